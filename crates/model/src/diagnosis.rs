@@ -1,0 +1,295 @@
+//! Findings and what is said beside them: what looked healthy, and what could not be judged and why.
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::{Unit, text_names};
+
+/// The permanent code of a rule: `BT001`. Never changed, never given to another rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Code(pub &'static str);
+
+impl std::fmt::Display for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// How much a finding matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// Worth knowing; nothing to do now.
+    Notice,
+    /// Costs something, or will.
+    Warning,
+    /// Hurts now.
+    Critical,
+}
+
+text_names!(Level { Notice => "notice", Warning => "warning", Critical => "critical" });
+
+impl Level {
+    /// The level of a score: warnings begin at 25, critical findings at 75.
+    pub fn of(score: f64) -> Level {
+        if score >= 75.0 {
+            Level::Critical
+        } else if score >= 25.0 {
+            Level::Warning
+        } else {
+            Level::Notice
+        }
+    }
+}
+
+/// Where a measured value begins to matter. From it a rule gets its score, and the report its thresholds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Scale {
+    /// From here on a notice.
+    pub notice: f64,
+    /// From here on a warning.
+    pub warning: f64,
+    /// From here on critical.
+    pub critical: f64,
+    /// Who says so: a document, a measurement, or "judgement".
+    pub source: &'static str,
+}
+
+impl Scale {
+    /// The score of a value: 0–100, or `None` below the notice threshold. Linear between the thresholds, and
+    /// from critical (75) on growing towards 100, which is reached at twice the distance from warning to critical.
+    /// A scale whose thresholds fall (free space, hit rates) works the same way downwards.
+    pub fn score(&self, value: f64) -> Option<f64> {
+        let ascending = self.critical >= self.notice;
+        let sign = if ascending { 1.0 } else { -1.0 };
+        let (v, n, w, c) = (sign * value, sign * self.notice, sign * self.warning, sign * self.critical);
+        if v.is_nan() || v < n {
+            return None;
+        }
+        let between = |from: f64, to: f64| if to > from { (v - from) / (to - from) } else { 1.0 };
+        Some(if v < w {
+            25.0 * between(n, w).min(0.999)
+        } else if v < c {
+            25.0 + 50.0 * between(w, c).min(0.999)
+        } else {
+            75.0 + 25.0 * between(c, c + (c - w)).min(1.0)
+        })
+    }
+}
+
+/// One number that supports a finding or a healthy verdict.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Evidence {
+    /// What was measured, as a noun phrase: "CPU used by scheduler threads".
+    pub what: String,
+    /// Its value; `None` where the evidence is a name rather than a number.
+    pub value: Option<f64>,
+    /// Its unit.
+    pub unit: Unit,
+    /// A name, or further words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// The threshold that it was held against.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<f64>,
+    /// Where threshold or value come from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+}
+
+impl Evidence {
+    /// A number with its unit.
+    pub fn number(what: impl Into<String>, value: f64, unit: Unit) -> Self {
+        Evidence { what: what.into(), value: Some(value), unit, text: None, threshold: None, source: None }
+    }
+
+    /// A name.
+    pub fn text(what: impl Into<String>, text: impl Into<String>) -> Self {
+        Evidence {
+            what: what.into(),
+            value: None,
+            unit: Unit::Count,
+            text: Some(text.into()),
+            threshold: None,
+            source: None,
+        }
+    }
+
+    /// The threshold that it is held against, and who says so.
+    pub fn against(mut self, threshold: f64, source: impl Into<String>) -> Self {
+        self.threshold = Some(threshold);
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Adds words to a number.
+    pub fn with_text(mut self, text: impl Into<String>) -> Self {
+        self.text = Some(text.into());
+        self
+    }
+}
+
+/// What speaks against a finding, or would explain it otherwise.
+pub type Against = String;
+
+/// What to do about a finding.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Remedy {
+    /// The entry of the `flags` crate that describes it.
+    pub entry: String,
+    /// The change itself, ready to use: `+sbwt none +sbwtdcpu none +sbwtdio none`, or what to change in the code.
+    pub change: String,
+    /// Why it helps here, in one sentence.
+    pub why: String,
+    /// What it may cost.
+    pub risk: String,
+    /// OTP releases for which it is valid, for a person: `all`, `24.2 and later`.
+    pub releases: String,
+    /// True where it can be set while the VM runs.
+    pub at_run_time: bool,
+    /// How to prove it: what to run, what should change.
+    pub prove: String,
+}
+
+/// What a rule found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    /// The rule.
+    pub code: Code,
+    /// The rule's name: `busy-waiting`.
+    pub rule: &'static str,
+    /// Follows from the score.
+    pub level: Level,
+    /// 0–100, worst first in the answer.
+    pub score: f64,
+    /// One sentence.
+    pub summary: String,
+    /// The process, table, thread or limit that it is about, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// The numbers.
+    pub evidence: Vec<Evidence>,
+    /// What speaks against it.
+    pub against: Vec<Against>,
+    /// What to do, best first.
+    pub remedies: Vec<Remedy>,
+}
+
+/// What a rule says of a period.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// At least one finding.
+    Found(Vec<Finding>),
+    /// The data were there and nothing was wrong; one sentence with the numbers in it.
+    Healthy(String),
+    /// Not enough data; never to be read as healthy.
+    NotJudged {
+        /// What is missing, and why.
+        reason: String,
+        /// What to do to have it judged.
+        next: String,
+    },
+}
+
+/// A rule's outcome with its rule.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// The rule.
+    pub code: Code,
+    /// Its name.
+    pub rule: &'static str,
+    /// What it says.
+    pub outcome: Outcome,
+}
+
+/// All that is said of a period.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Diagnosis {
+    /// One for each rule, in the order of their codes.
+    pub verdicts: Vec<Verdict>,
+}
+
+impl Diagnosis {
+    /// All findings, worst first; of equal scores the lower code first.
+    pub fn findings(&self) -> Vec<&Finding> {
+        let mut findings: Vec<&Finding> = self
+            .verdicts
+            .iter()
+            .filter_map(|verdict| match &verdict.outcome {
+                Outcome::Found(findings) => Some(findings),
+                _ => None,
+            })
+            .flatten()
+            .collect();
+        findings.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.code.cmp(&b.code)));
+        findings
+    }
+
+    /// The level of the worst finding.
+    pub fn worst(&self) -> Option<Level> {
+        self.findings().iter().map(|finding| finding.level).max()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_rise_through_the_levels_and_never_past_100() {
+        let rising = Scale { notice: 0.1, warning: 0.2, critical: 0.6, source: "test" };
+        let check = |scale: &Scale, value, expect: Option<Level>| {
+            let level = scale.score(value).map(Level::of);
+            assert_eq!(level, expect, "{value} → {:?}", scale.score(value));
+        };
+        check(&rising, 0.05, None);
+        check(&rising, 0.1, Some(Level::Notice));
+        check(&rising, 0.1999999, Some(Level::Notice));
+        check(&rising, 0.2, Some(Level::Warning));
+        check(&rising, 0.5999999, Some(Level::Warning));
+        check(&rising, 0.6, Some(Level::Critical));
+        check(&rising, f64::NAN, None);
+        assert_eq!(rising.score(1e9), Some(100.0));
+
+        let falling = Scale { notice: 100.0, warning: 50.0, critical: 10.0, source: "test" };
+        check(&falling, 101.0, None);
+        check(&falling, 60.0, Some(Level::Notice));
+        check(&falling, 50.0, Some(Level::Warning));
+        check(&falling, 10.0, Some(Level::Critical));
+        check(&falling, 0.0, Some(Level::Critical));
+    }
+
+    #[test]
+    fn findings_come_worst_first() {
+        let finding = |code, score| Finding {
+            code: Code(code),
+            rule: "test",
+            level: Level::of(score),
+            score,
+            summary: String::new(),
+            subject: None,
+            evidence: vec![],
+            against: vec![],
+            remedies: vec![],
+        };
+        let diagnosis = Diagnosis {
+            verdicts: vec![
+                Verdict {
+                    code: Code("BT001"),
+                    rule: "a",
+                    outcome: Outcome::Found(vec![finding("BT001", 30.0)]),
+                },
+                Verdict { code: Code("BT002"), rule: "b", outcome: Outcome::Healthy(String::new()) },
+                Verdict {
+                    code: Code("BT003"),
+                    rule: "c",
+                    outcome: Outcome::Found(vec![finding("BT003", 90.0)]),
+                },
+            ],
+        };
+        let codes: Vec<_> = diagnosis.findings().iter().map(|f| f.code.0).collect();
+        assert_eq!(codes, ["BT003", "BT001"]);
+        assert_eq!(diagnosis.worst(), Some(Level::Critical));
+        assert_eq!(Diagnosis::default().worst(), None);
+    }
+}

@@ -1,0 +1,32 @@
+//! What all parts of beamtune speak: the content of a recording, and what is said of it.
+//!
+//! Raw and derived are kept apart. A [`Sample`] is what was read, counters as they stood; a
+//! [`Period`] is what follows from many samples: rates, peaks, traces. Only [`window`] turns the
+//! first into the second, so there is one place that knows of counter resets, of restarts of the
+//! VM and of missing samples.
+//!
+//! ```text
+//! Source --Sample--> recording file --> Period --rules--> Diagnosis --report--> text, JSON
+//! ```
+//!
+//! This crate does no I/O, reads no clock and depends on none of beamtune's other crates.
+
+pub mod diagnosis;
+pub mod facts;
+pub mod metrics;
+pub mod period;
+pub mod rows;
+pub mod sample;
+pub mod series;
+pub mod source;
+pub mod units;
+pub mod window;
+
+pub use diagnosis::{Against, Code, Diagnosis, Evidence, Finding, Level, Outcome, Remedy, Scale, Verdict};
+pub use facts::Facts;
+pub use period::{Missing, Period, PeriodBuilder, ProcessUse, SeriesStat};
+pub use rows::{PortRow, ProcessRow, ProcessTick, Rank, SpawnRow, TableRow};
+pub use sample::{Event, Gap, Incarnation, Sample, SampleBuilder, Snapshot, Span, Tick};
+pub use series::{Family, Group, Metric, Series, SeriesId, SeriesTable};
+pub use source::{Ask, Clock, Source, Trouble, TroubleKind};
+pub use units::{Kind, Nanos, Unit};

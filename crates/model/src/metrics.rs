@@ -1,0 +1,203 @@
+//! The catalogue of what is measured: every fixed series, and the families whose names are open.
+//!
+//! The sources write by it, the rules read by it. `docs/recording-format.md` prints it.
+
+use crate::series::{Family, Group, Metric};
+use crate::units::{Kind, Unit};
+
+/// Declares metrics as constants and lists them in [`METRICS`].
+macro_rules! metrics {
+    ($($(#[$doc:meta])* $const:ident = $group:ident / $name:literal, $unit:ident, $kind:ident, $what:literal;)+) => {
+        $(#[doc = $what] pub const $const: Metric = Metric {
+            group: Group::$group, name: $name, unit: Unit::$unit, kind: Kind::$kind, what: $what,
+        };)+
+        /// Every metric with a fixed name.
+        pub const METRICS: &[&Metric] = &[$(&$const),+];
+    };
+}
+
+/// Declares families as constants and lists them in [`FAMILIES`].
+macro_rules! families {
+    ($($const:ident = $group:ident, $unit:ident, $kind:ident, $what:literal;)+) => {
+        $(#[doc = $what] pub const $const: Family = Family {
+            group: Group::$group, unit: Unit::$unit, kind: Kind::$kind, what: $what,
+        };)+
+        /// Every family: a group in which the VM gives the names.
+        pub const FAMILIES: &[&Family] = &[$(&$const),+];
+    };
+}
+
+families! {
+    MSACC = Msacc, PerfCounter, Counter,
+        "Time per state of a thread: statistics(microstate_accounting). States are an open set; basic builds have aux, check_io, emulator, gc, other, port, sleep.";
+    MEMORY = Memory, Bytes, Gauge,
+        "Allocated memory by kind: erlang:memory/0 (total, processes, system, atom, binary, code, ets …).";
+}
+
+metrics! {
+    // The VM as a whole.
+    REDUCTIONS = Vm / "reductions", Reductions, Counter,
+        "Reductions done by scheduled-out processes: statistics(reductions).";
+    CONTEXT_SWITCHES = Vm / "context_switches", Count, Counter,
+        "Processes scheduled in: statistics(context_switches).";
+    GARBAGE_COLLECTIONS = Vm / "garbage_collections", Count, Counter,
+        "Collections of process heaps, minor and full: statistics(garbage_collection).";
+    GC_WORDS_RECLAIMED = Vm / "gc_words_reclaimed", Words, Counter,
+        "Words that collections gave back: statistics(garbage_collection).";
+    IO_INPUT = Vm / "io_input", Bytes, Counter, "Bytes received through ports: statistics(io).";
+    IO_OUTPUT = Vm / "io_output", Bytes, Counter, "Bytes sent through ports: statistics(io).";
+    PROCESS_COUNT = Vm / "process_count", Count, Gauge, "Processes: system_info(process_count).";
+    PORT_COUNT = Vm / "port_count", Count, Gauge, "Ports: system_info(port_count).";
+    ATOM_COUNT = Vm / "atom_count", Count, Gauge, "Atoms: system_info(atom_count).";
+    ETS_COUNT = Vm / "ets_count", Count, Gauge, "ETS tables: system_info(ets_count).";
+    ACTIVE_TASKS = Vm / "active_tasks", Count, Gauge,
+        "Running and runnable processes and ports, normal schedulers: statistics(total_active_tasks).";
+    SCHEDULERS_ONLINE = Vm / "schedulers_online", Count, Gauge,
+        "Schedulers online: system_info(schedulers_online); can be changed while the VM runs.";
+
+    // Scheduler wall time.
+    SCHEDULER_ACTIVE = SchedulerTime / "active", NativeTime, Counter,
+        "Time in which the scheduler was not idle (busy waiting counts as idle): statistics(scheduler_wall_time_all).";
+    SCHEDULER_TOTAL = SchedulerTime / "total", NativeTime, Counter,
+        "Time since the measurement was switched on: statistics(scheduler_wall_time_all).";
+
+    // Run queues.
+    RUN_QUEUE = RunQueue / "length", Count, Gauge,
+        "Runnable processes and ports that wait for a scheduler: statistics(run_queue_lengths_all).";
+
+    // All processes, scanned one by one.
+    SCAN_PROCESSES = Processes / "scanned", Count, Gauge, "Processes that the scan reached.";
+    SCAN_REDUCTIONS = Processes / "reductions", Reductions, Counter,
+        "Reductions of all scanned processes, added up from scan to scan.";
+    SCAN_SPAWNED = Processes / "spawned", Count, Counter, "Processes first seen by a scan (short-lived ones between two scans escape it).";
+    SCAN_EXITED = Processes / "exited", Count, Counter, "Processes gone since the scan before.";
+    SCAN_QUEUED = Processes / "queued_messages", Count, Gauge, "Messages in the queues of all processes.";
+    SCAN_LONGEST_QUEUE = Processes / "longest_queue", Count, Gauge, "Messages in the longest queue.";
+    SCAN_NONEMPTY_QUEUES = Processes / "nonempty_queues", Count, Gauge, "Processes whose queue is not empty.";
+    SCAN_COVERAGE = Processes / "coverage", Permille, Gauge,
+        "Share of all processes that the scan reached; below 1000 where the agent thinned it to keep its budget.";
+
+    // Poll sets.
+    POLLSET_KERNEL_POLL = CheckIo / "kernel_poll", Count, Gauge,
+        "1 where the set waits with epoll or kqueue, 0 where with poll or select: system_info(check_io).";
+    POLLSET_FDS = CheckIo / "active_fds", Count, Gauge, "File descriptors in the set: system_info(check_io).";
+
+    // Allocators; current values of one instance.
+    MBCS_BLOCKS = Allocator / "mbcs_blocks", Count, Gauge, "Blocks in multiblock carriers, of any allocator.";
+    MBCS_BLOCKS_SIZE = Allocator / "mbcs_blocks_size", Bytes, Gauge, "Their size.";
+    MBCS_CARRIERS = Allocator / "mbcs_carriers", Count, Gauge, "Multiblock carriers.";
+    MBCS_CARRIERS_SIZE = Allocator / "mbcs_carriers_size", Bytes, Gauge, "Their size.";
+    SBCS_BLOCKS = Allocator / "sbcs_blocks", Count, Gauge, "Blocks in single-block carriers.";
+    SBCS_BLOCKS_SIZE = Allocator / "sbcs_blocks_size", Bytes, Gauge, "Their size.";
+    SBCS_CARRIERS = Allocator / "sbcs_carriers", Count, Gauge, "Single-block carriers.";
+    SBCS_CARRIERS_SIZE = Allocator / "sbcs_carriers_size", Bytes, Gauge, "Their size.";
+    POOL_BLOCKS = Allocator / "pool_blocks", Count, Gauge, "Blocks in abandoned carriers of this instance (mbcs_pool).";
+    POOL_BLOCKS_SIZE = Allocator / "pool_blocks_size", Bytes, Gauge, "Their size.";
+    POOL_CARRIERS = Allocator / "pool_carriers", Count, Gauge, "Abandoned multiblock carriers.";
+    POOL_CARRIERS_SIZE = Allocator / "pool_carriers_size", Bytes, Gauge, "Their size.";
+    FOREIGN_BLOCKS_SIZE = Allocator / "foreign_blocks_size", Bytes, Gauge,
+        "Of the blocks above, those of other allocators (OTP 22 and 23 share one pool).";
+    CARRIERS_SIZE_MAX = Allocator / "carriers_size_max", Bytes, Gauge, "Largest size of mbcs and sbcs carriers, added, since the VM started.";
+    ALLOCATIONS = Allocator / "allocations", Count, Counter, "Calls of alloc.";
+    FREES = Allocator / "frees", Count, Counter, "Calls of free.";
+    REALLOCATIONS = Allocator / "reallocations", Count, Counter, "Calls of realloc.";
+
+    // The segment cache.
+    MSEG_ALLOCATIONS = Mseg / "allocations", Count, Counter, "Segments asked for: mseg_alloc calls.";
+    MSEG_CACHE_HITS = Mseg / "cache_hits", Count, Counter, "Segments that the cache could give.";
+    MSEG_CREATES = Mseg / "creates", Count, Counter, "Segments that had to be mapped anew.";
+    MSEG_DESTROYS = Mseg / "destroys", Count, Counter, "Segments given back to the operating system.";
+    MSEG_CACHED = Mseg / "cached_segments", Count, Gauge, "Free segments kept in the cache.";
+    MSEG_SEGMENTS_SIZE = Mseg / "segments_size", Bytes, Gauge, "Segments in use.";
+
+    // Kept address space.
+    MMAP_TOTAL = Mmap / "super_carrier_size", Bytes, Gauge, "The super carrier (`default`, with +MMscs) or the literal area (`literal`).";
+    MMAP_USED = Mmap / "super_carrier_used", Bytes, Gauge, "What of it is used.";
+    MMAP_OS_USED = Mmap / "os_used", Bytes, Gauge, "Mapped outside of a super carrier.";
+
+    // Distribution.
+    DIST_QUEUE = Dist / "queue", Bytes, Gauge, "Bytes waiting to be sent to the node.";
+    DIST_INPUT = Dist / "input", Bytes, Counter, "Bytes received from the node.";
+    DIST_OUTPUT = Dist / "output", Bytes, Counter, "Bytes sent to the node.";
+
+    // What measuring costs.
+    AGENT_COST = Agent / "cost", Nanoseconds, Counter, "Time spent by the agent, wall clock, added up.";
+    AGENT_REDUCTIONS = Agent / "reductions", Reductions, Counter, "Reductions of the agent's processes.";
+    AGENT_MEMORY = Agent / "memory", Bytes, Gauge, "Memory of the agent's processes.";
+    ROUND_TRIP = Agent / "round_trip", Nanoseconds, Gauge, "From request to reply, seen by the recorder.";
+    CLOCK_OFFSET = Agent / "clock_offset", Nanoseconds, Gauge,
+        "The recorder's clock minus the VM's monotonic time, from the shortest of the last round trips.";
+
+    // The operating system's view of the VM's process.
+    PROCESS_USER = HostProcess / "user", Nanoseconds, Counter, "CPU time in user mode: /proc/PID/stat utime.";
+    PROCESS_SYSTEM = HostProcess / "system", Nanoseconds, Counter, "CPU time in the kernel: /proc/PID/stat stime.";
+    MINOR_FAULTS = HostProcess / "minor_faults", Count, Counter, "Page faults without I/O: /proc/PID/stat minflt.";
+    MAJOR_FAULTS = HostProcess / "major_faults", Count, Counter, "Page faults with I/O: /proc/PID/stat majflt.";
+    RSS = HostProcess / "rss", Bytes, Gauge, "Resident memory: /proc/PID/status VmRSS.";
+    PSS = HostProcess / "pss", Bytes, Gauge, "Proportional resident memory: /proc/PID/smaps_rollup Pss (every ten seconds).";
+    ANON_HUGE = HostProcess / "anon_huge_pages", Bytes, Gauge, "In transparent huge pages: /proc/PID/smaps_rollup AnonHugePages.";
+    SWAP = HostProcess / "swap", Bytes, Gauge, "Swapped out: /proc/PID/status VmSwap.";
+    THREADS = HostProcess / "threads", Count, Gauge, "Threads: /proc/PID/status Threads.";
+    OPEN_FDS = HostProcess / "open_fds", Count, Gauge, "Open file descriptors: entries of /proc/PID/fd (every ten seconds).";
+
+    // Its threads.
+    THREAD_CPU = HostThread / "cpu", Nanoseconds, Counter, "Time on a CPU: /proc/PID/task/TID/schedstat.";
+    THREAD_WAIT = HostThread / "run_queue_wait", Nanoseconds, Counter,
+        "Time runnable but not on a CPU: /proc/PID/task/TID/schedstat.";
+    THREAD_USER = HostThread / "user", Nanoseconds, Counter, "CPU time in user mode: /proc/PID/task/TID/stat.";
+    THREAD_SYSTEM = HostThread / "system", Nanoseconds, Counter, "CPU time in the kernel: /proc/PID/task/TID/stat.";
+    VOLUNTARY_SWITCHES = HostThread / "voluntary_switches", Count, Counter,
+        "Context switches because the thread waited: /proc/PID/task/TID/status.";
+    INVOLUNTARY_SWITCHES = HostThread / "involuntary_switches", Count, Counter,
+        "Context switches because another was given the CPU: /proc/PID/task/TID/status.";
+
+    // Its control groups, v1 or v2 alike; the tightest limit on the way to the root counts. Entities: `cpu` is the group
+    // with the tightest quota, `own_cpu` the one that the VM is in (all that OTP looks at), `memory` the one with the
+    // tightest memory limit.
+    CGROUP_QUOTA = HostCgroup / "quota", Permille, Gauge, "CPU quota in thousandths of a core; absent where there is none.";
+    CGROUP_PERIODS = HostCgroup / "periods", Count, Counter, "Enforcement periods in which the group ran: nr_periods.";
+    CGROUP_THROTTLED = HostCgroup / "throttled_periods", Count, Counter, "Periods in which it was throttled: nr_throttled.";
+    CGROUP_THROTTLED_TIME = HostCgroup / "throttled_time", Nanoseconds, Counter, "Time for which its threads were throttled.";
+    CGROUP_USAGE = HostCgroup / "usage", Nanoseconds, Counter, "CPU time of the whole group.";
+    CGROUP_WEIGHT = HostCgroup / "weight", Count, Gauge, "cpu.shares (v1) or cpu.weight (v2), as it stands there.";
+    CGROUP_MEMORY_LIMIT = HostCgroup / "memory_limit", Bytes, Gauge, "The group's memory limit; absent where there is none.";
+    CGROUP_MEMORY = HostCgroup / "memory", Bytes, Gauge, "Memory charged to the group.";
+
+    // Pressure.
+    PRESSURE_CPU_SOME = HostPressure / "cpu_some", Nanoseconds, Counter, "Time in which some task waited for a CPU: pressure/cpu.";
+    PRESSURE_MEMORY_SOME = HostPressure / "memory_some", Nanoseconds, Counter, "Time in which some task waited for memory.";
+    PRESSURE_MEMORY_FULL = HostPressure / "memory_full", Nanoseconds, Counter, "Time in which all tasks waited for memory.";
+    PRESSURE_IO_SOME = HostPressure / "io_some", Nanoseconds, Counter, "Time in which some task waited for I/O.";
+    PRESSURE_IO_FULL = HostPressure / "io_full", Nanoseconds, Counter, "Time in which all tasks waited for I/O.";
+
+    // The machine.
+    CPU_BUSY = HostCpu / "busy", Nanoseconds, Counter,
+        "CPU time of all CPUs that was not idle, iowait or steal: /proc/stat.";
+    CPU_IDLE = HostCpu / "idle", Nanoseconds, Counter, "Idle time of all CPUs, iowait included: /proc/stat.";
+    CPU_STEAL = HostCpu / "steal", Nanoseconds, Counter, "Time that the hypervisor gave to others: /proc/stat.";
+    CPUS_ONLINE = HostCpu / "cpus_online", Count, Gauge, "CPUs online: /proc/stat.";
+    CPUS_ALLOWED = HostCpu / "cpus_allowed", Count, Gauge, "CPUs that the VM may run on: /proc/PID/status Cpus_allowed_list.";
+    RUNNABLE_TASKS = HostCpu / "runnable_tasks", Count, Gauge, "Tasks running or runnable on the machine: /proc/stat procs_running.";
+    MEMORY_AVAILABLE = HostCpu / "memory_available", Bytes, Gauge, "Memory that could be had without swapping: /proc/meminfo.";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn no_metric_stands_in_the_catalogue_twice() {
+        let mut seen = HashSet::new();
+        for metric in METRICS {
+            assert!(seen.insert((metric.group, metric.name)), "{}/{} twice", metric.group, metric.name);
+        }
+    }
+
+    #[test]
+    fn open_groups_hold_no_fixed_names() {
+        for family in FAMILIES {
+            assert!(METRICS.iter().all(|metric| metric.group != family.group), "{}", family.group);
+        }
+    }
+}

@@ -1,0 +1,519 @@
+//! A period: what many samples of one life of a VM say together. The rules judge periods, nothing else.
+//!
+//! It is built by streaming, a column of a stored chunk or a sample at a time, in memory that does not
+//! grow with the length of the recording: a summary and a thinned trace of each series, and the
+//! processes that used the most.
+
+use std::collections::HashMap;
+
+use crate::facts::Facts;
+use crate::rows::{PortRow, ProcessRow, ProcessTick, SpawnRow, TableRow};
+use crate::sample::{Event, Gap, Incarnation, Sample, Tick};
+use crate::series::{Family, Group, Metric, Series, SeriesId, SeriesTable};
+use crate::units::{Kind, Nanos, SECOND_NS, Unit};
+use crate::window::{self, Break, Point};
+
+/// Points that a trace keeps at most: enough to fit a slope and to draw a line.
+const TRACE_POINTS: usize = 128;
+/// Processes of which a use is kept; when twice as many have gathered, those with the least are dropped.
+const PROCESS_USES: usize = 1_000;
+
+/// Raw readings of a series, thinned so that at most 128 are kept, evenly spread over the period.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Trace {
+    points: Vec<(Nanos, i64)>,
+    /// Points closer than this to the one before are left out; doubles when the trace is full.
+    spacing: Nanos,
+}
+
+impl Trace {
+    fn push(&mut self, t: Nanos, value: i64) {
+        if let Some(&(last, _)) = self.points.last()
+            && t - last < self.spacing
+        {
+            return;
+        }
+        self.points.push((t, value));
+        if self.points.len() > TRACE_POINTS {
+            let mut index = 0;
+            self.points.retain(|_| {
+                index += 1;
+                index % 2 == 1
+            });
+            let span = self.points.last().map_or(0, |p| p.0) - self.points.first().map_or(0, |p| p.0);
+            self.spacing = (span / self.points.len().max(1) as i64).max(self.spacing);
+        }
+    }
+
+    /// The readings that were kept, by time.
+    pub fn points(&self) -> &[(Nanos, i64)] {
+        &self.points
+    }
+}
+
+/// A series over a period.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SeriesStat {
+    /// Unit of the raw values.
+    pub unit: Unit,
+    /// Counter or gauge.
+    pub kind: Kind,
+    /// Readings.
+    pub samples: u32,
+    /// The first reading.
+    pub first: Point,
+    /// The last one.
+    pub last: Point,
+    /// The smallest value.
+    pub min: i64,
+    /// The largest value.
+    pub max: i64,
+    sum: f64,
+    /// Of a counter: its growth over all windows that could be made.
+    pub delta: i64,
+    /// Of a counter: the length of those windows together.
+    pub covered: Nanos,
+    /// Of a counter: the highest rate of a single window, per second.
+    pub peak_rate: f64,
+    /// Of a counter: how often it was set back.
+    pub resets: u32,
+    /// Thinned raw readings.
+    pub trace: Trace,
+}
+
+impl SeriesStat {
+    fn new(unit: Unit, kind: Kind, first: Point) -> Self {
+        let mut stat = SeriesStat {
+            unit,
+            kind,
+            samples: 0,
+            first,
+            last: first,
+            min: first.value,
+            max: first.value,
+            sum: 0.0,
+            delta: 0,
+            covered: 0,
+            peak_rate: 0.0,
+            resets: 0,
+            trace: Trace::default(),
+        };
+        stat.note(first);
+        stat
+    }
+
+    fn note(&mut self, point: Point) {
+        self.samples += 1;
+        self.min = self.min.min(point.value);
+        self.max = self.max.max(point.value);
+        self.sum += point.value as f64;
+        self.last = point;
+        self.trace.push(point.t, point.value);
+    }
+
+    fn push(&mut self, point: Point) {
+        if self.kind == Kind::Counter {
+            match window::step(self.last, point) {
+                Ok(step) => {
+                    self.delta = self.delta.saturating_add(step.delta);
+                    self.covered += step.length;
+                    self.peak_rate = self.peak_rate.max(step.per_second());
+                }
+                Err(Break::Reset) => self.resets += 1,
+                Err(Break::Restart | Break::NoTime) => {}
+            }
+        }
+        self.note(point);
+    }
+
+    /// Of a gauge: the mean of its readings.
+    pub fn mean(&self) -> f64 {
+        self.sum / f64::from(self.samples)
+    }
+
+    /// Of a counter: growth per second; `None` before two readings make a window.
+    pub fn rate(&self) -> Option<f64> {
+        (self.kind == Kind::Counter && self.covered > 0)
+            .then(|| self.delta as f64 * SECOND_NS as f64 / self.covered as f64)
+    }
+}
+
+/// What one process did in the seconds in which it stood out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProcessUse {
+    /// `<0.123.0>`.
+    pub pid: String,
+    /// Reductions in those seconds.
+    pub reductions: i64,
+    /// Seconds (ticks) in which it was among the busiest or had one of the longest queues.
+    pub ticks: u32,
+    /// Of them, those in which its status was read.
+    pub judged: u32,
+    /// Of those, the ones in which it ran or was runnable.
+    pub runnable: u32,
+    /// The longest queue seen.
+    pub queue_max: i64,
+    /// Its queue over time, thinned.
+    pub queue: Trace,
+    /// The last closer look at it.
+    pub row: Option<ProcessRow>,
+}
+
+impl ProcessUse {
+    fn new(pid: &str) -> Self {
+        ProcessUse {
+            pid: pid.to_owned(),
+            reductions: 0,
+            ticks: 0,
+            judged: 0,
+            runnable: 0,
+            queue_max: 0,
+            queue: Trace::default(),
+            row: None,
+        }
+    }
+
+    /// Name, label or initial call, with the pid; the pid alone where nothing else is known.
+    pub fn title(&self) -> String {
+        match self.row.as_ref().and_then(ProcessRow::title) {
+            Some(title) => format!("{title} ({})", self.pid),
+            None => self.pid.clone(),
+        }
+    }
+}
+
+/// Why a rule cannot judge: what it needs and is not there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: {why}")]
+pub struct Missing {
+    /// What is missing.
+    pub what: String,
+    /// Why, as far as the recording tells.
+    pub why: String,
+    /// What to do to have it.
+    pub next: String,
+}
+
+/// What many samples of one life of a VM say together.
+#[derive(Debug, Clone, Default)]
+pub struct Period {
+    /// The life that this is about.
+    pub incarnation: Option<Incarnation>,
+    /// How many lives the whole recording has seen.
+    pub lives: u32,
+    /// What is true throughout.
+    pub facts: Facts,
+    /// Instant of the first tick.
+    pub begin: Nanos,
+    /// Instant of the last tick.
+    pub end: Nanos,
+    /// Ticks.
+    pub ticks: u32,
+    /// Ticks that the VM answered.
+    pub vm_ticks: u32,
+    /// Ticks in which the host was read.
+    pub host_ticks: u32,
+    /// The most that a sample was late.
+    pub latest: Nanos,
+    series: SeriesTable,
+    stats: Vec<Option<SeriesStat>>,
+    /// Processes that stood out, those with the most reductions first.
+    pub processes: Vec<ProcessUse>,
+    /// The last row of each ETS table seen, the largest first.
+    pub tables: Vec<TableRow>,
+    /// The last row of each port seen.
+    pub ports: Vec<PortRow>,
+    /// Origins of new processes, tables and ports.
+    pub spawns: Vec<SpawnRow>,
+    /// What happened.
+    pub events: Vec<Event>,
+    /// What could not be measured.
+    pub gaps: Vec<Gap>,
+}
+
+impl Period {
+    /// From the first tick to the last, in seconds.
+    pub fn seconds(&self) -> f64 {
+        (self.end - self.begin) as f64 / SECOND_NS as f64
+    }
+
+    /// All series with what became of them.
+    pub fn series(&self) -> impl Iterator<Item = (&Series, &SeriesStat)> {
+        self.series
+            .iter()
+            .filter_map(|(id, series)| self.stats.get(id.index())?.as_ref().map(|stat| (series, stat)))
+    }
+
+    /// The entities of a group, each once, in the order in which they were first seen.
+    pub fn entities(&self, group: Group) -> Vec<&str> {
+        let mut entities: Vec<&str> = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        for (series, _) in self.series().filter(|(series, _)| series.group == group) {
+            if seen.insert(&*series.entity) {
+                entities.push(&series.entity);
+            }
+        }
+        entities
+    }
+
+    /// The names and stats of a family's series of one entity.
+    pub fn family<'a>(
+        &'a self,
+        family: &'a Family,
+        entity: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a SeriesStat)> {
+        self.series()
+            .filter(move |(series, _)| series.group == family.group && &*series.entity == entity)
+            .map(|(series, stat)| (&*series.name, stat))
+    }
+
+    /// A series, if it was recorded.
+    pub fn find(&self, group: Group, entity: &str, name: &str) -> Option<&SeriesStat> {
+        self.stats.get(self.series.find(group, entity, name)?.index())?.as_ref()
+    }
+
+    /// A metric's stat, or why there is none.
+    pub fn stat(&self, metric: &Metric, entity: &str) -> Result<&SeriesStat, Missing> {
+        self.find(metric.group, entity, metric.name).ok_or_else(|| self.missing(metric, entity))
+    }
+
+    /// Growth of a counter per second, or why it is not known.
+    pub fn rate(&self, metric: &Metric, entity: &str) -> Result<f64, Missing> {
+        self.stat(metric, entity)?.rate().ok_or_else(|| Missing {
+            what: describe(metric, entity),
+            why: "fewer than two readings of it stand one after the other".to_owned(),
+            next: "record for longer: --for 10s".to_owned(),
+        })
+    }
+
+    /// A counter of time as cores (seconds per second), or why it is not known.
+    pub fn cores(&self, metric: &Metric, entity: &str) -> Result<f64, Missing> {
+        let rate = self.rate(metric, entity)?;
+        window::seconds(metric.unit, rate, &self.facts).ok_or_else(|| Missing {
+            what: describe(metric, entity),
+            why: "the node did not say how long its time unit is".to_owned(),
+            next: "record again with this version of beamtune".to_owned(),
+        })
+    }
+
+    /// A number among the facts, or why it is not known.
+    pub fn fact_number(&self, key: &str) -> Result<i64, Missing> {
+        self.facts.number(key).ok_or_else(|| self.missing_fact(key))
+    }
+
+    /// The text of a fact, or why it is not known.
+    pub fn fact(&self, key: &str) -> Result<&str, Missing> {
+        self.facts.get(key).ok_or_else(|| self.missing_fact(key))
+    }
+
+    fn missing_fact(&self, key: &str) -> Missing {
+        Missing {
+            what: format!("the fact {key}"),
+            why: self.why_missing(false, &["facts"]),
+            next: NEXT_VM.to_owned(),
+        }
+    }
+
+    /// Why nothing of a group is there, and what to do about it.
+    pub fn missing_group(&self, group: Group, what: impl Into<String>) -> Missing {
+        let host = group.is_host();
+        Missing {
+            what: what.into(),
+            why: self.why_missing(host, group.items()),
+            next: if host { NEXT_HOST } else { NEXT_VM }.to_owned(),
+        }
+    }
+
+    fn missing(&self, metric: &Metric, entity: &str) -> Missing {
+        self.missing_group(metric.group, describe(metric, entity))
+    }
+
+    /// The reason of the last gap of one of the items, or of the whole source.
+    fn why_missing(&self, host: bool, items: &[&str]) -> String {
+        let source = if host { "host" } else { "vm" };
+        let explains = |gap: &&Gap| match gap.source.split_once('.') {
+            Some((of, item)) => of == source && items.contains(&item),
+            None => gap.source == source,
+        };
+        match self.gaps.iter().rev().find(explains) {
+            Some(gap) => gap.reason.clone(),
+            None if host && self.host_ticks == 0 => "the host was not read".to_owned(),
+            None if !host && self.vm_ticks == 0 => "the VM was not asked".to_owned(),
+            None => "it was not recorded".to_owned(),
+        }
+    }
+}
+
+/// What to do where the VM's side is missing.
+const NEXT_VM: &str = "run beamtune doctor where the node can be attached to, with its cookie";
+/// What to do where the host's side is missing.
+const NEXT_HOST: &str = "run beamtune on the node's host, as root or as the node's user";
+
+fn describe(metric: &Metric, entity: &str) -> String {
+    if entity.is_empty() {
+        format!("{}.{}", metric.group, metric.name)
+    } else {
+        format!("{}.{} of {entity}", metric.group, metric.name)
+    }
+}
+
+/// Builds a [`Period`] from samples, or from the columns of stored chunks.
+#[derive(Debug, Default)]
+pub struct PeriodBuilder {
+    period: Period,
+    uses: HashMap<String, ProcessUse>,
+    rows: HashMap<String, ProcessRow>,
+    tables: HashMap<String, TableRow>,
+    ports: HashMap<String, PortRow>,
+}
+
+impl PeriodBuilder {
+    /// Starts with the facts of one life of the VM.
+    pub fn new(incarnation: Option<Incarnation>, facts: Facts, lives: u32) -> Self {
+        PeriodBuilder { period: Period { incarnation, facts, lives, ..Period::default() }, ..Self::default() }
+    }
+
+    /// Adds a tick; in the order of time.
+    pub fn tick(&mut self, tick: &Tick) {
+        let period = &mut self.period;
+        if period.ticks == 0 {
+            period.begin = tick.t;
+        }
+        period.end = period.end.max(tick.t);
+        period.ticks += 1;
+        period.vm_ticks += u32::from(tick.vm.is_some());
+        period.host_ticks += u32::from(tick.host.is_some());
+        period.latest = period.latest.max(tick.late);
+    }
+
+    /// Adds readings of one series, by time, and after those added before.
+    pub fn column(&mut self, series: &Series, points: impl IntoIterator<Item = Point>) {
+        let id =
+            self.period.series.intern(series.group, &series.entity, &series.name, series.unit, series.kind);
+        for point in points {
+            self.reading(id, series.unit, series.kind, point);
+        }
+    }
+
+    fn reading(&mut self, id: SeriesId, unit: Unit, kind: Kind, point: Point) {
+        if self.period.stats.len() <= id.index() {
+            self.period.stats.resize(id.index() + 1, None);
+        }
+        match &mut self.period.stats[id.index()] {
+            Some(stat) => stat.push(point),
+            empty => *empty = Some(SeriesStat::new(unit, kind, point)),
+        }
+    }
+
+    /// Adds the processes that stood out at one tick.
+    pub fn busiest(&mut self, t: Nanos, ticks: &[ProcessTick]) {
+        for tick in ticks {
+            // The key is cloned only for a process seen for the first time.
+            if !self.uses.contains_key(&*tick.pid) {
+                self.uses.insert(tick.pid.to_string(), ProcessUse::new(&tick.pid));
+            }
+            let Some(entry) = self.uses.get_mut(&*tick.pid) else { continue };
+            entry.reductions = entry.reductions.saturating_add(tick.reductions);
+            entry.ticks += 1;
+            if let Some(runnable) = tick.runnable {
+                entry.judged += 1;
+                entry.runnable += u32::from(runnable);
+            }
+            entry.queue_max = entry.queue_max.max(tick.queue);
+            entry.queue.push(t, tick.queue);
+        }
+        if self.uses.len() > 2 * PROCESS_USES {
+            self.drop_least();
+        }
+    }
+
+    /// Keeps those with the most reductions and those with the longest queues, half of the places each.
+    fn drop_least(&mut self) {
+        let nth = |mut values: Vec<i64>| {
+            values.sort_unstable_by(|a, b| b.cmp(a));
+            values.get(PROCESS_USES / 2).copied().unwrap_or(0)
+        };
+        let reductions = nth(self.uses.values().map(|entry| entry.reductions).collect());
+        let queue = nth(self.uses.values().map(|entry| entry.queue_max).collect());
+        self.uses.retain(|_, entry| entry.reductions > reductions || entry.queue_max > queue);
+        let uses = &self.uses;
+        self.rows.retain(|pid, _| uses.contains_key(pid));
+    }
+
+    /// Adds a closer look at a process; the last one counts.
+    pub fn process(&mut self, row: ProcessRow) {
+        self.rows.insert(row.pid.clone(), row);
+    }
+
+    /// Adds a row of an ETS table; the last one counts.
+    pub fn table(&mut self, row: TableRow) {
+        self.tables.insert(row.id.clone(), row);
+    }
+
+    /// Adds a row of a port; the last one counts.
+    pub fn port(&mut self, row: PortRow) {
+        self.ports.insert(row.id.clone(), row);
+    }
+
+    /// Adds an origin of new things.
+    pub fn spawn(&mut self, row: SpawnRow) {
+        self.period.spawns.push(row);
+    }
+
+    /// Adds an event.
+    pub fn event(&mut self, event: Event) {
+        self.period.events.push(event);
+    }
+
+    /// Adds a gap.
+    pub fn gap(&mut self, gap: Gap) {
+        self.period.gaps.push(gap);
+    }
+
+    /// Adds a whole sample, whose ids are those of `table`.
+    pub fn sample(&mut self, sample: &Sample, table: &SeriesTable) {
+        self.tick(&sample.tick);
+        if let Some(incarnation) = &sample.incarnation {
+            self.period.lives += 1;
+            self.period.incarnation = Some(incarnation.clone());
+        }
+        for (key, value) in &sample.facts {
+            self.period.facts.set(key, value.as_str());
+        }
+        for &(id, value) in &sample.readings {
+            let Some(series) = table.get(id) else { continue };
+            let Some(t) = sample.tick.instant(series.group.is_host()) else { continue };
+            self.column(series, [Point { t, incarnation: sample.tick.incarnation, value }]);
+        }
+        self.busiest(sample.tick.t, &sample.busiest);
+        sample.processes.iter().cloned().for_each(|row| self.process(row));
+        sample.tables.iter().cloned().for_each(|row| self.table(row));
+        sample.ports.iter().cloned().for_each(|row| self.port(row));
+        sample.spawns.iter().cloned().for_each(|row| self.spawn(row));
+        sample.events.iter().cloned().for_each(|event| self.event(event));
+        sample.gaps.iter().cloned().for_each(|gap| self.gap(gap));
+    }
+
+    /// Ends the period.
+    pub fn finish(mut self) -> Period {
+        // A process that only a closer look has seen (large, but idle) is known too.
+        for (pid, row) in self.rows {
+            self.uses.entry(pid.clone()).or_insert_with(|| ProcessUse::new(&pid)).row = Some(row);
+        }
+        let mut period = self.period;
+        period.processes = self.uses.into_values().collect();
+        period.processes.sort_by(|a, b| b.reductions.cmp(&a.reductions).then_with(|| a.pid.cmp(&b.pid)));
+        period.tables = self.tables.into_values().collect();
+        period.tables.sort_by(|a, b| b.memory_bytes.cmp(&a.memory_bytes).then_with(|| a.id.cmp(&b.id)));
+        period.ports = self.ports.into_values().collect();
+        period.ports.sort_by(|a, b| {
+            (b.input_bytes + b.output_bytes)
+                .cmp(&(a.input_bytes + a.output_bytes))
+                .then_with(|| a.id.cmp(&b.id))
+        });
+        period
+    }
+}
+
+#[cfg(test)]
+mod tests;

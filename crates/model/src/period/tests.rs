@@ -1,0 +1,135 @@
+use super::*;
+use crate::metrics;
+use crate::sample::{SampleBuilder, Span};
+use crate::source::TroubleKind;
+
+fn tick(second: i64, incarnation: u32) -> Tick {
+    let t = second * SECOND_NS;
+    let span = Span { begin: t, end: t + 2_000_000 };
+    Tick { t, incarnation, vm: Some(span), host: Some(span), late: 0 }
+}
+
+/// A period of one sample a second, whose readings are given by a closure.
+fn period(seconds: i64, mut fill: impl FnMut(i64, &mut SampleBuilder<'_>)) -> Period {
+    let mut table = SeriesTable::default();
+    let mut builder = PeriodBuilder::default();
+    for second in 0..seconds {
+        let mut out = SampleBuilder::new(&mut table, tick(second, 0));
+        fill(second, &mut out);
+        let sample = out.sample;
+        builder.sample(&sample, &table);
+    }
+    builder.finish()
+}
+
+#[test]
+fn a_counter_becomes_a_rate_over_the_whole_period() {
+    let period = period(11, |s, out| out.metric(&metrics::REDUCTIONS, "", 1_000 + s * 500));
+    assert_eq!(period.rate(&metrics::REDUCTIONS, ""), Ok(500.0));
+    assert_eq!(period.stat(&metrics::REDUCTIONS, "").map(|stat| stat.delta), Ok(5_000));
+    assert_eq!(period.seconds(), 10.0);
+}
+
+#[test]
+fn a_missing_sample_lengthens_the_window_and_loses_nothing() {
+    let period = period(11, |s, out| {
+        if s != 4 && s != 5 {
+            out.metric(&metrics::REDUCTIONS, "", s * 500);
+        }
+    });
+    assert_eq!(period.rate(&metrics::REDUCTIONS, ""), Ok(500.0));
+}
+
+#[test]
+fn a_reset_counter_loses_one_window_and_no_more() {
+    // Set back to zero before second 5; the growth from 4 to 5 is not known.
+    let period = period(11, |s, out| {
+        out.metric(&metrics::REDUCTIONS, "", if s < 5 { 10_000 + s * 500 } else { (s - 5) * 500 });
+    });
+    let stat = period.stat(&metrics::REDUCTIONS, "").cloned();
+    let stat = stat.expect("recorded");
+    assert_eq!((stat.resets, stat.delta, stat.covered), (1, 9 * 500, 9 * SECOND_NS));
+    assert_eq!(stat.rate(), Some(500.0));
+}
+
+#[test]
+fn a_restart_is_never_taken_for_growth() {
+    let mut builder = PeriodBuilder::default();
+    let series = Series {
+        group: Group::Vm,
+        entity: "".into(),
+        name: "reductions".into(),
+        unit: Unit::Reductions,
+        kind: Kind::Counter,
+    };
+    let at = |t, incarnation, value| Point { t: t * SECOND_NS, incarnation, value };
+    builder.column(&series, [at(0, 0, 100), at(1, 0, 200), at(2, 1, 5_000), at(3, 1, 5_100)]);
+    let period = builder.finish();
+    assert_eq!(
+        period.stat(&metrics::REDUCTIONS, "").map(|stat| (stat.delta, stat.covered)),
+        Ok((200, 2 * SECOND_NS))
+    );
+}
+
+#[test]
+fn missing_data_says_why_it_is_missing() {
+    let period = period(3, |s, out| {
+        if s == 1 {
+            out.sample.gaps.push(Gap {
+                begin: 0,
+                end: SECOND_NS,
+                source: "vm".to_owned(),
+                kind: TroubleKind::TimedOut,
+                reason: "the node did not answer within 2 s".to_owned(),
+            });
+        }
+    });
+    let missing = period.rate(&metrics::REDUCTIONS, "").expect_err("nothing recorded");
+    assert_eq!(missing.to_string(), "vm.reductions: the node did not answer within 2 s");
+}
+
+#[test]
+fn gauges_keep_their_extremes_and_mean() {
+    let period =
+        period(5, |s, out| out.metric(&metrics::PROCESS_COUNT, "", [10, 30, 20, 50, 40][s as usize]));
+    let stat = period.stat(&metrics::PROCESS_COUNT, "").cloned().expect("recorded");
+    assert_eq!((stat.min, stat.max, stat.mean(), stat.rate()), (10, 50, 30.0, None));
+}
+
+#[test]
+fn a_day_long_trace_stays_small_and_evenly_spread() {
+    let mut trace = Trace::default();
+    for second in 0..86_400 {
+        trace.push(second * SECOND_NS, second);
+    }
+    let points = trace.points();
+    assert!((TRACE_POINTS / 4..=TRACE_POINTS).contains(&points.len()), "{}", points.len());
+    assert_eq!(points[0], (0, 0));
+    assert!(points.last().expect("some").1 > 84_000);
+    let gaps: Vec<_> = points.windows(2).map(|w| w[1].0 - w[0].0).collect();
+    let (least, most) = (gaps.iter().min().expect("some"), gaps.iter().max().expect("some"));
+    assert!(*most <= 3 * least, "gaps from {least} to {most} ns");
+}
+
+#[test]
+fn uses_of_processes_are_bounded_and_the_heavy_ones_are_kept() {
+    let mut builder = PeriodBuilder::default();
+    for second in 0..500_i64 {
+        let mut ticks: Vec<_> = (0..20)
+            .map(|i| ProcessTick {
+                pid: format!("<0.{}.0>", 1_000 + second * 20 + i).into(),
+                reductions: 10,
+                queue: 0,
+                runnable: None,
+            })
+            .collect();
+        ticks.push(ProcessTick { pid: "<0.1.0>".into(), reductions: 1_000, queue: 0, runnable: Some(true) });
+        ticks.push(ProcessTick { pid: "<0.2.0>".into(), reductions: 0, queue: 77, runnable: Some(false) });
+        builder.busiest(second * SECOND_NS, &ticks);
+    }
+    let period = builder.finish();
+    assert!(period.processes.len() <= 2 * PROCESS_USES);
+    assert_eq!((&*period.processes[0].pid, period.processes[0].reductions), ("<0.1.0>", 500_000));
+    let queued = period.processes.iter().find(|p| p.pid == "<0.2.0>").expect("kept for its queue");
+    assert_eq!((queued.queue_max, queued.judged, queued.runnable), (77, 500, 0));
+}

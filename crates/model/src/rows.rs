@@ -1,0 +1,148 @@
+//! Rows: what is known of single processes, tables and ports. Unlike series they come and go by the
+//! thousand, so only those that stand out are recorded.
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::{Nanos, text_names};
+
+/// Why a row was recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rank {
+    /// Among the largest by reductions since the scan before.
+    Reductions,
+    /// Among the largest by memory.
+    Memory,
+    /// Among the longest message queues.
+    Queue,
+    /// Among the largest by referenced binaries.
+    Binary,
+}
+
+text_names!(Rank { Reductions => "reductions", Memory => "memory", Queue => "queue", Binary => "binary" });
+
+/// One process in one second's scan; those with the most reductions and the longest queues are recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessTick {
+    /// `<0.123.0>`, as the node itself writes it.
+    pub pid: Box<str>,
+    /// Reductions since the scan before.
+    pub reductions: i64,
+    /// Messages in its queue.
+    pub queue: i64,
+    /// True if it was running, runnable or collecting when it was looked at; `None` if that was not read.
+    pub runnable: Option<bool>,
+}
+
+/// A closer look at one process, every ten seconds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcessRow {
+    /// When, from the recording's start.
+    pub t: Nanos,
+    /// `<0.123.0>`, as the node itself writes it.
+    pub pid: String,
+    /// What it is among the first in.
+    pub ranks: Vec<Rank>,
+    /// Registered name.
+    pub name: Option<String>,
+    /// Label set by `proc_lib:set_label/1`, formatted and bounded by the node.
+    pub label: Option<String>,
+    /// `module:function/arity` it was started with (through proc_lib where it was).
+    pub initial_call: Option<String>,
+    /// `module:function/arity` at the time of the look.
+    pub current_function: Option<String>,
+    /// Application it belongs to, by its group leader.
+    pub application: Option<String>,
+    /// Pid of the process that started it.
+    pub parent: Option<String>,
+    /// `running`, `runnable`, `waiting`, `garbage_collecting` …
+    pub status: Option<String>,
+    /// Reductions since it was started.
+    pub reductions: i64,
+    /// Messages in its queue.
+    pub queue: i64,
+    /// `on_heap` or `off_heap`.
+    pub message_queue_data: Option<String>,
+    /// Heap, stack and internals.
+    pub memory_bytes: i64,
+    /// Heap with its old generation, in words.
+    pub total_heap_words: Option<i64>,
+    /// Off-heap binaries that its heap refers to.
+    pub binary_bytes: Option<i64>,
+    /// Minor collections since the last full one.
+    pub minor_gcs: Option<i64>,
+    /// Minor collections after which a full one is forced.
+    pub fullsweep_after: Option<i64>,
+    /// Its `min_heap_size`, in words.
+    pub min_heap_words: Option<i64>,
+}
+
+impl ProcessRow {
+    /// What a person calls the process: registered name, else label, else what it was started with.
+    pub fn title(&self) -> Option<&str> {
+        self.name.as_deref().or(self.label.as_deref()).or(self.initial_call.as_deref())
+    }
+}
+
+/// An ETS table, every ten seconds; those with the most memory are recorded.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableRow {
+    /// When, from the recording's start.
+    pub t: Nanos,
+    /// `#Ref<…>` of an unnamed table, or the name of a named one.
+    pub id: String,
+    /// Name given to `ets:new/2`.
+    pub name: String,
+    /// Pid of the owner.
+    pub owner: String,
+    /// Registered name of the owner.
+    pub owner_name: Option<String>,
+    /// Objects in it.
+    pub objects: i64,
+    /// Memory, in bytes.
+    pub memory_bytes: i64,
+    /// `set`, `ordered_set`, `bag`, `duplicate_bag`.
+    pub kind: String,
+    /// `public`, `protected`, `private`.
+    pub protection: String,
+    /// Other options that are not at their default: `read_concurrency`, `write_concurrency=auto`, `compressed` …
+    pub options: Vec<String>,
+}
+
+/// A port, every ten seconds; those with the most traffic or the longest queues are recorded.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortRow {
+    /// When, from the recording's start.
+    pub t: Nanos,
+    /// `#Port<0.5>`.
+    pub id: String,
+    /// Driver or command: `tcp_inet`, `/usr/bin/inotifywait …`.
+    pub name: String,
+    /// Pid of the process that it is connected to.
+    pub connected: Option<String>,
+    /// Bytes read from it since it was opened.
+    pub input_bytes: i64,
+    /// Bytes written to it since it was opened.
+    pub output_bytes: i64,
+    /// Bytes waiting in its driver queue.
+    pub queue_bytes: i64,
+    /// Operating-system process behind it.
+    pub os_pid: Option<i64>,
+}
+
+/// Who starts processes, or owns tables or ports: a count by origin, from a bounded sample of the newest.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpawnRow {
+    /// When, from the recording's start.
+    pub t: Nanos,
+    /// `process`, `ets` or `port`.
+    pub what: String,
+    /// What they are: initial call, table name, or port name.
+    pub kind: String,
+    /// Who made them: registered name or initial call of the parent or owner.
+    pub maker: Option<String>,
+    /// How many of the sample.
+    pub count: i64,
+    /// The size of the sample.
+    pub of: i64,
+}
