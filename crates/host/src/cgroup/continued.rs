@@ -1,0 +1,58 @@
+//! Counters that go on growing when another group becomes the one that they are read from: a quota was changed, or
+//! the process was moved. Each group has counters of its own, and the difference between those of two groups means nothing.
+
+use super::CpuGroup;
+
+/// The counters of a group that can change.
+#[derive(Debug, Default)]
+pub(crate) struct Continued {
+    path: Option<String>,
+    counters: [Counter; 4],
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Counter {
+    last: i64,
+    shift: i64,
+}
+
+impl Continued {
+    /// Shifts the counters of a group so that they go on where those of the group before ended. The first group's stay as
+    /// they are.
+    pub(crate) fn shift(&mut self, group: &mut CpuGroup) {
+        let changed = self.path.as_ref().is_some_and(|path| *path != group.path);
+        self.path = Some(group.path.clone());
+        let values =
+            [&mut group.periods, &mut group.throttled_periods, &mut group.throttled_ns, &mut group.usage_ns];
+        for (counter, value) in self.counters.iter_mut().zip(values) {
+            let Some(value) = value else { continue };
+            if changed {
+                counter.shift = counter.last.saturating_sub(*value);
+            }
+            *value = value.saturating_add(counter.shift);
+            counter.last = *value;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_go_on_when_the_group_changes() {
+        let mut continued = Continued::default();
+        let mut check = |path: &str, raw: i64, expect: i64| {
+            let mut group =
+                CpuGroup { path: path.to_owned(), throttled_periods: Some(raw), ..CpuGroup::default() };
+            continued.shift(&mut group);
+            assert_eq!((group.throttled_periods, group.periods), (Some(expect), None), "{path} {raw}");
+        };
+        check("/a", 1_000, 1_000);
+        check("/a", 1_010, 1_010);
+        check("/b", 7, 1_010);
+        check("/b", 9, 1_012);
+        check("/a", 1_500, 1_012);
+        check("/a", 1_501, 1_013);
+    }
+}

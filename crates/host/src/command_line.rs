@@ -1,0 +1,409 @@
+//! What a VM's command line and environment say: its flags, what it runs, where it lies.
+//!
+//! erlexec has already expanded `-args_file` and joined in `ERL_FLAGS` and the like, so what stands in
+//! `/proc/PID/cmdline` is what the VM was given: the emulator's flags (with `+` turned into `-`) up to the
+//! first `--`, then what init reads (erts/etc/common/erlexec.c; erts/preloaded/src/init.erl,
+//! `parse_boot_args/4`).
+//!
+//! Both can hold secrets: the cookie, passwords in application parameters. They are kept, because the
+//! cookie is needed to connect, but are never shown: `Debug` and [`CommandLine::shown`] hide them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::text;
+
+/// Flags of init whose values are no secrets.
+const HARMLESS: &[&str] = &[
+    "args_file",
+    "bindir",
+    "boot",
+    "boot_var",
+    "config",
+    "detached",
+    "dist_listen",
+    "emu_flavor",
+    "emu_type",
+    "epmd_module",
+    "erl_epmd_port",
+    "heart",
+    "hidden",
+    "home",
+    "mode",
+    "name",
+    "noinput",
+    "noshell",
+    "pa",
+    "path",
+    "progname",
+    "proto_dist",
+    "pz",
+    "root",
+    "sname",
+    "start_epmd",
+    "user",
+];
+/// Parameters of the kernel application whose values are no secrets.
+const HARMLESS_OF_KERNEL: &[&str] = &[
+    "dist_auto_connect",
+    "erl_epmd_node_listen_port",
+    "inet_dist_listen_max",
+    "inet_dist_listen_min",
+    "inet_dist_use_interface",
+    "net_setuptime",
+    "net_tickintensity",
+    "net_ticktime",
+    "prevent_overlapping_partitions",
+    "start_pg",
+    "start_timer",
+];
+/// What is shown in place of a value that could be a secret.
+const HIDDEN: &str = "*";
+
+/// A VM's command line.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CommandLine {
+    arguments: Vec<String>,
+    emulator: usize,
+    flags: Vec<(String, Vec<String>)>,
+    extra: Vec<String>,
+}
+
+impl fmt::Debug for CommandLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.shown()).finish()
+    }
+}
+
+impl CommandLine {
+    /// Reads the content of `/proc/PID/cmdline`.
+    pub fn parse(content: &[u8]) -> Self {
+        let arguments: Vec<String> = text::strings(content).collect();
+        // Without the separator nothing is known to be the emulator's.
+        let emulator =
+            arguments.iter().position(|argument| argument == "--").unwrap_or(1.min(arguments.len()));
+        let mut flags: Vec<(String, Vec<String>)> = Vec::new();
+        let mut extra = Vec::new();
+        let mut open = false;
+        let mut rest = arguments.iter().skip(emulator);
+        while let Some(argument) = rest.next() {
+            match argument.strip_prefix('-') {
+                Some("extra") => extra.extend(rest.by_ref().cloned()),
+                Some("-") => open = false,
+                Some(flag) => {
+                    flags.push((flag.to_owned(), Vec::new()));
+                    open = true;
+                }
+                None => {
+                    if let Some((_, values)) = flags.last_mut().filter(|_| open) {
+                        values.push(argument.clone());
+                    }
+                }
+            }
+        }
+        CommandLine { arguments, emulator, flags, extra }
+    }
+
+    /// All of it, the cookie too, for who needs that to connect. Never shown, never stored.
+    pub fn secret_arguments(&self) -> &[String] {
+        &self.arguments
+    }
+
+    /// The file that was started, as it was called.
+    pub fn program(&self) -> Option<&str> {
+        self.arguments.first().map(String::as_str)
+    }
+
+    /// Values of the last flag of that name; it is the one that counts for most.
+    pub fn values(&self, flag: &str) -> Option<&[String]> {
+        self.flags.iter().rev().find(|(name, _)| name == flag).map(|(_, values)| values.as_slice())
+    }
+
+    /// The first value of the last flag of that name.
+    pub fn value(&self, flag: &str) -> Option<&str> {
+        self.values(flag)?.first().map(String::as_str)
+    }
+
+    /// Values of every flag of that name.
+    pub fn all<'a>(&'a self, flag: &'a str) -> impl Iterator<Item = &'a [String]> {
+        self.flags.iter().filter(move |(name, _)| name == flag).map(|(_, values)| values.as_slice())
+    }
+
+    /// The flag of either name that comes last, with its first value.
+    pub fn last_of(&self, names: [&str; 2]) -> Option<(&str, Option<&str>)> {
+        let (name, values) = self.flags.iter().rev().find(|(name, _)| names.contains(&name.as_str()))?;
+        Some((name, values.first().map(String::as_str)))
+    }
+
+    /// A parameter of an application: `-kernel inet_dist_listen_min 9100`.
+    pub fn parameter(&self, application: &str, key: &str) -> Option<&str> {
+        let flags = self.flags.iter().filter(|(name, _)| name == application);
+        let pairs = flags.flat_map(|(_, values)| values.chunks_exact(2));
+        let mut wanted = pairs.filter_map(|pair| if pair.first()? == key { pair.get(1) } else { None });
+        wanted.next_back().map(String::as_str)
+    }
+
+    /// What stands behind `-extra`: for Elixir and escripts the program and its arguments.
+    pub fn extra(&self) -> &[String] {
+        &self.extra
+    }
+
+    /// True if it looks like the VM's, as erlexec makes it.
+    pub fn is_emulators(&self) -> bool {
+        self.values("root").is_some() && self.values("progname").is_some()
+    }
+
+    /// The arguments fit to be shown: what could be a secret is `*`.
+    pub fn shown(&self) -> Vec<String> {
+        let (emulator, rest) = self.arguments.split_at(self.emulator);
+        let mut shown: Vec<String> = emulator.to_vec();
+        hide(rest, &mut shown);
+        shown
+    }
+}
+
+/// Copies init's arguments, secrets hidden.
+fn hide(arguments: &[String], shown: &mut Vec<String>) {
+    let mut flag = "";
+    let mut key_is_harmless = false;
+    let mut position = 0;
+    for argument in arguments {
+        if flag == "extra" {
+            shown.push(HIDDEN.to_owned());
+            continue;
+        }
+        if let Some(name) = argument.strip_prefix('-') {
+            flag = name;
+            position = 0;
+            shown.push(argument.clone());
+            continue;
+        }
+        let is_key = position % 2 == 0;
+        let harmless = match flag {
+            "kernel" if is_key => {
+                key_is_harmless = HARMLESS_OF_KERNEL.contains(&argument.as_str());
+                key_is_harmless
+            }
+            "kernel" => key_is_harmless,
+            // Module and function; what they are called with can be anything.
+            "run" | "s" => position < 2,
+            _ => HARMLESS.contains(&flag),
+        };
+        shown.push(if harmless { argument.clone() } else { HIDDEN.to_owned() });
+        position += 1;
+    }
+}
+
+/// The variables that are kept of an environment; others could be anything, and are not even looked at.
+const KEPT: &[&str] = &[
+    "BINDIR",
+    "ERL_AFLAGS",
+    "ERL_EPMD_PORT",
+    "ERL_FLAGS",
+    "ERL_FULLSWEEP_AFTER",
+    "ERL_LIBS",
+    "ERL_MAX_ETS_TABLES",
+    "ERL_MAX_PORTS",
+    "ERL_THREAD_POOL_SIZE",
+    "ERL_ZFLAGS",
+    "HOME",
+    "RABBITMQ_CONF_ENV_FILE",
+    "RABBITMQ_DIST_PORT",
+    "RABBITMQ_HOME",
+    "RABBITMQ_NODENAME",
+    "RABBITMQ_NODE_PORT",
+    "RABBITMQ_USE_LONGNAME",
+    "RELEASE_COOKIE",
+    "RELEASE_NAME",
+    "RELEASE_ROOT",
+    "RELEASE_VSN",
+    "REL_NAME",
+    "REL_VSN",
+    "ROOTDIR",
+    "XDG_CONFIG_HOME",
+];
+/// Of them, those that give the emulator flags.
+const FLAGS: &[&str] = &["ERL_AFLAGS", "ERL_FLAGS", "ERL_ZFLAGS"];
+/// Of them, those that set limits of the emulator.
+const LIMITS: &[&str] =
+    &["ERL_FULLSWEEP_AFTER", "ERL_MAX_ETS_TABLES", "ERL_MAX_PORTS", "ERL_THREAD_POOL_SIZE"];
+
+/// The part of a process's environment that says something of its VM, as it was when the process was started:
+/// what a VM has set for itself since is not seen.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Environment(BTreeMap<String, String>);
+
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+impl Environment {
+    /// Reads the content of `/proc/PID/environ`.
+    pub fn parse(content: &[u8]) -> Self {
+        let pair = |string: String| {
+            let (name, value) = string.split_once('=')?;
+            (KEPT.contains(&name) || is_release_flags(name)).then(|| (name.to_owned(), value.to_owned()))
+        };
+        Environment(text::strings(content).filter_map(pair).collect())
+    }
+
+    /// The value of a variable; one that is empty counts as not set, as in the scripts that start VMs.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// All that was kept, the cookie too, for who needs that to connect. Never shown, never stored.
+    pub fn secret_variables(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// The variables that change the emulator's flags and limits, fit to be shown.
+    pub fn shown(&self) -> BTreeMap<String, String> {
+        let shown = |(name, value): (&String, &String)| {
+            if LIMITS.contains(&name.as_str()) {
+                return Some((name.clone(), text::printable(value)));
+            }
+            if !FLAGS.contains(&name.as_str()) && !is_release_flags(name) {
+                return None;
+            }
+            // `+` flags are the emulator's. They look like values to `hide`, which would hide all of them.
+            let words: Vec<String> = value.split_whitespace().map(str::to_owned).collect();
+            let mut parts = Vec::new();
+            for group in words.chunk_by(|_, next| !next.starts_with(['+', '-'])) {
+                match group.first() {
+                    Some(flag) if flag.starts_with('+') => parts.extend_from_slice(group),
+                    _ => hide(group, &mut parts),
+                }
+            }
+            Some((name.clone(), parts.join(" ")))
+        };
+        self.0.iter().filter_map(shown).collect()
+    }
+}
+
+/// `ERL_OTP25_FLAGS`: read by that release only.
+fn is_release_flags(name: &str) -> bool {
+    let release = name.strip_prefix("ERL_OTP").and_then(|rest| rest.strip_suffix("_FLAGS"));
+    release.is_some_and(|release| text::number(release.as_bytes()).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn command_line(words: &str) -> CommandLine {
+        CommandLine::parse(words.split(' ').map(|word| format!("{word}\0")).collect::<String>().as_bytes())
+    }
+
+    const RELEASE: &str = "/srv/demo/erts-13.1.5/bin/beam.smp -sbwt none -- -root /srv/demo -bindir /srv/demo/erts-13.1.5/bin \
+        -progname erl -- -home /root -- -noshell -s elixir start_cli -mode embedded -setcookie SECRET -sname demo \
+        -config /srv/demo/releases/0.1.0/sys -boot /srv/demo/releases/0.1.0/start -boot_var RELEASE_LIB /srv/demo/lib \
+        -kernel inet_dist_listen_min 9100 inet_dist_listen_max 9105 -db password SECRET -- plain -extra --token SECRET";
+
+    #[test]
+    fn flags_are_read_as_init_does() {
+        let line = command_line(RELEASE);
+        assert_eq!(line.program(), Some("/srv/demo/erts-13.1.5/bin/beam.smp"));
+        assert_eq!(line.value("root"), Some("/srv/demo"));
+        assert_eq!(line.value("sname"), Some("demo"));
+        assert_eq!(line.values("noshell"), Some(&[][..]));
+        assert_eq!(line.values("s"), Some(&["elixir".to_owned(), "start_cli".to_owned()][..]));
+        assert_eq!(line.values("boot_var").map(<[_]>::len), Some(2));
+        assert_eq!(line.parameter("kernel", "inet_dist_listen_max"), Some("9105"));
+        assert_eq!(line.parameter("kernel", "inet_dist_listen"), None);
+        assert_eq!(line.extra(), ["--token", "SECRET"]);
+        assert!(line.is_emulators());
+        // The emulator's own flags are no flags of init.
+        assert_eq!(line.values("sbwt"), None);
+        // What follows `--` belongs to no flag.
+        assert_eq!(line.values("db").map(<[_]>::len), Some(2));
+    }
+
+    #[test]
+    fn the_later_of_two_names_counts() {
+        let line = command_line("beam.smp -- -root / -progname erl -- -home / -- -name a@h -sname b -x");
+        assert_eq!(line.last_of(["name", "sname"]), Some(("sname", Some("b"))));
+        assert_eq!(command_line("beam.smp -- -name").last_of(["name", "sname"]), Some(("name", None)));
+    }
+
+    #[test]
+    fn secrets_are_never_shown() {
+        let check = |words: &str, expect: &str| {
+            let shown = command_line(words).shown().join(" ");
+            assert_eq!(shown, expect);
+            assert!(!format!("{:?}", command_line(words)).contains("SECRET"), "{words}");
+        };
+        check(
+            RELEASE,
+            &RELEASE
+                .replace("-setcookie SECRET", "-setcookie *")
+                .replace("password SECRET", "* *")
+                .replace(" plain -extra --token SECRET", " * -extra * *"),
+        );
+        check(
+            "beam.smp -- -eval f(SECRET) -kernel x SECRET net_ticktime 5 y SECRET",
+            "beam.smp -- -eval * -kernel * * net_ticktime 5 * *",
+        );
+        // Without the separator nothing is taken for the emulator's.
+        check("beam.smp -W w -setcookie SECRET", "beam.smp -W * -setcookie *");
+        check("beam.smp -- -s m f SECRET -run m", "beam.smp -- -s m f * -run m");
+    }
+
+    fn environment(lines: &[&str]) -> Environment {
+        Environment::parse(lines.iter().map(|line| format!("{line}\0")).collect::<String>().as_bytes())
+    }
+
+    #[test]
+    fn only_what_concerns_the_vm_is_kept_of_an_environment() {
+        let environment = environment(&[
+            "PATH=/bin",
+            "HOME=/root",
+            "DATABASE_URL=SECRET",
+            "RELEASE_NAME=",
+            "x",
+            "ERL_OTP25_FLAGS=+S 2",
+        ]);
+        assert_eq!(environment.get("HOME"), Some("/root"));
+        assert_eq!(environment.get("RELEASE_NAME"), None);
+        assert_eq!(environment.get("DATABASE_URL"), None);
+        assert_eq!(environment.secret_variables().count(), 3);
+    }
+
+    #[test]
+    fn flags_in_variables_are_shown_without_secrets() {
+        let environment = environment(&[
+            "ERL_AFLAGS=+sbwt none -setcookie SECRET +S 2:2 -noshell",
+            "ERL_OTP25_FLAGS=-db pw SECRET",
+            "ERL_MAX_PORTS=65536",
+            "RELEASE_COOKIE=SECRET",
+        ]);
+        let expect = [
+            ("ERL_AFLAGS", "+sbwt none -setcookie * +S 2:2 -noshell"),
+            ("ERL_MAX_PORTS", "65536"),
+            ("ERL_OTP25_FLAGS", "-db * *"),
+        ];
+        let shown = environment.shown();
+        assert!(shown.iter().map(|(k, v)| (k.as_str(), v.as_str())).eq(expect), "{shown:?}");
+        assert!(!format!("{environment:?}").contains("SECRET"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_a_panic(content in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let line = CommandLine::parse(&content);
+            let _ = (line.shown(), line.is_emulators(), line.last_of(["name", "sname"]));
+            Environment::parse(&content).shown();
+        }
+
+        #[test]
+        fn a_cookie_is_hidden_wherever_it_stands(before in "[-+ a-z]{0,20}", after in "[-+ a-z]{0,20}") {
+            let line = command_line(&format!("beam.smp -- {before} -setcookie SECRET {after}"));
+            let shown = format!("{line:?}");
+            prop_assert!(!shown.contains("SECRET"), "{}", shown);
+        }
+    }
+}

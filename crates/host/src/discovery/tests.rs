@@ -1,0 +1,297 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::distribution::NameSource;
+use crate::fake::FakeHost;
+
+const RABBIT: &[&str] = &[
+    "/usr/lib/erlang/erts-13.1.5/bin/beam.smp",
+    "-W",
+    "w",
+    "--",
+    "-root",
+    "/usr/lib/erlang",
+    "-bindir",
+    "/usr/lib/erlang/erts-13.1.5/bin",
+    "-progname",
+    "erl",
+    "--",
+    "-home",
+    "/var/lib/rabbitmq",
+    "--",
+    "-pa",
+    "",
+    "-noshell",
+    "-noinput",
+    "-s",
+    "rabbit",
+    "boot",
+    "-boot",
+    "start_sasl",
+];
+
+fn list(words: &[&str]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.bytes().chain([0])).collect()
+}
+
+/// A host that has been up for 1,000 s, with its first process.
+fn host() -> FakeHost {
+    let host = FakeHost::new();
+    host.file("/proc/uptime", "1000.50 1990.00\n").file("/proc/sys/kernel/hostname", "web-1\n");
+    host.file(
+        "/etc/passwd",
+        "root:x:0:0:root:/root:/bin/bash\nrabbitmq:x:112:120::/var/lib/rabbitmq:/sbin/nologin\n",
+    );
+    process(&host, 1, "init", &["/sbin/init"], 0);
+    for kind in ["pid", "net", "mnt", "uts"] {
+        host.link(&format!("/proc/self/ns/{kind}"), &format!("{kind}:[1]"));
+    }
+    host
+}
+
+/// A process whose files everybody may read.
+fn process(host: &FakeHost, pid: u32, comm: &str, arguments: &[&str], uid: u32) {
+    host.file(&format!("/proc/{pid}/stat"), FakeHost::stat(pid, comm, 300, 200, 50_000));
+    host.file(&format!("/proc/{pid}/cmdline"), list(arguments));
+    host.file(
+        &format!("/proc/{pid}/status"),
+        format!(
+            "Name:\t{comm}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nNSpid:\t{pid}\nVmRSS:\t100 kB\nThreads:\t21\n"
+        ),
+    );
+}
+
+/// The rest of a process, as root sees it.
+fn readable(host: &FakeHost, pid: u32, executable: &str, environment: &[&str]) {
+    host.link(&format!("/proc/{pid}/exe"), executable).link(&format!("/proc/{pid}/cwd"), "/srv");
+    host.link(&format!("/proc/{pid}/root"), "/").file(&format!("/proc/{pid}/environ"), list(environment));
+    for kind in ["pid", "net", "mnt", "uts"] {
+        host.link(&format!("/proc/{pid}/ns/{kind}"), &format!("{kind}:[1]"));
+    }
+}
+
+#[test]
+fn a_broker_is_found_with_all_that_can_be_known() {
+    let host = host();
+    process(&host, 700, "beam.smp", RABBIT, 112);
+    readable(
+        &host,
+        700,
+        RABBIT[0],
+        &[
+            "HOME=/var/lib/rabbitmq",
+            "RABBITMQ_NODENAME=hare",
+            "ERL_LIBS=/usr/lib/rabbitmq/lib/rabbitmq_server-3.10.8/plugins",
+        ],
+    );
+    host.file("/usr/lib/erlang/releases/25/OTP_VERSION", "25.2.3\n");
+    host.link("/proc/700/fd/9", "socket:[77]");
+    host.file("/proc/700/net/tcp", "sl\n0: 00000000:D978 00000000:0000 0A 0:0 0:0 0 112 0 77 1 0\n");
+    let discovery = discover(&host.tree()).unwrap();
+    assert!(!discovery.others_hidden);
+    let [vm] = discovery.vms.as_slice() else { panic!("{discovery:?}") };
+    assert_eq!(vm.identity, Identity { pid: 700, start_ticks: 50_000 });
+    assert_eq!(
+        (vm.uid, vm.user.as_deref(), vm.user_home.as_deref()),
+        (Some(112), Some("rabbitmq"), Some("/var/lib/rabbitmq"))
+    );
+    // Started 500 s after the host; five seconds of CPU time.
+    assert_eq!(
+        (vm.uptime_ns, vm.cpu_ns, vm.rss_bytes),
+        (Some(500_500_000_000), 5_000_000_000, Some(102_400))
+    );
+    assert!((vm.cores().unwrap() - 0.00999).abs() < 1e-5);
+    assert_eq!(vm.product.to_string(), "RabbitMQ 3.10.8");
+    assert_eq!(vm.installation.otp_version.as_deref(), Some("25.2.3"));
+    let name = vm.distribution.name.as_ref().unwrap();
+    assert_eq!(
+        (name.to_string(), name.source),
+        ("hare@web-1".to_owned(), NameSource::Environment("RABBITMQ_NODENAME"))
+    );
+    assert_eq!(vm.distribution.candidates(), [55_672]);
+    assert_eq!(vm.access, Access::Readable);
+    assert_eq!(vm.isolation, Isolation { pid: Some(false), net: Some(false), mount: Some(false) });
+    assert_eq!(
+        (vm.root.as_deref(), vm.pid_inside, vm.working_folder.as_deref()),
+        (Some("/"), None, Some("/srv"))
+    );
+}
+
+#[test]
+fn of_another_users_vm_what_everybody_may_read_is_known() {
+    let host = host();
+    process(&host, 700, "beam.smp", RABBIT, 112);
+    // Root may read everything, so refusal is made here as a process that has no such files.
+    host.file("/usr/lib/erlang/releases/25/OTP_VERSION", "25.2.3\n");
+    let vm = look_at(&Refusing(host.tree()), 700).unwrap();
+    let Access::Refused(reason) = &vm.access else { panic!("{vm:?}") };
+    assert_eq!(reason, "not allowed to read /proc/700/environ: run beamtune as root or as user rabbitmq");
+    assert_eq!((vm.executable, vm.distribution.listeners, vm.isolation.net), (None, None, None));
+    assert_eq!(vm.product.to_string(), "RabbitMQ");
+    assert_eq!(vm.installation.otp_version.as_deref(), Some("25.2.3"));
+    assert_eq!(vm.distribution.name.unwrap().to_string(), "rabbit@web-1");
+}
+
+/// A tree that refuses what the kernel refuses to other users.
+struct Refusing<T>(T);
+
+impl<T: FileTree> Refusing<T> {
+    fn check(&self, path: &str) -> Result<(), HostError> {
+        let private = ["/environ", "/exe", "/cwd", "/root", "/fd", "/ns/"];
+        let hidden = path.starts_with("/proc/66/");
+        if hidden || path.starts_with("/proc/7") && private.iter().any(|part| path.contains(part)) {
+            let error = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+            return Err(HostError::from_io(path, error));
+        }
+        Ok(())
+    }
+}
+
+impl<T: FileTree> FileTree for Refusing<T> {
+    fn read_start(&self, path: &str, max_bytes: usize, into: &mut Vec<u8>) -> Result<(), HostError> {
+        self.check(path)?;
+        self.0.read_start(path, max_bytes, into)
+    }
+
+    fn read_start_below(
+        &self,
+        dir: &str,
+        path: &str,
+        max_bytes: usize,
+        into: &mut Vec<u8>,
+    ) -> Result<(), HostError> {
+        self.check(dir)?;
+        self.0.read_start_below(dir, path, max_bytes, into)
+    }
+
+    fn list(&self, path: &str, max: usize) -> Result<Vec<String>, HostError> {
+        self.check(path)?;
+        self.0.list(path, max)
+    }
+
+    fn count(&self, path: &str, max: usize) -> Result<u64, HostError> {
+        self.check(path)?;
+        self.0.count(path, max)
+    }
+
+    fn read_link(&self, path: &str) -> Result<String, HostError> {
+        self.check(path)?;
+        self.0.read_link(path)
+    }
+}
+
+#[test]
+fn what_is_no_vm_is_not_taken_for_one() {
+    let host = host();
+    let check = |pid: u32, runs: &str| {
+        let error = look_at(&host.tree(), pid).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!("process {pid} is no Erlang VM, it runs {runs:?}: `beamtune nodes` lists those that are")
+        );
+    };
+    process(&host, 10, "erl_child_setup", &["erl_child_setup", "20000"], 0);
+    process(&host, 11, "epmd", &["/usr/bin/epmd", "-daemon"], 0);
+    process(&host, 12, "heart", &["heart", "-pid", "700", "-root", "/", "-progname", "erl"], 0);
+    process(&host, 13, "inet_gethost", &["inet_gethost", "4"], 0);
+    process(&host, 14, "beam.smp", &["beam.smp", "--help"], 0);
+    process(&host, 15, "beam.smp", &[], 0);
+    process(&host, 16, "python3", RABBIT, 0);
+    for (pid, runs) in [
+        (10, "erl_child_setup"),
+        (11, "epmd"),
+        (12, "heart"),
+        (13, "inet_gethost"),
+        (14, "beam.smp"),
+        (15, "beam.smp"),
+        (16, "python3"),
+        (1, "init"),
+    ] {
+        readable(&host, pid, &format!("/usr/bin/{runs}"), &[]);
+        check(pid, runs);
+    }
+    assert_eq!(discover(&host.tree()).unwrap().vms, []);
+}
+
+#[test]
+fn a_vm_under_another_short_name_is_known_by_its_file() {
+    let host = host();
+    process(&host, 700, "my broker", RABBIT, 112);
+    readable(&host, 700, "/usr/lib/erlang/erts-13.1.5/bin/beam.lcnt.smp (deleted)", &[]);
+    let vm = look_at(&host.tree(), 700).unwrap();
+    assert_eq!(vm.installation.emulator_type.as_deref(), Some("lcnt"));
+}
+
+#[test]
+fn the_dead_and_the_dying_are_left_out() {
+    let host = host();
+    process(&host, 700, "beam.smp", RABBIT, 112);
+    let stat = FakeHost::stat(700, "beam.smp", 1, 1, 50_000).replace(") S", ") Z");
+    host.file("/proc/700/stat", stat);
+    assert_eq!(look_at(&host.tree(), 700).unwrap_err().to_string(), "process 700 has ended");
+    assert_eq!(look_at(&host.tree(), 701).unwrap_err().to_string(), "process 701 has ended");
+    // Gone between two reads.
+    process(&host, 702, "beam.smp", RABBIT, 112);
+    readable(&host, 702, RABBIT[0], &[]);
+    host.remove("/proc/702/cmdline");
+    assert_eq!(discover(&host.tree()).unwrap().vms, []);
+}
+
+#[test]
+fn a_container_is_told_and_its_own_files_are_read() {
+    let host = host();
+    process(&host, 700, "beam.smp", RABBIT, 999);
+    readable(&host, 700, RABBIT[0], &["RABBITMQ_NODENAME=hare"]);
+    host.file("/proc/700/status", "Uid:\t999\t999\t999\t999\nNSpid:\t700\t17\n");
+    for kind in ["pid", "net", "mnt", "uts"] {
+        host.link(&format!("/proc/700/ns/{kind}"), &format!("{kind}:[2]"));
+    }
+    host.link("/proc/700/root", host.path("/box").to_str().unwrap());
+    host.file("/box/usr/lib/erlang/releases/25/OTP_VERSION", "25.3\n");
+    host.file("/usr/lib/erlang/releases/25/OTP_VERSION", "25.9 of the host\n");
+    let vm = look_at(&host.tree(), 700).unwrap();
+    assert_eq!(vm.isolation, Isolation { pid: Some(true), net: Some(true), mount: Some(true) });
+    assert_eq!((vm.pid_inside, vm.root.as_deref()), (Some(17), Some("/proc/700/root")));
+    assert_eq!((vm.uid, vm.user), (Some(999), None));
+    assert_eq!(vm.installation.otp_version.as_deref(), Some("25.3"));
+    // Its host's name is its own.
+    assert_eq!(vm.distribution.name.unwrap().to_string(), "hare@?");
+}
+
+#[test]
+fn hidden_processes_are_told() {
+    let host = host();
+    process(&host, 700, "beam.smp", RABBIT, 112);
+    assert!(!discover(&Refusing(host.tree())).unwrap().others_hidden);
+    // hidepid=1: the numbers are shown, and nothing else.
+    process(&host, 66, "beam.smp", RABBIT, 112);
+    assert!(discover(&Refusing(host.tree())).unwrap().others_hidden);
+    // hidepid=2.
+    host.remove("/proc/66");
+    host.remove("/proc/1");
+    assert!(discover(&host.tree()).unwrap().others_hidden);
+}
+
+#[test]
+fn without_proc_there_is_an_error_rather_than_an_empty_list() {
+    let host = FakeHost::new();
+    assert_eq!(discover(&host.tree()).unwrap_err().to_string(), "there is no /proc");
+}
+
+proptest! {
+    // Fewer than usual, because each makes a dozen files.
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn whatever_the_files_hold_nothing_panics(content in proptest::collection::vec(any::<u8>(), 0..200), file in 0..6_usize) {
+        let host = host();
+        process(&host, 700, "beam.smp", RABBIT, 112);
+        readable(&host, 700, RABBIT[0], &["RABBITMQ_NODENAME=hare"]);
+        let name = ["/proc/700/stat", "/proc/700/status", "/proc/700/cmdline", "/proc/700/environ", "/proc/uptime", "/etc/passwd"];
+        host.file(name[file], &content);
+        if let Ok(vm) = look_at(&host.tree(), 700) {
+            let shown = format!("{} {:?} {:?}", vm.product, vm.distribution.name, vm.cores());
+            prop_assert!(!shown.contains('\x1b'));
+        }
+    }
+}

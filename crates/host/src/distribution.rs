@@ -1,0 +1,225 @@
+//! A VM's distribution, as far as its process tells: what the node is called and how it listens.
+//!
+//! What is configured is not always what is: a node can name itself at run time (RabbitMQ does), and can stop being one.
+//! So each name says where it comes from, and the ports on which the process really listens stand beside it;
+//! who knows EPMD's names finds the node's port among them.
+//!
+//! `RELEASE_NODE` is not looked at: the scripts of releases make `-name` or `-sname` of it, except where the
+//! distribution is switched off, and then the variable is set and the VM is no node.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::command_line::{CommandLine, Environment};
+use crate::text;
+
+/// Where a node's name was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameSource {
+    /// `-name` or `-sname`: the node has it for sure.
+    CommandLine,
+    /// A variable of this name, which a script or the application reads.
+    Environment(&'static str),
+    /// A file that the application reads.
+    ConfigFile,
+    /// What the application takes when nothing is set.
+    Default,
+}
+
+/// A node's name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeName {
+    /// The part before the `@`, by which EPMD knows it.
+    pub alive: String,
+    /// The part behind it; `None` where the VM found it by itself and it cannot be told from here.
+    pub host: Option<String>,
+    /// Long names (`-name`) and short ones cannot talk to each other.
+    pub long: bool,
+    /// Where it was found.
+    pub source: NameSource,
+}
+
+impl NodeName {
+    /// `alive@host`, if the host is known.
+    pub fn full(&self) -> Option<String> {
+        Some(format!("{}@{}", self.alive, self.host.as_deref()?))
+    }
+
+    /// From what was given. `host_name` is the host's as the VM sees it: a short name ends at its first dot.
+    pub(crate) fn new(given: &str, long: bool, source: NameSource, host_name: Option<&str>) -> Self {
+        let given = text::printable(given);
+        let (alive, host) = match given.split_once('@') {
+            Some((alive, host)) if !host.is_empty() => (alive.to_owned(), Some(host.to_owned())),
+            Some((alive, _)) => (alive.to_owned(), None),
+            None => (given, None),
+        };
+        let short_host = || {
+            let short = host_name?.split('.').next()?;
+            (!long && !short.is_empty()).then(|| short.to_owned())
+        };
+        NodeName { alive, host: host.or_else(short_host), long, source }
+    }
+}
+
+impl fmt::Display for NodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.alive, self.host.as_deref().unwrap_or("?"))
+    }
+}
+
+/// A port on which the process accepts connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Listener {
+    /// The address that it is bound to.
+    pub address: IpAddr,
+    /// The port.
+    pub port: u16,
+}
+
+/// What is known of a VM's distribution.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Distribution {
+    /// What the node is called; `None` for a VM that is no node, or one whose name is only given by a peer.
+    pub name: Option<NodeName>,
+    /// `-proto_dist`: `inet_tls`, `inet6_tcp` …; `None` is `inet_tcp`.
+    pub protocol: Option<String>,
+    /// False with `-dist_listen false`: it connects to others, and nobody can connect to it.
+    pub listens: bool,
+    /// False with `-start_epmd false`, `-no_epmd` or a port of its own: EPMD may not know it.
+    pub uses_epmd: bool,
+    /// `-epmd_module`, where another one than EPMD's own finds ports.
+    pub epmd_module: Option<String>,
+    /// `ERL_EPMD_PORT`, where EPMD is not at 4369.
+    pub epmd_port: Option<u16>,
+    /// The first and last port that it may listen on, where that is configured.
+    pub ports: Option<(u16, u16)>,
+    /// The ports on which the process listens, for whatever purpose; `None` where they could not be read.
+    pub listeners: Option<Vec<Listener>>,
+}
+
+impl Distribution {
+    /// What command line and environment say; the name that an application gives itself is added by who knows it.
+    pub(crate) fn configured(line: &CommandLine, environment: &Environment, host_name: Option<&str>) -> Self {
+        // "undefined" asks for a name from the first node that it connects to (OTP 23 and newer).
+        let name = match line.last_of(["name", "sname"]) {
+            Some((_, Some("undefined")) | (_, None)) | None => None,
+            Some((flag, Some(given))) => {
+                Some(NodeName::new(given, flag == "name", NameSource::CommandLine, host_name))
+            }
+        };
+        let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
+        let own_port = line
+            .value("erl_epmd_port")
+            .or(line.parameter("kernel", "erl_epmd_node_listen_port"))
+            .and_then(port);
+        let range = || {
+            let first = line.parameter("kernel", "inet_dist_listen_min").and_then(port)?;
+            let last = line.parameter("kernel", "inet_dist_listen_max").and_then(port);
+            Some((first, last.unwrap_or(first).max(first)))
+        };
+        Distribution {
+            name,
+            protocol: line.value("proto_dist").map(text::printable),
+            listens: line.value("dist_listen") != Some("false"),
+            uses_epmd: own_port.is_none()
+                && line.value("start_epmd") != Some("false")
+                && line.values("no_epmd").is_none(),
+            epmd_module: line.value("epmd_module").map(text::printable),
+            epmd_port: environment.get("ERL_EPMD_PORT").and_then(port),
+            ports: own_port.map(|port| (port, port)).or_else(range),
+            listeners: None,
+        }
+    }
+
+    /// True if connections are encrypted: `-proto_dist inet_tls`, `inet6_tls`, or one of that kind.
+    pub fn is_tls(&self) -> bool {
+        self.protocol.as_deref().is_some_and(|protocol| protocol.ends_with("_tls"))
+    }
+
+    /// The ports that can be the distribution's: of those on which the process listens the ones that are
+    /// configured for it, or all if none of them is. Without a look at the sockets, a configured port stands for itself.
+    pub fn candidates(&self) -> Vec<u16> {
+        let Some(listeners) = &self.listeners else {
+            let single = self.ports.filter(|(first, last)| first == last);
+            return single.map(|(port, _)| port).into_iter().collect();
+        };
+        let mut ports: Vec<u16> = listeners.iter().map(|listener| listener.port).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        let configured = |port: &u16| self.ports.is_some_and(|(first, last)| (first..=last).contains(port));
+        if ports.iter().any(configured) {
+            ports.retain(configured);
+        }
+        ports
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn configured(words: &str, variables: &str) -> Distribution {
+        let line = format!("beam.smp -- -root / -progname erl -- -home / -- {words}");
+        let list = |words: &str| words.split(' ').map(|word| format!("{word}\0")).collect::<String>();
+        let (line, environment) =
+            (CommandLine::parse(list(&line).as_bytes()), Environment::parse(list(variables).as_bytes()));
+        Distribution::configured(&line, &environment, Some("web-1.example.org"))
+    }
+
+    #[test]
+    fn names_are_completed_as_far_as_can_be_told() {
+        let check = |words: &str, expect: Option<(&str, bool)>| {
+            let name = configured(words, "").name;
+            let read = name.as_ref().map(|name| (name.to_string(), name.long));
+            assert_eq!(read, expect.map(|(name, long)| (name.to_owned(), long)), "{words}");
+        };
+        check("-sname demo", Some(("demo@web-1", false)));
+        check("-sname demo@other", Some(("demo@other", false)));
+        check("-name demo@10.0.0.7", Some(("demo@10.0.0.7", true)));
+        // The full name of a host is found by its resolver.
+        check("-name demo", Some(("demo@?", true)));
+        check("-name a@h -sname b", Some(("b@web-1", false)));
+        check("-sname demo@", Some(("demo@web-1", false)));
+        check("-name undefined", None);
+        check("-sname", None);
+        check("-noinput", None);
+        check("-extra -sname demo", None);
+    }
+
+    #[test]
+    fn how_it_listens_is_read() {
+        let plain = configured("-sname a", "");
+        assert!(plain.listens && plain.uses_epmd && !plain.is_tls());
+        assert!(configured("-sname a -proto_dist inet_tls", "").is_tls());
+        assert!(configured("-sname a -proto_dist inet6_tls", "").is_tls());
+        assert!(!configured("-sname a -proto_dist inet6_tcp", "").is_tls());
+        assert!(!configured("-sname a -dist_listen false", "").listens);
+        assert!(!configured("-sname a -start_epmd false", "").uses_epmd);
+        assert_eq!(configured("-sname a", "ERL_EPMD_PORT=4370").epmd_port, Some(4370));
+        assert_eq!(configured("-sname a", "ERL_EPMD_PORT=many").epmd_port, None);
+        assert_eq!(configured("-epmd_module ekka_epmd", "").epmd_module.as_deref(), Some("ekka_epmd"));
+    }
+
+    #[test]
+    fn the_ports_that_can_be_the_distributions_are_found() {
+        let check = |words: &str, listening: Option<&[u16]>, expect: &[u16]| {
+            let mut distribution = configured(words, "");
+            let listener = |port: &u16| Listener { address: IpAddr::from([0, 0, 0, 0]), port: *port };
+            distribution.listeners = listening.map(|ports| ports.iter().map(listener).collect());
+            assert_eq!(distribution.candidates(), expect, "{words}");
+        };
+        check("-erl_epmd_port 9100", None, &[9100]);
+        check("-kernel erl_epmd_node_listen_port 9100", None, &[9100]);
+        check("-erl_epmd_port 9100", Some(&[5672, 9100]), &[9100]);
+        check(
+            "-kernel inet_dist_listen_min 9100 inet_dist_listen_max 9105",
+            Some(&[9103, 5672, 9106]),
+            &[9103],
+        );
+        check("-kernel inet_dist_listen_min 9100", Some(&[9100, 9101]), &[9100]);
+        check("-kernel inet_dist_listen_min 9100 inet_dist_listen_max 9105", None, &[]);
+        check("-sname a", Some(&[45001, 5672, 5672]), &[5672, 45001]);
+        check("-erl_epmd_port 9100", Some(&[45001, 5672]), &[5672, 45001]);
+        check("-kernel inet_dist_listen_min 0", Some(&[7]), &[7]);
+    }
+}

@@ -1,0 +1,437 @@
+//! The host as a source of a recording: what the operating system knows of one VM, each second.
+//!
+//! Dear items are read with detail only: `smaps_rollup`, because the kernel walks all of a process's memory for it
+//! and holds up changes to its mappings meanwhile (6 ms for 1.9 GB measured), and the number of open files, because
+//! before Linux 6.2 they have to be counted. What cannot be read is told as a gap, once when it begins and then with each
+//! detail, so that a gap covers all of the time without a row for each second.
+//!
+//! The span of a sample is that of the counters. What is dear is read after it, because the counters' rates are
+//! worked out with the middle of the span.
+
+use std::collections::BTreeMap;
+
+use beamtune_model::{
+    Ask, Clock, Gap, Incarnation, Metric, Nanos, SampleBuilder, Source, Span, Trouble, TroubleKind, metrics,
+};
+
+use crate::cgroup::{Continued, CpuGroup, Groups};
+use crate::discovery;
+use crate::error::HostError;
+use crate::facts;
+use crate::machine::{self, Machine};
+use crate::pressure::Pressure;
+use crate::process::{self, Identity, Rollup, SMALL_FILE_BYTES, Status};
+use crate::threads::ThreadReader;
+use crate::tree::FileTree;
+
+/// Open files that are counted one by one, where the kernel does not tell their number.
+const MAX_OPEN_FILES: usize = 100_000;
+/// What reading `smaps_rollup` may take.
+const ROLLUP_BUDGET_NS: Nanos = 100_000_000;
+/// What it takes for each kilobyte of resident memory, before it has been measured: 3.3 ns were, in pages of 4 kB.
+const ROLLUP_NS_PER_KB: Nanos = 4;
+
+/// Who announces a new life of the VM in a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Announce {
+    /// Another source does: the VM itself is read too, and knows better.
+    Elsewhere,
+    /// This one, because the VM cannot be connected to.
+    Here,
+}
+
+/// Reads one process and the machine that it runs on.
+#[derive(Debug)]
+pub struct HostSource<T> {
+    tree: T,
+    identity: Identity,
+    announce: Announce,
+    tick_ns: Nanos,
+    ask: Option<Ask>,
+    /// Whose process it is, for messages.
+    user: Option<String>,
+    /// Nothing of this life has been recorded yet.
+    first: bool,
+    lives: u32,
+    groups: Groups,
+    tightest: Continued,
+    own: Continued,
+    /// Facts that can change, as last recorded.
+    told: BTreeMap<&'static str, String>,
+    threads: ThreadReader,
+    gaps: Gaps,
+    /// Why `smaps_rollup` is not read again.
+    rollup_refused: Option<String>,
+    content: Vec<u8>,
+}
+
+impl<T: FileTree> HostSource<T> {
+    /// A source for the process that has this number now.
+    pub fn new(tree: T, pid: u32, announce: Announce) -> Result<Self, HostError> {
+        let identity = Identity::of(&tree, pid)?;
+        let user = discovery::user_of(&tree, pid);
+        Ok(HostSource {
+            tree,
+            identity,
+            announce,
+            tick_ns: process::tick_ns(),
+            ask: None,
+            user,
+            first: true,
+            lives: 0,
+            groups: Groups::default(),
+            tightest: Continued::default(),
+            own: Continued::default(),
+            told: BTreeMap::new(),
+            threads: ThreadReader::default(),
+            gaps: Gaps::default(),
+            rollup_refused: None,
+            content: Vec::new(),
+        })
+    }
+
+    /// Goes on with another process: the VM was started again.
+    pub fn follow(&mut self, pid: u32) -> Result<(), HostError> {
+        self.identity = Identity::of(&self.tree, pid)?;
+        self.user = discovery::user_of(&self.tree, pid);
+        self.first = true;
+        self.lives += 1;
+        self.groups = Groups::default();
+        self.tightest = Continued::default();
+        self.own = Continued::default();
+        self.told.clear();
+        self.threads = ThreadReader::default();
+        self.rollup_refused = None;
+        Ok(())
+    }
+
+    /// The process that is read.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// What tells this life of the VM from the next, where the VM itself is not asked.
+    pub fn boot(&self) -> String {
+        self.identity.boot(&self.tree)
+    }
+
+    fn pid(&self) -> u32 {
+        self.identity.pid
+    }
+
+    /// Makes sure that the process is still there and still the same.
+    fn check(&mut self) -> Result<(), HostError> {
+        let pid = self.pid();
+        let stat = process::read_stat(&self.tree, pid, &mut self.content)?;
+        if stat.start_ticks != self.identity.start_ticks {
+            return Err(HostError::Replaced { pid });
+        }
+        Ok(())
+    }
+
+    /// Finds the control groups; a process can be moved to others.
+    fn locate(&mut self) {
+        let found = Groups::of(&self.tree, self.pid()).and_then(|groups| {
+            self.groups = groups;
+            let unseen = self.groups.unseen.clone();
+            unseen.map_or(Ok(()), |path| Err(HostError::UnseenGroup { path }))
+        });
+        self.note("host.cgroup", found);
+    }
+
+    /// Reads the counters, and the gauges that cost little. An error is one of the whole process; those of single
+    /// items become gaps.
+    fn read(&mut self, out: &mut SampleBuilder<'_>) -> Result<Status, HostError> {
+        self.read_process(out)?;
+        let status = self.read_status(out)?;
+        let trouble = self.threads.read(&self.tree, self.identity.pid, self.tick_ns, out)?;
+        self.note("host.schedstat", trouble.schedstat.map_or(Ok(()), Err));
+        self.note("host.threads", trouble.other.map_or(Ok(()), Err));
+        let machine = self.read_machine(out);
+        self.note("host.cpu", machine);
+        let pressure = self.read_pressure(out);
+        self.note("host.pressure", pressure);
+        let limits = self.read_limits(out);
+        self.note("host.cgroup_limits", limits);
+        Ok(status)
+    }
+
+    fn read_process(&mut self, out: &mut SampleBuilder<'_>) -> Result<(), HostError> {
+        let pid = self.pid();
+        let stat = process::read_stat(&self.tree, pid, &mut self.content)?;
+        out.metric(&metrics::PROCESS_USER, "", stat.user_ticks.saturating_mul(self.tick_ns));
+        out.metric(&metrics::PROCESS_SYSTEM, "", stat.system_ticks.saturating_mul(self.tick_ns));
+        out.metric(&metrics::MINOR_FAULTS, "", stat.minor_faults);
+        out.metric(&metrics::MAJOR_FAULTS, "", stat.major_faults);
+        Ok(())
+    }
+
+    fn read_status(&mut self, out: &mut SampleBuilder<'_>) -> Result<Status, HostError> {
+        let path = format!("/proc/{}/status", self.pid());
+        self.tree.read_start(&path, SMALL_FILE_BYTES, &mut self.content)?;
+        let status = Status::parse(&self.content);
+        some(out, &metrics::RSS, "", status.rss_bytes);
+        some(out, &metrics::SWAP, "", status.swap_bytes);
+        some(out, &metrics::THREADS, "", status.threads);
+        let allowed = status.cpus_allowed.as_deref().and_then(process::cpus_in_list);
+        some(out, &metrics::CPUS_ALLOWED, "", allowed);
+        Ok(status)
+    }
+
+    fn read_machine(&mut self, out: &mut SampleBuilder<'_>) -> Result<(), HostError> {
+        let times = machine::cpu_times(&self.tree)?;
+        let ns = |ticks: i64| ticks.saturating_mul(self.tick_ns);
+        out.metric(&metrics::CPU_BUSY, "", ns(times.busy_ticks));
+        out.metric(&metrics::CPU_IDLE, "", ns(times.idle_ticks));
+        out.metric(&metrics::CPU_STEAL, "", ns(times.steal_ticks));
+        out.metric(&metrics::CPUS_ONLINE, "", times.cpus);
+        out.metric(&metrics::RUNNABLE_TASKS, "", times.runnable);
+        self.tree.read_start("/proc/meminfo", SMALL_FILE_BYTES, &mut self.content)?;
+        some(out, &metrics::MEMORY_AVAILABLE, "", machine::memory_available(&self.content));
+        Ok(())
+    }
+
+    fn read_pressure(&mut self, out: &mut SampleBuilder<'_>) -> Result<(), HostError> {
+        for (resource, metrics) in PRESSURE {
+            // Where the process is in no v2 group of its own there is nothing more to know than the host's.
+            let file = format!("{resource}.pressure");
+            if let Some(content) = self.groups.pressure(&self.tree, &file)? {
+                add_pressure(out, "cgroup", metrics, &file, &content)?;
+            }
+            let path = format!("/proc/pressure/{resource}");
+            self.tree.read_start(&path, SMALL_FILE_BYTES, &mut self.content)?;
+            add_pressure(out, "host", metrics, &path, &self.content)?;
+        }
+        Ok(())
+    }
+
+    fn read_limits(&mut self, out: &mut SampleBuilder<'_>) -> Result<(), HostError> {
+        if let Some(mut limits) = self.groups.cpu_limits(&self.tree)? {
+            self.tightest.shift(&mut limits.tightest);
+            self.own.shift(&mut limits.own);
+            add_cpu_group(out, "cpu", &limits.tightest);
+            add_cpu_group(out, "own_cpu", &limits.own);
+        }
+        if let Some(limits) = self.groups.memory_limits(&self.tree)? {
+            some(out, &metrics::CGROUP_MEMORY_LIMIT, "memory", limits.limit_bytes);
+            some(out, &metrics::CGROUP_MEMORY, "memory", limits.used_bytes);
+        }
+        Ok(())
+    }
+
+    fn read_dear(&mut self, status: &Status, clock: &dyn Clock, out: &mut SampleBuilder<'_>) {
+        let pid = self.pid();
+        match self.tree.count(&format!("/proc/{pid}/fd"), MAX_OPEN_FILES) {
+            Ok(count) => {
+                some(out, &metrics::OPEN_FDS, "", i64::try_from(count).ok());
+                self.note("host.open_fds", Ok(()));
+            }
+            Err(error) => self.note("host.open_fds", Err(error)),
+        }
+        let expected_ns = status.rss_bytes.unwrap_or(0) / 1024 * ROLLUP_NS_PER_KB;
+        let too_large = expected_ns > ROLLUP_BUDGET_NS;
+        let would_take = too_large.then(|| format!("would take about {} ms", expected_ns / 1_000_000));
+        if let Some(why) = self.rollup_refused.as_ref().or(would_take.as_ref()) {
+            let reason = format!(
+                "/proc/{pid}/smaps_rollup is not read: it {why}, and holds up the VM's memory mapping"
+            );
+            self.gaps.note("host.smaps_rollup", Some(Trouble::new(TroubleKind::TimedOut, reason)));
+            return;
+        }
+        let begin = clock.now();
+        let path = format!("/proc/{pid}/smaps_rollup");
+        let read = self.tree.read_start(&path, SMALL_FILE_BYTES, &mut self.content);
+        let took_ns = clock.now() - begin;
+        if took_ns > ROLLUP_BUDGET_NS {
+            self.rollup_refused = Some(format!("took {} ms", took_ns / 1_000_000));
+        }
+        if read.is_ok() {
+            let rollup = Rollup::parse(&self.content);
+            some(out, &metrics::PSS, "", rollup.pss_bytes);
+            some(out, &metrics::ANON_HUGE, "", rollup.anon_huge_bytes);
+        }
+        self.note("host.smaps_rollup", read);
+    }
+
+    /// Facts of a life, in its first sample; later those that have changed.
+    fn tell_facts(&mut self, status: &Status, out: &mut SampleBuilder<'_>) {
+        if self.first {
+            let mut told = facts::of_machine(Machine::read(&self.tree));
+            told.extend(facts::of_process(&self.tree, self.pid()));
+            if let Ok(vm) = discovery::look_at(&self.tree, self.pid()) {
+                told.extend(facts::of_vm(&vm));
+            }
+            told.into_iter().for_each(|(key, value)| out.fact(key, value));
+        }
+        for (key, value) in facts::of_limits(&self.tree, status, &self.groups) {
+            if self.told.get(key) != Some(&value) {
+                out.fact(key, value.as_str());
+                self.told.insert(key, value);
+            }
+        }
+    }
+
+    fn note(&mut self, item: &'static str, result: Result<(), HostError>) {
+        let trouble = result.err().map(|error| {
+            let kind = error.kind();
+            Trouble::new(kind, error.with_owner(self.user.as_deref()).to_string())
+        });
+        self.gaps.note(item, trouble);
+    }
+
+    fn announce(&self, clock: &dyn Clock, out: &mut SampleBuilder<'_>) {
+        let key = beamtune_model::facts::NODE_NAME;
+        let node = out.sample.facts.iter().find(|(found, _)| found == key).map(|(_, value)| value.clone());
+        out.sample.incarnation = Some(Incarnation {
+            id: self.lives,
+            node: node.unwrap_or_default(),
+            os_pid: Some(self.pid()),
+            boot: self.boot(),
+            mono0: clock.now(),
+            wall0: clock.wall(),
+        });
+    }
+}
+
+impl<T: FileTree> Source for HostSource<T> {
+    fn name(&self) -> &'static str {
+        "host"
+    }
+
+    fn request(&mut self, ask: Ask, _clock: &dyn Clock) -> Result<(), Trouble> {
+        // The kernel answers at once: there is nothing to be started.
+        self.ask = Some(ask);
+        Ok(())
+    }
+
+    /// Takes a few milliseconds, with detail up to a tenth of a second more; there is nothing that could be waited for,
+    /// so the deadline is not needed.
+    fn collect(
+        &mut self,
+        _deadline: Nanos,
+        clock: &dyn Clock,
+        out: &mut SampleBuilder<'_>,
+    ) -> Result<Span, Trouble> {
+        let detail = self.ask.take().is_some_and(|ask| ask.detail) || self.first;
+        if detail {
+            self.locate();
+        }
+        let begin = clock.now();
+        let readings = out.sample.readings.len();
+        let read = self.check().and_then(|()| self.read(out));
+        let end = clock.now();
+        // Whatever went wrong: if the process is gone, that is why. And what was read is of one process only if it is
+        // the same before and after.
+        let status = self.check().and(read).map_err(|error| {
+            out.sample.readings.truncate(readings);
+            Trouble::new(error.kind(), error.to_string())
+        })?;
+        if detail {
+            self.tell_facts(&status, out);
+            self.read_dear(&status, clock, out);
+        }
+        if self.first && self.announce == Announce::Here {
+            self.announce(clock, out);
+        }
+        self.first = false;
+        let span = Span { begin, end };
+        self.gaps.tell(span, detail, &mut out.sample.gaps);
+        Ok(span)
+    }
+
+    fn on_new_life(&mut self, life: &Incarnation) {
+        // The first life that is announced is that of the process that is read already.
+        if let Some(pid) = life.os_pid
+            && self.check().is_err()
+        {
+            // If it has ended again meanwhile, the next read says so.
+            let _ = self.follow(pid);
+        }
+    }
+}
+
+type PressureMetrics = (&'static Metric, Option<&'static Metric>);
+
+/// What is read of pressure. That all tasks of a host wait for its CPUs at once cannot be.
+const PRESSURE: [(&str, PressureMetrics); 3] = [
+    ("cpu", (&metrics::PRESSURE_CPU_SOME, None)),
+    ("memory", (&metrics::PRESSURE_MEMORY_SOME, Some(&metrics::PRESSURE_MEMORY_FULL))),
+    ("io", (&metrics::PRESSURE_IO_SOME, Some(&metrics::PRESSURE_IO_FULL))),
+];
+
+fn add_pressure(
+    out: &mut SampleBuilder<'_>,
+    entity: &str,
+    (some_metric, full_metric): PressureMetrics,
+    path: &str,
+    content: &[u8],
+) -> Result<(), HostError> {
+    let pressure = Pressure::parse(content).map_err(|garble| HostError::garbled(path, garble))?;
+    some(out, some_metric, entity, pressure.some_ns);
+    if let Some(metric) = full_metric {
+        some(out, metric, entity, pressure.full_ns);
+    }
+    Ok(())
+}
+
+fn add_cpu_group(out: &mut SampleBuilder<'_>, entity: &str, group: &CpuGroup) {
+    some(out, &metrics::CGROUP_QUOTA, entity, group.quota_permille);
+    some(out, &metrics::CGROUP_PERIODS, entity, group.periods);
+    some(out, &metrics::CGROUP_THROTTLED, entity, group.throttled_periods);
+    some(out, &metrics::CGROUP_THROTTLED_TIME, entity, group.throttled_ns);
+    some(out, &metrics::CGROUP_USAGE, entity, group.usage_ns);
+    some(out, &metrics::CGROUP_WEIGHT, entity, group.weight);
+}
+
+fn some(out: &mut SampleBuilder<'_>, metric: &Metric, entity: &str, value: Option<i64>) {
+    if let Some(value) = value {
+        out.metric(metric, entity, value);
+    }
+}
+
+/// Items that cannot be read, and since when that has not been told.
+#[derive(Debug, Default)]
+struct Gaps(BTreeMap<&'static str, OpenGap>);
+
+#[derive(Debug)]
+struct OpenGap {
+    trouble: Trouble,
+    told_until: Option<Nanos>,
+}
+
+impl Gaps {
+    /// Notes how an item was read this time.
+    fn note(&mut self, item: &'static str, trouble: Option<Trouble>) {
+        match trouble {
+            None => {
+                self.0.remove(item);
+            }
+            Some(trouble) => {
+                let known = self.0.get(item).is_some_and(|open| open.trouble == trouble);
+                if !known {
+                    self.0.insert(item, OpenGap { trouble, told_until: None });
+                }
+            }
+        }
+    }
+
+    /// Tells the new ones, and with each detail those that are still open.
+    fn tell(&mut self, span: Span, detail: bool, gaps: &mut Vec<Gap>) {
+        for (item, open) in &mut self.0 {
+            if open.told_until.is_some() && !detail {
+                continue;
+            }
+            gaps.push(Gap {
+                begin: open.told_until.unwrap_or(span.begin),
+                end: span.end,
+                source: (*item).to_owned(),
+                kind: open.trouble.kind,
+                reason: open.trouble.reason.clone(),
+            });
+            open.told_until = Some(span.end);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

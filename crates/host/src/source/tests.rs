@@ -1,0 +1,338 @@
+use std::cell::Cell;
+
+use beamtune_model::facts as keys;
+use beamtune_model::units::SECOND_NS;
+use beamtune_model::{Sample, SeriesTable, Tick};
+
+use super::*;
+use crate::fake::FakeHost;
+use crate::tree::LocalTree;
+
+/// A clock that goes on by a microsecond each time it is looked at, or by whatever a test says.
+struct StepClock {
+    now: Cell<Nanos>,
+    step: Cell<Nanos>,
+}
+
+impl StepClock {
+    fn new() -> Self {
+        StepClock { now: Cell::new(0), step: Cell::new(1_000) }
+    }
+}
+
+impl Clock for StepClock {
+    fn now(&self) -> Nanos {
+        self.now.set(self.now.get() + self.step.get());
+        self.now.get()
+    }
+
+    fn wall(&self) -> i64 {
+        1_700_000_000_000_000_000
+    }
+
+    fn sleep_until(&self, until: Nanos) {
+        self.now.set(until);
+    }
+}
+
+/// A host with one VM, number 7.
+fn host() -> FakeHost {
+    let host = FakeHost::new();
+    host.file("/etc/passwd", "rabbitmq:x:112:120::/var/lib/rabbitmq:/sbin/nologin\n");
+    host.file("/proc/sys/kernel/random/boot_id", "b0-0t\n").file("/proc/sys/kernel/hostname", "web-1\n");
+    host.file(
+        "/proc/stat",
+        "cpu  100 20 30 4000 50 6 7 80 9 1\ncpu0 100 20 30 4000 50 6 7 80 9 1\nprocs_running 3\n",
+    );
+    host.file("/proc/meminfo", "MemTotal: 16000 kB\nMemAvailable: 8000 kB\n");
+    for resource in ["cpu", "memory", "io"] {
+        host.file(
+            &format!("/proc/pressure/{resource}"),
+            "some avg10=0.00 total=5\nfull avg10=0.00 total=3\n",
+        );
+    }
+    host.file("/proc/self/mountinfo", "30 22 0:26 / /cg rw - cgroup2 cgroup2 rw\n");
+    host.link("/proc/self/ns/cgroup", "cgroup:[4026531835]");
+    host.file("/cg/cgroup.controllers", "cpu\n").file("/cg/app/cgroup.controllers", "cpu\n");
+    host.file("/cg/app/cpu.max", "150000 100000\n").file("/cg/app/memory.max", "1000000\n");
+    host.file("/cg/app/cpu.stat", "usage_usec 9\nnr_periods 10\nnr_throttled 4\nthrottled_usec 2\n");
+    host.file("/cg/app/cpu.pressure", "some avg10=0.00 total=7\n");
+    process(&host, "beam.smp", 500);
+    host
+}
+
+fn process(host: &FakeHost, comm: &str, start: i64) {
+    let stat = FakeHost::stat(7, comm, 300, 200, start);
+    host.file("/proc/7/stat", stat).file("/proc/7/cgroup", "0::/app\n");
+    host.file(
+        "/proc/7/cmdline",
+        "beam.smp\0--\0-root\0/otp\0-progname\0erl\0-setcookie\0SECRET\0-sname\0demo\0-noinput\0",
+    );
+    host.file("/proc/7/environ", "HOME=/root\0ERL_FLAGS=+S 2\0");
+    host.file(
+        "/proc/7/status",
+        "Uid:\t112\t112\t112\t112\nNSpid:\t7\nVmRSS:\t 100 kB\nVmSwap:\t 1 kB\nThreads:\t2\nCpus_allowed_list:\t0-1\n",
+    );
+    host.file(
+        "/proc/7/limits",
+        "Max open files            1024                 4096                 files\n",
+    );
+    host.file("/proc/7/smaps_rollup", "Pss:  90 kB\nAnonHugePages:  0 kB\n");
+    host.link("/proc/7/fd/0", "/dev/null").link("/proc/7/fd/1", "/dev/null").link("/proc/7/root", "/");
+    host.link("/proc/7/exe", host.path("/otp/beam.smp").to_str().unwrap());
+    host.file("/otp/beam.smp", "\x7fELF /lib64/ld-linux-x86-64.so.2");
+    host.thread(7, 7, "beam.smp", 1, 2, "5000 600 7");
+    host.thread(7, 8, "1_scheduler", 3, 4, "6000 700 8");
+}
+
+/// A source with what it has said so far.
+struct Fixture {
+    source: HostSource<LocalTree>,
+    clock: StepClock,
+    table: SeriesTable,
+    seq: u64,
+}
+
+impl Fixture {
+    fn new(host: &FakeHost, announce: Announce) -> Self {
+        let source = HostSource::new(host.tree(), 7, announce).unwrap();
+        Fixture { source, clock: StepClock::new(), table: SeriesTable::default(), seq: 0 }
+    }
+
+    fn sample(&mut self, detail: bool) -> Result<(Sample, Span), Trouble> {
+        self.seq += 1;
+        let t = self.seq as i64 * SECOND_NS;
+        self.clock.sleep_until(t);
+        let tick = Tick { t, incarnation: 0, vm: None, host: None, late: 0 };
+        let mut out = SampleBuilder::new(&mut self.table, tick);
+        self.source.request(Ask { seq: self.seq, t, detail }, &self.clock)?;
+        let span = self.source.collect(t + SECOND_NS, &self.clock, &mut out)?;
+        Ok((out.sample, span))
+    }
+
+    fn value(&self, sample: &Sample, metric: &Metric, entity: &str) -> Option<i64> {
+        let id = self.table.find(metric.group, entity, metric.name)?;
+        let mut values = sample.readings.iter().filter(|(found, _)| *found == id).map(|(_, value)| *value);
+        let value = values.next();
+        assert_eq!(values.next(), None, "{} twice in one sample", metric.name);
+        value
+    }
+}
+
+fn fact<'a>(sample: &'a Sample, key: &str) -> Option<&'a str> {
+    sample.facts.iter().find(|(found, _)| found == key).map(|(_, value)| value.as_str())
+}
+
+#[test]
+fn the_first_sample_holds_everything() {
+    let host = host();
+    let mut fixture = Fixture::new(&host, Announce::Here);
+    let (sample, _) = fixture.sample(false).unwrap();
+    let check = |metric: &Metric, entity: &str, expect: i64| {
+        assert_eq!(fixture.value(&sample, metric, entity), Some(expect), "{}", metric.name);
+    };
+    let tick = process::tick_ns();
+    check(&metrics::PROCESS_USER, "", 300 * tick);
+    check(&metrics::PROCESS_SYSTEM, "", 200 * tick);
+    check(&metrics::MINOR_FAULTS, "", 100);
+    check(&metrics::MAJOR_FAULTS, "", 5);
+    check(&metrics::RSS, "", 100 * 1024);
+    check(&metrics::PSS, "", 90 * 1024);
+    check(&metrics::ANON_HUGE, "", 0);
+    check(&metrics::SWAP, "", 1024);
+    check(&metrics::THREADS, "", 2);
+    check(&metrics::OPEN_FDS, "", 2);
+    check(&metrics::THREAD_CPU, "scheduler/1", 6_000);
+    check(&metrics::CGROUP_QUOTA, "cpu", 1_500);
+    check(&metrics::CGROUP_QUOTA, "own_cpu", 1_500);
+    check(&metrics::CGROUP_THROTTLED, "cpu", 4);
+    check(&metrics::CGROUP_MEMORY_LIMIT, "memory", 1_000_000);
+    check(&metrics::PRESSURE_CPU_SOME, "host", 5_000);
+    check(&metrics::PRESSURE_CPU_SOME, "cgroup", 7_000);
+    check(&metrics::PRESSURE_MEMORY_FULL, "host", 3_000);
+    check(&metrics::CPU_BUSY, "", 163 * tick);
+    check(&metrics::CPU_IDLE, "", 4_050 * tick);
+    check(&metrics::CPU_STEAL, "", 80 * tick);
+    check(&metrics::CPUS_ONLINE, "", 1);
+    check(&metrics::CPUS_ALLOWED, "", 2);
+    check(&metrics::RUNNABLE_TASKS, "", 3);
+    check(&metrics::MEMORY_AVAILABLE, "", 8_000 * 1024);
+    assert_eq!(sample.gaps, []);
+
+    let check = |key: &str, expect: &str| assert_eq!(fact(&sample, key), Some(expect), "{key}");
+    check(keys::OS_PID, "7");
+    check(keys::NODE_NAME, "demo@web-1");
+    check(keys::PRODUCT, "erl");
+    check(
+        keys::COMMAND_LINE,
+        r#"["beam.smp","--","-root","/otp","-progname","erl","-setcookie","*","-sname","demo","-noinput"]"#,
+    );
+    check(keys::ENVIRONMENT, r#"{"ERL_FLAGS":"+S 2"}"#);
+    check(keys::NOFILE_SOFT, "1024");
+    check(keys::LIBC, "glibc");
+    check(keys::CPUS_ALLOWED, "0-1");
+    check(keys::CGROUP_VERSION, "2");
+    check(keys::CGROUP_PATH, "/app");
+    check(keys::CGROUP_OWN_PATH, "/app");
+    check(keys::CGROUP_REACHES_ROOT, "true");
+    let known: Vec<&str> = keys::KEYS.iter().map(|(key, _)| *key).collect();
+    assert!(sample.facts.iter().all(|(key, _)| known.contains(&key.as_str())));
+    assert!(!format!("{sample:?}").contains("SECRET"));
+
+    let incarnation = sample.incarnation.unwrap();
+    assert_eq!((incarnation.node.as_str(), incarnation.os_pid), ("demo@web-1", Some(7)));
+    assert_eq!(incarnation.boot, "500 ticks after boot b0-0t");
+}
+
+#[test]
+fn dear_items_are_read_with_detail_only_and_after_the_span() {
+    let host = host();
+    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let (first, _) = fixture.sample(false).unwrap();
+    assert_eq!(first.incarnation, None);
+    let (plain, span) = fixture.sample(false).unwrap();
+    assert_eq!(fixture.value(&plain, &metrics::PSS, ""), None);
+    assert_eq!(fixture.value(&plain, &metrics::OPEN_FDS, ""), None);
+    assert!(fixture.value(&plain, &metrics::THREAD_CPU, "scheduler/1").is_some());
+    assert_eq!(plain.facts, []);
+    let (detail, detail_span) = fixture.sample(true).unwrap();
+    assert_eq!(fixture.value(&detail, &metrics::PSS, ""), Some(90 * 1024));
+    assert_eq!(detail.facts, []);
+    assert_eq!(detail_span.end - detail_span.begin, span.end - span.begin);
+}
+
+#[test]
+fn a_fact_that_changes_is_told_again() {
+    let host = host();
+    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    fixture.sample(true).unwrap();
+    host.file("/cg/cpu.max", "50000 100000\n");
+    let (sample, _) = fixture.sample(true).unwrap();
+    assert_eq!(sample.facts, [(keys::CGROUP_PATH.to_owned(), "/".to_owned())]);
+    assert_eq!(fixture.value(&sample, &metrics::CGROUP_QUOTA, "cpu"), Some(500));
+    assert_eq!(fixture.value(&sample, &metrics::CGROUP_QUOTA, "own_cpu"), Some(1_500));
+}
+
+#[test]
+fn counters_go_on_when_another_quota_becomes_the_tightest() {
+    let host = host();
+    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let (first, _) = fixture.sample(true).unwrap();
+    assert_eq!(fixture.value(&first, &metrics::CGROUP_THROTTLED, "cpu"), Some(4));
+    host.file("/cg/cpu.max", "50000 100000\n").file("/cg/cpu.stat", "nr_periods 900\nnr_throttled 800\n");
+    let (second, _) = fixture.sample(false).unwrap();
+    assert_eq!(fixture.value(&second, &metrics::CGROUP_QUOTA, "cpu"), Some(500));
+    assert_eq!(fixture.value(&second, &metrics::CGROUP_THROTTLED, "cpu"), Some(4));
+    assert_eq!(fixture.value(&second, &metrics::CGROUP_THROTTLED, "own_cpu"), Some(4));
+    host.file("/cg/cpu.stat", "nr_periods 903\nnr_throttled 802\n");
+    let (third, _) = fixture.sample(false).unwrap();
+    assert_eq!(fixture.value(&third, &metrics::CGROUP_THROTTLED, "cpu"), Some(6));
+}
+
+#[test]
+fn a_group_that_cannot_be_seen_is_a_gap_and_not_the_absence_of_a_quota() {
+    let host = host();
+    host.file("/proc/self/mountinfo", "");
+    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let (sample, _) = fixture.sample(true).unwrap();
+    let [gap] = sample.gaps.as_slice() else { panic!("{:?}", sample.gaps) };
+    assert_eq!(gap.source, "host.cgroup");
+    assert!(
+        gap.reason.starts_with("the files of control group /app cannot be seen from here"),
+        "{}",
+        gap.reason
+    );
+    assert_eq!(fact(&sample, keys::CGROUP_PATH), None);
+}
+
+#[test]
+fn what_cannot_be_read_is_a_gap_until_it_can() {
+    let host = host();
+    host.remove("/proc/pressure");
+    host.file("/proc/7/task/8/schedstat", "0 0 0\n").file("/proc/7/task/7/schedstat", "0 0 0\n");
+    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let told = |sample: &Sample| {
+        sample.gaps.iter().map(|gap| (gap.source.clone(), gap.reason.clone())).collect::<Vec<_>>()
+    };
+    let (first, _) = fixture.sample(false).unwrap();
+    let expect = [
+        ("host.pressure".to_owned(), "there is no /proc/pressure/cpu".to_owned()),
+        ("host.schedstat".to_owned(), "this kernel does not provide /proc/7/task/TID/schedstat".to_owned()),
+    ];
+    assert_eq!(told(&first), expect);
+    assert!(first.gaps.iter().all(|gap| gap.kind == TroubleKind::Unsupported));
+    assert_eq!(fixture.value(&first, &metrics::THREAD_CPU, "scheduler/1"), None);
+    // Not again each second, but with the next detail, and then from where it was left.
+    assert_eq!(told(&fixture.sample(false).unwrap().0), []);
+    let (detail, span) = fixture.sample(true).unwrap();
+    assert_eq!(told(&detail), expect);
+    assert!(detail.gaps.iter().all(|gap| gap.begin == first.gaps[0].end && gap.end == span.end));
+
+    host.file("/proc/7/task/8/schedstat", "6000 700 8\n");
+    for resource in ["cpu", "memory", "io"] {
+        host.file(&format!("/proc/pressure/{resource}"), "some total=5\n");
+    }
+    assert_eq!(told(&fixture.sample(true).unwrap().0), []);
+}
+
+#[test]
+fn a_process_that_is_gone_or_another_one_ends_the_life() {
+    let host = host();
+    let mut fixture = Fixture::new(&host, Announce::Here);
+    fixture.sample(false).unwrap();
+    host.remove("/proc/7");
+    let trouble = fixture.sample(false).unwrap_err();
+    assert_eq!((trouble.kind, trouble.reason.as_str()), (TroubleKind::Gone, "process 7 has ended"));
+
+    process(&host, "cat", 900);
+    let trouble = fixture.sample(false).unwrap_err();
+    assert_eq!(trouble.kind, TroubleKind::Gone);
+    assert_eq!(trouble.reason, "process 7 has ended; its number was given to another process");
+
+    // A new life is a new process, whatever its number.
+    process(&host, "beam.smp", 950);
+    fixture.source.follow(7).unwrap();
+    let (sample, _) = fixture.sample(false).unwrap();
+    let incarnation = sample.incarnation.clone().unwrap();
+    assert_eq!((incarnation.id, incarnation.boot.as_str()), (1, "950 ticks after boot b0-0t"));
+    assert_eq!(fact(&sample, keys::OS_PID), Some("7"));
+}
+
+#[test]
+fn a_process_that_ends_in_the_middle_of_a_sample_is_gone_rather_than_garbled() {
+    let host = host();
+    let mut fixture = Fixture::new(&host, Announce::Here);
+    fixture.sample(false).unwrap();
+    host.remove("/proc/7/status");
+    assert_eq!(fixture.sample(false).unwrap_err().kind, TroubleKind::Unsupported);
+    let zombie = FakeHost::stat(7, "beam.smp", 300, 200, 500).replace(") S", ") Z");
+    host.file("/proc/7/stat", zombie);
+    assert_eq!(fixture.sample(false).unwrap_err().kind, TroubleKind::Gone);
+}
+
+#[test]
+fn a_rollup_that_would_take_too_long_is_not_read() {
+    let host = host();
+    host.file("/proc/7/status", "Uid:\t112\t112\t112\t112\nVmRSS:\t 104857600 kB\nThreads:\t2\n");
+    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let (sample, _) = fixture.sample(true).unwrap();
+    assert_eq!(fixture.value(&sample, &metrics::PSS, ""), None);
+    let [gap] = sample.gaps.as_slice() else { panic!("{:?}", sample.gaps) };
+    assert_eq!(
+        gap.reason,
+        "/proc/7/smaps_rollup is not read: it would take about 419 ms, and holds up the VM's memory mapping"
+    );
+}
+
+#[test]
+fn a_rollup_that_took_too_long_is_not_read_again() {
+    let host = host();
+    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    fixture.clock.step.set(150_000_000);
+    let (sample, _) = fixture.sample(true).unwrap();
+    assert_eq!(fixture.value(&sample, &metrics::PSS, ""), Some(90 * 1024));
+    fixture.clock.step.set(1_000);
+    let (sample, _) = fixture.sample(true).unwrap();
+    assert_eq!(fixture.value(&sample, &metrics::PSS, ""), None);
+    assert!(sample.gaps[0].reason.contains("it took 150 ms"), "{:?}", sample.gaps);
+}

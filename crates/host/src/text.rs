@@ -1,0 +1,113 @@
+//! Small readers of the kernel's text files. They take bytes, because names in them need not be UTF-8,
+//! and trust nothing: any bytes give a value or nothing, never a panic.
+
+/// What should have stood somewhere, and what did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Garble {
+    /// What was expected.
+    pub expected: &'static str,
+    /// The beginning of what was found, for a person.
+    pub actual: String,
+}
+
+impl Garble {
+    /// Keeps so much of the content that a person sees what it is.
+    pub(crate) fn new(expected: &'static str, actual: &[u8]) -> Self {
+        Garble { expected, actual: String::from_utf8_lossy(&actual[..actual.len().min(60)]).into_owned() }
+    }
+}
+
+/// An unsigned decimal number and nothing else; `None` also where it is too large.
+pub(crate) fn number(field: &[u8]) -> Option<u64> {
+    if field.is_empty() {
+        return None;
+    }
+    field.iter().try_fold(0_u64, |sum, byte| {
+        let digit = byte.checked_sub(b'0').filter(|digit| *digit <= 9)?;
+        sum.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+/// As [`number`], for values that become readings.
+pub(crate) fn reading(field: &[u8]) -> Option<i64> {
+    i64::try_from(number(field)?).ok()
+}
+
+/// The lines, without their ends.
+pub(crate) fn lines(content: &[u8]) -> impl Iterator<Item = &[u8]> {
+    content.split(|byte| *byte == b'\n')
+}
+
+/// The fields of a line, separated by blanks.
+pub(crate) fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|field| !field.is_empty())
+}
+
+/// What follows `key` on the line that begins with it, without blanks around it.
+pub(crate) fn value<'a>(content: &'a [u8], key: &str) -> Option<&'a [u8]> {
+    lines(content).find_map(|line| line.strip_prefix(key.as_bytes())).map(<[u8]>::trim_ascii)
+}
+
+/// A size in kilobytes on the line that begins with `key`, in bytes: `VmRSS:  1234 kB`.
+pub(crate) fn kilobytes(content: &[u8], key: &str) -> Option<i64> {
+    reading(fields(value(content, key)?).next()?)?.checked_mul(1024)
+}
+
+/// The first line as text.
+pub(crate) fn first_line(content: &[u8]) -> String {
+    String::from_utf8_lossy(lines(content).next().unwrap_or_default().trim_ascii()).into_owned()
+}
+
+/// The strings of a list whose members end in NUL, as in `cmdline` and `environ`.
+pub(crate) fn strings(content: &[u8]) -> impl Iterator<Item = String> {
+    content
+        .split_inclusive(|byte| *byte == 0)
+        .map(|string| String::from_utf8_lossy(string.strip_suffix(b"\0").unwrap_or(string)).into_owned())
+}
+
+/// Text from a process, made fit for a terminal and bounded.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().take(100).map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_decimal_numbers_are_numbers() {
+        let check = |text: &str, expect| assert_eq!(number(text.as_bytes()), expect, "{text:?}");
+        check("0", Some(0));
+        check("007", Some(7));
+        check("18446744073709551615", Some(u64::MAX));
+        check("18446744073709551616", None);
+        check("", None);
+        check("-1", None);
+        check("+1", None);
+        check("1 ", None);
+        check("0x1f", None);
+        assert_eq!(reading(b"18446744073709551615"), None);
+    }
+
+    #[test]
+    fn an_empty_member_of_a_list_is_kept() {
+        let check = |text: &str, expect: &[&str]| {
+            assert_eq!(strings(text.as_bytes()).collect::<Vec<_>>(), expect, "{text:?}");
+        };
+        check("beam.smp\0-pa\0\0-noinput\0", &["beam.smp", "-pa", "", "-noinput"]);
+        check("cut\0of", &["cut", "of"]);
+        check("", &[]);
+        check("\0", &[""]);
+        check("\0\0", &["", ""]);
+    }
+
+    #[test]
+    fn a_size_is_read_whatever_the_blanks() {
+        let status = b"Name:\tbeam\nVmRSS:\t    1234 kB\nVmSwap:\t0 kB\nThreads:\t20\n";
+        assert_eq!(kilobytes(status, "VmRSS:"), Some(1234 * 1024));
+        assert_eq!(kilobytes(status, "VmSwap:"), Some(0));
+        assert_eq!(kilobytes(status, "Pss:"), None);
+        assert_eq!(value(status, "Threads:"), Some(&b"20"[..]));
+        assert_eq!(kilobytes(b"VmRSS: 9223372036854775807 kB", "VmRSS:"), None);
+    }
+}

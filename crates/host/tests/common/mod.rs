@@ -1,0 +1,239 @@
+//! Real VMs for the tests: of each release that is installed, with unique names, ended with the test.
+
+// Each test file compiles this module for itself and uses a part of it.
+#![allow(dead_code)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of tests"
+)]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beamtune_host::tree::LocalTree;
+use beamtune_host::{Announce, HostSource};
+use beamtune_model::{
+    Ask, Clock, Metric, Nanos, Sample, SampleBuilder, SeriesTable, Source, Span, Tick, Trouble,
+};
+
+/// How long a test waits for what should come at once, on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An installed release: the machine's own one, or a chroot.
+pub struct Otp {
+    pub release: u32,
+    pub chroot: Option<PathBuf>,
+}
+
+/// Calls `test` for each release that is installed, and says which are not.
+pub fn on_each_release(test: impl Fn(&Otp)) {
+    for release in [23, 25, 27, 29] {
+        match installed(release) {
+            Some(otp) => {
+                println!("OTP {release}");
+                test(&otp);
+            }
+            None => println!("skipped, because OTP {release} is not installed (make otp)"),
+        }
+    }
+}
+
+pub fn installed(release: u32) -> Option<Otp> {
+    if release == 25 {
+        let erl = Command::new("erl").arg("-version").stdin(Stdio::null()).stderr(Stdio::null()).status();
+        return erl.ok().map(|_| Otp { release, chroot: None });
+    }
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    let cache = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
+    let root = variable("BEAMTUNE_OTP_DIR").or_else(|| cache.map(|cache| cache.join("beamtune/otp")))?;
+    let chroot = root.join(release.to_string());
+    chroot.join(".complete").exists().then_some(Otp { release, chroot: Some(chroot) })
+}
+
+/// True if the test may do what only root may; else it says so.
+pub fn is_root() -> bool {
+    let root =
+        std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+    if !root {
+        println!("skipped, because this test needs root");
+    }
+    root
+}
+
+/// A name that no other test has.
+pub fn unique_name() -> String {
+    static COUNTER: AtomicU32 = AtomicU32::new(0);
+    format!("bt_host_{}_{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Waits until a condition holds.
+pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "{what} did not come");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A child process that ends with the test.
+pub struct Running {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Running {
+    pub fn start(mut command: Command) -> Running {
+        // Its standard input stays open, because a shell would end without.
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let output = child.stdout.take().expect("its output");
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Running { child, lines }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The rest of the next line that begins so.
+    pub fn line(&self, start: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => match line.strip_prefix(start) {
+                    Some(rest) => return rest.to_owned(),
+                    None => println!("{line}"),
+                },
+                Err(error) => panic!("no line {start:?} came: {error}"),
+            }
+        }
+    }
+
+    pub fn stop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Otp {
+    /// A command of this release. erl, chroot and the like exec, so its process id becomes the VM's.
+    pub fn command(&self, program: &str) -> Command {
+        match &self.chroot {
+            None => Command::new(program),
+            Some(root) => {
+                let mut command = Command::new("chroot");
+                command.arg(root).arg(program);
+                command
+            }
+        }
+    }
+
+    /// Starts a VM with these arguments and waits until it runs `expression`, which begins with printing `up`.
+    pub fn start(&self, arguments: &[&str], expression: &str) -> Running {
+        let mut command = self.command("erl");
+        let eval = format!("io:format(\"up~n\"), {expression}");
+        command
+            .args(["-noinput", "-kernel", "logger_level", "emergency"])
+            .args(arguments)
+            .args(["-eval", &eval]);
+        let vm = Running::start(command);
+        vm.line("up");
+        vm
+    }
+}
+
+/// The real clock, its zero at its making.
+pub struct RealClock(Instant);
+
+impl RealClock {
+    pub fn start() -> Self {
+        RealClock(Instant::now())
+    }
+}
+
+impl Clock for RealClock {
+    fn now(&self) -> Nanos {
+        self.0.elapsed().as_nanos() as Nanos
+    }
+
+    fn wall(&self) -> i64 {
+        std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as i64
+    }
+
+    fn sleep_until(&self, until: Nanos) {
+        thread::sleep(Duration::from_nanos((until - self.now()).max(0) as u64));
+    }
+}
+
+/// A source of one process, with the names of its series.
+pub struct Recorder {
+    pub source: HostSource<LocalTree>,
+    pub table: SeriesTable,
+    clock: RealClock,
+    seq: u64,
+}
+
+impl Recorder {
+    pub fn of(pid: u32) -> Recorder {
+        let source = HostSource::new(LocalTree::default(), pid, Announce::Here).unwrap();
+        Recorder { source, table: SeriesTable::default(), clock: RealClock::start(), seq: 0 }
+    }
+
+    pub fn try_sample(&mut self, detail: bool) -> Result<(Sample, Span), Trouble> {
+        self.seq += 1;
+        let t = self.clock.now();
+        let mut out =
+            SampleBuilder::new(&mut self.table, Tick { t, incarnation: 0, vm: None, host: None, late: 0 });
+        self.source.request(Ask { seq: self.seq, t, detail }, &self.clock)?;
+        let span = self.source.collect(t + 1_000_000_000, &self.clock, &mut out)?;
+        Ok((out.sample, span))
+    }
+
+    pub fn sample(&mut self, detail: bool) -> Sample {
+        self.try_sample(detail).unwrap().0
+    }
+
+    /// The value of a metric in a sample.
+    pub fn value(&self, sample: &Sample, metric: &Metric, entity: &str) -> Option<i64> {
+        let id = self.table.find(metric.group, entity, metric.name)?;
+        sample.readings.iter().find(|(found, _)| *found == id).map(|(_, value)| *value)
+    }
+
+    /// All values of a metric in a sample, with their entities.
+    pub fn values(&self, sample: &Sample, metric: &Metric) -> Vec<(String, i64)> {
+        let wanted = sample.readings.iter().filter_map(|(id, value)| {
+            let series = self.table.get(*id)?;
+            (series.group == metric.group && &*series.name == metric.name)
+                .then(|| (series.entity.to_string(), *value))
+        });
+        wanted.collect()
+    }
+}
+
+/// A folder that is removed with the test.
+pub fn exists(path: &str) -> bool {
+    Path::new(path).exists()
+}

@@ -1,0 +1,129 @@
+//! Real control groups of v1, made and removed by the tests. This is all that this kind of machine has; v2 is
+//! tested on made-up trees only.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use beamtune_host::cgroup::{Groups, Version};
+use beamtune_host::tree::LocalTree;
+use beamtune_model::{facts, metrics};
+use common::{Recorder, Running, eventually, is_root, unique_name};
+
+/// A control group that is removed with the test; the processes in it must have ended.
+struct TestGroup(PathBuf);
+
+impl TestGroup {
+    fn make(path: PathBuf, quota_us: i64, period_us: i64) -> Self {
+        fs::create_dir(&path).unwrap();
+        let group = TestGroup(path);
+        // The period first: a quota must not be below a thousandth of it.
+        group.write("cpu.cfs_period_us", period_us);
+        group.write("cpu.cfs_quota_us", quota_us);
+        group
+    }
+
+    fn write(&self, file: &str, value: i64) {
+        fs::write(self.0.join(file), value.to_string()).unwrap();
+    }
+}
+
+impl Drop for TestGroup {
+    fn drop(&mut self) {
+        // The kernel may need an instant after the last process has ended.
+        for _ in 0..100 {
+            if fs::remove_dir(&self.0).is_ok() || !self.0.exists() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        println!("could not remove {}", self.0.display());
+    }
+}
+
+/// Where the CPU controller of v1 is mounted, if groups can be made there.
+fn cpu_controller() -> Option<PathBuf> {
+    if !is_root() {
+        return None;
+    }
+    let folders = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"];
+    let found = folders.iter().map(Path::new).find(|folder| folder.join("cpu.cfs_quota_us").exists());
+    if found.is_none() {
+        println!("skipped, because the CPU controller of v1 is not mounted here");
+    }
+    found.map(Path::to_owned)
+}
+
+fn busy() -> Running {
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo up; while :; do :; done"]);
+    let process = Running::start(command);
+    process.line("up");
+    process
+}
+
+#[test]
+fn throttling_is_counted_for_the_group_with_the_tightest_quota() {
+    let Some(controller) = cpu_controller() else { return };
+    let name = unique_name();
+    let tree = LocalTree::default();
+    let outer = TestGroup::make(controller.join(&name), 20_000, 100_000);
+    // Looser than its parent, so it is the parent that throttles. Its quota may not exceed the parent's by the
+    // kernel's rules, and need not: -1 is none.
+    let inner = TestGroup::make(outer.0.join("inner"), -1, 100_000);
+    let process = busy();
+    inner.write("cgroup.procs", process.pid().into());
+
+    let groups = Groups::of(&tree, process.pid()).unwrap();
+    let branch = groups.cpu.as_ref().unwrap();
+    assert_eq!((branch.version, branch.reaches_root), (Version::V1, true));
+    let limits = eventually("throttling", || {
+        let limits = groups.cpu_limits(&tree).unwrap().unwrap();
+        (limits.tightest.throttled_periods? >= 5).then_some(limits)
+    });
+    println!("{limits:?}");
+    assert_eq!((limits.tightest.path, limits.tightest.quota_permille), (format!("/{name}"), Some(200)));
+    assert_eq!((limits.own.path, limits.own.quota_permille), (format!("/{name}/inner"), None));
+    assert!(limits.tightest.periods >= limits.tightest.throttled_periods);
+    assert!(limits.tightest.throttled_ns > Some(0));
+    assert_eq!(limits.own.throttled_periods, Some(0));
+    drop(process);
+}
+
+#[test]
+fn a_recording_follows_the_process_into_another_group() {
+    let Some(controller) = cpu_controller() else { return };
+    let name = unique_name();
+    let group = TestGroup::make(controller.join(&name), 50_000, 100_000);
+    let process = busy();
+    let mut recorder = Recorder::of(process.pid());
+    let before = recorder.sample(true);
+    assert_eq!(recorder.value(&before, &metrics::CGROUP_QUOTA, "cpu"), None);
+    group.write("cgroup.procs", process.pid().into());
+    let after = recorder.sample(true);
+    assert_eq!(recorder.value(&after, &metrics::CGROUP_QUOTA, "cpu"), Some(500));
+    assert_eq!(recorder.value(&after, &metrics::CGROUP_QUOTA, "own_cpu"), Some(500));
+    let told = |key: &str| after.facts.iter().find(|(found, _)| found == key).map(|(_, value)| value.clone());
+    assert_eq!(told(facts::CGROUP_PATH), Some(format!("/{name}")));
+    // A quota that is changed shows at once, also between the details.
+    group.write("cpu.cfs_quota_us", 30_000);
+    let changed = recorder.sample(false);
+    assert_eq!(recorder.value(&changed, &metrics::CGROUP_QUOTA, "cpu"), Some(300));
+    drop(process);
+}
+
+#[test]
+fn the_memory_limit_of_this_machines_groups_is_read() {
+    let Some(_) = cpu_controller() else { return };
+    let tree = LocalTree::default();
+    let groups = Groups::of(&tree, std::process::id()).unwrap();
+    let Some(memory) = groups.memory_limits(&tree).unwrap() else {
+        return println!("skipped, because there is no memory controller here");
+    };
+    println!("{memory:?}");
+    assert!(memory.used_bytes.is_some_and(|used| used > 0));
+}

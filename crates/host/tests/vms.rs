@@ -1,0 +1,371 @@
+//! Real VMs of each release, as the operating system sees them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use beamtune_host::discovery::{self, Access, Isolation, Vm};
+use beamtune_host::tree::LocalTree;
+use beamtune_model::metrics;
+use beamtune_model::{Sample, TroubleKind, facts};
+use common::{Otp, Recorder, Running, eventually, exists, installed, is_root, on_each_release, unique_name};
+
+const COOKIE: &str = "beamtune_test_cookie";
+/// Prints the threads of msacc with the microseconds in which they did not sleep, for each request on standard
+/// input; busy on one thread of each kind meanwhile.
+const PRINT_MSACC: &str = "
+    erlang:system_flag(microstate_accounting, true),
+    Us = fun(N) -> erlang:convert_time_unit(N, perf_counter, microsecond) end,
+    Print = fun() ->
+        [io:format(\"msacc ~p/~p ~p~n\", [T, I, Us(lists:sum(maps:values(maps:remove(sleep, C))))])
+         || #{type := T, id := I, counters := C} <- erlang:statistics(microstate_accounting)],
+        io:format(\"end~n\") end";
+
+fn tree() -> LocalTree {
+    LocalTree::default()
+}
+
+fn look_at(pid: u32) -> Vm {
+    discovery::look_at(&tree(), pid).unwrap()
+}
+
+/// What a VM printed of msacc: awake microseconds by entity.
+fn msacc(vm: &Running) -> BTreeMap<String, i64> {
+    let mut threads = BTreeMap::new();
+    loop {
+        let line = vm.line("");
+        if line == "end" {
+            return threads;
+        }
+        if let Some((entity, awake)) = line.strip_prefix("msacc ").and_then(|rest| rest.split_once(' ')) {
+            threads.insert(entity.to_owned(), awake.parse().unwrap());
+        }
+    }
+}
+
+#[test]
+fn threads_bear_the_names_that_msacc_gives_them() {
+    on_each_release(|otp| {
+        let mut arguments =
+            vec!["+A", "3", "+S", "3:2", "+SDcpu", "3:2", "+SDio", "12", "+IOt", "3", "+IOp", "2"];
+        if otp.release >= 25 {
+            // One more auxiliary thread for each dirty allocator instance.
+            arguments.extend(["+Mdai", "max"]);
+        }
+        let vm = otp.start(&arguments, &format!("{PRINT_MSACC}, Print()"));
+        let expect: BTreeSet<String> = msacc(&vm).into_keys().collect();
+        assert!(expect.contains("scheduler/3") && expect.contains("dirty_io_scheduler/12"), "{expect:?}");
+        let mut recorder = Recorder::of(vm.pid());
+        let sample = recorder.sample(true);
+        for metric in [&metrics::THREAD_CPU, &metrics::THREAD_USER, &metrics::VOLUNTARY_SWITCHES] {
+            let threads = recorder.values(&sample, metric);
+            let (others, ours): (Vec<_>, Vec<_>) = threads
+                .into_iter()
+                .map(|(entity, _)| entity)
+                .partition(|entity| entity.starts_with("other/"));
+            assert_eq!(ours.into_iter().collect::<BTreeSet<_>>(), expect, "OTP {}", otp.release);
+            // Those for signals and trace messages, and the first one.
+            assert_eq!(others.len(), 3, "{others:?}");
+        }
+    });
+}
+
+#[test]
+fn a_threads_number_is_the_one_that_msacc_means() {
+    on_each_release(|otp| {
+        // Work on one thread of each kind: a process kept on scheduler 2, collections of a large heap, and reads
+        // of much at once; all others sleep without busy waiting.
+        let work = format!(
+            "{PRINT_MSACC},
+            spawn_opt(fun F() -> lists:sum(lists:seq(1, 100)), F() end, [{{scheduler, 2}}]),
+            spawn(fun F() -> _ = lists:seq(1, 300000), garbage_collect(), F() end),
+            spawn(fun() -> {{ok, D}} = file:open(\"/dev/zero\", [read, raw, binary]),
+                           (fun F() -> {{ok, _}} = file:read(D, 20000000), F() end)() end),
+            timer:sleep(1500), Print()"
+        );
+        let none = ["+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none"];
+        let vm = otp.start(&[&["+S", "4:4", "+SDcpu", "4:4", "+SDio", "4"], &none[..]].concat(), &work);
+        let by_msacc = msacc(&vm);
+        let mut recorder = Recorder::of(vm.pid());
+        let sample = recorder.sample(false);
+        let by_kernel: BTreeMap<String, i64> =
+            recorder.values(&sample, &metrics::THREAD_CPU).into_iter().collect();
+        // By msacc a thread that waits for a CPU is awake, so only the order is compared; the busiest
+        // thread stands far above the others of its kind, or the numbers say nothing.
+        let busiest = |kind: &str, threads: &BTreeMap<String, i64>| {
+            let of_kind = threads.iter().filter(|(entity, _)| entity.split('/').next() == Some(kind));
+            of_kind.max_by_key(|(_, time)| **time).map(|(entity, _)| entity.clone()).unwrap()
+        };
+        for kind in ["scheduler", "dirty_cpu_scheduler", "dirty_io_scheduler"] {
+            let (kernel, msacc) = (busiest(kind, &by_kernel), busiest(kind, &by_msacc));
+            assert_eq!(kernel, msacc, "OTP {}: {by_msacc:?} {by_kernel:?}", otp.release);
+        }
+        assert_eq!(busiest("scheduler", &by_kernel), "scheduler/2");
+    });
+}
+
+#[test]
+fn the_time_of_the_threads_adds_up_to_that_of_the_process() {
+    on_each_release(|otp| {
+        let vm = otp.start(&["+S", "2:2"], "spawn(fun F() -> lists:seq(1, 1000), F() end)");
+        let mut recorder = Recorder::of(vm.pid());
+        let first = recorder.sample(false);
+        let process = |recorder: &Recorder, sample: &Sample| {
+            let part = |metric| recorder.value(sample, metric, "").unwrap();
+            part(&metrics::PROCESS_USER) + part(&metrics::PROCESS_SYSTEM)
+        };
+        let threads = |recorder: &Recorder, sample: &Sample| {
+            recorder.values(sample, &metrics::THREAD_CPU).iter().map(|(_, cpu)| cpu).sum::<i64>()
+        };
+        let last = eventually("a second of CPU time", || {
+            let sample = recorder.sample(false);
+            (process(&recorder, &sample) - process(&recorder, &first) > 1_000_000_000).then_some(sample)
+        });
+        let by_process = process(&recorder, &last) - process(&recorder, &first);
+        let by_threads = threads(&recorder, &last) - threads(&recorder, &first);
+        println!("OTP {}: process {by_process} ns, threads {by_threads} ns", otp.release);
+        // The process's is in clock ticks, and each of two readings can be off by some.
+        let off = (by_process - by_threads).abs();
+        assert!(off < 50_000_000, "process {by_process} ns, threads {by_threads} ns");
+    });
+}
+
+#[test]
+fn every_vm_is_found_with_its_release_and_name() {
+    on_each_release(|otp| {
+        let name = unique_name();
+        let node = otp.start(&["-sname", &name, "-setcookie", COOKIE], "ok");
+        let plain = otp.start(&[], "ok");
+        let found = discovery::discover(&tree()).unwrap().vms;
+        let vm = |pid| found.iter().find(|vm| vm.identity.pid == pid).unwrap();
+        let node_vm = vm(node.pid());
+        let installation = &node_vm.installation;
+        assert_eq!(installation.otp_release, Some(otp.release));
+        assert!(
+            installation.otp_version.as_ref().unwrap().starts_with(&otp.release.to_string()),
+            "{installation:?}"
+        );
+        assert_eq!(installation.emulator_type.as_deref(), Some("opt"));
+        assert_eq!(node_vm.distribution.name.as_ref().unwrap().alive, name);
+        assert_eq!(node_vm.product.to_string(), "erl");
+        assert_eq!(node_vm.user.as_deref(), vm(plain.pid()).user.as_deref());
+        assert!(node_vm.rss_bytes.unwrap() > 10_000_000 && node_vm.threads > 10);
+        assert!(node_vm.uptime_ns.unwrap() < 3_600_000_000_000);
+        assert_eq!(node_vm.access, Access::Readable);
+        assert_eq!(node_vm.isolation, Isolation { pid: Some(false), net: Some(false), mount: Some(false) });
+        assert_eq!(node_vm.root.as_deref() == Some("/"), otp.chroot.is_none(), "{:?}", node_vm.root);
+        assert!(!format!("{node_vm:?}").contains(COOKIE));
+        assert!(node_vm.command_line.secret_arguments().iter().any(|argument| argument == COOKIE));
+        assert_eq!(vm(plain.pid()).distribution.name, None);
+        // erl_child_setup and the like are children of VMs and no VMs.
+        let child = found.iter().find(|vm| vm.parent == node.pid() || vm.parent == plain.pid());
+        assert_eq!(child, None);
+    });
+}
+
+/// What EPMD says of a node: its port. See "EPMD Protocol" in the ERTS User's Guide, NAMES_REQ.
+fn port_by_epmd(name: &str) -> Option<u16> {
+    let mut stream = TcpStream::connect(("127.0.0.1", 4369)).ok()?;
+    stream.write_all(&[0, 1, 110]).ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    let text = String::from_utf8_lossy(&answer[4..]).into_owned();
+    text.lines().find_map(|line| line.strip_prefix(&format!("name {name} at port "))?.parse().ok())
+}
+
+#[test]
+fn the_port_of_a_node_is_found_without_epmd() {
+    on_each_release(|otp| {
+        let name = unique_name();
+        let node = otp.start(&["-sname", &name, "-setcookie", COOKIE], "ok");
+        let port = eventually("EPMD's answer", || port_by_epmd(&name));
+        assert_eq!(look_at(node.pid()).distribution.candidates(), [port]);
+        // With other ports beside it, it is still among them.
+        let other = unique_name();
+        // The socket lives as long as the process that opened it.
+        let listen = "{ok, _} = gen_tcp:listen(0, []), io:format(\"listens~n\"), timer:sleep(infinity)";
+        let busy = otp.start(&["-sname", &other, "-setcookie", COOKIE], listen);
+        busy.line("listens");
+        let port = eventually("EPMD's answer", || port_by_epmd(&other));
+        let candidates = look_at(busy.pid()).distribution.candidates();
+        assert!(candidates.len() == 2 && candidates.contains(&port), "{candidates:?} {port}");
+        // One that is no node listens nowhere.
+        assert!(look_at(otp.start(&[], "ok").pid()).distribution.candidates().is_empty());
+    });
+}
+
+#[test]
+fn a_recording_of_a_vm_begins_with_its_facts() {
+    on_each_release(|otp| {
+        let vm = otp.start(&["-sname", &unique_name(), "-setcookie", COOKIE, "+sbwt", "none"], "ok");
+        let mut recorder = Recorder::of(vm.pid());
+        let sample = recorder.sample(true);
+        let fact =
+            |key: &str| sample.facts.iter().find(|(found, _)| found == key).map(|(_, value)| value.as_str());
+        assert_eq!(fact(facts::OTP_RELEASE), Some(otp.release.to_string().as_str()));
+        assert_eq!(fact(facts::OS_PID), Some(vm.pid().to_string().as_str()));
+        assert_eq!(fact(facts::LIBC), Some("glibc"));
+        for key in [
+            facts::HOST_NAME,
+            facts::KERNEL_VERSION,
+            facts::HOST_CPUS,
+            facts::CPUS_ALLOWED,
+            facts::NOFILE_SOFT,
+        ] {
+            assert!(fact(key).is_some_and(|value| !value.is_empty()), "{key}");
+        }
+        let command_line = fact(facts::COMMAND_LINE).unwrap();
+        assert!(
+            command_line.contains(r#""-sbwt","none""#) && !command_line.contains(COOKIE),
+            "{command_line}"
+        );
+        assert!(recorder.value(&sample, &metrics::PSS, "").unwrap() > 1_000_000);
+        assert!(recorder.value(&sample, &metrics::OPEN_FDS, "").unwrap() > 3);
+        assert!(sample.incarnation.unwrap().boot.contains("ticks after boot"));
+    });
+}
+
+#[test]
+fn a_vm_that_ends_is_gone() {
+    let Some(otp) = installed(25) else { return println!("skipped, because OTP 25 is not installed") };
+    let mut vm = otp.start(&[], "ok");
+    let mut recorder = Recorder::of(vm.pid());
+    recorder.sample(true);
+    vm.stop();
+    let trouble = recorder.try_sample(false).unwrap_err();
+    assert_eq!(
+        (trouble.kind, trouble.reason),
+        (TroubleKind::Gone, format!("process {} has ended", vm.pid()))
+    );
+    let again = otp.start(&[], "ok");
+    recorder.source.follow(again.pid()).unwrap();
+    let sample = recorder.sample(false);
+    assert_eq!(sample.incarnation.unwrap().os_pid, Some(again.pid()));
+}
+
+#[test]
+fn a_vm_in_namespaces_of_its_own_is_found() {
+    let Some(otp) = installed(25) else { return println!("skipped, because OTP 25 is not installed") };
+    if !is_root() {
+        return;
+    }
+    let name = unique_name();
+    let mut command = Command::new("unshare");
+    // With a mount namespace comes a /proc of its own; the VM dies with unshare.
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "--net", "--uts", "erl", "-noinput"]);
+    command.args(["-eval", "io:format(\"up~n\")", "-extra", &name]);
+    let outer = Running::start(command);
+    outer.line("up");
+    let found = discovery::discover(&tree()).unwrap().vms;
+    let vm = found.iter().find(|vm| vm.command_line.extra() == [name.as_str()]).unwrap();
+    assert_eq!(vm.parent, outer.pid());
+    assert_eq!(
+        (vm.pid_inside, vm.isolation),
+        (Some(1), Isolation { pid: Some(true), net: Some(true), mount: Some(true) })
+    );
+    assert_eq!(vm.installation.otp_release, Some(otp.release));
+    assert!(vm.installation.otp_version.is_some(), "read below {:?}", vm.root);
+    assert_eq!(vm.root, Some(format!("/proc/{}/root", vm.identity.pid)));
+}
+
+#[test]
+fn rabbitmq_is_known_though_its_command_line_names_no_node() {
+    let script = "/usr/sbin/rabbitmq-server";
+    let home = tempfile::tempdir().unwrap();
+    let server = std::fs::read_dir("/usr/lib/rabbitmq/lib").ok().and_then(|mut entries| entries.next()?.ok());
+    let Some(server) = server.filter(|_| exists(script)) else {
+        return println!("skipped, because RabbitMQ is not installed (apt-get install rabbitmq-server)");
+    };
+    let name = unique_name();
+    let mut command = Command::new(server.path().join("sbin/rabbitmq-server"));
+    // Debian's wrapper in front of it would change to another user. With a shell it execs, so that the process is the VM's.
+    command
+        .env("HOME", home.path())
+        .env("RABBITMQ_NODENAME", format!("{name}@localhost"))
+        .env("RABBITMQ_ALLOW_INPUT", "1");
+    command.env("RABBITMQ_MNESIA_BASE", home.path()).env("RABBITMQ_LOG_BASE", home.path());
+    command.env("RABBITMQ_ENABLED_PLUGINS_FILE", home.path().join("plugins")).env("RABBITMQ_NODE_PORT", "0");
+    let broker = Running::start(command);
+    let vm = eventually("RabbitMQ's VM", || discovery::look_at(&tree(), broker.pid()).ok());
+    let version = server.file_name().to_string_lossy().replace("rabbitmq_server-", "");
+    assert_eq!(vm.product.to_string(), format!("RabbitMQ {version}"));
+    assert_eq!(vm.distribution.name.unwrap().full(), Some(format!("{name}@localhost")));
+}
+
+#[test]
+fn what_mix_and_iex_run_is_told() {
+    on_each_release(|otp| {
+        let runs = |program: &str, arguments: &[&str], expect: &str| {
+            let mut command = otp.command(program);
+            command.args(arguments);
+            let running = Running::start(command);
+            let vm = eventually(expect, || discovery::look_at(&tree(), running.pid()).ok());
+            assert_eq!(vm.product.to_string(), expect, "OTP {}: {:?}", otp.release, vm.command_line);
+        };
+        if otp.command("elixir").arg("--version").output().is_ok_and(|output| output.status.success()) {
+            runs("elixir", &["-e", "Process.sleep(:infinity)"], "elixir");
+            runs("iex", &[], "iex");
+            runs("mix", &["run", "--no-mix-exs", "-e", "Process.sleep(:infinity)"], "mix run");
+        } else {
+            println!("skipped, because OTP {} has no Elixir (make otp)", otp.release);
+        }
+        runs("erl", &[], "erl shell");
+    });
+}
+
+#[test]
+fn five_vms_are_found_within_100_ms() {
+    let Some(otp) = installed(25) else { return println!("skipped, because OTP 25 is not installed") };
+    let vms: Vec<Running> =
+        (0..5).map(|_| otp.start(&["-sname", &unique_name(), "-setcookie", COOKIE], "ok")).collect();
+    let times = (0..5).map(|_| {
+        let begin = Instant::now();
+        let found = discovery::discover(&tree()).unwrap().vms;
+        assert!(vms.iter().all(|vm| found.iter().any(|found| found.identity.pid == vm.pid())));
+        begin.elapsed()
+    });
+    // The best of five, because others use the machine too.
+    let best = times.min().unwrap();
+    println!("five VMs found in {best:?}");
+    assert!(best < Duration::from_millis(100), "{best:?}");
+}
+
+#[test]
+fn a_sample_of_many_threads_stays_within_one_percent_of_a_core() {
+    let Some(otp) = installed(25) else { return println!("skipped, because OTP 25 is not installed") };
+    let cost = |otp: &Otp, arguments: &[&str]| {
+        let vm = otp.start(arguments, "ok");
+        let mut recorder = Recorder::of(vm.pid());
+        recorder.sample(true);
+        // Only this thread's own CPU time; other tests run beside.
+        let own_cpu = || {
+            let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+            schedstat.split(' ').next().unwrap().parse::<u64>().unwrap()
+        };
+        const SAMPLES: u64 = 20;
+        let begin = own_cpu();
+        let mut threads = 0;
+        for _ in 0..SAMPLES {
+            let sample = recorder.sample(false);
+            threads = recorder.values(&sample, &metrics::THREAD_CPU).len();
+        }
+        let each = Duration::from_nanos((own_cpu() - begin) / SAMPLES);
+        let begin = own_cpu();
+        recorder.sample(true);
+        println!(
+            "{threads} threads: {each:?} of CPU time a sample, {:?} with detail",
+            Duration::from_nanos(own_cpu() - begin)
+        );
+        // Unoptimised, the test binary takes several times as long as the program does.
+        let bound = Duration::from_millis(if cfg!(debug_assertions) { 50 } else { 10 });
+        assert!(each < bound, "{each:?}");
+    };
+    cost(&otp, &["+S", "2:2", "+SDcpu", "2:2", "+SDio", "10"]);
+    cost(&otp, &["+S", "64:2", "+SDcpu", "64:2"]);
+}
