@@ -1,0 +1,259 @@
+//! Reads the flags that an emulator was started with.
+//!
+//! The launcher `erlexec` joins command line, args files and environment variables, and starts the emulator
+//! with `-sbwt none` for `+sbwt none`, all of its flags before the first `--`. So
+//! `erlang:system_info(emu_args)` and `/proc/PID/cmdline` show the same list (seen on OTP 23, 25, 27 and 29);
+//! what follows the first `--` is for `init` and may look alike without having any effect.
+
+use crate::catalog::recognise;
+use crate::entry::{Argument, Entry};
+
+/// A flag with the value that counts.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// As its entry spells it, with the allocator's letter: `+sbwt`, `+hms` for `+h 233`, `+MBas`.
+    pub flag: String,
+    /// What is known of it; `None` for a flag that we do not know.
+    pub entry: Option<&'static Entry>,
+    /// The value; `None` for a flag without one.
+    pub value: Option<String>,
+    /// Where it came from.
+    pub origin: Origin,
+    /// The same flag given before, to no effect.
+    pub overridden: Vec<Earlier>,
+}
+
+/// A value that a later one took the place of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Earlier {
+    /// The value; `None` for a flag without one.
+    pub value: Option<String>,
+    /// Where it came from.
+    pub origin: Origin,
+}
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// The environment variable of this name.
+    Environment(String),
+    /// The command line, or an args file such as vm.args, which the launcher puts in its place.
+    CommandLine,
+    /// Given at start; the environment at hand does not tell where.
+    Start,
+    /// Nobody gave it.
+    Default,
+}
+
+/// The flags of a list such as `emu_args`, each once, with the last value given, in the order of their first
+/// appearance. Words may begin with `-`, as the emulator sees them, or with `+`, as people write them; a leading
+/// program name is passed over.
+pub fn parse_emu_args(args: &[String]) -> Vec<Setting> {
+    settings(flags(args), |_| Origin::Start)
+}
+
+/// The value that counts of one flag: the last one given. `None` if it was not given; empty for a flag without
+/// a value.
+pub fn effective(args: &[String], flag: &str) -> Option<String> {
+    let found = parse_emu_args(args).into_iter().find(|setting| setting.flag == flag)?;
+    Some(found.value.unwrap_or_default())
+}
+
+/// A flag where it stands.
+pub(crate) struct Occurrence {
+    pub(crate) flag: String,
+    pub(crate) entry: Option<&'static Entry>,
+    pub(crate) value: Option<String>,
+    /// Index of its word.
+    pub(crate) at: usize,
+}
+
+/// The words that the emulator reads: all before the first `--`, without the program's name.
+pub(crate) fn emulator_words(args: &[String]) -> &[String] {
+    let end = args.iter().position(|word| word == "--").unwrap_or(args.len());
+    let words = args.get(..end).unwrap_or_default();
+    let begin = words.iter().position(|word| is_flag(word)).unwrap_or(words.len());
+    words.get(begin..).unwrap_or_default()
+}
+
+/// Every flag of the words, in order.
+pub(crate) fn flags(args: &[String]) -> Vec<Occurrence> {
+    let words = emulator_words(args);
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(word) = words.get(at) {
+        let next = words.get(at + 1).map(String::as_str);
+        // A stray word has no effect.
+        if let Some(name) = word.strip_prefix(['-', '+']) {
+            let (occurrence, took_next) = occurrence(&format!("+{name}"), next, at);
+            found.push(occurrence);
+            at += usize::from(took_next);
+        }
+        at += 1;
+    }
+    found
+}
+
+/// Whether the flag of `word` takes `next` as its value.
+pub(crate) fn takes_next(word: &str, next: Option<&str>) -> bool {
+    occurrence(word, next, 0).1
+}
+
+fn occurrence(word: &str, next: Option<&str>, at: usize) -> (Occurrence, bool) {
+    let unless_flag = next.filter(|next| !is_flag(next));
+    let glued = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let unknown = || (word.to_owned(), None, None, unless_flag);
+    let (flag, entry, value, taken) = match recognise(word) {
+        Some(found) => {
+            let value = glued(found.glued);
+            let apart = match found.entry.argument {
+                _ if value.is_some() => None,
+                // Even a flag, as the emulator does it: `+sbwt -d` is a bad threshold, not two flags.
+                Some(Argument::Required) => next,
+                Some(Argument::Optional) => unless_flag,
+                _ => None,
+            };
+            if value.is_some() && found.entry.argument == Some(Argument::None) {
+                // Another flag that begins like this one, and that we do not know.
+                unknown()
+            } else {
+                (found.flag, Some(found.entry), value, apart)
+            }
+        }
+        None => unknown(),
+    };
+    let value = value.or_else(|| taken.map(str::to_owned));
+    (Occurrence { flag, entry, value, at }, taken.is_some())
+}
+
+/// Joins the occurrences of each flag; `origin` tells where a word came from.
+pub(crate) fn settings(found: Vec<Occurrence>, origin: impl Fn(usize) -> Origin) -> Vec<Setting> {
+    let mut settings: Vec<Setting> = Vec::new();
+    for Occurrence { flag, entry, value, at } in found {
+        let origin = origin(at);
+        match settings.iter_mut().find(|setting| setting.flag == flag) {
+            Some(setting) => {
+                let value = std::mem::replace(&mut setting.value, value);
+                let origin = std::mem::replace(&mut setting.origin, origin);
+                setting.overridden.push(Earlier { value, origin });
+            }
+            None => settings.push(Setting { flag, entry, value, origin, overridden: Vec::new() }),
+        }
+    }
+    settings
+}
+
+pub(crate) fn is_flag(word: &str) -> bool {
+    word.len() > 1 && word.starts_with(['-', '+'])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// `flag=value` of each setting.
+    fn parsed(text: &str) -> String {
+        let show = |setting: &Setting| match &setting.value {
+            Some(value) => format!("{}={value}", setting.flag),
+            None => setting.flag.clone(),
+        };
+        parse_emu_args(&words(text)).iter().map(show).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn flags_are_read_with_and_without_a_space_and_with_either_sign() {
+        let check = |text: &str, expect: &str| assert_eq!(parsed(text), expect, "{text}");
+        check("", "");
+        check("/usr/lib/erlang/erts-13.1.5/bin/beam.smp -- -root /usr/lib/erlang", "");
+        check("beam.smp -sbwt none -S 2:2 -P 32768", "+sbwt=none +S=2:2 +P=32768");
+        check("+sbwt none +S4 -MBas aobf +MHacul0", "+sbwt=none +S=4 +MBas=aobf +MHacul=0");
+        check("-sbwtvery_long -dcg8 -rg32", "+sbwt=very_long +dcg=8 +rg=32");
+        check("-d -ec -r -sbwt none", "+d +ec +r +sbwt=none");
+        check("-c -sbwt none -c true", "+c=true +sbwt=none");
+        check("-B -Bc -fnuw -W w", "+B=c +fnu=w +W=w");
+        check("-K true -A 3", "+K=true +A=3");
+    }
+
+    #[test]
+    fn the_last_value_counts_and_the_earlier_ones_are_kept() {
+        let settings = parse_emu_args(&words("-S4 -sbwt none -S 2:2 -S2 -h 400 -hms 300"));
+        let [schedulers, spin, heap] = settings.as_slice() else { panic!("{settings:?}") };
+        assert_eq!((schedulers.flag.as_str(), schedulers.value.as_deref()), ("+S", Some("2")));
+        let earlier: Vec<_> =
+            schedulers.overridden.iter().filter_map(|earlier| earlier.value.as_deref()).collect();
+        assert_eq!(earlier, ["4", "2:2"]);
+        assert!(spin.overridden.is_empty());
+        assert_eq!((heap.flag.as_str(), heap.value.as_deref()), ("+hms", Some("300")));
+    }
+
+    #[test]
+    fn what_follows_the_first_double_dash_is_not_for_the_emulator() {
+        let args = "beam.smp -sbwt none -- -root /r -- -home /h -- -sbwt long -kernel net_ticktime 30";
+        assert_eq!(parsed(args), "+sbwt=none");
+    }
+
+    #[test]
+    fn a_forgotten_value_eats_the_next_flag_as_in_the_emulator() {
+        assert_eq!(parsed("-sbwt -d -P 2048"), "+sbwt=-d +P=2048");
+        assert_eq!(parsed("-P 2048 -sbwt -- -root r"), "+P=2048 +sbwt");
+    }
+
+    #[test]
+    fn an_unknown_flag_is_shown_as_it_stands() {
+        let settings = parse_emu_args(&words("-zfuture 4 -dsomething -Lx -P 2048"));
+        let shown: Vec<_> = settings
+            .iter()
+            .map(|setting| (setting.flag.as_str(), setting.value.as_deref(), setting.entry.is_some()))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                ("+zfuture", Some("4"), false),
+                ("+dsomething", None, false),
+                ("+Lx", None, false),
+                ("+P", Some("2048"), true)
+            ]
+        );
+    }
+
+    #[test]
+    fn one_flag_can_be_asked_for() {
+        let args = words("-sbwt none -d -S 4");
+        let check = |flag: &str, expect: Option<&str>| {
+            assert_eq!(effective(&args, flag).as_deref(), expect, "{flag}");
+        };
+        check("+sbwt", Some("none"));
+        check("+S", Some("4"));
+        check("+d", Some(""));
+        check("+sbwtdcpu", None);
+        check("sbwt", None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_list_of_words_is_too_odd(args in proptest::collection::vec("(-|\\+|--)?[A-Za-z0-9<>é:]{0,6}", 0..12)) {
+            let settings = parse_emu_args(&args);
+            // Each flag stands once, and no word is counted twice.
+            let total: usize = settings.iter().map(|setting| 1 + setting.overridden.len()).sum();
+            prop_assert!(total <= args.len());
+            for (index, setting) in settings.iter().enumerate() {
+                prop_assert!(settings[..index].iter().all(|other| other.flag != setting.flag));
+            }
+        }
+
+        #[test]
+        fn of_any_values_the_last_one_counts(values in proptest::collection::vec("[a-z0-9]{1,5}", 1..6), glued: bool) {
+            let args: Vec<String> = values
+                .iter()
+                .flat_map(|value| if glued { vec![format!("-swct{value}")] } else { vec!["-swct".to_owned(), value.clone()] })
+                .collect();
+            prop_assert_eq!(effective(&args, "+swct"), values.last().cloned());
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! All entries: embedded, read once, found by id or by what stands on a command line.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use serde::Deserialize;
+
+use crate::entry::{Entry, Kind};
+
+const FILES: &[(&str, &str)] = &[
+    ("scheduler", include_str!("../data/scheduler.toml")),
+    ("io", include_str!("../data/io.toml")),
+    ("limits", include_str!("../data/limits.toml")),
+    ("heap", include_str!("../data/heap.toml")),
+    ("ets", include_str!("../data/ets.toml")),
+    ("distribution", include_str!("../data/distribution.toml")),
+    ("emulator", include_str!("../data/emulator.toml")),
+    ("allocator", include_str!("../data/allocator.toml")),
+    ("host", include_str!("../data/host.toml")),
+    ("build", include_str!("../data/build.toml")),
+    ("code", include_str!("../data/code.toml")),
+];
+
+/// Letters of the allocators that the flags `+M<S>…` set, and `u` for all of them: erts_alloc(3).
+const ALLOCATORS: &[char] = &['B', 'D', 'E', 'F', 'H', 'I', 'L', 'R', 'S', 'T', 'u'];
+
+/// Every entry, in the order of the files.
+pub fn entries() -> &'static [Entry] {
+    &catalog().entries
+}
+
+/// The entry of an id.
+pub fn entry(id: &str) -> Option<&'static Entry> {
+    let catalog = catalog();
+    catalog.by_id.get(id).and_then(|&index| catalog.entries.get(index))
+}
+
+/// A word of a command line, recognised: what follows the flag in the same word is its value.
+pub(crate) struct Recognised<'w> {
+    pub(crate) entry: &'static Entry,
+    /// The flag as its entry spells it: `+MBas` for `+M<S>as`, `+hms` for `+h`.
+    pub(crate) flag: String,
+    pub(crate) glued: &'w str,
+}
+
+/// The flag that a word such as `+sbwt`, `+S4` or `+MBasaobf` begins with. As the emulator does it, the longest
+/// that fits counts.
+pub(crate) fn recognise(word: &str) -> Option<Recognised<'_>> {
+    let catalog = catalog();
+    let (prefix, found) = catalog
+        .flags
+        .iter()
+        .filter(|(prefix, _)| word.starts_with(prefix.as_str()))
+        .max_by_key(|(prefix, _)| prefix.len())?;
+    let entry = catalog.entries.get(found.entry)?;
+    Some(match found.names {
+        Names::TheFlag => Recognised {
+            entry,
+            flag: found.flag.clone(),
+            glued: word.get(prefix.len()..).unwrap_or_default(),
+        },
+        Names::ItsBeginning => Recognised { entry, flag: word.to_owned(), glued: "" },
+    })
+}
+
+struct Catalog {
+    entries: Vec<Entry>,
+    by_id: BTreeMap<String, usize>,
+    flags: BTreeMap<String, Flag>,
+}
+
+/// Where a spelling leads.
+struct Flag {
+    entry: usize,
+    flag: String,
+    names: Names,
+}
+
+/// What a spelling gives: the flag, after which its value comes, or only how its name begins (`+MX<P>`).
+#[derive(Clone, Copy)]
+enum Names {
+    TheFlag,
+    ItsBeginning,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    entry: Vec<Entry>,
+}
+
+fn catalog() -> &'static Catalog {
+    static CATALOG: OnceLock<Catalog> = OnceLock::new();
+    CATALOG.get_or_init(|| {
+        let mut entries = Vec::new();
+        for (name, text) in FILES {
+            let file = read(text).unwrap_or_else(|error| broken(name, &error));
+            entries.extend(file.entry);
+        }
+        Catalog::new(entries)
+    })
+}
+
+fn read(text: &str) -> Result<File, toml::de::Error> {
+    toml::from_str(text)
+}
+
+#[expect(clippy::panic, reason = "the data is part of the program, and a test reads all of it")]
+fn broken(name: &str, error: &toml::de::Error) -> ! {
+    panic!("data/{name}.toml: {error}")
+}
+
+impl Catalog {
+    fn new(entries: Vec<Entry>) -> Catalog {
+        let by_id = entries.iter().enumerate().map(|(index, entry)| (entry.id.clone(), index)).collect();
+        let mut flags = BTreeMap::new();
+        for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.kind == Kind::EmulatorFlag)
+        {
+            for spelling in std::iter::once(entry.spelling()).chain(entry.aliases.iter().map(String::as_str))
+            {
+                for (prefix, flag, names) in prefixes(entry, spelling) {
+                    flags.insert(prefix, Flag { entry: index, flag, names });
+                }
+            }
+        }
+        Catalog { entries, by_id, flags }
+    }
+}
+
+/// How words begin that give this flag, and what the flag is then called.
+fn prefixes(entry: &Entry, spelling: &str) -> Vec<(String, String, Names)> {
+    if let Some(beginning) = spelling.strip_suffix("<P>") {
+        return vec![(beginning.to_owned(), spelling.to_owned(), Names::ItsBeginning)];
+    }
+    match spelling.split_once("<S>") {
+        Some((before, after)) => ALLOCATORS
+            .iter()
+            .map(|letter| format!("{before}{letter}{after}"))
+            .map(|flag| (flag.clone(), flag, Names::TheFlag))
+            .collect(),
+        None => vec![(spelling.to_owned(), entry.spelling().to_owned(), Names::TheFlag)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::OtpVersion;
+    use crate::entry::Argument;
+
+    #[test]
+    fn every_file_can_be_read_and_none_is_empty() {
+        for (name, text) in FILES {
+            let file = read(text).unwrap_or_else(|error| panic!("data/{name}.toml: {error}"));
+            assert!(!file.entry.is_empty(), "data/{name}.toml");
+        }
+    }
+
+    #[test]
+    fn no_id_and_no_spelling_stands_twice() {
+        let mut seen = BTreeSet::new();
+        for entry in entries() {
+            assert!(seen.insert(entry.id.clone()), "{} stands twice", entry.id);
+        }
+        let mut seen = BTreeSet::new();
+        for entry in entries() {
+            for spelling in std::iter::once(entry.spelling()).chain(entry.aliases.iter().map(String::as_str))
+            {
+                for (prefix, _, _) in prefixes(entry, spelling) {
+                    assert!(seen.insert(prefix.clone()), "{prefix} is spelled twice");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_entry_has_all_that_its_kind_wants() {
+        for entry in entries() {
+            let id = &entry.id;
+            let says = |text: &str| text.ends_with('.') && text.trim() == text;
+            assert!(says(&entry.does), "{id}: what it does");
+            assert!(says(&entry.risk), "{id}: its risk");
+            assert!(!entry.evidence.is_empty(), "{id}: what it rests on");
+            assert_eq!(
+                entry.argument.is_some(),
+                entry.kind == Kind::EmulatorFlag,
+                "{id}: how it takes its value"
+            );
+            let bound_to_releases = !matches!(entry.kind, Kind::HostSetting | Kind::Build | Kind::CodeChange);
+            assert_eq!(!entry.since.is_empty(), bound_to_releases, "{id}: since when");
+            if bound_to_releases {
+                assert!(entry.values.is_some() && !entry.default.is_empty(), "{id}: values and default");
+            }
+            // Nothing shows what the test allocator is set to, or what no release accepts any more.
+            let nothing_to_read =
+                entry.kind == Kind::CodeChange || entry.removed_in.is_some() || id == "+MZ<P>";
+            assert_eq!(entry.read.is_none(), nothing_to_read, "{id}: how it is read");
+        }
+    }
+
+    #[test]
+    fn defaults_rise_in_their_releases_and_backports_are_older() {
+        for entry in entries() {
+            let from: Vec<_> = entry.default.iter().map(|step| step.from.clone()).collect();
+            assert!(
+                from.first().is_none_or(Option::is_none),
+                "{}: the first default has no beginning",
+                entry.id
+            );
+            assert!(from.windows(2).all(|pair| pair[0] < pair[1]), "{}: defaults out of order", entry.id);
+            if let Some((first, backports)) = entry.since.split_first() {
+                assert!(backports.iter().all(|patch| patch < first), "{}: backports", entry.id);
+            }
+            for gone in [&entry.removed_in, &entry.ignored_since].into_iter().flatten() {
+                assert!(
+                    entry.since.first().is_none_or(|first| first < gone),
+                    "{}: gone before it came",
+                    entry.id
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn every_flag_of_every_release_has_a_default_there() {
+        for release in 21..=29 {
+            for entry in
+                entries().iter().filter(|entry| entry.kind == Kind::EmulatorFlag && entry.exists_in(release))
+            {
+                assert!(entry.default_in(release).is_some(), "{} in OTP {release}", entry.id);
+            }
+        }
+    }
+
+    #[test]
+    fn a_fallback_is_an_environment_variable_with_its_own_entry() {
+        let fallbacks: Vec<_> = entries().iter().filter_map(|entry| entry.fallback.as_deref()).collect();
+        assert!(fallbacks.contains(&"ERL_MAX_PORTS"));
+        for name in fallbacks {
+            assert_eq!(entry(name).map(|entry| entry.kind), Some(Kind::Environment), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_word_is_recognised_by_the_longest_flag_that_fits() {
+        let check = |word: &str, id: &str, flag: &str, glued: &str| {
+            let found = recognise(word).unwrap_or_else(|| panic!("{word}"));
+            assert_eq!(
+                (found.entry.id.as_str(), found.flag.as_str(), found.glued),
+                (id, flag, glued),
+                "{word}"
+            );
+        };
+        check("+sbwt", "+sbwt", "+sbwt", "");
+        check("+sbwtdcpu", "+sbwtdcpu", "+sbwtdcpu", "");
+        check("+sbwtvery_long", "+sbwt", "+sbwt", "very_long");
+        check("+S4", "+S", "+S", "4");
+        check("+SDcpu4:4", "+SDcpu", "+SDcpu", "4:4");
+        check("+SDPcpu50:50", "+SDPcpu", "+SDPcpu", "50:50");
+        check("+dcg8", "+dcg", "+dcg", "8");
+        check("+d", "+d", "+d", "");
+        check("+h", "+hms", "+hms", "");
+        check("+hmaxk", "+hmaxk", "+hmaxk", "");
+        check("+MBas", "+M<S>as", "+MBas", "");
+        check("+MBasaobf", "+M<S>as", "+MBas", "aobf");
+        check("+MHasbcst4048", "+M<S>asbcst", "+MHasbcst", "4048");
+        check("+Muacul0", "+M<S>acul", "+Muacul", "0");
+        check("+Muatags", "+M<S>atags", "+Muatags", "");
+        check("+Mummc", "+Mummc", "+Mummc", "");
+        check("+Mummbcs", "+M<S>mmbcs", "+Mummbcs", "");
+        check("+MXe", "+MX<P>", "+MXe", "");
+        check("+MMscs", "+MMscs", "+MMscs", "");
+        check("+fnuw", "+fnu", "+fnu", "w");
+        assert!(recognise("+xyz").is_none());
+        assert!(recognise("-noshell").is_none());
+    }
+
+    #[test]
+    fn flags_that_take_no_value_have_no_example() {
+        for entry in entries() {
+            if entry.argument == Some(Argument::None) {
+                assert_eq!(entry.example, None, "{}", entry.id);
+            }
+        }
+    }
+
+    #[test]
+    fn releases_before_17_are_older_than_all() {
+        assert!(entry("+S").expect("+S").since.iter().all(|since| *since < OtpVersion::from(17)));
+    }
+}

@@ -1,0 +1,274 @@
+//! Tells where each flag of an emulator came from.
+//!
+//! The launcher puts the flags together in this order, and the last one wins: `ERL_OTP<NN>_FLAGS`, `ERL_AFLAGS`,
+//! the command line (with args files in their place), `ERL_FLAGS`, `ERL_ZFLAGS`. What the emulator then sees is
+//! one row of flags, so the first and last of them are compared with what the variables hold.
+
+use crate::arguments::{Origin, Setting, emulator_words, flags, is_flag, settings, takes_next};
+use crate::catalog::entries;
+use crate::entry::Kind;
+
+/// The flags as `parse_emu_args` gives them, each with its origin. `environment` holds the variables that the VM was
+/// started with (of `/proc/PID/environ`), names and values; `otp` is its release. Where the flags do not agree with the
+/// variables, every origin is [`Origin::Start`].
+pub fn parse_with_environment(args: &[String], environment: &[(String, String)], otp: u32) -> Vec<Setting> {
+    let words = emulator_words(args);
+    let of = |names: &[String]| -> Vec<Part> {
+        names.iter().filter_map(|name| Some(Part::new(name, variable(environment, name)?))).collect()
+    };
+    let before = of(&[format!("ERL_OTP{otp}_FLAGS"), "ERL_AFLAGS".to_owned()]);
+    let after = of(&["ERL_FLAGS".to_owned(), "ERL_ZFLAGS".to_owned()]);
+    let origins = origins(words, &before, &after);
+    settings(flags(args), |at| match &origins {
+        Some(origins) => origins.get(at).cloned().unwrap_or(Origin::Start),
+        None => Origin::Start,
+    })
+}
+
+/// Every flag that this release has and that has an effect there, with the value in effect and its origin; then the
+/// flags that were given without being known. Flags of single allocators (`+M<S>…`) only where they were given.
+pub fn in_effect(args: &[String], environment: &[(String, String)], otp: u32) -> Vec<Setting> {
+    let mut given = parse_with_environment(args, environment, otp);
+    let mut all = Vec::new();
+    let flags = entries().iter().filter(|entry| entry.kind == Kind::EmulatorFlag && entry.works_in(otp));
+    for entry in flags {
+        // One entry may have been given several times: for several allocators.
+        let (of_entry, others) = given.into_iter().partition(|setting| is_same(setting, &entry.id));
+        given = others;
+        let of_entry: Vec<Setting> = of_entry;
+        // Patterns, and what only the launcher sees, cannot be told when absent.
+        if of_entry.is_empty() && entry.spelling().starts_with('+') && !entry.spelling().contains('<') {
+            let fallback =
+                entry.fallback.as_deref().and_then(|name| Some((name, variable(environment, name)?)));
+            let (value, origin) = match fallback {
+                Some((name, value)) => (Some(value), Origin::Environment(name.to_owned())),
+                None => (entry.default_in(otp), Origin::Default),
+            };
+            let value = value.map(str::to_owned);
+            all.push(Setting {
+                flag: entry.id.clone(),
+                entry: Some(entry),
+                value,
+                origin,
+                overridden: Vec::new(),
+            });
+        }
+        all.extend(of_entry);
+    }
+    all.extend(given);
+    all
+}
+
+fn is_same(setting: &Setting, id: &str) -> bool {
+    setting.entry.is_some_and(|entry| entry.id == id)
+}
+
+fn variable<'e>(environment: &'e [(String, String)], name: &str) -> Option<&'e str> {
+    environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+}
+
+/// What one variable adds to the emulator's flags.
+struct Part {
+    name: String,
+    words: Vec<String>,
+}
+
+impl Part {
+    fn new(name: &str, value: &str) -> Part {
+        Part { name: name.to_owned(), words: emulator_part(&split(value)) }
+    }
+}
+
+/// The origin of each word; `None` if the flags do not begin and end as the variables say.
+fn origins(words: &[String], before: &[Part], after: &[Part]) -> Option<Vec<Origin>> {
+    let joined =
+        |parts: &[Part]| -> Vec<String> { parts.iter().flat_map(|part| part.words.clone()).collect() };
+    let (first, last) = (joined(before), joined(after));
+    let between = words.len().checked_sub(first.len() + last.len())?;
+    if !words.starts_with(&first) || !words.ends_with(&last) {
+        return None;
+    }
+    let of = |parts: &[Part]| -> Vec<Origin> {
+        parts.iter().flat_map(|part| vec![Origin::Environment(part.name.clone()); part.words.len()]).collect()
+    };
+    let mut origins = of(before);
+    origins.extend(vec![Origin::CommandLine; between]);
+    origins.extend(of(after));
+    Some(origins)
+}
+
+/// Those of the words that the launcher passes on to the emulator, as it writes them: `+sbwt none` becomes `-sbwt`,
+/// `none`. Words for `init`, which begin with a minus, and their values are left out.
+fn emulator_part(words: &[String]) -> Vec<String> {
+    let mut part = Vec::new();
+    let mut words = words.iter().map(String::as_str).peekable();
+    while let Some(word) = words.next() {
+        // All that follows is for the program.
+        if word == "-extra" {
+            break;
+        }
+        let Some(name) = word.strip_prefix('+').filter(|_| is_flag(word)) else { continue };
+        part.push(format!("-{name}"));
+        let next = words.peek().copied();
+        if takes_next(word, next) {
+            part.extend(words.next().map(str::to_owned));
+        }
+    }
+    part
+}
+
+/// Splits a variable's value into words: at white space, with quotes of both kinds, inside of which a backslash is an
+/// ordinary character; outside, it takes the next character as it is.
+fn split(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match quote {
+            Some(open) if c == open => quote = None,
+            Some(_) => word.get_or_insert_default().push(c),
+            None if c == '"' || c == '\'' => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            None if c == '\\' => word.get_or_insert_default().extend(chars.next()),
+            None if c.is_whitespace() => words.extend(word.take()),
+            None => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn environment(variables: &[(&str, &str)]) -> Vec<(String, String)> {
+        variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn show(origin: &Origin) -> &str {
+        match origin {
+            Origin::Environment(name) => name,
+            Origin::CommandLine => "command line",
+            Origin::Start => "start",
+            Origin::Default => "default",
+        }
+    }
+
+    /// As the launchers of OTP 23, 25, 27 and 29 put it together.
+    const ARGS: &str = "/usr/lib/erlang/erts-13.1.5/bin/beam.smp -swt low -sbwtdcpu none -sbwt none -S4 -S 2:2 \
+        -P 32768 -hms 300 -A 3 -S2 -MBas aobf -zdbbl4096 -- -root /usr/lib/erlang -- -foo bar -- -sbwt long";
+
+    fn variables() -> Vec<(String, String)> {
+        environment(&[
+            ("ERL_OTP25_FLAGS", "+swt low"),
+            ("ERL_OTP27_FLAGS", "+swt high"),
+            ("ERL_AFLAGS", "+sbwtdcpu none -foo bar"),
+            ("ERL_FLAGS", "+A 3 +S2"),
+            ("ERL_ZFLAGS", "+MBas aobf +zdbbl4096"),
+            ("HOME", "/root"),
+        ])
+    }
+
+    #[test]
+    fn every_flag_is_traced_to_its_variable_or_the_command_line() {
+        let settings = parse_with_environment(&words(ARGS), &variables(), 25);
+        let check = |flag: &str, value: &str, origin: &str| {
+            let setting = settings.iter().find(|setting| setting.flag == flag).expect(flag);
+            assert_eq!((setting.value.as_deref(), show(&setting.origin)), (Some(value), origin), "{flag}");
+        };
+        check("+swt", "low", "ERL_OTP25_FLAGS");
+        check("+sbwtdcpu", "none", "ERL_AFLAGS");
+        check("+sbwt", "none", "command line");
+        check("+hms", "300", "command line");
+        check("+A", "3", "ERL_FLAGS");
+        check("+S", "2", "ERL_FLAGS");
+        check("+MBas", "aobf", "ERL_ZFLAGS");
+        check("+zdbbl", "4096", "ERL_ZFLAGS");
+        let schedulers = settings.iter().find(|setting| setting.flag == "+S").expect("+S");
+        let earlier: Vec<_> = schedulers
+            .overridden
+            .iter()
+            .map(|earlier| (earlier.value.as_deref(), show(&earlier.origin)))
+            .collect();
+        assert_eq!(earlier, [(Some("4"), "command line"), (Some("2:2"), "command line")]);
+    }
+
+    #[test]
+    fn variables_that_do_not_fit_the_flags_explain_none_of_them() {
+        let check = |variables: &[(&str, &str)], expect: &str| {
+            let settings =
+                parse_with_environment(&words("beam.smp -sbwt none -P 2048 --"), &environment(variables), 27);
+            let origins: Vec<_> = settings.iter().map(|setting| show(&setting.origin)).collect();
+            assert_eq!(origins.join(", "), expect, "{variables:?}");
+        };
+        check(&[], "command line, command line");
+        check(&[("ERL_FLAGS", "+P 2048")], "command line, ERL_FLAGS");
+        check(&[("ERL_AFLAGS", "+sbwt none"), ("ERL_ZFLAGS", "+P 2048")], "ERL_AFLAGS, ERL_ZFLAGS");
+        check(&[("ERL_FLAGS", "-noshell -kernel x 1")], "command line, command line");
+        // Set after the start, or meant for another program.
+        check(&[("ERL_FLAGS", "+P 4096")], "start, start");
+        check(&[("ERL_AFLAGS", "+sbwt none +P 2048"), ("ERL_FLAGS", "+P 2048")], "start, start");
+    }
+
+    #[test]
+    fn flags_that_nobody_gave_stand_at_their_default() {
+        let check =
+            |args: &str, variables: &[(&str, &str)], otp: u32, flag: &str, expect: Option<(&str, &str)>| {
+                let all = in_effect(&words(args), &environment(variables), otp);
+                let found = all.iter().find(|setting| setting.flag == flag);
+                let shown =
+                    found.map(|setting| (setting.value.as_deref().unwrap_or(""), show(&setting.origin)));
+                assert_eq!(shown, expect, "{flag} in OTP {otp}");
+            };
+        check("", &[], 25, "+sbwt", Some(("medium", "default")));
+        check("", &[], 25, "+P", Some(("262144", "default")));
+        check("", &[], 27, "+P", Some(("1048576", "default")));
+        check("", &[], 25, "+zhft", None);
+        check("", &[], 25, "+K", None);
+        check("", &[], 25, "-emu_type", None);
+        check("", &[], 25, "+M<S>as", None);
+        check("-MBas bf", &[], 25, "+MBas", Some(("bf", "command line")));
+        check("-future 1", &[], 25, "+future", Some(("1", "command line")));
+        check("", &[("ERL_MAX_PORTS", "4096")], 25, "+Q", Some(("4096", "ERL_MAX_PORTS")));
+        check("-Q 2048", &[("ERL_MAX_PORTS", "4096")], 25, "+Q", Some(("2048", "command line")));
+    }
+
+    #[test]
+    fn no_flag_stands_twice_in_what_is_in_effect() {
+        for otp in 21..=29 {
+            let all = in_effect(&words(ARGS), &variables(), otp);
+            let mut flags: Vec<_> = all.iter().map(|setting| setting.flag.as_str()).collect();
+            assert!(flags.len() > 70, "OTP {otp}: {}", flags.len());
+            flags.sort_unstable();
+            assert!(flags.windows(2).all(|pair| pair[0] != pair[1]), "OTP {otp}: {flags:?}");
+        }
+    }
+
+    #[test]
+    fn a_variable_is_split_as_the_launcher_splits_it() {
+        let check = |text: &str, expect: &[&str]| assert_eq!(split(text), expect, "{text}");
+        check("", &[]);
+        check("  +sbwt\tnone \n +A 3 ", &["+sbwt", "none", "+A", "3"]);
+        check(r#"-x "a b" 'c "d"' +A 3"#, &["-x", "a b", r#"c "d""#, "+A", "3"]);
+        check(r#"a\ b "c\" d"#, &["a b", r"c\", "d"]);
+        check(r#"-x "" y"#, &["-x", "", "y"]);
+        check("-x 'unclosed +A 3", &["-x", "unclosed +A 3"]);
+    }
+
+    #[test]
+    fn only_what_is_for_the_emulator_reaches_it() {
+        let check = |text: &str, expect: &[&str]| assert_eq!(emulator_part(&split(text)), expect, "{text}");
+        check("+sbwt none -noshell +P 2048 -kernel net_ticktime 30", &["-sbwt", "none", "-P", "2048"]);
+        check("+d +c +S 2", &["-d", "-c", "-S", "2"]);
+        check("+c false", &["-c", "false"]);
+        check("+P 2048 -extra +A 3", &["-P", "2048"]);
+    }
+}

@@ -1,0 +1,98 @@
+//! OTP versions, compared as OTP's own version scheme does.
+//!
+//! Since OTP 17 a version is a row of numbers of any length (`25.3.2.12`), of which the first is the
+//! release. Names before that (`R16B02`) are older than every number.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+/// An OTP version: `27`, `25.3.2.12`. A release alone stands for its first version, `27.0`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+pub struct OtpVersion(Vec<u32>);
+
+impl OtpVersion {
+    /// Reads `25.2.3`, or a name of the time before OTP 17 such as `R16B02`; `None` for anything else.
+    pub fn parse(text: &str) -> Option<OtpVersion> {
+        if text.starts_with('R') {
+            return Some(OtpVersion(Vec::new()));
+        }
+        let numbers: Option<Vec<u32>> = text.split('.').map(|part| part.parse().ok()).collect();
+        numbers.map(OtpVersion::normal)
+    }
+
+    /// The release: 25 for `25.2.3`, 0 for those before 17.
+    pub fn release(&self) -> u32 {
+        self.0.first().copied().unwrap_or_default()
+    }
+
+    /// Without zeros at the end, so that 27, 27.0 and 27.0.0 are the same.
+    fn normal(mut numbers: Vec<u32>) -> OtpVersion {
+        while numbers.last() == Some(&0) {
+            numbers.pop();
+        }
+        OtpVersion(numbers)
+    }
+}
+
+impl From<u32> for OtpVersion {
+    fn from(release: u32) -> OtpVersion {
+        OtpVersion::normal(vec![release])
+    }
+}
+
+impl TryFrom<String> for OtpVersion {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<OtpVersion, String> {
+        OtpVersion::parse(&text).ok_or_else(|| format!("{text:?} is no OTP version such as 25.2.3 or R16B02"))
+    }
+}
+
+impl fmt::Display for OtpVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_slice() {
+            [] => f.write_str("R16 or older"),
+            [release] => write!(f, "{release}.0"),
+            numbers => {
+                let texts: Vec<_> = numbers.iter().map(u32::to_string).collect();
+                f.write_str(&texts.join("."))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(text: &str) -> OtpVersion {
+        OtpVersion::parse(text).expect(text)
+    }
+
+    #[test]
+    fn versions_are_ordered_by_number_and_not_by_text() {
+        let rising = ["R16B02", "17.0", "23.3.4.10", "24", "25.3.2.9", "25.3.2.12", "25.4", "27.0"];
+        for pair in rising.windows(2) {
+            assert!(version(pair[0]) < version(pair[1]), "{pair:?}");
+        }
+        assert_eq!(version("27"), version("27.0"));
+        assert_eq!(OtpVersion::from(25), version("25.0"));
+    }
+
+    #[test]
+    fn a_version_is_shown_as_otp_writes_it() {
+        let check = |text: &str, expect: &str| assert_eq!(version(text).to_string(), expect);
+        check("25.3.2.12", "25.3.2.12");
+        check("27", "27.0");
+        check("R13B01", "R16 or older");
+    }
+
+    #[test]
+    fn what_is_no_version_is_refused() {
+        for text in ["", "25.", "25.x", "-1", "25.3-rc1"] {
+            assert_eq!(OtpVersion::parse(text), None, "{text:?}");
+        }
+    }
+}
