@@ -1,0 +1,40 @@
+//! The rules: what each known cause of a busy, slow or large VM looks like in a recording.
+//!
+//! [`diagnose`] is a pure function of a [`Period`]: no I/O, no clock, no node. Live nodes, replayed
+//! files and trials meet here, so anybody can derive a diagnosis again from the same file.
+//!
+//! One file per rule in `rules/`, one page per rule in `docs/rules/`, both named after the rule; a test
+//! holds them together. What several rules derive from a period in the same way stands in [`view`].
+
+pub mod remedy;
+pub mod rule;
+pub mod rules;
+pub mod view;
+
+pub use rule::{Judgement, Rule};
+pub use rules::RULES;
+
+use beamtune_model::{Diagnosis, Outcome, Period, Verdict};
+
+/// Judges a period by every rule.
+pub fn diagnose(period: &Period) -> Diagnosis {
+    let verdicts = RULES
+        .iter()
+        .map(|rule| Verdict { code: rule.code, rule: rule.name, outcome: judge(rule, period) })
+        .collect();
+    Diagnosis { verdicts }
+}
+
+fn judge(rule: &Rule, period: &Period) -> Outcome {
+    match (rule.judge)(period) {
+        Ok(Judgement::Found(findings)) => {
+            Outcome::Found(findings.into_iter().map(|draft| draft.finish(rule)).collect())
+        }
+        Ok(Judgement::Healthy(sentence)) => Outcome::Healthy(sentence),
+        Ok(Judgement::NotJudged { reason, next }) => Outcome::NotJudged { reason, next },
+        Err(missing) => Outcome::NotJudged { reason: missing.to_string(), next: missing.next },
+    }
+}
+
+#[cfg(test)]
+mod tests;

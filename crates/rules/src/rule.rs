@@ -1,0 +1,126 @@
+//! The contract of a rule.
+
+use beamtune_model::{Code, Evidence, Finding, Level, Metric, Missing, Period, Remedy};
+
+/// A rule: what it is called, what it needs, and how it judges.
+pub struct Rule {
+    /// Permanent; never given to another rule.
+    pub code: Code,
+    /// Stem of its file and of its page: `busy-waiting`.
+    pub name: &'static str,
+    /// The question it answers, for lists.
+    pub question: &'static str,
+    /// What it cannot do without. What it uses if it is there is said on its page.
+    pub needs: &'static [&'static Metric],
+    /// First OTP release for which it can judge.
+    pub since: u32,
+    /// Judges a period. `Err` where data are missing: it becomes "not judged", never "healthy".
+    pub judge: fn(&Period) -> Result<Judgement, Missing>,
+}
+
+/// What a rule says.
+#[derive(Debug)]
+pub enum Judgement {
+    /// Something is wrong, once or for several subjects.
+    Found(Vec<Draft>),
+    /// The data were there and nothing is wrong: one sentence with the number that shows it.
+    Healthy(String),
+    /// The data are there but say nothing yet.
+    NotJudged {
+        /// Why.
+        reason: String,
+        /// What to do to have it judged.
+        next: String,
+    },
+}
+
+impl Judgement {
+    /// One finding.
+    pub fn found(draft: Draft) -> Self {
+        Judgement::Found(vec![draft])
+    }
+
+    /// Found if there is any finding, else healthy.
+    pub fn found_or_healthy(drafts: Vec<Draft>, sentence: impl Into<String>) -> Self {
+        if drafts.is_empty() { Judgement::Healthy(sentence.into()) } else { Judgement::Found(drafts) }
+    }
+}
+
+/// A finding as a rule writes it; code, name and level are added by the engine.
+#[derive(Debug)]
+pub struct Draft {
+    score: f64,
+    summary: String,
+    subject: Option<String>,
+    evidence: Vec<Evidence>,
+    against: Vec<String>,
+    remedies: Vec<Remedy>,
+}
+
+impl Draft {
+    /// A finding with its score (0–100, see [`Level::of`]) and its sentence.
+    pub fn new(score: f64, summary: impl Into<String>) -> Self {
+        Draft {
+            score,
+            summary: summary.into(),
+            subject: None,
+            evidence: Vec::new(),
+            against: Vec::new(),
+            remedies: Vec::new(),
+        }
+    }
+
+    /// The process, table or limit that it is about.
+    pub fn about(mut self, subject: impl Into<String>) -> Self {
+        self.subject = Some(subject.into());
+        self
+    }
+
+    /// Adds evidence.
+    pub fn because(mut self, evidence: Evidence) -> Self {
+        self.evidence.push(evidence);
+        self
+    }
+
+    /// Adds evidence that may not be there.
+    pub fn because_some(mut self, evidence: Option<Evidence>) -> Self {
+        self.evidence.extend(evidence);
+        self
+    }
+
+    /// Adds what speaks against it.
+    pub fn but(mut self, against: impl Into<String>) -> Self {
+        self.against.push(against.into());
+        self
+    }
+
+    /// Adds what speaks against it, if it does.
+    pub fn but_if(self, holds: bool, against: impl Into<String>) -> Self {
+        if holds { self.but(against) } else { self }
+    }
+
+    /// Adds a remedy, after those added before, if it works on the node's release.
+    pub fn fix(mut self, remedy: Option<Remedy>) -> Self {
+        self.remedies.extend(remedy);
+        self
+    }
+
+    /// Adds a remedy, if it applies.
+    pub fn fix_if(self, applies: bool, remedy: impl FnOnce() -> Option<Remedy>) -> Self {
+        if applies { self.fix(remedy()) } else { self }
+    }
+
+    pub(crate) fn finish(self, rule: &Rule) -> Finding {
+        Finding {
+            code: rule.code,
+            rule: rule.name,
+            level: Level::of(self.score),
+            score: self.score,
+            summary: self.summary,
+            subject: self.subject,
+            evidence: self.evidence,
+            against: self.against,
+            remedies: self.remedies,
+        }
+    }
+}

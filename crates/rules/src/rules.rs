@@ -1,0 +1,39 @@
+//! All rules, in the order of their codes.
+
+use crate::rule::Rule;
+
+mod atoms_near_limit;
+mod busy_waiting;
+mod cpu_not_used;
+mod cpu_starved;
+mod cpu_throttled;
+mod dirty_schedulers_saturated;
+mod ets_tables_growing;
+mod gc_share;
+mod growing_message_queue;
+mod limits;
+mod no_kernel_poll;
+mod oversized_port_table;
+mod ports_near_limit;
+mod processes_near_limit;
+mod schedulers_against_quota;
+mod serial_process;
+
+/// Every rule.
+pub const RULES: &[Rule] = &[
+    busy_waiting::RULE,
+    cpu_throttled::RULE,
+    schedulers_against_quota::RULE,
+    cpu_starved::RULE,
+    serial_process::RULE,
+    growing_message_queue::RULE,
+    processes_near_limit::RULE,
+    ports_near_limit::RULE,
+    atoms_near_limit::RULE,
+    ets_tables_growing::RULE,
+    gc_share::RULE,
+    dirty_schedulers_saturated::RULE,
+    no_kernel_poll::RULE,
+    oversized_port_table::RULE,
+    cpu_not_used::RULE,
+];

@@ -1,0 +1,45 @@
+//! BT009: the atom table is nearly full, or filling up. Atoms are never freed, and a full table ends the VM.
+
+use beamtune_model::{Code, Missing, Period, facts, metrics};
+
+use super::limits::Filling;
+use crate::remedy;
+use crate::rule::{Judgement, Rule};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT009"),
+    name: "atoms-near-limit",
+    question: "Is the atom table full, or filling up?",
+    needs: &[&metrics::ATOM_COUNT],
+    since: 21,
+    judge,
+};
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let limit = period.fact_number(facts::ATOM_LIMIT)? as f64;
+    let filling = Filling::of(period, &metrics::ATOM_COUNT, limit)?;
+    let Some(score) = filling.score() else { return Ok(Judgement::Healthy(filling.sentence("atoms"))) };
+    let leak = filling.growth.is_some();
+    Ok(Judgement::found(
+        filling
+            .draft(score, "atoms")
+            .about("atoms")
+            .but_if(leak, "loading code makes atoms too: a release that has just started grows for a while")
+            .fix_if(leak, || {
+                remedy::of(
+                    period,
+                    "code.no_atoms_from_input",
+                    "find list_to_atom, binary_to_atom, String.to_atom and keys: :atoms on outside input; use the *_existing_* forms or binaries",
+                    "atoms are never freed, and when the table is full the VM ends with a crash dump",
+                    "the atom count must stop growing under the same load",
+                )
+            })
+            .fix(remedy::of(
+                period,
+                "+t",
+                &format!("+t {:.0}", (limit * 4.0).min(2_147_483_647.0)),
+                if leak { "gives time, cures nothing" } else { "makes room for the atoms that the node really needs" },
+                "restart with the flag: system_info(atom_limit) shows the new size",
+            )),
+    ))
+}

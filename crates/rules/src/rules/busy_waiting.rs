@@ -1,0 +1,140 @@
+//! BT001: CPU that the operating system shows and that no Erlang code used.
+//!
+//! Schedulers that run out of work spin for a while before they sleep, because waking up is slow. The
+//! VM's own clock (scheduler wall time) calls that idle, the operating system calls it CPU. The
+//! difference of the two is what spinning costs, less what going to sleep and waking up cost anyway.
+
+use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
+
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+use crate::view::{self, Flag, kind};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT001"),
+    name: "busy-waiting",
+    question: "Is the CPU time of the schedulers work, or busy waiting?",
+    needs: &[&metrics::SCHEDULER_ACTIVE, &metrics::THREAD_CPU],
+    since: 21,
+    judge,
+};
+
+/// Share of the schedulers' CPU time that is not work.
+const SHARE: Scale = Scale {
+    notice: 0.30,
+    warning: 0.50,
+    // Spinning alone never hurts a node that has its CPUs for itself.
+    critical: 2.0,
+    source: "judgement; a passive TCP server at 2,500 requests/s spins 90 % of its CPU time",
+};
+
+/// Where others want the CPU, or a quota counts it, spinning hurts: seconds per second in which threads of the VM
+/// were kept off the CPU, for each core that it spins.
+const HURTS: Scale = Scale {
+    notice: 0.25,
+    warning: 0.50,
+    critical: 2.0,
+    source: "judgement: who spins for a second keeps somebody waiting",
+};
+
+/// Below this nobody would win anything by a change.
+const WORTH_CORES: f64 = 0.10;
+
+/// Going to sleep and waking up take time that the VM does not count as activity: measured on OTP 25 with busy
+/// waiting off, 20–25 µs for each switch.
+const SWITCH_SECONDS: f64 = 25e-6;
+
+/// The flags, with the kind of thread that each is for.
+const FLAGS: [(&str, &str); 3] =
+    [("+sbwt", kind::SCHEDULER), ("+sbwtdcpu", kind::DIRTY_CPU), ("+sbwtdio", kind::DIRTY_IO)];
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let (mut os, mut active, mut spun) = (0.0, 0.0, 0.0);
+    let mut flags = Vec::new();
+    let mut all_off = true;
+    for (flag, kind) in FLAGS {
+        let cpu = view::thread_cores(period, &metrics::THREAD_CPU, &[kind])?;
+        // A dirty I/O thread that waits for a disk is active without using CPU, so each kind is judged by itself.
+        let worked = view::activity(period, kind)?.cores();
+        let switches = view::thread_rate(period, &metrics::VOLUNTARY_SWITCHES, &[kind]).unwrap_or(0.0);
+        let setting = view::emulator_flag(&period.facts, flag);
+        (os, active) = (os + cpu, active + worked.min(cpu));
+        let off = setting.value() == Some("none");
+        if !off {
+            spun += (cpu - worked - switches * SWITCH_SECONDS).max(0.0);
+        }
+        all_off &= off;
+        flags.push((flag, setting));
+    }
+    let share = if os > 0.0 { spun / os } else { 0.0 };
+    let healthy = || {
+        let off = if all_off { "; busy waiting is off" } else { "" };
+        Ok(Judgement::Healthy(format!(
+            "the schedulers used {os:.2} cores of CPU, {active:.2} of it for work{off}"
+        )))
+    };
+    if spun < WORTH_CORES {
+        return healthy();
+    }
+    let Some(mut score) = SHARE.score(share) else { return healthy() };
+
+    // Of those kept waiting, only a quota's stops are surely made worse by spinning; neighbours may be the cause themselves.
+    let stopped = view::throttled_cores(period).unwrap_or(0.0);
+    let waited = view::thread_cores(period, &metrics::THREAD_WAIT, kind::SCHEDULERS).unwrap_or(0.0);
+    let by_quota = HURTS.score(stopped / spun).filter(|_| stopped >= 0.05);
+    let by_neighbours = HURTS.score(waited / spun).filter(|_| waited >= 0.05);
+    score = score.max(by_quota.unwrap_or(0.0)).max(by_neighbours.unwrap_or(0.0).min(60.0));
+
+    let states = view::states(period, kind::SCHEDULERS).ok();
+    let state = |name: &str| {
+        let cores = states.as_ref()?.get(name);
+        Some(Evidence::number(format!("time in the msacc state `{name}`"), cores, Unit::Cores))
+    };
+    let set: Vec<_> = flags.iter().map(|(flag, setting)| format!("{flag} {setting}")).collect();
+    let change: Vec<_> = flags
+        .iter()
+        .filter(|(_, setting)| *setting != Flag::Set("none".to_owned()))
+        .map(|(flag, _)| format!("{flag} none"))
+        .collect();
+    Ok(Judgement::found(
+        Draft::new(
+            score,
+            format!(
+                "{:.0} % of the schedulers' CPU time is busy waiting, not work: of {os:.2} cores that the system \
+                 shows, {active:.2} did something",
+                share * 100.0
+            ),
+        )
+        .because(Evidence::number("CPU of the scheduler threads, by the operating system", os, Unit::Cores))
+        .because(Evidence::number("activity of the schedulers, by the VM", active, Unit::Cores))
+        .because(Evidence::number("busy waiting, sleep and wake-up apart", spun, Unit::Cores))
+        .because(Evidence::number("share of busy waiting", share, Unit::Ratio).against(SHARE.warning, SHARE.source))
+        .because_some(state("other"))
+        .because_some(state("emulator"))
+        .because(Evidence::text("flags in effect", set.join(" ")))
+        .because_some(by_quota.map(|_| {
+            Evidence::number("CPUs stopped by the quota meanwhile", stopped, Unit::Cores)
+                .against(HURTS.warning * spun, HURTS.source)
+        }))
+        .because_some(by_neighbours.map(|_| {
+            Evidence::number("threads kept waiting for a CPU meanwhile", waited, Unit::Cores)
+                .against(HURTS.warning * spun, HURTS.source)
+        }))
+        .but_if(
+            by_quota.is_none() && by_neighbours.is_none(),
+            "nobody else wants these CPUs now: on a host of its own, spinning costs power and makes wake-ups faster",
+        )
+        .but_if(
+            by_neighbours.is_some(),
+            "on a crowded host switching it off can go either way (measured: −52 % CPU alone, +12 % crowded): compare under your load",
+        )
+        .but("do not scale out by the system's CPU figure here: it counts spinning as load")
+        .fix(remedy::of(
+            period,
+            "+sbwt",
+            &change.join(" "),
+            "idle schedulers then sleep at once, and the CPU figure shows work only",
+            "restart with the flags under the same load: CPU should fall towards the schedulers' activity; watch the p99 latency",
+        )),
+    ))
+}

@@ -1,0 +1,179 @@
+//! BT004: the schedulers want to run, and others have the CPUs.
+
+use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
+
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+use crate::view::{self, Capacity, kind};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT004"),
+    name: "cpu-starved",
+    question: "Do the schedulers get a CPU when they want one?",
+    needs: &[
+        &metrics::THREAD_CPU,
+        &metrics::THREAD_WAIT,
+        &metrics::CPU_BUSY,
+        &metrics::PROCESS_USER,
+        &metrics::CPUS_ONLINE,
+        &metrics::CPUS_ALLOWED,
+    ],
+    since: 21,
+    judge,
+};
+
+/// Share of the time in which schedulers were runnable and yet not on a CPU.
+const WAIT: Scale = Scale {
+    notice: 0.15,
+    warning: 0.30,
+    critical: 0.60,
+    source: "judgement; a contended host turned the effect of a flag from −52 % to +12 % CPU (measured, OTP 25)",
+};
+
+/// Share of the CPUs' time that the hypervisor gave to other guests.
+const STEAL: Scale = Scale {
+    notice: 0.03,
+    warning: 0.10,
+    critical: 0.30,
+    source: "judgement; common practice calls 10 % steal a problem",
+};
+
+/// Below this the schedulers hardly wanted to run, and hardly anything was stolen.
+const WORTH_CORES: f64 = 0.05;
+
+/// What the schedulers' waiting comes to.
+struct Waiting {
+    ran: f64,
+    waited: f64,
+    foreign: f64,
+    /// More of its own threads than CPUs: they displace each other.
+    itself: bool,
+    capacity: Capacity,
+}
+
+impl Waiting {
+    fn share(&self) -> f64 {
+        let wanted = self.ran + self.waited;
+        if wanted > 0.0 { self.waited / wanted } else { 0.0 }
+    }
+}
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let waited = view::thread_cores(period, &metrics::THREAD_WAIT, kind::SCHEDULERS)?;
+    let foreign = view::foreign_cores(period)?;
+    let waiting = Waiting {
+        ran: view::thread_cores(period, &metrics::THREAD_CPU, kind::SCHEDULERS)?,
+        waited,
+        foreign,
+        // Neighbours that used half of what was waited for are to blame, whatever else there is.
+        itself: foreign < waited / 2.0,
+        capacity: view::capacity(period)?,
+    };
+    let cpus = period.stat(&metrics::CPUS_ONLINE, "")?.mean();
+    let quota = view::quota_used_up(period);
+
+    let mut drafts = Vec::new();
+    if waiting.waited >= WORTH_CORES
+        && let Some(score) = WAIT.score(waiting.share())
+    {
+        let score = if quota { score.min(20.0) } else { score };
+        drafts.push(describe(period, &waiting, score, cpus, quota));
+    }
+    drafts.extend(steal(period));
+    Ok(Judgement::found_or_healthy(
+        drafts,
+        format!(
+            "the schedulers ran for {:.2} cores and waited for a CPU for {:.2}",
+            waiting.ran, waiting.waited
+        ),
+    ))
+}
+
+fn describe(period: &Period, waiting: &Waiting, score: f64, cpus: f64, quota: bool) -> Draft {
+    let Waiting { ran, waited, foreign, itself, ref capacity } = *waiting;
+    let who = match (quota, itself) {
+        (true, _) => "the CPU quota stopped them".to_owned(),
+        (false, true) => "more of the VM's own threads wanted to run than there are CPUs".to_owned(),
+        (false, false) => format!("other processes used {foreign:.2} of {cpus:.0} cores"),
+    };
+    let too_many = itself && capacity.online > capacity.allowed;
+    Draft::new(
+        score,
+        format!(
+            "the schedulers waited for a CPU in {:.0} % of the time in which they wanted one: {who}",
+            waiting.share() * 100.0
+        ),
+    )
+    .because(Evidence::number("schedulers kept waiting for a CPU", waited, Unit::Cores))
+    .because(Evidence::number("schedulers on a CPU", ran, Unit::Cores))
+    .because(Evidence::number("share of waiting", waiting.share(), Unit::Ratio).against(WAIT.warning, WAIT.source))
+    .because(Evidence::number("CPU of other processes", foreign, Unit::Cores))
+    .because(Evidence::number("CPUs that the VM may run on", capacity.allowed, Unit::Count))
+    .because(Evidence::number("schedulers online", capacity.online, Unit::Count))
+    .because_some(
+        view::thread_rate(period, &metrics::INVOLUNTARY_SWITCHES, kind::SCHEDULERS)
+            .ok()
+            .map(|rate| Evidence::number("schedulers displaced, or yielding", rate, Unit::PerSecond)),
+    )
+    .but_if(quota, "threads that a quota stops wait as well: see cpu-throttled, neighbours cannot be told from it here")
+    .fix_if(!itself && !quota, || {
+        remedy::of(
+            period,
+            "host.cpu_isolation",
+            "move the neighbours away, or give the VM CPUs of its own (cpuset, a dedicated node pool)",
+            "no flag gives back CPU that others use",
+            "run-queue wait of the scheduler threads must fall towards 0",
+        )
+    })
+    .fix_if(too_many, || {
+        let fit = capacity.allowed.floor().max(1.0) as i64;
+        remedy::of(
+            period,
+            "+S",
+            &format!("+S {fit}:{fit}"),
+            "as many schedulers as CPUs do not displace each other",
+            "run-queue wait and context switches under the same load",
+        )
+    })
+    .fix_if(itself && !too_many && !quota, || {
+        remedy::of(
+            period,
+            "host.cpu_isolation",
+            "give the VM more CPUs: dirty schedulers and native threads run beside as many normal schedulers as it has CPUs",
+            "the VM has more to do than its CPUs can",
+            "run-queue wait and throughput under the same load",
+        )
+    })
+    .fix_if(!quota, || {
+        remedy::of(
+            period,
+            "+sbwt",
+            "+sbwt none +sbwtdcpu none +sbwtdio none",
+            "where CPU is short, spinning takes it from those who have work, also from the VM's own threads",
+            "with a crowded host the effect can go either way (measured: −52 % CPU alone, +12 % crowded): compare under your load",
+        )
+    })
+}
+
+fn steal(period: &Period) -> Option<Draft> {
+    let steal = period.cores(&metrics::CPU_STEAL, "").ok()?;
+    let busy = period.cores(&metrics::CPU_BUSY, "").ok()?;
+    let share = if busy + steal > 0.0 { steal / (busy + steal) } else { 0.0 };
+    let score = STEAL.score(share).filter(|_| steal >= WORTH_CORES)?;
+    Some(
+        Draft::new(
+            score,
+            format!("the hypervisor gave {:.0} % of this machine's CPU time to other guests", share * 100.0),
+        )
+        .about("steal")
+        .because(Evidence::number("stolen", steal, Unit::Cores))
+        .because(Evidence::number("share of steal", share, Unit::Ratio).against(STEAL.warning, STEAL.source))
+        .fix(remedy::of(
+            period,
+            "host.cpu_isolation",
+            "move to a machine type with dedicated CPUs, or to another host",
+            "stolen time cannot be had back from inside",
+            "steal in /proc/stat must fall towards 0",
+        )),
+    )
+}

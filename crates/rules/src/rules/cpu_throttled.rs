@@ -1,0 +1,104 @@
+//! BT002: the kernel stops the VM because its control group has used up its CPU quota.
+
+use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+use crate::view;
+
+pub const RULE: Rule = Rule {
+    code: Code("BT002"),
+    name: "cpu-throttled",
+    question: "Does a CPU quota stop the VM?",
+    needs: &[&metrics::CGROUP_THROTTLED, &metrics::CGROUP_THROTTLED_TIME, &metrics::PROCESS_USER],
+    since: 21,
+    judge,
+};
+
+/// Share of the enforcement periods in which the group was stopped.
+const PERIODS: Scale = Scale {
+    notice: 0.01,
+    warning: 0.05,
+    critical: 0.25,
+    source: "judgement: each throttled period can delay a request by up to the rest of a 100 ms period",
+};
+
+/// Below this, in cores, so little was stopped that the share of periods says nothing: an idle group is
+/// counted only in the few periods in which it runs.
+const WORTH_CORES: f64 = 0.01;
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let Some(quota) = view::known_quota(period)? else {
+        return Ok(Judgement::Healthy("no CPU quota is set for the VM's control group".to_owned()));
+    };
+    let stopped = period.cores(&metrics::CGROUP_THROTTLED_TIME, "cpu")?;
+    period.rate(&metrics::CGROUP_THROTTLED, "cpu")?;
+    let share = view::throttled_share(period).unwrap_or(0.0);
+    let used = view::process_cores(period)?;
+    let Some(score) = PERIODS.score(share) else {
+        return Ok(Judgement::Healthy(format!(
+            "a quota of {quota:.2} cores is set and was not used up: {used:.2} cores used, {:.1} % of the periods throttled",
+            share * 100.0
+        )));
+    };
+    let score = if stopped < WORTH_CORES { score.min(20.0) } else { score };
+    let online = view::schedulers_online(period).ok();
+    let group = period.cores(&metrics::CGROUP_USAGE, "cpu").ok();
+    Ok(Judgement::found(
+        Draft::new(
+            score,
+            format!(
+                "the CPU quota of {quota:.2} cores stopped the VM in {:.0} % of the periods of 100 ms or so, \
+                 while it used {used:.2} cores",
+                share * 100.0
+            ),
+        )
+        .because(
+            Evidence::number("throttled periods", share, Unit::Ratio)
+                .against(PERIODS.warning, PERIODS.source),
+        )
+        .because(Evidence::number("quota", quota, Unit::Cores))
+        .because(Evidence::number("CPU of the VM", used, Unit::Cores))
+        .because_some(
+            group.map(|cores| Evidence::number("CPU of the whole control group", cores, Unit::Cores)),
+        )
+        .because(Evidence::number("threads stopped, seconds per second", stopped, Unit::Cores))
+        .because_some(online.map(|n| Evidence::number("schedulers online", n, Unit::Count)))
+        .but_if(stopped < WORTH_CORES, "hardly any time was lost: the group ran in few periods")
+        .but_if(
+            period.facts.flag(facts::CGROUP_REACHES_ROOT) == Some(false),
+            "groups further out cannot be seen from here; they may have a tighter quota",
+        )
+        .but_if(
+            group.is_some_and(|group| group > 1.2 * used + 0.05),
+            "other processes of the same control group use the quota too",
+        )
+        .fix(remedy::of(
+            period,
+            "host.cpu_quota",
+            &format!(
+                "raise the quota above {:.1} cores (Kubernetes: limits.cpu; systemd: CPUQuota=), or set none",
+                (used * 1.5).max(quota + 0.5)
+            ),
+            "the VM then runs on when it has work",
+            "throttled_periods must stop growing under the same load",
+        ))
+        .fix_if(online.is_some_and(|n| n > quota.ceil()), || {
+            let fit = (quota.floor().max(1.0)) as i64;
+            remedy::of(
+                period,
+                "+S",
+                &format!("+S {fit}:{fit} +SDcpu {fit}:{fit}"),
+                "fewer threads use the quota up more slowly, so each stop is shorter and comes later",
+                "p99 latency and throttled periods under the same load",
+            )
+        })
+        .fix(remedy::of(
+            period,
+            "+sbwt",
+            "+sbwt none +sbwtdcpu none +sbwtdio none",
+            "busy waiting counts against the quota",
+            "throttled periods and CPU per request under the same load",
+        )),
+    ))
+}

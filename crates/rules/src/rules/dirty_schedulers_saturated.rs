@@ -1,0 +1,122 @@
+//! BT012: all dirty schedulers are busy, and work waits for them.
+
+use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+use crate::view::{self, kind};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT012"),
+    name: "dirty-schedulers-saturated",
+    question: "Does work wait for the dirty schedulers?",
+    needs: &[&metrics::SCHEDULER_ACTIVE, &metrics::RUN_QUEUE],
+    since: 21,
+    judge,
+};
+
+/// Mean share of time in which the dirty schedulers of a kind were busy.
+const USE: Scale =
+    Scale { notice: 0.75, warning: 0.90, critical: 0.99, source: "judgement: above 90 % use work queues" };
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let mut drafts = Vec::new();
+    let mut healthy = Vec::new();
+    for (kind, queue, io) in [(kind::DIRTY_CPU, "dirty_cpu", false), (kind::DIRTY_IO, "dirty_io", true)] {
+        let activity = view::activity(period, kind)?;
+        let waiting = view::run_queue(period, queue)?;
+        let name = if io { "dirty I/O schedulers" } else { "dirty CPU schedulers" };
+        healthy.push(format!("{name} busy {:.0} %", activity.mean() * 100.0));
+        let Some(score) = USE.score(activity.mean()) else { continue };
+        // Busy without anybody waiting is full use, not a shortage.
+        let score = if waiting >= 0.5 { score } else { score.min(20.0) };
+        drafts.push(describe(period, score, name, &activity, waiting, io));
+    }
+    Ok(Judgement::found_or_healthy(drafts, healthy.join(", ")))
+}
+
+fn describe(
+    period: &Period,
+    score: f64,
+    name: &str,
+    activity: &view::Activity,
+    waiting: f64,
+    io: bool,
+) -> Draft {
+    let threads = activity.shares.len();
+    let total = period.facts.number(facts::DIRTY_CPU_SCHEDULERS).map_or(threads, |n| n.max(0) as usize);
+    let cpus = period.stat(&metrics::CPUS_ALLOWED, "").map_or(0.0, |stat| stat.mean());
+    let gc = view::states(period, &[kind::DIRTY_CPU]).map(|states| states.gc()).unwrap_or(0.0);
+    let by_gc = !io && gc > activity.cores() / 2.0;
+    let who = period
+        .processes
+        .iter()
+        .filter_map(|process| process.row.as_ref())
+        .filter(|row| row.status.as_deref() == Some("running"))
+        .find_map(|row| Some((row.title()?.to_owned(), row.current_function.clone()?)));
+    Draft::new(
+        score,
+        format!(
+            "all {threads} {name} were busy {:.0} % of the time, and {waiting:.1} jobs waited for one",
+            activity.mean() * 100.0
+        ),
+    )
+    .about(name)
+    .because(Evidence::number("mean use", activity.mean(), Unit::Ratio).against(USE.warning, USE.source))
+    .because(Evidence::number("jobs waiting, mean", waiting, Unit::Count))
+    .because(Evidence::number("threads", threads as f64, Unit::Count))
+    .because_some(by_gc.then(|| Evidence::number("of it garbage collection of large heaps", gc, Unit::Cores)))
+    .because_some(who.map(|(title, function)| {
+        Evidence::text("a process that was running", format!("{title} in {function}"))
+    }))
+    .but_if(waiting < 0.5, "nothing waited for them: they are in full use, but not too few")
+    .fix_if(io, || {
+        remedy::of(
+            period,
+            "+SDio",
+            &format!("+SDio {}", (threads * 2).min(1024)),
+            "these threads mostly wait for the disk or a device; more of them wait at the same time",
+            "dirty_io run queue and file latency under the same load",
+        )
+    })
+    .fix_if(!io && by_gc, || {
+        remedy::of(
+            period,
+            "+Mdai",
+            "+Mdai max",
+            "the dirty schedulers share one locked allocator instance by default",
+            "throughput under the same load; a lock-counting emulator shows alcu_allocator",
+        )
+    })
+    .fix_if(!io && (threads as f64) < cpus, || {
+        remedy::of(
+            period,
+            "+SDcpu",
+            &format!("+SDcpu {cpus:.0}:{cpus:.0}"),
+            "there are fewer dirty CPU schedulers than CPUs",
+            "dirty_cpu run queue and throughput under the same load",
+        )
+    })
+    .fix_if(!io && threads < total, || {
+        remedy::of(
+            period,
+            "system_flag.dirty_cpu_schedulers_online",
+            &format!("erlang:system_flag(dirty_cpu_schedulers_online, {total})"),
+            "some of them are not online",
+            "dirty_cpu run queue; run beamtune doctor again",
+        )
+    })
+    .fix_if(!io, || {
+        remedy::of(
+            period,
+            "code.shorter_dirty_work",
+            if by_gc {
+                "smaller heaps: split the state, keep large data out of processes"
+            } else {
+                "fewer or shorter CPU-bound NIF calls; bound how many run at a time"
+            },
+            "more of these threads than CPUs would not help",
+            "dirty_cpu run queue under the same load",
+        )
+    })
+}

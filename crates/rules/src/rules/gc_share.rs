@@ -1,0 +1,144 @@
+//! BT011: collecting garbage takes much of the schedulers' time.
+
+use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+use crate::view::{self, kind};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT011"),
+    name: "gc-share",
+    question: "How much of the working time goes into collecting garbage, and for whom?",
+    needs: &[&metrics::GARBAGE_COLLECTIONS],
+    since: 21,
+    judge,
+};
+
+/// Collections as a share of the time in which schedulers worked.
+const SHARE: Scale = Scale {
+    notice: 0.15,
+    warning: 0.30,
+    critical: 0.60,
+    source: "judgement; dirty schedulers at 13–36 % gc came with a stuck node in the published reference case",
+};
+
+/// Below this nobody would win anything by a change.
+const WORTH_CORES: f64 = 0.10;
+
+/// Full sweeps that come so soon are what the time goes into.
+const FEW_SWEEPS: i64 = 20;
+
+/// What +hms 2586 adds to each process, against the default of 233 words.
+const SMALL_HEAP_BYTES: f64 = (2_586.0 - 233.0) * 8.0;
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    // Dirty I/O schedulers wait for disks, which is no work, and collect no garbage.
+    let all = view::states(period, &[kind::SCHEDULER, kind::DIRTY_CPU])?;
+    let dirty = view::states(period, &[kind::DIRTY_CPU]).map(|states| states.gc()).unwrap_or(0.0);
+    let gc = all.gc();
+    // `other` holds busy waiting in ordinary builds, which is no work.
+    let worked = (all.awake() - all.get("other") - all.get("busy_wait")).max(gc);
+    let share = if worked > 0.0 { gc / worked } else { 0.0 };
+    let rate = period.rate(&metrics::GARBAGE_COLLECTIONS, "")?;
+    let sentence = format!(
+        "collecting garbage took {gc:.2} of {worked:.2} cores of work ({rate:.0} collections a second)"
+    );
+    if gc < WORTH_CORES {
+        return Ok(Judgement::Healthy(sentence));
+    }
+    let Some(score) = SHARE.score(share) else { return Ok(Judgement::Healthy(sentence)) };
+
+    let culprit = culprit(period);
+    let heap = culprit.and_then(|p| p.row.as_ref()).and_then(|row| row.total_heap_words);
+    let fullsweep = culprit.and_then(|p| p.row.as_ref()).and_then(|row| row.fullsweep_after);
+    let draft = Draft::new(
+        score,
+        match culprit {
+            Some(process) => format!(
+                "{:.0} % of the schedulers' work is garbage collection, most likely of {}",
+                share * 100.0,
+                process.title()
+            ),
+            None => format!(
+                "{:.0} % of the schedulers' work is garbage collection, spread over many processes",
+                share * 100.0
+            ),
+        },
+    )
+    .because(Evidence::number("time in collections", gc, Unit::Cores))
+    .because(Evidence::number("share of the work", share, Unit::Ratio).against(SHARE.warning, SHARE.source))
+    .because(Evidence::number("of it on dirty CPU schedulers: large heaps", dirty, Unit::Cores))
+    .because(Evidence::number("collections", rate, Unit::PerSecond))
+    .because_some(
+        culprit.map(|process| Evidence::text("process with the most work on a large heap", process.title())),
+    )
+    .because_some(heap.map(|words| Evidence::number("its heap", words as f64 * 8.0, Unit::Bytes)))
+    .because_some(fullsweep.map(|n| Evidence::number("its fullsweep_after", n as f64, Unit::Count)))
+    .because_some(
+        culprit
+            .and_then(|p| p.row.as_ref())
+            .and_then(|row| row.current_function.as_deref())
+            .map(|f| Evidence::text("where it was", f)),
+    )
+    .but_if(
+        culprit.is_some(),
+        "the VM does not count collections by process: it is named for its heap and its reductions",
+    );
+
+    // The heap that it needs, with room to grow before the next collection.
+    let words = heap.map_or(100_000, |words| (words as f64 * 1.5) as i64);
+    Ok(Judgement::found(
+        match culprit {
+            Some(process) => draft.about(process.title()),
+            None => draft,
+        }
+        .fix_if(fullsweep.is_some_and(|n| n < FEW_SWEEPS), || {
+            remedy::of(
+                period,
+                "process.fullsweep_after",
+                "spawn_opt {fullsweep_after, 65535} (the default) for this process",
+                "it is set so low that nearly every collection copies the whole heap",
+                "gc share under the same load; binaries that old data refers to are then kept for longer",
+            )
+        })
+        .fix(remedy::of(
+            period,
+            "code.less_garbage",
+            "keep large data out of the process's heap: ETS, persistent_term or binaries; split the state; build less per message",
+            "a full collection copies all that is alive, each time",
+            "gc share and reductions per request under the same load",
+        ))
+        .fix_if(culprit.is_some(), || {
+            remedy::of(
+                period,
+                "process.min_heap_size",
+                &format!("spawn_opt {{min_heap_size, {words}}} for this process"),
+                "a heap that is large from the start is collected less often",
+                "collections a second and the gc share under the same load; memory grows by the heap",
+            )
+        })
+        .fix_if(culprit.is_none(), || {
+            let processes = period.stat(&metrics::PROCESS_COUNT, "").map_or(0.0, |stat| stat.mean());
+            let megabytes = processes * SMALL_HEAP_BYTES / 1e6;
+            remedy::of(
+                period,
+                "+hms",
+                &format!("+hms 2586 (about 20 kB a process; {megabytes:.0} MB more for those that run now), then compare"),
+                "short-lived processes then end before their first collection",
+                "collections a second, CPU per request and RSS under the same load",
+            )
+        }),
+    ))
+}
+
+/// The process whose heap and work together are largest, if it stands out.
+fn culprit(period: &Period) -> Option<&ProcessUse> {
+    let weight = |process: &ProcessUse| {
+        let heap = process.row.as_ref().and_then(|row| row.total_heap_words).unwrap_or(0);
+        heap as f64 * process.reductions as f64
+    };
+    let total: f64 = period.processes.iter().map(weight).sum();
+    let first = period.processes.iter().max_by(|a, b| weight(a).total_cmp(&weight(b)))?;
+    (total > 0.0 && weight(first) / total > 0.5).then_some(first)
+}

@@ -1,0 +1,153 @@
+//! BT006: a process gets messages faster than it handles them.
+
+use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+use beamtune_stats::{Trend, trend};
+
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+use crate::view;
+
+pub const RULE: Rule = Rule {
+    code: Code("BT006"),
+    name: "growing-message-queue",
+    question: "Does a process get messages faster than it handles them?",
+    needs: &[&metrics::SCAN_LONGEST_QUEUE],
+    since: 21,
+    judge,
+};
+
+/// Messages in one queue.
+const LENGTH: Scale = Scale {
+    notice: 1_000.0,
+    warning: 5_000.0,
+    critical: 500_000.0,
+    source: "a queue above 5,000 makes a process suspect (practice of RabbitMQ's and EMQX's operators)",
+};
+
+/// Growth in the time observed that matters, as a share of the queue's length at its end …
+const MIN_GROWTH: f64 = 0.10;
+/// … or in messages: a very long queue need not grow by much.
+const MIN_GROWN: f64 = 1_000.0;
+
+/// A queue of this length is worth a warning even if it only lies there: it is memory, and every collection of its
+/// owner goes through it.
+const LONG: f64 = 100_000.0;
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let longest = period.stat(&metrics::SCAN_LONGEST_QUEUE, "")?;
+    let mut drafts = Vec::new();
+    for process in period.processes.iter().filter(|p| p.queue_max as f64 >= LENGTH.notice) {
+        let points = view::trend_points(&process.queue);
+        let Some(&(_, last)) = points.last() else { continue };
+        let Some(score) = LENGTH.score(last) else { continue };
+        match trend(&points).filter(|trend| grows(trend, &points)) {
+            Some(trend) => drafts.push(growing(period, process, score.max(30.0), last, &trend)),
+            None if last >= LONG => drafts.push(steady(period, process, score.clamp(30.0, 60.0), last)),
+            None => drafts.push(steady(period, process, score.min(20.0), last)),
+        }
+    }
+    let reached = period.stat(&metrics::SCAN_COVERAGE, "").map_or(1_000.0, |stat| stat.mean());
+    if drafts.is_empty() && reached < 999.0 {
+        return Ok(Judgement::NotJudged {
+            reason: format!(
+                "only {:.0} % of the processes could be looked at each second without costing the node too much; none of them had a long queue",
+                reached / 10.0
+            ),
+            next: "record for longer, so that all are reached: --for 60s".to_owned(),
+        });
+    }
+    Ok(Judgement::found_or_healthy(
+        drafts,
+        format!(
+            "the longest message queue seen held {} messages, and none grew past {:.0}",
+            longest.max, LENGTH.notice
+        ),
+    ))
+}
+
+/// Growth beyond doubt that matters: a queue that swings does not count.
+fn grows(trend: &Trend, points: &[(f64, f64)]) -> bool {
+    let (Some(first), Some(last)) = (points.first(), points.last()) else { return false };
+    let grown = trend.slope * (last.0 - first.0);
+    trend.p < 0.01 && trend.low > 0.0 && grown >= MIN_GROWN.min(MIN_GROWTH * last.1)
+}
+
+fn growing(period: &Period, process: &ProcessUse, score: f64, last: f64, trend: &Trend) -> Draft {
+    let draft = Draft::new(
+        score,
+        format!(
+            "the message queue of {} grows by {:.0} messages a second and holds {last:.0}",
+            process.title(),
+            trend.slope
+        ),
+    );
+    evidence(draft, process, last)
+        .because(
+            Evidence::number("growth", trend.slope, Unit::PerSecond)
+                .with_text(format!("95 % interval {:.0} to {:.0}", trend.low, trend.high)),
+        )
+        .fix(remedy::of(
+            period,
+            "code.back_pressure",
+            "let senders wait for an answer (call instead of cast), or limit what is in flight, or drop when the queue is long",
+            "without it the queue grows until memory ends",
+            "the queue must stay bounded under the same load",
+        ))
+        .fix(remedy::of(
+            period,
+            "code.split_process",
+            "split the process by key, or make its callback cheaper",
+            "it handles fewer messages than arrive",
+            "messages handled per second under the same load",
+        ))
+        .fix_if(on_heap(process), || {
+            remedy::of(
+                period,
+                "process.message_queue_data",
+                "process_flag(message_queue_data, off_heap) in this process",
+                "a long queue on the heap is copied by each full collection; this cures the collection's cost, not the growth",
+                "gc share of the schedulers (BT011) and the process's memory",
+            )
+        })
+}
+
+fn steady(period: &Period, process: &ProcessUse, score: f64, last: f64) -> Draft {
+    let draft = Draft::new(
+        score,
+        format!("the message queue of {} holds {last:.0} messages, but does not grow", process.title()),
+    );
+    evidence(draft, process, last)
+        .but("it did not grow in the time observed")
+        .fix(remedy::of(
+            period,
+            "code.back_pressure",
+            "find out why messages lie there: a selective receive that never matches, or work held back on purpose",
+            "each receive that looks through a long queue takes time in its length",
+            "record for longer: beamtune record --for 10m",
+        ))
+}
+
+fn evidence(draft: Draft, process: &ProcessUse, last: f64) -> Draft {
+    let row = process.row.as_ref();
+    draft
+        .about(process.title())
+        .because(
+            Evidence::number("messages in its queue", last, Unit::Count)
+                .against(LENGTH.warning, LENGTH.source),
+        )
+        .because_some(
+            row.and_then(|row| row.current_function.as_deref()).map(|f| Evidence::text("where it was", f)),
+        )
+        .because_some(
+            row.and_then(|row| row.initial_call.as_deref()).map(|f| Evidence::text("started with", f)),
+        )
+        .because_some(row.map(|row| Evidence::number("its memory", row.memory_bytes as f64, Unit::Bytes)))
+        .because_some(
+            row.and_then(|row| row.message_queue_data.as_deref())
+                .map(|d| Evidence::text("message_queue_data", d)),
+        )
+}
+
+fn on_heap(process: &ProcessUse) -> bool {
+    process.row.as_ref().and_then(|row| row.message_queue_data.as_deref()) == Some("on_heap")
+}

@@ -1,0 +1,187 @@
+//! What the rules on limits (processes, ports, atoms) have in common: how full a table is, and when it
+//! will be if it goes on growing like this.
+
+use beamtune_model::{Evidence, Metric, Missing, Period, Scale, SpawnRow, Unit};
+use beamtune_stats::{Trend, trend};
+
+use crate::rule::Draft;
+use crate::view;
+
+/// Share of a limit that is in use.
+pub const FULL: Scale = Scale {
+    notice: 0.70,
+    warning: 0.80,
+    critical: 0.95,
+    source: "80–85 % is where operators of large nodes set their alarms",
+};
+
+/// Seconds until the limit is reached at the present growth.
+pub const LEFT: Scale = Scale {
+    notice: 7.0 * 86_400.0,
+    warning: 86_400.0,
+    critical: 600.0,
+    source: "judgement: within a day somebody has to act, within ten minutes at once",
+};
+
+/// Growth that could be chance is not carried forward: what grew must be at least this much of what is there, or
+/// of what is left until the limit.
+const MIN_GROWTH: f64 = 0.01;
+
+/// Growth by a few large steps (code that is loaded, users that come at once) is not carried forward either: this share of
+/// all steps must go up.
+const MIN_STEPS_UP: f64 = 0.5;
+
+/// How far a growth is carried forward: so many times the time observed. Ten seconds tell of an hour, not of days.
+const REACH: f64 = 360.0;
+
+/// A count held against its limit.
+pub struct Filling {
+    /// The count at the end.
+    pub now: f64,
+    /// The limit.
+    pub limit: f64,
+    /// Growth, where it is beyond doubt.
+    pub growth: Option<Trend>,
+    /// How long it was observed.
+    pub observed_seconds: f64,
+}
+
+impl Filling {
+    /// Reads it from a period.
+    pub fn of(period: &Period, count: &Metric, limit: f64) -> Result<Filling, Missing> {
+        let stat = period.stat(count, "")?;
+        let now = stat.last.value as f64;
+        let growth = growth(&view::trend_points(&stat.trace), (limit - now).max(0.0));
+        Ok(Filling { now, limit, growth, observed_seconds: period.seconds() })
+    }
+
+    /// Share of the limit that is used.
+    pub fn share(&self) -> f64 {
+        self.now / self.limit
+    }
+
+    /// Seconds until the limit, if it grows.
+    pub fn left_seconds(&self) -> Option<f64> {
+        self.growth.map(|trend| (self.limit - self.now).max(0.0) / trend.slope)
+    }
+
+    /// The worse of how full it is and how soon it will be; `None` where neither matters.
+    pub fn score(&self) -> Option<f64> {
+        let full = FULL.score(self.share());
+        let left = self.left_seconds().and_then(|left| {
+            let score = LEFT.score(left)?;
+            Some(if left > REACH * self.observed_seconds { score.min(20.0) } else { score })
+        });
+        match (full, left) {
+            (Some(a), Some(b)) => Some(a.max(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// "12 % of 262144", and how long it lasts.
+    pub fn sentence(&self, what: &str) -> String {
+        let used = format!(
+            "{:.0} {what}, {:.1} % of the limit of {:.0}",
+            self.now,
+            self.share() * 100.0,
+            self.limit
+        );
+        match (self.growth, self.left_seconds()) {
+            (Some(trend), Some(left)) => {
+                format!(
+                    "{used}; {:.0} more each second, the limit is reached in {}",
+                    trend.slope,
+                    view::duration_text(left)
+                )
+            }
+            _ => used,
+        }
+    }
+
+    /// A finding with the numbers that all limits have.
+    pub fn draft(&self, score: f64, what: &str) -> Draft {
+        Draft::new(score, self.sentence(what))
+            .because(Evidence::number(format!("{what} now"), self.now, Unit::Count))
+            .because(Evidence::number("limit", self.limit, Unit::Count))
+            .because(
+                Evidence::number("share used", self.share(), Unit::Ratio).against(FULL.warning, FULL.source),
+            )
+            .because_some(self.growth.map(|trend| {
+                Evidence::number("growth", trend.slope, Unit::PerSecond)
+                    .with_text(format!("95 % interval {:.1} to {:.1}", trend.low, trend.high))
+            }))
+            .because_some(self.left_seconds().map(|left| {
+                Evidence::number("time to the limit", left, Unit::Seconds).against(LEFT.warning, LEFT.source)
+            }))
+    }
+}
+
+/// Steady growth that matters, measured by what is there or by what is `left` until a limit; or `None`.
+pub fn growth(points: &[(f64, f64)], left: f64) -> Option<Trend> {
+    let (first, last) = (points.first()?, points.last()?);
+    let trend = trend(points)?;
+    let grown = trend.slope * (last.0 - first.0);
+    let matters = grown >= MIN_GROWTH * last.1.max(1.0).min(left.max(1.0));
+    let up = points.windows(2).filter(|pair| pair[1].1 > pair[0].1).count();
+    let steady = up as f64 >= MIN_STEPS_UP * (points.len() - 1) as f64;
+    (trend.p < 0.01 && trend.low > 0.0 && matters && steady).then_some(trend)
+}
+
+/// Who made the newest of a kind (`process`, `ets`, `port`): the origin with the highest count, as evidence.
+pub fn maker(period: &Period, what: &str) -> Option<(String, Evidence)> {
+    let rows: Vec<&SpawnRow> = period.spawns.iter().filter(|row| row.what == what).collect();
+    // Several looks at the same origin are added up.
+    let mut totals: Vec<(&SpawnRow, i64)> = Vec::new();
+    for row in &rows {
+        match totals.iter_mut().find(|(known, _)| known.kind == row.kind && known.maker == row.maker) {
+            Some((_, count)) => *count += row.count,
+            None => totals.push((row, row.count)),
+        }
+    }
+    let (row, count) = totals.into_iter().max_by_key(|(_, count)| *count)?;
+    let all: i64 = rows.iter().map(|row| row.count).sum();
+    let name = match &row.maker {
+        Some(maker) => format!("{} made by {maker}", row.kind),
+        None => row.kind.clone(),
+    };
+    let evidence = Evidence::text("the newest are mostly", name.clone())
+        .with_text(format!("{name}: {count} of {all} looked at"));
+    Some((name, evidence))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(seconds: usize, start: f64, slope: f64) -> Vec<(f64, f64)> {
+        (0..=seconds).map(|s| (s as f64, start + slope * s as f64)).collect()
+    }
+
+    #[test]
+    fn growth_counts_only_when_it_is_steady_and_matters() {
+        let far = f64::INFINITY;
+        assert!(growth(&line(10, 1_000.0, 100.0), far).is_some());
+        assert!(growth(&line(10, 1_000_000.0, 10.0), far).is_none(), "0.01 % in ten seconds may be anything");
+        assert!(growth(&line(10, 1_000_000.0, 10.0), 2_000.0).is_some(), "but not where so little is left");
+        assert!(growth(&line(10, 1_000.0, 0.0), far).is_none());
+        let saw: Vec<_> = (0..=10).map(|s| (f64::from(s), f64::from(s % 2) * 500.0 + 500.0)).collect();
+        assert!(growth(&saw, far).is_none());
+        let step: Vec<_> = (0..=10).map(|s| (f64::from(s), if s < 5 { 100.0 } else { 900.0 })).collect();
+        assert!(growth(&step, far).is_none(), "one step, as when code is loaded");
+    }
+
+    #[test]
+    fn a_table_that_fills_is_judged_by_the_time_left() {
+        let filling =
+            |now, growth, observed_seconds| Filling { now, limit: 262_144.0, growth, observed_seconds };
+        let grows = |slope| growth(&line(10, 10_000.0, slope), 200_000.0);
+        assert_eq!(filling(20_000.0, None, 10.0).score(), None);
+        let soon = filling(20_000.0, grows(1_000.0), 10.0).score().expect("ten minutes are not far");
+        assert!(soon >= 75.0, "{soon}");
+        let hours = filling(20_000.0, grows(20.0), 60.0).score().expect("three hours, seen for a minute");
+        assert!((25.0..75.0).contains(&hours), "{hours}");
+        let guess = filling(20_000.0, grows(20.0), 10.0).score().expect("three hours, seen for ten seconds");
+        assert!(guess < 25.0, "{guess}");
+        assert!(filling(260_000.0, None, 10.0).score().expect("nearly full") >= 75.0);
+    }
+}

@@ -1,0 +1,104 @@
+//! BT008: the port table, or the file descriptors behind it, is nearly full or filling up.
+
+use beamtune_model::{Code, Evidence, Missing, Period, Unit, facts, metrics};
+
+use super::limits::{Filling, maker};
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT008"),
+    name: "ports-near-limit",
+    question: "Is the port table full, or filling up?",
+    needs: &[&metrics::PORT_COUNT],
+    since: 21,
+    judge,
+};
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let table = period.fact_number(facts::PORT_LIMIT)? as f64;
+    let ports = Filling::of(period, &metrics::PORT_COUNT, table)?;
+    // Files and sockets of the `socket` module have descriptors and no ports, so both limits are looked at.
+    let files = match (period.facts.number(facts::NOFILE_SOFT), period.stat(&metrics::OPEN_FDS, "")) {
+        (Some(limit), Ok(_)) => Some(Filling::of(period, &metrics::OPEN_FDS, limit as f64)?),
+        _ => None,
+    };
+    let maker = maker(period, "port");
+    let by_table = ports.score();
+    let by_files = files.as_ref().and_then(|files| files.score().or(by_growth_of_ports(&ports, files)));
+    // One leak fills both; the limit that is met first is the one to be told of.
+    match (by_table, by_files, &files) {
+        (table, Some(score), Some(files)) if table.is_none_or(|table| score >= table) => {
+            return Ok(Judgement::found(by_descriptors(period, &ports, files, score, maker.as_ref())));
+        }
+        (Some(score), _, _) => {
+            return Ok(Judgement::found(by_table_size(period, &ports, score, maker.as_ref())));
+        }
+        _ => {}
+    }
+    let mut healthy = ports.sentence("ports");
+    match &files {
+        Some(files) => healthy.push_str(&format!("; {}", files.sentence("open files"))),
+        None => healthy.push_str("; how many files are open could not be read"),
+    }
+    Ok(Judgement::Healthy(healthy))
+}
+
+/// Open files are counted every ten seconds only, too seldom for a trend in a short recording; ports every
+/// second, and as a rule each has a descriptor.
+fn by_growth_of_ports(ports: &Filling, files: &Filling) -> Option<f64> {
+    let as_files = Filling { now: files.now, limit: files.limit, growth: ports.growth, ..*files };
+    as_files.score()
+}
+
+type Maker<'a> = Option<&'a (String, Evidence)>;
+
+fn by_table_size(period: &Period, ports: &Filling, score: f64, maker: Maker<'_>) -> Draft {
+    let leak = ports.growth.is_some();
+    let next = (ports.limit * 4.0).min(134_217_727.0);
+    common(period, ports.draft(score, "ports"), leak, maker).fix(remedy::of(
+        period,
+        "+Q",
+        &format!("+Q {next:.0}"),
+        if leak {
+            "gives time, cures nothing"
+        } else {
+            "makes room for as many ports as the node really needs"
+        },
+        "restart with the flag: system_info(port_limit) shows the new size",
+    ))
+}
+
+fn by_descriptors(period: &Period, ports: &Filling, files: &Filling, score: f64, maker: Maker<'_>) -> Draft {
+    let filling = Filling { growth: files.growth.or(ports.growth), ..*files };
+    let leak = filling.growth.is_some();
+    common(period, filling.draft(score, "open files"), leak, maker)
+        .because(Evidence::number("ports now", ports.now, Unit::Count))
+        .fix(remedy::of(
+            period,
+            "host.nofile",
+            &format!("raise the limit of open files above {:.0} (systemd: LimitNOFILE=)", files.limit * 2.0),
+            if leak {
+                "gives time, cures nothing"
+            } else {
+                "sockets and files fail with emfile when it is reached"
+            },
+            "restart; /proc/PID/limits shows the new limit",
+        ))
+}
+
+fn common(period: &Period, draft: Draft, leak: bool, maker: Maker<'_>) -> Draft {
+    draft
+        .because_some(maker.map(|(_, evidence)| evidence.clone()))
+        .about(maker.map_or_else(|| "ports".to_owned(), |(name, _)| name.clone()))
+        .but_if(leak, "a node that has just got more users grows too: look whether it goes on")
+        .fix_if(leak, || {
+            remedy::of(
+                period,
+                "code.close_ports",
+                "close sockets and ports when their work is done; give idle connections a time-out",
+                "a table that leaks is full one day, whatever its size",
+                "the port count must stop growing under the same load",
+            )
+        })
+}

@@ -1,0 +1,52 @@
+//! BT007: the process table is nearly full, or filling up.
+
+use beamtune_model::{Code, Missing, Period, facts, metrics};
+
+use super::limits::{Filling, maker};
+use crate::remedy;
+use crate::rule::{Judgement, Rule};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT007"),
+    name: "processes-near-limit",
+    question: "Is the process table full, or filling up?",
+    needs: &[&metrics::PROCESS_COUNT],
+    since: 21,
+    judge,
+};
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let limit = period.fact_number(facts::PROCESS_LIMIT)? as f64;
+    let filling = Filling::of(period, &metrics::PROCESS_COUNT, limit)?;
+    let Some(score) = filling.score() else { return Ok(Judgement::Healthy(filling.sentence("processes"))) };
+    let maker = maker(period, "process");
+    let leak = filling.growth.is_some();
+    let next = (limit * 4.0).min(134_217_727.0);
+    Ok(Judgement::found(
+        filling
+            .draft(score, "processes")
+            .because_some(maker.as_ref().map(|(_, evidence)| evidence.clone()))
+            .about(maker.map_or_else(|| "processes".to_owned(), |(name, _)| name))
+            .but_if(leak, "a node that has just got more users grows too: look whether it goes on")
+            .fix_if(leak, || {
+                remedy::of(
+                    period,
+                    "code.bounded_processes",
+                    "end the processes when their work is done, and bound how many may run at a time",
+                    "a table that leaks is full one day, whatever its size",
+                    "the process count must stop growing under the same load",
+                )
+            })
+            .fix(remedy::of(
+                period,
+                "+P",
+                &format!("+P {next:.0}"),
+                if leak {
+                    "gives time, cures nothing"
+                } else {
+                    "makes room for as many processes as the node really needs"
+                },
+                "restart with the flag: system_info(process_limit) shows the new size",
+            )),
+    ))
+}

@@ -1,0 +1,96 @@
+//! BT003: more schedulers than the CPUs that the VM may use.
+//!
+//! The VM sets the number of schedulers at start, from the CPUs that it sees. OTP before 23 does not see
+//! quotas of control groups at all, and releases up to 26 miss some; a quota that was changed later is
+//! never seen, nor is one that an outer group sets.
+
+use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+use crate::view;
+
+pub const RULE: Rule = Rule {
+    code: Code("BT003"),
+    name: "schedulers-against-quota",
+    question: "Do the schedulers fit the CPUs that the VM may use?",
+    needs: &[&metrics::CPUS_ALLOWED],
+    since: 21,
+    judge,
+};
+
+/// Schedulers online for each core that the VM may use.
+const RATIO: Scale = Scale {
+    notice: 1.3,
+    warning: 2.0,
+    // Alone this costs little; throttling is judged by its own rule.
+    critical: 16.0,
+    source: "judgement; an upgrade that changed the count by quota caused outages (erlang/otp#8450)",
+};
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let capacity = view::capacity(period)?;
+    let limit = capacity.allowed.min(capacity.quota.unwrap_or(f64::INFINITY));
+    if limit <= 0.0 {
+        return Err(Missing {
+            what: "the number of CPUs that the VM may use".to_owned(),
+            why: "the host says that it is zero".to_owned(),
+            next: "look at the cpuset of the VM's control group".to_owned(),
+        });
+    }
+    // Less than one scheduler is not to be had.
+    let ratio = capacity.online / limit.max(1.0);
+    let by_quota = capacity.quota.is_some_and(|quota| quota < capacity.allowed);
+    let limit_name = if by_quota { "CPU quota" } else { "CPUs allowed" };
+    let stopped = view::throttled_cores(period);
+    let waited = view::thread_cores(period, &metrics::THREAD_WAIT, &[view::kind::SCHEDULER]).ok();
+    // Without load nothing can be lost; that it will be is a guess.
+    let harmless = stopped.is_some_and(|cores| cores < 0.001) && waited.is_some_and(|cores| cores < 0.05);
+    let score = RATIO.score(ratio).map(|score| if harmless { score.min(20.0) } else { score });
+    let Some(score) = score else {
+        return Ok(Judgement::Healthy(format!(
+            "{:.0} schedulers online for {limit:.2} cores ({limit_name})",
+            capacity.online
+        )));
+    };
+    let fit = limit.floor().max(1.0) as i64;
+    let seen = period.facts.number(facts::CPU_QUOTA);
+    Ok(Judgement::found(
+        Draft::new(
+            score,
+            format!(
+                "{:.0} schedulers are online, but the VM may use {limit:.2} cores ({limit_name})",
+                capacity.online
+            ),
+        )
+        .because(Evidence::number("schedulers online", capacity.online, Unit::Count))
+        .because(Evidence::number("cores that the VM may use", limit, Unit::Cores).with_text(limit_name))
+        .because(
+            Evidence::number("schedulers per core", ratio, Unit::Ratio).against(RATIO.warning, RATIO.source),
+        )
+        .because(match seen {
+            Some(quota) => Evidence::number("CPUs by quota, as the VM sees them", quota as f64, Unit::Count),
+            None => Evidence::text("CPUs by quota, as the VM sees them", "unknown"),
+        })
+        .because_some(
+            view::emulator_flag(&period.facts, "+S")
+                .value()
+                .map(|value| Evidence::text("set by hand", format!("+S {value}"))),
+        )
+        .but_if(harmless, "no thread was stopped or kept waiting in this time, so nothing is lost yet")
+        .fix(remedy::of(
+            period,
+            "+S",
+            &format!("+S {fit}:{fit}"),
+            "threads that cannot run at the same time only take turns, and each has its own allocators",
+            "throttled periods, context switches and p99 latency under the same load",
+        ))
+        .fix(remedy::of(
+            period,
+            "system_flag.schedulers_online",
+            &format!("erlang:system_flag(schedulers_online, {fit})"),
+            "the same without a restart, to try it",
+            "run beamtune doctor again: schedulers online must have changed",
+        )),
+    ))
+}

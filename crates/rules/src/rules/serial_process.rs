@@ -1,0 +1,138 @@
+//! BT005: one process that everything has to pass through.
+//!
+//! A process runs on one scheduler at a time. When one is always runnable, has messages waiting and the
+//! other schedulers have little to do, more cores change nothing: the process has to be split.
+
+use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+use crate::view::{self, kind};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT005"),
+    name: "serial-process",
+    question: "Does everything pass through one process?",
+    needs: &[&metrics::SCAN_REDUCTIONS, &metrics::SCHEDULER_ACTIVE],
+    since: 21,
+    judge,
+};
+
+/// Share of the looks at the process in which it ran or was runnable.
+const SATURATION: Scale = Scale {
+    notice: 0.70,
+    warning: 0.85,
+    critical: 0.97,
+    source: "judgement: a server above 85 % use queues",
+};
+
+/// Looks at a process below which its saturation says little.
+const MIN_LOOKS: u32 = 5;
+
+/// Share of all reductions below which a process is not the one that carries the node.
+const MIN_SHARE: f64 = 0.10;
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let total = period.stat(&metrics::SCAN_REDUCTIONS, "")?.delta as f64;
+    let active = view::activity(period, kind::SCHEDULER)?;
+    let online = active.shares.len() as f64;
+    if online < 2.0 {
+        return Ok(Judgement::Healthy(
+            "only one scheduler is online, so no process keeps others from running beside it".to_owned(),
+        ));
+    }
+    let idle = online - active.cores();
+
+    let mut drafts = Vec::new();
+    for process in &period.processes {
+        let Some((score, looks)) = score(process, total, idle) else { continue };
+        drafts.push(describe(period, process, score, looks, total, &active));
+    }
+    let busiest = period.processes.first().filter(|_| total > 0.0).map_or(String::new(), |process| {
+        format!(
+            "; the busiest process, {}, did {:.0} % of the reductions",
+            process.title(),
+            process.reductions as f64 / total * 100.0
+        )
+    });
+    Ok(Judgement::found_or_healthy(
+        drafts,
+        format!("no process was busy all the time with messages waiting{busiest}"),
+    ))
+}
+
+/// The score of a process and the share of looks in which it wanted to run.
+fn score(process: &ProcessUse, total: f64, idle: f64) -> Option<(f64, f64)> {
+    if process.judged < MIN_LOOKS || total <= 0.0 || process.reductions as f64 / total < MIN_SHARE {
+        return None;
+    }
+    let looks = f64::from(process.runnable) / f64::from(process.judged);
+    let score = SATURATION.score(looks)?;
+    // With all schedulers busy, the node is short of CPU rather than of parallelism.
+    if idle < 0.5 {
+        return Some((score.min(20.0), looks));
+    }
+    // Busy alone may be one job that runs by itself; only those who wait make it a bottleneck.
+    Some((if waiting(process) >= 1.0 { score } else { score.min(20.0) }, looks))
+}
+
+/// Mean length of its queue where it was seen.
+fn waiting(process: &ProcessUse) -> f64 {
+    let points = process.queue.points();
+    if points.is_empty() { 0.0 } else { points.iter().map(|p| p.1 as f64).sum::<f64>() / points.len() as f64 }
+}
+
+fn describe(
+    period: &Period,
+    process: &ProcessUse,
+    score: f64,
+    looks: f64,
+    total: f64,
+    active: &view::Activity,
+) -> Draft {
+    let online = active.shares.len() as f64;
+    let queue = waiting(process);
+    let waits = if queue >= 1.0 { format!(", with {queue:.0} messages waiting") } else { String::new() };
+    let row = process.row.as_ref();
+    Draft::new(
+        score,
+        format!(
+            "the process {} was busy in {:.0} % of the looks at it{waits}, while {:.1} of {online:.0} schedulers were idle",
+            process.title(),
+            looks * 100.0,
+            online - active.cores(),
+        ),
+    )
+    .about(process.title())
+    .because(
+        Evidence::number("looks in which it ran or was runnable", looks, Unit::Ratio)
+            .against(SATURATION.warning, SATURATION.source)
+            .with_text(format!("{} of {}", process.runnable, process.judged)),
+    )
+    .because(Evidence::number("its share of all reductions", process.reductions as f64 / total, Unit::Ratio))
+    .because(Evidence::number("messages in its queue, mean", queue, Unit::Count))
+    .because(Evidence::number("messages in its queue, most", process.queue_max as f64, Unit::Count))
+    .because(Evidence::number("schedulers active", active.cores(), Unit::Cores).with_text(format!("of {online:.0} online")))
+    .because_some(row.and_then(|row| row.current_function.as_deref()).map(|f| Evidence::text("where it was", f)))
+    .because_some(row.and_then(|row| row.initial_call.as_deref()).map(|f| Evidence::text("started with", f)))
+    .because_some(row.and_then(|row| row.application.as_deref()).map(|a| Evidence::text("application", a)))
+    .but_if(queue < 1.0, "no messages wait for it: it may be one long job that holds up nobody")
+    .but_if(online - active.cores() < 0.5, "the other schedulers are busy too: splitting it gains little before there is more CPU")
+    .fix(remedy::of(
+        period,
+        "code.split_process",
+        "split it by key into several processes, or let callers read from ETS or persistent_term without asking it",
+        "one process uses one scheduler at most",
+        "throughput under the same load should rise with the number of parts; run beamtune diff on both recordings",
+    ))
+    .fix(remedy::of(
+        period,
+        "code.cheaper_callback",
+        &format!(
+            "make each message cheaper: profile {}",
+            row.and_then(|row| row.current_function.as_deref()).unwrap_or("its callbacks")
+        ),
+        "what it does for each message bounds the whole node",
+        "reductions per message of the process",
+    ))
+}

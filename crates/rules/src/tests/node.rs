@@ -1,0 +1,234 @@
+//! A made-up node: two schedulers, ten seconds, healthy unless a test says otherwise.
+
+use beamtune_model::{
+    Facts, Metric, Period, PeriodBuilder, ProcessRow, ProcessTick, SampleBuilder, SeriesTable, Span,
+    SpawnRow, Tick, facts, metrics, units::SECOND_NS,
+};
+
+/// What a node does in each second; times in cores unless named otherwise.
+#[derive(Clone)]
+pub struct Node {
+    pub seconds: i64,
+    pub schedulers: usize,
+    pub cpus: i64,
+    /// Activity of each normal scheduler, by the VM's clock.
+    pub active: f64,
+    /// CPU of each normal scheduler, by the operating system.
+    pub cpu: f64,
+    /// Run-queue wait of each normal scheduler.
+    pub wait: f64,
+    /// Of each normal scheduler's time, the share collecting garbage.
+    pub gc: f64,
+    pub voluntary_switches: i64,
+    pub involuntary_switches: i64,
+    pub active_tasks: i64,
+    pub open_files: i64,
+    pub dirty_cpu_active: f64,
+    pub dirty_io_active: f64,
+    pub dirty_cpu_queue: i64,
+    pub dirty_io_queue: i64,
+    /// CPU of everything else on the host.
+    pub foreign: f64,
+    pub steal: f64,
+    /// Quota in thousandths of a core.
+    pub quota: Option<i64>,
+    pub throttled_periods_of_10: i64,
+    pub throttled: f64,
+    /// (first, growth per second)
+    pub processes: (i64, i64),
+    pub ports: (i64, i64),
+    pub atoms: (i64, i64),
+    pub tables: (i64, i64),
+    pub facts: Vec<(&'static str, String)>,
+    pub epoll: bool,
+    pub descriptors: i64,
+    pub total_reductions: i64,
+    pub busiest: Vec<Busy>,
+    pub spawns: Vec<SpawnRow>,
+    pub without: Vec<&'static Metric>,
+}
+
+/// A process that stands out.
+#[derive(Clone)]
+pub struct Busy {
+    pub pid: &'static str,
+    pub reductions: i64,
+    pub queue: (i64, i64),
+    /// Looks of ten in which it was runnable.
+    pub runnable_of_10: i64,
+    pub row: ProcessRow,
+}
+
+impl Default for Busy {
+    fn default() -> Self {
+        Busy { pid: "<0.77.0>", reductions: 0, queue: (0, 0), runnable_of_10: 0, row: ProcessRow::default() }
+    }
+}
+
+pub fn node() -> Node {
+    Node {
+        seconds: 10,
+        schedulers: 2,
+        cpus: 2,
+        active: 0.3,
+        cpu: 0.31,
+        wait: 0.001,
+        gc: 0.01,
+        voluntary_switches: 100,
+        involuntary_switches: 1,
+        active_tasks: 3,
+        open_files: 30,
+        dirty_cpu_active: 0.01,
+        dirty_io_active: 0.01,
+        dirty_cpu_queue: 0,
+        dirty_io_queue: 0,
+        foreign: 0.1,
+        steal: 0.0,
+        quota: None,
+        throttled_periods_of_10: 0,
+        throttled: 0.0,
+        processes: (100, 0),
+        ports: (20, 0),
+        atoms: (15_000, 0),
+        tables: (50, 0),
+        facts: Vec::new(),
+        epoll: true,
+        descriptors: 10,
+        total_reductions: 1_000_000,
+        busiest: Vec::new(),
+        spawns: Vec::new(),
+        without: Vec::new(),
+    }
+}
+
+/// Cores as nanoseconds up to a second.
+fn ns(cores: f64, second: i64) -> i64 {
+    (cores * (second * SECOND_NS) as f64) as i64
+}
+
+impl Node {
+    pub fn with(mut self, change: impl FnOnce(&mut Node)) -> Node {
+        change(&mut self);
+        self
+    }
+
+    pub fn period(&self) -> Period {
+        let mut table = SeriesTable::default();
+        let mut builder = PeriodBuilder::new(None, self.facts(), 1);
+        for second in 0..=self.seconds {
+            let t = second * SECOND_NS;
+            let span = Some(Span { begin: t, end: t });
+            let mut out =
+                SampleBuilder::new(&mut table, Tick { t, incarnation: 0, vm: span, host: span, late: 0 });
+            self.fill(second, &mut out);
+            let sample = out.sample;
+            builder.sample(&sample, &table);
+        }
+        builder.finish()
+    }
+
+    fn facts(&self) -> Facts {
+        let mut facts = Facts::default();
+        for (key, value) in [
+            (facts::OTP_RELEASE, "25".to_owned()),
+            (facts::SCHEDULERS_ONLINE, self.schedulers.to_string()),
+            (facts::PERF_COUNTER_HZ, "1000000000".to_owned()),
+            (facts::PROCESS_LIMIT, "262144".to_owned()),
+            (facts::PORT_LIMIT, "65536".to_owned()),
+            (facts::ATOM_LIMIT, "1048576".to_owned()),
+            (facts::EMU_ARGS, "[]".to_owned()),
+            (facts::CGROUP_PATH, "/".to_owned()),
+            (facts::DIRTY_CPU_SCHEDULERS, self.schedulers.to_string()),
+            (facts::NOFILE_SOFT, "1000000".to_owned()),
+        ] {
+            facts.set(key, value);
+        }
+        for (key, value) in &self.facts {
+            facts.set(key, value.as_str());
+        }
+        facts
+    }
+
+    fn fill(&self, s: i64, out: &mut SampleBuilder<'_>) {
+        let mut put = |metric: &'static Metric, entity: &str, value: i64| {
+            if !self.without.contains(&metric) {
+                out.metric(metric, entity, value);
+            }
+        };
+        let kinds = [
+            ("scheduler", self.schedulers, self.active, self.cpu),
+            ("dirty_cpu_scheduler", self.schedulers, self.dirty_cpu_active, self.dirty_cpu_active),
+            ("dirty_io_scheduler", 10, self.dirty_io_active, 0.0),
+        ];
+        for (kind, count, active, cpu) in kinds {
+            for number in 1..=count {
+                let entity = format!("{kind}/{number}");
+                put(&metrics::SCHEDULER_ACTIVE, &entity, ns(active, s));
+                put(&metrics::SCHEDULER_TOTAL, &entity, ns(1.0, s));
+                put(&metrics::THREAD_CPU, &entity, ns(cpu, s));
+                let wait = if kind == "scheduler" { self.wait } else { 0.0 };
+                put(&metrics::THREAD_WAIT, &entity, ns(wait, s));
+                put(&metrics::VOLUNTARY_SWITCHES, &entity, self.voluntary_switches * s);
+                put(&metrics::INVOLUNTARY_SWITCHES, &entity, self.involuntary_switches * s);
+            }
+        }
+        put(&metrics::SCHEDULERS_ONLINE, "", self.schedulers as i64);
+        put(&metrics::ACTIVE_TASKS, "", self.active_tasks);
+        put(&metrics::OPEN_FDS, "", self.open_files);
+        put(&metrics::CPUS_ALLOWED, "", self.cpus);
+        put(&metrics::CPUS_ONLINE, "", self.cpus);
+        let own = self.cpu * self.schedulers as f64 + self.dirty_cpu_active * self.schedulers as f64;
+        put(&metrics::PROCESS_USER, "", ns(own, s));
+        put(&metrics::PROCESS_SYSTEM, "", 0);
+        put(&metrics::CPU_BUSY, "", ns(own + self.foreign, s));
+        put(&metrics::CPU_STEAL, "", ns(self.steal, s));
+        if let Some(quota) = self.quota {
+            put(&metrics::CGROUP_QUOTA, "cpu", quota);
+            put(&metrics::CGROUP_PERIODS, "cpu", 10 * s);
+            put(&metrics::CGROUP_THROTTLED, "cpu", self.throttled_periods_of_10 * s);
+            put(&metrics::CGROUP_THROTTLED_TIME, "cpu", ns(self.throttled, s));
+            put(&metrics::CGROUP_USAGE, "cpu", ns(own, s));
+        }
+        for (metric, (first, growth)) in [
+            (&metrics::PROCESS_COUNT, self.processes),
+            (&metrics::PORT_COUNT, self.ports),
+            (&metrics::ATOM_COUNT, self.atoms),
+            (&metrics::ETS_COUNT, self.tables),
+        ] {
+            put(metric, "", first + growth * s);
+        }
+        put(&metrics::GARBAGE_COLLECTIONS, "", 100 * s);
+        put(&metrics::RUN_QUEUE, "dirty_cpu", self.dirty_cpu_queue);
+        put(&metrics::RUN_QUEUE, "dirty_io", self.dirty_io_queue);
+        put(&metrics::SCAN_REDUCTIONS, "", self.total_reductions * s);
+        let longest = self.busiest.iter().map(|busy| busy.queue.0 + busy.queue.1 * s).max().unwrap_or(0);
+        put(&metrics::SCAN_LONGEST_QUEUE, "", longest);
+        put(&metrics::POLLSET_KERNEL_POLL, "0", i64::from(self.epoll));
+        put(&metrics::POLLSET_FDS, "0", self.descriptors);
+        put(&metrics::POLLSET_KERNEL_POLL, "1", 0);
+        put(&metrics::POLLSET_FDS, "1", 0);
+        for number in 1..=self.schedulers {
+            let entity = format!("scheduler/{number}");
+            let emulator = (self.active - self.gc).max(0.0);
+            let other = (self.cpu - self.active).max(0.0);
+            out.family(&metrics::MSACC, &entity, "emulator", ns(emulator, s));
+            out.family(&metrics::MSACC, &entity, "gc", ns(self.gc, s));
+            out.family(&metrics::MSACC, &entity, "other", ns(other, s));
+            out.family(&metrics::MSACC, &entity, "sleep", ns(1.0 - emulator - self.gc - other, s));
+        }
+        for busy in &self.busiest {
+            out.sample.busiest.push(ProcessTick {
+                pid: busy.pid.into(),
+                reductions: busy.reductions,
+                queue: busy.queue.0 + busy.queue.1 * s,
+                runnable: Some(s % 10 < busy.runnable_of_10),
+            });
+            out.sample.processes.push(ProcessRow {
+                t: s * SECOND_NS,
+                pid: busy.pid.to_owned(),
+                ..busy.row.clone()
+            });
+        }
+        out.sample.spawns.extend(self.spawns.iter().cloned());
+    }
+}

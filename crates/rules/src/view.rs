@@ -1,0 +1,295 @@
+//! What several rules derive from a period in the same way: who used how much CPU, and how much there was.
+
+use beamtune_model::{Facts, Group, Metric, Missing, Period, facts, metrics, units::SECOND_NS};
+
+/// Kinds of threads, as the entities of series name them.
+pub mod kind {
+    /// Normal schedulers.
+    pub const SCHEDULER: &str = "scheduler";
+    /// Dirty CPU schedulers.
+    pub const DIRTY_CPU: &str = "dirty_cpu_scheduler";
+    /// Dirty I/O schedulers.
+    pub const DIRTY_IO: &str = "dirty_io_scheduler";
+    /// All kinds of schedulers: those that busy wait.
+    pub const SCHEDULERS: &[&str] = &[SCHEDULER, DIRTY_CPU, DIRTY_IO];
+}
+
+/// True if an entity (`scheduler/1`) is of one of the kinds.
+fn is_of(entity: &str, kinds: &[&str]) -> bool {
+    kinds.contains(&entity.split('/').next().unwrap_or(entity))
+}
+
+/// Entities of a group that are of one of the kinds.
+fn entities_of<'a>(period: &'a Period, group: Group, kinds: &[&str]) -> Vec<&'a str> {
+    period.entities(group).into_iter().filter(|entity| is_of(entity, kinds)).collect()
+}
+
+/// A counter of time of all threads of some kinds, added up, in cores; missing if none of them has it.
+pub fn thread_cores(period: &Period, metric: &Metric, kinds: &[&str]) -> Result<f64, Missing> {
+    let entities = entities_of(period, metric.group, kinds);
+    let Some(first) = entities.first() else { return period.cores(metric, kinds.first().unwrap_or(&"")) };
+    // All threads of a VM are read together: what the first lacks, all lack.
+    period.cores(metric, first)?;
+    Ok(entities.iter().filter_map(|entity| period.cores(metric, entity).ok()).sum())
+}
+
+/// A counter of all threads of some kinds, added up, per second.
+pub fn thread_rate(period: &Period, metric: &Metric, kinds: &[&str]) -> Result<f64, Missing> {
+    let entities = entities_of(period, metric.group, kinds);
+    let Some(first) = entities.first() else { return period.rate(metric, kinds.first().unwrap_or(&"")) };
+    period.rate(metric, first)?;
+    Ok(entities.iter().filter_map(|entity| period.rate(metric, entity).ok()).sum())
+}
+
+/// How busy schedulers of a kind were, by the VM's own clock.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Activity {
+    /// Share of time in which each was not idle, 0–1, in the order of their numbers.
+    pub shares: Vec<f64>,
+}
+
+impl Activity {
+    /// Schedulers that were active, in cores.
+    pub fn cores(&self) -> f64 {
+        self.shares.iter().sum()
+    }
+
+    /// Mean share.
+    pub fn mean(&self) -> f64 {
+        if self.shares.is_empty() { 0.0 } else { self.cores() / self.shares.len() as f64 }
+    }
+}
+
+/// Activity by scheduler wall time, of the schedulers of a kind; of normal ones, only those online.
+pub fn activity(period: &Period, kind: &str) -> Result<Activity, Missing> {
+    let mut shares = Vec::new();
+    // Threads that are not online sleep, and would dilute the mean.
+    let limit = match kind {
+        kind::SCHEDULER => schedulers_online(period).ok(),
+        kind::DIRTY_CPU => period.facts.number(facts::DIRTY_CPU_SCHEDULERS_ONLINE).map(|n| n as f64),
+        _ => None,
+    };
+    for entity in entities_of(period, Group::SchedulerTime, &[kind]) {
+        let number: f64 = entity.rsplit('/').next().and_then(|n| n.parse().ok()).unwrap_or(0.0);
+        if limit.is_some_and(|limit| number > limit) {
+            continue;
+        }
+        let active = period.rate(&metrics::SCHEDULER_ACTIVE, entity)?;
+        let total = period.rate(&metrics::SCHEDULER_TOTAL, entity)?;
+        if total > 0.0 {
+            shares.push((active / total).clamp(0.0, 1.0));
+        }
+    }
+    if shares.is_empty() {
+        period.rate(&metrics::SCHEDULER_ACTIVE, &format!("{kind}/1"))?;
+    }
+    Ok(Activity { shares })
+}
+
+/// Normal schedulers online: the mean over the period, for it can be changed meanwhile.
+pub fn schedulers_online(period: &Period) -> Result<f64, Missing> {
+    match period.stat(&metrics::SCHEDULERS_ONLINE, "") {
+        Ok(stat) => Ok(stat.mean()),
+        Err(_) => period.fact_number(facts::SCHEDULERS_ONLINE).map(|n| n as f64),
+    }
+}
+
+/// Microstate accounting of threads of some kinds, added up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct States {
+    /// (state, cores), as the VM names the states.
+    pub cores: Vec<(String, f64)>,
+}
+
+impl States {
+    /// Cores in a state; 0 where the release does not know it.
+    pub fn get(&self, state: &str) -> f64 {
+        self.cores.iter().find(|(name, _)| name == state).map_or(0.0, |(_, cores)| *cores)
+    }
+
+    /// Cores in any state but `sleep`.
+    pub fn awake(&self) -> f64 {
+        self.cores.iter().filter(|(name, _)| name != "sleep").map(|(_, cores)| cores).sum()
+    }
+
+    /// Cores collecting garbage: `gc`, and `gc_full` where it is counted apart.
+    pub fn gc(&self) -> f64 {
+        self.get("gc") + self.get("gc_full")
+    }
+}
+
+/// Microstate accounting of all threads of some kinds.
+pub fn states(period: &Period, kinds: &[&str]) -> Result<States, Missing> {
+    let missing = |period: &Period| period.missing_group(Group::Msacc, "microstate accounting");
+    let hz = period.facts.perf_counter_hz().ok_or_else(|| missing(period))?;
+    let mut cores: Vec<(String, f64)> = Vec::new();
+    for entity in entities_of(period, Group::Msacc, kinds) {
+        for (state, stat) in period.family(&metrics::MSACC, entity) {
+            let Some(rate) = stat.rate() else { continue };
+            match cores.iter_mut().find(|(name, _)| name == state) {
+                Some((_, sum)) => *sum += rate / hz,
+                None => cores.push((state.to_owned(), rate / hz)),
+            }
+        }
+    }
+    if cores.is_empty() { Err(missing(period)) } else { Ok(States { cores }) }
+}
+
+/// How much CPU the VM could use at most, and what says so.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Capacity {
+    /// In cores.
+    pub cores: f64,
+    /// Normal schedulers online.
+    pub online: f64,
+    /// CPUs that the process may run on.
+    pub allowed: f64,
+    /// CPU quota in cores, where there is one.
+    pub quota: Option<f64>,
+}
+
+/// The VM's capacity: the least of schedulers online, CPUs allowed, and quota.
+pub fn capacity(period: &Period) -> Result<Capacity, Missing> {
+    let online = schedulers_online(period)?;
+    let allowed = period.stat(&metrics::CPUS_ALLOWED, "")?.mean();
+    let quota = quota_cores(period);
+    let cores = online.min(allowed).min(quota.unwrap_or(f64::INFINITY));
+    Ok(Capacity { cores, online, allowed, quota })
+}
+
+/// The CPU quota in cores, where there is one.
+pub fn quota_cores(period: &Period) -> Option<f64> {
+    period.stat(&metrics::CGROUP_QUOTA, "cpu").ok().map(|stat| stat.mean() / 1_000.0)
+}
+
+/// The VM's CPU quota in cores; `None` if it has none, missing if its control groups could not be read.
+pub fn known_quota(period: &Period) -> Result<Option<f64>, Missing> {
+    match quota_cores(period) {
+        Some(quota) => Ok(Some(quota)),
+        // Its path is told whenever the groups could be read.
+        None if period.facts.get(facts::CGROUP_PATH).is_some() => Ok(None),
+        None => Err(period.missing_group(Group::HostCgroup, "the control group's CPU quota")),
+    }
+}
+
+/// Seconds per second for which the quota stopped CPUs of the VM's group; `None` where that is not known.
+pub fn throttled_cores(period: &Period) -> Option<f64> {
+    match known_quota(period).ok()? {
+        Some(_) => period.cores(&metrics::CGROUP_THROTTLED_TIME, "cpu").ok(),
+        None => Some(0.0),
+    }
+}
+
+/// Share of the enforcement periods in which the quota stopped the group; `None` without a quota.
+pub fn throttled_share(period: &Period) -> Option<f64> {
+    let periods = period.rate(&metrics::CGROUP_PERIODS, "cpu").ok()?;
+    let throttled = period.rate(&metrics::CGROUP_THROTTLED, "cpu").ok()?;
+    Some(if periods > 0.0 { throttled / periods } else { 0.0 })
+}
+
+/// True if the quota was used up so often that waiting threads say nothing of neighbours. Throttled time
+/// cannot be subtracted from their wait: a thread waits for as long as it is stopped, the group counts each CPU once
+/// (measured: with 8 schedulers and half a core, 7.5 s of waiting against 1.4 s of throttled time in a second).
+pub fn quota_used_up(period: &Period) -> bool {
+    let used = period.cores(&metrics::CGROUP_USAGE, "cpu").ok().zip(quota_cores(period));
+    throttled_share(period).is_some_and(|share| share >= 0.05)
+        || used.is_some_and(|(used, quota)| used >= 0.9 * quota)
+}
+
+/// CPU of the VM's process, in cores.
+pub fn process_cores(period: &Period) -> Result<f64, Missing> {
+    Ok(period.cores(&metrics::PROCESS_USER, "")? + period.cores(&metrics::PROCESS_SYSTEM, "")?)
+}
+
+/// CPU that others on the host used, in cores; never negative.
+pub fn foreign_cores(period: &Period) -> Result<f64, Missing> {
+    Ok((period.cores(&metrics::CPU_BUSY, "")? - process_cores(period)?).max(0.0))
+}
+
+/// Mean length of a run queue over the period, added up over the entities that begin with `prefix`.
+pub fn run_queue(period: &Period, prefix: &str) -> Result<f64, Missing> {
+    let entities: Vec<_> =
+        period.entities(Group::RunQueue).into_iter().filter(|entity| entity.starts_with(prefix)).collect();
+    let Some(first) = entities.first() else { return Ok(period.stat(&metrics::RUN_QUEUE, prefix)?.mean()) };
+    period.stat(&metrics::RUN_QUEUE, first)?;
+    Ok(entities
+        .iter()
+        .filter_map(|entity| period.stat(&metrics::RUN_QUEUE, entity).ok())
+        .map(beamtune_model::SeriesStat::mean)
+        .sum())
+}
+
+/// What is known of an emulator flag on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Flag {
+    /// The node did not tell its flags.
+    Unknown,
+    /// It was not given.
+    Default,
+    /// The last value that it was given.
+    Set(String),
+}
+
+impl Flag {
+    /// The value that was given, if it was.
+    pub fn value(&self) -> Option<&str> {
+        match self {
+            Flag::Set(value) => Some(value),
+            Flag::Unknown | Flag::Default => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Flag {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Flag::Unknown => "(unknown)",
+            Flag::Default => "(default)",
+            Flag::Set(value) => value,
+        })
+    }
+}
+
+/// What is known of an emulator flag (`+sbwt`).
+pub fn emulator_flag(facts: &Facts, flag: &str) -> Flag {
+    match facts.list(facts::EMU_ARGS) {
+        None => Flag::Unknown,
+        Some(args) => beamtune_flags::effective(&args, flag).map_or(Flag::Default, Flag::Set),
+    }
+}
+
+/// Seconds as a person says them: `40 s`, `12 min`, `3.5 h`, `2.1 days`.
+pub fn duration_text(seconds: f64) -> String {
+    match seconds {
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7_200.0 => format!("{:.0} min", s / 60.0),
+        s if s < 172_800.0 => format!("{:.1} h", s / 3_600.0),
+        s => format!("{:.1} days", s / 86_400.0),
+    }
+}
+
+/// Points of a trace as seconds and values, for a trend.
+pub fn trend_points(trace: &beamtune_model::period::Trace) -> Vec<(f64, f64)> {
+    trace.points().iter().map(|&(t, value)| (t as f64 / SECOND_NS as f64, value as f64)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_as_a_person_says_them() {
+        let check = |seconds, expect: &str| assert_eq!(duration_text(seconds), expect);
+        check(40.4, "40 s");
+        check(719.0, "12 min");
+        check(12_600.0, "3.5 h");
+        check(181_440.0, "2.1 days");
+    }
+
+    #[test]
+    fn a_thread_is_known_by_the_kind_in_its_entity() {
+        assert!(is_of("scheduler/12", &[kind::SCHEDULER]));
+        assert!(!is_of("dirty_io_scheduler/1", &[kind::SCHEDULER]));
+        assert!(!is_of("other/timer/99", kind::SCHEDULERS));
+    }
+}
