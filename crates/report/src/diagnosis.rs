@@ -1,0 +1,247 @@
+//! A diagnosis as text: worst first, each finding with evidence, remedy and proof, then what looked
+//! healthy, then what could not be judged and why.
+
+use beamtune_model::{Diagnosis, Evidence, Finding, Level, Outcome, Period, facts};
+
+use crate::text::{self, Style};
+
+/// The whole answer of `doctor` and `diagnose`.
+pub fn render(period: &Period, diagnosis: &Diagnosis, style: Style) -> String {
+    let mut out = heading(period, style);
+    let findings = diagnosis.findings();
+    out.push('\n');
+    if findings.is_empty() {
+        out.push_str(&format!("{}\n", style.good("Nothing found.")));
+    }
+    for finding in &findings {
+        out.push_str(&render_finding(finding, style));
+        out.push('\n');
+    }
+    out.push_str(&rest(diagnosis, style));
+    out.push_str(&gaps(period, style));
+    out
+}
+
+/// What was looked at: node, releases, product, time.
+pub fn heading(period: &Period, style: Style) -> String {
+    let facts = &period.facts;
+    let mut first = vec![style.bold(&text::clean(node_title(period)))];
+    first.extend(facts.get(facts::PRODUCT).map(text::clean));
+    if let Some(otp) = facts.get(facts::OTP_VERSION).or(facts.get(facts::OTP_RELEASE)) {
+        let flavor = facts.get(facts::EMU_FLAVOR).map_or(String::new(), |flavor| format!(" ({flavor})"));
+        first.push(text::clean(&format!("OTP {otp}{flavor}")));
+    }
+    let mut second = Vec::new();
+    if let Some(online) = facts.get(facts::SCHEDULERS_ONLINE) {
+        second.push(format!("{} schedulers online", text::clean(online)));
+    }
+    if let Some(cpus) = facts.get(facts::HOST_CPUS) {
+        second.push(format!("{} CPUs", text::clean(cpus)));
+    }
+    second.push(format!("{} samples in {}", period.ticks, text::seconds(period.seconds())));
+    if period.lives > 1 {
+        second.push(format!(
+            "the VM was started {} times in this recording; this is one of its lives",
+            period.lives
+        ));
+    }
+    format!("{}\n{}\n", first.join(" · "), style.dim(&second.join(" · ")))
+}
+
+/// Node name, or what else is known of a VM without one.
+pub fn node_title(period: &Period) -> &str {
+    let named = period.incarnation.as_ref().map(|inc| inc.node.as_str()).filter(|node| !node.is_empty());
+    named.or(period.facts.get(facts::NODE_NAME)).unwrap_or("VM without distribution")
+}
+
+fn render_finding(finding: &Finding, style: Style) -> String {
+    let label = match finding.level {
+        Level::Critical => "CRITICAL",
+        Level::Warning => "WARNING",
+        Level::Notice => "notice",
+    };
+    let body = style.width.saturating_sub(4).max(40);
+    let mut out = format!(
+        "{}  {} {}\n    {}\n",
+        style.level(finding.level, &format!("{label:<8}")),
+        finding.code,
+        style.dim(finding.rule),
+        style.bold(&text::wrap(&text::sentence(&finding.summary), body, "    ")),
+    );
+    let names: Vec<_> = finding.evidence.iter().map(|evidence| text::sentence(&evidence.what)).collect();
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).min(60);
+    for (name, evidence) in names.iter().zip(&finding.evidence) {
+        let line = format!("{name:<width$}  {}", evidence_text(evidence));
+        out.push_str(&format!("      {}\n", text::wrap(&line, body.max(width + 30), &" ".repeat(width + 8))));
+    }
+    for against in &finding.against {
+        out.push_str(&format!(
+            "    but    {}\n",
+            text::wrap(&text::sentence(against), body - 7, "           ")
+        ));
+    }
+    for remedy in &finding.remedies {
+        let valid = [
+            (!remedy.releases.is_empty()).then(|| format!("OTP {}", remedy.releases)),
+            remedy.at_run_time.then(|| "at run time".to_owned()),
+        ];
+        let valid: Vec<_> = valid.into_iter().flatten().collect();
+        let valid = if valid.is_empty() { String::new() } else { format!("  [{}]", valid.join(", ")) };
+        out.push_str(&format!(
+            "    {}     {}{}\n",
+            style.good("do"),
+            style.bold(&text::wrap(&text::sentence(&remedy.change), body - 7, "           ")),
+            style.dim(&valid)
+        ));
+        let mut lines = vec![("why", &remedy.why)];
+        if !remedy.risk.is_empty() {
+            lines.push(("risk", &remedy.risk));
+        }
+        lines.push(("prove", &remedy.prove));
+        for (name, words) in lines {
+            let line = text::wrap(&text::sentence(words), body - 14, "                  ");
+            out.push_str(&format!("           {} {line}\n", style.dim(&format!("{name:<6}"))));
+        }
+    }
+    out
+}
+
+fn evidence_text(evidence: &Evidence) -> String {
+    let mut parts = Vec::new();
+    parts.extend(evidence.value.map(|value| text::value(value, evidence.unit)));
+    parts.extend(evidence.text.as_deref().map(text::sentence));
+    if let Some(threshold) = evidence.threshold {
+        parts.push(format!("(warning from {})", text::value(threshold, evidence.unit)));
+    }
+    parts.join("  ")
+}
+
+fn rest(diagnosis: &Diagnosis, style: Style) -> String {
+    let mut healthy = String::new();
+    let mut not_judged = String::new();
+    let body = style.width.saturating_sub(8).max(40);
+    for verdict in &diagnosis.verdicts {
+        match &verdict.outcome {
+            Outcome::Found(_) => {}
+            Outcome::Healthy(sentence) => {
+                healthy.push_str(&format!(
+                    "  {} {}\n",
+                    verdict.code,
+                    text::wrap(&text::sentence(sentence), body, "        ")
+                ));
+            }
+            Outcome::NotJudged { reason, next } => {
+                let line = format!("{}: {}; next: {next}", verdict.rule, text::sentence(reason));
+                not_judged.push_str(&format!("  {} {}\n", verdict.code, text::wrap(&line, body, "        ")));
+            }
+        }
+    }
+    let mut out = String::new();
+    if !healthy.is_empty() {
+        out.push_str(&format!("{}\n{healthy}", style.good("Looked healthy")));
+    }
+    if !not_judged.is_empty() {
+        out.push_str(&format!("{}\n{not_judged}", style.bold("Not judged")));
+    }
+    out
+}
+
+/// What was not measured, merged by reason.
+fn gaps(period: &Period, style: Style) -> String {
+    let mut reasons: Vec<(&str, &str, f64)> = Vec::new();
+    for gap in &period.gaps {
+        let seconds = (gap.end - gap.begin) as f64 / 1e9;
+        match reasons.iter_mut().find(|(source, reason, _)| *source == gap.source && *reason == gap.reason) {
+            Some((_, _, total)) => *total += seconds,
+            None => reasons.push((&gap.source, &gap.reason, seconds)),
+        }
+    }
+    if reasons.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("{}\n", style.bold("Not measured"));
+    for (source, reason, seconds) in reasons {
+        let length = if seconds > 0.0 { format!(" ({})", text::seconds(seconds)) } else { String::new() };
+        out.push_str(&format!("  {}{length}: {}\n", text::clean(source), text::sentence(reason)));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use beamtune_model::{Code, Remedy, Unit, Verdict};
+
+    fn sick() -> Diagnosis {
+        let finding = Finding {
+            code: Code("BT006"),
+            rule: "growing-message-queue",
+            level: Level::Critical,
+            score: 80.0,
+            summary: "the message queue of Elixir.Shop.Cart (<0.9.0>) grows by 12 messages a second"
+                .to_owned(),
+            subject: Some("Elixir.Shop.Cart (<0.9.0>)".to_owned()),
+            evidence: vec![
+                Evidence::number("messages in its queue", 14_302.0, Unit::Count).against(5_000.0, "practice"),
+                Evidence::text("where it was", "Elixir.Shop.Cart:handle_info/2"),
+            ],
+            against: vec!["it is young".to_owned()],
+            remedies: vec![Remedy {
+                entry: "code.back_pressure".to_owned(),
+                change: "let senders wait".to_owned(),
+                why: "memory ends".to_owned(),
+                risk: "callers wait".to_owned(),
+                releases: "all".to_owned(),
+                at_run_time: false,
+                prove: "the queue stays bounded".to_owned(),
+            }],
+        };
+        Diagnosis {
+            verdicts: vec![
+                Verdict {
+                    code: Code("BT006"),
+                    rule: "growing-message-queue",
+                    outcome: Outcome::Found(vec![finding]),
+                },
+                Verdict {
+                    code: Code("BT001"),
+                    rule: "busy-waiting",
+                    outcome: Outcome::Healthy("all is well".to_owned()),
+                },
+                Verdict {
+                    code: Code("BT004"),
+                    rule: "cpu-starved",
+                    outcome: Outcome::NotJudged {
+                        reason: "no host".to_owned(),
+                        next: "run it there".to_owned(),
+                    },
+                },
+            ],
+        }
+    }
+
+    #[test]
+    fn a_diagnosis_reads_from_worst_to_unknown() {
+        let text = render(&Period::default(), &sick(), Style::PLAIN);
+        let expect = "\
+VM without distribution
+0 samples in 0 µs
+
+CRITICAL  BT006 growing-message-queue
+    the message queue of Shop.Cart (<0.9.0>) grows by 12 messages a second
+      messages in its queue  14,302  (warning from 5,000)
+      where it was           Shop.Cart.handle_info/2
+    but    it is young
+    do     let senders wait  [OTP all]
+           why    memory ends
+           risk   callers wait
+           prove  the queue stays bounded
+
+Looked healthy
+  BT001 all is well
+Not judged
+  BT004 cpu-starved: no host; next: run it there
+";
+        assert_eq!(text, expect);
+    }
+}

@@ -1,0 +1,185 @@
+//! What differs between two recordings.
+//!
+//! Two recordings rarely saw the same load, so counters are also compared per unit of work done.
+//! Work is taken to be reductions, the VM's own measure; without them, time.
+
+use beamtune_model::{Group, Kind, Period, Unit, metrics, units::SECOND_NS};
+
+use crate::diagnosis::node_title;
+use crate::table::{Align::*, Table};
+use crate::text::{self, Style};
+
+/// A change of less than this is not shown.
+const MIN_CHANGE: f64 = 0.05;
+/// Rows of a comparison.
+const ROWS: usize = 40;
+
+/// One series in both periods.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// `group.name`, with the entity where there is one.
+    pub name: String,
+    /// Rate per second, or mean of a gauge.
+    pub a: f64,
+    /// The same of the other.
+    pub b: f64,
+    /// b / a, of counters per unit of work; `None` where a is zero.
+    pub ratio: Option<f64>,
+    unit: Unit,
+    kind: Kind,
+}
+
+/// All series that both have, the largest change first. Single threads, allocator instances and the
+/// recorder's own series are left out: they differ by chance.
+pub fn changes(a: &Period, b: &Period) -> Vec<Change> {
+    let work = |period: &Period| period.rate(&metrics::REDUCTIONS, "").ok().filter(|rate| *rate > 0.0);
+    let scale = match (work(a), work(b)) {
+        (Some(a), Some(b)) => b / a,
+        _ => 1.0,
+    };
+    let mut changes = Vec::new();
+    for (series, stat_a) in a.series() {
+        let single = !series.entity.is_empty()
+            && series.group != Group::HostCgroup
+            && series.group != Group::HostPressure;
+        if single || series.group == Group::Agent {
+            continue;
+        }
+        let Some(stat_b) = b.find(series.group, &series.entity, &series.name) else { continue };
+        let values = match series.kind {
+            Kind::Gauge => Some((stat_a.mean(), stat_b.mean())),
+            Kind::Counter => stat_a.rate().zip(stat_b.rate()),
+        };
+        let Some((value_a, value_b)) = values else { continue };
+        let expected = if series.kind == Kind::Counter { value_a * scale } else { value_a };
+        let ratio = (expected != 0.0).then(|| value_b / expected);
+        let entity = if series.entity.is_empty() { String::new() } else { format!(" ({})", series.entity) };
+        changes.push(Change {
+            name: format!("{}.{}{entity}", series.group, series.name),
+            a: value_a,
+            b: value_b,
+            ratio,
+            unit: series.unit,
+            kind: series.kind,
+        });
+    }
+    changes.retain(|change| change.a != change.b);
+    let size = |change: &Change| change.ratio.filter(|r| *r > 0.0).map_or(f64::INFINITY, |r| r.ln().abs());
+    changes.sort_by(|x, y| size(y).total_cmp(&size(x)).then_with(|| x.name.cmp(&y.name)));
+    changes
+}
+
+/// The comparison as text.
+pub fn render(a: &Period, b: &Period, style: Style) -> String {
+    let mut out = format!(
+        "A  {} · {} samples in {}\nB  {} · {} samples in {}\n\n",
+        style.bold(&text::clean(node_title(a))),
+        a.ticks,
+        text::seconds(a.seconds()),
+        style.bold(&text::clean(node_title(b))),
+        b.ticks,
+        text::seconds(b.seconds()),
+    );
+    let mut facts = Table::new(&[("fact", Left), ("A", Left), ("B", Left)]);
+    let keys: std::collections::BTreeSet<&str> =
+        a.facts.iter().chain(b.facts.iter()).map(|(key, _)| key).collect();
+    for key in keys {
+        let (left, right) = (a.facts.get(key).unwrap_or("–"), b.facts.get(key).unwrap_or("–"));
+        if left != right && !ALWAYS_DIFFERENT.contains(&key) {
+            facts.row([text::clean(key), text::clean(left), text::clean(right)]);
+        }
+    }
+    if !facts.is_empty() {
+        out.push_str(&format!("{}\n", facts.render(style)));
+    }
+
+    let work = |period: &Period| {
+        period.rate(&metrics::REDUCTIONS, "").map(|rate| text::value(rate, Unit::PerSecond))
+    };
+    match (work(a), work(b)) {
+        (Ok(work_a), Ok(work_b)) => out.push_str(&format!(
+            "Work done: {work_a} reductions in A, {work_b} in B. The change of rates is per unit of work.\n\n"
+        )),
+        _ => out.push_str("The work done is not known in both: the change of rates is per second.\n\n"),
+    }
+    let mut table = Table::new(&[("", Left), ("A", Right), ("B", Right), ("change", Right)]);
+    let relevant = |change: &Change| change.ratio.is_none_or(|ratio| (ratio - 1.0).abs() >= MIN_CHANGE);
+    let all = changes(a, b);
+    let shown: Vec<_> = all.iter().filter(|change| relevant(change)).collect();
+    for change in shown.iter().take(ROWS) {
+        let value = |value: f64| match (change.kind, change.unit) {
+            (Kind::Counter, Unit::Nanoseconds) => text::value(value / SECOND_NS as f64, Unit::Cores),
+            (Kind::Counter, Unit::Bytes) => format!("{}/s", text::bytes(value)),
+            (Kind::Counter, _) => text::value(value, Unit::PerSecond),
+            (Kind::Gauge, unit) => text::value(value, unit),
+        };
+        let ratio = match change.ratio {
+            None => "new".to_owned(),
+            Some(ratio) if ratio >= 2.0 => format!("× {ratio:.1}"),
+            Some(ratio) => format!("{:+.0} %", (ratio - 1.0) * 100.0),
+        };
+        table.row([text::clean(&change.name), value(change.a), value(change.b), ratio]);
+    }
+    if table.is_empty() {
+        out.push_str("No series differs by 5 % or more.\n");
+    } else {
+        out.push_str(&table.render(style));
+        if shown.len() > ROWS {
+            out.push_str(&format!("and {} more\n", shown.len() - ROWS));
+        }
+        out.push_str("Two recordings show a difference, not its cause: that takes trials in random order.\n");
+    }
+    out
+}
+
+/// Facts of a start rather than of a setting.
+const ALWAYS_DIFFERENT: &[&str] = &["start_time", "creation", "os_pid", "recorded_by"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use beamtune_model::{PeriodBuilder, SampleBuilder, SeriesTable, Span, Tick};
+
+    /// Ten seconds in which `reductions` are done and `collections` made each second.
+    fn period(reductions: i64, collections: i64, processes: i64) -> Period {
+        let mut table = SeriesTable::default();
+        let mut builder = PeriodBuilder::default();
+        for second in 0..=10 {
+            let t = second * SECOND_NS;
+            let span = Some(Span { begin: t, end: t });
+            let tick = Tick { t, incarnation: 0, vm: span, host: span, late: 0 };
+            let mut out = SampleBuilder::new(&mut table, tick);
+            out.metric(&metrics::REDUCTIONS, "", second * reductions);
+            out.metric(&metrics::GARBAGE_COLLECTIONS, "", second * collections);
+            out.metric(&metrics::PROCESS_COUNT, "", processes);
+            let sample = out.sample;
+            builder.sample(&sample, &table);
+        }
+        builder.finish()
+    }
+
+    fn ratio(changes: &[Change], name: &str) -> Option<f64> {
+        changes.iter().find(|change| change.name == name).and_then(|change| change.ratio)
+    }
+
+    #[test]
+    fn twice_the_work_is_not_a_change_of_its_cost() {
+        let changes = changes(&period(1_000, 50, 7), &period(2_000, 100, 7));
+        assert_eq!(ratio(&changes, "vm.garbage_collections"), Some(1.0));
+        assert_eq!(ratio(&changes, "vm.process_count"), None, "equal gauges are no change");
+    }
+
+    #[test]
+    fn dearer_work_is_one() {
+        let changes = changes(&period(1_000, 50, 7), &period(2_000, 300, 14));
+        assert_eq!(ratio(&changes, "vm.garbage_collections"), Some(3.0));
+        assert_eq!(ratio(&changes, "vm.process_count"), Some(2.0));
+        assert_eq!(changes[0].name, "vm.garbage_collections", "the largest change comes first");
+    }
+
+    #[test]
+    fn two_equal_recordings_differ_in_nothing() {
+        let text = render(&period(1_000, 50, 7), &period(1_000, 50, 7), Style::PLAIN);
+        assert!(text.contains("No series differs"), "{text}");
+    }
+}

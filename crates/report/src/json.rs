@@ -1,0 +1,127 @@
+//! The same for programs. The form is fixed by `docs/schema/diagnosis.schema.json`; fields are only ever added.
+
+use beamtune_model::{Diagnosis, Finding, Gap, Level, Outcome, Period, facts};
+use serde::Serialize;
+
+/// Version of the form; grows when a field changes its meaning or goes.
+pub const VERSION: u32 = 1;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    version: u32,
+    node: Node<'a>,
+    period: Span,
+    worst: Option<Level>,
+    findings: Vec<&'a Finding>,
+    healthy: Vec<Healthy<'a>>,
+    not_judged: Vec<NotJudged<'a>>,
+    gaps: Vec<GapDocument<'a>>,
+}
+
+#[derive(Serialize)]
+struct Node<'a> {
+    name: Option<&'a str>,
+    os_pid: Option<u32>,
+    product: Option<&'a str>,
+    otp_release: Option<u32>,
+    otp_version: Option<&'a str>,
+    erts_version: Option<&'a str>,
+    schedulers_online: Option<i64>,
+}
+
+#[derive(Serialize)]
+struct Span {
+    seconds: f64,
+    samples: u32,
+    vm_samples: u32,
+    host_samples: u32,
+    /// Wall-clock begin, seconds since 1970.
+    began: Option<f64>,
+    lives: u32,
+}
+
+#[derive(Serialize)]
+struct Healthy<'a> {
+    code: &'static str,
+    rule: &'static str,
+    summary: &'a str,
+}
+
+#[derive(Serialize)]
+struct NotJudged<'a> {
+    code: &'static str,
+    rule: &'static str,
+    reason: &'a str,
+    next: &'a str,
+}
+
+#[derive(Serialize)]
+struct GapDocument<'a> {
+    begin_seconds: f64,
+    end_seconds: f64,
+    source: &'a str,
+    kind: &'static str,
+    reason: &'a str,
+}
+
+/// The diagnosis as a JSON document, indented, with a newline at its end.
+pub fn render(period: &Period, diagnosis: &Diagnosis) -> String {
+    let mut healthy = Vec::new();
+    let mut not_judged = Vec::new();
+    for verdict in &diagnosis.verdicts {
+        match &verdict.outcome {
+            Outcome::Found(_) => {}
+            Outcome::Healthy(summary) => {
+                healthy.push(Healthy { code: verdict.code.0, rule: verdict.rule, summary });
+            }
+            Outcome::NotJudged { reason, next } => {
+                not_judged.push(NotJudged { code: verdict.code.0, rule: verdict.rule, reason, next });
+            }
+        }
+    }
+    let facts = &period.facts;
+    let incarnation = period.incarnation.as_ref();
+    let seconds = |nanos: i64| nanos as f64 / 1e9;
+    let document = Document {
+        version: VERSION,
+        node: Node {
+            name: incarnation
+                .map(|inc| inc.node.as_str())
+                .filter(|node| !node.is_empty())
+                .or(facts.get(facts::NODE_NAME)),
+            os_pid: incarnation.and_then(|inc| inc.os_pid),
+            product: facts.get(facts::PRODUCT),
+            otp_release: facts.otp_release(),
+            otp_version: facts.get(facts::OTP_VERSION),
+            erts_version: facts.get(facts::ERTS_VERSION),
+            schedulers_online: facts.number(facts::SCHEDULERS_ONLINE),
+        },
+        period: Span {
+            seconds: period.seconds(),
+            samples: period.ticks,
+            vm_samples: period.vm_ticks,
+            host_samples: period.host_ticks,
+            began: incarnation.map(|inc| seconds(inc.wall0 + (period.begin - inc.mono0))),
+            lives: period.lives,
+        },
+        worst: diagnosis.worst(),
+        findings: diagnosis.findings(),
+        healthy,
+        not_judged,
+        gaps: period.gaps.iter().map(gap).collect(),
+    };
+    let mut text = serde_json::to_string_pretty(&document)
+        .unwrap_or_else(|error| format!("{{\"error\": \"{}\"}}", error.to_string().escape_default()));
+    text.push('\n');
+    text
+}
+
+fn gap(gap: &Gap) -> GapDocument<'_> {
+    GapDocument {
+        begin_seconds: gap.begin as f64 / 1e9,
+        end_seconds: gap.end as f64 / 1e9,
+        source: &gap.source,
+        kind: gap.kind.text(),
+        reason: &gap.reason,
+    }
+}

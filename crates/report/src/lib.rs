@@ -1,0 +1,13 @@
+//! What people and programs are shown: terminal text and JSON, made from periods and diagnoses.
+//!
+//! Nothing here prints or asks whether there is a terminal; that is the caller's. Everything that a
+//! node, a process or a file has named goes through [`text::clean`] before it reaches a terminal.
+
+pub mod diagnosis;
+pub mod diff;
+pub mod json;
+pub mod show;
+pub mod table;
+pub mod text;
+
+pub use text::Style;

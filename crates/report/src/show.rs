@@ -1,0 +1,404 @@
+//! The tables that people know: microstates as `msacc:print/0` has them, allocators as recon and
+//! instrument have them, top lists as etop and observer_cli have them.
+
+use beamtune_model::{Group, Metric, Period, Rank, facts, metrics, units::SECOND_NS};
+
+use crate::diagnosis::heading;
+use crate::table::{Align::*, Table};
+use crate::text::{self, Style};
+
+/// The views of `beamtune show`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum View {
+    /// Facts and the main rates.
+    Summary,
+    /// Microstate accounting.
+    Msacc,
+    /// Allocators.
+    Alloc,
+    /// Processes.
+    Processes,
+    /// ETS tables.
+    Ets,
+    /// Schedulers: by the VM and by the operating system.
+    Schedulers,
+    /// The operating system's view.
+    Host,
+}
+
+/// One view of a period.
+pub fn render(period: &Period, view: View, style: Style) -> String {
+    let body = match view {
+        View::Summary => summary(period, style),
+        View::Msacc => msacc(period, style),
+        View::Alloc => alloc(period, style),
+        View::Processes => processes(period, style),
+        View::Ets => ets(period, style),
+        View::Schedulers => schedulers(period, style),
+        View::Host => host(period, style),
+    };
+    let body = if body.is_empty() { "nothing of this was recorded\n".to_owned() } else { body };
+    format!("{}\n{body}", heading(period, style))
+}
+
+/// Threads in the order in which a person looks for them: schedulers first, each kind by its numbers.
+fn in_order(mut entities: Vec<&str>) -> Vec<&str> {
+    const KINDS: [&str; 6] =
+        ["scheduler", "dirty_cpu_scheduler", "dirty_io_scheduler", "poll", "aux", "async"];
+    entities.sort_by_cached_key(|entity| {
+        let (kind, number) = entity.rsplit_once('/').unwrap_or((entity, ""));
+        let rank = KINDS.iter().position(|known| *known == kind).unwrap_or(KINDS.len());
+        (rank, kind.to_owned(), number.parse::<u64>().unwrap_or(u64::MAX))
+    });
+    entities
+}
+
+/// One value of a metric as text: rate of a counter, mean of a gauge.
+fn cell(period: &Period, metric: &Metric, entity: &str) -> Option<String> {
+    let stat = period.find(metric.group, entity, metric.name)?;
+    use beamtune_model::{Kind, Unit};
+    match stat.kind {
+        Kind::Gauge => Some(text::value(stat.mean(), stat.unit)),
+        Kind::Counter => {
+            let rate = stat.rate()?;
+            Some(match stat.unit {
+                Unit::Nanoseconds => text::value(rate / SECOND_NS as f64, Unit::Cores),
+                Unit::Bytes => format!("{}/s", text::bytes(rate)),
+                _ => text::value(rate, Unit::PerSecond),
+            })
+        }
+    }
+}
+
+/// Rows `name value` of the metrics that were recorded.
+fn list(period: &Period, rows: &[(&str, &Metric, &str)], style: Style) -> String {
+    let mut table = Table::new(&[("", Left), ("", Right)]);
+    for (name, metric, entity) in rows {
+        if let Some(value) = cell(period, metric, entity) {
+            table.row([(*name).to_owned(), value]);
+        }
+    }
+    let text = table.render(style);
+    // The headings are empty; their line is not wanted.
+    text.split_once('\n').map_or(String::new(), |(_, rows)| rows.to_owned())
+}
+
+fn summary(period: &Period, style: Style) -> String {
+    let mut out = list(
+        period,
+        &[
+            ("CPU, user", &metrics::PROCESS_USER, ""),
+            ("CPU, system", &metrics::PROCESS_SYSTEM, ""),
+            ("RSS", &metrics::RSS, ""),
+            ("reductions", &metrics::REDUCTIONS, ""),
+            ("processes scheduled in", &metrics::CONTEXT_SWITCHES, ""),
+            ("collections", &metrics::GARBAGE_COLLECTIONS, ""),
+            ("input of ports", &metrics::IO_INPUT, ""),
+            ("output of ports", &metrics::IO_OUTPUT, ""),
+            ("processes", &metrics::PROCESS_COUNT, ""),
+            ("ports", &metrics::PORT_COUNT, ""),
+            ("ETS tables", &metrics::ETS_COUNT, ""),
+            ("atoms", &metrics::ATOM_COUNT, ""),
+            ("messages in queues", &metrics::SCAN_QUEUED, ""),
+            ("agent: time", &metrics::AGENT_COST, ""),
+            ("round trip", &metrics::ROUND_TRIP, ""),
+        ],
+        style,
+    );
+    let mut memory = Table::new(&[("memory", Left), ("mean", Right)]);
+    for (name, stat) in period.family(&metrics::MEMORY, "") {
+        memory.row([text::clean(name), text::bytes(stat.mean())]);
+    }
+    out.push_str(&format!("\n{}", memory.render(style)));
+    let mut table = Table::new(&[("fact", Left), ("", Left)]);
+    for (key, value) in period.facts.iter() {
+        if key != facts::APPLICATIONS {
+            table.row([text::clean(key), text::clean(value)]);
+        }
+    }
+    out.push_str(&format!("\n{}", table.render(style)));
+    out
+}
+
+/// Threads by kind first, then one by one; states in the order of their size.
+fn msacc(period: &Period, style: Style) -> String {
+    let mut states: Vec<(String, i64)> = Vec::new();
+    let mut threads: Vec<(String, Vec<(String, i64)>)> = Vec::new();
+    for entity in in_order(period.entities(Group::Msacc)) {
+        let mut row = Vec::new();
+        for (state, stat) in period.family(&metrics::MSACC, entity) {
+            row.push((state.to_owned(), stat.delta));
+            match states.iter_mut().find(|(name, _)| name == state) {
+                Some((_, sum)) => *sum += stat.delta,
+                None => states.push((state.to_owned(), stat.delta)),
+            }
+        }
+        threads.push((entity.to_owned(), row));
+    }
+    if threads.is_empty() {
+        return String::new();
+    }
+    // As msacc does: sleep last, for it says least.
+    states.sort_by_key(|(name, _)| (name == "sleep", name.clone()));
+    let mut kinds: Vec<(String, Vec<(String, i64)>)> = Vec::new();
+    for (entity, row) in &threads {
+        let kind = entity.split('/').next().unwrap_or(entity);
+        match kinds.iter_mut().find(|(name, _)| name == kind) {
+            Some((_, sum)) => {
+                for (state, delta) in row {
+                    match sum.iter_mut().find(|(name, _)| name == state) {
+                        Some((_, total)) => *total += delta,
+                        None => sum.push((state.clone(), *delta)),
+                    }
+                }
+            }
+            None => kinds.push((kind.to_owned(), row.clone())),
+        }
+    }
+    let mut columns = vec![("thread", Left)];
+    columns.extend(states.iter().map(|(name, _)| (name.as_str(), Right)));
+    let render = |rows: &[(String, Vec<(String, i64)>)]| {
+        let mut table = Table::new(&columns);
+        for (name, row) in rows {
+            let total: i64 = row.iter().map(|(_, delta)| delta).sum();
+            let share = |state: &str| {
+                let delta = row.iter().find(|(name, _)| name == state).map(|(_, delta)| *delta);
+                delta
+                    .filter(|_| total > 0)
+                    .map_or(String::new(), |d| format!("{:.2} %", d as f64 * 100.0 / total as f64))
+            };
+            table.row([text::clean(name)].into_iter().chain(states.iter().map(|(state, _)| share(state))));
+        }
+        table.render(style)
+    };
+    format!("{}\n{}", render(&kinds), render(&threads))
+}
+
+fn alloc(period: &Period, style: Style) -> String {
+    let mut table = Table::new(&[
+        ("allocator", Left),
+        ("carriers", Right),
+        ("blocks", Right),
+        ("used", Right),
+        ("mbcs", Right),
+        ("used", Right),
+        ("sbcs", Right),
+        ("used", Right),
+        ("pool", Right),
+        ("used", Right),
+        ("calls", Right),
+    ]);
+    let mut allocators: Vec<String> = Vec::new();
+    for entity in period.entities(Group::Allocator) {
+        let name = entity.split('/').next().unwrap_or(entity).to_owned();
+        if !allocators.contains(&name) {
+            allocators.push(name);
+        }
+    }
+    for allocator in allocators {
+        let prefix = format!("{allocator}/");
+        let instances: Vec<_> = period
+            .entities(Group::Allocator)
+            .into_iter()
+            .filter(|entity| entity.starts_with(&prefix))
+            .collect();
+        let sum = |metric: &Metric| -> f64 {
+            instances
+                .iter()
+                .filter_map(|i| period.find(metric.group, i, metric.name))
+                .map(|stat| stat.last.value as f64)
+                .sum()
+        };
+        let (mbcs, mbcs_blocks) = (sum(&metrics::MBCS_CARRIERS_SIZE), sum(&metrics::MBCS_BLOCKS_SIZE));
+        let (sbcs, sbcs_blocks) = (sum(&metrics::SBCS_CARRIERS_SIZE), sum(&metrics::SBCS_BLOCKS_SIZE));
+        let (pool, pool_blocks) = (sum(&metrics::POOL_CARRIERS_SIZE), sum(&metrics::POOL_BLOCKS_SIZE));
+        let (carriers, blocks) = (mbcs + sbcs + pool, mbcs_blocks + sbcs_blocks + pool_blocks);
+        let used = |blocks: f64, carriers: f64| {
+            if carriers > 0.0 { format!("{:.1} %", blocks * 100.0 / carriers) } else { String::new() }
+        };
+        let size = |bytes: f64| if bytes > 0.0 { text::bytes(bytes) } else { String::new() };
+        let calls: f64 = instances.iter().filter_map(|i| period.rate(&metrics::ALLOCATIONS, i).ok()).sum();
+        table.row([
+            text::clean(&allocator),
+            size(carriers),
+            size(blocks),
+            used(blocks, carriers),
+            size(mbcs),
+            used(mbcs_blocks, mbcs),
+            size(sbcs),
+            used(sbcs_blocks, sbcs),
+            size(pool),
+            used(pool_blocks, pool),
+            format!("{}/s", text::decimal(calls)),
+        ]);
+    }
+    let mut out = table.render(style);
+    for instance in period.entities(Group::Mseg) {
+        let hits = period.rate(&metrics::MSEG_CACHE_HITS, instance);
+        let asked = period.rate(&metrics::MSEG_ALLOCATIONS, instance);
+        if let (Ok(hits), Ok(asked)) = (hits, asked)
+            && asked > 0.0
+        {
+            out.push_str(&format!(
+                "segment cache {}: {:.0} % hits of {}/s\n",
+                text::clean(instance),
+                hits * 100.0 / asked,
+                text::decimal(asked)
+            ));
+        }
+    }
+    out
+}
+
+fn processes(period: &Period, style: Style) -> String {
+    let total = period.find(Group::Processes, "", metrics::SCAN_REDUCTIONS.name).map_or(0, |stat| stat.delta);
+    let mut table = Table::new(&[
+        ("pid", Left),
+        ("name or initial call", Left),
+        ("reductions", Right),
+        ("share", Right),
+        ("queue", Right),
+        ("memory", Right),
+        ("busy", Right),
+        ("current function", Left),
+    ]);
+    let interesting = |p: &&beamtune_model::ProcessUse| {
+        p.reductions > 0
+            || p.queue_max > 0
+            || p.row
+                .as_ref()
+                .is_some_and(|row| row.ranks.contains(&Rank::Memory) || row.ranks.contains(&Rank::Binary))
+    };
+    for process in period.processes.iter().filter(interesting).take(40) {
+        let row = process.row.as_ref();
+        let share = if total > 0 {
+            format!("{:.1} %", process.reductions as f64 * 100.0 / total as f64)
+        } else {
+            String::new()
+        };
+        let busy = if process.judged > 0 {
+            format!("{:.0} %", f64::from(process.runnable) * 100.0 / f64::from(process.judged))
+        } else {
+            String::new()
+        };
+        table.row([
+            text::clean(&process.pid),
+            text::sentence(row.and_then(|row| row.title()).unwrap_or("")),
+            text::decimal(process.reductions as f64),
+            share,
+            text::decimal(process.queue_max as f64),
+            row.map_or(String::new(), |row| text::bytes(row.memory_bytes as f64)),
+            busy,
+            text::sentence(row.and_then(|row| row.current_function.as_deref()).unwrap_or("")),
+        ]);
+    }
+    table.render(style)
+}
+
+fn ets(period: &Period, style: Style) -> String {
+    let mut table = Table::new(&[
+        ("table", Left),
+        ("memory", Right),
+        ("objects", Right),
+        ("type", Left),
+        ("access", Left),
+        ("options", Left),
+        ("owner", Left),
+    ]);
+    for row in period.tables.iter().take(40) {
+        table.row([
+            text::sentence(&row.name),
+            text::bytes(row.memory_bytes as f64),
+            text::decimal(row.objects as f64),
+            text::clean(&row.kind),
+            text::clean(&row.protection),
+            text::clean(&row.options.join(" ")),
+            text::sentence(row.owner_name.as_deref().unwrap_or(&row.owner)),
+        ]);
+    }
+    table.render(style)
+}
+
+fn schedulers(period: &Period, style: Style) -> String {
+    let mut table = Table::new(&[
+        ("scheduler", Left),
+        ("active", Right),
+        ("CPU", Right),
+        ("waited for CPU", Right),
+        ("voluntary", Right),
+        ("displaced", Right),
+        ("run queue", Right),
+    ]);
+    for entity in in_order(period.entities(Group::SchedulerTime)) {
+        let active = period.rate(&metrics::SCHEDULER_ACTIVE, entity).ok();
+        let total = period.rate(&metrics::SCHEDULER_TOTAL, entity).ok().filter(|total| *total > 0.0);
+        let share = active
+            .zip(total)
+            .map_or(String::new(), |(active, total)| format!("{:.1} %", active * 100.0 / total));
+        let percent = |metric| {
+            period.cores(metric, entity).map_or(String::new(), |cores| format!("{:.1} %", cores * 100.0))
+        };
+        let rate = |metric| {
+            period.rate(metric, entity).map_or(String::new(), |rate| format!("{}/s", text::decimal(rate)))
+        };
+        let queue = period
+            .stat(&metrics::RUN_QUEUE, entity)
+            .map_or(String::new(), |stat| format!("{:.1} (most {})", stat.mean(), stat.max));
+        table.row([
+            text::clean(entity),
+            share,
+            percent(&metrics::THREAD_CPU),
+            percent(&metrics::THREAD_WAIT),
+            rate(&metrics::VOLUNTARY_SWITCHES),
+            rate(&metrics::INVOLUNTARY_SWITCHES),
+            queue,
+        ]);
+    }
+    table.render(style)
+}
+
+fn host(period: &Period, style: Style) -> String {
+    let mut rows: Vec<(&str, &Metric, &str)> = Vec::new();
+    for metric in metrics::METRICS.iter().filter(|metric| metric.group.is_host()) {
+        for entity in period.entities(metric.group) {
+            if metric.group != Group::HostThread && period.find(metric.group, entity, metric.name).is_some() {
+                rows.push((metric.name, metric, entity));
+            }
+        }
+    }
+    let mut table = Table::new(&[("", Left), ("", Left), ("", Right)]);
+    for (name, metric, entity) in rows {
+        if let Some(value) = cell(period, metric, entity) {
+            let of = if entity.is_empty() {
+                metric.group.to_string()
+            } else {
+                format!("{} {entity}", metric.group)
+            };
+            table.row([text::clean(&of), name.replace('_', " "), value]);
+        }
+    }
+    let threads = in_order(period.entities(Group::HostThread));
+    let mut thread_table = Table::new(&[
+        ("thread", Left),
+        ("CPU", Right),
+        ("user", Right),
+        ("system", Right),
+        ("waited for CPU", Right),
+    ]);
+    for thread in threads {
+        let value = |metric: &Metric| cell(period, metric, thread).unwrap_or_default();
+        thread_table.row([
+            text::clean(thread),
+            value(&metrics::THREAD_CPU),
+            value(&metrics::THREAD_USER),
+            value(&metrics::THREAD_SYSTEM),
+            value(&metrics::THREAD_WAIT),
+        ]);
+    }
+    let body = table.render(style);
+    let body = body.split_once('\n').map_or(String::new(), |(_, rows)| rows.to_owned());
+    if body.is_empty() && thread_table.is_empty() {
+        return String::new();
+    }
+    format!("{body}\n{}", thread_table.render(style))
+}

@@ -1,0 +1,250 @@
+//! Words, numbers and colours for a terminal.
+
+use beamtune_model::{Level, Unit};
+
+/// Longest name that is shown whole; what names itself longer is cut.
+const NAME_CHARS: usize = 200;
+
+/// How a terminal wants it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Style {
+    /// Colours and bold.
+    pub colour: bool,
+    /// Columns; text is wrapped to it.
+    pub width: usize,
+}
+
+impl Style {
+    /// No colours, 100 columns: for files, pipes and tests.
+    pub const PLAIN: Style = Style { colour: false, width: 100 };
+
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// Bold.
+    pub fn bold(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    /// Less important.
+    pub fn dim(self, text: &str) -> String {
+        self.paint("2", text)
+    }
+
+    /// In the colour of "all is well".
+    pub fn good(self, text: &str) -> String {
+        self.paint("32", text)
+    }
+
+    /// In the colour of a level.
+    pub fn level(self, level: Level, text: &str) -> String {
+        self.paint(
+            match level {
+                Level::Critical => "1;31",
+                Level::Warning => "1;33",
+                Level::Notice => "36",
+            },
+            text,
+        )
+    }
+}
+
+/// Text from outside made safe for a terminal: control characters, escapes and direction marks are
+/// written as `\u{…}`, and what is too long is cut.
+pub fn clean(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for (count, c) in text.chars().enumerate() {
+        if count == NAME_CHARS {
+            out.push('…');
+            break;
+        }
+        let hidden = c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
+        if hidden {
+            out.extend(c.escape_unicode());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// Names of Elixir modules as their users know them: `Elixir.MyApp.Worker:init/1` → `MyApp.Worker.init/1`.
+pub fn elixir_name(text: &str) -> String {
+    match text.strip_prefix("Elixir.") {
+        Some(rest) => match rest.rsplit_once(':') {
+            Some((module, function)) if function.contains('/') => format!("{module}.{function}"),
+            _ => rest.to_owned(),
+        },
+        None => text.to_owned(),
+    }
+}
+
+/// Replaces every `Elixir.` prefix of a module inside a sentence, and cleans it.
+pub fn sentence(text: &str) -> String {
+    let words: Vec<String> = text
+        .split(' ')
+        .map(|word| {
+            let lead: String = word.chars().take_while(|c| "(\"'".contains(*c)).collect();
+            format!("{lead}{}", elixir_name(&word[lead.len()..]))
+        })
+        .collect();
+    let mut out = String::new();
+    for (index, word) in words.iter().enumerate() {
+        if index > 0 {
+            out.push(' ');
+        }
+        out.push_str(&clean(word));
+    }
+    out
+}
+
+/// A value with its unit, as a person reads it: `1.2 GB`, `0.38 cores`, `38 %`, `1,200/s`.
+pub fn value(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Bytes => bytes(value),
+        Unit::Ratio => format!("{} %", decimal(value * 100.0)),
+        Unit::Permille => format!("{} %", decimal(value / 10.0)),
+        Unit::Cores => format!("{value:.2} cores"),
+        Unit::PerSecond => format!("{}/s", decimal(value)),
+        Unit::Seconds => seconds(value),
+        Unit::Nanoseconds => seconds(value / 1e9),
+        Unit::Words => bytes(value * 8.0),
+        Unit::Count | Unit::Reductions | Unit::PerfCounter | Unit::NativeTime => decimal(value),
+    }
+}
+
+/// Bytes in powers of 1000, three digits.
+pub fn bytes(value: f64) -> String {
+    let mut scaled = value;
+    for unit in ["B", "kB", "MB", "GB"] {
+        if scaled.abs() < 1_000.0 {
+            return if unit == "B" { format!("{scaled:.0} B") } else { format!("{} {unit}", digits(scaled)) };
+        }
+        scaled /= 1_000.0;
+    }
+    format!("{} TB", digits(scaled))
+}
+
+/// Three significant digits for numbers below 1000.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        v if v < 10.0 => format!("{value:.2}"),
+        v if v < 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// A number with separators between thousands; small ones keep decimals.
+pub fn decimal(value: f64) -> String {
+    if !value.is_finite() {
+        return "?".to_owned();
+    }
+    if value.abs() < 100.0 && value.fract() != 0.0 {
+        return if value.abs() < 1.0 { format!("{value:.2}") } else { format!("{value:.1}") };
+    }
+    let whole = format!("{:.0}", value.abs());
+    let mut out = String::new();
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && (whole.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    if value < 0.0 { format!("-{out}") } else { out }
+}
+
+/// A length of time: `350 µs`, `40 s`, `12 min`, `3.5 h`, `2.1 days`.
+pub fn seconds(value: f64) -> String {
+    match value.abs() {
+        v if v < 1e-3 => format!("{:.0} µs", value * 1e6),
+        v if v < 1.0 => format!("{:.0} ms", value * 1e3),
+        v if v < 10.0 => format!("{value:.1} s"),
+        v if v < 120.0 => format!("{value:.0} s"),
+        v if v < 7_200.0 => format!("{:.0} min", value / 60.0),
+        v if v < 172_800.0 => format!("{:.1} h", value / 3_600.0),
+        _ => format!("{:.1} days", value / 86_400.0),
+    }
+}
+
+/// Wraps text at spaces so that no line is longer than `width`, with `indent` before each line but the first.
+pub fn wrap(text: &str, width: usize, indent: &str) -> String {
+    let mut out = String::new();
+    let mut column = 0;
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > width {
+            out.push('\n');
+            out.push_str(indent);
+            column = 0;
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += length;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn values_read_as_a_person_says_them() {
+        let check = |number, unit, expect: &str| assert_eq!(value(number, unit), expect);
+        check(1_234_567_890.0, Unit::Bytes, "1.23 GB");
+        check(999.0, Unit::Bytes, "999 B");
+        check(0.384, Unit::Ratio, "38.4 %");
+        check(0.384, Unit::Cores, "0.38 cores");
+        check(1_200.0, Unit::PerSecond, "1,200/s");
+        check(0.25, Unit::PerSecond, "0.25/s");
+        check(1_234_567.0, Unit::Count, "1,234,567");
+        check(-1_234.0, Unit::Count, "-1,234");
+        check(12.0, Unit::Count, "12");
+        check(0.000_35, Unit::Seconds, "350 µs");
+        check(100_000.0, Unit::Seconds, "27.8 h");
+        check(f64::NAN, Unit::Count, "?");
+    }
+
+    #[test]
+    fn nothing_from_outside_steers_the_terminal() {
+        assert_eq!(clean("a\x1b[31mred"), "a\\u{1b}[31mred");
+        assert_eq!(clean("\u{202e}evil"), "\\u{202e}evil");
+        assert_eq!(clean(&"x".repeat(500)).chars().count(), NAME_CHARS + 1);
+    }
+
+    #[test]
+    fn elixir_modules_lose_their_prefix() {
+        let check = |text: &str, expect: &str| assert_eq!(sentence(text), expect);
+        check(
+            "the process Elixir.MyApp.Worker:init/1 (<0.1.0>) grows",
+            "the process MyApp.Worker.init/1 (<0.1.0>) grows",
+        );
+        check("in gen_server:loop/7", "in gen_server:loop/7");
+        check("(Elixir.Registry)", "(Registry)");
+    }
+
+    #[test]
+    fn wrapping_keeps_words_and_width() {
+        assert_eq!(wrap("aa bb cc", 5, "  "), "aa bb\n  cc");
+        assert_eq!(wrap("toolongword b", 5, ""), "toolongword\nb");
+    }
+
+    proptest! {
+        #[test]
+        fn cleaned_text_holds_no_control_characters(text in ".{0,300}") {
+            prop_assert!(clean(&text).chars().all(|c| !c.is_control()));
+        }
+
+        #[test]
+        fn wrapping_loses_no_word(words in prop::collection::vec("[a-z]{1,12}", 1..30), width in 5..40_usize) {
+            let text = words.join(" ");
+            let wrapped = wrap(&text, width, "   ");
+            prop_assert_eq!(wrapped.split_whitespace().collect::<Vec<_>>(), words);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What is printed for programs fits the committed schema.
+
+use beamtune_model::*;
+use beamtune_report::json::render;
+use serde_json::Value;
+
+use beamtune_model::{Code, Evidence, Facts, Incarnation, PeriodBuilder, Remedy, TroubleKind, Unit, Verdict};
+
+fn schema() -> jsonschema::Validator {
+    let path =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/diagnosis.schema.json");
+    let text = std::fs::read_to_string(path).expect("the schema");
+    jsonschema::validator_for(&serde_json::from_str(&text).expect("JSON")).expect("a schema")
+}
+
+fn assert_valid(text: &str) -> Value {
+    let value: Value = serde_json::from_str(text).expect("JSON");
+    let errors: Vec<_> =
+        schema().iter_errors(&value).map(|error| format!("{}: {error}", error.instance_path())).collect();
+    assert!(errors.is_empty(), "{errors:#?}\n{text}");
+    value
+}
+
+#[test]
+fn nothing_at_all_fits_the_schema() {
+    assert_valid(&render(&Period::default(), &Diagnosis::default()));
+}
+
+#[test]
+fn a_full_diagnosis_fits_the_schema() {
+    let finding = Finding {
+        code: Code("BT001"),
+        rule: "busy-waiting",
+        level: Level::Warning,
+        score: 40.0,
+        summary: "it spins".to_owned(),
+        subject: Some("schedulers".to_owned()),
+        evidence: vec![
+            Evidence::number("CPU", 0.4, Unit::Cores).against(0.2, "judgement").with_text("of 2"),
+            Evidence::text("flags", "+sbwt (default)"),
+            Evidence::number("a quotient of nothing", f64::NAN, Unit::Ratio),
+        ],
+        against: vec!["it may be alone here".to_owned()],
+        remedies: vec![Remedy {
+            entry: "+sbwt".to_owned(),
+            change: "+sbwt none".to_owned(),
+            why: "it then sleeps".to_owned(),
+            risk: "latency".to_owned(),
+            releases: "all".to_owned(),
+            at_run_time: false,
+            prove: "compare".to_owned(),
+        }],
+    };
+    let diagnosis = Diagnosis {
+        verdicts: vec![
+            Verdict { code: Code("BT001"), rule: "busy-waiting", outcome: Outcome::Found(vec![finding]) },
+            Verdict {
+                code: Code("BT002"),
+                rule: "cpu-throttled",
+                outcome: Outcome::Healthy("fine".to_owned()),
+            },
+            Verdict {
+                code: Code("BT003"),
+                rule: "schedulers-against-quota",
+                outcome: Outcome::NotJudged { reason: "no host".to_owned(), next: "go there".to_owned() },
+            },
+        ],
+    };
+    let mut facts = Facts::default();
+    facts.set(facts::OTP_RELEASE, "25");
+    let incarnation = Incarnation {
+        id: 0,
+        node: "a@b".to_owned(),
+        os_pid: Some(7),
+        boot: "1".to_owned(),
+        mono0: 0,
+        wall0: 1_700_000_000_000_000_000,
+    };
+    let mut builder = PeriodBuilder::new(Some(incarnation), facts, 1);
+    builder.gap(Gap {
+        begin: 0,
+        end: 1_500_000_000,
+        source: "vm".to_owned(),
+        kind: TroubleKind::TimedOut,
+        reason: "slow".to_owned(),
+    });
+    let value = assert_valid(&render(&builder.finish(), &diagnosis));
+    assert_eq!(value["worst"], "warning");
+    assert_eq!(
+        value["findings"][0]["evidence"][2]["value"],
+        Value::Null,
+        "no number is no number in JSON either"
+    );
+    assert_eq!(value["period"]["began"], 1_700_000_000.0);
+    assert_eq!(value["gaps"][0]["end_seconds"], 1.5);
+}
