@@ -116,8 +116,7 @@ impl Catalog {
         let mut flags = BTreeMap::new();
         for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.kind == Kind::EmulatorFlag)
         {
-            for spelling in std::iter::once(entry.spelling()).chain(entry.aliases.iter().map(String::as_str))
-            {
+            for spelling in entry.spellings() {
                 for (prefix, flag, names) in prefixes(entry, spelling) {
                     flags.insert(prefix, Flag { entry: index, flag, names });
                 }
@@ -166,8 +165,7 @@ mod tests {
         }
         let mut seen = BTreeSet::new();
         for entry in entries() {
-            for spelling in std::iter::once(entry.spelling()).chain(entry.aliases.iter().map(String::as_str))
-            {
+            for spelling in entry.spellings() {
                 for (prefix, _, _) in prefixes(entry, spelling) {
                     assert!(seen.insert(prefix.clone()), "{prefix} is spelled twice");
                 }

@@ -118,6 +118,11 @@ impl Entry {
         self.written.as_deref().unwrap_or(&self.id)
     }
 
+    /// That, and the other spellings of the same flag.
+    pub(crate) fn spellings(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.spelling()).chain(self.aliases.iter().map(String::as_str))
+    }
+
     /// Whether this version accepts it. A release without patch level stands for its first version, so what
     /// came with a later patch is not claimed for it.
     pub fn exists_in(&self, otp: impl Into<OtpVersion>) -> bool {
