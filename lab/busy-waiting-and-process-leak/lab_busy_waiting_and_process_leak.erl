@@ -1,0 +1,11 @@
+%% Two pathologies at once: busy-waiting and process-leak, as those labs have them.
+-module(lab_busy_waiting_and_process_leak).
+
+-export([start/1, establish/1, drive/1, drive/2]).
+
+start(Args) -> lab:run(?MODULE, Args).
+drive(Args) -> lab:drive(?MODULE, Args).
+drive(Context, Control) -> lab_busy_waiting:drive(Context, Control).
+
+establish(Context) ->
+    lab:both(Context, lab_busy_waiting, lab_process_leak).

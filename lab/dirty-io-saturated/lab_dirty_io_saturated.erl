@@ -1,0 +1,86 @@
+%% Many processes that read a slow device, each through its own file. A read blocks one dirty IO
+%% scheduler until the device answers, so the few there are stand in the device all the time, and
+%% whatever else does file work waits behind. Cured, one process reads the device for all.
+%%
+%% The device is a named pipe that a shell fills at a steady rate.
+-module(lab_dirty_io_saturated).
+
+-export([start/1, establish/1]).
+
+start(Args) -> lab:run(?MODULE, Args).
+
+establish(Context) ->
+    load_all_modules(),
+    Readers = lab:int(Context, readers, 20, 40),
+    LinesPerS = lab:int(Context, lines_per_s, 10, 25),
+    Names = lab:names(Context, readers, Readers),
+    Pipe = make_pipe(),
+    Device = open_device(Pipe, LinesPerS),
+    Read = lab:counter(),
+    Opened = lab:counter(),
+    Open =
+        case lab:sick(Context) of
+            true ->
+                [lab:start(Name, fun() -> reader(Pipe, Opened, Read) end) || Name <- Names];
+            false ->
+                One = lab:start(lab:name(Context, one_reader), fun() -> distributor(Pipe, Opened, Read) end),
+                [lab:start(Name, fun() -> customer(One) end) || Name <- Names],
+                [One]
+        end,
+    lab:wait_until(opened, fun() -> lab:total(Opened) =:= length(Open) end),
+    %% From here on the device is known by its open files only, and nothing is left on the disk.
+    [] = os:cmd("rm -f " ++ Pipe),
+    [Reader ! go || Reader <- Open],
+    lab:wait_until(device_is_read, fun() -> lab:total(Read) >= LinesPerS end),
+    #{
+        sick => none,
+        details => #{
+            readers => {list, Names}, lines_per_s => LinesPerS,
+            dirty_io_schedulers => erlang:system_info(dirty_io_schedulers), device_port => erlang:port_to_list(Device)
+        }
+    }.
+
+%% As a release does at its start (-mode embedded): afterwards every load would wait for the device.
+load_all_modules() ->
+    Modules = lists:append([element(2, application:get_key(App, modules)) || App <- [kernel, stdlib]]),
+    [code:ensure_loaded(Module) || Module <- Modules].
+
+make_pipe() ->
+    Pipe = lists:concat(["/tmp/lab-device-", os:getpid(), "-", erlang:unique_integer([positive])]),
+    [] = os:cmd("mkfifo -m 600 " ++ Pipe),
+    Pipe.
+
+%% Opened for both directions, the pipe blocks nobody at opening. The shell ends with the VM: it looks
+%% for its parent, erl_child_setup, at each line.
+open_device(Pipe, LinesPerS) ->
+    Script = io_lib:format(
+        "exec 3<>~s; while kill -0 $PPID 2>/dev/null; do echo line >&3; sleep ~.3f; done",
+        [Pipe, 1 / LinesPerS]
+    ),
+    open_port({spawn_executable, "/bin/sh"}, [{args, ["-c", lists:flatten(Script)]}]).
+
+reader(Pipe, Opened, Read) ->
+    File = open(Pipe, Opened),
+    lab:forever(fun() -> read(File, Read) end).
+
+distributor(Pipe, Opened, Read) ->
+    File = open(Pipe, Opened),
+    lab:forever(fun() ->
+        read(File, Read),
+        receive {want, From} -> From ! line end
+    end).
+
+open(Pipe, Opened) ->
+    {ok, File} = file:open(Pipe, [read, raw, binary]),
+    lab:count(Opened),
+    receive go -> File end.
+
+read(File, Read) ->
+    {ok, <<"line\n">>} = file:read(File, 5),
+    lab:count(Read).
+
+customer(One) ->
+    lab:forever(fun() ->
+        One ! {want, self()},
+        receive line -> ok end
+    end).

@@ -1,0 +1,86 @@
+%% A process that keeps a large state on its heap and makes garbage at every request, with
+%% fullsweep_after so low that every second to fourth collection copies the whole state. Cured, the
+%% same state is in an ETS table, off the heap, and the heap is large enough for a request's garbage,
+%% so that collections are few and have next to nothing to copy.
+-module(lab_gc_share).
+
+-export([start/1, establish/1]).
+
+%% In words; below the 128 Ki words from which on collections go to dirty schedulers.
+-define(ROOMY, {min_heap_size, 100000}).
+
+start(Args) -> lab:run(?MODULE, Args).
+
+establish(Context) ->
+    Entries = lab:int(Context, entries, 200000, 350000),
+    FullsweepAfter = lab:int(Context, fullsweep_after, 1, 3),
+    RequestMs = lab:int(Context, request_ms, 2, 4),
+    Served = lab:counter(),
+    [Sick | Others] = Names = lab:names(Context, servers, lab:int(Context, servers, 3, 6)),
+    Options = case lab:sick(Context) of true -> [{fullsweep_after, FullsweepAfter}]; false -> [?ROOMY] end,
+    Pid = proc_lib:spawn_opt(
+        fun() ->
+            true = register(Sick, self()),
+            State = state(lab:sick(Context), Sick, Entries),
+            %% What building it took is not what this is about.
+            true = erlang:garbage_collect(),
+            serve(State, Entries, RequestMs, Served)
+        end,
+        [link | Options]
+    ),
+    [
+        proc_lib:spawn_opt(
+            fun() ->
+                true = register(Other, self()),
+                serve({heap, #{}}, 100, 200, lab:counter())
+            end,
+            [link, ?ROOMY]
+        )
+     || Other <- Others
+    ],
+    Collected = fun() ->
+        {garbage_collection_info, Info} = erlang:process_info(Pid, garbage_collection_info),
+        proplists:get_value(heap_size, Info) + proplists:get_value(old_heap_size, Info) > 8 * Entries
+    end,
+    lab:wait_until(serves, fun() -> lab:total(Served) > 100 end),
+    lab:sick(Context) andalso lab:wait_until(state_on_heap, Collected),
+    #{
+        sick => lab:culprit(Context, Sick),
+        details => #{
+            pid => Pid, servers => {list, lab:shuffle(Context, order, Names)}, entries => Entries,
+            fullsweep_after => FullsweepAfter, request_ms => RequestMs
+        }
+    }.
+
+state(true, _, Entries) ->
+    {heap, maps:from_list([entry(N) || N <- lists:seq(1, Entries)])};
+state(false, Name, Entries) ->
+    Table = ets:new(Name, [set, private]),
+    [ets:insert(Table, entry(N)) || N <- lists:seq(1, Entries)],
+    {ets, Table}.
+
+entry(N) -> {N, {N, 2 * N, [N], unread}}.
+
+%% A request looks up some entries, changes one, and makes a good deal of garbage, none of which
+%% lives for long.
+serve(State, Entries, RequestMs, Served) ->
+    lists:foreach(
+        fun(Page) ->
+            Rows = [{N, Page, N * Page} || N <- lists:seq(1, 500)],
+            500 = length([Row || {_, _, _} = Row <- Rows])
+        end,
+        lists:seq(1, 100)
+    ),
+    _ = [find(State, rand:uniform(Entries)) || _ <- lists:seq(1, 200)],
+    lab:count(Served),
+    lab:pause(RequestMs),
+    serve(change(State, rand:uniform(Entries)), Entries, RequestMs, Served).
+
+find({heap, Map}, N) -> maps:get(N, Map, none);
+find({ets, Table}, N) -> ets:lookup(Table, N).
+
+change({heap, Map}, N) ->
+    {heap, Map#{N => {N, 2 * N, [N], read}}};
+change({ets, Table}, N) ->
+    ets:insert(Table, {N, {N, 2 * N, [N], read}}),
+    {ets, Table}.

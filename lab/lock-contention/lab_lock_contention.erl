@@ -1,0 +1,45 @@
+%% Counters of all processes in a few rows of one ETS table without write_concurrency: whoever
+%% counts takes the lock of the whole table, and the schedulers wait for each other. Cured, there is
+%% an array of atomic counters for each scheduler.
+-module(lab_lock_contention).
+
+-export([start/1, establish/1]).
+
+start(Args) -> lab:run(?MODULE, Args).
+
+establish(Context) ->
+    Processes = lab:int(Context, processes, 24, 40),
+    Keys = lab:int(Context, keys, 3, 6),
+    [Owner, Table] = lab:names(Context, table, 2),
+    Batches = lab:counter(),
+    Sick = lab:sick(Context),
+    Ready = lab:counter(),
+    lab:start(Owner, fun() ->
+        Table = ets:new(Table, [named_table, public, set]),
+        [ets:insert(Table, {Key, 0}) || Key <- lists:seq(1, Keys)],
+        lab:count(Ready),
+        receive never -> ok end
+    end),
+    lab:wait_until(table, fun() -> lab:total(Ready) =:= 1 end),
+    Counters = counters:new(Keys, [write_concurrency]),
+    Bump =
+        case Sick of
+            true -> fun(Key) -> ets:update_counter(Table, Key, 1) end;
+            false -> fun(Key) -> counters:add(Counters, Key, 1) end
+        end,
+    [lab:start(fun() -> counting(Bump, N rem Keys + 1, Keys, Batches) end) || N <- lists:seq(1, Processes)],
+    lab:wait_until(counting, fun() -> lab:total(Batches) > Processes end),
+    #{
+        sick => lab:culprit(Context, Table),
+        details => #{table => Table, owner => Owner, keys => Keys, processes => Processes}
+    }.
+
+counting(Bump, Key, Keys, Batches) ->
+    counting(Bump, Key, 1000),
+    lab:count(Batches),
+    counting(Bump, Key rem Keys + 1, Keys, Batches).
+
+counting(_, _, 0) -> ok;
+counting(Bump, Key, Left) ->
+    Bump(Key),
+    counting(Bump, Key, Left - 1).

@@ -1,0 +1,9 @@
+%% Two pathologies at once: quota-throttled and growing-queue, as those labs have them.
+-module(lab_quota_throttled_and_growing_queue).
+
+-export([start/1, establish/1]).
+
+start(Args) -> lab:run(?MODULE, Args).
+
+establish(Context) ->
+    lab:both(Context, lab_quota_throttled, lab_growing_queue).
