@@ -82,7 +82,7 @@ fn render_finding(finding: &Finding, style: Style) -> String {
     }
     for remedy in &finding.remedies {
         let valid = [
-            (!remedy.releases.is_empty()).then(|| format!("OTP {}", remedy.releases)),
+            (!matches!(remedy.releases.as_str(), "" | "all")).then(|| format!("OTP {}", remedy.releases)),
             remedy.at_run_time.then(|| "at run time".to_owned()),
         ];
         let valid: Vec<_> = valid.into_iter().flatten().collect();
@@ -232,7 +232,7 @@ CRITICAL  BT006 growing-message-queue
       messages in its queue  14,302  (warning from 5,000)
       where it was           Shop.Cart.handle_info/2
     but    it is young
-    do     let senders wait  [OTP all]
+    do     let senders wait
            why    memory ends
            risk   callers wait
            prove  the queue stays bounded

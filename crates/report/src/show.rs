@@ -1,6 +1,7 @@
 //! The tables that people know: microstates as `msacc:print/0` has them, allocators as recon and
 //! instrument have them, top lists as etop and observer_cli have them.
 
+use beamtune_flags::Origin;
 use beamtune_model::{Group, Metric, Period, Rank, facts, metrics, units::SECOND_NS};
 
 use crate::diagnosis::heading;
@@ -16,6 +17,8 @@ pub enum View {
     Msacc,
     /// Allocators.
     Alloc,
+    /// Emulator flags in effect, and where each comes from.
+    Flags,
     /// Processes.
     Processes,
     /// ETS tables.
@@ -32,6 +35,7 @@ pub fn render(period: &Period, view: View, style: Style) -> String {
         View::Summary => summary(period, style),
         View::Msacc => msacc(period, style),
         View::Alloc => alloc(period, style),
+        View::Flags => flags(period, style),
         View::Processes => processes(period, style),
         View::Ets => ets(period, style),
         View::Schedulers => schedulers(period, style),
@@ -248,6 +252,36 @@ fn alloc(period: &Period, style: Style) -> String {
         }
     }
     out
+}
+
+/// Those that were given first, then the defaults.
+fn flags(period: &Period, style: Style) -> String {
+    let (Some(args), Some(release)) = (period.facts.list(facts::EMU_ARGS), period.facts.otp_release()) else {
+        return String::new();
+    };
+    let environment: Vec<_> =
+        period.facts.object(facts::ENVIRONMENT).unwrap_or_default().into_iter().collect();
+    let mut table = Table::new(&[("flag", Left), ("value", Left), ("from", Left), ("instead of", Left)]);
+    let (given, default): (Vec<_>, Vec<_>) = beamtune_flags::in_effect(&args, &environment, release)
+        .into_iter()
+        .partition(|setting| setting.origin != Origin::Default);
+    for setting in given.iter().chain(&default) {
+        let from = match &setting.origin {
+            Origin::Environment(name) => name.clone(),
+            Origin::CommandLine => "command line or args file".to_owned(),
+            Origin::Start => "given at start".to_owned(),
+            Origin::Default => "default".to_owned(),
+        };
+        let overridden: Vec<_> =
+            setting.overridden.iter().map(|earlier| earlier.value.as_deref().unwrap_or("(set)")).collect();
+        table.row([
+            text::clean(&setting.flag),
+            text::clean(setting.value.as_deref().unwrap_or("")),
+            text::clean(&from),
+            text::clean(&overridden.join(", ")),
+        ]);
+    }
+    table.render(style)
 }
 
 fn processes(period: &Period, style: Style) -> String {

@@ -308,6 +308,16 @@ fn one_busy_process_with_a_queue_is_the_bottleneck() {
     assert_eq!(finding(&serial().with(|n| n.busiest[0].queue = (0, 0)), "BT005").level, Level::Notice);
     // No idle scheduler: short of CPU, not of parallelism.
     assert_eq!(finding(&serial().with(|n| n.active = 0.98), "BT005").level, Level::Notice);
+    // "Running" on a dirty scheduler, while the normal ones do nothing.
+    assert_eq!(finding(&serial().with(|n| n.active = 0.01), "BT005").level, Level::Notice);
+    // Several that are always busy are not one.
+    assert_healthy(
+        &serial().with(|n| {
+            let pids = ["<0.1.0>", "<0.2.0>", "<0.3.0>"];
+            n.busiest = pids.map(|pid| Busy { pid, reductions: 300_000, ..n.busiest[0].clone() }).to_vec();
+        }),
+        "BT005",
+    );
     // Often idle itself.
     assert_healthy(&serial().with(|n| n.busiest[0].runnable_of_10 = 5), "BT005");
     // A small part of the work.

@@ -258,6 +258,16 @@ pub fn emulator_flag(facts: &Facts, flag: &str) -> Flag {
     }
 }
 
+/// The flags that switch busy waiting off, without those that are set so already; `None` if all are.
+pub fn busy_waiting_off(facts: &Facts) -> Option<String> {
+    let left: Vec<_> = ["+sbwt", "+sbwtdcpu", "+sbwtdio"]
+        .into_iter()
+        .filter(|flag| emulator_flag(facts, flag).value() != Some("none"))
+        .map(|flag| format!("{flag} none"))
+        .collect();
+    (!left.is_empty()).then(|| left.join(" "))
+}
+
 /// Seconds as a person says them: `40 s`, `12 min`, `3.5 h`, `2.1 days`.
 pub fn duration_text(seconds: f64) -> String {
     match seconds {

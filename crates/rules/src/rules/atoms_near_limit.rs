@@ -1,6 +1,6 @@
 //! BT009: the atom table is nearly full, or filling up. Atoms are never freed, and a full table ends the VM.
 
-use beamtune_model::{Code, Missing, Period, facts, metrics};
+use beamtune_model::{Code, Evidence, Missing, Period, facts, metrics};
 
 use super::limits::Filling;
 use crate::remedy;
@@ -15,6 +15,9 @@ pub const RULE: Rule = Rule {
     judge,
 };
 
+/// A process below this share of all reductions is not named.
+const SHARE: f64 = 0.05;
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let limit = period.fact_number(facts::ATOM_LIMIT)? as f64;
     let filling = Filling::of(period, &metrics::ATOM_COUNT, limit)?;
@@ -24,6 +27,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         filling
             .draft(score, "atoms")
             .about("atoms")
+            .because_some(if leak { busiest(period) } else { None })
             .but_if(leak, "loading code makes atoms too: a release that has just started grows for a while")
             .fix_if(leak, || {
                 remedy::of(
@@ -42,4 +46,18 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 "restart with the flag: system_info(atom_limit) shows the new size",
             )),
     ))
+}
+
+/// The VM does not tell who makes atoms; whoever makes thousands a second is among the busiest.
+fn busiest(period: &Period) -> Option<Evidence> {
+    let total = period.stat(&metrics::SCAN_REDUCTIONS, "").ok()?.delta as f64;
+    let titles: Vec<_> = period
+        .processes
+        .iter()
+        .filter(|process| total > 0.0 && process.reductions as f64 >= SHARE * total)
+        .take(3)
+        .map(|process| format!("{} ({:.0} %)", process.title(), process.reductions as f64 / total * 100.0))
+        .collect();
+    (!titles.is_empty())
+        .then(|| Evidence::text("busiest processes meanwhile, by reductions", titles.join(", ")))
 }

@@ -8,7 +8,7 @@ use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
-use crate::view::{self, Flag, kind};
+use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
     code: Code("BT001"),
@@ -91,11 +91,6 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         Some(Evidence::number(format!("time in the msacc state `{name}`"), cores, Unit::Cores))
     };
     let set: Vec<_> = flags.iter().map(|(flag, setting)| format!("{flag} {setting}")).collect();
-    let change: Vec<_> = flags
-        .iter()
-        .filter(|(_, setting)| *setting != Flag::Set("none".to_owned()))
-        .map(|(flag, _)| format!("{flag} none"))
-        .collect();
     Ok(Judgement::found(
         Draft::new(
             score,
@@ -132,7 +127,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .fix(remedy::of(
             period,
             "+sbwt",
-            &change.join(" "),
+            &view::busy_waiting_off(&period.facts).unwrap_or_default(),
             "idle schedulers then sleep at once, and the CPU figure shows work only",
             "restart with the flags under the same load: CPU should fall towards the schedulers' activity; watch the p99 latency",
         )),

@@ -41,6 +41,9 @@ const STEAL: Scale = Scale {
 /// Below this the schedulers hardly wanted to run, and hardly anything was stolen.
 const WORTH_CORES: f64 = 0.05;
 
+/// Below this little is lost, however large its share: a node that hardly runs is slowed, not stopped.
+const MUCH_CORES: f64 = 0.25;
+
 /// What the schedulers' waiting comes to.
 struct Waiting {
     ran: f64,
@@ -76,7 +79,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if waiting.waited >= WORTH_CORES
         && let Some(score) = WAIT.score(waiting.share())
     {
-        let score = if quota { score.min(20.0) } else { score };
+        let score = match quota {
+            true => score.min(20.0),
+            false if waiting.waited < MUCH_CORES => score.min(50.0),
+            false => score,
+        };
         drafts.push(describe(period, &waiting, score, cpus, quota));
     }
     drafts.extend(steal(period));
@@ -96,6 +103,7 @@ fn describe(period: &Period, waiting: &Waiting, score: f64, cpus: f64, quota: bo
         (false, true) => "more of the VM's own threads wanted to run than there are CPUs".to_owned(),
         (false, false) => format!("other processes used {foreign:.2} of {cpus:.0} cores"),
     };
+    let spins = view::busy_waiting_off(&period.facts);
     let too_many = itself && capacity.online > capacity.allowed;
     Draft::new(
         score,
@@ -144,11 +152,11 @@ fn describe(period: &Period, waiting: &Waiting, score: f64, cpus: f64, quota: bo
             "run-queue wait and throughput under the same load",
         )
     })
-    .fix_if(!quota, || {
+    .fix_if(spins.is_some() && !quota, || {
         remedy::of(
             period,
             "+sbwt",
-            "+sbwt none +sbwtdcpu none +sbwtdio none",
+            &spins.unwrap_or_default(),
             "where CPU is short, spinning takes it from those who have work, also from the VM's own threads",
             "with a crowded host the effect can go either way (measured: −52 % CPU alone, +12 % crowded): compare under your load",
         )

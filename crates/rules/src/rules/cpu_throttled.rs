@@ -43,6 +43,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let score = if stopped < WORTH_CORES { score.min(20.0) } else { score };
     let online = view::schedulers_online(period).ok();
+    let spins = view::busy_waiting_off(&period.facts);
     let group = period.cores(&metrics::CGROUP_USAGE, "cpu").ok();
     Ok(Judgement::found(
         Draft::new(
@@ -93,12 +94,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 "p99 latency and throttled periods under the same load",
             )
         })
-        .fix(remedy::of(
-            period,
-            "+sbwt",
-            "+sbwt none +sbwtdcpu none +sbwtdio none",
-            "busy waiting counts against the quota",
-            "throttled periods and CPU per request under the same load",
-        )),
+        .fix_if(spins.is_some(), || {
+            remedy::of(
+                period,
+                "+sbwt",
+                &spins.unwrap_or_default(),
+                "busy waiting counts against the quota",
+                "throttled periods and CPU per request under the same load",
+            )
+        }),
     ))
 }

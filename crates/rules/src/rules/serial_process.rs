@@ -32,6 +32,12 @@ const MIN_LOOKS: u32 = 5;
 /// Share of all reductions below which a process is not the one that carries the node.
 const MIN_SHARE: f64 = 0.10;
 
+/// Below this activity of the normal schedulers, in cores, no process on them is a bottleneck of CPU.
+const MIN_ACTIVE: f64 = 0.5;
+
+/// More processes than this are not "one".
+const MOST: usize = 2;
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let total = period.stat(&metrics::SCAN_REDUCTIONS, "")?.delta as f64;
     let active = view::activity(period, kind::SCHEDULER)?;
@@ -41,13 +47,20 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "only one scheduler is online, so no process keeps others from running beside it".to_owned(),
         ));
     }
-    let idle = online - active.cores();
-
-    let mut drafts = Vec::new();
-    for process in &period.processes {
-        let Some((score, looks)) = score(process, total, idle) else { continue };
-        drafts.push(describe(period, process, score, looks, total, &active));
+    let mut always: Vec<_> = period
+        .processes
+        .iter()
+        .filter_map(|process| Some((process, score(process, total, &active)?)))
+        .map(|(process, (score, looks))| (process, score, looks))
+        .collect();
+    // Several that are always busy run beside each other: none of them holds up the others.
+    if always.len() > MOST {
+        always.clear();
     }
+    let drafts: Vec<_> = always
+        .into_iter()
+        .map(|(process, score, looks)| describe(period, process, score, looks, total, &active))
+        .collect();
     let busiest = period.processes.first().filter(|_| total > 0.0).map_or(String::new(), |process| {
         format!(
             "; the busiest process, {}, did {:.0} % of the reductions",
@@ -62,18 +75,18 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 }
 
 /// The score of a process and the share of looks in which it wanted to run.
-fn score(process: &ProcessUse, total: f64, idle: f64) -> Option<(f64, f64)> {
-    if process.judged < MIN_LOOKS || total <= 0.0 || process.reductions as f64 / total < MIN_SHARE {
+fn score(process: &ProcessUse, total: f64, active: &view::Activity) -> Option<(f64, f64)> {
+    if process.judged < MIN_LOOKS || total <= 0.0 || (process.reductions as f64) < MIN_SHARE * total {
         return None;
     }
     let looks = f64::from(process.runnable) / f64::from(process.judged);
     let score = SATURATION.score(looks)?;
-    // With all schedulers busy, the node is short of CPU rather than of parallelism.
-    if idle < 0.5 {
-        return Some((score.min(20.0), looks));
-    }
-    // Busy alone may be one job that runs by itself; only those who wait make it a bottleneck.
-    Some((if waiting(process) >= 1.0 { score } else { score.min(20.0) }, looks))
+    let idle = active.shares.len() as f64 - active.cores();
+    // With all schedulers busy, the node is short of CPU rather than of parallelism; with none busy, the process is
+    // "running" on a dirty scheduler, waiting for a disk. And busy alone may be one job that runs by itself: only those
+    // who wait make it a bottleneck.
+    let holds_up = idle >= 0.5 && active.cores() >= MIN_ACTIVE && waiting(process) >= 1.0;
+    Some((if holds_up { score } else { score.min(20.0) }, looks))
 }
 
 /// Mean length of its queue where it was seen.
@@ -117,6 +130,10 @@ fn describe(
     .because_some(row.and_then(|row| row.initial_call.as_deref()).map(|f| Evidence::text("started with", f)))
     .because_some(row.and_then(|row| row.application.as_deref()).map(|a| Evidence::text("application", a)))
     .but_if(queue < 1.0, "no messages wait for it: it may be one long job that holds up nobody")
+    .but_if(
+        active.cores() < MIN_ACTIVE,
+        "it uses hardly any CPU: it waits for a disk or a device on a dirty scheduler",
+    )
     .but_if(online - active.cores() < 0.5, "the other schedulers are busy too: splitting it gains little before there is more CPU")
     .fix(remedy::of(
         period,
