@@ -1,0 +1,1362 @@
+%% @doc beamtune's agent: the one module that is put into a node that is being looked at.
+%%
+%% It answers questions ("pull"): a client sends the list of items that it wants, the agent reads them and
+%% answers with one message. docs/agent-protocol.md defines every term; agent/README.md says how the module
+%% gets in and out, and what it costs.
+%%
+%% Processes:
+%%
+%% <ul>
+%% <li>the <em>keeper</em> (src/keeper.eval, not part of this module) loads the module, holds the VM's measuring switches,
+%%     and undoes everything when the agent process ends, however it ends;</li>
+%% <li>the <em>agent</em> ({@link init/1}) takes requests, keeps the clients' leases and the time limit of each item. It
+%%     never calls anything that may block;</li>
+%% <li>one <em>collector</em> per client reads the items and holds what is known from sample to sample;</li>
+%% <li>one <em>reader</em> per collector reads processes, ports and tables. It holds nothing, because it may hang:
+%%     process_info waits for a process that is inside a long NIF, and on some releases for ever for one that is just
+%%     ending (erlang/otp#7801). Then it is killed and replaced, and what it hung on is left out for a while.</li>
+%% </ul>
+%%
+%% All have priority high: an overloaded node is just what has to be looked at, and at priority normal each step would wait
+%% for the whole run queue. What they may cost is bounded by the budget.
+%%
+%% Rules that hold everywhere below: only reading; no atoms out of data; no process's messages; nothing
+%% printed on the node (no process may die of an error); no link to a foreign process; every list and every
+%% text that leaves the node is bounded; a scan of everything is done in parts when it would exceed the
+%% client's budget.
+-module(?AGENT_NAME).
+
+-export([init/1]).
+
+-define(PROTOCOL, 1).
+-define(MAX_CLIENTS, 8).
+-define(MAX_ITEMS, 32).
+-define(NAME_BYTES, 255).
+-define(TEXT_BYTES, 512).
+%% A reader hangs when it is still at the same process after two looks that far apart.
+-define(LOOK_MS, 150).
+%% How long what hung a reader is left out before it is tried again.
+-define(SKIP_NS, 60000000000).
+-define(MAX_SKIPPED, 16).
+%% How many processes (tables, ports) are read at most between two looks at the clock.
+-define(CHUNK, 1024).
+%% How long a part of a scan may take, and then the details of the top ones. Reading a process that runs, or is just
+%% ending, waits until that process is scheduled: on an overloaded node that is many times the reading itself.
+-define(SCAN_NS, 250000000).
+%% A part is never smaller than this, else a round would not end on a node with a tiny budget.
+-define(MIN_PART, 512).
+%% A process dictionary is read (on releases that cannot read one key of it) only of processes whose whole
+%% heap is at most this large, because reading copies all of it.
+-define(DICTIONARY_HEAP_WORDS, 131072).
+
+%% One sample under way.
+-record(run, {seq, items, done = [], timeout_ms, timer, begin_ns, item_ns, timeouts = 0}).
+
+-record(client, {pid, monitor, session, lease_ms, budget_ppm, seen_ms, collector, run = idle, last_ns, restarts = 0,
+                 dropped = 0}).
+
+-record(agent, {keeper, keeper_monitor, msacc_was_on, ours, clients = #{}}).
+
+%%% The agent process: clients, leases, time limits ---------------------------------------------------------
+
+%% @doc The agent process, spawned by the keeper.
+-spec init(#{keeper := pid(), msacc_was_on := boolean()}) -> no_return().
+init(#{keeper := Keeper, msacc_was_on := WasOn}) ->
+    process_flag(trap_exit, true),
+    process_flag(priority, high),
+    Agent = #agent{keeper = Keeper, keeper_monitor = monitor(process, Keeper), msacc_was_on = WasOn,
+                   ours = not WasOn},
+    try loop(Agent)
+    catch
+        exit:{beamtune, _} = Reason -> exit(Reason);
+        Class:Reason:Stack -> exit({beamtune, agent_failed, text({Class, Reason, Stack})})
+    end.
+
+-spec loop(#agent{}) -> no_return().
+loop(Agent) ->
+    receive Message -> loop(handle(Message, Agent)) end.
+
+handle({item, Collector, Result}, Agent) ->
+    with_collector(Collector, Agent, fun(C) -> item_done(Result, C) end);
+handle({finished, Collector, Cost}, Agent) ->
+    with_collector(Collector, Agent, fun(C) -> finish(Cost, C, Agent) end);
+handle({timeout, Timer, {item, Pid}}, Agent) ->
+    with_client(Pid, Agent, fun(C) -> item_timeout(Timer, C, Agent) end);
+handle({timeout, _, {lease, Pid}}, Agent) ->
+    lease_check(Pid, Agent);
+handle({sample, Pid, Seq, Items, Options}, Agent) when is_integer(Seq), is_map(Options) ->
+    with_client(Pid, Agent, fun(C) -> start_sample(Seq, Items, Options, seen(C), Agent) end);
+handle({renew, Pid}, Agent) ->
+    with_client(Pid, Agent, fun seen/1);
+handle({leave, Pid}, Agent) ->
+    leave(Pid, Agent);
+handle({join, Session, Pid, Options}, Agent) when is_pid(Session), is_pid(Pid), is_map(Options) ->
+    join(Session, Pid, Options, Agent);
+handle(msacc_was_off, Agent) ->
+    Agent#agent.keeper ! switched_on,
+    Agent#agent{ours = true};
+handle({'DOWN', Monitor, process, _, _}, #agent{keeper_monitor = Monitor} = Agent) ->
+    orphaned(Agent);
+handle({'DOWN', Monitor, process, _, _}, #agent{clients = Clients} = Agent) ->
+    lists:foldl(fun(#client{pid = Pid}, A) -> drop(Pid, client_gone, A) end, Agent,
+                [C || #client{monitor = M} = C <- maps:values(Clients), M =:= Monitor]);
+handle({gone, Pid}, Agent) ->
+    drop(Pid, client_gone, Agent);
+handle({'EXIT', Pid, Reason}, Agent) ->
+    collector_ended(Pid, Reason, Agent);
+handle(Request, Agent) when is_tuple(Request), tuple_size(Request) > 1, is_pid(element(2, Request)) ->
+    with_client(element(2, Request), Agent,
+                fun(C) -> send({beamtune, bad_request, text(element(1, Request))}, C) end);
+handle(_, Agent) ->
+    Agent.
+
+%% The client must be a known one, else the message is dropped.
+with_client(Pid, #agent{clients = Clients} = Agent, Fun) ->
+    case Clients of
+        #{Pid := Client} -> Agent#agent{clients = Clients#{Pid := Fun(Client)}};
+        _ -> Agent
+    end.
+
+%% Messages of a collector that was given up are dropped.
+with_collector(Collector, #agent{clients = Clients} = Agent, Fun) ->
+    case [C || #client{collector = P} = C <- maps:values(Clients), P =:= Collector] of
+        [#client{pid = Pid} = Client] -> Agent#agent{clients = Clients#{Pid := Fun(Client)}};
+        [] -> Agent
+    end.
+
+join(Session, Pid, _, #agent{clients = Clients} = Agent)
+  when map_size(Clients) >= ?MAX_CLIENTS; is_map_key(Pid, Clients) ->
+    Session ! {refused, self(), <<"too many clients share this agent, or this one has joined already">>},
+    Agent;
+join(Session, Pid, Options, #agent{clients = Clients, keeper = Keeper} = Agent) ->
+    Lease = bounded(lease_ms, Options, 1000, 30000, 3600000),
+    Budget = bounded(budget_ppm, Options, 100, 10000, 1000000),
+    %% A client's session is linked to it since before it ran its first instruction, and ends with it; the keeper stays,
+    %% and says `gone'. The client itself is never monitored: that could open a connection to a node that is gone.
+    Client = #client{pid = Pid, monitor = monitor(process, Session), session = Session, lease_ms = Lease,
+                     budget_ppm = Budget, seen_ms = now_ms(), last_ns = now_ns(),
+                     collector = start_collector(Budget)},
+    erlang:start_timer(Lease, self(), {lease, Pid}),
+    Session ! {joined, Keeper},
+    Joined = send({beamtune, joined,
+                   #{protocol => ?PROTOCOL, agent => self(), session => Session,
+                     shared => map_size(Clients) > 0, msacc_was_on => Agent#agent.msacc_was_on,
+                     lease_ms => Lease, budget_ppm => Budget}}, Client),
+    Agent#agent{clients = Clients#{Pid => Joined}}.
+
+leave(Pid, #agent{clients = Clients} = Agent) ->
+    case Clients of
+        #{Pid := Client} ->
+            send({beamtune, left, #{remaining => map_size(Clients) - 1}}, Client),
+            drop(Pid, left, Agent);
+        _ -> Agent
+    end.
+
+%% Forgets a client. The agent ends with its last one.
+drop(Pid, Why, #agent{clients = Clients} = Agent) ->
+    case maps:take(Pid, Clients) of
+        {#client{collector = Collector, monitor = Monitor, session = Session}, Rest} ->
+            demonitor(Monitor, [flush]),
+            exit(Collector, kill),
+            Session ! {left, self()},
+            map_size(Rest) =:= 0 andalso exit({beamtune, Why}),
+            Agent#agent{clients = Rest};
+        error -> Agent
+    end.
+
+%% The keeper was killed. Nobody else is left to clean up, so the agent does what it can from inside: the switch,
+%% and a purge that ends this very process (and its collectors) as users of old code.
+-spec orphaned(#agent{}) -> no_return().
+orphaned(#agent{ours = Ours}) ->
+    Ours andalso erlang:system_flag(microstate_accounting, false),
+    catch erlang:delete_module(?MODULE),
+    spawn(erts_code_purger, purge, [?MODULE]),
+    exit({beamtune, keeper_ended}).
+
+seen(Client) -> Client#client{seen_ms = now_ms()}.
+
+lease_check(Pid, #agent{clients = Clients} = Agent) ->
+    case Clients of
+        #{Pid := #client{seen_ms = Seen, lease_ms = Lease}} ->
+            case Seen + Lease - now_ms() of
+                Left when Left > 0 -> erlang:start_timer(Left, self(), {lease, Pid}), Agent;
+                _ -> drop(Pid, client_gone, Agent)
+            end;
+        _ -> Agent
+    end.
+
+start_sample(Seq, _, _, #client{run = #run{seq = Running}} = Client, _) ->
+    send({beamtune, busy, Seq, Running}, Client);
+start_sample(Seq, Items, Options, Client, Agent) when length(Items) > 0, length(Items) =< ?MAX_ITEMS ->
+    Timeout = bounded(timeout_ms, Options, 50, 2000, 60000),
+    run(#run{seq = Seq, items = Items, timeout_ms = Timeout, begin_ns = now_ns()}, Client, Agent);
+start_sample(_, _, _, Client, _) ->
+    send({beamtune, bad_request, <<"items must be a list of 1 to 32">>}, Client).
+
+%% Hands the items that are left to the collector.
+run(#run{items = Items, timeout_ms = Timeout} = Run, Client, #agent{clients = Clients, keeper = Keeper}) ->
+    #client{collector = Collector, last_ns = Last} = Client,
+    Own = [self(), Keeper, Collector | [C || #client{collector = C} <- maps:values(Clients)]],
+    Collector ! {run, Items, #{own => Own, timeout_ms => Timeout, interval_ns => Run#run.begin_ns - Last}},
+    next_item(Run, Client).
+
+next_item(#run{timeout_ms = Timeout} = Run, #client{pid = Pid} = Client) ->
+    Client#client{run = Run#run{item_ns = now_ns(), timer = erlang:start_timer(Timeout, self(), {item, Pid})}}.
+
+stop_timer(#run{timer = Timer}) ->
+    erlang:cancel_timer(Timer, [{async, true}, {info, false}]).
+
+item_done(Result, #client{run = #run{items = [_ | Items], done = Done} = Run} = Client) ->
+    stop_timer(Run),
+    next_item(Run#run{items = Items, done = [Result | Done]}, Client);
+item_done(_, Client) ->
+    Client.
+
+item_timeout(Timer, #client{run = #run{timer = Timer, items = Items, item_ns = Begin}} = Client, Agent) ->
+    exit(Client#client.collector, kill),
+    go_on([{item_name(I), timeout, Begin, (now_ns() - Begin) div 1000, #{}} || I <- lists:sublist(Items, 1)], Client, Agent);
+item_timeout(_, Client, _) ->
+    Client.
+
+%% After a lost collector: the rest of the items, unless this is the second one lost in one sample, when it is likely that
+%% a whole scheduler is stuck and each further item would wait for it too.
+go_on(Lost, #client{run = #run{items = Items, done = Done, timeouts = Timeouts} = Run} = Client, Agent) ->
+    stop_timer(Run),
+    Fresh = Client#client{collector = start_collector(Client#client.budget_ppm), restarts = Client#client.restarts + 1},
+    case lists:nthtail(length(Lost), Items) of
+        [_ | _] = Rest when Timeouts =:= 0 ->
+            run(Run#run{items = Rest, done = Lost ++ Done, timeouts = 1}, Fresh, Agent);
+        Rest ->
+            Skipped = [{item_name(Item), skipped, now_ns(), 0, #{}} || Item <- Rest],
+            finish(#{}, Fresh#client{run = Run#run{items = [], done = lists:reverse(Skipped, Lost ++ Done)}}, Agent)
+    end.
+
+%% A collector of ours ended by itself: somebody killed it. Any other exit signal is an order to end.
+collector_ended(Pid, Reason, #agent{clients = Clients} = Agent) ->
+    case [C || #client{collector = P} = C <- maps:values(Clients), P =:= Pid] of
+        [#client{run = idle, budget_ppm = Budget, restarts = Restarts} = Client] ->
+            Fresh = Client#client{collector = start_collector(Budget), restarts = Restarts + 1},
+            Agent#agent{clients = Clients#{Client#client.pid := Fresh}};
+        [#client{run = #run{items = Items}} = Client] ->
+            Lost = [{item_name(Item), error, now_ns(), 0, text({collector_ended, Reason})} || Item <- lists:sublist(Items, 1)],
+            Agent#agent{clients = Clients#{Client#client.pid := go_on(Lost, Client, Agent)}};
+        [] when Reason =:= killed; Reason =:= normal -> Agent;
+        [] -> exit({beamtune, {ended_by, text(Reason)}})
+    end.
+
+%% Sends the answer.
+finish(Cost, #client{run = #run{} = Run} = Client, #agent{clients = Clients}) ->
+    stop_timer(Run),
+    End = now_ns(),
+    {reductions, Reductions} = process_info(self(), reductions),
+    {memory, Memory} = process_info(self(), memory),
+    #client{restarts = Restarts, dropped = Dropped} = Client,
+    Done = lists:reverse(Run#run.done),
+    Own = #{agent_reductions => Reductions,
+            collector_reductions => maps:get(reductions, Cost, 0),
+            cost_us => lists:sum([element(4, D) || D <- Done]),
+            scan_us => maps:get(scan_us, Cost, 0),
+            memory_bytes => Memory + maps:get(memory, Cost, 0),
+            restarts => Restarts, dropped => Dropped},
+    send({beamtune, sample, Run#run.seq,
+          #{begin_ns => Run#run.begin_ns, end_ns => End, system_us => erlang:system_time(microsecond),
+            clients => map_size(Clients), agent => Own, items => Done}},
+         Client#client{run = idle, last_ns = Run#run.begin_ns});
+finish(_, Client, _) ->
+    Client.
+
+%% Never waits for the network, never opens a connection.
+send(Message, #client{pid = Pid, dropped = Dropped} = Client) ->
+    case erlang:send(Pid, Message, [noconnect, nosuspend]) of
+        ok -> Client;
+        _ -> Client#client{dropped = Dropped + 1}
+    end.
+
+bounded(Key, Map, Min, Default, Max) ->
+    case Map of
+        #{Key := N} when is_integer(N) -> max(Min, min(Max, N));
+        _ -> Default
+    end.
+
+%%% The collector and its reader ------------------------------------------------------------------------------
+
+%% Where the scan of one kind of things (processes, tables, ports) stands. A round passes through all of them; it is done
+%% in parts, one per request, when it would exceed the budget. `alive' are those that answered in the last whole round:
+%% while the VM counts as many, there are no new ones, and the list is used again (making it walks the whole table, which
+%% has a million slots by default since OTP 27: 1 to 2 ms).
+-record(round, {number = 0, part = 0, rest = [], list = [], total = 0, scanned = 0, dead = 0, alive = none, size = 64,
+                cost_ns, read_ns = none}).
+
+%% procs: the list of processes, and what their reductions were when they were visited last.
+-record(procs, {round = #round{cost_ns = 300},
+                counters = none,              % reductions by place in the list (atomics); -1: not known
+                marks = [],                   % {place, time} at the end of each part of this round, latest first
+                %% Of a round with another list than the round before had:
+                old = same, old_place = 1,    % the old list from the first one not yet matched; its place
+                old_counters = none,          % `none' in the very first round
+                old_marks = [],               % when the round before visited its places, first ones first
+                %% For the other items:
+                new = 0, origins = #{}, sampled = 0,  % new processes and who made some of them, since `spawns' was read
+                busy = #{}, queued = #{}}).   % the top ones since `processes' was read: Pid => sum, Pid => max
+
+-record(state, {agent, budget_ppm, features, own = [], timeout_ms = 2000, interval_ns = 1000000000, deadline_ns = 0, scan_ns = 0, procs = #procs{},
+                heaps = #round{cost_ns = 500}, large = #{},
+                tables = #round{cost_ns = 1000}, large_tables = #{},
+                ports = #round{cost_ns = 3000}, traffic = #{}, old_traffic = none}).
+
+start_collector(Budget) ->
+    Agent = self(),
+    spawn_opt(fun() -> collector(Agent, Budget) end, [link, {priority, high}, {fullsweep_after, 20}]).
+
+collector(Agent, Budget) ->
+    try
+        start_reader(),
+        collect(#state{agent = Agent, budget_ppm = Budget, features = features()})
+    catch
+        Class:Reason:Stack -> exit({collector_failed, text({Class, Reason, Stack})})
+    end.
+
+collect(State) ->
+    receive
+        {run, Items, #{own := Own, timeout_ms := Timeout, interval_ns := Interval}} ->
+            {Reader, _} = get(reader),
+            Done = lists:foldl(fun collect_item/2,
+                               State#state{own = [Reader | Own], timeout_ms = Timeout, interval_ns = Interval, scan_ns = 0},
+                               Items),
+            [{_, Reductions}, {_, Memory}] = process_info(self(), [reductions, memory]),
+            [[{_, ReaderReductions}, {_, ReaderMemory}]] = read_all(fun(P, _) -> process_info(P, [reductions, memory]) end,
+                                                                    [element(1, get(reader))]),
+            State#state.agent ! {finished, self(), #{reductions => Reductions + ReaderReductions,
+                                                     memory => Memory + ReaderMemory,
+                                                     scan_us => Done#state.scan_ns div 1000}},
+            collect(Done);
+        _ ->
+            collect(State)
+    end.
+
+collect_item(Item, #state{agent = Agent, timeout_ms = Timeout} = State) ->
+    Begin = now_ns(),
+    Params = case Item of {_, #{} = P} -> P; _ -> #{} end,
+    Name = item_name(Item),
+    {Status, Value, Next} =
+        try read(Name, Params, State#state{deadline_ns = Begin + min(?SCAN_NS, Timeout * 250000)}) of
+            {#{} = Map, #state{} = New} -> {ok, Map, New};
+            #{} = Map -> {ok, Map, State}
+        catch
+            throw:unsupported -> {unsupported, #{}, State};
+            Class:Reason:Stack -> {error, text({Class, Reason, Stack}), State}
+        end,
+    Agent ! {item, self(), {Name, Status, Begin, (now_ns() - Begin) div 1000, Value}},
+    Next.
+
+item_name({Name, _}) when is_atom(Name) -> Name;
+item_name(Name) when is_atom(Name) -> Name;
+item_name(_) -> invalid.
+
+%% The collector keeps its reader, and what to leave out because it hung one, in its process dictionary.
+start_reader() ->
+    Cursor = atomics:new(1, []),
+    put(reader, {spawn_opt(fun() -> reader(Cursor) end, [link, {priority, high}, {fullsweep_after, 20}]), Cursor}).
+
+reader(Cursor) ->
+    receive
+        {Collector, Fun, Elements} ->
+            Collector ! {self(), try read_each(Elements, 1, Fun, Cursor) catch C:R:S -> {failed, text({C, R, S})} end},
+            reader(Cursor)
+    end.
+
+read_each([Element | Rest], Index, Fun, Cursor) ->
+    atomics:put(Cursor, 1, Index),
+    Result = Fun(Element, Index),
+    [Result | read_each(Rest, Index + 1, Fun, Cursor)];
+read_each([], _, _, _) -> [].
+
+%% What Fun gives for each element and its place in the list; `hung' for those that are left out. Fun runs in the reader: what
+%% it refers to is copied.
+read_all(_, []) -> [];
+read_all(Fun, Elements) ->
+    {Reader, Cursor} = get(reader),
+    Safe = case left_out() of
+               [] -> Fun;
+               Skip -> fun(E, I) -> case lists:keymember(E, 1, Skip) of true -> hung; false -> Fun(E, I) end end
+           end,
+    Reader ! {self(), Safe, Elements},
+    await(Fun, Elements, Reader, Cursor, 0).
+
+await(Fun, Elements, Reader, Cursor, Before) ->
+    receive
+        {Reader, {failed, Why}} -> error({reader_failed, Why});
+        {Reader, Results} -> Results
+    after ?LOOK_MS ->
+        case atomics:get(Cursor, 1) of
+            Before when Before > 0 ->
+                unlink(Reader),
+                exit(Reader, kill),
+                put(left_out, lists:sublist([{lists:nth(Before, Elements), now_ns()} | left_out()], ?MAX_SKIPPED)),
+                start_reader(),
+                read_all(Fun, Elements);
+            Now -> await(Fun, Elements, Reader, Cursor, Now)
+        end
+    end.
+
+%% [{what, since when}]
+left_out() ->
+    case get(left_out) of
+        [_ | _] = Skip ->
+            Now = now_ns(),
+            Left = [S || {_, Since} = S <- Skip, Since + ?SKIP_NS > Now],
+            put(left_out, Left),
+            Left;
+        _ -> []
+    end.
+
+%% What this release can do, found by trying it on ourselves.
+features() ->
+    Asks = [{parent, fun() -> process_info(self(), parent) end},
+            {label, fun() -> process_info(self(), label) end},
+            {dictionary_item, fun() -> process_info(self(), {dictionary, at}) end}],
+    [F || {F, Ask} <- Asks, try Ask() of _ -> true catch error:_ -> false end].
+
+%%% Items ---------------------------------------------------------------------------------------------------
+
+-spec read(atom(), map(), #state{}) -> map() | {map(), #state{}}.
+read(facts, _, State) -> facts(State);
+read(msacc, _, State) -> msacc(State);
+read(scheduler_wall_time, _, _) ->
+    case erlang:statistics(scheduler_wall_time_all) of
+        undefined -> #{rows => []};
+        Rows -> #{rows => lists:keysort(1, Rows)}
+    end;
+read(run_queues, _, _) ->
+    #{lengths => erlang:statistics(run_queue_lengths_all), active => erlang:statistics(active_tasks_all)};
+read(statistics, _, _) ->
+    {Reductions, _} = erlang:statistics(reductions),
+    {Gcs, Words, _} = erlang:statistics(garbage_collection),
+    {{input, In}, {output, Out}} = erlang:statistics(io),
+    {Switches, _} = erlang:statistics(context_switches),
+    {Runtime, _} = erlang:statistics(runtime),
+    {Wall, _} = erlang:statistics(wall_clock),
+    #{reductions => Reductions, gc_count => Gcs, gc_reclaimed_words => Words, io_in_bytes => In,
+      io_out_bytes => Out, context_switches => Switches, runtime_ms => Runtime, wall_ms => Wall};
+read(memory, _, _) ->
+    try maps:from_list(erlang:memory()) catch error:notsup -> throw(unsupported) end;
+read(counts, _, _) ->
+    #{processes => erlang:system_info(process_count), ports => erlang:system_info(port_count),
+      atoms => erlang:system_info(atom_count), ets => erlang:system_info(ets_count)};
+read(check_io, _, _) -> check_io();
+read(procs, Params, State) -> procs(bounded(top, Params, 1, 20, 100), State);
+read(processes, Params, State) -> processes(bounded(top, Params, 1, 10, 50), State);
+read(spawns, _, State) -> spawns(State);
+read(ets, Params, State) -> tables(bounded(top, Params, 1, 10, 50), State);
+read(ports, Params, State) -> ports(bounded(top, Params, 1, 10, 50), State);
+read(dist, _, State) -> dist(State);
+read(allocators, _, _) -> allocators();
+read(_, _, _) -> throw(unsupported).
+
+%% Switching on what is on costs nothing, and is the only way to ask whether it is on: once it was, its counters are
+%% there for ever, and just stand still. When somebody else has switched it off, the keeper must know that it is ours now.
+msacc(#state{agent = Agent}) ->
+    WasOn = erlang:system_flag(microstate_accounting, true),
+    WasOn orelse (Agent ! msacc_was_off),
+    case erlang:statistics(microstate_accounting) of
+        undefined -> throw(unsupported);
+        [#{counters := First} | _] = Threads ->
+            States = maps:keys(First),
+            #{states => States, was_off => not WasOn,
+              threads => [{Type, Id, [maps:get(S, Counters) || S <- States]}
+                          || #{type := Type, id := Id, counters := Counters} <- Threads]}
+    end.
+
+check_io() ->
+    Sets = erlang:system_info(check_io),
+    Get = fun(Key, Set) -> proplists:get_value(Key, Set, 0) end,
+    #{max_fds => lists:max([Get(max_fds, S) || S <- Sets]),
+      pollsets => [{bin(Get(primary, S)), Get(fallback, S) =:= true, Get(poll_threads, S),
+                    Get(total_poll_set_size, S), Get(active_fds, S), Get(pending_updates, S),
+                    Get(memory_size, S)} || S <- Sets]}.
+
+%%% Facts: read once ----------------------------------------------------------------------------------------
+
+facts(#state{features = Features}) ->
+    Info = fun(Key) -> try erlang:system_info(Key) catch error:_ -> absent end end,
+    {fullsweep_after, Fullsweep} = Info(fullsweep_after),
+    {min_heap_size, MinHeap} = Info(min_heap_size),
+    {min_bin_vheap_size, MinVheap} = Info(min_bin_vheap_size),
+    Clock = Info(os_monotonic_time_source),
+    Allocators = Info(alloc_util_allocators),
+    Facts =
+        #{otp_release => bin(Info(otp_release)), erts_version => bin(Info(version)),
+          system_version => string:trim(bin(Info(system_version))),
+          system_architecture => bin(Info(system_architecture)),
+          emu_type => told(Info(emu_type)), emu_flavor => told(Info(emu_flavor)), build_type => bin(Info(build_type)),
+          word_bytes => Info(wordsize), os_pid => list_to_integer(os:getpid()), os_type => os_type(),
+          node => bin(node()), creation => Info(creation),
+          start_ns => erlang:convert_time_unit(Info(start_time), native, nanosecond),
+          now_ns => now_ns(), now_system_us => erlang:system_time(microsecond),
+          time_offset_ns => erlang:time_offset(nanosecond),
+          native_per_s => erlang:convert_time_unit(1, second, native),
+          perf_counter_per_s => erlang:convert_time_unit(1, second, perf_counter),
+          emu_args => [bin(A) || A <- lists:takewhile(fun(A) -> A =/= "--" end, Info(emu_args))],
+          init_args => init_args(), env => environment(Info(otp_release)),
+          schedulers => Info(schedulers), schedulers_online => Info(schedulers_online),
+          dirty_cpu_schedulers => Info(dirty_cpu_schedulers),
+          dirty_cpu_schedulers_online => Info(dirty_cpu_schedulers_online),
+          dirty_io_schedulers => Info(dirty_io_schedulers), async_threads => Info(thread_pool_size),
+          scheduler_bind_type => bin(Info(scheduler_bind_type)),
+          scheduler_bindings => tuple_to_list(Info(scheduler_bindings)),
+          logical_processors => Info(logical_processors),
+          logical_processors_online => Info(logical_processors_online),
+          logical_processors_available => Info(logical_processors_available), cpu_quota => Info(cpu_quota),
+          process_limit => Info(process_limit), port_limit => Info(port_limit), atom_limit => Info(atom_limit),
+          ets_limit => Info(ets_limit),
+          time_correction => Info(time_correction), time_warp_mode => bin(Info(time_warp_mode)),
+          os_monotonic_time_source => bin(proplists:get_value(clock_id, Clock,
+                                                              proplists:get_value(function, Clock, absent))),
+          kernel_poll => lists:all(fun(Set) -> proplists:get_value(fallback, Set) =:= true
+                                                   orelse proplists:get_value(kernel_poll, Set) =/= false
+                                   end, Info(check_io)),
+          message_queue_data => bin(Info(message_queue_data)), fullsweep_after => Fullsweep,
+          min_heap_size_words => MinHeap, min_bin_vheap_size_words => MinVheap,
+          max_heap_size_words => max_heap(Info(max_heap_size)),
+          port_parallelism => Info(port_parallelism), dist_buf_busy_limit_bytes => Info(dist_buf_busy_limit),
+          async_dist => Info(async_dist),
+          alloc_util_allocators => [bin(A) || A <- Allocators],
+          disabled_allocators => [bin(A) || A <- Allocators, Info({allocator_sizes, A}) =:= false],
+          applications => applications(),
+          connected_nodes => length(nodes(connected)), hidden_nodes => length(nodes(hidden)),
+          known_nodes => length(nodes(known)),
+          multi_scheduling => bin(Info(multi_scheduling)),
+          features => [bin(F) || F <- Features]
+              ++ [<<"trace_sessions">> || list_to_integer(Info(otp_release)) >= 27]
+              ++ [<<"processes_iterator">> || erlang:function_exported(erlang, processes_iterator, 0)]},
+    maps:filter(fun(_, V) -> V =/= absent end, Facts).
+
+told(absent) -> absent;
+told(Atom) -> bin(Atom).
+
+os_type() ->
+    {Family, Name} = os:type(),
+    <<(bin(Family))/binary, "/", (bin(Name))/binary>>.
+
+max_heap({max_heap_size, Heap}) -> max_heap(Heap);
+max_heap(#{size := Words}) -> Words;
+max_heap(Words) when is_integer(Words) -> Words;
+max_heap(_) -> absent.
+
+%% From the application controller's own table: asking the controller itself would wait for it, and it may be
+%% busy starting an application for ever. Only names and versions are copied out.
+applications() ->
+    Running = ets:select(ac_tab, [{{{application_master, '$1'}, '_'}, [], ['$1']}]),
+    Loaded = ets:select(ac_tab, [{{{loaded, '$1'}, '$2'}, [], [{{'$1', {element, 6, '$2'}}}]}]),
+    [{bin(App), bin(Version), lists:member(App, Running)} || {App, Version} <- lists:sort(lists:sublist(Loaded, 500))].
+
+%% What is not known to be harmless is left out: other arguments may hold secrets (-setcookie, application parameters,
+%% -eval). Text stays a list here, because OTP 29 refuses some of what OTP 25's compiler makes of binary patterns.
+init_args() ->
+    [{bin(Flag), [bin(V) || V <- Kept]}
+     || {Flag, Values} <- init:get_arguments(), Kept <- harmless(atom_to_list(Flag), Values)].
+
+environment(Release) ->
+    Flags = ["ERL_AFLAGS", "ERL_FLAGS", "ERL_ZFLAGS", "ERL_OTP" ++ Release ++ "_FLAGS"],
+    Numbers = ["ERL_FULLSWEEP_AFTER", "ERL_MAX_PORTS", "ERL_MAX_ETS_TABLES", "ERL_THREAD_POOL_SIZE"],
+    Set = fun(Names) -> [{Name, Value} || Name <- Names, Value <- [os:getenv(Name)], Value =/= false] end,
+    [{bin(Name), [bin(Word) || Word <- flags(words(Value, [], []))]} || {Name, Value} <- Set(Flags)]
+        ++ [{bin(Name), [bin(Value)]} || {Name, Value} <- Set(Numbers)].
+
+%% Of a list of arguments, the emulator's flags with their values, and the harmless ones of the others.
+flags([[Sign | Name] = Flag | Rest]) when Sign =:= $-; Sign =:= $+ ->
+    {Values, Next} = lists:splitwith(fun([C | _]) -> C =/= $- andalso C =/= $+ end, Rest),
+    Kept = case Sign of $+ -> [Values]; $- -> harmless(Name, Values) end,
+    lists:append([[Flag | K] || K <- Kept]) ++ flags(Next);
+flags([_ | Rest]) -> flags(Rest);
+flags([]) -> [].
+
+%% [Values] that may be told, or [].
+harmless("kernel", Values) -> [kernel(Values)];
+harmless(Flag, Values) ->
+    [Values || lists:member(Flag, ["root", "bindir", "progname", "home", "boot", "config", "name", "sname", "noshell",
+                                   "noinput", "detached", "hidden", "heart", "mode", "embedded", "start_epmd",
+                                   "erl_epmd_port", "epmd_module", "proto_dist", "dist_listen", "connect_all",
+                                   "emu_flavor", "emu_type", "smp", "args_file"])].
+
+kernel([Key, Value | Rest]) ->
+    Known = ["net_ticktime", "net_tickintensity", "net_setuptime", "dist_auto_connect", "connect_all",
+             "inet_dist_listen_min", "inet_dist_listen_max", "inet_dist_use_interface", "inet_backend",
+             "prevent_overlapping_partitions", "logger_level"],
+    [Word || lists:member(Key, Known), Word <- [Key, Value]] ++ kernel(Rest);
+kernel(_) -> [].
+
+%% Splits as erlexec does: quotes hold a word together.
+words([Quote | Text], Word, Words) when Quote =:= $"; Quote =:= $' ->
+    {Quoted, Rest} = lists:splitwith(fun(C) -> C =/= Quote end, Text),
+    words(lists:nthtail(min(1, length(Rest)), Rest), lists:reverse(Quoted, Word), Words);
+words([$\\, C | Text], Word, Words) -> words(Text, [C | Word], Words);
+words([C | Text], Word, Words) when C =:= $\s; C =:= $\t; C =:= $\n; C =:= $\r -> words(Text, [], [Word | Words]);
+words([C | Text], Word, Words) -> words(Text, [C | Word], Words);
+words([], Word, Words) -> [lists:reverse(W) || W <- lists:reverse([Word | Words]), W =/= []].
+
+%%% Scans ---------------------------------------------------------------------------------------------------
+
+%% Begins the next part; that of a new round when the last one is through. Count: what the VM says how many there are.
+next_part(#round{rest = [], number = Number, alive = Alive, list = Old} = Round, List, Count) ->
+    All = case Count() of Alive -> Old; _ -> List() end,
+    Round#round{number = Number + 1, part = 1, rest = All, list = All, total = length(All), scanned = 0, dead = 0};
+next_part(#round{part = Part} = Round, _, _) ->
+    Round#round{part = Part + 1, scanned = 0}.
+
+%% After a part: how many of it did not answer.
+end_part(Dead, #round{total = Total, dead = Before, rest = Rest} = Round) ->
+    All = Before + Dead,
+    case Rest of
+        [] -> Round#round{dead = All, alive = Total - All};
+        _ -> Round#round{dead = All}
+    end.
+
+%% How many of a kind may be read now: `Share' percent of the budget for the time since they were read last.
+quota(#round{cost_ns = Cost}, Share, IntervalNs, #state{budget_ppm = Budget}) ->
+    max(?MIN_PART, IntervalNs * Budget * Share div (100 * 1000000 * Cost)).
+
+%% A part of a kind that has no more to it than reading each element and adding it up: {Round, Acc, State}.
+scan_each(Round, Share, List, Count, Read, Add, Acc, #state{interval_ns = Interval} = State) ->
+    Now = now_ns(),
+    Since = case Round#round.read_ns of none -> Interval; At -> Now - At end,
+    Part = next_part(Round#round{read_ns = Now}, List, Count),
+    Chunk = fun(Elements, A) -> add_all(Elements, read_all(Read, Elements), Add, A) end,
+    scan(Part, quota(Part, Share, Since, State), Chunk, Acc, State).
+
+add_all([Element | Elements], [Result | Results], Add, Acc) -> add_all(Elements, Results, Add, Add(Element, Result, Acc));
+add_all([], [], _, Acc) -> Acc.
+
+%% What every answer to a scan begins with.
+head(#round{total = Total, scanned = Scanned, number = Number, part = Part, rest = Rest}) ->
+    #{total => Total, scanned => Scanned, round => Number, part => Part, last => Rest =:= []}.
+
+%% Reads a part, in chunks of some milliseconds at most. The cost of one is smoothed, and a slow chunk (because the
+%% collector had to wait) counts little, so that cost_ns comes near to CPU time. A part ends when its quota is done or its
+%% time is over; what is left is the next part.
+scan(Round, Quota, Chunk, Acc, State) ->
+    scan(Round, Quota, Chunk, Acc, State, now_ns()).
+
+scan(#round{rest = Rest, scanned = Scanned, size = Size, cost_ns = Cost} = Round, Left, Chunk, Acc, State, Begin) ->
+    {Elements, Count, Rest1} = take(min(Left, Size), Rest),
+    Acc1 = Chunk(Elements, Acc),
+    End = now_ns(),
+    Each = min((End - Begin) div max(1, Count), 4 * Cost),
+    Cost1 = max(20, (Cost * (4096 - Count) + Each * Count) div 4096),
+    Size1 = if
+                End - Begin > 5000000 -> max(8, Size div 2);
+                End - Begin < 2000000 -> min(?CHUNK, Size * 2);
+                true -> Size
+            end,
+    Round1 = Round#round{rest = Rest1, scanned = Scanned + Count, size = Size1, cost_ns = Cost1},
+    State1 = State#state{scan_ns = State#state.scan_ns + Cost1 * Count},
+    if
+        Rest1 =:= []; Left =< Count; End > State#state.deadline_ns -> {Round1, Acc1, State1};
+        true -> scan(Round1, Left - Count, Chunk, Acc1, State1, End)
+    end.
+
+%% {the first N, how many they are, the rest}
+take(N, List) -> take(N, List, [], 0).
+
+take(N, [Element | Rest], Taken, Count) when Count < N -> take(N, Rest, [Element | Taken], Count + 1);
+take(_, Rest, Taken, Count) -> {lists:reverse(Taken), Count, Rest}.
+
+%% Details of the top ones, as long as there is time: [{Element, Map}] of those for which Fun, in the reader, gives a map.
+details(Fun, List, #state{deadline_ns = Deadline}) -> details(Fun, List, Deadline + ?SCAN_NS, []).
+
+details(Fun, [Element | Rest], Until, Found) ->
+    Found1 = case read_all(fun(E, _) -> Fun(E) end, [Element]) of [#{} = Map] -> [{Element, Map} | Found]; _ -> Found end,
+    case now_ns() < Until of
+        true -> details(Fun, Rest, Until, Found1);
+        false -> lists:reverse(Found1)
+    end;
+details(_, [], _, Found) -> lists:reverse(Found).
+
+%% The highest N, lowest first: {how many more fit, the lowest key, [{Key, Value}]}.
+top(N) -> {N, 0, []}.
+
+top_add(Key, _, {0, Lowest, _} = Top) when Key =< Lowest -> Top;
+top_add(Key, Value, {0, _, [_ | List]}) ->
+    [{Lowest, _} | _] = New = insert({Key, Value}, List),
+    {0, Lowest, New};
+top_add(Key, Value, {Left, _, List}) ->
+    [{Lowest, _} | _] = New = insert({Key, Value}, List),
+    {Left - 1, Lowest, New}.
+
+insert({Key, _} = New, [{Lower, _} = First | Rest]) when Key > Lower -> [First | insert(New, Rest)];
+insert(New, List) -> [New | List].
+
+top_list({_, _, List}) -> lists:reverse(List).
+
+%%% Every process: reductions and queue ----------------------------------------------------------------------
+
+-record(seen, {place, counters, old, old_place, old_counters, own,
+               delta = 0, queue_sum = 0, queue_max = 0, queue_nonempty = 0, new = 0, gone = 0, dead = 0, fresh = [],
+               busy, queued}).
+
+procs(Top, #state{procs = Procs0, own = Own, interval_ns = Interval} = State) ->
+    #procs{round = Round, counters = Counters, marks = Marks, old = Old, old_place = OldPlace, old_counters = OldCounters} =
+        Procs = begin_procs(Procs0),
+    Place = case Marks of [{Visited, _} | _] -> Visited + 1; [] -> 1 end,
+    Start = #seen{place = Place, counters = Counters, old = Old, old_place = OldPlace, old_counters = OldCounters,
+                  own = Own, busy = top(Top), queued = top(Top)},
+    {Round1, Seen1, State1} = scan(Round, quota(Round, 45, Interval, State), fun visit/2, Start, State),
+    Seen = case Round1#round.rest of [] -> rest_gone(Seen1); _ -> Seen1 end,
+    Now = now_ns(),
+    #seen{place = NextPlace, old_place = NextOldPlace} = Seen,
+    Next = Procs#procs{round = end_part(Seen#seen.dead, Round1), marks = [{NextPlace - 1, Now} | Marks],
+                       old = Seen#seen.old, old_place = NextOldPlace},
+    Head = head(Round1),
+    Value = Head#{queue_sum => Seen#seen.queue_sum, queue_max => Seen#seen.queue_max,
+                  queue_nonempty => Seen#seen.queue_nonempty, new => Seen#seen.new, gone => Seen#seen.gone,
+                  top_reductions => [{id(P), D, Q, S} || {{D, {P, Q}}, S} <- with_status(Seen#seen.busy)],
+                  top_queues => [{id(P), Q, D, S} || {{Q, {P, D}}, S} <- with_status(Seen#seen.queued)],
+                  skipped => [{id(P), (Now - Since) div 1000000} || {P, Since} <- left_out()]},
+    {case {Old, OldCounters} of
+         {same, _} -> Value#{delta_reductions => Seen#seen.delta, since_first_ns => visited_at(Place, Procs),
+                             since_last_ns => visited_at(NextPlace - 1, Procs)};
+         {_, none} -> Value;
+         {_, _} -> Value#{delta_reductions => Seen#seen.delta, since_first_ns => visited_at(OldPlace, Procs),
+                          since_last_ns => visited_at(NextOldPlace - 1, Procs)}
+     end, State1#state{procs = note_origins(Seen, note_tops(Seen, Next), State)}}.
+
+begin_procs(#procs{round = #round{rest = [], list = Old} = Round, counters = Counters, marks = Marks} = Procs) ->
+    #round{list = List, total = Total} = Next = next_process_part(Round),
+    OldMarks = lists:reverse(Marks),
+    case Counters =/= none andalso List =:= Old of
+        true -> Procs#procs{round = Next, marks = [], old = same, old_marks = OldMarks};
+        false -> Procs#procs{round = Next, counters = atomics:new(max(1, Total), []), marks = [],
+                             old = Old, old_place = 1, old_counters = Counters, old_marks = OldMarks}
+    end;
+begin_procs(#procs{round = Round} = Procs) ->
+    Procs#procs{round = next_process_part(Round)}.
+
+next_process_part(Round) ->
+    next_part(Round, fun erlang:processes/0, fun() -> erlang:system_info(process_count) end).
+
+%% When the round before visited a place.
+visited_at(Place, #procs{old_marks = Marks}) ->
+    case [At || {Visited, At} <- Marks, Visited >= Place] of
+        [At | _] -> At;
+        [] -> element(2, lists:last(Marks))
+    end.
+
+%% Visits some processes of the list. Neither item makes a process run: both are read from outside, unless it runs just now.
+%% With the list of the round before, those that did nothing since and have no message are told as `same'.
+visit(Pids, #seen{old = same, counters = Counters, place = Place} = Seen) ->
+    Readings = read_all(fun(Pid, Index) ->
+                            case process_info(Pid, [reductions, message_queue_len]) of
+                                [{_, Reductions}, {_, Queue}] ->
+                                    case atomics:get(Counters, Place + Index - 1) of
+                                        Reductions when Queue =:= 0 -> same;
+                                        _ -> [Reductions | Queue]
+                                    end;
+                                undefined -> undefined
+                            end
+                        end, Pids),
+    revisit(Pids, Readings, Place, Seen);
+visit(Pids, #seen{old = Old, place = Place, old_place = OldPlace} = Seen) ->
+    Readings = read_all(fun(Pid, _) ->
+                            case process_info(Pid, [reductions, message_queue_len]) of
+                                [{_, Reductions}, {_, Queue}] -> [Reductions | Queue];
+                                undefined -> undefined
+                            end
+                        end, Pids),
+    compare(Pids, Readings, Place, Old, OldPlace, Seen).
+
+revisit([_ | Pids], [same | Readings], Place, Seen) ->
+    revisit(Pids, Readings, Place + 1, Seen);
+revisit([Pid | Pids], [Reading | Readings], Place, #seen{counters = Counters} = Seen) ->
+    revisit(Pids, Readings, Place + 1, meet(Pid, Reading, Place, atomics:get(Counters, Place), Seen));
+revisit([], [], Place, Seen) ->
+    Seen#seen{place = Place}.
+
+%% A new list. Processes keep their slot in the VM's table while they live, and erlang:processes/0 lists by slot
+%% (erl_ptab.c), so the survivors stand in the same order in the old list: one walk along both finds each one's counter.
+compare([Pid | Pids], [Reading | Readings], Place, [Pid | Old], OldPlace, Seen) ->
+    Before = atomics:get(Seen#seen.old_counters, OldPlace),
+    compare(Pids, Readings, Place + 1, Old, OldPlace + 1, meet(Pid, Reading, Place, Before, Seen));
+compare([Pid | Pids] = All, [Reading | Rest] = Readings, Place, [Other | OldRest] = Old, OldPlace, Seen) ->
+    %% Either Other has ended, or it comes later in the list, and then Pid is new.
+    case has_ended(Other, OldRest, Pid, Pids) of
+        false -> compare(Pids, Rest, Place + 1, Old, OldPlace, meet(Pid, Reading, Place, new, Seen));
+        true -> compare(All, Readings, Place, OldRest, OldPlace + 1, gone(OldPlace, Seen))
+    end;
+compare([Pid | Pids], [Reading | Readings], Place, [], OldPlace, Seen) ->
+    compare(Pids, Readings, Place + 1, [], OldPlace, meet(Pid, Reading, Place, new, Seen));
+compare([], [], Place, Old, OldPlace, Seen) ->
+    Seen#seen{place = Place, old = Old, old_place = OldPlace}.
+
+%% At the end of a round: what is left of the old list is not in the new one.
+rest_gone(#seen{old = [_ | Old], old_place = OldPlace} = Seen) ->
+    rest_gone((gone(OldPlace, Seen))#seen{old = Old, old_place = OldPlace + 1});
+rest_gone(Seen) -> Seen.
+
+%% Has Other, that stands where Pid is now, ended? The next few of both lists mostly tell. Else it is asked: alive now means
+%% alive when the list was made.
+has_ended(Other, OldRest, Pid, Pids) ->
+    case {is_near(Other, Pids, 16), is_near(Pid, OldRest, 16)} of
+        {true, _} -> false;
+        {false, true} -> true;
+        {false, false} -> read_all(fun(P, _) -> is_process_alive(P) end, [Other]) =/= [true]
+    end.
+
+is_near(Pid, [Pid | _], _) -> true;
+is_near(Pid, [_ | Rest], Left) when Left > 0 -> is_near(Pid, Rest, Left - 1);
+is_near(_, _, _) -> false.
+
+meet(Pid, [Now | Queue], Place, Before, #seen{counters = Counters} = Seen) ->
+    atomics:put(Counters, Place, Now),
+    case Before of
+        Now when Queue =:= 0 -> Seen;
+        new -> newcomer(Pid, Now, Queue, Seen);
+        _ -> note(Pid, Now, Before, Queue, Seen)
+    end;
+meet(_, Nothing, Place, Before, #seen{counters = Counters} = Seen) ->
+    atomics:put(Counters, Place, -1),
+    ended(Nothing, Before, Seen).
+
+newcomer(Pid, Now, Queue, #seen{old_counters = none} = Seen) -> note(Pid, Now, -1, Queue, Seen);
+newcomer(Pid, Now, Queue, #seen{new = New, fresh = Fresh} = Seen) when New < 20 ->
+    note(Pid, Now, 0, Queue, Seen#seen{new = New + 1, fresh = [Pid | Fresh]});
+newcomer(Pid, Now, Queue, #seen{new = New} = Seen) -> note(Pid, Now, 0, Queue, Seen#seen{new = New + 1}).
+
+%% No answer. One without a counter never was counted as there, so it is not counted as gone.
+ended(hung, _, Seen) -> Seen;
+ended(undefined, Before, #seen{dead = Dead} = Seen) when Before =:= -1; Before =:= new -> Seen#seen{dead = Dead + 1};
+ended(undefined, _, #seen{dead = Dead, gone = Gone} = Seen) -> Seen#seen{dead = Dead + 1, gone = Gone + 1}.
+
+gone(OldPlace, #seen{old_counters = Counters, gone = Gone} = Seen) ->
+    case Counters =/= none andalso atomics:get(Counters, OldPlace) of
+        Known when is_integer(Known), Known >= 0 -> Seen#seen{gone = Gone + 1};
+        _ -> Seen
+    end.
+
+note(Pid, Now, Before, Queue, #seen{own = Own} = Seen) ->
+    Delta = case Before of -1 -> 0; _ -> Now - Before end,
+    case lists:member(Pid, Own) of
+        true -> Seen;
+        false ->
+            Busy = case Delta of 0 -> Seen#seen.busy; _ -> top_add(Delta, {Pid, Queue}, Seen#seen.busy) end,
+            queue(Pid, Delta, Queue, Seen#seen{delta = Seen#seen.delta + Delta, busy = Busy})
+    end.
+
+queue(_, _, 0, Seen) -> Seen;
+queue(Pid, Delta, Queue, Seen) ->
+    Seen#seen{queue_sum = Seen#seen.queue_sum + Queue, queue_max = max(Queue, Seen#seen.queue_max),
+              queue_nonempty = Seen#seen.queue_nonempty + 1, queued = top_add(Queue, {Pid, Delta}, Seen#seen.queued)}.
+
+with_status(Top) ->
+    List = top_list(Top),
+    Status = fun(Pid, _) -> case process_info(Pid, status) of {_, S} -> S; undefined -> exiting end end,
+    [{T, case S of hung -> running; _ -> S end}
+     || {T, S} <- lists:zip(List, read_all(Status, [Pid || {_, {Pid, _}} <- List]))].
+
+%% Remembers the top ones for the next `processes'.
+note_tops(#seen{busy = Busy, queued = Queued}, #procs{busy = AllBusy, queued = AllQueued} = Procs) ->
+    Procs#procs{busy = lists:foldl(fun({D, {P, _}}, M) -> merge(P, D, fun erlang:'+'/2, M) end, AllBusy, top_list(Busy)),
+                queued = lists:foldl(fun({Q, {P, _}}, M) -> merge(P, Q, fun erlang:max/2, M) end, AllQueued,
+                                     top_list(Queued))}.
+
+%% Into a map that never holds more than 500 keys.
+merge(Key, Value, Join, Map) ->
+    case Map of
+        #{Key := Before} -> Map#{Key := Join(Before, Value)};
+        _ when map_size(Map) < 500 -> Map#{Key => Value};
+        _ -> Map
+    end.
+
+%%% Who creates processes ------------------------------------------------------------------------------------
+
+%% Asks a few of the new processes, while they still live, what they run and who made them.
+note_origins(#seen{new = New, fresh = Fresh}, #procs{origins = Origins} = Procs, #state{features = Features} = State) ->
+    Found = details(fun(Pid) -> origin(Pid, Features) end, Fresh, State),
+    Procs#procs{origins = lists:foldl(fun({_, O}, Map) -> merge(O, 1, fun erlang:'+'/2, Map) end, Origins, Found),
+                new = Procs#procs.new + New, sampled = Procs#procs.sampled + length(Found)}.
+
+%% What it runs, its parent's name, what its parent runs; `undefined' when it has ended meanwhile.
+origin(Pid, Features) ->
+    case identity(Pid, Features) of
+        undefined -> undefined;
+        #{call := Call, parent := Parent} when is_pid(Parent), node(Parent) =:= node() ->
+            case identity(Parent, Features) of
+                undefined -> #{call => Call, name => <<>>, parent_call => undefined};
+                #{call := ParentCall} = Identity ->
+                    #{call => Call, name => maps:get(name, Identity, <<>>), parent_call => ParentCall}
+            end;
+        #{call := Call, parent := Name} when is_atom(Name), Name =/= undefined ->
+            #{call => Call, name => bin(Name), parent_call => undefined};
+        #{call := Call} -> #{call => Call, name => <<>>, parent_call => undefined}
+    end.
+
+spawns(#state{procs = #procs{origins = Origins, sampled = Sampled, new = New} = Procs} = State) ->
+    Calls = [{Call, Name, ParentCall, Count}
+             || {#{call := Call, name := Name, parent_call := ParentCall}, Count} <- maps:to_list(Origins)],
+    {#{new => New, sampled => Sampled, calls => lists:sublist(lists:reverse(lists:keysort(4, Calls)), 20)},
+     State#state{procs = Procs#procs{origins = #{}, sampled = 0, new = 0}}}.
+
+%%% What a process is ----------------------------------------------------------------------------------------
+
+%% #{call, parent} and, where there are, name and label: what it runs as its users know it, and who made it.
+%% `undefined' when it has ended. This and all that asks single processes runs in the reader.
+identity(Pid, Features) ->
+    Parent = [parent || lists:member(parent, Features)],
+    case process_info(Pid, [registered_name, initial_call, garbage_collection_info | Parent]) of
+        [{_, Name}, {_, Call}, {_, Heaps} | Made] ->
+            Notes = maps:merge(#{parent => undefined}, maps:merge(notes(Pid, Call, heap_words(Heaps), Features),
+                                                                  maps:from_list(Made))),
+            Called = Notes#{call => case Notes of #{call := {_, _, _} = Noted} -> Noted; _ -> mfa(Call) end},
+            case Name of [] -> Called; _ -> Called#{name => bin(Name)} end;
+        undefined -> undefined
+    end.
+
+%% What proc_lib noted in the process dictionary; for a process that began with a bare fun, the fun. Where a single
+%% key cannot be read, the dictionary is read of small processes only, because all of it is copied.
+notes(Pid, {erlang, apply, 2}, _, Features) ->
+    Label = [label || lists:member(label, Features)],
+    case process_info(Pid, [current_stacktrace | Label]) of
+        [{_, Stack} | Rest] ->
+            case [mfa({M, F, A}) || {M, F, A, _} <- lists:reverse(Stack), M =/= erlang] of
+                [Fun | _] -> maps:merge(#{call => Fun}, label(Rest));
+                [] -> label(Rest)
+            end;
+        undefined -> #{}
+    end;
+notes(Pid, Call, HeapWords, Features) ->
+    case {lists:member(dictionary_item, Features), Call} of
+        {true, _} ->
+            Label = [label || lists:member(label, Features)],
+            case process_info(Pid, [{dictionary, '$initial_call'} | Label]) of
+                [{_, Initial} | Rest] -> maps:merge(#{call => mfa(Initial)}, label(Rest));
+                undefined -> #{}
+            end;
+        {false, {proc_lib, _, _}} when HeapWords =< ?DICTIONARY_HEAP_WORDS ->
+            case process_info(Pid, dictionary) of
+                {dictionary, Dictionary} ->
+                    Parent = case lists:keyfind('$ancestors', 1, Dictionary) of
+                                 {_, [P | _]} when is_pid(P); is_atom(P) -> P;
+                                 _ -> undefined
+                             end,
+                    #{call => mfa(proplists:get_value('$initial_call', Dictionary)), parent => Parent};
+                undefined -> #{}
+            end;
+        _ -> #{}
+    end.
+
+label([{label, undefined}]) -> #{};
+label([{label, Label}]) -> #{label => text(Label)};
+label([]) -> #{}.
+
+%% Young and old heap and fragments, as allocated.
+heap_words([{old_heap_block_size, Old}, {heap_block_size, Young}, {mbuf_size, Fragments} | _]) ->
+    Old + Young + Fragments.
+
+%% Off-heap binaries that it refers to, as the garbage collector counts them.
+vheap_words([_, _, _, _, _, _, _, {bin_vheap_size, Young}, _, {bin_old_vheap_size, Old} | _]) ->
+    Young + Old.
+
+%% name and what it runs, for owners of tables and ports.
+owner(Pid, Features) ->
+    case identity(Pid, Features) of
+        undefined -> #{owner => id(Pid)};
+        #{call := Call} = Identity ->
+            #{owner => id(Pid), owner_name => maps:get(name, Identity, <<>>), owner_call => Call}
+    end.
+
+%%% Top processes --------------------------------------------------------------------------------------------
+
+-record(heaps, {largest, binaries}).
+
+%% process_info(P, memory) makes each process run to answer, so a scan would wake them all; heap_size (the young heap) and
+%% garbage_collection_info are read from outside, but the latter takes 1 us. So it is read of those with a large young
+%% heap, of a quarter of the others (another one each round), and of the largest ones of earlier parts.
+processes(Top, #state{procs = #procs{busy = Busy, queued = Queued} = Procs, large = Large, own = Own} = State) ->
+    #state{heaps = #round{number = Phase}, features = Features} = State,
+    Read = fun(Pid, _) ->
+               case process_info(Pid, heap_size) of
+                   {_, Words} when Words < 8192 ->
+                       case erlang:phash2(Pid, 4) =:= Phase rem 4 of true -> heap(Pid); false -> Words end;
+                   {_, _} -> heap(Pid);
+                   undefined -> undefined
+               end
+           end,
+    Rank = fun(Pid, Heap, Acc) ->
+               case is_map_key(Pid, Large) of true -> Acc; false -> rank(Pid, Heap, Acc) end
+           end,
+    Capacity = Top + length(Own),
+    Old = maps:keys(Large),
+    Carried = add_all(Old, read_all(fun(P, _) -> heap(P) end, Old), fun rank/3,
+                      #heaps{largest = top(Capacity), binaries = top(Capacity)}),
+    Pids = fun() ->
+               #procs{round = #round{alive = Alive, list = Known}} = Procs,
+               case erlang:system_info(process_count) of Alive -> Known; _ -> processes() end
+           end,
+    {Round, Heaps, State1} = scan_each(State#state.heaps, 12, Pids, fun() -> unknown end, Read, Rank, Carried, State),
+    Foreign = fun(List) -> lists:sublist([Pid || {_, Pid} <- top_list(List), not lists:member(Pid, Own)], Top) end,
+    Largest = Foreign(Heaps#heaps.largest),
+    Binaries = Foreign(Heaps#heaps.binaries),
+    Why = [{P, reductions} || P <- best(Busy, Top)] ++ [{P, memory} || P <- Largest]
+        ++ [{P, queue} || P <- best(Queued, Top)] ++ [{P, binary} || P <- Binaries],
+    Masters = maps:from_list(ets:select(ac_tab, [{{{application_master, '$1'}, '$2'}, [], [{{'$2', '$1'}}]}])),
+    Rows = details(fun(Pid) -> process_row(Pid, Masters, Features) end, unique([Pid || {Pid, _} <- Why]), State1),
+    Head = head(Round),
+    {Head#{rows => [Row#{by => [B || {P, B} <- Why, P =:= Pid], delta_reductions => maps:get(Pid, Busy, 0)}
+                    || {Pid, Row} <- Rows]},
+     State1#state{heaps = Round, procs = Procs#procs{busy = #{}, queued = #{}},
+                  large = maps:from_list([{Pid, true} || Pid <- Largest ++ Binaries])}}.
+
+%% {words of heap, words of binaries}
+heap(Pid) ->
+    case process_info(Pid, garbage_collection_info) of
+        {_, Info} -> {heap_words(Info), vheap_words(Info)};
+        undefined -> undefined
+    end.
+
+rank(_, Words, #heaps{largest = {0, Lowest, _}} = Heaps) when is_integer(Words), Words =< Lowest -> Heaps;
+rank(Pid, Words, #heaps{largest = Largest} = Heaps) when is_integer(Words) ->
+    Heaps#heaps{largest = top_add(Words, Pid, Largest)};
+rank(Pid, {Words, 0}, Heaps) -> rank(Pid, Words, Heaps);
+rank(Pid, {Words, Vheap}, #heaps{binaries = Binaries} = Heaps) ->
+    rank(Pid, Words, Heaps#heaps{binaries = top_add(Vheap, Pid, Binaries)});
+rank(_, _, Heaps) -> Heaps.
+
+unique([First | Rest]) -> [First | unique([E || E <- Rest, E =/= First])];
+unique([]) -> [].
+
+%% The keys with the highest values.
+best(Map, N) ->
+    [Key || {_, Key} <- lists:sublist(lists:reverse(lists:sort([{V, K} || {K, V} <- maps:to_list(Map)])), N)].
+
+process_row(Pid, Masters, Features) ->
+    Word = erlang:system_info(wordsize),
+    Items = [status, priority, reductions, message_queue_len, message_queue_data, trap_exit, group_leader,
+             garbage_collection, garbage_collection_info, current_function, current_stacktrace],
+    case {identity(Pid, Features), process_info(Pid, Items)} of
+        {#{call := Call, parent := Parent} = Identity,
+         [{_, Status}, {_, Priority}, {_, Reductions}, {_, Queue}, {_, QueueData}, {_, TrapExit}, {_, Leader}, {_, Gc},
+          {_, Heaps}, {_, Function}, {_, Stack}]} ->
+            Row = #{pid => id(Pid), initial_call => Call, status => Status, priority => Priority, reductions => Reductions,
+                    message_queue_len => Queue, message_queue_data => QueueData, trap_exit => TrapExit,
+                    heap_bytes => heap_words(Heaps) * Word, binary_vheap_bytes => vheap_words(Heaps) * Word,
+                    minor_gcs => proplists:get_value(minor_gcs, Gc),
+                    fullsweep_after => proplists:get_value(fullsweep_after, Gc),
+                    min_heap_size_words => proplists:get_value(min_heap_size, Gc),
+                    max_heap_size_words => max_heap(proplists:get_value(max_heap_size, Gc)),
+                    current_function => mfa(Function),
+                    stack => [mfa({M, F, A}) || {M, F, A, _} <- lists:sublist(Stack, 8)]},
+            maps:merge(maps:merge(Row, maps:with([name, label], Identity)),
+                       maps:merge(made_by(Parent), application(Leader, Masters)));
+        _ -> undefined
+    end.
+
+made_by(undefined) -> #{};
+made_by(Name) when is_atom(Name) -> #{parent_name => bin(Name)};
+made_by(Pid) when node(Pid) =/= node() -> #{parent => id(Pid)};
+made_by(Pid) ->
+    case process_info(Pid, registered_name) of
+        {_, Name} -> #{parent => id(Pid), parent_name => bin(Name)};
+        _ -> #{parent => id(Pid)}
+    end.
+
+application(Leader, Masters) ->
+    case Masters of
+        #{Leader := App} -> #{application => bin(App)};
+        _ -> #{}
+    end.
+
+%%% ETS ------------------------------------------------------------------------------------------------------
+
+-record(tables, {words = 0, top, owners = #{}, slow = []}).
+
+%% A table may vanish between any two calls here: ets:info gives `undefined' then.
+tables(Top, #state{large_tables = Large, features = Features} = State) ->
+    Read = fun(Tab, _) ->
+               case {ets:info(Tab, owner), ets:info(Tab, decentralized_counters)} of
+                   {Owner, false} when is_pid(Owner) -> {Owner, ets:info(Tab, memory)};
+                   {Owner, true} when is_pid(Owner) -> {Owner, slow};
+                   _ -> undefined
+               end
+           end,
+    Memory = fun(Tab, _) -> ets:info(Tab, memory) end,
+    Old = maps:keys(Large),
+    Carried = add_all(Old, read_all(Memory, Old), fun rank_table/3, #tables{top = top(Top)}),
+    {Round, Found, State1} =
+        scan_each(State#state.tables, 8, fun ets:all/0, fun() -> unknown end, Read,
+                  fun(Tab, Reading, Acc) -> add_table(Tab, Reading, Large, Acc) end, Carried, State),
+    %% The size and memory of a table with decentralized counters are added up by all schedulers (1 ms on a busy node):
+    %% these come last and few at a time, others each time.
+    Slow = lists:sublist(rotate(Round#round.number * 16, Found#tables.slow -- Old), 16),
+    Tables = add_all(Slow, read_all(Memory, Slow), fun rank_table/3, Found),
+    Word = erlang:system_info(wordsize),
+    Ranked = top_list(Tables#tables.top),
+    Owners = Tables#tables.owners,
+    Rows = details(fun(Tab) -> table_row(Tab, Features) end, [Tab || {_, Tab} <- Ranked], State1),
+    Counts = maps:map(fun(_, {Count, _}) -> Count end, Owners),
+    OwnerRows = details(fun(Pid) -> owner(Pid, Features) end, best(Counts, Top), State1),
+    Head = head(Round),
+    {Head#{memory_bytes => Tables#tables.words * Word, unread => length(Found#tables.slow -- Old) - length(Slow),
+           rows => [Row#{memory_bytes => Words * Word} || {Words, Tab} <- Ranked, {T, Row} <- Rows, T =:= Tab],
+           owners => [Row#{tables => Count, memory_bytes => Words * Word}
+                      || {Pid, Row} <- OwnerRows, {Count, Words} <- [maps:get(Pid, Owners)]]},
+     State1#state{tables = Round, large_tables = maps:from_list([{Tab, true} || {_, Tab} <- Ranked])}}.
+
+add_table(Tab, {Owner, Memory}, Large, #tables{owners = Owners} = Acc) ->
+    {Count, Words} = maps:get(Owner, Owners, {0, 0}),
+    Own = case is_integer(Memory) of true -> Words + Memory; false -> Words end,
+    Next = Acc#tables{owners = Owners#{Owner => {Count + 1, Own}}},
+    case Memory of
+        slow -> Next#tables{slow = [Tab | Next#tables.slow]};
+        undefined -> Next;
+        _ when is_map_key(Tab, Large) -> Next#tables{words = Next#tables.words + Memory};
+        _ -> rank_table(Tab, Memory, Next#tables{words = Next#tables.words + Memory})
+    end;
+add_table(_, _, _, Acc) -> Acc.
+
+rank_table(Tab, Memory, #tables{top = Top} = Acc) when is_integer(Memory) -> Acc#tables{top = top_add(Memory, Tab, Top)};
+rank_table(_, _, Acc) -> Acc.
+
+rotate(_, []) -> [];
+rotate(By, List) ->
+    {First, Rest} = lists:split(By rem length(List), List),
+    Rest ++ First.
+
+table_row(Tab, Features) ->
+    case [ets:info(Tab, I) || I <- [owner, name, size, type, protection, keypos, named_table, compressed, fixed]] of
+        [Owner, Name, Size, Type, Protection, KeyPos, Named, Compressed, Fixed] when is_pid(Owner), is_integer(KeyPos) ->
+            Row = #{id => case Named of true -> <<>>; _ -> bin(ref_to_list(Tab)) end,
+                    name => bin(Name), named => Named, size => Size, type => Type,
+                    protection => Protection, keypos => KeyPos, compressed => Compressed, fixed => Fixed,
+                    read_concurrency => ets:info(Tab, read_concurrency),
+                    write_concurrency => ets:info(Tab, write_concurrency),
+                    decentralized_counters => ets:info(Tab, decentralized_counters)},
+            maps:merge(Row, owner(Owner, Features));
+        _ -> undefined
+    end.
+
+%%% Ports and distribution -----------------------------------------------------------------------------------
+
+-record(ports, {dead = 0, in = 0, out = 0, queue = 0, kinds = #{}, top, traffic}).
+
+ports(Top, #state{traffic = Traffic, old_traffic = Old, features = Features} = State) ->
+    #round{read_ns = Since} = State#state.ports,
+    Read = fun(Port, _) ->
+               case [erlang:port_info(Port, I) || I <- [name, input, output, queue_size]] of
+                   [{_, Name}, {_, In}, {_, Out}, {_, Queue}] -> {kind(Name), In, Out, Queue};
+                   _ -> undefined
+               end
+           end,
+    {Round, Ports, State1} =
+        scan_each(State#state.ports, 8, fun erlang:ports/0, fun() -> erlang:system_info(port_count) end, Read,
+                  fun(Port, Reading, Acc) -> add_port(Port, Reading, Old, Acc) end, #ports{top = top(Top), traffic = Traffic}, State),
+    Rows = details(fun(Port) -> port_row(Port, Features) end, [Port || {_, Port} <- top_list(Ports#ports.top)], State1),
+    Head = head(Round),
+    Value = Head#{in_bytes => Ports#ports.in, out_bytes => Ports#ports.out, queue_bytes => Ports#ports.queue,
+                  kinds => [{Kind, maps:get(Kind, Ports#ports.kinds)} || Kind <- best(Ports#ports.kinds, 20)],
+                  sockets => sockets(),
+                  rows => [with_deltas(Port, Row, Old) || {Port, Row} <- Rows]},
+    Last = Round#round.rest =:= [],
+    {case Old of none -> Value; _ -> Value#{since_ns => Since} end,
+     State1#state{ports = end_part(Ports#ports.dead, Round),
+                  traffic = case Last of true -> #{}; false -> Ports#ports.traffic end,
+                  old_traffic = case Last of true -> Ports#ports.traffic; false -> Old end}}.
+
+%% Ranked by traffic since the round before, and before that, by all.
+add_port(Port, {Kind, In, Out, Queue}, Old, #ports{top = Top, traffic = Traffic} = Acc) ->
+    {OldIn, OldOut} = port_before(Port, Old),
+    Acc#ports{in = Acc#ports.in + In, out = Acc#ports.out + Out, queue = Acc#ports.queue + Queue,
+              kinds = merge(Kind, 1, fun erlang:'+'/2, Acc#ports.kinds),
+              top = top_add(In - OldIn + Out - OldOut + Queue, Port, Top), traffic = Traffic#{Port => {In, Out}}};
+add_port(_, hung, _, Acc) -> Acc;
+add_port(_, undefined, _, #ports{dead = Dead} = Acc) -> Acc#ports{dead = Dead + 1}.
+
+port_before(_, none) -> {0, 0};
+port_before(Port, Old) -> maps:get(Port, Old, {0, 0}).
+
+%% A spawned program's port is named by its command line, which may hold secrets: only the program is told. Ports of
+%% file descriptors are named "0/1".
+kind(Name) ->
+    case Name -- "0123456789" of
+        "/" -> <<"fd">>;
+        _ -> cut(bin(lists:takewhile(fun(C) -> C =/= $\s end, Name)), 64)
+    end.
+
+port_row(Port, Features) ->
+    case [erlang:port_info(Port, I) || I <- [name, input, output, queue_size, connected, os_pid]] of
+        [{_, Name}, {_, In}, {_, Out}, {_, Queue}, {_, Owner}, {_, OsPid}] ->
+            Row = #{id => id(Port), kind => kind(Name), in_bytes => In, out_bytes => Out, queue_bytes => Queue},
+            maps:merge(case OsPid of undefined -> Row; _ -> Row#{os_pid => OsPid} end, owner(Owner, Features));
+        _ -> undefined
+    end.
+
+with_deltas(_, Row, none) -> Row;
+with_deltas(Port, #{in_bytes := In, out_bytes := Out} = Row, Old) ->
+    {OldIn, OldOut} = port_before(Port, Old),
+    Row#{delta_in_bytes => In - OldIn, delta_out_bytes => Out - OldOut}.
+
+%% The counts that the socket NIF keeps; nothing is asked of any socket. Not where it was never loaded.
+sockets() ->
+    case erlang:module_loaded(prim_socket) andalso catch socket:info() of
+        #{counters := Counters} -> maps:filter(fun(_, V) -> is_integer(V) end, Counters);
+        _ -> #{}
+    end.
+
+%% Through the connection's own port or process: net_kernel is not asked, it may be busy or stuck itself.
+dist(State) ->
+    Hidden = nodes(hidden),
+    Nodes = lists:sublist(erlang:system_info(dist_ctrl), 200),
+    Known = details(fun controller/1, [Controller || {_, Controller} <- Nodes], State),
+    #{busy_limit_bytes => erlang:system_info(dist_buf_busy_limit), total => length(nodes(connected)),
+      rows => [maps:merge(#{node => bin(Node), hidden => lists:member(Node, Hidden), controller => id(Controller)},
+                          proplists:get_value(Controller, Known, #{})) || {Node, Controller} <- Nodes]}.
+
+controller(Port) when is_port(Port) ->
+    case [erlang:port_info(Port, I) || I <- [input, output, queue_size]] of
+        [{_, In}, {_, Out}, {_, Queue}] -> #{in_bytes => In, out_bytes => Out, queue_bytes => Queue};
+        _ -> #{}
+    end;
+controller(Pid) ->
+    case process_info(Pid, [message_queue_len, reductions, status]) of
+        [{_, Queue}, {_, Reductions}, {_, Status}] ->
+            #{message_queue_len => Queue, reductions => Reductions, status => Status};
+        undefined -> #{}
+    end.
+
+%%% Allocators -----------------------------------------------------------------------------------------------
+
+%% A full dump is 1 MB of terms with 32 schedulers; folded it is a row of numbers per instance.
+allocators() ->
+    All = [{A, erlang:system_info({allocator, A})} || A <- erlang:system_info(alloc_util_allocators)],
+    Enabled = [{A, Instances} || {A, [_ | _] = Instances} <- All],
+    #{disabled => [bin(A) || {A, false} <- All],
+      instances => [instance(A, Number, Data) || {A, Instances} <- Enabled, {instance, Number, Data} <- Instances],
+      foreign => foreign(Enabled),
+      mseg => [mseg(Number, Data) || {instance, Number, Data} <- system_list({allocator, mseg_alloc})],
+      mmap => [mmap(Kind, Data) || {Kind, Data} <- system_list({allocator, erts_mmap})]}.
+
+system_list(Key) ->
+    case catch erlang:system_info(Key) of List when is_list(List) -> List; _ -> [] end.
+
+%% {Allocator, Instance, Mbcs, Pool, Sbcs, Calls}; blocks are all that lie in the carriers, foreign ones too.
+instance(Allocator, Number, Data) ->
+    {bin(Allocator), Number, carriers(mbcs, Data), carriers(mbcs_pool, Data), carriers(sbcs, Data),
+     calls(proplists:get_value(calls, Data, []))}.
+
+%% {BlockCount, BlockBytes, Carriers, CarrierBytes, BlockBytesMax, CarriersMax, CarrierBytesMax, MsegCarriers, MsegBytes};
+%% maxima ever, 0 where none are kept (pool).
+carriers(Kind, Data) ->
+    Set = proplists:get_value(Kind, Data, []),
+    Blocks = [Sizes || {_, Sizes} <- proplists:get_value(blocks, Set, [])],
+    Sum = fun(Key, Position) ->
+              lists:sum([element(Position, E) || Sizes <- Blocks, E <- [lists:keyfind(Key, 1, Sizes)], tuple_size(E) >= Position])
+          end,
+    {Carriers, CarriersMax} = now_and_max(carriers, Set),
+    {Bytes, BytesMax} = now_and_max(carriers_size, Set),
+    {Sum(count, 2), Sum(size, 2), Carriers, Bytes, Sum(size, 4), CarriersMax, BytesMax,
+     proplists:get_value(mseg_alloc_carriers, Set, 0), proplists:get_value(mseg_alloc_carriers_size, Set, 0)}.
+
+now_and_max(Key, Set) ->
+    case lists:keyfind(Key, 1, Set) of
+        {_, Now, _, Max} -> {Now, Max};
+        {_, Now} -> {Now, 0};
+        false -> {0, 0}
+    end.
+
+%% {Alloc, Free, Realloc, MsegAlloc, MsegDealloc, MsegRealloc, SysAlloc, SysFree, SysRealloc}; always in this order.
+calls(Calls) ->
+    list_to_tuple([Giga * 1000000000 + Rest || {_, Giga, Rest} <- Calls]).
+
+%% Blocks of one allocator in carriers of another (22 and 23 share one pool; later only with +M<S>cp), summed.
+foreign(Allocators) ->
+    Blocks = [{{bin(Allocator), bin(Of)}, Size}
+              || {Allocator, Instances} <- Allocators, {instance, _, Data} <- Instances,
+                 Kind <- [mbcs, mbcs_pool, sbcs],
+                 {Of, Sizes} <- proplists:get_value(blocks, proplists:get_value(Kind, Data, []), []), Of =/= Allocator,
+                 Size <- [element(2, lists:keyfind(size, 1, Sizes))], Size > 0],
+    [{In, Of, Bytes} || {{In, Of}, Bytes} <- maps:to_list(lists:foldl(fun({Key, Size}, Map) ->
+                                                                          merge(Key, Size, fun erlang:'+'/2, Map)
+                                                                      end, #{}, Blocks))].
+
+%% {Instance, CachedSegments, CacheHits, Segments, SegmentsMax, SegmentBytes, SegmentBytesMax, Alloc, Dealloc, Realloc,
+%% Create, Destroy}, summed over the kinds of memory.
+mseg(Number, Data) ->
+    Kinds = [{proplists:get_value(status, Kind, []), proplists:get_value(calls, Kind, [])} || {memkind, Kind} <- Data],
+    Status = fun(Key, Position) ->
+                 lists:sum([element(Position, E) || {S, _} <- Kinds, E <- [lists:keyfind(Key, 1, S)], E =/= false])
+             end,
+    Calls = fun(Key) ->
+                lists:sum([Giga * 1000000000 + Rest || {_, C} <- Kinds, {K, Giga, Rest} <- C, K =:= Key])
+            end,
+    {Number, Status(cached_segments, 2), Status(cache_hits, 2), Status(segments, 2), Status(segments, 4),
+     Status(segments_size, 2), Status(segments_size, 4), Calls(mseg_alloc), Calls(mseg_dealloc), Calls(mseg_realloc),
+     Calls(mseg_create), Calls(mseg_destroy)}.
+
+%% Default and literal memory: #{kind, os_bytes, and of a super carrier total, used (also of its two areas), free segments}.
+mmap(Kind, Data) ->
+    Part = fun(Key, Name) -> proplists:get_value(Name, proplists:get_value(Key, Data, []), []) end,
+    Numbers = [{os_bytes, proplists:get_value(used, Part(os, sizes), absent)}]
+        ++ [{K, proplists:get_value(From, Part(supercarrier, sizes), absent)}
+            || {K, From} <- [{total_bytes, total}, {sa_bytes, total_sa}, {sua_bytes, total_sua}, {used_bytes, used},
+                             {used_sa_bytes, used_sa}, {used_sua_bytes, used_sua}]]
+        ++ [{K, proplists:get_value(From, Part(supercarrier, free_segs), absent)}
+            || {K, From} <- [{free_segments, used}, {free_segments_max, max}, {free_segments_reserved, reserved}]],
+    maps:from_list([{kind, bin(Kind)} | [{K, V} || {K, V} <- Numbers, V =/= absent]]).
+
+%%% Terms as data --------------------------------------------------------------------------------------------
+
+now_ns() -> erlang:monotonic_time(nanosecond).
+
+now_ms() -> erlang:monotonic_time(millisecond).
+
+%% Names and known strings as UTF-8, cut.
+bin(Atom) when is_atom(Atom) -> cut(atom_to_binary(Atom, utf8), ?NAME_BYTES);
+bin(Binary) when is_binary(Binary) -> cut(Binary, ?NAME_BYTES);
+bin(Text) when is_list(Text) ->
+    case catch unicode:characters_to_binary(Text) of
+        Binary when is_binary(Binary) -> cut(Binary, ?TEXT_BYTES);
+        _ -> <<"?">>
+    end;
+bin(_) -> <<"?">>.
+
+id(Pid) when is_pid(Pid) -> list_to_binary(pid_to_list(Pid));
+id(Port) when is_port(Port) -> list_to_binary(erlang:port_to_list(Port));
+id(Ref) when is_reference(Ref) -> list_to_binary(ref_to_list(Ref));
+id(Atom) when is_atom(Atom) -> bin(Atom);
+id(_) -> <<>>.
+
+mfa({Module, Function, Arity}) when is_atom(Module), is_atom(Function), is_integer(Arity) ->
+    {bin(Module), bin(Function), Arity};
+mfa({Module, Function, Args}) when is_atom(Module), is_atom(Function), is_list(Args) ->
+    {bin(Module), bin(Function), case catch length(Args) of N when is_integer(N) -> N; _ -> 0 end};
+mfa(_) -> undefined.
+
+%% Any term as a short text: strings as they are, all else as ~p would print it.
+text(Term) ->
+    try
+        case is_binary(Term) of
+            true -> unicode:characters_to_binary(cut(Term, ?TEXT_BYTES));
+            false -> is_list(Term) andalso io_lib:printable_unicode_list(Term) andalso bin(Term)
+        end
+    of
+        Text when is_binary(Text) -> Text;
+        _ -> print(Term)
+    catch
+        _:_ -> <<"?">>
+    end.
+
+print(Term) ->
+    cut(unicode:characters_to_binary(io_lib:format("~0tP", [Term, 20], [{chars_limit, 400}])), ?TEXT_BYTES).
+
+%% At most so many bytes, cut between characters.
+cut(Binary, Max) when byte_size(Binary) =< Max -> Binary;
+cut(Binary, Max) ->
+    case binary:at(Binary, Max) of
+        Continuation when Continuation band 2#11000000 =:= 2#10000000 -> cut_before(Binary, Max - 1);
+        _ -> binary:part(Binary, 0, Max)
+    end.
+
+cut_before(Binary, At) when At > 0 ->
+    case binary:at(Binary, At) of
+        Continuation when Continuation band 2#11000000 =:= 2#10000000 -> cut_before(Binary, At - 1);
+        _ -> binary:part(Binary, 0, At)
+    end;
+cut_before(_, _) -> <<>>.

@@ -1,0 +1,78 @@
+%% @doc What the agent costs an idle node at one sample a second; cost.sh starts it.
+-module(agent_cost).
+-export([main/1]).
+
+-define(HOT, [msacc, scheduler_wall_time, run_queues, statistics, memory, counts, check_io, procs]).
+-define(SLOW, [processes, spawns, ets, ports, dist, allocators]).
+
+%% Release, folder of its root, folder of the target's beams there, processes, tables, seconds, budget in ppm.
+-spec main([string()]) -> no_return().
+main([Release, Root, Beams | Numbers]) ->
+    [Processes, Tables, Seconds, Budget] = [list_to_integer(N) || N <- Numbers],
+    %% No spinning: it would drown the rest.
+    Flags = ["+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none", "+P", integer_to_list(max(262144, 2 * Processes))],
+    Target = agent_test:start(Release, Root, Beams, case list_to_integer(Release) >= 27 of
+                                                        true when Processes < 500000 -> lists:sublist(Flags, 6);
+                                                        _ -> Flags
+                                                    end),
+    Node = agent_test:node_of(Target),
+    agent_test:call(Target, idle, [Processes]),
+    agent_test:call(Target, unnamed_tables, [Tables]),
+    OsPid = erpc:call(Node, os, getpid, []),
+    wait(2),
+    {Base, _} = used(OsPid, fun() -> wait(Seconds) end),
+    Agent = agent_client:join(Node, #{budget_ppm => Budget}),
+    %% The first samples are not those of a steady state.
+    _ = samples(Agent, 1, 10, []),
+    {Used, Samples} = used(OsPid, fun() -> samples(Agent, 11, Seconds, []) end),
+    Items = lists:append([maps:get(items, S) || S <- Samples]),
+    io:format("OTP ~s, ~b processes, ~b tables: ~.3f % of a core by the OS, ~.3f % by the VM~n",
+              [Release, Processes, Tables, Used - Base, by_vm(Samples)]),
+    io:format("  median us per item: ~s~n", [lists:join(", ", [median(I, Items) || I <- ?HOT ++ ?SLOW])]),
+    #{agent := #{memory_bytes := Memory}} = lists:last(Samples),
+    {Us, _} = timer:tc(fun() -> agent_client:leave(Agent) end),
+    io:format("  the agent's memory ~b kB; leaving took ~b ms; ~b procs parts a round~n",
+              [Memory div 1024, Us div 1000, lists:max([P || {procs, ok, _, _, #{part := P}} <- Items])]),
+    agent_test:stop(Target),
+    halt(0).
+
+wait(Seconds) -> receive after Seconds * 1000 -> [] end.
+
+%% One a second; each tenth has the slow items too.
+samples(_, _, 0, Samples) -> lists:reverse(Samples);
+samples(Agent, Seq, Left, Samples) ->
+    Begin = erlang:monotonic_time(millisecond),
+    Items = case Seq rem 10 of 0 -> ?HOT ++ ?SLOW; _ -> ?HOT end,
+    Sample = agent_client:sample(Agent, Seq, Items),
+    receive after max(0, Begin + 1000 - erlang:monotonic_time(millisecond)) -> ok end,
+    samples(Agent, Seq + 1, Left - 1, [Sample | Samples]).
+
+%% {percent of a core that all its threads used meanwhile, the function's result}.
+used(OsPid, Fun) ->
+    Cpu = cpu_ns(OsPid),
+    Begin = erlang:monotonic_time(nanosecond),
+    Result = Fun(),
+    {100 * (cpu_ns(OsPid) - Cpu) / (erlang:monotonic_time(nanosecond) - Begin), Result}.
+
+cpu_ns(OsPid) ->
+    lists:sum([begin
+                   {ok, Text} = file:read_file(File),
+                   binary_to_integer(hd(binary:split(Text, <<" ">>)))
+               end || File <- filelib:wildcard("/proc/" ++ OsPid ++ "/task/*/schedstat")]).
+
+%% All states of all threads but sleep, between the first and the last sample.
+by_vm(Samples) ->
+    [First, Last] = [hd([V || {msacc, ok, _, _, V} <- maps:get(items, S)]) || S <- [hd(Samples), lists:last(Samples)]],
+    #{states := States} = First,
+    Total = fun(#{threads := Threads}) ->
+                lists:foldl(fun({State, Counter}, {Busy, All}) ->
+                                {case State of sleep -> Busy; _ -> Busy + Counter end, All + Counter}
+                            end, {0, 0}, [P || {_, _, Counters} <- Threads, P <- lists:zip(States, Counters)])
+            end,
+    {Busy0, All0} = Total(First),
+    {Busy, All} = Total(Last),
+    100 * (Busy - Busy0) * length(maps:get(threads, First)) / (All - All0).
+
+median(Item, Items) ->
+    Costs = lists:sort([Us || {I, ok, _, Us, _} <- Items, I =:= Item]),
+    io_lib:format("~s ~b", [Item, lists:nth((length(Costs) + 1) div 2, Costs)]).

@@ -1,0 +1,49 @@
+%% @doc Makes agent/fixtures: what the client sends, and what real nodes answer, as external terms in the encoding of the
+%% release that sends them. fixtures/make.sh starts it.
+-module(agent_fixtures).
+-export([main/1]).
+
+-define(HOT, [msacc, scheduler_wall_time, run_queues, statistics, memory, counts, check_io, {procs, #{top => 5}}]).
+-define(SLOW, [{processes, #{top => 3}}, spawns, {ets, #{top => 3}}, {ports, #{top => 3}}, dist, allocators]).
+
+%% Release, folder of its root, folder of the target's beams there, where to write.
+-spec main([string()]) -> no_return().
+main([Release, Root, Beams, Out]) ->
+    Target = agent_test:start(Release, Root, Beams, ["+sbwt", "none", "-kernel", "net_ticktime", "30"]),
+    Node = agent_test:node_of(Target),
+    %% Encoded by the node itself.
+    Write = fun(Name, Term) ->
+                write(Out, ["r", Release, "-", Name], erpc:call(Node, erlang, term_to_binary, [Term]))
+            end,
+    agent_test:call(Target, named, ['Elixir.My.Größe']),
+    agent_test:call(Target, large, [1000]),
+    agent_test:call(Target, busy, [1]),
+    agent_test:call(Target, tables, [['my table']]),
+    Population = agent_test:call(Target, population, [5]),
+    list_to_integer(Release) >= 27 andalso agent_test:call(Target, labelled, [{my_worker, <<"größe"/utf8>>}]),
+    #{agent := Pid, session := Session, joined := Joined} = Agent = agent_client:join(Node, #{lease_ms => 5000}),
+    Write("joined", {beamtune, joined, Joined}),
+    First = agent_client:sample(Agent, 1, [facts, {procs, #{top => 5}}, no_such_item]),
+    Write("sample-facts", {beamtune, sample, 1, First}),
+    Population ! {self(), {turnover, 1, 3}},
+    receive {Population, {3, 1}} -> ok end,
+    Write("sample-hot", {beamtune, sample, 2, agent_client:sample(Agent, 2, ?HOT)}),
+    Write("sample-slow", {beamtune, sample, 3, agent_client:sample(Agent, 3, ?SLOW)}),
+    Pid ! {nonsense, self()},
+    receive {beamtune, bad_request, _} = Refusal -> Write("bad-request", Refusal) end,
+    Pid ! {leave, self()},
+    receive {beamtune, left, _} = Left -> Write("left", Left) end,
+    receive {'DOWN', _, process, Session, Reason} -> Write("session-exit", Reason) end,
+    %% What the client sends, encoded here.
+    [write(Out, ["request-", Name], term_to_binary(Request))
+     || {Name, Request} <- [{"sample-hot", {sample, self(), 2, ?HOT, #{timeout_ms => 2000}}},
+                            {"sample-slow", {sample, self(), 3, ?SLOW, #{}}},
+                            {"renew", {renew, self()}}, {"leave", {leave, self()}},
+                            {"bindings", [{'Beam', <<"the beam">>}, {'Client', self()}, {'Name', beamtune_agent_00000000},
+                                          {'Options', #{lease_ms => 5000, budget_ppm => 10000}}]}],
+        Release =:= "25"],
+    agent_test:stop(Target),
+    halt(0).
+
+write(Out, Name, Bytes) ->
+    ok = file:write_file(filename:join(Out, [Name, ".etf"]), Bytes).

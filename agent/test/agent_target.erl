@@ -1,0 +1,164 @@
+%% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
+-module(agent_target).
+-export([idle/1, busy/1, large/1, binaries/1, depth/0, hanging/0, hang/2, flood/1, named/1, labelled/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
+         population/1, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
+
+%% Processes that do nothing; linked to the one that is returned.
+idle(Count) -> keep(fun() -> [spawn_link(fun forever/0) || _ <- lists:seq(1, Count)] end).
+
+%% Processes that spin.
+busy(Count) -> keep(fun() -> [spawn_link(fun spin/0) || _ <- lists:seq(1, Count)] end).
+
+%% A process with so many list elements of data.
+large(Elements) -> keep(fun() -> put(data, lists:seq(1, Elements)) end).
+
+%% A process that refers to so many bytes of binary.
+binaries(Bytes) -> keep(fun() -> put(data, binary:copy(<<0>>, Bytes)) end).
+
+%% How deep hang/1 has to go for about four seconds on this machine.
+depth() ->
+    Term = lists:foldl(fun(_, T) -> [T | T] end, [], lists:seq(1, 20)),
+    {Us, _} = timer:tc(erts_debug, flat_size, [Term]),
+    20 + floor(math:log2(3000000 / max(1, Us))).
+
+%% A process that, when told by hang/2, is inside one call for about as long as 2^Depth steps take: the size of a term that
+%% shares all its parts is found without ever letting another process run.
+hanging() ->
+    spawn(fun() ->
+              receive {From, Depth} -> ok end,
+              Term = lists:foldl(fun(_, T) -> [T | T] end, [], lists:seq(1, Depth)),
+              From ! {self(), now},
+              put(size, erts_debug:flat_size(Term)),
+              forever()
+          end).
+
+hang(Pid, Depth) ->
+    Pid ! {self(), Depth},
+    receive {Pid, now} -> ok end.
+
+%% A process with so many messages, and as many dictionary entries, that nobody should read them.
+flood(Count) ->
+    Self = self(),
+    Pid = proc_lib:spawn(fun() ->
+                             [put({key, N}, lists:duplicate(10, N)) || N <- lists:seq(1, Count div 10)],
+                             Self ! ready,
+                             forever()
+                         end),
+    receive ready -> ok end,
+    [Pid ! {message, N} || N <- lists:seq(1, Count)],
+    Pid.
+
+%% Large enough to be among the top ones.
+named(Name) -> keep(fun() -> register(Name, self()), put(data, lists:seq(1, 50000)) end).
+
+labelled(Label) ->
+    keep(fun() -> (binary_to_atom(<<"proc_lib">>, utf8)):set_label(Label), put(data, lists:seq(1, 50000)) end).
+
+%% Named tables, with all options that there are.
+tables(Names) ->
+    keep(fun() ->
+             [begin
+                  ets:new(Name, [named_table, public, {read_concurrency, true}, {write_concurrency, true}]),
+                  ets:insert(Name, [{N, N} || N <- lists:seq(1, 1000)])
+              end || Name <- Names]
+         end).
+
+unnamed_tables(Count) ->
+    keep(fun() -> [ets:insert(ets:new(table, [public]), [{N, N} || N <- lists:seq(1, 20)]) || _ <- lists:seq(1, Count)] end).
+
+%% Makes and deletes tables as fast as it can.
+churn_tables(Count) -> keep(fun() -> [spawn_link(fun table_churn/0) || _ <- lists:seq(1, Count)] end).
+
+table_churn() ->
+    Tables = [ets:new(churn, []) || _ <- lists:seq(1, 20)],
+    [ets:insert(T, {1, 2}) || T <- Tables],
+    [ets:delete(T) || T <- Tables],
+    table_churn().
+
+%% Starts and ends processes as fast as it can.
+churn_processes(Count) -> keep(fun() -> [spawn_link(fun process_churn/0) || _ <- lists:seq(1, Count)] end).
+
+process_churn() ->
+    Pids = [spawn_link(fun forever/0) || _ <- lists:seq(1, 50)],
+    [begin unlink(P), exit(P, kill) end || P <- Pids],
+    process_churn().
+
+%% So many processes that do nothing but what they are told.
+population(Count) ->
+    spawn(fun() -> population_loop([spawn(fun worker/0) || _ <- lists:seq(1, Count)]) end).
+
+ask(Pid, Question) ->
+    Pid ! {self(), Question},
+    receive {Pid, Answer} -> Answer end.
+
+population_loop(Pids) ->
+    receive
+        %% Ends some of them, wherever they stand, and starts others: {started, ended}.
+        {From, {turnover, End, Start}} ->
+            Mixed = [P || {_, P} <- lists:sort([{rand:uniform(), P} || P <- Pids])],
+            {Ended, Kept} = lists:split(min(End, length(Mixed)), Mixed),
+            lists:foreach(fun stop/1, Ended),
+            New = [spawn(fun worker/0) || _ <- lists:seq(1, Start)],
+            From ! {self(), {length(New), length(Ended)}},
+            population_loop(New ++ Kept);
+        %% Makes 40 of them work, and waits until they are idle again: the reductions of all by pid.
+        {From, work} ->
+            Mixed = [P || {_, P} <- lists:sort([{rand:uniform(), P} || P <- Pids])],
+            [ask(P, {work, 2000 + rand:uniform(2000)}) || P <- lists:sublist(Mixed, 40)],
+            From ! {self(), [{list_to_binary(pid_to_list(P)), settled(P)} || P <- Pids]},
+            population_loop(Pids)
+    end.
+
+worker() ->
+    receive {From, {work, N}} -> From ! {self(), lists:sum(lists:seq(1, N))} end,
+    worker().
+
+%% Its reductions, once it waits again.
+settled(Pid) ->
+    case process_info(Pid, [status, reductions]) of
+        [{status, waiting}, {reductions, Reductions}] -> Reductions;
+        _ -> erlang:yield(), settled(Pid)
+    end.
+
+stop(Pid) ->
+    Monitor = monitor(process, Pid),
+    exit(Pid, kill),
+    receive {'DOWN', Monitor, _, _, _} -> ok end.
+
+%% What the agent may have left behind: {accounting on, module there, old code, name, wall time on, processes, atoms}.
+state(Name) ->
+    #{msacc => is_accounting(),
+      scheduler_wall_time => erlang:statistics(scheduler_wall_time) =/= undefined,
+      module => erlang:module_loaded(Name), old_code => erlang:check_old_code(Name),
+      code_server => lists:keymember(Name, 1, code:all_loaded()),
+      registered => whereis(Name) =/= undefined}.
+
+%% There is no asking; but counters that stand still are off.
+is_accounting() ->
+    Read = fun() -> lists:sum([lists:sum(maps:values(C)) || #{counters := C} <- erlang:statistics(microstate_accounting)]) end,
+    Before = Read(),
+    receive after 5 -> Read() =/= Before end.
+
+%% Notes every time a process of the node was scheduled for so long.
+watch_long_schedules(Ms) ->
+    keep(fun() -> erlang:system_monitor(self(), [{long_schedule, Ms}]), put(seen, []) end).
+
+long_schedules(Pid) ->
+    Pid ! {report, self()},
+    receive {Pid, Seen} -> Seen end.
+
+keep(Fun) ->
+    Self = self(),
+    Ref = make_ref(),
+    Pid = spawn(fun() -> Fun(), Self ! Ref, loop() end),
+    receive Ref -> Pid end.
+
+loop() ->
+    receive
+        {monitor, Pid, long_schedule, Info} -> put(seen, [{Pid, Info} | get(seen)]), loop();
+        {report, To} -> To ! {self(), get(seen)}, loop()
+    end.
+
+forever() -> receive stop -> ok end.
+
+spin() -> spin().

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# What the agent costs an idle node at one sample a second (each tenth with the items of each 10 s), by the OS's and by the
+# VM's own accounting; agent/README.md has the results.
+#
+#   agent/test/cost.sh [RELEASE...]      PROCESSES, TABLES, SECONDS_EACH, BUDGET_PPM from the environment
+#                                        (10000, 500, 60, 10000)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+releases=("$@")
+[ ${#releases[@]} -gt 0 ] || releases=(23 25 27 29)
+. agent/test/nodes.sh
+
+for release in "${releases[@]}"; do
+    prepare "$release" || continue
+    erl -noinput -hidden -name "agent_cost_$$@127.0.0.1" -setcookie "agent-test-$$" -pa "$work/client" \
+        -run agent_cost main "$release" "$root" "$beams" \
+        "${PROCESSES:-10000}" "${TABLES:-500}" "${SECONDS_EACH:-60}" "${BUDGET_PPM:-10000}"
+done

@@ -1,0 +1,206 @@
+//! The cookie: the secret that all nodes of a cluster share, and where a node's is found.
+//!
+//! Nothing here reads a file by itself: [`places`] lists where to look, from plain data about the node's
+//! process, in the order in which the node itself would have; [`find`] looks there through a function that it
+//! is given.
+//!
+//! How OTP decides: lib/kernel/src/auth.erl (`init_cookie/0`, `read_cookie/0`), tried on OTP 23, 25, 27 and
+//! 29.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::{AttachError, printable};
+use crate::process::Process;
+
+/// A cookie. Its text leaves it only as bytes for a digest; it cannot be printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Cookie(Vec<u8>);
+
+impl Cookie {
+    /// A cookie from its text; `origin` says in an error where the text was found.
+    pub fn new(text: &str, origin: &str) -> Result<Cookie, AttachError> {
+        let bad = |reason| AttachError::BadCookie { origin: origin.to_owned(), reason };
+        // Erlang digests an atom's characters as bytes, so only Latin-1 is possible.
+        let bytes: Option<Vec<u8>> = text.chars().map(|character| u8::try_from(character).ok()).collect();
+        match bytes {
+            Some(bytes) if bytes.is_empty() => Err(bad("it is empty")),
+            Some(bytes) if bytes.len() > 255 => Err(bad("it is longer than an atom's 255 characters")),
+            Some(bytes) => Ok(Cookie(bytes)),
+            None => Err(bad("it has characters beyond Latin-1")),
+        }
+    }
+
+    /// A cookie from the content of a cookie file, read as `auth:read_cookie/2` does: printable ASCII, and
+    /// behind it nothing but white space.
+    fn from_file(content: &[u8], origin: &str) -> Result<Cookie, AttachError> {
+        let end = content.iter().position(|byte| !(b' '..=b'~').contains(byte)).unwrap_or(content.len());
+        let (text, rest) = content.split_at(end);
+        if !rest.iter().all(|byte| b"\r\n ".contains(byte)) {
+            return Err(AttachError::BadCookie {
+                origin: origin.to_owned(),
+                reason: "it has characters that are not printable ASCII",
+            });
+        }
+        Cookie::new(&String::from_utf8_lossy(text), origin)
+    }
+
+    pub(crate) fn secret(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Cookie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Cookie(not shown)")
+    }
+}
+
+/// What the user gave, and where our own user's cookie lies.
+#[derive(Debug, Clone, Default)]
+pub struct Given {
+    /// `--cookie-file`.
+    pub file: Option<PathBuf>,
+    /// `BEAMTUNE_COOKIE`.
+    pub environment: Option<Cookie>,
+    /// Our own `HOME`.
+    pub home: Option<PathBuf>,
+    /// Our own `XDG_CONFIG_HOME`.
+    pub config_home: Option<PathBuf>,
+}
+
+/// A place where a cookie may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// It is known already.
+    Text {
+        /// The cookie, or why it is none.
+        cookie: Cookie,
+        /// For messages.
+        origin: String,
+    },
+    /// It may be in a file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Who can read it, for messages.
+        owner: String,
+        /// Whether it is an error if the file is not there.
+        required: bool,
+    },
+}
+
+/// A cookie and where it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The cookie.
+    pub cookie: Cookie,
+    /// For messages.
+    pub origin: String,
+}
+
+/// Where to look, first place first. Without a process (the node was named, or is elsewhere) the user's own
+/// cookie file is the last place.
+pub fn places(given: &Given, process: Option<&Process>) -> Result<Vec<Place>, AttachError> {
+    if let Some(file) = &given.file {
+        return Ok(vec![Place::File { path: file.clone(), owner: "its owner".to_owned(), required: true }]);
+    }
+    if let Some(cookie) = &given.environment {
+        return Ok(vec![Place::Text { cookie: cookie.clone(), origin: "BEAMTUNE_COOKIE".to_owned() }]);
+    }
+    let mut places = Vec::new();
+    let Some(process) = process else {
+        let file =
+            |path| Place::File { path, owner: "the user that the node runs as".to_owned(), required: false };
+        places.extend(home_files(given.home.as_deref(), given.config_home.as_deref()).map(file));
+        return Ok(places);
+    };
+    if let Some(text) = from_arguments(process) {
+        let origin = "the node's command line".to_owned();
+        places.push(Place::Text { cookie: Cookie::new(&text, &origin)?, origin });
+    }
+    if let Some(text) = process.variable("RELEASE_COOKIE") {
+        let origin = "RELEASE_COOKIE in the node's environment".to_owned();
+        places.push(Place::Text { cookie: Cookie::new(text, &origin)?, origin });
+    }
+    let file = |path: PathBuf| Place::File {
+        path: process.seen_from_here(&path),
+        owner: process.owner.clone(),
+        required: false,
+    };
+    if let Some(release) = process.variable("RELEASE_ROOT") {
+        places.push(file(Path::new(release).join("releases/COOKIE")));
+    }
+    // erlexec hands the home on as a flag; that one is what the node looks at.
+    let home = process
+        .flag_values("home")
+        .into_iter()
+        .find_map(|values| values.first().map(PathBuf::from))
+        .or_else(|| process.variable("HOME").map(PathBuf::from))
+        .or_else(|| process.owner_home.clone());
+    let config_home = process.variable("XDG_CONFIG_HOME").map(Path::new);
+    places.extend(home_files(home.as_deref(), config_home).map(file));
+    Ok(places)
+}
+
+/// Looks at each place in turn, with `read` as what reads a file. A file that is not there is passed over;
+/// one that cannot be read is an error, because the node's cookie is probably in it.
+pub fn find(
+    places: &[Place],
+    mut read: impl FnMut(&Path) -> io::Result<Vec<u8>>,
+) -> Result<Found, AttachError> {
+    let mut looked_at = Vec::new();
+    for place in places {
+        match place {
+            Place::Text { cookie, origin } => {
+                return Ok(Found { cookie: cookie.clone(), origin: origin.clone() });
+            }
+            Place::File { path, owner, required } => {
+                let origin = printable(&path.display().to_string());
+                match read(path) {
+                    Ok(content) => {
+                        return Ok(Found { cookie: Cookie::from_file(&content, &origin)?, origin });
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::NotFound && !required => {
+                        looked_at.push(origin);
+                    }
+                    Err(error) => {
+                        return Err(AttachError::CookieUnreadable {
+                            path: origin,
+                            owner: printable(owner),
+                            reason: error.to_string(),
+                        });
+                    }
+                }
+            }
+        }
+    }
+    Err(AttachError::NoCookie { looked_at })
+}
+
+fn home_files(home: Option<&Path>, config_home: Option<&Path>) -> impl Iterator<Item = PathBuf> {
+    let config = config_home.map(Path::to_owned).or_else(|| home.map(|home| home.join(".config")));
+    let in_home = home.map(|home| home.join(".erlang.cookie"));
+    in_home.into_iter().chain(config.map(|config| config.join("erlang/.erlang.cookie")))
+}
+
+/// The cookie that a VM takes from its command line. It does so only if `-setcookie COOKIE` stands there
+/// exactly once; of two, none counts, and the cookie file decides. `-setcookie NODE COOKIE` is for other
+/// nodes (OTP 23 lets that one spoil the other, too; it is not told apart here).
+fn from_arguments(process: &Process) -> Option<String> {
+    let own: Vec<_> =
+        process.flag_values("setcookie").into_iter().filter(|values| values.len() <= 1).collect();
+    if let [only] = own.as_slice()
+        && let [cookie] = only.as_slice()
+    {
+        return Some((*cookie).to_owned());
+    }
+    if own.is_empty() && !process.flag_values("nocookie").is_empty() {
+        return Some("nocookie".to_owned());
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! Erlang's external term format: terms as bytes on the wire, read and written.
+//!
+//! What a node sends is hostile until it is proven well-formed, and it may be large: the allocator tables of
+//! a 64-core node are some 700 kB in 50,000 small terms. So the decoder
+//! - walks the bytes once, without recursion, and checks each length against the bytes that are there before
+//!   anything is stored: a count of 4 billion costs nothing, a tower of a million lists is an error;
+//! - leaves the bytes where they are and notes 16 bytes per term on a *tape* (the terms in order, each with
+//!   the place where its subtree ends), so that no atom and no binary is copied to the heap;
+//! - hands out [`Term`], a cheap view that answers with typed errors: what was expected, what was found,
+//!   where.
+//!
+//! Writing goes the other way through [`Value`], a plain tree, because what is sent is small and our own.
+//!
+//! The format: "External Term Format" in the ERTS User's Guide. All tags that OTP 23 to 29 put on a
+//! connection without atom cache are read. Not read, since the flags of the handshake rule them out: the tags
+//! with a one-byte creation (`PID_EXT`, `PORT_EXT`, `REFERENCE_EXT`, `NEW_REFERENCE_EXT`), floats as text,
+//! atom cache references, compressed terms.
+
+mod decode;
+mod encode;
+mod id;
+mod show;
+mod term;
+
+pub use decode::{Document, Limits};
+pub use encode::{EncodeError, Value};
+pub use id::{Pid, Reference};
+pub use term::{Elements, Pairs, Term};
+
+use std::fmt;
+
+/// The first byte of every term (`VERSION_MAGIC`, erts/emulator/beam/external.h).
+pub const VERSION: u8 = 131;
+
+/// The tags, as erts/emulator/beam/external.h names them.
+mod tag {
+    pub const SMALL_INTEGER: u8 = b'a';
+    pub const INTEGER: u8 = b'b';
+    pub const ATOM_LATIN1: u8 = b'd';
+    pub const SMALL_ATOM_LATIN1: u8 = b's';
+    pub const ATOM_UTF8: u8 = b'v';
+    pub const SMALL_ATOM_UTF8: u8 = b'w';
+    pub const NEW_FLOAT: u8 = b'F';
+    pub const NEWER_REFERENCE: u8 = b'Z';
+    pub const NEW_PORT: u8 = b'Y';
+    pub const V4_PORT: u8 = b'x';
+    pub const NEW_PID: u8 = b'X';
+    pub const SMALL_TUPLE: u8 = b'h';
+    pub const LARGE_TUPLE: u8 = b'i';
+    pub const NIL: u8 = b'j';
+    pub const STRING: u8 = b'k';
+    pub const LIST: u8 = b'l';
+    pub const BINARY: u8 = b'm';
+    pub const BIT_BINARY: u8 = b'M';
+    pub const SMALL_BIG: u8 = b'n';
+    pub const LARGE_BIG: u8 = b'o';
+    pub const NEW_FUN: u8 = b'p';
+    pub const EXPORT: u8 = b'q';
+    pub const MAP: u8 = b't';
+}
+
+/// What sort of term stands somewhere; a list of bytes and a list of terms are both a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// An integer of any size.
+    Integer,
+    /// A float.
+    Float,
+    /// An atom.
+    Atom,
+    /// A tuple.
+    Tuple,
+    /// A list, empty or improper ones too.
+    List,
+    /// A map.
+    Map,
+    /// A binary of whole bytes.
+    Binary,
+    /// A bit string whose last byte is not whole.
+    BitString,
+    /// A process identifier.
+    Pid,
+    /// A port identifier.
+    Port,
+    /// A reference.
+    Reference,
+    /// A `fun M:F/A`.
+    Export,
+    /// Any other fun; its inside is not read.
+    Fun,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Integer => "an integer",
+            Kind::Float => "a float",
+            Kind::Atom => "an atom",
+            Kind::Tuple => "a tuple",
+            Kind::List => "a list",
+            Kind::Map => "a map",
+            Kind::Binary => "a binary",
+            Kind::BitString => "a bit string",
+            Kind::Pid => "a pid",
+            Kind::Port => "a port",
+            Kind::Reference => "a reference",
+            Kind::Export | Kind::Fun => "a fun",
+        })
+    }
+}
+
+/// Why bytes are no term, or a term is not the one that was expected. Offsets count bytes from the start of
+/// the decoded buffer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TermError {
+    /// The bytes end inside a term.
+    #[error("the term breaks off at byte {offset}")]
+    Truncated {
+        /// Where more bytes were needed.
+        offset: usize,
+    },
+    /// More bytes than [`Limits::bytes`].
+    #[error("the term has {bytes} bytes, more than the {limit} accepted")]
+    TooManyBytes {
+        /// Bytes of the buffer.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// More terms than [`Limits::terms`].
+    #[error("the term consists of more than the {limit} terms accepted")]
+    TooManyTerms {
+        /// The limit.
+        limit: usize,
+    },
+    /// Deeper than [`Limits::depth`].
+    #[error("the term is nested deeper than the {limit} levels accepted, at byte {offset}")]
+    TooDeep {
+        /// The limit.
+        limit: usize,
+        /// Where the first level too many begins.
+        offset: usize,
+    },
+    /// A tag that this reader does not know.
+    #[error("unknown tag {tag} at byte {offset}")]
+    UnknownTag {
+        /// The tag.
+        tag: u8,
+        /// Where it stands.
+        offset: usize,
+    },
+    /// Bytes that no Erlang node writes.
+    #[error("malformed at byte {offset}: {what}")]
+    Malformed {
+        /// What is wrong.
+        what: &'static str,
+        /// Where.
+        offset: usize,
+    },
+    /// A well-formed term of another kind.
+    #[error("expected {expected} at byte {offset}, found {found}")]
+    Unexpected {
+        /// What the reader wanted.
+        expected: &'static str,
+        /// What stands there.
+        found: Kind,
+        /// Where.
+        offset: usize,
+    },
+    /// A tuple of another size.
+    #[error("expected a tuple of {expected} elements at byte {offset}, found one of {found}")]
+    Arity {
+        /// Elements wanted.
+        expected: usize,
+        /// Elements found.
+        found: usize,
+        /// Where.
+        offset: usize,
+    },
+    /// A value outside of what the reader can use.
+    #[error("expected {expected} at byte {offset}, found a value out of its range")]
+    OutOfRange {
+        /// What the reader wanted.
+        expected: &'static str,
+        /// Where.
+        offset: usize,
+    },
+    /// A map without a key that the reader needs.
+    #[error("the map at byte {offset} has no key {key}")]
+    MissingKey {
+        /// The key, an atom.
+        key: &'static str,
+        /// Where the map begins.
+        offset: usize,
+    },
+}
+
+#[cfg(test)]
+mod tests;

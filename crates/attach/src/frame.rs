@@ -1,0 +1,118 @@
+//! Frames: how messages lie in the stream of bytes between two nodes, without its socket.
+//!
+//! A frame is its length in 4 bytes and then as many bytes; one of length 0 is a *tick*, the sign of life
+//! that the other side must answer with a tick of its own, or the node drops the connection after a minute.
+//! Source: "Distribution Protocol" in the ERTS User's Guide; net_ticktime in kernel(6).
+
+/// A frame of no content.
+pub const TICK: [u8; 4] = [0; 4];
+
+/// What the stream held.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// A sign of life; to be answered with [`TICK`].
+    Tick,
+    /// The content of a frame.
+    Message(Vec<u8>),
+}
+
+/// A frame longer than is accepted; the stream cannot be read any further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooLong {
+    /// The announced length in bytes.
+    pub bytes: usize,
+}
+
+/// Splits a stream into frames. The memory it takes follows what has come, not what a length promises.
+#[derive(Debug)]
+pub struct Splitter {
+    most_bytes: usize,
+    header: Vec<u8>,
+    /// The content so far and its announced length, once the header is complete.
+    content: Option<(Vec<u8>, usize)>,
+}
+
+impl Splitter {
+    /// A splitter that refuses frames of more than `most_bytes`.
+    pub fn new(most_bytes: usize) -> Splitter {
+        Splitter { most_bytes, header: Vec::with_capacity(4), content: None }
+    }
+
+    /// Takes the next frame from `input`, and the bytes that it consists of. `None` if more are needed.
+    pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<Frame>, TooLong> {
+        let Some((content, length)) = &mut self.content else {
+            take(input, 4 - self.header.len(), &mut self.header);
+            let Ok(header) = <[u8; 4]>::try_from(self.header.as_slice()) else { return Ok(None) };
+            let bytes = u32::from_be_bytes(header) as usize;
+            if bytes > self.most_bytes {
+                return Err(TooLong { bytes });
+            }
+            self.header.clear();
+            if bytes == 0 {
+                return Ok(Some(Frame::Tick));
+            }
+            self.content = Some((Vec::new(), bytes));
+            return self.next(input);
+        };
+        take(input, *length - content.len(), content);
+        if content.len() < *length {
+            return Ok(None);
+        }
+        let content = std::mem::take(content);
+        self.content = None;
+        Ok(Some(Frame::Message(content)))
+    }
+}
+
+fn take(input: &mut &[u8], most: usize, into: &mut Vec<u8>) {
+    let (taken, rest) = input.split_at(most.min(input.len()));
+    into.extend_from_slice(taken);
+    *input = rest;
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_length_beyond_the_limit_is_refused_before_memory_is_taken() {
+        let mut splitter = Splitter::new(1_000);
+        assert_eq!(splitter.next(&mut &[0xFF; 4][..]), Err(TooLong { bytes: 0xFFFF_FFFF }));
+        let mut splitter = Splitter::new(1 << 30);
+        assert_eq!(splitter.next(&mut &[0x3F, 0xFF, 0xFF, 0xFF, 1][..]), Ok(None));
+        assert!(splitter.content.unwrap().0.capacity() < 100);
+    }
+
+    proptest! {
+        #[test]
+        fn frames_come_out_as_they_went_in_however_the_stream_is_cut(
+            frames in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..20),
+            cuts in proptest::collection::vec(1..30usize, 1..200),
+        ) {
+            let stream: Vec<u8> = frames
+                .iter()
+                .flat_map(|frame| [&(frame.len() as u32).to_be_bytes()[..], frame].concat())
+                .collect();
+            let mut splitter = Splitter::new(40);
+            let mut found = Vec::new();
+            let mut rest = &stream[..];
+            for cut in cuts.iter().cycle() {
+                if rest.is_empty() {
+                    break;
+                }
+                let (mut piece, behind) = rest.split_at((*cut).min(rest.len()));
+                rest = behind;
+                while let Some(frame) = splitter.next(&mut piece).unwrap() {
+                    found.push(match frame {
+                        Frame::Tick => Vec::new(),
+                        Frame::Message(content) => content,
+                    });
+                }
+                prop_assert!(piece.is_empty());
+            }
+            prop_assert_eq!(found, frames);
+        }
+    }
+}

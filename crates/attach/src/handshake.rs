@@ -1,0 +1,340 @@
+//! The handshake that turns a TCP connection into one between nodes, without its socket.
+//!
+//! Version 6 (OTP 23 and later), the connecting side, as a *hidden* node with a *dynamic name*: the node that
+//! is attached to makes our name up and uses it again for the next connection from the same host, so that no
+//! number of attaches fills its atom table.
+//!
+//! ```text
+//! we                                   the node
+//! name (flags, our host)  ------->
+//!                         <-------     status (our name)
+//!                         <-------     challenge (flags, its name)
+//! reply (digest, our challenge)  -->
+//!                         <-------     acknowledgement (digest)
+//! ```
+//!
+//! Both sides prove that they know the cookie. Ours goes over the wire only as an MD5 digest with the node's
+//! challenge, and not before the node's name is the expected one.
+//! Source: "Distribution Protocol" in the ERTS User's Guide, section "Distribution Handshake";
+//! lib/kernel/src/dist_util.erl.
+
+use std::sync::Arc;
+
+use md5::{Digest, Md5};
+
+use crate::cookie::Cookie;
+use crate::error::{AttachError, printable};
+
+/// Capabilities, erts/emulator/beam/dist.h.
+mod flag {
+    pub const EXTENDED_REFERENCES: u64 = 0x4;
+    pub const DIST_MONITOR: u64 = 0x8;
+    pub const FUN_TAGS: u64 = 0x10;
+    pub const DIST_MONITOR_NAME: u64 = 0x20;
+    pub const NEW_FUN_TAGS: u64 = 0x80;
+    pub const EXTENDED_PIDS_PORTS: u64 = 0x100;
+    pub const EXPORT_PTR_TAG: u64 = 0x200;
+    pub const BIT_BINARIES: u64 = 0x400;
+    pub const NEW_FLOATS: u64 = 0x800;
+    pub const SMALL_ATOM_TAGS: u64 = 0x4000;
+    pub const UTF8_ATOMS: u64 = 0x10000;
+    pub const MAP_TAG: u64 = 0x20000;
+    pub const BIG_CREATION: u64 = 0x40000;
+    pub const SEND_SENDER: u64 = 0x80000;
+    pub const EXIT_PAYLOAD: u64 = 0x400000;
+    pub const HANDSHAKE_23: u64 = 0x1000000;
+    pub const UNLINK_ID: u64 = 0x2000000;
+    // The manual of OTP 25 gives bit 36; the code has this one.
+    pub const MANDATORY_25_DIGEST: u64 = 0x4000000;
+    pub const SPAWN: u64 = 1 << 32;
+    pub const NAME_ME: u64 = 1 << 33;
+    pub const V4_NC: u64 = 1 << 34;
+    pub const ALIAS: u64 = 1 << 35;
+}
+
+/// What we offer. Not among it:
+/// - `PUBLISHED`: we stay hidden, out of `nodes()` and of `global`'s cluster;
+/// - `DIST_HDR_ATOM_CACHE` and `FRAGMENTS`: without both, each message comes whole and in one frame, and no
+///   state is kept that a lost message could spoil.
+const OFFERED: u64 = flag::EXTENDED_REFERENCES
+    | flag::FUN_TAGS
+    | flag::NEW_FUN_TAGS
+    | flag::EXTENDED_PIDS_PORTS
+    | flag::EXPORT_PTR_TAG
+    | flag::BIT_BINARIES
+    | flag::NEW_FLOATS
+    | flag::UTF8_ATOMS
+    | flag::MAP_TAG
+    | flag::BIG_CREATION
+    | flag::HANDSHAKE_23
+    | flag::MANDATORY_25_DIGEST
+    // Mandatory since OTP 26.
+    | flag::V4_NC
+    | flag::UNLINK_ID
+    // Both, or the end of a monitored process is never told.
+    | flag::DIST_MONITOR
+    | flag::DIST_MONITOR_NAME
+    | flag::SMALL_ATOM_TAGS
+    | flag::SEND_SENDER
+    | flag::EXIT_PAYLOAD
+    | flag::SPAWN
+    | flag::ALIAS
+    | flag::NAME_ME;
+
+/// Which node is expected at the other end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expected {
+    /// Any, because only an address is known.
+    Any,
+    /// One with this name before the `@`.
+    Name(String),
+    /// The one with this full name.
+    FullName(String),
+}
+
+/// What a handshake needs to know.
+#[derive(Debug)]
+pub struct Parameters {
+    /// The peer as error messages call it.
+    pub peer: String,
+    /// Which node it must turn out to be.
+    pub expected: Expected,
+    /// The part of our name behind the `@`. The node's own host is a good choice: it passes the node's list
+    /// of allowed hosts if any does, and being always the same, it needs no new atom.
+    pub host: String,
+    /// The shared secret.
+    pub cookie: Cookie,
+    /// Where the cookie was found, for the message that says that it is wrong.
+    pub cookie_origin: String,
+    /// A random number.
+    pub challenge: u32,
+}
+
+/// What both sides have agreed on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Established {
+    /// The node's full name.
+    pub node: Arc<str>,
+    /// The node's incarnation: another value at the same name is another life.
+    pub creation: u32,
+    /// Our full name, made up by the node.
+    pub own_name: Arc<str>,
+    /// Our incarnation, likewise.
+    pub own_creation: u32,
+}
+
+/// The state of a handshake.
+#[derive(Debug)]
+pub struct Handshake {
+    parameters: Parameters,
+    state: State,
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum State {
+    Status,
+    Challenge { own_name: Arc<str>, own_creation: u32 },
+    Acknowledgement(Established),
+    Done(Established),
+}
+
+impl Handshake {
+    /// Starts a handshake; its first bytes are in the output.
+    pub fn new(parameters: Parameters) -> Handshake {
+        let host = parameters.host.as_bytes();
+        let mut name = vec![b'N'];
+        name.extend(OFFERED.to_be_bytes());
+        // The creation is the node's to choose, too.
+        name.extend(0u32.to_be_bytes());
+        name.extend((host.len() as u16).to_be_bytes());
+        name.extend(host);
+        let mut handshake =
+            Handshake { parameters, state: State::Status, input: Vec::new(), output: Vec::new() };
+        handshake.send(&name);
+        handshake
+    }
+
+    /// Bytes to be written to the peer now.
+    pub fn take_output(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.output)
+    }
+
+    /// Takes in what came from the peer. Yields what was agreed when the handshake is complete, with the
+    /// bytes that came behind it: they are the first messages.
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<Option<(Established, Vec<u8>)>, AttachError> {
+        self.input.extend_from_slice(bytes);
+        // A TLS alert record: type 21, version 3.x. As the length of a handshake packet it would be 5,379.
+        if matches!(self.state, State::Status) && matches!(*self.input, [0x15, 0x03, 0..=4, ..]) {
+            return Err(AttachError::TlsNeeded { peer: self.parameters.peer.clone() });
+        }
+        loop {
+            if let State::Done(established) = &self.state {
+                return Ok(Some((established.clone(), std::mem::take(&mut self.input))));
+            }
+            let Some((&length, rest)) = self.input.split_first_chunk::<2>() else { return Ok(None) };
+            let length = usize::from(u16::from_be_bytes(length));
+            let Some(packet) = rest.get(..length) else { return Ok(None) };
+            let packet = packet.to_vec();
+            self.input.drain(..2 + length);
+            self.packet(&packet)?;
+        }
+    }
+
+    /// What it means that the peer has closed the connection now.
+    pub fn closed(&self) -> AttachError {
+        let peer = self.parameters.peer.clone();
+        match &self.state {
+            State::Status if self.input.is_empty() => AttachError::ClosedEarly { peer },
+            State::Acknowledgement(established) => self.wrong_cookie(established),
+            _ => self.broken("it closed the connection in the middle of the handshake"),
+        }
+    }
+
+    fn packet(&mut self, packet: &[u8]) -> Result<(), AttachError> {
+        let state = std::mem::replace(&mut self.state, State::Status);
+        self.state = match state {
+            State::Status => self.status(packet)?,
+            State::Challenge { own_name, own_creation } => self.challenge(packet, own_name, own_creation)?,
+            State::Acknowledgement(established) => self.acknowledgement(packet, established)?,
+            State::Done(established) => State::Done(established),
+        };
+        Ok(())
+    }
+
+    fn status(&mut self, packet: &[u8]) -> Result<State, AttachError> {
+        let peer = || self.parameters.peer.clone();
+        let Some((b's', status)) = packet.split_first() else {
+            return Err(self.broken("no status where one must come"));
+        };
+        if let Some(named) = status.strip_prefix(b"named:") {
+            let (name, rest) =
+                text_with_length(named).ok_or_else(|| self.broken("the name for us breaks off"))?;
+            let creation = rest.first_chunk().ok_or_else(|| self.broken("our creation is missing"))?;
+            self.check_name(&name)?;
+            return Ok(State::Challenge {
+                own_name: name.into(),
+                own_creation: u32::from_be_bytes(*creation),
+            });
+        }
+        Err(match status {
+            b"not_allowed" => AttachError::NotAllowed { peer: peer() },
+            b"alive" => AttachError::NameTaken { peer: peer() },
+            b"nok" => AttachError::Busy { peer: peer() },
+            // Releases before 23 take our host for our name.
+            b"ok" | b"ok_simultaneous" => {
+                AttachError::TooOld { peer: peer(), missing: "it knows no dynamic node names" }
+            }
+            other => self.broken(&format!("the unknown status {:?}", String::from_utf8_lossy(other))),
+        })
+    }
+
+    fn challenge(
+        &mut self,
+        packet: &[u8],
+        own_name: Arc<str>,
+        own_creation: u32,
+    ) -> Result<State, AttachError> {
+        let broken = || self.broken("a malformed challenge");
+        let Some((b'N', rest)) = packet.split_first() else {
+            return Err(AttachError::TooOld {
+                peer: self.parameters.peer.clone(),
+                missing: "its handshake is older than version 6",
+            });
+        };
+        let (&flags, rest) = rest.split_first_chunk().ok_or_else(broken)?;
+        let (&challenge, rest) = rest.split_first_chunk().ok_or_else(broken)?;
+        let (&creation, rest) = rest.split_first_chunk().ok_or_else(broken)?;
+        let (node, _) = text_with_length(rest).ok_or_else(broken)?;
+        self.check_name(&node)?;
+        if u64::from_be_bytes(flags) & flag::SPAWN == 0 {
+            return Err(AttachError::TooOld {
+                peer: self.parameters.peer.clone(),
+                missing: "it cannot spawn for other nodes",
+            });
+        }
+        let found = match &self.parameters.expected {
+            Expected::Any => true,
+            Expected::Name(wanted) => node.split('@').next() == Some(wanted),
+            Expected::FullName(wanted) => node == *wanted,
+        };
+        if !found {
+            let (Expected::Name(wanted) | Expected::FullName(wanted)) = &self.parameters.expected else {
+                return Err(broken());
+            };
+            return Err(AttachError::NameMismatch { wanted: wanted.clone(), found: node });
+        }
+        let mut reply = vec![b'r'];
+        reply.extend(self.parameters.challenge.to_be_bytes());
+        reply.extend(self.digest(u32::from_be_bytes(challenge)));
+        self.send(&reply);
+        Ok(State::Acknowledgement(Established {
+            node: node.into(),
+            creation: u32::from_be_bytes(creation),
+            own_name,
+            own_creation,
+        }))
+    }
+
+    fn acknowledgement(&self, packet: &[u8], established: Established) -> Result<State, AttachError> {
+        match packet.split_first() {
+            Some((b'a', digest)) if digest == self.digest(self.parameters.challenge) => {
+                Ok(State::Done(established))
+            }
+            Some((b'a', digest)) if digest.len() == 16 => {
+                Err(AttachError::Impostor { node: established.node.to_string() })
+            }
+            _ => Err(self.broken("a malformed acknowledgement")),
+        }
+    }
+
+    fn digest(&self, challenge: u32) -> [u8; 16] {
+        let mut md5 = Md5::new();
+        md5.update(self.parameters.cookie.secret());
+        md5.update(challenge.to_string());
+        md5.finalize().into()
+    }
+
+    /// A node's name is `name@host`; it goes into pids, so it must also be an atom.
+    fn check_name(&self, name: &str) -> Result<(), AttachError> {
+        let mut parts = name.split('@').map(str::len);
+        let two_parts = parts.next().is_some_and(|part| part > 0)
+            && parts.next().is_some_and(|part| part > 0)
+            && parts.next().is_none();
+        if two_parts && name.chars().count() <= 255 && !name.chars().any(char::is_control) {
+            return Ok(());
+        }
+        Err(self.broken(&format!("{name:?} as the name of a node")))
+    }
+
+    fn send(&mut self, packet: &[u8]) {
+        self.output.extend((packet.len() as u16).to_be_bytes());
+        self.output.extend_from_slice(packet);
+    }
+
+    fn wrong_cookie(&self, established: &Established) -> AttachError {
+        AttachError::WrongCookie {
+            node: established.node.to_string(),
+            origin: self.parameters.cookie_origin.clone(),
+        }
+    }
+
+    fn broken(&self, what: &str) -> AttachError {
+        AttachError::Protocol { peer: self.parameters.peer.clone(), what: printable(what) }
+    }
+}
+
+/// Splits off a text with its length in 2 bytes before it. Nodes write names as Latin-1 or UTF-8.
+fn text_with_length(bytes: &[u8]) -> Option<(String, &[u8])> {
+    let (&length, rest) = bytes.split_first_chunk()?;
+    let (text, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(length)))?;
+    let text = match std::str::from_utf8(text) {
+        Ok(text) => text.to_owned(),
+        Err(_) => text.iter().map(|&byte| char::from(byte)).collect(),
+    };
+    Some((text, rest))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn parameters(expected: Expected) -> Parameters {
+    Parameters {
+        peer: "PEER".to_owned(),
+        expected,
+        host: "h".to_owned(),
+        cookie: Cookie::new("secret", "").unwrap(),
+        cookie_origin: "FILE".to_owned(),
+        challenge: 7,
+    }
+}
+
+fn packet(content: &[u8]) -> Vec<u8> {
+    [&(content.len() as u16).to_be_bytes(), content].concat()
+}
+
+fn named() -> Vec<u8> {
+    packet(b"snamed:\0\x03X@h\0\0\0\x05")
+}
+
+fn challenge(flags: u64, name: &[u8]) -> Vec<u8> {
+    let mut content = vec![b'N'];
+    content.extend(flags.to_be_bytes());
+    content.extend(1_000u32.to_be_bytes());
+    content.extend(9u32.to_be_bytes());
+    content.extend((name.len() as u16).to_be_bytes());
+    content.extend(name);
+    packet(&content)
+}
+
+/// MD5 of a cookie and the decimal digits of a challenge.
+fn md5(text: &str) -> [u8; 16] {
+    Md5::digest(text).into()
+}
+
+fn acknowledgement(digest: [u8; 16]) -> Vec<u8> {
+    packet(&[&[b'a'][..], &digest].concat())
+}
+
+/// Feeds a handshake what a peer says; `None` stands for the end of the connection.
+fn run(expected: Expected, says: &[Option<Vec<u8>>]) -> Result<(Established, Vec<u8>), AttachError> {
+    let mut handshake = Handshake::new(parameters(expected));
+    for bytes in says {
+        match bytes {
+            Some(bytes) => {
+                if let Some(done) = handshake.receive(bytes)? {
+                    return Ok(done);
+                }
+            }
+            None => return Err(handshake.closed()),
+        }
+    }
+    panic!("the handshake waits for more");
+}
+
+#[test]
+fn a_node_that_knows_the_cookie_is_connected_to() {
+    let mut handshake = Handshake::new(parameters(Expected::FullName("a@h".to_owned())));
+    let name = handshake.take_output();
+    // Hidden, whole messages, a dynamic name; the mandatory flags of OTP 25 and 26.
+    assert_eq!(
+        name,
+        [&[0, 16, b'N', 0, 0, 0, 0x0F, 0x07, 0x4F, 0x4F, 0xBC, 0, 0, 0, 0, 0, 1, b'h'][..]].concat()
+    );
+    assert!(handshake.receive(&named()).unwrap().is_none());
+    assert!(handshake.take_output().is_empty());
+    assert!(handshake.receive(&challenge(flag::SPAWN, b"a@h")).unwrap().is_none());
+    let reply = [&[0, 21, b'r', 0, 0, 0, 7][..], &md5("secret1000")].concat();
+    assert_eq!(handshake.take_output(), reply);
+    let last = [acknowledgement(md5("secret7")), vec![0, 0, 0, 0]].concat();
+    let (established, rest) = handshake.receive(&last).unwrap().unwrap();
+    assert_eq!(
+        established,
+        Established { node: "a@h".into(), creation: 9, own_name: "X@h".into(), own_creation: 5 }
+    );
+    // A tick came right behind it.
+    assert_eq!(rest, [0, 0, 0, 0]);
+}
+
+#[test]
+fn bytes_may_come_one_by_one() {
+    let mut handshake = Handshake::new(parameters(Expected::Any));
+    let says = [named(), challenge(flag::SPAWN, b"a@h"), acknowledgement(md5("secret7"))].concat();
+    let (last, before) = says.split_last().unwrap();
+    for byte in before {
+        assert!(handshake.receive(&[*byte]).unwrap().is_none());
+    }
+    assert!(handshake.receive(&[*last]).unwrap().is_some());
+}
+
+#[test]
+fn every_answer_but_the_right_one_is_an_error_with_a_next_step() {
+    fn check(says: &[Option<Vec<u8>>], expect: &str) {
+        let error = run(Expected::FullName("a@h".to_owned()), says).unwrap_err().to_string();
+        assert!(error.contains(expect), "{error}\ninstead of {expect}");
+    }
+    let status = |text: &str| [Some(packet(text.as_bytes()))];
+    check(&status("snot_allowed"), "PEER lets only certain nodes connect");
+    check(&status("salive"), "try again in a minute");
+    check(&status("snok"), "try again");
+    check(&status("sok"), "OTP 23 is the oldest release");
+    check(&status("sok_simultaneous"), "OTP 23 is the oldest release");
+    check(&status("s\x1b[2J"), "PEER broke the distribution protocol: the unknown status");
+    check(&status("snamed:"), "the name for us breaks off");
+    check(&status("snamed:\0\x03X@h\0\0"), "our creation is missing");
+    check(&status("snamed:\0\x01X\0\0\0\x01"), "\"X\" as the name of a node");
+    check(&status(""), "no status where one must come");
+    check(&[None], "PEER closed the connection without a word: is that the distribution port");
+    // What a TLS server says to something that is not TLS: alert, fatal, unexpected message.
+    check(&[Some(vec![21, 3, 3, 0, 2, 2, 10]), None], "PEER speaks TLS");
+    check(&[Some(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()), None], "closed the connection in the middle");
+    check(&[Some(named()), None], "closed the connection in the middle of the handshake");
+    check(&[Some(named()), Some(challenge(0, b"a@h"))], "it cannot spawn for other nodes");
+    check(&[Some(named()), Some(packet(b"n\0\x05"))], "its handshake is older than version 6");
+    check(&[Some(named()), Some(packet(b"N\0\x05"))], "a malformed challenge");
+    check(
+        &[Some(named()), Some(challenge(flag::SPAWN, b"a@h.example.org"))],
+        "the node there is called a@h.example.org, not a@h: use a@h.example.org",
+    );
+    let known = [Some(named()), Some(challenge(flag::SPAWN, b"a@h"))];
+    let then = |last: Option<Vec<u8>>| [&known[..], &[last]].concat();
+    check(&then(None), "a@h rejects the cookie (from FILE): give the node's own with --cookie-file");
+    check(&then(Some(acknowledgement([0; 16]))), "a@h could not prove that it knows the cookie");
+    check(&then(Some(packet(b"a"))), "a malformed acknowledgement");
+}
+
+#[test]
+fn the_cookie_is_not_used_before_the_name_is_right() {
+    let mut handshake = Handshake::new(parameters(Expected::Name("b".to_owned())));
+    handshake.take_output();
+    handshake.receive(&named()).unwrap();
+    assert!(matches!(
+        handshake.receive(&challenge(flag::SPAWN, b"a@h")),
+        Err(AttachError::NameMismatch { wanted, found }) if wanted == "b" && found == "a@h"
+    ));
+    assert!(handshake.take_output().is_empty());
+}
+
+#[test]
+fn a_name_without_host_fits_any_host() {
+    let says = [named(), challenge(flag::SPAWN, b"a@far.away"), acknowledgement(md5("secret7"))].map(Some);
+    assert_eq!(&*run(Expected::Name("a".to_owned()), &says).unwrap().0.node, "a@far.away");
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_never_panic_and_never_connect(
+        start in 0..3usize,
+        bytes in proptest::collection::vec(any::<u8>(), 0..600),
+    ) {
+        let mut handshake = Handshake::new(parameters(Expected::Any));
+        for known in [named(), challenge(flag::SPAWN, b"a@h")].iter().take(start) {
+            handshake.receive(known).unwrap();
+        }
+        prop_assert!(!matches!(handshake.receive(&bytes), Ok(Some(_))));
+        handshake.closed();
+    }
+}

@@ -1,0 +1,238 @@
+//! From a target to an address: names are resolved and EPMD is asked, each within a deadline.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::epmd::{self, PortAnswer, Registered};
+use crate::error::{AttachError, Step, printable};
+use crate::handshake::Expected;
+use crate::target::Target;
+
+/// Where the name of this host stands on Linux.
+const HOST_NAME: &str = "/proc/sys/kernel/hostname";
+
+/// Where a node is, and which one must be found there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Located {
+    /// The addresses to try, in order; never empty.
+    pub addresses: Vec<SocketAddr>,
+    /// What the node must call itself.
+    pub expected: Expected,
+    /// What our own name has behind the `@`.
+    pub host: String,
+    /// The node as error messages call it.
+    pub label: String,
+}
+
+/// Finds out where a target is. EPMD is asked at `epmd_port`, unless the target is an address.
+pub fn locate(target: &Target, epmd_port: u16, timeout: Duration) -> Result<Located, AttachError> {
+    let deadline = Deadline::after(timeout);
+    let label = target.to_string();
+    match target {
+        Target::Address { host, port } => Ok(Located {
+            addresses: resolve(host, *port, deadline)?,
+            expected: Expected::Any,
+            host: host.clone(),
+            label,
+        }),
+        Target::Node { name, host } => {
+            let (expected, host) = match host {
+                Some(host) => (Expected::FullName(label.clone()), host.clone()),
+                None => (Expected::Name(name.clone()), own_host()),
+            };
+            let asked = match expected {
+                // A node without a host in its name is meant to be here, whatever this host's name resolves
+                // to.
+                Expected::Name(_) => vec![SocketAddr::from((Ipv4Addr::LOCALHOST, epmd_port))],
+                _ => resolve(&host, epmd_port, deadline)?,
+            };
+            let (epmd, answer) = first(&asked, |address| ask_for_port(address, name, deadline))?;
+            match answer {
+                PortAnswer::Port { highest_version, .. } if highest_version < 6 => {
+                    Err(AttachError::TooOld { peer: label, missing: "its handshake is older than version 6" })
+                }
+                PortAnswer::Port { port, .. } => Ok(Located {
+                    // The node may listen at another of the host's addresses than the EPMD that has answered.
+                    addresses: [epmd]
+                        .iter()
+                        .chain(asked.iter().filter(|other| **other != epmd))
+                        .map(|address| SocketAddr::new(address.ip(), port))
+                        .collect(),
+                    label: format!("{label} (at {}:{port})", epmd.ip()),
+                    expected,
+                    host,
+                }),
+                PortAnswer::Unknown => {
+                    let known = ask_for_names(epmd, deadline).unwrap_or_default();
+                    Err(AttachError::NoSuchNode {
+                        name: name.clone(),
+                        address: epmd.to_string(),
+                        known: known.into_iter().map(|node| node.name).collect(),
+                    })
+                }
+            }
+        }
+    }
+}
+
+/// All nodes that the EPMD of a host knows.
+pub fn registered(host: &str, epmd_port: u16, timeout: Duration) -> Result<Vec<Registered>, AttachError> {
+    let deadline = Deadline::after(timeout);
+    let addresses = resolve(host, epmd_port, deadline)?;
+    Ok(first(&addresses, |address| ask_for_names(address, deadline))?.1)
+}
+
+/// What the first address says that says anything; otherwise the last one's error.
+fn first<T>(
+    addresses: &[SocketAddr],
+    mut ask: impl FnMut(SocketAddr) -> Result<T, AttachError>,
+) -> Result<(SocketAddr, T), AttachError> {
+    let mut error = AttachError::UnknownHost { host: String::new(), reason: "it has no address".to_owned() };
+    for &address in addresses {
+        match ask(address) {
+            Ok(answer) => return Ok((address, answer)),
+            Err(other) => error = other,
+        }
+    }
+    Err(error)
+}
+
+fn ask_for_port(address: SocketAddr, name: &str, deadline: Deadline) -> Result<PortAnswer, AttachError> {
+    ask(address, &epmd::port_request(name), deadline, |answer, complete| match epmd::parse_port(answer)? {
+        None if complete => Err("the answer breaks off"),
+        answer => Ok(answer),
+    })
+}
+
+fn ask_for_names(address: SocketAddr, deadline: Deadline) -> Result<Vec<Registered>, AttachError> {
+    ask(address, &epmd::names_request(), deadline, |answer, complete| {
+        if complete { epmd::parse_names(answer).map(Some) } else { Ok(None) }
+    })
+}
+
+/// Puts a question to EPMD, and reads until `parse` has what it needs; it is told when no more will come.
+fn ask<T>(
+    address: SocketAddr,
+    request: &[u8],
+    deadline: Deadline,
+    parse: impl Fn(&[u8], bool) -> Result<Option<T>, &'static str>,
+) -> Result<T, AttachError> {
+    let peer = || format!("EPMD at {address}");
+    let down = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock => {
+            AttachError::TimedOut { step: Step::Epmd, peer: peer(), after: deadline.given }
+        }
+        _ => AttachError::EpmdDown { address: address.to_string(), reason: error.to_string() },
+    };
+    let garbled = |what| AttachError::EpmdGarbled { address: address.to_string(), what };
+    let mut stream = TcpStream::connect_timeout(&address, deadline.left()).map_err(down)?;
+    stream.set_write_timeout(Some(deadline.left())).map_err(down)?;
+    stream.write_all(request).map_err(down)?;
+    let mut answer = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        stream.set_read_timeout(Some(deadline.left())).map_err(down)?;
+        let length = read(&mut stream, &mut piece).map_err(down)?;
+        answer.extend_from_slice(piece.get(..length).unwrap_or_default());
+        if answer.len() > epmd::MOST_BYTES {
+            return Err(garbled("the answer does not end"));
+        }
+        if let Some(parsed) = parse(&answer, length == 0).map_err(garbled)? {
+            return Ok(parsed);
+        }
+        if deadline.passed() {
+            return Err(down(std::io::ErrorKind::TimedOut.into()));
+        }
+    }
+}
+
+/// Reads, and again if a signal came between: a socket with a time limit does not do that by itself.
+pub(crate) fn read(stream: &mut TcpStream, into: &mut [u8]) -> std::io::Result<usize> {
+    loop {
+        match stream.read(into) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+/// The addresses of a host.
+fn resolve(host: &str, port: u16, deadline: Deadline) -> Result<Vec<SocketAddr>, AttachError> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    // The resolver knows no deadline, so it works in a thread that may be left behind.
+    let (sender, receiver) = mpsc::channel();
+    let asked = host.to_owned();
+    let unknown = |reason| AttachError::UnknownHost { host: printable(host), reason };
+    let resolver = thread::Builder::new().spawn(move || {
+        let found = (asked.as_str(), port).to_socket_addrs();
+        // Nobody listens any more if the deadline has passed.
+        let _ = sender.send(found.map(Vec::from_iter));
+    });
+    resolver.map_err(|error| unknown(error.to_string()))?;
+    let mut addresses = Vec::new();
+    let reason = match receiver.recv_timeout(deadline.left()) {
+        Ok(Ok(found)) => {
+            addresses = found;
+            "it has no address".to_owned()
+        }
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => {
+            return Err(AttachError::TimedOut {
+                step: Step::Resolve,
+                peer: host.to_owned(),
+                after: deadline.given,
+            });
+        }
+    };
+    // A host that cannot resolve its own name (a container, a laptop off the net) still has its nodes on it,
+    // and one that can may have an EPMD that listens on the loopback interface only.
+    let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    if host == own_host() && !addresses.contains(&loopback) {
+        addresses.push(loopback);
+    }
+    if addresses.is_empty() {
+        return Err(unknown(reason));
+    }
+    Ok(addresses)
+}
+
+/// This host's name up to the first dot, as short node names have it.
+fn own_host() -> String {
+    let name = std::fs::read_to_string(HOST_NAME).unwrap_or_default();
+    match name.trim().split('.').next() {
+        Some(short) if !short.is_empty() => short.to_owned(),
+        _ => "localhost".to_owned(),
+    }
+}
+
+/// An instant until which something must have happened, and how much time was given for it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline {
+    at: Instant,
+    /// For messages.
+    pub given: Duration,
+}
+
+impl Deadline {
+    pub fn after(given: Duration) -> Deadline {
+        Deadline::at(Instant::now() + given)
+    }
+
+    pub fn at(at: Instant) -> Deadline {
+        Deadline { at, given: at.saturating_duration_since(Instant::now()) }
+    }
+
+    /// The time left; never zero, which sockets take for "no limit".
+    pub fn left(self) -> Duration {
+        self.at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
+    }
+
+    pub fn passed(self) -> bool {
+        Instant::now() >= self.at
+    }
+}

@@ -1,0 +1,89 @@
+//! Allocators: what each instance holds, the segment cache, and kept address space.
+
+use std::collections::BTreeMap;
+
+use beamtune_model::{Metric, SampleBuilder, metrics};
+
+use super::{list, number, text, words};
+use crate::etf::{Term, TermError};
+
+const MBCS: [&Metric; 4] = [
+    &metrics::MBCS_BLOCKS,
+    &metrics::MBCS_BLOCKS_SIZE,
+    &metrics::MBCS_CARRIERS,
+    &metrics::MBCS_CARRIERS_SIZE,
+];
+const POOL: [&Metric; 4] = [
+    &metrics::POOL_BLOCKS,
+    &metrics::POOL_BLOCKS_SIZE,
+    &metrics::POOL_CARRIERS,
+    &metrics::POOL_CARRIERS_SIZE,
+];
+const SBCS: [&Metric; 4] = [
+    &metrics::SBCS_BLOCKS,
+    &metrics::SBCS_BLOCKS_SIZE,
+    &metrics::SBCS_CARRIERS,
+    &metrics::SBCS_CARRIERS_SIZE,
+];
+
+pub(super) fn allocators(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    for instance in list(value, "instances")? {
+        let [allocator, number, mbcs, pool, sbcs, calls] = instance.tuple_of()?;
+        let entity = format!("{}/{}", words(allocator)?.unwrap_or_default(), number.as_i64()?);
+        let mut largest = 0i64;
+        for (set, metrics) in [(mbcs, MBCS), (pool, POOL), (sbcs, SBCS)] {
+            // {Blocks, BlockBytes, Carriers, CarrierBytes, BlockBytesMax, CarriersMax, CarrierBytesMax, ...}
+            let numbers: Vec<i64> = set.tuple()?.map(Term::as_i64).collect::<Result<_, _>>()?;
+            for (metric, &value) in metrics.iter().zip(&numbers) {
+                out.metric(metric, &entity, value);
+            }
+            largest = largest.saturating_add(numbers.get(6).copied().unwrap_or(0));
+        }
+        out.metric(&metrics::CARRIERS_SIZE_MAX, &entity, largest);
+        // {Alloc, Free, Realloc, ...}
+        let counted = [&metrics::ALLOCATIONS, &metrics::FREES, &metrics::REALLOCATIONS];
+        for (metric, calls) in counted.iter().zip(calls.tuple()?) {
+            out.metric(metric, &entity, calls.as_i64()?);
+        }
+    }
+    let mut foreign = BTreeMap::new();
+    for blocks in list(value, "foreign")? {
+        let [within, _, bytes] = blocks.tuple_of()?;
+        let sum: &mut i64 = foreign.entry(words(within)?.unwrap_or_default()).or_default();
+        *sum = sum.saturating_add(bytes.as_i64()?);
+    }
+    for (allocator, bytes) in foreign {
+        // Of all its instances together.
+        out.metric(&metrics::FOREIGN_BLOCKS_SIZE, &allocator, bytes);
+    }
+    for row in list(value, "mseg")? {
+        let [instance, cached, hits, _, _, bytes, _, allocations, _, _, creates, destroys] =
+            row.tuple_of()?;
+        let entity = instance.as_i64()?.to_string();
+        for (metric, value) in [
+            (&metrics::MSEG_CACHED, cached),
+            (&metrics::MSEG_CACHE_HITS, hits),
+            (&metrics::MSEG_SEGMENTS_SIZE, bytes),
+            (&metrics::MSEG_ALLOCATIONS, allocations),
+            (&metrics::MSEG_CREATES, creates),
+            (&metrics::MSEG_DESTROYS, destroys),
+        ] {
+            out.metric(metric, &entity, value.as_i64()?);
+        }
+    }
+    for area in list(value, "mmap")? {
+        // The VM's own names: default_mmap and literal_mmap, or without the ending.
+        let kind = text(area, "kind")?.unwrap_or_default();
+        let entity = kind.strip_suffix("_mmap").unwrap_or(&kind);
+        for (metric, key) in [
+            (&metrics::MMAP_TOTAL, "total_bytes"),
+            (&metrics::MMAP_USED, "used_bytes"),
+            (&metrics::MMAP_OS_USED, "os_bytes"),
+        ] {
+            if let Some(bytes) = number(area, key)? {
+                out.metric(metric, entity, bytes);
+            }
+        }
+    }
+    Ok(())
+}

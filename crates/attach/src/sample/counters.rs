@@ -1,0 +1,116 @@
+//! Counters and gauges of the whole VM, its threads and its queues.
+
+use beamtune_model::units::Nanos;
+use beamtune_model::{Gap, SampleBuilder, TroubleKind, metrics};
+
+use super::{Known, MOST_ENTITIES, list, needed};
+use crate::etf::{Term, TermError};
+
+/// Microstate accounting: a row of counters per thread, in the order of `states`.
+pub(super) fn msacc(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    if value.field("was_off")?.as_bool()? {
+        out.sample.gaps.push(Gap {
+            begin: t,
+            end: t,
+            source: "vm.msacc".to_owned(),
+            kind: TroubleKind::Denied,
+            reason: "somebody on the node switched microstate accounting off; it is on again".to_owned(),
+        });
+        return Ok(());
+    }
+    let states: Vec<&str> = list(value, "states")?.map(Term::as_atom).collect::<Result<_, _>>()?;
+    for thread in list(value, "threads")? {
+        let [kind, id, counters] = thread.tuple_of()?;
+        let entity = format!("{}/{}", kind.as_atom()?, id.as_i64()?);
+        for (state, counter) in states.iter().zip(counters.list()?) {
+            out.family(&metrics::MSACC, &entity, state, counter.as_i64()?);
+        }
+    }
+    Ok(())
+}
+
+/// `{Id, Active, Total}`: normal schedulers first, then dirty CPU, then dirty I/O ones.
+pub(super) fn scheduler_wall_time(
+    value: Term<'_>,
+    known: Known,
+    out: &mut SampleBuilder<'_>,
+) -> Result<(), TermError> {
+    for row in list(value, "rows")? {
+        let [id, active, total] = row.tuple_of()?;
+        let id = id.as_i64()?;
+        let dirty = id.saturating_sub(known.schedulers);
+        let entity = if dirty <= 0 {
+            format!("scheduler/{id}")
+        } else if dirty <= known.dirty_cpu_schedulers {
+            format!("dirty_cpu_scheduler/{dirty}")
+        } else {
+            format!("dirty_io_scheduler/{}", dirty.saturating_sub(known.dirty_cpu_schedulers))
+        };
+        out.metric(&metrics::SCHEDULER_ACTIVE, &entity, active.as_i64()?);
+        out.metric(&metrics::SCHEDULER_TOTAL, &entity, total.as_i64()?);
+    }
+    Ok(())
+}
+
+/// One length per normal queue, then the dirty CPU and the dirty I/O queue.
+pub(super) fn run_queues(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    let lengths: Vec<i64> = list(value, "lengths")?.map(Term::as_i64).collect::<Result<_, _>>()?;
+    let normal = lengths.len().saturating_sub(2);
+    for (index, &length) in lengths.iter().enumerate() {
+        let entity = match index.checked_sub(normal) {
+            None => format!("scheduler/{}", index + 1),
+            Some(0) => "dirty_cpu".to_owned(),
+            Some(_) => "dirty_io".to_owned(),
+        };
+        out.metric(&metrics::RUN_QUEUE, &entity, length);
+    }
+    let active: Vec<i64> = list(value, "active")?.map(Term::as_i64).collect::<Result<_, _>>()?;
+    let tasks = active.iter().take(normal).fold(0i64, |sum, &tasks| sum.saturating_add(tasks));
+    out.metric(&metrics::ACTIVE_TASKS, "", tasks);
+    Ok(())
+}
+
+pub(super) fn statistics(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    for (metric, key) in [
+        (&metrics::REDUCTIONS, "reductions"),
+        (&metrics::CONTEXT_SWITCHES, "context_switches"),
+        (&metrics::GARBAGE_COLLECTIONS, "gc_count"),
+        (&metrics::GC_WORDS_RECLAIMED, "gc_reclaimed_words"),
+        (&metrics::IO_INPUT, "io_in_bytes"),
+        (&metrics::IO_OUTPUT, "io_out_bytes"),
+    ] {
+        out.metric(metric, "", needed(value, key)?);
+    }
+    Ok(())
+}
+
+pub(super) fn memory(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    for (kind, bytes) in value.map()?.take(MOST_ENTITIES) {
+        out.family(&metrics::MEMORY, "", kind.as_atom()?, bytes.as_i64()?);
+    }
+    Ok(())
+}
+
+pub(super) fn counts(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    for (metric, key) in [
+        (&metrics::PROCESS_COUNT, "processes"),
+        (&metrics::PORT_COUNT, "ports"),
+        (&metrics::ATOM_COUNT, "atoms"),
+        (&metrics::ETS_COUNT, "ets"),
+    ] {
+        out.metric(metric, "", needed(value, key)?);
+    }
+    Ok(())
+}
+
+/// `{Kind, Fallback, PollThreads, SetSize, ActiveFds, PendingUpdates, Memory}` per poll set.
+pub(super) fn check_io(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    for (index, set) in list(value, "pollsets")?.enumerate() {
+        let [kind, _, _, _, active_fds, _, _] = set.tuple_of()?;
+        let entity = index.to_string();
+        let kernel_poll = matches!(kind.as_str()?, "epoll" | "kqueue");
+        out.metric(&metrics::POLLSET_KERNEL_POLL, &entity, kernel_poll.into());
+        out.metric(&metrics::POLLSET_FDS, &entity, active_fds.as_i64()?);
+    }
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! Processes: the scan of all of them, the closer look at some, and who starts new ones.
+
+use std::collections::HashSet;
+
+use beamtune_model::units::Nanos;
+use beamtune_model::{ProcessRow, ProcessTick, Rank, SampleBuilder, SpawnRow, metrics};
+
+use super::{Known, event, function, list, needed, number, text, words};
+use crate::etf::{Term, TermError};
+
+/// Processes that are told to be skipped, in one life of the VM.
+const MOST_SKIPPED: usize = 1_000;
+
+/// Running totals and sums over the parts of a round.
+#[derive(Debug, Default)]
+pub(super) struct Scans {
+    reductions: i64,
+    spawned: i64,
+    exited: i64,
+    /// Sums over the parts of the round so far.
+    queued: i64,
+    longest: i64,
+    nonempty: i64,
+    thinned: bool,
+    skipped: HashSet<String>,
+}
+
+impl Scans {
+    /// Reductions and queues of the processes that this part of the scan has read.
+    pub fn procs(&mut self, value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+        let (total, scanned) = (needed(value, "total")?, needed(value, "scanned")?);
+        out.metric(&metrics::SCAN_PROCESSES, "", scanned);
+        if total > 0 {
+            let coverage = (scanned.saturating_mul(1_000) / total).min(1_000);
+            out.metric(&metrics::SCAN_COVERAGE, "", coverage);
+        }
+        self.thinning(total, scanned, t, out);
+        match number(value, "delta_reductions")? {
+            Some(delta) => {
+                self.reductions = self.reductions.saturating_add(delta.max(0));
+                self.spawned = self.spawned.saturating_add(needed(value, "new")?.max(0));
+                self.exited = self.exited.saturating_add(needed(value, "gone")?.max(0));
+            }
+            // The first round of a collector knows nothing of before: the totals are set back, so that nobody
+            // takes the time that it missed for a time in which nothing happened.
+            None => (self.reductions, self.spawned, self.exited) = (0, 0, 0),
+        }
+        out.metric(&metrics::SCAN_REDUCTIONS, "", self.reductions);
+        out.metric(&metrics::SCAN_SPAWNED, "", self.spawned);
+        out.metric(&metrics::SCAN_EXITED, "", self.exited);
+        if number(value, "part")? == Some(1) {
+            (self.queued, self.longest, self.nonempty) = (0, 0, 0);
+        }
+        self.queued = self.queued.saturating_add(needed(value, "queue_sum")?);
+        self.longest = self.longest.max(needed(value, "queue_max")?);
+        self.nonempty = self.nonempty.saturating_add(needed(value, "queue_nonempty")?);
+        if value.field("last")?.as_bool()? {
+            out.metric(&metrics::SCAN_QUEUED, "", self.queued);
+            out.metric(&metrics::SCAN_LONGEST_QUEUE, "", self.longest);
+            out.metric(&metrics::SCAN_NONEMPTY_QUEUES, "", self.nonempty);
+        }
+        for row in list(value, "top_reductions")? {
+            let [pid, reductions, queue, status] = row.tuple_of()?;
+            out.sample.busiest.push(tick(pid, reductions.as_i64()?, queue.as_i64()?, status)?);
+        }
+        for row in list(value, "top_queues")? {
+            let [pid, queue, reductions, status] = row.tuple_of()?;
+            let known = reductions.as_i64().unwrap_or(0);
+            let tick = tick(pid, known, queue.as_i64()?, status)?;
+            if !out.sample.busiest.iter().any(|other| other.pid == tick.pid) {
+                out.sample.busiest.push(tick);
+            }
+        }
+        for row in list(value, "skipped")? {
+            let [pid, _] = row.tuple_of()?;
+            let pid = words(pid)?.unwrap_or_default();
+            if self.skipped.len() < MOST_SKIPPED && self.skipped.insert(pid.clone()) {
+                let detail = "not read for a while, because reading it hung".to_owned();
+                out.sample.events.push(event(t, "process_skipped", &pid, detail));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells when scans begin to be thinned, and when they are whole again.
+    fn thinning(&mut self, total: i64, scanned: i64, t: Nanos, out: &mut SampleBuilder<'_>) {
+        // Processes come and go while they are read.
+        let thinned = scanned < total - total / 10;
+        if thinned != self.thinned {
+            self.thinned = thinned;
+            let detail = if thinned {
+                format!("{scanned} of {total} processes are read in a sample, to keep the agent's budget")
+            } else {
+                format!("all {total} processes are read in each sample")
+            };
+            out.sample.events.push(event(t, "agent_thinned", "processes", detail));
+        }
+    }
+}
+
+fn tick(pid: Term<'_>, reductions: i64, queue: i64, status: Term<'_>) -> Result<ProcessTick, TermError> {
+    Ok(ProcessTick {
+        pid: words(pid)?.unwrap_or_default().into(),
+        reductions,
+        queue,
+        runnable: match status.as_atom()? {
+            "running" | "runnable" | "garbage_collecting" => Some(true),
+            "waiting" | "suspended" | "exiting" => Some(false),
+            _ => None,
+        },
+    })
+}
+
+/// The closer look at the processes that stand out.
+pub(super) fn rows(
+    value: Term<'_>,
+    t: Nanos,
+    known: Known,
+    out: &mut SampleBuilder<'_>,
+) -> Result<(), TermError> {
+    for row in list(value, "rows")? {
+        let ranks = list(row, "by")?.map(|rank| Ok(Rank::from_text(rank.as_atom()?)));
+        let ranks = ranks.collect::<Result<Vec<_>, TermError>>()?;
+        let of = |key: &str| row.get(key)?.map(function).transpose().map(Option::flatten);
+        let heap_bytes = needed(row, "heap_bytes")?;
+        out.sample.processes.push(ProcessRow {
+            t,
+            pid: text(row, "pid")?.unwrap_or_default(),
+            ranks: ranks.into_iter().flatten().collect(),
+            name: text(row, "name")?,
+            label: text(row, "label")?,
+            initial_call: of("initial_call")?,
+            current_function: of("current_function")?,
+            application: text(row, "application")?,
+            parent: text(row, "parent")?.or(text(row, "parent_name")?),
+            status: text(row, "status")?,
+            reductions: needed(row, "reductions")?,
+            queue: needed(row, "message_queue_len")?,
+            message_queue_data: text(row, "message_queue_data")?,
+            memory_bytes: heap_bytes,
+            total_heap_words: heap_bytes.checked_div(known.word_bytes),
+            binary_bytes: number(row, "binary_vheap_bytes")?,
+            minor_gcs: number(row, "minor_gcs")?,
+            fullsweep_after: number(row, "fullsweep_after")?,
+            min_heap_words: number(row, "min_heap_size_words")?,
+        });
+    }
+    Ok(())
+}
+
+/// `{InitialCall, ParentName, ParentCall, Count}`: who started the new processes that the scans met.
+pub(super) fn spawns(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    let sampled = needed(value, "sampled")?;
+    for row in list(value, "calls")? {
+        let [call, parent_name, parent_call, count] = row.tuple_of()?;
+        out.sample.spawns.push(SpawnRow {
+            t,
+            what: "process".to_owned(),
+            kind: function(call)?.unwrap_or_default(),
+            maker: words(parent_name)?.or(function(parent_call)?),
+            count: count.as_i64()?,
+            of: sampled,
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! ETS tables, ports, and the channels to other nodes.
+
+use beamtune_model::units::Nanos;
+use beamtune_model::{PortRow, SampleBuilder, SpawnRow, TableRow, metrics};
+
+use super::{function, list, needed, number, text, words};
+use crate::etf::{Term, TermError};
+
+/// Options of a table that are told where they are not at their default.
+const SWITCHES: &[&str] = &["read_concurrency", "write_concurrency", "decentralized_counters", "compressed"];
+
+pub(super) fn ets(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    let scanned = needed(value, "scanned")?;
+    for row in list(value, "rows")? {
+        let name = text(row, "name")?.unwrap_or_default();
+        let mut options = Vec::new();
+        for &switch in SWITCHES {
+            match text(row, switch)?.as_deref() {
+                None | Some("false") => {}
+                Some("true") => options.push(switch.to_owned()),
+                Some(other) => options.push(format!("{switch}={other}")),
+            }
+        }
+        out.sample.tables.push(TableRow {
+            t,
+            // A named table has no other identity than its name.
+            id: text(row, "id")?.unwrap_or_else(|| name.clone()),
+            name,
+            owner: text(row, "owner")?.unwrap_or_default(),
+            owner_name: text(row, "owner_name")?,
+            objects: needed(row, "size")?,
+            memory_bytes: needed(row, "memory_bytes")?,
+            kind: text(row, "type")?.unwrap_or_default(),
+            protection: text(row, "protection")?.unwrap_or_default(),
+            options,
+        });
+    }
+    for owner in list(value, "owners")? {
+        out.sample.spawns.push(SpawnRow {
+            t,
+            what: "ets".to_owned(),
+            kind: "table".to_owned(),
+            maker: maker(owner)?,
+            count: needed(owner, "tables")?,
+            of: scanned,
+        });
+    }
+    Ok(())
+}
+
+/// A process by its name, else by what it was started with, else by its pid.
+fn maker(owner: Term<'_>) -> Result<Option<String>, TermError> {
+    let call = owner.get("owner_call")?.map(function).transpose()?.flatten();
+    Ok(text(owner, "owner_name")?.or(call).or(text(owner, "owner")?))
+}
+
+pub(super) fn ports(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    for row in list(value, "rows")? {
+        out.sample.ports.push(PortRow {
+            t,
+            id: text(row, "id")?.unwrap_or_default(),
+            name: text(row, "kind")?.unwrap_or_default(),
+            connected: text(row, "owner")?,
+            input_bytes: needed(row, "in_bytes")?,
+            output_bytes: needed(row, "out_bytes")?,
+            queue_bytes: needed(row, "queue_bytes")?,
+            os_pid: number(row, "os_pid")?,
+        });
+    }
+    let scanned = needed(value, "scanned")?;
+    for kind in list(value, "kinds")? {
+        let [kind, count] = kind.tuple_of()?;
+        out.sample.spawns.push(SpawnRow {
+            t,
+            what: "port".to_owned(),
+            kind: words(kind)?.unwrap_or_default(),
+            maker: None,
+            count: count.as_i64()?,
+            of: scanned,
+        });
+    }
+    Ok(())
+}
+
+pub(super) fn dist(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    for row in list(value, "rows")? {
+        let node = text(row, "node")?.unwrap_or_default();
+        for (metric, key) in [
+            (&metrics::DIST_QUEUE, "queue_bytes"),
+            (&metrics::DIST_INPUT, "in_bytes"),
+            (&metrics::DIST_OUTPUT, "out_bytes"),
+        ] {
+            // Channels of other carriers than TCP do not tell.
+            if let Some(bytes) = number(row, key)? {
+                out.metric(metric, &node, bytes);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,445 @@
+use beamtune_model::{Sample, SeriesTable, Tick};
+use proptest::prelude::*;
+
+use super::*;
+use crate::agent::Word;
+use crate::agent::tests::{answer, map};
+use crate::etf::{Document, Limits, Value};
+
+/// A recording of what a life makes of answers.
+#[derive(Default)]
+struct Recording {
+    life: Life,
+    table: SeriesTable,
+}
+
+impl Recording {
+    fn add(&mut self, items: Vec<Value<'static>>) -> Result<Sample, TermError> {
+        self.add_raw(answer(items, cost(10, 5)))
+    }
+
+    fn add_raw(&mut self, value: Value<'static>) -> Result<Sample, TermError> {
+        let document = Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap();
+        let Word::Sample(answer) = Word::parse(document)? else { panic!("no sample") };
+        let tick = Tick { t: 0, incarnation: 0, vm: None, host: None, late: 0 };
+        let mut out = SampleBuilder::new(&mut self.table, tick);
+        self.life.add(&answer, Offset(1_000_000).between(0, 2_000_000), &mut out)?;
+        Ok(out.sample)
+    }
+
+    /// `group/entity/name=value`, in the order in which they were added, without the agent's own cost.
+    fn readings(&self, sample: &Sample) -> Vec<String> {
+        let text = |&(id, value): &(_, i64)| {
+            let series = self.table.get(id).unwrap();
+            format!("{}/{}/{}={value}", series.group, series.entity, series.name)
+        };
+        sample.readings.iter().map(text).filter(|text| !text.starts_with("agent/")).collect()
+    }
+}
+
+fn cost(agent: i64, collector: i64) -> Value<'static> {
+    map(&[
+        ("agent_reductions", Value::from(agent)),
+        ("collector_reductions", Value::from(collector)),
+        ("memory_bytes", Value::from(1i64)),
+    ])
+}
+
+fn item(name: &'static str, status: &'static str, value: Value<'static>) -> Value<'static> {
+    Value::tuple([Value::atom(name), Value::atom(status), Value::from(2_000i64), Value::from(4i64), value])
+}
+
+fn done(name: &'static str, pairs: &[(&'static str, Value<'static>)]) -> Value<'static> {
+    item(name, "ok", map(pairs))
+}
+
+fn numbers(numbers: &[i64]) -> Value<'static> {
+    Value::List(numbers.iter().map(|&number| Value::from(number)).collect())
+}
+
+fn tuple(numbers: &[i64]) -> Value<'static> {
+    Value::Tuple(numbers.iter().map(|&number| Value::from(number)).collect())
+}
+
+fn binary(text: &'static str) -> Value<'static> {
+    Value::binary(text.as_bytes())
+}
+
+#[test]
+fn counters_become_series_of_their_threads() {
+    let check = |item: Value<'static>, expect: &[&str]| {
+        let mut recording = Recording::default();
+        recording.life.known = Some(Known { schedulers: 2, dirty_cpu_schedulers: 1, word_bytes: 8 });
+        let sample = recording.add(vec![item]).unwrap();
+        assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
+        assert_eq!(recording.readings(&sample), expect);
+    };
+    let thread = |kind: &'static str, id: i64, counters: &[i64]| {
+        Value::tuple([Value::atom(kind), Value::from(id), numbers(counters)])
+    };
+    check(
+        done(
+            "msacc",
+            &[
+                ("states", Value::list([Value::atom("gc"), Value::atom("unheard_of")])),
+                ("threads", Value::list([thread("aux", 1, &[7, 8]), thread("scheduler", 2, &[300, 400])])),
+                ("was_off", Value::from(false)),
+            ],
+        ),
+        &[
+            "msacc/aux/1/gc=7",
+            "msacc/aux/1/unheard_of=8",
+            "msacc/scheduler/2/gc=300",
+            "msacc/scheduler/2/unheard_of=400",
+        ],
+    );
+    let rows = [[1, 5, 9], [2, 6, 9], [3, 7, 9], [4, 8, 9]];
+    check(
+        done("scheduler_wall_time", &[("rows", Value::List(rows.iter().map(|row| tuple(row)).collect()))]),
+        &[
+            "scheduler_time/scheduler/1/active=5",
+            "scheduler_time/scheduler/1/total=9",
+            "scheduler_time/scheduler/2/active=6",
+            "scheduler_time/scheduler/2/total=9",
+            "scheduler_time/dirty_cpu_scheduler/1/active=7",
+            "scheduler_time/dirty_cpu_scheduler/1/total=9",
+            "scheduler_time/dirty_io_scheduler/1/active=8",
+            "scheduler_time/dirty_io_scheduler/1/total=9",
+        ],
+    );
+    check(
+        done("run_queues", &[("lengths", numbers(&[1, 2, 3, 4])), ("active", numbers(&[2, 3, 5, 7]))]),
+        &[
+            "run_queue/scheduler/1/length=1",
+            "run_queue/scheduler/2/length=2",
+            "run_queue/dirty_cpu/length=3",
+            "run_queue/dirty_io/length=4",
+            "vm//active_tasks=5",
+        ],
+    );
+    let pollset = |kind: &'static str, fds: i64| {
+        let no = Value::from(false);
+        let [threads, size, pending, memory] = [1i64, 2, 3, 4].map(Value::from);
+        Value::tuple([binary(kind), no, threads, size, Value::from(fds), pending, memory])
+    };
+    check(
+        done(
+            "check_io",
+            &[
+                ("max_fds", Value::from(9i64)),
+                ("pollsets", Value::list([pollset("epoll", 5), pollset("poll", 6)])),
+            ],
+        ),
+        &[
+            "check_io/0/kernel_poll=1",
+            "check_io/0/active_fds=5",
+            "check_io/1/kernel_poll=0",
+            "check_io/1/active_fds=6",
+        ],
+    );
+    check(done("memory", &[("total", Value::from(3u64 << 40))]), &["memory//total=3298534883328"]);
+}
+
+#[test]
+fn allocators_are_told_by_instance() {
+    let mut recording = Recording::default();
+    let set = |from: i64| tuple(&(from..from + 9).collect::<Vec<_>>());
+    let [one, two, three] = [1i64, 10, 20].map(set);
+    let instance = Value::tuple([
+        binary("eheap_alloc"),
+        Value::from(1i64),
+        one,
+        two,
+        three,
+        tuple(&[1_000, 900, 50, 0]),
+    ]);
+    let foreign = |bytes: i64| Value::tuple([binary("eheap_alloc"), binary("ll_alloc"), Value::from(bytes)]);
+    let area = map(&[("kind", binary("literal_mmap")), ("total_bytes", Value::from(77i64))]);
+    let sample = recording
+        .add(vec![done(
+            "allocators",
+            &[
+                ("disabled", Value::list([])),
+                ("instances", Value::list([instance])),
+                ("foreign", Value::list([foreign(4), foreign(5)])),
+                ("mseg", Value::list([tuple(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11])])),
+                ("mmap", Value::list([area])),
+            ],
+        )])
+        .unwrap();
+    assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
+    let expect = [
+        "mbcs_blocks=1",
+        "mbcs_blocks_size=2",
+        "mbcs_carriers=3",
+        "mbcs_carriers_size=4",
+        "pool_blocks=10",
+        "pool_blocks_size=11",
+        "pool_carriers=12",
+        "pool_carriers_size=13",
+        "sbcs_blocks=20",
+        "sbcs_blocks_size=21",
+        "sbcs_carriers=22",
+        "sbcs_carriers_size=23",
+        "carriers_size_max=49",
+        "allocations=1000",
+        "frees=900",
+        "reallocations=50",
+    ]
+    .map(|reading| format!("allocator/eheap_alloc/1/{reading}"));
+    let mut expect = expect.to_vec();
+    expect.push("allocator/eheap_alloc/foreign_blocks_size=9".to_owned());
+    for reading in
+        ["cached_segments=1", "cache_hits=2", "segments_size=5", "allocations=7", "creates=10", "destroys=11"]
+    {
+        expect.push(format!("mseg/0/{reading}"));
+    }
+    expect.push("mmap/literal/super_carrier_size=77".to_owned());
+    assert_eq!(recording.readings(&sample), expect);
+}
+
+/// One part of a scan.
+fn procs(part: (i64, bool), scanned: i64, delta: Option<i64>, queues: [i64; 3]) -> Value<'static> {
+    let row = |numbers: [i64; 2]| {
+        let [first, second] = numbers.map(Value::from);
+        Value::tuple([binary("<0.9.0>"), first, second, Value::atom("runnable")])
+    };
+    let [sum, max, nonempty] = queues.map(Value::from);
+    let mut pairs = vec![
+        ("total", Value::from(100i64)),
+        ("scanned", Value::from(scanned)),
+        ("part", Value::from(part.0)),
+        ("last", Value::from(part.1)),
+        ("new", Value::from(3i64)),
+        ("gone", Value::from(2i64)),
+        ("queue_sum", sum),
+        ("queue_max", max),
+        ("queue_nonempty", nonempty),
+        ("top_reductions", Value::list([row([50, 4])])),
+        ("top_queues", Value::list([row([4, 50])])),
+        ("skipped", Value::list([Value::tuple([binary("<0.7.0>"), Value::from(1i64)])])),
+    ];
+    if let Some(delta) = delta {
+        pairs.push(("delta_reductions", Value::from(delta)));
+    }
+    done("procs", &pairs)
+}
+
+#[test]
+fn scans_add_up_and_tell_of_themselves() {
+    let mut recording = Recording::default();
+    let mut add = |part, scanned, delta, queues| {
+        let sample = recording.add(vec![procs(part, scanned, delta, queues)]).unwrap();
+        assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
+        let find = |name: &str| {
+            let start = format!("processes//{name}=");
+            recording.readings(&sample).iter().find_map(|text| text.strip_prefix(&start).map(str::to_owned))
+        };
+        let found =
+            ["coverage", "reductions", "spawned", "queued_messages", "longest_queue", "nonempty_queues"]
+                .map(find);
+        let found = found.map(|value| value.unwrap_or("-".to_owned())).join(" ");
+        let events: Vec<String> = sample.events.iter().map(|event| event.kind.clone()).collect();
+        (found, events, sample.busiest)
+    };
+    // The first round knows nothing of before.
+    let (found, events, busiest) = add((1, true), 100, None, [9, 5, 2]);
+    assert_eq!(found, "1000 0 0 9 5 2");
+    assert_eq!(events, ["process_skipped"]);
+    assert_eq!(busiest.len(), 1);
+    assert_eq!(
+        (&*busiest[0].pid, busiest[0].reductions, busiest[0].queue, busiest[0].runnable),
+        ("<0.9.0>", 50, 4, Some(true))
+    );
+    // A round in two parts: sums are told with the last one.
+    let (found, events, _) = add((1, false), 60, Some(500), [4, 4, 1]);
+    assert_eq!((found.as_str(), events), ("600 500 3 - - -", vec!["agent_thinned".to_owned()]));
+    let (found, events, _) = add((2, true), 40, Some(100), [7, 6, 2]);
+    assert_eq!((found.as_str(), events.len()), ("400 600 6 11 6 3", 0));
+    // Whole again.
+    let (found, events, _) = add((1, true), 100, Some(1), [0, 0, 0]);
+    assert_eq!((found.as_str(), events), ("1000 601 9 0 0 0", vec!["agent_thinned".to_owned()]));
+    // A collector that was replaced begins anew, and so do the totals.
+    let (found, _, _) = add((1, true), 100, None, [0, 0, 0]);
+    assert_eq!(found, "1000 0 0 0 0 0");
+}
+
+#[test]
+fn what_could_not_be_read_is_a_gap_with_its_reason() {
+    let mut recording = Recording::default();
+    let stuck = map(&[("stuck_on", binary("<0.1.0>"))]);
+    let items = || {
+        vec![
+            item("memory", "unsupported", map(&[])),
+            item("ets", "error", binary("bad\u{1b}[2J")),
+            item("ports", "timeout", map(&[])),
+            item("processes", "timeout", stuck.clone()),
+            item("dist", "skipped", map(&[])),
+            done("counts", &[("processes", Value::atom("many"))]),
+            done("scheduler_wall_time", &[("rows", Value::list([]))]),
+        ]
+    };
+    let sample = recording.add(items()).unwrap();
+    let without_place = |reason: &str| match reason.split_once(" at byte ") {
+        Some((before, after)) => {
+            format!("{before}{}", after.trim_start_matches(|c: char| c.is_ascii_digit()))
+        }
+        None => reason.to_owned(),
+    };
+    let text = |gap: &Gap| format!("{} {} {}", gap.source, gap.kind, without_place(&gap.reason));
+    let gaps: Vec<_> = sample.gaps.iter().map(text).collect();
+    assert_eq!(
+        gaps,
+        [
+            "vm.memory unsupported this release or build of the VM does not have it",
+            "vm.ets garbled bad\\u{1b}[2J",
+            "vm.ports timed_out reading took too long",
+            "vm.processes timed_out reading hung on <0.1.0>",
+            "vm.dist timed_out not tried, because reading hung before it",
+            "vm.counts garbled expected an integer, found an atom",
+            "vm.scheduler_wall_time garbled the map has no key schedulers (the facts are missing)",
+        ]
+    );
+    // On the recorder's clock.
+    assert_eq!((sample.gaps[0].begin, sample.gaps[0].end), (1_002_000, 1_006_000));
+    // What will never be there is told once.
+    let again = recording.add(items()).unwrap();
+    assert!(!again.gaps.iter().any(|gap| gap.source == "vm.memory") && again.gaps.len() == 6);
+}
+
+#[test]
+fn the_cost_of_the_agent_adds_up_by_item() {
+    let mut recording = Recording::default();
+    let items = || vec![done("memory", &[("total", Value::from(1i64))]), item("dist", "skipped", map(&[]))];
+    recording.add(items()).unwrap();
+    let sample = recording.add_raw(answer(items(), cost(100, 20))).unwrap();
+    let costs: Vec<_> = sample
+        .readings
+        .iter()
+        .map(|(id, value)| (recording.table.get(*id).unwrap(), value))
+        .filter(|(series, _)| series.group == beamtune_model::Group::Agent)
+        .map(|(series, value)| format!("{} {}={value}", series.entity, series.name))
+        .collect();
+    assert_eq!(costs, ["memory cost=8000", "dist cost=8000", " cost=16000", " reductions=120", " memory=1"]);
+}
+
+#[test]
+fn an_offset_is_kept_within_what_an_answer_proves() {
+    let value = answer(Vec::new(), cost(0, 0));
+    let document = Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap();
+    let Ok(Word::Sample(answer)) = Word::parse(document) else { panic!() };
+    // The VM worked from -1,000 to 5,000 by its clock.
+    let check = |offset: i64, sent: i64, arrived: i64, expect: i64| {
+        assert_eq!(Offset(offset).corrected(sent, &answer, arrived).0, expect, "{offset} {sent} {arrived}");
+    };
+    // Sent at 9,000: it began at 9,000 at the earliest, so the offset is 10,000 at least.
+    check(10_500, 9_000, 16_000, 10_500);
+    check(9_000, 9_000, 16_000, 10_000);
+    check(12_000, 9_000, 16_000, 11_000);
+    // Impossible: a clock was set. Between the two.
+    check(0, 10_000, 15_000, 10_500);
+    check(i64::MAX, i64::MAX, i64::MIN, -1);
+}
+
+#[test]
+fn no_instant_lies_outside_of_the_request() {
+    let clock = Offset(100).between(50, 150);
+    for (vm_ns, expect) in [(0, 100), (i64::MIN, 50), (i64::MAX, 150), (-60, 50), (60, 150)] {
+        assert_eq!(clock.to_recorder(vm_ns), expect);
+    }
+}
+
+#[test]
+fn texts_of_any_length_are_taken_in_part() {
+    let mut recording = Recording::default();
+    let row = map(&[
+        ("id", Value::binary(vec![b'x'; 100_000])),
+        ("kind", binary("tcp_inet")),
+        ("in_bytes", Value::from(1i64)),
+        ("out_bytes", Value::from(2i64)),
+        ("queue_bytes", Value::from(3i64)),
+    ]);
+    let ports = done(
+        "ports",
+        &[("rows", Value::list([row])), ("scanned", Value::from(1i64)), ("kinds", Value::list([]))],
+    );
+    let sample = recording.add(vec![ports]).unwrap();
+    assert_eq!(sample.ports[0].id.len(), MOST_CHARACTERS);
+}
+
+/// Terms that look like an agent's, with anything in the wrong place.
+fn anything() -> impl Strategy<Value = Value<'static>> {
+    let keys = prop::sample::select(vec![
+        "states",
+        "threads",
+        "was_off",
+        "rows",
+        "lengths",
+        "active",
+        "total",
+        "scanned",
+        "part",
+        "last",
+        "new",
+        "gone",
+        "queue_sum",
+        "queue_max",
+        "queue_nonempty",
+        "top_reductions",
+        "top_queues",
+        "skipped",
+        "by",
+        "pid",
+        "name",
+        "heap_bytes",
+        "reductions",
+        "message_queue_len",
+        "owners",
+        "kinds",
+        "instances",
+        "foreign",
+        "mseg",
+        "mmap",
+        "schedulers",
+        "dirty_cpu_schedulers",
+        "word_bytes",
+        "creation",
+        "start_ns",
+        "native_per_s",
+        "emu_args",
+        "calls",
+        "sampled",
+        "schedulers_online",
+        "applications",
+        "env",
+        "init_args",
+    ]);
+    let leaf = prop_oneof![
+        any::<i128>().prop_filter("127 bits", |value| *value != i128::MIN).prop_map(Value::Integer),
+        any::<i64>().prop_map(Value::from),
+        prop::sample::select(vec!["true", "false", "undefined", "running", "gc"]).prop_map(Value::atom),
+        proptest::collection::vec(any::<u8>(), 0..20).prop_map(Value::binary),
+    ];
+    leaf.prop_recursive(5, 120, 12, move |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..13).prop_map(Value::Tuple),
+            proptest::collection::vec(inner.clone(), 0..6).prop_map(Value::List),
+            proptest::collection::vec((keys.clone().prop_map(Value::atom), inner), 0..16)
+                .prop_map(Value::Map),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn whatever_the_node_says_nothing_panics(
+        values in proptest::collection::vec(anything(), 1..16),
+        cost in anything(),
+    ) {
+        let items: Vec<_> =
+            ITEMS.iter().zip(values.iter()).map(|(name, value)| item(name, "ok", value.clone())).collect();
+        let mut recording = Recording::default();
+        let _ = recording.add_raw(answer(items.clone(), cost.clone()));
+        let _ = recording.add_raw(answer(items, cost));
+    }
+}

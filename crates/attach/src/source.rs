@@ -1,0 +1,332 @@
+//! The node as a source of samples: connected, sampled, lost and found again.
+
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beamtune_model::units::Nanos;
+use beamtune_model::{Ask, Clock, Incarnation, SampleBuilder, Source, Span, Trouble, TroubleKind, metrics};
+
+use crate::agent::{Item, Terms};
+use crate::connection::{Connection, Settings};
+use crate::cookie::Found;
+use crate::error::AttachError;
+use crate::handshake::Expected;
+use crate::locate::{Located, locate};
+use crate::sample::{Identity, Life, Offset, identity};
+use crate::session::{Session, VmClock};
+use crate::target::Target;
+
+/// Read in every sample.
+const EVERY_TIME: &[Item] = &[
+    Item::Msacc,
+    Item::SchedulerWallTime,
+    Item::RunQueues,
+    Item::Statistics,
+    Item::Memory,
+    Item::Counts,
+    Item::CheckIo,
+    Item::Procs(20),
+];
+
+/// Read besides when detail is asked for.
+const IN_DETAIL: &[Item] =
+    &[Item::Processes(20), Item::Ets(20), Item::Ports(20), Item::Dist, Item::Allocators, Item::Spawns];
+
+/// Between two searches for a node that was lost.
+const SEARCH_PAUSE: Duration = Duration::from_millis(500);
+
+/// The longest pause after a failure that costs the node something: a line in its log, or the loading and
+/// purging of the agent's module. The first such pause is a second, the next ones double.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// How to get to a node, as often as it takes.
+#[derive(Debug, Clone)]
+pub struct Access {
+    /// Which node.
+    pub target: Target,
+    /// EPMD's port.
+    pub epmd_port: u16,
+    /// The cookie.
+    pub cookie: Found,
+    /// Bounds and time limits of the connection.
+    pub settings: Settings,
+    /// What is asked of the agent.
+    pub terms: Terms,
+}
+
+impl Access {
+    /// Connects, without an agent.
+    pub fn connect(&self) -> Result<Connection, AttachError> {
+        let located = locate(&self.target, self.epmd_port, self.settings.setup_timeout)?;
+        Connection::open(&located, &self.cookie, self.settings)
+    }
+
+    fn connect_to(&self, expected: Expected) -> Result<Connection, AttachError> {
+        let located = locate(&self.target, self.epmd_port, self.settings.setup_timeout)?;
+        Connection::open(&Located { expected, ..located }, &self.cookie, self.settings)
+    }
+}
+
+/// A node with our agent in it. When the connection is lost, a thread looks for the node again while the
+/// recorder goes on; what comes in between is a gap.
+#[derive(Debug)]
+pub struct NodeSource {
+    access: Access,
+    link: Link,
+    node: String,
+    life: Life,
+    known: Option<Identity>,
+    /// Number of the life of the VM.
+    incarnation: u32,
+    /// How the clocks lie to each other; `None` until the first request of a session.
+    offset: Option<Offset>,
+    /// Whether the facts of this session have come: they tell whether it is another life of the VM.
+    facts_have_come: bool,
+    request: Option<Request>,
+    /// The last pause after a failure that costs the node something.
+    pause: Duration,
+}
+
+#[derive(Debug)]
+enum Link {
+    Session(Box<Session>),
+    /// A thread looks for the node.
+    Searching(Receiver<Result<Session, AttachError>>),
+    /// Not before this instant.
+    SearchAt(Instant),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    seq: u64,
+    sent: Nanos,
+    offset: Offset,
+}
+
+impl NodeSource {
+    /// Connects to the node and puts the agent there.
+    pub fn attach(access: Access) -> Result<NodeSource, AttachError> {
+        let session = Session::start(access.connect()?, access.terms)?;
+        Ok(NodeSource {
+            node: session.node().to_string(),
+            link: Link::Session(Box::new(session)),
+            access,
+            life: Life::default(),
+            known: None,
+            incarnation: 0,
+            offset: None,
+            facts_have_come: false,
+            request: None,
+            pause: Duration::ZERO,
+        })
+    }
+
+    /// The node's full name.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// The session, where there is one at the moment.
+    pub fn session(&mut self) -> Option<&mut Session> {
+        match &mut self.link {
+            Link::Session(session) => Some(session),
+            _ => None,
+        }
+    }
+
+    /// Takes leave of the node, and waits at most `patience` until all is undone there. Dropping the source
+    /// is as safe, but does not wait.
+    pub fn leave(self, patience: Duration) -> Result<(), AttachError> {
+        match self.link {
+            Link::Session(session) => session.leave(Instant::now() + patience),
+            _ => Ok(()),
+        }
+    }
+
+    /// Goes on looking for a node that was lost. Never waits.
+    fn look_for_node(&mut self) -> Result<(), AttachError> {
+        if let Link::SearchAt(instant) = self.link
+            && Instant::now() >= instant
+        {
+            self.link = search(self.access.clone(), self.node.clone());
+        }
+        let Link::Searching(search) = &self.link else { return Ok(()) };
+        match search.try_recv() {
+            Ok(Ok(session)) => {
+                self.link = Link::Session(Box::new(session));
+                self.offset = None;
+                self.facts_have_come = false;
+                Ok(())
+            }
+            Ok(Err(error)) => {
+                self.search_later(&error);
+                Err(error)
+            }
+            Err(TryRecvError::Disconnected) => {
+                self.link = Link::SearchAt(Instant::now() + SEARCH_PAUSE);
+                Ok(())
+            }
+            Err(TryRecvError::Empty) => Ok(()),
+        }
+    }
+
+    fn search_later(&mut self, error: &AttachError) {
+        let pause = match error {
+            // These cost the node nothing.
+            AttachError::Lost { .. }
+            | AttachError::EpmdDown { .. }
+            | AttachError::NoSuchNode { .. }
+            | AttachError::UnknownHost { .. }
+            | AttachError::Unreachable { .. }
+            | AttachError::TimedOut { .. } => SEARCH_PAUSE,
+            _ => {
+                self.pause = (2 * self.pause).clamp(Duration::from_secs(1), LONGEST_PAUSE);
+                self.pause
+            }
+        };
+        self.link = Link::SearchAt(Instant::now() + pause);
+    }
+
+    fn try_request(&mut self, ask: Ask, clock: &dyn Clock) -> Result<(), AttachError> {
+        self.look_for_node()?;
+        let Link::Session(session) = &mut self.link else {
+            return Err(self.lost("it is being looked for again"));
+        };
+        let offset = *self.offset.get_or_insert_with(|| first_offset(session.clock(), clock));
+        // The facts say how some of the others are to be read, and some of them can change while the VM runs.
+        let facts: &[Item] = if ask.detail || !self.facts_have_come { &[Item::Facts] } else { &[] };
+        let items = [facts, EVERY_TIME, if ask.detail { IN_DETAIL } else { &[] }].concat();
+        let sent = clock.now();
+        session.request(ask.seq, &items)?;
+        self.request = Some(Request { seq: ask.seq, sent, offset });
+        Ok(())
+    }
+
+    fn try_collect(
+        &mut self,
+        deadline: Nanos,
+        clock: &dyn Clock,
+        out: &mut SampleBuilder<'_>,
+    ) -> Result<Span, AttachError> {
+        let (Some(request), Link::Session(session)) = (self.request.take(), &mut self.link) else {
+            return Err(self.lost("nothing was asked of it"));
+        };
+        let left = u64::try_from(deadline.saturating_sub(clock.now())).unwrap_or(0);
+        let answer = session.collect(request.seq, Instant::now() + Duration::from_nanos(left))?;
+        let arrived = clock.now();
+        let offset = request.offset.corrected(request.sent, &answer, arrived);
+        self.offset = Some(offset);
+        if session.clock().at.elapsed() > LONGEST_PAUSE {
+            self.pause = Duration::ZERO;
+        }
+        if let Some(found) = identity(&answer) {
+            self.facts_have_come = true;
+            self.recognise(found, clock, out);
+        }
+        out.metric(&metrics::ROUND_TRIP, "", arrived.saturating_sub(request.sent));
+        out.metric(&metrics::CLOCK_OFFSET, "", offset.0);
+        let translation = offset.between(request.sent, arrived);
+        self.life
+            .add(&answer, translation, out)
+            .map_err(|reason| AttachError::BadAnswer { node: self.node.clone(), reason })?;
+        Ok(Span {
+            begin: translation.to_recorder(answer.begin_ns),
+            end: translation.to_recorder(answer.end_ns),
+        })
+    }
+
+    fn lost(&self, reason: &str) -> AttachError {
+        AttachError::Lost { node: self.node.clone(), reason: reason.to_owned() }
+    }
+
+    /// Announces a life of the VM that was not met before.
+    fn recognise(&mut self, found: Identity, clock: &dyn Clock, out: &mut SampleBuilder<'_>) {
+        if self.known.as_ref() == Some(&found) {
+            return;
+        }
+        if self.known.is_some() {
+            self.incarnation += 1;
+            self.life = Life::default();
+        }
+        out.sample.tick.incarnation = self.incarnation;
+        out.sample.incarnation = Some(Incarnation {
+            id: self.incarnation,
+            node: self.node.clone(),
+            os_pid: found.os_pid,
+            boot: found.boot.clone(),
+            mono0: clock.now(),
+            wall0: clock.wall(),
+        });
+        self.known = Some(found);
+    }
+
+    /// Turns a failure into what the recorder does about it, and forgets a session that is over.
+    fn trouble(&mut self, error: AttachError) -> Trouble {
+        let kind = match &error {
+            AttachError::TimedOut { .. } | AttachError::AgentBusy { .. } => TroubleKind::TimedOut,
+            AttachError::WrongCookie { .. } | AttachError::NotAllowed { .. } => TroubleKind::Denied,
+            AttachError::BadAnswer { .. } | AttachError::Protocol { .. } => TroubleKind::Garbled,
+            _ => TroubleKind::Gone,
+        };
+        let over = matches!(kind, TroubleKind::Gone | TroubleKind::Garbled);
+        if over && matches!(self.link, Link::Session(_)) {
+            self.search_later(&error);
+        }
+        Trouble::new(kind, error.to_string())
+    }
+}
+
+impl Source for NodeSource {
+    fn name(&self) -> &'static str {
+        "vm"
+    }
+
+    fn request(&mut self, ask: Ask, clock: &dyn Clock) -> Result<(), Trouble> {
+        self.request = None;
+        self.try_request(ask, clock).map_err(|error| self.trouble(error))
+    }
+
+    fn collect(
+        &mut self,
+        deadline: Nanos,
+        clock: &dyn Clock,
+        out: &mut SampleBuilder<'_>,
+    ) -> Result<Span, Trouble> {
+        self.try_collect(deadline, clock, out).map_err(|error| self.trouble(error))
+    }
+}
+
+/// Looks for the node in a thread of its own: connecting to a node that is just starting can take seconds.
+fn search(access: Access, node: String) -> Link {
+    let (sender, receiver) = mpsc::channel();
+    let searcher = thread::Builder::new().spawn(move || {
+        let session =
+            find_again(&access, &node).and_then(|connection| Session::start(connection, access.terms));
+        // If nobody waits any more, the session is dropped, and with it the agent leaves.
+        let _ = sender.send(session);
+    });
+    match searcher {
+        Ok(_) => Link::Searching(receiver),
+        Err(_) => Link::SearchAt(Instant::now() + SEARCH_PAUSE),
+    }
+}
+
+/// Connects to the node of that name, and to no other that now has its port.
+fn find_again(access: &Access, node: &str) -> Result<Connection, AttachError> {
+    match access.connect_to(Expected::FullName(node.to_owned())) {
+        // A node that was started again listens at another port; EPMD knows which.
+        Err(AttachError::Unreachable { .. } | AttachError::NameMismatch { .. })
+            if matches!(access.target, Target::Address { .. }) =>
+        {
+            Access { target: node.parse()?, ..access.clone() }.connect()
+        }
+        other => other,
+    }
+}
+
+/// The recorder's clock minus the VM's, from what both showed when the session began.
+fn first_offset(vm: VmClock, clock: &dyn Clock) -> Offset {
+    let since = i64::try_from(vm.at.elapsed().as_nanos()).unwrap_or(i64::MAX);
+    Offset(clock.now().saturating_sub(since).saturating_sub(vm.vm_ns))
+}

@@ -1,0 +1,257 @@
+//! Real nodes for the tests: of each release that is installed, with unique names, ended with the test.
+
+// Each test file compiles this module for itself and uses a part of it.
+#![allow(dead_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test code")]
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beamtune_attach::connection::{Connection, Settings};
+use beamtune_attach::cookie::{Cookie, Found};
+use beamtune_attach::etf::{Document, Value};
+use beamtune_attach::locate::locate;
+use beamtune_attach::{AttachError, Target};
+
+/// The releases that the tests want.
+pub const RELEASES: [u32; 4] = [23, 25, 27, 29];
+
+/// How long a test waits for what should come at once, on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The cookie of the test nodes.
+pub const COOKIE: &str = "beamtune_test_cookie";
+
+/// An installed release: the machine's own one, or a chroot.
+#[derive(Clone)]
+pub struct Otp {
+    pub release: u32,
+    chroot: Option<PathBuf>,
+}
+
+/// Calls `test` for each release that is installed, and says which are not.
+pub fn on_each_release(test: impl Fn(&Otp)) {
+    for release in RELEASES {
+        match installed(release) {
+            Some(otp) => {
+                println!("OTP {release}");
+                test(&otp);
+            }
+            None => println!("skipped, because OTP {release} is not installed (make otp)"),
+        }
+    }
+}
+
+/// Calls `test` for one release, if that is installed.
+pub fn on_release(release: u32, test: impl Fn(&Otp)) {
+    match installed(release) {
+        Some(otp) => test(&otp),
+        None => println!("skipped, because OTP {release} is not installed (make otp)"),
+    }
+}
+
+fn installed(release: u32) -> Option<Otp> {
+    if release == 25 {
+        let erl = Command::new("erl").arg("-version").stdin(Stdio::null()).stderr(Stdio::piped()).output();
+        return erl.ok().map(|_| Otp { release, chroot: None });
+    }
+    let root = std::env::var_os("BEAMTUNE_OTP_DIR").map(PathBuf::from).or_else(|| {
+        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        let cache = cache.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
+        cache.map(|cache| cache.join("beamtune/otp"))
+    })?;
+    let chroot = root.join(release.to_string());
+    chroot.join(".complete").exists().then_some(Otp { release, chroot: Some(chroot) })
+}
+
+impl Otp {
+    /// A command of this release.
+    pub fn command(&self, program: &str) -> Command {
+        match &self.chroot {
+            None => Command::new(program),
+            Some(root) => {
+                let mut command = Command::new("chroot");
+                command.arg(root).arg(program);
+                command
+            }
+        }
+    }
+
+    /// Calls `test` with the path, as this release sees it, of a file with that content.
+    pub fn with_file<T>(&self, name: &str, content: &[u8], test: impl FnOnce(&str) -> T) -> T {
+        let root = self.chroot.clone().unwrap_or_else(|| PathBuf::from("/"));
+        let folder = tempfile::tempdir_in(root.join("tmp")).expect("a folder");
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).expect("a file");
+        // The node wants its cookie file to be nobody else's.
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).expect("a file of ours");
+        let seen = Path::new("/").join(path.strip_prefix(&root).expect("below the root"));
+        test(seen.to_str().expect("a path of text"))
+    }
+
+    /// Starts a node with a long name on the loopback interface.
+    pub fn start(&self) -> TestNode {
+        self.start_with(&[])
+    }
+
+    /// The same, with more arguments.
+    pub fn start_with(&self, arguments: &[&str]) -> TestNode {
+        let name = format!("{}@127.0.0.1", unique_name());
+        let distribution = ["-name", &name, "-setcookie", COOKIE];
+        TestNode::start(self, &name, &[&distribution, arguments].concat(), &[])
+    }
+}
+
+/// A name that no other test has.
+pub fn unique_name() -> String {
+    static COUNTER: AtomicU32 = AtomicU32::new(0);
+    format!("bt_attach_{}_{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A port on the loopback interface that nobody uses at the moment.
+pub fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0))
+        .and_then(|listener| listener.local_addr())
+        .expect("a free port")
+        .port()
+}
+
+/// A running node; dropping it ends its process.
+pub struct TestNode {
+    /// Its full name.
+    pub name: String,
+    child: Child,
+    lines: mpsc::Receiver<String>,
+}
+
+impl TestNode {
+    /// Starts a node and waits until it is up. `arguments` must name it.
+    pub fn start(otp: &Otp, name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> TestNode {
+        let mut command = otp.command("erl");
+        command
+            .args(["-noinput", "-kernel", "logger_level", "emergency"])
+            // Before the arguments, which may end with -extra.
+            .args(["-eval", "io:put_chars(\"up\\n\")"])
+            .args(arguments)
+            .envs(environment.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().expect("erl starts");
+        let output = child.stdout.take().expect("its output");
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let node = TestNode { name: name.to_owned(), child, lines };
+        node.wait_for_line("up");
+        node
+    }
+
+    /// Waits until the node prints a line.
+    pub fn wait_for_line(&self, expect: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) if line == expect => return,
+                Ok(line) => println!("{}: {line}", self.name),
+                Err(error) => panic!("{} did not print {expect:?}: {error}", self.name),
+            }
+        }
+    }
+
+    pub fn os_pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends the process a signal by its name.
+    pub fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([format!("-{signal}"), self.os_pid().to_string()]).status();
+        assert!(status.expect("kill runs").success());
+        if signal == "STOP" {
+            // The fields behind the command's closing parenthesis begin with the state.
+            let stat = format!("/proc/{}/stat", self.os_pid());
+            eventually("the stop", || {
+                let text = std::fs::read_to_string(&stat).expect("a process");
+                text.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+            });
+        }
+    }
+
+    /// Ends the node, and waits for its end.
+    pub fn stop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Connects to it by its name.
+    pub fn connect(&self) -> Connection {
+        self.try_connect(COOKIE).expect("the node is connected to")
+    }
+
+    pub fn try_connect(&self, cookie: &str) -> Result<Connection, AttachError> {
+        connect(&self.name, 4369, cookie)
+    }
+}
+
+impl Drop for TestNode {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Connects to a target as a user would.
+pub fn connect(target: &str, epmd_port: u16, cookie: &str) -> Result<Connection, AttachError> {
+    let target: Target = target.parse()?;
+    let located = locate(&target, epmd_port, Duration::from_secs(5))?;
+    Connection::open(&located, &found(cookie), Settings::default())
+}
+
+pub fn found(cookie: &str) -> Found {
+    Found { cookie: Cookie::new(cookie, "the test").expect("a cookie"), origin: "the test".to_owned() }
+}
+
+/// An instant far enough away.
+pub fn soon() -> Instant {
+    Instant::now() + PATIENCE
+}
+
+/// Waits until `condition` holds.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = soon();
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what} did not happen");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The value of an Erlang expression, evaluated on the node.
+pub fn evaluate(connection: &mut Connection, expression: &str) -> Document {
+    try_evaluate(connection, expression).unwrap()
+}
+
+pub fn try_evaluate(connection: &mut Connection, expression: &str) -> Result<Document, AttachError> {
+    let text = format!("begin {expression} end.");
+    let text = Value::List(text.chars().map(|character| Value::from(u64::from(character))).collect());
+    let scanned = connection.call("erl_scan", "string", vec![text], soon())?;
+    let [_, tokens, _] = scanned.root().tuple_of().expect("tokens");
+    let parsed =
+        connection.call("erl_parse", "parse_exprs", vec![tokens.to_value().expect("tokens")], soon())?;
+    let [ok, forms] = parsed.root().tuple_of().expect("forms");
+    assert!(ok.is_atom("ok"), "{expression}: {}", parsed.root());
+    let form = forms.list().expect("forms").next().expect("a form").to_value().expect("a form");
+    // No functions beyond the node's own; the value alone, without the variables.
+    let arguments =
+        vec![form, Value::list([]), Value::atom("none"), Value::atom("none"), Value::atom("value")];
+    connection.call("erl_eval", "expr", arguments, soon())
+}

@@ -1,0 +1,274 @@
+//! Peers that lie, stall and flood: a scripted node that knows the cookie, and a scripted EPMD.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test code")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use beamtune_attach::AttachError;
+use beamtune_attach::agent::Terms;
+use beamtune_attach::connection::{Connection, Settings};
+use beamtune_attach::error::Step;
+use beamtune_attach::etf::{Limits, Pid, Value};
+use beamtune_attach::locate::{Located, locate};
+use beamtune_attach::message;
+use beamtune_attach::session::Session;
+use common::{COOKIE, PATIENCE, connect, found, soon};
+use md5::{Digest, Md5};
+
+/// A server for one connection; `serve` gets it when it is there.
+fn server(serve: impl FnOnce(TcpStream) + Send + 'static) -> (u16, JoinHandle<()>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (port, thread::spawn(move || serve(listener.accept().unwrap().0)))
+}
+
+fn read_packet(stream: &mut TcpStream) -> Vec<u8> {
+    let mut length = [0; 2];
+    stream.read_exact(&mut length).unwrap();
+    let mut packet = vec![0; usize::from(u16::from_be_bytes(length))];
+    stream.read_exact(&mut packet).unwrap();
+    packet
+}
+
+fn packet(content: &[u8]) -> Vec<u8> {
+    [&(content.len() as u16).to_be_bytes(), content].concat()
+}
+
+fn frame(content: &[u8]) -> Vec<u8> {
+    [&(content.len() as u32).to_be_bytes(), content].concat()
+}
+
+/// Shakes hands as an OTP 25 node would, then plays a part.
+fn node(play: impl FnOnce(TcpStream) + Send + 'static) -> (u16, JoinHandle<()>) {
+    server(|mut stream| {
+        assert_eq!(read_packet(&mut stream)[0], b'N');
+        stream.write_all(&packet(b"snamed:\0\x05X@h.i\0\0\0\x05")).unwrap();
+        let flags = 0x0F_0749_4FBCu64.to_be_bytes();
+        let challenge = [b"N", &flags[..], &7u32.to_be_bytes(), &9u32.to_be_bytes(), b"\0\x05n@h.i"].concat();
+        stream.write_all(&packet(&challenge)).unwrap();
+        let reply = read_packet(&mut stream);
+        let theirs = u32::from_be_bytes(*reply[1..].first_chunk().unwrap());
+        let digest = |challenge: u32| Md5::digest(format!("{COOKIE}{challenge}"));
+        assert_eq!(reply[5..], digest(7)[..]);
+        stream.write_all(&packet(&[b"a", &digest(theirs)[..]].concat())).unwrap();
+        play(stream);
+    })
+}
+
+fn attach(port: u16) -> Connection {
+    let connection = connect(&format!("127.0.0.1:{port}"), 1, COOKIE).unwrap();
+    assert_eq!(&**connection.node(), "n@h.i");
+    connection
+}
+
+/// Until the other side closes.
+fn wait_for_end(mut stream: TcpStream) {
+    let _ = std::io::copy(&mut stream, &mut std::io::sink());
+}
+
+/// A message to the client's first process.
+fn to_client(payload: &Value<'_>) -> Vec<u8> {
+    let from = Pid { node: "n@h.i".into(), id: 1, serial: 0, creation: 9 };
+    let to = Pid { node: "X@h.i".into(), id: 1, serial: 0, creation: 5 };
+    message::send(&from, &to, payload).unwrap()
+}
+
+#[test]
+fn a_node_that_breaks_the_protocol_is_not_listened_to_any_more() {
+    fn check(says: Vec<u8>, expect: &str) {
+        let (port, peer) = node(move |mut stream| {
+            let _ = stream.write_all(&says);
+            wait_for_end(stream);
+        });
+        let mut connection = attach(port);
+        let error = connection.receive(soon()).unwrap_err();
+        assert!(matches!(error, AttachError::Protocol { .. }), "{error:?}");
+        assert!(error.to_string().contains(expect), "{error}\ninstead of {expect}");
+        // And stays refused.
+        assert!(matches!(connection.receive(soon()), Err(AttachError::Lost { .. })));
+        drop(connection);
+        peer.join().unwrap();
+    }
+    check(vec![0xFF; 8], "a message of 4294967295 bytes");
+    check(frame(&[131, 68, 0]), "a distribution header, which was not agreed on");
+    check(frame(&[112, 131, 104, 255]), "breaks off");
+    let mut tower = vec![112, 131, 104, 3, 97, 22];
+    tower.extend([104, 1].repeat(100_000));
+    tower.push(106);
+    check(frame(&tower), "nested deeper than the 256 levels");
+    let mut many = vec![112, 131, 108];
+    many.extend(5_000_000u32.to_be_bytes());
+    many.extend(vec![106; 5_000_001]);
+    check(frame(&many), "more than the 4194304 terms");
+}
+
+#[test]
+fn the_end_of_a_connection_is_told_wherever_it_comes() {
+    for says in [&b""[..], b"\0\0", b"\0\0\0\x09half"] {
+        let (port, peer) = node(move |mut stream| stream.write_all(says).unwrap());
+        let error = attach(port).receive(soon()).unwrap_err();
+        assert!(matches!(error, AttachError::Lost { .. }), "{error:?}");
+        peer.join().unwrap();
+    }
+}
+
+#[test]
+fn a_tick_is_answered_with_a_tick() {
+    let (port, peer) = node(|mut stream| {
+        stream.write_all(&[0; 8]).unwrap();
+        let mut answer = [1; 8];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, [0; 8]);
+    });
+    let mut connection = attach(port);
+    let error = connection.receive(soon()).unwrap_err();
+    assert!(matches!(error, AttachError::Lost { .. }), "{error:?}");
+    peer.join().unwrap();
+}
+
+#[test]
+fn a_flood_of_messages_ends_with_the_deadline_and_in_bounded_memory() {
+    let (port, peer) = node(|mut stream| {
+        let flood = to_client(&Value::binary(vec![0; 1 << 20]));
+        while stream.write_all(&flood).is_ok() {}
+    });
+    let target = format!("127.0.0.1:{port}").parse().unwrap();
+    let located = locate(&target, 1, PATIENCE).unwrap();
+    let limits = Limits { bytes: 8 << 20, ..Limits::default() };
+    let mut connection =
+        Connection::open(&located, &found(COOKIE), Settings { limits, ..Settings::default() }).unwrap();
+    let start = Instant::now();
+    let error = connection.call("erlang", "node", vec![], start + Duration::from_millis(500)).unwrap_err();
+    assert!(matches!(error, AttachError::TimedOut { step: Step::Receive, .. }), "{error:?}");
+    assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
+    // Of the hundreds of messages that came, the last eight megabytes are kept.
+    let mut kept = 0;
+    while connection.receive(Instant::now() - Duration::from_secs(1)).is_ok() {
+        kept += 1;
+        assert!(kept < 100, "the flood goes on");
+        if kept == 7 {
+            break;
+        }
+    }
+    assert_eq!(kept, 7);
+    drop(connection);
+    peer.join().unwrap();
+}
+
+#[test]
+fn a_peer_that_drips_is_given_up_at_the_deadline() {
+    let (port, peer) = server(|mut stream| {
+        // A byte at a time, each in time, of a packet that never ends.
+        let mut sent = stream.write_all(&[0xFF, 0xFF]);
+        while sent.is_ok() {
+            thread::sleep(Duration::from_millis(20));
+            sent = stream.write_all(b"s");
+        }
+    });
+    let target = format!("127.0.0.1:{port}").parse().unwrap();
+    let located: Located = locate(&target, 1, PATIENCE).unwrap();
+    let start = Instant::now();
+    let settings = Settings { setup_timeout: Duration::from_millis(300), ..Settings::default() };
+    let error = Connection::open(&located, &found(COOKIE), settings).unwrap_err();
+    assert!(matches!(error, AttachError::TimedOut { step: Step::Handshake, .. }), "{error:?}");
+    assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
+    peer.join().unwrap();
+}
+
+#[test]
+fn something_else_at_the_port_cannot_pretend_to_know_the_cookie() {
+    let (port, peer) = server(|mut stream| {
+        read_packet(&mut stream);
+        stream.write_all(&packet(b"snamed:\0\x05X@h.i\0\0\0\x05")).unwrap();
+        let flags = 0x0F_0749_4FBCu64.to_be_bytes();
+        let challenge = [b"N", &flags[..], &7u32.to_be_bytes(), &9u32.to_be_bytes(), b"\0\x05n@h.i"].concat();
+        stream.write_all(&packet(&challenge)).unwrap();
+        read_packet(&mut stream);
+        stream.write_all(&packet(&[b"a", &[0; 16][..]].concat())).unwrap();
+        wait_for_end(stream);
+    });
+    let error = connect(&format!("127.0.0.1:{port}"), 1, COOKIE).unwrap_err();
+    assert!(matches!(error, AttachError::Impostor { .. }), "{error:?}");
+    peer.join().unwrap();
+}
+
+#[test]
+fn a_node_that_answers_calls_with_nonsense_gets_no_agent() {
+    // It says to each call that the process has ended, with a reason that proves nothing.
+    let (port, peer) = node(|mut stream| {
+        let mut header = [0; 4];
+        while stream.read_exact(&mut header).is_ok() {
+            let mut content = vec![0; u32::from_be_bytes(header) as usize];
+            if stream.read_exact(&mut content).is_err() {
+                break;
+            }
+            let Ok(Some(reference)) = spawn_reference(&content) else { continue };
+            let from = Pid { node: "n@h.i".into(), id: 1, serial: 0, creation: 9 };
+            let to = Pid { node: "X@h.i".into(), id: 1, serial: 0, creation: 5 };
+            let control = Value::tuple([
+                Value::from(21i64),
+                Value::from(&from),
+                Value::from(&to),
+                reference,
+                Value::atom("nonsense"),
+            ]);
+            let bytes = [&[112][..], &control.to_bytes().unwrap()].concat();
+            stream.write_all(&frame(&bytes)).unwrap();
+        }
+    });
+    let error = Session::start(attach(port), Terms::default()).unwrap_err();
+    assert_eq!(error.to_string(), "erlang:system_info/1 on n@h.i ended with nonsense");
+    peer.join().unwrap();
+}
+
+/// The reference of a spawn request.
+fn spawn_reference(content: &[u8]) -> Result<Option<Value<'static>>, beamtune_attach::etf::TermError> {
+    use beamtune_attach::etf::Document;
+    let (control, _) = Document::decode_prefix(content.to_vec(), 1, Limits::default())?;
+    let mut elements = control.root().tuple()?;
+    let is_spawn = elements.next().is_some_and(|operation| operation.as_i64() == Ok(29));
+    match elements.next() {
+        Some(reference) if is_spawn => reference.to_value().map(Some),
+        _ => Ok(None),
+    }
+}
+
+#[test]
+fn an_epmd_that_lies_or_stalls_is_told() {
+    fn check(serve: impl FnOnce(TcpStream) + Send + 'static, expect: impl Fn(&AttachError) -> bool) {
+        let (port, epmd) = server(serve);
+        let start = Instant::now();
+        let error = locate(&"a@127.0.0.1".parse().unwrap(), port, Duration::from_millis(500)).unwrap_err();
+        assert!(expect(&error), "{error:?}");
+        assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
+        epmd.join().unwrap();
+    }
+    check(wait_for_end, |error| matches!(error, AttachError::TimedOut { step: Step::Epmd, .. }));
+    let say = |what: &'static [u8]| {
+        move |mut stream: TcpStream| {
+            stream.write_all(what).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            wait_for_end(stream);
+        }
+    };
+    check(say(b"HTTP/1.1 400"), |error| matches!(error, AttachError::EpmdGarbled { .. }));
+    check(say(b""), |error| matches!(error, AttachError::EpmdGarbled { .. }));
+    check(say(&[119, 0, 1]), |error| matches!(error, AttachError::EpmdGarbled { .. }));
+    check(say(&[119, 0, 1, 1, 77, 0, 0, 5, 0, 5]), |error| matches!(error, AttachError::TooOld { .. }));
+    // No end, a byte at a time.
+    let drip = |mut stream: TcpStream| {
+        while stream.write_all(&[119]).is_ok() {
+            thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let (port, epmd) = server(drip);
+    let error =
+        beamtune_attach::locate::registered("127.0.0.1", port, Duration::from_millis(300)).unwrap_err();
+    assert!(matches!(error, AttachError::TimedOut { step: Step::Epmd, .. }), "{error:?}");
+    epmd.join().unwrap();
+}

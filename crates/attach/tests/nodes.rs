@@ -1,0 +1,523 @@
+//! Connecting to real nodes of each release, and calling functions there.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test code")]
+
+mod common;
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use beamtune_attach::AttachError;
+use beamtune_attach::connection::{Connection, Settings};
+use beamtune_attach::cookie::{Given, find, places};
+use beamtune_attach::error::Step;
+use beamtune_attach::etf::{Document, Value};
+use beamtune_attach::locate::{locate, registered};
+use beamtune_attach::process::Process;
+use common::{
+    COOKIE, PATIENCE, TestNode, connect, evaluate, eventually, found, free_port, on_each_release, on_release,
+    soon, try_evaluate, unique_name,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn call(connection: &mut Connection, module: &str, function: &str, arguments: Vec<Value<'_>>) -> Document {
+    connection.call(module, function, arguments, soon()).unwrap()
+}
+
+fn system_info(connection: &mut Connection, item: &str) -> Document {
+    call(connection, "erlang", "system_info", vec![Value::atom(item)])
+}
+
+#[test]
+fn a_function_is_called_on_each_release() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let mut connection = node.connect();
+        assert_eq!(&**connection.node(), node.name);
+        let release = system_info(&mut connection, "otp_release");
+        assert_eq!(release.root().to_text().unwrap(), otp.release.to_string());
+        let pid = call(&mut connection, "os", "getpid", vec![]);
+        assert_eq!(pid.root().to_text().unwrap(), node.os_pid().to_string());
+        let creation = system_info(&mut connection, "creation");
+        assert_eq!(creation.root().as_u64().unwrap(), u64::from(connection.established().creation));
+    });
+}
+
+#[test]
+fn calls_that_fail_say_why() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let mut connection = node.connect();
+        let mut check = |module, function, arguments, expect: &str| {
+            let error = connection.call(module, function, arguments, soon()).unwrap_err().to_string();
+            assert!(error.contains(expect), "{error}\ninstead of {expect}");
+        };
+        let name = &node.name;
+        let undefined = format!("nowhere:nothing/0 on {name} ended with error: undef");
+        check("nowhere", "nothing", vec![], &undefined);
+        check("erlang", "exit", vec![Value::atom("why")], "exit: why");
+        check("erlang", "throw", vec![Value::atom("why")], "throw: why");
+        check("erlang", "error", vec![Value::atom("why")], "error: why");
+        check("erlang", "atom_to_list", vec![Value::from(1i64)], "error: badarg");
+        let killed = "Me = self(), spawn(fun() -> exit(Me, kill) end), receive nothing -> ok end";
+        let error = try_evaluate(&mut connection, killed).unwrap_err().to_string();
+        assert!(error.ends_with("ended with killed"), "{error}");
+        // Too late.
+        let start = Instant::now();
+        let late =
+            connection.call("timer", "sleep", vec![Value::from(60_000i64)], start + SECOND / 5).unwrap_err();
+        assert!(matches!(late, AttachError::TimedOut { step: Step::Receive, .. }), "{late}");
+        assert!(start.elapsed() < PATIENCE);
+        // The connection is as good as before.
+        assert!(call(&mut connection, "erlang", "node", vec![]).root().is_atom(name));
+    });
+}
+
+#[test]
+fn terms_of_every_kind_go_there_and_come_back() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let mut connection = node.connect();
+        let me = connection.new_pid();
+        let reference = connection.new_reference();
+        let term = Value::tuple([
+            Value::from(-1i64),
+            Value::from(u64::MAX),
+            Value::from(i64::MIN),
+            Value::Integer(i128::MAX),
+            Value::Float(-0.5),
+            Value::atom("plain"),
+            Value::atom("żółw"),
+            Value::atom("ż".repeat(255)),
+            Value::binary(vec![0; 300]),
+            Value::list([]),
+            Value::list([Value::from(-1i64), Value::from(-2i64)]),
+            Value::list([Value::from(1i64), Value::from(2i64)]),
+            Value::List((0..70_000).map(|number: i64| Value::from(number % 256)).collect()),
+            Value::Tuple((0..300).map(|number: i64| Value::from(number)).collect()),
+            Value::Map(vec![(Value::atom("key"), Value::tuple([]))]),
+            Value::from(&me),
+            Value::from(&reference),
+        ]);
+        let back = call(&mut connection, "lists", "last", vec![Value::list([term.clone()])]);
+        assert_eq!(back.root().to_value().unwrap(), term);
+        // What only the node can make.
+        let check = |connection: &mut Connection, expression: &str, expect: &str| {
+            assert_eq!(evaluate(connection, expression).root().to_string(), expect, "{expression}");
+        };
+        check(&mut connection, "<<5:3>>", "<<bits>>");
+        check(&mut connection, "fun lists:map/2", "#Fun<>");
+        check(&mut connection, "fun(X) -> {X, 1} end", "#Fun<>");
+        check(&mut connection, "hd(erlang:ports())", "#Port<>");
+        check(&mut connection, "[a|b]", "[a|b]");
+        check(&mut connection, "\"text\"", "\"text\"");
+        check(&mut connection, "-(1 bsl 70)", "-1180591620717411303424");
+        check(&mut connection, "list_to_atom([233])", "'é'");
+        check(&mut connection, "1.0e300", "1e300");
+        let own = evaluate(&mut connection, "self()").root().as_pid().unwrap();
+        assert_eq!(&*own.node, node.name);
+        let made = evaluate(&mut connection, "make_ref()").root().as_reference().unwrap();
+        assert_eq!(made.creation, connection.established().creation);
+    });
+}
+
+#[test]
+fn we_are_hidden_and_our_names_are_used_again() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let mut watcher = node.connect();
+        let nodes = |watcher: &mut Connection, kind: &str| {
+            let nodes = call(watcher, "erlang", "nodes", vec![Value::atom(kind)]);
+            let nodes = nodes.root().list().unwrap();
+            nodes.map(|name| name.as_atom().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(nodes(&mut watcher, "visible"), [""; 0]);
+        assert_eq!(nodes(&mut watcher, "hidden"), [watcher.established().own_name.to_string()]);
+        let atoms = |watcher: &mut Connection| system_info(watcher, "atom_count").root().as_u64().unwrap();
+        // One more name for a second connection beside the watcher's, and the code that is loaded on the way.
+        drop(node.connect());
+        eventually("the end of the second connection", || nodes(&mut watcher, "hidden").len() == 1);
+        let before = atoms(&mut watcher);
+        let mut names = Vec::new();
+        for _ in 0..50 {
+            let mut connection = node.connect();
+            assert!(call(&mut connection, "erlang", "node", vec![]).root().is_atom(&node.name));
+            names.push(connection.established().own_name.to_string());
+            drop(connection);
+            eventually("the end of a connection", || nodes(&mut watcher, "hidden").len() == 1);
+        }
+        names.sort();
+        names.dedup();
+        // The node forgets a connection a moment before it puts its name back; who comes in between gets another.
+        assert!(names.len() <= 5, "{names:?}");
+        let new = atoms(&mut watcher) - before;
+        assert!(new < names.len() as u64, "{new} new atoms with {names:?}");
+    });
+}
+
+#[test]
+fn a_wrong_cookie_is_called_by_its_name() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let error = node.try_connect("another_cookie").unwrap_err();
+        assert!(
+            matches!(&error, AttachError::WrongCookie { node: name, .. } if *name == node.name),
+            "{error:?}"
+        );
+        let text = error.to_string();
+        assert!(
+            text.contains("rejects the cookie (from the test)") && text.contains("--cookie-file"),
+            "{text}"
+        );
+        assert!(!text.contains("another_cookie"), "{text}");
+    });
+}
+
+#[test]
+fn a_stopped_node_is_a_timeout_with_the_reason() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let located = locate(&node.name.parse().unwrap(), 4369, PATIENCE).unwrap();
+        let settings = Settings { setup_timeout: SECOND / 2, ..Settings::default() };
+        let mut connection = node.connect();
+        node.signal("STOP");
+        let start = Instant::now();
+        let error = Connection::open(&located, &found(COOKIE), settings).unwrap_err();
+        assert!(start.elapsed() < 10 * SECOND);
+        assert!(matches!(error, AttachError::TimedOut { step: Step::Handshake, .. }), "{error:?}");
+        assert!(error.to_string().contains("is the VM stopped (SIGSTOP"), "{error}");
+        // The same in the middle of a connection, which lives on when the node does.
+        let error = connection.call("erlang", "node", vec![], Instant::now() + SECOND / 5).unwrap_err();
+        assert!(matches!(error, AttachError::TimedOut { step: Step::Receive, .. }), "{error:?}");
+        node.signal("CONT");
+        assert!(call(&mut connection, "erlang", "node", vec![]).root().is_atom(&node.name));
+    });
+}
+
+#[test]
+fn the_end_of_the_node_is_told() {
+    on_each_release(|otp| {
+        let mut node = otp.start();
+        let mut connection = node.connect();
+        node.stop();
+        let error = connection.call("erlang", "node", vec![], soon()).unwrap_err();
+        assert!(matches!(error, AttachError::Lost { .. }), "{error:?}");
+        // EPMD hears of it in its own time, and then knows no such node.
+        eventually("EPMD's notice", || match node.try_connect(COOKIE).unwrap_err() {
+            AttachError::NoSuchNode { .. } => true,
+            AttachError::Unreachable { .. } => false,
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+#[test]
+fn a_node_with_a_short_name_is_connected_to() {
+    on_each_release(|otp| {
+        let short = unique_name();
+        let node = TestNode::start(otp, &short, &["-sname", &short, "-setcookie", COOKIE], &[]);
+        let mut connection = connect(&short, 4369, COOKIE).unwrap();
+        let full = connection.node().to_string();
+        assert!(full.starts_with(&format!("{short}@")) && !full.contains('.'), "{full}");
+        assert!(call(&mut connection, "erlang", "node", vec![]).root().is_atom(&full));
+        // By its full name, too, and not by another host's.
+        connect(&full, 4369, COOKIE).unwrap();
+        let error = connect(&format!("{short}@127.0.0.1"), 4369, COOKIE).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("the node there is called {full}, not {short}@127.0.0.1: use {full}")
+        );
+        drop(node);
+    });
+}
+
+#[test]
+fn a_name_that_epmd_does_not_know_is_answered_with_those_that_it_knows() {
+    on_release(25, |otp| {
+        let node = otp.start();
+        let error = connect("no_such_node@127.0.0.1", 4369, COOKIE).unwrap_err();
+        let AttachError::NoSuchNode { known, .. } = &error else { panic!("{error:?}") };
+        let short = node.name.split('@').next().unwrap();
+        assert!(known.iter().any(|name| name == short), "{known:?}");
+        assert!(error.to_string().contains("knows no node \"no_such_node\"; it knows "), "{error}");
+        let listed = registered("127.0.0.1", 4369, PATIENCE).unwrap();
+        assert!(listed.iter().any(|node| node.name == short && node.port > 0), "{listed:?}");
+    });
+}
+
+#[test]
+fn a_node_at_a_known_port_needs_no_epmd() {
+    on_each_release(|otp| {
+        let port = free_port().to_string();
+        let name = format!("{}@127.0.0.1", unique_name());
+        let node = TestNode::start(
+            otp,
+            &name,
+            &[
+                &["-name", &name, "-setcookie", COOKIE, "-start_epmd", "false", "-erl_epmd_port", &port][..],
+                &["-kernel", "inet_dist_listen_min", &port, "inet_dist_listen_max", &port],
+            ]
+            .concat(),
+            // An EPMD that is not there.
+            &[("ERL_EPMD_PORT", &free_port().to_string())],
+        );
+        let mut connection = connect(&format!("127.0.0.1:{port}"), 1, COOKIE).unwrap();
+        assert!(call(&mut connection, "erlang", "node", vec![]).root().is_atom(&name));
+        drop(node);
+    });
+}
+
+/// What `/proc` tells of a node's process.
+fn process(node: &TestNode) -> Process {
+    let folder = Path::new("/proc").join(node.os_pid().to_string());
+    let words = |file: &str| {
+        let text = std::fs::read(folder.join(file)).unwrap();
+        let words = text.split(|&byte| byte == 0).filter(|word| !word.is_empty());
+        words.map(|word| String::from_utf8_lossy(word).into_owned()).collect::<Vec<_>>()
+    };
+    let variable =
+        |text: &String| text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    Process {
+        arguments: words("cmdline"),
+        environment: words("environ").iter().filter_map(variable).collect(),
+        directory: std::fs::read_link(folder.join("cwd")).unwrap(),
+        owner: "the owner".to_owned(),
+        owner_home: None,
+        root: folder.join("root"),
+    }
+}
+
+#[test]
+fn the_cookie_of_a_node_on_this_host_is_found_where_the_node_found_it() {
+    on_each_release(|otp| {
+        let check = |arguments: &[&str], environment: &[(&str, &str)], origin: &str| {
+            let name = format!("{}@127.0.0.1", unique_name());
+            let node = TestNode::start(otp, &name, &[&["-name", &name], arguments].concat(), environment);
+            let places = places(&Given::default(), Some(&process(&node))).unwrap();
+            let cookie = find(&places, |path| std::fs::read(path)).unwrap();
+            assert!(cookie.origin.ends_with(origin), "{} instead of {origin}", cookie.origin);
+            let located = locate(&name.parse().unwrap(), 4369, PATIENCE).unwrap();
+            let mut connection = Connection::open(&located, &cookie, Settings::default()).unwrap();
+            assert!(call(&mut connection, "erlang", "node", vec![]).root().is_atom(&name));
+        };
+        check(&["-setcookie", "from_the_line"], &[], "the node's command line");
+        check(&["-nocookie"], &[], "the node's command line");
+        check(&[], &[("ERL_FLAGS", "-setcookie from_erl_flags")], "the node's command line");
+        otp.with_file("args", b"-setcookie from_a_file", |path| {
+            check(&["-args_file", path], &[], "the node's command line");
+        });
+        otp.with_file(".erlang.cookie", b"FROM_ITS_HOME\n", |path| {
+            let home = Path::new(path).parent().unwrap().to_str().unwrap();
+            check(&[], &[("HOME", home)], path);
+            // Two cookies on the line are none.
+            check(&["-setcookie", "a", "-setcookie", "b"], &[("HOME", home)], path);
+        });
+    });
+}
+
+/// An EPMD of its own, ended with the test.
+struct Epmd {
+    child: Child,
+    port: u16,
+}
+
+impl Epmd {
+    fn start() -> Epmd {
+        let port = free_port();
+        let child = Command::new("epmd")
+            .args(["-port", &port.to_string(), "-address", "127.0.0.1"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("epmd starts");
+        let epmd = Epmd { child, port };
+        eventually("EPMD's start", || registered("127.0.0.1", port, PATIENCE).is_ok());
+        epmd
+    }
+}
+
+impl Drop for Epmd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn an_epmd_at_another_port_is_asked_there() {
+    on_release(25, |otp| {
+        let epmd = Epmd::start();
+        let name = format!("{}@127.0.0.1", unique_name());
+        let port = epmd.port.to_string();
+        let arguments = ["-name", &name, "-setcookie", COOKIE];
+        let _node = TestNode::start(otp, &name, &arguments, &[("ERL_EPMD_PORT", &port)]);
+        assert_eq!(&**connect(&name, epmd.port, COOKIE).unwrap().node(), name);
+        assert!(matches!(connect(&name, 4369, COOKIE), Err(AttachError::NoSuchNode { .. })));
+    });
+}
+
+#[test]
+fn an_epmd_that_is_down_is_told_with_the_ways_around_it() {
+    let error = connect("any@127.0.0.1", free_port(), COOKIE).unwrap_err();
+    assert!(matches!(error, AttachError::EpmdDown { .. }), "{error:?}");
+    let text = error.to_string();
+    for part in ["no EPMD answers at 127.0.0.1:", "-name or -sname", "give HOST:PORT", "ERL_EPMD_PORT"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn a_port_where_nothing_listens_is_unreachable() {
+    let error = connect(&format!("127.0.0.1:{}", free_port()), 1, COOKIE).unwrap_err();
+    assert!(matches!(error, AttachError::Unreachable { .. }), "{error:?}");
+}
+
+#[test]
+fn a_host_without_address_is_told() {
+    let error = connect("any@no-such-host.invalid", 4369, COOKIE).unwrap_err();
+    assert!(
+        matches!(error, AttachError::UnknownHost { .. } | AttachError::TimedOut { step: Step::Resolve, .. }),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn a_node_that_lets_only_some_in_says_so() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let mut connection = node.connect();
+        assert!(evaluate(&mut connection, "net_kernel:allow(['friend@elsewhere'])").root().is_atom("ok"));
+        let error = node.try_connect(COOKIE).unwrap_err();
+        assert!(matches!(error, AttachError::NotAllowed { .. }), "{error:?}");
+    });
+}
+
+#[test]
+fn a_node_that_speaks_tls_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let (key, certificate) = (folder.path().join("key"), folder.path().join("certificate"));
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"])
+        .args(["-keyout".as_ref(), key.as_os_str(), "-out".as_ref(), certificate.as_os_str()])
+        .stderr(Stdio::null())
+        .status();
+    if !made.is_ok_and(|status| status.success()) {
+        println!("skipped, because openssl is not installed");
+        return;
+    }
+    let both = [std::fs::read(certificate).unwrap(), std::fs::read(key).unwrap()].concat();
+    on_each_release(|otp| {
+        otp.with_file("tls.pem", &both, |path| {
+            let node = otp.start_with(&["-proto_dist", "inet_tls", "-ssl_dist_opt", "server_certfile", path]);
+            let error = node.try_connect(COOKIE).unwrap_err();
+            match otp.release {
+                // It closes the connection without a TLS alert.
+                23 => assert!(matches!(error, AttachError::ClosedEarly { .. }), "{error:?}"),
+                _ => assert!(matches!(error, AttachError::TlsNeeded { .. }), "{error:?}"),
+            }
+            assert!(error.to_string().contains("TLS"), "{error}");
+        });
+    });
+}
+
+#[test]
+fn ten_megabytes_come_in_one_message() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let mut connection = node.connect();
+        let bytes = 10 * 1024 * 1024;
+        let start = Instant::now();
+        let big = evaluate(&mut connection, &format!("binary:copy(<<7>>, {bytes})"));
+        println!("OTP {}: 10 MB binary in {:?}", otp.release, start.elapsed());
+        let content = big.root().as_bytes().unwrap();
+        assert!(content.len() == bytes && content.iter().all(|&byte| byte == 7));
+        // 100,000 nested tuples, 12 MB.
+        let start = Instant::now();
+        let rows = evaluate(
+            &mut connection,
+            "[{I, foo, {bar, I}, <<\"text\">>, -I, [], 1.5} || I <- lists:seq(1, 100000)]",
+        );
+        println!("OTP {}: 100,000 tuples in {:?}", otp.release, start.elapsed());
+        let sum: i64 =
+            rows.root().list().unwrap().map(|row| row.tuple_of::<7>().unwrap()[0].as_i64().unwrap()).sum();
+        assert_eq!(sum, 5_000_050_000);
+    });
+}
+
+#[test]
+fn an_idle_connection_lives_on_because_ticks_are_answered() {
+    on_each_release(|otp| {
+        // A tick each second, and the connection is dropped after four without a sign of life.
+        let node = otp.start_with(&["-kernel", "net_ticktime", "4"]);
+        let mut connection = node.connect();
+        connection.pump(Instant::now() + 7 * SECOND).unwrap();
+        assert!(call(&mut connection, "erlang", "node", vec![]).root().is_atom(&node.name));
+    });
+}
+
+#[test]
+#[ignore = "a measurement: cargo test --release -p beamtune-attach --test nodes -- --ignored --nocapture"]
+fn how_long_attaching_takes() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let mut steps = [const { Vec::new() }; 3];
+        for _ in 0..101 {
+            let start = Instant::now();
+            let located = locate(&node.name.parse().unwrap(), 4369, PATIENCE).unwrap();
+            let at_epmd = start.elapsed();
+            let mut connection = Connection::open(&located, &found(COOKIE), Settings::default()).unwrap();
+            let at_open = start.elapsed();
+            call(&mut connection, "erlang", "node", vec![]);
+            let at_call = start.elapsed();
+            for (step, time) in steps.iter_mut().zip([at_epmd, at_open - at_epmd, at_call - at_open]) {
+                step.push(time);
+            }
+        }
+        let first: Vec<_> = steps.iter().map(|step| step[0]).collect();
+        let median: Vec<_> = steps
+            .iter_mut()
+            .map(|step| {
+                step.sort();
+                step[50]
+            })
+            .collect();
+        println!("EPMD, handshake, call: first {first:?}, median of 101 {median:?}");
+        let mut connection = node.connect();
+        let mut calls: Vec<_> = (0..1_001)
+            .map(|_| {
+                let start = Instant::now();
+                call(&mut connection, "erlang", "node", vec![]);
+                start.elapsed()
+            })
+            .collect();
+        calls.sort();
+        println!("a call on an open connection: median {:?}, 99 % {:?}", calls[500], calls[990]);
+    });
+}
+
+#[test]
+fn a_peer_that_is_no_node_is_told_apart() {
+    use std::io::Write;
+    use std::net::TcpListener;
+    fn check(says: &'static [u8], expect: impl Fn(&AttachError) -> bool) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let peer = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(says).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            // Until the other side closes.
+            let _ = std::io::copy(&mut stream, &mut std::io::sink());
+        });
+        let error = connect(&format!("127.0.0.1:{port}"), 1, COOKIE).unwrap_err();
+        assert!(expect(&error), "{error:?}");
+        peer.join().unwrap();
+    }
+    check(b"", |error| matches!(error, AttachError::ClosedEarly { .. }));
+    check(b"HTTP/1.1 400 Bad Request\r\n\r\n", |error| matches!(error, AttachError::Protocol { .. }));
+    check(&[21, 3, 3, 0, 2, 2, 10], |error| matches!(error, AttachError::TlsNeeded { .. }));
+    check(b"\0\x01x", |error| matches!(error, AttachError::Protocol { .. }));
+}

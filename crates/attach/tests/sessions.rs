@@ -1,0 +1,508 @@
+//! The agent in real nodes of each release: sampled, shared, killed, left, and gone without a trace.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test code")]
+
+mod common;
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use beamtune_attach::AttachError;
+use beamtune_attach::agent::{self, Terms};
+use beamtune_attach::connection::{Connection, Settings};
+use beamtune_attach::session::Session;
+use beamtune_attach::source::{Access, NodeSource};
+use beamtune_model::units::Nanos;
+use beamtune_model::{
+    Ask, Clock, Group, Sample, SampleBuilder, SeriesTable, Source, Tick, Trouble, TroubleKind, facts, metrics,
+};
+use common::{
+    COOKIE, Otp, PATIENCE, TestNode, evaluate, eventually, found, free_port, on_each_release, on_release,
+    unique_name,
+};
+
+struct TestClock(Instant);
+
+impl Clock for TestClock {
+    fn now(&self) -> Nanos {
+        self.0.elapsed().as_nanos() as i64
+    }
+
+    fn wall(&self) -> i64 {
+        0
+    }
+
+    fn sleep_until(&self, until: Nanos) {
+        std::thread::sleep(Duration::from_nanos(u64::try_from(until - self.now()).unwrap_or(0)));
+    }
+}
+
+fn access(target: &str) -> Access {
+    Access {
+        target: target.parse().unwrap(),
+        epmd_port: 4369,
+        cookie: found(COOKIE),
+        settings: Settings::default(),
+        terms: Terms::default(),
+    }
+}
+
+/// A recorder that takes one sample after the other.
+struct Recorder {
+    source: NodeSource,
+    clock: TestClock,
+    table: SeriesTable,
+    seq: u64,
+}
+
+impl Recorder {
+    fn attach(target: &str) -> Recorder {
+        let source = NodeSource::attach(access(target)).unwrap();
+        Recorder { source, clock: TestClock(Instant::now()), table: SeriesTable::default(), seq: 0 }
+    }
+
+    fn sample(&mut self, detail: bool, patience: Duration) -> Result<Sample, Trouble> {
+        self.seq += 1;
+        let t = self.clock.now();
+        self.source.request(Ask { seq: self.seq, t, detail }, &self.clock)?;
+        let tick = Tick { t, incarnation: 0, vm: None, host: None, late: 0 };
+        let mut out = SampleBuilder::new(&mut self.table, tick);
+        let deadline = t + patience.as_nanos() as i64;
+        let span = self.source.collect(deadline, &self.clock, &mut out)?;
+        assert!(t <= span.begin && span.begin <= span.end && span.end <= self.clock.now(), "{t} {span:?}");
+        Ok(out.sample)
+    }
+
+    /// Takes samples until one succeeds.
+    fn next_sample(&mut self) -> Sample {
+        let mut sample = None;
+        eventually("a sample", || {
+            sample = self.sample(false, PATIENCE).ok();
+            sample.is_some()
+        });
+        sample.unwrap()
+    }
+
+    fn value(&self, sample: &Sample, group: Group, entity: &str, name: &str) -> Option<i64> {
+        let id = self.table.find(group, entity, name)?;
+        sample.readings.iter().find(|(found, _)| *found == id).map(|(_, value)| *value)
+    }
+}
+
+/// An expression that yields whether microstate accounting is on. The VM does not tell (statistics/1 yields
+/// the old counters when it is off), and switching it would change what is to be seen: but only when on, time
+/// is counted.
+const ACCOUNTING_IS_ON: &str = "begin \
+    Sum = fun() -> lists:sum([N || #{counters := Counters} <- erlang:statistics(microstate_accounting), \
+                                   N <- maps:values(Counters)]) end, \
+    Before = Sum(), receive after 2 -> ok end, Sum() > Before \
+end";
+
+/// What of the agent is left on the node, as an Erlang term; `clean` if nothing.
+fn traces(connection: &mut Connection) -> String {
+    let expression = format!(
+        "case {{{ACCOUNTING_IS_ON}, erlang:statistics(scheduler_wall_time), \
+               erlang:module_loaded('{module}'), erlang:check_old_code('{module}'), whereis('{module}'), \
+               [P || P <- processes(), {{_, {{M, _, _}}}} <- [process_info(P, initial_call)], \
+                     M =:= '{module}']}} of \
+            {{false, undefined, false, false, undefined, []}} -> clean; \
+            Other -> Other \
+         end",
+        module = agent::module()
+    );
+    evaluate(connection, &expression).root().to_string()
+}
+
+fn assert_clean(connection: &mut Connection) {
+    let mut last = String::new();
+    let deadline = Instant::now() + PATIENCE;
+    while last != "clean" && Instant::now() < deadline {
+        last = traces(connection);
+    }
+    assert_eq!(last, "clean");
+}
+
+#[test]
+fn samples_hold_what_each_release_can_tell() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let mut recorder = Recorder::attach(&node.name);
+        assert_eq!(recorder.source.node(), node.name);
+        let first = recorder.sample(true, PATIENCE).unwrap();
+        let second = recorder.sample(false, PATIENCE).unwrap();
+        for sample in [&first, &second] {
+            assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
+            assert!(sample.events.is_empty(), "{:?}", sample.events);
+        }
+        let life = first.incarnation.as_ref().unwrap();
+        assert_eq!((life.id, life.node.as_str(), life.os_pid), (0, node.name.as_str(), Some(node.os_pid())));
+        assert!(second.incarnation.is_none() && second.facts.is_empty(), "{:?}", second.facts);
+        let fact =
+            |key: &str| first.facts.iter().find(|(found, _)| found == key).map(|(_, text)| text.as_str());
+        assert_eq!(fact(facts::OTP_RELEASE), Some(otp.release.to_string().as_str()));
+        assert_eq!(fact(facts::NODE_NAME), Some(node.name.as_str()));
+        assert_eq!(fact(facts::OS_PID), Some(node.os_pid().to_string().as_str()));
+        assert_eq!(fact(facts::NATIVE_TIME_HZ), Some("1000000000"));
+        for key in [facts::EMU_ARGS, facts::INIT_ARGS, facts::ALLOCATORS, facts::SCHEDULER_BINDINGS] {
+            let list: Vec<String> = serde_json::from_str(fact(key).unwrap()).unwrap();
+            assert!(!list.is_empty(), "{key}");
+            assert!(list.iter().all(|item| !item.contains(COOKIE)), "{key}: {list:?}");
+        }
+        let applications: std::collections::BTreeMap<String, String> =
+            serde_json::from_str(fact(facts::APPLICATIONS).unwrap()).unwrap();
+        assert!(applications.contains_key("kernel"), "{applications:?}");
+        let schedulers: i64 = fact(facts::SCHEDULERS).unwrap().parse().unwrap();
+        // Counters grow, and there is one of each for each scheduler.
+        for entity in (1..=schedulers).map(|number| format!("scheduler/{number}")) {
+            let grows = |group, name| {
+                let before = recorder.value(&first, group, &entity, name).unwrap();
+                let after = recorder.value(&second, group, &entity, name).unwrap();
+                assert!(after >= before, "{entity} {name}");
+            };
+            grows(Group::Msacc, "emulator");
+            grows(Group::Msacc, "sleep");
+            grows(Group::SchedulerTime, "active");
+            grows(Group::SchedulerTime, "total");
+            assert!(recorder.value(&second, Group::RunQueue, &entity, "length").is_some());
+        }
+        let value =
+            |sample, group, name| recorder.value(sample, group, "", name).unwrap_or_else(|| panic!("{name}"));
+        let processes = value(&second, Group::Vm, "process_count");
+        assert!((20..1_000).contains(&processes), "{processes}");
+        assert_eq!(value(&second, Group::Processes, "coverage"), 1_000);
+        assert!(value(&second, Group::Processes, "reductions") > 0);
+        assert!(value(&first, Group::Vm, "schedulers_online") > 0);
+        assert!(value(&second, Group::Memory, "total") > 1_000_000);
+        assert!(value(&second, Group::Agent, "reductions") > value(&first, Group::Agent, "reductions"));
+        assert!(value(&second, Group::Agent, "cost") > value(&first, Group::Agent, "cost"));
+        assert!(recorder.value(&second, Group::CheckIo, "0", "active_fds").is_some());
+        let carriers =
+            recorder.value(&first, Group::Allocator, "eheap_alloc/1", "mbcs_carriers_size").unwrap();
+        assert!(carriers > 10_000, "{carriers}");
+        assert!(recorder.value(&first, Group::Mseg, "0", "cached_segments").is_some());
+        assert!(recorder.value(&first, Group::Mmap, "literal", "super_carrier_size").is_some());
+        assert!(!first.processes.is_empty() && !first.tables.is_empty() && !first.ports.is_empty());
+        let named = first.tables.iter().find(|table| table.name == "ac_tab").unwrap();
+        assert_eq!(
+            (named.id.as_str(), named.owner_name.as_deref()),
+            ("ac_tab", Some("application_controller"))
+        );
+        assert!(first.processes.iter().any(|process| process.name.as_deref() == Some("code_server")));
+        assert!(first.processes.iter().all(|process| process.memory_bytes > 0 && process.t > 0));
+        // No series twice in a sample.
+        let mut ids: Vec<_> = first.readings.iter().map(|(id, _)| *id).collect();
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len(), first.readings.len());
+        println!(
+            "OTP {}: {} readings in detail, {} else",
+            otp.release,
+            first.readings.len(),
+            second.readings.len()
+        );
+    });
+}
+
+#[test]
+fn leaving_leaves_nothing_on_the_node() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let mut watcher = node.connect();
+        let mut recorder = Recorder::attach(&node.name);
+        recorder.sample(true, PATIENCE).unwrap();
+        assert!(is_at_work(&mut watcher));
+        recorder.source.leave(PATIENCE).unwrap();
+        // Not eventually, but when `leave` returns.
+        assert_eq!(traces(&mut watcher), "clean");
+    });
+}
+
+/// Whether the agent is on the node; looks without switching anything off.
+fn is_at_work(connection: &mut Connection) -> bool {
+    let loaded = format!("erlang:module_loaded('{}')", agent::module());
+    evaluate(connection, &loaded).root().as_bool().unwrap()
+}
+
+#[test]
+fn what_the_node_itself_measures_stays_on() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let mut watcher = node.connect();
+        evaluate(&mut watcher, "erlang:system_flag(microstate_accounting, true)");
+        let mut recorder = Recorder::attach(&node.name);
+        assert!(recorder.source.session().unwrap().joined().msacc_was_on);
+        recorder.sample(false, PATIENCE).unwrap();
+        recorder.source.leave(PATIENCE).unwrap();
+        assert!(!is_at_work(&mut watcher));
+        assert!(evaluate(&mut watcher, ACCOUNTING_IS_ON).root().is_atom("true"));
+    });
+}
+
+#[test]
+fn two_clients_share_one_agent() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let mut watcher = node.connect();
+        let mut one = Recorder::attach(&node.name);
+        let mut other = Recorder::attach(&node.name);
+        assert!(!one.source.session().unwrap().joined().shared);
+        assert!(other.source.session().unwrap().joined().shared);
+        let agents =
+            [&mut one, &mut other].map(|recorder| recorder.source.session().unwrap().joined().agent.clone());
+        assert_eq!(agents[0], agents[1]);
+        one.sample(true, PATIENCE).unwrap();
+        other.sample(true, PATIENCE).unwrap();
+        one.source.leave(PATIENCE).unwrap();
+        other.sample(false, PATIENCE).unwrap();
+        drop(other);
+        assert_clean(&mut watcher);
+    });
+}
+
+/// Tells the process below which node to attach to.
+const NODE_OF_THE_CLIENT: &str = "BEAMTUNE_TEST_NODE";
+
+/// A process of its own, which the test below starts and kills.
+#[test]
+#[ignore = "the client that another test kills"]
+fn a_client_that_samples_until_it_is_killed() {
+    let Ok(node) = std::env::var(NODE_OF_THE_CLIENT) else { return };
+    let mut recorder = Recorder::attach(&node);
+    loop {
+        recorder.sample(true, PATIENCE).unwrap();
+    }
+}
+
+#[test]
+fn whenever_the_client_is_killed_the_node_is_clean_within_two_seconds() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let mut watcher = node.connect();
+        let mut longest = Duration::ZERO;
+        let mut at_work = 0;
+        // From before it has connected until it has sampled for a while.
+        for step in 0..50 {
+            let mut client = Command::new(std::env::current_exe().unwrap())
+                .args(["--ignored", "--exact", "a_client_that_samples_until_it_is_killed"])
+                .env(NODE_OF_THE_CLIENT, &node.name)
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap();
+            std::thread::sleep(Duration::from_millis(2 * step));
+            client.kill().unwrap();
+            let killed = Instant::now();
+            client.wait().unwrap();
+            at_work += usize::from(is_at_work(&mut watcher));
+            assert_clean(&mut watcher);
+            longest = longest.max(killed.elapsed());
+        }
+        println!(
+            "OTP {}: {at_work} of 50 killed at work, clean again after at most {longest:?}",
+            otp.release
+        );
+        assert!(at_work > 0, "no client came so far");
+        assert!(longest < Duration::from_secs(2), "{longest:?}");
+    });
+}
+
+#[test]
+fn an_agent_that_was_killed_is_put_there_again() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let mut watcher = node.connect();
+        for victim in ["agent", "keeper"] {
+            let mut recorder = Recorder::attach(&node.name);
+            recorder.sample(false, PATIENCE).unwrap();
+            let agent = recorder.source.session().unwrap().joined().agent.clone();
+            let pid = match victim {
+                "agent" => format!("list_to_pid(\"<0.{}.{}>\")", agent.id, agent.serial),
+                _ => format!("whereis('{}')", agent::module()),
+            };
+            evaluate(&mut watcher, &format!("exit({pid}, kill)"));
+            let mut gone = None;
+            eventually("the news", || {
+                gone = recorder.sample(false, PATIENCE).err();
+                gone.is_some()
+            });
+            let gone = gone.unwrap();
+            assert_eq!(gone.kind, TroubleKind::Gone, "{victim}: {gone}");
+            let sample = recorder.next_sample();
+            // It is still the same life of the VM.
+            assert!(sample.incarnation.is_none());
+            recorder.source.leave(PATIENCE).unwrap();
+            assert_clean(&mut watcher);
+        }
+    });
+}
+
+#[test]
+fn a_node_that_is_started_again_begins_a_new_life() {
+    on_each_release(|otp| {
+        let name = format!("{}@127.0.0.1", unique_name());
+        let start = |otp: &Otp| TestNode::start(otp, &name, &["-name", &name, "-setcookie", COOKIE], &[]);
+        let mut node = start(otp);
+        let by_name = Recorder::attach(&name);
+        // The port is another one after the start.
+        let port = beamtune_attach::locate::registered("127.0.0.1", 4369, PATIENCE).unwrap();
+        let port = port.iter().find(|node| name.starts_with(&format!("{}@", node.name))).unwrap().port;
+        let by_address = Recorder::attach(&format!("127.0.0.1:{port}"));
+        let mut recorders = [by_name, by_address];
+        for recorder in &mut recorders {
+            assert_eq!(recorder.sample(false, PATIENCE).unwrap().incarnation.unwrap().id, 0);
+        }
+        node.stop();
+        for recorder in &mut recorders {
+            let trouble = recorder.sample(false, PATIENCE).unwrap_err();
+            assert_eq!(trouble.kind, TroubleKind::Gone, "{trouble}");
+        }
+        node = start(otp);
+        for recorder in &mut recorders {
+            let sample = recorder.next_sample();
+            let life = sample.incarnation.unwrap();
+            assert_eq!((life.id, sample.tick.incarnation, life.os_pid), (1, 1, Some(node.os_pid())));
+            assert!(sample.facts.iter().any(|(key, _)| key == facts::OTP_RELEASE));
+        }
+    });
+}
+
+#[test]
+fn another_node_at_the_same_port_is_not_taken_for_the_lost_one() {
+    on_release(25, |otp| {
+        let port = free_port().to_string();
+        let listen = ["-kernel", "inet_dist_listen_min", &port, "inet_dist_listen_max", &port];
+        let name = format!("{}@127.0.0.1", unique_name());
+        let named = ["-name", &name, "-setcookie", COOKIE];
+        let mut node = TestNode::start(otp, &name, &[&named[..], &listen[..]].concat(), &[]);
+        let mut recorder = Recorder::attach(&format!("127.0.0.1:{port}"));
+        recorder.sample(false, PATIENCE).unwrap();
+        node.stop();
+        let mut other = otp.start_with(&listen);
+        let mut reasons = Vec::new();
+        eventually("the search for the lost node", || {
+            let trouble = recorder.sample(false, PATIENCE).unwrap_err();
+            reasons.push(trouble.reason);
+            reasons.iter().any(|reason| reason.contains("knows no node"))
+        });
+        other.stop();
+        let _node = TestNode::start(otp, &name, &named, &[]);
+        assert_eq!(recorder.next_sample().incarnation.unwrap().node, name);
+    });
+}
+
+#[test]
+fn a_stopped_node_is_a_gap_and_no_more() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let mut recorder = Recorder::attach(&node.name);
+        recorder.sample(false, PATIENCE).unwrap();
+        node.signal("STOP");
+        for _ in 0..3 {
+            let trouble = recorder.sample(false, Duration::from_millis(100)).unwrap_err();
+            assert_eq!(trouble.kind, TroubleKind::TimedOut, "{trouble}");
+        }
+        node.signal("CONT");
+        let sample = recorder.next_sample();
+        assert!(sample.incarnation.is_none());
+        assert!(recorder.value(&sample, Group::Vm, "", metrics::REDUCTIONS.name).is_some());
+    });
+}
+
+#[test]
+fn secrets_of_the_node_stay_there() {
+    on_each_release(|otp| {
+        let node = otp.start_with(&[
+            "-kernel",
+            "secret_thing",
+            "\"hush1\"",
+            "-password",
+            "hush2",
+            "-extra",
+            "hush3",
+        ]);
+        let mut recorder = Recorder::attach(&node.name);
+        let sample = recorder.sample(true, PATIENCE).unwrap();
+        let text = format!("{sample:?}");
+        assert!(!text.contains("hush") && !text.contains(COOKIE), "{text}");
+    });
+}
+
+#[test]
+fn the_clocks_are_brought_together_closely() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let mut recorder = Recorder::attach(&node.name);
+        let mut offsets = Vec::new();
+        for _ in 0..20 {
+            let sample = recorder.sample(false, PATIENCE).unwrap();
+            offsets.push(recorder.value(&sample, Group::Agent, "", "clock_offset").unwrap());
+        }
+        let spread = offsets.iter().max().unwrap() - offsets.iter().min().unwrap();
+        println!("OTP {}: the offset moves by {spread} ns in 20 samples", otp.release);
+        assert!(spread < 5_000_000, "{offsets:?}");
+    });
+}
+
+#[test]
+fn a_node_that_cannot_take_the_agent_says_why() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let mut connection = node.connect();
+        // Somebody else's process bears the agent's name, and answers nothing.
+        let squat = format!("register('{}', spawn(fun() -> receive stop -> ok end end))", agent::module());
+        evaluate(&mut connection, &squat);
+        let terms = Terms::default();
+        let refused = std::thread::spawn({
+            let access = access(&node.name);
+            move || Session::start(access.connect().unwrap(), terms).map(|_| ())
+        });
+        eventually("the request to the squatter", || {
+            let waits = format!(
+                "process_info(whereis('{}'), message_queue_len) =:= {{message_queue_len, 1}}",
+                agent::module()
+            );
+            evaluate(&mut connection, &waits).root().is_atom("true")
+        });
+        // The session's last words are not lost.
+        let text = "refused, self(), <<\"no\\e[2J\">>";
+        let answer = format!(
+            "{{messages, [{{join, S, _, _}}]}} = process_info(whereis('{}'), messages), S ! {{{text}}}",
+            agent::module()
+        );
+        evaluate(&mut connection, &answer);
+        let error = refused.join().unwrap().unwrap_err();
+        let AttachError::AgentRefused { reason, .. } = &error else { panic!("{error:?}") };
+        assert_eq!(reason, "failed: no\\u{1b}[2J");
+    });
+}
+
+#[test]
+#[ignore = "a measurement: cargo test --release -p beamtune-attach --test sessions -- --ignored --nocapture"]
+fn how_long_the_first_sample_takes() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        for round in 0..3 {
+            let start = Instant::now();
+            let mut recorder = Recorder::attach(&node.name);
+            let attached = start.elapsed();
+            recorder.sample(true, PATIENCE).unwrap();
+            let first = start.elapsed();
+            let mut every: Vec<_> = (0..50)
+                .map(|_| {
+                    let start = Instant::now();
+                    recorder.sample(false, PATIENCE).unwrap();
+                    start.elapsed()
+                })
+                .collect();
+            every.sort();
+            let start = Instant::now();
+            recorder.source.leave(PATIENCE).unwrap();
+            println!(
+                "OTP {} round {round}: attached {attached:?}, first sample with detail {first:?}, \
+                 a sample {:?}, left {:?}",
+                otp.release,
+                every[25],
+                start.elapsed()
+            );
+        }
+    });
+}
