@@ -1,0 +1,261 @@
+//! Reading a recording: closed, still being written, left by a crash, cut off, or damaged.
+//!
+//! Nothing is trusted. A blob is checked against its check sum before it is decoded; a page of the
+//! database that cannot be read costs what stood on it and no more; what is lost is said as a gap.
+
+mod open;
+mod parts;
+mod period;
+mod samples;
+mod scan;
+
+use std::path::{Path, PathBuf};
+
+use beamtune_model::{
+    Facts, Gap, Group, Incarnation, Kind, Nanos, SeriesId, SeriesTable, Span, Tick, TroubleKind, Unit,
+};
+use rusqlite::{Connection, OptionalExtension, Row};
+
+pub use period::Selection;
+pub use samples::Samples;
+
+use crate::error::Error;
+use crate::rows::{FactRow, Texts};
+use crate::schema::meta;
+
+/// `source` of gaps that concern all that was recorded.
+const RECORDING: &str = "recording";
+
+/// A recording open for reading.
+#[derive(Debug)]
+pub struct Reader {
+    connection: Connection,
+    path: PathBuf,
+    texts: Texts,
+    missing_bytes: Option<u64>,
+}
+
+/// One life of the VM, as far as it was recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Life {
+    /// Its number, from 0.
+    pub id: u32,
+    /// What it was; `None` if no source could say.
+    pub incarnation: Option<Incarnation>,
+    /// Ticks recorded of it.
+    pub ticks: u32,
+    /// The first of them.
+    pub begin: Nanos,
+    /// The last one.
+    pub end: Nanos,
+}
+
+impl Reader {
+    /// Opens a recording. It may still be being written (each answer is then of one instant, and a later one may hold
+    /// more), or be what a crash left, also in a directory that cannot be written to.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let opened = open::open(path)?;
+        let reader = Reader::new(opened.connection, path.to_owned(), opened.missing_bytes);
+        if let Some(missing_bytes) = reader.missing_bytes
+            && reader.lives().map_or(true, |lives| lives.is_empty())
+        {
+            return Err(Error::Truncated { path: path.to_owned(), missing_bytes });
+        }
+        Ok(reader)
+    }
+
+    /// Reads on where a writer in memory has ended.
+    pub(crate) fn from_memory(connection: Connection, path: PathBuf) -> Self {
+        Reader::new(connection, path, None)
+    }
+
+    fn new(connection: Connection, path: PathBuf, missing_bytes: Option<u64>) -> Self {
+        connection.set_prepared_statement_cache_capacity(64);
+        Reader { connection, path, texts: Texts::default(), missing_bytes }
+    }
+
+    /// The file; `:memory:` for a recording that is in none.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// By how much the file is shorter than it says, if it is cut off.
+    pub fn missing_bytes(&self) -> Option<u64> {
+        self.missing_bytes
+    }
+
+    /// The beamtune that wrote it: `beamtune 0.1.0`.
+    pub fn written_by(&self) -> Option<String> {
+        self.meta(meta::WRITTEN_BY)
+    }
+
+    /// Wall-clock time at the recording's zero, nanoseconds since 1970.
+    pub fn wall_at_zero(&self) -> Option<i64> {
+        self.meta(meta::WALL_AT_ZERO)?.parse().ok()
+    }
+
+    /// True if the recording was ended in order; false while it is written, and after a crash.
+    pub fn is_closed(&self) -> bool {
+        self.meta(meta::CLOSED).is_some()
+    }
+
+    fn meta(&self, key: &str) -> Option<String> {
+        let sql = "SELECT value FROM meta WHERE key = ?1";
+        self.connection.query_row(sql, [key], |row| row.get(0)).optional().ok().flatten()
+    }
+
+    /// The lives of the VM that were met, in their order. Reads all ticks: a day takes some 20 ms.
+    pub fn lives(&self) -> Result<Vec<Life>, Error> {
+        let mut lives: Vec<Life> = Vec::new();
+        self.ticks(scan::NO_KEY, Nanos::MAX, |tick| {
+            let (id, t) = (tick.incarnation, tick.t);
+            match lives.last_mut() {
+                Some(life) if life.id == id => (life.ticks, life.end) = (life.ticks + 1, t),
+                _ => lives.push(Life { id, incarnation: None, ticks: 1, begin: t, end: t }),
+            }
+            true
+        })?;
+        for (_, incarnation) in self.incarnations()? {
+            if let Some(life) = lives.iter_mut().find(|life| life.id == incarnation.id) {
+                life.incarnation = Some(incarnation);
+            }
+        }
+        Ok(lives)
+    }
+
+    /// The facts of a life of the VM, as they stood at its end.
+    pub fn facts(&self, incarnation: u32) -> Result<Facts, Error> {
+        self.facts_until(incarnation, Nanos::MAX)
+    }
+
+    fn facts_until(&self, incarnation: u32, end: Nanos) -> Result<Facts, Error> {
+        let mut facts = Facts::default();
+        self.records(&mut 0, end, |_, fact: FactRow| {
+            if fact.incarnation == incarnation {
+                facts.set(&fact.key, fact.value);
+            }
+        })?;
+        Ok(facts)
+    }
+
+    /// All series. Those of groups or units that this version does not know are left out.
+    pub fn series(&self) -> Result<SeriesTable, Error> {
+        let mut series = SeriesMap::default();
+        series.extend(self)?;
+        Ok(series.table)
+    }
+
+    /// The incarnations with the ticks they came with.
+    fn incarnations(&self) -> Result<Vec<(Nanos, Incarnation)>, Error> {
+        let sql =
+            "SELECT id, tick, node, os_pid, boot, mono0, wall0 FROM incarnation WHERE id > ?1 ORDER BY id";
+        let mut list = Vec::new();
+        self.scan(sql, scan::NO_KEY, 1, |row| {
+            let incarnation = Incarnation {
+                id: row.get(0)?,
+                node: row.get(2)?,
+                os_pid: row.get(3)?,
+                boot: row.get(4)?,
+                mono0: row.get(5)?,
+                wall0: row.get(6)?,
+            };
+            list.push((row.get(1)?, incarnation));
+            scan::MORE
+        })?;
+        Ok(list)
+    }
+
+    /// Ticks above `after`, up to `end`, until `each` has enough and returns false. True if some may be missing.
+    fn ticks(&self, after: Nanos, end: Nanos, mut each: impl FnMut(Tick) -> bool) -> Result<bool, Error> {
+        let sql = "SELECT t, inc, vm_t0, vm_t1, host_t0, host_t1, late FROM tick WHERE t > ?1 ORDER BY t";
+        // Ticks are further apart than a millisecond, but not by much more than a second.
+        self.scan(sql, after, 1_000_000, |row| {
+            let tick = tick(row)?;
+            if tick.t <= end && each(tick) { scan::MORE } else { scan::ENOUGH }
+        })
+    }
+}
+
+/// No instant and no length is beyond this, 36 years; a garbled one must not overflow where they are subtracted.
+const FAR_NS: Nanos = 1 << 60;
+
+fn tick(row: &Row<'_>) -> rusqlite::Result<Tick> {
+    let span = |begin: Option<Nanos>, end: Option<Nanos>| Some(Span { begin: begin?, end: end? });
+    let tick = Tick {
+        t: row.get(0)?,
+        incarnation: row.get(1)?,
+        vm: span(row.get(2)?, row.get(3)?),
+        host: span(row.get(4)?, row.get(5)?),
+        late: row.get(6)?,
+    };
+    let near = |time: Nanos| (-FAR_NS..FAR_NS).contains(&time);
+    let sound = |span: Span| near(span.begin) && near(span.end) && span.begin <= span.end;
+    if near(tick.t) && near(tick.late) && tick.vm.is_none_or(sound) && tick.host.is_none_or(sound) {
+        Ok(tick)
+    } else {
+        Err(rusqlite::Error::InvalidQuery)
+    }
+}
+
+/// A gap for what a damaged file has lost.
+fn lost(begin: Nanos, end: Nanos, source: impl Into<String>, why: &str) -> Gap {
+    Gap {
+        begin,
+        end,
+        source: source.into(),
+        kind: TroubleKind::Garbled,
+        reason: format!("the recording is damaged here: {why}"),
+    }
+}
+
+/// The last id taken of each table.
+#[derive(Debug, Default)]
+struct Cursors {
+    chunk: i64,
+    hot: i64,
+    fact: i64,
+    process: i64,
+    table: i64,
+    port: i64,
+    spawn: i64,
+    snapshot: i64,
+    event: i64,
+    gap: i64,
+}
+
+/// The series of a file, with the ids that they have in it. These are the table's own, but in a file that is damaged,
+/// or holds groups or units that this version does not know.
+#[derive(Debug, Default)]
+struct SeriesMap {
+    table: SeriesTable,
+    ids: Vec<Option<SeriesId>>,
+}
+
+impl SeriesMap {
+    /// Adds the series that have come since the last time.
+    fn extend(&mut self, reader: &Reader) -> Result<bool, Error> {
+        let sql = "SELECT id, grp, entity, name, unit, kind FROM series WHERE id > ?1 ORDER BY id";
+        let after = self.ids.len() as i64 - 1;
+        reader.scan(sql, after, 1, |row| {
+            let text = |column| row.get_ref(column)?.as_str().map_err(rusqlite::Error::from);
+            let known = (|| {
+                let group = Group::from_text(text(1).ok()?)?;
+                Some((group, Unit::from_text(text(4).ok()?)?, Kind::from_text(text(5).ok()?)?))
+            })();
+            let id: u32 = row.get(0)?;
+            // Ids are dense; a file in which they are not is damaged, and a wild id must not fill the memory.
+            if id as usize > self.ids.len() + 1_000_000 {
+                return scan::ENOUGH;
+            }
+            self.ids.resize(id as usize, None);
+            let (entity, name) = (text(2)?, text(3)?);
+            self.ids
+                .push(known.map(|(group, unit, kind)| self.table.intern(group, entity, name, unit, kind)));
+            scan::MORE
+        })
+    }
+
+    fn id(&self, stored: u32) -> Option<SeriesId> {
+        self.ids.get(stored as usize).copied().flatten()
+    }
+}

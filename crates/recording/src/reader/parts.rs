@@ -1,0 +1,178 @@
+//! Chunks and what came since the last of them, as one sequence of segments.
+
+use std::collections::HashMap;
+
+use beamtune_model::{Group, Nanos, ProcessTick};
+use rusqlite::params;
+
+use super::{Reader, scan};
+use crate::codec::chunk::Chunk;
+use crate::codec::column::Column;
+use crate::codec::packed::Packed;
+use crate::codec::{Garbled, busiest, hot};
+use crate::error::Error;
+use crate::schema::BUSIEST;
+
+/// What a part holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Content {
+    Readings(Group),
+    Busiest,
+}
+
+impl Content {
+    /// As the source of a gap.
+    pub(super) fn source(self) -> String {
+        match self {
+            Content::Readings(group) if group.is_host() => format!("host.{group}"),
+            Content::Readings(group) => format!("vm.{group}"),
+            Content::Busiest => format!("vm.{BUSIEST}"),
+        }
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        if text == BUSIEST { Some(Content::Busiest) } else { Group::from_text(text).map(Content::Readings) }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Table {
+    Chunk,
+    Hot,
+}
+
+/// One row of `chunk` or `hot`, without its blob.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    table: Table,
+    id: i64,
+    pub(super) content: Content,
+}
+
+/// Who takes what parts hold.
+pub(super) trait Taker {
+    /// The next columns are of a group, and have readings at these ticks.
+    fn readings(&mut self, group: Group, times: &[Nanos]);
+    /// A column of a series, by its id in the file, over those ticks.
+    fn column(&mut self, series: u32, values: impl Iterator<Item = (usize, i64)>);
+    /// The processes that stood out at a tick.
+    fn busiest(&mut self, t: Nanos, list: Vec<ProcessTick>);
+}
+
+/// Decodes parts, which must be given in their order.
+#[derive(Debug, Default)]
+pub(super) struct Decoder {
+    column: Column,
+    hot: HashMap<Group, hot::Decoder>,
+}
+
+/// The parts that belong to the same ticks.
+#[derive(Debug, Clone)]
+pub(super) struct Segment {
+    /// The first tick.
+    pub(super) begin: Nanos,
+    /// The last one.
+    pub(super) end: Nanos,
+    pub(super) parts: Vec<Part>,
+}
+
+impl Segment {
+    /// True for chunks, which can be read one without the other; false for rows of `hot`.
+    pub(super) fn is_chunk(&self) -> bool {
+        self.parts.iter().all(|part| part.table == Table::Chunk)
+    }
+}
+
+impl Reader {
+    /// The segments in `chunk` of ids above the cursor, which is moved on. True if some may be missing.
+    pub(super) fn chunks(&self, cursor: &mut i64) -> Result<(Vec<Segment>, bool), Error> {
+        let sql = "SELECT id, grp, t0, t1 FROM chunk WHERE id > ?1 ORDER BY id";
+        self.segments(sql, Table::Chunk, cursor)
+    }
+
+    /// The segments in `hot`, each of one tick, of ids above the cursor, which is moved on. The ids begin anew with each
+    /// chunk.
+    pub(super) fn hot(&self, cursor: &mut i64) -> Result<(Vec<Segment>, bool), Error> {
+        let sql = "SELECT id, grp, t, t FROM hot WHERE id > ?1 ORDER BY id";
+        self.segments(sql, Table::Hot, cursor)
+    }
+
+    fn segments(&self, sql: &str, table: Table, cursor: &mut i64) -> Result<(Vec<Segment>, bool), Error> {
+        let mut segments: Vec<Segment> = Vec::new();
+        let damaged = self.scan(sql, *cursor, 1, |row| {
+            let (id, begin, end) = (row.get(0)?, row.get(2)?, row.get(3)?);
+            *cursor = id;
+            let Some(content) = Content::from_text(row.get_ref(1)?.as_str()?) else { return scan::MORE };
+            let part = Part { table, id, content };
+            match segments.last_mut() {
+                Some(segment) if segment.end == end => segment.parts.push(part),
+                _ => segments.push(Segment { begin, end, parts: vec![part] }),
+            }
+            scan::MORE
+        })?;
+        Ok((segments, damaged))
+    }
+
+    /// Gives away what a part holds; says why, if it is damaged.
+    pub(super) fn take(
+        &self,
+        part: Part,
+        t: Nanos,
+        decoder: &mut Decoder,
+        taker: &mut impl Taker,
+    ) -> Result<Result<(), String>, Error> {
+        let sql = match part.table {
+            Table::Chunk => "SELECT codec, crc, blob FROM chunk WHERE id = ?1",
+            Table::Hot => "SELECT codec, crc, blob FROM hot WHERE id = ?1",
+        };
+        let taken = self.connection.prepare_cached(sql).and_then(|mut select| {
+            select.query_row(params![part.id], |row| {
+                let bytes = row.get_ref(2)?.as_blob()?;
+                let packed = Packed { codec: row.get(0)?, crc: row.get(1)?, bytes: bytes.into() };
+                Ok(packed.unpack().and_then(|bytes| decoder.decode(part, t, &bytes, taker)))
+            })
+        });
+        let why = match taken {
+            Ok(Ok(())) => return Ok(Ok(())),
+            Ok(Err(garbled)) => garbled.to_string(),
+            Err(error) if scan::is_damage(&error) => error.to_string(),
+            Err(error) => return Err(Error::sqlite(&self.path, error)),
+        };
+        decoder.skip(part);
+        Ok(Err(why))
+    }
+}
+
+impl Decoder {
+    fn decode(&mut self, part: Part, t: Nanos, bytes: &[u8], taker: &mut impl Taker) -> Result<(), Garbled> {
+        match (part.content, part.table) {
+            (Content::Readings(group), Table::Chunk) => {
+                let chunk = Chunk::parse(bytes)?;
+                taker.readings(group, &chunk.times);
+                for (series, bytes) in chunk.columns {
+                    self.column.decode(bytes, chunk.times.len())?;
+                    taker.column(series, self.column.pairs());
+                }
+            }
+            (Content::Readings(group), Table::Hot) => {
+                let readings = self.hot.entry(group).or_default().decode(bytes)?;
+                taker.readings(group, &[t]);
+                for (series, value) in readings {
+                    taker.column(series, std::iter::once((0, value)));
+                }
+            }
+            (Content::Busiest, _) => {
+                for (t, list) in busiest::decode(bytes)? {
+                    taker.busiest(t, list);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, part: Part) {
+        if let (Content::Readings(group), Table::Hot) = (part.content, part.table) {
+            self.hot.entry(group).or_default().skip();
+        }
+    }
+}

@@ -1,0 +1,516 @@
+//! The loop on a clock that only moves when somebody sleeps or a source takes its time.
+
+use std::cell::{Cell, RefCell};
+
+use beamtune_model::metrics;
+
+use super::*;
+use crate::reader::{Reader, Selection};
+
+const MS: Nanos = 1_000_000;
+
+/// Time that passes only when told so.
+#[derive(Default)]
+struct VirtualClock {
+    now: Cell<Nanos>,
+    /// When a person presses Ctrl-C.
+    interrupt: Option<(Nanos, Stop)>,
+}
+
+impl VirtualClock {
+    fn pass(&self, length: Nanos) {
+        self.set(self.now.get() + length);
+    }
+
+    fn set(&self, now: Nanos) {
+        self.now.set(now);
+        if let Some((at, stop)) = &self.interrupt
+            && now >= *at
+        {
+            stop.request();
+        }
+    }
+}
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Nanos {
+        self.now.get()
+    }
+
+    fn wall(&self) -> i64 {
+        1_700_000_000 * SECOND_NS + self.now.get()
+    }
+
+    fn sleep_until(&self, until: Nanos) {
+        let wake = match &self.interrupt {
+            Some((at, _)) => until.min((*at).max(self.now.get())),
+            None => until,
+        };
+        self.set(wake.max(self.now.get()));
+    }
+}
+
+/// What a source does when it is collected: passes time, adds to the sample, fails.
+type Script<'a> = Box<dyn FnMut(Ask, &mut SampleBuilder<'_>) -> Result<(), Trouble> + 'a>;
+
+struct Scripted<'a> {
+    name: &'static str,
+    clock: &'a VirtualClock,
+    script: Script<'a>,
+    ask: Option<Ask>,
+    /// Each request, as (second, detail).
+    asked: &'a RefCell<Vec<(i64, bool)>>,
+    /// How long it was ready to wait, in milliseconds.
+    waits: Vec<Nanos>,
+    told_lives: Vec<u32>,
+}
+
+impl Source for Scripted<'_> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn request(&mut self, ask: Ask, _clock: &dyn Clock) -> Result<(), Trouble> {
+        self.asked.borrow_mut().push((ask.t / SECOND_NS, ask.detail));
+        self.ask = Some(ask);
+        Ok(())
+    }
+
+    fn collect(
+        &mut self,
+        deadline: Nanos,
+        clock: &dyn Clock,
+        out: &mut SampleBuilder<'_>,
+    ) -> Result<Span, Trouble> {
+        let begin = clock.now();
+        self.waits.push((deadline - begin) / MS);
+        let ask = self.ask.take().expect("requested before it is collected");
+        match (self.script)(ask, out) {
+            Err(trouble) if trouble.kind == TroubleKind::TimedOut => {
+                self.clock.set(deadline.max(begin));
+                Err(trouble)
+            }
+            Err(trouble) => Err(trouble),
+            Ok(()) => Ok(Span { begin, end: clock.now() }),
+        }
+    }
+
+    fn on_new_life(&mut self, life: &Incarnation) {
+        self.told_lives.push(life.id);
+    }
+}
+
+/// A recording session on virtual time.
+struct Bench {
+    clock: VirtualClock,
+    plan: Plan,
+    stop: Stop,
+    asked: RefCell<Vec<(i64, bool)>>,
+}
+
+impl Bench {
+    fn new(seconds: i64) -> Self {
+        let plan = Plan { length: Some(seconds * SECOND_NS), ..Plan::default() };
+        Bench { clock: VirtualClock::default(), plan, stop: Stop::default(), asked: RefCell::default() }
+    }
+
+    /// Without a planned end, but one by Ctrl-C.
+    fn interrupted(at: Nanos) -> Self {
+        let mut bench = Bench::new(0);
+        bench.plan.length = None;
+        bench.clock.interrupt = Some((at, bench.stop.clone()));
+        bench
+    }
+
+    fn source<'a>(
+        &'a self,
+        name: &'static str,
+        script: impl FnMut(Ask, &mut SampleBuilder<'_>) -> Result<(), Trouble> + 'a,
+    ) -> Scripted<'a> {
+        Scripted {
+            name,
+            clock: &self.clock,
+            script: Box::new(script),
+            ask: None,
+            asked: &self.asked,
+            waits: Vec::new(),
+            told_lives: Vec::new(),
+        }
+    }
+
+    fn record(&self, sources: Sources<'_>) -> (Outcome, Vec<Sample>, Reader) {
+        let mut writer = Writer::in_memory().expect("memory");
+        let outcome =
+            record(&self.plan, sources, &self.clock, &self.stop, &mut writer, |_| ()).expect("recorded");
+        let reader = writer.finish().expect("finished");
+        let samples = reader.samples().collect::<Result<Vec<_>, _>>().expect("readable");
+        (outcome, samples, reader)
+    }
+}
+
+fn vm<'a>(source: &'a mut Scripted<'_>) -> Sources<'a> {
+    Sources { vm: Some(source), host: None }
+}
+
+fn timed_out() -> Result<(), Trouble> {
+    Err(Trouble::new(TroubleKind::TimedOut, "no answer within 2 s"))
+}
+
+fn gone() -> Result<(), Trouble> {
+    Err(Trouble::new(TroubleKind::Gone, "the connection was closed"))
+}
+
+fn life(os_pid: u32, boot: &str) -> Incarnation {
+    Incarnation {
+        id: 99,
+        node: "a@b".to_owned(),
+        os_pid: Some(os_pid),
+        boot: boot.to_owned(),
+        mono0: 0,
+        wall0: 0,
+    }
+}
+
+/// The gaps of a recording as (source, kind, begin, end), times in milliseconds.
+fn gaps(samples: &[Sample]) -> Vec<(&str, TroubleKind, i64, i64)> {
+    let all = samples.iter().flat_map(|sample| &sample.gaps);
+    all.map(|gap| (&*gap.source, gap.kind, gap.begin / MS, gap.end / MS)).collect()
+}
+
+fn times(samples: &[Sample]) -> Vec<i64> {
+    samples.iter().map(|sample| sample.tick.t / MS).collect()
+}
+
+#[test]
+fn ticks_keep_to_the_schedule_however_long_each_sample_takes() {
+    let bench = Bench::new(10);
+    let mut node = bench.source("vm", |ask, out| {
+        bench.clock.pass(300 * MS + ask.t / 100);
+        out.metric(&metrics::REDUCTIONS, "", ask.t);
+        Ok(())
+    });
+    let (outcome, samples, reader) = bench.record(vm(&mut node));
+    assert_eq!(outcome, Outcome { end: End::Elapsed, samples: 11, missed: 0, last_trouble: None });
+    assert_eq!(times(&samples), (0..=10).map(|k| k * 1_000).collect::<Vec<_>>());
+    assert!(samples.iter().all(|sample| sample.tick.late == 0));
+    assert_eq!(samples[3].tick.vm, Some(Span { begin: 3 * SECOND_NS, end: 3_330 * MS }));
+    assert_eq!(reader.wall_at_zero(), Some(1_700_000_000 * SECOND_NS));
+}
+
+#[test]
+fn the_vm_is_asked_before_the_host_is_read_and_collected_after_it() {
+    let bench = Bench::new(0);
+    let mut node = bench.source("vm", |_, _| Ok(()));
+    let mut host = bench.source("host", |_, _| {
+        assert_eq!(bench.asked.borrow().len(), 2, "both were asked before");
+        bench.clock.pass(3 * MS);
+        Ok(())
+    });
+    let (_, samples, _) = bench.record(Sources { vm: Some(&mut node), host: Some(&mut host) });
+    let tick = samples[0].tick;
+    assert_eq!((tick.host.map(|span| span.begin), tick.vm.map(|span| span.begin)), (Some(0), Some(3 * MS)));
+}
+
+#[test]
+fn ticks_that_have_passed_are_left_out_and_marked_rather_than_bunched() {
+    let bench = Bench::new(10);
+    let mut node = bench.source("vm", |ask, _| {
+        bench.clock.pass(if ask.t == 3 * SECOND_NS { 3_400 * MS } else { 10 * MS });
+        Ok(())
+    });
+    let (outcome, samples, _) = bench.record(vm(&mut node));
+    assert_eq!(times(&samples), [0, 1_000, 2_000, 3_000, 6_000, 7_000, 8_000, 9_000, 10_000]);
+    assert_eq!((outcome.samples, outcome.missed), (9, 2));
+    assert_eq!(samples[4].tick.late, 400 * MS);
+    assert_eq!(samples[5].tick.late, 0);
+    assert_eq!(gaps(&samples), [("recorder", TroubleKind::Recorder, 4_000, 6_000)]);
+    assert_eq!(samples[4].gaps[0].reason, "2 ticks were missed: the sample before took 3.4 s");
+}
+
+#[test]
+fn the_first_the_last_and_every_tenth_second_look_closely() {
+    let bench = Bench::new(25);
+    let mut node = bench.source("vm", |_, _| Ok(()));
+    bench.record(vm(&mut node));
+    let close: Vec<_> = bench.asked.borrow().iter().filter(|(_, detail)| *detail).map(|(t, _)| *t).collect();
+    assert_eq!(close, [0, 10, 20, 25]);
+}
+
+#[test]
+fn a_closer_look_whose_tick_was_missed_is_taken_at_the_next() {
+    let bench = Bench::new(14);
+    let mut node = bench.source("vm", |ask, _| {
+        bench.clock.pass(if ask.t == 9 * SECOND_NS { 2_500 * MS } else { MS });
+        Ok(())
+    });
+    bench.record(vm(&mut node));
+    let close: Vec<_> = bench.asked.borrow().iter().filter(|(_, detail)| *detail).map(|(t, _)| *t).collect();
+    assert_eq!(close, [0, 11, 14]);
+}
+
+#[test]
+fn the_last_tick_is_at_the_planned_end_and_never_just_behind_another() {
+    let check = |every_ms: i64, length_ms: i64, expect: &[i64]| {
+        let mut bench = Bench::new(0);
+        (bench.plan.every, bench.plan.length) = (every_ms * MS, Some(length_ms * MS));
+        let mut node = bench.source("vm", |_, _| Ok(()));
+        let (_, samples, _) = bench.record(vm(&mut node));
+        assert_eq!(times(&samples), expect, "every {every_ms} ms for {length_ms} ms");
+    };
+    check(1_000, 2_700, &[0, 1_000, 2_000, 2_700]);
+    check(1_000, 2_300, &[0, 1_000, 2_300]);
+    check(1_000, 400, &[0, 400]);
+    check(1_000, 0, &[0]);
+    check(250, 500, &[0, 250, 500]);
+}
+
+#[test]
+fn lasting_trouble_is_one_gap_until_it_has_passed_and_the_host_goes_on() {
+    let bench = Bench::new(10);
+    let mut node = bench.source("vm", |ask, out| {
+        bench.clock.pass(MS);
+        if (4..8).contains(&(ask.t / SECOND_NS)) {
+            return Err(Trouble::new(TroubleKind::Garbled, format!("nonsense at {}", ask.t)));
+        }
+        out.metric(&metrics::PROCESS_COUNT, "", 7);
+        Ok(())
+    });
+    let mut host = bench.source("host", |_, out| {
+        out.metric(&metrics::RSS, "", 1_000);
+        Ok(())
+    });
+    let (outcome, samples, reader) = bench.record(Sources { vm: Some(&mut node), host: Some(&mut host) });
+    assert_eq!(gaps(&samples), [("vm", TroubleKind::Garbled, 4_000, 8_000)]);
+    assert_eq!(samples[4].gaps[0].reason, "nonsense at 4000000000");
+    assert_eq!(outcome.last_trouble.map(|trouble| trouble.reason).as_deref(), Some("nonsense at 7000000000"));
+    let period = reader.period(&Selection::default()).expect("readable");
+    assert_eq!((period.ticks, period.vm_ticks, period.host_ticks, period.gaps.len()), (11, 7, 11, 1));
+}
+
+#[test]
+fn trouble_of_another_kind_is_another_gap() {
+    let bench = Bench::new(9);
+    let mut node = bench.source("vm", |ask, _| match ask.t / SECOND_NS {
+        2..=3 => Err(Trouble::new(TroubleKind::Garbled, "nonsense")),
+        4..=5 => gone(),
+        7 => gone(),
+        _ => Ok(()),
+    });
+    let (_, samples, _) = bench.record(vm(&mut node));
+    let expect = [
+        ("vm", TroubleKind::Garbled, 2_000, 3_000),
+        ("vm", TroubleKind::Gone, 4_000, 6_000),
+        ("vm", TroubleKind::Gone, 7_000, 8_000),
+    ];
+    assert_eq!(gaps(&samples), expect);
+}
+
+#[test]
+fn an_item_that_is_refused_each_time_it_is_asked_for_is_one_gap() {
+    let bench = Bench::new(40);
+    let mut host = bench.source("host", |ask, out| {
+        let mut tell = |source: &str| {
+            out.sample.gaps.push(Gap {
+                begin: ask.t,
+                end: ask.t + MS,
+                source: source.to_owned(),
+                kind: TroubleKind::Denied,
+                reason: "not the owner".to_owned(),
+            });
+        };
+        if ask.detail {
+            tell("host.smaps_rollup");
+        }
+        if ask.t / SECOND_NS == 7 || ask.t / SECOND_NS == 25 {
+            tell("host.open_fds");
+        }
+        Ok(())
+    });
+    let (_, samples, _) = bench.record(Sources { vm: None, host: Some(&mut host) });
+    let expect = [
+        ("host.smaps_rollup", TroubleKind::Denied, 0, 40_001),
+        ("host.open_fds", TroubleKind::Denied, 7_000, 7_001),
+        ("host.open_fds", TroubleKind::Denied, 25_000, 25_001),
+    ];
+    assert_eq!(gaps(&samples), expect);
+}
+
+#[test]
+fn a_vm_that_does_not_answer_does_not_cost_the_host_its_samples() {
+    let bench = Bench::new(30);
+    let mut node = bench.source("vm", |ask, _| if ask.t >= 5 * SECOND_NS { timed_out() } else { Ok(()) });
+    let mut host = bench.source("host", |_, _| Ok(()));
+    let (outcome, samples, _) = bench.record(Sources { vm: Some(&mut node), host: Some(&mut host) });
+    // Waited for two seconds when it begins, and at the closer looks at 10 and 20 s; only the ticks after those are missed.
+    // The last one is allowed its two seconds as well.
+    assert_eq!(outcome.missed, 3);
+    assert!(samples.iter().all(|sample| sample.tick.host.is_some()));
+    let vm_gaps: Vec<_> = gaps(&samples).into_iter().filter(|gap| gap.0 == "vm").collect();
+    assert_eq!(vm_gaps, [("vm", TroubleKind::TimedOut, 5_000, 32_000)]);
+    assert_eq!(node.waits[5..9], [2_000, 1_000, 1_000, 1_000]);
+}
+
+#[test]
+fn a_slow_answer_is_worth_more_than_none() {
+    let bench = Bench::new(12);
+    let mut node = bench.source("vm", |ask, out| {
+        bench.clock.pass(1_200 * MS);
+        out.metric(&metrics::REDUCTIONS, "", ask.t);
+        Ok(())
+    });
+    let (outcome, samples, _) = bench.record(vm(&mut node));
+    // Each begins a little later, until one tick has passed.
+    assert_eq!(times(&samples), [0, 1_000, 2_000, 3_000, 4_000, 6_000, 7_000, 8_000, 9_000, 10_000, 12_000]);
+    let late: Vec<_> = samples.iter().map(|sample| sample.tick.late / MS).collect();
+    assert_eq!(late, [0, 200, 400, 600, 800, 0, 200, 400, 600, 800, 0]);
+    assert_eq!(outcome.missed, 2);
+    assert!(samples.iter().all(|sample| sample.readings.len() == 1));
+}
+
+#[test]
+fn ctrl_c_takes_a_last_close_look_at_once() {
+    let bench = Bench::interrupted(3_400 * MS);
+    let mut node = bench.source("vm", |_, _| Ok(()));
+    let (outcome, samples, _) = bench.record(vm(&mut node));
+    assert_eq!((outcome.end, outcome.missed), (End::Stopped, 0));
+    assert_eq!(times(&samples), [0, 1_000, 2_000, 3_000, 3_400]);
+    assert_eq!(bench.asked.borrow().last(), Some(&(3, true)));
+}
+
+#[test]
+fn ctrl_c_during_a_sample_lets_it_end_first() {
+    let bench = Bench::interrupted(3_001 * MS);
+    let mut node = bench.source("vm", |_, _| {
+        bench.clock.pass(5 * MS);
+        Ok(())
+    });
+    let (_, samples, _) = bench.record(vm(&mut node));
+    assert_eq!(times(&samples), [0, 1_000, 2_000, 3_000, 3_005]);
+}
+
+#[test]
+fn ctrl_c_right_after_a_close_look_takes_no_other() {
+    let bench = Bench::interrupted(10_050 * MS);
+    let mut node = bench.source("vm", |_, _| Ok(()));
+    let (outcome, samples, _) = bench.record(vm(&mut node));
+    assert_eq!((outcome.end, samples.len()), (End::Stopped, 11));
+}
+
+#[test]
+fn ctrl_c_before_the_first_tick_still_gives_a_sample() {
+    let bench = Bench::interrupted(0);
+    bench.stop.request();
+    let mut node = bench.source("vm", |_, _| Ok(()));
+    let (outcome, samples, _) = bench.record(vm(&mut node));
+    assert_eq!((outcome.end, samples.len()), (End::Stopped, 1));
+}
+
+#[test]
+fn a_node_that_does_not_come_back_ends_the_recording() {
+    let mut bench = Bench::new(1_000);
+    bench.plan.wait_for_return = 20 * SECOND_NS;
+    let dies_at_5 =
+        |ask: Ask, _: &mut SampleBuilder<'_>| if ask.t >= 5 * SECOND_NS { gone() } else { Ok(()) };
+    let mut node = bench.source("vm", |ask, out| {
+        if ask.seq == 0 {
+            out.sample.incarnation = Some(life(7, "x"));
+        }
+        dies_at_5(ask, out)
+    });
+    let mut host = bench.source("host", dies_at_5);
+    let (outcome, samples, _) = bench.record(Sources { vm: Some(&mut node), host: Some(&mut host) });
+    assert_eq!((outcome.end, samples.len()), (End::SourcesGone, 26));
+    let events: Vec<_> = samples.iter().flat_map(|sample| &sample.events).collect();
+    assert_eq!(events.len(), 1);
+    assert_eq!((events[0].t, &*events[0].kind, &*events[0].subject), (5 * SECOND_NS, "gone", "a@b"));
+    assert_eq!(events[0].detail, "the connection was closed");
+    let expect = [("host", TroubleKind::Gone, 5_000, 25_000), ("vm", TroubleKind::Gone, 5_000, 25_000)];
+    assert_eq!(gaps(&samples), expect);
+}
+
+#[test]
+fn a_node_that_is_gone_while_its_host_answers_is_waited_for() {
+    let mut bench = Bench::new(30);
+    bench.plan.wait_for_return = 5 * SECOND_NS;
+    let mut node = bench.source("vm", |_, _| gone());
+    let mut host = bench.source("host", |_, _| Ok(()));
+    let (outcome, ..) = bench.record(Sources { vm: Some(&mut node), host: Some(&mut host) });
+    assert_eq!((outcome.end, outcome.samples), (End::Elapsed, 31));
+}
+
+#[test]
+fn a_source_that_was_never_there_does_not_keep_the_recording_going() {
+    let mut bench = Bench::new(100);
+    bench.plan.wait_for_return = 5 * SECOND_NS;
+    let mut node = bench.source("vm", |_, _| Err(Trouble::new(TroubleKind::Unsupported, "no distribution")));
+    let mut host = bench.source("host", |ask, _| if ask.t >= 3 * SECOND_NS { gone() } else { Ok(()) });
+    let (outcome, samples, _) = bench.record(Sources { vm: Some(&mut node), host: Some(&mut host) });
+    assert_eq!((outcome.end, outcome.samples), (End::SourcesGone, 9));
+    assert_eq!(gaps(&samples)[0], ("vm", TroubleKind::Unsupported, 0, 8_000));
+}
+
+#[test]
+fn without_sources_there_is_nothing_to_wait_for() {
+    let mut bench = Bench::new(0);
+    bench.plan.length = None;
+    let (outcome, ..) = bench.record(Sources::default());
+    assert_eq!((outcome.end, outcome.samples), (End::SourcesGone, 0));
+}
+
+#[test]
+fn a_restarted_node_begins_a_new_life_that_knows_the_facts_of_its_host() {
+    let bench = Bench::new(10);
+    let mut node = bench.source("vm", |ask, out| {
+        let second = ask.t / SECOND_NS;
+        if second == 5 {
+            return gone();
+        }
+        if second == 0 || second == 6 {
+            out.sample.incarnation = Some(life(if second == 0 { 70 } else { 71 }, &second.to_string()));
+            out.fact("otp_release", if second == 0 { "25" } else { "27" });
+        }
+        out.metric(&metrics::REDUCTIONS, "", if second < 5 { 10_000 + second } else { second });
+        Ok(())
+    });
+    let mut host = bench.source("host", |ask, out| {
+        if ask.seq == 0 {
+            out.fact("kernel_version", "6.1.0");
+        }
+        Ok(())
+    });
+    let (_, samples, reader) = bench.record(Sources { vm: Some(&mut node), host: Some(&mut host) });
+    assert_eq!((host.told_lives, node.told_lives), (vec![0, 1], vec![]));
+
+    let lives = reader.lives().expect("readable");
+    assert_eq!(lives.iter().map(|life| (life.id, life.ticks)).collect::<Vec<_>>(), [(0, 6), (1, 5)]);
+    for (id, release) in [(0, "25"), (1, "27")] {
+        let facts = reader.facts(id).expect("readable");
+        assert_eq!((facts.get("otp_release"), facts.get("kernel_version")), (Some(release), Some("6.1.0")));
+        assert_eq!(facts.get(facts::RECORDED_BY), Some(concat!("beamtune ", env!("CARGO_PKG_VERSION"))));
+    }
+    let restart = samples[6].events.first().expect("an event");
+    assert_eq!((&*restart.kind, &*restart.detail), ("restart", "now process 71"));
+    let period =
+        reader.period(&Selection { incarnation: Some(1), ..Selection::default() }).expect("readable");
+    assert_eq!(period.stat(&metrics::REDUCTIONS, "").map(|stat| (stat.delta, stat.resets)), Ok((4, 0)));
+}
+
+#[test]
+fn progress_is_told_after_each_sample() {
+    let bench = Bench::new(2);
+    let mut node = bench.source("vm", |ask, _| if ask.seq == 1 { timed_out() } else { Ok(()) });
+    let mut told = Vec::new();
+    let mut writer = Writer::in_memory().expect("memory");
+    let sources = vm(&mut node);
+    record(&bench.plan, sources, &bench.clock, &bench.stop, &mut writer, |progress| {
+        let seconds = (progress.elapsed / SECOND_NS, progress.left.map(|left| left / SECOND_NS));
+        told.push((seconds, progress.samples, progress.trouble.map(str::to_owned)));
+    })
+    .expect("recorded");
+    let expect = [
+        ((0, Some(2)), 1, None),
+        ((1, Some(1)), 2, Some("no answer within 2 s".to_owned())),
+        ((2, Some(0)), 3, None),
+    ];
+    assert_eq!(told, expect);
+}

@@ -1,0 +1,41 @@
+-- Times (t, t0, t1, tick, mono0, late …) are nanoseconds on the recorder's monotonic clock, from the start
+-- of the recording. `tick` is the t of the sample that a row came with.
+CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE incarnation(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, node TEXT NOT NULL, os_pid INTEGER,
+  boot TEXT NOT NULL, mono0 INTEGER NOT NULL, wall0 INTEGER NOT NULL);
+CREATE TABLE fact(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, inc INTEGER NOT NULL, key TEXT NOT NULL,
+  value TEXT NOT NULL);
+CREATE TABLE series(id INTEGER PRIMARY KEY, grp TEXT NOT NULL, entity TEXT NOT NULL, name TEXT NOT NULL,
+  unit TEXT NOT NULL, kind TEXT NOT NULL);
+CREATE TABLE tick(t INTEGER PRIMARY KEY, inc INTEGER NOT NULL, vm_t0 INTEGER, vm_t1 INTEGER, host_t0 INTEGER,
+  host_t1 INTEGER, late INTEGER NOT NULL);
+-- Readings, see "Chunks": a minute in a row of `chunk`; of the last minute, each second in a row of `hot`.
+CREATE TABLE chunk(id INTEGER PRIMARY KEY, grp TEXT NOT NULL, t0 INTEGER NOT NULL, t1 INTEGER NOT NULL,
+  codec INTEGER NOT NULL, crc INTEGER NOT NULL, blob BLOB NOT NULL);
+CREATE INDEX chunk_end ON chunk(t1);
+CREATE TABLE hot(id INTEGER PRIMARY KEY, grp TEXT NOT NULL, t INTEGER NOT NULL, codec INTEGER NOT NULL,
+  crc INTEGER NOT NULL, blob BLOB NOT NULL);
+-- Strings that come again and again; columns named …_text hold ids of it.
+CREATE TABLE text(id INTEGER PRIMARY KEY, string TEXT NOT NULL UNIQUE);
+CREATE TABLE process(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, pid TEXT NOT NULL,
+  ranks_text INTEGER NOT NULL, name_text INTEGER, label_text INTEGER, initial_call_text INTEGER,
+  current_function_text INTEGER, application_text INTEGER, parent TEXT, status_text INTEGER,
+  reductions INTEGER NOT NULL, queue INTEGER NOT NULL, message_queue_data_text INTEGER,
+  memory_bytes INTEGER NOT NULL, total_heap_words INTEGER, binary_bytes INTEGER, minor_gcs INTEGER,
+  fullsweep_after INTEGER, min_heap_words INTEGER);
+CREATE TABLE ets(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, table_id TEXT NOT NULL,
+  name_text INTEGER NOT NULL, owner TEXT NOT NULL, owner_name_text INTEGER, objects INTEGER NOT NULL,
+  memory_bytes INTEGER NOT NULL, kind_text INTEGER NOT NULL, protection_text INTEGER NOT NULL,
+  options_text INTEGER NOT NULL);
+CREATE TABLE port(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, port_id TEXT NOT NULL,
+  name_text INTEGER NOT NULL, connected TEXT, input_bytes INTEGER NOT NULL, output_bytes INTEGER NOT NULL,
+  queue_bytes INTEGER NOT NULL, os_pid INTEGER);
+CREATE TABLE spawn(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, what_text INTEGER NOT NULL,
+  kind_text INTEGER NOT NULL, maker_text INTEGER, count INTEGER NOT NULL, of INTEGER NOT NULL);
+CREATE TABLE snapshot(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, kind TEXT NOT NULL,
+  codec INTEGER NOT NULL, crc INTEGER NOT NULL, blob BLOB NOT NULL);
+CREATE TABLE event(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, kind TEXT NOT NULL,
+  subject TEXT NOT NULL, detail TEXT NOT NULL);
+CREATE TABLE gap(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t0 INTEGER NOT NULL, t1 INTEGER NOT NULL,
+  source TEXT NOT NULL, kind TEXT NOT NULL, reason TEXT NOT NULL);
+CREATE INDEX gap_source ON gap(source, t0);

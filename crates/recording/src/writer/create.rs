@@ -1,0 +1,124 @@
+//! Making the file: whole or not at all, and for one writer only.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::error::Error;
+use crate::schema;
+
+/// What to do with a file of the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    /// Leave it alone: [`Error::Exists`].
+    Refuse,
+    /// Put the new recording in its place, unless it is itself still being recorded.
+    Replace,
+}
+
+/// How long a statement waits for a reader that holds a lock.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Files that SQLite keeps beside a database, by what is added to its name.
+const SIDECARS: [&str; 3] = ["-wal", "-shm", "-journal"];
+
+/// Makes an empty recording and opens it. The file returned holds the lock that keeps other writers away; it must be
+/// closed after the connection, because closing any handle of a file takes back all POSIX locks that SQLite holds on it.
+pub(super) fn create(path: &Path, existing: Existing) -> Result<(Connection, File), Error> {
+    let at = |error| Error::io(path, error);
+    let old = match existing {
+        Existing::Refuse if fs::symlink_metadata(path).is_ok() => {
+            return Err(Error::Exists { path: path.to_owned() });
+        }
+        Existing::Refuse => None,
+        Existing::Replace => lock_old(path)?,
+    };
+
+    // Made under another name and then renamed: nobody ever sees half of it.
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".beamtune-").suffix(".new");
+    #[cfg(unix)]
+    // As for any file that a user asks for; what may be read by whom is for the umask to say.
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let file = builder.tempfile_in(directory).map_err(at)?;
+    lock(file.as_file(), path)?;
+    prepare(file.path()).map_err(|error| Error::sqlite(path, error))?;
+    let kept = match existing {
+        Existing::Refuse => file.persist_noclobber(path),
+        Existing::Replace => {
+            remove_sidecars(path).map_err(at)?;
+            file.persist(path)
+        }
+    };
+    let lock = kept.map_err(|error| match error.error.kind() {
+        io::ErrorKind::AlreadyExists => Error::Exists { path: path.to_owned() },
+        _ => Error::io(path, error.error),
+    })?;
+    drop(old);
+    // What a removed recording left behind would be taken for a part of this one.
+    remove_sidecars(path).map_err(at)?;
+    let connection = open(path).map_err(|error| Error::sqlite(path, error))?;
+    Ok((connection, lock))
+}
+
+/// Locks the file that is to be replaced, so that it is not one that is being written; `None` if there is none.
+fn lock_old(path: &Path) -> Result<Option<File>, Error> {
+    match File::open(path) {
+        Ok(file) => {
+            if !file.metadata().map_err(|error| Error::io(path, error))?.is_file() {
+                return Err(Error::Exists { path: path.to_owned() });
+            }
+            lock(&file, path)?;
+            Ok(Some(file))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io(path, error)),
+    }
+}
+
+fn lock(file: &File, path: &Path) -> Result<(), Error> {
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => Error::Locked { path: path.to_owned() },
+        TryLockError::Error(error) => Error::io(path, error),
+    })
+}
+
+fn prepare(path: &Path) -> rusqlite::Result<()> {
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    schema::create(&connection)?;
+    connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    connection.close().map_err(|(_, error)| error)
+}
+
+fn open(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    connection.busy_timeout(PATIENCE)?;
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    // The log is carried over when a minute is stored, not in the middle of a sample.
+    connection.query_row("PRAGMA wal_autocheckpoint = 0", [], |_| Ok(()))?;
+    Ok(connection)
+}
+
+fn remove_sidecars(path: &Path) -> io::Result<()> {
+    for sidecar in SIDECARS {
+        match fs::remove_file(sidecar_path(path, sidecar)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The path of a file that SQLite keeps beside a database.
+pub(crate) fn sidecar_path(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}

@@ -1,0 +1,160 @@
+//! The readings of the last minutes, in memory, until they become chunks.
+
+use beamtune_model::units::SECOND_NS;
+use beamtune_model::{Group, Nanos, ProcessTick, Sample, Tick};
+
+use super::Sealed;
+use crate::codec::column::Encoder;
+use crate::codec::packed::Packed;
+use crate::codec::{busiest, chunk, hot};
+
+/// Length of a segment. What a column needs besides its values (the first one, the slope) is a fifth of a chunk of
+/// one minute, a twentieth of one of five, and a chunk of ten would take 55 MB to make. Figures are in
+/// `docs/recording-format.md`.
+const LENGTH_NS: Nanos = 300 * SECOND_NS;
+/// Readings that a segment holds at most, 10 bytes each: five minutes of 64 + 64 schedulers.
+const MAX_READINGS: usize = 1_000_000;
+/// Processes that it holds at most.
+const MAX_PROCESSES: usize = 100_000;
+
+/// The readings of one group, or the processes that stood out, ready to be stored.
+#[derive(Debug)]
+pub(super) struct Blob {
+    /// `None` for processes.
+    pub group: Option<Group>,
+    pub packed: Packed<'static>,
+}
+
+/// What a sample's readings become in `hot`, before it is pushed to the segment.
+pub(super) fn of_sample(
+    sample: &Sample,
+    groups: &[Group],
+    segment: &Segment,
+    encoder: &mut Encoder,
+) -> Vec<Blob> {
+    let mut readings: Vec<(Group, u32, i64)> =
+        sample.readings.iter().map(|&(id, value)| (groups[id.index()], id.0, value)).collect();
+    // Nearly sorted already, so this is cheap; a series that a source gave twice counts once.
+    readings.sort_by_key(|&(group, id, _)| (group, id));
+    readings.dedup_by_key(|&mut (_, id, _)| id);
+    let mut blobs = Vec::new();
+    for part in readings.chunk_by(|a, b| a.0 == b.0) {
+        let bytes = hot::encode(part.iter().map(|&(_, id, value)| (id, value, segment.last(id))));
+        blobs.push(Blob { group: Some(part[0].0), packed: Packed::plain(bytes) });
+    }
+    if !sample.busiest.is_empty() {
+        let bytes = busiest::encode(encoder, &[(sample.tick.t, &sample.busiest)]);
+        blobs.push(Blob { group: None, packed: Packed::plain(bytes) });
+    }
+    blobs
+}
+
+/// The readings since the last chunks, by series.
+#[derive(Debug, Default)]
+pub(super) struct Segment {
+    times: Vec<Nanos>,
+    /// By series id.
+    columns: Vec<Column>,
+    readings: usize,
+    busiest: Vec<(Nanos, Vec<ProcessTick>)>,
+    processes: usize,
+}
+
+#[derive(Debug, Default, Clone)]
+struct Column {
+    /// Indices into the segment's times.
+    rows: Vec<u16>,
+    values: Vec<i64>,
+}
+
+impl Segment {
+    /// True if it must be sealed before a sample of this tick can be added.
+    pub(super) fn is_due(&self, tick: &Tick) -> bool {
+        let Some(&begin) = self.times.first() else { return false };
+        tick.t.saturating_sub(begin) >= LENGTH_NS
+            || self.times.len() >= chunk::MAX_TICKS
+            || self.readings >= MAX_READINGS
+            || self.processes >= MAX_PROCESSES
+    }
+
+    /// The last value of a series; 0 without any.
+    fn last(&self, id: u32) -> i64 {
+        self.columns.get(id as usize).and_then(|column| column.values.last()).copied().unwrap_or(0)
+    }
+
+    /// Adds what a sample holds.
+    pub(super) fn push(&mut self, sample: &Sample) {
+        let row = self.times.len() as u16;
+        self.times.push(sample.tick.t);
+        for &(id, value) in &sample.readings {
+            if self.columns.len() <= id.index() {
+                self.columns.resize(id.index() + 1, Column::default());
+            }
+            let column = &mut self.columns[id.index()];
+            if column.rows.last() != Some(&row) {
+                column.rows.push(row);
+                column.values.push(value);
+            }
+        }
+        self.readings += sample.readings.len();
+        if !sample.busiest.is_empty() {
+            self.busiest.push((sample.tick.t, sample.busiest.clone()));
+            self.processes += sample.busiest.len();
+        }
+    }
+
+    /// Makes chunks of it, and empties it.
+    pub(super) fn seal(&mut self, groups: &[Group], encoder: &mut Encoder, out: &mut Vec<Sealed>) {
+        let (Some(&begin), Some(&end)) = (self.times.first(), self.times.last()) else { return };
+        for &group in Group::ALL {
+            let mut members: Vec<(u32, &mut Column)> = (0..)
+                .zip(&mut self.columns)
+                .zip(groups)
+                .filter(|((_, column), of)| **of == group && !column.rows.is_empty())
+                .map(|(member, _)| member)
+                .collect();
+            if members.is_empty() {
+                continue;
+            }
+            let times = keep_used(&self.times, &mut members);
+            let columns = members.iter().map(|(id, column)| (*id, &column.rows[..], &column.values[..]));
+            let packed = Packed::compressed(chunk::encode(encoder, &times, columns));
+            out.push(Sealed { begin, end, blob: Blob { group: Some(group), packed } });
+        }
+        if !self.busiest.is_empty() {
+            let ticks: Vec<_> = self.busiest.iter().map(|(t, list)| (*t, &list[..])).collect();
+            let packed = Packed::compressed(busiest::encode(encoder, &ticks));
+            out.push(Sealed { begin, end, blob: Blob { group: None, packed } });
+        }
+
+        self.times.clear();
+        for column in &mut self.columns {
+            column.rows.clear();
+            column.values.clear();
+        }
+        self.readings = 0;
+        self.busiest.clear();
+        self.processes = 0;
+    }
+}
+
+/// The ticks at which a group was read at all; rows become indices into them. Allocators are read every ten seconds,
+/// and would need a bitmap in each of their thousands of columns.
+fn keep_used(times: &[Nanos], members: &mut [(u32, &mut Column)]) -> Vec<Nanos> {
+    let mut used = vec![false; times.len()];
+    for (_, column) in members.iter() {
+        column.rows.iter().for_each(|&row| used[usize::from(row)] = true);
+    }
+    let mut kept = Vec::with_capacity(times.len());
+    let mut places = vec![0_u16; times.len()];
+    for (row, &t) in times.iter().enumerate() {
+        places[row] = kept.len() as u16;
+        if used[row] {
+            kept.push(t);
+        }
+    }
+    for (_, column) in members {
+        column.rows.iter_mut().for_each(|row| *row = places[usize::from(*row)]);
+    }
+    kept
+}

@@ -1,0 +1,230 @@
+//! What several tests need: samples that follow from a number, and places to put recordings.
+
+#![allow(dead_code, reason = "each test uses its own part of it")]
+
+use std::path::Path;
+use std::process::Command;
+
+use beamtune_model::units::SECOND_NS;
+use beamtune_model::{
+    Event, Gap, Group, Incarnation, Nanos, PortRow, ProcessRow, ProcessTick, Rank, Sample, SampleBuilder,
+    SeriesTable, Snapshot, Span, SpawnRow, TableRow, Tick, TroubleKind, metrics,
+};
+use beamtune_recording::{Existing, Reader, Writer};
+
+/// Numbers that look random and follow from a seed (splitmix64).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.bits() % end
+    }
+}
+
+/// A tick of a second, with both sources answering.
+pub fn tick(second: i64, incarnation: u32) -> Tick {
+    let t = second * SECOND_NS;
+    Tick {
+        t,
+        incarnation,
+        vm: Some(Span { begin: t + 1_000_000, end: t + 9_000_000 }),
+        host: Some(Span { begin: t + 2_000_000, end: t + 3_000_000 }),
+        late: 50_000,
+    }
+}
+
+/// The sample of a second, which holds something of everything there is. The same second gives the same sample,
+/// provided that those before have been made with the same table.
+pub fn sample(second: i64, table: &mut SeriesTable) -> Sample {
+    let mut random = Random(second as u64);
+    let mut out = SampleBuilder::new(table, tick(second, u32::from(second >= 500)));
+    if second == 0 || second == 500 {
+        let id = u32::from(second == 500);
+        out.sample.incarnation = Some(Incarnation {
+            id,
+            node: "rabbit@host".to_owned(),
+            os_pid: Some(100 + id),
+            boot: format!("boot {id}"),
+            mono0: second * SECOND_NS,
+            wall0: 1_700_000_000_000_000_000,
+        });
+        out.fact("otp_release", if id == 0 { "25" } else { "27" });
+    }
+    for scheduler in 1..=8 {
+        let entity = format!("scheduler/{scheduler}");
+        for (state, share) in [("emulator", 600), ("gc", 90), ("sleep", 310)] {
+            let time = second * share * 1_000_000 + random.below(900_000) as i64;
+            out.family(&metrics::MSACC, &entity, state, time);
+        }
+        out.metric(&metrics::THREAD_CPU, &entity, second * 700_000_000 + random.below(9_000_000) as i64);
+    }
+    out.metric(&metrics::REDUCTIONS, "", second * 1_000_000);
+    // A series that comes late, and one with holes.
+    if second > 20 {
+        out.metric(&metrics::SCHEDULERS_ONLINE, "", 8);
+    }
+    if second % 3 != 0 {
+        out.metric(&metrics::PROCESS_COUNT, "", 500 + random.below(9) as i64);
+    }
+    for place in 0..3 {
+        out.sample.busiest.push(ProcessTick {
+            pid: format!("<0.{}.0>", 100 + random.below(5)).into(),
+            reductions: random.below(100_000) as i64,
+            queue: place,
+            runnable: [None, Some(true), Some(false)][random.below(3) as usize],
+        });
+    }
+    if second % 10 == 0 {
+        detail(second, &mut random, &mut out);
+    }
+    // A set, which is given back in this order.
+    out.sample.readings.sort_unstable_by_key(|(id, _)| *id);
+    out.sample
+}
+
+fn detail(second: i64, random: &mut Random, out: &mut SampleBuilder<'_>) {
+    let t = second * SECOND_NS + 5_000_000;
+    for instance in 0..9 {
+        let size = random.below(1_000) as i64 * 32_768;
+        out.metric(&metrics::MBCS_CARRIERS_SIZE, &format!("eheap_alloc/{instance}"), size);
+    }
+    out.sample.processes.push(ProcessRow {
+        t,
+        pid: format!("<0.{}.0>", 100 + random.below(5)),
+        ranks: vec![Rank::Memory, Rank::Queue],
+        name: Some("rabbit_reader".to_owned()),
+        label: None,
+        initial_call: Some("rabbit_reader:init/2".to_owned()),
+        reductions: random.below(1_000_000) as i64,
+        memory_bytes: 4_096,
+        binary_bytes: Some(random.below(1_000) as i64),
+        ..ProcessRow::default()
+    });
+    out.sample.tables.push(TableRow {
+        t,
+        id: "#Ref<0.1.2.3>".to_owned(),
+        name: "sessions".to_owned(),
+        owner: "<0.5.0>".to_owned(),
+        owner_name: None,
+        objects: second,
+        memory_bytes: second * 800,
+        kind: "set".to_owned(),
+        protection: "public".to_owned(),
+        options: vec!["compressed".to_owned(), "a \"quoted\" one".to_owned()],
+    });
+    out.sample.ports.push(PortRow {
+        t,
+        id: "#Port<0.7>".to_owned(),
+        name: "tcp_inet".to_owned(),
+        connected: Some("<0.5.0>".to_owned()),
+        input_bytes: second * 1_000,
+        ..PortRow::default()
+    });
+    out.sample.spawns.push(SpawnRow {
+        t,
+        what: "process".to_owned(),
+        kind: "worker:init/1".to_owned(),
+        maker: (second % 20 == 0).then(|| "worker_sup".to_owned()),
+        count: 3,
+        of: 7,
+    });
+    out.sample.snapshots.push(Snapshot { t, kind: "carriers".to_owned(), blob: vec![second as u8; 300] });
+    out.sample.events.push(Event {
+        t,
+        kind: "long_gc".to_owned(),
+        subject: "<0.5.0>".to_owned(),
+        detail: "200 ms".to_owned(),
+    });
+    out.sample.gaps.push(gap(t - SECOND_NS, t, "vm.ets"));
+}
+
+/// A gap because of an answer that did not come in time.
+pub fn gap(begin: Nanos, end: Nanos, source: &str) -> Gap {
+    Gap {
+        begin,
+        end,
+        source: source.to_owned(),
+        kind: TroubleKind::TimedOut,
+        reason: "no answer within 2 s".to_owned(),
+    }
+}
+
+/// The samples of the first seconds.
+pub fn samples(seconds: i64) -> (Vec<Sample>, SeriesTable) {
+    let mut table = SeriesTable::default();
+    ((0..seconds).map(|second| sample(second, &mut table)).collect(), table)
+}
+
+/// A closed recording of the first seconds.
+pub fn recorded(path: &Path, seconds: i64) -> Vec<Sample> {
+    let (samples, table) = samples(seconds);
+    let mut writer = Writer::create(path, Existing::Refuse).expect("created");
+    samples.iter().for_each(|sample| writer.append(sample, &table).expect("stored"));
+    writer.finish().expect("finished");
+    samples
+}
+
+/// All samples of a recording, in which nothing may be wrong.
+pub fn replayed(reader: &Reader) -> Vec<Sample> {
+    reader.samples().collect::<Result<_, _>>().expect("readable")
+}
+
+/// Compares sample by sample, so that a difference can be found in what is printed.
+#[track_caller]
+pub fn assert_same(found: &[Sample], expect: &[Sample]) {
+    for (index, (found, expect)) in found.iter().zip(expect).enumerate() {
+        assert_eq!(found, expect, "sample {index}");
+    }
+    assert_eq!(found.len(), expect.len(), "so many samples");
+}
+
+/// Which groups of the samples' tables there are.
+pub fn groups(table: &SeriesTable) -> Vec<Group> {
+    let mut groups: Vec<Group> = table.iter().map(|(_, series)| series.group).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    groups
+}
+
+/// A small file system of its own, unmounted at the end.
+pub struct Disk(tempfile::TempDir);
+
+impl Disk {
+    /// Makes one of a size; says why, if that is not possible here.
+    pub fn of(kilobytes: u32) -> Result<Self, String> {
+        let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let size = format!("size={kilobytes}k");
+        let mount =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(directory.path()).output();
+        match mount {
+            Ok(output) if output.status.success() => Ok(Disk(directory)),
+            Ok(output) => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+            Err(error) => Err(format!("mount: {error}")),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Allows reading only.
+    pub fn make_read_only(&self) {
+        let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(self.path()).status();
+        assert!(remount.expect("mount").success());
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Lazily, so that it goes even if a failed test still holds a file in it.
+        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
+    }
+}

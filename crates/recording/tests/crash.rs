@@ -1,0 +1,411 @@
+//! Writers that die, readers that come at any moment, disks that are full or read-only.
+
+mod common;
+
+use std::cell::Cell;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beamtune_model::units::SECOND_NS;
+use beamtune_model::{Ask, Clock, Nanos, SampleBuilder, Series, Source, Span, Trouble, TroubleKind, metrics};
+use beamtune_recording::{End, Error, Existing, Plan, Reader, Selection, Sources, Stop, Writer, record};
+use common::{Disk, Random, assert_same, recorded, replayed, samples};
+
+/// Where the helper process is to write.
+const HELPER_FILE: &str = "BEAMTUNE_TEST_RECORD_INTO";
+/// Where the helper stops if nobody kills it.
+const HELPER_SECONDS: i64 = 3_000;
+
+/// Not a test: the process that the tests below start and kill. It tells each second that it has stored.
+#[test]
+fn helper_that_records_until_it_is_killed() {
+    let Some(path) = std::env::var_os(HELPER_FILE) else { return };
+    let mut table = beamtune_model::SeriesTable::default();
+    let mut writer = Writer::create(Path::new(&path), Existing::Refuse).expect("created");
+    for second in 0..HELPER_SECONDS {
+        let sample = common::sample(second, &mut table);
+        writer.append(&sample, &table).expect("stored");
+        println!("stored {second}");
+    }
+    // Nobody has killed it, so the test has died.
+}
+
+/// The helper, killed at the latest when the test ends.
+struct Helper {
+    process: Child,
+    output: BufReader<ChildStdout>,
+    stored: i64,
+}
+
+impl Helper {
+    fn start(path: &Path) -> Self {
+        let mut process = Command::new(std::env::current_exe().expect("this test"))
+            .args(["--exact", "helper_that_records_until_it_is_killed", "--nocapture", "--test-threads=1"])
+            .env(HELPER_FILE, path)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let output = BufReader::new(process.stdout.take().expect("piped"));
+        Helper { process, output, stored: -1 }
+    }
+
+    /// Waits until a second is stored.
+    fn wait_for(&mut self, second: i64) {
+        while self.stored < second && self.read_line() {}
+        assert!(self.stored >= second, "the helper has ended at {}", self.stored);
+    }
+
+    fn read_line(&mut self) -> bool {
+        let mut line = String::new();
+        let more = self.output.read_line(&mut line).expect("readable") > 0;
+        if let Some(second) = line.trim().strip_prefix("stored ") {
+            self.stored = second.parse().expect("a number");
+        }
+        more
+    }
+
+    /// Kills it like `kill -9`; returns the last second that it has told to be stored.
+    fn kill(mut self) -> i64 {
+        self.process.kill().expect("killed");
+        self.process.wait().expect("ended");
+        while self.read_line() {}
+        self.stored
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A recording of which the writer was killed: the file, the log and the rest.
+fn killed(directory: &Path, second: i64) -> (PathBuf, i64) {
+    let path = directory.join("killed.btr");
+    let mut helper = Helper::start(&path);
+    helper.wait_for(second);
+    (path, helper.kill())
+}
+
+#[test]
+fn a_killed_writer_loses_nothing_that_it_has_stored() {
+    let mut random = Random(u64::from(std::process::id()));
+    println!("seed {}", std::process::id());
+    let (expect, _) = samples(HELPER_SECONDS);
+    let mut kept_more = 0;
+    for _ in 0..24 {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("killed.btr");
+        let mut helper = Helper::start(&path);
+        helper.wait_for(random.below(700) as i64);
+        thread::sleep(Duration::from_micros(random.below(5_000)));
+        let stored = helper.kill();
+
+        let reader = Reader::open(&path).expect("opened");
+        assert!(!reader.is_closed());
+        let found = replayed(&reader);
+        // One that was stored but not told yet may be there, too.
+        let told = stored as usize + 1;
+        assert!((told..=told + 1).contains(&found.len()), "{} samples, {told} told", found.len());
+        assert_same(&found, &expect[..found.len()]);
+        kept_more += found.len() - told;
+        let period =
+            reader.period(&Selection { incarnation: Some(0), ..Selection::default() }).expect("readable");
+        assert_eq!(period.ticks as usize, found.len().min(500));
+    }
+    println!("{kept_more} of 24 were killed between storing and telling");
+}
+
+#[test]
+fn a_recording_can_be_read_while_another_process_writes_it() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("live.btr");
+    let (expect, _) = samples(HELPER_SECONDS);
+    let mut helper = Helper::start(&path);
+    helper.wait_for(0);
+    let follower = Reader::open(&path).expect("opened");
+    let mut following = follower.samples();
+    let mut followed = Vec::new();
+    // Across the ends of two chunks.
+    for second in (50..750).step_by(70) {
+        helper.wait_for(second);
+        let told = helper.stored as usize + 1;
+        let reader = Reader::open(&path).expect("opened");
+        let found = replayed(&reader);
+        assert!(found.len() >= told, "{} of {told}", found.len());
+        assert_same(&found, &expect[..found.len()]);
+        let period =
+            reader.period(&Selection { incarnation: Some(0), ..Selection::default() }).expect("readable");
+        assert!(period.gaps.iter().all(|gap| gap.source == "vm.ets"), "{:?}", period.gaps);
+        assert!(period.ticks as usize >= told.min(500));
+
+        followed.extend(following.by_ref().map(|sample| sample.expect("readable")));
+        assert!(followed.len() >= told);
+        assert_same(&followed, &expect[..followed.len()]);
+    }
+    helper.kill();
+}
+
+#[test]
+fn two_writers_never_write_to_one_file() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("busy.btr");
+    let mut helper = Helper::start(&path);
+    helper.wait_for(3);
+    let refused = Writer::create(&path, Existing::Refuse).expect_err("it exists").to_string();
+    assert!(
+        refused.ends_with("busy.btr exists already: choose another name, or remove it first"),
+        "{refused}"
+    );
+    let refused = Writer::create(&path, Existing::Replace).expect_err("it is being written").to_string();
+    assert!(refused.contains("busy.btr is being recorded by another beamtune"), "{refused}");
+    helper.wait_for(6);
+    let stored = helper.kill();
+
+    // A dead writer keeps nobody away. What it has left in its log must not turn up in the new recording.
+    assert!(stored >= 6);
+    assert!(path.with_extension("btr-wal").exists(), "the log of the killed writer");
+    let (samples, table) = samples(2);
+    let mut writer = Writer::create(&path, Existing::Replace).expect("replaced");
+    samples.iter().for_each(|sample| writer.append(sample, &table).expect("stored"));
+    assert_same(&replayed(&writer.finish().expect("finished")), &samples);
+    assert_eq!(names(directory.path()), ["busy.btr"]);
+}
+
+#[test]
+fn a_log_that_was_left_alone_is_not_taken_for_a_part_of_a_new_recording() {
+    let directory = tempfile::tempdir().expect("directory");
+    let (path, _) = killed(directory.path(), 20);
+    fs::remove_file(&path).expect("removed");
+    let (samples, table) = samples(2);
+    let mut writer = Writer::create(&path, Existing::Refuse).expect("created");
+    samples.iter().for_each(|sample| writer.append(sample, &table).expect("stored"));
+    assert_same(&replayed(&writer.finish().expect("finished")), &samples);
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).expect("listed");
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.expect("listed").file_name().into_string().expect("text")).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn a_closed_recording_is_one_file_and_small_if_it_is_short() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("a.btr");
+    recorded(&path, 11);
+    assert_eq!(names(directory.path()), ["a.btr"]);
+    let size = fs::metadata(&path).expect("there").len();
+    assert!(size < 130_000, "{size} bytes for ten seconds");
+    replayed(&Reader::open(&path).expect("opened"));
+    assert_eq!(names(directory.path()), ["a.btr"], "reading leaves nothing behind");
+}
+
+#[test]
+fn a_recording_that_cannot_be_made_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().expect("directory");
+    let missing = directory.path().join("no/such/directory/a.btr");
+    let error = Writer::create(&missing, Existing::Refuse).expect_err("no directory");
+    assert!(matches!(error, Error::Io { .. }), "{error}");
+    let error = Writer::create(directory.path(), Existing::Replace).expect_err("a directory");
+    assert!(matches!(error, Error::Exists { .. }), "{error}");
+    assert_eq!(names(directory.path()), Vec::<String>::new());
+}
+
+#[test]
+fn a_reader_that_is_still_there_at_the_end_does_not_keep_the_file_from_being_whole() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("a.btr");
+    let (samples, table) = samples(5);
+    let mut writer = Writer::create(&path, Existing::Refuse).expect("created");
+    samples.iter().for_each(|sample| writer.append(sample, &table).expect("stored"));
+    let reader = Reader::open(&path).expect("opened");
+    let mut reading = reader.samples();
+    assert!(reading.next().is_some());
+    assert_same(&replayed(&writer.finish().expect("finished")), &samples);
+    assert_eq!(reading.count(), 4);
+
+    let alone = directory.path().join("alone.btr");
+    fs::copy(&path, &alone).expect("copied");
+    assert_same(&replayed(&Reader::open(&alone).expect("opened")), &samples);
+}
+
+#[test]
+fn what_a_crash_leaves_opens_in_a_read_only_directory() {
+    let directory = tempfile::tempdir().expect("directory");
+    let (path, stored) = killed(directory.path(), 330);
+    for with_index in [true, false] {
+        let disk = match Disk::of(20_000) {
+            Ok(disk) => disk,
+            Err(why) => return println!("skipped, because no tmpfs can be mounted here ({why})"),
+        };
+        for suffix in ["", "-wal", "-shm"] {
+            if suffix != "-shm" || with_index {
+                let name = format!("killed.btr{suffix}");
+                fs::copy(path.with_file_name(&name), disk.path().join(&name)).expect("copied");
+            }
+        }
+        disk.make_read_only();
+        let reader = Reader::open(&disk.path().join("killed.btr")).expect("opened");
+        let found = replayed(&reader);
+        assert!(found.len() as i64 > stored, "{} samples, {stored} stored, index: {with_index}", found.len());
+        assert_same(&found, &samples(HELPER_SECONDS).0[..found.len()]);
+    }
+}
+
+#[test]
+fn a_closed_recording_opens_in_a_read_only_directory() {
+    let disk = match Disk::of(5_000) {
+        Ok(disk) => disk,
+        Err(why) => return println!("skipped, because no tmpfs can be mounted here ({why})"),
+    };
+    let path = disk.path().join("a b?.btr");
+    let samples = recorded(&path, 11);
+    disk.make_read_only();
+    assert_same(&replayed(&Reader::open(&path).expect("opened")), &samples);
+}
+
+/// Time that passes when somebody sleeps; at an instant of it something is done.
+struct Scene<'a> {
+    now: Cell<Nanos>,
+    at: Nanos,
+    what: &'a dyn Fn(),
+}
+
+impl Clock for Scene<'_> {
+    fn now(&self) -> Nanos {
+        self.now.get()
+    }
+
+    fn wall(&self) -> i64 {
+        self.now.get()
+    }
+
+    fn sleep_until(&self, until: Nanos) {
+        if self.now.get() < self.at && until >= self.at {
+            (self.what)();
+        }
+        self.now.set(until);
+    }
+}
+
+/// A source whose samples take 20 kB each.
+struct Wide(Random);
+
+impl Source for Wide {
+    fn name(&self) -> &'static str {
+        "host"
+    }
+
+    fn request(&mut self, _ask: Ask, _clock: &dyn Clock) -> Result<(), Trouble> {
+        Ok(())
+    }
+
+    fn collect(&mut self, _: Nanos, clock: &dyn Clock, out: &mut SampleBuilder<'_>) -> Result<Span, Trouble> {
+        for thread in 0..2_000 {
+            out.metric(&metrics::THREAD_CPU, &format!("other/x/{thread}"), self.0.bits() as i64);
+        }
+        Ok(Span { begin: clock.now(), end: clock.now() })
+    }
+}
+
+#[test]
+fn on_a_full_disk_the_recording_ends_with_a_message_and_what_it_has_stays() {
+    let disk = match Disk::of(3_000) {
+        Ok(disk) => disk,
+        Err(why) => return println!("skipped, because no tmpfs can be mounted here ({why})"),
+    };
+    let path = disk.path().join("full.btr");
+    let clock = Scene { now: Cell::new(0), at: Nanos::MAX, what: &|| () };
+    let mut writer = Writer::create(&path, Existing::Refuse).expect("created");
+    let mut last_told = None;
+    let mut stored = 0;
+    let error = record(
+        &Plan::default(),
+        Sources { vm: None, host: Some(&mut Wide(Random(1))) },
+        &clock,
+        &Stop::default(),
+        &mut writer,
+        |progress| {
+            stored = progress.samples;
+            last_told = progress.trouble.map(str::to_owned);
+        },
+    )
+    .expect_err("no room");
+    assert!(
+        error.to_string().contains("full.btr: the disk is full; what was recorded before stays readable"),
+        "{error}"
+    );
+    assert_eq!(last_told, Some(error.to_string()));
+    assert!(stored > 10, "{stored} samples");
+    let expect = stored as usize;
+    assert_eq!(replayed(&Reader::open(&path).expect("opened while it is open for writing")).len(), expect);
+    match writer.finish() {
+        Ok(reader) => assert_eq!(replayed(&reader).len(), expect),
+        Err(error) => assert!(matches!(error, Error::DiskFull { .. }), "{error}"),
+    }
+    let reader = Reader::open(&path).expect("opened");
+    assert_eq!(replayed(&reader).len(), expect);
+    assert!(reader.period(&Selection::default()).expect("readable").gaps.is_empty());
+}
+
+#[test]
+fn once_there_is_room_again_the_recording_goes_on_and_marks_the_gap() {
+    let disk = match Disk::of(6_000) {
+        Ok(disk) => disk,
+        Err(why) => return println!("skipped, because no tmpfs can be mounted here ({why})"),
+    };
+    let path = disk.path().join("full.btr");
+    let other = disk.path().join("other");
+    fs::write(&other, vec![0; 4_700_000]).expect("written");
+    let make_room = || fs::remove_file(&other).expect("removed");
+    let clock = Scene { now: Cell::new(0), at: 60 * SECOND_NS, what: &make_room };
+    let mut writer = Writer::create(&path, Existing::Refuse).expect("created");
+    let plan = Plan { length: Some(70 * SECOND_NS), wait_for_storage: 60 * SECOND_NS, ..Plan::default() };
+    let outcome = record(
+        &plan,
+        Sources { vm: None, host: Some(&mut Wide(Random(1))) },
+        &clock,
+        &Stop::default(),
+        &mut writer,
+        |_| (),
+    )
+    .expect("went on");
+    assert_eq!(outcome.end, End::Elapsed);
+    assert!((20..71).contains(&outcome.samples), "{} samples", outcome.samples);
+    let trouble = outcome.last_trouble.expect("told");
+    assert_eq!(trouble.kind, TroubleKind::Recorder);
+    let reader = writer.finish().expect("finished");
+    let samples = replayed(&reader);
+    assert_eq!(samples.len() as u64, outcome.samples);
+    let gaps: Vec<_> = samples.iter().flat_map(|sample| &sample.gaps).collect();
+    assert_eq!(gaps.len(), 1, "{gaps:?}");
+    assert_eq!((gaps[0].source.as_str(), gaps[0].end), ("recorder", 60 * SECOND_NS));
+    assert_eq!((gaps[0].end - gaps[0].begin) / SECOND_NS, 71 - outcome.samples as i64);
+    assert!(gaps[0].reason.contains("the disk is full"));
+    assert!(reader.facts(0).expect("readable").get("recorded_by").is_some());
+    let series: Vec<Series> =
+        reader.series().expect("readable").iter().map(|(_, series)| series.clone()).collect();
+    assert_eq!(series.len(), 2_000);
+}
+
+#[test]
+fn storing_a_second_is_quick() {
+    // The tables of numbers are printed by the example `day`; this only notices if a sample takes seconds.
+    let directory = tempfile::tempdir().expect("directory");
+    let begin = Instant::now();
+    recorded(&directory.path().join("a.btr"), 120);
+    assert!(begin.elapsed() < Duration::from_secs(30), "{:?} for two minutes", begin.elapsed());
+    let mut header = [0; 16];
+    fs::File::open(directory.path().join("a.btr"))
+        .and_then(|mut file| file.read_exact(&mut header))
+        .expect("read");
+    assert_eq!(&header, b"SQLite format 3\0");
+}

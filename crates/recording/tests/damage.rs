@@ -1,0 +1,315 @@
+//! Files that are damaged, cut off, of another kind, or made to do harm: a clear message or what is left, never a panic.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use beamtune_model::{Group, Sample, TroubleKind, metrics};
+use beamtune_recording::{APPLICATION_ID, Error, FORMAT, Reader, Selection};
+use common::{Random, assert_same, recorded, replayed};
+use flate2::Crc;
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+/// A closed recording of some seconds in a directory of its own.
+fn recording(seconds: i64) -> (TempDir, PathBuf, Vec<Sample>) {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("a.btr");
+    let samples = recorded(&path, seconds);
+    (directory, path, samples)
+}
+
+fn change(path: &Path, sql: &str) {
+    Connection::open(path).and_then(|connection| connection.execute_batch(sql)).expect("changed");
+}
+
+fn message(path: &Path) -> String {
+    Reader::open(path).expect_err("cannot be opened").to_string().replace(&path.display().to_string(), "FILE")
+}
+
+fn crc(bytes: &[u8]) -> u32 {
+    let mut crc = Crc::new();
+    crc.update(bytes);
+    crc.sum()
+}
+
+/// Reads all there is to read; whatever is wrong, it must not panic. The samples that could be read.
+fn read_all(path: &Path) -> Result<Vec<Sample>, Error> {
+    let reader = Reader::open(path)?;
+    let samples = reader.samples().collect();
+    for life in reader.lives()? {
+        let _ = reader.facts(life.id)?;
+        let _ = reader.period(&Selection { incarnation: Some(life.id), ..Selection::default() })?;
+    }
+    samples
+}
+
+#[test]
+fn what_is_no_recording_is_told_apart() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("FILE");
+    let check = |content: &[u8], expect: &str| {
+        fs::write(&path, content).expect("written");
+        assert_eq!(message(&path), expect);
+    };
+    check(b"", "no recording: FILE is empty");
+    check(b"Erlang crash dump, and so on, for many lines", "no recording: FILE is not an SQLite database");
+    check(&[0; 10_000], "no recording: FILE is not an SQLite database");
+    let beginning = "no recording: FILE is only the beginning of an SQLite database: copy it again from where it was recorded";
+    check(b"SQLite form", beginning);
+    check(b"SQLite format 3\0\x10\0\x01\x01", beginning);
+
+    fs::remove_file(&path).expect("removed");
+    assert!(message(&path).starts_with("FILE: No such file"), "{}", message(&path));
+    assert!(message(directory.path()).ends_with("is no regular file"), "{}", message(directory.path()));
+    change(&path, "CREATE TABLE bookmarks(url)");
+    assert_eq!(message(&path), "no recording: FILE is an SQLite database of something else");
+    change(&path, "PRAGMA journal_mode = WAL");
+    assert_eq!(message(&path), "no recording: FILE is an SQLite database of something else");
+}
+
+#[test]
+fn a_newer_format_is_refused_with_the_version_that_wrote_it() {
+    let (_directory, path, _) = recording(3);
+    change(&path, "PRAGMA user_version = 2; UPDATE meta SET value = 'beamtune 9.1' WHERE key = 'written_by'");
+    let expect = "FILE was written by a newer beamtune (beamtune 9.1): upgrade (it has format 2, this version reads 1)";
+    assert_eq!(message(&path), expect);
+    change(&path, "DROP TABLE meta");
+    assert!(
+        message(&path).starts_with("FILE was written by a newer beamtune: upgrade"),
+        "{}",
+        message(&path)
+    );
+}
+
+#[test]
+fn what_a_newer_beamtune_adds_is_passed_over() {
+    let (_directory, path, mut samples) = recording(400);
+    change(
+        &path,
+        "CREATE TABLE quanta(id INTEGER PRIMARY KEY, spin);
+         ALTER TABLE tick ADD COLUMN mood TEXT;
+         INSERT INTO series VALUES (1000, 'quantum', 'q', 'spin', 'count', 'gauge');
+         INSERT INTO series VALUES (1001, 'vm', '', 'flavour', 'quarks', 'gauge');
+         INSERT INTO chunk SELECT 1000 + id, 'quantum', t0, t1, codec, crc, blob FROM chunk WHERE grp = 'vm';
+         UPDATE text SET string = '[\"memory\",\"charm\"]' WHERE string = '[\"memory\",\"queue\"]'",
+    );
+    for sample in &mut samples {
+        sample.processes.iter_mut().for_each(|row| row.ranks.truncate(1));
+    }
+    assert_same(&replayed(&Reader::open(&path).expect("opened")), &samples);
+}
+
+#[test]
+fn a_garbled_chunk_is_a_gap_and_the_rest_is_read() {
+    // Two chunks of each group.
+    let (_directory, path, expect) = recording(400);
+    let checks = [
+        "UPDATE chunk SET blob = zeroblob(100)",
+        "UPDATE chunk SET crc = crc + 1",
+        "UPDATE chunk SET codec = 9",
+        "UPDATE chunk SET blob = 'text'",
+        "UPDATE chunk SET crc = 'text'",
+    ];
+    for sql in checks {
+        let garbled = path.with_file_name("garbled.btr");
+        fs::copy(&path, &garbled).expect("copied");
+        change(&garbled, &format!("{sql} WHERE grp = 'msacc' AND t0 = 0"));
+        let reader = Reader::open(&garbled).expect("opened");
+        let table = reader.series().expect("readable");
+        let mut found = replayed(&reader);
+        let gap = found[0].gaps.pop().expect("a gap");
+        let what = (gap.source.as_str(), gap.kind, gap.begin, gap.end);
+        assert_eq!(what, ("vm.msacc", TroubleKind::Garbled, 0, expect[299].tick.t), "{sql}");
+        assert!(gap.reason.starts_with("the recording is damaged here: "), "{}", gap.reason);
+        let mut expect = expect.clone();
+        for sample in &mut expect[..300] {
+            let group = |id| table.get(id).map(|series| series.group);
+            sample.readings.retain(|(id, _)| group(*id) != Some(Group::Msacc));
+        }
+        assert_same(&found, &expect);
+
+        let period = reader.period(&Selection::default()).expect("readable");
+        let gaps: Vec<_> = period.gaps.iter().filter(|gap| gap.kind == TroubleKind::Garbled).collect();
+        assert_eq!(gaps.len(), 1);
+        assert_eq!(period.find(Group::Msacc, "scheduler/1", "gc").map(|stat| stat.samples), Some(100));
+        assert_eq!(period.stat(&metrics::REDUCTIONS, "").map(|stat| stat.samples), Ok(400));
+    }
+}
+
+#[test]
+fn garbled_content_with_a_right_check_sum_does_not_panic() {
+    let (_directory, path, _) = recording(400);
+    let connection = Connection::open(&path).expect("opened");
+    let ids: Vec<i64> = connection
+        .prepare("SELECT id FROM chunk")
+        .and_then(|mut all| all.query_map([], |row| row.get(0))?.collect())
+        .expect("listed");
+    let mut random = Random(5);
+    let mut gaps = 0;
+    for _ in 0..60 {
+        let id = ids[random.below(ids.len() as u64) as usize];
+        let read = "SELECT blob FROM chunk WHERE id = ?1";
+        let whole: Vec<u8> = connection.query_row(read, [id], |row| row.get(0)).expect("read");
+        let mut blob = whole.clone();
+        for _ in 0..=random.below(4) {
+            // Most of what matters stands in front.
+            let front = 1 << random.below(14);
+            let at = random.below(blob.len().min(front) as u64) as usize;
+            blob[at] = random.bits() as u8;
+        }
+        let write = "UPDATE chunk SET blob = ?2, crc = ?3 WHERE id = ?1";
+        connection.execute(write, (id, &blob, crc(&blob))).expect("written");
+        let samples = read_all(&path).expect("readable");
+        assert_eq!(samples.len(), 400);
+        gaps += samples.iter().flat_map(|s| &s.gaps).filter(|gap| gap.kind == TroubleKind::Garbled).count();
+        connection.execute(write, (id, &whole, crc(&whole))).expect("written");
+    }
+    assert!(gaps > 10, "{gaps} of 60 were noticed");
+}
+
+#[test]
+fn a_garbled_row_costs_itself_alone() {
+    let (_directory, path, mut expect) = recording(400);
+    change(
+        &path,
+        "UPDATE process SET memory_bytes = 'much' WHERE tick = 50000000000;
+         UPDATE ets SET name_text = 12345 WHERE tick = 60000000000;
+         UPDATE gap SET kind = 'tired' WHERE tick = 70000000000;
+         UPDATE snapshot SET crc = 1 WHERE tick = 80000000000;
+         UPDATE tick SET late = 'very' WHERE t = 90000000000;
+         UPDATE tick SET vm_t1 = 9223372036854775807 WHERE t = 91000000000",
+    );
+    let found = replayed(&Reader::open(&path).expect("opened"));
+    let damage: Vec<_> = found
+        .iter()
+        .flat_map(|sample| &sample.gaps)
+        .filter(|gap| gap.kind == TroubleKind::Garbled)
+        .map(|gap| gap.reason.trim_start_matches("the recording is damaged here: "))
+        .collect();
+    let rows = ["process", "ets", "snapshot", "gap"]
+        .map(|table| format!("rows of the table {table} cannot be read"));
+    assert_eq!(damage, [vec!["ticks cannot be read".to_owned()], rows.to_vec()].concat());
+
+    expect[50].processes.clear();
+    expect[60].tables.clear();
+    expect[70].gaps.clear();
+    expect[80].snapshots.clear();
+    expect.drain(90..=91);
+    let mut found = found;
+    found.iter_mut().for_each(|sample| sample.gaps.retain(|gap| gap.kind != TroubleKind::Garbled));
+    assert_same(&found, &expect);
+}
+
+#[test]
+fn a_file_that_is_cut_off_says_so_and_gives_what_is_left() {
+    let (_directory, path, expect) = recording(900);
+    let whole = fs::read(&path).expect("read");
+    let cut = path.with_file_name("cut.btr");
+    let mut random = Random(u64::from(std::process::id()));
+    println!("seed {}", std::process::id());
+    let mut offsets: Vec<usize> = (0..50).map(|_| random.below(whole.len() as u64) as usize).collect();
+    offsets.extend([1, 15, 16, 99, 100, 101, 4_095, 4_096, 4_097, 8_192, whole.len() - 1]);
+    let mut most = 0;
+    for offset in offsets {
+        fs::write(&cut, &whole[..offset]).expect("written");
+        match Reader::open(&cut) {
+            Ok(reader) => {
+                assert_eq!(reader.missing_bytes(), Some((whole.len() - offset) as u64), "cut at {offset}");
+                let samples = read_all(&cut).expect("what is left");
+                assert!(!samples.is_empty(), "cut at {offset}");
+                most = most.max(samples.len());
+                // A row that lies across the cut may have lost its last bytes; SQLite keeps no check sums.
+                let known = samples.iter().filter(|s| expect.iter().any(|e| e.tick == s.tick)).count();
+                assert!(known + 1 >= samples.len(), "cut at {offset}: no other ticks than were written");
+                let period = reader.period(&Selection::default()).expect("readable");
+                let why = format!("the file is truncated, {} bytes are missing", whole.len() - offset);
+                assert!(period.gaps.iter().any(|gap| gap.reason.contains(&why)), "cut at {offset}");
+            }
+            Err(Error::Truncated { missing_bytes, .. }) => {
+                assert_eq!(missing_bytes, (whole.len() - offset) as u64);
+            }
+            Err(Error::NotARecording { what, .. }) => {
+                assert!(offset < 512 && what.starts_with("is only the beginning"), "cut at {offset}: {what}");
+            }
+            Err(error) => panic!("cut at {offset}: {error}"),
+        }
+    }
+    assert!(most > 300, "at best {most} of 900 samples");
+}
+
+#[test]
+fn a_lost_page_costs_what_stood_on_it() {
+    let (_directory, path, expect) = recording(900);
+    let whole = fs::read(&path).expect("read");
+    let pages = whole.len() / 4_096;
+    let damaged = path.with_file_name("damaged.btr");
+    let mut random = Random(9);
+    let (mut opened, mut kept) = (0, 0);
+    for page in 0..pages {
+        let mut bytes = whole.clone();
+        let content = &mut bytes[page * 4_096..][..4_096];
+        // A bad sector reads as zeros, or as something else's data.
+        if page % 2 == 0 {
+            content.fill(0);
+        } else {
+            content.iter_mut().for_each(|byte| *byte = random.bits() as u8);
+        }
+        fs::write(&damaged, bytes).expect("written");
+        match read_all(&damaged) {
+            Ok(samples) => {
+                opened += 1;
+                kept += samples.len();
+                let known = samples.iter().filter(|s| expect.iter().any(|e| e.tick == s.tick)).count();
+                assert_eq!(known, samples.len(), "page {page}: no other ticks than were written");
+            }
+            Err(error) => println!("page {page}: {error}"),
+        }
+    }
+    println!("{opened} of {pages} could be opened, with {} samples on average", kept / opened.max(1));
+    // Only the first page, the schema, and the roots of tables that everything hangs on may cost everything.
+    assert!(opened + 8 >= pages, "{opened} of {pages}");
+    assert!(kept > opened * 700, "{} samples on average", kept / opened);
+}
+
+#[test]
+fn flipped_bytes_never_panic() {
+    let (_directory, path, _) = recording(200);
+    let whole = fs::read(&path).expect("read");
+    let damaged = path.with_file_name("damaged.btr");
+    let mut random = Random(u64::from(std::process::id()));
+    println!("seed {}", std::process::id());
+    for _ in 0..150 {
+        let mut bytes = whole.clone();
+        for _ in 0..=random.below(8) {
+            // The first pages hold more of what everything else depends on.
+            let range = if random.below(3) == 0 { 8_192 } else { bytes.len() as u64 };
+            bytes[random.below(range) as usize] = random.bits() as u8;
+        }
+        fs::write(&damaged, bytes).expect("written");
+        let _ = read_all(&damaged);
+    }
+}
+
+#[test]
+fn a_database_that_was_made_to_do_harm_is_refused() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("FILE");
+    let pragmas = format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT};");
+    change(&path, &pragmas);
+    assert_eq!(
+        message(&path),
+        "FILE is damaged and nothing in it can be read (it has no table meta); copy it again from where it was recorded"
+    );
+
+    // A view that never ends in the place of a table.
+    let (_directory, path, _) = recording(3);
+    change(
+        &path,
+        "DROP TABLE tick; CREATE VIEW tick AS
+         WITH RECURSIVE more(t) AS (SELECT 1 UNION ALL SELECT t + 1 FROM more)
+         SELECT t, 0 AS inc, 0 AS vm_t0, 0 AS vm_t1, 0 AS host_t0, 0 AS host_t1, 0 AS late FROM more",
+    );
+    assert!(message(&path).contains("it has no table tick"), "{}", message(&path));
+}

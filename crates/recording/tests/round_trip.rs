@@ -1,0 +1,334 @@
+//! What was written is read back, whatever it was.
+
+mod common;
+
+use beamtune_model::{
+    Event, Facts, Gap, Group, Incarnation, Kind, Nanos, PeriodBuilder, PortRow, ProcessRow, ProcessTick,
+    Rank, Sample, SeriesTable, Snapshot, Span, SpawnRow, TableRow, Tick, TroubleKind, Unit,
+};
+use beamtune_recording::{Error, Existing, Reader, Selection, Writer};
+use common::{assert_same, recorded, replayed, samples};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        select(vec!["", "a", "gen_server:loop/7", "ü \"quoted\"", "nul\0inside"]).prop_map(str::to_owned),
+        "\\PC{0,12}"
+    ]
+}
+
+fn maybe_text() -> impl Strategy<Value = Option<String>> {
+    prop::option::of(text())
+}
+
+fn span() -> impl Strategy<Value = Option<Span>> {
+    prop::option::of(
+        (any::<i32>(), any::<u16>()).prop_map(|(begin, length)| Span {
+            begin: begin.into(),
+            end: i64::from(begin) + i64::from(length),
+        }),
+    )
+}
+
+fn process() -> impl Strategy<Value = ProcessRow> {
+    let names = (text(), maybe_text(), maybe_text(), maybe_text(), maybe_text(), maybe_text(), maybe_text());
+    let more = (maybe_text(), maybe_text(), prop::collection::vec(select(Rank::ALL), 0..3));
+    let numbers = (any::<[i64; 4]>(), any::<[Option<i64>; 5]>());
+    (names, more, numbers).prop_map(|(names, more, ([t, reductions, queue, memory_bytes], options))| {
+        ProcessRow {
+            t,
+            pid: names.0,
+            ranks: more.2,
+            name: names.1,
+            label: names.2,
+            initial_call: names.3,
+            current_function: names.4,
+            application: names.5,
+            parent: names.6,
+            status: more.0,
+            reductions,
+            queue,
+            message_queue_data: more.1,
+            memory_bytes,
+            total_heap_words: options[0],
+            binary_bytes: options[1],
+            minor_gcs: options[2],
+            fullsweep_after: options[3],
+            min_heap_words: options[4],
+        }
+    })
+}
+
+fn table_row() -> impl Strategy<Value = TableRow> {
+    (
+        any::<[i64; 3]>(),
+        (text(), text(), text(), maybe_text(), text(), text()),
+        prop::collection::vec(text(), 0..3),
+    )
+        .prop_map(
+            |([t, objects, memory_bytes], (id, name, owner, owner_name, kind, protection), options)| {
+                TableRow { t, id, name, owner, owner_name, objects, memory_bytes, kind, protection, options }
+            },
+        )
+}
+
+fn port() -> impl Strategy<Value = PortRow> {
+    let bytes = [0..i64::MAX / 2, 0..i64::MAX / 2, 0..i64::MAX / 2];
+    (any::<i64>(), bytes, text(), text(), maybe_text(), any::<Option<i64>>()).prop_map(
+        |(t, [input_bytes, output_bytes, queue_bytes], id, name, connected, os_pid)| PortRow {
+            t,
+            id,
+            name,
+            connected,
+            input_bytes,
+            output_bytes,
+            queue_bytes,
+            os_pid,
+        },
+    )
+}
+
+fn spawn() -> impl Strategy<Value = SpawnRow> {
+    (any::<[i64; 3]>(), text(), text(), maybe_text())
+        .prop_map(|([t, count, of], what, kind, maker)| SpawnRow { t, what, kind, maker, count, of })
+}
+
+fn gap() -> impl Strategy<Value = Gap> {
+    (any::<[i64; 2]>(), text(), select(TroubleKind::ALL), text())
+        .prop_map(|([begin, end], source, kind, reason)| Gap { begin, end, source, kind, reason })
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    (any::<i64>(), text(), text(), text()).prop_map(|(t, kind, subject, detail)| Event {
+        t,
+        kind,
+        subject,
+        detail,
+    })
+}
+
+fn snapshot() -> impl Strategy<Value = Snapshot> {
+    (any::<i64>(), text(), prop::collection::vec(any::<u8>(), 0..200)).prop_map(|(t, kind, blob)| Snapshot {
+        t,
+        kind,
+        blob,
+    })
+}
+
+fn busiest() -> impl Strategy<Value = ProcessTick> {
+    (0..30_u32, any::<[i64; 2]>(), any::<Option<bool>>()).prop_map(|(pid, [reductions, queue], runnable)| {
+        ProcessTick { pid: format!("<0.{pid}.0>").into(), reductions, queue, runnable }
+    })
+}
+
+/// Steps from tick to tick: within a chunk, across the end of one, across many.
+fn step() -> impl Strategy<Value = Nanos> {
+    let second = 1_000_000_000;
+    prop_oneof![
+        6 => Just(second),
+        2 => 1..2 * second,
+        1 => Just(60 * second),
+        2 => Just(299 * second),
+        1 => Just(300 * second),
+        1 => Just(100_000 * second),
+    ]
+}
+
+/// Any sample; its readings are (series, value), each series at most once, for the test to make ids of.
+fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
+    fn few<T: Clone + std::fmt::Debug>(item: impl Strategy<Value = T>) -> impl Strategy<Value = Vec<T>> {
+        prop_oneof![4 => Just(Vec::new()), 1 => prop::collection::vec(item, 1..4)]
+    }
+    let tick = (step(), prop::bool::weighted(0.1), span(), span(), 0..5_000_000_000_i64);
+    let value = prop_oneof![any::<i64>(), 0..1_000_i64, Just(7)];
+    let readings = prop::collection::btree_map(0..12_u32, value, 0..12);
+    let rows = (few(process()), few(table_row()), few(port()), few(spawn()), few(snapshot()));
+    let rest = (few(busiest()), few(event()), few(gap()), few((text(), text())));
+    (tick, readings, rows, rest).prop_map(|((step, restarts, vm, host, late), readings, rows, rest)| {
+        let mut sample = Sample::new(Tick { t: 0, incarnation: 0, vm, host, late });
+        sample.readings =
+            readings.into_iter().map(|(id, value)| (beamtune_model::SeriesId(id), value)).collect();
+        (sample.processes, sample.tables, sample.ports, sample.spawns, sample.snapshots) = rows;
+        (sample.busiest, sample.events, sample.gaps, sample.facts) = rest;
+        (step, restarts, sample)
+    })
+}
+
+/// Makes a sequence of them: times grow, restarts count up, ids are those of a table.
+fn sequence(parts: Vec<(Nanos, bool, Sample)>) -> (Vec<Sample>, SeriesTable) {
+    let mut table = SeriesTable::default();
+    let (mut t, mut incarnation) = (0, 0);
+    let samples = parts.into_iter().enumerate().map(|(index, (step, restarts, mut sample))| {
+        t += step;
+        incarnation += u32::from(restarts && index > 0);
+        sample.tick.t = t;
+        sample.tick.incarnation = incarnation;
+        if restarts || index == 0 {
+            sample.incarnation = Some(Incarnation {
+                id: incarnation,
+                node: format!("n{incarnation}@host"),
+                os_pid: (incarnation % 2 == 0).then_some(incarnation),
+                boot: format!("boot {incarnation}"),
+                mono0: t,
+                wall0: -t,
+            });
+        }
+        for (id, _) in &mut sample.readings {
+            let number = id.0 as usize;
+            let group = [Group::Msacc, Group::Vm, Group::HostThread][number % 3];
+            *id = table.intern(group, &format!("e{number}"), "name", Unit::Count, Kind::ALL[number % 2]);
+        }
+        sample.readings.sort_unstable_by_key(|(id, _)| *id);
+        sample
+    });
+    (samples.collect(), table)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_sequence_of_samples_is_read_back(
+        parts in prop::collection::vec(any_sample(), 1..40), in_file in any::<bool>(), at in any::<prop::sample::Index>(),
+    ) {
+        let (samples, table) = sequence(parts);
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("any.btr");
+        let mut writer = if in_file { Writer::create(&path, Existing::Refuse) } else { Writer::in_memory() }.expect("created");
+        let peek = at.index(samples.len());
+        for (index, sample) in samples.iter().enumerate() {
+            writer.append(sample, &table).expect("stored");
+            if in_file && index == peek {
+                let live = Reader::open(&path).expect("can be read while it is written");
+                assert_same(&replayed(&live), &samples[..=index]);
+                prop_assert!(!live.is_closed());
+            }
+        }
+        let reader = writer.finish().expect("finished");
+        assert_same(&replayed(&reader), &samples);
+        prop_assert!(reader.is_closed());
+
+        // The facts of each life, as a reader of all samples would know them.
+        for life in reader.lives().expect("readable") {
+            let mut facts = Facts::default();
+            for sample in samples.iter().filter(|sample| sample.tick.incarnation == life.id) {
+                sample.facts.iter().for_each(|(key, value)| facts.set(key, value.as_str()));
+            }
+            prop_assert_eq!(reader.facts(life.id).expect("readable"), facts);
+            let ticks = samples.iter().filter(|sample| sample.tick.incarnation == life.id).count();
+            prop_assert_eq!(life.ticks as usize, ticks);
+        }
+    }
+
+    #[test]
+    fn a_period_says_the_same_as_its_samples(
+        parts in prop::collection::vec(any_sample(), 1..40), from in any::<prop::sample::Index>(),
+        to in any::<prop::sample::Index>(), all in any::<bool>(),
+    ) {
+        let (samples, table) = sequence(parts);
+        let mut writer = Writer::in_memory().expect("created");
+        samples.iter().for_each(|sample| writer.append(sample, &table).expect("stored"));
+        let reader = writer.finish().expect("finished");
+
+        let (from, to) = (samples[from.index(samples.len())].tick.t, samples[to.index(samples.len())].tick.t);
+        let (from, to) = if all { (Nanos::MIN, Nanos::MAX) } else { (from.min(to), from.max(to)) };
+        for life in reader.lives().expect("readable") {
+            let selection = Selection { incarnation: Some(life.id), from: Some(from), to: Some(to) };
+            let period = reader.period(&selection).expect("readable");
+
+            let mut expect = PeriodBuilder::default();
+            for sample in samples.iter().filter(|s| s.tick.incarnation == life.id && (from..=to).contains(&s.tick.t)) {
+                expect.sample(sample, &table);
+            }
+            let expect = expect.finish();
+            prop_assert_eq!((period.begin, period.end), (expect.begin, expect.end));
+            prop_assert_eq!(
+                (period.ticks, period.vm_ticks, period.host_ticks, period.latest),
+                (expect.ticks, expect.vm_ticks, expect.host_ticks, expect.latest)
+            );
+            let stats = |period: &beamtune_model::Period| {
+                let mut stats: Vec<_> =
+                    period.series().map(|(series, stat)| (format!("{series:?}"), format!("{stat:?}"))).collect();
+                stats.sort_unstable();
+                stats
+            };
+            prop_assert_eq!(stats(&period), stats(&expect));
+            prop_assert_eq!(&period.processes, &expect.processes);
+            prop_assert_eq!(&period.tables, &expect.tables);
+            prop_assert_eq!(&period.ports, &expect.ports);
+            prop_assert_eq!(&period.spawns, &expect.spawns);
+            prop_assert_eq!(&period.events, &expect.events);
+            prop_assert_eq!(&period.gaps, &expect.gaps);
+        }
+    }
+}
+
+#[test]
+fn a_period_is_about_the_longest_life_unless_another_is_asked_for() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("a.btr");
+    recorded(&path, 700);
+    let reader = Reader::open(&path).expect("opened");
+    let lives = reader.lives().expect("readable");
+    assert_eq!(lives.iter().map(|life| (life.id, life.ticks)).collect::<Vec<_>>(), [(0, 500), (1, 200)]);
+
+    let period = reader.period(&Selection::default()).expect("readable");
+    assert_eq!((period.ticks, period.lives, period.facts.get("otp_release")), (500, 2, Some("25")));
+    assert_eq!(period.incarnation.as_ref().map(|life| life.boot.as_str()), Some("boot 0"));
+    let asked = Selection { incarnation: Some(1), ..Selection::default() };
+    let period = reader.period(&asked).expect("readable");
+    assert_eq!((period.ticks, period.facts.get("otp_release")), (200, Some("27")));
+    assert_eq!(period.incarnation.as_ref().map(|life| life.boot.as_str()), Some("boot 1"));
+
+    let asked = Selection { incarnation: Some(9), ..Selection::default() };
+    let error = reader.period(&asked).expect_err("there is no such life").to_string();
+    assert_eq!(error, "there is no incarnation 9 in the recording; it has [0, 1]");
+}
+
+#[test]
+fn samples_that_cannot_follow_are_refused_and_leave_nothing_behind() {
+    let (samples, table) = samples(3);
+    let mut writer = Writer::in_memory().expect("created");
+    writer.append(&samples[1], &table).expect("stored");
+    assert!(
+        matches!(writer.append(&samples[1], &table), Err(Error::OutOfOrder { .. })),
+        "the same tick twice"
+    );
+    assert!(matches!(writer.append(&samples[0], &table), Err(Error::OutOfOrder { .. })), "backwards");
+    assert!(matches!(writer.append(&samples[2], &SeriesTable::default()), Err(Error::ForeignSeries)));
+    writer.append(&samples[2], &table).expect("stored");
+    let reader = writer.finish().expect("finished");
+    assert_eq!(replayed(&reader), samples[1..]);
+}
+
+#[test]
+fn a_gap_that_goes_on_is_prolonged_where_it_began() {
+    let (mut samples, table) = samples(3);
+    samples.iter_mut().for_each(|sample| sample.gaps.clear());
+    samples[0].gaps.push(common::gap(0, 10, "vm"));
+    samples[1].gaps.push(common::gap(5, 10, "host"));
+    let mut writer = Writer::in_memory().expect("created");
+    writer.append(&samples[0], &table).expect("stored");
+    writer.prolong_gap("vm", 0, 20);
+    writer.append(&samples[1], &table).expect("stored");
+    writer.prolong_gap("vm", 0, 30);
+    writer.prolong_gap("vm", 0, 40);
+    let reader = writer.finish().expect("finished");
+    samples[0].gaps[0].end = 40;
+    assert_eq!(replayed(&reader), samples[..2]);
+}
+
+#[test]
+fn a_recording_without_any_sample_is_an_empty_one() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("empty.btr");
+    let mut writer = Writer::create(&path, Existing::Refuse).expect("created");
+    writer.set_wall_at_zero(-5).expect("stored");
+    let reader = writer.finish().expect("finished");
+    assert_eq!(replayed(&reader), []);
+    assert_eq!(reader.lives().expect("readable"), []);
+    assert_eq!(reader.period(&Selection::default()).expect("readable").ticks, 0);
+    assert_eq!(reader.wall_at_zero(), Some(-5));
+    assert_eq!(reader.written_by().as_deref(), Some(concat!("beamtune ", env!("CARGO_PKG_VERSION"))));
+}
