@@ -40,8 +40,11 @@ establish(Context) ->
         }
     }.
 
-%% As a release does at its start (-mode embedded): afterwards every load would wait for the device.
+%% As a release does at its start (-mode embedded): afterwards every load would wait for the device. crypto is
+%% among them because net_kernel takes the random numbers of a dynamic node name from it (create_creation/0), and
+%% would wait for its code with everybody who wants to connect.
 load_all_modules() ->
+    code:ensure_loaded(crypto),
     Modules = lists:append([element(2, application:get_key(App, modules)) || App <- [kernel, stdlib]]),
     [code:ensure_loaded(Module) || Module <- Modules].
 

@@ -1,0 +1,60 @@
+# The two commands of the README are `make demo` and `make test`; everything else is a step of them,
+# or a tool for those who work on beamtune. `make help` lists all.
+
+HOST   := $(shell rustc -vV | sed -n 's/^host: //p')
+STATIC := CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)_RUSTFLAGS="-C target-feature=+crt-static"
+BINARY := target/$(HOST)/release/beamtune
+
+.PHONY: help demo test build check fmt clippy unit nodes otp agent agent-check bench clean
+
+help:            ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
+
+demo: build      ## a sick lab node and a RabbitMQ under load, each recorded and diagnosed
+	scripts/install.sh demo
+	scripts/demo.sh $(BINARY)
+
+test: build      ## installs what tests need and runs all of them
+	scripts/install.sh test
+	scripts/otp.sh
+	$(MAKE) --no-print-directory check
+	$(MAKE) --no-print-directory agent-check
+	scripts/test.sh $(BINARY)
+
+build: $(if $(wildcard /usr/bin/cc),,install-build) ## the static binary
+	$(STATIC) cargo build --quiet --release --target $(HOST) -p beamtune
+
+.PHONY: install-build
+install-build:
+	scripts/install.sh build
+
+check: fmt clippy ## formatting, lints, and the rules of the repository
+	cargo run --quiet -p xtask -- tidy
+
+fmt:             ## fails where `cargo fmt` would change something
+	cargo fmt --all --check
+
+clippy:          ## warnings are errors
+	cargo clippy --quiet --workspace --all-targets -- -D warnings
+
+unit:            ## the tests that need no Erlang
+	cargo test --quiet --workspace --lib
+
+otp:             ## chroots with OTP 23, 27 and 29, cached outside the repository
+	scripts/install.sh test
+	scripts/otp.sh
+
+agent:           ## builds the injected agent anew (needs OTP 25)
+	scripts/agent-build.sh
+
+agent-check:     ## fails where the prebuilt agent differs from its source
+	scripts/agent-build.sh --check
+
+bench: build     ## measures cost and speed, writes docs/benchmarks.md (ONLY=4: figure 4 alone, writes nothing)
+	scripts/install.sh test
+	scripts/otp.sh
+	cargo run --quiet --release -p xtask -- bench $(BINARY) $(if $(ONLY),--only $(ONLY))
+
+clean:           ## what the build left here
+	cargo clean
+	rm -rf demo-recordings

@@ -1,0 +1,139 @@
+//! `beamtune lab`: VMs with a known pathology.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use beamtune_report::table::{Align, Table};
+
+use crate::lab::run::{Erlang, Options, Running, Said};
+use crate::lab::{Lab, all, find};
+use crate::terminal;
+
+/// VMs with a known pathology, to try beamtune on.
+#[derive(clap::Subcommand)]
+pub enum Args {
+    /// List the labs: what each shows, and which findings are expected.
+    List,
+    /// Explain a lab: what is wrong, how it shows, what cures it.
+    Show {
+        /// Name of the lab.
+        name: String,
+    },
+    /// Run a lab until Ctrl-C, or until its time is up.
+    Run(RunArgs),
+}
+
+/// What to run, and how.
+#[derive(clap::Args)]
+pub struct RunArgs {
+    /// Name of the lab; `beamtune lab list` shows all.
+    name: String,
+    /// Run it with the remedy applied.
+    #[arg(long)]
+    cured: bool,
+    /// Names, sizes and the sick element are drawn from it; drawn itself if not given.
+    #[arg(long)]
+    seed: Option<u32>,
+    /// The lab ends by itself after this.
+    #[arg(long = "for", value_parser = terminal::parse_duration, default_value = "10m")]
+    length: Duration,
+    /// The `erl` to run it with, instead of the one in PATH.
+    #[arg(long)]
+    erl: Option<PathBuf>,
+    /// A folder with a whole system in it (made by `make otp`), whose Erlang is used; needs root.
+    #[arg(long, conflicts_with = "erl")]
+    otp_root: Option<PathBuf>,
+    /// Numbers that take the place of drawn ones: `rate=2000`.
+    params: Vec<String>,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    match args {
+        Args::List => list(),
+        Args::Show { name } => show(name),
+        Args::Run(args) => run_lab(args),
+    }
+}
+
+fn list() -> Result<ExitCode> {
+    let mut table = Table::new(&[
+        ("lab", Align::Left),
+        ("finds", Align::Left),
+        ("may find", Align::Left),
+        ("needs", Align::Left),
+        ("what is wrong", Align::Left),
+    ]);
+    for Lab { manifest, .. } in all()? {
+        let mut needs = Vec::new();
+        needs.extend(manifest.needs_root.then(|| "root".to_owned()));
+        needs.extend((manifest.min_otp > 23).then(|| format!("OTP {}", manifest.min_otp)));
+        let finds = if manifest.expect.is_empty() { "nothing".to_owned() } else { manifest.expect.join(" ") };
+        table.row([manifest.name, finds, manifest.allow.join(" "), needs.join(", "), manifest.title]);
+    }
+    terminal::print(&table.render(terminal::style()));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(name: &str) -> Result<ExitCode> {
+    let lab = find(name)?;
+    let text = lab.readme().with_context(|| format!("the lab {name} has no README"))?;
+    terminal::print(&format!("{}\n{text}", lab.manifest.summary));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_lab(args: &RunArgs) -> Result<ExitCode> {
+    let lab = find(&args.name)?;
+    if lab.manifest.sick.is_none() && !args.cured {
+        terminal::complain(&format!("{} is a healthy lab: it has no sick setting\n", args.name));
+    }
+    for param in &args.params {
+        let valid = param.split_once('=').is_some_and(|(_, value)| value.parse::<i64>().is_ok());
+        if !valid {
+            bail!("{param:?} is no parameter: write key=number");
+        }
+    }
+    let options = Options {
+        // The process id differs from run to run, which is all that is asked of it.
+        seed: args.seed.unwrap_or_else(|| std::process::id() % 1_000_000),
+        cured: args.cured || lab.manifest.sick.is_none(),
+        erlang: Erlang { root: args.otp_root.clone(), erl: args.erl.clone() },
+        for_seconds: args.length.as_secs().max(1) as u32,
+        params: args.params.clone(),
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot catch Ctrl-C")?;
+    }
+
+    let mut running = Running::start(&lab, &options)?;
+    let setting = if options.cured { "cured" } else { "sick" };
+    terminal::complain(&format!("{}: {setting}, seed {}, starting …\n", lab.manifest.title, options.seed));
+    while !stop.load(Ordering::Relaxed) {
+        // Short, so that Ctrl-C is answered soon.
+        match running.next(&lab, &options, Duration::from_millis(100))? {
+            Said::Ready(line) => {
+                terminal::print(&format!("{line}\n"));
+                terminal::complain(&format!(
+                    "it is there now. In another terminal: beamtune doctor {}   Ctrl-C ends the lab.\n",
+                    running.pid()
+                ));
+            }
+            Said::Line(line) => terminal::complain(&format!("{line}\n")),
+            Said::Nothing => {}
+            Said::Ended => {
+                let status = running.wait()?;
+                if status.success() {
+                    terminal::complain("the lab's time is up\n");
+                    return Ok(ExitCode::SUCCESS);
+                }
+                bail!("the lab's VM has ended: {status}");
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,122 @@
+//! `beamtune nodes`: every BEAM VM on this host.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use beamtune_host::discovery::{Access, Vm};
+use beamtune_report::table::{Align, Table};
+use beamtune_report::{Style, text};
+use serde::Serialize;
+
+use crate::subject::{CookieArgs, NoAccess, Surroundings};
+use crate::terminal;
+
+/// List every BEAM VM on this host, and whether it can be attached to.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    cookie: CookieArgs,
+}
+
+/// One VM, as it is shown.
+#[derive(Serialize)]
+struct Row {
+    pid: u32,
+    node: Option<String>,
+    otp: Option<String>,
+    runs: String,
+    user: Option<String>,
+    /// Mean since the start.
+    cores: Option<f64>,
+    rss_bytes: Option<i64>,
+    uptime_seconds: Option<f64>,
+    /// True if nothing that is known before connecting is in the way.
+    attachable: bool,
+    /// What is in the way, and what to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why_not: Option<String>,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let around = Surroundings::look(&args.cookie)?;
+    let rows: Vec<_> = around.discovery.vms.iter().map(|vm| row(&around, vm)).collect();
+    if args.json {
+        terminal::print(&format!("{}\n", serde_json::to_string_pretty(&rows)?));
+        return Ok(ExitCode::SUCCESS);
+    }
+    terminal::print(&render(&rows, terminal::style()));
+    if around.discovery.others_hidden {
+        terminal::complain("Other users' processes are hidden from you; run this as root to see all.\n");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(around: &Surroundings, vm: &Vm) -> Row {
+    let access = around.access(vm);
+    let why_not = access.err().map(|no| match (no, &vm.access) {
+        // Without a look into the process a cookie or port that is not found is no wonder.
+        (NoAccess::Closed(_), Access::Refused(reason)) => reason.clone(),
+        (no, _) => no.reason(),
+    });
+    let installation = &vm.installation;
+    Row {
+        pid: vm.identity.pid,
+        node: around.name(vm),
+        otp: installation
+            .otp_version
+            .clone()
+            .or_else(|| installation.otp_release.map(|release| release.to_string())),
+        runs: vm.product.to_string(),
+        user: vm.user.clone(),
+        cores: vm.cores(),
+        rss_bytes: vm.rss_bytes,
+        uptime_seconds: vm.uptime_ns.map(|uptime| uptime as f64 / 1e9),
+        attachable: why_not.is_none(),
+        why_not,
+    }
+}
+
+fn render(rows: &[Row], style: Style) -> String {
+    if rows.is_empty() {
+        return "No BEAM VM runs on this host.\n".to_owned();
+    }
+    use Align::{Left, Right};
+    let mut table = Table::new(&[
+        ("pid", Right),
+        ("node", Left),
+        ("OTP", Left),
+        ("runs", Left),
+        ("user", Left),
+        ("CPU (mean)", Right),
+        ("RSS", Right),
+        ("up", Right),
+        ("attach", Left),
+    ]);
+    let mut reasons = String::new();
+    for row in rows {
+        table.row([
+            row.pid.to_string(),
+            text::clean(row.node.as_deref().unwrap_or("–")),
+            text::clean(row.otp.as_deref().unwrap_or("?")),
+            text::clean(&row.runs),
+            text::clean(row.user.as_deref().unwrap_or("?")),
+            row.cores.map_or("?".to_owned(), |cores| format!("{:.0} %", cores * 100.0)),
+            row.rss_bytes.map_or("?".to_owned(), |bytes| text::bytes(bytes as f64)),
+            row.uptime_seconds.map_or("?".to_owned(), text::seconds),
+            if row.attachable { "yes" } else { "no" }.to_owned(),
+        ]);
+        if let Some(reason) = &row.why_not {
+            let line = format!("{}: {}", row.pid, text::sentence(reason));
+            reasons.push_str(&format!("{}\n", text::wrap(&line, style.width, "    ")));
+        }
+    }
+    let mut out = table.render(style);
+    if !reasons.is_empty() {
+        out.push_str(&format!("\nCannot be attached to:\n{reasons}"));
+    }
+    out
+}

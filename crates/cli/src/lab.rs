@@ -1,0 +1,98 @@
+//! The lab: Erlang workloads, each with one known pathology, sick or cured.
+//!
+//! They stand in `lab/` and are embedded in the binary, so `beamtune lab run` works wherever Erlang is
+//! installed. A lab is compiled by the OTP release that will run it.
+
+pub mod host;
+pub mod manifest;
+pub mod run;
+
+use anyhow::{Context, Result, bail};
+use include_dir::{Dir, include_dir};
+
+use manifest::Manifest;
+
+static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../lab");
+
+/// A lab with its sources.
+pub struct Lab {
+    pub manifest: Manifest,
+    folder: &'static Dir<'static>,
+}
+
+impl Lab {
+    /// Module of the workload.
+    pub fn module(&self) -> String {
+        format!("lab_{}", self.manifest.name.replace('-', "_"))
+    }
+
+    /// The lab's README.
+    pub fn readme(&self) -> Option<&'static str> {
+        self.folder.get_file(self.folder.path().join("README.md"))?.contents_utf8()
+    }
+}
+
+/// All labs, by name.
+pub fn all() -> Result<Vec<Lab>> {
+    let mut labs = Vec::new();
+    for folder in FILES.dirs() {
+        let path = folder.path().join("lab.toml");
+        let Some(file) = folder.get_file(&path) else { continue };
+        let text = file.contents_utf8().with_context(|| format!("lab/{} is no text", path.display()))?;
+        let manifest = Manifest::parse(text).with_context(|| format!("lab/{}", path.display()))?;
+        labs.push(Lab { manifest, folder });
+    }
+    labs.sort_by(|a, b| a.manifest.name.cmp(&b.manifest.name));
+    Ok(labs)
+}
+
+/// The lab of a name.
+pub fn find(name: &str) -> Result<Lab> {
+    match all()?.into_iter().find(|lab| lab.manifest.name == name) {
+        Some(lab) => Ok(lab),
+        None => bail!("there is no lab {name:?}: beamtune lab list shows all"),
+    }
+}
+
+/// All Erlang sources of the labs: name and text. A lab may use the modules of others.
+fn sources() -> impl Iterator<Item = (&'static str, &'static [u8])> {
+    let of = |dir: &'static Dir<'static>| {
+        dir.files().filter_map(|file| {
+            let name = file.path().file_name()?.to_str()?;
+            name.ends_with(".erl").then_some((name, file.contents()))
+        })
+    };
+    of(&FILES).chain(FILES.dirs().flat_map(of))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_folder_of_the_lab_is_a_lab_with_its_readme_and_its_module() {
+        let labs = all().expect("manifests");
+        assert_eq!(labs.len(), FILES.dirs().count());
+        for lab in &labs {
+            let name = &lab.manifest.name;
+            assert_eq!(lab.folder.path().to_str(), Some(name.as_str()), "folder and name");
+            assert!(
+                lab.readme().is_some_and(|text| text.starts_with(&format!("# {name}"))),
+                "{name}: README"
+            );
+            let module = format!("{}.erl", lab.module());
+            assert!(sources().any(|(source, _)| source == module), "{name}: {module}");
+        }
+    }
+
+    #[test]
+    fn every_expected_code_is_a_rule() {
+        for lab in all().expect("manifests") {
+            for code in lab.manifest.expect.iter().chain(&lab.manifest.allow) {
+                let code = code.split(':').next().unwrap_or(code);
+                let known = beamtune_rules::RULES.iter().any(|rule| rule.code.0 == code);
+                assert!(known, "{}: {code}", lab.manifest.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What a lab wants around its VM: a CPU quota, few CPUs, neighbours, a limit of open files.
+//!
+//! All of it is set before the VM starts, by programs that replace themselves by the next one, so that
+//! the VM remains our child.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use super::manifest::HostSetting;
+
+/// Neighbours stop by themselves after this, whatever becomes of us.
+const NEIGHBOUR_LIFE_SECONDS: u32 = 900;
+
+/// The quota's enforcement period: the kernel's default.
+const PERIOD_USEC: u64 = 100_000;
+
+/// What was set up; dropping it takes it down again.
+#[derive(Default)]
+pub struct Surroundings {
+    neighbours: Vec<Child>,
+    group: Option<Group>,
+    prefix: Vec<String>,
+}
+
+impl Surroundings {
+    /// Sets up what the lab wants. `name` makes the control group's name unique.
+    pub fn new(setting: &HostSetting, name: &str) -> Result<Surroundings> {
+        let mut surroundings = Surroundings::default();
+        if let Some(percent) = setting.cpu_quota_pct {
+            let group = Group::new(name, u64::from(percent) * PERIOD_USEC / 100)?;
+            // The shell enters the group and then becomes the VM.
+            let enter = format!("echo $$ > '{}' && exec \"$@\"", group.path.join("cgroup.procs").display());
+            surroundings.prefix.extend(["sh", "-c", &enter, "sh"].map(str::to_owned));
+            surroundings.group = Some(group);
+        }
+        if let Some(cpus) = &setting.cpus {
+            surroundings.prefix.extend(["taskset", "-c", cpus].map(str::to_owned));
+        }
+        if let Some(limit) = setting.nofile {
+            surroundings.prefix.extend(["prlimit".to_owned(), format!("--nofile={limit}:{limit}")]);
+        }
+        for _ in 0..setting.neighbours {
+            let child = neighbour(setting.cpus.as_deref()).context("cannot start a neighbour")?;
+            surroundings.neighbours.push(child);
+        }
+        Ok(surroundings)
+    }
+
+    /// The command that starts `program` inside of all this.
+    pub fn command(&self, program: &str) -> Command {
+        match self.prefix.split_first() {
+            Some((first, rest)) => {
+                let mut command = Command::new(first);
+                command.args(rest).arg(program);
+                command
+            }
+            None => Command::new(program),
+        }
+    }
+}
+
+impl Drop for Surroundings {
+    fn drop(&mut self) {
+        for child in &mut self.neighbours {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A process that does nothing but compute; it ends with us, and after a while in any case.
+fn neighbour(cpus: Option<&str>) -> std::io::Result<Child> {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]);
+    if let Some(cpus) = cpus {
+        command.args(["taskset", "-c", cpus]);
+    }
+    let spin = format!("ulimit -t {NEIGHBOUR_LIFE_SECONDS}; while :; do :; done");
+    command.args(["sh", "-c", &spin]).stdin(Stdio::null()).spawn()
+}
+
+/// A control group of the CPU controller; dropping it removes it.
+struct Group {
+    path: PathBuf,
+}
+
+impl Group {
+    fn new(name: &str, quota_usec: u64) -> Result<Group> {
+        let (root, v2) =
+            controller().context("a CPU quota needs the cgroup CPU controller, which is not mounted")?;
+        let path = root.join(format!("beamtune-{name}"));
+        fs::create_dir(&path).with_context(|| {
+            format!("cannot make the control group {}: run this lab as root", path.display())
+        })?;
+        let group = Group { path };
+        let files: &[(&str, String)] = if v2 {
+            &[("cpu.max", format!("{quota_usec} {PERIOD_USEC}"))]
+        } else {
+            &[("cpu.cfs_period_us", PERIOD_USEC.to_string()), ("cpu.cfs_quota_us", quota_usec.to_string())]
+        };
+        for (file, value) in files {
+            let path = group.path.join(file);
+            fs::write(&path, value).with_context(|| format!("cannot set {}", path.display()))?;
+        }
+        Ok(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // A group with processes in it cannot be removed; those that were in it are dead or dying.
+        for _ in 0..50 {
+            if fs::remove_dir(&self.path).is_ok() || !self.path.exists() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
+/// The root of the CPU controller, and whether it is of version 2.
+fn controller() -> Result<(PathBuf, bool)> {
+    for path in ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"] {
+        if Path::new(path).join("cpu.cfs_quota_us").exists() || Path::new(path).join("cgroup.procs").exists()
+        {
+            return Ok((PathBuf::from(path), false));
+        }
+    }
+    let unified = Path::new("/sys/fs/cgroup");
+    let controllers = fs::read_to_string(unified.join("cgroup.subtree_control")).unwrap_or_default();
+    if controllers.split_whitespace().any(|name| name == "cpu") {
+        return Ok((unified.to_owned(), true));
+    }
+    bail!("no cgroup CPU controller found")
+}

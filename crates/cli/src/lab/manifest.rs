@@ -1,0 +1,94 @@
+//! `lab.toml`: what a lab is called, what should be found, and how its VM is started. See lab/README.md.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+/// A lab's manifest.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Name of the folder.
+    pub name: String,
+    pub title: String,
+    pub summary: String,
+    /// `CODE` or `CODE:SUBJECT` of what must be found when it is sick, and must not when it is cured. With a
+    /// subject, a notice is enough.
+    #[serde(default)]
+    pub expect: Vec<String>,
+    /// Codes that may be found besides, above "notice", sick or cured.
+    #[serde(default)]
+    pub allow: Vec<String>,
+    #[serde(default = "first_release")]
+    pub min_otp: u32,
+    #[serde(default)]
+    pub needs_root: bool,
+    /// Absent for a healthy lab.
+    pub sick: Option<Setting>,
+    pub cured: Setting,
+    /// A second VM that drives the first one.
+    pub driver: Option<Driver>,
+}
+
+fn first_release() -> u32 {
+    23
+}
+
+/// How the VM is started.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Setting {
+    /// Emulator flags.
+    #[serde(default)]
+    pub erl: Vec<String>,
+    /// Environment variables.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Parameters of the workload that take the place of drawn ones.
+    #[serde(default)]
+    pub params: BTreeMap<String, i64>,
+    /// What is set up around the VM.
+    #[serde(default)]
+    pub host: HostSetting,
+}
+
+/// What is set up around the VM.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostSetting {
+    /// CPU quota of a control group made for the VM, in percent of one CPU.
+    pub cpu_quota_pct: Option<u32>,
+    /// CPUs that the VM may run on, as `taskset -c` takes them.
+    pub cpus: Option<String>,
+    /// Processes that compute on the same CPUs.
+    #[serde(default)]
+    pub neighbours: u32,
+    /// Limit of open files.
+    pub nofile: Option<u64>,
+}
+
+/// The second VM.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Driver {
+    /// Function of the lab's module that it runs.
+    pub function: String,
+    #[serde(default)]
+    pub erl: Vec<String>,
+}
+
+impl Manifest {
+    /// Reads a manifest; errors name the line.
+    pub fn parse(text: &str) -> Result<Manifest> {
+        toml::from_str(text).context("no manifest of a lab")
+    }
+
+    /// The sick or the cured setting.
+    pub fn setting(&self, cured: bool) -> &Setting {
+        match &self.sick {
+            Some(sick) if !cured => sick,
+            _ => &self.cured,
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Runs a lab: compiles its modules on the target's own OTP, starts its VM, and, where it has one, its driver.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use super::host::Surroundings;
+use super::{Lab, sources};
+
+/// Which Erlang runs the lab.
+#[derive(Debug, Clone, Default)]
+pub struct Erlang {
+    /// A folder with a whole system in it, entered by chroot; `None` for this one.
+    pub root: Option<PathBuf>,
+    /// The `erl` program; from PATH if not given.
+    pub erl: Option<PathBuf>,
+}
+
+/// How a lab is run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub seed: u32,
+    pub cured: bool,
+    pub erlang: Erlang,
+    /// The lab ends by itself after this.
+    pub for_seconds: u32,
+    /// Parameters `key=number` that take the place of drawn ones.
+    pub params: Vec<String>,
+}
+
+/// A running lab; dropping it ends all of its processes.
+pub struct Running {
+    vm: Child,
+    driver: Option<Child>,
+    lines: Receiver<String>,
+    // Dropped after the processes.
+    _surroundings: Surroundings,
+    _modules: TempDir,
+}
+
+/// What the lab has said.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Said {
+    /// The pathology is there; the line as the lab printed it.
+    Ready(String),
+    /// Anything else.
+    Line(String),
+    /// The lab's VM has ended.
+    Ended,
+    /// Nothing in the given time.
+    Nothing,
+}
+
+impl Erlang {
+    /// A command of this Erlang's system: inside its root, and with what goes before it.
+    fn command(&self, program: &str, surroundings: &Surroundings) -> Command {
+        match &self.root {
+            Some(root) => {
+                let mut command = surroundings.command("chroot");
+                command.arg(root).arg(program);
+                command
+            }
+            None => surroundings.command(program),
+        }
+    }
+
+    fn erl(&self) -> String {
+        self.erl.as_ref().map_or_else(|| "erl".to_owned(), |path| path.display().to_string())
+    }
+
+    fn erlc(&self) -> String {
+        match &self.erl {
+            Some(path) => path.with_file_name("erlc").display().to_string(),
+            None => "erlc".to_owned(),
+        }
+    }
+
+    /// A path of ours as the Erlang sees it.
+    fn inside(&self, path: &Path) -> PathBuf {
+        match &self.root {
+            Some(root) => Path::new("/").join(path.strip_prefix(root).unwrap_or(path)),
+            None => path.to_owned(),
+        }
+    }
+}
+
+impl Running {
+    /// Compiles and starts a lab; returns before its pathology is established.
+    pub fn start(lab: &Lab, options: &Options) -> Result<Running> {
+        let name = format!("{}-{}-{}", lab.manifest.name, options.seed, std::process::id());
+        let modules = compile(&options.erlang)?;
+        let setting = lab.manifest.setting(options.cured);
+        let surroundings = Surroundings::new(&setting.host, &name)?;
+        let mut params = vec![format!("for_s={}", options.for_seconds)];
+        params.extend(setting.params.iter().map(|(key, value)| format!("{key}={value}")));
+        params.extend(options.params.iter().cloned());
+
+        let mut command = vm(lab, options, &surroundings, modules.path(), &setting.erl, "");
+        command.args(["-run", &lab.module(), "start"]).args(arguments(options)).args(&params);
+        command.envs(&setting.env).stdout(Stdio::piped());
+        let mut child = command.spawn().with_context(|| {
+            format!(
+                "cannot start {}: is Erlang installed? (on Debian: apt-get install erlang-base)",
+                options.erlang.erl()
+            )
+        })?;
+        let stdout = child.stdout.take().context("the VM has no standard output")?;
+        Ok(Running {
+            vm: child,
+            driver: None,
+            lines: read_lines(stdout),
+            _surroundings: surroundings,
+            _modules: modules,
+        })
+    }
+
+    /// The process id of the lab's VM.
+    pub fn pid(&self) -> u32 {
+        self.vm.id()
+    }
+
+    /// Waits for the lab's next line, and starts the driver when the lab asks for it.
+    pub fn next(&mut self, lab: &Lab, options: &Options, patience: Duration) -> Result<Said> {
+        use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
+        let line = match self.lines.recv_timeout(patience) {
+            Ok(line) => line,
+            Err(Timeout) => return Ok(Said::Nothing),
+            Err(Disconnected) => return Ok(Said::Ended),
+        };
+        if let Some(port) = line.strip_prefix("lab driver port=") {
+            self.driver = Some(self.start_driver(lab, options, port)?);
+            return Ok(Said::Line(line));
+        }
+        Ok(if line.starts_with("lab ready ") { Said::Ready(line) } else { Said::Line(line) })
+    }
+
+    fn start_driver(&self, lab: &Lab, options: &Options, port: &str) -> Result<Child> {
+        let driver = lab
+            .manifest
+            .driver
+            .as_ref()
+            .context("the lab asks for a driver that its manifest does not have")?;
+        let none = Surroundings::default();
+        let mut command = vm(lab, options, &none, self._modules.path(), &driver.erl, "_driver");
+        command.args(["-run", &lab.module(), &driver.function]).args(arguments(options));
+        command
+            .arg(format!("port={port}"))
+            .arg(format!("for_s={}", options.for_seconds))
+            .stdout(Stdio::null());
+        command.spawn().context("cannot start the lab's driver")
+    }
+
+    /// Waits for the end of the VM, which has closed its output.
+    pub fn wait(&mut self) -> Result<std::process::ExitStatus> {
+        self.vm.wait().context("cannot wait for the lab's VM")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for child in [Some(&mut self.vm), self.driver.as_mut()].into_iter().flatten() {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn arguments(options: &Options) -> [String; 2] {
+    [options.seed.to_string(), if options.cured { "cured" } else { "sick" }.to_owned()]
+}
+
+/// A VM of the lab, without what it runs.
+fn vm(
+    lab: &Lab,
+    options: &Options,
+    surroundings: &Surroundings,
+    modules: &Path,
+    flags: &[String],
+    suffix: &str,
+) -> Command {
+    let mut command = options.erlang.command(&options.erlang.erl(), surroundings);
+    let node = format!("{}_{}_{}{suffix}@127.0.0.1", lab.module(), options.seed, std::process::id());
+    command
+        .args(flags)
+        .args(["-name", &node, "-setcookie", &format!("lab{}", std::process::id()), "-noinput", "-pa"])
+        .arg(options.erlang.inside(modules))
+        .stdin(Stdio::null());
+    command
+}
+
+/// Compiles all modules of the lab with the `erlc` of the Erlang that will run them.
+fn compile(erlang: &Erlang) -> Result<TempDir> {
+    let temporary = match &erlang.root {
+        Some(root) => root.join("tmp"),
+        None => std::env::temp_dir(),
+    };
+    let folder = tempfile::Builder::new()
+        .prefix("beamtune-lab-")
+        .tempdir_in(&temporary)
+        .with_context(|| format!("cannot make a folder in {}", temporary.display()))?;
+    let mut command = erlang.command(&erlang.erlc(), &Surroundings::default());
+    command.arg("-o").arg(erlang.inside(folder.path()));
+    for (name, text) in sources() {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        command.arg(erlang.inside(&path));
+    }
+    let output = command.output().with_context(|| {
+        format!("cannot run {}: is Erlang installed? (on Debian: apt-get install erlang-base)", erlang.erlc())
+    })?;
+    if !output.status.success() {
+        bail!("the lab does not compile here:\n{}", String::from_utf8_lossy(&output.stdout));
+    }
+    Ok(folder)
+}
+
+/// Lines of the VM's output as they come; the channel closes with the output.
+fn read_lines(stdout: ChildStdout) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines() {
+            let Ok(line) = line else { break };
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}

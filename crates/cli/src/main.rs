@@ -1,0 +1,50 @@
+//! The binary `beamtune`: wires the parts together, one file per subcommand.
+
+mod commands;
+mod lab;
+mod subject;
+mod take;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Finds out why an Erlang VM is busy, slow or large, and what to change.
+#[derive(Parser)]
+#[command(version, disable_help_subcommand = true, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Nodes(commands::nodes::Args),
+    Doctor(commands::doctor::Args),
+    Record(commands::record::Args),
+    Diagnose(commands::diagnose::Args),
+    Show(commands::show::Args),
+    Diff(commands::diff::Args),
+    #[command(subcommand)]
+    Lab(commands::lab::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Nodes(args) => commands::nodes::run(&args),
+        Command::Doctor(args) => commands::doctor::run(&args),
+        Command::Record(args) => commands::record::run(&args),
+        Command::Diagnose(args) => commands::diagnose::run(&args),
+        Command::Show(args) => commands::show::run(&args),
+        Command::Diff(args) => commands::diff::run(&args),
+        Command::Lab(args) => commands::lab::run(&args),
+    };
+    match outcome {
+        Ok(status) => status,
+        Err(error) => {
+            terminal::complain(&format!("beamtune: {error:#}\n"));
+            ExitCode::from(terminal::CANNOT)
+        }
+    }
+}

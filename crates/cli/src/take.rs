@@ -1,0 +1,190 @@
+//! Takes a recording of a running VM: attaches, reads VM and host, and leaves the node as it was.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use beamtune_attach::source::NodeSource;
+use beamtune_host::source::{Announce, HostSource};
+use beamtune_host::tree::LocalTree;
+use beamtune_model::{Ask, Clock, Nanos, SampleBuilder, Source, Span, Trouble, TroubleKind};
+use beamtune_recording::{
+    Existing, Outcome, Plan, Progress, Reader, Sources, Stop, SystemClock, Writer, record,
+};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::subject::{Live, NoAccess};
+use crate::terminal;
+
+/// How long leaving a node may take; whatever happens, the agent leaves when the connection is closed.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The agent leaves when it has heard nothing for so many samples.
+const LEASE_SAMPLES: u32 = 3;
+
+/// What is to be recorded, and where.
+pub struct Wish<'a> {
+    /// Time between two samples.
+    pub every: Duration,
+    /// Length; `None` until Ctrl-C.
+    pub length: Option<Duration>,
+    /// The file; `None` keeps the recording in memory.
+    pub file: Option<&'a Path>,
+    /// Do not attach, look at the process alone.
+    pub host_only: bool,
+}
+
+/// Takes it. The recording is given back for reading.
+pub fn take(live: Live, wish: &Wish<'_>) -> Result<(Reader, Outcome)> {
+    let mut vm = attach(&live, wish)?;
+    let mut host = match &live.vm {
+        Some(process) => {
+            let announce = if vm.is_some() { Announce::Elsewhere } else { Announce::Here };
+            Some(HostSource::new(LocalTree::default(), process.identity.pid, announce)?)
+        }
+        None => None,
+    };
+    let (mut no_vm, mut no_host) = (Absent::vm(&live, wish), Absent::host());
+    let first: &mut dyn Source = match &mut vm {
+        Some(source) => source,
+        None => &mut no_vm,
+    };
+    let second: &mut dyn Source = match &mut host {
+        Some(source) => source,
+        None => &mut no_host,
+    };
+
+    let stop = stop_on_signals()?;
+    let mut writer = match wish.file {
+        Some(path) => Writer::create(path, Existing::Refuse)?,
+        None => Writer::in_memory()?,
+    };
+    let plan = Plan { every: nanos(wish.every), length: wish.length.map(nanos), ..Plan::default() };
+    let bar = terminal::Progress::new(&format!("recording {}", live.label), wish.length);
+    let clock = SystemClock::new(stop.clone());
+    let recorded = record(
+        &plan,
+        Sources { vm: Some(first), host: Some(second) },
+        &clock,
+        &stop,
+        &mut writer,
+        |progress: &Progress<'_>| {
+            bar.set(
+                duration(progress.elapsed),
+                progress.left.map(duration),
+                progress.samples,
+                progress.trouble,
+            );
+        },
+    );
+    bar.clear();
+    if let Some(source) = vm
+        && let Err(error) = source.leave(LEAVE_PATIENCE)
+    {
+        terminal::complain(&format!("leaving the node: {error}; its agent leaves by itself\n"));
+    }
+    let outcome = recorded?;
+    Ok((writer.finish()?, outcome))
+}
+
+/// Attaches, if there is a way and it is wanted.
+fn attach(live: &Live, wish: &Wish<'_>) -> Result<Option<NodeSource>> {
+    if wish.host_only {
+        if live.vm.is_none() {
+            bail!("{} runs on another host: without attaching there is nothing to look at", live.label);
+        }
+        return Ok(None);
+    }
+    match &live.access {
+        Ok(access) => {
+            let mut access = access.clone();
+            access.terms.lease = access.terms.lease.max(wish.every * LEASE_SAMPLES);
+            let hint =
+                if live.vm.is_some() { "; --host-only looks at the process without attaching" } else { "" };
+            match NodeSource::attach(access) {
+                Ok(source) => Ok(Some(source)),
+                Err(error) => bail!("{error}{hint}"),
+            }
+        }
+        Err(NoAccess::NoDistribution) => {
+            terminal::complain(&format!(
+                "{} is no node ({}): judged from the operating system alone\n",
+                live.label,
+                NoAccess::NoDistribution.reason()
+            ));
+            Ok(None)
+        }
+        Err(NoAccess::Closed(error)) => {
+            bail!(
+                "cannot attach to {}: {error:#}; --host-only looks at the process without attaching",
+                live.label
+            )
+        }
+    }
+}
+
+/// A source that is not there: its reason stands in the recording as a gap, and in "not judged".
+struct Absent {
+    name: &'static str,
+    reason: String,
+}
+
+impl Absent {
+    fn vm(live: &Live, wish: &Wish<'_>) -> Absent {
+        let reason = match &live.access {
+            Err(no) => no.reason(),
+            Ok(_) if wish.host_only => "it was not attached to (--host-only)".to_owned(),
+            Ok(_) => String::new(),
+        };
+        Absent { name: "vm", reason }
+    }
+
+    fn host() -> Absent {
+        Absent { name: "host", reason: "the node does not run on this host".to_owned() }
+    }
+}
+
+impl Source for Absent {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn request(&mut self, _ask: Ask, _clock: &dyn Clock) -> Result<(), Trouble> {
+        Err(Trouble::new(TroubleKind::Unsupported, self.reason.as_str()))
+    }
+
+    fn collect(
+        &mut self,
+        _deadline: Nanos,
+        _clock: &dyn Clock,
+        _out: &mut SampleBuilder<'_>,
+    ) -> Result<Span, Trouble> {
+        Err(Trouble::new(TroubleKind::Unsupported, self.reason.as_str()))
+    }
+}
+
+/// Ctrl-C and `kill` end a recording in order; the second one ends us at once.
+fn stop_on_signals() -> Result<Stop> {
+    let stop = Stop::default();
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot catch Ctrl-C")?;
+    let request = stop.clone();
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            if request.is_requested() {
+                // The agent notices that we are gone.
+                std::process::exit(128 + signal);
+            }
+            request.request();
+        }
+    });
+    Ok(stop)
+}
+
+fn nanos(duration: Duration) -> Nanos {
+    Nanos::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
+}
+
+fn duration(nanos: Nanos) -> Duration {
+    Duration::from_nanos(nanos.max(0).unsigned_abs())
+}

@@ -1,0 +1,141 @@
+//! The terminal: what is printed, in which style, and how the program ends.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use beamtune_model::{Diagnosis, Level};
+use beamtune_report::Style;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Exit status: findings above "notice".
+pub const FOUND: u8 = 1;
+/// Exit status: the work could not be done.
+pub const CANNOT: u8 = 2;
+
+/// Widest text that is still read with ease.
+const MAX_WIDTH: usize = 120;
+/// Width where the terminal does not say.
+const USUAL_WIDTH: usize = 100;
+
+/// The style of standard output: colours on a terminal only, and never with NO_COLOR (no-color.org) or TERM=dumb.
+pub fn style() -> Style {
+    let stdout = std::io::stdout();
+    if !stdout.is_terminal() {
+        return Style::PLAIN;
+    }
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+        || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+    let columns =
+        console::Term::stdout().size_checked().map_or(USUAL_WIDTH, |(_, columns)| usize::from(columns));
+    Style { colour: !refused, width: columns.clamp(60, MAX_WIDTH) }
+}
+
+/// Writes to standard output. A reader that has gone (`| head`) ends the program without a word.
+pub fn print(text: &str) {
+    let mut stdout = std::io::stdout().lock();
+    if stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_err() {
+        std::process::exit(i32::from(CANNOT));
+    }
+}
+
+/// Writes to standard error.
+pub fn complain(text: &str) {
+    // There is nowhere to report that standard error is gone.
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// The status of a diagnosis.
+pub fn status(diagnosis: &Diagnosis) -> ExitCode {
+    match diagnosis.worst() {
+        Some(level) if level > Level::Notice => ExitCode::from(FOUND),
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// A progress bar on standard error with the time left; hidden where that is no terminal.
+pub struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    /// For a recording of a known length, or an endless one.
+    pub fn new(what: &str, length: Option<Duration>) -> Self {
+        let bar = match length {
+            Some(length) => ProgressBar::new(length.as_millis() as u64),
+            None => ProgressBar::no_length(),
+        };
+        let template = match length {
+            Some(_) => "{prefix} [{bar:30}] {msg}",
+            None => "{prefix} {msg}",
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar.set_prefix(what.to_owned());
+        Progress { bar }
+    }
+
+    /// How far it is.
+    pub fn set(&self, elapsed: Duration, left: Option<Duration>, samples: u64, trouble: Option<&str>) {
+        self.bar.set_position(elapsed.as_millis() as u64);
+        let mut message = match left {
+            Some(left) => format!("{} s left", left.as_secs_f64().ceil()),
+            None => format!("{} s, {samples} samples, Ctrl-C ends", elapsed.as_secs()),
+        };
+        if let Some(trouble) = trouble {
+            message.push_str(&format!(" · {trouble}"));
+        }
+        self.bar.set_message(message);
+    }
+
+    /// Takes the bar away.
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// A length of time on the command line: `10s`, `500ms`, `5m`, `6h`, `1d`; a bare number is seconds.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: f64 =
+        number.parse().map_err(|_| format!("{text:?} is no length of time; write 10s, 500ms, 5m or 6h"))?;
+    let seconds = match unit {
+        "ms" => number / 1e3,
+        "" | "s" => number,
+        "m" | "min" => number * 60.0,
+        "h" => number * 3_600.0,
+        "d" => number * 86_400.0,
+        _ => return Err(format!("{unit:?} is no unit of time; write ms, s, m, h or d")),
+    };
+    // A year is more than anybody records, and less than what overflows.
+    if seconds > 0.0 && seconds <= 31_536_000.0 {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err(format!("{text:?} is not between 1ms and 365d"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_time_are_read_with_their_units() {
+        let check = |text: &str, millis: Option<u64>| {
+            assert_eq!(parse_duration(text).ok(), millis.map(Duration::from_millis), "{text}");
+        };
+        check("10s", Some(10_000));
+        check("10", Some(10_000));
+        check("500ms", Some(500));
+        check("1.5m", Some(90_000));
+        check("6h", Some(21_600_000));
+        check("0s", None);
+        check("-1s", None);
+        check("ten", None);
+        check("10y", None);
+        check("1e9d", None);
+        check("", None);
+    }
+}

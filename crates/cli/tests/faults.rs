@@ -1,0 +1,242 @@
+//! What goes wrong in the field, and what is said of it: each case names the next step, ends with 2, and does no harm.
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use common::{Running, TestNode, all_otps, beamtune, folder, otp, run, text, unique, wait_until};
+
+/// A doctor of two seconds.
+fn doctor(target: &str) -> Command {
+    let mut command = beamtune();
+    command.args(["doctor", target, "--for", "2s"]);
+    command
+}
+
+#[test]
+fn a_wrong_cookie_is_called_a_wrong_cookie() {
+    for otp in all_otps() {
+        let node = TestNode::start(&otp, &[], "ok");
+        let said = run(doctor(&node.name).env("BEAMTUNE_COOKIE", "wrong"));
+        said.assert_refused(&["cookie", "BEAMTUNE_COOKIE"]);
+        assert!(!said.stderr.contains(&node.cookie));
+    }
+}
+
+#[test]
+fn a_node_that_is_not_there_is_told_with_those_that_are() {
+    let Some(otp) = otp(25) else { return };
+    let node = TestNode::start(&otp, &[], "ok");
+    let alive = node.name.split('@').next().expect("a name");
+    let said = run(doctor("nobody_at_home@127.0.0.1").env("BEAMTUNE_COOKIE", "x"));
+    said.assert_refused(&["nobody_at_home", alive]);
+}
+
+#[test]
+fn a_frozen_node_is_told_from_an_absent_one() {
+    for otp in all_otps() {
+        let node = TestNode::start(&otp, &[], "ok");
+        node.running.signal("STOP");
+        let said = run(&mut doctor(&node.name));
+        node.running.signal("CONT");
+        said.assert_refused(&["said nothing for", "SIGSTOP"]);
+    }
+}
+
+#[test]
+fn without_epmd_a_named_node_on_another_host_cannot_be_found() {
+    // Nothing listens on this port of the loopback network.
+    let said = run(doctor("app@127.0.0.9").env("ERL_EPMD_PORT", "4399").env("BEAMTUNE_COOKIE", "x"));
+    said.assert_refused(&["EPMD"]);
+}
+
+#[test]
+fn an_unreadable_cookie_file_is_named_with_its_cure() {
+    let Some(otp) = otp(25) else { return };
+    let node = TestNode::start(&otp, &[], "ok");
+    let folder = folder();
+    let said = run(doctor(&node.name).arg("--cookie-file").arg(folder.path().join("missing")));
+    said.assert_refused(&["missing"]);
+    let path = folder.path().join("cookie");
+    std::fs::write(&path, "cookie").expect("write");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).expect("chmod");
+    if std::fs::read(&path).is_ok() {
+        // Root reads everything: ask as nobody, who also may not look into our folder.
+        let exe = beamtune().get_program().to_owned();
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--clear-groups", "--"]).arg(exe);
+        command.args(["doctor", &node.name, "--for", "2s", "--cookie-file"]).arg(&path);
+        let said = run(&mut command);
+        if said.stderr.contains("setpriv") {
+            eprintln!("skipped, because the binary cannot be run as nobody: {}", said.stderr);
+            return;
+        }
+        said.assert_refused(&["cookie", "ermission"]);
+    } else {
+        run(doctor(&node.name).arg("--cookie-file").arg(&path)).assert_refused(&["cookie", "ermission"]);
+    }
+}
+
+#[test]
+fn two_vms_and_no_target_give_a_list_to_choose_from() {
+    let Some(otp) = otp(25) else { return };
+    let (a, b) = (TestNode::start(&otp, &[], "ok"), TestNode::start(&otp, &[], "ok"));
+    let said = run(beamtune().args(["doctor", "--for", "2s"]));
+    said.assert_refused(&["say which one", &a.name, &b.name]);
+}
+
+#[test]
+fn a_process_that_is_no_vm_is_refused() {
+    run(&mut doctor("1")).assert_refused(&["no BEAM VM", "beamtune nodes"]);
+}
+
+#[test]
+fn files_that_are_no_recordings_are_called_what_they_are() {
+    let folder = folder();
+    let path = folder.path().join("notes.txt");
+    std::fs::write(&path, "these are notes\n").expect("write");
+    for command in ["diagnose", "show"] {
+        run(beamtune().arg(command).arg(&path)).assert_refused(&["no recording", "notes.txt"]);
+    }
+    run(beamtune().args(["diagnose", &text(&folder.path().join("absent"))])).assert_refused(&["absent"]);
+    std::fs::write(&path, "").expect("write");
+    run(beamtune().arg("diagnose").arg(&path)).assert_refused(&["notes.txt"]);
+}
+
+#[test]
+fn a_recording_that_exists_is_not_overwritten() {
+    let Some(otp) = otp(25) else { return };
+    let node = TestNode::start(&otp, &[], "ok");
+    let folder = folder();
+    let path = folder.path().join("a.beamtune");
+    std::fs::write(&path, "precious").expect("write");
+    let said = run(doctor(&node.name).arg("-o").arg(&path));
+    said.assert_refused(&["exists already"]);
+    assert_eq!(std::fs::read_to_string(&path).expect("read"), "precious");
+}
+
+#[test]
+fn a_node_that_dies_leaves_a_gap_and_a_whole_recording() {
+    let Some(otp) = otp(25) else { return };
+    let node = TestNode::start(&otp, &[], "ok");
+    let folder = folder();
+    let path = folder.path().join("dies.beamtune");
+    let mut command = beamtune();
+    command.args(["record", &node.name, "--for", "8s", "-o"]).arg(&path);
+    let mut recording = Running::start(&mut command);
+    wait_until("the recording has begun", || path.exists());
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    node.running.signal("KILL");
+    let status = recording.wait();
+    assert!(status.code().is_some(), "{status}");
+    let said = run(beamtune().args(["diagnose", "--json"]).arg(&path));
+    let answer = said.json();
+    assert!(answer["period"]["vm_samples"].as_u64().is_some_and(|n| n >= 2), "{answer:#}");
+    let gaps = answer["gaps"].as_array().expect("gaps");
+    assert!(gaps.iter().any(|gap| gap["source"] == "vm"), "{gaps:#?}");
+}
+
+#[test]
+fn a_restarted_node_is_found_again_and_its_lives_are_kept_apart() {
+    for otp in all_otps() {
+        let node = TestNode::start(&otp, &[], "ok");
+        let (name, cookie) = (node.name.clone(), node.cookie.clone());
+        let folder = folder();
+        let path = folder.path().join("restart.beamtune");
+        let mut command = beamtune();
+        command.args(["record", &name, "--for", "14s", "-o"]).arg(&path).env("BEAMTUNE_COOKIE", &cookie);
+        let mut recording = Running::start(&mut command);
+        wait_until("the recording has begun", || path.exists());
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        drop(node);
+        let mut command = otp.command("erl");
+        command.args([
+            "-name",
+            &name,
+            "-setcookie",
+            &cookie,
+            "-noinput",
+            "-eval",
+            "io:put_chars(\"ready\\n\").",
+        ]);
+        let mut again = Running::start(&mut command);
+        again.expect_line("ready");
+        let status = recording.wait();
+        assert!(status.success(), "{status}");
+        let answer = run(beamtune().args(["diagnose", "--json"]).arg(&path)).json();
+        assert_eq!(answer["period"]["lives"], 2, "OTP {}: {answer:#}", otp.release);
+    }
+}
+
+#[test]
+fn a_full_disk_is_said_and_what_was_written_stays_readable() {
+    let Some(otp) = otp(25) else { return };
+    let folder = folder();
+    let mount =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=400k", "tmpfs"]).arg(folder.path()).status();
+    if !mount.is_ok_and(|status| status.success()) {
+        eprintln!("skipped, because a small file system cannot be mounted here (needs root)");
+        return;
+    }
+    struct Mounted<'a>(&'a std::path::Path);
+    impl Drop for Mounted<'_> {
+        fn drop(&mut self) {
+            let _ = Command::new("umount").arg("-l").arg(self.0).status();
+        }
+    }
+    let _mounted = Mounted(folder.path());
+    let node = TestNode::start(&otp, &[], "ok");
+    let path = folder.path().join("full.beamtune");
+    let mut command = beamtune();
+    command.args(["record", &node.name, "--for", "60s", "--every", "100ms", "-o"]).arg(&path);
+    let said = run(&mut command);
+    said.assert_refused(&["disk is full"]);
+    let answer = run(beamtune().args(["diagnose", "--json"]).arg(&path)).json();
+    assert!(answer["period"]["samples"].as_u64().is_some_and(|n| n >= 1), "{answer:#}");
+}
+
+#[test]
+fn a_vm_without_distribution_is_judged_from_the_host_alone() {
+    let Some(otp) = otp(25) else { return };
+    let mut command = otp.command("erl");
+    command.args(["-noinput", "-eval", "io:put_chars(\"ready\\n\")."]);
+    let mut running = Running::start(&mut command);
+    running.expect_line("ready");
+    let said = run(beamtune().args(["doctor", &running.pid().to_string(), "--for", "3s", "--json"]));
+    assert_eq!(said.status, Some(0), "{}", said.stderr);
+    let answer = said.json();
+    let not_judged = answer["not_judged"].as_array().expect("a list");
+    assert!(not_judged.iter().any(|rule| rule["code"] == "BT006"), "{answer:#}");
+    assert!(answer["healthy"].as_array().is_some_and(|list| list.iter().any(|rule| rule["code"] == "BT002")));
+}
+
+/// The node has its flags back and the agent is gone, whenever we are killed.
+#[test]
+fn a_killed_doctor_leaves_nothing_on_the_node() {
+    let kills: u32 = 50;
+    for otp in all_otps() {
+        let node = TestNode::start(&otp, &[], "ok");
+        let each = kills.div_ceil(all_otps().len() as u32);
+        for turn in 0..each {
+            let mut doctor = Running::start(&mut doctor(&node.name));
+            // From before the connection to the middle of the sampling.
+            std::thread::sleep(std::time::Duration::from_millis(u64::from(turn * 997 % 1500)));
+            doctor.signal("KILL");
+            doctor.wait();
+        }
+        let clean = "lists:filter(fun({M, _}) -> lists:prefix(\"beamtune\", atom_to_list(M)) end, code:all_loaded()) \
+            =:= [] andalso lists:filter(fun(N) -> lists:prefix(\"beamtune\", atom_to_list(N)) end, registered()) =:= []";
+        wait_until("the agent is gone", || common::eval_in(&node, clean) == "true");
+        assert_eq!(common::eval_in(&node, "erlang:system_flag(scheduler_wall_time, false)"), "false");
+        assert_eq!(common::eval_in(&node, "erlang:system_flag(microstate_accounting, false)"), "false");
+    }
+}
+
+#[test]
+fn unknown_targets_and_options_are_explained() {
+    run(&mut doctor("what is this")).assert_refused(&["names no node"]);
+    run(beamtune().args(["doctor", "x@y", "--for", "soon"])).assert_refused(&["no length of time"]);
+    run(beamtune().args(["lab", "run", &unique("nolab")])).assert_refused(&["beamtune lab list"]);
+}

@@ -1,0 +1,192 @@
+//! Every lab, sick and cured, on real VMs: what must be found is found, the culprit is named, and nothing else is.
+//!
+//! Each lab takes some 15 s, one at a time, because they would disturb each other. By default each runs on one
+//! release, a different one from lab to lab; BEAMTUNE_LAB_RELEASES="23,25,27,29" asks for all (`make labs`).
+//! BEAMTUNE_LABS="gc-share,idle" runs only those. BEAMTUNE_LAB_REPORT=FILE gets a line for each run.
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
+
+mod common;
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use common::{Otp, Running, beamtune, otp, run_for};
+use serde_json::Value;
+
+/// A line of `beamtune lab list`, in the form of the manifest.
+struct Lab {
+    name: String,
+    expect: Vec<String>,
+    allow: Vec<String>,
+    sick: bool,
+    needs_root: bool,
+}
+
+fn labs() -> Vec<Lab> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab");
+    let mut labs: Vec<_> = std::fs::read_dir(folder)
+        .expect("the lab")
+        .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path().join("lab.toml")).ok())
+        .map(|text| {
+            let manifest: toml::Table = text.parse().expect("a manifest");
+            let list = |key: &str| -> Vec<String> {
+                let values = manifest.get(key).and_then(|value| value.as_array());
+                values.into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
+            };
+            Lab {
+                name: manifest["name"].as_str().expect("a name").to_owned(),
+                expect: list("expect"),
+                allow: list("allow"),
+                sick: manifest.contains_key("sick"),
+                needs_root: manifest.get("needs_root").and_then(toml::Value::as_bool) == Some(true),
+            }
+        })
+        .collect();
+    labs.sort_by(|a, b| a.name.cmp(&b.name));
+    if let Ok(wanted) = std::env::var("BEAMTUNE_LABS") {
+        labs.retain(|lab| wanted.split(',').any(|name| name == lab.name));
+    }
+    labs
+}
+
+/// The releases on which a lab runs now.
+fn releases(index: usize) -> Vec<Otp> {
+    match std::env::var("BEAMTUNE_LAB_RELEASES") {
+        Ok(list) => list.split(',').filter_map(|release| otp(release.trim().parse().ok()?)).collect(),
+        Err(_) => {
+            let installed = common::all_otps();
+            let chosen = installed.get(index % installed.len().max(1)).cloned();
+            chosen.into_iter().collect()
+        }
+    }
+}
+
+/// One run: starts the lab, waits until its pathology is there, asks the doctor, and says what is wrong with the answer.
+fn try_lab(lab: &Lab, otp: &Otp, cured: bool, seed: u32) -> (Vec<String>, Value) {
+    let mut command = beamtune();
+    command.args(["lab", "run", &lab.name, "--seed", &seed.to_string(), "--for", "150s"]);
+    if cured {
+        command.arg("--cured");
+    }
+    if let Some(root) = &otp.root {
+        command.arg("--otp-root").arg(root);
+    }
+    let mut running = Running::start(&mut command);
+    let ready = running.expect_line("lab ready ");
+    let word =
+        |key: &str| ready.split(' ').find_map(|word| word.strip_prefix(key)).unwrap_or_default().to_owned();
+    let (node, culprit) = (word("node="), word("sick="));
+
+    let mut doctor = beamtune();
+    doctor.args(["doctor", &node, "--for", "12s", "--json"]);
+    let said = run_for(&mut doctor, Duration::from_secs(90));
+    // The lab ends with us; by SIGINT it takes down what it has set up.
+    running.signal("INT");
+    running.wait();
+
+    if !matches!(said.status, Some(0 | 1)) {
+        return (vec![format!("the doctor could not work: {}", said.stderr.trim())], Value::Null);
+    }
+    let answer = said.json();
+    let mut faults = Vec::new();
+    let found: Vec<&Value> = answer["findings"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|finding| finding["level"] != "notice")
+        .collect();
+    let all: Vec<&Value> = answer["findings"].as_array().into_iter().flatten().collect();
+    // An expectation is a code, of a finding above "notice", or code and subject, of any finding.
+    let hit = |finding: &Value, expectation: &str| match expectation.split_once(':') {
+        Some((code, subject)) => finding["code"] == code && finding["subject"] == subject,
+        None => finding["code"] == expectation && finding["level"] != "notice",
+    };
+    for expectation in &lab.expect {
+        let hits: Vec<_> = all.iter().filter(|finding| hit(finding, expectation)).collect();
+        if cured && !hits.is_empty() {
+            faults.push(format!("{expectation} although it is cured: {}", hits[0]["summary"]));
+        }
+        if !cured && hits.is_empty() {
+            faults.push(format!("no {expectation}"));
+        }
+    }
+    if !cured && culprit != "-" && !lab.expect.is_empty() {
+        let named = all.iter().any(|finding| {
+            lab.expect.iter().any(|expectation| hit(finding, expectation))
+                && finding.to_string().contains(&culprit)
+        });
+        if !named {
+            faults.push(format!("the culprit {culprit} is not named"));
+        }
+    }
+    for finding in &found {
+        let code = finding["code"].as_str().unwrap_or_default();
+        if !lab.expect.iter().chain(&lab.allow).any(|known| known.split(':').next() == Some(code)) {
+            faults.push(format!("{code} was not to be found: {}", finding["summary"]));
+        }
+    }
+    let expected_status = if found.is_empty() { 0 } else { 1 };
+    if said.status != Some(expected_status) {
+        faults.push(format!("exit status {:?} instead of {expected_status}", said.status));
+    }
+    (faults, answer)
+}
+
+#[test]
+fn labs_are_found_sick_and_not_found_cured() {
+    let root = std::process::Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout == b"0\n");
+    let mut report = String::new();
+    let mut failures = Vec::new();
+    let mut runs = 0;
+    for (index, lab) in labs().iter().enumerate() {
+        if lab.needs_root && !root {
+            eprintln!("skipped, because the lab {} needs root", lab.name);
+            continue;
+        }
+        for otp in releases(index) {
+            for cured in [false, true] {
+                if !cured && !lab.sick {
+                    continue;
+                }
+                // Different on each run of the suite, and printed, so that a failure can be repeated.
+                let seed = std::process::id().wrapping_mul(31).wrapping_add(index as u32) % 1_000_000;
+                let (faults, answer) = try_lab(lab, &otp, cured, seed);
+                runs += 1;
+                let setting = if cured { "cured" } else { "sick" };
+                let codes: Vec<_> = answer["findings"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .map(|f| {
+                        format!(
+                            "{} {}",
+                            f["code"].as_str().unwrap_or("?"),
+                            f["level"].as_str().unwrap_or("?")
+                        )
+                    })
+                    .collect();
+                let line = format!(
+                    "{}\t{}\t{setting}\t{seed}\t{}\t{}\n",
+                    lab.name,
+                    otp.release,
+                    codes.join(", "),
+                    if faults.is_empty() { "right".to_owned() } else { faults.join("; ") }
+                );
+                eprint!("{line}");
+                report.push_str(&line);
+                if !faults.is_empty() {
+                    let mut failure =
+                        format!("{} {setting} on OTP {} with seed {seed}:", lab.name, otp.release);
+                    for fault in faults {
+                        let _ = write!(failure, "\n    {fault}");
+                    }
+                    failures.push(failure);
+                }
+            }
+        }
+    }
+    if let Ok(path) = std::env::var("BEAMTUNE_LAB_REPORT") {
+        std::fs::write(path, report).expect("the report");
+    }
+    assert!(failures.is_empty(), "{} of {runs} runs:\n{}", failures.len(), failures.join("\n"));
+}

@@ -1,0 +1,58 @@
+//! `beamtune nodes` on real VMs.
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
+
+mod common;
+
+use common::{TestNode, all_otps, beamtune, otp, run, unique};
+use serde_json::Value;
+
+fn row(pid: u32) -> Value {
+    let rows = run(beamtune().args(["nodes", "--json"])).json();
+    let row = rows.as_array().into_iter().flatten().find(|row| row["pid"] == pid).cloned();
+    row.unwrap_or_else(|| panic!("process {pid} is not in {rows:#}"))
+}
+
+#[test]
+fn every_release_is_seen_with_its_name_and_version() {
+    for otp in all_otps() {
+        let node = TestNode::start(&otp, &[], "ok");
+        let row = row(node.pid());
+        assert_eq!(row["node"], node.name.as_str(), "OTP {}", otp.release);
+        assert_eq!(row["attachable"], true, "{row:#}");
+        let version = row["otp"].as_str().unwrap_or_default();
+        assert!(version.split('.').next() == Some(&otp.release.to_string()), "{version}");
+        assert!(row["rss_bytes"].as_i64().is_some_and(|bytes| bytes > 5_000_000), "{row:#}");
+    }
+}
+
+#[test]
+fn a_vm_without_distribution_is_seen_and_told_from_a_node() {
+    let Some(otp) = otp(25) else { return };
+    let mut command = otp.command("erl");
+    command.args(["-noinput", "-eval", "io:put_chars(\"ready\\n\")."]);
+    let mut running = common::Running::start(&mut command);
+    running.expect_line("ready");
+    let row = row(running.pid());
+    assert_eq!((&row["node"], &row["attachable"]), (&Value::Null, &Value::Bool(false)));
+    assert!(row["why_not"].as_str().is_some_and(|why| why.contains("-sname or -name")), "{row:#}");
+}
+
+#[test]
+fn a_short_name_is_shown_with_its_host() {
+    let Some(otp) = otp(25) else { return };
+    let alive = unique("short");
+    let node = TestNode::named(&otp, &["-sname", &alive], &alive, &[], "ok");
+    let name = row(node.pid())["node"].as_str().map(str::to_owned).expect("a name");
+    assert!(name.starts_with(&format!("{alive}@")), "{name}");
+}
+
+#[test]
+fn the_table_names_each_vm_once() {
+    let Some(otp) = otp(25) else { return };
+    let node = TestNode::start(&otp, &[], "ok");
+    let said = run(beamtune().arg("nodes"));
+    assert_eq!(said.status, Some(0), "{}", said.stderr);
+    assert_eq!(said.stdout.matches(&node.name).count(), 1, "{}", said.stdout);
+    assert!(!said.stdout.contains(&node.cookie), "the cookie is shown");
+    assert!(!said.stdout.contains('\x1b'), "colours without a terminal");
+}

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Installs, from Debian's own packages, what a target of the Makefile needs and the machine lacks.
+#
+#   scripts/install.sh build   a C compiler for SQLite and zstd
+#   scripts/install.sh demo    build, and Erlang with RabbitMQ
+#   scripts/install.sh test    demo, and Elixir, ejabberd, Maven, debootstrap
+#
+# Servers that the packages bring are not started: the tests start their own.
+set -euo pipefail
+
+packages_for() {
+    case "$1" in
+    build) echo gcc libc6-dev make ca-certificates ;;
+    demo) packages_for build; echo erlang-base erlang-runtime-tools erlang-tools erlang-ssl rabbitmq-server procps ;;
+    test) packages_for demo; echo erlang-dev erlang-parsetools elixir ejabberd default-jre-headless maven debootstrap util-linux iproute2 ;;
+    *) echo "usage: $0 build|demo|test" >&2; exit 2 ;;
+    esac
+}
+
+wanted=$(packages_for "${1:-}")
+missing=()
+for package in $wanted; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || { echo "cannot install ${missing[*]}: run '$0 $1' as root" >&2; exit 2; }
+    as_root=(sudo)
+fi
+if ! command -v apt-get >/dev/null; then
+    echo "this script knows Debian only; install the equivalents of: ${missing[*]}" >&2
+    exit 2
+fi
+
+# apt asks policy-rc.d before it starts a service; one that the machine already has is left as it is.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+    "${as_root[@]}" chmod 755 "$policy"
+    trap '"${as_root[@]}" rm -f "$policy"' EXIT
+fi
+echo "installing: ${missing[*]}"
+log=$(mktemp)
+if ! { "${as_root[@]}" apt-get update -q && "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+    tail -20 "$log" >&2
+    echo "apt-get failed; its whole output is in $log" >&2
+    exit 2
+fi
+rm -f "$log"

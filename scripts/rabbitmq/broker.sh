@@ -1,0 +1,79 @@
+# Sourced by the scripts that need a RabbitMQ of their own: nothing of an installed one is touched.
+#
+#   broker_start FOLDER NAME PORT     starts a broker and waits until it serves; its VM's pid is in $BROKER_PID
+#   broker_stop                       ends it
+#   broker_load FOLDER PORT SECONDS QUEUES PUBLISHERS RATE BYTES CONSUMERS WORK_MS
+#                                     starts the load; returns when it is there, its pid is in $LOAD_PID and what it
+#                                     says in FOLDER/load
+#   load_stop                         ends it
+
+RABBITMQ_PLUGINS=$(echo /usr/lib/rabbitmq/lib/rabbitmq_server-*/plugins)
+BROKER_PID=
+# RabbitMQ's start script, which waits for the VM.
+BROKER_SCRIPT=
+LOAD_PID=
+
+broker_start() {
+    local folder=$1 name=$2 port=$3
+    mkdir -p "$folder"
+    (
+        export HOME=$folder RABBITMQ_NODENAME=$name@localhost RABBITMQ_NODE_PORT=$port \
+            RABBITMQ_MNESIA_BASE=$folder/mnesia RABBITMQ_LOG_BASE=$folder/log RABBITMQ_LOGS=- \
+            RABBITMQ_PID_FILE=$folder/pid RABBITMQ_ENABLED_PLUGINS_FILE=$folder/plugins \
+            RABBITMQ_CONFIG_FILE=$folder/rabbitmq RABBITMQ_CONF_ENV_FILE=$folder/rabbitmq-env.conf
+        exec setsid /usr/lib/rabbitmq/bin/rabbitmq-server </dev/null >"$folder/out" 2>&1
+    ) &
+    BROKER_SCRIPT=$!
+    # It takes 3 s on a quiet machine.
+    for _ in $(seq 1200); do
+        if grep -q 'Server startup complete' "$folder/out" 2>/dev/null && [ -s "$folder/pid" ]; then
+            BROKER_PID=$(cat "$folder/pid")
+            return 0
+        fi
+        kill -0 "$BROKER_SCRIPT" 2>/dev/null || break
+        sleep 0.1
+    done
+    echo "RabbitMQ did not start:" >&2
+    tail -5 "$folder/out" >&2
+    return 1
+}
+
+broker_stop() {
+    [ -z "$BROKER_SCRIPT" ] && return 0
+    # The script ends the VM when it is told to end, also one that has not come up.
+    kill "$BROKER_SCRIPT" 2>/dev/null || true
+    for _ in $(seq 300); do
+        kill -0 "$BROKER_SCRIPT" 2>/dev/null || break
+        sleep 0.1
+    done
+    if kill -9 "$BROKER_SCRIPT" 2>/dev/null && [ -n "$BROKER_PID" ]; then
+        kill -9 "$BROKER_PID" 2>/dev/null || true
+    fi
+    BROKER_SCRIPT=
+    BROKER_PID=
+}
+
+broker_load() {
+    local folder=$1 here
+    shift
+    here=$(dirname "${BASH_SOURCE[0]}")
+    ERL_LIBS=$RABBITMQ_PLUGINS erlc -o "$folder" "$here/rabbit_load.erl"
+    : >"$folder/load"
+    ERL_LIBS=$RABBITMQ_PLUGINS erl +sbwt none +sbwtdcpu none +sbwtdio none -noinput -pa "$folder" \
+        -run rabbit_load start "$@" </dev/null >"$folder/load" 2>&1 &
+    LOAD_PID=$!
+    for _ in $(seq 600); do
+        grep -q 'load ready' "$folder/load" && return 0
+        kill -0 "$LOAD_PID" 2>/dev/null || break
+        sleep 0.1
+    done
+    echo "the load did not start:" >&2
+    tail -5 "$folder/load" >&2
+    return 1
+}
+
+load_stop() {
+    [ -z "$LOAD_PID" ] && return 0
+    kill "$LOAD_PID" 2>/dev/null || true
+    LOAD_PID=
+}
