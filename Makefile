@@ -5,7 +5,7 @@ HOST   := $(shell rustc -vV | sed -n 's/^host: //p')
 STATIC := CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)_RUSTFLAGS="-C target-feature=+crt-static"
 BINARY := target/$(HOST)/release/beamtune
 
-.PHONY: help demo test build check fmt clippy unit nodes otp agent agent-check bench clean
+.PHONY: help demo test build check fmt clippy unit labs otp agent agent-check agent-test bench clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -40,6 +40,11 @@ clippy:          ## warnings are errors
 unit:            ## the tests that need no Erlang
 	cargo test --quiet --workspace --lib
 
+labs: build      ## every lab, sick and cured, on all releases (about an hour, on a quiet machine); writes docs/evaluation.md
+	scripts/install.sh test
+	scripts/otp.sh
+	scripts/labs.sh $(BINARY)
+
 otp:             ## chroots with OTP 23, 27 and 29, cached outside the repository
 	scripts/install.sh test
 	scripts/otp.sh
@@ -49,6 +54,11 @@ agent:           ## builds the injected agent anew (needs OTP 25)
 
 agent-check:     ## fails where the prebuilt agent differs from its source
 	scripts/agent-build.sh --check
+
+agent-test:      ## tests the agent without Rust, on all releases (4 minutes)
+	scripts/install.sh test
+	scripts/otp.sh
+	agent/test/run.sh
 
 bench: build     ## measures cost and speed, writes docs/benchmarks.md (ONLY=4: figure 4 alone, writes nothing)
 	scripts/install.sh test

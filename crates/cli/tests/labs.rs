@@ -1,8 +1,10 @@
 //! Every lab, sick and cured, on real VMs: what must be found is found, the culprit is named, and nothing else is.
 //!
-//! Each lab takes some 15 s, one at a time, because they would disturb each other. By default each runs on one
-//! release, a different one from lab to lab; BEAMTUNE_LAB_RELEASES="23,25,27,29" asks for all (`make labs`).
-//! BEAMTUNE_LABS="gc-share,idle" runs only those. BEAMTUNE_LAB_REPORT=FILE gets a line for each run.
+//! Each run takes some 15 s, one at a time, because labs would disturb each other. By default those run that do not
+//! depend on a quiet machine, each on one release, a different one from lab to lab. `make labs` runs all labs
+//! on all releases: BEAMTUNE_LABS=all (or names with commas between), BEAMTUNE_LAB_RELEASES="23,25,27,29", and
+//! BEAMTUNE_LAB_REPORT=FILE gets a line for each run.
+
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -12,6 +14,21 @@ use std::time::Duration;
 
 use common::{Otp, Running, beamtune, otp, run_for};
 use serde_json::Value;
+
+/// Labs that show what they show also beside other work on the machine.
+const ROBUST: [&str; 8] = [
+    "atom-leak",
+    "dirty-io-saturated",
+    "ets-leak",
+    "growing-queue",
+    "growing-queue-and-atom-leak",
+    "healthy-idle",
+    "huge-port-table",
+    "process-leak",
+];
+
+/// With so much CPU used by processes that are not the lab's, a starved VM is true and says nothing of the rule.
+const DISTURBED_CORES: f64 = 0.8;
 
 /// A line of `beamtune lab list`, in the form of the manifest.
 struct Lab {
@@ -43,8 +60,10 @@ fn labs() -> Vec<Lab> {
         })
         .collect();
     labs.sort_by(|a, b| a.name.cmp(&b.name));
-    if let Ok(wanted) = std::env::var("BEAMTUNE_LABS") {
+    let wanted = std::env::var("BEAMTUNE_LABS").unwrap_or_else(|_| ROBUST.join(","));
+    if wanted != "all" {
         labs.retain(|lab| wanted.split(',').any(|name| name == lab.name));
+        assert!(!labs.is_empty(), "no lab of {wanted}");
     }
     labs
 }
@@ -121,6 +140,10 @@ fn try_lab(lab: &Lab, otp: &Otp, cured: bool, seed: u32) -> (Vec<String>, Value)
     }
     for finding in &found {
         let code = finding["code"].as_str().unwrap_or_default();
+        if code == "BT004" && foreign_cores(finding) >= DISTURBED_CORES {
+            eprintln!("{}: BT004 is not counted, because the machine was busy with other work", lab.name);
+            continue;
+        }
         if !lab.expect.iter().chain(&lab.allow).any(|known| known.split(':').next() == Some(code)) {
             faults.push(format!("{code} was not to be found: {}", finding["summary"]));
         }
@@ -130,6 +153,15 @@ fn try_lab(lab: &Lab, otp: &Otp, cured: bool, seed: u32) -> (Vec<String>, Value)
         faults.push(format!("exit status {:?} instead of {expected_status}", said.status));
     }
     (faults, answer)
+}
+
+/// CPU of other processes, as the finding itself has it.
+fn foreign_cores(finding: &Value) -> f64 {
+    let evidence = finding["evidence"].as_array().into_iter().flatten();
+    evidence
+        .filter(|evidence| evidence["what"] == "CPU of other processes")
+        .find_map(|evidence| evidence["value"].as_f64())
+        .unwrap_or(0.0)
 }
 
 #[test]

@@ -1,4 +1,12 @@
 //! Writers that die, readers that come at any moment, disks that are full or read-only.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "these are tests"
+)]
 
 mod common;
 

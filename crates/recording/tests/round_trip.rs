@@ -1,4 +1,12 @@
 //! What was written is read back, whatever it was.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "these are tests"
+)]
 
 mod common;
 

@@ -3,6 +3,7 @@
 //! Each is here because no kept crate has it in the form that is needed; its paper is cited where it
 //! stands, and it is tested by properties or simulation. The crate knows nothing of BEAM.
 
+pub mod paired;
 pub mod trend;
 
 pub use trend::{Trend, trend};

@@ -159,13 +159,13 @@ impl Samples<'_> {
             sample.facts.push((fact.key, fact.value));
         })?;
         self.records(&mut cursors.process, &mut samples, |sample, row: ProcessRow| {
-            sample.processes.push(row)
+            sample.processes.push(row);
         })?;
         self.records(&mut cursors.table, &mut samples, |sample, row: TableRow| sample.tables.push(row))?;
         self.records(&mut cursors.port, &mut samples, |sample, row: PortRow| sample.ports.push(row))?;
         self.records(&mut cursors.spawn, &mut samples, |sample, row: SpawnRow| sample.spawns.push(row))?;
         self.records(&mut cursors.snapshot, &mut samples, |sample, row: Snapshot| {
-            sample.snapshots.push(row)
+            sample.snapshots.push(row);
         })?;
         self.records(&mut cursors.event, &mut samples, |sample, row: Event| sample.events.push(row))?;
         self.records(&mut cursors.gap, &mut samples, |sample, row: Gap| sample.gaps.push(row))?;

@@ -60,7 +60,8 @@ mod tests {
 
     #[test]
     fn a_restart_seen_by_both_sources_is_one_new_life_whoever_sees_it_first() {
-        let check = |what: &str, steps: &[(&str, &str, Option<(u32, &str)>)]| {
+        type Step<'a> = (&'a str, &'a str, Option<(u32, &'a str)>);
+        let check = |what: &str, steps: &[Step<'_>]| {
             let mut lives = Lives::default();
             for (step, (vm, host, expect)) in steps.iter().enumerate() {
                 let told = |name: &str| if name.is_empty() { None } else { life(name) };

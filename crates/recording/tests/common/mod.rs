@@ -1,5 +1,12 @@
 //! What several tests need: samples that follow from a number, and places to put recordings.
-
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "these are tests"
+)]
 #![allow(dead_code, reason = "each test uses its own part of it")]
 
 use std::path::Path;

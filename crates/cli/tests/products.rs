@@ -1,0 +1,165 @@
+//! What others build on Erlang is shown as its users know it: Elixir's processes by module and label, ejabberd by name.
+//! (RabbitMQ has a file of its own.)
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
+
+mod common;
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Otp, PATIENCE, Running, beamtune, folder, otp, run, text, unique};
+use serde_json::Value;
+
+/// Two servers, one of them registered, that are sent some 900 items a second each and handle 50; the senders end
+/// after some minutes. `LABEL` is replaced.
+const SHOP: &str = r#"
+defmodule Shop.Server do
+  defmacro __using__(_) do
+    quote do
+      use GenServer
+      def init(_), do: (LABEL; {:ok, nil})
+      def handle_cast(:item, state), do: (Process.sleep(20); {:noreply, state})
+    end
+  end
+end
+defmodule Shop.Cart, do: use Shop.Server
+defmodule Shop.Till, do: use Shop.Server
+{:ok, cart} = GenServer.start(Shop.Cart, nil)
+{:ok, till} = GenServer.start(Shop.Till, nil, name: Shop.Till)
+for server <- [cart, till] do
+  spawn(fn ->
+    for _ <- 1..10_000 do
+      for _ <- 1..20, do: GenServer.cast(server, :item)
+      Process.sleep(20)
+    end
+  end)
+end
+long? = fn server -> elem(Process.info(server, :message_queue_len), 1) > 1_500 end
+Stream.repeatedly(fn -> Process.sleep(50) end) |> Enum.find(fn _ -> long?.(cart) and long?.(till) end)
+IO.puts("ready")
+"#;
+
+/// What the doctor says of the shop, in one line; `None` if that release has no Elixir, which has been said then.
+fn doctor_of_the_shop(otp: &Otp, naming: &[&str], label: &str) -> Option<String> {
+    if !otp.command("elixir").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped, because OTP {} has no Elixir (scripts/install.sh test; make otp)", otp.release);
+        return None;
+    }
+    let mut command = otp.command("elixir");
+    command.args(naming).args([
+        "--cookie",
+        &unique("cookie"),
+        "--no-halt",
+        "-e",
+        &SHOP.replace("LABEL", label),
+    ]);
+    let mut node = Running::start(&mut command);
+    node.expect_line("ready");
+    let said = run(beamtune().args(["doctor", &node.pid().to_string(), "--for", "12s"]));
+    assert_eq!(said.status, Some(1), "{}\n{}", said.stdout, said.stderr);
+    // Sentences are broken into lines where they are long.
+    Some(said.stdout.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+#[test]
+fn elixir_processes_are_shown_by_their_modules_as_elixir_writes_them() {
+    let Some(otp) = otp(25) else { return };
+    let alive = unique("shop");
+    let Some(said) = doctor_of_the_shop(&otp, &["--sname", &alive], ":ok") else { return };
+    assert!(said.starts_with(&format!("{alive}@")), "{said}");
+    assert!(said.contains("· elixir ·"), "{said}");
+    for part in [
+        "the message queue of Shop.Cart.init/1 (<",
+        "the message queue of Shop.Till (<",
+        "started with Shop.Cart.init/1",
+        "where it was Process.sleep/1",
+    ] {
+        assert!(said.contains(part), "no {part:?} in: {said}");
+    }
+    assert!(!said.contains("Elixir."), "{said}");
+}
+
+#[test]
+fn the_label_of_an_elixir_process_is_its_title() {
+    for release in [27, 29] {
+        let Some(otp) = otp(release) else { continue };
+        let name = format!("{}@127.0.0.1", unique("shop"));
+        let label = r#"Process.set_label("queue of customer 17")"#;
+        let Some(said) = doctor_of_the_shop(&otp, &["--name", &name], label) else { continue };
+        // A registered name says more than a label.
+        for part in ["the message queue of queue of customer 17 (<", "the message queue of Shop.Till (<"] {
+            assert!(said.contains(part), "OTP {release}: no {part:?} in: {said}");
+        }
+        assert!(!said.contains("Elixir."), "OTP {release}: {said}");
+    }
+}
+
+#[test]
+fn ejabberd_is_known_by_its_name_and_can_be_attached_to() {
+    let Some((libraries, versions)) = ejabberd() else {
+        eprintln!("skipped, because ejabberd is not installed (scripts/install.sh test)");
+        return;
+    };
+    let folder = folder();
+    let path = |name: &str| text(&folder.path().join(name));
+    let port =
+        TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
+    let config = format!(
+        "hosts: [localhost]\nlisten:\n  - {{port: {port}, ip: \"127.0.0.1\", module: ejabberd_c2s}}\nacme: {{auto: false}}\n"
+    );
+    fs::write(path("ejabberd.yml"), config).expect("the configuration");
+    // What `ejabberdctl foreground` runs, without its change of user and its settings in /etc. The cookie is made by
+    // the node itself, in its home.
+    let mut command = Command::new("erl");
+    command.args(["-sname", &format!("{}@localhost", unique("ejabberd")), "-noinput"]);
+    command.args(["-mnesia", "dir", &format!("{:?}", path("spool")), "-s", "ejabberd"]);
+    command
+        .env("HOME", folder.path())
+        .env("ERL_LIBS", libraries)
+        .env("EJABBERD_CONFIG_PATH", path("ejabberd.yml"));
+    command
+        .env("EJABBERD_LOG_PATH", path("ejabberd.log"))
+        .env("ERL_CRASH_DUMP_BYTES", "0")
+        .stderr(Stdio::null());
+    let mut node = Running::start(&mut command);
+
+    let log = || fs::read_to_string(path("ejabberd.log")).unwrap_or_default();
+    let deadline = Instant::now() + 3 * PATIENCE;
+    while !log().contains("is started in the node") {
+        if node.child.try_wait().expect("wait").is_some() || Instant::now() > deadline {
+            let log = log();
+            eprintln!(
+                "skipped, because ejabberd did not start: {}",
+                log.lines().last().unwrap_or("it has no log")
+            );
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+
+    let is_named = |name: &Value| {
+        let version = name.as_str().and_then(|name| name.strip_prefix("ejabberd "));
+        versions.iter().any(|known| version == Some(known.as_str()))
+    };
+    let rows = run(beamtune().args(["nodes", "--json"])).json();
+    let row = rows.as_array().into_iter().flatten().find(|row| row["pid"] == node.pid()).expect("its row");
+    assert!(is_named(&row["runs"]) && row["attachable"] == true, "{versions:?}, but {row:#}");
+    let answer = run(beamtune().args(["doctor", &node.pid().to_string(), "--for", "3s", "--json"])).json();
+    assert!(is_named(&answer["node"]["product"]), "{versions:?}, but {}", answer["node"]);
+    // Only from within the node can its message queues be seen.
+    assert!(answer["healthy"].to_string().contains("BT006"), "{answer:#}");
+}
+
+/// The folder of ejabberd's libraries, and the versions by which Debian names those of ejabberd itself.
+fn ejabberd() -> Option<(PathBuf, Vec<String>)> {
+    fs::read_dir("/usr/lib").ok()?.filter_map(|entry| Some(entry.ok()?.path())).find_map(|folder| {
+        let names =
+            fs::read_dir(&folder).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let versions: Vec<_> =
+            names.filter_map(|name| Some(name.strip_prefix("ejabberd-")?.to_owned())).collect();
+        (!versions.is_empty()).then_some((folder, versions))
+    })
+}

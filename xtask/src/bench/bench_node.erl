@@ -1,0 +1,90 @@
+%% The node that is measured, and the one that runs etop. Both are driven by lines on standard input, and
+%% end with it, so that none outlives the benchmark however that ends.
+-module(bench_node).
+
+-export([target/1, etop/1]).
+
+%% Processes that wait, tables that nobody touches, and workers that do the same again and again.
+%% Between "begin" and "end" it measures: without workers how many schedulers were active in the mean, with
+%% workers the units of work per second.
+target(Arguments) ->
+    [Processes, Tables, Workers] = [list_to_integer(Argument) || Argument <- Arguments],
+    spawn(fun() ->
+        process_flag(priority, high),
+        [spawn(fun() -> receive never -> ok end end) || _ <- lists:seq(1, Processes)],
+        [table(N) || N <- lists:seq(1, Tables)],
+        Meter =
+            case Workers of
+                0 ->
+                    %% Somebody has to have it on in either case, so what it costs is left out here.
+                    erlang:system_flag(scheduler_wall_time, true),
+                    fun() -> lists:sort(erlang:statistics(scheduler_wall_time_all)) end;
+                _ ->
+                    Counters = [worker() || _ <- lists:seq(1, Workers)],
+                    fun() -> lists:sum([counters:get(Counter, 1) || Counter <- Counters]) end
+            end,
+        Version = [erlang:system_info(Key) || Key <- [otp_release, version]],
+        io:format("bench ready OTP ~s (erts ~s)~n", Version),
+        serve(Meter, none)
+    end).
+
+serve(Meter, Began) ->
+    case io:get_line("") of
+        "begin\n" ->
+            io:format("bench began~n"),
+            serve(Meter, read(Meter));
+        "end\n" ->
+            {Time, Value} = read(Meter),
+            {Time0, Value0} = Began,
+            io:format("bench measured ~w~n", [rate(Value0, Value, (Time - Time0) / 1.0e9)]),
+            serve(Meter, none);
+        _ ->
+            erlang:halt(0, [{flush, false}])
+    end.
+
+read(Meter) -> {erlang:monotonic_time(nanosecond), Meter()}.
+
+rate(Units0, Units, Seconds) when is_integer(Units0) -> (Units - Units0) / Seconds;
+rate(Rows0, Rows, _) ->
+    %% The unit of these times is the VM's own: only their quotients say something.
+    lists:sum([
+        (Active - Active0) / (Total - Total0)
+     || {{Id, Active0, Total0}, {Id, Active, Total}} <- lists:zip(Rows0, Rows), Total > Total0
+    ]).
+
+table(N) ->
+    Options =
+        case N rem 4 of
+            0 -> [set, {read_concurrency, true}, {write_concurrency, true}];
+            1 -> [ordered_set];
+            _ -> [set]
+        end,
+    ets:insert(ets:new(bench_idle, [public | Options]), [{Key, N} || Key <- lists:seq(1, 20)]).
+
+%% A unit: computing that makes garbage, reads of a table, and a message there and back.
+worker() ->
+    Counter = counters:new(1, []),
+    spawn(fun() ->
+        Table = ets:new(bench_read, [public, {read_concurrency, true}]),
+        ets:insert(Table, [{Key, lists:seq(1, 10)} || Key <- lists:seq(0, 999)]),
+        Echo = spawn_link(fun echo/0),
+        work(Counter, Table, Echo, 0)
+    end),
+    Counter.
+
+work(Counter, Table, Echo, N) ->
+    [Least | _] = lists:sort([erlang:phash2({N, K}) || K <- lists:seq(1, 200)]),
+    Found = [ets:lookup(Table, (N + K * 37) rem 1000) || K <- lists:seq(1, 50)],
+    Echo ! {self(), Least, hd(Found)},
+    receive {Echo, _, _} -> ok end,
+    counters:add(Counter, 1, 1),
+    work(Counter, Table, Echo, N + 1).
+
+echo() ->
+    receive {From, Least, Found} -> From ! {self(), Least, Found} end,
+    echo().
+
+%% etop as its manual starts it without a window.
+etop([Node]) ->
+    spawn(fun() -> io:get_line(""), erlang:halt(0, [{flush, false}]) end),
+    spawn(fun() -> etop:start([{node, list_to_atom(Node)}, {output, text}, {interval, 1}]) end).

@@ -1,0 +1,130 @@
+//! Figures: what was measured, its limit, and whether that is kept; and the page that shows them.
+
+use beamtune_stats::paired::Effect;
+
+/// Whether a limit is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is.
+    Kept,
+    /// It is not.
+    Missed,
+    /// The measurement is too coarse to say.
+    Unproven,
+    /// There is no limit: the figure stands beside another one.
+    Compared,
+    /// There is no figure.
+    NotMeasured,
+}
+
+/// A line of the table.
+#[derive(Debug, Clone)]
+pub struct Figure {
+    /// What was measured.
+    pub what: String,
+    /// How much it is, with its unit.
+    pub value: String,
+    /// How much it may be.
+    pub limit: String,
+    /// Whether that is kept.
+    pub verdict: Verdict,
+}
+
+impl Figure {
+    /// A number that is to be below a limit of the same unit; `show` writes either.
+    pub fn below(what: impl Into<String>, value: f64, limit: f64, show: impl Fn(f64) -> String) -> Figure {
+        let verdict = if value < limit { Verdict::Kept } else { Verdict::Missed };
+        Figure { what: what.into(), value: show(value), limit: format!("< {}", show(limit)), verdict }
+    }
+
+    /// A number to compare others with.
+    pub fn compared(what: impl Into<String>, value: impl Into<String>) -> Figure {
+        Figure { what: what.into(), value: value.into(), limit: "–".into(), verdict: Verdict::Compared }
+    }
+
+    /// What could not be measured, and why.
+    pub fn not_measured(what: impl Into<String>, why: impl Into<String>) -> Figure {
+        let value = format!("not measured: {}", why.into());
+        Figure { what: what.into(), value, limit: "–".into(), verdict: Verdict::NotMeasured }
+    }
+
+    /// With a remark behind the number.
+    pub fn with(mut self, remark: &str) -> Figure {
+        self.value.push_str(remark);
+        self
+    }
+}
+
+/// Whether an effect is below a limit, with the certainty of its interval.
+pub fn judge(effect: &Effect, limit: f64) -> Verdict {
+    if effect.high < limit {
+        Verdict::Kept
+    } else if effect.low >= limit {
+        Verdict::Missed
+    } else {
+        Verdict::Unproven
+    }
+}
+
+/// An effect that is a share, as text: `0.21 % [0.18, 0.25]`.
+pub fn percent(effect: &Effect) -> String {
+    // No "-0.00".
+    let show = |share: f64| format!("{:.2}", (share * 1e4).round() / 1e2 + 0.0);
+    format!("{} % [{}, {}]", show(effect.estimate), show(effect.low), show(effect.high))
+}
+
+/// The table of all figures, in Markdown.
+pub fn table(figures: &[Figure]) -> String {
+    let mut out = String::from("| what | figure | limit | |\n|---|---|---|---|\n");
+    for Figure { what, value, limit, verdict } in figures {
+        let verdict = match verdict {
+            Verdict::Kept => "kept",
+            Verdict::Missed => "**missed**",
+            Verdict::Unproven => "**unproven**",
+            Verdict::Compared => "",
+            Verdict::NotMeasured => "not measured",
+        };
+        // An error's text may hold anything.
+        let [what, value] = [what, value].map(|text| text.replace('|', "\\|").replace('\n', " "));
+        out.push_str(&format!("| {what} | {value} | {limit} | {verdict} |\n"));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn effect(low: f64, estimate: f64, high: f64) -> Effect {
+        Effect { estimate, low, high, confidence: 0.95 }
+    }
+
+    #[test]
+    fn a_limit_is_kept_or_missed_only_by_the_whole_interval() {
+        let check = |effect: Effect, expect| assert_eq!(judge(&effect, 0.5), expect, "{effect:?}");
+        check(effect(0.1, 0.2, 0.3), Verdict::Kept);
+        check(effect(0.1, 0.2, 0.5), Verdict::Unproven);
+        check(effect(0.4, 0.6, 0.7), Verdict::Unproven);
+        check(effect(0.5, 0.6, 0.7), Verdict::Missed);
+    }
+
+    #[test]
+    fn a_share_is_shown_in_percent_without_a_negative_zero() {
+        assert_eq!(percent(&effect(-0.012_34, -0.000_01, 0.02)), "0.00 % [-1.23, 2.00]");
+    }
+
+    #[test]
+    fn a_line_of_the_table_stays_one_line() {
+        let figures = [
+            Figure::below("size", 6.6, 20.0, |mb| format!("{mb} MB")).with(", static"),
+            Figure::not_measured("a|b", "two\nlines"),
+        ];
+        assert_eq!(
+            table(&figures).lines().skip(2).collect::<Vec<_>>(),
+            [
+                "| size | 6.6 MB, static | < 20 MB | kept |",
+                "| a\\|b | not measured: two lines | – | not measured |"
+            ]
+        );
+    }
+}

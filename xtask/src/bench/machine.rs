@@ -1,0 +1,131 @@
+//! The machine: what it is, and what else ran on it meanwhile.
+
+use std::fs;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+/// Clock ticks per second of the counters in /proc: the same on every Linux that beamtune runs on (proc(5)).
+const TICKS_PER_S: f64 = 100.0;
+
+/// What the machine is, in one line.
+pub fn describe() -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let cpuinfo = read("/proc/cpuinfo");
+    let model = field(&cpuinfo, "model name").unwrap_or("unknown processor");
+    let virtual_machine =
+        field(&cpuinfo, "flags").is_some_and(|flags| flags.split(' ').any(|f| f == "hypervisor"));
+    let cores = std::thread::available_parallelism().map_or(0, |cores| cores.get());
+    let kib = field(&read("/proc/meminfo"), "MemTotal")
+        .and_then(|text| text.strip_suffix(" kB")?.parse::<f64>().ok());
+    format!(
+        "{model}, {cores} cores{}, {:.0} GB of memory, Linux {}",
+        if virtual_machine { " of a virtual machine" } else { "" },
+        kib.unwrap_or_default() * 1024.0 / 1e9,
+        read("/proc/sys/kernel/osrelease").trim()
+    )
+}
+
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim_start().strip_prefix(':')?.trim()))
+}
+
+/// CPU that others used, in cores.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Interference {
+    /// Processes that are neither ours nor started by us.
+    pub others: f64,
+    /// What the hypervisor gave to somebody else.
+    pub stolen: f64,
+}
+
+/// Measures what others use while something of ours is measured.
+///
+/// What we start counts as ours once it has ended and was waited for; so begin before, and end after all of that.
+pub struct Meter {
+    begin: Instant,
+    host: Host,
+    own_ticks: u64,
+}
+
+/// Clock ticks since the start of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Host {
+    busy: u64,
+    stolen: u64,
+}
+
+impl Meter {
+    /// Begins.
+    pub fn begin() -> Result<Meter> {
+        Ok(Meter { begin: Instant::now(), host: host()?, own_ticks: own()? })
+    }
+
+    /// Ends.
+    pub fn end(self) -> Result<Interference> {
+        let (host, own) = (host()?, own()?);
+        let cores = |ticks: u64| ticks as f64 / TICKS_PER_S / self.begin.elapsed().as_secs_f64();
+        let others = (host.busy - self.host.busy).saturating_sub(own - self.own_ticks);
+        Ok(Interference { others: cores(others), stolen: cores(host.stolen - self.host.stolen) })
+    }
+}
+
+fn host() -> Result<Host> {
+    parse_host(&fs::read_to_string("/proc/stat")?).context("cannot understand /proc/stat")
+}
+
+/// proc(5): user nice system idle iowait irq softirq steal.
+fn parse_host(stat: &str) -> Option<Host> {
+    let ticks: Option<Vec<u64>> = stat
+        .lines()
+        .next()?
+        .strip_prefix("cpu ")?
+        .split_whitespace()
+        .map(|ticks| ticks.parse().ok())
+        .collect();
+    match ticks?[..] {
+        [user, nice, system, _, _, irq, softirq, stolen, ..] => {
+            Some(Host { busy: user + nice + system + irq + softirq, stolen })
+        }
+        _ => None,
+    }
+}
+
+fn own() -> Result<u64> {
+    parse_own(&fs::read_to_string("/proc/self/stat")?).context("cannot understand /proc/self/stat")
+}
+
+/// proc(5): utime, stime, cutime and cstime are the fields 14 to 17; the second one, a name, may hold blanks.
+fn parse_own(stat: &str) -> Option<u64> {
+    let fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let ticks: Option<Vec<u64>> = fields.skip(11).take(4).map(|ticks| ticks.parse().ok()).collect();
+    ticks.filter(|ticks| ticks.len() == 4).map(|ticks| ticks.iter().sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_time_is_all_but_idle_waiting_and_stolen_time() {
+        let stat = "cpu  100 20 3 5000 600 7 8 90 1000 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n";
+        assert_eq!(parse_host(stat), Some(Host { busy: 138, stolen: 90 }));
+        assert_eq!(parse_host("cpu  1 2 3\n"), None);
+        assert_eq!(parse_host(""), None);
+    }
+
+    #[test]
+    fn own_time_is_found_behind_a_name_with_blanks_and_brackets() {
+        let stat = "42 (a ) b) S 1 42 42 0 -1 4194304 100 0 0 0 11 22 33 44 20 0 1 0";
+        assert_eq!(parse_own(stat), Some(110));
+        assert_eq!(parse_own("42 (a) S 1"), None);
+    }
+
+    #[test]
+    fn work_of_a_child_is_ours_once_it_was_waited_for() {
+        let before = own().expect("/proc/self/stat");
+        let spin = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        assert!(std::process::Command::new("sh").args(["-c", spin]).status().expect("sh").success());
+        assert!(own().expect("/proc/self/stat") > before);
+    }
+}

@@ -1,0 +1,96 @@
+//! How long a user waits: for the list of nodes, and for the first sample of one.
+
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result, ensure};
+use beamtune_recording::Reader;
+
+use super::Bench;
+use super::figure::Figure;
+use super::node::{Load, Node, PROCESSES, TABLES};
+use super::process::{command, output};
+
+const VMS: usize = 5;
+const RUNS: usize = 20;
+const NODES_LIMIT_MS: f64 = 100.0;
+const FIRST_SAMPLE_LIMIT_MS: f64 = 150.0;
+
+/// `beamtune nodes` beside five VMs.
+pub fn nodes(bench: &Bench) -> Result<Vec<Figure>> {
+    let otps = bench.otps.iter().cycle().take(VMS);
+    let _nodes = otps.map(|otp| Node::start(otp, &[], Load::Empty)).collect::<Result<Vec<_>>>()?;
+    let listed = output(command(&bench.beamtune).args(["nodes", "--json"]))?;
+    let listed: Vec<serde_json::Value> = serde_json::from_str(&listed)?;
+    ensure!(listed.len() >= VMS, "beamtune nodes lists {} of {VMS} VMs", listed.len());
+
+    let mut times = Vec::with_capacity(RUNS);
+    for _ in 0..RUNS {
+        let begin = Instant::now();
+        output(command(&bench.beamtune).arg("nodes"))?;
+        times.push(begin.elapsed());
+    }
+    let what =
+        format!("`beamtune nodes` beside {} VMs: the whole command, median of {RUNS} runs", listed.len());
+    Ok(vec![of_times(what, &mut times, NODES_LIMIT_MS)])
+}
+
+/// From the start of `beamtune record` to the end of the VM's first read.
+pub fn first_sample(bench: &Bench) -> Result<Vec<Figure>> {
+    let node = Node::start(bench.own_otp()?, &[], Load::Idle)?;
+    // The node loads the modules that the injection uses when they are first called.
+    record_once(bench, &node)?;
+    let mut times = Vec::with_capacity(RUNS);
+    for _ in 0..RUNS {
+        times.push(record_once(bench, &node)?);
+    }
+    let what = format!(
+        "from the start of `beamtune record` to its first sample, node with {PROCESSES} processes and {TABLES} \
+         tables, median of {RUNS} runs"
+    );
+    Ok(vec![of_times(what, &mut times, FIRST_SAMPLE_LIMIT_MS)])
+}
+
+fn record_once(bench: &Bench, node: &Node) -> Result<Duration> {
+    let file = bench.folder.path().join("first.beamtune");
+    let begin = SystemTime::now();
+    output(command(&bench.beamtune).args(["record", &node.name, "--for", "1ms", "-o"]).arg(&file))?;
+    let first = first_read(&file)?;
+    std::fs::remove_file(&file)?;
+    first.duration_since(begin).context("the clock was set meanwhile")
+}
+
+/// When the VM had been read for the first time.
+fn first_read(file: &Path) -> Result<SystemTime> {
+    let reader = Reader::open(file)?;
+    let zero = reader.wall_at_zero().context("the recording does not say when it began")?;
+    let sample = reader.samples().next().context("the recording holds no sample")??;
+    let vm = sample.tick.vm.context("the VM did not answer the first sample")?;
+    Ok(SystemTime::UNIX_EPOCH + Duration::from_nanos(u64::try_from(zero + vm.end)?))
+}
+
+fn of_times(what: String, times: &mut [Duration], limit_ms: f64) -> Figure {
+    times.sort();
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let median = ms(times[(times.len() - 1) / 2]).midpoint(ms(times[times.len() / 2]));
+    let longest = times.last().copied().map_or(f64::NAN, ms);
+    Figure::below(what, median, limit_ms, |ms| format!("{ms:.0} ms"))
+        .with(&format!(" (longest {longest:.0} ms)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::figure::Verdict;
+
+    #[test]
+    fn the_median_decides_and_the_longest_is_told() {
+        let check = |ms: &[u64], expect: (&str, Verdict)| {
+            let mut times: Vec<_> = ms.iter().map(|ms| Duration::from_millis(*ms)).collect();
+            let figure = of_times(String::new(), &mut times, 100.0);
+            assert_eq!((figure.value.as_str(), figure.verdict), expect);
+        };
+        check(&[400, 20, 30], ("30 ms (longest 400 ms)", Verdict::Kept));
+        check(&[90, 120, 100, 110], ("105 ms (longest 120 ms)", Verdict::Missed));
+    }
+}

@@ -1,0 +1,45 @@
+//! `cargo run -p xtask -- tidy`: the rules of the repository as code; and `bench`, the figures of docs/benchmarks.md.
+//!
+//! What ARCHITECTURE.md says of the parts is checked against `cargo metadata`, so that the page cannot
+//! grow old: which crate may use which, who may do I/O, who may print; and what the repository must
+//! not hold.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool for the terminal")]
+
+mod bench;
+mod parts;
+mod tree;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+fn main() -> ExitCode {
+    let task = std::env::args().nth(1);
+    match task.as_deref() {
+        Some("tidy") => match tidy() {
+            Ok(faults) if faults.is_empty() => ExitCode::SUCCESS,
+            Ok(faults) => {
+                for fault in &faults {
+                    eprintln!("{fault}");
+                }
+                eprintln!("tidy: {} faults", faults.len());
+                ExitCode::FAILURE
+            }
+            Err(error) => {
+                eprintln!("tidy could not run: {error:#}");
+                ExitCode::FAILURE
+            }
+        },
+        Some("bench") => bench::run(std::env::args().skip(2)),
+        _ => {
+            eprintln!("usage: cargo run -p xtask -- tidy\n       {}", bench::USAGE);
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn tidy() -> Result<Vec<String>> {
+    let mut faults = parts::check()?;
+    faults.extend(tree::check()?);
+    Ok(faults)
+}

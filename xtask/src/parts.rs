@@ -1,0 +1,82 @@
+//! The table of parts: which crate may use which of ours, and which outside crates stay in which part.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+/// Each part with those of ours that it may use; the same table stands in ARCHITECTURE.md.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("model", &[]),
+    ("flags", &[]),
+    ("stats", &[]),
+    ("recording", &["model"]),
+    ("attach", &["model"]),
+    ("host", &["model"]),
+    ("rules", &["model", "flags", "stats"]),
+    ("report", &["model", "flags"]),
+    ("cli", &["model", "flags", "stats", "recording", "attach", "host", "rules", "report"]),
+];
+
+/// Crates from outside that only some parts may use, and why.
+const KEPT_IN: &[(&str, &[&str], &str)] = &[
+    ("rusqlite", &["recording"], "database drivers stay in recording and store"),
+    ("clap", &["cli"], "only the binary has a command line"),
+    ("anyhow", &["cli"], "libraries have errors of their own"),
+    ("indicatif", &["cli"], "no crate below cli prints"),
+];
+
+/// Faults found in `cargo metadata`.
+pub fn check() -> Result<Vec<String>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version=1", "--no-deps"])
+        .output()
+        .context("cargo metadata did not start")?;
+    if !output.status.success() {
+        bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata printed no JSON")?;
+    let packages = metadata["packages"].as_array().context("no packages in cargo metadata")?;
+    let mut faults = Vec::new();
+    let mut seen = Vec::new();
+    for package in packages {
+        let manifest = package["manifest_path"].as_str().unwrap_or_default();
+        let Some(part) = manifest.strip_suffix("/Cargo.toml").and_then(|path| path.rsplit('/').next()) else {
+            continue;
+        };
+        if part == "xtask" {
+            continue;
+        }
+        let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == part) else {
+            faults.push(format!(
+                "{manifest}: the part `{part}` stands in no table: add it to ARCHITECTURE.md and xtask"
+            ));
+            continue;
+        };
+        seen.push(part.to_owned());
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            // What a crate's tests use does not ship with it.
+            if dependency["kind"].as_str() == Some("dev") {
+                continue;
+            }
+            let name = dependency["name"].as_str().unwrap_or_default();
+            if let Some(ours) = name.strip_prefix("beamtune-")
+                && !allowed.contains(&ours)
+            {
+                faults
+                    .push(format!("{manifest}: `{part}` may not use `{ours}` (ARCHITECTURE.md, \"Parts\")"));
+            }
+            if let Some((_, parts, why)) = KEPT_IN.iter().find(|(kept, _, _)| *kept == name)
+                && !parts.contains(&part)
+            {
+                faults.push(format!("{manifest}: `{part}` may not use the crate {name}: {why}"));
+            }
+        }
+    }
+    for (part, _) in MAY_USE {
+        if !seen.iter().any(|name| name == part) {
+            faults.push(format!("xtask: the part `{part}` is in the table, but there is no such crate"));
+        }
+    }
+    Ok(faults)
+}

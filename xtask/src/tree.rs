@@ -1,0 +1,134 @@
+//! What the files themselves must and must not hold.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// Source files longer than this want a split by meaning.
+const MAX_LINES: usize = 700;
+
+/// Longer all the same, with the reason.
+const LONGER: &[(&str, &str)] =
+    &[("agent/src/beamtune_agent.erl", "one module is injected, so it cannot be split")];
+
+/// Parts that judge or measure only what they are given: they may neither read files nor clocks.
+const PURE: &[&str] = &["model", "flags", "stats", "rules", "report"];
+
+/// What gives I/O or a clock away in a pure part.
+const IMPURE: &[&str] =
+    &["std::fs", "std::net", "std::process", "std::thread", "SystemTime", "Instant::now", "std::env::"];
+
+/// Faults found in the files that git tracks, and in new ones that it does not ignore.
+pub fn check() -> Result<Vec<String>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent folder")?;
+    let output = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output()
+        .context("git did not start")?;
+    if !output.status.success() {
+        bail!("git ls-files failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let mut faults = Vec::new();
+    let listing = String::from_utf8_lossy(&output.stdout);
+    let labs = lab_names(&listing);
+    for path in listing.lines() {
+        // A deleted file is listed until the deletion is committed; a binary one holds no text to check.
+        let Ok(text) = std::fs::read_to_string(root.join(path)) else { continue };
+        faults.extend(check_file(path, &text, &labs));
+    }
+    Ok(faults)
+}
+
+/// Names of the labs: folders below `lab/`.
+fn lab_names(listing: &str) -> Vec<String> {
+    let mut names: Vec<_> = listing
+        .lines()
+        .filter_map(|path| path.strip_prefix("lab/")?.split_once('/'))
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    names.dedup();
+    names
+}
+
+fn check_file(path: &str, text: &str, labs: &[String]) -> Vec<String> {
+    let mut faults = Vec::new();
+    let code = [".rs", ".erl", ".sh", ".ts"].iter().any(|ending| path.ends_with(ending));
+    if code && !path.contains("/prebuilt/") {
+        let lines = text.lines().count();
+        let known = LONGER.iter().any(|(longer, _)| *longer == path);
+        if lines > MAX_LINES
+            && !known
+            && !path.ends_with("tests.rs")
+            && !path.contains("/tests/")
+            && !path.contains("/test/")
+        {
+            faults.push(format!("{path}: {lines} lines; split it by meaning (limit {MAX_LINES})"));
+        }
+    }
+    let part = path.strip_prefix("crates/").and_then(|rest| rest.split('/').next()).unwrap_or_default();
+    let in_source = path.contains("/src/") && path.ends_with(".rs");
+    for (index, line) in text.lines().enumerate() {
+        let at = format!("{path}:{}", index + 1);
+        if code && line.ends_with([' ', '\t']) {
+            faults.push(format!("{at}: white space at the end of the line"));
+        }
+        if path.ends_with(".rs") && !path.starts_with("xtask/") {
+            for word in ["todo!(", "unimplemented!(", "dbg!("] {
+                if line.contains(word) {
+                    faults.push(format!("{at}: {word}…) is no finished code"));
+                }
+            }
+        }
+        if in_source && PURE.contains(&part) && !line.trim_start().starts_with("//") {
+            for word in IMPURE {
+                if line.contains(word) && !path.contains("tests") {
+                    faults.push(format!("{at}: `{part}` must not use {word}: it is a pure part"));
+                }
+            }
+        }
+        if in_source && part == "rules" {
+            for lab in labs {
+                // Only whole names in quotes: a rule may well be called like what a lab shows.
+                if line.contains(&format!("\"lab_{}", lab.replace('-', "_"))) {
+                    faults.push(format!("{at}: a rule must not know the lab {lab}"));
+                }
+            }
+        }
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(path: &str, text: &str) -> usize {
+        check_file(path, text, &["gc-share".to_owned()]).len()
+    }
+
+    #[test]
+    fn pure_parts_may_not_read_clocks_or_files() {
+        assert_eq!(faults("crates/rules/src/rules/x.rs", "let t = Instant::now();"), 1);
+        assert_eq!(faults("crates/host/src/x.rs", "let t = Instant::now();"), 0);
+        assert_eq!(faults("crates/rules/src/rules/x.rs", "// Instant::now() is for others"), 0);
+    }
+
+    #[test]
+    fn rules_may_not_know_labs() {
+        assert_eq!(faults("crates/rules/src/rules/x.rs", "if name == \"lab_gc_share_worker\" {}"), 1);
+        assert_eq!(faults("crates/rules/src/rules/x.rs", "name: \"gc-share\","), 0);
+    }
+
+    #[test]
+    fn long_files_want_a_split() {
+        assert_eq!(faults("crates/host/src/x.rs", &"x\n".repeat(MAX_LINES + 1)), 1);
+        assert_eq!(faults("crates/host/src/tests.rs", &"x\n".repeat(MAX_LINES + 1)), 0);
+    }
+
+    #[test]
+    fn unfinished_code_is_found() {
+        assert_eq!(faults("crates/host/src/x.rs", &format!("    {}", "todo!()")), 1);
+    }
+}
