@@ -252,6 +252,9 @@ fn waiting_for_a_cpu_is_blamed_on_who_has_it() {
     let found = finding(&starved, "BT004");
     assert!(found.summary.contains("other processes"), "{}", found.summary);
     assert_eq!(entries(&found), ["host.cpu_isolation", "+sbwt"]);
+    // Many short waits are what waking up takes.
+    let wakes = starved.clone().with(|n| n.voluntary_switches = 20_000);
+    assert_eq!(finding(&wakes, "BT004").level, Level::Notice);
     // Where a quota stops the VM, waiting says nothing of neighbours.
     let throttled = starved.clone().with(|n| {
         n.quota = Some(500);

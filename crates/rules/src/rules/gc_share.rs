@@ -52,7 +52,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return Ok(Judgement::Healthy(sentence));
     }
     let Some(score) = SHARE.score(share) else { return Ok(Judgement::Healthy(sentence)) };
-    let capacity = view::capacity(period).map_or(f64::INFINITY, |capacity| capacity.cores);
+    // Without the host, the schedulers are what there is.
+    let capacity =
+        view::capacity(period).map(|capacity| capacity.cores).or_else(|_| view::schedulers_online(period))?;
     let small = gc < WORTH_SHARE * capacity;
     let score = if small { score.min(20.0) } else { score };
 
