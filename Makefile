@@ -55,7 +55,7 @@ agent:           ## builds the injected agent anew (needs OTP 25)
 agent-check:     ## fails where the prebuilt agent differs from its source
 	scripts/agent-build.sh --check
 
-agent-test:      ## tests the agent without Rust, on all releases (4 minutes)
+agent-test:      ## tests the agent without Rust, on all releases (2 minutes; part of make test)
 	scripts/install.sh test
 	scripts/otp.sh
 	agent/test/run.sh

@@ -38,12 +38,17 @@
 %% How long what hung a reader is left out before it is tried again.
 -define(SKIP_NS, 60000000000).
 -define(MAX_SKIPPED, 16).
-%% How many processes (tables, ports) are read at most between two looks at the clock.
+%% The first sample may cost as much as one after this time.
+-define(FIRST_INTERVAL_NS, 1000000000).
+%% How many processes (tables, ports) are read at most between two looks at the clock. Each such step hands a list to the
+%% reader and back, which wakes two processes, on an idle node two schedulers.
 -define(CHUNK, 1024).
+%% The same for details.
+-define(DETAILS, 8).
 %% How long a part of a scan may take, and then the details of the top ones. Reading a process that runs, or is just
 %% ending, waits until that process is scheduled: on an overloaded node that is many times the reading itself.
 -define(SCAN_NS, 250000000).
-%% A part is never smaller than this, else a round would not end on a node with a tiny budget.
+%% A part is never planned smaller than this, else a round would not end with a tiny budget.
 -define(MIN_PART, 512).
 %% A process dictionary is read (on releases that cannot read one key of it) only of processes whose whole
 %% heap is at most this large, because reading copies all of it.
@@ -93,7 +98,6 @@ handle({leave, Pid}, Agent) ->
 handle({join, Session, Pid, Options}, Agent) when is_pid(Session), is_pid(Pid), is_map(Options) ->
     join(Session, Pid, Options, Agent);
 handle(msacc_was_off, Agent) ->
-    Agent#agent.keeper ! switched_on,
     Agent#agent{ours = true};
 handle({'DOWN', Monitor, process, _, _}, #agent{keeper_monitor = Monitor} = Agent) ->
     orphaned(Agent);
@@ -134,7 +138,7 @@ join(Session, Pid, Options, #agent{clients = Clients, keeper = Keeper} = Agent) 
     %% A client's session is linked to it since before it ran its first instruction, and ends with it; the keeper stays,
     %% and says `gone'. The client itself is never monitored: that could open a connection to a node that is gone.
     Client = #client{pid = Pid, monitor = monitor(process, Session), session = Session, lease_ms = Lease,
-                     budget_ppm = Budget, seen_ms = now_ms(), last_ns = now_ns(),
+                     budget_ppm = Budget, seen_ms = now_ms(), last_ns = now_ns() - ?FIRST_INTERVAL_NS,
                      collector = start_collector(Budget)},
     erlang:start_timer(Lease, self(), {lease, Pid}),
     Session ! {joined, Keeper},
@@ -197,7 +201,8 @@ start_sample(_, _, _, Client, _) ->
 run(#run{items = Items, timeout_ms = Timeout} = Run, Client, #agent{clients = Clients, keeper = Keeper}) ->
     #client{collector = Collector, last_ns = Last} = Client,
     Own = [self(), Keeper, Collector | [C || #client{collector = C} <- maps:values(Clients)]],
-    Collector ! {run, Items, #{own => Own, timeout_ms => Timeout, interval_ns => Run#run.begin_ns - Last}},
+    Collector ! {run, Items, #{keeper => Keeper, own => Own, timeout_ms => Timeout,
+                               interval_ns => Run#run.begin_ns - Last}},
     next_item(Run, Client).
 
 next_item(#run{timeout_ms = Timeout} = Run, #client{pid = Pid} = Client) ->
@@ -238,7 +243,8 @@ collector_ended(Pid, Reason, #agent{clients = Clients} = Agent) ->
             Fresh = Client#client{collector = start_collector(Budget), restarts = Restarts + 1},
             Agent#agent{clients = Clients#{Client#client.pid := Fresh}};
         [#client{run = #run{items = Items}} = Client] ->
-            Lost = [{item_name(Item), error, now_ns(), 0, text({collector_ended, Reason})} || Item <- lists:sublist(Items, 1)],
+            Lost = [{item_name(Item), error, now_ns(), 0, text({collector_ended, Reason})}
+                    || Item <- lists:sublist(Items, 1)],
             Agent#agent{clients = Clients#{Client#client.pid := go_on(Lost, Client, Agent)}};
         [] when Reason =:= killed; Reason =:= normal -> Agent;
         [] -> exit({beamtune, {ended_by, text(Reason)}})
@@ -299,7 +305,8 @@ bounded(Key, Map, Min, Default, Max) ->
                 new = 0, origins = #{}, sampled = 0,  % new processes and who made some of them, since `spawns' was read
                 busy = #{}, queued = #{}}).   % the top ones since `processes' was read: Pid => sum, Pid => max
 
--record(state, {agent, budget_ppm, features, own = [], timeout_ms = 2000, interval_ns = 1000000000, deadline_ns = 0, scan_ns = 0, procs = #procs{},
+-record(state, {agent, keeper, budget_ppm, features, own = [], timeout_ms = 2000, interval_ns = 1000000000, deadline_ns = 0,
+                scan_ns = 0, procs = #procs{},
                 heaps = #round{cost_ns = 500}, large = #{},
                 tables = #round{cost_ns = 1000}, large_tables = #{},
                 ports = #round{cost_ns = 3000}, traffic = #{}, old_traffic = none}).
@@ -318,10 +325,11 @@ collector(Agent, Budget) ->
 
 collect(State) ->
     receive
-        {run, Items, #{own := Own, timeout_ms := Timeout, interval_ns := Interval}} ->
+        {run, Items, #{keeper := Keeper, own := Own, timeout_ms := Timeout, interval_ns := Interval}} ->
             {Reader, _} = get(reader),
             Done = lists:foldl(fun collect_item/2,
-                               State#state{own = [Reader | Own], timeout_ms = Timeout, interval_ns = Interval, scan_ns = 0},
+                               State#state{keeper = Keeper, own = [Reader | Own], timeout_ms = Timeout,
+                                           interval_ns = Interval, scan_ns = 0},
                                Items),
             [{_, Reductions}, {_, Memory}] = process_info(self(), [reductions, memory]),
             [[{_, ReaderReductions}, {_, ReaderMemory}]] = read_all(fun(P, _) -> process_info(P, [reductions, memory]) end,
@@ -371,31 +379,40 @@ read_each([Element | Rest], Index, Fun, Cursor) ->
     [Result | read_each(Rest, Index + 1, Fun, Cursor)];
 read_each([], _, _, _) -> [].
 
-%% What Fun gives for each element and its place in the list; `hung' for those that are left out. Fun runs in the reader: what
-%% it refers to is copied.
-read_all(_, []) -> [];
-read_all(Fun, Elements) ->
+%% What Fun gives for each element and its place in the list; `hung' for those that are left out, and for all when a second
+%% one hangs (each costs time). Fun runs in the reader: what it refers to is copied.
+read_all(Fun, Elements) -> read_all(Fun, Elements, 1).
+
+read_all(_, [], _) -> [];
+read_all(Fun, Elements, Hangs) ->
     {Reader, Cursor} = get(reader),
     Safe = case left_out() of
                [] -> Fun;
                Skip -> fun(E, I) -> case lists:keymember(E, 1, Skip) of true -> hung; false -> Fun(E, I) end end
            end,
+    atomics:put(Cursor, 1, 0),
     Reader ! {self(), Safe, Elements},
-    await(Fun, Elements, Reader, Cursor, 0).
+    case await(Reader, Cursor, 0) of
+        {results, Results} -> Results;
+        {hangs, At} ->
+            unlink(Reader),
+            exit(Reader, kill),
+            start_reader(),
+            put(left_out, lists:sublist([{lists:nth(At, Elements), now_ns()} | left_out()], ?MAX_SKIPPED)),
+            case Hangs of
+                1 -> read_all(Fun, Elements, 2);
+                2 -> [hung || _ <- Elements]
+            end
+    end.
 
-await(Fun, Elements, Reader, Cursor, Before) ->
+await(Reader, Cursor, Before) ->
     receive
         {Reader, {failed, Why}} -> error({reader_failed, Why});
-        {Reader, Results} -> Results
+        {Reader, Results} -> {results, Results}
     after ?LOOK_MS ->
         case atomics:get(Cursor, 1) of
-            Before when Before > 0 ->
-                unlink(Reader),
-                exit(Reader, kill),
-                put(left_out, lists:sublist([{lists:nth(Before, Elements), now_ns()} | left_out()], ?MAX_SKIPPED)),
-                start_reader(),
-                read_all(Fun, Elements);
-            Now -> await(Fun, Elements, Reader, Cursor, Now)
+            Before when Before > 0 -> {hangs, Before};
+            At -> await(Reader, Cursor, At)
         end
     end.
 
@@ -454,9 +471,11 @@ read(allocators, _, _) -> allocators();
 read(_, _, _) -> throw(unsupported).
 
 %% Switching on what is on costs nothing, and is the only way to ask whether it is on: once it was, its counters are
-%% there for ever, and just stand still. When somebody else has switched it off, the keeper must know that it is ours now.
-msacc(#state{agent = Agent}) ->
-    WasOn = erlang:system_flag(microstate_accounting, true),
+%% there for ever, and just stand still. The keeper does it (and says why). When somebody else has switched it off, the
+%% agent must know that it is ours now.
+msacc(#state{agent = Agent, keeper = Keeper}) ->
+    Keeper ! {switch_on, self()},
+    WasOn = receive {switched_on, Keeper, Was} -> Was end,
     WasOn orelse (Agent ! msacc_was_off),
     case erlang:statistics(microstate_accounting) of
         undefined -> throw(unsupported);
@@ -664,13 +683,11 @@ take(_, Rest, Taken, Count) -> {lists:reverse(Taken), Count, Rest}.
 %% Details of the top ones, as long as there is time: [{Element, Map}] of those for which Fun, in the reader, gives a map.
 details(Fun, List, #state{deadline_ns = Deadline}) -> details(Fun, List, Deadline + ?SCAN_NS, []).
 
-details(Fun, [Element | Rest], Until, Found) ->
-    Found1 = case read_all(fun(E, _) -> Fun(E) end, [Element]) of [#{} = Map] -> [{Element, Map} | Found]; _ -> Found end,
-    case now_ns() < Until of
-        true -> details(Fun, Rest, Until, Found1);
-        false -> lists:reverse(Found1)
-    end;
-details(_, [], _, Found) -> lists:reverse(Found).
+details(_, [], _, Found) -> lists:append(lists:reverse(Found));
+details(Fun, List, Until, Found) ->
+    {Elements, _, Rest} = take(?DETAILS, List),
+    Maps = [{E, Map} || {E, #{} = Map} <- lists:zip(Elements, read_all(fun(E, _) -> Fun(E) end, Elements))],
+    details(Fun, case now_ns() < Until of true -> Rest; false -> [] end, Until, [Maps | Found]).
 
 %% The highest N, lowest first: {how many more fit, the lowest key, [{Key, Value}]}.
 top(N) -> {N, 0, []}.
@@ -1135,23 +1152,27 @@ table_row(Tab, Features) ->
 
 %%% Ports and distribution -----------------------------------------------------------------------------------
 
--record(ports, {dead = 0, in = 0, out = 0, queue = 0, kinds = #{}, top, traffic}).
+-record(ports, {dead = 0, in = 0, out = 0, queue = 0, kinds = #{}, owners = #{}, top, traffic}).
 
 ports(Top, #state{traffic = Traffic, old_traffic = Old, features = Features} = State) ->
     #round{read_ns = Since} = State#state.ports,
     Read = fun(Port, _) ->
-               case [erlang:port_info(Port, I) || I <- [name, input, output, queue_size]] of
-                   [{_, Name}, {_, In}, {_, Out}, {_, Queue}] -> {kind(Name), In, Out, Queue};
+               case [erlang:port_info(Port, I) || I <- [name, connected, input, output, queue_size]] of
+                   [{_, Name}, {_, Owner}, {_, In}, {_, Out}, {_, Queue}] -> {{Owner, kind(Name)}, In, Out, Queue};
                    _ -> undefined
                end
            end,
     {Round, Ports, State1} =
         scan_each(State#state.ports, 8, fun erlang:ports/0, fun() -> erlang:system_info(port_count) end, Read,
-                  fun(Port, Reading, Acc) -> add_port(Port, Reading, Old, Acc) end, #ports{top = top(Top), traffic = Traffic}, State),
+                  fun(Port, Reading, Acc) -> add_port(Port, Reading, Old, Acc) end,
+                  #ports{top = top(Top), traffic = Traffic}, State),
     Rows = details(fun(Port) -> port_row(Port, Features) end, [Port || {_, Port} <- top_list(Ports#ports.top)], State1),
+    Owners = Ports#ports.owners,
+    OwnerRows = details(fun({Pid, _}) -> owner(Pid, Features) end, best(Owners, Top), State1),
     Head = head(Round),
     Value = Head#{in_bytes => Ports#ports.in, out_bytes => Ports#ports.out, queue_bytes => Ports#ports.queue,
                   kinds => [{Kind, maps:get(Kind, Ports#ports.kinds)} || Kind <- best(Ports#ports.kinds, 20)],
+                  owners => [Row#{kind => Kind, ports => maps:get(Key, Owners)} || {{_, Kind} = Key, Row} <- OwnerRows],
                   sockets => sockets(),
                   rows => [with_deltas(Port, Row, Old) || {Port, Row} <- Rows]},
     Last = Round#round.rest =:= [],
@@ -1161,10 +1182,11 @@ ports(Top, #state{traffic = Traffic, old_traffic = Old, features = Features} = S
                   old_traffic = case Last of true -> Ports#ports.traffic; false -> Old end}}.
 
 %% Ranked by traffic since the round before, and before that, by all.
-add_port(Port, {Kind, In, Out, Queue}, Old, #ports{top = Top, traffic = Traffic} = Acc) ->
+add_port(Port, {{_, Kind} = Owner, In, Out, Queue}, Old, #ports{top = Top, traffic = Traffic, owners = Owners} = Acc) ->
     {OldIn, OldOut} = port_before(Port, Old),
     Acc#ports{in = Acc#ports.in + In, out = Acc#ports.out + Out, queue = Acc#ports.queue + Queue,
               kinds = merge(Kind, 1, fun erlang:'+'/2, Acc#ports.kinds),
+              owners = Owners#{Owner => maps:get(Owner, Owners, 0) + 1},
               top = top_add(In - OldIn + Out - OldOut + Queue, Port, Top), traffic = Traffic#{Port => {In, Out}}};
 add_port(_, hung, _, Acc) -> Acc;
 add_port(_, undefined, _, #ports{dead = Dead} = Acc) -> Acc#ports{dead = Dead + 1}.
@@ -1193,9 +1215,9 @@ with_deltas(Port, #{in_bytes := In, out_bytes := Out} = Row, Old) ->
     {OldIn, OldOut} = port_before(Port, Old),
     Row#{delta_in_bytes => In - OldIn, delta_out_bytes => Out - OldOut}.
 
-%% The counts that the socket NIF keeps; nothing is asked of any socket. Not where it was never loaded.
+%% The counts that the socket NIF keeps; nothing is asked of any socket. Not where sockets were never used.
 sockets() ->
-    case erlang:module_loaded(prim_socket) andalso catch socket:info() of
+    case erlang:module_loaded(socket) andalso catch socket:info() of
         #{counters := Counters} -> maps:filter(fun(_, V) -> is_integer(V) end, Counters);
         _ -> #{}
     end.
@@ -1247,7 +1269,8 @@ carriers(Kind, Data) ->
     Set = proplists:get_value(Kind, Data, []),
     Blocks = [Sizes || {_, Sizes} <- proplists:get_value(blocks, Set, [])],
     Sum = fun(Key, Position) ->
-              lists:sum([element(Position, E) || Sizes <- Blocks, E <- [lists:keyfind(Key, 1, Sizes)], tuple_size(E) >= Position])
+              lists:sum([element(Position, E)
+                         || Sizes <- Blocks, E <- [lists:keyfind(Key, 1, Sizes)], tuple_size(E) >= Position])
           end,
     {Carriers, CarriersMax} = now_and_max(carriers, Set),
     {Bytes, BytesMax} = now_and_max(carriers_size, Set),

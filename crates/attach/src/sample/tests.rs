@@ -361,7 +361,12 @@ fn texts_of_any_length_are_taken_in_part() {
     ]);
     let ports = done(
         "ports",
-        &[("rows", Value::list([row])), ("scanned", Value::from(1i64)), ("kinds", Value::list([]))],
+        &[
+            ("rows", Value::list([row])),
+            ("scanned", Value::from(1i64)),
+            ("owners", Value::list([])),
+            ("kinds", Value::list([])),
+        ],
     );
     let sample = recording.add(vec![ports]).unwrap();
     assert_eq!(sample.ports[0].id.len(), MOST_CHARACTERS);
