@@ -1,4 +1,36 @@
 //! Recordings: the file format, and the loop that fills it.
+//!
+//! A recording is all that was measured on one node in one period, raw: who has the file can derive
+//! every finding anew. It is an SQLite database, described for readers in other languages in
+//! `docs/recording-format.md`; the readings in it are not rows but compressed columns, or a day of a
+//! large node would take gigabytes.
+//!
+//! - [`Writer`] adds samples, each of which survives the end of the process as soon as it is added.
+//! - [`Reader`] reads what is there of a recording, in whatever state it is: as samples, or straight as
+//!   a [`beamtune_model::Period`], in memory that does not grow with the recording.
+//! - [`record`] is the sampling loop over a VM and its host.
+//!
+//! ```
+//! use beamtune_model::{SampleBuilder, SeriesTable, Span, Tick, metrics};
+//! use beamtune_recording::{Selection, Writer};
+//!
+//! # fn main() -> Result<(), beamtune_recording::Error> {
+//! let mut table = SeriesTable::default();
+//! let mut writer = Writer::in_memory()?;
+//! for second in 0..3 {
+//!     let t = second * 1_000_000_000;
+//!     let span = Some(Span { begin: t, end: t + 2_000_000 });
+//!     let tick = Tick { t, incarnation: 0, vm: span, host: None, late: 0 };
+//!     let mut out = SampleBuilder::new(&mut table, tick);
+//!     out.metric(&metrics::REDUCTIONS, "", second * 500);
+//!     let sample = out.sample;
+//!     writer.append(&sample, &table)?;
+//! }
+//! let period = writer.finish()?.period(&Selection::default())?;
+//! assert_eq!(period.rate(&metrics::REDUCTIONS, ""), Ok(500.0));
+//! # Ok(())
+//! # }
+//! ```
 
 mod clock;
 mod codec;

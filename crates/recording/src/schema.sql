@@ -9,10 +9,9 @@ CREATE TABLE series(id INTEGER PRIMARY KEY, grp TEXT NOT NULL, entity TEXT NOT N
   unit TEXT NOT NULL, kind TEXT NOT NULL);
 CREATE TABLE tick(t INTEGER PRIMARY KEY, inc INTEGER NOT NULL, vm_t0 INTEGER, vm_t1 INTEGER, host_t0 INTEGER,
   host_t1 INTEGER, late INTEGER NOT NULL);
--- Readings, see "Chunks": a minute in a row of `chunk`; of the last minute, each second in a row of `hot`.
+-- Readings, see "Chunks": of a group, five minutes are a row of `chunk`; after these, each second is a row of `hot`.
 CREATE TABLE chunk(id INTEGER PRIMARY KEY, grp TEXT NOT NULL, t0 INTEGER NOT NULL, t1 INTEGER NOT NULL,
   codec INTEGER NOT NULL, crc INTEGER NOT NULL, blob BLOB NOT NULL);
-CREATE INDEX chunk_end ON chunk(t1);
 CREATE TABLE hot(id INTEGER PRIMARY KEY, grp TEXT NOT NULL, t INTEGER NOT NULL, codec INTEGER NOT NULL,
   crc INTEGER NOT NULL, blob BLOB NOT NULL);
 -- Strings that come again and again; columns named …_text hold ids of it.

@@ -1,12 +1,6 @@
 //! Files that are damaged, cut off, of another kind, or made to do harm: a clear message or what is left, never a panic.
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "these are tests"
-)]
+
+#![allow(clippy::expect_used, clippy::panic, reason = "in a test, whatever is unexpected is to end it")]
 
 mod common;
 

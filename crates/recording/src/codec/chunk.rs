@@ -9,11 +9,12 @@ use super::Garbled;
 use super::bits::{Bytes, put_svarint, put_uvarint};
 use super::column::Encoder;
 
-/// Ticks that a chunk holds at most: an hour of seconds, a minute of every sixtieth of a second.
+/// Ticks that a chunk holds at most.
 pub(crate) const MAX_TICKS: usize = 3_600;
-/// Values that a chunk is read with at most: 20 times what is written into one (see the writer), so that a
-/// hostile file of many constant columns cannot fill the memory.
-const MAX_VALUES: usize = 20_000_000;
+/// Columns times ticks that a chunk is written with at most, but for those that its last sample adds.
+pub(crate) const MAX_CELLS: usize = 5_000_000;
+/// The same for reading, so that a hostile file of many constant columns cannot fill the memory.
+const MAX_READ_CELLS: usize = 10 * MAX_CELLS;
 
 /// One series to be encoded: its id, the ticks that have a value, as indices, and the values.
 pub(crate) type Series<'a> = (u32, &'a [u16], &'a [i64]);
@@ -86,7 +87,7 @@ impl<'a> Chunk<'a> {
         let mut bytes = Bytes(bytes);
         let times = times(&mut bytes)?;
         let count = bytes.count()?;
-        if count.saturating_mul(times.len()) > MAX_VALUES {
+        if count.saturating_mul(times.len()) > MAX_READ_CELLS {
             return Err(Garbled("it holds too many values"));
         }
         let mut sizes = Vec::with_capacity(count);

@@ -3,7 +3,7 @@
 //! What is recorded of a busy node is mostly noise: time per state in nanoseconds, whose low bits no
 //! compressor can foretell. So a column is not packed by bytes but by bits: what a simple predictor
 //! leaves over is written as Rice codes, which cost a fraction of a bit more than the entropy of such
-//! noise. Varints followed by zstd take a sixth more, see the table in `docs/recording-format.md`.
+//! noise. Varints followed by zstd take a seventh more, see `docs/recording-format.md`.
 //!
 //! The predictor is chosen per column by trying all of them.
 

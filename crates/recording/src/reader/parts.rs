@@ -1,5 +1,6 @@
 //! Chunks and what came since the last of them, as one sequence of segments.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use beamtune_model::{Group, Nanos, ProcessTick};
@@ -77,9 +78,9 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// True for chunks, which can be read one without the other; false for rows of `hot`.
-    pub(super) fn is_chunk(&self) -> bool {
-        self.parts.iter().all(|part| part.table == Table::Chunk)
+    /// The parts with a content; no more than one, but in a damaged file.
+    pub(super) fn parts_of(&self, content: Content) -> impl Iterator<Item = Part> {
+        self.parts.iter().copied().filter(move |part| part.content == content)
     }
 }
 
@@ -113,6 +114,26 @@ impl Reader {
         Ok((segments, damaged))
     }
 
+    /// The content of a part; why it cannot be had, if it is damaged.
+    pub(super) fn load(&self, part: Part) -> Result<Result<Vec<u8>, String>, Error> {
+        let sql = match part.table {
+            Table::Chunk => "SELECT codec, crc, blob FROM chunk WHERE id = ?1",
+            Table::Hot => "SELECT codec, crc, blob FROM hot WHERE id = ?1",
+        };
+        let content = self.connection.prepare_cached(sql).and_then(|mut select| {
+            select.query_row(params![part.id], |row| {
+                let bytes = row.get_ref(2)?.as_blob()?;
+                let packed = Packed { codec: row.get(0)?, crc: row.get(1)?, bytes: bytes.into() };
+                Ok(packed.unpack().map(Cow::into_owned))
+            })
+        });
+        match content {
+            Ok(content) => Ok(content.map_err(|garbled| garbled.to_string())),
+            Err(error) if scan::is_damage(&error) => Ok(Err(error.to_string())),
+            Err(error) => Err(Error::sqlite(&self.path, error)),
+        }
+    }
+
     /// Gives away what a part holds; says why, if it is damaged.
     pub(super) fn take(
         &self,
@@ -121,25 +142,13 @@ impl Reader {
         decoder: &mut Decoder,
         taker: &mut impl Taker,
     ) -> Result<Result<(), String>, Error> {
-        let sql = match part.table {
-            Table::Chunk => "SELECT codec, crc, blob FROM chunk WHERE id = ?1",
-            Table::Hot => "SELECT codec, crc, blob FROM hot WHERE id = ?1",
-        };
-        let taken = self.connection.prepare_cached(sql).and_then(|mut select| {
-            select.query_row(params![part.id], |row| {
-                let bytes = row.get_ref(2)?.as_blob()?;
-                let packed = Packed { codec: row.get(0)?, crc: row.get(1)?, bytes: bytes.into() };
-                Ok(packed.unpack().and_then(|bytes| decoder.decode(part, t, &bytes, taker)))
-            })
-        });
-        let why = match taken {
-            Ok(Ok(())) => return Ok(Ok(())),
-            Ok(Err(garbled)) => garbled.to_string(),
-            Err(error) if scan::is_damage(&error) => error.to_string(),
-            Err(error) => return Err(Error::sqlite(&self.path, error)),
-        };
-        decoder.skip(part);
-        Ok(Err(why))
+        Ok(match self.load(part)? {
+            Ok(bytes) => decoder.decode(part, t, &bytes, taker).map_err(|garbled| garbled.to_string()),
+            Err(why) => {
+                decoder.skip(part);
+                Err(why)
+            }
+        })
     }
 }
 

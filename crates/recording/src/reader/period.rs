@@ -3,10 +3,17 @@
 use beamtune_model::window::Point;
 use beamtune_model::{Group, Nanos, Period, PeriodBuilder, ProcessTick, Tick};
 
-use super::parts::{Decoder, Taker};
+use super::parts::{Content, Decoder, Segment, Taker};
 use super::{Cursors, Life, RECORDING, Reader, SeriesMap, lost};
+use crate::codec::Garbled;
+use crate::codec::chunk::Chunk;
+use crate::codec::column::Column;
 use crate::error::Error;
 use crate::rows::Record;
+
+/// Chunks of a group that are read side by side, so that the builder gets forty minutes of a series at once. It looks
+/// the series up by its name each time, and a chunk has but thirty readings of an allocator's counter.
+const BATCH: usize = 8;
 
 /// Which part of a recording a period is about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -66,11 +73,57 @@ struct Building<'a> {
     begin: Nanos,
     /// The last one.
     end: Nanos,
-    /// The selected ticks of the segment at hand.
+    /// The selected ticks of the segments at hand.
     ticks: Vec<Tick>,
-    /// The instant and the life of each tick of the chunk at hand; `None` for one that is not selected.
-    places: Vec<Option<(Nanos, u32)>>,
+    /// Those of the row of `hot` at hand.
+    places: Vec<Place>,
     cursors: Cursors,
+}
+
+/// The instant and the life of a tick; `None` for one that is not selected.
+type Place = Option<(Nanos, u32)>;
+
+/// A chunk whose columns are taken one after the other.
+struct Open<'a> {
+    segment: &'a Segment,
+    chunk: Chunk<'a>,
+    places: Vec<Place>,
+    /// The column after the one at hand.
+    next: usize,
+    /// The column at hand.
+    column: Column,
+    /// It is of the series at hand.
+    has_series: bool,
+}
+
+impl Open<'_> {
+    fn next_series(&self) -> Option<u32> {
+        self.chunk.columns.get(self.next).map(|(series, _)| *series)
+    }
+
+    /// Decodes the column of a series, if it is the next one. After one that is garbled, the rest is not trusted either.
+    fn advance(&mut self, series: u32) -> Result<(), Garbled> {
+        self.has_series = false;
+        if self.next_series() == Some(series) {
+            let (_, bytes) = self.chunk.columns[self.next];
+            self.next += 1;
+            if let Err(garbled) = self.column.decode(bytes, self.chunk.times.len()) {
+                self.next = self.chunk.columns.len();
+                return Err(garbled);
+            }
+            self.has_series = true;
+        }
+        Ok(())
+    }
+
+    /// The readings of the series at hand, if the chunk has any.
+    fn points(&self) -> impl Iterator<Item = Point> {
+        let pairs = self.has_series.then(|| self.column.pairs());
+        pairs.into_iter().flatten().filter_map(|(row, value)| {
+            let (t, incarnation) = self.places[row]?;
+            Some(Point { t, incarnation, value })
+        })
+    }
 }
 
 impl Building<'_> {
@@ -89,30 +142,32 @@ impl Building<'_> {
         let (chunks, chunks_lost) = reader.chunks(&mut 0)?;
         let (hot, hot_lost) = reader.hot(&mut 0)?;
         self.note(chunks_lost || hot_lost, RECORDING, "readings cannot be read");
+        let wanted = |segment: &&Segment| segment.end >= begin && segment.begin <= end;
+        let chunks: Vec<&Segment> = chunks.iter().filter(wanted).collect();
         let mut decoder = Decoder::default();
-        for segment in chunks.iter().chain(&hot) {
-            // What is hot builds on what was before.
-            let wanted = segment.end >= begin && segment.begin <= end;
-            if !wanted && segment.is_chunk() {
-                continue;
+        for batch in chunks.chunks(BATCH) {
+            self.choose_ticks(batch)?;
+            for &group in Group::ALL {
+                self.merge(batch, group)?;
             }
-            let mut ticks = std::mem::take(&mut self.ticks);
-            ticks.clear();
-            let (first, last) = (segment.begin.max(begin), segment.end.min(end));
-            reader.ticks(first.saturating_sub(1), last, |tick| {
-                ticks.push(tick);
-                true
-            })?;
-            self.ticks = ticks;
-            for &part in &segment.parts {
-                if let Err(why) = reader.take(part, segment.begin, &mut decoder, self)?
-                    && wanted
-                {
-                    self.builder.gap(lost(segment.begin, segment.end, part.content.source(), &why));
+            for segment in batch {
+                for part in segment.parts_of(Content::Busiest) {
+                    let taken = reader.take(part, segment.begin, &mut decoder, self)?;
+                    self.note_garbled(segment, part.content, taken);
                 }
             }
             // In the order of time, so that the builder can drop what has stood out least so far.
-            self.rows(segment.end.min(end))?;
+            self.rows(batch.last().map_or(begin, |segment| segment.end.min(end)))?;
+        }
+        for segment in &hot {
+            self.choose_ticks(&[segment])?;
+            for &part in &segment.parts {
+                let taken = reader.take(part, segment.begin, &mut decoder, self)?;
+                // One that is not wanted is read as well: the next one builds on it.
+                if wanted(&segment) {
+                    self.note_garbled(segment, part.content, taken);
+                }
+            }
         }
         self.rows(end)?;
         if let Some(bytes) = reader.missing_bytes {
@@ -125,6 +180,76 @@ impl Building<'_> {
         if damaged {
             self.builder.gap(lost(self.begin, self.end, source, why));
         }
+    }
+
+    fn note_garbled(&mut self, segment: &Segment, content: Content, taken: Result<(), String>) {
+        if let Err(why) = taken {
+            self.builder.gap(lost(segment.begin, segment.end, content.source(), &why));
+        }
+    }
+
+    /// Loads the selected ticks of some segments.
+    fn choose_ticks(&mut self, segments: &[&Segment]) -> Result<(), Error> {
+        let first = segments.first().map_or(self.begin, |segment| segment.begin.max(self.begin));
+        let last = segments.last().map_or(self.end, |segment| segment.end.min(self.end));
+        let ticks = &mut self.ticks;
+        ticks.clear();
+        self.reader.ticks(first.saturating_sub(1), last, |tick| {
+            ticks.push(tick);
+            true
+        })?;
+        Ok(())
+    }
+
+    /// The instant and the life of each of some ticks; `None` for one that is not selected.
+    fn places(&self, group: Group, times: &[Nanos]) -> Vec<Place> {
+        let place = |t| {
+            let tick = &self.ticks[self.ticks.binary_search_by_key(t, |tick| tick.t).ok()?];
+            Some((tick.instant(group.is_host())?, tick.incarnation))
+        };
+        times.iter().map(place).collect()
+    }
+
+    /// Adds the chunks of a group, series by series.
+    fn merge(&mut self, segments: &[&Segment], group: Group) -> Result<(), Error> {
+        let content = Content::Readings(group);
+        let mut loaded = Vec::new();
+        for segment in segments {
+            for part in segment.parts_of(content) {
+                match self.reader.load(part)? {
+                    Ok(bytes) => loaded.push((segment, bytes)),
+                    Err(why) => self.note_garbled(segment, content, Err(why)),
+                }
+            }
+        }
+        let mut open = Vec::new();
+        for (segment, bytes) in &loaded {
+            match Chunk::parse(bytes) {
+                Ok(chunk) => {
+                    let places = self.places(group, &chunk.times);
+                    open.push(Open {
+                        segment,
+                        chunk,
+                        places,
+                        next: 0,
+                        column: Column::default(),
+                        has_series: false,
+                    });
+                }
+                Err(garbled) => self.note_garbled(segment, content, Err(garbled.to_string())),
+            }
+        }
+        while let Some(stored) = open.iter().filter_map(Open::next_series).min() {
+            for chunk in &mut open {
+                let advanced = chunk.advance(stored).map_err(|garbled| garbled.to_string());
+                self.note_garbled(chunk.segment, content, advanced);
+            }
+            let Some(series) = self.series.id(stored).and_then(|id| self.series.table.get(id)) else {
+                continue;
+            };
+            self.builder.column(series, open.iter().flat_map(Open::points));
+        }
+        Ok(())
     }
 
     /// Adds the rows of the typed tables up to a tick.
@@ -159,11 +284,7 @@ impl Building<'_> {
 
 impl Taker for Building<'_> {
     fn readings(&mut self, group: Group, times: &[Nanos]) {
-        let place = |t| {
-            let tick = &self.ticks[self.ticks.binary_search_by_key(t, |tick| tick.t).ok()?];
-            Some((tick.instant(group.is_host())?, tick.incarnation))
-        };
-        self.places = times.iter().map(place).collect();
+        self.places = self.places(group, times);
     }
 
     fn column(&mut self, series: u32, values: impl Iterator<Item = (usize, i64)>) {

@@ -60,6 +60,7 @@ mod tests {
 
     #[test]
     fn a_restart_seen_by_both_sources_is_one_new_life_whoever_sees_it_first() {
+        /// What the VM tells, what the host tells, and the life that begins.
         type Step<'a> = (&'a str, &'a str, Option<(u32, &'a str)>);
         let check = |what: &str, steps: &[Step<'_>]| {
             let mut lives = Lives::default();

@@ -44,7 +44,6 @@ pub(super) fn create(path: &Path, existing: Existing) -> Result<(Connection, Fil
     };
     let mut builder = tempfile::Builder::new();
     builder.prefix(".beamtune-").suffix(".new");
-    #[cfg(unix)]
     // As for any file that a user asks for; what may be read by whom is for the umask to say.
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     let file = builder.tempfile_in(directory).map_err(at)?;

@@ -8,9 +8,9 @@ use crate::codec::column::Encoder;
 use crate::codec::packed::Packed;
 use crate::codec::{busiest, chunk, hot};
 
-/// Length of a segment. What a column needs besides its values (the first one, the slope) is a fifth of a chunk of
-/// one minute, a twentieth of one of five, and a chunk of ten would take 55 MB to make. Figures are in
-/// `docs/recording-format.md`.
+/// Length of a segment. What a column needs besides its values (the first one, the slope) makes chunks of one minute
+/// larger by a fifth, and slower to read by two thirds; chunks of ten minutes take half as much memory again to make.
+/// The figures are in `docs/recording-format.md`.
 const LENGTH_NS: Nanos = 300 * SECOND_NS;
 /// Readings that a segment holds at most, 10 bytes each: five minutes of 64 + 64 schedulers.
 const MAX_READINGS: usize = 1_000_000;
@@ -55,6 +55,8 @@ pub(super) struct Segment {
     times: Vec<Nanos>,
     /// By series id.
     columns: Vec<Column>,
+    /// Those that have readings.
+    series: usize,
     readings: usize,
     busiest: Vec<(Nanos, Vec<ProcessTick>)>,
     processes: usize,
@@ -74,6 +76,7 @@ impl Segment {
         tick.t.saturating_sub(begin) >= LENGTH_NS
             || self.times.len() >= chunk::MAX_TICKS
             || self.readings >= MAX_READINGS
+            || self.series * self.times.len() >= chunk::MAX_CELLS
             || self.processes >= MAX_PROCESSES
     }
 
@@ -91,6 +94,7 @@ impl Segment {
                 self.columns.resize(id.index() + 1, Column::default());
             }
             let column = &mut self.columns[id.index()];
+            self.series += usize::from(column.rows.is_empty());
             if column.rows.last() != Some(&row) {
                 column.rows.push(row);
                 column.values.push(value);
@@ -132,7 +136,7 @@ impl Segment {
             column.rows.clear();
             column.values.clear();
         }
-        self.readings = 0;
+        (self.series, self.readings) = (0, 0);
         self.busiest.clear();
         self.processes = 0;
     }

@@ -1,12 +1,5 @@
 //! What several tests need: samples that follow from a number, and places to put recordings.
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "these are tests"
-)]
+
 #![allow(dead_code, reason = "each test uses its own part of it")]
 
 use std::path::Path;
@@ -14,7 +7,7 @@ use std::process::Command;
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
-    Event, Gap, Group, Incarnation, Nanos, PortRow, ProcessRow, ProcessTick, Rank, Sample, SampleBuilder,
+    Event, Gap, Incarnation, Nanos, PortRow, ProcessRow, ProcessTick, Rank, Sample, SampleBuilder,
     SeriesTable, Snapshot, Span, SpawnRow, TableRow, Tick, TroubleKind, metrics,
 };
 use beamtune_recording::{Existing, Reader, Writer};
@@ -191,14 +184,6 @@ pub fn assert_same(found: &[Sample], expect: &[Sample]) {
         assert_eq!(found, expect, "sample {index}");
     }
     assert_eq!(found.len(), expect.len(), "so many samples");
-}
-
-/// Which groups of the samples' tables there are.
-pub fn groups(table: &SeriesTable) -> Vec<Group> {
-    let mut groups: Vec<Group> = table.iter().map(|(_, series)| series.group).collect();
-    groups.sort_unstable();
-    groups.dedup();
-    groups
 }
 
 /// A small file system of its own, unmounted at the end.
