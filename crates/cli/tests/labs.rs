@@ -16,7 +16,7 @@ use common::{Otp, Running, beamtune, otp, run_for};
 use serde_json::Value;
 
 /// Labs that show what they show also beside other work on the machine.
-const ROBUST: [&str; 8] = [
+const ROBUST: [&str; 9] = [
     "atom-leak",
     "dirty-io-saturated",
     "ets-leak",
@@ -24,6 +24,7 @@ const ROBUST: [&str; 8] = [
     "growing-queue-and-atom-leak",
     "healthy-idle",
     "huge-port-table",
+    "port-leak",
     "process-leak",
 ];
 

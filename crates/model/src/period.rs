@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use crate::facts::Facts;
 use crate::rows::{PortRow, ProcessRow, ProcessTick, SpawnRow, TableRow};
 use crate::sample::{Event, Gap, Incarnation, Sample, Tick};
-use crate::series::{Family, Group, Metric, Series, SeriesId, SeriesTable};
+use crate::series::{Family, Group, Metric, Series, SeriesTable};
 use crate::units::{Kind, Nanos, SECOND_NS, Unit};
 use crate::window::{self, Break, Point};
 
@@ -17,6 +17,8 @@ use crate::window::{self, Break, Point};
 const TRACE_POINTS: usize = 128;
 /// Processes of which a use is kept; when twice as many have gathered, those with the least are dropped.
 const PROCESS_USES: usize = 1_000;
+/// Events, gaps, origins, tables and ports of which a period holds at most so many each. A busy day has some hundreds.
+const MOST_ROWS: usize = 10_000;
 
 /// Raw readings of a series, thinned so that at most 128 are kept, evenly spread over the period.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -24,15 +26,19 @@ pub struct Trace {
     points: Vec<(Nanos, i64)>,
     /// Points closer than this to the one before are left out; doubles when the trace is full.
     spacing: Nanos,
+    /// The earliest instant of the next point; after the last one by `spacing`.
+    next: Nanos,
 }
 
 impl Trace {
+    /// Almost all points are left out: a day has 200 million readings.
     fn push(&mut self, t: Nanos, value: i64) {
-        if let Some(&(last, _)) = self.points.last()
-            && t - last < self.spacing
-        {
-            return;
+        if t >= self.next || self.points.is_empty() {
+            self.keep(t, value);
         }
+    }
+
+    fn keep(&mut self, t: Nanos, value: i64) {
         self.points.push((t, value));
         if self.points.len() > TRACE_POINTS {
             let mut index = 0;
@@ -40,9 +46,11 @@ impl Trace {
                 index += 1;
                 index % 2 == 1
             });
-            let span = self.points.last().map_or(0, |p| p.0) - self.points.first().map_or(0, |p| p.0);
+            let span =
+                self.points.last().map_or(0, |p| p.0).saturating_sub(self.points.first().map_or(0, |p| p.0));
             self.spacing = (span / self.points.len().max(1) as i64).max(self.spacing);
         }
+        self.next = self.points.last().map_or(t, |&(last, _)| last.saturating_add(self.spacing));
     }
 
     /// The readings that were kept, by time.
@@ -223,7 +231,7 @@ pub struct Period {
     pub tables: Vec<TableRow>,
     /// The last row of each port seen.
     pub ports: Vec<PortRow>,
-    /// Origins of new processes, tables and ports.
+    /// Origins of new processes, and of tables and ports; each once, the most frequent first.
     pub spawns: Vec<SpawnRow>,
     /// What happened.
     pub events: Vec<Event>,
@@ -365,6 +373,8 @@ pub struct PeriodBuilder {
     rows: HashMap<String, ProcessRow>,
     tables: HashMap<String, TableRow>,
     ports: HashMap<String, PortRow>,
+    /// By what, kind and maker.
+    spawns: HashMap<(String, String, Option<String>), SpawnRow>,
 }
 
 impl PeriodBuilder {
@@ -390,19 +400,18 @@ impl PeriodBuilder {
     pub fn column(&mut self, series: &Series, points: impl IntoIterator<Item = Point>) {
         let id =
             self.period.series.intern(series.group, &series.entity, &series.name, series.unit, series.kind);
-        for point in points {
-            self.reading(id, series.unit, series.kind, point);
-        }
-    }
-
-    fn reading(&mut self, id: SeriesId, unit: Unit, kind: Kind, point: Point) {
         if self.period.stats.len() <= id.index() {
             self.period.stats.resize(id.index() + 1, None);
         }
-        match &mut self.period.stats[id.index()] {
-            Some(stat) => stat.push(point),
-            empty => *empty = Some(SeriesStat::new(unit, kind, point)),
-        }
+        let mut points = points.into_iter();
+        let stat = match &mut self.period.stats[id.index()] {
+            Some(stat) => stat,
+            empty => {
+                let Some(first) = points.next() else { return };
+                empty.insert(SeriesStat::new(series.unit, series.kind, first))
+            }
+        };
+        points.for_each(|point| stat.push(point));
     }
 
     /// Adds the processes that stood out at one tick.
@@ -447,27 +456,42 @@ impl PeriodBuilder {
 
     /// Adds a row of an ETS table; the last one counts.
     pub fn table(&mut self, row: TableRow) {
-        self.tables.insert(row.id.clone(), row);
+        if self.tables.len() < MOST_ROWS || self.tables.contains_key(&row.id) {
+            self.tables.insert(row.id.clone(), row);
+        }
     }
 
     /// Adds a row of a port; the last one counts.
     pub fn port(&mut self, row: PortRow) {
-        self.ports.insert(row.id.clone(), row);
+        if self.ports.len() < MOST_ROWS || self.ports.contains_key(&row.id) {
+            self.ports.insert(row.id.clone(), row);
+        }
     }
 
-    /// Adds an origin of new things.
+    /// Adds an origin of new things; several looks at one origin are added up.
     pub fn spawn(&mut self, row: SpawnRow) {
-        self.period.spawns.push(row);
+        let key = (row.what.clone(), row.kind.clone(), row.maker.clone());
+        if let Some(known) = self.spawns.get_mut(&key) {
+            known.t = row.t;
+            known.count = known.count.saturating_add(row.count);
+            known.of = known.of.saturating_add(row.of);
+        } else if self.spawns.len() < MOST_ROWS {
+            self.spawns.insert(key, row);
+        }
     }
 
     /// Adds an event.
     pub fn event(&mut self, event: Event) {
-        self.period.events.push(event);
+        if self.period.events.len() < MOST_ROWS {
+            self.period.events.push(event);
+        }
     }
 
     /// Adds a gap.
     pub fn gap(&mut self, gap: Gap) {
-        self.period.gaps.push(gap);
+        if self.period.gaps.len() < MOST_ROWS {
+            self.period.gaps.push(gap);
+        }
     }
 
     /// Adds a whole sample, whose ids are those of `table`.
@@ -506,10 +530,14 @@ impl PeriodBuilder {
         period.tables = self.tables.into_values().collect();
         period.tables.sort_by(|a, b| b.memory_bytes.cmp(&a.memory_bytes).then_with(|| a.id.cmp(&b.id)));
         period.ports = self.ports.into_values().collect();
-        period.ports.sort_by(|a, b| {
-            (b.input_bytes + b.output_bytes)
-                .cmp(&(a.input_bytes + a.output_bytes))
-                .then_with(|| a.id.cmp(&b.id))
+        // A hostile node may say any number.
+        let traffic = |row: &PortRow| row.input_bytes.saturating_add(row.output_bytes);
+        period.ports.sort_by(|a, b| traffic(b).cmp(&traffic(a)).then_with(|| a.id.cmp(&b.id)));
+        period.spawns = self.spawns.into_values().collect();
+        period.spawns.sort_by(|a, b| {
+            b.count
+                .cmp(&a.count)
+                .then_with(|| (&a.what, &a.kind, &a.maker).cmp(&(&b.what, &b.kind, &b.maker)))
         });
         period
     }

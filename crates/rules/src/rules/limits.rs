@@ -1,6 +1,8 @@
 //! What the rules on limits (processes, ports, atoms) have in common: how full a table is, and when it
 //! will be if it goes on growing like this.
 
+use std::collections::HashMap;
+
 use beamtune_model::{Evidence, Metric, Missing, Period, Scale, SpawnRow, Unit};
 use beamtune_stats::{Trend, trend};
 
@@ -127,30 +129,44 @@ pub fn growth(points: &[(f64, f64)], left: f64) -> Option<Trend> {
     (trend.p < 0.01 && trend.low > 0.0 && matters && steady).then_some(trend)
 }
 
-/// Who made the newest of a kind (`process`, `ets`, `port`): the origin with the highest count, as evidence.
+/// Who makes processes, tables or ports (`process`, `ets`, `port`), as evidence: of the most frequent kind, who made
+/// most of those whose maker is known.
 pub fn maker(period: &Period, what: &str) -> Option<(String, Evidence)> {
     let rows: Vec<&SpawnRow> = period.spawns.iter().filter(|row| row.what == what).collect();
-    // Several looks at the same origin are added up.
-    let mut totals: Vec<(&SpawnRow, i64)> = Vec::new();
+    let mut kinds = HashMap::<&str, i64>::new();
     for row in &rows {
-        match totals.iter_mut().find(|(known, _)| known.kind == row.kind && known.maker == row.maker) {
-            Some((_, count)) => *count += row.count,
-            None => totals.push((row, row.count)),
-        }
+        let count = kinds.entry(&row.kind).or_default();
+        *count = count.saturating_add(row.count);
     }
-    let (row, count) = totals.into_iter().max_by_key(|(_, count)| *count)?;
-    let all: i64 = rows.iter().map(|row| row.count).sum();
-    let name = match &row.maker {
-        Some(maker) => format!("{} made by {maker}", row.kind),
-        None => row.kind.clone(),
+    let all = kinds.values().fold(0_i64, |sum, count| sum.saturating_add(*count));
+    let (kind, count) = kinds.into_iter().max_by_key(|&(kind, count)| (count, kind))?;
+    let known = rows.iter().filter(|row| row.kind == kind && row.maker.is_some());
+    let looked_at = known.clone().fold(0_i64, |sum, row| sum.saturating_add(row.count));
+    let best = known.max_by_key(|row| row.count).and_then(|row| Some((row.maker.as_ref()?, row.count)));
+    // Processes are met as they come; tables and ports are all counted.
+    let label = if what == "process" { "the newest are mostly" } else { "most are" };
+    // Shares, because tables and ports are looked at again and again.
+    let percent = |part: i64, of: i64| format!("{:.0} %", 100.0 * part as f64 / of.max(1) as f64);
+    let (name, text) = match best {
+        Some((maker, made)) if count == looked_at => {
+            let name = format!("{kind} made by {maker}");
+            (name.clone(), format!("{name}: {} of those looked at", percent(made, all)))
+        }
+        Some((maker, made)) => {
+            let name = format!("{kind} made by {maker}");
+            let (kinds, makers) = (percent(count, all), percent(made, looked_at));
+            let text = format!("{kind}: {kinds}; {makers} of those whose maker was looked at are by {maker}");
+            (name, text)
+        }
+        None => (kind.to_owned(), format!("{kind}: {} of those looked at", percent(count, all))),
     };
-    let evidence = Evidence::text("the newest are mostly", name.clone())
-        .with_text(format!("{name}: {count} of {all} looked at"));
-    Some((name, evidence))
+    Some((name.clone(), Evidence::text(label, name).with_text(text)))
 }
 
 #[cfg(test)]
 mod tests {
+    use beamtune_model::PeriodBuilder;
+
     use super::*;
 
     fn line(seconds: usize, start: f64, slope: f64) -> Vec<(f64, f64)> {
@@ -168,6 +184,37 @@ mod tests {
         assert!(growth(&saw, far).is_none());
         let step: Vec<_> = (0..=10).map(|s| (f64::from(s), if s < 5 { 100.0 } else { 900.0 })).collect();
         assert!(growth(&step, far).is_none(), "one step, as when code is loaded");
+    }
+
+    #[test]
+    fn who_makes_most_is_told_as_far_as_it_is_known() {
+        let check = |rows: &[(&str, &str, Option<&str>, i64)], expect: Option<(&str, &str)>| {
+            let mut builder = PeriodBuilder::default();
+            for &(what, kind, maker, count) in rows {
+                let (what, kind) = (what.to_owned(), kind.to_owned());
+                let maker = maker.map(str::to_owned);
+                builder.spawn(SpawnRow { t: 0, what, kind, maker, count, of: 100 });
+            }
+            let found = maker(&builder.finish(), "port");
+            let texts = found.map(|(name, evidence)| (name, evidence.text.unwrap_or_default()));
+            assert_eq!(texts.as_ref().map(|(name, text)| (name.as_str(), text.as_str())), expect);
+        };
+        check(&[("process", "a:b/1", None, 5)], None);
+        // Two looks at one owner.
+        check(
+            &[("port", "tcp", Some("web"), 3), ("port", "tcp", Some("web"), 3), ("port", "fd", None, 2)],
+            Some(("tcp made by web", "tcp made by web: 75 % of those looked at")),
+        );
+        // A large owner of one kind is not the maker of the many of another.
+        check(
+            &[
+                ("port", "udp", Some("dns"), 500),
+                ("port", "tcp", Some("web"), 1),
+                ("port", "tcp", None, 9_000),
+            ],
+            Some(("tcp made by web", "tcp: 95 %; 100 % of those whose maker was looked at are by web")),
+        );
+        check(&[("port", "fd", None, 2)], Some(("fd", "fd: 100 % of those looked at")));
     }
 
     #[test]
