@@ -78,7 +78,7 @@ fn of_release(
         );
         figures.push(match watcher {
             Watcher::Etop => Figure::compared(
-                "the same by etop at an interval of 1 s, as it starts by default",
+                "the same by etop at an interval of 1 s, without its tracing",
                 format!("{value}; {:.2} tables a second", updates_per_s(watched)),
             ),
             _ => Figure {
