@@ -70,34 +70,46 @@ pub fn clean(text: &str) -> String {
     out
 }
 
-/// Names of Elixir modules as their users know them: `Elixir.MyApp.Worker:init/1` → `MyApp.Worker.init/1`.
+/// Names of Elixir modules as their users know them, wherever they stand: `Elixir.MyApp.Worker:init/1` →
+/// `MyApp.Worker.init/1`, `{'Elixir.Shop.Cart',7}` → `{Shop.Cart,7}`.
 pub fn elixir_name(text: &str) -> String {
-    match text.strip_prefix("Elixir.") {
-        Some(rest) => match rest.rsplit_once(':') {
-            Some((module, function)) if function.contains('/') => format!("{module}.{function}"),
-            _ => rest.to_owned(),
-        },
-        None => text.to_owned(),
+    const PREFIX: &str = "Elixir.";
+    let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(PREFIX) {
+        let (before, found) = rest.split_at(at);
+        out.push_str(before);
+        let found = &found[PREFIX.len()..];
+        let end = found.find(|c| !is_name(c)).unwrap_or(found.len());
+        let (module, after) = found.split_at(end);
+        if before.chars().next_back().is_some_and(is_name) || !module.starts_with(char::is_uppercase) {
+            out.push_str(PREFIX);
+            rest = found;
+            continue;
+        }
+        rest = after;
+        // As an atom, such a module is quoted.
+        if out.ends_with('\'') && after.starts_with('\'') {
+            out.pop();
+            rest = &after[1..];
+        }
+        out.push_str(module);
+        if let Some(function) = rest.strip_prefix(':')
+            && function.starts_with(|c: char| c.is_lowercase() || c == '_' || c == '\'')
+        {
+            out.push('.');
+            rest = function;
+        }
     }
+    out.push_str(rest);
+    out
 }
 
-/// Replaces every `Elixir.` prefix of a module inside a sentence, and cleans it.
+/// A sentence for the terminal: Elixir's modules as their users know them, each word cleaned.
 pub fn sentence(text: &str) -> String {
-    let words: Vec<String> = text
-        .split(' ')
-        .map(|word| {
-            let lead: String = word.chars().take_while(|c| "(\"'".contains(*c)).collect();
-            format!("{lead}{}", elixir_name(&word[lead.len()..]))
-        })
-        .collect();
-    let mut out = String::new();
-    for (index, word) in words.iter().enumerate() {
-        if index > 0 {
-            out.push(' ');
-        }
-        out.push_str(&clean(word));
-    }
-    out
+    let words: Vec<String> = elixir_name(text).split(' ').map(clean).collect();
+    words.join(" ")
 }
 
 /// A value with its unit, as a person reads it: `1.2 GB`, `0.38 cores`, `38 %`, `1,200/s`.
@@ -226,6 +238,10 @@ mod tests {
         );
         check("in gen_server:loop/7", "in gen_server:loop/7");
         check("(Elixir.Registry)", "(Registry)");
+        check("{'Elixir.Shop.Cart',<<\"7\">>}", "{Shop.Cart,<<\"7\">>}");
+        check("['Elixir.A','Elixir.B':'-run/0-fun-0-'/1]", "[A,B.'-run/0-fun-0-'/1]");
+        check("Elixir.Shop: 5 messages", "Shop: 5 messages");
+        check("my_Elixir.Shop and Elixir. and Elixir.x", "my_Elixir.Shop and Elixir. and Elixir.x");
     }
 
     #[test]
