@@ -27,7 +27,8 @@ inject(Node, Options, BeamFile) ->
     {ok, Keeper} = file:read_file(filename:join(prebuilt(), "keeper.etf")),
     Bindings = [{'Beam', Beam}, {'Client', self()}, {'Name', name()}, {'Options', Options}],
     process_flag(trap_exit, true),
-    Request = spawn_request(Node, erl_eval, exprs, [binary_to_term(Keeper), Bindings, none], [link, monitor]),
+    Request = spawn_request(Node, erl_eval, exprs, [binary_to_term(Keeper), Bindings, none],
+                            [link, monitor, {priority, high}]),
     receive {spawn_reply, Request, ok, Session} -> {Session, Request} after 10000 -> exit(no_spawn_reply) end.
 
 -spec join(node(), map()) -> agent().

@@ -12,14 +12,15 @@ use crate::cookie::Found;
 use crate::error::{AttachError, Step, printable};
 use crate::etf::{Limits, Pid, Reference};
 use crate::frame::{Frame, Splitter, TICK};
-use crate::handshake::{Established, Handshake, Parameters};
+use crate::handshake::{Established, Handshake, OwnName, Parameters};
 use crate::locate::{Deadline, Located, read};
 use crate::message::Message;
 
 /// What a connection may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// For the TCP connection and the handshake together. OTP's own limit is 7 s (net_setuptime).
+    /// For the TCP connection and the handshake together. The node gives up after 7 s (net_setuptime), and is then
+    /// tried again.
     pub setup_timeout: Duration,
     /// Bounds of what the node sends.
     pub limits: Limits,
@@ -27,13 +28,24 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { setup_timeout: Duration::from_secs(10), limits: Limits::default() }
+        Settings { setup_timeout: SETUP_TIMEOUT, limits: Limits::default() }
     }
 }
+
+/// Two attempts on a node that gives up because its own processes wait too long for a scheduler: 9 s were seen where 26
+/// processes fight for one lock.
+const SETUP_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A node that closes the connection after this time has not refused us, but was too slow for itself.
+const SLOW: Duration = Duration::from_secs(2);
 
 /// Messages that nobody has asked for yet are kept up to this number, and up to the bytes of the largest one
 /// that is accepted; beyond, the oldest are dropped.
 const MOST_WAITING: usize = 1_000;
+
+/// So many names of ours there are, `beamtune_1@HOST` and so on: so many can be connected at once before the node has to
+/// make names up, and so many atoms a node gets from any number of attaches.
+const OWN_NAMES: u32 = 8;
 
 /// Bytes read at once.
 const PIECE: usize = 64 * 1024;
@@ -54,21 +66,46 @@ pub struct Connection {
     arrived_bytes: usize,
     /// Set when part of a frame was written, or the peer has broken the protocol: nothing can follow.
     unusable: Option<String>,
-    /// Tells our processes and references from those of the connection before: the node gives the same name and
-    /// creation again, and may still be busy forgetting us when we are back.
+    /// Tells our processes and references from those of the connection before: the node may give the same name and
+    /// creation again, while it is still busy forgetting us.
     salt: u32,
     next_process: u32,
     next_reference: u64,
 }
 
 impl Connection {
-    /// Connects and shakes hands.
+    /// Connects and shakes hands, under one of our own names; if all of them are in use there, under one that the node
+    /// makes up.
     pub fn open(located: &Located, cookie: &Found, settings: Settings) -> Result<Connection, AttachError> {
         let deadline = Deadline::after(settings.setup_timeout);
+        // Not always the same first, because the node may not yet have noticed that whoever had it has gone.
+        let first = random() % OWN_NAMES;
+        for turn in 0..OWN_NAMES {
+            let name = format!("beamtune_{}", 1 + (first + turn) % OWN_NAMES);
+            // Small ones had a meaning of their own (net_kernel avoids 0 to 3).
+            let own = OwnName::Ours { name, creation: random().max(4) };
+            let begin = Instant::now();
+            match Connection::open_as(own, located, cookie, settings, deadline) {
+                Err(AttachError::NameTaken { .. } | AttachError::Busy { .. }) => {}
+                Err(AttachError::ClosedEarly { .. }) if begin.elapsed() > SLOW && !deadline.passed() => {}
+                opened => return opened,
+            }
+        }
+        Connection::open_as(OwnName::OfNode, located, cookie, settings, deadline)
+    }
+
+    fn open_as(
+        own: OwnName,
+        located: &Located,
+        cookie: &Found,
+        settings: Settings,
+        deadline: Deadline,
+    ) -> Result<Connection, AttachError> {
         let mut stream = connect(located, deadline)?;
         let mut handshake = Handshake::new(Parameters {
             peer: located.label.clone(),
             expected: located.expected.clone(),
+            own,
             host: located.host.clone(),
             cookie: cookie.cookie.clone(),
             cookie_origin: cookie.origin.clone(),

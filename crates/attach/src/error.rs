@@ -116,8 +116,8 @@ pub enum AttachError {
     },
     /// The node only lets certain hosts or nodes in.
     #[error(
-        "{peer} lets only certain nodes connect (net_kernel:allow/1): add our host to its list, or \
-         ask its operator"
+        "{peer} lets only certain nodes connect (net_kernel:allow/1): add its own host to the list, since beamtune \
+         comes as beamtune_1 to beamtune_8 of that host, or ask its operator"
     )]
     NotAllowed {
         /// The node and its address.

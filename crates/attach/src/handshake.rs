@@ -1,13 +1,11 @@
 //! The handshake that turns a TCP connection into one between nodes, without its socket.
 //!
-//! Version 6 (OTP 23 and later), the connecting side, as a *hidden* node with a *dynamic name*: the node that
-//! is attached to makes our name up and uses it again for the next connection from the same host, so that no
-//! number of attaches fills its atom table.
+//! Version 6 (OTP 23 and later), the connecting side, as a *hidden* node.
 //!
 //! ```text
 //! we                                   the node
-//! name (flags, our host)  ------->
-//!                         <-------     status (our name)
+//! name (flags, our name or host)  ->
+//!                         <-------     status (ok, or our name)
 //!                         <-------     challenge (flags, its name)
 //! reply (digest, our challenge)  -->
 //!                         <-------     acknowledgement (digest)
@@ -78,8 +76,23 @@ const OFFERED: u64 = flag::EXTENDED_REFERENCES
     | flag::SEND_SENDER
     | flag::EXIT_PAYLOAD
     | flag::SPAWN
-    | flag::ALIAS
-    | flag::NAME_ME;
+    | flag::ALIAS;
+
+/// How we are called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OwnName {
+    /// As we like.
+    Ours {
+        /// The name before the `@`.
+        name: String,
+        /// The incarnation, not 0.
+        creation: u32,
+    },
+    /// As the node likes ("dynamic name"). It makes up the first name for a host with a random number from crypto: the
+    /// code server loads that module if nobody has used it, and `net_kernel` waits for it, and with it everybody who wants
+    /// to connect. On a node with long run queues that was seen to take longer than 10 s.
+    OfNode,
+}
 
 /// Which node is expected at the other end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,6 +112,8 @@ pub struct Parameters {
     pub peer: String,
     /// Which node it must turn out to be.
     pub expected: Expected,
+    /// Our name before the `@`.
+    pub own: OwnName,
     /// The part of our name behind the `@`. The node's own host is a good choice: it passes the node's list
     /// of allowed hosts if any does, and being always the same, it needs no new atom.
     pub host: String,
@@ -117,9 +132,9 @@ pub struct Established {
     pub node: Arc<str>,
     /// The node's incarnation: another value at the same name is another life.
     pub creation: u32,
-    /// Our full name, made up by the node.
+    /// Our full name.
     pub own_name: Arc<str>,
-    /// Our incarnation, likewise.
+    /// Our incarnation.
     pub own_creation: u32,
 }
 
@@ -143,13 +158,15 @@ enum State {
 impl Handshake {
     /// Starts a handshake; its first bytes are in the output.
     pub fn new(parameters: Parameters) -> Handshake {
-        let host = parameters.host.as_bytes();
+        let (flags, creation, called) = match &parameters.own {
+            OwnName::Ours { name, creation } => (OFFERED, *creation, format!("{name}@{}", parameters.host)),
+            OwnName::OfNode => (OFFERED | flag::NAME_ME, 0, parameters.host.clone()),
+        };
         let mut name = vec![b'N'];
-        name.extend(OFFERED.to_be_bytes());
-        // The creation is the node's to choose, too.
-        name.extend(0u32.to_be_bytes());
-        name.extend((host.len() as u16).to_be_bytes());
-        name.extend(host);
+        name.extend(flags.to_be_bytes());
+        name.extend(creation.to_be_bytes());
+        name.extend((called.len() as u16).to_be_bytes());
+        name.extend(called.as_bytes());
         let mut handshake =
             Handshake { parameters, state: State::Status, input: Vec::new(), output: Vec::new() };
         handshake.send(&name);
@@ -208,7 +225,9 @@ impl Handshake {
         let Some((b's', status)) = packet.split_first() else {
             return Err(self.broken("no status where one must come"));
         };
-        if let Some(named) = status.strip_prefix(b"named:") {
+        if let Some(named) = status.strip_prefix(b"named:")
+            && self.parameters.own == OwnName::OfNode
+        {
             let (name, rest) =
                 text_with_length(named).ok_or_else(|| self.broken("the name for us breaks off"))?;
             let creation = rest.first_chunk().ok_or_else(|| self.broken("our creation is missing"))?;
@@ -218,11 +237,18 @@ impl Handshake {
                 own_creation: u32::from_be_bytes(*creation),
             });
         }
+        if let (b"ok" | b"ok_simultaneous", OwnName::Ours { name, creation }) = (status, &self.parameters.own)
+        {
+            return Ok(State::Challenge {
+                own_name: format!("{name}@{}", self.parameters.host).into(),
+                own_creation: *creation,
+            });
+        }
         Err(match status {
             b"not_allowed" => AttachError::NotAllowed { peer: peer() },
             b"alive" => AttachError::NameTaken { peer: peer() },
             b"nok" => AttachError::Busy { peer: peer() },
-            // Releases before 23 take our host for our name.
+            // It has taken our host for our name.
             b"ok" | b"ok_simultaneous" => {
                 AttachError::TooOld { peer: peer(), missing: "it knows no dynamic node names" }
             }

@@ -217,6 +217,12 @@ pub struct Spawn<'a> {
 /// The process gets `from` as its group leader, so what it prints does not land on the node's terminal. It is
 /// not answered either: a process that prints waits until the connection ends.
 pub fn spawn_request(request: &Reference, from: &Pid, spawn: Spawn<'_>) -> Result<Vec<u8>, EncodeError> {
+    // At priority normal it would wait for the whole run queue before its first instruction.
+    let mut options =
+        vec![Value::atom("monitor"), Value::tuple([Value::atom("priority"), Value::atom("high")])];
+    if spawn.linked {
+        options.push(Value::atom("link"));
+    }
     let control = Value::tuple([
         Value::from(operation::SPAWN_REQUEST),
         Value::from(request),
@@ -227,11 +233,7 @@ pub fn spawn_request(request: &Reference, from: &Pid, spawn: Spawn<'_>) -> Resul
             Value::atom(spawn.function),
             Value::from(spawn.arguments.len() as u64),
         ]),
-        if spawn.linked {
-            Value::list([Value::atom("link"), Value::atom("monitor")])
-        } else {
-            Value::list([Value::atom("monitor")])
-        },
+        Value::List(options),
     ]);
     frame(&control, Some(&Value::List(spawn.arguments)))
 }
@@ -386,7 +388,10 @@ mod tests {
         assert_eq!(frame.len() - 4, u32::from_be_bytes(*frame.first_chunk().unwrap()) as usize);
         assert_eq!(frame[4], 112);
         let (control, end) = Document::decode_prefix(frame, 5, Limits::default()).unwrap();
-        assert_eq!(control.root().to_string(), "{29,#Ref<>,<a@h.1.0>,<a@h.1.0>,{m,f,1},[monitor]}");
+        assert_eq!(
+            control.root().to_string(),
+            "{29,#Ref<>,<a@h.1.0>,<a@h.1.0>,{m,f,1},[monitor,{priority,high}]}"
+        );
         let arguments = Document::decode(control.into_bytes(), end, Limits::default()).unwrap();
         assert_eq!(arguments.root().list().unwrap().len(), 1);
     }

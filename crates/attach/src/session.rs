@@ -14,8 +14,9 @@ use crate::error::{AttachError, printable};
 use crate::etf::{Document, Pid, Reference, TermError, Value};
 use crate::message::{self, Message};
 
-/// How long the agent has to load, on a node that is busy.
-const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the agent has to load. A busy node whose code server must first find the evaluator and what that needs takes
+/// several seconds.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long one request may wait for room in the connection.
 const SEND_TIMEOUT: Duration = Duration::from_secs(2);
@@ -189,9 +190,14 @@ fn release(connection: &mut Connection, deadline: Instant) -> Result<u32, Attach
 /// Reads the VM's clock a few times. The shortest call tells it best: it was read somewhere in the middle.
 fn vm_clock(connection: &mut Connection, deadline: Instant) -> Result<VmClock, AttachError> {
     const CALLS: usize = 5;
+    const ENOUGH: Duration = Duration::from_millis(500);
+    let begin = Instant::now();
     let mut best: Option<(Duration, VmClock)> = None;
     for _ in 0..CALLS {
         let before = Instant::now();
+        if best.is_some() && before - begin > ENOUGH {
+            break;
+        }
         let answer =
             connection.call("erlang", "monotonic_time", vec![Value::atom("nanosecond")], deadline)?;
         let taken = before.elapsed();

@@ -17,11 +17,12 @@ use crate::sample::{Identity, Life, Offset, identity};
 use crate::session::{Session, VmClock};
 use crate::target::Target;
 
-/// Read in every sample.
+/// Read in every sample. The run queues come first, while the agent is not yet busy with the results of other items: its
+/// processes stand in them too.
 const EVERY_TIME: &[Item] = &[
+    Item::RunQueues,
     Item::Msacc,
     Item::SchedulerWallTime,
-    Item::RunQueues,
     Item::Statistics,
     Item::Memory,
     Item::Counts,

@@ -47,7 +47,7 @@ fn frame(content: &[u8]) -> Vec<u8> {
 fn node(play: impl FnOnce(TcpStream) + Send + 'static) -> (u16, JoinHandle<()>) {
     server(|mut stream| {
         assert_eq!(read_packet(&mut stream)[0], b'N');
-        stream.write_all(&packet(b"snamed:\0\x05X@h.i\0\0\0\x05")).unwrap();
+        stream.write_all(&packet(b"sok")).unwrap();
         let flags = 0x0F_0749_4FBCu64.to_be_bytes();
         let challenge = [b"N", &flags[..], &7u32.to_be_bytes(), &9u32.to_be_bytes(), b"\0\x05n@h.i"].concat();
         stream.write_all(&packet(&challenge)).unwrap();
@@ -184,7 +184,7 @@ fn a_peer_that_drips_is_given_up_at_the_deadline() {
 fn something_else_at_the_port_cannot_pretend_to_know_the_cookie() {
     let (port, peer) = server(|mut stream| {
         read_packet(&mut stream);
-        stream.write_all(&packet(b"snamed:\0\x05X@h.i\0\0\0\x05")).unwrap();
+        stream.write_all(&packet(b"sok")).unwrap();
         let flags = 0x0F_0749_4FBCu64.to_be_bytes();
         let challenge = [b"N", &flags[..], &7u32.to_be_bytes(), &9u32.to_be_bytes(), b"\0\x05n@h.i"].concat();
         stream.write_all(&packet(&challenge)).unwrap();

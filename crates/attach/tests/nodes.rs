@@ -137,24 +137,38 @@ fn we_are_hidden_and_our_names_are_used_again() {
         assert_eq!(nodes(&mut watcher, "visible"), [""; 0]);
         assert_eq!(nodes(&mut watcher, "hidden"), [watcher.established().own_name.to_string()]);
         let atoms = |watcher: &mut Connection| system_info(watcher, "atom_count").root().as_u64().unwrap();
-        // One more name for a second connection beside the watcher's, and the code that is loaded on the way.
-        drop(node.connect());
-        eventually("the end of the second connection", || nodes(&mut watcher, "hidden").len() == 1);
-        let before = atoms(&mut watcher);
-        let mut names = Vec::new();
-        for _ in 0..50 {
-            let mut connection = node.connect();
-            assert!(call(&mut connection, "erlang", "node", vec![]).root().is_atom(&node.name));
-            names.push(connection.established().own_name.to_string());
-            drop(connection);
-            eventually("the end of a connection", || nodes(&mut watcher, "hidden").len() == 1);
-        }
+        let connect_fifty_times = |watcher: &mut Connection| {
+            let mut names = Vec::new();
+            let before = atoms(watcher);
+            for _ in 0..50 {
+                let mut connection = node.connect();
+                assert!(call(&mut connection, "erlang", "node", vec![]).root().is_atom(&node.name));
+                names.push(connection.established().own_name.to_string());
+                drop(connection);
+                eventually("the end of a connection", || nodes(watcher, "hidden").len() == 1);
+            }
+            names.sort();
+            names.dedup();
+            (names, atoms(watcher) - before)
+        };
+        let (names, _) = connect_fifty_times(&mut watcher);
+        assert!(names.len() <= 8 && names.iter().all(|name| name.starts_with("beamtune_")), "{names:?}");
+        // By now all code on the way is loaded.
+        let (_, new_atoms) = connect_fifty_times(&mut watcher);
+        assert!(new_atoms <= 8, "{new_atoms}");
+    });
+}
+
+#[test]
+fn when_all_our_names_are_taken_the_node_makes_one_up() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let connections: Vec<_> = (0..10).map(|_| node.connect()).collect();
+        let mut names: Vec<_> = connections.iter().map(|c| c.established().own_name.to_string()).collect();
         names.sort();
         names.dedup();
-        // The node forgets a connection a moment before it puts its name back; who comes in between gets another.
-        assert!(names.len() <= 5, "{names:?}");
-        let new = atoms(&mut watcher) - before;
-        assert!(new < names.len() as u64, "{new} new atoms with {names:?}");
+        assert_eq!(names.len(), 10, "{names:?}");
+        assert_eq!(names.iter().filter(|name| name.starts_with("beamtune_")).count(), 8, "{names:?}");
     });
 }
 

@@ -2,10 +2,11 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn parameters(expected: Expected) -> Parameters {
+fn parameters(own: OwnName, expected: Expected) -> Parameters {
     Parameters {
         peer: "PEER".to_owned(),
         expected,
+        own,
         host: "h".to_owned(),
         cookie: Cookie::new("secret", "").unwrap(),
         cookie_origin: "FILE".to_owned(),
@@ -13,8 +14,16 @@ fn parameters(expected: Expected) -> Parameters {
     }
 }
 
+fn ours() -> OwnName {
+    OwnName::Ours { name: "B".to_owned(), creation: 0x0102_0304 }
+}
+
 fn packet(content: &[u8]) -> Vec<u8> {
     [&(content.len() as u16).to_be_bytes(), content].concat()
+}
+
+fn ok() -> Vec<u8> {
+    packet(b"sok")
 }
 
 fn named() -> Vec<u8> {
@@ -41,8 +50,12 @@ fn acknowledgement(digest: [u8; 16]) -> Vec<u8> {
 }
 
 /// Feeds a handshake what a peer says; `None` stands for the end of the connection.
-fn run(expected: Expected, says: &[Option<Vec<u8>>]) -> Result<(Established, Vec<u8>), AttachError> {
-    let mut handshake = Handshake::new(parameters(expected));
+fn run(
+    own: OwnName,
+    expected: Expected,
+    says: &[Option<Vec<u8>>],
+) -> Result<(Established, Vec<u8>), AttachError> {
+    let mut handshake = Handshake::new(parameters(own, expected));
     for bytes in says {
         match bytes {
             Some(bytes) => {
@@ -58,32 +71,33 @@ fn run(expected: Expected, says: &[Option<Vec<u8>>]) -> Result<(Established, Vec
 
 #[test]
 fn a_node_that_knows_the_cookie_is_connected_to() {
-    let mut handshake = Handshake::new(parameters(Expected::FullName("a@h".to_owned())));
-    let name = handshake.take_output();
-    // Hidden, whole messages, a dynamic name; the mandatory flags of OTP 25 and 26.
-    assert_eq!(
-        name,
-        [&[0, 16, b'N', 0, 0, 0, 0x0F, 0x07, 0x4F, 0x4F, 0xBC, 0, 0, 0, 0, 0, 1, b'h'][..]].concat()
-    );
-    assert!(handshake.receive(&named()).unwrap().is_none());
-    assert!(handshake.take_output().is_empty());
-    assert!(handshake.receive(&challenge(flag::SPAWN, b"a@h")).unwrap().is_none());
-    let reply = [&[0, 21, b'r', 0, 0, 0, 7][..], &md5("secret1000")].concat();
-    assert_eq!(handshake.take_output(), reply);
-    let last = [acknowledgement(md5("secret7")), vec![0, 0, 0, 0]].concat();
-    let (established, rest) = handshake.receive(&last).unwrap().unwrap();
-    assert_eq!(
-        established,
-        Established { node: "a@h".into(), creation: 9, own_name: "X@h".into(), own_creation: 5 }
-    );
-    // A tick came right behind it.
-    assert_eq!(rest, [0, 0, 0, 0]);
+    let check = |own: OwnName, sent: &[u8], status: Vec<u8>, expect: (&str, u32)| {
+        let mut handshake = Handshake::new(parameters(own, Expected::FullName("a@h".to_owned())));
+        assert_eq!(handshake.take_output(), packet(sent));
+        assert!(handshake.receive(&status).unwrap().is_none());
+        assert!(handshake.take_output().is_empty());
+        assert!(handshake.receive(&challenge(flag::SPAWN, b"a@h")).unwrap().is_none());
+        let reply = [&[0, 21, b'r', 0, 0, 0, 7][..], &md5("secret1000")].concat();
+        assert_eq!(handshake.take_output(), reply);
+        let last = [acknowledgement(md5("secret7")), vec![0, 0, 0, 0]].concat();
+        let (established, rest) = handshake.receive(&last).unwrap().unwrap();
+        let (own_name, own_creation) = (expect.0.into(), expect.1);
+        assert_eq!(established, Established { node: "a@h".into(), creation: 9, own_name, own_creation });
+        // A tick came right behind it.
+        assert_eq!(rest, [0, 0, 0, 0]);
+    };
+    // Hidden, whole messages; the mandatory flags of OTP 25 and 26; then creation, and name or host.
+    let ours = b"N\0\0\0\x0D\x07\x4F\x4F\xBC\x01\x02\x03\x04\0\x03B@h";
+    check(self::ours(), ours, ok(), ("B@h", 0x0102_0304));
+    check(self::ours(), ours, packet(b"sok_simultaneous"), ("B@h", 0x0102_0304));
+    let of_node = b"N\0\0\0\x0F\x07\x4F\x4F\xBC\0\0\0\0\0\x01h";
+    check(OwnName::OfNode, of_node, named(), ("X@h", 5));
 }
 
 #[test]
 fn bytes_may_come_one_by_one() {
-    let mut handshake = Handshake::new(parameters(Expected::Any));
-    let says = [named(), challenge(flag::SPAWN, b"a@h"), acknowledgement(md5("secret7"))].concat();
+    let mut handshake = Handshake::new(parameters(ours(), Expected::Any));
+    let says = [ok(), challenge(flag::SPAWN, b"a@h"), acknowledgement(md5("secret7"))].concat();
     let (last, before) = says.split_last().unwrap();
     for byte in before {
         assert!(handshake.receive(&[*byte]).unwrap().is_none());
@@ -93,34 +107,37 @@ fn bytes_may_come_one_by_one() {
 
 #[test]
 fn every_answer_but_the_right_one_is_an_error_with_a_next_step() {
-    fn check(says: &[Option<Vec<u8>>], expect: &str) {
-        let error = run(Expected::FullName("a@h".to_owned()), says).unwrap_err().to_string();
+    fn check_as(own: OwnName, says: &[Option<Vec<u8>>], expect: &str) {
+        let error = run(own, Expected::FullName("a@h".to_owned()), says).unwrap_err().to_string();
         assert!(error.contains(expect), "{error}\ninstead of {expect}");
     }
+    let check = |says: &[Option<Vec<u8>>], expect: &str| check_as(ours(), says, expect);
     let status = |text: &str| [Some(packet(text.as_bytes()))];
     check(&status("snot_allowed"), "PEER lets only certain nodes connect");
     check(&status("salive"), "try again in a minute");
     check(&status("snok"), "try again");
-    check(&status("sok"), "OTP 23 is the oldest release");
-    check(&status("sok_simultaneous"), "OTP 23 is the oldest release");
+    check(&[Some(named())], "PEER broke the distribution protocol: the unknown status");
     check(&status("s\x1b[2J"), "PEER broke the distribution protocol: the unknown status");
-    check(&status("snamed:"), "the name for us breaks off");
-    check(&status("snamed:\0\x03X@h\0\0"), "our creation is missing");
-    check(&status("snamed:\0\x01X\0\0\0\x01"), "\"X\" as the name of a node");
+    let of_node = |text: &str, expect: &str| check_as(OwnName::OfNode, &status(text), expect);
+    of_node("sok", "OTP 23 is the oldest release");
+    of_node("sok_simultaneous", "OTP 23 is the oldest release");
+    of_node("snamed:", "the name for us breaks off");
+    of_node("snamed:\0\x03X@h\0\0", "our creation is missing");
+    of_node("snamed:\0\x01X\0\0\0\x01", "\"X\" as the name of a node");
     check(&status(""), "no status where one must come");
     check(&[None], "PEER closed the connection without a word: is that the distribution port");
     // What a TLS server says to something that is not TLS: alert, fatal, unexpected message.
     check(&[Some(vec![21, 3, 3, 0, 2, 2, 10]), None], "PEER speaks TLS");
     check(&[Some(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()), None], "closed the connection in the middle");
-    check(&[Some(named()), None], "closed the connection in the middle of the handshake");
-    check(&[Some(named()), Some(challenge(0, b"a@h"))], "it cannot spawn for other nodes");
-    check(&[Some(named()), Some(packet(b"n\0\x05"))], "its handshake is older than version 6");
-    check(&[Some(named()), Some(packet(b"N\0\x05"))], "a malformed challenge");
+    check(&[Some(ok()), None], "closed the connection in the middle of the handshake");
+    check(&[Some(ok()), Some(challenge(0, b"a@h"))], "it cannot spawn for other nodes");
+    check(&[Some(ok()), Some(packet(b"n\0\x05"))], "its handshake is older than version 6");
+    check(&[Some(ok()), Some(packet(b"N\0\x05"))], "a malformed challenge");
     check(
-        &[Some(named()), Some(challenge(flag::SPAWN, b"a@h.example.org"))],
+        &[Some(ok()), Some(challenge(flag::SPAWN, b"a@h.example.org"))],
         "the node there is called a@h.example.org, not a@h: use a@h.example.org",
     );
-    let known = [Some(named()), Some(challenge(flag::SPAWN, b"a@h"))];
+    let known = [Some(ok()), Some(challenge(flag::SPAWN, b"a@h"))];
     let then = |last: Option<Vec<u8>>| [&known[..], &[last]].concat();
     check(&then(None), "a@h rejects the cookie (from FILE): give the node's own with --cookie-file");
     check(&then(Some(acknowledgement([0; 16]))), "a@h could not prove that it knows the cookie");
@@ -129,9 +146,9 @@ fn every_answer_but_the_right_one_is_an_error_with_a_next_step() {
 
 #[test]
 fn the_cookie_is_not_used_before_the_name_is_right() {
-    let mut handshake = Handshake::new(parameters(Expected::Name("b".to_owned())));
+    let mut handshake = Handshake::new(parameters(ours(), Expected::Name("b".to_owned())));
     handshake.take_output();
-    handshake.receive(&named()).unwrap();
+    handshake.receive(&ok()).unwrap();
     assert!(matches!(
         handshake.receive(&challenge(flag::SPAWN, b"a@h")),
         Err(AttachError::NameMismatch { wanted, found }) if wanted == "b" && found == "a@h"
@@ -141,8 +158,8 @@ fn the_cookie_is_not_used_before_the_name_is_right() {
 
 #[test]
 fn a_name_without_host_fits_any_host() {
-    let says = [named(), challenge(flag::SPAWN, b"a@far.away"), acknowledgement(md5("secret7"))].map(Some);
-    assert_eq!(&*run(Expected::Name("a".to_owned()), &says).unwrap().0.node, "a@far.away");
+    let says = [ok(), challenge(flag::SPAWN, b"a@far.away"), acknowledgement(md5("secret7"))].map(Some);
+    assert_eq!(&*run(ours(), Expected::Name("a".to_owned()), &says).unwrap().0.node, "a@far.away");
 }
 
 proptest! {
@@ -151,8 +168,8 @@ proptest! {
         start in 0..3usize,
         bytes in proptest::collection::vec(any::<u8>(), 0..600),
     ) {
-        let mut handshake = Handshake::new(parameters(Expected::Any));
-        for known in [named(), challenge(flag::SPAWN, b"a@h")].iter().take(start) {
+        let mut handshake = Handshake::new(parameters(ours(), Expected::Any));
+        for known in [ok(), challenge(flag::SPAWN, b"a@h")].iter().take(start) {
             handshake.receive(known).unwrap();
         }
         prop_assert!(!matches!(handshake.receive(&bytes), Ok(Some(_))));
