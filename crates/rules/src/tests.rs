@@ -568,6 +568,38 @@ fn unused_cpu_is_explained_by_its_largest_cause() {
 }
 
 #[test]
+fn work_that_waits_for_answers_is_told_from_an_idle_node() {
+    let worker = |queue: i64, runnable_of_10: i64, status: &str| Busy {
+        reductions: 500,
+        queue: (queue, 0),
+        runnable_of_10,
+        row: ProcessRow {
+            name: Some("shop_db".to_owned()),
+            status: Some(status.to_owned()),
+            current_function: Some("prim_inet:recv0/3".to_owned()),
+            ..ProcessRow::default()
+        },
+        ..Busy::default()
+    };
+    let with = |worker: Busy| {
+        node().with(|n| {
+            (n.active, n.cpu) = (0.01, 0.01);
+            n.busiest = vec![worker];
+        })
+    };
+    let waits = with(worker(7, 1, "waiting"));
+    let found = finding(&waits, "BT015");
+    assert_eq!((found.subject.as_deref(), found.level), (Some("waiting outside"), Level::Notice));
+    let expect =
+        "because work waits for answers: shop_db (<0.77.0>) stands in prim_inet:recv0/3 while messages";
+    assert!(found.summary.contains(expect), "{}", found.summary);
+    // No messages, or runnable, or suspended: nobody waits for an answer.
+    assert_healthy(&with(worker(0, 1, "waiting")), "BT015");
+    assert_healthy(&with(worker(7, 9, "waiting")), "BT015");
+    assert_healthy(&with(worker(7, 1, "suspended")), "BT015");
+}
+
+#[test]
 fn a_remedy_that_the_release_does_not_know_is_not_offered() {
     let period =
         |release: &str| node().with(|n| n.facts.push((facts::OTP_RELEASE, release.to_owned()))).period();

@@ -2,9 +2,11 @@
 //!
 //! What is left of the capacity is split into causes that are measured each on its own: stopped by a
 //! quota, kept waiting by neighbours, blocked inside the VM (locks), idle beside work that goes on in turns; what
-//! remains had nothing to run.
+//! remains had nothing to run. Where processes wait for an answer while messages wait for them, that is the reason.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Remedy, Scale, Unit, metrics};
+use std::collections::HashMap;
+
+use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -70,6 +72,7 @@ enum Cause {
     Neighbours,
     SerialProcess,
     Turns,
+    Outside,
     Nothing,
 }
 
@@ -82,6 +85,7 @@ impl Cause {
             Cause::Neighbours => "neighbours",
             Cause::SerialProcess => "one serial process",
             Cause::Turns => "one at a time",
+            Cause::Outside => "waiting outside",
             Cause::Nothing => "no runnable work",
         }
     }
@@ -106,8 +110,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let locks = locks(period, &active, blocked, blocked_share);
 
     let unused = (capacity.cores - used).max(0.0);
+    let held_up = held_up(period);
     if locks.is_none() && !quota && wait < WAITING {
-        if used < IDLE * capacity.cores {
+        if used < IDLE * capacity.cores && held_up.is_empty() {
             return Ok(Judgement::Healthy(format!(
                 "the node is idle: {used:.2} of {:.2} cores used, and no thread waited for a CPU",
                 capacity.cores
@@ -136,7 +141,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let cause = match &locks {
         Some(_) => Cause::Locks,
         None => [
-            (nothing, Cause::Nothing),
+            (nothing, if held_up.is_empty() { Cause::Nothing } else { Cause::Outside }),
             (turns, if serial.is_some() { Cause::SerialProcess } else { Cause::Turns }),
             (neighbours, Cause::Neighbours),
             (stopped, Cause::Quota),
@@ -161,6 +166,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         (Cause::Turns, _) => {
             format!("{of_capacity}, because the work goes on in turns: one process at a time, never two")
         }
+        (Cause::Outside, _) => format!(
+            "{of_capacity}, because work waits for answers: {} while messages wait for {}",
+            stand(&held_up),
+            if held_up.len() == 1 { "it" } else { "them" }
+        ),
         _ => format!(
             "{of_capacity}: there is no more runnable work; processes wait for something outside, or nobody asks"
         ),
@@ -186,11 +196,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 .ok()
                 .map(|stat| Evidence::number("running and runnable at a time, the agent among them", stat.mean(), Unit::Count)),
         )
+        .because_some(held_up.iter().max_by_key(|process| process.queue_max).map(|process| {
+            Evidence::text("with messages, and yet waiting", process.title())
+                .with_text(format!("{}: up to {} messages", process.title(), process.queue_max))
+        }))
         .because_some(waiting_where(period).map(|text| Evidence::text("where the busiest processes wait", text)))
         .but_if(
             cause == Cause::Locks,
             "native code that blocks, page faults and interrupts look the same from here; which lock it is takes a lock-counting emulator",
-        );
+        )
+        .but_if(cause == Cause::Outside, "messages that a process never takes look the same: see whether they stay");
     Ok(Judgement::found(remedies(period, cause).into_iter().fold(draft, Draft::fix)))
 }
 
@@ -240,6 +255,12 @@ fn remedies(period: &Period, cause: Cause) -> Vec<Option<Remedy>> {
             "others have the CPUs",
             "run-queue wait must fall towards 0",
         )],
+        Cause::Outside => vec![of(
+            "code.more_in_flight",
+            "make what they wait for answer sooner (see where they stand), or let more of them wait at a time (a larger pool), with a time-out",
+            "the schedulers are idle, so no emulator flag can help",
+            "throughput with a pool of twice the size",
+        )],
         Cause::Nothing => vec![of(
             "code.more_in_flight",
             "if it should do more: let more requests in at a time (pool sizes, acceptors, prefetch), or look at what it waits for",
@@ -288,11 +309,50 @@ fn serial(period: &Period) -> Option<String> {
         .map(|process| process.title())
 }
 
-/// True if one scheduler's worth of work was done and never more than one process wanted to run: many
-/// processes that take turns. The agent is runnable whenever it looks.
+/// Processes that nearly always have messages and yet are hardly ever runnable: each stands in a receive for something
+/// else, as a worker does that waits for its database. What ends or gives up at once does not count, nor what never runs.
+fn held_up(period: &Period) -> Vec<&ProcessUse> {
+    let is_held_up = |process: &&ProcessUse| {
+        let points = process.queue.points();
+        let with_messages = points.iter().filter(|(_, messages)| *messages > 0).count();
+        process.judged >= 5
+            && 10 * process.runnable <= 3 * process.judged
+            && 10 * process.ticks >= 8 * period.vm_ticks
+            && 10 * with_messages >= 8 * points.len()
+            && process.reductions > 0
+            && process.row.as_ref().is_some_and(|row| row.status.as_deref() == Some("waiting"))
+    };
+    period.processes.iter().filter(is_held_up).collect()
+}
+
+/// Where they stand: `shop_db (<0.99.0>) stands in prim_inet:recv0/3`, `7 processes stand in prim_inet:recv0/3`.
+fn stand(held_up: &[&ProcessUse]) -> String {
+    let place = |process: &&ProcessUse| {
+        process
+            .row
+            .as_ref()
+            .and_then(|row| row.current_function.clone())
+            .unwrap_or_else(|| "a receive".to_owned())
+    };
+    let mut places = HashMap::<String, u32>::new();
+    for process in held_up {
+        *places.entry(place(process)).or_default() += 1;
+    }
+    let most = places.into_iter().max_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
+    match (held_up, most) {
+        ([process], _) => format!("{} stands in {}", process.title(), place(process)),
+        (_, Some((place, _))) => format!("{} processes stand in {place}", held_up.len()),
+        (_, None) => String::new(),
+    }
+}
+
+/// True if one scheduler's worth of work was done and mostly no more than one process wanted to run: many processes that
+/// take turns. The agent's collector is a second one, and its other processes are now and then caught running too.
 fn in_turns(period: &Period, active: &view::Activity) -> bool {
     let Ok(tasks) = period.stat(&metrics::ACTIVE_TASKS, "") else { return false };
-    active.shares.len() > 1 && (0.7..=1.2).contains(&active.cores()) && tasks.mean() < 2.5
+    let looks = tasks.trace.points();
+    let alone = looks.iter().filter(|(_, tasks)| *tasks <= 2).count();
+    active.shares.len() > 1 && (0.7..=1.1).contains(&active.cores()) && 2 * alone > looks.len()
 }
 
 /// What limits the capacity, in words.
