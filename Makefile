@@ -3,7 +3,7 @@
 
 HOST   := $(shell rustc -vV | sed -n 's/^host: //p')
 STATIC := CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)_RUSTFLAGS="-C target-feature=+crt-static"
-BINARY := target/$(HOST)/release/beamtune
+BINARY := $(or $(CARGO_TARGET_DIR),target)/$(HOST)/release/beamtune
 
 .PHONY: help demo test build check fmt clippy unit labs otp agent agent-check agent-test bench clean
 
