@@ -1,9 +1,9 @@
 //! Samples: what was read at one tick, as it was read.
 
 use crate::rows::{PortRow, ProcessRow, ProcessTick, SpawnRow, TableRow};
-use crate::series::{Family, Metric, SeriesId, SeriesTable};
+use crate::series::{Family, Group, Metric, SeriesId, SeriesTable};
 use crate::source::TroubleKind;
-use crate::units::Nanos;
+use crate::units::{Kind, Nanos, Unit};
 
 /// From when to when something was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,10 +148,16 @@ impl Sample {
     }
 }
 
+/// Series of a recording. A VM of 64 + 64 schedulers has 12,000, and each thread, node or poll set that comes and goes adds
+/// some; a node that makes up more must not fill the memory.
+const MOST_SERIES: usize = 250_000;
+
 /// A sample under construction, with the table that names its series.
 #[derive(Debug)]
 pub struct SampleBuilder<'a> {
     table: &'a mut SeriesTable,
+    /// A series was refused, and that was said.
+    is_full: bool,
     /// What has been gathered so far; rows, events and gaps are pushed here directly.
     pub sample: Sample,
 }
@@ -159,23 +165,61 @@ pub struct SampleBuilder<'a> {
 impl<'a> SampleBuilder<'a> {
     /// Starts an empty sample.
     pub fn new(table: &'a mut SeriesTable, tick: Tick) -> Self {
-        SampleBuilder { table, sample: Sample::new(tick) }
+        SampleBuilder { table, sample: Sample::new(tick), is_full: false }
     }
 
     /// Adds the value of a metric; `entity` is empty where the group has only one.
     pub fn metric(&mut self, metric: &Metric, entity: &str, value: i64) {
-        let id = self.table.intern(metric.group, entity, metric.name, metric.unit, metric.kind);
-        self.sample.readings.push((id, value));
+        self.reading(metric.group, entity, metric.name, metric.unit, metric.kind, value);
     }
 
     /// Adds a value of a family, whose name the VM gave.
     pub fn family(&mut self, family: &Family, entity: &str, name: &str, value: i64) {
-        let id = self.table.intern(family.group, entity, name, family.unit, family.kind);
-        self.sample.readings.push((id, value));
+        self.reading(family.group, entity, name, family.unit, family.kind, value);
+    }
+
+    fn reading(&mut self, group: Group, entity: &str, name: &str, unit: Unit, kind: Kind, value: i64) {
+        if self.table.len() < MOST_SERIES || self.table.find(group, entity, name).is_some() {
+            let id = self.table.intern(group, entity, name, unit, kind);
+            self.sample.readings.push((id, value));
+        } else if !self.is_full {
+            self.is_full = true;
+            let Tick { t, .. } = self.sample.tick;
+            self.sample.gaps.push(Gap {
+                begin: t,
+                end: t,
+                source: if group.is_host() { "host" } else { "vm" }.to_owned(),
+                kind: TroubleKind::Garbled,
+                reason: format!("it has named more than {MOST_SERIES} series; new ones are not recorded"),
+            });
+        }
     }
 
     /// Adds a fact; see [`crate::facts`] for the keys.
     pub fn fact(&mut self, key: &str, value: impl Into<String>) {
         self.sample.facts.push((key.to_owned(), value.into()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics;
+
+    #[test]
+    fn a_node_that_makes_up_series_without_end_fills_no_memory() {
+        let mut table = SeriesTable::default();
+        for number in 0..MOST_SERIES {
+            table.intern(Group::Dist, &number.to_string(), "queue", Unit::Bytes, Kind::Gauge);
+        }
+        let tick = Tick { t: 5, incarnation: 0, vm: None, host: None, late: 0 };
+        let mut out = SampleBuilder::new(&mut table, tick);
+        for node in ["7", "new", "newer"] {
+            out.metric(&metrics::DIST_QUEUE, node, 1);
+        }
+        let sample = out.sample;
+        assert_eq!((sample.readings.len(), table.len()), (1, MOST_SERIES));
+        let gaps: Vec<_> = sample.gaps.iter().map(|gap| (gap.begin, gap.source.as_str(), gap.kind)).collect();
+        assert_eq!(gaps, [(5, "vm", TroubleKind::Garbled)]);
     }
 }
