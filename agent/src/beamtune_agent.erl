@@ -60,17 +60,17 @@
 -record(client, {pid, monitor, session, lease_ms, budget_ppm, seen_ms, collector, run = idle, last_ns, restarts = 0,
                  dropped = 0}).
 
+%% ours: atomics, 1 while microstate accounting is on because of us.
 -record(agent, {keeper, keeper_monitor, msacc_was_on, ours, clients = #{}}).
 
 %%% The agent process: clients, leases, time limits ---------------------------------------------------------
 
 %% @doc The agent process, spawned by the keeper.
--spec init(#{keeper := pid(), msacc_was_on := boolean()}) -> no_return().
-init(#{keeper := Keeper, msacc_was_on := WasOn}) ->
+-spec init(#{keeper := pid(), msacc_was_on := boolean(), ours := atomics:atomics_ref()}) -> no_return().
+init(#{keeper := Keeper, msacc_was_on := WasOn, ours := Ours}) ->
     process_flag(trap_exit, true),
     process_flag(priority, high),
-    Agent = #agent{keeper = Keeper, keeper_monitor = monitor(process, Keeper), msacc_was_on = WasOn,
-                   ours = not WasOn},
+    Agent = #agent{keeper = Keeper, keeper_monitor = monitor(process, Keeper), msacc_was_on = WasOn, ours = Ours},
     try loop(Agent)
     catch
         exit:{beamtune, _} = Reason -> exit(Reason);
@@ -97,8 +97,6 @@ handle({leave, Pid}, Agent) ->
     leave(Pid, Agent);
 handle({join, Session, Pid, Options}, Agent) when is_pid(Session), is_pid(Pid), is_map(Options) ->
     join(Session, Pid, Options, Agent);
-handle(msacc_was_off, Agent) ->
-    Agent#agent{ours = true};
 handle({'DOWN', Monitor, process, _, _}, #agent{keeper_monitor = Monitor} = Agent) ->
     orphaned(Agent);
 handle({'DOWN', Monitor, process, _, _}, #agent{clients = Clients} = Agent) ->
@@ -172,7 +170,7 @@ drop(Pid, Why, #agent{clients = Clients} = Agent) ->
 %% and a purge that ends this very process (and its collectors) as users of old code.
 -spec orphaned(#agent{}) -> no_return().
 orphaned(#agent{ours = Ours}) ->
-    Ours andalso erlang:system_flag(microstate_accounting, false),
+    atomics:get(Ours, 1) =:= 1 andalso erlang:system_flag(microstate_accounting, false),
     catch erlang:delete_module(?MODULE),
     spawn(erts_code_purger, purge, [?MODULE]),
     exit({beamtune, keeper_ended}).
@@ -306,7 +304,7 @@ bounded(Key, Map, Min, Default, Max) ->
                 busy = #{}, queued = #{}}).   % the top ones since `processes' was read: Pid => sum, Pid => max
 
 -record(state, {agent, keeper, budget_ppm, features, own = [], timeout_ms = 2000, interval_ns = 1000000000, deadline_ns = 0,
-                scan_ns = 0, procs = #procs{},
+                scan_ns = 0, accounted_ns, procs = #procs{},
                 heaps = #round{cost_ns = 500}, large = #{},
                 tables = #round{cost_ns = 1000}, large_tables = #{},
                 ports = #round{cost_ns = 3000}, traffic = #{}, old_traffic = none}).
@@ -318,7 +316,8 @@ start_collector(Budget) ->
 collector(Agent, Budget) ->
     try
         start_reader(),
-        collect(#state{agent = Agent, budget_ppm = Budget, features = features()})
+        collect(#state{agent = Agent, budget_ppm = Budget, features = features(),
+                       accounted_ns = now_ns() - ?FIRST_INTERVAL_NS})
     catch
         Class:Reason:Stack -> exit({collector_failed, text({Class, Reason, Stack})})
     end.
@@ -470,20 +469,19 @@ read(dist, _, State) -> dist(State);
 read(allocators, _, _) -> allocators();
 read(_, _, _) -> throw(unsupported).
 
-%% Switching on what is on costs nothing, and is the only way to ask whether it is on: once it was, its counters are
-%% there for ever, and just stand still. The keeper does it (and says why). When somebody else has switched it off, the
-%% agent must know that it is ours now.
-msacc(#state{agent = Agent, keeper = Keeper}) ->
-    Keeper ! {switch_on, self()},
-    WasOn = receive {switched_on, Keeper, Was} -> Was end,
-    WasOn orelse (Agent ! msacc_was_off),
+%% The keeper has accounting on for a part of the time; each sample asks for the next one. Between them the counters stand
+%% still.
+msacc(#state{keeper = Keeper, accounted_ns = Last} = State) ->
+    Now = now_ns(),
+    Keeper ! {account, max(1, min(60000, (Now - Last) div 1000000))},
     case erlang:statistics(microstate_accounting) of
         undefined -> throw(unsupported);
         [#{counters := First} | _] = Threads ->
             States = maps:keys(First),
-            #{states => States, was_off => not WasOn,
-              threads => [{Type, Id, [maps:get(S, Counters) || S <- States]}
-                          || #{type := Type, id := Id, counters := Counters} <- Threads]}
+            {#{states => States,
+               threads => [{Type, Id, [maps:get(S, Counters) || S <- States]}
+                           || #{type := Type, id := Id, counters := Counters} <- Threads]},
+             State#state{accounted_ns = Now}}
     end.
 
 check_io() ->

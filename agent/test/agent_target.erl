@@ -15,11 +15,12 @@ large(Elements) -> keep(fun() -> put(data, lists:seq(1, Elements)) end).
 %% A process that refers to so many bytes of binary.
 binaries(Bytes) -> keep(fun() -> put(data, binary:copy(<<0>>, Bytes)) end).
 
-%% How deep hang/1 has to go for about four seconds on this machine.
+%% How deep hang/1 has to go for at least two seconds on this machine: the shortest of some measurements, because one that
+%% something came between would make it too short by that.
 depth() ->
     Term = lists:foldl(fun(_, T) -> [T | T] end, [], lists:seq(1, 20)),
-    {Us, _} = timer:tc(erts_debug, flat_size, [Term]),
-    20 + floor(math:log2(3000000 / max(1, Us))).
+    Us = lists:min([element(1, timer:tc(erts_debug, flat_size, [Term])) || _ <- lists:seq(1, 10)]),
+    20 + ceil(math:log2(2000000 / max(1, Us))).
 
 %% A process that, when told by hang/2, is inside one call for about as long as 2^Depth steps take: the size of a term that
 %% shares all its parts is found without ever letting another process run.

@@ -31,7 +31,9 @@ tests() ->
      {"a_killed_agent_is_cleaned_up_and_can_be_injected_again", fun agent_killed/1},
      {"a_killed_collector_costs_one_item", fun collector_killed/1},
      {"a_killed_keeper_leaves_nothing", fun keeper_killed/1},
+     {"accounting_is_on_for_a_part_of_the_time", fun msacc_in_windows/1},
      {"accounting_that_was_on_before_stays_on", fun msacc_was_on/1},
+     {"accounting_that_somebody_switches_on_stays_on", fun msacc_switched_on/1},
      {"accounting_that_somebody_switches_off_comes_on_again", fun msacc_switched_off/1},
      {"a_hanging_process_is_left_out", fun hanging_process/1},
      {"a_client_that_comes_during_a_long_purge_is_told_to_wait", fun long_purge/1},
@@ -174,7 +176,13 @@ apart(Fun) ->
     Self = self(),
     spawn_link(fun() -> Self ! {self(), Fun()} end).
 
-result(Pid) -> receive {Pid, Result} -> Result after 60000 -> exit(no_result) end.
+%% Whoever joined traps exits: then the end of the other one is a message.
+result(Pid) ->
+    receive
+        {Pid, Result} -> Result;
+        {'EXIT', Pid, Reason} when Reason =/= normal -> exit({apart, Reason})
+    after 60000 -> exit(no_result)
+    end.
 
 %%% Joining and leaving ---------------------------------------------------------------------------------------
 
@@ -252,7 +260,7 @@ keys(facts) ->
      disabled_allocators, applications, connected_nodes, hidden_nodes, known_nodes, multi_scheduling, features];
 keys(sample) -> [begin_ns, end_ns, system_us, clients, agent, items];
 keys(agent) -> [agent_reductions, collector_reductions, cost_us, scan_us, memory_bytes, restarts, dropped];
-keys(msacc) -> [states, threads, was_off];
+keys(msacc) -> [states, threads];
 keys(scheduler_wall_time) -> [rows];
 keys(run_queues) -> [lengths, active];
 keys(statistics) ->
@@ -388,8 +396,8 @@ two_clients(Target) ->
                    end),
     wait(fun() -> maps:get(clients, agent_client:sample(First, 1, [procs])) =:= 2 end, 5000),
     {remaining, 1} = agent_client:leave(First),
-    check("still on", #{msacc => true, module => true, registered => true},
-          maps:with([msacc, module, registered], call(Target, state, [agent_client:name()]))),
+    check("still there", #{scheduler_wall_time => true, module => true, registered => true},
+          maps:with([scheduler_wall_time, module, registered], call(Target, state, [agent_client:name()]))),
     Second ! go,
     check("second", {Pid, true, true, {beamtune, left}}, result(Second)),
     %% The first one's session, the keeper, has ended with the last client.
@@ -474,6 +482,29 @@ keeper_killed(Target) ->
 
 %%% The VM's switches -----------------------------------------------------------------------------------------
 
+msacc_in_windows(Target) ->
+    Agent = join(Target),
+    {_, Before, Begin} = accounted(Agent, 1),
+    %% Each asks for a window of 20 ms before the next one.
+    Seqs = lists:seq(2, 16),
+    Samples = [begin receive after 100 -> ok end, accounted(Agent, Seq) end || Seq <- Seqs],
+    {Unit, After, End} = lists:last(Samples),
+    %% All threads are in some state all the time.
+    Shares = [1.0e9 * (A - B) / Unit / (End - Begin) || {Id, A} <- maps:to_list(After), {I, B} <- maps:to_list(Before), I =:= Id],
+    check("windows", Shares, fun(_) -> lists:min(Shares) > 0.05 andalso lists:max(Shares) < 0.6 end),
+    check("of one length for all", Shares, fun(_) -> lists:max(Shares) < 1.3 * lists:min(Shares) end),
+    wait(fun() -> not is_accounting(Target) end, 5000),
+    agent_client:leave(Agent).
+
+%% {units in a second, by thread what is counted, when in ns}
+accounted(Agent, Seq) ->
+    Sample = agent_client:sample(Agent, Seq, [facts, msacc]),
+    {msacc, ok, At, _, #{threads := Threads}} = lists:keyfind(msacc, 1, items(Sample)),
+    {maps:get(perf_counter_per_s, value(facts, Sample)),
+     maps:from_list([{{Type, Id}, lists:sum(Counters)} || {Type, Id, Counters} <- Threads]), At}.
+
+is_accounting(Target) -> maps:get(msacc, call(Target, state, [agent_client:name()])).
+
 msacc_was_on(Target) ->
     call(Target, erlang, system_flag, [microstate_accounting, true]),
     #{joined := #{msacc_was_on := true}} = Agent = join(Target),
@@ -482,13 +513,22 @@ msacc_was_on(Target) ->
     clean(Target, maps:put(msacc, true, ?CLEAN)),
     call(Target, erlang, system_flag, [microstate_accounting, false]).
 
+msacc_switched_on(Target) ->
+    Agent = join(Target),
+    wait(fun() -> not is_accounting(Target) end, 5000),
+    call(Target, erlang, system_flag, [microstate_accounting, true]),
+    %% Some windows come and go.
+    [begin receive after 50 -> ok end, agent_client:sample(Agent, Seq, [msacc]) end || Seq <- lists:seq(1, 10)],
+    check("on", true, is_accounting(Target)),
+    agent_client:leave(Agent),
+    clean(Target, maps:put(msacc, true, ?CLEAN)),
+    call(Target, erlang, system_flag, [microstate_accounting, false]).
+
 msacc_switched_off(Target) ->
     Agent = join(Target),
-    agent_client:sample(Agent, 1, ?HOT),
     call(Target, erlang, system_flag, [microstate_accounting, false]),
-    #{was_off := true} = value(msacc, agent_client:sample(Agent, 2, [msacc])),
-    check("on", true, maps:get(msacc, call(Target, state, [agent_client:name()]))),
-    #{was_off := false} = value(msacc, agent_client:sample(Agent, 3, [msacc])),
+    {_, Before, _} = accounted(Agent, 1),
+    wait(fun() -> {_, After, _} = accounted(Agent, 2), After =/= Before end, 5000),
     agent_client:leave(Agent).
 
 %%% Hard nodes ------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ macro_rules! families {
 
 families! {
     MSACC = Msacc, PerfCounter, Counter,
-        "Time per state of a thread: statistics(microstate_accounting). States are an open set; basic builds have aux, check_io, emulator, gc, other, port, sleep.";
+        "Time per state of a thread: statistics(microstate_accounting). It is on in windows, a tenth of the time, so a state's share of the thread's sum is what counts. Rounded down to whole microseconds. States are an open set; basic builds have aux, check_io, emulator, gc, other, port, sleep.";
     MEMORY = Memory, Bytes, Gauge,
         "Allocated memory by kind: erlang:memory/0 (total, processes, system, atom, binary, code, ets …).";
 }

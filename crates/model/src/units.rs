@@ -8,6 +8,13 @@ pub type Nanos = i64;
 /// One second in [`Nanos`].
 pub const SECOND_NS: Nanos = 1_000_000_000;
 
+/// A counter of time, with so many units in a second, rounded down to a whole number of microseconds (as nearly as the
+/// unit allows). Reading a VM's threads takes some 100 µs, so what lies below is noise, and most of what a recording of it
+/// would hold.
+pub fn whole_microseconds(counter: i64, units_per_second: i64) -> i64 {
+    counter - counter.rem_euclid((units_per_second / 1_000_000).max(1))
+}
+
 /// How a series behaves over time, and so what two readings of it mean together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -94,6 +101,21 @@ text_names!(Unit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_counter_is_rounded_down_to_microseconds_where_its_unit_is_finer() {
+        let check = |counter, units_per_second, expect| {
+            assert_eq!(whole_microseconds(counter, units_per_second), expect);
+        };
+        check(1_234_567, SECOND_NS, 1_234_000);
+        check(999, SECOND_NS, 0);
+        check(5_201, 2_600_000_000, 5_200);
+        check(1_234_567, 1_000_000, 1_234_567);
+        check(1_234_567, 1_000, 1_234_567);
+        check(-1, SECOND_NS, -1_000);
+        check(7, 0, 7);
+        check(7, -1, 7);
+    }
 
     #[test]
     fn names_in_files_read_back_as_what_they_were() {

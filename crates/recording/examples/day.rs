@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --release -p beamtune-recording --example day                     the whole day, fails if a limit is broken
-//! cargo run --release -p beamtune-recording --example day -- write FILE HOURS  [--all-busy]
+//! cargo run --release -p beamtune-recording --example day -- write FILE HOURS
 //! cargo run --release -p beamtune-recording --example day -- read FILE
 //! cargo run --release -p beamtune-recording --example day -- real FILE SECONDS  at the pace of the clock
 //! ```
@@ -37,8 +37,7 @@ fn main() -> Result<ExitCode, Failure> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         [] => day(),
-        ["write", file, hours] => write(Path::new(file), hours.parse()?, false),
-        ["write", file, hours, "--all-busy"] => write(Path::new(file), hours.parse()?, true),
+        ["write", file, hours] => write(Path::new(file), hours.parse()?),
         ["read", file] => read(Path::new(file)),
         ["real", file, seconds] => real(Path::new(file), seconds.parse()?),
         _ => Err("unknown arguments; see the head of examples/day.rs".into()),
@@ -116,13 +115,13 @@ impl Source for Timed<'_> {
     }
 }
 
-fn write(file: &Path, hours: i64, all_busy: bool) -> Result<ExitCode, Failure> {
+fn write(file: &Path, hours: i64) -> Result<ExitCode, Failure> {
     let seconds = hours * 3_600;
-    let generating = generating(all_busy)?;
+    let generating = generating()?;
     let start = cpu()?;
     let (bytes_before, mut times) = (written_bytes()?, Vec::new());
     let mut writer = Writer::create(file, Existing::Replace)?;
-    let node = Node::new(SEED, all_busy);
+    let node = Node::new(SEED);
     let collected = Cell::new(Instant::now());
     let (mut vm, mut host) = (Timed(Vm(Rc::clone(&node), None), &collected), Host(node));
     let plan = Plan { length: Some((seconds - 1) * SECOND_NS), ..Plan::default() };
@@ -141,17 +140,9 @@ fn write(file: &Path, hours: i64, all_busy: bool) -> Result<ExitCode, Failure> {
     let percentile = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
     let per_day = size / seconds as f64 * 86_400.0;
     let series = reader.series()?.len() as f64;
-    tell(
-        &format!(
-            "recorded, {}",
-            if all_busy { "all schedulers busy" } else { "64 + 16 of 128 schedulers busy" }
-        ),
-        hours as f64,
-        "h",
-        None,
-    );
+    tell("recorded", hours as f64, "h", None);
     tell("series", series, "", None);
-    let mut holds = vec![tell("size of a day", per_day / 1e6, "MB", (!all_busy).then_some(500.0))];
+    let mut holds = vec![tell("size of a day", per_day / 1e6, "MB", Some(500.0))];
     let written = (written_bytes()? - bytes_before) as f64;
     tell("bytes given to the disk, per second", written / samples / 1e3, "kB", None);
     tell(
@@ -170,9 +161,9 @@ fn write(file: &Path, hours: i64, all_busy: bool) -> Result<ExitCode, Failure> {
 }
 
 /// CPU milliseconds that it takes to make up one sample.
-fn generating(all_busy: bool) -> Result<f64, Failure> {
+fn generating() -> Result<f64, Failure> {
     const SAMPLES: i64 = 2_000;
-    let node = Node::new(SEED, all_busy);
+    let node = Node::new(SEED);
     let (mut vm, mut host) = (Vm(Rc::clone(&node), None), Host(node));
     let clock = VirtualClock(Cell::new(0));
     let mut table = SeriesTable::default();
@@ -212,7 +203,7 @@ fn real(file: &Path, seconds: i64) -> Result<ExitCode, Failure> {
     let clock = SystemClock::new(stop.clone());
     let (start, bytes_before, mut times) = (cpu()?, written_bytes()?, Vec::new());
     let mut writer = Writer::create(file, Existing::Replace)?;
-    let node = Node::new(SEED, false);
+    let node = Node::new(SEED);
     let collected = Cell::new(Instant::now());
     let (mut vm, mut host) = (Timed(Vm(Rc::clone(&node), None), &collected), Host(node));
     let plan = Plan { length: Some(seconds * SECOND_NS), ..Plan::default() };

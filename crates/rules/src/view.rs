@@ -118,21 +118,29 @@ impl States {
     }
 }
 
-/// Microstate accounting of all threads of some kinds.
+/// Microstate accounting of all threads of some kinds. The agent has it on for a part of the time only, so what counts is
+/// each thread's time in a state as a share of its time in all of them.
 pub fn states(period: &Period, kinds: &[&str]) -> Result<States, Missing> {
-    let missing = |period: &Period| period.missing_group(Group::Msacc, "microstate accounting");
-    let hz = period.facts.perf_counter_hz().ok_or_else(|| missing(period))?;
     let mut cores: Vec<(String, f64)> = Vec::new();
     for entity in entities_of(period, Group::Msacc, kinds) {
-        for (state, stat) in period.family(&metrics::MSACC, entity) {
-            let Some(rate) = stat.rate() else { continue };
+        let of_thread =
+            || period.family(&metrics::MSACC, entity).map(|(state, stat)| (state, stat.delta as f64));
+        let total: f64 = of_thread().map(|(_, delta)| delta).sum();
+        if total <= 0.0 {
+            continue;
+        }
+        for (state, delta) in of_thread() {
             match cores.iter_mut().find(|(name, _)| name == state) {
-                Some((_, sum)) => *sum += rate / hz,
-                None => cores.push((state.to_owned(), rate / hz)),
+                Some((_, sum)) => *sum += delta / total,
+                None => cores.push((state.to_owned(), delta / total)),
             }
         }
     }
-    if cores.is_empty() { Err(missing(period)) } else { Ok(States { cores }) }
+    if cores.is_empty() {
+        Err(period.missing_group(Group::Msacc, "microstate accounting"))
+    } else {
+        Ok(States { cores })
+    }
 }
 
 /// How much CPU the VM could use at most, and what says so.

@@ -1,29 +1,19 @@
 //! Counters and gauges of the whole VM, its threads and its queues.
 
-use beamtune_model::units::Nanos;
-use beamtune_model::{Gap, SampleBuilder, TroubleKind, metrics};
+use beamtune_model::{SampleBuilder, metrics, units};
 
 use super::{Known, MOST_ENTITIES, list, needed};
 use crate::etf::{Term, TermError};
 
 /// Microstate accounting: a row of counters per thread, in the order of `states`.
-pub(super) fn msacc(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
-    if value.field("was_off")?.as_bool()? {
-        out.sample.gaps.push(Gap {
-            begin: t,
-            end: t,
-            source: "vm.msacc".to_owned(),
-            kind: TroubleKind::Denied,
-            reason: "somebody on the node switched microstate accounting off; it is on again".to_owned(),
-        });
-        return Ok(());
-    }
+pub(super) fn msacc(value: Term<'_>, known: Known, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     let states: Vec<&str> = list(value, "states")?.map(Term::as_atom).collect::<Result<_, _>>()?;
     for thread in list(value, "threads")? {
         let [kind, id, counters] = thread.tuple_of()?;
         let entity = format!("{}/{}", kind.as_atom()?, id.as_i64()?);
         for (state, counter) in states.iter().zip(counters.list()?) {
-            out.family(&metrics::MSACC, &entity, state, counter.as_i64()?);
+            let time = units::whole_microseconds(counter.as_i64()?, known.perf_counter_hz);
+            out.family(&metrics::MSACC, &entity, state, time);
         }
     }
     Ok(())

@@ -64,6 +64,7 @@ struct Known {
     schedulers: i64,
     dirty_cpu_schedulers: i64,
     word_bytes: i64,
+    perf_counter_hz: i64,
 }
 
 /// What tells one life of a VM from the next.
@@ -191,7 +192,7 @@ impl Life {
     ) -> Result<(), TermError> {
         match item {
             "facts" => self.facts(value, out),
-            "msacc" => counters::msacc(value, t, out),
+            "msacc" => counters::msacc(value, self.known(value)?, out),
             "scheduler_wall_time" => counters::scheduler_wall_time(value, self.known(value)?, out),
             "run_queues" => counters::run_queues(value, out),
             "statistics" => counters::statistics(value, out),
@@ -220,6 +221,7 @@ impl Life {
             schedulers: needed(value, "schedulers")?,
             dirty_cpu_schedulers: needed(value, "dirty_cpu_schedulers")?,
             word_bytes: needed(value, "word_bytes")?,
+            perf_counter_hz: needed(value, "perf_counter_per_s")?,
         });
         out.metric(&metrics::SCHEDULERS_ONLINE, "", needed(value, "schedulers_online")?);
         let found = facts::read(value)?;

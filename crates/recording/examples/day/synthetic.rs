@@ -2,8 +2,8 @@
 //!
 //! What is modelled is what decides on the size of a recording: how many low bits of each series are
 //! noise. Times per state jitter by some percent of themselves, counters by the root of their rate,
-//! times in clock ticks are multiples of 10 ms, most allocator counters stand still. A quarter of the
-//! dirty CPU schedulers work; the rest sleep, as they do on most nodes, unless all are asked to be busy.
+//! times in clock ticks are multiples of 10 ms, most allocator counters stand still. All
+//! schedulers work, the dirty ones too, which is the worst case: one that sleeps has nothing that changes.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use std::rc::Rc;
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
     Ask, Clock, Incarnation, Nanos, PortRow, ProcessRow, ProcessTick, Rank, SampleBuilder, Source, Span,
-    SpawnRow, TableRow, Trouble, facts, metrics,
+    SpawnRow, TableRow, Trouble, facts, metrics, units,
 };
 
 const NORMAL: usize = 64;
@@ -22,6 +22,8 @@ const OTHER_THREADS: usize = 10;
 const STATES: [&str; 7] = ["emulator", "gc", "port", "other", "check_io", "aux", "sleep"];
 /// Shares of the busy time of a normal scheduler; what is left of the second is `sleep`.
 const SHARES: [f64; 6] = [0.70, 0.11, 0.08, 0.06, 0.03, 0.02];
+/// Share of the time in which microstate accounting is on.
+const WINDOW: f64 = 0.1;
 const ALLOCATORS: [&str; 9] = [
     "binary_alloc",
     "driver_alloc",
@@ -114,7 +116,7 @@ pub struct Node {
 
 impl Node {
     /// A node whose numbers follow from `seed`.
-    pub fn new(seed: u64, all_busy: bool) -> Rc<RefCell<Self>> {
+    pub fn new(seed: u64) -> Rc<RefCell<Self>> {
         let mut random = Random(seed);
         let mut threads = Vec::new();
         let mut kind = |kind: &str, count: usize, activity: &dyn Fn(usize) -> f64, accounted, scheduler| {
@@ -136,13 +138,7 @@ impl Node {
             }
         };
         kind("scheduler", NORMAL, &|_| 1.0, true, true);
-        kind(
-            "dirty_cpu_scheduler",
-            DIRTY_CPU,
-            &|i| if all_busy || i <= DIRTY_CPU / 4 { 0.3 } else { 0.0 },
-            true,
-            true,
-        );
+        kind("dirty_cpu_scheduler", DIRTY_CPU, &|_| 0.3, true, true);
         kind("dirty_io_scheduler", DIRTY_IO, &|_| 0.1, true, true);
         kind("aux", 1, &|_| 0.02, true, false);
         kind("poll", 1, &|_| 0.1, true, false);
@@ -197,10 +193,10 @@ impl Node {
             let mut busy = 0.0;
             for (state, share) in thread.states.iter_mut().zip(SHARES) {
                 let time = used * share * elapsed * (1.0 + 0.1 * random.normal()).max(0.0);
-                *state += time as i64;
+                *state += (time * WINDOW) as i64;
                 busy += time;
             }
-            thread.states[SHARES.len()] += (elapsed - busy).max(0.0) as i64;
+            thread.states[SHARES.len()] += ((elapsed - busy).max(0.0) * WINDOW) as i64;
             thread.active += (busy * (1.0 + 0.01 * random.normal())) as i64;
             thread.total += elapsed as i64;
             if used > 0.0 {
@@ -324,7 +320,8 @@ impl Node {
     fn vm_series(&mut self, out: &mut SampleBuilder<'_>) {
         for thread in self.threads.iter().filter(|thread| thread.accounted) {
             for (state, value) in STATES.iter().zip(thread.states) {
-                out.family(&metrics::MSACC, &thread.entity, state, value);
+                let time = units::whole_microseconds(value, SECOND_NS);
+                out.family(&metrics::MSACC, &thread.entity, state, time);
             }
         }
         for thread in self.threads.iter().filter(|thread| thread.scheduler) {
