@@ -1044,11 +1044,13 @@ best(Map, N) ->
 
 process_row(Pid, Masters, Features) ->
     Word = erlang:system_info(wordsize),
-    Items = [status, priority, reductions, message_queue_len, message_queue_data, trap_exit, group_leader,
+    Items = [priority, reductions, message_queue_len, message_queue_data, trap_exit, group_leader,
              garbage_collection, garbage_collection_info, current_function, current_stacktrace],
-    case {identity(Pid, Features), process_info(Pid, Items)} of
-        {#{call := Call, parent := Parent} = Identity,
-         [{_, Status}, {_, Priority}, {_, Reductions}, {_, Queue}, {_, QueueData}, {_, TrapExit}, {_, Leader}, {_, Gc},
+    %% The status alone, and first: that is read from outside. The other items make the process run to answer, and on some
+    %% releases it then says of itself that it runs.
+    case {process_info(Pid, status), identity(Pid, Features), process_info(Pid, Items)} of
+        {{_, Status}, #{call := Call, parent := Parent} = Identity,
+         [{_, Priority}, {_, Reductions}, {_, Queue}, {_, QueueData}, {_, TrapExit}, {_, Leader}, {_, Gc},
           {_, Heaps}, {_, Function}, {_, Stack}]} ->
             Row = #{pid => id(Pid), initial_call => Call, status => Status, priority => Priority, reductions => Reductions,
                     message_queue_len => Queue, message_queue_data => QueueData, trap_exit => TrapExit,

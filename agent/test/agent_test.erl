@@ -732,6 +732,8 @@ top_processes(#target{release = Release} = Target) ->
     check("memory", lists:member(memory, By) andalso Bytes > 16000000),
     #{by := By2, binary_vheap_bytes := Vheap} = Row(Binary),
     check("binary", {lists:member(binary, By2), Vheap div 1000000}, {true, 50}),
+    %% Not what a process says of itself while it answers.
+    check("status", [waiting, waiting], [maps:get(status, Row(P)) || P <- [Large, Binary]]),
     #{delta_reductions := Delta} = Spinning = busiest(Agent, 100),
     check("reductions", Delta > 1000),
     Release < 25 orelse check("parent", list_to_binary(call(Target, erlang, pid_to_list, [Busy])), maps:get(parent, Spinning)),
