@@ -80,7 +80,8 @@ metrics! {
     // Poll sets.
     POLLSET_KERNEL_POLL = CheckIo / "kernel_poll", Count, Gauge,
         "1 where the set waits with epoll or kqueue, 0 where with poll or select: system_info(check_io).";
-    POLLSET_FDS = CheckIo / "active_fds", Count, Gauge, "File descriptors in the set: system_info(check_io).";
+    POLLSET_FDS = CheckIo / "fds", Count, Gauge,
+        "File descriptors in the set: total_poll_set_size of system_info(check_io).";
 
     // Allocators; current values of one instance.
     MBCS_BLOCKS = Allocator / "mbcs_blocks", Count, Gauge, "Blocks in multiblock carriers, of any allocator.";

@@ -96,11 +96,11 @@ pub(super) fn counts(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(),
 /// `{Kind, Fallback, PollThreads, SetSize, ActiveFds, PendingUpdates, Memory}` per poll set.
 pub(super) fn check_io(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for (index, set) in list(value, "pollsets")?.enumerate() {
-        let [kind, _, _, _, active_fds, _, _] = set.tuple_of()?;
+        let [kind, _, _, fds, _, _, _] = set.tuple_of()?;
         let entity = index.to_string();
         let kernel_poll = matches!(kind.as_str()?, "epoll" | "kqueue");
         out.metric(&metrics::POLLSET_KERNEL_POLL, &entity, kernel_poll.into());
-        out.metric(&metrics::POLLSET_FDS, &entity, active_fds.as_i64()?);
+        out.metric(&metrics::POLLSET_FDS, &entity, fds.as_i64()?);
     }
     Ok(())
 }

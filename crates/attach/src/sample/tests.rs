@@ -120,8 +120,8 @@ fn counters_become_series_of_their_threads() {
     );
     let pollset = |kind: &'static str, fds: i64| {
         let no = Value::from(false);
-        let [threads, size, pending, memory] = [1i64, 2, 3, 4].map(Value::from);
-        Value::tuple([binary(kind), no, threads, size, Value::from(fds), pending, memory])
+        let [threads, active, pending, memory] = [1i64, 2, 3, 4].map(Value::from);
+        Value::tuple([binary(kind), no, threads, Value::from(fds), active, pending, memory])
     };
     check(
         done(
@@ -131,12 +131,7 @@ fn counters_become_series_of_their_threads() {
                 ("pollsets", Value::list([pollset("epoll", 5), pollset("poll", 6)])),
             ],
         ),
-        &[
-            "check_io/0/kernel_poll=1",
-            "check_io/0/active_fds=5",
-            "check_io/1/kernel_poll=0",
-            "check_io/1/active_fds=6",
-        ],
+        &["check_io/0/kernel_poll=1", "check_io/0/fds=5", "check_io/1/kernel_poll=0", "check_io/1/fds=6"],
     );
     check(done("memory", &[("total", Value::from(3u64 << 40))]), &["memory//total=3298534883328"]);
 }
