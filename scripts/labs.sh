@@ -8,9 +8,10 @@ trap 'rm -f "$report"' EXIT
 export BEAMTUNE BEAMTUNE_LABS=${BEAMTUNE_LABS:-all} BEAMTUNE_LAB_RELEASES=${BEAMTUNE_LAB_RELEASES:-23,25,27,29} BEAMTUNE_LAB_REPORT=$report
 status=0
 cargo test -p beamtune --test labs -- --nocapture || status=$?
+# Only the part between the marks is ours.
+labs=$(mktemp)
+trap 'rm -f "$report" "$labs"' EXIT
 {
-    echo '# Evaluation'
-    echo
     echo "Every lab (see [lab/README.md](../lab/README.md)), sick and cured, judged by \`beamtune doctor --for 12s\`. Written by \`make labs\` on $(date +%F), $(nproc) CPUs, Linux $(uname -r)."
     echo
     echo "$(cut -f6 "$report" | grep -c '^right$' || true) of $(wc -l <"$report") runs right."
@@ -18,5 +19,6 @@ cargo test -p beamtune --test labs -- --nocapture || status=$?
     echo '| lab | OTP | setting | found | right? |'
     echo '|---|---|---|---|---|'
     sort -s -k1,1 -k2,2n "$report" | awk -F'\t' '{ gsub(/\|/, "\\|"); print "| " $1 " | " $2 " | " $3 " | " $5 " | " $6 " |" }'
-} >docs/evaluation.md
+} >"$labs"
+sed -i -e "/^<!-- labs: begin -->$/r $labs" -e '/^<!-- labs: begin -->$/,/^<!-- labs: end -->$/{/^<!-- labs: /!d}' docs/evaluation.md
 exit "$status"
