@@ -5,7 +5,7 @@ HOST   := $(shell rustc -vV | sed -n 's/^host: //p')
 STATIC := CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)_RUSTFLAGS="-C target-feature=+crt-static"
 BINARY := $(or $(CARGO_TARGET_DIR),target)/$(HOST)/release/beamtune
 
-.PHONY: help demo test build check fmt clippy unit labs otp agent agent-check agent-test bench clean
+.PHONY: help demo test build check fmt clippy unit labs otp agent agent-check agent-test bench check-flags clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -64,6 +64,11 @@ bench: build     ## measures cost and speed, writes docs/benchmarks.md (ONLY=4: 
 	scripts/install.sh test
 	scripts/otp.sh
 	cargo run --quiet --release -p xtask -- bench $(BINARY) $(if $(ONLY),--only $(ONLY))
+
+check-flags:     ## holds the data of the crate flags against VMs of all releases (about 5 minutes); writes docs/vm-checks.md
+	scripts/install.sh test
+	scripts/otp.sh
+	cargo run --quiet -p xtask -- check-flags
 
 clean:           ## what the build left here
 	cargo clean

@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool for the terminal")]
 
 mod bench;
+mod check_flags;
 mod parts;
 mod tree;
 
@@ -31,8 +32,11 @@ fn main() -> ExitCode {
             }
         },
         Some("bench") => bench::run(std::env::args().skip(2)),
+        Some("check-flags") => check_flags::run(std::env::args().skip(2)),
         _ => {
-            eprintln!("usage: cargo run -p xtask -- tidy\n       {}", bench::USAGE);
+            for usage in ["cargo run -p xtask -- tidy", bench::USAGE, check_flags::USAGE] {
+                eprintln!("usage: {usage}");
+            }
             ExitCode::from(2)
         }
     }

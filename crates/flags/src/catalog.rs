@@ -19,6 +19,8 @@ const FILES: &[(&str, &str)] = &[
     ("host", include_str!("../data/host.toml")),
     ("build", include_str!("../data/build.toml")),
     ("code", include_str!("../data/code.toml")),
+    ("socket", include_str!("../data/socket.toml")),
+    ("logger", include_str!("../data/logger.toml")),
 ];
 
 /// Letters of the allocators that the flags `+M<S>…` set, and `u` for all of them: erts_alloc(3).
@@ -106,7 +108,7 @@ fn read(text: &str) -> Result<File, toml::de::Error> {
 }
 
 #[expect(clippy::panic, reason = "the data is part of the program, and a test reads all of it")]
-fn broken(name: &str, error: &toml::de::Error) -> ! {
+pub(crate) fn broken(name: &str, error: &toml::de::Error) -> ! {
     panic!("data/{name}.toml: {error}")
 }
 
@@ -189,7 +191,7 @@ mod tests {
             let bound_to_releases = !matches!(entry.kind, Kind::HostSetting | Kind::Build | Kind::CodeChange);
             assert_eq!(!entry.since.is_empty(), bound_to_releases, "{id}: since when");
             if bound_to_releases {
-                assert!(entry.values.is_some() && !entry.default.is_empty(), "{id}: values and default");
+                assert!(!entry.takes.is_empty() && !entry.default.is_empty(), "{id}: values and default");
             }
             // Nothing shows what the test allocator is set to, or what no release accepts any more.
             let nothing_to_read =

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use crate::OtpVersion;
+use crate::takes::{Fatal, Takes};
 
 /// What is known of one setting.
 #[derive(Debug, Clone, Deserialize)]
@@ -20,8 +21,17 @@ pub struct Entry {
     pub aliases: Vec<String>,
     /// How an emulator flag takes its value; other kinds have none.
     pub argument: Option<Argument>,
-    /// The values it takes, and their unit, for a person.
+    /// Whether the value may stand in the flag's own word too: `+P4096`.
+    #[serde(default = "yes")]
+    pub glued: bool,
+    /// What is to be known of the values beyond `takes`, for a person.
     pub values: Option<String>,
+    /// The values that it takes, a step for each range of releases; see [`Entry::takes_in`].
+    #[serde(default)]
+    pub takes: Vec<Takes>,
+    /// Values with which a VM does not survive its start.
+    #[serde(default)]
+    pub fatal: Vec<Fatal>,
     /// A value that every release with this flag accepts.
     pub example: Option<String>,
     /// The value when nobody sets it, and from which release on; the first holds from the beginning.
@@ -35,10 +45,24 @@ pub struct Entry {
     pub ignored_since: Option<OtpVersion>,
     /// The first version that refuses it.
     pub removed_in: Option<OtpVersion>,
+    /// What versions do that do not have it.
+    #[serde(default)]
+    pub where_absent: WhereAbsent,
+    /// How it was written before.
+    #[serde(default)]
+    pub formerly: Vec<Formerly>,
+    /// What changed in its effect, while values and default stayed.
+    #[serde(default)]
+    pub news: Vec<News>,
     /// The environment variable that counts where the flag is not given.
     pub fallback: Option<String>,
     /// How to read the value in effect: an Erlang expression, or a file.
     pub read: Option<String>,
+    /// An Erlang expression whose value, printed with `~w`, is the one in effect, in the unit of the flag. `<A>` stands
+    /// for the name of the allocator. Absent where only `emu_args` shows it, or where reading it is not safe.
+    pub effective: Option<String>,
+    /// How a running VM is asked what it makes of a value; only for what can be set there.
+    pub probe: Option<Probe>,
     /// How the same is changed while the VM runs. For a flag this is another setting: it can do less, and is
     /// lost at the next start.
     pub run_time_change: Option<String>,
@@ -46,6 +70,10 @@ pub struct Entry {
     pub does: String,
     /// What it may cost or break.
     pub risk: String,
+    /// Codes of the doctor's rules whose findings it has to do with: as what they advise, as what they judge, or as
+    /// what would give them. Their pages are in `docs/rules`.
+    #[serde(default)]
+    pub rules: Vec<String>,
     /// What this entry rests on.
     pub evidence: Vec<Evidence>,
 }
@@ -56,6 +84,8 @@ pub struct Entry {
 pub enum Kind {
     /// A flag of `erl`; needs a restart.
     EmulatorFlag,
+    /// A flag with a minus, which `erl` hands to `init`; needs a restart.
+    InitFlag,
     /// An environment variable of the VM.
     Environment,
     /// A call in the running VM, such as `erlang:system_flag/2`.
@@ -66,6 +96,8 @@ pub enum Kind {
     EtsOption,
     /// An option of a process, at its start or by `process_flag/2`: a change of the program.
     ProcessOption,
+    /// An option of a socket: a change of the program.
+    SocketOption,
     /// Something that the operating system grants.
     HostSetting,
     /// A property of the emulator's build.
@@ -90,21 +122,93 @@ pub enum Argument {
     GluedOptional,
 }
 
-/// A default value and the first version that has it.
+/// Asks a running VM what it makes of a value, in Erlang.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Probe {
+    /// Sets the value, which `<V>` stands for: `{read_concurrency, <V>}`.
+    set: String,
+    /// Gives the value in effect, as [`Takes::shows`] has it, with `<set>` where it is set:
+    /// `ets:info(ets:new(t, [<set>]), read_concurrency)`.
+    read: String,
+}
+
+impl Probe {
+    /// An expression that gives the value in effect once this one is set, and fails where the VM refuses it. `None`
+    /// sets nothing, so it gives the default.
+    pub fn expression(&self, value: Option<&str>) -> String {
+        let set = value.map(|value| self.set.replace("<V>", value)).unwrap_or_default();
+        self.read.replace("<set>", &set)
+    }
+}
+
+/// A default and the first version that has it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DefaultFrom {
     /// Absent: from the beginning.
     pub from: Option<OtpVersion>,
-    /// The value, or a rule for it, for a person.
+    /// The value, as it would be given; either this or a rule.
+    pub is: Option<String>,
+    /// What the VM does where nothing is given, for a person.
+    pub rule: Option<String>,
+}
+
+impl DefaultFrom {
+    /// The value, or else the rule.
+    pub fn text(&self) -> &str {
+        self.is.as_deref().or(self.rule.as_deref()).unwrap_or_default()
+    }
+}
+
+/// What a version does that does not have a setting.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum WhereAbsent {
+    /// It does not start.
+    #[default]
+    Refused,
+    /// It starts, and nothing happens.
+    Ignored,
+    /// It takes it for another flag.
+    ReadAs {
+        /// Which one.
+        flag: String,
+        /// With which value.
+        value: String,
+    },
+}
+
+/// An older way of writing a setting.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Formerly {
+    /// The first version in which it is not written so any more, or not only so.
+    pub until: OtpVersion,
+    /// How it was written.
     pub is: String,
+}
+
+/// A change of what a setting does.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct News {
+    /// The first version with the change.
+    pub at: OtpVersion,
+    /// What changed.
+    pub says: String,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// What a fact rests on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
-    /// Tried on VMs of OTP 23, 25, 27 and 29.
+    /// Tried on VMs of OTP 23, 25, 27 and 29: flags and variables with a start at every bound and word, what has a
+    /// probe in a running VM (both `make check-flags`), the rest by hand.
     Run,
     /// Read in the emulator's C source.
     Source,
@@ -143,14 +247,30 @@ impl Entry {
         self.ignored_since.as_ref().is_none_or(|ignored| otp < *ignored) && self.exists_in(otp)
     }
 
-    /// The default value in this version; `None` where there is none, or where it does not exist.
+    /// The default in this version, a value or a rule for it; `None` where there is none, or where it does not
+    /// exist.
     pub fn default_in(&self, otp: impl Into<OtpVersion>) -> Option<&str> {
-        let otp = otp.into();
+        self.default_step(&otp.into()).map(DefaultFrom::text)
+    }
+
+    /// The default in this version, where it is a value that could be given as well.
+    pub fn default_value_in(&self, otp: impl Into<OtpVersion>) -> Option<&str> {
+        self.default_step(&otp.into())?.is.as_deref()
+    }
+
+    fn default_step(&self, otp: &OtpVersion) -> Option<&DefaultFrom> {
         if !self.exists_in(otp.clone()) {
             return None;
         }
-        let holds = |step: &&DefaultFrom| step.from.as_ref().is_none_or(|from| otp >= *from);
-        self.default.iter().rfind(holds).map(|step| step.is.as_str())
+        self.default.iter().rfind(|step| step.from.as_ref().is_none_or(|from| otp >= from))
+    }
+
+    /// The letter of the allocator in a flag of this entry: `B` of `+MBas` for `+M<S>as`.
+    pub fn allocator_in(&self, flag: &str) -> Option<char> {
+        let (before, after) = self.spelling().split_once("<S>")?;
+        let letter = flag.strip_prefix(before)?.strip_suffix(after)?;
+        let mut letters = letter.chars();
+        letters.next().filter(|_| letters.next().is_none())
     }
 
     /// For which OTP releases it is valid, for a person: `all`, `24.2 and later (also 23.3.4.10)`, and a
@@ -186,9 +306,13 @@ impl Entry {
     pub fn at_run_time(&self) -> bool {
         let changes = match self.kind {
             Kind::RuntimeSetting | Kind::HostSetting | Kind::KernelParameter | Kind::Environment => true,
-            Kind::EmulatorFlag | Kind::EtsOption | Kind::ProcessOption | Kind::Build | Kind::CodeChange => {
-                false
-            }
+            Kind::EmulatorFlag
+            | Kind::InitFlag
+            | Kind::EtsOption
+            | Kind::ProcessOption
+            | Kind::SocketOption
+            | Kind::Build
+            | Kind::CodeChange => false,
         };
         changes && self.run_time_change.is_some()
     }
@@ -280,6 +404,28 @@ mod tests {
         check("ERL_FLAGS", false);
         check("process.min_heap_size", false);
         check("ets.write_concurrency", false);
+    }
+
+    #[test]
+    fn the_letter_of_an_allocator_is_found_in_a_flag() {
+        let check = |id: &str, flag: &str, expect: Option<char>| {
+            assert_eq!(entry(id).expect(id).allocator_in(flag), expect, "{flag}");
+        };
+        check("+M<S>as", "+MBas", Some('B'));
+        check("+M<S>as", "+Muas", Some('u'));
+        check("+M<S>as", "+Mas", None);
+        check("+M<S>as", "+MBBas", None);
+        check("+Mea", "+Mea", None);
+    }
+
+    #[test]
+    fn a_probe_sets_a_value_or_leaves_the_default() {
+        let probe = entry("ets.read_concurrency").and_then(|entry| entry.probe.as_ref()).expect("a probe");
+        assert_eq!(
+            probe.expression(Some("true")),
+            "ets:info(ets:new(t, [{read_concurrency, true}]), read_concurrency)"
+        );
+        assert_eq!(probe.expression(None), "ets:info(ets:new(t, []), read_concurrency)");
     }
 
     #[test]

@@ -1,0 +1,201 @@
+//! The allocators of the emulator: what lies in which, and the options that they have by default.
+//!
+//! `erlang:system_info({allocator, A})` tells sizes and options for each instance of an allocator. Instance 0
+//! is for all threads that are no normal schedulers; the defaults here are those of the instances of normal
+//! schedulers. The data is `data/allocators.toml`.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use serde::Deserialize;
+
+use crate::OtpVersion;
+use crate::catalog::broken;
+
+const DATA: &str = include_str!("../data/allocators.toml");
+
+/// An allocator.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Allocator {
+    /// Its name: `binary_alloc`.
+    pub name: String,
+    /// Its letter in flags: `B` of `+MBas`.
+    pub letter: char,
+    /// The first version that does not have it any more.
+    pub removed_in: Option<OtpVersion>,
+    /// Whether it keeps blocks in carriers, with the options below: those of
+    /// `erlang:system_info(alloc_util_allocators)`.
+    pub carriers: bool,
+    /// Whether its carriers move between schedulers through a pool.
+    #[serde(default)]
+    pub pooled: bool,
+    /// Whether each scheduler has an instance of its own.
+    #[serde(default)]
+    pub per_scheduler: bool,
+    /// What lies in it.
+    pub holds: String,
+    /// Where it counts in `erlang:memory/0`.
+    pub counted_in: String,
+}
+
+/// An option of allocators with carriers, and its default.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DefaultOption {
+    /// Its name: `sbct`.
+    pub name: String,
+    /// What one of its value is; absent for words.
+    pub unit: Option<String>,
+    /// The entry of the flag that sets it.
+    pub flag: String,
+    /// The first version that this holds for; absent: from the beginning.
+    pub from: Option<OtpVersion>,
+    /// The first version that this does not hold for any more.
+    pub until: Option<OtpVersion>,
+    /// The default, as `~w` prints it; `<S>` stands for the allocator's letter.
+    pub default: String,
+    /// The default is divided by the number of schedulers, but at most by this.
+    pub divided_by: Option<u64>,
+    /// Allocators with another default, by name. It is not divided.
+    #[serde(default)]
+    pub except: BTreeMap<String, String>,
+    /// Allocators with another default that is divided too.
+    #[serde(default)]
+    pub except_divided: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    allocator: Vec<Allocator>,
+    option: Vec<DefaultOption>,
+}
+
+fn file() -> &'static File {
+    static FILE: OnceLock<File> = OnceLock::new();
+    FILE.get_or_init(|| toml::from_str(DATA).unwrap_or_else(|error| broken("allocators", &error)))
+}
+
+/// Every allocator of OTP 21 and later.
+pub fn allocators() -> &'static [Allocator] {
+    &file().allocator
+}
+
+/// The allocator of a name (`binary_alloc`) or a letter (`B`).
+pub fn allocator(name: &str) -> Option<&'static Allocator> {
+    let mut letters = name.chars();
+    let letter = letters.next().filter(|_| letters.next().is_none());
+    allocators().iter().find(|allocator| allocator.name == name || Some(allocator.letter) == letter)
+}
+
+impl Allocator {
+    /// Whether this version has it.
+    pub fn exists_in(&self, otp: impl Into<OtpVersion>) -> bool {
+        let otp = otp.into();
+        self.removed_in.as_ref().is_none_or(|removed| otp < *removed)
+    }
+
+    /// Its options by default in this version, as `~w` prints them, on a VM with so many schedulers (the first number
+    /// of `+S`). Empty for an allocator without carriers.
+    pub fn default_options(
+        &self,
+        otp: impl Into<OtpVersion>,
+        schedulers: u64,
+    ) -> BTreeMap<&'static str, String> {
+        let otp = otp.into();
+        if !self.carriers {
+            return BTreeMap::new();
+        }
+        file()
+            .option
+            .iter()
+            .filter(|option| option.from.as_ref().is_none_or(|from| otp >= *from))
+            .filter(|option| option.until.as_ref().is_none_or(|until| otp < *until))
+            .map(|option| (option.name.as_str(), option.default_of(self, schedulers)))
+            .collect()
+    }
+}
+
+impl DefaultOption {
+    fn default_of(&self, allocator: &Allocator, schedulers: u64) -> String {
+        if let Some(other) = self.except.get(&allocator.name) {
+            return other.clone();
+        }
+        let default = self.except_divided.get(&allocator.name).unwrap_or(&self.default);
+        let whole = default.parse::<u64>().ok();
+        match (whole, self.divided_by) {
+            (Some(whole), Some(most)) => (whole / schedulers.clamp(1, most.max(1))).to_string(),
+            _ => default.replace("<S>", &allocator.letter.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::entry;
+
+    #[test]
+    fn no_allocator_stands_twice_and_none_has_holes() {
+        let mut names = BTreeSet::new();
+        for allocator in allocators() {
+            assert!(names.insert(allocator.name.clone()), "{}", allocator.name);
+            assert!(names.insert(allocator.letter.to_string()), "{}", allocator.letter);
+            for text in [&allocator.holds, &allocator.counted_in] {
+                assert!(text.ends_with('.'), "{}: {text:?}", allocator.name);
+            }
+        }
+        let with_carriers =
+            allocators().iter().filter(|allocator| allocator.carriers && allocator.exists_in(29));
+        assert_eq!(with_carriers.count(), 10);
+    }
+
+    #[test]
+    fn every_option_has_a_flag_and_names_allocators_that_exist() {
+        for option in &file().option {
+            assert!(entry(&option.flag).is_some(), "{}: no entry {}", option.name, option.flag);
+            for name in option.except.keys().chain(option.except_divided.keys()) {
+                assert!(allocator(name).is_some_and(|found| found.name == *name), "{}: {name}", option.name);
+            }
+            assert!(
+                option.divided_by.is_none() || option.default.parse::<u64>().is_ok(),
+                "{}: {} cannot be divided",
+                option.name,
+                option.default
+            );
+        }
+    }
+
+    #[test]
+    fn an_allocator_is_found_by_name_and_letter() {
+        assert_eq!(allocator("binary_alloc").map(|found| found.letter), Some('B'));
+        assert_eq!(allocator("H").map(|found| found.name.as_str()), Some("eheap_alloc"));
+        assert!(allocator("exec_alloc").is_some_and(|found| found.exists_in(23) && !found.exists_in(24)));
+        assert!(allocator("").is_none() && allocator("XY").is_none());
+    }
+
+    #[test]
+    fn defaults_depend_on_allocator_release_and_schedulers() {
+        let check = |name: &str, otp: &str, schedulers: u64, option: &str, expect: Option<&str>| {
+            let version = OtpVersion::parse(otp).expect(otp);
+            let options = allocator(name).expect(name).default_options(version, schedulers);
+            assert_eq!(options.get(option).map(String::as_str), expect, "{option} of {name} in OTP {otp}");
+        };
+        check("eheap_alloc", "25", 2, "mmbcs", Some("262144"));
+        check("binary_alloc", "25", 64, "mmbcs", Some("32768"));
+        check("temp_alloc", "25", 64, "mmbcs", Some("131072"));
+        check("binary_alloc", "25", 1, "lmbcs", Some("10485760"));
+        check("binary_alloc", "25", 8, "lmbcs", Some("5242880"));
+        check("binary_alloc", "23.1", 2, "cp", None);
+        check("binary_alloc", "23.2.6", 2, "cp", Some("'@'"));
+        check("binary_alloc", "25", 2, "cp", Some("'B'"));
+        check("temp_alloc", "25", 2, "cp", Some("undefined"));
+        check("binary_alloc", "23", 2, "acful", None);
+        check("eheap_alloc", "25", 2, "acul", Some("45"));
+        check("temp_alloc", "25", 2, "as", Some("af"));
+        check("sys_alloc", "25", 2, "as", None);
+    }
+}

@@ -1,0 +1,281 @@
+//! What an upgrade of OTP changes for those who set something.
+
+use crate::entry::{Entry, Kind};
+use crate::{OtpVersion, entries};
+
+/// One difference between two versions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The setting that it is about.
+    pub id: &'static str,
+    /// What is different.
+    pub what: What,
+}
+
+/// What is different.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// The newer version has it, the older does not.
+    New,
+    /// The newer version refuses it.
+    Removed,
+    /// The newer version accepts it to no effect.
+    WithoutEffect,
+    /// Another value where nothing is given.
+    Default {
+        /// In the older version.
+        from: &'static str,
+        /// In the newer version.
+        to: &'static str,
+    },
+    /// Other values are taken, or the same to another effect.
+    Takes {
+        /// In the older version, as [`Takes::describe`](crate::Takes::describe) tells it.
+        from: String,
+        /// In the newer version.
+        to: String,
+    },
+    /// It is written otherwise, or can be.
+    Spelling {
+        /// Before.
+        from: &'static str,
+        /// Now.
+        to: &'static str,
+    },
+    /// It does something else than before.
+    Effect {
+        /// Since which version.
+        at: &'static OtpVersion,
+        /// What.
+        says: &'static str,
+    },
+}
+
+/// What changes from one version to a later one, in the order of the catalogue. Empty where `to` is not later.
+///
+/// A release without patch level stands for its first version: from 25 to 26 is from 25.0 to 26.0.
+pub fn changes(from: impl Into<OtpVersion>, to: impl Into<OtpVersion>) -> Vec<Change> {
+    let (from, to) = (from.into(), to.into());
+    if from >= to {
+        return Vec::new();
+    }
+    let bound_to_releases = entries()
+        .iter()
+        .filter(|entry| !matches!(entry.kind, Kind::HostSetting | Kind::Build | Kind::CodeChange));
+    bound_to_releases
+        .flat_map(|entry| {
+            differences(entry, &from, &to).into_iter().map(move |what| Change { id: &entry.id, what })
+        })
+        .collect()
+}
+
+fn differences(entry: &'static Entry, from: &OtpVersion, to: &OtpVersion) -> Vec<What> {
+    let between = |at: &OtpVersion| from < at && at <= to;
+    let mut found: Vec<_> = entry
+        .formerly
+        .iter()
+        .filter(|formerly| between(&formerly.until))
+        .map(|formerly| What::Spelling { from: &formerly.is, to: entry.spelling() })
+        .collect();
+    match (entry.exists_in(from.clone()), entry.exists_in(to.clone())) {
+        (false, false) => return Vec::new(),
+        (false, true) if found.is_empty() => return vec![What::New],
+        // It was there by another name.
+        (false, true) => return found,
+        (true, false) => return vec![What::Removed],
+        (true, true) => {}
+    }
+    match (entry.works_in(from.clone()), entry.works_in(to.clone())) {
+        (true, false) => found.push(What::WithoutEffect),
+        // What had no effect before has nothing to change.
+        (false, _) => return found,
+        (true, true) => {}
+    }
+    if let (Some(before), Some(now)) = (entry.default_in(from.clone()), entry.default_in(to.clone()))
+        && before != now
+    {
+        found.push(What::Default { from: before, to: now });
+    }
+    if let (Some(before), Some(now)) = (entry.takes_in(from.clone()), entry.takes_in(to.clone()))
+        && !before.same_values(now)
+    {
+        found.push(What::Takes { from: before.describe(), to: now.describe() });
+    }
+    found.extend(
+        entry
+            .news
+            .iter()
+            .filter(|news| between(&news.at))
+            .map(|news| What::Effect { at: &news.at, says: &news.says }),
+    );
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry;
+
+    fn version(text: &str) -> OtpVersion {
+        OtpVersion::parse(text).expect(text)
+    }
+
+    fn of(id: &str, from: &str, to: &str) -> Vec<What> {
+        assert!(entry(id).is_some(), "{id}");
+        changes(version(from), version(to))
+            .into_iter()
+            .filter(|change| change.id == id)
+            .map(|change| change.what)
+            .collect()
+    }
+
+    #[test]
+    fn a_new_default_is_told() {
+        assert_eq!(of("+P", "26", "27"), [What::Default { from: "262144", to: "1048576" }]);
+        assert_eq!(of("+C", "25", "26"), [What::Default { from: "no_time_warp", to: "multi_time_warp" }]);
+        assert_eq!(of("+P", "25", "26"), []);
+        assert_eq!(of("+M<S>cp", "23.3", "24"), [What::Default { from: "@", to: "its own letter" }]);
+        assert_eq!(
+            of("kernel.prevent_overlapping_partitions", "24.3", "25"),
+            [What::Default { from: "false", to: "true" }]
+        );
+    }
+
+    #[test]
+    fn what_comes_and_what_goes_is_told() {
+        assert_eq!(of("+hmaxib", "25", "26"), [What::New]);
+        assert_eq!(of("+Mdai", "24", "25"), [What::New]);
+        assert_eq!(of("+Mit", "23", "24"), [What::Removed]);
+        assert_eq!(of("+MX<P>", "23", "24"), [What::Removed]);
+        // A backport is not in the first versions of the next release.
+        assert_eq!(of("+zosrl", "23.3.4.10", "24"), [What::Removed]);
+        assert_eq!(of("+zosrl", "23.3.4.10", "24.2"), []);
+        assert_eq!(of("+K", "20", "21"), [What::WithoutEffect]);
+        assert_eq!(of("+K", "21", "29"), []);
+    }
+
+    #[test]
+    fn other_values_are_told() {
+        let takes = |id: &str, from: &str, to: &str| match of(id, from, to).as_slice() {
+            [What::Takes { from, to }] => (from.clone(), to.clone()),
+            other => panic!("{id}: {other:?}"),
+        };
+        assert_eq!(takes("+Mea", "25", "26"), ("min | max | config".to_owned(), "min | max".to_owned()));
+        let (before, now) = takes("+A", "22", "23");
+        assert!(!before.contains("raised") && now.contains("raised to 1"), "{before}; {now}");
+        assert!(takes("ets.write_concurrency", "24", "25").1.ends_with("auto"));
+    }
+
+    #[test]
+    fn another_spelling_or_effect_is_told() {
+        assert_eq!(
+            of("kernel.connect_all", "24", "25"),
+            [What::Spelling { from: "-connect_all", to: "-kernel connect_all" }]
+        );
+        assert!(
+            matches!(of("+S", "22", "23").as_slice(), [What::Effect { says, .. }] if says.contains("cgroup v1"))
+        );
+    }
+
+    /// Ids of what is new, and the rest as `id: what`.
+    fn told(from: &str, to: &str) -> (Vec<&'static str>, Vec<String>) {
+        let mut new = Vec::new();
+        let mut others = Vec::new();
+        for change in changes(version(from), version(to)) {
+            match change.what {
+                What::New => new.push(change.id),
+                What::Removed => others.push(format!("{}: removed", change.id)),
+                What::WithoutEffect => others.push(format!("{}: without effect", change.id)),
+                What::Default { from, to } => others.push(format!("{}: {from}, now {to}", change.id)),
+                What::Takes { .. } => others.push(format!("{}: takes", change.id)),
+                What::Spelling { .. } => others.push(format!("{}: spelling", change.id)),
+                What::Effect { at, .. } => others.push(format!("{}: effect of {at}", change.id)),
+            }
+        }
+        new.sort_unstable();
+        others.sort_unstable();
+        (new, others)
+    }
+
+    #[test]
+    fn an_upgrade_from_25_to_29_changes_what_the_release_notes_say() {
+        // ERTS and Kernel release notes of OTP 25.0 to 29.0.
+        let (new, others) = told("25.0", "29.0");
+        assert_eq!(
+            new,
+            [
+                "+D",
+                "+Dibpl",
+                "+JM<P>",
+                "+JMsingle",
+                "+JPcover",
+                "+JPperfdirectory",
+                "+M<S>acful",
+                "+MMlp",
+                "+Mumadtn",
+                "+hmaxib",
+                "+pad",
+                "+zhft",
+                "-code_path_cache",
+                "ERL_CRASH_DUMP_PUBLIC_KEY",
+                "kernel.log_missed_net_ticks",
+                "process.async_dist",
+                "socket.read_ahead",
+                "socket.reuseport",
+                "socket.reuseport_lb",
+            ]
+        );
+        assert_eq!(
+            others,
+            [
+                "+C: no_time_warp, now multi_time_warp",
+                "+IOs: effect of 28.0",
+                "+JPperf: takes",
+                "+M<S>atags: takes",
+                "+Mea: takes",
+                "+P: 262144, now 1048576",
+                "+S: effect of 26.1",
+                "+hmax: takes",
+                "ets.named_table: effect of 29.0",
+                "socket.inet_backend: effect of 27.0",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_upgrade_from_23_to_25_changes_what_the_release_notes_say() {
+        let (new, others) = told("23.2", "25.0");
+        for id in ["+IOs", "+JPperf", "+Mdai", "+ssrct", "+zosrl", "kernel.net_ticker_spawn_options"] {
+            assert!(new.contains(&id), "{id}: {new:?}");
+        }
+        for change in [
+            "+M<S>cp: @, now its own letter",
+            "+MX<P>: removed",
+            "+Mit: removed",
+            "+Muycs: takes",
+            "+S: effect of 23.3",
+            "ERL_MALLOC_LIB: removed",
+            "ets.write_concurrency: takes",
+            "kernel.connect_all: spelling",
+            "process.message_queue_data: effect of 25.0",
+        ] {
+            assert!(others.iter().any(|other| other == change), "{change}: {others:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_changes_towards_the_same_or_an_older_version() {
+        assert_eq!(changes(27, 27), []);
+        assert_eq!(changes(27, 25), []);
+    }
+
+    #[test]
+    fn changes_of_two_steps_are_those_of_each() {
+        for change in changes(24, 25).into_iter().chain(changes(25, 26)) {
+            // What is new in one step and changed in the next is new over both.
+            let over_both: Vec<_> =
+                changes(24, 26).into_iter().filter(|found| found.id == change.id).collect();
+            assert!(!over_both.is_empty(), "{change:?}");
+        }
+    }
+}

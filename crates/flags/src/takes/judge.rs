@@ -1,0 +1,370 @@
+//! What a VM of one release makes of one value.
+
+use super::number::{Reads, low_32_bits, read, round};
+use super::{Above, Below, Integer, Machine, Otherwise, Rounds, Takes};
+use crate::OtpVersion;
+use crate::entry::{Entry, WhereAbsent};
+
+/// A value that is asked about.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'q> {
+    /// The value; `None` for a flag that is given without one.
+    pub value: Option<&'q str>,
+    /// The version of the VM.
+    pub otp: &'q OtpVersion,
+    /// The allocator of a flag such as `+MBas`, by its letter: `B`.
+    pub allocator: Option<char>,
+    /// The machine that the VM runs on, if it is known.
+    pub machine: Option<Machine>,
+}
+
+/// What a VM makes of a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The VM starts with it.
+    Accepted {
+        /// What is then in effect, as [`Entry::effective`] prints it; `None` where the value alone does not tell.
+        effective: Option<String>,
+        /// What happens to the value without a word; empty where it is taken as it stands.
+        altered: Vec<Altered>,
+    },
+    /// The VM prints its usage and ends with status 1.
+    Refused {
+        /// Why.
+        why: String,
+    },
+    /// The VM crashes, hangs or ends while it starts.
+    Fatal {
+        /// What happens.
+        why: String,
+    },
+    /// Not judged.
+    Unknown {
+        /// Why not.
+        why: String,
+    },
+}
+
+/// What happens to a value without a word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Altered {
+    /// It is rounded, or moved to what is possible.
+    Rounded,
+    /// It is below what is possible, and the lowest possible takes its place.
+    Raised,
+    /// It is above what is possible, and the highest possible takes its place.
+    Lowered,
+    /// It is too large for the number of bits that it is kept in.
+    Wrapped,
+    /// This part is not read: `k` of `8k`. No unit is understood.
+    Cut(String),
+    /// There is no number in it, so it counts as 0.
+    NotANumber,
+    /// Only its first letter is looked at.
+    FirstLetter,
+    /// It has no effect: the setting has none in this release, or the default takes the place of this value.
+    Ignored,
+    /// This release takes it for another flag.
+    ReadAs {
+        /// Which one.
+        flag: String,
+        /// With which value.
+        value: String,
+    },
+}
+
+impl Verdict {
+    pub(super) fn accepted(effective: Option<String>) -> Verdict {
+        Verdict::Accepted { effective, altered: Vec::new() }
+    }
+
+    pub(super) fn first_letter(text: &str) -> Verdict {
+        let effective = text.chars().next().map(String::from);
+        Verdict::Accepted { effective, altered: vec![Altered::FirstLetter] }
+    }
+
+    pub(super) fn refused(why: impl Into<String>) -> Verdict {
+        Verdict::Refused { why: why.into() }
+    }
+
+    pub(super) fn unknown(why: impl Into<String>) -> Verdict {
+        Verdict::Unknown { why: why.into() }
+    }
+}
+
+impl Entry {
+    /// What a VM of this version makes of a value; `None` is the flag without one. For flags such as `+M<S>as` this is
+    /// the answer for all allocators at once (`+Muas`); [`judge`](Self::judge) asks for one of them.
+    pub fn check(&self, value: Option<&str>, otp: impl Into<OtpVersion>) -> Verdict {
+        self.judge(&Question { value, otp: &otp.into(), allocator: None, machine: None })
+    }
+
+    /// What a VM makes of a value, with all that is known of allocator and machine.
+    pub fn judge(&self, question: &Question<'_>) -> Verdict {
+        let otp = question.otp;
+        if !self.exists_in(otp.clone()) {
+            return match &self.where_absent {
+                WhereAbsent::Refused => Verdict::refused(format!("OTP {otp} does not have {}", self.id)),
+                WhereAbsent::Ignored => {
+                    Verdict::Accepted { effective: None, altered: vec![Altered::Ignored] }
+                }
+                WhereAbsent::ReadAs { flag, value } => Verdict::Accepted {
+                    effective: None,
+                    altered: vec![Altered::ReadAs { flag: flag.clone(), value: value.clone() }],
+                },
+            };
+        }
+        let Some(takes) = self.takes_for(question.allocator, otp) else {
+            return Verdict::unknown("what it takes is not described");
+        };
+        let mut verdict = self.judge_value(takes, question);
+        if let Verdict::Accepted { effective, altered } = &mut verdict {
+            if !self.works_in(otp.clone()) {
+                altered.push(Altered::Ignored);
+            }
+            *effective = effective.take().and_then(|value| takes.shown(value));
+        }
+        verdict
+    }
+
+    fn judge_value(&self, takes: &Takes, question: &Question<'_>) -> Verdict {
+        let text = question.value.unwrap_or_default();
+        let number = takes.integer.as_ref().map(|_| read(text, takes.reads));
+        let number = number.as_ref().and_then(|number| number.as_ref().ok()).map(|number| number.value);
+        let fatal = self.fatal.iter().filter(|fatal| fatal.holds_in(question.otp)).find(|fatal| {
+            fatal.always
+                || fatal.words.iter().any(|word| word == text)
+                || fatal.integer.is_some_and(|range| number.is_some_and(|number| range.holds(number)))
+        });
+        if let Some(fatal) = fatal {
+            return Verdict::Fatal { why: fatal.why.clone() };
+        }
+        match takes.judge(text, question) {
+            Verdict::Refused { .. } if takes.otherwise == Otherwise::Ignored => {
+                Verdict::Accepted { effective: None, altered: vec![Altered::Ignored] }
+            }
+            verdict => verdict,
+        }
+    }
+
+    /// The values that this version takes; `None` where it does not have the setting, or takes none. For flags such as
+    /// `+M<S>as` those of the flag for all allocators.
+    pub fn takes_in(&self, otp: impl Into<OtpVersion>) -> Option<&Takes> {
+        let otp = otp.into();
+        if self.exists_in(otp.clone()) { self.takes_for(None, &otp) } else { None }
+    }
+
+    /// The same for one allocator, by its letter, whether or not the version has the setting.
+    pub fn takes_for(&self, allocator: Option<char>, otp: &OtpVersion) -> Option<&Takes> {
+        let allocator = allocator.unwrap_or('u');
+        self.takes
+            .iter()
+            .filter(|step| step.from.as_ref().is_none_or(|from| otp >= from))
+            .filter(|step| step.letters.as_ref().is_none_or(|letters| letters.contains(allocator)))
+            .max_by_key(|step| (step.letters.is_some(), step.from.as_ref()))
+    }
+}
+
+impl Takes {
+    fn judge(&self, text: &str, question: &Question<'_>) -> Verdict {
+        if let Some(verdict) = self.form.and_then(|form| form.judge(text, &self.words, question)) {
+            return verdict;
+        }
+        if let Some(depends) = &self.depends
+            && depends.words.iter().any(|word| word == text)
+        {
+            return Verdict::unknown(format!("depends on {}", depends.on));
+        }
+        if self.words.iter().any(|word| word == text) {
+            return Verdict::accepted(Some(text.to_owned()));
+        }
+        match &self.integer {
+            Some(integer) if question.value.is_some() && !self.refuses.iter().any(|word| word == text) => {
+                self.judge_number(text, integer)
+            }
+            _ if text.is_empty() => Verdict::refused(format!("a value is wanted: {}", self.describe())),
+            _ => Verdict::refused(format!("`{text}` is none of {}", self.describe())),
+        }
+    }
+
+    fn judge_number(&self, text: &str, integer: &Integer) -> Verdict {
+        let read = match read(text, self.reads) {
+            Ok(read) => read,
+            Err(why) => return Verdict::refused(format!("`{text}`: {why} ({})", self.describe())),
+        };
+        let mut altered = Vec::new();
+        if read.none {
+            altered.push(Altered::NotANumber);
+        } else if !read.rest.is_empty() {
+            altered.push(Altered::Cut(read.rest.to_owned()));
+        }
+        if read.wrapped {
+            altered.push(Altered::Wrapped);
+        }
+        let refused = || Verdict::refused(format!("`{text}` is none of {}", self.describe()));
+        let mut number = read.value;
+        if let Some(min) = integer.min.filter(|&min| number < min) {
+            match self.below {
+                Below::Refused => return refused(),
+                Below::Raised => {
+                    altered.push(Altered::Raised);
+                    number = min;
+                }
+                Below::Wraps => {
+                    altered.push(Altered::Wrapped);
+                    number = wrap(number, integer);
+                }
+            }
+        }
+        if let Some(max) = integer.max.filter(|&max| number > max) {
+            match self.above {
+                Above::Refused => return refused(),
+                Above::Capped => {
+                    altered.push(Altered::Lowered);
+                    number = max;
+                }
+                Above::Wraps => {
+                    altered.push(Altered::Wrapped);
+                    number = wrap(number, integer);
+                }
+            }
+        }
+        if let Some(depends) = &self.depends
+            && depends.integer.is_some_and(|range| range.holds(read.value) || range.holds(number))
+        {
+            return Verdict::unknown(format!("depends on {}", depends.on));
+        }
+        // A table is never larger than the largest that may be asked for.
+        let rounded = round(number, self.rounds).map(|rounded| match (self.rounds, integer.max) {
+            (Some(Rounds::PowerOfTwo), Some(max)) => rounded.min(max),
+            _ => rounded,
+        });
+        if rounded.is_some_and(|rounded| rounded != number) {
+            altered.push(Altered::Rounded);
+        }
+        // What is kept in an `int` may be more than that after rounding.
+        let kept = match self.reads {
+            Reads::Int | Reads::SomeInt => rounded.map(|rounded| i64::from(low_32_bits(rounded))),
+            _ => rounded,
+        };
+        if kept != rounded {
+            altered.push(Altered::Wrapped);
+        }
+        // What another setting may change is known only where the data says so.
+        let effective = kept.or_else(|| self.shows.contains_key(&number.to_string()).then_some(number));
+        Verdict::Accepted { effective: effective.map(|number| number.to_string()), altered }
+    }
+
+    /// What the expression prints for a value in effect.
+    fn shown(&self, value: String) -> Option<String> {
+        match self.shows.get(&value) {
+            Some(shown) => (!shown.is_empty()).then(|| shown.clone()),
+            None => (!value.is_empty()).then_some(value),
+        }
+    }
+}
+
+fn wrap(number: i64, integer: &Integer) -> i64 {
+    integer.max.and_then(|max| max.checked_add(1)).map_or(number, |size| number.rem_euclid(size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry;
+
+    fn judged(id: &str, value: &str, otp: &str) -> Verdict {
+        let value = (!value.is_empty()).then_some(value);
+        entry(id).expect(id).check(value, OtpVersion::parse(otp).expect(otp))
+    }
+
+    /// `effective` and what was altered, or how it is not taken.
+    fn shown(verdict: &Verdict) -> String {
+        match verdict {
+            Verdict::Accepted { effective, altered } => {
+                let altered: Vec<_> = altered.iter().map(|altered| format!("{altered:?}")).collect();
+                [&[effective.clone().unwrap_or_else(|| "?".to_owned())], altered.as_slice()]
+                    .concat()
+                    .join(" ")
+            }
+            Verdict::Refused { .. } => "refused".to_owned(),
+            Verdict::Fatal { .. } => "fatal".to_owned(),
+            Verdict::Unknown { .. } => "unknown".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_value_is_accepted_changed_or_refused() {
+        let check = |id: &str, value: &str, otp: &str, expect: &str| {
+            assert_eq!(shown(&judged(id, value, otp)), expect, "{id} {value} in OTP {otp}");
+        };
+        check("+P", "262144", "25", "262144");
+        check("+P", "1025", "25", "2048 Rounded");
+        check("+P", "1023", "25", "refused");
+        check("+P", "134217728", "25", "refused");
+        check("+P", "legacy", "25", "262144");
+        check("+P", "legacy", "27", "1048576");
+        check("+P", "zzz", "25", "refused");
+        check("+P", "", "25", "refused");
+        check("+zdbbl", "8k", "25", "8 Cut(\"k\")");
+        check("+sbwt", "none", "25", "none");
+        check("+sbwt", "loud", "25", "refused");
+        check("+sbt", "ns", "25", "no_spread");
+        check("+A", "0", "22", "0");
+        check("+A", "0", "23", "1 Rounded");
+        check("+hms", "8k", "25", "12 Cut(\"k\") Rounded");
+        check("+hmbs", "32768", "25", "46422 Rounded");
+        check("+hmbs", "2147483647", "25", "-1756144687 Rounded Wrapped");
+        check("+K", "true", "25", "? Ignored");
+        check("+C", "multi_time_warp", "25", "multi_time_warp");
+        check("+c", "", "25", "false");
+        check("+W", "warning", "25", "warning FirstLetter");
+        check("+W", "x", "25", "refused");
+        check("ERL_FULLSWEEP_AFTER", "70000", "25", "4464 Wrapped");
+        check("ERL_MAX_PORTS", "10", "25", "1024 Raised");
+        check("HEART_BEAT_TIMEOUT", "5", "25", "? Ignored");
+        check("ERL_CRASH_DUMP_BYTES", "8k", "25", "? Ignored");
+        check("+M<S>rsbcst", "200", "25", "100 Rounded");
+    }
+
+    #[test]
+    fn what_a_release_does_not_have_is_refused_ignored_or_taken_for_another_flag() {
+        assert_eq!(shown(&judged("+zhft", "infinity", "25")), "refused");
+        assert_eq!(shown(&judged("+zhft", "infinity", "27")), "infinity");
+        assert_eq!(shown(&judged("-emu_flavor", "smp", "23")), "? Ignored");
+        let read_as = Altered::ReadAs { flag: "+hmax".to_owned(), value: "ib".to_owned() };
+        assert_eq!(
+            judged("+hmaxib", "true", "25"),
+            Verdict::Accepted { effective: None, altered: vec![read_as] }
+        );
+        assert_eq!(shown(&judged("+hmaxib", "true", "26")), "true");
+    }
+
+    #[test]
+    fn values_that_kill_a_vm_are_told_from_those_that_it_refuses() {
+        for (id, value) in
+            [("+Mea", "r9c"), ("+MIscs", "0"), ("+MMscs", "1G"), ("+hmax", "300"), ("+t", "8192")]
+        {
+            assert_eq!(shown(&judged(id, value, "25")), "fatal", "{id} {value}");
+        }
+        assert_eq!(shown(&judged("+hmax", "0", "25")), "0");
+    }
+
+    #[test]
+    fn an_allocator_may_take_less_than_others() {
+        let check = |letter: char, id: &str, value: &str, expect: &str| {
+            let otp = OtpVersion::from(27);
+            let question = Question { value: Some(value), otp: &otp, allocator: Some(letter), machine: None };
+            assert_eq!(shown(&entry(id).expect(id).judge(&question)), expect, "{letter} {id} {value}");
+        };
+        check('B', "+M<S>acul", "de", "60");
+        check('H', "+M<S>acul", "de", "45");
+        check('u', "+M<S>acul", "101", "refused");
+        check('T', "+M<S>acul", "50", "refused");
+        check('T', "+M<S>e", "false", "refused");
+        check('B', "+M<S>e", "false", "false");
+        check('B', "+M<S>as", "af", "gf");
+        check('T', "+M<S>as", "af", "af");
+        check('I', "+M<S>t", "true", "refused");
+    }
+}

@@ -1,0 +1,210 @@
+//! Numbers as C reads them, and how they are rounded.
+
+use serde::Deserialize;
+
+use super::Rounds;
+
+/// How the emulator reads a number. What follows the digits is not looked at, unless it is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reads {
+    /// `atoi`: without digits it is 0; beyond 32 bits it wraps.
+    #[default]
+    Int,
+    /// `sscanf("%d")`: without digits it is refused; beyond 32 bits it wraps.
+    SomeInt,
+    /// `strtol`: without digits it is 0; beyond 64 bits it is refused.
+    Long,
+    /// `strtol` whose end is looked at: without digits, or beyond 64 bits, it is refused.
+    SomeLong,
+    /// As `SomeLong`, and nothing may follow the digits.
+    Whole,
+    /// A number of Erlang of which the lowest 32 bits are kept: nothing may follow the digits, and beyond 32 bits it
+    /// wraps.
+    Low32,
+}
+
+/// A number as the emulator has read it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Number<'t> {
+    pub(super) value: i64,
+    /// It was more than the 32 bits that it was put into.
+    pub(super) wrapped: bool,
+    /// There was no digit.
+    pub(super) none: bool,
+    /// What follows the digits.
+    pub(super) rest: &'t str,
+}
+
+/// Reads a number. `Err` says why it is refused.
+pub(super) fn read(text: &str, reads: Reads) -> Result<Number<'_>, String> {
+    let (exact, rest) = leading(text);
+    let none = exact.is_none();
+    let exact = exact.unwrap_or_default();
+    let long = i64::try_from(exact);
+    if none && !matches!(reads, Reads::Int | Reads::Long) {
+        return Err("a number is wanted".to_owned());
+    }
+    if matches!(reads, Reads::Whole | Reads::Low32) && !rest.is_empty() {
+        return Err(format!("nothing may follow the number, and `{rest}` does"));
+    }
+    let value = match reads {
+        // Beyond 64 bits strtol gives the nearest bound.
+        Reads::Int | Reads::SomeInt => {
+            i64::from(low_32_bits(long.unwrap_or(if exact < 0 { i64::MIN } else { i64::MAX })))
+        }
+        Reads::Low32 => i64::from(exact as i32),
+        Reads::Long | Reads::SomeLong | Reads::Whole => {
+            long.map_err(|_| "the number has more than 64 bits".to_owned())?
+        }
+    };
+    Ok(Number { value, wrapped: i128::from(value) != exact, none, rest })
+}
+
+/// What `sscanf("%d")` reads, and what follows.
+pub(super) fn scan(text: &str) -> Option<(i32, &str)> {
+    let (exact, rest) = leading(text);
+    let exact = exact?;
+    let long = i64::try_from(exact).unwrap_or(if exact < 0 { i64::MIN } else { i64::MAX });
+    Some((low_32_bits(long), rest))
+}
+
+/// What an `int` keeps of a `long`.
+pub(super) fn low_32_bits(long: i64) -> i32 {
+    long as i32
+}
+
+/// The number at the beginning, after white space and a sign, and what follows it. Very long ones become the
+/// largest or smallest of their type.
+fn leading(text: &str) -> (Option<i128>, &str) {
+    let unsigned = text.trim_start_matches([' ', '\t', '\n', '\u{b}', '\u{c}', '\r']);
+    let (sign, digits) = match unsigned.strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, unsigned.strip_prefix('+').unwrap_or(unsigned)),
+    };
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    let (digits, rest) = digits.split_at(end);
+    if digits.is_empty() {
+        return (None, text);
+    }
+    let value = digits
+        .bytes()
+        .fold(0_i128, |value, digit| value.saturating_mul(10).saturating_add(i128::from(digit - b'0')));
+    (Some(sign * value), rest)
+}
+
+/// The number after rounding; `None` where other settings have a say.
+pub(super) fn round(number: i64, rounds: Option<Rounds>) -> Option<i64> {
+    Some(match rounds {
+        None => number,
+        Some(Rounds::ByOther) => return None,
+        Some(Rounds::PowerOfTwo) => {
+            let power = u64::try_from(number).unwrap_or_default().max(1).checked_next_power_of_two()?;
+            i64::try_from(power).ok()?
+        }
+        Some(Rounds::HeapSize) => heap_size(number)?,
+        Some(Rounds::AtLeast(least)) => number.max(least),
+        Some(Rounds::AtMost(most)) => number.min(most),
+        Some(Rounds::UpToMultipleOf(step)) => number.checked_add(step - 1)? / step * step,
+    })
+}
+
+/// The smallest size of a heap, in words, that is at least so large (`erts_init_gc`, OTP 23 to 27).
+fn heap_size(words: i64) -> Option<i64> {
+    let (mut before, mut size) = (12_i64, 38_i64);
+    if words <= before {
+        return Some(before);
+    }
+    // 23 sizes grow as the sum of the two before, and one for a header.
+    let mut index = 1;
+    while size < words {
+        let next =
+            if index < 22 { before.checked_add(size)?.checked_add(1)? } else { size.checked_add(size / 5)? };
+        (before, size) = (size, next);
+        index += 1;
+    }
+    Some(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_number_is_read_as_c_reads_it() {
+        let check = |text: &str, reads: Reads, value: i64, wrapped: bool, none: bool, rest: &str| {
+            assert_eq!(read(text, reads), Ok(Number { value, wrapped, none, rest }), "{text:?} {reads:?}");
+        };
+        check("8k", Reads::Int, 8, false, false, "k");
+        check(" +12", Reads::Int, 12, false, false, "");
+        check("-3", Reads::Long, -3, false, false, "");
+        check("zzz", Reads::Int, 0, false, true, "zzz");
+        check("", Reads::Long, 0, false, true, "");
+        // As C's atoi does it on 64-bit Linux.
+        check("100000000000", Reads::Int, 1_215_752_192, true, false, "");
+        check("4294967297", Reads::SomeInt, 1, true, false, "");
+        check("99999999999999999999", Reads::Int, -1, true, false, "");
+        check("-99999999999999999999", Reads::Int, 0, true, false, "");
+        check("100000000000", Reads::SomeLong, 100_000_000_000, false, false, "");
+        check("2147483648", Reads::Low32, -2_147_483_648, true, false, "");
+        check("99999999999999999999", Reads::Low32, 1_661_992_959, true, false, "");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        for (text, reads) in [
+            ("k", Reads::SomeInt),
+            ("", Reads::SomeLong),
+            ("8k", Reads::Whole),
+            ("8k", Reads::Low32),
+            ("99999999999999999999", Reads::Long),
+        ] {
+            assert!(read(text, reads).is_err(), "{text:?} {reads:?}");
+        }
+    }
+
+    #[test]
+    fn heaps_grow_in_steps() {
+        let check = |words: i64, expect: i64| assert_eq!(heap_size(words), Some(expect), "{words}");
+        check(0, 12);
+        check(12, 12);
+        check(13, 38);
+        check(233, 233);
+        check(234, 376);
+        check(32_768, 46_422);
+        check(833_026, 833_026);
+        check(833_027, 999_631);
+    }
+
+    #[test]
+    fn numbers_are_rounded_each_in_its_way() {
+        let check = |number: i64, rounds: Rounds, expect: Option<i64>| {
+            assert_eq!(round(number, Some(rounds)), expect, "{number} {rounds:?}");
+        };
+        check(1025, Rounds::PowerOfTwo, Some(2048));
+        check(134_217_727, Rounds::PowerOfTwo, Some(134_217_728));
+        check(1, Rounds::AtLeast(8192), Some(8192));
+        check(200, Rounds::AtMost(100), Some(100));
+        check(1000, Rounds::UpToMultipleOf(16), Some(1008));
+        check(0, Rounds::UpToMultipleOf(16), Some(0));
+        check(5, Rounds::ByOther, None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_is_too_odd_for_a_number(text in "\\PC{0,30}") {
+            for reads in [Reads::Int, Reads::SomeInt, Reads::Long, Reads::SomeLong, Reads::Whole, Reads::Low32] {
+                let _ = read(&text, reads);
+            }
+        }
+
+        #[test]
+        fn rounding_never_makes_a_number_smaller(number in 0_i64..1 << 40) {
+            for rounds in [Rounds::PowerOfTwo, Rounds::HeapSize, Rounds::UpToMultipleOf(16)] {
+                prop_assert!(round(number, Some(rounds)).is_some_and(|rounded| rounded >= number));
+            }
+        }
+    }
+}
