@@ -21,6 +21,7 @@ mod entry;
 mod environment;
 mod locks;
 mod msacc;
+pub mod source;
 mod takes;
 mod version;
 

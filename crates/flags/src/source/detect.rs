@@ -1,0 +1,151 @@
+//! Tells the format of a file by its name and, where the name leaves it open, its text.
+
+use super::{Format, Template};
+
+/// The format of a file; `None` if it is none that flags stand in. Only the last part of the path counts, and the beginning of
+/// the text where several formats share a name.
+pub fn detect(path: &str, text: &str) -> Option<Format> {
+    let folder = path.rsplit('/').nth(1).unwrap_or_default();
+    let name = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    let (stem, template) = without_template(&name);
+    if is_args_file(stem) {
+        return Some(match template.or_else(|| template_in(text)) {
+            Some(template) => Format::VmArgsTemplate(template),
+            None => Format::VmArgs,
+        });
+    }
+    let ends = |endings: &[&str]| endings.iter().any(|ending| stem.ends_with(ending));
+    if stem.starts_with("rabbitmq-env") && ends(&[".conf"]) {
+        Some(Format::RabbitmqEnv)
+    } else if stem.starts_with("ejabberdctl.cfg") || ends(&["ejabberdctl.cfg"]) {
+        Some(Format::EjabberdCtl)
+    } else if is_dockerfile(stem) {
+        Some(Format::Dockerfile)
+    } else if ends(&[".yml", ".yaml"]) {
+        Some(if is_compose(stem, text) { Format::Compose } else { Format::Kubernetes })
+    } else if ends(&[".service", ".container"]) || (stem.ends_with(".conf") && folder.ends_with(".service.d"))
+    {
+        Some(Format::SystemdUnit)
+    } else if stem == ".env" || stem.starts_with(".env.") || ends(&[".env"]) {
+        Some(Format::EnvFile)
+    } else if ends(&[".sh", ".bash", ".envrc", ".profile"]) || folder == "default" || is_script(text) {
+        Some(Format::Shell)
+    } else {
+        None
+    }
+}
+
+/// The name without the ending of a template, and that template.
+fn without_template(name: &str) -> (&str, Option<Template>) {
+    const ENDINGS: [(&str, Template); 9] = [
+        (".eex", Template::Eex),
+        (".erb", Template::Eex),
+        (".src", Template::Overlay),
+        (".mustache", Template::Overlay),
+        (".template", Template::Overlay),
+        (".tmpl", Template::Overlay),
+        (".in", Template::Overlay),
+        (".j2", Template::Jinja),
+        (".jinja2", Template::Jinja),
+    ];
+    for (ending, template) in ENDINGS {
+        if let Some(stem) = name.strip_suffix(ending) {
+            return (stem, Some(template));
+        }
+    }
+    (name, None)
+}
+
+/// `vm.args`, `remote.vm.args`, `vm.args.cloud`; but not what is written about or for them, such as `vm.args.md`.
+fn is_args_file(name: &str) -> bool {
+    const OTHERS: [&str; 12] =
+        [".md", ".rst", ".html", ".ex", ".exs", ".erl", ".rb", ".py", ".yml", ".yaml", ".json", ".patch"];
+    let other = OTHERS.iter().any(|ending| name.ends_with(ending));
+    name.ends_with(".args") || name.ends_with("vm_args") || (name.contains("vm.args") && !other)
+}
+
+/// The template that an args file is whose name does not tell: overlays of rebar3 and files of Distillery are just
+/// called `vm.args`.
+fn template_in(text: &str) -> Option<Template> {
+    if text.contains("<%") {
+        return Some(Template::Eex);
+    }
+    if text.contains("{%") || text.contains("{#") && text.contains("#}") {
+        return Some(Template::Jinja);
+    }
+    (text.contains("${") || text.contains("{{")).then_some(Template::Overlay)
+}
+
+fn is_dockerfile(name: &str) -> bool {
+    ["dockerfile", "containerfile"].iter().any(|kind| {
+        name.strip_prefix(kind).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-', '_']))
+            || name.strip_suffix(kind).is_some_and(|rest| rest.ends_with(['.', '-', '_']))
+    })
+}
+
+fn is_compose(name: &str, text: &str) -> bool {
+    let has_key = |key: &str| text.lines().any(|line| line.starts_with(key));
+    let compose = name.contains("compose") || name.contains("docker-stack");
+    (compose || has_key("services:")) && !(has_key("apiVersion:") && has_key("kind:"))
+}
+
+fn is_script(text: &str) -> bool {
+    let first = text.lines().next().unwrap_or_default();
+    first.starts_with("#!") && first.trim_end().ends_with("sh")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_told_by_its_name() {
+        let check = |path: &str, expect: Option<Format>| assert_eq!(detect(path, ""), expect, "{path}");
+        check("rel/vm.args", Some(Format::VmArgs));
+        check("remote.vm.args", Some(Format::VmArgs));
+        check("etc/vm.args.cloud", Some(Format::VmArgs));
+        check("config/vm.dev.args", Some(Format::VmArgs));
+        check("rel/vm.args.eex", Some(Format::VmArgsTemplate(Template::Eex)));
+        check("templates/vm.args.erb", Some(Format::VmArgsTemplate(Template::Eex)));
+        check("config/vm.args.src", Some(Format::VmArgsTemplate(Template::Overlay)));
+        check("roles/x/templates/vm.args.j2", Some(Format::VmArgsTemplate(Template::Jinja)));
+        check(".env", Some(Format::EnvFile));
+        check("/srv/.env.production", Some(Format::EnvFile));
+        check("prod.env", Some(Format::EnvFile));
+        check("Dockerfile", Some(Format::Dockerfile));
+        check("docker/Dockerfile.alpine", Some(Format::Dockerfile));
+        check("app.Dockerfile", Some(Format::Dockerfile));
+        check("Containerfile", Some(Format::Dockerfile));
+        check("docker-compose.override.yml", Some(Format::Compose));
+        check("k8s/deployment.yaml", Some(Format::Kubernetes));
+        check("lib/systemd/system/app.service", Some(Format::SystemdUnit));
+        check("etc/systemd/system/app.service.d/override.conf", Some(Format::SystemdUnit));
+        check("app.container", Some(Format::SystemdUnit));
+        check("/etc/rabbitmq/rabbitmq-env.conf", Some(Format::RabbitmqEnv));
+        check("/etc/ejabberd/ejabberdctl.cfg", Some(Format::EjabberdCtl));
+        check("ejabberdctl.cfg.example", Some(Format::EjabberdCtl));
+        check("rel/env.sh.eex", Some(Format::Shell));
+        check("/etc/default/app", Some(Format::Shell));
+        check("docs/vm.args.md", None);
+        check("README.md", None);
+        check("rabbitmq.conf", None);
+        check("dockerfiles.txt", None);
+        check("", None);
+    }
+
+    #[test]
+    fn where_the_name_leaves_it_open_the_text_tells() {
+        let check = |path: &str, text: &str, expect: Option<Format>| {
+            assert_eq!(detect(path, text), expect, "{path} {text:?}");
+        };
+        check("vm.args", "-name <%= name %>", Some(Format::VmArgsTemplate(Template::Eex)));
+        check("vm.args", "{{node_name}}", Some(Format::VmArgsTemplate(Template::Overlay)));
+        check("vm.args", "-name ${HOST}", Some(Format::VmArgsTemplate(Template::Overlay)));
+        check("vm.args", "{% if x %}", Some(Format::VmArgsTemplate(Template::Jinja)));
+        check("vm.args", "-kernel x {127,0,0,1}", Some(Format::VmArgs));
+        check("stack.yml", "version: '3'\nservices:\n  app:\n", Some(Format::Compose));
+        check("compose.yaml", "apiVersion: v1\nkind: Pod\n", Some(Format::Kubernetes));
+        check("bin/start", "#!/usr/bin/env bash\n", Some(Format::Shell));
+        check("bin/start", "#!/usr/bin/env escript\n", None);
+    }
+}

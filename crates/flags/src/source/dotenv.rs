@@ -1,0 +1,185 @@
+//! Reads `.env` files as Docker Compose does (compose-go's `dotenv`).
+//!
+//! There is no standard. Compose's rules are a good middle: `export` may stand before a name; single quotes keep all but
+//! `\'`; double quotes know escapes and `$NAME`; without quotes the value goes to the end of the line or to ` #`, and its
+//! backslashes and inner quotes stand for themselves.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Reader;
+use super::error::SourceError;
+use super::layer::{Decoder, Layer, Value, next};
+use super::quote::{Quote, Syntax};
+use super::variables::{Scope, Variable, find};
+
+pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>) -> Result<(), SourceError> {
+    let bytes = layer.scan().as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        let line = at..line_end(bytes, at);
+        let (name, value) = match assignment(layer, line.clone()) {
+            Some(found) => found,
+            None => {
+                at = line.end + 1;
+                continue;
+            }
+        };
+        let quote = bytes.get(value).copied().filter(|byte| matches!(byte, b'"' | b'\''));
+        let variable = find(name, Scope::Any);
+        at = match (quote, variable) {
+            (None, None) => line.end + 1,
+            (None, Some(variable)) => {
+                bare(reader, layer, name, variable, value..line.end)?;
+                line.end + 1
+            }
+            (Some(quote), variable) => match (end_of_quotes(layer, value, quote), variable) {
+                (Some(end), None) => end,
+                (Some(end), Some(variable)) => {
+                    let decoded = quoted(layer, value..end, quote);
+                    reader.variable(name, variable, &decoded, false)?;
+                    end
+                }
+                // Of a variable that is none of ours; the next line may be in order.
+                (None, None) => line.end + 1,
+                (None, Some(_)) => {
+                    let effect = "the whole file is refused";
+                    let quote = char::from(quote);
+                    return Err(SourceError::UnclosedQuote { at: layer.position(value), quote, effect });
+                }
+            },
+        };
+    }
+    Ok(())
+}
+
+fn line_end(bytes: &[u8], at: usize) -> usize {
+    bytes[at..].iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |length| at + length)
+}
+
+/// The name on a line and where its value begins; `None` for a comment and the like.
+fn assignment(layer: &Layer, line: Range<usize>) -> Option<(&str, usize)> {
+    let text = layer.scan().get(line.clone())?;
+    let mut rest = text.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
+    if let Some(behind) = rest.strip_prefix("export")
+        && behind.starts_with([' ', '\t'])
+    {
+        rest = behind.trim_start();
+    }
+    let length = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')?;
+    let (name, behind) = rest.split_at(length);
+    let value = behind.trim_start_matches([' ', '\t']).strip_prefix(['=', ':'])?;
+    let value = value.trim_start_matches([' ', '\t', '\r']);
+    Some((name, line.end - value.len()))
+}
+
+/// Where quotes that open at `begin` end, over lines if need be.
+fn end_of_quotes(layer: &Layer, begin: usize, quote: u8) -> Option<usize> {
+    let bytes = layer.scan().as_bytes();
+    let mut at = begin + 1;
+    loop {
+        match bytes.get(at)? {
+            byte if *byte == quote => return Some(at + 1),
+            b'\\' => at = next(layer, at + 1),
+            _ => at = next(layer, at),
+        }
+    }
+}
+
+fn quoted(layer: &Arc<Layer>, range: Range<usize>, mark: u8) -> Arc<Layer> {
+    let quote = if mark == b'"' { Quote::DotenvDouble } else { Quote::DotenvSingle };
+    let bytes = layer.scan().as_bytes();
+    let mut decoder = Decoder::new(layer);
+    let end = range.end - 1;
+    let mut at = range.start + 1;
+    while at < end {
+        let is_tag = layer.tag_at(at).is_some();
+        match bytes.get(at) {
+            Some(b'\\') if !is_tag => {
+                let after = next(layer, at + 1).min(end);
+                match escape(layer.slice(at + 1..after), mark) {
+                    Some(c) => decoder.put(c, at..after, quote),
+                    None => decoder.copy(at..after, quote),
+                }
+                at = after;
+            }
+            Some(b'$') if mark == b'"' && !is_tag => at = dollar(&mut decoder, bytes, at, quote, end),
+            _ => at = decoder.copy_one(at, quote),
+        }
+    }
+    let inner = (range.start + 1, quote);
+    decoder.finish(Value { whole: range, inner, syntax: Syntax::Dotenv })
+}
+
+/// What a backslash and a character stand for; `None` if for themselves.
+fn escape(character: &str, mark: u8) -> Option<char> {
+    let c = character.chars().next()?;
+    if u32::from(c) == u32::from(mark) {
+        return Some(c);
+    }
+    if mark == b'\'' {
+        return None;
+    }
+    match c {
+        '\\' | '$' => Some(c),
+        'n' => Some('\n'),
+        'r' => Some('\r'),
+        't' => Some('\t'),
+        'a' => Some('\u{7}'),
+        'b' => Some('\u{8}'),
+        'f' => Some('\u{c}'),
+        'v' => Some('\u{b}'),
+        _ => None,
+    }
+}
+
+/// Takes what `$` begins, up to `limit`; gives where it ends. `$$` stands for `$`.
+fn dollar(decoder: &mut Decoder<'_>, bytes: &[u8], at: usize, quote: Quote, limit: usize) -> usize {
+    let rest = bytes.get(at + 1..limit).unwrap_or_default();
+    let length = match rest.first() {
+        Some(b'$') => {
+            decoder.put('$', at..at + 2, quote);
+            return at + 2;
+        }
+        Some(b'{') => rest.iter().position(|byte| *byte == b'}').map(|length| length + 1),
+        Some(byte) if byte.is_ascii_alphabetic() || *byte == b'_' => {
+            let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+            Some(rest.iter().position(|byte| !is_name(byte)).unwrap_or(rest.len()))
+        }
+        _ => None,
+    };
+    match length {
+        Some(length) => {
+            decoder.tag(at..at + 1 + length, quote);
+            at + 1 + length
+        }
+        None => decoder.copy_one(at, quote),
+    }
+}
+
+fn bare(
+    reader: &mut Reader,
+    layer: &Arc<Layer>,
+    name: &str,
+    variable: &Variable,
+    range: Range<usize>,
+) -> Result<(), SourceError> {
+    let text = layer.scan().get(range.clone()).unwrap_or_default();
+    let text = if text.starts_with('#') { "" } else { text };
+    let text = text.split(" #").next().unwrap_or_default().trim_end();
+    let range = range.start..range.start + text.len();
+    let bytes = layer.scan().as_bytes();
+    let mut decoder = Decoder::new(layer);
+    let mut at = range.start;
+    while at < range.end {
+        at = match bytes.get(at) {
+            Some(b'$') if layer.tag_at(at).is_none() => {
+                dollar(&mut decoder, bytes, at, Quote::DotenvBare, range.end)
+            }
+            _ => decoder.copy_one(at, Quote::DotenvBare),
+        };
+    }
+    let inner = (range.start, Quote::DotenvBare);
+    let value = decoder.finish(Value { whole: range, inner, syntax: Syntax::Dotenv });
+    reader.variable(name, variable, &value, false)
+}

@@ -1,0 +1,305 @@
+//! Changes of words, written back as changes of bytes.
+//!
+//! A change is first made in the innermost text, then carried outwards through every kind of quotes. Whatever comes out is read
+//! again before it is handed over: either all words are as they should be, or there is an error and no edit. So a reader
+//! and its writer cannot disagree about a file.
+
+use std::ops::Range;
+
+use super::erlexec::{Split, quoted};
+use super::error::SourceError;
+use super::layer::Layer;
+use super::quote::{Quote, Segment, Spot};
+use super::{Fragment, Place, read};
+
+/// A change of bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Edit {
+    /// The bytes of the file that go; empty where something is only put in.
+    pub span: Range<usize>,
+    /// What comes in their place.
+    pub replacement: String,
+}
+
+/// A change of words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Gives a word another text.
+    Replace {
+        /// Its index in the fragment.
+        word: usize,
+        /// As the VM is to get it; quotes are added where they are needed.
+        text: String,
+    },
+    /// Takes words away, and with them the white space or the line that they leave.
+    Remove {
+        /// Their indices.
+        words: Range<usize>,
+    },
+    /// Adds words behind all others, but before `-extra`: a line of its own in an args file.
+    Append {
+        /// As the VM is to get them.
+        words: Vec<String>,
+        /// Lines to put above them as a comment, without `#`. Variables have no comments; there they are left out.
+        comment: Vec<String>,
+    },
+}
+
+/// The text with the edits made; all other bytes stay. Of edits that overlap, the one that begins first is made and the others
+/// are left out, as are those that do not lie on characters of the text: make them after reading the result again.
+pub fn apply(text: &str, edits: &[Edit]) -> String {
+    let mut order: Vec<&Edit> = edits.iter().collect();
+    order.sort_by_key(|edit| (edit.span.start, edit.span.end));
+    let mut result = String::with_capacity(text.len());
+    let mut done = 0;
+    for edit in order {
+        let Some(between) = text.get(done..edit.span.start) else { continue };
+        if text.get(edit.span.clone()).is_none() {
+            continue;
+        }
+        result.push_str(between);
+        result.push_str(&edit.replacement);
+        done = edit.span.end;
+    }
+    result.push_str(text.get(done..).unwrap_or_default());
+    result
+}
+
+/// How hard values are changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// In the quotes that are there, where that is possible.
+    InPlace,
+    /// Every value anew, in double quotes.
+    Anew,
+}
+
+impl Fragment {
+    /// The edits of the file that make these changes, and no others. Indices are those of this fragment as it was read.
+    ///
+    /// # Errors
+    /// [`SourceError::CannotWrite`] where the syntax around the words does not let the new ones stand there; nothing is to
+    /// be written then.
+    pub fn change(&self, changes: &[Change]) -> Result<Vec<Edit>, SourceError> {
+        let refuse = |text: &str, reason| {
+            let at = self.layer.position(self.words.first().map_or(0, |word| word.at.start));
+            SourceError::CannotWrite { at, text: text.to_owned(), reason }
+        };
+        if matches!(self.place, Place::LiveNode | Place::FileNames) {
+            return Err(refuse("", "it is no place for flags that can be edited"));
+        }
+        let mut inner = Vec::new();
+        let mut expected: Vec<Option<&str>> =
+            self.words.iter().map(|word| Some(word.text.as_str())).collect();
+        let mut added = Vec::new();
+        for change in changes {
+            match change {
+                Change::Replace { word: index, text } => {
+                    let (Some(word), Some(slot)) = (self.words.get(*index), expected.get_mut(*index)) else {
+                        return Err(refuse(text, "there is no such word"));
+                    };
+                    let written =
+                        quoted(text, self.split).ok_or_else(|| refuse(text, no_room(self.split)))?;
+                    *slot = Some(text.as_str());
+                    inner.push(Edit { span: word.at.clone(), replacement: written });
+                }
+                Change::Remove { words } => {
+                    let Some(slots) = expected.get_mut(words.clone()).filter(|slots| !slots.is_empty())
+                    else {
+                        return Err(refuse("", "there are no such words"));
+                    };
+                    slots.fill(None);
+                    inner.push(Edit { span: self.to_remove(words), replacement: String::new() });
+                }
+                Change::Append { words, comment } => {
+                    if !matches!(self.split, Split::ArgsFile | Split::Variable) && !self.is_words() {
+                        return Err(refuse(
+                            &words.join(" "),
+                            "this variable is one value, not a list of flags",
+                        ));
+                    }
+                    for word in words {
+                        added.push(word.as_str());
+                    }
+                    inner.push(
+                        self.to_append(words, comment)
+                            .ok_or_else(|| refuse(&words.join(" "), no_room(self.split)))?,
+                    );
+                }
+            }
+        }
+        let behind = expected.iter().position(|word| *word == Some("-extra")).unwrap_or(expected.len());
+        let mut result: Vec<&str> = expected[..behind].iter().flatten().copied().collect();
+        result.extend(added);
+        result.extend(expected[behind..].iter().flatten());
+        inner.sort_by_key(|edit| edit.span.start);
+        if inner.windows(2).any(|pair| pair[0].span.end > pair[1].span.start) {
+            return Err(refuse("", "two changes concern the same words"));
+        }
+        for way in [Way::InPlace, Way::Anew] {
+            if let Some(edits) = outwards(&self.layer, inner.clone(), way)
+                && self.reads_as(&edits, &result)
+            {
+                return Ok(edits);
+            }
+        }
+        Err(refuse(&result.join(" "), "the quotes around it leave no room for it: edit this place by hand"))
+    }
+
+    fn is_words(&self) -> bool {
+        matches!(&self.place, Place::Variable { effect, .. } if effect.role == super::Role::Words)
+    }
+
+    /// Whether the file with the edits holds `expected` here, and everywhere else what it held before.
+    fn reads_as(&self, edits: &[Edit], expected: &[&str]) -> bool {
+        let text = self.layer.file_text();
+        let (Ok(before), Ok(after)) = (read(self.format, text), read(self.format, &apply(text, edits)))
+        else {
+            return false;
+        };
+        let same = |(index, (old, new)): (usize, (&Fragment, &Fragment))| {
+            let words = new.words.iter().map(|word| word.text.as_str());
+            if old.place != new.place {
+                false
+            } else if index == self.index {
+                words.eq(expected.iter().copied())
+            } else {
+                words.eq(old.words.iter().map(|word| word.text.as_str()))
+            }
+        };
+        before.len() == after.len() && before.iter().zip(&after).enumerate().all(same)
+    }
+
+    /// The bytes of the innermost text that go with words: their white space, or their line.
+    fn to_remove(&self, words: &Range<usize>) -> Range<usize> {
+        let text = self.layer.text();
+        let mut begin = self.words.get(words.start).map_or(0, |word| word.at.start);
+        let mut end = self.words.get(words.end - 1).map_or(begin, |word| word.at.end);
+        let blank = |c: char| matches!(c, ' ' | '\t' | '\r');
+        let line_begin = text[..begin].rfind('\n').map_or(0, |at| at + 1);
+        let line_end = text[end..].find('\n').map_or(text.len(), |length| end + length);
+        let starts = text[line_begin..begin].chars().all(blank);
+        let ends = text[end..line_end].chars().all(blank);
+        match (starts, ends) {
+            (true, true) if self.split == Split::ArgsFile => {
+                begin = line_begin;
+                end = (line_end + 1).min(text.len());
+            }
+            (true, false) => end += text[end..].chars().take_while(|c| blank(*c)).count(),
+            _ => begin -= text[..begin].chars().rev().take_while(|c| blank(*c)).count(),
+        }
+        begin..end
+    }
+
+    /// What adds words to the innermost text; `None` if they cannot stand there.
+    fn to_append(&self, words: &[String], comment: &[String]) -> Option<Edit> {
+        let text = self.layer.text();
+        let written: Option<Vec<String>> = words.iter().map(|word| quoted(word, self.split)).collect();
+        let written = written?.join(" ");
+        let extra = self.words.iter().find(|word| word.text == "-extra").map(|word| word.at.start);
+        if self.split != Split::ArgsFile {
+            return Some(match (extra, self.words.last()) {
+                (Some(at), _) => Edit { span: at..at, replacement: format!("{written} ") },
+                (None, Some(last)) => {
+                    Edit { span: last.at.end..last.at.end, replacement: format!(" {written}") }
+                }
+                (None, None) => Edit { span: 0..text.len(), replacement: written },
+            });
+        }
+        if comment.iter().any(|line| line.contains(char::is_control)) {
+            return None;
+        }
+        let eol = if text.contains("\r\n") { "\r\n" } else { "\n" };
+        let mut lines: String = comment.iter().map(|line| format!("# {line}{eol}")).collect();
+        lines.push_str(&written);
+        lines.push_str(eol);
+        let at = match extra {
+            None => text.len(),
+            Some(extra) => {
+                let begin = text[..extra].rfind('\n').map_or(0, |at| at + 1);
+                if !text[begin..extra].trim().is_empty() {
+                    return Some(Edit { span: extra..extra, replacement: format!("{written} ") });
+                }
+                begin
+            }
+        };
+        if !text[..at].is_empty() && !text[..at].ends_with('\n') {
+            lines.insert_str(0, eol);
+        }
+        Some(Edit { span: at..at, replacement: lines })
+    }
+}
+
+fn no_room(split: Split) -> &'static str {
+    match split {
+        Split::ArgsFile | Split::Variable => "control characters have no place in a flag",
+        Split::Fields => "a shell splits this variable at white space, and knows no quotes in it",
+        Split::Whole => "it must be one value without white space around it",
+    }
+}
+
+/// Edits of the file from edits of a layer; `None` if they cannot be written.
+fn outwards(layer: &Layer, mut edits: Vec<Edit>, way: Way) -> Option<Vec<Edit>> {
+    let mut layer = layer;
+    while let Some((parent, value)) = layer.value() {
+        let anew = || {
+            let text = value.syntax.write(&segments(layer, &edits))?;
+            Some(vec![Edit { span: value.whole.clone(), replacement: text }])
+        };
+        edits = match way {
+            Way::InPlace => in_place(layer, &edits).or_else(anew)?,
+            Way::Anew => anew().or_else(|| in_place(layer, &edits))?,
+        };
+        layer = parent;
+    }
+    Some(edits)
+}
+
+fn in_place(layer: &Layer, edits: &[Edit]) -> Option<Vec<Edit>> {
+    let written = edits.iter().map(|edit| {
+        let (mut span, first, last) = layer.out_one(&edit.span);
+        if first != last {
+            return None;
+        }
+        let text = layer.text();
+        let spot = Spot {
+            before: text.get(..edit.span.start)?,
+            old: text.get(edit.span.clone())?,
+            after: text.get(edit.span.end..)?,
+        };
+        let begins_line = spot.before.is_empty() || spot.before.ends_with('\n');
+        if let Quote::YamlLiteral(indent) = first
+            && begins_line
+            && spot.old.ends_with('\n')
+            && edit.replacement.is_empty()
+        {
+            // A line goes with its indentation.
+            span.start = span.start.saturating_sub(indent);
+        }
+        Some(Edit { span, replacement: first.write(&edit.replacement, spot)? })
+    });
+    written.collect()
+}
+
+/// The layer's text with the edits made, its tags apart.
+fn segments<'t>(layer: &'t Layer, edits: &'t [Edit]) -> Vec<Segment<'t>> {
+    let mut segments = Vec::new();
+    let mut done = 0;
+    for edit in edits {
+        kept(layer, done..edit.span.start, &mut segments);
+        segments.push(Segment::Text(&edit.replacement));
+        done = edit.span.end;
+    }
+    kept(layer, done..layer.text().len(), &mut segments);
+    segments
+}
+
+fn kept<'t>(layer: &'t Layer, range: Range<usize>, segments: &mut Vec<Segment<'t>>) {
+    let mut done = range.start;
+    for tag in layer.tags_in(&range) {
+        segments.push(Segment::Text(layer.slice(done..tag.range.start)));
+        segments.push(Segment::Tag(layer.slice(tag.range.clone())));
+        done = tag.range.end;
+    }
+    segments.push(Segment::Text(layer.slice(done..range.end.max(done))));
+}

@@ -1,0 +1,258 @@
+//! Splits a text into words, as the program that gets it does.
+//!
+//! The launcher `erlexec` reads args files and its variables by the same few rules (`build_args_from_string` in OTP's
+//! `erts/etc/common/erlexec.c`, the same from OTP 23 to 27; OTP 29 is held to them by a test): six bytes are white space; quotes of both
+//! kinds take everything up to their counterpart as it is, backslashes too; outside of quotes a backslash takes the next
+//! character as it is, even a newline. Only in args files a `#` begins a comment, and it does so in the middle of a word
+//! too. Products that put a variable on the command line of `erl` without quotes leave the splitting to the shell, which knows no
+//! quotes there.
+
+use std::ops::Range;
+
+use super::layer::{Layer, Tag, next};
+
+/// Who splits a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Split {
+    /// `erlexec`, from an args file: with comments.
+    ArgsFile,
+    /// `erlexec`, from `ERL_FLAGS` and its like.
+    Variable,
+    /// A shell, from a variable without quotes around it: only white space counts.
+    Fields,
+    /// Nobody: the whole is one word.
+    Whole,
+}
+
+/// A word in a layer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) text: String,
+    /// Where it stands in the layer, with its quotes.
+    pub(crate) range: Range<usize>,
+    pub(crate) dynamic: bool,
+}
+
+/// A quote that is never closed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Unclosed {
+    pub(crate) at: usize,
+    pub(crate) quote: char,
+}
+
+/// The words of a layer, in order.
+pub(crate) fn split(layer: &Layer, split: Split) -> Result<Vec<Piece>, Unclosed> {
+    let mut words = Vec::new();
+    if split == Split::Whole {
+        let text = layer.text();
+        let begin = text.len() - text.trim_start().len();
+        let range = begin..begin + text.trim().len();
+        if !range.is_empty() {
+            let dynamic = layer.tags_in(&range).iter().any(|tag| !tag.silent);
+            words.push(Piece { text: layer.slice(range.clone()).to_owned(), range, dynamic });
+        }
+        return Ok(words);
+    }
+    let bytes = layer.scan().as_bytes();
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            // A tag that only steers may stand before a word, without a space between them.
+            b'x' if layer.tag_at(at).is_some_and(|tag| tag.silent) => at = next(layer, at),
+            byte if is_space(*byte, split) => at += 1,
+            b'#' if split == Split::ArgsFile => {
+                at = bytes[at..]
+                    .iter()
+                    .position(|byte| *byte == b'\n')
+                    .map_or(bytes.len(), |length| at + length);
+            }
+            _ => {
+                let word = word(layer, split, at)?;
+                at = word.range.end;
+                words.push(word);
+            }
+        }
+    }
+    Ok(words)
+}
+
+fn is_space(byte: u8, split: Split) -> bool {
+    match split {
+        Split::Fields => matches!(byte, b' ' | b'\t' | b'\n'),
+        _ => matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | b'\x0b' | b'\x0c'),
+    }
+}
+
+/// The word that begins at `begin`, which is no white space.
+fn word(layer: &Layer, split: Split, begin: usize) -> Result<Piece, Unclosed> {
+    let bytes = layer.scan().as_bytes();
+    let quotes = split != Split::Fields;
+    let mut piece = Piece { text: String::new(), range: begin..begin, dynamic: false };
+    let mut quote: Option<(usize, u8)> = None;
+    // A tag that only steers belongs to the word if the word goes on behind it.
+    let mut after_silent = false;
+    let mut at = begin;
+    while let Some(byte) = bytes.get(at).copied() {
+        let end = next(layer, at);
+        if let Some(Tag { silent, .. }) = layer.tag_at(at) {
+            if *silent && quote.is_none() {
+                after_silent = true;
+            } else {
+                piece.text.push_str(layer.slice(at..end));
+                piece.dynamic = true;
+                piece.range.end = end;
+            }
+            at = end;
+            continue;
+        }
+        let mut taken = at..end;
+        match quote {
+            Some((_, open)) if byte == open => {
+                quote = None;
+                taken = end..end;
+            }
+            Some(_) => {}
+            None if is_space(byte, split) || byte == b'#' && split == Split::ArgsFile => break,
+            None if quotes && matches!(byte, b'"' | b'\'') => {
+                quote = Some((at, byte));
+                taken = end..end;
+            }
+            // The next character as it is; a backslash at the very end stands for nothing.
+            None if quotes && byte == b'\\' => {
+                let escaped = next(layer, end);
+                piece.dynamic |= layer.tag_at(end).is_some();
+                taken = end..escaped;
+            }
+            None => {}
+        }
+        piece.dynamic |= after_silent;
+        piece.text.push_str(layer.slice(taken.clone()));
+        at = taken.end;
+        piece.range.end = at;
+    }
+    match quote {
+        Some((at, quote)) => Err(Unclosed { at, quote: char::from(quote) }),
+        None => Ok(piece),
+    }
+}
+
+/// A word as it must be written to be read as `text`; `None` if it can not.
+pub(crate) fn quoted(text: &str, split: Split) -> Option<String> {
+    // NUL ends everything; other control characters have no place in a flag.
+    if text.chars().any(char::is_control) {
+        return None;
+    }
+    match split {
+        Split::Whole => (!text.is_empty() && text.trim() == text).then(|| text.to_owned()),
+        Split::Fields => (!text.is_empty() && !text.contains(' ')).then(|| text.to_owned()),
+        Split::ArgsFile | Split::Variable => {
+            let plain = |c: char| !matches!(c, ' ' | '"' | '\'' | '\\' | '#');
+            let word = match text {
+                text if !text.is_empty() && text.chars().all(plain) => text.to_owned(),
+                text if !text.contains('"') => format!("\"{text}\""),
+                text if !text.contains('\'') => format!("'{text}'"),
+                text => {
+                    let mut word = String::new();
+                    for c in text.chars() {
+                        if !plain(c) {
+                            word.push('\\');
+                        }
+                        word.push(c);
+                    }
+                    word
+                }
+            };
+            Some(word)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str, rules: Split) -> Vec<String> {
+        let layer = Layer::file(text, Vec::new(), Vec::new());
+        let words = split(&layer, rules).unwrap_or_else(|unclosed| panic!("{text:?}: {unclosed:?}"));
+        words.into_iter().map(|word| word.text).collect()
+    }
+
+    #[test]
+    fn args_files_are_split_as_the_launcher_does_it() {
+        let check =
+            |text: &str, expect: &[&str]| assert_eq!(words(text, Split::ArgsFile), expect, "{text:?}");
+        check("", &[]);
+        check(" \r\n\t\u{b}\u{c}", &[]);
+        check("+P 100\n# a comment 'with quotes\n+Q 200", &["+P", "100", "+Q", "200"]);
+        check("pa#ss\nb", &["pa", "b"]);
+        check("'pa#ss' \"#\" \\#x", &["pa#ss", "#", "#x"]);
+        check(r#"-a "b c"'d "e"'\ f"#, &["-a", "b cd \"e\" f"]);
+        check(r#""\"x"#, &["\\x"]);
+        check("\"\" ''", &["", ""]);
+        check("-x \\\n+P 1", &["-x", "\n+P", "1"]);
+        check("a\\", &["a"]);
+        check("\\", &[""]);
+        check("a\u{a0}b\u{85}c", &["a\u{a0}b\u{85}c"]);
+        check("\u{feff}+P 1", &["\u{feff}+P", "1"]);
+    }
+
+    #[test]
+    fn variables_have_no_comments() {
+        assert_eq!(words("+P 100 #x a#b", Split::Variable), ["+P", "100", "#x", "a#b"]);
+    }
+
+    #[test]
+    fn a_shell_without_quotes_sees_only_white_space() {
+        assert_eq!(words("-x \"a b\"\t'c'\n\\d \r", Split::Fields), ["-x", "\"a", "b\"", "'c'", "\\d", "\r"]);
+    }
+
+    #[test]
+    fn an_unclosed_quote_is_told_with_its_place() {
+        let layer = Layer::file("-a 'b' \"c d", Vec::new(), Vec::new());
+        assert_eq!(split(&layer, Split::ArgsFile), Err(Unclosed { at: 7, quote: '"' }));
+    }
+
+    #[test]
+    fn a_tag_is_part_of_a_word_whatever_it_holds() {
+        let text = "-name <%= f(\"a b\") %>@h <% if x do %>+P 1<% end %> +<% if y do %>Q<% end %> 2";
+        let tag = |piece: &str, silent: bool, from: usize| {
+            let start = from + text[from..].find(piece).expect(piece);
+            Tag { range: start..start + piece.len(), silent }
+        };
+        let tags = vec![
+            tag("<%= f(\"a b\") %>", false, 0),
+            tag("<% if x do %>", true, 0),
+            tag("<% end %>", true, 0),
+            tag("<% if y do %>", true, 0),
+            tag("<% end %>", true, 60),
+        ];
+        let layer = Layer::file(text, tags, Vec::new());
+        let words = split(&layer, Split::ArgsFile).expect("no quotes");
+        let shown: Vec<_> = words.iter().map(|word| (word.text.as_str(), word.dynamic)).collect();
+        assert_eq!(
+            shown,
+            [
+                ("-name", false),
+                ("<%= f(\"a b\") %>@h", true),
+                ("+P", false),
+                ("1", false),
+                ("+Q", true),
+                ("2", false)
+            ]
+        );
+        assert_eq!(&text[words[3].range.clone()], "1");
+    }
+
+    #[test]
+    fn a_quoted_word_reads_as_it_was() {
+        for text in ["", "none", "a b", "it's", "say \"x\"", "it's \"x y\" \\ #", "#", "\\", "é"] {
+            for rules in [Split::ArgsFile, Split::Variable] {
+                let word = quoted(text, rules).expect(text);
+                assert_eq!(words(&word, rules), [text], "{word:?}");
+            }
+        }
+        assert_eq!(quoted("a\0b", Split::ArgsFile), None);
+        assert_eq!(quoted("a b", Split::Fields), None);
+        assert_eq!(quoted(" a", Split::Whole), None);
+    }
+}

@@ -1,0 +1,308 @@
+//! Texts inside of texts, with the way back.
+//!
+//! Emulator flags stand in a variable, which stands in quotes of a shell, Docker or systemd, which may stand in YAML. Each
+//! of these is a [`Layer`]: the text as its reader sees it, and for every character where it came from in the text around
+//! it. So a word found in the innermost text knows its bytes in the file, and a change can be written back through
+//! every kind of quotes.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::error::Position;
+use super::quote::{Quote, Syntax};
+
+/// A part of a text that a template or a variable will take the place of: its content is not known, and none of its
+/// characters has a meaning of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tag {
+    pub(crate) range: Range<usize>,
+    /// It only steers (`<% if … do %>`, a comment): nothing comes in its place.
+    pub(crate) silent: bool,
+}
+
+/// Characters of a layer that come from one piece of the text around it. Where both have the same length, they stand for
+/// each other byte by byte; where not, the run is one character that is written with others (`\"`).
+#[derive(Debug, Clone)]
+struct Run {
+    at: Range<usize>,
+    from: Range<usize>,
+    quote: Quote,
+}
+
+/// A text and where it came from.
+#[derive(Debug)]
+pub(crate) struct Layer {
+    text: String,
+    /// The text with neutral characters in place of tags; `None` if there are no tags.
+    mask: Option<String>,
+    tags: Vec<Tag>,
+    runs: Vec<Run>,
+    around: Option<Around>,
+    /// Parts of a file that may be absent or repeated: what `<% if … %>` and `<% end %>` enclose. Of the file only.
+    conditional: Vec<Range<usize>>,
+}
+
+/// Where a layer stands in the text around it.
+#[derive(Debug)]
+struct Around {
+    parent: Arc<Layer>,
+    value: Value,
+}
+
+/// A value in a text.
+#[derive(Debug, Clone)]
+pub(crate) struct Value {
+    /// All of it, with its quotes.
+    pub(crate) whole: Range<usize>,
+    /// Where its content begins, and how it is quoted there: counts where the value is empty.
+    pub(crate) inner: (usize, Quote),
+    /// How to write it anew.
+    pub(crate) syntax: Syntax,
+}
+
+impl Layer {
+    /// The text of a file.
+    pub(crate) fn file(text: &str, tags: Vec<Tag>, conditional: Vec<Range<usize>>) -> Arc<Layer> {
+        let text = text.to_owned();
+        let mask = masked(&text, &tags);
+        Arc::new(Layer { text, mask, tags, runs: Vec::new(), around: None, conditional })
+    }
+
+    /// A part of a text, as it stands.
+    pub(crate) fn part(parent: &Arc<Layer>, range: Range<usize>) -> Arc<Layer> {
+        let mut decoder = Decoder::new(parent);
+        decoder.copy(range.clone(), Quote::Same);
+        decoder.finish(Value {
+            whole: range.clone(),
+            inner: (range.start, Quote::Same),
+            syntax: Syntax::Same,
+        })
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The text with neutral characters in place of every tag, byte for byte as long: to look for structure in.
+    pub(crate) fn scan(&self) -> &str {
+        self.mask.as_deref().unwrap_or(&self.text)
+    }
+
+    pub(crate) fn slice(&self, range: Range<usize>) -> &str {
+        self.text.get(range).unwrap_or_default()
+    }
+
+    /// Tags that lie in a range, at least in part.
+    pub(crate) fn tags_in(&self, range: &Range<usize>) -> &[Tag] {
+        let begin = self.tags.partition_point(|tag| tag.range.end <= range.start);
+        let end = self.tags.partition_point(|tag| tag.range.start < range.end);
+        self.tags.get(begin..end).unwrap_or_default()
+    }
+
+    /// The tag that this byte belongs to.
+    pub(crate) fn tag_at(&self, at: usize) -> Option<&Tag> {
+        if self.tags.is_empty() {
+            return None;
+        }
+        self.tags_in(&(at..at + 1)).first()
+    }
+
+    pub(crate) fn value(&self) -> Option<(&Arc<Layer>, &Value)> {
+        self.around.as_ref().map(|around| (&around.parent, &around.value))
+    }
+
+    /// Where a range stands in the text around this one, and the quotes at its begin and its end. An empty range is a
+    /// place to insert at.
+    pub(crate) fn out_one(&self, range: &Range<usize>) -> (Range<usize>, Quote, Quote) {
+        let Some(Around { value, .. }) = &self.around else {
+            return (range.clone(), Quote::Same, Quote::Same);
+        };
+        let Some(last) = self.runs.last() else {
+            let (inner, quote) = value.inner;
+            return (inner..inner, quote, quote);
+        };
+        if range.start >= self.text.len() {
+            return (last.from.end..last.from.end, last.quote, last.quote);
+        }
+        let (begin, first_quote) = self.out_begin(range.start);
+        if range.is_empty() {
+            return (begin..begin, first_quote, first_quote);
+        }
+        let (end, last_quote) = self.out_end(range.end);
+        (begin..end, first_quote, last_quote)
+    }
+
+    fn out_begin(&self, at: usize) -> (usize, Quote) {
+        let index = self.runs.partition_point(|run| run.at.end <= at);
+        match self.runs.get(index) {
+            Some(run) if run.is_even() => (run.from.start + (at - run.at.start), run.quote),
+            Some(run) => (run.from.start, run.quote),
+            None => (0, Quote::Same),
+        }
+    }
+
+    fn out_end(&self, at: usize) -> (usize, Quote) {
+        let index = self.runs.partition_point(|run| run.at.end < at);
+        match self.runs.get(index) {
+            Some(run) if run.is_even() => (run.from.start + (at - run.at.start), run.quote),
+            Some(run) => (run.from.end, run.quote),
+            None => (0, Quote::Same),
+        }
+    }
+
+    /// Where a range stands in the file.
+    pub(crate) fn out(&self, range: Range<usize>) -> Range<usize> {
+        match &self.around {
+            Some(around) => around.parent.out(self.out_one(&range).0),
+            None => range,
+        }
+    }
+
+    /// The text of the file that this layer is a part of.
+    pub(crate) fn file_text(&self) -> &str {
+        &self.root().text
+    }
+
+    fn root(&self) -> &Layer {
+        let mut layer = self;
+        while let Some(around) = &layer.around {
+            layer = &around.parent;
+        }
+        layer
+    }
+
+    /// The line and column of a place.
+    pub(crate) fn position(&self, at: usize) -> Position {
+        let offset = self.out(at..at).start;
+        Position::of(&self.root().text, offset)
+    }
+
+    /// Whether a range of the file lies in a part that may be absent.
+    pub(crate) fn is_conditional(&self, of_file: &Range<usize>) -> bool {
+        let parts = &self.root().conditional;
+        let index = parts.partition_point(|part| part.end <= of_file.start);
+        parts.get(index).is_some_and(|part| part.start <= of_file.start)
+    }
+}
+
+impl Run {
+    fn is_even(&self) -> bool {
+        self.at.len() == self.from.len()
+    }
+}
+
+/// `text` with an `x` for every byte of a tag; `None` without tags.
+fn masked(text: &str, tags: &[Tag]) -> Option<String> {
+    if tags.is_empty() {
+        return None;
+    }
+    let mut mask = String::with_capacity(text.len());
+    let mut done = 0;
+    for tag in tags {
+        mask.push_str(text.get(done..tag.range.start).unwrap_or_default());
+        mask.extend(std::iter::repeat_n('x', tag.range.len()));
+        done = tag.range.end;
+    }
+    mask.push_str(text.get(done..).unwrap_or_default());
+    Some(mask)
+}
+
+/// Builds a layer from the text around it.
+#[derive(Debug)]
+pub(crate) struct Decoder<'p> {
+    parent: &'p Arc<Layer>,
+    text: String,
+    tags: Vec<Tag>,
+    runs: Vec<Run>,
+}
+
+impl<'p> Decoder<'p> {
+    pub(crate) fn new(parent: &'p Arc<Layer>) -> Decoder<'p> {
+        Decoder { parent, text: String::new(), tags: Vec::new(), runs: Vec::new() }
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Takes a piece of the text around as it stands, with its tags.
+    pub(crate) fn copy(&mut self, range: Range<usize>, quote: Quote) {
+        let shift = self.text.len();
+        for tag in self.parent.tags_in(&range) {
+            let start = tag.range.start.max(range.start) - range.start + shift;
+            let end = tag.range.end.min(range.end) - range.start + shift;
+            self.tags.push(Tag { range: start..end, silent: tag.silent });
+        }
+        let piece = self.parent.text.get(range.clone()).unwrap_or_default();
+        self.text.push_str(piece);
+        self.run(range.start..range.start + piece.len(), shift, quote);
+    }
+
+    /// Takes the character or the tag that begins at `at`, and tells where the next one begins.
+    pub(crate) fn copy_one(&mut self, at: usize, quote: Quote) -> usize {
+        let end = next(self.parent, at);
+        self.copy(at..end, quote);
+        end
+    }
+
+    /// A character that is written with others.
+    pub(crate) fn put(&mut self, c: char, from: Range<usize>, quote: Quote) {
+        let shift = self.text.len();
+        self.text.push(c);
+        self.run(from, shift, quote);
+    }
+
+    /// A piece of the text around in whose place something unknown comes.
+    pub(crate) fn tag(&mut self, range: Range<usize>, quote: Quote) {
+        self.tag_as(range, quote, false);
+    }
+
+    pub(crate) fn tag_as(&mut self, range: Range<usize>, quote: Quote, silent: bool) {
+        let shift = self.text.len();
+        let piece = self.parent.text.get(range.clone()).unwrap_or_default();
+        self.text.push_str(piece);
+        self.run(range.start..range.start + piece.len(), shift, quote);
+        let end = self.text.len();
+        if end > shift {
+            self.tags.push(Tag { range: shift..end, silent });
+        }
+    }
+
+    fn run(&mut self, from: Range<usize>, shift: usize, quote: Quote) {
+        let at = shift..self.text.len();
+        if at.is_empty() {
+            return;
+        }
+        let even = at.len() == from.len();
+        match self.runs.last_mut() {
+            Some(last) if even && last.is_even() && last.quote == quote && last.from.end == from.start => {
+                last.at.end = at.end;
+                last.from.end = from.end;
+            }
+            _ => self.runs.push(Run { at, from, quote }),
+        }
+    }
+
+    pub(crate) fn finish(self, value: Value) -> Arc<Layer> {
+        let mask = masked(&self.text, &self.tags);
+        Arc::new(Layer {
+            text: self.text,
+            mask,
+            tags: self.tags,
+            runs: self.runs,
+            around: Some(Around { parent: Arc::clone(self.parent), value }),
+            conditional: Vec::new(),
+        })
+    }
+}
+
+/// Where the character or the tag that begins at `at` ends.
+pub(crate) fn next(layer: &Layer, at: usize) -> usize {
+    match layer.tag_at(at) {
+        Some(tag) => tag.range.end,
+        None => {
+            let length = layer.text.get(at..).and_then(|rest| rest.chars().next()).map_or(1, char::len_utf8);
+            (at + length).min(layer.text.len()).max(at)
+        }
+    }
+}

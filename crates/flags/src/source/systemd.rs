@@ -1,0 +1,185 @@
+//! Reads `Environment=` of systemd units, and names the files of `EnvironmentFile=`.
+//!
+//! By systemd.syntax(7), systemd.exec(5) and `extract_first_word` of systemd's source: lines that end with a backslash are
+//! joined by a space; items are split at white space, with quotes of both kinds and C's escapes; `%` begins a specifier;
+//! `$` means nothing. Drop-ins and Podman's Quadlets have the same syntax.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::erlexec::Split;
+use super::error::SourceError;
+use super::layer::{Decoder, Layer, Value, next};
+use super::quote::{Quote, Syntax};
+use super::variables::{Scope, find};
+use super::{Place, Reader};
+
+pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>) -> Result<(), SourceError> {
+    let length = layer.text().len();
+    let mut at = 0;
+    while at < length {
+        let (line, end) = logical_line(layer, at);
+        at = end;
+        let text = line.scan();
+        let Some((key, value)) = text.split_once('=') else { continue };
+        let begin = text.len() - value.trim_start().len();
+        match key.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}') {
+            "Environment" | "DefaultEnvironment" => environment(reader, &line, begin)?,
+            "EnvironmentFile" => {
+                // A minus says that the file may be missing.
+                let begin = begin + usize::from(text[begin..].starts_with('-'));
+                let name = Layer::part(&line, begin..text.len());
+                reader.words(Place::FileNames, &name, Split::Whole, false)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The line at `begin` with those that continue it; and where the next one begins. A comment gives an empty line.
+fn logical_line(layer: &Arc<Layer>, begin: usize) -> (Arc<Layer>, usize) {
+    let bytes = layer.scan().as_bytes();
+    let mut decoder = Decoder::new(layer);
+    let mut at = begin;
+    let mut goes_on = true;
+    while goes_on && at < bytes.len() {
+        let end =
+            bytes[at..].iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |length| at + length);
+        let after = (end + 1).min(bytes.len());
+        let first = at == begin;
+        let line = &bytes[at..end];
+        let comment = line.trim_ascii_start().starts_with(b"#") || line.trim_ascii_start().starts_with(b";");
+        if comment {
+            goes_on = !first;
+        } else {
+            let body = line.strip_suffix(b"\r").unwrap_or(line);
+            let backslashes = body.iter().rev().take_while(|byte| **byte == b'\\').count();
+            goes_on = backslashes % 2 == 1;
+            let kept = body.len() - usize::from(goes_on);
+            decoder.copy(at..at + kept, Quote::Joined);
+            if goes_on {
+                decoder.put(' ', at + kept..after, Quote::Joined);
+            }
+        }
+        at = after;
+    }
+    let value = Value { whole: begin..at, inner: (begin, Quote::Joined), syntax: Syntax::Same };
+    (decoder.finish(value), at)
+}
+
+/// The assignments of an `Environment=` line from `begin` on.
+fn environment(reader: &mut Reader, line: &Arc<Layer>, begin: usize) -> Result<(), SourceError> {
+    let bytes = line.scan().as_bytes();
+    let mut at = begin;
+    while at < bytes.len() {
+        if is_space(bytes[at]) {
+            at += 1;
+            continue;
+        }
+        let item = item(line, at);
+        at = item.end;
+        let text = item.layer.scan();
+        let Some((name, _)) = text.split_once('=') else { continue };
+        let Some(variable) = find(name, Scope::Any) else { continue };
+        if let Some((at, quote)) = item.unclosed {
+            let effect = "systemd ignores the whole line";
+            return Err(SourceError::UnclosedQuote { at: line.position(at), quote, effect });
+        }
+        let value = Layer::part(&item.layer, name.len() + 1..text.len());
+        reader.variable(name, variable, &value, false)?;
+    }
+    Ok(())
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+}
+
+struct Item {
+    layer: Arc<Layer>,
+    end: usize,
+    unclosed: Option<(usize, char)>,
+}
+
+/// The item that begins at `begin`.
+fn item(line: &Arc<Layer>, begin: usize) -> Item {
+    let bytes = line.scan().as_bytes();
+    let mut decoder = Decoder::new(line);
+    let mut quote = Quote::SystemdBare;
+    let mut opened = (begin, '"');
+    let mut inner = None;
+    let mut at = begin;
+    while let Some(byte) = bytes.get(at).copied() {
+        if line.tag_at(at).is_some() {
+            at = decoder.copy_one(at, quote);
+            continue;
+        }
+        match (byte, quote) {
+            (byte, Quote::SystemdBare) if is_space(byte) => break,
+            (b'"' | b'\'', Quote::SystemdBare) => {
+                opened = (at, char::from(byte));
+                quote = Quote::SystemdQuoted(opened.1);
+                at += 1;
+                inner = inner.or(Some((at, quote)));
+            }
+            (byte, Quote::SystemdQuoted(open)) if char::from(byte) == open => {
+                quote = Quote::SystemdBare;
+                at += 1;
+            }
+            (b'\\', _) => match escape(&bytes[at + 1..]) {
+                Some((c, length)) => {
+                    decoder.put(c, at..at + 1 + length, quote);
+                    at += 1 + length;
+                }
+                // An unknown one stands for itself, with a warning.
+                None => at = decoder.copy_one(at, quote),
+            },
+            (b'%', _) => at = specifier(&mut decoder, line, at, quote),
+            _ => at = decoder.copy_one(at, quote),
+        }
+    }
+    let unclosed = (quote != Quote::SystemdBare).then_some(opened);
+    let inner = inner.unwrap_or((begin, Quote::SystemdBare));
+    let value = Value { whole: begin..at, inner, syntax: Syntax::Systemd };
+    Item { layer: decoder.finish(value), end: at, unclosed }
+}
+
+/// Takes `%%`, or a specifier such as `%i`; gives where it ends.
+fn specifier(decoder: &mut Decoder<'_>, line: &Arc<Layer>, at: usize, quote: Quote) -> usize {
+    let range: Range<usize> = at..next(line, at + 1);
+    match line.scan().as_bytes().get(at + 1) {
+        Some(b'%') => decoder.put('%', range.clone(), quote),
+        Some(byte) if byte.is_ascii_alphabetic() => decoder.tag(range.clone(), quote),
+        _ => return decoder.copy_one(at, quote),
+    }
+    range.end
+}
+
+/// What stands behind a backslash, and how many bytes that are; `None` if it is no escape.
+fn escape(rest: &[u8]) -> Option<(char, usize)> {
+    let number = |digits: usize, radix: u32| {
+        let digits = rest.get(1..=digits)?;
+        let text = std::str::from_utf8(digits).ok()?;
+        let is_digits = text.chars().all(|c| c.is_digit(radix));
+        let c = is_digits.then(|| u32::from_str_radix(text, radix).ok())?.and_then(char::from_u32)?;
+        (c != '\0').then_some((c, digits.len() + 1))
+    };
+    let c = match rest.first()? {
+        b'a' => '\u{7}',
+        b'b' => '\u{8}',
+        b'f' => '\u{c}',
+        b'n' => '\n',
+        b'r' => '\r',
+        b't' => '\t',
+        b'v' => '\u{b}',
+        b's' => ' ',
+        byte @ (b'\\' | b'"' | b'\'') => char::from(*byte),
+        // Above 7F it is a byte and no character; such text is none for a VM.
+        b'x' => return number(2, 16).filter(|(c, _)| c.is_ascii()),
+        b'u' => return number(4, 16),
+        b'U' => return number(8, 16),
+        _ => return None,
+    };
+    Some((c, 1))
+}

@@ -1,0 +1,187 @@
+//! The environment variables whose values become flags of an emulator, and what each product makes of them.
+//!
+//! A table, each row with where it was seen. Read in: OTP's `erlexec.c` and `erl` manual; `bin/elixir` of Elixir 1.14 and later;
+//! `rabbitmq-env` and `rabbitmq-server` of RabbitMQ 3.10 and 4.x; `ejabberdctl` of ejabberd 23.01 and later; EMQX 5's
+//! `emqx_conf_schema.erl`; `vernemq.sh` of docker-vernemq; Distillery's `foreground.sh`.
+
+use super::erlexec::Split;
+use super::place::{Effect, Order, Role};
+
+/// Files in which a name counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// All of them.
+    Any,
+    /// `rabbitmq-env.conf`, whose names have no prefix.
+    RabbitmqEnv,
+    /// `ejabberdctl.cfg`: the script sets these itself before it reads the file, so the environment does not count.
+    EjabberdCtl,
+}
+
+/// A variable.
+#[derive(Debug)]
+pub(crate) struct Variable {
+    name: &'static str,
+    scope: Scope,
+    effect: Effect,
+    /// Who splits its value.
+    pub(crate) split: Split,
+    /// Whether the product turns all but plain numbers into something else: `auto`, `16MB`.
+    pub(crate) numbers_only: bool,
+}
+
+/// What is known of a variable; `None` if it is none of ours.
+pub(crate) fn find(name: &str, scope: Scope) -> Option<&'static Variable> {
+    if is_of_release(name) {
+        return Some(&OF_RELEASE);
+    }
+    VARIABLES
+        .iter()
+        .find(|variable| variable.name == name && (variable.scope == Scope::Any || variable.scope == scope))
+}
+
+/// Whether a text holds the name of any variable that counts there, in whatever place.
+pub(crate) fn is_mentioned(text: &str, scope: Scope) -> bool {
+    let counts = |variable: &&Variable| variable.scope == Scope::Any || variable.scope == scope;
+    text.contains("ERL_OTP") || VARIABLES.iter().filter(counts).any(|variable| text.contains(variable.name))
+}
+
+impl Variable {
+    pub(crate) fn effect(&self) -> Effect {
+        self.effect
+    }
+}
+
+/// `ERL_OTP27_FLAGS` and the like, which only that release reads.
+fn is_of_release(name: &str) -> bool {
+    name.strip_prefix("ERL_OTP")
+        .and_then(|rest| rest.strip_suffix("_FLAGS"))
+        .is_some_and(|release| release.len() >= 2 && release.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+const OF_RELEASE: Variable = words("ERL_OTP<NN>_FLAGS", Order::OtpFlags, Split::Variable);
+
+const VARIABLES: &[Variable] = &[
+    words("ERL_AFLAGS", Order::AFlags, Split::Variable),
+    words("ERL_FLAGS", Order::Flags, Split::Variable),
+    words("ERL_ZFLAGS", Order::ZFlags, Split::Variable),
+    read_by_vm("ERL_MAX_PORTS"),
+    read_by_vm("ERL_FULLSWEEP_AFTER"),
+    read_by_vm("ERL_THREAD_POOL_SIZE"),
+    read_by_vm("ERL_MAX_ETS_TABLES"),
+    read_by_vm("ERL_CRASH_DUMP"),
+    read_by_vm("ERL_CRASH_DUMP_SECONDS"),
+    read_by_vm("ERL_CRASH_DUMP_BYTES"),
+    read_by_vm("ERL_CRASH_DUMP_NICE"),
+    // `… $ELIXIR_ERL_OPTIONS $ERL "$@"`, where the args file is among "$@".
+    words("ELIXIR_ERL_OPTIONS", Order::CommandLine(10), Split::Fields),
+    // `-args_file … ${ERL_OPTS}`.
+    words("ERL_OPTS", Order::CommandLine(70), Split::Fields),
+    // `… ${RABBITMQ_SERVER_ERL_ARGS} ${RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS} ${RABBITMQ_SERVER_START_ARGS} …`, `set -f`.
+    words("RABBITMQ_SERVER_ERL_ARGS", Order::CommandLine(20), Split::Fields),
+    words("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", Order::CommandLine(30), Split::Fields),
+    words("RABBITMQ_SERVER_START_ARGS", Order::CommandLine(40), Split::Fields),
+    words("RABBITMQ_CTL_ERL_ARGS", Order::CommandLine(20), Split::Fields).of_tool(),
+    words("SERVER_ADDITIONAL_ERL_ARGS", Order::CommandLine(30), Split::Fields).only_in(Scope::RabbitmqEnv),
+    words("SERVER_START_ARGS", Order::CommandLine(40), Split::Fields).only_in(Scope::RabbitmqEnv),
+    words("CTL_ERL_ARGS", Order::CommandLine(20), Split::Fields).only_in(Scope::RabbitmqEnv).of_tool(),
+    words("SERVER_ERL_ARGS", Order::CommandLine(20), Split::Fields).only_in(Scope::RabbitmqEnv).ignored(
+        "rabbitmq-env sets SERVER_ERL_ARGS anew after it has read this file: use RABBITMQ_SERVER_ERL_ARGS",
+    ),
+    // What the default of SERVER_ERL_ARGS is put together from.
+    value("RABBITMQ_MAX_NUMBER_OF_PROCESSES", &["+P"], 20),
+    value("RABBITMQ_MAX_NUMBER_OF_ATOMS", &["+t"], 20),
+    value("RABBITMQ_SCHEDULER_BIND_TYPE", &["+stbt"], 20),
+    value("RABBITMQ_DISTRIBUTION_BUFFER_SIZE", &["+zdbbl"], 20),
+    value("RABBITMQ_SCHEDULER_BUSY_WAIT_THRESHOLD", &["+sbwt", "+sbwtdcpu", "+sbwtdio"], 20),
+    value("RABBITMQ_IO_THREAD_POOL_SIZE", &["+A"], 15),
+    value("MAX_NUMBER_OF_PROCESSES", &["+P"], 20).only_in(Scope::RabbitmqEnv),
+    value("MAX_NUMBER_OF_ATOMS", &["+t"], 20).only_in(Scope::RabbitmqEnv),
+    value("SCHEDULER_BIND_TYPE", &["+stbt"], 20).only_in(Scope::RabbitmqEnv),
+    value("DISTRIBUTION_BUFFER_SIZE", &["+zdbbl"], 20).only_in(Scope::RabbitmqEnv),
+    value("SCHEDULER_BUSY_WAIT_THRESHOLD", &["+sbwt", "+sbwtdcpu", "+sbwtdio"], 20)
+        .only_in(Scope::RabbitmqEnv),
+    value("IO_THREAD_POOL_SIZE", &["+A"], 15).only_in(Scope::RabbitmqEnv),
+    // `+K $POLL +P $ERL_PROCESSES $ERL_OPTIONS … -args_file $VMARGS`; `-smp $SMP` until ejabberd 19.
+    value("POLL", &["+K"], 20).only_in(Scope::EjabberdCtl),
+    value("SMP", &["-smp"], 20).only_in(Scope::EjabberdCtl),
+    value("ERL_PROCESSES", &["+P"], 21).only_in(Scope::EjabberdCtl),
+    words("ERL_OPTIONS", Order::CommandLine(22), Split::Fields),
+    // Written into the args file by the product at start.
+    number("EMQX_NODE__PROCESS_LIMIT", &["+P"]),
+    number("EMQX_NODE__MAX_PORTS", &["+Q"]),
+    number("EMQX_NODE__DIST_BUFFER_SIZE", &["+zdbbl"]),
+    number("EMQX_NODE__MAX_ETS_TABLES", &["+e"]),
+    number("EMQX_NODE__SCHEDULERS", &["+S"]),
+    number("DOCKER_VERNEMQ_ERLANG__PROCESS_LIMIT", &["+P"]),
+    number("DOCKER_VERNEMQ_ERLANG__MAX_PORTS", &["+Q"]),
+    number("DOCKER_VERNEMQ_ERLANG__DISTRIBUTION_BUFFER_SIZE", &["+zdbbl"]),
+    number("DOCKER_VERNEMQ_ERLANG__MAX_ETS_TABLES", &["+e"]),
+];
+
+const fn row(name: &'static str, role: Role, order: Order, split: Split) -> Variable {
+    let effect = Effect { role, order, of_tool: false, ignored: None };
+    Variable { name, scope: Scope::Any, effect, split, numbers_only: false }
+}
+
+const fn words(name: &'static str, order: Order, split: Split) -> Variable {
+    row(name, Role::Words, order, split)
+}
+
+/// `erl` sees `+P $NAME` without quotes around it, at this place of the command line.
+const fn value(name: &'static str, flags: &'static [&'static str], place: u8) -> Variable {
+    row(name, Role::ValueOf(flags), Order::CommandLine(place), Split::Fields)
+}
+
+const fn number(name: &'static str, flags: &'static [&'static str]) -> Variable {
+    let variable = row(name, Role::ValueOf(flags), Order::ARGS_FILE, Split::Whole);
+    Variable { numbers_only: true, ..variable }
+}
+
+const fn read_by_vm(name: &'static str) -> Variable {
+    row(name, Role::ReadByVm, Order::Fallback, Split::Whole)
+}
+
+impl Variable {
+    const fn only_in(mut self, scope: Scope) -> Variable {
+        self.scope = scope;
+        self
+    }
+
+    const fn of_tool(mut self) -> Variable {
+        self.effect.of_tool = true;
+        self
+    }
+
+    const fn ignored(mut self, why: &'static str) -> Variable {
+        self.effect.ignored = Some(why);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_counts_where_its_product_reads_it() {
+        let known = |name: &str, scope: Scope| find(name, scope).is_some();
+        assert!(known("ERL_FLAGS", Scope::Any));
+        assert!(known("ERL_FLAGS", Scope::RabbitmqEnv));
+        assert!(known("ERL_OTP27_FLAGS", Scope::Any));
+        assert!(!known("ERL_OTP_FLAGS", Scope::Any));
+        assert!(!known("ERL_OTPxx_FLAGS", Scope::Any));
+        assert!(known("SERVER_ADDITIONAL_ERL_ARGS", Scope::RabbitmqEnv));
+        assert!(!known("SERVER_ADDITIONAL_ERL_ARGS", Scope::Any));
+        assert!(known("POLL", Scope::EjabberdCtl));
+        assert!(!known("POLL", Scope::Any));
+        assert!(!known("PATH", Scope::Any));
+    }
+
+    #[test]
+    fn no_variable_stands_twice() {
+        for (index, variable) in VARIABLES.iter().enumerate() {
+            assert!(VARIABLES[..index].iter().all(|other| other.name != variable.name), "{}", variable.name);
+        }
+    }
+}

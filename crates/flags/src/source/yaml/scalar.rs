@@ -1,0 +1,251 @@
+//! What the bytes of a YAML scalar stand for.
+//!
+//! The parser gives a scalar's value and where it begins, but not which byte became which character. That is worked out here, by
+//! the rules of YAML 1.2, chapters 7 and 8; unless the result is the parser's value to the letter, there is none.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use saphyr_parser::ScalarStyle;
+
+use crate::source::layer::{Decoder, Layer, Value};
+use crate::source::quote::{Quote, Syntax};
+
+/// The scalar that begins at `at`. `text` is what the parser saw, `value` what it made of it; `None` if we do not come
+/// to the same.
+pub(super) fn decode(
+    layer: &Arc<Layer>,
+    text: &str,
+    at: usize,
+    style: ScalarStyle,
+    value: &str,
+) -> Option<Arc<Layer>> {
+    let mut scalar =
+        Scalar { text, bytes: text.as_bytes(), decoder: Decoder::new(layer), length: value.len() };
+    let (end, inner) = match style {
+        ScalarStyle::Plain => (scalar.plain(at)?, (at, Quote::YamlPlain)),
+        ScalarStyle::SingleQuoted => (scalar.single(at)?, (at + 1, Quote::YamlSingle)),
+        ScalarStyle::DoubleQuoted => (scalar.double(at)?, (at + 1, Quote::YamlDouble)),
+        ScalarStyle::Literal => {
+            let indent = scalar.indentation(at);
+            (scalar.block(at, indent, value, false)?, (at, Quote::YamlLiteral(indent)))
+        }
+        ScalarStyle::Folded => {
+            let indent = scalar.indentation(at);
+            (scalar.block(at, indent, value, true)?, (at, Quote::YamlFolded))
+        }
+    };
+    let whole = at..end;
+    // A tag on a line of its own is no part of the value; writing that anew would lose it.
+    let hidden = text.get(whole.clone())? != layer.scan().get(whole.clone())?;
+    let block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+    let syntax = if hidden || block { Syntax::Same } else { Syntax::Yaml };
+    let decoded = scalar.decoder.finish(Value { whole, inner, syntax });
+    (decoded.scan() == value).then_some(decoded)
+}
+
+struct Scalar<'l> {
+    text: &'l str,
+    bytes: &'l [u8],
+    decoder: Decoder<'l>,
+    /// Of the value, in bytes.
+    length: usize,
+}
+
+impl Scalar<'_> {
+    fn is_complete(&self) -> bool {
+        self.decoder.text().len() >= self.length
+    }
+
+    fn byte(&self, at: usize) -> Option<u8> {
+        self.bytes.get(at).copied()
+    }
+
+    /// How many bytes the line end at `at` has; 0 if there is none.
+    fn line_end(&self, at: usize) -> usize {
+        match (self.byte(at), self.byte(at + 1)) {
+            (Some(b'\r'), Some(b'\n')) => 2,
+            (Some(b'\r' | b'\n'), _) => 1,
+            _ => 0,
+        }
+    }
+
+    /// The column, in bytes.
+    fn indentation(&self, at: usize) -> usize {
+        let before = self.bytes.get(..at).unwrap_or_default();
+        before.iter().rev().take_while(|byte| **byte == b' ').count()
+    }
+
+    /// White space from `at` on: as it is within a line; over line ends it is folded, to a space or to one line end less.
+    fn space(&mut self, at: usize, quote: Quote) -> usize {
+        let (end, breaks) = self.end_of_space(at);
+        match breaks.as_slice() {
+            [] => self.decoder.copy(at..end, quote),
+            [_] => self.decoder.put(' ', at..end, quote),
+            [_, others @ ..] => self.put_breaks(others, quote),
+        }
+        end
+    }
+
+    fn put_breaks(&mut self, breaks: &[Range<usize>], quote: Quote) {
+        for one in breaks {
+            self.decoder.put('\n', one.clone(), quote);
+        }
+    }
+
+    /// Where white space ends, and the line ends in it.
+    fn end_of_space(&self, at: usize) -> (usize, Vec<Range<usize>>) {
+        let mut breaks = Vec::new();
+        let mut end = at;
+        loop {
+            let length = self.line_end(end);
+            if length > 0 {
+                breaks.push(end..end + length);
+                end += length;
+            } else if matches!(self.byte(end), Some(b' ' | b'\t')) {
+                end += 1;
+            } else {
+                break;
+            }
+        }
+        (end, breaks)
+    }
+
+    fn is_space(&self, at: usize) -> bool {
+        matches!(self.byte(at), Some(b' ' | b'\t' | b'\r' | b'\n'))
+    }
+
+    fn plain(&mut self, begin: usize) -> Option<usize> {
+        let mut at = begin;
+        while !self.is_complete() {
+            self.byte(at)?;
+            at = if self.is_space(at) {
+                self.space(at, Quote::YamlPlain)
+            } else {
+                self.decoder.copy_one(at, Quote::YamlPlain)
+            };
+        }
+        Some(at)
+    }
+
+    fn single(&mut self, begin: usize) -> Option<usize> {
+        let mut at = begin + 1;
+        loop {
+            at = match (self.byte(at)?, self.byte(at + 1)) {
+                (b'\'', Some(b'\'')) => {
+                    self.decoder.put('\'', at..at + 2, Quote::YamlSingle);
+                    at + 2
+                }
+                (b'\'', _) => return Some(at + 1),
+                _ if self.is_space(at) => self.space(at, Quote::YamlSingle),
+                _ => self.decoder.copy_one(at, Quote::YamlSingle),
+            };
+        }
+    }
+
+    fn double(&mut self, begin: usize) -> Option<usize> {
+        let mut at = begin + 1;
+        loop {
+            at = match self.byte(at)? {
+                b'"' => return Some(at + 1),
+                b'\\' => self.escape(at)?,
+                _ if self.is_space(at) => self.space(at, Quote::YamlDouble),
+                _ => self.decoder.copy_one(at, Quote::YamlDouble),
+            };
+        }
+    }
+
+    fn escape(&mut self, at: usize) -> Option<usize> {
+        let length = self.line_end(at + 1);
+        if length > 0 {
+            // It stands for nothing, nor does the white space behind it; further line ends count.
+            let (end, breaks) = self.end_of_space(at + 1 + length);
+            self.put_breaks(&breaks, Quote::YamlDouble);
+            return Some(end);
+        }
+        let digits = |count: usize| {
+            let text = self.text.get(at + 2..at + 2 + count)?;
+            char::from_u32(u32::from_str_radix(text, 16).ok()?).map(|c| (c, count + 2))
+        };
+        let (c, length) = match self.byte(at + 1)? {
+            b'0' => ('\0', 2),
+            b'a' => ('\u{7}', 2),
+            b'b' => ('\u{8}', 2),
+            b't' | b'\t' => ('\t', 2),
+            b'n' => ('\n', 2),
+            b'v' => ('\u{b}', 2),
+            b'f' => ('\u{c}', 2),
+            b'r' => ('\r', 2),
+            b'e' => ('\u{1b}', 2),
+            byte @ (b' ' | b'"' | b'/' | b'\\') => (char::from(byte), 2),
+            b'N' => ('\u{85}', 2),
+            b'_' => ('\u{a0}', 2),
+            b'L' => ('\u{2028}', 2),
+            b'P' => ('\u{2029}', 2),
+            b'x' => digits(2)?,
+            b'u' => digits(4)?,
+            b'U' => digits(8)?,
+            _ => return None,
+        };
+        self.decoder.put(c, at..at + length, Quote::YamlDouble);
+        Some(at + length)
+    }
+
+    /// A block: its lines without their indentation. Lines of a folded one are joined, unless one of them is indented more.
+    fn block(&mut self, begin: usize, indent: usize, value: &str, folded: bool) -> Option<usize> {
+        let quote = if folded { Quote::YamlFolded } else { Quote::YamlLiteral(indent) };
+        // Empty lines before the first one. They stand before `begin`, and no word in them.
+        let leading = value.bytes().take_while(|byte| *byte == b'\n').count();
+        for _ in 0..leading {
+            self.decoder.put('\n', begin..begin, quote);
+        }
+        let mut at = begin;
+        // Line ends since the last line with content.
+        let mut breaks: Vec<Range<usize>> = Vec::new();
+        let mut end = begin;
+        let mut more_before = false;
+        let mut first = true;
+        while !self.is_complete() && at < self.bytes.len() {
+            let rest = self.bytes.get(at..)?;
+            let length = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(rest.len());
+            let more = matches!(rest.first(), Some(b' ' | b'\t'));
+            let joined = folded && !more_before && !more && !first;
+            match breaks.as_slice() {
+                [one] if joined => self.decoder.put(' ', one.clone(), quote),
+                [_, others @ ..] if joined => self.put_breaks(others, quote),
+                all => self.put_breaks(all, quote),
+            }
+            self.decoder.copy(at..at + length, quote);
+            breaks.clear();
+            (first, more_before) = (false, more);
+            at += length;
+            end = at;
+            // To the next line with content.
+            let mut ended = false;
+            while self.line_end(at) > 0 {
+                let length = self.line_end(at);
+                breaks.push(at..at + length);
+                at += length;
+                let spaces = self.bytes[at..].iter().take(indent).take_while(|byte| **byte == b' ').count();
+                if self.line_end(at + spaces) > 0 {
+                    at += spaces;
+                } else {
+                    // A line that is indented less belongs to what follows.
+                    ended = spaces < indent;
+                    at += if ended { 0 } else { spaces };
+                }
+            }
+            if ended {
+                break;
+            }
+        }
+        // What is left are line ends; the last one may have been added at the end of the file.
+        let mut breaks = breaks.into_iter();
+        while !self.is_complete() {
+            let one = breaks.next().unwrap_or(end..end);
+            end = one.end;
+            self.decoder.put('\n', one, quote);
+        }
+        Some(end)
+    }
+}

@@ -1,0 +1,407 @@
+//! What must hold for any text: readers do not fail in other ways than by an error, spans are in order, nothing but an edit
+//! changes bytes, and a word that was replaced is read back.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "tests")]
+
+use beamtune_flags::source::{Change, Edit, Format, Place, Template, apply, detect, read, text};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+const FORMATS: [Format; 12] = [
+    Format::VmArgs,
+    Format::VmArgsTemplate(Template::Eex),
+    Format::VmArgsTemplate(Template::Overlay),
+    Format::VmArgsTemplate(Template::Jinja),
+    Format::EnvFile,
+    Format::Dockerfile,
+    Format::Compose,
+    Format::Kubernetes,
+    Format::SystemdUnit,
+    Format::RabbitmqEnv,
+    Format::EjabberdCtl,
+    Format::Shell,
+];
+
+/// Pieces that mean something to one of the readers.
+const PIECES: &[&str] = &[
+    "ERL_FLAGS",
+    "=",
+    "+P",
+    "5000",
+    " ",
+    "  ",
+    "\n",
+    "\r\n",
+    "\t",
+    "\"",
+    "'",
+    "\\",
+    "\\\n",
+    "#",
+    " #",
+    "$",
+    "${A}",
+    "$(b c)",
+    "`d`",
+    "$$",
+    "%",
+    "%%",
+    "%i",
+    "<%= x %>",
+    "<% if x do %>",
+    "<% end %>",
+    "<%",
+    "%>",
+    "{{ a }}",
+    "{{- if .x }}",
+    "{{- end }}",
+    "{{",
+    "}}",
+    "{%",
+    "ENV ",
+    "ENV ERL_ZFLAGS ",
+    "export ",
+    "Environment=",
+    "EnvironmentFile=",
+    "RUN <<E",
+    "\nE\n",
+    "# escape=`\n",
+    "`",
+    "- ",
+    ": ",
+    "  ERL_FLAGS: ",
+    "- name: ERL_FLAGS\n",
+    "  value: ",
+    "vm.args: |\n  ",
+    "vm.args: >-\n    ",
+    "[",
+    "]",
+    "{",
+    "}",
+    ",",
+    "&a ",
+    "*a",
+    "---\n",
+    "if ",
+    "; then ",
+    "fi\n",
+    "case x in a) ",
+    "esac",
+    "(",
+    ")",
+    "&&",
+    "<<E\n",
+    "-extra",
+    "--",
+    "é",
+    "日本",
+    "\u{a0}",
+    "\u{feff}",
+    "|",
+    ">",
+    "x",
+    "-",
+    "+sbwt none",
+    "SERVER_ADDITIONAL_ERL_ARGS=",
+    "ERL_PROCESSES=",
+];
+
+/// What begins a value in one of the formats.
+const BEGINS: &[&str] = &[
+    "",
+    "ERL_FLAGS=",
+    "ERL_FLAGS=\"",
+    "export ERL_FLAGS='",
+    "ENV ERL_FLAGS=",
+    "ENV A=b ERL_FLAGS=\"",
+    "ENV ERL_FLAGS ",
+    "Environment=ERL_FLAGS=",
+    "Environment=A=b \"ERL_FLAGS=",
+    "a:\n  ERL_FLAGS: ",
+    "a:\n  ERL_FLAGS: \"",
+    "a:\n  ERL_FLAGS: '",
+    "- ERL_FLAGS=",
+    "- \"ERL_FLAGS=",
+    "name: ERL_FLAGS\nvalue: >-\n  ",
+    "a:\n  vm.args: |\n    ",
+];
+
+fn any_text() -> impl Strategy<Value = String> {
+    // Many texts with a value need its end to be in order.
+    let ends = select(&["", "\"", "'", "\"\n", "'\n", "\n"][..]);
+    let pieces = vec(select(PIECES), 0..12);
+    prop_oneof![
+        5 => (select(BEGINS), pieces, ends).prop_map(|(begin, pieces, end)| format!("{begin}{}{end}", pieces.concat())),
+        2 => vec(select(PIECES), 0..30).prop_map(|pieces| pieces.concat()),
+        1 => ".{0,60}",
+    ]
+}
+
+/// A word as people write it, or an odd one.
+fn any_word() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[+-][A-Za-z]{1,6}",
+        "[0-9]{1,7}(:[0-9]{1,3})?",
+        "[a-zA-Z0-9 '\"\\\\#$%:{},\\[\\]<>&*!|`@=é-]{1,8}",
+    ]
+}
+
+/// A file of each format with these words in one place of it, and others around them; the words may hold anything but what `quoted`
+/// writes for them.
+fn file_with(format: Format, words: &[String]) -> String {
+    let line: Vec<String> = words.iter().map(|word| in_quotes(word)).collect();
+    let line = line.join(" ");
+    let in_double = |text: &str, also: &str| -> String {
+        text.chars()
+            .flat_map(|c| [Some('\\').filter(|_| c == '\\' || c == '"' || also.contains(c)), Some(c)])
+            .flatten()
+            .collect()
+    };
+    match format {
+        Format::VmArgs | Format::VmArgsTemplate(_) => format!("# begin\n-a b\n{line}\n+Q 1 # end\n"),
+        Format::EnvFile => format!("A=1\nERL_FLAGS=\"{}\"\nERL_ZFLAGS=+Q 1\n", in_double(&line, "$")),
+        Format::Dockerfile => format!(
+            "FROM x\nENV A=1 ERL_FLAGS=\"{}\" \\\n  B=2\nENV ERL_ZFLAGS +Q 1\n",
+            in_double(&line, "$")
+        ),
+        Format::Compose => format!(
+            "a:\n  - ERL_ZFLAGS=+Q 1\nb: {{ERL_FLAGS: '{}'}} # end\n",
+            line.replace('\'', "''").replace('$', "$$")
+        ),
+        Format::Kubernetes => {
+            format!("data:\n  # begin\n  vm.args: |\n    -a b\n    {line}\n    +Q 1\nb: c\n")
+        }
+        Format::SystemdUnit => format!(
+            "[Service]\nEnvironment=A=1 \"ERL_FLAGS={}\" \\\n B=2\n",
+            in_double(&line, "").replace('%', "%%")
+        ),
+        Format::RabbitmqEnv | Format::EjabberdCtl | Format::Shell => {
+            format!("# begin\nexport ERL_FLAGS=\"{}\" # it's\nERL_ZFLAGS='+Q 1'\n", in_double(&line, "$`"))
+        }
+    }
+}
+
+/// What begins a template or a substitution.
+const MARKS: [&str; 6] = ["<%", "{{", "{%", "{#", "${", "$("];
+
+/// As the launcher unquotes it.
+fn in_quotes(word: &str) -> String {
+    if !word.contains('"') {
+        return format!("\"{word}\"");
+    }
+    word.chars().flat_map(|c| ['\\', c]).collect()
+}
+
+fn texts(format: Format, text: &str) -> Option<Vec<(Place, Vec<String>)>> {
+    let fragments = read(format, text).ok()?;
+    let texts = fragments
+        .into_iter()
+        .map(|fragment| (fragment.place, fragment.words.into_iter().map(|word| word.text).collect()));
+    Some(texts.collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_reader_keeps_its_spans_in_order_on_any_text(text in any_text()) {
+        for format in FORMATS {
+            let Ok(fragments) = read(format, &text) else { continue };
+            let mut begin = 0;
+            for fragment in &fragments {
+                prop_assert!(fragment.span().start >= begin, "{:?}: fragments out of order", format);
+                begin = fragment.span().start;
+                let mut end = 0;
+                for word in &fragment.words {
+                    prop_assert!(word.span.start >= end, "{:?}: {:?} in {:?}", format, word, text);
+                    prop_assert!(text.get(word.span.clone()).is_some(), "{:?}: {:?} in {:?}", format, word, text);
+                    end = word.span.end;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_a_text_or_an_error(bytes in vec(any::<u8>(), 0..200), path in ".{0,12}") {
+        if let Ok(text) = text(&bytes) {
+            detect(&path, text);
+            for format in FORMATS {
+                let _ = read(format, text);
+            }
+        }
+    }
+
+    #[test]
+    fn no_edits_change_nothing(text in any_text()) {
+        prop_assert_eq!(apply(&text, &[]), text);
+    }
+
+    #[test]
+    fn edits_change_their_own_bytes_only(text in any_text(), at in any::<Index>(), length in 0usize..9, new in ".{0,5}") {
+        let begin = at.index(text.len() + 1);
+        let span = begin..(begin + length).min(text.len());
+        let edit = Edit { span: span.clone(), replacement: new.clone() };
+        let result = apply(&text, &[edit]);
+        match (text.get(..span.start), text.get(span.end..)) {
+            (Some(before), Some(after)) => prop_assert_eq!(result, format!("{before}{new}{after}")),
+            _ => prop_assert_eq!(result, text),
+        }
+    }
+
+    #[test]
+    fn the_words_of_a_file_are_those_that_were_written(words in vec(any_word(), 1..5)) {
+        for format in FORMATS {
+            if MARKS.iter().any(|mark| words.iter().any(|word| word.contains(mark))) {
+                continue;
+            }
+            let file = file_with(format, &words);
+            let found = texts(format, &file).unwrap_or_else(|| panic!("{format:?}:\n{file}"));
+            let holds = found.iter().any(|(_, found)| found.windows(words.len()).any(|window| window == words));
+            prop_assert!(holds, "{:?}: {:?} is not in {:?}\n{}", format, words, found, file);
+        }
+    }
+
+    #[test]
+    fn a_replaced_word_is_read_back_and_all_others_stay(
+        words in vec(any_word(), 1..5),
+        which in any::<Index>(),
+        new in any_word(),
+    ) {
+        for format in FORMATS {
+            let file = file_with(format, &words);
+            let Ok(fragments) = read(format, &file) else { continue };
+            for (index, fragment) in fragments.iter().enumerate() {
+                if fragment.words.is_empty() {
+                    continue;
+                }
+                let word = which.index(fragment.words.len());
+                let change = Change::Replace { word, text: new.clone() };
+                let Ok(edits) = fragment.change(&[change]) else {
+                    // What would be the mark of a template is refused, and nothing else.
+                    prop_assert!(MARKS.iter().any(|mark| new.contains(mark)), "{:?}: {:?} refused in\n{}", format, new, file);
+                    continue;
+                };
+                let result = apply(&file, &edits);
+                let mut expected = texts(format, &file).expect("read before");
+                expected[index].1[word] = new.clone();
+                prop_assert_eq!(texts(format, &result), Some(expected), "{:?}\n{}\n{}", format, file, result);
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_of_any_text_is_made_or_refused(text in any_text(), new in any_word(), which in any::<Index>()) {
+        for format in FORMATS {
+            let Ok(fragments) = read(format, &text) else { continue };
+            for (index, fragment) in fragments.iter().enumerate() {
+                let mut changes = vec![Change::Append { words: vec![new.clone()], comment: vec!["why".to_owned()] }];
+                if !fragment.words.is_empty() {
+                    let word = which.index(fragment.words.len());
+                    changes.push(Change::Remove { words: word..word + 1 });
+                }
+                for change in changes {
+                    let Ok(edits) = fragment.change(std::slice::from_ref(&change)) else { continue };
+                    let result = apply(&text, &edits);
+                    let mut expected = texts(format, &text).expect("read before");
+                    let of_fragment = &mut expected[index].1;
+                    match change {
+                        Change::Remove { words } => {
+                            of_fragment.drain(words);
+                        }
+                        _ => {
+                            let extra = of_fragment.iter().position(|word| word == "-extra");
+                            of_fragment.insert(extra.unwrap_or(of_fragment.len()), new.clone());
+                        }
+                    }
+                    prop_assert_eq!(texts(format, &result), Some(expected), "{:?}\n{:?}\n{:?}", format, text, result);
+                }
+            }
+        }
+    }
+}
+
+/// Takes minutes if any reader goes over the file once for each of its parts.
+#[test]
+fn no_repetition_takes_quadratic_time() {
+    const LENGTH: usize = 100_000;
+    let pieces = [
+        "a",
+        " ",
+        "+P 1 ",
+        "'",
+        "\"",
+        "\\",
+        "#",
+        "$",
+        "$a",
+        "${",
+        "${a}",
+        "$(",
+        "`",
+        "{{",
+        "{{a}}",
+        "{{a",
+        "{{-",
+        "<%",
+        "<%=a%>",
+        "<% if a do %>",
+        "{%a%}",
+        "{%if a%}",
+        "A=",
+        "ERL_FLAGS=",
+        "ERL_FLAGS='",
+        "\n",
+        "\\\n",
+        "a: ",
+        "- ",
+        "[",
+        "{",
+        "<<E\n",
+        "ENV ERL_FLAGS=a\n",
+        "RUN <<E\n",
+        "é",
+        "\"a\" ",
+        "a b\n",
+        "- ERL_FLAGS=a\n",
+        "ERL_FLAGS='\n",
+        "ERL_FLAGS=\"a\\\n",
+        "ERL_FLAGS=$a\n",
+        "- \"ERL_FLAGS=a $b\"\n",
+        "{{a}}\n",
+    ];
+    for piece in pieces {
+        let text = piece.repeat(LENGTH / piece.len());
+        for format in FORMATS {
+            let _ = read(format, &text);
+            let _ = read(format, &with_value(format, &text));
+        }
+    }
+}
+
+#[test]
+fn a_line_of_ten_megabytes_is_read() {
+    let words = "+P 5000 ".repeat(1_250_000);
+    for format in [
+        Format::VmArgs,
+        Format::EnvFile,
+        Format::Dockerfile,
+        Format::Kubernetes,
+        Format::SystemdUnit,
+        Format::Shell,
+    ] {
+        let fragments = read(format, &with_value(format, &words)).expect("words");
+        assert_eq!(fragments[0].words.len(), 2_500_000, "{format:?}");
+    }
+}
+
+/// A file with one value.
+fn with_value(format: Format, value: &str) -> String {
+    match format {
+        Format::VmArgs | Format::VmArgsTemplate(_) => value.to_owned(),
+        Format::Dockerfile => format!("ENV ERL_FLAGS=\"{value}\""),
+        Format::SystemdUnit => format!("Environment=\"ERL_FLAGS={value}\""),
+        Format::Compose | Format::Kubernetes => format!("ERL_FLAGS: \"{value}\""),
+        _ => format!("ERL_FLAGS=\"{value}\""),
+    }
+}
