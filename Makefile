@@ -65,10 +65,11 @@ bench: build     ## measures cost and speed, writes docs/benchmarks.md (ONLY=4: 
 	scripts/otp.sh
 	cargo run --quiet --release -p xtask -- bench $(BINARY) $(if $(ONLY),--only $(ONLY))
 
-check-flags:     ## holds the data of the crate flags against VMs of all releases (about 5 minutes); writes docs/vm-checks.md
+check-flags:     ## holds the data of the crate flags and the linter against VMs of all releases (about 5 minutes); writes docs/vm-checks.md
 	scripts/install.sh test
 	scripts/otp.sh
 	cargo run --quiet -p xtask -- check-flags
+	cargo run --quiet -p xtask -- check-lint
 
 clean:           ## what the build left here
 	cargo clean

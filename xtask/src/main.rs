@@ -7,6 +7,7 @@
 
 mod bench;
 mod check_flags;
+mod check_lint;
 mod parts;
 mod tree;
 
@@ -33,8 +34,9 @@ fn main() -> ExitCode {
         },
         Some("bench") => bench::run(std::env::args().skip(2)),
         Some("check-flags") => check_flags::run(std::env::args().skip(2)),
+        Some("check-lint") => check_lint::run(std::env::args().skip(2)),
         _ => {
-            for usage in ["cargo run -p xtask -- tidy", bench::USAGE, check_flags::USAGE] {
+            for usage in ["cargo run -p xtask -- tidy", bench::USAGE, check_flags::USAGE, check_lint::USAGE] {
                 eprintln!("usage: {usage}");
             }
             ExitCode::from(2)

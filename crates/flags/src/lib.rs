@@ -19,6 +19,7 @@ mod catalog;
 mod changes;
 mod entry;
 mod environment;
+pub mod lint;
 mod locks;
 mod msacc;
 pub mod source;

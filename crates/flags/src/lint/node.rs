@@ -1,0 +1,490 @@
+//! The settings in all files of a node: which of them belong together, and which one counts.
+//!
+//! What is certain is kept apart from what is not: values with templates or variables in them are unknown, and what such
+//! a word holds may be flags, so that nothing is missing for certain. Of two settings one counts only where the order of their
+//! places is known.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::surroundings::{Site, Surroundings};
+use super::{File, Fix, Target};
+use crate::catalog::recognise;
+use crate::entry;
+use crate::entry::{Entry, Kind};
+use crate::source::{self, Change, Format, Fragment, Order, Place, Role, Word};
+
+/// Files and what they hold.
+pub(super) struct Node<'a> {
+    pub(super) target: &'a Target,
+    pub(super) parts: Vec<Part<'a>>,
+    /// What is set, in the order of files and words.
+    pub(super) settings: Vec<Setting<'a>>,
+    /// Flags for `init`, in the same order.
+    pub(super) arguments: Vec<InitFlag>,
+    /// Settings by scope and id. Of those that follow each other in one part only the last.
+    index: BTreeMap<(usize, &'static str), Vec<usize>>,
+    /// How many bytes may still be read for fixes: each reads the file again.
+    budget: Cell<usize>,
+}
+
+/// A fragment in its file.
+pub(super) struct Part<'a> {
+    pub(super) file: usize,
+    pub(super) fragment: &'a Fragment,
+    pub(super) site: Site,
+    /// Parts of different scopes are not of one node.
+    pub(super) scope: usize,
+    /// The releases asked for that read it.
+    pub(super) releases: Vec<u32>,
+    /// Some word of it may hold any flags.
+    pub(super) opaque: bool,
+    /// The words behind `-extra`.
+    pub(super) extra: Range<usize>,
+}
+
+/// How something is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Via {
+    /// A flag among words.
+    Flag,
+    /// A variable of a product that becomes the value of a flag, or one that the VM reads.
+    Variable,
+    /// `-env NAME value`.
+    Env,
+    /// `-kernel name value`.
+    Kernel,
+}
+
+/// What is given as a value.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Value {
+    /// None, and none is wanted.
+    Absent,
+    /// None, though one is wanted.
+    Missing,
+    /// This.
+    Text(String),
+    /// A template or a variable, or a word that may not be there.
+    Unknown,
+}
+
+/// A setting where it stands.
+#[derive(Debug)]
+pub(super) struct Setting<'a> {
+    /// Index of the part.
+    pub(super) part: usize,
+    /// Its words in the fragment, the value among them.
+    pub(super) words: Range<usize>,
+    pub(super) via: Via,
+    /// As it is written: `+h`, `ERL_MAX_PORTS`, `POLL`.
+    pub(super) name: &'a str,
+    /// In its usual spelling: `+hms`, `+MBas`.
+    pub(super) flag: String,
+    /// What is known of it; `None` for a flag that does not exist.
+    pub(super) entry: Option<&'static Entry>,
+    /// The letter of the allocator in it.
+    pub(super) letter: Option<char>,
+    pub(super) value: Value,
+    pub(super) conditional: bool,
+    /// A variable sets several flags alike, and this is not the first of them.
+    pub(super) repeated: bool,
+}
+
+/// A flag for `init`.
+#[derive(Debug)]
+pub(super) struct InitFlag {
+    pub(super) part: usize,
+    /// Index of its word.
+    pub(super) at: usize,
+    /// Indices of the words that it gets.
+    pub(super) values: Vec<usize>,
+}
+
+/// How many bytes may be read again for fixes.
+const BUDGET: usize = 16 << 20;
+
+/// More settings of one flag than this are not compared with each other.
+const CANDIDATES: usize = 256;
+
+impl<'a> Node<'a> {
+    pub(super) fn new(files: &'a [File<'a>], target: &'a Target) -> Node<'a> {
+        let mut node = Node {
+            target,
+            parts: Vec::new(),
+            settings: Vec::new(),
+            arguments: Vec::new(),
+            index: BTreeMap::new(),
+            budget: Cell::new(BUDGET),
+        };
+        for (file, File { fragments }) in files.iter().enumerate() {
+            let surroundings = Surroundings::of_file(fragments);
+            for fragment in *fragments {
+                node.parts.push(Part {
+                    file,
+                    fragment,
+                    site: surroundings.site(fragment.span().start),
+                    scope: 0,
+                    releases: releases_of(&fragment.place, target),
+                    opaque: false,
+                    extra: 0..0,
+                });
+            }
+        }
+        node.give_scopes();
+        for part in 0..node.parts.len() {
+            node.take_apart(part);
+        }
+        node.make_index();
+        node
+    }
+
+    fn make_index(&mut self) {
+        for (at, setting) in self.settings.iter().enumerate() {
+            let Some(entry) = setting.entry else { continue };
+            let scope = self.parts.get(setting.part).map_or(0, |part| part.scope);
+            let same = self.index.entry((scope, entry.id.as_str())).or_default();
+            let is_overridden = |other: &usize| {
+                self.settings.get(*other).is_some_and(|other| {
+                    other.part == setting.part && other.flag == setting.flag && other.via == setting.via
+                }) && !setting.conditional
+            };
+            // An allocator's flag has as many kinds as there are letters.
+            match same.iter().rev().take(16).position(is_overridden) {
+                Some(back) => {
+                    let index = same.len() - 1 - back;
+                    same.remove(index);
+                    same.push(at);
+                }
+                None => same.push(at),
+            }
+        }
+    }
+
+    /// Parts that are certainly of one node get one number. Containers of one file are different nodes, and so is a
+    /// command-line tool; a single container is taken to be the one that the other files are for.
+    fn give_scopes(&mut self) {
+        let keys: Vec<Option<(usize, usize)>> = self
+            .parts
+            .iter()
+            .map(|part| part.site.container.map(|container| (part.file, container)))
+            .collect();
+        let mut next = 1;
+        let mut named: Vec<((usize, usize), usize)> = Vec::new();
+        for (index, key) in keys.iter().enumerate() {
+            let scope = match key {
+                _ if is_apart(&self.parts[index].fragment.place) => {
+                    next += 1;
+                    next - 1
+                }
+                None => 0,
+                Some(key) => match named.iter().find(|(name, _)| name == key) {
+                    Some((_, scope)) => *scope,
+                    None => {
+                        let alone = keys.iter().flatten().all(|other| other.0 != key.0 || other == key);
+                        let scope = if alone { 0 } else { next };
+                        next += usize::from(!alone);
+                        named.push((*key, scope));
+                        scope
+                    }
+                },
+            };
+            if let Some(part) = self.parts.get_mut(index) {
+                part.scope = scope;
+            }
+        }
+    }
+
+    fn take_apart(&mut self, index: usize) {
+        let Some(part) = self.parts.get(index) else { return };
+        let fragment = part.fragment;
+        match &fragment.place {
+            Place::ArgsFile { .. } => self.words(index, fragment),
+            Place::LiveNode => self.live_words(index, fragment),
+            Place::FileNames => {}
+            Place::Variable { effect, .. } if effect.ignored.is_some() => {}
+            Place::Variable { name, effect } => match effect.role {
+                Role::Words => self.words(index, fragment),
+                Role::ValueOf(flags) => {
+                    for (nth, flag) in flags.iter().enumerate() {
+                        let found = recognise(flag).map(|found| found.entry);
+                        self.variable(index, fragment, name, flag, found, nth > 0);
+                    }
+                }
+                Role::ReadByVm => self.variable(index, fragment, name, name, entry(name), false),
+            },
+        }
+    }
+
+    fn variable(
+        &mut self,
+        part: usize,
+        fragment: &'a Fragment,
+        name: &'a str,
+        flag: &str,
+        entry: Option<&'static Entry>,
+        repeated: bool,
+    ) {
+        // An empty variable sets nothing; several words are flags that somebody put behind the value.
+        let [word] = fragment.words.as_slice() else { return };
+        self.settings.push(Setting {
+            part,
+            words: 0..1,
+            via: Via::Variable,
+            name,
+            flag: flag.to_owned(),
+            entry,
+            letter: None,
+            value: if word.dynamic { Value::Unknown } else { Value::Text(word.text.clone()) },
+            conditional: word.conditional,
+            repeated,
+        });
+    }
+
+    /// The flags for `init` of a part.
+    pub(super) fn arguments_of(&self, part: usize) -> &[InitFlag] {
+        let begin = self.arguments.partition_point(|flag| flag.part < part);
+        let end = self.arguments.partition_point(|flag| flag.part <= part);
+        self.arguments.get(begin..end).unwrap_or_default()
+    }
+
+    /// The part of a setting.
+    pub(super) fn part_of(&self, setting: &Setting<'_>) -> &Part<'a> {
+        // Settings are made from parts, so there is one.
+        &self.parts[setting.part]
+    }
+
+    /// The words of a setting, as the VM gets them.
+    pub(super) fn words_of(&self, setting: &Setting<'_>) -> &'a [Word] {
+        self.part_of(setting).fragment.words.get(setting.words.clone()).unwrap_or_default()
+    }
+
+    /// The bytes of a setting in its file. That of a variable begins with its name, if that is found before the value.
+    pub(super) fn span_of(&self, setting: &Setting<'_>) -> Range<usize> {
+        let part = self.part_of(setting);
+        if setting.via == Via::Variable {
+            return self.span_of_variable(part, setting.name);
+        }
+        match (self.words_of(setting).first(), self.words_of(setting).last()) {
+            (Some(first), Some(last)) => first.span.start..last.span.end,
+            _ => part.fragment.span(),
+        }
+    }
+
+    /// The bytes of a variable with its value; of its name, where the value stands on another line.
+    pub(super) fn span_of_variable(&self, part: &Part<'_>, name: &str) -> Range<usize> {
+        let value = part.fragment.span();
+        let text = part.fragment.file_text();
+        let begin = text.get(..value.start).and_then(|before| before.rfind(name)).filter(|begin| {
+            let between = text.get(begin + name.len()..value.start).unwrap_or_default();
+            // Whatever quotes, keys and blanks are between the two, it is not a whole paragraph.
+            between.len() < 200 && between.matches('\n').count() < 3
+        });
+        match begin {
+            Some(begin) if text.get(begin..value.end).is_some_and(|all| !all.contains('\n')) => {
+                begin..value.end
+            }
+            Some(begin) => begin..begin + name.len(),
+            None => value,
+        }
+    }
+
+    /// A setting as it is written: `+sbwt none`, `POLL=true`, `-env ERL_MAX_PORTS 4096`.
+    pub(super) fn written(&self, setting: &Setting<'_>) -> String {
+        let words: Vec<&str> = self.words_of(setting).iter().map(|word| shown(&word.text)).collect();
+        match setting.via {
+            Via::Variable => format!("{}={}", setting.name, words.join(" ")),
+            Via::Kernel => format!("-kernel {}", words.join(" ")),
+            _ => words.join(" "),
+        }
+    }
+
+    /// Whether a setting counts after another one of the same node, for certain.
+    pub(super) fn is_later(&self, earlier: &Setting<'_>, later: &Setting<'_>) -> bool {
+        if later.conditional || later.repeated && earlier.repeated && earlier.words == later.words {
+            return false;
+        }
+        if earlier.part == later.part {
+            return earlier.words.start < later.words.start;
+        }
+        let (one, other) = (self.part_of(earlier), self.part_of(later));
+        if one.scope != other.scope || same_variable(one.fragment, other.fragment) {
+            return false;
+        }
+        match (one.fragment.place.order(), other.fragment.place.order()) {
+            (Some(one), Some(other)) => one < other,
+            _ => false,
+        }
+    }
+
+    /// Whether two settings are of one node.
+    pub(super) fn are_together(&self, one: &Setting<'_>, other: &Setting<'_>) -> bool {
+        let (a, b) = (self.part_of(one), self.part_of(other));
+        one.part == other.part || (a.scope == b.scope && !same_variable(a.fragment, b.fragment))
+    }
+
+    /// The setting of an id that counts in the node of `for_whom`, for its allocator if it has one; `None` where there is
+    /// none, or where it is not certain which one counts.
+    pub(super) fn effective<'n>(&'n self, for_whom: &Setting<'_>, id: &str) -> Option<&'n Setting<'a>> {
+        let scope = self.part_of(for_whom).scope;
+        let candidates = self.of_id(scope, id);
+        if candidates.len() > CANDIDATES {
+            return None;
+        }
+        let mut last: Option<&Setting<'a>> = None;
+        for setting in candidates.iter().filter_map(|at| self.settings.get(*at)) {
+            if !self.are_together(for_whom, setting) || !is_for(for_whom.letter, setting.letter) {
+                continue;
+            }
+            match last {
+                None => last = Some(setting),
+                Some(before) if self.is_later(before, setting) => last = Some(setting),
+                Some(before) if self.is_later(setting, before) => {}
+                Some(_) => return None,
+            }
+        }
+        last.filter(|setting| !setting.conditional)
+    }
+
+    /// The setting that takes the place of this one: of the same flag, or of the flag that beats a variable.
+    pub(super) fn overriding<'n>(&'n self, setting: &Setting<'_>) -> Option<&'n Setting<'a>> {
+        let entry = setting.entry?;
+        if setting.via == Via::Kernel || setting.repeated {
+            return None;
+        }
+        let scope = self.part_of(setting).scope;
+        if entry.kind == Kind::Environment {
+            let flag =
+                crate::entries().iter().find(|flag| flag.fallback.as_deref() == Some(entry.id.as_str()))?;
+            let beats = |other: &&Setting<'_>| !other.conditional && self.are_together(setting, other);
+            let same = self.of_id(scope, &flag.id).iter().filter_map(|at| self.settings.get(*at));
+            return same.take(CANDIDATES).find(beats);
+        }
+        if let Some(last) = self.effective(setting, &entry.id).filter(|last| self.is_later(setting, last)) {
+            return Some(last);
+        }
+        // Whatever stands elsewhere, the last one of its own words beats it.
+        let same = self.of_id(scope, &entry.id).iter().rev().take(CANDIDATES);
+        same.filter_map(|at| self.settings.get(*at)).find(|other| {
+            other.part == setting.part
+                && is_for(setting.letter, other.letter)
+                && self.is_later(setting, other)
+        })
+    }
+
+    /// Whether a setting of this id stands anywhere in the scope.
+    pub(super) fn is_given(&self, scope: usize, id: &str) -> bool {
+        !self.of_id(scope, id).is_empty()
+    }
+
+    fn of_id(&self, scope: usize, id: &str) -> &[usize] {
+        entry(id)
+            .and_then(|entry| self.index.get(&(scope, entry.id.as_str())))
+            .map(Vec::as_slice)
+            .unwrap_or_default()
+    }
+
+    /// Whether words of this scope may hold flags that nobody can see here.
+    pub(super) fn is_opaque(&self, scope: usize) -> bool {
+        self.parts.iter().any(|part| part.scope == scope && part.opaque)
+    }
+
+    /// A fix, if the syntax around the words lets it be written.
+    pub(super) fn fix(&self, part: &Part<'_>, what: String, safe: bool, changes: &[Change]) -> Option<Fix> {
+        // Each change reads the file twice to be sure of itself.
+        let cost = 2 * part.fragment.file_text().len();
+        let left = self.budget.get().checked_sub(cost)?;
+        self.budget.set(left);
+        let edits = part.fragment.change(changes).ok()?;
+        Some(Fix { what, safe, edits })
+    }
+
+    /// A fix that takes a setting out of its words.
+    pub(super) fn removal(&self, setting: &Setting<'_>, safe: bool) -> Option<Fix> {
+        if setting.via != Via::Flag && setting.via != Via::Env {
+            return None;
+        }
+        let what = format!("Remove `{}`", self.written(setting));
+        let safe = safe && !setting.conditional && setting.value != Value::Unknown;
+        self.fix(self.part_of(setting), what, safe, &[Change::Remove { words: setting.words.clone() }])
+    }
+
+    /// A fix that gives a setting another value.
+    pub(super) fn new_value(&self, setting: &Setting<'_>, value: &str, safe: bool) -> Option<Fix> {
+        let at = setting.words.end.checked_sub(1)?;
+        let word = self.part_of(setting).fragment.words.get(at)?;
+        let Value::Text(old) = &setting.value else { return None };
+        let kept = word.text.strip_suffix(old.as_str())?;
+        let text = format!("{kept}{value}");
+        let change = Change::Replace { word: at, text };
+        let what = format!("Write `{value}` for `{}`", shown(old));
+        self.fix(self.part_of(setting), what, safe && !setting.conditional, &[change])
+    }
+}
+
+/// A word for a person: one that is empty or odd in quotes.
+pub(super) fn shown(text: &str) -> &str {
+    if text.is_empty() { "''" } else { text }
+}
+
+impl Setting<'_> {
+    /// The value, where it is known; a flag without one has the empty value.
+    pub(super) fn known_value(&self) -> Option<&str> {
+        match &self.value {
+            Value::Text(text) => Some(text),
+            Value::Absent => Some(""),
+            Value::Missing | Value::Unknown => None,
+        }
+    }
+
+    /// The id of its entry.
+    pub(super) fn id(&self) -> &str {
+        self.entry.map_or("", |entry| entry.id.as_str())
+    }
+}
+
+/// Whether a flag with one letter of an allocator has to do with one of another: `u` stands for all of them, and flags without
+/// a letter are for all as well.
+fn is_for(mine: Option<char>, its: Option<char>) -> bool {
+    its.is_none() || mine == its || (mine.is_some() && its == Some('u'))
+}
+
+/// The release of `ERL_OTP27_FLAGS`; all others are read by every release.
+fn releases_of(place: &Place, target: &Target) -> Vec<u32> {
+    let only = match place {
+        Place::Variable { name, effect } if effect.order == Order::OtpFlags => name
+            .strip_prefix("ERL_OTP")
+            .and_then(|rest| rest.strip_suffix("_FLAGS"))
+            .and_then(|release| release.parse::<u32>().ok()),
+        _ => None,
+    };
+    target.releases.iter().copied().filter(|release| only.is_none_or(|only| only == *release)).collect()
+}
+
+/// Whether a place belongs to no node, or to one of its own.
+fn is_apart(place: &Place) -> bool {
+    match place {
+        Place::Variable { effect, .. } => effect.of_tool || effect.ignored.is_some(),
+        Place::FileNames => true,
+        Place::ArgsFile { .. } | Place::LiveNode => false,
+    }
+}
+
+/// Whether two fragments set the same variable, of which only one can count.
+fn same_variable(one: &Fragment, other: &Fragment) -> bool {
+    match (&one.place, &other.place) {
+        (Place::Variable { name: one, .. }, Place::Variable { name: other, .. }) => one == other,
+        _ => false,
+    }
+}
+
+/// Whether a file is an args file, or holds one.
+pub(super) fn is_args_file(fragment: &Fragment) -> bool {
+    matches!(fragment.place, Place::ArgsFile { .. })
+}
+
+/// Whether a file is made by `mix release`, which fills in nothing but EEx.
+pub(super) fn is_eex(fragment: &Fragment) -> bool {
+    matches!(fragment.format(), Format::VmArgsTemplate(source::Template::Eex))
+}

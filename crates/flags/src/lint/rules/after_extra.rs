@@ -1,0 +1,37 @@
+//! BF032: flags behind `-extra`.
+
+use crate::catalog::recognise;
+use crate::lint::case::{Case, Says, short};
+use crate::lint::{Code, Finding, Level, Rule};
+
+pub(in crate::lint) const RULE: Rule = Rule {
+    code: Code("BF032"),
+    name: "after-extra",
+    finds: "A flag of the emulator behind -extra, where all is for the program.",
+    level: Level::Warning,
+};
+
+pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
+    for part in &case.node.parts {
+        for word in part.fragment.words.get(part.extra.clone()).unwrap_or_default() {
+            if word.dynamic || !word.text.starts_with('+') || recognise(&word.text).is_none() {
+                continue;
+            }
+            let says = Says {
+                message: format!("`{}` has no effect: it stands behind -extra", short(&word.text)),
+                reason: "All words behind -extra are plain arguments of the program (manual of init)."
+                    .to_owned(),
+                remedy: "Put it before -extra.".to_owned(),
+            };
+            found.push(case.at(
+                &RULE,
+                Level::Warning,
+                part,
+                word.span.clone(),
+                word.text.clone(),
+                part.releases.clone(),
+                says,
+            ));
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! BF022: `-env` that sets nothing, or too late.
+
+use crate::entry;
+use crate::lint::case::{Case, Says, short};
+use crate::lint::{Code, Finding, Level, Rule};
+use crate::takes::Form;
+
+pub(in crate::lint) const RULE: Rule = Rule {
+    code: Code("BF022"),
+    name: "env-flag",
+    finds: "-env that sets a variable which nobody reads any more, or that is written with an equals sign.",
+    level: Level::Warning,
+};
+
+pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
+    for flag in &case.node.arguments {
+        let Some(part) = case.node.parts.get(flag.part) else { continue };
+        let words = &part.fragment.words;
+        let Some(word) = words.get(flag.at).filter(|word| word.text == "-env") else { continue };
+        let [name, value] = flag.values.as_slice() else { continue };
+        let (Some(name), Some(value)) = (words.get(*name), words.get(*value)) else { continue };
+        if name.dynamic {
+            continue;
+        }
+        let whole = word.span.start..value.span.end;
+        if let Some((variable, its)) = name.text.split_once('=') {
+            let says = Says {
+                message: format!(
+                    "`-env {}` does not set {variable}: the name and the value are two words",
+                    short(&name.text)
+                ),
+                reason: format!(
+                    "-env takes the next two words, so `{}` is taken for the value of a variable with an equals sign in its name.",
+                    short(&value.text)
+                ),
+                remedy: format!("Write `-env {variable} {}`.", short(its)),
+            };
+            let span = word.span.start..name.span.end;
+            found.push(case.at(
+                &RULE,
+                Level::Warning,
+                part,
+                span,
+                "-env".to_owned(),
+                part.releases.clone(),
+                says,
+            ));
+            if value.text.starts_with(['-', '+']) && !value.dynamic {
+                let says = Says {
+                    message: format!(
+                        "`{}` has no effect: the -env before it takes it for its value",
+                        short(&value.text)
+                    ),
+                    reason: "-env takes the next two words, whatever they are.".to_owned(),
+                    remedy: format!("Write `-env {variable} {}` before it.", short(its)),
+                };
+                let mut finding = case.at(
+                    &RULE,
+                    Level::Warning,
+                    part,
+                    value.span.clone(),
+                    value.text.clone(),
+                    part.releases.clone(),
+                    says,
+                );
+                finding.related.push((part.file, word.span.clone(), "takes it".to_owned()));
+                found.push(finding);
+            }
+            continue;
+        }
+        let id = if is_of_release(&name.text) { "ERL_OTP<NN>_FLAGS" } else { name.text.as_str() };
+        let holds_flags =
+            entry(id).is_some_and(|entry| entry.takes.iter().any(|takes| takes.form == Some(Form::Flags)));
+        if holds_flags {
+            let says = Says {
+                message: format!("`-env {}` has no effect here", name.text),
+                reason: format!(
+                    "The launcher has read {} before it comes to this word; only what the VM itself reads later can be set so (seen on OTP 27).",
+                    name.text
+                ),
+                remedy: "Write the flags themselves.".to_owned(),
+            };
+            found.push(case.at(
+                &RULE,
+                Level::Warning,
+                part,
+                whole,
+                "-env".to_owned(),
+                part.releases.clone(),
+                says,
+            ));
+        }
+    }
+}
+
+fn is_of_release(name: &str) -> bool {
+    name.strip_prefix("ERL_OTP")
+        .and_then(|rest| rest.strip_suffix("_FLAGS"))
+        .is_some_and(|release| !release.is_empty() && release.bytes().all(|byte| byte.is_ascii_digit()))
+}

@@ -1,0 +1,58 @@
+//! BF004: a value with which the emulator crashes, hangs or ends while it starts.
+
+use crate::lint::case::{Case, Judged, Says, releases_text, why};
+use crate::lint::outcome::Outcome;
+use crate::lint::rules::unit::meant;
+use crate::lint::{Code, Finding, Level, Rule};
+use crate::takes::{Altered, Fatal, Verdict};
+
+pub(in crate::lint) const RULE: Rule = Rule {
+    code: Code("BF004"),
+    name: "fatal-value",
+    finds: "A value with which the VM crashes, hangs or ends while it starts.",
+    level: Level::Error,
+};
+
+pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
+    for judged in case.known().filter(|judged| !judged.lacks_value() && counts(judged)) {
+        let is_fatal = |outcome: &Outcome| matches!(outcome.verdict, Verdict::Fatal { .. });
+        let releases = judged.releases(is_fatal);
+        if releases.is_empty() {
+            continue;
+        }
+        let mut reason = why(judged, &releases);
+        let meant = meant(judged);
+        if meant.is_some() {
+            reason.push_str(" The number ends at the first letter: no unit is understood.");
+        }
+        let says = Says {
+            message: format!(
+                "{} crashes, hangs or ends {} at start",
+                case.quoted(judged.setting),
+                releases_text(&releases)
+            ),
+            reason,
+            remedy: match meant {
+                Some(meant) => format!("Write `{meant}`, if that is meant; otherwise remove it."),
+                None => "Remove it: the default works.".to_owned(),
+            },
+        };
+        found.push(case.about(&RULE, Level::Error, judged.setting, releases, says));
+    }
+}
+
+/// Whether a value does its harm: a number only where no other takes its place, a word where it is read, as `+Mea r9c` does
+/// with a `+Mea max` behind it (seen on OTP 23, 25, 27 and 29).
+fn counts(judged: &Judged<'_, '_>) -> bool {
+    let value = judged.setting.known_value();
+    let at_once = |fatal: &Fatal| fatal.words.iter().any(|word| Some(word.as_str()) == value);
+    judged.overridden.is_none() || judged.setting.entry.is_some_and(|entry| entry.fatal.iter().any(at_once))
+}
+
+/// What is cut off a number.
+pub(in crate::lint) fn cut(altered: &[Altered]) -> Option<&str> {
+    altered.iter().find_map(|altered| match altered {
+        Altered::Cut(rest) => Some(rest.as_str()),
+        _ => None,
+    })
+}

@@ -1,0 +1,124 @@
+//! BF021: a value for an application that is no Erlang term, mostly because quotes are gone.
+
+use crate::lint::case::{Case, Says, releases_text, short};
+use crate::lint::node::InitFlag;
+use crate::lint::term::is_no_term;
+use crate::lint::words::INIT_FLAGS;
+use crate::lint::{Code, Finding, Level, Rule};
+use crate::source::Word;
+
+pub(in crate::lint) const RULE: Rule = Rule {
+    code: Code("BF021"),
+    name: "no-erlang-term",
+    finds: "A parameter of an application whose value is no Erlang term.",
+    level: Level::Error,
+};
+
+/// Applications that every VM has: what is wrong with their parameters stops the start.
+const ALWAYS: &[&str] = &["-kernel"];
+/// Names that look like applications and are none, besides those of the launcher and of `init`.
+const NO_APPLICATIONS: &[&str] =
+    &["-couch_ini", "-vm_args", "-release_root", "-user_drv", "-nouser", "-test", "-erl", "-dir", "-suite"];
+
+pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
+    for flag in &case.node.arguments {
+        let Some(part) = case.node.parts.get(flag.part) else { continue };
+        let words = &part.fragment.words;
+        let Some(name) = words.get(flag.at) else { continue };
+        let values: Vec<&Word> = flag.values.iter().filter_map(|at| words.get(*at)).collect();
+        let known = values.iter().all(|word| !word.dynamic && word.conditional == name.conditional);
+        let newline = values.iter().any(|word| word.text.contains(['\n', '\r']));
+        let stops = ALWAYS.contains(&name.text.as_str());
+        if newline || !(stops || known && is_application(&name.text, &values)) {
+            continue;
+        }
+        let all = releases_text(&part.releases);
+        if stops && known && values.len() % 2 == 1 {
+            let says = Says {
+                message: format!("`{}` has {} words, which are no pairs: the last one is dropped", name.text, values.len()),
+                reason: "The words behind it are a parameter and its value, again and again; one that is left over is passed over without a word (seen on OTP 23, 25, 27 and 29)."
+                    .to_owned(),
+                remedy: "Write a value for each parameter; a value with blanks in it needs quotes.".to_owned(),
+            };
+            let end = values.last().map_or(name.span.end, |last| last.span.end);
+            let span = name.span.start..end;
+            found.push(case.at(
+                &RULE,
+                Level::Warning,
+                part,
+                span,
+                name.text.clone(),
+                part.releases.clone(),
+                says,
+            ));
+        }
+        for pair in values.chunks_exact(2) {
+            let [key, value] = pair else { continue };
+            if key.dynamic {
+                // It may be several words, or none.
+                break;
+            }
+            let wrong = if is_no_term(&key.text) { key } else { value };
+            if value.dynamic || !is_no_term(&wrong.text) {
+                continue;
+            }
+            let effect = if stops {
+                format!("it stops the start of {all}")
+            } else {
+                format!("the application {} cannot be loaded", name.text.trim_start_matches('-'))
+            };
+            let says = Says {
+                message: format!("`{}` of {} is no Erlang term: {effect}", short(&wrong.text), name.text),
+                reason: "Values on the command line are read as Erlang terms. Quotes around a word are taken away before; only those inside of others reach Erlang."
+                    .to_owned(),
+                remedy: if wrong.text.starts_with(['{', '[']) {
+                    "Put the whole value in single quotes, so that the double quotes in it reach Erlang.".to_owned()
+                } else {
+                    format!("For a text write '\"{}\"', with both kinds of quotes.", short(&wrong.text))
+                },
+            };
+            let level = if stops { Level::Error } else { Level::Warning };
+            let span = if flag
+                .values
+                .first()
+                .and_then(|at| words.get(*at))
+                .is_some_and(|first| first.span == key.span)
+            {
+                name.span.start..value.span.end
+            } else {
+                key.span.start..value.span.end
+            };
+            found.push(case.at(&RULE, level, part, span, name.text.clone(), part.releases.clone(), says));
+        }
+    }
+}
+
+/// Whether a flag is the name of an application with parameters behind it.
+fn is_application(name: &str, values: &[&Word]) -> bool {
+    let plain = |text: &str| {
+        text.starts_with(|c: char| c.is_ascii_lowercase())
+            && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    };
+    let application = name.strip_prefix('-').is_some_and(plain);
+    let of_init = INIT_FLAGS.contains(&name) && !matches!(name, "-mnesia" | "-sasl" | "-ssl" | "-stdlib");
+    application
+        && !of_init
+        && !NO_APPLICATIONS.contains(&name)
+        && !values.is_empty()
+        && values.len().is_multiple_of(2)
+        && values.chunks_exact(2).all(|pair| pair.first().is_some_and(|key| plain(&key.text)))
+}
+
+/// Whether a word is a parameter, or the value of one, of an application that every VM has, and no term: then none starts.
+pub(in crate::lint) fn stops(case: &Case<'_, '_>, part: usize, word: usize) -> bool {
+    let words = case.node.parts.get(part).map(|part| part.fragment.words.as_slice()).unwrap_or_default();
+    let is_no_term = words.get(word).is_some_and(|word| is_no_term(&word.text));
+    let always =
+        |flag: &InitFlag| words.get(flag.at).is_some_and(|name| ALWAYS.contains(&name.text.as_str()));
+    is_no_term
+        && case.node.arguments_of(part).iter().any(|flag| {
+            let place = flag.values.iter().position(|at| *at == word);
+            // What is left over at the end is nobody's.
+            always(flag) && place.is_some_and(|place| place < flag.values.len() / 2 * 2)
+        })
+}

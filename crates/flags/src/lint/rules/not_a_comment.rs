@@ -1,0 +1,82 @@
+//! BF018: a comment in the style of another language, which is none in an args file.
+
+use crate::lint::case::{Case, Says, short};
+use crate::lint::node::is_args_file;
+use crate::lint::{Code, Finding, Level, Rule};
+use crate::source::{Fragment, Word};
+
+pub(in crate::lint) const RULE: Rule = Rule {
+    code: Code("BF018"),
+    name: "not-a-comment",
+    finds: "A comment that begins with % or // or ; in an args file, where only # begins one.",
+    level: Level::Warning,
+};
+
+pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
+    for (index, part) in case.node.parts.iter().enumerate().filter(|(_, part)| is_args_file(part.fragment)) {
+        let words = &part.fragment.words;
+        let mut at = 0;
+        while let Some(word) = words.get(at) {
+            if word.dynamic || !begins_comment(&word.text) {
+                at += 1;
+                continue;
+            }
+            let end = end_of_line(part.fragment, at);
+            let line = words.get(at..end).unwrap_or_default();
+            let flag = line.iter().find(|word| is_flag(word));
+            // Words before all flags are given to nobody.
+            let taken = case.node.arguments_of(index).first().is_some_and(|flag| flag.at < at);
+            if let (Some(last), true) = (line.last(), flag.is_some() || taken) {
+                let message = match flag {
+                    Some(flag) => format!(
+                        "`{}` is in effect: `{}` begins no comment",
+                        short(&flag.text),
+                        short(&word.text)
+                    ),
+                    None => format!(
+                        "`{}` begins no comment: the words behind it are arguments",
+                        short(&word.text)
+                    ),
+                };
+                let says = Says {
+                    message,
+                    reason: "Only # begins a comment in an args file; all other words are given to the VM."
+                        .to_owned(),
+                    remedy: "Write # in front.".to_owned(),
+                };
+                let span = word.span.start..last.span.end;
+                let name = flag.unwrap_or(word).text.clone();
+                found.push(case.at(&RULE, Level::Warning, part, span, name, part.releases.clone(), says));
+            }
+            at = end.max(at + 1);
+        }
+    }
+}
+
+fn begins_comment(text: &str) -> bool {
+    text.starts_with('%') || text.starts_with("//") || text.starts_with(";;") || text == ";"
+}
+
+fn is_flag(word: &Word) -> bool {
+    let mut chars = word.text.chars();
+    !word.dynamic
+        && matches!(chars.next(), Some('+' | '-'))
+        && chars.next().is_some_and(|second| second.is_ascii_alphabetic())
+}
+
+/// The index of the first word on a later line.
+fn end_of_line(fragment: &Fragment, begin: usize) -> usize {
+    let words = &fragment.words;
+    let mut at = begin + 1;
+    while at < words.len() {
+        let behind = fragment.behind(at - 1);
+        let blank = behind.len() - behind.trim_start().len();
+        if behind.get(..blank).is_none_or(|blank| blank.contains('\n'))
+            || behind.trim_start().starts_with('#')
+        {
+            break;
+        }
+        at += 1;
+    }
+    at
+}

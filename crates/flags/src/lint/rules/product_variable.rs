@@ -1,0 +1,38 @@
+//! BF030: a variable of a product that has no effect, or more than it seems to.
+
+use crate::lint::case::{Case, Says};
+use crate::lint::hazards::hazards;
+use crate::lint::rules::refused_value::capital;
+use crate::lint::{Code, Finding, Level, Rule};
+use crate::source::Place;
+
+pub(in crate::lint) const RULE: Rule = Rule {
+    code: Code("BF030"),
+    name: "product-variable",
+    finds: "A variable of a product that has no effect where it stands, or more than it seems to.",
+    level: Level::Warning,
+};
+
+pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
+    for part in &case.node.parts {
+        let Place::Variable { name, effect } = &part.fragment.place else { continue };
+        let says = if let Some(why) = effect.ignored {
+            let (why, remedy) = why.rsplit_once(": ").unwrap_or((why, "remove it"));
+            Says {
+                message: format!("{name} has no effect in this file"),
+                reason: format!("{}.", capital(why)),
+                remedy: format!("{}.", capital(remedy)),
+            }
+        } else if let Some(known) = hazards().variable.iter().find(|variable| variable.name == *name) {
+            Says {
+                message: format!("{name} {}", known.says),
+                reason: known.why.clone(),
+                remedy: known.remedy.clone(),
+            }
+        } else {
+            continue;
+        };
+        let span = case.node.span_of_variable(part, name);
+        found.push(case.at(&RULE, Level::Warning, part, span, name.clone(), part.releases.clone(), says));
+    }
+}

@@ -1,0 +1,68 @@
+//! BF019: quotes around a flag and its value, which make one word of them.
+
+use crate::lint::case::{Case, Says, short};
+use crate::lint::node::Via;
+use crate::lint::{Code, Finding, Level, Rule};
+use crate::source::Place;
+
+pub(in crate::lint) const RULE: Rule = Rule {
+    code: Code("BF019"),
+    name: "several-words-in-one",
+    finds: "A flag and its value, or several flags, that quotes make one word of.",
+    level: Level::Warning,
+};
+
+pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
+    let reason = "Quotes keep blanks in a word, for the launcher as for a shell; where an item of a list or a variable is quoted in part, they belong to its value.";
+    for judged in &case.judged {
+        let setting = judged.setting;
+        let part = case.node.part_of(setting);
+        let starts = judged.outcomes.iter().any(|outcome| outcome.starts());
+        if setting.via != Via::Flag || !starts || !setting.name.trim().contains(char::is_whitespace) {
+            continue;
+        }
+        let says = Says {
+            message: format!(
+                "`{}` is one word: {} takes what it can read of it, and the rest is lost",
+                short(setting.name),
+                setting.flag
+            ),
+            reason: reason.to_owned(),
+            remedy: "Quote the whole variable or item, or nothing.".to_owned(),
+        };
+        let span = case.node.span_of(setting);
+        found.push(case.at(
+            &RULE,
+            Level::Warning,
+            part,
+            span,
+            setting.name.to_owned(),
+            part.releases.clone(),
+            says,
+        ));
+    }
+    for flag in &case.node.arguments {
+        let Some(part) = case.node.parts.get(flag.part) else { continue };
+        let Some(word) = part.fragment.words.get(flag.at) else { continue };
+        if part.fragment.place == Place::LiveNode || !word.text.contains([' ', '\t']) {
+            continue;
+        }
+        let says = Says {
+            message: format!(
+                "`{}` is one word, and so the name of one argument that nobody asks for",
+                short(&word.text)
+            ),
+            reason: reason.to_owned(),
+            remedy: "Quote the whole variable or item, or nothing.".to_owned(),
+        };
+        found.push(case.at(
+            &RULE,
+            Level::Warning,
+            part,
+            word.span.clone(),
+            word.text.clone(),
+            part.releases.clone(),
+            says,
+        ));
+    }
+}

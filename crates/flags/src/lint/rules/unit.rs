@@ -1,0 +1,88 @@
+//! BF012: a number with a unit behind it, which the emulator does not read.
+
+use crate::lint::case::{Case, Judged, Says};
+use crate::lint::rules::fatal_value::cut;
+use crate::lint::{Code, Finding, Level, Rule};
+
+pub(in crate::lint) const RULE: Rule = Rule {
+    code: Code("BF012"),
+    name: "unit-not-understood",
+    finds: "A number with a unit, or anything else that is not read, behind it.",
+    level: Level::Warning,
+};
+
+pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
+    for judged in case.known().filter(|judged| judged.overridden.is_none() && !judged.lacks_value()) {
+        let releases =
+            judged.releases(|outcome| cut(outcome.altered()).is_some_and(|rest| !rest.trim().is_empty()));
+        let Some(rest) = judged.outcomes.iter().find_map(|outcome| cut(outcome.altered())) else { continue };
+        let text = judged.setting.known_value().unwrap_or_default();
+        let number = text.strip_suffix(rest).unwrap_or_default();
+        let counts = unit_of(judged).map(|unit| format!(" and counts {unit}")).unwrap_or_default();
+        let effective = judged.outcomes.iter().rev().find_map(|outcome| outcome.effective());
+        let gives = effective
+            .filter(|effective| *effective != number.trim())
+            .map(|effective| format!(", which gives {effective}"))
+            .unwrap_or_default();
+        let meant = meant(judged);
+        let says = Says {
+            message: format!(
+                "{} is read as {}{gives}: `{rest}` is not read",
+                case.quoted(judged.setting),
+                number.trim()
+            ),
+            reason: format!(
+                "No unit is understood anywhere: the number ends at the first other character{counts}, without a word (seen on OTP 23, 25, 27 and 29)."
+            ),
+            remedy: match &meant {
+                Some(meant) => format!("Write `{meant}`, if that is meant."),
+                None => format!(
+                    "Write the plain number that is meant{}.",
+                    counts.replacen(" and counts", ", in", 1)
+                ),
+            },
+        };
+        let mut finding = case.about(&RULE, Level::Warning, judged.setting, releases, says);
+        if let Some(value) = plain(judged) {
+            finding.fix = case.node.new_value(judged.setting, &value, false);
+        }
+        found.push(finding);
+    }
+}
+
+fn unit_of<'e>(judged: &Judged<'e, '_>) -> Option<&'e str> {
+    let release = judged.outcomes.last()?.release;
+    judged.setting.entry?.takes_for(judged.setting.letter, &release.into())?.unit.as_deref()
+}
+
+/// The setting as it was probably meant: `+zdbbl 1024` for `+zdbbl 1MB`.
+pub(in crate::lint) fn meant(judged: &Judged<'_, '_>) -> Option<String> {
+    let value = plain(judged)?;
+    let glued = if judged.setting.words.len() > 1 { " " } else { "" };
+    Some(format!("{}{glued}{value}", judged.setting.name))
+}
+
+/// The plain number for one with a unit of memory, or with underscores.
+fn plain(judged: &Judged<'_, '_>) -> Option<String> {
+    let text = judged.setting.known_value()?;
+    let end = text.find(|c: char| !c.is_ascii_digit()).filter(|end| *end > 0)?;
+    let (digits, rest) = text.split_at(end);
+    let tail: String = rest.chars().filter(|c| *c != '_').collect();
+    if rest.starts_with('_') && tail.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Some(format!("{digits}{tail}"));
+    }
+    let factor: u64 = match rest.trim().to_ascii_lowercase().as_str() {
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        _ => return None,
+    };
+    let one: u64 = match unit_of(judged)? {
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "bytes" => 1,
+        _ => return None,
+    };
+    let bytes = digits.parse::<u64>().ok()?.checked_mul(factor)?;
+    (bytes % one == 0 && bytes > 0).then(|| (bytes / one).to_string())
+}

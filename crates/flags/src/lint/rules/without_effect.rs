@@ -1,0 +1,55 @@
+//! BF006: a flag or a value that is accepted and does nothing.
+
+use crate::lint::case::{Case, Says, releases_text};
+use crate::lint::outcome::{Outcome, Presence};
+use crate::lint::{Code, Finding, Level, Rule};
+use crate::takes::Altered;
+
+pub(in crate::lint) const RULE: Rule = Rule {
+    code: Code("BF006"),
+    name: "without-effect",
+    finds: "A flag that is accepted and does nothing.",
+    level: Level::Warning,
+};
+
+pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
+    for judged in case.known().filter(|judged| !judged.lacks_value()) {
+        let Some(entry) = judged.setting.entry else { continue };
+        let releases = judged.releases(is_ignored);
+        let Some(first) = judged.outcomes.iter().find(|outcome| is_ignored(outcome)) else { continue };
+        let written = case.quoted(judged.setting);
+        let all = releases_text(&releases);
+        let (reason, whole) = match (&first.ignored_since, &first.presence) {
+            (Some(since), _) => (format!("Since OTP {since} it does nothing. {}", entry.does), true),
+            (None, Presence::NotYet(since)) => {
+                (format!("It came with {since}, and releases before pass over it. {}", entry.does), true)
+            }
+            (None, Presence::Gone(gone)) => (format!("It was removed in {gone}. {}", entry.does), true),
+            (None, _) => {
+                let takes = entry.takes_in(first.release).map(|takes| takes.describe()).unwrap_or_default();
+                (format!("It takes {takes}; the default takes the place of anything else."), false)
+            }
+        };
+        let says = Says {
+            message: format!("{written} has no effect in {all}"),
+            reason,
+            remedy: if whole {
+                "Remove it.".to_owned()
+            } else {
+                "Write a value that is taken, or remove it.".to_owned()
+            },
+        };
+        // Where a release uses it, it must stay.
+        let useless = judged.outcomes.iter().all(|outcome| is_ignored(outcome) || !outcome.starts());
+        let mut finding = case.about(&RULE, Level::Warning, judged.setting, releases, says);
+        if whole && useless {
+            finding.fix = case.node.removal(judged.setting, true);
+        }
+        found.push(finding);
+    }
+}
+
+/// Whether nothing comes of it.
+pub(in crate::lint) fn is_ignored(outcome: &Outcome) -> bool {
+    outcome.starts() && (outcome.ignored_since.is_some() || outcome.altered().contains(&Altered::Ignored))
+}

@@ -1,0 +1,361 @@
+//! Takes the words of a fragment apart, as the launcher and the emulator do it.
+//!
+//! A word with `+` is for the emulator and takes the next word as its value, if it wants one, whatever that is. A word with
+//! `-` is for `init` and has all words up to the next such one; a few are the launcher's own (`-env`). After `-extra` all is
+//! for the program.
+
+use super::node::{InitFlag, Node, Setting, Value, Via};
+use crate::catalog::recognise;
+use crate::entry;
+use crate::entry::{Argument, Entry, Kind};
+use crate::source::{Fragment, Word};
+
+/// Flags for `init` and the launcher that take one value at least, so that a template behind one is no further flag.
+/// Source: the manuals of `erl` and `init`.
+const WITH_VALUES: &[&str] = &[
+    "-args_file",
+    "-boot",
+    "-boot_var",
+    "-config",
+    "-configfd",
+    "-env",
+    "-epmd_module",
+    "-erl_epmd_port",
+    "-eval",
+    "-kernel",
+    "-mode",
+    "-name",
+    "-pa",
+    "-path",
+    "-proto_dist",
+    "-pz",
+    "-remsh",
+    "-root",
+    "-run",
+    "-s",
+    "-setcookie",
+    "-sname",
+    "-start_epmd",
+    "-user",
+];
+
+/// All of them that are often written: for those who wrote a plus.
+pub(super) const INIT_FLAGS: &[&str] = &[
+    "-args_file",
+    "-boot",
+    "-boot_var",
+    "-config",
+    "-configfd",
+    "-connect_all",
+    "-detached",
+    "-dist_listen",
+    "-embedded",
+    "-env",
+    "-epmd_module",
+    "-erl_epmd_port",
+    "-eval",
+    "-extra",
+    "-heart",
+    "-hidden",
+    "-home",
+    "-init_debug",
+    "-kernel",
+    "-loader",
+    "-mnesia",
+    "-mode",
+    "-name",
+    "-noinput",
+    "-noshell",
+    "-pa",
+    "-path",
+    "-proto_dist",
+    "-pz",
+    "-remsh",
+    "-root",
+    "-run",
+    "-s",
+    "-sasl",
+    "-setcookie",
+    "-shutdown_time",
+    "-sname",
+    "-ssl",
+    "-ssl_dist_opt",
+    "-ssl_dist_optfile",
+    "-start_epmd",
+    "-stdlib",
+    "-user",
+];
+
+impl<'a> Node<'a> {
+    /// The words of an args file or of a variable.
+    pub(super) fn words(&mut self, part: usize, fragment: &'a Fragment) {
+        let words = &fragment.words;
+        // The flag for init that further words belong to.
+        let mut open: Option<usize> = None;
+        let mut at = 0;
+        while let Some(word) = words.get(at) {
+            let text = word.text.as_str();
+            if text == "-extra" && !word.dynamic {
+                if let Some(part) = self.parts.get_mut(part) {
+                    part.extra = at + 1..words.len();
+                }
+                break;
+            }
+            if text.starts_with('+') && (!word.dynamic || known_in_template(text)) {
+                let setting = emulator_flag(part, words, at);
+                at = setting.words.end;
+                self.settings.push(setting);
+                continue;
+            }
+            if word.dynamic
+                && !self.takes_template(words, open, at)
+                && let Some(part) = self.parts.get_mut(part)
+            {
+                part.opaque = true;
+            }
+            if text == "--" {
+                open = None;
+            } else if text.len() > 1 && text.starts_with('-') && !word.dynamic {
+                let used = self.init_flag(part, words, at);
+                open = used.is_none().then_some(self.arguments.len().saturating_sub(1));
+                at = used.unwrap_or(at + 1);
+                continue;
+            } else if let Some(flag) = open.and_then(|open| self.arguments.get_mut(open)) {
+                flag.values.push(at);
+            }
+            at += 1;
+        }
+        self.kernel(part, fragment);
+    }
+
+    /// Takes a word with `-`. Where it takes a fixed number of words, the place behind them is returned.
+    fn init_flag(&mut self, part: usize, words: &'a [Word], at: usize) -> Option<usize> {
+        let word = words.get(at)?;
+        let text = word.text.as_str();
+        if let Some(found) = recognise(text).filter(|found| found.glued.is_empty()) {
+            let setting = launcher_flag(part, words, at, found.entry);
+            let end = setting.words.end;
+            self.settings.push(setting);
+            return Some(end);
+        }
+        let mut flag = InitFlag { part, at, values: Vec::new() };
+        match text {
+            "-env" => {
+                let end = (at + 3).min(words.len());
+                flag.values.extend(at + 1..end);
+                if let (Some(name), Some(value)) = (words.get(at + 1), words.get(at + 2))
+                    && !name.dynamic
+                {
+                    self.settings.push(Setting {
+                        part,
+                        words: at..at + 3,
+                        via: Via::Env,
+                        name: &name.text,
+                        flag: name.text.clone(),
+                        entry: entry(&name.text).filter(|entry| entry.kind == Kind::Environment),
+                        letter: None,
+                        value: if value.dynamic { Value::Unknown } else { Value::Text(value.text.clone()) },
+                        conditional: word.conditional || value.conditional,
+                        repeated: false,
+                    });
+                }
+                self.arguments.push(flag);
+                Some(end)
+            }
+            "-name" | "-sname" => {
+                // The launcher takes the next word whatever it is; init gets what follows, too.
+                if at + 1 < words.len() {
+                    flag.values.push(at + 1);
+                }
+                let (index, mut end) = (self.arguments.len(), (at + 2).min(words.len()));
+                self.arguments.push(flag);
+                while let Some(word) = words.get(end)
+                    && !word.dynamic
+                    && !word.text.starts_with(['-', '+'])
+                {
+                    if let Some(flag) = self.arguments.get_mut(index) {
+                        flag.values.push(end);
+                    }
+                    end += 1;
+                }
+                Some(end)
+            }
+            _ => {
+                self.arguments.push(flag);
+                None
+            }
+        }
+    }
+
+    /// Whether a word with a template in it is the value of the flag before, and no flag.
+    fn takes_template(&self, words: &[Word], open: Option<usize>, at: usize) -> bool {
+        let Some(flag) = open.and_then(|open| self.arguments.get(open)) else { return false };
+        let Some(name) = words.get(flag.at).map(|word| word.text.as_str()) else { return false };
+        let alone = flag.values.is_empty();
+        (alone && WITH_VALUES.contains(&name))
+            // The second of a pair, or of a path and its values.
+            || (flag.values.len() % 2 == 1 && flag.values.last().is_some_and(|last| last + 1 == at))
+    }
+
+    /// What `-kernel` sets.
+    fn kernel(&mut self, part: usize, fragment: &'a Fragment) {
+        let words = &fragment.words;
+        let mut found = Vec::new();
+        for flag in self.arguments_of(part) {
+            if words.get(flag.at).is_none_or(|word| word.text != "-kernel") {
+                continue;
+            }
+            for pair in flag.values.chunks_exact(2) {
+                let [key, value] = pair else { continue };
+                let (Some(name), Some(word)) = (words.get(*key), words.get(*value)) else { continue };
+                if name.dynamic {
+                    break;
+                }
+                let Some(entry) = entry(&format!("kernel.{}", name.text)) else { continue };
+                let text = word.text.trim_matches('\'').to_owned();
+                found.push(Setting {
+                    part,
+                    words: *key..*value + 1,
+                    via: Via::Kernel,
+                    name: &name.text,
+                    flag: entry.id.clone(),
+                    entry: Some(entry),
+                    letter: None,
+                    value: if word.dynamic { Value::Unknown } else { Value::Text(text) },
+                    conditional: name.conditional || word.conditional,
+                    repeated: false,
+                });
+            }
+        }
+        self.settings.extend(found);
+    }
+
+    /// The arguments of a live emulator: its own flags, with a minus, up to the first `--`; then those of init.
+    pub(super) fn live_words(&mut self, part: usize, fragment: &'a Fragment) {
+        let words = &fragment.words;
+        let end = words.iter().position(|word| word.text == "--").unwrap_or(words.len());
+        let mut at = words.iter().position(|word| word.text.starts_with(['-', '+'])).unwrap_or(end);
+        while at < end {
+            let Some(word) = words.get(at) else { break };
+            if word.text.len() > 1 && word.text.starts_with(['-', '+']) {
+                let setting = emulator_flag(part, words.get(..end).unwrap_or_default(), at);
+                at = setting.words.end;
+                self.settings.push(setting);
+            } else {
+                at += 1;
+            }
+        }
+        let mut open: Option<usize> = None;
+        for (at, word) in words.iter().enumerate().skip(end) {
+            match word.text.as_str() {
+                "-extra" => break,
+                "--" => open = None,
+                text if text.len() > 1 && text.starts_with('-') => {
+                    open = Some(self.arguments.len());
+                    self.arguments.push(InitFlag { part, at, values: Vec::new() });
+                }
+                _ => {
+                    if let Some(flag) = open.and_then(|open| self.arguments.get_mut(open)) {
+                        flag.values.push(at);
+                    }
+                }
+            }
+        }
+        self.kernel(part, fragment);
+    }
+}
+
+/// `+P${N}`: the flag is known, its value is not.
+fn known_in_template(text: &str) -> bool {
+    recognise(text).is_some_and(|found| found.glued.starts_with(['$', '<', '{', '%']))
+}
+
+/// A flag of the emulator, which begins with `+`; or with `-`, as a live emulator has it.
+fn emulator_flag<'a>(part: usize, words: &'a [Word], at: usize) -> Setting<'a> {
+    let word = &words[at];
+    let name = word.text.as_str();
+    let plus = format!("+{}", name.get(1..).unwrap_or_default());
+    let mut setting = Setting {
+        part,
+        words: at..at + 1,
+        via: Via::Flag,
+        name,
+        flag: plus.clone(),
+        entry: None,
+        letter: None,
+        value: Value::Absent,
+        conditional: word.conditional,
+        repeated: false,
+    };
+    let Some(found) = recognise(&plus) else { return setting };
+    let argument = found.entry.argument.unwrap_or(Argument::None);
+    let glued = !found.glued.is_empty();
+    // A longer word is another flag, that nobody knows; so is one that is there only to say that all like it are fatal.
+    let longer = glued && (argument == Argument::None || !found.entry.glued);
+    if longer || found.entry.fatal.iter().any(|fatal| fatal.always) {
+        return setting;
+    }
+    setting.letter = found.entry.allocator_in(&found.flag);
+    setting.entry = Some(found.entry);
+    setting.flag = found.flag;
+    let next = words.get(at + 1);
+    setting.value = match argument {
+        _ if glued && word.dynamic => Value::Unknown,
+        _ if glued => Value::Text(found.glued.to_owned()),
+        Argument::Required => match next {
+            None => Value::Missing,
+            Some(next) => {
+                setting.words.end = at + 2;
+                if next.dynamic || next.conditional != word.conditional {
+                    Value::Unknown
+                } else {
+                    Value::Text(next.text.clone())
+                }
+            }
+        },
+        Argument::Glued => Value::Missing,
+        Argument::Optional => match next {
+            Some(next) if next.dynamic || next.conditional != word.conditional => Value::Unknown,
+            Some(next) if takes_word(found.entry, &next.text) => {
+                setting.words.end = at + 2;
+                Value::Text(next.text.clone())
+            }
+            _ => Value::Absent,
+        },
+        Argument::GluedOptional | Argument::None => Value::Absent,
+    };
+    setting
+}
+
+/// A flag of the launcher that chooses the emulator: `-smp`.
+fn launcher_flag<'a>(part: usize, words: &'a [Word], at: usize, entry: &'static Entry) -> Setting<'a> {
+    let word = &words[at];
+    let optional = entry.argument == Some(Argument::Optional);
+    let mut setting = Setting {
+        part,
+        words: at..at + 1,
+        via: Via::Flag,
+        name: &word.text,
+        flag: word.text.clone(),
+        entry: Some(entry),
+        letter: None,
+        value: if optional { Value::Absent } else { Value::Missing },
+        conditional: word.conditional,
+        repeated: false,
+    };
+    if let Some(next) = words.get(at + 1).filter(|next| !optional || takes_word(entry, &next.text)) {
+        setting.words.end = at + 2;
+        setting.value = if next.dynamic || next.conditional != word.conditional {
+            Value::Unknown
+        } else {
+            Value::Text(next.text.clone())
+        };
+    }
+    setting
+}
+
+/// Whether an optional value is taken from the next word: only those that mean something are.
+fn takes_word(entry: &Entry, word: &str) -> bool {
+    let mut known = entry.takes.iter().flat_map(|takes| takes.words.iter().chain(&takes.refuses));
+    !word.is_empty() && known.any(|known| known == word)
+}

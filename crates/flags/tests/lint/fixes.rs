@@ -1,0 +1,121 @@
+//! What `--fix` would do to the files of the corpus.
+
+use beamtune_flags::lint::{File, Finding, lint};
+use beamtune_flags::source::{Edit, Format, apply, read};
+
+use super::corpus::samples;
+use super::{FOUR, fragments, target};
+
+/// More rounds than any file needs: fixes whose edits touch each other are made one after the other.
+const ROUNDS: usize = 20;
+
+fn found(format: Format, text: &str) -> Vec<Finding> {
+    let fragments = read(format, text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
+    lint(&[File { fragments: &fragments }], &target(FOUR))
+}
+
+/// The text after all safe fixes, and how many edits that took.
+fn fixed(format: Format, text: &str) -> (String, usize) {
+    let mut text = text.to_owned();
+    let mut made = 0;
+    for _ in 0..ROUNDS {
+        let edits: Vec<Edit> = found(format, &text)
+            .into_iter()
+            .filter_map(|finding| finding.fix.filter(|fix| fix.safe))
+            .flat_map(|fix| fix.edits)
+            .collect();
+        if edits.is_empty() {
+            return (text, made);
+        }
+        made += edits.len();
+        text = apply(&text, &edits);
+    }
+    panic!("no end of fixes:\n{text}");
+}
+
+#[test]
+fn after_all_safe_fixes_nothing_is_left_to_fix_and_nothing_new_is_found() {
+    let mut made = 0;
+    for sample in samples() {
+        let before = found(sample.format, &sample.text);
+        let (text, edits) = fixed(sample.format, &sample.text);
+        made += edits;
+        let after = found(sample.format, &text);
+        assert!(
+            after.iter().all(|finding| finding.fix.as_ref().is_none_or(|fix| !fix.safe)),
+            "{}",
+            sample.name
+        );
+        for finding in &after {
+            let known = before.iter().any(|old| {
+                old.code == finding.code && old.flag == finding.flag && old.releases == finding.releases
+            });
+            assert!(known, "{}: {} {} is new:\n{text}", sample.name, finding.code, finding.message);
+        }
+        if edits == 0 {
+            assert_eq!(text, sample.text, "{}", sample.name);
+        }
+        // What is no flag stays: each comment, in its order.
+        let comments = |text: &str| -> Vec<String> {
+            text.lines().filter(|line| line.trim_start().starts_with('#')).map(str::to_owned).collect()
+        };
+        assert_eq!(comments(&text), comments(&sample.text), "{}", sample.name);
+    }
+    assert!(made > 10, "{made} edits");
+}
+
+#[test]
+fn every_fix_can_be_made_alone_and_takes_its_finding_away() {
+    for sample in samples() {
+        let before = found(sample.format, &sample.text);
+        for finding in &before {
+            let Some(fix) = &finding.fix else { continue };
+            let text = apply(&sample.text, &fix.edits);
+            assert_ne!(text, sample.text, "{}: {}", sample.name, fix.what);
+            let same = |found: &[Finding]| {
+                found
+                    .iter()
+                    .filter(|other| other.code == finding.code && other.message == finding.message)
+                    .count()
+            };
+            let after = found(sample.format, &text);
+            assert!(same(&after) < same(&before), "{}: {} leaves {}", sample.name, fix.what, finding.message);
+        }
+    }
+}
+
+#[test]
+fn fixes_keep_the_bytes_around() {
+    let check = |format: Format, text: &str, expect: &str| {
+        assert_eq!(fixed(format, text).0, expect, "{text:?}");
+    };
+    check(
+        Format::VmArgs,
+        "# a\n+K true\n# b\n+P 500000   # c\n+sbwt none\n",
+        "# a\n# b\n+P 524288   # c\n+sbwt none\n",
+    );
+    check(Format::VmArgs, "+P500000\r\n+Q 65536\r\n", "+P524288\r\n+Q 65536\r\n");
+    check(Format::VmArgs, "+sbwt none\n+sbwt none +R 23\n", "+sbwt none\n");
+    check(Format::EnvFile, "A=1\nERL_FLAGS=\"+K true +P 2048\" # x\n", "A=1\nERL_FLAGS=\"+P 2048\" # x\n");
+    check(
+        Format::Kubernetes,
+        "- name: ERL_FLAGS\n  value: \"+K true +P 2000\"\n",
+        "- name: ERL_FLAGS\n  value: \"+P 2048\"\n",
+    );
+    // Not safe: the first one switches +scl off, and the second does not switch it on again.
+    check(Format::VmArgs, "+sub true\n+sub false\n", "+sub true\n+sub false\n");
+    // Not safe: it may be that the file is used without the variable.
+    check(
+        Format::Shell,
+        "ERL_FLAGS='+P 2048'\nERL_ZFLAGS='+P 4096'\n",
+        "ERL_FLAGS='+P 2048'\nERL_ZFLAGS='+P 4096'\n",
+    );
+    check(Format::VmArgs, "-sbwt none\n+zdbbl 8k\n", "-sbwt none\n+zdbbl 8k\n");
+}
+
+#[test]
+fn a_file_without_flags_has_no_findings() {
+    let none = fragments(Format::VmArgs, "# nothing\n");
+    assert!(lint(&[File { fragments: &none }, File { fragments: &[] }], &target(FOUR)).is_empty());
+    assert!(lint(&[], &target(FOUR)).is_empty());
+}

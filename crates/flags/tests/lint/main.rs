@@ -1,0 +1,46 @@
+//! The linter: each rule on small texts, all of them on the files of the corpus, and what holds for any text.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
+
+mod corpus;
+mod fixes;
+mod pages;
+mod properties;
+mod rules;
+
+use beamtune_flags::lint::{File, Finding, Level, Target, lint};
+use beamtune_flags::source::{Format, Fragment, read};
+
+/// The releases that the corpus was checked on.
+const FOUR: &[u32] = &[23, 25, 27, 29];
+
+fn target(releases: &[u32]) -> Target {
+    Target { releases: releases.to_vec(), ..Target::default() }
+}
+
+fn fragments(format: Format, text: &str) -> Vec<Fragment> {
+    read(format, text).unwrap_or_else(|error| panic!("{error}:\n{text}"))
+}
+
+/// The findings of files of one node, for OTP 23, 25, 27 and 29.
+fn linted(files: &[(Format, &str)]) -> Vec<Finding> {
+    let read: Vec<Vec<Fragment>> = files.iter().map(|(format, text)| fragments(*format, text)).collect();
+    let files: Vec<File<'_>> = read.iter().map(|fragments| File { fragments }).collect();
+    lint(&files, &target(FOUR))
+}
+
+/// `BF011 note +P`, and the releases where it is not all four.
+fn shown(finding: &Finding) -> String {
+    let releases: Vec<String> = finding.releases.iter().map(u32::to_string).collect();
+    let releases =
+        if finding.releases == FOUR { String::new() } else { format!(" in {}", releases.join(",")) };
+    format!("{} {} {}{releases}", finding.code, level(finding.level), finding.flag)
+}
+
+fn level(level: Level) -> &'static str {
+    match level {
+        Level::Error => "error",
+        Level::Warning => "warning",
+        Level::Note => "note",
+    }
+}

@@ -1,0 +1,240 @@
+//! `cargo run -p xtask -- check-lint [FOLDER…]`: what the linter says of files, held against real VMs.
+//!
+//! Every file in the folders (by default fixtures/args) is linted for each release that is installed, and its flags are
+//! given to a VM of that release. A file without an error has to start there, and one with an error must not. The VM is
+//! right.
+//!
+//! Left out of the starts: what needs the rest of a release (`-boot`, `-config`, `-s` …), what would leave processes
+//! behind (`-detached`, `-heart`), the node's name, and flags with a template or a variable in them, which have no value
+//! yet.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result, bail};
+use beamtune_flags::lint::{File, Level, Target, lint};
+use beamtune_flags::source::{Fragment, Place, Role, Word, detect, read};
+
+use crate::check_flags::cases::Given;
+use crate::check_flags::vm::{self, Outcome, Vm};
+
+/// How it is called.
+pub const USAGE: &str = "cargo run --release -p xtask -- check-lint [FOLDER…]";
+
+/// As many as the smallest machine has processors.
+const AT_A_TIME: usize = 2;
+
+/// What needs more than the flags, or stays behind. Their values go with them.
+const LEFT_OUT: &[&str] = &[
+    "-args_file",
+    "-boot",
+    "-boot_var",
+    "-config",
+    "-configfd",
+    "-detached",
+    "-eval",
+    "-heart",
+    "-init_debug",
+    "-mode",
+    "-name",
+    "-proto_dist",
+    "-remsh",
+    "-run",
+    "-s",
+    "-sname",
+    "-ssl_dist_optfile",
+    "-user",
+];
+
+/// A file that has flags.
+struct Subject {
+    path: PathBuf,
+    fragments: Vec<Fragment>,
+}
+
+/// How the starts came out.
+#[derive(Debug, Default)]
+struct Tally {
+    started: usize,
+    not_started: usize,
+    wrong: Vec<String>,
+}
+
+/// Runs the subcommand.
+pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
+    let folders: Vec<PathBuf> = arguments.map(PathBuf::from).collect();
+    match check(&folders) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("check-lint could not run: {error:#}\nusage: {USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn check(folders: &[PathBuf]) -> Result<bool> {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent folder")?;
+    let default = [repository.join("fixtures/args")];
+    let mut subjects = Vec::new();
+    let mut unread = 0;
+    for folder in if folders.is_empty() { &default[..] } else { folders } {
+        collect(folder, &mut subjects, &mut unread)?;
+    }
+    if subjects.is_empty() {
+        bail!("no file with flags there");
+    }
+    let vms = vm::installed(repository)?;
+    println!("{} files with flags, {unread} not read, {} releases", subjects.len(), vms.len());
+    let tasks: VecDeque<(&Subject, usize)> =
+        subjects.iter().flat_map(|subject| (0..vms.len()).map(move |vm| (subject, vm))).collect();
+    let tasks = Mutex::new(tasks);
+    let tallies: Mutex<Vec<Tally>> = Mutex::new(vms.iter().map(|_| Tally::default()).collect());
+    std::thread::scope(|scope| -> Result<()> {
+        let work = || -> Result<()> {
+            loop {
+                // In a statement of its own, so that the lock is given back before the VM is started.
+                let task = locked(&tasks).pop_front();
+                let Some((subject, index)) = task else { break };
+                let Some(vm) = vms.get(index) else { continue };
+                let (started, wrong) = judge(subject, vm)?;
+                if let Some(tally) = locked(&tallies).get_mut(index) {
+                    if started {
+                        tally.started += 1;
+                    } else {
+                        tally.not_started += 1;
+                    }
+                    tally.wrong.extend(wrong);
+                }
+            }
+            Ok(())
+        };
+        let threads: Vec<_> = (0..AT_A_TIME).map(|_| scope.spawn(work)).collect();
+        for thread in threads {
+            match thread.join() {
+                Ok(outcome) => outcome?,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok(())
+    })?;
+    let tallies = tallies.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for (vm, tally) in vms.iter().zip(&tallies) {
+        for wrong in &tally.wrong {
+            println!("OTP {}: {wrong}", vm.version);
+        }
+    }
+    for (vm, tally) in vms.iter().zip(&tallies) {
+        println!(
+            "OTP {}: {} files start, {} do not; the linter is wrong on {}",
+            vm.version,
+            tally.started,
+            tally.not_started,
+            tally.wrong.len()
+        );
+    }
+    Ok(tallies.iter().all(|tally| tally.wrong.is_empty()))
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All files below a folder that a reader reads and that hold flags, in the order of their paths.
+fn collect(folder: &Path, subjects: &mut Vec<Subject>, unread: &mut usize) -> Result<()> {
+    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut paths: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            collect(&path, subjects, unread)?;
+            continue;
+        }
+        // What is expected of the file beside it.
+        if path.extension().is_some_and(|ending| ending == "expect") {
+            continue;
+        }
+        let Ok(text) = std::fs::read_to_string(&path) else {
+            *unread += 1;
+            continue;
+        };
+        let Some(format) = detect(&path.to_string_lossy(), &text) else { continue };
+        match read(format, &text) {
+            Ok(fragments) if fragments.iter().any(|fragment| !fragment.words.is_empty()) => {
+                subjects.push(Subject { path, fragments });
+            }
+            Ok(_) => {}
+            Err(_) => *unread += 1,
+        }
+    }
+    Ok(())
+}
+
+/// Whether the VM has started, and what of it the linter did not foresee.
+fn judge(subject: &Subject, vm: &Vm) -> Result<(bool, Option<String>)> {
+    let target = Target { releases: vec![vm.release], machine: Some(vm.machine) };
+    let findings = lint(&[File { fragments: &subject.fragments }], &target);
+    let errors: Vec<_> = findings
+        .iter()
+        .filter(|finding| finding.level == Level::Error)
+        .map(|finding| format!("{} {}", finding.code, finding.message))
+        .collect();
+    let outcome = vm.start(&given(&subject.fragments), &[], !errors.is_empty())?;
+    let started = matches!(outcome, Outcome::Booted { .. });
+    let wrong = (started != errors.is_empty()).then(|| {
+        let foreseen = if errors.is_empty() { "no error".to_owned() } else { errors.join("; ") };
+        format!("{}: {foreseen}; seen {}", subject.path.display(), outcome.describe())
+    });
+    Ok((started, wrong))
+}
+
+/// What the launcher would make of the fragments, in its order.
+fn given(fragments: &[Fragment]) -> Given {
+    let mut given = Given::default();
+    let mut ordered: Vec<&Fragment> = fragments.iter().collect();
+    ordered.sort_by_key(|fragment| fragment.place.order());
+    for fragment in ordered {
+        match &fragment.place {
+            Place::ArgsFile { .. } | Place::LiveNode => given.args.extend(startable(&fragment.words)),
+            Place::Variable { name, effect } if effect.ignored.is_none() && !effect.of_tool => {
+                match effect.role {
+                    Role::Words => given.args.extend(startable(&fragment.words)),
+                    Role::ValueOf(flags) => {
+                        let values: Vec<_> = fragment.words.iter().filter(|word| !word.dynamic).collect();
+                        if let [value] = values[..] {
+                            given.args.extend(
+                                flags.iter().flat_map(|flag| [(*flag).to_owned(), value.text.clone()]),
+                            );
+                        }
+                    }
+                    Role::ReadByVm => {
+                        if let [word] = &fragment.words[..]
+                            && !word.dynamic
+                        {
+                            given.environment.push((name.clone(), word.text.clone()));
+                        }
+                    }
+                }
+            }
+            Place::Variable { .. } | Place::FileNames => {}
+        }
+    }
+    given
+}
+
+/// The words without the flags that are left out, and without those for the program: behind `-extra` what the start asks
+/// for would be lost too.
+fn startable(words: &[Word]) -> Vec<String> {
+    let words = words.split(|word| word.text == "-extra" || word.text == "--").next().unwrap_or_default();
+    let is_flag = |word: &Word| word.text.starts_with('-') || word.text.starts_with('+');
+    let mut kept = Vec::new();
+    for group in words.chunk_by(|_, next| !is_flag(next)) {
+        let left_out = group.first().is_some_and(|flag| LEFT_OUT.contains(&flag.text.as_str()));
+        if !left_out && !group.iter().any(|word| word.dynamic) {
+            kept.extend(group.iter().map(|word| word.text.clone()));
+        }
+    }
+    kept
+}
