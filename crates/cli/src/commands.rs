@@ -1,9 +1,12 @@
 //! The subcommands.
 
+pub mod args;
 pub mod diagnose;
 pub mod diff;
 pub mod doctor;
+pub mod flags;
 pub mod lab;
+pub mod lint;
 pub mod nodes;
 pub mod record;
 pub mod show;

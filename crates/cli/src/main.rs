@@ -1,7 +1,11 @@
 //! The binary `beamtune`: wires the parts together, one file per subcommand.
 
 mod commands;
+mod files;
+mod inputs;
 mod lab;
+mod node_args;
+mod releases;
 mod subject;
 mod take;
 mod terminal;
@@ -26,6 +30,9 @@ enum Command {
     Diagnose(commands::diagnose::Args),
     Show(commands::show::Args),
     Diff(commands::diff::Args),
+    Flags(commands::flags::Args),
+    Lint(commands::lint::Args),
+    Args(commands::args::Args),
     #[command(subcommand)]
     Lab(commands::lab::Args),
 }
@@ -38,6 +45,9 @@ fn main() -> ExitCode {
         Command::Diagnose(args) => commands::diagnose::run(&args),
         Command::Show(args) => commands::show::run(&args),
         Command::Diff(args) => commands::diff::run(&args),
+        Command::Flags(args) => commands::flags::run(&args),
+        Command::Lint(args) => commands::lint::run(&args),
+        Command::Args(args) => commands::args::run(&args),
         Command::Lab(args) => commands::lab::run(&args),
     };
     match outcome {

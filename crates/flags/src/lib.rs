@@ -14,6 +14,7 @@
 //! from variables that nobody looks at.
 
 mod allocators;
+pub mod args;
 mod arguments;
 mod catalog;
 mod changes;

@@ -3,9 +3,12 @@
 //! Nothing here prints or asks whether there is a terminal; that is the caller's. Everything that a
 //! node, a process or a file has named goes through [`text::clean`] before it reaches a terminal.
 
+pub mod args;
 pub mod diagnosis;
 pub mod diff;
+pub mod flags;
 pub mod json;
+pub mod lint;
 pub mod show;
 pub mod table;
 pub mod text;

@@ -1,0 +1,143 @@
+//! Makes the changes that are safe.
+//!
+//! All is tried in memory first: a change may make another one possible, so the files are linted again until nothing is left to
+//! do. Then each file is written in one piece, unless somebody has changed it meanwhile.
+
+use std::ops::Range;
+
+use beamtune_flags::lint::Finding;
+use beamtune_flags::source::{self, Edit, apply, position};
+use beamtune_report::lint::Unread;
+
+use super::{Input, Origin, check};
+use crate::inputs::{clean_path, clean_words};
+
+/// A change that brings up another one is rare, two in a row rarer; more would be a circle.
+const PASSES: usize = 10;
+
+/// Changes the files; gives a line for each change that was made. What could not be written is added to `unread`, and that
+/// input stays as it was.
+pub fn fix(inputs: &mut [Input], together: bool, unread: &mut Vec<Unread>) -> Vec<String> {
+    let mut done: Vec<Vec<String>> = inputs.iter().map(|_| Vec::new()).collect();
+    for _ in 0..PASSES {
+        let findings = check(inputs, together);
+        let mut changed = false;
+        for (index, input) in inputs.iter_mut().enumerate() {
+            let (edits, what) = choose(&findings, index, input);
+            if let (Some(lines), false) = (done.get_mut(index), edits.is_empty())
+                && make(input, &edits)
+            {
+                lines.extend(what);
+                changed = true;
+            }
+        }
+        if !changed {
+            break;
+        }
+    }
+    let mut told = Vec::new();
+    for (input, lines) in inputs.iter_mut().zip(done) {
+        match write(input) {
+            Ok(()) => told.extend(lines),
+            Err(error) => {
+                unread.push(error);
+                restore(input);
+            }
+        }
+    }
+    told
+}
+
+/// The edits of all safe fixes of a file that do not touch each other, and what they do.
+fn choose(findings: &[Finding], index: usize, input: &Input) -> (Vec<Edit>, Vec<String>) {
+    let (mut edits, mut what): (Vec<Edit>, _) = (Vec::new(), Vec::new());
+    let Origin::Text(_) = &input.origin else { return (edits, what) };
+    let touches = |a: &Range<usize>, b: &Range<usize>| a.start <= b.end && b.start <= a.end;
+    for finding in findings.iter().filter(|finding| finding.file == index) {
+        let Some(fix) = finding.fix.as_ref().filter(|fix| fix.safe) else { continue };
+        let is_free = fix.edits.iter().all(|new| edits.iter().all(|old| !touches(&old.span, &new.span)));
+        if is_free && !fix.edits.is_empty() {
+            edits.extend(fix.edits.iter().cloned());
+            let at = position(&input.text, finding.span.start);
+            what.push(format!(
+                "{}:{}: {} {}\n",
+                clean_path(&input.name),
+                at.line,
+                finding.code,
+                clean_words(&fix.what)
+            ));
+        }
+    }
+    (edits, what)
+}
+
+/// Makes edits, if a file comes out that can be read.
+fn make(input: &mut Input, edits: &[Edit]) -> bool {
+    let Origin::Text(text) = &input.origin else { return false };
+    let new = apply(&input.text, edits);
+    match source::read(text.format, &new) {
+        Ok(fragments) if new != input.text => {
+            (input.text, input.fragments) = (new, fragments);
+            true
+        }
+        _ => false,
+    }
+}
+
+fn write(input: &Input) -> Result<(), Unread> {
+    let Origin::Text(text) = &input.origin else { return Ok(()) };
+    let Some(snapshot) = text.snapshot.as_ref().filter(|_| text.text != input.text) else { return Ok(()) };
+    snapshot.replace(input.text.as_bytes()).map_err(|error| Unread {
+        name: input.name.clone(),
+        at: None,
+        message: format!("not fixed: {error:#}"),
+    })
+}
+
+/// The input as it was read.
+fn restore(input: &mut Input) {
+    let Origin::Text(text) = &input.origin else { return };
+    input.text = text.text.clone();
+    input.fragments = text.fragments.clone();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::inputs;
+
+    fn input(path: &Path) -> Input {
+        let text = inputs::file(path, None, "--as").expect("a file with flags");
+        Input {
+            name: text.name.clone(),
+            text: text.text.clone(),
+            fragments: text.fragments.clone(),
+            origin: Origin::Text(Box::new(text)),
+            releases: vec![25, 27],
+        }
+    }
+
+    #[test]
+    fn a_file_that_somebody_has_changed_meanwhile_is_left_alone_and_the_others_are_fixed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let paths = ["a.args", "b.args"].map(|name| folder.path().join(name));
+        for path in &paths {
+            fs::write(path, "+K true\n+P 262144\n").expect("write");
+        }
+        let mut read: Vec<Input> = paths.iter().map(|path| input(path)).collect();
+        fs::write(&paths[0], "+K true\n+P 1048576\n").expect("write");
+        let mut unread = Vec::new();
+        let told = fix(&mut read, false, &mut unread);
+        assert_eq!(fs::read_to_string(&paths[0]).expect("text"), "+K true\n+P 1048576\n");
+        assert_eq!(fs::read_to_string(&paths[1]).expect("text"), "+P 262144\n");
+        assert!(told.len() == 1 && told[0].contains("b.args:1: BF"), "{told:?}");
+        assert!(
+            unread.len() == 1 && unread[0].message.contains("has changed since it was read"),
+            "{unread:?}"
+        );
+        assert_eq!(read[0].text, "+K true\n+P 262144\n", "what is not fixed is told as it was read");
+    }
+}

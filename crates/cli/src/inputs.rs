@@ -1,0 +1,344 @@
+//! Files with flags, read with all care: what cannot be read is told with its place, and stops nothing else.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use beamtune_flags::source::{self, Format, Fragment, MAX_BYTES, Position, SourceError, Template, detect};
+use beamtune_report::lint::Unread;
+use beamtune_report::text::clean;
+use clap::ValueEnum;
+
+use crate::files::Snapshot;
+
+/// The longest line that is read. No flag needs more, and in a longer one no place can be shown.
+const MAX_LINE_BYTES: usize = 1 << 20;
+
+/// Folders that hold what others have written, or what was built: they are not walked through unless they are named.
+const LEFT_OUT: [&str; 8] = [".git", ".hg", ".svn", "_build", "deps", "node_modules", "target", ".elixir_ls"];
+
+/// A format on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FormatName {
+    /// An args file as erl reads it.
+    #[value(name = "vm.args")]
+    VmArgs,
+    /// vm.args.eex of Mix releases.
+    Eex,
+    /// vm.args.src of relx and rebar3.
+    Src,
+    /// A template of Ansible.
+    Jinja,
+    /// A .env file.
+    Env,
+    /// A Dockerfile.
+    Dockerfile,
+    /// A file of Docker Compose.
+    Compose,
+    /// Kubernetes' YAML.
+    K8s,
+    /// A unit of systemd.
+    Systemd,
+    /// rabbitmq-env.conf.
+    Rabbitmq,
+    /// ejabberdctl.cfg.
+    Ejabberd,
+    /// A shell script.
+    Shell,
+}
+
+impl FormatName {
+    pub fn format(self) -> Format {
+        match self {
+            FormatName::VmArgs => Format::VmArgs,
+            FormatName::Eex => Format::VmArgsTemplate(Template::Eex),
+            FormatName::Src => Format::VmArgsTemplate(Template::Overlay),
+            FormatName::Jinja => Format::VmArgsTemplate(Template::Jinja),
+            FormatName::Env => Format::EnvFile,
+            FormatName::Dockerfile => Format::Dockerfile,
+            FormatName::Compose => Format::Compose,
+            FormatName::K8s => Format::Kubernetes,
+            FormatName::Systemd => Format::SystemdUnit,
+            FormatName::Rabbitmq => Format::RabbitmqEnv,
+            FormatName::Ejabberd => Format::EjabberdCtl,
+            FormatName::Shell => Format::Shell,
+        }
+    }
+}
+
+/// A file that was read.
+#[derive(Debug)]
+pub struct Text {
+    /// As the user wrote its path.
+    pub name: String,
+    /// The file as it was; `None` for standard input.
+    pub snapshot: Option<Snapshot>,
+    pub format: Format,
+    pub text: String,
+    pub fragments: Vec<Fragment>,
+}
+
+/// Who has named a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Named {
+    /// The user: it has to be one with flags.
+    ByUser,
+    /// The folder that it lies in: it may be anything.
+    ByFolder,
+}
+
+/// Reads a file that the user has named.
+///
+/// # Errors
+/// `option` is what the user can say its kind with.
+pub fn file(path: &Path, read_as: Option<FormatName>, option: &str) -> Result<Text, Unread> {
+    let name = path.display().to_string();
+    match read(path, read_as, Named::ByUser)? {
+        Some(text) => Ok(text),
+        None => Err(Unread {
+            at: None,
+            message: format!(
+                "what kind of file this is cannot be told from its name: say it with {option}, for example {option} vm.args"
+            ),
+            name,
+        }),
+    }
+}
+
+/// Reads standard input.
+///
+/// # Errors
+/// `option` is what the user can say its kind with.
+pub fn standard_input(read_as: Option<FormatName>, option: &str) -> Result<Text, Unread> {
+    let name = "stdin".to_owned();
+    let unread = |message: String| Unread { name: "stdin".to_owned(), at: None, message };
+    let Some(format) = read_as.map(FormatName::format) else {
+        return Err(unread(format!(
+            "what kind of file this is has to be said with {option}, for example {option} vm.args"
+        )));
+    };
+    let mut bytes = Vec::new();
+    let read = std::io::stdin().lock().take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(|error| unread(error.to_string()))?;
+    let text = text_of(&name, &bytes)?;
+    ensure_short_lines(&name, &text)?;
+    let fragments = source::read(format, &text).map_err(|error| unread_source(&name, &error))?;
+    Ok(Text { name, snapshot: None, format, text, fragments })
+}
+
+/// Reads all files with flags in a folder and those below it, in the order of their names.
+pub fn folder(path: &Path, texts: &mut Vec<Text>, unread: &mut Vec<Unread>) {
+    let mut files = Vec::new();
+    walk(path, &mut files, unread);
+    for path in files {
+        match read(&path, None, Named::ByFolder) {
+            // A file without flags is none of ours.
+            Ok(Some(text)) if text.fragments.is_empty() => {}
+            Ok(text) => texts.extend(text),
+            Err(error) => unread.push(error),
+        }
+    }
+}
+
+/// All files that may hold flags by their names. Folders behind symbolic links are not entered: they may lead in circles.
+fn walk(root: &Path, files: &mut Vec<PathBuf>, unread: &mut Vec<Unread>) {
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let listed = fs::read_dir(&folder).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
+        let mut entries = match listed {
+            Ok(entries) => entries,
+            Err(error) => {
+                unread.push(Unread {
+                    name: folder.display().to_string(),
+                    at: None,
+                    message: error.to_string(),
+                });
+                continue;
+            }
+        };
+        entries.sort_by_key(fs::DirEntry::file_name);
+        let mut below = Vec::new();
+        for entry in entries {
+            let Ok(kind) = entry.file_type() else { continue };
+            let path = entry.path();
+            if kind.is_dir() {
+                let is_left_out = LEFT_OUT.iter().any(|name| entry.file_name() == *name);
+                if !is_left_out {
+                    below.push(path);
+                }
+            } else if (kind.is_file() || (kind.is_symlink() && path.is_file())) && may_hold_flags(&path) {
+                files.push(path);
+            }
+        }
+        folders.extend(below.into_iter().rev());
+    }
+    files.sort();
+}
+
+/// Whether a file is worth reading. Scripts often have no ending; they are told by their first bytes.
+fn may_hold_flags(path: &Path) -> bool {
+    let text = path.to_string_lossy();
+    if detect(&text, "").is_some() {
+        return true;
+    }
+    let has_ending = path.file_name().is_some_and(|name| name.to_string_lossy().contains('.'));
+    let mut first = [0; 64];
+    let read =
+        if has_ending { None } else { fs::File::open(path).and_then(|mut file| file.read(&mut first)).ok() };
+    let first = first.get(..read.unwrap_or(0)).unwrap_or_default();
+    first.starts_with(b"#!") && detect(&text, &String::from_utf8_lossy(first)).is_some()
+}
+
+/// Reads a file; `None` for one that no flags can stand in.
+fn read(path: &Path, read_as: Option<FormatName>, named: Named) -> Result<Option<Text>, Unread> {
+    let name = path.display().to_string();
+    let unread = |message: String| Unread { name: name.clone(), at: None, message };
+    let snapshot = Snapshot::read(path, MAX_BYTES).map_err(|error| unread(format!("{error:#}")))?;
+    let format =
+        |text: &str| read_as.map(FormatName::format).or_else(|| detect(&path.to_string_lossy(), text));
+    let text = match text_of(&name, &snapshot.bytes) {
+        Ok(text) => text,
+        // Any file may lie in a folder called `default`, where scripts have no endings.
+        Err(_) if named == Named::ByFolder && format("") == Some(Format::Shell) && !name.ends_with("sh") => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    let Some(format) = format(&text) else { return Ok(None) };
+    if named == Named::ByUser {
+        ensure_short_lines(&name, &text)?;
+    }
+    let fragments = source::read(format, &text).map_err(|error| unread_source(&name, &error))?;
+    if !fragments.is_empty() {
+        ensure_short_lines(&name, &text)?;
+    }
+    Ok(Some(Text { name, snapshot: Some(snapshot), format, text, fragments }))
+}
+
+fn text_of(name: &str, bytes: &[u8]) -> Result<String, Unread> {
+    if bytes.len() > MAX_BYTES {
+        let error = SourceError::TooLarge { bytes: bytes.len(), limit: MAX_BYTES };
+        return Err(Unread {
+            name: name.to_owned(),
+            at: None,
+            message: error.to_string().replacen(
+                &format!("{} bytes", bytes.len()),
+                &format!("more than {MAX_BYTES} bytes"),
+                1,
+            ),
+        });
+    }
+    source::text(bytes).map(str::to_owned).map_err(|error| unread_source(name, &error))
+}
+
+fn ensure_short_lines(name: &str, text: &str) -> Result<(), Unread> {
+    let mut offset = 0;
+    for (index, line) in text.split('\n').enumerate() {
+        if line.len() > MAX_LINE_BYTES {
+            return Err(Unread {
+                name: name.to_owned(),
+                at: Some(Position { offset, line: index + 1, column: 1 }),
+                message: format!(
+                    "a line of {} bytes; more than {MAX_LINE_BYTES} are not read: is it the right file?",
+                    line.len()
+                ),
+            });
+        }
+        offset += line.len() + 1;
+    }
+    Ok(())
+}
+
+/// An error of the readers, its place apart from its words.
+pub fn unread_source(name: &str, error: &SourceError) -> Unread {
+    let at = error.position();
+    let message = error.to_string();
+    let prefix = at.map(|at| format!("{at}: ")).unwrap_or_default();
+    let message = message.strip_prefix(&prefix).unwrap_or(&message).to_owned();
+    Unread { name: name.to_owned(), at, message }
+}
+
+/// As it is told on a terminal: `rel/vm.args:3:1: …`.
+pub fn told(unread: &Unread) -> String {
+    let place = unread.at.map(|at| format!(":{at}")).unwrap_or_default();
+    format!("{}{place}: {}\n", clean_path(&unread.name), clean_words(&unread.message))
+}
+
+/// A path that is safe on a terminal.
+pub fn clean_path(path: &str) -> String {
+    path.split('/').map(clean).collect::<Vec<_>>().join("/")
+}
+
+/// A text of several words that is safe on a terminal.
+pub fn clean_words(text: &str) -> String {
+    text.split(' ').map(clean).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(texts: &[Text], root: &Path) -> Vec<String> {
+        let root = format!("{}/", root.display());
+        texts.iter().map(|text| text.name.trim_start_matches(&root).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_folder_is_walked_through_in_the_order_of_names() {
+        let root = tempfile::tempdir().expect("a folder");
+        let write = |path: &str, text: &[u8]| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+            fs::write(path, text).expect("write");
+        };
+        write("rel/vm.args", b"+P 5000\n");
+        write("a/.env", b"ERL_FLAGS=+P 5000\n");
+        write("a/no-flags.env", b"A=b\n");
+        write("bin/start", b"#!/bin/sh\nERL_FLAGS=+P exec x\n");
+        write("bin/tool", b"\x7fELF\0");
+        write("default/picture", b"\x89PNG\0");
+        write("default/app", b"ERL_FLAGS=+Q\n");
+        write("readme.md", b"+P 5000");
+        for folder in LEFT_OUT {
+            write(&format!("{folder}/vm.args"), b"+P 5000\n");
+        }
+        std::os::unix::fs::symlink(root.path(), root.path().join("a/loop")).expect("link");
+        let (mut texts, mut unread) = (Vec::new(), Vec::new());
+        folder(root.path(), &mut texts, &mut unread);
+        assert_eq!(unread, []);
+        assert_eq!(names(&texts, root.path()), ["a/.env", "bin/start", "default/app", "rel/vm.args"]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_with_its_place() {
+        let root = tempfile::tempdir().expect("a folder");
+        let check = |name: &str, bytes: &[u8], expect: &str| {
+            let path = root.path().join(name);
+            fs::write(&path, bytes).expect("write");
+            let told = told(&file(&path, None, "--as").expect_err(name));
+            let told = told.trim_start_matches(&format!("{}/", root.path().display())).to_owned();
+            assert!(told.starts_with(expect), "{told}");
+            assert!(told.ends_with('\n') && told.lines().count() == 1, "{told}");
+        };
+        check("vm.args", b"+P 1\n-x 'a", "vm.args:2:4: this ' is never closed");
+        check("vm.args", b"\x7fELF\0", "vm.args:1:5: a NUL byte");
+        check("vm.args", b"a\xff", "vm.args:1:2: bytes that are not UTF-8");
+        check("vm.args.src", b"+P <%= x %>", "vm.args.src:1:4: `<%` belongs to another kind of template");
+        check("vm.args.eex", b"+P <%= x", "vm.args.eex:1:4: `<%` is never closed");
+        check("notes.txt", b"+P 1", "notes.txt: what kind of file");
+        let long = [b"+P 1\n".as_slice(), &vec![b'x'; 10 << 20], b"\n"].concat();
+        check("vm.args", &long, "vm.args:2:1: a line of 10485760 bytes");
+        check("vm.args", &vec![b'\n'; MAX_BYTES + 1], "vm.args: more than 33554432 bytes");
+        let told = told(&file(&root.path().join("absent.args"), None, "--as").expect_err("absent"));
+        assert!(told.contains("No such file"), "{told}");
+    }
+
+    #[test]
+    fn the_user_may_say_what_a_file_is() {
+        let root = tempfile::tempdir().expect("a folder");
+        let path = root.path().join("notes.txt");
+        fs::write(&path, "+P 5000\n").expect("write");
+        let text = file(&path, Some(FormatName::VmArgs), "--as").expect("an args file");
+        assert_eq!(text.fragments.len(), 1);
+    }
+}

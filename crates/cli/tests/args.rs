@@ -1,0 +1,242 @@
+//! `beamtune args` as a whole: what is in effect, and files that are written.
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use common::{Said, TestNode, beamtune, folder, otp, run};
+
+const OLD: &str = "# Name\n-name shop@host\n\n# Limits\n+P 262144   # enough\n+sbwt short\n";
+
+fn args(folder: &Path, args: &[&str]) -> Said {
+    run(beamtune().arg("args").args(args).current_dir(folder))
+}
+
+fn write(folder: &Path, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    let path = folder.join(name);
+    fs::write(&path, content).expect("write");
+    path
+}
+
+/// Standard output of a run that ended well.
+#[track_caller]
+fn told(said: &Said) -> &str {
+    assert_eq!(said.status, Some(0), "{}\n{}", said.stdout, said.stderr);
+    &said.stdout
+}
+
+#[test]
+fn what_is_in_effect_is_shown_with_its_place() {
+    let folder = folder();
+    write(folder.path(), "vm.args", OLD);
+    write(folder.path(), "prod.env", "ERL_FLAGS=+P 1048576\n");
+    let said = args(folder.path(), &["vm.args", "prod.env", "--otp", "25"]);
+    let row = |flag: &str| -> Vec<&str> {
+        let line = told(&said).lines().find(|line| line.split(' ').next() == Some(flag)).unwrap_or_default();
+        line.split_whitespace().collect()
+    };
+    assert_eq!(row("+P"), ["+P", "1048576", "prod.env:1", "ERL_FLAGS", "262144", "(vm.args:5)"]);
+    assert_eq!(row("+sbwt"), ["+sbwt", "short", "vm.args:6"]);
+    assert_eq!(row("+Q")[..2], ["+Q", "65536,"]);
+    assert_eq!(row("-name"), ["-name", "shop@host", "vm.args:2"]);
+    let json = args(folder.path(), &["vm.args", "prod.env", "--json"]).json();
+    assert_eq!(json["emulator"][0]["flag"], "+P");
+}
+
+#[test]
+fn a_new_file_keeps_comments_and_order_and_says_why() {
+    let folder = folder();
+    write(folder.path(), "vm.args", OLD);
+    let said = args(
+        folder.path(),
+        &[
+            "vm.args",
+            "--set",
+            "+sbwt none",
+            "--set",
+            "+Q 65536",
+            "--unset",
+            "+P",
+            "--why",
+            "finding BT001 on 2026-11-20",
+        ],
+    );
+    let expect = "\
+# Name
+-name shop@host
+
+# Limits
+# enough
+# +sbwt: finding BT001 on 2026-11-20
++sbwt none
+# +Q: finding BT001 on 2026-11-20
++Q 65536
+";
+    assert_eq!(told(&said), expect);
+    assert_eq!(
+        fs::read_to_string(folder.path().join("vm.args")).expect("text"),
+        OLD,
+        "the old file is left alone"
+    );
+    let said = args(folder.path(), &["vm.args", "--set", "+sbwt none"]);
+    let comment = told(&said).lines().find(|line| line.starts_with("# +sbwt: ")).expect("a comment");
+    assert!(comment.len() > 20, "{comment}");
+    assert!(said.stdout.contains("Set on 20"), "{}", said.stdout);
+}
+
+#[test]
+fn a_file_is_written_only_where_there_is_none() {
+    let folder = folder();
+    let old = write(folder.path(), "vm.args", OLD);
+    let new = folder.path().join("new.args");
+    told(&args(folder.path(), &["vm.args", "--set", "+sbwt none", "-o", "new.args"]));
+    assert!(fs::read_to_string(&new).expect("text").contains("+sbwt none"));
+    let before = fs::read(&new).expect("bytes");
+    args(folder.path(), &["vm.args", "--set", "+sbwt long", "-o", "new.args"])
+        .assert_refused(&["exists already", "--force"]);
+    assert_eq!(fs::read(&new).expect("bytes"), before);
+    // Over the old file itself, through a link, with its permissions.
+    fs::set_permissions(&old, fs::Permissions::from_mode(0o600)).expect("chmod");
+    symlink("vm.args", folder.path().join("link.args")).expect("link");
+    told(&args(folder.path(), &["vm.args", "--set", "+sbwt none", "-o", "link.args", "--force"]));
+    assert!(fs::symlink_metadata(folder.path().join("link.args")).expect("metadata").is_symlink());
+    assert!(fs::read_to_string(&old).expect("text").contains("+sbwt none"));
+    assert_eq!(fs::metadata(&old).expect("metadata").permissions().mode() & 0o7777, 0o600);
+    args(folder.path(), &["vm.args", "--set", "+sbwt none", "-o", "no/such/folder/x.args"])
+        .assert_refused(&["is not written"]);
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 3, "something temporary is left");
+}
+
+#[test]
+fn what_would_not_start_is_not_written() {
+    let folder = folder();
+    write(folder.path(), "vm.args", OLD);
+    let said = args(folder.path(), &["vm.args", "--set", "+P 12", "-o", "new.args"]);
+    said.assert_refused(&["nothing is written", "--force", "new.args:", "error BF"]);
+    assert!(!folder.path().join("new.args").exists());
+    told(&args(folder.path(), &["vm.args", "--set", "+P 12", "-o", "new.args", "--force"]));
+    assert!(folder.path().join("new.args").exists());
+    // What only some releases have is fine for those.
+    args(folder.path(), &["vm.args", "--set", "+zhft 5000"]).assert_refused(&["--otp"]);
+    told(&args(folder.path(), &["vm.args", "--set", "+zhft 5000", "--otp", "27"]));
+}
+
+#[test]
+fn what_is_asked_for_wrongly_is_told() {
+    let folder = folder();
+    write(folder.path(), "vm.args", OLD);
+    let refused = |more: &[&str], words: &[&str]| {
+        args(folder.path(), &[&["vm.args"], more].concat()).assert_refused(words);
+    };
+    refused(&["--set", "+sbtw none"], &["+sbtw", "similar: +sbwt"]);
+    refused(&["--set", "sbwt none"], &["not one flag"]);
+    refused(&["--set", "-pa x"], &["edit the file by hand"]);
+    refused(&["--unset", "+K"], &["does not stand in this file"]);
+    refused(&["-o", "x.args"], &["--set"]);
+    refused(&["vm.args", "--set", "+sbwt none"], &["only one can be written"]);
+    refused(&["--why", "x"], &["--set"]);
+    args(folder.path(), &["absent.args"]).assert_refused(&["absent.args"]);
+}
+
+#[test]
+fn bad_input_is_told_with_its_place_and_nothing_is_overwritten() {
+    let folder = folder();
+    let there = write(folder.path(), "there.args", "+P 262144\n");
+    let long = vec![b'x'; 10 << 20];
+    let bad: [(&str, &[u8], &str); 4] = [
+        ("vm.args", b"\x7fELF\0", "vm.args:1:5: a NUL byte"),
+        ("vm.args", b"+P 1\n-x \"a", "vm.args:2:4: this \" is never closed"),
+        ("vm.args.eex", b"+P <%= x", "vm.args.eex:1:4: `<%` is never closed"),
+        ("vm.args", &long, "vm.args:1:1: a line of 10485760 bytes"),
+    ];
+    for (name, content, message) in bad {
+        let path = write(folder.path(), name, content);
+        args(folder.path(), &[name]).assert_refused(&[message]);
+        args(folder.path(), &[name, "--set", "+sbwt none", "-o", "there.args", "--force"])
+            .assert_refused(&[message]);
+        assert_eq!(fs::read(&path).expect("bytes"), content);
+        assert_eq!(fs::read_to_string(&there).expect("text"), "+P 262144\n");
+    }
+}
+
+#[test]
+fn every_format_is_written_and_read_back() {
+    let folder = folder();
+    write(folder.path(), "vm.args", "# Limits\n+P 262144\n-heart\n");
+    let formats = [
+        ("vm.args", "a.vm.args"),
+        ("eex", "b.vm.args.eex"),
+        ("env", "c.env"),
+        ("dockerfile", "d.Dockerfile"),
+        ("k8s", "e.yaml"),
+        ("systemd", "f.service"),
+        ("rabbitmq", "rabbitmq-env.conf"),
+        ("ejabberd", "ejabberdctl.cfg"),
+    ];
+    for (format, name) in formats {
+        let said = args(
+            folder.path(),
+            &["vm.args", "--as", format, "--set", "+sbwt none", "--why", "trial 7", "-o", name],
+        );
+        assert_eq!(said.status, Some(0), "{format}: {}", said.stderr);
+        let new = fs::read_to_string(folder.path().join(name)).expect("text");
+        assert!(new.contains("# Limits") && new.contains("# +sbwt: trial 7"), "{format}:\n{new}");
+        let sheet = args(folder.path(), &[name, "--json"]).json();
+        let value = |flag: &str| {
+            let rows = sheet["emulator"].as_array().expect("rows").iter();
+            rows.clone()
+                .find(|row| row["flag"] == flag)
+                .and_then(|row| row["value"].as_str())
+                .map(str::to_owned)
+        };
+        assert_eq!(value("+P").as_deref(), Some("262144"), "{format}:\n{new}");
+        assert_eq!(value("+sbwt").as_deref(), Some("none"), "{format}:\n{new}");
+        assert_eq!(sheet["others"][0]["flag"], "-heart", "{format}:\n{new}");
+    }
+}
+
+#[test]
+fn of_several_nodes_in_a_file_one_has_to_be_chosen() {
+    let folder = folder();
+    let text = "services:\n  a:\n    environment:\n      ERL_FLAGS: +P 1024\n  b:\n    environment:\n      ERL_FLAGS: +P 2048\n";
+    write(folder.path(), "compose.yml", text);
+    let set = ["compose.yml", "--set", "+P 4096", "--why", "more users"];
+    args(folder.path(), &["compose.yml"]).assert_refused(&["4:18, 7:18", "--node 1 to --node 2"]);
+    args(folder.path(), &set).assert_refused(&["compose.yml: this file is about several nodes"]);
+    args(folder.path(), &["compose.yml", "--node", "3"]).assert_refused(&["no node 3"]);
+    let said = args(folder.path(), &[&set[..], &["--node", "2"]].concat());
+    let expect = text.replace("      ERL_FLAGS: +P 2048", "      # +P: more users\n      ERL_FLAGS: +P 4096");
+    assert_eq!(told(&said), expect);
+}
+
+#[test]
+fn standard_input_is_read_when_its_kind_is_said() {
+    use std::io::Write;
+    let mut command = beamtune();
+    command.args(["args", "-", "--from", "env", "--set", "+sbwt none", "--why", "trial 7"]);
+    command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut child = command.spawn().expect("start");
+    child.stdin.take().expect("a pipe").write_all(b"ERL_FLAGS=+P 262144\n").expect("write");
+    let output = child.wait_with_output().expect("output");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "# +sbwt: trial 7\nERL_FLAGS=+P 262144 +sbwt none\n");
+    let folder = folder();
+    args(folder.path(), &["-"])
+        .assert_refused(&["stdin: what kind of file this is has to be said with --from"]);
+}
+
+#[test]
+fn a_running_node_is_shown_and_written() {
+    let Some(otp) = otp(25) else { return };
+    let node = TestNode::start(&otp, &["+sbwt", "none", "+P", "5000"], "ok");
+    let folder = folder();
+    let said = args(folder.path(), &[&node.pid().to_string()]);
+    let line = told(&said).lines().find(|line| line.starts_with("+sbwt ")).unwrap_or_default();
+    assert!(line.contains("none") && line.contains("command line"), "{}", said.stdout);
+    assert!(said.stdout.contains("defaults of OTP 25"), "{}", said.stdout);
+    assert!(!said.stdout.contains(&node.cookie), "the cookie is shown");
+    let said = args(folder.path(), &[&node.name, "--set", "+P 262144", "--why", "more users"]);
+    assert_eq!(told(&said), "+sbwt none\n# +P: more users\n+P 262144\n");
+}

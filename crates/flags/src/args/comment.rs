@@ -1,0 +1,108 @@
+//! Puts a comment above the line of a flag.
+//!
+//! Every format that is read has comments that begin with `#` on a line of their own, but not on every line: not inside of quotes,
+//! not in the middle of a line that is continued, not in the text of a YAML block. Where it is not certain that it would be a
+//! comment, there is none.
+
+use crate::source::Place;
+
+use super::{Given, Input, place_name};
+
+/// How far above the first flag the name of its variable may stand.
+const LINES_ABOVE: usize = 20;
+
+/// What may stand before the name of a variable on its line.
+const BEFORE_NAME: &[&str] =
+    &["", "export", "-", "- name:", "name:", "ENV", "env", "Environment=", "Environment ="];
+
+/// The file with the comment above a flag, or above its variable; `None` if there is no room for one. A comment that stands there
+/// already is not put there again.
+pub(super) fn insert_above(input: &Input, given: &Given, comment: &[String]) -> Option<Input> {
+    let text = &input.text;
+    let begin = line_of_comment(input, given)?;
+    let line = text.get(begin..)?.split('\n').next().unwrap_or_default();
+    let eol = if line.ends_with('\r') { "\r\n" } else { "\n" };
+    let indent: String = line.chars().take_while(|c| matches!(c, ' ' | '\t')).collect();
+    let lines: String = comment.iter().map(|line| format!("{indent}# {}{eol}", harmless(line))).collect();
+    if lines.is_empty() || text.get(..begin)?.ends_with(&lines) {
+        return Some(input.clone());
+    }
+    let new = input.with_text(format!("{}{lines}{}", text.get(..begin)?, text.get(begin..)?)).ok()?;
+    same_words(input, &new).then_some(new)
+}
+
+/// Where the line begins that the comment belongs above.
+fn line_of_comment(input: &Input, given: &Given) -> Option<usize> {
+    let text = &input.text;
+    let fragment = input.fragments.get(given.fragment)?;
+    let begin_of = |at: usize| text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
+    let begin = match &fragment.place {
+        Place::ArgsFile { .. } => begin_of(given.span.start),
+        Place::Variable { .. } => {
+            let name = place_name(&fragment.place);
+            let mut begin = begin_of(fragment.span().start);
+            let mut looked_at = 0;
+            loop {
+                let line = text.get(begin..)?.split('\n').next().unwrap_or_default();
+                if let Some(at) = line.find(name) {
+                    let before = line.get(..at)?.trim().trim_end_matches(['"', '\'']).trim();
+                    if !BEFORE_NAME.contains(&before) {
+                        return None;
+                    }
+                    break;
+                }
+                looked_at += 1;
+                if begin == 0 || looked_at > LINES_ABOVE {
+                    return None;
+                }
+                begin = begin_of(begin - 1);
+            }
+            // A line that continues another is no line of its own.
+            if text.get(..begin)?.trim_end_matches(['\n', '\r']).ends_with('\\') {
+                return None;
+            }
+            begin
+        }
+        Place::FileNames | Place::LiveNode => return None,
+    };
+    let mut words = input.fragments.iter().flat_map(|fragment| &fragment.words);
+    let inside_a_word = words.any(|word| word.span.start < begin && begin < word.span.end);
+    (!inside_a_word).then_some(begin)
+}
+
+/// Without what steers a terminal, and without the marks that begin a tag in any kind of template: there even comments are
+/// filled in.
+fn harmless(text: &str) -> String {
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut result = text.trim().to_owned();
+    for mark in ["<%", "%>", "{{", "}}", "{%", "%}", "{#", "#}", "${"] {
+        while result.contains(mark) {
+            let (first, second) = mark.split_at(1);
+            result = result.replace(mark, &format!("{first} {second}"));
+        }
+    }
+    result
+}
+
+fn same_words(old: &Input, new: &Input) -> bool {
+    let words = |input: &Input| -> Vec<(Place, Vec<String>)> {
+        let of = |fragment: &crate::source::Fragment| {
+            (fragment.place.clone(), fragment.words.iter().map(|word| word.text.clone()).collect())
+        };
+        input.fragments.iter().map(of).collect()
+    };
+    words(old) == words(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_fills_in_nothing() {
+        let check = |text: &str, expect: &str| assert_eq!(harmless(text), expect);
+        check("finding BT001 on 2026-11-20", "finding BT001 on 2026-11-20");
+        check("a\nb\u{1b}[31m", "a b [31m");
+        check("<%= x %> ${Y} {{{z}}}", "< %= x % > $ {Y} { { {z} } }");
+    }
+}

@@ -1,0 +1,441 @@
+//! Writes the flags of a file in another format.
+//!
+//! Flags keep their order of effect, and the comments of an args file go with them. What only the old format can hold, a template's
+//! tags above all, is refused with its place.
+
+use crate::arguments::{Origin, Setting};
+use crate::entry::Argument;
+use crate::source::{Change, Format, Fragment, Order, Place, Role, Template, Word, apply};
+
+use super::walk::{counting, ensure_one_node, givens};
+use super::{ArgsError, Input, Shape};
+
+/// A format to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// `vm.args`.
+    VmArgs,
+    /// `vm.args.eex` of Mix releases.
+    Eex,
+    /// `.env` with `ERL_FLAGS`.
+    Env,
+    /// `ENV ERL_FLAGS` of a Dockerfile.
+    Dockerfile,
+    /// A ConfigMap with `ERL_FLAGS`, for `envFrom`.
+    Kubernetes,
+    /// A drop-in of a systemd unit with `ERL_FLAGS`.
+    Systemd,
+    /// `rabbitmq-env.conf`.
+    Rabbitmq,
+    /// `ejabberdctl.cfg`.
+    Ejabberd,
+}
+
+impl Target {
+    /// How a file of this format is read.
+    pub fn format(self) -> Format {
+        match self {
+            Target::VmArgs => Format::VmArgs,
+            Target::Eex => Format::VmArgsTemplate(Template::Eex),
+            Target::Env => Format::EnvFile,
+            Target::Dockerfile => Format::Dockerfile,
+            Target::Kubernetes => Format::Kubernetes,
+            Target::Systemd => Format::SystemdUnit,
+            Target::Rabbitmq => Format::RabbitmqEnv,
+            Target::Ejabberd => Format::EjabberdCtl,
+        }
+    }
+
+    /// What stands above the comments; the line with the empty variable; and how far both comments and variable are indented. `None`
+    /// for args files, which have no variable.
+    fn frame(self) -> Option<(&'static str, &'static str, &'static str)> {
+        match self {
+            Target::VmArgs | Target::Eex => None,
+            Target::Env => Some(("", "ERL_FLAGS=\"\"\n", "")),
+            Target::Dockerfile => Some(("", "ENV ERL_FLAGS=\"\"\n", "")),
+            Target::Systemd => Some(("[Service]\n", "Environment=\"ERL_FLAGS=\"\n", "")),
+            Target::Rabbitmq => Some(("", "SERVER_ADDITIONAL_ERL_ARGS=\"\"\n", "")),
+            Target::Ejabberd => Some(("", "ERL_OPTIONS=\"\"\n", "")),
+            Target::Kubernetes => Some((
+                "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: erl-flags\ndata:\n",
+                "  ERL_FLAGS: \"\"\n",
+                "  ",
+            )),
+        }
+    }
+}
+
+/// A flag with its values, and the comments before it.
+#[derive(Debug, Default)]
+struct Item {
+    comments: Vec<String>,
+    words: Vec<String>,
+}
+
+/// The flags of `input`, and its comments where it is an args file, as a file of their own in another format.
+///
+/// # Errors
+/// [`ArgsError::NotConvertible`] for what the other format cannot hold, [`ArgsError::SeveralNodes`].
+pub fn convert(input: &Input, target: Target) -> Result<Input, ArgsError> {
+    ensure_one_node(input)?;
+    let format = target.format();
+    if is_args_file(input.format) && is_args_file(format) {
+        return same_text(input, format);
+    }
+    let items = items(input)?;
+    let words: Vec<String> = items.iter().flat_map(|item| item.words.clone()).collect();
+    let result = match target.frame() {
+        None => lines(format, &items)?,
+        Some((head, variable, indent)) => {
+            let mut text = head.to_owned();
+            for comment in items.iter().flat_map(|item| &item.comments) {
+                text.push_str(format!("{indent}# {comment}").trim_end());
+                text.push('\n');
+            }
+            text.push_str(variable);
+            append(Input::read(format, text)?, &words, &[])?
+        }
+    };
+    let written: Vec<&Word> = result.fragments.iter().flat_map(|fragment| &fragment.words).collect();
+    if let Some(word) = written.iter().find(|word| word.dynamic) {
+        return Err(not_convertible(&result, word, "there it would be a template or a variable"));
+    }
+    if !written.iter().map(|word| &word.text).eq(&words) {
+        return Err(ArgsError::NotHeld {
+            flag: words.join(" "),
+            why: "it would be read otherwise".to_owned(),
+        });
+    }
+    Ok(result)
+}
+
+/// The flags that a node was started with, as an args file: each once, with the value that counts.
+///
+/// # Errors
+/// Where a value cannot stand in an args file.
+pub fn of_node(settings: &[Setting]) -> Result<Input, ArgsError> {
+    let item = |setting: &Setting| {
+        let argument = setting.entry.and_then(|entry| entry.argument);
+        let is_glued = matches!(argument, Some(Argument::Glued | Argument::GluedOptional));
+        let words = match &setting.value {
+            Some(value) if is_glued => vec![format!("{}{value}", setting.flag)],
+            Some(value) => vec![setting.flag.clone(), value.clone()],
+            None => vec![setting.flag.clone()],
+        };
+        Item { comments: Vec::new(), words }
+    };
+    let items: Vec<Item> =
+        settings.iter().filter(|setting| setting.origin != Origin::Default).map(item).collect();
+    lines(Format::VmArgs, &items)
+}
+
+fn is_args_file(format: Format) -> bool {
+    matches!(format, Format::VmArgs | Format::VmArgsTemplate(_))
+}
+
+/// An args file as another kind of args file: the text stays, if it means the same.
+fn same_text(input: &Input, format: Format) -> Result<Input, ArgsError> {
+    if let Some(word) = dynamic(input) {
+        return if format == input.format {
+            Ok(input.clone())
+        } else {
+            Err(not_convertible(input, word, "each kind of file fills in its own"))
+        };
+    }
+    let result = Input::read(format, input.text.clone())?;
+    if let Some(word) = dynamic(&result) {
+        return Err(not_convertible(&result, word, "there it would be a template or a variable"));
+    }
+    Ok(result)
+}
+
+fn dynamic(input: &Input) -> Option<&Word> {
+    input.fragments.iter().flat_map(|fragment| &fragment.words).find(|word| word.dynamic || word.conditional)
+}
+
+fn not_convertible(input: &Input, word: &Word, why: &'static str) -> ArgsError {
+    ArgsError::NotConvertible { at: input.at(word.span.start), text: word.text.clone(), why }
+}
+
+/// All flags that reach the node, in the order of effect; `-extra` and what is behind it last.
+fn items(input: &Input) -> Result<Vec<Item>, ArgsError> {
+    let counting = counting(input);
+    let mut fragments: Vec<(usize, &Fragment)> =
+        input.fragments.iter().enumerate().filter(|(index, _)| counting.get(*index) == Some(&true)).collect();
+    fragments.sort_by_key(|(_, fragment)| fragment.place.order());
+    let (mut items, mut extra) = (Vec::new(), Vec::new());
+    for (index, fragment) in fragments {
+        if let Some(word) = fragment.words.iter().find(|word| word.dynamic || word.conditional) {
+            return Err(not_convertible(input, word, "its value is not known here"));
+        }
+        let is_words = match &fragment.place {
+            Place::Variable { effect, .. } => effect.role == Role::Words,
+            _ => true,
+        };
+        if fragment.place.order() == Some(Order::OtpFlags) && !fragment.words.is_empty() {
+            let why = "this variable is for one OTP release only";
+            return Err(fragment
+                .words
+                .first()
+                .map_or(ArgsError::NoPlace { advice: why }, |word| not_convertible(input, word, why)));
+        }
+        let of_fragment =
+            if is_words { of_words(input, index, fragment)? } else { of_variable(input, index) };
+        for item in of_fragment {
+            let is_extra = item.words.first().is_some_and(|word| word == "-extra");
+            if is_extra { extra.push(item) } else { items.push(item) }
+        }
+    }
+    // One `-extra` is enough; a second would be an argument.
+    for item in extra.iter_mut().skip(1) {
+        item.words.remove(0);
+    }
+    items.extend(extra);
+    Ok(items)
+}
+
+/// What a variable that is no list of flags means as one.
+fn of_variable(input: &Input, index: usize) -> Vec<Item> {
+    let of_fragment = givens(input, 0).into_iter().filter(|given| given.fragment == index);
+    let item = |given: super::Given| {
+        let mut words = vec![given.flag.clone()];
+        if !given.flag.starts_with(['+', '-']) {
+            // The VM asks its environment, which `-env` sets early enough for that.
+            words.insert(0, "-env".to_owned());
+        }
+        words.extend(given.values);
+        Item { comments: Vec::new(), words }
+    };
+    of_fragment.map(item).collect()
+}
+
+fn of_words(input: &Input, index: usize, fragment: &Fragment) -> Result<Vec<Item>, ArgsError> {
+    let mut begins: Vec<usize> = givens(input, 0)
+        .iter()
+        .filter(|given| given.fragment == index)
+        .map(|given| match &given.shape {
+            Shape::Apart(range) => range.start,
+            Shape::Glued(word, _) => *word,
+            Shape::Pair { head, .. } => *head,
+            Shape::OfVariable { .. } => 0,
+        })
+        .collect();
+    begins.sort_unstable();
+    let has_comments = matches!(fragment.place, Place::ArgsFile { name: None });
+    let mut items: Vec<Item> = Vec::new();
+    let mut done = if has_comments { 0 } else { fragment.span().start };
+    for (at, word) in fragment.words.iter().enumerate() {
+        if items.is_empty() || begins.binary_search(&at).is_ok() {
+            items.push(Item::default());
+        }
+        if has_comments {
+            let comments = comments(input, done..word.span.start)?;
+            if let Some(item) = items.last_mut() {
+                item.comments.extend(comments);
+            }
+        }
+        done = word.span.end;
+        if let Some(item) = items.last_mut() {
+            item.words.push(word.text.clone());
+        }
+    }
+    if has_comments {
+        let comments = comments(input, done..input.text.len())?;
+        items.push(Item { comments, words: Vec::new() });
+    }
+    Ok(items)
+}
+
+/// The comments in what stands between two words.
+fn comments(input: &Input, between: std::ops::Range<usize>) -> Result<Vec<String>, ArgsError> {
+    let mut comments = Vec::new();
+    let mut at = between.start;
+    for line in input.text.get(between).unwrap_or_default().split_inclusive('\n') {
+        let text = line.trim();
+        match text.strip_prefix('#') {
+            Some(comment) => {
+                comments.push(comment.trim_start_matches('#').trim().replace(char::is_control, " "));
+            }
+            None if text.is_empty() => {}
+            None => {
+                return Err(ArgsError::NotConvertible {
+                    at: input.at(at + (line.len() - line.trim_start().len())),
+                    text: text.to_owned(),
+                    why: "each kind of file fills in its own",
+                });
+            }
+        }
+        at += line.len();
+    }
+    Ok(comments)
+}
+
+/// An args file with a line for each flag.
+fn lines(format: Format, items: &[Item]) -> Result<Input, ArgsError> {
+    let mut result = Input::read(format, "")?;
+    for item in items {
+        if item.words.is_empty() {
+            let comments: String = item.comments.iter().map(|comment| format!("# {comment}\n")).collect();
+            result = Input::read(format, format!("{}{comments}", result.text))?;
+        } else {
+            result = append(result, &item.words, &item.comments)?;
+        }
+    }
+    Ok(result)
+}
+
+fn append(input: Input, words: &[String], comments: &[String]) -> Result<Input, ArgsError> {
+    if words.is_empty() {
+        return Ok(input);
+    }
+    let Some(fragment) = input.fragments.first() else {
+        return Err(ArgsError::NoPlace { advice: "write the flags by hand" });
+    };
+    let change = Change::Append { words: words.to_vec(), comment: comments.to_vec() };
+    let edits = fragment.change(&[change])?;
+    Ok(Input::read(input.format, apply(&input.text, &edits))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ALL: [Target; 8] = [
+        Target::VmArgs,
+        Target::Eex,
+        Target::Env,
+        Target::Dockerfile,
+        Target::Kubernetes,
+        Target::Systemd,
+        Target::Rabbitmq,
+        Target::Ejabberd,
+    ];
+
+    fn converted(format: Format, text: &str, target: Target) -> Result<String, ArgsError> {
+        let input = Input::read(format, text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        convert(&input, target).map(|input| input.text)
+    }
+
+    fn check(format: Format, text: &str, target: Target, expect: &str) {
+        match converted(format, text, target) {
+            Ok(new) => assert_eq!(new, expect, "{text}"),
+            Err(error) => panic!("{error}\n{text}"),
+        }
+    }
+
+    #[test]
+    fn an_args_file_is_written_in_every_format() {
+        let text = "## Limits\n+P 5000 # many\n\n# Name\n-setcookie 'a b'\n# end\n";
+        check(Format::VmArgs, text, Target::Eex, text);
+        check(
+            Format::VmArgs,
+            text,
+            Target::Env,
+            "# Limits\n# many\n# Name\n# end\nERL_FLAGS=\"+P 5000 -setcookie \\\"a b\\\"\"\n",
+        );
+        check(
+            Format::VmArgs,
+            text,
+            Target::Dockerfile,
+            "# Limits\n# many\n# Name\n# end\nENV ERL_FLAGS=\"+P 5000 -setcookie \\\"a b\\\"\"\n",
+        );
+        check(
+            Format::VmArgs,
+            text,
+            Target::Systemd,
+            "[Service]\n# Limits\n# many\n# Name\n# end\nEnvironment=\"ERL_FLAGS=+P 5000 -setcookie \\\"a b\\\"\"\n",
+        );
+        check(
+            Format::VmArgs,
+            "# x\n+P 5000\n",
+            Target::Kubernetes,
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: erl-flags\ndata:\n  # x\n  ERL_FLAGS: \"+P 5000\"\n",
+        );
+        check(Format::VmArgs, "+P 5000\n", Target::Rabbitmq, "SERVER_ADDITIONAL_ERL_ARGS=\"+P 5000\"\n");
+        check(Format::VmArgs, "+P 5000\n", Target::Ejabberd, "ERL_OPTIONS=\"+P 5000\"\n");
+        // These two split their flags at white space only.
+        let error = converted(Format::VmArgs, text, Target::Rabbitmq).expect_err("white space");
+        assert!(error.to_string().contains("splits"), "{error}");
+    }
+
+    #[test]
+    fn variables_become_an_args_file_in_the_order_of_effect() {
+        check(
+            Format::EnvFile,
+            "ERL_ZFLAGS=+Q 9\nERL_AFLAGS=+sbwt none -extra a\nERL_MAX_PORTS=4096\nERL_CRASH_DUMP=/tmp/x\n",
+            Target::VmArgs,
+            "+Q 4096\n-env ERL_CRASH_DUMP /tmp/x\n+sbwt none\n+Q 9\n-extra a\n",
+        );
+        check(
+            Format::EjabberdCtl,
+            "ERL_PROCESSES=250000\nERL_OPTIONS=\"+sbwt none\"\n",
+            Target::VmArgs,
+            "+P 250000\n+sbwt none\n",
+        );
+    }
+
+    #[test]
+    fn a_running_node_becomes_an_args_file() {
+        let args =
+            ["-P", "1000", "-sbwtnone", "-fnuw", "-P", "5000", "-MBas", "aobf", "-d"].map(str::to_owned);
+        let input = of_node(&crate::parse_emu_args(&args)).expect("an args file");
+        assert_eq!(input.text, "+P 5000\n+sbwt none\n+fnuw\n+MBas aobf\n+d\n");
+    }
+
+    #[test]
+    fn what_only_the_old_format_can_hold_is_refused_with_its_place() {
+        let eex = Format::VmArgsTemplate(Template::Eex);
+        let refused = |format: Format, text: &str, target: Target, place: &str| {
+            let error = converted(format, text, target).expect_err(text).to_string();
+            assert!(error.starts_with(place), "{error}");
+        };
+        refused(eex, "+P 1\n+S <%= x %>\n", Target::Env, "2:4: `<%= x %>`");
+        refused(eex, "+P 1\n+S <%= x %>\n", Target::VmArgs, "2:4: `<%= x %>`");
+        refused(eex, "+P 1\n<%# note %>\n+Q 1\n", Target::Env, "2:1: `<%# note %>`");
+        refused(Format::VmArgs, "+P 1 -x <%=y%>\n", Target::Eex, "1:9: ");
+        refused(Format::EnvFile, "ERL_OTP27_FLAGS=+P 1\n", Target::VmArgs, "1:17: `+P`");
+        check(eex, "+S <%= x %>\n", Target::Eex, "+S <%= x %>\n");
+    }
+
+    proptest! {
+        #[test]
+        fn the_words_are_the_same_in_every_format(
+            flags in proptest::collection::vec(
+                prop_oneof![
+                    Just("+P 5000".to_owned()), Just("+sbwtnone".to_owned()), Just("-heart".to_owned()), Just("# a comment".to_owned()),
+                    "-[a-z]{2,5} [a-z]{1,4} [!-~é]{0,8}".prop_map(|text| {
+                        let quoted: String = text.chars().flat_map(|c| {
+                            let escape = matches!(c, '"' | '\'' | '\\' | '#').then_some('\\');
+                            escape.into_iter().chain([c])
+                        }).collect();
+                        quoted
+                    }),
+                ],
+                0..8,
+            ),
+            target in proptest::sample::select(&ALL[..]),
+        ) {
+            let text = format!("{}\n", flags.join("\n"));
+            let input = Input::read(Format::VmArgs, text.clone()).expect("a file");
+            let words = |input: &Input| -> Vec<String> {
+                input.fragments.iter().flat_map(|fragment| &fragment.words).map(|word| word.text.clone()).collect()
+            };
+            match convert(&input, target) {
+                Ok(result) => {
+                    let (mut old, mut new) = (words(&input), words(&result));
+                    // `-extra` goes to the end.
+                    if old.iter().any(|word| word == "-extra") {
+                        old.sort();
+                        new.sort();
+                    }
+                    prop_assert_eq!(old, new, "{}", result.text);
+                }
+                // Some words have no place in some formats; that has to be said, and is.
+                Err(ArgsError::Source(_) | ArgsError::NotConvertible { .. } | ArgsError::NotHeld { .. }) => {}
+                Err(error) => prop_assert!(false, "{error}"),
+            }
+        }
+    }
+}

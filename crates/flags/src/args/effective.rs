@@ -1,0 +1,239 @@
+//! Which value of each flag counts.
+
+use crate::OtpVersion;
+use crate::catalog::entries;
+use crate::entry::{Entry, Kind};
+use crate::source::{Order, Place};
+
+use super::walk::{accumulates, counting, ensure_one_node, givens, is_of_image, meant};
+use super::{ArgsError, Given, Input, place_name};
+
+/// A flag of the emulator with the value in effect.
+#[derive(Debug, Clone)]
+pub struct Effective {
+    /// As of [`Given::flag`].
+    pub flag: String,
+    /// What is known of it.
+    pub entry: Option<&'static Entry>,
+    /// The value; `None` for a flag without one.
+    pub value: Option<String>,
+    /// Who says so.
+    pub by: By,
+    /// What it wins over, the strongest first.
+    pub instead_of: Vec<Given>,
+}
+
+/// Who gives a flag its value.
+#[derive(Debug, Clone)]
+pub enum By {
+    /// A file.
+    Given(Given),
+    /// Nobody: it is the default of the release.
+    Default,
+}
+
+/// What stands in a file and does not reach the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Idle {
+    /// Index of the file.
+    pub file: usize,
+    /// Where it begins, in bytes.
+    pub offset: usize,
+    /// The variable.
+    pub name: String,
+    /// Why it does not.
+    pub why: &'static str,
+}
+
+/// All flags of a node.
+#[derive(Debug, Clone, Default)]
+pub struct Overview {
+    /// Those of the emulator: first those that are given, then those at their default.
+    pub emulator: Vec<Effective>,
+    /// Those for `init` and applications, each as often as it is given, in the order of effect.
+    pub others: Vec<Given>,
+    /// Variables without effect on the node.
+    pub idle: Vec<Idle>,
+}
+
+/// The flags of a node of this version that is started with these files.
+///
+/// # Errors
+/// [`ArgsError::SeveralNodes`] where a file is about more than one.
+pub fn effective(inputs: &[Input], otp: &OtpVersion) -> Result<Overview, ArgsError> {
+    let mut overview = Overview::default();
+    let mut all: Vec<Given> = Vec::new();
+    for (file, input) in inputs.iter().enumerate() {
+        ensure_one_node(input)?;
+        all.extend(givens(input, file));
+        overview.idle.extend(idle(input, file));
+    }
+    all.retain(|given| {
+        let of_other_release = given.order == Order::OtpFlags && !is_for(inputs, given, otp);
+        if of_other_release {
+            overview.idle.push(Idle {
+                file: given.file,
+                offset: given.span.start,
+                name: variable(inputs, given).to_owned(),
+                why: "it is for another OTP release",
+            });
+        }
+        !of_other_release
+    });
+    overview.idle.dedup();
+    all.sort_by_key(|given| given.order);
+
+    let mut of_emulator: Vec<(String, Vec<Given>)> = Vec::new();
+    for given in all {
+        let is_emulators = given.flag.starts_with('+') && !accumulates(&given.flag);
+        if !is_emulators {
+            overview.others.push(given);
+            continue;
+        }
+        match of_emulator.iter_mut().find(|(flag, _)| *flag == given.flag) {
+            Some((_, list)) => list.push(given),
+            None => of_emulator.push((given.flag.clone(), vec![given])),
+        }
+    }
+    for (flag, mut list) in of_emulator {
+        let Some(last) = list.pop() else { continue };
+        list.reverse();
+        overview.emulator.push(Effective {
+            flag,
+            entry: last.entry,
+            value: last.value(),
+            by: By::Given(last),
+            instead_of: list,
+        });
+    }
+    let given: Vec<&str> =
+        overview.emulator.iter().filter_map(|known| Some(known.entry?.id.as_str())).collect();
+    let defaults: Vec<Effective> = entries()
+        .iter()
+        .filter(|entry| entry.kind == Kind::EmulatorFlag && entry.works_in(otp.clone()))
+        // Patterns have a default for each allocator; what only the launcher sees, none that is known here.
+        .filter(|entry| entry.spelling().starts_with('+') && !entry.spelling().contains('<'))
+        .filter(|entry| !given.contains(&entry.id.as_str()))
+        .map(|entry| Effective {
+            flag: entry.spelling().to_owned(),
+            entry: Some(entry),
+            value: entry.default_in(otp.clone()).map(str::to_owned),
+            by: By::Default,
+            instead_of: Vec::new(),
+        })
+        .collect();
+    overview.emulator.extend(defaults);
+    Ok(overview)
+}
+
+fn variable<'i>(inputs: &'i [Input], given: &Given) -> &'i str {
+    let fragment = inputs.get(given.file).and_then(|input| input.fragments.get(given.fragment));
+    fragment.map_or("", |fragment| place_name(&fragment.place))
+}
+
+fn is_for(inputs: &[Input], given: &Given, otp: &OtpVersion) -> bool {
+    variable(inputs, given) == format!("ERL_OTP{}_FLAGS", otp.release())
+}
+
+fn idle(input: &Input, file: usize) -> Vec<Idle> {
+    let counting = counting(input);
+    let mut found = Vec::new();
+    for ((fragment, counts), is_meant) in input.fragments.iter().zip(counting).zip(meant(input)) {
+        if !is_meant {
+            continue;
+        }
+        let Place::Variable { name, effect } = &fragment.place else { continue };
+        let why = match (effect.ignored, effect.of_tool, counts) {
+            (Some(why), _, _) => why,
+            (None, true, _) => "it is for a command-line tool, not for the node",
+            (None, false, false) if !is_of_image(input, fragment) => {
+                "it is of a stage that only helps to build the image"
+            }
+            (None, false, false) => "the same variable is set again further down",
+            (None, false, true) => continue,
+        };
+        found.push(Idle { file, offset: fragment.span().start, name: name.clone(), why });
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Format;
+
+    fn overview(files: &[(Format, &str)], otp: u32) -> Overview {
+        let inputs: Vec<Input> =
+            files.iter().map(|(format, text)| Input::read(*format, *text).expect(text)).collect();
+        effective(&inputs, &OtpVersion::from(otp)).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn of<'o>(overview: &'o Overview, flag: &str) -> &'o Effective {
+        overview.emulator.iter().find(|known| known.flag == flag).unwrap_or_else(|| panic!("{flag}"))
+    }
+
+    #[test]
+    fn the_launchers_order_decides_and_not_that_of_the_files() {
+        let files =
+            [(Format::EnvFile, "ERL_FLAGS=+P 5000\n"), (Format::VmArgs, "+P 1000\n+Q 2048\n+P 3000\n")];
+        let overview = overview(&files, 25);
+        let limit = of(&overview, "+P");
+        assert_eq!(limit.value.as_deref(), Some("5000"));
+        assert!(matches!(&limit.by, By::Given(given) if given.file == 0));
+        let others: Vec<_> =
+            limit.instead_of.iter().map(|given| (given.file, given.value().expect("a value"))).collect();
+        assert_eq!(others, [(1, "3000".to_owned()), (1, "1000".to_owned())]);
+    }
+
+    #[test]
+    fn what_nobody_gives_stands_at_the_default_of_the_release() {
+        for (otp, default) in [(25, "262144"), (27, "1048576")] {
+            let overview = overview(&[(Format::VmArgs, "+sbwt none\n")], otp);
+            let limit = of(&overview, "+P");
+            assert_eq!(limit.value.as_deref(), Some(default));
+            assert!(matches!(limit.by, By::Default));
+            assert!(matches!(of(&overview, "+sbwt").by, By::Given(_)));
+            let mut flags: Vec<&str> = overview.emulator.iter().map(|known| known.flag.as_str()).collect();
+            flags.sort_unstable();
+            assert!(flags.windows(2).all(|pair| pair[0] != pair[1]), "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn a_variable_for_another_release_does_not_count() {
+        let files = [(Format::EnvFile, "ERL_OTP27_FLAGS=+P 5000\n")];
+        assert!(matches!(of(&overview(&files, 25), "+P").by, By::Default));
+        assert_eq!(overview(&files, 25).idle.len(), 1);
+        assert_eq!(of(&overview(&files, 27), "+P").value.as_deref(), Some("5000"));
+    }
+
+    #[test]
+    fn a_fallback_loses_against_the_flag() {
+        let both = overview(&[(Format::EnvFile, "ERL_MAX_PORTS=4096\nERL_AFLAGS=+Q 2048\n")], 25);
+        assert_eq!(of(&both, "+Q").value.as_deref(), Some("2048"));
+        let alone = overview(&[(Format::EnvFile, "ERL_MAX_PORTS=4096\n")], 25);
+        assert_eq!(of(&alone, "+Q").value.as_deref(), Some("4096"));
+    }
+
+    #[test]
+    fn what_does_not_reach_the_node_is_told() {
+        let overview =
+            overview(&[(Format::RabbitmqEnv, "CTL_ERL_ARGS='+P 1'\nSERVER_ERL_ARGS='+P 2'\n")], 25);
+        assert_eq!(overview.idle.len(), 2);
+        assert!(matches!(of(&overview, "+P").by, By::Default));
+    }
+
+    #[test]
+    fn two_containers_are_not_one_node() {
+        let text = "a:\n  environment:\n    ERL_FLAGS: +P 1\nb:\n  environment:\n    ERL_FLAGS: +P 2\n";
+        let input = Input::read(Format::Compose, text).expect(text);
+        let error = effective(std::slice::from_ref(&input), &OtpVersion::from(25)).expect_err("two nodes");
+        assert!(error.to_string().contains("3:16, 6:16"), "{error}");
+        let of_node = |node| {
+            let overview = effective(&[Input { node: Some(node), ..input.clone() }], &OtpVersion::from(25));
+            overview.map(|overview| of(&overview, "+P").value.clone().unwrap_or_default())
+        };
+        assert_eq!((of_node(0), of_node(1)), (Ok("1".to_owned()), Ok("2".to_owned())));
+        assert_eq!(of_node(2), Err(ArgsError::NoSuchNode { node: 2, count: 2 }));
+    }
+}

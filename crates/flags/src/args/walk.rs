@@ -1,0 +1,430 @@
+//! Finds the flags in the words of a file.
+//!
+//! The launcher takes the words that begin with `+` for the emulator, with their values, wherever they stand; what begins with `-`
+//! and the words behind it are for `init`. `-extra` ends both, in its own file or variable only.
+
+use std::ops::Range;
+
+use crate::arguments::{flags, is_flag, takes_next};
+use crate::catalog::entries;
+use crate::entry::Entry;
+use crate::source::{Format, Fragment, Order, Place, Role, Word};
+
+use super::{ArgsError, Given, Input, Shape, place_name};
+
+/// Flags of `init` and of the launcher that are no applications, so that the words behind them are no keys and values.
+const NO_APPLICATIONS: &[&str] = &[
+    "-args_file",
+    "-boot",
+    "-code_path_cache",
+    "-compile",
+    "-config",
+    "-configfd",
+    "-connect_all",
+    "-detached",
+    "-dist_listen",
+    "-embedded",
+    "-emu_flavor",
+    "-emu_type",
+    "-epmd_module",
+    "-erl_epmd_port",
+    "-eval",
+    "-extra",
+    "-heart",
+    "-hidden",
+    "-home",
+    "-hosts",
+    "-id",
+    "-init_debug",
+    "-instr",
+    "-loader",
+    "-make",
+    "-man",
+    "-mode",
+    "-name",
+    "-noinput",
+    "-noshell",
+    "-nouser",
+    "-oldshell",
+    "-pa",
+    "-path",
+    "-pidfile",
+    "-progname",
+    "-proto_dist",
+    "-pz",
+    "-remsh",
+    "-root",
+    "-rsh",
+    "-run",
+    "-s",
+    "-setcookie",
+    "-shutdown_time",
+    "-smp",
+    "-sname",
+    "-start_epmd",
+    "-user",
+    "-version",
+];
+
+/// Flags of which each one counts.
+const ACCUMULATING: &[&str] =
+    &["-args_file", "-config", "-eval", "-extra", "-pa", "-path", "-pz", "-run", "-s"];
+
+/// Whether each of several such flags counts.
+pub(super) fn accumulates(flag: &str) -> bool {
+    ACCUMULATING.contains(&flag)
+}
+
+/// All flags of a file that reach the node, in the order of effect.
+pub(super) fn givens(input: &Input, file: usize) -> Vec<Given> {
+    let counting = counting(input);
+    let mut found = Vec::new();
+    for (index, fragment) in input.fragments.iter().enumerate() {
+        if counting.get(index) == Some(&true) {
+            found.extend(of_fragment(fragment, file, index));
+        }
+    }
+    found.sort_by_key(|given| given.order);
+    found
+}
+
+/// For each fragment whether its words reach the node.
+pub(super) fn counting(input: &Input) -> Vec<bool> {
+    let fragments = &input.fragments;
+    let (image, meant) = (image(input), meant(input));
+    let counts = |index: usize, fragment: &Fragment| {
+        let mut later = fragments.get(index + 1..).unwrap_or_default().iter();
+        meant.get(index) == Some(&true)
+            && reaches_node(fragment)
+            && is_in(&image, fragment)
+            && !later.any(|later| is_in(&image, later) && replaces(input, later, fragment))
+    };
+    fragments.iter().enumerate().map(|(index, fragment)| counts(index, fragment)).collect()
+}
+
+/// Whether a place is one of words for the node at all.
+pub(super) fn reaches_node(fragment: &Fragment) -> bool {
+    match &fragment.place {
+        Place::ArgsFile { .. } => true,
+        Place::Variable { effect, .. } => !effect.of_tool && effect.ignored.is_none(),
+        Place::FileNames | Place::LiveNode => false,
+    }
+}
+
+/// Whether a fragment of a Dockerfile is in the image that is built, and not in a stage that only helps to build it. All
+/// fragments of other files are.
+pub(super) fn is_of_image(input: &Input, fragment: &Fragment) -> bool {
+    is_in(&image(input), fragment)
+}
+
+fn is_in(image: &Option<Vec<Range<usize>>>, fragment: &Fragment) -> bool {
+    let begin = fragment.span().start;
+    image.as_ref().is_none_or(|stages| stages.iter().any(|stage| stage.contains(&begin)))
+}
+
+/// The bytes of the last stage of a Dockerfile and of those that it is built upon; `None` for files without stages.
+fn image(input: &Input) -> Option<Vec<Range<usize>>> {
+    if input.format != Format::Dockerfile {
+        return None;
+    }
+    struct Stage<'t> {
+        begin: usize,
+        from: &'t str,
+        name: Option<&'t str>,
+    }
+    let mut stages: Vec<Stage<'_>> = Vec::new();
+    let mut begin = 0;
+    for line in input.text.split_inclusive('\n') {
+        let mut words = line.split_whitespace();
+        if words.next().is_some_and(|word| word.eq_ignore_ascii_case("FROM")) {
+            let mut words = words.filter(|word| !word.starts_with("--"));
+            let from = words.next().unwrap_or_default();
+            let name = words.next().filter(|word| word.eq_ignore_ascii_case("AS")).and_then(|_| words.next());
+            stages.push(Stage { begin, from, name });
+        }
+        begin += line.len();
+    }
+    let mut end = input.text.len();
+    let mut wanted: Option<&str> = None;
+    let mut image = Vec::new();
+    // A stage can only be built upon one that stands before it.
+    for (index, stage) in stages.iter().enumerate().rev() {
+        let is_last = index + 1 == stages.len();
+        let is_wanted = wanted.is_some_and(|name| {
+            stage.name.is_some_and(|own| own.eq_ignore_ascii_case(name)) || name == index.to_string()
+        });
+        if is_last || is_wanted {
+            image.push(stage.begin..end + usize::from(is_last));
+            wanted = Some(stage.from);
+        }
+        end = stage.begin;
+    }
+    (!image.is_empty()).then_some(image)
+}
+
+/// Whether a variable is set anew, so that what it held before is lost.
+fn replaces(input: &Input, later: &Fragment, earlier: &Fragment) -> bool {
+    let (Place::Variable { name, .. }, Place::Variable { name: old, .. }) = (&later.place, &earlier.place)
+    else {
+        return false;
+    };
+    // In YAML these are different containers.
+    if name != old || matches!(input.format, Format::Compose | Format::Kubernetes) {
+        return false;
+    }
+    let mentions = |word: &Word| word.dynamic && word.text.contains(name.as_str());
+    let conditional = later.words.iter().any(|word| word.conditional);
+    let before = input.text.get(..later.span().start).unwrap_or_default();
+    let appends = before.trim_end_matches(['"', '\'', ' ']).ends_with("+=");
+    !appends && !conditional && !later.words.iter().any(mentions)
+}
+
+/// For each fragment the node that it is for. Only YAML files have several.
+fn nodes(input: &Input) -> Vec<usize> {
+    let is_yaml = matches!(input.format, Format::Compose | Format::Kubernetes);
+    let (mut node, mut known): (usize, Vec<&Place>) = (0, Vec::new());
+    let mut nodes = Vec::with_capacity(input.fragments.len());
+    for fragment in &input.fragments {
+        let is_named = !place_name(&fragment.place).is_empty();
+        if is_yaml && is_named && known.contains(&&fragment.place) {
+            node += 1;
+            known.clear();
+        }
+        known.push(&fragment.place);
+        nodes.push(node);
+    }
+    nodes
+}
+
+/// For each fragment whether it is for the node that is meant.
+pub(super) fn meant(input: &Input) -> Vec<bool> {
+    nodes(input).into_iter().map(|node| input.node.is_none_or(|meant| meant == node)).collect()
+}
+
+/// An error where a file is about several nodes and it is not said which is meant.
+pub(super) fn ensure_one_node(input: &Input) -> Result<(), ArgsError> {
+    let nodes = nodes(input);
+    let count = nodes.last().map_or(1, |last| last + 1);
+    match input.node {
+        Some(node) if node >= count => Err(ArgsError::NoSuchNode { node, count }),
+        None if count > 1 => {
+            let begin =
+                |node| nodes.iter().position(|of| *of == node).and_then(|index| input.fragments.get(index));
+            let begins = (0..count).filter_map(begin).map(|fragment| input.at(fragment.span().start));
+            Err(ArgsError::SeveralNodes { begins: begins.collect() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The flags of one fragment.
+fn of_fragment(fragment: &Fragment, file: usize, index: usize) -> Vec<Given> {
+    let Some(order) = fragment.place.order() else { return Vec::new() };
+    let walk = Walk { words: &fragment.words, file, index, order };
+    match &fragment.place {
+        Place::Variable { name, effect } => match effect.role {
+            Role::Words => walk.words(),
+            Role::ValueOf(flags) => {
+                let alone = flags.len() == 1;
+                flags.iter().filter_map(|flag| walk.of_variable(flag, by_spelling(flag), alone)).collect()
+            }
+            Role::ReadByVm => {
+                let flag = entries().iter().find(|entry| entry.fallback.as_deref() == Some(name.as_str()));
+                let known = flag.or_else(|| crate::entry(name));
+                let spelled = flag.map_or(name.as_str(), |entry| entry.spelling());
+                walk.of_variable(spelled, known, true).into_iter().collect()
+            }
+        },
+        Place::ArgsFile { .. } => walk.words(),
+        Place::FileNames | Place::LiveNode => Vec::new(),
+    }
+}
+
+fn by_spelling(flag: &str) -> Option<&'static Entry> {
+    entries().iter().find(|entry| entry.spelling() == flag)
+}
+
+struct Walk<'w> {
+    words: &'w [Word],
+    file: usize,
+    index: usize,
+    order: Order,
+}
+
+impl Walk<'_> {
+    fn words(&self) -> Vec<Given> {
+        let mut found = Vec::new();
+        let mut at = 0;
+        while let Some(word) = self.words.get(at) {
+            let text = word.text.as_str();
+            if text == "-extra" {
+                found.extend(self.given(text, None, at..self.words.len()));
+                break;
+            }
+            at = if text.starts_with('+') && is_flag(text) {
+                self.emulator_flag(at, &mut found)
+            } else if is_flag(text) && text != "--" {
+                self.init_flag(at, &mut found)
+            } else {
+                at + 1
+            };
+        }
+        found
+    }
+
+    /// Takes the emulator's flag at a word; gives the index of the next one.
+    fn emulator_flag(&self, at: usize, found: &mut Vec<Given>) -> usize {
+        let text = |index: usize| self.words.get(index).map(|word| word.text.as_str());
+        let (Some(word), next) = (text(at), text(at + 1)) else { return at + 1 };
+        let pair: Vec<String> = [Some(word), next].into_iter().flatten().map(str::to_owned).collect();
+        let Some(first) = flags(&pair).into_iter().next() else { return at + 1 };
+        let apart = takes_next(word, next);
+        let end = at + 1 + usize::from(apart);
+        let Some(mut given) = self.given(&first.flag, first.entry, at..end) else { return end };
+        if let Some(value) = first.value.filter(|_| !apart) {
+            given.shape = Shape::Glued(at, word.len() - value.len().min(word.len()));
+            given.values = vec![value];
+        }
+        found.push(given);
+        end
+    }
+
+    /// Takes init's flag at a word, with all words up to the next flag; gives the index of that.
+    fn init_flag(&self, at: usize, found: &mut Vec<Given>) -> usize {
+        let behind = self.words.get(at + 1..).unwrap_or_default();
+        let length = behind.iter().position(|word| is_flag(&word.text)).unwrap_or(behind.len());
+        let end = at + 1 + length;
+        let Some(word) = self.words.get(at) else { return end };
+        let is_pairs = length >= 2
+            && length.is_multiple_of(2)
+            && !NO_APPLICATIONS.contains(&word.text.as_str())
+            && !word.dynamic;
+        if !is_pairs {
+            found.extend(self.given(&word.text, by_spelling(&word.text), at..end));
+            return end;
+        }
+        for key in (at + 1..end).step_by(2) {
+            let Some(name) = self.words.get(key) else { break };
+            let flag = format!("{} {}", word.text, name.text);
+            let Some(mut given) = self.given(&flag, by_spelling(&flag), key..key + 2) else { break };
+            let alone = length == 2;
+            if alone {
+                given.span.start = word.span.start;
+            }
+            given.shape = Shape::Pair { head: at, key, alone };
+            found.push(given);
+        }
+        end
+    }
+
+    /// A flag whose first word is the flag and the others its values.
+    fn given(&self, flag: &str, entry: Option<&'static Entry>, range: Range<usize>) -> Option<Given> {
+        let words = self.words.get(range.clone())?;
+        let (first, last) = (words.first()?, words.last()?);
+        Some(Given {
+            file: self.file,
+            fragment: self.index,
+            flag: flag.to_owned(),
+            entry,
+            values: words.iter().skip(1).map(|word| word.text.clone()).collect(),
+            span: first.span.start..last.span.end,
+            dynamic: words.iter().any(|word| word.dynamic),
+            conditional: words.iter().any(|word| word.conditional),
+            order: self.order,
+            shape: Shape::Apart(range),
+        })
+    }
+
+    /// The flag that a variable's value is for.
+    fn of_variable(&self, flag: &str, entry: Option<&'static Entry>, alone: bool) -> Option<Given> {
+        let mut given = self.given(flag, entry, 0..self.words.len())?;
+        given.values = self.words.iter().map(|word| word.text.clone()).collect();
+        given.shape = Shape::OfVariable { alone };
+        Some(given)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `flag=value` of all flags, `?` for conditional, `~` for dynamic ones.
+    fn check(format: Format, text: &str, expect: &[&str]) {
+        let input = Input::read(format, text).unwrap_or_else(|error| panic!("{error}"));
+        let shown: Vec<String> = givens(&input, 0)
+            .iter()
+            .map(|given| {
+                let mark = |is: bool, mark: &'static str| if is { mark } else { "" };
+                let value = given.value().map(|value| format!("={value}")).unwrap_or_default();
+                format!("{}{}{}{value}", mark(given.conditional, "?"), mark(given.dynamic, "~"), given.flag)
+            })
+            .collect();
+        assert_eq!(shown, expect, "{text}");
+    }
+
+    #[test]
+    fn flags_of_the_emulator_and_of_init_are_told_apart() {
+        check(
+            Format::VmArgs,
+            "-name a@b +S4 +sbwt none -kernel net_ticktime 30 inet_dist_listen_min 9100 -heart +c +h 400\n-pa x y\n+MBas aobf\n",
+            &[
+                "-name=a@b",
+                "+S=4",
+                "+sbwt=none",
+                "-kernel net_ticktime=30",
+                "-kernel inet_dist_listen_min=9100",
+                "-heart",
+                "+c",
+                "+hms=400",
+                "-pa=x y",
+                "+MBas=aobf",
+            ],
+        );
+        check(Format::VmArgs, "+P 1 -extra +P 2", &["+P=1", "-extra=+P 2"]);
+        check(Format::VmArgs, "stray +zfuture 3", &["+zfuture=3"]);
+        check(Format::VmArgs, "+sbwt +P 5", &["+sbwt=+P"]);
+    }
+
+    #[test]
+    fn variables_stand_in_the_order_of_effect() {
+        check(
+            Format::Shell,
+            "ERL_ZFLAGS='+P 3'\nERL_FLAGS='+P 2'\nERL_MAX_PORTS=4096\nERL_AFLAGS='+P 1'\n",
+            &["+Q=4096", "+P=1", "+P=2", "+P=3"],
+        );
+        check(Format::EjabberdCtl, "ERL_PROCESSES=250000\nPOLL=true\n", &["+K=true", "+P=250000"]);
+        check(
+            Format::RabbitmqEnv,
+            "SCHEDULER_BUSY_WAIT_THRESHOLD=none\nCTL_ERL_ARGS='+P 1'\nSERVER_ERL_ARGS='+P 2'\n",
+            &["+sbwt=none", "+sbwtdcpu=none", "+sbwtdio=none"],
+        );
+    }
+
+    #[test]
+    fn a_variable_that_is_set_anew_loses_what_it_held() {
+        check(Format::EnvFile, "ERL_FLAGS=+P 1\nERL_FLAGS=+Q 2\n", &["+Q=2"]);
+        check(Format::Shell, "ERL_FLAGS='+P 1'\nERL_FLAGS=\"$ERL_FLAGS +Q 2\"\n", &["+P=1", "+Q=2"]);
+        check(Format::Shell, "ERL_FLAGS='+P 1'\nERL_FLAGS+=' +Q 2'\n", &["+P=1", "+Q=2"]);
+        check(Format::Shell, "ERL_FLAGS='+P 1'\nif x; then ERL_FLAGS='+Q 2'; fi\n", &["+P=1", "?+Q=2"]);
+    }
+
+    #[test]
+    fn of_a_dockerfile_only_the_image_counts() {
+        let stages = "FROM elixir AS build\nENV ERL_FLAGS=+JMsingle\\ true\nFROM --platform=x debian AS base\nENV ERL_AFLAGS=+Q\\ 2\n";
+        check(Format::Dockerfile, stages, &["+Q=2"]);
+        check(Format::Dockerfile, &format!("{stages}FROM base\nENV ERL_ZFLAGS=+P\\ 1\n"), &["+Q=2", "+P=1"]);
+        check(
+            Format::Dockerfile,
+            &format!("{stages}from BUILD\nENV ERL_ZFLAGS=+P\\ 1"),
+            &["+JMsingle=true", "+P=1"],
+        );
+        check(Format::Dockerfile, "ENV ERL_FLAGS=+P\\ 1\n", &["+P=1"]);
+        check(Format::Dockerfile, "FROM a\nENV ERL_FLAGS=+P\\ 1\nFROM b\nENV ERL_FLAGS=+Q\\ 1\n", &["+Q=1"]);
+    }
+
+    #[test]
+    fn templates_and_conditions_are_marked() {
+        let eex = Format::VmArgsTemplate(crate::source::Template::Eex);
+        check(eex, "+P <%= x %>\n<%= if y do %>\n+Q 1\n<% end %>\n", &["~+P=<%= x %>", "?+Q=1"]);
+    }
+}

@@ -1,0 +1,133 @@
+//! What is to be changed, as people write it.
+
+use crate::Verdict;
+use crate::lint::RELEASES;
+use crate::source::Format;
+
+use super::walk::{accumulates, givens};
+use super::{ArgsError, Given, Input, Shape};
+
+/// What is to be changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wish {
+    /// This flag is to have this value.
+    Set {
+        /// As of [`Given::flag`].
+        flag: String,
+        /// The words, as they are to stand in a file that does not have the flag yet.
+        words: Vec<String>,
+    },
+    /// This flag is to go.
+    Unset {
+        /// As of [`Given::flag`].
+        flag: String,
+    },
+}
+
+impl Wish {
+    /// Reads a flag with its value, as it would stand in `vm.args`: `+sbwt none`, `-kernel net_ticktime 30`.
+    ///
+    /// # Errors
+    /// Where it is not exactly one flag, or one that no release has, or one that may be given several times.
+    pub fn set(text: &str) -> Result<Wish, ArgsError> {
+        let (given, words) = one_flag(text)?;
+        if given.flag.starts_with('+') && given.entry.is_none() {
+            return Err(ArgsError::Unknown { flag: given.flag });
+        }
+        Ok(Wish::Set { flag: given.flag, words })
+    }
+
+    /// Reads a flag without a value: `+K`, `-kernel net_ticktime`.
+    ///
+    /// # Errors
+    /// As of [`set`](Self::set), but a flag that no release has can be taken away.
+    pub fn unset(text: &str) -> Result<Wish, ArgsError> {
+        // A parameter of an application has two names.
+        let is_pair = text.starts_with('-') && text.split_whitespace().count() == 2;
+        let given = if is_pair { one_flag(&format!("{text} x"))?.0 } else { one_flag(text)?.0 };
+        if !is_pair && !given.values.is_empty() {
+            return Err(ArgsError::NotOneFlag { text: text.to_owned() });
+        }
+        Ok(Wish::Unset { flag: given.flag })
+    }
+
+    /// The flag that it is about.
+    pub fn flag(&self) -> &str {
+        match self {
+            Wish::Set { flag, .. } | Wish::Unset { flag } => flag,
+        }
+    }
+}
+
+/// The only flag of a text, and its words.
+pub(super) fn one_flag(text: &str) -> Result<(Given, Vec<String>), ArgsError> {
+    let none = || ArgsError::NotOneFlag { text: text.to_owned() };
+    let input = Input::read(Format::VmArgs, text).map_err(|_| none())?;
+    let words: Vec<String> =
+        input.fragments.iter().flat_map(|fragment| &fragment.words).map(|word| word.text.clone()).collect();
+    let mut found = givens(&input, 0);
+    let (Some(given), true) = (found.pop(), found.is_empty()) else { return Err(none()) };
+    if accumulates(&given.flag) {
+        return Err(ArgsError::Accumulates { flag: given.flag });
+    }
+    // `+sbtw` begins like `+sbt`, but no release takes `w` as its value.
+    if let (Shape::Glued(..), Some(entry), Some(value)) = (&given.shape, given.entry, given.values.first()) {
+        let is_taken = |otp: u32| !matches!(entry.check(Some(value), otp), Verdict::Refused { .. });
+        if !RELEASES.into_iter().any(is_taken) {
+            return Err(ArgsError::Unknown { flag: words.into_iter().next().unwrap_or_default() });
+        }
+    }
+    let taken = match &given.shape {
+        Shape::Apart(range) => range.len(),
+        Shape::Glued(..) => 1,
+        Shape::Pair { .. } => 3,
+        Shape::OfVariable { .. } => 0,
+    };
+    // A word too many has no effect, and was certainly meant to have one.
+    if taken == words.len() { Ok((given, words)) } else { Err(none()) }
+}
+
+/// Words as they stand in an args file.
+pub(super) fn quoted(words: &[String]) -> String {
+    let plain = |c: char| !matches!(c, '"' | '\'' | '\\' | '#') && !c.is_whitespace();
+    let written = words.iter().map(|word| {
+        if !word.is_empty() && word.chars().all(plain) {
+            return word.clone();
+        }
+        let mut text = String::from("\"\"");
+        for c in word.chars() {
+            if !plain(c) {
+                text.push('\\');
+            }
+            text.push(c);
+        }
+        text
+    });
+    written.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wish_is_one_flag() {
+        let flag = |text: &str| Wish::set(text).map(|wish| wish.flag().to_owned());
+        assert_eq!(flag("+sbwt none"), Ok("+sbwt".to_owned()));
+        assert_eq!(flag("+sbwtnone"), Ok("+sbwt".to_owned()));
+        assert_eq!(flag("-kernel net_ticktime 30"), Ok("-kernel net_ticktime".to_owned()));
+        assert_eq!(flag("-heart"), Ok("-heart".to_owned()));
+        assert_eq!(flag("+xyz 1"), Err(ArgsError::Unknown { flag: "+xyz".to_owned() }));
+        assert_eq!(flag("+sbtw none"), Err(ArgsError::Unknown { flag: "+sbtw".to_owned() }));
+        assert!(matches!(flag("-pa x"), Err(ArgsError::Accumulates { .. })));
+        for text in
+            ["", "sbwt none", "+sbwt none +P 1", "+sbwt none more", "+P 'x", "-kernel a 1 b 2", "+c false x"]
+        {
+            assert!(matches!(flag(text), Err(ArgsError::NotOneFlag { .. })), "{text}: {:?}", flag(text));
+        }
+        assert_eq!(Wish::unset("+K").map(|wish| wish.flag().to_owned()), Ok("+K".to_owned()));
+        assert_eq!(Wish::unset("-kernel x").map(|wish| wish.flag().to_owned()), Ok("-kernel x".to_owned()));
+        assert_eq!(Wish::unset("+xyz").map(|wish| wish.flag().to_owned()), Ok("+xyz".to_owned()));
+        assert!(Wish::unset("+K true").is_err());
+    }
+}

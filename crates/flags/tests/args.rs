@@ -1,0 +1,72 @@
+//! Flags of the files in the corpus: told, and changed.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "tests")]
+
+use std::fs;
+use std::path::Path;
+
+use beamtune_flags::OtpVersion;
+use beamtune_flags::args::{By, Input, Wish, change, effective};
+use beamtune_flags::source::{Format, detect};
+
+/// All files of the corpus that can be read, with their paths.
+fn corpus() -> Vec<(String, Input)> {
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/args")];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path.display().to_string();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_none_or(|ending| ending != "expect")
+                && let Ok(text) = fs::read_to_string(&path)
+                && let Some(format) = detect(&name, &text)
+                && let Ok(input) = Input::read(format, text)
+            {
+                found.push((name, input));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn every_file_holds_what_it_was_given_and_keeps_its_lines() {
+    let (mut changed, mut refused) = (0, Vec::new());
+    let wish = Wish::set("+sbwt none").expect("a wish");
+    for (name, input) in corpus() {
+        let result = match change(&input, &wish, &["trial 7".to_owned()]) {
+            Ok(result) => result,
+            Err(error) => {
+                refused.push(format!("{name}: {error}"));
+                continue;
+            }
+        };
+        changed += 1;
+        let overview = effective(std::slice::from_ref(&result), &OtpVersion::from(27)).expect("one node");
+        let known = overview.emulator.iter().find(|known| known.flag == "+sbwt").expect("+sbwt");
+        assert_eq!(known.value.as_deref(), Some("none"), "{name}");
+        assert!(matches!(known.by, By::Given(_)), "{name}");
+        if matches!(input.format, Format::VmArgs | Format::VmArgsTemplate(_)) {
+            let mut new = result.text.lines();
+            for line in input.text.lines().filter(|line| !line.contains("sbwt")) {
+                assert!(new.any(|other| other == line), "{name}: {line:?} is lost in\n{}", result.text);
+            }
+        }
+    }
+    assert!(changed > 80 && refused.len() < changed / 10, "{changed} {refused:#?}");
+}
+
+#[test]
+fn the_flags_of_every_file_can_be_told() {
+    for (name, input) in corpus() {
+        for release in [23, 29] {
+            let told = effective(std::slice::from_ref(&input), &OtpVersion::from(release));
+            match told {
+                Ok(overview) => assert!(overview.emulator.len() > 60, "{name}"),
+                Err(error) => assert!(error.to_string().contains("several nodes"), "{name}: {error}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The flags of a node: the value of each that is in effect, and who says so.
+
+use beamtune_flags::args::{By, Given, Input, Overview, place_name};
+use beamtune_flags::source::position;
+use beamtune_flags::{Origin, Setting};
+use serde::Serialize;
+
+use crate::Style;
+use crate::table::{Align::Left, Table};
+use crate::text::{clean, wrap};
+
+/// Longest default that is shown whole: some are sentences.
+const DEFAULT_CHARS: usize = 70;
+
+/// One flag, as it is shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// `+sbwt`.
+    pub flag: String,
+    /// `None` for a flag without one.
+    pub value: Option<String>,
+    /// `rel/vm.args:12`, `ERL_FLAGS`, `default`.
+    pub from: String,
+    /// Nobody gives it: the value is the default of the release.
+    pub is_default: bool,
+    /// The value is filled in later: what is shown is a template or a variable.
+    pub dynamic: bool,
+    /// It stands in a part of the file that may not count.
+    pub conditional: bool,
+    /// Values that it wins over, the strongest first.
+    pub instead_of: Vec<Lost>,
+}
+
+/// A value that does not count.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Lost {
+    /// `None` for a flag without one.
+    pub value: Option<String>,
+    /// As of [`Row::from`].
+    pub from: String,
+}
+
+/// All that is shown of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Sheet {
+    /// The emulator's flags.
+    pub emulator: Vec<Row>,
+    /// Flags for `init` and applications.
+    pub others: Vec<Row>,
+    /// What stands in a file without any effect, and why.
+    pub idle: Vec<String>,
+}
+
+impl Sheet {
+    /// Of files; `names` are their paths, in the same order.
+    pub fn of_files(names: &[&str], inputs: &[Input], overview: &Overview) -> Sheet {
+        let place = |given: &Given| place(names, inputs, given);
+        let emulator = overview.emulator.iter().map(|known| {
+            let (from, given) = match &known.by {
+                By::Given(given) => (place(given), Some(given)),
+                By::Default => ("default".to_owned(), None),
+            };
+            Row {
+                flag: known.flag.clone(),
+                value: known.value.clone(),
+                from,
+                is_default: given.is_none(),
+                dynamic: given.is_some_and(|given| given.dynamic),
+                conditional: given.is_some_and(|given| given.conditional),
+                instead_of: known
+                    .instead_of
+                    .iter()
+                    .map(|given| Lost { value: given.value(), from: place(given) })
+                    .collect(),
+            }
+        });
+        let others = overview.others.iter().map(|given| Row {
+            flag: given.flag.clone(),
+            value: if is_secret(&given.flag) { given.value().map(|_| "*".to_owned()) } else { given.value() },
+            from: place(given),
+            is_default: false,
+            dynamic: given.dynamic,
+            conditional: given.conditional,
+            instead_of: Vec::new(),
+        });
+        let idle = overview.idle.iter().map(|idle| {
+            let line = inputs.get(idle.file).map_or(0, |input| position(&input.text, idle.offset).line);
+            let name = names.get(idle.file).copied().unwrap_or_default();
+            format!("{name}:{line} {}: {}", idle.name, idle.why)
+        });
+        Sheet { emulator: emulator.collect(), others: others.collect(), idle: idle.collect() }
+    }
+
+    /// Of a node that runs, from what [`in_effect`](beamtune_flags::in_effect) says.
+    pub fn of_node(settings: &[Setting]) -> Sheet {
+        let row = |setting: &Setting| Row {
+            flag: setting.flag.clone(),
+            value: setting.value.clone(),
+            from: origin(&setting.origin),
+            is_default: setting.origin == Origin::Default,
+            dynamic: false,
+            conditional: false,
+            instead_of: setting
+                .overridden
+                .iter()
+                .rev()
+                .map(|earlier| Lost { value: earlier.value.clone(), from: origin(&earlier.origin) })
+                .collect(),
+        };
+        let (given, default): (Vec<&Setting>, Vec<&Setting>) =
+            settings.iter().partition(|setting| setting.origin != Origin::Default);
+        Sheet { emulator: given.into_iter().chain(default).map(row).collect(), ..Sheet::default() }
+    }
+}
+
+/// The cookie of a node is nothing to show.
+fn is_secret(flag: &str) -> bool {
+    flag == "-setcookie"
+}
+
+fn origin(origin: &Origin) -> String {
+    match origin {
+        Origin::Environment(name) => name.clone(),
+        Origin::CommandLine => "command line or args file".to_owned(),
+        Origin::Start => "given at start".to_owned(),
+        Origin::Default => "default".to_owned(),
+    }
+}
+
+/// `docker-compose.yml:7 ERL_FLAGS`.
+fn place(names: &[&str], inputs: &[Input], given: &Given) -> String {
+    let name = names.get(given.file).copied().unwrap_or_default();
+    let Some(input) = inputs.get(given.file) else { return name.to_owned() };
+    let line = position(&input.text, given.span.start).line;
+    let within = input.fragments.get(given.fragment).map_or("", |fragment| place_name(&fragment.place));
+    format!("{name}:{line} {within}").trim_end().to_owned()
+}
+
+/// The sheet as tables: what is given, what is at its default, what is for others than the emulator.
+pub fn text(sheet: &Sheet, style: Style) -> String {
+    let mut out = String::new();
+    let (given, default): (Vec<&Row>, Vec<&Row>) = sheet.emulator.iter().partition(|row| !row.is_default);
+    let others: Vec<&Row> = sheet.others.iter().collect();
+    let mut section = |title: &str, rows: &[&Row]| {
+        if !rows.is_empty() {
+            out.push_str(&format!("{}\n{}\n", style.bold(title), table(rows).render(style)));
+        }
+    };
+    section("Emulator flags that are given", &given);
+    section("Flags for init and applications", &others);
+    section("Emulator flags at their default", &default);
+    if !sheet.idle.is_empty() {
+        out.push_str(&format!("{}\n", style.bold("Without effect on the node")));
+        for line in &sheet.idle {
+            let cleaned: Vec<String> = line.split(' ').map(clean).collect();
+            out.push_str(&format!("{}\n", wrap(&cleaned.join(" "), style.width, "    ")));
+        }
+        out.push('\n');
+    }
+    out
+}
+
+fn table(rows: &[&Row]) -> Table {
+    let has_losers = rows.iter().any(|row| !row.instead_of.is_empty());
+    let mut columns = vec![("flag", Left), ("value", Left)];
+    if rows.iter().any(|row| !row.is_default) {
+        columns.push(("from", Left));
+    }
+    if has_losers {
+        columns.push(("instead of", Left));
+    }
+    let mut table = Table::new(&columns);
+    for row in rows {
+        let mut value = clean(row.value.as_deref().unwrap_or_default());
+        // The page of the flag tells long ones whole.
+        if row.is_default && value.chars().count() > DEFAULT_CHARS {
+            value = value.chars().take(DEFAULT_CHARS - 1).chain(['…']).collect();
+        }
+        if row.conditional {
+            value.push_str(" (under a condition)");
+        } else if row.dynamic {
+            value.push_str(" (filled in later)");
+        }
+        let from = if row.is_default { String::new() } else { clean(&row.from) };
+        let losers: Vec<String> = row
+            .instead_of
+            .iter()
+            .map(|lost| {
+                format!("{} ({})", clean(lost.value.as_deref().unwrap_or("no value")), clean(&lost.from))
+            })
+            .collect();
+        table.row([clean(&row.flag), value, from, losers.join(", ")]);
+    }
+    table
+}
+
+/// The sheet for programs.
+pub fn json(sheet: &Sheet) -> String {
+    let mut text = serde_json::to_string_pretty(sheet)
+        .unwrap_or_else(|error| format!("{{\"error\": \"{}\"}}", error.to_string().escape_default()));
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use beamtune_flags::args::effective;
+    use beamtune_flags::source::Format;
+    use beamtune_flags::{OtpVersion, in_effect};
+
+    use super::*;
+
+    fn sheet(files: &[(&str, Format, &str)]) -> Sheet {
+        let names: Vec<&str> = files.iter().map(|(name, _, _)| *name).collect();
+        let inputs: Vec<Input> =
+            files.iter().map(|(_, format, text)| Input::read(*format, *text).expect(text)).collect();
+        let overview = effective(&inputs, &OtpVersion::from(25)).expect("one node");
+        Sheet::of_files(&names, &inputs, &overview)
+    }
+
+    #[test]
+    fn each_value_is_shown_with_its_place_and_what_it_wins_over() {
+        let sheet = sheet(&[
+            ("rel/vm.args", Format::VmArgs, "-name a@b\n-setcookie secret\n+P 1000\n+sbwt none\n"),
+            (
+                "compose.yml",
+                Format::Compose,
+                "a:\n  environment:\n    ERL_FLAGS: +P 5000 +Q ${N}\n    RABBITMQ_CTL_ERL_ARGS: +P 1\n",
+            ),
+        ]);
+        let text = text(&sheet, Style::PLAIN);
+        let expect = "\
+Emulator flags that are given
+flag   value                       from                     instead of
++P     5000                        compose.yml:3 ERL_FLAGS  1000 (rel/vm.args:3)
++sbwt  none                        rel/vm.args:4
++Q     ${N} (filled in later)      compose.yml:3 ERL_FLAGS
+
+Flags for init and applications
+flag        value  from
+-name       a@b    rel/vm.args:1
+-setcookie  *      rel/vm.args:2
+
+Emulator flags at their default
+";
+        let squeezed =
+            |text: &str| text.split(' ').filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
+        assert!(squeezed(&text).starts_with(&squeezed(expect)), "{text}");
+        assert!(!text.contains("secret"), "{text}");
+        assert!(
+            text.contains("compose.yml:4 RABBITMQ_CTL_ERL_ARGS: it is for a command-line tool"),
+            "{text}"
+        );
+        let json: serde_json::Value = serde_json::from_str(&json(&sheet)).expect("JSON");
+        assert_eq!(json["emulator"][0]["instead_of"][0]["from"], "rel/vm.args:3");
+    }
+
+    #[test]
+    fn a_running_node_tells_as_much_as_it_knows() {
+        let args = ["-P", "1000", "-P", "5000"].map(str::to_owned);
+        let environment = [("ERL_FLAGS".to_owned(), "+P 5000".to_owned())];
+        let sheet = Sheet::of_node(&in_effect(&args, &environment, 25));
+        let row = sheet.emulator.first().expect("a flag");
+        assert_eq!(
+            (row.flag.as_str(), row.value.as_deref(), row.from.as_str()),
+            ("+P", Some("5000"), "ERL_FLAGS")
+        );
+        assert_eq!(row.instead_of[0].from, "command line or args file");
+        assert!(sheet.emulator.iter().skip(1).all(|row| row.is_default));
+    }
+}

@@ -1,0 +1,64 @@
+//! What is known of the VM, to read: the page of a flag, a lock, a microstate or an allocator; a search; what an upgrade changes.
+
+mod changed;
+mod find;
+mod json;
+mod list;
+mod page;
+
+pub use changed::{changed, changed_json};
+pub use find::{Hit, Topic, named, nearest, search};
+pub use json::{list_json, pages_json};
+pub use list::{everything, hits};
+pub use page::page;
+
+use beamtune_flags::{Kind, OtpVersion};
+
+/// The releases that the knowledge is about.
+pub const RELEASES: std::ops::RangeInclusive<u32> = 21..=29;
+
+/// What a kind of setting is called.
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::EmulatorFlag => "emulator flag",
+        Kind::InitFlag => "flag of init",
+        Kind::Environment => "environment variable",
+        Kind::RuntimeSetting => "run-time setting",
+        Kind::KernelParameter => "parameter of kernel",
+        Kind::EtsOption => "option of ETS tables",
+        Kind::ProcessOption => "option of processes",
+        Kind::SocketOption => "option of sockets",
+        Kind::HostSetting => "setting of the host",
+        Kind::Build => "property of the build",
+        Kind::CodeChange => "change of the program",
+    }
+}
+
+/// The first sentence of a text.
+pub fn first_sentence(text: &str) -> &str {
+    let end = text.match_indices(". ").map(|(at, _)| at + 1).find(|end| {
+        // "e.g. x" and "1. x" go on.
+        text.get(end + 1..).is_some_and(|rest| rest.starts_with(|c: char| c.is_uppercase() || c == '+'))
+    });
+    text.get(..end.unwrap_or(text.len())).unwrap_or(text)
+}
+
+/// `from 26.0`, or `always` for what holds from the beginning.
+fn from_version(from: Option<&OtpVersion>) -> String {
+    from.map_or_else(|| "always".to_owned(), |from| format!("from {from}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_ends_where_the_next_begins() {
+        let check = |text: &str, expect: &str| assert_eq!(first_sentence(text), expect);
+        check("One. Two.", "One.");
+        check("One only.", "One only.");
+        check("As R16B. 2 of them. Three", "As R16B. 2 of them.");
+        check("", "");
+        check("Of 0.5 s. é", "Of 0.5 s. é");
+    }
+}

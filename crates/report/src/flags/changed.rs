@@ -1,0 +1,150 @@
+//! What an upgrade of OTP changes, the most important first.
+
+use beamtune_flags::{Change, OtpVersion, What, changes, entry};
+use serde_json::{Value, json};
+
+use super::{first_sentence, kind_name};
+use crate::Style;
+use crate::text::wrap;
+
+/// A group of changes.
+struct Group {
+    name: &'static str,
+    /// What it means for who upgrades.
+    title: &'static str,
+    holds: fn(&What) -> bool,
+}
+
+/// First what stops a VM, then what changes it unasked, then what is only to be known.
+const GROUPS: [Group; 7] = [
+    Group {
+        name: "removed",
+        title: "Removed: a VM that is given one of these does not start",
+        holds: |what| matches!(what, What::Removed),
+    },
+    Group {
+        name: "default",
+        title: "Another default: changes for all who do not set it",
+        holds: |what| matches!(what, What::Default { .. }),
+    },
+    Group {
+        name: "takes",
+        title: "Other values are taken",
+        holds: |what| matches!(what, What::Takes { .. }),
+    },
+    Group {
+        name: "without_effect",
+        title: "Without effect from now on",
+        holds: |what| matches!(what, What::WithoutEffect),
+    },
+    Group { name: "effect", title: "Another effect", holds: |what| matches!(what, What::Effect { .. }) },
+    Group {
+        name: "spelling",
+        title: "Written otherwise",
+        holds: |what| matches!(what, What::Spelling { .. }),
+    },
+    Group { name: "new", title: "New", holds: |what| matches!(what, What::New) },
+];
+
+/// The changes from one version to a later one as text.
+pub fn changed(from: &OtpVersion, to: &OtpVersion, style: Style) -> String {
+    let all = changes(from.clone(), to.clone());
+    if all.is_empty() {
+        return format!("Nothing that beamtune knows of changes from OTP {from} to {to}.\n");
+    }
+    let mut out = format!("{}\n", style.bold(&format!("From OTP {from} to {to}")));
+    for group in &GROUPS {
+        let of_group: Vec<&Change> = all.iter().filter(|change| (group.holds)(&change.what)).collect();
+        if of_group.is_empty() {
+            continue;
+        }
+        out.push_str(&format!("\n{}\n", style.bold(group.title)));
+        let width = of_group.iter().map(|change| change.id.chars().count()).max().unwrap_or(0);
+        for change in of_group {
+            let indent = " ".repeat(width + 4);
+            let text = wrap(&says(change), style.width.saturating_sub(indent.len()), &indent);
+            out.push_str(&format!("  {:<width$}  {text}\n", change.id));
+        }
+    }
+    out
+}
+
+fn says(change: &Change) -> String {
+    let does = entry(change.id).map(|entry| first_sentence(&entry.does)).unwrap_or_default();
+    match &change.what {
+        What::New | What::Removed | What::WithoutEffect => does.to_owned(),
+        What::Default { from, to } => format!("{from} → {to}"),
+        What::Takes { from, to } => format!("{from} → {to}"),
+        What::Spelling { from, to } => format!("{from} → {to}"),
+        What::Effect { at, says } => format!("{says} ({at})"),
+    }
+}
+
+/// The same for programs: a list in the same order.
+pub fn changed_json(from: &OtpVersion, to: &OtpVersion) -> String {
+    let all = changes(from.clone(), to.clone());
+    let mut list = Vec::new();
+    for group in &GROUPS {
+        list.extend(
+            all.iter()
+                .filter(|change| (group.holds)(&change.what))
+                .map(|change| document(group.name, change)),
+        );
+    }
+    super::json::pretty(&json!({ "from": from.to_string(), "to": to.to_string(), "changes": list }))
+}
+
+fn document(group: &str, change: &Change) -> Value {
+    let (from, to, says) = match &change.what {
+        What::New | What::Removed | What::WithoutEffect => (None, None, None),
+        What::Default { from, to } | What::Spelling { from, to } => (Some(*from), Some(*to), None),
+        What::Takes { from, to } => (Some(from.as_str()), Some(to.as_str()), None),
+        What::Effect { says, .. } => (None, None, Some(*says)),
+    };
+    json!({
+        "id": change.id,
+        "kind": entry(change.id).map(|entry| kind_name(entry.kind)),
+        "what": group,
+        "from": from,
+        "to": to,
+        "says": says,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(text: &str) -> OtpVersion {
+        OtpVersion::parse(text).expect(text)
+    }
+
+    #[test]
+    fn what_stops_a_vm_stands_first_and_what_is_new_last() {
+        let text = changed(&version("23"), &version("27"), Style::PLAIN);
+        let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part:?} in\n{text}"));
+        assert!(at("Removed") < at("Another default") && at("Another default") < at("\nNew"));
+        assert!(text.contains("262144 → 1048576"), "{text}");
+        assert!(at("+Mit") < at("Another default"));
+    }
+
+    #[test]
+    fn every_change_is_in_a_group() {
+        for (from, to) in [("21", "29"), ("25", "26"), ("26", "27")] {
+            let all = changes(version(from), version(to));
+            let grouped: usize = GROUPS
+                .iter()
+                .map(|group| all.iter().filter(|change| (group.holds)(&change.what)).count())
+                .sum();
+            assert_eq!(grouped, all.len(), "{from} {to}");
+            let json: Value =
+                serde_json::from_str(&changed_json(&version(from), &version(to))).expect("JSON");
+            assert_eq!(json["changes"].as_array().map(Vec::len), Some(all.len()));
+        }
+    }
+
+    #[test]
+    fn no_change_is_told_in_words() {
+        assert!(changed(&version("27"), &version("27"), Style::PLAIN).starts_with("Nothing"));
+    }
+}

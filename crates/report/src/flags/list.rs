@@ -1,0 +1,148 @@
+//! Tables of many things: all that is known, and what a search has found.
+
+use beamtune_flags::{Kind, allocators, entries, lock_classes, microstates, thread_types};
+
+use super::{Hit, first_sentence, kind_name};
+use crate::Style;
+use crate::table::{Align::Left, Table};
+use crate::text::wrap;
+
+/// The kinds in the order in which they are listed.
+const KINDS: [Kind; 11] = [
+    Kind::EmulatorFlag,
+    Kind::InitFlag,
+    Kind::Environment,
+    Kind::KernelParameter,
+    Kind::RuntimeSetting,
+    Kind::ProcessOption,
+    Kind::EtsOption,
+    Kind::SocketOption,
+    Kind::HostSetting,
+    Kind::Build,
+    Kind::CodeChange,
+];
+
+/// Everything that has a page, by kind; with a release, only what exists there, with the defaults there.
+pub fn everything(otp: Option<u32>, style: Style) -> String {
+    let mut out = String::new();
+    for kind in KINDS {
+        let mut table = Table::new(&[("name", Left), ("default", Left), ("what it does", Left)]);
+        for entry in entries().iter().filter(|entry| entry.kind == kind) {
+            if otp.is_some_and(|otp| !entry.exists_in(otp)) {
+                continue;
+            }
+            let default = match otp {
+                Some(otp) => entry.default_in(otp).unwrap_or_default(),
+                None => entry.default.last().map(|step| step.text()).unwrap_or_default(),
+            };
+            let (name, default) = (entry.id.clone(), short(default, 24));
+            table.row([name, default, first_sentence(&entry.does).to_owned()]);
+        }
+        if !table.is_empty() {
+            out.push_str(&format!("{}\n{}\n", style.bold(&plural(kind_name(kind))), rows(&table, style)));
+        }
+    }
+    let names = |title: &str, names: Vec<&str>| {
+        format!(
+            "{}\n  {}\n\n",
+            style.bold(title),
+            wrap(&names.join(" "), style.width.saturating_sub(2), "  ")
+        )
+    };
+    out.push_str(&names("msacc states", microstates().iter().map(|state| state.name.as_str()).collect()));
+    out.push_str(&names("msacc threads", thread_types().iter().map(|thread| thread.name.as_str()).collect()));
+    out.push_str(&names(
+        "allocators",
+        allocators().iter().map(|allocator| allocator.name.as_str()).collect(),
+    ));
+    out.push_str(&names("locks", lock_classes().iter().map(|class| class.name.as_str()).collect()));
+    out.push_str("beamtune flags NAME shows the page of one.\n");
+    out
+}
+
+/// What a search has found, at most `most` rows.
+pub fn hits(hits: &[Hit], most: usize, style: Style) -> String {
+    let mut table = Table::new(&[("name", Left), ("kind", Left), ("what it does", Left)]);
+    for hit in hits.iter().take(most) {
+        let topic = &hit.topic;
+        table.row([
+            topic.name().to_owned(),
+            topic.kind().to_owned(),
+            first_sentence(topic.about()).to_owned(),
+        ]);
+    }
+    let mut out = rows(&table, style);
+    if hits.len() > most {
+        out.push_str(&format!("and {} more: add a word\n", hits.len() - most));
+    }
+    out
+}
+
+/// The table with its lines cut to the width; the last column is text that is told whole elsewhere.
+fn rows(table: &Table, style: Style) -> String {
+    // The heading may be painted; only what is plain can be cut.
+    let text = table.render(Style { colour: false, ..style });
+    let mut out = String::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = short(line, style.width);
+        out.push_str(&if index == 0 { style.dim(&line) } else { line });
+        out.push('\n');
+    }
+    out
+}
+
+fn short(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let mut cut: String = text.chars().take(most.saturating_sub(1)).collect();
+    cut.push('…');
+    cut
+}
+
+fn plural(kind: &str) -> String {
+    match kind.split_once(' ') {
+        Some(("emulator", _)) => "emulator flags".to_owned(),
+        Some(("environment", _)) => "environment variables".to_owned(),
+        Some(("run-time", _)) => "run-time settings".to_owned(),
+        Some(("property", rest)) => format!("properties {rest}"),
+        Some((first, rest)) => format!("{first}s {rest}"),
+        None => format!("{kind}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::search;
+
+    #[test]
+    fn everything_is_listed_once() {
+        let text = everything(None, Style::PLAIN);
+        for entry in entries() {
+            let lines = text.lines().filter(|line| {
+                line.split(' ').next() == Some(entry.id.split(' ').next().unwrap_or_default())
+            });
+            assert!(lines.count() >= 1, "{} is not listed", entry.id);
+        }
+        assert!(text.lines().all(|line| line.chars().count() <= Style::PLAIN.width), "{text}");
+        assert!(text.contains("db_tab") && text.contains("binary_alloc") && text.contains("check_io"));
+    }
+
+    #[test]
+    fn a_release_shows_its_own() {
+        let (old, new) = (everything(Some(23), Style::PLAIN), everything(Some(27), Style::PLAIN));
+        let has = |text: &str, name: &str| text.lines().any(|line| line.split(' ').next() == Some(name));
+        assert!(has(&old, "+Mit") && !has(&new, "+Mit"));
+        assert!(!has(&old, "+hmaxib") && has(&new, "+hmaxib"));
+    }
+
+    #[test]
+    fn of_many_hits_the_first_are_shown() {
+        let found = search("scheduler");
+        let text = hits(&found, 3, Style::PLAIN);
+        assert_eq!(text.lines().count(), 1 + 3 + 1, "{text}");
+        assert!(text.contains(&format!("and {} more", found.len() - 3)), "{text}");
+        assert_eq!(hits(&[], 3, Style::PLAIN), "");
+    }
+}

@@ -1,0 +1,161 @@
+//! What the linter has found, for people (text), for programs (JSON, SARIF) and for a CI's pages (GitHub's annotations).
+//!
+//! Lines and columns count from 1, columns in characters, as editors show them; spans are also given in bytes where the format
+//! has room for them. A file that could not be read stands beside the findings in every format: silence about it would
+//! look like "nothing is wrong".
+
+mod github;
+mod json;
+mod sarif;
+mod snippet;
+mod text;
+
+use std::ops::Range;
+
+use beamtune_flags::lint::{Finding, Level, Rule, rules};
+use beamtune_flags::source::{Position, position};
+
+/// Something that was linted.
+#[derive(Debug, Clone, Copy)]
+pub struct Linted<'a> {
+    /// The path as the user wrote it; `stdin`; or the name of a node.
+    pub name: &'a str,
+    /// Its text.
+    pub text: &'a str,
+    /// Whether `name` is the path of a file.
+    pub is_file: bool,
+}
+
+/// A file that could not be linted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unread {
+    /// As of [`Linted`].
+    pub name: String,
+    /// Where in it, if that is known.
+    pub at: Option<Position>,
+    /// Why, without the place.
+    pub message: String,
+}
+
+/// All that is to be told.
+#[derive(Debug, Clone, Copy)]
+pub struct Report<'a> {
+    /// What was linted.
+    pub linted: &'a [Linted<'a>],
+    /// What was found; `file` is an index into `linted`.
+    pub findings: &'a [Finding],
+    /// What could not be linted.
+    pub unread: &'a [Unread],
+    /// The OTP releases that were asked for.
+    pub releases: &'a [u32],
+}
+
+/// How many findings there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Count {
+    /// The VM does not start.
+    pub errors: usize,
+    /// It starts, but not as meant.
+    pub warnings: usize,
+    /// Worth knowing.
+    pub notes: usize,
+    /// Of all these, those that `--fix` takes away.
+    pub fixable: usize,
+}
+
+pub use github::render as github;
+pub use json::{VERSION, render as json};
+pub use sarif::render as sarif;
+pub use text::render as text;
+
+impl Report<'_> {
+    /// How many findings there are of each kind.
+    pub fn count(&self) -> Count {
+        let of = |level: Level| self.findings.iter().filter(|finding| finding.level == level).count();
+        Count {
+            errors: of(Level::Error),
+            warnings: of(Level::Warning),
+            notes: of(Level::Note),
+            fixable: self.findings.iter().filter(|finding| is_fixable(finding)).count(),
+        }
+    }
+
+    /// A finding's place; `None` for an index that is none.
+    fn place(&self, file: usize, span: &Range<usize>) -> Option<Place<'_>> {
+        let linted = self.linted.get(file)?;
+        Some(Place {
+            name: linted.name,
+            begin: position(linted.text, span.start),
+            end: position(linted.text, span.end.max(span.start)),
+        })
+    }
+}
+
+/// A span of a file.
+struct Place<'a> {
+    name: &'a str,
+    begin: Position,
+    /// Behind the last character.
+    end: Position,
+}
+
+/// Whether `--fix` takes it away.
+fn is_fixable(finding: &Finding) -> bool {
+    finding.fix.as_ref().is_some_and(|fix| fix.safe)
+}
+
+/// What is wrong, with the releases for which it holds where these are not all that were asked for.
+fn message(report: &Report<'_>, finding: &Finding) -> String {
+    // Most messages name them already.
+    if finding.releases.len() == report.releases.len() || finding.message.contains("OTP") {
+        return finding.message.clone();
+    }
+    format!("{} (OTP {})", finding.message, releases(&finding.releases))
+}
+
+/// The rule of a finding. Every code comes from a rule; where one does not, its code is all there is to tell.
+fn rule_of(finding: &Finding) -> Option<&'static Rule> {
+    rules().iter().find(|rule| rule.code == finding.code)
+}
+
+fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::Error => "error",
+        Level::Warning => "warning",
+        Level::Note => "note",
+    }
+}
+
+/// Releases as people say them: `23 to 25, 27`.
+pub fn releases(list: &[u32]) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for run in list.chunk_by(|a, b| a.checked_add(1) == Some(*b)) {
+        match run {
+            [] => {}
+            [one] => parts.push(one.to_string()),
+            [a, b] => parts.extend([a.to_string(), b.to_string()]),
+            [first, .., last] => parts.push(format!("{first} to {last}")),
+        }
+    }
+    parts.join(", ")
+}
+
+/// `1 file`, `2 files`.
+fn counted(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_told_in_runs() {
+        let check = |list: &[u32], expect: &str| assert_eq!(releases(list), expect);
+        check(&[], "");
+        check(&[25], "25");
+        check(&[25, 26], "25, 26");
+        check(&[23, 24, 25, 27, 29], "23 to 25, 27, 29");
+        check(&[23, 24, 25, 26, 27, 28, 29], "23 to 29");
+    }
+}

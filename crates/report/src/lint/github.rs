@@ -1,0 +1,73 @@
+//! Findings as commands of a GitHub workflow, which shows them beside the lines of a change.
+//!
+//! One line each: `::error file=…,line=…::…`. What has a meaning in such a line is written as in a URL; without that a file
+//! could put commands of its own into the log (docs.github.com, "Workflow commands for GitHub Actions").
+
+use beamtune_flags::lint::Level;
+
+use super::{Report, message, rule_of};
+
+/// A line for each finding and for each file that could not be read.
+pub fn render(report: &Report<'_>) -> String {
+    let mut out = String::new();
+    for finding in report.findings {
+        let Some(place) = report.place(finding.file, &finding.span) else { continue };
+        let is_file = report.linted.get(finding.file).is_some_and(|linted| linted.is_file);
+        let command = match finding.level {
+            Level::Error => "error",
+            Level::Warning => "warning",
+            Level::Note => "notice",
+        };
+        let rule = rule_of(finding).map(|rule| format!(" {}", rule.name)).unwrap_or_default();
+        let mut properties = Vec::new();
+        // Without a file there is no line either.
+        if is_file {
+            properties.push(format!("file={}", property(place.name.trim_start_matches("./"))));
+            properties.push(format!("line={}", place.begin.line));
+            properties.push(format!("endLine={}", place.end.line));
+            if place.begin.line == place.end.line {
+                properties.push(format!("col={}", place.begin.column));
+                properties.push(format!("endColumn={}", place.end.column));
+            }
+        }
+        properties.push(format!("title={}", property(&format!("{}{rule}", finding.code))));
+        let mut message = message(report, finding);
+        for more in [&finding.reason, &finding.remedy] {
+            if !more.is_empty() {
+                message.push_str(&format!("\n{more}"));
+            }
+        }
+        out.push_str(&format!("::{command} {}::{}\n", properties.join(","), data(&message)));
+    }
+    for unread in report.unread {
+        let mut properties = vec![format!("file={}", property(unread.name.trim_start_matches("./")))];
+        if let Some(at) = unread.at {
+            properties.push(format!("line={}", at.line));
+            properties.push(format!("col={}", at.column));
+        }
+        properties.push("title=not linted".to_owned());
+        out.push_str(&format!("::error {}::{}\n", properties.join(","), data(&unread.message)));
+    }
+    out
+}
+
+/// A message.
+fn data(text: &str) -> String {
+    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
+}
+
+/// A property's value.
+fn property(text: &str) -> String {
+    data(text).replace(':', "%3A").replace(',', "%2C")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_text_ends_the_command_or_begins_another() {
+        assert_eq!(data("a%b\r\n::error::x"), "a%25b%0D%0A::error::x");
+        assert_eq!(property("a,line=1::x\n"), "a%2Cline=1%3A%3Ax%0A");
+    }
+}

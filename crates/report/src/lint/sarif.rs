@@ -1,0 +1,190 @@
+//! Findings as SARIF 2.1.0 (OASIS, "Static Analysis Results Interchange Format"), which code hosts and editors read.
+//!
+//! Paths are given as URIs relative to where beamtune was started, which in CI is the root of the repository. A page of a rule has
+//! no address of its own on the web, so its help text names the page in the repository; `helpUri` is the page's
+//! address where the package says where its repository is.
+
+use std::ops::Range;
+
+use beamtune_flags::lint::{Finding, Level, Rule, rules};
+use serde_json::{Value, json};
+
+use super::json::pretty;
+use super::{Report, message};
+
+const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
+
+/// The findings as one run.
+pub fn render(report: &Report<'_>) -> String {
+    let descriptors: Vec<Value> = rules().iter().map(descriptor).collect();
+    let results: Vec<Value> = report.findings.iter().filter_map(|finding| result(report, finding)).collect();
+    let notifications: Vec<Value> = report
+        .unread
+        .iter()
+        .map(|unread| {
+            let mut location = json!({ "artifactLocation": { "uri": uri(&unread.name) } });
+            if let Some(at) = unread.at {
+                location["region"] = json!({ "startLine": at.line, "startColumn": at.column });
+            }
+            json!({
+                "level": "error",
+                "message": { "text": unread.message },
+                "locations": [{ "physicalLocation": location }],
+            })
+        })
+        .collect();
+    pretty(&json!({
+        "$schema": SCHEMA,
+        "version": "2.1.0",
+        "runs": [{
+            "tool": {
+                "driver": {
+                    "name": "beamtune",
+                    "version": env!("CARGO_PKG_VERSION"),
+                    "semanticVersion": env!("CARGO_PKG_VERSION"),
+                    "rules": descriptors,
+                },
+            },
+            "columnKind": "unicodeCodePoints",
+            "invocations": [{
+                "executionSuccessful": report.unread.is_empty(),
+                "toolExecutionNotifications": notifications,
+            }],
+            "results": results,
+        }],
+    }))
+}
+
+fn descriptor(rule: &Rule) -> Value {
+    let mut descriptor = json!({
+        "id": rule.code.as_str(),
+        "name": rule.name,
+        "shortDescription": { "text": rule.finds },
+        "help": { "text": format!("{} See {} of beamtune.", rule.finds, rule.page()) },
+        "defaultConfiguration": { "level": level(rule.level) },
+    });
+    let repository = env!("CARGO_PKG_REPOSITORY");
+    if !repository.is_empty() {
+        descriptor["helpUri"] =
+            json!(format!("{}/blob/main/{}", repository.trim_end_matches('/'), rule.page()));
+    }
+    descriptor
+}
+
+fn result(report: &Report<'_>, finding: &Finding) -> Option<Value> {
+    let mut text = message(report, finding);
+    for more in [&finding.reason, &finding.remedy] {
+        if !more.is_empty() {
+            text.push_str(&format!("\n{more}"));
+        }
+    }
+    let mut result = json!({
+        "ruleId": finding.code.as_str(),
+        "level": level(finding.level),
+        "message": { "text": text },
+        "locations": [location(report, finding.file, &finding.span)?],
+        "properties": { "flag": finding.flag, "releases": finding.releases },
+    });
+    if let Some(index) = rules().iter().position(|rule| rule.code == finding.code) {
+        result["ruleIndex"] = json!(index);
+    }
+    let related: Vec<Value> = finding
+        .related
+        .iter()
+        .filter_map(|(file, span, message)| {
+            let mut location = location(report, *file, span)?;
+            location["message"] = json!({ "text": message });
+            Some(location)
+        })
+        .collect();
+    if !related.is_empty() {
+        result["relatedLocations"] = json!(related);
+    }
+    let linted = report.linted.get(finding.file)?;
+    // A program that shows fixes makes them at a click: only those that are safe, and in files.
+    if let Some(fix) = finding.fix.as_ref().filter(|fix| fix.safe && linted.is_file) {
+        let replacements: Option<Vec<Value>> = fix
+            .edits
+            .iter()
+            .map(|edit| {
+                Some(json!({
+                    "deletedRegion": region(report, finding.file, &edit.span)?,
+                    "insertedContent": { "text": edit.replacement },
+                }))
+            })
+            .collect();
+        result["fixes"] = json!([{
+            "description": { "text": fix.what },
+            "artifactChanges": [{
+                "artifactLocation": { "uri": uri(linted.name) },
+                "replacements": replacements?,
+            }],
+        }]);
+    }
+    Some(result)
+}
+
+fn location(report: &Report<'_>, file: usize, span: &Range<usize>) -> Option<Value> {
+    let linted = report.linted.get(file)?;
+    if !linted.is_file {
+        // A node's arguments lie in no file.
+        return Some(json!({ "logicalLocations": [{ "fullyQualifiedName": linted.name }] }));
+    }
+    Some(json!({
+        "physicalLocation": {
+            "artifactLocation": { "uri": uri(linted.name) },
+            "region": region(report, file, span)?,
+        },
+    }))
+}
+
+fn region(report: &Report<'_>, file: usize, span: &Range<usize>) -> Option<Value> {
+    let place = report.place(file, span)?;
+    Some(json!({
+        "startLine": place.begin.line,
+        "startColumn": place.begin.column,
+        "endLine": place.end.line,
+        "endColumn": place.end.column,
+        "byteOffset": span.start,
+        "byteLength": span.len(),
+    }))
+}
+
+fn level(level: Level) -> &'static str {
+    match level {
+        Level::Error => "error",
+        Level::Warning => "warning",
+        Level::Note => "note",
+    }
+}
+
+/// A path as a URI (RFC 3986): relative paths stay relative.
+fn uri(path: &str) -> String {
+    let mut written = String::new();
+    if path.starts_with('/') {
+        written.push_str("file://");
+    }
+    for byte in path.trim_start_matches("./").bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                written.push(char::from(byte));
+            }
+            byte => written.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_written_as_a_uri() {
+        let check = |path: &str, expect: &str| assert_eq!(uri(path), expect);
+        check("rel/vm.args", "rel/vm.args");
+        check("./a b/é#?%.args", "a%20b/%C3%A9%23%3F%25.args");
+        check("/etc/vm.args", "file:///etc/vm.args");
+        check("c:x", "c%3Ax");
+    }
+}

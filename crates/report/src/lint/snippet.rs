@@ -1,0 +1,193 @@
+//! The line of a file that a finding is about, with a mark below it.
+//!
+//! Terminals show characters of no, one and two columns, and files hold tabs and what must not reach a terminal; the marks are
+//! counted in columns as they will be shown. Of a line that is too long, what is around the mark is shown.
+
+use std::ops::Range;
+
+use unicode_width::UnicodeWidthChar;
+
+use crate::text::clean;
+
+/// What a tab is shown as. How far it reaches in the file is for the user's editor to say.
+const TAB: &str = "    ";
+/// In place of what is cut off.
+const CUT: &str = "…";
+
+/// A line to show.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Snippet {
+    pub(super) line: String,
+    /// Spaces and marks below it.
+    pub(super) marks: String,
+}
+
+/// A character as it is shown.
+struct Cell {
+    shown: String,
+    columns: usize,
+}
+
+/// The first line of a span, in at most `width` columns.
+pub(super) fn snippet(text: &str, span: &Range<usize>, width: usize) -> Snippet {
+    let begin = floor(text, span.start);
+    let before = &text[..begin];
+    let before = &before[before.rfind('\n').map_or(0, |at| at + 1)..];
+    let rest = &text[begin..];
+    let line_end = rest.find('\n').unwrap_or(rest.len());
+    let rest = rest[..line_end].trim_end_matches('\r');
+    let length = floor(rest, span.end.saturating_sub(begin));
+    let (marked, after) = rest.split_at(length);
+
+    let room = width.saturating_sub(2).max(1);
+    // One column more than there is room for tells that something is cut off.
+    let marked = Cells::take(marked.chars(), room);
+    let mut before_all = Cells::take(before.chars().rev(), room + 2);
+    let mut after_all = Cells::take(after.chars(), room + 2);
+    let whole = !(before_all.is_cut || marked.is_cut || after_all.is_cut);
+    if !whole || before_all.columns + marked.columns.max(1) + after_all.columns > width {
+        let free = room - marked.columns.max(1).min(room);
+        // What does not need its half leaves it to the other side.
+        let left = (free / 2).max(free.saturating_sub(after_all.columns)).min(before_all.columns);
+        before_all.cut(left);
+        after_all.cut(free - left.min(free));
+    }
+    before_all.cells.reverse();
+
+    let mut line = String::new();
+    let mut indent = before_all.columns;
+    if before_all.is_cut {
+        line.push_str(CUT);
+        indent += 1;
+    }
+    for cell in before_all.cells.iter().chain(&marked.cells) {
+        line.push_str(&cell.shown);
+    }
+    if marked.is_cut {
+        line.push_str(CUT);
+    } else {
+        after_all.cells.iter().for_each(|cell| line.push_str(&cell.shown));
+        if after_all.is_cut {
+            line.push_str(CUT);
+        }
+    }
+    Snippet { line, marks: format!("{}{}", " ".repeat(indent), "^".repeat(marked.columns.max(1))) }
+}
+
+/// Characters from one end of a text on.
+struct Cells {
+    cells: Vec<Cell>,
+    columns: usize,
+    is_cut: bool,
+}
+
+impl Cells {
+    /// As many as fit. No more of a long line is looked at than can be shown.
+    fn take(characters: impl Iterator<Item = char>, room: usize) -> Cells {
+        let mut taken = Cells { cells: Vec::new(), columns: 0, is_cut: false };
+        for c in characters {
+            let cell = Cell::of(c);
+            if taken.columns + cell.columns > room {
+                taken.is_cut = true;
+                break;
+            }
+            taken.columns += cell.columns;
+            taken.cells.push(cell);
+        }
+        taken
+    }
+
+    fn cut(&mut self, room: usize) {
+        while self.columns > room {
+            let Some(last) = self.cells.pop() else { break };
+            self.columns -= last.columns;
+            self.is_cut = true;
+        }
+    }
+}
+
+impl Cell {
+    fn of(c: char) -> Cell {
+        if c == '\t' {
+            return Cell { shown: TAB.to_owned(), columns: TAB.len() };
+        }
+        let shown = clean(c.encode_utf8(&mut [0; 4]));
+        let columns = if shown.starts_with(c) && shown.len() == c.len_utf8() {
+            c.width().unwrap_or(0)
+        } else {
+            // An escape, which is ASCII.
+            shown.len()
+        };
+        Cell { shown, columns }
+    }
+}
+
+/// The character that a byte belongs to begins here.
+fn floor(text: &str, at: usize) -> usize {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use unicode_width::UnicodeWidthStr;
+
+    use super::*;
+
+    /// The snippet about the first `marked` of a text, as two lines.
+    fn shown(text: &str, marked: &str, width: usize) -> String {
+        let begin = text.find(marked).expect("it is there");
+        let snippet = snippet(text, &(begin..begin + marked.len()), width);
+        format!("{}\n{}", snippet.line, snippet.marks)
+    }
+
+    #[test]
+    fn the_mark_stands_below_the_span() {
+        let check =
+            |text: &str, marked: &str, expect: &str| assert_eq!(shown(text, marked, 40), expect, "{text:?}");
+        check("+P 1\n+Q 2 # x\n", "+Q 2", "+Q 2 # x\n^^^^");
+        check("+P 1\r\n+Q 2\r\n", "2", "+Q 2\n   ^");
+        check("\t+P\t1", "1", "    +P    1\n          ^");
+        check("-x 日本 +P 1", "+P 1", "-x 日本 +P 1\n        ^^^^");
+        check("-x e\u{301} +P", "+P", "-x e\u{301} +P\n     ^^");
+        check("-x \u{1b}[31m +P", "+P", "-x \\u{1b}[31m +P\n              ^^");
+        check("-x 'a\nb' c", "'a\nb'", "-x 'a\n   ^^");
+        check("+P", "", "+P\n^");
+    }
+
+    #[test]
+    fn a_long_line_is_cut_around_the_span() {
+        let line = format!("{} +P 1 {}", "a".repeat(100), "b".repeat(100));
+        assert_eq!(shown(&line, "+P 1", 20), "…aaaaaa +P 1 bbbbbb…\n        ^^^^");
+        let line = format!("+P 1 {}", "b".repeat(100));
+        assert_eq!(shown(&line, "+P 1", 20), "+P 1 bbbbbbbbbbbbb…\n^^^^");
+        let line = format!("{} +P 1", "a".repeat(100));
+        assert_eq!(shown(&line, "+P 1", 20), "…aaaaaaaaaaaaa +P 1\n               ^^^^");
+        let line = "c".repeat(100);
+        assert_eq!(shown(&line, &line, 20), format!("{}…\n{}", "c".repeat(18), "^".repeat(18)));
+    }
+
+    #[test]
+    fn a_span_beyond_the_text_is_no_trouble() {
+        assert_eq!(snippet("ab", &(7..9), 20).line, "ab");
+        assert_eq!(snippet("é", &(1..2), 20), Snippet { line: "é".to_owned(), marks: "^".to_owned() });
+        #[expect(clippy::reversed_empty_ranges, reason = "a span that is none")]
+        let reversed = snippet("abc", &(2..1), 20);
+        assert_eq!(reversed.marks, "  ^");
+    }
+
+    proptest! {
+        #[test]
+        fn no_snippet_is_wider_than_asked_for(text in "[a-z日é\t\u{1b}\n ]{0,120}", a in 0..130_usize, b in 0..130_usize, width in 20..60_usize) {
+            let snippet = snippet(&text, &(a.min(b)..a.max(b)), width);
+            prop_assert!(snippet.line.width() <= width, "{snippet:?}");
+            prop_assert!(snippet.marks.len() <= width, "{snippet:?}");
+            prop_assert!(snippet.marks.ends_with('^'));
+            prop_assert!(!snippet.line.contains(['\n', '\t', '\x1b']));
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Findings as text: the place first, so that editors and terminals can jump there.
+
+use beamtune_flags::lint::{Finding, Level};
+
+use super::snippet::snippet;
+use super::{Count, Report, counted, is_fixable, level_name, message, releases, rule_of};
+use crate::Style;
+use crate::text::{clean, wrap};
+
+/// The findings in the order in which they were given, then one line that sums them up. What could not be read is not among
+/// them: that is for standard error.
+pub fn render(report: &Report<'_>, style: Style) -> String {
+    let mut out = String::new();
+    for finding in report.findings {
+        one(&mut out, report, finding, style);
+    }
+    out.push_str(&style.bold(&summary(report)));
+    out.push('\n');
+    out
+}
+
+fn one(out: &mut String, report: &Report<'_>, finding: &Finding, style: Style) {
+    let (Some(place), Some(linted)) =
+        (report.place(finding.file, &finding.span), report.linted.get(finding.file))
+    else {
+        return;
+    };
+    let rule = rule_of(finding).map(|rule| format!(" {}", rule.name)).unwrap_or_default();
+    out.push_str(&format!(
+        "{}:{}: {} {}{}\n",
+        path(place.name),
+        place.begin,
+        painted(style, finding.level, level_name(finding.level)),
+        finding.code,
+        style.dim(&rule),
+    ));
+    let indent = "    ";
+    let wrapped = |text: &str, label: &str| {
+        let text = format!("{label}{}", sentence(text));
+        let below = " ".repeat(indent.len() + label.chars().count());
+        format!("{indent}{}\n", wrap(&text, style.width.saturating_sub(below.len()), &below))
+    };
+    out.push_str(&wrapped(&message(report, finding), ""));
+
+    let number = place.begin.line.to_string();
+    let gutter = " ".repeat(number.len());
+    let shown =
+        snippet(linted.text, &finding.span, style.width.saturating_sub(indent.len() + number.len() + 3));
+    let bar = style.dim("|");
+    out.push_str(&format!("{indent}{} {bar} {}\n", style.dim(&number), shown.line));
+    out.push_str(&format!("{indent}{gutter} {bar} {}\n", painted(style, finding.level, &shown.marks)));
+
+    if !finding.reason.is_empty() {
+        out.push_str(&wrapped(&finding.reason, "why  "));
+    }
+    if !finding.remedy.is_empty() {
+        out.push_str(&wrapped(&finding.remedy, "do   "));
+    }
+    if let Some(fix) = &finding.fix {
+        let how = if is_fixable(finding) {
+            "--fix does it"
+        } else {
+            "not done by --fix: it changes what the VM does"
+        };
+        out.push_str(&wrapped(&format!("{} ({how})", fix.what.trim_end_matches('.')), "fix  "));
+    }
+    for (file, span, what) in &finding.related {
+        if let Some(other) = report.place(*file, span) {
+            out.push_str(&wrapped(&format!("{}:{} {what}", path(other.name), other.begin), "see  "));
+        }
+    }
+    out.push('\n');
+}
+
+/// `2 errors, 1 warning in 1 of 5 files, for OTP 23 to 29; --fix takes 1 of them away`.
+fn summary(report: &Report<'_>) -> String {
+    let Count { errors, warnings, notes, fixable } = report.count();
+    let mut with_findings: Vec<usize> = report.findings.iter().map(|finding| finding.file).collect();
+    with_findings.sort_unstable();
+    with_findings.dedup();
+    let all = counted(report.linted.len(), "file");
+    let all =
+        if report.linted.iter().all(|linted| linted.is_file) { all } else { all.replace("file", "source") };
+    let kinds: Vec<String> = [(errors, "error"), (warnings, "warning"), (notes, "note")]
+        .into_iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, what)| counted(number, what))
+        .collect();
+    let asked = format!("for OTP {}", releases(report.releases));
+    let mut text = if kinds.is_empty() {
+        format!("nothing found in {all}, {asked}")
+    } else {
+        format!("{} in {} of {all}, {asked}", kinds.join(", "), with_findings.len())
+    };
+    if fixable > 0 {
+        text.push_str(&format!("; --fix takes {fixable} of them away"));
+    }
+    if !report.unread.is_empty() {
+        text.push_str(&format!("; {} could not be read", counted(report.unread.len(), "file")));
+    }
+    text
+}
+
+fn painted(style: Style, level: Level, text: &str) -> String {
+    use beamtune_model::Level as Colour;
+    let colour = match level {
+        Level::Error => Colour::Critical,
+        Level::Warning => Colour::Warning,
+        Level::Note => Colour::Notice,
+    };
+    style.level(colour, text)
+}
+
+/// Each word cleaned; what the file holds may stand in any of them.
+fn sentence(text: &str) -> String {
+    let words: Vec<String> = text.split(' ').map(clean).collect();
+    words.join(" ")
+}
+
+/// A path that can be opened: cleaned, but not cut as a whole.
+pub(super) fn path(name: &str) -> String {
+    let parts: Vec<String> = name.split('/').map(clean).collect();
+    parts.join("/")
+}
