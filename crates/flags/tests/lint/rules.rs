@@ -289,7 +289,7 @@ fn bf018_what_is_no_comment() {
 
 #[test]
 fn bf019_several_words_in_one() {
-    args("\"+P 2048\"", &["BF019 warning +P 2048"]);
+    args("\"+P 2048\"", &["BF019 note +P 2048"]);
     args("'-kernel a 1'", &["BF019 warning -kernel a 1"]);
     args("'+sbwt none'", &["BF003 error +sbwt none"]);
     check(
@@ -357,6 +357,7 @@ fn bf024_names_of_nodes() {
 fn bf025_variables_that_nobody_fills_in() {
     check(EEX, "-name a@${HOST}\n", &["BF025 warning -name"]);
     check(EEX, "+P ${N}\n", &["BF025 warning +P"]);
+    check(EEX, "-setcookie <%= release.profile.cookie %>\n-name a@${HOST}\n", &[]);
     check(EEX, "-name <%= \"a@#{host}\" %>\n-x <%= \"${y}\" %>", &[]);
     check(OVERLAY, "-name a@${HOST}\n", &[]);
 }

@@ -3,6 +3,7 @@
 use crate::lint::case::{Case, Says, short};
 use crate::lint::node::is_eex;
 use crate::lint::{Code, Finding, Level, Rule};
+use crate::source::Fragment;
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF025"),
@@ -12,7 +13,8 @@ pub(in crate::lint) const RULE: Rule = Rule {
 };
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
-    for (index, part) in case.node.parts.iter().enumerate().filter(|(_, part)| is_eex(part.fragment)) {
+    let by_mix = |fragment: &Fragment| is_eex(fragment) && !is_distillery(fragment.file_text());
+    for (index, part) in case.node.parts.iter().enumerate().filter(|(_, part)| by_mix(part.fragment)) {
         let words = &part.fragment.words;
         for (at, word) in words.iter().enumerate().filter(|(_, word)| word.dynamic) {
             let Some(begin) = word.text.find("${") else { continue };
@@ -60,4 +62,10 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             ));
         }
     }
+}
+
+/// Whether the template is Distillery's, which does fill in shell variables: it gives `release_name` and `release.profile`, mix
+/// release gives `@release`.
+fn is_distillery(text: &str) -> bool {
+    text.split("<%=").skip(1).any(|tag| tag.trim_start().starts_with("release"))
 }

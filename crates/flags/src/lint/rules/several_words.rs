@@ -4,6 +4,7 @@ use crate::lint::case::{Case, Says, short};
 use crate::lint::node::Via;
 use crate::lint::{Code, Finding, Level, Rule};
 use crate::source::Place;
+use crate::takes::Altered;
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF019"),
@@ -21,25 +22,22 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         if setting.via != Via::Flag || !starts || !setting.name.trim().contains(char::is_whitespace) {
             continue;
         }
+        let is_cut =
+            |altered: &Altered| !matches!(altered, Altered::Rounded | Altered::Raised | Altered::Lowered);
+        let is_one = setting.known_value().is_some_and(|value| !value.trim().contains(char::is_whitespace));
+        let is_whole = is_one && !judged.outcomes.iter().any(|outcome| outcome.altered().iter().any(is_cut));
+        let (level, effect) = if is_whole {
+            (Level::Note, "reads over the blank")
+        } else {
+            (Level::Warning, "takes what it can read of it, and the rest is lost")
+        };
         let says = Says {
-            message: format!(
-                "`{}` is one word: {} takes what it can read of it, and the rest is lost",
-                short(setting.name),
-                setting.flag
-            ),
+            message: format!("`{}` is one word: {} {effect}", short(setting.name), setting.flag),
             reason: reason.to_owned(),
             remedy: "Quote the whole variable or item, or nothing.".to_owned(),
         };
         let span = case.node.span_of(setting);
-        found.push(case.at(
-            &RULE,
-            Level::Warning,
-            part,
-            span,
-            setting.name.to_owned(),
-            part.releases.clone(),
-            says,
-        ));
+        found.push(case.at(&RULE, level, part, span, setting.name.to_owned(), part.releases.clone(), says));
     }
     for flag in &case.node.arguments {
         let Some(part) = case.node.parts.get(flag.part) else { continue };
