@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use common::{Said, TestNode, beamtune, folder, otp, run};
+use common::{Said, TestNode, all_otps, beamtune, folder, run};
 
 const OLD: &str = "# Name\n-name shop@host\n\n# Limits\n+P 262144   # enough\n+sbwt short\n";
 
@@ -229,14 +229,15 @@ fn standard_input_is_read_when_its_kind_is_said() {
 
 #[test]
 fn a_running_node_is_shown_and_written() {
-    let Some(otp) = otp(25) else { return };
-    let node = TestNode::start(&otp, &["+sbwt", "none", "+P", "5000"], "ok");
-    let folder = folder();
-    let said = args(folder.path(), &[&node.pid().to_string()]);
-    let line = told(&said).lines().find(|line| line.starts_with("+sbwt ")).unwrap_or_default();
-    assert!(line.contains("none") && line.contains("command line"), "{}", said.stdout);
-    assert!(said.stdout.contains("defaults of OTP 25"), "{}", said.stdout);
-    assert!(!said.stdout.contains(&node.cookie), "the cookie is shown");
-    let said = args(folder.path(), &[&node.name, "--set", "+P 262144", "--why", "more users"]);
-    assert_eq!(told(&said), "+sbwt none\n# +P: more users\n+P 262144\n");
+    for otp in all_otps() {
+        let node = TestNode::start(&otp, &["+sbwt", "none", "+P", "5000"], "ok");
+        let folder = folder();
+        let said = args(folder.path(), &[&node.pid().to_string()]);
+        let line = told(&said).lines().find(|line| line.starts_with("+sbwt ")).unwrap_or_default();
+        assert!(line.contains("none") && line.contains("command line"), "{}", said.stdout);
+        assert!(said.stdout.contains(&format!("defaults of OTP {}", otp.release)), "{}", said.stdout);
+        assert!(!said.stdout.contains(&node.cookie), "the cookie is shown");
+        let said = args(folder.path(), &[&node.name, "--set", "+P 262144", "--why", "more users"]);
+        assert_eq!(told(&said), "+sbwt none\n# +P: more users\n+P 262144\n");
+    }
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use common::{Said, TestNode, beamtune, folder, otp, run, text};
+use common::{Said, TestNode, all_otps, beamtune, folder, run, text};
 use serde_json::Value;
 
 /// Without any effect since OTP 21, and so taken away by `--fix`.
@@ -363,19 +363,18 @@ fn a_file_that_is_named_twice_is_linted_once() {
 
 #[test]
 fn a_running_node_is_linted_for_its_own_release() {
-    let Some(otp) = otp(25) else { return };
-    let node = TestNode::start(&otp, &["+K", "true", "+P", "5000"], "ok");
-    for target in [node.name.clone(), node.pid().to_string()] {
-        let said = run(beamtune().args(["lint", &target, "--format", "json"]));
-        let value = said.json();
-        assert_eq!(value["releases"], serde_json::json!([25]), "{value:#}");
-        let findings = value["findings"].as_array().expect("findings");
-        assert!(
-            findings.iter().any(|finding| finding["flag"].as_str().is_some_and(|flag| flag.contains('K'))),
-            "{value:#}"
-        );
-        assert_eq!(said.status, Some(1));
-        assert!(!said.stdout.contains(&node.cookie), "the cookie is shown");
+    for otp in all_otps() {
+        let node = TestNode::start(&otp, &["+K", "true", "+P", "5000"], "ok");
+        for target in [node.name.clone(), node.pid().to_string()] {
+            let said = run(beamtune().args(["lint", &target, "--format", "json"]));
+            let value = said.json();
+            assert_eq!(value["releases"], serde_json::json!([otp.release]), "{value:#}");
+            let findings = value["findings"].as_array().expect("findings");
+            let is_of_k = |finding: &Value| finding["flag"].as_str().is_some_and(|flag| flag.contains('K'));
+            assert!(findings.iter().any(is_of_k), "{value:#}");
+            assert_eq!(said.status, Some(1));
+            assert!(!said.stdout.contains(&node.cookie), "the cookie is shown");
+        }
     }
 }
 

@@ -155,7 +155,9 @@ impl Vm {
         }
         let inside = match &self.root {
             Some(root) => {
-                command.arg("chroot").arg(root);
+                // Without /sys the VM knows no topology of the processors, and refuses to bind schedulers to them.
+                let enter = r#"mount --rbind /sys "$0/sys" && exec chroot "$0" "$@""#;
+                command.args(["unshare", "-m", "sh", "-c", enter]).arg(root);
                 Path::new("/").join(self.scratch.path().strip_prefix(root)?)
             }
             None => self.scratch.path().to_owned(),
