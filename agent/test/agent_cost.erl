@@ -19,6 +19,8 @@ main([Release, Root, Beams | Numbers]) ->
     agent_test:call(Target, idle, [Processes]),
     agent_test:call(Target, unnamed_tables, [Tables]),
     OsPid = erpc:call(Node, os, getpid, []),
+    %% For by_vm/1: the agent leaves on what is on already, so that all of the time is counted, not its windows only.
+    erpc:call(Node, erlang, system_flag, [microstate_accounting, true]),
     wait(2),
     {Base, _} = used(OsPid, fun() -> wait(Seconds) end),
     Agent = agent_client:join(Node, #{budget_ppm => Budget}),
