@@ -377,7 +377,8 @@ pub fn nearest(name: &str) -> Vec<String> {
     for topic in Topic::all() {
         for known in topic.names() {
             let bare = known.trim_start_matches(['+', '-']).to_lowercase();
-            let distance = distance(&wanted, &bare);
+            // A swap of two neighbours is one change.
+            let distance = strsim::osa_distance(&wanted, &bare);
             if distance <= most {
                 near.push((distance, letters(&wanted) != letters(&bare), known.to_owned()));
             }
@@ -386,26 +387,6 @@ pub fn nearest(name: &str) -> Vec<String> {
     near.sort();
     near.dedup_by(|a, b| a.2 == b.2);
     near.into_iter().map(|(_, _, name)| name).take(3).collect()
-}
-
-/// How many characters have to be put in, taken away, replaced or swapped with their neighbour to get from one to the other
-/// (optimal string alignment).
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut before: Vec<usize> = Vec::new();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut next = vec![i + 1];
-        for (j, y) in b.iter().enumerate() {
-            let mut least = (row[j] + usize::from(x != y)).min(row[j + 1] + 1).min(next[j] + 1);
-            if i > 0 && j > 0 && *x == b[j - 1] && a[i - 1] == *y {
-                least = least.min(before[j - 1] + 1);
-            }
-            next.push(least);
-        }
-        before = std::mem::replace(&mut row, next);
-    }
-    row.last().copied().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -508,7 +489,8 @@ mod tests {
 
     #[test]
     fn distances_are_counted_in_changes() {
-        let check = |a: &str, b: &str, expect: usize| assert_eq!(distance(a, b), expect, "{a} {b}");
+        let check =
+            |a: &str, b: &str, expect: usize| assert_eq!(strsim::osa_distance(a, b), expect, "{a} {b}");
         check("", "", 0);
         check("", "abc", 3);
         check("abc", "", 3);

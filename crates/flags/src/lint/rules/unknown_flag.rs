@@ -110,25 +110,11 @@ fn nearest(name: &str) -> Vec<String> {
     near.into_iter().filter(|(distance, _)| Some(*distance) == least).map(|(_, spelling)| spelling).collect()
 }
 
-/// How many letters have to be changed, put in or taken out; long words are not compared.
+/// How many letters have to be changed, put in or taken out; of a long word only the beginning is compared.
 pub(in crate::lint) fn distance(one: &str, other: &str) -> usize {
     const LONGEST: usize = 24;
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().take(LONGEST).collect(), other.chars().collect());
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.iter().enumerate() {
-        let mut diagonal = i;
-        if let Some(first) = row.first_mut() {
-            *first = i + 1;
-        }
-        for (j, b) in other.iter().enumerate() {
-            let left = row.get(j).copied().unwrap_or_default();
-            let Some(cell) = row.get_mut(j + 1) else { break };
-            let changed = diagonal + usize::from(a != b);
-            diagonal = *cell;
-            *cell = changed.min(left + 1).min(*cell + 1);
-        }
-    }
-    row.last().copied().unwrap_or_default()
+    let end = one.char_indices().nth(LONGEST).map_or(one.len(), |(end, _)| end);
+    strsim::levenshtein(one.get(..end).unwrap_or(one), other)
 }
 
 #[cfg(test)]
