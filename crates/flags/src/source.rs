@@ -39,6 +39,8 @@ use self::erlexec::{Split, Unclosed, split};
 use self::layer::Layer;
 use self::variables::{Scope, Variable};
 
+pub(crate) use self::docker::stages;
+
 pub use self::detect::detect;
 pub use self::edit::{Change, Edit, apply};
 pub use self::error::{Position, SourceError};

@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::arguments::{flags, is_flag, takes_next};
 use crate::catalog::entries;
 use crate::entry::Entry;
-use crate::source::{Format, Fragment, Order, Place, Role, Word};
+use crate::source::{Format, Fragment, Order, Place, Role, Word, stages};
 
 use super::{ArgsError, Given, Input, Shape, place_name};
 
@@ -127,23 +127,7 @@ fn image(input: &Input) -> Option<Vec<Range<usize>>> {
     if input.format != Format::Dockerfile {
         return None;
     }
-    struct Stage<'t> {
-        begin: usize,
-        from: &'t str,
-        name: Option<&'t str>,
-    }
-    let mut stages: Vec<Stage<'_>> = Vec::new();
-    let mut begin = 0;
-    for line in input.text.split_inclusive('\n') {
-        let mut words = line.split_whitespace();
-        if words.next().is_some_and(|word| word.eq_ignore_ascii_case("FROM")) {
-            let mut words = words.filter(|word| !word.starts_with("--"));
-            let from = words.next().unwrap_or_default();
-            let name = words.next().filter(|word| word.eq_ignore_ascii_case("AS")).and_then(|_| words.next());
-            stages.push(Stage { begin, from, name });
-        }
-        begin += line.len();
-    }
+    let stages = stages(&input.text);
     let mut end = input.text.len();
     let mut wanted: Option<&str> = None;
     let mut image = Vec::new();

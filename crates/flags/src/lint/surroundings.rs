@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use saphyr_parser::{Event, Parser};
 
-use crate::source::{Format, Fragment};
+use crate::source::{Format, Fragment, stages};
 
 /// What is known of the place.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -46,7 +46,7 @@ impl Surroundings {
         let text = first.file_text();
         let sites = match first.format() {
             Format::Compose | Format::Kubernetes => Sites::Mappings(mappings(text)),
-            Format::Dockerfile => Sites::Stages(stages(text)),
+            Format::Dockerfile => Sites::Stages(stages(text).iter().map(|stage| stage.begin).collect()),
             Format::SystemdUnit => Sites::One(unit(text)),
             _ => Sites::One(Site::default()),
         };
@@ -68,20 +68,6 @@ impl Surroundings {
                 .map_or(Site { shared: true, ..Site::default() }, |(_, site)| site.clone()),
         }
     }
-}
-
-/// Where the build stages of a Dockerfile begin.
-fn stages(text: &str) -> Vec<usize> {
-    let mut at = 0;
-    let mut begins = Vec::new();
-    for line in text.split_inclusive('\n') {
-        let word = line.split_whitespace().next().unwrap_or_default();
-        if word.eq_ignore_ascii_case("FROM") {
-            begins.push(at);
-        }
-        at += line.len();
-    }
-    begins
 }
 
 /// What a unit of systemd says about itself.

@@ -37,6 +37,33 @@ pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>) -> Result<(), Source
     Ok(())
 }
 
+/// A build stage.
+pub(crate) struct Stage<'t> {
+    /// The byte at which its line begins.
+    pub(crate) begin: usize,
+    /// The image or the stage that it is built upon.
+    pub(crate) from: &'t str,
+    /// What others call it.
+    pub(crate) name: Option<&'t str>,
+}
+
+/// The build stages of a Dockerfile, in its order.
+pub(crate) fn stages(text: &str) -> Vec<Stage<'_>> {
+    let mut stages = Vec::new();
+    let mut begin = 0;
+    for line in text.split_inclusive('\n') {
+        let mut words = line.split_whitespace();
+        if words.next().is_some_and(|word| word.eq_ignore_ascii_case("FROM")) {
+            let mut words = words.filter(|word| !word.starts_with("--"));
+            let from = words.next().unwrap_or_default();
+            let name = words.next().filter(|word| word.eq_ignore_ascii_case("AS")).and_then(|_| words.next());
+            stages.push(Stage { begin, from, name });
+        }
+        begin += line.len();
+    }
+    stages
+}
+
 /// The character that `# escape=` names. Such lines stand at the very top, before any other.
 fn escape_character(text: &str) -> char {
     for line in text.lines() {
