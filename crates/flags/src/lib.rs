@@ -39,4 +39,4 @@ pub use takes::{
     Above, Altered, Below, Depends, Fatal, Form, Integer, Machine, Otherwise, Question, Reads, Rounds, Takes,
     Verdict,
 };
-pub use version::OtpVersion;
+pub use version::{OtpVersion, release_runs};

@@ -63,6 +63,18 @@ impl fmt::Display for OtpVersion {
     }
 }
 
+/// Releases as people say them, in runs: `23 to 25` and `27`, of a rising list.
+pub fn release_runs(releases: &[u32]) -> Vec<String> {
+    let mut runs = Vec::new();
+    for run in releases.chunk_by(|a, b| a.checked_add(1) == Some(*b)) {
+        match run {
+            [first, _, .., last] => runs.push(format!("{first} to {last}")),
+            few => runs.extend(few.iter().map(u32::to_string)),
+        }
+    }
+    runs
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,6 +13,7 @@ mod text;
 use std::ops::Range;
 
 use beamtune_flags::lint::{Finding, Level, Rule, rules};
+use beamtune_flags::release_runs;
 use beamtune_flags::source::{Position, position};
 
 /// Something that was linted.
@@ -128,16 +129,7 @@ fn level_name(level: Level) -> &'static str {
 
 /// Releases as people say them: `23 to 25, 27`.
 pub fn releases(list: &[u32]) -> String {
-    let mut parts: Vec<String> = Vec::new();
-    for run in list.chunk_by(|a, b| a.checked_add(1) == Some(*b)) {
-        match run {
-            [] => {}
-            [one] => parts.push(one.to_string()),
-            [a, b] => parts.extend([a.to_string(), b.to_string()]),
-            [first, .., last] => parts.push(format!("{first} to {last}")),
-        }
-    }
-    parts.join(", ")
+    release_runs(list).join(", ")
 }
 
 /// `1 file`, `2 files`.

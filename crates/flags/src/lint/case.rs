@@ -8,6 +8,7 @@ use super::hazards::{Beside, Makes, Stands, hazards};
 use super::node::{Node, Part, Setting, Value, Via};
 use super::outcome::{Outcome, Presence, outcomes};
 use super::{Finding, Level, Rule};
+use crate::release_runs;
 use crate::takes::Verdict;
 
 /// A node with all that is known of its settings.
@@ -188,21 +189,7 @@ pub(super) fn short(text: &str) -> String {
 
 /// `OTP 23 to 25 and 27`.
 pub(super) fn releases_text(releases: &[u32]) -> String {
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for release in releases {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == *release => *last = *release,
-            _ => runs.push((*release, *release)),
-        }
-    }
-    let parts: Vec<String> = runs
-        .iter()
-        .flat_map(|&(first, last)| match last - first {
-            0 => vec![first.to_string()],
-            1 => vec![first.to_string(), last.to_string()],
-            _ => vec![format!("{first} to {last}")],
-        })
-        .collect();
+    let parts = release_runs(releases);
     match parts.split_last() {
         Some((last, before)) if !before.is_empty() => format!("OTP {} and {last}", before.join(", ")),
         Some((last, _)) => format!("OTP {last}"),
