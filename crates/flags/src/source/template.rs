@@ -198,9 +198,7 @@ fn is_statement(inside: &str) -> bool {
     ];
     let line = inside.split('\n').next().unwrap_or_default();
     let Some((statement, _)) = line.split_once("%}") else { return false };
-    let statement = statement.trim_start_matches(['-', '+']).trim_start();
-    let word = statement.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
-    WORDS.contains(&word)
+    WORDS.contains(&first_word(statement.trim_start_matches(['-', '+'])))
 }
 
 #[derive(Debug, Default)]
