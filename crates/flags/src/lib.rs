@@ -20,6 +20,7 @@ mod catalog;
 mod changes;
 mod entry;
 mod environment;
+mod init_flags;
 pub mod lint;
 mod locks;
 mod msacc;

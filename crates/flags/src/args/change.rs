@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::init_flags::each_counts;
 use crate::source::{Change, Format, Order, Place, Role, apply};
 
 use super::comment::insert_above;
-use super::walk::{accumulates, counting, ensure_one_node, givens};
+use super::walk::{counting, ensure_one_node, givens};
 use super::wish::{Wish, one_flag, quoted};
 use super::{ArgsError, Given, Input, Shape, place_name};
 
@@ -198,7 +199,7 @@ fn behind_line<'t>(text: &'t str, lines: &[&str]) -> Option<(&'t str, &'t str)> 
 }
 
 fn unset(input: &Input, flag: &str) -> Result<Input, ArgsError> {
-    if accumulates(flag) {
+    if each_counts(flag) {
         return Err(ArgsError::Accumulates { flag: flag.to_owned() });
     }
     let mut result = input.clone();

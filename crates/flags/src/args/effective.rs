@@ -3,9 +3,10 @@
 use crate::OtpVersion;
 use crate::catalog::entries;
 use crate::entry::{Entry, Kind};
+use crate::init_flags::each_counts;
 use crate::source::{Order, Place};
 
-use super::walk::{accumulates, counting, ensure_one_node, givens, is_of_image, meant};
+use super::walk::{counting, ensure_one_node, givens, is_of_image, meant};
 use super::{ArgsError, Given, Input, place_name};
 
 /// A flag of the emulator with the value in effect.
@@ -85,7 +86,7 @@ pub fn effective(inputs: &[Input], otp: &OtpVersion) -> Result<Overview, ArgsErr
 
     let mut of_emulator: Vec<(String, Vec<Given>)> = Vec::new();
     for given in all {
-        let is_emulators = given.flag.starts_with('+') && !accumulates(&given.flag);
+        let is_emulators = given.flag.starts_with('+') && !each_counts(&given.flag);
         if !is_emulators {
             overview.others.push(given);
             continue;

@@ -8,72 +8,10 @@ use std::ops::Range;
 use crate::arguments::{flags, is_flag, takes_next};
 use crate::catalog::entries;
 use crate::entry::Entry;
+use crate::init_flags::has_no_pairs;
 use crate::source::{Format, Fragment, Order, Place, Role, Word, stages};
 
 use super::{ArgsError, Given, Input, Shape, place_name};
-
-/// Flags of `init` and of the launcher that are no applications, so that the words behind them are no keys and values.
-const NO_APPLICATIONS: &[&str] = &[
-    "-args_file",
-    "-boot",
-    "-code_path_cache",
-    "-compile",
-    "-config",
-    "-configfd",
-    "-connect_all",
-    "-detached",
-    "-dist_listen",
-    "-embedded",
-    "-emu_flavor",
-    "-emu_type",
-    "-epmd_module",
-    "-erl_epmd_port",
-    "-eval",
-    "-extra",
-    "-heart",
-    "-hidden",
-    "-home",
-    "-hosts",
-    "-id",
-    "-init_debug",
-    "-instr",
-    "-loader",
-    "-make",
-    "-man",
-    "-mode",
-    "-name",
-    "-noinput",
-    "-noshell",
-    "-nouser",
-    "-oldshell",
-    "-pa",
-    "-path",
-    "-pidfile",
-    "-progname",
-    "-proto_dist",
-    "-pz",
-    "-remsh",
-    "-root",
-    "-rsh",
-    "-run",
-    "-s",
-    "-setcookie",
-    "-shutdown_time",
-    "-smp",
-    "-sname",
-    "-start_epmd",
-    "-user",
-    "-version",
-];
-
-/// Flags of which each one counts.
-const ACCUMULATING: &[&str] =
-    &["-args_file", "-config", "-eval", "-extra", "-pa", "-path", "-pz", "-run", "-s"];
-
-/// Whether each of several such flags counts.
-pub(super) fn accumulates(flag: &str) -> bool {
-    ACCUMULATING.contains(&flag)
-}
 
 /// All flags of a file that reach the node, in the order of effect.
 pub(super) fn givens(input: &Input, file: usize) -> Vec<Given> {
@@ -279,10 +217,7 @@ impl Walk<'_> {
         let length = behind.iter().position(|word| is_flag(&word.text)).unwrap_or(behind.len());
         let end = at + 1 + length;
         let Some(word) = self.words.get(at) else { return end };
-        let is_pairs = length >= 2
-            && length.is_multiple_of(2)
-            && !NO_APPLICATIONS.contains(&word.text.as_str())
-            && !word.dynamic;
+        let is_pairs = length >= 2 && length.is_multiple_of(2) && !has_no_pairs(&word.text) && !word.dynamic;
         if !is_pairs {
             found.extend(self.given(&word.text, by_spelling(&word.text), at..end));
             return end;

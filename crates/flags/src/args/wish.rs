@@ -1,10 +1,11 @@
 //! What is to be changed, as people write it.
 
 use crate::Verdict;
+use crate::init_flags::each_counts;
 use crate::lint::RELEASES;
 use crate::source::Format;
 
-use super::walk::{accumulates, givens};
+use super::walk::givens;
 use super::{ArgsError, Given, Input, Shape};
 
 /// What is to be changed.
@@ -67,7 +68,7 @@ pub(super) fn one_flag(text: &str) -> Result<(Given, Vec<String>), ArgsError> {
         input.fragments.iter().flat_map(|fragment| &fragment.words).map(|word| word.text.clone()).collect();
     let mut found = givens(&input, 0);
     let (Some(given), true) = (found.pop(), found.is_empty()) else { return Err(none()) };
-    if accumulates(&given.flag) {
+    if each_counts(&given.flag) {
         return Err(ArgsError::Accumulates { flag: given.flag });
     }
     // `+sbtw` begins like `+sbt`, but no release takes `w` as its value.

@@ -8,83 +8,8 @@ use super::node::{InitFlag, Node, Setting, Value, Via};
 use crate::catalog::recognise;
 use crate::entry;
 use crate::entry::{Argument, Entry, Kind};
+use crate::init_flags::wants_value;
 use crate::source::{Fragment, Word};
-
-/// Flags for `init` and the launcher that take one value at least, so that a template behind one is no further flag.
-/// Source: the manuals of `erl` and `init`.
-const WITH_VALUES: &[&str] = &[
-    "-args_file",
-    "-boot",
-    "-boot_var",
-    "-config",
-    "-configfd",
-    "-env",
-    "-epmd_module",
-    "-erl_epmd_port",
-    "-eval",
-    "-kernel",
-    "-mode",
-    "-name",
-    "-pa",
-    "-path",
-    "-proto_dist",
-    "-pz",
-    "-remsh",
-    "-root",
-    "-run",
-    "-s",
-    "-setcookie",
-    "-sname",
-    "-start_epmd",
-    "-user",
-];
-
-/// All of them that are often written: for those who wrote a plus.
-pub(super) const INIT_FLAGS: &[&str] = &[
-    "-args_file",
-    "-boot",
-    "-boot_var",
-    "-config",
-    "-configfd",
-    "-connect_all",
-    "-detached",
-    "-dist_listen",
-    "-embedded",
-    "-env",
-    "-epmd_module",
-    "-erl_epmd_port",
-    "-eval",
-    "-extra",
-    "-heart",
-    "-hidden",
-    "-home",
-    "-init_debug",
-    "-kernel",
-    "-loader",
-    "-mnesia",
-    "-mode",
-    "-name",
-    "-noinput",
-    "-noshell",
-    "-pa",
-    "-path",
-    "-proto_dist",
-    "-pz",
-    "-remsh",
-    "-root",
-    "-run",
-    "-s",
-    "-sasl",
-    "-setcookie",
-    "-shutdown_time",
-    "-sname",
-    "-ssl",
-    "-ssl_dist_opt",
-    "-ssl_dist_optfile",
-    "-start_epmd",
-    "-stdlib",
-    "-user",
-];
 
 impl<'a> Node<'a> {
     /// The words of an args file or of a variable.
@@ -192,7 +117,7 @@ impl<'a> Node<'a> {
         let Some(flag) = open.and_then(|open| self.arguments.get(open)) else { return false };
         let Some(name) = words.get(flag.at).map(|word| word.text.as_str()) else { return false };
         let alone = flag.values.is_empty();
-        (alone && WITH_VALUES.contains(&name))
+        (alone && wants_value(name))
             // The second of a pair, or of a path and its values.
             || (flag.values.len() % 2 == 1 && flag.values.last().is_some_and(|last| last + 1 == at))
     }

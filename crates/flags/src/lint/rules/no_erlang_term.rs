@@ -1,9 +1,9 @@
 //! BF021: a value for an application that is no Erlang term, mostly because quotes are gone.
 
+use crate::init_flags::is_no_application;
 use crate::lint::case::{Case, Says, releases_text, short};
 use crate::lint::node::InitFlag;
 use crate::lint::term::is_no_term;
-use crate::lint::words::INIT_FLAGS;
 use crate::lint::{Code, Finding, Level, Rule};
 use crate::source::Word;
 
@@ -16,10 +16,6 @@ pub(in crate::lint) const RULE: Rule = Rule {
 
 /// Applications that every VM has: what is wrong with their parameters stops the start.
 const ALWAYS: &[&str] = &["-kernel"];
-/// Names that look like applications and are none, besides those of the launcher and of `init`.
-const NO_APPLICATIONS: &[&str] =
-    &["-couch_ini", "-vm_args", "-release_root", "-user_drv", "-nouser", "-test", "-erl", "-dir", "-suite"];
-
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for flag in &case.node.arguments {
         let Some(part) = case.node.parts.get(flag.part) else { continue };
@@ -100,10 +96,8 @@ fn is_application(name: &str, values: &[&Word]) -> bool {
             && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
     };
     let application = name.strip_prefix('-').is_some_and(plain);
-    let of_init = INIT_FLAGS.contains(&name) && !matches!(name, "-mnesia" | "-sasl" | "-ssl" | "-stdlib");
     application
-        && !of_init
-        && !NO_APPLICATIONS.contains(&name)
+        && !is_no_application(name)
         && !values.is_empty()
         && values.len().is_multiple_of(2)
         && values.chunks_exact(2).all(|pair| pair.first().is_some_and(|key| plain(&key.text)))

@@ -3,10 +3,10 @@
 use crate::catalog::recognise;
 use crate::entries;
 use crate::entry::{Argument, Kind};
+use crate::init_flags::is_common;
 use crate::lint::case::{Case, Says, releases_text};
 use crate::lint::hazards::hazards;
 use crate::lint::node::Via;
-use crate::lint::words::INIT_FLAGS;
 use crate::lint::{Code, Finding, Level, Rule};
 use crate::source::Place;
 
@@ -87,7 +87,7 @@ fn remedy(name: &str) -> String {
 /// The flag with a minus that a word with a plus was meant to be.
 pub(in crate::lint) fn minus(name: &str) -> Option<String> {
     let minus = format!("-{}", name.strip_prefix('+')?);
-    INIT_FLAGS.contains(&minus.as_str()).then_some(minus)
+    is_common(&minus).then_some(minus)
 }
 
 fn what(flag: &str) -> String {
