@@ -113,35 +113,7 @@ impl<'n, 'a> Case<'n, 'a> {
         } else {
             setting.name.to_owned()
         };
-        self.at(rule, level, part, span, name, releases, says)
-    }
-
-    /// A finding about words of a part.
-    #[expect(clippy::too_many_arguments, reason = "they are the fields of a finding")]
-    pub(super) fn at(
-        &self,
-        rule: &Rule,
-        level: Level,
-        part: &Part<'_>,
-        span: Range<usize>,
-        flag: String,
-        releases: Vec<u32>,
-        says: Says,
-    ) -> Finding {
-        Finding {
-            code: rule.code,
-            level,
-            file: part.file,
-            span,
-            flag,
-            releases,
-            // One line, whatever the words hold.
-            message: says.message.replace(char::is_control, " "),
-            reason: says.reason,
-            remedy: says.remedy,
-            fix: None,
-            related: Vec::new(),
-        }
+        Finding { releases, ..part.finding(rule, level, span, name, says) }
     }
 
     /// A setting in backquotes, as it is written.
@@ -156,6 +128,33 @@ impl<'n, 'a> Case<'n, 'a> {
             self.node.span_of(setting),
             format!("{} {what}", self.quoted(setting)),
         )
+    }
+}
+
+impl Part<'_> {
+    /// A finding about these bytes of the part, in all releases that read it, without a fix.
+    pub(super) fn finding(
+        &self,
+        rule: &Rule,
+        level: Level,
+        span: Range<usize>,
+        flag: impl Into<String>,
+        says: Says,
+    ) -> Finding {
+        Finding {
+            code: rule.code,
+            level,
+            file: self.file,
+            span,
+            flag: flag.into(),
+            releases: self.releases.clone(),
+            // One line, whatever the words hold.
+            message: says.message.replace(char::is_control, " "),
+            reason: says.reason,
+            remedy: says.remedy,
+            fix: None,
+            related: Vec::new(),
+        }
     }
 }
 

@@ -23,15 +23,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                     .to_owned(),
                 remedy: "Put it before -extra.".to_owned(),
             };
-            found.push(case.at(
-                &RULE,
-                Level::Warning,
-                part,
-                word.span.clone(),
-                word.text.clone(),
-                part.releases.clone(),
-                says,
-            ));
+            found.push(part.finding(&RULE, Level::Warning, word.span.clone(), &word.text, says));
         }
     }
 }

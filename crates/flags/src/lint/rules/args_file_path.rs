@@ -27,14 +27,6 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             remedy: "Give an absolute path.".to_owned(),
         };
         let span = word.span.start..path.span.end;
-        found.push(case.at(
-            &RULE,
-            Level::Warning,
-            part,
-            span,
-            word.text.clone(),
-            part.releases.clone(),
-            says,
-        ));
+        found.push(part.finding(&RULE, Level::Warning, span, &word.text, says));
     }
 }

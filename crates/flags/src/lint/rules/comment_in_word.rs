@@ -37,15 +37,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 remedy: if secret { "Put the word in quotes.".to_owned() } else { format!("Put the word in quotes: '{}'.", short(&whole)) },
             };
             let span = word.span.start..word.span.end;
-            found.push(case.at(
-                &RULE,
-                Level::Warning,
-                part,
-                span,
-                flag.text.clone(),
-                part.releases.clone(),
-                says,
-            ));
+            found.push(part.finding(&RULE, Level::Warning, span, &flag.text, says));
         }
     }
 }

@@ -41,7 +41,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 rest => Change::Replace { word: at, text: rest.to_owned() },
             };
             let span = word.span.start..word.span.start + 1;
-            let mut finding = case.at(&RULE, level, part, span, "\\".to_owned(), part.releases.clone(), says);
+            let mut finding = part.finding(&RULE, level, span, "\\", says);
             finding.fix = case.node.fix(part, "Remove the backslash".to_owned(), false, &[change]);
             found.push(finding);
         }

@@ -111,15 +111,10 @@ fn nothing_said(case: &Case<'_, '_>, part: &Part<'_>, found: &mut Vec<Finding>) 
                 .to_owned(),
             remedy: format!("{NO_SPINNING} And give as many schedulers as the limit pays for: +S {0}:{0}.", (quota / 1000).max(1)),
         };
-        found.push(case.at(
-            &RULE,
-            Level::Note,
-            part,
-            span.clone(),
-            "+sbwt".to_owned(),
-            releases.clone(),
-            says,
-        ));
+        found.push(Finding {
+            releases: releases.clone(),
+            ..part.finding(&RULE, Level::Note, span.clone(), "+sbwt", says)
+        });
     }
     if let Some(span) = &part.site.request
         && part.site.quota.is_none()
@@ -132,7 +127,7 @@ fn nothing_said(case: &Case<'_, '_>, part: &Part<'_>, found: &mut Vec<Finding>) 
                 .to_owned(),
             remedy: "Give as many schedulers as are asked for, +S 1:1 at least; or a limit.".to_owned(),
         };
-        found.push(case.at(&RULE, Level::Note, part, span.clone(), "+S".to_owned(), releases, says));
+        found.push(Finding { releases, ..part.finding(&RULE, Level::Note, span.clone(), "+S", says) });
     }
 }
 

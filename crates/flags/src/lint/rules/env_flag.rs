@@ -36,15 +36,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 remedy: format!("Write `-env {variable} {}`.", short(its)),
             };
             let span = word.span.start..name.span.end;
-            found.push(case.at(
-                &RULE,
-                Level::Warning,
-                part,
-                span,
-                "-env".to_owned(),
-                part.releases.clone(),
-                says,
-            ));
+            found.push(part.finding(&RULE, Level::Warning, span, "-env", says));
             if value.text.starts_with(['-', '+']) && !value.dynamic {
                 let says = Says {
                     message: format!(
@@ -54,15 +46,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                     reason: "-env takes the next two words, whatever they are.".to_owned(),
                     remedy: format!("Write `-env {variable} {}` before it.", short(its)),
                 };
-                let mut finding = case.at(
-                    &RULE,
-                    Level::Warning,
-                    part,
-                    value.span.clone(),
-                    value.text.clone(),
-                    part.releases.clone(),
-                    says,
-                );
+                let mut finding = part.finding(&RULE, Level::Warning, value.span.clone(), &value.text, says);
                 finding.related.push((part.file, word.span.clone(), "takes it".to_owned()));
                 found.push(finding);
             }
@@ -80,15 +64,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 ),
                 remedy: "Write the flags themselves.".to_owned(),
             };
-            found.push(case.at(
-                &RULE,
-                Level::Warning,
-                part,
-                whole,
-                "-env".to_owned(),
-                part.releases.clone(),
-                says,
-            ));
+            found.push(part.finding(&RULE, Level::Warning, whole, "-env", says));
         }
     }
 }

@@ -40,8 +40,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 remedy: "Remove the character; save the file as UTF-8 without a byte order mark.".to_owned(),
             };
             let span = word.span.clone();
-            let mut finding =
-                case.at(&RULE, Level::Warning, part, span, meant.clone(), part.releases.clone(), says);
+            let mut finding = part.finding(&RULE, Level::Warning, span, &meant, says);
             finding.fix = case.node.fix(
                 part,
                 format!("Write `{}`", short(&meant)),

@@ -46,8 +46,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             remedy: format!("Write `{plus} {effective}`. {}", entry.does),
         };
         let span = word.span.start..value.span.end;
-        let mut finding =
-            case.at(&RULE, Level::Warning, part, span, word.text.clone(), part.releases.clone(), says);
+        let mut finding = part.finding(&RULE, Level::Warning, span, &word.text, says);
         let shown = effective.clone();
         let mut changes = vec![Change::Replace { word: flag.at, text: plus.clone() }];
         if effective != value.text {

@@ -27,15 +27,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 reason: wants.why.clone(),
                 remedy: wants.remedy.clone(),
             };
-            found.push(case.at(
-                &RULE,
-                Level::Warning,
-                part,
-                word.span.clone(),
-                word.text.clone(),
-                part.releases.clone(),
-                says,
-            ));
+            found.push(part.finding(&RULE, Level::Warning, word.span.clone(), &word.text, says));
         }
     }
 }

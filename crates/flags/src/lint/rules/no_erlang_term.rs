@@ -38,15 +38,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             };
             let end = values.last().map_or(name.span.end, |last| last.span.end);
             let span = name.span.start..end;
-            found.push(case.at(
-                &RULE,
-                Level::Warning,
-                part,
-                span,
-                name.text.clone(),
-                part.releases.clone(),
-                says,
-            ));
+            found.push(part.finding(&RULE, Level::Warning, span, &name.text, says));
         }
         for pair in values.chunks_exact(2) {
             let [key, value] = pair else { continue };
@@ -84,7 +76,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             } else {
                 key.span.start..value.span.end
             };
-            found.push(case.at(&RULE, level, part, span, name.text.clone(), part.releases.clone(), says));
+            found.push(part.finding(&RULE, level, span, &name.text, says));
         }
     }
 }

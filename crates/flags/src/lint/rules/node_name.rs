@@ -40,15 +40,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                         .to_owned(),
                     remedy: "Keep one of them.".to_owned(),
                 };
-                let mut finding = case.at(
-                    &RULE,
-                    Level::Warning,
-                    part,
-                    span.clone(),
-                    word.text.clone(),
-                    part.releases.clone(),
-                    says,
-                );
+                let mut finding = part.finding(&RULE, Level::Warning, span.clone(), &word.text, says);
                 finding.related.push((part.file, last.span.clone(), "counts".to_owned()));
                 found.push(finding);
             }
@@ -59,15 +51,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                         .to_owned(),
                     remedy: "Remove the words behind the name; a comment begins with #.".to_owned(),
                 };
-                found.push(case.at(
-                    &RULE,
-                    Level::Warning,
-                    part,
-                    span,
-                    word.text.clone(),
-                    part.releases.clone(),
-                    says,
-                ));
+                found.push(part.finding(&RULE, Level::Warning, span, &word.text, says));
             }
         }
     }
@@ -102,9 +86,7 @@ fn cookies(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 .to_owned(),
             remedy: "Keep one of them.".to_owned(),
         };
-        let name = word.text.clone();
-        let span = word.span.clone();
-        let mut finding = case.at(&RULE, Level::Warning, part, span, name, part.releases.clone(), says);
+        let mut finding = part.finding(&RULE, Level::Warning, word.span.clone(), &word.text, says);
         if let Some(other) = earlier.fragment.words.get(other.at) {
             finding.related.push((earlier.file, other.span.clone(), "is the other one".to_owned()));
         }

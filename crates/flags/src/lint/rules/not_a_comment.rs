@@ -45,8 +45,8 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                     remedy: "Write # in front.".to_owned(),
                 };
                 let span = word.span.start..last.span.end;
-                let name = flag.unwrap_or(word).text.clone();
-                found.push(case.at(&RULE, Level::Warning, part, span, name, part.releases.clone(), says));
+                let name = &flag.unwrap_or(word).text;
+                found.push(part.finding(&RULE, Level::Warning, span, name, says));
             }
             at = end.max(at + 1);
         }

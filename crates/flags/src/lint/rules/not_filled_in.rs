@@ -51,15 +51,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 remedy: "Set it in rel/env.sh.eex: RELEASE_NODE for the name, ERL_FLAGS for flags, and variables of the VM themselves.".to_owned(),
             };
             let span = owner.span.start..word.span.end;
-            found.push(case.at(
-                &RULE,
-                Level::Warning,
-                part,
-                span,
-                owner.text.clone(),
-                part.releases.clone(),
-                says,
-            ));
+            found.push(part.finding(&RULE, Level::Warning, span, &owner.text, says));
         }
     }
 }

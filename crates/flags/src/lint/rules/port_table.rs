@@ -43,6 +43,6 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             remedy: "Set +Q to what is needed, or a lower limit of open files.".to_owned(),
         };
         let releases = case.node.target.releases.clone();
-        found.push(case.at(&RULE, Level::Note, part, span.clone(), "+Q".to_owned(), releases, says));
+        found.push(Finding { releases, ..part.finding(&RULE, Level::Note, span.clone(), "+Q", says) });
     }
 }

@@ -33,6 +33,6 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             continue;
         };
         let span = case.node.span_of_variable(part, name);
-        found.push(case.at(&RULE, Level::Warning, part, span, name.clone(), part.releases.clone(), says));
+        found.push(part.finding(&RULE, Level::Warning, span, name, says));
     }
 }

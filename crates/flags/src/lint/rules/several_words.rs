@@ -37,7 +37,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             remedy: "Quote the whole variable or item, or nothing.".to_owned(),
         };
         let span = case.node.span_of(setting);
-        found.push(case.at(&RULE, level, part, span, setting.name.to_owned(), part.releases.clone(), says));
+        found.push(part.finding(&RULE, level, span, setting.name, says));
     }
     for flag in &case.node.arguments {
         let Some(part) = case.node.parts.get(flag.part) else { continue };
@@ -53,14 +53,6 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             reason: reason.to_owned(),
             remedy: "Quote the whole variable or item, or nothing.".to_owned(),
         };
-        found.push(case.at(
-            &RULE,
-            Level::Warning,
-            part,
-            word.span.clone(),
-            word.text.clone(),
-            part.releases.clone(),
-            says,
-        ));
+        found.push(part.finding(&RULE, Level::Warning, word.span.clone(), &word.text, says));
     }
 }
