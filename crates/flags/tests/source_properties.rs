@@ -3,25 +3,14 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
-use beamtune_flags::source::{Change, Edit, Format, Place, Template, apply, detect, read, text};
+mod formats;
+
+use beamtune_flags::source::{Change, Edit, Format, Place, apply, detect, read, text};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-const FORMATS: [Format; 12] = [
-    Format::VmArgs,
-    Format::VmArgsTemplate(Template::Eex),
-    Format::VmArgsTemplate(Template::Overlay),
-    Format::VmArgsTemplate(Template::Jinja),
-    Format::EnvFile,
-    Format::Dockerfile,
-    Format::Compose,
-    Format::Kubernetes,
-    Format::SystemdUnit,
-    Format::RabbitmqEnv,
-    Format::EjabberdCtl,
-    Format::Shell,
-];
+use formats::FORMATS;
 
 /// Pieces that mean something to one of the readers.
 const PIECES: &[&str] = &[

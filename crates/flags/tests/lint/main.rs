@@ -4,6 +4,8 @@
 
 mod corpus;
 mod fixes;
+#[path = "../formats/mod.rs"]
+mod formats;
 mod pages;
 mod properties;
 mod rules;

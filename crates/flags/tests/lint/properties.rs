@@ -1,25 +1,12 @@
 //! What holds for any text, of any format.
 
 use beamtune_flags::lint::{File, Target, lint};
-use beamtune_flags::source::{Format, Template, apply, read};
+use beamtune_flags::source::{Format, apply, read};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-const FORMATS: &[Format] = &[
-    Format::VmArgs,
-    Format::VmArgsTemplate(Template::Eex),
-    Format::VmArgsTemplate(Template::Overlay),
-    Format::VmArgsTemplate(Template::Jinja),
-    Format::EnvFile,
-    Format::Dockerfile,
-    Format::Compose,
-    Format::Kubernetes,
-    Format::SystemdUnit,
-    Format::RabbitmqEnv,
-    Format::EjabberdCtl,
-    Format::Shell,
-];
+use crate::formats::FORMATS;
 
 /// What the generated texts are made of.
 const PIECES: &[&str] = &[
@@ -136,12 +123,12 @@ fn holds(format: Format, text: &str) -> Result<(), TestCaseError> {
 
 proptest! {
     #[test]
-    fn no_text_is_too_odd(text in "\\PC{0,200}", format in select(FORMATS)) {
+    fn no_text_is_too_odd(text in "\\PC{0,200}", format in select(&FORMATS[..])) {
         holds(format, &text)?;
     }
 
     #[test]
-    fn no_flags_are_too_odd(pieces in vec(select(PIECES), 0..40), format in select(FORMATS), blanks: bool) {
+    fn no_flags_are_too_odd(pieces in vec(select(PIECES), 0..40), format in select(&FORMATS[..]), blanks: bool) {
         let text = pieces.join(if blanks { " " } else { "" });
         holds(format, &text)?;
     }

@@ -1,0 +1,19 @@
+//! The formats that properties are held for.
+
+use beamtune_flags::source::{Format, Template};
+
+/// All of them.
+pub const FORMATS: [Format; 12] = [
+    Format::VmArgs,
+    Format::VmArgsTemplate(Template::Eex),
+    Format::VmArgsTemplate(Template::Overlay),
+    Format::VmArgsTemplate(Template::Jinja),
+    Format::EnvFile,
+    Format::Dockerfile,
+    Format::Compose,
+    Format::Kubernetes,
+    Format::SystemdUnit,
+    Format::RabbitmqEnv,
+    Format::EjabberdCtl,
+    Format::Shell,
+];
