@@ -3,7 +3,7 @@
 //! What the emulator itself takes stands in the catalogue; of these only what decides how the words behind them are read. Source: the
 //! manuals of `erl` and `init`, and the start scripts of products.
 
-use self::Fact::{Common, EachCounts, NoApplication, NoPairs, WantsValue};
+use self::Fact::{Common, EachCounts, Ends, NoApplication, NoPairs, WantsValue};
 
 /// What is known of a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +16,8 @@ enum Fact {
     WantsValue,
     /// Given several times, each one counts.
     EachCounts,
+    /// With it `erl` prints or does something else, and ends: no node starts.
+    Ends,
     /// It is often written.
     Common,
 }
@@ -34,7 +36,10 @@ const FLAGS: &[(&str, &[Fact])] = &[
     ("-dir", &[NoApplication]),
     ("-dist_listen", &[NoPairs, NoApplication, Common]),
     ("-embedded", &[NoPairs, NoApplication, Common]),
+    ("-emu_args_exit", &[NoPairs, Ends]),
     ("-emu_flavor", &[NoPairs]),
+    ("-emu_name_exit", &[NoPairs, Ends]),
+    ("-emu_qouted_cmd_exit", &[NoPairs, Ends]),
     ("-emu_type", &[NoPairs]),
     ("-env", &[NoApplication, WantsValue, Common]),
     ("-epmd_module", &[NoPairs, NoApplication, WantsValue, Common]),
@@ -51,8 +56,8 @@ const FLAGS: &[(&str, &[Fact])] = &[
     ("-instr", &[NoPairs]),
     ("-kernel", &[WantsValue, Common]),
     ("-loader", &[NoPairs, NoApplication, Common]),
-    ("-make", &[NoPairs]),
-    ("-man", &[NoPairs]),
+    ("-make", &[NoPairs, Ends]),
+    ("-man", &[NoPairs, Ends]),
     ("-mnesia", &[Common]),
     ("-mode", &[NoPairs, NoApplication, WantsValue, Common]),
     ("-name", &[NoPairs, NoApplication, WantsValue, Common]),
@@ -86,7 +91,7 @@ const FLAGS: &[(&str, &[Fact])] = &[
     ("-test", &[NoApplication]),
     ("-user", &[NoPairs, NoApplication, WantsValue, Common]),
     ("-user_drv", &[NoApplication]),
-    ("-version", &[NoPairs]),
+    ("-version", &[NoPairs, Ends]),
     ("-vm_args", &[NoApplication]),
 ];
 
@@ -108,6 +113,11 @@ pub(crate) fn wants_value(flag: &str) -> bool {
 /// Whether each of several such flags counts, and not the last one only.
 pub(crate) fn each_counts(flag: &str) -> bool {
     is(flag, EachCounts)
+}
+
+/// Whether `erl` ends with this flag, and no node starts.
+pub(crate) fn ends(flag: &str) -> bool {
+    is(flag, Ends)
 }
 
 /// Whether this flag is often written, so that it is meant by the same word with a plus.

@@ -14,6 +14,7 @@ use crate::takes::Integer;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Hazards {
     pub(crate) undocumented: Vec<String>,
+    pub(crate) short_reads: Vec<String>,
     pub(crate) vital: Vec<String>,
     pub(crate) outdated: Vec<Outdated>,
     pub(crate) trap: Vec<Trap>,
@@ -39,7 +40,8 @@ pub(crate) struct Outdated {
     pub(crate) remedy: String,
 }
 
-/// A value that works and is a trap. Without `words` and `integer` every value is one.
+/// A value that works and is a trap: one that `words`, `ends_with` or `integer` describe. Where none of them is given, every value is
+/// one, or every one but those of `except`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Trap {
@@ -54,8 +56,14 @@ pub(crate) struct Trap {
     /// These values. The empty word is the flag without a value.
     #[serde(default)]
     pub(crate) words: Vec<String>,
+    /// Values that end so.
+    #[serde(default)]
+    pub(crate) ends_with: Vec<String>,
     /// Numbers within these bounds, if the value is a plain number.
     pub(crate) integer: Option<Integer>,
+    /// All but these values.
+    #[serde(default)]
+    pub(crate) except: Vec<String>,
     /// Not where one of these is in effect: `+MMsco false`.
     #[serde(default)]
     pub(crate) unless: Vec<String>,
@@ -215,12 +223,19 @@ impl Trap {
             return false;
         }
         let text = value.unwrap_or_default();
-        let every = self.words.is_empty() && self.integer.is_none();
-        every
-            || self.words.iter().any(|word| word == text)
+        let is = |words: &[String]| words.iter().any(|word| word == text);
+        self.is_every()
+            || !self.except.is_empty() && !is(&self.except)
+            || is(&self.words)
+            || self.ends_with.iter().any(|end| text.ends_with(end.as_str()))
             || self
                 .integer
                 .is_some_and(|range| plain_number(text).is_some_and(|number| within(range, number)))
+    }
+
+    /// Whether it is about every value, known or not.
+    pub(crate) fn is_every(&self) -> bool {
+        self.words.is_empty() && self.ends_with.is_empty() && self.integer.is_none() && self.except.is_empty()
     }
 
     pub(crate) fn holds_in(&self, otp: &OtpVersion) -> bool {

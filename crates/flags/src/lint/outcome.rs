@@ -5,7 +5,7 @@
 
 use crate::OtpVersion;
 use crate::entry::{Argument, Entry, WhereAbsent};
-use crate::takes::{Altered, Machine, Question, Verdict};
+use crate::takes::{Altered, Machine, Question, Takes, Verdict};
 
 use super::node::{Setting, Value, Via};
 
@@ -113,8 +113,17 @@ fn outcome(setting: &Setting<'_>, entry: &Entry, release: u32, machine: Option<M
             why: "the launcher takes a word that begins with a sign for the next flag".to_owned(),
         };
     }
-    if glued && entry.argument == Some(Argument::Optional) && matches!(verdict, Verdict::Refused { .. }) {
-        // Some letters are refused as a word of their own only, as in `+B c` before 25.0.
+    let begins_known = |takes: &Takes| {
+        let mut known = takes.words.iter().chain(&takes.refuses).filter(|known| !known.is_empty());
+        setting.known_value().is_some_and(|value| known.any(|known| value.starts_with(known.as_str())))
+    };
+    if glued
+        && entry.argument == Some(Argument::Optional)
+        && matches!(verdict, Verdict::Refused { .. })
+        && entry.takes.iter().any(begins_known)
+    {
+        // Some letters are refused as a word of their own only, as in `+B c` before 25.0; and what stands behind them in the word of
+        // the flag is not read.
         verdict = Verdict::Unknown { why: "it stands in the word of the flag".to_owned() };
     }
     if setting.via == Via::Kernel && !absent {

@@ -7,6 +7,9 @@ use super::{Format, Template};
 pub fn detect(path: &str, text: &str) -> Option<Format> {
     let folder = path.rsplit('/').nth(1).unwrap_or_default();
     let name = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    if is_copy_or_note(&name) {
+        return None;
+    }
     let (stem, template) = without_template(&name);
     if is_args_file(stem) {
         return Some(match template.or_else(|| template_in(text)) {
@@ -56,10 +59,19 @@ fn without_template(name: &str) -> (&str, Option<Template>) {
     (name, None)
 }
 
-/// `vm.args`, `remote.vm.args`, `vm.args.cloud`; but not what is written about or for them, such as `vm.args.md`.
+/// What is written about a file, made from it or left behind by an editor: `vm.args.md`, `Dockerfile.snap`, `.vm.args.swp`.
+fn is_copy_or_note(name: &str) -> bool {
+    const ENDINGS: [&str; 13] = [
+        ".md", ".rst", ".html", ".adoc", ".diff", ".expect", ".orig", ".patch", ".rej", ".snap", ".swo",
+        ".swp", "~",
+    ];
+    ENDINGS.iter().any(|ending| name.ends_with(ending))
+}
+
+/// `vm.args`, `remote.vm.args`, `vm.args.cloud`; but not programs that deal with them, such as `vm.args.exs`.
 fn is_args_file(name: &str) -> bool {
     const OTHERS: [&str; 12] =
-        [".md", ".rst", ".html", ".ex", ".exs", ".erl", ".rb", ".py", ".yml", ".yaml", ".json", ".patch"];
+        [".ex", ".exs", ".erl", ".escript", ".js", ".json", ".py", ".rb", ".sh", ".toml", ".yaml", ".yml"];
     let other = OTHERS.iter().any(|ending| name.ends_with(ending));
     name.ends_with(".args") || name.ends_with("vm_args") || (name.contains("vm.args") && !other)
 }
@@ -127,6 +139,13 @@ mod tests {
         check("rel/env.sh.eex", Some(Format::Shell));
         check("/etc/default/app", Some(Format::Shell));
         check("docs/vm.args.md", None);
+        check("rel/vm.args.expect", None);
+        check("rel/vm.args.orig", None);
+        check("rel/vm.args.eex~", None);
+        check("rel/.vm.args.swp", None);
+        check("test/vm.args.escript", None);
+        check("make.vm.args.sh", Some(Format::Shell));
+        check("Dockerfile.rej", None);
         check("README.md", None);
         check("rabbitmq.conf", None);
         check("dockerfiles.txt", None);

@@ -32,6 +32,7 @@ fn bf001_unknown_flags() {
     args("-noshell\n+ sbwt none", &["BF001 error +"]);
     // It starts, and takes this for +L.
     args("+Lx\n+H", &["BF001 warning +Lx", "BF001 warning +H"]);
+    args("+Dx", &["BF001 error +Dx"]);
     check(OVERLAY, "+${FLAG} 4\n", &[]);
 }
 
@@ -60,6 +61,9 @@ fn bf003_values_that_are_refused() {
     args("-kernel logger_level loud", &["BF003 error -kernel logger_level"]);
     args("-kernel dist_auto_connect always", &["BF003 warning -kernel dist_auto_connect"]);
     args("+Bd\n+B", &["BF008 warning +Bd"]);
+    args("+Bfoo", &["BF003 error +Bfoo"]);
+    // Only the first letter behind it is read.
+    args("+Bix", &[]);
     args("-kernel logger_level \"'warning'\" net_ticktime 30", &[]);
     check(OVERLAY, "+sbwt ${WAIT}\n+P ${N:-100}", &[]);
     // The words of a condition are not those of the flag.
@@ -76,6 +80,8 @@ fn bf004_values_that_kill() {
     args("+hmax 300", &["BF004 error +hmax"]);
     args("+t 8192", &["BF004 error +t in 25,27,29", "BF015 warning +t in 23"]);
     args("+Mea max\n+MIscs 1024\n+hmax 0\n+t 1048576", &[]);
+    args("+V", &["BF004 error +V"]);
+    args("-noshell\n-version", &["BF004 error -version"]);
     // Another one takes its place.
     args("+MIscs 1\n+MIscs 1024", &["BF008 warning +MIscs"]);
     // But this one is carried out where it stands.

@@ -1,5 +1,6 @@
 //! BF004: a value with which the emulator crashes, hangs or ends while it starts.
 
+use crate::init_flags::ends;
 use crate::lint::case::{Case, Judged, Says, releases_text, why};
 use crate::lint::outcome::Outcome;
 use crate::lint::rules::unit::meant;
@@ -14,6 +15,7 @@ pub(in crate::lint) const RULE: Rule = Rule {
 };
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
+    ending(case, found);
     for judged in case.known().filter(|judged| !judged.lacks_value() && counts(judged)) {
         let is_fatal = |outcome: &Outcome| matches!(outcome.verdict, Verdict::Fatal { .. });
         let releases = judged.releases(is_fatal);
@@ -38,6 +40,21 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             },
         };
         found.push(case.about(&RULE, Level::Error, judged.setting, releases, says));
+    }
+}
+
+/// Flags with which `erl` does something else than to start a node.
+fn ending(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
+    for flag in &case.node.arguments {
+        let Some(part) = case.node.parts.get(flag.part) else { continue };
+        let Some(word) = part.fragment.words.get(flag.at).filter(|word| ends(&word.text)) else { continue };
+        let says = Says {
+            message: format!("`{}` ends erl at once: no node starts", word.text),
+            reason: "With it the launcher prints what was asked for, or runs another program, and ends (seen on OTP 23, 25, 27 and 29)."
+                .to_owned(),
+            remedy: "Remove it.".to_owned(),
+        };
+        found.push(part.finding(&RULE, Level::Error, word.span.clone(), &word.text, says));
     }
 }
 

@@ -34,9 +34,8 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
 
 fn alone(case: &Case<'_, '_>, judged: &Judged<'_, '_>, trap: &Trap) -> Option<Finding> {
     let setting = judged.setting;
-    let every = trap.words.is_empty() && trap.integer.is_none();
     let known = setting.value != Value::Unknown;
-    if !(every || known) || !trap.is_about(setting.known_value(), setting.letter) {
+    if !(known || trap.is_every()) || !trap.is_about(setting.known_value(), setting.letter) {
         return None;
     }
     let holds = |outcome: &Outcome| works(outcome) && trap.holds_in(&OtpVersion::from(outcome.release));

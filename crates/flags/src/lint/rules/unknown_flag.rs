@@ -32,17 +32,14 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         });
         // Some flags without a value do not look at what stands behind their letters.
         let like = recognise(name)
-            .filter(|known| !known.glued.is_empty() && known.entry.argument == Some(Argument::None))
+            .filter(|known| !known.glued.is_empty() && hazards().short_reads.contains(&known.flag))
             .map(|known| known.flag);
         let undocumented = hazards().undocumented.iter().any(|flag| name.starts_with(flag.as_str()));
         let all = releases_text(&part.releases);
         let (level, message) = match like {
             Some(like) => (
                 Level::Warning,
-                format!(
-                    "{} is no flag of the emulator: {all} may refuse it, or take it for {like}",
-                    case.quoted(setting)
-                ),
+                format!("{} is no flag of the emulator: it is read as {like} by {all}", case.quoted(setting)),
             ),
             None if undocumented => (
                 Level::Warning,
