@@ -15,7 +15,7 @@ mod speed;
 mod throughput;
 mod window;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Instant, SystemTime};
 
@@ -26,6 +26,8 @@ use figure::{Figure, Verdict, table};
 use machine::{Interference, Meter};
 use node::{Otp, PROCESSES, TABLES};
 use window::{AFTER, BEFORE, WINDOW};
+
+use crate::repository;
 
 /// How it is called.
 pub const USAGE: &str = "cargo run --release -p xtask -- bench BINARY [--only N] [--pairs N]";
@@ -121,14 +123,13 @@ pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
 
 fn measure(wish: Wish) -> Result<Vec<Figure>> {
     process::catch_interrupts()?;
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent folder")?;
     // VMs would start one each; those in chroots are to use the same.
     process::output(Command::new("epmd").arg("-daemon"))?;
     let bench = Bench {
         beamtune: std::fs::canonicalize(&wish.beamtune)
             .with_context(|| format!("no binary {}: run make build", wish.beamtune.display()))?,
-        repository: repository.to_owned(),
-        otps: node::installed(repository)?,
+        repository: repository::root()?.to_owned(),
+        otps: node::installed()?,
         folder: tempfile::Builder::new().prefix("beamtune-bench-").tempdir()?,
         seed: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs(),
         pairs: wish.pairs,
@@ -148,7 +149,7 @@ fn measure(wish: Wish) -> Result<Vec<Figure>> {
     }
     let minutes = begin.elapsed().as_secs_f64() / 60.0;
     if let Wish { only: None, pairs: None, .. } = wish {
-        let path = repository.join("docs/benchmarks.md");
+        let path = bench.repository.join("docs/benchmarks.md");
         std::fs::write(&path, page(&bench, &figures, &interferences, minutes)?)
             .with_context(|| format!("cannot write {}", path.display()))?;
     } else {

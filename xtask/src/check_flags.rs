@@ -11,11 +11,8 @@ pub mod cases;
 mod page;
 pub mod vm;
 
-use std::collections::VecDeque;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -25,11 +22,10 @@ use cases::{Case, Given, Question};
 use page::Tally;
 use vm::{NO_VALUE, Outcome, Vm};
 
+use crate::{repository, workers};
+
 /// How it is called.
 pub const USAGE: &str = "cargo run -p xtask -- check-flags [--only FLAG] [--release N]";
-
-/// VMs that start at a time: as many as the smallest machine has processors, for which the time is planned.
-const AT_A_TIME: usize = 2;
 
 /// Questions to one running VM: an argument of a program holds 128 KiB.
 const QUESTIONS_AT_A_TIME: usize = 150;
@@ -106,43 +102,33 @@ struct Task<'v> {
 
 fn check(wish: &Wish) -> Result<bool> {
     let begin = Instant::now();
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent folder")?;
-    let mut vms = vm::installed(repository)?;
+    let mut vms = vm::installed()?;
     vms.retain(|vm| wish.wants_release(vm.release));
     for release in RELEASES.into_iter().filter(|&release| wish.wants_release(release)) {
         if !vms.iter().any(|vm| vm.release == release) {
             eprintln!("skipped, because OTP {release} is not installed (make otp)");
         }
     }
-    let tallies: Vec<Tally> = vms.iter().map(|vm| Tally::new(vm.release, &vm.version)).collect();
+    let mut tallies: Vec<Tally> = vms.iter().map(|vm| Tally::new(vm.release, &vm.version)).collect();
     let tasks = tasks(wish, &vms)?;
     let all = tasks.len();
     let done = AtomicUsize::new(0);
-    let tasks = Mutex::new(tasks);
-    let tallies = Mutex::new(tallies);
-    std::thread::scope(|scope| {
-        let work = || {
-            // The lock must be free again before the work begins.
-            let next = || locked(&tasks).pop_front();
-            while let Some(task) = next() {
-                let mut report = Tally::new(task.vm.release, &task.vm.version);
-                if let Err(error) = task.run(&mut report) {
-                    report.differences.push(format!("OTP {}: could not run: {error:#}", task.vm.version));
-                }
-                if let Some(tally) = locked(&tallies).get_mut(task.tally) {
-                    tally.add(report);
-                }
-                let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-                if done.is_multiple_of(250) || done == all {
-                    eprintln!("{done} of {all} after {} s", begin.elapsed().as_secs());
-                }
-            }
-        };
-        for _ in 0..AT_A_TIME {
-            scope.spawn(work);
+    let reports = workers::run(tasks, |task| {
+        let mut report = Tally::new(task.vm.release, &task.vm.version);
+        if let Err(error) = task.run(&mut report) {
+            report.differences.push(format!("OTP {}: could not run: {error:#}", task.vm.version));
         }
-    });
-    let tallies = tallies.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+        if done.is_multiple_of(250) || done == all {
+            eprintln!("{done} of {all} after {} s", begin.elapsed().as_secs());
+        }
+        Ok((task.tally, report))
+    })?;
+    for (tally, report) in reports {
+        if let Some(tally) = tallies.get_mut(tally) {
+            tally.add(report);
+        }
+    }
     let mut differences = 0;
     for difference in tallies.iter().flat_map(|tally| &tally.differences) {
         println!("{difference}");
@@ -153,18 +139,14 @@ fn check(wish: &Wish) -> Result<bool> {
         println!("{}", tally.line());
     }
     if differences == 0 && wish.is_all() && vms.len() == RELEASES.len() {
-        std::fs::write(repository.join("docs/vm-checks.md"), page::write(&tallies))
-            .context("docs/vm-checks.md")?;
+        let page = repository::root()?.join("docs/vm-checks.md");
+        std::fs::write(page, page::write(&tallies)).context("docs/vm-checks.md")?;
     }
     Ok(differences == 0)
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn tasks<'v>(wish: &Wish, vms: &'v [Vm]) -> Result<VecDeque<Task<'v>>> {
-    let mut tasks = VecDeque::new();
+fn tasks<'v>(wish: &Wish, vms: &'v [Vm]) -> Result<Vec<Task<'v>>> {
+    let mut tasks = Vec::new();
     for (tally, vm) in vms.iter().enumerate() {
         ensure!(
             matches!(vm.start(&Given::default(), &[], true)?, Outcome::Booted { .. }),

@@ -8,10 +8,8 @@
 //! behind (`-detached`, `-heart`), the node's name, and flags with a template or a variable in them, which have no value
 //! yet.
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use beamtune_flags::lint::{File, Level, Target, lint};
@@ -19,12 +17,10 @@ use beamtune_flags::source::{Fragment, Place, Role, Word, detect, read};
 
 use crate::check_flags::cases::Given;
 use crate::check_flags::vm::{self, Outcome, Vm};
+use crate::{repository, workers};
 
 /// How it is called.
 pub const USAGE: &str = "cargo run --release -p xtask -- check-lint [FOLDER…]";
-
-/// As many as the smallest machine has processors.
-const AT_A_TIME: usize = 2;
 
 /// What needs more than the flags, or stays behind. Their values go with them.
 const LEFT_OUT: &[&str] = &[
@@ -55,11 +51,19 @@ struct Subject {
 }
 
 /// How the starts came out.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Tally {
     started: usize,
     not_started: usize,
     wrong: Vec<String>,
+}
+
+impl Tally {
+    fn of(outcomes: &[(bool, Option<String>)]) -> Tally {
+        let started = outcomes.iter().filter(|(started, _)| *started).count();
+        let wrong = outcomes.iter().filter_map(|(_, wrong)| wrong.clone()).collect();
+        Tally { started, not_started: outcomes.len() - started, wrong }
+    }
 }
 
 /// Runs the subcommand.
@@ -76,8 +80,7 @@ pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
 }
 
 fn check(folders: &[PathBuf]) -> Result<bool> {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent folder")?;
-    let default = [repository.join("fixtures/args")];
+    let default = [repository::root()?.join("fixtures/args")];
     let mut subjects = Vec::new();
     let mut unread = 0;
     for folder in if folders.is_empty() { &default[..] } else { folders } {
@@ -86,41 +89,12 @@ fn check(folders: &[PathBuf]) -> Result<bool> {
     if subjects.is_empty() {
         bail!("no file with flags there");
     }
-    let vms = vm::installed(repository)?;
+    let vms = vm::installed()?;
     println!("{} files with flags, {unread} not read, {} releases", subjects.len(), vms.len());
-    let tasks: VecDeque<(&Subject, usize)> =
-        subjects.iter().flat_map(|subject| (0..vms.len()).map(move |vm| (subject, vm))).collect();
-    let tasks = Mutex::new(tasks);
-    let tallies: Mutex<Vec<Tally>> = Mutex::new(vms.iter().map(|_| Tally::default()).collect());
-    std::thread::scope(|scope| -> Result<()> {
-        let work = || -> Result<()> {
-            loop {
-                // In a statement of its own, so that the lock is given back before the VM is started.
-                let task = locked(&tasks).pop_front();
-                let Some((subject, index)) = task else { break };
-                let Some(vm) = vms.get(index) else { continue };
-                let (started, wrong) = judge(subject, vm)?;
-                if let Some(tally) = locked(&tallies).get_mut(index) {
-                    if started {
-                        tally.started += 1;
-                    } else {
-                        tally.not_started += 1;
-                    }
-                    tally.wrong.extend(wrong);
-                }
-            }
-            Ok(())
-        };
-        let threads: Vec<_> = (0..AT_A_TIME).map(|_| scope.spawn(work)).collect();
-        for thread in threads {
-            match thread.join() {
-                Ok(outcome) => outcome?,
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        Ok(())
-    })?;
-    let tallies = tallies.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let tasks: Vec<(&Subject, &Vm)> =
+        vms.iter().flat_map(|vm| subjects.iter().map(move |subject| (subject, vm))).collect();
+    let outcomes = workers::run(tasks, |(subject, vm)| judge(subject, vm))?;
+    let tallies: Vec<Tally> = outcomes.chunks(subjects.len()).map(Tally::of).collect();
     for (vm, tally) in vms.iter().zip(&tallies) {
         for wrong in &tally.wrong {
             println!("OTP {}: {wrong}", vm.version);
@@ -136,10 +110,6 @@ fn check(folders: &[PathBuf]) -> Result<bool> {
         );
     }
     Ok(tallies.iter().all(|tally| tally.wrong.is_empty()))
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// All files below a folder that a reader reads and that hold flags, in the order of their paths.

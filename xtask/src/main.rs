@@ -9,7 +9,9 @@ mod bench;
 mod check_flags;
 mod check_lint;
 mod parts;
+mod repository;
 mod tree;
+mod workers;
 
 use std::process::ExitCode;
 

@@ -1,9 +1,10 @@
 //! What the files themselves must and must not hold.
 
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+
+use crate::repository;
 
 /// Source files longer than this want a split by meaning.
 const MAX_LINES: usize = 700;
@@ -21,7 +22,7 @@ const IMPURE: &[&str] =
 
 /// Faults found in the files that git tracks, and in new ones that it does not ignore.
 pub fn check() -> Result<Vec<String>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent folder")?;
+    let root = repository::root()?;
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
         .current_dir(root)

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use tempfile::TempDir;
 
 use super::process::{Running, command, output};
+use crate::repository;
 
 /// What runs in the nodes.
 const SOURCE: &str = include_str!("bench_node.erl");
@@ -27,16 +28,13 @@ pub struct Otp {
 }
 
 /// Those that beamtune is tested on, as far as they are installed; the machine's own is the first.
-pub fn installed(repository: &Path) -> Result<Vec<Otp>> {
+pub fn installed() -> Result<Vec<Otp>> {
     let eval = "io:put_chars(erlang:system_info(otp_release)), halt().";
     let own = output(command("erl").args(["-noshell", "-eval", eval]))
         .context("Erlang is needed (on Debian: apt-get install erlang-base)")?;
     let mut found = vec![Otp { release: own.trim().parse().context("erl names no release")?, root: None }];
-    let others = output(Command::new(repository.join("scripts/otp.sh")).arg("list"))?;
-    for line in others.lines() {
-        let (release, root) = line.split_once(' ').context("scripts/otp.sh list prints RELEASE FOLDER")?;
-        found.push(Otp { release: release.parse()?, root: Some(root.into()) });
-    }
+    let others = repository::chroots()?.into_iter();
+    found.extend(others.map(|(release, root)| Otp { release, root: Some(root) }));
     Ok(found)
 }
 

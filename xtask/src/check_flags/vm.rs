@@ -11,6 +11,7 @@ use beamtune_flags::{Machine, OtpVersion};
 use tempfile::TempDir;
 
 use super::cases::Given;
+use crate::repository;
 
 /// A start takes tenths of a second, with a thousand threads some seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -95,17 +96,9 @@ impl Outcome {
 }
 
 /// The VMs of this machine: its own OTP, and those in chroots that scripts/otp.sh lists.
-pub fn installed(repository: &Path) -> Result<Vec<Vm>> {
-    let listed = Command::new(repository.join("scripts/otp.sh"))
-        .arg("list")
-        .output()
-        .context("scripts/otp.sh does not start")?;
-    let mut roots = vec![None];
-    for line in String::from_utf8_lossy(&listed.stdout).lines() {
-        let (_, root) = line.split_once(' ').context("scripts/otp.sh list prints RELEASE FOLDER")?;
-        roots.push(Some(PathBuf::from(root)));
-    }
-    let mut vms = roots.into_iter().map(Vm::new).collect::<Result<Vec<_>>>()?;
+pub fn installed() -> Result<Vec<Vm>> {
+    let chroots = repository::chroots()?.into_iter().map(|(_, root)| Some(root));
+    let mut vms = std::iter::once(None).chain(chroots).map(Vm::new).collect::<Result<Vec<_>>>()?;
     vms.sort_by_key(|vm| vm.release);
     Ok(vms)
 }
