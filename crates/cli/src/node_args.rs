@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use beamtune_flags::emulator_words;
 use beamtune_model::facts;
 use beamtune_recording::Selection;
 
@@ -48,7 +49,7 @@ pub fn node_args(text: &str, cookie: &CookieArgs) -> Result<NodeArgs> {
     {
         return Ok(NodeArgs {
             label: live.label.clone(),
-            args: emulators(&vm.command_line.shown()),
+            args: emulator_words(&vm.command_line.shown()).to_vec(),
             environment: vm.environment.shown().into_iter().collect(),
             release,
         });
@@ -61,12 +62,8 @@ pub fn node_args(text: &str, cookie: &CookieArgs) -> Result<NodeArgs> {
         period.facts.list(facts::EMU_ARGS).with_context(|| format!("{label} does not tell its arguments"))?;
     let Some(release) = period.facts.otp_release() else { bail!("{label} does not tell its OTP release") };
     let environment = period.facts.object(facts::ENVIRONMENT).unwrap_or_default();
-    Ok(NodeArgs { label, args: emulators(&args), environment: environment.into_iter().collect(), release })
-}
-
-fn emulators(args: &[String]) -> Vec<String> {
-    let begin = args.iter().position(|arg| arg.starts_with('-')).unwrap_or(args.len());
-    args.iter().skip(begin).take_while(|arg| *arg != "--").cloned().collect()
+    let args = emulator_words(&args).to_vec();
+    Ok(NodeArgs { label, args, environment: environment.into_iter().collect(), release })
 }
 
 #[cfg(test)]
@@ -83,15 +80,5 @@ mod tests {
         {
             assert!(!looks_like_a_node(path), "{path}");
         }
-    }
-
-    #[test]
-    fn only_what_is_for_the_emulator_is_taken() {
-        let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
-        let check =
-            |text: &str, expect: &str| assert_eq!(emulators(&words(text)).join(" "), expect, "{text}");
-        check("/usr/bin/beam.smp -sbwt none -- -root /r -- -P 1", "-sbwt none");
-        check("beam.smp -- -root /r", "");
-        check("-P 5000", "-P 5000");
     }
 }

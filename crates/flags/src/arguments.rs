@@ -69,7 +69,7 @@ pub(crate) struct Occurrence {
 }
 
 /// The words that the emulator reads: all before the first `--`, without the program's name.
-pub(crate) fn emulator_words(args: &[String]) -> &[String] {
+pub fn emulator_words(args: &[String]) -> &[String] {
     let end = args.iter().position(|word| word == "--").unwrap_or(args.len());
     let words = args.get(..end).unwrap_or_default();
     let begin = words.iter().position(|word| is_flag(word)).unwrap_or(words.len());
@@ -196,6 +196,15 @@ mod tests {
     fn what_follows_the_first_double_dash_is_not_for_the_emulator() {
         let args = "beam.smp -sbwt none -- -root /r -- -home /h -- -sbwt long -kernel net_ticktime 30";
         assert_eq!(parsed(args), "+sbwt=none");
+    }
+
+    #[test]
+    fn only_what_is_for_the_emulator_is_taken() {
+        let check =
+            |text: &str, expect: &str| assert_eq!(emulator_words(&words(text)).join(" "), expect, "{text}");
+        check("/usr/bin/beam.smp -sbwt none -- -root /r -- -P 1", "-sbwt none");
+        check("beam.smp -- -root /r", "");
+        check("-P 5000", "-P 5000");
     }
 
     #[test]
