@@ -123,13 +123,13 @@ impl States {
 pub fn states(period: &Period, kinds: &[&str]) -> Result<States, Missing> {
     let mut cores: Vec<(String, f64)> = Vec::new();
     for entity in entities_of(period, Group::Msacc, kinds) {
-        let of_thread =
-            || period.family(&metrics::MSACC, entity).map(|(state, stat)| (state, stat.delta as f64));
-        let total: f64 = of_thread().map(|(_, delta)| delta).sum();
+        let of_thread: Vec<(&str, f64)> =
+            period.family(&metrics::MSACC, entity).map(|(state, stat)| (state, stat.delta as f64)).collect();
+        let total: f64 = of_thread.iter().map(|(_, delta)| delta).sum();
         if total <= 0.0 {
             continue;
         }
-        for (state, delta) in of_thread() {
+        for (state, delta) in of_thread {
             match cores.iter_mut().find(|(name, _)| name == state) {
                 Some((_, sum)) => *sum += delta / total,
                 None => cores.push((state.to_owned(), delta / total)),
