@@ -6,7 +6,7 @@ use crate::entry::{Entry, Kind};
 use crate::init_flags::each_counts;
 use crate::source::{Order, Place};
 
-use super::walk::{counting, ensure_one_node, givens, is_of_image, meant};
+use super::walk::{Fate, ensure_one_node, fates, givens};
 use super::{ArgsError, Given, Input, place_name};
 
 /// A flag of the emulator with the value in effect.
@@ -137,23 +137,11 @@ fn is_for(inputs: &[Input], given: &Given, otp: &OtpVersion) -> bool {
 }
 
 fn idle(input: &Input, file: usize) -> Vec<Idle> {
-    let counting = counting(input);
     let mut found = Vec::new();
-    for ((fragment, counts), is_meant) in input.fragments.iter().zip(counting).zip(meant(input)) {
-        if !is_meant {
-            continue;
+    for (fragment, fate) in input.fragments.iter().zip(fates(input)) {
+        if let (Place::Variable { name, .. }, Fate::Idle(why)) = (&fragment.place, fate) {
+            found.push(Idle { file, offset: fragment.span().start, name: name.clone(), why });
         }
-        let Place::Variable { name, effect } = &fragment.place else { continue };
-        let why = match (effect.ignored, effect.of_tool, counts) {
-            (Some(why), _, _) => why,
-            (None, true, _) => "it is for a command-line tool, not for the node",
-            (None, false, false) if !is_of_image(input, fragment) => {
-                "it is of a stage that only helps to build the image"
-            }
-            (None, false, false) => "the same variable is set again further down",
-            (None, false, true) => continue,
-        };
-        found.push(Idle { file, offset: fragment.span().start, name: name.clone(), why });
     }
     found
 }

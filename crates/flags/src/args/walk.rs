@@ -26,35 +26,53 @@ pub(super) fn givens(input: &Input, file: usize) -> Vec<Given> {
     found
 }
 
-/// For each fragment whether its words reach the node.
-pub(super) fn counting(input: &Input) -> Vec<bool> {
-    let fragments = &input.fragments;
-    let (image, meant) = (image(input), meant(input));
-    let counts = |index: usize, fragment: &Fragment| {
-        let mut later = fragments.get(index + 1..).unwrap_or_default().iter();
-        meant.get(index) == Some(&true)
-            && reaches_node(fragment)
-            && is_in(&image, fragment)
-            && !later.any(|later| is_in(&image, later) && replaces(input, later, fragment))
-    };
-    fragments.iter().enumerate().map(|(index, fragment)| counts(index, fragment)).collect()
+/// What becomes of the words of a fragment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// They reach the node.
+    Counts,
+    /// They do not, for this reason.
+    Idle(&'static str),
+    /// They are about another node, or about none.
+    Elsewhere,
 }
 
-/// Whether a place is one of words for the node at all.
-pub(super) fn reaches_node(fragment: &Fragment) -> bool {
-    match &fragment.place {
-        Place::ArgsFile { .. } => true,
-        Place::Variable { effect, .. } => !effect.of_tool && effect.ignored.is_none(),
-        Place::FileNames | Place::LiveNode => false,
-    }
+/// For each fragment whether its words reach the node.
+pub(super) fn counting(input: &Input) -> Vec<bool> {
+    fates(input).into_iter().map(|fate| fate == Fate::Counts).collect()
+}
+
+/// What becomes of each fragment.
+pub(super) fn fates(input: &Input) -> Vec<Fate> {
+    let (fragments, image, nodes) = (&input.fragments, image(input), nodes(input));
+    let fate = |index: usize, fragment: &Fragment| {
+        let node = nodes.get(index).copied();
+        match &fragment.place {
+            _ if input.node.is_some_and(|meant| node != Some(meant)) => return Fate::Elsewhere,
+            Place::FileNames | Place::LiveNode => return Fate::Elsewhere,
+            Place::Variable { effect, .. } => match effect.ignored {
+                Some(why) => return Fate::Idle(why),
+                None if effect.of_tool => {
+                    return Fate::Idle("it is for a command-line tool, not for the node");
+                }
+                None => {}
+            },
+            Place::ArgsFile { .. } => {}
+        }
+        let mut later = fragments.get(index + 1..).unwrap_or_default().iter();
+        if !is_in(&image, fragment) {
+            Fate::Idle("it is of a stage that only helps to build the image")
+        } else if later.any(|later| is_in(&image, later) && replaces(input, later, fragment)) {
+            Fate::Idle("the same variable is set again further down")
+        } else {
+            Fate::Counts
+        }
+    };
+    fragments.iter().enumerate().map(|(index, fragment)| fate(index, fragment)).collect()
 }
 
 /// Whether a fragment of a Dockerfile is in the image that is built, and not in a stage that only helps to build it. All
 /// fragments of other files are.
-pub(super) fn is_of_image(input: &Input, fragment: &Fragment) -> bool {
-    is_in(&image(input), fragment)
-}
-
 fn is_in(image: &Option<Vec<Range<usize>>>, fragment: &Fragment) -> bool {
     let begin = fragment.span().start;
     image.as_ref().is_none_or(|stages| stages.iter().any(|stage| stage.contains(&begin)))
@@ -116,11 +134,6 @@ fn nodes(input: &Input) -> Vec<usize> {
         nodes.push(node);
     }
     nodes
-}
-
-/// For each fragment whether it is for the node that is meant.
-pub(super) fn meant(input: &Input) -> Vec<bool> {
-    nodes(input).into_iter().map(|node| input.node.is_none_or(|meant| meant == node)).collect()
 }
 
 /// An error where a file is about several nodes and it is not said which is meant.
