@@ -8,7 +8,7 @@ use crate::entry::Argument;
 use crate::source::{Change, Format, Fragment, Order, Place, Role, Template, Word, apply};
 
 use super::walk::{counting, ensure_one_node, givens};
-use super::{ArgsError, Input, Shape};
+use super::{ArgsError, Given, Input, Shape};
 
 /// A format to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,8 +163,10 @@ fn items(input: &Input) -> Result<Vec<Item>, ArgsError> {
     let mut fragments: Vec<(usize, &Fragment)> =
         input.fragments.iter().enumerate().filter(|(index, _)| counting.get(*index) == Some(&true)).collect();
     fragments.sort_by_key(|(_, fragment)| fragment.place.order());
+    let givens = givens(input, 0);
     let (mut items, mut extra) = (Vec::new(), Vec::new());
     for (index, fragment) in fragments {
+        let givens = givens.iter().filter(|given| given.fragment == index);
         if let Some(word) = fragment.words.iter().find(|word| word.dynamic || word.conditional) {
             return Err(not_convertible(input, word, "its value is not known here"));
         }
@@ -180,7 +182,7 @@ fn items(input: &Input) -> Result<Vec<Item>, ArgsError> {
                 .map_or(ArgsError::NoPlace { advice: why }, |word| not_convertible(input, word, why)));
         }
         let of_fragment =
-            if is_words { of_words(input, index, fragment)? } else { of_variable(input, index) };
+            if is_words { of_words(input, fragment, givens)? } else { givens.map(of_variable).collect() };
         for item in of_fragment {
             let is_extra = item.words.first().is_some_and(|word| word == "-extra");
             if is_extra { extra.push(item) } else { items.push(item) }
@@ -195,24 +197,23 @@ fn items(input: &Input) -> Result<Vec<Item>, ArgsError> {
 }
 
 /// What a variable that is no list of flags means as one.
-fn of_variable(input: &Input, index: usize) -> Vec<Item> {
-    let of_fragment = givens(input, 0).into_iter().filter(|given| given.fragment == index);
-    let item = |given: super::Given| {
-        let mut words = vec![given.flag.clone()];
-        if !given.flag.starts_with(['+', '-']) {
-            // The VM asks its environment, which `-env` sets early enough for that.
-            words.insert(0, "-env".to_owned());
-        }
-        words.extend(given.values);
-        Item { comments: Vec::new(), words }
-    };
-    of_fragment.map(item).collect()
+fn of_variable(given: &Given) -> Item {
+    let mut words = vec![given.flag.clone()];
+    if !given.flag.starts_with(['+', '-']) {
+        // The VM asks its environment, which `-env` sets early enough for that.
+        words.insert(0, "-env".to_owned());
+    }
+    words.extend(given.values.iter().cloned());
+    Item { comments: Vec::new(), words }
 }
 
-fn of_words(input: &Input, index: usize, fragment: &Fragment) -> Result<Vec<Item>, ArgsError> {
-    let mut begins: Vec<usize> = givens(input, 0)
-        .iter()
-        .filter(|given| given.fragment == index)
+/// The flags of a fragment, each with the words behind it that are nobody's.
+fn of_words<'g>(
+    input: &Input,
+    fragment: &Fragment,
+    givens: impl Iterator<Item = &'g Given>,
+) -> Result<Vec<Item>, ArgsError> {
+    let mut begins: Vec<usize> = givens
         .map(|given| match &given.shape {
             Shape::Apart(range) => range.start,
             Shape::Glued(word, _) => *word,
