@@ -3,15 +3,23 @@
 //! What the emulator itself takes stands in the catalogue; of these only what decides how the words behind them are read. Source: the
 //! manuals of `erl` and `init`, and the start scripts of products.
 
-use self::Fact::{Common, EachCounts, Ends, NoApplication, NoPairs, WantsValue};
+use self::Behind::{Pairs, Parameters, Words};
+use self::Fact::{Common, EachCounts, Ends, WantsValue};
 
-/// What is known of a flag.
+/// What the words behind a flag are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Behind {
+    /// Keys and values, which are Erlang terms: the flag is the name of an application.
+    Parameters,
+    /// Keys and values, as they stand.
+    Pairs,
+    /// Anything else, or nothing.
+    Words,
+}
+
+/// What else is known of a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fact {
-    /// The words behind it are no keys and values.
-    NoPairs,
-    /// It is not the name of an application.
-    NoApplication,
     /// It takes one value at least.
     WantsValue,
     /// Given several times, each one counts.
@@ -22,87 +30,88 @@ enum Fact {
     Common,
 }
 
-const FLAGS: &[(&str, &[Fact])] = &[
-    ("-args_file", &[NoPairs, NoApplication, WantsValue, EachCounts, Common]),
-    ("-boot", &[NoPairs, NoApplication, WantsValue, Common]),
-    ("-boot_var", &[NoApplication, WantsValue, Common]),
-    ("-code_path_cache", &[NoPairs]),
-    ("-compile", &[NoPairs]),
-    ("-config", &[NoPairs, NoApplication, WantsValue, EachCounts, Common]),
-    ("-configfd", &[NoPairs, NoApplication, WantsValue, Common]),
-    ("-connect_all", &[NoPairs, NoApplication, Common]),
-    ("-couch_ini", &[NoApplication]),
-    ("-detached", &[NoPairs, NoApplication, Common]),
-    ("-dir", &[NoApplication]),
-    ("-dist_listen", &[NoPairs, NoApplication, Common]),
-    ("-embedded", &[NoPairs, NoApplication, Common]),
-    ("-emu_args_exit", &[NoPairs, Ends]),
-    ("-emu_flavor", &[NoPairs]),
-    ("-emu_name_exit", &[NoPairs, Ends]),
-    ("-emu_qouted_cmd_exit", &[NoPairs, Ends]),
-    ("-emu_type", &[NoPairs]),
-    ("-env", &[NoApplication, WantsValue, Common]),
-    ("-epmd_module", &[NoPairs, NoApplication, WantsValue, Common]),
-    ("-erl", &[NoApplication]),
-    ("-erl_epmd_port", &[NoPairs, NoApplication, WantsValue, Common]),
-    ("-eval", &[NoPairs, NoApplication, WantsValue, EachCounts, Common]),
-    ("-extra", &[NoPairs, NoApplication, EachCounts, Common]),
-    ("-heart", &[NoPairs, NoApplication, Common]),
-    ("-hidden", &[NoPairs, NoApplication, Common]),
-    ("-home", &[NoPairs, NoApplication, Common]),
-    ("-hosts", &[NoPairs]),
-    ("-id", &[NoPairs]),
-    ("-init_debug", &[NoPairs, NoApplication, Common]),
-    ("-instr", &[NoPairs]),
-    ("-kernel", &[WantsValue, Common]),
-    ("-loader", &[NoPairs, NoApplication, Common]),
-    ("-make", &[NoPairs, Ends]),
-    ("-man", &[NoPairs, Ends]),
-    ("-mnesia", &[Common]),
-    ("-mode", &[NoPairs, NoApplication, WantsValue, Common]),
-    ("-name", &[NoPairs, NoApplication, WantsValue, Common]),
-    ("-noinput", &[NoPairs, NoApplication, Common]),
-    ("-noshell", &[NoPairs, NoApplication, Common]),
-    ("-nouser", &[NoPairs, NoApplication]),
-    ("-oldshell", &[NoPairs]),
-    ("-pa", &[NoPairs, NoApplication, WantsValue, EachCounts, Common]),
-    ("-path", &[NoPairs, NoApplication, WantsValue, EachCounts, Common]),
-    ("-pidfile", &[NoPairs]),
-    ("-progname", &[NoPairs]),
-    ("-proto_dist", &[NoPairs, NoApplication, WantsValue, Common]),
-    ("-pz", &[NoPairs, NoApplication, WantsValue, EachCounts, Common]),
-    ("-release_root", &[NoApplication]),
-    ("-remsh", &[NoPairs, NoApplication, WantsValue, Common]),
-    ("-root", &[NoPairs, NoApplication, WantsValue, Common]),
-    ("-rsh", &[NoPairs]),
-    ("-run", &[NoPairs, NoApplication, WantsValue, EachCounts, Common]),
-    ("-s", &[NoPairs, NoApplication, WantsValue, EachCounts, Common]),
-    ("-sasl", &[Common]),
-    ("-setcookie", &[NoPairs, NoApplication, WantsValue, Common]),
-    ("-shutdown_time", &[NoPairs, NoApplication, Common]),
-    ("-smp", &[NoPairs]),
-    ("-sname", &[NoPairs, NoApplication, WantsValue, Common]),
-    ("-ssl", &[Common]),
-    ("-ssl_dist_opt", &[NoApplication, Common]),
-    ("-ssl_dist_optfile", &[NoApplication, Common]),
-    ("-start_epmd", &[NoPairs, NoApplication, WantsValue, Common]),
-    ("-stdlib", &[Common]),
-    ("-suite", &[NoApplication]),
-    ("-test", &[NoApplication]),
-    ("-user", &[NoPairs, NoApplication, WantsValue, Common]),
-    ("-user_drv", &[NoApplication]),
-    ("-version", &[NoPairs, Ends]),
-    ("-vm_args", &[NoApplication]),
+/// Flags that are not listed are names of applications.
+const FLAGS: &[(&str, Behind, &[Fact])] = &[
+    ("-args_file", Words, &[WantsValue, EachCounts, Common]),
+    ("-boot", Words, &[WantsValue, Common]),
+    ("-boot_var", Pairs, &[WantsValue, Common]),
+    ("-code_path_cache", Words, &[]),
+    ("-compile", Words, &[]),
+    ("-config", Words, &[WantsValue, EachCounts, Common]),
+    ("-configfd", Words, &[WantsValue, Common]),
+    ("-connect_all", Words, &[Common]),
+    ("-couch_ini", Words, &[]),
+    ("-detached", Words, &[Common]),
+    ("-dir", Words, &[]),
+    ("-dist_listen", Words, &[Common]),
+    ("-embedded", Words, &[Common]),
+    ("-emu_args_exit", Words, &[Ends]),
+    ("-emu_flavor", Words, &[]),
+    ("-emu_name_exit", Words, &[Ends]),
+    ("-emu_qouted_cmd_exit", Words, &[Ends]),
+    ("-emu_type", Words, &[]),
+    ("-env", Pairs, &[WantsValue, Common]),
+    ("-epmd_module", Words, &[WantsValue, Common]),
+    ("-erl", Words, &[]),
+    ("-erl_epmd_port", Words, &[WantsValue, Common]),
+    ("-eval", Words, &[WantsValue, EachCounts, Common]),
+    ("-extra", Words, &[EachCounts, Common]),
+    ("-heart", Words, &[Common]),
+    ("-hidden", Words, &[Common]),
+    ("-home", Words, &[Common]),
+    ("-hosts", Words, &[]),
+    ("-id", Words, &[]),
+    ("-init_debug", Words, &[Common]),
+    ("-instr", Words, &[]),
+    ("-kernel", Parameters, &[WantsValue, Common]),
+    ("-loader", Words, &[Common]),
+    ("-make", Words, &[Ends]),
+    ("-man", Words, &[Ends]),
+    ("-mnesia", Parameters, &[Common]),
+    ("-mode", Words, &[WantsValue, Common]),
+    ("-name", Words, &[WantsValue, Common]),
+    ("-noinput", Words, &[Common]),
+    ("-noshell", Words, &[Common]),
+    ("-nouser", Words, &[]),
+    ("-oldshell", Words, &[]),
+    ("-pa", Words, &[WantsValue, EachCounts, Common]),
+    ("-path", Words, &[WantsValue, EachCounts, Common]),
+    ("-pidfile", Words, &[]),
+    ("-progname", Words, &[]),
+    ("-proto_dist", Words, &[WantsValue, Common]),
+    ("-pz", Words, &[WantsValue, EachCounts, Common]),
+    ("-release_root", Words, &[]),
+    ("-remsh", Words, &[WantsValue, Common]),
+    ("-root", Words, &[WantsValue, Common]),
+    ("-rsh", Words, &[]),
+    ("-run", Words, &[WantsValue, EachCounts, Common]),
+    ("-s", Words, &[WantsValue, EachCounts, Common]),
+    ("-sasl", Parameters, &[Common]),
+    ("-setcookie", Words, &[WantsValue, Common]),
+    ("-shutdown_time", Words, &[Common]),
+    ("-smp", Words, &[]),
+    ("-sname", Words, &[WantsValue, Common]),
+    ("-ssl", Parameters, &[Common]),
+    ("-ssl_dist_opt", Pairs, &[Common]),
+    ("-ssl_dist_optfile", Words, &[Common]),
+    ("-start_epmd", Words, &[WantsValue, Common]),
+    ("-stdlib", Parameters, &[Common]),
+    ("-suite", Words, &[]),
+    ("-test", Words, &[]),
+    ("-user", Words, &[WantsValue, Common]),
+    ("-user_drv", Words, &[]),
+    ("-version", Words, &[Ends]),
+    ("-vm_args", Words, &[]),
 ];
 
-/// Whether the words behind this flag are no keys and values.
-pub(crate) fn has_no_pairs(flag: &str) -> bool {
-    is(flag, NoPairs)
+/// Whether the words behind this flag may be keys and values.
+pub(crate) fn may_have_pairs(flag: &str) -> bool {
+    behind(flag) != Words
 }
 
-/// Whether this flag looks like an application with parameters and is none.
-pub(crate) fn is_no_application(flag: &str) -> bool {
-    is(flag, NoApplication)
+/// Whether this flag may be the name of an application.
+pub(crate) fn may_be_application(flag: &str) -> bool {
+    behind(flag) == Parameters
 }
 
 /// Whether this flag takes one value at least, so that a template behind it is no further flag.
@@ -125,8 +134,12 @@ pub(crate) fn is_common(flag: &str) -> bool {
     is(flag, Common)
 }
 
+fn behind(flag: &str) -> Behind {
+    FLAGS.iter().find(|(known, ..)| *known == flag).map_or(Parameters, |(_, behind, _)| *behind)
+}
+
 fn is(flag: &str, fact: Fact) -> bool {
-    FLAGS.iter().any(|(known, facts)| *known == flag && facts.contains(&fact))
+    FLAGS.iter().any(|(known, _, facts)| *known == flag && facts.contains(&fact))
 }
 
 #[cfg(test)]
@@ -135,9 +148,7 @@ mod tests {
 
     #[test]
     fn every_flag_stands_once_with_a_minus_and_in_order() {
-        assert!(FLAGS.is_sorted_by(|(one, _), (other, _)| one < other));
-        for (flag, facts) in FLAGS {
-            assert!(flag.starts_with('-') && !facts.is_empty(), "{flag}");
-        }
+        assert!(FLAGS.is_sorted_by(|(one, ..), (other, ..)| one < other));
+        assert!(FLAGS.iter().all(|(flag, ..)| flag.starts_with('-')));
     }
 }

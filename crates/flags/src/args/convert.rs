@@ -174,12 +174,10 @@ fn items(input: &Input) -> Result<Vec<Item>, ArgsError> {
             Place::Variable { effect, .. } => effect.role == Role::Words,
             _ => true,
         };
-        if fragment.place.order() == Some(Order::OtpFlags) && !fragment.words.is_empty() {
-            let why = "this variable is for one OTP release only";
-            return Err(fragment
-                .words
-                .first()
-                .map_or(ArgsError::NoPlace { advice: why }, |word| not_convertible(input, word, why)));
+        if fragment.place.order() == Some(Order::OtpFlags)
+            && let Some(word) = fragment.words.first()
+        {
+            return Err(not_convertible(input, word, "this variable is for one OTP release only"));
         }
         let of_fragment =
             if is_words { of_words(input, fragment, givens)? } else { givens.map(of_variable).collect() };

@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::arguments::{flags, is_flag, takes_next};
 use crate::catalog::entries;
 use crate::entry::Entry;
-use crate::init_flags::has_no_pairs;
+use crate::init_flags::may_have_pairs;
 use crate::source::{Format, Fragment, Order, Place, Role, Word, stages};
 
 use super::{ArgsError, Given, Input, Shape, place_name};
@@ -230,7 +230,7 @@ impl Walk<'_> {
         let length = behind.iter().position(|word| is_flag(&word.text)).unwrap_or(behind.len());
         let end = at + 1 + length;
         let Some(word) = self.words.get(at) else { return end };
-        let is_pairs = length >= 2 && length.is_multiple_of(2) && !has_no_pairs(&word.text) && !word.dynamic;
+        let is_pairs = length >= 2 && length.is_multiple_of(2) && may_have_pairs(&word.text) && !word.dynamic;
         if !is_pairs {
             found.extend(self.given(&word.text, by_spelling(&word.text), at..end));
             return end;
@@ -312,6 +312,7 @@ mod tests {
                 "+MBas=aobf",
             ],
         );
+        check(Format::VmArgs, "-couch_ini a.ini b.ini -env A b", &["-couch_ini=a.ini b.ini", "-env A=b"]);
         check(Format::VmArgs, "+P 1 -extra +P 2", &["+P=1", "-extra=+P 2"]);
         check(Format::VmArgs, "stray +zfuture 3", &["+zfuture=3"]);
         check(Format::VmArgs, "+sbwt +P 5", &["+sbwt=+P"]);

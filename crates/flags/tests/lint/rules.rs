@@ -322,6 +322,7 @@ fn bf021_values_that_are_no_terms() {
     args("-mnesia dir /var/lib/x", &["BF021 warning -mnesia"]);
     args("-mnesia dir '\"/var/lib/x\"'", &[]);
     args("-boot_var A /x -config /x/y -pa /a /b\n-couch_ini /a /b\n-ssl_dist_opt server_certfile /x", &[]);
+    args("-hosts web1 10.0.0.2", &[]);
     check(OVERLAY, "-kernel a ${B}\n-kernel ${C}\n-mnesia dir ${D}/x", &[]);
     // A shell that splits a variable leaves quotes alone.
     check(

@@ -1,6 +1,6 @@
 //! BF021: a value for an application that is no Erlang term, mostly because quotes are gone.
 
-use crate::init_flags::is_no_application;
+use crate::init_flags::may_be_application;
 use crate::lint::case::{Case, Says, releases_text, short};
 use crate::lint::node::InitFlag;
 use crate::lint::term::is_no_term;
@@ -89,7 +89,7 @@ fn is_application(name: &str, values: &[&Word]) -> bool {
     };
     let application = name.strip_prefix('-').is_some_and(plain);
     application
-        && !is_no_application(name)
+        && may_be_application(name)
         && !values.is_empty()
         && values.len().is_multiple_of(2)
         && values.chunks_exact(2).all(|pair| pair.first().is_some_and(|key| plain(&key.text)))
