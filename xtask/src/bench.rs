@@ -44,13 +44,14 @@ struct Group {
 }
 
 /// In this order; they are numbered from 1.
-const GROUPS: [Group; 6] = [
+const GROUPS: [Group; 7] = [
     Group { name: "list of nodes", measure: speed::nodes },
     Group { name: "first sample", measure: speed::first_sample },
     Group { name: "size", measure: size::measure },
     Group { name: "cost on an idle node", measure: cost::measure },
     Group { name: "cost on a busy node", measure: throughput::measure },
     Group { name: "recording of a day", measure: day::measure },
+    Group { name: "linting", measure: speed::lint },
 ];
 
 /// What the measurements need.
@@ -207,7 +208,8 @@ fn page(
          **First sample**: the time from before the process `beamtune record` is started until the VM has been read \
          for the first time, as the recording says it: it holds the start of the program, finding the node and its cookie, \
          connecting and injecting the agent. The node had been attached to once before.\n\n\
-         **Memory** is the kernel's `VmHWM`. **Recording of a day**: `crates/recording/examples/day.rs` writes it.\n\n\
+         **Memory** is the kernel's `VmHWM`. **Recording of a day**: `crates/recording/examples/day.rs` writes it. \
+         **Linting**: the files of `fixtures/args` that hold flags, each several times.\n\n\
          ## What else ran\n\n\
          CPU that was used meanwhile by processes that are not part of the benchmark, and what a hypervisor has withheld, \
          in cores. With more than {QUIET_CORES} the machine was not quiet, and the figures are rough.\n\n\
@@ -248,7 +250,7 @@ mod tests {
         check("beamtune", Some((None, None)));
         check("beamtune --only 6 --pairs 8", Some((Some(6), Some(8))));
         check("", None);
-        check("beamtune --only 7", None);
+        check("beamtune --only 8", None);
         check("beamtune --only", None);
         check("beamtune --pairs 0", None);
         check("beamtune --fast 1", None);

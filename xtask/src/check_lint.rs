@@ -112,6 +112,13 @@ fn check(folders: &[PathBuf]) -> Result<bool> {
     Ok(tallies.iter().all(|tally| tally.wrong.is_empty()))
 }
 
+/// The files below a folder that hold flags, in the order of their paths.
+pub fn files_with_flags(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut subjects = Vec::new();
+    collect(folder, &mut subjects, &mut 0)?;
+    Ok(subjects.into_iter().map(|subject| subject.path).collect())
+}
+
 /// All files below a folder that a reader reads and that hold flags, in the order of their paths.
 fn collect(folder: &Path, subjects: &mut Vec<Subject>, unread: &mut usize) -> Result<()> {
     let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
@@ -120,10 +127,6 @@ fn collect(folder: &Path, subjects: &mut Vec<Subject>, unread: &mut usize) -> Re
     for path in paths {
         if path.is_dir() {
             collect(&path, subjects, unread)?;
-            continue;
-        }
-        // What is expected of the file beside it.
-        if path.extension().is_some_and(|ending| ending == "expect") {
             continue;
         }
         let Ok(text) = std::fs::read_to_string(&path) else {

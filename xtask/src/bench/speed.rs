@@ -1,4 +1,4 @@
-//! How long a user waits: for the list of nodes, and for the first sample of one.
+//! How long a user waits: for the list of nodes, for the first sample of one, and for the linter.
 
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
@@ -10,11 +10,14 @@ use super::Bench;
 use super::figure::Figure;
 use super::node::{Load, Node, PROCESSES, TABLES};
 use super::process::{command, output};
+use crate::check_lint::files_with_flags;
 
 const VMS: usize = 5;
 const RUNS: usize = 20;
 const NODES_LIMIT_MS: f64 = 100.0;
 const FIRST_SAMPLE_LIMIT_MS: f64 = 150.0;
+const LINTED: usize = 1000;
+const LINT_LIMIT_MS: f64 = 1000.0;
 
 /// `beamtune nodes` beside five VMs.
 pub fn nodes(bench: &Bench) -> Result<Vec<Figure>> {
@@ -49,6 +52,35 @@ pub fn first_sample(bench: &Bench) -> Result<Vec<Figure>> {
          tables, median of {RUNS} runs"
     );
     Ok(vec![of_times(what, &mut times, FIRST_SAMPLE_LIMIT_MS)])
+}
+
+/// `beamtune lint` on a folder with many files.
+pub fn lint(bench: &Bench) -> Result<Vec<Figure>> {
+    let fixtures = bench.repository.join("fixtures/args");
+    let files = files_with_flags(&fixtures)?;
+    let folder = bench.folder.path().join("linted");
+    for number in 0..LINTED {
+        let Some(file) = files.get(number % files.len().max(1)) else { break };
+        let copy = folder.join((number / files.len()).to_string()).join(file.strip_prefix(&fixtures)?);
+        std::fs::create_dir_all(copy.parent().context("a file stands in a folder")?)?;
+        std::fs::copy(file, copy)?;
+    }
+    let mut times = Vec::with_capacity(RUNS);
+    for _ in 0..RUNS {
+        let begin = Instant::now();
+        let told = command(&bench.beamtune).args(["lint", "--format", "json"]).arg(&folder).output()?;
+        times.push(begin.elapsed());
+        let told: serde_json::Value = serde_json::from_slice(&told.stdout)?;
+        let (files, unread) = (&told["summary"]["files"], &told["unread"]);
+        ensure!(
+            *files == LINTED && *unread == serde_json::json!([]),
+            "{files} files read, not read: {unread}"
+        );
+    }
+    std::fs::remove_dir_all(&folder)?;
+    let what =
+        format!("`beamtune lint` on {LINTED} files with flags: the whole command, median of {RUNS} runs");
+    Ok(vec![of_times(what, &mut times, LINT_LIMIT_MS)])
 }
 
 fn record_once(bench: &Bench, node: &Node) -> Result<Duration> {
