@@ -50,6 +50,24 @@
 -define(SCAN_NS, 250000000).
 %% A part is never planned smaller than this, else a round would not end with a tiny budget.
 -define(MIN_PART, 512).
+%% All processes are read within so many samples, or seconds where samples come faster,
+-define(ROUND_SAMPLES, 3).
+%% even beyond the budget, as long as that takes less than this of a core (millionths),
+-define(ROUND_PPM, 100000).
+%% and in the very first round, with which it begins that a hot process can be seen, this.
+-define(FIRST_ROUND_PPM, 300000).
+%% More work than this is not done at once when a sample is asked for, but little by little before the next one: at priority
+%% high it would keep others from a scheduler.
+-define(AT_ONCE_NS, 5000000).
+%% One such step, and the shortest pause after it. Receive wakes up by milliseconds.
+-define(STEP_NS, 500000).
+-define(STEP_PAUSE_NS, 1000000).
+%% More processes than this are listed by a process of its own into a table, in rows of ?CHUNK: a list of them on the
+%% collector's heap would have to be moved by its garbage collector again and again, for tens of milliseconds.
+-define(BOOK, 30000).
+%% Such a list is used for one second for each so many of them, since making it costs as much as reading all. Whether there
+%% are new ones cannot be told by their number: others end.
+-define(LISTED_PER_S, 50000).
 %% A process dictionary is read (on releases that cannot read one key of it) only of processes whose whole
 %% heap is at most this large, because reading copies all of it.
 -define(DICTIONARY_HEAP_WORDS, 131072).
@@ -293,10 +311,17 @@ bounded(Key, Map, Min, Default, Max) ->
 
 %% procs: the list of processes, and what their reductions were when they were visited last.
 -record(procs, {round = #round{cost_ns = 300},
+                seen = none,                  % the part under way, if it is done between samples
+                left = 0, pause_ms = infinity, step_ns = 0,  % how many it may read yet, and after which pause; time it took
+                lister = none, listed_ns,     % {pid, table} of the process that makes a list; when the last one was made
+                top = 20,                     % how many are to be told
+                watched = #{},                % in parts: the top ones, asked in each sample: Pid => reductions
+                told = #{}, told_before = #{},% those not watched any more, in this round and the one before: the same
                 counters = none,              % reductions by place in the list (atomics); -1: not known
                 marks = [],                   % {place, time} at the end of each part of this round, latest first
                 %% Of a round with another list than the round before had:
                 old = same, old_place = 1,    % the old list from the first one not yet matched; its place
+                old_list = [],                % all of it
                 old_counters = none,          % `none' in the very first round
                 old_marks = [],               % when the round before visited its places, first ones first
                 %% For the other items:
@@ -316,19 +341,19 @@ start_collector(Budget) ->
 collector(Agent, Budget) ->
     try
         start_reader(),
-        collect(#state{agent = Agent, budget_ppm = Budget, features = features(),
+        collect(#state{agent = Agent, budget_ppm = Budget, features = features(), own = [self()],
                        accounted_ns = now_ns() - ?FIRST_INTERVAL_NS})
     catch
         Class:Reason:Stack -> exit({collector_failed, text({Class, Reason, Stack})})
     end.
 
-collect(State) ->
+collect(#state{procs = #procs{pause_ms = Pause}} = State) ->
     receive
         {run, Items, #{keeper := Keeper, own := Own, timeout_ms := Timeout, interval_ns := Interval}} ->
             {Reader, _} = get(reader),
             Done = lists:foldl(fun collect_item/2,
                                State#state{keeper = Keeper, own = [Reader | Own], timeout_ms = Timeout,
-                                           interval_ns = Interval, scan_ns = 0},
+                                           interval_ns = Interval},
                                Items),
             [{_, Reductions}, {_, Memory}] = process_info(self(), [reductions, memory]),
             [[{_, ReaderReductions}, {_, ReaderMemory}]] = read_all(fun(P, _) -> process_info(P, [reductions, memory]) end,
@@ -336,9 +361,13 @@ collect(State) ->
             State#state.agent ! {finished, self(), #{reductions => Reductions + ReaderReductions,
                                                      memory => Memory + ReaderMemory,
                                                      scan_us => Done#state.scan_ns div 1000}},
-            collect(Done);
+            collect(Done#state{scan_ns = 0});
+        {listed, Lister, Total} ->
+            collect(listed(Lister, Total, State));
         _ ->
             collect(State)
+    after Pause ->
+        collect(step(State))
     end.
 
 collect_item(Item, #state{agent = Agent, timeout_ms = Timeout} = State) ->
@@ -615,11 +644,21 @@ words([], Word, Words) -> [lists:reverse(W) || W <- lists:reverse([Word | Words]
 %%% Scans ---------------------------------------------------------------------------------------------------
 
 %% Begins the next part; that of a new round when the last one is through. Count: what the VM says how many there are.
-next_part(#round{rest = [], number = Number, alive = Alive, list = Old} = Round, List, Count) ->
-    All = case Count() of Alive -> Old; _ -> List() end,
-    Round#round{number = Number + 1, part = 1, rest = All, list = All, total = length(All), scanned = 0, dead = 0};
+next_part(#round{rest = [], alive = Alive, list = Old, total = Total} = Round, List, Count) ->
+    case Count() of
+        Alive -> next_round(Old, Total, Round);
+        _ ->
+            case List() of
+                {{book, _} = All, Listed} -> next_round(All, Listed, Round);
+                All -> next_round(All, length(All), Round)
+            end
+    end;
 next_part(#round{part = Part} = Round, _, _) ->
     Round#round{part = Part + 1, scanned = 0}.
+
+next_round(All, Total, #round{number = Number} = Round) ->
+    Rest = case All of {book, _} -> 1; _ -> All end,
+    Round#round{number = Number + 1, part = 1, rest = Rest, list = All, total = Total, scanned = 0, dead = 0}.
 
 %% After a part: how many of it did not answer.
 end_part(Dead, #round{total = Total, dead = Before, rest = Rest} = Round) ->
@@ -655,7 +694,7 @@ scan(Round, Quota, Chunk, Acc, State) ->
     scan(Round, Quota, Chunk, Acc, State, now_ns()).
 
 scan(#round{rest = Rest, scanned = Scanned, size = Size, cost_ns = Cost} = Round, Left, Chunk, Acc, State, Begin) ->
-    {Elements, Count, Rest1} = take(min(Left, Size), Rest),
+    {Elements, Count, Rest1} = take(min(Left, Size), Rest, Round#round.list),
     Acc1 = Chunk(Elements, Acc),
     End = now_ns(),
     Each = min((End - Begin) div max(1, Count), 4 * Cost),
@@ -673,17 +712,23 @@ scan(#round{rest = Rest, scanned = Scanned, size = Size, cost_ns = Cost} = Round
     end.
 
 %% {the first N, how many they are, the rest}
-take(N, List) -> take(N, List, [], 0).
+take(N, Rest, List) -> take(N, Rest, List, [], 0).
 
-take(N, [Element | Rest], Taken, Count) when Count < N -> take(N, Rest, [Element | Taken], Count + 1);
-take(_, Rest, Taken, Count) -> {lists:reverse(Taken), Count, Rest}.
+take(N, [Element | Rest], List, Taken, Count) when Count < N -> take(N, Rest, List, [Element | Taken], Count + 1);
+take(N, Row, List, Taken, Count) when is_integer(Row), Count < N -> take(N, turn(Row, List), List, Taken, Count);
+take(_, Rest, _, Taken, Count) -> {lists:reverse(Taken), Count, Rest}.
+
+%% A row of a book: a list with the number of the next row as its tail, or `[]' at the end. When the book is there no more,
+%% because a newer one has taken its place, the list is at its end.
+turn(Row, {book, Table}) ->
+    case catch ets:lookup(Table, Row) of [{_, Pids}] -> Pids; _ -> [] end.
 
 %% Details of the top ones, as long as there is time: [{Element, Map}] of those for which Fun, in the reader, gives a map.
 details(Fun, List, #state{deadline_ns = Deadline}) -> details(Fun, List, Deadline + ?SCAN_NS, []).
 
 details(_, [], _, Found) -> lists:append(lists:reverse(Found));
 details(Fun, List, Until, Found) ->
-    {Elements, _, Rest} = take(?DETAILS, List),
+    {Elements, _, Rest} = take(?DETAILS, List, List),
     Maps = [{E, Map} || {E, #{} = Map} <- lists:zip(Elements, read_all(fun(E, _) -> Fun(E) end, Elements))],
     details(Fun, case now_ns() < Until of true -> Rest; false -> [] end, Until, [Maps | Found]).
 
@@ -705,49 +750,234 @@ top_list({_, _, List}) -> lists:reverse(List).
 
 %%% Every process: reductions and queue ----------------------------------------------------------------------
 
--record(seen, {place, counters, old, old_place, old_counters, own,
+%% hot: in the very first round, when nothing is known of before, those that have done the most ever.
+-record(seen, {place, counters, old, old_list, old_place, old_counters, own,
                delta = 0, queue_sum = 0, queue_max = 0, queue_nonempty = 0, new = 0, gone = 0, dead = 0, fresh = [],
-               busy, queued}).
+               busy, queued, hot}).
 
-procs(Top, #state{procs = Procs0, own = Own, interval_ns = Interval} = State) ->
-    #procs{round = Round, counters = Counters, marks = Marks, old = Old, old_place = OldPlace, old_counters = OldCounters} =
-        Procs = begin_procs(Procs0),
-    Place = case Marks of [{Visited, _} | _] -> Visited + 1; [] -> 1 end,
-    Start = #seen{place = Place, counters = Counters, old = Old, old_place = OldPlace, old_counters = OldCounters,
-                  own = Own, busy = top(Top), queued = top(Top)},
-    {Round1, Seen1, State1} = scan(Round, quota(Round, 45, Interval, State), fun visit/2, Start, State),
-    Seen = case Round1#round.rest of [] -> rest_gone(Seen1); _ -> Seen1 end,
+%% A part that is small is read when it is asked for. A large one has been read since the last sample, in steps (see step/1).
+procs(Top, #state{procs = Procs} = State) ->
+    case part(State#state{procs = Procs#procs{top = Top}}) of
+        #state{procs = #procs{seen = none}} = Listing -> {nothing_read(Listing), Listing};
+        Read ->
+            {Value, Told} = end_procs(Read),
+            {Value, go_on_before_next(Told)}
+    end.
+
+part(#state{procs = #procs{seen = none, lister = none}} = State) ->
+    case begin_part(State) of
+        #state{procs = #procs{seen = none}} = Listing -> Listing;
+        Begun -> scan_some(min(due(Begun), ?AT_ONCE_NS div cost(Begun)), Begun)
+    end;
+part(State) ->
+    State.
+
+%% The list is still being made.
+nothing_read(#state{procs = #procs{round = #round{number = Number}}}) ->
+    #{total => erlang:system_info(process_count), scanned => 0, round => Number, part => 0, last => false,
+      queue_sum => 0, queue_max => 0, queue_nonempty => 0, new => 0, gone => 0, step_us => 0,
+      top_reductions => [], top_queues => [], skipped => skipped(now_ns())}.
+
+go_on_before_next(State) ->
+    case min(due(State), (State#state.procs)#procs.round#round.total) * cost(State) > ?AT_ONCE_NS of
+        true ->
+            case begin_part(State) of
+                #state{procs = #procs{seen = none}} = Listing -> Listing;
+                Begun -> pace(Begun)
+            end;
+        false -> State
+    end.
+
+cost(#state{procs = #procs{round = #round{cost_ns = Cost}}}) -> Cost.
+
+%% How many processes are to be read in one interval between samples.
+due(#state{procs = #procs{round = #round{total = Total} = Round} = Procs, interval_ns = Interval} = State) ->
+    Within = min(Interval, ?FIRST_INTERVAL_NS),
+    {Whole, Ppm} =
+        case is_first_round(Procs) of
+            true -> {Total * Within div ?FIRST_INTERVAL_NS, ?FIRST_ROUND_PPM};
+            false -> {Total * Within div (?ROUND_SAMPLES * ?FIRST_INTERVAL_NS) + 1, ?ROUND_PPM}
+        end,
+    Most = Interval * Ppm div (1000000 * cost(State)),
+    max(quota(Round, 45, Interval, State), min(Whole, Most)).
+
+is_first_round(#procs{old = Old, old_counters = OldCounters}) -> Old =/= same andalso OldCounters =:= none.
+
+%% Spreads what is due over most of the time until the next sample; the very first round is done as fast as it may.
+pace(#state{procs = Procs, interval_ns = Interval} = State) ->
+    Due = due(State),
+    Steps = max(1, Due * cost(State) div ?STEP_NS),
+    Fastest = ?STEP_NS * (1000000 - ?FIRST_ROUND_PPM) div ?FIRST_ROUND_PPM,
+    Pause = case is_first_round(Procs) of
+                true -> Fastest;
+                false -> max(Fastest, Interval * 85 div (100 * Steps) - ?STEP_NS)
+            end,
+    State#state{procs = Procs#procs{left = Due, pause_ms = max(?STEP_PAUSE_NS, Pause) div 1000000}}.
+
+%% Between samples.
+step(#state{procs = #procs{left = Left, round = #round{rest = Rest}} = Procs} = State) when Left =< 0; Rest =:= [] ->
+    State#state{procs = Procs#procs{pause_ms = infinity}};
+step(#state{procs = #procs{left = Left} = Procs} = State) ->
+    Begin = now_ns(),
+    Size = min(Left, max(64, ?STEP_NS div cost(State))),
+    #state{procs = Stepped} = Scanned = scan_some(Size, State#state{deadline_ns = Begin + 2 * ?STEP_NS}),
+    Read = Stepped#procs.round#round.scanned - Procs#procs.round#round.scanned,
+    Scanned#state{procs = Stepped#procs{left = Left - Read, step_ns = Stepped#procs.step_ns + now_ns() - Begin}}.
+
+scan_some(Count, #state{procs = #procs{round = Round, seen = Seen} = Procs} = State) ->
+    {Round1, Seen1, State1} = scan(Round, Count, fun visit/2, Seen, State),
+    State1#state{procs = Procs#procs{round = Round1, seen = Seen1}}.
+
+%% Begins the next part, or has a list made first: then `seen' stays `none'.
+begin_part(#state{procs = #procs{round = #round{rest = [], list = List, total = Total, alive = Alive}} = Procs} = State) ->
+    case {erlang:system_info(process_count), List} of
+        {Count, _} when Count > ?BOOK ->
+            case is_fresh(Procs) of
+                true -> begin_round(List, Total, State);
+                false -> start_lister(State)
+            end;
+        {Alive, [_ | _]} -> begin_round(List, Total, State);
+        _ ->
+            Pids = erlang:processes(),
+            begin_round(Pids, length(Pids), State)
+    end;
+begin_part(#state{procs = #procs{round = #round{part = Part} = Round} = Procs} = State) ->
+    begin_seen(State#state{procs = Procs#procs{round = Round#round{part = Part + 1, scanned = 0}}}).
+
+%% Whether the book is to be used a while longer.
+is_fresh(#procs{listed_ns = At, round = #round{list = {book, _}, total = Total}}) ->
+    now_ns() - At < Total * 1000000000 div ?LISTED_PER_S;
+is_fresh(_) -> false.
+
+%% At priority normal: it makes a list of all processes in one go, and others are to come in between.
+start_lister(#state{procs = Procs} = State) ->
+    Collector = self(),
+    Table = ets:new(?MODULE, [public]),
+    %% With a heap that takes all of it, nothing is ever moved.
+    Words = 8 * erlang:system_info(process_count),
+    Lister = spawn_opt(fun() ->
+                           Pids = erlang:processes(),
+                           write_book(Pids, 1, Table),
+                           Collector ! {listed, self(), length(Pids)}
+                       end, [link, {priority, normal}, {min_heap_size, Words}]),
+    State#state{procs = Procs#procs{lister = {Lister, Table}, pause_ms = infinity}}.
+
+write_book(Pids, Row, Table) ->
+    {Taken, _, Rest} = take(?CHUNK, Pids, Pids),
+    Tail = case Rest of [] -> []; _ -> Row + 1 end,
+    ets:insert(Table, {Row, Taken ++ Tail}),
+    Rest =:= [] orelse write_book(Rest, Row + 1, Table).
+
+%% The list is there: reading begins at once.
+listed(Lister, Total, #state{procs = #procs{lister = {Lister, Table}} = Procs} = State) ->
+    Listed = State#state{procs = Procs#procs{lister = none, listed_ns = now_ns()}},
+    pace(begin_round({book, Table}, Total, Listed));
+listed(_, _, State) ->
+    State.
+
+begin_round(List, Total, #state{procs = #procs{round = Round, counters = Counters, marks = Marks} = Procs} = State) ->
+    #round{list = Old} = Round,
+    Next = next_round(List, Total, Round),
+    OldMarks = lists:reverse(Marks),
+    case Counters =/= none andalso List =:= Old of
+        true ->
+            begin_seen(State#state{procs = Procs#procs{round = Next, marks = [], old = same, old_marks = OldMarks}});
+        false ->
+            begin_seen(close_books(Old, State#state{
+                procs = Procs#procs{round = Next, counters = atomics:new(max(1, Total), []), marks = [],
+                                    old = case Old of {book, _} -> 1; _ -> Old end, old_list = Old, old_place = 1,
+                                    old_counters = Counters, old_marks = OldMarks}}))
+    end.
+
+%% Deletes all books that neither this round nor the one before uses. `processes' may have to begin anew with the new one.
+close_books(Old, #state{procs = #procs{round = #round{list = List}}, heaps = #round{list = Heaps}} = State) ->
+    Books = case get(books) of undefined -> []; Known -> Known end,
+    Kept = lists:usort([Table || {book, Table} <- [Old, List, Heaps]]),
+    [ets:delete(Table) || Table <- Books -- Kept],
+    put(books, Kept),
+    State.
+
+begin_seen(#state{procs = Procs, own = Own} = State) ->
+    #procs{counters = Counters, marks = Marks, old = Old, old_list = OldList, old_place = OldPlace, old_counters = OldCounters,
+           top = Top} = Procs,
+    State#state{procs = Procs#procs{seen = #seen{place = next_place(Marks), counters = Counters, old = Old, old_list = OldList,
+                                                 old_place = OldPlace, old_counters = OldCounters, own = Own,
+                                                 busy = top(Top), queued = top(Top), hot = top(Top)},
+                                    left = 0, pause_ms = infinity, step_ns = 0}}.
+
+end_procs(#state{procs = #procs{round = Round, seen = Scanned} = Procs} = State) ->
+    #procs{old = Old, old_place = OldPlace, old_counters = OldCounters, marks = Marks} = Procs,
+    Place = next_place(Marks),
+    Seen = case Round#round.rest of [] -> rest_gone(Scanned); _ -> Scanned end,
     Now = now_ns(),
     #seen{place = NextPlace, old_place = NextOldPlace} = Seen,
-    Next = Procs#procs{round = end_part(Seen#seen.dead, Round1), marks = [{NextPlace - 1, Now} | Marks],
-                       old = Seen#seen.old, old_place = NextOldPlace},
-    Head = head(Round1),
+    {Busy, Queued, Watched, Dropped} = tops(Seen, Procs),
+    Told = maps:fold(fun(P, R, M) -> merge(P, R, fun erlang:max/2, M) end, Procs#procs.told, Dropped),
+    {ToldNow, ToldBefore} = case Round#round.rest of [] -> {#{}, Told}; _ -> {Told, Procs#procs.told_before} end,
+    Next = Procs#procs{round = end_part(Seen#seen.dead, Round), marks = [{NextPlace - 1, Now} | Marks],
+                       old = Seen#seen.old, old_place = NextOldPlace, seen = none, pause_ms = infinity, watched = Watched,
+                       told = ToldNow, told_before = ToldBefore},
+    Head = head(Round),
     Value = Head#{queue_sum => Seen#seen.queue_sum, queue_max => Seen#seen.queue_max,
                   queue_nonempty => Seen#seen.queue_nonempty, new => Seen#seen.new, gone => Seen#seen.gone,
-                  top_reductions => [{id(P), D, Q, S} || {{D, {P, Q}}, S} <- with_status(Seen#seen.busy)],
-                  top_queues => [{id(P), Q, D, S} || {{Q, {P, D}}, S} <- with_status(Seen#seen.queued)],
-                  skipped => [{id(P), (Now - Since) div 1000000} || {P, Since} <- left_out()]},
+                  step_us => Procs#procs.step_ns div 1000,
+                  top_reductions => [{id(P), D, Q, S} || {P, D, Q, S} <- Busy],
+                  top_queues => [{id(P), Q, D, S} || {P, D, Q, S} <- Queued],
+                  skipped => skipped(Now)},
     {case {Old, OldCounters} of
          {same, _} -> Value#{delta_reductions => Seen#seen.delta, since_first_ns => visited_at(Place, Procs),
                              since_last_ns => visited_at(NextPlace - 1, Procs)};
          {_, none} -> Value;
          {_, _} -> Value#{delta_reductions => Seen#seen.delta, since_first_ns => visited_at(OldPlace, Procs),
                           since_last_ns => visited_at(NextOldPlace - 1, Procs)}
-     end, State1#state{procs = note_origins(Seen, note_tops(Seen, Next), State)}}.
+     end, State#state{procs = note_origins(Seen, note_tops(Busy, Queued, Next), State)}}.
 
-begin_procs(#procs{round = #round{rest = [], list = Old} = Round, counters = Counters, marks = Marks} = Procs) ->
-    #round{list = List, total = Total} = Next = next_process_part(Round),
-    OldMarks = lists:reverse(Marks),
-    case Counters =/= none andalso List =:= Old of
-        true -> Procs#procs{round = Next, marks = [], old = same, old_marks = OldMarks};
-        false -> Procs#procs{round = Next, counters = atomics:new(max(1, Total), []), marks = [],
-                             old = Old, old_place = 1, old_counters = Counters, old_marks = OldMarks}
-    end;
-begin_procs(#procs{round = Round} = Procs) ->
-    Procs#procs{round = next_process_part(Round)}.
+skipped(Now) -> [{id(P), (Now - Since) div 1000000} || {P, Since} <- left_out()].
 
-next_process_part(Round) ->
-    next_part(Round, fun erlang:processes/0, fun() -> erlang:system_info(process_count) end).
+%% The top ones of a part: {by reductions, by queue: [{Pid, Delta, Queue, Status}], whom to watch, who is watched no more}.
+%%
+%% Where a round takes several samples, a process that stands out would be seen in each third of them only. So those that did
+%% are asked again in each sample, until others are above them; in the very first round, when nothing is known of before,
+%% those that have done the most ever. What they did until such a look is told once, and not again when the round comes by.
+tops(#seen{busy = Busy, queued = Queued, hot = Hot, own = Own}, #procs{round = Round, top = Top} = Procs) ->
+    %% So many that there is a book of them are read in one part in the very first round only.
+    Whole = Round#round.part =:= 1 andalso Round#round.rest =:= [] andalso is_list(Round#round.list),
+    Watched = case Whole of true -> #{}; false -> Procs#procs.watched end,
+    Stands = [{P, Base, D, Q} || {D, {P, Q, Base}} <- top_list(Busy)] ++ [{P, Base, D, Q} || {Q, {P, D, Base}} <- top_list(Queued)],
+    Told = maps:merge(Procs#procs.told_before, Procs#procs.told),
+    New = [{P, Base, untold(P, Base, D, Told), Q} || {P, Base, D, Q} <- Stands, not is_map_key(P, Watched)],
+    Met = [{P, Base, 0, 0} || {Base, P} <- top_list(Hot), not Whole, not lists:member(P, Own)],
+    Known = [{P, Base, 0, 0} || {P, Base} <- maps:to_list(Watched)],
+    Asked = asked(lists:ukeysort(1, New ++ Known ++ Met), Whole),
+    ByDelta = lists:sublist(lists:reverse(lists:keysort(2, [Row || {_, D, _, _, _} = Row <- Asked, D > 0])), Top),
+    ByQueue = lists:sublist(lists:reverse(lists:keysort(3, [Row || {_, _, Q, _, _} = Row <- Asked, Q > 0])), Top),
+    %% Those of the first round have only just been met: they have another chance.
+    Again = [Row || Row <- Asked, lists:keymember(element(1, Row), 1, Met)],
+    Rows = fun(List) -> [{P, D, Q, S} || {P, D, Q, S, _} <- List] end,
+    Reductions = fun(List) -> maps:from_list([{P, R} || {P, _, _, _, R} <- List, not Whole]) end,
+    Stay = Reductions(ByDelta ++ ByQueue ++ Again),
+    {Rows(ByDelta), Rows(ByQueue), Stay, maps:without(maps:keys(Stay), Reductions([R || R <- Asked, is_map_key(element(1, R), Watched)]))}.
+
+%% What a process did since the round came by, without what was told of it while it was watched.
+untold(Pid, Now, Delta, Told) ->
+    case Told of
+        #{Pid := Then} when Now - Then < Delta -> Now - Then;
+        _ -> Delta
+    end.
+
+%% [{Pid, Delta, Queue, Status, Reductions}]; where the round is whole, only their status is new.
+asked(List, Whole) ->
+    Ask = fun(Pid, _) -> process_info(Pid, [status, reductions, message_queue_len]) end,
+    [case Reading of
+         [{_, S}, _, _] when Whole -> {P, D, Q, S, Base};
+         [{_, S}, {_, R}, {_, Queue}] -> {P, D + R - Base, Queue, S, R};
+         hung -> {P, D, Q, running, Base};
+         undefined -> {P, D, Q, exiting, Base}
+     end || {{P, Base, D, Q}, Reading} <- lists:zip(List, read_all(Ask, [P || {P, _, _, _} <- List]))].
+
+%% Where the next part begins.
+next_place([{Visited, _} | _]) -> Visited + 1;
+next_place([]) -> 1.
 
 %% When the round before visited a place.
 visited_at(Place, #procs{old_marks = Marks}) ->
@@ -797,6 +1027,8 @@ compare([Pid | Pids] = All, [Reading | Rest] = Readings, Place, [Other | OldRest
         false -> compare(Pids, Rest, Place + 1, Old, OldPlace, meet(Pid, Reading, Place, new, Seen));
         true -> compare(All, Readings, Place, OldRest, OldPlace + 1, gone(OldPlace, Seen))
     end;
+compare([_ | _] = Pids, Readings, Place, Row, OldPlace, Seen) when is_integer(Row) ->
+    compare(Pids, Readings, Place, turn(Row, Seen#seen.old_list), OldPlace, Seen);
 compare([Pid | Pids], [Reading | Readings], Place, [], OldPlace, Seen) ->
     compare(Pids, Readings, Place + 1, [], OldPlace, meet(Pid, Reading, Place, new, Seen));
 compare([], [], Place, Old, OldPlace, Seen) ->
@@ -805,6 +1037,8 @@ compare([], [], Place, Old, OldPlace, Seen) ->
 %% At the end of a round: what is left of the old list is not in the new one.
 rest_gone(#seen{old = [_ | Old], old_place = OldPlace} = Seen) ->
     rest_gone((gone(OldPlace, Seen))#seen{old = Old, old_place = OldPlace + 1});
+rest_gone(#seen{old = Row, old_list = List} = Seen) when is_integer(Row) ->
+    rest_gone(Seen#seen{old = turn(Row, List)});
 rest_gone(Seen) -> Seen.
 
 %% Has Other, that stands where Pid is now, ended? The next few of both lists mostly tell. Else it is asked: alive now means
@@ -831,7 +1065,8 @@ meet(_, Nothing, Place, Before, #seen{counters = Counters} = Seen) ->
     atomics:put(Counters, Place, -1),
     ended(Nothing, Before, Seen).
 
-newcomer(Pid, Now, Queue, #seen{old_counters = none} = Seen) -> note(Pid, Now, -1, Queue, Seen);
+newcomer(Pid, Now, Queue, #seen{old_counters = none, hot = Hot} = Seen) ->
+    note(Pid, Now, -1, Queue, Seen#seen{hot = top_add(Now, Pid, Hot)});
 newcomer(Pid, Now, Queue, #seen{new = New, fresh = Fresh} = Seen) when New < 20 ->
     note(Pid, Now, 0, Queue, Seen#seen{new = New + 1, fresh = [Pid | Fresh]});
 newcomer(Pid, Now, Queue, #seen{new = New} = Seen) -> note(Pid, Now, 0, Queue, Seen#seen{new = New + 1}).
@@ -852,26 +1087,20 @@ note(Pid, Now, Before, Queue, #seen{own = Own} = Seen) ->
     case lists:member(Pid, Own) of
         true -> Seen;
         false ->
-            Busy = case Delta of 0 -> Seen#seen.busy; _ -> top_add(Delta, {Pid, Queue}, Seen#seen.busy) end,
-            queue(Pid, Delta, Queue, Seen#seen{delta = Seen#seen.delta + Delta, busy = Busy})
+            Busy = case Delta of 0 -> Seen#seen.busy; _ -> top_add(Delta, {Pid, Queue, Now}, Seen#seen.busy) end,
+            queue(Pid, Delta, Queue, Now, Seen#seen{delta = Seen#seen.delta + Delta, busy = Busy})
     end.
 
-queue(_, _, 0, Seen) -> Seen;
-queue(Pid, Delta, Queue, Seen) ->
+queue(_, _, 0, _, Seen) -> Seen;
+queue(Pid, Delta, Queue, Now, Seen) ->
     Seen#seen{queue_sum = Seen#seen.queue_sum + Queue, queue_max = max(Queue, Seen#seen.queue_max),
-              queue_nonempty = Seen#seen.queue_nonempty + 1, queued = top_add(Queue, {Pid, Delta}, Seen#seen.queued)}.
-
-with_status(Top) ->
-    List = top_list(Top),
-    Status = fun(Pid, _) -> case process_info(Pid, status) of {_, S} -> S; undefined -> exiting end end,
-    [{T, case S of hung -> running; _ -> S end}
-     || {T, S} <- lists:zip(List, read_all(Status, [Pid || {_, {Pid, _}} <- List]))].
+              queue_nonempty = Seen#seen.queue_nonempty + 1,
+              queued = top_add(Queue, {Pid, Delta, Now}, Seen#seen.queued)}.
 
 %% Remembers the top ones for the next `processes'.
-note_tops(#seen{busy = Busy, queued = Queued}, #procs{busy = AllBusy, queued = AllQueued} = Procs) ->
-    Procs#procs{busy = lists:foldl(fun({D, {P, _}}, M) -> merge(P, D, fun erlang:'+'/2, M) end, AllBusy, top_list(Busy)),
-                queued = lists:foldl(fun({Q, {P, _}}, M) -> merge(P, Q, fun erlang:max/2, M) end, AllQueued,
-                                     top_list(Queued))}.
+note_tops(Busy, Queued, #procs{busy = AllBusy, queued = AllQueued} = Procs) ->
+    Procs#procs{busy = lists:foldl(fun({P, D, _, _}, M) -> merge(P, D, fun erlang:'+'/2, M) end, AllBusy, Busy),
+                queued = lists:foldl(fun({P, _, Q, _}, M) -> merge(P, Q, fun erlang:max/2, M) end, AllQueued, Queued)}.
 
 %% Into a map that never holds more than 500 keys.
 merge(Key, Value, Join, Map) ->
@@ -1002,9 +1231,15 @@ processes(Top, #state{procs = #procs{busy = Busy, queued = Queued} = Procs, larg
     Old = maps:keys(Large),
     Carried = add_all(Old, read_all(fun(P, _) -> heap(P) end, Old), fun rank/3,
                       #heaps{largest = top(Capacity), binaries = top(Capacity)}),
+    %% The list that `procs' has, where it is good, or would cost much to make.
     Pids = fun() ->
-               #procs{round = #round{alive = Alive, list = Known}} = Procs,
-               case erlang:system_info(process_count) of Alive -> Known; _ -> processes() end
+               #procs{round = #round{alive = Alive, list = Known, total = Total}} = Procs,
+               case {Known, erlang:system_info(process_count)} of
+                   {{book, _}, _} -> {Known, Total};
+                   {_, Alive} -> Known;
+                   {_, Count} when Count > ?BOOK -> [];
+                   _ -> processes()
+               end
            end,
     {Round, Heaps, State1} = scan_each(State#state.heaps, 12, Pids, fun() -> unknown end, Read, Rank, Carried, State),
     Foreign = fun(List) -> lists:sublist([Pid || {_, Pid} <- top_list(List), not lists:member(Pid, Own)], Top) end,

@@ -134,8 +134,9 @@ impl Life {
                 continue;
             }
             let begin = clock.to_recorder(reading.begin_ns);
-            let cost_ns = reading.cost_us.max(0).saturating_mul(NS_PER_US);
-            let end = clock.to_recorder(reading.begin_ns.saturating_add(cost_ns));
+            let read_ns = reading.cost_us.max(0).saturating_mul(NS_PER_US);
+            let end = clock.to_recorder(reading.begin_ns.saturating_add(read_ns));
+            let cost_ns = read_ns.saturating_add(processes::between_ns(&reading.status));
             all_ns = all_ns.saturating_add(cost_ns);
             let total = self.cost_ns.entry(reading.item.to_owned()).or_default();
             *total = total.saturating_add(cost_ns);

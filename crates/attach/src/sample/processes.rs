@@ -6,10 +6,18 @@ use beamtune_model::units::Nanos;
 use beamtune_model::{ProcessRow, ProcessTick, Rank, SampleBuilder, SpawnRow, metrics};
 
 use super::{Known, event, function, list, needed, number, text, words};
+use crate::agent::Status;
 use crate::etf::{Term, TermError};
 
 /// Processes that are told to be skipped, in one life of the VM.
 const MOST_SKIPPED: usize = 1_000;
+
+/// What was read between the samples, beside the item's own time.
+pub(super) fn between_ns(status: &Status<'_>) -> i64 {
+    let Status::Done(value) = status else { return 0 };
+    let step_us = value.get("step_us").ok().flatten().and_then(|step_us| step_us.as_i64().ok());
+    step_us.unwrap_or(0).max(0).saturating_mul(1_000)
+}
 
 /// Running totals and sums over the parts of a round.
 #[derive(Debug, Default)]
@@ -34,7 +42,10 @@ impl Scans {
             let coverage = (scanned.saturating_mul(1_000) / total).min(1_000);
             out.metric(&metrics::SCAN_COVERAGE, "", coverage);
         }
-        self.thinning(total, scanned, t, out);
+        // None while the list of them is still being made.
+        if scanned > 0 {
+            self.thinning(total, scanned, t, out);
+        }
         match number(value, "delta_reductions")? {
             Some(delta) => {
                 self.reductions = self.reductions.saturating_add(delta.max(0));
@@ -89,7 +100,7 @@ impl Scans {
         if thinned != self.thinned {
             self.thinned = thinned;
             let detail = if thinned {
-                format!("{scanned} of {total} processes are read in a sample, to keep the agent's budget")
+                format!("{scanned} of {total} processes are read in a sample: all of them would cost too much")
             } else {
                 format!("all {total} processes are read in each sample")
             };
