@@ -68,6 +68,18 @@
 %% Such a list is used for one second for each so many of them, since making it costs as much as reading all. Whether there
 %% are new ones cannot be told by their number: others end.
 -define(LISTED_PER_S, 50000).
+%% What the VM is asked to tell of by itself: collections and time slices that take so many milliseconds, and heaps of so many words
+%% after a collection (128 MB). A slice ends after about a millisecond; others take 240 to 500 ms for these limits, and learn of
+%% what holds up a whole scheduler for 200 ms from its users.
+-define(EVENTS, [{long_gc, 100}, {long_schedule, 50}, {large_heap, 16777216}, {busy_port, true}, {busy_dist_port, true}]).
+%% So many of them in this time are a flood, in which the telling costs more than it tells: then none are taken for a while.
+-define(FLOOD, 100).
+-define(FLOOD_MS, 100).
+-define(PAUSE_MS, 1000).
+%% How many of the last ones are kept for clients that have not read them yet.
+-define(EVENTS_KEPT, 50).
+%% Between two looks whether somebody else's system_monitor has gone.
+-define(TRY_AGAIN_MS, 10000).
 %% A process dictionary is read (on releases that cannot read one key of it) only of processes whose whole
 %% heap is at most this large, because reading copies all of it.
 -define(DICTIONARY_HEAP_WORDS, 131072).
@@ -79,7 +91,7 @@
                  dropped = 0}).
 
 %% ours: atomics, 1 while microstate accounting is on because of us.
--record(agent, {keeper, keeper_monitor, msacc_was_on, ours, clients = #{}}).
+-record(agent, {keeper, keeper_monitor, msacc_was_on, ours, watcher = none, clients = #{}}).
 
 %%% The agent process: clients, leases, time limits ---------------------------------------------------------
 
@@ -108,7 +120,8 @@ handle({timeout, Timer, {item, Pid}}, Agent) ->
 handle({timeout, _, {lease, Pid}}, Agent) ->
     lease_check(Pid, Agent);
 handle({sample, Pid, Seq, Items, Options}, Agent) when is_integer(Seq), is_map(Options) ->
-    with_client(Pid, Agent, fun(C) -> start_sample(Seq, Items, Options, seen(C), Agent) end);
+    Watching = watch(Items, Agent),
+    with_client(Pid, Watching, fun(C) -> start_sample(Seq, Items, Options, seen(C), Watching) end);
 handle({renew, Pid}, Agent) ->
     with_client(Pid, Agent, fun seen/1);
 handle({leave, Pid}, Agent) ->
@@ -214,10 +227,11 @@ start_sample(_, _, _, Client, _) ->
     send({beamtune, bad_request, <<"items must be a list of 1 to 32">>}, Client).
 
 %% Hands the items that are left to the collector.
-run(#run{items = Items, timeout_ms = Timeout} = Run, Client, #agent{clients = Clients, keeper = Keeper}) ->
+run(#run{items = Items, timeout_ms = Timeout} = Run, Client,
+    #agent{clients = Clients, keeper = Keeper, watcher = Watcher}) ->
     #client{collector = Collector, last_ns = Last} = Client,
-    Own = [self(), Keeper, Collector | [C || #client{collector = C} <- maps:values(Clients)]],
-    Collector ! {run, Items, #{keeper => Keeper, own => Own, timeout_ms => Timeout,
+    Own = [self(), Keeper, Watcher, Collector | [C || #client{collector = C} <- maps:values(Clients)]],
+    Collector ! {run, Items, #{keeper => Keeper, watcher => Watcher, own => Own, timeout_ms => Timeout,
                                interval_ns => Run#run.begin_ns - Last}},
     next_item(Run, Client).
 
@@ -252,7 +266,9 @@ go_on(Lost, #client{run = #run{items = Items, done = Done, timeouts = Timeouts} 
             finish(#{}, Fresh#client{run = Run#run{items = [], done = lists:reverse(Skipped, Lost ++ Done)}}, Agent)
     end.
 
-%% A collector of ours ended by itself: somebody killed it. Any other exit signal is an order to end.
+%% A watcher or a collector of ours ended by itself: somebody killed it. Any other exit signal is an order to end.
+collector_ended(Pid, _, #agent{watcher = Pid} = Agent) ->
+    Agent#agent{watcher = none};
 collector_ended(Pid, Reason, #agent{clients = Clients} = Agent) ->
     case [C || #client{collector = P} = C <- maps:values(Clients), P =:= Pid] of
         [#client{run = idle, budget_ppm = Budget, restarts = Restarts} = Client] ->
@@ -328,7 +344,7 @@ bounded(Key, Map, Min, Default, Max) ->
                 new = 0, origins = #{}, sampled = 0,  % new processes and who made some of them, since `spawns' was read
                 busy = #{}, queued = #{}}).   % the top ones since `processes' was read: Pid => sum, Pid => max
 
--record(state, {agent, keeper, budget_ppm, features, own = [], timeout_ms = 2000, interval_ns = 1000000000, deadline_ns = 0,
+-record(state, {agent, keeper, watcher = none, last_event = 0, budget_ppm, features, own = [], timeout_ms = 2000, interval_ns = 1000000000, deadline_ns = 0,
                 scan_ns = 0, accounted_ns, procs = #procs{},
                 heaps = #round{cost_ns = 500}, large = #{},
                 tables = #round{cost_ns = 1000}, large_tables = #{},
@@ -349,10 +365,10 @@ collector(Agent, Budget) ->
 
 collect(#state{procs = #procs{pause_ms = Pause}} = State) ->
     receive
-        {run, Items, #{keeper := Keeper, own := Own, timeout_ms := Timeout, interval_ns := Interval}} ->
+        {run, Items, #{keeper := Keeper, watcher := Watcher, own := Own, timeout_ms := Timeout, interval_ns := Interval}} ->
             {Reader, _} = get(reader),
             Done = lists:foldl(fun collect_item/2,
-                               State#state{keeper = Keeper, own = [Reader | Own], timeout_ms = Timeout,
+                               State#state{keeper = Keeper, watcher = Watcher, own = [Reader | Own], timeout_ms = Timeout,
                                            interval_ns = Interval},
                                Items),
             [{_, Reductions}, {_, Memory}] = process_info(self(), [reductions, memory]),
@@ -495,6 +511,7 @@ read(spawns, _, State) -> spawns(State);
 read(ets, Params, State) -> tables(bounded(top, Params, 1, 10, 50), State);
 read(ports, Params, State) -> ports(bounded(top, Params, 1, 10, 50), State);
 read(dist, _, State) -> dist(State);
+read(events, _, State) -> events(State);
 read(allocators, _, _) -> allocators();
 read(_, _, _) -> throw(unsupported).
 
@@ -520,6 +537,144 @@ check_io() ->
       pollsets => [{bin(Get(primary, S)), Get(fallback, S) =:= true, Get(poll_threads, S),
                     Get(total_poll_set_size, S), Get(active_fds, S), Get(pending_updates, S),
                     Get(memory_size, S)} || S <- Sets]}.
+
+%%% Events: what the VM tells by itself -----------------------------------------------------------------------
+
+%% The agent's one watcher, for all clients; there from the first time on that one asks for events.
+watch(Items, #agent{watcher = none} = Agent) when length(Items) =< ?MAX_ITEMS ->
+    case [I || I <- Items, item_name(I) =:= events] of
+        [] -> Agent;
+        _ -> Agent#agent{watcher = spawn_opt(fun() -> watcher() end, [link, {priority, high}])}
+    end;
+watch(_, Agent) -> Agent.
+
+%% how: `session' (ours alone; OTP 28 and later), `monitor' (the VM's only system_monitor, taken because nobody had it),
+%% {taken, by whom}, or `paused' in a flood. What is set ends with this process, by the VM itself.
+-record(events, {how, session, told = #{}, rows = [], last = 0, in_window = 0, window_ms = 0, floods = 0}).
+
+watcher() ->
+    Release = list_to_integer(erlang:system_info(otp_release)),
+    Session = case Release >= 28 andalso catch trace:session_create(?MODULE, self(), []) of
+                  Created when is_tuple(Created), element(1, Created) =/= 'EXIT' -> Created;
+                  _ -> none
+              end,
+    watcher(begin_watching(#events{session = Session})).
+
+begin_watching(#events{session = none} = Events) ->
+    case erlang:system_monitor() of
+        undefined ->
+            erlang:system_monitor(self(), [case V of true -> K; _ -> {K, V} end || {K, V} <- ?EVENTS]),
+            Events#events{how = monitor};
+        {Owner, _} when Owner =:= self() -> Events#events{how = monitor};
+        {Owner, _} ->
+            erlang:start_timer(?TRY_AGAIN_MS, self(), again),
+            Events#events{how = {taken, Owner}}
+    end;
+begin_watching(#events{session = Session} = Events) ->
+    [trace:system(Session, Kind, Limit) || {Kind, Limit} <- ?EVENTS],
+    Events#events{how = session}.
+
+pause_watching(#events{session = none} = Events) ->
+    case erlang:system_monitor() of
+        {Owner, _} when Owner =:= self() -> erlang:system_monitor(undefined);
+        _ -> ok
+    end,
+    paused(Events);
+pause_watching(#events{session = Session} = Events) ->
+    [trace:system(Session, Kind, false) || {Kind, _} <- ?EVENTS],
+    paused(Events).
+
+paused(#events{floods = Floods} = Events) ->
+    erlang:start_timer(?PAUSE_MS, self(), again),
+    Events#events{how = paused, floods = Floods + 1}.
+
+watcher(Events) ->
+    receive
+        {monitor, Subject, Kind, Info} -> watcher(happened(Kind, Subject, Info, Events));
+        {events, From, Since} ->
+            #events{how = How, told = Told, rows = Rows, last = Last, floods = Floods} = Now = still_ours(Events),
+            From ! {self(), How, Floods, Told, [R || {Number, _} = R <- Rows, Number > Since], Last},
+            watcher(Now);
+        {timeout, _, again} when element(1, Events#events.how) =:= taken; Events#events.how =:= paused ->
+            watcher(begin_watching(Events));
+        _ -> watcher(Events)
+    end.
+
+%% Somebody may have put his own in our place.
+still_ours(#events{how = monitor} = Events) -> begin_watching(Events);
+still_ours(Events) -> Events.
+
+happened(Kind, Subject, Info, #events{told = Told, rows = Rows, last = Last} = Events) ->
+    {Count, Sum} = maps:get(Kind, Told, {0, 0}),
+    Value = event_value(Kind, Info),
+    Row = {Last + 1, {Kind, now_ns(), Subject, Value, Info}},
+    flood(Events#events{told = Told#{Kind => {Count + 1, Sum + Value}}, last = Last + 1,
+                        rows = lists:sublist([Row | Rows], ?EVENTS_KEPT)}).
+
+flood(#events{how = paused} = Events) -> Events;
+flood(#events{in_window = Count, window_ms = Begin} = Events) ->
+    case now_ms() of
+        Now when Now - Begin > ?FLOOD_MS -> Events#events{in_window = 1, window_ms = Now};
+        _ when Count < ?FLOOD -> Events#events{in_window = Count + 1};
+        _ -> pause_watching(Events)
+    end.
+
+%% Milliseconds, or bytes of heap; 0 where it has none.
+event_value(large_heap, Info) -> event_heap(Info);
+event_value(_, [{timeout, Ms} | _]) -> Ms;
+event_value(_, _) -> 0.
+
+event_heap(Info) ->
+    erlang:system_info(wordsize)
+        * lists:sum([proplists:get_value(K, Info, 0) || K <- [old_heap_block_size, heap_block_size, mbuf_size]]).
+
+events(#state{watcher = Watcher, last_event = Since, features = Features, timeout_ms = Timeout} = State) when is_pid(Watcher) ->
+    Watcher ! {events, self(), Since},
+    receive
+        {Watcher, How, Floods, Told, Rows, Last} ->
+            Find = fun(Row) -> event_row(Row, Features) end,
+            Described = details(Find, lists:reverse(Rows), State),
+            Value = #{how => case How of {taken, _} -> taken; _ -> How end, floods => Floods,
+                      counts => [{Kind, Count, Sum} || {Kind, {Count, Sum}} <- maps:to_list(Told)],
+                      lost => Last - Since - length(Rows),
+                      rows => [Row || {_, Row} <- Described]},
+            {case How of
+                 {taken, Owner} ->
+                     [OwnerRow] = read_all(fun(Pid, _) -> owner(Pid, Features) end, [Owner]),
+                     case OwnerRow of #{} -> maps:merge(Value, OwnerRow); _ -> Value#{owner => id(Owner)} end;
+                 _ -> Value
+             end, State#state{last_event = Last}}
+    after Timeout div 2 -> error(no_answer)
+    end;
+events(_) ->
+    throw(unsupported).
+
+event_row({_, {Kind, At, Subject, Value, Info}}, Features) ->
+    Row = #{kind => Kind, at_ns => At, subject => id(Subject), value => Value},
+    Of = case Kind of
+             long_schedule -> #{in => mfa(proplists:get_value(in, Info)), out => mfa(proplists:get_value(out, Info))};
+             long_gc -> #{heap_bytes => event_heap(Info)};
+             busy_port when is_port(Info) -> port_of(Info);
+             busy_dist_port when is_port(Info); is_pid(Info) -> #{port => id(Info), node => node_of(Info)};
+             _ -> #{}
+         end,
+    Who = case is_pid(Subject) andalso identity(Subject, Features) of
+              #{} = Identity -> maps:with([name, label, call], Identity);
+              _ -> #{}
+          end,
+    maps:merge(Row, maps:merge(Of, Who)).
+
+port_of(Port) ->
+    case erlang:port_info(Port, name) of
+        {_, Name} -> #{port => id(Port), port_kind => kind(Name)};
+        undefined -> #{port => id(Port)}
+    end.
+
+node_of(Controller) ->
+    case lists:keyfind(Controller, 2, erlang:system_info(dist_ctrl)) of
+        {Node, _} -> bin(Node);
+        false -> <<>>
+    end.
 
 %%% Facts: read once ----------------------------------------------------------------------------------------
 

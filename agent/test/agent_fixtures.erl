@@ -3,7 +3,7 @@
 -module(agent_fixtures).
 -export([main/1]).
 
--define(HOT, [msacc, scheduler_wall_time, run_queues, statistics, memory, counts, check_io, {procs, #{top => 5}}]).
+-define(HOT, [msacc, scheduler_wall_time, run_queues, statistics, memory, counts, check_io, {procs, #{top => 5}}, events]).
 -define(SLOW, [{processes, #{top => 3}}, spawns, {ets, #{top => 3}}, {ports, #{top => 3}}, dist, allocators]).
 
 %% Release, folder of its root, folder of the target's beams there, where to write.

@@ -1,7 +1,18 @@
 %% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
 -module(agent_target).
 -export([idle/1, busy/1, large/1, binaries/1, depth/0, hanging/0, hang/2, flood/1, named/1, labelled/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
-         population/1, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
+         population/1, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
+
+%% Processes that all send so many bytes to a process of another node, again and again.
+senders(Count, Bytes, Sink) ->
+    keep(fun() -> [spawn_link(fun() -> send(binary:copy(<<0>>, Bytes), Sink) end) || _ <- lists:seq(1, Count)] end).
+
+send(Binary, Sink) ->
+    Sink ! Binary,
+    send(Binary, Sink).
+
+%% Takes everything and keeps nothing.
+sink() -> spawn(fun Take() -> receive _ -> Take() end end).
 
 %% Processes that do nothing; linked to the one that is returned.
 idle(Count) -> keep(fun() -> [spawn_link(fun forever/0) || _ <- lists:seq(1, Count)] end).
@@ -132,7 +143,15 @@ state(Name) ->
       scheduler_wall_time => erlang:statistics(scheduler_wall_time) =/= undefined,
       module => erlang:module_loaded(Name), old_code => erlang:check_old_code(Name),
       code_server => lists:keymember(Name, 1, code:all_loaded()),
-      registered => whereis(Name) =/= undefined}.
+      registered => whereis(Name) =/= undefined,
+      system_monitor => erlang:system_monitor(), trace_sessions => trace_sessions()}.
+
+%% Before OTP 27 there is one for all.
+trace_sessions() ->
+    case catch (binary_to_atom(<<"trace">>, utf8)):session_info(all) of
+        [_ | _] = Sessions -> length(Sessions);
+        _ -> 1
+    end.
 
 %% There is no asking; but counters that stand still are off.
 is_accounting() ->
@@ -157,7 +176,8 @@ keep(Fun) ->
 loop() ->
     receive
         {monitor, Pid, long_schedule, Info} -> put(seen, [{Pid, Info} | get(seen)]), loop();
-        {report, To} -> To ! {self(), get(seen)}, loop()
+        {report, To} -> To ! {self(), get(seen)}, loop();
+        collect -> garbage_collect(), loop()
     end.
 
 forever() -> receive stop -> ok end.

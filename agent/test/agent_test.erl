@@ -4,15 +4,15 @@
 -export([main/1, tests/0, victim/1, start/4, stop/1, call/3, node_of/1]).
 -export_type([target/0]).
 
--record(target, {node, os_pid, release, log}).
+-record(target, {node, os_pid, release, root, beams, log}).
 -type target() :: #target{}.
 
--define(HOT, [msacc, scheduler_wall_time, run_queues, statistics, memory, counts, check_io, procs]).
+-define(HOT, [msacc, scheduler_wall_time, run_queues, statistics, memory, counts, check_io, procs, events]).
 -define(SLOW, [processes, spawns, ets, ports, dist, allocators]).
 
 %% The state of a node without the agent.
 -define(CLEAN, #{msacc => false, scheduler_wall_time => false, module => false, old_code => false, code_server => false,
-                 registered => false}).
+                 registered => false, system_monitor => undefined, trace_sessions => 1}).
 
 %% Name, what to do, the node's flags.
 tests() ->
@@ -46,6 +46,11 @@ tests() ->
      {"deltas_new_and_gone_are_exact", fun exact/1},
      {"a_small_budget_cuts_rounds_into_parts_that_are_exact_too", fun exact_in_parts/1},
      {"a_hot_process_among_many_is_found_within_three_samples", fun hot_among_many/1},
+     {"long_slices_long_collections_and_large_heaps_are_told_with_their_process", fun long_ones/1},
+     {"processes_that_wait_for_a_busy_node_are_told", fun busy_node/1},
+     {"somebody_elses_system_monitor_stays", fun foreign_monitor/1},
+     {"a_system_monitor_that_comes_later_stays", fun later_monitor/1},
+     {"a_flood_of_events_is_not_taken", fun flood/1},
      {"new_processes_are_told_with_who_made_them", fun new_processes/1},
      {"the_largest_and_busiest_processes_are_named", fun top_processes/1},
      {"a_wrong_beam_changes_nothing", fun wrong_beam/1, [], prints},
@@ -104,7 +109,7 @@ start(Release, Root, Beams, Flags) ->
                 end),
     receive {Log, started, OsPid} -> ok after 10000 -> OsPid = exit(node_does_not_start) end,
     wait(fun() -> net_adm:ping(Node) =:= pong andalso element(1, call(Node, init, get_status, [])) =:= started end, 20000),
-    #target{node = Node, os_pid = OsPid, release = list_to_integer(Release), log = Log}.
+    #target{node = Node, os_pid = OsPid, release = list_to_integer(Release), root = Root, beams = Beams, log = Log}.
 
 -spec node_of(target()) -> node().
 node_of(#target{node = Node}) -> Node.
@@ -277,6 +282,7 @@ keys(spawns) -> [new, sampled, calls];
 keys(ets) -> [memory_bytes, unread, rows, owners | keys(part)];
 keys(ports) -> [in_bytes, out_bytes, queue_bytes, kinds, owners, rows, sockets | keys(part)];
 keys(dist) -> [busy_limit_bytes, total, rows];
+keys(events) -> [how, floods, counts, lost, rows];
 keys(allocators) -> [disabled, instances, foreign, mseg, mmap];
 keys(part) -> [total, scanned, round, part, last].
 
@@ -464,7 +470,7 @@ agent_killed(Target) ->
 
 collector_killed(Target) ->
     #{agent := Pid} = Agent = join(Target),
-    agent_client:sample(Agent, 1, ?HOT),
+    agent_client:sample(Agent, 1, ?HOT -- [events]),
     {links, [Collector]} = call(Target, erlang, process_info, [Pid, links]),
     exit(Collector, kill),
     Sample = agent_client:sample(Agent, 2, ?HOT),
@@ -779,6 +785,96 @@ sample_rounds(Agent, Rounds) ->
         #{round := Round, rows := Rows} when Round >= Rounds -> Rows;
         _ -> sample_rounds(Agent, Rounds)
     end.
+
+%%% Events ----------------------------------------------------------------------------------------------------
+
+how(#target{release = Release}) when Release >= 28 -> session;
+how(_) -> monitor.
+
+%% The rows of the first samples that satisfy.
+events(_, _, 0) -> exit(no_such_event);
+events(Agent, Satisfies, Tries) ->
+    Value = value(events, agent_client:sample(Agent, Tries, [events])),
+    case Satisfies(Value) of
+        [_ | _] = Found -> Found;
+        [] -> receive after 100 -> events(Agent, Satisfies, Tries - 1) end
+    end.
+
+of_kind(Kind, Subject) ->
+    Id = list_to_binary(rpc:call(node(Subject), erlang, pid_to_list, [Subject])),
+    fun(#{rows := Rows}) -> [R || #{kind := K, subject := S} = R <- Rows, K =:= Kind, S =:= Id] end.
+
+long_ones(Target) ->
+    Depth = call(Target, depth, []),
+    Agent = join(Target),
+    #{how := How, rows := [], counts := []} = value(events, agent_client:sample(Agent, 1, [events])),
+    check("how", how(Target), How),
+    Slow = call(Target, hanging, []),
+    call(Target, hang, [Slow, Depth]),
+    [#{value := Ms, in := {_, _, _}, out := {_, _, _}} | _] = events(Agent, of_kind(long_schedule, Slow), 600),
+    check("milliseconds", Ms > 500),
+    Large = call(Target, large, [12000000]),
+    [#{value := Bytes, call := {<<"agent_target">>, _, _}} | _] = events(Agent, of_kind(large_heap, Large), 100),
+    check("bytes", Bytes > 128000000),
+    Large ! collect,
+    [#{value := Took, heap_bytes := Heap} | _] = events(Agent, of_kind(long_gc, Large), 100),
+    check("collection", Took >= 100 andalso Heap > 128000000),
+    #{counts := Counts} = value(events, agent_client:sample(Agent, 1, [events])),
+    check("counts", [large_heap, long_gc, long_schedule], lists:sort([K || {K, N, _} <- Counts, N > 0])),
+    agent_client:leave(Agent),
+    [call(Target, stop, [P]) || P <- [Large, Slow]].
+
+busy_node(#target{release = Release, root = Root, beams = Beams} = Target) ->
+    #target{node = Busy} = Other = start(integer_to_list(Release), Root, Beams, []),
+    Agent = join(Target),
+    agent_client:sample(Agent, 1, [events]),
+    Senders = call(Target, senders, [1, 4000000, call(Other, sink, [])]),
+    %% While the connection is just being made, the VM does not say which one it is.
+    [#{node := Node} | _] =
+        events(Agent, fun(#{rows := Rows}) ->
+                          [R || #{kind := busy_dist_port, node := _, call := {<<"agent_target">>, _, _}} = R <- Rows]
+                      end, 100),
+    check("node", atom_to_binary(Busy, utf8), Node),
+    call(Target, stop, [Senders]),
+    agent_client:leave(Agent),
+    stop(Other).
+
+foreign_monitor(#target{release = Release} = Target) ->
+    Owner = call(Target, watch_long_schedules, [5000]),
+    Foreign = call(Target, erlang, system_monitor, []),
+    Agent = join(Target),
+    Value = value(events, agent_client:sample(Agent, 1, [events])),
+    case Release >= 28 of
+        true -> #{how := session} = Value;
+        false ->
+            #{how := taken, owner := Bin} = Value,
+            check("owner", list_to_binary(call(Target, erlang, pid_to_list, [Owner])), Bin)
+    end,
+    check("while sampling", Foreign, call(Target, erlang, system_monitor, [])),
+    agent_client:leave(Agent),
+    check("after leaving", Foreign, call(Target, erlang, system_monitor, [])),
+    call(Target, stop, [Owner]).
+
+later_monitor(#target{release = Release} = Target) ->
+    Agent = join(Target),
+    agent_client:sample(Agent, 1, [events]),
+    Owner = call(Target, watch_long_schedules, [5000]),
+    #{how := How} = value(events, agent_client:sample(Agent, 2, [events])),
+    check("how", case Release >= 28 of true -> session; false -> taken end, How),
+    {Owner, _} = call(Target, erlang, system_monitor, []),
+    agent_client:leave(Agent),
+    {Owner, _} = call(Target, erlang, system_monitor, []),
+    call(Target, stop, [Owner]).
+
+flood(#target{release = Release, root = Root, beams = Beams} = Target) ->
+    Other = start(integer_to_list(Release), Root, Beams, []),
+    Agent = join(Target),
+    agent_client:sample(Agent, 1, [events]),
+    Senders = call(Target, senders, [400, 200000, call(Other, sink, [])]),
+    [_] = events(Agent, fun(#{floods := N}) -> [N || N > 0] end, 200),
+    call(Target, stop, [Senders]),
+    agent_client:leave(Agent),
+    stop(Other).
 
 %%% Requests --------------------------------------------------------------------------------------------------
 

@@ -91,6 +91,8 @@ pub enum Item {
     Ets(u32),
     /// Ports.
     Ports(u32),
+    /// What the VM has told by itself.
+    Events,
     /// Distribution channels.
     Dist,
     /// Allocators.
@@ -112,6 +114,7 @@ impl Item {
             Item::Counts => "counts",
             Item::CheckIo => "check_io",
             Item::Procs(_) => "procs",
+            Item::Events => "events",
             Item::Processes(_) => "processes",
             Item::Ets(_) => "ets",
             Item::Ports(_) => "ports",

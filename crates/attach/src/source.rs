@@ -28,6 +28,7 @@ const EVERY_TIME: &[Item] = &[
     Item::Counts,
     Item::CheckIo,
     Item::Procs(20),
+    Item::Events,
 ];
 
 /// Read besides when detail is asked for.

@@ -176,6 +176,8 @@ fn samples_hold_what_each_release_can_tell() {
         assert!(value(&second, Group::Agent, "reductions") > value(&first, Group::Agent, "reductions"));
         assert!(value(&second, Group::Agent, "cost") > value(&first, Group::Agent, "cost"));
         assert!(recorder.value(&second, Group::CheckIo, "0", "fds").is_some());
+        let scheduled_long = recorder.value(&second, Group::Events, "long_schedule", "count");
+        assert!(scheduled_long.is_some(), "{:?}", second.gaps);
         let carriers =
             recorder.value(&first, Group::Allocator, "eheap_alloc/1", "mbcs_carriers_size").unwrap();
         assert!(carriers > 10_000, "{carriers}");

@@ -26,6 +26,8 @@ pub enum Group {
     Memory,
     /// Sums over all processes; the entity is empty.
     Processes,
+    /// What the VM tells by itself; entity = kind: `long_gc`, `long_schedule`, `large_heap`, `busy_port`, `busy_dist_port`.
+    Events,
     /// Poll sets; entity `0`, `1` … in the order of `system_info(check_io)`.
     CheckIo,
     /// Allocators; entity `eheap_alloc/1`: allocator and instance.
@@ -57,6 +59,7 @@ text_names!(Group {
     RunQueue => "run_queue",
     Memory => "memory",
     Processes => "processes",
+    Events => "events",
     CheckIo => "check_io",
     Allocator => "allocator",
     Mseg => "mseg",
@@ -80,6 +83,7 @@ impl Group {
             Group::RunQueue => &["run_queues"],
             Group::Memory => &["memory"],
             Group::Processes => &["procs"],
+            Group::Events => &["events"],
             Group::CheckIo => &["check_io"],
             Group::Allocator | Group::Mseg | Group::Mmap => &["allocators"],
             Group::Dist => &["dist"],

@@ -6,6 +6,7 @@
 
 mod allocators;
 mod counters;
+mod events;
 mod facts;
 mod processes;
 mod tables;
@@ -30,6 +31,7 @@ const ITEMS: &[&str] = &[
     "counts",
     "check_io",
     "procs",
+    "events",
     "processes",
     "spawns",
     "ets",
@@ -53,6 +55,7 @@ pub(crate) struct Life {
     facts: BTreeMap<String, String>,
     known: Option<Known>,
     scans: processes::Scans,
+    events: events::Events,
     cost_ns: HashMap<String, i64>,
     /// Items that were told to be missing.
     missing: HashSet<String>,
@@ -108,6 +111,11 @@ impl Translation {
     pub fn to_recorder(self, vm_ns: i64) -> Nanos {
         vm_ns.saturating_add(self.offset.0).clamp(self.sent, self.arrived)
     }
+
+    /// Of what had happened before the answer was asked for; nothing is before the recording's zero.
+    pub fn to_recorder_earlier(self, vm_ns: i64) -> Nanos {
+        vm_ns.saturating_add(self.offset.0).min(self.arrived).max(0)
+    }
 }
 
 /// Reads the identity out of an answer, if the facts are in it.
@@ -144,7 +152,12 @@ impl Life {
             let trouble = match reading.status {
                 Status::Done(value) => {
                     let t = begin + (end - begin) / 2;
-                    match self.item(reading.item, value, t, out) {
+                    let told = if reading.item == "events" {
+                        self.events.add(value, (begin, end), clock, out)
+                    } else {
+                        self.item(reading.item, value, t, out)
+                    };
+                    match told {
                         Ok(()) => None,
                         Err(error) => Some((TroubleKind::Garbled, error.to_string())),
                     }

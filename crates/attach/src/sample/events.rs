@@ -1,0 +1,133 @@
+//! What the VM has told by itself: slices and collections that took long, heaps that have become large, and processes that
+//! had to wait for a port or for another node.
+
+use std::fmt::Write;
+
+use beamtune_model::units::Nanos;
+use beamtune_model::{Gap, SampleBuilder, TroubleKind, metrics};
+
+use super::{Translation, event, function, list, needed, text};
+use crate::etf::{Term, TermError};
+
+/// All that are asked for, and the unit of their values.
+const KINDS: &[(&str, Value)] = &[
+    ("long_schedule", Value::Milliseconds),
+    ("long_gc", Value::Milliseconds),
+    ("large_heap", Value::Bytes),
+    ("busy_port", Value::Nothing),
+    ("busy_dist_port", Value::Nothing),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Value {
+    Milliseconds,
+    Bytes,
+    Nothing,
+}
+
+const NS_PER_MS: i64 = 1_000_000;
+
+/// What is known from sample to sample.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    floods: i64,
+}
+
+impl Events {
+    /// `span` is when the item was read, on the recorder's clock.
+    pub fn add(
+        &mut self,
+        value: Term<'_>,
+        span: (Nanos, Nanos),
+        clock: Translation,
+        out: &mut SampleBuilder<'_>,
+    ) -> Result<(), TermError> {
+        if value.field("how")?.as_atom()? == "taken" {
+            let owner = text(value, "owner")?.unwrap_or_default();
+            let name = text(value, "owner_name")?.or(called(value, "owner_call")?);
+            out.sample.gaps.push(Gap {
+                begin: span.0,
+                end: span.1,
+                source: "vm.events".to_owned(),
+                kind: TroubleKind::Denied,
+                reason: match name {
+                    Some(name) => {
+                        format!("the VM's system_monitor belongs to {name} {owner}, and is left to it")
+                    }
+                    None => format!("the VM's system_monitor belongs to {owner}, and is left to it"),
+                },
+            });
+            return Ok(());
+        }
+        let mut longest = [0; KINDS.len()];
+        for row in list(value, "rows")? {
+            let kind = row.field("kind")?.as_atom()?;
+            let Some(at) = KINDS.iter().position(|(known, _)| *known == kind) else { continue };
+            let amount = needed(row, "value")?.max(0);
+            longest[at] = longest[at].max(amount);
+            let t = clock.to_recorder_earlier(needed(row, "at_ns")?);
+            out.sample.events.push(event(t, kind, &subject(row)?, detail(row, KINDS[at].1, amount)?));
+        }
+        for (&(kind, unit), longest) in KINDS.iter().zip(longest) {
+            let (mut count, mut sum) = (0, 0);
+            for row in list(value, "counts")? {
+                let [told, told_count, told_sum] = row.tuple_of()?;
+                if told.as_atom()? == kind {
+                    (count, sum) = (told_count.as_i64()?, told_sum.as_i64()?);
+                }
+            }
+            out.metric(&metrics::EVENT_COUNT, kind, count);
+            if unit == Value::Milliseconds {
+                out.metric(&metrics::EVENT_TIME, kind, sum.saturating_mul(NS_PER_MS));
+                out.metric(&metrics::EVENT_LONGEST, kind, longest.saturating_mul(NS_PER_MS));
+            }
+        }
+        let floods = needed(value, "floods")?;
+        if floods > self.floods {
+            let why = "they came so fast that telling them was stopped for a second each time".to_owned();
+            out.sample.events.push(event(span.0, "event_flood", "", why));
+        }
+        self.floods = floods;
+        Ok(())
+    }
+}
+
+/// The process, by its name, label or what it runs, with its pid.
+fn subject(row: Term<'_>) -> Result<String, TermError> {
+    let pid = text(row, "subject")?.unwrap_or_default();
+    let name = text(row, "name")?.or(text(row, "label")?).or(called(row, "call")?);
+    Ok(match name {
+        Some(name) => format!("{name} {pid}"),
+        None => pid,
+    })
+}
+
+fn detail(row: Term<'_>, unit: Value, amount: i64) -> Result<String, TermError> {
+    let mut detail = match unit {
+        Value::Milliseconds => format!("{amount} ms"),
+        Value::Bytes => format!("{} MB of heap", amount / 1_000_000),
+        Value::Nothing => String::new(),
+    };
+    // Writing to a String never fails.
+    if let Some(heap_bytes) = super::number(row, "heap_bytes")? {
+        let _ = write!(detail, ", {} MB of heap", heap_bytes / 1_000_000);
+    }
+    if let Some(within) = called(row, "in")? {
+        let _ = write!(detail, " from {within}");
+    }
+    if let Some(out) = called(row, "out")? {
+        let _ = write!(detail, " to {out}");
+    }
+    if let Some(port) = text(row, "port")? {
+        let what = text(row, "node")?.or(text(row, "port_kind")?);
+        let _ = match what {
+            Some(what) => write!(detail, "waited for {what} {port}"),
+            None => write!(detail, "waited for {port}"),
+        };
+    }
+    Ok(detail)
+}
+
+fn called(row: Term<'_>, key: &str) -> Result<Option<String>, TermError> {
+    row.get(key)?.map(function).transpose().map(Option::flatten)
+}
