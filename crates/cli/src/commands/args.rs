@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use beamtune_flags::args::{self, ArgsError, Input, Target as Written, Wish};
 use beamtune_flags::lint::{File, Level, Target, lint};
 use beamtune_flags::source::{Format, MAX_BYTES};
-use beamtune_flags::{OtpVersion, in_effect, parse_emu_args};
+use beamtune_flags::{OtpVersion, entries, in_effect, parse_emu_args};
 use beamtune_report::args::{self as report, Sheet};
 use beamtune_report::flags::{RELEASES, first_sentence, nearest};
 use beamtune_report::lint::{Linted, Report, Unread, text as lint_text};
@@ -254,12 +254,21 @@ fn write(args: &Args, subject: Subject) -> Result<ExitCode> {
 /// Lines to put above a flag.
 fn comment(args: &Args, flag: &str) -> Vec<String> {
     let why = args.why.clone().unwrap_or_else(|| {
-        let entry = parse_emu_args(&[flag.to_owned()]).into_iter().find_map(|setting| setting.entry);
-        let entry = entry.or_else(|| beamtune_flags::entries().iter().find(|entry| entry.spelling() == flag));
-        let does = entry.map(|entry| first_sentence(&entry.does)).unwrap_or_default();
-        format!("{does} Set on {}.", date(SystemTime::now())).trim_start().to_owned()
+        format!("{} Set on {}.", does(flag), date(SystemTime::now())).trim_start().to_owned()
     });
     wrap(&format!("{flag}: {why}"), COMMENT_COLUMNS, "").lines().map(str::to_owned).collect()
+}
+
+/// What a flag does, in one sentence; empty if that is not known.
+fn does(flag: &str) -> &'static str {
+    let entry = if flag.starts_with('+') {
+        // It may be that of one allocator.
+        parse_emu_args(&[flag.to_owned()]).into_iter().find_map(|setting| setting.entry)
+    } else {
+        let spelling = flag.strip_prefix("-env ").unwrap_or(flag);
+        entries().iter().find(|entry| entry.spelling() == spelling)
+    };
+    entry.map(|entry| first_sentence(&entry.does)).unwrap_or_default()
 }
 
 /// Lints what is to be written; tells warnings and errors. `false` if there are errors.
@@ -326,7 +335,27 @@ fn date(now: SystemTime) -> String {
 mod tests {
     use std::time::Duration;
 
+    use beamtune_flags::entry;
+
     use super::*;
+
+    #[test]
+    fn a_comment_is_about_the_flag_and_about_no_other() {
+        let check = |flag: &str, begin: &str| {
+            let does = does(flag);
+            assert!(does.starts_with(begin) && does.is_empty() == begin.is_empty(), "{flag}: {does}");
+        };
+        check("+MBas", "How a free block is looked for");
+        check("-heart", "Starts the program heart");
+        check("-kernel net_ticktime", "A node that is silent");
+        // These begin like +e, +c, +n and +V.
+        check("-emu_flavor", "Chooses the emulator");
+        for flag in ["-connect_all", "-noshell", "-version"] {
+            check(flag, "");
+        }
+        let dump = entry("ERL_CRASH_DUMP").expect("an entry");
+        assert_eq!(does("-env ERL_CRASH_DUMP"), first_sentence(&dump.does));
+    }
 
     #[test]
     fn a_day_is_written_as_people_sort_them() {
