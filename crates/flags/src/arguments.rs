@@ -99,6 +99,12 @@ pub(crate) fn takes_next(word: &str, next: Option<&str>) -> bool {
     occurrence(word, next, 0).1
 }
 
+/// Whether an optional value is taken from the next word: only those that mean something are.
+pub(crate) fn takes_word(entry: &Entry, word: &str) -> bool {
+    let mut known = entry.takes.iter().flat_map(|takes| takes.words.iter().chain(&takes.refuses));
+    !word.is_empty() && known.any(|known| known == word)
+}
+
 fn occurrence(word: &str, next: Option<&str>, at: usize) -> (Occurrence, bool) {
     let unless_flag = next.filter(|next| !is_flag(next));
     let glued = |text: &str| (!text.is_empty()).then(|| text.to_owned());
@@ -110,7 +116,7 @@ fn occurrence(word: &str, next: Option<&str>, at: usize) -> (Occurrence, bool) {
                 _ if value.is_some() => None,
                 // Even a flag, as the emulator does it: `+sbwt -d` is a bad threshold, not two flags.
                 Some(Argument::Required) => next,
-                Some(Argument::Optional) => unless_flag,
+                Some(Argument::Optional) => next.filter(|next| takes_word(found.entry, next)),
                 _ => None,
             };
             if value.is_some() && found.entry.argument == Some(Argument::None) {
@@ -176,6 +182,9 @@ mod tests {
         check("-sbwtvery_long -dcg8 -rg32", "+sbwt=very_long +dcg=8 +rg=32");
         check("-d -ec -r -sbwt none", "+d +ec +r +sbwt=none");
         check("-c -sbwt none -c true", "+c=true +sbwt=none");
+        check("-c foo -P 5000", "+c +P=5000");
+        check("-B c", "+B=c");
+        check("-B foo", "+B");
         check("-B -Bc -fnuw -W w", "+B=c +fnu=w +W=w");
         check("-K true -A 3", "+K=true +A=3");
     }

@@ -121,9 +121,16 @@ mod tests {
         assert_eq!(flag("+xyz 1"), Err(ArgsError::Unknown { flag: "+xyz".to_owned() }));
         assert_eq!(flag("+sbtw none"), Err(ArgsError::Unknown { flag: "+sbtw".to_owned() }));
         assert!(matches!(flag("-pa x"), Err(ArgsError::Accumulates { .. })));
-        for text in
-            ["", "sbwt none", "+sbwt none +P 1", "+sbwt none more", "+P 'x", "-kernel a 1 b 2", "+c false x"]
-        {
+        for text in [
+            "",
+            "sbwt none",
+            "+sbwt none +P 1",
+            "+sbwt none more",
+            "+P 'x",
+            "-kernel a 1 b 2",
+            "+c false x",
+            "+c foo",
+        ] {
             assert!(matches!(flag(text), Err(ArgsError::NotOneFlag { .. })), "{text}: {:?}", flag(text));
         }
         assert_eq!(Wish::unset("+K").map(|wish| wish.flag().to_owned()), Ok("+K".to_owned()));

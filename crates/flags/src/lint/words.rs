@@ -5,6 +5,7 @@
 //! for the program.
 
 use super::node::{InitFlag, Node, Setting, Value, Via};
+use crate::arguments::takes_word;
 use crate::catalog::recognise;
 use crate::entry;
 use crate::entry::{Argument, Entry, Kind};
@@ -277,10 +278,4 @@ fn launcher_flag<'a>(part: usize, words: &'a [Word], at: usize, entry: &'static 
         };
     }
     setting
-}
-
-/// Whether an optional value is taken from the next word: only those that mean something are.
-fn takes_word(entry: &Entry, word: &str) -> bool {
-    let mut known = entry.takes.iter().flat_map(|takes| takes.words.iter().chain(&takes.refuses));
-    !word.is_empty() && known.any(|known| known == word)
 }
