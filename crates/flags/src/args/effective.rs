@@ -4,7 +4,7 @@ use crate::OtpVersion;
 use crate::catalog::entries;
 use crate::entry::{Entry, Kind};
 use crate::init_flags::each_counts;
-use crate::source::{Order, Place};
+use crate::source::{Fragment, Order, Place};
 
 use super::walk::{Fate, ensure_one_node, fates, givens};
 use super::{ArgsError, Given, Input, place_name};
@@ -66,22 +66,12 @@ pub fn effective(inputs: &[Input], otp: &OtpVersion) -> Result<Overview, ArgsErr
     let mut all: Vec<Given> = Vec::new();
     for (file, input) in inputs.iter().enumerate() {
         ensure_one_node(input)?;
-        all.extend(givens(input, file));
-        overview.idle.extend(idle(input, file));
+        all.extend(givens(input, file).into_iter().filter(|given| {
+            let fragment = input.fragments.get(given.fragment);
+            fragment.is_none_or(|fragment| !is_for_other_release(fragment, otp))
+        }));
+        overview.idle.extend(idle(input, file, otp));
     }
-    all.retain(|given| {
-        let of_other_release = given.order == Order::OtpFlags && !is_for(inputs, given, otp);
-        if of_other_release {
-            overview.idle.push(Idle {
-                file: given.file,
-                offset: given.span.start,
-                name: variable(inputs, given).to_owned(),
-                why: "it is for another OTP release",
-            });
-        }
-        !of_other_release
-    });
-    overview.idle.dedup();
     all.sort_by_key(|given| given.order);
 
     let mut of_emulator: Vec<(String, Vec<Given>)> = Vec::new();
@@ -127,19 +117,21 @@ pub fn effective(inputs: &[Input], otp: &OtpVersion) -> Result<Overview, ArgsErr
     Ok(overview)
 }
 
-fn variable<'i>(inputs: &'i [Input], given: &Given) -> &'i str {
-    let fragment = inputs.get(given.file).and_then(|input| input.fragments.get(given.fragment));
-    fragment.map_or("", |fragment| place_name(&fragment.place))
+/// Whether a fragment is `ERL_OTP27_FLAGS` where the release is not 27.
+fn is_for_other_release(fragment: &Fragment, otp: &OtpVersion) -> bool {
+    fragment.place.order() == Some(Order::OtpFlags)
+        && place_name(&fragment.place) != format!("ERL_OTP{}_FLAGS", otp.release())
 }
 
-fn is_for(inputs: &[Input], given: &Given, otp: &OtpVersion) -> bool {
-    variable(inputs, given) == format!("ERL_OTP{}_FLAGS", otp.release())
-}
-
-fn idle(input: &Input, file: usize) -> Vec<Idle> {
+fn idle(input: &Input, file: usize, otp: &OtpVersion) -> Vec<Idle> {
     let mut found = Vec::new();
     for (fragment, fate) in input.fragments.iter().zip(fates(input)) {
-        if let (Place::Variable { name, .. }, Fate::Idle(why)) = (&fragment.place, fate) {
+        let why = match fate {
+            Fate::Counts if is_for_other_release(fragment, otp) => "it is for another OTP release",
+            Fate::Idle(why) => why,
+            Fate::Counts | Fate::Elsewhere => continue,
+        };
+        if let Place::Variable { name, .. } = &fragment.place {
             found.push(Idle { file, offset: fragment.span().start, name: name.clone(), why });
         }
     }
@@ -190,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_variable_for_another_release_does_not_count() {
-        let files = [(Format::EnvFile, "ERL_OTP27_FLAGS=+P 5000\n")];
+        let files = [(Format::EnvFile, "ERL_OTP27_FLAGS=+P 5000 +Q 2048\n")];
         assert!(matches!(of(&overview(&files, 25), "+P").by, By::Default));
         assert_eq!(overview(&files, 25).idle.len(), 1);
         assert_eq!(of(&overview(&files, 27), "+P").value.as_deref(), Some("5000"));
