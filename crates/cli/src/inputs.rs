@@ -78,6 +78,14 @@ pub struct Text {
     pub fragments: Vec<Fragment>,
 }
 
+impl Text {
+    /// Whether both are the same file, by whatever names.
+    pub fn is_same_file(&self, other: &Text) -> bool {
+        let both = self.snapshot.as_ref().zip(other.snapshot.as_ref());
+        both.is_some_and(|(one, other)| one.is_same_file(other))
+    }
+}
+
 /// Who has named a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Named {
@@ -103,6 +111,17 @@ pub fn file(path: &Path, read_as: Option<FormatName>, option: &str) -> Result<Te
             name,
         }),
     }
+}
+
+/// Without files that were named twice.
+pub fn each_once(texts: Vec<Text>) -> Vec<Text> {
+    let mut known: Vec<Text> = Vec::new();
+    for text in texts {
+        if !known.iter().any(|known| known.is_same_file(&text)) {
+            known.push(text);
+        }
+    }
+    known
 }
 
 /// Reads standard input.
@@ -331,6 +350,18 @@ mod tests {
         check("vm.args", &vec![b'\n'; MAX_BYTES + 1], "vm.args: more than 33554432 bytes");
         let told = told(&file(&root.path().join("absent.args"), None, "--as").expect_err("absent"));
         assert!(told.contains("No such file"), "{told}");
+    }
+
+    #[test]
+    fn a_file_that_is_named_twice_is_there_once() {
+        let root = tempfile::tempdir().expect("a folder");
+        let paths = ["vm.args", "link.args", "other.args"].map(|name| root.path().join(name));
+        fs::write(&paths[0], "+P 5000\n").expect("write");
+        std::os::unix::fs::symlink("vm.args", &paths[1]).expect("link");
+        fs::write(&paths[2], "+P 5000\n").expect("write");
+        let texts = paths.iter().chain(&paths).map(|path| file(path, None, "--from").expect("flags"));
+        let once = each_once(texts.collect());
+        assert_eq!(names(&once, root.path()), ["vm.args", "other.args"]);
     }
 
     #[test]

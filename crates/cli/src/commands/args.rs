@@ -177,6 +177,7 @@ fn show(args: &Args, subject: Subject) -> Result<ExitCode> {
             (sheet, inputs::clean_words(&node.label))
         }
         Subject::Files(texts) => {
+            let texts = inputs::each_once(texts);
             let names: Vec<String> = texts.iter().map(|text| text.name.clone()).collect();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let read: Vec<Input> = texts.into_iter().map(|text| input(text, args)).collect();

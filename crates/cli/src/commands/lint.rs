@@ -151,12 +151,9 @@ fn read_all(args: &Args) -> (Vec<Input>, Vec<Unread>) {
             }
         }
         for text in texts {
-            let is_known = inputs.iter().any(|known| match (&known.origin, &text.snapshot) {
-                (Origin::Text(known), Some(snapshot)) => {
-                    known.snapshot.as_ref().is_some_and(|known| known.is_same_file(snapshot))
-                }
-                _ => false,
-            });
+            let is_known = inputs
+                .iter()
+                .any(|known| matches!(&known.origin, Origin::Text(known) if known.is_same_file(&text)));
             if !is_known {
                 inputs.push(Input {
                     name: text.name.clone(),
