@@ -77,8 +77,14 @@ impl Report<'_> {
             errors: of(Level::Error),
             warnings: of(Level::Warning),
             notes: of(Level::Note),
-            fixable: self.findings.iter().filter(|finding| is_fixable(finding)).count(),
+            fixable: self.findings.iter().filter(|finding| self.is_fixable(finding)).count(),
         }
+    }
+
+    /// Whether `--fix` takes it away. Only files are changed.
+    fn is_fixable(&self, finding: &Finding) -> bool {
+        let is_file = self.linted.get(finding.file).is_some_and(|linted| linted.is_file);
+        is_file && finding.fix.as_ref().is_some_and(|fix| fix.safe)
     }
 
     /// A finding's place; `None` for an index that is none.
@@ -98,11 +104,6 @@ struct Place<'a> {
     begin: Position,
     /// Behind the last character.
     end: Position,
-}
-
-/// Whether `--fix` takes it away.
-fn is_fixable(finding: &Finding) -> bool {
-    finding.fix.as_ref().is_some_and(|fix| fix.safe)
 }
 
 /// What is wrong, with the releases for which it holds where these are not all that were asked for.

@@ -102,6 +102,15 @@ rel/vm.args:2:10: error {code} {name}
 }
 
 #[test]
+fn what_is_no_file_is_not_said_to_be_fixed() {
+    let linted = ["stdin", "shop@host"].map(|name| Linted { name, text: FILE, is_file: false });
+    let report = Report { linted: &linted, findings: &findings(), unread: &[], releases: &[25, 27] };
+    assert_eq!(report.count().fixable, 0);
+    let text = text(&report, Style::PLAIN);
+    assert!(text.contains("fix  Remove `+K true`\n") && !text.contains("--fix"), "{text}");
+}
+
+#[test]
 fn colours_change_nothing_but_the_colour() {
     let coloured = told(|report| text(report, Style { colour: true, ..Style::PLAIN }));
     assert!(coloured.contains("\x1b["));

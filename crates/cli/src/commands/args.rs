@@ -277,12 +277,13 @@ fn is_sound(result: &Input, output: Option<&Path>, old_name: &str, releases: Vec
     let target = Target { releases, machine: None };
     let mut findings = lint(&[File { fragments: &result.fragments }], &target);
     findings.retain(|finding| finding.level > Level::Note);
+    // What is not written yet cannot be fixed by --fix.
+    findings.iter_mut().for_each(|finding| finding.fix = None);
     if findings.is_empty() {
         return true;
     }
     let name = output.map_or_else(|| format!("{old_name} (new)"), |path| path.display().to_string());
     let linted = [Linted { name: &name, text: &result.text, is_file: true }];
-    // What is written now cannot be fixed by --fix yet.
     let told = Report { linted: &linted, findings: &findings, unread: &[], releases: &target.releases };
     terminal::complain(&lint_text(&told, terminal::style()));
     findings.iter().all(|finding| finding.level < Level::Error)

@@ -3,7 +3,7 @@
 use beamtune_flags::lint::{Finding, Level};
 
 use super::snippet::snippet;
-use super::{Count, Report, counted, is_fixable, level_name, message, releases, rule_of};
+use super::{Count, Report, counted, level_name, message, releases, rule_of};
 use crate::Style;
 use crate::text::{clean, wrap};
 
@@ -57,12 +57,14 @@ fn one(out: &mut String, report: &Report<'_>, finding: &Finding, style: Style) {
         out.push_str(&wrapped(&finding.remedy, "do   "));
     }
     if let Some(fix) = &finding.fix {
-        let how = if is_fixable(finding) {
-            "--fix does it"
+        let how = if report.is_fixable(finding) {
+            " (--fix does it)"
+        } else if linted.is_file {
+            " (not done by --fix: it changes what the VM does)"
         } else {
-            "not done by --fix: it changes what the VM does"
+            ""
         };
-        out.push_str(&wrapped(&format!("{} ({how})", fix.what.trim_end_matches('.')), "fix  "));
+        out.push_str(&wrapped(&format!("{}{how}", fix.what.trim_end_matches('.')), "fix  "));
     }
     for (file, span, what) in &finding.related {
         if let Some(other) = report.place(*file, span) {
