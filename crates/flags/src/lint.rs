@@ -13,6 +13,7 @@ mod hazards;
 mod node;
 mod outcome;
 mod rules;
+mod secret;
 mod surroundings;
 mod term;
 mod words;
@@ -20,6 +21,7 @@ mod words;
 use std::fmt;
 use std::ops::Range;
 
+pub use self::secret::secrets;
 use crate::Machine;
 use crate::source::{Edit, Fragment};
 

@@ -1,6 +1,7 @@
 //! The flags of a node: the value of each that is in effect, and who says so.
 
 use beamtune_flags::args::{By, Given, Input, Overview, place_name};
+use beamtune_flags::lint::secrets;
 use beamtune_flags::source::position;
 use beamtune_flags::{Origin, Setting};
 use serde::Serialize;
@@ -113,9 +114,9 @@ impl Sheet {
     }
 }
 
-/// The cookie of a node is nothing to show.
+/// Whether the value of a flag is a cookie or a password, which is nothing to show.
 fn is_secret(flag: &str) -> bool {
-    flag == "-setcookie"
+    !secrets(&format!("{flag} value")).is_empty()
 }
 
 fn origin(origin: &Origin) -> String {
@@ -221,7 +222,11 @@ mod tests {
     #[test]
     fn each_value_is_shown_with_its_place_and_what_it_wins_over() {
         let sheet = sheet(&[
-            ("rel/vm.args", Format::VmArgs, "-name a@b\n-setcookie secret\n+P 1000\n+sbwt none\n"),
+            (
+                "rel/vm.args",
+                Format::VmArgs,
+                "-name a@b\n-setcookie secret\n-env RELEASE_COOKIE secret\n+P 1000\n+sbwt none\n",
+            ),
             (
                 "compose.yml",
                 Format::Compose,
@@ -232,14 +237,15 @@ mod tests {
         let expect = "\
 Emulator flags that are given
 flag   value                       from                     instead of
-+P     5000                        compose.yml:3 ERL_FLAGS  1000 (rel/vm.args:3)
-+sbwt  none                        rel/vm.args:4
++P     5000                        compose.yml:3 ERL_FLAGS  1000 (rel/vm.args:4)
++sbwt  none                        rel/vm.args:5
 +Q     ${N} (filled in later)      compose.yml:3 ERL_FLAGS
 
 Flags for init and applications
-flag        value  from
--name       a@b    rel/vm.args:1
--setcookie  *      rel/vm.args:2
+flag                 value  from
+-name                a@b    rel/vm.args:1
+-setcookie           *      rel/vm.args:2
+-env RELEASE_COOKIE  *      rel/vm.args:3
 
 Emulator flags at their default
 ";
@@ -252,7 +258,7 @@ Emulator flags at their default
             "{text}"
         );
         let json: serde_json::Value = serde_json::from_str(&json(&sheet)).expect("JSON");
-        assert_eq!(json["emulator"][0]["instead_of"][0]["from"], "rel/vm.args:3");
+        assert_eq!(json["emulator"][0]["instead_of"][0]["from"], "rel/vm.args:4");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use super::hazards::{Beside, Makes, Stands, hazards};
 use super::node::{Node, Part, Setting, Value, Via};
 use super::outcome::{Outcome, Presence, outcomes};
+use super::secret::without_secrets;
 use super::{Finding, Level, Rule};
 use crate::release_runs;
 use crate::takes::Verdict;
@@ -146,7 +147,8 @@ impl Part<'_> {
             level,
             file: self.file,
             span,
-            flag: flag.into(),
+            // Quotes may have made one word of a flag and its value.
+            flag: without_secrets(&flag.into()),
             releases: self.releases.clone(),
             // One line, whatever the words hold.
             message: says.message.replace(char::is_control, " "),
@@ -175,10 +177,10 @@ struct Key<'k> {
     releases: &'k [u32],
 }
 
-/// A text for a message: one that is too long is cut.
+/// A text for a message: without secrets, and cut if it is too long.
 pub(super) fn short(text: &str) -> String {
     const LONGEST: usize = 60;
-    let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let clean: String = without_secrets(text).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if clean.chars().count() <= LONGEST {
         return clean;
     }

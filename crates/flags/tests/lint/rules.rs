@@ -342,6 +342,29 @@ fn bf022_variables_that_are_set_to_no_effect() {
 }
 
 #[test]
+fn no_rule_tells_a_cookie() {
+    for text in [
+        "'-setcookie SECRET'",
+        "-setcookie my#SECRET",
+        "-setcookie a -setcookie SECRET",
+        "-env RELEASE_COOKIE=SECRET +P",
+        "% -setcookie SECRET",
+        "+setcookie SECRET",
+        "\u{a0}-setcookie SECRET",
+        "+sbwt -setcookie SECRET",
+        "-extra -setcookie SECRET +P 5000",
+    ] {
+        let found = linted(&[(Format::VmArgs, text)]);
+        assert!(!found.is_empty(), "{text}");
+        for finding in found {
+            let fix = finding.fix.map(|fix| fix.what).unwrap_or_default();
+            let told = [finding.message, finding.reason, finding.remedy, finding.flag, fix];
+            assert!(!told.join("\n").contains("SECRET"), "{text}: {told:?}");
+        }
+    }
+}
+
+#[test]
 fn bf023_paths_of_args_files() {
     args("-args_file more.args", &["BF023 warning -args_file"]);
     args("-args_file /etc/more.args", &[]);

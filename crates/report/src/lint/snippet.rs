@@ -1,10 +1,12 @@
 //! The line of a file that a finding is about, with a mark below it.
 //!
 //! Terminals show characters of no, one and two columns, and files hold tabs and what must not reach a terminal; the marks are
-//! counted in columns as they will be shown. Of a line that is too long, what is around the mark is shown.
+//! counted in columns as they will be shown. Of a line that is too long, what is around the mark is shown. Cookies and passwords
+//! are not shown: who reads the log of a CI need not be who reads the file.
 
 use std::ops::Range;
 
+use beamtune_flags::lint::secrets;
 use unicode_width::UnicodeWidthChar;
 
 use crate::text::clean;
@@ -13,6 +15,12 @@ use crate::text::clean;
 const TAB: &str = "    ";
 /// In place of what is cut off.
 const CUT: &str = "…";
+/// In place of a secret.
+const HIDDEN: &str = "*";
+/// How far from what is shown the name may stand that tells of a secret, in bytes.
+const LOOK: usize = 1024;
+/// The most bytes that a column takes, but for marks above letters.
+const COLUMN_BYTES: usize = 4;
 
 /// A line to show.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,18 +40,30 @@ struct Cell {
 pub(super) fn snippet(text: &str, span: &Range<usize>, width: usize) -> Snippet {
     let begin = floor(text, span.start);
     let before = &text[..begin];
-    let before = &before[before.rfind('\n').map_or(0, |at| at + 1)..];
+    let line_begin = before.rfind('\n').map_or(0, |at| at + 1);
     let rest = &text[begin..];
-    let line_end = rest.find('\n').unwrap_or(rest.len());
-    let rest = rest[..line_end].trim_end_matches('\r');
-    let length = floor(rest, span.end.saturating_sub(begin));
-    let (marked, after) = rest.split_at(length);
+    let rest = rest[..rest.find('\n').unwrap_or(rest.len())].trim_end_matches('\r');
+    let end = begin + floor(rest, span.end.saturating_sub(begin));
+    let line_end = begin + rest.len();
+
+    let far = LOOK + COLUMN_BYTES * width;
+    let looked_at = floor(text, begin.saturating_sub(far))..floor(text, end.saturating_add(far));
+    let hidden: Vec<Range<usize>> = secrets(&text[looked_at.clone()])
+        .into_iter()
+        .map(|secret| secret.start + looked_at.start..secret.end + looked_at.start)
+        .collect();
+    let cells = |range: Range<usize>| {
+        let hidden = &hidden;
+        text[range.clone()].char_indices().map(move |(at, c)| Cell::of(range.start + at, c, hidden))
+    };
+    let before = cells(line_begin.max(looked_at.start)..begin);
+    let (marked, after) = (cells(begin..end), cells(end..line_end.min(looked_at.end)));
 
     let room = width.saturating_sub(2).max(1);
     // One column more than there is room for tells that something is cut off.
-    let marked = Cells::take(marked.chars(), room);
-    let mut before_all = Cells::take(before.chars().rev(), room + 2);
-    let mut after_all = Cells::take(after.chars(), room + 2);
+    let marked = Cells::take(marked, room);
+    let mut before_all = Cells::take(before.rev(), room + 2);
+    let mut after_all = Cells::take(after, room + 2);
     let whole = !(before_all.is_cut || marked.is_cut || after_all.is_cut);
     if !whole || before_all.columns + marked.columns.max(1) + after_all.columns > width {
         let free = room - marked.columns.max(1).min(room);
@@ -83,10 +103,9 @@ struct Cells {
 
 impl Cells {
     /// As many as fit. No more of a long line is looked at than can be shown.
-    fn take(characters: impl Iterator<Item = char>, room: usize) -> Cells {
+    fn take(cells: impl Iterator<Item = Cell>, room: usize) -> Cells {
         let mut taken = Cells { cells: Vec::new(), columns: 0, is_cut: false };
-        for c in characters {
-            let cell = Cell::of(c);
+        for cell in cells {
             if taken.columns + cell.columns > room {
                 taken.is_cut = true;
                 break;
@@ -107,7 +126,12 @@ impl Cells {
 }
 
 impl Cell {
-    fn of(c: char) -> Cell {
+    /// The character that begins at this byte.
+    fn of(at: usize, c: char, hidden: &[Range<usize>]) -> Cell {
+        if let Some(secret) = hidden.iter().find(|secret| secret.contains(&at)) {
+            let shown = if at == secret.start { HIDDEN } else { "" };
+            return Cell { shown: shown.to_owned(), columns: shown.len() };
+        }
         if c == '\t' {
             return Cell { shown: TAB.to_owned(), columns: TAB.len() };
         }
@@ -157,6 +181,19 @@ mod tests {
         check("-x \u{1b}[31m +P", "+P", "-x \\u{1b}[31m +P\n              ^^");
         check("-x 'a\nb' c", "'a\nb'", "-x 'a\n   ^^");
         check("+P", "", "+P\n^");
+    }
+
+    #[test]
+    fn a_secret_is_not_shown() {
+        let check = |text: &str, marked: &str, expect: &str| {
+            assert_eq!(shown(text, marked, 40), expect, "{text:?}");
+        };
+        check("-setcookie abc +P 1", "+P 1", "-setcookie * +P 1\n             ^^^^");
+        check("-setcookie my#secret", "my", "-setcookie *\n           ^");
+        check("-setcookie abc", "-setcookie", "-setcookie *\n^^^^^^^^^^");
+        check("-setcookie\nabc +P 1", "+P 1", "* +P 1\n  ^^^^");
+        let long = format!("+P 1 {} -setcookie abc {}", "a".repeat(3000), "b".repeat(3000));
+        check(&long, "abc", "…aaaaaa -setcookie * bbbbbbbbbbbbbbbbbb…\n                   ^");
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                     "-env takes the next two words, so `{}` is taken for the value of a variable with an equals sign in its name.",
                     short(&value.text)
                 ),
-                remedy: format!("Write `-env {variable} {}`.", short(its)),
+                remedy: format!("Write `-env {}`.", short(&format!("{variable} {its}"))),
             };
             let span = word.span.start..name.span.end;
             found.push(part.finding(&RULE, Level::Warning, span, "-env", says));
@@ -44,7 +44,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                         short(&value.text)
                     ),
                     reason: "-env takes the next two words, whatever they are.".to_owned(),
-                    remedy: format!("Write `-env {variable} {}` before it.", short(its)),
+                    remedy: format!("Write `-env {}` before it.", short(&format!("{variable} {its}"))),
                 };
                 let mut finding = part.finding(&RULE, Level::Warning, value.span.clone(), &value.text, says);
                 finding.related.push((part.file, word.span.clone(), "takes it".to_owned()));
