@@ -122,6 +122,14 @@ pub enum ArgsError {
         /// What was asked for.
         text: String,
     },
+    /// The flag has parameters, and it is not said which one is meant.
+    #[error("{flag} holds several settings: say which is meant, such as \"{example}\"")]
+    NoParameter {
+        /// It.
+        flag: String,
+        /// It, with one of its parameters.
+        example: String,
+    },
     /// Nothing is known of the flag.
     #[error("no OTP release has the flag {flag}")]
     Unknown {

@@ -206,6 +206,10 @@ fn unset(input: &Input, flag: &str) -> Result<Input, ArgsError> {
     let all = givens(&result, 0);
     let mut left = all.iter().filter(|given| given.flag == flag).count();
     if left == 0 {
+        // `-kernel` for `-kernel net_ticktime`.
+        if let Some(given) = all.iter().find(|given| given.flag.split(' ').next() == Some(flag)) {
+            return Err(ArgsError::NoParameter { flag: flag.to_owned(), example: given.flag.clone() });
+        }
         return Err(ArgsError::NotThere { flag: flag.to_owned() });
     }
     while left > 0 {
@@ -482,6 +486,8 @@ mod tests {
         assert!(error.contains("ERL_PROCESSES at 1:15"), "{error}");
         let error = refused(Format::VmArgs, "+P 1", Wish::unset("+K").expect("a wish"));
         assert!(error.contains("does not stand"), "{error}");
+        let error = refused(Format::VmArgs, "-kernel a 1", Wish::unset("-kernel").expect("a wish"));
+        assert!(error.contains("such as \"-kernel a\""), "{error}");
     }
 
     #[test]

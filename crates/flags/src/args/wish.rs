@@ -1,6 +1,7 @@
 //! What is to be changed, as people write it.
 
 use crate::Verdict;
+use crate::catalog::entries;
 use crate::init_flags::each_counts;
 use crate::lint::RELEASES;
 use crate::source::Format;
@@ -34,6 +35,14 @@ impl Wish {
         let (given, words) = one_flag(text)?;
         if given.flag.starts_with('+') && given.entry.is_none() {
             return Err(ArgsError::Unknown { flag: given.flag });
+        }
+        let is_head = |spelling: &str| spelling.split(' ').next() == Some(given.flag.as_str());
+        if given.entry.is_none()
+            && let Some(entry) = entries().iter().find(|entry| is_head(entry.spelling()))
+        {
+            let value = entry.example.as_deref().unwrap_or("VALUE");
+            let example = format!("{} {value}", entry.spelling());
+            return Err(ArgsError::NoParameter { flag: given.flag, example });
         }
         Ok(Wish::Set { flag: given.flag, words })
     }
@@ -121,6 +130,7 @@ mod tests {
         assert_eq!(flag("+xyz 1"), Err(ArgsError::Unknown { flag: "+xyz".to_owned() }));
         assert_eq!(flag("+sbtw none"), Err(ArgsError::Unknown { flag: "+sbtw".to_owned() }));
         assert!(matches!(flag("-pa x"), Err(ArgsError::Accumulates { .. })));
+        assert!(matches!(flag("-kernel net_ticktime"), Err(ArgsError::NoParameter { .. })));
         for text in [
             "",
             "sbwt none",
