@@ -208,6 +208,17 @@ pub enum ArgsError {
     },
 }
 
+impl ArgsError {
+    /// Where, if its text begins with a place.
+    pub fn position(&self) -> Option<Position> {
+        match self {
+            ArgsError::Source(error) => error.position(),
+            ArgsError::NotConvertible { at, .. } => Some(*at),
+            _ => None,
+        }
+    }
+}
+
 fn listed(places: &[Position]) -> String {
     places.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -21,7 +21,7 @@ mod words;
 use std::fmt;
 use std::ops::Range;
 
-pub use self::secret::secrets;
+pub use self::secret::{holds_secret, secrets};
 use crate::Machine;
 use crate::source::{Edit, Fragment};
 

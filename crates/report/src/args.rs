@@ -1,7 +1,7 @@
 //! The flags of a node: the value of each that is in effect, and who says so.
 
 use beamtune_flags::args::{By, Given, Input, Overview, place_name};
-use beamtune_flags::lint::secrets;
+use beamtune_flags::lint::holds_secret;
 use beamtune_flags::source::position;
 use beamtune_flags::{Origin, Setting};
 use serde::Serialize;
@@ -77,7 +77,11 @@ impl Sheet {
         });
         let others = overview.others.iter().map(|given| Row {
             flag: given.flag.clone(),
-            value: if is_secret(&given.flag) { given.value().map(|_| "*".to_owned()) } else { given.value() },
+            value: if holds_secret(&given.flag) {
+                given.value().map(|_| "*".to_owned())
+            } else {
+                given.value()
+            },
             from: place(given),
             is_default: false,
             dynamic: given.dynamic,
@@ -112,11 +116,6 @@ impl Sheet {
             settings.iter().partition(|setting| setting.origin != Origin::Default);
         Sheet { emulator: given.into_iter().chain(default).map(row).collect(), ..Sheet::default() }
     }
-}
-
-/// Whether the value of a flag is a cookie or a password, which is nothing to show.
-fn is_secret(flag: &str) -> bool {
-    !secrets(&format!("{flag} value")).is_empty()
 }
 
 fn origin(origin: &Origin) -> String {

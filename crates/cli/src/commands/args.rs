@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::slice;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -181,8 +182,12 @@ fn show(args: &Args, subject: Subject) -> Result<ExitCode> {
             let names: Vec<String> = texts.iter().map(|text| text.name.clone()).collect();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let read: Vec<Input> = texts.into_iter().map(|text| input(text, args)).collect();
-            let overview = args::effective(&read, &OtpVersion::from(release))
-                .map_err(|error| anyhow!("{}", advised(&error)))?;
+            let otp = OtpVersion::from(release);
+            let overview = args::effective(&read, &otp).map_err(|error| {
+                let is_at_fault = |input: &Input| args::effective(slice::from_ref(input), &otp).is_err();
+                let at_fault = read.iter().position(is_at_fault).and_then(|nth| names.get(nth));
+                anyhow!("{}", placed(at_fault.unwrap_or(&""), &error))
+            })?;
             let of = names.iter().map(|name| inputs::clean_path(name)).collect::<Vec<_>>().join(", ");
             (Sheet::of_files(&names, &read, &overview), of)
         }
@@ -204,6 +209,12 @@ fn input(text: inputs::Text, args: &Args) -> Input {
     let is_yaml = matches!(text.format, Format::Compose | Format::Kubernetes);
     let node = args.node.filter(|_| is_yaml).map(|node| usize::from(node) - 1);
     Input { format: text.format, text: text.text, fragments: text.fragments, node }
+}
+
+/// An error with its file, and with what the user can do about it here.
+fn placed(name: &str, error: &ArgsError) -> String {
+    let gap = if error.position().is_some() { "" } else { " " };
+    format!("{}:{gap}{}", inputs::clean_path(name), inputs::clean_words(&advised(error)))
 }
 
 /// An error with what the user can do about it here.
@@ -230,9 +241,7 @@ fn write(args: &Args, subject: Subject) -> Result<ExitCode> {
             (input(text, args), name, snapshot)
         }
     };
-    let placed = |error: ArgsError| {
-        anyhow!("{}: {}", inputs::clean_path(&name), inputs::clean_words(&advised(&error)))
-    };
+    let placed = |error: ArgsError| anyhow!("{}", placed(&name, &error));
     if let Some(format) = args.write_as {
         result = args::convert(&result, format.target()).map_err(placed)?;
     }

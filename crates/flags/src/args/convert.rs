@@ -5,7 +5,8 @@
 
 use crate::arguments::{Origin, Setting};
 use crate::entry::Argument;
-use crate::source::{Change, Format, Fragment, Order, Place, Role, Template, Word, apply};
+use crate::lint::holds_secret;
+use crate::source::{Change, Format, Fragment, Order, Place, Role, SourceError, Template, Word, apply};
 
 use super::walk::{counting, ensure_one_node, givens};
 use super::{ArgsError, Given, Input, Shape};
@@ -68,6 +69,8 @@ impl Target {
 /// A flag with its values, and the comments before it.
 #[derive(Debug, Default)]
 struct Item {
+    /// Where it begins in the old file, in bytes.
+    at: usize,
     comments: Vec<String>,
     words: Vec<String>,
 }
@@ -83,30 +86,56 @@ pub fn convert(input: &Input, target: Target) -> Result<Input, ArgsError> {
         return same_text(input, format);
     }
     let items = items(input)?;
-    let words: Vec<String> = items.iter().flat_map(|item| item.words.clone()).collect();
-    let result = match target.frame() {
-        None => lines(format, &items)?,
-        Some((head, variable, indent)) => {
-            let mut text = head.to_owned();
-            for comment in items.iter().flat_map(|item| &item.comments) {
-                text.push_str(format!("{indent}# {comment}").trim_end());
-                text.push('\n');
-            }
-            text.push_str(variable);
-            append(Input::read(format, text)?, &words, &[])?
+    let words: Vec<&String> = items.iter().flat_map(|item| &item.words).collect();
+    let blame = |nth: usize, why: &'static str| blame(input, &items, nth, why);
+    let result = written(&items, target).map_err(|error| match &error {
+        // Its place is one of the new file, which nobody has seen.
+        ArgsError::Source(SourceError::CannotWrite { reason, .. }) => {
+            let alone = |word: &str| Item { words: vec![word.to_owned()], ..Item::default() };
+            let nth = words.iter().position(|word| written(&[alone(word)], target).is_err());
+            nth.map_or(error.clone(), |nth| blame(nth, reason))
         }
+        _ => error,
+    })?;
+    let read: Vec<&Word> = result.fragments.iter().flat_map(|fragment| &fragment.words).collect();
+    if let Some(nth) = read.iter().position(|word| word.dynamic) {
+        return Err(blame(nth, "there it would be a template or a variable"));
+    }
+    let differs = |nth: &usize| read.get(*nth).map(|word| &word.text) != words.get(*nth).copied();
+    match (0..read.len().max(words.len())).find(differs) {
+        Some(nth) => Err(blame(nth, "there it would be read otherwise")),
+        None => Ok(result),
+    }
+}
+
+/// A file with these flags.
+fn written(items: &[Item], target: Target) -> Result<Input, ArgsError> {
+    let format = target.format();
+    let Some((head, variable, indent)) = target.frame() else { return lines(format, items) };
+    let mut text = head.to_owned();
+    for comment in items.iter().flat_map(|item| &item.comments) {
+        text.push_str(format!("{indent}# {comment}").trim_end());
+        text.push('\n');
+    }
+    text.push_str(variable);
+    let words: Vec<String> = items.iter().flat_map(|item| item.words.clone()).collect();
+    append(Input::read(format, text)?, &words, &[])
+}
+
+/// An error about the flag that a word is of, counted over all items, with its place in the old file.
+fn blame(input: &Input, items: &[Item], nth: usize, why: &'static str) -> ArgsError {
+    let mut count = 0;
+    let holds = |item: &&Item| {
+        count += item.words.len();
+        nth < count
     };
-    let written: Vec<&Word> = result.fragments.iter().flat_map(|fragment| &fragment.words).collect();
-    if let Some(word) = written.iter().find(|word| word.dynamic) {
-        return Err(not_convertible(&result, word, "there it would be a template or a variable"));
-    }
-    if !written.iter().map(|word| &word.text).eq(&words) {
-        return Err(ArgsError::NotHeld {
-            flag: words.join(" "),
-            why: "it would be read otherwise".to_owned(),
-        });
-    }
-    Ok(result)
+    let item = items.iter().find(holds).or(items.last());
+    let (at, words) = item.map_or((0, &[][..]), |item| (item.at, &item.words));
+    let shown = words.iter().enumerate().map(|(nth, word)| {
+        let before = nth.checked_sub(1).and_then(|before| words.get(before));
+        if before.is_some_and(|before| holds_secret(before)) { "*" } else { word }
+    });
+    ArgsError::NotConvertible { at: input.at(at), text: shown.collect::<Vec<_>>().join(" "), why }
 }
 
 /// The flags that a node was started with, as an args file: each once, with the value that counts.
@@ -122,7 +151,7 @@ pub fn of_node(settings: &[Setting]) -> Result<Input, ArgsError> {
             Some(value) => vec![setting.flag.clone(), value.clone()],
             None => vec![setting.flag.clone()],
         };
-        Item { comments: Vec::new(), words }
+        Item { words, ..Item::default() }
     };
     let items: Vec<Item> =
         settings.iter().filter(|setting| setting.origin != Origin::Default).map(item).collect();
@@ -202,7 +231,7 @@ fn of_variable(given: &Given) -> Item {
         words.insert(0, "-env".to_owned());
     }
     words.extend(given.values.iter().cloned());
-    Item { comments: Vec::new(), words }
+    Item { at: given.span.start, words, ..Item::default() }
 }
 
 /// The flags of a fragment, each with the words behind it that are nobody's.
@@ -225,7 +254,7 @@ fn of_words<'g>(
     let mut done = if has_comments { 0 } else { fragment.span().start };
     for (at, word) in fragment.words.iter().enumerate() {
         if items.is_empty() || begins.binary_search(&at).is_ok() {
-            items.push(Item::default());
+            items.push(Item { at: word.span.start, ..Item::default() });
         }
         if has_comments {
             let comments = comments(input, done..word.span.start)?;
@@ -240,7 +269,7 @@ fn of_words<'g>(
     }
     if has_comments {
         let comments = comments(input, done..input.text.len())?;
-        items.push(Item { comments, words: Vec::new() });
+        items.push(Item { comments, ..Item::default() });
     }
     Ok(items)
 }
@@ -357,6 +386,7 @@ mod tests {
         // These two split their flags at white space only.
         let error = converted(Format::VmArgs, text, Target::Rabbitmq).expect_err("white space");
         assert!(error.to_string().contains("splits"), "{error}");
+        assert!(error.to_string().starts_with("5:1: `-setcookie *` cannot be written"), "{error}");
     }
 
     #[test]

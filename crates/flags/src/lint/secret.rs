@@ -35,6 +35,11 @@ pub fn secrets(text: &str) -> Vec<Range<usize>> {
     found
 }
 
+/// Whether the value of a flag, of a parameter (`-rabbit default_pass`) or of a variable is a secret.
+pub fn holds_secret(flag: &str) -> bool {
+    !secrets(&format!("{flag} value")).is_empty()
+}
+
 fn is_of_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
 }
@@ -129,6 +134,16 @@ mod tests {
             "",
         ] {
             assert_eq!(secrets(text), [], "{text}");
+        }
+    }
+
+    #[test]
+    fn what_holds_a_secret_is_known_by_its_name() {
+        for flag in ["-setcookie", "-env RELEASE_COOKIE", "-rabbit default_pass", "ERLANG_COOKIE"] {
+            assert!(holds_secret(flag), "{flag}");
+        }
+        for flag in ["-name", "-kernel net_ticktime", "+P", "cookie", ""] {
+            assert!(!holds_secret(flag), "{flag}");
         }
     }
 
