@@ -31,7 +31,10 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let all = releases_text(&part.releases);
         if stops && known && values.len() % 2 == 1 {
             let says = Says {
-                message: format!("`{}` has {} words, which are no pairs: the last one is dropped", name.text, values.len()),
+                message: match values.as_slice() {
+                    [only] => format!("`{} {}` has no value, and is dropped", name.text, short(&only.text)),
+                    _ => format!("`{}` has {} words, which are no pairs: the last one is dropped", name.text, values.len()),
+                },
                 reason: "The words behind it are a parameter and its value, again and again; one that is left over is passed over without a word (seen on OTP 23, 25, 27 and 29)."
                     .to_owned(),
                 remedy: "Write a value for each parameter; a value with blanks in it needs quotes.".to_owned(),
