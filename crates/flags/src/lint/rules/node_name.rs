@@ -47,7 +47,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             if let Some(second) = flag.values.get(1).and_then(|at| words.get(*at)) {
                 let says = Says {
                     message: format!("`{given}` has further words behind it, `{}` first: the node starts without a name", short(&second.text)),
-                    reason: "All words up to the next flag belong to it, and with more than one it is not valid; no message tells."
+                    reason: "All words up to the next flag belong to it, and with more than one it is not valid. OTP 23 says nothing; OTP 25, 27 and 29 report an error and start all the same."
                         .to_owned(),
                     remedy: "Remove the words behind the name; a comment begins with #.".to_owned(),
                 };
