@@ -406,8 +406,13 @@ impl<'a> Node<'a> {
             return None;
         }
         let what = format!("Remove `{}`", self.written(setting));
-        let safe = safe && !setting.conditional && setting.value != Value::Unknown;
-        self.fix(self.part_of(setting), what, safe, &[Change::Remove { words: setting.words.clone() }])
+        let part = self.part_of(setting);
+        // What may be no flag would become a word of the flag before.
+        let next = part.fragment.words.get(setting.words.end);
+        let leaves_words =
+            setting.name.starts_with('-') && next.is_some_and(|next| next.dynamic || next.conditional);
+        let safe = safe && !leaves_words && !setting.conditional && setting.value != Value::Unknown;
+        self.fix(part, what, safe, &[Change::Remove { words: setting.words.clone() }])
     }
 
     /// A fix that gives a setting another value.

@@ -1,7 +1,7 @@
 //! What `--fix` would do to the files of the corpus.
 
 use beamtune_flags::lint::{File, Finding, lint};
-use beamtune_flags::source::{Edit, Format, apply, read};
+use beamtune_flags::source::{Edit, Format, Template, apply, read};
 
 use super::corpus::samples;
 use super::{FOUR, fragments, target};
@@ -111,6 +111,12 @@ fn fixes_keep_the_bytes_around() {
         "ERL_FLAGS='+P 2048'\nERL_ZFLAGS='+P 4096'\n",
     );
     check(Format::VmArgs, "-sbwt none\n+zdbbl 8k\n", "-sbwt none\n+zdbbl 8k\n");
+    // A word that is left over would be a second one of the name, and the node start without any.
+    check(Format::VmArgs, "-name a@b\n-smp true\n+P 2048\n", "-name a@b\n+P 2048\n");
+    check(Format::VmArgs, "-name a@b\n-smp enable x y\n", "-name a@b\n");
+    let eex = Format::VmArgsTemplate(Template::Eex);
+    check(eex, "-name a@b\n-smp <%= x %>\n", "-name a@b\n-smp <%= x %>\n");
+    check(eex, "-name a@b\n-smp auto <%= x %>\n", "-name a@b\n-smp auto <%= x %>\n");
 }
 
 #[test]
