@@ -233,7 +233,13 @@ fn advised(error: &ArgsError) -> String {
 fn write(args: &Args, subject: Subject) -> Result<ExitCode> {
     let releases = releases(args, &subject);
     let (mut result, name, old) = match subject {
-        Subject::Node(node) => (args::of_node(&parse_emu_args(&node.args))?, node.label, None),
+        Subject::Node(node) => {
+            terminal::complain(&format!(
+                "of {} only the emulator's flags are written: what it was given for init and applications (-name, -kernel …) is not\n",
+                inputs::clean_words(&node.label)
+            ));
+            (args::of_node(&parse_emu_args(&node.args))?, node.label, None)
+        }
         Subject::Files(texts) => {
             let [mut text] = <[inputs::Text; 1]>::try_from(texts)
                 .map_err(|texts| anyhow!("{} files are named; only one can be written", texts.len()))?;
