@@ -53,6 +53,8 @@ fn bf003_values_that_are_refused() {
     args("+sbwt off", &["BF003 error +sbwt"]);
     args("+P 100", &["BF003 error +P"]);
     args("-smp disable", &["BF003 error -smp"]);
+    args("+Bx\n+cyes", &["BF003 error +Bx", "BF003 error +cyes"]);
+    args("+Bc\n+ctrue", &[]);
     args("+R 16", &["BF003 error +R"]);
     args("+S 2:4", &["BF003 error +S"]);
     args("+Mea config", &["BF003 error +Mea in 27,29"]);
