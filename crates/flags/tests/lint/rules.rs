@@ -321,6 +321,7 @@ fn bf021_values_that_are_no_terms() {
     args("-kernel error_logger {file,\"x/y\"}", &["BF021 error -kernel"]);
     args("-kernel a 1 b", &["BF021 warning -kernel"]);
     args("-kernel a/b 1", &["BF021 error -kernel"]);
+    args("-stdlib a /x", &["BF021 error -stdlib"]);
     args("-mnesia dir /var/lib/x", &["BF021 warning -mnesia"]);
     args("-mnesia dir '\"/var/lib/x\"'", &[]);
     args("-boot_var A /x -config /x/y -pa /a /b\n-couch_ini /a /b\n-ssl_dist_opt server_certfile /x", &[]);

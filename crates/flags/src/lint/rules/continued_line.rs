@@ -20,10 +20,10 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 continue;
             }
             let rest = word.text.trim_start_matches(['\n', '\r']);
-            // The settings of kernel are Erlang terms, which the end of a line is not.
+            // The parameters of kernel and stdlib are Erlang terms, which the end of a line is not.
             let stops = no_erlang_term::stops(case, index, at);
             let effect = if stops {
-                "the settings of kernel are out of step, and the VM does not start".to_owned()
+                "the parameters of an application are out of step, and the VM does not start".to_owned()
             } else if rest.is_empty() {
                 "the end of the line becomes a word of its own".to_owned()
             } else {

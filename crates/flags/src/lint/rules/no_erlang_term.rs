@@ -14,8 +14,8 @@ pub(in crate::lint) const RULE: Rule = Rule {
     level: Level::Error,
 };
 
-/// Applications that every VM has: what is wrong with their parameters stops the start.
-const ALWAYS: &[&str] = &["-kernel"];
+/// Applications that every VM starts: what is wrong with their parameters stops it (seen on OTP 23, 25, 27 and 29).
+const ALWAYS: &[&str] = &["-kernel", "-stdlib"];
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for flag in &case.node.arguments {
         let Some(part) = case.node.parts.get(flag.part) else { continue };
