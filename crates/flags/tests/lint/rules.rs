@@ -141,6 +141,10 @@ fn bf008_values_that_do_not_count() {
     check_files(&files, &["BF008 warning +sbwt"]);
     assert_eq!(linted(&files)[0].file, 1);
     check(Format::EnvFile, "ERL_MAX_PORTS=65536\nERL_FLAGS=+Q 65536\n", &["BF008 warning ERL_MAX_PORTS"]);
+    let found = linted(&[(Format::VmArgs, "+Q 65536\n-env ERL_MAX_PORTS 4096\n")]);
+    let finding = found.iter().find(|finding| finding.code.as_str() == "BF008").expect("it is found");
+    assert!(finding.message.contains("the `+Q 65536` before it does"), "{}", finding.message);
+    assert!(finding.reason.contains("where the flag is not given"), "{}", finding.reason);
     check(
         Format::EnvFile,
         "ERL_OTP27_FLAGS=+sbwt none\nERL_FLAGS=+sbwt short\n",
