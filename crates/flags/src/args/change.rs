@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::arguments::is_flag;
+use crate::entry::Argument;
 use crate::init_flags::each_counts;
 use crate::source::{Change, Format, Order, Place, Role, apply};
 
@@ -38,6 +40,9 @@ fn set(input: &Input, flag: &str, words: &[String], comment: &[String]) -> Resul
     if winner.is_some_and(|given| has_it(given) && given.order != Order::OtpFlags) {
         return Ok(input.clone());
     }
+    if let Some(why) = winner.and_then(|given| lacks_value(input, given)) {
+        return Err(ArgsError::NotHeld { flag: flag.to_owned(), why });
+    }
     let mut result = None;
     if let Some(winner) = winner.filter(|given| !given.conditional && given.order != Order::OtpFlags) {
         result = replace(input, winner, &wanted)?;
@@ -55,6 +60,22 @@ fn set(input: &Input, flag: &str, words: &[String], comment: &[String]) -> Resul
         }
         _ => Ok(result),
     }
+}
+
+/// What is wrong where a flag has no value: what stands in its place is meant for something else, and must not be replaced.
+fn lacks_value(input: &Input, given: &Given) -> Option<String> {
+    if given.entry?.argument != Some(Argument::Required) {
+        return None;
+    }
+    let what = match given.values.first() {
+        None => "has no value".to_owned(),
+        Some(value) if is_flag(value) && !value[1..].starts_with(|c: char| c.is_ascii_digit()) => {
+            format!("takes `{value}` for its value")
+        }
+        Some(_) => return None,
+    };
+    let at = input.at(given.span.start);
+    Some(format!("{} at {at} {what}; write one there first", given.flag))
 }
 
 /// The text with the value in the place of the old one; `None` where it does not fit there.
@@ -96,7 +117,7 @@ fn append(input: &Input, winner: Option<&Given>, words: &[String]) -> Result<Inp
         Some(index) => (input.clone(), index),
         None => {
             let with_place = new_place(input)?;
-            let index = place(&with_place, winner).ok_or_else(|| no_room(&with_place, winner))?;
+            let index = place(&with_place, winner).ok_or_else(|| no_room(input, winner))?;
             (with_place, index)
         }
     };
@@ -495,6 +516,17 @@ mod tests {
         // The flag before lacks its value and would take the new flag for it.
         let error = refused(Format::VmArgs, "+P", Wish::set("+sbwt none").expect("a wish"));
         assert!(error.contains("look at what stands around"), "{error}");
+        // The flag before lacks its value, too, and has taken one for it that was meant for something else.
+        let error = refused(
+            Format::VmArgs,
+            "+P 5000\n+sbwt\n+sbwtdcpu none\n",
+            Wish::set("+sbwt none").expect("a wish"),
+        );
+        assert!(error.contains("at 2:1 takes `+sbwtdcpu` for its value"), "{error}");
+        // Where it is not certain that the old value counts, a new one must stand behind it.
+        let conditional = "if x; then\n  ERL_ZFLAGS='+P 2048'\nfi\n";
+        let error = refused(Format::Shell, conditional, Wish::set("+P 4096").expect("a wish"));
+        assert!(error.contains("from ERL_ZFLAGS at 2:15"), "{error}");
         let error =
             refused(Format::VmArgs, "-name a@b\n-name c@d\n", Wish::set("-name x@y").expect("a wish"));
         assert!(error.contains("1:1 and again at 2:1"), "{error}");
