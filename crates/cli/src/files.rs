@@ -90,7 +90,8 @@ impl Snapshot {
         new.as_file().sync_all()?;
         self.ensure_unchanged(&path)?;
         new.persist(&path).map_err(|error| error.error)?;
-        sync_folder(&path)
+        sync_folder(&path);
+        Ok(())
     }
 
     fn ensure_unchanged(&self, path: &Path) -> Result<()> {
@@ -113,7 +114,8 @@ pub fn create(path: &Path, bytes: &[u8]) -> Result<()> {
     new.write_all(bytes)?;
     new.as_file().sync_all()?;
     new.persist_noclobber(path).map_err(|error| error.error)?;
-    sync_folder(path)
+    sync_folder(path);
+    Ok(())
 }
 
 fn temporary(path: &Path, builder: &Builder<'_, '_>) -> Result<NamedTempFile> {
@@ -132,12 +134,11 @@ fn keep_owner(file: &File, old: &Metadata) -> Result<()> {
 }
 
 /// The new name reaches the disk, too.
-fn sync_folder(path: &Path) -> Result<()> {
+fn sync_folder(path: &Path) {
     // Not every file system can do this; the file itself is safe already.
     if let Ok(folder) = File::open(folder(path)) {
         let _ = folder.sync_all();
     }
-    Ok(())
 }
 
 fn folder(path: &Path) -> &Path {
