@@ -104,6 +104,11 @@ const FLAGS: &[(&str, Behind, &[Fact])] = &[
     ("-vm_args", Words, &[]),
 ];
 
+/// Whether this is a flag of `init` or of the launcher, or of an application that many have, by its name with the minus: `-eval`.
+pub fn is_init_flag(flag: &str) -> bool {
+    FLAGS.iter().any(|(known, ..)| *known == flag)
+}
+
 /// Whether the words behind this flag may be keys and values.
 pub(crate) fn may_have_pairs(flag: &str) -> bool {
     behind(flag) != Words

@@ -34,6 +34,7 @@ pub use catalog::{entries, entry};
 pub use changes::{Change, What, changes};
 pub use entry::{Argument, DefaultFrom, Entry, Evidence, Formerly, Kind, News, Probe, WhereAbsent};
 pub use environment::{in_effect, parse_with_environment};
+pub use init_flags::is_init_flag;
 pub use locks::{KindFrom, LOOKED_AT, LockClass, LockKind, lock_class, lock_classes};
 pub use msacc::{Microstate, ThreadType, microstate, microstates, thread_types};
 pub use takes::{

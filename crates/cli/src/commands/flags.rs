@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use beamtune_flags::OtpVersion;
+use beamtune_flags::{OtpVersion, is_init_flag};
 use beamtune_report::flags::{self, Topic};
 
 use crate::releases::{parse_release, parse_span};
@@ -75,7 +75,9 @@ fn found(args: &Args) -> Result<String> {
             topics = each.into_iter().next().unwrap_or_default();
         }
     }
-    let hits = flags::search(&query);
+    // Who writes one flag with its sign asks for that, and not for whatever has such a word in it.
+    let is_one_flag = words.len() == 1 && query.starts_with(['+', '-']);
+    let hits = if is_one_flag && topics.is_empty() { Vec::new() } else { flags::search(&query) };
     if topics.is_empty()
         && let [hit] = hits.as_slice()
     {
@@ -109,6 +111,9 @@ fn found(args: &Args) -> Result<String> {
     }
     let near = flags::nearest(&query);
     let shown = beamtune_report::text::clean(&query);
+    if is_init_flag(&query) {
+        bail!("there is no page about {shown}: it is for init or the launcher (manuals of erl and init)");
+    }
     if near.is_empty() {
         bail!("nothing is known of {shown}; beamtune flags lists everything");
     }

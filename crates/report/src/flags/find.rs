@@ -6,7 +6,7 @@
 
 use beamtune_flags::{
     Allocator, Entry, Kind, LockClass, Microstate, ThreadType, Verdict, allocator, allocators, entries,
-    lock_class, lock_classes, microstates, parse_emu_args, thread_types,
+    is_init_flag, lock_class, lock_classes, microstates, parse_emu_args, thread_types,
 };
 
 use super::{RELEASES, first_sentence};
@@ -149,8 +149,8 @@ pub fn named(name: &str) -> Vec<Topic> {
     if is_bare && found.is_empty() {
         found.extend(allocator(name).map(Topic::Allocator));
     }
-    // A flag with its value: `+S4`, `+MBasaobf`.
-    if found.is_empty() && !is_bare {
+    // A flag with its value: `+S4`, `+MBasaobf`. `-eval` is no +e with a value.
+    if found.is_empty() && !is_bare && !is_init_flag(name) {
         found.extend(with_value(&format!("+{bare}")));
     }
     let mut seen = Vec::new();
@@ -420,6 +420,8 @@ mod tests {
         check("check_io", &["msacc state: check_io"]);
         check("dirty_cpu_scheduler", &["msacc thread: dirty_cpu_scheduler"]);
         check("binary_alloc", &["allocator: binary_alloc"]);
+        check("-eval", &[]);
+        check("-version", &[]);
         check("+zzz", &[]);
         check("+sbtw", &[]);
         check("", &[]);
