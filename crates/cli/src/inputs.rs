@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use beamtune_flags::source::{self, Format, Fragment, MAX_BYTES, Position, SourceError, Template, detect};
 use beamtune_report::lint::Unread;
-use beamtune_report::text::clean;
+use beamtune_report::text::{clean_path, clean_words};
 use clap::ValueEnum;
 
 use crate::files::Snapshot;
@@ -281,16 +281,6 @@ pub fn unread_source(name: &str, error: &SourceError) -> Unread {
 pub fn told(unread: &Unread) -> String {
     let place = unread.at.map(|at| format!(":{at}")).unwrap_or_default();
     format!("{}{place}: {}\n", clean_path(&unread.name), clean_words(&unread.message))
-}
-
-/// A path that is safe on a terminal.
-pub fn clean_path(path: &str) -> String {
-    path.split('/').map(clean).collect::<Vec<_>>().join("/")
-}
-
-/// A text of several words that is safe on a terminal.
-pub fn clean_words(text: &str) -> String {
-    text.split(' ').map(clean).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

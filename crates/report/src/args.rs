@@ -7,8 +7,9 @@ use beamtune_flags::{Origin, Setting};
 use serde::Serialize;
 
 use crate::Style;
+use crate::json::pretty;
 use crate::table::{Align::Left, Table};
-use crate::text::{clean, wrap};
+use crate::text::{clean, clean_words, wrap};
 
 /// Longest default that is shown whole: some are sentences.
 const DEFAULT_CHARS: usize = 70;
@@ -152,8 +153,7 @@ pub fn text(sheet: &Sheet, style: Style) -> String {
     if !sheet.idle.is_empty() {
         out.push_str(&format!("{}\n", style.bold("Without effect on the node")));
         for line in &sheet.idle {
-            let cleaned: Vec<String> = line.split(' ').map(clean).collect();
-            out.push_str(&format!("{}\n", wrap(&cleaned.join(" "), style.width, "    ")));
+            out.push_str(&format!("{}\n", wrap(&clean_words(line), style.width, "    ")));
         }
         out.push('\n');
     }
@@ -196,10 +196,7 @@ fn table(rows: &[&Row]) -> Table {
 
 /// The sheet for programs.
 pub fn json(sheet: &Sheet) -> String {
-    let mut text = serde_json::to_string_pretty(sheet)
-        .unwrap_or_else(|error| format!("{{\"error\": \"{}\"}}", error.to_string().escape_default()));
-    text.push('\n');
-    text
+    pretty(sheet)
 }
 
 #[cfg(test)]

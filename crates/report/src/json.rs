@@ -110,7 +110,12 @@ pub fn render(period: &Period, diagnosis: &Diagnosis) -> String {
         not_judged,
         gaps: period.gaps.iter().map(gap).collect(),
     };
-    let mut text = serde_json::to_string_pretty(&document)
+    pretty(&document)
+}
+
+/// Any document as JSON, indented, with a newline at its end.
+pub(crate) fn pretty(document: &impl Serialize) -> String {
+    let mut text = serde_json::to_string_pretty(document)
         .unwrap_or_else(|error| format!("{{\"error\": \"{}\"}}", error.to_string().escape_default()));
     text.push('\n');
     text

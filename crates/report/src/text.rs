@@ -70,6 +70,16 @@ pub fn clean(text: &str) -> String {
     out
 }
 
+/// Each word of a text made safe, so that none is cut for the length of the whole.
+pub fn clean_words(text: &str) -> String {
+    text.split(' ').map(clean).collect::<Vec<_>>().join(" ")
+}
+
+/// A path made safe that can still be opened: each part of it is cleaned, and it is not cut as a whole.
+pub fn clean_path(path: &str) -> String {
+    path.split('/').map(clean).collect::<Vec<_>>().join("/")
+}
+
 /// Names of Elixir modules as their users know them, wherever they stand: `Elixir.MyApp.Worker:init/1` →
 /// `MyApp.Worker.init/1`, `{'Elixir.Shop.Cart',7}` → `{Shop.Cart,7}`.
 pub fn elixir_name(text: &str) -> String {
@@ -108,8 +118,7 @@ pub fn elixir_name(text: &str) -> String {
 
 /// A sentence for the terminal: Elixir's modules as their users know them, each word cleaned.
 pub fn sentence(text: &str) -> String {
-    let words: Vec<String> = elixir_name(text).split(' ').map(clean).collect();
-    words.join(" ")
+    clean_words(&elixir_name(text))
 }
 
 /// A value with its unit, as a person reads it: `1.2 GB`, `0.38 cores`, `38 %`, `1,200/s`.

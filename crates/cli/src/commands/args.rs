@@ -14,7 +14,7 @@ use beamtune_flags::{OtpVersion, entries, in_effect, parse_emu_args};
 use beamtune_report::args::{self as report, Sheet};
 use beamtune_report::flags::{RELEASES, first_sentence, nearest};
 use beamtune_report::lint::{Linted, Report, Unread, text as lint_text};
-use beamtune_report::text::wrap;
+use beamtune_report::text::{clean_path, clean_words, wrap};
 use clap::ValueEnum;
 
 use crate::files::{self, Snapshot};
@@ -175,7 +175,7 @@ fn show(args: &Args, subject: Subject) -> Result<ExitCode> {
     let (sheet, of) = match subject {
         Subject::Node(node) => {
             let sheet = Sheet::of_node(&in_effect(&node.args, &node.environment, release));
-            (sheet, inputs::clean_words(&node.label))
+            (sheet, clean_words(&node.label))
         }
         Subject::Files(texts) => {
             let texts = inputs::each_once(texts);
@@ -188,7 +188,7 @@ fn show(args: &Args, subject: Subject) -> Result<ExitCode> {
                 let at_fault = read.iter().position(is_at_fault).and_then(|nth| names.get(nth));
                 anyhow!("{}", placed(at_fault.unwrap_or(&""), &error))
             })?;
-            let of = names.iter().map(|name| inputs::clean_path(name)).collect::<Vec<_>>().join(", ");
+            let of = names.iter().map(|name| clean_path(name)).collect::<Vec<_>>().join(", ");
             (Sheet::of_files(&names, &read, &overview), of)
         }
     };
@@ -214,7 +214,7 @@ fn input(text: inputs::Text, args: &Args) -> Input {
 /// An error with its file, and with what the user can do about it here.
 fn placed(name: &str, error: &ArgsError) -> String {
     let gap = if error.position().is_some() { "" } else { " " };
-    format!("{}:{gap}{}", inputs::clean_path(name), inputs::clean_words(&advised(error)))
+    format!("{}:{gap}{}", clean_path(name), clean_words(&advised(error)))
 }
 
 /// An error with what the user can do about it here.
@@ -236,7 +236,7 @@ fn write(args: &Args, subject: Subject) -> Result<ExitCode> {
         Subject::Node(node) => {
             terminal::complain(&format!(
                 "of {} only the emulator's flags are written: what it was given for init and applications (-name, -kernel …) is not\n",
-                inputs::clean_words(&node.label)
+                clean_words(&node.label)
             ));
             (args::of_node(&parse_emu_args(&node.args))?, node.label, None)
         }
@@ -309,7 +309,7 @@ fn deliver(args: &Args, bytes: &[u8], old: Option<Snapshot>) -> Result<ExitCode>
         terminal::print(&String::from_utf8_lossy(bytes));
         return Ok(ExitCode::SUCCESS);
     };
-    let shown = inputs::clean_path(&path.display().to_string());
+    let shown = clean_path(&path.display().to_string());
     let not_written = || format!("{shown} is not written");
     if fs::symlink_metadata(path).is_err() {
         files::create(path, bytes).with_context(not_written)?;

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{first_sentence, kind_name};
 use crate::Style;
+use crate::json::pretty;
 use crate::text::wrap;
 
 /// A group of changes.
@@ -91,7 +92,7 @@ pub fn changed_json(from: &OtpVersion, to: &OtpVersion) -> String {
                 .map(|change| document(group.name, change)),
         );
     }
-    super::json::pretty(&json!({ "from": from.to_string(), "to": to.to_string(), "changes": list }))
+    pretty(&json!({ "from": from.to_string(), "to": to.to_string(), "changes": list }))
 }
 
 fn document(group: &str, change: &Change) -> Value {

@@ -4,18 +4,10 @@ use beamtune_flags::{
     Allocator, Entry, Evidence, LockClass, LockKind, Microstate, OtpVersion, Takes, ThreadType, WhereAbsent,
     entries,
 };
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Hit, Topic, kind_name};
-
-/// JSON, indented, with a newline at its end.
-pub(super) fn pretty(document: &impl Serialize) -> String {
-    let mut text = serde_json::to_string_pretty(document)
-        .unwrap_or_else(|error| format!("{{\"error\": \"{}\"}}", error.to_string().escape_default()));
-    text.push('\n');
-    text
-}
+use crate::json::pretty;
 
 /// Pages, as a list; with a release, what holds there.
 pub fn pages_json(topics: &[Topic], otp: Option<u32>) -> String {

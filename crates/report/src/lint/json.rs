@@ -6,6 +6,7 @@ use beamtune_flags::lint::Finding;
 use serde::Serialize;
 
 use super::{Report, Unread, level_name, rule_of};
+use crate::json::pretty;
 
 /// Version of the form; grows when a field changes its meaning or goes.
 pub const VERSION: u32 = 1;
@@ -105,14 +106,6 @@ pub fn render(report: &Report<'_>) -> String {
         unread: report.unread.iter().map(unread).collect(),
     };
     pretty(&document)
-}
-
-/// JSON, indented, with a newline at its end.
-pub(super) fn pretty(document: &impl Serialize) -> String {
-    let mut text = serde_json::to_string_pretty(document)
-        .unwrap_or_else(|error| format!("{{\"error\": \"{}\"}}", error.to_string().escape_default()));
-    text.push('\n');
-    text
 }
 
 fn document<'a>(report: &'a Report<'_>, finding: &'a Finding) -> Option<FindingDocument<'a>> {

@@ -9,8 +9,8 @@ use std::ops::Range;
 use beamtune_flags::lint::{Finding, Level, Rule, rules};
 use serde_json::{Value, json};
 
-use super::json::pretty;
 use super::{Report, message};
+use crate::json::pretty;
 
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 

@@ -5,7 +5,7 @@ use beamtune_flags::lint::{Finding, Level};
 use super::snippet::snippet;
 use super::{Count, Report, counted, level_name, message, releases, rule_of};
 use crate::Style;
-use crate::text::{clean, wrap};
+use crate::text::{clean_path, clean_words, wrap};
 
 /// The findings in the order in which they were given, then one line that sums them up. What could not be read is not among
 /// them: that is for standard error.
@@ -28,7 +28,7 @@ fn one(out: &mut String, report: &Report<'_>, finding: &Finding, style: Style) {
     let rule = rule_of(finding).map(|rule| format!(" {}", rule.name)).unwrap_or_default();
     out.push_str(&format!(
         "{}:{}: {} {}{}\n",
-        path(place.name),
+        clean_path(place.name),
         place.begin,
         painted(style, finding.level, level_name(finding.level)),
         finding.code,
@@ -36,7 +36,7 @@ fn one(out: &mut String, report: &Report<'_>, finding: &Finding, style: Style) {
     ));
     let indent = "    ";
     let wrapped = |text: &str, label: &str| {
-        let text = format!("{label}{}", sentence(text));
+        let text = format!("{label}{}", clean_words(text));
         let below = " ".repeat(indent.len() + label.chars().count());
         format!("{indent}{}\n", wrap(&text, style.width.saturating_sub(below.len()), &below))
     };
@@ -68,7 +68,7 @@ fn one(out: &mut String, report: &Report<'_>, finding: &Finding, style: Style) {
     }
     for (file, span, what) in &finding.related {
         if let Some(other) = report.place(*file, span) {
-            out.push_str(&wrapped(&format!("{}:{} {what}", path(other.name), other.begin), "see  "));
+            out.push_str(&wrapped(&format!("{}:{} {what}", clean_path(other.name), other.begin), "see  "));
         }
     }
     out.push('\n');
@@ -111,16 +111,4 @@ fn painted(style: Style, level: Level, text: &str) -> String {
         Level::Note => Colour::Notice,
     };
     style.level(colour, text)
-}
-
-/// Each word cleaned; what the file holds may stand in any of them.
-fn sentence(text: &str) -> String {
-    let words: Vec<String> = text.split(' ').map(clean).collect();
-    words.join(" ")
-}
-
-/// A path that can be opened: cleaned, but not cut as a whole.
-pub(super) fn path(name: &str) -> String {
-    let parts: Vec<String> = name.split('/').map(clean).collect();
-    parts.join("/")
 }

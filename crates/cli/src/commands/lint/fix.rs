@@ -8,9 +8,9 @@ use std::ops::Range;
 use beamtune_flags::lint::Finding;
 use beamtune_flags::source::{self, Edit, apply, position};
 use beamtune_report::lint::Unread;
+use beamtune_report::text::{clean_path, clean_words};
 
 use super::{Input, Origin, check};
-use crate::inputs::{clean_path, clean_words};
 
 /// A change that brings up another one is rare, two in a row rarer; more would be a circle.
 const PASSES: usize = 10;
