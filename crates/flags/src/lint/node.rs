@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use super::surroundings::{Site, Surroundings};
 use super::{File, Fix, Target};
+use crate::arguments::is_flag;
 use crate::catalog::recognise;
 use crate::entry;
 use crate::entry::{Entry, Kind};
@@ -406,13 +407,32 @@ impl<'a> Node<'a> {
             return None;
         }
         let what = format!("Remove `{}`", self.written(setting));
-        let part = self.part_of(setting);
-        // What may be no flag would become a word of the flag before.
-        let next = part.fragment.words.get(setting.words.end);
-        let leaves_words =
-            setting.name.starts_with('-') && next.is_some_and(|next| next.dynamic || next.conditional);
-        let safe = safe && !leaves_words && !setting.conditional && setting.value != Value::Unknown;
-        self.fix(part, what, safe, &[Change::Remove { words: setting.words.clone() }])
+        let safe = safe && !setting.conditional && setting.value != Value::Unknown;
+        let changes = [Change::Remove { words: setting.words.clone() }];
+        let mut fix = self.fix(self.part_of(setting), what, safe, &changes)?;
+        fix.safe = fix.safe && !self.leaves_words(setting);
+        Some(fix)
+    }
+
+    /// Whether words of a flag for init would be left, and be those of the flag before: the launcher takes the emulator's flags out
+    /// from between them (`-smp enable +P 5000 x`), and what is filled in may be such words.
+    fn leaves_words(&self, setting: &Setting<'_>) -> bool {
+        if setting.via != Via::Flag || !setting.name.starts_with('-') {
+            return false;
+        }
+        let of_emulator = |other: &&Setting<'_>| {
+            other.part == setting.part && other.name.starts_with('+') && !other.conditional
+        };
+        let mut at = setting.words.end;
+        for flag in
+            self.settings.iter().filter(of_emulator).filter(|flag| flag.words.start >= setting.words.end)
+        {
+            if flag.words.start == at {
+                at = flag.words.end;
+            }
+        }
+        let next = self.part_of(setting).fragment.words.get(at);
+        next.is_some_and(|word| word.dynamic || word.conditional || !is_flag(&word.text))
     }
 
     /// A fix that gives a setting another value.
