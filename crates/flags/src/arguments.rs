@@ -99,6 +99,17 @@ pub(crate) fn takes_next(word: &str, next: Option<&str>) -> bool {
     occurrence(word, next, 0).1
 }
 
+/// Whether an earlier value of a flag stays in effect beside a later one, which otherwise takes its place: the letters of `+B` are
+/// switches of their own, and `+Mea config` only prints (erl_init.c; seen on OTP 23, 25, 27 and 29).
+pub fn stays_beside(flag: &str, earlier: Option<&str>, later: Option<&str>) -> bool {
+    match flag {
+        // Without a letter it is the same as with d.
+        "+B" => earlier.unwrap_or("d") != later.unwrap_or("d"),
+        "+Mea" => later == Some("config") && earlier != later,
+        _ => false,
+    }
+}
+
 /// Whether an optional value is taken from the next word: only those that mean something are.
 pub(crate) fn takes_word(entry: &Entry, word: &str) -> bool {
     let mut known = entry.takes.iter().flat_map(|takes| takes.words.iter().chain(&takes.refuses));

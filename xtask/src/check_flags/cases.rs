@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use beamtune_flags::{
-    Altered, Argument, Entry, Form, Kind, Machine, Question as Asked, Reads, Takes, Verdict, allocator, entry,
+    Altered, Argument, Entry, Form, Kind, Machine, Question as Asked, Reads, Takes, Verdict, allocator,
+    entry, stays_beside,
 };
 
 use super::vm::Vm;
@@ -171,7 +172,38 @@ fn flag(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
             cases.extend(other_ways(entry, &flag, letter, vm));
         }
     }
+    cases.extend(twice(&cases));
     cases
+}
+
+/// A flag that is given twice with values that show: the last one counts, as the linter and `beamtune args` take it.
+fn twice(cases: &[Case]) -> Vec<Case> {
+    /// More values say nothing new.
+    const MOST: usize = 3;
+    let mut shown: Vec<(&str, &Case)> = Vec::new();
+    for case in cases.iter().filter(|case| matches!(case.letter, None | Some('B'))) {
+        if let Verdict::Accepted { effective: Some(value), .. } = &case.expected
+            && case.effective.is_some()
+            && shown.len() < MOST
+            && shown.iter().all(|(known, _)| known != value)
+        {
+            shown.push((value, case));
+        }
+    }
+    let pairs = shown.iter().flat_map(|first| shown.iter().map(move |second| (first, second)));
+    let value = |case: &Case| case.listed.as_ref().and_then(|(_, value)| value.clone());
+    let stays = |first: &Case, second: &Case| {
+        let (first, flag) = (value(first), first.listed.as_ref().map_or("", |(flag, _)| flag));
+        stays_beside(flag, first.as_deref(), value(second).as_deref())
+    };
+    pairs
+        .filter(|((one, _), (other, _))| one != other)
+        .filter(|((_, first), (_, second))| !stays(first, second))
+        .map(|((_, first), (_, second))| {
+            let args = first.given.args.iter().chain(&second.given.args).cloned().collect();
+            Case { given: Given { args, environment: Vec::new() }, ..(*second).clone() }
+        })
+        .collect()
 }
 
 /// Every value for one allocator, and for the others what tells them apart.

@@ -1,6 +1,7 @@
 //! Which value of each flag counts.
 
 use crate::OtpVersion;
+use crate::arguments::stays_beside;
 use crate::catalog::entries;
 use crate::entry::{Entry, Kind};
 use crate::init_flags::each_counts;
@@ -81,7 +82,11 @@ pub fn effective(inputs: &[Input], otp: &OtpVersion) -> Result<Overview, ArgsErr
             overview.others.push(given);
             continue;
         }
-        match of_emulator.iter_mut().find(|(flag, _)| *flag == given.flag) {
+        let takes_the_place = |known: &Given| {
+            let (earlier, later) = (known.value(), given.value());
+            known.flag == given.flag && !stays_beside(&given.flag, earlier.as_deref(), later.as_deref())
+        };
+        match of_emulator.iter_mut().find(|(_, list)| list.last().is_some_and(takes_the_place)) {
             Some((_, list)) => list.push(given),
             None => of_emulator.push((given.flag.clone(), vec![given])),
         }
@@ -178,6 +183,14 @@ mod tests {
             flags.sort_unstable();
             assert!(flags.windows(2).all(|pair| pair[0] != pair[1]), "{flags:?}");
         }
+    }
+
+    #[test]
+    fn letters_that_are_switches_of_their_own_stand_side_by_side() {
+        let overview = overview(&[(Format::VmArgs, "+B i\n+Bc\n+B\n+Bd\n+B i\n")], 25);
+        let given = overview.emulator.iter().filter(|known| known.flag == "+B");
+        let shown: Vec<_> = given.map(|known| (known.value.as_deref(), known.instead_of.len())).collect();
+        assert_eq!(shown, [(Some("i"), 1), (Some("c"), 0), (Some("d"), 1)]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::surroundings::{Site, Surroundings};
 use super::{File, Fix, Target};
-use crate::arguments::is_flag;
+use crate::arguments::{is_flag, stays_beside};
 use crate::catalog::recognise;
 use crate::entry;
 use crate::entry::{Entry, Kind};
@@ -362,15 +362,17 @@ impl<'a> Node<'a> {
             let same = self.of_id(scope, &flag.id).iter().filter_map(|at| self.settings.get(*at));
             return same.take(CANDIDATES).find(beats);
         }
-        if let Some(last) = self.effective(setting, &entry.id).filter(|last| self.is_later(setting, last)) {
+        let takes_its_place = |other: &Setting<'_>| {
+            self.is_later(setting, other)
+                && !stays_beside(&setting.flag, given_value(setting), given_value(other))
+        };
+        if let Some(last) = self.effective(setting, &entry.id).filter(|last| takes_its_place(last)) {
             return Some(last);
         }
         // Whatever stands elsewhere, the last one of its own words beats it.
         let same = self.of_id(scope, &entry.id).iter().rev().take(CANDIDATES);
         same.filter_map(|at| self.settings.get(*at)).find(|other| {
-            other.part == setting.part
-                && is_for(setting.letter, other.letter)
-                && self.is_later(setting, other)
+            other.part == setting.part && is_for(setting.letter, other.letter) && takes_its_place(other)
         })
     }
 
@@ -467,6 +469,11 @@ impl Setting<'_> {
     pub(super) fn id(&self) -> &str {
         self.entry.map_or("", |entry| entry.id.as_str())
     }
+}
+
+/// The value; `None` for a flag without one, and for one whose value is not known.
+fn given_value<'s>(setting: &'s Setting<'_>) -> Option<&'s str> {
+    setting.known_value().filter(|value| !value.is_empty())
 }
 
 /// Whether a flag with one letter of an allocator has to do with one of another: `u` stands for all of them, and flags without

@@ -130,6 +130,9 @@ fn bf008_values_that_do_not_count() {
     args("+sbwt none\n+sbwt none", &["BF008 note +sbwt"]);
     args("+hms 233\n+h 376", &["BF008 warning +hms"]);
     args("+MBacul 30\n+Muacul 40", &["BF008 warning +MBacul"]);
+    // Each letter is a switch of its own.
+    args("+B i\n+B\n+Bc", &[]);
+    args("+Bi\n+B i", &["BF008 note +Bi"]);
     args("+Muacul 40\n+MBacul 30", &[]);
     check(
         Format::Shell,
