@@ -102,6 +102,11 @@ struct Task<'v> {
 
 fn check(wish: &Wish) -> Result<bool> {
     let begin = Instant::now();
+    ensure!(
+        entries().iter().any(|entry| wish.wants(entry)),
+        "{} is the id of no entry",
+        wish.only.as_deref().unwrap_or_default()
+    );
     let mut vms = vm::installed()?;
     vms.retain(|vm| wish.wants_release(vm.release));
     for release in RELEASES.into_iter().filter(|&release| wish.wants_release(release)) {
