@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::arguments::is_flag;
 use crate::entry::Argument;
 use crate::init_flags::each_counts;
+use crate::lint::holds_secret;
 use crate::source::{Change, Format, Order, Place, Role, apply};
 
 use super::comment::insert_above;
@@ -264,7 +265,11 @@ fn ensure_held(
     let (before, after) = (values(before), values(after));
     let now = after.get(flag).and_then(|list| list.last());
     if now.map(Vec::as_slice) != wanted {
-        let now = now.map_or("absent".to_owned(), |values| format!("`{}`", values.join(" ")));
+        let now = match now {
+            None => "absent".to_owned(),
+            Some(_) if holds_secret(flag) => "another one".to_owned(),
+            Some(values) => format!("`{}`", values.join(" ")),
+        };
         return Err(not_held(format!("it would then be {now}; look at what stands around its place")));
     }
     let others = |map: &BTreeMap<String, Vec<Vec<String>>>| -> BTreeMap<String, Vec<Vec<String>>> {
