@@ -3,6 +3,7 @@
 use crate::rule::Rule;
 
 mod atoms_near_limit;
+mod busy_distribution_port;
 mod busy_waiting;
 mod cpu_not_used;
 mod cpu_starved;
@@ -12,6 +13,8 @@ mod ets_tables_growing;
 mod gc_share;
 mod growing_message_queue;
 mod limits;
+mod long_gc;
+mod long_schedule;
 mod no_kernel_poll;
 mod oversized_port_table;
 mod ports_near_limit;
@@ -36,4 +39,7 @@ pub const RULES: &[Rule] = &[
     no_kernel_poll::RULE,
     oversized_port_table::RULE,
     cpu_not_used::RULE,
+    long_schedule::RULE,
+    long_gc::RULE,
+    busy_distribution_port::RULE,
 ];

@@ -6,7 +6,7 @@ mod node;
 use beamtune_model::{Code, Finding, Level, Outcome, Period, ProcessRow, SpawnRow, facts, metrics};
 
 use crate::{RULES, diagnose};
-use node::{Busy, Node, node};
+use node::{Busy, Happens, Node, node};
 
 fn outcome(period: &Period, code: &str) -> Outcome {
     let diagnosis = diagnose(period);
@@ -359,6 +359,59 @@ fn a_queue_that_grows_is_found_and_its_process_named() {
     let off_heap =
         queue(2_000, 1_000).with(|n| n.busiest[0].row.message_queue_data = Some("off_heap".to_owned()));
     assert_eq!(entries(&finding(&off_heap, "BT006")), ["code.back_pressure", "code.split_process"]);
+}
+
+fn happens(kind: &'static str, milliseconds: i64, subject: &'static str) -> Node {
+    node().with(|n| n.events = vec![Happens { kind, milliseconds, subject, from: 1 }])
+}
+
+#[test]
+fn slices_and_collections_that_take_long_are_found_with_their_process() {
+    let slow = finding(&happens("long_schedule", 300, "nif (<0.9.0>)"), "BT016");
+    assert_eq!((slow.level, slow.subject.as_deref()), (Level::Warning, Some("nif (<0.9.0>)")));
+    assert_eq!(entries(&slow), ["code.yielding_work"]);
+    assert!(
+        slow.summary.starts_with("10 time slices of 50 ms and more, the longest 300 ms"),
+        "{}",
+        slow.summary
+    );
+    assert_eq!(finding(&happens("long_schedule", 2_000, "nif"), "BT016").level, Level::Critical);
+    // A single one may be the operating system's.
+    let once = happens("long_schedule", 2_000, "nif").with(|n| n.events[0].from = 10);
+    let once = finding(&once, "BT016");
+    assert_eq!((once.level, once.against.len()), (Level::Notice, 1));
+
+    let large = finding(&happens("long_gc", 700, "state (<0.77.0>)"), "BT017");
+    assert_eq!((large.level, large.subject.as_deref()), (Level::Warning, Some("state (<0.77.0>)")));
+    assert_eq!(entries(&large), ["code.less_garbage"]);
+    let queued = happens("long_gc", 700, "state (<0.77.0>)")
+        .with(|n| n.busiest = vec![Busy { queue: (50_000, 0), ..Busy::default() }]);
+    assert_eq!(entries(&finding(&queued, "BT017")), ["code.less_garbage", "process.message_queue_data"]);
+
+    // What the operating system took away is in the VM's clock too.
+    for (kind, code) in [("long_schedule", "BT016"), ("long_gc", "BT017")] {
+        let starved = happens(kind, 900, "any").with(|n| n.wait = 0.6);
+        let starved = finding(&starved, code);
+        assert_eq!((starved.level, starved.against.len()), (Level::Notice, 1), "{code}");
+    }
+
+    for code in ["BT016", "BT017", "BT018"] {
+        assert_healthy(&node(), code);
+    }
+}
+
+#[test]
+fn processes_that_wait_for_another_node_are_found() {
+    let many = happens("busy_dist_port", 0, "sender (<0.9.0>)").with(|n| {
+        n.events = std::iter::repeat_n(n.events[0].clone(), 10).collect();
+        n.facts.push((facts::DIST_BUF_BUSY_LIMIT, "1048576".to_owned()));
+    });
+    let found = finding(&many, "BT018");
+    assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["+zdbbl", "code.back_pressure"]));
+    assert!(found.remedies[0].change.starts_with("+zdbbl 8192 (8 MB"), "{}", found.remedies[0].change);
+    // A buffer that is large already is not what is missing.
+    let large = many.with(|n| n.facts.push((facts::DIST_BUF_BUSY_LIMIT, "134217728".to_owned())));
+    assert_eq!(entries(&finding(&large, "BT018")), ["code.back_pressure"]);
 }
 
 #[test]

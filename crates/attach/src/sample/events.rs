@@ -97,7 +97,7 @@ fn subject(row: Term<'_>) -> Result<String, TermError> {
     let pid = text(row, "subject")?.unwrap_or_default();
     let name = text(row, "name")?.or(text(row, "label")?).or(called(row, "call")?);
     Ok(match name {
-        Some(name) => format!("{name} {pid}"),
+        Some(name) => format!("{name} ({pid})"),
         None => pid,
     })
 }

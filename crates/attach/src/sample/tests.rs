@@ -516,8 +516,8 @@ fn events_are_told_when_they_happened_with_their_process() {
     assert_eq!(
         told,
         [
-            (600_000, "long_schedule", "app:init/1 <0.9.0>", "230 ms from app:loop/0"),
-            (600_000, "long_gc", "big <0.9.0>", "120 ms, 2 MB of heap"),
+            (600_000, "long_schedule", "app:init/1 (<0.9.0>)", "230 ms from app:loop/0"),
+            (600_000, "long_gc", "big (<0.9.0>)", "120 ms, 2 MB of heap"),
             (600_000, "busy_dist_port", "<0.9.0>", "waited for b@host #Port<0.4>"),
             (
                 1_002_000,

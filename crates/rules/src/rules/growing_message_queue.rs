@@ -29,6 +29,9 @@ const MIN_GROWTH: f64 = 0.10;
 /// … or in messages: a very long queue need not grow by much.
 const MIN_GROWN: f64 = 1_000.0;
 
+/// Where a look at all processes takes several samples, so many such looks say something.
+const WHOLE_ROUNDS: u32 = 3;
+
 /// A queue of this length is worth a warning even if it only lies there: it is memory, and every collection of its
 /// owner goes through it.
 const LONG: f64 = 100_000.0;
@@ -47,7 +50,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         }
     }
     let reached = period.stat(&metrics::SCAN_COVERAGE, "").map_or(1_000.0, |stat| stat.mean());
-    if drafts.is_empty() && reached < 999.0 {
+    // The longest queue of all is known when a round through all processes has ended.
+    if drafts.is_empty() && reached < 999.0 && longest.samples < WHOLE_ROUNDS {
         return Ok(Judgement::NotJudged {
             reason: format!(
                 "only {:.0} % of the processes could be looked at each second without costing the node too much; none of them had a long queue",

@@ -1,7 +1,7 @@
 //! A made-up node: two schedulers, ten seconds, healthy unless a test says otherwise.
 
 use beamtune_model::{
-    Facts, Metric, Period, PeriodBuilder, ProcessRow, ProcessTick, SampleBuilder, SeriesTable, Span,
+    Event, Facts, Metric, Period, PeriodBuilder, ProcessRow, ProcessTick, SampleBuilder, SeriesTable, Span,
     SpawnRow, Tick, facts, metrics, units::SECOND_NS,
 };
 
@@ -45,6 +45,7 @@ pub struct Node {
     pub total_reductions: i64,
     pub busiest: Vec<Busy>,
     pub spawns: Vec<SpawnRow>,
+    pub events: Vec<Happens>,
     pub without: Vec<&'static Metric>,
 }
 
@@ -57,6 +58,16 @@ pub struct Busy {
     /// Looks of ten in which it was runnable.
     pub runnable_of_10: i64,
     pub row: ProcessRow,
+}
+
+/// Something that the VM tells in each second.
+#[derive(Clone)]
+pub struct Happens {
+    pub kind: &'static str,
+    pub milliseconds: i64,
+    pub subject: &'static str,
+    /// In all seconds from this one on.
+    pub from: i64,
 }
 
 impl Default for Busy {
@@ -97,6 +108,7 @@ pub fn node() -> Node {
         total_reductions: 1_000_000,
         busiest: Vec::new(),
         spawns: Vec::new(),
+        events: Vec::new(),
         without: Vec::new(),
     }
 }
@@ -197,6 +209,14 @@ impl Node {
         ] {
             put(metric, "", first + growth * s);
         }
+        for kind in ["long_schedule", "long_gc", "large_heap", "busy_port", "busy_dist_port"] {
+            let of_kind = || self.events.iter().filter(|happens| happens.kind == kind && s >= happens.from);
+            let times = |happens: &Happens| s + 1 - happens.from;
+            put(&metrics::EVENT_COUNT, kind, of_kind().map(times).sum());
+            let ns = |happens: &Happens| happens.milliseconds * 1_000_000;
+            put(&metrics::EVENT_TIME, kind, of_kind().map(|happens| times(happens) * ns(happens)).sum());
+            put(&metrics::EVENT_LONGEST, kind, of_kind().map(ns).max().unwrap_or(0));
+        }
         put(&metrics::GARBAGE_COLLECTIONS, "", 100 * s);
         put(&metrics::RUN_QUEUE, "dirty_cpu", self.dirty_cpu_queue);
         put(&metrics::RUN_QUEUE, "dirty_io", self.dirty_io_queue);
@@ -230,5 +250,13 @@ impl Node {
             });
         }
         out.sample.spawns.extend(self.spawns.iter().cloned());
+        for happens in self.events.iter().filter(|happens| s >= happens.from) {
+            out.sample.events.push(Event {
+                t: s * SECOND_NS,
+                kind: happens.kind.to_owned(),
+                subject: happens.subject.to_owned(),
+                detail: format!("{} ms", happens.milliseconds),
+            });
+        }
     }
 }

@@ -1,0 +1,69 @@
+//! What the VM has told by itself, as rules look at it: how much of a kind there was, how long, and whose.
+
+use std::collections::BTreeMap;
+
+use beamtune_model::{Event, Missing, Period, metrics};
+
+use crate::view::{self, kind};
+
+/// The events of a kind in a period.
+pub struct Told<'p> {
+    /// How many.
+    pub count: i64,
+    /// How many a second.
+    pub rate: f64,
+    /// How long they took together, in seconds; 0 for kinds that take no time.
+    pub seconds: f64,
+    /// How long the longest took, in seconds; 0 for kinds that take no time.
+    pub longest: f64,
+    /// The process that most of those are about whose process is known; the one that came first, if several are even.
+    pub culprit: Option<Culprit<'p>>,
+}
+
+/// A process that events are about.
+pub struct Culprit<'p> {
+    /// Its name, label or what it runs, with its pid.
+    pub subject: &'p str,
+    /// How many are about it.
+    pub count: usize,
+    /// How many are about a process that is known.
+    pub of: usize,
+    /// The last one of it.
+    pub last: &'p Event,
+}
+
+const NS_PER_S: f64 = 1e9;
+
+impl Told<'_> {
+    /// True if schedulers waited for a CPU for at least half as long as these took: the VM measures by the clock, so what the
+    /// operating system took away is in it.
+    pub fn may_be_the_hosts(&self, period: &Period) -> bool {
+        let waited = view::thread_cores(period, &metrics::THREAD_WAIT, kind::SCHEDULERS).unwrap_or(0.0);
+        let throttled = view::throttled_cores(period).unwrap_or(0.0);
+        waited.max(throttled) * period.seconds() >= self.seconds / 2.0
+    }
+}
+
+/// All of a kind; an error where the VM was not asked, or told somebody else.
+pub fn told<'p>(period: &'p Period, kind: &str) -> Result<Told<'p>, Missing> {
+    let count = period.stat(&metrics::EVENT_COUNT, kind)?;
+    let time = period.stat(&metrics::EVENT_TIME, kind).ok();
+    let longest = period.stat(&metrics::EVENT_LONGEST, kind).ok();
+    let mut subjects: BTreeMap<&str, (usize, &Event)> = BTreeMap::new();
+    let mut of = 0;
+    for event in period.events.iter().filter(|event| event.kind == kind) {
+        of += 1;
+        subjects
+            .entry(&event.subject)
+            .and_modify(|(count, last)| (*count, *last) = (*count + 1, event))
+            .or_insert((1, event));
+    }
+    let culprit = subjects.into_iter().max_by_key(|(_, (count, last))| (*count, std::cmp::Reverse(last.t)));
+    Ok(Told {
+        count: count.delta,
+        rate: period.rate(&metrics::EVENT_COUNT, kind)?,
+        seconds: time.map_or(0.0, |time| time.delta as f64 / NS_PER_S),
+        longest: longest.map_or(0.0, |longest| longest.max as f64 / NS_PER_S),
+        culprit: culprit.map(|(subject, (count, last))| Culprit { subject, count, of, last }),
+    })
+}

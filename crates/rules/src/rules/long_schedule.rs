@@ -1,0 +1,79 @@
+//! BT016: something holds a scheduler for much longer than a time slice.
+//!
+//! A process gives its scheduler back after some 4,000 reductions, about a millisecond. A NIF, a driver or a built-in function
+//! that does not count its work keeps it, and everybody in that scheduler's queue waits.
+
+use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
+
+use crate::events::told;
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT016"),
+    name: "long-schedule",
+    question: "Does anything hold a scheduler for long?",
+    needs: &[&metrics::EVENT_COUNT],
+    since: 21,
+    judge,
+};
+
+/// The longest slice, in seconds.
+const LONGEST: Scale = Scale {
+    notice: 0.05,
+    warning: 0.25,
+    critical: 1.0,
+    source: "judgement; EMQX reports slices of 240 ms and more, others of 500 ms",
+};
+
+/// One slice in a long time may be the operating system's: it had taken the core away.
+const FEW: i64 = 1;
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let told = told(period, "long_schedule")?;
+    let Some(score) = LONGEST.score(told.longest) else {
+        return Ok(Judgement::Healthy("no time slice took 50 ms or more".to_owned()));
+    };
+    let alone = told.count <= FEW;
+    let hosts = told.may_be_the_hosts(period);
+    let score = if alone || hosts { score.min(20.0) } else { score };
+    let draft = Draft::new(
+        score,
+        match &told.culprit {
+            Some(culprit) => format!(
+                "{} time slices of 50 ms and more, the longest {:.0} ms; most of {}",
+                told.count,
+                told.longest * 1e3,
+                culprit.subject
+            ),
+            None => {
+                format!("{} time slices of 50 ms and more, the longest {:.0} ms", told.count, told.longest * 1e3)
+            }
+        },
+    )
+    .because(Evidence::number("longest slice", told.longest, Unit::Seconds).against(LONGEST.warning, LONGEST.source))
+    .because(Evidence::number("such slices", told.rate, Unit::PerSecond))
+    .because(Evidence::number("time in them", told.seconds / period.seconds(), Unit::Cores))
+    .because_some(told.culprit.as_ref().map(|culprit| {
+        Evidence::text("process", format!("{}: {} of {}", culprit.subject, culprit.count, culprit.of))
+    }))
+    .because_some(told.culprit.as_ref().map(|culprit| Evidence::text("its last one", culprit.last.detail.clone())))
+    .but_if(
+        hosts,
+        "schedulers waited for a CPU for about as long: it may be the operating system that took the core away",
+    )
+    .but_if(alone, "it was one only: where the host is short of CPU, the operating system takes the core away for as long");
+    Ok(Judgement::found(
+        match &told.culprit {
+            Some(culprit) => draft.about(culprit.subject),
+            None => draft,
+        }
+        .fix(remedy::of(
+            period,
+            "code.yielding_work",
+            "look at what the slice began and ended in: give the call less at a time, or a dirty NIF in place of a plain one",
+            "everybody in the queue of that scheduler waits as long",
+            "long_schedule events, and p99 of requests, under the same load",
+        )),
+    ))
+}
