@@ -323,24 +323,35 @@ impl Connection {
 
 /// Connects to the first address that answers.
 fn connect(located: &Located, deadline: Deadline) -> Result<TcpStream, AttachError> {
-    let mut reason = "it has no address".to_owned();
-    for address in &located.addresses {
-        match TcpStream::connect_timeout(address, deadline.left()).and_then(|stream| {
+    let mut reasons = Vec::new();
+    let mut all_silent = true;
+    for (index, address) in located.addresses.iter().enumerate() {
+        let deadline = deadline.before_others(located.addresses.len() - index - 1);
+        let connected = TcpStream::connect_timeout(address, deadline.left()).and_then(|stream| {
             stream.set_nodelay(true)?;
             Ok(stream)
-        }) {
+        });
+        match connected {
             Ok(stream) => return Ok(stream),
-            Err(error) if is_timeout(error.kind()) => {
-                return Err(AttachError::TimedOut {
-                    step: Step::Connect,
-                    peer: located.label.clone(),
-                    after: deadline.given,
-                });
+            Err(error) => {
+                all_silent &= is_timeout(error.kind());
+                reasons.push((address, error));
             }
-            Err(error) => reason = error.to_string(),
         }
     }
-    Err(AttachError::Unreachable { peer: located.label.clone(), reason })
+    let peer = located.label.clone();
+    if all_silent && !reasons.is_empty() {
+        return Err(AttachError::TimedOut { step: Step::Connect, peer, after: deadline.given });
+    }
+    let reason = match &reasons[..] {
+        [] => "it has no address".to_owned(),
+        [(_, only)] => only.to_string(),
+        several => {
+            let each = several.iter().map(|(address, error)| format!("{address}: {error}"));
+            each.collect::<Vec<_>>().join("; ")
+        }
+    };
+    Err(AttachError::Unreachable { peer, reason })
 }
 
 /// Writes what there is to say, then reads what there is to hear.

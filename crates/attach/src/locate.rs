@@ -1,7 +1,10 @@
 //! From a target to an address: names are resolved and EPMD is asked, each within a deadline.
+//!
+//! A host has addresses of both families as a rule, and not all of them lead to the node: an address that drops packets
+//! must not keep the others from being tried.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,6 +16,12 @@ use crate::target::Target;
 
 /// Where the name of this host stands on Linux.
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
+
+/// Where a node of this host is reached. One that listens on all addresses may leave out a family.
+const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+
+/// An address gets no longer than this while there is another one to try. A lost packet is sent again after 1 s and 3 s.
+const OTHER_ADDRESS_AFTER: Duration = Duration::from_secs(4);
 
 /// Where a node is, and which one must be found there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,10 +55,13 @@ pub fn locate(target: &Target, epmd_port: u16, timeout: Duration) -> Result<Loca
             let asked = match expected {
                 // A node without a host in its name is meant to be here, whatever this host's name resolves
                 // to.
-                Expected::Name(_) => vec![SocketAddr::from((Ipv4Addr::LOCALHOST, epmd_port))],
+                Expected::Name(_) => {
+                    LOOPBACK.iter().map(|address| SocketAddr::new(*address, epmd_port)).collect()
+                }
                 _ => resolve(&host, epmd_port, deadline)?,
             };
-            let (epmd, answer) = first(&asked, |address| ask_for_port(address, name, deadline))?;
+            let (epmd, answer) =
+                first(&asked, deadline, |address, deadline| ask_for_port(address, name, deadline))?;
             match answer {
                 PortAnswer::Port { highest_version, .. } if highest_version < 6 => {
                     Err(AttachError::TooOld { peer: label, missing: "its handshake is older than version 6" })
@@ -61,7 +73,7 @@ pub fn locate(target: &Target, epmd_port: u16, timeout: Duration) -> Result<Loca
                         .chain(asked.iter().filter(|other| **other != epmd))
                         .map(|address| SocketAddr::new(address.ip(), port))
                         .collect(),
-                    label: format!("{label} (at {}:{port})", epmd.ip()),
+                    label: format!("{label} (at {})", SocketAddr::new(epmd.ip(), port)),
                     expected,
                     host,
                 }),
@@ -82,22 +94,34 @@ pub fn locate(target: &Target, epmd_port: u16, timeout: Duration) -> Result<Loca
 pub fn registered(host: &str, epmd_port: u16, timeout: Duration) -> Result<Vec<Registered>, AttachError> {
     let deadline = Deadline::after(timeout);
     let addresses = resolve(host, epmd_port, deadline)?;
-    Ok(first(&addresses, |address| ask_for_names(address, deadline))?.1)
+    Ok(first(&addresses, deadline, ask_for_names)?.1)
 }
 
-/// What the first address says that says anything; otherwise the last one's error.
+/// What the first address says that says anything. Otherwise the last one's error; if there is no EPMD at any of them,
+/// that with all of them.
 fn first<T>(
     addresses: &[SocketAddr],
-    mut ask: impl FnMut(SocketAddr) -> Result<T, AttachError>,
+    deadline: Deadline,
+    mut ask: impl FnMut(SocketAddr, Deadline) -> Result<T, AttachError>,
 ) -> Result<(SocketAddr, T), AttachError> {
-    let mut error = AttachError::UnknownHost { host: String::new(), reason: "it has no address".to_owned() };
-    for &address in addresses {
-        match ask(address) {
+    let mut last = AttachError::UnknownHost { host: String::new(), reason: "it has no address".to_owned() };
+    let (mut down, mut reasons) = (Vec::new(), Vec::new());
+    for (index, &address) in addresses.iter().enumerate() {
+        match ask(address, deadline.before_others(addresses.len() - index - 1)) {
             Ok(answer) => return Ok((address, answer)),
-            Err(other) => error = other,
+            Err(AttachError::EpmdDown { address, reason }) => {
+                down.push(address);
+                if !reasons.contains(&reason) {
+                    reasons.push(reason);
+                }
+            }
+            Err(error) => last = error,
         }
     }
-    Err(error)
+    if !down.is_empty() && down.len() == addresses.len() {
+        last = AttachError::EpmdDown { address: down.join(" or "), reason: reasons.join("; ") };
+    }
+    Err(last)
 }
 
 fn ask_for_port(address: SocketAddr, name: &str, deadline: Deadline) -> Result<PortAnswer, AttachError> {
@@ -190,10 +214,13 @@ fn resolve(host: &str, port: u16, deadline: Deadline) -> Result<Vec<SocketAddr>,
         }
     };
     // A host that cannot resolve its own name (a container, a laptop off the net) still has its nodes on it,
-    // and one that can may have an EPMD that listens on the loopback interface only.
-    let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    if host == own_host() && !addresses.contains(&loopback) {
-        addresses.push(loopback);
+    // and one that can may have an EPMD that listens on the loopback interface only, and of one family only.
+    if host == "localhost" || host == own_host() {
+        for loopback in LOOPBACK.map(|address| SocketAddr::new(address, port)) {
+            if !addresses.contains(&loopback) {
+                addresses.push(loopback);
+            }
+        }
     }
     if addresses.is_empty() {
         return Err(unknown(reason));
@@ -230,6 +257,13 @@ impl Deadline {
     /// The time left; never zero, which sockets take for "no limit".
     pub fn left(self) -> Duration {
         self.at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
+    }
+
+    /// The deadline for an address while so many others are still to be tried: each gets its share of the time.
+    pub fn before_others(self, others: usize) -> Deadline {
+        let Ok(others @ 1..) = u32::try_from(others) else { return self };
+        let share = (self.left() / (others + 1)).min(OTHER_ADDRESS_AFTER);
+        Deadline { at: self.at.min(Instant::now() + share), given: share }
     }
 
     pub fn passed(self) -> bool {

@@ -283,7 +283,8 @@ fn address(vm: &Vm, port: u16) -> String {
     let bound = vm.distribution.listeners.iter().flatten().find(|listener| listener.port == port);
     match bound.map(|listener| listener.address) {
         Some(address) if !address.is_unspecified() => address.to_string(),
-        // Listening on all IPv6 addresses takes IPv4 connections too, unless it was told otherwise.
+        // Listening on all IPv6 addresses takes IPv4 connections too, unless it was told otherwise: both are tried.
+        Some(IpAddr::V6(_)) => "localhost".to_owned(),
         _ => "127.0.0.1".to_owned(),
     }
 }
