@@ -7,8 +7,9 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::deadline::{Deadline, Timed, is_timeout};
 use crate::epmd::{self, PortAnswer, Registered};
 use crate::error::{AttachError, Step, printable};
 use crate::handshake::Expected;
@@ -19,9 +20,6 @@ const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 
 /// Where a node of this host is reached. One that listens on all addresses may leave out a family.
 const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-
-/// An address gets no longer than this while there is another one to try. A lost packet is sent again after 1 s and 3 s.
-const OTHER_ADDRESS_AFTER: Duration = Duration::from_secs(4);
 
 /// Where a node is, and which one must be found there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,21 +143,24 @@ fn ask<T>(
     parse: impl Fn(&[u8], bool) -> Result<Option<T>, &'static str>,
 ) -> Result<T, AttachError> {
     let peer = || format!("EPMD at {address}");
-    let down = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock => {
-            AttachError::TimedOut { step: Step::Epmd, peer: peer(), after: deadline.given }
+    let failed = |step| {
+        move |error: std::io::Error| {
+            if is_timeout(&error) {
+                AttachError::TimedOut { step, peer: peer(), after: deadline.given }
+            } else {
+                AttachError::EpmdDown { address: address.to_string(), reason: error.to_string() }
+            }
         }
-        _ => AttachError::EpmdDown { address: address.to_string(), reason: error.to_string() },
     };
+    let down = failed(Step::Epmd);
     let garbled = |what| AttachError::EpmdGarbled { address: address.to_string(), what };
-    let mut stream = TcpStream::connect_timeout(&address, deadline.left()).map_err(down)?;
-    stream.set_write_timeout(Some(deadline.left())).map_err(down)?;
+    let socket = &TcpStream::connect_timeout(&address, deadline.left()).map_err(failed(Step::Connect))?;
+    let mut stream = Timed { socket, deadline };
     stream.write_all(request).map_err(down)?;
     let mut answer = Vec::new();
     let mut piece = [0; 4096];
     loop {
-        stream.set_read_timeout(Some(deadline.left())).map_err(down)?;
-        let length = read(&mut stream, &mut piece).map_err(down)?;
+        let length = stream.read(&mut piece).map_err(down)?;
         answer.extend_from_slice(piece.get(..length).unwrap_or_default());
         if answer.len() > epmd::MOST_BYTES {
             return Err(garbled("the answer does not end"));
@@ -169,16 +170,6 @@ fn ask<T>(
         }
         if deadline.passed() {
             return Err(down(std::io::ErrorKind::TimedOut.into()));
-        }
-    }
-}
-
-/// Reads, and again if a signal came between: a socket with a time limit does not do that by itself.
-pub(crate) fn read(stream: &mut TcpStream, into: &mut [u8]) -> std::io::Result<usize> {
-    loop {
-        match stream.read(into) {
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            other => return other,
         }
     }
 }
@@ -234,39 +225,5 @@ fn own_host() -> String {
     match name.trim().split('.').next() {
         Some(short) if !short.is_empty() => short.to_owned(),
         _ => "localhost".to_owned(),
-    }
-}
-
-/// An instant until which something must have happened, and how much time was given for it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Deadline {
-    at: Instant,
-    /// For messages.
-    pub given: Duration,
-}
-
-impl Deadline {
-    pub fn after(given: Duration) -> Deadline {
-        Deadline::at(Instant::now() + given)
-    }
-
-    pub fn at(at: Instant) -> Deadline {
-        Deadline { at, given: at.saturating_duration_since(Instant::now()) }
-    }
-
-    /// The time left; never zero, which sockets take for "no limit".
-    pub fn left(self) -> Duration {
-        self.at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
-    }
-
-    /// The deadline for an address while so many others are still to be tried: each gets its share of the time.
-    pub fn before_others(self, others: usize) -> Deadline {
-        let Ok(others @ 1..) = u32::try_from(others) else { return self };
-        let share = (self.left() / (others + 1)).min(OTHER_ADDRESS_AFTER);
-        Deadline { at: self.at.min(Instant::now() + share), given: share }
-    }
-
-    pub fn passed(self) -> bool {
-        Instant::now() >= self.at
     }
 }

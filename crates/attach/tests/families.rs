@@ -67,7 +67,8 @@ fn an_address_that_leads_nowhere_does_not_hide_the_one_that_does() {
         let dead = SocketAddr::from((Ipv6Addr::LOCALHOST, free_port()));
         let addresses = [&[dead][..], &located.addresses].concat();
         let connection =
-            Connection::open(&Located { addresses, ..located }, &found(COOKIE), Settings::default()).unwrap();
+            Connection::open(&Located { addresses, ..located }, &found(COOKIE), None, Settings::default())
+                .unwrap();
         assert_eq!(&**connection.node(), node.name);
     });
 }
@@ -81,7 +82,8 @@ fn every_address_that_was_tried_is_told() {
         host: "localhost".to_owned(),
         label: "NODE".to_owned(),
     };
-    let error = Connection::open(&located, &found(COOKIE), Settings::default()).unwrap_err().to_string();
+    let error =
+        Connection::open(&located, &found(COOKIE), None, Settings::default()).unwrap_err().to_string();
     for part in [&format!("[::1]:{first}: "), &format!("127.0.0.1:{second}: "), "Connection refused"] {
         assert!(error.contains(part), "no {part} in {error}");
     }

@@ -1,0 +1,583 @@
+//! Nodes with TLS distribution, of each release: how they are reached, and what is said when they are not.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test code")]
+
+mod certificates;
+#[path = "../common/mod.rs"]
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beamtune_attach::AttachError;
+use beamtune_attach::connection::{Connection, Settings};
+use beamtune_attach::error::Step;
+use beamtune_attach::locate::locate;
+use beamtune_attach::tls::{self, Given, Tls};
+use certificates::{Issuer, LOOPBACK, Pair, Wish, encrypted, self_signed};
+use common::{
+    COOKIE, Folder, Otp, PATIENCE, TestNode, connect, evaluate, eventually, found, on_each_release,
+    on_release, process, soon, unique_name,
+};
+
+/// Only clients with a certificate of the node's issuer are let in.
+const DEMANDING: &str =
+    "{cacertfile, \"FOLDER/ca.pem\"}, {verify, verify_peer}, {fail_if_no_peer_cert, true}";
+
+/// A node with TLS, and its files: `node.pem` with its certificate and key, `ca.pem` with that of its issuer.
+struct Secure {
+    node: TestNode,
+    files: Folder,
+}
+
+/// Starts a node. In `server` and `client`, the further options of both sides, FOLDER stands for that of the files.
+fn start(otp: &Otp, pair: &Pair, issuer: &Pair, server: &str, client: &str) -> Secure {
+    start_at("127.0.0.1", "inet_tls", otp, pair, issuer, server, client)
+}
+
+fn start_at(
+    host: &str,
+    protocol: &str,
+    otp: &Otp,
+    pair: &Pair,
+    issuer: &Pair,
+    server: &str,
+    client: &str,
+) -> Secure {
+    let files = Folder::new(otp);
+    files.write("node.pem", &pair.together());
+    files.write("ca.pem", &issuer.certificate);
+    let comma = |options: &str| if options.is_empty() { String::new() } else { format!(", {options}") };
+    let options = format!(
+        "[{{server, [{{certfile, \"FOLDER/node.pem\"}}{}]}}, {{client, [{{verify, verify_none}}{}]}}].\n",
+        comma(server),
+        comma(client)
+    );
+    let folder = files.seen("");
+    files.write("options", options.replace("FOLDER", folder.trim_end_matches('/')).as_bytes());
+    let name = format!("{}@{host}", unique_name());
+    let arguments = [
+        "-name",
+        &name,
+        "-setcookie",
+        COOKIE,
+        "-proto_dist",
+        protocol,
+        "-ssl_dist_optfile",
+        &files.seen("options"),
+    ];
+    let node = TestNode::start(otp, &name, &arguments, &[]);
+    Secure { node, files }
+}
+
+impl Secure {
+    /// Connects as to a node of another host.
+    fn connect(&self, given: &Given) -> Result<Connection, AttachError> {
+        open(&self.node, tls::find(given, None, None, |path| std::fs::read(path))?.as_ref())
+    }
+
+    /// Connects as to a node of this host, whose process is known.
+    fn connect_here(&self, given: &Given) -> Result<Connection, AttachError> {
+        let host = self.node.name.split('@').nth(1);
+        let tls = tls::find(given, Some(&process(&self.node)), host, |path| std::fs::read(path))?;
+        open(&self.node, Some(&tls.expect("TLS is known from the command line")))
+    }
+
+    /// The files that a user would give.
+    fn trusted(&self) -> Given {
+        Given { trusted: Some(self.files.path("ca.pem")), ..Given::default() }
+    }
+}
+
+fn open(node: &TestNode, tls: Option<&Tls>) -> Result<Connection, AttachError> {
+    let located = locate(&node.name.parse().unwrap(), 4369, PATIENCE)?;
+    Connection::open(&located, &found(COOKIE), tls, Settings::default())
+}
+
+fn assert_works(connection: Result<Connection, AttachError>, node: &TestNode) {
+    let mut connection = connection.unwrap();
+    let answer = connection.call("erlang", "node", vec![], soon()).unwrap();
+    assert!(answer.root().is_atom(&node.name));
+}
+
+#[track_caller]
+fn assert_says(error: &AttachError, parts: &[&str]) {
+    let text = error.to_string();
+    for part in parts {
+        assert!(text.contains(part), "no {part:?} in: {text}");
+    }
+}
+
+/// Files outside of any node's reach.
+fn file(folder: &tempfile::TempDir, name: &str, content: &[u8]) -> Option<PathBuf> {
+    let path = folder.path().join(name);
+    std::fs::write(&path, content).unwrap();
+    Some(path)
+}
+
+#[test]
+fn both_sides_prove_themselves_in_tls_1_2_and_1_3() {
+    let issuer = Issuer::new("Test CA");
+    let (node, client) =
+        (issuer.issue(&LOOPBACK), issuer.issue(&Wish { subject: "/CN=client", rsa: true, ..LOOPBACK }));
+    let rsa = issuer.issue(&Wish { rsa: true, ..LOOPBACK });
+    let own = tempfile::tempdir().unwrap();
+    let certificate = file(&own, "client.pem", &client.certificate);
+    let key = file(&own, "client.key", &client.key);
+    on_each_release(|otp| {
+        for (version, pair) in [("tlsv1.2", &node), ("tlsv1.3", &node), ("tlsv1.2", &rsa), ("tlsv1.3", &rsa)]
+        {
+            let server = format!("{DEMANDING}, {{versions, ['{version}']}}");
+            let secure = start(otp, pair, &issuer.0, &server, "");
+            let given = Given { certificate: certificate.clone(), key: key.clone(), ..secure.trusted() };
+            assert_works(secure.connect(&given), &secure.node);
+        }
+    });
+}
+
+#[test]
+fn long_messages_and_ticks_go_through() {
+    let issuer = Issuer::new("Test CA");
+    let pair = issuer.issue(&LOOPBACK);
+    on_each_release(|otp| {
+        for version in ["tlsv1.2", "tlsv1.3"] {
+            let server = format!("{{versions, ['{version}']}}");
+            let secure = start(otp, &pair, &issuer.0, &server, "");
+            let mut connection = secure.connect(&secure.trusted()).unwrap();
+            // A tick each second, and the end after four without a sign of life.
+            let changed = evaluate(&mut connection, "net_kernel:set_net_ticktime(4, 0)");
+            assert!(changed.root().is_atom("change_initiated"), "{}", changed.root());
+            let bytes = 10 * 1024 * 1024;
+            let begin = Instant::now();
+            let big = evaluate(&mut connection, &format!("binary:copy(<<7>>, {bytes})"));
+            println!("OTP {}, {version}: 10 MB in {:?}", otp.release, begin.elapsed());
+            let content = big.root().as_bytes().unwrap();
+            assert!(content.len() == bytes && content.iter().all(|&byte| byte == 7));
+            // Back, in one frame.
+            let value = beamtune_attach::etf::Value::binary(vec![7; 1 << 20]);
+            let back = connection.call("erlang", "byte_size", vec![value], soon()).unwrap();
+            assert_eq!(back.root().as_u64().unwrap(), 1 << 20);
+            if version == "tlsv1.3" {
+                connection.pump(Instant::now() + Duration::from_secs(6)).unwrap();
+            }
+            assert_works(Ok(connection), &secure.node);
+        }
+    });
+}
+
+#[test]
+fn a_node_over_ipv6_is_reached() {
+    let issuer = Issuer::new("Test CA");
+    let pair = issuer.issue(&LOOPBACK);
+    on_each_release(|otp| {
+        let secure = start_at("::1", "inet6_tls", otp, &pair, &issuer.0, DEMANDING, "");
+        assert_works(secure.connect_here(&Given::default()), &secure.node);
+    });
+}
+
+#[test]
+fn a_node_of_this_host_is_reached_with_its_own_files() {
+    let issuer = Issuer::new("Test CA");
+    // None of these would do for a node elsewhere.
+    let old = Wish { extensions: "", ..LOOPBACK };
+    let pairs = [
+        self_signed("/CN=nobody"),
+        issuer.issue(&Wish { extensions: "subjectAltName=DNS:elsewhere", days: 0, ..LOOPBACK }),
+        issuer.issue(&old),
+        issuer.issue(&Wish { rsa: true, ..old }),
+    ];
+    on_each_release(|otp| {
+        for pair in &pairs {
+            for version in ["tlsv1.2", "tlsv1.3"] {
+                let server = format!("{{versions, ['{version}']}}");
+                let secure = start(otp, pair, &issuer.0, &server, "");
+                assert_works(secure.connect_here(&Given::default()), &secure.node);
+            }
+        }
+        // It wants to see a certificate, and has one for its own connections.
+        let client = "{certfile, \"FOLDER/node.pem\"}, {keyfile, \"FOLDER/node.pem\"}";
+        let secure = start(otp, &issuer.issue(&LOOPBACK), &issuer.0, DEMANDING, client);
+        assert_works(secure.connect_here(&Given::default()), &secure.node);
+    });
+}
+
+#[test]
+fn options_on_the_command_line_are_followed() {
+    let pair = self_signed("/CN=node");
+    on_each_release(|otp| {
+        otp.with_file("node.pem", &pair.together(), |path| {
+            let node = otp.start_with(&["-proto_dist", "inet_tls", "-ssl_dist_opt", "server_certfile", path]);
+            let tls = tls::find(&Given::default(), Some(&process(&node)), None, |path| std::fs::read(path));
+            assert_works(open(&node, tls.unwrap().as_ref()), &node);
+        });
+    });
+}
+
+#[test]
+fn a_certificate_that_is_trusted_itself_need_have_no_issuer() {
+    let issuer = Issuer::new("Test CA");
+    let pairs = [
+        self_signed("/CN=127.0.0.1"),
+        issuer.issue(&Wish { subject: "/CN=127.0.0.1", extensions: "", ..LOOPBACK }),
+    ];
+    on_each_release(|otp| {
+        for pair in &pairs {
+            let secure = start(otp, pair, pair, "", "");
+            assert_works(secure.connect(&secure.trusted()), &secure.node);
+            // Its name counts all the same.
+            let given = Given { server_name: Some("localhost".to_owned()), ..secure.trusted() };
+            let error = secure.connect(&given).unwrap_err();
+            assert_says(&error, &["is for 127.0.0.1, not for localhost", "--tls-server-name"]);
+        }
+    });
+}
+
+#[test]
+fn whoever_answers_is_trusted_on_request_only() {
+    let stranger = self_signed("/CN=stranger");
+    on_each_release(|otp| {
+        let secure = start(otp, &stranger, &stranger, "", "");
+        assert_works(secure.connect(&Given { unverified: true, ..Given::default() }), &secure.node);
+        assert!(matches!(
+            secure.connect(&Given { wanted: true, ..Given::default() }).unwrap_err(),
+            AttachError::CertificateUntrusted { .. }
+        ));
+    });
+}
+
+#[test]
+fn a_certificate_of_an_unknown_issuer_is_refused_with_the_issuers_name() {
+    let (issuer, other) = (Issuer::new("Test CA"), Issuer::new("Test CA"));
+    let pair = issuer.issue(&LOOPBACK);
+    let own = tempfile::tempdir().unwrap();
+    on_each_release(|otp| {
+        let secure = start(otp, &pair, &issuer.0, "", "");
+        // Of the same name, but with another key.
+        let other = file(&own, "other.pem", &other.0.certificate);
+        for (trusted, more) in
+            [(None, ", whom nothing"), (other, " (not with the key of the one of that name")]
+        {
+            let error = secure.connect(&Given { wanted: true, trusted, ..Given::default() }).unwrap_err();
+            assert!(matches!(error, AttachError::CertificateUntrusted { .. }), "{error:?}");
+            let issuer = format!("CN=node,O=Test, is issued by CN=Test CA,O=Test{more}");
+            assert_says(&error, &[&secure.node.name, &issuer, "--tls-ca FILE"]);
+        }
+    });
+}
+
+#[test]
+fn a_certificate_for_other_hosts_is_refused_with_their_names() {
+    let issuer = Issuer::new("Test CA");
+    let pair = issuer.issue(&Wish {
+        extensions: "subjectAltName=DNS:web1.example.org,DNS:*.example.com,IP:10.0.0.1",
+        ..LOOPBACK
+    });
+    on_each_release(|otp| {
+        let secure = start(otp, &pair, &issuer.0, "", "");
+        let error = secure.connect(&secure.trusted()).unwrap_err();
+        assert!(matches!(error, AttachError::CertificateForOthers { .. }), "{error:?}");
+        assert_says(&error, &["is for web1.example.org, *.example.com, 10.0.0.1, not for 127.0.0.1"]);
+        for name in ["web1.example.org", "a.example.com"] {
+            let given = Given { server_name: Some(name.to_owned()), ..secure.trusted() };
+            assert_works(secure.connect(&given), &secure.node);
+        }
+    });
+}
+
+#[test]
+fn an_expired_certificate_is_refused_with_its_date() {
+    let issuer = Issuer::new("Test CA");
+    let pair = issuer.issue(&Wish { days: 0, ..LOOPBACK });
+    on_each_release(|otp| {
+        let secure = start(otp, &pair, &issuer.0, "", "");
+        // It is valid for a second.
+        eventually("the end of its time", || secure.connect(&secure.trusted()).is_err());
+        let error = secure.connect(&secure.trusted()).unwrap_err();
+        assert!(matches!(error, AttachError::CertificateOutdated { .. }), "{error:?}");
+        assert_says(
+            &error,
+            &["CN=node,O=Test: it has expired at 2", "Renew the certificate", "set the clock"],
+        );
+    });
+}
+
+#[test]
+fn a_certificate_of_version_1_is_refused_with_the_way_around_it() {
+    let issuer = Issuer::new("Test CA");
+    let pair = issuer.issue(&Wish { extensions: "", ..LOOPBACK });
+    on_each_release(|otp| {
+        let secure = start(otp, &pair, &issuer.0, "", "");
+        let error = secure.connect(&secure.trusted()).unwrap_err();
+        assert!(matches!(error, AttachError::CertificateUnusable { .. }), "{error:?}");
+        assert_says(&error, &["cannot be checked: UnsupportedCertVersion", "certfile", "--tls-ca"]);
+    });
+}
+
+#[test]
+fn a_node_that_wants_a_certificate_is_told_from_one_that_refuses_ours() {
+    let (issuer, other) = (Issuer::new("Test CA"), Issuer::new("Other CA"));
+    let pair = issuer.issue(&LOOPBACK);
+    let wrong = other.issue(&LOOPBACK);
+    let own = tempfile::tempdir().unwrap();
+    let certificate = file(&own, "wrong.pem", &wrong.together());
+    on_each_release(|otp| {
+        for version in ["tlsv1.2", "tlsv1.3"] {
+            let server = format!("{DEMANDING}, {{versions, ['{version}']}}");
+            let secure = start(otp, &pair, &issuer.0, &server, "");
+            let error = secure.connect(&secure.trusted()).unwrap_err();
+            assert!(matches!(error, AttachError::CertificateDemanded { .. }), "{version}: {error:?}");
+            assert_says(&error, &["wants to see a certificate", "--tls-cert FILE and --tls-key"]);
+            let given = Given { certificate: certificate.clone(), ..secure.trusted() };
+            let error = secure.connect(&given).unwrap_err();
+            assert!(matches!(error, AttachError::CertificateRefused { .. }), "{version}: {error:?}");
+            assert_says(&error, &["refuses the certificate CN=node,O=Test, issued by CN=Other CA"]);
+            println!("OTP {}, {version}: {error}", otp.release);
+        }
+    });
+}
+
+#[test]
+fn a_node_without_tls_is_told_from_one_with_it() {
+    let pair = self_signed("/CN=node");
+    on_each_release(|otp| {
+        let begin = Instant::now();
+        let plain = otp.start();
+        let tls =
+            tls::find(&Given { wanted: true, ..Given::default() }, None, None, |path| std::fs::read(path));
+        let error = open(&plain, tls.unwrap().as_ref()).unwrap_err();
+        assert!(matches!(error, AttachError::TlsUnexpected { .. }), "{error:?}");
+        assert_says(&error, &["without TLS: leave out --tls"]);
+        println!("OTP {}: found out in {:?}", otp.release, begin.elapsed());
+        // And the other way round.
+        let secure = start(otp, &pair, &pair, "", "");
+        let error = secure.node.try_connect(COOKIE).unwrap_err();
+        assert!(matches!(error, AttachError::TlsNeeded { .. }), "{error:?}");
+        assert_says(&error, &["speaks TLS (-proto_dist inet_tls): give --tls-ca FILE"]);
+    });
+}
+
+#[test]
+fn a_node_that_allows_old_versions_only_is_told() {
+    let pair = self_signed("/CN=node");
+    // Later releases know them no more.
+    for release in [23, 25, 27] {
+        on_release(release, |otp| {
+            let secure = start(otp, &pair, &pair, "{versions, ['tlsv1.1']}", "");
+            let error = secure.connect_here(&Given::default()).unwrap_err();
+            println!("OTP {release}: {error}");
+            assert_says(&error, &["TLS 1.2 or 1.3", "versions"]);
+        });
+    }
+}
+
+#[test]
+fn a_node_that_has_no_common_cipher_is_told() {
+    let pair = self_signed("/CN=node");
+    on_each_release(|otp| {
+        // Without forward secrecy or authenticated encryption.
+        let server = "{versions, ['tlsv1.2']}, {ciphers, [\"ECDHE-ECDSA-AES128-SHA256\"]}";
+        let secure = start(otp, &pair, &pair, server, "");
+        let error = secure.connect_here(&Given::default()).unwrap_err();
+        assert!(matches!(error, AttachError::TlsFailed { .. }), "{error:?}");
+        assert_says(&error, &["ciphers"]);
+    });
+}
+
+#[test]
+fn a_wrong_cookie_is_told_over_tls_too() {
+    let pair = self_signed("/CN=node");
+    on_each_release(|otp| {
+        let secure = start(otp, &pair, &pair, "", "");
+        let tls =
+            tls::find(&Given::default(), Some(&process(&secure.node)), None, |path| std::fs::read(path));
+        let located = locate(&secure.node.name.parse().unwrap(), 4369, PATIENCE).unwrap();
+        let error = Connection::open(&located, &found("wrong"), tls.unwrap().as_ref(), Settings::default())
+            .unwrap_err();
+        assert!(matches!(error, AttachError::WrongCookie { .. }), "{error:?}");
+    });
+}
+
+#[test]
+fn what_of_the_nodes_own_files_could_not_be_used_is_told() {
+    let issuer = Issuer::new("Test CA");
+    let pair = issuer.issue(&LOOPBACK);
+    on_each_release(|otp| {
+        let server = format!("{DEMANDING}, {{keyfile, \"FOLDER/locked.key\"}}, {{password, \"secret\"}}");
+        let files = Folder::new(otp);
+        files.write("node.pem", &pair.certificate);
+        files.write("locked.key", &encrypted(&pair.key));
+        files.write("ca.pem", &issuer.0.certificate);
+        let folder = files.seen("");
+        let options = format!("[{{server, [{{certfile, \"FOLDER/node.pem\"}}, {server}]}}].");
+        files.write("options", options.replace("FOLDER", folder.trim_end_matches('/')).as_bytes());
+        let node = otp.start_with(&["-proto_dist", "inet_tls", "-ssl_dist_optfile", &files.seen("options")]);
+        let secure = Secure { node, files };
+        let error = secure.connect_here(&Given::default()).unwrap_err();
+        assert!(matches!(error, AttachError::CertificateDemanded { .. }), "{error:?}");
+        assert_says(
+            &error,
+            &["of its own files: ", "locked.key", "encrypted with a password", "openssl pkey"],
+        );
+        // The user has been told what to do.
+        let own = tempfile::tempdir().unwrap();
+        let given = Given {
+            certificate: Some(secure.files.path("node.pem")),
+            key: file(&own, "copy.key", &pair.key),
+            ..Given::default()
+        };
+        assert_works(secure.connect_here(&given), &secure.node);
+    });
+}
+
+#[test]
+fn files_that_the_user_gives_must_be_sound() {
+    let (one, other) = (self_signed("/CN=one"), self_signed("/CN=other"));
+    let folder = tempfile::tempdir().unwrap();
+    let check = |given: Given, parts: &[&str]| {
+        let error = tls::find(&given, None, None, |path| std::fs::read(path)).unwrap_err();
+        assert_says(&error, parts);
+    };
+    let certificate = file(&folder, "one.pem", &one.certificate);
+    let empty = file(&folder, "empty", b"");
+    check(Given { trusted: empty, ..Given::default() }, &["empty cannot be used", "no certificate in PEM"]);
+    check(
+        Given { trusted: Some(folder.path().join("none")), ..Given::default() },
+        &["none cannot be used for TLS: No such file"],
+    );
+    check(Given { certificate: certificate.clone(), ..Given::default() }, &["one.pem", "no private key"]);
+    let key = file(&folder, "other.key", &other.key);
+    check(
+        Given { certificate: certificate.clone(), key, ..Given::default() },
+        &["other.key", "its private key is not that of the certificate in", "one.pem"],
+    );
+    let key = file(&folder, "locked.key", &encrypted(&one.key));
+    check(Given { certificate, key, ..Given::default() }, &["locked.key", "encrypted with a password"]);
+    let name = Some("no name".to_owned());
+    check(Given { server_name: name, ..Given::default() }, &["no certificate can be for \"no name\""]);
+}
+
+#[test]
+fn a_stopped_node_is_a_timeout_with_the_reason() {
+    let pair = self_signed("/CN=node");
+    on_each_release(|otp| {
+        let secure = start(otp, &pair, &pair, "", "");
+        let tls = tls::find(&Given { unverified: true, ..Given::default() }, None, None, |path| {
+            std::fs::read(path)
+        });
+        let located = locate(&secure.node.name.parse().unwrap(), 4369, PATIENCE).unwrap();
+        secure.node.signal("STOP");
+        let settings = Settings { setup_timeout: Duration::from_millis(500), ..Settings::default() };
+        let error = Connection::open(&located, &found(COOKIE), tls.unwrap().as_ref(), settings).unwrap_err();
+        assert!(matches!(error, AttachError::TimedOut { step: Step::Handshake, .. }), "{error:?}");
+        assert_says(&error, &["is the VM stopped (SIGSTOP"]);
+    });
+}
+
+/// Something that listens, and says this after the first word of its client.
+fn peer(says: impl Fn(&mut std::net::TcpStream) + Send + 'static) -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // Ends with the test's process; each connection ends with its client.
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut hello = [0; 1];
+            if stream.read_exact(&mut hello).is_ok() {
+                says(&mut stream);
+                let _ = stream.shutdown(std::net::Shutdown::Write);
+                let _ = std::io::copy(&mut stream, &mut std::io::sink());
+            }
+        }
+    });
+    format!("127.0.0.1:{port}")
+}
+
+fn connect_to(target: &str, timeout: Duration) -> AttachError {
+    let tls =
+        tls::find(&Given { unverified: true, ..Given::default() }, None, None, |path| std::fs::read(path));
+    let located = locate(&target.parse().unwrap(), 1, PATIENCE).unwrap();
+    let settings = Settings { setup_timeout: timeout, ..Settings::default() };
+    Connection::open(&located, &found(COOKIE), tls.unwrap().as_ref(), settings).unwrap_err()
+}
+
+#[test]
+fn what_is_no_node_is_told_apart() {
+    let check = |says: &'static [u8], expect: fn(&AttachError) -> bool| {
+        let target = peer(move |stream| stream.write_all(says).unwrap());
+        let error = connect_to(&target, PATIENCE);
+        assert!(expect(&error), "{error:?}");
+    };
+    check(b"", |error| matches!(error, AttachError::ClosedEarly { over_tls: true, .. }));
+    check(b"HTTP/1.1 400 Bad Request\r\n\r\n", |error| matches!(error, AttachError::NoTls { .. }));
+    check(&[0x16, 3, 3, 0, 9, 2], |error| matches!(error, AttachError::TlsFailed { .. }));
+    // Alerts: of the version, of anything.
+    check(&[0x15, 3, 3, 0, 2, 2, 70], |error| matches!(error, AttachError::TlsTooOld { .. }));
+    check(&[0x15, 3, 3, 0, 2, 2, 80], |error| matches!(error, AttachError::TlsFailed { .. }));
+}
+
+#[test]
+fn a_peer_that_drips_is_given_up_at_the_deadline() {
+    let target = peer(|stream| {
+        // The beginning of a record, and then a byte at a time, each in time.
+        let mut sent = stream.write_all(&[0x16, 3, 3, 0x40, 0]);
+        while sent.is_ok() {
+            thread::sleep(Duration::from_millis(20));
+            sent = stream.write_all(&[2]);
+        }
+    });
+    let begin = Instant::now();
+    let error = connect_to(&target, Duration::from_millis(300));
+    assert!(matches!(error, AttachError::TimedOut { step: Step::Tls, .. }), "{error:?}");
+    assert_says(&error, &["has begun TLS but was not ready with it within 0.3 s"]);
+    assert!(begin.elapsed() < PATIENCE / 2, "{:?}", begin.elapsed());
+}
+
+#[test]
+#[ignore = "a measurement: cargo test --release -p beamtune-attach --test tls -- --ignored --nocapture"]
+fn how_long_attaching_takes() {
+    let issuer = Issuer::new("Test CA");
+    let pairs =
+        [("P-256", issuer.issue(&LOOPBACK)), ("RSA 2048", issuer.issue(&Wish { rsa: true, ..LOOPBACK }))];
+    on_each_release(|otp| {
+        for (kind, pair) in &pairs {
+            for version in ["tlsv1.2", "tlsv1.3"] {
+                let server = format!("{DEMANDING}, {{versions, ['{version}']}}");
+                let secure = start(otp, pair, &issuer.0, &server, "");
+                let tls = tls::find(&Given::default(), Some(&process(&secure.node)), None, |path| {
+                    std::fs::read(path)
+                });
+                let tls = tls.unwrap();
+                let located = locate(&secure.node.name.parse().unwrap(), 4369, PATIENCE).unwrap();
+                let mut opened: Vec<_> = (0..51)
+                    .map(|_| {
+                        let begin = Instant::now();
+                        Connection::open(&located, &found(COOKIE), tls.as_ref(), Settings::default())
+                            .unwrap();
+                        begin.elapsed()
+                    })
+                    .collect();
+                let first = opened[0];
+                opened.sort();
+                let mut connection = open(&secure.node, tls.as_ref()).unwrap();
+                let mut calls: Vec<_> = (0..1_001)
+                    .map(|_| {
+                        let begin = Instant::now();
+                        connection.call("erlang", "node", vec![], soon()).unwrap();
+                        begin.elapsed()
+                    })
+                    .collect();
+                calls.sort();
+                println!(
+                    "{version}, {kind}: handshakes first {first:?}, median of 51 {:?}; a call: median {:?}, 99 % {:?}",
+                    opened[25], calls[500], calls[990]
+                );
+            }
+        }
+        // For comparison.
+        let plain = otp.start();
+        connect(&plain.name, 4369, COOKIE).unwrap();
+    });
+}
