@@ -7,7 +7,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use rustls::pki_types::{ServerName, UnixTime};
-use x509_cert::certificate::{CertificateInner, Raw};
+use x509_cert::certificate::{CertificateInner, Raw, Version};
 use x509_cert::der::Decode;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
@@ -30,6 +30,8 @@ pub(super) struct Certificate {
     common_name: Option<String>,
     not_before: Time,
     not_after: Time,
+    /// It is of the oldest version, which has no extensions.
+    pub is_version_1: bool,
     /// Its public key.
     pub key: SubjectPublicKeyInfoOwned,
 }
@@ -51,6 +53,7 @@ impl Certificate {
             common_name: common_name.map(|name| printable(&name.value())),
             not_before: content.validity().not_before,
             not_after: content.validity().not_after,
+            is_version_1: content.version() == Version::V1,
             key: content.subject_public_key_info().clone(),
         })
     }

@@ -127,6 +127,10 @@ impl Refusal {
             Error::InvalidCertificate(CertificateError::Other(_)) if certificate.issuer == subject => {
                 Refusal::Untrusted { subject, issuer: "itself".to_owned() }
             }
+            Error::InvalidCertificate(_) if certificate.is_version_1 => Refusal::unusable(
+                &subject,
+                "it is of version 1 of X.509, which does not say what a certificate may be used for",
+            ),
             Error::InvalidCertificate(CertificateError::BadSignature) => {
                 let issuer = format!(
                     "{} (not with the key of the one of that name that was given)",
