@@ -251,8 +251,9 @@ pub enum AttachError {
     /// The node does not take our certificate.
     #[error(
         "{peer} refuses the certificate {subject}, issued by {issuer} ({why}): it must be in date, for clients too (extended \
-         key usage), and issued by whom the node trusts (cacertfile of the server's options there){}",
-        issued_by(issuers)
+         key usage), for this host if the node lets only certain hosts in (net_kernel:allow/1), and issued by whom the node \
+         trusts (cacertfile of the server's options there){}",
+        among(issuers)
     )]
     CertificateRefused {
         /// The node and its address.
@@ -471,6 +472,10 @@ fn listed(names: &[String]) -> String {
 
 fn issued_by(issuers: &[String]) -> String {
     if issuers.is_empty() { String::new() } else { format!(", issued by {}", issuers.join(" or ")) }
+}
+
+fn among(issuers: &[String]) -> String {
+    if issuers.is_empty() { String::new() } else { format!(": {}", issuers.join(" or ")) }
 }
 
 fn remarked(remarks: &[String]) -> String {

@@ -272,7 +272,14 @@ impl NodeSource {
     fn trouble(&mut self, error: AttachError) -> Trouble {
         let kind = match &error {
             AttachError::TimedOut { .. } | AttachError::AgentBusy { .. } => TroubleKind::TimedOut,
-            AttachError::WrongCookie { .. } | AttachError::NotAllowed { .. } => TroubleKind::Denied,
+            AttachError::WrongCookie { .. }
+            | AttachError::NotAllowed { .. }
+            | AttachError::CertificateUntrusted { .. }
+            | AttachError::CertificateForOthers { .. }
+            | AttachError::CertificateOutdated { .. }
+            | AttachError::CertificateUnusable { .. }
+            | AttachError::CertificateDemanded { .. }
+            | AttachError::CertificateRefused { .. } => TroubleKind::Denied,
             AttachError::BadAnswer { .. } | AttachError::Protocol { .. } => TroubleKind::Garbled,
             _ => TroubleKind::Gone,
         };

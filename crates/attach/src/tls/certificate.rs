@@ -9,8 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use rustls::pki_types::{ServerName, UnixTime};
 use x509_cert::certificate::{CertificateInner, Raw, Version};
 use x509_cert::der::Decode;
-use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::ext::pkix::{BasicConstraints, SubjectAltName};
 use x509_cert::name::Name;
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 use x509_cert::time::Time;
@@ -30,6 +30,8 @@ pub(super) struct Certificate {
     common_name: Option<String>,
     not_before: Time,
     not_after: Time,
+    /// It is one that others may be issued with, or does not say.
+    pub can_issue: bool,
     /// It is of the oldest version, which has no extensions.
     pub is_version_1: bool,
     /// Its public key.
@@ -41,11 +43,17 @@ impl Certificate {
     pub fn read(der: &[u8]) -> Option<Certificate> {
         let certificate = CertificateInner::<Raw>::from_der(der).ok()?;
         let content = certificate.tbs_certificate();
-        let names = match content.get_extension::<SubjectAltName>() {
-            Ok(Some((_, SubjectAltName(names)))) => names.iter().filter_map(host).collect(),
-            _ => Vec::new(),
-        };
         let common_name = content.subject().common_name().ok().flatten();
+        let (names, common_name) = match content.get_extension::<SubjectAltName>() {
+            Ok(Some((_, SubjectAltName(names)))) => (names.iter().filter_map(host).collect(), common_name),
+            Ok(None) => (Vec::new(), common_name),
+            Err(_) => (Vec::new(), None),
+        };
+        let can_issue = match content.get_extension::<BasicConstraints>() {
+            Ok(Some((_, constraints))) => constraints.ca,
+            Ok(None) => content.issuer() == content.subject(),
+            Err(_) => false,
+        };
         Some(Certificate {
             subject: name(content.subject()),
             issuer: name(content.issuer()),
@@ -53,6 +61,7 @@ impl Certificate {
             common_name: common_name.map(|name| printable(&name.value())),
             not_before: content.validity().not_before,
             not_after: content.validity().not_after,
+            can_issue,
             is_version_1: content.version() == Version::V1,
             key: content.subject_public_key_info().clone(),
         })
@@ -89,7 +98,7 @@ pub(super) fn distinguished_name(der: &[u8]) -> Option<String> {
 
 fn name(name: &Name) -> String {
     let text = printable(&name.to_string());
-    if text.is_empty() { "nobody".to_owned() } else { text }
+    if text.is_empty() { "(no name)".to_owned() } else { text }
 }
 
 fn host(name: &GeneralName) -> Option<String> {

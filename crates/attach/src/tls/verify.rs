@@ -50,8 +50,11 @@ impl Trust {
     /// Trusts in certificates and what they have signed.
     pub fn trust(&mut self, certificates: Vec<CertificateDer<'static>>) {
         for certificate in certificates {
-            // What is no issuer can still be shown itself.
-            let _ = self.anchors.add(certificate.clone());
+            // webpki takes any anchor for an issuer. Who was given a node's certificate trusts that node, not what its key signs.
+            if Certificate::read(&certificate).is_some_and(|read| read.can_issue) {
+                // One that webpki cannot read can still be shown itself.
+                let _ = self.anchors.add(certificate.clone());
+            }
             self.given.push(certificate);
         }
     }
@@ -73,7 +76,7 @@ impl Trust {
             return Ok(());
         }
         let read =
-            Certificate::read(shown).ok_or_else(|| Refusal::unusable("nobody", "it cannot be read"))?;
+            Certificate::read(shown).ok_or_else(|| Refusal::unusable("of whomever", "it cannot be read"))?;
         let parsed = ParsedCertificate::try_from(shown);
         if !self.given.contains(shown) {
             let parsed = parsed.as_ref().map_err(|error| Refusal::of(error, &read, intermediates, now))?;

@@ -236,6 +236,60 @@ fn a_certificate_that_is_trusted_itself_need_have_no_issuer() {
 }
 
 #[test]
+fn a_chain_of_issuers_is_followed_to_the_one_that_is_trusted() {
+    let root = Issuer::new("Root CA");
+    let middle = Issuer(root.issue(&Wish {
+        subject: "/CN=Middle CA",
+        extensions: "basicConstraints=critical,CA:TRUE",
+        ..LOOPBACK
+    }));
+    let mut pair = middle.issue(&LOOPBACK);
+    pair.certificate.extend(&middle.0.certificate);
+    on_each_release(|otp| {
+        let secure = start(otp, &pair, &root.0, "", "");
+        assert_works(secure.connect(&secure.trusted()), &secure.node);
+        let error = secure.connect(&Given { wanted: true, ..Given::default() }).unwrap_err();
+        assert_says(&error, &["CN=node,O=Test, is issued by CN=Root CA,O=Test, whom nothing"]);
+    });
+}
+
+#[test]
+fn a_certificate_that_is_trusted_itself_vouches_for_no_other() {
+    let issuer = Issuer::new("Test CA");
+    for extensions in [LOOPBACK.extensions, "basicConstraints=CA:FALSE"] {
+        let trusted = issuer.issue(&Wish { subject: "/CN=trusted", extensions, ..LOOPBACK });
+        let pair = Issuer(trusted.clone()).issue(&LOOPBACK);
+        on_release(25, |otp| {
+            let secure = start(otp, &pair, &trusted, "", "");
+            let error = secure.connect(&secure.trusted()).unwrap_err();
+            assert!(matches!(error, AttachError::CertificateUntrusted { .. }), "{error:?}");
+        });
+    }
+}
+
+#[test]
+fn a_node_that_lets_only_some_hosts_in_wants_a_certificate_for_one_of_them() {
+    let issuer = Issuer::new("Test CA");
+    let pair = issuer.issue(&LOOPBACK);
+    let elsewhere = issuer.issue(&Wish { extensions: "subjectAltName=DNS:elsewhere", ..LOOPBACK });
+    let own = tempfile::tempdir().unwrap();
+    let (here, elsewhere) =
+        (file(&own, "here.pem", &pair.together()), file(&own, "elsewhere.pem", &elsewhere.together()));
+    on_each_release(|otp| {
+        let secure = start(otp, &pair, &issuer.0, DEMANDING, "");
+        let given =
+            |certificate: &Option<PathBuf>| Given { certificate: certificate.clone(), ..secure.trusted() };
+        let mut connection = secure.connect(&given(&elsewhere)).unwrap();
+        let allowed = evaluate(&mut connection, "net_kernel:allow(['127.0.0.1'])");
+        assert!(allowed.root().is_atom("ok"));
+        assert_works(secure.connect(&given(&here)), &secure.node);
+        let error = secure.connect(&given(&elsewhere)).unwrap_err();
+        assert!(matches!(error, AttachError::CertificateRefused { .. }), "{error:?}");
+        assert_says(&error, &["refuses the certificate CN=node,O=Test", "net_kernel:allow/1"]);
+    });
+}
+
+#[test]
 fn whoever_answers_is_trusted_on_request_only() {
     let stranger = self_signed("/CN=stranger");
     on_each_release(|otp| {

@@ -1,8 +1,9 @@
-//! Nodes with TLS distribution and over IPv6, as a user meets them.
+//! Nodes with TLS distribution, over IPv6 and without EPMD, as a user meets them.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
 
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -68,6 +69,23 @@ fn a_node_over_ipv6_is_looked_into() {
     }
     let Some(otp) = otp(25) else { return };
     assert_attached(&doctor(&start(&otp, "inet6_tls", "::1").node.name, &[]));
+}
+
+#[test]
+fn a_node_without_epmd_is_looked_into() {
+    for otp in all_otps() {
+        // Nobody else's at the moment.
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let port = free.expect("a free port").port().to_string();
+        let name = format!("{}@127.0.0.1", unique("alone"));
+        // The kernel's parameter is for OTP 23.0, which has no such flag.
+        let options =
+            ["-start_epmd", "false", "-erl_epmd_port", &port, "-kernel", "inet_dist_listen_min", &port];
+        let node = TestNode::named(&otp, &["-name", &name], &name, &options, "ok");
+        assert_attached(&doctor(&node.pid().to_string(), &[]));
+        assert_attached(&doctor(&format!("127.0.0.1:{port}"), &[]));
+        assert_attached(&doctor(&node.name, &[]));
+    }
 }
 
 #[test]
