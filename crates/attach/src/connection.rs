@@ -96,7 +96,7 @@ impl Connection {
             let begin = Instant::now();
             match attempt.open_as(own) {
                 Err(AttachError::NameTaken { .. } | AttachError::Busy { .. }) => {}
-                Err(AttachError::ClosedEarly { .. } | AttachError::TlsFailed { .. })
+                Err(AttachError::ClosedEarly { .. })
                     if begin.elapsed() > SLOW && !attempt.deadline.passed() => {}
                 // OTP 23 does not say so by itself.
                 Err(AttachError::ClosedEarly { .. }) if tls.is_none() && attempt.speaks_tls() => {

@@ -281,7 +281,7 @@ pub enum AttachError {
         /// The name.
         name: String,
     },
-    /// The connection ended before the node said anything.
+    /// The connection ended before the node said anything of the distribution's handshake.
     #[error("{}", closed_early(peer, *over_tls))]
     ClosedEarly {
         /// The node and its address.
@@ -450,12 +450,17 @@ fn from(origin: &str) -> String {
 }
 
 fn closed_early(peer: &str, over_tls: bool) -> String {
-    let port = if over_tls {
-        "is that the distribution port of an Erlang node, with TLS (-proto_dist inet_tls)?"
+    if over_tls {
+        format!(
+            "{peer} closed the connection in the handshake of TLS or right behind it, without a reason: is that the \
+             distribution port of an Erlang node with TLS (-proto_dist inet_tls)? The node's own log may say why"
+        )
     } else {
-        "is that the distribution port of an Erlang node, without TLS (-proto_dist)?"
-    };
-    format!("{peer} closed the connection without a word: {port} The node's own log may say why")
+        format!(
+            "{peer} closed the connection without a word: is that the distribution port of an Erlang node? The node's \
+             own log may say why"
+        )
+    }
 }
 
 fn listed(names: &[String]) -> String {

@@ -142,11 +142,7 @@ impl Session {
             let step = if self.heard { Step::Tls } else { Step::Handshake };
             return AttachError::TimedOut { step, peer, after: deadline.given };
         }
-        self.refusal(Some(error)).unwrap_or(if self.heard {
-            AttachError::TlsFailed { peer, what: format!("the connection has ended in the middle ({error})") }
-        } else {
-            AttachError::ClosedEarly { peer, over_tls: true }
-        })
+        self.refusal(Some(error)).unwrap_or(AttachError::ClosedEarly { peer, over_tls: true })
     }
 
     /// What an error, or the end of the connection before any word of the distribution's, says of TLS.
