@@ -3,18 +3,21 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::cookie::Found;
+use crate::deadline::{Deadline, is_timeout};
 use crate::error::{AttachError, Step, printable};
 use crate::etf::{Limits, Pid, Reference};
 use crate::frame::{Frame, Splitter, TICK};
-use crate::handshake::{Established, Handshake, OwnName, Parameters};
-use crate::locate::{Deadline, Located, read};
+use crate::handshake::{Established, Handshake, Lengths, OwnName, Parameters};
+use crate::locate::Located;
 use crate::message::Message;
+use crate::stream::{Stream, Unsent};
+use crate::tls::{Session, Tls};
 
 /// What a connection may take.
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +60,7 @@ const PIECE: usize = 64 * 1024;
 /// must be called every 15 s or so.
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     established: Established,
     splitter: Splitter,
     limits: Limits,
@@ -75,9 +78,15 @@ pub struct Connection {
 
 impl Connection {
     /// Connects and shakes hands, under one of our own names; if all of them are in use there, under one that the node
-    /// makes up.
-    pub fn open(located: &Located, cookie: &Found, settings: Settings) -> Result<Connection, AttachError> {
-        let deadline = Deadline::after(settings.setup_timeout);
+    /// makes up. With `tls`, over TLS.
+    pub fn open(
+        located: &Located,
+        cookie: &Found,
+        tls: Option<&Tls>,
+        settings: Settings,
+    ) -> Result<Connection, AttachError> {
+        let attempt =
+            Attempt { located, cookie, tls, settings, deadline: Deadline::after(settings.setup_timeout) };
         // Not always the same first, because the node may not yet have noticed that whoever had it has gone.
         let first = random() % OWN_NAMES;
         for turn in 0..OWN_NAMES {
@@ -85,68 +94,18 @@ impl Connection {
             // Small ones had a meaning of their own (net_kernel avoids 0 to 3).
             let own = OwnName::Ours { name, creation: random().max(4) };
             let begin = Instant::now();
-            match Connection::open_as(own, located, cookie, settings, deadline) {
+            match attempt.open_as(own) {
                 Err(AttachError::NameTaken { .. } | AttachError::Busy { .. }) => {}
-                Err(AttachError::ClosedEarly { .. }) if begin.elapsed() > SLOW && !deadline.passed() => {}
+                Err(AttachError::ClosedEarly { .. })
+                    if begin.elapsed() > SLOW && !attempt.deadline.passed() => {}
+                // OTP 23 does not say so by itself.
+                Err(AttachError::ClosedEarly { .. }) if tls.is_none() && attempt.speaks_tls() => {
+                    return Err(AttachError::TlsNeeded { peer: located.label.clone() });
+                }
                 opened => return opened,
             }
         }
-        Connection::open_as(OwnName::OfNode, located, cookie, settings, deadline)
-    }
-
-    fn open_as(
-        own: OwnName,
-        located: &Located,
-        cookie: &Found,
-        settings: Settings,
-        deadline: Deadline,
-    ) -> Result<Connection, AttachError> {
-        let mut stream = connect(located, deadline)?;
-        let mut handshake = Handshake::new(Parameters {
-            peer: located.label.clone(),
-            expected: located.expected.clone(),
-            own,
-            host: located.host.clone(),
-            cookie: cookie.cookie.clone(),
-            cookie_origin: cookie.origin.clone(),
-            challenge: random(),
-        });
-        let mut piece = [0; 4096];
-        let (established, rest) = loop {
-            let output = handshake.take_output();
-            let length = exchange(&mut stream, &output, &mut piece, deadline);
-            let length = match length {
-                Ok(0) => return Err(handshake.closed()),
-                Ok(length) => length,
-                Err(error) if is_timeout(error.kind()) || deadline.passed() => {
-                    return Err(AttachError::TimedOut {
-                        step: Step::Handshake,
-                        peer: located.label.clone(),
-                        after: settings.setup_timeout,
-                    });
-                }
-                // A peer that closes while our bytes are still under way resets the connection.
-                Err(_) => return Err(handshake.closed()),
-            };
-            if let Some(done) = handshake.receive(piece.get(..length).unwrap_or_default())? {
-                break done;
-            }
-        };
-        let salt = random();
-        let mut connection = Connection {
-            stream,
-            established,
-            splitter: Splitter::new(settings.limits.bytes),
-            limits: settings.limits,
-            arrived: VecDeque::new(),
-            arrived_bytes: 0,
-            unusable: None,
-            salt,
-            next_process: 1 + salt % 0x7FFF,
-            next_reference: 0,
-        };
-        connection.accept(&rest, deadline)?;
-        Ok(connection)
+        attempt.open_as(OwnName::OfNode)
     }
 
     /// The node's full name.
@@ -228,17 +187,14 @@ impl Connection {
     fn read(&mut self, deadline: Deadline) -> Result<bool, AttachError> {
         self.check_usable()?;
         let mut piece = [0; PIECE];
-        let result =
-            self.stream.set_read_timeout(Some(deadline.left())).and_then(|()| self.stream.read(&mut piece));
-        match result {
+        match self.stream.read(&mut piece, deadline) {
             Ok(0) => Err(self.lost("it closed the connection".to_owned())),
             Ok(length) => {
                 self.accept(piece.get(..length).unwrap_or_default(), deadline)?;
                 // Whoever sends without pause must not keep us beyond the deadline.
                 Ok(!deadline.passed())
             }
-            Err(error) if is_timeout(error.kind()) => Ok(false),
-            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(!deadline.passed()),
+            Err(error) if is_timeout(&error) => Ok(false),
             Err(error) => Err(self.lost(error.to_string())),
         }
     }
@@ -276,30 +232,22 @@ impl Connection {
         }
     }
 
-    fn write(&mut self, mut bytes: &[u8], deadline: Deadline) -> Result<(), AttachError> {
+    fn write(&mut self, bytes: &[u8], deadline: Deadline) -> Result<(), AttachError> {
         self.check_usable()?;
-        let whole = bytes.len();
-        while !bytes.is_empty() {
-            let result =
-                self.stream.set_write_timeout(Some(deadline.left())).and_then(|()| self.stream.write(bytes));
-            match result {
-                Ok(written) if written > 0 => bytes = bytes.get(written..).unwrap_or_default(),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if is_timeout(error.kind()) => {
-                    if bytes.len() < whole {
-                        self.unusable = Some("a message to it could be written only in part".to_owned());
-                    }
-                    return Err(AttachError::TimedOut {
-                        step: Step::Send,
-                        peer: self.node().to_string(),
-                        after: deadline.given,
-                    });
+        match self.stream.write(bytes, deadline) {
+            Ok(()) => Ok(()),
+            Err(Unsent { error, in_part }) if is_timeout(&error) => {
+                if in_part {
+                    self.unusable = Some("a message to it could be written only in part".to_owned());
                 }
-                Ok(_) => return Err(self.lost("nothing can be written".to_owned())),
-                Err(error) => return Err(self.lost(error.to_string())),
+                Err(AttachError::TimedOut {
+                    step: Step::Send,
+                    peer: self.node().to_string(),
+                    after: deadline.given,
+                })
             }
+            Err(Unsent { error, .. }) => Err(self.lost(error.to_string())),
         }
-        Ok(())
     }
 
     fn check_usable(&self) -> Result<(), AttachError> {
@@ -321,46 +269,158 @@ impl Connection {
     }
 }
 
+/// How a connection is tried to be opened.
+struct Attempt<'a> {
+    located: &'a Located,
+    cookie: &'a Found,
+    tls: Option<&'a Tls>,
+    settings: Settings,
+    deadline: Deadline,
+}
+
+impl Attempt<'_> {
+    fn open_as(&self, own: OwnName) -> Result<Connection, AttachError> {
+        let socket = connect(self.located, self.deadline)?;
+        let mut stream = match self.tls {
+            None => Stream::Plain(socket),
+            Some(tls) => Stream::Tls(Box::new(self.secure(tls, socket)?)),
+        };
+        let lengths = if self.tls.is_some() { Lengths::Four } else { Lengths::Two };
+        let mut handshake = self.handshake(own, lengths);
+        let mut piece = [0; 4096];
+        let (established, rest) = loop {
+            let length = match exchange(&mut stream, &handshake.take_output(), &mut piece, self.deadline) {
+                Ok(length @ 1..) => length,
+                Err(error) if is_timeout(&error) || self.deadline.passed() => {
+                    return Err(AttachError::TimedOut {
+                        step: Step::Handshake,
+                        peer: self.located.label.clone(),
+                        after: self.settings.setup_timeout,
+                    });
+                }
+                // A peer that closes while our bytes are still under way resets the connection.
+                end => return Err(closed(&stream, &handshake, end.err().as_ref())),
+            };
+            if let Some(done) = handshake.receive(piece.get(..length).unwrap_or_default())? {
+                break done;
+            }
+        };
+        let salt = random();
+        let mut connection = Connection {
+            stream,
+            established,
+            splitter: Splitter::new(self.settings.limits.bytes),
+            limits: self.settings.limits,
+            arrived: VecDeque::new(),
+            arrived_bytes: 0,
+            unusable: None,
+            salt,
+            next_process: 1 + salt % 0x7FFF,
+            next_reference: 0,
+        };
+        connection.accept(&rest, self.deadline)?;
+        Ok(connection)
+    }
+
+    /// Shakes hands for TLS.
+    fn secure(&self, tls: &Tls, socket: TcpStream) -> Result<Session, AttachError> {
+        let mut session = tls.greet(socket, self.located, self.deadline)?;
+        // A node without TLS waits for the rest of what it takes for a long packet, and closes after 7 s.
+        if !session.is_answered(self.deadline.at_most(SLOW)) && self.speaks_plain() {
+            return Err(AttachError::TlsUnexpected { peer: self.located.label.clone() });
+        }
+        session.shake_hands(self.deadline)?;
+        Ok(session)
+    }
+
+    fn handshake(&self, own: OwnName, lengths: Lengths) -> Handshake {
+        Handshake::new(Parameters {
+            peer: self.located.label.clone(),
+            expected: self.located.expected.clone(),
+            own,
+            host: self.located.host.clone(),
+            lengths,
+            cookie: self.cookie.cookie.clone(),
+            cookie_origin: self.cookie.origin.clone(),
+            challenge: random(),
+        })
+    }
+
+    /// Whether the peer answers a plain handshake. Nothing secret is in the packet that asks.
+    fn speaks_plain(&self) -> bool {
+        let output = self.handshake(OwnName::OfNode, Lengths::Two).take_output();
+        let mut answer = [0; 3];
+        let asked = connect(self.located, self.deadline).map(Stream::Plain).map(|mut stream| {
+            exchange(&mut stream, &output, &mut answer, self.deadline.at_most(SLOW)).unwrap_or_default()
+        });
+        asked.is_ok_and(|length| length > 2) && answer[2] == b's'
+    }
+
+    /// Whether the peer answers in TLS.
+    fn speaks_tls(&self) -> bool {
+        let deadline = self.deadline.at_most(SLOW);
+        let asked = connect(self.located, deadline)
+            .and_then(|socket| Tls::of_a_stranger().greet(socket, self.located, deadline));
+        asked.is_ok_and(|mut session| session.is_answered(deadline))
+    }
+}
+
+/// What it means that the peer has closed the connection now, or that it has failed.
+fn closed(stream: &Stream, handshake: &Handshake, error: Option<&std::io::Error>) -> AttachError {
+    match (handshake.closed(), stream) {
+        // A node that refuses our certificate can say so behind the end of the TLS handshake.
+        (early @ AttachError::ClosedEarly { .. }, Stream::Tls(session)) => {
+            session.refusal(error).unwrap_or(early)
+        }
+        (closed, _) => closed,
+    }
+}
+
 /// Connects to the first address that answers.
 fn connect(located: &Located, deadline: Deadline) -> Result<TcpStream, AttachError> {
-    let mut reason = "it has no address".to_owned();
-    for address in &located.addresses {
-        match TcpStream::connect_timeout(address, deadline.left()).and_then(|stream| {
+    let mut reasons = Vec::new();
+    let mut all_silent = true;
+    for (index, address) in located.addresses.iter().enumerate() {
+        let deadline = deadline.before_others(located.addresses.len() - index - 1);
+        let connected = TcpStream::connect_timeout(address, deadline.left()).and_then(|stream| {
             stream.set_nodelay(true)?;
             Ok(stream)
-        }) {
+        });
+        match connected {
             Ok(stream) => return Ok(stream),
-            Err(error) if is_timeout(error.kind()) => {
-                return Err(AttachError::TimedOut {
-                    step: Step::Connect,
-                    peer: located.label.clone(),
-                    after: deadline.given,
-                });
+            Err(error) => {
+                all_silent &= is_timeout(&error);
+                reasons.push((address, error));
             }
-            Err(error) => reason = error.to_string(),
         }
     }
-    Err(AttachError::Unreachable { peer: located.label.clone(), reason })
+    let peer = located.label.clone();
+    if all_silent && !reasons.is_empty() {
+        return Err(AttachError::TimedOut { step: Step::Connect, peer, after: deadline.given });
+    }
+    let reason = match &reasons[..] {
+        [] => "it has no address".to_owned(),
+        [(_, only)] => only.to_string(),
+        several => {
+            let each = several.iter().map(|(address, error)| format!("{address}: {error}"));
+            each.collect::<Vec<_>>().join("; ")
+        }
+    };
+    Err(AttachError::Unreachable { peer, reason })
 }
 
 /// Writes what there is to say, then reads what there is to hear.
 fn exchange(
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     output: &[u8],
     input: &mut [u8],
     deadline: Deadline,
 ) -> std::io::Result<usize> {
-    stream.set_write_timeout(Some(deadline.left()))?;
-    stream.write_all(output)?;
+    stream.write(output, deadline).map_err(|unsent| unsent.error)?;
     if deadline.passed() {
         return Err(ErrorKind::TimedOut.into());
     }
-    stream.set_read_timeout(Some(deadline.left()))?;
-    read(stream, input)
-}
-
-fn is_timeout(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::TimedOut | ErrorKind::WouldBlock)
+    stream.read(input, deadline)
 }
 
 /// A number that the peer cannot guess.

@@ -138,23 +138,156 @@ pub enum AttachError {
         /// The node and its address.
         peer: String,
     },
-    /// The node speaks TLS.
+    /// The node speaks TLS, and we did not.
     #[error(
-        "{peer} speaks TLS (-proto_dist inet_tls), which beamtune does not support yet: record what the host \
-         shows instead, or start the node with plain distribution on the loopback interface"
+        "{peer} speaks TLS (-proto_dist inet_tls): give --tls-ca FILE with the certificate that has issued the node's \
+         (cacertfile of the client's options there), and, if the node wants to see one (verify_peer), --tls-cert FILE \
+         and --tls-key FILE"
     )]
     TlsNeeded {
         /// The node and its address.
         peer: String,
     },
-    /// The connection ended before the node said anything.
+    /// We speak TLS, and the node does not.
+    #[error("{peer} speaks plain distribution, without TLS: leave out --tls and what belongs to it")]
+    TlsUnexpected {
+        /// The node and its address.
+        peer: String,
+    },
+    /// What answers speaks neither TLS nor the distribution protocol.
+    #[error("what answers at {peer} speaks no TLS: is that the distribution port of an Erlang node?")]
+    NoTls {
+        /// The node and its address.
+        peer: String,
+    },
+    /// The node allows only versions of TLS that have been withdrawn.
     #[error(
-        "{peer} closed the connection without a word: is that the distribution port of an Erlang node, \
-         without TLS (-proto_dist)? The node's own log may say why"
+        "{peer} allows no TLS 1.2 or 1.3, only versions that have been withdrawn for their weakness (RFC 8996): \
+         add 'tlsv1.2' to the versions in its options (ssl_dist_optfile)"
     )]
+    TlsTooOld {
+        /// The node and its address.
+        peer: String,
+    },
+    /// The handshake of TLS has failed for another reason.
+    #[error("TLS with {peer} has failed: {what}. The node's own log may say more")]
+    TlsFailed {
+        /// The node and its address.
+        peer: String,
+        /// What happened.
+        what: String,
+    },
+    /// Nobody who is trusted has issued the node's certificate.
+    #[error(
+        "the certificate of {peer}, {subject}, is issued by {issuer}, whom nothing that was given trusts{}: give \
+         the certificate of that issuer, or the node's own (certfile in its options), with --tls-ca FILE",
+        remarked(remarks)
+    )]
+    CertificateUntrusted {
+        /// The node and its address.
+        peer: String,
+        /// Whose certificate it is.
+        subject: String,
+        /// The last issuer of the chain.
+        issuer: String,
+        /// What of the node's own files could not be used.
+        remarks: Vec<String>,
+    },
+    /// The node's certificate is for other hosts.
+    #[error(
+        "the certificate of {peer} is for {}, not for {wanted}: if it is the node that you mean, give --tls-server-name \
+         with a name that the certificate is for",
+        listed(names)
+    )]
+    CertificateForOthers {
+        /// The node and its address.
+        peer: String,
+        /// The host that was connected to.
+        wanted: String,
+        /// The hosts in the certificate.
+        names: Vec<String>,
+    },
+    /// A certificate's time is over, or has not come.
+    #[error(
+        "the certificate of {peer} is no good: {subject}: {when}, says the clock of this host. Renew the certificate \
+         (other nodes that check it cannot connect either), or set the clock"
+    )]
+    CertificateOutdated {
+        /// The node and its address.
+        peer: String,
+        /// Whose certificate it is: the node's, or an issuer's.
+        subject: String,
+        /// Since or until when.
+        when: String,
+    },
+    /// The node's certificate is of a kind that cannot be checked.
+    #[error(
+        "the certificate of {peer}, {subject}, cannot be checked: {what}. Give the node's own certificate (certfile in its \
+         options) with --tls-ca FILE: then what it shows is compared with that"
+    )]
+    CertificateUnusable {
+        /// The node and its address.
+        peer: String,
+        /// Whose certificate it is.
+        subject: String,
+        /// What is in the way.
+        what: String,
+    },
+    /// The node wants to see a certificate, and we have none.
+    #[error(
+        "{peer} wants to see a certificate (verify_peer){}{}: give one that it trusts with --tls-cert FILE and --tls-key \
+         FILE, such as that of another node of its cluster",
+        issued_by(issuers),
+        remarked(remarks)
+    )]
+    CertificateDemanded {
+        /// The node and its address.
+        peer: String,
+        /// Issuers that it takes, as far as it says.
+        issuers: Vec<String>,
+        /// What of the node's own files could not be used.
+        remarks: Vec<String>,
+    },
+    /// The node does not take our certificate.
+    #[error(
+        "{peer} refuses the certificate {subject}, issued by {issuer} ({why}): it must be in date, for clients too (extended \
+         key usage), for this host if the node lets only certain hosts in (net_kernel:allow/1), and issued by whom the node \
+         trusts (cacertfile of the server's options there){}",
+        among(issuers)
+    )]
+    CertificateRefused {
+        /// The node and its address.
+        peer: String,
+        /// Whose it is.
+        subject: String,
+        /// Who has issued it.
+        issuer: String,
+        /// Issuers that the node takes, as far as it says.
+        issuers: Vec<String>,
+        /// The name of its alert.
+        why: String,
+    },
+    /// A file of certificates or keys cannot be used.
+    #[error("{path} cannot be used for TLS: {what}")]
+    BadTlsFile {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// No certificate can be for this name.
+    #[error("no certificate can be for \"{name}\": give --tls-server-name with a host's name or an address")]
+    BadServerName {
+        /// The name.
+        name: String,
+    },
+    /// The connection ended before the node said anything of the distribution's handshake.
+    #[error("{}", closed_early(peer, *over_tls))]
     ClosedEarly {
         /// The node and its address.
         peer: String,
+        /// Whether TLS was spoken.
+        over_tls: bool,
     },
     /// The node lacks what attaching needs.
     #[error("{peer} is too old ({missing}): OTP 23 is the oldest release that can be attached to")]
@@ -264,6 +397,8 @@ pub enum Step {
     Epmd,
     /// The TCP connection.
     Connect,
+    /// The rest of the handshake of TLS.
+    Tls,
     /// The node's words in the handshake.
     Handshake,
     /// A message.
@@ -289,6 +424,10 @@ fn timed_out(peer: &str, step: Step, after: Duration) -> String {
             "{peer} accepts connections but said nothing for {seconds:.1} s: is the VM stopped (SIGSTOP, state T \
              in ps), starved of CPU, or hanging?"
         ),
+        Step::Tls => format!(
+            "{peer} has begun TLS but was not ready with it within {seconds:.1} s: is the VM starved of CPU, or does \
+             something between it and here hold packets back?"
+        ),
         Step::Receive => format!("{peer} did not answer within {seconds:.1} s"),
         Step::Send => format!("{peer} took nothing in for {seconds:.1} s: is the VM stopped or overloaded?"),
     }
@@ -308,6 +447,44 @@ fn known_names(known: &[String]) -> String {
 
 fn from(origin: &str) -> String {
     if origin.is_empty() { String::new() } else { format!(" (from {origin})") }
+}
+
+fn closed_early(peer: &str, over_tls: bool) -> String {
+    if over_tls {
+        format!(
+            "{peer} closed the connection in the handshake of TLS or right behind it, without a reason: is that the \
+             distribution port of an Erlang node with TLS (-proto_dist inet_tls)? The node's own log may say why"
+        )
+    } else {
+        format!(
+            "{peer} closed the connection without a word: is that the distribution port of an Erlang node? The node's \
+             own log may say why"
+        )
+    }
+}
+
+fn listed(names: &[String]) -> String {
+    /// More names than this only hide the message.
+    const MOST_NAMES: usize = 10;
+    match names {
+        [] => "no host at all".to_owned(),
+        _ if names.len() > MOST_NAMES => {
+            format!("{} and {} more", names[..MOST_NAMES].join(", "), names.len() - MOST_NAMES)
+        }
+        _ => names.join(", "),
+    }
+}
+
+fn issued_by(issuers: &[String]) -> String {
+    if issuers.is_empty() { String::new() } else { format!(", issued by {}", issuers.join(" or ")) }
+}
+
+fn among(issuers: &[String]) -> String {
+    if issuers.is_empty() { String::new() } else { format!(": {}", issuers.join(" or ")) }
+}
+
+fn remarked(remarks: &[String]) -> String {
+    if remarks.is_empty() { String::new() } else { format!(" (of its own files: {})", remarks.join("; ")) }
 }
 
 /// Text from outside, fit for a message: nothing that commands a terminal, and not long.

@@ -1,6 +1,6 @@
 //! The handshake that turns a TCP connection into one between nodes, without its socket.
 //!
-//! Version 6 (OTP 23 and later), the connecting side, as a *hidden* node.
+//! Version 6 (OTP 23 and later), the connecting side, as a *hidden* node. Over TLS it is the same, but for the lengths.
 //!
 //! ```text
 //! we                                   the node
@@ -78,6 +78,9 @@ const OFFERED: u64 = flag::EXTENDED_REFERENCES
     | flag::SPAWN
     | flag::ALIAS;
 
+/// Bytes of a packet that are accepted in the handshake, as many as 2 bytes of length can say.
+const MOST_PACKET_BYTES: usize = 0xFFFF;
+
 /// How we are called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OwnName {
@@ -105,6 +108,15 @@ pub enum Expected {
     FullName(String),
 }
 
+/// In how many bytes the length of a packet of the handshake stands. (Behind the handshake it is always 4.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lengths {
+    /// Over TCP (lib/kernel/src/inet_tcp_dist.erl, `gen_listen/3`).
+    Two,
+    /// Over TLS (lib/ssl/src/inet_tls_dist.erl, `accept_one/3`).
+    Four,
+}
+
 /// What a handshake needs to know.
 #[derive(Debug)]
 pub struct Parameters {
@@ -117,6 +129,8 @@ pub struct Parameters {
     /// The part of our name behind the `@`. The node's own host is a good choice: it passes the node's list
     /// of allowed hosts if any does, and being always the same, it needs no new atom.
     pub host: String,
+    /// How packets are framed.
+    pub lengths: Lengths,
     /// The shared secret.
     pub cookie: Cookie,
     /// Where the cookie was found, for the message that says that it is wrong.
@@ -183,18 +197,23 @@ impl Handshake {
     pub fn receive(&mut self, bytes: &[u8]) -> Result<Option<(Established, Vec<u8>)>, AttachError> {
         self.input.extend_from_slice(bytes);
         // A TLS alert record: type 21, version 3.x. As the length of a handshake packet it would be 5,379.
-        if matches!(self.state, State::Status) && matches!(*self.input, [0x15, 0x03, 0..=4, ..]) {
+        let plain = self.parameters.lengths == Lengths::Two;
+        if plain && matches!(self.state, State::Status) && matches!(*self.input, [0x15, 0x03, 0..=4, ..]) {
             return Err(AttachError::TlsNeeded { peer: self.parameters.peer.clone() });
         }
         loop {
             if let State::Done(established) = &self.state {
                 return Ok(Some((established.clone(), std::mem::take(&mut self.input))));
             }
-            let Some((&length, rest)) = self.input.split_first_chunk::<2>() else { return Ok(None) };
-            let length = usize::from(u16::from_be_bytes(length));
+            let Some((length, rest)) = self.parameters.lengths.split_off(&self.input) else {
+                return Ok(None);
+            };
+            if length > MOST_PACKET_BYTES {
+                return Err(self.broken(&format!("a packet of {length} bytes in the handshake")));
+            }
             let Some(packet) = rest.get(..length) else { return Ok(None) };
             let packet = packet.to_vec();
-            self.input.drain(..2 + length);
+            self.input.drain(..self.input.len() - rest.len() + length);
             self.packet(&packet)?;
         }
     }
@@ -203,7 +222,9 @@ impl Handshake {
     pub fn closed(&self) -> AttachError {
         let peer = self.parameters.peer.clone();
         match &self.state {
-            State::Status if self.input.is_empty() => AttachError::ClosedEarly { peer },
+            State::Status if self.input.is_empty() => {
+                AttachError::ClosedEarly { peer, over_tls: self.parameters.lengths == Lengths::Four }
+            }
             State::Acknowledgement(established) => self.wrong_cookie(established),
             _ => self.broken("it closed the connection in the middle of the handshake"),
         }
@@ -335,7 +356,10 @@ impl Handshake {
     }
 
     fn send(&mut self, packet: &[u8]) {
-        self.output.extend((packet.len() as u16).to_be_bytes());
+        match self.parameters.lengths {
+            Lengths::Two => self.output.extend((packet.len() as u16).to_be_bytes()),
+            Lengths::Four => self.output.extend((packet.len() as u32).to_be_bytes()),
+        }
         self.output.extend_from_slice(packet);
     }
 
@@ -348,6 +372,20 @@ impl Handshake {
 
     fn broken(&self, what: &str) -> AttachError {
         AttachError::Protocol { peer: self.parameters.peer.clone(), what: printable(what) }
+    }
+}
+
+impl Lengths {
+    /// Splits off the length that bytes begin with.
+    fn split_off(self, bytes: &[u8]) -> Option<(usize, &[u8])> {
+        match self {
+            Lengths::Two => {
+                bytes.split_first_chunk().map(|(length, rest)| (u16::from_be_bytes(*length).into(), rest))
+            }
+            Lengths::Four => {
+                bytes.split_first_chunk().map(|(length, rest)| (u32::from_be_bytes(*length) as usize, rest))
+            }
+        }
     }
 }
 

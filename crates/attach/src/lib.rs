@@ -4,24 +4,23 @@
 //! of a made-up name, without an Erlang VM on our side, puts the agent there and asks it for samples:
 //!
 //! ```text
-//! TARGET --target, locate, epmd--> address --handshake (cookie)--> Connection --call--> term
-//!                                                                      |
-//!                               Sample <--sample-- NodeSource <-- Session (agent)
+//! TARGET --target, locate, epmd--> address --tls--> --handshake (cookie)--> Connection --call--> term
+//!                                                                               |
+//!                                        Sample <--sample-- NodeSource <-- Session (agent)
 //! ```
 //!
 //! The protocols are pure: [`etf`] (terms), [`epmd`], [`handshake`], [`frame`], [`message`] and [`agent`]
 //! turn bytes into values and back, know no socket and no clock, and treat all they read as hostile: every
-//! length, count and depth is bounded before memory is taken. [`locate`] and [`connection`] join them to
+//! length, count and depth is bounded before memory is taken. [`locate`], [`tls`] and [`connection`] join them to
 //! blocking sockets, where every step has a deadline. [`session`] is the agent on one connection; [`source`]
 //! is what a recorder sees of it, over lost connections and restarts of the VM. Nothing here reads `/proc` of
 //! a node's process: what is known of it comes in as plain data ([`process`], [`cookie`]).
-//!
-//! TLS distribution is recognised, but not spoken yet.
 
 pub mod agent;
 pub mod call;
 pub mod connection;
 pub mod cookie;
+mod deadline;
 pub mod epmd;
 pub mod error;
 pub mod etf;
@@ -33,7 +32,9 @@ pub mod process;
 mod sample;
 pub mod session;
 pub mod source;
+mod stream;
 pub mod target;
+pub mod tls;
 
 pub use connection::{Connection, Settings};
 pub use error::AttachError;

@@ -1,11 +1,15 @@
 //! From a target to an address: names are resolved and EPMD is asked, each within a deadline.
+//!
+//! A host has addresses of both families as a rule, and not all of them lead to the node: an address that drops packets
+//! must not keep the others from being tried.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::deadline::{Deadline, Timed, is_timeout};
 use crate::epmd::{self, PortAnswer, Registered};
 use crate::error::{AttachError, Step, printable};
 use crate::handshake::Expected;
@@ -13,6 +17,9 @@ use crate::target::Target;
 
 /// Where the name of this host stands on Linux.
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
+
+/// Where a node of this host is reached. One that listens on all addresses may leave out a family.
+const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 /// Where a node is, and which one must be found there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,10 +53,13 @@ pub fn locate(target: &Target, epmd_port: u16, timeout: Duration) -> Result<Loca
             let asked = match expected {
                 // A node without a host in its name is meant to be here, whatever this host's name resolves
                 // to.
-                Expected::Name(_) => vec![SocketAddr::from((Ipv4Addr::LOCALHOST, epmd_port))],
+                Expected::Name(_) => {
+                    LOOPBACK.iter().map(|address| SocketAddr::new(*address, epmd_port)).collect()
+                }
                 _ => resolve(&host, epmd_port, deadline)?,
             };
-            let (epmd, answer) = first(&asked, |address| ask_for_port(address, name, deadline))?;
+            let (epmd, answer) =
+                first(&asked, deadline, |address, deadline| ask_for_port(address, name, deadline))?;
             match answer {
                 PortAnswer::Port { highest_version, .. } if highest_version < 6 => {
                     Err(AttachError::TooOld { peer: label, missing: "its handshake is older than version 6" })
@@ -61,7 +71,7 @@ pub fn locate(target: &Target, epmd_port: u16, timeout: Duration) -> Result<Loca
                         .chain(asked.iter().filter(|other| **other != epmd))
                         .map(|address| SocketAddr::new(address.ip(), port))
                         .collect(),
-                    label: format!("{label} (at {}:{port})", epmd.ip()),
+                    label: format!("{label} (at {})", SocketAddr::new(epmd.ip(), port)),
                     expected,
                     host,
                 }),
@@ -82,22 +92,34 @@ pub fn locate(target: &Target, epmd_port: u16, timeout: Duration) -> Result<Loca
 pub fn registered(host: &str, epmd_port: u16, timeout: Duration) -> Result<Vec<Registered>, AttachError> {
     let deadline = Deadline::after(timeout);
     let addresses = resolve(host, epmd_port, deadline)?;
-    Ok(first(&addresses, |address| ask_for_names(address, deadline))?.1)
+    Ok(first(&addresses, deadline, ask_for_names)?.1)
 }
 
-/// What the first address says that says anything; otherwise the last one's error.
+/// What the first address says that says anything. Otherwise the last one's error; if there is no EPMD at any of them,
+/// that with all of them.
 fn first<T>(
     addresses: &[SocketAddr],
-    mut ask: impl FnMut(SocketAddr) -> Result<T, AttachError>,
+    deadline: Deadline,
+    mut ask: impl FnMut(SocketAddr, Deadline) -> Result<T, AttachError>,
 ) -> Result<(SocketAddr, T), AttachError> {
-    let mut error = AttachError::UnknownHost { host: String::new(), reason: "it has no address".to_owned() };
-    for &address in addresses {
-        match ask(address) {
+    let mut last = AttachError::UnknownHost { host: String::new(), reason: "it has no address".to_owned() };
+    let (mut down, mut reasons) = (Vec::new(), Vec::new());
+    for (index, &address) in addresses.iter().enumerate() {
+        match ask(address, deadline.before_others(addresses.len() - index - 1)) {
             Ok(answer) => return Ok((address, answer)),
-            Err(other) => error = other,
+            Err(AttachError::EpmdDown { address, reason }) => {
+                down.push(address);
+                if !reasons.contains(&reason) {
+                    reasons.push(reason);
+                }
+            }
+            Err(error) => last = error,
         }
     }
-    Err(error)
+    if !down.is_empty() && down.len() == addresses.len() {
+        last = AttachError::EpmdDown { address: down.join(" or "), reason: reasons.join("; ") };
+    }
+    Err(last)
 }
 
 fn ask_for_port(address: SocketAddr, name: &str, deadline: Deadline) -> Result<PortAnswer, AttachError> {
@@ -121,21 +143,24 @@ fn ask<T>(
     parse: impl Fn(&[u8], bool) -> Result<Option<T>, &'static str>,
 ) -> Result<T, AttachError> {
     let peer = || format!("EPMD at {address}");
-    let down = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock => {
-            AttachError::TimedOut { step: Step::Epmd, peer: peer(), after: deadline.given }
+    let failed = |step| {
+        move |error: std::io::Error| {
+            if is_timeout(&error) {
+                AttachError::TimedOut { step, peer: peer(), after: deadline.given }
+            } else {
+                AttachError::EpmdDown { address: address.to_string(), reason: error.to_string() }
+            }
         }
-        _ => AttachError::EpmdDown { address: address.to_string(), reason: error.to_string() },
     };
+    let down = failed(Step::Epmd);
     let garbled = |what| AttachError::EpmdGarbled { address: address.to_string(), what };
-    let mut stream = TcpStream::connect_timeout(&address, deadline.left()).map_err(down)?;
-    stream.set_write_timeout(Some(deadline.left())).map_err(down)?;
+    let socket = &TcpStream::connect_timeout(&address, deadline.left()).map_err(failed(Step::Connect))?;
+    let mut stream = Timed { socket, deadline };
     stream.write_all(request).map_err(down)?;
     let mut answer = Vec::new();
     let mut piece = [0; 4096];
     loop {
-        stream.set_read_timeout(Some(deadline.left())).map_err(down)?;
-        let length = read(&mut stream, &mut piece).map_err(down)?;
+        let length = stream.read(&mut piece).map_err(down)?;
         answer.extend_from_slice(piece.get(..length).unwrap_or_default());
         if answer.len() > epmd::MOST_BYTES {
             return Err(garbled("the answer does not end"));
@@ -145,16 +170,6 @@ fn ask<T>(
         }
         if deadline.passed() {
             return Err(down(std::io::ErrorKind::TimedOut.into()));
-        }
-    }
-}
-
-/// Reads, and again if a signal came between: a socket with a time limit does not do that by itself.
-pub(crate) fn read(stream: &mut TcpStream, into: &mut [u8]) -> std::io::Result<usize> {
-    loop {
-        match stream.read(into) {
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            other => return other,
         }
     }
 }
@@ -190,10 +205,13 @@ fn resolve(host: &str, port: u16, deadline: Deadline) -> Result<Vec<SocketAddr>,
         }
     };
     // A host that cannot resolve its own name (a container, a laptop off the net) still has its nodes on it,
-    // and one that can may have an EPMD that listens on the loopback interface only.
-    let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    if host == own_host() && !addresses.contains(&loopback) {
-        addresses.push(loopback);
+    // and one that can may have an EPMD that listens on the loopback interface only, and of one family only.
+    if host == "localhost" || host == own_host() {
+        for loopback in LOOPBACK.map(|address| SocketAddr::new(address, port)) {
+            if !addresses.contains(&loopback) {
+                addresses.push(loopback);
+            }
+        }
     }
     if addresses.is_empty() {
         return Err(unknown(reason));
@@ -207,32 +225,5 @@ fn own_host() -> String {
     match name.trim().split('.').next() {
         Some(short) if !short.is_empty() => short.to_owned(),
         _ => "localhost".to_owned(),
-    }
-}
-
-/// An instant until which something must have happened, and how much time was given for it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Deadline {
-    at: Instant,
-    /// For messages.
-    pub given: Duration,
-}
-
-impl Deadline {
-    pub fn after(given: Duration) -> Deadline {
-        Deadline::at(Instant::now() + given)
-    }
-
-    pub fn at(at: Instant) -> Deadline {
-        Deadline { at, given: at.saturating_duration_since(Instant::now()) }
-    }
-
-    /// The time left; never zero, which sockets take for "no limit".
-    pub fn left(self) -> Duration {
-        self.at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
-    }
-
-    pub fn passed(self) -> bool {
-        Instant::now() >= self.at
     }
 }

@@ -25,8 +25,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Whether its distribution speaks TLS, which cannot be attached to yet; asking it over the wire would
-    /// put a line into its log.
+    /// Whether its distribution speaks TLS; asking it over the wire would put a line into its log.
     pub fn speaks_tls(&self) -> bool {
         self.flag_values("proto_dist").iter().any(|values| values.iter().any(|value| value.ends_with("_tls")))
     }

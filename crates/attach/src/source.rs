@@ -16,6 +16,7 @@ use crate::locate::{Located, locate};
 use crate::sample::{Identity, Life, Offset, identity};
 use crate::session::{Session, VmClock};
 use crate::target::Target;
+use crate::tls::Tls;
 
 /// Read in every sample. The run queues come first, while the agent is not yet busy with the results of other items: its
 /// processes stand in them too.
@@ -51,6 +52,8 @@ pub struct Access {
     pub epmd_port: u16,
     /// The cookie.
     pub cookie: Found,
+    /// What is shown and trusted in TLS; `None` for a node with plain distribution.
+    pub tls: Option<Tls>,
     /// Bounds and time limits of the connection.
     pub settings: Settings,
     /// What is asked of the agent.
@@ -60,13 +63,16 @@ pub struct Access {
 impl Access {
     /// Connects, without an agent.
     pub fn connect(&self) -> Result<Connection, AttachError> {
-        let located = locate(&self.target, self.epmd_port, self.settings.setup_timeout)?;
-        Connection::open(&located, &self.cookie, self.settings)
+        self.open(&locate(&self.target, self.epmd_port, self.settings.setup_timeout)?)
     }
 
     fn connect_to(&self, expected: Expected) -> Result<Connection, AttachError> {
         let located = locate(&self.target, self.epmd_port, self.settings.setup_timeout)?;
-        Connection::open(&Located { expected, ..located }, &self.cookie, self.settings)
+        self.open(&Located { expected, ..located })
+    }
+
+    fn open(&self, located: &Located) -> Result<Connection, AttachError> {
+        Connection::open(located, &self.cookie, self.tls.as_ref(), self.settings)
     }
 }
 
@@ -267,7 +273,14 @@ impl NodeSource {
     fn trouble(&mut self, error: AttachError) -> Trouble {
         let kind = match &error {
             AttachError::TimedOut { .. } | AttachError::AgentBusy { .. } => TroubleKind::TimedOut,
-            AttachError::WrongCookie { .. } | AttachError::NotAllowed { .. } => TroubleKind::Denied,
+            AttachError::WrongCookie { .. }
+            | AttachError::NotAllowed { .. }
+            | AttachError::CertificateUntrusted { .. }
+            | AttachError::CertificateForOthers { .. }
+            | AttachError::CertificateOutdated { .. }
+            | AttachError::CertificateUnusable { .. }
+            | AttachError::CertificateDemanded { .. }
+            | AttachError::CertificateRefused { .. } => TroubleKind::Denied,
             AttachError::BadAnswer { .. } | AttachError::Protocol { .. } => TroubleKind::Garbled,
             _ => TroubleKind::Gone,
         };

@@ -141,7 +141,7 @@ fn a_flood_of_messages_ends_with_the_deadline_and_in_bounded_memory() {
     let located = locate(&target, 1, PATIENCE).unwrap();
     let limits = Limits { bytes: 8 << 20, ..Limits::default() };
     let mut connection =
-        Connection::open(&located, &found(COOKIE), Settings { limits, ..Settings::default() }).unwrap();
+        Connection::open(&located, &found(COOKIE), None, Settings { limits, ..Settings::default() }).unwrap();
     let start = Instant::now();
     let error = connection.call("erlang", "node", vec![], start + Duration::from_millis(500)).unwrap_err();
     assert!(matches!(error, AttachError::TimedOut { step: Step::Receive, .. }), "{error:?}");
@@ -174,7 +174,7 @@ fn a_peer_that_drips_is_given_up_at_the_deadline() {
     let located: Located = locate(&target, 1, PATIENCE).unwrap();
     let start = Instant::now();
     let settings = Settings { setup_timeout: Duration::from_millis(300), ..Settings::default() };
-    let error = Connection::open(&located, &found(COOKIE), settings).unwrap_err();
+    let error = Connection::open(&located, &found(COOKIE), None, settings).unwrap_err();
     assert!(matches!(error, AttachError::TimedOut { step: Step::Handshake, .. }), "{error:?}");
     assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
     peer.join().unwrap();

@@ -15,10 +15,9 @@ use beamtune_attach::cookie::{Given, find, places};
 use beamtune_attach::error::Step;
 use beamtune_attach::etf::{Document, Value};
 use beamtune_attach::locate::{locate, registered};
-use beamtune_attach::process::Process;
 use common::{
     COOKIE, PATIENCE, TestNode, connect, evaluate, eventually, found, free_port, on_each_release, on_release,
-    soon, try_evaluate, unique_name,
+    process, soon, try_evaluate, unique_name,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -199,7 +198,7 @@ fn a_stopped_node_is_a_timeout_with_the_reason() {
         let mut connection = node.connect();
         node.signal("STOP");
         let start = Instant::now();
-        let error = Connection::open(&located, &found(COOKIE), settings).unwrap_err();
+        let error = Connection::open(&located, &found(COOKIE), None, settings).unwrap_err();
         assert!(start.elapsed() < 10 * SECOND);
         assert!(matches!(error, AttachError::TimedOut { step: Step::Handshake, .. }), "{error:?}");
         assert!(error.to_string().contains("is the VM stopped (SIGSTOP"), "{error}");
@@ -284,26 +283,6 @@ fn a_node_at_a_known_port_needs_no_epmd() {
     });
 }
 
-/// What `/proc` tells of a node's process.
-fn process(node: &TestNode) -> Process {
-    let folder = Path::new("/proc").join(node.os_pid().to_string());
-    let words = |file: &str| {
-        let text = std::fs::read(folder.join(file)).unwrap();
-        let words = text.split(|&byte| byte == 0).filter(|word| !word.is_empty());
-        words.map(|word| String::from_utf8_lossy(word).into_owned()).collect::<Vec<_>>()
-    };
-    let variable =
-        |text: &String| text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
-    Process {
-        arguments: words("cmdline"),
-        environment: words("environ").iter().filter_map(variable).collect(),
-        directory: std::fs::read_link(folder.join("cwd")).unwrap(),
-        owner: "the owner".to_owned(),
-        owner_home: None,
-        root: folder.join("root"),
-    }
-}
-
 #[test]
 fn the_cookie_of_a_node_on_this_host_is_found_where_the_node_found_it() {
     on_each_release(|otp| {
@@ -314,7 +293,7 @@ fn the_cookie_of_a_node_on_this_host_is_found_where_the_node_found_it() {
             let cookie = find(&places, |path| std::fs::read(path)).unwrap();
             assert!(cookie.origin.ends_with(origin), "{} instead of {origin}", cookie.origin);
             let located = locate(&name.parse().unwrap(), 4369, PATIENCE).unwrap();
-            let mut connection = Connection::open(&located, &cookie, Settings::default()).unwrap();
+            let mut connection = Connection::open(&located, &cookie, None, Settings::default()).unwrap();
             assert!(call(&mut connection, "erlang", "node", vec![]).root().is_atom(&name));
         };
         check(&["-setcookie", "from_the_line"], &[], "the node's command line");
@@ -410,34 +389,6 @@ fn a_node_that_lets_only_some_in_says_so() {
 }
 
 #[test]
-fn a_node_that_speaks_tls_is_told() {
-    let folder = tempfile::tempdir().unwrap();
-    let (key, certificate) = (folder.path().join("key"), folder.path().join("certificate"));
-    let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"])
-        .args(["-keyout".as_ref(), key.as_os_str(), "-out".as_ref(), certificate.as_os_str()])
-        .stderr(Stdio::null())
-        .status();
-    if !made.is_ok_and(|status| status.success()) {
-        println!("skipped, because openssl is not installed");
-        return;
-    }
-    let both = [std::fs::read(certificate).unwrap(), std::fs::read(key).unwrap()].concat();
-    on_each_release(|otp| {
-        otp.with_file("tls.pem", &both, |path| {
-            let node = otp.start_with(&["-proto_dist", "inet_tls", "-ssl_dist_opt", "server_certfile", path]);
-            let error = node.try_connect(COOKIE).unwrap_err();
-            match otp.release {
-                // It closes the connection without a TLS alert.
-                23 => assert!(matches!(error, AttachError::ClosedEarly { .. }), "{error:?}"),
-                _ => assert!(matches!(error, AttachError::TlsNeeded { .. }), "{error:?}"),
-            }
-            assert!(error.to_string().contains("TLS"), "{error}");
-        });
-    });
-}
-
-#[test]
 fn ten_megabytes_come_in_one_message() {
     on_each_release(|otp| {
         let node = otp.start();
@@ -482,7 +433,8 @@ fn how_long_attaching_takes() {
             let start = Instant::now();
             let located = locate(&node.name.parse().unwrap(), 4369, PATIENCE).unwrap();
             let at_epmd = start.elapsed();
-            let mut connection = Connection::open(&located, &found(COOKIE), Settings::default()).unwrap();
+            let mut connection =
+                Connection::open(&located, &found(COOKIE), None, Settings::default()).unwrap();
             let at_open = start.elapsed();
             call(&mut connection, "erlang", "node", vec![]);
             let at_call = start.elapsed();

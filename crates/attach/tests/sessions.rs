@@ -42,6 +42,7 @@ fn access(target: &str) -> Access {
         target: target.parse().unwrap(),
         epmd_port: 4369,
         cookie: found(COOKIE),
+        tls: None,
         settings: Settings::default(),
         terms: Terms::default(),
     }

@@ -1,5 +1,6 @@
 //! The binary `beamtune`: wires the parts together, one file per subcommand.
 
+mod access;
 mod commands;
 mod files;
 mod inputs;

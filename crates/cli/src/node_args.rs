@@ -7,7 +7,8 @@ use beamtune_flags::emulator_words;
 use beamtune_model::facts;
 use beamtune_recording::Selection;
 
-use crate::subject::{CookieArgs, Live};
+use crate::access::AccessArgs;
+use crate::subject::Live;
 use crate::take::{Wish, take};
 
 /// A node on another host is looked at for no longer than it takes to ask it.
@@ -42,8 +43,8 @@ pub fn looks_like_a_node(text: &str) -> bool {
 }
 
 /// Asks a node, or looks at its process where it runs on this host. Secrets are left out.
-pub fn node_args(text: &str, cookie: &CookieArgs) -> Result<NodeArgs> {
-    let live = Live::find(Some(text), cookie)?;
+pub fn node_args(text: &str, access: &AccessArgs) -> Result<NodeArgs> {
+    let live = Live::find(Some(text), access)?;
     if let Some(vm) = &live.vm
         && let Some(release) = vm.installation.otp_release
     {

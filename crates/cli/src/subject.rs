@@ -1,33 +1,22 @@
 //! TARGET: from what the user wrote to a node to attach to, a process to look at, or a recording to read.
 
-use std::fs;
-use std::io::Read;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use beamtune_attach::cookie::{self, Cookie, Given};
 use beamtune_attach::epmd::{self, Registered};
 use beamtune_attach::process::Process;
 use beamtune_attach::source::Access;
-use beamtune_attach::{AttachError, Settings, Target, locate};
+use beamtune_attach::{AttachError, Target, locate};
 use beamtune_host::discovery::{self, Discovery, Vm};
 use beamtune_host::tree::LocalTree;
 
+use crate::access::{AccessArgs, Given};
+use crate::terminal;
+
 /// How long this host's EPMD may take to list its nodes.
 const EPMD_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// A cookie is one line.
-const COOKIE_FILE_BYTES: u64 = 4096;
-
-/// How to get at the cookie.
-#[derive(clap::Args, Debug, Clone, Default)]
-pub struct CookieArgs {
-    /// File with the node's cookie; without it: BEAMTUNE_COOKIE, or where the node itself has it from.
-    #[arg(long, value_name = "FILE")]
-    pub cookie_file: Option<PathBuf>,
-}
 
 /// What TARGET means.
 pub enum Subject {
@@ -78,9 +67,9 @@ pub struct Surroundings {
 
 impl Surroundings {
     /// Looks around.
-    pub fn look(cookie: &CookieArgs) -> Result<Surroundings> {
+    pub fn look(access: &AccessArgs) -> Result<Surroundings> {
         let discovery = discovery::discover(&LocalTree::default()).context("cannot look for VMs in /proc")?;
-        let mut surroundings = Surroundings { discovery, registered: Vec::new(), given: given(cookie)? };
+        let mut surroundings = Surroundings { discovery, registered: Vec::new(), given: access.given()? };
         let mut ports: Vec<u16> = vec![own_epmd_port()?];
         ports.extend(surroundings.discovery.vms.iter().filter_map(|vm| vm.distribution.epmd_port));
         ports.sort_unstable();
@@ -127,9 +116,6 @@ impl Surroundings {
     pub fn access(&self, vm: &Vm) -> Result<Access, NoAccess> {
         let distribution = &vm.distribution;
         let closed = |error: anyhow::Error| Err(NoAccess::Closed(error));
-        if distribution.is_tls() {
-            return closed(anyhow::anyhow!("its distribution speaks TLS, which beamtune does not yet"));
-        }
         if vm.isolation.net == Some(true) {
             return closed(anyhow::anyhow!(
                 "it has a network of its own: run beamtune inside its container or network namespace"
@@ -152,16 +138,10 @@ impl Surroundings {
             (None, None) => return Err(NoAccess::NoDistribution),
         };
         let epmd_port = distribution.epmd_port.unwrap_or(epmd::DEFAULT_PORT);
-        match find_cookie(&self.given, Some(&process(vm))) {
-            Ok(cookie) => Ok(Access {
-                target,
-                epmd_port,
-                cookie,
-                settings: Settings::default(),
-                terms: beamtune_attach::agent::Terms::default(),
-            }),
-            Err(error) => closed(error.into()),
-        }
+        let name = self.name(vm);
+        let host = name.as_deref().and_then(|name| Some(name.split_once('@')?.1));
+        let access = self.given.access(target, epmd_port, Some(&process(vm)), host);
+        access.map_err(|error| NoAccess::Closed(error.into()))
     }
 
     /// True if a VM without a configured name listens where only the distribution would.
@@ -202,21 +182,24 @@ impl Surroundings {
 
 impl Subject {
     /// Finds out what is meant. Without a target: the only VM of this host.
-    pub fn find(text: Option<&str>, cookie: &CookieArgs) -> Result<Subject> {
+    pub fn find(text: Option<&str>, access: &AccessArgs) -> Result<Subject> {
         if let Some(text) = text
             && text.parse::<u32>().is_err()
             && (text.contains('/') || Path::new(text).is_file())
         {
             return Ok(Subject::Recording(PathBuf::from(text)));
         }
-        Ok(Subject::Live(Box::new(Live::find(text, cookie)?)))
+        Ok(Subject::Live(Box::new(Live::find(text, access)?)))
     }
 }
 
 impl Live {
     /// Finds the running VM that is meant.
-    pub fn find(text: Option<&str>, cookie: &CookieArgs) -> Result<Live> {
-        let around = Surroundings::look(cookie)?;
+    pub fn find(text: Option<&str>, access: &AccessArgs) -> Result<Live> {
+        let around = Surroundings::look(access)?;
+        if let Some(warning) = around.given.warning() {
+            terminal::complain(warning);
+        }
         let Some(text) = text else { return only(&around) };
         if let Ok(pid) = text.parse::<u32>() {
             let known =
@@ -239,13 +222,7 @@ impl Live {
             }
             return Ok(live);
         }
-        let access = Access {
-            cookie: find_cookie(&around.given, None)?,
-            epmd_port: own_epmd_port()?,
-            settings: Settings::default(),
-            terms: beamtune_attach::agent::Terms::default(),
-            target,
-        };
+        let access = around.given.access(target, own_epmd_port()?, None, None)?;
         Ok(Live { vm: None, access: Ok(access), label: text.to_owned() })
     }
 }
@@ -283,8 +260,9 @@ fn address(vm: &Vm, port: u16) -> String {
     let bound = vm.distribution.listeners.iter().flatten().find(|listener| listener.port == port);
     match bound.map(|listener| listener.address) {
         Some(address) if !address.is_unspecified() => address.to_string(),
-        // Listening on all IPv6 addresses takes IPv4 connections too, unless it was told otherwise.
-        _ => "127.0.0.1".to_owned(),
+        Some(IpAddr::V4(_)) => "127.0.0.1".to_owned(),
+        // Listening on all IPv6 addresses takes IPv4 connections too, unless it was told otherwise: both are tried.
+        _ => "localhost".to_owned(),
     }
 }
 
@@ -302,27 +280,6 @@ fn process(vm: &Vm) -> Process {
         owner_home: vm.user_home.as_ref().map(PathBuf::from),
         root: PathBuf::from(vm.root.as_deref().unwrap_or("/")),
     }
-}
-
-fn given(args: &CookieArgs) -> Result<Given> {
-    let environment = match std::env::var("BEAMTUNE_COOKIE") {
-        Ok(text) if !text.is_empty() => Some(Cookie::new(&text, "BEAMTUNE_COOKIE")?),
-        _ => None,
-    };
-    Ok(Given {
-        file: args.cookie_file.clone(),
-        environment,
-        home: std::env::var_os("HOME").map(PathBuf::from),
-        config_home: std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from),
-    })
-}
-
-fn find_cookie(given: &Given, process: Option<&Process>) -> Result<cookie::Found, AttachError> {
-    cookie::find(&cookie::places(given, process)?, |path| {
-        let mut content = Vec::new();
-        fs::File::open(path)?.take(COOKIE_FILE_BYTES).read_to_end(&mut content)?;
-        Ok(content)
-    })
 }
 
 fn own_epmd_port() -> Result<u16, AttachError> {

@@ -81,8 +81,6 @@ pub struct Listener {
 pub struct Distribution {
     /// What the node is called; `None` for a VM that is no node, or one whose name is only given by a peer.
     pub name: Option<NodeName>,
-    /// `-proto_dist`: `inet_tls`, `inet6_tcp` …; `None` is `inet_tcp`.
-    pub protocol: Option<String>,
     /// False with `-dist_listen false`: it connects to others, and nobody can connect to it.
     pub listens: bool,
     /// False with `-start_epmd false`, `-no_epmd` or a port of its own: EPMD may not know it.
@@ -119,7 +117,6 @@ impl Distribution {
         };
         Distribution {
             name,
-            protocol: line.value("proto_dist").map(text::printable),
             listens: line.value("dist_listen") != Some("false"),
             uses_epmd: own_port.is_none()
                 && line.value("start_epmd") != Some("false")
@@ -129,11 +126,6 @@ impl Distribution {
             ports: own_port.map(|port| (port, port)).or_else(range),
             listeners: None,
         }
-    }
-
-    /// True if connections are encrypted: `-proto_dist inet_tls`, `inet6_tls`, or one of that kind.
-    pub fn is_tls(&self) -> bool {
-        self.protocol.as_deref().is_some_and(|protocol| protocol.ends_with("_tls"))
     }
 
     /// The ports that can be the distribution's: of those on which the process listens the ones that are
@@ -189,10 +181,7 @@ mod tests {
     #[test]
     fn how_it_listens_is_read() {
         let plain = configured("-sname a", "");
-        assert!(plain.listens && plain.uses_epmd && !plain.is_tls());
-        assert!(configured("-sname a -proto_dist inet_tls", "").is_tls());
-        assert!(configured("-sname a -proto_dist inet6_tls", "").is_tls());
-        assert!(!configured("-sname a -proto_dist inet6_tcp", "").is_tls());
+        assert!(plain.listens && plain.uses_epmd);
         assert!(!configured("-sname a -dist_listen false", "").listens);
         assert!(!configured("-sname a -start_epmd false", "").uses_epmd);
         assert_eq!(configured("-sname a", "ERL_EPMD_PORT=4370").epmd_port, Some(4370));

@@ -8,6 +8,7 @@ fn parameters(own: OwnName, expected: Expected) -> Parameters {
         expected,
         own,
         host: "h".to_owned(),
+        lengths: Lengths::Two,
         cookie: Cookie::new("secret", "").unwrap(),
         cookie_origin: "FILE".to_owned(),
         challenge: 7,

@@ -18,6 +18,7 @@ use beamtune_attach::connection::{Connection, Settings};
 use beamtune_attach::cookie::{Cookie, Found};
 use beamtune_attach::etf::{Document, Value};
 use beamtune_attach::locate::locate;
+use beamtune_attach::process::Process;
 use beamtune_attach::{AttachError, Target};
 
 /// The releases that the tests want.
@@ -86,14 +87,9 @@ impl Otp {
 
     /// Calls `test` with the path, as this release sees it, of a file with that content.
     pub fn with_file<T>(&self, name: &str, content: &[u8], test: impl FnOnce(&str) -> T) -> T {
-        let root = self.chroot.clone().unwrap_or_else(|| PathBuf::from("/"));
-        let folder = tempfile::tempdir_in(root.join("tmp")).expect("a folder");
-        let path = folder.path().join(name);
-        std::fs::write(&path, content).expect("a file");
-        // The node wants its cookie file to be nobody else's.
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).expect("a file of ours");
-        let seen = Path::new("/").join(path.strip_prefix(&root).expect("below the root"));
-        test(seen.to_str().expect("a path of text"))
+        let folder = Folder::new(self);
+        folder.write(name, content);
+        test(&folder.seen(name))
     }
 
     /// Starts a node with a long name on the loopback interface.
@@ -106,6 +102,39 @@ impl Otp {
         let name = format!("{}@127.0.0.1", unique_name());
         let distribution = ["-name", &name, "-setcookie", COOKIE];
         TestNode::start(self, &name, &[&distribution, arguments].concat(), &[])
+    }
+}
+
+/// A folder that a node of a release can read, removed with the test.
+pub struct Folder {
+    root: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+impl Folder {
+    pub fn new(otp: &Otp) -> Folder {
+        let root = otp.chroot.clone().unwrap_or_else(|| PathBuf::from("/"));
+        let folder = tempfile::tempdir_in(root.join("tmp")).expect("a folder");
+        Folder { root, folder }
+    }
+
+    /// Writes a file that is nobody else's, as the node wants its cookie file to be.
+    pub fn write(&self, name: &str, content: &[u8]) {
+        let path = self.path(name);
+        std::fs::write(&path, content).expect("a file");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).expect("a file of ours");
+    }
+
+    /// Where a file of it is.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Where a file of it is for the node.
+    pub fn seen(&self, name: &str) -> String {
+        let path = self.path(name);
+        let seen = Path::new("/").join(path.strip_prefix(&self.root).expect("below the root"));
+        seen.to_str().expect("a path of text").to_owned()
     }
 }
 
@@ -214,7 +243,27 @@ impl Drop for TestNode {
 pub fn connect(target: &str, epmd_port: u16, cookie: &str) -> Result<Connection, AttachError> {
     let target: Target = target.parse()?;
     let located = locate(&target, epmd_port, Duration::from_secs(5))?;
-    Connection::open(&located, &found(cookie), Settings::default())
+    Connection::open(&located, &found(cookie), None, Settings::default())
+}
+
+/// What `/proc` tells of a node's process.
+pub fn process(node: &TestNode) -> Process {
+    let folder = Path::new("/proc").join(node.os_pid().to_string());
+    let words = |file: &str| {
+        let text = std::fs::read(folder.join(file)).unwrap();
+        let words = text.split(|&byte| byte == 0).filter(|word| !word.is_empty());
+        words.map(|word| String::from_utf8_lossy(word).into_owned()).collect::<Vec<_>>()
+    };
+    let variable =
+        |text: &String| text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    Process {
+        arguments: words("cmdline"),
+        environment: words("environ").iter().filter_map(variable).collect(),
+        directory: std::fs::read_link(folder.join("cwd")).unwrap(),
+        owner: "the owner".to_owned(),
+        owner_home: None,
+        root: folder.join("root"),
+    }
 }
 
 pub fn found(cookie: &str) -> Found {

@@ -17,11 +17,11 @@ use beamtune_report::lint::{Linted, Report, Unread, text as lint_text};
 use beamtune_report::text::{clean_path, clean_words, wrap};
 use clap::ValueEnum;
 
+use crate::access::AccessArgs;
 use crate::files::{self, Snapshot};
 use crate::inputs::{self, FormatName};
 use crate::node_args::{NodeArgs, looks_like_a_node, node_args};
 use crate::releases::{Releases, parse_releases};
-use crate::subject::CookieArgs;
 use crate::terminal;
 
 /// Width of the comments that are written.
@@ -67,7 +67,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["set", "unset", "write_as", "output"])]
     json: bool,
     #[command(flatten)]
-    cookie: CookieArgs,
+    access: AccessArgs,
 }
 
 /// A format to write.
@@ -130,7 +130,7 @@ fn subject(args: &Args) -> Result<Subject> {
         && !exists(path)
         && let Some(target) = path.to_str().filter(|text| looks_like_a_node(text))
     {
-        let node = node_args(target, &args.cookie).context("there is no such file, and as a node")?;
+        let node = node_args(target, &args.access).context("there is no such file, and as a node")?;
         return Ok(Subject::Node(node));
     }
     let mut texts = Vec::new();

@@ -8,7 +8,8 @@ use anyhow::{Result, bail};
 use beamtune_recording::{End, Selection};
 
 use super::diagnose::{judge, read};
-use crate::subject::{CookieArgs, Subject};
+use crate::access::AccessArgs;
+use crate::subject::Subject;
 use crate::take::{Wish, take};
 use crate::terminal;
 
@@ -32,12 +33,12 @@ pub struct Args {
     #[arg(long)]
     host_only: bool,
     #[command(flatten)]
-    cookie: CookieArgs,
+    access: AccessArgs,
 }
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let live = match Subject::find(args.target.as_deref(), &args.cookie)? {
+    let live = match Subject::find(args.target.as_deref(), &args.access)? {
         Subject::Recording(path) if args.output.is_some() => {
             bail!("{} is a recording already: leave out -o", path.display())
         }

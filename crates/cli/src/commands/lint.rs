@@ -12,10 +12,10 @@ use beamtune_flags::source::{Fragment, live_node};
 use beamtune_report::lint::{self as report, Linted, Report, Unread};
 use clap::ValueEnum;
 
+use crate::access::AccessArgs;
 use crate::inputs::{self, FormatName, Text};
 use crate::node_args::{looks_like_a_node, node_args};
 use crate::releases::{Releases, parse_releases};
-use crate::subject::CookieArgs;
 use crate::terminal;
 
 /// Find what is wrong with emulator flags, in files or of a running node.
@@ -45,7 +45,7 @@ pub struct Args {
     #[arg(long = "as", value_enum, value_name = "FORMAT")]
     read_as: Option<FormatName>,
     #[command(flatten)]
-    cookie: CookieArgs,
+    access: AccessArgs,
 }
 
 /// How findings are told.
@@ -181,7 +181,7 @@ fn node(path: &Path, args: &Args) -> Result<Input, Unread> {
     let Some(target) = path.to_str().filter(|text| looks_like_a_node(text)) else {
         return Err(unread("there is no such file or folder".to_owned()));
     };
-    let node = node_args(target, &args.cookie)
+    let node = node_args(target, &args.access)
         .map_err(|error| unread(format!("there is no such file, and as a node: {error:#}")))?;
     let releases = args.otp.as_ref().map_or_else(|| vec![node.release], |releases| releases.0.clone());
     Ok(Input {

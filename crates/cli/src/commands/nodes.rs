@@ -8,7 +8,8 @@ use beamtune_report::table::{Align, Table};
 use beamtune_report::{Style, text};
 use serde::Serialize;
 
-use crate::subject::{CookieArgs, NoAccess, Surroundings};
+use crate::access::AccessArgs;
+use crate::subject::{NoAccess, Surroundings};
 use crate::terminal;
 
 /// List every BEAM VM on this host, and whether it can be attached to.
@@ -18,7 +19,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    cookie: CookieArgs,
+    access: AccessArgs,
 }
 
 /// One VM, as it is shown.
@@ -42,7 +43,7 @@ struct Row {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let around = Surroundings::look(&args.cookie)?;
+    let around = Surroundings::look(&args.access)?;
     let rows: Vec<_> = around.discovery.vms.iter().map(|vm| row(&around, vm)).collect();
     if args.json {
         terminal::print(&format!("{}\n", serde_json::to_string_pretty(&rows)?));

@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use beamtune_recording::End;
 
-use crate::subject::{CookieArgs, Live, Subject};
+use crate::access::AccessArgs;
+use crate::subject::{Live, Subject};
 use crate::take::{Wish, take};
 use crate::terminal;
 
@@ -29,7 +30,7 @@ pub struct Args {
     #[arg(long)]
     host_only: bool,
     #[command(flatten)]
-    cookie: CookieArgs,
+    access: AccessArgs,
 }
 
 /// The node closes a connection on which it hears nothing for `net_ticktime`, a minute by default.
@@ -42,7 +43,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if !(SHORTEST_PAUSE..=LONGEST_PAUSE).contains(&args.every) {
         bail!("--every takes a time from 100ms to 30s");
     }
-    let live: Live = match Subject::find(Some(&args.target), &args.cookie)? {
+    let live: Live = match Subject::find(Some(&args.target), &args.access)? {
         Subject::Recording(path) => {
             bail!("{} is a file, not a node; beamtune nodes lists those", path.display())
         }

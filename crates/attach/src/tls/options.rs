@@ -1,0 +1,219 @@
+//! The TLS options of a node on this host, as far as they name files: what it shows, what it trusts, what it proves
+//! itself with.
+//!
+//! They stand on its command line (`-ssl_dist_opt server_certfile FILE …`) and in the file that `-ssl_dist_optfile` names:
+//! `[{server, Options}, {client, Options}].` A node is the server of those who connect to it and the client of those that
+//! it connects to. Source: "Erlang Distribution over TLS" in the SSL User's Guide; lib/ssl/src/inet_tls_dist.erl,
+//! `get_ssl_options/1`; ssl_dist_sup.erl, `consult/1`.
+//!
+//! Where both are given, OTP 27 and older look into the file only, later ones at both. Here both are listed, the file first.
+
+use std::io;
+use std::path::Path;
+
+use super::term::Term;
+use crate::error::printable;
+use crate::process::Process;
+
+/// What one side's options name. Paths are the node's own, as they were given.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Side {
+    /// Files with the certificates that it trusts.
+    pub trusted: Vec<String>,
+    /// Files with its own certificate, and with the key where that is another file.
+    pub own: Vec<(String, Option<String>)>,
+}
+
+/// What a certificate or key can be given by.
+const UNFOLLOWED: [&str; 7] = ["cacertfile", "cacerts", "certfile", "cert", "keyfile", "key", "certs_keys"];
+
+/// The options of a node.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Options {
+    pub server: Side,
+    pub client: Side,
+    /// What could not be read or followed, for the message about a connection that fails for it.
+    pub remarks: Vec<String>,
+}
+
+impl Options {
+    /// The options of a node's process, with `read` as what reads a file.
+    pub fn of(process: &Process, mut read: impl FnMut(&Path) -> io::Result<Vec<u8>>) -> Options {
+        let mut options = Options::default();
+        // Of several, none counts and the node does not start.
+        if let Some(file) = process.flag_values("ssl_dist_optfile").into_iter().flatten().next() {
+            let path = process.seen_from_here(Path::new(file));
+            match read(&path) {
+                Ok(content) => options.add_file(&text(&content), &path),
+                Err(error) => options.remark(&path, &error.to_string()),
+            }
+        }
+        let words: Vec<&str> = process.flag_values("ssl_dist_opt").into_iter().flatten().collect();
+        options.server.add(&pairs(&words, "server_"));
+        options.client.add(&pairs(&words, "client_"));
+        options
+    }
+
+    fn add_file(&mut self, text: &str, path: &Path) {
+        let term = Term::read(text);
+        let (mut followed, mut remarks) = (false, Vec::new());
+        for (name, side) in [("server", &mut self.server), ("client", &mut self.client)] {
+            for section in term.values(name) {
+                followed |= matches!(section, Term::List(_));
+                side.add(section);
+                for key in
+                    UNFOLLOWED.iter().filter(|key| section.values(key).any(|value| is_unfollowed(key, value)))
+                {
+                    remarks.push(format!("{key} of {name} is not the plain name of a file"));
+                }
+            }
+        }
+        for remark in remarks {
+            self.remark(path, &remark);
+        }
+        if !followed {
+            self.remark(path, "no list of options for server or client is found in it");
+        }
+    }
+
+    fn remark(&mut self, path: &Path, what: &str) {
+        self.remarks.push(printable(&format!("{}: {what}", path.display())));
+    }
+}
+
+impl Side {
+    /// Adds what a list of options names.
+    fn add(&mut self, options: &Term) {
+        self.trusted.extend(texts(options, "cacertfile"));
+        self.own.extend(texts(options, "certfile").next().map(|own| (own, texts(options, "keyfile").next())));
+        // Since OTP 25, in place of the two: several, each a map.
+        for pairs in options.values("certs_keys") {
+            let Term::List(pairs) = pairs else { continue };
+            for pair in pairs {
+                let Term::Map(pair) = pair else { continue };
+                let file = |key: &str| {
+                    let value = pair.iter().find(|(name, _)| matches!(name, Term::Atom(name) if name == key));
+                    value.and_then(|(_, value)| file_name(value))
+                };
+                self.own.extend(file("certfile").map(|own| (own, file("keyfile"))));
+            }
+        }
+    }
+}
+
+/// Whether an option's value is none that leads to a file: one to be evaluated, or the certificate itself.
+fn is_unfollowed(key: &str, value: &Term) -> bool {
+    matches!(value, Term::Other) || !key.ends_with("file") && key != "certs_keys"
+}
+
+fn texts<'t>(options: &'t Term, key: &'t str) -> impl Iterator<Item = String> + 't {
+    options.values(key).filter_map(file_name)
+}
+
+fn file_name(term: &Term) -> Option<String> {
+    match term {
+        Term::Text(name) if !name.is_empty() => Some(name.clone()),
+        _ => None,
+    }
+}
+
+/// `server_certfile FILE …` as a list of options.
+fn pairs(words: &[&str], side: &str) -> Term {
+    let pair = |words: &[&str]| match words {
+        [name, value] => {
+            let name = Term::Atom(name.strip_prefix(side)?.to_owned());
+            Some(Term::Tuple(vec![name, Term::Text((*value).to_owned())]))
+        }
+        _ => None,
+    };
+    Term::List(words.chunks(2).filter_map(pair).collect())
+}
+
+/// The VM takes a file for Latin-1 if it says nothing else; what is valid UTF-8 was hardly meant so.
+fn text(content: &[u8]) -> String {
+    match std::str::from_utf8(content) {
+        Ok(text) => text.to_owned(),
+        Err(_) => content.iter().map(|&byte| char::from(byte)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn options(line: &str, file: Option<&str>) -> Options {
+        let process = Process {
+            arguments: line.split_whitespace().map(str::to_owned).collect(),
+            directory: PathBuf::from("/home/node"),
+            root: PathBuf::from("/proc/7/root"),
+            ..Process::default()
+        };
+        Options::of(&process, |path| match file {
+            Some(text) => {
+                assert_eq!(path, Path::new("/proc/7/root/home/node/tls.conf"));
+                Ok(text.as_bytes().to_vec())
+            }
+            None => Err(io::ErrorKind::PermissionDenied.into()),
+        })
+    }
+
+    fn side(trusted: &[&str], own: &[(&str, Option<&str>)]) -> Side {
+        Side {
+            trusted: trusted.iter().map(|&name| name.to_owned()).collect(),
+            own: own.iter().map(|(own, key)| ((*own).to_owned(), key.map(str::to_owned))).collect(),
+        }
+    }
+
+    #[test]
+    fn files_are_found_in_the_file_of_options() {
+        let found = options(
+            "beam -ssl_dist_optfile tls.conf -proto_dist inet_tls",
+            Some(
+                "%% what every node here has\n[{server, [{certfile, \"/s.pem\"}, {keyfile, \"/s.key\"},\n\
+                 {verify_fun, {fun a:b/3, \"}]\"}}, {cacertfile, \"/ca.pem\"}]},\n\
+                 {client, [{certs_keys, [#{certfile => \"/c.pem\"}, #{keyfile => <<\"/d.key\">>, certfile => \"/d.pem\"}]}]}].",
+            ),
+        );
+        let expect = Options {
+            server: side(&["/ca.pem"], &[("/s.pem", Some("/s.key"))]),
+            client: side(&[], &[("/c.pem", None), ("/d.pem", Some("/d.key"))]),
+            remarks: vec![],
+        };
+        assert_eq!(found, expect);
+    }
+
+    #[test]
+    fn files_are_found_on_the_command_line() {
+        let line = "-ssl_dist_opt server_certfile /s.pem server_secure_renegotiate true \
+                    -ssl_dist_opt client_cacertfile ca.pem server_keyfile /s.key";
+        let found = options(line, None);
+        assert_eq!(found.server, side(&[], &[("/s.pem", Some("/s.key"))]));
+        assert_eq!(found.client, side(&["ca.pem"], &[]));
+        assert_eq!(found.remarks, Vec::<String>::new());
+        assert_eq!(options("-name a@b", None), Options::default());
+        assert_eq!(options("-ssl_dist_opt server_certfile", None), Options::default());
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_remarked() {
+        let check = |file: Option<&str>, expect: &[&str]| {
+            let remarks = options("-ssl_dist_optfile tls.conf", file).remarks;
+            let expect: Vec<_> =
+                expect.iter().map(|what| format!("/proc/7/root/home/node/tls.conf: {what}")).collect();
+            assert_eq!(remarks, expect, "{file:?}");
+        };
+        let nothing = "no list of options for server or client is found in it";
+        check(None, &["permission denied"]);
+        check(Some(""), &[nothing]);
+        check(Some("maps:to_list(x)."), &[nothing]);
+        check(
+            Some("[{server, [{certfile, f(x)}, {cacerts, [<<1>>]}]}, {client, []}]."),
+            &[
+                "cacerts of server is not the plain name of a file",
+                "certfile of server is not the plain name of a file",
+            ],
+        );
+    }
+}

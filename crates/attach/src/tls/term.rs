@@ -1,0 +1,304 @@
+//! Reads the Erlang term in a file of options, as far as the names of files go.
+//!
+//! The VM evaluates such a file as an expression (lib/ssl/src/ssl_dist_sup.erl, `consult/1`). Here nothing is evaluated:
+//! what is no plain term, such as `fun m:f/3` or `filename:join(…)`, becomes [`Term::Other`], and the rest is read on
+//! behind it. So a file is never refused for what is not wanted of it.
+
+/// Terms nest no deeper than this here; what does is [`Term::Other`].
+const DEPTH: usize = 32;
+
+/// A term.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Term {
+    Atom(String),
+    /// A string or a binary with a string in it.
+    Text(String),
+    List(Vec<Term>),
+    Tuple(Vec<Term>),
+    Map(Vec<(Term, Term)>),
+    /// A number, or something that would have to be evaluated.
+    Other,
+}
+
+impl Term {
+    /// The term that a text begins with.
+    pub fn read(text: &str) -> Term {
+        let mut reader = Reader { rest: text };
+        reader.term(0)
+    }
+
+    /// The values of all `{key, Value}` in a list, in order.
+    pub fn values<'t>(&'t self, key: &'t str) -> impl Iterator<Item = &'t Term> {
+        let items = if let Term::List(items) = self { items.as_slice() } else { &[] };
+        items.iter().filter_map(move |item| match item {
+            Term::Tuple(pair) => match pair.as_slice() {
+                [Term::Atom(name), value] if name == key => Some(value),
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+}
+
+struct Reader<'t> {
+    rest: &'t str,
+}
+
+impl Reader<'_> {
+    /// A term, up to what can stand behind one.
+    fn term(&mut self, depth: usize) -> Term {
+        self.blanks();
+        let begin = self.rest;
+        let term = if depth > DEPTH { None } else { self.plain(depth) };
+        self.blanks();
+        match term {
+            Some(term) if self.at_end_of_term() => term,
+            _ => {
+                self.rest = begin;
+                self.skip();
+                Term::Other
+            }
+        }
+    }
+
+    /// The plain term that comes next, if it begins like one.
+    fn plain(&mut self, depth: usize) -> Option<Term> {
+        match self.rest.chars().next()? {
+            '{' => self.several('{', '}', depth).map(Term::Tuple),
+            '[' => self.several('[', ']', depth).map(Term::List),
+            '#' => self.map(depth),
+            '"' => {
+                let mut text = self.quoted('"')?;
+                self.blanks();
+                // Strings side by side are one.
+                while self.rest.starts_with('"') {
+                    text.push_str(&self.quoted('"')?);
+                    self.blanks();
+                }
+                Some(Term::Text(text))
+            }
+            '<' => {
+                self.take("<<")?;
+                self.blanks();
+                let text = self.quoted('"')?;
+                self.blanks();
+                let _ = self.take("/utf8");
+                self.blanks();
+                self.take(">>")?;
+                Some(Term::Text(text))
+            }
+            '\'' => self.quoted('\'').map(Term::Atom),
+            first if first.is_lowercase() => {
+                let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '@';
+                let length = self.rest.find(|c| !is_part(c)).unwrap_or(self.rest.len());
+                let (name, rest) = self.rest.split_at(length);
+                self.rest = rest;
+                Some(Term::Atom(name.to_owned()))
+            }
+            _ => None,
+        }
+    }
+
+    /// What stands between two brackets; `None` for a list with a tail of its own, too.
+    fn several(&mut self, open: char, close: char, depth: usize) -> Option<Vec<Term>> {
+        self.rest = self.rest.strip_prefix(open)?;
+        let mut items = Vec::new();
+        self.blanks();
+        if let Some(rest) = self.rest.strip_prefix(close) {
+            self.rest = rest;
+            return Some(items);
+        }
+        loop {
+            items.push(self.term(depth + 1));
+            if let Some(rest) = self.rest.strip_prefix(close) {
+                self.rest = rest;
+                return Some(items);
+            }
+            self.take(",")?;
+        }
+    }
+
+    fn map(&mut self, depth: usize) -> Option<Term> {
+        self.take("#")?;
+        self.blanks();
+        self.take("{")?;
+        let mut pairs = Vec::new();
+        loop {
+            self.blanks();
+            if self.take("}").is_some() {
+                return Some(Term::Map(pairs));
+            }
+            let key = self.plain(depth + 1)?;
+            self.blanks();
+            self.take("=>")?;
+            pairs.push((key, self.term(depth + 1)));
+            if self.take(",").is_none() && !self.rest.starts_with('}') {
+                return None;
+            }
+        }
+    }
+
+    /// What stands between two quotes. `None` for an escape that file names have no use for.
+    fn quoted(&mut self, quote: char) -> Option<String> {
+        let mut text = String::new();
+        let mut chars = self.rest.strip_prefix(quote)?.chars();
+        loop {
+            match chars.next()? {
+                '\\' => match chars.next()? {
+                    'n' => text.push('\n'),
+                    't' => text.push('\t'),
+                    's' => text.push(' '),
+                    escaped if escaped.is_alphanumeric() || escaped == '^' => return None,
+                    escaped => text.push(escaped),
+                },
+                c if c == quote => {
+                    self.rest = chars.as_str();
+                    return Some(text);
+                }
+                c => text.push(c),
+            }
+        }
+    }
+
+    /// Goes to the end of an expression that is not followed: to the comma, bar or bracket behind it.
+    fn skip(&mut self) {
+        let mut open = 0_usize;
+        loop {
+            self.blanks();
+            if open == 0 && self.at_end_of_term() {
+                return;
+            }
+            let mut chars = self.rest.chars();
+            match chars.next() {
+                None => return,
+                // Of a binary: two of them, and none of them a comparison.
+                Some('<') if self.rest.starts_with("<<") => {
+                    chars.next();
+                    open += 1;
+                }
+                Some('>') if self.rest.starts_with(">>") => {
+                    chars.next();
+                    open = open.saturating_sub(1);
+                }
+                Some('{' | '[' | '(') => open += 1,
+                Some('}' | ']' | ')') => open = open.saturating_sub(1),
+                Some(quote @ ('"' | '\'')) => {
+                    // To its other end, whatever is escaped in it.
+                    while let Some(c) = chars.next() {
+                        match c {
+                            '\\' => drop(chars.next()),
+                            c if c == quote => break,
+                            _ => {}
+                        }
+                    }
+                }
+                // A character: $, is no comma.
+                Some('$') if chars.next() == Some('\\') => drop(chars.next()),
+                Some(_) => {}
+            }
+            self.rest = chars.as_str();
+        }
+    }
+
+    fn at_end_of_term(&self) -> bool {
+        let mut chars = self.rest.chars();
+        match chars.next() {
+            None | Some(',' | '|' | '}' | ']' | ')') => true,
+            // The end of the file's expression; one between digits is not.
+            Some('.') => chars.next().is_none_or(|next| next.is_whitespace() || next == '%'),
+            _ => false,
+        }
+    }
+
+    /// White space and comments.
+    fn blanks(&mut self) {
+        loop {
+            self.rest = self.rest.trim_start();
+            let Some(comment) = self.rest.strip_prefix('%') else { return };
+            self.rest = comment.find('\n').and_then(|end| comment.get(end..)).unwrap_or_default();
+        }
+    }
+
+    fn take(&mut self, token: &str) -> Option<()> {
+        self.rest = self.rest.strip_prefix(token)?;
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn atom(name: &str) -> Term {
+        Term::Atom(name.to_owned())
+    }
+
+    fn text(text: &str) -> Term {
+        Term::Text(text.to_owned())
+    }
+
+    #[test]
+    fn plain_terms_are_read() {
+        let check = |from: &str, expect: Term| assert_eq!(Term::read(from), expect, "{from}");
+        check("\"/a b/c.pem\" .", text("/a b/c.pem"));
+        check(r#""a\"b\\c\n""#, text("a\"b\\c\n"));
+        check("\"one\" % and\n \"two\".", text("onetwo"));
+        check("<<\"x\">>.", text("x"));
+        check("<< \"ż\" /utf8 >>.", text("ż"));
+        check("'an atom'", atom("an atom"));
+        check("a@b_C1.\n", atom("a@b_C1"));
+        check("[ ]", Term::List(vec![]));
+        check("{a,[b ,\"c\"]}.", Term::Tuple(vec![atom("a"), Term::List(vec![atom("b"), text("c")])]));
+        check("#{k => v, 'K' => \"w\"}", Term::Map(vec![(atom("k"), atom("v")), (atom("K"), text("w"))]));
+        check("#{}", Term::Map(vec![]));
+    }
+
+    #[test]
+    fn what_would_have_to_be_evaluated_is_skipped() {
+        for other in [
+            "1",
+            "1.5",
+            "fun m:f/3",
+            "filename:join(\"a,]\", b)",
+            "fun(X, [Y]) -> {X, $,, $\\}, \"}\", '\\'}'} end",
+            "[a | b]",
+            "os:getenv(\"X\") ++ \"/y\"",
+            "<<1, 2, 3>>",
+            "\"\\x41\"",
+            "#record{a = 1}",
+        ] {
+            let both = [Term::Other, atom("behind")];
+            assert_eq!(Term::read(&format!("[{other}, behind].")), Term::List(both.to_vec()), "{other}");
+        }
+    }
+
+    #[test]
+    fn values_are_found_by_their_key() {
+        let list = Term::read("[{a, 1}, {b, x, y}, b, {b, x}, {b, \"z\"}].");
+        assert_eq!(list.values("b").collect::<Vec<_>>(), [&atom("x"), &text("z")]);
+        assert_eq!(list.values("c").count(), 0);
+        assert_eq!(atom("a").values("a").count(), 0);
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let tower = "[".repeat(100_000);
+        assert_eq!(Term::read(&tower), Term::Other);
+        assert_eq!(Term::read(&format!("{tower}{}", "]".repeat(100_000))), {
+            let mut expect = Term::Other;
+            for _ in 0..=DEPTH {
+                expect = Term::List(vec![expect]);
+            }
+            expect
+        });
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_to_its_end_without_a_panic(text in "[a{}\\[\\]()<>#$\"'\\\\,.=|% \n/1-]{0,60}") {
+            let _ = Term::read(&text);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Nodes that are reached over IPv6, or over one family only.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test code")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beamtune_attach::AttachError;
+use beamtune_attach::connection::{Connection, Settings};
+use beamtune_attach::handshake::Expected;
+use beamtune_attach::locate::{Located, locate};
+use common::{COOKIE, Otp, PATIENCE, TestNode, connect, found, free_port, on_each_release, unique_name};
+
+const OVER_IPV6: [&str; 2] = ["-proto_dist", "inet6_tcp"];
+
+/// A node whose name has an IPv6 address in it, at a port that it was told.
+fn node_at_port(otp: &Otp, port: u16, arguments: &[&str]) -> TestNode {
+    let name = format!("{}@::1", unique_name());
+    let port = port.to_string();
+    let own = ["-name", &name, "-setcookie", COOKIE, "-kernel", "inet_dist_listen_min", &port];
+    TestNode::start(otp, &name, &[&own[..], &OVER_IPV6, arguments].concat(), &[])
+}
+
+#[test]
+fn a_node_over_ipv6_is_connected_to_by_its_name_and_by_its_address() {
+    on_each_release(|otp| {
+        let port = free_port();
+        let node = node_at_port(otp, port, &[]);
+        let connection = node.connect();
+        assert_eq!(&**connection.node(), node.name);
+        drop(connection);
+        let connection = connect(&format!("[::1]:{port}"), 1, COOKIE).unwrap();
+        assert_eq!(&**connection.node(), node.name);
+        // The address in the label can be read, and typed in.
+        let located = locate(&node.name.parse().unwrap(), 4369, PATIENCE).unwrap();
+        assert_eq!(located.label, format!("{} (at [::1]:{port})", node.name));
+    });
+}
+
+#[test]
+fn a_node_of_one_family_is_found_at_localhost() {
+    on_each_release(|otp| {
+        let port = free_port();
+        // Not at 127.0.0.1.
+        let only = ["-kernel", "inet_dist_use_interface", "{0,0,0,0,0,0,0,1}"];
+        let node = node_at_port(otp, port, &only);
+        assert!(matches!(
+            connect(&format!("127.0.0.1:{port}"), 1, COOKIE).unwrap_err(),
+            AttachError::Unreachable { .. }
+        ));
+        assert_eq!(&**connect(&format!("localhost:{port}"), 1, COOKIE).unwrap().node(), node.name);
+        // EPMD is asked at both, and the node may be at the other one.
+        let alive = node.name.split('@').next().unwrap();
+        assert_eq!(&**connect(alive, 4369, COOKIE).unwrap().node(), node.name);
+    });
+}
+
+#[test]
+fn an_address_that_leads_nowhere_does_not_hide_the_one_that_does() {
+    on_each_release(|otp| {
+        let node = otp.start_with(&OVER_IPV6);
+        let located = locate(&node.name.parse().unwrap(), 4369, PATIENCE).unwrap();
+        let dead = SocketAddr::from((Ipv6Addr::LOCALHOST, free_port()));
+        let addresses = [&[dead][..], &located.addresses].concat();
+        let connection =
+            Connection::open(&Located { addresses, ..located }, &found(COOKIE), None, Settings::default())
+                .unwrap();
+        assert_eq!(&**connection.node(), node.name);
+    });
+}
+
+#[test]
+fn every_address_that_was_tried_is_told() {
+    let (first, second) = (free_port(), free_port());
+    let located = Located {
+        addresses: vec![(Ipv6Addr::LOCALHOST, first).into(), (Ipv4Addr::LOCALHOST, second).into()],
+        expected: Expected::Any,
+        host: "localhost".to_owned(),
+        label: "NODE".to_owned(),
+    };
+    let error =
+        Connection::open(&located, &found(COOKIE), None, Settings::default()).unwrap_err().to_string();
+    for part in [&format!("[::1]:{first}: "), &format!("127.0.0.1:{second}: "), "Connection refused"] {
+        assert!(error.contains(part), "no {part} in {error}");
+    }
+    let error = connect("any", first, COOKIE).unwrap_err();
+    assert!(matches!(error, AttachError::EpmdDown { .. }), "{error:?}");
+    let both = format!("127.0.0.1:{first} or [::1]:{first}");
+    assert!(error.to_string().contains(&both), "no {both} in {error}");
+}
+
+#[test]
+fn an_epmd_that_is_silent_at_one_address_is_asked_at_the_next() {
+    let port = free_port();
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+    let talking = TcpListener::bind((Ipv6Addr::LOCALHOST, port)).unwrap();
+    let epmd = thread::spawn(move || {
+        let (mut stream, _) = talking.accept().unwrap();
+        let mut question = [0; 6];
+        stream.read_exact(&mut question).unwrap();
+        assert_eq!(&question, b"\0\x04znew");
+        stream.write_all(b"\x77\0\x12\x34M\0\0\x06\0\x05\0\x03new\0\0").unwrap();
+    });
+    let begin = Instant::now();
+    let located = locate(&"new".parse().unwrap(), port, Duration::from_secs(2)).unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    // Where it has answered comes first.
+    let addresses =
+        [SocketAddr::from((Ipv6Addr::LOCALHOST, 0x1234)), SocketAddr::from((Ipv4Addr::LOCALHOST, 0x1234))];
+    assert_eq!(located.addresses, addresses);
+    epmd.join().unwrap();
+    drop(silent);
+}

@@ -1,0 +1,114 @@
+//! Certificates of every kind that people have, made by openssl.
+
+use std::process::{Command, Stdio};
+
+/// A certificate and its key, in PEM.
+#[derive(Clone)]
+pub struct Pair {
+    pub certificate: Vec<u8>,
+    pub key: Vec<u8>,
+}
+
+impl Pair {
+    /// Both in one file.
+    pub fn together(&self) -> Vec<u8> {
+        [&self.certificate[..], &self.key].concat()
+    }
+}
+
+/// What is asked for in a certificate.
+pub struct Wish<'a> {
+    pub subject: &'a str,
+    /// As in openssl's files of extensions; empty for one of version 1.
+    pub extensions: &'a str,
+    pub days: u32,
+    pub rsa: bool,
+}
+
+/// A certificate for the loopback interface.
+pub const LOOPBACK: Wish<'_> = Wish {
+    subject: "/O=Test/CN=node",
+    extensions: "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1",
+    days: 2,
+    rsa: false,
+};
+
+/// A node's own certificate, signed by itself: what `openssl req -x509` makes.
+pub fn self_signed(subject: &str) -> Pair {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    openssl(
+        Command::new("openssl")
+            .args(["req", "-x509", "-nodes", "-days", "2", "-subj", subject])
+            .args(CURVE)
+            .args([
+                "-keyout".as_ref(),
+                path("key").as_os_str(),
+                "-out".as_ref(),
+                path("certificate").as_os_str(),
+            ]),
+    );
+    Pair {
+        certificate: std::fs::read(path("certificate")).unwrap(),
+        key: std::fs::read(path("key")).unwrap(),
+    }
+}
+
+const CURVE: [&str; 4] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
+
+/// An issuer of certificates.
+pub struct Issuer(pub Pair);
+
+impl Issuer {
+    pub fn new(name: &str) -> Issuer {
+        Issuer(self_signed(&format!("/O=Test/CN={name}")))
+    }
+
+    pub fn issue(&self, wish: &Wish<'_>) -> Pair {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("ca"), &self.0.certificate).unwrap();
+        std::fs::write(path("ca.key"), &self.0.key).unwrap();
+        std::fs::write(path("extensions"), wish.extensions).unwrap();
+        let kind: &[&str] = if wish.rsa { &["-newkey", "rsa:2048"] } else { &CURVE };
+        openssl(
+            Command::new("openssl")
+                .current_dir(folder.path())
+                .args(["req", "-new", "-nodes", "-subj", wish.subject, "-keyout", "key", "-out", "request"])
+                .args(kind),
+        );
+        let mut command = Command::new("openssl");
+        command.current_dir(folder.path()).args(["x509", "-req", "-in", "request", "-out", "certificate"]);
+        command.args(["-CA", "ca", "-CAkey", "ca.key", "-CAcreateserial", "-days", &wish.days.to_string()]);
+        if !wish.extensions.is_empty() {
+            command.args(["-extfile", "extensions"]);
+        }
+        openssl(&mut command);
+        Pair {
+            certificate: std::fs::read(path("certificate")).unwrap(),
+            key: std::fs::read(path("key")).unwrap(),
+        }
+    }
+}
+
+/// The key with a password on it.
+pub fn encrypted(key: &[u8]) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("plain"), key).unwrap();
+    openssl(Command::new("openssl").current_dir(folder.path()).args([
+        "pkey",
+        "-in",
+        "plain",
+        "-out",
+        "encrypted",
+        "-aes256",
+        "-passout",
+        "pass:secret",
+    ]));
+    std::fs::read(folder.path().join("encrypted")).unwrap()
+}
+
+fn openssl(command: &mut Command) {
+    let made = command.stdin(Stdio::null()).output().expect("openssl is installed (Debian: openssl)");
+    assert!(made.status.success(), "{command:?}: {}", String::from_utf8_lossy(&made.stderr));
+}

@@ -1,0 +1,190 @@
+//! Nodes that are reached.
+
+use std::time::{Duration, Instant};
+
+use beamtune_attach::connection::{Connection, Settings};
+use beamtune_attach::etf::Value;
+use beamtune_attach::locate::locate;
+use beamtune_attach::tls::{self, Given};
+
+use crate::certificates::{Issuer, LOOPBACK, Wish, self_signed};
+use crate::common::{COOKIE, PATIENCE, evaluate, found, on_each_release, process, soon};
+use crate::{DEMANDING, assert_says, assert_works, file, open, start, start_at};
+#[test]
+fn both_sides_prove_themselves_in_tls_1_2_and_1_3() {
+    let issuer = Issuer::new("Test CA");
+    let (node, client) =
+        (issuer.issue(&LOOPBACK), issuer.issue(&Wish { subject: "/CN=client", rsa: true, ..LOOPBACK }));
+    let rsa = issuer.issue(&Wish { rsa: true, ..LOOPBACK });
+    let own = tempfile::tempdir().unwrap();
+    let certificate = file(&own, "client.pem", &client.certificate);
+    let key = file(&own, "client.key", &client.key);
+    on_each_release(|otp| {
+        for (version, pair) in [("tlsv1.2", &node), ("tlsv1.3", &node), ("tlsv1.2", &rsa), ("tlsv1.3", &rsa)]
+        {
+            let server = format!("{DEMANDING}, {{versions, ['{version}']}}");
+            let secure = start(otp, pair, &issuer.0, &server, "");
+            let given = Given { certificate: certificate.clone(), key: key.clone(), ..secure.trusted() };
+            assert_works(secure.connect(&given), &secure.node);
+        }
+    });
+}
+
+#[test]
+fn long_messages_and_ticks_go_through() {
+    let issuer = Issuer::new("Test CA");
+    let pair = issuer.issue(&LOOPBACK);
+    on_each_release(|otp| {
+        for version in ["tlsv1.2", "tlsv1.3"] {
+            let server = format!("{{versions, ['{version}']}}");
+            let secure = start(otp, &pair, &issuer.0, &server, "");
+            let mut connection = secure.connect(&secure.trusted()).unwrap();
+            // A tick each second, and the end after four without a sign of life.
+            let changed = evaluate(&mut connection, "net_kernel:set_net_ticktime(4, 0)");
+            assert!(changed.root().is_atom("change_initiated"), "{}", changed.root());
+            let bytes = 10 * 1024 * 1024;
+            let begin = Instant::now();
+            let big = evaluate(&mut connection, &format!("binary:copy(<<7>>, {bytes})"));
+            println!("OTP {}, {version}: 10 MB in {:?}", otp.release, begin.elapsed());
+            let content = big.root().as_bytes().unwrap();
+            assert!(content.len() == bytes && content.iter().all(|&byte| byte == 7));
+            // Back, in one frame.
+            let value = Value::binary(vec![7; 1 << 20]);
+            let back = connection.call("erlang", "byte_size", vec![value], soon()).unwrap();
+            assert_eq!(back.root().as_u64().unwrap(), 1 << 20);
+            if version == "tlsv1.3" {
+                connection.pump(Instant::now() + Duration::from_secs(6)).unwrap();
+            }
+            assert_works(Ok(connection), &secure.node);
+        }
+    });
+}
+
+#[test]
+fn a_node_over_ipv6_is_reached() {
+    let issuer = Issuer::new("Test CA");
+    let pair = issuer.issue(&LOOPBACK);
+    on_each_release(|otp| {
+        let secure = start_at("::1", "inet6_tls", otp, &pair, &issuer.0, DEMANDING, "");
+        assert_works(secure.connect_here(&Given::default()), &secure.node);
+    });
+}
+
+#[test]
+fn a_node_of_this_host_is_reached_with_its_own_files() {
+    let issuer = Issuer::new("Test CA");
+    // None of these would do for a node elsewhere.
+    let old = Wish { extensions: "", ..LOOPBACK };
+    let pairs = [
+        self_signed("/CN=nobody"),
+        issuer.issue(&Wish { extensions: "subjectAltName=DNS:elsewhere", days: 0, ..LOOPBACK }),
+        issuer.issue(&old),
+        issuer.issue(&Wish { rsa: true, ..old }),
+    ];
+    on_each_release(|otp| {
+        for pair in &pairs {
+            for version in ["tlsv1.2", "tlsv1.3"] {
+                let server = format!("{{versions, ['{version}']}}");
+                let secure = start(otp, pair, &issuer.0, &server, "");
+                assert_works(secure.connect_here(&Given::default()), &secure.node);
+            }
+        }
+        // It wants to see a certificate, and has one for its own connections.
+        let client = "{certfile, \"FOLDER/node.pem\"}, {keyfile, \"FOLDER/node.pem\"}";
+        let secure = start(otp, &issuer.issue(&LOOPBACK), &issuer.0, DEMANDING, client);
+        assert_works(secure.connect_here(&Given::default()), &secure.node);
+    });
+}
+
+#[test]
+fn options_on_the_command_line_are_followed() {
+    let pair = self_signed("/CN=node");
+    on_each_release(|otp| {
+        otp.with_file("node.pem", &pair.together(), |path| {
+            let node = otp.start_with(&["-proto_dist", "inet_tls", "-ssl_dist_opt", "server_certfile", path]);
+            let tls = tls::find(&Given::default(), Some(&process(&node)), None, |path| std::fs::read(path));
+            assert_works(open(&node, tls.unwrap().as_ref()), &node);
+        });
+    });
+}
+
+#[test]
+fn a_certificate_that_is_trusted_itself_need_have_no_issuer() {
+    let issuer = Issuer::new("Test CA");
+    let pairs = [
+        self_signed("/CN=127.0.0.1"),
+        issuer.issue(&Wish { subject: "/CN=127.0.0.1", extensions: "", ..LOOPBACK }),
+    ];
+    on_each_release(|otp| {
+        for pair in &pairs {
+            let secure = start(otp, pair, pair, "", "");
+            assert_works(secure.connect(&secure.trusted()), &secure.node);
+            // Its name counts all the same.
+            let given = Given { server_name: Some("localhost".to_owned()), ..secure.trusted() };
+            let error = secure.connect(&given).unwrap_err();
+            assert_says(&error, &["is for 127.0.0.1, not for localhost", "--tls-server-name"]);
+        }
+    });
+}
+
+#[test]
+fn a_chain_of_issuers_is_followed_to_the_one_that_is_trusted() {
+    let root = Issuer::new("Root CA");
+    let middle = Issuer(root.issue(&Wish {
+        subject: "/CN=Middle CA",
+        extensions: "basicConstraints=critical,CA:TRUE",
+        ..LOOPBACK
+    }));
+    let mut pair = middle.issue(&LOOPBACK);
+    pair.certificate.extend(&middle.0.certificate);
+    on_each_release(|otp| {
+        let secure = start(otp, &pair, &root.0, "", "");
+        assert_works(secure.connect(&secure.trusted()), &secure.node);
+        let error = secure.connect(&Given { wanted: true, ..Given::default() }).unwrap_err();
+        assert_says(&error, &["CN=node,O=Test, is issued by CN=Root CA,O=Test, whom nothing"]);
+    });
+}
+
+#[test]
+#[ignore = "a measurement: cargo test --release -p beamtune-attach --test tls -- --ignored --nocapture"]
+fn how_long_attaching_takes() {
+    let issuer = Issuer::new("Test CA");
+    let pairs =
+        [("P-256", issuer.issue(&LOOPBACK)), ("RSA 2048", issuer.issue(&Wish { rsa: true, ..LOOPBACK }))];
+    on_each_release(|otp| {
+        for (kind, pair) in &pairs {
+            for version in ["tlsv1.2", "tlsv1.3"] {
+                let server = format!("{DEMANDING}, {{versions, ['{version}']}}");
+                let secure = start(otp, pair, &issuer.0, &server, "");
+                let tls = tls::find(&Given::default(), Some(&process(&secure.node)), None, |path| {
+                    std::fs::read(path)
+                });
+                let tls = tls.unwrap();
+                let located = locate(&secure.node.name.parse().unwrap(), 4369, PATIENCE).unwrap();
+                let mut opened: Vec<_> = (0..51)
+                    .map(|_| {
+                        let begin = Instant::now();
+                        Connection::open(&located, &found(COOKIE), tls.as_ref(), Settings::default())
+                            .unwrap();
+                        begin.elapsed()
+                    })
+                    .collect();
+                let first = opened[0];
+                opened.sort();
+                let mut connection = open(&secure.node, tls.as_ref()).unwrap();
+                let mut calls: Vec<_> = (0..1_001)
+                    .map(|_| {
+                        let begin = Instant::now();
+                        connection.call("erlang", "node", vec![], soon()).unwrap();
+                        begin.elapsed()
+                    })
+                    .collect();
+                calls.sort();
+                println!(
+                    "{version}, {kind}: handshakes first {first:?}, median of 51 {:?}; a call: median {:?}, 99 % {:?}",
+                    opened[25], calls[500], calls[990]
+                );
+            }
+        }
+    });
+}

@@ -1,0 +1,359 @@
+//! What is said of nodes that cannot be reached, or must not be.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beamtune_attach::AttachError;
+use beamtune_attach::connection::{Connection, Settings};
+use beamtune_attach::error::Step;
+use beamtune_attach::locate::locate;
+use beamtune_attach::tls::{self, Given};
+
+use crate::certificates::{Issuer, LOOPBACK, Wish, encrypted, self_signed};
+use crate::common::{
+    COOKIE, Folder, PATIENCE, evaluate, eventually, found, on_each_release, on_release, process,
+};
+use crate::{DEMANDING, Secure, assert_says, assert_works, file, open, start};
+#[test]
+fn a_certificate_that_is_trusted_itself_vouches_for_no_other() {
+    let issuer = Issuer::new("Test CA");
+    for extensions in [LOOPBACK.extensions, "basicConstraints=CA:FALSE"] {
+        let trusted = issuer.issue(&Wish { subject: "/CN=trusted", extensions, ..LOOPBACK });
+        let pair = Issuer(trusted.clone()).issue(&LOOPBACK);
+        on_release(25, |otp| {
+            let secure = start(otp, &pair, &trusted, "", "");
+            let error = secure.connect(&secure.trusted()).unwrap_err();
+            assert!(matches!(error, AttachError::CertificateUntrusted { .. }), "{error:?}");
+        });
+    }
+}
+
+#[test]
+fn a_node_that_lets_only_some_hosts_in_wants_a_certificate_for_one_of_them() {
+    let issuer = Issuer::new("Test CA");
+    let pair = issuer.issue(&LOOPBACK);
+    let elsewhere = issuer.issue(&Wish { extensions: "subjectAltName=DNS:elsewhere", ..LOOPBACK });
+    let own = tempfile::tempdir().unwrap();
+    let (here, elsewhere) =
+        (file(&own, "here.pem", &pair.together()), file(&own, "elsewhere.pem", &elsewhere.together()));
+    on_each_release(|otp| {
+        let secure = start(otp, &pair, &issuer.0, DEMANDING, "");
+        let given =
+            |certificate: &Option<PathBuf>| Given { certificate: certificate.clone(), ..secure.trusted() };
+        let mut connection = secure.connect(&given(&elsewhere)).unwrap();
+        let allowed = evaluate(&mut connection, "net_kernel:allow(['127.0.0.1'])");
+        assert!(allowed.root().is_atom("ok"));
+        assert_works(secure.connect(&given(&here)), &secure.node);
+        let error = secure.connect(&given(&elsewhere)).unwrap_err();
+        assert!(matches!(error, AttachError::CertificateRefused { .. }), "{error:?}");
+        assert_says(&error, &["refuses the certificate CN=node,O=Test", "net_kernel:allow/1"]);
+    });
+}
+
+#[test]
+fn whoever_answers_is_trusted_on_request_only() {
+    let stranger = self_signed("/CN=stranger");
+    on_each_release(|otp| {
+        let secure = start(otp, &stranger, &stranger, "", "");
+        assert_works(secure.connect(&Given { unverified: true, ..Given::default() }), &secure.node);
+        assert!(matches!(
+            secure.connect(&Given { wanted: true, ..Given::default() }).unwrap_err(),
+            AttachError::CertificateUntrusted { .. }
+        ));
+    });
+}
+
+#[test]
+fn a_certificate_of_an_unknown_issuer_is_refused_with_the_issuers_name() {
+    let (issuer, other) = (Issuer::new("Test CA"), Issuer::new("Test CA"));
+    let pair = issuer.issue(&LOOPBACK);
+    let own = tempfile::tempdir().unwrap();
+    on_each_release(|otp| {
+        let secure = start(otp, &pair, &issuer.0, "", "");
+        // Of the same name, but with another key.
+        let other = file(&own, "other.pem", &other.0.certificate);
+        for (trusted, more) in
+            [(None, ", whom nothing"), (other, " (not with the key of the one of that name")]
+        {
+            let error = secure.connect(&Given { wanted: true, trusted, ..Given::default() }).unwrap_err();
+            assert!(matches!(error, AttachError::CertificateUntrusted { .. }), "{error:?}");
+            let issuer = format!("CN=node,O=Test, is issued by CN=Test CA,O=Test{more}");
+            assert_says(&error, &[&secure.node.name, &issuer, "--tls-ca FILE"]);
+        }
+    });
+}
+
+#[test]
+fn a_certificate_for_other_hosts_is_refused_with_their_names() {
+    let issuer = Issuer::new("Test CA");
+    let pair = issuer.issue(&Wish {
+        extensions: "subjectAltName=DNS:web1.example.org,DNS:*.example.com,IP:10.0.0.1",
+        ..LOOPBACK
+    });
+    on_each_release(|otp| {
+        let secure = start(otp, &pair, &issuer.0, "", "");
+        let error = secure.connect(&secure.trusted()).unwrap_err();
+        assert!(matches!(error, AttachError::CertificateForOthers { .. }), "{error:?}");
+        assert_says(&error, &["is for web1.example.org, *.example.com, 10.0.0.1, not for 127.0.0.1"]);
+        for name in ["web1.example.org", "a.example.com"] {
+            let given = Given { server_name: Some(name.to_owned()), ..secure.trusted() };
+            assert_works(secure.connect(&given), &secure.node);
+        }
+    });
+}
+
+#[test]
+fn an_expired_certificate_is_refused_with_its_date() {
+    let issuer = Issuer::new("Test CA");
+    let pair = issuer.issue(&Wish { days: 0, ..LOOPBACK });
+    on_each_release(|otp| {
+        let secure = start(otp, &pair, &issuer.0, "", "");
+        // It is valid for a second.
+        eventually("the end of its time", || secure.connect(&secure.trusted()).is_err());
+        let error = secure.connect(&secure.trusted()).unwrap_err();
+        assert!(matches!(error, AttachError::CertificateOutdated { .. }), "{error:?}");
+        assert_says(
+            &error,
+            &["CN=node,O=Test: it has expired at 2", "Renew the certificate", "set the clock"],
+        );
+    });
+}
+
+#[test]
+fn a_certificate_of_version_1_is_refused_with_the_way_around_it() {
+    let issuer = Issuer::new("Test CA");
+    let pair = issuer.issue(&Wish { extensions: "", ..LOOPBACK });
+    on_each_release(|otp| {
+        let secure = start(otp, &pair, &issuer.0, "", "");
+        let error = secure.connect(&secure.trusted()).unwrap_err();
+        assert!(matches!(error, AttachError::CertificateUnusable { .. }), "{error:?}");
+        assert_says(
+            &error,
+            &["CN=node,O=Test, cannot be checked: it is of version 1 of X.509", "certfile", "--tls-ca"],
+        );
+    });
+}
+
+#[test]
+fn a_node_that_wants_a_certificate_is_told_from_one_that_refuses_ours() {
+    let (issuer, other) = (Issuer::new("Test CA"), Issuer::new("Other CA"));
+    let pair = issuer.issue(&LOOPBACK);
+    let wrong = other.issue(&LOOPBACK);
+    let own = tempfile::tempdir().unwrap();
+    let certificate = file(&own, "wrong.pem", &wrong.together());
+    on_each_release(|otp| {
+        for version in ["tlsv1.2", "tlsv1.3"] {
+            let server = format!("{DEMANDING}, {{versions, ['{version}']}}");
+            let secure = start(otp, &pair, &issuer.0, &server, "");
+            let error = secure.connect(&secure.trusted()).unwrap_err();
+            assert!(matches!(error, AttachError::CertificateDemanded { .. }), "{version}: {error:?}");
+            assert_says(&error, &["wants to see a certificate", "--tls-cert FILE and --tls-key"]);
+            let given = Given { certificate: certificate.clone(), ..secure.trusted() };
+            let error = secure.connect(&given).unwrap_err();
+            assert!(matches!(error, AttachError::CertificateRefused { .. }), "{version}: {error:?}");
+            assert_says(&error, &["refuses the certificate CN=node,O=Test, issued by CN=Other CA"]);
+            println!("OTP {}, {version}: {error}", otp.release);
+        }
+    });
+}
+
+#[test]
+fn a_node_without_tls_is_told_from_one_with_it() {
+    let pair = self_signed("/CN=node");
+    on_each_release(|otp| {
+        let begin = Instant::now();
+        let plain = otp.start();
+        let tls =
+            tls::find(&Given { wanted: true, ..Given::default() }, None, None, |path| std::fs::read(path));
+        let error = open(&plain, tls.unwrap().as_ref()).unwrap_err();
+        assert!(matches!(error, AttachError::TlsUnexpected { .. }), "{error:?}");
+        assert_says(&error, &["without TLS: leave out --tls"]);
+        println!("OTP {}: found out in {:?}", otp.release, begin.elapsed());
+        // And the other way round.
+        let secure = start(otp, &pair, &pair, "", "");
+        let error = secure.node.try_connect(COOKIE).unwrap_err();
+        assert!(matches!(error, AttachError::TlsNeeded { .. }), "{error:?}");
+        assert_says(&error, &["speaks TLS (-proto_dist inet_tls): give --tls-ca FILE"]);
+    });
+}
+
+#[test]
+fn a_node_that_allows_old_versions_only_is_told() {
+    let pair = self_signed("/CN=node");
+    // Later releases know them no more.
+    for release in [23, 25, 27] {
+        on_release(release, |otp| {
+            let secure = start(otp, &pair, &pair, "{versions, ['tlsv1.1']}", "");
+            let error = secure.connect_here(&Given::default()).unwrap_err();
+            println!("OTP {release}: {error}");
+            assert_says(&error, &["TLS 1.2 or 1.3", "versions"]);
+        });
+    }
+}
+
+#[test]
+fn a_node_that_has_no_common_cipher_is_told() {
+    let pair = self_signed("/CN=node");
+    on_each_release(|otp| {
+        // Without forward secrecy or authenticated encryption.
+        let server = "{versions, ['tlsv1.2']}, {ciphers, [\"ECDHE-ECDSA-AES128-SHA256\"]}";
+        let secure = start(otp, &pair, &pair, server, "");
+        let error = secure.connect_here(&Given::default()).unwrap_err();
+        assert!(matches!(error, AttachError::TlsFailed { .. }), "{error:?}");
+        assert_says(&error, &["ciphers"]);
+    });
+}
+
+#[test]
+fn a_wrong_cookie_is_told_over_tls_too() {
+    let pair = self_signed("/CN=node");
+    on_each_release(|otp| {
+        let secure = start(otp, &pair, &pair, "", "");
+        let tls =
+            tls::find(&Given::default(), Some(&process(&secure.node)), None, |path| std::fs::read(path));
+        let located = locate(&secure.node.name.parse().unwrap(), 4369, PATIENCE).unwrap();
+        let error = Connection::open(&located, &found("wrong"), tls.unwrap().as_ref(), Settings::default())
+            .unwrap_err();
+        assert!(matches!(error, AttachError::WrongCookie { .. }), "{error:?}");
+    });
+}
+
+#[test]
+fn what_of_the_nodes_own_files_could_not_be_used_is_told() {
+    let issuer = Issuer::new("Test CA");
+    let pair = issuer.issue(&LOOPBACK);
+    on_each_release(|otp| {
+        let server = format!("{DEMANDING}, {{keyfile, \"FOLDER/locked.key\"}}, {{password, \"secret\"}}");
+        let files = Folder::new(otp);
+        files.write("node.pem", &pair.certificate);
+        files.write("locked.key", &encrypted(&pair.key));
+        files.write("ca.pem", &issuer.0.certificate);
+        let folder = files.seen("");
+        let options = format!("[{{server, [{{certfile, \"FOLDER/node.pem\"}}, {server}]}}].");
+        files.write("options", options.replace("FOLDER", folder.trim_end_matches('/')).as_bytes());
+        let node = otp.start_with(&["-proto_dist", "inet_tls", "-ssl_dist_optfile", &files.seen("options")]);
+        let secure = Secure { node, files };
+        let error = secure.connect_here(&Given::default()).unwrap_err();
+        assert!(matches!(error, AttachError::CertificateDemanded { .. }), "{error:?}");
+        assert_says(
+            &error,
+            &["of its own files: ", "locked.key", "encrypted with a password", "openssl pkey"],
+        );
+        // The user has been told what to do.
+        let own = tempfile::tempdir().unwrap();
+        let given = Given {
+            certificate: Some(secure.files.path("node.pem")),
+            key: file(&own, "copy.key", &pair.key),
+            ..Given::default()
+        };
+        assert_works(secure.connect_here(&given), &secure.node);
+    });
+}
+
+#[test]
+fn files_that_the_user_gives_must_be_sound() {
+    let (one, other) = (self_signed("/CN=one"), self_signed("/CN=other"));
+    let folder = tempfile::tempdir().unwrap();
+    let check = |given: Given, parts: &[&str]| {
+        let error = tls::find(&given, None, None, |path| std::fs::read(path)).unwrap_err();
+        assert_says(&error, parts);
+    };
+    let certificate = file(&folder, "one.pem", &one.certificate);
+    let empty = file(&folder, "empty", b"");
+    check(Given { trusted: empty, ..Given::default() }, &["empty cannot be used", "no certificate in PEM"]);
+    check(
+        Given { trusted: Some(folder.path().join("none")), ..Given::default() },
+        &["none cannot be used for TLS: No such file"],
+    );
+    check(Given { certificate: certificate.clone(), ..Given::default() }, &["one.pem", "no private key"]);
+    let key = file(&folder, "other.key", &other.key);
+    check(
+        Given { certificate: certificate.clone(), key, ..Given::default() },
+        &["other.key", "its private key is not that of the certificate in", "one.pem"],
+    );
+    let key = file(&folder, "locked.key", &encrypted(&one.key));
+    check(Given { certificate, key, ..Given::default() }, &["locked.key", "encrypted with a password"]);
+    let name = Some("no name".to_owned());
+    check(Given { server_name: name, ..Given::default() }, &["no certificate can be for \"no name\""]);
+}
+
+#[test]
+fn a_stopped_node_is_a_timeout_with_the_reason() {
+    let pair = self_signed("/CN=node");
+    on_each_release(|otp| {
+        let secure = start(otp, &pair, &pair, "", "");
+        let tls = tls::find(&Given { unverified: true, ..Given::default() }, None, None, |path| {
+            std::fs::read(path)
+        });
+        let located = locate(&secure.node.name.parse().unwrap(), 4369, PATIENCE).unwrap();
+        secure.node.signal("STOP");
+        let settings = Settings { setup_timeout: Duration::from_millis(500), ..Settings::default() };
+        let error = Connection::open(&located, &found(COOKIE), tls.unwrap().as_ref(), settings).unwrap_err();
+        assert!(matches!(error, AttachError::TimedOut { step: Step::Handshake, .. }), "{error:?}");
+        assert_says(&error, &["is the VM stopped (SIGSTOP"]);
+    });
+}
+
+/// Something that listens, and says this after the first word of each client.
+fn peer(says: impl Fn(&mut TcpStream) + Send + Copy + 'static) -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // Ends with the test's process; each connection ends with its client.
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                let mut hello = [0; 1];
+                if stream.read_exact(&mut hello).is_ok() {
+                    says(&mut stream);
+                    let _ = stream.shutdown(std::net::Shutdown::Write);
+                    let _ = std::io::copy(&mut stream, &mut std::io::sink());
+                }
+            });
+        }
+    });
+    format!("127.0.0.1:{port}")
+}
+
+fn connect_to(target: &str, timeout: Duration) -> AttachError {
+    let tls =
+        tls::find(&Given { unverified: true, ..Given::default() }, None, None, |path| std::fs::read(path));
+    let located = locate(&target.parse().unwrap(), 1, PATIENCE).unwrap();
+    let settings = Settings { setup_timeout: timeout, ..Settings::default() };
+    Connection::open(&located, &found(COOKIE), tls.unwrap().as_ref(), settings).unwrap_err()
+}
+
+#[test]
+fn what_is_no_node_is_told_apart() {
+    let check = |says: &'static [u8], expect: fn(&AttachError) -> bool| {
+        let target = peer(move |stream| stream.write_all(says).unwrap());
+        let error = connect_to(&target, PATIENCE);
+        assert!(expect(&error), "{error:?}");
+    };
+    check(b"", |error| matches!(error, AttachError::ClosedEarly { over_tls: true, .. }));
+    check(b"HTTP/1.1 400 Bad Request\r\n\r\n", |error| matches!(error, AttachError::NoTls { .. }));
+    check(&[0x16, 3, 3, 0, 9, 2], |error| matches!(error, AttachError::ClosedEarly { over_tls: true, .. }));
+    // Alerts: of the version, of anything.
+    check(&[0x15, 3, 3, 0, 2, 2, 70], |error| matches!(error, AttachError::TlsTooOld { .. }));
+    check(&[0x15, 3, 3, 0, 2, 2, 80], |error| matches!(error, AttachError::TlsFailed { .. }));
+}
+
+#[test]
+fn a_peer_that_drips_is_given_up_at_the_deadline() {
+    let target = peer(|stream| {
+        // The beginning of a record, and then a byte at a time, each in time.
+        let mut sent = stream.write_all(&[0x16, 3, 3, 0x40, 0]);
+        while sent.is_ok() {
+            thread::sleep(Duration::from_millis(20));
+            sent = stream.write_all(&[2]);
+        }
+    });
+    let begin = Instant::now();
+    let error = connect_to(&target, Duration::from_millis(300));
+    assert!(matches!(error, AttachError::TimedOut { step: Step::Tls, .. }), "{error:?}");
+    assert_says(&error, &["has begun TLS but was not ready with it within 0.3 s"]);
+    assert!(begin.elapsed() < PATIENCE / 2, "{:?}", begin.elapsed());
+}

@@ -1,0 +1,113 @@
+//! How to get into a node: what the user says of its cookie and of TLS.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use beamtune_attach::agent::Terms;
+use beamtune_attach::cookie::{self, Cookie};
+use beamtune_attach::process::Process;
+use beamtune_attach::source::Access;
+use beamtune_attach::{AttachError, Settings, Target, tls};
+
+/// A cookie is one line.
+const COOKIE_FILE_BYTES: u64 = 4096;
+
+/// The certificates of all public issuers are 220 kB.
+const TLS_FILE_BYTES: u64 = 4 << 20;
+
+const TLS: &str = "TLS distribution (-proto_dist inet_tls)";
+
+/// How to get into a node.
+#[derive(clap::Args, Debug, Clone, Default)]
+pub struct AccessArgs {
+    /// File with the node's cookie; without it: BEAMTUNE_COOKIE, or where the node itself has it from.
+    #[arg(long, value_name = "FILE")]
+    cookie_file: Option<PathBuf>,
+    /// Speak TLS. Not needed for a node on this host, nor with one of the following.
+    #[arg(long, help_heading = TLS)]
+    tls: bool,
+    /// Certificates to trust in: of those who issue the nodes' certificates, or the node's own. Without it: the node's own files, for a node on this host.
+    #[arg(long, value_name = "FILE", help_heading = TLS)]
+    tls_ca: Option<PathBuf>,
+    /// Certificate to show if the node wants to see one. Without it: the node's own, for a node on this host.
+    #[arg(long, value_name = "FILE", help_heading = TLS)]
+    tls_cert: Option<PathBuf>,
+    /// Its private key, if that is in another file.
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = TLS)]
+    tls_key: Option<PathBuf>,
+    /// Name that the node's certificate must be for, if not that of the host that is connected to.
+    #[arg(long, value_name = "NAME", help_heading = TLS)]
+    tls_server_name: Option<String>,
+    /// Do not check the node's certificate: whoever is in between can read and change everything.
+    #[arg(long, conflicts_with_all = ["tls_ca", "tls_server_name"], help_heading = TLS)]
+    tls_no_verify: bool,
+}
+
+/// What the user gave, by whatever way.
+pub struct Given {
+    cookie: cookie::Given,
+    tls: tls::Given,
+}
+
+impl AccessArgs {
+    /// With what stands in the environment.
+    pub fn given(&self) -> Result<Given> {
+        let environment = match std::env::var("BEAMTUNE_COOKIE") {
+            Ok(text) if !text.is_empty() => Some(Cookie::new(&text, "BEAMTUNE_COOKIE")?),
+            _ => None,
+        };
+        Ok(Given {
+            cookie: cookie::Given {
+                file: self.cookie_file.clone(),
+                environment,
+                home: std::env::var_os("HOME").map(PathBuf::from),
+                config_home: std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from),
+            },
+            tls: tls::Given {
+                wanted: self.tls,
+                trusted: self.tls_ca.clone(),
+                certificate: self.tls_cert.clone(),
+                key: self.tls_key.clone(),
+                server_name: self.tls_server_name.clone(),
+                unverified: self.tls_no_verify,
+            },
+        })
+    }
+}
+
+impl Given {
+    /// How to get into a node; for one of this host its process tells what was not given, and `host` stands in its name.
+    pub fn access(
+        &self,
+        target: Target,
+        epmd_port: u16,
+        process: Option<&Process>,
+        host: Option<&str>,
+    ) -> Result<Access, AttachError> {
+        let places = cookie::places(&self.cookie, process)?;
+        Ok(Access {
+            target,
+            epmd_port,
+            cookie: cookie::find(&places, |path| read(path, COOKIE_FILE_BYTES))?,
+            tls: tls::find(&self.tls, process, host, |path| read(path, TLS_FILE_BYTES))?,
+            settings: Settings::default(),
+            terms: Terms::default(),
+        })
+    }
+
+    /// What must be said aloud before a connection.
+    pub fn warning(&self) -> Option<&'static str> {
+        self.tls.unverified.then_some(
+            "warning: --tls-no-verify: the node's certificate is not checked. Whoever answers at its address, or is in \
+             between, can pass for the node and read and change everything that is said\n",
+        )
+    }
+}
+
+fn read(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    File::open(path)?.take(most_bytes).read_to_end(&mut content)?;
+    Ok(content)
+}
