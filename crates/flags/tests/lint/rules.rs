@@ -486,6 +486,8 @@ fn bf031_ports_for_other_nodes() {
 fn bf032_flags_behind_extra() {
     args("-extra +P 2048", &["BF032 warning +P"]);
     args("-extra --no-halt +", &[]);
+    // An argument of Elixir's own program.
+    args("-user Elixir.IEx.CLI -extra --no-halt +iex", &[]);
 }
 
 #[test]

@@ -11,10 +11,14 @@ pub(in crate::lint) const RULE: Rule = Rule {
     level: Level::Warning,
 };
 
+/// Arguments of Elixir's own program, which the scripts of Elixir and its releases put there.
+const OF_ELIXIR: &[&str] = &["+iex", "+elixirc"];
+
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for part in &case.node.parts {
         for word in part.fragment.words.get(part.extra.clone()).unwrap_or_default() {
-            if word.dynamic || !word.text.starts_with('+') || recognise(&word.text).is_none() {
+            let is_flag = word.text.starts_with('+') && recognise(&word.text).is_some();
+            if word.dynamic || !is_flag || OF_ELIXIR.contains(&word.text.as_str()) {
                 continue;
             }
             let says = Says {
