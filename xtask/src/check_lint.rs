@@ -170,7 +170,9 @@ fn given(fragments: &[Fragment]) -> Given {
     ordered.sort_by_key(|fragment| fragment.place.order());
     for fragment in ordered {
         match &fragment.place {
-            Place::ArgsFile { .. } | Place::LiveNode => given.args.extend(startable(&fragment.words)),
+            Place::ArgsFile { .. } | Place::CommandLine { .. } | Place::LiveNode => {
+                given.args.extend(startable(&fragment.words));
+            }
             Place::Variable { name, effect } if effect.ignored.is_none() && !effect.of_tool => {
                 match effect.role {
                     Role::Words => given.args.extend(startable(&fragment.words)),

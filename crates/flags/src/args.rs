@@ -228,6 +228,7 @@ pub fn place_name(place: &Place) -> &str {
     match place {
         Place::ArgsFile { name } => name.as_deref().unwrap_or_default(),
         Place::Variable { name, .. } => name,
+        Place::CommandLine { .. } => "the command line",
         Place::FileNames | Place::LiveNode => "",
     }
 }

@@ -10,13 +10,17 @@
 //! |---|---|---|
 //! | args files (`vm.args`) | all words; templates are kept | the files that `-args_file` names |
 //! | `.env` files | variables as Docker Compose reads them | other dialects (`docker run --env-file` takes quotes as they are) |
-//! | Dockerfiles | `ENV`, both forms, over several lines | `ARG`, commands in `RUN`, `CMD` and `ENTRYPOINT` |
-//! | YAML | Compose's and Kubernetes' variables; files in a ConfigMap | aliases, values from secrets |
-//! | systemd units | `Environment=`; the names in `EnvironmentFile=` | command lines |
-//! | shell scripts, `rabbitmq-env.conf`, `ejabberdctl.cfg` | assignments | command lines of `erl`; `${NAME:=value}` |
+//! | Dockerfiles | `ENV`, both forms, over several lines; `CMD` with `ENTRYPOINT` | `ARG`, commands in `RUN` and `HEALTHCHECK` |
+//! | YAML | Compose's and Kubernetes' variables and commands; files in a ConfigMap | aliases, values from secrets, probes |
+//! | systemd units | `Environment=`; `ExecStart=`; the names in `EnvironmentFile=` | `ExecStartPre=` and its like |
+//! | shell scripts, `rabbitmq-env.conf`, `ejabberdctl.cfg` | assignments; commands | `${NAME:=value}`; commands in variables and substitutions |
+//!
+//! Of commands those are taken that start a VM with `erl`, `elixir` or `iex`, unless that VM is only a helper: the module
+//! `command` says which.
 //!
 //! A reader has no limit of time that grows faster than the file, and none of depth: files above [`MAX_BYTES`] are refused.
 
+mod command;
 mod detect;
 mod docker;
 mod dotenv;
@@ -44,7 +48,7 @@ pub(crate) use self::docker::stages;
 pub use self::detect::detect;
 pub use self::edit::{Change, Edit, apply};
 pub use self::error::{Position, SourceError};
-pub use self::place::{Effect, Order, Place, Role};
+pub use self::place::{CommandWords, Effect, Order, Place, Role};
 pub use self::template::Template;
 
 /// The longest file that is read, in bytes. The longest args file found in public repositories has some 20 kB; a YAML file
@@ -102,6 +106,7 @@ pub struct Fragment {
     split: Split,
     format: Format,
     index: usize,
+    command: Option<usize>,
 }
 
 impl Fragment {
@@ -116,6 +121,12 @@ impl Fragment {
     /// The syntax of the file that it was read from.
     pub(crate) fn format(&self) -> Format {
         self.format
+    }
+
+    /// Which command of the file its words are for; `None` if for all that stands in it. Each command starts a VM of its own, if
+    /// any.
+    pub(crate) fn command(&self) -> Option<usize> {
+        self.command
     }
 
     /// The whole file.
@@ -150,7 +161,7 @@ pub fn read(format: Format, text: &str) -> Result<Vec<Fragment>, SourceError> {
         _ => template::of_any_file(text),
     };
     let file = Layer::file(text, found.tags, found.conditional);
-    let mut reader = Reader { fragments: Vec::new() };
+    let mut reader = Reader { fragments: Vec::new(), commands: 0 };
     reader.layer(format, &file, None)?;
     let mut fragments = reader.fragments;
     fragments.sort_by_key(|fragment| fragment.span().start);
@@ -200,7 +211,15 @@ pub fn live_node(args: &[String]) -> Fragment {
         });
     }
     let layer = Layer::file(&line, Vec::new(), Vec::new());
-    Fragment { place: Place::LiveNode, words, layer, split: Split::Fields, format: Format::VmArgs, index: 0 }
+    Fragment {
+        place: Place::LiveNode,
+        words,
+        layer,
+        split: Split::Fields,
+        format: Format::VmArgs,
+        index: 0,
+        command: None,
+    }
 }
 
 fn faulty_template(text: &str, kind: Template, fault: &template::Fault) -> SourceError {
@@ -220,6 +239,8 @@ fn faulty_template(text: &str, kind: Template, fault: &template::Fault) -> Sourc
 /// What the readers of all formats put their finds into.
 struct Reader {
     fragments: Vec<Fragment>,
+    /// How many commands have been read, of those that start a VM or have variables of their own.
+    commands: usize,
 }
 
 impl Reader {
@@ -277,15 +298,28 @@ impl Reader {
             Word { text: piece.text, span, dynamic: piece.dynamic, conditional, at: piece.range }
         });
         let words = words.collect();
-        let fragment = Fragment {
+        self.add(place, words, layer, rules);
+        Ok(())
+    }
+
+    /// Says of the fragments from `begin` on that they are variables of the command that is read next.
+    fn give_to_next_command(&mut self, begin: usize) {
+        for fragment in self.fragments.iter_mut().skip(begin) {
+            fragment.command = Some(self.commands);
+        }
+    }
+
+    fn add(&mut self, place: Place, words: Vec<Word>, layer: &Arc<Layer>, split: Split) {
+        let command = matches!(place, Place::CommandLine { .. }).then_some(self.commands);
+        let layer = Arc::clone(layer);
+        self.fragments.push(Fragment {
             place,
             words,
-            layer: Arc::clone(layer),
-            split: rules,
+            layer,
+            split,
             format: Format::VmArgs,
             index: 0,
-        };
-        self.fragments.push(fragment);
-        Ok(())
+            command,
+        });
     }
 }

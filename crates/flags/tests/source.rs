@@ -30,6 +30,8 @@ fn show(fragment: &Fragment, text: &str) -> String {
         Place::ArgsFile { name: None } => "file".to_owned(),
         Place::ArgsFile { name: Some(name) } => name.clone(),
         Place::Variable { name, .. } => name.clone(),
+        Place::CommandLine { words, order: Order::CommandLine(order) } => format!("{words:?} {order}"),
+        Place::CommandLine { order, .. } => panic!("{order:?}"),
         Place::FileNames => "names".to_owned(),
         Place::LiveNode => "node".to_owned(),
     };
@@ -220,7 +222,7 @@ fn charts_of_helm_are_read_although_they_are_no_yaml() {
 fn systemd_units_have_items_in_quotes() {
     check(
         Format::SystemdUnit,
-        "[Service]\nEnvironment=\"ERL_FLAGS=+P 5000 +Q 65536\" LANG=C 'ERL_ZFLAGS=+A 3'\nEnvironment=ERL_AFLAGS=\"-x \\\"a b\\\" %i 100%%\"\nEnvironmentFile=-/etc/default/app\nExecStart=/bin/erl +P 1\n",
+        "[Service]\nEnvironment=\"ERL_FLAGS=+P 5000 +Q 65536\" LANG=C 'ERL_ZFLAGS=+A 3'\nEnvironment=ERL_AFLAGS=\"-x \\\"a b\\\" %i 100%%\"\nEnvironmentFile=-/etc/default/app\nExecStartPre=/bin/erl +P 1\n",
         &[
             "ERL_FLAGS: +P|5000|+Q|65536",
             "ERL_ZFLAGS: +A|3",

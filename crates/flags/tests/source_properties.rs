@@ -94,6 +94,22 @@ const PIECES: &[&str] = &[
     "+sbwt none",
     "SERVER_ADDITIONAL_ERL_ARGS=",
     "ERL_PROCESSES=",
+    "erl ",
+    "erl -x ",
+    "\"erl\", ",
+    "elixir --erl ",
+    "--name ",
+    "-args_file ",
+    "sh -c ",
+    "env ",
+    "CMD ",
+    "CMD [\"erl\", \"-x\"",
+    "ENTRYPOINT [",
+    "FROM x\n",
+    "ExecStart=erl ",
+    "command: ",
+    "command: [erl, ",
+    "args:\n  - ",
 ];
 
 /// What begins a value in one of the formats.
@@ -114,6 +130,19 @@ const BEGINS: &[&str] = &[
     "- \"ERL_FLAGS=",
     "name: ERL_FLAGS\nvalue: >-\n  ",
     "a:\n  vm.args: |\n    ",
+    "exec erl -x ",
+    "sudo -u a elixir --erl \"",
+    "iex --name a --erl '",
+    "sh -c \"erl ",
+    "CMD erl -x ",
+    "CMD [\"erl\", \"",
+    "CMD [\"sh\", \"-c\", \"erl -x ",
+    "ExecStart=erl -x ",
+    "ExecStart=sh -c 'erl -x ",
+    "services:\n  a:\n    command: erl ",
+    "a:\n  command: [erl, '-x', \"",
+    "a:\n  command:\n  - erl\n  - ",
+    "a:\n  args: [-c, 'erl ",
 ];
 
 fn any_text() -> impl Strategy<Value = String> {
@@ -169,6 +198,44 @@ fn file_with(format: Format, words: &[String]) -> String {
             format!("# begin\nexport ERL_FLAGS=\"{}\" # it's\nERL_ZFLAGS='+Q 1'\n", in_double(&line, "$`"))
         }
     }
+}
+
+/// A command with these words behind `erl -begin`, in the formats that have commands.
+fn command_with(format: Format, words: &[String]) -> Option<String> {
+    let escaped = |text: &str, also: &str| -> String {
+        let escape = |c: char| [Some('\\').filter(|_| "\\\"".contains(c) || also.contains(c)), Some(c)];
+        text.chars().flat_map(escape).flatten().collect()
+    };
+    let all = |between: &str, write: &dyn Fn(&str) -> String| -> String {
+        let words: Vec<String> = words.iter().map(|word| write(word)).collect();
+        words.join(between)
+    };
+    let text = match format {
+        Format::Shell => {
+            let words = all(" \\\n  ", &|word| format!("'{}'", word.replace('\'', "'\\''")));
+            format!("#!/bin/sh\ncd x && exec erl -begin {words} >log 2>&1 # it's\n")
+        }
+        Format::Dockerfile => {
+            let words = all(", \\\n  ", &|word| format!("\"{}\"", escaped(word, "")));
+            format!("FROM x\nENTRYPOINT [\"tini\", \"--\"]\nCMD [\"erl\", \"-begin\", {words}]\n")
+        }
+        Format::SystemdUnit => {
+            let plain = |word: &str| word.replace('%', "%%").replace('$', "$$");
+            let words = all(" \\\n  ", &|word| format!("\"{}\"", escaped(&plain(word), "")));
+            format!("[Service]\nExecStart=-/bin/erl -begin {words}\nRestart=always\n")
+        }
+        Format::Compose => {
+            let words =
+                all("\n      - ", &|word| format!("'{}'", word.replace('\'', "''").replace('$', "$$")));
+            format!("services:\n  a:\n    command:\n      - erl\n      - -begin\n      - {words}\n")
+        }
+        Format::Kubernetes => {
+            let words = all(",\n    ", &|word| format!("\"{}\"", escaped(word, "")));
+            format!("a:\n  args: [\"-begin\", {words}] # why\n  command: [erl]\n")
+        }
+        _ => return None,
+    };
+    Some(text)
 }
 
 /// What begins a template or a substitution.
@@ -280,6 +347,45 @@ proptest! {
     }
 
     #[test]
+    fn a_command_is_read_as_it_was_written_and_changed_as_it_was_meant(
+        words in vec(any_word(), 1..5),
+        which in any::<Index>(),
+        new in any_word(),
+    ) {
+        // With these it is a helper, or cut in two.
+        const OTHERS: [&str; 5] = ["+V", "-make", "-man", "-extra", "-remsh"];
+        let is_odd = |word: &String| OTHERS.contains(&word.as_str()) || MARKS.iter().any(|mark| word.contains(mark));
+        if words.iter().chain([&new]).any(is_odd) {
+            return Ok(());
+        }
+        let begin = "-begin".to_owned();
+        let expected: Vec<String> = [&begin].into_iter().chain(&words).cloned().collect();
+        for format in FORMATS {
+            let Some(file) = command_with(format, &words) else { continue };
+            let only = |file: &str| match texts(format, file).as_deref() {
+                Some([(_, words)]) => words.clone(),
+                other => panic!("{format:?}: {other:?}\n{file}"),
+            };
+            prop_assert_eq!(only(&file), expected.clone(), "{:?}\n{}", format, file);
+            let fragments = read(format, &file).expect("read before");
+            let at = 1 + which.index(words.len());
+            let (mut replaced, mut removed, mut longer) = (expected.clone(), expected.clone(), expected.clone());
+            replaced[at] = new.clone();
+            removed.remove(at);
+            longer.push(new.clone());
+            for (change, expected) in [
+                (Change::Replace { word: at, text: new.clone() }, replaced),
+                (Change::Remove { words: at..at + 1 }, removed),
+                (Change::Append { words: vec![new.clone()], comment: Vec::new() }, longer),
+            ] {
+                let edits = fragments[0].change(std::slice::from_ref(&change));
+                let edits = edits.unwrap_or_else(|error| panic!("{format:?}: {error}\n{file}"));
+                prop_assert_eq!(only(&apply(&file, &edits)), expected, "{:?}: {:?}\n{}", format, change, file);
+            }
+        }
+    }
+
+    #[test]
     fn a_change_of_any_text_is_made_or_refused(text in any_text(), new in any_word(), which in any::<Index>()) {
         for format in FORMATS {
             let Ok(fragments) = read(format, &text) else { continue };
@@ -299,7 +405,9 @@ proptest! {
                             of_fragment.drain(words);
                         }
                         _ => {
-                            let extra = of_fragment.iter().position(|word| word == "-extra");
+                            let is_command = matches!(fragment.place, Place::CommandLine { .. });
+                            let ends = |word: &String| word == "-extra" || is_command && word == "-args_file";
+                            let extra = of_fragment.iter().position(ends);
                             of_fragment.insert(extra.unwrap_or(of_fragment.len()), new.clone());
                         }
                     }
@@ -358,6 +466,16 @@ fn no_repetition_takes_quadratic_time() {
         "ERL_FLAGS=$a\n",
         "- \"ERL_FLAGS=a $b\"\n",
         "{{a}}\n",
+        "erl -x\n",
+        "erl ",
+        "sh -c 'erl a'\n",
+        "elixir --erl a\n",
+        "A=b env ERL_FLAGS=a c\n",
+        "CMD erl a\n",
+        "FROM a\nCMD [\"erl\", \"a\"]\n",
+        "ExecStart=erl a\n",
+        "- command: [erl, a]\n",
+        "  - erl\n",
     ];
     for piece in pieces {
         let text = piece.repeat(LENGTH / piece.len());
@@ -381,6 +499,22 @@ fn a_line_of_ten_megabytes_is_read() {
     ] {
         let fragments = read(format, &with_value(format, &words)).expect("words");
         assert_eq!(fragments[0].words.len(), 2_500_000, "{format:?}");
+    }
+}
+
+#[test]
+fn a_command_that_no_kernel_would_start_is_none() {
+    let words = "+P 5000 ".repeat(300_000);
+    let list = "\"+P\", ".repeat(300_000);
+    for (format, text) in [
+        (Format::Shell, format!("erl {words}")),
+        (Format::Dockerfile, format!("CMD erl {words}")),
+        (Format::Dockerfile, format!("CMD [\"erl\", {list}\"-x\"]")),
+        (Format::SystemdUnit, format!("ExecStart=erl {words}")),
+        (Format::Compose, format!("a:\n  command: erl {words}")),
+        (Format::Kubernetes, format!("args: [erl, {list}-x]")),
+    ] {
+        assert!(read(format, &text).expect("a text").is_empty(), "{format:?}");
     }
 }
 

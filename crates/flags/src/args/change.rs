@@ -6,7 +6,7 @@ use crate::arguments::is_flag;
 use crate::entry::Argument;
 use crate::init_flags::each_counts;
 use crate::lint::holds_secret;
-use crate::source::{Change, Format, Order, Place, Role, apply};
+use crate::source::{Change, CommandWords, Format, Order, Place, Role, apply};
 
 use super::comment::insert_above;
 use super::walk::{counting, ensure_one_node, givens};
@@ -156,6 +156,7 @@ fn place(input: &Input, winner: Option<&Given>) -> Option<usize> {
             Place::Variable { effect, .. } => {
                 effect.role == Role::Words && !fragment.words.iter().any(|word| word.conditional)
             }
+            Place::CommandLine { words, .. } => *words != CommandWords::Options,
             Place::FileNames | Place::LiveNode => false,
         };
         let order = fragment.place.order().filter(|order| *order != Order::OtpFlags);
@@ -450,6 +451,16 @@ mod tests {
             "# why\nERL_ZFLAGS=+P 5000\nERL_FLAGS=+P 2\n",
         );
         set(Format::EjabberdCtl, "ERL_PROCESSES=250000\n", "+P 5000", "# why\nERL_PROCESSES=5000\n");
+        set(Format::Shell, "exec erl +P 1 \"$@\"\n", "+P 5000", "exec erl +P 5000 \"$@\"\n");
+        set(Format::Shell, "erl -s a -args_file b\n", "+P 5000", "erl -s a +P 5000 -args_file b\n");
+        set(Format::Shell, "iex --erl '-s a' -S mix\n", "+P 5000", "iex --erl '-s a +P 5000' -S mix\n");
+        set(
+            Format::Dockerfile,
+            "FROM x\nCMD [\"erl\", \"-s\", \"a\"]\n",
+            "+P 5000",
+            "FROM x\nCMD [\"erl\", \"-s\", \"a\", \"+P\", \"5000\"]\n",
+        );
+        set(Format::Kubernetes, "args: [erl, +P, '1']\n", "+P 5000", "args: [erl, +P, \"5000\"]\n");
         // A variable that stands for several flags is left alone.
         set(
             Format::RabbitmqEnv,

@@ -63,7 +63,7 @@ fn line_of_comment(input: &Input, given: &Given) -> Option<usize> {
             }
             begin
         }
-        Place::FileNames | Place::LiveNode => return None,
+        Place::CommandLine { .. } | Place::FileNames | Place::LiveNode => return None,
     };
     let mut words = input.fragments.iter().flat_map(|fragment| &fragment.words);
     let inside_a_word = words.any(|word| word.span.start < begin && begin < word.span.end);

@@ -5,7 +5,7 @@ use crate::arguments::stays_beside;
 use crate::catalog::entries;
 use crate::entry::{Entry, Kind};
 use crate::init_flags::each_counts;
-use crate::source::{Fragment, Order, Place};
+use crate::source::{Fragment, Order};
 
 use super::walk::{Fate, ensure_one_node, fates, givens};
 use super::{ArgsError, Given, Input, place_name};
@@ -41,7 +41,7 @@ pub struct Idle {
     pub file: usize,
     /// Where it begins, in bytes.
     pub offset: usize,
-    /// The variable.
+    /// The variable, or the command line.
     pub name: String,
     /// Why it does not.
     pub why: &'static str,
@@ -136,9 +136,8 @@ fn idle(input: &Input, file: usize, otp: &OtpVersion) -> Vec<Idle> {
             Fate::Idle(why) => why,
             Fate::Counts | Fate::Elsewhere => continue,
         };
-        if let Place::Variable { name, .. } = &fragment.place {
-            found.push(Idle { file, offset: fragment.span().start, name: name.clone(), why });
-        }
+        let name = place_name(&fragment.place).to_owned();
+        found.push(Idle { file, offset: fragment.span().start, name, why });
     }
     found
 }
@@ -215,6 +214,32 @@ mod tests {
             overview(&[(Format::RabbitmqEnv, "CTL_ERL_ARGS='+P 1'\nSERVER_ERL_ARGS='+P 2'\n")], 25);
         assert_eq!(overview.idle.len(), 2);
         assert!(matches!(of(&overview, "+P").by, By::Default));
+    }
+
+    #[test]
+    fn a_command_counts_between_the_variables_and_not_beside_others() {
+        let one = "export ERL_AFLAGS='+P 5000'\nexec erl +P 6000 +Q 2048\nERL_FLAGS='+Q 4096'\n";
+        let alone = overview(&[(Format::Shell, one)], 25);
+        assert_eq!(of(&alone, "+P").value.as_deref(), Some("6000"));
+        assert_eq!(of(&alone, "+Q").value.as_deref(), Some("4096"));
+        let two = overview(&[(Format::Shell, "erl +P 5000 &\nelixir --erl '+P 6000' x.exs\n")], 25);
+        assert!(matches!(of(&two, "+P").by, By::Default));
+        let idle: Vec<&str> = two.idle.iter().map(|idle| idle.name.as_str()).collect();
+        assert_eq!(idle, ["the command line"; 2]);
+        let image = "FROM x AS build\nCMD erl +P 5000\nFROM y\nCMD erl +P 6000\n";
+        assert_eq!(of(&overview(&[(Format::Dockerfile, image)], 25), "+P").value.as_deref(), Some("6000"));
+    }
+
+    #[test]
+    fn the_commands_of_two_services_are_of_two_nodes() {
+        let text = "services:\n  a:\n    entrypoint: [erl, +P, '5000']\n    command: [+Q, '2048']\n  b:\n    command: erl +P 6000\n";
+        let node = |node| Input { node, ..Input::read(Format::Compose, text).expect(text) };
+        let told = |at| effective(&[node(Some(at))], &OtpVersion::from(25)).expect("a node");
+        assert_eq!(of(&told(0), "+P").value.as_deref(), Some("5000"));
+        assert_eq!(of(&told(0), "+Q").value.as_deref(), Some("2048"));
+        assert_eq!(of(&told(1), "+P").value.as_deref(), Some("6000"));
+        assert!(matches!(of(&told(1), "+Q").by, By::Default));
+        assert!(effective(&[node(None)], &OtpVersion::from(25)).is_err());
     }
 
     #[test]

@@ -45,6 +45,10 @@ pub(super) fn counting(input: &Input) -> Vec<bool> {
 /// What becomes of each fragment.
 pub(super) fn fates(input: &Input) -> Vec<Fate> {
     let (fragments, image, nodes) = (&input.fragments, image(input), nodes(input));
+    // In YAML each command is of another container.
+    let mut commands = fragments.iter().filter(|fragment| is_in(&image, fragment)).filter_map(command);
+    let first = commands.next();
+    let several = !is_yaml(input) && commands.any(|command| Some(command) != first);
     let fate = |index: usize, fragment: &Fragment| {
         let node = nodes.get(index).copied();
         match &fragment.place {
@@ -57,7 +61,12 @@ pub(super) fn fates(input: &Input) -> Vec<Fate> {
                 }
                 None => {}
             },
-            Place::ArgsFile { .. } => {}
+            Place::CommandLine { .. } if several => {
+                return Fate::Idle(
+                    "the file has several commands, and which one starts the node is not known",
+                );
+            }
+            Place::ArgsFile { .. } | Place::CommandLine { .. } => {}
         }
         let mut later = fragments.get(index + 1..).unwrap_or_default().iter();
         if !is_in(&image, fragment) {
@@ -109,7 +118,7 @@ fn replaces(input: &Input, later: &Fragment, earlier: &Fragment) -> bool {
         return false;
     };
     // In YAML these are different containers.
-    if name != old || matches!(input.format, Format::Compose | Format::Kubernetes) {
+    if name != old || is_yaml(input) {
         return false;
     }
     let mentions = |word: &Word| word.dynamic && word.text.contains(name.as_str());
@@ -119,17 +128,31 @@ fn replaces(input: &Input, later: &Fragment, earlier: &Fragment) -> bool {
     !appends && !conditional && !later.words.iter().any(mentions)
 }
 
+/// The number of the command that words are given to; `None` for other words.
+fn command(fragment: &Fragment) -> Option<usize> {
+    fragment.command().filter(|_| matches!(fragment.place, Place::CommandLine { .. }))
+}
+
+fn is_yaml(input: &Input) -> bool {
+    matches!(input.format, Format::Compose | Format::Kubernetes)
+}
+
 /// For each fragment the node that it is for. Only YAML files have several.
 fn nodes(input: &Input) -> Vec<usize> {
-    let is_yaml = matches!(input.format, Format::Compose | Format::Kubernetes);
     let (mut node, mut known): (usize, Vec<&Place>) = (0, Vec::new());
+    let mut last = None;
     let mut nodes = Vec::with_capacity(input.fragments.len());
     for fragment in &input.fragments {
-        let is_named = !place_name(&fragment.place).is_empty();
-        if is_yaml && is_named && known.contains(&&fragment.place) {
+        let is_another = match command(fragment) {
+            Some(own) => last.is_some_and(|last| last != own),
+            None => !place_name(&fragment.place).is_empty() && known.contains(&&fragment.place),
+        };
+        if is_yaml(input) && is_another {
             node += 1;
             known.clear();
+            last = None;
         }
+        last = command(fragment).or(last);
         known.push(&fragment.place);
         nodes.push(node);
     }
@@ -170,7 +193,7 @@ fn of_fragment(fragment: &Fragment, file: usize, index: usize) -> Vec<Given> {
                 walk.of_variable(spelled, known, true).into_iter().collect()
             }
         },
-        Place::ArgsFile { .. } => walk.words(),
+        Place::ArgsFile { .. } | Place::CommandLine { .. } => walk.words(),
         Place::FileNames | Place::LiveNode => Vec::new(),
     }
 }

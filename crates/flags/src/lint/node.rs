@@ -5,7 +5,7 @@
 //! places is known.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::surroundings::{Site, Surroundings};
@@ -164,7 +164,8 @@ impl<'a> Node<'a> {
     }
 
     /// Parts that are certainly of one node get one number. Containers of one file are different nodes, and so is a
-    /// command-line tool; a single container is taken to be the one that the other files are for.
+    /// command-line tool; a single container is taken to be the one that the other files are for. Each command starts a VM of its
+    /// own: where there are several, none of them is known to be the one that the rest is for.
     fn give_scopes(&mut self) {
         let keys: Vec<Option<(usize, usize)>> = self
             .parts
@@ -173,19 +174,25 @@ impl<'a> Node<'a> {
             .collect();
         let mut next = 1;
         let mut named: Vec<((usize, usize), usize)> = Vec::new();
+        let several = self.several_commands();
+        let mut of_commands: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         for (index, key) in keys.iter().enumerate() {
-            let scope = match key {
-                _ if is_apart(&self.parts[index].fragment.place) => {
-                    next += 1;
-                    next - 1
-                }
-                None => 0,
-                Some(key) => match named.iter().find(|(name, _)| name == key) {
+            let part = &self.parts[index];
+            let is_one_of_several = several.contains(&(part.file, part.site.container));
+            let command = part.fragment.command().filter(|_| is_one_of_several);
+            let mut new = || {
+                next += 1;
+                next - 1
+            };
+            let scope = match (command, key) {
+                _ if is_apart(&part.fragment.place) => new(),
+                (Some(command), _) => *of_commands.entry((part.file, command)).or_insert_with(new),
+                (None, None) => 0,
+                (None, Some(key)) => match named.iter().find(|(name, _)| name == key) {
                     Some((_, scope)) => *scope,
                     None => {
                         let alone = keys.iter().flatten().all(|other| other.0 != key.0 || other == key);
-                        let scope = if alone { 0 } else { next };
-                        next += usize::from(!alone);
+                        let scope = if alone { 0 } else { new() };
                         named.push((*key, scope));
                         scope
                     }
@@ -197,11 +204,25 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// Files, and containers in them, that have several commands.
+    fn several_commands(&self) -> BTreeSet<(usize, Option<usize>)> {
+        let mut first = BTreeMap::new();
+        let mut several = BTreeSet::new();
+        for part in &self.parts {
+            let Some(command) = part.fragment.command() else { continue };
+            let site = (part.file, part.site.container);
+            if *first.entry(site).or_insert(command) != command {
+                several.insert(site);
+            }
+        }
+        several
+    }
+
     fn take_apart(&mut self, index: usize) {
         let Some(part) = self.parts.get(index) else { return };
         let fragment = part.fragment;
         match &fragment.place {
-            Place::ArgsFile { .. } => self.words(index, fragment),
+            Place::ArgsFile { .. } | Place::CommandLine { .. } => self.words(index, fragment),
             Place::LiveNode => self.live_words(index, fragment),
             Place::FileNames => {}
             Place::Variable { effect, .. } if effect.ignored.is_some() => {}
@@ -499,7 +520,7 @@ fn is_apart(place: &Place) -> bool {
     match place {
         Place::Variable { effect, .. } => effect.of_tool || effect.ignored.is_some(),
         Place::FileNames => true,
-        Place::ArgsFile { .. } | Place::LiveNode => false,
+        Place::ArgsFile { .. } | Place::CommandLine { .. } | Place::LiveNode => false,
     }
 }
 

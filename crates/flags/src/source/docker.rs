@@ -1,21 +1,29 @@
-//! Reads the variables that a Dockerfile sets with `ENV`.
+//! Reads the variables that a Dockerfile sets with `ENV`, and the command that its image starts.
 //!
 //! As BuildKit does it: lines that end with the escape character (a backslash, or what `# escape=` says) are joined, and comments
 //! and empty lines between them dropped; then `ENV NAME=value …` or the older `ENV NAME the rest`; then quotes are
 //! removed and variables filled in, in both forms. Texts of here-documents are stepped over.
+//!
+//! Of each stage the last `ENTRYPOINT` and the last `CMD` count, one behind the other; a list of JSON is taken word by word, and
+//! anything else given to a shell. Where the entry point is a script, the command behind it is taken to be what it starts
+//! in the end. What `RUN` and `HEALTHCHECK` start are helpers.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::Reader;
+use super::command::{self, Argument, Written, is_shell};
+use super::erlexec::Split;
 use super::error::SourceError;
 use super::layer::{Decoder, Layer, Value, next};
-use super::quote::{Quote, Syntax};
+use super::quote::{Quote, Style, Syntax};
+use super::shell;
 use super::variables::{Scope, Variable, find};
 
 pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>) -> Result<(), SourceError> {
     let escape = escape_character(layer.text());
     let bytes = layer.scan().as_bytes();
+    let mut image = Image::default();
     let mut at = 0;
     while at < bytes.len() {
         let (line, end) = logical_line(layer, at, escape);
@@ -30,11 +38,66 @@ pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>) -> Result<(), Source
         }
         match name.as_str() {
             "ENV" => instruction.env(reader)?,
+            "FROM" => std::mem::take(&mut image).read(reader)?,
+            "CMD" => image.command = Some(instruction.command()),
+            "ENTRYPOINT" => image.entry_point = Some(instruction.command()),
+            "SHELL" => image.shell = Some(instruction.command()),
             "RUN" | "COPY" | "ADD" => at = after_here_documents(layer, at, &instruction.here_documents()),
             _ => {}
         }
     }
-    Ok(())
+    image.read(reader)
+}
+
+/// What a stage starts.
+#[derive(Default)]
+struct Image {
+    entry_point: Option<Command>,
+    command: Option<Command>,
+    shell: Option<Command>,
+}
+
+/// How a command is given.
+enum Command {
+    /// Word by word.
+    Words(Written),
+    /// As a text for the shell.
+    Text(Arc<Layer>),
+}
+
+impl Command {
+    fn words(&self) -> Option<&Written> {
+        match self {
+            Command::Words(words) => Some(words),
+            Command::Text(_) => None,
+        }
+    }
+}
+
+impl Image {
+    fn read(self, reader: &mut Reader) -> Result<(), SourceError> {
+        let runs_text = |shell: &Command| {
+            let program = shell.words().and_then(|shell| shell.arguments.first());
+            program.is_some_and(|program| is_shell(&program.value))
+        };
+        let is_shell = self.shell.as_ref().is_none_or(runs_text);
+        let text = match (&self.entry_point, &self.command) {
+            (Some(Command::Words(entry_point)), Some(Command::Text(text))) => {
+                // What a script starts in the end.
+                (!command::read(reader, &[entry_point])?).then_some(text)
+            }
+            (Some(Command::Text(text)), _) | (None, Some(Command::Text(text))) => Some(text),
+            (entry_point, command) => {
+                let words = [entry_point, command].map(|part| part.as_ref().and_then(Command::words));
+                command::read_in_two(reader, words[0], words[1])?;
+                None
+            }
+        };
+        match text.filter(|_| is_shell) {
+            Some(text) => shell::read(reader, text, Scope::Any),
+            None => Ok(()),
+        }
+    }
 }
 
 /// A build stage.
@@ -283,6 +346,71 @@ impl Instruction<'_> {
         end
     }
 
+    /// What `CMD` and its like are given: a list of JSON, or a text.
+    fn command(&self) -> Command {
+        let end = self.layer.text().len();
+        match self.list() {
+            Some(arguments) => {
+                let split = Split::Command(Style::Flow(Quote::Same));
+                let layer = Arc::clone(self.layer);
+                Command::Words(Written { layer, split, arguments, conditional: false })
+            }
+            None => Command::Text(Layer::part(self.layer, self.at..end)),
+        }
+    }
+
+    /// The texts of a list of JSON that begins here; `None` if it is none. What stands behind it is not looked at, as BuildKit does.
+    fn list(&self) -> Option<Vec<Argument>> {
+        let bytes = self.layer.scan().as_bytes();
+        let blanks = |at: usize| {
+            let rest = bytes.get(at..).unwrap_or_default();
+            at + rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count()
+        };
+        let mut arguments = Vec::new();
+        let mut at = blanks(self.at);
+        if bytes.get(at) != Some(&b'[') {
+            return None;
+        }
+        at = blanks(at + 1);
+        if bytes.get(at) == Some(&b']') {
+            return Some(arguments);
+        }
+        loop {
+            let argument = self.json_text(at).filter(|_| arguments.len() < command::MOST_WORDS)?;
+            at = blanks(argument.at.end);
+            arguments.push(argument);
+            match bytes.get(at)? {
+                b',' => at = blanks(at + 1),
+                b']' => return Some(arguments),
+                _ => return None,
+            }
+        }
+    }
+
+    fn json_text(&self, begin: usize) -> Option<Argument> {
+        // YAML's double quotes know all that JSON's do.
+        const QUOTE: Quote = Quote::YamlDouble;
+        let bytes = self.layer.scan().as_bytes();
+        let mut decoder = Decoder::new(self.layer);
+        let mut at = begin + 1;
+        (bytes.get(begin) == Some(&b'"')).then_some(())?;
+        loop {
+            match bytes.get(at)? {
+                b'"' => break,
+                b'\\' => {
+                    let (c, length) = json_escape(self.layer.text().get(at + 1..)?)?;
+                    decoder.put(c, at..at + 1 + length, QUOTE);
+                    at += 1 + length;
+                }
+                byte if byte.is_ascii_control() => return None,
+                _ => at = decoder.copy_one(at, QUOTE),
+            }
+        }
+        let at = begin..at + 1;
+        let value = Value { whole: at.clone(), inner: (begin + 1, QUOTE), syntax: Syntax::Yaml };
+        Some(Argument { value: decoder.finish(value), at })
+    }
+
     /// The last lines of the here-documents that begin on this line, and whether tabs before them count.
     fn here_documents(&self) -> Vec<(String, bool)> {
         let text = self.layer.scan();
@@ -299,4 +427,24 @@ impl Instruction<'_> {
         });
         ends.collect()
     }
+}
+
+/// What stands behind a backslash in a text of JSON, and how many bytes that are; `None` if it is no escape. Halves of a pair
+/// of surrogates are none here: no flag has them.
+fn json_escape(rest: &str) -> Option<(char, usize)> {
+    let c = match rest.bytes().next()? {
+        byte @ (b'"' | b'\\' | b'/') => char::from(byte),
+        b'b' => '\u{8}',
+        b'f' => '\u{c}',
+        b'n' => '\n',
+        b'r' => '\r',
+        b't' => '\t',
+        b'u' => {
+            let digits =
+                rest.get(1..5).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+            return char::from_u32(u32::from_str_radix(digits, 16).ok()?).map(|c| (c, 5));
+        }
+        _ => return None,
+    };
+    Some((c, 1))
 }

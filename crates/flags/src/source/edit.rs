@@ -9,8 +9,8 @@ use std::ops::Range;
 use super::erlexec::{Split, quoted};
 use super::error::SourceError;
 use super::layer::Layer;
-use super::quote::{Quote, Segment, Spot};
-use super::{Fragment, Place, read};
+use super::quote::{Quote, Segment, Spot, Style};
+use super::{CommandWords, Fragment, Place, Role, read};
 
 /// A change of bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +36,8 @@ pub enum Change {
         /// Their indices.
         words: Range<usize>,
     },
-    /// Adds words behind all others, but before `-extra`: a line of its own in an args file.
+    /// Adds words behind all others, but before `-extra`, and before `-args_file` of a command: a line of its own in an
+    /// args file.
     Append {
         /// As the VM is to get them.
         words: Vec<String>,
@@ -112,10 +113,15 @@ impl Fragment {
                     inner.push(Edit { span: self.to_remove(words), replacement: String::new() });
                 }
                 Change::Append { words, comment } => {
-                    if !matches!(self.split, Split::ArgsFile | Split::Variable) && !self.is_words() {
+                    if !self.is_words() {
                         return Err(refuse(
                             &words.join(" "),
-                            "this variable is one value, not a list of flags",
+                            match self.place {
+                                Place::CommandLine { .. } => {
+                                    "these are options of elixir, not of erl: write --erl"
+                                }
+                                _ => "this variable is one value, not a list of flags",
+                            },
                         ));
                     }
                     for word in words {
@@ -128,7 +134,7 @@ impl Fragment {
                 }
             }
         }
-        let behind = expected.iter().position(|word| *word == Some("-extra")).unwrap_or(expected.len());
+        let behind = self.end_of_flags().unwrap_or(expected.len());
         let mut result: Vec<&str> = expected[..behind].iter().flatten().copied().collect();
         result.extend(added);
         result.extend(expected[behind..].iter().flatten());
@@ -147,7 +153,19 @@ impl Fragment {
     }
 
     fn is_words(&self) -> bool {
-        matches!(&self.place, Place::Variable { effect, .. } if effect.role == super::Role::Words)
+        match &self.place {
+            Place::Variable { effect, .. } => effect.role == Role::Words,
+            Place::CommandLine { words, .. } => *words != CommandWords::Options,
+            Place::ArgsFile { .. } => true,
+            Place::FileNames | Place::LiveNode => false,
+        }
+    }
+
+    /// The index of the first word that no flag may stand behind, to count where this fragment counts.
+    fn end_of_flags(&self) -> Option<usize> {
+        let is_command = matches!(self.place, Place::CommandLine { .. });
+        let ends = |text: &str| text == "-extra" || is_command && text == "-args_file";
+        self.words.iter().position(|word| ends(&word.text))
     }
 
     /// Whether the file with the edits holds `expected` here, and everywhere else what it held before.
@@ -173,6 +191,11 @@ impl Fragment {
     /// The bytes of the innermost text that go with words: their white space, or their line.
     fn to_remove(&self, words: &Range<usize>) -> Range<usize> {
         let text = self.layer.text();
+        if let Split::Command(style) = self.split {
+            let begin = self.words.get(words.start).map_or(0, |word| word.at.start);
+            let end = self.words.get(words.end - 1).map_or(begin, |word| word.at.end);
+            return of_command(text, begin..end, style);
+        }
         let mut begin = self.words.get(words.start).map_or(0, |word| word.at.start);
         let mut end = self.words.get(words.end - 1).map_or(begin, |word| word.at.end);
         let blank = |c: char| matches!(c, ' ' | '\t' | '\r');
@@ -191,17 +214,36 @@ impl Fragment {
         begin..end
     }
 
+    /// What adds lines to a list of YAML, which begin as the line of a word beside them does.
+    fn lines_to_append(&self, written: &[String], before: Option<usize>) -> Option<Edit> {
+        let text = self.layer.text();
+        let last = self.words.last()?;
+        let beside = before.unwrap_or(last.at.start);
+        let begin = text[..beside].rfind('\n').map_or(0, |at| at + 1);
+        let lines = written.iter().map(|word| format!("{}{word}", &text[begin..beside]));
+        if before.is_some() {
+            return Some(Edit { span: begin..begin, replacement: lines.map(|line| line + "\n").collect() });
+        }
+        let at = text[last.at.end..].find('\n').map_or(text.len(), |length| last.at.end + length);
+        Some(Edit { span: at..at, replacement: lines.map(|line| format!("\n{line}")).collect() })
+    }
+
     /// What adds words to the innermost text; `None` if they cannot stand there.
     fn to_append(&self, words: &[String], comment: &[String]) -> Option<Edit> {
         let text = self.layer.text();
         let written: Option<Vec<String>> = words.iter().map(|word| quoted(word, self.split)).collect();
-        let written = written?.join(" ");
-        let extra = self.words.iter().find(|word| word.text == "-extra").map(|word| word.at.start);
+        let written = written?;
+        let extra = self.end_of_flags().and_then(|at| self.words.get(at)).map(|word| word.at.start);
+        if let Split::Command(Style::Block(_)) = self.split {
+            return self.lines_to_append(&written, extra);
+        }
+        let between = if matches!(self.split, Split::Command(Style::Flow(_))) { ", " } else { " " };
+        let written = written.join(between);
         if self.split != Split::ArgsFile {
             return Some(match (extra, self.words.last()) {
-                (Some(at), _) => Edit { span: at..at, replacement: format!("{written} ") },
+                (Some(at), _) => Edit { span: at..at, replacement: format!("{written}{between}") },
                 (None, Some(last)) => {
-                    Edit { span: last.at.end..last.at.end, replacement: format!(" {written}") }
+                    Edit { span: last.at.end..last.at.end, replacement: format!("{between}{written}") }
                 }
                 (None, None) => Edit { span: 0..text.len(), replacement: written },
             });
@@ -230,9 +272,35 @@ impl Fragment {
     }
 }
 
+/// The bytes that go with words of a command: what stands between them and the word before, or their lines.
+fn of_command(text: &str, words: Range<usize>, style: Style) -> Range<usize> {
+    let (before, behind) = (&text[..words.start], &text[words.end..]);
+    match style {
+        Style::Shell | Style::Systemd => {
+            let mut rest = before.trim_end_matches([' ', '\t']);
+            while let Some(line) = rest.strip_suffix("\\\n").or_else(|| rest.strip_suffix("\\\r\n")) {
+                rest = line.trim_end_matches([' ', '\t']);
+            }
+            rest.len()..words.end
+        }
+        Style::Flow(_) => match before.trim_end().strip_suffix(',') {
+            Some(rest) => rest.len()..words.end,
+            None => {
+                let rest = behind.trim_start();
+                let rest = rest.strip_prefix(',').unwrap_or(rest).trim_start();
+                words.start..text.len() - rest.len()
+            }
+        },
+        Style::Block(_) => {
+            let begin = before.rfind('\n').map_or(0, |at| at + 1);
+            begin..behind.find('\n').map_or(text.len(), |length| words.end + length + 1)
+        }
+    }
+}
+
 fn no_room(split: Split) -> &'static str {
     match split {
-        Split::ArgsFile | Split::Variable => "control characters have no place in a flag",
+        Split::ArgsFile | Split::Variable | Split::Command(_) => "control characters have no place in a flag",
         Split::Fields => "a shell splits this variable at white space, and knows no quotes in it",
         Split::Whole => "it must be one value without white space around it",
     }

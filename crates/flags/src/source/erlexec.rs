@@ -10,6 +10,7 @@
 use std::ops::Range;
 
 use super::layer::{Layer, Tag, next};
+use super::quote::Style;
 
 /// Who splits a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub(crate) enum Split {
     Fields,
     /// Nobody: the whole is one word.
     Whole,
+    /// The program that starts the command which they are words of, by rules of its own.
+    Command(Style),
 }
 
 /// A word in a layer.
@@ -143,6 +146,7 @@ pub(crate) fn quoted(text: &str, split: Split) -> Option<String> {
         return None;
     }
     match split {
+        Split::Command(style) => style.write(text),
         Split::Whole => (!text.is_empty() && text.trim() == text).then(|| text.to_owned()),
         Split::Fields => (!text.is_empty() && !text.contains(' ')).then(|| text.to_owned()),
         Split::ArgsFile | Split::Variable => {

@@ -15,10 +15,28 @@ pub enum Place {
         /// What becomes of its value.
         effect: Effect,
     },
+    /// Words of a command that starts a VM.
+    CommandLine {
+        /// What they are to the command.
+        words: CommandWords,
+        /// Before or behind what they count.
+        order: Order,
+    },
     /// The names of files with further variables (`EnvironmentFile=` of systemd), which are not read.
     FileNames,
     /// The arguments that a live emulator was started with. Its flags begin with `-` where people write `+`.
     LiveNode,
+}
+
+/// What words are to the command that starts a VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandWords {
+    /// Arguments of `erl`.
+    OfErl,
+    /// A value of `--erl` of `elixir` or `iex`, which hand its words on without quotes.
+    Switches,
+    /// Other options of `elixir` or `iex`, as the flags of `erl` that they become: `--cookie` is `-setcookie`.
+    Options,
 }
 
 /// What becomes of a variable's value.
@@ -73,6 +91,7 @@ impl Place {
         match self {
             Place::ArgsFile { .. } => Some(Order::ARGS_FILE),
             Place::Variable { effect, .. } => Some(effect.order),
+            Place::CommandLine { order, .. } => Some(*order),
             // Everything is in it, in the order of effect.
             Place::LiveNode => Some(Order::CommandLine(0)),
             Place::FileNames => None,

@@ -52,6 +52,19 @@ pub(crate) enum Syntax {
     Yaml,
 }
 
+/// How the words of a command are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// In a shell, or as a string that is split as a shell does it.
+    Shell,
+    /// On a line of a unit of systemd.
+    Systemd,
+    /// As texts between brackets and commas, in JSON or YAML; with who fills in variables.
+    Flow(Quote),
+    /// As lines of YAML that begin with a dash; with who fills in variables.
+    Block(Quote),
+}
+
 /// A piece of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Segment<'t> {
@@ -130,6 +143,24 @@ impl Syntax {
         }
         whole.push('"');
         Some(whole)
+    }
+}
+
+impl Style {
+    /// A word with its quotes, if it needs any; `None` if it cannot be written.
+    pub(crate) fn write(self, text: &str) -> Option<String> {
+        let spot = Spot { before: "", old: "", after: "" };
+        let (bare, syntax, text) = match self {
+            Style::Shell => (Some(Quote::ShellBare), Syntax::Shell, text.to_owned()),
+            // Where systemd fills in variables, two dollars stand for one.
+            Style::Systemd => (Some(Quote::SystemdBare), Syntax::Systemd, text.replace('$', "$$")),
+            // Without quotes a number is no text to Kubernetes.
+            Style::Flow(fills) | Style::Block(fills) => (None, Syntax::Yaml, fills.write(text, spot)?),
+        };
+        // To systemd a `;` ends the command, and both begin a comment on a line that continues it.
+        let bare = bare.filter(|_| !text.is_empty() && !text.starts_with(['#', ';']));
+        let bare = bare.and_then(|bare| bare.write(&text, spot));
+        bare.or_else(|| syntax.write(&[Segment::Text(&text)]))
     }
 }
 

@@ -1,9 +1,12 @@
-//! Reads the variables that a shell script sets.
+//! Reads the variables that a shell script sets, and the commands that start a VM.
 //!
 //! Scripts are walked through, not run: comments, quotes, here-documents and substitutions are stepped over, and every
 //! `NAME=value` where a command may begin, or behind `export` and its like, is taken. What stands behind `if`, in a loop or
 //! a function, or behind `&&` may not happen and is marked so. `$NAME`, `$(…)` and backticks in a value are kept as
-//! they are. Command lines of `erl`, and `${NAME:=value}`, are not looked at.
+//! they are. `${NAME:=value}` is not looked at.
+//!
+//! The words of each simple command are given to [`command`](super::command). They are not marked where the command may not
+//! happen: with it there would be no VM. Patterns of file names stand as they are written.
 
 mod lexer;
 
@@ -12,9 +15,11 @@ use std::sync::Arc;
 
 use self::lexer::{HereDocument, Lexer, after_escape, is_name};
 use super::Reader;
+use super::command::{self, Argument, Written};
+use super::erlexec::Split;
 use super::error::SourceError;
 use super::layer::{Decoder, Layer, Value};
-use super::quote::{Quote, Syntax};
+use super::quote::{Quote, Style, Syntax};
 use super::variables::{Scope, find, is_mentioned};
 
 pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>, scope: Scope) -> Result<(), SourceError> {
@@ -29,10 +34,41 @@ pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>, scope: Scope) -> Res
         parentheses: 0,
         guarded: false,
         expects: Expects::Command,
+        words: Vec::new(),
+        assigned: None,
         here_documents: Vec::new(),
     };
     // A script that sets no variable of ours is none of ours, whatever may be wrong with it.
     script.run().or_else(|error| if is_mentioned(layer.text(), scope) { Err(error) } else { Ok(()) })
+}
+
+/// The words of the first command in a text that no shell gets, but that is split as one does it.
+pub(super) fn words(layer: &Arc<Layer>) -> Vec<Argument> {
+    let bytes = layer.scan().as_bytes();
+    let lexer = Lexer::new(layer);
+    let mut words = Vec::new();
+    // To a shell this joins lines, to Compose it begins a word with a line end.
+    let continues = layer.scan().contains("\\\n");
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at).filter(|_| !continues && words.len() <= command::MOST_WORDS) {
+        if byte.is_ascii_whitespace() {
+            at += 1;
+            continue;
+        }
+        match lexer.end_of_word(at) {
+            Ok(end) if end > at => {
+                words.push(argument(layer, at..end));
+                at = end;
+            }
+            // What ends a command in a shell, or is never closed.
+            _ => break,
+        }
+    }
+    words
+}
+
+fn argument(layer: &Arc<Layer>, at: Range<usize>) -> Argument {
+    Argument { value: decode(layer, at.clone()), at }
 }
 
 /// What a word would be.
@@ -60,6 +96,10 @@ struct Script<'r> {
     /// Behind `&&` or `||`.
     guarded: bool,
     expects: Expects,
+    /// Those of the command that is being read.
+    words: Vec<Range<usize>>,
+    /// The first fragment that a variable before it gave.
+    assigned: Option<usize>,
     /// Those whose texts begin on the next line.
     here_documents: Vec<HereDocument>,
 }
@@ -79,30 +119,36 @@ impl Script<'_> {
                     let here_documents = std::mem::take(&mut self.here_documents);
                     self.at = self.lexer.after_here_documents(self.at + 1, here_documents);
                     // A line may end behind `&&`.
-                    self.begin_command(self.guarded && self.expects == Expects::Command);
+                    self.begin_command(self.guarded && self.expects == Expects::Command)?;
                 }
                 b'#' => self.skip_line(),
                 b';' => {
                     self.at += 1;
-                    self.begin_command(false);
+                    self.begin_command(false)?;
                 }
                 b'&' | b'|' => {
                     let twice = self.peek(0) == self.peek(1);
                     self.at += if twice { 2 } else { 1 };
-                    self.begin_command(twice);
+                    self.begin_command(twice)?;
                 }
                 b'(' if self.peek(1) == b'(' && self.expects == Expects::Command => {
                     self.at = self.lexer.skip_parentheses(self.at, 0)?;
                 }
                 b'(' => {
                     self.at += 1;
+                    // The name of a function.
+                    self.words.clear();
+                    self.begin_command(false)?;
                     self.parentheses += 1;
-                    self.begin_command(false);
                 }
                 b')' => {
                     self.at += 1;
+                    if self.parentheses == 0 {
+                        // A pattern of `case`.
+                        self.words.clear();
+                    }
+                    self.begin_command(false)?;
                     self.parentheses = self.parentheses.saturating_sub(1);
-                    self.begin_command(false);
                 }
                 b'<' if self.lexer.begins_here_document(self.at) => {
                     let (here_document, end) = self.lexer.here_document(self.at)?;
@@ -119,12 +165,47 @@ impl Script<'_> {
                 _ => self.word()?,
             }
         }
+        self.end_command()
+    }
+
+    fn begin_command(&mut self, guarded: bool) -> Result<(), SourceError> {
+        self.end_command()?;
+        self.expects = Expects::Command;
+        self.guarded = guarded;
         Ok(())
     }
 
-    fn begin_command(&mut self, guarded: bool) {
-        self.expects = Expects::Command;
-        self.guarded = guarded;
+    fn end_command(&mut self) -> Result<(), SourceError> {
+        let words = std::mem::take(&mut self.words);
+        let assigned = self.assigned.take();
+        let Some(first) = words.first() else { return Ok(()) };
+        let may_start = command::may_start(&decode(self.layer, first.clone()));
+        let number = self.reader.commands;
+        // `NAME=value command`, and not `NAME=value` for all that follows.
+        if let Some(begin) = assigned {
+            self.reader.give_to_next_command(begin);
+        }
+        if may_start && words.len() <= command::MOST_WORDS {
+            self.command(words)?;
+        }
+        self.reader.commands += usize::from(assigned.is_some() && self.reader.commands == number);
+        Ok(())
+    }
+
+    fn command(&mut self, words: Vec<Range<usize>>) -> Result<(), SourceError> {
+        let arguments = words.into_iter().map(|word| argument(self.layer, word)).collect();
+        let split = Split::Command(Style::Shell);
+        let layer = Arc::clone(self.layer);
+        command::read(
+            self.reader,
+            &[&Written { layer, split, arguments, conditional: self.is_conditional() }],
+        )?;
+        Ok(())
+    }
+
+    /// Whether what stands here may not happen.
+    fn is_conditional(&self) -> bool {
+        self.open > 0 || self.parentheses > 0 || self.guarded
     }
 
     fn skip_blanks(&mut self) {
@@ -151,8 +232,11 @@ impl Script<'_> {
             let end = self.lexer.end_of_word(value)?;
             if let Some(variable) = find(&name, self.scope) {
                 let decoded = decode(self.layer, value..end);
-                let conditional = self.open > 0 || self.parentheses > 0 || self.guarded;
+                let (begin, conditional) = (self.reader.fragments.len(), self.is_conditional());
                 self.reader.variable(&name, variable, &decoded, conditional)?;
+                if self.expects == Expects::Command {
+                    self.assigned.get_or_insert(begin);
+                }
             }
             self.at = end;
             return Ok(());
@@ -160,8 +244,14 @@ impl Script<'_> {
         let end = self.lexer.end_of_word(begin)?;
         // Something that is no part of a word and that nothing above knows.
         self.at = end.max(begin + 1);
-        if self.expects == Expects::Command {
-            self.command(begin..end);
+        let word = self.layer.slice(begin..end);
+        let is_redirected = matches!(self.peek(0), b'<' | b'>');
+        if is_redirected && word.bytes().all(|byte| byte.is_ascii_digit()) {
+            // `2>`
+            return Ok(());
+        }
+        if self.expects != Expects::Command || !self.begins_another(word) {
+            self.words.push(begin..end);
         }
         Ok(())
     }
@@ -182,21 +272,23 @@ impl Script<'_> {
         Some((String::from_utf8_lossy(name).into_owned(), self.at + length + operator))
     }
 
-    /// A word where a command may begin: reserved words say what the next one is.
-    fn command(&mut self, word: Range<usize>) {
-        self.expects = Expects::Argument;
-        match self.layer.slice(word) {
+    /// Takes note of a word where a command may begin; tells whether another command may begin behind it.
+    fn begins_another(&mut self, word: &str) -> bool {
+        match word {
             "if" | "case" | "{" | "do" => self.open += 1,
             "fi" | "esac" | "}" | "done" => self.open = self.open.saturating_sub(1),
-            "export" | "readonly" | "declare" | "typeset" | "local" | "env" => {
-                self.expects = Expects::Assignment;
-                return;
-            }
             "then" | "else" | "elif" | "while" | "until" | "!" | "time" => {}
-            _ => return,
+            "export" | "readonly" | "declare" | "typeset" | "local" => {
+                self.expects = Expects::Assignment;
+                return false;
+            }
+            _ => {
+                self.expects = Expects::Argument;
+                return false;
+            }
         }
         // `case` and `for` are followed by words, the others by commands.
-        self.expects = Expects::Command;
+        true
     }
 }
 

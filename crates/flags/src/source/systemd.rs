@@ -1,16 +1,21 @@
-//! Reads `Environment=` of systemd units, and names the files of `EnvironmentFile=`.
+//! Reads `Environment=` and `ExecStart=` of systemd units, and names the files of `EnvironmentFile=`.
 //!
 //! By systemd.syntax(7), systemd.exec(5) and `extract_first_word` of systemd's source: lines that end with a backslash are
 //! joined by a space; items are split at white space, with quotes of both kinds and C's escapes; `%` begins a specifier;
-//! `$` means nothing. Drop-ins and Podman's Quadlets have the same syntax.
+//! `$` means nothing in `Environment=`. Drop-ins and Podman's Quadlets have the same syntax.
+//!
+//! By systemd.service(5) a command may begin with characters that say how it is started; `${NAME}` is filled in anywhere in its
+//! words, `$NAME` only as a word of its own, and `$$` is a dollar; a `;` as a word of its own ends it. `ExecStart=` and `Exec=` of a
+//! Quadlet start the node; what the like of `ExecStartPre=` start are helpers.
 
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::command::{self, Argument, Written};
 use super::erlexec::Split;
 use super::error::SourceError;
 use super::layer::{Decoder, Layer, Value, next};
-use super::quote::{Quote, Syntax};
+use super::quote::{Quote, Style, Syntax};
 use super::variables::{Scope, find};
 use super::{Place, Reader};
 
@@ -25,6 +30,7 @@ pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>) -> Result<(), Source
         let begin = text.len() - value.trim_start().len();
         match key.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}') {
             "Environment" | "DefaultEnvironment" => environment(reader, &line, begin)?,
+            "ExecStart" | "Exec" => commands(reader, &line, begin)?,
             "EnvironmentFile" => {
                 // A minus says that the file may be missing.
                 let begin = begin + usize::from(text[begin..].starts_with('-'));
@@ -90,6 +96,113 @@ fn environment(reader: &mut Reader, line: &Arc<Layer>, begin: usize) -> Result<(
         reader.variable(name, variable, &value, false)?;
     }
     Ok(())
+}
+
+/// The commands of a line from `begin` on.
+fn commands(reader: &mut Reader, line: &Arc<Layer>, begin: usize) -> Result<(), SourceError> {
+    let bytes = line.scan().as_bytes();
+    let is_end = |at: usize| bytes.get(at).is_none_or(|byte| is_space(*byte));
+    let mut command = Command::default();
+    let mut at = begin;
+    // Longer lines systemd refuses (`LONG_LINE_MAX`).
+    while at < bytes.len() && bytes.len() <= LONGEST_LINE_BYTES {
+        if is_space(bytes[at]) {
+            at += 1;
+        } else if bytes[at] == b';' && is_end(at + 1) {
+            std::mem::take(&mut command).read(reader, line)?;
+            at += 1;
+        } else if bytes[at..].starts_with(b"\\;") && is_end(at + 2) {
+            command.arguments.push(Argument { value: Layer::part(line, at + 1..at + 2), at: at..at + 2 });
+            at += 2;
+        } else {
+            let item = item(line, at);
+            command.add(&item, at);
+            at = item.end;
+        }
+    }
+    command.read(reader, line)
+}
+
+const LONGEST_LINE_BYTES: usize = 1 << 20;
+
+#[derive(Default)]
+struct Command {
+    arguments: Vec<Argument>,
+    /// What stands before the name of the program.
+    prefix: String,
+    unclosed: Option<(usize, char)>,
+}
+
+impl Command {
+    fn add(&mut self, item: &Item, at: usize) {
+        let all = item.layer.text();
+        let mut begin = 0;
+        if self.arguments.is_empty() && self.prefix.is_empty() {
+            begin = all.len() - all.trim_start_matches(['-', '@', ':', '+', '!', '|']).len();
+            self.prefix = all[..begin].to_owned();
+        } else if self.prefix.contains('@') {
+            // The name that the program is to go by.
+            self.prefix = self.prefix.replace('@', "");
+            return;
+        }
+        let value = if self.prefix.contains(':') {
+            Layer::part(&item.layer, begin..all.len())
+        } else {
+            filled_in(&item.layer, begin)
+        };
+        self.unclosed = self.unclosed.or(item.unclosed);
+        self.arguments.push(Argument { value, at: at..item.end });
+    }
+
+    fn read(self, reader: &mut Reader, line: &Arc<Layer>) -> Result<(), SourceError> {
+        let split = Split::Command(Style::Systemd);
+        let layer = Arc::clone(line);
+        let written = Written { layer, split, arguments: self.arguments, conditional: false };
+        if let (Some((at, quote)), true) = (self.unclosed, command::starts_vm(&written)) {
+            let effect = "systemd ignores the whole line";
+            return Err(SourceError::UnclosedQuote { at: line.position(at), quote, effect });
+        }
+        command::read(reader, &[&written])?;
+        Ok(())
+    }
+}
+
+/// A word of a command from `begin` on, with its variables marked.
+fn filled_in(word: &Arc<Layer>, begin: usize) -> Arc<Layer> {
+    let bytes = word.scan().as_bytes();
+    // The same dollars as in files of Compose.
+    let quote = Quote::Compose;
+    let mut decoder = Decoder::new(word);
+    let mut at = begin;
+    let is_name = |name: &[u8]| {
+        name.first().is_some_and(|first| !first.is_ascii_digit())
+            && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
+    };
+    while at < bytes.len() {
+        let rest = &bytes[at..];
+        let end = match rest {
+            [b'$', b'$', ..] if word.tag_at(at).is_none() => {
+                decoder.put('$', at..at + 2, quote);
+                at += 2;
+                continue;
+            }
+            [b'$', b'{', inner @ ..] => inner
+                .iter()
+                .position(|byte| *byte == b'}')
+                .filter(|end| is_name(&inner[..*end]))
+                .map(|end| at + end + 3),
+            [b'$', name @ ..] if at == begin && is_name(name) => Some(bytes.len()),
+            _ => None,
+        };
+        at = match end.filter(|_| word.tag_at(at).is_none()) {
+            Some(end) => {
+                decoder.tag(at..end, quote);
+                end
+            }
+            None => decoder.copy_one(at, quote),
+        };
+    }
+    decoder.finish(Value { whole: begin..bytes.len(), inner: (begin, quote), syntax: Syntax::Same })
 }
 
 fn is_space(byte: u8) -> bool {

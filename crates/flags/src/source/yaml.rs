@@ -1,9 +1,10 @@
-//! Finds flags in YAML: Compose's and Kubernetes' variables, and files in a ConfigMap.
+//! Finds flags in YAML: Compose's and Kubernetes' variables and commands, and files in a ConfigMap.
 //!
 //! The parser of the `saphyr` project tells where every scalar begins and how it is quoted; what its bytes stand for is worked out
 //! here ([`scalar`]) and must be what the parser says. Taken are, wherever they stand: a key with the name of a variable and a text;
 //! a mapping with `name` and `value`; an item `NAME=value` of a list; and a key with the name of a file that we read (`vm.args`
-//! in a ConfigMap).
+//! in a ConfigMap). And the commands of containers: `entrypoint` with `command` in files of Compose, `command` with `args` elsewhere,
+//! as a list or as a text. Compose splits a text as a shell does it, but starts none. Under `exec` a command is a probe.
 //!
 //! Helm's charts are templates, not YAML. Their tags are hidden from the parser: a line of tags becomes an empty one, any
 //! other tag a neutral word. What is no YAML even so is "not judged", not wrong.
@@ -15,9 +16,12 @@ use std::sync::Arc;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 
+use super::command::{self, Argument, Written};
+use super::erlexec::Split;
 use super::error::SourceError;
 use super::layer::{Decoder, Layer, Value};
-use super::quote::{Quote, Syntax};
+use super::quote::{Quote, Style, Syntax};
+use super::shell;
 use super::template::{self, Template};
 use super::variables::{Scope, find, is_mentioned};
 use super::{Format, Reader, detect};
@@ -107,15 +111,34 @@ struct Scalar {
     at: usize,
 }
 
+/// A part of the command of a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Slot {
+    EntryPoint,
+    Behind,
+}
+
+/// Words of a command.
+struct List {
+    items: Vec<Scalar>,
+    /// Between brackets.
+    is_flow: bool,
+}
+
 /// A collection whose end has not come.
 enum Open {
-    List,
+    /// With its items, if it may be a command: nothing but texts under a key for one.
+    List(Option<List>),
     Mapping {
+        /// The key whose value it is.
+        under: Option<String>,
         /// The key whose value comes next; a collection as a key has none.
         key: Option<String>,
         expects_value: bool,
         name: Option<String>,
         value: Option<Scalar>,
+        /// What a container is started with.
+        commands: Vec<(Slot, Written)>,
     },
 }
 
@@ -134,18 +157,46 @@ impl Document<'_> {
                 let at = offsets.byte(span.start.index());
                 return self.scalar(Scalar { value: value.into_owned(), style, at });
             }
-            Event::Alias(_) => self.done_with_node(),
-            Event::SequenceStart(..) => self.open.push(Open::List),
+            Event::Alias(_) => {
+                self.no_text();
+                self.done_with_node();
+            }
+            Event::SequenceStart(..) => {
+                self.no_text();
+                let is_flow = self.text[offsets.byte(span.start.index())..].starts_with('[');
+                let list = self.slot().map(|_| List { items: Vec::new(), is_flow });
+                self.open.push(Open::List(list));
+            }
             Event::MappingStart(..) => {
-                self.open.push(Open::Mapping { key: None, expects_value: false, name: None, value: None });
+                self.no_text();
+                let under = match self.open.last() {
+                    Some(Open::Mapping { key, .. }) => key.clone(),
+                    _ => None,
+                };
+                self.open.push(Open::Mapping {
+                    under,
+                    key: None,
+                    expects_value: false,
+                    name: None,
+                    value: None,
+                    commands: Vec::new(),
+                });
             }
             Event::SequenceEnd => {
-                self.open.pop();
+                if let Some(Open::List(Some(list))) = self.open.pop() {
+                    let words = self.words(list);
+                    self.put_command(words);
+                }
                 self.done_with_node();
             }
             Event::MappingEnd => {
-                if let Some(Open::Mapping { name: Some(name), value: Some(value), .. }) = self.open.pop() {
-                    self.variable(&name, &value)?;
+                if let Some(Open::Mapping { name, value, commands, .. }) = self.open.pop() {
+                    if let (Some(name), Some(value)) = (name, value) {
+                        self.variable(&name, &value)?;
+                    }
+                    let words =
+                        |slot: Slot| commands.iter().find(|(of, _)| *of == slot).map(|(_, words)| words);
+                    command::read_in_two(self.reader, words(Slot::EntryPoint), words(Slot::Behind))?;
                 }
                 self.done_with_node();
             }
@@ -153,6 +204,61 @@ impl Document<'_> {
             Event::Nothing | Event::StreamStart | Event::StreamEnd => {}
         }
         Ok(())
+    }
+
+    /// Which part of a command the value is that comes next.
+    fn slot(&self) -> Option<Slot> {
+        let Some(Open::Mapping { under, key: Some(key), .. }) = self.open.last() else { return None };
+        let slot = match (self.format, key.as_str()) {
+            (Format::Compose, "entrypoint") | (Format::Kubernetes, "command") => Slot::EntryPoint,
+            (Format::Compose, "command") | (Format::Kubernetes, "args") => Slot::Behind,
+            _ => return None,
+        };
+        (under.as_deref() != Some("exec")).then_some(slot)
+    }
+
+    fn put_command(&mut self, words: Option<Written>) {
+        if let (Some(slot), Some(words)) = (self.slot(), words)
+            && let Some(Open::Mapping { commands, .. }) = self.open.last_mut()
+        {
+            commands.push((slot, words));
+        }
+    }
+
+    /// What comes next in a list is no text, so that the list is no command that could be followed.
+    fn no_text(&mut self) {
+        if let Some(Open::List(list)) = self.open.last_mut() {
+            *list = None;
+        }
+    }
+
+    /// The words of a list; `None` where one of them is written in a way that we do not follow.
+    fn words(&self, list: List) -> Option<Written> {
+        if list.items.len() > command::MOST_WORDS {
+            return None;
+        }
+        let fills = self.fills();
+        let style = if list.is_flow { Style::Flow(fills) } else { Style::Block(fills) };
+        let argument = |scalar: &Scalar| {
+            let layer = self.decode(scalar).ok()?;
+            let at = layer.value()?.1.whole.clone();
+            Some(Argument { value: self.filled_in(&layer, 0..layer.text().len()), at })
+        };
+        let arguments = list.items.iter().map(argument).collect::<Option<_>>()?;
+        let split = Split::Command(style);
+        Some(Written { layer: Arc::clone(self.layer), split, arguments, conditional: false })
+    }
+
+    /// The words of a text. Outside of files of Compose one of several lines is a script, which is split otherwise.
+    fn words_of_text(&self, scalar: &Scalar) -> Option<Written> {
+        if self.format != Format::Compose && scalar.value.trim_end().contains('\n') {
+            return None;
+        }
+        let layer = self.decode(scalar).ok()?;
+        let layer = self.filled_in(&layer, 0..layer.text().len());
+        let arguments = shell::words(&layer);
+        let split = Split::Command(Style::Shell);
+        Some(Written { layer, split, arguments, conditional: false })
     }
 
     /// A key or a value of the mapping around is complete.
@@ -164,12 +270,18 @@ impl Document<'_> {
     }
 
     fn scalar(&mut self, scalar: Scalar) -> Result<(), SourceError> {
+        if self.slot().is_some() {
+            let words = self.words_of_text(&scalar);
+            self.put_command(words);
+            self.done_with_node();
+            return Ok(());
+        }
         match self.open.last_mut() {
             Some(Open::Mapping { expects_value, key, .. }) if !*expects_value => {
                 *key = Some(scalar.value);
                 *expects_value = true;
             }
-            Some(Open::Mapping { expects_value, key, name, value }) => {
+            Some(Open::Mapping { expects_value, key, name, value, .. }) => {
                 *expects_value = false;
                 match key.take().as_deref() {
                     Some("name") => *name = Some(scalar.value),
@@ -178,7 +290,8 @@ impl Document<'_> {
                     None => {}
                 }
             }
-            Some(Open::List) => return self.item(&scalar),
+            Some(Open::List(Some(list))) => list.items.push(scalar),
+            Some(Open::List(None)) => return self.item(&scalar),
             None => {}
         }
         Ok(())
@@ -235,11 +348,18 @@ impl Document<'_> {
         })
     }
 
+    /// Who fills in variables.
+    fn fills(&self) -> Quote {
+        match self.format {
+            Format::Compose => Quote::Compose,
+            _ => Quote::Kubernetes,
+        }
+    }
+
     /// A part of a scalar with its variables marked: `$NAME` and `${NAME}` of Compose, `$(NAME)` of Kubernetes. In values of a chart
     /// a `${…}` is somebody's template, too.
     fn filled_in(&self, scalar: &Arc<Layer>, range: Range<usize>) -> Arc<Layer> {
-        let compose = self.format == Format::Compose;
-        let quote = if compose { Quote::Compose } else { Quote::Kubernetes };
+        let (compose, quote) = (self.format == Format::Compose, self.fills());
         let bytes = scalar.scan().as_bytes();
         let mut decoder = Decoder::new(scalar);
         let mut at = range.start;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
+mod commands;
 mod corpus;
 mod fixes;
 #[path = "../formats/mod.rs"]

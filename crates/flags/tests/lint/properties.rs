@@ -93,6 +93,21 @@ const PIECES: &[&str] = &[
     "inet_dist_listen_max",
     "9100",
     "ERL_CRASH_DUMP_SECONDS",
+    "erl ",
+    "exec erl -x ",
+    "elixir --erl '",
+    "--name ",
+    "--cookie ",
+    "; ",
+    "CMD erl ",
+    "CMD [\"erl\", \"",
+    "\", \"",
+    "\"]",
+    "ExecStart=erl ",
+    "services:\n  a:\n    command: erl ",
+    "command: [erl, ",
+    "args:\n- ",
+    "\n- ",
 ];
 
 fn holds(format: Format, text: &str) -> Result<(), TestCaseError> {

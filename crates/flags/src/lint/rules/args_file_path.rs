@@ -17,7 +17,9 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let words = &part.fragment.words;
         let Some(word) = words.get(flag.at).filter(|word| word.text == "-args_file") else { continue };
         let Some(path) = flag.values.first().and_then(|at| words.get(*at)) else { continue };
-        if path.dynamic || path.text.starts_with('/') || part.fragment.place == Place::LiveNode {
+        // A command names its files by its working directory, as every command does.
+        let of_command = matches!(part.fragment.place, Place::LiveNode | Place::CommandLine { .. });
+        if path.dynamic || path.text.starts_with('/') || of_command {
             continue;
         }
         let says = Says {

@@ -89,7 +89,7 @@ fn spinning(case: &Case<'_, '_>, judged: &Judged<'_, '_>, found: &mut Vec<Findin
 fn is_for_node(part: &Part<'_>) -> bool {
     match &part.fragment.place {
         Place::Variable { effect, .. } => !effect.of_tool && effect.ignored.is_none(),
-        Place::ArgsFile { .. } | Place::LiveNode => true,
+        Place::ArgsFile { .. } | Place::CommandLine { .. } | Place::LiveNode => true,
         Place::FileNames => false,
     }
 }

@@ -8,7 +8,7 @@ use crate::lint::outcome::{Outcome, Presence};
 use crate::lint::rules::refused_value::capital;
 use crate::lint::rules::without_effect::is_ignored;
 use crate::lint::{Code, Finding, Level, Rule};
-use crate::source::{Order, Place};
+use crate::source::{CommandWords, Order, Place};
 use crate::takes::Verdict;
 
 pub(in crate::lint) const RULE: Rule = Rule {
@@ -58,7 +58,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             "Of a flag that is given twice the last one counts, without a word.".to_owned()
         } else if [mine, its].iter().all(|part| is_command_line(part)) {
             format!(
-                "{} stands behind {} on the command line; the last one counts.",
+                "{} stands behind {}; on the command line the last one counts.",
                 capital(&place(its)),
                 place(mine)
             )
@@ -96,7 +96,11 @@ pub(in crate::lint) fn place(part: &Part<'_>) -> String {
         Place::ArgsFile { name: None } => "the args file".to_owned(),
         Place::Variable { name, .. } => name.clone(),
         Place::FileNames => "the environment file".to_owned(),
-        Place::LiveNode => "the command line".to_owned(),
+        Place::CommandLine { words: CommandWords::Switches, .. } => "--erl".to_owned(),
+        Place::CommandLine { order, .. } if *order > Order::ARGS_FILE => {
+            "the rest of the command line".to_owned()
+        }
+        Place::CommandLine { .. } | Place::LiveNode => "the command line".to_owned(),
     }
 }
 
