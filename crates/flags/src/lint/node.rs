@@ -405,9 +405,31 @@ impl<'a> Node<'a> {
         if setting.via != Via::Flag && setting.via != Via::Env {
             return None;
         }
-        let what = format!("Remove `{}`", self.written(setting));
+        let part = self.part_of(setting);
+        let mut taken: Vec<usize> = setting.words.clone().collect();
+        // Whatever else belongs to a flag of the launcher goes with it: left behind, it would join the flag before.
+        let arguments = self.arguments_of(setting.part);
+        if let Ok(at) = arguments.binary_search_by_key(&setting.words.start, |flag| flag.at)
+            && let Some(flag) = arguments.get(at)
+        {
+            taken.extend(flag.values.iter().filter(|at| **at >= setting.words.end));
+        }
+        let words: Vec<&Word> = taken.iter().filter_map(|at| part.fragment.words.get(*at)).collect();
+        if words
+            .iter()
+            .skip(setting.words.len())
+            .any(|word| word.dynamic || word.conditional != setting.conditional)
+        {
+            // Who knows what flags are in there.
+            return None;
+        }
+        let texts: Vec<&str> = words.iter().map(|word| shown(&word.text)).collect();
+        let what = format!("Remove `{}`", texts.join(" "));
         let safe = safe && !setting.conditional && setting.value != Value::Unknown;
-        self.fix(self.part_of(setting), what, safe, &[Change::Remove { words: setting.words.clone() }])
+        let runs = taken.chunk_by(|one, next| one + 1 == *next);
+        let changes: Vec<Change> =
+            runs.filter_map(|run| Some(Change::Remove { words: *run.first()?..run.last()? + 1 })).collect();
+        self.fix(part, what, safe, &changes)
     }
 
     /// A fix that gives a setting another value.

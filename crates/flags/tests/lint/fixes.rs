@@ -111,6 +111,10 @@ fn fixes_keep_the_bytes_around() {
         "ERL_FLAGS='+P 2048'\nERL_ZFLAGS='+P 4096'\n",
     );
     check(Format::VmArgs, "-sbwt none\n+zdbbl 8k\n", "-sbwt none\n+zdbbl 8k\n");
+    // What belongs to a flag goes with it, so that no other flag gets it.
+    check(Format::VmArgs, "-setcookie abc\n-smp true\n+P 2048\n", "-setcookie abc\n+P 2048\n");
+    check(Format::VmArgs, "-mnesia dir x -smp enable +K true more -a b\n", "-mnesia dir x -a b\n");
+    check(Format::VmArgs, "-x a -smp -- y\n", "-x a -- y\n");
 }
 
 #[test]

@@ -243,6 +243,8 @@ fn bf014_a_minus_for_a_plus() {
     args("-sbwt", &[]);
     let found = linted(&[(Format::VmArgs, "-P 2000000")]);
     assert!(found[0].remedy.contains("`+P 2097152`"), "{found:?}");
+    let fix = |text: &str| linted(&[(Format::VmArgs, text)])[0].fix.is_some();
+    assert!(fix("-sbwt none") && !fix("-setcookie a -sbwt none b"));
 }
 
 #[test]

@@ -52,8 +52,10 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         if effective != value.text {
             changes.push(Change::Replace { word: flag.at + 1, text: effective });
         }
-        // It switches on what has been off so far: somebody has to look.
-        finding.fix = case.node.fix(part, format!("Write `{plus} {}`", short(&shown)), false, &changes);
+        // It switches on what has been off so far: somebody has to look. Further words would join the flag before it.
+        if flag.values.len() == 1 {
+            finding.fix = case.node.fix(part, format!("Write `{plus} {}`", short(&shown)), false, &changes);
+        }
         found.push(finding);
     }
 }
