@@ -353,7 +353,20 @@ fn bf023_paths_of_args_files() {
 #[test]
 fn bf024_names_of_nodes() {
     args("-name a@b.c\n-sname a", &["BF024 warning -name"]);
+    args("-sname a\n-name a@b.c", &["BF024 warning -name"]);
     args("-sname a b\n", &["BF024 warning -sname"]);
+    // The first counts, unless it is none.
+    args("-sname a\n-name a@b.c\n-sname b", &["BF024 warning -name", "BF024 warning -sname"]);
+    args("-sname a b\n-sname c", &["BF024 warning -sname"]);
+    let says = |text: &str, at: usize| linted(&[(Format::VmArgs, text)])[at].message.clone();
+    assert_eq!(says("-sname a\n-sname b", 0), "`-sname b` does not count: the `-sname` before it does");
+    assert_eq!(says("-name a@b.c\n-sname a", 0), "`-name a@b.c` does not count: the `-sname` behind it does");
+    assert!(says("-sname a b\n-name c@d", 0).ends_with("it is not valid, and the `-name` behind it counts"));
+    assert!(says("-sname a b\n-sname c", 0).ends_with("it is not valid, and the node starts without a name"));
+    let places = [(Format::EnvFile, "ERL_FLAGS=-sname b\n"), (Format::VmArgs, "-sname a\n")];
+    check_files(&places, &["BF024 warning -sname"]);
+    assert_eq!(linted(&places)[0].file, 0);
+    check(Format::Shell, "ERL_FLAGS='-sname a'\nERL_FLAGS='-sname b'\n", &[]);
     args("-sname a\n-setcookie b", &[]);
     args("-setcookie a\n-setcookie b", &["BF024 warning -setcookie"]);
     let places = [(Format::VmArgs, "-setcookie a\n"), (Format::EnvFile, "ERL_FLAGS=-setcookie b\n")];

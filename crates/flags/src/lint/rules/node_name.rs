@@ -1,11 +1,12 @@
-//! BF024: a node's name that is given twice, or with words behind it; a cookie that is given twice.
+//! BF024: a node's name or a cookie that does not count, because of others or of words behind it.
 
 use std::collections::BTreeMap;
 
 use crate::lint::case::{Case, Says, short};
-use crate::lint::node::InitFlag;
+use crate::lint::node::{InitFlag, Part};
+use crate::lint::rules::overridden::place;
 use crate::lint::{Code, Finding, Level, Rule};
-use crate::source::Place;
+use crate::source::{Place, Word};
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF024"),
@@ -14,71 +15,128 @@ pub(in crate::lint) const RULE: Rule = Rule {
     level: Level::Warning,
 };
 
-pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
-    cookies(case, found);
-    for (index, part) in case.node.parts.iter().enumerate() {
-        if part.fragment.place == Place::LiveNode {
-            continue;
+/// Where there are both, the first of these counts (`erl_distribution.erl`).
+const NAMES: &[&str] = &["-sname", "-name"];
+
+/// More of them in one node are not compared with each other.
+const CANDIDATES: usize = 256;
+
+/// A flag that is certainly there.
+#[derive(Clone, Copy)]
+struct Given<'c> {
+    part: &'c Part<'c>,
+    flag: &'c InitFlag,
+    word: &'c Word,
+}
+
+impl Given<'_> {
+    /// Whether both are there: of two assignments of one variable, or of two args files, only one may be in use.
+    fn is_beside(&self, other: &Given<'_>) -> bool {
+        self.flag.part == other.flag.part
+            || self.part.fragment.place.order() != other.part.fragment.place.order()
+    }
+
+    fn is(&self, other: &Given<'_>) -> bool {
+        self.flag.part == other.flag.part && self.flag.at == other.flag.at
+    }
+
+    fn value(&self, nth: usize) -> Option<&Word> {
+        self.flag.values.get(nth).and_then(|at| self.part.fragment.words.get(*at))
+    }
+
+    /// Whether it has one word behind it, as a name needs.
+    fn is_valid(&self) -> bool {
+        self.flag.values.len() == 1 && self.value(0).is_some_and(|name| !name.text.starts_with('-'))
+    }
+}
+
+/// The flags of these names in each node, in the order of effect, so that the order of files does not matter.
+fn given<'c>(case: &'c Case<'_, '_>, names: &[&str]) -> Vec<Vec<Given<'c>>> {
+    let mut scopes: BTreeMap<usize, Vec<Given<'_>>> = BTreeMap::new();
+    for flag in &case.node.arguments {
+        let Some(part) = case.node.parts.get(flag.part) else { continue };
+        let Some(word) = part.fragment.words.get(flag.at) else { continue };
+        if names.contains(&word.text.as_str()) && !word.conditional && part.fragment.place != Place::LiveNode
+        {
+            scopes.entry(part.scope).or_default().push(Given { part, flag, word });
         }
-        let words = &part.fragment.words;
-        let is_name = |flag: &&InitFlag| {
-            let word = words.get(flag.at);
-            word.is_some_and(|word| !word.conditional && matches!(word.text.as_str(), "-name" | "-sname"))
-        };
-        let names: Vec<&InitFlag> = case.node.arguments_of(index).iter().filter(is_name).collect();
-        for (nth, flag) in names.iter().enumerate() {
-            let Some(word) = words.get(flag.at) else { continue };
-            let name = flag.values.first().and_then(|at| words.get(*at));
-            let span = word.span.start..name.unwrap_or(word).span.end;
-            let given = format!("{} {}", word.text, name.map(|name| short(&name.text)).unwrap_or_default());
-            if let Some(last) =
-                names.last().filter(|_| nth + 1 < names.len()).and_then(|last| words.get(last.at))
-            {
-                let says = Says {
-                    message: format!("`{given}` does not count: the `{}` behind it does", last.text),
-                    reason: "The last of -name and -sname wins, without a word (seen on OTP 23 and 27); nodes with long and with short names cannot talk to each other."
-                        .to_owned(),
-                    remedy: "Keep one of them.".to_owned(),
-                };
-                let mut finding = part.finding(&RULE, Level::Warning, span.clone(), &word.text, says);
-                finding.related.push((part.file, last.span.clone(), "counts".to_owned()));
-                found.push(finding);
-            }
-            if let Some(second) = flag.values.get(1).and_then(|at| words.get(*at)) {
-                let says = Says {
-                    message: format!("`{given}` has further words behind it, `{}` first: the node starts without a name", short(&second.text)),
-                    reason: "All words up to the next flag belong to it, and with more than one it is not valid; no message tells."
-                        .to_owned(),
-                    remedy: "Remove the words behind the name; a comment begins with #.".to_owned(),
-                };
-                found.push(part.finding(&RULE, Level::Warning, span, &word.text, says));
-            }
+    }
+    let mut scopes: Vec<_> = scopes.into_values().collect();
+    for all in &mut scopes {
+        all.sort_by_key(|given| given.part.fragment.place.order());
+        all.truncate(CANDIDATES);
+    }
+    scopes
+}
+
+pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
+    for all in given(case, &["-setcookie"]) {
+        cookies(&all, found);
+    }
+    for all in given(case, NAMES) {
+        for one in &all {
+            let beside: Vec<Given<'_>> = all.iter().filter(|other| other.is_beside(one)).copied().collect();
+            name(one, &beside, found);
         }
     }
 }
 
-/// A cookie that is given twice, in one place or in several of one node. Its text is not repeated.
-fn cookies(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
-    let mut first: BTreeMap<usize, (usize, &InitFlag)> = BTreeMap::new();
-    // In the order of effect, so that the order of files does not matter.
-    let mut flags: Vec<&InitFlag> = case.node.arguments.iter().collect();
-    flags.sort_by_key(|flag| case.node.parts.get(flag.part).and_then(|part| part.fragment.place.order()));
-    for flag in flags {
-        let Some(part) = case.node.parts.get(flag.part) else { continue };
-        let Some(word) = part.fragment.words.get(flag.at) else { continue };
-        let known = !word.conditional && part.fragment.place != Place::LiveNode;
-        if word.text != "-setcookie" || !known {
-            continue;
-        }
-        let Some((before, other)) = first.get(&part.scope) else {
-            first.insert(part.scope, (flag.part, flag));
-            continue;
+/// A name among those that are given beside it, itself among them.
+fn name(one: &Given<'_>, beside: &[Given<'_>], found: &mut Vec<Finding>) {
+    let first = |name: &str| beside.iter().find(|other| other.word.text == name);
+    let counts = NAMES.iter().filter_map(|name| first(name)).find(|first| first.is_valid());
+    let is_first = first(&one.word.text).is_some_and(|first| first.is(one));
+    let (Some(name), false) = (one.value(0), counts.is_some_and(|counts| counts.is(one))) else { return };
+    let given = format!("{} {}", one.word.text, short(&name.text));
+    let what_counts = counts.map(|counts| {
+        let place = match counts.flag.part == one.flag.part {
+            true if counts.flag.at < one.flag.at => "before it".to_owned(),
+            true => "behind it".to_owned(),
+            false => format!("of {}", place(counts.part)),
         };
-        let Some(earlier) = case.node.parts.get(*before) else { continue };
-        // Of two assignments of one variable, or of two args files, only one may be in use.
-        if flag.part != *before && part.fragment.place.order() == earlier.fragment.place.order() {
-            continue;
-        }
+        format!("the `{}` {place}", counts.word.text)
+    });
+    let says = match (one.value(1), what_counts) {
+        (Some(second), what_counts) if is_first => Says {
+            message: format!(
+                "`{given}` has further words behind it, `{}` first: it is not valid, and {}",
+                short(&second.text),
+                match what_counts {
+                    Some(other) => format!("{other} counts"),
+                    None => "the node starts without a name".to_owned(),
+                }
+            ),
+            reason: format!(
+                "All words up to the next flag belong to it, and more than one is no name: \"Invalid {} given to erl\", and the start goes on (seen on OTP 25, 27 and 29; OTP 23 says nothing).",
+                one.word.text
+            ),
+            remedy: "Remove the words behind the name; a comment begins with #.".to_owned(),
+        },
+        (_, Some(other)) => Says {
+            message: format!("`{given}` does not count: {other} does"),
+            reason: match is_first {
+                true => "-sname beats -name, wherever the two stand (erl_distribution.erl; seen on OTP 23, 25, 27 and 29); nodes with long and with short names cannot talk to each other.".to_owned(),
+                false => format!(
+                    "Of several the first counts: \"Multiple {} given to erl, using the first\" (seen on OTP 23, 25, 27 and 29).",
+                    one.word.text
+                ),
+            },
+            remedy: "Keep one of them.".to_owned(),
+        },
+        (_, None) => return,
+    };
+    let span = one.word.span.start..name.span.end;
+    let mut finding = one.part.finding(&RULE, Level::Warning, span, &one.word.text, says);
+    if let Some(counts) = counts {
+        finding.related.push((counts.part.file, counts.word.span.clone(), "counts".to_owned()));
+    }
+    found.push(finding);
+}
+
+/// A cookie that is given twice, in one place or in several of one node. Its text is not repeated.
+fn cookies(all: &[Given<'_>], found: &mut Vec<Finding>) {
+    let Some((first, others)) = all.split_first() else { return };
+    for one in others.iter().filter(|one| one.is_beside(first)) {
         let says = Says {
             message: "`-setcookie` is given twice, so neither counts: the node takes the cookie of its file"
                 .to_owned(),
@@ -86,10 +144,9 @@ fn cookies(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 .to_owned(),
             remedy: "Keep one of them.".to_owned(),
         };
-        let mut finding = part.finding(&RULE, Level::Warning, word.span.clone(), &word.text, says);
-        if let Some(other) = earlier.fragment.words.get(other.at) {
-            finding.related.push((earlier.file, other.span.clone(), "is the other one".to_owned()));
-        }
+        let mut finding =
+            one.part.finding(&RULE, Level::Warning, one.word.span.clone(), &one.word.text, says);
+        finding.related.push((first.part.file, first.word.span.clone(), "is the other one".to_owned()));
         found.push(finding);
     }
 }
