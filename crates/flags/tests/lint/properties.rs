@@ -181,6 +181,7 @@ const FIXABLE: &[&str] = &[
     "+R 25",
     "+P 5000",
     "+P5000",
+    "+Q 4096",
     "+sbwt none",
     "+sbwt short",
     "+sbwt",

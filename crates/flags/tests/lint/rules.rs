@@ -139,6 +139,17 @@ fn bf008_values_that_do_not_count() {
     check_files(&files, &["BF008 warning +sbwt"]);
     assert_eq!(linted(&files)[0].file, 1);
     check(Format::EnvFile, "ERL_MAX_PORTS=65536\nERL_FLAGS=+Q 65536\n", &["BF008 warning ERL_MAX_PORTS"]);
+    // A flag beats its variable in either order.
+    for (text, place) in [
+        ("+Q 131072\n-env ERL_MAX_PORTS 65536", "before it"),
+        ("-env ERL_MAX_PORTS 65536\n+Q 131072", "behind it"),
+    ] {
+        args(text, &["BF008 warning ERL_MAX_PORTS"]);
+        let found = &linted(&[(Format::VmArgs, text)])[0];
+        assert!(found.message.contains(&format!("the `+Q 131072` {place} does")), "{found:?}");
+        assert!(found.reason.starts_with("ERL_MAX_PORTS counts only where +Q is not given"), "{found:?}");
+        assert!(found.fix.as_ref().is_some_and(|fix| fix.safe), "{found:?}");
+    }
     check(
         Format::EnvFile,
         "ERL_OTP27_FLAGS=+sbwt none\nERL_FLAGS=+sbwt short\n",

@@ -1,5 +1,6 @@
 //! BF008: a value that a later one takes the place of.
 
+use crate::entry::Kind;
 use crate::lint::case::{Case, Says, releases_text};
 use crate::lint::hazards::{Stands, hazards};
 use crate::lint::node::{Part, Via};
@@ -37,7 +38,12 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let again = setting.flag == other.flag
             && setting.known_value().is_some()
             && setting.known_value() == other.known_value();
-        let where_ = if same_words { "behind it".to_owned() } else { format!("of {}", place(its)) };
+        let of_variable = setting.entry.is_some_and(|entry| entry.kind == Kind::Environment);
+        let where_ = match same_words {
+            true if other.words.start < setting.words.start => "before it".to_owned(),
+            true => "behind it".to_owned(),
+            false => format!("of {}", place(its)),
+        };
         let message = if again {
             format!("{written} is given again {where_}")
         } else {
@@ -45,10 +51,10 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         };
         let reason = if setting.via == Via::Flag && other.via == Via::Flag && setting.flag != other.flag {
             "The letter u stands for all allocators, and of two values the last one counts.".to_owned()
+        } else if of_variable {
+            format!("{} counts only where {} is not given, wherever the two stand.", setting.id(), other.id())
         } else if same_words {
             "Of a flag that is given twice the last one counts, without a word.".to_owned()
-        } else if setting.flag != other.flag {
-            "The variable counts only where the flag is not given.".to_owned()
         } else if [mine, its].iter().all(|part| is_command_line(part)) {
             format!(
                 "{} stands behind {} on the command line; the last one counts.",
@@ -77,7 +83,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             .iter()
             .any(|beside| beside.stands == Stands::After && (beside.flag == id || beside.other == id));
         let plain = plain && setting.letter.is_none();
-        finding.fix = case.node.removal(setting, same_words && plain && setting.via == Via::Flag);
+        finding.fix = case.node.removal(setting, same_words && plain);
         found.push(finding);
     }
 }
