@@ -450,6 +450,8 @@ fn bf029_port_tables() {
     check(Format::SystemdUnit, &unit("infinity", "+sbwt none"), &["BF029 note +Q"]);
     check(Format::SystemdUnit, &unit("1048576", "+Q 65536"), &[]);
     check(Format::SystemdUnit, &unit("65536", "+sbwt none"), &[]);
+    let reason = &linted(&[(Format::SystemdUnit, &unit("1048576", "+sbwt none"))])[0].reason;
+    assert!(reason.contains("about 12 MB up to OTP 25, 16 MB from OTP 26 on, used or not"), "{reason}");
 }
 
 #[test]
