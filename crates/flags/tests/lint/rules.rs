@@ -224,6 +224,11 @@ fn bf011_values_that_are_changed() {
     args("+P 262144\n+Q 65536\n+P legacy\n", &["BF008 warning +P"]);
     args("+hmbs 32768", &[]);
     args("+S 4:4\n+SDcpu 2:2", &[]);
+    // A sentence for people.
+    let reason = &linted(&[(Format::VmArgs, "+P 500000")])[0].reason;
+    assert!(
+        reason.starts_with("It takes 1024 to 134217727 processes, rounded up to a power of two; or legacy.")
+    );
 }
 
 #[test]

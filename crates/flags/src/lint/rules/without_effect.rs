@@ -26,7 +26,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             }
             (None, Presence::Gone(gone)) => (format!("It was removed in {gone}. {}", entry.does), true),
             (None, _) => {
-                let takes = entry.takes_in(first.release).map(|takes| takes.describe()).unwrap_or_default();
+                let takes = entry.takes_in(first.release).map(|takes| takes.in_words()).unwrap_or_default();
                 (format!("It takes {takes}; the default takes the place of anything else."), false)
             }
         };
