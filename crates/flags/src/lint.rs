@@ -10,6 +10,7 @@
 
 mod case;
 mod hazards;
+mod maker;
 mod node;
 mod outcome;
 mod rules;

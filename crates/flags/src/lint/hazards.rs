@@ -172,6 +172,8 @@ pub(crate) struct Wants {
     pub(crate) says: String,
     pub(crate) why: String,
     pub(crate) remedy: String,
+    /// Goes on after `why` where erlinit of Nerves starts the node, and may give the other.
+    pub(crate) erlinit: Option<String>,
 }
 
 /// A variable of a product that does more than it seems to.

@@ -8,12 +8,13 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::maker::{Maker, maker};
 use super::surroundings::{Site, Surroundings};
 use super::{File, Fix, Target};
 use crate::catalog::recognise;
 use crate::entry;
 use crate::entry::{Entry, Kind};
-use crate::source::{self, Change, Format, Fragment, Order, Place, Role, Word};
+use crate::source::{Change, Fragment, Order, Place, Role, Word};
 
 /// Files and what they hold.
 pub(super) struct Node<'a> {
@@ -42,6 +43,8 @@ pub(super) struct Part<'a> {
     pub(super) opaque: bool,
     /// The words behind `-extra`.
     pub(super) extra: Range<usize>,
+    /// The tool that makes a release of it.
+    pub(super) maker: Maker,
 }
 
 /// How something is set.
@@ -129,6 +132,7 @@ impl<'a> Node<'a> {
                     releases: releases_of(&fragment.place, target),
                     opaque: false,
                     extra: 0..0,
+                    maker: maker(fragment),
                 });
             }
         }
@@ -504,9 +508,4 @@ fn same_variable(one: &Fragment, other: &Fragment) -> bool {
 /// Whether a file is an args file, or holds one.
 pub(super) fn is_args_file(fragment: &Fragment) -> bool {
     matches!(fragment.place, Place::ArgsFile { .. })
-}
-
-/// Whether a file is made by `mix release`, which fills in nothing but EEx.
-pub(super) fn is_eex(fragment: &Fragment) -> bool {
-    matches!(fragment.format(), Format::VmArgsTemplate(source::Template::Eex))
 }

@@ -397,12 +397,21 @@ fn bf025_variables_that_nobody_fills_in() {
     check(EEX, "+P ${N}\n", &["BF025 warning +P"]);
     check(EEX, "-setcookie <%= release.profile.cookie %>\n-name a@${HOST}\n", &[]);
     check(EEX, "-name <%= \"a@#{host}\" %>\n-x <%= \"${y}\" %>", &[]);
+    check(Format::VmArgsTemplate(Template::Erb), "-heart <%= @x %>\n+P ${N}\n", &[]);
+    let remedy = |text: &str, at: usize| linted(&[(EEX, text)])[at].remedy.clone();
+    assert!(remedy("+P ${N}", 0).contains("ERL_FLAGS"));
+    assert!(remedy("-name a@${HOST}", 0).contains("RELEASE_NODE"));
+    assert!(remedy("-setcookie ${C}", 0).contains("RELEASE_COOKIE"));
     check(OVERLAY, "-name a@${HOST}\n", &[]);
 }
 
 #[test]
 fn bf026_flags_that_need_another() {
     args("-heart", &["BF026 warning -heart"]);
+    check(EEX, "-heart", &["BF026 warning -heart"]);
+    // erlinit of Nerves may set it.
+    check(EEX, "## Options for Nerves\n-heart", &["BF026 note -heart"]);
+    check(EEX, "-heart\n-noshell\n-user elixir\n", &["BF026 note -heart"]);
     args("-heart -env ERL_CRASH_DUMP_SECONDS 10", &[]);
     let elsewhere = [(Format::VmArgs, "-heart\n"), (Format::EnvFile, "ERL_CRASH_DUMP_SECONDS=10\n")];
     check_files(&elsewhere, &[]);
