@@ -9,6 +9,7 @@
 //! condition makes nothing overridden or missing.
 
 mod case;
+mod comment;
 mod hazards;
 mod maker;
 mod node;

@@ -40,8 +40,8 @@ pub(crate) struct Outdated {
     pub(crate) remedy: String,
 }
 
-/// A value that works and is a trap: one that `words`, `ends_with` or `integer` describe. Where none of them is given, every value is
-/// one, or every one but those of `except`.
+/// A value that works and is a trap: one that `words`, `ends_with`, `integer` or `below_default` describe. Where none of them is given,
+/// every value is one, or every one but those of `except`. In `says`, `{default}` stands for the default of the releases at hand.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Trap {
@@ -61,6 +61,9 @@ pub(crate) struct Trap {
     pub(crate) ends_with: Vec<String>,
     /// Numbers within these bounds, if the value is a plain number.
     pub(crate) integer: Option<Integer>,
+    /// Numbers that give less than the default, in the releases where they do.
+    #[serde(default)]
+    pub(crate) below_default: bool,
     /// All but these values.
     #[serde(default)]
     pub(crate) except: Vec<String>,
@@ -69,6 +72,9 @@ pub(crate) struct Trap {
     pub(crate) unless: Vec<String>,
     #[serde(default)]
     pub(crate) level: HazardLevel,
+    /// Words, in small letters, of a comment that says the opposite of what happens: with it, it is a warning.
+    #[serde(default)]
+    pub(crate) against: Vec<String>,
     /// Whether a VM that boots with it does the same without it.
     #[serde(default)]
     pub(crate) removable: bool,
@@ -227,6 +233,7 @@ impl Trap {
         let text = value.unwrap_or_default();
         let is = |words: &[String]| words.iter().any(|word| word == text);
         self.is_every()
+            || self.below_default
             || !self.except.is_empty() && !is(&self.except)
             || is(&self.words)
             || self.ends_with.iter().any(|end| text.ends_with(end.as_str()))
@@ -237,7 +244,11 @@ impl Trap {
 
     /// Whether it is about every value, known or not.
     pub(crate) fn is_every(&self) -> bool {
-        self.words.is_empty() && self.ends_with.is_empty() && self.integer.is_none() && self.except.is_empty()
+        let of_values = self.words.is_empty()
+            && self.ends_with.is_empty()
+            && self.integer.is_none()
+            && !self.below_default;
+        of_values && self.except.is_empty()
     }
 
     pub(crate) fn holds_in(&self, otp: &OtpVersion) -> bool {

@@ -166,16 +166,16 @@ fn bf008_values_that_do_not_count() {
     );
     check(
         Format::Compose,
-        "services:\n  a:\n    environment:\n      ERL_FLAGS: +P 2048\n      ERL_ZFLAGS: +P 4096\n",
+        "services:\n  a:\n    environment:\n      ERL_FLAGS: +P 2097152\n      ERL_ZFLAGS: +P 1048576\n",
         &["BF008 warning +P"],
     );
     check(
         Format::Dockerfile,
-        "FROM a AS b\nENV ERL_FLAGS=\"+P 2048\"\nFROM c\nENV ERL_ZFLAGS=\"+P 4096\"\n",
+        "FROM a AS b\nENV ERL_FLAGS=\"+P 2097152\"\nFROM c\nENV ERL_ZFLAGS=\"+P 1048576\"\n",
         &[],
     );
     // A tool has a VM of its own.
-    check(Format::RabbitmqEnv, "CTL_ERL_ARGS='+P 2048'\nSERVER_ADDITIONAL_ERL_ARGS='+P 4096'\n", &[]);
+    check(Format::RabbitmqEnv, "CTL_ERL_ARGS='+P 2097152'\nSERVER_ADDITIONAL_ERL_ARGS='+P 1048576'\n", &[]);
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn bf010_flags_that_stop_the_vm_together() {
 
 #[test]
 fn bf011_values_that_are_changed() {
-    args("+P 500000", &["BF011 note +P"]);
+    args("+P 1500000", &["BF011 note +P"]);
     args("+MMmcs 50", &["BF011 note +MMmcs"]);
     args("+A 0", &["BF011 note +A"]);
     args("-env ERL_FULLSWEEP_AFTER 70000", &["BF011 warning ERL_FULLSWEEP_AFTER"]);
@@ -221,11 +221,11 @@ fn bf011_values_that_are_changed() {
     args("+MBlmbcs 256\n+MBsmbcs 1024", &["BF011 warning +MBlmbcs"]);
     args("+Muacul 40\n+Muacful 60", &["BF002 error +Muacful in 23", "BF011 warning +Muacful in 25,27,29"]);
     args("+S 4:4\n+SDcpu 8:8", &["BF011 warning +SDcpu"]);
-    args("+P 262144\n+Q 65536\n+P legacy\n", &["BF008 warning +P"]);
+    args("+P 1048576\n+Q 65536\n+P legacy\n", &["BF008 warning +P"]);
     args("+hmbs 32768", &[]);
     args("+S 4:4\n+SDcpu 2:2", &[]);
     // A sentence for people.
-    let reason = &linted(&[(Format::VmArgs, "+P 500000")])[0].reason;
+    let reason = &linted(&[(Format::VmArgs, "+P 1500000")])[0].reason;
     assert!(
         reason.starts_with("It takes 1024 to 134217727 processes, rounded up to a power of two; or legacy.")
     );
@@ -265,6 +265,21 @@ fn bf014_a_minus_for_a_plus() {
 
 #[test]
 fn bf015_traps() {
+    // Less than without it; a warning where more was meant.
+    args("+Q 4096", &["BF015 note +Q"]);
+    args("## Increase number of concurrent ports/sockets\n+Q 8192", &["BF015 warning +Q"]);
+    args("+Q 40000", &["BF011 note +Q"]);
+    args("-env ERL_MAX_PORTS 4096", &["BF007 warning ERL_MAX_PORTS", "BF015 warning ERL_MAX_PORTS"]);
+    args("-env ERL_MAX_PORTS 131072", &["BF007 warning ERL_MAX_PORTS"]);
+    args("+P 131072", &["BF015 note +P"]);
+    args("+P 262144", &["BF015 note +P in 27,29"]);
+    args("+P 524288 # Raise the limit", &["BF015 warning +P in 27,29"]);
+    args("+P 1048576\n+Q 65536\n+P legacy", &["BF008 warning +P"]);
+    let found = linted(&[(Format::VmArgs, "+P 131072")]);
+    assert!(
+        found[0].message.contains("there are 262144, and 1048576 from OTP 27 on, in OTP 23"),
+        "{found:?}"
+    );
     args("+R 25", &["BF003 error +R in 23,29", "BF015 warning +R in 25,27"]);
     args("+c", &["BF015 warning +c"]);
     args("+c true", &[]);
@@ -291,7 +306,7 @@ fn bf015_traps() {
 #[test]
 fn bf016_comments_inside_of_words() {
     args("-setcookie pa#ss", &["BF016 warning -setcookie"]);
-    args("-setcookie 'pa#ss'\n+Q 65536# ports\n+P 2048 #x", &[]);
+    args("-setcookie 'pa#ss'\n+Q 65536# ports\n+P 2097152 #x", &[]);
 }
 
 #[test]
@@ -305,21 +320,21 @@ fn bf017_lines_that_are_continued() {
 
 #[test]
 fn bf018_what_is_no_comment() {
-    args("%% a comment\n+P 2048\n", &[]);
-    args("%% +P 2048\n", &["BF018 warning +P"]);
+    args("%% a comment\n+P 2097152\n", &[]);
+    args("%% +P 2097152\n", &["BF018 warning +P"]);
     args("-noshell\n// quiet\n", &["BF018 warning //"]);
     args("-noshell\n# 100 %\n", &[]);
 }
 
 #[test]
 fn bf019_several_words_in_one() {
-    args("\"+P 2048\"", &["BF019 note +P 2048"]);
+    args("\"+P 2097152\"", &["BF019 note +P 2097152"]);
     args("'-kernel a 1'", &["BF019 warning -kernel a 1"]);
     args("'+sbwt none'", &["BF003 error +sbwt none"]);
     check(
         Format::Compose,
-        "services:\n  a:\n    environment:\n      - ERL_FLAGS=\"+S 2:2 +P 2048\"\n",
-        &["BF019 warning +S 2:2 +P 2048"],
+        "services:\n  a:\n    environment:\n      - ERL_FLAGS=\"+S 2:2 +P 2097152\"\n",
+        &["BF019 warning +S 2:2 +P 2097152"],
     );
     args("-eval \"a() + b().\"", &[]);
 }
@@ -327,7 +342,7 @@ fn bf019_several_words_in_one() {
 #[test]
 fn bf020_characters_that_are_not_seen() {
     args("\u{feff}+sbwt none", &["BF020 warning +sbwt"]);
-    args("+P 2048 \u{a0}-noshell", &["BF020 warning -noshell"]);
+    args("+P 2097152 \u{a0}-noshell", &["BF020 warning -noshell"]);
     args("\u{2013}kernel a 1", &["BF020 warning -kernel"]);
     args("-setcookie gr\u{fc}n", &[]);
 }
@@ -352,8 +367,8 @@ fn bf021_values_that_are_no_terms() {
 
 #[test]
 fn bf022_variables_that_are_set_to_no_effect() {
-    args("-env ERL_FLAGS '+P 2048'", &["BF022 warning -env"]);
-    args("-env ERL_OTP27_FLAGS '+P 2048'", &["BF022 warning -env"]);
+    args("-env ERL_FLAGS '+P 2097152'", &["BF022 warning -env"]);
+    args("-env ERL_OTP27_FLAGS '+P 2097152'", &["BF022 warning -env"]);
     args("-env A=1 b", &["BF022 warning -env"]);
     args("-env A=1\n+sbwt none", &["BF022 warning -env", "BF022 warning +sbwt"]);
     args("-env ERL_CRASH_DUMP /x", &[]);
@@ -493,7 +508,7 @@ fn bf031_ports_for_other_nodes() {
 
 #[test]
 fn bf032_flags_behind_extra() {
-    args("-extra +P 2048", &["BF032 warning +P"]);
+    args("-extra +P 2097152", &["BF032 warning +P"]);
     args("-extra --no-halt +", &[]);
 }
 
