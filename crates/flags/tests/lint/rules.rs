@@ -403,20 +403,36 @@ fn bf024_names_of_nodes() {
     let places = [(Format::VmArgs, "-setcookie a\n"), (Format::EnvFile, "ERL_FLAGS=-setcookie b\n")];
     check_files(&places, &["BF024 warning -setcookie"]);
     check(Format::Shell, "ERL_FLAGS='-setcookie a'\nERL_FLAGS='-setcookie b'\n", &[]);
-    check(EEX, "<%= if x do %>\n-name a@b.c\n<% else %>\n-sname a\n<% end %>\n", &[]);
+    let erb = Format::VmArgsTemplate(Template::Erb);
+    check(erb, "<% if x %>\n-name a@b.c\n<% else %>\n-sname a\n<% end %>\n", &[]);
+}
+
+#[test]
+fn bf024_names_and_cookies_of_mix_releases() {
+    check(EEX, "-setcookie <%= @release.options[:cookie] %>", &["BF024 warning -setcookie"]);
+    check(EEX, "-name <%= @release.name %>@127.0.0.1\n", &["BF024 warning -name"]);
+    check(EEX, "-sname a\n-setcookie b\n", &["BF024 warning -sname", "BF024 warning -setcookie"]);
+    check(EEX, "<%= if x do %>\n-sname a\n<% end %>", &["BF024 warning -sname"]);
+    // No start script gives these.
+    check(EEX, "## For Nerves\n-setcookie a\n-sname b", &[]);
+    check(EEX, "-setcookie a\n-user elixir", &[]);
+    check(EEX, "-name <%= release_name %>@127.0.0.1\n-setcookie a", &[]);
+    let erb = Format::VmArgsTemplate(Template::Erb);
+    check(erb, "-name <%= node['riak']['name'] %>\n-setcookie a", &[]);
+    args("-name a@b.c\n-setcookie a", &[]);
 }
 
 #[test]
 fn bf025_variables_that_nobody_fills_in() {
-    check(EEX, "-name a@${HOST}\n", &["BF025 warning -name"]);
+    check(EEX, "-name a@${HOST}\n", &["BF024 warning -name", "BF025 warning -name"]);
     check(EEX, "+P ${N}\n", &["BF025 warning +P"]);
     check(EEX, "-setcookie <%= release.profile.cookie %>\n-name a@${HOST}\n", &[]);
-    check(EEX, "-name <%= \"a@#{host}\" %>\n-x <%= \"${y}\" %>", &[]);
+    check(EEX, "-pa <%= \"a@#{host}\" %>\n-x <%= \"${y}\" %>", &[]);
     check(Format::VmArgsTemplate(Template::Erb), "-heart <%= @x %>\n+P ${N}\n", &[]);
     let remedy = |text: &str, at: usize| linted(&[(EEX, text)])[at].remedy.clone();
     assert!(remedy("+P ${N}", 0).contains("ERL_FLAGS"));
-    assert!(remedy("-name a@${HOST}", 0).contains("RELEASE_NODE"));
-    assert!(remedy("-setcookie ${C}", 0).contains("RELEASE_COOKIE"));
+    assert!(remedy("-name a@${HOST}", 1).contains("RELEASE_NODE"));
+    assert!(remedy("-setcookie ${C}", 1).contains("RELEASE_COOKIE"));
     check(OVERLAY, "-name a@${HOST}\n", &[]);
 }
 

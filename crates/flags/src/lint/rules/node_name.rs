@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::lint::case::{Case, Says, short};
+use crate::lint::maker::Maker;
 use crate::lint::node::{InitFlag, Part};
 use crate::lint::rules::overridden::place;
 use crate::lint::{Code, Finding, Level, Rule};
@@ -11,7 +12,7 @@ use crate::source::{Place, Word};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF024"),
     name: "node-name",
-    finds: "-name and -sname given twice, together, or with more than one word behind; -setcookie given twice.",
+    finds: "-name and -sname given twice, together, or with more than one word behind; -setcookie given twice; any of them in a mix release.",
     level: Level::Warning,
 };
 
@@ -70,6 +71,7 @@ fn given<'c>(case: &'c Case<'_, '_>, names: &[&str]) -> Vec<Vec<Given<'c>>> {
 }
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
+    in_mix_release(case, found);
     for all in given(case, &["-setcookie"]) {
         cookies(&all, found);
     }
@@ -131,6 +133,44 @@ fn name(one: &Given<'_>, beside: &[Given<'_>], found: &mut Vec<Finding>) {
         finding.related.push((counts.part.file, counts.word.span.clone(), "counts".to_owned()));
     }
     found.push(finding);
+}
+
+/// What `bin/NAME` of a mix release gives as well: it calls elixir with --cookie, and with --name or --sname, for each of its commands
+/// (release.init.ex of Elixir 1.9 to 1.20).
+fn in_mix_release(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
+    for flag in &case.node.arguments {
+        let Some(part) = case.node.parts.get(flag.part).filter(|part| part.maker == Maker::Mix) else {
+            continue;
+        };
+        let Some(word) = part.fragment.words.get(flag.at) else { continue };
+        let seen = "seen with Elixir 1.10, 1.14, 1.18 and 1.20, on OTP 23, 25, 27 and 29";
+        let is_cookie = word.text == "-setcookie";
+        let says = if is_cookie {
+            Says {
+                message: "`-setcookie` is a second cookie, as the start script of a mix release gives one, so neither counts".to_owned(),
+                reason: format!(
+                    "With two the node takes the cookie of ~/.erlang.cookie, or makes one up, and bin/NAME rpc, remote, stop and pid do not reach it: \"RPC failed with reason :nodedown\", or :noconnection ({seen})."
+                ),
+                remedy: "Remove it, and set RELEASE_COOKIE, in the environment or in rel/env.sh.eex, or `cookie:` of the release in mix.exs.".to_owned(),
+            }
+        } else if NAMES.contains(&word.text.as_str()) {
+            let name = flag.values.first().and_then(|at| part.fragment.words.get(*at));
+            let given = format!("{} {}", word.text, name.map(|name| short(&name.text)).unwrap_or_default());
+            Says {
+                message: format!("`{}` does not count: the start script of a mix release gives the node its name", given.trim_end()),
+                reason: match word.text.as_str() {
+                    "-name" => format!("bin/NAME gives --sname, or --name, with RELEASE_NODE, unless RELEASE_DISTRIBUTION is none; it stands first, and counts ({seen})."),
+                    _ => format!("bin/NAME gives --sname with RELEASE_NODE, which stands first, and counts. Where RELEASE_DISTRIBUTION is name, the -sname beats it, and bin/NAME rpc, remote, stop and pid do not reach the node ({seen})."),
+                },
+                remedy: "Remove it, and set RELEASE_NODE in rel/env.sh.eex; for a long name RELEASE_DISTRIBUTION=name, too.".to_owned(),
+            }
+        } else {
+            continue;
+        };
+        let last = flag.values.first().filter(|_| !is_cookie).and_then(|at| part.fragment.words.get(*at));
+        let span = word.span.start..last.unwrap_or(word).span.end;
+        found.push(part.finding(&RULE, Level::Warning, span, &word.text, says));
+    }
 }
 
 /// A cookie that is given twice, in one place or in several of one node. Its text is not repeated.
