@@ -20,6 +20,7 @@ pub(crate) struct Hazards {
     pub(crate) trap: Vec<Trap>,
     pub(crate) beside: Vec<Beside>,
     pub(crate) wants: Vec<Wants>,
+    pub(crate) parameter: Vec<Parameter>,
     pub(crate) variable: Vec<OfProduct>,
 }
 
@@ -182,6 +183,21 @@ pub(crate) struct Wants {
     pub(crate) erlinit: Option<String>,
 }
 
+/// A parameter of an application that has no effect unless one of kernel is true.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Parameter {
+    /// With its minus.
+    pub(crate) application: String,
+    pub(crate) names: Vec<String>,
+    /// The parameter of kernel.
+    pub(crate) unless: String,
+    /// Goes on after the parameter.
+    pub(crate) says: String,
+    pub(crate) why: String,
+    pub(crate) remedy: String,
+}
+
 /// A variable of a product that does more than it seems to.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -318,6 +334,11 @@ mod tests {
         for wants in &hazards.wants {
             known(&wants.flag);
             known(&wants.other);
+        }
+        for parameter in &hazards.parameter {
+            part(&parameter.says);
+            sentence(&parameter.why);
+            sentence(&parameter.remedy);
         }
     }
 

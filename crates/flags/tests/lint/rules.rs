@@ -113,6 +113,24 @@ fn bf006_flags_without_effect() {
 }
 
 #[test]
+fn bf006_parameters_of_sasl_without_its_old_mode() {
+    args("-sasl sasl_error_logger false", &["BF006 warning -sasl sasl_error_logger"]);
+    args(
+        "-sasl errlog_type error sasl_error_logger '{file, \"x\"}'",
+        &["BF006 warning -sasl errlog_type", "BF006 warning -sasl sasl_error_logger"],
+    );
+    args("-sasl sasl_error_logger false\n-kernel logger_sasl_compatible true", &[]);
+    let elsewhere = [
+        (Format::VmArgs, "-sasl errlog_type error"),
+        (Format::EnvFile, "ERL_FLAGS=-kernel logger_sasl_compatible true\n"),
+    ];
+    check_files(&elsewhere, &[]);
+    check(OVERLAY, "-sasl errlog_type error\n${MORE}", &[]);
+    args("-sasl error_logger_mf_dir '\"x\"' error_logger_mf_maxbytes 10000", &[]);
+    args("-x errlog_type error", &[]);
+}
+
+#[test]
 fn bf007_settings_that_are_outdated() {
     args("+A 64", &["BF007 warning +A"]);
     args("+e 256000", &["BF007 warning +e"]);
