@@ -526,6 +526,12 @@ fn bf030_variables_of_products() {
     );
     check(Format::RabbitmqEnv, "SERVER_ERL_ARGS='+K true'\n", &["BF030 warning SERVER_ERL_ARGS"]);
     check(Format::RabbitmqEnv, "SERVER_ADDITIONAL_ERL_ARGS='+P 1048576'\n", &[]);
+    // Its shell keeps them to itself, so nothing else is told of them.
+    check(Format::RabbitmqEnv, "ERL_FLAGS='+P 512000 +K true'\n", &["BF030 warning ERL_FLAGS"]);
+    check(Format::RabbitmqEnv, "ERL_MAX_PORTS=4096\n", &["BF030 warning ERL_MAX_PORTS"]);
+    check(Format::RabbitmqEnv, "export ERL_FLAGS='+K true'\n", &["BF006 warning +K"]);
+    check(Format::RabbitmqEnv, "ERL_FLAGS='+K true'\nexport ERL_FLAGS\n", &["BF006 warning +K"]);
+    check(Format::Shell, "ERL_FLAGS='+K true'\n", &["BF006 warning +K"]);
 }
 
 #[test]
