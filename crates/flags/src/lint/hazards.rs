@@ -62,6 +62,9 @@ pub(crate) struct Trap {
     pub(crate) ends_with: Vec<String>,
     /// Numbers within these bounds, if the value is a plain number.
     pub(crate) integer: Option<Integer>,
+    /// Paths that the rest of the file shows to be those of folders.
+    #[serde(default)]
+    pub(crate) folder: bool,
     /// Numbers that give less than the default, in the releases where they do.
     #[serde(default)]
     pub(crate) below_default: bool,

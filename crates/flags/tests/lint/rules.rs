@@ -298,6 +298,16 @@ fn bf015_traps() {
         found[0].message.contains("there are 262144, and 1048576 from OTP 27 on, in OTP 23"),
         "{found:?}"
     );
+    args("-env ERL_CRASH_DUMP .", &["BF015 warning ERL_CRASH_DUMP"]);
+    args("-env ERL_CRASH_DUMP ./erl_crash.dump", &[]);
+    args("-env ERL_CRASH_DUMP /srv/app", &[]);
+    args("-env ERL_CRASH_DUMP /srv/app -pa /srv/app/ebin", &["BF015 warning ERL_CRASH_DUMP"]);
+    args("-env ERL_CRASH_DUMP /srv/app -pa /opt/srv/app/ebin /srv/app-1/ebin", &[]);
+    let unit =
+        |dir: &str| format!("[Service]\nEnvironment=APP_DIR={dir}\nEnvironment=ERL_CRASH_DUMP=\"/srv/x\"\n");
+    check(Format::SystemdUnit, &unit("\"/srv/x\""), &["BF015 warning ERL_CRASH_DUMP"]);
+    check(Format::SystemdUnit, &unit("/srv/x/y"), &["BF015 warning ERL_CRASH_DUMP"]);
+    check(Format::SystemdUnit, &unit("/srv/xy"), &[]);
     args("+R 25", &["BF003 error +R in 23,29", "BF015 warning +R in 25,27"]);
     args("+c", &["BF015 warning +c"]);
     args("+c true", &[]);

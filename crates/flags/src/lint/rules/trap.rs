@@ -18,6 +18,9 @@ pub(in crate::lint) const RULE: Rule = Rule {
     level: Level::Warning,
 };
 
+/// Longer files are not looked through for other paths: each setting would read them again.
+const LOOKED_THROUGH_BYTES: usize = 256 << 10;
+
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for judged in case.known().filter(|judged| !judged.lacks_value()) {
         if judged.overridden.is_some() {
@@ -38,7 +41,8 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
 fn alone(case: &Case<'_, '_>, judged: &Judged<'_, '_>, trap: &Trap) -> Option<Finding> {
     let setting = judged.setting;
     let known = setting.value != Value::Unknown;
-    if !(known || trap.is_every()) || !trap.is_about(setting.known_value(), setting.letter) {
+    let is_folder = || trap.folder && is_folder(case, setting);
+    if !(known || trap.is_every()) || !(trap.is_about(setting.known_value(), setting.letter) || is_folder()) {
         return None;
     }
     let holds = |outcome: &Outcome| {
@@ -73,6 +77,27 @@ fn alone(case: &Case<'_, '_>, judged: &Judged<'_, '_>, trap: &Trap) -> Option<Fi
         finding.fix = case.node.removal(setting, true);
     }
     Some(finding)
+}
+
+/// Whether the rest of the file shows a path to be that of a folder: another path lies in it, or a variable says so (`LOG_DIR=`).
+fn is_folder(case: &Case<'_, '_>, setting: &Setting<'_>) -> bool {
+    let Some(path) = setting.known_value().filter(|path| path.len() > 1 && path.starts_with('/')) else {
+        return false;
+    };
+    let text = case.node.part_of(setting).fragment.file_text();
+    if text.len() > LOOKED_THROUGH_BYTES {
+        return false;
+    }
+    let is_of_path = |c: char| c.is_ascii_alphanumeric() || "/-_.~$}".contains(c);
+    text.match_indices(path).any(|(at, _)| {
+        let (before, behind) =
+            (text.get(..at).unwrap_or_default(), text.get(at + path.len()..).unwrap_or_default());
+        let ends = !behind.starts_with(is_of_path);
+        let goes_on = behind.strip_prefix('/').is_some_and(|behind| behind.starts_with(is_of_path));
+        let name = before.trim_end_matches(['"', '\'', ' ']).strip_suffix(['=', ':']);
+        let is_named = name.is_some_and(|name| name.ends_with("_DIR") || name.ends_with("_dir"));
+        !before.ends_with(is_of_path) && (goes_on || ends && is_named)
+    })
 }
 
 /// Whether a number gives less than the VM has without it.
