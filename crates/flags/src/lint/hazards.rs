@@ -35,6 +35,9 @@ pub(crate) struct Outdated {
     /// Values that ask for as little of it as can be.
     #[serde(default)]
     pub(crate) except: Vec<String>,
+    /// It does what it is given for, so that its value matters; only its time is over.
+    #[serde(default)]
+    pub(crate) deprecated: bool,
     /// Goes on after the flag.
     pub(crate) says: String,
     pub(crate) why: String,

@@ -234,6 +234,14 @@ fn bf011_values_that_are_changed() {
     args("+P 1500000", &["BF011 note +P"]);
     args("+MMmcs 50", &["BF011 note +MMmcs"]);
     args("+A 0", &["BF011 note +A"]);
+    // Deprecated, but it counts.
+    let ports = |value: &str, level: &str| {
+        let told = format!("BF011 {level} ERL_MAX_PORTS");
+        args(&format!("-env ERL_MAX_PORTS {value}"), &["BF007 warning ERL_MAX_PORTS", &told]);
+    };
+    ports("65535", "note");
+    ports("3200000", "note");
+    ports("268435456", "warning");
     args("-env ERL_FULLSWEEP_AFTER 70000", &["BF011 warning ERL_FULLSWEEP_AFTER"]);
     args("+hmaxib true", &["BF011 warning +hmaxib in 23,25"]);
     args("+MBlmbcs 256\n+MBsmbcs 1024", &["BF011 warning +MBlmbcs"]);
