@@ -21,6 +21,7 @@ pub(crate) struct Hazards {
     pub(crate) beside: Vec<Beside>,
     pub(crate) wants: Vec<Wants>,
     pub(crate) parameter: Vec<Parameter>,
+    pub(crate) unread: Vec<Unread>,
     pub(crate) variable: Vec<OfProduct>,
 }
 
@@ -204,6 +205,15 @@ pub(crate) struct Parameter {
     pub(crate) remedy: String,
 }
 
+/// Variables that nobody reads where -env sets them.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Unread {
+    pub(crate) names: Vec<String>,
+    pub(crate) why: String,
+    pub(crate) remedy: String,
+}
+
 /// A variable of a product that does more than it seems to.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -340,6 +350,11 @@ mod tests {
         for wants in &hazards.wants {
             known(&wants.flag);
             known(&wants.other);
+        }
+        for unread in &hazards.unread {
+            sentence(&unread.why);
+            sentence(&unread.remedy);
+            assert!(unread.names.iter().all(|name| entry(name).is_none()), "{:?}", unread.names);
         }
         for parameter in &hazards.parameter {
             part(&parameter.says);

@@ -408,6 +408,12 @@ fn bf022_variables_that_are_set_to_no_effect() {
     args("-env A=1 b", &["BF022 warning -env"]);
     args("-env A=1\n+sbwt none", &["BF022 warning -env", "BF022 warning +sbwt"]);
     args("-env ERL_CRASH_DUMP /x", &[]);
+    args("-env ERTS_MAX_PORTS 4096", &["BF022 warning -env"]);
+    args(
+        "-env INET_DIST_LISTEN_MIN 9000\n-env RUN_ERL_LOG_MAXSIZE 100000",
+        &["BF022 warning -env", "BF022 warning -env"],
+    );
+    args("-env MY_OWN 1\n-env HEART_COMMAND x", &[]);
 }
 
 #[test]
