@@ -577,6 +577,21 @@ fn bf032_flags_behind_extra() {
 }
 
 #[test]
+fn bf033_flags_that_are_misspelled() {
+    args("-evn ERL_FULLSWEEP_AFTER 10", &["BF033 warning -evn"]);
+    args("--proto_dist inet6_tcp", &["BF033 warning --proto_dist"]);
+    args("-setcokie abc", &["BF033 warning -setcokie"]);
+    args("-kernal net_ticktime 30", &["BF033 warning -kernal"]);
+    // They may be flags of applications.
+    args(
+        "-evn A b\n-kernal x 1\n-nam a\n--dot-iex x\n-hiden\n-code_path_choice strict\n-enable-feature all",
+        &[],
+    );
+    args("-extra --proto_dist x", &[]);
+    check(OVERLAY, "-setcooki${E} abc", &[]);
+}
+
+#[test]
 fn a_live_node_is_judged_by_the_same_rules() {
     use beamtune_flags::lint::{File, lint};
     let args: Vec<String> = "/usr/bin/beam.smp -sbwt none -K true -future 1 -sbwt short -- -root /x -- -home /y -- -heart -sbwt x"
