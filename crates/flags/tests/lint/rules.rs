@@ -568,6 +568,27 @@ fn bf031_ports_for_other_nodes() {
     args("-kernel inet_dist_listen_min 9100\n-kernel inet_dist_listen_max 9200", &[]);
     args("-kernel inet_dist_listen_min 9100", &[]);
     check(OVERLAY, "-kernel inet_dist_listen_min ${A} inet_dist_listen_max 9100", &[]);
+    // One port is enough for the node, and too little for what is started beside it.
+    const ONE: &str = "-kernel inet_dist_listen_min 9177 inet_dist_listen_max 9177";
+    const TOLD: &[&str] = &["BF031 warning -kernel inet_dist_listen_min"];
+    args(ONE, &[]);
+    let env =
+        |line: &str, expect: &[&str]| check(Format::EnvFile, &format!("RELEASE_NODE=a@b\n{line}\n"), expect);
+    env(&format!("ERL_AFLAGS={ONE}"), TOLD);
+    env("ERL_FLAGS=-kernel inet_dist_listen_min 9177", TOLD);
+    env("ERL_FLAGS=-kernel inet_dist_listen_min 9177 inet_dist_listen_max 9180", &[]);
+    env(&format!("ERL_FLAGS={ONE} -name a@b.c"), &[]);
+    env(&format!("ERL_FLAGS={ONE} -dist_listen false"), &[]);
+    env(&format!("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS={ONE}"), &[]);
+    check(Format::EnvFile, &format!("ERL_FLAGS={ONE}\n"), &[]);
+    check(Format::Shell, &format!("export ELIXIR_ERL_OPTIONS='{ONE}'\n"), TOLD);
+    check(Format::Shell, &format!("if x; then export ELIXIR_ERL_OPTIONS='{ONE}'; fi\n"), &[]);
+    check(Format::Shell, &format!("export ELIXIR_ERL_OPTIONS=\"{ONE} $MORE\"\n"), &[]);
+    let unit = |more: &str| {
+        format!("[Service]\nEnvironment=RELEASE_NODE=a\nEnvironment=\"ERL_FLAGS={ONE}\"\n{more}")
+    };
+    check(Format::SystemdUnit, &unit(""), &[]);
+    check(Format::SystemdUnit, &unit("ExecStop=/opt/x/bin/x stop\n"), TOLD);
 }
 
 #[test]
