@@ -441,6 +441,9 @@ fn bf024_names_of_nodes() {
     assert_eq!(linted(&places)[0].file, 0);
     check(Format::Shell, "ERL_FLAGS='-sname a'\nERL_FLAGS='-sname b'\n", &[]);
     args("-sname a\n-setcookie b", &[]);
+    args("-name a", &["BF024 note -name"]);
+    args("-name a\n-sname b", &["BF024 warning -name"]);
+    check(OVERLAY, "-name ${NAME}", &[]);
     args("-setcookie a\n-setcookie b", &["BF024 warning -setcookie"]);
     let places = [(Format::VmArgs, "-setcookie a\n"), (Format::EnvFile, "ERL_FLAGS=-setcookie b\n")];
     check_files(&places, &["BF024 warning -setcookie"]);

@@ -12,7 +12,7 @@ use crate::source::{Place, Word};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF024"),
     name: "node-name",
-    finds: "-name and -sname given twice, together, or with more than one word behind; -setcookie given twice; any of them in a mix release.",
+    finds: "-name and -sname given twice, together, or with more than one word behind; -setcookie given twice; any of them in a mix release; a long name without a host.",
     level: Level::Warning,
 };
 
@@ -88,7 +88,11 @@ fn name(one: &Given<'_>, beside: &[Given<'_>], found: &mut Vec<Finding>) {
     let first = |name: &str| beside.iter().find(|other| other.word.text == name);
     let counts = NAMES.iter().filter_map(|name| first(name)).find(|first| first.is_valid());
     let is_first = first(&one.word.text).is_some_and(|first| first.is(one));
-    let (Some(name), false) = (one.value(0), counts.is_some_and(|counts| counts.is(one))) else { return };
+    if counts.is_some_and(|counts| counts.is(one)) {
+        without_host(one, found);
+        return;
+    }
+    let Some(name) = one.value(0) else { return };
     let given = format!("{} {}", one.word.text, short(&name.text));
     let what_counts = counts.map(|counts| {
         let place = match counts.flag.part == one.flag.part {
@@ -133,6 +137,25 @@ fn name(one: &Given<'_>, beside: &[Given<'_>], found: &mut Vec<Finding>) {
         finding.related.push((counts.part.file, counts.word.span.clone(), "counts".to_owned()));
     }
     found.push(finding);
+}
+
+/// A long name whose host the node has to find out by itself.
+fn without_host(one: &Given<'_>, found: &mut Vec<Finding>) {
+    let Some(name) = one.value(0).filter(|name| !name.dynamic && !name.text.contains('@')) else { return };
+    if one.word.text != "-name" {
+        return;
+    }
+    let says = Says {
+        message: format!(
+            "`-name {}` has no host: where the name of the host has no domain, the node does not start",
+            short(&name.text)
+        ),
+        reason: "The node takes the full name of its host. In containers that has no domain as a rule: \"Can't set long node name!\", exit status 1 (seen on OTP 23, 25, 27 and 29)."
+            .to_owned(),
+        remedy: format!("Write `-name {0}@HOST`, or `-sname {0}` for a short name.", short(&name.text)),
+    };
+    let span = one.word.span.start..name.span.end;
+    found.push(one.part.finding(&RULE, Level::Note, span, &one.word.text, says));
 }
 
 /// What `bin/NAME` of a mix release gives as well: it calls elixir with --cookie, and with --name or --sname, for each of its commands
