@@ -283,6 +283,10 @@ fn bf014_a_minus_for_a_plus() {
     check(OVERLAY, "-sbwt ${WAIT}", &["BF014 warning -sbwt"]);
     args("-s app\n-pa ebin\n-mode embedded\n-t x\n-P x\n-n\n-c -d -r\n-K maybe", &[]);
     args("-sbwt", &[]);
+    args("-A30\n-a16\n-S4:4", &["BF014 warning -A30", "BF014 warning -a16", "BF014 warning -S4:4"]);
+    args("-h2 port 80\n-R16\n-x5\n-A30x\n-sbwtnone\n-s3", &[]);
+    let found = linted(&[(Format::VmArgs, "-P5000000")]);
+    assert!(found[0].remedy.contains("`+P8388608`") && found[0].fix.is_some(), "{found:?}");
     let found = linted(&[(Format::VmArgs, "-P 2000000")]);
     assert!(found[0].remedy.contains("`+P 2097152`"), "{found:?}");
     let fix = |text: &str| linted(&[(Format::VmArgs, text)])[0].fix.is_some();
@@ -373,6 +377,11 @@ fn bf019_several_words_in_one() {
         &["BF019 warning +S 2:2 +P 2097152"],
     );
     args("-eval \"a() + b().\"", &[]);
+    let rabbit = |value: &str| {
+        format!("services:\n  a:\n    environment:\n      RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS: {value}\n")
+    };
+    check(Format::Compose, &rabbit("'\"+P 2097152 -heart\"'"), &["BF019 note +P"]);
+    check(Format::Compose, &rabbit("'-rabbit x \"y\"'"), &[]);
 }
 
 #[test]
