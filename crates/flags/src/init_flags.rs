@@ -139,6 +139,16 @@ pub(crate) fn is_common(flag: &str) -> bool {
     is(flag, Common)
 }
 
+/// The flags that are often written.
+pub(crate) fn common() -> impl Iterator<Item = &'static str> {
+    FLAGS.iter().filter(|(.., facts)| facts.contains(&Common)).map(|(flag, ..)| *flag)
+}
+
+/// Whether this flag is listed.
+pub(crate) fn is_known(flag: &str) -> bool {
+    FLAGS.iter().any(|(known, ..)| *known == flag)
+}
+
 fn behind(flag: &str) -> Behind {
     FLAGS.iter().find(|(known, ..)| *known == flag).map_or(Parameters, |(_, behind, _)| *behind)
 }

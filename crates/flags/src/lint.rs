@@ -9,7 +9,9 @@
 //! condition makes nothing overridden or missing.
 
 mod case;
+mod comment;
 mod hazards;
+mod maker;
 mod node;
 mod outcome;
 mod rules;

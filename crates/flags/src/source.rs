@@ -27,6 +27,7 @@ mod dotenv;
 mod edit;
 mod erlexec;
 mod error;
+mod exported;
 mod layer;
 mod place;
 mod quote;
@@ -168,6 +169,7 @@ pub fn read(format: Format, text: &str) -> Result<Vec<Fragment>, SourceError> {
     for (index, fragment) in fragments.iter_mut().enumerate() {
         (fragment.format, fragment.index) = (format, index);
     }
+    exported::mark(format, text, &mut fragments);
     Ok(fragments)
 }
 

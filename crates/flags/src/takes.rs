@@ -168,7 +168,7 @@ impl Takes {
             parts.push(form.describe().to_owned());
         }
         if let Some(integer) = &self.integer {
-            parts.push(self.describe_number(integer));
+            parts.push(self.describe_number(integer, ".."));
         }
         parts.extend(
             self.words.iter().map(|word| if word.is_empty() { "no value".to_owned() } else { word.clone() }),
@@ -176,9 +176,23 @@ impl Takes {
         parts.join(" | ")
     }
 
-    fn describe_number(&self, integer: &Integer) -> String {
+    /// The same for a sentence: `1024 to 134217727 processes, rounded up to a power of two; or legacy`.
+    pub(crate) fn in_words(&self) -> String {
+        let mut parts: Vec<String> = self.form.iter().map(|form| form.describe().to_owned()).collect();
+        parts.extend(self.integer.as_ref().map(|integer| self.describe_number(integer, " to ")));
+        let words: Vec<&str> =
+            self.words.iter().map(|word| if word.is_empty() { "no value" } else { word }).collect();
+        parts.extend(match words.split_last() {
+            Some((last, [])) => Some((*last).to_owned()),
+            Some((last, before)) => Some(format!("{} or {last}", before.join(", "))),
+            None => None,
+        });
+        parts.join("; or ")
+    }
+
+    fn describe_number(&self, integer: &Integer, between: &str) -> String {
         let mut text = match (integer.min, integer.max) {
-            (Some(min), Some(max)) => format!("{min}..{max}"),
+            (Some(min), Some(max)) => format!("{min}{between}{max}"),
             (Some(min), None) => format!("{min} or more"),
             (None, Some(max)) => format!("at most {max}"),
             (None, None) => "a number".to_owned(),
@@ -254,5 +268,17 @@ mod tests {
         check("+c", 25, "no value | true | false");
         check("+S", 25, "N, N:M or :M; 0 or less counts from the number of processors");
         check("ERL_FULLSWEEP_AFTER", 25, "0..65535 collections, less wraps around, more wraps around");
+    }
+
+    #[test]
+    fn what_is_taken_is_told_in_a_sentence() {
+        let check = |id: &str, expect: &str| {
+            let takes = entry(id).and_then(|entry| entry.takes_in(25)).expect(id);
+            assert_eq!(takes.in_words(), expect, "{id}");
+        };
+        check("+P", "1024 to 134217727 processes, rounded up to a power of two; or legacy");
+        check("+c", "no value, true or false");
+        check("+MMmcs", "0 to 9223372036854775807 segments, lowered to 30");
+        check("+S", "N, N:M or :M; 0 or less counts from the number of processors");
     }
 }

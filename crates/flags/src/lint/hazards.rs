@@ -20,6 +20,8 @@ pub(crate) struct Hazards {
     pub(crate) trap: Vec<Trap>,
     pub(crate) beside: Vec<Beside>,
     pub(crate) wants: Vec<Wants>,
+    pub(crate) parameter: Vec<Parameter>,
+    pub(crate) unread: Vec<Unread>,
     pub(crate) variable: Vec<OfProduct>,
 }
 
@@ -34,14 +36,17 @@ pub(crate) struct Outdated {
     /// Values that ask for as little of it as can be.
     #[serde(default)]
     pub(crate) except: Vec<String>,
+    /// It does what it is given for, so that its value matters; only its time is over.
+    #[serde(default)]
+    pub(crate) deprecated: bool,
     /// Goes on after the flag.
     pub(crate) says: String,
     pub(crate) why: String,
     pub(crate) remedy: String,
 }
 
-/// A value that works and is a trap: one that `words`, `ends_with` or `integer` describe. Where none of them is given, every value is
-/// one, or every one but those of `except`.
+/// A value that works and is a trap: one that `words`, `ends_with`, `integer` or `below_default` describe. Where none of them is given,
+/// every value is one, or every one but those of `except`. In `says`, `{default}` stands for the default of the releases at hand.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Trap {
@@ -61,6 +66,12 @@ pub(crate) struct Trap {
     pub(crate) ends_with: Vec<String>,
     /// Numbers within these bounds, if the value is a plain number.
     pub(crate) integer: Option<Integer>,
+    /// Paths that the rest of the file shows to be those of folders.
+    #[serde(default)]
+    pub(crate) folder: bool,
+    /// Numbers that give less than the default, in the releases where they do.
+    #[serde(default)]
+    pub(crate) below_default: bool,
     /// All but these values.
     #[serde(default)]
     pub(crate) except: Vec<String>,
@@ -69,6 +80,9 @@ pub(crate) struct Trap {
     pub(crate) unless: Vec<String>,
     #[serde(default)]
     pub(crate) level: HazardLevel,
+    /// Words, in small letters, of a comment that says the opposite of what happens: with it, it is a warning.
+    #[serde(default)]
+    pub(crate) against: Vec<String>,
     /// Whether a VM that boots with it does the same without it.
     #[serde(default)]
     pub(crate) removable: bool,
@@ -172,6 +186,32 @@ pub(crate) struct Wants {
     pub(crate) says: String,
     pub(crate) why: String,
     pub(crate) remedy: String,
+    /// Goes on after `why` where erlinit of Nerves starts the node, and may give the other.
+    pub(crate) erlinit: Option<String>,
+}
+
+/// A parameter of an application that has no effect unless one of kernel is true.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Parameter {
+    /// With its minus.
+    pub(crate) application: String,
+    pub(crate) names: Vec<String>,
+    /// The parameter of kernel.
+    pub(crate) unless: String,
+    /// Goes on after the parameter.
+    pub(crate) says: String,
+    pub(crate) why: String,
+    pub(crate) remedy: String,
+}
+
+/// Variables that nobody reads where -env sets them.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Unread {
+    pub(crate) names: Vec<String>,
+    pub(crate) why: String,
+    pub(crate) remedy: String,
 }
 
 /// A variable of a product that does more than it seems to.
@@ -225,6 +265,7 @@ impl Trap {
         let text = value.unwrap_or_default();
         let is = |words: &[String]| words.iter().any(|word| word == text);
         self.is_every()
+            || self.below_default
             || !self.except.is_empty() && !is(&self.except)
             || is(&self.words)
             || self.ends_with.iter().any(|end| text.ends_with(end.as_str()))
@@ -235,7 +276,11 @@ impl Trap {
 
     /// Whether it is about every value, known or not.
     pub(crate) fn is_every(&self) -> bool {
-        self.words.is_empty() && self.ends_with.is_empty() && self.integer.is_none() && self.except.is_empty()
+        let of_values = self.words.is_empty()
+            && self.ends_with.is_empty()
+            && self.integer.is_none()
+            && !self.below_default;
+        of_values && self.except.is_empty()
     }
 
     pub(crate) fn holds_in(&self, otp: &OtpVersion) -> bool {
@@ -305,6 +350,16 @@ mod tests {
         for wants in &hazards.wants {
             known(&wants.flag);
             known(&wants.other);
+        }
+        for unread in &hazards.unread {
+            sentence(&unread.why);
+            sentence(&unread.remedy);
+            assert!(unread.names.iter().all(|name| entry(name).is_none()), "{:?}", unread.names);
+        }
+        for parameter in &hazards.parameter {
+            part(&parameter.says);
+            sentence(&parameter.why);
+            sentence(&parameter.remedy);
         }
     }
 

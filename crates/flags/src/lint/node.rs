@@ -8,13 +8,14 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use super::maker::{Maker, maker};
 use super::surroundings::{Site, Surroundings};
 use super::{File, Fix, Target};
-use crate::arguments::{is_flag, stays_beside};
+use crate::arguments::stays_beside;
 use crate::catalog::recognise;
 use crate::entry;
 use crate::entry::{Entry, Kind};
-use crate::source::{self, Change, Format, Fragment, Order, Place, Role, Word};
+use crate::source::{Change, Fragment, Order, Place, Role, Word};
 
 /// Files and what they hold.
 pub(super) struct Node<'a> {
@@ -43,6 +44,8 @@ pub(super) struct Part<'a> {
     pub(super) opaque: bool,
     /// The words behind `-extra`.
     pub(super) extra: Range<usize>,
+    /// The tool that makes a release of it.
+    pub(super) maker: Maker,
 }
 
 /// How something is set.
@@ -130,6 +133,7 @@ impl<'a> Node<'a> {
                     releases: releases_of(&fragment.place, target),
                     opaque: false,
                     extra: 0..0,
+                    maker: maker(fragment),
                 });
             }
         }
@@ -429,33 +433,31 @@ impl<'a> Node<'a> {
         if setting.via != Via::Flag && setting.via != Via::Env {
             return None;
         }
-        let what = format!("Remove `{}`", self.written(setting));
-        let safe = safe && !setting.conditional && setting.value != Value::Unknown;
-        let changes = [Change::Remove { words: setting.words.clone() }];
-        let mut fix = self.fix(self.part_of(setting), what, safe, &changes)?;
-        fix.safe = fix.safe && !self.leaves_words(setting);
-        Some(fix)
-    }
-
-    /// Whether words of a flag for init would be left, and be those of the flag before: the launcher takes the emulator's flags out
-    /// from between them (`-smp enable +P 5000 x`), and what is filled in may be such words.
-    fn leaves_words(&self, setting: &Setting<'_>) -> bool {
-        if setting.via != Via::Flag || !setting.name.starts_with('-') {
-            return false;
-        }
-        let of_emulator = |other: &&Setting<'_>| {
-            other.part == setting.part && other.name.starts_with('+') && !other.conditional
-        };
-        let mut at = setting.words.end;
-        for flag in
-            self.settings.iter().filter(of_emulator).filter(|flag| flag.words.start >= setting.words.end)
+        let part = self.part_of(setting);
+        let mut taken: Vec<usize> = setting.words.clone().collect();
+        // Whatever else belongs to a flag of the launcher goes with it: left behind, it would join the flag before.
+        let arguments = self.arguments_of(setting.part);
+        if let Ok(at) = arguments.binary_search_by_key(&setting.words.start, |flag| flag.at)
+            && let Some(flag) = arguments.get(at)
         {
-            if flag.words.start == at {
-                at = flag.words.end;
-            }
+            taken.extend(flag.values.iter().filter(|at| **at >= setting.words.end));
         }
-        let next = self.part_of(setting).fragment.words.get(at);
-        next.is_some_and(|word| word.dynamic || word.conditional || !is_flag(&word.text))
+        let words: Vec<&Word> = taken.iter().filter_map(|at| part.fragment.words.get(*at)).collect();
+        if words
+            .iter()
+            .skip(setting.words.len())
+            .any(|word| word.dynamic || word.conditional != setting.conditional)
+        {
+            // Who knows what flags are in there.
+            return None;
+        }
+        let texts: Vec<&str> = words.iter().map(|word| shown(&word.text)).collect();
+        let what = format!("Remove `{}`", texts.join(" "));
+        let safe = safe && !setting.conditional && setting.value != Value::Unknown;
+        let runs = taken.chunk_by(|one, next| one + 1 == *next);
+        let changes: Vec<Change> =
+            runs.filter_map(|run| Some(Change::Remove { words: *run.first()?..run.last()? + 1 })).collect();
+        self.fix(part, what, safe, &changes)
     }
 
     /// A fix that gives a setting another value.
@@ -535,9 +537,4 @@ fn same_variable(one: &Fragment, other: &Fragment) -> bool {
 /// Whether a file is an args file, or holds one.
 pub(super) fn is_args_file(fragment: &Fragment) -> bool {
     matches!(fragment.place, Place::ArgsFile { .. })
-}
-
-/// Whether a file is made by `mix release`, which fills in nothing but EEx.
-pub(super) fn is_eex(fragment: &Fragment) -> bool {
-    matches!(fragment.format(), Format::VmArgsTemplate(source::Template::Eex))
 }

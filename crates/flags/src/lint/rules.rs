@@ -13,6 +13,7 @@ mod fatal_value;
 mod invisible_character;
 mod minus_for_plus;
 mod missing_companion;
+mod misspelled_flag;
 mod no_erlang_term;
 mod node_name;
 mod not_a_comment;
@@ -73,6 +74,7 @@ const CHECKS: &[Check] = &[
     product_variable::check,
     distribution_ports::check,
     after_extra::check,
+    misspelled_flag::check,
 ];
 
 const RULES: &[Rule] = &[
@@ -108,6 +110,7 @@ const RULES: &[Rule] = &[
     product_variable::RULE,
     distribution_ports::RULE,
     after_extra::RULE,
+    misspelled_flag::RULE,
 ];
 
 pub(super) fn run(files: &[File<'_>], target: &Target) -> Vec<Finding> {

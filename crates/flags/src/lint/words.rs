@@ -42,9 +42,12 @@ impl<'a> Node<'a> {
             if text == "--" {
                 open = None;
             } else if text.len() > 1 && text.starts_with('-') && !word.dynamic {
-                let used = self.init_flag(part, words, at);
-                open = used.is_none().then_some(self.arguments.len().saturating_sub(1));
-                at = used.unwrap_or(at + 1);
+                let (end, opens) = self.init_flag(part, words, at);
+                // -env leaves no trace: the words behind it belong to the flag before it.
+                if text != "-env" {
+                    open = opens.then_some(self.arguments.len().saturating_sub(1));
+                }
+                at = end;
                 continue;
             } else if let Some(flag) = open.and_then(|open| self.arguments.get_mut(open)) {
                 flag.values.push(at);
@@ -54,15 +57,17 @@ impl<'a> Node<'a> {
         self.kernel(part, fragment);
     }
 
-    /// Takes a word with `-`. Where it takes a fixed number of words, the place behind them is returned.
-    fn init_flag(&mut self, part: usize, words: &'a [Word], at: usize) -> Option<usize> {
-        let word = words.get(at)?;
+    /// Takes a word with `-`. Gives the place behind the words that it takes for certain, and whether further ones belong to it.
+    fn init_flag(&mut self, part: usize, words: &'a [Word], at: usize) -> (usize, bool) {
+        let Some(word) = words.get(at) else { return (at + 1, false) };
         let text = word.text.as_str();
         if let Some(found) = recognise(text).filter(|found| found.glued.is_empty()) {
             let setting = launcher_flag(part, words, at, found.entry);
             let end = setting.words.end;
             self.settings.push(setting);
-            return Some(end);
+            // The launcher hands it on to init, with all words up to the next flag.
+            self.arguments.push(InitFlag { part, at, values: (at + 1..end).collect() });
+            return (end, true);
         }
         let mut flag = InitFlag { part, at, values: Vec::new() };
         match text {
@@ -86,7 +91,7 @@ impl<'a> Node<'a> {
                     });
                 }
                 self.arguments.push(flag);
-                Some(end)
+                (end, false)
             }
             "-name" | "-sname" => {
                 // The launcher takes the next word whatever it is; init gets what follows, too.
@@ -104,11 +109,11 @@ impl<'a> Node<'a> {
                     }
                     end += 1;
                 }
-                Some(end)
+                (end, false)
             }
             _ => {
                 self.arguments.push(flag);
-                None
+                (at + 1, true)
             }
         }
     }

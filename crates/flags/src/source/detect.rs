@@ -42,7 +42,7 @@ pub fn detect(path: &str, text: &str) -> Option<Format> {
 fn without_template(name: &str) -> (&str, Option<Template>) {
     const ENDINGS: [(&str, Template); 9] = [
         (".eex", Template::Eex),
-        (".erb", Template::Eex),
+        (".erb", Template::Erb),
         (".src", Template::Overlay),
         (".mustache", Template::Overlay),
         (".template", Template::Overlay),
@@ -77,10 +77,10 @@ fn is_args_file(name: &str) -> bool {
 }
 
 /// The template that an args file is whose name does not tell: overlays of rebar3 and files of Distillery are just
-/// called `vm.args`.
+/// called `vm.args`. What mix release fills in is called `vm.args.eex`, always.
 fn template_in(text: &str) -> Option<Template> {
     if text.contains("<%") {
-        return Some(Template::Eex);
+        return Some(Template::Erb);
     }
     if text.contains("{%") || text.contains("{#") && text.contains("#}") {
         return Some(Template::Jinja);
@@ -118,7 +118,7 @@ mod tests {
         check("etc/vm.args.cloud", Some(Format::VmArgs));
         check("config/vm.dev.args", Some(Format::VmArgs));
         check("rel/vm.args.eex", Some(Format::VmArgsTemplate(Template::Eex)));
-        check("templates/vm.args.erb", Some(Format::VmArgsTemplate(Template::Eex)));
+        check("templates/vm.args.erb", Some(Format::VmArgsTemplate(Template::Erb)));
         check("config/vm.args.src", Some(Format::VmArgsTemplate(Template::Overlay)));
         check("roles/x/templates/vm.args.j2", Some(Format::VmArgsTemplate(Template::Jinja)));
         check(".env", Some(Format::EnvFile));
@@ -157,7 +157,7 @@ mod tests {
         let check = |path: &str, text: &str, expect: Option<Format>| {
             assert_eq!(detect(path, text), expect, "{path} {text:?}");
         };
-        check("vm.args", "-name <%= name %>", Some(Format::VmArgsTemplate(Template::Eex)));
+        check("vm.args", "-name <%= name %>", Some(Format::VmArgsTemplate(Template::Erb)));
         check("vm.args", "{{node_name}}", Some(Format::VmArgsTemplate(Template::Overlay)));
         check("vm.args", "-name ${HOST}", Some(Format::VmArgsTemplate(Template::Overlay)));
         check("vm.args", "{% if x %}", Some(Format::VmArgsTemplate(Template::Jinja)));

@@ -11,8 +11,10 @@ use super::layer::Tag;
 /// The kind of template that an args file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Template {
-    /// EEx of Mix releases and Distillery, and ERB: `<%= … %>`; `${VAR}` as well, which Distillery fills in at start.
+    /// EEx of Mix releases and Distillery: `<%= … %>`; `${VAR}` as well, which Distillery fills in at start.
     Eex,
+    /// What looks the same and is not for Mix: ERB of Chef and Puppet, and Distillery's `vm.args`.
+    Erb,
     /// relx and rebar3: `{{ overlay }}`, and `${VAR}` or `${VAR:-default}` from the environment at start.
     Overlay,
     /// Jinja, as Ansible uses it: `{{ … }}`, `{% … %}`, `{# … #}`.
@@ -23,6 +25,7 @@ impl Template {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Template::Eex => "EEx",
+            Template::Erb => "ERB",
             Template::Overlay => "a relx overlay",
             Template::Jinja => "Jinja",
         }
@@ -68,7 +71,7 @@ impl Marks {
 
     fn belongs_to(self, template: Template) -> bool {
         match template {
-            Template::Eex => matches!(self, Marks::Angle | Marks::Dollar),
+            Template::Eex | Template::Erb => matches!(self, Marks::Angle | Marks::Dollar),
             Template::Overlay => matches!(self, Marks::Double | Marks::Dollar),
             Template::Jinja => matches!(self, Marks::Double | Marks::Percent | Marks::Hash | Marks::Dollar),
         }

@@ -3,9 +3,10 @@
 use beamtune_flags::source::{Format, Template};
 
 /// All of them.
-pub const FORMATS: [Format; 12] = [
+pub const FORMATS: [Format; 13] = [
     Format::VmArgs,
     Format::VmArgsTemplate(Template::Eex),
+    Format::VmArgsTemplate(Template::Erb),
     Format::VmArgsTemplate(Template::Overlay),
     Format::VmArgsTemplate(Template::Jinja),
     Format::EnvFile,

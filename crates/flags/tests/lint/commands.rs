@@ -15,49 +15,49 @@ fn check_script(text: &str, expect: &[&str]) {
 
 #[test]
 fn a_command_is_of_the_node_of_the_variables_around_it() {
-    check_script("export ERL_FLAGS='+P 131072'\nexec erl +P 65536\n", &["BF008 warning +P"]);
-    check_script("export ERL_AFLAGS='+P 131072'\nexec erl +P 65536\n", &["BF008 warning +P"]);
-    check_script("ERL_ZFLAGS='+P 131072' erl +P 65536\n", &["BF008 warning +P"]);
-    check_script("sh -c 'exec env ERL_ZFLAGS=\"+P 131072\" erl +P 65536'\n", &["BF008 warning +P"]);
+    check_script("export ERL_FLAGS='+P 1048576'\nexec erl +P 2097152\n", &["BF008 warning +P"]);
+    check_script("export ERL_AFLAGS='+P 1048576'\nexec erl +P 2097152\n", &["BF008 warning +P"]);
+    check_script("ERL_ZFLAGS='+P 1048576' erl +P 2097152\n", &["BF008 warning +P"]);
+    check_script("sh -c 'exec env ERL_ZFLAGS=\"+P 1048576\" erl +P 2097152'\n", &["BF008 warning +P"]);
     check(
-        &[(Format::Dockerfile, "FROM x\nENV ERL_FLAGS=\"+P 131072\"\nCMD [\"erl\", \"+P\", \"65536\"]\n")],
+        &[(Format::Dockerfile, "FROM x\nENV ERL_FLAGS=\"+P 1048576\"\nCMD [\"erl\", \"+P\", \"2097152\"]\n")],
         &["BF008 warning +P"],
     );
     check(
         &[(
             Format::SystemdUnit,
-            "[Service]\nEnvironment=\"ERL_FLAGS=+P 131072\"\nExecStart=/bin/erl +P 65536\n",
+            "[Service]\nEnvironment=\"ERL_FLAGS=+P 1048576\"\nExecStart=/bin/erl +P 2097152\n",
         )],
         &["BF008 warning +P"],
     );
-    let compose = "services:\n  a:\n    environment: {ERL_FLAGS: +P 131072}\n    command: erl +P 65536\n  b:\n    command: erl +P 262144\n";
+    let compose = "services:\n  a:\n    environment: {ERL_FLAGS: +P 1048576}\n    command: erl +P 2097152\n  b:\n    command: erl +P 4194304\n";
     check(&[(Format::Compose, compose)], &["BF008 warning +P"]);
 }
 
 #[test]
 fn each_of_several_commands_starts_a_node_of_its_own() {
-    let script = "export ERL_FLAGS='+P 131072'\ncase $1 in\nstart) erl -name a -setcookie x +P 65536 ;;\nconsole) erl -name b -setcookie y +P 262144 ;;\nesac\n";
+    let script = "export ERL_FLAGS='+P 1048576'\ncase $1 in\nstart) erl -name a@h -setcookie x +P 2097152 ;;\nconsole) erl -name b@h -setcookie y +P 4194304 ;;\nesac\n";
     check_script(script, &[]);
-    check_script("erl +P 65536 +P 131072; erl +Q 65536\n", &["BF008 warning +P"]);
+    check_script("erl +P 2097152 +P 1048576; erl +Q 65536\n", &["BF008 warning +P"]);
     let unit = "[Service]\nType=oneshot\nExecStart=/bin/erl -setcookie x\nExecStart=/bin/erl -setcookie y\n";
     check(&[(Format::SystemdUnit, unit)], &[]);
-    let stages = "FROM x AS a\nCMD erl +P 65536\nFROM y\nENV ERL_FLAGS=\"+P 131072\"\nCMD erl -s b\n";
+    let stages = "FROM x AS a\nCMD erl +P 2097152\nFROM y\nENV ERL_FLAGS=\"+P 1048576\"\nCMD erl -s b\n";
     check(&[(Format::Dockerfile, stages)], &[]);
 }
 
 #[test]
 fn a_variable_before_a_command_is_for_that_command_only() {
-    check_script("ERL_FLAGS='+P 131072' rebar3 compile\nexec erl +P 65536\n", &[]);
-    check_script("env ERL_FLAGS='+P 131072' rebar3 compile\nexec erl +P 65536\n", &[]);
-    check_script("ERL_FLAGS='+P 131072'\nexec erl +P 65536\n", &["BF008 warning +P"]);
+    check_script("ERL_FLAGS='+P 1048576' rebar3 compile\nexec erl +P 2097152\n", &[]);
+    check_script("env ERL_FLAGS='+P 1048576' rebar3 compile\nexec erl +P 2097152\n", &[]);
+    check_script("ERL_FLAGS='+P 1048576'\nexec erl +P 2097152\n", &["BF008 warning +P"]);
 }
 
 #[test]
 fn what_stands_behind_an_args_file_wins_over_it() {
-    let args_file = (Format::VmArgs, "+P 65536\n+Q 65536\n");
+    let args_file = (Format::VmArgs, "+P 2097152\n+Q 65536\n");
     let command = |text: &'static str| [(Format::Shell, text), args_file];
-    check(&command("erl -args_file vm.args +P 131072"), &["BF008 warning +P"]);
-    let found = linted(&command("erl +Q 131072 -args_file vm.args +P 131072"));
+    check(&command("erl -args_file vm.args +P 1048576"), &["BF008 warning +P"]);
+    let found = linted(&command("erl +Q 131072 -args_file vm.args +P 1048576"));
     let told: Vec<(usize, &str)> = found.iter().map(|found| (found.file, found.message.as_str())).collect();
     assert_eq!(
         told,
@@ -65,20 +65,20 @@ fn what_stands_behind_an_args_file_wins_over_it() {
             (0, "`+Q 131072` does not count: the `+Q 65536` of the args file does, in OTP 23, 25, 27 and 29"),
             (
                 1,
-                "`+P 65536` does not count: the `+P 131072` of the rest of the command line does, in OTP 23, 25, 27 and 29"
+                "`+P 2097152` does not count: the `+P 1048576` of the rest of the command line does, in OTP 23, 25, 27 and 29"
             ),
         ]
     );
     // Where another command comes from that names the file is not known.
-    check(&command("erl +P 131072 +Q 131072"), &[]);
+    check(&command("erl +P 1048576 +Q 131072"), &[]);
 }
 
 #[test]
 fn what_every_command_does_is_no_fault() {
     check_script("cd /srv && exec erl -args_file etc/vm.args", &[]);
-    check_script("erl -noshell -setcookie \"$COOKIE\" -name a +P", &["BF005 error +P"]);
+    check_script("erl -noshell -setcookie \"$COOKIE\" -name a@h +P", &["BF005 error +P"]);
     check_script("erl +P \"$N\" $FLAGS", &[]);
-    check_script("iex --name a --cookie b -S mix phx.server", &[]);
+    check_script("iex --name a@h --cookie b -S mix phx.server", &[]);
 }
 
 #[test]

@@ -114,11 +114,15 @@ fn fixes_keep_the_bytes_around() {
     // A word that is left over would be a second one of the name, and the node start without any.
     check(Format::VmArgs, "-name a@b\n-smp true\n+P 2048\n", "-name a@b\n+P 2048\n");
     check(Format::VmArgs, "-name a@b\n-smp enable x y\n", "-name a@b\n");
-    check(Format::VmArgs, "-pa /x\n-smp enable\n+c y\n", "-pa /x\n-smp enable\n+c y\n");
+    check(Format::VmArgs, "-pa /x\n-smp enable\n+c y\n", "-pa /x\n+c\n");
     check(Format::VmArgs, "-pa /x\n-smp enable\n+P 2048\n-heart\n", "-pa /x\n+P 2048\n-heart\n");
     let eex = Format::VmArgsTemplate(Template::Eex);
     check(eex, "-name a@b\n-smp <%= x %>\n", "-name a@b\n-smp <%= x %>\n");
     check(eex, "-name a@b\n-smp auto <%= x %>\n", "-name a@b\n-smp auto <%= x %>\n");
+    // What belongs to a flag goes with it, so that no other flag gets it.
+    check(Format::VmArgs, "-setcookie abc\n-smp true\n+P 2048\n", "-setcookie abc\n+P 2048\n");
+    check(Format::VmArgs, "-mnesia dir x -smp enable +K true more -a b\n", "-mnesia dir x -a b\n");
+    check(Format::VmArgs, "-x a -smp -- y\n", "-x a -- y\n");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! What holds for any text, of any format.
 
 use beamtune_flags::lint::{File, Target, lint};
-use beamtune_flags::source::{Format, apply, read};
+use beamtune_flags::parse_emu_args;
+use beamtune_flags::source::{Format, Word, apply, read};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -136,7 +137,115 @@ fn holds(format: Format, text: &str) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// What the launcher gives to whom: each flag with its words, in order.
+fn groups(words: &[Word]) -> Vec<Vec<String>> {
+    let mut groups: Vec<Vec<String>> = Vec::new();
+    // The flag of init that further words belong to.
+    let mut open: Option<usize> = None;
+    let mut words = words.iter().map(|word| word.text.clone()).peekable();
+    while let Some(word) = words.next() {
+        let next = words.peek().cloned();
+        if word == "-extra" {
+            groups.push(std::iter::once(word).chain(words.by_ref()).collect());
+        } else if word.starts_with('+') {
+            let pair: Vec<String> = [Some(word.clone()), next].into_iter().flatten().collect();
+            let takes_next = parse_emu_args(&pair).first().is_some_and(|flag| {
+                pair.len() == 2 && flag.flag == word && flag.value.as_ref() == pair.get(1)
+            });
+            groups.push(if takes_next {
+                vec![word, words.next().expect("it was there")]
+            } else {
+                vec![word]
+            });
+        } else if word == "-env" {
+            groups.push(std::iter::once(word).chain(words.by_ref().take(2)).collect());
+        } else if word.starts_with('-') {
+            open = (word != "--").then_some(groups.len());
+            let mut group = vec![word.clone()];
+            group.extend(words.next_if(|_| matches!(word.as_str(), "-name" | "-sname")));
+            groups.push(group);
+        } else if let Some(open) = open {
+            groups[open].push(word);
+        } else {
+            groups.push(vec![word]);
+        }
+    }
+    groups
+}
+
+/// Whether one group is gone and the others are as before, or whether the value of one flag of the emulator is another.
+fn is_one_less(before: &[Vec<String>], after: &[Vec<String>]) -> bool {
+    let same = before.iter().zip(after).take_while(|(one, other)| one == other).count();
+    let rest = |skipped: usize| before.get(same + skipped..).unwrap_or_default();
+    let changed = after.get(same..).unwrap_or_default();
+    if changed == rest(1) {
+        return true;
+    }
+    let [first, others @ ..] = changed else { return false };
+    let of_emulator = first.first().is_some_and(|flag| flag.starts_with('+') || flag == "-env");
+    of_emulator && others == rest(1) && rest(0).first().is_some_and(|old| old.len() == first.len())
+}
+
+/// What safe fixes are made for, and what may stand around it.
+const FIXABLE: &[&str] = &[
+    "+K true",
+    "+K",
+    "-smp true",
+    "-smp",
+    "-smp auto",
+    "+R 25",
+    "+P 5000",
+    "+P5000",
+    "+Q 4096",
+    "+sbwt none",
+    "+sbwt short",
+    "+sbwt",
+    "+zdbbl 1024",
+    "+A 0",
+    "+secio true",
+    "+IOt 4",
+    "+IOPt 50",
+    "+MMmcs 50",
+    "-emu_flavor smp",
+    "-emu_type opt",
+    "-env A b",
+    "-env HEART_BEAT_TIMEOUT 5",
+    "-env ERL_MAX_PORTS 5000",
+    "-setcookie abc",
+    "-name a@b",
+    "-heart",
+    "-x",
+    "-x a b",
+    "--",
+    "true",
+    "enable",
+    "5",
+    "more",
+    "# +K true",
+    "-kernel a 1",
+    "-extra",
+];
+
 proptest! {
+    #[test]
+    fn a_safe_fix_leaves_all_other_flags_as_they_were(
+        pieces in vec((select(FIXABLE), select(&[" ", "\n", "\n"][..])), 1..14),
+        in_variable: bool,
+    ) {
+        let text: String = pieces.iter().flat_map(|(piece, blank)| [*piece, *blank]).collect();
+        let (format, text) = match in_variable {
+            true => (Format::Shell, format!("ERL_FLAGS='{}'\n", text.replace('#', ""))),
+            false => (Format::VmArgs, text),
+        };
+        let before = read(format, &text).expect("flags");
+        for finding in lint(&[File { fragments: &before }], &Target::default()) {
+            let Some(fix) = finding.fix.as_ref().filter(|fix| fix.safe) else { continue };
+            let after = read(format, &apply(&text, &fix.edits)).expect("flags");
+            let [before, after] = [&before, &after].map(|fragments| groups(&fragments[0].words));
+            prop_assert!(is_one_less(&before, &after), "{} of {text:?}: {before:?} becomes {after:?}", fix.what);
+        }
+    }
+
     #[test]
     fn no_text_is_too_odd(text in "\\PC{0,200}", format in select(&FORMATS[..])) {
         holds(format, &text)?;

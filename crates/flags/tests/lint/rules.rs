@@ -115,6 +115,24 @@ fn bf006_flags_without_effect() {
 }
 
 #[test]
+fn bf006_parameters_of_sasl_without_its_old_mode() {
+    args("-sasl sasl_error_logger false", &["BF006 warning -sasl sasl_error_logger"]);
+    args(
+        "-sasl errlog_type error sasl_error_logger '{file, \"x\"}'",
+        &["BF006 warning -sasl errlog_type", "BF006 warning -sasl sasl_error_logger"],
+    );
+    args("-sasl sasl_error_logger false\n-kernel logger_sasl_compatible true", &[]);
+    let elsewhere = [
+        (Format::VmArgs, "-sasl errlog_type error"),
+        (Format::EnvFile, "ERL_FLAGS=-kernel logger_sasl_compatible true\n"),
+    ];
+    check_files(&elsewhere, &[]);
+    check(OVERLAY, "-sasl errlog_type error\n${MORE}", &[]);
+    args("-sasl error_logger_mf_dir '\"x\"' error_logger_mf_maxbytes 10000", &[]);
+    args("-x errlog_type error", &[]);
+}
+
+#[test]
 fn bf007_settings_that_are_outdated() {
     args("+A 64", &["BF007 warning +A"]);
     args("+e 256000", &["BF007 warning +e"]);
@@ -144,10 +162,17 @@ fn bf008_values_that_do_not_count() {
     check_files(&files, &["BF008 warning +sbwt"]);
     assert_eq!(linted(&files)[0].file, 1);
     check(Format::EnvFile, "ERL_MAX_PORTS=65536\nERL_FLAGS=+Q 65536\n", &["BF008 warning ERL_MAX_PORTS"]);
-    let found = linted(&[(Format::VmArgs, "+Q 65536\n-env ERL_MAX_PORTS 4096\n")]);
-    let finding = found.iter().find(|finding| finding.code.as_str() == "BF008").expect("it is found");
-    assert!(finding.message.contains("the `+Q 65536` before it does"), "{}", finding.message);
-    assert!(finding.reason.contains("where the flag is not given"), "{}", finding.reason);
+    // A flag beats its variable in either order.
+    for (text, place) in [
+        ("+Q 131072\n-env ERL_MAX_PORTS 65536", "before it"),
+        ("-env ERL_MAX_PORTS 65536\n+Q 131072", "behind it"),
+    ] {
+        args(text, &["BF008 warning ERL_MAX_PORTS"]);
+        let found = &linted(&[(Format::VmArgs, text)])[0];
+        assert!(found.message.contains(&format!("the `+Q 131072` {place} does")), "{found:?}");
+        assert!(found.reason.starts_with("ERL_MAX_PORTS counts only where +Q is not given"), "{found:?}");
+        assert!(found.fix.as_ref().is_some_and(|fix| fix.safe), "{found:?}");
+    }
     check(
         Format::EnvFile,
         "ERL_OTP27_FLAGS=+sbwt none\nERL_FLAGS=+sbwt short\n",
@@ -164,16 +189,16 @@ fn bf008_values_that_do_not_count() {
     );
     check(
         Format::Compose,
-        "services:\n  a:\n    environment:\n      ERL_FLAGS: +P 2048\n      ERL_ZFLAGS: +P 4096\n",
+        "services:\n  a:\n    environment:\n      ERL_FLAGS: +P 2097152\n      ERL_ZFLAGS: +P 1048576\n",
         &["BF008 warning +P"],
     );
     check(
         Format::Dockerfile,
-        "FROM a AS b\nENV ERL_FLAGS=\"+P 2048\"\nFROM c\nENV ERL_ZFLAGS=\"+P 4096\"\n",
+        "FROM a AS b\nENV ERL_FLAGS=\"+P 2097152\"\nFROM c\nENV ERL_ZFLAGS=\"+P 1048576\"\n",
         &[],
     );
     // A tool has a VM of its own.
-    check(Format::RabbitmqEnv, "CTL_ERL_ARGS='+P 2048'\nSERVER_ADDITIONAL_ERL_ARGS='+P 4096'\n", &[]);
+    check(Format::RabbitmqEnv, "CTL_ERL_ARGS='+P 2097152'\nSERVER_ADDITIONAL_ERL_ARGS='+P 1048576'\n", &[]);
 }
 
 #[test]
@@ -211,17 +236,30 @@ fn bf010_flags_that_stop_the_vm_together() {
 
 #[test]
 fn bf011_values_that_are_changed() {
-    args("+P 500000", &["BF011 note +P"]);
+    args("+P 1500000", &["BF011 note +P"]);
     args("+MMmcs 50", &["BF011 note +MMmcs"]);
     args("+A 0", &["BF011 note +A"]);
+    // Deprecated, but it counts.
+    let ports = |value: &str, level: &str| {
+        let told = format!("BF011 {level} ERL_MAX_PORTS");
+        args(&format!("-env ERL_MAX_PORTS {value}"), &["BF007 warning ERL_MAX_PORTS", &told]);
+    };
+    ports("65535", "note");
+    ports("3200000", "note");
+    ports("268435456", "warning");
     args("-env ERL_FULLSWEEP_AFTER 70000", &["BF011 warning ERL_FULLSWEEP_AFTER"]);
     args("+hmaxib true", &["BF011 warning +hmaxib in 23,25"]);
     args("+MBlmbcs 256\n+MBsmbcs 1024", &["BF011 warning +MBlmbcs"]);
     args("+Muacul 40\n+Muacful 60", &["BF002 error +Muacful in 23", "BF011 warning +Muacful in 25,27,29"]);
     args("+S 4:4\n+SDcpu 8:8", &["BF011 warning +SDcpu"]);
-    args("+P 262144\n+Q 65536\n+P legacy\n", &["BF008 warning +P"]);
+    args("+P 1048576\n+Q 65536\n+P legacy\n", &["BF008 warning +P"]);
     args("+hmbs 32768", &[]);
     args("+S 4:4\n+SDcpu 2:2", &[]);
+    // A sentence for people.
+    let reason = &linted(&[(Format::VmArgs, "+P 1500000")])[0].reason;
+    assert!(
+        reason.starts_with("It takes 1024 to 134217727 processes, rounded up to a power of two; or legacy.")
+    );
 }
 
 #[test]
@@ -250,12 +288,43 @@ fn bf014_a_minus_for_a_plus() {
     check(OVERLAY, "-sbwt ${WAIT}", &["BF014 warning -sbwt"]);
     args("-s app\n-pa ebin\n-mode embedded\n-t x\n-P x\n-n\n-c -d -r\n-K maybe", &[]);
     args("-sbwt", &[]);
+    args("-A30\n-a16\n-S4:4", &["BF014 warning -A30", "BF014 warning -a16", "BF014 warning -S4:4"]);
+    args("-h2 port 80\n-R16\n-x5\n-A30x\n-sbwtnone\n-s3", &[]);
+    let found = linted(&[(Format::VmArgs, "-P5000000")]);
+    assert!(found[0].remedy.contains("`+P8388608`") && found[0].fix.is_some(), "{found:?}");
     let found = linted(&[(Format::VmArgs, "-P 2000000")]);
     assert!(found[0].remedy.contains("`+P 2097152`"), "{found:?}");
+    let fix = |text: &str| linted(&[(Format::VmArgs, text)])[0].fix.is_some();
+    assert!(fix("-sbwt none") && !fix("-setcookie a -sbwt none b"));
 }
 
 #[test]
 fn bf015_traps() {
+    // Less than without it; a warning where more was meant.
+    args("+Q 4096", &["BF015 note +Q"]);
+    args("## Increase number of concurrent ports/sockets\n+Q 8192", &["BF015 warning +Q"]);
+    args("+Q 40000", &["BF011 note +Q"]);
+    args("-env ERL_MAX_PORTS 4096", &["BF007 warning ERL_MAX_PORTS", "BF015 warning ERL_MAX_PORTS"]);
+    args("-env ERL_MAX_PORTS 131072", &["BF007 warning ERL_MAX_PORTS"]);
+    args("+P 131072", &["BF015 note +P"]);
+    args("+P 262144", &["BF015 note +P in 27,29"]);
+    args("+P 524288 # Raise the limit", &["BF015 warning +P in 27,29"]);
+    args("+P 1048576\n+Q 65536\n+P legacy", &["BF008 warning +P"]);
+    let found = linted(&[(Format::VmArgs, "+P 131072")]);
+    assert!(
+        found[0].message.contains("there are 262144, and 1048576 from OTP 27 on, in OTP 23"),
+        "{found:?}"
+    );
+    args("-env ERL_CRASH_DUMP .", &["BF015 warning ERL_CRASH_DUMP"]);
+    args("-env ERL_CRASH_DUMP ./erl_crash.dump", &[]);
+    args("-env ERL_CRASH_DUMP /srv/app", &[]);
+    args("-env ERL_CRASH_DUMP /srv/app -pa /srv/app/ebin", &["BF015 warning ERL_CRASH_DUMP"]);
+    args("-env ERL_CRASH_DUMP /srv/app -pa /opt/srv/app/ebin /srv/app-1/ebin", &[]);
+    let unit =
+        |dir: &str| format!("[Service]\nEnvironment=APP_DIR={dir}\nEnvironment=ERL_CRASH_DUMP=\"/srv/x\"\n");
+    check(Format::SystemdUnit, &unit("\"/srv/x\""), &["BF015 warning ERL_CRASH_DUMP"]);
+    check(Format::SystemdUnit, &unit("/srv/x/y"), &["BF015 warning ERL_CRASH_DUMP"]);
+    check(Format::SystemdUnit, &unit("/srv/xy"), &[]);
     args("+R 25", &["BF003 error +R in 23,29", "BF015 warning +R in 25,27"]);
     args("+c", &["BF015 warning +c"]);
     args("+c true", &[]);
@@ -282,7 +351,7 @@ fn bf015_traps() {
 #[test]
 fn bf016_comments_inside_of_words() {
     args("-setcookie pa#ss", &["BF016 warning -setcookie"]);
-    args("-setcookie 'pa#ss'\n+Q 65536# ports\n+P 2048 #x", &[]);
+    args("-setcookie 'pa#ss'\n+Q 65536# ports\n+P 2097152 #x", &[]);
 }
 
 #[test]
@@ -296,29 +365,34 @@ fn bf017_lines_that_are_continued() {
 
 #[test]
 fn bf018_what_is_no_comment() {
-    args("%% a comment\n+P 2048\n", &[]);
-    args("%% +P 2048\n", &["BF018 warning +P"]);
+    args("%% a comment\n+P 2097152\n", &[]);
+    args("%% +P 2097152\n", &["BF018 warning +P"]);
     args("-noshell\n// quiet\n", &["BF018 warning //"]);
     args("-noshell\n# 100 %\n", &[]);
 }
 
 #[test]
 fn bf019_several_words_in_one() {
-    args("\"+P 2048\"", &["BF019 note +P 2048"]);
+    args("\"+P 2097152\"", &["BF019 note +P 2097152"]);
     args("'-kernel a 1'", &["BF019 warning -kernel a 1"]);
     args("'+sbwt none'", &["BF003 error +sbwt none"]);
     check(
         Format::Compose,
-        "services:\n  a:\n    environment:\n      - ERL_FLAGS=\"+S 2:2 +P 2048\"\n",
-        &["BF019 warning +S 2:2 +P 2048"],
+        "services:\n  a:\n    environment:\n      - ERL_FLAGS=\"+S 2:2 +P 2097152\"\n",
+        &["BF019 warning +S 2:2 +P 2097152"],
     );
     args("-eval \"a() + b().\"", &[]);
+    let rabbit = |value: &str| {
+        format!("services:\n  a:\n    environment:\n      RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS: {value}\n")
+    };
+    check(Format::Compose, &rabbit("'\"+P 2097152 -heart\"'"), &["BF019 note +P"]);
+    check(Format::Compose, &rabbit("'-rabbit x \"y\"'"), &[]);
 }
 
 #[test]
 fn bf020_characters_that_are_not_seen() {
     args("\u{feff}+sbwt none", &["BF020 warning +sbwt"]);
-    args("+P 2048 \u{a0}-noshell", &["BF020 warning -noshell"]);
+    args("+P 2097152 \u{a0}-noshell", &["BF020 warning -noshell"]);
     args("\u{2013}kernel a 1", &["BF020 warning -kernel"]);
     args("-setcookie gr\u{fc}n", &[]);
 }
@@ -344,11 +418,17 @@ fn bf021_values_that_are_no_terms() {
 
 #[test]
 fn bf022_variables_that_are_set_to_no_effect() {
-    args("-env ERL_FLAGS '+P 2048'", &["BF022 warning -env"]);
-    args("-env ERL_OTP27_FLAGS '+P 2048'", &["BF022 warning -env"]);
+    args("-env ERL_FLAGS '+P 2097152'", &["BF022 warning -env"]);
+    args("-env ERL_OTP27_FLAGS '+P 2097152'", &["BF022 warning -env"]);
     args("-env A=1 b", &["BF022 warning -env"]);
     args("-env A=1\n+sbwt none", &["BF022 warning -env", "BF022 warning +sbwt"]);
     args("-env ERL_CRASH_DUMP /x", &[]);
+    args("-env ERTS_MAX_PORTS 4096", &["BF022 warning -env"]);
+    args(
+        "-env INET_DIST_LISTEN_MIN 9000\n-env RUN_ERL_LOG_MAXSIZE 100000",
+        &["BF022 warning -env", "BF022 warning -env"],
+    );
+    args("-env MY_OWN 1\n-env HEART_COMMAND x", &[]);
 }
 
 #[test]
@@ -384,27 +464,68 @@ fn bf023_paths_of_args_files() {
 #[test]
 fn bf024_names_of_nodes() {
     args("-name a@b.c\n-sname a", &["BF024 warning -name"]);
+    args("-sname a\n-name a@b.c", &["BF024 warning -name"]);
     args("-sname a b\n", &["BF024 warning -sname"]);
+    // The first counts, unless it is none.
+    args("-sname a\n-name a@b.c\n-sname b", &["BF024 warning -name", "BF024 warning -sname"]);
+    args("-sname a b\n-sname c", &["BF024 warning -sname"]);
+    let says = |text: &str, at: usize| linted(&[(Format::VmArgs, text)])[at].message.clone();
+    assert_eq!(says("-sname a\n-sname b", 0), "`-sname b` does not count: the `-sname` before it does");
+    assert_eq!(says("-name a@b.c\n-sname a", 0), "`-name a@b.c` does not count: the `-sname` behind it does");
+    assert!(says("-sname a b\n-name c@d", 0).ends_with("it is not valid, and the `-name` behind it counts"));
+    assert!(says("-sname a b\n-sname c", 0).ends_with("it is not valid, and the node starts without a name"));
+    let places = [(Format::EnvFile, "ERL_FLAGS=-sname b\n"), (Format::VmArgs, "-sname a\n")];
+    check_files(&places, &["BF024 warning -sname"]);
+    assert_eq!(linted(&places)[0].file, 0);
+    check(Format::Shell, "ERL_FLAGS='-sname a'\nERL_FLAGS='-sname b'\n", &[]);
     args("-sname a\n-setcookie b", &[]);
+    args("-name a", &["BF024 note -name"]);
+    args("-name a\n-sname b", &["BF024 warning -name"]);
+    check(OVERLAY, "-name ${NAME}", &[]);
     args("-setcookie a\n-setcookie b", &["BF024 warning -setcookie"]);
     let places = [(Format::VmArgs, "-setcookie a\n"), (Format::EnvFile, "ERL_FLAGS=-setcookie b\n")];
     check_files(&places, &["BF024 warning -setcookie"]);
     check(Format::Shell, "ERL_FLAGS='-setcookie a'\nERL_FLAGS='-setcookie b'\n", &[]);
-    check(EEX, "<%= if x do %>\n-name a@b.c\n<% else %>\n-sname a\n<% end %>\n", &[]);
+    let erb = Format::VmArgsTemplate(Template::Erb);
+    check(erb, "<% if x %>\n-name a@b.c\n<% else %>\n-sname a\n<% end %>\n", &[]);
+}
+
+#[test]
+fn bf024_names_and_cookies_of_mix_releases() {
+    check(EEX, "-setcookie <%= @release.options[:cookie] %>", &["BF024 warning -setcookie"]);
+    check(EEX, "-name <%= @release.name %>@127.0.0.1\n", &["BF024 warning -name"]);
+    check(EEX, "-sname a\n-setcookie b\n", &["BF024 warning -sname", "BF024 warning -setcookie"]);
+    check(EEX, "<%= if x do %>\n-sname a\n<% end %>", &["BF024 warning -sname"]);
+    // No start script gives these.
+    check(EEX, "## For Nerves\n-setcookie a\n-sname b", &[]);
+    check(EEX, "-setcookie a\n-user elixir", &[]);
+    check(EEX, "-name <%= release_name %>@127.0.0.1\n-setcookie a", &[]);
+    let erb = Format::VmArgsTemplate(Template::Erb);
+    check(erb, "-name <%= node['riak']['name'] %>\n-setcookie a", &[]);
+    args("-name a@b.c\n-setcookie a", &[]);
 }
 
 #[test]
 fn bf025_variables_that_nobody_fills_in() {
-    check(EEX, "-name a@${HOST}\n", &["BF025 warning -name"]);
+    check(EEX, "-name a@${HOST}\n", &["BF024 warning -name", "BF025 warning -name"]);
     check(EEX, "+P ${N}\n", &["BF025 warning +P"]);
     check(EEX, "-setcookie <%= release.profile.cookie %>\n-name a@${HOST}\n", &[]);
-    check(EEX, "-name <%= \"a@#{host}\" %>\n-x <%= \"${y}\" %>", &[]);
+    check(EEX, "-pa <%= \"a@#{host}\" %>\n-x <%= \"${y}\" %>", &[]);
+    check(Format::VmArgsTemplate(Template::Erb), "-heart <%= @x %>\n+P ${N}\n", &[]);
+    let remedy = |text: &str, at: usize| linted(&[(EEX, text)])[at].remedy.clone();
+    assert!(remedy("+P ${N}", 0).contains("ERL_FLAGS"));
+    assert!(remedy("-name a@${HOST}", 1).contains("RELEASE_NODE"));
+    assert!(remedy("-setcookie ${C}", 1).contains("RELEASE_COOKIE"));
     check(OVERLAY, "-name a@${HOST}\n", &[]);
 }
 
 #[test]
 fn bf026_flags_that_need_another() {
     args("-heart", &["BF026 warning -heart"]);
+    check(EEX, "-heart", &["BF026 warning -heart"]);
+    // erlinit of Nerves may set it.
+    check(EEX, "## Options for Nerves\n-heart", &["BF026 note -heart"]);
+    check(EEX, "-heart\n-noshell\n-user elixir\n", &["BF026 note -heart"]);
     args("-heart -env ERL_CRASH_DUMP_SECONDS 10", &[]);
     let elsewhere = [(Format::VmArgs, "-heart\n"), (Format::EnvFile, "ERL_CRASH_DUMP_SECONDS=10\n")];
     check_files(&elsewhere, &[]);
@@ -457,6 +578,8 @@ fn bf029_port_tables() {
     check(Format::SystemdUnit, &unit("infinity", "+sbwt none"), &["BF029 note +Q"]);
     check(Format::SystemdUnit, &unit("1048576", "+Q 65536"), &[]);
     check(Format::SystemdUnit, &unit("65536", "+sbwt none"), &[]);
+    let reason = &linted(&[(Format::SystemdUnit, &unit("1048576", "+sbwt none"))])[0].reason;
+    assert!(reason.contains("about 12 MB up to OTP 25, 16 MB from OTP 26 on, used or not"), "{reason}");
 }
 
 #[test]
@@ -468,6 +591,12 @@ fn bf030_variables_of_products() {
     );
     check(Format::RabbitmqEnv, "SERVER_ERL_ARGS='+K true'\n", &["BF030 warning SERVER_ERL_ARGS"]);
     check(Format::RabbitmqEnv, "SERVER_ADDITIONAL_ERL_ARGS='+P 1048576'\n", &[]);
+    // Its shell keeps them to itself, so nothing else is told of them.
+    check(Format::RabbitmqEnv, "ERL_FLAGS='+P 512000 +K true'\n", &["BF030 warning ERL_FLAGS"]);
+    check(Format::RabbitmqEnv, "ERL_MAX_PORTS=4096\n", &["BF030 warning ERL_MAX_PORTS"]);
+    check(Format::RabbitmqEnv, "export ERL_FLAGS='+K true'\n", &["BF006 warning +K"]);
+    check(Format::RabbitmqEnv, "ERL_FLAGS='+K true'\nexport ERL_FLAGS\n", &["BF006 warning +K"]);
+    check(Format::Shell, "ERL_FLAGS='+K true'\n", &["BF006 warning +K"]);
 }
 
 #[test]
@@ -480,14 +609,50 @@ fn bf031_ports_for_other_nodes() {
     args("-kernel inet_dist_listen_min 9100\n-kernel inet_dist_listen_max 9200", &[]);
     args("-kernel inet_dist_listen_min 9100", &[]);
     check(OVERLAY, "-kernel inet_dist_listen_min ${A} inet_dist_listen_max 9100", &[]);
+    // One port is enough for the node, and too little for what is started beside it.
+    const ONE: &str = "-kernel inet_dist_listen_min 9177 inet_dist_listen_max 9177";
+    const TOLD: &[&str] = &["BF031 warning -kernel inet_dist_listen_min"];
+    args(ONE, &[]);
+    let env =
+        |line: &str, expect: &[&str]| check(Format::EnvFile, &format!("RELEASE_NODE=a@b\n{line}\n"), expect);
+    env(&format!("ERL_AFLAGS={ONE}"), TOLD);
+    env("ERL_FLAGS=-kernel inet_dist_listen_min 9177", TOLD);
+    env("ERL_FLAGS=-kernel inet_dist_listen_min 9177 inet_dist_listen_max 9180", &[]);
+    env(&format!("ERL_FLAGS={ONE} -name a@b.c"), &[]);
+    env(&format!("ERL_FLAGS={ONE} -dist_listen false"), &[]);
+    env(&format!("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS={ONE}"), &[]);
+    check(Format::EnvFile, &format!("ERL_FLAGS={ONE}\n"), &[]);
+    check(Format::Shell, &format!("export ELIXIR_ERL_OPTIONS='{ONE}'\n"), TOLD);
+    check(Format::Shell, &format!("if x; then export ELIXIR_ERL_OPTIONS='{ONE}'; fi\n"), &[]);
+    check(Format::Shell, &format!("export ELIXIR_ERL_OPTIONS=\"{ONE} $MORE\"\n"), &[]);
+    let unit = |more: &str| {
+        format!("[Service]\nEnvironment=RELEASE_NODE=a\nEnvironment=\"ERL_FLAGS={ONE}\"\n{more}")
+    };
+    check(Format::SystemdUnit, &unit(""), &[]);
+    check(Format::SystemdUnit, &unit("ExecStop=/opt/x/bin/x stop\n"), TOLD);
 }
 
 #[test]
 fn bf032_flags_behind_extra() {
-    args("-extra +P 2048", &["BF032 warning +P"]);
+    args("-extra +P 2097152", &["BF032 warning +P"]);
     args("-extra --no-halt +", &[]);
     // An argument of Elixir's own program.
     args("-user Elixir.IEx.CLI -extra --no-halt +iex", &[]);
+}
+
+#[test]
+fn bf033_flags_that_are_misspelled() {
+    args("-evn ERL_FULLSWEEP_AFTER 10", &["BF033 warning -evn"]);
+    args("--proto_dist inet6_tcp", &["BF033 warning --proto_dist"]);
+    args("-setcokie abc", &["BF033 warning -setcokie"]);
+    args("-kernal net_ticktime 30", &["BF033 warning -kernal"]);
+    // They may be flags of applications.
+    args(
+        "-evn A b\n-kernal x 1\n-nam a\n--dot-iex x\n-hiden\n-code_path_choice strict\n-enable-feature all",
+        &[],
+    );
+    args("-extra --proto_dist x", &[]);
+    check(OVERLAY, "-setcooki${E} abc", &[]);
 }
 
 #[test]

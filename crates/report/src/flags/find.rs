@@ -5,8 +5,8 @@
 //! lead to ours.
 
 use beamtune_flags::{
-    Allocator, Entry, Kind, LockClass, Microstate, ThreadType, Verdict, allocator, allocators, entries,
-    is_init_flag, lock_class, lock_classes, microstates, parse_emu_args, thread_types,
+    Allocator, Altered, Entry, Kind, LockClass, Microstate, ThreadType, Verdict, allocator, allocators,
+    entries, is_init_flag, lock_class, lock_classes, microstates, parse_emu_args, thread_types,
 };
 
 use super::{RELEASES, first_sentence};
@@ -179,7 +179,12 @@ fn with_value(word: &str) -> Option<Topic> {
     let entry = setting.entry?;
     // Any flag that begins alike would be found; a value that no release takes is none.
     let value = setting.value.as_deref()?;
-    let is_taken = |otp| !matches!(entry.check(Some(value), otp), Verdict::Refused { .. });
+    let is_taken = |otp| match entry.check(Some(value), otp) {
+        Verdict::Refused { .. } => false,
+        // `-enable-feature` is another flag, and not +e with a value that counts as 0.
+        Verdict::Accepted { altered, .. } => !altered.contains(&Altered::NotANumber),
+        _ => true,
+    };
     if !RELEASES.into_iter().any(is_taken) {
         return None;
     }
@@ -424,6 +429,9 @@ mod tests {
         check("-version", &[]);
         check("+zzz", &[]);
         check("+sbtw", &[]);
+        // Flags of others, which begin with letters of ours.
+        check("-enable-feature", &[]);
+        check("-erl_epmd_port", &[]);
         check("", &[]);
         check("+", &[]);
     }

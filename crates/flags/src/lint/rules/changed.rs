@@ -96,7 +96,7 @@ fn number(case: &Case<'_, '_>, judged: &Judged<'_, '_>, found: &mut Vec<Finding>
     let rounded = altered.iter().all(|altered| **altered == Altered::Rounded);
     let takes = entry.takes_for(setting.letter, &OtpVersion::from(*newest));
     let rounds = takes.and_then(|takes| takes.rounds);
-    let takes = takes.map(Takes::describe).unwrap_or_default();
+    let takes = takes.map(Takes::in_words).unwrap_or_default();
     let none = altered.contains(&&Altered::NotANumber);
     let wrapped = altered.contains(&&Altered::Wrapped);
     let glued = none && setting.words.len() == 1 && setting.via == Via::Flag;

@@ -2,13 +2,14 @@
 
 use crate::entry;
 use crate::lint::case::{Case, Says, short};
+use crate::lint::hazards::hazards;
 use crate::lint::{Code, Finding, Level, Rule};
 use crate::takes::Form;
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF022"),
     name: "env-flag",
-    finds: "-env that sets a variable which nobody reads any more, or that is written with an equals sign.",
+    finds: "-env that sets a variable which nobody reads, or not any more, or that is written with an equals sign.",
     level: Level::Warning,
 };
 
@@ -50,6 +51,15 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 finding.related.push((part.file, word.span.clone(), "takes it".to_owned()));
                 found.push(finding);
             }
+            continue;
+        }
+        if let Some(unread) = hazards().unread.iter().find(|unread| unread.names.contains(&name.text)) {
+            let says = Says {
+                message: format!("`-env {}` has no effect: nobody reads the variable here", name.text),
+                reason: unread.why.clone(),
+                remedy: unread.remedy.clone(),
+            };
+            found.push(part.finding(&RULE, Level::Warning, whole, "-env", says));
             continue;
         }
         let id = if is_of_release(&name.text) { "ERL_OTP<NN>_FLAGS" } else { name.text.as_str() };

@@ -2,6 +2,7 @@
 
 use crate::catalog::recognise;
 use crate::entry::{Argument, Entry};
+use crate::init_flags::is_known;
 use crate::lint::case::{Case, Says, short};
 use crate::lint::node::InitFlag;
 use crate::lint::{Code, Finding, Level, Rule};
@@ -23,60 +24,88 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         }
         let words = &part.fragment.words;
         let Some(word) = words.get(flag.at) else { continue };
-        let Some((entry, value)) = meant(case, flag, words) else { continue };
-        let plus = format!("+{}", word.text.get(1..).unwrap_or_default());
+        let Some(Meant { entry, value, glued }) = meant(case, flag, words) else { continue };
         // Write what will be in effect, so that nothing is left to say.
         let newest = part.releases.last().copied().unwrap_or_default();
-        let effective = match entry.check(Some(if value.dynamic { "" } else { &value.text }), newest) {
+        let effective = match entry.check(Some(value), newest) {
             Verdict::Accepted { effective: Some(effective), altered }
                 if !altered.is_empty() && effective.bytes().all(|byte| byte.is_ascii_digit()) =>
             {
                 effective
             }
-            _ => value.text.clone(),
+            _ => value.to_owned(),
         };
+        let flag_text = word.text.strip_suffix(value).filter(|_| glued).unwrap_or(&word.text);
+        let plus = format!("+{}", flag_text.get(1..).unwrap_or_default());
+        let (between, shown) = (if glued { "" } else { " " }, short(&effective));
         let says = Says {
             message: format!(
-                "`{} {}` does nothing: with a minus it is no flag of the emulator",
-                word.text,
-                short(&value.text)
+                "`{flag_text}{between}{}` does nothing: with a minus it is no flag of the emulator",
+                short(value)
             ),
             reason: "Words with a minus go to init, which keeps them for applications and tells nobody (seen on OTP 23, 25, 27 and 29)."
                 .to_owned(),
-            remedy: format!("Write `{plus} {effective}`. {}", entry.does),
+            remedy: format!("Write `{plus}{between}{effective}`. {}", entry.does),
         };
-        let span = word.span.start..value.span.end;
+        let last = if glued { word } else { words.get(flag.at + 1).unwrap_or(word) };
+        let span = word.span.start..last.span.end;
         let mut finding = part.finding(&RULE, Level::Warning, span, &word.text, says);
-        let shown = effective.clone();
-        let mut changes = vec![Change::Replace { word: flag.at, text: plus.clone() }];
-        if effective != value.text {
-            changes.push(Change::Replace { word: flag.at + 1, text: effective });
+        let what = format!("Write `{plus}{between}{shown}`");
+        let mut changes = Vec::new();
+        if glued {
+            changes.push(Change::Replace { word: flag.at, text: format!("{plus}{effective}") });
+        } else {
+            changes.push(Change::Replace { word: flag.at, text: plus });
+            if effective != value {
+                changes.push(Change::Replace { word: flag.at + 1, text: effective });
+            }
         }
-        // It switches on what has been off so far: somebody has to look.
-        finding.fix = case.node.fix(part, format!("Write `{plus} {}`", short(&shown)), false, &changes);
+        // It switches on what has been off so far: somebody has to look. Further words would join the flag before it.
+        if flag.values.len() == usize::from(!glued) {
+            finding.fix = case.node.fix(part, what, false, &changes);
+        }
         found.push(finding);
     }
 }
 
-/// The emulator's flag of that name, if the value behind it is one of its own.
-fn meant<'w>(case: &Case<'_, '_>, flag: &InitFlag, words: &'w [Word]) -> Option<(&'static Entry, &'w Word)> {
-    let name = words.get(flag.at)?.text.strip_prefix('-')?;
+/// What a flag with a minus was meant to be.
+struct Meant<'w> {
+    entry: &'static Entry,
+    value: &'w str,
+    /// The value stands in the word of the flag.
+    glued: bool,
+}
+
+/// The emulator's flag of that name, if its value is one of its own.
+fn meant<'w>(case: &Case<'_, '_>, flag: &InitFlag, words: &'w [Word]) -> Option<Meant<'w>> {
+    let word = words.get(flag.at)?;
+    let name = word.text.strip_prefix('-')?;
     let plus = format!("+{name}");
-    let known = recognise(&plus).filter(|known| known.glued.is_empty())?;
+    let known = recognise(&plus)?;
     let entry = known.entry;
     if entry.argument != Some(Argument::Required) || !entry.spelling().starts_with('+') {
         return None;
     }
-    let value = flag.values.first().filter(|at| **at == flag.at + 1).and_then(|at| words.get(*at))?;
-    if value.dynamic {
-        // A short name may be anybody's.
-        return (name.len() >= 4).then_some((entry, value));
+    let is_taken = |value: &str| {
+        case.node.target.releases.iter().any(|release| {
+            let anything = entry.takes_in(*release).is_some_and(|takes| takes.form == Some(Form::Any));
+            matches!(entry.check(Some(value), *release), Verdict::Accepted { .. })
+                && (!anything || matches!(value, "true" | "false"))
+        })
+    };
+    if !known.glued.is_empty() {
+        // `-A30`: only where it is nothing else, since `-h2 a b` may be an application.
+        let value = name.get(name.len() - known.glued.len()..)?;
+        let is_number = value.bytes().all(|byte| byte.is_ascii_digit() || byte == b':');
+        let alone = flag.values.is_empty() && !is_known(&word.text);
+        return (entry.glued && alone && is_number && is_taken(value)).then_some(Meant {
+            entry,
+            value,
+            glued: true,
+        });
     }
-    let taken = case.node.target.releases.iter().any(|release| {
-        let anything = entry.takes_in(*release).is_some_and(|takes| takes.form == Some(Form::Any));
-        let verdict = entry.check(Some(&value.text), *release);
-        matches!(verdict, Verdict::Accepted { .. })
-            && (!anything || matches!(value.text.as_str(), "true" | "false"))
-    });
-    taken.then_some((entry, value))
+    let value = flag.values.first().filter(|at| **at == flag.at + 1).and_then(|at| words.get(*at))?;
+    // A short name may be anybody's.
+    let meant = if value.dynamic { name.len() >= 4 } else { is_taken(&value.text) };
+    meant.then_some(Meant { entry, value: &value.text, glued: false })
 }

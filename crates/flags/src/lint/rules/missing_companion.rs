@@ -2,6 +2,7 @@
 
 use crate::lint::case::{Case, Says};
 use crate::lint::hazards::hazards;
+use crate::lint::maker::Maker;
 use crate::lint::{Code, Finding, Level, Rule};
 use crate::source::Place;
 
@@ -22,12 +23,15 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             if unseen || case.node.is_given(part.scope, &wants.other) {
                 continue;
             }
+            let erlinit = wants.erlinit.as_ref().filter(|_| part.maker == Maker::Nerves);
+            let reason = erlinit.map(|erlinit| format!("{} {erlinit}", wants.why));
             let says = Says {
                 message: format!("`{}` {}", word.text, wants.says),
-                reason: wants.why.clone(),
+                reason: reason.unwrap_or_else(|| wants.why.clone()),
                 remedy: wants.remedy.clone(),
             };
-            found.push(part.finding(&RULE, Level::Warning, word.span.clone(), &word.text, says));
+            let level = if erlinit.is_some() { Level::Note } else { Level::Warning };
+            found.push(part.finding(&RULE, level, word.span.clone(), &word.text, says));
         }
     }
 }

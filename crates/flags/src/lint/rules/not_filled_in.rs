@@ -1,9 +1,8 @@
 //! BF025: a shell variable in an args file that is made from EEx.
 
 use crate::lint::case::{Case, Says, short};
-use crate::lint::node::is_eex;
+use crate::lint::maker::Maker;
 use crate::lint::{Code, Finding, Level, Rule};
-use crate::source::Fragment;
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF025"),
@@ -13,8 +12,10 @@ pub(in crate::lint) const RULE: Rule = Rule {
 };
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
-    let by_mix = |fragment: &Fragment| is_eex(fragment) && !is_distillery(fragment.file_text());
-    for (index, part) in case.node.parts.iter().enumerate().filter(|(_, part)| by_mix(part.fragment)) {
+    for (index, part) in case.node.parts.iter().enumerate() {
+        if !matches!(part.maker, Maker::Mix | Maker::Nerves) {
+            continue;
+        }
         let words = &part.fragment.words;
         for (at, word) in words.iter().enumerate().filter(|(_, word)| word.dynamic) {
             let Some(begin) = word.text.find("${") else { continue };
@@ -48,16 +49,15 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 message: format!("`{}` stays as it is: mix release fills in no shell variables in this file", short(variable)),
                 reason: "Only what stands between <% and %> is filled in, when the release is built; the launcher knows no variables. (Distillery does, with REPLACE_OS_VARS.)"
                     .to_owned(),
-                remedy: "Set it in rel/env.sh.eex: RELEASE_NODE for the name, ERL_FLAGS for flags, and variables of the VM themselves.".to_owned(),
+                remedy: match owner.text.as_str() {
+                    "-setcookie" => "Remove it, and set RELEASE_COOKIE, in the environment or in rel/env.sh.eex.",
+                    "-name" | "-sname" => "Remove it, and set RELEASE_NODE in rel/env.sh.eex; for a long name RELEASE_DISTRIBUTION=name, too.",
+                    _ => "Set it in rel/env.sh.eex: ERL_FLAGS for flags, and variables of the VM themselves.",
+                }
+                .to_owned(),
             };
             let span = owner.span.start..word.span.end;
             found.push(part.finding(&RULE, Level::Warning, span, &owner.text, says));
         }
     }
-}
-
-/// Whether the template is Distillery's, which does fill in shell variables: it gives `release_name` and `release.profile`, mix
-/// release gives `@release`.
-fn is_distillery(text: &str) -> bool {
-    text.split("<%=").skip(1).any(|tag| tag.trim_start().starts_with("release"))
 }

@@ -31,9 +31,9 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Whether a setting is told to be outdated, unless another one takes its place.
+/// Whether a setting is told to be given for nothing, unless another one takes its place.
 pub(in crate::lint) fn is_told(judged: &Judged<'_, '_>) -> bool {
-    of(judged).is_some_and(|outdated| !releases(judged, outdated).is_empty())
+    of(judged).is_some_and(|outdated| !outdated.deprecated && !releases(judged, outdated).is_empty())
 }
 
 fn releases(judged: &Judged<'_, '_>, outdated: &Outdated) -> Vec<u32> {

@@ -3,7 +3,7 @@
 use crate::entry::Kind;
 use crate::lint::case::{Case, Says, releases_text};
 use crate::lint::hazards::{Stands, hazards};
-use crate::lint::node::{Part, Via};
+use crate::lint::node::Part;
 use crate::lint::outcome::{Outcome, Presence};
 use crate::lint::rules::refused_value::capital;
 use crate::lint::rules::without_effect::is_ignored;
@@ -38,20 +38,19 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let again = setting.flag == other.flag
             && setting.known_value().is_some()
             && setting.known_value() == other.known_value();
-        let is_behind = setting.words.start < other.words.start;
-        let where_ = match (same_words, is_behind) {
-            (true, true) => "behind it".to_owned(),
-            // A flag beats a variable wherever it stands.
-            (true, false) => "before it".to_owned(),
-            (false, _) => format!("of {}", place(its)),
+        let of_variable = setting.entry.is_some_and(|entry| entry.kind == Kind::Environment);
+        let where_ = match same_words {
+            true if other.words.start < setting.words.start => "before it".to_owned(),
+            true => "behind it".to_owned(),
+            false => format!("of {}", place(its)),
         };
         let message = if again {
             format!("{written} is given again {where_}")
         } else {
             format!("{written} does not count: the {counts} {where_} does")
         };
-        let reason = if setting.entry.is_some_and(|entry| entry.kind == Kind::Environment) {
-            "The variable counts only where the flag is not given.".to_owned()
+        let reason = if of_variable {
+            format!("{} counts only where {} is not given, wherever the two stand.", setting.id(), other.id())
         } else if setting.flag != other.flag {
             "The letter u stands for all allocators, and of two values the last one counts.".to_owned()
         } else if same_words {
@@ -84,7 +83,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             .iter()
             .any(|beside| beside.stands == Stands::After && (beside.flag == id || beside.other == id));
         let plain = plain && setting.letter.is_none();
-        finding.fix = case.node.removal(setting, same_words && plain && setting.via == Via::Flag);
+        finding.fix = case.node.removal(setting, same_words && plain);
         found.push(finding);
     }
 }

@@ -1,9 +1,11 @@
 //! BF019: quotes around a flag and its value, which make one word of them.
 
+use crate::catalog::recognise;
+use crate::init_flags::is_known;
 use crate::lint::case::{Case, Says, short};
 use crate::lint::node::Via;
 use crate::lint::{Code, Finding, Level, Rule};
-use crate::source::Place;
+use crate::source::{Place, Role};
 use crate::takes::Altered;
 
 pub(in crate::lint) const RULE: Rule = Rule {
@@ -54,5 +56,29 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             remedy: "Quote the whole variable or item, or nothing.".to_owned(),
         };
         found.push(part.finding(&RULE, Level::Warning, word.span.clone(), &word.text, says));
+    }
+    quoted_flags(case, found);
+}
+
+/// Flags that begin with a quote: a shell that splits a variable leaves it in the word.
+fn quoted_flags(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
+    for part in &case.node.parts {
+        let Place::Variable { effect, .. } = &part.fragment.place else { continue };
+        if effect.role != Role::Words || effect.ignored.is_some() {
+            continue;
+        }
+        for word in part.fragment.words.iter().filter(|word| !word.dynamic) {
+            let Some(flag) = word.text.strip_prefix(['"', '\'']) else { continue };
+            if recognise(flag).is_none() && !is_known(flag) {
+                continue;
+            }
+            let says = Says {
+                message: format!("`{}` begins with a quote that belongs to it: unless something takes it away, it is no flag", short(&word.text)),
+                reason: "The value is split at blanks, without a look at quotes; what begins with one is a plain word to the VM (seen on OTP 23, 25, 27 and 29)."
+                    .to_owned(),
+                remedy: "Remove the inner quotes, if nothing that fills in the value does it.".to_owned(),
+            };
+            found.push(part.finding(&RULE, Level::Note, word.span.clone(), flag, says));
+        }
     }
 }

@@ -1,9 +1,12 @@
 //! BF015: a value that works and is a trap.
 
+use std::ops::Range;
+
 use crate::OtpVersion;
 use crate::lint::case::{Case, Judged, Says, is_prevented, releases_text, works};
+use crate::lint::comment::comments;
 use crate::lint::hazards::{HazardLevel, Makes, Trap, hazards};
-use crate::lint::node::Value;
+use crate::lint::node::{Setting, Value};
 use crate::lint::outcome::Outcome;
 use crate::lint::rules::cancelled::together;
 use crate::lint::{Code, Finding, Level, Rule};
@@ -14,6 +17,9 @@ pub(in crate::lint) const RULE: Rule = Rule {
     finds: "A value, or two that stand together, with which the VM starts and which has an effect that few expect.",
     level: Level::Warning,
 };
+
+/// Longer files are not looked through for other paths: each setting would read them again.
+const LOOKED_THROUGH_BYTES: usize = 256 << 10;
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for judged in case.known().filter(|judged| !judged.lacks_value()) {
@@ -35,18 +41,26 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
 fn alone(case: &Case<'_, '_>, judged: &Judged<'_, '_>, trap: &Trap) -> Option<Finding> {
     let setting = judged.setting;
     let known = setting.value != Value::Unknown;
-    if !(known || trap.is_every()) || !trap.is_about(setting.known_value(), setting.letter) {
+    let is_folder = || trap.folder && is_folder(case, setting);
+    if !(known || trap.is_every()) || !(trap.is_about(setting.known_value(), setting.letter) || is_folder()) {
         return None;
     }
-    let holds = |outcome: &Outcome| works(outcome) && trap.holds_in(&OtpVersion::from(outcome.release));
+    let holds = |outcome: &Outcome| {
+        let low = !trap.below_default || is_below_default(judged, outcome);
+        works(outcome) && trap.holds_in(&OtpVersion::from(outcome.release)) && low
+    };
     let releases = judged.releases(holds);
     if releases.is_empty() || is_prevented(case.node, setting, &trap.unless) {
         return None;
     }
-    let bound = trap.from.is_some() || trap.until.is_some();
+    let bound = trap.from.is_some() || trap.until.is_some() || trap.below_default;
     let within = if bound { format!(", in {}", releases_text(&releases)) } else { String::new() };
     let says = Says {
-        message: format!("{} {}{within}", case.quoted(setting), trap.says),
+        message: format!(
+            "{} {}{within}",
+            case.quoted(setting),
+            trap.says.replace("{default}", &defaults(judged, &releases))
+        ),
         reason: trap.why.clone(),
         remedy: trap.remedy.clone(),
     };
@@ -55,8 +69,74 @@ fn alone(case: &Case<'_, '_>, judged: &Judged<'_, '_>, trap: &Trap) -> Option<Fi
         HazardLevel::Warning => Level::Warning,
     };
     let mut finding = case.about(&RULE, level, setting, releases, says);
+    if let Some(comment) = comment_against(case, setting, trap) {
+        finding.level = Level::Warning;
+        finding.related.push((finding.file, comment, "says otherwise".to_owned()));
+    }
     if trap.removable {
         finding.fix = case.node.removal(setting, true);
     }
     Some(finding)
+}
+
+/// Whether the rest of the file shows a path to be that of a folder: another path lies in it, or a variable says so (`LOG_DIR=`).
+fn is_folder(case: &Case<'_, '_>, setting: &Setting<'_>) -> bool {
+    let Some(path) = setting.known_value().filter(|path| path.len() > 1 && path.starts_with('/')) else {
+        return false;
+    };
+    let text = case.node.part_of(setting).fragment.file_text();
+    if text.len() > LOOKED_THROUGH_BYTES {
+        return false;
+    }
+    let is_of_path = |c: char| c.is_ascii_alphanumeric() || "/-_.~$}".contains(c);
+    text.match_indices(path).any(|(at, _)| {
+        let (before, behind) =
+            (text.get(..at).unwrap_or_default(), text.get(at + path.len()..).unwrap_or_default());
+        let ends = !behind.starts_with(is_of_path);
+        let goes_on = behind.strip_prefix('/').is_some_and(|behind| behind.starts_with(is_of_path));
+        let name = before.trim_end_matches(['"', '\'', ' ']).strip_suffix(['=', ':']);
+        let is_named = name.is_some_and(|name| name.ends_with("_DIR") || name.ends_with("_dir"));
+        !before.ends_with(is_of_path) && (goes_on || ends && is_named)
+    })
+}
+
+/// Whether a number gives less than the VM has without it.
+fn is_below_default(judged: &Judged<'_, '_>, outcome: &Outcome) -> bool {
+    let default = judged.setting.entry.and_then(|entry| entry.default_value_in(outcome.release));
+    let number = |text: &str| text.parse::<u64>().ok();
+    let given = outcome.effective().or(judged.setting.known_value()).and_then(number);
+    given.zip(default.and_then(number)).is_some_and(|(given, default)| given < default)
+}
+
+/// `262144, and 1048576 from OTP 27 on`.
+fn defaults(judged: &Judged<'_, '_>, releases: &[u32]) -> String {
+    let Some(entry) = judged.setting.entry else { return String::new() };
+    let mut known: Vec<&str> = Vec::new();
+    let mut texts: Vec<String> = Vec::new();
+    for release in releases {
+        let Some(default) = entry.default_value_in(*release).filter(|default| !known.contains(default))
+        else {
+            continue;
+        };
+        texts.push(if known.is_empty() {
+            default.to_owned()
+        } else {
+            format!("{default} from OTP {release} on")
+        });
+        known.push(default);
+    }
+    texts.join(", and ")
+}
+
+/// The comment of a flag, if it says the opposite of what the flag does.
+fn comment_against(case: &Case<'_, '_>, setting: &Setting<'_>, trap: &Trap) -> Option<Range<usize>> {
+    let text = case.node.part_of(setting).fragment.file_text();
+    let says_so = |span: &Range<usize>| {
+        let comment = text.get(span.clone()).unwrap_or_default().to_ascii_lowercase();
+        trap.against.iter().any(|word| comment.contains(word.as_str()))
+    };
+    if trap.against.is_empty() {
+        return None;
+    }
+    comments(text, &case.node.span_of(setting)).into_iter().find(says_so)
 }

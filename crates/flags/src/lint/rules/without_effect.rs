@@ -1,6 +1,10 @@
 //! BF006: a flag or a value that is accepted and does nothing.
 
-use crate::lint::case::{Case, Says, releases_text};
+use std::collections::BTreeSet;
+
+use crate::lint::case::{Case, Says, releases_text, short};
+use crate::lint::hazards::hazards;
+use crate::lint::node::InitFlag;
 use crate::lint::outcome::{Outcome, Presence};
 use crate::lint::{Code, Finding, Level, Rule};
 use crate::takes::Altered;
@@ -26,7 +30,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             }
             (None, Presence::Gone(gone)) => (format!("It was removed in {gone}. {}", entry.does), true),
             (None, _) => {
-                let takes = entry.takes_in(first.release).map(|takes| takes.describe()).unwrap_or_default();
+                let takes = entry.takes_in(first.release).map(|takes| takes.in_words()).unwrap_or_default();
                 (format!("It takes {takes}; the default takes the place of anything else."), false)
             }
         };
@@ -46,6 +50,44 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             finding.fix = case.node.removal(judged.setting, true);
         }
         found.push(finding);
+    }
+    parameters(case, found);
+}
+
+/// Parameters of applications that look at them only in a mode which is not given here.
+fn parameters(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
+    let words = |flag: &InitFlag| case.node.parts.get(flag.part).map_or(&[][..], |part| &part.fragment.words);
+    let is =
+        |flag: &InitFlag, at: usize, text: &str| words(flag).get(at).is_some_and(|word| word.text == text);
+    for known in &hazards().parameter {
+        let gives = |flag: &&InitFlag| {
+            is(flag, flag.at, "-kernel") && flag.values.iter().any(|at| is(flag, *at, &known.unless))
+        };
+        let scope = |flag: &InitFlag| case.node.parts.get(flag.part).map(|part| part.scope);
+        let given: BTreeSet<Option<usize>> = case.node.arguments.iter().filter(gives).map(scope).collect();
+        for flag in case.node.arguments.iter().filter(|flag| is(flag, flag.at, &known.application)) {
+            let Some(part) = case.node.parts.get(flag.part) else { continue };
+            if given.contains(&Some(part.scope)) || case.node.is_opaque(part.scope) {
+                continue;
+            }
+            for pair in flag.values.chunks_exact(2) {
+                let [Some(key), Some(value)] = [pair.first(), pair.last()].map(|at| words(flag).get(*at?))
+                else {
+                    continue;
+                };
+                if key.dynamic || !known.names.contains(&key.text) {
+                    continue;
+                }
+                let name = format!("{} {}", known.application, key.text);
+                let says = Says {
+                    message: format!("`{name} {}` {}", short(&value.text), known.says),
+                    reason: known.why.clone(),
+                    remedy: known.remedy.clone(),
+                };
+                let span = key.span.start..value.span.end;
+                found.push(part.finding(&RULE, Level::Warning, span, name, says));
+            }
+        }
     }
 }
 

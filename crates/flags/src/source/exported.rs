@@ -1,0 +1,75 @@
+//! Finds the variables of a sourced script that do not reach the VM because nobody exports them.
+//!
+//! `rabbitmq-env` reads `rabbitmq-env.conf` with its own shell and uses the variables of RabbitMQ itself; what `erl` and the emulator
+//! read has to be in the environment. It exports `ERL_EPMD_PORT` and `ERL_EPMD_ADDRESS` by itself, and no other.
+
+use std::collections::BTreeSet;
+
+use super::place::{Order, Place};
+use super::{Format, Fragment};
+
+const WHY: &str = "the file is read by the shell of rabbitmq-env, and what erl itself reads has to be exported: write export in front of it, unless the environment has the variable already";
+
+/// Marks those of a file that have no effect.
+pub(super) fn mark(format: Format, text: &str, fragments: &mut [Fragment]) {
+    if format != Format::RabbitmqEnv {
+        return;
+    }
+    let exported = names(text);
+    for fragment in fragments {
+        if let Place::Variable { name, effect } = &mut fragment.place
+            && !matches!(effect.order, Order::CommandLine(_))
+            && effect.ignored.is_none()
+            && exported.as_ref().is_some_and(|exported| !exported.contains(name.as_str()))
+        {
+            effect.ignored = Some(WHY);
+        }
+    }
+}
+
+/// The names that a script exports, wherever; `None` for all.
+fn names(text: &str) -> Option<BTreeSet<&str>> {
+    let mut names = BTreeSet::new();
+    let mut continued = false;
+    for line in text.lines() {
+        let mut words = line.split([' ', '\t', ';', '&']).filter(|word| !word.is_empty()).peekable();
+        let mut exports = continued;
+        while let Some(word) = words.next() {
+            match word {
+                "#" => break,
+                "export" => exports = true,
+                "declare" | "typeset" => {
+                    exports =
+                        words.next_if(|next| next.starts_with('-')).is_some_and(|flags| flags.contains('x'));
+                }
+                "set" if matches!(words.peek(), Some(&"-a" | &"-o")) => return None,
+                _ if exports => {
+                    names.insert(word.split('=').next().unwrap_or_default());
+                }
+                _ => {}
+            }
+        }
+        continued = exports && line.trim_end().ends_with('\\');
+    }
+    Some(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_script_exports_is_found_wherever_it_stands() {
+        let check = |text: &str, expect: Option<&[&str]>| {
+            let found = names(text).map(|names| names.into_iter().collect::<Vec<_>>());
+            assert_eq!(found.as_deref(), expect, "{text:?}");
+        };
+        check("A=1\nB=2", Some(&[]));
+        check("export A=1\n# export B\nC=3; export C", Some(&["A", "C"]));
+        check("  export A B=2 \\\n  C=3\nD=4", Some(&["A", "B", "C", "\\"]));
+        check("[ -n \"$A\" ] && export A", Some(&["A"]));
+        check("declare -x A=1\ndeclare B=2", Some(&["A"]));
+        check("set -a\nA=1", None);
+        check("set -o allexport\nA=1", None);
+    }
+}
