@@ -27,6 +27,12 @@ use lives::Lives;
 
 /// `source` of the gaps that are the recorder's own fault.
 const RECORDER: &str = "recorder";
+/// After so long a node that is gone is looked for at longer intervals.
+const LONG_GONE_NS: Nanos = 60 * SECOND_NS;
+/// The interval then: what starts within it is met soon enough, and a night without the node costs next to nothing.
+const CALM_NS: Nanos = 5 * SECOND_NS;
+/// The wall clock was set if it differs by so much from what it should show.
+const CLOCK_STEP_NS: i64 = SECOND_NS;
 /// The shortest interval. What is read takes milliseconds to read.
 const SHORTEST_NS: Nanos = 1_000_000;
 
@@ -83,6 +89,8 @@ pub struct Progress<'a> {
     pub missed: u64,
     /// What is wrong at the moment.
     pub trouble: Option<&'a str>,
+    /// What is new and worth a line: what a ring drops, for example.
+    pub notices: &'a [String],
 }
 
 /// Why a recording ended.
@@ -121,9 +129,16 @@ pub fn record(
     writer: &mut Writer,
     mut progress: impl FnMut(&Progress<'_>),
 ) -> Result<Outcome, Error> {
-    let begin = clock.now();
-    // A reader can do without it, so that it cannot be stored is left to the first sample to find out.
-    let _ = writer.set_wall_at_zero(clock.wall().saturating_sub(begin));
+    let past = writer.take_past().unwrap_or_default();
+    let resumed = past.resume(clock.wall()).1;
+    let begin = match past.last {
+        Some((last, _)) => clock.now().max(last + 1),
+        None => clock.now(),
+    };
+    if resumed.is_none() {
+        // A reader can do without it, so that it cannot be stored is left to the first sample to find out.
+        let _ = writer.set_wall_at_zero(clock.wall().saturating_sub(begin));
+    }
     let plan = Plan {
         every: plan.every.max(SHORTEST_NS),
         detail_every: plan.detail_every.max(SHORTEST_NS),
@@ -136,15 +151,17 @@ pub fn record(
         clock,
         stop,
         writer,
-        table: SeriesTable::default(),
+        table: past.table,
         begin,
+        resumed: resumed.map(|gap| Gap { end: begin, ..gap }),
+        wall_ahead: None,
         seq: 0,
         details: 0,
         last: None,
         missed: 0,
         samples: 0,
         gaps: Gaps::default(),
-        lives: Lives::default(),
+        lives: Lives::resumed(past.life),
         host_facts: Facts::default(),
         gone_since: None,
         unstored: None,
@@ -165,6 +182,10 @@ struct Recorder<'a, 's> {
     begin: Nanos,
     /// The last one, if that is planned.
     end: Option<Nanos>,
+    /// From the last tick of an earlier recorder until the first one; told with the first sample.
+    resumed: Option<Gap>,
+    /// The wall clock minus the recorder's, when it was last noted.
+    wall_ahead: Option<i64>,
     /// Samples taken.
     seq: u64,
     /// Of them, those with detail.
@@ -233,6 +254,7 @@ impl Recorder<'_, '_> {
             let now = self.clock.now();
             if let Some(unstored) = &self.unstored
                 && now - unstored.since >= self.plan.wait_for_storage
+                && !matches!(unstored.why, Error::HeldByReader { .. })
                 && let Some(unstored) = self.unstored.take()
             {
                 return Err(unstored.why);
@@ -247,6 +269,9 @@ impl Recorder<'_, '_> {
                 return Ok(self.outcome(End::SourcesGone));
             }
             next = self.after(due.t);
+            if self.gone_since.is_some_and(|since| due.t - since >= LONG_GONE_NS) {
+                next = next.max(due.t + CALM_NS).min(self.end.unwrap_or(Nanos::MAX));
+            }
         }
     }
 
@@ -302,7 +327,13 @@ impl Recorder<'_, '_> {
         let tick =
             Tick { t: due.t, incarnation: self.lives.current(), vm: None, host: None, late: begin - due.t };
         let mut out = SampleBuilder::new(&mut self.table, tick);
+        out.sample.gaps.extend(self.resumed.take());
         out.sample.gaps.extend(missed);
+        let ahead = self.clock.wall().saturating_sub(begin);
+        if self.wall_ahead.is_none_or(|before| ahead.abs_diff(before) >= CLOCK_STEP_NS.unsigned_abs()) {
+            self.wall_ahead = Some(ahead);
+            self.writer.note_wall(due.t, ahead.saturating_add(due.t));
+        }
 
         let patience = begin.saturating_add(self.plan.patience);
         // While it does not answer, only the closer looks wait for it longer than until the next tick, so that
@@ -476,13 +507,15 @@ impl Recorder<'_, '_> {
         }
     }
 
-    fn tell(&self, t: Nanos, progress: &mut dyn FnMut(&Progress<'_>)) {
+    fn tell(&mut self, t: Nanos, progress: &mut dyn FnMut(&Progress<'_>)) {
+        let notices = self.writer.take_notices();
         progress(&Progress {
             elapsed: t - self.begin,
             left: self.end.map(|end| (end - t).max(0)),
             samples: self.samples,
             missed: self.missed,
             trouble: self.trouble.as_ref().map(|trouble| trouble.reason.as_str()),
+            notices: &notices,
         });
     }
 

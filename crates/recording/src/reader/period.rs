@@ -1,7 +1,7 @@
 //! From a recording to a [`Period`], in memory that does not grow with the recording.
 
 use beamtune_model::window::Point;
-use beamtune_model::{Group, Nanos, Period, PeriodBuilder, ProcessTick, Tick};
+use beamtune_model::{Gap, Group, Nanos, Period, PeriodBuilder, ProcessTick, Tick};
 
 use super::parts::{Content, Decoder, Segment, Taker};
 use super::{Cursors, Life, RECORDING, Reader, SeriesMap, lost};
@@ -34,6 +34,7 @@ impl Reader {
             self.connection.unchecked_transaction().map_err(|error| Error::sqlite(&self.path, error))?;
         let lives = self.lives()?;
         let count = lives.len() as u32;
+        let first = lives.first().map(|life| life.id);
         let Some(life) = choose(lives, selection.incarnation)? else { return Ok(Period::default()) };
         let begin = selection.from.unwrap_or(Nanos::MIN).max(life.begin);
         let end = selection.to.unwrap_or(Nanos::MAX).min(life.end);
@@ -42,6 +43,7 @@ impl Reader {
             reader: self,
             builder: PeriodBuilder::new(life.incarnation, facts, count),
             series: SeriesMap::default(),
+            since: if first == Some(life.id) { Nanos::MIN } else { life.begin },
             begin,
             end,
             ticks: Vec::new(),
@@ -69,6 +71,8 @@ struct Building<'a> {
     reader: &'a Reader,
     builder: PeriodBuilder,
     series: SeriesMap,
+    /// The first instant of this life, as far as is known: a ring may have dropped its first ticks.
+    since: Nanos,
     /// The first instant selected.
     begin: Nanos,
     /// The last one.
@@ -255,12 +259,15 @@ impl Building<'_> {
     /// Adds the rows of the typed tables up to a tick.
     fn rows(&mut self, until: Nanos) -> Result<(), Error> {
         let mut cursors = std::mem::take(&mut self.cursors);
-        self.records(&mut cursors.process, until, PeriodBuilder::process)?;
-        self.records(&mut cursors.table, until, PeriodBuilder::table)?;
-        self.records(&mut cursors.port, until, PeriodBuilder::port)?;
-        self.records(&mut cursors.spawn, until, PeriodBuilder::spawn)?;
-        self.records(&mut cursors.event, until, PeriodBuilder::event)?;
-        self.records(&mut cursors.gap, until, PeriodBuilder::gap)?;
+        let (since, begin) = (self.since, self.begin);
+        self.records(&mut cursors.process, until, |tick, _| tick >= begin, PeriodBuilder::process)?;
+        self.records(&mut cursors.table, until, |tick, _| tick >= begin, PeriodBuilder::table)?;
+        self.records(&mut cursors.port, until, |tick, _| tick >= begin, PeriodBuilder::port)?;
+        self.records(&mut cursors.spawn, until, |tick, _| tick >= begin, PeriodBuilder::spawn)?;
+        self.records(&mut cursors.event, until, |tick, _| tick >= begin, PeriodBuilder::event)?;
+        // One that began before says as well why something is missing.
+        let reaches_in = |tick, gap: &Gap| tick >= begin || tick >= since && gap.end >= begin;
+        self.records(&mut cursors.gap, until, reaches_in, PeriodBuilder::gap)?;
         self.cursors = cursors;
         Ok(())
     }
@@ -269,11 +276,12 @@ impl Building<'_> {
         &mut self,
         cursor: &mut i64,
         until: Nanos,
+        is_wanted: impl Fn(Nanos, &R) -> bool,
         add: fn(&mut PeriodBuilder, R),
     ) -> Result<(), Error> {
-        let (begin, builder) = (self.begin, &mut self.builder);
+        let builder = &mut self.builder;
         let damaged = self.reader.records(cursor, until, |tick, row| {
-            if tick >= begin {
+            if is_wanted(tick, &row) {
                 add(builder, row);
             }
         })?;
