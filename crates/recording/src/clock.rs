@@ -24,7 +24,7 @@ impl Stop {
     }
 
     /// Returns after `time`, or once it was asked.
-    fn wait(&self, time: Duration) {
+    pub fn wait(&self, time: Duration) {
         let asked = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.0.1.wait_timeout_while(asked, time, |asked| !*asked));
     }
