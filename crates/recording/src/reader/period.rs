@@ -1,10 +1,12 @@
 //! From a recording to a [`Period`], in memory that does not grow with the recording.
 
+use std::collections::HashMap;
+
 use beamtune_model::window::Point;
 use beamtune_model::{Gap, Group, Nanos, Period, PeriodBuilder, ProcessTick, Tick};
 
 use super::parts::{Content, Decoder, Segment, Taker};
-use super::{Cursors, Life, RECORDING, Reader, SeriesMap, lost};
+use super::{Cursors, Life, RECORDING, Reader, SeriesMap, lost, scan};
 use crate::codec::Garbled;
 use crate::codec::chunk::Chunk;
 use crate::codec::column::Column;
@@ -18,7 +20,7 @@ const BATCH: usize = 8;
 /// Which part of a recording a period is about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// The life of the VM; without, the one with the most ticks.
+    /// The life of the VM; without, the one with the most ticks in this part.
     pub incarnation: Option<u32>,
     /// No ticks before this instant.
     pub from: Option<Nanos>,
@@ -35,7 +37,8 @@ impl Reader {
         let lives = self.lives()?;
         let count = lives.len() as u32;
         let first = lives.first().map(|life| life.id);
-        let Some(life) = choose(lives, selection.incarnation)? else { return Ok(Period::default()) };
+        let within = self.ticks_of_lives(selection)?;
+        let Some(life) = choose(lives, selection.incarnation, &within)? else { return Ok(Period::default()) };
         let begin = selection.from.unwrap_or(Nanos::MIN).max(life.begin);
         let end = selection.to.unwrap_or(Nanos::MAX).min(life.end);
         let facts = self.facts_until(life.id, end)?;
@@ -53,12 +56,32 @@ impl Reader {
         building.all()?;
         Ok(building.builder.finish())
     }
+
+    /// How many ticks are selected.
+    pub fn ticks_in(&self, selection: &Selection) -> Result<u32, Error> {
+        let of_lives = self.ticks_of_lives(selection)?;
+        Ok(match selection.incarnation {
+            Some(life) => of_lives.get(&life).copied().unwrap_or(0),
+            None => of_lives.values().sum(),
+        })
+    }
+
+    /// How many ticks of each life are selected.
+    fn ticks_of_lives(&self, selection: &Selection) -> Result<HashMap<u32, u32>, Error> {
+        let mut count = HashMap::new();
+        let after = selection.from.map_or(scan::NO_KEY, |from| from.saturating_sub(1));
+        self.ticks(after, selection.to.unwrap_or(Nanos::MAX), |tick| {
+            *count.entry(tick.incarnation).or_default() += 1;
+            true
+        })?;
+        Ok(count)
+    }
 }
 
-fn choose(lives: Vec<Life>, asked: Option<u32>) -> Result<Option<Life>, Error> {
+fn choose(lives: Vec<Life>, asked: Option<u32>, within: &HashMap<u32, u32>) -> Result<Option<Life>, Error> {
     match asked {
         // Of equals, the last: what runs now matters more than what ran before.
-        None => Ok(lives.into_iter().max_by_key(|life| life.ticks)),
+        None => Ok(lives.into_iter().max_by_key(|life| within.get(&life.id).copied().unwrap_or(0))),
         Some(asked) => {
             let known = lives.iter().map(|life| life.id).collect();
             let life = lives.into_iter().find(|life| life.id == asked);
