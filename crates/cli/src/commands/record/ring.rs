@@ -37,21 +37,18 @@ pub(super) fn run(args: &Args, ring: Ring) -> Result<ExitCode> {
     }
     let stop = stop_on_signals()?;
     let files = Files { output: args.output.as_deref(), several, taken: Mutex::default() };
+    let hold_and_tell = |target: &String| {
+        let ended = hold(args, target, ring, &files, &stop);
+        if let Err(error) = &ended {
+            // At once: the others may go on for months.
+            say(target, &format!("{error:#}"));
+        }
+        ended.is_ok()
+    };
     let failed = thread::scope(|scope| {
-        let threads: Vec<_> = args
-            .targets
-            .iter()
-            .map(|target| scope.spawn(|| hold(args, target, ring, &files, &stop)))
-            .collect();
-        let ended = threads.into_iter().zip(&args.targets).map(|(thread, target)| match thread.join() {
-            Ok(Ok(())) => true,
-            Ok(Err(error)) => {
-                say(target, &format!("{error:#}"));
-                false
-            }
-            Err(_) => false,
-        });
-        ended.filter(|well| !well).count()
+        let threads: Vec<_> =
+            args.targets.iter().map(|target| scope.spawn(|| hold_and_tell(target))).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).filter(|well| !well).count()
     });
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(terminal::CANNOT) })
 }
