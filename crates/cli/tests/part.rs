@@ -6,7 +6,7 @@ mod common;
 use std::path::Path;
 
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{Incarnation, SampleBuilder, SeriesTable, Span, Tick, metrics};
+use beamtune_model::{Event, Incarnation, SampleBuilder, SeriesTable, Span, Tick, metrics};
 use beamtune_recording::{Existing, Writer};
 use common::{Said, beamtune, folder, run};
 
@@ -36,6 +36,10 @@ fn recorded(path: &Path) {
             });
         }
         out.metric(&metrics::REDUCTIONS, "", minute * 60_000_000);
+        if minute == 115 {
+            let (kind, subject) = ("trigger".to_owned(), "run_queue".to_owned());
+            out.sample.events.push(Event { t, kind, subject, detail: "41 of 8".to_owned() });
+        }
         let sample = out.sample;
         writer.append(&sample, &table).expect("stored");
     }
@@ -64,7 +68,10 @@ fn a_part_is_named_by_local_times_and_judged_alone() {
         let same = look(command, &file, &["--from", "2026-11-20T01:50:00Z", "--to", "2026-11-20T03:10"]);
         assert_eq!(same.stdout, said.stdout);
     }
+    let said = look("diagnose", &file, &["--from", "02:50", "--to", "03:10"]);
+    assert!(said.stdout.contains("\n2026-11-20 02:55:00  trigger: run_queue 41 of 8\n"), "{}", said.stdout);
     let said = look("diagnose", &file, &["--from", "-20m"]);
+    assert!(!said.stdout.contains("trigger"), "{}", said.stdout);
     assert!(said.stdout.starts_with("from 2026-11-20 05:40:00 to 06:00:00"), "{}", said.stdout);
     let json = look("diagnose", &file, &["--from", "-20m", "--json"]).json();
     assert_eq!(json["period"]["seconds"], 1_200.0, "{json:#}");

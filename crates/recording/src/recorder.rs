@@ -12,6 +12,7 @@ mod gaps;
 mod lives;
 #[cfg(test)]
 mod tests;
+mod trigger;
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
@@ -24,6 +25,7 @@ use crate::error::Error;
 use crate::writer::Writer;
 use gaps::Gaps;
 use lives::Lives;
+use trigger::Triggers;
 
 /// `source` of the gaps that are the recorder's own fault.
 const RECORDER: &str = "recorder";
@@ -52,6 +54,8 @@ pub struct Plan {
     pub wait_for_return: Nanos,
     /// How long samples are tried to be stored again after one could not be.
     pub wait_for_storage: Nanos,
+    /// Read the dearer items in each sample for a while when something begins: nobody is there to do it.
+    pub triggers: bool,
 }
 
 impl Default for Plan {
@@ -63,6 +67,7 @@ impl Default for Plan {
             patience: 2 * SECOND_NS,
             wait_for_return: 30 * SECOND_NS,
             wait_for_storage: 10 * SECOND_NS,
+            triggers: false,
         }
     }
 }
@@ -163,6 +168,7 @@ pub fn record(
         gaps: Gaps::default(),
         lives: Lives::resumed(past.life),
         host_facts: Facts::default(),
+        triggers: plan.triggers.then(Triggers::default),
         gone_since: None,
         unstored: None,
         trouble: None,
@@ -197,6 +203,7 @@ struct Recorder<'a, 's> {
     lives: Lives,
     /// What the host has said so far: it is true of the VM's next life, too.
     host_facts: Facts,
+    triggers: Option<Triggers>,
     /// Since when no source has found the node.
     gone_since: Option<Nanos>,
     unstored: Option<Unstored>,
@@ -302,7 +309,8 @@ impl Recorder<'_, '_> {
         });
         let last = self.end.is_some_and(|end| t >= end);
         let closer_looks = |t: Nanos| (t - self.begin) / self.plan.detail_every;
-        let detail = last || self.last.is_none_or(|last| closer_looks(t) > closer_looks(last.t));
+        let is_dense = self.triggers.as_ref().is_some_and(|triggers| triggers.is_dense(t));
+        let detail = last || is_dense || self.last.is_none_or(|last| closer_looks(t) > closer_looks(last.t));
         (Due { t, detail, last }, gap)
     }
 
@@ -365,6 +373,9 @@ impl Recorder<'_, '_> {
         sample.tick.vm = self.span("vm", vm, &mut sample);
         let (vm_told, host_told) = (vm_life.is_some(), host_life.is_some());
         let life = self.begin_life(vm_life, host_life, &mut sample);
+        if let Some(triggers) = &mut self.triggers {
+            triggers.look(&mut sample, &self.table);
+        }
         self.merge_gaps(&mut sample, due.detail);
         self.store(sample);
         if let Some(life) = life {

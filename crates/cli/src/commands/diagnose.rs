@@ -27,20 +27,29 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let (period, part) = read_part(&args.file, &args.part)?;
-    if let (Some(part), false) = (part, args.json) {
-        terminal::print(&format!("{part}\n"));
+    let Read { period, part, triggers } = read_part(&args.file, &args.part)?;
+    if !args.json {
+        part.iter().chain(&triggers).for_each(|line| terminal::print(&format!("{line}\n")));
     }
     Ok(judge(&period, args.json))
 }
 
-/// The period of a recording: that of the VM's life with the most samples. What is odd about the file is said.
-pub fn read(path: &Path) -> Result<Period> {
-    Ok(read_part(path, &PartArgs::default())?.0)
+/// What was read of a recording.
+pub struct Read {
+    pub period: Period,
+    /// What the part is called, its times on the wall clock; `None` for all of it.
+    pub part: Option<String>,
+    /// When the recorder has seen something begin, and what.
+    pub triggers: Vec<String>,
 }
 
-/// The period of a part of a recording, and, unless it is all of it, what the part is called: its times on the wall clock.
-pub fn read_part(path: &Path, part: &PartArgs) -> Result<(Period, Option<String>)> {
+/// The period of a recording: that of the VM's life with the most samples. What is odd about the file is said.
+pub fn read(path: &Path) -> Result<Period> {
+    Ok(read_part(path, &PartArgs::default())?.period)
+}
+
+/// The same for a part of a recording.
+pub fn read_part(path: &Path, part: &PartArgs) -> Result<Read> {
     let reader = Reader::open(path)?;
     if let Some(bytes) = reader.missing_bytes() {
         terminal::complain(&format!(
@@ -48,12 +57,13 @@ pub fn read_part(path: &Path, part: &PartArgs) -> Result<(Period, Option<String>
             path.display()
         ));
     }
-    if part.is_all() {
-        return Ok((reader.period(&Selection::default())?, None));
-    }
-    let (selection, said) = part.select(&reader)?;
+    let (selection, part) = match part.is_all() {
+        true => (Selection::default(), None),
+        false => part.select(&reader).map(|(selection, said)| (selection, Some(said)))?,
+    };
     let period = reader.period(&selection)?;
-    Ok((period, Some(said)))
+    let triggers = part::triggers(&reader, &period);
+    Ok(Read { period, part, triggers })
 }
 
 /// Judges a period, prints the answer, and gives the exit status.

@@ -7,7 +7,7 @@ use anyhow::Result;
 use beamtune_report::show::{self, View};
 use clap::ValueEnum;
 
-use super::diagnose::{PartArgs, read_part};
+use super::diagnose::{PartArgs, Read, read_part};
 use crate::terminal;
 
 /// Show what a recording holds.
@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Name::Schedulers => View::Schedulers,
         Name::Host => View::Host,
     };
-    let (period, part) = read_part(&args.file, &args.part)?;
+    let Read { period, part, .. } = read_part(&args.file, &args.part)?;
     if let Some(part) = part {
         terminal::print(&format!("{part}\n"));
     }

@@ -154,6 +154,10 @@ pub(super) const WORDS: &[&str] = &[
     "busy_dist_port",
     "long_message_queue",
     "trigger",
+    "run_queue",
+    "message_queue",
+    "cgroup_memory",
+    "event",
     // Numbers' surroundings, and values of flags.
     "now",
     "ms",

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 use beamtune_model::units::{Nanos, SECOND_NS};
+use beamtune_model::{Event, Period};
 use beamtune_recording::{Reader, Selection};
 use jiff::civil::{DateTime, Time};
 use jiff::tz::TimeZone;
@@ -148,6 +149,18 @@ fn stamp(wall: i64) -> Result<Timestamp> {
 
 fn nanos(at: Timestamp) -> i64 {
     i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX)
+}
+
+/// When the recorder has seen something begin in a period, and what; a line each.
+pub fn triggers(reader: &Reader, period: &Period) -> Vec<String> {
+    let zone = TimeZone::system();
+    let line = |event: &Event| {
+        let at = stamp(reader.wall_at(event.t)?).ok()?.to_zoned(zone.clone());
+        let text =
+            format!("{}  trigger: {} {}", at.strftime("%Y-%m-%d %H:%M:%S"), event.subject, event.detail);
+        Some(beamtune_report::text::clean(&text))
+    };
+    period.events.iter().filter(|event| event.kind == "trigger").filter_map(line).collect()
 }
 
 /// `from 2026-11-20 02:50:00 to 03:10:00 (+01:00)`.

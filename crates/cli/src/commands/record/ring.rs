@@ -130,7 +130,7 @@ fn hold_live(
     stop: &Stop,
 ) -> Result<(PathBuf, Outcome), Failed> {
     // It is waited for, however long it stays away.
-    let plan = Plan { wait_for_return: Nanos::MAX, ..Plan::default() };
+    let plan = Plan { wait_for_return: Nanos::MAX, triggers: true, ..Plan::default() };
     let mut file = PathBuf::new();
     let open = |node: &str| {
         file = files.of(node)?;
