@@ -60,11 +60,15 @@ impl From<anyhow::Error> for Failed {
 
 /// Takes it. The recording is given back for reading.
 pub fn take(live: Live, wish: &Wish<'_>) -> Result<(Reader, Outcome)> {
-    let stop = stop_on_signals()?;
+    let stop = Stop::default();
     let bar = terminal::Progress::new(&format!("recording {}", live.label), wish.length);
-    let open = |_: &str| match wish.file {
-        Some(path) => Writer::create(path, Existing::Refuse),
-        None => Writer::in_memory(),
+    let open = |_: &str| {
+        // Not before: while it attaches, Ctrl-C ends it at once.
+        stop_on_signals(&stop)?;
+        Ok(match wish.file {
+            Some(path) => Writer::create(path, Existing::Refuse)?,
+            None => Writer::in_memory()?,
+        })
     };
     let mut progress = |progress: &Progress<'_>| {
         bar.set(duration(progress.elapsed), progress.left.map(duration), progress.samples, progress.trouble);
@@ -80,7 +84,7 @@ pub fn take_into(
     wish: &Wish<'_>,
     plan: Plan,
     stop: &Stop,
-    open: impl FnOnce(&str) -> Result<Writer, beamtune_recording::Error>,
+    open: impl FnOnce(&str) -> Result<Writer>,
     progress: &mut dyn FnMut(&Progress<'_>),
 ) -> Result<(Reader, Outcome), Failed> {
     let mut vm = attach(live, wish)?;
@@ -116,7 +120,7 @@ pub fn take_into(
         terminal::complain(&format!("leaving the node: {error}; its agent leaves by itself\n"));
     }
     let finished = recorded.and_then(|(writer, outcome)| Ok((writer.finish()?, outcome)));
-    finished.map_err(|error| Failed::ForGood(error.into()))
+    finished.map_err(Failed::ForGood)
 }
 
 /// Attaches, if there is a way and it is wanted.
@@ -202,8 +206,7 @@ impl Source for Absent {
 }
 
 /// Ctrl-C and `kill` end a recording in order; the second one ends us at once.
-pub fn stop_on_signals() -> Result<Stop> {
-    let stop = Stop::default();
+pub fn stop_on_signals(stop: &Stop) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot catch Ctrl-C")?;
     let request = stop.clone();
     std::thread::spawn(move || {
@@ -215,7 +218,7 @@ pub fn stop_on_signals() -> Result<Stop> {
             request.request();
         }
     });
-    Ok(stop)
+    Ok(())
 }
 
 /// As the recorder counts.

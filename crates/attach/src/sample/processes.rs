@@ -100,9 +100,7 @@ impl Scans {
         if thinned != self.thinned {
             self.thinned = thinned;
             let detail = if thinned {
-                format!(
-                    "{scanned} of {total} processes are read in a sample: all of them would cost too much"
-                )
+                format!("{scanned} of {total} processes are read in a sample: all of them would cost too much")
             } else {
                 format!("all {total} processes are read in each sample")
             };

@@ -35,7 +35,8 @@ pub(super) fn run(args: &Args, ring: Ring) -> Result<ExitCode> {
             std::fs::create_dir_all(output).with_context(|| format!("cannot make {}", output.display()))?;
         }
     }
-    let stop = stop_on_signals()?;
+    let stop = Stop::default();
+    stop_on_signals(&stop)?;
     let files = Files { output: args.output.as_deref(), several, taken: Mutex::default() };
     let hold_and_tell = |target: &String| {
         let ended = hold(args, target, ring, &files, &stop);
