@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use beamtune_attach::agent::Terms;
 use beamtune_attach::cookie::{self, Cookie};
 use beamtune_attach::process::Process;
@@ -52,6 +52,29 @@ pub struct Given {
 }
 
 impl AccessArgs {
+    /// The same options as words of a command line that works from any folder.
+    pub fn words(&self) -> Result<Vec<String>> {
+        let mut words = Vec::new();
+        let files = [
+            ("--cookie-file", &self.cookie_file),
+            ("--tls-ca", &self.tls_ca),
+            ("--tls-cert", &self.tls_cert),
+            ("--tls-key", &self.tls_key),
+        ];
+        for (option, file) in files {
+            if let Some(file) = file {
+                let file = std::path::absolute(file).context(option)?;
+                words.extend([option.to_owned(), file.display().to_string()]);
+            }
+        }
+        if let Some(name) = &self.tls_server_name {
+            words.extend(["--tls-server-name".to_owned(), name.clone()]);
+        }
+        let switches = [("--tls", self.tls), ("--tls-no-verify", self.tls_no_verify)];
+        words.extend(switches.iter().filter(|(_, on)| *on).map(|(option, _)| (*option).to_owned()));
+        Ok(words)
+    }
+
     /// With what stands in the environment.
     pub fn given(&self) -> Result<Given> {
         let environment = match std::env::var("BEAMTUNE_COOKIE") {

@@ -9,4 +9,5 @@ pub mod lab;
 pub mod lint;
 pub mod nodes;
 pub mod record;
+pub mod redact;
 pub mod show;

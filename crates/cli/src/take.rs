@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
+use beamtune_attach::AttachError;
 use beamtune_attach::source::NodeSource;
 use beamtune_host::source::{Announce, HostSource};
 use beamtune_host::tree::LocalTree;
@@ -35,17 +36,69 @@ pub struct Wish<'a> {
     pub host_only: bool,
 }
 
+/// Why a node is not recorded.
+pub enum Failed {
+    /// It may be there later: it is not running, or does not answer.
+    ForNow(anyhow::Error),
+    /// Trying again is of no use, or would trouble the node.
+    ForGood(anyhow::Error),
+}
+
+impl Failed {
+    fn into_error(self) -> anyhow::Error {
+        match self {
+            Failed::ForNow(error) | Failed::ForGood(error) => error,
+        }
+    }
+}
+
+impl From<anyhow::Error> for Failed {
+    fn from(error: anyhow::Error) -> Self {
+        Failed::ForGood(error)
+    }
+}
+
 /// Takes it. The recording is given back for reading.
 pub fn take(live: Live, wish: &Wish<'_>) -> Result<(Reader, Outcome)> {
-    let mut vm = attach(&live, wish)?;
+    let stop = Stop::default();
+    let bar = terminal::Progress::new(&format!("recording {}", live.label), wish.length);
+    let open = |_: &str| {
+        // Not before: while it attaches, Ctrl-C ends it at once.
+        stop_on_signals(&stop)?;
+        Ok(match wish.file {
+            Some(path) => Writer::create(path, Existing::Refuse)?,
+            None => Writer::in_memory()?,
+        })
+    };
+    let mut progress = |progress: &Progress<'_>| {
+        bar.set(duration(progress.elapsed), progress.left.map(duration), progress.samples, progress.trouble);
+    };
+    let taken = take_into(&live, wish, Plan::default(), &stop, open, &mut progress);
+    bar.clear();
+    taken.map_err(Failed::into_error)
+}
+
+/// Takes it into what `open` opens once the node's name is known.
+pub fn take_into(
+    live: &Live,
+    wish: &Wish<'_>,
+    plan: Plan,
+    stop: &Stop,
+    open: impl FnOnce(&str) -> Result<Writer>,
+    progress: &mut dyn FnMut(&Progress<'_>),
+) -> Result<(Reader, Outcome), Failed> {
+    let mut vm = attach(live, wish)?;
     let mut host = match &live.vm {
         Some(process) => {
             let announce = if vm.is_some() { Announce::Elsewhere } else { Announce::Here };
-            Some(HostSource::new(LocalTree::default(), process.identity.pid, announce)?)
+            let source = HostSource::new(LocalTree::default(), process.identity.pid, announce);
+            // The process may have ended since it was found.
+            Some(source.map_err(|error| Failed::ForNow(error.into()))?)
         }
         None => None,
     };
-    let (mut no_vm, mut no_host) = (Absent::vm(&live, wish), Absent::host());
+    let node = vm.as_ref().map_or(live.label.as_str(), |vm| vm.node()).to_owned();
+    let (mut no_vm, mut no_host) = (Absent::vm(live, wish), Absent::host());
     let first: &mut dyn Source = match &mut vm {
         Some(source) => source,
         None => &mut no_vm,
@@ -54,45 +107,31 @@ pub fn take(live: Live, wish: &Wish<'_>) -> Result<(Reader, Outcome)> {
         Some(source) => source,
         None => &mut no_host,
     };
-
-    let stop = stop_on_signals()?;
-    let mut writer = match wish.file {
-        Some(path) => Writer::create(path, Existing::Refuse)?,
-        None => Writer::in_memory()?,
-    };
-    let plan = Plan { every: nanos(wish.every), length: wish.length.map(nanos), ..Plan::default() };
-    let bar = terminal::Progress::new(&format!("recording {}", live.label), wish.length);
-    let clock = SystemClock::new(stop.clone());
-    let recorded = record(
-        &plan,
-        Sources { vm: Some(first), host: Some(second) },
-        &clock,
-        &stop,
-        &mut writer,
-        |progress: &Progress<'_>| {
-            bar.set(
-                duration(progress.elapsed),
-                progress.left.map(duration),
-                progress.samples,
-                progress.trouble,
-            );
-        },
-    );
-    bar.clear();
+    let plan = Plan { every: nanos(wish.every), length: wish.length.map(nanos), ..plan };
+    let sources = Sources { vm: Some(first), host: Some(second) };
+    let recorded = open(&node).and_then(|mut writer| {
+        let clock = SystemClock::from(writer.begins_at(SystemClock::wall_now()), stop.clone());
+        let outcome = record(&plan, sources, &clock, stop, &mut writer, progress)?;
+        Ok((writer, outcome))
+    });
     if let Some(source) = vm
         && let Err(error) = source.leave(LEAVE_PATIENCE)
     {
         terminal::complain(&format!("leaving the node: {error}; its agent leaves by itself\n"));
     }
-    let outcome = recorded?;
-    Ok((writer.finish()?, outcome))
+    let finished = recorded.and_then(|(writer, outcome)| Ok((writer.finish()?, outcome)));
+    finished.map_err(Failed::ForGood)
 }
 
 /// Attaches, if there is a way and it is wanted.
-fn attach(live: &Live, wish: &Wish<'_>) -> Result<Option<NodeSource>> {
+fn attach(live: &Live, wish: &Wish<'_>) -> Result<Option<NodeSource>, Failed> {
     if wish.host_only {
         if live.vm.is_none() {
-            bail!("{} runs on another host: without attaching there is nothing to look at", live.label);
+            let label = &live.label;
+            return Err(anyhow!(
+                "{label} runs on another host: without attaching there is nothing to look at"
+            )
+            .into());
         }
         return Ok(None);
     }
@@ -102,10 +141,14 @@ fn attach(live: &Live, wish: &Wish<'_>) -> Result<Option<NodeSource>> {
             access.terms.lease = access.terms.lease.max(wish.every * LEASE_SAMPLES);
             let hint =
                 if live.vm.is_some() { "; --host-only looks at the process without attaching" } else { "" };
-            match NodeSource::attach(access) {
-                Ok(source) => Ok(Some(source)),
-                Err(error) => bail!("{error}{hint}"),
-            }
+            NodeSource::attach(access).map(Some).map_err(|error| {
+                let told = anyhow!("{error}{hint}");
+                match error {
+                    // Each attempt would leave a line in the node's log.
+                    AttachError::WrongCookie { .. } | AttachError::NotAllowed { .. } => Failed::ForGood(told),
+                    _ => Failed::ForNow(told),
+                }
+            })
         }
         Err(NoAccess::NoDistribution) => {
             terminal::complain(&format!(
@@ -115,12 +158,10 @@ fn attach(live: &Live, wish: &Wish<'_>) -> Result<Option<NodeSource>> {
             ));
             Ok(None)
         }
-        Err(NoAccess::Closed(error)) => {
-            bail!(
-                "cannot attach to {}: {error:#}; --host-only looks at the process without attaching",
-                live.label
-            )
-        }
+        Err(NoAccess::Closed(error)) => Err(Failed::ForNow(anyhow!(
+            "cannot attach to {}: {error:#}; --host-only looks at the process without attaching",
+            live.label
+        ))),
     }
 }
 
@@ -165,8 +206,7 @@ impl Source for Absent {
 }
 
 /// Ctrl-C and `kill` end a recording in order; the second one ends us at once.
-fn stop_on_signals() -> Result<Stop> {
-    let stop = Stop::default();
+pub fn stop_on_signals(stop: &Stop) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot catch Ctrl-C")?;
     let request = stop.clone();
     std::thread::spawn(move || {
@@ -178,10 +218,11 @@ fn stop_on_signals() -> Result<Stop> {
             request.request();
         }
     });
-    Ok(stop)
+    Ok(())
 }
 
-fn nanos(duration: Duration) -> Nanos {
+/// As the recorder counts.
+pub fn nanos(duration: Duration) -> Nanos {
     Nanos::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
 }
 

@@ -24,33 +24,44 @@ impl Stop {
     }
 
     /// Returns after `time`, or once it was asked.
-    fn wait(&self, time: Duration) {
+    pub fn wait(&self, time: Duration) {
         let asked = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.0.1.wait_timeout_while(asked, time, |asked| !*asked));
     }
 }
 
-/// `CLOCK_MONOTONIC`, counted from when it was made.
+/// `CLOCK_MONOTONIC`, counted from when it was made, or on from an instant.
 #[derive(Debug)]
 pub struct SystemClock {
-    zero: Instant,
+    made: Instant,
+    begin: Nanos,
     stop: Stop,
 }
 
 impl SystemClock {
     /// A clock whose sleep ends when `stop` is requested.
     pub fn new(stop: Stop) -> Self {
-        SystemClock { zero: Instant::now(), stop }
+        SystemClock::from(0, stop)
+    }
+
+    /// The same for a clock that shows `begin` now, because it goes on with an earlier recording.
+    pub fn from(begin: Nanos, stop: Stop) -> Self {
+        SystemClock { made: Instant::now(), begin, stop }
+    }
+
+    /// Wall-clock time now, nanoseconds since 1970.
+    pub fn wall_now() -> i64 {
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, nanos)
     }
 }
 
 impl Clock for SystemClock {
     fn now(&self) -> Nanos {
-        nanos(self.zero.elapsed())
+        self.begin.saturating_add(nanos(self.made.elapsed()))
     }
 
     fn wall(&self) -> i64 {
-        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, nanos)
+        SystemClock::wall_now()
     }
 
     fn sleep_until(&self, until: Nanos) {

@@ -67,6 +67,29 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// The file is not a ring that this recording can go on in.
+    #[error("{} cannot be continued: {why}; choose another file with -o, or move this one away", .path.display())]
+    CannotContinue {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        why: String,
+    },
+    /// A ring has no room for a sample even when it holds nothing else.
+    #[error("{}: {max_bytes} bytes are too few for five minutes of this node: use a larger --max-size", .path.display())]
+    RingTooSmall {
+        /// The file.
+        path: PathBuf,
+        /// The size that it may have.
+        max_bytes: u64,
+    },
+    /// The log of a ring is full, and cannot be begun anew because somebody is reading it.
+    #[error("{}: somebody has been reading it for so long that its log is full; samples are lost until they end",
+        .path.display())]
+    HeldByReader {
+        /// The file.
+        path: PathBuf,
+    },
     /// The operating system refuses.
     #[error("{}: {source}", .path.display())]
     Io {

@@ -5,7 +5,8 @@
 //! `docs/recording-format.md`; the readings in it are not rows but compressed columns, or a day of a
 //! large node would take gigabytes.
 //!
-//! - [`Writer`] adds samples, each of which survives the end of the process as soon as it is added.
+//! - [`Writer`] adds samples, each of which survives the end of the process as soon as it is added. As a [`Ring`] it
+//!   drops the oldest, and goes on in the file of an earlier process.
 //! - [`Reader`] reads what is there of a recording, in whatever state it is: as samples, or straight as
 //!   a [`beamtune_model::Period`], in memory that does not grow with the recording.
 //! - [`record`] is the sampling loop over a VM and its host.
@@ -37,13 +38,15 @@ mod codec;
 mod error;
 mod reader;
 mod recorder;
+mod redact;
 mod rows;
 mod schema;
 mod writer;
 
 pub use clock::{Stop, SystemClock};
 pub use error::Error;
-pub use reader::{Life, Reader, Samples, Selection};
+pub use reader::{Life, Past, Reader, Samples, Selection};
 pub use recorder::{End, Outcome, Plan, Progress, Sources, record};
+pub use redact::{Redaction, redact};
 pub use schema::{APPLICATION_ID, FORMAT};
-pub use writer::{Existing, Writer};
+pub use writer::{Existing, Ring, Writer};

@@ -5,9 +5,11 @@
 
 mod open;
 mod parts;
+mod past;
 mod period;
 mod samples;
 mod scan;
+mod wall;
 
 use std::path::{Path, PathBuf};
 
@@ -16,6 +18,8 @@ use beamtune_model::{
 };
 use rusqlite::{Connection, OptionalExtension, Row};
 
+pub use past::Past;
+pub(crate) use past::{Left, left};
 pub use period::Selection;
 pub use samples::Samples;
 

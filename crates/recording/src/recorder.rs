@@ -12,6 +12,7 @@ mod gaps;
 mod lives;
 #[cfg(test)]
 mod tests;
+mod trigger;
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
@@ -24,9 +25,16 @@ use crate::error::Error;
 use crate::writer::Writer;
 use gaps::Gaps;
 use lives::Lives;
+use trigger::Triggers;
 
 /// `source` of the gaps that are the recorder's own fault.
 const RECORDER: &str = "recorder";
+/// After so long a node that is gone is looked for at longer intervals.
+const LONG_GONE_NS: Nanos = 60 * SECOND_NS;
+/// The interval then: what starts within it is met soon enough, and a night without the node costs next to nothing.
+const CALM_NS: Nanos = 5 * SECOND_NS;
+/// The wall clock was set if it differs by so much from what it should show.
+const CLOCK_STEP_NS: i64 = SECOND_NS;
 /// The shortest interval. What is read takes milliseconds to read.
 const SHORTEST_NS: Nanos = 1_000_000;
 
@@ -46,6 +54,8 @@ pub struct Plan {
     pub wait_for_return: Nanos,
     /// How long samples are tried to be stored again after one could not be.
     pub wait_for_storage: Nanos,
+    /// Read the dearer items in each sample for a while when something begins: nobody is there to do it.
+    pub triggers: bool,
 }
 
 impl Default for Plan {
@@ -57,6 +67,7 @@ impl Default for Plan {
             patience: 2 * SECOND_NS,
             wait_for_return: 30 * SECOND_NS,
             wait_for_storage: 10 * SECOND_NS,
+            triggers: false,
         }
     }
 }
@@ -83,6 +94,8 @@ pub struct Progress<'a> {
     pub missed: u64,
     /// What is wrong at the moment.
     pub trouble: Option<&'a str>,
+    /// What is new and worth a line: what a ring drops, for example.
+    pub notices: &'a [String],
 }
 
 /// Why a recording ended.
@@ -121,9 +134,16 @@ pub fn record(
     writer: &mut Writer,
     mut progress: impl FnMut(&Progress<'_>),
 ) -> Result<Outcome, Error> {
-    let begin = clock.now();
-    // A reader can do without it, so that it cannot be stored is left to the first sample to find out.
-    let _ = writer.set_wall_at_zero(clock.wall().saturating_sub(begin));
+    let past = writer.take_past().unwrap_or_default();
+    let resumed = past.resume(clock.wall()).1;
+    let begin = match past.last {
+        Some((last, _)) => clock.now().max(last + 1),
+        None => clock.now(),
+    };
+    if resumed.is_none() {
+        // A reader can do without it, so that it cannot be stored is left to the first sample to find out.
+        let _ = writer.set_wall_at_zero(clock.wall().saturating_sub(begin));
+    }
     let plan = Plan {
         every: plan.every.max(SHORTEST_NS),
         detail_every: plan.detail_every.max(SHORTEST_NS),
@@ -136,16 +156,19 @@ pub fn record(
         clock,
         stop,
         writer,
-        table: SeriesTable::default(),
+        table: past.table,
         begin,
+        resumed: resumed.map(|gap| Gap { end: begin, ..gap }),
+        wall_ahead: None,
         seq: 0,
         details: 0,
         last: None,
         missed: 0,
         samples: 0,
         gaps: Gaps::default(),
-        lives: Lives::default(),
+        lives: Lives::resumed(past.life),
         host_facts: Facts::default(),
+        triggers: plan.triggers.then(Triggers::default),
         gone_since: None,
         unstored: None,
         trouble: None,
@@ -165,6 +188,10 @@ struct Recorder<'a, 's> {
     begin: Nanos,
     /// The last one, if that is planned.
     end: Option<Nanos>,
+    /// From the last tick of an earlier recorder until the first one; told with the first sample.
+    resumed: Option<Gap>,
+    /// The wall clock minus the recorder's, when it was last noted.
+    wall_ahead: Option<i64>,
     /// Samples taken.
     seq: u64,
     /// Of them, those with detail.
@@ -176,6 +203,7 @@ struct Recorder<'a, 's> {
     lives: Lives,
     /// What the host has said so far: it is true of the VM's next life, too.
     host_facts: Facts,
+    triggers: Option<Triggers>,
     /// Since when no source has found the node.
     gone_since: Option<Nanos>,
     unstored: Option<Unstored>,
@@ -233,6 +261,7 @@ impl Recorder<'_, '_> {
             let now = self.clock.now();
             if let Some(unstored) = &self.unstored
                 && now - unstored.since >= self.plan.wait_for_storage
+                && !matches!(unstored.why, Error::HeldByReader { .. })
                 && let Some(unstored) = self.unstored.take()
             {
                 return Err(unstored.why);
@@ -247,6 +276,9 @@ impl Recorder<'_, '_> {
                 return Ok(self.outcome(End::SourcesGone));
             }
             next = self.after(due.t);
+            if self.gone_since.is_some_and(|since| due.t - since >= LONG_GONE_NS) {
+                next = next.max(due.t + CALM_NS).min(self.end.unwrap_or(Nanos::MAX));
+            }
         }
     }
 
@@ -277,7 +309,8 @@ impl Recorder<'_, '_> {
         });
         let last = self.end.is_some_and(|end| t >= end);
         let closer_looks = |t: Nanos| (t - self.begin) / self.plan.detail_every;
-        let detail = last || self.last.is_none_or(|last| closer_looks(t) > closer_looks(last.t));
+        let is_dense = self.triggers.as_ref().is_some_and(|triggers| triggers.is_dense(t));
+        let detail = last || is_dense || self.last.is_none_or(|last| closer_looks(t) > closer_looks(last.t));
         (Due { t, detail, last }, gap)
     }
 
@@ -302,7 +335,13 @@ impl Recorder<'_, '_> {
         let tick =
             Tick { t: due.t, incarnation: self.lives.current(), vm: None, host: None, late: begin - due.t };
         let mut out = SampleBuilder::new(&mut self.table, tick);
+        out.sample.gaps.extend(self.resumed.take());
         out.sample.gaps.extend(missed);
+        let ahead = self.clock.wall().saturating_sub(begin);
+        if self.wall_ahead.is_none_or(|before| ahead.abs_diff(before) >= CLOCK_STEP_NS.unsigned_abs()) {
+            self.wall_ahead = Some(ahead);
+            self.writer.note_wall(due.t, ahead.saturating_add(due.t));
+        }
 
         let patience = begin.saturating_add(self.plan.patience);
         // While it does not answer, only the closer looks wait for it longer than until the next tick, so that
@@ -334,6 +373,9 @@ impl Recorder<'_, '_> {
         sample.tick.vm = self.span("vm", vm, &mut sample);
         let (vm_told, host_told) = (vm_life.is_some(), host_life.is_some());
         let life = self.begin_life(vm_life, host_life, &mut sample);
+        if let Some(triggers) = &mut self.triggers {
+            triggers.look(&mut sample, &self.table);
+        }
         self.merge_gaps(&mut sample, due.detail);
         self.store(sample);
         if let Some(life) = life {
@@ -476,13 +518,15 @@ impl Recorder<'_, '_> {
         }
     }
 
-    fn tell(&self, t: Nanos, progress: &mut dyn FnMut(&Progress<'_>)) {
+    fn tell(&mut self, t: Nanos, progress: &mut dyn FnMut(&Progress<'_>)) {
+        let notices = self.writer.take_notices();
         progress(&Progress {
             elapsed: t - self.begin,
             left: self.end.map(|end| (end - t).max(0)),
             samples: self.samples,
             missed: self.missed,
             trouble: self.trouble.as_ref().map(|trouble| trouble.reason.as_str()),
+            notices: &notices,
         });
     }
 

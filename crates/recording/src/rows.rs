@@ -1,10 +1,12 @@
 //! The typed tables: what is stored as rows rather than in chunks, each type's way in beside its way out.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use beamtune_model::{Event, Gap, PortRow, ProcessRow, Rank, Snapshot, SpawnRow, TableRow, TroubleKind};
+use beamtune_model::{
+    Event, Gap, Nanos, PortRow, ProcessRow, Rank, Snapshot, SpawnRow, TableRow, TroubleKind,
+};
 use rusqlite::types::{FromSql, FromSqlError, Type};
 use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql};
 
@@ -23,6 +25,10 @@ pub(crate) trait Record: Sized {
     fn write(&self, out: &mut Writer<'_, '_>) -> rusqlite::Result<()>;
     /// Takes the values of the columns, in their order.
     fn read(from: &mut Reader<'_>) -> rusqlite::Result<Self>;
+    /// True if it still says something of an instant although the sample it came with is gone.
+    fn holds_at(&self, _t: Nanos) -> bool {
+        false
+    }
 }
 
 /// Stores the rows that came with the sample of an instant.
@@ -117,13 +123,43 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// The tables whose rows are of interest only as long as the tick they came with is there.
+pub(crate) const BY_TICK: [&str; 6] =
+    [ProcessRow::TABLE, TableRow::TABLE, PortRow::TABLE, SpawnRow::TABLE, Snapshot::TABLE, Event::TABLE];
+
+/// The ids of all texts that some row refers to.
+pub(crate) fn used_texts(connection: &Connection) -> rusqlite::Result<HashSet<i64>> {
+    fn add<R: Record>(connection: &Connection, used: &mut HashSet<i64>) -> rusqlite::Result<()> {
+        let columns: Vec<&str> =
+            R::COLUMNS.iter().copied().filter(|column| column.ends_with("_text")).collect();
+        let mut all = connection.prepare(&format!("SELECT {} FROM {}", columns.join(", "), R::TABLE))?;
+        let mut rows = all.query([])?;
+        while let Some(row) = rows.next()? {
+            for column in 0..columns.len() {
+                used.extend(row.get::<_, Option<i64>>(column)?);
+            }
+        }
+        Ok(())
+    }
+    let mut used = HashSet::new();
+    add::<ProcessRow>(connection, &mut used)?;
+    add::<TableRow>(connection, &mut used)?;
+    add::<PortRow>(connection, &mut used)?;
+    add::<SpawnRow>(connection, &mut used)?;
+    Ok(used)
+}
+
 /// Ids of strings already stored.
 #[derive(Debug, Default)]
-pub(crate) struct TextIds(HashMap<Box<str>, i64>);
+pub(crate) struct TextIds {
+    ids: HashMap<Box<str>, i64>,
+    /// Strings added to the file.
+    pub(crate) added: u64,
+}
 
 impl TextIds {
     fn id(&mut self, connection: &Connection, text: &str) -> rusqlite::Result<i64> {
-        if let Some(id) = self.0.get(text) {
+        if let Some(id) = self.ids.get(text) {
             return Ok(*id);
         }
         let known = connection
@@ -132,18 +168,21 @@ impl TextIds {
             .optional()?;
         let id = match known {
             Some(id) => id,
-            None => connection.prepare_cached("INSERT INTO text(string) VALUES (?1)")?.insert([text])?,
+            None => {
+                self.added += 1;
+                connection.prepare_cached("INSERT INTO text(string) VALUES (?1)")?.insert([text])?
+            }
         };
-        if self.0.len() >= CACHED_TEXTS {
-            self.0.clear();
+        if self.ids.len() >= CACHED_TEXTS {
+            self.ids.clear();
         }
-        self.0.insert(text.into(), id);
+        self.ids.insert(text.into(), id);
         Ok(id)
     }
 
-    /// After a transaction was taken back: ids given in it mean nothing.
+    /// After a transaction was taken back, or texts were removed: ids may mean nothing.
     pub(crate) fn forget(&mut self) {
-        self.0.clear();
+        self.ids.clear();
     }
 }
 
@@ -402,6 +441,10 @@ impl Record for Gap {
             TroubleKind::from_text(&kind).ok_or(FromSqlError::Other("an unknown kind of gap".into()))?;
         Ok(Gap { begin, end, source, kind, reason: from.get()? })
     }
+
+    fn holds_at(&self, t: Nanos) -> bool {
+        self.end >= t
+    }
 }
 
 /// A fact that was learnt, changed or taken back.
@@ -424,5 +467,9 @@ impl Record for FactRow {
 
     fn read(from: &mut Reader<'_>) -> rusqlite::Result<Self> {
         Ok(FactRow { incarnation: from.get()?, key: from.get()?, value: from.get()? })
+    }
+
+    fn holds_at(&self, _t: Nanos) -> bool {
+        true
     }
 }

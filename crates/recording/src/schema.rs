@@ -12,6 +12,9 @@ pub const FORMAT: i64 = 1;
 /// The tables.
 pub(crate) const SCHEMA: &str = include_str!("schema.sql");
 
+/// What a ring has besides.
+pub(crate) const RING_SCHEMA: &str = "CREATE TABLE clock(t INTEGER PRIMARY KEY, wall INTEGER NOT NULL)";
+
 /// The tables' names.
 pub(crate) const TABLES: &[&str] = &[
     "meta",
@@ -42,6 +45,12 @@ pub(crate) mod meta {
     pub(crate) const WALL_AT_ZERO: &str = "wall_at_zero";
     /// `1` once the recording was ended in order.
     pub(crate) const CLOSED: &str = "closed";
+    /// Of a ring: how much it is to hold, nanoseconds.
+    pub(crate) const RING_KEEP: &str = "ring_keep";
+    /// Of a ring: how large it may become, with its log, bytes.
+    pub(crate) const RING_BYTES: &str = "ring_bytes";
+    /// Of a ring: the node that it records.
+    pub(crate) const RING_NODE: &str = "ring_node";
 }
 
 /// Makes an empty recording of an empty database.

@@ -14,6 +14,7 @@
 //! minute is missing.
 
 mod create;
+mod ring;
 mod segment;
 
 use std::fs::File;
@@ -25,17 +26,22 @@ use rusqlite::{Connection, params};
 
 pub use create::Existing;
 pub(crate) use create::sidecar_path;
+pub use ring::Ring;
 
 use crate::codec::busiest;
 use crate::codec::column::Encoder;
 use crate::error::Error;
-use crate::reader::Reader;
+use crate::reader::{self, Left, Past, Reader};
 use crate::rows::{self, FactRow, TextIds};
-use crate::schema::{BUSIEST, meta};
+use crate::schema::{BUSIEST, RING_SCHEMA, meta};
+use ring::Bounds;
 use segment::{Blob, Segment};
 
 /// How often the log is carried over into the file: what a power loss may cost.
 const CARRY_OVER_NS: Nanos = 60 * SECOND_NS;
+
+/// Texts that a ring adds before those that nobody refers to any more are looked for.
+const MANY_TEXTS: u64 = 10_000;
 
 /// What stands for a file's name in messages about a recording in memory.
 const IN_MEMORY: &str = ":memory:";
@@ -52,6 +58,10 @@ pub struct Writer {
     groups: Vec<Group>,
     last: Option<(Nanos, u32)>,
     segment: Segment,
+    /// Bytes in `hot`, which become a little less in chunks.
+    hot_bytes: u64,
+    /// Of them, those of the sample stored last.
+    stored_bytes: u64,
     /// Chunks that wait to be stored in place of the rows in `hot`.
     sealed: Vec<Sealed>,
     longer_gaps: Vec<(String, Nanos, Nanos)>,
@@ -59,6 +69,12 @@ pub struct Writer {
     carried_over: Nanos,
     texts: TextIds,
     encoder: Encoder,
+    /// Of a ring.
+    bounds: Option<Bounds>,
+    /// What an earlier process has left in the file.
+    past: Option<Past>,
+    /// Instants with the wall-clock time at them, to be stored with the next sample.
+    clock: Vec<(Nanos, i64)>,
 }
 
 #[derive(Debug)]
@@ -71,8 +87,78 @@ struct Sealed {
 impl Writer {
     /// Starts a recording in a new file. It appears whole or not at all, and nobody else can write to it.
     pub fn create(path: &Path, existing: Existing) -> Result<Self, Error> {
-        let (connection, lock) = create::create(path, existing)?;
+        let (connection, lock) = create::create(path, existing, |_| Ok(()))?;
         Ok(Writer::new(connection, path.to_owned(), Some(lock)))
+    }
+
+    /// Starts a ring of a node, or goes on in the one that is there, in whatever state its last writer has left it.
+    pub fn ring(path: &Path, ring: Ring, node: &str) -> Result<Self, Error> {
+        let at = |error| Error::sqlite(path, error);
+        let ring = Ring { max_bytes: ring.max_bytes.max(Ring::SMALLEST_BYTES), ..ring };
+        let Some(lock) = create::lock_old(path)? else {
+            let (connection, lock) = create::create(path, Existing::Refuse, |connection| {
+                connection.execute_batch(RING_SCHEMA)?;
+                ring.store(connection, node)
+            })?;
+            let bounds = Bounds::new(&connection, path, ring).map_err(at)?;
+            let writer = Writer::new(connection, path.to_owned(), Some(lock));
+            return Ok(Writer { bounds: Some(bounds), ..writer });
+        };
+        let Left { past, unsealed, lost } = reader::left(path, node)?;
+        let connection = create::open(path).map_err(at)?;
+        ring.store(&connection, node).map_err(at)?;
+        connection.execute("DELETE FROM meta WHERE key = ?1", [meta::CLOSED]).map_err(at)?;
+        let bounds = Bounds::new(&connection, path, ring).map_err(at)?;
+        let mut writer = Writer {
+            bounds: Some(bounds),
+            groups: past.table.iter().map(|(_, series)| series.group).collect(),
+            last: past.last,
+            carried_over: past.last.map_or(0, |(t, _)| t),
+            ..Writer::new(connection, path.to_owned(), Some(lock))
+        };
+        writer.past = Some(past);
+        writer.seal_left(&unsealed, &lost)?;
+        Ok(writer)
+    }
+
+    /// Makes chunks of the readings that the last writer has left unsealed.
+    fn seal_left(&mut self, unsealed: &[Sample], lost: &[beamtune_model::Gap]) -> Result<(), Error> {
+        unsealed.iter().for_each(|sample| self.segment.push(sample));
+        self.seal();
+        let tick = self.last.map_or(0, |(t, _)| t);
+        rows::insert(&self.connection, &mut self.texts, tick, lost).map_err(|error| self.error(error))?;
+        self.store_sealed()?;
+        ring::drop_texts(&self.connection).map_err(|error| self.error(error))?;
+        // With other bounds than before there may be too much.
+        self.keep_bounds(tick)?;
+        while let Some(bounds) = &mut self.bounds
+            && bounds.exceeds(&self.connection).map_err(|error| Error::sqlite(&self.path, error))?
+            && self.make_room()?
+        {}
+        self.shrink()
+    }
+
+    /// What an earlier process has left in the file; once.
+    pub(crate) fn take_past(&mut self) -> Option<Past> {
+        self.past.take()
+    }
+
+    /// The instant at which a recording of this file begins when the wall clock shows `wall`: 0 in a new one, else after
+    /// the last tick.
+    pub fn begins_at(&self, wall: i64) -> Nanos {
+        self.past.as_ref().map_or(0, |past| past.resume(wall).0)
+    }
+
+    /// What the user should be told of a ring's bounds, each once.
+    pub fn take_notices(&mut self) -> Vec<String> {
+        self.bounds.as_mut().map(Bounds::take_notices).unwrap_or_default()
+    }
+
+    /// Notes what the wall clock shows at an instant, if this is a ring; stored with the next sample.
+    pub(crate) fn note_wall(&mut self, t: Nanos, wall: i64) {
+        if self.bounds.is_some() {
+            self.clock.push((t, wall));
+        }
     }
 
     /// Starts a recording that is in no file and is gone with the process.
@@ -93,11 +179,16 @@ impl Writer {
             groups: Vec::new(),
             last: None,
             segment: Segment::default(),
+            hot_bytes: 0,
+            stored_bytes: 0,
             sealed: Vec::new(),
             longer_gaps: Vec::new(),
             carried_over: 0,
             texts: TextIds::default(),
             encoder: Encoder::default(),
+            bounds: None,
+            past: None,
+            clock: Vec::new(),
         }
     }
 
@@ -118,24 +209,112 @@ impl Writer {
     /// file, and the next sample may be tried.
     pub fn append(&mut self, sample: &Sample, table: &SeriesTable) -> Result<(), Error> {
         self.check(sample, table)?;
-        if self.segment.is_due(&sample.tick) {
-            self.segment.seal(&self.groups, &mut self.encoder, &mut self.sealed);
+        if let Some(bounds) = &mut self.bounds
+            && !bounds.prepare(&self.connection).map_err(|error| Error::sqlite(&self.path, error))?
+        {
+            return Err(Error::HeldByReader { path: self.path.clone() });
         }
-        self.store_sealed()?;
+        let is_much = self.bounds.as_ref().is_some_and(|bounds| bounds.is_much(self.hot_bytes));
+        if self.segment.is_due(&sample.tick) || is_much {
+            self.seal();
+        }
+        if !self.sealed.is_empty() {
+            self.store_sealed()?;
+            self.keep_bounds(sample.tick.t)?;
+        }
 
         let fresh: Vec<Group> =
             table.iter().skip(self.groups.len()).map(|(_, series)| series.group).collect();
         self.groups.extend(&fresh);
-        if let Err(error) = self.store(sample, table, fresh.len()) {
+        if let Err(error) = self.with_room(|writer| writer.store(sample, table, fresh.len())) {
             self.groups.truncate(self.groups.len() - fresh.len());
-            self.texts.forget();
-            return Err(self.error(error));
+            return Err(error);
         }
         self.longer_gaps.clear();
+        self.clock.clear();
         self.segment.push(sample);
+        self.hot_bytes += self.stored_bytes;
         self.last = Some((sample.tick.t, sample.tick.incarnation));
         self.carry_over(sample.tick.t);
         Ok(())
+    }
+
+    /// Does something in one transaction; where there is no room for it, a ring makes some.
+    fn with_room(&mut self, mut work: impl FnMut(&mut Self) -> rusqlite::Result<()>) -> Result<(), Error> {
+        let mut is_log_new = false;
+        loop {
+            let Err(error) = work(self) else { return Ok(()) };
+            self.texts.forget();
+            let can_go_on = is_full(&error)
+                && if self.has_free_pages()? {
+                    !std::mem::replace(&mut is_log_new, true)
+                        && ring::restart_log(&self.connection).map_err(|error| self.error(error))?
+                } else {
+                    self.make_room()?
+                };
+            if !can_go_on {
+                return Err(match &self.bounds {
+                    Some(bounds) if is_full(&error) && !bounds.is_disk_low() => bounds.too_small(&self.path),
+                    _ => self.error(error),
+                });
+            }
+        }
+    }
+
+    fn has_free_pages(&self) -> Result<bool, Error> {
+        let free = self.bounds.as_ref().map_or(Ok(false), |bounds| bounds.has_free_pages(&self.connection));
+        free.map_err(|error| self.error(error))
+    }
+
+    /// Drops the oldest of a ring; if there is nothing but the present segment, seals that. False if nothing is left to
+    /// be done.
+    fn make_room(&mut self) -> Result<bool, Error> {
+        let Some(bounds) = &mut self.bounds else { return Ok(false) };
+        let present = self.segment.begin().or(self.last.map(|(t, _)| t)).unwrap_or(0);
+        match bounds.drop_oldest(&self.connection, present) {
+            Ok(true) => return Ok(true),
+            Ok(false) => {}
+            Err(error) if is_full(&error) => return Ok(false),
+            Err(error) => return Err(self.error(error)),
+        }
+        if self.segment.begin().is_none() {
+            return Ok(false);
+        }
+        self.seal();
+        match self.put_sealed() {
+            Ok(()) => {
+                self.sealed.clear();
+                Ok(true)
+            }
+            Err(error) if is_full(&error) => Ok(false),
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    /// After a segment was sealed: drops what a ring is not to hold any more.
+    fn keep_bounds(&mut self, now: Nanos) -> Result<(), Error> {
+        let Some(bounds) = &self.bounds else { return Ok(()) };
+        let mut drop = || -> rusqlite::Result<()> {
+            if bounds.drop_old(&self.connection, now)? && self.texts.added > MANY_TEXTS {
+                self.texts.forget();
+                ring::restart_log(&self.connection)?;
+                ring::drop_texts(&self.connection)?;
+                self.texts.added = 0;
+            }
+            Ok(())
+        };
+        match drop() {
+            // Next time, then.
+            Err(error) if is_full(&error) => Ok(()),
+            other => other.map_err(|error| self.error(error)),
+        }
+    }
+
+    fn shrink(&self) -> Result<(), Error> {
+        match self.bounds.as_ref().map_or(Ok(()), |bounds| bounds.shrink(&self.connection)) {
+            Err(error) if is_full(&error) => Ok(()),
+            other => other.map_err(|error| self.error(error)),
+        }
     }
 
     /// Moves the end of a gap that was added with an earlier sample; stored with the next sample, or at the end.
@@ -194,7 +373,9 @@ impl Writer {
                 params![life.id, t, life.node, life.os_pid, life.boot, life.mono0, life.wall0],
             )?;
         }
+        self.stored_bytes = 0;
         for blob in segment::of_sample(sample, &self.groups, &self.segment, &mut self.encoder) {
+            self.stored_bytes += blob.packed.bytes.len() as u64;
             transaction
                 .prepare_cached("INSERT INTO hot(grp, t, codec, crc, blob) VALUES (?1, ?2, ?3, ?4, ?5)")?
                 .execute(params![blob.name(), t, blob.packed.codec, blob.packed.crc, blob.packed.bytes])?;
@@ -218,6 +399,11 @@ impl Writer {
         rows::insert(&transaction, texts, t, &sample.events)?;
         rows::insert(&transaction, texts, t, &sample.gaps)?;
         prolong(&transaction, &self.longer_gaps)?;
+        for (t, wall) in &self.clock {
+            transaction
+                .prepare_cached("INSERT OR REPLACE INTO clock(t, wall) VALUES (?1, ?2)")?
+                .execute((t, wall))?;
+        }
         transaction.commit()
     }
 
@@ -226,44 +412,58 @@ impl Writer {
         if t.saturating_sub(self.carried_over) >= CARRY_OVER_NS {
             self.carried_over = t;
             // If it fails (a full disk, a reader in the way), all is still in the log, and the next one may succeed.
-            let _ = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+            let _ = match self.bounds {
+                Some(_) => ring::restart_log(&self.connection).map(drop),
+                None => self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())),
+            };
         }
+    }
+
+    /// Makes chunks of what is in memory.
+    fn seal(&mut self) {
+        self.segment.seal(&self.groups, &mut self.encoder, &mut self.sealed);
+        self.hot_bytes = 0;
     }
 
     /// Puts sealed chunks in place of the rows in `hot`, if there are any.
     fn store_sealed(&mut self) -> Result<(), Error> {
-        if self.sealed.is_empty() {
-            return Ok(());
-        }
-        let store = || -> rusqlite::Result<()> {
-            let transaction = self.connection.unchecked_transaction()?;
-            for Sealed { begin, end, blob } in &self.sealed {
-                transaction
-                    .prepare_cached(
-                        "INSERT INTO chunk(grp, t0, t1, codec, crc, blob) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                    )?
-                    .execute(params![
-                        blob.name(),
-                        begin,
-                        end,
-                        blob.packed.codec,
-                        blob.packed.crc,
-                        blob.packed.bytes
-                    ])?;
+        if !self.sealed.is_empty() {
+            if self.bounds.is_some() {
+                // So that the log has room for all of them.
+                ring::restart_log(&self.connection).map_err(|error| self.error(error))?;
             }
-            transaction.execute("DELETE FROM hot", [])?;
-            transaction.commit()
-        };
-        store().map_err(|error| self.error(error))?;
-        self.sealed.clear();
+            self.with_room(|writer| writer.put_sealed())?;
+            self.sealed.clear();
+        }
         Ok(())
+    }
+
+    fn put_sealed(&self) -> rusqlite::Result<()> {
+        let transaction = self.connection.unchecked_transaction()?;
+        // First, so that the chunks have its pages.
+        transaction.execute("DELETE FROM hot", [])?;
+        for Sealed { begin, end, blob } in &self.sealed {
+            transaction
+                .prepare_cached(
+                    "INSERT INTO chunk(grp, t0, t1, codec, crc, blob) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                )?
+                .execute(params![
+                    blob.name(),
+                    begin,
+                    end,
+                    blob.packed.codec,
+                    blob.packed.crc,
+                    blob.packed.bytes
+                ])?;
+        }
+        transaction.commit()
     }
 
     /// Ends the recording: leaves it as one file, and opens it for reading.
     ///
     /// If there is no room left even for this, what was written stays readable as it is.
     pub fn finish(mut self) -> Result<Reader, Error> {
-        self.segment.seal(&self.groups, &mut self.encoder, &mut self.sealed);
+        self.seal();
         self.store_sealed()?;
         prolong(&self.connection, &self.longer_gaps)
             .and_then(|()| self.set_meta(meta::CLOSED, "1"))
@@ -295,6 +495,10 @@ impl Writer {
     fn error(&self, error: rusqlite::Error) -> Error {
         Error::sqlite(&self.path, error)
     }
+}
+
+fn is_full(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
 }
 
 fn prolong(connection: &Connection, gaps: &[(String, Nanos, Nanos)]) -> rusqlite::Result<()> {

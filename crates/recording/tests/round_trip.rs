@@ -239,6 +239,11 @@ proptest! {
             let period = reader.period(&selection).expect("readable");
 
             let mut expect = PeriodBuilder::default();
+            // Gaps that began before and reach in say as well why something is missing.
+            let (begin, end) = (from.max(life.begin), to.min(life.end));
+            let earlier = |s: &&Sample| s.tick.incarnation == life.id && s.tick.t < begin && s.tick.t <= end;
+            let gaps = samples.iter().filter(earlier).flat_map(|s| &s.gaps);
+            gaps.filter(|gap| gap.end >= begin).for_each(|gap| expect.gap(gap.clone()));
             for sample in samples.iter().filter(|s| s.tick.incarnation == life.id && (from..=to).contains(&s.tick.t)) {
                 expect.sample(sample, &table);
             }

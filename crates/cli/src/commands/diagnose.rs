@@ -1,4 +1,6 @@
-//! `beamtune diagnose`: judges a recording.
+//! `beamtune diagnose`: judges a recording, or a part of it.
+
+mod part;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,6 +9,7 @@ use anyhow::Result;
 use beamtune_model::Period;
 use beamtune_recording::{Reader, Selection};
 use beamtune_report::{diagnosis, json};
+pub use part::PartArgs;
 
 use crate::terminal;
 
@@ -15,6 +18,8 @@ use crate::terminal;
 pub struct Args {
     /// The recording.
     file: PathBuf,
+    #[command(flatten)]
+    part: PartArgs,
     /// Print JSON (docs/schema/diagnosis.schema.json).
     #[arg(long)]
     json: bool,
@@ -22,11 +27,29 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    Ok(judge(&read(&args.file)?, args.json))
+    let Read { period, part, triggers } = read_part(&args.file, &args.part)?;
+    if !args.json {
+        part.iter().chain(&triggers).for_each(|line| terminal::print(&format!("{line}\n")));
+    }
+    Ok(judge(&period, args.json))
+}
+
+/// What was read of a recording.
+pub struct Read {
+    pub period: Period,
+    /// What the part is called, its times on the wall clock; `None` for all of it.
+    pub part: Option<String>,
+    /// When the recorder has seen something begin, and what.
+    pub triggers: Vec<String>,
 }
 
 /// The period of a recording: that of the VM's life with the most samples. What is odd about the file is said.
 pub fn read(path: &Path) -> Result<Period> {
+    Ok(read_part(path, &PartArgs::default())?.period)
+}
+
+/// The same for a part of a recording.
+pub fn read_part(path: &Path, part: &PartArgs) -> Result<Read> {
     let reader = Reader::open(path)?;
     if let Some(bytes) = reader.missing_bytes() {
         terminal::complain(&format!(
@@ -34,7 +57,13 @@ pub fn read(path: &Path) -> Result<Period> {
             path.display()
         ));
     }
-    Ok(reader.period(&Selection::default())?)
+    let (selection, part) = match part.is_all() {
+        true => (Selection::default(), None),
+        false => part.select(&reader).map(|(selection, said)| (selection, Some(said)))?,
+    };
+    let period = reader.period(&selection)?;
+    let triggers = part::triggers(&reader, &period);
+    Ok(Read { period, part, triggers })
 }
 
 /// Judges a period, prints the answer, and gives the exit status.

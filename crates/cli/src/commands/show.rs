@@ -7,7 +7,7 @@ use anyhow::Result;
 use beamtune_report::show::{self, View};
 use clap::ValueEnum;
 
-use super::diagnose::read;
+use super::diagnose::{PartArgs, Read, read_part};
 use crate::terminal;
 
 /// Show what a recording holds.
@@ -15,6 +15,8 @@ use crate::terminal;
 pub struct Args {
     /// The recording.
     file: PathBuf,
+    #[command(flatten)]
+    part: PartArgs,
     /// Which table.
     #[arg(long, value_enum, default_value_t = Name::Summary)]
     view: Name,
@@ -53,6 +55,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Name::Schedulers => View::Schedulers,
         Name::Host => View::Host,
     };
-    terminal::print(&show::render(&read(&args.file)?, view, terminal::style()));
+    let Read { period, part, .. } = read_part(&args.file, &args.part)?;
+    if let Some(part) = part {
+        terminal::print(&format!("{part}\n"));
+    }
+    terminal::print(&show::render(&period, view, terminal::style()));
     Ok(ExitCode::SUCCESS)
 }

@@ -1,10 +1,12 @@
 //! From a recording to a [`Period`], in memory that does not grow with the recording.
 
+use std::collections::HashMap;
+
 use beamtune_model::window::Point;
-use beamtune_model::{Group, Nanos, Period, PeriodBuilder, ProcessTick, Tick};
+use beamtune_model::{Gap, Group, Nanos, Period, PeriodBuilder, ProcessTick, Tick};
 
 use super::parts::{Content, Decoder, Segment, Taker};
-use super::{Cursors, Life, RECORDING, Reader, SeriesMap, lost};
+use super::{Cursors, Life, RECORDING, Reader, SeriesMap, lost, scan};
 use crate::codec::Garbled;
 use crate::codec::chunk::Chunk;
 use crate::codec::column::Column;
@@ -18,7 +20,7 @@ const BATCH: usize = 8;
 /// Which part of a recording a period is about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// The life of the VM; without, the one with the most ticks.
+    /// The life of the VM; without, the one with the most ticks in this part.
     pub incarnation: Option<u32>,
     /// No ticks before this instant.
     pub from: Option<Nanos>,
@@ -34,7 +36,9 @@ impl Reader {
             self.connection.unchecked_transaction().map_err(|error| Error::sqlite(&self.path, error))?;
         let lives = self.lives()?;
         let count = lives.len() as u32;
-        let Some(life) = choose(lives, selection.incarnation)? else { return Ok(Period::default()) };
+        let first = lives.first().map(|life| life.id);
+        let within = self.ticks_of_lives(selection)?;
+        let Some(life) = choose(lives, selection.incarnation, &within)? else { return Ok(Period::default()) };
         let begin = selection.from.unwrap_or(Nanos::MIN).max(life.begin);
         let end = selection.to.unwrap_or(Nanos::MAX).min(life.end);
         let facts = self.facts_until(life.id, end)?;
@@ -42,6 +46,7 @@ impl Reader {
             reader: self,
             builder: PeriodBuilder::new(life.incarnation, facts, count),
             series: SeriesMap::default(),
+            since: if first == Some(life.id) { Nanos::MIN } else { life.begin },
             begin,
             end,
             ticks: Vec::new(),
@@ -51,12 +56,32 @@ impl Reader {
         building.all()?;
         Ok(building.builder.finish())
     }
+
+    /// How many ticks are selected.
+    pub fn ticks_in(&self, selection: &Selection) -> Result<u32, Error> {
+        let of_lives = self.ticks_of_lives(selection)?;
+        Ok(match selection.incarnation {
+            Some(life) => of_lives.get(&life).copied().unwrap_or(0),
+            None => of_lives.values().sum(),
+        })
+    }
+
+    /// How many ticks of each life are selected.
+    fn ticks_of_lives(&self, selection: &Selection) -> Result<HashMap<u32, u32>, Error> {
+        let mut count = HashMap::new();
+        let after = selection.from.map_or(scan::NO_KEY, |from| from.saturating_sub(1));
+        self.ticks(after, selection.to.unwrap_or(Nanos::MAX), |tick| {
+            *count.entry(tick.incarnation).or_default() += 1;
+            true
+        })?;
+        Ok(count)
+    }
 }
 
-fn choose(lives: Vec<Life>, asked: Option<u32>) -> Result<Option<Life>, Error> {
+fn choose(lives: Vec<Life>, asked: Option<u32>, within: &HashMap<u32, u32>) -> Result<Option<Life>, Error> {
     match asked {
         // Of equals, the last: what runs now matters more than what ran before.
-        None => Ok(lives.into_iter().max_by_key(|life| life.ticks)),
+        None => Ok(lives.into_iter().max_by_key(|life| within.get(&life.id).copied().unwrap_or(0))),
         Some(asked) => {
             let known = lives.iter().map(|life| life.id).collect();
             let life = lives.into_iter().find(|life| life.id == asked);
@@ -69,6 +94,8 @@ struct Building<'a> {
     reader: &'a Reader,
     builder: PeriodBuilder,
     series: SeriesMap,
+    /// The first instant of this life, as far as is known: a ring may have dropped its first ticks.
+    since: Nanos,
     /// The first instant selected.
     begin: Nanos,
     /// The last one.
@@ -255,12 +282,15 @@ impl Building<'_> {
     /// Adds the rows of the typed tables up to a tick.
     fn rows(&mut self, until: Nanos) -> Result<(), Error> {
         let mut cursors = std::mem::take(&mut self.cursors);
-        self.records(&mut cursors.process, until, PeriodBuilder::process)?;
-        self.records(&mut cursors.table, until, PeriodBuilder::table)?;
-        self.records(&mut cursors.port, until, PeriodBuilder::port)?;
-        self.records(&mut cursors.spawn, until, PeriodBuilder::spawn)?;
-        self.records(&mut cursors.event, until, PeriodBuilder::event)?;
-        self.records(&mut cursors.gap, until, PeriodBuilder::gap)?;
+        let (since, begin) = (self.since, self.begin);
+        self.records(&mut cursors.process, until, |tick, _| tick >= begin, PeriodBuilder::process)?;
+        self.records(&mut cursors.table, until, |tick, _| tick >= begin, PeriodBuilder::table)?;
+        self.records(&mut cursors.port, until, |tick, _| tick >= begin, PeriodBuilder::port)?;
+        self.records(&mut cursors.spawn, until, |tick, _| tick >= begin, PeriodBuilder::spawn)?;
+        self.records(&mut cursors.event, until, |tick, _| tick >= begin, PeriodBuilder::event)?;
+        // One that began before says as well why something is missing.
+        let reaches_in = |tick, gap: &Gap| tick >= begin || tick >= since && gap.end >= begin;
+        self.records(&mut cursors.gap, until, reaches_in, PeriodBuilder::gap)?;
         self.cursors = cursors;
         Ok(())
     }
@@ -269,11 +299,12 @@ impl Building<'_> {
         &mut self,
         cursor: &mut i64,
         until: Nanos,
+        is_wanted: impl Fn(Nanos, &R) -> bool,
         add: fn(&mut PeriodBuilder, R),
     ) -> Result<(), Error> {
-        let (begin, builder) = (self.begin, &mut self.builder);
+        let builder = &mut self.builder;
         let damaged = self.reader.records(cursor, until, |tick, row| {
-            if tick >= begin {
+            if is_wanted(tick, &row) {
                 add(builder, row);
             }
         })?;

@@ -26,6 +26,8 @@ pub struct Samples<'a> {
     reader: &'a Reader,
     series: SeriesMap,
     ready: VecDeque<Sample>,
+    /// The first tick; before it, a ring has dropped what there was.
+    first: Option<Nanos>,
     /// The last tick taken.
     last: Nanos,
     chunks: VecDeque<Segment>,
@@ -43,6 +45,7 @@ impl Reader {
             reader: self,
             series: SeriesMap::default(),
             ready: VecDeque::new(),
+            first: None,
             last: scan::NO_KEY,
             chunks: VecDeque::new(),
             decoder: Decoder::default(),
@@ -132,6 +135,7 @@ impl Samples<'_> {
         if let Some(sample) = samples.last() {
             self.last = sample.tick.t;
         }
+        self.first = self.first.or(samples.first().map(|sample| sample.tick.t));
         Ok(samples)
     }
 
@@ -150,7 +154,7 @@ impl Samples<'_> {
         }
         samples.iter_mut().for_each(|sample| sample.readings.sort_unstable_by_key(|(id, _)| *id));
         for (tick, incarnation) in self.reader.incarnations()? {
-            if let Some(sample) = find(&mut samples, tick) {
+            if let Some(sample) = self.place(&mut samples, tick, true) {
                 sample.incarnation = Some(incarnation);
             }
         }
@@ -184,13 +188,24 @@ impl Samples<'_> {
         samples: &mut [Sample],
         add: fn(&mut Sample, R),
     ) -> Result<(), Error> {
-        let damaged = self.reader.records(cursor, self.last, |tick, row| {
-            if let Some(sample) = find(samples, tick) {
+        let first = self.first.unwrap_or(0);
+        let damaged = self.reader.records(cursor, self.last, |tick, row: R| {
+            let lasts = row.holds_at(first);
+            if let Some(sample) = self.place(samples, tick, lasts) {
                 add(sample, row);
             }
         })?;
         self.note(damaged, &format!("rows of the table {} cannot be read", R::TABLE));
         Ok(())
+    }
+
+    /// The sample that something came with. What still holds although a ring has dropped its sample, comes with the first
+    /// one that is there.
+    fn place<'s>(&self, samples: &'s mut [Sample], tick: Nanos, lasts: bool) -> Option<&'s mut Sample> {
+        match self.first {
+            Some(first) if lasts && tick < first => find(samples, first),
+            _ => find(samples, tick),
+        }
     }
 
     fn note(&mut self, damaged: bool, why: &str) {
@@ -201,11 +216,11 @@ impl Samples<'_> {
 }
 
 /// Samples on their way to be complete.
-struct Filling<'a> {
-    samples: &'a mut [Sample],
-    series: &'a SeriesMap,
+pub(super) struct Filling<'a> {
+    pub(super) samples: &'a mut [Sample],
+    pub(super) series: &'a SeriesMap,
     /// The sample of each tick of the chunk at hand.
-    places: Vec<Option<usize>>,
+    pub(super) places: Vec<Option<usize>>,
 }
 
 impl Taker for Filling<'_> {

@@ -12,9 +12,16 @@ pub(super) struct Lives {
     present: Option<Incarnation>,
     vm_knows: bool,
     host_knows: bool,
+    /// The present life was met by an earlier recorder, and no source has told of one yet.
+    resumed: bool,
 }
 
 impl Lives {
+    /// Goes on after the life that an earlier recorder met last.
+    pub(super) fn resumed(present: Option<Incarnation>) -> Self {
+        Lives { present, resumed: true, ..Lives::default() }
+    }
+
     /// The number of the present life; 0 also before anything is known of it.
     pub(super) fn current(&self) -> u32 {
         self.present.as_ref().map_or(0, |life| life.id)
@@ -29,8 +36,11 @@ impl Lives {
     /// itself counts for more than what the host says.
     pub(super) fn meet(&mut self, vm: Option<Incarnation>, host: Option<Incarnation>) -> Option<Incarnation> {
         let (vm_tells, host_tells) = (vm.is_some(), host.is_some());
-        let begins = self.present.is_none() || vm_tells && self.vm_knows || host_tells && self.host_knows;
+        let mut begins = self.present.is_none() || vm_tells && self.vm_knows || host_tells && self.host_knows;
         let life = vm.or(host)?;
+        if std::mem::take(&mut self.resumed) {
+            begins = self.present.as_ref().is_none_or(|present| present.boot != life.boot);
+        }
         if !begins {
             self.vm_knows |= vm_tells;
             self.host_knows |= host_tells;
@@ -87,6 +97,12 @@ mod tests {
             "the VM first",
             &[("v0", "h0", Some((0, "v0"))), ("v1", "", Some((1, "v1"))), ("", "h1", None)],
         );
+        let mut lives = Lives::resumed(life("v7").map(|life| Incarnation { id: 7, ..life }));
+        assert_eq!(lives.meet(None, None), None);
+        assert_eq!(lives.meet(life("v7"), None), None, "the same life, met by another recorder");
+        assert_eq!(lives.meet(life("v8"), None).map(|life| life.id), Some(8));
+        let mut lives = Lives::resumed(life("v7").map(|life| Incarnation { id: 7, ..life }));
+        assert_eq!(lives.meet(life("v8"), None).map(|life| life.id), Some(8), "restarted meanwhile");
         check("only the host", &[("", "h0", Some((0, "h0"))), ("", "h1", Some((1, "h1")))]);
         check(
             "the VM joins later",

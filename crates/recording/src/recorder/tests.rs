@@ -514,3 +514,73 @@ fn progress_is_told_after_each_sample() {
     ];
     assert_eq!(told, expect);
 }
+
+#[test]
+fn a_sign_of_trouble_makes_closer_looks_dense_for_a_while_and_is_an_event() {
+    let mut bench = Bench::new(1_500);
+    bench.plan.triggers = true;
+    let mut node = bench.source("vm", |ask, out| {
+        let second = ask.t / SECOND_NS;
+        // Trouble that lasts, goes and comes back, and once more when it may count again.
+        let full = (100..200).contains(&second) || (300..310).contains(&second) || second >= 900;
+        for scheduler in 1..=2 {
+            out.metric(&metrics::RUN_QUEUE, &format!("scheduler/{scheduler}"), if full { 5 } else { 1 });
+        }
+        out.family(&metrics::MEMORY, "", "total", (100 + if second == 400 { 90 } else { 0 }) << 20);
+        Ok(())
+    });
+    let (_, samples, _) = bench.record(vm(&mut node));
+    let events = samples.iter().flat_map(|sample| &sample.events);
+    let told: Vec<_> =
+        events.map(|event| (event.t / SECOND_NS, &*event.kind, &*event.subject, &*event.detail)).collect();
+    assert_eq!(
+        told,
+        [
+            (102, "trigger", "run_queue", "10 of 2"),
+            (400, "trigger", "memory", "90 MB of 190 MB"),
+            (902, "trigger", "run_queue", "10 of 2"),
+        ]
+    );
+    let dense: Vec<i64> = bench
+        .asked
+        .borrow()
+        .iter()
+        .filter(|(second, detail)| *detail && second % 10 != 0)
+        .map(|(s, _)| *s)
+        .collect();
+    let expect = |from: i64| (from + 1..=from + 30).filter(|second| second % 10 != 0);
+    // The growth of memory at 400 s is told, but closer looks have had their share.
+    assert_eq!(dense, expect(102).chain(expect(902)).collect::<Vec<_>>());
+}
+
+#[test]
+fn each_sign_is_one_and_without_any_nothing_is_dearer() {
+    let look = |value: i64, queue: i64, event: bool| {
+        let bench = Bench { plan: Plan { triggers: true, ..Bench::new(30).plan }, ..Bench::new(30) };
+        let mut node = bench.source("vm", |ask, out| {
+            out.metric(&metrics::CGROUP_MEMORY, "", value);
+            out.metric(&metrics::CGROUP_MEMORY_LIMIT, "", 1_000 << 20);
+            let (pid, t) = ("<0.7.0>".into(), ask.t);
+            out.sample.busiest.push(beamtune_model::ProcessTick {
+                pid,
+                reductions: 1,
+                queue,
+                runnable: None,
+            });
+            if event && ask.t == 5 * SECOND_NS {
+                let (kind, subject, detail) = ("long_gc".to_owned(), String::new(), String::new());
+                out.sample.events.push(Event { t, kind, subject, detail });
+            }
+            Ok(())
+        });
+        let (_, samples, _) = bench.record(vm(&mut node));
+        let events = samples.iter().flat_map(|sample| &sample.events).filter(|event| event.kind == "trigger");
+        let told: Vec<_> = events.map(|event| format!("{} {}", event.subject, event.detail)).collect();
+        let closer = bench.asked.borrow().iter().filter(|(_, detail)| *detail).count();
+        (told.join(""), closer > 4)
+    };
+    assert_eq!(look(800 << 20, 4_999, false), (String::new(), false));
+    assert_eq!(look(950 << 20, 4_999, false), ("cgroup_memory 950 MB of 1000 MB".to_owned(), true));
+    assert_eq!(look(800 << 20, 5_000, false), ("message_queue 5000 <0.7.0>".to_owned(), true));
+    assert_eq!(look(800 << 20, 4_999, true), ("event long_gc".to_owned(), true));
+}

@@ -20,14 +20,20 @@ pub enum Existing {
 }
 
 /// How long a statement waits for a reader that holds a lock.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Files that SQLite keeps beside a database, by what is added to its name.
 const SIDECARS: [&str; 3] = ["-wal", "-shm", "-journal"];
 
 /// Makes an empty recording and opens it. The file returned holds the lock that keeps other writers away; it must be
 /// closed after the connection, because closing any handle of a file takes back all POSIX locks that SQLite holds on it.
-pub(super) fn create(path: &Path, existing: Existing) -> Result<(Connection, File), Error> {
+///
+/// `extra` is done while nobody can see the file yet.
+pub(super) fn create(
+    path: &Path,
+    existing: Existing,
+    extra: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+) -> Result<(Connection, File), Error> {
     let at = |error| Error::io(path, error);
     let old = match existing {
         Existing::Refuse if fs::symlink_metadata(path).is_ok() => {
@@ -48,7 +54,7 @@ pub(super) fn create(path: &Path, existing: Existing) -> Result<(Connection, Fil
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     let file = builder.tempfile_in(directory).map_err(at)?;
     lock(file.as_file(), path)?;
-    prepare(file.path()).map_err(|error| Error::sqlite(path, error))?;
+    prepare(file.path(), extra).map_err(|error| Error::sqlite(path, error))?;
     let kept = match existing {
         Existing::Refuse => file.persist_noclobber(path),
         Existing::Replace => {
@@ -67,8 +73,8 @@ pub(super) fn create(path: &Path, existing: Existing) -> Result<(Connection, Fil
     Ok((connection, lock))
 }
 
-/// Locks the file that is to be replaced, so that it is not one that is being written; `None` if there is none.
-fn lock_old(path: &Path) -> Result<Option<File>, Error> {
+/// Locks a file that is to be replaced or continued, so that it is not one that is being written; `None` if there is none.
+pub(super) fn lock_old(path: &Path) -> Result<Option<File>, Error> {
     match File::open(path) {
         Ok(file) => {
             if !file.metadata().map_err(|error| Error::io(path, error))?.is_file() {
@@ -89,16 +95,19 @@ fn lock(file: &File, path: &Path) -> Result<(), Error> {
     })
 }
 
-fn prepare(path: &Path) -> rusqlite::Result<()> {
+fn prepare(path: &Path, extra: impl FnOnce(&Connection) -> rusqlite::Result<()>) -> rusqlite::Result<()> {
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     schema::create(&connection)?;
+    extra(&connection)?;
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     connection.close().map_err(|(_, error)| error)
 }
 
-fn open(path: &Path) -> rusqlite::Result<Connection> {
+/// Opens a recording for writing, also one that was closed.
+pub(super) fn open(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     connection.busy_timeout(PATIENCE)?;
+    connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     // The log is carried over when a minute is stored, not in the middle of a sample.
     connection.query_row("PRAGMA wal_autocheckpoint = 0", [], |_| Ok(()))?;

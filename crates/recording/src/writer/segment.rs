@@ -80,6 +80,11 @@ impl Segment {
             || self.processes >= MAX_PROCESSES
     }
 
+    /// The first tick in it.
+    pub(super) fn begin(&self) -> Option<Nanos> {
+        self.times.first().copied()
+    }
+
     /// The last value of a series; 0 without any.
     fn last(&self, id: u32) -> i64 {
         self.columns.get(id as usize).and_then(|column| column.values.last()).copied().unwrap_or(0)

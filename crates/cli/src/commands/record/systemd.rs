@@ -1,0 +1,152 @@
+//! A systemd unit that holds the last hours of nodes, with the options of this very command.
+
+use std::fmt::Write;
+
+use anyhow::{Context, Result, bail};
+
+use super::Args;
+use crate::subject::Live;
+
+/// The unit. Its user is that of the nodes where they run here now and have one in common; otherwise root.
+pub(super) fn unit(args: &Args) -> Result<String> {
+    let exe = std::env::current_exe().context("cannot tell where this program is")?;
+    let mut command = vec![exe.display().to_string(), "record".to_owned()];
+    let mut option = |name: &str, value: String| command.extend([name.to_owned(), value]);
+    if let Some(keep) = args.keep {
+        option("--keep", format!("{}s", keep.as_secs_f64()));
+    }
+    option("--max-size", args.max_size.to_string());
+    option("--every", format!("{}s", args.every.as_secs_f64()));
+    command.extend(args.access.words()?);
+    // Specifiers stand in the unit as they are; what the user wrote is quoted.
+    let folder = match &args.output {
+        Some(output) => quoted(&std::path::absolute(output).context("-o")?.display().to_string())?,
+        None => "%S/beamtune/".to_owned(),
+    };
+    if args.host_only {
+        command.push("--host-only".to_owned());
+    }
+    command.push("--".to_owned());
+    command.extend(args.targets.iter().cloned());
+    let words = command.iter().map(|word| quoted(word)).collect::<Result<Vec<_>>>()?;
+    let (options, targets) = words.split_at(words.len() - args.targets.len() - 1);
+    let writable = match &args.output {
+        Some(output) => {
+            let absolute = std::path::absolute(output).context("-o")?;
+            let is_folder = super::ring::is_folder(output, args.targets.len() > 1);
+            let folder = if is_folder { absolute.as_path() } else { absolute.parent().unwrap_or(&absolute) };
+            format!("ReadWritePaths={}\n", quoted(&folder.display().to_string())?)
+        }
+        None => String::new(),
+    };
+    let user = user(args);
+    let mut unit = String::new();
+    let names = args.targets.join(", ");
+    write!(
+        unit,
+        "# Holds the last hours of {names}, so that an incident that is over can be looked at.\n\
+         # To install it, as root:\n\
+         #   beamtune record --systemd … > /etc/systemd/system/beamtune.service\n\
+         #   systemctl daemon-reload && systemctl enable --now beamtune.service\n\
+         # To look:\n\
+         #   beamtune diagnose /var/lib/beamtune/NODE.btr --from 02:50 --to 03:10\n\
+         [Unit]\n\
+         Description=beamtune: the last hours of {names}\n\
+         After=network.target epmd.service\n\
+         # It is started again for ever.\n\
+         StartLimitIntervalSec=0\n\
+         \n\
+         [Service]\n\
+         ExecStart={} -o {folder} {}\n\
+         Restart=always\n\
+         RestartSec=30\n\
+         # Ends the recording in order: one file stays.\n\
+         KillSignal=SIGTERM\n\
+         TimeoutStopSec=30\n\
+         StateDirectory=beamtune\n\
+         StateDirectoryMode=0700\n\
+         UMask=0077\n",
+        options.join(" "),
+        targets.join(" "),
+    )?;
+    unit.push_str(&writable);
+    match &user {
+        Some(user) => write!(
+            unit,
+            "\n# The nodes' own user may read what /proc holds of them, and their cookie.\n\
+             User={user}\n\
+             CapabilityBoundingSet=\n"
+        )?,
+        None => unit.push_str(
+            "\n# Reads /proc and the cookies of others' processes, which takes these two capabilities.\n\
+             # Better: User= the nodes' own user, and an empty CapabilityBoundingSet.\n\
+             User=root\n\
+             CapabilityBoundingSet=CAP_SYS_PTRACE CAP_DAC_READ_SEARCH\n",
+        ),
+    }
+    unit.push_str(HARDENING);
+    Ok(unit)
+}
+
+/// Not among these, because then nothing could be seen of the nodes: ProtectProc, ProcSubset, PrivateUsers,
+/// PrivateNetwork, PrivatePIDs; ProtectHome only as far as reading the cookie allows.
+const HARDENING: &str = "\
+NoNewPrivileges=yes
+ProtectSystem=strict
+ProtectHome=read-only
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+PrivateDevices=yes
+PrivateTmp=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+
+[Install]
+WantedBy=multi-user.target
+";
+
+/// The user that all targets run as, where they can be found now.
+fn user(args: &Args) -> Option<String> {
+    let mut users = args
+        .targets
+        .iter()
+        .map(|target| Live::find(Some(target), &args.access).ok().and_then(|live| live.vm?.user));
+    let first = users.next()??;
+    users.all(|user| user.as_ref() == Some(&first)).then_some(first).filter(|user| user != "root")
+}
+
+/// A word of a command line in a unit (systemd.service(5), "Command lines").
+fn quoted(word: &str) -> Result<String> {
+    if word.chars().any(char::is_control) {
+        bail!("{word:?} holds a character that cannot stand in a unit");
+    }
+    let escaped = word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
+    let is_plain = !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "@._-/:=+".contains(c));
+    Ok(if is_plain { escaped } else { format!("\"{escaped}\"") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_as_systemd_reads_them() {
+        let check = |word: &str, expect: &str| assert_eq!(quoted(word).ok().as_deref(), Some(expect));
+        check("rabbit@web1", "rabbit@web1");
+        check("/a b/c", "\"/a b/c\"");
+        check("100%", "\"100%%\"");
+        check("a\"b$c\\", "\"a\\\"b$$c\\\\\"");
+        check("", "\"\"");
+        assert!(quoted("a\nExecStartPre=/bin/evil").is_err());
+    }
+}

@@ -1,0 +1,390 @@
+//! A copy of a recording for others' eyes: what tells who it is from is replaced, the numbers stay.
+//!
+//! The copy is made anew, sample by sample, through the same writer as any recording. So nothing gets into it but what
+//! passes through here: no free page, no log, no table or column that this version does not know.
+//!
+//! A text stays only if it is known to be no secret (a word of the VM's own, a number, a pid, `module:function/arity`);
+//! of whatever is not known, the worst is assumed. The same text becomes the same replacement throughout the file, so
+//! that processes, tables and nodes can still be told apart and found again. Replacements are numbered in the order in
+//! which they are met, and are no hashes: those of short names can be guessed.
+
+mod known;
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use beamtune_model::{
+    Event, Gap, Group, PortRow, ProcessRow, Sample, Series, SeriesTable, SpawnRow, TableRow, TroubleKind,
+    facts,
+};
+
+use crate::error::Error;
+use crate::reader::Reader;
+use crate::writer::{Existing, Writer};
+
+/// What else is to be replaced.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Redaction {
+    /// Modules, functions and applications that are not those of OTP or Elixir.
+    pub modules: bool,
+}
+
+/// Writes a redacted copy of a recording. Returns how many different texts were replaced.
+///
+/// Snapshots are left out, as are the settings of a ring; the reasons of gaps and the details of events are replaced by
+/// what their kind says.
+pub fn redact(from: &Reader, to: &Path, what: Redaction) -> Result<usize, Error> {
+    let mut replace = Replace { what, known: HashMap::new(), counts: HashMap::new() };
+    let mut writer = Writer::create(to, Existing::Refuse)?;
+    let mut table = SeriesTable::default();
+    let mut ids = Vec::new();
+    let mut samples = from.samples();
+    let mut wall = None;
+    while let Some(sample) = samples.next() {
+        let mut sample = sample?;
+        for (_, series) in samples.table().iter().skip(ids.len()) {
+            let Series { group, entity, name, unit, kind } = series;
+            let entity = replace.entity(*group, entity);
+            let name = replace.path_of_words(name);
+            ids.push(table.intern(*group, &entity, &name, *unit, *kind));
+        }
+        for (id, _) in &mut sample.readings {
+            *id = ids[id.index()];
+        }
+        sample.readings.sort_unstable_by_key(|(id, _)| *id);
+        replace.sample(&mut sample);
+        if wall.is_none() {
+            wall = from.wall_at(sample.tick.t).map(|wall| wall.saturating_sub(sample.tick.t));
+            if let Some(wall) = wall {
+                writer.set_wall_at_zero(wall)?;
+            }
+        }
+        writer.append(&sample, &table)?;
+    }
+    writer.finish()?;
+    Ok(replace.known.len())
+}
+
+struct Replace {
+    what: Redaction,
+    /// By kind and original.
+    known: HashMap<(&'static str, String), String>,
+    /// Replacements of each kind.
+    counts: HashMap<&'static str, usize>,
+}
+
+impl Replace {
+    /// The replacement of a text of a kind: `name7`.
+    fn by(&mut self, kind: &'static str, text: &str) -> String {
+        if let Some(replacement) = self.known.get(&(kind, text.to_owned())) {
+            return replacement.clone();
+        }
+        let count = self.counts.entry(kind).or_default();
+        *count += 1;
+        let replacement = format!("{kind}{count}");
+        self.known.insert((kind, text.to_owned()), replacement.clone());
+        replacement
+    }
+
+    fn sample(&mut self, sample: &mut Sample) {
+        if let Some(life) = &mut sample.incarnation {
+            life.node = self.node(&life.node);
+            life.boot = self.by("boot", &life.boot);
+        }
+        for (key, value) in &mut sample.facts {
+            *value = self.fact(key, value);
+            if !facts::KEYS.iter().any(|(known, _)| known == key) {
+                *key = self.by("key", key);
+            }
+        }
+        sample.busiest.iter_mut().for_each(|process| process.pid = self.id(&process.pid).into());
+        sample.processes.iter_mut().for_each(|row| self.process(row));
+        sample.tables.iter_mut().for_each(|row| self.table(row));
+        sample.ports.iter_mut().for_each(|row| self.port(row));
+        sample.spawns.iter_mut().for_each(|row| self.spawn(row));
+        sample.events.iter_mut().for_each(|event| self.event(event));
+        sample.gaps.iter_mut().for_each(|gap| self.gap(gap));
+        // Their form is not known here.
+        sample.snapshots.clear();
+    }
+
+    fn process(&mut self, row: &mut ProcessRow) {
+        row.pid = self.id(&row.pid);
+        some(&mut row.name, |text| self.name(text));
+        some(&mut row.label, |text| self.name(text));
+        some(&mut row.initial_call, |text| self.name(text));
+        some(&mut row.current_function, |text| self.name(text));
+        some(&mut row.application, |text| self.application(text));
+        some(&mut row.parent, |text| self.id(text));
+        some(&mut row.status, |text| self.word(text));
+        some(&mut row.message_queue_data, |text| self.word(text));
+    }
+
+    fn table(&mut self, row: &mut TableRow) {
+        row.id = if is_id(&row.id) { row.id.clone() } else { self.name(&row.id) };
+        row.name = self.name(&row.name);
+        row.owner = self.id(&row.owner);
+        some(&mut row.owner_name, |text| self.name(text));
+        row.kind = self.word(&row.kind);
+        row.protection = self.word(&row.protection);
+        row.options.iter_mut().for_each(|option| *option = self.words(option, '='));
+    }
+
+    fn port(&mut self, row: &mut PortRow) {
+        row.id = self.id(&row.id);
+        row.name = self.name(&row.name);
+        some(&mut row.connected, |text| self.id(text));
+    }
+
+    fn spawn(&mut self, row: &mut SpawnRow) {
+        row.what = self.word(&row.what);
+        row.kind = self.name(&row.kind);
+        some(&mut row.maker, |text| self.name(text));
+    }
+
+    fn event(&mut self, event: &mut Event) {
+        event.kind = self.word(&event.kind);
+        event.subject = match &event.subject {
+            subject if subject.contains('@') => self.node(subject),
+            subject if is_id(subject) => subject.clone(),
+            subject => self.name(subject),
+        };
+        event.detail = self.numbers(&event.detail);
+    }
+
+    fn gap(&mut self, gap: &mut Gap) {
+        gap.source = match gap.source.split_once('.') {
+            Some((source, item)) => format!("{}.{}", self.word(source), self.word(item)),
+            None => self.word(&gap.source),
+        };
+        gap.reason = match gap.kind {
+            TroubleKind::TimedOut => "no answer in time (redacted)",
+            TroubleKind::Gone => "the connection or the process was gone (redacted)",
+            TroubleKind::Denied => "it was refused (redacted)",
+            TroubleKind::Unsupported => "it is not to be had here (redacted)",
+            TroubleKind::Garbled => "it made no sense (redacted)",
+            TroubleKind::Recorder => "the recorder was late, did not run, or could not store (redacted)",
+        }
+        .to_owned();
+    }
+
+    fn fact(&mut self, key: &str, value: &str) -> String {
+        if value.is_empty() {
+            return String::new();
+        }
+        match key {
+            facts::NODE_NAME => self.node(value),
+            facts::HOST_NAME => self.by("host", value),
+            facts::CGROUP_PATH | facts::CGROUP_OWN_PATH => self.path(value),
+            facts::EMU_ARGS | facts::INIT_ARGS | facts::COMMAND_LINE => self.list(value),
+            facts::ENVIRONMENT | facts::APPLICATIONS => self.object(key, value),
+            _ if known::FACTS.contains(&key) && is_public(value) => value.to_owned(),
+            _ => self.numbers(value),
+        }
+    }
+
+    /// A JSON list of arguments.
+    fn list(&mut self, json: &str) -> String {
+        match serde_json::from_str::<Vec<String>>(json) {
+            Ok(list) => {
+                let list: Vec<String> = list.iter().map(|item| self.arguments(item)).collect();
+                serde_json::Value::from(list).to_string()
+            }
+            Err(_) => self.by("text", json),
+        }
+    }
+
+    /// A JSON object of strings: environment variables, or the versions of applications.
+    fn object(&mut self, key: &str, json: &str) -> String {
+        let Ok(object) = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(json) else {
+            return self.by("text", json);
+        };
+        let of_applications = key == facts::APPLICATIONS;
+        let mut out = serde_json::Map::new();
+        for (name, value) in object {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let (name, value) = if of_applications {
+                (self.application(&name), self.numbers(&value))
+            } else {
+                let known = ["ERL_FLAGS", "ERL_AFLAGS", "ERL_ZFLAGS"].contains(&name.as_str());
+                (if known { name } else { self.by("variable", &name) }, self.arguments(&value))
+            };
+            out.insert(name, value.into());
+        }
+        serde_json::Value::Object(out).to_string()
+    }
+
+    /// Words of a command line: flags of the VM and values that are numbers or words of its own stay.
+    fn arguments(&mut self, text: &str) -> String {
+        let word = |word: &str| {
+            let stays = known::FLAGS.contains(&word) || is_emulator_flag(word) || self.stays(word);
+            if stays { word.to_owned() } else { self.by("argument", word) }
+        };
+        text.split_whitespace().map(word).collect::<Vec<_>>().join(" ")
+    }
+
+    fn node(&mut self, text: &str) -> String {
+        match text.split_once('@') {
+            Some((name, host)) => format!("{}@{}", self.by("node", name), self.by("host", host)),
+            None => self.by("node", text),
+        }
+    }
+
+    fn path(&mut self, text: &str) -> String {
+        let part = |part: &str| if part.is_empty() { String::new() } else { self.by("folder", part) };
+        text.split('/').map(part).collect::<Vec<_>>().join("/")
+    }
+
+    /// A process, a table, a port, or what they were started with.
+    fn name(&mut self, text: &str) -> String {
+        if known::NAMES.contains(&text) || self.stays(text) {
+            return text.to_owned();
+        }
+        match module_function_arity(text) {
+            Some(_) if !self.what.modules => text.to_owned(),
+            Some((module, _, _)) if known::is_otp(module) => text.to_owned(),
+            Some((module, function, arity)) => {
+                format!("{}:{}/{arity}", self.by("module", module), self.by("function", function))
+            }
+            None => self.by("name", text),
+        }
+    }
+
+    fn application(&mut self, text: &str) -> String {
+        let is_atom = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        let stays = known::APPLICATIONS.contains(&text) || is_atom && !self.what.modules;
+        if stays { text.to_owned() } else { self.by("application", text) }
+    }
+
+    fn entity(&mut self, group: Group, text: &str) -> String {
+        match group {
+            Group::Dist if !text.is_empty() => self.node(text),
+            _ => self.path_of_words(text),
+        }
+    }
+
+    fn path_of_words(&mut self, text: &str) -> String {
+        self.words(text, '/')
+    }
+
+    /// Words with something between them, each for itself.
+    fn words(&mut self, text: &str, between: char) -> String {
+        let parts: Vec<String> = text.split(between).map(|part| self.word(part)).collect();
+        parts.join(&between.to_string())
+    }
+
+    fn word(&mut self, text: &str) -> String {
+        if self.stays(text) { text.to_owned() } else { self.by("word", text) }
+    }
+
+    /// `<0.123.0>`, `#Port<0.5>`, `#Ref<…>`.
+    fn id(&mut self, text: &str) -> String {
+        if is_id(text) { text.to_owned() } else { self.by("id", text) }
+    }
+
+    /// A text with its numbers, without its other words unless they are known.
+    fn numbers(&mut self, text: &str) -> String {
+        text.split(' ').map(|word| self.word(word)).collect::<Vec<_>>().join(" ")
+    }
+
+    fn stays(&self, text: &str) -> bool {
+        is_number(text) || known::WORDS.contains(&text) || is_metric(text)
+    }
+}
+
+fn some(text: &mut Option<String>, mut replace: impl FnMut(&str) -> String) {
+    if let Some(text) = text {
+        *text = replace(text);
+    }
+}
+
+/// Digits, and what stands between and around those of a version, a size or a list of processors. An address of the
+/// network is none of these: it has three dots.
+fn is_number(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit() || b".,:-".contains(&byte))
+        && text.bytes().filter(|byte| b".:".contains(byte)).count() < 3
+}
+
+/// `+` or `-`, at most eight letters, and a number: `+sbwtdcpu`, `-A`, `+MBas`, `+SDio`.
+fn is_emulator_flag(word: &str) -> bool {
+    let Some(rest) = word.strip_prefix(['+', '-']) else { return false };
+    let letters = rest.trim_end_matches(|c: char| c.is_ascii_digit() || ":,".contains(c));
+    (1..=8).contains(&letters.len()) && letters.bytes().all(|byte| byte.is_ascii_alphabetic())
+}
+
+fn is_id(text: &str) -> bool {
+    let inside =
+        ["<", "#Port<", "#Ref<"].iter().find_map(|begin| text.strip_prefix(begin)?.strip_suffix('>'));
+    inside.is_some_and(|inside| inside.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
+}
+
+/// True if a value of a fact that is no secret looks like one that a VM or a kernel gives.
+fn is_public(value: &str) -> bool {
+    value.len() < 1_000 && !value.contains('@')
+}
+
+fn is_metric(text: &str) -> bool {
+    beamtune_model::metrics::METRICS.iter().any(|metric| metric.name == text)
+}
+
+/// The parts of `module:function/arity`, also as Elixir writes it (`Shop.Cart.add/2`).
+fn module_function_arity(text: &str) -> Option<(&str, &str, &str)> {
+    let (call, arity) = text.rsplit_once('/')?;
+    if arity.is_empty() || arity.len() > 3 || !arity.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let (module, function) = match call.rsplit_once(':') {
+        Some(split) => split,
+        None if call.starts_with(|c: char| c.is_ascii_uppercase()) => call.rsplit_once('.')?,
+        None => return None,
+    };
+    let has_only = |name: &str, more: &[u8]| {
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(&byte))
+    };
+    // With dots only as Elixir has them: `db1.example:5432/1` is none, nor is `/srv/shop:x/1`.
+    let is_module = has_only(module, b"_.'")
+        && (!module.contains('.')
+            || module.starts_with(|c: char| c.is_ascii_uppercase())
+            || module.starts_with("'Elixir."));
+    let is_function = has_only(function, b"_'-/!?$") && !function.starts_with(|c: char| c.is_ascii_digit());
+    (is_module && is_function).then_some((module, function, arity))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_secret_stays_and_the_rest_is_replaced_alike() {
+        let mut replace =
+            Replace { what: Redaction::default(), known: HashMap::new(), counts: HashMap::new() };
+        assert_eq!(replace.name("logger_olp"), "name1");
+        for stays in ["kernel_sup", "gen_server:loop/7", "shop_cart:add/2", "Shop.Cart.add/2"] {
+            assert_eq!(replace.name(stays), stays);
+        }
+        assert_eq!(replace.name("customers_of_acme"), "name2");
+        assert_eq!(replace.name("logger_olp"), "name1");
+        assert_eq!(replace.node("shop@web1.acme.example"), "node1@host1");
+        assert_eq!(replace.node("other@web1.acme.example"), "node2@host1");
+        assert_eq!(replace.path("/system.slice/shop.service"), "/folder1/folder2");
+        assert_eq!(
+            replace.arguments("-setcookie hush +sbwt none -A 30 -s shop"),
+            "-setcookie argument1 +sbwt none -A 30 -s argument2"
+        );
+        assert_eq!(replace.entity(Group::Dist, "shop@web1.acme.example"), "node1@host1");
+        assert_eq!(replace.entity(Group::HostThread, "other/acme_nif/123"), "other/word1/123");
+        assert_eq!(replace.entity(Group::Msacc, "dirty_io_scheduler/3"), "dirty_io_scheduler/3");
+        assert_eq!(replace.id("<0.12.0>"), "<0.12.0>");
+        assert_eq!(replace.id("<secret>"), "id1");
+        assert!(!is_number("192.168.0.1") && is_number("25.2.3") && is_number("0-3,8"));
+        for (text, expect) in
+            [("db1.example:5432/1", "name3"), ("/srv/shop:x/1", "name4"), ("10.0.0.7:80/1", "name5")]
+        {
+            assert_eq!(replace.name(text), expect, "an address or a path is no module");
+        }
+        replace.what.modules = true;
+        assert_eq!(replace.name("shop_cart:add/2"), "module1:function1/2");
+        assert_eq!(replace.name("gen_server:loop/7"), "gen_server:loop/7");
+        assert_eq!(replace.application("shop"), "application1");
+    }
+}

@@ -1,0 +1,146 @@
+//! Redacted copies: nothing of what is replaced is in the file, in no form.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "in a test, whatever is unexpected is to end it")]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use beamtune_model::{Sample, SampleBuilder, Snapshot, metrics};
+use beamtune_recording::{Existing, Reader, Redaction, Selection, Writer, redact};
+use common::{replayed, sample};
+use proptest::prelude::*;
+
+/// A sample with a secret in each text that can hold one.
+fn marked(second: i64, table: &mut beamtune_model::SeriesTable, secret: &str) -> Sample {
+    let plain = sample(second, table);
+    let mut out = SampleBuilder::new(table, plain.tick);
+    out.metric(&metrics::DIST_QUEUE, &format!("{secret}@{secret}.example"), 1);
+    out.metric(&metrics::THREAD_CPU, &format!("other/{secret}/77"), 1);
+    let more = out.sample.readings;
+    let mut sample = plain;
+    sample.readings.extend(more);
+    sample.readings.sort_unstable_by_key(|(id, _)| *id);
+    let all = format!("{secret}@{secret}");
+    if let Some(life) = &mut sample.incarnation {
+        (life.node, life.boot) = (all.clone(), all.clone());
+    }
+    for (key, value) in [
+        ("node_name", all.clone()),
+        ("host_name", secret.to_owned()),
+        ("product", format!("{secret} 1.0")),
+        ("emu_args", format!("[\"-sbwt\",\"none\",\"-root\",\"/usr/{secret}\",\"{secret}\"]")),
+        ("init_args", format!("[\"-setcookie {secret}\"]")),
+        ("command_line", format!("{secret}, no JSON")),
+        ("environment", format!("{{\"ERL_FLAGS\":\"-setcookie {secret}\",\"{secret}\":\"{secret}\"}}")),
+        ("applications", format!("{{\"{secret}\":\"{secret}\",\"kernel\":\"8.5\"}}")),
+        ("cgroup_path", format!("/{secret}/a")),
+        ("a_key_of_tomorrow", secret.to_owned()),
+        (secret, secret.to_owned()),
+    ] {
+        sample.facts.push((key.to_owned(), value));
+    }
+    sample.busiest[0].pid = secret.into();
+    for row in &mut sample.processes {
+        row.name = Some(secret.to_owned());
+        row.label = Some(format!("{{{secret}, 7}}"));
+        row.initial_call = Some(format!("{secret}:{secret}/1"));
+        row.current_function = Some(format!("shop:-{secret}/2-fun-0-/7"));
+        row.application = Some(secret.to_owned());
+        row.parent = Some(secret.to_owned());
+        row.status = Some(secret.to_owned());
+        row.message_queue_data = Some(secret.to_owned());
+        row.pid = secret.to_owned();
+    }
+    for row in &mut sample.tables {
+        for text in [&mut row.id, &mut row.name, &mut row.owner, &mut row.kind, &mut row.protection] {
+            *text = secret.to_owned();
+        }
+        row.owner_name = Some(secret.to_owned());
+        row.options = vec![secret.to_owned(), format!("heir={secret}")];
+    }
+    for row in &mut sample.ports {
+        (row.id, row.name) = (secret.to_owned(), format!("/bin/{secret} --{secret}"));
+        row.connected = Some(secret.to_owned());
+    }
+    for row in &mut sample.spawns {
+        (row.what, row.kind) = (secret.to_owned(), secret.to_owned());
+        row.maker = Some(secret.to_owned());
+    }
+    for event in &mut sample.events {
+        (event.kind, event.subject) = (secret.to_owned(), all.clone());
+        event.detail = format!("after {secret}");
+    }
+    for gap in &mut sample.gaps {
+        (gap.source, gap.reason) = (format!("vm.{secret}"), format!("no answer from {all}"));
+    }
+    sample.snapshots = vec![Snapshot { t: 0, kind: secret.to_owned(), blob: secret.repeat(50).into_bytes() }];
+    sample
+}
+
+/// Everything that a reader can get out of a file, and the file's bytes.
+fn content(path: &Path) -> Vec<String> {
+    let reader = Reader::open(path).expect("opened");
+    let mut samples = reader.samples();
+    let mut all: Vec<String> =
+        samples.by_ref().map(|sample| format!("{:?}", sample.expect("readable"))).collect();
+    all.extend(samples.table().iter().map(|(_, series)| format!("{series:?}")));
+    all.push(String::from_utf8_lossy(&fs::read(path).expect("readable")).into_owned());
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_secret_is_left_in_any_form(
+        secret in "[a-z]{4}[a-z0-9_]{5,20}|[A-Z][a-z]{9}|[a-z]{4}\\.[a-z]{5}|fe80::[1-9a-f]{4}:[1-9a-f]{4}|10\\.77\\.[1-9][0-9]\\.[1-9][0-9]",
+        seconds in 1_i64..40,
+    ) {
+        let directory = tempfile::tempdir().expect("directory");
+        let (from, to) = (directory.path().join("a.btr"), directory.path().join("b.btr"));
+        let mut table = beamtune_model::SeriesTable::default();
+        let mut writer = Writer::create(&from, Existing::Refuse).expect("created");
+        for second in 0..seconds {
+            let sample = marked(second, &mut table, &secret);
+            writer.append(&sample, &table).expect("stored");
+        }
+        let reader = writer.finish().expect("finished");
+        prop_assert!(content(&from).iter().any(|text| text.contains(&secret)));
+        redact(&reader, &to, Redaction { modules: true }).expect("copied");
+        for text in content(&to) {
+            prop_assert!(!text.contains(&secret), "{secret} in {text}");
+        }
+        let names: Vec<_> = fs::read_dir(directory.path()).expect("listed").map(|e| e.expect("listed").file_name()).collect();
+        prop_assert_eq!(names.len(), 2, "no log is left: {:?}", names);
+    }
+}
+
+#[test]
+fn the_numbers_stay_and_what_is_the_same_stays_the_same() {
+    let directory = tempfile::tempdir().expect("directory");
+    let (from, to) = (directory.path().join("a.btr"), directory.path().join("b.btr"));
+    let before = common::recorded(&from, 700);
+    let reader = Reader::open(&from).expect("opened");
+    redact(&reader, &to, Redaction::default()).expect("copied");
+    let copy = Reader::open(&to).expect("opened");
+    assert!(copy.is_closed());
+    let after = replayed(&copy);
+    assert_eq!(after.len(), before.len());
+    for (after, before) in after.iter().zip(&before) {
+        assert_eq!((after.tick, &after.readings), (before.tick, &before.readings));
+        assert_eq!(after.busiest, before.busiest);
+        for (after, before) in after.processes.iter().zip(&before.processes) {
+            assert_eq!(after.name.as_deref(), Some("name1"), "rabbit_reader");
+            assert_eq!((after.reductions, &after.initial_call), (before.reductions, &before.initial_call));
+        }
+    }
+    let period = copy.period(&Selection::default()).expect("readable");
+    assert_eq!(period.rate(&metrics::REDUCTIONS, ""), Ok(1_000_000.0));
+    assert_eq!(period.incarnation.map(|life| life.node).as_deref(), Some("node1@host1"));
+    assert!(matches!(
+        redact(&reader, &to, Redaction::default()),
+        Err(beamtune_recording::Error::Exists { .. })
+    ));
+}
