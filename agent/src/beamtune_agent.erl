@@ -71,7 +71,7 @@
 %% What the VM is asked to tell of by itself: collections and time slices that take so many milliseconds, and heaps of so many words
 %% after a collection (128 MB). A slice ends after about a millisecond; others take 240 to 500 ms for these limits, and learn of
 %% what holds up a whole scheduler for 200 ms from its users.
--define(EVENTS, [{long_gc, 100}, {long_schedule, 50}, {large_heap, 16777216}, {busy_port, true}, {busy_dist_port, true}]).
+-define(EVENTS, [{long_gc, 100}, {long_schedule, 50}, {large_heap, 16777216}, busy_port, busy_dist_port]).
 %% So many of them in this time are a flood, in which the telling costs more than it tells: then none are taken for a while.
 -define(FLOOD, 100).
 -define(FLOOD_MS, 100).
@@ -548,43 +548,32 @@ watch(Items, #agent{watcher = none} = Agent) when length(Items) =< ?MAX_ITEMS ->
     end;
 watch(_, Agent) -> Agent.
 
-%% how: `session' (ours alone; OTP 28 and later), `monitor' (the VM's only system_monitor, taken because nobody had it),
-%% {taken, by whom}, or `paused' in a flood. What is set ends with this process, by the VM itself.
--record(events, {how, session, told = #{}, rows = [], last = 0, in_window = 0, window_ms = 0, floods = 0}).
+%% how: `monitor' (the VM's only system_monitor, taken because nobody had it), {taken, by whom}, or `paused' in a flood. What is
+%% set ends with this process, by the VM itself.
+%%
+%% From OTP 28 on a trace session could be ours alone. But on OTP 29.1.2 a process that was killed just after it had made one left
+%% the VM's lock for changing code taken, in one of four runs: from then on nobody could load code (test/run.sh, two clients
+%% that come at once). Nothing that we may gain is worth that.
+-record(events, {how, told = #{}, rows = [], last = 0, in_window = 0, window_ms = 0, floods = 0}).
 
-watcher() ->
-    Release = list_to_integer(erlang:system_info(otp_release)),
-    Session = case Release >= 28 andalso catch trace:session_create(?MODULE, self(), []) of
-                  Created when is_tuple(Created), element(1, Created) =/= 'EXIT' -> Created;
-                  _ -> none
-              end,
-    watcher(begin_watching(#events{session = Session})).
+watcher() -> watcher(begin_watching(#events{})).
 
-begin_watching(#events{session = none} = Events) ->
+begin_watching(Events) ->
     case erlang:system_monitor() of
         undefined ->
-            erlang:system_monitor(self(), [case V of true -> K; _ -> {K, V} end || {K, V} <- ?EVENTS]),
+            erlang:system_monitor(self(), ?EVENTS),
             Events#events{how = monitor};
         {Owner, _} when Owner =:= self() -> Events#events{how = monitor};
         {Owner, _} ->
             erlang:start_timer(?TRY_AGAIN_MS, self(), again),
             Events#events{how = {taken, Owner}}
-    end;
-begin_watching(#events{session = Session} = Events) ->
-    [trace:system(Session, Kind, Limit) || {Kind, Limit} <- ?EVENTS],
-    Events#events{how = session}.
+    end.
 
-pause_watching(#events{session = none} = Events) ->
+pause_watching(#events{floods = Floods} = Events) ->
     case erlang:system_monitor() of
         {Owner, _} when Owner =:= self() -> erlang:system_monitor(undefined);
         _ -> ok
     end,
-    paused(Events);
-pause_watching(#events{session = Session} = Events) ->
-    [trace:system(Session, Kind, false) || {Kind, _} <- ?EVENTS],
-    paused(Events).
-
-paused(#events{floods = Floods} = Events) ->
     erlang:start_timer(?PAUSE_MS, self(), again),
     Events#events{how = paused, floods = Floods + 1}.
 

@@ -788,9 +788,6 @@ sample_rounds(Agent, Rounds) ->
 
 %%% Events ----------------------------------------------------------------------------------------------------
 
-how(#target{release = Release}) when Release >= 28 -> session;
-how(_) -> monitor.
-
 %% The rows of the first samples that satisfy.
 events(_, _, 0) -> exit(no_such_event);
 events(Agent, Satisfies, Tries) ->
@@ -808,7 +805,7 @@ long_ones(Target) ->
     Depth = call(Target, depth, []),
     Agent = join(Target),
     #{how := How, rows := [], counts := []} = value(events, agent_client:sample(Agent, 1, [events])),
-    check("how", how(Target), How),
+    check("how", monitor, How),
     Slow = call(Target, hanging, []),
     call(Target, hang, [Slow, Depth]),
     [#{value := Ms, in := {_, _, _}, out := {_, _, _}} | _] = events(Agent, of_kind(long_schedule, Slow), 600),
@@ -839,28 +836,22 @@ busy_node(#target{release = Release, root = Root, beams = Beams} = Target) ->
     agent_client:leave(Agent),
     stop(Other).
 
-foreign_monitor(#target{release = Release} = Target) ->
+foreign_monitor(Target) ->
     Owner = call(Target, watch_long_schedules, [5000]),
     Foreign = call(Target, erlang, system_monitor, []),
     Agent = join(Target),
-    Value = value(events, agent_client:sample(Agent, 1, [events])),
-    case Release >= 28 of
-        true -> #{how := session} = Value;
-        false ->
-            #{how := taken, owner := Bin} = Value,
-            check("owner", list_to_binary(call(Target, erlang, pid_to_list, [Owner])), Bin)
-    end,
+    #{how := taken, owner := Bin} = value(events, agent_client:sample(Agent, 1, [events])),
+    check("owner", list_to_binary(call(Target, erlang, pid_to_list, [Owner])), Bin),
     check("while sampling", Foreign, call(Target, erlang, system_monitor, [])),
     agent_client:leave(Agent),
     check("after leaving", Foreign, call(Target, erlang, system_monitor, [])),
     call(Target, stop, [Owner]).
 
-later_monitor(#target{release = Release} = Target) ->
+later_monitor(Target) ->
     Agent = join(Target),
     agent_client:sample(Agent, 1, [events]),
     Owner = call(Target, watch_long_schedules, [5000]),
-    #{how := How} = value(events, agent_client:sample(Agent, 2, [events])),
-    check("how", case Release >= 28 of true -> session; false -> taken end, How),
+    #{how := taken} = value(events, agent_client:sample(Agent, 2, [events])),
     {Owner, _} = call(Target, erlang, system_monitor, []),
     agent_client:leave(Agent),
     {Owner, _} = call(Target, erlang, system_monitor, []),

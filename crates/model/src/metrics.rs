@@ -77,7 +77,7 @@ metrics! {
     SCAN_COVERAGE = Processes / "coverage", Permille, Gauge,
         "Share of all processes that the scan reached; below 1000 where the agent thinned it to keep its budget.";
 
-    // What the VM tells by itself: a trace session from OTP 28 on, before that system_monitor, if nobody has it.
+    // What the VM tells by itself: system_monitor, if nobody else has it.
     EVENT_COUNT = Events / "count", Count, Counter,
         "Collections of 100 ms and more, slices of 50 ms and more, heaps of 128 MB and more after a collection, processes that had to wait for a port or a node.";
     EVENT_TIME = Events / "time", Nanoseconds, Counter, "How long these collections and slices took, added up.";

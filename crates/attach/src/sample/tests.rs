@@ -506,7 +506,7 @@ fn events_are_told_when_they_happened_with_their_process() {
     ];
     let mut recording = Recording::default();
     let counts = [("long_schedule", 3, 400), ("long_gc", 1, 120), ("busy_dist_port", 1, 0)];
-    let sample = recording.add(vec![events("session", 1, rows, &counts)]).unwrap();
+    let sample = recording.add(vec![events("monitor", 1, rows, &counts)]).unwrap();
     assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
     let told: Vec<_> = sample
         .events
