@@ -46,7 +46,7 @@ pub(crate) struct Outdated {
 }
 
 /// A value that works and is a trap: one that `words`, `ends_with`, `integer` or `below_default` describe. Where none of them is given,
-/// every value is one, or every one but those of `except`. In `says`, `{default}` stands for the default of the releases at hand.
+/// every value is one, or every one but those of `except`. In `says`, `{default}` stands for the default of the releases at hand, and `{table}` for the memory of a table of so many slots.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Trap {
