@@ -275,6 +275,19 @@ fn bf013_words_that_look_like_bytes() {
     args("+hmax 536870912", &["BF013 note +hmax"]);
     args("+hmax 67108860", &[]);
     args("+hms 233", &[]);
+    args("+hmax 1000000000", &["BF013 note +hmax"]);
+    args("+hmax 10000000", &[]);
+    args("# 100 MB (1 word = 8 bytes)\n+hmax 50000000", &["BF013 note +hmax"]);
+    args("+hmax 50000000 # 400 MB", &[]);
+    args("# 4 GiB\n+hmax 536870912", &[]);
+    args("# 100 MB, more than the 1 MB of before\n+hmax 50000000", &[]);
+    args("# the hosts have 64 GB\n+hmax 50000000", &[]);
+    args("# the hosts have 64 GB\n+hmax 67108864", &["BF013 note +hmax"]);
+    let found = linted(&[(Format::VmArgs, "# 100 MB\n+hmax 50000000")]);
+    assert!(
+        found[0].message.contains("is 400 MB") && found[0].remedy.contains("write 13107200"),
+        "{found:?}"
+    );
     let found = linted(&[(Format::VmArgs, "+hmax 536870912")]);
     assert!(found[0].message.contains("4 GiB") && found[0].remedy.contains("67108864"), "{found:?}");
 }
@@ -643,6 +656,18 @@ fn bf033_flags_that_are_misspelled() {
     );
     args("-extra --proto_dist x", &[]);
     check(OVERLAY, "-setcooki${E} abc", &[]);
+}
+
+#[test]
+fn bf034_comments_about_another_flag() {
+    let told = &["BF034 warning +MBmmmbc"];
+    args("## +MBmmsbc 1024: more single-block carriers of mseg_alloc\n+MBmmmbc 1024\n", told);
+    args("+MBmmmbc 1024 # +MBmmsbc 1024 for the large binaries of ours\n", told);
+    // A flag that was commented out, other numbers, the same flag, and one that is given, too.
+    args("##+sbwtdcpu none\n+sbwtdio none\n", &[]);
+    args("## +MBmmsbc 512: more single-block carriers of mseg_alloc\n+MBmmmbc 1024\n", &[]);
+    args("## +MBmmmbc 1024, not +MBmmsbc 1024, for large binaries\n+MBmmmbc 1024\n", &[]);
+    args("+MBmmsbc 1024\n## +MBmmsbc 1024: and the same for carriers of many blocks\n+MBmmmbc 1024\n", &[]);
 }
 
 #[test]
