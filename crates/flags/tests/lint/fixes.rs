@@ -115,6 +115,9 @@ fn fixes_keep_the_bytes_around() {
     check(Format::VmArgs, "-setcookie abc\n-smp true\n+P 2048\n", "-setcookie abc\n+P 2048\n");
     check(Format::VmArgs, "-mnesia dir x -smp enable +K true more -a b\n", "-mnesia dir x -a b\n");
     check(Format::VmArgs, "-x a -smp -- y\n", "-x a -- y\n");
+    // What another tool fills in may be flags.
+    check(Format::Shell, "ERL_OPTS=' -smp auto @OPTS@ '\n", "ERL_OPTS=' -smp auto @OPTS@ '\n");
+    check(Format::VmArgs, "-smp __OPTS__\n-a b\n", "-smp __OPTS__\n-a b\n");
 }
 
 #[test]
