@@ -233,8 +233,9 @@ pub(crate) fn hazards() -> &'static Hazards {
     })
 }
 
-/// The number that a value is, if it is nothing else.
+/// The number that a value is, if it is nothing else; quotes may have put blanks before it, which are read over.
 pub(crate) fn plain_number(text: &str) -> Option<i64> {
+    let text = text.trim_start();
     text.parse().ok().filter(|_| !text.starts_with('+'))
 }
 

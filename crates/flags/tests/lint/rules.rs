@@ -330,6 +330,7 @@ fn bf015_traps() {
     args("+P 4194304\n+Q 4194304", &[]);
     args("+P 8388608\n+Q 16777216", &["BF015 note +P", "BF015 note +Q"]);
     args("+Q 134217727", &["BF015 warning +Q"]);
+    args("'+Q 134217727'", &["BF015 warning +Q 134217727", "BF019 note +Q 134217727"]);
     let found = linted(&[(Format::VmArgs, "+P 16777216")]);
     assert!(found[0].message.contains("a table of 201 MB up to OTP 25, 268 MB from OTP 26 on"), "{found:?}");
     args(
