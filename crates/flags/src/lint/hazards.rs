@@ -46,7 +46,7 @@ pub(crate) struct Outdated {
 }
 
 /// A value that works and is a trap: one that `words`, `ends_with`, `integer` or `below_default` describe. Where none of them is given,
-/// every value is one, or every one but those of `except`. In `says`, `{default}` stands for the default of the releases at hand.
+/// every value is one, or every one but those of `except`. In `says`, `{default}` stands for the default of the releases at hand, and `{table}` for the memory of a table of so many slots.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Trap {
@@ -233,8 +233,9 @@ pub(crate) fn hazards() -> &'static Hazards {
     })
 }
 
-/// The number that a value is, if it is nothing else.
+/// The number that a value is, if it is nothing else; quotes may have put blanks before it, which are read over.
 pub(crate) fn plain_number(text: &str) -> Option<i64> {
+    let text = text.trim_start();
     text.parse().ok().filter(|_| !text.starts_with('+'))
 }
 

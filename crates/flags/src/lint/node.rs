@@ -434,30 +434,27 @@ impl<'a> Node<'a> {
             return None;
         }
         let part = self.part_of(setting);
-        let mut taken: Vec<usize> = setting.words.clone().collect();
+        let mut words = setting.words.clone();
         // Whatever else belongs to a flag of the launcher goes with it: left behind, it would join the flag before.
         let arguments = self.arguments_of(setting.part);
-        if let Ok(at) = arguments.binary_search_by_key(&setting.words.start, |flag| flag.at)
-            && let Some(flag) = arguments.get(at)
-        {
-            taken.extend(flag.values.iter().filter(|at| **at >= setting.words.end));
+        let own = arguments.binary_search_by_key(&words.start, |flag| flag.at).ok();
+        for at in own.and_then(|own| arguments.get(own)).map(|flag| &flag.values[..]).unwrap_or_default() {
+            if *at < words.end {
+                continue;
+            }
+            let word = part.fragment.words.get(*at)?;
+            let is_certain = *at == words.end && word.conditional == setting.conditional;
+            if !is_certain || word.dynamic || !is_plain(&word.text) {
+                // Who knows what flags are in there.
+                return None;
+            }
+            words.end = at + 1;
         }
-        let words: Vec<&Word> = taken.iter().filter_map(|at| part.fragment.words.get(*at)).collect();
-        if words
-            .iter()
-            .skip(setting.words.len())
-            .any(|word| word.dynamic || word.conditional != setting.conditional)
-        {
-            // Who knows what flags are in there.
-            return None;
-        }
-        let texts: Vec<&str> = words.iter().map(|word| shown(&word.text)).collect();
+        let texts: Vec<&str> =
+            part.fragment.words.get(words.clone())?.iter().map(|word| shown(&word.text)).collect();
         let what = format!("Remove `{}`", texts.join(" "));
         let safe = safe && !setting.conditional && setting.value != Value::Unknown;
-        let runs = taken.chunk_by(|one, next| one + 1 == *next);
-        let changes: Vec<Change> =
-            runs.filter_map(|run| Some(Change::Remove { words: *run.first()?..run.last()? + 1 })).collect();
-        self.fix(part, what, safe, &changes)
+        self.fix(part, what, safe, &[Change::Remove { words }])
     }
 
     /// A fix that gives a setting another value.
@@ -471,6 +468,12 @@ impl<'a> Node<'a> {
         let what = format!("Write `{value}` for `{}`", shown(old));
         self.fix(self.part_of(setting), what, safe && !setting.conditional, &[change])
     }
+}
+
+/// Whether a word is nothing that another tool fills in, such as `@OPTS@` and `__OPTS__`.
+fn is_plain(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-.:,/=".contains(c);
+    text.chars().all(plain) && !text.starts_with("__")
 }
 
 /// A word for a person: one that is empty or odd in quotes.

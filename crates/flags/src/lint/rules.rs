@@ -4,6 +4,7 @@ mod after_extra;
 mod args_file_path;
 mod cancelled;
 mod changed;
+mod comment_differs;
 mod comment_in_word;
 mod continued_line;
 mod cpu_quota;
@@ -75,6 +76,7 @@ const CHECKS: &[Check] = &[
     distribution_ports::check,
     after_extra::check,
     misspelled_flag::check,
+    comment_differs::check,
 ];
 
 const RULES: &[Rule] = &[
@@ -111,6 +113,7 @@ const RULES: &[Rule] = &[
     distribution_ports::RULE,
     after_extra::RULE,
     misspelled_flag::RULE,
+    comment_differs::RULE,
 ];
 
 pub(super) fn run(files: &[File<'_>], target: &Target) -> Vec<Finding> {

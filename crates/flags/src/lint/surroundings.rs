@@ -48,6 +48,7 @@ impl Surroundings {
             Format::Compose | Format::Kubernetes => Sites::Mappings(mappings(text)),
             Format::Dockerfile => Sites::Stages(stages(text).iter().map(|stage| stage.begin).collect()),
             Format::SystemdUnit => Sites::One(unit(text)),
+            Format::Shell | Format::EjabberdCtl => Sites::One(script(text)),
             _ => Sites::One(Site::default()),
         };
         Surroundings { sites }
@@ -89,6 +90,25 @@ fn unit(text: &str) -> Site {
                 site.open_files = files(soft).map(|files| (files, span));
             }
             _ => {}
+        }
+    }
+    site
+}
+
+/// What a script says before it starts the node: `ulimit -n 1048576`. What is indented may not happen.
+fn script(text: &str) -> Site {
+    let mut site = Site::default();
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let begin = at;
+        at += line.len();
+        let mut words = line.split_whitespace();
+        let is_limit = line.starts_with("ulimit") && words.next() == Some("ulimit");
+        // The hard limit alone does not change what the VM may open.
+        let of_files = |flag: &str| matches!(flag, "-n" | "-Sn" | "-SHn" | "-HSn");
+        if is_limit && words.next().is_some_and(of_files) {
+            let span = begin..begin + line.trim_end().len();
+            site.open_files = words.next().and_then(files).map(|files| (files, span));
         }
     }
     site
@@ -305,6 +325,19 @@ mod tests {
         assert_eq!(site.open_files.map(|files| files.0), Some(u64::MAX));
         assert!(!site.shared);
         assert_eq!(unit("CPUQuota=\nLimitNOFILE=1024:2048").open_files.map(|files| files.0), Some(1024));
+    }
+
+    #[test]
+    fn a_script_has_the_last_limit_of_open_files() {
+        let check = |text: &str, expect: Option<u64>| {
+            assert_eq!(script(text).open_files.map(|files| files.0), expect, "{text:?}");
+        };
+        check("x\nulimit -n 120000\ny", Some(120_000));
+        check("ulimit -HSn unlimited", Some(u64::MAX));
+        check("ulimit -n 120000 || true\nulimit -u 5", Some(120_000));
+        check("if x; then\n  ulimit -n 120000\nfi", None);
+        check("ulimit -n $FILES", None);
+        check("ulimit -Hn 120000\nulimits -n 5", None);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! for the program.
 
 use super::node::{InitFlag, Node, Setting, Value, Via};
-use crate::arguments::{is_flag, takes_word};
+use crate::arguments::takes_word;
 use crate::catalog::recognise;
 use crate::entry;
 use crate::entry::{Argument, Entry, Kind};
@@ -282,10 +282,5 @@ fn launcher_flag<'a>(part: usize, words: &'a [Word], at: usize, entry: &'static 
             Value::Text(next.text.clone())
         };
     }
-    // Whatever else stands behind it is its, as of any flag for init (seen on OTP 23, 25, 27 and 29): without it, these would be
-    // words of the flag before.
-    let behind = words.get(setting.words.end..).unwrap_or_default().iter();
-    let is_its = |next: &&Word| !is_flag(&next.text) && !next.dynamic && next.conditional == word.conditional;
-    setting.words.end += behind.take_while(is_its).count();
     setting
 }

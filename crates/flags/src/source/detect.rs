@@ -18,7 +18,9 @@ pub fn detect(path: &str, text: &str) -> Option<Format> {
         });
     }
     let ends = |endings: &[&str]| endings.iter().any(|ending| stem.ends_with(ending));
-    if stem.starts_with("rabbitmq-env") && ends(&[".conf"]) {
+    // Without an ending it is the script that reads the file.
+    let of_rabbitmq = stem.starts_with("rabbitmq-env") && (ends(&[".conf"]) || template.is_some());
+    if of_rabbitmq {
         Some(Format::RabbitmqEnv)
     } else if stem.starts_with("ejabberdctl.cfg") || ends(&["ejabberdctl.cfg"]) {
         Some(Format::EjabberdCtl)
@@ -31,7 +33,10 @@ pub fn detect(path: &str, text: &str) -> Option<Format> {
         Some(Format::SystemdUnit)
     } else if stem == ".env" || stem.starts_with(".env.") || ends(&[".env"]) {
         Some(Format::EnvFile)
-    } else if ends(&[".sh", ".bash", ".envrc", ".profile"]) || folder == "default" || is_script(text) {
+    } else if ends(&[".sh", ".bash", ".envrc", ".profile", ".default", ".vars", "_vars"])
+        || folder == "default"
+        || is_script(text)
+    {
         Some(Format::Shell)
     } else {
         None
@@ -138,6 +143,13 @@ mod tests {
         check("ejabberdctl.cfg.example", Some(Format::EjabberdCtl));
         check("rel/env.sh.eex", Some(Format::Shell));
         check("/etc/default/app", Some(Format::Shell));
+        check("debian/app.default", Some(Format::Shell));
+        check("rel/app_vars", Some(Format::Shell));
+        check("app.vars", Some(Format::Shell));
+        check("templates/rabbitmq-env.j2", Some(Format::RabbitmqEnv));
+        check("templates/rabbitmq-env.conf.erb", Some(Format::RabbitmqEnv));
+        check("scripts/rabbitmq-env", None);
+        check("config/vars.config", None);
         check("docs/vm.args.md", None);
         check("rel/vm.args.expect", None);
         check("rel/vm.args.orig", None);

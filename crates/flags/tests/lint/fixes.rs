@@ -114,7 +114,7 @@ fn fixes_keep_the_bytes_around() {
     // A word that is left over would be a second one of the name, and the node start without any.
     check(Format::VmArgs, "-name a@b\n-smp true\n+P 2048\n", "-name a@b\n+P 2048\n");
     check(Format::VmArgs, "-name a@b\n-smp enable x y\n", "-name a@b\n");
-    check(Format::VmArgs, "-pa /x\n-smp enable\n+c y\n", "-pa /x\n+c\n");
+    check(Format::VmArgs, "-pa /x\n-smp enable\n+c y\n", "-pa /x\n-smp enable\n+c y\n");
     check(Format::VmArgs, "-pa /x\n-smp enable\n+P 2048\n-heart\n", "-pa /x\n+P 2048\n-heart\n");
     let eex = Format::VmArgsTemplate(Template::Eex);
     check(eex, "-name a@b\n-smp <%= x %>\n", "-name a@b\n-smp <%= x %>\n");
@@ -123,6 +123,9 @@ fn fixes_keep_the_bytes_around() {
     check(Format::VmArgs, "-setcookie abc\n-smp true\n+P 2048\n", "-setcookie abc\n+P 2048\n");
     check(Format::VmArgs, "-mnesia dir x -smp enable +K true more -a b\n", "-mnesia dir x -a b\n");
     check(Format::VmArgs, "-x a -smp -- y\n", "-x a -- y\n");
+    // What another tool fills in may be flags.
+    check(Format::Shell, "ERL_OPTS=' -smp auto @OPTS@ '\n", "ERL_OPTS=' -smp auto @OPTS@ '\n");
+    check(Format::VmArgs, "-smp __OPTS__\n-a b\n", "-smp __OPTS__\n-a b\n");
 }
 
 #[test]

@@ -246,7 +246,10 @@ fn bf011_values_that_are_changed() {
     };
     ports("65535", "note");
     ports("3200000", "note");
-    ports("268435456", "warning");
+    args(
+        "-env ERL_MAX_PORTS 268435456",
+        &["BF007 warning ERL_MAX_PORTS", "BF011 warning ERL_MAX_PORTS", "BF015 warning ERL_MAX_PORTS"],
+    );
     args("-env ERL_FULLSWEEP_AFTER 70000", &["BF011 warning ERL_FULLSWEEP_AFTER"]);
     args("+hmaxib true", &["BF011 warning +hmaxib in 23,25"]);
     args("+MBlmbcs 256\n+MBsmbcs 1024", &["BF011 warning +MBlmbcs"]);
@@ -277,6 +280,19 @@ fn bf013_words_that_look_like_bytes() {
     args("+hmax 536870912", &["BF013 note +hmax"]);
     args("+hmax 67108860", &[]);
     args("+hms 233", &[]);
+    args("+hmax 1000000000", &["BF013 note +hmax"]);
+    args("+hmax 10000000", &[]);
+    args("# 100 MB (1 word = 8 bytes)\n+hmax 50000000", &["BF013 note +hmax"]);
+    args("+hmax 50000000 # 400 MB", &[]);
+    args("# 4 GiB\n+hmax 536870912", &[]);
+    args("# 100 MB, more than the 1 MB of before\n+hmax 50000000", &[]);
+    args("# the hosts have 64 GB\n+hmax 50000000", &[]);
+    args("# the hosts have 64 GB\n+hmax 67108864", &["BF013 note +hmax"]);
+    let found = linted(&[(Format::VmArgs, "# 100 MB\n+hmax 50000000")]);
+    assert!(
+        found[0].message.contains("is 400 MB") && found[0].remedy.contains("write 13107200"),
+        "{found:?}"
+    );
     let found = linted(&[(Format::VmArgs, "+hmax 536870912")]);
     assert!(found[0].message.contains("4 GiB") && found[0].remedy.contains("67108864"), "{found:?}");
 }
@@ -315,6 +331,20 @@ fn bf015_traps() {
         found[0].message.contains("there are 262144, and 1048576 from OTP 27 on, in OTP 23"),
         "{found:?}"
     );
+    // Large tables and buffers.
+    args("+P 4194304\n+Q 4194304", &[]);
+    args("+P 8388608\n+Q 16777216", &["BF015 note +P", "BF015 note +Q"]);
+    args("+Q 134217727", &["BF015 warning +Q"]);
+    args("'+Q 134217727'", &["BF015 warning +Q 134217727", "BF019 note +Q 134217727"]);
+    let found = linted(&[(Format::VmArgs, "+P 16777216")]);
+    assert!(found[0].message.contains("a table of 201 MB up to OTP 25, 268 MB from OTP 26 on"), "{found:?}");
+    args(
+        "-env ERL_FULLSWEEP_AFTER 0\n+zdbbl 1048576",
+        &["BF015 note ERL_FULLSWEEP_AFTER", "BF015 note +zdbbl"],
+    );
+    args("-env ERL_FULLSWEEP_AFTER 10\n+zdbbl 131072", &[]);
+    args("+JPperf true", &["BF002 error +JPperf in 23", "BF015 note +JPperf in 25,27,29"]);
+    args("+JPperf false", &["BF002 error +JPperf in 23"]);
     args("-env ERL_CRASH_DUMP .", &["BF015 warning ERL_CRASH_DUMP"]);
     args("-env ERL_CRASH_DUMP ./erl_crash.dump", &[]);
     args("-env ERL_CRASH_DUMP /srv/app", &[]);
@@ -578,6 +608,11 @@ fn bf029_port_tables() {
     check(Format::SystemdUnit, &unit("infinity", "+sbwt none"), &["BF029 note +Q"]);
     check(Format::SystemdUnit, &unit("1048576", "+Q 65536"), &[]);
     check(Format::SystemdUnit, &unit("65536", "+sbwt none"), &[]);
+    check(Format::Shell, "ulimit -n 120000\nexport ERL_FLAGS='+sbwt none'\n", &["BF029 note +Q"]);
+    check(Format::Shell, "ulimit -n 120000\nexport ERL_FLAGS='+sbwt none +Q 65536'\n", &[]);
+    // rabbitmq-env sets ERL_MAX_PORTS.
+    let rabbit = "[Service]\nLimitNOFILE=1048576\nEnvironment=RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-heart\n";
+    check(Format::SystemdUnit, rabbit, &["BF026 warning -heart"]);
     let reason = &linted(&[(Format::SystemdUnit, &unit("1048576", "+sbwt none"))])[0].reason;
     assert!(reason.contains("about 12 MB up to OTP 25, 16 MB from OTP 26 on, used or not"), "{reason}");
 }
@@ -653,6 +688,18 @@ fn bf033_flags_that_are_misspelled() {
     );
     args("-extra --proto_dist x", &[]);
     check(OVERLAY, "-setcooki${E} abc", &[]);
+}
+
+#[test]
+fn bf034_comments_about_another_flag() {
+    let told = &["BF034 warning +MBmmmbc"];
+    args("## +MBmmsbc 1024: more single-block carriers of mseg_alloc\n+MBmmmbc 1024\n", told);
+    args("+MBmmmbc 1024 # +MBmmsbc 1024 for the large binaries of ours\n", told);
+    // A flag that was commented out, other numbers, the same flag, and one that is given, too.
+    args("##+sbwtdcpu none\n+sbwtdio none\n", &[]);
+    args("## +MBmmsbc 512: more single-block carriers of mseg_alloc\n+MBmmmbc 1024\n", &[]);
+    args("## +MBmmmbc 1024, not +MBmmsbc 1024, for large binaries\n+MBmmmbc 1024\n", &[]);
+    args("+MBmmsbc 1024\n## +MBmmsbc 1024: and the same for carriers of many blocks\n+MBmmmbc 1024\n", &[]);
 }
 
 #[test]

@@ -15,12 +15,22 @@ pub(in crate::lint) const RULE: Rule = Rule {
 
 /// Up to here the table has its usual size.
 const USUAL: u64 = 65_536;
-/// Bytes that a slot of the table takes: memory(system) grew by 12.0 a slot on OTP 23 and 25, by 16.0 on 27 and 29, with +Q
+/// Bytes that a slot of the table of ports takes, or of that of processes: memory(system) grew by 12.0 a slot on OTP 23 and 25, by 16.0 on 27 and 29, with +Q
 /// 16777216. OTP 26 was not measured.
 const SLOT_BYTES: [(RangeInclusive<u32>, u64, &str); 2] =
     [(0..=25, 12, "up to OTP 25"), (26..=u32::MAX, 16, "from OTP 26 on")];
 /// The largest table.
 const MOST: u64 = 134_217_727;
+
+/// The memory that a table of processes or ports takes, for a person: `12 MB up to OTP 25, 16 MB from OTP 26 on`.
+pub(in crate::lint) fn memory(slots: u64, releases: &[u32]) -> String {
+    let sizes =
+        SLOT_BYTES.iter().filter(|(these, ..)| releases.iter().any(|release| these.contains(release)));
+    let sizes: Vec<String> = sizes
+        .map(|(_, bytes, when)| format!("{} MB {when}", slots.saturating_mul(*bytes) / 1_000_000))
+        .collect();
+    sizes.join(", ")
+}
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     let mut told: Vec<(usize, Option<usize>)> = Vec::new();
@@ -30,24 +40,23 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         if *files <= USUAL || told.contains(&key) || part.fragment.place == Place::FileNames {
             continue;
         }
-        let given = ["+Q", "ERL_MAX_PORTS"].iter().any(|id| case.node.is_given(part.scope, id));
+        // rabbitmq-env sets ERL_MAX_PORTS to 65536, unless somebody else does.
+        let of_rabbitmq = part.fragment.file_text().to_ascii_lowercase().contains("rabbitmq");
+        let given =
+            of_rabbitmq || ["+Q", "ERL_MAX_PORTS"].iter().any(|id| case.node.is_given(part.scope, id));
         if given || case.node.is_opaque(part.scope) {
             continue;
         }
         told.push(key);
         let slots = (*files).min(MOST).next_power_of_two();
         let releases = case.node.target.releases.clone();
-        let sizes =
-            SLOT_BYTES.iter().filter(|(these, ..)| releases.iter().any(|release| these.contains(release)));
-        let sizes: Vec<String> =
-            sizes.map(|(_, bytes, when)| format!("{} MB {when}", slots * bytes / 1_000_000)).collect();
         let says = Says {
             message: format!(
                 "No +Q is given here, so the port table follows the limit of open files: {slots} slots"
             ),
             reason: format!(
                 "The default of +Q is that limit where it is above {USUAL}; {slots} slots take about {}, used or not.",
-                sizes.join(", ")
+                memory(slots, &releases)
             ),
             remedy: "Set +Q to what is needed, or a lower limit of open files.".to_owned(),
         };

@@ -9,6 +9,7 @@ use crate::lint::hazards::{HazardLevel, Makes, Trap, hazards};
 use crate::lint::node::{Setting, Value};
 use crate::lint::outcome::Outcome;
 use crate::lint::rules::cancelled::together;
+use crate::lint::rules::port_table::memory;
 use crate::lint::{Code, Finding, Level, Rule};
 
 pub(in crate::lint) const RULE: Rule = Rule {
@@ -59,7 +60,9 @@ fn alone(case: &Case<'_, '_>, judged: &Judged<'_, '_>, trap: &Trap) -> Option<Fi
         message: format!(
             "{} {}{within}",
             case.quoted(setting),
-            trap.says.replace("{default}", &defaults(judged, &releases))
+            trap.says
+                .replace("{default}", &defaults(judged, &releases))
+                .replace("{table}", &table(judged, &releases))
         ),
         reason: trap.why.clone(),
         remedy: trap.remedy.clone(),
@@ -126,6 +129,13 @@ fn defaults(judged: &Judged<'_, '_>, releases: &[u32]) -> String {
         known.push(default);
     }
     texts.join(", and ")
+}
+
+/// The memory of a table with so many slots.
+fn table(judged: &Judged<'_, '_>, releases: &[u32]) -> String {
+    let effective = judged.outcomes.iter().find_map(|outcome| outcome.effective());
+    let slots = effective.or(judged.setting.known_value()).and_then(|slots| slots.parse().ok());
+    memory(slots.unwrap_or_default(), releases)
 }
 
 /// The comment of a flag, if it says the opposite of what the flag does.

@@ -1,6 +1,9 @@
 //! BF013: a size in words that looks as if bytes were meant.
 
+use std::ops::Range;
+
 use crate::lint::case::{Case, Says, works};
+use crate::lint::comment::comments;
 use crate::lint::hazards::plain_number;
 use crate::lint::{Code, Finding, Level, Rule};
 
@@ -16,14 +19,19 @@ const WORD_BYTES: i64 = 8;
 /// People who think of bytes write multiples of this.
 const KIB: i64 = 1024;
 
+/// People who think of decimals write round numbers. Below 2 GB as many words are as likely as bytes.
+const MILLION: i64 = 1_000_000;
+const MANY_WORDS: i64 = 250 * MILLION;
+/// How far a comment may be from the number, in percent: a MB has 1,000,000 or 1,048,576 bytes, and people round.
+const ROUGHLY_PCT: i64 = 8;
+
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for judged in case.known().filter(|judged| judged.overridden.is_none()) {
         let setting = judged.setting;
         let Some(entry) = setting.entry else { continue };
-        let Some(number) = setting.known_value().and_then(plain_number) else { continue };
-        if number < KIB || number % KIB != 0 {
+        let Some(number) = setting.known_value().and_then(plain_number).filter(|number| *number > 0) else {
             continue;
-        }
+        };
         let releases = judged.releases(|outcome| {
             let words =
                 entry.takes_in(outcome.release).is_some_and(|takes| takes.unit.as_deref() == Some("words"));
@@ -32,29 +40,115 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         if releases.is_empty() {
             continue;
         }
+        let part = case.node.part_of(setting);
+        let text = part.fragment.file_text();
+        let span = case.node.span_of(setting);
+        let comments = comments(text, &span);
+        let said: Vec<(&Range<usize>, i64)> = comments
+            .iter()
+            .flat_map(|line| {
+                sizes(text.get(line.clone()).unwrap_or_default()).into_iter().map(move |size| (line, size))
+            })
+            .collect();
+        let is = number.saturating_mul(WORD_BYTES);
+        if said.iter().any(|(_, size)| is_roughly(*size, is)) {
+            continue;
+        }
+        let (remedy, comment) = match said.as_slice() {
+            // Of several sizes one may be the default, or another flag's; one that is far away is about something else.
+            [(line, size)] if (is / WORD_BYTES..=is.saturating_mul(WORD_BYTES)).contains(size) => {
+                let remedy =
+                    format!("If the {} of the comment are meant, write {}.", bytes(*size), size / WORD_BYTES);
+                (remedy, Some((*line).clone()))
+            }
+            _ if looks_like_bytes(number) => {
+                let remedy = format!(
+                    "If {} are meant, write {}; if it is right as it is, there is nothing to do.",
+                    bytes(number),
+                    number / WORD_BYTES
+                );
+                (remedy, None)
+            }
+            _ => continue,
+        };
         let says = Says {
             message: format!("{} is {}: it counts words of 8 bytes", case.quoted(setting), size(number)),
             reason: entry.does.clone(),
-            remedy: format!(
-                "If {} are meant, write {}; if it is right as it is, there is nothing to do.",
-                bytes(number),
-                number / WORD_BYTES
-            ),
+            remedy,
         };
-        found.push(case.about(&RULE, Level::Note, setting, releases, says));
+        let mut finding = case.about(&RULE, Level::Note, setting, releases, says);
+        finding.related.extend(comment.map(|line| (finding.file, line, "says otherwise".to_owned())));
+        found.push(finding);
     }
+}
+
+fn looks_like_bytes(number: i64) -> bool {
+    number >= KIB && number % KIB == 0 || number >= MANY_WORDS && number % MILLION == 0
+}
+
+fn is_roughly(one: i64, other: i64) -> bool {
+    one.abs_diff(other) <= one.unsigned_abs() / 100 * ROUGHLY_PCT.unsigned_abs()
+}
+
+/// The sizes in a comment, in bytes: `100 MB`, `1GiB`.
+fn sizes(comment: &str) -> Vec<i64> {
+    let mut found = Vec::new();
+    let mut rest = comment;
+    while let Some(begin) = rest.find(|c: char| c.is_ascii_digit()) {
+        let digits = rest.get(begin..).unwrap_or_default();
+        let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+        let (number, behind) = digits.split_at(end);
+        let is_part =
+            rest.get(..begin).unwrap_or_default().ends_with(|c: char| c == '.' || c.is_ascii_alphanumeric());
+        let unit = behind.trim_start();
+        let unit = unit.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+        let factor = match unit.to_ascii_lowercase().as_str() {
+            "kb" | "kib" => Some(KIB),
+            "mb" | "mib" => Some(KIB * KIB),
+            "gb" | "gib" => Some(KIB * KIB * KIB),
+            _ => None,
+        };
+        let number: Option<i64> = number.parse().ok().filter(|_| !is_part);
+        found.extend(number.zip(factor).and_then(|(number, factor)| number.checked_mul(factor)));
+        rest = behind;
+    }
+    found
 }
 
 fn size(words: i64) -> String {
     words.checked_mul(WORD_BYTES).map_or_else(|| "more than any memory".to_owned(), bytes)
 }
 
-/// A multiple of 1024 bytes, for a person.
+/// Bytes for a person.
 fn bytes(bytes: i64) -> String {
-    let kib = bytes / KIB;
-    match kib {
-        _ if kib % (KIB * KIB) == 0 => format!("{} GiB", kib / (KIB * KIB)),
-        _ if kib % KIB == 0 => format!("{} MiB", kib / KIB),
-        _ => format!("{kib} KiB"),
+    const MIB: i64 = KIB * KIB;
+    match bytes {
+        _ if bytes % (KIB * MIB) == 0 => format!("{} GiB", bytes / (KIB * MIB)),
+        _ if bytes % MIB == 0 => format!("{} MiB", bytes / MIB),
+        _ if bytes % KIB == 0 && bytes < 100 * MILLION => format!("{} KiB", bytes / KIB),
+        _ if bytes % (1000 * MILLION) == 0 => format!("{} GB", bytes / (1000 * MILLION)),
+        _ => format!("{} MB", bytes / MILLION),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_found_in_comments() {
+        let check = |comment: &str, expect: &[i64]| assert_eq!(sizes(comment), expect, "{comment:?}");
+        check("# 100 MB (1 word = 8 bytes)", &[100 << 20]);
+        check("# 512MiB, default 1 gb", &[512 << 20, 1 << 30]);
+        check("# v2 MB, 1.5 GB, 12 words, 4k", &[]);
+        check("# 99999999999999999999 MB 9999999999999999 GB", &[]);
+    }
+
+    #[test]
+    fn sizes_are_told_in_their_unit() {
+        assert_eq!(bytes(8_000_000_000), "8 GB");
+        assert_eq!(bytes(4 << 30), "4 GiB");
+        assert_eq!(bytes(400_000_000), "400 MB");
+        assert_eq!(bytes(64 << 10), "64 KiB");
     }
 }
