@@ -111,6 +111,8 @@ population_loop(Pids) ->
             {Ended, Kept} = lists:split(min(End, length(Mixed)), Mixed),
             lists:foreach(fun stop/1, Ended),
             New = [spawn(fun worker/0) || _ <- lists:seq(1, Start)],
+            %% Until it has run for the first time nobody can tell what it runs.
+            lists:foreach(fun settled/1, New),
             From ! {self(), {length(New), length(Ended)}},
             population_loop(New ++ Kept);
         %% Makes 40 of them work, and waits until they are idle again: the reductions of all by pid.
