@@ -22,12 +22,11 @@ pub(super) fn comments(text: &str, flag: &Range<usize>) -> Vec<Range<usize>> {
         begin = above;
     }
     found.reverse();
-    let behind =
-        text.get(flag.end..).and_then(|behind| behind.get(..behind.find('\n').unwrap_or(behind.len())));
-    if let Some(behind) = behind
-        && let Some(at) = behind.find('#').filter(|at| behind[..*at].trim().is_empty())
-    {
-        found.push(flag.end + at..flag.end + behind.trim_end().len());
+    let behind = text.get(flag.end..).unwrap_or_default();
+    let comment = behind.trim_start_matches([' ', '\t']);
+    if comment.starts_with('#') {
+        let begin = flag.end + behind.len() - comment.len();
+        found.push(begin..begin + comment.lines().next().unwrap_or_default().trim_end().len());
     }
     found
 }

@@ -328,7 +328,7 @@ fn bf015_traps() {
     args("+P 1048576\n+Q 65536\n+P legacy", &["BF008 warning +P"]);
     let found = linted(&[(Format::VmArgs, "+P 131072")]);
     assert!(
-        found[0].message.contains("there are 262144, and 1048576 from OTP 27 on, in OTP 23"),
+        found[0].message.contains("there are 262144, and 1048576 from OTP 27.0 on, in OTP 23"),
         "{found:?}"
     );
     // Large tables and buffers.
@@ -525,6 +525,7 @@ fn bf024_names_and_cookies_of_mix_releases() {
     check(EEX, "-setcookie <%= @release.options[:cookie] %>", &["BF024 warning -setcookie"]);
     check(EEX, "-name <%= @release.name %>@127.0.0.1\n", &["BF024 warning -name"]);
     check(EEX, "-sname a\n-setcookie b\n", &["BF024 warning -sname", "BF024 warning -setcookie"]);
+    check(EEX, "-name a\n-sname b\n", &["BF024 warning -name", "BF024 warning -sname"]);
     check(EEX, "<%= if x do %>\n-sname a\n<% end %>", &["BF024 warning -sname"]);
     // No start script gives these.
     check(EEX, "## For Nerves\n-setcookie a\n-sname b", &[]);

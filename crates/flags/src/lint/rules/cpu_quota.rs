@@ -132,7 +132,7 @@ fn nothing_said(case: &Case<'_, '_>, part: &Part<'_>, found: &mut Vec<Finding>) 
 }
 
 /// Whether a product puts flags of its own on the command line, spinning among them.
-fn is_of_product(case: &Case<'_, '_>, scope: usize) -> bool {
+pub(in crate::lint) fn is_of_product(case: &Case<'_, '_>, scope: usize) -> bool {
     case.node.parts.iter().filter(|part| part.scope == scope).any(|part| match &part.fragment.place {
         Place::Variable { name, effect } => name.starts_with("RABBITMQ_") && effect.role != Role::ReadByVm,
         _ => false,

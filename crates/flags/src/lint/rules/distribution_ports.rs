@@ -56,6 +56,14 @@ fn one_port(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     let of_min = |judged: &&Judged<'_, '_>| judged.setting.via == Via::Kernel && judged.setting.id() == MIN;
     for min in case.known().filter(of_min).map(|judged| judged.setting) {
         let part = case.node.part_of(min);
+        // Of several only the last counts.
+        let counts = case
+            .node
+            .effective(min, MIN)
+            .is_some_and(|last| last.part == min.part && last.words == min.words);
+        if !counts {
+            continue;
+        }
         let Some(port) = number(min).filter(|port| *port > 0) else { continue };
         let max = case.node.effective(min, MAX);
         let is_single = max.map_or(!case.node.is_given(part.scope, MAX), |max| number(max) == Some(port));

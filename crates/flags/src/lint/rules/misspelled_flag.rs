@@ -56,7 +56,8 @@ fn meant(flag: &InitFlag, words: &[Word]) -> Option<&'static str> {
     let value = value.map(|value| value.text.as_str()).unwrap_or_default();
     let is_variable = entry(value).is_some_and(|entry| entry.kind == Kind::Environment);
     let is_parameter = entry(&format!("kernel.{value}")).is_some();
-    common().find(|known| {
+    let near = |known: &&str| known.len().abs_diff(name.len()) <= 2;
+    common().filter(near).find(|known| {
         let differs = strsim::osa_distance(name, known);
         match *known {
             "-env" if is_variable => differs <= 2,

@@ -57,8 +57,9 @@ fn given<'c>(case: &'c Case<'_, '_>, names: &[&str]) -> Vec<Vec<Given<'c>>> {
     for flag in &case.node.arguments {
         let Some(part) = case.node.parts.get(flag.part) else { continue };
         let Some(word) = part.fragment.words.get(flag.at) else { continue };
-        if names.contains(&word.text.as_str()) && !word.conditional && part.fragment.place != Place::LiveNode
-        {
+        let is_certain = !word.conditional && part.fragment.place != Place::LiveNode;
+        // What stands in a mix release is told on its own.
+        if names.contains(&word.text.as_str()) && is_certain && part.maker != Maker::Mix {
             scopes.entry(part.scope).or_default().push(Given { part, flag, word });
         }
     }

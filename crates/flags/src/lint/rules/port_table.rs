@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::lint::case::{Case, Says};
+use crate::lint::rules::cpu_quota::is_of_product;
 use crate::lint::{Code, Finding, Level, Rule};
 use crate::source::Place;
 
@@ -15,8 +16,8 @@ pub(in crate::lint) const RULE: Rule = Rule {
 
 /// Up to here the table has its usual size.
 const USUAL: u64 = 65_536;
-/// Bytes that a slot of the table of ports takes, or of that of processes: memory(system) grew by 12.0 a slot on OTP 23 and 25, by 16.0 on 27 and 29, with +Q
-/// 16777216. OTP 26 was not measured.
+/// Bytes that a slot of the table of ports takes, or of that of processes: with +Q 16777216 memory(system) grew by 12.0 a slot on
+/// OTP 23 and 25, by 16.0 on 27 and 29. OTP 26 was not measured.
 const SLOT_BYTES: [(RangeInclusive<u32>, u64, &str); 2] =
     [(0..=25, 12, "up to OTP 25"), (26..=u32::MAX, 16, "from OTP 26 on")];
 /// The largest table.
@@ -41,7 +42,9 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             continue;
         }
         // rabbitmq-env sets ERL_MAX_PORTS to 65536, unless somebody else does.
-        let of_rabbitmq = part.fragment.file_text().to_ascii_lowercase().contains("rabbitmq");
+        let text = part.fragment.file_text();
+        let of_rabbitmq = is_of_product(case, part.scope)
+            || part.site.container.is_none() && (text.contains("rabbitmq") || text.contains("RabbitMQ"));
         let given =
             of_rabbitmq || ["+Q", "ERL_MAX_PORTS"].iter().any(|id| case.node.is_given(part.scope, id));
         if given || case.node.is_opaque(part.scope) {

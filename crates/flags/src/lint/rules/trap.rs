@@ -111,7 +111,7 @@ fn is_below_default(judged: &Judged<'_, '_>, outcome: &Outcome) -> bool {
     given.zip(default.and_then(number)).is_some_and(|(given, default)| given < default)
 }
 
-/// `262144, and 1048576 from OTP 27 on`.
+/// `262144, and 1048576 from OTP 27.0 on`.
 fn defaults(judged: &Judged<'_, '_>, releases: &[u32]) -> String {
     let Some(entry) = judged.setting.entry else { return String::new() };
     let mut known: Vec<&str> = Vec::new();
@@ -121,10 +121,10 @@ fn defaults(judged: &Judged<'_, '_>, releases: &[u32]) -> String {
         else {
             continue;
         };
-        texts.push(if known.is_empty() {
-            default.to_owned()
-        } else {
-            format!("{default} from OTP {release} on")
+        let step = entry.default.iter().find(|step| step.is.as_deref() == Some(default));
+        texts.push(match step.and_then(|step| step.from.as_ref()).filter(|_| !known.is_empty()) {
+            Some(from) => format!("{default} from OTP {from} on"),
+            None => default.to_owned(),
         });
         known.push(default);
     }
