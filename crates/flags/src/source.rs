@@ -29,6 +29,7 @@ mod erlexec;
 mod error;
 mod exported;
 mod layer;
+mod lines;
 mod place;
 mod quote;
 mod shell;
@@ -45,6 +46,7 @@ use self::layer::Layer;
 use self::variables::{Scope, Variable};
 
 pub(crate) use self::docker::stages;
+pub(crate) use self::lines::line_begin;
 
 pub use self::detect::detect;
 pub use self::edit::{Change, Edit, apply};

@@ -4,7 +4,7 @@
 //! not in the middle of a line that is continued, not in the text of a YAML block. Where it is not certain that it would be a
 //! comment, there is none.
 
-use crate::source::Place;
+use crate::source::{Place, line_begin};
 
 use super::{Given, Input, place_name};
 
@@ -35,12 +35,11 @@ pub(super) fn insert_above(input: &Input, given: &Given, comment: &[String]) -> 
 fn line_of_comment(input: &Input, given: &Given) -> Option<usize> {
     let text = &input.text;
     let fragment = input.fragments.get(given.fragment)?;
-    let begin_of = |at: usize| text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
     let begin = match &fragment.place {
-        Place::ArgsFile { .. } => begin_of(given.span.start),
+        Place::ArgsFile { .. } => line_begin(text, given.span.start),
         Place::Variable { .. } => {
             let name = place_name(&fragment.place);
-            let mut begin = begin_of(fragment.span().start);
+            let mut begin = line_begin(text, fragment.span().start);
             let mut looked_at = 0;
             loop {
                 let line = text.get(begin..)?.split('\n').next().unwrap_or_default();
@@ -55,7 +54,7 @@ fn line_of_comment(input: &Input, given: &Given) -> Option<usize> {
                 if begin == 0 || looked_at > LINES_ABOVE {
                     return None;
                 }
-                begin = begin_of(begin - 1);
+                begin = line_begin(text, begin - 1);
             }
             // A line that continues another is no line of its own.
             if text.get(..begin)?.trim_end_matches(['\n', '\r']).ends_with('\\') {

@@ -16,6 +16,7 @@ use super::command::{self, Argument, Written, is_shell};
 use super::erlexec::Split;
 use super::error::SourceError;
 use super::layer::{Decoder, Layer, Value, next};
+use super::lines::line_end;
 use super::quote::{Quote, Style, Syntax};
 use super::shell;
 use super::variables::{Scope, Variable, find};
@@ -148,8 +149,7 @@ fn logical_line(layer: &Arc<Layer>, begin: usize, escape: char) -> (Arc<Layer>, 
     let mut at = begin;
     let mut goes_on = true;
     while goes_on && at < bytes.len() {
-        let end =
-            bytes[at..].iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |length| at + length);
+        let end = line_end(bytes, at);
         let line = layer.scan().get(at..end).unwrap_or_default();
         let trimmed = line.trim_start();
         let first = at == begin;

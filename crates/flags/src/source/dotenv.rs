@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::Reader;
 use super::error::SourceError;
 use super::layer::{Decoder, Layer, Value, next};
+use super::lines::line_end;
 use super::quote::{Quote, Syntax};
 use super::variables::{Scope, Variable, find};
 
@@ -51,10 +52,6 @@ pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>) -> Result<(), Source
         };
     }
     Ok(())
-}
-
-fn line_end(bytes: &[u8], at: usize) -> usize {
-    bytes[at..].iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |length| at + length)
 }
 
 /// The name on a line and where its value begins; `None` for a comment and the like.

@@ -9,6 +9,7 @@ use std::ops::Range;
 use super::erlexec::{Split, quoted};
 use super::error::SourceError;
 use super::layer::Layer;
+use super::lines::{line_begin, line_end};
 use super::quote::{Quote, Segment, Spot, Style};
 use super::{CommandWords, Fragment, Place, Role, read};
 
@@ -199,14 +200,13 @@ impl Fragment {
         let mut begin = self.words.get(words.start).map_or(0, |word| word.at.start);
         let mut end = self.words.get(words.end - 1).map_or(begin, |word| word.at.end);
         let blank = |c: char| matches!(c, ' ' | '\t' | '\r');
-        let line_begin = text[..begin].rfind('\n').map_or(0, |at| at + 1);
-        let line_end = text[end..].find('\n').map_or(text.len(), |length| end + length);
-        let starts = text[line_begin..begin].chars().all(blank);
-        let ends = text[end..line_end].chars().all(blank);
+        let line = line_begin(text, begin)..line_end(text.as_bytes(), end);
+        let starts = text[line.start..begin].chars().all(blank);
+        let ends = text[end..line.end].chars().all(blank);
         match (starts, ends) {
             (true, true) if self.split == Split::ArgsFile => {
-                begin = line_begin;
-                end = (line_end + 1).min(text.len());
+                begin = line.start;
+                end = (line.end + 1).min(text.len());
             }
             (true, false) => end += text[end..].chars().take_while(|c| blank(*c)).count(),
             _ => begin -= text[..begin].chars().rev().take_while(|c| blank(*c)).count(),
@@ -219,12 +219,12 @@ impl Fragment {
         let text = self.layer.text();
         let last = self.words.last()?;
         let beside = before.unwrap_or(last.at.start);
-        let begin = text[..beside].rfind('\n').map_or(0, |at| at + 1);
+        let begin = line_begin(text, beside);
         let lines = written.iter().map(|word| format!("{}{word}", &text[begin..beside]));
         if before.is_some() {
             return Some(Edit { span: begin..begin, replacement: lines.map(|line| line + "\n").collect() });
         }
-        let at = text[last.at.end..].find('\n').map_or(text.len(), |length| last.at.end + length);
+        let at = line_end(text.as_bytes(), last.at.end);
         Some(Edit { span: at..at, replacement: lines.map(|line| format!("\n{line}")).collect() })
     }
 
@@ -258,7 +258,7 @@ impl Fragment {
         let at = match extra {
             None => text.len(),
             Some(extra) => {
-                let begin = text[..extra].rfind('\n').map_or(0, |at| at + 1);
+                let begin = line_begin(text, extra);
                 if !text[begin..extra].trim().is_empty() {
                     return Some(Edit { span: extra..extra, replacement: format!("{written} ") });
                 }
@@ -292,8 +292,8 @@ fn of_command(text: &str, words: Range<usize>, style: Style) -> Range<usize> {
             }
         },
         Style::Block(_) => {
-            let begin = before.rfind('\n').map_or(0, |at| at + 1);
-            begin..behind.find('\n').map_or(text.len(), |length| words.end + length + 1)
+            let end = line_end(text.as_bytes(), words.end);
+            line_begin(text, words.start)..(end + 1).min(text.len())
         }
     }
 }

@@ -10,6 +10,7 @@
 use std::ops::Range;
 
 use super::layer::{Layer, Tag, next};
+use super::lines::line_end;
 use super::quote::Style;
 
 /// Who splits a text.
@@ -64,10 +65,7 @@ pub(crate) fn split(layer: &Layer, split: Split) -> Result<Vec<Piece>, Unclosed>
             b'x' if layer.tag_at(at).is_some_and(|tag| tag.silent) => at = next(layer, at),
             byte if is_space(*byte, split) => at += 1,
             b'#' if split == Split::ArgsFile => {
-                at = bytes[at..]
-                    .iter()
-                    .position(|byte| *byte == b'\n')
-                    .map_or(bytes.len(), |length| at + length);
+                at = line_end(bytes, at);
             }
             _ => {
                 let word = word(layer, split, at)?;

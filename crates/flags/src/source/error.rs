@@ -4,6 +4,8 @@ use std::fmt;
 
 use thiserror::Error;
 
+use super::lines::line_begin;
+
 /// A place in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
@@ -18,7 +20,7 @@ pub struct Position {
 impl Position {
     pub(crate) fn of(text: &str, offset: usize) -> Position {
         let before = &text.as_bytes()[..offset.min(text.len())];
-        let begin = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let begin = line_begin(text, before.len());
         // One for every byte that begins a character.
         let characters = before[begin..].iter().filter(|byte| **byte & 0xC0 != 0x80).count();
         let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;

@@ -19,6 +19,7 @@ use super::command::{self, Argument, Written};
 use super::erlexec::Split;
 use super::error::SourceError;
 use super::layer::{Decoder, Layer, Value};
+use super::lines::line_end;
 use super::quote::{Quote, Style, Syntax};
 use super::variables::{Scope, find, is_mentioned};
 
@@ -215,8 +216,7 @@ impl Script<'_> {
     }
 
     fn skip_line(&mut self) {
-        let rest = &self.bytes[self.at..];
-        self.at += rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
+        self.at = line_end(self.bytes, self.at);
     }
 
     fn word(&mut self) -> Result<(), SourceError> {

@@ -15,6 +15,7 @@ use super::command::{self, Argument, Written};
 use super::erlexec::Split;
 use super::error::SourceError;
 use super::layer::{Decoder, Layer, Value, next};
+use super::lines::line_end;
 use super::quote::{Quote, Style, Syntax};
 use super::variables::{Scope, find};
 use super::{Place, Reader};
@@ -50,8 +51,7 @@ fn logical_line(layer: &Arc<Layer>, begin: usize) -> (Arc<Layer>, usize) {
     let mut at = begin;
     let mut goes_on = true;
     while goes_on && at < bytes.len() {
-        let end =
-            bytes[at..].iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |length| at + length);
+        let end = line_end(bytes, at);
         let after = (end + 1).min(bytes.len());
         let first = at == begin;
         let line = &bytes[at..end];

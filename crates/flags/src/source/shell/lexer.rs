@@ -2,6 +2,7 @@
 
 use crate::source::error::SourceError;
 use crate::source::layer::{Layer, next};
+use crate::source::lines::line_end;
 
 /// Substitutions inside of substitutions that are followed. Hand-written scripts have two or three.
 const MAX_DEPTH: usize = 40;
@@ -139,10 +140,7 @@ impl<'l> Lexer<'l> {
                     at + 1
                 }
                 // A comment, which may hold an apostrophe.
-                b'#' if self.bytes[at - 1].is_ascii_whitespace() => {
-                    let rest = &self.bytes[at..];
-                    at + rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len())
-                }
+                b'#' if self.bytes[at - 1].is_ascii_whitespace() => line_end(self.bytes, at),
                 _ => self.end_of_part(at, depth + 1)?,
             };
         }
@@ -198,12 +196,11 @@ impl<'l> Lexer<'l> {
     pub(super) fn after_here_documents(&self, mut at: usize, here_documents: Vec<HereDocument>) -> usize {
         for HereDocument { last, tabs } in here_documents {
             while at < self.bytes.len() {
-                let rest = &self.bytes[at..];
-                let length = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
-                let line = &rest[..length];
+                let end = line_end(self.bytes, at);
+                let line = &self.bytes[at..end];
                 let skipped = line.iter().take_while(|byte| tabs && **byte == b'\t').count();
                 let line = &line[skipped..];
-                at = (at + length + 1).min(self.bytes.len());
+                at = (end + 1).min(self.bytes.len());
                 if line.strip_suffix(b"\r").unwrap_or(line) == last {
                     break;
                 }
