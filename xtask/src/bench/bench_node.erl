@@ -4,15 +4,17 @@
 
 -export([target/1, etop/1]).
 
-%% Processes that wait, tables that nobody touches, and workers that do the same again and again.
-%% Between "begin" and "end" it measures: without workers how many schedulers were active in the mean, with
-%% workers the units of work per second.
+%% Processes that wait, tables and ports that nobody touches, workers that do the same again and again, and
+%% a socket that sends back what it gets. Between "begin" and "end" it measures: without workers how many schedulers
+%% were active in the mean, with workers the units of work per second.
 target(Arguments) ->
-    [Processes, Tables, Workers] = [list_to_integer(Argument) || Argument <- Arguments],
+    [Processes, Tables, Ports, Workers] = [list_to_integer(Argument) || Argument <- Arguments],
     spawn(fun() ->
         process_flag(priority, high),
         [spawn(fun() -> receive never -> ok end end) || _ <- lists:seq(1, Processes)],
         [table(N) || N <- lists:seq(1, Tables)],
+        %% Not opened any further, so that there can be more of them than file descriptors.
+        [open_port({spawn_driver, "udp_inet"}, []) || _ <- lists:seq(1, Ports)],
         Meter =
             case Workers of
                 0 ->
@@ -24,7 +26,7 @@ target(Arguments) ->
                     fun() -> lists:sum([counters:get(Counter, 1) || Counter <- Counters]) end
             end,
         Version = [erlang:system_info(Key) || Key <- [otp_release, version]],
-        io:format("bench ready OTP ~s (erts ~s)~n", Version),
+        io:format("bench ready ~w OTP ~s (erts ~s)~n", [answering() | Version]),
         serve(Meter, none)
     end).
 
@@ -38,8 +40,44 @@ serve(Meter, Began) ->
             {Time0, Value0} = Began,
             io:format("bench measured ~w~n", [rate(Value0, Value, (Time - Time0) / 1.0e9)]),
             serve(Meter, none);
+        "heat\n" ->
+            io:format("bench heated ~s~n", [pid_to_list(spawn(fun spin/0))]),
+            serve(Meter, Began);
+        "left\n" ->
+            wait_until_left(),
+            io:format("bench left~n"),
+            serve(Meter, Began);
         _ ->
             erlang:halt(0, [{flush, false}])
+    end.
+
+%% One among many.
+spin() -> spin().
+
+wait_until_left() ->
+    case [Module || {Module, _} <- code:all_loaded(), lists:prefix("beamtune_agent_", atom_to_list(Module))] of
+        [] -> ok;
+        _ -> timer:sleep(100), wait_until_left()
+    end.
+
+%% The number of a TCP port where an ordinary process sends back what comes.
+answering() ->
+    {ok, Listener} = gen_tcp:listen(0, [binary, {ip, {127, 0, 0, 1}}, {nodelay, true}, {active, true}]),
+    Acceptor = spawn(fun() -> receive go -> accept(Listener) end end),
+    ok = gen_tcp:controlling_process(Listener, Acceptor),
+    Acceptor ! go,
+    {ok, Number} = inet:port(Listener),
+    Number.
+
+accept(Listener) ->
+    {ok, Socket} = gen_tcp:accept(Listener),
+    answer(Socket),
+    accept(Listener).
+
+answer(Socket) ->
+    receive
+        {tcp, Socket, Data} -> gen_tcp:send(Socket, Data), answer(Socket);
+        {tcp_closed, Socket} -> ok
     end.
 
 read(Meter) -> {erlang:monotonic_time(nanosecond), Meter()}.

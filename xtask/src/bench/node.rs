@@ -1,5 +1,6 @@
 //! The nodes that are measured: which Erlangs there are, and VMs with a load of a known size.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -92,6 +93,8 @@ impl Otp {
 /// What a node has to do.
 #[derive(Debug, Clone, Copy)]
 pub enum Load {
+    /// So many processes that wait, ETS tables and ports.
+    Huge { processes: u32, tables: u32, ports: u32 },
     /// Nothing: it has just been started.
     Empty,
     /// [`PROCESSES`] processes wait, and [`TABLES`] tables are there.
@@ -107,6 +110,8 @@ pub struct Node {
     pub name: String,
     /// What it says it is: `OTP 25 (erts 13.1.5)`.
     pub version: String,
+    /// Where it sends back what it gets.
+    pub answering: SocketAddr,
     otp: Otp,
     cookie: String,
     // Removed after the VM has ended.
@@ -117,16 +122,20 @@ impl Node {
     /// Starts one and waits until its load is there.
     pub fn start(otp: &Otp, flags: &[&str], load: Load) -> Result<Node> {
         let cookie = format!("bench{:016x}", fastrand::u64(..));
-        let [processes, tables] = match load {
-            Load::Empty => [0, 0],
-            Load::Idle | Load::Busy(_) => [PROCESSES, TABLES],
+        let [processes, tables, ports] = match load {
+            Load::Empty => [0, 0, 0],
+            Load::Idle | Load::Busy(_) => [PROCESSES, TABLES, 0],
+            Load::Huge { processes, tables, ports } => [processes, tables, ports],
         };
         let workers = if let Load::Busy(workers) = load { workers } else { 0 };
-        let sizes = [processes.to_string(), tables.to_string(), workers.to_string()];
-        let run = ["target", &sizes[0], &sizes[1], &sizes[2]];
+        let sizes = [processes, tables, ports].map(|size| size.to_string());
+        let run = ["target", &sizes[0], &sizes[1], &sizes[2], &workers.to_string()];
         let (mut running, name, modules) = otp.start(flags, &run, &cookie, &[])?;
-        let version = running.expect_line("bench ready ")?;
-        Ok(Node { running, name, version, otp: otp.clone(), cookie, _modules: modules })
+        let ready = running.expect_line("bench ready ")?;
+        let (port, version) = ready.split_once(' ').context("the node names no port")?;
+        let answering = SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse()?));
+        let version = version.to_owned();
+        Ok(Node { running, name, version, answering, otp: otp.clone(), cookie, _modules: modules })
     }
 
     /// Its process id.
@@ -144,6 +153,18 @@ impl Node {
     pub fn end(&mut self) -> Result<f64> {
         self.running.say("end")?;
         Ok(self.running.expect_line("bench measured ")?.parse()?)
+    }
+
+    /// Starts a process that computes without end, and gives its pid.
+    pub fn heat(&mut self) -> Result<String> {
+        self.running.say("heat")?;
+        self.running.expect_line("bench heated ")
+    }
+
+    /// Waits until no agent is loaded any more.
+    pub fn wait_until_left(&mut self) -> Result<()> {
+        self.running.say("left")?;
+        self.running.expect_line("bench left").map(drop)
     }
 }
 

@@ -134,16 +134,20 @@ impl Recorder {
     /// Ends it, and gives the number of samples that the VM has answered. An error if there are fewer than
     /// expected: then what it costs would say nothing.
     pub fn stop(self, expected: usize) -> Result<usize> {
-        self.running.interrupt()?;
-        self.running.finish(PATIENCE).context("beamtune record")?;
-        let reader = Reader::open(&self.file)?;
+        let reader = self.finish()?;
         let mut answered = 0;
         for sample in reader.samples() {
             answered += usize::from(sample?.tick.vm.is_some());
         }
-        drop(reader);
-        std::fs::remove_file(&self.file)?;
+        std::fs::remove_file(reader.path())?;
         ensure!(answered >= expected, "only {answered} of {expected} samples were answered while recording");
         Ok(answered)
+    }
+
+    /// Ends it, and opens what it has recorded.
+    pub fn finish(self) -> Result<Reader> {
+        self.running.interrupt()?;
+        self.running.finish(PATIENCE).context("beamtune record")?;
+        Ok(Reader::open(&self.file)?)
     }
 }

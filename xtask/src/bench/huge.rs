@@ -1,0 +1,238 @@
+//! Huge nodes: what being watched costs them, what their users feel of it, and whether one hot process is found.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use beamtune_recording::Reader;
+use beamtune_stats::paired;
+
+use super::figure::{Figure, Verdict, judge, percent};
+use super::node::{Load, Node};
+use super::paced::{p99_ms, while_working};
+use super::process::{cpu_ns, pause};
+use super::window::{BEFORE, Recorder, WINDOW};
+use super::{Bench, CONFIDENCE, or_not_measured};
+
+/// Blocks of three windows.
+const BLOCKS: usize = 8;
+/// ETS tables, and ports.
+const TABLES: u32 = 100_000;
+const PORTS: u32 = 50_000;
+/// Processes: with this many, one sample a second may cost at most [`COST_LIMIT`] …
+const PROCESSES: u32 = 200_000;
+const COST_LIMIT: f64 = 0.05;
+/// … and with this many, one hot process is found within [`HOT_LIMIT`] samples.
+const MOST_PROCESSES: u32 = 1_000_000;
+const HOT_LIMIT: usize = 3;
+/// How much later 99 of 100 requests may be answered, in milliseconds.
+const DELAY_LIMIT_MS: f64 = 1.0;
+/// The longest that one item of a sample may take, in milliseconds.
+const ITEM_LIMIT_MS: f64 = 100.0;
+/// While a recorder comes and goes: how long it stays.
+const STAY: Duration = Duration::from_secs(3);
+/// Room for what is started.
+const FLAGS: [&str; 4] = ["+P", "2000000", "+Q", "131072"];
+
+/// Who watches the node in a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Watched {
+    Not,
+    Steadily,
+    /// The window holds attaching, a few samples, leaving, and the unloading of the agent.
+    ComesAndGoes,
+}
+
+const KINDS: [Watched; 3] = [Watched::Not, Watched::Steadily, Watched::ComesAndGoes];
+
+/// What a window showed.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    p99_ms: f64,
+    /// Schedulers that were active, in the mean, as the VM accounts for it.
+    active: f64,
+    /// CPU as the operating system accounts for it, in cores.
+    os_cores: f64,
+    /// The dearest item of a sample, in milliseconds.
+    dearest_ms: f64,
+}
+
+/// Both sizes, one after the other.
+pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for processes in [PROCESSES, MOST_PROCESSES] {
+        figures
+            .extend(or_not_measured(&format!("node with {processes} processes"), of_size(bench, processes))?);
+    }
+    Ok(figures)
+}
+
+fn of_size(bench: &Bench, processes: u32) -> Result<Vec<Figure>> {
+    let mut node =
+        Node::start(bench.own_otp()?, &FLAGS, Load::Huge { processes, tables: TABLES, ports: PORTS })?;
+    let what =
+        format!("node with {processes} processes, {TABLES} tables and {PORTS} ports, {}", node.version);
+    let mut random = bench.random(processes);
+    let mut order = KINDS;
+    let mut seen: [Vec<Seen>; 3] = Default::default();
+    for _ in 0..bench.pairs.unwrap_or(BLOCKS) {
+        random.shuffle(&mut order);
+        for kind in order {
+            seen[kind as usize].push(window(bench, &mut node, kind)?);
+        }
+    }
+    let [alone, steadily, coming] = &seen;
+    let more = |watched: &[Seen], of: fn(&Seen) -> f64| {
+        let differences: Vec<f64> =
+            alone.iter().zip(watched).map(|(alone, watched)| of(watched) - of(alone)).collect();
+        paired::effect(&differences, CONFIDENCE).context("too few pairs for an interval")
+    };
+    let later = |what: String, watched: &[Seen]| {
+        let effect = more(watched, |seen| seen.p99_ms)?;
+        anyhow::Ok(Figure {
+            what,
+            value: format!(
+                "{:+.2} ms [{:+.2}, {:+.2}] to {:.2} ms",
+                effect.estimate,
+                effect.low,
+                effect.high,
+                median(alone)
+            ),
+            limit: format!("< {DELAY_LIMIT_MS} ms"),
+            verdict: judge(&effect, DELAY_LIMIT_MS),
+        })
+    };
+    let cost = more(steadily, |seen| seen.active)?;
+    let by_os = more(steadily, |seen| seen.os_cores)?;
+    let has_limit = processes == PROCESSES;
+    let dearest_ms = steadily.iter().chain(coming).map(|seen| seen.dearest_ms).fold(0.0, f64::max);
+    let mut figures = vec![
+        Figure {
+            what: format!("cost of one sample a second: {what}, by the VM's own accounting"),
+            value: format!(
+                "{} of a core; CPU of the process as the operating system counts it: {}",
+                percent(&cost),
+                percent(&by_os)
+            ),
+            limit: if has_limit { format!("≤ {} %", COST_LIMIT * 100.0) } else { "–".into() },
+            verdict: if has_limit { judge(&cost, COST_LIMIT) } else { Verdict::Compared },
+        },
+        later(
+            "its requests, a thousand a second: how much their p99 grows while it is recorded".into(),
+            steadily,
+        )?,
+        later(
+            "the same while a recorder attaches, takes some samples, leaves, and is unloaded".into(),
+            coming,
+        )?,
+        Figure::below(
+            "the dearest item of any sample, its steps between samples added up",
+            dearest_ms,
+            ITEM_LIMIT_MS,
+            |ms| format!("{ms:.1} ms"),
+        ),
+    ];
+    if !has_limit {
+        figures.push(hot(bench, &mut node)?);
+    }
+    Ok(figures)
+}
+
+fn window(bench: &Bench, node: &mut Node, kind: Watched) -> Result<Seen> {
+    let folder = bench.folder.path();
+    let recorder = match kind {
+        Watched::Steadily => Some(Recorder::start(&bench.beamtune, node, folder)?),
+        Watched::Not | Watched::ComesAndGoes => None,
+    };
+    pause(BEFORE)?;
+    let before = cpu_ns(node.pid())?;
+    let (delays, (active, dearest_ms)) = while_working(node.answering, || {
+        node.begin()?;
+        let dearest_ms = match kind {
+            Watched::Not | Watched::Steadily => {
+                pause(WINDOW)?;
+                0.0
+            }
+            Watched::ComesAndGoes => {
+                let recorder = Recorder::start(&bench.beamtune, node, folder)?;
+                pause(STAY)?;
+                let reader = recorder.finish()?;
+                node.wait_until_left()?;
+                dearest_ms(&reader)?
+            }
+        };
+        Ok((node.end()?, dearest_ms))
+    })?;
+    let length = Duration::from_millis(delays.len() as u64);
+    let os_cores = (cpu_ns(node.pid())? - before) as f64 / length.as_nanos() as f64;
+    let mut seen = Seen { p99_ms: p99_ms(delays)?, active, os_cores, dearest_ms };
+    if let Some(recorder) = recorder {
+        let reader = recorder.finish()?;
+        node.wait_until_left()?;
+        let answered = answered(&reader)?;
+        ensure!(
+            answered as u64 >= WINDOW.as_secs(),
+            "only {answered} of {} samples were answered while recording",
+            WINDOW.as_secs()
+        );
+        seen.dearest_ms = self::dearest_ms(&reader)?;
+    }
+    Ok(seen)
+}
+
+fn answered(reader: &Reader) -> Result<usize> {
+    let mut answered = 0;
+    for sample in reader.samples() {
+        answered += usize::from(sample?.tick.vm.is_some());
+    }
+    Ok(answered)
+}
+
+/// The most that any item has cost from one sample to the next, in milliseconds.
+fn dearest_ms(reader: &Reader) -> Result<f64> {
+    let mut samples = reader.samples();
+    let mut totals = HashMap::new();
+    let mut dearest_ns = 0;
+    while let Some(sample) = samples.next() {
+        for (id, value) in sample?.readings {
+            let is_item = samples.table().get(id).is_some_and(|series| {
+                series.group.to_string() == "agent" && &*series.name == "cost" && !series.entity.is_empty()
+            });
+            if is_item {
+                let total = totals.insert(id, value).unwrap_or(0);
+                dearest_ns = dearest_ns.max(value - total);
+            }
+        }
+    }
+    ensure!(dearest_ns > 0, "the recording tells no costs");
+    Ok(dearest_ns as f64 / 1e6)
+}
+
+/// In which sample the one process that computes is the first among all.
+fn hot(bench: &Bench, node: &mut Node) -> Result<Figure> {
+    let pid = node.heat()?;
+    let recorder = Recorder::start(&bench.beamtune, node, bench.folder.path())?;
+    pause(2 * WINDOW / 3)?;
+    let reader = recorder.finish()?;
+    let mut number = 0;
+    for sample in reader.samples() {
+        let sample = sample?;
+        number += usize::from(sample.tick.vm.is_some());
+        if sample.busiest.first().is_some_and(|process| *process.pid == *pid) {
+            let limit = HOT_LIMIT as f64;
+            return Ok(Figure {
+                what: format!("the one process of {MOST_PROCESSES} that computes is told as the busiest"),
+                value: format!("in sample {number}"),
+                limit: format!("≤ {HOT_LIMIT}"),
+                verdict: if number as f64 <= limit { Verdict::Kept } else { Verdict::Missed },
+            });
+        }
+    }
+    anyhow::bail!("{pid} was not found in {number} samples")
+}
+
+fn median(seen: &[Seen]) -> f64 {
+    let mut values: Vec<f64> = seen.iter().map(|seen| seen.p99_ms).collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

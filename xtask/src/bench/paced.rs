@@ -1,0 +1,99 @@
+//! What a node's users feel: requests at a steady pace, timed from when they were due.
+//!
+//! A request that is late because the one before was slow counts with its whole delay, as it would for a user
+//! who does not know of the other one (Tene, "How NOT to Measure Latency": coordinated omission).
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::process::PATIENCE;
+
+/// Between two requests: a thousand a second.
+const PACE: Duration = Duration::from_millis(1);
+/// Of a request, and of its answer.
+const BYTES: usize = 64;
+
+/// Delays of the requests that were due from now until `work` has ended, in order, and what `work` gave.
+pub fn while_working<T>(at: SocketAddr, work: impl FnOnce() -> Result<T>) -> Result<(Vec<Duration>, T)> {
+    let stream = TcpStream::connect_timeout(&at, PATIENCE).context("the node does not answer requests")?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let requests = scope.spawn(|| request(stream, &is_over));
+        let done = work();
+        is_over.store(true, Ordering::Relaxed);
+        let delays = requests.join().map_err(|_| anyhow::anyhow!("a thread has panicked"))?;
+        Ok((delays?, done?))
+    })
+}
+
+fn request(mut stream: TcpStream, is_over: &AtomicBool) -> Result<Vec<Duration>> {
+    let mut delays = Vec::new();
+    let mut bytes = [0; BYTES];
+    let mut due = Instant::now();
+    while !is_over.load(Ordering::Relaxed) {
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        stream.write_all(&bytes)?;
+        stream.read_exact(&mut bytes).context("a request was not answered")?;
+        delays.push(due.elapsed());
+        due += PACE;
+    }
+    Ok(delays)
+}
+
+/// The delay that 99 of 100 requests do not exceed, in milliseconds.
+pub fn p99_ms(mut delays: Vec<Duration>) -> Result<f64> {
+    ensure!(delays.len() >= 1000, "only {} requests were answered", delays.len());
+    delays.sort_unstable();
+    let rank = (delays.len() * 99).div_ceil(100);
+    Ok(delays[rank - 1].as_secs_f64() * 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn the_99th_percentile_is_exceeded_by_one_in_a_hundred() {
+        let delays = (1..=1000).rev().map(Duration::from_millis).collect();
+        assert_eq!(p99_ms(delays).expect("enough"), 990.0);
+        assert!(p99_ms(vec![Duration::ZERO; 999]).is_err());
+    }
+
+    #[test]
+    fn a_stall_delays_all_requests_that_were_due_meanwhile() {
+        const STALL: Duration = Duration::from_millis(60);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = listener.local_addr().expect("its address");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().expect("a client");
+                let mut bytes = [0; BYTES];
+                let mut answered = 0;
+                while stream.read_exact(&mut bytes).is_ok() {
+                    answered += 1;
+                    if answered == 20 {
+                        std::thread::sleep(STALL);
+                    }
+                    stream.write_all(&bytes).expect("the client listens");
+                }
+            });
+            let work = || {
+                std::thread::sleep(4 * STALL);
+                Ok("done")
+            };
+            let (delays, done) = while_working(at, work).expect("all answered");
+            assert_eq!(done, "done");
+            let late = delays.iter().filter(|delay| **delay > STALL / 2).count();
+            // Those that were due in the first half of the stall.
+            assert!(late >= 30, "{late} of {}", delays.len());
+        });
+    }
+}
