@@ -1,6 +1,6 @@
 //! Huge nodes: what being watched costs them, what their users feel of it, and whether one hot process is found.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -46,16 +46,18 @@ enum Watched {
 const KINDS: [Watched; 3] = [Watched::Not, Watched::Steadily, Watched::ComesAndGoes];
 
 /// What a window showed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Seen {
     p99_ms: f64,
     /// Schedulers that were active, in the mean, as the VM accounts for it.
     active: f64,
     /// CPU as the operating system accounts for it, in cores.
     os_cores: f64,
-    /// The dearest item of a sample, in milliseconds.
-    dearest_ms: f64,
+    /// What each item of the samples has cost at most, in milliseconds.
+    items: Items,
 }
+
+type Items = BTreeMap<String, f64>;
 
 /// Both sizes, one after the other.
 pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
@@ -105,7 +107,8 @@ fn of_size(bench: &Bench, processes: u32) -> Result<Vec<Figure>> {
     let cost = more(steadily, |seen| seen.active)?;
     let by_os = more(steadily, |seen| seen.os_cores)?;
     let has_limit = processes == PROCESSES;
-    let dearest_ms = steadily.iter().chain(coming).map(|seen| seen.dearest_ms).fold(0.0, f64::max);
+    let items = steadily.iter().chain(coming).flat_map(|seen| &seen.items);
+    let (dearest, dearest_ms) = items.max_by(|a, b| a.1.total_cmp(b.1)).context("there are no samples")?;
     let mut figures = vec![
         Figure {
             what: format!("cost of one sample a second: {what}, by the VM's own accounting"),
@@ -127,10 +130,11 @@ fn of_size(bench: &Bench, processes: u32) -> Result<Vec<Figure>> {
         )?,
         Figure::below(
             "the dearest item of any sample, its steps between samples added up",
-            dearest_ms,
+            *dearest_ms,
             ITEM_LIMIT_MS,
             |ms| format!("{ms:.1} ms"),
-        ),
+        )
+        .with(&format!(" (`{dearest}`)")),
     ];
     if !has_limit {
         figures.push(hot(bench, &mut node)?);
@@ -146,26 +150,26 @@ fn window(bench: &Bench, node: &mut Node, kind: Watched) -> Result<Seen> {
     };
     pause(BEFORE)?;
     let before = cpu_ns(node.pid())?;
-    let (delays, (active, dearest_ms)) = while_working(node.answering, || {
+    let (delays, (active, items)) = while_working(node.answering, || {
         node.begin()?;
-        let dearest_ms = match kind {
+        let items = match kind {
             Watched::Not | Watched::Steadily => {
                 pause(WINDOW)?;
-                0.0
+                Items::new()
             }
             Watched::ComesAndGoes => {
                 let recorder = Recorder::start(&bench.beamtune, node, folder)?;
                 pause(STAY)?;
                 let reader = recorder.finish()?;
                 node.wait_until_left()?;
-                dearest_ms(&reader)?
+                costs_ms(&reader)?
             }
         };
-        Ok((node.end()?, dearest_ms))
+        Ok((node.end()?, items))
     })?;
     let length = Duration::from_millis(delays.len() as u64);
     let os_cores = (cpu_ns(node.pid())? - before) as f64 / length.as_nanos() as f64;
-    let mut seen = Seen { p99_ms: p99_ms(delays)?, active, os_cores, dearest_ms };
+    let mut seen = Seen { p99_ms: p99_ms(delays)?, active, os_cores, items };
     if let Some(recorder) = recorder {
         let reader = recorder.finish()?;
         node.wait_until_left()?;
@@ -175,7 +179,7 @@ fn window(bench: &Bench, node: &mut Node, kind: Watched) -> Result<Seen> {
             "only {answered} of {} samples were answered while recording",
             WINDOW.as_secs()
         );
-        seen.dearest_ms = self::dearest_ms(&reader)?;
+        seen.items = costs_ms(&reader)?;
     }
     Ok(seen)
 }
@@ -188,24 +192,23 @@ fn answered(reader: &Reader) -> Result<usize> {
     Ok(answered)
 }
 
-/// The most that any item has cost from one sample to the next, in milliseconds.
-fn dearest_ms(reader: &Reader) -> Result<f64> {
+/// The most that each item has cost from one sample to the next.
+fn costs_ms(reader: &Reader) -> Result<Items> {
     let mut samples = reader.samples();
     let mut totals = HashMap::new();
-    let mut dearest_ns = 0;
+    let mut most = Items::new();
     while let Some(sample) = samples.next() {
         for (id, value) in sample?.readings {
-            let is_item = samples.table().get(id).is_some_and(|series| {
-                series.group.to_string() == "agent" && &*series.name == "cost" && !series.entity.is_empty()
-            });
-            if is_item {
-                let total = totals.insert(id, value).unwrap_or(0);
-                dearest_ns = dearest_ns.max(value - total);
+            let Some(series) = samples.table().get(id) else { continue };
+            if series.group.to_string() == "agent" && &*series.name == "cost" && !series.entity.is_empty() {
+                let cost_ns = value - totals.insert(id, value).unwrap_or(0);
+                let most_ms = most.entry(series.entity.to_string()).or_default();
+                *most_ms = f64::max(*most_ms, cost_ns as f64 / 1e6);
             }
         }
     }
-    ensure!(dearest_ns > 0, "the recording tells no costs");
-    Ok(dearest_ns as f64 / 1e6)
+    ensure!(!most.is_empty(), "the recording tells no costs");
+    Ok(most)
 }
 
 /// In which sample the one process that computes is the first among all.
