@@ -330,6 +330,7 @@ bounded(Key, Map, Min, Default, Max) ->
                 seen = none,                  % the part under way, if it is done between samples
                 left = 0, pause_ms = infinity, step_ns = 0,  % how many it may read yet, and after which pause; time it took
                 lister = none, listed_ns,     % {pid, table} of the process that makes a list; when the last one was made
+                books = [],                   % the tables in use
                 top = 20,                     % how many are to be told
                 watched = #{},                % in parts: the top ones, asked in each sample: Pid => reductions
                 told = #{}, told_before = #{},% those not watched any more, in this round and the one before: the same
@@ -797,8 +798,9 @@ next_part(#round{rest = [], alive = Alive, list = Old, total = Total} = Round, L
                 All -> next_round(All, length(All), Round)
             end
     end;
-next_part(#round{part = Part} = Round, _, _) ->
-    Round#round{part = Part + 1, scanned = 0}.
+next_part(Round, _, _) -> further_part(Round).
+
+further_part(#round{part = Part} = Round) -> Round#round{part = Part + 1, scanned = 0}.
 
 next_round(All, Total, #round{number = Number} = Round) ->
     Rest = case All of {book, _} -> 1; _ -> All end,
@@ -985,8 +987,8 @@ begin_part(#state{procs = #procs{round = #round{rest = [], list = List, total = 
             Pids = erlang:processes(),
             begin_round(Pids, length(Pids), State)
     end;
-begin_part(#state{procs = #procs{round = #round{part = Part} = Round} = Procs} = State) ->
-    begin_seen(State#state{procs = Procs#procs{round = Round#round{part = Part + 1, scanned = 0}}}).
+begin_part(#state{procs = #procs{round = Round} = Procs} = State) ->
+    begin_seen(State#state{procs = Procs#procs{round = further_part(Round)}}).
 
 %% Whether the book is to be used a while longer.
 is_fresh(#procs{listed_ns = At, round = #round{list = {book, _}, total = Total}}) ->
@@ -1034,12 +1036,10 @@ begin_round(List, Total, #state{procs = #procs{round = Round, counters = Counter
     end.
 
 %% Deletes all books that neither this round nor the one before uses. `processes' may have to begin anew with the new one.
-close_books(Old, #state{procs = #procs{round = #round{list = List}}, heaps = #round{list = Heaps}} = State) ->
-    Books = case get(books) of undefined -> []; Known -> Known end,
-    Kept = lists:usort([Table || {book, Table} <- [Old, List, Heaps]]),
+close_books(Old, #state{procs = #procs{round = #round{list = List}, books = Books} = Procs, heaps = Heaps} = State) ->
+    Kept = lists:usort([Table || {book, Table} <- [Old, List, Heaps#round.list]]),
     [ets:delete(Table) || Table <- Books -- Kept],
-    put(books, Kept),
-    State.
+    State#state{procs = Procs#procs{books = Kept}}.
 
 begin_seen(#state{procs = Procs, own = Own} = State) ->
     #procs{counters = Counters, marks = Marks, old = Old, old_list = OldList, old_place = OldPlace, old_counters = OldCounters,

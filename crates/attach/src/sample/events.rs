@@ -3,8 +3,7 @@
 
 use std::fmt::Write;
 
-use beamtune_model::units::Nanos;
-use beamtune_model::{Gap, SampleBuilder, TroubleKind, metrics};
+use beamtune_model::{Gap, SampleBuilder, Span, TroubleKind, metrics};
 
 use super::{Translation, event, function, list, needed, text};
 use crate::etf::{Term, TermError};
@@ -38,7 +37,7 @@ impl Events {
     pub fn add(
         &mut self,
         value: Term<'_>,
-        span: (Nanos, Nanos),
+        span: Span,
         clock: Translation,
         out: &mut SampleBuilder<'_>,
     ) -> Result<(), TermError> {
@@ -46,8 +45,8 @@ impl Events {
             let owner = text(value, "owner")?.unwrap_or_default();
             let name = text(value, "owner_name")?.or(called(value, "owner_call")?);
             out.sample.gaps.push(Gap {
-                begin: span.0,
-                end: span.1,
+                begin: span.begin,
+                end: span.end,
                 source: "vm.events".to_owned(),
                 kind: TroubleKind::Denied,
                 reason: match name {
@@ -68,14 +67,16 @@ impl Events {
             let t = clock.to_recorder_earlier(needed(row, "at_ns")?);
             out.sample.events.push(event(t, kind, &subject(row)?, detail(row, KINDS[at].1, amount)?));
         }
-        for (&(kind, unit), longest) in KINDS.iter().zip(longest) {
-            let (mut count, mut sum) = (0, 0);
-            for row in list(value, "counts")? {
-                let [told, told_count, told_sum] = row.tuple_of()?;
-                if told.as_atom()? == kind {
-                    (count, sum) = (told_count.as_i64()?, told_sum.as_i64()?);
-                }
+        // A kind that has not happened yet is not among them.
+        let mut counted = [(0, 0); KINDS.len()];
+        for row in list(value, "counts")? {
+            let [told, count, sum] = row.tuple_of()?;
+            let told = told.as_atom()?;
+            if let Some(at) = KINDS.iter().position(|(known, _)| *known == told) {
+                counted[at] = (count.as_i64()?, sum.as_i64()?);
             }
+        }
+        for ((&(kind, unit), longest), (count, sum)) in KINDS.iter().zip(longest).zip(counted) {
             out.metric(&metrics::EVENT_COUNT, kind, count);
             if unit == Value::Milliseconds {
                 out.metric(&metrics::EVENT_TIME, kind, sum.saturating_mul(NS_PER_MS));
@@ -85,7 +86,7 @@ impl Events {
         let floods = needed(value, "floods")?;
         if floods > self.floods {
             let why = "they came so fast that telling them was stopped for a second each time".to_owned();
-            out.sample.events.push(event(span.0, "event_flood", "", why));
+            out.sample.events.push(event(span.begin, "event_flood", "", why));
         }
         self.floods = floods;
         Ok(())

@@ -14,7 +14,7 @@ mod tables;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use beamtune_model::units::Nanos;
-use beamtune_model::{Event, Gap, SampleBuilder, TroubleKind, metrics};
+use beamtune_model::{Event, Gap, SampleBuilder, Span, TroubleKind, metrics};
 
 use crate::agent::{Answer, Reading, Status};
 use crate::error::printable;
@@ -144,23 +144,19 @@ impl Life {
             let begin = clock.to_recorder(reading.begin_ns);
             let read_ns = reading.cost_us.max(0).saturating_mul(NS_PER_US);
             let end = clock.to_recorder(reading.begin_ns.saturating_add(read_ns));
-            let cost_ns = read_ns.saturating_add(processes::between_ns(&reading.status));
+            let between_ns = match (reading.item, &reading.status) {
+                ("procs", Status::Done(value)) => processes::between_ns(*value),
+                _ => 0,
+            };
+            let cost_ns = read_ns.saturating_add(between_ns);
             all_ns = all_ns.saturating_add(cost_ns);
             let total = self.cost_ns.entry(reading.item.to_owned()).or_default();
             *total = total.saturating_add(cost_ns);
             out.metric(&metrics::AGENT_COST, reading.item, *total);
             let trouble = match reading.status {
                 Status::Done(value) => {
-                    let t = begin + (end - begin) / 2;
-                    let told = if reading.item == "events" {
-                        self.events.add(value, (begin, end), clock, out)
-                    } else {
-                        self.item(reading.item, value, t, out)
-                    };
-                    match told {
-                        Ok(()) => None,
-                        Err(error) => Some((TroubleKind::Garbled, error.to_string())),
-                    }
+                    let told = self.item(reading.item, value, Span { begin, end }, clock, out);
+                    told.err().map(|error| (TroubleKind::Garbled, error.to_string()))
                 }
                 // Told once: it will not change.
                 Status::Unsupported if !self.missing.insert(reading.item.to_owned()) => None,
@@ -197,13 +193,16 @@ impl Life {
         Ok(())
     }
 
+    /// Adds one item; `span` is when it was read, on the recorder's clock.
     fn item(
         &mut self,
         item: &str,
         value: Term<'_>,
-        t: Nanos,
+        span: Span,
+        clock: Translation,
         out: &mut SampleBuilder<'_>,
     ) -> Result<(), TermError> {
+        let t = span.middle();
         match item {
             "facts" => self.facts(value, out),
             "msacc" => counters::msacc(value, self.known(value)?, out),
@@ -214,6 +213,7 @@ impl Life {
             "counts" => counters::counts(value, out),
             "check_io" => counters::check_io(value, out),
             "procs" => self.scans.procs(value, t, out),
+            "events" => self.events.add(value, span, clock, out),
             "processes" => processes::rows(value, t, self.known(value)?, out),
             "spawns" => processes::spawns(value, t, out),
             "ets" => tables::ets(value, t, out),

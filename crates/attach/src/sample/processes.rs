@@ -6,15 +6,13 @@ use beamtune_model::units::Nanos;
 use beamtune_model::{ProcessRow, ProcessTick, Rank, SampleBuilder, SpawnRow, metrics};
 
 use super::{Known, event, function, list, needed, number, text, words};
-use crate::agent::Status;
 use crate::etf::{Term, TermError};
 
 /// Processes that are told to be skipped, in one life of the VM.
 const MOST_SKIPPED: usize = 1_000;
 
-/// What was read between the samples, beside the item's own time.
-pub(super) fn between_ns(status: &Status<'_>) -> i64 {
-    let Status::Done(value) = status else { return 0 };
+/// What `procs` has read between the samples, beside the item's own time.
+pub(super) fn between_ns(value: Term<'_>) -> i64 {
     let step_us = value.get("step_us").ok().flatten().and_then(|step_us| step_us.as_i64().ok());
     step_us.unwrap_or(0).max(0).saturating_mul(1_000)
 }
