@@ -54,8 +54,9 @@ serve(Meter, Began) ->
 %% One among many.
 spin() -> spin().
 
+%% Who cleans up after the agent has its name until all of it is gone, or is to stay.
 wait_until_left() ->
-    case [Module || {Module, _} <- code:all_loaded(), lists:prefix("beamtune_agent_", atom_to_list(Module))] of
+    case [Name || Name <- registered(), lists:prefix("beamtune_agent_", atom_to_list(Name))] of
         [] -> ok;
         _ -> timer:sleep(100), wait_until_left()
     end.

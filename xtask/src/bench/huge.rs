@@ -1,7 +1,7 @@
 //! Huge nodes: what being watched costs them, what their users feel of it, and whether one hot process is found.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use beamtune_recording::Reader;
@@ -29,7 +29,7 @@ const HOT_LIMIT: usize = 3;
 const DELAY_LIMIT_MS: f64 = 1.0;
 /// The longest that one item of a sample may take, in milliseconds.
 const ITEM_LIMIT_MS: f64 = 100.0;
-/// While a recorder comes and goes: how long it stays.
+/// While a recorder comes and goes: how long it stays. The window is as long as the others.
 const STAY: Duration = Duration::from_secs(3);
 /// Room for what is started.
 const FLAGS: [&str; 4] = ["+P", "2000000", "+Q", "131072"];
@@ -158,10 +158,12 @@ fn window(bench: &Bench, node: &mut Node, kind: Watched) -> Result<Seen> {
                 Items::new()
             }
             Watched::ComesAndGoes => {
+                let end = Instant::now() + WINDOW;
                 let recorder = Recorder::start(&bench.beamtune, node, folder)?;
                 pause(STAY)?;
                 let reader = recorder.finish()?;
                 node.wait_until_left()?;
+                pause(end.saturating_duration_since(Instant::now()))?;
                 costs_ms(&reader)?
             }
         };

@@ -161,7 +161,7 @@ impl Node {
         self.running.expect_line("bench heated ")
     }
 
-    /// Waits until no agent is loaded any more.
+    /// Waits until an agent has left, and what that takes is over.
     pub fn wait_until_left(&mut self) -> Result<()> {
         self.running.say("left")?;
         self.running.expect_line("bench left").map(drop)
