@@ -62,6 +62,8 @@
 %% One such step, and the shortest pause after it. Receive wakes up by milliseconds.
 -define(STEP_NS, 500000).
 -define(STEP_PAUSE_NS, 1000000).
+%% While a sample is read, there is such a pause after so much work, for the same reason.
+-define(WORK_NS, 2000000).
 %% More processes than this are listed by a process of its own into a table, in rows of ?CHUNK: a list of them on the
 %% collector's heap would have to be moved by its garbage collector again and again, for tens of milliseconds.
 -define(BOOK, 30000).
@@ -329,7 +331,7 @@ bounded(Key, Map, Min, Default, Max) ->
 -record(procs, {round = #round{cost_ns = 300},
                 seen = none,                  % the part under way, if it is done between samples
                 left = 0, pause_ms = infinity, step_ns = 0,  % how many it may read yet, and after which pause; time it took
-                lister = none, listed_ns,     % {pid, table} of the process that makes a list; when the last one was made
+                lister = none, listed_ns,     % the process that makes a list; when the last one was made
                 books = [],                   % the tables in use
                 top = 20,                     % how many are to be told
                 watched = #{},                % in parts: the top ones, asked in each sample: Pid => reductions
@@ -346,7 +348,7 @@ bounded(Key, Map, Min, Default, Max) ->
                 busy = #{}, queued = #{}}).   % the top ones since `processes' was read: Pid => sum, Pid => max
 
 -record(state, {agent, keeper, watcher = none, last_event = 0, budget_ppm, features, own = [], timeout_ms = 2000, interval_ns = 1000000000, deadline_ns = 0,
-                scan_ns = 0, accounted_ns, procs = #procs{},
+                scan_ns = 0, paused_ns = 0, rested_ns, accounted_ns, procs = #procs{},
                 heaps = #round{cost_ns = 500}, large = #{},
                 tables = #round{cost_ns = 1000}, large_tables = #{},
                 ports = #round{cost_ns = 3000}, traffic = #{}, old_traffic = none}).
@@ -370,7 +372,7 @@ collect(#state{procs = #procs{pause_ms = Pause}} = State) ->
             {Reader, _} = get(reader),
             Done = lists:foldl(fun collect_item/2,
                                State#state{keeper = Keeper, watcher = Watcher, own = [Reader | Own], timeout_ms = Timeout,
-                                           interval_ns = Interval},
+                                           interval_ns = Interval, rested_ns = now_ns()},
                                Items),
             [{_, Reductions}, {_, Memory}] = process_info(self(), [reductions, memory]),
             [[{_, ReaderReductions}, {_, ReaderMemory}]] = read_all(fun(P, _) -> process_info(P, [reductions, memory]) end,
@@ -379,8 +381,8 @@ collect(#state{procs = #procs{pause_ms = Pause}} = State) ->
                                                      memory => Memory + ReaderMemory,
                                                      scan_us => Done#state.scan_ns div 1000}},
             collect(Done#state{scan_ns = 0});
-        {listed, Lister, Total} ->
-            collect(listed(Lister, Total, State));
+        {listed, Lister, Table, Total} ->
+            collect(listed(Lister, Table, Total, State));
         _ ->
             collect(State)
     after Pause ->
@@ -399,8 +401,19 @@ collect_item(Item, #state{agent = Agent, timeout_ms = Timeout} = State) ->
             throw:unsupported -> {unsupported, #{}, State};
             Class:Reason:Stack -> {error, text({Class, Reason, Stack}), State}
         end,
-    Agent ! {item, self(), {Name, Status, Begin, (now_ns() - Begin) div 1000, Value}},
-    Next.
+    Read = now_ns() - Begin - (Next#state.paused_ns - State#state.paused_ns),
+    Agent ! {item, self(), {Name, Status, Begin, Read div 1000, Value}},
+    rest(Next).
+
+%% Lets others come in after some work.
+rest(#state{rested_ns = Since, paused_ns = Paused} = State) ->
+    case now_ns() of
+        Now when Now - Since > ?WORK_NS ->
+            receive after 1 -> ok end,
+            Rested = now_ns(),
+            State#state{rested_ns = Rested, paused_ns = Paused + Rested - Now};
+        _ -> State
+    end.
 
 item_name({Name, _}) when is_atom(Name) -> Name;
 item_name(Name) when is_atom(Name) -> Name;
@@ -794,7 +807,7 @@ next_part(#round{rest = [], alive = Alive, list = Old, total = Total} = Round, L
         Alive -> next_round(Old, Total, Round);
         _ ->
             case List() of
-                {{book, _} = All, Listed} -> next_round(All, Listed, Round);
+                {{book, _, _} = All, Listed} -> next_round(All, Listed, Round);
                 All -> next_round(All, length(All), Round)
             end
     end;
@@ -803,7 +816,7 @@ next_part(Round, _, _) -> further_part(Round).
 further_part(#round{part = Part} = Round) -> Round#round{part = Part + 1, scanned = 0}.
 
 next_round(All, Total, #round{number = Number} = Round) ->
-    Rest = case All of {book, _} -> 1; _ -> All end,
+    Rest = case All of {book, _, _} -> 1; _ -> All end,
     Round#round{number = Number + 1, part = 1, rest = Rest, list = All, total = Total, scanned = 0, dead = 0}.
 
 %% After a part: how many of it did not answer.
@@ -854,8 +867,53 @@ scan(#round{rest = Rest, scanned = Scanned, size = Size, cost_ns = Cost} = Round
     State1 = State#state{scan_ns = State#state.scan_ns + Cost1 * Count},
     if
         Rest1 =:= []; Left =< Count; End > State#state.deadline_ns -> {Round1, Acc1, State1};
-        true -> scan(Round1, Left - Count, Chunk, Acc1, State1, End)
+        true -> scan(Round1, Left - Count, Chunk, Acc1, rest(State1), now_ns())
     end.
+
+%% A list of tables or ports: with very many of them a book. The one of the round before is at its end.
+long_list(List, Count, _, _) when Count =< ?BOOK -> List();
+long_list(List, Count, #round{list = Old}, #state{timeout_ms = Timeout}) ->
+    close_book(Old),
+    Lister = lister(List, Count),
+    receive
+        {listed, Lister, Table, Total} -> {{book, Table, Lister}, Total}
+    after Timeout div 4 ->
+        Lister ! close,
+        []
+    end.
+
+%% Has a list made in a book, and keeps that until it is closed. At priority normal: making the list goes without a pause, as
+%% does freeing the book's memory, and others are to come in between.
+lister(List, Count) ->
+    Collector = self(),
+    spawn_opt(fun() ->
+                  Table = ets:new(?MODULE, [public]),
+                  Lister = self(),
+                  Write = fun() ->
+                              All = List(),
+                              write_book(All, 1, Table),
+                              Lister ! {written, length(All)}
+                          end,
+                  %% With a heap that takes all of it, nothing is ever moved.
+                  spawn_opt(Write, [link, {priority, normal}, {min_heap_size, 8 * Count}]),
+                  receive
+                      {written, Total} ->
+                          Collector ! {listed, Lister, Table, Total},
+                          receive close -> ok end;
+                      close ->
+                          unlink(Collector),
+                          exit(shutdown)
+                  end
+              end, [link, {priority, normal}]).
+
+write_book(All, Row, Table) ->
+    {Taken, _, Rest} = take(?CHUNK, All, All),
+    Tail = case Rest of [] -> []; _ -> Row + 1 end,
+    ets:insert(Table, {Row, Taken ++ Tail}),
+    Rest =:= [] orelse write_book(Rest, Row + 1, Table).
+
+close_book({book, _, Lister}) -> Lister ! close;
+close_book(_) -> ok.
 
 %% {the first N, how many they are, the rest}
 take(N, Rest, List) -> take(N, Rest, List, [], 0).
@@ -866,7 +924,7 @@ take(_, Rest, _, Taken, Count) -> {lists:reverse(Taken), Count, Rest}.
 
 %% A row of a book: a list with the number of the next row as its tail, or `[]' at the end. When the book is there no more,
 %% because a newer one has taken its place, the list is at its end.
-turn(Row, {book, Table}) ->
+turn(Row, {book, Table, _}) ->
     case catch ets:lookup(Table, Row) of [{_, Pids}] -> Pids; _ -> [] end.
 
 %% Details of the top ones, as long as there is time: [{Element, Map}] of those for which Fun, in the reader, gives a map.
@@ -966,7 +1024,7 @@ step(#state{procs = #procs{left = Left, round = #round{rest = Rest}} = Procs} = 
 step(#state{procs = #procs{left = Left} = Procs} = State) ->
     Begin = now_ns(),
     Size = min(Left, max(64, ?STEP_NS div cost(State))),
-    #state{procs = Stepped} = Scanned = scan_some(Size, State#state{deadline_ns = Begin + 2 * ?STEP_NS}),
+    #state{procs = Stepped} = Scanned = scan_some(Size, State#state{deadline_ns = Begin + 2 * ?STEP_NS, rested_ns = Begin}),
     Read = Stepped#procs.round#round.scanned - Procs#procs.round#round.scanned,
     Scanned#state{procs = Stepped#procs{left = Left - Read, step_ns = Stepped#procs.step_ns + now_ns() - Begin}}.
 
@@ -991,34 +1049,20 @@ begin_part(#state{procs = #procs{round = Round} = Procs} = State) ->
     begin_seen(State#state{procs = Procs#procs{round = further_part(Round)}}).
 
 %% Whether the book is to be used a while longer.
-is_fresh(#procs{listed_ns = At, round = #round{list = {book, _}, total = Total}}) ->
+is_fresh(#procs{listed_ns = At, round = #round{list = {book, _, _}, total = Total}}) ->
     now_ns() - At < Total * 1000000000 div ?LISTED_PER_S;
 is_fresh(_) -> false.
 
-%% At priority normal: it makes a list of all processes in one go, and others are to come in between.
 start_lister(#state{procs = Procs} = State) ->
-    Collector = self(),
-    Table = ets:new(?MODULE, [public]),
-    %% With a heap that takes all of it, nothing is ever moved.
-    Words = 8 * erlang:system_info(process_count),
-    Lister = spawn_opt(fun() ->
-                           Pids = erlang:processes(),
-                           write_book(Pids, 1, Table),
-                           Collector ! {listed, self(), length(Pids)}
-                       end, [link, {priority, normal}, {min_heap_size, Words}]),
-    State#state{procs = Procs#procs{lister = {Lister, Table}, pause_ms = infinity}}.
-
-write_book(Pids, Row, Table) ->
-    {Taken, _, Rest} = take(?CHUNK, Pids, Pids),
-    Tail = case Rest of [] -> []; _ -> Row + 1 end,
-    ets:insert(Table, {Row, Taken ++ Tail}),
-    Rest =:= [] orelse write_book(Rest, Row + 1, Table).
+    Lister = lister(fun erlang:processes/0, erlang:system_info(process_count)),
+    State#state{procs = Procs#procs{lister = Lister, pause_ms = infinity}}.
 
 %% The list is there: reading begins at once.
-listed(Lister, Total, #state{procs = #procs{lister = {Lister, Table}} = Procs} = State) ->
+listed(Lister, Table, Total, #state{procs = #procs{lister = Lister} = Procs} = State) ->
     Listed = State#state{procs = Procs#procs{lister = none, listed_ns = now_ns()}},
-    pace(begin_round({book, Table}, Total, Listed));
-listed(_, _, State) ->
+    pace(begin_round({book, Table, Lister}, Total, Listed));
+listed(Lister, _, _, State) ->
+    Lister ! close,
     State.
 
 begin_round(List, Total, #state{procs = #procs{round = Round, counters = Counters, marks = Marks} = Procs} = State) ->
@@ -1031,14 +1075,14 @@ begin_round(List, Total, #state{procs = #procs{round = Round, counters = Counter
         false ->
             begin_seen(close_books(Old, State#state{
                 procs = Procs#procs{round = Next, counters = atomics:new(max(1, Total), []), marks = [],
-                                    old = case Old of {book, _} -> 1; _ -> Old end, old_list = Old, old_place = 1,
+                                    old = case Old of {book, _, _} -> 1; _ -> Old end, old_list = Old, old_place = 1,
                                     old_counters = Counters, old_marks = OldMarks}}))
     end.
 
-%% Deletes all books that neither this round nor the one before uses. `processes' may have to begin anew with the new one.
+%% Closes all books that neither this round nor the one before uses. `processes' may have to begin anew with the new one.
 close_books(Old, #state{procs = #procs{round = #round{list = List}, books = Books} = Procs, heaps = Heaps} = State) ->
-    Kept = lists:usort([Table || {book, Table} <- [Old, List, Heaps#round.list]]),
-    [ets:delete(Table) || Table <- Books -- Kept],
+    Kept = lists:usort([Book || {book, _, _} = Book <- [Old, List, Heaps#round.list]]),
+    [close_book(Book) || Book <- Books -- Kept],
     State#state{procs = Procs#procs{books = Kept}}.
 
 begin_seen(#state{procs = Procs, own = Own} = State) ->
@@ -1131,7 +1175,8 @@ visited_at(Place, #procs{old_marks = Marks}) ->
     end.
 
 %% Visits some processes of the list. Neither item makes a process run: both are read from outside, unless it runs just now.
-%% With the list of the round before, those that did nothing since and have no message are told as `same'.
+%% With the list of the round before, those that did nothing since and have no message are told as `same'; in the very first
+%% round, those that have done no more than the top ones and have no message.
 visit(Pids, #seen{old = same, counters = Counters, place = Place} = Seen) ->
     Readings = read_all(fun(Pid, Index) ->
                             case process_info(Pid, [reductions, message_queue_len]) of
@@ -1144,9 +1189,13 @@ visit(Pids, #seen{old = same, counters = Counters, place = Place} = Seen) ->
                             end
                         end, Pids),
     revisit(Pids, Readings, Place, Seen);
-visit(Pids, #seen{old = Old, place = Place, old_place = OldPlace} = Seen) ->
-    Readings = read_all(fun(Pid, _) ->
+visit(Pids, #seen{old = Old, place = Place, old_place = OldPlace, counters = Counters} = Seen) ->
+    Least = case Seen of #seen{old_counters = none, hot = {0, Lowest, _}} -> Lowest; _ -> -1 end,
+    Readings = read_all(fun(Pid, Index) ->
                             case process_info(Pid, [reductions, message_queue_len]) of
+                                [{_, Reductions}, {_, 0}] when Reductions =< Least ->
+                                    atomics:put(Counters, Place + Index - 1, Reductions),
+                                    same;
                                 [{_, Reductions}, {_, Queue}] -> [Reductions | Queue];
                                 undefined -> undefined
                             end
@@ -1173,6 +1222,8 @@ compare([Pid | Pids] = All, [Reading | Rest] = Readings, Place, [Other | OldRest
     end;
 compare([_ | _] = Pids, Readings, Place, Row, OldPlace, Seen) when is_integer(Row) ->
     compare(Pids, Readings, Place, turn(Row, Seen#seen.old_list), OldPlace, Seen);
+compare([_ | Pids], [same | Readings], Place, [], OldPlace, Seen) ->
+    compare(Pids, Readings, Place + 1, [], OldPlace, Seen);
 compare([Pid | Pids], [Reading | Readings], Place, [], OldPlace, Seen) ->
     compare(Pids, Readings, Place + 1, [], OldPlace, meet(Pid, Reading, Place, new, Seen));
 compare([], [], Place, Old, OldPlace, Seen) ->
@@ -1379,7 +1430,7 @@ processes(Top, #state{procs = #procs{busy = Busy, queued = Queued} = Procs, larg
     Pids = fun() ->
                #procs{round = #round{alive = Alive, list = Known, total = Total}} = Procs,
                case {Known, erlang:system_info(process_count)} of
-                   {{book, _}, _} -> {Known, Total};
+                   {{book, _, _}, _} -> {Known, Total};
                    {_, Alive} -> Known;
                    {_, Count} when Count > ?BOOK -> [];
                    _ -> processes()
@@ -1476,8 +1527,9 @@ tables(Top, #state{large_tables = Large, features = Features} = State) ->
     Memory = fun(Tab, _) -> ets:info(Tab, memory) end,
     Old = maps:keys(Large),
     Carried = add_all(Old, read_all(Memory, Old), fun rank_table/3, #tables{top = top(Top)}),
+    All = fun() -> long_list(fun ets:all/0, erlang:system_info(ets_count), State#state.tables, State) end,
     {Round, Found, State1} =
-        scan_each(State#state.tables, 8, fun ets:all/0, fun() -> unknown end, Read,
+        scan_each(State#state.tables, 8, All, fun() -> unknown end, Read,
                   fun(Tab, Reading, Acc) -> add_table(Tab, Reading, Large, Acc) end, Carried, State),
     %% The size and memory of a table with decentralized counters are added up by all schedulers (1 ms on a busy node):
     %% these come last and few at a time, others each time.
@@ -1541,8 +1593,10 @@ ports(Top, #state{traffic = Traffic, old_traffic = Old, features = Features} = S
                    _ -> undefined
                end
            end,
+    Count = fun() -> erlang:system_info(port_count) end,
+    All = fun() -> long_list(fun erlang:ports/0, Count(), State#state.ports, State) end,
     {Round, Ports, State1} =
-        scan_each(State#state.ports, 8, fun erlang:ports/0, fun() -> erlang:system_info(port_count) end, Read,
+        scan_each(State#state.ports, 8, All, Count, Read,
                   fun(Port, Reading, Acc) -> add_port(Port, Reading, Old, Acc) end,
                   #ports{top = top(Top), traffic = Traffic}, State),
     Rows = details(fun(Port) -> port_row(Port, Features) end, [Port || {_, Port} <- top_list(Ports#ports.top)], State1),

@@ -712,7 +712,11 @@ hot_among_many(Target) ->
     check("a later one", found(Later, Agent, 12)),
     check("that in each", [true, true, true], [found(Later, Agent, 1) || _ <- [1, 2, 3]]),
     agent_client:leave(Agent),
-    [call(Target, stop, [P]) || P <- [Idle, Later]].
+    %% With so many, taking the module out would be felt: the next one does, when there are fewer.
+    check("all but the module", ?CLEAN#{module => true}, call(Target, state, [agent_client:name()])),
+    [call(Target, stop, [P]) || P <- [Idle, Later]],
+    wait(fun() -> call(Target, erlang, system_info, [process_count]) < 1000 end, 5000),
+    agent_client:leave(join(Target)).
 
 %% Whether the one that the process has started is told in one of so many samples, a second apart.
 found(_, _, 0) -> false;
