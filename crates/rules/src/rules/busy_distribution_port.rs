@@ -42,10 +42,6 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         format!("{:.1} times a second a process had to wait because the channel to another node was full", told.rate),
     )
     .because(Evidence::number("processes suspended", told.rate, Unit::PerSecond).against(RATE.warning, RATE.source))
-    .because_some(told.culprit.as_ref().map(|culprit| {
-        Evidence::text("process", format!("{}: {} of {}", culprit.subject, culprit.count, culprit.of))
-    }))
-    .because_some(told.culprit.as_ref().map(|culprit| Evidence::text("its last one", culprit.last.detail.clone())))
     .because_some(fullest.map(|(bytes, node)| {
         Evidence::number("most that was seen waiting", bytes as f64, Unit::Bytes).with_text(format!("for {node}"))
     }))
@@ -54,26 +50,23 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let larger =
         limit.filter(|bytes| *bytes < LARGE_BYTES).map(|bytes| (bytes.max(1 << 20) / 1024 * 8).min(131_072));
     Ok(Judgement::found(
-        match &told.culprit {
-            Some(culprit) => draft.about(culprit.subject),
-            None => draft,
-        }
-        .fix_if(larger.is_some(), || {
-            let kilobytes = larger.unwrap_or_default();
-            remedy::of(
+        told.blame(draft)
+            .fix_if(larger.is_some(), || {
+                let kilobytes = larger.unwrap_or_default();
+                remedy::of(
+                    period,
+                    "+zdbbl",
+                    &format!("+zdbbl {kilobytes} ({} MB for each channel)", kilobytes / 1024),
+                    "so much may wait before senders are suspended",
+                    "busy_dist_port events and memory under the same load, on both nodes",
+                )
+            })
+            .fix(remedy::of(
                 period,
-                "+zdbbl",
-                &format!("+zdbbl {kilobytes} ({} MB for each channel)", kilobytes / 1024),
-                "so much may wait before senders are suspended",
-                "busy_dist_port events and memory under the same load, on both nodes",
-            )
-        })
-        .fix(remedy::of(
-            period,
-            "code.back_pressure",
-            "send less at a time to other nodes: smaller messages, chunks, or only what is asked for",
-            "one channel carries everything between two nodes, and large messages hold up the small ones",
-            "busy_dist_port events, and p99 of calls between the nodes",
-        )),
+                "code.back_pressure",
+                "send less at a time to other nodes: smaller messages, chunks, or only what is asked for",
+                "one channel carries everything between two nodes, and large messages hold up the small ones",
+                "busy_dist_port events, and p99 of calls between the nodes",
+            )),
     ))
 }
