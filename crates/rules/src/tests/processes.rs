@@ -1,9 +1,9 @@
 //! Rules on processes: those that others wait for, and what holds them up.
 
-use beamtune_model::{Level, facts};
+use beamtune_model::{Level, Outcome, facts, metrics};
 
 use super::node::{Busy, Happens, Node, node};
-use super::{assert_healthy, entries, finding, row, serial};
+use super::{assert_healthy, entries, finding, outcome, row, serial};
 
 #[test]
 fn one_busy_process_with_a_queue_is_the_bottleneck() {
@@ -116,6 +116,43 @@ fn processes_that_wait_for_another_node_are_found() {
     // A buffer that is large already is not what is missing.
     let large = many.with(|n| n.facts.push((facts::DIST_BUF_BUSY_LIMIT, "134217728".to_owned())));
     assert_eq!(entries(&finding(&large, "BT018")), ["code.back_pressure"]);
+}
+
+#[test]
+fn a_channel_on_which_nothing_moves_is_found_without_events() {
+    let stands = node().with(|n| n.channel = Some([85_342, 85_342]));
+    let found = finding(&stands, "BT018");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Critical, Some("other@host")));
+    assert_eq!(entries(&found), ["kernel.net_ticktime"]);
+    // Also where somebody else is told of the events.
+    let unheard = stands.clone().with(|n| n.without.push(&metrics::EVENT_COUNT));
+    assert_eq!(finding(&unheard, "BT018").level, Level::Critical);
+    // Who waits is named, where it has messages.
+    let server = stands.with(|n| {
+        n.busiest = vec![Busy {
+            queue: (900, 10),
+            row: row(|r| {
+                r.name = Some("relay".to_owned());
+                r.status = Some("suspended".to_owned());
+            }),
+            ..Busy::default()
+        }];
+    });
+    let found = finding(&server, "BT018");
+    assert!(
+        found.evidence.iter().any(|evidence| evidence.text.as_deref() == Some("relay (<0.77.0>)")),
+        "{found:#?}"
+    );
+    // What moves is no standing channel.
+    assert_healthy(&node().with(|n| n.channel = Some([85_342, 21_000])), "BT018");
+    assert_healthy(&node().with(|n| n.channel = Some([0, 0])), "BT018");
+}
+
+#[test]
+fn a_channel_without_back_pressure_is_not_called_healthy() {
+    let unbounded = node().with(|n| n.facts.push((facts::ASYNC_DIST, "true".to_owned())));
+    assert!(matches!(outcome(&unbounded.period(), "BT018"), Outcome::NotJudged { .. }));
+    assert_healthy(&node().with(|n| n.facts.push((facts::ASYNC_DIST, "false".to_owned()))), "BT018");
 }
 
 #[test]
