@@ -2,6 +2,7 @@
 //! (Real nodes are judged in the binary's own tests.)
 
 mod cpu;
+mod host;
 mod limits;
 mod node;
 mod processes;

@@ -39,6 +39,8 @@ fn ports_and_descriptors_are_each_held_against_their_limit() {
     });
     let found = finding(&files, "BT008");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["host.nofile"]));
+    let others = found.evidence.iter().find(|evidence| evidence.what == "open files that are no port's");
+    assert_eq!(others.and_then(|evidence| evidence.value), Some(880.0));
     // Files are counted seldom; that ports grow tells where they are going.
     let few = node().with(|n| {
         n.ports = (300, 20);
