@@ -159,7 +159,7 @@ fn summary(clocks: &Clocks, gain: f64) -> String {
                 "the VM's clock runs {:.2} % {}, and all of its timers with it: it is {} {} the host's{}",
                 gain.abs() * 100.0,
                 pace(gain),
-                view::duration_text(ahead.abs()),
+                apart_text(ahead),
                 side(ahead),
                 left.map_or(String::new(), |left| format!(", and needs {left} more to be right"))
             )
@@ -172,7 +172,7 @@ fn summary(clocks: &Clocks, gain: f64) -> String {
             )
         }
         (None, Some(ahead)) => {
-            format!("the VM's system time is {:.1} s {} the host's", ahead.abs(), side(ahead))
+            format!("the VM's system time is {} {} the host's", apart_text(ahead), side(ahead))
         }
         (None, None) if clocks.step > 0.0 => {
             format!("the host's time was set by {:.1} s while it was recorded", clocks.step)
@@ -182,6 +182,11 @@ fn summary(clocks: &Clocks, gain: f64) -> String {
                 .to_owned()
         }
     }
+}
+
+fn apart_text(ahead: f64) -> String {
+    let seconds = ahead.abs();
+    if seconds < 10.0 { format!("{seconds:.1} s") } else { view::duration_text(seconds) }
 }
 
 fn pace(gain: f64) -> &'static str {
