@@ -207,7 +207,8 @@ pub fn quota_used_up(period: &Period) -> bool {
 /// From this share of its limit on, a control group is short of memory (judgement): what is left is some seconds of work.
 pub const NEARLY_FULL: f64 = 0.9;
 
-/// The most that was in use of the memory limit of the VM's control group, as a share; `None` without a limit.
+/// The most that was in use of the memory limit of the VM's control group, as a share, with what the kernel caches for it and could
+/// drop; `None` without a limit.
 pub fn group_memory_used(period: &Period) -> Option<f64> {
     let limit = period.stat(&metrics::CGROUP_MEMORY_LIMIT, "memory").ok()?.last.value;
     let used = period.stat(&metrics::CGROUP_MEMORY, "memory").ok()?.max;

@@ -1,6 +1,8 @@
 //! BT018: processes stand still because the channel to another node is full.
 
-use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics, units::SECOND_NS};
+use beamtune_model::{
+    Code, Evidence, Group, Missing, Nanos, Period, Scale, Unit, facts, metrics, units::SECOND_NS,
+};
 
 use crate::events::{Told, told};
 use crate::remedy;
@@ -26,6 +28,9 @@ const RATE: Scale = Scale {
 /// What the buffer may be at most to be raised further: what waits in it is memory, and delay.
 const LARGE_BYTES: i64 = 128 << 20;
 
+/// Channels are looked at every ten seconds: one that was not seen for longer is gone.
+const LOOK: Nanos = 15 * SECOND_NS;
+
 /// A channel on which nothing moves holds up everybody who uses it.
 const STANDS: f64 = 80.0;
 
@@ -48,45 +53,61 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::Healthy("no process had to wait for a channel to another node".to_owned()))
 }
 
-/// Channels whose socket held the same in all looks: the other node takes nothing. Its senders are suspended once, maybe before
-/// the recording began, so no events need tell of it; nor does somebody else's system_monitor hide it.
+/// Channels whose socket has held the same in the last looks: the other node takes nothing. Its senders are suspended once, maybe
+/// before the recording began, so no events need tell of it; nor does somebody else's system_monitor hide it. Where many are
+/// suspended all the time the channel moves, and equal messages may leave equal rests.
 fn standing(period: &Period) -> impl Iterator<Item = Draft> {
-    let stands = |node: &&str| {
-        period
-            .stat(&metrics::DIST_QUEUE, node)
-            .is_ok_and(|queue| queue.samples > 1 && queue.min > 0 && queue.min == queue.max)
-    };
-    period.entities(Group::Dist).into_iter().filter(stands).map(|node| {
-        let queue = period.stat(&metrics::DIST_QUEUE, node).ok();
-        let bytes = queue.map_or(0, |queue| queue.max);
-        let seconds = queue.map_or(0.0, |queue| (queue.last.t - queue.first.t) as f64 / SECOND_NS as f64);
-        let told = told(period, "busy_dist_port").ok();
-        let suspended = period
-            .processes
-            .iter()
-            .filter(|process| process.row.as_ref().is_some_and(|row| row.status.as_deref() == Some("suspended")))
-            .max_by_key(|process| process.queue_max);
-        Draft::new(STANDS, format!("the channel to {node} stands still: for {seconds:.0} s that node has taken nothing"))
-            .about(node)
-            .because(
-                Evidence::number("bytes in its socket's queue, all the time", bytes as f64, Unit::Bytes)
-                    .with_text("up to +zdbbl more wait before it, which the VM tells nobody"),
-            )
-            .because_some(limit(period))
-            .because_some(told.map(|told| Evidence::number("processes suspended", told.rate, Unit::PerSecond)))
-            .because_some(suspended.map(|process| {
-                Evidence::number("messages wait for a process that is suspended", process.queue_max as f64, Unit::Count)
-                    .with_text(process.title())
-            }))
-            .but("the other node may be stopped for a moment (a snapshot of its machine, a debugger); it is given up when it is silent for net_ticktime")
-            .fix(remedy::of(
-                period,
-                "kernel.net_ticktime",
-                "look at the other node (frozen? out of CPU or memory?) and at the network; erlang:disconnect_node/1 gives it up at once, a shorter net_ticktime sooner the next time",
-                "senders stand still until the connection is given up, by default after 45 to 75 s; a larger buffer only delays that",
-                "the bytes in the queue must change, and fall to 0",
-            ))
+    let told = told(period, "busy_dist_port").ok();
+    let moves = told.as_ref().is_some_and(|told| told.rate >= RATE.warning);
+    let nodes = if moves { Vec::new() } else { period.entities(Group::Dist) };
+    let rate = told.map(|told| told.rate);
+    nodes.into_iter().filter_map(move |node| {
+        let queue = period.stat(&metrics::DIST_QUEUE, node).ok()?;
+        let (bytes, now) = (queue.last.value, queue.last.t);
+        let since = queue.trace.points().iter().rev().take_while(|point| point.1 == bytes).last()?.0;
+        let there = now >= period.end.saturating_sub(LOOK);
+        (there && bytes > 0 && since < now)
+            .then(|| stands(period, node, bytes, now.saturating_sub(since) as f64 / SECOND_NS as f64, rate))
     })
+}
+
+fn stands(period: &Period, node: &str, bytes: i64, seconds: f64, rate: Option<f64>) -> Draft {
+    let suspended = period
+        .processes
+        .iter()
+        .filter(|process| process.row.as_ref().is_some_and(|row| row.status.as_deref() == Some("suspended")))
+        .max_by_key(|process| process.queue_max);
+    let summary =
+        format!("the channel to {node} stands still: for {seconds:.0} s that node has taken nothing");
+    Draft::new(STANDS, summary)
+        .about(node)
+        .because(
+            Evidence::number("bytes in its socket's queue, all that time", bytes as f64, Unit::Bytes)
+                .with_text("up to +zdbbl more wait before it, which the VM tells nobody"),
+        )
+        .because_some(limit(period))
+        .because_some(rate.map(|rate| Evidence::number("processes suspended", rate, Unit::PerSecond)))
+        .because_some(suspended.map(|process| {
+            Evidence::number(
+                "messages wait for a process that is suspended",
+                process.queue_max as f64,
+                Unit::Count,
+            )
+            .with_text(process.title())
+        }))
+        .but(
+            "the other node may be stopped for a moment (a snapshot of its machine, a debugger); it is given up \
+             when it is silent for net_ticktime",
+        )
+        .fix(remedy::of(
+            period,
+            "kernel.net_ticktime",
+            "look at the other node (frozen? out of CPU or memory?) and at the network; erlang:disconnect_node/1 \
+             gives it up at once, a shorter net_ticktime sooner the next time",
+            "senders stand still until the connection is given up, by default after 45 to 75 s; a larger buffer \
+             only delays that",
+            "the bytes in the queue must change, and fall to 0",
+        ))
 }
 
 /// Processes that are suspended again and again.

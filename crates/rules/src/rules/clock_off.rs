@@ -74,7 +74,7 @@ impl Clocks {
 
 /// The reading of a gauge that is the nearest to an instant.
 fn at(trace: &Trace, t: Nanos) -> Option<i64> {
-    trace.points().iter().min_by_key(|point| (point.0 - t).unsigned_abs()).map(|point| point.1)
+    trace.points().iter().min_by_key(|point| point.0.abs_diff(t)).map(|point| point.1)
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {

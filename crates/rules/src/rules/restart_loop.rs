@@ -84,6 +84,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .because_some(heart.then(|| Evidence::text("started again by", "heart, or whoever watches it")))
             .because_some(memory.map(|share| {
                 Evidence::number("most of the control group's memory limit in use", share, Unit::Ratio)
+                    .with_text("with what the kernel caches for it")
             }))
             .because_some(gone.map(|event| Evidence::text("how it was lost", event.detail.clone())))
             .but_if(restarts < LOOP, "a deploy, or somebody who tries something, looks the same: see whether it goes on")
@@ -91,16 +92,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 remedy::of(
                     period,
                     "host.memory_limit",
-                    "raise the memory limit of the control group, or bound what grows",
+                    "if oom_kill in memory.events of the control group has grown: raise its memory limit, or bound what grows",
                     "the kernel ends a VM that exceeds it at once, without a crash dump",
-                    "oom_kill in memory.events of the group must not grow",
+                    "oom_kill must not grow any more",
                 )
             })
             .fix(remedy::of(
                 period,
                 "ERL_CRASH_DUMP",
                 "read the head of erl_crash.dump (in the VM's working directory, or where ERL_CRASH_DUMP says): its Slogan is why the VM ended",
-                "a loop hides its cause: each start writes over the dump of the life before",
+                "a loop hides its cause: each end writes over the dump of the one before",
                 "keep the file of the next end; no file means a clean stop, or a kill from outside (exit status 137 is one by SIGKILL)",
             ))
             .fix(remedy::of(

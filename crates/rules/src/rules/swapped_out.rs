@@ -45,7 +45,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .filter_map(|entity| period.cores(&metrics::PRESSURE_MEMORY_SOME, entity).ok())
         .fold(None, |most: Option<f64>, cores| Some(most.map_or(cores, |most| most.max(cores))));
     let pressed = pressure.is_some_and(|cores| cores >= PRESSED);
-    let waits = FAULTS.score(faults).map(|score| if out > 0.0 || pressed { score } else { score.min(20.0) });
+    // A few pages that were written out once say nothing.
+    let swapped = share >= OUT.notice;
+    let waits = FAULTS.score(faults).map(|score| if swapped || pressed { score } else { score.min(20.0) });
     // What is out and is not touched costs nothing yet.
     let idle = OUT.score(share).map(|score| score.min(40.0));
     let Some(score) = waits.into_iter().chain(idle).reduce(f64::max) else {
@@ -56,7 +58,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let group = view::group_memory_used(period);
     let short = group.is_some_and(|share| share >= view::NEARLY_FULL);
-    let summary = match out > 0.0 {
+    let summary = match swapped {
         true => format!(
             "{:.0} % of the VM's memory is swapped out, and {faults:.1} times a second it waits for a page from a disk",
             share * 100.0
@@ -75,13 +77,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .because_some(pressure.map(|cores| {
                 Evidence::number("share of time in which tasks waited for memory", cores, Unit::Ratio)
             }))
-            .because_some(group.map(|share| Evidence::number("the control group's memory limit in use", share, Unit::Ratio)))
+            .because_some(group.map(|share| {
+                Evidence::number("the control group's memory limit in use", share, Unit::Ratio)
+                    .with_text("with what the kernel caches for it")
+            }))
             .but_if(
                 waits.is_none(),
                 "hardly anything of it is touched: it costs nothing until a full collection, or a peak, wants it back",
             )
             .but_if(
-                out == 0.0 && !pressed,
+                !swapped && !pressed,
                 "nobody waits for memory: it may be code that is read for the first time, after a start or an upgrade",
             )
             .fix_if(short, || {
@@ -93,7 +98,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     "memory of the group against its limit, major faults",
                 )
             })
-            .fix_if(out > 0.0, || {
+            .fix_if(swapped, || {
                 remedy::of(
                     period,
                     "host.swap",

@@ -1,6 +1,6 @@
 //! Rules on what the operating system does to a VM: its memory, its clock, its life.
 
-use beamtune_model::{Level, Outcome, facts, metrics};
+use beamtune_model::{Gap, Level, Outcome, TroubleKind, facts, metrics};
 
 use super::node::{Node, node};
 use super::{assert_healthy, entries, finding, outcome};
@@ -43,6 +43,8 @@ fn pages_of_files_are_missed_only_where_memory_is_short() {
     let start = node().with(|n| n.major_faults = 300);
     let found = finding(&start, "BT019");
     assert_eq!((found.level, entries(&found)), (Level::Notice, vec!["code.less_garbage"]));
+    // A few pages that were written out once change nothing.
+    assert_eq!(entries(&finding(&start.clone().with(|n| n.swapped = MB), "BT019")), ["code.less_garbage"]);
     let pressed = finding(&start.with(|n| n.memory_pressure = 0.2), "BT019");
     assert_eq!((pressed.level, pressed.against.len()), (Level::Critical, 0));
 }
@@ -69,8 +71,20 @@ fn huge_pages_are_blamed_only_for_memory_that_they_hold() {
         &always(4_000, 3_000, 1_500).with(|n| n.facts.push((facts::HUGE_PAGES, "madvise".to_owned()))),
         "BT020",
     );
-    let unread = always(4_000, 3_000, 1_500).with(|n| n.without.push(&metrics::ANON_HUGE));
-    assert!(matches!(outcome(&unread.period(), "BT020"), Outcome::NotJudged { .. }));
+    // What nobody but root may read is told as the reason.
+    let mut unread = always(4_000, 3_000, 1_500).with(|n| n.without.push(&metrics::ANON_HUGE)).period();
+    let why = "/proc/7/smaps_rollup: permission denied";
+    unread.gaps.push(Gap {
+        begin: 0,
+        end: 1,
+        source: "host.smaps_rollup".to_owned(),
+        kind: TroubleKind::Denied,
+        reason: why.to_owned(),
+    });
+    match outcome(&unread, "BT020") {
+        Outcome::NotJudged { reason, .. } => assert!(reason.ends_with(why), "{reason}"),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

@@ -143,6 +143,12 @@ fn a_channel_on_which_nothing_moves_is_found_without_events() {
         found.evidence.iter().any(|evidence| evidence.text.as_deref() == Some("relay (<0.77.0>)")),
         "{found:#?}"
     );
+    // Where many are suspended all the time it moves, and leaves equal rests of equal messages.
+    let busy = happens("busy_dist_port", 0, "sender (<0.9.0>)").with(|n| {
+        n.events = std::iter::repeat_n(n.events[0].clone(), 10).collect();
+        n.channel = Some([85_342, 85_342]);
+    });
+    assert_eq!(entries(&finding(&busy, "BT018")), ["code.back_pressure"]);
     // What moves is no standing channel.
     assert_healthy(&node().with(|n| n.channel = Some([85_342, 21_000])), "BT018");
     assert_healthy(&node().with(|n| n.channel = Some([0, 0])), "BT018");
