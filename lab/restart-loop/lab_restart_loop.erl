@@ -7,7 +7,7 @@
 start(Args) -> lab:run(?MODULE, Args).
 
 establish(Context) ->
-    LifeMs = lab:int(Context, life_ms, 3500, 4500),
+    LifeMs = lab:int(Context, life_ms, 2200, 2800),
     JobsPerS = lab:int(Context, jobs_per_s, 20, 80),
     [Service | Others] = Names = lab:names(Context, services, lab:int(Context, services, 3, 6)),
     Done = lab:counter(),

@@ -48,7 +48,7 @@ impl Surroundings {
         if setting.restarts {
             // The VM dies with the shell, and the shell with us.
             let again = format!(
-                "n=0; until setpriv --pdeathsig KILL \"$@\"; do n=$((n + 1)); [ $n -lt {MOST_STARTS} ] || exit 1; sleep 1; done"
+                "n=0; until setpriv --pdeathsig KILL \"$@\"; do n=$((n + 1)); [ $n -lt {MOST_STARTS} ] || exit 1; sleep 0.3; done"
             );
             surroundings
                 .prefix
