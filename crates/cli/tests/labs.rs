@@ -16,16 +16,19 @@ use common::{Otp, Running, beamtune, otp, run_for};
 use serde_json::Value;
 
 /// Labs that show what they show also beside other work on the machine.
-const ROBUST: [&str; 9] = [
+const ROBUST: [&str; 12] = [
     "atom-leak",
+    "descriptor-leak",
     "dirty-io-saturated",
     "ets-leak",
+    "frozen-peer",
     "growing-queue",
     "growing-queue-and-atom-leak",
     "healthy-idle",
     "huge-port-table",
     "port-leak",
     "process-leak",
+    "restart-loop",
 ];
 
 /// With so much CPU used by processes that are not the lab's, a starved VM is true and says nothing of the rule.

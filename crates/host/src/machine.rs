@@ -57,6 +57,13 @@ pub fn memory_available(meminfo: &[u8]) -> Option<i64> {
     text::kilobytes(meminfo, "MemAvailable:")
 }
 
+/// Pages read back from swap and written to it, since the machine was started, from `/proc/vmstat`; `None` where the
+/// kernel has no swap built in.
+pub fn swap_pages(vmstat: &[u8]) -> Option<(i64, i64)> {
+    let count = |key| text::reading(text::value(vmstat, key)?);
+    Some((count("pswpin ")?, count("pswpout ")?))
+}
+
 /// What the machine is; `None` where it cannot be told.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Machine {
@@ -155,6 +162,15 @@ mod tests {
     }
 
     #[test]
+    fn traffic_to_and_from_swap_is_read_where_there_is_any() {
+        let check = |vmstat: &str, expect| assert_eq!(swap_pages(vmstat.as_bytes()), expect, "{vmstat:?}");
+        check("nr_free_pages 5\npgpgin 7\npswpin 12\npswpout 34\npgalloc_dma 1\n", Some((12, 34)));
+        check("nr_free_pages 5\n", None);
+        check("pswpin 12\npswpout many\n", None);
+        check("pswpin 12\n", None);
+    }
+
+    #[test]
     fn what_the_machine_is_is_read_as_far_as_it_tells() {
         let host = FakeHost::new();
         assert_eq!(Machine::read(&host.tree()), Machine::default());
@@ -192,6 +208,7 @@ mod tests {
         fn any_bytes_are_read_without_a_panic(content in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = CpuTimes::parse(&content);
             let _ = memory_available(&content);
+            let _ = swap_pages(&content);
             let _ = cpu_model(&content);
             let _ = chosen(&String::from_utf8_lossy(&content));
         }

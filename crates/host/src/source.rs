@@ -149,6 +149,8 @@ impl<T: FileTree> HostSource<T> {
         self.note("host.threads", trouble.other.map_or(Ok(()), Err));
         let machine = self.read_machine(out);
         self.note("host.cpu", machine);
+        let swap = self.read_swap_traffic(out);
+        self.note("host.swap_traffic", swap);
         let pressure = self.read_pressure(out);
         self.note("host.pressure", pressure);
         let limits = self.read_limits(out);
@@ -188,6 +190,17 @@ impl<T: FileTree> HostSource<T> {
         out.metric(&metrics::RUNNABLE_TASKS, "", times.runnable);
         self.tree.read_start("/proc/meminfo", SMALL_FILE_BYTES, &mut self.content)?;
         some(out, &metrics::MEMORY_AVAILABLE, "", machine::memory_available(&self.content));
+        Ok(())
+    }
+
+    /// Beside the rest of the machine: in a container the file may be hidden.
+    fn read_swap_traffic(&mut self, out: &mut SampleBuilder<'_>) -> Result<(), HostError> {
+        self.tree.read_start("/proc/vmstat", SMALL_FILE_BYTES, &mut self.content)?;
+        if let Some((read, written)) = machine::swap_pages(&self.content) {
+            let page_bytes = i64::try_from(rustix::param::page_size()).unwrap_or(4096);
+            out.metric(&metrics::SWAP_IN, "", read.saturating_mul(page_bytes));
+            out.metric(&metrics::SWAP_OUT, "", written.saturating_mul(page_bytes));
+        }
         Ok(())
     }
 
@@ -320,6 +333,7 @@ impl<T: FileTree> Source for HostSource<T> {
         let readings = out.sample.readings.len();
         let read = self.check().and_then(|()| self.read(out));
         let end = clock.now();
+        out.metric(&metrics::WALL_CLOCK, "", clock.wall().saturating_sub(end));
         // Whatever went wrong: if the process is gone, that is why. And what was read is of one process only if it is
         // the same before and after.
         let status = self.check().and(read).map_err(|error| {

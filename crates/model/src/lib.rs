@@ -24,7 +24,7 @@ pub mod window;
 
 pub use diagnosis::{Against, Code, Diagnosis, Evidence, Finding, Level, Outcome, Remedy, Scale, Verdict};
 pub use facts::Facts;
-pub use period::{Missing, Period, PeriodBuilder, ProcessUse, SeriesStat};
+pub use period::{Missing, Period, PeriodBuilder, ProcessUse, Seen, SeriesStat};
 pub use rows::{PortRow, ProcessRow, ProcessTick, Rank, SpawnRow, TableRow};
 pub use sample::{Event, Gap, Incarnation, Sample, SampleBuilder, Snapshot, Span, Tick};
 pub use series::{Family, Group, Metric, Series, SeriesId, SeriesTable};

@@ -54,6 +54,8 @@ metrics! {
         "Running and runnable processes and ports, normal schedulers: statistics(total_active_tasks).";
     SCHEDULERS_ONLINE = Vm / "schedulers_online", Count, Gauge,
         "Schedulers online: system_info(schedulers_online); can be changed while the VM runs.";
+    TIME_OFFSET = Vm / "time_offset", Nanoseconds, Gauge,
+        "Erlang system time minus Erlang monotonic time: erlang:time_offset/1 (every ten seconds).";
 
     // Scheduler wall time.
     SCHEDULER_ACTIVE = SchedulerTime / "active", NativeTime, Counter,
@@ -186,6 +188,10 @@ metrics! {
     CPUS_ALLOWED = HostCpu / "cpus_allowed", Count, Gauge, "CPUs that the VM may run on: /proc/PID/status Cpus_allowed_list.";
     RUNNABLE_TASKS = HostCpu / "runnable_tasks", Count, Gauge, "Tasks running or runnable on the machine: /proc/stat procs_running.";
     MEMORY_AVAILABLE = HostCpu / "memory_available", Bytes, Gauge, "Memory that could be had without swapping: /proc/meminfo.";
+    SWAP_IN = HostCpu / "swap_in", Bytes, Counter, "Read back from swap, by anybody: /proc/vmstat pswpin.";
+    SWAP_OUT = HostCpu / "swap_out", Bytes, Counter, "Written to swap, by anybody: /proc/vmstat pswpout.";
+    WALL_CLOCK = HostCpu / "wall_clock", Nanoseconds, Gauge,
+        "The recorder's wall clock minus its monotonic one: jumps where somebody sets the host's time.";
 }
 
 #[cfg(test)]

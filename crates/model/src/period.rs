@@ -202,6 +202,15 @@ pub struct Missing {
     pub next: String,
 }
 
+/// When a life of the VM was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// Its first tick.
+    pub begin: Nanos,
+    /// Its last one.
+    pub end: Nanos,
+}
+
 /// What many samples of one life of a VM say together.
 #[derive(Debug, Clone, Default)]
 pub struct Period {
@@ -209,6 +218,8 @@ pub struct Period {
     pub incarnation: Option<Incarnation>,
     /// How many lives the whole recording has seen.
     pub lives: u32,
+    /// Those seen in the part of the recording that was selected, this one and the others, by time.
+    pub seen: Vec<Seen>,
     /// What is true throughout.
     pub facts: Facts,
     /// Instant of the first tick.
@@ -383,6 +394,11 @@ impl PeriodBuilder {
         PeriodBuilder { period: Period { incarnation, facts, lives, ..Period::default() }, ..Self::default() }
     }
 
+    /// Says which lives were seen, where the others' ticks are not added.
+    pub fn seen(&mut self, lives: Vec<Seen>) {
+        self.period.seen = lives;
+    }
+
     /// Adds a tick; in the order of time.
     pub fn tick(&mut self, tick: &Tick) {
         let period = &mut self.period;
@@ -500,6 +516,11 @@ impl PeriodBuilder {
         if let Some(incarnation) = &sample.incarnation {
             self.period.lives += 1;
             self.period.incarnation = Some(incarnation.clone());
+        }
+        let t = sample.tick.t;
+        match self.period.seen.last_mut() {
+            Some(seen) if sample.incarnation.is_none() => seen.end = t,
+            _ => self.period.seen.push(Seen { begin: t, end: t }),
         }
         for (key, value) in &sample.facts {
             self.period.facts.set(key, value.as_str());

@@ -92,7 +92,7 @@ impl Group {
             Group::HostThread => &["threads", "schedstat"],
             Group::HostCgroup => &["cgroup", "cgroup_limits"],
             Group::HostPressure => &["pressure"],
-            Group::HostCpu => &["cpu"],
+            Group::HostCpu => &["cpu", "swap_traffic"],
         }
     }
 

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use beamtune_model::{Event, Missing, Period, metrics};
+use beamtune_model::{Event, Evidence, Missing, Period, metrics};
 
+use crate::rule::Draft;
 use crate::view::{self, kind};
 
 /// The events of a kind in a period.
@@ -41,6 +42,15 @@ impl Told<'_> {
         let waited = view::thread_cores(period, &metrics::THREAD_WAIT, kind::SCHEDULERS).unwrap_or(0.0);
         let throttled = view::throttled_cores(period).unwrap_or(0.0);
         waited.max(throttled) * period.seconds() >= self.seconds / 2.0
+    }
+
+    /// Adds whose they are, as evidence and as what the finding is about, where that is known.
+    pub fn blame(&self, draft: Draft) -> Draft {
+        let Some(Culprit { subject, count, of, last }) = &self.culprit else { return draft };
+        draft
+            .because(Evidence::text("process", format!("{subject}: {count} of {of}")))
+            .because(Evidence::text("its last one", last.detail.clone()))
+            .about(*subject)
     }
 }
 

@@ -5,6 +5,7 @@ use crate::rule::Rule;
 mod atoms_near_limit;
 mod busy_distribution_port;
 mod busy_waiting;
+mod clock_off;
 mod cpu_not_used;
 mod cpu_starved;
 mod cpu_throttled;
@@ -12,6 +13,7 @@ mod dirty_schedulers_saturated;
 mod ets_tables_growing;
 mod gc_share;
 mod growing_message_queue;
+mod huge_pages;
 mod limits;
 mod long_gc;
 mod long_schedule;
@@ -19,8 +21,11 @@ mod no_kernel_poll;
 mod oversized_port_table;
 mod ports_near_limit;
 mod processes_near_limit;
+mod restart_loop;
 mod schedulers_against_quota;
 mod serial_process;
+mod slow_clock_source;
+mod swapped_out;
 
 /// Every rule.
 pub const RULES: &[Rule] = &[
@@ -42,4 +47,9 @@ pub const RULES: &[Rule] = &[
     long_schedule::RULE,
     long_gc::RULE,
     busy_distribution_port::RULE,
+    swapped_out::RULE,
+    huge_pages::RULE,
+    clock_off::RULE,
+    slow_clock_source::RULE,
+    restart_loop::RULE,
 ];

@@ -204,6 +204,17 @@ pub fn quota_used_up(period: &Period) -> bool {
         || used.is_some_and(|(used, quota)| used >= 0.9 * quota)
 }
 
+/// From this share of its limit on, a control group is short of memory (judgement): what is left is some seconds of work.
+pub const NEARLY_FULL: f64 = 0.9;
+
+/// The most that was in use of the memory limit of the VM's control group, as a share, with what the kernel caches for it and could
+/// drop; `None` without a limit.
+pub fn group_memory_used(period: &Period) -> Option<f64> {
+    let limit = period.stat(&metrics::CGROUP_MEMORY_LIMIT, "memory").ok()?.last.value;
+    let used = period.stat(&metrics::CGROUP_MEMORY, "memory").ok()?.max;
+    (limit > 0).then(|| used as f64 / limit as f64)
+}
+
 /// CPU of the VM's process, in cores.
 pub fn process_cores(period: &Period) -> Result<f64, Missing> {
     Ok(period.cores(&metrics::PROCESS_USER, "")? + period.cores(&metrics::PROCESS_SYSTEM, "")?)

@@ -238,6 +238,9 @@ impl Life {
             perf_counter_hz: needed(value, "perf_counter_per_s")?,
         });
         out.metric(&metrics::SCHEDULERS_ONLINE, "", needed(value, "schedulers_online")?);
+        if let Some(offset) = number(value, "time_offset_ns")? {
+            out.metric(&metrics::TIME_OFFSET, "", offset);
+        }
         let found = facts::read(value)?;
         let gone: Vec<String> = self.facts.keys().filter(|key| !found.contains_key(*key)).cloned().collect();
         for key in gone {

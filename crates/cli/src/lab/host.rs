@@ -1,7 +1,7 @@
-//! What a lab wants around its VM: a CPU quota, few CPUs, neighbours, a limit of open files.
+//! What a lab wants around its VM: a CPU quota, few CPUs, neighbours, a limit of open files, somebody who starts it again.
 //!
 //! All of it is set before the VM starts, by programs that replace themselves by the next one, so that
-//! the VM remains our child.
+//! the VM remains our child (or the child of the shell that starts it again).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,9 @@ use super::manifest::HostSetting;
 
 /// Neighbours stop by themselves after this, whatever becomes of us.
 const NEIGHBOUR_LIFE_SECONDS: u32 = 900;
+
+/// A VM that is started again whenever it ends in error is so at most so often, whatever becomes of us.
+const MOST_STARTS: u32 = 150;
 
 /// The quota's enforcement period: the kernel's default.
 const PERIOD_USEC: u64 = 100_000;
@@ -41,6 +44,15 @@ impl Surroundings {
         }
         if let Some(limit) = setting.nofile {
             surroundings.prefix.extend(["prlimit".to_owned(), format!("--nofile={limit}:{limit}")]);
+        }
+        if setting.restarts {
+            // The VM dies with the shell, and the shell with us.
+            let again = format!(
+                "n=0; until setpriv --pdeathsig KILL \"$@\"; do n=$((n + 1)); [ $n -lt {MOST_STARTS} ] || exit 1; sleep 0.3; done"
+            );
+            surroundings
+                .prefix
+                .extend(["setpriv", "--pdeathsig", "KILL", "sh", "-c", &again, "sh"].map(str::to_owned));
         }
         for _ in 0..setting.neighbours {
             let child = neighbour(setting.cpus.as_deref()).context("cannot start a neighbour")?;

@@ -66,6 +66,9 @@ pub struct HostSetting {
     pub neighbours: u32,
     /// Limit of open files.
     pub nofile: Option<u64>,
+    /// Whether the VM is started again when it ends in error.
+    #[serde(default)]
+    pub restarts: bool,
 }
 
 /// The second VM.

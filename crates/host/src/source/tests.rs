@@ -45,6 +45,7 @@ fn host() -> FakeHost {
         "cpu  100 20 30 4000 50 6 7 80 9 1\ncpu0 100 20 30 4000 50 6 7 80 9 1\nprocs_running 3\n",
     );
     host.file("/proc/meminfo", "MemTotal: 16000 kB\nMemAvailable: 8000 kB\n");
+    host.file("/proc/vmstat", "nr_free_pages 5\npswpin 12\npswpout 34\n");
     for resource in ["cpu", "memory", "io"] {
         host.file(
             &format!("/proc/pressure/{resource}"),
@@ -127,7 +128,7 @@ fn fact<'a>(sample: &'a Sample, key: &str) -> Option<&'a str> {
 fn the_first_sample_holds_everything() {
     let host = host();
     let mut fixture = Fixture::new(&host, Announce::Here);
-    let (sample, _) = fixture.sample(false).unwrap();
+    let (sample, span) = fixture.sample(false).unwrap();
     let check = |metric: &Metric, entity: &str, expect: i64| {
         assert_eq!(fixture.value(&sample, metric, entity), Some(expect), "{}", metric.name);
     };
@@ -157,6 +158,10 @@ fn the_first_sample_holds_everything() {
     check(&metrics::CPUS_ALLOWED, "", 2);
     check(&metrics::RUNNABLE_TASKS, "", 3);
     check(&metrics::MEMORY_AVAILABLE, "", 8_000 * 1024);
+    let page_bytes = rustix::param::page_size() as i64;
+    check(&metrics::SWAP_IN, "", 12 * page_bytes);
+    check(&metrics::SWAP_OUT, "", 34 * page_bytes);
+    check(&metrics::WALL_CLOCK, "", 1_700_000_000_000_000_000 - span.end);
     assert_eq!(sample.gaps, []);
 
     let check = |key: &str, expect: &str| assert_eq!(fact(&sample, key), Some(expect), "{key}");

@@ -72,6 +72,22 @@ fn a_restart_is_never_taken_for_growth() {
 }
 
 #[test]
+fn each_life_is_known_by_its_first_and_last_tick() {
+    let life =
+        |id| Incarnation { id, node: String::new(), os_pid: None, boot: id.to_string(), mono0: 0, wall0: 0 };
+    let period = period(9, |s, out| {
+        out.sample.incarnation = match s {
+            0 => Some(life(0)),
+            5 => Some(life(1)),
+            _ => None,
+        }
+    });
+    let seen: Vec<_> =
+        period.seen.iter().map(|seen| (seen.begin / SECOND_NS, seen.end / SECOND_NS)).collect();
+    assert_eq!((period.lives, seen), (2, vec![(0, 4), (5, 8)]));
+}
+
+#[test]
 fn missing_data_says_why_it_is_missing() {
     let period = period(3, |s, out| {
         if s == 1 {

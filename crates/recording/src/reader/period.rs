@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use beamtune_model::window::Point;
-use beamtune_model::{Gap, Group, Nanos, Period, PeriodBuilder, ProcessTick, Tick};
+use beamtune_model::{Gap, Group, Nanos, Period, PeriodBuilder, ProcessTick, Seen, Tick};
 
 use super::parts::{Content, Decoder, Segment, Taker};
 use super::{Cursors, Life, RECORDING, Reader, SeriesMap, lost, scan};
@@ -38,9 +38,12 @@ impl Reader {
         let count = lives.len() as u32;
         let first = lives.first().map(|life| life.id);
         let within = self.ticks_of_lives(selection)?;
+        let (from, to) = (selection.from.unwrap_or(Nanos::MIN), selection.to.unwrap_or(Nanos::MAX));
+        let selected = lives.iter().filter(|life| within.contains_key(&life.id));
+        let seen = selected.map(|life| Seen { begin: life.begin.max(from), end: life.end.min(to) }).collect();
         let Some(life) = choose(lives, selection.incarnation, &within)? else { return Ok(Period::default()) };
-        let begin = selection.from.unwrap_or(Nanos::MIN).max(life.begin);
-        let end = selection.to.unwrap_or(Nanos::MAX).min(life.end);
+        let begin = from.max(life.begin);
+        let end = to.min(life.end);
         let facts = self.facts_until(life.id, end)?;
         let mut building = Building {
             reader: self,
@@ -54,6 +57,7 @@ impl Reader {
             cursors: Cursors::default(),
         };
         building.all()?;
+        building.builder.seen(seen);
         Ok(building.builder.finish())
     }
 

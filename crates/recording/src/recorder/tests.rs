@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use beamtune_model::metrics;
+use beamtune_model::{Seen, metrics};
 
 use super::*;
 use crate::reader::{Reader, Selection};
@@ -493,6 +493,15 @@ fn a_restarted_node_begins_a_new_life_that_knows_the_facts_of_its_host() {
     let period =
         reader.period(&Selection { incarnation: Some(1), ..Selection::default() }).expect("readable");
     assert_eq!(period.stat(&metrics::REDUCTIONS, "").map(|stat| (stat.delta, stat.resets)), Ok((4, 0)));
+    // A period is about one life, and knows when the others were; of a part, those that were seen in it.
+    let seen = |begin: i64, end: i64| Seen { begin: begin * SECOND_NS, end: end * SECOND_NS };
+    assert_eq!(period.seen, [seen(0, 5), seen(6, 10)]);
+    let part = |from, to| {
+        let (from, to) = (Some(from * SECOND_NS), Some(to * SECOND_NS));
+        reader.period(&Selection { from, to, ..Selection::default() }).expect("readable").seen
+    };
+    assert_eq!(part(2, 8), [seen(2, 5), seen(6, 8)]);
+    assert_eq!(part(7, 9), [seen(7, 9)]);
 }
 
 #[test]

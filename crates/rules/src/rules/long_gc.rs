@@ -54,19 +54,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .against(LONGEST.warning, LONGEST.source),
     )
     .because(Evidence::number("such collections", told.rate, Unit::PerSecond))
-    .because_some(told.culprit.as_ref().map(|culprit| {
-        Evidence::text("process", format!("{}: {} of {}", culprit.subject, culprit.count, culprit.of))
-    }))
-    .because_some(
-        told.culprit.as_ref().map(|culprit| Evidence::text("its last one", culprit.last.detail.clone())),
-    )
     .because_some((queue > 0).then(|| Evidence::number("messages in its queue", queue as f64, Unit::Count)))
     .but_if(hosts, "schedulers waited for a CPU for about as long: on a host with CPU left it may be short");
     Ok(Judgement::found(
-        match &told.culprit {
-            Some(culprit) => draft.about(culprit.subject),
-            None => draft,
-        }
+        told.blame(draft)
         .fix(remedy::of(
             period,
             "code.less_garbage",

@@ -54,20 +54,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .because(Evidence::number("longest slice", told.longest, Unit::Seconds).against(LONGEST.warning, LONGEST.source))
     .because(Evidence::number("such slices", told.rate, Unit::PerSecond))
     .because(Evidence::number("time in them", told.seconds / period.seconds(), Unit::Cores))
-    .because_some(told.culprit.as_ref().map(|culprit| {
-        Evidence::text("process", format!("{}: {} of {}", culprit.subject, culprit.count, culprit.of))
-    }))
-    .because_some(told.culprit.as_ref().map(|culprit| Evidence::text("its last one", culprit.last.detail.clone())))
     .but_if(
         hosts,
         "schedulers waited for a CPU for about as long: it may be the operating system that took the core away",
     )
     .but_if(alone, "it was one only: where the host is short of CPU, the operating system takes the core away for as long");
     Ok(Judgement::found(
-        match &told.culprit {
-            Some(culprit) => draft.about(culprit.subject),
-            None => draft,
-        }
+        told.blame(draft)
         .fix(remedy::of(
             period,
             "code.yielding_work",

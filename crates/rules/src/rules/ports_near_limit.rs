@@ -74,6 +74,14 @@ fn by_descriptors(period: &Period, ports: &Filling, files: &Filling, score: f64,
     let leak = filling.growth.is_some();
     common(period, filling.draft(score, "open files"), leak, maker)
         .because(Evidence::number("ports now", ports.now, Unit::Count))
+        .because_some((files.now > ports.now).then(|| {
+            Evidence::number("open files that are no port's", files.now - ports.now, Unit::Count)
+                .with_text("at least so many; files, and sockets of the module socket")
+        }))
+        .because_some((ports.limit > files.limit).then(|| {
+            Evidence::number("ports that the table has room for (+Q)", ports.limit, Unit::Count)
+                .with_text("more than files may be open")
+        }))
         .fix(remedy::of(
             period,
             "host.nofile",

@@ -1,8 +1,8 @@
 //! A made-up node: two schedulers, ten seconds, healthy unless a test says otherwise.
 
 use beamtune_model::{
-    Event, Facts, Metric, Period, PeriodBuilder, ProcessRow, ProcessTick, SampleBuilder, SeriesTable, Span,
-    SpawnRow, Tick, facts, metrics, units::SECOND_NS,
+    Event, Facts, Metric, Period, PeriodBuilder, ProcessRow, ProcessTick, SampleBuilder, Seen, SeriesTable,
+    Span, SpawnRow, Tick, facts, metrics, units::SECOND_NS,
 };
 
 /// What a node does in each second; times in cores unless named otherwise.
@@ -46,6 +46,28 @@ pub struct Node {
     pub busiest: Vec<Busy>,
     pub spawns: Vec<SpawnRow>,
     pub events: Vec<Happens>,
+    /// Resident memory, and what of it is in huge pages, and what the VM uses, in bytes.
+    pub resident: i64,
+    pub huge: i64,
+    pub used: i64,
+    pub swapped: i64,
+    pub major_faults: i64,
+    /// Share of time in which tasks of the host waited for memory.
+    pub memory_pressure: f64,
+    /// Memory of the control group and its limit, in bytes.
+    pub group_memory: Option<(i64, i64)>,
+    /// CPU of the process in the kernel.
+    pub system: f64,
+    /// Seconds that the VM's clock gains in each second.
+    pub clock_gain: f64,
+    /// Seconds that its system time is ahead of the host's at the end.
+    pub clock_ahead: f64,
+    /// Seconds by which the host's time is set in the middle.
+    pub clock_step: f64,
+    /// First and last second of each life of the VM; this one only, if empty.
+    pub lives: Vec<(i64, i64)>,
+    /// Bytes that wait for another node, in each of the two looks.
+    pub channel: Option<[i64; 2]>,
     pub without: Vec<&'static Metric>,
 }
 
@@ -109,9 +131,26 @@ pub fn node() -> Node {
         busiest: Vec::new(),
         spawns: Vec::new(),
         events: Vec::new(),
+        resident: 200 << 20,
+        huge: 0,
+        used: 150 << 20,
+        swapped: 0,
+        major_faults: 0,
+        memory_pressure: 0.0,
+        group_memory: None,
+        system: 0.0,
+        clock_gain: 0.0,
+        clock_ahead: 0.0,
+        clock_step: 0.0,
+        lives: Vec::new(),
+        channel: None,
         without: Vec::new(),
     }
 }
+
+/// What the VM's monotonic clock and the host's wall clock show when the recording begins, in nanoseconds.
+const VM_CLOCK: i64 = -576_460_751_000_000_000;
+const WALL_CLOCK: i64 = 1_700_000_000_000_000_000;
 
 /// Cores as nanoseconds up to a second.
 fn ns(cores: f64, second: i64) -> i64 {
@@ -136,7 +175,12 @@ impl Node {
             let sample = out.sample;
             builder.sample(&sample, &table);
         }
-        builder.finish()
+        let mut period = builder.finish();
+        if !self.lives.is_empty() {
+            let seen = |&(begin, end)| Seen { begin: begin * SECOND_NS, end: end * SECOND_NS };
+            period.seen = self.lives.iter().map(seen).collect();
+        }
+        period
     }
 
     fn facts(&self) -> Facts {
@@ -152,6 +196,10 @@ impl Node {
             (facts::CGROUP_PATH, "/".to_owned()),
             (facts::DIRTY_CPU_SCHEDULERS, self.schedulers.to_string()),
             (facts::NOFILE_SOFT, "1000000".to_owned()),
+            (facts::HUGE_PAGES, "madvise".to_owned()),
+            (facts::CLOCKSOURCE, "tsc".to_owned()),
+            (facts::TIME_WARP_MODE, "no_time_warp".to_owned()),
+            (facts::TIME_CORRECTION, "true".to_owned()),
         ] {
             facts.set(key, value);
         }
@@ -191,7 +239,30 @@ impl Node {
         put(&metrics::CPUS_ONLINE, "", self.cpus);
         let own = self.cpu * self.schedulers as f64 + self.dirty_cpu_active * self.schedulers as f64;
         put(&metrics::PROCESS_USER, "", ns(own, s));
-        put(&metrics::PROCESS_SYSTEM, "", 0);
+        put(&metrics::PROCESS_SYSTEM, "", ns(self.system, s));
+        put(&metrics::RSS, "", self.resident);
+        put(&metrics::ANON_HUGE, "", self.huge);
+        put(&metrics::SWAP, "", self.swapped);
+        put(&metrics::MAJOR_FAULTS, "", self.major_faults * s);
+        put(&metrics::SWAP_IN, "", 4096 * self.major_faults * s);
+        put(&metrics::SWAP_OUT, "", 0);
+        put(&metrics::PRESSURE_MEMORY_SOME, "host", ns(self.memory_pressure, s));
+        if let Some((used, limit)) = self.group_memory {
+            put(&metrics::CGROUP_MEMORY, "memory", used);
+            put(&metrics::CGROUP_MEMORY_LIMIT, "memory", limit);
+        }
+        let gained = |seconds: i64| (self.clock_gain * (seconds * SECOND_NS) as f64) as i64;
+        put(&metrics::CLOCK_OFFSET, "", -VM_CLOCK - gained(s));
+        let stepped = if 2 * s > self.seconds { self.clock_step } else { 0.0 };
+        let wall = |step: f64| WALL_CLOCK + (step * SECOND_NS as f64) as i64;
+        put(&metrics::WALL_CLOCK, "", wall(stepped));
+        if s == 0 || s == self.seconds {
+            let ahead = (self.clock_ahead * SECOND_NS as f64) as i64;
+            put(&metrics::TIME_OFFSET, "", wall(self.clock_step) - VM_CLOCK - gained(self.seconds) + ahead);
+            if let Some(waiting) = self.channel {
+                put(&metrics::DIST_QUEUE, "other@host", waiting[usize::from(s > 0)]);
+            }
+        }
         put(&metrics::CPU_BUSY, "", ns(own + self.foreign, s));
         put(&metrics::CPU_STEAL, "", ns(self.steal, s));
         if let Some(quota) = self.quota {
@@ -227,6 +298,7 @@ impl Node {
         put(&metrics::POLLSET_FDS, "0", self.descriptors);
         put(&metrics::POLLSET_KERNEL_POLL, "1", 0);
         put(&metrics::POLLSET_FDS, "1", 0);
+        out.family(&metrics::MEMORY, "", "total", self.used);
         for number in 1..=self.schedulers {
             let entity = format!("scheduler/{number}");
             let emulator = (self.active - self.gc).max(0.0);

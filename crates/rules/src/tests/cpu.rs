@@ -1,0 +1,253 @@
+//! Rules on CPU time: who uses it, who waits for it, why it is not used.
+
+use beamtune_model::{Level, ProcessRow, facts};
+
+use super::node::{Busy, Node, node};
+use super::{assert_healthy, entries, finding, serial};
+
+fn spinning() -> Node {
+    node().with(|n| {
+        n.active = 0.02;
+        n.cpu = 0.20;
+    })
+}
+
+#[test]
+fn cpu_without_activity_is_busy_waiting() {
+    let finding = finding(&spinning(), "BT001");
+    assert_eq!(finding.level, Level::Warning);
+    assert_eq!(entries(&finding), ["+sbwt"]);
+    // Work is not.
+    assert_healthy(&node(), "BT001");
+    // Nor is it worth a word where hardly any CPU is used.
+    assert_healthy(&spinning().with(|n| n.cpu = 0.04), "BT001");
+}
+
+#[test]
+fn busy_waiting_that_is_switched_off_is_not_blamed() {
+    let off = r#"["-sbwt","none","-sbwtdcpu","none","-sbwtdio","none"]"#;
+    assert_healthy(&spinning().with(|n| n.facts.push((facts::EMU_ARGS, off.to_owned()))), "BT001");
+    // Off for normal schedulers only, and those are the ones that would spin.
+    let half = r#"["-sbwt","none"]"#;
+    assert_healthy(&spinning().with(|n| n.facts.push((facts::EMU_ARGS, half.to_owned()))), "BT001");
+}
+
+#[test]
+fn dirty_io_that_waits_for_a_disk_does_not_hide_busy_waiting() {
+    assert_eq!(finding(&spinning().with(|n| n.dirty_io_active = 0.9), "BT001").level, Level::Warning);
+}
+
+#[test]
+fn going_to_sleep_and_waking_up_is_not_busy_waiting() {
+    assert_healthy(&spinning().with(|n| n.voluntary_switches = 7_000), "BT001");
+}
+
+#[test]
+fn busy_waiting_that_a_quota_punishes_is_critical() {
+    let node = spinning().with(|n| {
+        n.quota = Some(500);
+        n.throttled_periods_of_10 = 5;
+        n.throttled = 0.8;
+    });
+    assert_eq!(finding(&node, "BT001").level, Level::Critical);
+    // Neighbours that wait may be the cause of the wait themselves.
+    assert_eq!(finding(&spinning().with(|n| n.wait = 0.9), "BT001").level, Level::Warning);
+}
+
+#[test]
+fn a_used_up_quota_is_throttling() {
+    let sick = node().with(|n| {
+        n.quota = Some(500);
+        n.throttled_periods_of_10 = 4;
+        n.throttled = 0.4;
+    });
+    assert_eq!(finding(&sick.clone().with(|n| n.throttled = 0.005), "BT002").level, Level::Notice);
+    let found = finding(&sick, "BT002");
+    assert_eq!(found.level, Level::Critical);
+    assert_eq!(entries(&found), ["host.cpu_quota", "+S", "+sbwt"]);
+    assert_healthy(&sick.clone().with(|n| n.throttled_periods_of_10 = 0), "BT002");
+    assert_healthy(&node(), "BT002");
+    // With as many schedulers as the quota gives there is no +S to recommend.
+    let fits = sick.with(|n| n.quota = Some(2_000));
+    assert_eq!(entries(&finding(&fits, "BT002")), ["host.cpu_quota", "+sbwt"]);
+}
+
+#[test]
+fn schedulers_are_held_against_quota_and_cpus() {
+    let check = |schedulers: usize, cpus: i64, quota: Option<i64>, expect: Option<Level>| {
+        let node = node().with(|n| {
+            n.schedulers = schedulers;
+            n.cpus = cpus;
+            n.quota = quota;
+            n.wait = 0.2;
+        });
+        match expect {
+            Some(level) => {
+                assert_eq!(finding(&node, "BT003").level, level, "{schedulers} on {cpus}, {quota:?}");
+            }
+            None => assert_healthy(&node, "BT003"),
+        }
+    };
+    check(2, 2, None, None);
+    check(4, 4, Some(1_000), Some(Level::Warning));
+    check(2, 2, Some(1_500), Some(Level::Notice));
+    check(2, 8, Some(2_000), None);
+    check(8, 2, None, Some(Level::Warning));
+    // A quota below one core cannot be met by fewer than one scheduler.
+    check(1, 2, Some(500), None);
+    // As long as nothing is lost it is only worth knowing.
+    assert_eq!(finding(&node().with(|n| n.schedulers = 8), "BT003").level, Level::Notice);
+}
+
+#[test]
+fn waiting_for_a_cpu_is_blamed_on_who_has_it() {
+    let starved = node().with(|n| {
+        n.wait = 0.5;
+        n.foreign = 1.3;
+    });
+    let found = finding(&starved, "BT004");
+    assert!(found.summary.contains("other processes"), "{}", found.summary);
+    assert_eq!(entries(&found), ["host.cpu_isolation", "+sbwt"]);
+    // Many short waits are what waking up takes.
+    let wakes = starved.clone().with(|n| n.voluntary_switches = 20_000);
+    assert_eq!(finding(&wakes, "BT004").level, Level::Notice);
+    // Where a quota stops the VM, waiting says nothing of neighbours.
+    let throttled = starved.clone().with(|n| {
+        n.quota = Some(500);
+        n.throttled_periods_of_10 = 8;
+        n.throttled = 0.3;
+    });
+    let found = finding(&throttled, "BT004");
+    assert_eq!((found.level, entries(&found)), (Level::Notice, vec![]));
+    // More schedulers than CPUs displace each other.
+    let itself = starved.clone().with(|n| {
+        n.schedulers = 8;
+        n.foreign = 0.05;
+    });
+    let found = finding(&itself, "BT004");
+    assert!(found.summary.contains("the VM's own threads"), "{}", found.summary);
+    assert_eq!(entries(&found), ["+S", "+sbwt"]);
+    // As many schedulers as CPUs, but dirty ones beside them.
+    let found = finding(&starved.with(|n| n.foreign = 0.05), "BT004");
+    assert_eq!(entries(&found), ["host.cpu_isolation", "+sbwt"]);
+}
+
+#[test]
+fn stolen_time_is_named() {
+    let found = finding(&node().with(|n| n.steal = 0.4), "BT004");
+    assert_eq!(found.subject.as_deref(), Some("steal"));
+    // On an idle guest a share says nothing.
+    assert_healthy(&node().with(|n| (n.steal, n.foreign, n.cpu) = (0.04, 0.0, 0.01)), "BT004");
+}
+
+#[test]
+fn dirty_schedulers_are_saturated_when_work_waits_for_them() {
+    let io = node().with(|n| {
+        n.dirty_io_active = 0.99;
+        n.dirty_io_queue = 7;
+    });
+    let found = finding(&io, "BT012");
+    assert_eq!((found.level, entries(&found)), (Level::Critical, vec!["+SDio"]));
+    assert!(found.remedies[0].change.contains("+SDio 20"));
+    // In full use, but nothing waits.
+    assert_eq!(finding(&io.with(|n| n.dirty_io_queue = 0), "BT012").level, Level::Notice);
+    let cpu = node().with(|n| {
+        n.dirty_cpu_active = 0.97;
+        n.dirty_cpu_queue = 3;
+    });
+    assert_eq!(entries(&finding(&cpu, "BT012")), ["code.shorter_dirty_work"]);
+    // Fewer threads than CPUs; and some that are not online.
+    let few = cpu.clone().with(|n| n.cpus = 8);
+    assert_eq!(entries(&finding(&few, "BT012")), ["+SDcpu", "code.shorter_dirty_work"]);
+    let offline = cpu.with(|n| {
+        n.schedulers = 4;
+        n.facts.push((facts::DIRTY_CPU_SCHEDULERS_ONLINE, "1".to_owned()));
+    });
+    let found = finding(&offline, "BT012");
+    assert!(entries(&found).contains(&"system_flag.dirty_cpu_schedulers_online"), "{found:#?}");
+    assert_healthy(&node(), "BT012");
+}
+
+#[test]
+fn unused_cpu_is_explained_by_its_largest_cause() {
+    let check = |node: &Node, subject: &str, level: Level| {
+        let found = finding(node, "BT015");
+        assert_eq!((found.subject.as_deref(), found.level), (Some(subject), level), "{}", found.summary);
+        assert!(!found.remedies.is_empty());
+    };
+    check(&node(), "no runnable work", Level::Notice);
+    check(&serial(), "one serial process", Level::Notice);
+    check(
+        &node().with(|n| (n.active, n.cpu, n.active_tasks) = (0.5, 0.5, 2)),
+        "one at a time",
+        Level::Notice,
+    );
+    check(
+        &node().with(|n| {
+            n.quota = Some(2_000);
+            n.throttled_periods_of_10 = 9;
+            n.throttled = 1.3;
+            n.wait = 0.65;
+        }),
+        "quota",
+        Level::Notice,
+    );
+    let starved = |cpu| {
+        node().with(|n| {
+            n.cpu = cpu;
+            n.active = cpu;
+            n.wait = 0.9;
+            n.foreign = 1.9;
+        })
+    };
+    check(&starved(0.3), "neighbours", Level::Notice);
+    // Hardly any CPU used is not idle where the threads wait for one.
+    check(&starved(0.02), "neighbours", Level::Notice);
+    // Awake by the VM's clock, neither running nor runnable by the kernel's.
+    check(&node().with(|n| (n.active, n.cpu) = (0.95, 0.4)), "locks", Level::Warning);
+    // Never asleep, and yet giving up the CPU all the time.
+    let busy = node().with(|n| (n.active, n.cpu) = (0.98, 0.97));
+    check(&busy.clone().with(|n| n.involuntary_switches = 10_000), "locks", Level::Warning);
+    check(&busy.clone().with(|n| n.voluntary_switches = 40_000), "locks", Level::Warning);
+    // Message ping-pong switches a lot too.
+    assert_healthy(&busy.clone().with(|n| n.voluntary_switches = 5_600), "BT015");
+    assert_healthy(&busy, "BT015");
+    // What the hypervisor took is not blocked.
+    assert!(!matches!(
+        finding(&node().with(|n| (n.active, n.cpu, n.steal) = (0.95, 0.5, 0.8)), "BT015").subject.as_deref(),
+        Some("locks")
+    ));
+    assert_healthy(&node().with(|n| (n.active, n.cpu) = (0.01, 0.01)), "BT015");
+}
+
+#[test]
+fn work_that_waits_for_answers_is_told_from_an_idle_node() {
+    let worker = |queue: i64, runnable_of_10: i64, status: &str| Busy {
+        reductions: 500,
+        queue: (queue, 0),
+        runnable_of_10,
+        row: ProcessRow {
+            name: Some("shop_db".to_owned()),
+            status: Some(status.to_owned()),
+            current_function: Some("prim_inet:recv0/3".to_owned()),
+            ..ProcessRow::default()
+        },
+        ..Busy::default()
+    };
+    let with = |worker: Busy| {
+        node().with(|n| {
+            (n.active, n.cpu) = (0.01, 0.01);
+            n.busiest = vec![worker];
+        })
+    };
+    let waits = with(worker(7, 1, "waiting"));
+    let found = finding(&waits, "BT015");
+    assert_eq!((found.subject.as_deref(), found.level), (Some("waiting outside"), Level::Notice));
+    let expect =
+        "because work waits for answers: shop_db (<0.77.0>) stands in prim_inet:recv0/3 while messages";
+    assert!(found.summary.contains(expect), "{}", found.summary);
+    // No messages, or runnable, or suspended: nobody waits for an answer.
+    assert_healthy(&with(worker(0, 1, "waiting")), "BT015");
+    assert_healthy(&with(worker(7, 9, "waiting")), "BT015");
+    assert_healthy(&with(worker(7, 1, "suspended")), "BT015");
+}

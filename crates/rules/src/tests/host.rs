@@ -1,0 +1,191 @@
+//! Rules on what the operating system does to a VM: its memory, its clock, its life.
+
+use beamtune_model::{Gap, Level, Outcome, TroubleKind, facts, metrics};
+
+use super::node::{Node, node};
+use super::{assert_healthy, entries, finding, outcome};
+
+const MB: i64 = 1 << 20;
+
+fn with_fact(key: &'static str, value: &str) -> Node {
+    node().with(|n| n.facts.push((key, value.to_owned())))
+}
+
+#[test]
+fn memory_that_was_swapped_out_counts_by_how_often_it_is_missed() {
+    let swapped = |megabytes: i64, major_faults: i64| {
+        node().with(|n| (n.swapped, n.major_faults) = (megabytes * MB, major_faults))
+    };
+    let found = finding(&swapped(100, 50), "BT019");
+    assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["host.swap", "code.less_garbage"]));
+    assert!(
+        found.summary.starts_with("33 % of the VM's memory is swapped out, and 50.0 times"),
+        "{}",
+        found.summary
+    );
+    assert_eq!(finding(&swapped(100, 500), "BT019").level, Level::Critical);
+    // Out, and not missed: much of it is a risk, a little is worth knowing.
+    let idle = finding(&swapped(100, 0), "BT019");
+    assert_eq!((idle.level, idle.against.len()), (Level::Warning, 1));
+    assert_eq!(finding(&swapped(3, 0), "BT019").level, Level::Notice);
+    assert_healthy(&swapped(1, 0), "BT019");
+    assert_healthy(&node(), "BT019");
+    // A group that is at its limit is what is short of memory, not the host.
+    let short = swapped(100, 50).with(|n| n.group_memory = Some((95 * MB, 100 * MB)));
+    assert_eq!(entries(&finding(&short, "BT019")), ["host.memory_limit", "host.swap"]);
+    let roomy = swapped(100, 50).with(|n| n.group_memory = Some((50 * MB, 100 * MB)));
+    assert_eq!(entries(&finding(&roomy, "BT019")), ["host.swap", "code.less_garbage"]);
+}
+
+#[test]
+fn pages_of_files_are_missed_only_where_memory_is_short() {
+    // Code that is read for the first time.
+    let start = node().with(|n| n.major_faults = 300);
+    let found = finding(&start, "BT019");
+    assert_eq!((found.level, entries(&found)), (Level::Notice, vec!["code.less_garbage"]));
+    // A few pages that were written out once change nothing.
+    assert_eq!(entries(&finding(&start.clone().with(|n| n.swapped = MB), "BT019")), ["code.less_garbage"]);
+    let pressed = finding(&start.with(|n| n.memory_pressure = 0.2), "BT019");
+    assert_eq!((pressed.level, pressed.against.len()), (Level::Critical, 0));
+}
+
+#[test]
+fn huge_pages_are_blamed_only_for_memory_that_they_hold() {
+    let always = |resident: i64, huge: i64, used: i64| {
+        with_fact(facts::HUGE_PAGES, "always")
+            .with(|n| (n.resident, n.huge, n.used) = (resident * MB, huge * MB, used * MB))
+    };
+    let found = finding(&always(4_000, 3_000, 1_500), "BT020");
+    assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["host.huge_pages"]));
+    assert_eq!(
+        found.summary,
+        "4000 MB are resident and 1500 MB of them used; 3000 MB stand in transparent huge pages"
+    );
+    assert_eq!(finding(&always(4_000, 3_000, 2_600), "BT020").level, Level::Notice);
+    // Small pages hold it, or it is little, or it is in use.
+    assert_healthy(&always(4_000, 100, 1_500), "BT020");
+    assert_healthy(&always(300, 300, 100), "BT020");
+    assert_healthy(&always(4_000, 3_900, 3_800), "BT020");
+    // Where nobody asks for them there are none.
+    assert_healthy(
+        &always(4_000, 3_000, 1_500).with(|n| n.facts.push((facts::HUGE_PAGES, "madvise".to_owned()))),
+        "BT020",
+    );
+    // What nobody but root may read is told as the reason.
+    let mut unread = always(4_000, 3_000, 1_500).with(|n| n.without.push(&metrics::ANON_HUGE)).period();
+    let why = "/proc/7/smaps_rollup: permission denied";
+    unread.gaps.push(Gap {
+        begin: 0,
+        end: 1,
+        source: "host.smaps_rollup".to_owned(),
+        kind: TroubleKind::Denied,
+        reason: why.to_owned(),
+    });
+    match outcome(&unread, "BT020") {
+        Outcome::NotJudged { reason, .. } => assert!(reason.ends_with(why), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_clock_that_runs_off_is_told_with_how_long_it_will() {
+    let behind = node().with(|n| (n.clock_gain, n.clock_ahead) = (0.0098, -35.0));
+    let found = finding(&behind, "BT021");
+    assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["+C", "host.clock"]));
+    assert_eq!(
+        found.summary,
+        "the VM's clock runs 0.98 % fast, and all of its timers with it: it is 35 s behind the host's, and needs 60 min \
+         more to be right"
+    );
+    let hours = behind.clone().with(|n| n.clock_ahead = -3_600.0);
+    assert_eq!(finding(&hours, "BT021").level, Level::Critical);
+    // Slow, while it waits for the host's time.
+    let ahead = behind.clone().with(|n| (n.clock_gain, n.clock_ahead) = (-0.0098, 35.0));
+    assert!(finding(&ahead, "BT021").summary.contains("0.98 % slow"));
+    // Two hosts: how far their clocks are apart says nothing.
+    let remote = behind.with(|n| n.without.push(&metrics::WALL_CLOCK));
+    let found = finding(&remote, "BT021");
+    assert_eq!((found.level, found.against.len()), (Level::Warning, 1));
+    // 0.05 % is how small errors are corrected; less is how clocks differ.
+    assert_eq!(finding(&node().with(|n| n.clock_gain = 0.0005), "BT021").level, Level::Notice);
+    assert_healthy(&node().with(|n| (n.clock_gain, n.clock_ahead) = (0.00005, 0.02)), "BT021");
+    assert_healthy(&node(), "BT021");
+}
+
+#[test]
+fn a_step_of_the_hosts_time_matters_by_what_the_vm_makes_of_it() {
+    let stepped = node().with(|n| n.clock_step = 2.0);
+    let found = finding(&stepped, "BT021");
+    assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["+C", "host.clock"]));
+    assert_eq!(found.summary, "the host's time was set by 2.0 s while it was recorded");
+    let mode = |mode: &str| stepped.clone().with(|n| n.facts.push((facts::TIME_WARP_MODE, mode.to_owned())));
+    let found = finding(&mode("multi_time_warp"), "BT021");
+    assert_eq!((found.level, entries(&found)), (Level::Notice, vec!["host.clock"]));
+    // It has not looked at the host's time yet.
+    let unseen = mode("multi_time_warp").with(|n| n.clock_ahead = -2.0);
+    assert_eq!(finding(&unseen, "BT021").level, Level::Notice);
+    // What a time service slews.
+    assert_healthy(&node().with(|n| n.clock_step = 0.02), "BT021");
+}
+
+#[test]
+fn switched_off_time_correction_is_worth_knowing_before_the_step() {
+    let off = with_fact(facts::TIME_CORRECTION, "false");
+    let found = finding(&off, "BT021");
+    assert_eq!((found.level, entries(&found)), (Level::Notice, vec!["+c", "+C", "host.clock"]));
+    let stepped = off.with(|n| {
+        n.clock_step = 2.0;
+        n.facts.push((facts::TIME_WARP_MODE, "multi_time_warp".to_owned()));
+    });
+    let found = finding(&stepped, "BT021");
+    assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["+c", "host.clock"]));
+}
+
+#[test]
+fn a_clock_is_not_judged_by_a_few_readings() {
+    let short = node().with(|n| n.seconds = 4).period();
+    assert!(matches!(outcome(&short, "BT021"), Outcome::NotJudged { .. }));
+}
+
+#[test]
+fn a_slow_clock_source_counts_by_the_time_in_the_kernel() {
+    let found = finding(&with_fact(facts::CLOCKSOURCE, "hpet"), "BT022");
+    assert_eq!((found.level, entries(&found)), (Level::Notice, vec!["host.clock_source"]));
+    let busy = |source| with_fact(facts::CLOCKSOURCE, source).with(|n| n.system = 0.5);
+    assert_eq!(finding(&busy("acpi_pm"), "BT022").level, Level::Warning);
+    let xen = finding(&busy("xen"), "BT022");
+    assert_eq!((xen.level, xen.against.len()), (Level::Warning, 2));
+    assert_healthy(&busy("kvm-clock"), "BT022");
+    assert_healthy(&node(), "BT022");
+    assert!(matches!(outcome(&busy("sundial").period(), "BT022"), Outcome::NotJudged { .. }));
+}
+
+#[test]
+fn a_vm_that_is_started_again_and_again_is_found() {
+    let lives = |lives: &[(i64, i64)]| node().with(|n| n.lives = lives.to_vec());
+    let looping = lives(&[(0, 3), (5, 9), (10, 14), (15, 18)]);
+    let found = finding(&looping, "BT023");
+    assert_eq!((found.level, entries(&found)), (Level::Critical, vec!["ERL_CRASH_DUMP", "host.restart"]));
+    assert_eq!(found.summary, "the VM was started again 3 times within 18 s; a life takes 5 s and more");
+    // What the kernel ends for its memory leaves no dump.
+    let killed = looping.with(|n| n.group_memory = Some((99 * MB, 100 * MB)));
+    assert_eq!(entries(&finding(&killed, "BT023"))[0], "host.memory_limit");
+    // Two restarts may be a deploy and its correction.
+    let twice = finding(&lives(&[(0, 3), (5, 9), (10, 14)]), "BT023");
+    assert_eq!((twice.level, twice.against.len()), (Level::Warning, 1));
+    // One is worth knowing, and says nothing of how long lives are.
+    assert_eq!(finding(&lives(&[(0, 3), (5, 9)]), "BT023").level, Level::Notice);
+    // A rolling upgrade each day.
+    let day = 86_400;
+    assert_healthy(&lives(&[(0, day), (day + 9, 2 * day), (2 * day + 9, 3 * day)]), "BT023");
+    assert_healthy(&node(), "BT023");
+}
+
+#[test]
+fn heart_is_named_where_it_starts_the_vm_again() {
+    let lives = vec![(0, 3), (5, 9), (10, 14), (15, 18)];
+    let looping = with_fact(facts::INIT_ARGS, r#"["-heart","-noinput"]"#).with(|n| n.lives = lives.clone());
+    assert!(finding(&looping, "BT023").evidence.iter().any(|evidence| evidence.what == "started again by"));
+    let other = node().with(|n| n.lives = lives);
+    assert!(finding(&other, "BT023").evidence.iter().all(|evidence| evidence.what != "started again by"));
+}

@@ -1,0 +1,191 @@
+//! Rules on processes: those that others wait for, and what holds them up.
+
+use beamtune_model::{Level, Outcome, facts, metrics};
+
+use super::node::{Busy, Happens, Node, node};
+use super::{assert_healthy, entries, finding, outcome, row, serial};
+
+#[test]
+fn one_busy_process_with_a_queue_is_the_bottleneck() {
+    let found = finding(&serial(), "BT005");
+    assert_eq!(found.level, Level::Critical);
+    assert_eq!(found.subject.as_deref(), Some("router (<0.99.0>)"));
+    assert_eq!(entries(&found), ["code.split_process", "code.cheaper_callback"]);
+    // Nobody waits: one long job, worth a notice.
+    assert_eq!(finding(&serial().with(|n| n.busiest[0].queue = (0, 0)), "BT005").level, Level::Notice);
+    // No idle scheduler: short of CPU, not of parallelism.
+    assert_eq!(finding(&serial().with(|n| n.active = 0.98), "BT005").level, Level::Notice);
+    // "Running" on a dirty scheduler, while the normal ones do nothing.
+    assert_eq!(finding(&serial().with(|n| n.active = 0.01), "BT005").level, Level::Notice);
+    // Several that are always busy are not one.
+    assert_healthy(
+        &serial().with(|n| {
+            let pids = ["<0.1.0>", "<0.2.0>", "<0.3.0>"];
+            n.busiest = pids.map(|pid| Busy { pid, reductions: 300_000, ..n.busiest[0].clone() }).to_vec();
+        }),
+        "BT005",
+    );
+    // Often idle itself.
+    assert_healthy(&serial().with(|n| n.busiest[0].runnable_of_10 = 5), "BT005");
+    // A small part of the work.
+    assert_healthy(&serial().with(|n| n.busiest[0].reductions = 50_000), "BT005");
+    assert_healthy(&serial().with(|n| n.schedulers = 1), "BT005");
+}
+
+fn queue(first: i64, growth: i64) -> Node {
+    node().with(|n| {
+        n.busiest = vec![Busy {
+            queue: (first, growth),
+            row: row(|r| {
+                r.name = Some("sink".to_owned());
+                r.message_queue_data = Some("on_heap".to_owned());
+            }),
+            ..Busy::default()
+        }];
+    })
+}
+
+#[test]
+fn a_queue_that_grows_is_found_and_its_process_named() {
+    let found = finding(&queue(2_000, 1_000), "BT006");
+    assert_eq!(found.level, Level::Warning);
+    assert_eq!(found.subject.as_deref(), Some("sink (<0.77.0>)"));
+    assert_eq!(entries(&found), ["code.back_pressure", "code.split_process", "process.message_queue_data"]);
+    assert_eq!(finding(&queue(2_000_000, 100_000), "BT006").level, Level::Critical);
+    // Long but steady: worth knowing, no more.
+    let steady = finding(&queue(50_000, 0), "BT006");
+    assert_eq!((steady.level, entries(&steady)), (Level::Notice, vec!["code.back_pressure"]));
+    assert_eq!(finding(&queue(500_000, 0), "BT006").level, Level::Warning);
+    // Of a very long queue a growth that matters is a small part.
+    assert!(finding(&queue(2_000_000, 5_000), "BT006").summary.contains("grows by 5000"));
+    // Short queues grow and shrink all the time.
+    assert_healthy(&queue(10, 20), "BT006");
+    let off_heap =
+        queue(2_000, 1_000).with(|n| n.busiest[0].row.message_queue_data = Some("off_heap".to_owned()));
+    assert_eq!(entries(&finding(&off_heap, "BT006")), ["code.back_pressure", "code.split_process"]);
+}
+
+fn happens(kind: &'static str, milliseconds: i64, subject: &'static str) -> Node {
+    node().with(|n| n.events = vec![Happens { kind, milliseconds, subject, from: 1 }])
+}
+
+#[test]
+fn slices_and_collections_that_take_long_are_found_with_their_process() {
+    let slow = finding(&happens("long_schedule", 300, "nif (<0.9.0>)"), "BT016");
+    assert_eq!((slow.level, slow.subject.as_deref()), (Level::Warning, Some("nif (<0.9.0>)")));
+    assert_eq!(entries(&slow), ["code.yielding_work"]);
+    assert!(
+        slow.summary.starts_with("10 time slices of 50 ms and more, the longest 300 ms"),
+        "{}",
+        slow.summary
+    );
+    assert_eq!(finding(&happens("long_schedule", 2_000, "nif"), "BT016").level, Level::Critical);
+    // A single one may be the operating system's.
+    let once = happens("long_schedule", 2_000, "nif").with(|n| n.events[0].from = 10);
+    let once = finding(&once, "BT016");
+    assert_eq!((once.level, once.against.len()), (Level::Notice, 1));
+
+    let large = finding(&happens("long_gc", 700, "state (<0.77.0>)"), "BT017");
+    assert_eq!((large.level, large.subject.as_deref()), (Level::Warning, Some("state (<0.77.0>)")));
+    assert_eq!(entries(&large), ["code.less_garbage"]);
+    let queued = happens("long_gc", 700, "state (<0.77.0>)")
+        .with(|n| n.busiest = vec![Busy { queue: (50_000, 0), ..Busy::default() }]);
+    assert_eq!(entries(&finding(&queued, "BT017")), ["code.less_garbage", "process.message_queue_data"]);
+
+    // What the operating system took away is in the VM's clock too.
+    for (kind, code) in [("long_schedule", "BT016"), ("long_gc", "BT017")] {
+        let starved = happens(kind, 900, "any").with(|n| n.wait = 0.6);
+        let starved = finding(&starved, code);
+        assert_eq!((starved.level, starved.against.len()), (Level::Notice, 1), "{code}");
+    }
+
+    for code in ["BT016", "BT017", "BT018"] {
+        assert_healthy(&node(), code);
+    }
+}
+
+#[test]
+fn processes_that_wait_for_another_node_are_found() {
+    let many = happens("busy_dist_port", 0, "sender (<0.9.0>)").with(|n| {
+        n.events = std::iter::repeat_n(n.events[0].clone(), 10).collect();
+        n.facts.push((facts::DIST_BUF_BUSY_LIMIT, "1048576".to_owned()));
+    });
+    let found = finding(&many, "BT018");
+    assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["+zdbbl", "code.back_pressure"]));
+    assert!(found.remedies[0].change.starts_with("+zdbbl 8192 (8 MB"), "{}", found.remedies[0].change);
+    // A buffer that is large already is not what is missing.
+    let large = many.with(|n| n.facts.push((facts::DIST_BUF_BUSY_LIMIT, "134217728".to_owned())));
+    assert_eq!(entries(&finding(&large, "BT018")), ["code.back_pressure"]);
+}
+
+#[test]
+fn a_channel_on_which_nothing_moves_is_found_without_events() {
+    let stands = node().with(|n| n.channel = Some([85_342, 85_342]));
+    let found = finding(&stands, "BT018");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Critical, Some("other@host")));
+    assert_eq!(entries(&found), ["kernel.net_ticktime"]);
+    // Also where somebody else is told of the events.
+    let unheard = stands.clone().with(|n| n.without.push(&metrics::EVENT_COUNT));
+    assert_eq!(finding(&unheard, "BT018").level, Level::Critical);
+    // Who waits is named, where it has messages.
+    let server = stands.with(|n| {
+        n.busiest = vec![Busy {
+            queue: (900, 10),
+            row: row(|r| {
+                r.name = Some("relay".to_owned());
+                r.status = Some("suspended".to_owned());
+            }),
+            ..Busy::default()
+        }];
+    });
+    let found = finding(&server, "BT018");
+    assert!(
+        found.evidence.iter().any(|evidence| evidence.text.as_deref() == Some("relay (<0.77.0>)")),
+        "{found:#?}"
+    );
+    // Where many are suspended all the time it moves, and leaves equal rests of equal messages.
+    let busy = happens("busy_dist_port", 0, "sender (<0.9.0>)").with(|n| {
+        n.events = std::iter::repeat_n(n.events[0].clone(), 10).collect();
+        n.channel = Some([85_342, 85_342]);
+    });
+    assert_eq!(entries(&finding(&busy, "BT018")), ["code.back_pressure"]);
+    // What moves is no standing channel.
+    assert_healthy(&node().with(|n| n.channel = Some([85_342, 21_000])), "BT018");
+    assert_healthy(&node().with(|n| n.channel = Some([0, 0])), "BT018");
+}
+
+#[test]
+fn a_channel_without_back_pressure_is_not_called_healthy() {
+    let unbounded = node().with(|n| n.facts.push((facts::ASYNC_DIST, "true".to_owned())));
+    assert!(matches!(outcome(&unbounded.period(), "BT018"), Outcome::NotJudged { .. }));
+    assert_healthy(&node().with(|n| n.facts.push((facts::ASYNC_DIST, "false".to_owned()))), "BT018");
+}
+
+#[test]
+fn garbage_collection_is_blamed_on_the_process_with_the_heap() {
+    let sick = node().with(|n| {
+        n.active = 0.8;
+        n.cpu = 0.8;
+        n.gc = 0.5;
+    });
+    let spread = finding(&sick, "BT011");
+    assert_eq!((spread.level, entries(&spread)), (Level::Critical, vec!["code.less_garbage", "+hms"]));
+    let one = sick.with(|n| {
+        n.dirty_io_active = 0.9;
+        n.busiest = vec![Busy {
+            reductions: 500_000,
+            row: row(|r| {
+                r.name = Some("hoarder".to_owned());
+                r.total_heap_words = Some(10_000_000);
+            }),
+            ..Busy::default()
+        }];
+    });
+    let found = finding(&one, "BT011");
+    assert_eq!(found.subject.as_deref(), Some("hoarder (<0.77.0>)"));
+    assert_eq!(entries(&found), ["code.less_garbage", "process.min_heap_size"]);
+    assert!(found.remedies[1].change.contains("15000000"), "{}", found.remedies[1].change);
+    let swept = one.with(|n| n.busiest[0].row.fullsweep_after = Some(0));
+    assert_eq!(entries(&finding(&swept, "BT011"))[0], "process.fullsweep_after");
+    assert_healthy(&node(), "BT011");
+}
