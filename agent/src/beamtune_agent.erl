@@ -90,7 +90,7 @@
 %% What is told of a thread's stat and schedstat (some 300 bytes) at most, and of the end of its status.
 -define(THREAD_BYTES, 1024).
 -define(STATUS_END_BYTES, 300).
-%% A file that took so long to read is left out for ?SKIP_NS.
+%% Reading a file hangs when it takes so long; then it is left out for ?SKIP_NS.
 -define(HANG_NS, 1000000000).
 %% What reading the threads may take of the budget (percent), and of CPU for each: three files of 15 to 30 us. What it takes
 %% longer is waiting for a CPU.
@@ -715,10 +715,11 @@ node_of(Controller) ->
                       <<"cpu.cfs_quota_us">>, <<"cpu.cfs_period_us">>, <<"cpu.shares">>, <<"cpuacct.usage">>,
                       <<"memory.limit_in_bytes">>, <<"memory.usage_in_bytes">>, <<"cgroup.clone_children">>]).
 
-is_allowed({read, Path, Max}) -> is_integer(Max) andalso Max > 0 andalso (lists:member(Path, ?HOST_FILES) orelse is_group_file(Path));
+is_allowed({read, Path, Max}) ->
+    is_integer(Max) andalso Max > 0 andalso (lists:member(Path, ?HOST_FILES) orelse is_group_file(Path));
 is_allowed({link, Path}) -> lists:member(Path, ?HOST_LINKS);
 is_allowed({count, Path}) -> lists:member(Path, ?HOST_FOLDERS);
-is_allowed({Threads, Most, From}) when Threads =:= threads, is_integer(Most), is_integer(From) -> true;
+is_allowed({threads, _, _}) -> true;
 is_allowed(_) -> false.
 
 is_group_file(Path) when is_binary(Path), byte_size(Path) =< 4096 ->
@@ -729,8 +730,8 @@ is_group_file(Path) when is_binary(Path), byte_size(Path) =< 4096 ->
         andalso binary:match(Path, <<0>>) =:= nomatch;
 is_group_file(_) -> false.
 
-%% What a collector knows of its filer: the request that is not answered yet, and which thread's turn it is.
--record(files, {number = none, asks = [], filer, thread = 0}).
+%% What a collector knows of its filer: the request that is not answered yet, since when, and which thread's turn it is.
+-record(files, {number = none, asks = [], since_ns, filer, thread = 0}).
 
 %% A read that hangs (a FUSE file system over /proc whose server is stuck, a lock of the kernel) cannot be ended: it keeps its
 %% process, and one of the VM's dirty I/O schedulers. So there is one process that reads, which is never replaced while it
@@ -751,7 +752,7 @@ host(#{ask := Asks}, #state{filer = {Filer, Cursor}, files = Files} = State) whe
             Number = erlang:unique_integer([positive]),
             Now = now_ns(),
             Filer ! {files, self(), Number, [with_quota(Ask, Files, State) || Ask <- Asks], State#state.deadline_ns},
-            Asked = Files#files{number = Number, asks = Asks, filer = Filer},
+            Asked = Files#files{number = Number, asks = Asks, since_ns = Now, filer = Filer},
             receive
                 {files, Number, Told} ->
                     {#{told => Told}, State#state{files = answered(next_thread(Told, Asked))}}
@@ -760,11 +761,12 @@ host(#{ask := Asks}, #state{filer = {Filer, Cursor}, files = Files} = State) whe
             end
     end.
 
-%% What hangs is named where it is known; all others wait for it.
-hung(Asks, #files{number = Number, asks = Before}, Cursor) ->
-    Hanging = case atomics:get(Cursor, 2) of
-                  Number -> lists:sublist(Before, max(1, atomics:get(Cursor, 1)), 1);
-                  _ -> []
+%% What hangs is named where it is known, and where it is not only slow, as all is on a machine that is short of CPUs; all others
+%% wait for it.
+hung(Asks, #files{number = Number, asks = Before, since_ns = Since}, Cursor) ->
+    Hanging = case atomics:get(Cursor, 2) =:= Number andalso now_ns() - Since > ?HANG_NS of
+                  true -> lists:sublist(Before, max(1, atomics:get(Cursor, 1)), 1);
+                  false -> []
               end,
     [{error, case [Ask] of Hanging -> hung; _ -> late end} || Ask <- Asks].
 

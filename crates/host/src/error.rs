@@ -76,6 +76,12 @@ pub enum HostError {
         /// The process.
         pid: u32,
     },
+    /// The VM's own user may not read it on another host.
+    #[error("the node may not read {path} on its host")]
+    DeniedThere {
+        /// The file or folder.
+        path: String,
+    },
     /// Reading it takes so long that nobody waits for it.
     #[error("reading {path} hangs on the node's host")]
     Hangs {
@@ -148,7 +154,7 @@ impl HostError {
     pub fn kind(&self) -> TroubleKind {
         match self {
             HostError::Ended { .. } | HostError::Replaced { .. } => TroubleKind::Gone,
-            HostError::Denied { .. } => TroubleKind::Denied,
+            HostError::Denied { .. } | HostError::DeniedThere { .. } => TroubleKind::Denied,
             HostError::Hangs { .. } | HostError::Late { .. } | HostError::LeftOut { .. } => {
                 TroubleKind::TimedOut
             }

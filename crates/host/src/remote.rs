@@ -201,7 +201,7 @@ fn failed(path: &str, trouble: &FileTrouble) -> HostError {
     let path = path.to_owned();
     match trouble {
         FileTrouble::Missing => HostError::Missing { path },
-        FileTrouble::Denied => HostError::Denied { path, owner: None },
+        FileTrouble::Denied => HostError::DeniedThere { path },
         FileTrouble::Unsupported => HostError::Unsupported { path },
         FileTrouble::Hung => HostError::Hangs { path },
         FileTrouble::Late => HostError::Late { path },

@@ -275,8 +275,7 @@ fn a_file_that_cannot_be_read_is_a_gap_with_its_reason() {
     assert_eq!(
         gaps,
         [
-            "host.cgroup_limits Denied: not allowed to read /sys/fs/cgroup/pod/app/cpu.max: run beamtune as root or \
-             as the process's user",
+            "host.cgroup_limits Denied: the node may not read /sys/fs/cgroup/pod/app/cpu.max on its host",
             "host.open_fds Unsupported: this kernel does not provide /proc/7/fd",
             "host.pressure TimedOut: reading /proc/pressure/cpu hangs on the node's host",
         ]
