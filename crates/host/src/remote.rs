@@ -6,16 +6,17 @@
 //! here are ever asked for; the agent has the same list, and refuses all others.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::rc::Rc;
 
 use beamtune_model::{
-    Ask, Board, Clock, FileAsk, FileTold, FileTrouble, Nanos, SampleBuilder, SeriesTable, Source, Span, Tick,
-    Trouble, TroubleKind,
+    Ask, Board, Clock, FileAsk, FileTold, FileTrouble, Nanos, SampleBuilder, SeriesTable, Source, Span,
+    ThreadFiles, Tick, Trouble, TroubleKind,
 };
 
 use crate::error::HostError;
+use crate::machine::CPUINFO_BYTES;
 use crate::process::{Identity, SMALL_FILE_BYTES};
 use crate::source::{Announce, HostSource};
 use crate::text;
@@ -30,7 +31,7 @@ const MOST_ASKS: usize = 128;
 const FILES: &[&str] = &[
     "/proc/stat",
     "/proc/meminfo",
-    "/proc/cpuinfo",
+    CPUINFO,
     "/proc/pressure/cpu",
     "/proc/pressure/memory",
     "/proc/pressure/io",
@@ -44,6 +45,8 @@ const FILES: &[&str] = &[
     "/proc/self/mountinfo",
     ROLLUP,
 ];
+/// The source reads the first CPU's part of it.
+const CPUINFO: &str = "/proc/cpuinfo";
 /// Dear where much memory is mapped: asked for only when the source has just asked for it.
 const ROLLUP: &str = "/proc/self/smaps_rollup";
 const NAMESPACE: &str = "/proc/self/ns/cgroup";
@@ -92,9 +95,8 @@ struct Told {
     /// The VM's number in the `/proc` that it sees.
     pid: u32,
     told: Vec<(FileAsk, FileTold)>,
-    /// What has been asked for since it was told, files with the most bytes.
-    files: BTreeMap<String, usize>,
-    others: BTreeSet<FileAsk>,
+    /// What has been asked for since it was told.
+    asked: BTreeSet<FileAsk>,
     /// Something was asked for that was not told.
     missed: bool,
 }
@@ -107,9 +109,7 @@ impl ToldTree {
     /// What has been asked for, and whether all of it was there.
     fn asked(&self) -> (BTreeSet<FileAsk>, bool) {
         let told = self.0.borrow();
-        let files =
-            told.files.iter().map(|(path, &max_bytes)| FileAsk::Read { path: path.clone(), max_bytes });
-        (files.chain(told.others.iter().cloned()).collect(), told.missed)
+        (told.asked.clone(), told.missed)
     }
 
     /// Whose files they are.
@@ -136,64 +136,75 @@ impl Told {
         }
     }
 
-    /// What was told; a wish that nothing was told of is missing, and is noted.
-    fn find(&mut self, path: &str, is_it: impl Fn(&FileAsk) -> bool) -> Result<FileTold, HostError> {
-        let missing = || HostError::Missing { path: path.to_owned() };
-        match self.told.iter().find(|(ask, _)| is_it(ask)) {
+    /// What was told of a wish, which is noted; `path` is as the source knows it. Threads are told whether all were asked
+    /// for or not.
+    fn find(&mut self, path: &str, wish: FileAsk) -> Result<&FileTold, HostError> {
+        let threads = matches!(wish, FileAsk::Threads { .. });
+        let is_it = |ask: &FileAsk| *ask == wish || (threads && matches!(ask, FileAsk::Threads { .. }));
+        let found = self.told.iter().find(|(ask, _)| is_it(ask));
+        self.missed |= found.is_none();
+        if !self.asked.contains(&wish) {
+            self.asked.insert(wish);
+        }
+        match found {
             Some((_, FileTold::Failed(trouble))) => Err(failed(path, trouble)),
-            Some((_, told)) => Ok(told.clone()),
-            None => {
-                self.missed = true;
-                Err(missing())
-            }
+            Some((_, told)) => Ok(told),
+            None => Err(missing(path)),
         }
     }
 
     fn content(&mut self, path: &str, max_bytes: usize) -> Result<Vec<u8>, HostError> {
         let mapped = self.path(path);
         if let Some(rest) = mapped.strip_prefix(THREADS) {
-            return self.of_thread(path, rest);
+            return self.of_thread(path, rest).map(<[u8]>::to_vec);
         }
         if !is_told(&mapped) {
-            return Err(HostError::Missing { path: path.to_owned() });
+            return Err(missing(path));
         }
-        let most = max_bytes.min(MOST_BYTES);
-        let asked = self.files.entry(mapped.clone()).or_default();
-        *asked = most.max(*asked);
-        let is_it = |ask: &FileAsk| matches!(ask, FileAsk::Read { path, max_bytes } if *path == mapped && *max_bytes >= most);
-        match self.find(path, is_it)? {
-            FileTold::Content(mut content) if content.len() < MOST_BYTES || max_bytes <= MOST_BYTES => {
-                content.truncate(max_bytes);
-                Ok(content)
+        let wish = read(&mapped);
+        let FileAsk::Read { max_bytes: most, .. } = wish else { return Err(missing(path)) };
+        match self.find(path, wish)? {
+            FileTold::Content(content) if content.len() < most || max_bytes <= most => {
+                Ok(content.get(..max_bytes).unwrap_or(content).to_vec())
             }
             FileTold::Cut(_) | FileTold::Content(_) => {
-                Err(HostError::TooLarge { path: path.to_owned(), max: MOST_BYTES })
+                Err(HostError::TooLarge { path: path.to_owned(), max: most })
             }
-            _ => Err(HostError::Missing { path: path.to_owned() }),
+            _ => Err(missing(path)),
         }
     }
 
-    fn find_threads(&mut self, path: &str) -> Result<FileTold, HostError> {
-        self.others.insert(FileAsk::Threads { all: true });
-        self.find(path, |ask| matches!(ask, FileAsk::Threads { .. }))
+    fn threads(&mut self, path: &str) -> Result<(&[u32], &[ThreadFiles]), HostError> {
+        match self.find(path, FileAsk::Threads { all: true })? {
+            FileTold::Threads { tids, read } => Ok((tids, read)),
+            _ => Err(missing(path)),
+        }
     }
 
     /// `rest` is `/TID/FILE`.
-    fn of_thread(&mut self, path: &str, rest: &str) -> Result<Vec<u8>, HostError> {
-        let missing = || HostError::Missing { path: path.to_owned() };
-        let FileTold::Threads { tids, read } = self.find_threads(path)? else { return Err(missing()) };
-        let (tid, file) = rest.trim_start_matches('/').split_once('/').ok_or_else(missing)?;
-        let is_it = |known: u32| known.to_string() == tid;
-        let Some(thread) = read.into_iter().find(|thread| is_it(thread.tid)) else {
-            let left_out = || HostError::LeftOut { path: path.to_owned() };
-            return Err(if tids.into_iter().any(is_it) { left_out() } else { missing() });
-        };
-        match file {
-            "stat" => Ok(thread.stat),
-            "schedstat" if !thread.schedstat.is_empty() => Ok(thread.schedstat),
-            "status" => Ok(thread.status_end),
-            _ => Err(missing()),
+    fn of_thread(&mut self, path: &str, rest: &str) -> Result<&[u8], HostError> {
+        let (tids, read) = self.threads(path)?;
+        let (tid, file) = rest.trim_start_matches('/').split_once('/').ok_or_else(|| missing(path))?;
+        let tid: u32 = tid.parse().map_err(|_| missing(path))?;
+        match (read.iter().find(|thread| thread.tid == tid), file) {
+            (Some(thread), "stat") => Ok(&thread.stat),
+            (Some(thread), "schedstat") if !thread.schedstat.is_empty() => Ok(&thread.schedstat),
+            (Some(thread), "status") => Ok(&thread.status_end),
+            (None, _) if tids.contains(&tid) => Err(HostError::LeftOut { path: path.to_owned() }),
+            _ => Err(missing(path)),
         }
+    }
+}
+
+fn missing(path: &str) -> HostError {
+    HostError::Missing { path: path.to_owned() }
+}
+
+/// The wish to read a file: always for as much of it, so that it is asked for once.
+fn read(path: &str) -> FileAsk {
+    FileAsk::Read {
+        path: path.to_owned(),
+        max_bytes: if path == CPUINFO { CPUINFO_BYTES } else { MOST_BYTES },
     }
 }
 
@@ -232,24 +243,21 @@ impl FileTree for ToldTree {
     fn list(&self, path: &str, max: usize) -> Result<Vec<String>, HostError> {
         let mut told = self.0.borrow_mut();
         if told.path(path) != THREADS {
-            return Err(HostError::Missing { path: path.to_owned() });
+            return Err(missing(path));
         }
-        match told.find_threads(path)? {
-            FileTold::Threads { tids, .. } => Ok(tids.iter().take(max).map(u32::to_string).collect()),
-            _ => Err(HostError::Missing { path: path.to_owned() }),
-        }
+        let (tids, _) = told.threads(path)?;
+        Ok(tids.iter().take(max).map(u32::to_string).collect())
     }
 
     fn count(&self, path: &str, _max: usize) -> Result<u64, HostError> {
         let mut told = self.0.borrow_mut();
         let ask = FileAsk::Count(told.path(path));
         if ask != FileAsk::Count(OPEN_FILES.to_owned()) {
-            return Err(HostError::Missing { path: path.to_owned() });
+            return Err(missing(path));
         }
-        told.others.insert(ask.clone());
-        match told.find(path, |known| *known == ask)? {
-            FileTold::Count(count) => Ok(count),
-            _ => Err(HostError::Missing { path: path.to_owned() }),
+        match told.find(path, ask)? {
+            FileTold::Count(count) => Ok(*count),
+            _ => Err(missing(path)),
         }
     }
 
@@ -257,12 +265,11 @@ impl FileTree for ToldTree {
         let mut told = self.0.borrow_mut();
         let ask = FileAsk::Link(told.path(path));
         if ask != FileAsk::Link(NAMESPACE.to_owned()) {
-            return Err(HostError::Missing { path: path.to_owned() });
+            return Err(missing(path));
         }
-        told.others.insert(ask.clone());
-        match told.find(path, |known| *known == ask)? {
-            FileTold::Link(target) => Ok(target),
-            _ => Err(HostError::Missing { path: path.to_owned() }),
+        match told.find(path, ask)? {
+            FileTold::Link(target) => Ok(target.clone()),
+            _ => Err(missing(path)),
         }
     }
 }
@@ -284,8 +291,7 @@ pub struct RemoteHost {
 impl RemoteHost {
     /// A source that says on the board what it wants to know.
     pub fn new(board: Board) -> Self {
-        let read = |path: &&str| FileAsk::Read { path: (*path).to_owned(), max_bytes: MOST_BYTES };
-        let first = FILES.iter().filter(|path| **path != ROLLUP).map(read);
+        let first = FILES.iter().filter(|path| **path != ROLLUP).map(|path| read(path));
         let others = [
             FileAsk::Link(NAMESPACE.to_owned()),
             FileAsk::Count(OPEN_FILES.to_owned()),

@@ -1,5 +1,7 @@
+use std::collections::BTreeMap;
+
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{FilesTold, Sample, ThreadFiles, facts};
+use beamtune_model::{FilesTold, Sample, facts};
 use proptest::prelude::*;
 
 use super::*;
@@ -183,6 +185,18 @@ fn the_host_far_away_is_read_as_the_one_here() {
     let asked = far.board.ask(false);
     assert!(!asked.iter().any(|ask| matches!(ask, FileAsk::Count(_)) || is_rollup(ask)), "{asked:?}");
     assert_eq!(asked.last(), Some(&FileAsk::Threads { all: false }));
+    // Each but once.
+    let paths = |asks: Vec<FileAsk>| -> Vec<String> {
+        let path = |ask| match ask {
+            FileAsk::Read { path, .. } => Some(path),
+            _ => None,
+        };
+        asks.into_iter().filter_map(path).collect()
+    };
+    for detail in [false, true] {
+        let all = paths(far.board.ask(detail));
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "{all:?}");
+    }
     let sample = far.sample(false, |ask| tell(&host, ask)).unwrap();
     assert_eq!(far.readings(&sample), near(&host, &[true, false]).0);
 }
