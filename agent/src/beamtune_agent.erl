@@ -92,10 +92,10 @@
 -define(STATUS_END_BYTES, 300).
 %% Reading a file hangs when it takes so long; then it is left out for ?SKIP_NS.
 -define(HANG_NS, 1000000000).
-%% What reading the threads may take of the budget (percent), and of CPU for each: three files of 15 to 30 us. What it takes
+%% What reading the threads may take of the budget (percent), and of CPU for each: three files of some 30 us. What it takes
 %% longer is waiting for a CPU.
 -define(THREADS_SHARE, 25).
--define(THREAD_NS, 75000).
+-define(THREAD_NS, 100000).
 %% A process dictionary is read (on releases that cannot read one key of it) only of processes whose whole
 %% heap is at most this large, because reading copies all of it.
 -define(DICTIONARY_HEAP_WORDS, 131072).
