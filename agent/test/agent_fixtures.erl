@@ -5,6 +5,10 @@
 
 -define(HOT, [msacc, scheduler_wall_time, run_queues, statistics, memory, counts, check_io, {procs, #{top => 5}}, events]).
 -define(SLOW, [{processes, #{top => 3}}, spawns, {ets, #{top => 3}}, {ports, #{top => 3}}, dist, allocators]).
+%% What says nothing of the machine that the fixtures are made on; then what is refused.
+-define(HOST, [{host, #{ask => [{read, <<"/proc/self/limits">>, 65536}, {read, <<"/proc/meminfo">>, 9}, {link, <<"/proc/self/ns/cgroup">>},
+                                {count, <<"/proc/self/fd">>}, all_threads, {read, <<"/sys/fs/cgroup/beamtune-none/cpu.max">>, 64},
+                                {read, <<"/proc/self/environ">>, 64}, {read, <<"/sys/fs/cgroup/../../../etc/passwd">>, 64}]}}]).
 
 %% Release, folder of its root, folder of the target's beams there, where to write.
 -spec main([string()]) -> no_return().
@@ -29,6 +33,7 @@ main([Release, Root, Beams, Out]) ->
     receive {Population, {3, 1}} -> ok end,
     Write("sample-hot", {beamtune, sample, 2, agent_client:sample(Agent, 2, ?HOT)}),
     Write("sample-slow", {beamtune, sample, 3, agent_client:sample(Agent, 3, ?SLOW)}),
+    Write("sample-host", {beamtune, sample, 4, agent_client:sample(Agent, 4, ?HOST)}),
     Pid ! {nonsense, self()},
     receive {beamtune, bad_request, _} = Refusal -> Write("bad-request", Refusal) end,
     Pid ! {leave, self()},
@@ -38,6 +43,7 @@ main([Release, Root, Beams, Out]) ->
     [write(Out, ["request-", Name], term_to_binary(Request))
      || {Name, Request} <- [{"sample-hot", {sample, self(), 2, ?HOT, #{timeout_ms => 2000}}},
                             {"sample-slow", {sample, self(), 3, ?SLOW, #{}}},
+                            {"sample-host", {sample, self(), 4, ?HOST, #{}}},
                             {"renew", {renew, self()}}, {"leave", {leave, self()}},
                             {"bindings", [{'Beam', <<"the beam">>}, {'Client', self()}, {'Name', beamtune_agent_00000000},
                                           {'Options', #{lease_ms => 5000, budget_ppm => 10000}}]}],

@@ -51,6 +51,11 @@ tests() ->
      {"somebody_elses_system_monitor_stays", fun foreign_monitor/1},
      {"a_system_monitor_that_comes_later_stays", fun later_monitor/1},
      {"a_flood_of_events_is_not_taken", fun flood/1},
+     {"files_of_the_host_come_as_the_kernel_gives_them", fun host_files/1},
+     {"no_other_files_than_those_named_in_the_agent_are_read", fun refused_files/1},
+     {"files_that_are_not_the_kernels_are_not_read", fun foreign_files/1},
+     {"a_file_that_hangs_costs_no_other_item", fun hanging_file/1},
+     {"with_a_small_budget_threads_are_read_in_turns", fun thinned_threads/1},
      {"new_processes_are_told_with_who_made_them", fun new_processes/1},
      {"the_largest_and_busiest_processes_are_named", fun top_processes/1},
      {"a_wrong_beam_changes_nothing", fun wrong_beam/1, [], prints},
@@ -92,13 +97,16 @@ run_test({Name, Test, Flags, Prints}, Release, Root, Beams) ->
 
 %%% Nodes ---------------------------------------------------------------------------------------------------
 
-start(Release, Root, Beams, Flags) ->
+start(Release, Root, Beams, Flags) -> start(Release, Root, Beams, Flags, "exec").
+
+%% Exec: how the shell becomes the node.
+start(Release, Root, Beams, Flags, Exec) ->
     Node = list_to_atom(lists:concat(["target", Release, "_", os:getpid(), "_", erlang:unique_integer([positive]),
                                       "@127.0.0.1"])),
     Erl = ["erl", "-noinput", "-name", atom_to_list(Node), "-setcookie", atom_to_list(erlang:get_cookie()), "-pa", Beams
            | Flags],
     %% The shell tells its own pid and becomes the node.
-    Command = case Root of "/" -> ["exec", "\"$@\""]; _ -> ["exec", "chroot", Root, "\"$@\""] end,
+    Command = case Root of "/" -> [Exec, "\"$@\""]; _ -> [Exec, "chroot", Root, "\"$@\""] end,
     Args = ["-c", "echo $$; " ++ lists:append(lists:join(" ", Command)), "sh" | Erl],
     Self = self(),
     Log = spawn(fun() ->
@@ -239,7 +247,7 @@ fixtures(#target{release = Release} = Target) ->
          [has_keys(N, V) || {N, ok, _, _, V} <- Items ++ Recorded],
          [check({"keys of", N}, lists:sort(maps:keys(A)), lists:sort(maps:keys(B)))
           || {{N, ok, _, _, A}, {N, ok, _, _, B}} <- lists:zip(Items, Recorded), N =/= ports]
-     end || Name <- ["sample-hot", "sample-slow"]],
+     end || Name <- ["sample-hot", "sample-slow", "sample-host"]],
     {beamtune, sample, 1, #{items := [{facts, ok, _, _, Facts}, {procs, ok, _, _, First}, {no_such_item, unsupported, _, _, _}]}} =
         Answer("sample-facts"),
     has_keys(facts, Facts),
@@ -264,7 +272,7 @@ keys(facts) ->
      os_monotonic_time_source, kernel_poll, message_queue_data, fullsweep_after, min_heap_size_words,
      min_bin_vheap_size_words, max_heap_size_words, port_parallelism, dist_buf_busy_limit_bytes, alloc_util_allocators,
      disabled_allocators, applications, connected_nodes, hidden_nodes, known_nodes, multi_scheduling, features];
-keys(sample) -> [begin_ns, end_ns, system_us, clients, agent, items];
+keys(sample) -> [begin_ns, end_ns, system_us, os_system_us, clients, agent, items];
 keys(agent) -> [agent_reductions, collector_reductions, cost_us, scan_us, memory_bytes, restarts, dropped];
 keys(msacc) -> [states, threads];
 keys(scheduler_wall_time) -> [rows];
@@ -283,6 +291,7 @@ keys(ets) -> [memory_bytes, unread, rows, owners | keys(part)];
 keys(ports) -> [in_bytes, out_bytes, queue_bytes, kinds, owners, rows, sockets | keys(part)];
 keys(dist) -> [busy_limit_bytes, total, rows];
 keys(events) -> [how, floods, counts, lost, rows];
+keys(host) -> [told];
 keys(allocators) -> [disabled, instances, foreign, mseg, mmap];
 keys(part) -> [total, scanned, round, part, last].
 
@@ -883,6 +892,144 @@ wrong_beam(#target{node = Node, release = Release} = Target) ->
             after 5000 -> exit(not_refused) end,
             check("at once", ?CLEAN, call(Target, state, [agent_client:name()]))
     end.
+
+%% What the agent tells is what anybody reads on this machine in the same files.
+host_files(#target{os_pid = OsPid} = Target) ->
+    Agent = join(Target),
+    Ask = fun(Asks) -> told(Agent, Asks) end,
+    Here = fun(File) -> {ok, Bytes} = file:read_file("/proc/" ++ OsPid ++ "/" ++ File), Bytes end,
+    [Limits, Boot, Cut, Link, Missing, {count, Files}, {threads, Known, Threads}] =
+        Ask([{read, <<"/proc/self/limits">>, 65536}, {read, <<"/proc/sys/kernel/random/boot_id">>, 100},
+             {read, <<"/proc/self/limits">>, 10}, {link, <<"/proc/self/ns/cgroup">>},
+             {read, <<"/sys/fs/cgroup/beamtune-no-such-group/cpu.max">>, 100}, {count, <<"/proc/self/fd">>}, all_threads]),
+    check("limits", {ok, Here("limits")}, Limits),
+    check("boot", {ok, <<(element(2, file:read_file("/proc/sys/kernel/random/boot_id")))/binary>>}, Boot),
+    check("cut", {cut, binary:part(Here("limits"), 0, 10)}, Cut),
+    check("link", {link, list_to_binary(element(2, file:read_link_all("/proc/" ++ OsPid ++ "/ns/cgroup")))}, Link),
+    check("missing", {error, enoent}, Missing),
+    %% The agent's own file is open just then, or not.
+    {ok, Open} = file:list_dir_all("/proc/" ++ OsPid ++ "/fd"),
+    check("open files", Files, fun(N) -> abs(N - length(Open)) =< 1 end),
+    {ok, Tids} = file:list_dir("/proc/" ++ OsPid ++ "/task"),
+    check("threads", lists:sort([list_to_integer(T) || T <- Tids]), Known),
+    %% How many depends on how soon the machine gives us a CPU; the others come next.
+    check("next", lists:sublist(Known, length(Threads)), [T || {T, _, _, _} <- Threads]),
+    wait(fun() ->
+             [{threads, Known, More}] = Ask([all_threads]),
+             put(met, lists:usort([T || {T, _, _, _} <- More] ++ case get(met) of undefined -> []; Met -> Met end)),
+             get(met) =:= Known
+         end, 10000),
+    [begin
+         check("stat", binary:split(Stat, <<" ">>), fun([First, _]) -> First =:= integer_to_binary(Tid) end),
+         check("schedstat", binary:split(Waited, <<" ">>, [global]), fun(Fields) -> length(Fields) =:= 3 end),
+         check("end of status", binary:match(End, <<"nonvoluntary_ctxt_switches:">>), fun(Found) -> Found =/= nomatch end)
+     end || {Tid, Stat, Waited, End} <- Threads],
+    check("too many", error, element(2, lists:keyfind(host, 1, items(agent_client:sample(Agent, 2, [{host, #{ask => lists:duplicate(129, threads)}}]))))),
+    %% Not more than the bound of all, whatever is asked.
+    Bytes = lists:sum([byte_size(B) || {_, B} <- Ask(lists:duplicate(128, {read, <<"/proc/self/smaps_rollup">>, 1 bsl 40})), is_binary(B)]),
+    check("bytes", Bytes, fun(N) -> N > 0 andalso N < 1048576 + 262144 end),
+    {beamtune, left} = agent_client:leave(Agent).
+
+told(Agent, Asks) ->
+    Told = maps:get(told, value(host, agent_client:sample(Agent, 1, [{host, #{ask => Asks}}]))),
+    check("as many", length(Asks), length(Told)),
+    Told.
+
+refused_files(Target) ->
+    Agent = join(Target),
+    Paths = ["/etc/passwd", "/proc/self/environ", "/proc/self/cmdline", "/proc/self/mem", "/proc/self/maps", "/proc/self/exe",
+             "/proc/self/fd/0", "/proc/self/root/etc/passwd", "/proc/self/cwd", "/proc/kcore", "/proc/kmsg", "/proc/1/stat",
+             "/proc/self/../1/environ", "/proc/self/task/1/environ", "/proc/self/stat/", "//proc/self/stat", "/proc/./stat",
+             "/sys/fs/cgroup/../../../etc/passwd", "/sys/fs/cgroup/../../../etc/cpu.max", "/sys/fs/cgroup/./cpu.max",
+             "/sys/fs/cgroup//cpu.max", "/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroupx/cpu.max", "/sys/fs/cpu.max",
+             "/sys/fs/cgroup/a\0/cpu.max", "/sys/fs/cgroup/a\0/../cpu.max", "/sys/fs/cgroup", "/sys/kernel/debug/cpu.max",
+             "sys/fs/cgroup/cpu.max", "cpu.max", "", "/", "/sys/fs/cgroup/" ++ lists:duplicate(5000, $a) ++ "/cpu.max"],
+    Asks = [{read, list_to_binary(P), 100} || P <- Paths]
+        ++ [{link, <<"/proc/self/exe">>}, {link, <<"/proc/self/cwd">>}, {count, <<"/proc/1/fd">>}, {count, <<"/">>},
+            {read, "/proc/stat", 100}, {read, <<"/proc/stat">>, 0}, {read, <<"/proc/stat">>, foo}, {read, '/proc/stat', 1},
+            {write, <<"/proc/stat">>, 1}, {threads, 5, 1}, foo, {}, 1, [], <<"/proc/stat">>],
+    [check(Ask, {error, refused}, Answer) || {Ask, Answer} <- lists:zip(Asks, told(Agent, Asks))],
+    {host, error, _, _, _} = lists:keyfind(host, 1, items(agent_client:sample(Agent, 2, [host]))),
+    {host, error, _, _, _} = lists:keyfind(host, 1, items(agent_client:sample(Agent, 3, [{host, #{ask => [foo | bar]}}]))),
+    {beamtune, left} = agent_client:leave(Agent).
+
+%% What lies where control groups are, but is not the kernel's.
+foreign_files(#target{root = Root} = Target) ->
+    Folder = "/sys/fs/cgroup/beamtune-test-" ++ os:getpid(),
+    Real = string:trim(Root, trailing, "/") ++ Folder,
+    Files = ["cpu.max", "cpu.stat", "memory.max"],
+    [Fifo, Text, Sub] = [Real ++ "/" ++ File || File <- Files],
+    case os:cmd("mkdir -p " ++ Sub ++ " && mkfifo " ++ Fifo ++ " && echo 1 > " ++ Text) of
+        "" ->
+            Agent = join(Target),
+            try
+                Asks = [{read, list_to_binary(Folder ++ "/" ++ File), 100} || File <- Files],
+                check("refused", [{error, refused} || _ <- Files], told(Agent, Asks))
+            after os:cmd("rm -r " ++ Real ++ "; rmdir -p --ignore-fail-on-non-empty " ++ filename:dirname(Real))
+            end,
+            {beamtune, left} = agent_client:leave(Agent);
+        Why -> io:format("skipped, because nothing can be put into /sys/fs/cgroup: ~ts", [Why])
+    end.
+
+%% A FIFO in place of a file of the kernel's, which only this node sees: who opens it waits until somebody writes.
+hanging_file(#target{release = Release, root = Root, beams = Beams}) ->
+    Top = string:trim(Root, trailing, "/"),
+    Fifo = Top ++ Beams ++ "/fifo" ++ integer_to_list(erlang:unique_integer([positive])),
+    Apart = "unshare -m --propagation private sh -c 'mount --bind " ++ Fifo ++ " " ++ Top ++ "/proc/pressure/io",
+    case os:cmd("mkfifo " ++ Fifo ++ " && " ++ Apart ++ "'") of
+        "" ->
+            Hanging = start(integer_to_list(Release), Root, Beams, [], "exec " ++ Apart ++ " && exec \"$@\"' sh"),
+            try
+                hanging_file(Hanging, <<"/proc/pressure/io">>, Fifo),
+                clean(Hanging),
+                check("nothing printed", <<>>, printed(Hanging))
+            after stop(Hanging)
+            end;
+        Why -> io:format("skipped, because no file can be put over one of /proc: ~ts", [Why])
+    end.
+
+hanging_file(Target, Path, Fifo) ->
+    #{agent := Pid} = Agent = join(Target),
+    Ask = {read, Path, 100},
+    Boot = {read, <<"/proc/sys/kernel/random/boot_id">>, 100},
+    Sample = fun(Seq) ->
+                 S = agent_client:sample(Agent, Seq, [counts, {host, #{ask => [Boot, Ask, threads]}}, memory]),
+                 [value(I, S) || I <- [counts, memory]],
+                 #{begin_ns := Begin, end_ns := End, agent := #{restarts := 0}} = S,
+                 check("in time", End - Begin, fun(Ns) -> Ns < 1000000000 end),
+                 maps:get(told, value(host, S))
+             end,
+    %% What had been read before it hung is lost with it.
+    check("slow", [{error, late}, {error, late}, {error, late}], Sample(1)),
+    receive after 1100 -> ok end,
+    check("hangs", [{error, late}, {error, hung}, {error, late}], Sample(2)),
+    %% Another client is not held up either, and starts no second read.
+    {[{error, late}], {remaining, 1}} = result(apart(fun() ->
+                                                         Other = join(Target),
+                                                         {told(Other, [Boot]), agent_client:leave(Other)}
+                                                     end)),
+    %% Somebody writes, and the read returns. It is left out from then on, and all others are read again.
+    {ok, Writer} = file:open(Fifo, [write, raw]),
+    file:close(Writer),
+    wait(fun() -> case Sample(3) of [{ok, _}, {error, hung}, {threads, _, _}] -> true; _ -> false end end, 10000),
+    %% The agent leaves also while a file hangs, which is the case for another client now.
+    {beamtune, left} = agent_client:leave(Agent),
+    Last = join(Target),
+    [{error, late}] = told(Last, [Ask]),
+    check("no other agent", Pid =/= maps:get(agent, Last)),
+    {beamtune, left} = agent_client:leave(Last),
+    %% The dead reader lets go of the VM when the file does.
+    {ok, Again} = file:open(Fifo, [write, raw]),
+    file:close(Again).
+
+thinned_threads(Target) ->
+    Agent = join(Target, #{budget_ppm => 100}),
+    [{threads, All, [{First, _, _, _}]}] = told(Agent, [threads]),
+    check("first", hd(All), First),
+    %% Each has its turn.
+    Turns = [begin [{threads, All, [{Tid, _, _, _}]}] = told(Agent, [threads]), Tid end || _ <- All],
+    check("turns", tl(All) ++ [First], Turns),
+    {beamtune, left} = agent_client:leave(Agent).
 
 bad_requests(Target) ->
     #{agent := Pid} = Agent = join(Target),

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use beamtune_model::FileAsk;
+
 use crate::etf::{Document, Pid, Term, TermError, Value};
 use crate::message::Spawn;
 
@@ -136,18 +138,36 @@ impl Item {
     }
 }
 
-/// The request for a sample; `item_timeout` is what the agent gives each item.
+/// The files of the node's host that are wanted, as an item.
+pub(crate) fn host_item(files: &[FileAsk]) -> Value<'static> {
+    let text = |text: &String| Value::binary(text.clone().into_bytes());
+    let ask = |ask: &FileAsk| match ask {
+        FileAsk::Read { path, max_bytes } => {
+            Value::tuple([Value::atom("read"), text(path), Value::from(*max_bytes as u64)])
+        }
+        FileAsk::Link(path) => Value::tuple([Value::atom("link"), text(path)]),
+        FileAsk::Count(path) => Value::tuple([Value::atom("count"), text(path)]),
+        FileAsk::Threads { all: false } => Value::atom("threads"),
+        FileAsk::Threads { all: true } => Value::atom("all_threads"),
+    };
+    let asks = Value::List(files.iter().map(ask).collect());
+    Value::tuple([Value::atom("host"), Value::Map(vec![(Value::atom("ask"), asks)])])
+}
+
+/// The request for a sample; `item_timeout` is what the agent gives each item. Files come last.
 pub(crate) fn sample_request(
     client: &Pid,
     seq: u64,
     items: &[Item],
+    files: &[FileAsk],
     item_timeout: Duration,
 ) -> Value<'static> {
+    let host = (!files.is_empty()).then(|| host_item(files));
     Value::tuple([
         Value::atom("sample"),
         Value::from(client),
         Value::from(seq),
-        Value::List(items.iter().map(|item| item.to_value()).collect()),
+        Value::List(items.iter().map(|item| item.to_value()).chain(host).collect()),
         Value::Map(vec![(Value::atom("timeout_ms"), milliseconds(item_timeout))]),
     ])
 }
@@ -205,6 +225,8 @@ pub struct Answer {
     pub begin_ns: i64,
     /// When the last one was done.
     pub end_ns: i64,
+    /// The wall clock of the node's host then, microseconds since 1970.
+    pub os_system_us: Option<i64>,
 }
 
 /// One item of an [`Answer`].
@@ -273,7 +295,8 @@ impl Word {
                         offset: map.offset(),
                     });
                 }
-                Ok(Word::Sample(Answer { content, seq, begin_ns, end_ns }))
+                let os_system_us = map.get("os_system_us")?.map(Term::as_i64).transpose()?;
+                Ok(Word::Sample(Answer { content, seq, begin_ns, end_ns, os_system_us }))
             }
             "busy" => Ok(Word::Busy { seq: next()?.as_u64()? }),
             "left" => Ok(Word::Left { remaining: next()?.field("remaining")?.as_u64()? }),

@@ -35,6 +35,7 @@ pub mod source;
 mod stream;
 pub mod target;
 pub mod tls;
+mod wall;
 
 pub use connection::{Connection, Settings};
 pub use error::AttachError;

@@ -8,6 +8,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use beamtune_model::FileAsk;
+
 use crate::agent::{self, Answer, Item, Joined, Terms, Word};
 use crate::connection::Connection;
 use crate::error::{AttachError, printable};
@@ -98,9 +100,9 @@ impl Session {
         &mut self.line.connection
     }
 
-    /// Asks for a sample, without waiting for it. `seq` must grow.
-    pub fn request(&mut self, seq: u64, items: &[Item]) -> Result<(), AttachError> {
-        let request = agent::sample_request(&self.line.me, seq, items, ITEM_TIMEOUT);
+    /// Asks for a sample, without waiting for it. `seq` must grow; `files` are those of the node's host.
+    pub fn request(&mut self, seq: u64, items: &[Item], files: &[FileAsk]) -> Result<(), AttachError> {
+        let request = agent::sample_request(&self.line.me, seq, items, files, ITEM_TIMEOUT);
         self.send(&request)
     }
 

@@ -5,7 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use beamtune_model::units::Nanos;
-use beamtune_model::{Ask, Clock, Incarnation, SampleBuilder, Source, Span, Trouble, TroubleKind, metrics};
+use beamtune_model::{
+    Ask, Board, Clock, FileAsk, FilesTold, Incarnation, SampleBuilder, Source, Span, Trouble, TroubleKind,
+    metrics,
+};
 
 use crate::agent::{Item, Terms};
 use crate::connection::{Connection, Settings};
@@ -13,10 +16,11 @@ use crate::cookie::Found;
 use crate::error::AttachError;
 use crate::handshake::Expected;
 use crate::locate::{Located, locate};
-use crate::sample::{Identity, Life, Offset, identity};
+use crate::sample::{Identity, Life, Offset, files, identity};
 use crate::session::{Session, VmClock};
 use crate::target::Target;
 use crate::tls::Tls;
+use crate::wall::{Trip, WallClock};
 
 /// Read in every sample. The run queues come first, while the agent is not yet busy with the results of other items: its
 /// processes stand in them too.
@@ -92,6 +96,10 @@ pub struct NodeSource {
     /// Whether the facts of this session have come: they tell whether it is another life of the VM.
     facts_have_come: bool,
     request: Option<Request>,
+    /// Where it is said which files of the node's host are to be read; `None` if the host is read otherwise, or not.
+    files: Option<Board>,
+    fetches: u64,
+    wall: WallClock,
     /// The last pause after a failure that costs the node something.
     pause: Duration,
 }
@@ -105,11 +113,12 @@ enum Link {
     SearchAt(Instant),
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Request {
     seq: u64,
     sent: Nanos,
     offset: Offset,
+    files: Vec<FileAsk>,
 }
 
 impl NodeSource {
@@ -126,6 +135,9 @@ impl NodeSource {
             offset: None,
             facts_have_come: false,
             request: None,
+            files: None,
+            fetches: 0,
+            wall: WallClock::default(),
             pause: Duration::ZERO,
         })
     }
@@ -141,6 +153,26 @@ impl NodeSource {
             Link::Session(session) => Some(session),
             _ => None,
         }
+    }
+
+    /// Reads the files of the node's host that are wanted on this board with each sample from now on.
+    pub fn read_files(&mut self, board: Board) {
+        self.files = Some(board);
+    }
+
+    /// Reads those of a closer look at once, before the first sample.
+    pub fn fetch_files(&mut self, patience: Duration) -> Result<(), AttachError> {
+        let (Some(board), Link::Session(session)) = (&self.files, &mut self.link) else { return Ok(()) };
+        let asks = board.ask(true);
+        // Beyond the numbers of samples: an answer that comes late is not to be taken for one of those.
+        self.fetches += 1;
+        let seq = (1 << 62) + self.fetches;
+        session.request(seq, &[], &asks)?;
+        let answer = session.collect(seq, Instant::now() + patience)?;
+        if let Some(files) = files::of(&answer, asks) {
+            board.tell(FilesTold { span: Span { begin: 0, end: 0 }, told: files.told });
+        }
+        Ok(())
     }
 
     /// Takes leave of the node, and waits at most `patience` until all is undone there. Dropping the source
@@ -205,9 +237,10 @@ impl NodeSource {
         // The facts say how some of the others are to be read, and some of them can change while the VM runs.
         let facts: &[Item] = if ask.detail || !self.facts_have_come { &[Item::Facts] } else { &[] };
         let items = [facts, EVERY_TIME, if ask.detail { IN_DETAIL } else { &[] }].concat();
+        let files = self.files.as_ref().map_or_else(Vec::new, |board| board.ask(ask.detail));
         let sent = clock.now();
-        session.request(ask.seq, &items)?;
-        self.request = Some(Request { seq: ask.seq, sent, offset });
+        session.request(ask.seq, &items, &files)?;
+        self.request = Some(Request { seq: ask.seq, sent, offset, files });
         Ok(())
     }
 
@@ -222,7 +255,7 @@ impl NodeSource {
         };
         let left = u64::try_from(deadline.saturating_sub(clock.now())).unwrap_or(0);
         let answer = session.collect(request.seq, Instant::now() + Duration::from_nanos(left))?;
-        let arrived = clock.now();
+        let (arrived, wall, looked) = (clock.now(), clock.wall(), clock.now());
         let offset = request.offset.corrected(request.sent, &answer, arrived);
         self.offset = Some(offset);
         if session.clock().at.elapsed() > LONGEST_PAUSE {
@@ -234,13 +267,33 @@ impl NodeSource {
         }
         out.metric(&metrics::ROUND_TRIP, "", arrived.saturating_sub(request.sent));
         out.metric(&metrics::CLOCK_OFFSET, "", offset.0);
+        if let Some(theirs_us) = answer.os_system_us {
+            let ahead = self.wall.add(Trip {
+                sent: request.sent,
+                // We may have been put aside between the looks at the two clocks.
+                arrived: looked,
+                worked: answer.end_ns.saturating_sub(answer.begin_ns),
+                theirs: theirs_us.saturating_mul(1_000),
+                ours: wall,
+            });
+            out.metric(&metrics::WALL_AHEAD, "", ahead.ahead);
+            out.metric(&metrics::WALL_AHEAD_ERROR, "", ahead.error);
+        }
         let translation = offset.between(request.sent, arrived);
+        let mut end_ns = answer.end_ns;
+        if let (Some(board), Some(files)) = (&self.files, files::of(&answer, request.files)) {
+            // They come last, and are another source's.
+            end_ns = files.begin_ns;
+            let (begin, end) =
+                (translation.to_recorder(files.begin_ns), translation.to_recorder(files.end_ns));
+            board.tell(FilesTold { span: Span { begin, end: end.max(begin) }, told: files.told });
+        }
         self.life
             .add(&answer, translation, out)
             .map_err(|reason| AttachError::BadAnswer { node: self.node.clone(), reason })?;
         Ok(Span {
             begin: translation.to_recorder(answer.begin_ns),
-            end: translation.to_recorder(answer.end_ns),
+            end: translation.to_recorder(end_ns.max(answer.begin_ns)),
         })
     }
 

@@ -5,7 +5,7 @@
 mod common;
 
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use beamtune_attach::AttachError;
 use beamtune_attach::agent::{self, Terms};
@@ -14,7 +14,8 @@ use beamtune_attach::session::Session;
 use beamtune_attach::source::{Access, NodeSource};
 use beamtune_model::units::Nanos;
 use beamtune_model::{
-    Ask, Clock, Group, Sample, SampleBuilder, SeriesTable, Source, Tick, Trouble, TroubleKind, facts, metrics,
+    Ask, Clock, Group, Metric, Sample, SampleBuilder, SeriesTable, Source, Tick, Trouble, TroubleKind, facts,
+    metrics,
 };
 use common::{
     COOKIE, Otp, PATIENCE, TestNode, evaluate, eventually, found, free_port, on_each_release, on_release,
@@ -29,7 +30,7 @@ impl Clock for TestClock {
     }
 
     fn wall(&self) -> i64 {
-        0
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as i64
     }
 
     fn sleep_until(&self, until: Nanos) {
@@ -437,7 +438,11 @@ fn the_clocks_are_brought_together_closely() {
         let mut offsets = Vec::new();
         for _ in 0..20 {
             let sample = recorder.sample(false, PATIENCE).unwrap();
-            offsets.push(recorder.value(&sample, Group::Agent, "", "clock_offset").unwrap());
+            let value = |metric: &Metric| recorder.value(&sample, Group::Agent, "", metric.name).unwrap();
+            offsets.push(value(&metrics::CLOCK_OFFSET));
+            // It is the same clock, which the node tells in microseconds.
+            let (ahead, error) = (value(&metrics::WALL_AHEAD), value(&metrics::WALL_AHEAD_ERROR));
+            assert!(ahead.abs() <= error + 1_000, "{ahead} {error}");
         }
         let spread = offsets.iter().max().unwrap() - offsets.iter().min().unwrap();
         println!("OTP {}: the offset moves by {spread} ns in 20 samples", otp.release);

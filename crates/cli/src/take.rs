@@ -6,9 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use beamtune_attach::AttachError;
 use beamtune_attach::source::NodeSource;
+use beamtune_host::remote::RemoteHost;
 use beamtune_host::source::{Announce, HostSource};
 use beamtune_host::tree::LocalTree;
-use beamtune_model::{Ask, Clock, Nanos, SampleBuilder, Source, Span, Trouble, TroubleKind};
+use beamtune_model::{Ask, Board, Clock, Nanos, SampleBuilder, Source, Span, Trouble, TroubleKind};
 use beamtune_recording::{
     Existing, Outcome, Plan, Progress, Reader, Sources, Stop, SystemClock, Writer, record,
 };
@@ -20,6 +21,12 @@ use crate::terminal;
 
 /// How long leaving a node may take; whatever happens, the agent leaves when the connection is closed.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The process's files tell of its control groups, and these of their limits.
+const EXPLORING_ROUNDS: usize = 5;
+
+/// What each of these questions may take.
+const EXPLORING_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The agent leaves when it has heard nothing for so many samples.
 const LEASE_SAMPLES: u32 = 3;
@@ -88,24 +95,27 @@ pub fn take_into(
     progress: &mut dyn FnMut(&Progress<'_>),
 ) -> Result<(Reader, Outcome), Failed> {
     let mut vm = attach(live, wish)?;
-    let mut host = match &live.vm {
-        Some(process) => {
+    let (mut here, mut there) = (None, None);
+    match (&live.vm, &mut vm) {
+        (Some(process), vm) => {
             let announce = if vm.is_some() { Announce::Elsewhere } else { Announce::Here };
             let source = HostSource::new(LocalTree::default(), process.identity.pid, announce);
             // The process may have ended since it was found.
-            Some(source.map_err(|error| Failed::ForNow(error.into()))?)
+            here = Some(source.map_err(|error| Failed::ForNow(error.into()))?);
         }
-        None => None,
-    };
+        (None, Some(vm)) => there = Some(host_of(vm)),
+        (None, None) => {}
+    }
     let node = vm.as_ref().map_or(live.label.as_str(), |vm| vm.node()).to_owned();
     let (mut no_vm, mut no_host) = (Absent::vm(live, wish), Absent::host());
     let first: &mut dyn Source = match &mut vm {
         Some(source) => source,
         None => &mut no_vm,
     };
-    let second: &mut dyn Source = match &mut host {
-        Some(source) => source,
-        None => &mut no_host,
+    let second: &mut dyn Source = match (&mut here, &mut there) {
+        (Some(source), _) => source,
+        (_, Some(source)) => source,
+        _ => &mut no_host,
     };
     let plan = Plan { every: nanos(wish.every), length: wish.length.map(nanos), ..plan };
     let sources = Sources { vm: Some(first), host: Some(second) };
@@ -121,6 +131,21 @@ pub fn take_into(
     }
     let finished = recorded.and_then(|(writer, outcome)| Ok((writer.finish()?, outcome)));
     finished.map_err(Failed::ForGood)
+}
+
+/// The host of a node on another one, read through its agent. Which files there are stands in others, so a few
+/// questions come before the first sample; what is not known after them is found out by the first samples.
+fn host_of(vm: &mut NodeSource) -> RemoteHost {
+    let board = Board::default();
+    let mut host = RemoteHost::new(board.clone());
+    vm.read_files(board);
+    for _ in 0..EXPLORING_ROUNDS {
+        // A node that does not answer now is asked again by the recorder.
+        if vm.fetch_files(EXPLORING_PATIENCE).is_err() || !host.explore() {
+            break;
+        }
+    }
+    host
 }
 
 /// Attaches, if there is a way and it is wanted.

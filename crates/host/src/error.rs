@@ -76,6 +76,30 @@ pub enum HostError {
         /// The process.
         pid: u32,
     },
+    /// The VM's own user may not read it on another host.
+    #[error("the node may not read {path} on its host")]
+    DeniedThere {
+        /// The file or folder.
+        path: String,
+    },
+    /// Reading it takes so long that nobody waits for it.
+    #[error("reading {path} hangs on the node's host")]
+    Hangs {
+        /// The file or folder.
+        path: String,
+    },
+    /// The agent's time was over.
+    #[error("there was no time left to read {path} on the node's host")]
+    Late {
+        /// The file or folder.
+        path: String,
+    },
+    /// Not read this time.
+    #[error("it was not the turn of {path} this time: reading all each time would cost the node too much")]
+    LeftOut {
+        /// The file or folder.
+        path: String,
+    },
     /// Anything else.
     #[error("cannot read {path}: {source}")]
     Io {
@@ -130,7 +154,10 @@ impl HostError {
     pub fn kind(&self) -> TroubleKind {
         match self {
             HostError::Ended { .. } | HostError::Replaced { .. } => TroubleKind::Gone,
-            HostError::Denied { .. } => TroubleKind::Denied,
+            HostError::Denied { .. } | HostError::DeniedThere { .. } => TroubleKind::Denied,
+            HostError::Hangs { .. } | HostError::Late { .. } | HostError::LeftOut { .. } => {
+                TroubleKind::TimedOut
+            }
             HostError::Missing { .. }
             | HostError::Unsupported { .. }
             | HostError::UnseenGroup { .. }

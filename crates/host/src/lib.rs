@@ -26,6 +26,7 @@ pub mod machine;
 pub mod pressure;
 pub mod process;
 pub mod product;
+pub mod remote;
 pub mod sockets;
 pub mod source;
 mod text;
@@ -34,6 +35,7 @@ pub mod tree;
 
 pub use discovery::{Access, Discovery, Isolation, Vm, discover, look_at};
 pub use error::HostError;
+pub use remote::RemoteHost;
 pub use source::{Announce, HostSource};
 pub use text::Garble;
 pub use tree::{FileTree, LocalTree};

@@ -7,7 +7,7 @@ use crate::tree::FileTree;
 /// `/proc/stat` counts each interrupt of a machine: tens of kilobytes on a large one.
 pub(crate) const STAT_BYTES: usize = 1 << 20;
 /// Enough for the first CPU's part of `/proc/cpuinfo`, which on a large machine has a megabyte.
-const CPUINFO_BYTES: usize = 8 * 1024;
+pub(crate) const CPUINFO_BYTES: usize = 8 * 1024;
 /// Enough for one line.
 const LINE_BYTES: usize = 4 * 1024;
 

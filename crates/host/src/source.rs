@@ -144,9 +144,17 @@ impl<T: FileTree> HostSource<T> {
     fn read(&mut self, out: &mut SampleBuilder<'_>) -> Result<Status, HostError> {
         self.read_process(out)?;
         let status = self.read_status(out)?;
-        let trouble = self.threads.read(&self.tree, self.identity.pid, self.tick_ns, out)?;
-        self.note("host.schedstat", trouble.schedstat.map_or(Ok(()), Err));
-        self.note("host.threads", trouble.other.map_or(Ok(()), Err));
+        match self.threads.read(&self.tree, self.identity.pid, self.tick_ns, out) {
+            // The agent has told of the process, but had no time for its threads.
+            Err(error @ (HostError::Late { .. } | HostError::Hangs { .. })) => {
+                self.note("host.threads", Err(error));
+            }
+            read => {
+                let trouble = read?;
+                self.note("host.schedstat", trouble.schedstat.map_or(Ok(()), Err));
+                self.note("host.threads", trouble.other.map_or(Ok(()), Err));
+            }
+        }
         let machine = self.read_machine(out);
         self.note("host.cpu", machine);
         let swap = self.read_swap_traffic(out);

@@ -149,11 +149,14 @@ impl ThreadReader {
         let names = tree.list(&folder, MAX_THREADS + 1)?;
         let mut trouble = ThreadTrouble::default();
         self.readings.clear();
+        let mut left_out = Vec::new();
         let tids = names.iter().filter_map(|name| u32::try_from(text::number(name.as_bytes())?).ok());
         for tid in tids.take(MAX_THREADS) {
             match self.thread(tree, &format!("{folder}/{tid}"), tid) {
                 Ok(reading) => self.readings.push(reading),
                 Err(HostError::Missing { .. }) => {}
+                // It is there all the same.
+                Err(HostError::LeftOut { .. }) => left_out.push(tid),
                 Err(error) => trouble.other = Some(error),
             }
         }
@@ -164,7 +167,7 @@ impl ThreadReader {
         // those must not be taken for threads that never wait.
         let accounted =
             self.readings.iter().any(|reading| reading.schedstat.is_some_and(|(.., times)| times > 0));
-        if !accounted {
+        if !accounted && left_out.is_empty() {
             trouble.schedstat = Some(HostError::Unsupported { path: format!("{folder}/TID/schedstat") });
         }
         for reading in &self.readings {
@@ -180,7 +183,7 @@ impl ThreadReader {
                 out.metric(&metrics::INVOLUNTARY_SWITCHES, entity, involuntary);
             }
         }
-        self.forget_the_ended();
+        self.forget_the_ended(&left_out);
         Ok(trouble)
     }
 
@@ -218,11 +221,12 @@ impl ThreadReader {
     }
 
     /// Frees the entities of threads that were not met in this pass, for others that come under their names.
-    fn forget_the_ended(&mut self) {
+    fn forget_the_ended(&mut self, left_out: &[u32]) {
         if self.known.len() == self.readings.len() {
             return;
         }
-        let met: HashSet<u32> = self.readings.iter().map(|reading| reading.tid).collect();
+        let read = self.readings.iter().map(|reading| reading.tid);
+        let met: HashSet<u32> = read.chain(left_out.iter().copied()).collect();
         let taken = &mut self.taken;
         self.known.retain(|tid, known| {
             let stays = met.contains(tid);

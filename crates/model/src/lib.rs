@@ -13,6 +13,7 @@
 
 pub mod diagnosis;
 pub mod facts;
+pub mod files;
 pub mod metrics;
 pub mod period;
 pub mod rows;
@@ -24,6 +25,7 @@ pub mod window;
 
 pub use diagnosis::{Against, Code, Diagnosis, Evidence, Finding, Level, Outcome, Remedy, Scale, Verdict};
 pub use facts::Facts;
+pub use files::{Board, FileAsk, FileTold, FileTrouble, FilesTold, ThreadFiles};
 pub use period::{Missing, Period, PeriodBuilder, ProcessUse, Seen, SeriesStat};
 pub use rows::{PortRow, ProcessRow, ProcessTick, Rank, SpawnRow, TableRow};
 pub use sample::{Event, Gap, Incarnation, Sample, SampleBuilder, Snapshot, Span, Tick};

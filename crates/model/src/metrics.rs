@@ -136,6 +136,10 @@ metrics! {
     ROUND_TRIP = Agent / "round_trip", Nanoseconds, Gauge, "From request to reply, seen by the recorder.";
     CLOCK_OFFSET = Agent / "clock_offset", Nanoseconds, Gauge,
         "The recorder's clock minus the VM's monotonic time, from the shortest of the last round trips.";
+    WALL_AHEAD = Agent / "wall_ahead", Nanoseconds, Gauge,
+        "The wall clock of the VM's host minus that of the recorder's, from the shortest round trip of the last minute.";
+    WALL_AHEAD_ERROR = Agent / "wall_ahead_error", Nanoseconds, Gauge,
+        "By how much that can be wrong: half of that round trip.";
 
     // The operating system's view of the VM's process.
     PROCESS_USER = HostProcess / "user", Nanoseconds, Counter, "CPU time in user mode: /proc/PID/stat utime.";

@@ -47,6 +47,11 @@ pub trait Source {
         out: &mut SampleBuilder<'_>,
     ) -> Result<Span, Trouble>;
 
+    /// True of a host whose files come with the VM's answer: it is collected after that.
+    fn comes_with_vm(&self) -> bool {
+        false
+    }
+
     /// Told when another source has announced a new life of the VM: what belonged to the old one is gone.
     fn on_new_life(&mut self, _life: &Incarnation) {}
 }

@@ -352,24 +352,35 @@ impl Recorder<'_, '_> {
             patience
         };
         let asked = self.sources.vm.as_mut().map(|vm| vm.request(ask, self.clock));
-        let host: Answer = self.sources.host.as_mut().map(|host| {
-            host.request(ask, self.clock)?;
-            host.collect(patience, self.clock, &mut out)
-        });
-        let host_life = out.sample.incarnation.take();
-        for (key, value) in &out.sample.facts {
-            self.host_facts.set(key, value.as_str());
-        }
+        // What the host says is true of the VM's next life, too.
+        let (clock, host_facts) = (self.clock, &mut self.host_facts);
+        let mut read_host = |host: &mut dyn Source, out: &mut SampleBuilder<'_>| {
+            let before = out.sample.facts.len();
+            host.request(ask, clock)?;
+            let answer = host.collect(patience, clock, out);
+            for (key, value) in out.sample.facts.iter().skip(before) {
+                host_facts.set(key, value.as_str());
+            }
+            answer
+        };
+        let mut host = self.sources.host.as_deref_mut();
+        let comes_with_vm = host.as_ref().is_some_and(|host| host.comes_with_vm());
+        let mut host_told: Answer = host.take_if(|_| !comes_with_vm).map(|host| read_host(host, &mut out));
+        let mut host_life = out.sample.incarnation.take();
         let vm: Answer = self.sources.vm.as_mut().zip(asked).map(|(vm, asked)| {
             asked?;
             vm.collect(vm_patience, self.clock, &mut out)
         });
         let vm_life = out.sample.incarnation.take();
+        if let Some(host) = host {
+            host_told = Some(read_host(host, &mut out));
+            host_life = out.sample.incarnation.take();
+        }
 
         let mut sample = out.sample;
         self.trouble = None;
-        self.note_gone(&[&vm, &host], &mut sample);
-        sample.tick.host = self.span("host", host, &mut sample);
+        self.note_gone(&[&vm, &host_told], &mut sample);
+        sample.tick.host = self.span("host", host_told, &mut sample);
         sample.tick.vm = self.span("vm", vm, &mut sample);
         let (vm_told, host_told) = (vm_life.is_some(), host_life.is_some());
         let life = self.begin_life(vm_life, host_life, &mut sample);

@@ -1,7 +1,8 @@
 //! A diagnosis as text: worst first, each finding with evidence, remedy and proof, then what looked
 //! healthy, then what could not be judged and why.
 
-use beamtune_model::{Diagnosis, Evidence, Finding, Level, Outcome, Period, facts};
+use beamtune_model::units::SECOND_NS;
+use beamtune_model::{Diagnosis, Evidence, Finding, Level, Metric, Outcome, Period, facts, metrics};
 
 use crate::text::{self, Style};
 
@@ -45,7 +46,19 @@ pub fn heading(period: &Period, style: Style) -> String {
             period.lives
         ));
     }
+    second.extend(clock_difference(period));
     format!("{}\n{}\n", first.join(" · "), style.dim(&second.join(" · ")))
+}
+
+/// A wall clock that is wrong by a second confuses whoever compares logs. Less may be the way of the messages.
+fn clock_difference(period: &Period) -> Option<String> {
+    let last = |metric: &Metric| Some(period.find(metric.group, "", metric.name)?.last.value);
+    let (ahead, error) = (last(&metrics::WALL_AHEAD)?, last(&metrics::WALL_AHEAD_ERROR)?);
+    let by = i64::try_from(ahead.unsigned_abs()).unwrap_or(i64::MAX);
+    (by >= SECOND_NS && by > error).then(|| {
+        let by = text::seconds(by as f64 / SECOND_NS as f64);
+        format!("its clock is {by} {} the recorder's", if ahead > 0 { "ahead of" } else { "behind" })
+    })
 }
 
 /// Node name, or what else is known of a VM without one.
@@ -170,7 +183,36 @@ fn gaps(period: &Period, style: Style) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use beamtune_model::{Code, Remedy, Unit, Verdict};
+    use beamtune_model::window::Point;
+    use beamtune_model::{Code, Facts, PeriodBuilder, Remedy, Series, Unit, Verdict};
+
+    #[test]
+    fn a_clock_that_is_wrong_is_told_where_that_is_sure() {
+        let check = |ahead_ms: i64, error_ms: i64, expect: Option<&str>| {
+            let mut builder = PeriodBuilder::new(None, Facts::default(), 1);
+            for (metric, ms) in [(&metrics::WALL_AHEAD, ahead_ms), (&metrics::WALL_AHEAD_ERROR, error_ms)] {
+                let series = Series {
+                    group: metric.group,
+                    entity: "".into(),
+                    name: metric.name.into(),
+                    unit: metric.unit,
+                    kind: metric.kind,
+                };
+                let value = ms.saturating_mul(1_000_000);
+                builder.column(&series, [Point { t: 0, incarnation: 0, value }]);
+            }
+            let period = builder.finish();
+            assert_eq!(clock_difference(&period).as_deref(), expect);
+            assert_eq!(heading(&period, Style::PLAIN).contains("its clock"), expect.is_some());
+        };
+        check(3_200, 1, Some("its clock is 3.2 s ahead of the recorder's"));
+        check(-90_000, 1, Some("its clock is 90 s behind the recorder's"));
+        check(999, 1, None);
+        check(0, 0, None);
+        check(3_200, 4_000, None);
+        check(i64::MIN, 0, Some("its clock is 106752.0 days behind the recorder's"));
+        assert_eq!(clock_difference(&Period::default()), None);
+    }
 
     fn sick() -> Diagnosis {
         let finding = Finding {

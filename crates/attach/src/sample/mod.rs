@@ -8,6 +8,7 @@ mod allocators;
 mod counters;
 mod events;
 mod facts;
+pub(crate) mod files;
 mod processes;
 mod tables;
 
@@ -32,6 +33,7 @@ const ITEMS: &[&str] = &[
     "check_io",
     "procs",
     "events",
+    "host",
     "processes",
     "spawns",
     "ets",
@@ -220,6 +222,8 @@ impl Life {
             "ports" => tables::ports(value, t, out),
             "dist" => tables::dist(value, out),
             "allocators" => allocators::allocators(value, out),
+            // These are for the source of the host.
+            "host" => Ok(()),
             _ => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-use beamtune_model::{Sample, SeriesTable, Tick};
+use beamtune_model::{FileAsk, Sample, SeriesTable, Tick};
 use proptest::prelude::*;
 
 use super::*;
@@ -433,7 +433,7 @@ fn anything() -> impl Strategy<Value = Value<'static>> {
 proptest! {
     #[test]
     fn whatever_the_node_says_nothing_panics(
-        values in proptest::collection::vec(anything(), 1..16),
+        values in proptest::collection::vec(anything(), 1..ITEMS.len() + 1),
         cost in anything(),
     ) {
         let items: Vec<_> =
@@ -441,6 +441,33 @@ proptest! {
         let mut recording = Recording::default();
         let _ = recording.add_raw(answer(items.clone(), cost.clone()));
         let _ = recording.add_raw(answer(items, cost));
+    }
+
+    #[test]
+    fn whatever_the_node_says_of_its_hosts_files_nothing_panics(
+        told in proptest::collection::vec((prop::sample::select(vec!["ok", "cut", "link", "count", "threads", "error"]), anything(), anything()), 0..6),
+        is_pair in proptest::collection::vec(any::<bool>(), 6),
+    ) {
+        let told = told.into_iter().zip(is_pair).map(|((tag, one, other), is_pair)| {
+            let tag = Value::atom(tag);
+            if is_pair { Value::tuple([tag, one]) } else { Value::tuple([tag, one, other]) }
+        });
+        let told = done("host", &[("told", Value::List(told.collect()))]);
+        let document = Document::decode(answer(vec![told], cost(1, 1)).to_bytes().unwrap(), 0, Limits::default()).unwrap();
+        let Ok(Word::Sample(answer)) = Word::parse(document) else { panic!("no sample") };
+        let path = || "/proc/stat".to_owned();
+        let asks = vec![
+            FileAsk::Read { path: path(), max_bytes: 9 },
+            FileAsk::Link(path()),
+            FileAsk::Count(path()),
+            FileAsk::Threads { all: true },
+        ];
+        for rotate in 0..asks.len() {
+            let mut asks = asks.clone();
+            asks.rotate_left(rotate);
+            let found = files::of(&answer, asks).unwrap().told;
+            prop_assert!(found.is_err() || found.is_ok_and(|found| found.len() == 4));
+        }
     }
 }
 

@@ -63,6 +63,7 @@ struct Scripted<'a> {
     /// How long it was ready to wait, in milliseconds.
     waits: Vec<Nanos>,
     told_lives: Vec<u32>,
+    comes_with_vm: bool,
 }
 
 impl Source for Scripted<'_> {
@@ -93,6 +94,10 @@ impl Source for Scripted<'_> {
             Err(trouble) => Err(trouble),
             Ok(()) => Ok(Span { begin, end: clock.now() }),
         }
+    }
+
+    fn comes_with_vm(&self) -> bool {
+        self.comes_with_vm
     }
 
     fn on_new_life(&mut self, life: &Incarnation) {
@@ -135,6 +140,7 @@ impl Bench {
             asked: &self.asked,
             waits: Vec::new(),
             told_lives: Vec::new(),
+            comes_with_vm: false,
         }
     }
 
@@ -209,6 +215,54 @@ fn the_vm_is_asked_before_the_host_is_read_and_collected_after_it() {
     let (_, samples, _) = bench.record(Sources { vm: Some(&mut node), host: Some(&mut host) });
     let tick = samples[0].tick;
     assert_eq!((tick.host.map(|span| span.begin), tick.vm.map(|span| span.begin)), (Some(0), Some(3 * MS)));
+}
+
+#[test]
+fn a_host_that_comes_with_the_vm_is_collected_after_it() {
+    let bench = Bench::new(0);
+    let has_come = Cell::new(false);
+    let mut node = bench.source("vm", |_, out| {
+        bench.clock.pass(2 * MS);
+        out.fact(facts::OTP_RELEASE, "25");
+        has_come.set(true);
+        Ok(())
+    });
+    let mut host = Scripted {
+        comes_with_vm: true,
+        ..bench.source("host", |_, out| {
+            assert!(has_come.get(), "the answer of the VM is there");
+            bench.clock.pass(3 * MS);
+            out.fact(facts::HOST_NAME, "far");
+            Ok(())
+        })
+    };
+    let (_, samples, _) = bench.record(Sources { vm: Some(&mut node), host: Some(&mut host) });
+    let tick = samples[0].tick;
+    assert_eq!((tick.vm.map(|span| span.begin), tick.host.map(|span| span.begin)), (Some(0), Some(2 * MS)));
+}
+
+#[test]
+fn what_a_host_that_comes_with_the_vm_says_is_told_of_the_next_life_too() {
+    let bench = Bench::new(2);
+    let mut node = bench.source("vm", |ask, out| {
+        if ask.seq != 1 {
+            out.sample.incarnation = Some(life(7 + ask.seq as u32, if ask.seq == 0 { "one" } else { "two" }));
+            out.fact(facts::OTP_RELEASE, if ask.seq == 0 { "25" } else { "27" });
+        }
+        Ok(())
+    });
+    let mut host = Scripted {
+        comes_with_vm: true,
+        ..bench.source("host", |ask, out| {
+            if ask.seq == 0 {
+                out.fact(facts::HOST_NAME, "far");
+            }
+            Ok(())
+        })
+    };
+    let (_, _, reader) = bench.record(Sources { vm: Some(&mut node), host: Some(&mut host) });
+    let told = reader.facts(1).expect("facts");
+    assert_eq!((told.get(facts::HOST_NAME), told.get(facts::OTP_RELEASE)), (Some("far"), Some("27")));
 }
 
 #[test]

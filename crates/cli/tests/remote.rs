@@ -1,0 +1,286 @@
+//! Nodes on another host: what the operating system there knows comes through the node's agent.
+//!
+//! The other host is a network namespace with an address of its own. Its processes can be seen from here, so the same
+//! VM can be read both ways; that its address is none of ours is what makes beamtune ask its agent.
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use beamtune_model::{Facts, Group, Series, facts};
+use beamtune_recording::Reader;
+use common::{Otp, Running, Said, TestNode, all_otps, beamtune, folder, otp, run, unique, wait_until};
+
+/// Where the nodes listen in the namespace.
+const PORT: &str = "9100";
+
+/// A network namespace that is removed at the end, joined to ours by a pair of interfaces.
+struct Far {
+    name: String,
+    address: String,
+}
+
+impl Far {
+    /// `None` if none can be made here, and then that has been said.
+    fn new() -> Option<Far> {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let id = std::process::id();
+        let name = format!("bt{id}x{number}");
+        // 198.18.0.0/15 is for tests of networks (RFC 2544).
+        let net = format!("198.18.{}.{}", id % 256, 4 * number % 256);
+        let address = |host: u32| format!("198.18.{}.{}", id % 256, 4 * number % 256 + host);
+        let (near, inside) = (format!("{name}a"), format!("{name}b"));
+        let far = Far { name: name.clone(), address: address(2) };
+        let steps = [
+            format!("netns add {name}"),
+            format!("link add {near} type veth peer name {inside} netns {name}"),
+            format!("address add {}/30 dev {near}", address(1)),
+            format!("link set {near} up"),
+            format!("-n {name} address add {}/30 dev {inside}", far.address),
+            format!("-n {name} link set {inside} up"),
+            format!("-n {name} link set lo up"),
+        ];
+        for step in steps {
+            let made = Command::new("ip").args(step.split(' ')).output();
+            let why = match made {
+                Ok(output) if output.status.success() => continue,
+                Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+                Err(error) => error.to_string(),
+            };
+            eprintln!("skipped, because no network namespace with {net}/30 can be made: ip {step}: {why}");
+            return None;
+        }
+        Some(far)
+    }
+
+    /// A node there, without EPMD. `before` is what a shell does before it becomes the node.
+    fn node(&self, otp: &Otp, before: &str) -> TestNode {
+        let (name, cookie) = (format!("{}@{}", unique("far"), self.address), unique("cookie"));
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.name));
+        command.args([
+            "unshare",
+            "-m",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            &format!("{before} exec \"$@\""),
+            "sh",
+        ]);
+        if let Some(root) = &otp.root {
+            command.arg("chroot").arg(root);
+        }
+        command.args(["erl", "-noinput", "-name", &name, "-setcookie", &cookie]);
+        command.args([
+            "-start_epmd",
+            "false",
+            "-erl_epmd_port",
+            PORT,
+            "-kernel",
+            "inet_dist_listen_min",
+            PORT,
+        ]);
+        command.args(["-eval", "io:put_chars(\"ready\\n\")."]);
+        let mut running = Running::start(&mut command);
+        running.expect_line("ready");
+        TestNode { running, name, cookie, otp: otp.clone() }
+    }
+
+    fn target(&self) -> String {
+        format!("{}:{PORT}", self.address)
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.name]).output();
+    }
+}
+
+/// The last value of each series of the host, and the facts.
+fn content(file: &Path) -> (BTreeMap<String, i64>, Facts) {
+    let reader = Reader::open(file).expect("opened");
+    let table = reader.series().expect("series");
+    let mut last = BTreeMap::new();
+    for sample in reader.samples() {
+        for (id, value) in sample.expect("readable").readings {
+            let Some(Series { group, entity, name, .. }) = table.get(id) else { continue };
+            if group.is_host() {
+                last.insert(format!("{group}/{entity}/{name}"), value);
+            }
+        }
+    }
+    (last, reader.facts(0).expect("facts"))
+}
+
+fn gaps(file: &Path) -> Vec<String> {
+    let reader = Reader::open(file).expect("opened");
+    let gaps = reader.samples().flat_map(|sample| sample.expect("readable").gaps);
+    gaps.map(|gap| format!("{} {}: {}", gap.source, gap.kind, gap.reason)).collect()
+}
+
+fn doctor(node: &TestNode, target: &str) -> Said {
+    run(beamtune().env("BEAMTUNE_COOKIE", &node.cookie).args(["doctor", target, "--for", "3s", "--json"]))
+}
+
+#[test]
+fn the_host_of_a_far_node_is_read_as_one_here() {
+    for otp in all_otps() {
+        let Some(far) = Far::new() else { return };
+        let node = far.node(&otp, "");
+        let folder = folder();
+        let (through, direct) = (folder.path().join("through.btr"), folder.path().join("direct.btr"));
+        let mut asked = beamtune();
+        asked.env("BEAMTUNE_COOKIE", &node.cookie).args(["record", &far.target(), "--for", "4s", "-o"]);
+        let mut asked = Running::start(asked.arg(&through));
+        let mut read = beamtune();
+        read.args(["record", &node.pid().to_string(), "--host-only", "--for", "4s", "-o"]);
+        let mut read = Running::start(read.arg(&direct));
+        assert_eq!((asked.wait().code(), read.wait().code()), (Some(0), Some(0)));
+
+        let ((there, told), (here, known)) = (content(&through), content(&direct));
+        let about = format!("OTP {}: {:#?}", otp.release, gaps(&through));
+        // Where the node has a root of its own, it sees no control groups.
+        let sees_groups = otp.root.is_none();
+        for key in [
+            facts::HOST_NAME,
+            facts::KERNEL_VERSION,
+            facts::CPU_MODEL,
+            facts::HOST_CPUS,
+            facts::HOST_MEMORY,
+            facts::CPUS_ALLOWED,
+            facts::NOFILE_SOFT,
+            facts::NOFILE_HARD,
+            facts::OS_PID,
+        ] {
+            assert!(told.get(key).is_some() && told.get(key) == known.get(key), "{key}: {about}");
+        }
+        if sees_groups {
+            for key in [
+                facts::CGROUP_VERSION,
+                facts::CGROUP_PATH,
+                facts::CGROUP_OWN_PATH,
+                facts::CGROUP_REACHES_ROOT,
+            ] {
+                assert_eq!(told.get(key), known.get(key), "{key}: {about}");
+            }
+        } else {
+            assert!(about.contains("host.cgroup "), "{about}");
+        }
+        let names = |values: &BTreeMap<String, i64>| -> BTreeSet<String> {
+            let is_group =
+                |name: &&String| name.starts_with(Group::HostCgroup.text()) || name.contains("/cgroup/");
+            values.keys().filter(|name| sees_groups || !is_group(name)).cloned().collect()
+        };
+        assert_eq!(names(&there), names(&here), "{about}");
+        for name in names(&there) {
+            let (through, direct) = (there.get(&name).expect("there"), here.get(&name).expect("here"));
+            let same = ["quota", "weight", "memory_limit", "cpus_online", "cpus_allowed", "threads"];
+            if same.iter().any(|end| name.ends_with(&format!("/{end}"))) {
+                assert_eq!(through, direct, "{name}: {about}");
+            }
+            // Both looked within the same seconds.
+            let time = name.starts_with(Group::HostThread.text()) && !name.ends_with("_switches");
+            if time || name == "host_process//user" || name == "host_process//system" {
+                assert!((through - direct).abs() < 3_000_000_000, "{name}: {through} {direct} {about}");
+            }
+            if name == "host_process//rss" || name == "host_cpu//memory_available" {
+                assert!(
+                    through - direct < direct / 4 && direct - through < direct / 4,
+                    "{name}: {through} {direct}"
+                );
+            }
+            if name.ends_with("/busy") || name.ends_with("/idle") {
+                assert!(
+                    (through - direct).abs() < direct / 100 + 20_000_000_000,
+                    "{name}: {through} {direct}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn rules_of_the_host_judge_a_far_node() {
+    for otp in all_otps() {
+        let Some(far) = Far::new() else { return };
+        let node = far.node(&otp, "");
+        let said = doctor(&node, &far.target());
+        let json = said.json();
+        let samples = |what: &str| json["period"][what].as_i64().unwrap_or(0);
+        assert!(samples("host_samples") >= 3 && samples("host_samples") <= samples("samples"), "{json:#}");
+        // The CPU of the VM is known, so busy waiting can be told.
+        let judged = |code: &str| {
+            let none = json["not_judged"].as_array().into_iter().flatten().all(|rule| rule["code"] != code);
+            assert!(none, "OTP {}: {json:#}", otp.release);
+        };
+        judged("BT001");
+        judged("BT008");
+        drop(node);
+        let said = run(beamtune().args(["doctor", &far.target(), "--for", "1s", "--host-only"]));
+        said.assert_refused(&["runs on another host"]);
+    }
+}
+
+#[test]
+fn without_proc_the_rules_of_the_host_say_why_they_do_not_judge() {
+    let Some(otp) = otp(25) else { return };
+    let Some(far) = Far::new() else { return };
+    let node = far.node(&otp, "umount -l /proc &&");
+    let json = doctor(&node, &far.target()).json();
+    assert!(json["period"]["vm_samples"].as_i64() > Some(0), "{json:#}");
+    assert_eq!(json["period"]["host_samples"], 0);
+    let not_judged = json["not_judged"].as_array().expect("a list");
+    let reasons: Vec<_> = not_judged.iter().filter_map(|rule| rule["reason"].as_str()).collect();
+    assert!(
+        reasons.iter().any(|reason| reason.contains("no /proc is mounted where it runs")),
+        "{reasons:#?}"
+    );
+}
+
+#[test]
+fn a_far_node_that_is_started_again_is_read_on() {
+    let Some(otp) = otp(25) else { return };
+    let Some(far) = Far::new() else { return };
+    let folder = folder();
+    let file = folder.path().join("far.btr");
+    let first = far.node(&otp, "");
+    let (name, cookie) = (first.name.clone(), first.cookie.clone());
+    let mut command = beamtune();
+    command.env("BEAMTUNE_COOKIE", &cookie).args(["record", &far.target(), "--keep", "1h", "-o"]);
+    let mut recorder = Running::start(command.arg(&file));
+    let hosts = |life: u32| {
+        let samples = Reader::open(&file).ok().map(|reader| {
+            let of_life = |tick: beamtune_model::Tick| tick.incarnation == life && tick.host.is_some();
+            reader.samples().filter(|sample| sample.as_ref().is_ok_and(|sample| of_life(sample.tick))).count()
+        });
+        samples.unwrap_or(0)
+    };
+    wait_until("samples of the host", || hosts(0) >= 2);
+    let old_pid = first.pid();
+    drop(first);
+    let (user, _) = name.split_once('@').expect("a host");
+    let naming = format!("{user}@{}", far.address);
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net=/run/netns/{}", far.name)).args([
+        "erl",
+        "-noinput",
+        "-name",
+        &naming,
+        "-setcookie",
+        &cookie,
+    ]);
+    command.args(["-start_epmd", "false", "-erl_epmd_port", PORT, "-kernel", "inet_dist_listen_min", PORT]);
+    let second = Running::start(command.args(["-eval", "io:put_chars(\"ready\\n\")."]));
+    wait_until("samples of the host in the next life", || hosts(1) >= 2);
+    recorder.signal("INT");
+    assert_eq!(recorder.wait().code(), Some(0));
+    let reader = Reader::open(&file).expect("opened");
+    let pid = |life: u32| reader.facts(life).expect("facts").get(facts::OS_PID).map(str::to_owned);
+    assert_eq!((pid(0), pid(1)), (Some(old_pid.to_string()), Some(second.pid().to_string())));
+}

@@ -1,0 +1,396 @@
+use std::collections::BTreeMap;
+
+use beamtune_model::units::SECOND_NS;
+use beamtune_model::{FilesTold, Sample, facts};
+use proptest::prelude::*;
+
+use super::*;
+use crate::fake::FakeHost;
+
+/// A host with a VM, number 7, in a v2 group with limits on two levels.
+fn host() -> FakeHost {
+    let host = FakeHost::new();
+    host.file("/proc/sys/kernel/random/boot_id", "b0-0t\n").file("/proc/sys/kernel/hostname", "web-1\n");
+    host.file("/proc/sys/kernel/osrelease", "6.1.0\n").file("/proc/cpuinfo", "model name\t: Fast\n");
+    host.file("/proc/stat", "cpu  100 20 30 4000 50 6 7 80 9 1\ncpu0 1 1 1 1 1 1 1 1 1 1\nprocs_running 3\n");
+    host.file("/proc/meminfo", "MemTotal: 16000 kB\nMemAvailable: 8000 kB\n");
+    for resource in ["cpu", "memory", "io"] {
+        host.file(
+            &format!("/proc/pressure/{resource}"),
+            "some avg10=0.00 total=5\nfull avg10=0.00 total=3\n",
+        );
+    }
+    let mounts = "30 22 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+    host.file("/proc/self/mountinfo", mounts).file("/proc/7/mountinfo", mounts);
+    host.link("/proc/self/ns/cgroup", "cgroup:[4026531835]").link("/proc/7/ns/cgroup", "cgroup:[4026531835]");
+    for group in ["", "/pod", "/pod/app"] {
+        let folder = format!("/sys/fs/cgroup{group}");
+        host.file(&format!("{folder}/cgroup.controllers"), "cpu memory\n");
+    }
+    host.file("/sys/fs/cgroup/pod/cpu.max", "50000 100000\n");
+    host.file(
+        "/sys/fs/cgroup/pod/cpu.stat",
+        "usage_usec 90\nnr_periods 10\nnr_throttled 4\nthrottled_usec 2\n",
+    );
+    host.file("/sys/fs/cgroup/pod/app/cpu.max", "max 100000\n");
+    host.file("/sys/fs/cgroup/pod/app/cpu.pressure", "some avg10=0.00 total=7\n");
+    host.file("/sys/fs/cgroup/pod/app/memory.max", "1000000\n")
+        .file("/sys/fs/cgroup/pod/app/memory.current", "9\n");
+    host.file("/proc/7/stat", FakeHost::stat(7, "beam.smp", 300, 200, 500))
+        .file("/proc/7/cgroup", "0::/pod/app\n");
+    host.file(
+        "/proc/7/status",
+        "Uid:\t112\t112\t112\t112\nVmRSS:\t 100 kB\nThreads:\t2\nCpus_allowed_list:\t0-1\n",
+    );
+    host.file(
+        "/proc/7/limits",
+        "Max open files            1024                 4096                 files\n",
+    );
+    host.file("/proc/7/smaps_rollup", "Pss:  90 kB\nAnonHugePages:  0 kB\n");
+    host.link("/proc/7/fd/0", "/dev/null").link("/proc/7/fd/1", "/dev/null");
+    host.thread(7, 7, "beam.smp", 1, 2, "5000 600 7");
+    host.thread(7, 8, "1_scheduler", 3, 4, "6000 700 8");
+    host
+}
+
+/// What an agent in that VM would tell.
+fn tell(host: &FakeHost, ask: &FileAsk) -> FileTold {
+    let tree = host.tree();
+    let real = |path: &str| path.replace("/proc/self/", "/proc/7/");
+    let failed = |error: HostError| {
+        FileTold::Failed(match error {
+            HostError::Missing { .. } => FileTrouble::Missing,
+            other => FileTrouble::Other(other.to_string()),
+        })
+    };
+    let read = |path: &str, max: usize| {
+        let mut content = Vec::new();
+        tree.read_start(&real(path), max, &mut content).map(|()| content)
+    };
+    match ask {
+        FileAsk::Read { path, max_bytes } => read(path, *max_bytes).map_or_else(failed, FileTold::Content),
+        FileAsk::Link(path) => tree.read_link(&real(path)).map_or_else(failed, FileTold::Link),
+        FileAsk::Count(path) => tree.count(&real(path), 10).map_or_else(failed, FileTold::Count),
+        FileAsk::Threads { .. } => {
+            let tids = tree.list("/proc/7/task", 10).unwrap_or_default();
+            let thread = |tid: &String| {
+                let file =
+                    |file: &str| read(&format!("/proc/self/task/{tid}/{file}"), 1_000).unwrap_or_default();
+                let (stat, schedstat, status_end) = (file("stat"), file("schedstat"), file("status"));
+                ThreadFiles { tid: tid.parse().unwrap(), stat, schedstat, status_end }
+            };
+            let read: Vec<_> = tids.iter().map(thread).collect();
+            FileTold::Threads { tids: read.iter().map(|thread| thread.tid).collect(), read }
+        }
+    }
+}
+
+/// A recorder's view of the host behind an agent.
+struct Far {
+    board: Board,
+    source: RemoteHost,
+    table: SeriesTable,
+    seq: u64,
+}
+
+impl Far {
+    fn new() -> Far {
+        let board = Board::default();
+        Far { source: RemoteHost::new(board.clone()), board, table: SeriesTable::default(), seq: 0 }
+    }
+
+    /// All that is found out before the first sample; how many questions that took.
+    fn explored(host: &FakeHost) -> (Far, usize) {
+        let mut far = Far::new();
+        for round in 1..10 {
+            let told = far.board.ask(true).into_iter().map(|ask| (tell(host, &ask), ask));
+            let told = Ok(told.map(|(told, ask)| (ask, told)).collect());
+            far.board.tell(FilesTold { span: Span { begin: 0, end: 0 }, told });
+            if !far.source.explore() {
+                return (far, round);
+            }
+        }
+        panic!("it never ends");
+    }
+
+    fn sample(&mut self, detail: bool, answer: impl Fn(&FileAsk) -> FileTold) -> Result<Sample, Trouble> {
+        self.seq += 1;
+        let t = self.seq as i64 * SECOND_NS;
+        let told = self.board.ask(detail).into_iter().map(|ask| (ask.clone(), answer(&ask))).collect();
+        self.board.tell(FilesTold { span: Span { begin: t + 5, end: t + 9 }, told: Ok(told) });
+        self.collect(detail)
+    }
+
+    fn collect(&mut self, detail: bool) -> Result<Sample, Trouble> {
+        let t = self.seq as i64 * SECOND_NS;
+        let tick = Tick { t, incarnation: 0, vm: None, host: None, late: 0 };
+        let mut out = SampleBuilder::new(&mut self.table, tick);
+        let clock = Then(t);
+        self.source.request(Ask { seq: self.seq, t, detail }, &clock)?;
+        let span = self.source.collect(t + SECOND_NS, &clock, &mut out)?;
+        assert_eq!(span, Span { begin: t + 5, end: t + 9 });
+        Ok(out.sample)
+    }
+
+    fn readings(&self, sample: &Sample) -> BTreeMap<String, i64> {
+        readings(&self.table, sample)
+    }
+}
+
+fn readings(table: &SeriesTable, sample: &Sample) -> BTreeMap<String, i64> {
+    let name = |id| {
+        let series = table.get(id).unwrap();
+        format!("{}/{}/{}", series.group, series.entity, series.name)
+    };
+    sample.readings.iter().map(|&(id, value)| (name(id), value)).collect()
+}
+
+/// What is read of the same host by a beamtune that runs there.
+fn near(host: &FakeHost, details: &[bool]) -> (BTreeMap<String, i64>, BTreeMap<String, String>) {
+    let mut source = HostSource::new(host.tree(), 7, Announce::Elsewhere).unwrap();
+    let mut table = SeriesTable::default();
+    let mut last = None;
+    for &detail in details {
+        let tick = Tick { t: 0, incarnation: 0, vm: None, host: None, late: 0 };
+        let mut out = SampleBuilder::new(&mut table, tick);
+        source.request(Ask { seq: 0, t: 0, detail }, &Then(0)).unwrap();
+        source.collect(0, &Then(0), &mut out).unwrap();
+        last = Some(out.sample);
+    }
+    let sample = last.unwrap();
+    (readings(&table, &sample), sample.facts.iter().cloned().collect())
+}
+
+#[test]
+fn the_host_far_away_is_read_as_the_one_here() {
+    let host = host();
+    let (mut far, rounds) = Far::explored(&host);
+    assert!(rounds <= 4, "{rounds}");
+    let sample = far.sample(true, |ask| tell(&host, ask)).unwrap();
+    let (readings, mut told) = near(&host, &[true]);
+    assert_eq!(far.readings(&sample), readings);
+    assert!(readings.len() > 40, "{readings:?}");
+    assert_eq!(sample.gaps, []);
+    // The agent reads no command line and no program.
+    for key in [facts::EMU_TYPE, facts::PRODUCT, facts::COMMAND_LINE, facts::NODE_NAME] {
+        told.remove(key);
+    }
+    assert_eq!(sample.facts.iter().cloned().collect::<BTreeMap<_, _>>(), told);
+    assert_eq!(told.get(facts::CGROUP_PATH).map(String::as_str), Some("/pod"));
+    // And the next one, without what is dear.
+    let sample = far.sample(false, |ask| tell(&host, ask)).unwrap();
+    assert_eq!(far.readings(&sample), near(&host, &[true, false]).0);
+    assert_eq!(sample.facts, []);
+    // From now on no more is asked for than that needs.
+    let asked = far.board.ask(false);
+    assert!(!asked.iter().any(|ask| matches!(ask, FileAsk::Count(_)) || is_rollup(ask)), "{asked:?}");
+    assert_eq!(asked.last(), Some(&FileAsk::Threads { all: false }));
+    // Each but once.
+    let paths = |asks: Vec<FileAsk>| -> Vec<String> {
+        let path = |ask| match ask {
+            FileAsk::Read { path, .. } => Some(path),
+            _ => None,
+        };
+        asks.into_iter().filter_map(path).collect()
+    };
+    for detail in [false, true] {
+        let all = paths(far.board.ask(detail));
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "{all:?}");
+    }
+    let sample = far.sample(false, |ask| tell(&host, ask)).unwrap();
+    assert_eq!(far.readings(&sample), near(&host, &[true, false]).0);
+}
+
+#[test]
+fn a_process_that_was_moved_costs_one_sample() {
+    let host = host();
+    let (mut far, _) = Far::explored(&host);
+    far.sample(true, |ask| tell(&host, ask)).unwrap();
+    far.sample(false, |ask| tell(&host, ask)).unwrap();
+    host.file("/sys/fs/cgroup/other/cgroup.controllers", "cpu\n")
+        .file("/sys/fs/cgroup/other/cpu.max", "70000 100000\n");
+    host.file("/proc/7/cgroup", "0::/other\n");
+    let mut troubles = 0;
+    let sample = loop {
+        match far.sample(troubles == 0, |ask| tell(&host, ask)) {
+            Ok(sample) => break sample,
+            Err(trouble) => {
+                assert_eq!(trouble.kind, TroubleKind::TimedOut, "{trouble}");
+                troubles += 1;
+            }
+        }
+    };
+    assert!(troubles <= 2, "{troubles}");
+    assert_eq!(far.readings(&sample).get("host_cgroup/own_cpu/quota"), Some(&700));
+}
+
+#[test]
+fn a_vm_that_was_started_again_is_another_process() {
+    let host = host();
+    let (mut far, _) = Far::explored(&host);
+    far.sample(true, |ask| tell(&host, ask)).unwrap();
+    far.sample(false, |ask| tell(&host, ask)).unwrap();
+    host.file("/proc/7/stat", FakeHost::stat(7, "beam.smp", 1, 1, 900));
+    let samples: Vec<_> = (0..3).filter_map(|_| far.sample(false, |ask| tell(&host, ask)).ok()).collect();
+    // Its facts are told anew.
+    assert!(samples.iter().any(|sample| sample.facts.iter().any(|(key, _)| key == facts::HOST_NAME)));
+    assert!(samples.len() >= 2);
+}
+
+#[test]
+fn threads_whose_turn_it_is_not_are_no_trouble() {
+    let host = host();
+    let (mut far, _) = Far::explored(&host);
+    far.sample(true, |ask| tell(&host, ask)).unwrap();
+    let only = |which: Option<u32>| {
+        let host = &host;
+        move |ask: &FileAsk| match tell(host, ask) {
+            FileTold::Threads { tids, mut read } => {
+                read.retain(|thread| Some(thread.tid) == which);
+                FileTold::Threads { tids, read }
+            }
+            other => other,
+        }
+    };
+    let waits = |entity: &str| format!("host_thread/{entity}/run_queue_wait");
+    for (which, entity) in [(Some(7), Some("other/beam.smp/7")), (Some(8), Some("scheduler/1")), (None, None)]
+    {
+        let sample = far.sample(false, only(which)).unwrap();
+        assert_eq!(sample.gaps, []);
+        let readings = far.readings(&sample);
+        let found: Vec<_> =
+            readings.keys().filter(|name| name.ends_with("/run_queue_wait")).cloned().collect();
+        assert_eq!(found, entity.map(waits).into_iter().collect::<Vec<_>>(), "{readings:?}");
+        assert!(readings.contains_key("host_process//rss"));
+    }
+    let late = |ask: &FileAsk| match ask {
+        FileAsk::Threads { .. } => FileTold::Failed(FileTrouble::Late),
+        _ => tell(&host, ask),
+    };
+    let sample = far.sample(false, late).unwrap();
+    let gaps: Vec<_> = sample.gaps.iter().map(|gap| (gap.source.as_str(), gap.kind)).collect();
+    assert_eq!(gaps, [("host.threads", TroubleKind::TimedOut)]);
+    assert_eq!(sample.gaps[0].end, 5 * SECOND_NS + 9);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_a_gap_with_its_reason() {
+    let host = host();
+    let (mut far, _) = Far::explored(&host);
+    let answer = |ask: &FileAsk| match ask {
+        FileAsk::Read { path, .. } if path == "/proc/pressure/cpu" => FileTold::Failed(FileTrouble::Hung),
+        FileAsk::Read { path, .. } if path.ends_with("cpu.max") => FileTold::Failed(FileTrouble::Denied),
+        FileAsk::Count(_) => FileTold::Failed(FileTrouble::Unsupported),
+        _ => tell(&host, ask),
+    };
+    let sample = far.sample(true, answer).unwrap();
+    let gaps: Vec<_> =
+        sample.gaps.iter().map(|gap| format!("{} {:?}: {}", gap.source, gap.kind, gap.reason)).collect();
+    assert_eq!(
+        gaps,
+        [
+            "host.cgroup_limits Denied: the node may not read /sys/fs/cgroup/pod/app/cpu.max on its host",
+            "host.open_fds Unsupported: this kernel does not provide /proc/7/fd",
+            "host.pressure TimedOut: reading /proc/pressure/cpu hangs on the node's host",
+        ]
+    );
+}
+
+#[test]
+fn where_nothing_can_be_read_the_reason_is_told() {
+    let mut far = Far::new();
+    let trouble = far.sample(true, |_| FileTold::Failed(FileTrouble::Missing)).unwrap_err();
+    assert_eq!(trouble.kind, TroubleKind::Unsupported);
+    assert!(trouble.reason.contains("no /proc is mounted"), "{trouble}");
+    let trouble = far.sample(true, |_| FileTold::Failed(FileTrouble::Denied)).unwrap_err();
+    assert_eq!(trouble.kind, TroubleKind::Denied);
+    // No answer of the agent.
+    let trouble = far.collect(false).unwrap_err();
+    assert_eq!(trouble.kind, TroubleKind::Gone);
+    let why = Trouble::new(TroubleKind::Unsupported, "no Linux");
+    far.board.tell(FilesTold { span: Span { begin: 0, end: 0 }, told: Err(why.clone()) });
+    assert_eq!(far.collect(false).unwrap_err(), why);
+}
+
+#[test]
+fn no_more_is_asked_for_than_the_agent_allows() {
+    let agent = include_str!("../../../../agent/src/beamtune_agent.erl");
+    let define = |name: &str| {
+        let from = agent.split(&format!("-define({name}, [")).nth(1).unwrap();
+        let list = from.split("]).").next().unwrap();
+        let mut names: Vec<&str> =
+            list.split("<<\"").skip(1).map(|item| item.split('"').next().unwrap()).collect();
+        names.sort_unstable();
+        names
+    };
+    let sorted = |names: &[&'static str]| {
+        let mut names = names.to_vec();
+        names.sort_unstable();
+        names
+    };
+    assert_eq!(define("HOST_FILES"), sorted(FILES));
+    assert_eq!(define("GROUP_FILES"), sorted(GROUP_FILES));
+    assert_eq!(define("HOST_LINKS"), [NAMESPACE]);
+    assert_eq!(define("HOST_FOLDERS"), [OPEN_FILES]);
+    for path in [
+        "/proc/self/environ",
+        "/proc/1/stat",
+        "/etc/passwd",
+        "/sys/fs/cgroup/../../../etc/cpu.max",
+        "/sys/fs/cgroup//cpu.max",
+        "/sys/fs/cgroup/./cpu.max",
+        "/sys/fs/cgroup/a\0/cpu.max",
+        "/sys/fs/cgroup/cgroup.procs",
+        "/sys/fs/cgroupx/cpu.max",
+        "/sys/fs/cgroup/",
+    ] {
+        assert!(!is_told(path), "{path:?}");
+    }
+    assert!(is_told("/sys/fs/cgroup/cpu.max") && is_told("/sys/fs/cgroup/a b/c/cpu.stat"));
+}
+
+#[test]
+fn groups_without_end_do_not_make_the_request_grow() {
+    let host = host();
+    let (mut far, _) = Far::explored(&host);
+    for number in 0..60 {
+        let group = format!("/pod/{number}");
+        host.file(&format!("/sys/fs/cgroup{group}/cgroup.controllers"), "cpu\n");
+        host.file("/proc/7/cgroup", format!("0::{group}\n"));
+        for _ in 0..4 {
+            let _ = far.sample(true, |ask| tell(&host, ask));
+            assert!(far.board.ask(true).len() <= MOST_ASKS);
+        }
+    }
+    assert!((0..4).any(|_| far.sample(true, |ask| tell(&host, ask)).is_ok()));
+}
+
+proptest! {
+    // Each case makes a host out of some 40 files.
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn whatever_the_node_tells_nothing_panics(
+        content in proptest::collection::vec(any::<u8>(), 0..300),
+        which in 0_usize..40,
+        tid in any::<u32>(),
+    ) {
+        let host = host();
+        let (mut far, _) = Far::explored(&host);
+        let rubbish = |ask: &FileAsk| match ask {
+            FileAsk::Read { .. } => FileTold::Content(content.clone()),
+            FileAsk::Link(_) => FileTold::Link(String::from_utf8_lossy(&content).into_owned()),
+            FileAsk::Count(_) => FileTold::Count(u64::MAX),
+            FileAsk::Threads { .. } => {
+                let thread = ThreadFiles { tid, stat: content.clone(), schedstat: content.clone(), status_end: content.clone() };
+                FileTold::Threads { tids: vec![tid, tid, 8], read: vec![thread.clone(), thread] }
+            }
+        };
+        for _ in 0..3 {
+            let asked = far.board.ask(true);
+            let chosen = asked.get(which % asked.len()).cloned();
+            let _ = far.sample(true, |ask| if Some(ask) == chosen.as_ref() { rubbish(ask) } else { tell(&host, ask) });
+        }
+        let _ = far.sample(true, rubbish);
+        prop_assert!(far.board.ask(true).len() <= MOST_ASKS);
+    }
+}
