@@ -46,11 +46,13 @@ use self::layer::Layer;
 use self::variables::{Scope, Variable};
 
 pub(crate) use self::docker::stages;
+pub(crate) use self::edit::{Changes, Way, reads_as};
 pub(crate) use self::lines::line_begin;
 
 pub use self::detect::detect;
 pub use self::edit::{Change, Edit, apply};
 pub use self::error::{Position, SourceError};
+pub use self::lines::Lines;
 pub use self::place::{CommandWords, Effect, Order, Place, Role};
 pub use self::template::Template;
 
@@ -192,7 +194,7 @@ pub fn text(bytes: &[u8]) -> Result<&str, SourceError> {
     })
 }
 
-/// The line and the column of a byte of a text.
+/// The line and the column of a byte of a text; for many of them ask [`Lines`].
 pub fn position(text: &str, offset: usize) -> Position {
     Position::of(text, offset)
 }

@@ -246,11 +246,7 @@ fn disabled<'n, 'a>(node: &'n Node<'a>, setting: &Setting<'_>) -> Option<&'n Set
         (one, all) => one.or(all),
     }?;
     // One allocator that is switched on again takes what `u` sets.
-    let some_on = letter == 'u' && node.settings.len() < 10_000 && {
-        node.settings.iter().any(|other| {
-            other.id() == ONE && other.known_value() != Some("false") && node.are_together(setting, other)
-        })
-    };
+    let some_on = letter == 'u' && node.is_any(setting, ONE, |one| one.known_value() != Some("false"));
     let off = is(decides, "false") && decides.id() == ONE || is(decides, "min") && decides.id() == ALL;
     (off && !some_on).then_some(decides)
 }

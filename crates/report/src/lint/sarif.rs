@@ -9,15 +9,16 @@ use std::ops::Range;
 use beamtune_flags::lint::{Finding, Level, Rule, rules};
 use serde_json::{Value, json};
 
-use super::{Report, message};
+use super::{Report, Told, message};
 use crate::json::pretty;
 
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
 /// The findings as one run.
 pub fn render(report: &Report<'_>) -> String {
+    let told = Told::of(report);
     let descriptors: Vec<Value> = rules().iter().map(descriptor).collect();
-    let results: Vec<Value> = report.findings.iter().filter_map(|finding| result(report, finding)).collect();
+    let results: Vec<Value> = report.findings.iter().filter_map(|finding| result(&told, finding)).collect();
     let notifications: Vec<Value> = report
         .unread
         .iter()
@@ -71,7 +72,8 @@ fn descriptor(rule: &Rule) -> Value {
     descriptor
 }
 
-fn result(report: &Report<'_>, finding: &Finding) -> Option<Value> {
+fn result(told: &Told<'_>, finding: &Finding) -> Option<Value> {
+    let report = told.report;
     let mut text = message(report, finding);
     for more in [&finding.reason, &finding.remedy] {
         if !more.is_empty() {
@@ -82,7 +84,7 @@ fn result(report: &Report<'_>, finding: &Finding) -> Option<Value> {
         "ruleId": finding.code.as_str(),
         "level": level(finding.level),
         "message": { "text": text },
-        "locations": [location(report, finding.file, &finding.span)?],
+        "locations": [location(told, finding.file, &finding.span)?],
         "properties": { "flag": finding.flag, "releases": finding.releases },
     });
     if let Some(index) = rules().iter().position(|rule| rule.code == finding.code) {
@@ -92,7 +94,7 @@ fn result(report: &Report<'_>, finding: &Finding) -> Option<Value> {
         .related
         .iter()
         .filter_map(|(file, span, message)| {
-            let mut location = location(report, *file, span)?;
+            let mut location = location(told, *file, span)?;
             location["message"] = json!({ "text": message });
             Some(location)
         })
@@ -108,7 +110,7 @@ fn result(report: &Report<'_>, finding: &Finding) -> Option<Value> {
             .iter()
             .map(|edit| {
                 Some(json!({
-                    "deletedRegion": region(report, finding.file, &edit.span)?,
+                    "deletedRegion": region(told, finding.file, &edit.span)?,
                     "insertedContent": { "text": edit.replacement },
                 }))
             })
@@ -124,8 +126,8 @@ fn result(report: &Report<'_>, finding: &Finding) -> Option<Value> {
     Some(result)
 }
 
-fn location(report: &Report<'_>, file: usize, span: &Range<usize>) -> Option<Value> {
-    let linted = report.linted.get(file)?;
+fn location(told: &Told<'_>, file: usize, span: &Range<usize>) -> Option<Value> {
+    let linted = told.report.linted.get(file)?;
     if !linted.is_file {
         // A node's arguments lie in no file.
         return Some(json!({ "logicalLocations": [{ "fullyQualifiedName": linted.name }] }));
@@ -133,13 +135,13 @@ fn location(report: &Report<'_>, file: usize, span: &Range<usize>) -> Option<Val
     Some(json!({
         "physicalLocation": {
             "artifactLocation": { "uri": uri(linted.name) },
-            "region": region(report, file, span)?,
+            "region": region(told, file, span)?,
         },
     }))
 }
 
-fn region(report: &Report<'_>, file: usize, span: &Range<usize>) -> Option<Value> {
-    let place = report.place(file, span)?;
+fn region(told: &Told<'_>, file: usize, span: &Range<usize>) -> Option<Value> {
+    let place = told.place(file, span)?;
     Some(json!({
         "startLine": place.begin.line,
         "startColumn": place.begin.column,
