@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | args files (`vm.args`) | all words; templates are kept | the files that `-args_file` names |
 //! | `.env` files | variables as Docker Compose reads them | other dialects (`docker run --env-file` takes quotes as they are) |
-//! | Dockerfiles | `ENV`, both forms, over several lines; `CMD` with `ENTRYPOINT` | `ARG`, commands in `RUN` and `HEALTHCHECK` |
+//! | Dockerfiles | `ENV`, both forms, over several lines; `CMD` with `ENTRYPOINT`; `RUN` that only exports | `ARG`, other commands in `RUN` and `HEALTHCHECK` |
 //! | YAML | Compose's and Kubernetes' variables and commands; files in a ConfigMap | aliases, values from secrets, probes |
 //! | systemd units | `Environment=`; `ExecStart=`; the names in `EnvironmentFile=` | `ExecStartPre=` and its like |
 //! | shell scripts, `rabbitmq-env.conf`, `ejabberdctl.cfg` | assignments; commands | `${NAME:=value}`; commands in variables and substitutions |

@@ -6,13 +6,13 @@
 //!
 //! Of each stage the last `ENTRYPOINT` and the last `CMD` count, one behind the other; a list of JSON is taken word by word, and
 //! anything else given to a shell. Where the entry point is a script, the command behind it is taken to be what it starts
-//! in the end. What `RUN` and `HEALTHCHECK` start are helpers.
+//! in the end. What `RUN` and `HEALTHCHECK` start are helpers; only of a `RUN` that does nothing but `export` variables these are taken, as
+//! such without effect.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::Reader;
 use super::command::{self, Argument, Written, is_shell};
 use super::erlexec::Split;
 use super::error::SourceError;
@@ -21,6 +21,7 @@ use super::lines::line_end;
 use super::quote::{Quote, Style, Syntax};
 use super::shell;
 use super::variables::{Scope, Variable, find};
+use super::{Place, Reader};
 
 pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>) -> Result<(), SourceError> {
     let escape = escape_character(layer.text());
@@ -46,6 +47,9 @@ pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>) -> Result<(), Source
             "ENTRYPOINT" => image.entry_point = Some(instruction.command()),
             "SHELL" => image.shell = Some(instruction.command()),
             "RUN" | "COPY" | "ADD" => {
+                if name == "RUN" {
+                    exports(reader, &instruction.command());
+                }
                 let here_documents = instruction.here_documents();
                 if !here_documents.is_empty() {
                     let ends = line_ends.get_or_insert_with(|| LineEnds::of(layer.scan()));
@@ -56,6 +60,29 @@ pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>) -> Result<(), Source
         }
     }
     image.read(reader)
+}
+
+/// Takes the variables of a `RUN` that does nothing but `export` some, as what they are: without effect. Beside another command they may be
+/// for that.
+fn exports(reader: &mut Reader, command: &Command) {
+    const WHY: &str =
+        "the shell that RUN starts ends before the next instruction, and its variables with it: write ENV";
+    let Command::Text(text) = command else { return };
+    let mut commands = text.scan().split("&&").flat_map(|commands| commands.split(';')).map(str::trim);
+    if !commands.all(|command| command.starts_with("export ")) {
+        return;
+    }
+    let mut exported = Reader { fragments: Vec::new(), commands: reader.commands };
+    // What a shell refuses is no fault of the flags.
+    if shell::read(&mut exported, text, Scope::Any).is_err() {
+        return;
+    }
+    for fragment in &mut exported.fragments {
+        if let Place::Variable { effect, .. } = &mut fragment.place {
+            effect.ignored = Some(WHY);
+        }
+    }
+    reader.fragments.extend(exported.fragments);
 }
 
 /// What a stage starts.
