@@ -200,8 +200,9 @@ pub fn position(text: &str, offset: usize) -> Position {
 }
 
 /// The arguments of a live emulator (`erlang:system_info(emu_args)`, or `/proc/PID/cmdline` at NULs) as a fragment. Spans are those
-/// in the arguments joined with one space.
+/// in the arguments joined with one space. A `*` stands for what is not shown, so nobody knows what it is.
 pub fn live_node(args: &[String]) -> Fragment {
+    const HIDDEN: &str = "*";
     let line = args.join(" ");
     let mut words = Vec::with_capacity(args.len());
     let mut at = 0;
@@ -211,7 +212,7 @@ pub fn live_node(args: &[String]) -> Fragment {
         words.push(Word {
             text: arg.clone(),
             span: span.clone(),
-            dynamic: false,
+            dynamic: arg == HIDDEN,
             conditional: false,
             at: span,
         });
