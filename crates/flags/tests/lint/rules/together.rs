@@ -10,6 +10,11 @@ fn bf008_values_that_do_not_count() {
     args("+sbwt none\n+sbwt short", &["BF008 warning +sbwt"]);
     args("+sbwt none\n+sbwt none", &["BF008 note +sbwt"]);
     args("+hms 233\n+h 376", &["BF008 warning +hms"]);
+    // Nothing counts where the VM does not start.
+    args("+sbwt none\n+sbwt off", &["BF003 error +sbwt"]);
+    args("+sbwt none\n+sbwt", &["BF005 error +sbwt"]);
+    args("+hmax 0\n+hmax 300", &["BF004 error +hmax"]);
+    args("+Mea min\n+Mea config", &["BF008 warning +Mea in 23,25", "BF003 error +Mea in 27,29"]);
     args("+MBacul 30\n+Muacul 40", &["BF008 warning +MBacul"]);
     // Each letter is a switch of its own.
     args("+B i\n+B\n+Bc", &[]);
