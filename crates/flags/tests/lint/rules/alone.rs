@@ -46,9 +46,20 @@ fn bf003_values_that_are_refused() {
     args("+MTe false", &["BF003 error +MTe"]);
     args("+zdbbl 0", &["BF003 error +zdbbl"]);
     args("-kernel logger_level loud", &["BF003 error -kernel logger_level"]);
+    args(
+        "-kernel prevent_overlapping_partitions maybe",
+        &[
+            "BF003 warning -kernel prevent_overlapping_partitions in 23",
+            "BF003 error -kernel prevent_overlapping_partitions in 25,27,29",
+        ],
+    );
     args("-kernel dist_auto_connect always", &["BF003 warning -kernel dist_auto_connect"]);
     args("+Bd\n+B", &["BF008 warning +Bd"]);
     args("+Bfoo", &["BF003 error +Bfoo"]);
+    args("+B foo", &["BF003 error +B in 23"]);
+    args("+B ix", &[]);
+    args("-noshell +B -x a", &[]);
+    check(OVERLAY, "+B ${MODE}", &[]);
     // Only the first letter behind it is read.
     args("+Bix", &[]);
     args("-kernel logger_level \"'warning'\" net_ticktime 30", &[]);

@@ -14,7 +14,10 @@ fn bf008_values_that_do_not_count() {
     args("+sbwt none\n+sbwt off", &["BF003 error +sbwt"]);
     args("+sbwt none\n+sbwt", &["BF005 error +sbwt"]);
     args("+hmax 0\n+hmax 300", &["BF004 error +hmax"]);
-    args("+Mea min\n+Mea config", &["BF008 warning +Mea in 23,25", "BF003 error +Mea in 27,29"]);
+    args(
+        "+t 1048576\n+t 8192",
+        &["BF008 warning +t in 23", "BF004 error +t in 25,27,29", "BF015 warning +t in 23"],
+    );
     args("+MBacul 30\n+Muacul 40", &["BF008 warning +MBacul"]);
     // Each letter is a switch of its own.
     args("+B i\n+B\n+Bc", &[]);
