@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use beamtune_flags::lint::{Finding, Level, Rule, rules};
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::{Report, Told, message};
@@ -16,9 +17,7 @@ const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
 /// The findings as one run.
 pub fn render(report: &Report<'_>) -> String {
-    let told = Told::of(report);
     let descriptors: Vec<Value> = rules().iter().map(descriptor).collect();
-    let results: Vec<Value> = report.findings.iter().filter_map(|finding| result(&told, finding)).collect();
     let notifications: Vec<Value> = report
         .unread
         .iter()
@@ -34,26 +33,53 @@ pub fn render(report: &Report<'_>) -> String {
             })
         })
         .collect();
-    pretty(&json!({
-        "$schema": SCHEMA,
-        "version": "2.1.0",
-        "runs": [{
-            "tool": {
+    pretty(&Log {
+        schema: SCHEMA,
+        runs: [Run {
+            column_kind: "unicodeCodePoints",
+            invocations: json!([{
+                "executionSuccessful": report.unread.is_empty(),
+                "toolExecutionNotifications": notifications,
+            }]),
+            results: Results(Told::of(report)),
+            tool: json!({
                 "driver": {
                     "name": "beamtune",
                     "version": env!("CARGO_PKG_VERSION"),
                     "semanticVersion": env!("CARGO_PKG_VERSION"),
                     "rules": descriptors,
                 },
-            },
-            "columnKind": "unicodeCodePoints",
-            "invocations": [{
-                "executionSuccessful": report.unread.is_empty(),
-                "toolExecutionNotifications": notifications,
-            }],
-            "results": results,
+            }),
         }],
-    }))
+        version: "2.1.0",
+    })
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Log<'a> {
+    #[serde(rename = "$schema")]
+    schema: &'static str,
+    runs: [Run<'a>; 1],
+    version: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Run<'a> {
+    column_kind: &'static str,
+    invocations: Value,
+    results: Results<'a>,
+    tool: Value,
+}
+
+/// The findings, each of which is made when it is written: all together they would take gigabytes for a large file.
+struct Results<'a>(Told<'a>);
+
+impl Serialize for Results<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.report.findings.iter().filter_map(|finding| result(&self.0, finding)))
+    }
 }
 
 fn descriptor(rule: &Rule) -> Value {
