@@ -5,7 +5,7 @@
 //! lead to ours.
 
 use beamtune_flags::{
-    Allocator, Altered, Entry, Kind, LockClass, Microstate, ThreadType, Verdict, allocator, allocators,
+    Allocator, Altered, Entry, Form, Kind, LockClass, Microstate, ThreadType, Verdict, allocator, allocators,
     entries, lock_class, lock_classes, microstates, parse_emu_args, thread_types,
 };
 
@@ -181,8 +181,11 @@ fn with_value(word: &str) -> Option<Topic> {
     let value = setting.value.as_deref()?;
     let is_taken = |otp| match entry.check(Some(value), otp) {
         Verdict::Refused { .. } => false,
-        // `-eval` is another flag, and not +e with a value that counts as 0.
-        Verdict::Accepted { altered, .. } => !altered.contains(&Altered::NotANumber),
+        // `-eval` is another flag, and not +e with a value that counts as 0; nor is `-version` +v, which takes anything.
+        Verdict::Accepted { altered, .. } => {
+            let anything = entry.takes_in(otp).is_some_and(|takes| takes.form == Some(Form::Any));
+            !altered.contains(&Altered::NotANumber) && (!anything || matches!(value, "true" | "false"))
+        }
         _ => true,
     };
     if !RELEASES.into_iter().any(is_taken) {
@@ -428,7 +431,6 @@ mod tests {
         for of_init in [
             "-args_file",
             "-boot",
-            "-code_path_cache",
             "-compile",
             "-config",
             "-configfd",
