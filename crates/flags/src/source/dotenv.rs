@@ -102,7 +102,7 @@ fn quoted(layer: &Arc<Layer>, range: Range<usize>, mark: u8) -> Arc<Layer> {
                 at = after;
             }
             Some(b'$') if mark == b'"' && !is_tag => {
-                at = dollar(&mut decoder, bytes, at, quote, end, last_brace)
+                at = dollar(&mut decoder, bytes, at, quote, end, last_brace);
             }
             _ => at = decoder.copy_one(at, quote),
         }

@@ -4,6 +4,7 @@
 //! counted in columns as they will be shown. Of a line that is too long, what is around the mark is shown. Cookies and passwords
 //! are not shown: who reads the log of a CI need not be who reads the file.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use beamtune_flags::source::Lines;
@@ -32,8 +33,15 @@ pub(super) struct Snippet {
 
 /// A character as it is shown.
 struct Cell {
-    shown: String,
+    shown: Shown,
     columns: usize,
+}
+
+enum Shown {
+    /// As it stands.
+    Same(char),
+    /// As something else.
+    Text(Cow<'static, str>),
 }
 
 /// A text that snippets are taken of.
@@ -87,12 +95,12 @@ pub(super) fn snippet(source: &Source<'_>, span: &Range<usize>, width: usize) ->
         indent += 1;
     }
     for cell in before_all.cells.iter().chain(&marked.cells) {
-        line.push_str(&cell.shown);
+        cell.shown.write(&mut line);
     }
     if marked.is_cut {
         line.push_str(CUT);
     } else {
-        after_all.cells.iter().for_each(|cell| line.push_str(&cell.shown));
+        after_all.cells.iter().for_each(|cell| cell.shown.write(&mut line));
         if after_all.is_cut {
             line.push_str(CUT);
         }
@@ -136,19 +144,29 @@ impl Cell {
     fn of(at: usize, c: char, hidden: &[Range<usize>]) -> Cell {
         if let Some(secret) = hidden.iter().find(|secret| secret.contains(&at)) {
             let shown = if at == secret.start { HIDDEN } else { "" };
-            return Cell { shown: shown.to_owned(), columns: shown.len() };
+            return Cell { shown: Shown::Text(shown.into()), columns: shown.len() };
         }
         if c == '\t' {
-            return Cell { shown: TAB.to_owned(), columns: TAB.len() };
+            return Cell { shown: Shown::Text(TAB.into()), columns: TAB.len() };
+        }
+        if matches!(c, ' '..='~') {
+            return Cell { shown: Shown::Same(c), columns: 1 };
         }
         let shown = clean(c.encode_utf8(&mut [0; 4]));
-        let columns = if shown.starts_with(c) && shown.len() == c.len_utf8() {
-            c.width().unwrap_or(0)
-        } else {
-            // An escape, which is ASCII.
-            shown.len()
-        };
-        Cell { shown, columns }
+        if shown.starts_with(c) && shown.len() == c.len_utf8() {
+            return Cell { shown: Shown::Same(c), columns: c.width().unwrap_or(0) };
+        }
+        // An escape, which is ASCII.
+        Cell { columns: shown.len(), shown: Shown::Text(shown.into()) }
+    }
+}
+
+impl Shown {
+    fn write(&self, line: &mut String) {
+        match self {
+            Shown::Same(c) => line.push(*c),
+            Shown::Text(text) => line.push_str(text),
+        }
     }
 }
 
