@@ -35,6 +35,8 @@ const LEFT_OUT: &[&str] = &[
     "-init_debug",
     "-mode",
     "-name",
+    // Refused without -proto_dist.
+    "-no_epmd",
     "-proto_dist",
     "-remsh",
     "-run",

@@ -20,6 +20,8 @@ pub struct NodeArgs {
     pub label: String,
     /// The emulator's arguments: all before the first `--`, without the program.
     pub args: Vec<String>,
+    /// Those of init, as far as they are no secrets: `*` stands for what is.
+    pub init: Vec<String>,
     /// The variables that change flags.
     pub environment: Vec<(String, String)>,
     /// Its OTP release.
@@ -48,9 +50,12 @@ pub fn node_args(text: &str, access: &AccessArgs) -> Result<NodeArgs> {
     if let Some(vm) = &live.vm
         && let Some(release) = vm.installation.otp_release
     {
+        let shown = vm.command_line.shown();
+        let end = shown.iter().position(|word| word == "--").map_or(shown.len(), |end| end + 1);
         return Ok(NodeArgs {
             label: live.label.clone(),
-            args: emulator_words(&vm.command_line.shown()).to_vec(),
+            args: emulator_words(&shown).to_vec(),
+            init: shown[end..].to_vec(),
             environment: vm.environment.shown().into_iter().collect(),
             release,
         });
@@ -64,12 +69,32 @@ pub fn node_args(text: &str, access: &AccessArgs) -> Result<NodeArgs> {
     let Some(release) = period.facts.otp_release() else { bail!("{label} does not tell its OTP release") };
     let environment = period.facts.object(facts::ENVIRONMENT).unwrap_or_default();
     let args = emulator_words(&args).to_vec();
-    Ok(NodeArgs { label, args, environment: environment.into_iter().collect(), release })
+    let init = init_words(&period.facts.list(facts::INIT_ARGS).unwrap_or_default());
+    Ok(NodeArgs { label, args, init, environment: environment.into_iter().collect(), release })
+}
+
+/// The words of `facts::INIT_ARGS`, whose values are joined with blanks. Where a parameter and its value are no pair in it, there are blanks in
+/// one of the two, and nobody knows in which.
+fn init_words(arguments: &[String]) -> Vec<String> {
+    let is_clear =
+        |argument: &&String| !argument.starts_with("-kernel ") || argument.split(' ').count() % 2 == 1;
+    arguments.iter().filter(is_clear).flat_map(|argument| argument.split(' ')).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn arguments_of_init_are_taken_apart_where_that_is_clear() {
+        let arguments = [
+            "-noshell",
+            "-kernel net_ticktime 30 logger_level debug",
+            "-kernel inet_dist_use_interface {127, 0,0,1}",
+        ];
+        let words = init_words(&arguments.map(str::to_owned));
+        assert_eq!(words.join(" "), "-noshell -kernel net_ticktime 30 logger_level debug");
+    }
 
     #[test]
     fn a_node_is_told_from_a_path() {

@@ -364,7 +364,8 @@ fn a_file_that_is_named_twice_is_linted_once() {
 #[test]
 fn a_running_node_is_linted_for_its_own_release() {
     for otp in all_otps() {
-        let node = TestNode::start(&otp, &["+K", "true", "+P", "5000"], "ok");
+        let flags = ["+K", "true", "+P", "5000", "-kernel", "dist_auto_connect", "always"];
+        let node = TestNode::start(&otp, &flags, "ok");
         for target in [node.name.clone(), node.pid().to_string()] {
             let said = run(beamtune().args(["lint", &target, "--format", "json"]));
             let value = said.json();
@@ -372,6 +373,13 @@ fn a_running_node_is_linted_for_its_own_release() {
             let findings = value["findings"].as_array().expect("findings");
             let is_of_k = |finding: &Value| finding["flag"].as_str().is_some_and(|flag| flag.contains('K'));
             assert!(findings.iter().any(is_of_k), "{value:#}");
+            // Of init's arguments, this one is wrong, and no other.
+            let is_of_emulator = |finding: &&Value| matches!(finding["flag"].as_str(), Some("-K" | "-P"));
+            let of_init: Vec<&Value> = findings.iter().filter(|finding| !is_of_emulator(finding)).collect();
+            assert!(
+                matches!(of_init[..], [told] if told["flag"] == "-kernel dist_auto_connect" && told["code"] == "BF003"),
+                "{value:#}"
+            );
             assert_eq!(said.status, Some(1));
             assert!(!said.stdout.contains(&node.cookie), "the cookie is shown");
         }

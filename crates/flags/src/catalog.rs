@@ -1,6 +1,7 @@
 //! All entries: embedded, read once, found by id or by what stands on a command line.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::OnceLock;
 
 use serde::Deserialize;
@@ -49,11 +50,7 @@ pub(crate) struct Recognised<'w> {
 /// that fits counts.
 pub(crate) fn recognise(word: &str) -> Option<Recognised<'_>> {
     let catalog = catalog();
-    let (prefix, found) = catalog
-        .flags
-        .iter()
-        .filter(|(prefix, _)| word.starts_with(prefix.as_str()))
-        .max_by_key(|(prefix, _)| prefix.len())?;
+    let (prefix, found) = longest_prefix(&catalog.flags, word)?;
     let entry = catalog.entries.get(found.entry)?;
     Some(match found.names {
         Names::TheFlag => Recognised {
@@ -63,6 +60,20 @@ pub(crate) fn recognise(word: &str) -> Option<Recognised<'_>> {
         },
         Names::ItsBeginning => Recognised { entry, flag: word.to_owned(), glued: "" },
     })
+}
+
+/// The longest key that a word begins with.
+fn longest_prefix<'m, V>(map: &'m BTreeMap<String, V>, word: &str) -> Option<(&'m str, &'m V)> {
+    let mut rest = word;
+    loop {
+        let (key, value) = map.range::<str, _>((Bound::Unbounded, Bound::Included(rest))).next_back()?;
+        if rest.starts_with(key.as_str()) {
+            return Some((key, value));
+        }
+        // Every prefix of the word is one of this key, too: both are sorted behind it.
+        let common = key.bytes().zip(rest.bytes()).take_while(|(one, other)| one == other).count();
+        rest = rest.get(..common)?;
+    }
 }
 
 struct Catalog {
@@ -241,6 +252,24 @@ mod tests {
         for name in fallbacks {
             assert_eq!(entry(name).map(|entry| entry.kind), Some(Kind::Environment), "{name}");
         }
+    }
+
+    #[test]
+    fn the_longest_prefix_is_found_among_keys_that_only_begin_alike() {
+        let keys = ["+a", "+ab", "+abcd", "+abd", "+b", "-a"].map(|key| (key.to_owned(), ()));
+        let map = BTreeMap::from(keys);
+        let check = |word: &str, expect: Option<&str>| {
+            assert_eq!(longest_prefix(&map, word).map(|(key, ())| key), expect, "{word}");
+        };
+        check("+abcz", Some("+ab"));
+        check("+abcde", Some("+abcd"));
+        check("+abé", Some("+ab"));
+        check("+z", None);
+        check("+aa", Some("+a"));
+        check("+", None);
+        check("", None);
+        check("é", None);
+        check("-ab", Some("-a"));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 
 mod case;
 mod comment;
+mod fixes;
 mod hazards;
 mod maker;
 mod node;

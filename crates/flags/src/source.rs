@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | args files (`vm.args`) | all words; templates are kept | the files that `-args_file` names |
 //! | `.env` files | variables as Docker Compose reads them | other dialects (`docker run --env-file` takes quotes as they are) |
-//! | Dockerfiles | `ENV`, both forms, over several lines; `CMD` with `ENTRYPOINT` | `ARG`, commands in `RUN` and `HEALTHCHECK` |
+//! | Dockerfiles | `ENV`, both forms, over several lines; `CMD` with `ENTRYPOINT`; `RUN` that only exports | `ARG`, other commands in `RUN` and `HEALTHCHECK` |
 //! | YAML | Compose's and Kubernetes' variables and commands; files in a ConfigMap | aliases, values from secrets, probes |
 //! | systemd units | `Environment=`; `ExecStart=`; the names in `EnvironmentFile=` | `ExecStartPre=` and its like |
 //! | shell scripts, `rabbitmq-env.conf`, `ejabberdctl.cfg` | assignments; commands | `${NAME:=value}`; commands in variables and substitutions |
@@ -46,11 +46,13 @@ use self::layer::Layer;
 use self::variables::{Scope, Variable};
 
 pub(crate) use self::docker::stages;
+pub(crate) use self::edit::{Changes, Way, reads_as};
 pub(crate) use self::lines::line_begin;
 
 pub use self::detect::detect;
 pub use self::edit::{Change, Edit, apply};
 pub use self::error::{Position, SourceError};
+pub use self::lines::Lines;
 pub use self::place::{CommandWords, Effect, Order, Place, Role};
 pub use self::template::Template;
 
@@ -192,14 +194,15 @@ pub fn text(bytes: &[u8]) -> Result<&str, SourceError> {
     })
 }
 
-/// The line and the column of a byte of a text.
+/// The line and the column of a byte of a text; for many of them ask [`Lines`].
 pub fn position(text: &str, offset: usize) -> Position {
     Position::of(text, offset)
 }
 
 /// The arguments of a live emulator (`erlang:system_info(emu_args)`, or `/proc/PID/cmdline` at NULs) as a fragment. Spans are those
-/// in the arguments joined with one space.
+/// in the arguments joined with one space. A `*` stands for what is not shown, so nobody knows what it is.
 pub fn live_node(args: &[String]) -> Fragment {
+    const HIDDEN: &str = "*";
     let line = args.join(" ");
     let mut words = Vec::with_capacity(args.len());
     let mut at = 0;
@@ -209,7 +212,7 @@ pub fn live_node(args: &[String]) -> Fragment {
         words.push(Word {
             text: arg.clone(),
             span: span.clone(),
-            dynamic: false,
+            dynamic: arg == HIDDEN,
             conditional: false,
             at: span,
         });

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use beamtune_flags::lint::{Finding, Level, Rule, rules};
 use beamtune_flags::release_runs;
-use beamtune_flags::source::{Position, position};
+use beamtune_flags::source::{Lines, Position};
 
 /// Something that was linted.
 #[derive(Debug, Clone, Copy)]
@@ -86,14 +86,27 @@ impl Report<'_> {
         let is_file = self.linted.get(finding.file).is_some_and(|linted| linted.is_file);
         is_file && finding.fix.as_ref().is_some_and(|fix| fix.safe)
     }
+}
+
+/// A report with the lines of its texts, which every finding asks for.
+struct Told<'a> {
+    report: &'a Report<'a>,
+    /// In the order of what was linted.
+    lines: Vec<Lines<'a>>,
+}
+
+impl<'a> Told<'a> {
+    fn of(report: &'a Report<'a>) -> Told<'a> {
+        Told { report, lines: report.linted.iter().map(|linted| Lines::of(linted.text)).collect() }
+    }
 
     /// A finding's place; `None` for an index that is none.
-    fn place(&self, file: usize, span: &Range<usize>) -> Option<Place<'_>> {
-        let linted = self.linted.get(file)?;
+    fn place(&self, file: usize, span: &Range<usize>) -> Option<Place<'a>> {
+        let (linted, lines) = (self.report.linted.get(file)?, self.lines.get(file)?);
         Some(Place {
             name: linted.name,
-            begin: position(linted.text, span.start),
-            end: position(linted.text, span.end.max(span.start)),
+            begin: lines.position(span.start),
+            end: lines.position(span.end.max(span.start)),
         })
     }
 }

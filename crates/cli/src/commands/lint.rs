@@ -184,10 +184,11 @@ fn node(path: &Path, args: &Args) -> Result<Input, Unread> {
     let node = node_args(target, &args.access)
         .map_err(|error| unread(format!("there is no such file, and as a node: {error:#}")))?;
     let releases = args.otp.as_ref().map_or_else(|| vec![node.release], |releases| releases.0.clone());
+    let words = [node.args, vec!["--".to_owned()], node.init].concat();
     Ok(Input {
         name: node.label,
-        text: node.args.join(" "),
-        fragments: vec![live_node(&node.args)],
+        text: words.join(" "),
+        fragments: vec![live_node(&words)],
         origin: Origin::Node,
         releases,
     })

@@ -74,6 +74,14 @@ pub fn effective(inputs: &[Input], otp: &OtpVersion) -> Result<Overview, ArgsErr
         overview.idle.extend(idle(input, file, otp));
     }
     all.sort_by_key(|given| given.order);
+    let counting = counting_name(&all);
+    all.retain(|given| match counting.as_ref().and_then(|counts| idle_name(given, counts)) {
+        Some(idle) => {
+            overview.idle.push(idle);
+            false
+        }
+        None => true,
+    });
 
     let mut of_emulator: Vec<(String, Vec<Given>)> = Vec::new();
     for given in all {
@@ -120,6 +128,35 @@ pub fn effective(inputs: &[Input], otp: &OtpVersion) -> Result<Overview, ArgsErr
         .collect();
     overview.emulator.extend(defaults);
     Ok(overview)
+}
+
+const NAMES: [&str; 2] = ["-sname", "-name"];
+
+/// The name that a node gets: the first `-sname`, or else the first `-name`, if it is one word (`erl_distribution.erl`; seen on OTP 23, 25, 27
+/// and 29). `None` where none is given, or where it is not certain which one counts.
+fn counting_name(all: &[Given]) -> Option<Given> {
+    let names = all.iter().filter(|given| NAMES.contains(&given.flag.as_str()));
+    if names.clone().any(|given| given.conditional) {
+        return None;
+    }
+    let first = |flag: &str| names.clone().find(|given| given.flag == flag);
+    NAMES.into_iter().filter_map(first).find(|given| given.values.len() == 1).cloned()
+}
+
+/// What is to be told of a name beside the one that counts; `None` for that itself, and for other flags.
+fn idle_name(given: &Given, counts: &Given) -> Option<Idle> {
+    let is_other =
+        (given.file, given.fragment, given.span.start) != (counts.file, counts.fragment, counts.span.start);
+    if !NAMES.contains(&given.flag.as_str()) || !is_other {
+        return None;
+    }
+    let why = match given.flag == counts.flag {
+        true => "of several names the first counts",
+        false if given.flag == "-sname" => "more than one word is no name, so that the -name counts",
+        false => "a -sname counts, wherever the two stand",
+    };
+    let name = format!("{} {}", given.flag, given.values.join(" "));
+    Some(Idle { file: given.file, offset: given.span.start, name: name.trim_end().to_owned(), why })
 }
 
 /// Whether a fragment is `ERL_OTP27_FLAGS` where the release is not 27.
@@ -190,6 +227,38 @@ mod tests {
         let given = overview.emulator.iter().filter(|known| known.flag == "+B");
         let shown: Vec<_> = given.map(|known| (known.value.as_deref(), known.instead_of.len())).collect();
         assert_eq!(shown, [(Some("i"), 1), (Some("c"), 0), (Some("d"), 1)]);
+    }
+
+    #[test]
+    fn a_node_has_one_name() {
+        let check = |files: &[(Format, &str)], name: &[&str], idle: &[&str]| {
+            let overview = overview(files, 25);
+            let names: Vec<String> = overview
+                .others
+                .iter()
+                .map(|given| format!("{} {}", given.flag, given.values.join(" ")))
+                .collect();
+            assert_eq!(names, name, "{files:?}");
+            assert_eq!(
+                overview.idle.iter().map(|idle| idle.name.as_str()).collect::<Vec<_>>(),
+                idle,
+                "{files:?}"
+            );
+        };
+        let args = |text: &str, name: &[&str], idle: &[&str]| check(&[(Format::VmArgs, text)], name, idle);
+        args("-name a@b.c\n-sname d\n", &["-sname d"], &["-name a@b.c"]);
+        args("-sname a\n-sname b\n-name c@d\n", &["-sname a"], &["-sname b", "-name c@d"]);
+        args("-name a@b\n-name c@d\n", &["-name a@b"], &["-name c@d"]);
+        args("-sname a b\n-name c@d\n", &["-name c@d"], &["-sname a b"]);
+        // None of the two is valid.
+        args("-sname a b\n-sname c\n", &["-sname a b", "-sname c"], &[]);
+        // The order of effect decides, and not that of the files.
+        let files = [(Format::EnvFile, "ERL_FLAGS=-sname b\n"), (Format::VmArgs, "-sname a\n")];
+        check(&files, &["-sname a"], &["-sname b"]);
+        // One of the two may not be there.
+        let erb = Format::VmArgsTemplate(crate::source::Template::Erb);
+        let text = "<% if x %>\n-name a@b\n<% else %>\n-sname a\n<% end %>\n";
+        check(&[(erb, text)], &["-name a@b", "-sname a"], &[]);
     }
 
     #[test]

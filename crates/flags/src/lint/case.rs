@@ -26,6 +26,8 @@ pub(super) struct Judged<'n, 'a> {
     pub(super) outcomes: Rc<[Outcome]>,
     /// The setting that takes its place.
     pub(super) overridden: Option<&'n Setting<'a>>,
+    /// What the releases make of that one; empty where there is none.
+    pub(super) overriding: Rc<[Outcome]>,
     /// The flag that switches its allocator off.
     pub(super) disabled: Option<&'n Setting<'a>>,
     /// Settings that it does not go with.
@@ -66,26 +68,26 @@ impl<'n, 'a> Case<'n, 'a> {
     pub(super) fn new(node: &'n Node<'a>) -> Case<'n, 'a> {
         let mut known: HashMap<Key<'_>, Rc<[Outcome]>> = HashMap::new();
         let mut judged = Vec::with_capacity(node.settings.len());
-        for setting in &node.settings {
-            let outcomes = match setting.entry {
-                None => Rc::from(Vec::new()),
-                Some(entry) => {
-                    let releases = &node.part_of(setting).releases;
-                    let key = Key {
-                        id: &entry.id,
-                        letter: setting.letter,
-                        value: &setting.value,
-                        kernel: setting.via == Via::Kernel,
-                        releases,
-                    };
-                    let judge = || outcomes(setting, entry, releases, node.target.machine).into();
-                    Rc::clone(known.entry(key).or_insert_with(judge))
-                }
+        let mut outcomes_of = |setting: &'n Setting<'a>| -> Rc<[Outcome]> {
+            let Some(entry) = setting.entry else { return Rc::default() };
+            let releases = &node.part_of(setting).releases;
+            let key = Key {
+                id: &entry.id,
+                letter: setting.letter,
+                value: &setting.value,
+                kernel: setting.via == Via::Kernel,
+                releases,
             };
+            let judge = || outcomes(setting, entry, releases, node.target.machine).into();
+            Rc::clone(known.entry(key).or_insert_with(judge))
+        };
+        for setting in &node.settings {
+            let overridden = node.overriding(setting);
             judged.push(Judged {
                 setting,
-                outcomes,
-                overridden: node.overriding(setting),
+                outcomes: outcomes_of(setting),
+                overridden,
+                overriding: overridden.map(&mut outcomes_of).unwrap_or_default(),
                 disabled: disabled(node, setting),
                 besides: besides(node, setting),
             });
@@ -246,11 +248,7 @@ fn disabled<'n, 'a>(node: &'n Node<'a>, setting: &Setting<'_>) -> Option<&'n Set
         (one, all) => one.or(all),
     }?;
     // One allocator that is switched on again takes what `u` sets.
-    let some_on = letter == 'u' && node.settings.len() < 10_000 && {
-        node.settings.iter().any(|other| {
-            other.id() == ONE && other.known_value() != Some("false") && node.are_together(setting, other)
-        })
-    };
+    let some_on = letter == 'u' && node.is_any(setting, ONE, |one| one.known_value() != Some("false"));
     let off = is(decides, "false") && decides.id() == ONE || is(decides, "min") && decides.id() == ALL;
     (off && !some_on).then_some(decides)
 }

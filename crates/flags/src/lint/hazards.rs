@@ -16,6 +16,7 @@ pub(crate) struct Hazards {
     pub(crate) undocumented: Vec<String>,
     pub(crate) short_reads: Vec<String>,
     pub(crate) vital: Vec<String>,
+    pub(crate) greedy: Vec<Greedy>,
     pub(crate) outdated: Vec<Outdated>,
     pub(crate) trap: Vec<Trap>,
     pub(crate) beside: Vec<Beside>,
@@ -23,6 +24,18 @@ pub(crate) struct Hazards {
     pub(crate) parameter: Vec<Parameter>,
     pub(crate) unread: Vec<Unread>,
     pub(crate) variable: Vec<OfProduct>,
+}
+
+/// A flag without a value, behind which the launcher of older releases refuses a word that is no flag, unless a value begins like it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Greedy {
+    /// The id of its entry.
+    pub(crate) flag: String,
+    /// The first version that takes the word for one of its own.
+    pub(crate) until: OtpVersion,
+    /// How words begin that are no trouble.
+    pub(crate) except: String,
 }
 
 /// A setting that is given for something that it does not do any more.
@@ -331,6 +344,9 @@ mod tests {
             part(&outdated.says);
             sentence(&outdated.why);
             sentence(&outdated.remedy);
+        }
+        for greedy in &hazards.greedy {
+            known(&greedy.flag);
         }
         for trap in &hazards.trap {
             known(&trap.flag);

@@ -4,10 +4,11 @@
 //! a word holds may be flags, so that nothing is missing for certain. Of two settings one counts only where the order of their
 //! places is known.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use super::fixes::Draft;
 use super::maker::{Maker, maker};
 use super::surroundings::{Site, Surroundings};
 use super::{File, Fix, Target};
@@ -15,7 +16,7 @@ use crate::arguments::stays_beside;
 use crate::catalog::recognise;
 use crate::entry;
 use crate::entry::{Entry, Kind};
-use crate::source::{Change, Fragment, Order, Place, Role, Word};
+use crate::source::{Change, Fragment, Order, Place, Role, Way, Word};
 
 /// Files and what they hold.
 pub(super) struct Node<'a> {
@@ -27,8 +28,14 @@ pub(super) struct Node<'a> {
     pub(super) arguments: Vec<InitFlag>,
     /// Settings by scope and id. Of those that follow each other in one part only the last.
     index: BTreeMap<(usize, &'static str), Vec<usize>>,
-    /// How many bytes may still be read for fixes: each reads the file again.
-    budget: Cell<usize>,
+    /// Scopes with words that may hold flags which nobody can see here.
+    opaque: BTreeSet<usize>,
+    /// Scopes of a product.
+    of_product: BTreeSet<usize>,
+    /// The fixes that were made, not proven yet.
+    drafts: RefCell<Vec<Draft<'a>>>,
+    /// How many bytes fixes may still write: one may write a whole value anew.
+    room: Cell<usize>,
 }
 
 /// A fragment in its file.
@@ -106,8 +113,8 @@ pub(super) struct InitFlag {
     pub(super) values: Vec<usize>,
 }
 
-/// How many bytes may be read again for fixes.
-const BUDGET: usize = 16 << 20;
+/// How many bytes all fixes may write together.
+const ROOM_BYTES: usize = 16 << 20;
 
 /// More settings of one flag than this are not compared with each other.
 const CANDIDATES: usize = 256;
@@ -120,7 +127,10 @@ impl<'a> Node<'a> {
             settings: Vec::new(),
             arguments: Vec::new(),
             index: BTreeMap::new(),
-            budget: Cell::new(BUDGET),
+            opaque: BTreeSet::new(),
+            of_product: BTreeSet::new(),
+            drafts: RefCell::new(Vec::new()),
+            room: Cell::new(ROOM_BYTES),
         };
         for (file, File { fragments }) in files.iter().enumerate() {
             let surroundings = Surroundings::of_file(fragments);
@@ -142,6 +152,10 @@ impl<'a> Node<'a> {
             node.take_apart(part);
         }
         node.make_index();
+        let scopes =
+            |holds: fn(&&Part<'_>) -> bool| node.parts.iter().filter(holds).map(|part| part.scope).collect();
+        (node.opaque, node.of_product) =
+            (scopes(|part| part.opaque), scopes(|part| is_of_product(&part.fragment.place)));
         node
     }
 
@@ -177,7 +191,10 @@ impl<'a> Node<'a> {
             .map(|part| part.site.container.map(|container| (part.file, container)))
             .collect();
         let mut next = 1;
-        let mut named: Vec<((usize, usize), usize)> = Vec::new();
+        let mut named: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        // Containers by file, so that its first and its last tell whether it has only one.
+        let containers: BTreeSet<(usize, usize)> = keys.iter().flatten().copied().collect();
+        let of_file = |file: usize| containers.range((file, 0)..=(file, usize::MAX));
         let several = self.several_commands();
         let mut of_commands: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         for (index, key) in keys.iter().enumerate() {
@@ -192,15 +209,10 @@ impl<'a> Node<'a> {
                 _ if is_apart(&part.fragment.place) => new(),
                 (Some(command), _) => *of_commands.entry((part.file, command)).or_insert_with(new),
                 (None, None) => 0,
-                (None, Some(key)) => match named.iter().find(|(name, _)| name == key) {
-                    Some((_, scope)) => *scope,
-                    None => {
-                        let alone = keys.iter().flatten().all(|other| other.0 != key.0 || other == key);
-                        let scope = if alone { 0 } else { new() };
-                        named.push((*key, scope));
-                        scope
-                    }
-                },
+                (None, Some(key)) => *named.entry(*key).or_insert_with(|| {
+                    let alone = of_file(key.0).next() == of_file(key.0).next_back();
+                    if alone { 0 } else { new() }
+                }),
             };
             if let Some(part) = self.parts.get_mut(index) {
                 part.scope = scope;
@@ -300,12 +312,16 @@ impl<'a> Node<'a> {
 
     /// The bytes of a variable with its value; of its name, where the value stands on another line.
     pub(super) fn span_of_variable(&self, part: &Part<'_>, name: &str) -> Range<usize> {
+        // Whatever quotes, keys and blanks are between the two, it is not a whole paragraph.
+        const FAR_BYTES: usize = 200;
         let value = part.fragment.span();
         let text = part.fragment.file_text();
-        let begin = text.get(..value.start).and_then(|before| before.rfind(name)).filter(|begin| {
+        let far = value.start.saturating_sub(name.len() + FAR_BYTES);
+        let far = (far..value.start).find(|at| text.is_char_boundary(*at)).unwrap_or(value.start);
+        let near = text.get(far..value.start).and_then(|near| near.rfind(name));
+        let begin = near.map(|begin| far + begin).filter(|begin| {
             let between = text.get(begin + name.len()..value.start).unwrap_or_default();
-            // Whatever quotes, keys and blanks are between the two, it is not a whole paragraph.
-            between.len() < 200 && between.matches('\n').count() < 3
+            between.len() < FAR_BYTES && between.matches('\n').count() < 3
         });
         match begin {
             Some(begin) if text.get(begin..value.end).is_some_and(|all| !all.contains('\n')) => {
@@ -401,6 +417,19 @@ impl<'a> Node<'a> {
         })
     }
 
+    /// Whether something holds for a setting of an id in the node of `for_whom`; of too many it is taken to hold for one.
+    pub(super) fn is_any(
+        &self,
+        for_whom: &Setting<'_>,
+        id: &str,
+        holds: impl Fn(&Setting<'_>) -> bool,
+    ) -> bool {
+        let candidates = self.of_id(self.part_of(for_whom).scope, id);
+        let mut settings = candidates.iter().filter_map(|at| self.settings.get(*at));
+        candidates.len() > CANDIDATES
+            || settings.any(|other| self.are_together(for_whom, other) && holds(other))
+    }
+
     /// Whether a setting of this id stands anywhere in the scope.
     pub(super) fn is_given(&self, scope: usize, id: &str) -> bool {
         !self.of_id(scope, id).is_empty()
@@ -415,16 +444,35 @@ impl<'a> Node<'a> {
 
     /// Whether words of this scope may hold flags that nobody can see here.
     pub(super) fn is_opaque(&self, scope: usize) -> bool {
-        self.parts.iter().any(|part| part.scope == scope && part.opaque)
+        self.opaque.contains(&scope)
     }
 
-    /// A fix, if the syntax around the words lets it be written.
-    pub(super) fn fix(&self, part: &Part<'_>, what: String, safe: bool, changes: &[Change]) -> Option<Fix> {
-        // Each change reads the file twice to be sure of itself.
-        let cost = 2 * part.fragment.file_text().len();
-        let left = self.budget.get().checked_sub(cost)?;
-        self.budget.set(left);
-        let edits = part.fragment.change(changes).ok()?;
+    /// The fixes that were made so far.
+    pub(super) fn take_drafts(&self) -> Vec<Draft<'a>> {
+        self.drafts.take()
+    }
+
+    /// Whether a product puts flags of its own on the command line, spinning among them.
+    pub(super) fn is_of_product(&self, scope: usize) -> bool {
+        self.of_product.contains(&scope)
+    }
+
+    /// A fix, if the syntax around the words may let it be written; [`prove`](super::fixes::prove) finds out whether it does.
+    pub(super) fn fix(&self, part: &Part<'a>, what: String, safe: bool, changes: &[Change]) -> Option<Fix> {
+        let room = self.room.get();
+        if room == 0 {
+            return None;
+        }
+        let edits = part.fragment.unproven(changes, Way::InPlace).filter(|edits| !edits.is_empty())?;
+        let written = edits.iter().map(|edit| edit.replacement.len()).sum();
+        self.room.set(room.saturating_sub(written));
+        let draft = Draft {
+            file: part.file,
+            fragment: part.fragment,
+            changes: changes.to_vec(),
+            edits: edits.clone(),
+        };
+        self.drafts.borrow_mut().push(draft);
         Some(Fix { what, safe, edits })
     }
 
@@ -526,6 +574,14 @@ fn is_apart(place: &Place) -> bool {
         Place::Variable { effect, .. } => effect.of_tool || effect.ignored.is_some(),
         Place::FileNames => true,
         Place::ArgsFile { .. } | Place::CommandLine { .. } | Place::LiveNode => false,
+    }
+}
+
+/// Whether a place tells that its node is one of a product, RabbitMQ.
+fn is_of_product(place: &Place) -> bool {
+    match place {
+        Place::Variable { name, effect } => name.starts_with("RABBITMQ_") && effect.role != Role::ReadByVm,
+        _ => false,
     }
 }
 

@@ -36,6 +36,7 @@ mod without_effect;
 mod words_not_bytes;
 
 use super::case::Case;
+use super::fixes;
 use super::node::Node;
 use super::{File, Finding, Rule, Target};
 
@@ -124,6 +125,7 @@ pub(super) fn run(files: &[File<'_>], target: &Target) -> Vec<Finding> {
         check(&case, &mut found);
     }
     found.retain(|finding| !finding.releases.is_empty());
+    fixes::prove(files, &node.take_drafts(), &mut found);
     found.sort_by(|one, other| {
         let key = |finding: &Finding| (finding.file, finding.span.start, finding.span.end, finding.code);
         key(one).cmp(&key(other)).then_with(|| one.releases.cmp(&other.releases))

@@ -3,6 +3,7 @@
 //! One YAML file may describe several containers, each with flags and limits of its own; so the limits are looked for in
 //! the mapping that the flags stand in. A file that is a template and no YAML says nothing.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use saphyr_parser::{Event, Parser};
@@ -34,8 +35,16 @@ enum Sites {
     One(Site),
     /// One for each build stage, from its line on.
     Stages(Vec<usize>),
-    /// One for each mapping of a container; the innermost around the flags counts.
-    Mappings(Vec<(Range<usize>, Site)>),
+    /// One for each mapping of a container, by their begins; the innermost around the flags counts.
+    Mappings(Vec<Mapping>),
+}
+
+/// A mapping that is about one container, with what it says.
+struct Mapping {
+    range: Range<usize>,
+    /// The index of the one that it lies in.
+    around: Option<usize>,
+    site: Site,
 }
 
 impl Surroundings {
@@ -62,11 +71,14 @@ impl Surroundings {
                 shared: true,
                 ..Site::default()
             },
-            Sites::Mappings(mappings) => mappings
-                .iter()
-                .filter(|(range, _)| range.contains(&at))
-                .min_by_key(|(range, _)| range.len())
-                .map_or(Site { shared: true, ..Site::default() }, |(_, site)| site.clone()),
+            Sites::Mappings(mappings) => {
+                let last = mappings.partition_point(|mapping| mapping.range.start <= at).checked_sub(1);
+                let mapping = |index: usize| mappings.get(index);
+                let mut from_inside =
+                    std::iter::successors(last.and_then(mapping), |inner| inner.around.and_then(mapping));
+                let innermost = from_inside.find(|mapping| mapping.range.contains(&at));
+                innermost.map_or(Site { shared: true, ..Site::default() }, |mapping| mapping.site.clone())
+            }
         }
     }
 }
@@ -148,8 +160,26 @@ struct Open {
     site: Site,
 }
 
-/// Mappings that are about one container, with what they say. Whole documents are among them.
-fn mappings(text: &str) -> Vec<(Range<usize>, Site)> {
+/// Mappings that are about one container, by their begins. Whole documents are among them.
+fn mappings(text: &str) -> Vec<Mapping> {
+    let mut found = containers(text);
+    found.sort_by_key(|(range, _)| (range.start, Reverse(range.end)));
+    let mut mappings: Vec<Mapping> = Vec::with_capacity(found.len());
+    let mut open: Vec<usize> = Vec::new();
+    for (range, site) in found {
+        while open
+            .pop_if(|last| mappings.get(*last).is_none_or(|last| last.range.end <= range.start))
+            .is_some()
+        {}
+        let around = open.last().copied();
+        open.push(mappings.len());
+        mappings.push(Mapping { range, around, site });
+    }
+    mappings
+}
+
+/// What mappings that are about one container say, in the order of their ends; nothing if the text is no YAML.
+fn containers(text: &str) -> Vec<(Range<usize>, Site)> {
     let bytes_at = offsets(text);
     let byte = |index: usize| match &bytes_at {
         Some(offsets) => offsets.get(index).copied().unwrap_or(text.len()),
@@ -316,6 +346,18 @@ mod tests {
         assert_eq!(at(custom, "FIRST").quota.map(|quota| quota.0), Some(2000));
         assert!(at(custom, "SECOND").quota.is_none());
         assert_ne!(at(custom, "FIRST").container, at(custom, "SECOND").container);
+    }
+
+    #[test]
+    fn of_mappings_around_a_flag_the_innermost_counts() {
+        let text = "a: FIRST\nspec:\n  containers:\n  - x: SECOND\n    containers: [{y: THIRD, cpus: 1}, {y: FOURTH}]\n    z: FIFTH\n  - x: SIXTH\nb: SEVENTH\n---\nc: EIGHTH\n";
+        let container = |piece: &str| at(text, piece).container;
+        let all = ["FIRST", "SECOND", "THIRD", "FOURTH", "SIXTH", "EIGHTH"].map(container);
+        for (index, one) in all.iter().enumerate() {
+            assert!(one.is_some() && !all[..index].contains(one), "{all:?}");
+        }
+        assert_eq!(container("FIFTH"), container("SECOND"));
+        assert_eq!(container("SEVENTH"), container("FIRST"));
     }
 
     #[test]

@@ -6,12 +6,13 @@
 //!
 //! Of each stage the last `ENTRYPOINT` and the last `CMD` count, one behind the other; a list of JSON is taken word by word, and
 //! anything else given to a shell. Where the entry point is a script, the command behind it is taken to be what it starts
-//! in the end. What `RUN` and `HEALTHCHECK` start are helpers.
+//! in the end. What `RUN` and `HEALTHCHECK` start are helpers; only of a `RUN` that does nothing but `export` variables these are taken, as
+//! such without effect.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::Reader;
 use super::command::{self, Argument, Written, is_shell};
 use super::erlexec::Split;
 use super::error::SourceError;
@@ -20,11 +21,13 @@ use super::lines::line_end;
 use super::quote::{Quote, Style, Syntax};
 use super::shell;
 use super::variables::{Scope, Variable, find};
+use super::{Place, Reader};
 
 pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>) -> Result<(), SourceError> {
     let escape = escape_character(layer.text());
     let bytes = layer.scan().as_bytes();
     let mut image = Image::default();
+    let mut line_ends = None;
     let mut at = 0;
     while at < bytes.len() {
         let (line, end) = logical_line(layer, at, escape);
@@ -43,11 +46,43 @@ pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>) -> Result<(), Source
             "CMD" => image.command = Some(instruction.command()),
             "ENTRYPOINT" => image.entry_point = Some(instruction.command()),
             "SHELL" => image.shell = Some(instruction.command()),
-            "RUN" | "COPY" | "ADD" => at = after_here_documents(layer, at, &instruction.here_documents()),
+            "RUN" | "COPY" | "ADD" => {
+                if name == "RUN" {
+                    exports(reader, &instruction.command());
+                }
+                let here_documents = instruction.here_documents();
+                if !here_documents.is_empty() {
+                    let ends = line_ends.get_or_insert_with(|| LineEnds::of(layer.scan()));
+                    at = ends.after_here_documents(at, &here_documents);
+                }
+            }
             _ => {}
         }
     }
     image.read(reader)
+}
+
+/// Takes the variables of a `RUN` that does nothing but `export` some, as what they are: without effect. Beside another command they may be
+/// for that.
+fn exports(reader: &mut Reader, command: &Command) {
+    const WHY: &str =
+        "the shell that RUN starts ends before the next instruction, and its variables with it: write ENV";
+    let Command::Text(text) = command else { return };
+    let mut commands = text.scan().split("&&").flat_map(|commands| commands.split(';')).map(str::trim);
+    if !commands.all(|command| command.starts_with("export ")) {
+        return;
+    }
+    let mut exported = Reader { fragments: Vec::new(), commands: reader.commands };
+    // What a shell refuses is no fault of the flags.
+    if shell::read(&mut exported, text, Scope::Any).is_err() {
+        return;
+    }
+    for fragment in &mut exported.fragments {
+        if let Place::Variable { effect, .. } = &mut fragment.place {
+            effect.ignored = Some(WHY);
+        }
+    }
+    reader.fragments.extend(exported.fragments);
 }
 
 /// What a stage starts.
@@ -171,24 +206,44 @@ fn logical_line(layer: &Arc<Layer>, begin: usize, escape: char) -> (Arc<Layer>, 
     (decoder.finish(value), at)
 }
 
-/// Where the lines behind the texts of here-documents begin.
-fn after_here_documents(layer: &Layer, begin: usize, ends: &[(String, bool)]) -> usize {
-    let text = layer.scan();
-    let mut at = begin;
-    for (last, tabs) in ends {
-        let mut end = at;
-        let found = text.get(at..).unwrap_or_default().split_inclusive('\n').any(|line| {
+/// Where the lines of a file end, by what stands on them: to look through the file for each here-document would take quadratic time.
+#[derive(Default)]
+struct LineEnds<'t> {
+    /// As they stand.
+    whole: BTreeMap<&'t str, Vec<usize>>,
+    /// Without the tabs before them.
+    without_tabs: BTreeMap<&'t str, Vec<usize>>,
+}
+
+impl<'t> LineEnds<'t> {
+    fn of(text: &'t str) -> LineEnds<'t> {
+        let mut ends = LineEnds::default();
+        let mut end = 0;
+        for line in text.split_inclusive('\n') {
             end += line.len();
             let line = line.trim_end_matches(['\r', '\n']);
-            last == if *tabs { line.trim_start_matches('\t') } else { line }
-        });
-        // Without its last line it is none; docker refuses the file.
-        if !found {
-            return begin;
+            ends.whole.entry(line).or_default().push(end);
+            ends.without_tabs.entry(line.trim_start_matches('\t')).or_default().push(end);
         }
-        at = end;
+        ends
     }
-    at
+
+    /// Where the first such line behind `at`, the begin of a line, ends.
+    fn behind(&self, at: usize, line: &str, tabs: bool) -> Option<usize> {
+        let ends = if tabs { &self.without_tabs } else { &self.whole }.get(line)?;
+        ends.get(ends.partition_point(|end| *end <= at)).copied()
+    }
+
+    /// Where the lines behind the texts of here-documents begin.
+    fn after_here_documents(&self, begin: usize, last_lines: &[(String, bool)]) -> usize {
+        let mut at = begin;
+        for (last, tabs) in last_lines {
+            // Without its last line it is none; docker refuses the file.
+            let Some(end) = self.behind(at, last, *tabs) else { return begin };
+            at = end;
+        }
+        at
+    }
 }
 
 struct Instruction<'l> {

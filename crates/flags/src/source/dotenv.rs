@@ -88,6 +88,7 @@ fn quoted(layer: &Arc<Layer>, range: Range<usize>, mark: u8) -> Arc<Layer> {
     let bytes = layer.scan().as_bytes();
     let mut decoder = Decoder::new(layer);
     let end = range.end - 1;
+    let last_brace = last_brace(bytes, range.start..end);
     let mut at = range.start + 1;
     while at < end {
         let is_tag = layer.tag_at(at).is_some();
@@ -100,7 +101,9 @@ fn quoted(layer: &Arc<Layer>, range: Range<usize>, mark: u8) -> Arc<Layer> {
                 }
                 at = after;
             }
-            Some(b'$') if mark == b'"' && !is_tag => at = dollar(&mut decoder, bytes, at, quote, end),
+            Some(b'$') if mark == b'"' && !is_tag => {
+                at = dollar(&mut decoder, bytes, at, quote, end, last_brace);
+            }
             _ => at = decoder.copy_one(at, quote),
         }
     }
@@ -130,15 +133,31 @@ fn escape(character: &str, mark: u8) -> Option<char> {
     }
 }
 
+/// The last closing brace of a value: behind it no `${` is closed, and none needs to be looked for, which for many `${` would take
+/// quadratic time.
+fn last_brace(bytes: &[u8], value: Range<usize>) -> Option<usize> {
+    let last = bytes.get(value.clone())?.iter().rposition(|byte| *byte == b'}')?;
+    Some(value.start + last)
+}
+
 /// Takes what `$` begins, up to `limit`; gives where it ends. `$$` stands for `$`.
-fn dollar(decoder: &mut Decoder<'_>, bytes: &[u8], at: usize, quote: Quote, limit: usize) -> usize {
+fn dollar(
+    decoder: &mut Decoder<'_>,
+    bytes: &[u8],
+    at: usize,
+    quote: Quote,
+    limit: usize,
+    last_brace: Option<usize>,
+) -> usize {
     let rest = bytes.get(at + 1..limit).unwrap_or_default();
     let length = match rest.first() {
         Some(b'$') => {
             decoder.put('$', at..at + 2, quote);
             return at + 2;
         }
-        Some(b'{') => rest.iter().position(|byte| *byte == b'}').map(|length| length + 1),
+        Some(b'{') if last_brace.is_some_and(|last| last > at) => {
+            rest.iter().position(|byte| *byte == b'}').map(|length| length + 1)
+        }
         Some(byte) if byte.is_ascii_alphabetic() || *byte == b'_' => {
             let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
             Some(rest.iter().position(|byte| !is_name(byte)).unwrap_or(rest.len()))
@@ -167,11 +186,12 @@ fn bare(
     let range = range.start..range.start + text.len();
     let bytes = layer.scan().as_bytes();
     let mut decoder = Decoder::new(layer);
+    let last_brace = last_brace(bytes, range.clone());
     let mut at = range.start;
     while at < range.end {
         at = match bytes.get(at) {
             Some(b'$') if layer.tag_at(at).is_none() => {
-                dollar(&mut decoder, bytes, at, Quote::DotenvBare, range.end)
+                dollar(&mut decoder, bytes, at, Quote::DotenvBare, range.end, last_brace)
             }
             _ => decoder.copy_one(at, Quote::DotenvBare),
         };

@@ -4,6 +4,7 @@
 //! again before it is handed over: either all words are as they should be, or there is an error and no edit. So a reader
 //! and its writer cannot disagree about a file.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use super::erlexec::{Split, quoted};
@@ -14,7 +15,7 @@ use super::quote::{Quote, Segment, Spot, Style};
 use super::{CommandWords, Fragment, Place, Role, read};
 
 /// A change of bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Edit {
     /// The bytes of the file that go; empty where something is only put in.
     pub span: Range<usize>,
@@ -69,11 +70,50 @@ pub fn apply(text: &str, edits: &[Edit]) -> String {
 
 /// How hard values are changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(crate) enum Way {
     /// In the quotes that are there, where that is possible.
     InPlace,
     /// Every value anew, in double quotes.
     Anew,
+}
+
+impl Way {
+    /// The gentler one first.
+    pub(crate) const ALL: [Way; 2] = [Way::InPlace, Way::Anew];
+}
+
+/// What cannot be written, and why.
+struct Refused {
+    text: String,
+    reason: &'static str,
+}
+
+/// Changes of the words of one fragment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Changes<'c> {
+    pub(crate) fragment: &'c Fragment,
+    pub(crate) changes: &'c [Change],
+}
+
+/// Whether a file with these edits holds its words with these changes, and no other ones. Fragments are all those of the file; the changes
+/// concern different words.
+pub(crate) fn reads_as(before: &[Fragment], edits: &[Edit], changes: &[Changes<'_>]) -> bool {
+    let Some(first) = before.first() else { return false };
+    let Ok(after) = read(first.format, &apply(first.file_text(), edits)) else { return false };
+    let mut of_fragment: HashMap<usize, Vec<&[Change]>> = HashMap::new();
+    for Changes { fragment, changes } in changes {
+        of_fragment.entry(fragment.index).or_default().push(changes);
+    }
+    let same = |(index, (old, new)): (usize, (&Fragment, &Fragment))| {
+        let words = new.words.iter().map(|word| word.text.as_str());
+        old.index == index
+            && old.place == new.place
+            && match of_fragment.get(&index) {
+                Some(changes) => old.with(changes).is_some_and(|expected| words.eq(expected)),
+                None => words.eq(old.words.iter().map(|word| word.text.as_str())),
+            }
+    };
+    before.len() == after.len() && before.iter().zip(&after).enumerate().all(same)
 }
 
 impl Fragment {
@@ -83,39 +123,72 @@ impl Fragment {
     /// [`SourceError::CannotWrite`] where the syntax around the words does not let the new ones stand there; nothing is to
     /// be written then.
     pub fn change(&self, changes: &[Change]) -> Result<Vec<Edit>, SourceError> {
-        let refuse = |text: &str, reason| {
-            let at = self.layer.position(self.words.first().map_or(0, |word| word.at.start));
-            SourceError::CannotWrite { at, text: text.to_owned(), reason }
-        };
-        if matches!(self.place, Place::LiveNode | Place::FileNames) {
-            return Err(refuse("", "it is no place for flags that can be edited"));
+        let inner = self.inner(changes).map_err(|refused| self.cannot_write(refused))?;
+        let before = read(self.format, self.layer.file_text()).unwrap_or_default();
+        for way in Way::ALL {
+            if let Some(edits) = outwards(&self.layer, inner.clone(), way)
+                && reads_as(&before, &edits, &[Changes { fragment: self, changes }])
+            {
+                return Ok(edits);
+            }
         }
-        let mut inner = Vec::new();
+        let text = self.with(&[changes]).unwrap_or_default().join(" ");
+        let reason = "the quotes around it leave no room for it: edit this place by hand";
+        Err(self.cannot_write(Refused { text, reason }))
+    }
+
+    /// The same edits, before anybody has looked whether the file is read as it should be; `None` where there are none.
+    pub(crate) fn unproven(&self, changes: &[Change], way: Way) -> Option<Vec<Edit>> {
+        outwards(&self.layer, self.inner(changes).ok()?, way)
+    }
+
+    fn cannot_write(&self, Refused { text, reason }: Refused) -> SourceError {
+        let at = self.layer.position(self.words.first().map_or(0, |word| word.at.start));
+        SourceError::CannotWrite { at, text, reason }
+    }
+
+    /// The words with changes made; `None` where these concern no words of this fragment.
+    fn with<'t>(&'t self, all: &[&'t [Change]]) -> Option<Vec<&'t str>> {
         let mut expected: Vec<Option<&str>> =
             self.words.iter().map(|word| Some(word.text.as_str())).collect();
         let mut added = Vec::new();
-        for change in changes {
+        for change in all.iter().copied().flatten() {
             match change {
+                Change::Replace { word, text } => *expected.get_mut(*word)? = Some(text.as_str()),
+                Change::Remove { words } => expected.get_mut(words.clone())?.fill(None),
+                Change::Append { words, .. } => added.extend(words.iter().map(String::as_str)),
+            }
+        }
+        let behind = expected.split_off(self.end_of_flags().unwrap_or(expected.len()));
+        Some(expected.into_iter().flatten().chain(added).chain(behind.into_iter().flatten()).collect())
+    }
+
+    /// The edits of the innermost text.
+    fn inner(&self, changes: &[Change]) -> Result<Vec<Edit>, Refused> {
+        let refused = |text: &str, reason| Refused { text: text.to_owned(), reason };
+        if matches!(self.place, Place::LiveNode | Place::FileNames) {
+            return Err(refused("", "it is no place for flags that can be edited"));
+        }
+        let mut inner = Vec::new();
+        for change in changes {
+            inner.push(match change {
                 Change::Replace { word: index, text } => {
-                    let (Some(word), Some(slot)) = (self.words.get(*index), expected.get_mut(*index)) else {
-                        return Err(refuse(text, "there is no such word"));
+                    let Some(word) = self.words.get(*index) else {
+                        return Err(refused(text, "there is no such word"));
                     };
                     let written =
-                        quoted(text, self.split).ok_or_else(|| refuse(text, no_room(self.split)))?;
-                    *slot = Some(text.as_str());
-                    inner.push(Edit { span: word.at.clone(), replacement: written });
+                        quoted(text, self.split).ok_or_else(|| refused(text, no_room(self.split)))?;
+                    Edit { span: word.at.clone(), replacement: written }
                 }
                 Change::Remove { words } => {
-                    let Some(slots) = expected.get_mut(words.clone()).filter(|slots| !slots.is_empty())
-                    else {
-                        return Err(refuse("", "there are no such words"));
-                    };
-                    slots.fill(None);
-                    inner.push(Edit { span: self.to_remove(words), replacement: String::new() });
+                    if self.words.get(words.clone()).is_none_or(<[_]>::is_empty) {
+                        return Err(refused("", "there are no such words"));
+                    }
+                    Edit { span: self.to_remove(words), replacement: String::new() }
                 }
                 Change::Append { words, comment } => {
                     if !self.is_words() {
-                        return Err(refuse(
+                        return Err(refused(
                             &words.join(" "),
                             match self.place {
                                 Place::CommandLine { .. } => {
@@ -125,32 +198,16 @@ impl Fragment {
                             },
                         ));
                     }
-                    for word in words {
-                        added.push(word.as_str());
-                    }
-                    inner.push(
-                        self.to_append(words, comment)
-                            .ok_or_else(|| refuse(&words.join(" "), no_room(self.split)))?,
-                    );
+                    self.to_append(words, comment)
+                        .ok_or_else(|| refused(&words.join(" "), no_room(self.split)))?
                 }
-            }
+            });
         }
-        let behind = self.end_of_flags().unwrap_or(expected.len());
-        let mut result: Vec<&str> = expected[..behind].iter().flatten().copied().collect();
-        result.extend(added);
-        result.extend(expected[behind..].iter().flatten());
         inner.sort_by_key(|edit| edit.span.start);
         if inner.windows(2).any(|pair| pair[0].span.end > pair[1].span.start) {
-            return Err(refuse("", "two changes concern the same words"));
+            return Err(refused("", "two changes concern the same words"));
         }
-        for way in [Way::InPlace, Way::Anew] {
-            if let Some(edits) = outwards(&self.layer, inner.clone(), way)
-                && self.reads_as(&edits, &result)
-            {
-                return Ok(edits);
-            }
-        }
-        Err(refuse(&result.join(" "), "the quotes around it leave no room for it: edit this place by hand"))
+        Ok(inner)
     }
 
     fn is_words(&self) -> bool {
@@ -169,26 +226,6 @@ impl Fragment {
         self.words.iter().position(|word| ends(&word.text))
     }
 
-    /// Whether the file with the edits holds `expected` here, and everywhere else what it held before.
-    fn reads_as(&self, edits: &[Edit], expected: &[&str]) -> bool {
-        let text = self.layer.file_text();
-        let (Ok(before), Ok(after)) = (read(self.format, text), read(self.format, &apply(text, edits)))
-        else {
-            return false;
-        };
-        let same = |(index, (old, new)): (usize, (&Fragment, &Fragment))| {
-            let words = new.words.iter().map(|word| word.text.as_str());
-            if old.place != new.place {
-                false
-            } else if index == self.index {
-                words.eq(expected.iter().copied())
-            } else {
-                words.eq(old.words.iter().map(|word| word.text.as_str()))
-            }
-        };
-        before.len() == after.len() && before.iter().zip(&after).enumerate().all(same)
-    }
-
     /// The bytes of the innermost text that go with words: their white space, or their line.
     fn to_remove(&self, words: &Range<usize>) -> Range<usize> {
         let text = self.layer.text();
@@ -197,21 +234,19 @@ impl Fragment {
             let end = self.words.get(words.end - 1).map_or(begin, |word| word.at.end);
             return of_command(text, begin..end, style);
         }
-        let mut begin = self.words.get(words.start).map_or(0, |word| word.at.start);
-        let mut end = self.words.get(words.end - 1).map_or(begin, |word| word.at.end);
+        let begin = self.words.get(words.start).map_or(0, |word| word.at.start);
+        let end = self.words.get(words.end - 1).map_or(begin, |word| word.at.end);
         let blank = |c: char| matches!(c, ' ' | '\t' | '\r');
-        let line = line_begin(text, begin)..line_end(text.as_bytes(), end);
-        let starts = text[line.start..begin].chars().all(blank);
-        let ends = text[end..line.end].chars().all(blank);
+        let before = text[..begin].trim_end_matches(blank);
+        let behind = text[end..].trim_start_matches(blank);
+        let starts = before.is_empty() || before.ends_with('\n');
+        let ends = behind.is_empty() || behind.starts_with('\n');
+        let behind = text.len() - behind.len();
         match (starts, ends) {
-            (true, true) if self.split == Split::ArgsFile => {
-                begin = line.start;
-                end = (line.end + 1).min(text.len());
-            }
-            (true, false) => end += text[end..].chars().take_while(|c| blank(*c)).count(),
-            _ => begin -= text[..begin].chars().rev().take_while(|c| blank(*c)).count(),
+            (true, true) if self.split == Split::ArgsFile => before.len()..(behind + 1).min(text.len()),
+            (true, false) => begin..behind,
+            _ => before.len()..end,
         }
-        begin..end
     }
 
     /// What adds lines to a list of YAML, which begin as the line of a word beside them does.

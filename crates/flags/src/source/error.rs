@@ -4,7 +4,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::lines::line_begin;
+use super::lines::{characters_in, line_begin};
 
 /// A place in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,8 +21,7 @@ impl Position {
     pub(crate) fn of(text: &str, offset: usize) -> Position {
         let before = &text.as_bytes()[..offset.min(text.len())];
         let begin = line_begin(text, before.len());
-        // One for every byte that begins a character.
-        let characters = before[begin..].iter().filter(|byte| **byte & 0xC0 != 0x80).count();
+        let characters = characters_in(&before[begin..]);
         let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
         Position { offset: before.len(), line, column: characters + 1 }
     }

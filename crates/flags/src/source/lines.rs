@@ -1,4 +1,6 @@
-//! Where lines begin and end in a text.
+//! Where lines begin and end in a text, and which line and column a byte stands in.
+
+use super::error::Position;
 
 /// Where the line begins that the byte at `at` stands in.
 pub(crate) fn line_begin(text: &str, at: usize) -> usize {
@@ -12,9 +14,81 @@ pub(crate) fn line_end(bytes: &[u8], at: usize) -> usize {
     behind.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |length| at + length)
 }
 
+/// The lines and columns of a text, for as many places as are asked for: each is found in a time that hardly grows with the text.
+#[derive(Debug, Clone)]
+pub struct Lines<'t> {
+    text: &'t str,
+    /// Where each line begins.
+    begins: Vec<usize>,
+    /// How many characters begin before each block of [`BLOCK_BYTES`]: lines may be long.
+    characters: Vec<usize>,
+}
+
+/// So many bytes are counted for a place at most.
+const BLOCK_BYTES: usize = 512;
+
+impl<'t> Lines<'t> {
+    /// Those of a text.
+    pub fn of(text: &'t str) -> Lines<'t> {
+        let newlines = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        let begins = std::iter::once(0).chain(newlines.map(|(at, _)| at + 1)).collect();
+        let mut before = 0;
+        let characters = text.as_bytes().chunks(BLOCK_BYTES).map(|block| {
+            before += characters_in(block);
+            before
+        });
+        Lines { text, begins, characters: std::iter::once(0).chain(characters).collect() }
+    }
+
+    /// The line and the column of a byte.
+    pub fn position(&self, offset: usize) -> Position {
+        let offset = offset.min(self.text.len());
+        let line = self.begins.partition_point(|begin| *begin <= offset);
+        let begin = self.begins.get(line.wrapping_sub(1)).copied().unwrap_or_default();
+        let column = self.characters_before(offset) - self.characters_before(begin) + 1;
+        Position { offset, line, column }
+    }
+
+    /// The bytes of the line that a byte stands in, without its line feed.
+    pub fn line_at(&self, offset: usize) -> std::ops::Range<usize> {
+        let line = self.begins.partition_point(|begin| *begin <= offset.min(self.text.len()));
+        let begin = self.begins.get(line.wrapping_sub(1)).copied().unwrap_or_default();
+        begin..self.begins.get(line).map_or(self.text.len(), |next| next - 1)
+    }
+
+    fn characters_before(&self, offset: usize) -> usize {
+        let block = offset / BLOCK_BYTES;
+        let rest = self.text.as_bytes().get(block * BLOCK_BYTES..offset).unwrap_or_default();
+        self.characters.get(block).copied().unwrap_or_default() + characters_in(rest)
+    }
+}
+
+/// How many characters begin in these bytes.
+pub(super) fn characters_in(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte & 0xC0 != 0x80).count()
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn every_byte_has_the_line_and_the_column_that_counting_from_the_begin_gives(
+            piece in "[aé日\n]{0,40}",
+            times in 0..60_usize,
+        ) {
+            let text = piece.repeat(times);
+            let lines = Lines::of(&text);
+            for offset in 0..text.len() + 2 {
+                prop_assert_eq!(lines.position(offset), Position::of(&text, offset));
+                let at = offset.min(text.len());
+                prop_assert_eq!(lines.line_at(offset), line_begin(&text, at)..line_end(text.as_bytes(), at));
+            }
+        }
+    }
 
     #[test]
     fn a_line_is_found_from_any_of_its_bytes() {

@@ -188,8 +188,8 @@ fn filled_in(word: &Arc<Layer>, begin: usize) -> Arc<Layer> {
             }
             [b'$', b'{', inner @ ..] => inner
                 .iter()
-                .position(|byte| *byte == b'}')
-                .filter(|end| is_name(&inner[..*end]))
+                .position(|byte| !(byte.is_ascii_alphanumeric() || *byte == b'_'))
+                .filter(|end| inner.get(*end) == Some(&b'}') && is_name(&inner[..*end]))
                 .map(|end| at + end + 3),
             [b'$', name @ ..] if at == begin && is_name(name) => Some(bytes.len()),
             _ => None,

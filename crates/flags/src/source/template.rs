@@ -124,24 +124,17 @@ pub(crate) fn of_args_file(text: &str, template: Template) -> Result<Found, Faul
 /// The tags of any other file: those of every kind that are complete, and nothing is wrong with the others.
 pub(crate) fn of_any_file(text: &str) -> Found {
     let mut finder = Finder::default();
-    let mut none_before = 0;
+    let (mut doubles, mut percents) = (OnItsLine::of("}}"), OnItsLine::of("%}"));
     let mut at = 0;
     while let Some((marks, open, close, begin)) = next_mark(text, at) {
         let inside = begin + open.len();
         at = inside;
-        // `${VAR}` is left to the syntax of the file; `{#` begins nothing in most of them.
-        let candidate = match marks {
-            Marks::Angle => true,
-            Marks::Double => is_name(&text[inside..]),
-            Marks::Percent => is_statement(&text[inside..]),
-            Marks::Hash | Marks::Dollar => false,
-        };
-        if !candidate {
-            continue;
-        }
         let end = match marks {
-            Marks::Double => end_of_double(text, inside, &mut none_before),
-            _ => text[inside..].find(close).map(|length| inside + length),
+            Marks::Angle => text[inside..].find(close).map(|length| inside + length),
+            Marks::Double if is_name(&text[inside..]) => doubles.find(text, inside),
+            Marks::Percent if is_statement(&text[inside..]) => percents.find(text, inside),
+            // `${VAR}` is left to the syntax of the file; `{#` begins nothing in most of them.
+            Marks::Double | Marks::Percent | Marks::Hash | Marks::Dollar => None,
         };
         match end {
             Some(end) => at = finder.add(text, marks, begin, end, close),
@@ -153,18 +146,30 @@ pub(crate) fn of_any_file(text: &str) -> Found {
     finder.finish(text.len())
 }
 
-/// Where the content of a `{{` ends. It does not go over lines, so that two braces somewhere do not swallow the rest. What was searched
-/// in vain up to `none_before` is not searched again: many `{{` without an end would take quadratic time.
-fn end_of_double(text: &str, inside: usize, none_before: &mut usize) -> Option<usize> {
-    if inside < *none_before {
-        return None;
+/// Finds the marks that close a tag. They are not looked for on further lines, so that two braces somewhere do not swallow the rest.
+struct OnItsLine {
+    close: &'static str,
+    /// What was searched in vain up to here is not searched again: many tags without an end would take quadratic time.
+    none_before: usize,
+}
+
+impl OnItsLine {
+    fn of(close: &'static str) -> OnItsLine {
+        OnItsLine { close, none_before: 0 }
     }
-    let line = text[inside..].split('\n').next().unwrap_or_default();
-    let length = line.find("}}");
-    if length.is_none() {
-        *none_before = inside + line.len() + 1;
+
+    /// Where the content of a tag ends that begins at `inside`.
+    fn find(&mut self, text: &str, inside: usize) -> Option<usize> {
+        if inside < self.none_before {
+            return None;
+        }
+        let line = text[inside..].split('\n').next().unwrap_or_default();
+        let length = line.find(self.close);
+        if length.is_none() {
+            self.none_before = inside + line.len() + 1;
+        }
+        length.map(|length| inside + length)
     }
-    length.map(|length| inside + length)
 }
 
 /// The first mark that opens a tag from `at` on.
@@ -193,15 +198,13 @@ fn is_name(inside: &str) -> bool {
         && !inside.starts_with('}')
 }
 
-/// Whether what follows `{%` is a statement of Jinja that ends on its line.
+/// Whether what follows `{%` is a statement of Jinja.
 fn is_statement(inside: &str) -> bool {
     const WORDS: [&str; 12] = [
         "if", "elif", "else", "endif", "for", "endfor", "set", "endset", "block", "endblock", "include",
         "macro",
     ];
-    let line = inside.split('\n').next().unwrap_or_default();
-    let Some((statement, _)) = line.split_once("%}") else { return false };
-    WORDS.contains(&first_word(statement.trim_start_matches(['-', '+'])))
+    WORDS.contains(&first_word(inside.trim_start_matches(['-', '+'])))
 }
 
 #[derive(Debug, Default)]

@@ -362,6 +362,10 @@ impl Document<'_> {
         let (compose, quote) = (self.format == Format::Compose, self.fills());
         let bytes = scalar.scan().as_bytes();
         let mut decoder = Decoder::new(scalar);
+        // Behind the last mark nothing is closed: to look for one again and again would take quadratic time.
+        let last =
+            |mark: u8| bytes.get(..range.end).and_then(|all| all.iter().rposition(|byte| *byte == mark));
+        let (last_brace, last_parenthesis) = (last(b'}'), last(b')'));
         let mut at = range.start;
         while at < range.end {
             let rest = bytes.get(at + 1..range.end).unwrap_or_default();
@@ -369,15 +373,18 @@ impl Document<'_> {
                 at = decoder.copy_one(at, quote);
                 continue;
             }
-            let closing = |mark: u8| rest.iter().position(|byte| *byte == mark).map(|length| length + 1);
+            let closing = |mark: u8, last: Option<usize>| {
+                last.filter(|last| *last > at)?;
+                rest.iter().position(|byte| *byte == mark).map(|length| length + 1)
+            };
             let length = match rest.first() {
                 Some(b'$') if compose || rest.get(1) == Some(&b'(') => {
                     decoder.put('$', at..at + 2, quote);
                     at += 2;
                     continue;
                 }
-                Some(b'{') => closing(b'}'),
-                Some(b'(') if !compose => closing(b')'),
+                Some(b'{') => closing(b'}', last_brace),
+                Some(b'(') if !compose => closing(b')', last_parenthesis),
                 Some(byte) if compose && (byte.is_ascii_alphabetic() || *byte == b'_') => {
                     let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
                     Some(rest.iter().position(|byte| !is_name(byte)).unwrap_or(rest.len()))

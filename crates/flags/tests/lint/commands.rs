@@ -14,6 +14,18 @@ fn check_script(text: &str, expect: &[&str]) {
 }
 
 #[test]
+fn what_a_build_step_exports_ends_with_its_shell() {
+    let build = "FROM x\nRUN export ERL_FLAGS='+K true' && mix release\nRUN ERL_FLAGS='+P 100' mix compile\nRUN <<E\nexport ERL_FLAGS=+K\nE\n";
+    check(&[(Format::Dockerfile, build)], &[]);
+    check(&[(Format::Dockerfile, &format!("{build}ENV ERL_FLAGS=+K\\ true\n"))], &["BF006 warning +K"]);
+    check(&[(Format::Dockerfile, &format!("{build}CMD erl +P 1048576\n"))], &[]);
+    // Alone it is for nothing.
+    let alone = "FROM x\nRUN export ERL_FLAGS='+K true +P 1' && export ERL_MAX_PORTS=1\nENV ERL_ZFLAGS=\"+P 1048576\"\n";
+    check(&[(Format::Dockerfile, alone)], &["BF030 warning ERL_FLAGS", "BF030 warning ERL_MAX_PORTS"]);
+    check(&[(Format::Dockerfile, "FROM x\nRUN [\"export ERL_FLAGS=+K\"]\nRUN export ERL_FLAGS='+K\n")], &[]);
+}
+
+#[test]
 fn a_command_is_of_the_node_of_the_variables_around_it() {
     check_script("export ERL_FLAGS='+P 1048576'\nexec erl +P 2097152\n", &["BF008 warning +P"]);
     check_script("export ERL_AFLAGS='+P 1048576'\nexec erl +P 2097152\n", &["BF008 warning +P"]);

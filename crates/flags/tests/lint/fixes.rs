@@ -134,3 +134,12 @@ fn a_file_without_flags_has_no_findings() {
     assert!(lint(&[File { fragments: &none }, File { fragments: &[] }], &target(FOUR)).is_empty());
     assert!(lint(&[], &target(FOUR)).is_empty());
 }
+
+#[test]
+fn a_long_file_is_fixed_as_a_short_one_is() {
+    let text = "+K true\n-x y\n".repeat(5_000);
+    let fixes = found(Format::VmArgs, &text).iter().filter(|finding| finding.fix.is_some()).count();
+    assert_eq!(fixes, 5_000);
+    let (text, made) = fixed(Format::VmArgs, &text);
+    assert_eq!((text, made), ("-x y\n".repeat(5_000), 5_000));
+}

@@ -5,8 +5,8 @@
 //! lead to ours.
 
 use beamtune_flags::{
-    Allocator, Altered, Entry, Kind, LockClass, Microstate, ThreadType, Verdict, allocator, allocators,
-    entries, is_init_flag, lock_class, lock_classes, microstates, parse_emu_args, thread_types,
+    Allocator, Altered, Entry, Form, Kind, LockClass, Microstate, ThreadType, Verdict, allocator, allocators,
+    entries, lock_class, lock_classes, microstates, parse_emu_args, thread_types,
 };
 
 use super::{RELEASES, first_sentence};
@@ -149,8 +149,8 @@ pub fn named(name: &str) -> Vec<Topic> {
     if is_bare && found.is_empty() {
         found.extend(allocator(name).map(Topic::Allocator));
     }
-    // A flag with its value: `+S4`, `+MBasaobf`. `-eval` is no +e with a value.
-    if found.is_empty() && !is_bare && !is_init_flag(name) {
+    // A flag with its value: `+S4`, `+MBasaobf`.
+    if found.is_empty() && !is_bare {
         found.extend(with_value(&format!("+{bare}")));
     }
     let mut seen = Vec::new();
@@ -181,8 +181,11 @@ fn with_value(word: &str) -> Option<Topic> {
     let value = setting.value.as_deref()?;
     let is_taken = |otp| match entry.check(Some(value), otp) {
         Verdict::Refused { .. } => false,
-        // `-enable-feature` is another flag, and not +e with a value that counts as 0.
-        Verdict::Accepted { altered, .. } => !altered.contains(&Altered::NotANumber),
+        // `-eval` is another flag, and not +e with a value that counts as 0; nor is `-version` +v, which takes anything.
+        Verdict::Accepted { altered, .. } => {
+            let anything = entry.takes_in(otp).is_some_and(|takes| takes.form == Some(Form::Any));
+            !altered.contains(&Altered::NotANumber) && (!anything || matches!(value, "true" | "false"))
+        }
         _ => true,
     };
     if !RELEASES.into_iter().any(is_taken) {
@@ -425,8 +428,65 @@ mod tests {
         check("check_io", &["msacc state: check_io"]);
         check("dirty_cpu_scheduler", &["msacc thread: dirty_cpu_scheduler"]);
         check("binary_alloc", &["allocator: binary_alloc"]);
-        check("-eval", &[]);
-        check("-version", &[]);
+        for of_init in [
+            "-args_file",
+            "-boot",
+            "-compile",
+            "-config",
+            "-configfd",
+            "-couch_ini",
+            "-detached",
+            "-dir",
+            "-embedded",
+            "-emu_args_exit",
+            "-env",
+            "-epmd_module",
+            "-erl",
+            "-eval",
+            "-extra",
+            "-home",
+            "-hosts",
+            "-id",
+            "-init_debug",
+            "-instr",
+            "-kernel",
+            "-loader",
+            "-make",
+            "-man",
+            "-mnesia",
+            "-name",
+            "-noinput",
+            "-noshell",
+            "-nouser",
+            "-oldshell",
+            "-pa",
+            "-path",
+            "-pidfile",
+            "-progname",
+            "-pz",
+            "-release_root",
+            "-remsh",
+            "-root",
+            "-rsh",
+            "-run",
+            "-s",
+            "-sasl",
+            "-setcookie",
+            "-sname",
+            "-ssl",
+            "-ssl_dist_opt",
+            "-ssl_dist_optfile",
+            "-start_epmd",
+            "-stdlib",
+            "-suite",
+            "-test",
+            "-user",
+            "-user_drv",
+            "-version",
+            "-vm_args",
+        ] {
+            check(of_init, &[]);
+        }
         check("+zzz", &[]);
         check("+sbtw", &[]);
         // Flags of others, which begin with letters of ours.

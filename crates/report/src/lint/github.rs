@@ -5,13 +5,14 @@
 
 use beamtune_flags::lint::Level;
 
-use super::{Report, message, rule_of};
+use super::{Report, Told, message, rule_of};
 
 /// A line for each finding and for each file that could not be read.
 pub fn render(report: &Report<'_>) -> String {
+    let told = Told::of(report);
     let mut out = String::new();
     for finding in report.findings {
-        let Some(place) = report.place(finding.file, &finding.span) else { continue };
+        let Some(place) = told.place(finding.file, &finding.span) else { continue };
         let is_file = report.linted.get(finding.file).is_some_and(|linted| linted.is_file);
         let command = match finding.level {
             Level::Error => "error",

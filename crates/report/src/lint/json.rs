@@ -5,7 +5,7 @@ use std::ops::Range;
 use beamtune_flags::lint::Finding;
 use serde::Serialize;
 
-use super::{Report, Unread, level_name, rule_of};
+use super::{Report, Told, Unread, level_name, rule_of};
 use crate::json::pretty;
 
 /// Version of the form; grows when a field changes its meaning or goes.
@@ -90,7 +90,7 @@ struct UnreadDocument<'a> {
 
 /// The findings as a JSON document, indented, with a newline at its end.
 pub fn render(report: &Report<'_>) -> String {
-    let count = report.count();
+    let (count, told) = (report.count(), Told::of(report));
     let document = Document {
         version: VERSION,
         releases: report.releases,
@@ -102,18 +102,18 @@ pub fn render(report: &Report<'_>) -> String {
             fixable: count.fixable,
             unread: report.unread.len(),
         },
-        findings: report.findings.iter().filter_map(|finding| document(report, finding)).collect(),
+        findings: report.findings.iter().filter_map(|finding| document(&told, finding)).collect(),
         unread: report.unread.iter().map(unread).collect(),
     };
     pretty(&document)
 }
 
-fn document<'a>(report: &'a Report<'_>, finding: &'a Finding) -> Option<FindingDocument<'a>> {
+fn document<'a>(told: &Told<'a>, finding: &'a Finding) -> Option<FindingDocument<'a>> {
     Some(FindingDocument {
         code: finding.code.as_str(),
         rule: rule_of(finding).map(|rule| rule.name),
         level: level_name(finding.level),
-        place: place(report, finding.file, &finding.span)?,
+        place: place(told, finding.file, &finding.span)?,
         flag: &finding.flag,
         releases: &finding.releases,
         message: &finding.message,
@@ -136,13 +136,13 @@ fn document<'a>(report: &'a Report<'_>, finding: &'a Finding) -> Option<FindingD
         related: finding
             .related
             .iter()
-            .filter_map(|(file, span, message)| Some(Related { place: place(report, *file, span)?, message }))
+            .filter_map(|(file, span, message)| Some(Related { place: place(told, *file, span)?, message }))
             .collect(),
     })
 }
 
-fn place<'a>(report: &'a Report<'_>, file: usize, span: &Range<usize>) -> Option<PlaceDocument<'a>> {
-    let place = report.place(file, span)?;
+fn place<'a>(told: &Told<'a>, file: usize, span: &Range<usize>) -> Option<PlaceDocument<'a>> {
+    let place = told.place(file, span)?;
     Some(PlaceDocument {
         file: place.name,
         line: place.begin.line,

@@ -7,9 +7,10 @@
 use std::ops::Range;
 
 use beamtune_flags::lint::{Finding, Level, Rule, rules};
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::{Report, message};
+use super::{Report, Told, message};
 use crate::json::pretty;
 
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
@@ -17,7 +18,6 @@ const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 /// The findings as one run.
 pub fn render(report: &Report<'_>) -> String {
     let descriptors: Vec<Value> = rules().iter().map(descriptor).collect();
-    let results: Vec<Value> = report.findings.iter().filter_map(|finding| result(report, finding)).collect();
     let notifications: Vec<Value> = report
         .unread
         .iter()
@@ -33,26 +33,53 @@ pub fn render(report: &Report<'_>) -> String {
             })
         })
         .collect();
-    pretty(&json!({
-        "$schema": SCHEMA,
-        "version": "2.1.0",
-        "runs": [{
-            "tool": {
+    pretty(&Log {
+        schema: SCHEMA,
+        runs: [Run {
+            column_kind: "unicodeCodePoints",
+            invocations: json!([{
+                "executionSuccessful": report.unread.is_empty(),
+                "toolExecutionNotifications": notifications,
+            }]),
+            results: Results(Told::of(report)),
+            tool: json!({
                 "driver": {
                     "name": "beamtune",
                     "version": env!("CARGO_PKG_VERSION"),
                     "semanticVersion": env!("CARGO_PKG_VERSION"),
                     "rules": descriptors,
                 },
-            },
-            "columnKind": "unicodeCodePoints",
-            "invocations": [{
-                "executionSuccessful": report.unread.is_empty(),
-                "toolExecutionNotifications": notifications,
-            }],
-            "results": results,
+            }),
         }],
-    }))
+        version: "2.1.0",
+    })
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Log<'a> {
+    #[serde(rename = "$schema")]
+    schema: &'static str,
+    runs: [Run<'a>; 1],
+    version: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Run<'a> {
+    column_kind: &'static str,
+    invocations: Value,
+    results: Results<'a>,
+    tool: Value,
+}
+
+/// The findings, each of which is made when it is written: all together they would take gigabytes for a large file.
+struct Results<'a>(Told<'a>);
+
+impl Serialize for Results<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.report.findings.iter().filter_map(|finding| result(&self.0, finding)))
+    }
 }
 
 fn descriptor(rule: &Rule) -> Value {
@@ -71,7 +98,8 @@ fn descriptor(rule: &Rule) -> Value {
     descriptor
 }
 
-fn result(report: &Report<'_>, finding: &Finding) -> Option<Value> {
+fn result(told: &Told<'_>, finding: &Finding) -> Option<Value> {
+    let report = told.report;
     let mut text = message(report, finding);
     for more in [&finding.reason, &finding.remedy] {
         if !more.is_empty() {
@@ -82,7 +110,7 @@ fn result(report: &Report<'_>, finding: &Finding) -> Option<Value> {
         "ruleId": finding.code.as_str(),
         "level": level(finding.level),
         "message": { "text": text },
-        "locations": [location(report, finding.file, &finding.span)?],
+        "locations": [location(told, finding.file, &finding.span)?],
         "properties": { "flag": finding.flag, "releases": finding.releases },
     });
     if let Some(index) = rules().iter().position(|rule| rule.code == finding.code) {
@@ -92,7 +120,7 @@ fn result(report: &Report<'_>, finding: &Finding) -> Option<Value> {
         .related
         .iter()
         .filter_map(|(file, span, message)| {
-            let mut location = location(report, *file, span)?;
+            let mut location = location(told, *file, span)?;
             location["message"] = json!({ "text": message });
             Some(location)
         })
@@ -108,7 +136,7 @@ fn result(report: &Report<'_>, finding: &Finding) -> Option<Value> {
             .iter()
             .map(|edit| {
                 Some(json!({
-                    "deletedRegion": region(report, finding.file, &edit.span)?,
+                    "deletedRegion": region(told, finding.file, &edit.span)?,
                     "insertedContent": { "text": edit.replacement },
                 }))
             })
@@ -124,8 +152,8 @@ fn result(report: &Report<'_>, finding: &Finding) -> Option<Value> {
     Some(result)
 }
 
-fn location(report: &Report<'_>, file: usize, span: &Range<usize>) -> Option<Value> {
-    let linted = report.linted.get(file)?;
+fn location(told: &Told<'_>, file: usize, span: &Range<usize>) -> Option<Value> {
+    let linted = told.report.linted.get(file)?;
     if !linted.is_file {
         // A node's arguments lie in no file.
         return Some(json!({ "logicalLocations": [{ "fullyQualifiedName": linted.name }] }));
@@ -133,13 +161,13 @@ fn location(report: &Report<'_>, file: usize, span: &Range<usize>) -> Option<Val
     Some(json!({
         "physicalLocation": {
             "artifactLocation": { "uri": uri(linted.name) },
-            "region": region(report, file, span)?,
+            "region": region(told, file, span)?,
         },
     }))
 }
 
-fn region(report: &Report<'_>, file: usize, span: &Range<usize>) -> Option<Value> {
-    let place = report.place(file, span)?;
+fn region(told: &Told<'_>, file: usize, span: &Range<usize>) -> Option<Value> {
+    let place = told.place(file, span)?;
     Some(json!({
         "startLine": place.begin.line,
         "startColumn": place.begin.column,

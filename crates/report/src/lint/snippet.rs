@@ -4,9 +4,10 @@
 //! counted in columns as they will be shown. Of a line that is too long, what is around the mark is shown. Cookies and passwords
 //! are not shown: who reads the log of a CI need not be who reads the file.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
-use beamtune_flags::lint::secrets;
+use beamtune_flags::source::Lines;
 use unicode_width::UnicodeWidthChar;
 
 use crate::text::clean;
@@ -17,7 +18,7 @@ const TAB: &str = "    ";
 const CUT: &str = "…";
 /// In place of a secret.
 const HIDDEN: &str = "*";
-/// How far from what is shown the name may stand that tells of a secret, in bytes.
+/// How many bytes on either side may take no column, as those of a secret do.
 const LOOK: usize = 1024;
 /// The most bytes that a column takes, but for marks above letters.
 const COLUMN_BYTES: usize = 4;
@@ -32,31 +33,44 @@ pub(super) struct Snippet {
 
 /// A character as it is shown.
 struct Cell {
-    shown: String,
+    shown: Shown,
     columns: usize,
 }
 
+enum Shown {
+    /// As it stands.
+    Same(char),
+    /// As something else.
+    Text(Cow<'static, str>),
+}
+
+/// A text that snippets are taken of.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub(super) text: &'a str,
+    pub(super) lines: &'a Lines<'a>,
+    /// Its secrets, in rising order.
+    pub(super) hidden: &'a [Range<usize>],
+}
+
 /// The first line of a span, in at most `width` columns.
-pub(super) fn snippet(text: &str, span: &Range<usize>, width: usize) -> Snippet {
+pub(super) fn snippet(source: &Source<'_>, span: &Range<usize>, width: usize) -> Snippet {
+    let Source { text, lines, hidden } = *source;
     let begin = floor(text, span.start);
-    let before = &text[..begin];
-    let line_begin = before.rfind('\n').map_or(0, |at| at + 1);
-    let rest = &text[begin..];
-    let rest = rest[..rest.find('\n').unwrap_or(rest.len())].trim_end_matches('\r');
+    let line = lines.line_at(begin);
+    let rest = text[begin..line.end].trim_end_matches('\r');
     let end = begin + floor(rest, span.end.saturating_sub(begin));
     let line_end = begin + rest.len();
 
     let far = LOOK + COLUMN_BYTES * width;
     let looked_at = floor(text, begin.saturating_sub(far))..floor(text, end.saturating_add(far));
-    let hidden: Vec<Range<usize>> = secrets(&text[looked_at.clone()])
-        .into_iter()
-        .map(|secret| secret.start + looked_at.start..secret.end + looked_at.start)
-        .collect();
+    let first = hidden.partition_point(|secret| secret.end <= looked_at.start);
+    let last = hidden.partition_point(|secret| secret.start < looked_at.end);
+    let hidden = hidden.get(first..last).unwrap_or_default();
     let cells = |range: Range<usize>| {
-        let hidden = &hidden;
         text[range.clone()].char_indices().map(move |(at, c)| Cell::of(range.start + at, c, hidden))
     };
-    let before = cells(line_begin.max(looked_at.start)..begin);
+    let before = cells(line.start.max(looked_at.start)..begin);
     let (marked, after) = (cells(begin..end), cells(end..line_end.min(looked_at.end)));
 
     let room = width.saturating_sub(2).max(1);
@@ -81,12 +95,12 @@ pub(super) fn snippet(text: &str, span: &Range<usize>, width: usize) -> Snippet 
         indent += 1;
     }
     for cell in before_all.cells.iter().chain(&marked.cells) {
-        line.push_str(&cell.shown);
+        cell.shown.write(&mut line);
     }
     if marked.is_cut {
         line.push_str(CUT);
     } else {
-        after_all.cells.iter().for_each(|cell| line.push_str(&cell.shown));
+        after_all.cells.iter().for_each(|cell| cell.shown.write(&mut line));
         if after_all.is_cut {
             line.push_str(CUT);
         }
@@ -130,19 +144,29 @@ impl Cell {
     fn of(at: usize, c: char, hidden: &[Range<usize>]) -> Cell {
         if let Some(secret) = hidden.iter().find(|secret| secret.contains(&at)) {
             let shown = if at == secret.start { HIDDEN } else { "" };
-            return Cell { shown: shown.to_owned(), columns: shown.len() };
+            return Cell { shown: Shown::Text(shown.into()), columns: shown.len() };
         }
         if c == '\t' {
-            return Cell { shown: TAB.to_owned(), columns: TAB.len() };
+            return Cell { shown: Shown::Text(TAB.into()), columns: TAB.len() };
+        }
+        if matches!(c, ' '..='~') {
+            return Cell { shown: Shown::Same(c), columns: 1 };
         }
         let shown = clean(c.encode_utf8(&mut [0; 4]));
-        let columns = if shown.starts_with(c) && shown.len() == c.len_utf8() {
-            c.width().unwrap_or(0)
-        } else {
-            // An escape, which is ASCII.
-            shown.len()
-        };
-        Cell { shown, columns }
+        if shown.starts_with(c) && shown.len() == c.len_utf8() {
+            return Cell { shown: Shown::Same(c), columns: c.width().unwrap_or(0) };
+        }
+        // An escape, which is ASCII.
+        Cell { columns: shown.len(), shown: Shown::Text(shown.into()) }
+    }
+}
+
+impl Shown {
+    fn write(&self, line: &mut String) {
+        match self {
+            Shown::Same(c) => line.push(*c),
+            Shown::Text(text) => line.push_str(text),
+        }
     }
 }
 
@@ -157,15 +181,20 @@ fn floor(text: &str, at: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use beamtune_flags::lint::secrets;
     use proptest::prelude::*;
     use unicode_width::UnicodeWidthStr;
 
     use super::*;
 
+    fn of(text: &str, span: &Range<usize>, width: usize) -> Snippet {
+        snippet(&Source { text, lines: &Lines::of(text), hidden: &secrets(text) }, span, width)
+    }
+
     /// The snippet about the first `marked` of a text, as two lines.
     fn shown(text: &str, marked: &str, width: usize) -> String {
         let begin = text.find(marked).expect("it is there");
-        let snippet = snippet(text, &(begin..begin + marked.len()), width);
+        let snippet = of(text, &(begin..begin + marked.len()), width);
         format!("{}\n{}", snippet.line, snippet.marks)
     }
 
@@ -210,17 +239,17 @@ mod tests {
 
     #[test]
     fn a_span_beyond_the_text_is_no_trouble() {
-        assert_eq!(snippet("ab", &(7..9), 20).line, "ab");
-        assert_eq!(snippet("é", &(1..2), 20), Snippet { line: "é".to_owned(), marks: "^".to_owned() });
+        assert_eq!(of("ab", &(7..9), 20).line, "ab");
+        assert_eq!(of("é", &(1..2), 20), Snippet { line: "é".to_owned(), marks: "^".to_owned() });
         #[expect(clippy::reversed_empty_ranges, reason = "a span that is none")]
-        let reversed = snippet("abc", &(2..1), 20);
+        let reversed = of("abc", &(2..1), 20);
         assert_eq!(reversed.marks, "  ^");
     }
 
     proptest! {
         #[test]
         fn no_snippet_is_wider_than_asked_for(text in "[a-z日é\t\u{1b}\n ]{0,120}", a in 0..130_usize, b in 0..130_usize, width in 20..60_usize) {
-            let snippet = snippet(&text, &(a.min(b)..a.max(b)), width);
+            let snippet = of(&text, &(a.min(b)..a.max(b)), width);
             prop_assert!(snippet.line.width() <= width, "{snippet:?}");
             prop_assert!(snippet.marks.len() <= width, "{snippet:?}");
             prop_assert!(snippet.marks.ends_with('^'));

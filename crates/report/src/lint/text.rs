@@ -1,28 +1,38 @@
 //! Findings as text: the place first, so that editors and terminals can jump there.
 
-use beamtune_flags::lint::{Finding, Level};
+use std::collections::BTreeMap;
+use std::ops::Range;
 
-use super::snippet::snippet;
-use super::{Count, Report, counted, level_name, message, releases, rule_of};
+use beamtune_flags::lint::{Finding, Level, secrets};
+
+use super::snippet::{Source, snippet};
+use super::{Count, Report, Told, counted, level_name, message, releases, rule_of};
 use crate::Style;
 use crate::text::{clean_path, clean_words, wrap};
 
 /// The findings in the order in which they were given, then one line that sums them up. What could not be read is not among
 /// them: that is for standard error.
 pub fn render(report: &Report<'_>, style: Style) -> String {
+    let told = Told::of(report);
+    let mut hidden: BTreeMap<usize, Vec<Range<usize>>> = BTreeMap::new();
     let mut out = String::new();
     for finding in report.findings {
-        one(&mut out, report, finding, style);
+        let text = report.linted.get(finding.file).map_or("", |linted| linted.text);
+        let hidden = hidden.entry(finding.file).or_insert_with(|| secrets(text));
+        one(&mut out, &told, hidden, finding, style);
     }
     out.push_str(&style.bold(&summary(report)));
     out.push('\n');
     out
 }
 
-fn one(out: &mut String, report: &Report<'_>, finding: &Finding, style: Style) {
-    let (Some(place), Some(linted)) =
-        (report.place(finding.file, &finding.span), report.linted.get(finding.file))
-    else {
+fn one(out: &mut String, told: &Told<'_>, hidden: &[Range<usize>], finding: &Finding, style: Style) {
+    let report = told.report;
+    let (Some(place), Some(linted), Some(lines)) = (
+        told.place(finding.file, &finding.span),
+        report.linted.get(finding.file),
+        told.lines.get(finding.file),
+    ) else {
         return;
     };
     let rule = rule_of(finding).map(|rule| format!(" {}", rule.name)).unwrap_or_default();
@@ -44,8 +54,8 @@ fn one(out: &mut String, report: &Report<'_>, finding: &Finding, style: Style) {
 
     let number = place.begin.line.to_string();
     let gutter = " ".repeat(number.len());
-    let shown =
-        snippet(linted.text, &finding.span, style.width.saturating_sub(indent.len() + number.len() + 3));
+    let source = Source { text: linted.text, lines, hidden };
+    let shown = snippet(&source, &finding.span, style.width.saturating_sub(indent.len() + number.len() + 3));
     let bar = style.dim("|");
     out.push_str(&format!("{indent}{} {bar} {}\n", style.dim(&number), shown.line));
     out.push_str(&format!("{indent}{gutter} {bar} {}\n", painted(style, finding.level, &shown.marks)));
@@ -67,7 +77,7 @@ fn one(out: &mut String, report: &Report<'_>, finding: &Finding, style: Style) {
         out.push_str(&wrapped(&format!("{}{how}", fix.what.trim_end_matches('.')), "fix  "));
     }
     for (file, span, what) in &finding.related {
-        if let Some(other) = report.place(*file, span) {
+        if let Some(other) = told.place(*file, span) {
             out.push_str(&wrapped(&format!("{}:{} {what}", clean_path(other.name), other.begin), "see  "));
         }
     }

@@ -3,10 +3,11 @@
 //! All is tried in memory first: a change may make another one possible, so the files are linted again until nothing is left to
 //! do. Then each file is written in one piece, unless somebody has changed it meanwhile.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use beamtune_flags::lint::Finding;
-use beamtune_flags::source::{self, Edit, apply, position};
+use beamtune_flags::source::{self, Edit, Lines, apply};
 use beamtune_report::lint::Unread;
 use beamtune_report::text::{clean_path, clean_words};
 
@@ -52,23 +53,47 @@ pub fn fix(inputs: &mut [Input], together: bool, unread: &mut Vec<Unread>) -> Ve
 fn choose(findings: &[Finding], index: usize, input: &Input) -> (Vec<Edit>, Vec<String>) {
     let (mut edits, mut what): (Vec<Edit>, _) = (Vec::new(), Vec::new());
     let Origin::Text(_) = &input.origin else { return (edits, what) };
-    let touches = |a: &Range<usize>, b: &Range<usize>| a.start <= b.end && b.start <= a.end;
-    for finding in findings.iter().filter(|finding| finding.file == index) {
-        let Some(fix) = finding.fix.as_ref().filter(|fix| fix.safe) else { continue };
-        let is_free = fix.edits.iter().all(|new| edits.iter().all(|old| !touches(&old.span, &new.span)));
+    let begin = findings.partition_point(|finding| finding.file < index);
+    let own = findings[begin..].iter().take_while(|finding| finding.file == index);
+    let mut safe =
+        own.filter_map(|finding| Some((finding, finding.fix.as_ref().filter(|fix| fix.safe)?))).peekable();
+    if safe.peek().is_none() {
+        return (edits, what);
+    }
+    let lines = Lines::of(&input.text);
+    let mut taken = Taken::default();
+    for (finding, fix) in safe {
+        let is_free = fix.edits.iter().all(|edit| taken.leaves(&edit.span));
         if is_free && !fix.edits.is_empty() {
+            fix.edits.iter().for_each(|edit| taken.add(&edit.span));
             edits.extend(fix.edits.iter().cloned());
-            let at = position(&input.text, finding.span.start);
             what.push(format!(
                 "{}:{}: {} {}\n",
                 clean_path(&input.name),
-                at.line,
+                lines.position(finding.span.start).line,
                 finding.code,
                 clean_words(&fix.what)
             ));
         }
     }
     (edits, what)
+}
+
+/// The bytes that edits are made at: where each begins, and where it ends.
+#[derive(Default)]
+struct Taken(BTreeMap<usize, usize>);
+
+impl Taken {
+    /// Whether none of them touches these bytes.
+    fn leaves(&self, span: &Range<usize>) -> bool {
+        // None ends behind the one that begins last: edits of different findings do not touch, and those of one do not overlap.
+        self.0.range(..=span.end).next_back().is_none_or(|(_, end)| *end < span.start)
+    }
+
+    fn add(&mut self, span: &Range<usize>) {
+        let end = self.0.entry(span.start).or_default();
+        *end = (*end).max(span.end);
+    }
 }
 
 /// Makes edits, if a file comes out that can be read.
@@ -118,6 +143,25 @@ mod tests {
             origin: Origin::Text(Box::new(text)),
             releases: vec![25, 27],
         }
+    }
+
+    #[test]
+    fn bytes_beside_an_edit_are_no_place_for_another() {
+        let mut taken = Taken::default();
+        for span in [10..20, 20..20, 20..30, 50..50] {
+            taken.add(&span);
+        }
+        let check = |span: Range<usize>, expect: bool| assert_eq!(taken.leaves(&span), expect, "{span:?}");
+        check(0..9, true);
+        check(0..10, false);
+        check(0..100, false);
+        check(15..16, false);
+        check(25..25, false);
+        check(30..40, false);
+        check(31..49, true);
+        check(31..50, false);
+        check(50..51, false);
+        check(51..60, true);
     }
 
     #[test]

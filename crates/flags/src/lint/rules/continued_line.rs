@@ -2,7 +2,8 @@
 
 use crate::lint::case::{Case, Says, short};
 use crate::lint::node::is_args_file;
-use crate::lint::rules::no_erlang_term;
+use crate::lint::rules::no_erlang_term::vital_words;
+use crate::lint::term::is_no_term;
 use crate::lint::{Code, Finding, Level, Rule};
 use crate::source::Change;
 
@@ -14,6 +15,7 @@ pub(in crate::lint) const RULE: Rule = Rule {
 };
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
+    let vital = vital_words(case);
     for (index, part) in case.node.parts.iter().enumerate().filter(|(_, part)| is_args_file(part.fragment)) {
         for (at, word) in part.fragment.words.iter().enumerate() {
             if word.dynamic || !word.text.starts_with(['\n', '\r']) {
@@ -21,7 +23,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             }
             let rest = word.text.trim_start_matches(['\n', '\r']);
             // The parameters of kernel and stdlib are Erlang terms, which the end of a line is not.
-            let stops = no_erlang_term::stops(case, index, at);
+            let stops = is_no_term(&word.text) && vital.contains(&(index, at));
             let effect = if stops {
                 "the parameters of an application are out of step, and the VM does not start".to_owned()
             } else if rest.is_empty() {

@@ -1,10 +1,12 @@
 //! BF027: schedulers and their spinning against the CPU limit of a container or a unit.
 
+use std::collections::BTreeSet;
+
 use crate::lint::case::{Case, Judged, Says, works};
 use crate::lint::hazards::numbers;
 use crate::lint::node::{Part, Value};
 use crate::lint::{Code, Finding, Level, Rule};
-use crate::source::{Place, Role};
+use crate::source::Place;
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF027"),
@@ -25,14 +27,11 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             _ => {}
         }
     }
-    let mut told: Vec<(usize, Option<usize>)> = Vec::new();
+    let mut told: BTreeSet<(usize, Option<usize>)> = BTreeSet::new();
     for part in &case.node.parts {
-        let key = (part.file, part.site.container);
-        if told.contains(&key) || !is_for_node(part) || told.len() > 1000 {
-            continue;
+        if is_for_node(part) && told.insert((part.file, part.site.container)) {
+            nothing_said(case, part, found);
         }
-        told.push(key);
-        nothing_said(case, part, found);
     }
 }
 
@@ -98,12 +97,12 @@ fn is_for_node(part: &Part<'_>) -> bool {
 fn nothing_said(case: &Case<'_, '_>, part: &Part<'_>, found: &mut Vec<Finding>) {
     let releases = case.node.target.releases.clone();
     let scope = part.scope;
-    if case.node.is_opaque(scope) || part.site.container.is_some() && is_of_product(case, scope) {
+    if case.node.is_opaque(scope) || part.site.container.is_some() && case.node.is_of_product(scope) {
         return;
     }
     if let Some((quota, span)) = &part.site.quota
         && !case.node.is_given(scope, "+sbwt")
-        && !is_of_product(case, scope)
+        && !case.node.is_of_product(scope)
     {
         let says = Says {
             message: format!("Idle schedulers spin under the limit of {} CPUs: no +sbwt is given here", cpus(*quota)),
@@ -129,14 +128,6 @@ fn nothing_said(case: &Case<'_, '_>, part: &Part<'_>, found: &mut Vec<Finding>) 
         };
         found.push(Finding { releases, ..part.finding(&RULE, Level::Note, span.clone(), "+S", says) });
     }
-}
-
-/// Whether a product puts flags of its own on the command line, spinning among them.
-pub(in crate::lint) fn is_of_product(case: &Case<'_, '_>, scope: usize) -> bool {
-    case.node.parts.iter().filter(|part| part.scope == scope).any(|part| match &part.fragment.place {
-        Place::Variable { name, effect } => name.starts_with("RABBITMQ_") && effect.role != Role::ReadByVm,
-        _ => false,
-    })
 }
 
 #[cfg(test)]

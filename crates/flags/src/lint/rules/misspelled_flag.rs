@@ -58,11 +58,11 @@ fn meant(flag: &InitFlag, words: &[Word]) -> Option<&'static str> {
     let is_parameter = entry(&format!("kernel.{value}")).is_some();
     let near = |known: &&str| known.len().abs_diff(name.len()) <= 2;
     common().filter(near).find(|known| {
-        let differs = strsim::osa_distance(name, known);
+        let differs = || strsim::osa_distance(name, known);
         match *known {
-            "-env" if is_variable => differs <= 2,
-            "-kernel" if is_parameter => differs <= 2,
-            _ => differs == 1 && known.len() >= LONG_ENOUGH,
+            "-env" if is_variable => differs() <= 2,
+            "-kernel" if is_parameter => differs() <= 2,
+            _ => known.len() >= LONG_ENOUGH && differs() == 1,
         }
     })
 }

@@ -1,8 +1,9 @@
 //! BF021: a value for an application that is no Erlang term, mostly because quotes are gone.
 
+use std::collections::BTreeSet;
+
 use crate::init_flags::may_be_application;
 use crate::lint::case::{Case, Says, releases_text, short};
-use crate::lint::node::InitFlag;
 use crate::lint::term::is_no_term;
 use crate::lint::{Code, Finding, Level, Rule};
 use crate::source::Word;
@@ -98,16 +99,17 @@ fn is_application(name: &str, values: &[&Word]) -> bool {
         && values.chunks_exact(2).all(|pair| pair.first().is_some_and(|key| plain(&key.text)))
 }
 
-/// Whether a word is a parameter, or the value of one, of an application that every VM has, and no term: then none starts.
-pub(in crate::lint) fn stops(case: &Case<'_, '_>, part: usize, word: usize) -> bool {
-    let words = case.node.parts.get(part).map(|part| part.fragment.words.as_slice()).unwrap_or_default();
-    let is_no_term = words.get(word).is_some_and(|word| is_no_term(&word.text));
-    let always =
-        |flag: &InitFlag| words.get(flag.at).is_some_and(|name| ALWAYS.contains(&name.text.as_str()));
-    is_no_term
-        && case.node.arguments_of(part).iter().any(|flag| {
-            let place = flag.values.iter().position(|at| *at == word);
+/// The words, by part and index, that are parameters, or values of them, of an application that every VM has: where one of them is no
+/// term, none starts.
+pub(in crate::lint) fn vital_words(case: &Case<'_, '_>) -> BTreeSet<(usize, usize)> {
+    let mut vital = BTreeSet::new();
+    for flag in &case.node.arguments {
+        let words =
+            case.node.parts.get(flag.part).map(|part| part.fragment.words.as_slice()).unwrap_or_default();
+        if words.get(flag.at).is_some_and(|name| ALWAYS.contains(&name.text.as_str())) {
             // What is left over at the end is nobody's.
-            always(flag) && place.is_some_and(|place| place < flag.values.len() / 2 * 2)
-        })
+            vital.extend(flag.values.chunks_exact(2).flatten().map(|at| (flag.part, *at)));
+        }
+    }
+    vital
 }

@@ -1,7 +1,10 @@
 //! BF025: a shell variable in an args file that is made from EEx.
 
+use std::collections::BTreeMap;
+
 use crate::lint::case::{Case, Says, short};
 use crate::lint::maker::Maker;
+use crate::lint::node::Part;
 use crate::lint::{Code, Finding, Level, Rule};
 
 pub(in crate::lint) const RULE: Rule = Rule {
@@ -12,10 +15,12 @@ pub(in crate::lint) const RULE: Rule = Rule {
 };
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
-    for (index, part) in case.node.parts.iter().enumerate() {
-        if !matches!(part.maker, Maker::Mix | Maker::Nerves) {
-            continue;
-        }
+    let is_of_mix = |part: &Part<'_>| matches!(part.maker, Maker::Mix | Maker::Nerves);
+    if !case.node.parts.iter().any(is_of_mix) {
+        return;
+    }
+    let owners = owners(case);
+    for (index, part) in case.node.parts.iter().enumerate().filter(|(_, part)| is_of_mix(part)) {
         let words = &part.fragment.words;
         for (at, word) in words.iter().enumerate().filter(|(_, word)| word.dynamic) {
             let Some(begin) = word.text.find("${") else { continue };
@@ -29,22 +34,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             {
                 continue;
             }
-            let owner = case
-                .node
-                .arguments_of(index)
-                .iter()
-                .filter(|flag| flag.values.contains(&at))
-                .map(|flag| flag.at)
-                .chain(
-                    case.node
-                        .settings
-                        .iter()
-                        .filter(|setting| setting.part == index && setting.words.contains(&at))
-                        .map(|setting| setting.words.start),
-                )
-                .min()
-                .and_then(|owner| words.get(owner))
-                .unwrap_or(word);
+            let owner = owners.get(&(index, at)).and_then(|owner| words.get(*owner)).unwrap_or(word);
             let says = Says {
                 message: format!("`{}` stays as it is: mix release fills in no shell variables in this file", short(variable)),
                 reason: "Only what stands between <% and %> is filled in, when the release is built; the launcher knows no variables. (Distillery does, with REPLACE_OS_VARS.)"
@@ -60,4 +50,20 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             found.push(part.finding(&RULE, Level::Warning, span, &owner.text, says));
         }
     }
+}
+
+/// By part and index of a word, the first word of whatever it belongs to.
+fn owners(case: &Case<'_, '_>) -> BTreeMap<(usize, usize), usize> {
+    let mut owners = BTreeMap::new();
+    let mut add = |part: usize, word: usize, owner: usize| {
+        let first = owners.entry((part, word)).or_insert(owner);
+        *first = owner.min(*first);
+    };
+    for flag in &case.node.arguments {
+        flag.values.iter().for_each(|at| add(flag.part, *at, flag.at));
+    }
+    for setting in &case.node.settings {
+        setting.words.clone().for_each(|at| add(setting.part, at, setting.words.start));
+    }
+    owners
 }

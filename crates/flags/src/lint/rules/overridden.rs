@@ -21,13 +21,15 @@ pub(in crate::lint) const RULE: Rule = Rule {
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for judged in case.known() {
         let Some(other) = judged.overridden else { continue };
-        let theirs = &case.node.part_of(other).releases;
         // What is refused is refused even so; what would kill the VM does not, if another one takes its place.
         let is_taken = |outcome: &Outcome| {
             let there = matches!(outcome.presence, Presence::There | Presence::From(_));
             there && !matches!(outcome.verdict, Verdict::Refused { .. }) && !is_ignored(outcome)
         };
-        let releases = judged.releases(|outcome| is_taken(outcome) && theirs.contains(&outcome.release));
+        // Where the other one stops the start, neither counts, and that is what has to be told.
+        let starts =
+            |release: u32| judged.overriding.iter().any(|its| its.release == release && its.starts());
+        let releases = judged.releases(|outcome| is_taken(outcome) && starts(outcome.release));
         if releases.is_empty() {
             continue;
         }

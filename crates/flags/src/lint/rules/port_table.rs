@@ -1,9 +1,9 @@
 //! BF029: a port table whose size follows a high limit of open files.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use crate::lint::case::{Case, Says};
-use crate::lint::rules::cpu_quota::is_of_product;
 use crate::lint::{Code, Finding, Level, Rule};
 use crate::source::Place;
 
@@ -34,7 +34,8 @@ pub(in crate::lint) fn memory(slots: u64, releases: &[u32]) -> String {
 }
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
-    let mut told: Vec<(usize, Option<usize>)> = Vec::new();
+    let mut told: BTreeSet<(usize, Option<usize>)> = BTreeSet::new();
+    let mut names_rabbitmq: BTreeMap<usize, bool> = BTreeMap::new();
     for part in &case.node.parts {
         let key = (part.file, part.site.container);
         let Some((files, span)) = &part.site.open_files else { continue };
@@ -42,15 +43,19 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             continue;
         }
         // rabbitmq-env sets ERL_MAX_PORTS to 65536, unless somebody else does.
-        let text = part.fragment.file_text();
-        let of_rabbitmq = is_of_product(case, part.scope)
-            || part.site.container.is_none() && (text.contains("rabbitmq") || text.contains("RabbitMQ"));
+        let mut is_named = || {
+            *names_rabbitmq.entry(part.file).or_insert_with(|| {
+                let text = part.fragment.file_text();
+                text.contains("rabbitmq") || text.contains("RabbitMQ")
+            })
+        };
+        let of_rabbitmq = case.node.is_of_product(part.scope) || part.site.container.is_none() && is_named();
         let given =
             of_rabbitmq || ["+Q", "ERL_MAX_PORTS"].iter().any(|id| case.node.is_given(part.scope, id));
         if given || case.node.is_opaque(part.scope) {
             continue;
         }
-        told.push(key);
+        told.insert(key);
         let slots = (*files).min(MOST).next_power_of_two();
         let releases = case.node.target.releases.clone();
         let says = Says {

@@ -1,8 +1,10 @@
 //! BF001: a word with `+` that is no flag of any release.
 
+use std::sync::OnceLock;
+
 use crate::catalog::recognise;
 use crate::entries;
-use crate::entry::{Argument, Kind};
+use crate::entry::{Argument, Entry, Kind};
 use crate::init_flags::is_common;
 use crate::lint::case::{Case, Says, releases_text};
 use crate::lint::hazards::hazards;
@@ -91,17 +93,54 @@ fn what(flag: &str) -> String {
     recognise(flag).map(|known| known.entry.does.clone()).unwrap_or_default()
 }
 
+/// A flag that may be meant by an unknown one.
+struct Known {
+    /// `+MBas` is `+M<S>as`.
+    spelling: &'static str,
+    is_of_allocator: bool,
+    /// The letters in it.
+    letters: u128,
+}
+
+/// Those of some length that are not gone.
+fn known() -> &'static [Known] {
+    static KNOWN: OnceLock<Vec<Known>> = OnceLock::new();
+    KNOWN.get_or_init(|| {
+        let flags =
+            entries().iter().filter(|entry| entry.kind == Kind::EmulatorFlag && entry.removed_in.is_none());
+        let known = flags.map(Entry::spelling).filter(|spelling| spelling.starts_with('+')).map(|spelling| {
+            let letters = spelling.replace(ALLOCATOR, "");
+            Known { spelling, is_of_allocator: spelling.contains(ALLOCATOR), letters: letters_of(&letters) }
+        });
+        known.filter(|known| known.spelling.len() > 2 && known.letters & letters_of("<") == 0).collect()
+    })
+}
+
+/// In place of the letter of an allocator.
+const ALLOCATOR: &str = "<S>";
+
+/// A bit for each letter that stands in a text.
+fn letters_of(text: &str) -> u128 {
+    text.bytes().filter(u8::is_ascii).fold(0, |letters, byte| letters | 1 << byte)
+}
+
 /// The flags that differ least from this one, if they differ little.
 fn nearest(name: &str) -> Vec<String> {
     let letter = name.chars().nth(2).filter(|letter| "BDEFHILRSTu".contains(*letter)).unwrap_or('u');
-    let flags =
-        entries().iter().filter(|entry| entry.kind == Kind::EmulatorFlag && entry.removed_in.is_none());
-    let most = if name.len() < 5 { 1 } else { 2 };
-    let near: Vec<(usize, String)> = flags
-        .map(|entry| entry.spelling().replace("<S>", &letter.to_string()))
-        .filter(|spelling| spelling.starts_with('+') && spelling.len() > 2 && !spelling.contains('<'))
+    let letter = letter.encode_utf8(&mut [0; 4]).to_owned();
+    let most: u32 = if name.len() < 5 { 1 } else { 2 };
+    let mine = letters_of(compared(name));
+    // Each letter that only one of the two has is one that differs: most flags need no closer look.
+    let may_be_near = |known: &&Known| {
+        let its = known.letters | if known.is_of_allocator { letters_of(&letter) } else { 0 };
+        (mine & !its).count_ones().max((its & !mine).count_ones()) <= most
+    };
+    let near: Vec<(usize, String)> = known()
+        .iter()
+        .filter(may_be_near)
+        .map(|known| known.spelling.replace(ALLOCATOR, &letter))
         .map(|spelling| (distance(name, &spelling), spelling))
-        .filter(|(distance, _)| *distance <= most)
+        .filter(|(distance, _)| *distance <= most as usize)
         .collect();
     let least = near.iter().map(|(distance, _)| *distance).min();
     near.into_iter().filter(|(distance, _)| Some(*distance) == least).map(|(_, spelling)| spelling).collect()
@@ -109,14 +148,44 @@ fn nearest(name: &str) -> Vec<String> {
 
 /// How many letters have to be changed, put in or taken out; of a long word only the beginning is compared.
 pub(in crate::lint) fn distance(one: &str, other: &str) -> usize {
+    strsim::levenshtein(compared(one), other)
+}
+
+/// What is compared of a word.
+fn compared(word: &str) -> &str {
     const LONGEST: usize = 24;
-    let end = one.char_indices().nth(LONGEST).map_or(one.len(), |(end, _)| end);
-    strsim::levenshtein(one.get(..end).unwrap_or(one), other)
+    let end = word.char_indices().nth(LONGEST).map_or(word.len(), |(end, _)| end);
+    word.get(..end).unwrap_or(word)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_flag_that_is_near_is_passed_over() {
+        for name in entries().iter().map(Entry::spelling).filter(|name| name.starts_with('+')) {
+            let name = name.replace(ALLOCATOR, "H");
+            for other in
+                [format!("{name}q"), format!("{name}qz"), name.replacen(|c: char| c.is_lowercase(), "", 1)]
+            {
+                let letter =
+                    other.chars().nth(2).filter(|letter| "BDEFHILRSTu".contains(*letter)).unwrap_or('u');
+                let most = if other.len() < 5 { 1 } else { 2 };
+                let all = known().iter().map(|known| known.spelling.replace(ALLOCATOR, &letter.to_string()));
+                let distances: Vec<(usize, String)> =
+                    all.map(|known| (distance(&other, &known), known)).collect();
+                let least =
+                    distances.iter().map(|(distance, _)| *distance).filter(|least| *least <= most).min();
+                let expect: Vec<String> = distances
+                    .into_iter()
+                    .filter(|(distance, _)| Some(*distance) == least)
+                    .map(|(_, known)| known)
+                    .collect();
+                assert_eq!(nearest(&other), expect, "{other}");
+            }
+        }
+    }
 
     #[test]
     fn words_are_compared_letter_by_letter() {

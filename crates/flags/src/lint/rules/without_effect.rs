@@ -22,13 +22,15 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let releases = judged.releases(is_ignored);
         let Some(first) = judged.outcomes.iter().find(|outcome| is_ignored(outcome)) else { continue };
         let written = case.quoted(judged.setting);
+        // What it does begins with its verb.
+        let does = small(&entry.does);
         let all = releases_text(&releases);
         let (reason, whole) = match (&first.ignored_since, &first.presence) {
-            (Some(since), _) => (format!("Since OTP {since} it does nothing. {}", entry.does), true),
+            (Some(since), _) => (format!("Since OTP {since} it does nothing. Before, it {does}"), true),
             (None, Presence::NotYet(since)) => {
-                (format!("It came with {since}, and releases before pass over it. {}", entry.does), true)
+                (format!("It came with {since}, and releases before pass over it. It {does}"), true)
             }
-            (None, Presence::Gone(gone)) => (format!("It was removed in {gone}. {}", entry.does), true),
+            (None, Presence::Gone(gone)) => (format!("It was removed in {gone}. Before, it {does}"), true),
             (None, _) => {
                 let takes = entry.takes_in(first.release).map(|takes| takes.in_words()).unwrap_or_default();
                 (format!("It takes {takes}; the default takes the place of anything else."), false)
@@ -89,6 +91,12 @@ fn parameters(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             }
         }
     }
+}
+
+/// With a small letter at the beginning.
+fn small(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().into_iter().flat_map(char::to_lowercase).chain(chars).collect()
 }
 
 /// Whether nothing comes of it.
