@@ -1195,6 +1195,9 @@ part(#state{procs = #procs{seen = none, lister = none}} = State) ->
         #state{procs = #procs{seen = none}} = Listing -> Listing;
         Begun -> scan_some(min(due(Begun), ?AT_ONCE_NS div cost(Begun)), Begun)
     end;
+part(#state{procs = #procs{seen = Seen, round = #round{scanned = 0}}} = State) when Seen =/= none ->
+    %% No step had its turn yet.
+    step(State);
 part(State) ->
     State.
 
