@@ -357,7 +357,8 @@ impl Recorder<'_, '_> {
             host.collect(patience, self.clock, &mut out)
         });
         let host_life = out.sample.incarnation.take();
-        for (key, value) in &out.sample.facts {
+        // But for the process id: each life has its own.
+        for (key, value) in out.sample.facts.iter().filter(|(key, _)| key != facts::HOST_PID) {
             self.host_facts.set(key, value.as_str());
         }
         let vm: Answer = self.sources.vm.as_mut().zip(asked).map(|(vm, asked)| {
