@@ -138,7 +138,9 @@ impl<T: FileTree> HostSource<T> {
                 let gone_ns = now.saturating_sub(self.seen);
                 Ok(discovery::successor(&self.tree, vm, gone_ns, Some(own_pid))?.identity.pid)
             }
-            _ => Ok(own_pid),
+            // It may be in a container only now: then a process of that number here would be a stranger's.
+            Some(_) => Ok(discovery::look_at(&self.tree, own_pid)?.identity.pid),
+            None => Ok(own_pid),
         }
     }
 
