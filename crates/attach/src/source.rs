@@ -101,6 +101,8 @@ pub struct NodeSource {
     facts_have_come: bool,
     request: Option<Request>,
     last_heard: Instant,
+    /// Why the last search did not know where to look.
+    astray: Option<String>,
     /// The last pause after a failure that costs the node something.
     pause: Duration,
 }
@@ -136,6 +138,7 @@ impl NodeSource {
             facts_have_come: false,
             request: None,
             last_heard: Instant::now(),
+            astray: None,
             pause: Duration::ZERO,
         })
     }
@@ -174,11 +177,16 @@ impl NodeSource {
             Ok(Ok(session)) => {
                 self.link = Link::Session(Box::new(session));
                 self.last_heard = Instant::now();
+                self.astray = None;
                 self.offset = None;
                 self.facts_have_come = false;
                 Ok(())
             }
             Ok(Err(error)) => {
+                self.astray = match &error {
+                    AttachError::Lost { reason, .. } => Some(reason.clone()),
+                    _ => None,
+                };
                 self.search_later(&error);
                 Err(error)
             }
@@ -211,7 +219,7 @@ impl NodeSource {
     fn try_request(&mut self, ask: Ask, clock: &dyn Clock) -> Result<(), AttachError> {
         self.look_for_node()?;
         let Link::Session(session) = &mut self.link else {
-            return Err(self.lost("it is being looked for again"));
+            return Err(self.lost(self.astray.as_deref().unwrap_or("it is being looked for again")));
         };
         let offset = *self.offset.get_or_insert_with(|| first_offset(session.clock(), clock));
         // The facts say how some of the others are to be read, and some of them can change while the VM runs.

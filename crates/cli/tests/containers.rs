@@ -139,6 +139,21 @@ fn nodes_in_containers_are_looked_into_from_the_host() {
     }
 }
 
+#[test]
+fn two_nodes_of_one_name_need_a_recording_each() {
+    let (true, Some(otp)) = (can_contain(), otp(25)) else { return };
+    let name = format!("{}@127.0.0.1", unique("boxed"));
+    let home = Home::new(&otp);
+    let two = [home.node(&otp, &name, &[]), home.node(&otp, &name, &[])];
+    let folder = folder();
+    let mut command = beamtune();
+    command.args(["record", "--keep", "1h", "--max-size", "20MB", "--for", "2s"]);
+    let said = run(command.args([two[0].pid_text(), two[1].pid_text()]).arg("-o").arg(folder.path()));
+    let file = format!("{name}.btr");
+    said.assert_refused(&["another target of this command", &file, "a file of its own"]);
+    assert!(Reader::open(&folder.path().join(file)).is_ok_and(|reader| reader.samples().count() > 0));
+}
+
 /// All facts of a recording, in their order.
 fn facts_in(file: &Path) -> Vec<(String, String)> {
     let reader = Reader::open(file).expect("a recording");
