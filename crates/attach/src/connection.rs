@@ -382,7 +382,7 @@ fn connect(located: &Located, deadline: Deadline) -> Result<TcpStream, AttachErr
     let mut all_silent = true;
     for (index, address) in located.addresses.iter().enumerate() {
         let deadline = deadline.before_others(located.addresses.len() - index - 1);
-        let connected = TcpStream::connect_timeout(address, deadline.left()).and_then(|stream| {
+        let connected = located.network.connect(address, deadline.left())?.and_then(|stream| {
             stream.set_nodelay(true)?;
             Ok(stream)
         });

@@ -83,6 +83,26 @@ pub enum AttachError {
         /// The operating system's answer.
         reason: String,
     },
+    /// The node is in a network namespace that we may not enter.
+    #[error(
+        "process {pid} has a network of its own, which cannot be entered from here ({reason}): run beamtune as root, or \
+         inside of that network: nsenter -t {pid} {nsenter} beamtune …, docker run --network container:NAME …, \
+         kubectl debug --target=CONTAINER …"
+    )]
+    NetworkClosed {
+        /// The node's process, by its number on this host.
+        pid: u32,
+        /// The operating system's answer.
+        reason: String,
+        /// Options of nsenter(1) that lead there.
+        nsenter: &'static str,
+    },
+    /// The process in whose network namespace the node was is gone.
+    #[error("process {pid}, in whose network the node was, has ended: beamtune nodes lists those that run")]
+    NetworkGone {
+        /// The process, by its number on this host.
+        pid: u32,
+    },
     /// Something did not happen in time.
     #[error("{}", timed_out(peer, *step, *after))]
     TimedOut {

@@ -12,9 +12,10 @@
 //! The protocols are pure: [`etf`] (terms), [`epmd`], [`handshake`], [`frame`], [`message`] and [`agent`]
 //! turn bytes into values and back, know no socket and no clock, and treat all they read as hostile: every
 //! length, count and depth is bounded before memory is taken. [`locate`], [`tls`] and [`connection`] join them to
-//! blocking sockets, where every step has a deadline. [`session`] is the agent on one connection; [`source`]
-//! is what a recorder sees of it, over lost connections and restarts of the VM. Nothing here reads `/proc` of
-//! a node's process: what is known of it comes in as plain data ([`process`], [`cookie`]).
+//! blocking sockets, where every step has a deadline; [`network`] says in which network those are opened. [`session`]
+//! is the agent on one connection; [`source`] is what a recorder sees of it, over lost connections and restarts of the
+//! VM. Nothing here reads `/proc` of a node's process, but to enter its network: what is known of it comes in as plain
+//! data ([`process`], [`cookie`]).
 
 pub mod agent;
 pub mod call;
@@ -28,6 +29,7 @@ pub mod frame;
 pub mod handshake;
 pub mod locate;
 pub mod message;
+pub mod network;
 pub mod process;
 mod sample;
 pub mod session;
@@ -39,4 +41,5 @@ mod wall;
 
 pub use connection::{Connection, Settings};
 pub use error::AttachError;
+pub use network::Network;
 pub use target::Target;

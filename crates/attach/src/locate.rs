@@ -4,7 +4,7 @@
 //! must not keep the others from being tried.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use crate::deadline::{Deadline, Timed, is_timeout};
 use crate::epmd::{self, PortAnswer, Registered};
 use crate::error::{AttachError, Step, printable};
 use crate::handshake::Expected;
+use crate::network::Network;
 use crate::target::Target;
 
 /// Where the name of this host stands on Linux.
@@ -21,9 +22,22 @@ const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 /// Where a node of this host is reached. One that listens on all addresses may leave out a family.
 const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
+/// Where a node is looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// Which node.
+    pub target: Target,
+    /// EPMD's port.
+    pub epmd_port: u16,
+    /// Where EPMD and the node listen.
+    pub network: Network,
+}
+
 /// Where a node is, and which one must be found there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Located {
+    /// Where the addresses are.
+    pub network: Network,
     /// The addresses to try, in order; never empty.
     pub addresses: Vec<SocketAddr>,
     /// What the node must call itself.
@@ -34,55 +48,75 @@ pub struct Located {
     pub label: String,
 }
 
-/// Finds out where a target is. EPMD is asked at `epmd_port`, unless the target is an address.
+/// Finds out where a target in our own network is. EPMD is asked at `epmd_port`, unless the target is an address.
 pub fn locate(target: &Target, epmd_port: u16, timeout: Duration) -> Result<Located, AttachError> {
-    let deadline = Deadline::after(timeout);
-    let label = target.to_string();
-    match target {
-        Target::Address { host, port } => Ok(Located {
-            addresses: resolve(host, *port, deadline)?,
-            expected: Expected::Any,
-            host: host.clone(),
-            label,
-        }),
-        Target::Node { name, host } => {
-            let (expected, host) = match host {
-                Some(host) => (Expected::FullName(label.clone()), host.clone()),
-                None => (Expected::Name(name.clone()), own_host()),
-            };
-            let asked = match expected {
-                // A node without a host in its name is meant to be here, whatever this host's name resolves
-                // to.
-                Expected::Name(_) => {
-                    LOOPBACK.iter().map(|address| SocketAddr::new(*address, epmd_port)).collect()
-                }
-                _ => resolve(&host, epmd_port, deadline)?,
-            };
-            let (epmd, answer) =
-                first(&asked, deadline, |address, deadline| ask_for_port(address, name, deadline))?;
-            match answer {
-                PortAnswer::Port { highest_version, .. } if highest_version < 6 => {
-                    Err(AttachError::TooOld { peer: label, missing: "its handshake is older than version 6" })
-                }
-                PortAnswer::Port { port, .. } => Ok(Located {
-                    // The node may listen at another of the host's addresses than the EPMD that has answered.
-                    addresses: [epmd]
-                        .iter()
-                        .chain(asked.iter().filter(|other| **other != epmd))
-                        .map(|address| SocketAddr::new(address.ip(), port))
-                        .collect(),
-                    label: format!("{label} (at {})", SocketAddr::new(epmd.ip(), port)),
-                    expected,
-                    host,
-                }),
-                PortAnswer::Unknown => {
-                    let known = ask_for_names(epmd, deadline).unwrap_or_default();
-                    Err(AttachError::NoSuchNode {
-                        name: name.clone(),
-                        address: epmd.to_string(),
-                        known: known.into_iter().map(|node| node.name).collect(),
-                    })
-                }
+    Route { target: target.clone(), epmd_port, network: Network::Ours }.locate(timeout)
+}
+
+impl Route {
+    /// Finds out where it leads to.
+    pub fn locate(&self, timeout: Duration) -> Result<Located, AttachError> {
+        let deadline = Deadline::after(timeout);
+        let network = &self.network;
+        let label = match network {
+            Network::Ours => self.target.to_string(),
+            Network::Of(namespace) => format!("{} in the network of process {}", self.target, namespace.pid),
+        };
+        match &self.target {
+            Target::Address { host, port } => Ok(Located {
+                network: network.clone(),
+                addresses: resolve(network, host, *port, deadline)?,
+                expected: Expected::Any,
+                host: host.clone(),
+                label,
+            }),
+            Target::Node { name, host } => self.ask_epmd(name, host.as_deref(), label, deadline),
+        }
+    }
+
+    fn ask_epmd(
+        &self,
+        name: &str,
+        host: Option<&str>,
+        label: String,
+        deadline: Deadline,
+    ) -> Result<Located, AttachError> {
+        let network = &self.network;
+        let (expected, host) = match host {
+            Some(host) => (Expected::FullName(self.target.to_string()), host.to_owned()),
+            None => (Expected::Name(name.to_owned()), own_host()),
+        };
+        let asked = match expected {
+            // A node without a host in its name is meant to be here, whatever this host's name resolves
+            // to.
+            Expected::Name(_) => LOOPBACK.map(|address| SocketAddr::new(address, self.epmd_port)).to_vec(),
+            _ => resolve(network, &host, self.epmd_port, deadline)?,
+        };
+        let ask = |address, deadline| ask_for_port(network, address, name, deadline);
+        let (epmd, answer) = first(&asked, deadline, ask)?;
+        match answer {
+            PortAnswer::Port { highest_version, .. } if highest_version < 6 => {
+                Err(AttachError::TooOld { peer: label, missing: "its handshake is older than version 6" })
+            }
+            PortAnswer::Port { port, .. } => Ok(Located {
+                network: network.clone(),
+                // The node may listen at another of the host's addresses than the EPMD that has answered.
+                addresses: [epmd]
+                    .iter()
+                    .chain(asked.iter().filter(|other| **other != epmd))
+                    .map(|address| SocketAddr::new(address.ip(), port))
+                    .collect(),
+                label: format!("{label} (at {})", SocketAddr::new(epmd.ip(), port)),
+                expected,
+                host,
+            }),
+            PortAnswer::Unknown => {
+                let known = ask_for_names(network, epmd, deadline).unwrap_or_default();
+                Err(AttachError::NoSuchNode {
+                    name: name.to_owned(),
+                    address: epmd.to_string(),
+                    known: known.into_iter().map(|node| node.name).collect(),
+                })
             }
         }
     }
@@ -90,9 +124,20 @@ pub fn locate(target: &Target, epmd_port: u16, timeout: Duration) -> Result<Loca
 
 /// All nodes that the EPMD of a host knows.
 pub fn registered(host: &str, epmd_port: u16, timeout: Duration) -> Result<Vec<Registered>, AttachError> {
+    registered_in(&Network::Ours, host, epmd_port, timeout)
+}
+
+/// The same in some network.
+pub fn registered_in(
+    network: &Network,
+    host: &str,
+    epmd_port: u16,
+    timeout: Duration,
+) -> Result<Vec<Registered>, AttachError> {
     let deadline = Deadline::after(timeout);
-    let addresses = resolve(host, epmd_port, deadline)?;
-    Ok(first(&addresses, deadline, ask_for_names)?.1)
+    let addresses = resolve(network, host, epmd_port, deadline)?;
+    let ask = |address, deadline| ask_for_names(network, address, deadline);
+    Ok(first(&addresses, deadline, ask)?.1)
 }
 
 /// What the first address says that says anything. Otherwise the last one's error; if there is no EPMD at any of them,
@@ -122,21 +167,32 @@ fn first<T>(
     Err(last)
 }
 
-fn ask_for_port(address: SocketAddr, name: &str, deadline: Deadline) -> Result<PortAnswer, AttachError> {
-    ask(address, &epmd::port_request(name), deadline, |answer, complete| match epmd::parse_port(answer)? {
+fn ask_for_port(
+    network: &Network,
+    address: SocketAddr,
+    name: &str,
+    deadline: Deadline,
+) -> Result<PortAnswer, AttachError> {
+    let request = epmd::port_request(name);
+    ask(network, address, &request, deadline, |answer, complete| match epmd::parse_port(answer)? {
         None if complete => Err("the answer breaks off"),
         answer => Ok(answer),
     })
 }
 
-fn ask_for_names(address: SocketAddr, deadline: Deadline) -> Result<Vec<Registered>, AttachError> {
-    ask(address, &epmd::names_request(), deadline, |answer, complete| {
+fn ask_for_names(
+    network: &Network,
+    address: SocketAddr,
+    deadline: Deadline,
+) -> Result<Vec<Registered>, AttachError> {
+    ask(network, address, &epmd::names_request(), deadline, |answer, complete| {
         if complete { epmd::parse_names(answer).map(Some) } else { Ok(None) }
     })
 }
 
 /// Puts a question to EPMD, and reads until `parse` has what it needs; it is told when no more will come.
 fn ask<T>(
+    network: &Network,
     address: SocketAddr,
     request: &[u8],
     deadline: Deadline,
@@ -154,7 +210,7 @@ fn ask<T>(
     };
     let down = failed(Step::Epmd);
     let garbled = |what| AttachError::EpmdGarbled { address: address.to_string(), what };
-    let socket = &TcpStream::connect_timeout(&address, deadline.left()).map_err(failed(Step::Connect))?;
+    let socket = &network.connect(&address, deadline.left())?.map_err(failed(Step::Connect))?;
     let mut stream = Timed { socket, deadline };
     stream.write_all(request).map_err(down)?;
     let mut answer = Vec::new();
@@ -174,10 +230,20 @@ fn ask<T>(
     }
 }
 
-/// The addresses of a host.
-fn resolve(host: &str, port: u16, deadline: Deadline) -> Result<Vec<SocketAddr>, AttachError> {
+/// The addresses of a host, as they are called in that network.
+fn resolve(
+    network: &Network,
+    host: &str,
+    port: u16,
+    deadline: Deadline,
+) -> Result<Vec<SocketAddr>, AttachError> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    if *network != Network::Ours {
+        // What a name means there only its own resolver knows, but a node that is looked for in a network is meant to
+        // be where that begins.
+        return Ok(LOOPBACK.map(|address| SocketAddr::new(address, port)).to_vec());
     }
     // The resolver knows no deadline, so it works in a thread that may be left behind.
     let (sender, receiver) = mpsc::channel();

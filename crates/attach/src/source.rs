@@ -1,5 +1,7 @@
 //! The node as a source of samples: connected, sampled, lost and found again.
 
+use std::fmt;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +17,7 @@ use crate::connection::{Connection, Settings};
 use crate::cookie::Found;
 use crate::error::AttachError;
 use crate::handshake::Expected;
-use crate::locate::{Located, locate};
+use crate::locate::{Located, Route};
 use crate::sample::{Identity, Life, Offset, files, identity};
 use crate::session::{Session, VmClock};
 use crate::target::Target;
@@ -50,10 +52,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// How to get to a node, as often as it takes.
 #[derive(Debug, Clone)]
 pub struct Access {
-    /// Which node.
-    pub target: Target,
-    /// EPMD's port.
-    pub epmd_port: u16,
+    /// Which node, and where it is looked for.
+    pub route: Route,
+    /// Who knows where it is when it has been started again in a network that was not there before.
+    pub finder: Option<Arc<dyn Finder>>,
     /// The cookie.
     pub cookie: Found,
     /// What is shown and trusted in TLS; `None` for a node with plain distribution.
@@ -64,14 +66,20 @@ pub struct Access {
     pub terms: Terms,
 }
 
+/// Finds a node again that has been started again: in a container, its network goes when it ends.
+pub trait Finder: fmt::Debug + Send + Sync {
+    /// Where the node is now, or why that is not known. It was last heard of at that instant.
+    fn find(&self, last_heard: Instant) -> Result<Route, String>;
+}
+
 impl Access {
     /// Connects, without an agent.
     pub fn connect(&self) -> Result<Connection, AttachError> {
-        self.open(&locate(&self.target, self.epmd_port, self.settings.setup_timeout)?)
+        self.open(&self.route.locate(self.settings.setup_timeout)?)
     }
 
     fn connect_to(&self, expected: Expected) -> Result<Connection, AttachError> {
-        let located = locate(&self.target, self.epmd_port, self.settings.setup_timeout)?;
+        let located = self.route.locate(self.settings.setup_timeout)?;
         self.open(&Located { expected, ..located })
     }
 
@@ -100,6 +108,9 @@ pub struct NodeSource {
     files: Option<Board>,
     fetches: u64,
     wall: WallClock,
+    last_heard: Instant,
+    /// Why the last search did not know where to look.
+    astray: Option<String>,
     /// The last pause after a failure that costs the node something.
     pause: Duration,
 }
@@ -138,6 +149,8 @@ impl NodeSource {
             files: None,
             fetches: 0,
             wall: WallClock::default(),
+            last_heard: Instant::now(),
+            astray: None,
             pause: Duration::ZERO,
         })
     }
@@ -189,17 +202,23 @@ impl NodeSource {
         if let Link::SearchAt(instant) = self.link
             && Instant::now() >= instant
         {
-            self.link = search(self.access.clone(), self.node.clone());
+            self.link = search(self.access.clone(), self.node.clone(), self.last_heard);
         }
         let Link::Searching(search) = &self.link else { return Ok(()) };
         match search.try_recv() {
             Ok(Ok(session)) => {
                 self.link = Link::Session(Box::new(session));
+                self.last_heard = Instant::now();
+                self.astray = None;
                 self.offset = None;
                 self.facts_have_come = false;
                 Ok(())
             }
             Ok(Err(error)) => {
+                self.astray = match &error {
+                    AttachError::Lost { reason, .. } => Some(reason.clone()),
+                    _ => None,
+                };
                 self.search_later(&error);
                 Err(error)
             }
@@ -219,6 +238,7 @@ impl NodeSource {
             | AttachError::NoSuchNode { .. }
             | AttachError::UnknownHost { .. }
             | AttachError::Unreachable { .. }
+            | AttachError::NetworkGone { .. }
             | AttachError::TimedOut { .. } => SEARCH_PAUSE,
             _ => {
                 self.pause = (2 * self.pause).clamp(Duration::from_secs(1), LONGEST_PAUSE);
@@ -231,7 +251,7 @@ impl NodeSource {
     fn try_request(&mut self, ask: Ask, clock: &dyn Clock) -> Result<(), AttachError> {
         self.look_for_node()?;
         let Link::Session(session) = &mut self.link else {
-            return Err(self.lost("it is being looked for again"));
+            return Err(self.lost(self.astray.as_deref().unwrap_or("it is being looked for again")));
         };
         let offset = *self.offset.get_or_insert_with(|| first_offset(session.clock(), clock));
         // The facts say how some of the others are to be read, and some of them can change while the VM runs.
@@ -256,6 +276,7 @@ impl NodeSource {
         let left = u64::try_from(deadline.saturating_sub(clock.now())).unwrap_or(0);
         let answer = session.collect(request.seq, Instant::now() + Duration::from_nanos(left))?;
         let (arrived, wall, looked) = (clock.now(), clock.wall(), clock.now());
+        self.last_heard = Instant::now();
         let offset = request.offset.corrected(request.sent, &answer, arrived);
         self.offset = Some(offset);
         if session.clock().at.elapsed() > LONGEST_PAUSE {
@@ -366,11 +387,11 @@ impl Source for NodeSource {
 }
 
 /// Looks for the node in a thread of its own: connecting to a node that is just starting can take seconds.
-fn search(access: Access, node: String) -> Link {
+fn search(access: Access, node: String, last_heard: Instant) -> Link {
     let (sender, receiver) = mpsc::channel();
     let searcher = thread::Builder::new().spawn(move || {
-        let session =
-            find_again(&access, &node).and_then(|connection| Session::start(connection, access.terms));
+        let session = find_again(&access, &node, last_heard)
+            .and_then(|connection| Session::start(connection, access.terms));
         // If nobody waits any more, the session is dropped, and with it the agent leaves.
         let _ = sender.send(session);
     });
@@ -381,15 +402,22 @@ fn search(access: Access, node: String) -> Link {
 }
 
 /// Connects to the node of that name, and to no other that now has its port.
-fn find_again(access: &Access, node: &str) -> Result<Connection, AttachError> {
-    match access.connect_to(Expected::FullName(node.to_owned())) {
-        // A node that was started again listens at another port; EPMD knows which.
-        Err(AttachError::Unreachable { .. } | AttachError::NameMismatch { .. })
-            if matches!(access.target, Target::Address { .. }) =>
-        {
-            Access { target: node.parse()?, ..access.clone() }.connect()
+fn find_again(access: &Access, node: &str, last_heard: Instant) -> Result<Connection, AttachError> {
+    let expected = Expected::FullName(node.to_owned());
+    match (access.connect_to(expected.clone()), &access.finder) {
+        (Err(AttachError::NetworkGone { .. }), Some(finder)) => {
+            let lost = |reason| AttachError::Lost { node: node.to_owned(), reason };
+            let route = finder.find(last_heard).map_err(lost)?;
+            Access { route, ..access.clone() }.connect_to(expected)
         }
-        other => other,
+        // A node that was started again listens at another port; EPMD knows which.
+        (Err(AttachError::Unreachable { .. } | AttachError::NameMismatch { .. }), _)
+            if matches!(access.route.target, Target::Address { .. }) =>
+        {
+            let route = Route { target: node.parse()?, ..access.route.clone() };
+            Access { route, ..access.clone() }.connect()
+        }
+        (other, _) => other,
     }
 }
 

@@ -9,10 +9,10 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use beamtune_attach::AttachError;
 use beamtune_attach::connection::{Connection, Settings};
 use beamtune_attach::handshake::Expected;
 use beamtune_attach::locate::{Located, locate};
+use beamtune_attach::{AttachError, Network};
 use common::{COOKIE, Otp, PATIENCE, TestNode, connect, found, free_port, on_each_release, unique_name};
 
 const OVER_IPV6: [&str; 2] = ["-proto_dist", "inet6_tcp"];
@@ -77,6 +77,7 @@ fn an_address_that_leads_nowhere_does_not_hide_the_one_that_does() {
 fn every_address_that_was_tried_is_told() {
     let (first, second) = (free_port(), free_port());
     let located = Located {
+        network: Network::Ours,
         addresses: vec![(Ipv6Addr::LOCALHOST, first).into(), (Ipv4Addr::LOCALHOST, second).into()],
         expected: Expected::Any,
         host: "localhost".to_owned(),

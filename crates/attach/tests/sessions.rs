@@ -7,11 +7,12 @@ mod common;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use beamtune_attach::AttachError;
 use beamtune_attach::agent::{self, Terms};
 use beamtune_attach::connection::{Connection, Settings};
+use beamtune_attach::locate::Route;
 use beamtune_attach::session::Session;
 use beamtune_attach::source::{Access, NodeSource};
+use beamtune_attach::{AttachError, Network};
 use beamtune_model::units::Nanos;
 use beamtune_model::{
     Ask, Clock, Group, Metric, Sample, SampleBuilder, SeriesTable, Source, Tick, Trouble, TroubleKind, facts,
@@ -40,8 +41,8 @@ impl Clock for TestClock {
 
 fn access(target: &str) -> Access {
     Access {
-        target: target.parse().unwrap(),
-        epmd_port: 4369,
+        route: Route { target: target.parse().unwrap(), epmd_port: 4369, network: Network::Ours },
+        finder: None,
         cookie: found(COOKIE),
         tls: None,
         settings: Settings::default(),

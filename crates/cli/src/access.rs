@@ -3,19 +3,23 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use beamtune_attach::agent::Terms;
 use beamtune_attach::cookie::{self, Cookie};
+use beamtune_attach::locate::Route;
 use beamtune_attach::process::Process;
-use beamtune_attach::source::Access;
-use beamtune_attach::{AttachError, Settings, Target, tls};
+use beamtune_attach::source::{Access, Finder};
+use beamtune_attach::{AttachError, Settings, tls};
+use beamtune_host::error::HostError;
+use beamtune_host::tree::{FileTree, LocalTree};
 
 /// A cookie is one line.
-const COOKIE_FILE_BYTES: u64 = 4096;
+const COOKIE_FILE_BYTES: usize = 4096;
 
 /// The certificates of all public issuers are 220 kB.
-const TLS_FILE_BYTES: u64 = 4 << 20;
+const TLS_FILE_BYTES: usize = 4 << 20;
 
 const TLS: &str = "TLS distribution (-proto_dist inet_tls)";
 
@@ -104,17 +108,17 @@ impl Given {
     /// How to get into a node; for one of this host its process tells what was not given, and `host` stands in its name.
     pub fn access(
         &self,
-        target: Target,
-        epmd_port: u16,
+        route: Route,
+        finder: Option<Arc<dyn Finder>>,
         process: Option<&Process>,
         host: Option<&str>,
     ) -> Result<Access, AttachError> {
         let places = cookie::places(&self.cookie, process)?;
         Ok(Access {
-            target,
-            epmd_port,
-            cookie: cookie::find(&places, |path| read(path, COOKIE_FILE_BYTES))?,
-            tls: tls::find(&self.tls, process, host, |path| read(path, TLS_FILE_BYTES))?,
+            route,
+            finder,
+            cookie: cookie::find(&places, |path| read(path, process, COOKIE_FILE_BYTES))?,
+            tls: tls::find(&self.tls, process, host, |path| read(path, process, TLS_FILE_BYTES))?,
             settings: Settings::default(),
             terms: Terms::default(),
         })
@@ -129,8 +133,27 @@ impl Given {
     }
 }
 
-fn read(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
+/// Reads the beginning of a file. Below the root of a process in a container or chroot it is read as that process would:
+/// links there must not lead into our own files.
+fn read(path: &Path, process: Option<&Process>, most_bytes: usize) -> io::Result<Vec<u8>> {
+    let root = process.map(|process| &*process.root).filter(|root| *root != Path::new("/"));
     let mut content = Vec::new();
-    File::open(path)?.take(most_bytes).read_to_end(&mut content)?;
+    match root.and_then(|root| Some((root.to_str()?, path.strip_prefix(root).ok()?.to_str()?))) {
+        Some((root, inside)) => LocalTree::default()
+            .read_start_below(root, &format!("/{inside}"), most_bytes, &mut content)
+            .map_err(io_error)?,
+        None => {
+            File::open(path)?.take(most_bytes as u64).read_to_end(&mut content)?;
+        }
+    }
     Ok(content)
+}
+
+fn io_error(error: HostError) -> io::Error {
+    match error {
+        HostError::Missing { .. } => io::ErrorKind::NotFound.into(),
+        HostError::Denied { .. } => io::ErrorKind::PermissionDenied.into(),
+        HostError::Io { source, .. } => source,
+        other => io::Error::other(other.to_string()),
+    }
 }

@@ -8,6 +8,7 @@ mod lab;
 mod node_args;
 mod releases;
 mod subject;
+mod surroundings;
 mod take;
 mod terminal;
 

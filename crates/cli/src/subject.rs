@@ -1,22 +1,17 @@
 //! TARGET: from what the user wrote to a node to attach to, a process to look at, or a recording to read.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use beamtune_attach::epmd::{self, Registered};
-use beamtune_attach::process::Process;
+use anyhow::{Result, bail};
+use beamtune_attach::locate::Route;
 use beamtune_attach::source::Access;
-use beamtune_attach::{AttachError, Target, locate};
-use beamtune_host::discovery::{self, Discovery, Vm};
+use beamtune_attach::{Network, Target};
+use beamtune_host::discovery::{self, Vm};
 use beamtune_host::tree::LocalTree;
 
-use crate::access::{AccessArgs, Given};
+use crate::access::AccessArgs;
+use crate::surroundings::{Surroundings, own_epmd_port, place};
 use crate::terminal;
-
-/// How long this host's EPMD may take to list its nodes.
-const EPMD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What TARGET means.
 pub enum Subject {
@@ -57,129 +52,6 @@ impl NoAccess {
     }
 }
 
-/// What is known of this host: its VMs, and the nodes that its EPMD knows.
-pub struct Surroundings {
-    pub discovery: Discovery,
-    /// By the port of the EPMD.
-    registered: Vec<(u16, Vec<Registered>)>,
-    given: Given,
-}
-
-impl Surroundings {
-    /// Looks around.
-    pub fn look(access: &AccessArgs) -> Result<Surroundings> {
-        let discovery = discovery::discover(&LocalTree::default()).context("cannot look for VMs in /proc")?;
-        let mut surroundings = Surroundings { discovery, registered: Vec::new(), given: access.given()? };
-        let mut ports: Vec<u16> = vec![own_epmd_port()?];
-        ports.extend(surroundings.discovery.vms.iter().filter_map(|vm| vm.distribution.epmd_port));
-        ports.sort_unstable();
-        ports.dedup();
-        for port in ports {
-            // An EPMD that is not there knows no nodes; who needs it is told by the attempt to ask it.
-            let nodes = locate::registered("127.0.0.1", port, EPMD_TIMEOUT).unwrap_or_default();
-            surroundings.registered.push((port, nodes));
-        }
-        Ok(surroundings)
-    }
-
-    /// The name by which EPMD knows a VM of this host, and its distribution port.
-    fn registration(&self, vm: &Vm) -> Option<&Registered> {
-        let epmd = vm.distribution.epmd_port.unwrap_or(epmd::DEFAULT_PORT);
-        let (_, nodes) = self.registered.iter().find(|(port, _)| *port == epmd)?;
-        match &vm.distribution.listeners {
-            Some(listeners) => nodes.iter().find(|node| listeners.iter().any(|l| l.port == node.port)),
-            // Without a look at its sockets the name has to do.
-            None => nodes
-                .iter()
-                .find(|node| vm.distribution.name.as_ref().is_some_and(|name| name.alive == node.name)),
-        }
-    }
-
-    /// What a VM is called: its full node name, or as much of it as is known.
-    pub fn name(&self, vm: &Vm) -> Option<String> {
-        let configured = vm.distribution.name.as_ref();
-        match self.registration(vm) {
-            Some(node) => match configured.filter(|name| name.alive == node.name) {
-                Some(name) => Some(name.full().unwrap_or_else(|| node.name.clone())),
-                None => Some(node.name.clone()),
-            },
-            // Not registered: what it was started with is only what it wanted to be called.
-            None if vm.distribution.uses_epmd && vm.distribution.listens => configured.and_then(|name| {
-                matches!(name.source, beamtune_host::distribution::NameSource::CommandLine)
-                    .then(|| name.to_string())
-            }),
-            None => configured.map(ToString::to_string),
-        }
-    }
-
-    /// How to attach to a VM of this host.
-    pub fn access(&self, vm: &Vm) -> Result<Access, NoAccess> {
-        let distribution = &vm.distribution;
-        let closed = |error: anyhow::Error| Err(NoAccess::Closed(error));
-        if vm.isolation.net == Some(true) {
-            return closed(anyhow::anyhow!(
-                "it has a network of its own: run beamtune inside its container or network namespace"
-            ));
-        }
-        let port = match self.registration(vm) {
-            Some(node) => Some(node.port),
-            None if distribution.name.is_none() && !self.looks_distributed(vm) => {
-                return Err(NoAccess::NoDistribution);
-            }
-            // More than one candidate is no knowledge: an application's own port must not be knocked at.
-            None => match distribution.candidates().as_slice() {
-                [port] => Some(*port),
-                _ => None,
-            },
-        };
-        let target = match (port, &distribution.name) {
-            (Some(port), _) => Target::Address { host: address(vm, port), port },
-            (None, Some(name)) => Target::Node { name: name.alive.clone(), host: name.host.clone() },
-            (None, None) => return Err(NoAccess::NoDistribution),
-        };
-        let epmd_port = distribution.epmd_port.unwrap_or(epmd::DEFAULT_PORT);
-        let name = self.name(vm);
-        let host = name.as_deref().and_then(|name| Some(name.split_once('@')?.1));
-        let access = self.given.access(target, epmd_port, Some(&process(vm)), host);
-        access.map_err(|error| NoAccess::Closed(error.into()))
-    }
-
-    /// True if a VM without a configured name listens where only the distribution would.
-    fn looks_distributed(&self, vm: &Vm) -> bool {
-        vm.distribution.ports.is_some() && !vm.distribution.candidates().is_empty()
-    }
-
-    /// A VM of this host as a subject.
-    fn live(&self, vm: &Vm) -> Live {
-        let label = self.name(vm).unwrap_or_else(|| format!("process {}", vm.identity.pid));
-        Live { access: self.access(vm), vm: Some(vm.clone()), label }
-    }
-
-    /// The VM of this host that a target means.
-    fn local(&self, target: &Target) -> Option<&Vm> {
-        let vms = &self.discovery.vms;
-        match target {
-            Target::Node { name, host } => vms.iter().find(|vm| {
-                let known = match self.registration(vm) {
-                    Some(node) => node.name == *name,
-                    None => vm.distribution.name.as_ref().is_some_and(|known| known.alive == *name),
-                };
-                // A name with a host must be this VM's whole name where that is known.
-                let whole = vm.distribution.name.as_ref().and_then(|known| known.host.as_ref());
-                known && host.as_ref().is_none_or(|host| whole.is_none_or(|known| known == host))
-            }),
-            Target::Address { host, port } => {
-                let here =
-                    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-                vms.iter().find(|vm| {
-                    let listeners = vm.distribution.listeners.iter().flatten();
-                    here && listeners.into_iter().any(|listener| listener.port == *port)
-                })
-            }
-        }
-    }
-}
-
 impl Subject {
     /// Finds out what is meant. Without a target: the only VM of this host.
     pub fn find(text: Option<&str>, access: &AccessArgs) -> Result<Subject> {
@@ -202,29 +74,55 @@ impl Live {
         }
         let Some(text) = text else { return only(&around) };
         if let Ok(pid) = text.parse::<u32>() {
-            let known =
-                around.discovery.vms.iter().find(|vm| vm.identity.pid == pid || vm.pid_inside == Some(pid));
-            return match known {
-                Some(vm) => Ok(around.live(vm)),
-                None => {
-                    let error = discovery::look_at(&LocalTree::default(), pid).err();
-                    let reason = error.map_or_else(String::new, |error| format!(" ({error})"));
-                    bail!("process {pid} is no BEAM VM{reason}: beamtune nodes lists them")
-                }
-            };
+            return by_process_id(&around, pid);
         }
         let target: Target = text.parse()?;
-        if let Some(vm) = around.local(&target) {
-            let mut live = around.live(vm);
-            // The user has said how to reach it.
-            if let (Ok(access), Target::Address { .. }) = (&mut live.access, &target) {
-                access.target = target;
+        match around.local(&target).as_slice() {
+            [] => {
+                let route = Route { target, epmd_port: own_epmd_port()?, network: Network::Ours };
+                let access = around.given.access(route, None, None, None)?;
+                Ok(Live { vm: None, access: Ok(access), label: text.to_owned() })
             }
-            return Ok(live);
+            [vm] => {
+                let mut live = Live::of(&around, vm);
+                // The user has said how to reach it.
+                if let (Ok(access), Target::Address { .. }) = (&mut live.access, &target) {
+                    access.route.target = target;
+                }
+                Ok(live)
+            }
+            several => bail!(
+                "{} BEAM VMs on this host can be meant by {text}; say which one, by process id:\n{}",
+                several.len(),
+                listed(&around, several)
+            ),
         }
-        let access = around.given.access(target, own_epmd_port()?, None, None)?;
-        Ok(Live { vm: None, access: Ok(access), label: text.to_owned() })
     }
+
+    /// A VM of this host.
+    fn of(around: &Surroundings, vm: &Vm) -> Live {
+        let label = around.name(vm).unwrap_or_else(|| format!("process {}", vm.identity.pid));
+        Live { access: around.access(vm), vm: Some(vm.clone()), label }
+    }
+}
+
+/// The VM with this process id here. What its id is in a container of its own is no answer: every container can have that
+/// one.
+fn by_process_id(around: &Surroundings, pid: u32) -> Result<Live> {
+    let vms = &around.discovery.vms;
+    if let Some(vm) = vms.iter().find(|vm| vm.identity.pid == pid) {
+        return Ok(Live::of(around, vm));
+    }
+    let inside: Vec<_> = vms.iter().filter(|vm| vm.pid_inside == Some(pid)).collect();
+    if !inside.is_empty() {
+        bail!(
+            "process {pid} of this host is no BEAM VM, but in a container of its own that is the process id of:\n{}",
+            listed(around, &inside)
+        );
+    }
+    let error = discovery::look_at(&LocalTree::default(), pid).err();
+    let reason = error.map_or_else(String::new, |error| format!(" ({error})"));
+    bail!("process {pid} is no BEAM VM{reason}: beamtune nodes lists them")
 }
 
 /// The only VM of this host, or an error that lists what there is to choose from.
@@ -236,52 +134,21 @@ fn only(around: &Surroundings) -> Result<Live> {
             )
         }
         [] => bail!("no BEAM VM runs on this host; name one elsewhere: beamtune doctor NAME@HOST"),
-        [vm] => Ok(around.live(vm)),
-        vms => {
-            let list: Vec<_> = vms
-                .iter()
-                .map(|vm| {
-                    let name = around.name(vm).unwrap_or_else(|| "(no node)".to_owned());
-                    format!("  {}  {name}  {}", vm.identity.pid, vm.product)
-                })
-                .map(|line| beamtune_report::text::clean(&line))
-                .collect();
-            bail!(
-                "{} BEAM VMs run on this host; say which one, by name or process id:\n{}",
-                vms.len(),
-                list.join("\n")
-            )
-        }
+        [vm] => Ok(Live::of(around, vm)),
+        vms => bail!(
+            "{} BEAM VMs run on this host; say which one, by name or process id:\n{}",
+            vms.len(),
+            listed(around, &vms.iter().collect::<Vec<_>>())
+        ),
     }
 }
 
-/// Where a VM's port is reached from here.
-fn address(vm: &Vm, port: u16) -> String {
-    let bound = vm.distribution.listeners.iter().flatten().find(|listener| listener.port == port);
-    match bound.map(|listener| listener.address) {
-        Some(address) if !address.is_unspecified() => address.to_string(),
-        Some(IpAddr::V4(_)) => "127.0.0.1".to_owned(),
-        // Listening on all IPv6 addresses takes IPv4 connections too, unless it was told otherwise: both are tried.
-        _ => "localhost".to_owned(),
-    }
-}
-
-/// What the attach part wants to know of a process.
-fn process(vm: &Vm) -> Process {
-    Process {
-        arguments: vm.command_line.secret_arguments().to_vec(),
-        environment: vm
-            .environment
-            .secret_variables()
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect(),
-        directory: vm.working_folder.as_ref().map(PathBuf::from).unwrap_or_default(),
-        owner: vm.user.clone().or_else(|| vm.uid.map(|uid| format!("user {uid}"))).unwrap_or_default(),
-        owner_home: vm.user_home.as_ref().map(PathBuf::from),
-        root: PathBuf::from(vm.root.as_deref().unwrap_or("/")),
-    }
-}
-
-fn own_epmd_port() -> Result<u16, AttachError> {
-    epmd::port(std::env::var("ERL_EPMD_PORT").ok().as_deref())
+/// A line for each VM.
+fn listed(around: &Surroundings, vms: &[&Vm]) -> String {
+    let line = |vm: &&Vm| {
+        let name = around.name(vm).unwrap_or_else(|| "(no node)".to_owned());
+        let place = place(vm).map_or_else(String::new, |place| format!("  {place}"));
+        beamtune_report::text::clean(&format!("  {}  {name}{place}  {}", vm.identity.pid, vm.product))
+    };
+    vms.iter().map(line).collect::<Vec<_>>().join("\n")
 }

@@ -207,6 +207,7 @@ const KEPT: &[&str] = &[
     "ERL_THREAD_POOL_SIZE",
     "ERL_ZFLAGS",
     "HOME",
+    "HOSTNAME",
     "RABBITMQ_CONF_ENV_FILE",
     "RABBITMQ_DIST_PORT",
     "RABBITMQ_HOME",

@@ -6,7 +6,9 @@
 
 use beamtune_model::Nanos;
 
+use crate::cgroup::memberships;
 use crate::command_line::{CommandLine, Environment};
+use crate::container::Container;
 use crate::distribution::Distribution;
 use crate::error::HostError;
 use crate::installation::{self, Files, Installation, emulator_type};
@@ -20,6 +22,10 @@ use crate::tree::FileTree;
 const MAX_PROCESSES: usize = 5_000_000;
 /// A command line or environment longer than this is cut; what counts stands at the beginning.
 const ARGUMENTS_BYTES: usize = 512 * 1024;
+/// What may lie between the reading of two clocks on a busy host.
+const CLOCKS_APART_NS: Nanos = 1_000_000_000;
+/// `/proc/PID/cgroup` has a line per hierarchy, of at most a path's length.
+const MEMBERSHIPS_BYTES: usize = 256 * 1024;
 /// Enough for the accounts of a host; those of a directory service are not in it anyway.
 const PASSWD_BYTES: usize = 1 << 20;
 
@@ -41,6 +47,8 @@ pub struct Isolation {
     pub net: Option<bool>,
     /// It has mounts of its own: its paths are not ours.
     pub mount: Option<bool>,
+    /// It has users of its own: what it may do it may do within its namespaces only.
+    pub user: Option<bool>,
 }
 
 /// A running VM, as the operating system sees it.
@@ -68,7 +76,7 @@ pub struct Vm {
     pub threads: i64,
     /// The file that the kernel runs, where that may be read.
     pub executable: Option<String>,
-    /// Its working folder, where that may be read.
+    /// Its working folder as it sees it itself, where that may be read.
     pub working_folder: Option<String>,
     /// Its command line.
     pub command_line: CommandLine,
@@ -84,6 +92,10 @@ pub struct Vm {
     pub product: Product,
     /// Which namespaces it shares with us.
     pub isolation: Isolation,
+    /// The number of its network namespace, where that may be read.
+    pub network: Option<u64>,
+    /// The container that it is in, as far as the names of its control groups tell.
+    pub container: Option<Container>,
     /// Where its file system is seen from here: `/`, or `/proc/PID/root`. `None` where it cannot be known.
     pub root: Option<String>,
 }
@@ -93,6 +105,11 @@ impl Vm {
     pub fn cores(&self) -> Option<f64> {
         let uptime = self.uptime_ns.filter(|uptime| *uptime > 0)?;
         Some(self.cpu_ns as f64 / uptime as f64)
+    }
+
+    /// Its process id as it sees it itself: `os:getpid/0`.
+    pub fn own_pid(&self) -> u32 {
+        self.pid_inside.unwrap_or(self.identity.pid)
     }
 }
 
@@ -128,6 +145,37 @@ pub fn discover(tree: &impl FileTree) -> Result<Discovery, HostError> {
 /// Looks at one process; an error if it is no VM.
 pub fn look_at(tree: &impl FileTree, pid: u32) -> Result<Vm, HostError> {
     Host::read(tree).vm(pid)
+}
+
+/// The VM that goes on where another one has ended: started since, and configured to be called the same. `gone_ns` is how
+/// long ago the first one was last seen; `own_pid` is what the new one says its process id is, where it has been asked. Of
+/// several, those of the same container are preferred.
+pub fn successor(
+    tree: &impl FileTree,
+    before: &Vm,
+    gone_ns: Nanos,
+    own_pid: Option<u32>,
+) -> Result<Vm, HostError> {
+    let pid = before.identity.pid;
+    let goes_on = |vm: &Vm| {
+        vm.identity != before.identity
+            && vm.uptime_ns.is_some_and(|uptime| uptime <= gone_ns.saturating_add(CLOCKS_APART_NS))
+            && vm.distribution.name == before.distribution.name
+            && (vm.product.kind, &vm.product.name) == (before.product.kind, &before.product.name)
+            && own_pid.is_none_or(|own_pid| vm.own_pid() == own_pid)
+    };
+    let mut found: Vec<Vm> = discover(tree)?.vms.into_iter().filter(goes_on).collect();
+    if found.iter().any(|vm| vm.container == before.container) {
+        found.retain(|vm| vm.container == before.container);
+    }
+    match (found.pop(), found.as_slice()) {
+        (Some(only), []) => Ok(only),
+        (None, _) => Err(HostError::Ended { pid }),
+        (Some(last), others) => {
+            let pids = others.iter().map(|vm| vm.identity.pid).chain([last.identity.pid]).collect();
+            Err(HostError::SeveralSuccessors { pid, pids })
+        }
+    }
 }
 
 /// The name of the user that a process runs as, if the host knows it.
@@ -218,7 +266,7 @@ impl<'a, T: FileTree> Host<'a, T> {
         let isolation = self.isolation(pid, &status);
         let root = self.root(pid, isolation);
         let files = Files { tree, root: root.clone() };
-        let host_name = self.host_name(pid);
+        let host_name = self.host_name(pid, &environment, &files);
         let mut distribution = Distribution::configured(&command_line, &environment, host_name.as_deref());
         if distribution.name.is_none() {
             distribution.name =
@@ -239,7 +287,7 @@ impl<'a, T: FileTree> Host<'a, T> {
             cpu_ns,
             rss_bytes: status.rss_bytes,
             threads,
-            working_folder: tree.read_link(&format!("/proc/{pid}/cwd")).ok(),
+            working_folder: self.working_folder(pid),
             installation: Installation::of(&command_line, &environment, executable.as_deref(), &comm, &files),
             product: Product::of(&command_line, &environment, &distribution, &files),
             executable,
@@ -248,6 +296,8 @@ impl<'a, T: FileTree> Host<'a, T> {
             access,
             distribution,
             isolation,
+            network: self.namespace(pid, "net").as_deref().and_then(namespace_number),
+            container: self.container(pid),
             root,
         })
     }
@@ -262,13 +312,35 @@ impl<'a, T: FileTree> Host<'a, T> {
             },
             net: differs("net"),
             mount: differs("mnt"),
+            user: differs("user"),
         }
     }
 
     fn other_namespace(&self, pid: u32, kind: &str) -> Option<bool> {
         let ours = self.tree.read_link(&format!("/proc/self/ns/{kind}")).ok()?;
-        let its = self.tree.read_link(&format!("/proc/{pid}/ns/{kind}")).ok()?;
-        Some(ours != its)
+        Some(ours != self.namespace(pid, kind)?)
+    }
+
+    /// `net:[4026531840]`
+    fn namespace(&self, pid: u32, kind: &str) -> Option<String> {
+        self.tree.read_link(&format!("/proc/{pid}/ns/{kind}")).ok()
+    }
+
+    fn container(&self, pid: u32) -> Option<Container> {
+        let groups = self.tree.read(&format!("/proc/{pid}/cgroup"), MEMBERSHIPS_BYTES).ok()?;
+        Container::of(&memberships(&groups))
+    }
+
+    /// The kernel names the folder as it would be called without the process's own root (chroot).
+    fn working_folder(&self, pid: u32) -> Option<String> {
+        let link = |name| self.tree.read_link(&format!("/proc/{pid}/{name}"));
+        let folder = link("cwd").ok()?;
+        let root = link("root").unwrap_or_default();
+        match folder.strip_prefix(root.trim_end_matches('/')) {
+            Some("") => Some("/".to_owned()),
+            Some(inside) if inside.starts_with('/') => Some(inside.to_owned()),
+            _ => Some(folder),
+        }
     }
 
     /// Where the files of a process are. What may not be looked at is taken for a process like ours, unless it is
@@ -283,13 +355,21 @@ impl<'a, T: FileTree> Host<'a, T> {
         }
     }
 
-    /// The host's name as the process sees it; a container has its own.
-    fn host_name(&self, pid: u32) -> Option<String> {
-        match self.other_namespace(pid, "uts") {
-            Some(true) => None,
-            _ => self.name.clone(),
+    /// The host's name as the process sees it. A container has its own, which the kernel tells only within; those who make
+    /// containers write it into a variable and a file.
+    fn host_name(&self, pid: u32, environment: &Environment, files: &Files<'_, T>) -> Option<String> {
+        if self.other_namespace(pid, "uts") != Some(true) {
+            return self.name.clone();
         }
+        let in_file = || Some(text::first_line(&files.read("/etc/hostname")?));
+        let name = environment.get("HOSTNAME").map(str::to_owned).or_else(in_file)?;
+        Some(text::printable(&name)).filter(|name| !name.is_empty())
     }
+}
+
+/// The number in `net:[4026531840]`.
+fn namespace_number(link: &str) -> Option<u64> {
+    text::number(link.split_once(":[")?.1.strip_suffix(']')?.as_bytes())
 }
 
 #[cfg(test)]

@@ -100,6 +100,17 @@ pub enum HostError {
         /// The file or folder.
         path: String,
     },
+    /// The process has ended, and more than one could have taken its place.
+    #[error(
+        "process {pid} has ended, and which of {} goes on in its place cannot be told: name it by its process id",
+        pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+    )]
+    SeveralSuccessors {
+        /// The process.
+        pid: u32,
+        /// Those that could be meant.
+        pids: Vec<u32>,
+    },
     /// Anything else.
     #[error("cannot read {path}: {source}")]
     Io {
@@ -153,7 +164,9 @@ impl HostError {
     /// What it means for a recording.
     pub fn kind(&self) -> TroubleKind {
         match self {
-            HostError::Ended { .. } | HostError::Replaced { .. } => TroubleKind::Gone,
+            HostError::Ended { .. } | HostError::Replaced { .. } | HostError::SeveralSuccessors { .. } => {
+                TroubleKind::Gone
+            }
             HostError::Denied { .. } | HostError::DeniedThere { .. } => TroubleKind::Denied,
             HostError::Hangs { .. } | HostError::Late { .. } | HostError::LeftOut { .. } => {
                 TroubleKind::TimedOut

@@ -27,16 +27,19 @@ pub(crate) fn of_machine(machine: Machine) -> Vec<(&'static str, String)> {
 }
 
 /// Facts of a process that need not be a VM.
-pub(crate) fn of_process(tree: &impl FileTree, pid: u32) -> Vec<(&'static str, String)> {
+pub(crate) fn of_process(tree: &impl FileTree, pid: u32, status: &Status) -> Vec<(&'static str, String)> {
     let limits = tree.read(&format!("/proc/{pid}/limits"), SMALL_FILE_BYTES).unwrap_or_default();
     let (soft, hard) = process::open_files_limit(&limits).unzip();
+    let own_pid = status.pids.last().copied().unwrap_or(pid);
     let mut head = Vec::new();
     let libc = tree
         .read_start(&format!("/proc/{pid}/exe"), ELF_HEAD_BYTES, &mut head)
         .ok()
         .and_then(|()| libc(&head));
     present([
-        (facts::OS_PID, Some(pid.to_string())),
+        // The VM tells the same one, where it is asked.
+        (facts::OS_PID, Some(own_pid.to_string())),
+        (facts::HOST_PID, (own_pid != pid).then(|| pid.to_string())),
         (facts::NOFILE_SOFT, soft),
         (facts::NOFILE_HARD, hard),
         (facts::LIBC, libc.map(str::to_owned)),

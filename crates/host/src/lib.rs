@@ -15,6 +15,7 @@
 
 pub mod cgroup;
 pub mod command_line;
+pub mod container;
 pub mod discovery;
 pub mod distribution;
 pub mod error;

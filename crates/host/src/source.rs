@@ -15,7 +15,7 @@ use beamtune_model::{
 };
 
 use crate::cgroup::{Continued, CpuGroup, Groups};
-use crate::discovery;
+use crate::discovery::{self, Vm};
 use crate::error::HostError;
 use crate::facts;
 use crate::machine::{self, Machine};
@@ -50,6 +50,12 @@ pub struct HostSource<T> {
     ask: Option<Ask>,
     /// Whose process it is, for messages.
     user: Option<String>,
+    /// What was found in the process when this life began, if it was a VM.
+    vm: Option<Box<Vm>>,
+    /// When it was last seen.
+    seen: Nanos,
+    /// Why it is not known which process it has become.
+    astray: Option<String>,
     /// Nothing of this life has been recorded yet.
     first: bool,
     lives: u32,
@@ -77,6 +83,9 @@ impl<T: FileTree> HostSource<T> {
             tick_ns: process::tick_ns(),
             ask: None,
             user,
+            vm: None,
+            seen: 0,
+            astray: None,
             first: true,
             lives: 0,
             groups: Groups::default(),
@@ -94,6 +103,8 @@ impl<T: FileTree> HostSource<T> {
     pub fn follow(&mut self, pid: u32) -> Result<(), HostError> {
         self.identity = Identity::of(&self.tree, pid)?;
         self.user = discovery::user_of(&self.tree, pid);
+        self.vm = None;
+        self.astray = None;
         self.first = true;
         self.lives += 1;
         self.groups = Groups::default();
@@ -117,6 +128,20 @@ impl<T: FileTree> HostSource<T> {
 
     fn pid(&self) -> u32 {
         self.identity.pid
+    }
+
+    /// The process that a new life of the VM has, by what the VM itself says of it: in a container that number is
+    /// another than here.
+    fn next_process(&self, own_pid: u32, now: Nanos) -> Result<u32, HostError> {
+        match &self.vm {
+            Some(vm) if vm.pid_inside.is_some() => {
+                let gone_ns = now.saturating_sub(self.seen);
+                Ok(discovery::successor(&self.tree, vm, gone_ns, Some(own_pid))?.identity.pid)
+            }
+            // It may be in a container only now: then a process of that number here would be a stranger's.
+            Some(_) => Ok(discovery::look_at(&self.tree, own_pid)?.identity.pid),
+            None => Ok(own_pid),
+        }
     }
 
     /// Makes sure that the process is still there and still the same.
@@ -278,10 +303,9 @@ impl<T: FileTree> HostSource<T> {
     fn tell_facts(&mut self, status: &Status, out: &mut SampleBuilder<'_>) {
         if self.first {
             let mut told = facts::of_machine(Machine::read(&self.tree));
-            told.extend(facts::of_process(&self.tree, self.pid()));
-            if let Ok(vm) = discovery::look_at(&self.tree, self.pid()) {
-                told.extend(facts::of_vm(&vm));
-            }
+            told.extend(facts::of_process(&self.tree, self.pid(), status));
+            self.vm = discovery::look_at(&self.tree, self.pid()).ok().map(Box::new);
+            told.extend(self.vm.iter().flat_map(|vm| facts::of_vm(vm)));
             told.into_iter().for_each(|(key, value)| out.fact(key, value));
         }
         for (key, value) in facts::of_limits(&self.tree, status, &self.groups) {
@@ -346,8 +370,9 @@ impl<T: FileTree> Source for HostSource<T> {
         // the same before and after.
         let status = self.check().and(read).map_err(|error| {
             out.sample.readings.truncate(readings);
-            Trouble::new(error.kind(), error.to_string())
+            Trouble::new(error.kind(), self.astray.clone().unwrap_or_else(|| error.to_string()))
         })?;
+        self.seen = end;
         if detail {
             self.tell_facts(&status, out);
             self.read_dear(&status, clock, out);
@@ -363,11 +388,16 @@ impl<T: FileTree> Source for HostSource<T> {
 
     fn on_new_life(&mut self, life: &Incarnation) {
         // The first life that is announced is that of the process that is read already.
-        if let Some(pid) = life.os_pid
+        if let Some(own_pid) = life.os_pid
             && self.check().is_err()
         {
-            // If it has ended again meanwhile, the next read says so.
-            let _ = self.follow(pid);
+            match self.next_process(own_pid, life.mono0) {
+                // If it has ended again meanwhile, the next read says so.
+                Ok(pid) => {
+                    let _ = self.follow(pid);
+                }
+                Err(error) => self.astray = Some(error.to_string()),
+            }
         }
     }
 }

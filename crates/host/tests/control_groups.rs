@@ -12,7 +12,7 @@ use std::process::Command;
 use beamtune_host::cgroup::{Groups, Version};
 use beamtune_host::tree::LocalTree;
 use beamtune_model::{facts, metrics};
-use common::{Recorder, Running, eventually, is_root, unique_name};
+use common::{Recorder, Running, eventually, installed, is_root, unique_name};
 
 /// A control group that is removed with the test; the processes in it must have ended.
 struct TestGroup(PathBuf);
@@ -126,4 +126,62 @@ fn the_memory_limit_of_this_machines_groups_is_read() {
     };
     println!("{memory:?}");
     assert!(memory.used_bytes.is_some_and(|used| used > 0));
+}
+
+/// The pid here of the only child of a process.
+fn child_of(parent: u32) -> Option<u32> {
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.find(|pid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let fields = stat.rsplit(')').next().unwrap_or_default();
+        fields.split_whitespace().nth(1) == Some(&parent.to_string())
+    })
+}
+
+#[test]
+fn a_containers_groups_are_read_as_the_host_sees_them() {
+    let Some(controller) = cpu_controller() else { return };
+    let Some(otp) = installed(25) else { return println!("skipped, because OTP 25 is not installed") };
+    // As Docker names them. The container's own group is the root of all that it sees.
+    let docker = controller.join("docker");
+    let was_there = docker.exists();
+    let outer = (!was_there).then(|| TestGroup::make(docker.clone(), -1, 100_000));
+    let id = format!("{:064x}", std::process::id());
+    let group = TestGroup::make(docker.join(&id), 40_000, 100_000);
+    let procs = group.0.join("cgroup.procs");
+    let mut command = Command::new("sh");
+    // Moves itself, and then makes the namespaces: of control groups too.
+    let script = "echo $$ > \"$1\"; shift; exec unshare \"$@\"";
+    command.args(["-c", script, "sh"]).arg(procs);
+    command.args(["-p", "-m", "-n", "-C", "--fork", "--kill-child", "--mount-proc", "erl", "-noinput"]);
+    command.args(["-eval", "io:format(\"up~n\")."]);
+    let container = Running::start(command);
+    container.line("up");
+    let pid = child_of(container.pid()).unwrap();
+
+    let vm = beamtune_host::discovery::look_at(&LocalTree::default(), pid).unwrap();
+    let known = vm.container.unwrap();
+    assert_eq!((known.kind, known.id.as_str()), ("docker", id.as_str()));
+    let mut recorder = Recorder::of(pid);
+    let sample = recorder.sample(true);
+    assert_eq!(recorder.value(&sample, &metrics::CGROUP_QUOTA, "cpu"), Some(400));
+    assert_eq!(recorder.value(&sample, &metrics::CGROUP_QUOTA, "own_cpu"), Some(400));
+    let told =
+        |key: &str| sample.facts.iter().find(|(found, _)| found == key).map(|(_, value)| value.clone());
+    assert_eq!(told(facts::CGROUP_PATH), Some(format!("/docker/{id}")));
+    assert_eq!(told(facts::CGROUP_REACHES_ROOT).as_deref(), Some("true"));
+    assert_eq!(told(facts::OS_PID).as_deref(), Some("1"));
+    assert_eq!(told(facts::HOST_PID), Some(pid.to_string()));
+    assert_eq!(told(facts::OTP_RELEASE), Some(otp.release.to_string()));
+    // Its limits are its own, the machine is the host.
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    assert_eq!(told(facts::NOFILE_SOFT).as_deref(), files.split_whitespace().nth(3));
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert_eq!(told(facts::HOST_NAME).as_deref(), Some(name.trim()));
+    assert!(recorder.values(&sample, &metrics::THREAD_CPU).len() > 10);
+    drop(container);
+    drop(group);
+    drop(outer);
 }

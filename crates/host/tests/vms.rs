@@ -27,6 +27,10 @@ const PRINT_MSACC: &str = "
          || #{type := T, id := I, counters := C} <- erlang:statistics(microstate_accounting)],
         io:format(\"end~n\") end";
 
+/// A process in our namespaces.
+const SHARED: Isolation =
+    Isolation { pid: Some(false), net: Some(false), mount: Some(false), user: Some(false) };
+
 fn tree() -> LocalTree {
     LocalTree::default()
 }
@@ -158,7 +162,7 @@ fn every_vm_is_found_with_its_release_and_name() {
         assert!(node_vm.rss_bytes.unwrap() > 10_000_000 && node_vm.threads > 10);
         assert!(node_vm.uptime_ns.unwrap() < 3_600_000_000_000);
         assert_eq!(node_vm.access, Access::Readable);
-        assert_eq!(node_vm.isolation, Isolation { pid: Some(false), net: Some(false), mount: Some(false) });
+        assert_eq!(node_vm.isolation, SHARED);
         assert_eq!(node_vm.root.as_deref() == Some("/"), otp.chroot.is_none(), "{:?}", node_vm.root);
         assert!(!format!("{node_vm:?}").contains(COOKIE));
         assert!(node_vm.command_line.secret_arguments().iter().any(|argument| argument == COOKIE));
@@ -267,7 +271,7 @@ fn a_vm_in_namespaces_of_its_own_is_found() {
     assert_eq!(vm.parent, outer.pid());
     assert_eq!(
         (vm.pid_inside, vm.isolation),
-        (Some(1), Isolation { pid: Some(true), net: Some(true), mount: Some(true) })
+        (Some(1), Isolation { pid: Some(true), net: Some(true), mount: Some(true), user: Some(false) })
     );
     assert_eq!(vm.installation.otp_release, Some(otp.release));
     assert!(vm.installation.otp_version.is_some(), "read below {:?}", vm.root);

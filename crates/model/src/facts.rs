@@ -27,7 +27,8 @@ keys! {
     ARCHITECTURE = "architecture", "system_info(system_architecture).";
     START_TIME = "start_time", "VM start, native units of Erlang monotonic time: system_info(start_time).";
     CREATION = "creation", "Creation of the node: changes with each start.";
-    OS_PID = "os_pid", "Process id of the VM on its host: os:getpid/0.";
+    OS_PID = "os_pid", "Process id of the VM as it sees it itself: os:getpid/0.";
+    HOST_PID = "host_pid", "Process id of the VM on its host, where that is another one: in a container.";
 
     EMU_ARGS = "emu_args", "JSON list: flags that the emulator was given, command line and environment joined: system_info(emu_args).";
     INIT_ARGS = "init_args", "JSON list: further arguments of init that matter for performance.";

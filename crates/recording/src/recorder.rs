@@ -352,13 +352,14 @@ impl Recorder<'_, '_> {
             patience
         };
         let asked = self.sources.vm.as_mut().map(|vm| vm.request(ask, self.clock));
-        // What the host says is true of the VM's next life, too.
+        // What the host says is true of the VM's next life, too, but for the process id: each life has its own.
         let (clock, host_facts) = (self.clock, &mut self.host_facts);
         let mut read_host = |host: &mut dyn Source, out: &mut SampleBuilder<'_>| {
             let before = out.sample.facts.len();
             host.request(ask, clock)?;
             let answer = host.collect(patience, clock, out);
-            for (key, value) in out.sample.facts.iter().skip(before) {
+            for (key, value) in out.sample.facts.iter().skip(before).filter(|(key, _)| key != facts::HOST_PID)
+            {
                 host_facts.set(key, value.as_str());
             }
             answer

@@ -133,7 +133,7 @@ pub fn render(a: &Period, b: &Period, style: Style) -> String {
 }
 
 /// Facts of a start rather than of a setting.
-const ALWAYS_DIFFERENT: &[&str] = &["start_time", "creation", "os_pid", "recorded_by"];
+const ALWAYS_DIFFERENT: &[&str] = &["start_time", "creation", "os_pid", "host_pid", "recorded_by"];
 
 #[cfg(test)]
 mod tests {

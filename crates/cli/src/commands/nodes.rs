@@ -3,13 +3,15 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use beamtune_attach::Network;
 use beamtune_host::discovery::{Access, Vm};
 use beamtune_report::table::{Align, Table};
 use beamtune_report::{Style, text};
 use serde::Serialize;
 
 use crate::access::AccessArgs;
-use crate::subject::{NoAccess, Surroundings};
+use crate::subject::NoAccess;
+use crate::surroundings::{Surroundings, network, place};
 use crate::terminal;
 
 /// List every BEAM VM on this host, and whether it can be attached to.
@@ -29,6 +31,14 @@ struct Row {
     node: Option<String>,
     otp: Option<String>,
     runs: String,
+    /// What sets it apart from the VMs of the host itself, in words: its container, or its network.
+    place: Option<String>,
+    /// Its container's whole id, as far as the names of its control groups tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    container_id: Option<String>,
+    /// The number of its network namespace, where that is not ours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network_namespace: Option<u64>,
     user: Option<String>,
     /// Mean since the start.
     cores: Option<f64>,
@@ -72,6 +82,12 @@ fn row(around: &Surroundings, vm: &Vm) -> Row {
             .clone()
             .or_else(|| installation.otp_release.map(|release| release.to_string())),
         runs: vm.product.to_string(),
+        place: place(vm),
+        container_id: vm.container.as_ref().map(|container| container.id.clone()),
+        network_namespace: match network(vm) {
+            Network::Ours => None,
+            Network::Of(namespace) => Some(namespace.number),
+        },
         user: vm.user.clone(),
         cores: vm.cores(),
         rss_bytes: vm.rss_bytes,
@@ -86,22 +102,18 @@ fn render(rows: &[Row], style: Style) -> String {
         return "No BEAM VM runs on this host.\n".to_owned();
     }
     use Align::{Left, Right};
-    let mut table = Table::new(&[
-        ("pid", Right),
-        ("node", Left),
-        ("OTP", Left),
-        ("runs", Left),
-        ("user", Left),
-        ("CPU (mean)", Right),
-        ("RSS", Right),
-        ("up", Right),
-        ("attach", Left),
-    ]);
+    // A column of its own only where it tells something.
+    let with_places = rows.iter().any(|row| row.place.is_some());
+    let mut columns =
+        vec![("pid", Right), ("node", Left), ("where", Left), ("OTP", Left), ("runs", Left), ("user", Left)];
+    columns.extend([("CPU (mean)", Right), ("RSS", Right), ("up", Right), ("attach", Left)]);
+    columns.retain(|(title, _)| with_places || *title != "where");
+    let mut table = Table::new(&columns);
     let mut reasons = String::new();
     for row in rows {
-        table.row([
-            row.pid.to_string(),
-            text::clean(row.node.as_deref().unwrap_or("–")),
+        let place = with_places.then(|| text::clean(row.place.as_deref().unwrap_or("host")));
+        let cells = [row.pid.to_string(), text::clean(row.node.as_deref().unwrap_or("–"))];
+        let cells = cells.into_iter().chain(place).chain([
             text::clean(row.otp.as_deref().unwrap_or("?")),
             text::clean(&row.runs),
             text::clean(row.user.as_deref().unwrap_or("?")),
@@ -110,6 +122,7 @@ fn render(rows: &[Row], style: Style) -> String {
             row.uptime_seconds.map_or("?".to_owned(), text::seconds),
             if row.attachable { "yes" } else { "no" }.to_owned(),
         ]);
+        table.row(cells);
         if let Some(reason) = &row.why_not {
             let line = format!("{}: {}", row.pid, text::sentence(reason));
             reasons.push_str(&format!("{}\n", text::wrap(&line, style.width, "    ")));

@@ -7,6 +7,8 @@
     reason = "each test file uses its part"
 )]
 
+pub mod containers;
+
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

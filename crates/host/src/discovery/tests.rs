@@ -30,6 +30,12 @@ const RABBIT: &[&str] = &[
     "start_sasl",
 ];
 
+/// A process in our namespaces.
+const SHARED: Isolation =
+    Isolation { pid: Some(false), net: Some(false), mount: Some(false), user: Some(false) };
+/// The namespaces of a made-up process.
+const NAMESPACES: [&str; 5] = ["pid", "net", "mnt", "uts", "user"];
+
 fn list(words: &[&str]) -> Vec<u8> {
     words.iter().flat_map(|word| word.bytes().chain([0])).collect()
 }
@@ -43,7 +49,7 @@ fn host() -> FakeHost {
         "root:x:0:0:root:/root:/bin/bash\nrabbitmq:x:112:120::/var/lib/rabbitmq:/sbin/nologin\n",
     );
     process(&host, 1, "init", &["/sbin/init"], 0);
-    for kind in ["pid", "net", "mnt", "uts"] {
+    for kind in NAMESPACES {
         host.link(&format!("/proc/self/ns/{kind}"), &format!("{kind}:[1]"));
     }
     host
@@ -65,7 +71,7 @@ fn process(host: &FakeHost, pid: u32, comm: &str, arguments: &[&str], uid: u32) 
 fn readable(host: &FakeHost, pid: u32, executable: &str, environment: &[&str]) {
     host.link(&format!("/proc/{pid}/exe"), executable).link(&format!("/proc/{pid}/cwd"), "/srv");
     host.link(&format!("/proc/{pid}/root"), "/").file(&format!("/proc/{pid}/environ"), list(environment));
-    for kind in ["pid", "net", "mnt", "uts"] {
+    for kind in NAMESPACES {
         host.link(&format!("/proc/{pid}/ns/{kind}"), &format!("{kind}:[1]"));
     }
 }
@@ -110,7 +116,7 @@ fn a_broker_is_found_with_all_that_can_be_known() {
     );
     assert_eq!(vm.distribution.candidates(), [55_672]);
     assert_eq!(vm.access, Access::Readable);
-    assert_eq!(vm.isolation, Isolation { pid: Some(false), net: Some(false), mount: Some(false) });
+    assert_eq!(vm.isolation, SHARED);
     assert_eq!(
         (vm.root.as_deref(), vm.pid_inside, vm.working_folder.as_deref()),
         (Some("/"), None, Some("/srv"))
@@ -243,19 +249,101 @@ fn a_container_is_told_and_its_own_files_are_read() {
     process(&host, 700, "beam.smp", RABBIT, 999);
     readable(&host, 700, RABBIT[0], &["RABBITMQ_NODENAME=hare"]);
     host.file("/proc/700/status", "Uid:\t999\t999\t999\t999\nNSpid:\t700\t17\n");
-    for kind in ["pid", "net", "mnt", "uts"] {
+    for kind in NAMESPACES {
         host.link(&format!("/proc/700/ns/{kind}"), &format!("{kind}:[2]"));
     }
     host.link("/proc/700/root", host.path("/box").to_str().unwrap());
     host.file("/box/usr/lib/erlang/releases/25/OTP_VERSION", "25.3\n");
     host.file("/usr/lib/erlang/releases/25/OTP_VERSION", "25.9 of the host\n");
     let vm = look_at(&host.tree(), 700).unwrap();
-    assert_eq!(vm.isolation, Isolation { pid: Some(true), net: Some(true), mount: Some(true) });
+    assert_eq!(
+        vm.isolation,
+        Isolation { pid: Some(true), net: Some(true), mount: Some(true), user: Some(true) }
+    );
     assert_eq!((vm.pid_inside, vm.root.as_deref()), (Some(17), Some("/proc/700/root")));
+    assert_eq!((vm.network, vm.own_pid()), (Some(2), 17));
     assert_eq!((vm.uid, vm.user), (Some(999), None));
     assert_eq!(vm.installation.otp_version.as_deref(), Some("25.3"));
     // Its host's name is its own.
     assert_eq!(vm.distribution.name.unwrap().to_string(), "hare@?");
+    let name = || look_at(&host.tree(), 700).unwrap().distribution.name.unwrap().to_string();
+    host.file("/box/etc/hostname", "f00d\n").file("/etc/hostname", "web-1\n");
+    assert_eq!(name(), "hare@f00d");
+    host.file("/proc/700/environ", list(&["RABBITMQ_NODENAME=hare", "HOSTNAME=beef"]));
+    assert_eq!(name(), "hare@beef");
+}
+
+#[test]
+fn a_containers_id_is_found_in_its_groups() {
+    let host = host();
+    process(&host, 700, "beam.smp", RABBIT, 112);
+    readable(&host, 700, RABBIT[0], &[]);
+    assert_eq!(look_at(&host.tree(), 700).unwrap().container, None);
+    let id = "0123456789abcdef".repeat(4);
+    host.file("/proc/700/cgroup", format!("0::/system.slice/docker-{id}.scope\n"));
+    assert_eq!(look_at(&host.tree(), 700).unwrap().container, Some(Container { kind: "docker", id }));
+}
+
+#[test]
+fn a_working_folder_is_told_as_the_process_sees_it() {
+    let host = host();
+    process(&host, 700, "beam.smp", RABBIT, 112);
+    readable(&host, 700, RABBIT[0], &[]);
+    let check = |root: &str, folder: &str, expect: &str| {
+        host.link("/proc/700/root", root).link("/proc/700/cwd", folder);
+        assert_eq!(look_at(&host.tree(), 700).unwrap().working_folder.as_deref(), Some(expect), "{root}");
+    };
+    check("/", "/srv/app", "/srv/app");
+    check("/", "/", "/");
+    // chroot: the kernel names both as they are called outside.
+    check("/box", "/box/srv/app", "/srv/app");
+    check("/box", "/box", "/");
+    // Whoever has kept a folder open from before is outside of its root.
+    check("/box", "/boxes", "/boxes");
+}
+
+/// The VM of a container, called `app`, as process 1 of its own.
+fn contained(host: &FakeHost, pid: u32, start_ticks: i64, container: char) {
+    process(host, pid, "beam.smp", RABBIT, 112);
+    readable(host, pid, RABBIT[0], &["RABBITMQ_NODENAME=hare", "HOSTNAME=box"]);
+    host.link(&format!("/proc/{pid}/ns/uts"), "uts:[2]");
+    host.file(&format!("/proc/{pid}/stat"), FakeHost::stat(pid, "beam.smp", 300, 200, start_ticks));
+    host.file(&format!("/proc/{pid}/status"), format!("Uid:\t0\t0\t0\t0\nNSpid:\t{pid}\t1\n"));
+    let id = container.to_string().repeat(64);
+    host.file(&format!("/proc/{pid}/cgroup"), format!("0::/docker/{id}\n"));
+}
+
+#[test]
+fn the_vm_that_goes_on_after_a_restart_is_found() {
+    let host = host();
+    let tree = host.tree();
+    // The host has been up for 1,000 s.
+    contained(&host, 700, 20_000, 'a');
+    contained(&host, 701, 30_000, 'b');
+    let before = look_at(&tree, 700).unwrap();
+    host.remove("/proc/700");
+    const GONE_NS: Nanos = 100_000_000_000;
+    let found = |own_pid| successor(&tree, &before, GONE_NS, own_pid);
+    // The other one was there before it had gone.
+    assert_eq!(found(None).unwrap_err().to_string(), "process 700 has ended");
+    contained(&host, 702, 95_000, 'c');
+    assert_eq!(found(None).unwrap().identity.pid, 702);
+    assert_eq!(found(Some(1)).unwrap().identity.pid, 702);
+    assert!(matches!(found(Some(702)), Err(HostError::Ended { pid: 700 })));
+    contained(&host, 703, 96_000, 'd');
+    let error = found(None).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "process 700 has ended, and which of 702, 703 goes on in its place cannot be told: name it by its process id"
+    );
+    // The same container is the best guess of all.
+    contained(&host, 704, 97_000, 'a');
+    assert_eq!(found(None).unwrap().identity.pid, 704);
+    // One that is called otherwise is none.
+    host.remove("/proc/702");
+    host.remove("/proc/704");
+    host.file("/proc/703/environ", list(&["RABBITMQ_NODENAME=rabbit", "HOSTNAME=box"]));
+    assert!(found(None).is_err());
 }
 
 #[test]

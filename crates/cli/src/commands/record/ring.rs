@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use beamtune_attach::Target;
 use beamtune_model::Nanos;
-use beamtune_recording::{Error, Outcome, Plan, Progress, Ring, Stop, Writer};
+use beamtune_recording::{Outcome, Plan, Progress, Ring, Stop, Writer};
 
 use super::Args;
 use crate::subject::Live;
@@ -64,7 +64,7 @@ struct Files<'a> {
 
 impl Files<'_> {
     /// The file for a node: the one that was named, or one in the folder, named after the node.
-    fn of(&self, node: &str) -> Result<PathBuf, Error> {
+    fn of(&self, node: &str) -> Result<PathBuf> {
         let path = match self.output {
             Some(path) if !is_folder(path, self.several) => path.to_owned(),
             folder => {
@@ -76,11 +76,14 @@ impl Files<'_> {
                 folder.unwrap_or(Path::new(".")).join(format!("{name}.btr"))
             }
         };
-        if self.taken.lock().unwrap_or_else(PoisonError::into_inner).insert(path.clone()) {
-            Ok(path)
-        } else {
-            Err(Error::Locked { path })
+        if !self.taken.lock().unwrap_or_else(PoisonError::into_inner).insert(path.clone()) {
+            bail!(
+                "another target of this command is recorded into {}: where two nodes are called the same, give each a \
+                 command and a file of its own (-o FILE)",
+                path.display()
+            );
         }
+        Ok(path)
     }
 }
 

@@ -1,0 +1,107 @@
+//! VMs in namespaces of their own, as a container has them: network, process ids, mounts, host name, control groups.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::{Otp, Running, run, wait_until};
+
+/// Runs as process 1 of a container: `ROOT COMMAND…`.
+const ENTER: &str = "set -e; ip link set lo up; mount -t proc proc \"${1%/}/proc\"; root=$1; shift; \
+                     if [ \"$root\" = / ]; then exec \"$@\"; fi; exec chroot \"$root\" \"$@\"";
+
+/// True if namespaces can be made here; else it has been said that the test is skipped.
+pub fn can_contain() -> bool {
+    let said = run(Command::new("unshare").args(["-n", "-m", "-u", "-p", "-C", "--fork", "ip", "link"]));
+    if said.status != Some(0) {
+        eprintln!("skipped, because no namespaces can be made here (root can): {}", said.stderr);
+    }
+    said.status == Some(0)
+}
+
+/// A node in a container; dropping it ends all of its processes, and with them its namespaces go.
+pub struct Container {
+    running: Running,
+    /// The VM's process id here; in the container it is 1.
+    pub pid: u32,
+    pub name: String,
+}
+
+impl Container {
+    /// Starts a node in a container whose host is called `box`. `unshare` says of which namespaces it is made, `before`
+    /// stands before the VM's command.
+    pub fn run(otp: &Otp, unshare: &[&str], before: &[&str], name: &str, args: &[&str]) -> Container {
+        let mut command = Command::new("unshare");
+        command.args(unshare).args(["--fork", "--kill-child", "sh", "-c", ENTER, "sh"]);
+        command.arg(otp.root.as_deref().unwrap_or(Path::new("/"))).args(before).arg("erl").args(args);
+        command.args(["-noinput", "-eval", "io:put_chars(\"ready\\n\")."]).env("HOSTNAME", "box");
+        let mut running = Running::start(&mut command);
+        running.expect_line("ready");
+        let pid = child_of(running.pid());
+        Container { running, pid, name: name.to_owned() }
+    }
+
+    /// Joins it to this network. It gets an IPv4 and an IPv6 address, which are given back.
+    pub fn join(&self) -> [String; 2] {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        // From the networks that are for tests of this kind (RFC 2544), and for use within a site (RFC 4193).
+        let own = std::process::id() * 64 + NEXT.fetch_add(1, Ordering::Relaxed);
+        let (high, low) = ((own >> 6) % 256, own % 64 * 4);
+        let v4 = |side: u32| format!("198.18.{high}.{}", low + side);
+        let v6 = |side: u32| format!("fdbe:a0::{:x}:{:x}:{side}", own >> 16, own & 0xffff);
+        let (ours, its) = (format!("bt{own:x}a"), format!("bt{own:x}b"));
+        let pid = self.pid.to_string();
+        let pair = ["link", "add", &ours, "type", "veth", "peer", "name", &its, "netns", &pid];
+        succeed(Command::new("ip").args(pair));
+        for (inside, interface, side) in [(false, &ours, 1), (true, &its, 2)] {
+            let ip = |args: &[&str]| match inside {
+                true => nsenter(&pid, &[&["ip"], args].concat()),
+                false => succeed(Command::new("ip").args(args)),
+            };
+            ip(&["address", "add", &format!("{}/30", v4(side)), "dev", interface]);
+            // Without the second in which the kernel asks who else has it.
+            ip(&["address", "add", &format!("{}/112", v6(side)), "dev", interface, "nodad"]);
+            ip(&["link", "set", interface, "up"]);
+        }
+        [v4(2), v6(2)]
+    }
+
+    pub fn pid_text(&self) -> String {
+        self.pid.to_string()
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        // It is the first process of its namespace, so the kernel ends all others there. With unshare alone it would only end
+        // if it had not become another user since.
+        let _ = run(Command::new("kill").args(["-s", "KILL", &self.pid_text()]));
+        let _ = self.running.child.kill();
+        let _ = self.running.child.wait();
+        let folder = PathBuf::from(format!("/proc/{}", self.pid));
+        wait_until("the container has ended", || !folder.exists());
+    }
+}
+
+fn nsenter(pid: &str, command: &[&str]) {
+    succeed(Command::new("nsenter").args(["-t", pid, "-n"]).args(command));
+}
+
+fn succeed(command: &mut Command) {
+    let said = run(command);
+    assert_eq!(said.status, Some(0), "{command:?}: {}", said.stderr);
+}
+
+/// The only child of a process.
+fn child_of(parent: u32) -> u32 {
+    let parent_of = |pid: u32| {
+        let mut stat = String::new();
+        fs::File::open(format!("/proc/{pid}/stat")).ok()?.read_to_string(&mut stat).ok()?;
+        stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse::<u32>().ok()
+    };
+    let pids = fs::read_dir("/proc").expect("/proc").flatten();
+    let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.find(|pid| parent_of(*pid) == Some(parent)).expect("a child")
+}

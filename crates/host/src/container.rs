@@ -1,0 +1,135 @@
+//! Which container a process is in, by the names of its control groups: what makes containers names their groups after
+//! them. These are names, so they may lie; nothing but what is shown hangs on them.
+//!
+//! The forms: Docker `/docker/ID` and `docker-ID.scope`; containerd `cri-containerd-ID.scope`, CRI-O `crio-ID.scope`
+//! and, below Kubernetes' `kubepods`, the bare id; Podman `libpod-ID.scope` and `libpod-ID`; LXC `/lxc/NAME` and
+//! `lxc.payload.NAME`; systemd-nspawn `systemd-nspawn@NAME.service` and `machine-NAME.scope`.
+
+use std::fmt;
+
+use crate::cgroup::Membership;
+use crate::text;
+
+/// What precedes an id in the name of a group.
+const BEFORE_IDS: &[(&str, &str)] =
+    &[("docker-", "docker"), ("cri-containerd-", "containerd"), ("crio-", "cri-o"), ("libpod-", "podman")];
+/// What precedes a name.
+const BEFORE_NAMES: &[(&str, &str)] =
+    &[("lxc.payload.", "lxc"), ("systemd-nspawn@", "nspawn"), ("machine-", "nspawn")];
+/// The length of an id: a hash in hexadecimal.
+const ID_LENGTH: usize = 64;
+/// As much of an id as `docker ps` shows.
+const SHORT_ID_LENGTH: usize = 12;
+
+/// A container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Container {
+    /// What has made it: `docker`, `podman`, `containerd`, `cri-o`, `kubernetes`, `lxc`, `nspawn`; `container` where its
+    /// group does not tell.
+    pub kind: &'static str,
+    /// Its id, 64 hexadecimal digits, or its name.
+    pub id: String,
+}
+
+impl Container {
+    /// The container of a process that is in these groups; the innermost, where there is one in another.
+    pub fn of(memberships: &[Membership]) -> Option<Self> {
+        memberships.iter().find_map(|group| {
+            let names: Vec<&str> = group.path.split('/').collect();
+            (0..names.len()).rev().find_map(|level| Container::of_group(names.get(..=level)?))
+        })
+    }
+
+    /// By the name of one group, which stands last, with those of the groups that it is in.
+    fn of_group(names: &[&str]) -> Option<Self> {
+        let (name, above) = names.split_last()?;
+        let name = name.strip_suffix(".scope").or(name.strip_suffix(".service")).unwrap_or(name);
+        let container = |kind, id: &str| Some(Container { kind, id: text::printable(id) });
+        if is_id(name) {
+            return match above.last() {
+                Some(&"docker") => container("docker", name),
+                _ if above.iter().any(|name| name.starts_with("kubepods")) => container("kubernetes", name),
+                _ => container("container", name),
+            };
+        }
+        let behind = |(before, kind): &(&str, &'static str)| Some((name.strip_prefix(before)?, *kind));
+        if let Some((id, kind)) = BEFORE_IDS.iter().find_map(behind).filter(|(id, _)| is_id(id)) {
+            return container(kind, id);
+        }
+        match BEFORE_NAMES.iter().find_map(behind) {
+            Some((name, kind)) if !name.is_empty() => container(kind, name),
+            None if above.last() == Some(&"lxc") && !name.is_empty() => container("lxc", name),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Container {
+    /// `docker 0123456789ab`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let short = self.id.get(..SHORT_ID_LENGTH).filter(|_| is_id(&self.id)).unwrap_or(&self.id);
+        write!(f, "{} {short}", self.kind)
+    }
+}
+
+fn is_id(text: &str) -> bool {
+    text.len() == ID_LENGTH && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cgroup::memberships;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn each_runtimes_groups_are_known() {
+        let check = |path: &str, expect: Option<&str>| {
+            let path = path.replace("ID", ID);
+            let found = Container::of(&memberships(format!("0::{path}\n").as_bytes()));
+            assert_eq!(found.map(|found| found.to_string()).as_deref(), expect, "{path}");
+        };
+        check("/docker/ID", Some("docker 0123456789ab"));
+        check("/system.slice/docker-ID.scope", Some("docker 0123456789ab"));
+        // A group that the container has made for itself.
+        check("/system.slice/docker-ID.scope/init.scope", Some("docker 0123456789ab"));
+        check("/kubepods/burstable/pod8a1c/ID", Some("kubernetes 0123456789ab"));
+        check(
+            "/kubepods.slice/kubepods-pod8a1c.slice/cri-containerd-ID.scope",
+            Some("containerd 0123456789ab"),
+        );
+        check("/kubepods.slice/crio-ID.scope", Some("cri-o 0123456789ab"));
+        check("/machine.slice/libpod-ID.scope/container", Some("podman 0123456789ab"));
+        check("/libpod_parent/libpod-ID", Some("podman 0123456789ab"));
+        check("/ecs/4711/ID", Some("container 0123456789ab"));
+        // As a container that has a namespace of control groups sees another one.
+        check("/../ID", Some("container 0123456789ab"));
+        check("/lxc/web", Some("lxc web"));
+        check("/lxc.payload.web/system.slice/app.service", Some("lxc web"));
+        check("/machine.slice/systemd-nspawn@web.service/payload", Some("nspawn web"));
+        check("/machine.slice/machine-web.scope", Some("nspawn web"));
+        check("/", None);
+        check("/system.slice/rabbitmq-server.service", None);
+        check("/user.slice/user-1000.slice/session-2.scope", None);
+        check("/docker/short", None);
+        check("/system.slice/docker-short.scope", None);
+    }
+
+    #[test]
+    fn of_the_groups_of_v1_any_can_tell() {
+        let lines = format!("9:name=systemd:/\n4:memory:/docker/{ID}\n1:cpu:/\n0::/\n");
+        let found = Container::of(&memberships(lines.as_bytes())).unwrap();
+        assert_eq!((found.kind, found.id.as_str()), ("docker", ID));
+    }
+
+    proptest! {
+        #[test]
+        fn any_path_is_read_without_a_panic(path in "\\PC{0,80}") {
+            let found = Container::of(&[Membership { controllers: Vec::new(), path }]);
+            prop_assert!(found.is_none_or(|found| !found.to_string().chars().any(char::is_control)));
+        }
+    }
+}
