@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::cookie::Found;
@@ -46,9 +47,16 @@ const SLOW: Duration = Duration::from_secs(2);
 /// that is accepted; beyond, the oldest are dropped.
 const MOST_WAITING: usize = 1_000;
 
-/// So many names of ours there are, `beamtune_1@HOST` and so on: so many can be connected at once before the node has to
-/// make names up, and so many atoms a node gets from any number of attaches.
+/// So many names of ours there are, `beamtune_1@HOST` and so on: so many can be connected at once, as many as the agent
+/// takes, and so many atoms a node gets from any number of attaches. It is never asked to make a name up: each would be
+/// another atom, and for the first one it loads crypto.
 const OWN_NAMES: u32 = 8;
+
+/// So long a name is waited for when others have them all, because some may just be leaving.
+const FOR_A_NAME: Duration = Duration::from_secs(2);
+
+/// The shortest pause meanwhile; up to three times that, so that those who wait do not all come at once again.
+const NAME_PAUSE: Duration = Duration::from_millis(100);
 
 /// Bytes read at once.
 const PIECE: usize = 64 * 1024;
@@ -77,8 +85,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects and shakes hands, under one of our own names; if all of them are in use there, under one that the node
-    /// makes up. With `tls`, over TLS.
+    /// Connects and shakes hands, under one of our own names. If all of them are in use there, one is waited for, but not
+    /// for long. With `tls`, over TLS.
     pub fn open(
         located: &Located,
         cookie: &Found,
@@ -87,25 +95,17 @@ impl Connection {
     ) -> Result<Connection, AttachError> {
         let attempt =
             Attempt { located, cookie, tls, settings, deadline: Deadline::after(settings.setup_timeout) };
-        // Not always the same first, because the node may not yet have noticed that whoever had it has gone.
-        let first = random() % OWN_NAMES;
-        for turn in 0..OWN_NAMES {
-            let name = format!("beamtune_{}", 1 + (first + turn) % OWN_NAMES);
-            // Small ones had a meaning of their own (net_kernel avoids 0 to 3).
-            let own = OwnName::Ours { name, creation: random().max(4) };
-            let begin = Instant::now();
-            match attempt.open_as(own) {
-                Err(AttachError::NameTaken { .. } | AttachError::Busy { .. }) => {}
-                Err(AttachError::ClosedEarly { .. })
-                    if begin.elapsed() > SLOW && !attempt.deadline.passed() => {}
-                // OTP 23 does not say so by itself.
-                Err(AttachError::ClosedEarly { .. }) if tls.is_none() && attempt.speaks_tls() => {
-                    return Err(AttachError::TlsNeeded { peer: located.label.clone() });
-                }
-                opened => return opened,
+        let begin = Instant::now();
+        loop {
+            if let Some(connection) = attempt.open_as_any()? {
+                return Ok(connection);
             }
+            let pause = NAME_PAUSE + NAME_PAUSE * 2 * (random() % 100) / 100;
+            if begin.elapsed() + pause > FOR_A_NAME || attempt.deadline.passed() {
+                return Err(AttachError::NamesTaken { peer: located.label.clone(), names: OWN_NAMES });
+            }
+            thread::sleep(pause);
         }
-        attempt.open_as(OwnName::OfNode)
     }
 
     /// The node's full name.
@@ -279,6 +279,33 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
+    /// Under the first of our names that is free; `None` if none is.
+    fn open_as_any(&self) -> Result<Option<Connection>, AttachError> {
+        // Not always the same first, because the node may not yet have noticed that whoever had it has gone.
+        let first = random() % OWN_NAMES;
+        let mut slow = None;
+        for turn in 0..OWN_NAMES {
+            let name = format!("beamtune_{}", 1 + (first + turn) % OWN_NAMES);
+            // Small ones had a meaning of their own (net_kernel avoids 0 to 3).
+            let own = OwnName::Ours { name, creation: random().max(4) };
+            let begin = Instant::now();
+            match self.open_as(own) {
+                Err(AttachError::NameTaken { .. } | AttachError::Busy { .. }) => {}
+                Err(error @ AttachError::ClosedEarly { .. })
+                    if begin.elapsed() > SLOW && !self.deadline.passed() =>
+                {
+                    slow = Some(error);
+                }
+                // OTP 23 does not say so by itself.
+                Err(AttachError::ClosedEarly { .. }) if self.tls.is_none() && self.speaks_tls() => {
+                    return Err(AttachError::TlsNeeded { peer: self.located.label.clone() });
+                }
+                opened => return opened.map(Some),
+            }
+        }
+        slow.map_or(Ok(None), Err)
+    }
+
     fn open_as(&self, own: OwnName) -> Result<Connection, AttachError> {
         let socket = connect(self.located, self.deadline)?;
         let mut stream = match self.tls {
