@@ -283,27 +283,35 @@ impl Attempt<'_> {
     fn open_as_any(&self) -> Result<Option<Connection>, AttachError> {
         // Not always the same first, because the node may not yet have noticed that whoever had it has gone.
         let first = random() % OWN_NAMES;
-        let mut slow = None;
+        let (mut taken, mut closed) = (false, None);
         for turn in 0..OWN_NAMES {
             let name = format!("beamtune_{}", 1 + (first + turn) % OWN_NAMES);
             // Small ones had a meaning of their own (net_kernel avoids 0 to 3).
             let own = OwnName::Ours { name, creation: random().max(4) };
             let begin = Instant::now();
             match self.open_as(own) {
-                Err(AttachError::NameTaken { .. } | AttachError::Busy { .. }) => {}
-                Err(error @ AttachError::ClosedEarly { .. })
-                    if begin.elapsed() > SLOW && !self.deadline.passed() =>
-                {
-                    slow = Some(error);
-                }
-                // OTP 23 does not say so by itself.
-                Err(AttachError::ClosedEarly { .. }) if self.tls.is_none() && self.speaks_tls() => {
-                    return Err(AttachError::TlsNeeded { peer: self.located.label.clone() });
+                Err(AttachError::NameTaken { .. } | AttachError::Busy { .. }) => taken = true,
+                Err(error @ AttachError::ClosedEarly { .. }) if !self.deadline.passed() => {
+                    let slow = begin.elapsed() > SLOW;
+                    // OTP 23 does not say so by itself.
+                    if closed.is_none() && !slow && self.tls.is_none() && self.speaks_tls() {
+                        return Err(AttachError::TlsNeeded { peer: self.located.label.clone() });
+                    }
+                    // A node that has the name already, and is just asking another newcomer whether he is the same, sends
+                    // us away without a word (dist_util, already_pending). With TLS it may as well be our certificate, and
+                    // each attempt a line in the node's log.
+                    if self.tls.is_some() && !taken && !slow {
+                        return Err(error);
+                    }
+                    closed = Some(error);
                 }
                 opened => return opened.map(Some),
             }
         }
-        slow.map_or(Ok(None), Err)
+        match closed {
+            Some(error) if !taken => Err(error),
+            _ => Ok(None),
+        }
     }
 
     fn open_as(&self, own: OwnName) -> Result<Connection, AttachError> {
