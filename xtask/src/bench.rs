@@ -7,9 +7,9 @@
 mod cost;
 mod day;
 mod figure;
-mod machine;
+pub(crate) mod machine;
 mod node;
-mod process;
+pub(crate) mod process;
 mod size;
 mod speed;
 mod throughput;
