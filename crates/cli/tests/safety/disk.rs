@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Running, folder, otp, run_for, text, wait_until};
 use crate::figures::{count, short, tell};
-use crate::frozen::vm_samples;
-use crate::kills::samples;
 use crate::node::{How, Node};
+use crate::recordings::{samples, vm_samples};
 
 /// A file system of a given size; unmounted with the test.
 struct Small {

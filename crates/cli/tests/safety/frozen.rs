@@ -1,28 +1,11 @@
 //! The VM stands still for a while.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
-
-use beamtune_recording::Reader;
 
 use crate::common::{Otp, Running, all_otps, folder, wait_until};
 use crate::figures::{count, short, tell};
 use crate::node::{How, Node};
-
-/// Samples in which the VM was read, of a file that may not be there yet.
-pub fn vm_samples(file: &Path) -> usize {
-    Reader::open(file).map_or(0, |reader| {
-        reader.samples().filter(|sample| sample.as_ref().is_ok_and(|sample| sample.tick.vm.is_some())).count()
-    })
-}
-
-/// The gaps of the VM, as `SECONDS s: REASON`.
-pub fn gaps(file: &Path) -> Vec<String> {
-    let reader = Reader::open(file).expect("the recording opens");
-    let gaps = reader.samples().flat_map(|sample| sample.expect("a readable sample").gaps);
-    let of_vm = gaps.filter(|gap| gap.source == "vm");
-    of_vm.map(|gap| format!("{:.0} s: {}", (gap.end - gap.begin) as f64 / 1e9, gap.reason)).collect()
-}
+use crate::recordings::{gaps, vm_samples};
 
 /// So long after it runs again samples come.
 const BACK_AFTER: Duration = Duration::from_secs(10);

@@ -1,25 +1,17 @@
 //! `kill -9` at whatever moment.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
-
-use beamtune_recording::Reader;
 
 use crate::common::{Running, all_otps, folder};
 use crate::figures::{count, spread, tell};
 use crate::node::{How, Node};
+use crate::recordings::samples;
 
 /// From which the moments are drawn.
 const SEED: u64 = 20_261_120;
 
 /// A node is to be as it was so long after the recorder's death.
 const AT_MOST: Duration = Duration::from_secs(2);
-
-/// Samples in which the VM was read; all of the file must be readable.
-pub fn samples(file: &Path) -> usize {
-    let reader = Reader::open(file).expect("the recording opens");
-    reader.samples().filter(|sample| sample.as_ref().expect("a readable sample").tick.vm.is_some()).count()
-}
 
 #[test]
 fn whenever_a_recorder_is_killed_the_node_is_as_before_and_the_file_is_whole() {

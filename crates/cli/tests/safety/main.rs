@@ -15,5 +15,6 @@ mod kills;
 mod namespace;
 mod network;
 mod node;
+mod recordings;
 mod restarts;
 mod users;

@@ -6,9 +6,9 @@ use beamtune_attach::locate;
 
 use crate::common::{Otp, PATIENCE, Running, all_otps, beamtune, folder, wait_until};
 use crate::figures::{count, short, tell};
-use crate::frozen::{gaps, vm_samples};
 use crate::namespace::Namespace;
 use crate::node::{How, Node};
+use crate::recordings::{gaps, vm_samples};
 
 /// How the connection is cut, and mended.
 type Change = fn(&Namespace, bool);
@@ -45,9 +45,12 @@ fn cut(otp: &Otp) {
     for (way, change) in WAYS {
         let begin = Instant::now();
         change(&network, true);
-        let mut clean = None;
+        let (mut gone, mut clean) = (None, None);
         while begin.elapsed() < length {
-            if clean.is_none() && !node.has_agent() && node.footprint() == before {
+            if gone.is_none() && !node.has_agent() && node.switches() == before.1 {
+                gone = Some(begin.elapsed());
+            }
+            if clean.is_none() && gone.is_some() && node.footprint() == before {
                 clean = Some(begin.elapsed());
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -67,11 +70,18 @@ fn cut(otp: &Otp) {
         let of = otp.release;
         tell(way, "for", of, short(length));
         let clean = clean.expect("the node is as before, whether the network is there or not");
-        tell(way, "node as before", of, format!("{} after the cut", short(clean)));
+        let gone = gone.expect("the agent leaves, whether the network is there or not");
+        tell(way, "agent gone, flags back", of, format!("{} after the cut", short(gone)));
+        tell(
+            way,
+            "connection given up by the node, all as before",
+            of,
+            format!("{} after the cut", short(clean)),
+        );
         tell(way, "recording goes on", of, format!("{} after the end of the cut", short(back)));
     }
     let reasons = gaps(&file);
-    tell("the cable is drawn", "gaps of both cuts, with reasons", otp.release, reasons.join("; "));
+    tell("the cable is drawn", "gaps of both cuts", otp.release, reasons.join("; "));
     assert!(
         reasons.iter().any(|reason| reason.contains("did not answer") || reason.contains("said nothing")),
         "{reasons:#?}"
@@ -89,7 +99,12 @@ fn cut(otp: &Otp) {
     let begin = Instant::now();
     let gone = node.clean_again(&before, begin);
     tell("the cable is drawn", "and the node is as before", otp.release, format!("{} later", short(gone)));
-    tell("the cable is drawn", "lines in the node's log", otp.release, node.log().join(" / "));
+    tell(
+        "the cable is drawn",
+        "lines of OTP in the node's log (\"not responding\", \"Removing (timedout) connection\"), both cuts",
+        otp.release,
+        node.log().iter().filter(|line| line.starts_with("**")).count(),
+    );
 }
 
 #[test]

@@ -8,8 +8,8 @@ use beamtune_recording::Reader;
 
 use crate::common::{PATIENCE, Running, all_otps, folder, otp, run, unique, wait_until};
 use crate::figures::{count, short, spread, tell};
-use crate::frozen::{gaps, vm_samples};
 use crate::node::{How, Node};
+use crate::recordings::{gaps, vm_samples};
 
 #[test]
 fn a_node_that_is_started_again_and_again_is_recorded_each_time() {
