@@ -96,15 +96,25 @@ impl Connection {
         let attempt =
             Attempt { located, cookie, tls, settings, deadline: Deadline::after(settings.setup_timeout) };
         let begin = Instant::now();
+        let mut closed = None;
         loop {
-            if let Some(connection) = attempt.open_as_any()? {
-                return Ok(connection);
+            match attempt.open_as_any() {
+                Ok(Some(connection)) => return Ok(connection),
+                Ok(None) if begin.elapsed() > FOR_A_NAME || attempt.deadline.passed() => {
+                    return Err(AttachError::NamesTaken { peer: located.label.clone(), names: OWN_NAMES });
+                }
+                Ok(None) => {}
+                // In a crowd somebody may have been met under each name: once more.
+                Err(error @ AttachError::ClosedEarly { .. })
+                    if tls.is_none() && closed.is_none() && !attempt.deadline.passed() =>
+                {
+                    closed = Some(error);
+                }
+                // What was met before says more than that it is gone now.
+                Err(error @ AttachError::Unreachable { .. }) => return Err(closed.unwrap_or(error)),
+                Err(error) => return Err(error),
             }
-            let pause = NAME_PAUSE + NAME_PAUSE * 2 * (random() % 100) / 100;
-            if begin.elapsed() + pause > FOR_A_NAME || attempt.deadline.passed() {
-                return Err(AttachError::NamesTaken { peer: located.label.clone(), names: OWN_NAMES });
-            }
-            thread::sleep(pause);
+            thread::sleep(NAME_PAUSE + NAME_PAUSE * 2 * (random() % 100) / 100);
         }
     }
 
@@ -305,6 +315,7 @@ impl Attempt<'_> {
                     }
                     closed = Some(error);
                 }
+                Err(AttachError::Unreachable { .. }) if closed.is_some() => break,
                 opened => return opened.map(Some),
             }
         }

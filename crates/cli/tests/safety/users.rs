@@ -356,7 +356,7 @@ fn two_beamtunes_do_not_disturb_each_other_whichever_leaves_first() {
         let agents =
             "length([M || M <- erlang:loaded(), lists:prefix(\"beamtune_agent\", atom_to_list(M))]).";
         let before = node.footprint();
-        let turns = count(10, 1);
+        let turns = count(4, 1);
         for (what, second, loaded) in
             [("of the same version", &this, "1"), ("of another version", &other, "2")]
         {
