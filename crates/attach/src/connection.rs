@@ -43,6 +43,9 @@ const SETUP_TIMEOUT: Duration = Duration::from_secs(20);
 /// A node that closes the connection after this time has not refused us, but was too slow for itself.
 const SLOW: Duration = Duration::from_secs(2);
 
+/// A TCP connection that has not come about in this time is tried anew: a lost packet is sent again after 1 s and 3 s.
+const ANEW_AFTER: Duration = Duration::from_secs(4);
+
 /// Messages that nobody has asked for yet are kept up to this number, and up to the bytes of the largest one
 /// that is accepted; beyond, the oldest are dropped.
 const MOST_WAITING: usize = 1_000;
@@ -82,6 +85,7 @@ pub struct Connection {
     salt: u32,
     next_process: u32,
     next_reference: u64,
+    heard: Instant,
 }
 
 impl Connection {
@@ -126,6 +130,12 @@ impl Connection {
     /// What the handshake agreed on.
     pub fn established(&self) -> &Established {
         &self.established
+    }
+
+    /// When something of the node has last arrived, if only a tick: one comes each quarter of its `net_ticktime`, whatever
+    /// its processes do.
+    pub fn heard(&self) -> Instant {
+        self.heard
     }
 
     /// A pid of ours that was not used before.
@@ -200,6 +210,7 @@ impl Connection {
         match self.stream.read(&mut piece, deadline) {
             Ok(0) => Err(self.lost("it closed the connection".to_owned())),
             Ok(length) => {
+                self.heard = Instant::now();
                 self.accept(piece.get(..length).unwrap_or_default(), deadline)?;
                 // Whoever sends without pause must not keep us beyond the deadline.
                 Ok(!deadline.passed())
@@ -363,6 +374,7 @@ impl Attempt<'_> {
             salt,
             next_process: 1 + salt % 0x7FFF,
             next_reference: 0,
+            heard: Instant::now(),
         };
         connection.accept(&rest, self.deadline)?;
         Ok(connection)
@@ -422,8 +434,21 @@ fn closed(stream: &Stream, handshake: &Handshake, error: Option<&std::io::Error>
     }
 }
 
-/// Connects to the first address that answers.
+/// Connects to the first address that answers. Begins anew from time to time: TCP by itself doubles its pauses, and would not
+/// notice for long that a cut of the network is over.
 fn connect(located: &Located, deadline: Deadline) -> Result<TcpStream, AttachError> {
+    loop {
+        match connect_once(located, deadline.at_most(ANEW_AFTER)) {
+            Err(AttachError::TimedOut { .. }) if !deadline.passed() => {}
+            Err(AttachError::TimedOut { step, peer, .. }) => {
+                return Err(AttachError::TimedOut { step, peer, after: deadline.given });
+            }
+            other => return other,
+        }
+    }
+}
+
+fn connect_once(located: &Located, deadline: Deadline) -> Result<TcpStream, AttachError> {
     let mut reasons = Vec::new();
     let mut all_silent = true;
     for (index, address) in located.addresses.iter().enumerate() {

@@ -24,7 +24,7 @@ const FULL_CUT: Duration = Duration::from_secs(90);
 const SHORT_CUT: Duration = Duration::from_secs(8);
 
 /// So long after the cut has been mended samples come again.
-const BACK_AFTER: Duration = Duration::from_secs(40);
+const BACK_AFTER: Duration = Duration::from_secs(12);
 
 fn cut(otp: &Otp) {
     let Some(network) = Namespace::new() else { return };
