@@ -23,8 +23,8 @@ const FULL_CUT: Duration = Duration::from_secs(90);
 /// The same with a net tick of 4 s (5 s at most); the lease is not reached.
 const SHORT_CUT: Duration = Duration::from_secs(8);
 
-/// So long after the cut has been mended samples come again.
-const BACK_AFTER: Duration = Duration::from_secs(12);
+/// So long after the cut has been mended samples come again: an attempt to connect that was under way (20 s), and the next.
+const BACK_AFTER: Duration = Duration::from_secs(25);
 
 fn cut(otp: &Otp) {
     let Some(network) = Namespace::new() else { return };
