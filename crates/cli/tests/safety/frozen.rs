@@ -34,7 +34,7 @@ fn freeze(otp: &Otp) {
     tell(case, "recording goes on", of, format!("{} after SIGCONT", short(resumed.elapsed())));
     let gaps = gaps(&file);
     assert!(gaps.iter().any(|gap| gap.contains("did not answer")), "{gaps:#?}");
-    tell(case, "gaps, with reasons", of, gaps.join("; "));
+    tell(case, "gaps, with reasons", of, gaps.join("; ").replace(&node.name, "NODE"));
 
     // Meanwhile the recorder is killed: the node learns of it when it runs again.
     node.running.signal("STOP");

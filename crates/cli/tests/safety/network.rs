@@ -81,7 +81,12 @@ fn cut(otp: &Otp) {
         tell(way, "recording goes on", of, format!("{} after the end of the cut", short(back)));
     }
     let reasons = gaps(&file);
-    tell("the cable is drawn", "gaps of both cuts", otp.release, reasons.join("; "));
+    tell(
+        "the cable is drawn",
+        "gaps of both cuts",
+        otp.release,
+        reasons.join("; ").replace(&node.name, "NODE"),
+    );
     assert!(
         reasons.iter().any(|reason| reason.contains("did not answer") || reason.contains("said nothing")),
         "{reasons:#?}"
