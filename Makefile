@@ -5,7 +5,7 @@ HOST   := $(shell rustc -vV | sed -n 's/^host: //p')
 STATIC := CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)_RUSTFLAGS="-C target-feature=+crt-static"
 BINARY := $(or $(CARGO_TARGET_DIR),target)/$(HOST)/release/beamtune
 
-.PHONY: help demo test build check fmt clippy unit labs otp agent agent-check agent-test bench check-flags clean
+.PHONY: help demo test build check fmt clippy unit labs otp agent agent-check agent-test bench safety check-flags clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -64,6 +64,11 @@ bench: build     ## measures cost and speed, writes docs/benchmarks.md (ONLY=4: 
 	scripts/install.sh test
 	scripts/otp.sh
 	cargo run --quiet --release -p xtask -- bench $(BINARY) $(if $(ONLY),--only $(ONLY))
+
+safety: build    ## what beamtune does to a node at most, on all releases (about 20 minutes); writes docs/safety.md
+	scripts/install.sh test
+	scripts/otp.sh
+	cargo run --quiet -p xtask -- safety $(BINARY) $(ONLY)
 
 check-flags:     ## holds the data of the crate flags and the linter against VMs of all releases (about 5 minutes); writes docs/vm-checks.md
 	scripts/install.sh test

@@ -1,4 +1,5 @@
-//! `cargo run -p xtask -- tidy`: the rules of the repository as code; and `bench`, the figures of docs/benchmarks.md.
+//! `cargo run -p xtask -- tidy`: the rules of the repository as code; `bench`, the figures of docs/benchmarks.md;
+//! and others that hold the product against real VMs and write a page.
 //!
 //! What ARCHITECTURE.md says of the parts is checked against `cargo metadata`, so that the page cannot
 //! grow old: which crate may use which, who may do I/O, who may print; and what the repository must
@@ -10,6 +11,7 @@ mod check_flags;
 mod check_lint;
 mod parts;
 mod repository;
+mod safety;
 mod tree;
 mod workers;
 
@@ -37,8 +39,10 @@ fn main() -> ExitCode {
         Some("bench") => bench::run(std::env::args().skip(2)),
         Some("check-flags") => check_flags::run(std::env::args().skip(2)),
         Some("check-lint") => check_lint::run(std::env::args().skip(2)),
+        Some("safety") => safety::run(std::env::args().skip(2)),
         _ => {
-            for usage in ["cargo run -p xtask -- tidy", bench::USAGE, check_flags::USAGE, check_lint::USAGE] {
+            let tidy = "cargo run -p xtask -- tidy";
+            for usage in [tidy, bench::USAGE, check_flags::USAGE, check_lint::USAGE, safety::USAGE] {
                 eprintln!("usage: {usage}");
             }
             ExitCode::from(2)

@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::cookie::Found;
@@ -42,13 +43,23 @@ const SETUP_TIMEOUT: Duration = Duration::from_secs(20);
 /// A node that closes the connection after this time has not refused us, but was too slow for itself.
 const SLOW: Duration = Duration::from_secs(2);
 
+/// A TCP connection that has not come about in this time is tried anew: a lost packet is sent again after 1 s and 3 s.
+const ANEW_AFTER: Duration = Duration::from_secs(4);
+
 /// Messages that nobody has asked for yet are kept up to this number, and up to the bytes of the largest one
 /// that is accepted; beyond, the oldest are dropped.
 const MOST_WAITING: usize = 1_000;
 
-/// So many names of ours there are, `beamtune_1@HOST` and so on: so many can be connected at once before the node has to
-/// make names up, and so many atoms a node gets from any number of attaches.
+/// So many names of ours there are, `beamtune_1@HOST` and so on: so many can be connected at once, as many as the agent
+/// takes, and so many atoms a node gets from any number of attaches. It is never asked to make a name up: each would be
+/// another atom, and for the first one it loads crypto.
 const OWN_NAMES: u32 = 8;
+
+/// So long a name is waited for when others have them all, because some may just be leaving.
+const FOR_A_NAME: Duration = Duration::from_secs(2);
+
+/// The shortest pause meanwhile; up to three times that, so that those who wait do not all come at once again.
+const NAME_PAUSE: Duration = Duration::from_millis(100);
 
 /// Bytes read at once.
 const PIECE: usize = 64 * 1024;
@@ -74,11 +85,12 @@ pub struct Connection {
     salt: u32,
     next_process: u32,
     next_reference: u64,
+    heard: Instant,
 }
 
 impl Connection {
-    /// Connects and shakes hands, under one of our own names; if all of them are in use there, under one that the node
-    /// makes up. With `tls`, over TLS.
+    /// Connects and shakes hands, under one of our own names. If all of them are in use there, one is waited for, but not
+    /// for long. With `tls`, over TLS.
     pub fn open(
         located: &Located,
         cookie: &Found,
@@ -87,25 +99,27 @@ impl Connection {
     ) -> Result<Connection, AttachError> {
         let attempt =
             Attempt { located, cookie, tls, settings, deadline: Deadline::after(settings.setup_timeout) };
-        // Not always the same first, because the node may not yet have noticed that whoever had it has gone.
-        let first = random() % OWN_NAMES;
-        for turn in 0..OWN_NAMES {
-            let name = format!("beamtune_{}", 1 + (first + turn) % OWN_NAMES);
-            // Small ones had a meaning of their own (net_kernel avoids 0 to 3).
-            let own = OwnName::Ours { name, creation: random().max(4) };
-            let begin = Instant::now();
-            match attempt.open_as(own) {
-                Err(AttachError::NameTaken { .. } | AttachError::Busy { .. }) => {}
-                Err(AttachError::ClosedEarly { .. })
-                    if begin.elapsed() > SLOW && !attempt.deadline.passed() => {}
-                // OTP 23 does not say so by itself.
-                Err(AttachError::ClosedEarly { .. }) if tls.is_none() && attempt.speaks_tls() => {
-                    return Err(AttachError::TlsNeeded { peer: located.label.clone() });
+        let begin = Instant::now();
+        let mut closed = None;
+        loop {
+            match attempt.open_as_any() {
+                Ok(Some(connection)) => return Ok(connection),
+                Ok(None) if begin.elapsed() > FOR_A_NAME || attempt.deadline.passed() => {
+                    return Err(AttachError::NamesTaken { peer: located.label.clone(), names: OWN_NAMES });
                 }
-                opened => return opened,
+                Ok(None) => {}
+                // In a crowd somebody may have been met under each name: once more.
+                Err(error @ AttachError::ClosedEarly { .. })
+                    if tls.is_none() && closed.is_none() && !attempt.deadline.passed() =>
+                {
+                    closed = Some(error);
+                }
+                // What was met before says more than that it is gone now.
+                Err(error @ AttachError::Unreachable { .. }) => return Err(closed.unwrap_or(error)),
+                Err(error) => return Err(error),
             }
+            thread::sleep(NAME_PAUSE + NAME_PAUSE * 2 * (random() % 100) / 100);
         }
-        attempt.open_as(OwnName::OfNode)
     }
 
     /// The node's full name.
@@ -116,6 +130,12 @@ impl Connection {
     /// What the handshake agreed on.
     pub fn established(&self) -> &Established {
         &self.established
+    }
+
+    /// When something of the node has last arrived, if only a tick: one comes each quarter of its `net_ticktime`, whatever
+    /// its processes do.
+    pub fn heard(&self) -> Instant {
+        self.heard
     }
 
     /// A pid of ours that was not used before.
@@ -190,6 +210,7 @@ impl Connection {
         match self.stream.read(&mut piece, deadline) {
             Ok(0) => Err(self.lost("it closed the connection".to_owned())),
             Ok(length) => {
+                self.heard = Instant::now();
                 self.accept(piece.get(..length).unwrap_or_default(), deadline)?;
                 // Whoever sends without pause must not keep us beyond the deadline.
                 Ok(!deadline.passed())
@@ -279,6 +300,42 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
+    /// Under the first of our names that is free; `None` if none is.
+    fn open_as_any(&self) -> Result<Option<Connection>, AttachError> {
+        // Not always the same first, because the node may not yet have noticed that whoever had it has gone.
+        let first = random() % OWN_NAMES;
+        let (mut taken, mut closed) = (false, None);
+        for turn in 0..OWN_NAMES {
+            let name = format!("beamtune_{}", 1 + (first + turn) % OWN_NAMES);
+            // Small ones had a meaning of their own (net_kernel avoids 0 to 3).
+            let own = OwnName::Ours { name, creation: random().max(4) };
+            let begin = Instant::now();
+            match self.open_as(own) {
+                Err(AttachError::NameTaken { .. } | AttachError::Busy { .. }) => taken = true,
+                Err(error @ AttachError::ClosedEarly { .. }) if !self.deadline.passed() => {
+                    let slow = begin.elapsed() > SLOW;
+                    // OTP 23 does not say so by itself.
+                    if closed.is_none() && !slow && self.tls.is_none() && self.speaks_tls() {
+                        return Err(AttachError::TlsNeeded { peer: self.located.label.clone() });
+                    }
+                    // A node that has the name already, and is just asking another newcomer whether he is the same, sends
+                    // us away without a word (dist_util, already_pending). With TLS it may as well be our certificate, and
+                    // each attempt a line in the node's log.
+                    if self.tls.is_some() && !taken && !slow {
+                        return Err(error);
+                    }
+                    closed = Some(error);
+                }
+                Err(AttachError::Unreachable { .. }) if closed.is_some() => break,
+                opened => return opened.map(Some),
+            }
+        }
+        match closed {
+            Some(error) if !taken => Err(error),
+            _ => Ok(None),
+        }
+    }
+
     fn open_as(&self, own: OwnName) -> Result<Connection, AttachError> {
         let socket = connect(self.located, self.deadline)?;
         let mut stream = match self.tls {
@@ -317,6 +374,7 @@ impl Attempt<'_> {
             salt,
             next_process: 1 + salt % 0x7FFF,
             next_reference: 0,
+            heard: Instant::now(),
         };
         connection.accept(&rest, self.deadline)?;
         Ok(connection)
@@ -376,8 +434,21 @@ fn closed(stream: &Stream, handshake: &Handshake, error: Option<&std::io::Error>
     }
 }
 
-/// Connects to the first address that answers.
+/// Connects to the first address that answers. Begins anew from time to time: TCP by itself doubles its pauses, and would not
+/// notice for long that a cut of the network is over.
 fn connect(located: &Located, deadline: Deadline) -> Result<TcpStream, AttachError> {
+    loop {
+        match connect_once(located, deadline.at_most(ANEW_AFTER)) {
+            Err(AttachError::TimedOut { .. }) if !deadline.passed() => {}
+            Err(AttachError::TimedOut { step, peer, .. }) => {
+                return Err(AttachError::TimedOut { step, peer, after: deadline.given });
+            }
+            other => return other,
+        }
+    }
+}
+
+fn connect_once(located: &Located, deadline: Deadline) -> Result<TcpStream, AttachError> {
     let mut reasons = Vec::new();
     let mut all_silent = true;
     for (index, address) in located.addresses.iter().enumerate() {

@@ -152,6 +152,17 @@ pub enum AttachError {
         /// The node and its address.
         peer: String,
     },
+    /// All of our names are in use there.
+    #[error(
+        "{names} beamtunes are connected to {peer} already, as many as there may be: wait until one of them has ended. If they \
+         have been cut off, the node notices within a minute or so (net_ticktime): try again then"
+    )]
+    NamesTaken {
+        /// The node and its address.
+        peer: String,
+        /// How many there are.
+        names: u32,
+    },
     /// The node is connecting to our name itself.
     #[error("{peer} is busy with another connection of the same name: try again")]
     Busy {

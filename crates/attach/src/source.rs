@@ -343,6 +343,13 @@ impl NodeSource {
         self.known = Some(found);
     }
 
+    /// True when not even a tick has come for so long that the agent has left. After a cut of the network TCP alone would
+    /// be silent for as long again as the cut has lasted, up to two minutes, because it doubles its pauses.
+    fn is_silent(&mut self) -> bool {
+        let lease = self.access.terms.lease;
+        self.session().is_some_and(|session| session.connection().heard().elapsed() > lease)
+    }
+
     /// Turns a failure into what the recorder does about it, and forgets a session that is over.
     fn trouble(&mut self, error: AttachError) -> Trouble {
         let kind = match &error {
@@ -358,7 +365,7 @@ impl NodeSource {
             AttachError::BadAnswer { .. } | AttachError::Protocol { .. } => TroubleKind::Garbled,
             _ => TroubleKind::Gone,
         };
-        let over = matches!(kind, TroubleKind::Gone | TroubleKind::Garbled);
+        let over = matches!(kind, TroubleKind::Gone | TroubleKind::Garbled) || self.is_silent();
         if over && matches!(self.link, Link::Session(_)) {
             self.search_later(&error);
         }

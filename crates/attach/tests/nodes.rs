@@ -159,15 +159,31 @@ fn we_are_hidden_and_our_names_are_used_again() {
 }
 
 #[test]
-fn when_all_our_names_are_taken_the_node_makes_one_up() {
+fn when_all_our_names_are_taken_we_wait_for_one_and_the_node_makes_none_up() {
     on_each_release(|otp| {
         let node = otp.start();
-        let connections: Vec<_> = (0..10).map(|_| node.connect()).collect();
+        let mut connections: Vec<_> = (0..8).map(|_| node.connect()).collect();
         let mut names: Vec<_> = connections.iter().map(|c| c.established().own_name.to_string()).collect();
         names.sort();
         names.dedup();
-        assert_eq!(names.len(), 10, "{names:?}");
-        assert_eq!(names.iter().filter(|name| name.starts_with("beamtune_")).count(), 8, "{names:?}");
+        assert_eq!(names.len(), 8, "{names:?}");
+        let state = |watcher: &mut Connection| {
+            let crypto = call(watcher, "erlang", "module_loaded", vec![Value::atom("crypto")]);
+            (system_info(watcher, "atom_count").root().to_string(), crypto.root().to_string())
+        };
+        state(&mut connections[0]);
+        let before = state(&mut connections[0]);
+        let begin = Instant::now();
+        let refused = node.try_connect(COOKIE).unwrap_err();
+        assert!(matches!(refused, AttachError::NamesTaken { names: 8, .. }), "{refused:?}");
+        assert!(begin.elapsed() < 10 * SECOND, "{:?}", begin.elapsed());
+        assert_eq!(state(&mut connections[0]), before);
+        // One that leaves meanwhile makes room.
+        let last = connections.pop();
+        let name = node.name.clone();
+        let waiting = std::thread::spawn(move || connect(&name, 4369, COOKIE));
+        drop(last);
+        waiting.join().unwrap().unwrap();
     });
 }
 

@@ -413,6 +413,29 @@ fn a_stopped_node_is_a_gap_and_no_more() {
 }
 
 #[test]
+fn a_node_that_is_silent_for_longer_than_the_lease_is_looked_for_anew() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let mut recorder = Recorder::attach(&node.name);
+        recorder.source.leave(PATIENCE).unwrap();
+        let terms = Terms { lease: Duration::from_secs(1), ..Terms::default() };
+        recorder.source = NodeSource::attach(Access { terms, ..access(&node.name) }).unwrap();
+        recorder.sample(false, PATIENCE).unwrap();
+        node.signal("STOP");
+        eventually("the end of the session", || {
+            let trouble = recorder.sample(false, Duration::from_millis(200)).unwrap_err();
+            assert!(
+                trouble.kind == TroubleKind::TimedOut || recorder.source.session().is_none(),
+                "{trouble}"
+            );
+            recorder.source.session().is_none()
+        });
+        node.signal("CONT");
+        assert!(recorder.next_sample().incarnation.is_none());
+    });
+}
+
+#[test]
 fn secrets_of_the_node_stay_there() {
     on_each_release(|otp| {
         let node = otp.start_with(&[

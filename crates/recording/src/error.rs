@@ -91,12 +91,12 @@ pub enum Error {
         path: PathBuf,
     },
     /// The operating system refuses.
-    #[error("{}: {source}", .path.display())]
+    #[error("{}: {why}", .path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
-        source: io::Error,
+        /// Its reason, which stands in the message already.
+        why: io::Error,
     },
     /// SQLite refuses.
     #[error("{}: {source}", .path.display())]
@@ -158,9 +158,14 @@ impl Error {
     pub(crate) fn io(path: &Path, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::StorageFull => Error::DiskFull { path: path.to_owned() },
-            _ => Error::Io { path: path.to_owned(), source },
+            _ => Error::Io { path: path.to_owned(), why: plain(source) },
         }
     }
+}
+
+/// Without the path that the crate tempfile puts into its errors, since that is of a file which nobody knows.
+fn plain(error: io::Error) -> io::Error {
+    if error.raw_os_error().is_some() { error } else { error.kind().into() }
 }
 
 /// SQLite's code of an error, if it has one.

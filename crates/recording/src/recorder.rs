@@ -54,6 +54,8 @@ pub struct Plan {
     pub wait_for_return: Nanos,
     /// How long samples are tried to be stored again after one could not be.
     pub wait_for_storage: Nanos,
+    /// The same while the only trouble is that the disk is full.
+    pub wait_for_room: Nanos,
     /// Read the dearer items in each sample for a while when something begins: nobody is there to do it.
     pub triggers: bool,
 }
@@ -67,6 +69,7 @@ impl Default for Plan {
             patience: 2 * SECOND_NS,
             wait_for_return: 30 * SECOND_NS,
             wait_for_storage: 10 * SECOND_NS,
+            wait_for_room: 10 * SECOND_NS,
             triggers: false,
         }
     }
@@ -125,7 +128,7 @@ pub struct Outcome {
 /// Records until the plan, the user or the node puts an end to it. The writer is still to be
 /// [finished](Writer::finish).
 ///
-/// An error means that nothing could be stored for [`Plan::wait_for_storage`]; what was stored before is there.
+/// An error means that nothing could be stored for [`Plan::wait_for_storage`] or [`Plan::wait_for_room`]; what was stored before is there.
 pub fn record(
     plan: &Plan,
     sources: Sources<'_>,
@@ -260,8 +263,7 @@ impl Recorder<'_, '_> {
             self.tell(due.t, progress);
             let now = self.clock.now();
             if let Some(unstored) = &self.unstored
-                && now - unstored.since >= self.plan.wait_for_storage
-                && !matches!(unstored.why, Error::HeldByReader { .. })
+                && now - unstored.since >= self.waits_for(&unstored.why)
                 && let Some(unstored) = self.unstored.take()
             {
                 return Err(unstored.why);
@@ -319,6 +321,15 @@ impl Recorder<'_, '_> {
         let now = self.clock.now();
         let t = self.last.map_or(now, |last| now.max(last.t + 1));
         Due { t, detail: true, last: true }
+    }
+
+    /// How long samples that cannot be stored are endured.
+    fn waits_for(&self, why: &Error) -> Nanos {
+        match why {
+            Error::HeldByReader { .. } => Nanos::MAX,
+            Error::DiskFull { .. } => self.plan.wait_for_room,
+            _ => self.plan.wait_for_storage,
+        }
     }
 
     /// True if another sample would say nothing new.

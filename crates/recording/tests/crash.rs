@@ -370,7 +370,7 @@ fn once_there_is_room_again_the_recording_goes_on_and_marks_the_gap() {
     let make_room = || fs::remove_file(&other).expect("removed");
     let clock = Scene { now: Cell::new(0), at: 60 * SECOND_NS, what: &make_room };
     let mut writer = Writer::create(&path, Existing::Refuse).expect("created");
-    let plan = Plan { length: Some(70 * SECOND_NS), wait_for_storage: 60 * SECOND_NS, ..Plan::default() };
+    let plan = Plan { length: Some(70 * SECOND_NS), wait_for_room: 60 * SECOND_NS, ..Plan::default() };
     let outcome = record(
         &plan,
         Sources { vm: None, host: Some(&mut Wide(Random(1))) },

@@ -102,7 +102,12 @@ pub struct Running {
 impl Running {
     /// Starts a command; its output can be waited for line by line.
     pub fn start(command: &mut Command) -> Running {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("start a process");
+        Running::spoken_to(command.stdin(Stdio::null()))
+    }
+
+    /// The same with the standard input that the command has.
+    pub fn spoken_to(command: &mut Command) -> Running {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("start a process");
         let stdout = child.stdout.take().expect("a pipe");
         let (sender, lines) = channel();
         std::thread::spawn(move || {

@@ -52,6 +52,8 @@ pub(super) fn create(
     builder.prefix(".beamtune-").suffix(".new");
     // As for any file that a user asks for; what may be read by whom is for the umask to say.
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    // The crate's own error has only the kind left of a folder that is not there.
+    fs::metadata(directory).map_err(at)?;
     let file = builder.tempfile_in(directory).map_err(at)?;
     lock(file.as_file(), path)?;
     prepare(file.path(), extra).map_err(|error| Error::sqlite(path, error))?;

@@ -133,8 +133,9 @@ fn hold_live(
     files: &Files<'_>,
     stop: &Stop,
 ) -> Result<(PathBuf, Outcome), Failed> {
-    // It is waited for, however long it stays away.
-    let plan = Plan { wait_for_return: Nanos::MAX, triggers: true, ..Plan::default() };
+    // Node and room on the disk are waited for, however long they stay away.
+    let plan =
+        Plan { wait_for_return: Nanos::MAX, wait_for_room: Nanos::MAX, triggers: true, ..Plan::default() };
     let mut file = PathBuf::new();
     let open = |node: &str| {
         file = files.of(node)?;

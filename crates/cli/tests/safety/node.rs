@@ -1,0 +1,267 @@
+//! A node that is asked over its standard input, since a connection for that would be one of those that are counted; and
+//! what is to be the same before and after.
+
+use std::io::Write;
+use std::process::{ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use beamtune_attach::agent::{Item, Terms};
+use beamtune_attach::cookie::{Cookie, Found};
+use beamtune_attach::session::Session;
+use beamtune_attach::source::Access;
+use beamtune_attach::{AttachError, Settings};
+
+use crate::common::{Otp, PATIENCE, Running, beamtune, unique};
+
+/// Evaluates each line that comes, and answers with a line `= VALUE`; ends with its input, so with us.
+const ANSWER: &str = r#"
+    spawn(fun() ->
+        (fun Loop() ->
+            case io:get_line('') of
+                eof -> halt();
+                Line ->
+                    {ok, Tokens, _} = erl_scan:string(unicode:characters_to_list(Line)),
+                    {ok, Forms} = erl_parse:parse_exprs(Tokens),
+                    Answer = try element(2, erl_eval:exprs(Forms, [])) catch C:R -> {failed, C, R} end,
+                    io:format("= ~0p~n", [Answer]),
+                    Loop()
+            end
+        end)()
+    end), io:put_chars("ready\n")."#;
+
+/// What may grow. The memory is `erlang:memory(total)` after a collection of all processes.
+const COUNTS: &str = "begin [erlang:garbage_collect(P) || P <- processes()], \
+    {erlang:system_info(atom_count), erlang:system_info(process_count), erlang:system_info(port_count), \
+     erlang:system_info(ets_count), length(registered()), length(erlang:loaded()), length(code:all_loaded()), \
+     length([M || M <- erlang:loaded(), erlang:check_old_code(M)]), length(nodes(connected)), \
+     erlang:memory(total)} end.";
+
+/// What is switched on. The VM does not tell whether microstate accounting is on, and asking by switching would change
+/// it; but only when it is on, time is counted.
+const SWITCHES: &str = "begin \
+    Sum = fun() -> lists:sum([N || #{counters := C} <- erlang:statistics(microstate_accounting), N <- maps:values(C)]) end, \
+    Before = Sum(), receive after 2 -> ok end, \
+    Traced = [{P, F} || P <- [new | processes()], {flags, [_ | _] = F} <- [erlang:trace_info(P, flags)]], \
+    Sessions = case erlang:function_exported(trace, session_info, 1) of \
+        true -> apply(trace, session_info, [all]); false -> none end, \
+    #{accounting => Sum() > Before, wall_time => erlang:statistics(scheduler_wall_time) =/= undefined, \
+      monitor => erlang:system_monitor(), traced => Traced, sessions => Sessions} end.";
+
+/// A node.
+pub struct Node {
+    pub running: Running,
+    input: ChildStdin,
+    pub name: String,
+    pub cookie: String,
+    pub otp: Otp,
+    pub epmd_port: u16,
+}
+
+/// How a node is started, beyond the usual.
+#[derive(Default, Clone)]
+pub struct How<'a> {
+    /// Its full name; one of its own on the loopback interface if empty.
+    pub name: String,
+    /// Its cookie, if another VM has the same.
+    pub cookie: String,
+    /// More arguments.
+    pub args: &'a [&'a str],
+    /// What the command is run by: `ip netns exec NAME`.
+    pub by: &'a [&'a str],
+    /// Another EPMD than the usual.
+    pub epmd_port: Option<u16>,
+}
+
+/// What a node has of what may grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    pub atoms: i64,
+    pub processes: i64,
+    pub ports: i64,
+    pub tables: i64,
+    pub registered: i64,
+    /// As the VM counts: with modules that the code server does not know.
+    pub modules: i64,
+    /// `code:all_loaded/0`
+    pub known_modules: i64,
+    pub old_code: i64,
+    pub connections: i64,
+    pub memory_bytes: i64,
+}
+
+impl Counts {
+    /// Without what may differ by design: atoms (the names), memory (never the same twice).
+    pub fn exact(self) -> Counts {
+        Counts { atoms: 0, memory_bytes: 0, ..self }
+    }
+}
+
+impl Node {
+    pub fn start(otp: &Otp) -> Node {
+        Node::start_so(otp, &How::default())
+    }
+
+    pub fn start_so(otp: &Otp, how: &How<'_>) -> Node {
+        let or = |given: &String, other: String| if given.is_empty() { other } else { given.clone() };
+        let name = or(&how.name, format!("{}@127.0.0.1", unique("safe")));
+        let cookie = or(&how.cookie, unique("cookie"));
+        let erl = otp.command("erl");
+        // What the VM itself writes goes to the same place as its log.
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "exec \"$@\" 2>&1", "sh"])
+            .args(how.by)
+            .arg(erl.get_program())
+            .args(erl.get_args());
+        command.args(how.args).args(["-name", &name, "-setcookie", &cookie, "-noshell", "-eval", ANSWER]);
+        if let Some(port) = how.epmd_port {
+            command.env("ERL_EPMD_PORT", port.to_string()).args(["-start_epmd", "false"]);
+        }
+        let mut running = Running::spoken_to(command.stdin(Stdio::piped()));
+        let input = running.child.stdin.take().expect("a pipe");
+        running.expect_line("ready");
+        let epmd_port = how.epmd_port.unwrap_or(4369);
+        let mut node = Node { running, input, name, cookie, otp: otp.clone(), epmd_port };
+        // What asking itself loads and makes is there from now on.
+        node.ask("code:ensure_loaded(trace).");
+        for _ in 0..2 {
+            node.counts();
+            node.switches();
+        }
+        node
+    }
+
+    /// The same after a first visit: what of OTP's own modules that needs is loaded from then on.
+    pub fn visited(otp: &Otp, how: &How<'_>) -> Node {
+        let mut node = Node::start_so(otp, how);
+        visit(&node.access()).expect("attached");
+        let deadline = Instant::now() + PATIENCE;
+        while node.counts().connections > 0 {
+            assert!(Instant::now() < deadline, "the connection does not end");
+        }
+        node
+    }
+
+    pub fn ask(&mut self, line: &str) -> String {
+        writeln!(self.input, "{}", line.replace('\n', " ")).expect("the node reads");
+        self.running.expect_line("= ")
+    }
+
+    pub fn counts(&mut self) -> Counts {
+        let answer = self.ask(COUNTS);
+        let numbers: Vec<i64> = answer
+            .trim_matches(['{', '}'])
+            .split(',')
+            .map(|number| number.parse().expect("a number"))
+            .collect();
+        let [
+            atoms,
+            processes,
+            ports,
+            tables,
+            registered,
+            modules,
+            known_modules,
+            old_code,
+            connections,
+            memory_bytes,
+        ] = numbers[..]
+        else {
+            panic!("{answer}")
+        };
+        Counts {
+            atoms,
+            processes,
+            ports,
+            tables,
+            registered,
+            modules,
+            known_modules,
+            old_code,
+            connections,
+            memory_bytes,
+        }
+    }
+
+    pub fn switches(&mut self) -> String {
+        self.ask(SWITCHES)
+    }
+
+    /// Whether an agent is there, of whatever version.
+    pub fn has_agent(&mut self) -> bool {
+        let ours = "[M || M <- erlang:loaded() ++ registered(), lists:prefix(\"beamtune_agent\", atom_to_list(M))] =/= [].";
+        self.ask(ours) == "true"
+    }
+
+    /// What of it is to be as it was, whatever has happened.
+    pub fn footprint(&mut self) -> (Counts, String) {
+        (self.counts().exact(), self.switches())
+    }
+
+    /// Waits until all is as it was, and says how long that took since `since`.
+    #[track_caller]
+    pub fn clean_again(&mut self, before: &(Counts, String), since: Instant) -> Duration {
+        loop {
+            let now = self.footprint();
+            if now == *before && !self.has_agent() {
+                return since.elapsed();
+            }
+            assert!(since.elapsed() < 2 * PATIENCE, "{}: {now:#?}, not {before:#?}", self.name);
+        }
+    }
+
+    /// Lines that the node has printed by itself.
+    pub fn log(&mut self) -> Vec<String> {
+        self.ask("ok.");
+        self.running.seen.iter().filter(|line| !line.starts_with("= ") && *line != "ready").cloned().collect()
+    }
+
+    #[track_caller]
+    pub fn assert_silent(&mut self) {
+        assert_eq!(self.log(), [""; 0], "OTP {}", self.otp.release);
+    }
+
+    /// How a client gets in.
+    pub fn access(&self) -> Access {
+        Access {
+            target: self.name.parse().expect("a target"),
+            epmd_port: self.epmd_port,
+            cookie: Found {
+                cookie: Cookie::new(&self.cookie, "the test").expect("a cookie"),
+                origin: "the test".to_owned(),
+            },
+            tls: None,
+            settings: Settings::default(),
+            terms: Terms::default(),
+        }
+    }
+
+    /// A subcommand of beamtune on it.
+    pub fn beamtune(&self, subcommand: &str) -> Command {
+        let mut command = beamtune();
+        command.args([subcommand, &self.name]).env("BEAMTUNE_COOKIE", &self.cookie);
+        if self.epmd_port != 4369 {
+            command.env("ERL_EPMD_PORT", self.epmd_port.to_string());
+        }
+        command
+    }
+}
+
+pub fn attach(access: &Access) -> Result<Session, AttachError> {
+    Session::start(access.connect()?, access.terms)
+}
+
+/// Attaches, takes one sample, and leaves.
+pub fn visit(access: &Access) -> Result<(), AttachError> {
+    let mut session = attach(access)?;
+    let deadline = Instant::now() + PATIENCE;
+    session.request(1, &[Item::Facts, Item::Procs(20), Item::Events])?;
+    session.collect(1, deadline)?;
+    session.leave(deadline)
+}
+
+/// The first line of an error, without what is different each time.
+pub fn kind(error: &AttachError) -> String {
+    let text = format!("{error:?}");
+    text.split([' ', '{', '(']).next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,26 @@
+//! What a recording holds, while it is written and after.
+
+use std::path::Path;
+
+use beamtune_recording::Reader;
+
+/// Samples in which the VM was read; all of the file must be readable.
+pub fn samples(file: &Path) -> usize {
+    let reader = Reader::open(file).expect("the recording opens");
+    reader.samples().filter(|sample| sample.as_ref().expect("a readable sample").tick.vm.is_some()).count()
+}
+
+/// Samples in which the VM was read, of a file that may not be there yet.
+pub fn vm_samples(file: &Path) -> usize {
+    Reader::open(file).map_or(0, |reader| {
+        reader.samples().filter(|sample| sample.as_ref().is_ok_and(|sample| sample.tick.vm.is_some())).count()
+    })
+}
+
+/// The gaps of the VM, as `SECONDS s: REASON`.
+pub fn gaps(file: &Path) -> Vec<String> {
+    let reader = Reader::open(file).expect("the recording opens");
+    let gaps = reader.samples().flat_map(|sample| sample.expect("a readable sample").gaps);
+    let of_vm = gaps.filter(|gap| gap.source == "vm");
+    of_vm.map(|gap| format!("{:.0} s: {}", (gap.end - gap.begin) as f64 / 1e9, gap.reason)).collect()
+}

@@ -1,0 +1,148 @@
+//! `cargo run -p xtask -- safety BINARY`: runs the tests of what beamtune does to a node at their full counts, and writes
+//! what they measure into docs/safety.md.
+//!
+//! The tests are those of `crates/cli/tests/safety`, which assert the same with small counts in `make test`. What they
+//! measure comes as lines of `case TAB what TAB release TAB value`; here it becomes a table for each case, with a column
+//! for each release. The page's text around the tables is written by hand.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::bench::{machine, process};
+use crate::repository;
+
+/// How it is called.
+pub const USAGE: &str = "cargo run -p xtask -- safety BINARY [TEST]";
+
+/// Names a file for the figures, which is kept: with it the tests can be run one by one, and the page shows them all.
+const FIGURES: &str = "BEAMTUNE_SAFETY";
+
+/// Between these two lines of the page.
+const BEGIN: &str = "<!-- `make safety` writes from here ... -->\n";
+const END: &str = "<!-- ... to here -->\n";
+
+/// Runs the subcommand. Fails where a test does, and then the page stays as it is.
+pub fn run(mut arguments: impl Iterator<Item = String>) -> ExitCode {
+    let (Some(binary), only, None) = (arguments.next(), arguments.next(), arguments.next()) else {
+        eprintln!("usage: {USAGE}");
+        return ExitCode::from(2);
+    };
+    match measure(binary.into(), only) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("safety: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(binary: PathBuf, only: Option<String>) -> Result<()> {
+    let binary = std::fs::canonicalize(&binary)
+        .with_context(|| format!("no binary {}: run make build", binary.display()))?;
+    process::output(Command::new("epmd").arg("-daemon"))?;
+    let folder = tempfile::tempdir()?;
+    let kept = std::env::var_os(FIGURES).map(PathBuf::from);
+    let file = kept.clone().unwrap_or_else(|| folder.path().join("figures"));
+    let status = Command::new(env!("CARGO"))
+        .args(["test", "--quiet", "-p", "beamtune", "--test", "safety"])
+        .args(&only)
+        .args(["--", "--nocapture", "--test-threads=2"])
+        .env("BEAMTUNE", &binary)
+        .env(FIGURES, &file)
+        .current_dir(repository::root()?)
+        .status()
+        .context("cargo does not start")?;
+    let figures = std::fs::read_to_string(&file).unwrap_or_default();
+    let tables = tables(&figures)?;
+    ensure!(status.success(), "a test has failed: nothing was written");
+    if only.is_some() && kept.is_none() {
+        println!("{tables}");
+    } else {
+        let date = process::output(Command::new("date").args(["-u", "+%Y-%m-%d %H:%M UTC"]))?;
+        let head =
+            format!("Measured by `make safety` until {}, on {}.\n\n", date.trim(), machine::describe());
+        let path = repository::root()?.join("docs/safety.md");
+        let page = std::fs::read_to_string(&path)?;
+        std::fs::write(&path, replaced(&page, &format!("{head}{tables}"))?)?;
+    }
+    Ok(())
+}
+
+/// The page with another text between the two marks.
+fn replaced(page: &str, text: &str) -> Result<String> {
+    let (before, rest) =
+        page.split_once(BEGIN).context("docs/safety.md has lost the mark of its beginning")?;
+    let (_, after) = rest.split_once(END).context("docs/safety.md has lost the mark of its end")?;
+    Ok(format!("{before}{BEGIN}\n{text}{END}{after}"))
+}
+
+/// A table for each case, its lines in the order in which they came first.
+fn tables(figures: &str) -> Result<String> {
+    let mut rows: Vec<[&str; 4]> = Vec::new();
+    for line in figures.lines() {
+        let row: Vec<_> = line.split('\t').collect();
+        rows.push(row.try_into().map_err(|_| anyhow::anyhow!("no four columns: {line}"))?);
+    }
+    let mut cases: Vec<&str> = Vec::new();
+    for [case, ..] in &rows {
+        if !cases.contains(case) {
+            cases.push(case);
+        }
+    }
+    // Tests run at the same time, so their order is not always the same.
+    cases.sort_unstable();
+    let mut out = String::new();
+    for case in cases {
+        let of_case: Vec<_> = rows.iter().filter(|row| row[0] == case).collect();
+        let releases: BTreeSet<&str> = of_case.iter().map(|row| row[2]).collect();
+        let mut whats: Vec<&str> = Vec::new();
+        for [_, what, ..] in &of_case {
+            if !whats.contains(what) {
+                whats.push(what);
+            }
+        }
+        let mut letters = case.chars();
+        let title: String = letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
+        out.push_str(&format!("### {title}\n\n| |"));
+        releases.iter().for_each(|release| out.push_str(&format!(" OTP {release} |")));
+        out.push_str("\n|---|");
+        releases.iter().for_each(|_| out.push_str("---|"));
+        for what in whats {
+            out.push_str(&format!("\n| {what} |"));
+            for release in &releases {
+                let found = of_case.iter().rfind(|row| row[1] == what && row[2] == *release);
+                let value = found.map_or("–".to_owned(), |row| row[3].replace('|', "\\|"));
+                out.push_str(&format!(" {value} |"));
+            }
+        }
+        out.push_str("\n\n");
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_case_is_a_table_with_a_column_for_each_release() {
+        let figures =
+            "b case\ttime\t25\t1 s\na case\ttime\t25\t2 s\na case\tlog\t25\tx|y\na case\ttime\t29\t3 s\n";
+        assert_eq!(
+            tables(figures).expect("four columns"),
+            "### A case\n\n| | OTP 25 | OTP 29 |\n|---|---|---|\n| time | 2 s | 3 s |\n| log | x\\|y | – |\n\n\
+             ### B case\n\n| | OTP 25 |\n|---|---|\n| time | 1 s |\n\n"
+        );
+        assert!(tables("a\tb\tc\n").is_err());
+    }
+
+    #[test]
+    fn only_what_stands_between_the_marks_is_replaced() {
+        let page = format!("before\n{BEGIN}old\n{END}after\n");
+        assert_eq!(replaced(&page, "new\n").expect("marks"), format!("before\n{BEGIN}\nnew\n{END}after\n"));
+        assert!(replaced("no marks", "new").is_err());
+    }
+}
