@@ -6,7 +6,7 @@ use std::fmt::Write;
 use beamtune_model::units::Nanos;
 use beamtune_model::{Gap, SampleBuilder, TroubleKind, metrics};
 
-use super::{Translation, event, function, list, needed, text};
+use super::{Translation, event, function, needed, rows, text};
 use crate::etf::{Term, TermError};
 
 /// All that are asked for, and the unit of their values.
@@ -60,7 +60,7 @@ impl Events {
             return Ok(());
         }
         let mut longest = [0; KINDS.len()];
-        for row in list(value, "rows")? {
+        for row in rows(value, "rows")? {
             let kind = row.field("kind")?.as_atom()?;
             let Some(at) = KINDS.iter().position(|(known, _)| *known == kind) else { continue };
             let amount = needed(row, "value")?.max(0);
@@ -70,7 +70,7 @@ impl Events {
         }
         for (&(kind, unit), longest) in KINDS.iter().zip(longest) {
             let (mut count, mut sum) = (0, 0);
-            for row in list(value, "counts")? {
+            for row in rows(value, "counts")? {
                 let [told, told_count, told_sum] = row.tuple_of()?;
                 if told.as_atom()? == kind {
                     (count, sum) = (told_count.as_i64()?, told_sum.as_i64()?);
