@@ -17,10 +17,7 @@ thread_local! {
 /// a gap.
 pub fn recording(bytes: &[u8]) {
     FOLDER.with_borrow_mut(|folder| {
-        let folder = folder.get_or_insert_with(|| {
-            // In memory where that is possible.
-            tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder")
-        });
+        let folder = folder.get_or_insert_with(|| tempfile::tempdir().expect("a folder"));
         let path = folder.path().join("r.btr");
         fs::write(&path, bytes).expect("a file");
         let Ok(reader) = Reader::open(&path) else { return };

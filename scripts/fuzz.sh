@@ -35,6 +35,11 @@ longest=32768
 export RUSTC_BOOTSTRAP=1
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0:detect_odr_violation=0}
 
+# For the files that a target writes: in memory where that is possible, and gone with us, since the target is killed.
+TMPDIR=$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d)
+export TMPDIR
+trap 'rm -rf "$TMPDIR"' EXIT
+
 command -v cargo-fuzz >/dev/null || cargo install --locked --quiet cargo-fuzz
 cargo fuzz build --fuzz-dir fuzz --target-dir "$out" --sanitizer "${FUZZ_SANITIZER:-address}" --release --debug-assertions \
     $([ ${#targets[@]} -eq 1 ] && echo "${targets[0]}")
