@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use beamtune_attach::epmd::{self, Registered};
@@ -17,6 +17,8 @@ use crate::terminal;
 
 /// How long this host's EPMD may take to list its nodes.
 const EPMD_TIMEOUT: Duration = Duration::from_secs(2);
+/// After so long, no further EPMD is asked.
+const EPMDS_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// What TARGET means.
 pub enum Subject {
@@ -70,11 +72,21 @@ impl Surroundings {
     pub fn look(access: &AccessArgs) -> Result<Surroundings> {
         let discovery = discovery::discover(&LocalTree::default()).context("cannot look for VMs in /proc")?;
         let mut surroundings = Surroundings { discovery, registered: Vec::new(), given: access.given()? };
-        let mut ports: Vec<u16> = vec![own_epmd_port()?];
-        ports.extend(surroundings.discovery.vms.iter().filter_map(|vm| vm.distribution.epmd_port));
-        ports.sort_unstable();
+        let own = own_epmd_port()?;
+        let vms = surroundings.discovery.vms.iter();
+        let mut ports: Vec<u16> = vms.filter_map(|vm| vm.distribution.epmd_port).collect();
+        // Ours is the first.
+        ports.sort_unstable_by_key(|port| (*port != own, *port));
         ports.dedup();
+        if ports.first() != Some(&own) {
+            ports.insert(0, own);
+        }
+        let begin = Instant::now();
         for port in ports {
+            // Whoever may start processes here may name any number of EPMDs in them, none of which answers.
+            if begin.elapsed() > EPMDS_TIMEOUT {
+                break;
+            }
             // An EPMD that is not there knows no nodes; who needs it is told by the attempt to ask it.
             let nodes = locate::registered("127.0.0.1", port, EPMD_TIMEOUT).unwrap_or_default();
             surroundings.registered.push((port, nodes));

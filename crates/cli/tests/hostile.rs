@@ -341,14 +341,17 @@ fn an_epmd_that_lies_is_told_and_held_within_bounds() {
 }
 
 /// Something that looks like a VM to whoever looks into /proc: a program of the right name with arguments of erlexec's form.
-fn pretender(folder: &Path, name: &str) -> Running {
+fn pretender(folder: &Path, name: &str, epmd_port: u16) -> Running {
     let program = folder.join("beam.smp");
-    fs::copy("/bin/cat", &program).expect("a program");
+    if !program.exists() {
+        fs::copy("/bin/cat", &program).expect("a program");
+    }
     let mut command = Command::new(&program);
     // To cat, all of it is files that are not there, but for the last: it waits for its input.
     command
         .args(["--", "-root", &format!("/x{NASTY}"), "-progname", "erl", "--", "-home", NASTY, "--"])
         .args(["-name", name, "-setcookie", NASTY, "-kernel", NASTY, NASTY, "-extra", "-"])
+        .env("ERL_EPMD_PORT", epmd_port.to_string())
         .env("RABBITMQ_NODENAME", NASTY)
         .env("RELEASE_NAME", NASTY)
         .env("RELEASE_VSN", NASTY)
@@ -363,7 +366,7 @@ fn pretender(folder: &Path, name: &str) -> Running {
 #[test]
 fn processes_that_name_themselves_command_no_terminal() {
     let folder = folder();
-    let running = pretender(folder.path(), &format!("a{NASTY}@h"));
+    let running = pretender(folder.path(), &format!("a{NASTY}@h"), 4369);
     let pid = running.pid().to_string();
     let said = watched(beamtune().arg("nodes"));
     assert!(said.stdout.contains(&pid), "{}", said.stdout);
@@ -376,6 +379,19 @@ fn processes_that_name_themselves_command_no_terminal() {
     let file = folder.path().join("h.btr");
     watched(beamtune().args(["record", &pid, "--for", "1s", "--host-only", "-o", &text(&file)]));
     show_all(&file);
+}
+
+#[test]
+fn many_epmds_that_do_not_answer_are_not_all_waited_for() {
+    let folder = folder();
+    let epmds: Vec<_> = (0..20).map(|_| Server::start(peer::wait_for_end)).collect();
+    let vms: Vec<_> = epmds.iter().map(|epmd| pretender(folder.path(), "a@h", epmd.port)).collect();
+    let start = Instant::now();
+    let rows = watched(beamtune().args(["nodes", "--json"])).json();
+    // Two seconds each would be forty.
+    assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
+    let is_listed = |vm: &Running| rows.as_array().unwrap().iter().any(|row| row["pid"] == vm.pid());
+    assert!(vms.iter().all(is_listed), "{rows}");
 }
 
 #[test]
