@@ -4,7 +4,7 @@
 # Each target gets N seconds of CPU time (60; not of the wall clock, so that a busy machine costs no depth). Without names,
 # all have their turn. What is found lies in target/fuzz/artifacts/TARGET, and the script fails; the inputs that
 # reached something new are kept in target/fuzz/corpus/TARGET, where the next run goes on.
-# --keep: afterwards, the smallest of them that reach the most replace fuzz/corpus/TARGET.
+# --keep: afterwards, some of those that together reach the most are put into fuzz/corpus/TARGET.
 #
 # The stable compiler does: RUSTC_BOOTSTRAP lets it build with the address sanitizer. FUZZ_SANITIZER=none goes without,
 # at some three times the speed. Needs g++ for libFuzzer, and cargo-fuzz, which is installed if it is not there.
@@ -28,8 +28,8 @@ if [ ${#targets[@]} -eq 0 ]; then
 fi
 
 out=$PWD/target/fuzz
-# Bytes of a target's inputs in the repository.
-most_bytes=65536
+# Inputs of a target that are kept in the repository, of at most 4 kB each.
+most_files=12
 # Of one input; larger ones find little that smaller ones do not, and a recording needs some pages.
 longest=32768
 export RUSTC_BOOTSTRAP=1
@@ -45,14 +45,16 @@ cargo fuzz build --fuzz-dir fuzz --target-dir "$out" --sanitizer "${FUZZ_SANITIZ
     $([ ${#targets[@]} -eq 1 ] && echo "${targets[0]}")
 binaries=$out/$(rustc -vV | sed -n 's/^host: //p')/release
 
-# The inputs of one target that reach the most, smallest first, as many as the repository holds.
+# Of the inputs that together reach all that was reached: some of every size, as many as the repository holds. Those with a
+# name of their own, made by hand or once fallen over, stay.
 keep_inputs() {
     local target=$1 chosen
     chosen=$(mktemp -d)
-    "$binaries/$target" -set_cover_merge=1 -max_len=$longest -verbosity=0 "$chosen" "fuzz/corpus/$target" "$out/corpus/$target"
-    rm -f "fuzz/corpus/$target"/*
-    find "$chosen" -type f -printf '%s %p\n' | sort -n |
-        awk -v most=$most_bytes '(sum += $1) <= most { print $2 }' | xargs -r cp -t "fuzz/corpus/$target"
+    "$binaries/$target" -set_cover_merge=1 -max_len=$longest "$chosen" "fuzz/corpus/$target" "$out/corpus/$target" 2>/dev/null
+    find "fuzz/corpus/$target" -type f | { grep -E '/[0-9a-f]{40}$' || true; } | xargs -r rm
+    find "$chosen" -type f -size -5k -printf '%s %p\n' | sort -n |
+        awk -v most=$most_files '{ all[NR] = $2 } END { for (i = 1; i <= most && i <= NR; i++) print all[int(i * NR / (NR < most ? NR : most))] }' |
+        xargs -r cp -t "fuzz/corpus/$target"
     rm -r "$chosen"
 }
 
@@ -65,7 +67,7 @@ for target in "${targets[@]}"; do
     (
         # The kernel ends it when its CPU time is used up, with SIGXCPU.
         ulimit -c 0 -St "$seconds"
-        exec "$binaries/$target" -timeout=10 -rss_limit_mb=2048 -max_len=$longest -verbosity=1 \
+        "$binaries/$target" -timeout=10 -rss_limit_mb=2048 -max_len=$longest -verbosity=1 \
             -artifact_prefix="$out/artifacts/$target/" \
             $([ -e "$dictionary" ] && echo "-dict=$dictionary") \
             "$out/corpus/$target" "fuzz/corpus/$target"
