@@ -70,7 +70,7 @@ for target in "${targets[@]}"; do
         "$binaries/$target" -timeout=10 -rss_limit_mb=2048 -max_len=$longest -verbosity=1 \
             -artifact_prefix="$out/artifacts/$target/" \
             $([ -e "$dictionary" ] && echo "-dict=$dictionary") \
-            "$out/corpus/$target" "fuzz/corpus/$target"
+            "$out/corpus/$target" "fuzz/corpus/$target" || exit $?
     ) 2>"$out/$target.log" || status=$?
     sed -n '/^#[0-9]/h; ${x;p}' "$out/$target.log"
     if [ "$status" -ne $((128 + $(kill -l XCPU))) ]; then
