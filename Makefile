@@ -5,7 +5,7 @@ HOST   := $(shell rustc -vV | sed -n 's/^host: //p')
 STATIC := CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)_RUSTFLAGS="-C target-feature=+crt-static"
 BINARY := $(or $(CARGO_TARGET_DIR),target)/$(HOST)/release/beamtune
 
-.PHONY: help demo test build check fmt clippy unit labs otp agent agent-check agent-test bench safety check-flags clean
+.PHONY: help demo test build check fmt clippy unit labs otp agent agent-check agent-test bench safety check-flags fuzz clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -75,6 +75,9 @@ check-flags:     ## holds the data of the crate flags and the linter against VMs
 	scripts/otp.sh
 	cargo run --quiet -p xtask -- check-flags
 	cargo run --quiet -p xtask -- check-lint
+
+fuzz:            ## looks for inputs that readers fall over, a minute of CPU time for each of them (ONLY=frames SECONDS=1800: longer, for one)
+	scripts/fuzz.sh $(if $(SECONDS),--seconds $(SECONDS)) $(ONLY)
 
 clean:           ## what the build left here
 	cargo clean

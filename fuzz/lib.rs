@@ -1,28 +1,60 @@
-//! What every fuzz target asks of a reader: no panic, spans in order, and changes that read back as they were made or are refused.
+//! What is asked of everything that reads what others wrote: the functions of the fuzz targets.
+//!
+//! No input may end in a panic. Beyond that, each function states what must hold for any bytes: what is read costs memory
+//! in proportion to the input, what is written again reads back as the same, an answer does not depend on how the network
+//! cuts it, and nothing that is shown to a person can command a terminal.
+//!
+//! crates/cli/tests/corpus.rs compiles this file too, and passes the inputs in `corpus/` through [`TARGETS`].
 
-use beamtune_flags::source::{Change, Format, apply, read, text};
+pub mod file;
+pub mod flags;
+pub mod sample;
+pub mod wire;
 
-/// Reads arbitrary bytes; the first one chooses the word that is changed.
-pub fn check(format: Format, bytes: &[u8]) {
-    let Ok(text) = text(bytes) else { return };
-    assert_eq!(apply(text, &[]), text);
-    let Ok(fragments) = read(format, text) else { return };
-    for (index, fragment) in fragments.iter().enumerate() {
-        let mut end = 0;
-        for word in &fragment.words {
-            assert!(word.span.start >= end && text.get(word.span.clone()).is_some(), "{word:?}");
-            end = word.span.end;
-        }
-        let Some(last) = fragment.words.len().checked_sub(1) else { continue };
-        let word = usize::from(bytes.first().copied().unwrap_or_default()).min(last);
-        let change = Change::Replace { word, text: "it's \"new\"".to_owned() };
-        let Ok(edits) = fragment.change(&[change]) else { continue };
-        let again = read(format, &apply(text, &edits)).expect("a changed file is read");
-        for (other, (old, new)) in fragments.iter().zip(&again).enumerate() {
-            for (at, (old, new)) in old.words.iter().zip(&new.words).enumerate() {
-                let replaced = (other, at) == (index, word);
-                assert_eq!(new.text, if replaced { "it's \"new\"" } else { &old.text });
-            }
-        }
+use beamtune_flags::source::{Format, Template};
+
+/// The name of a target, and what it does with an input.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// Every target by its name, which is that of its folder in `corpus/`, too.
+pub const TARGETS: &[Target] = &[
+    ("handshake", wire::handshake),
+    ("frames", wire::frames),
+    ("term", wire::term),
+    ("agent", sample::agent),
+    ("recording", file::recording),
+    ("blobs", file::blobs),
+    ("host", sample::host),
+    ("epmd", wire::epmd),
+    ("tls_options", wire::tls_options),
+    ("vm_args", |bytes| flags::check(Format::VmArgs, bytes)),
+    ("eex", |bytes| flags::check(Format::VmArgsTemplate(Template::Eex), bytes)),
+    ("overlay", |bytes| flags::check(Format::VmArgsTemplate(Template::Overlay), bytes)),
+    ("jinja", |bytes| flags::check(Format::VmArgsTemplate(Template::Jinja), bytes)),
+    ("env_file", |bytes| flags::check(Format::EnvFile, bytes)),
+    ("dockerfile", |bytes| flags::check(Format::Dockerfile, bytes)),
+    ("compose", |bytes| flags::check(Format::Compose, bytes)),
+    ("kubernetes", |bytes| flags::check(Format::Kubernetes, bytes)),
+    ("systemd_unit", |bytes| flags::check(Format::SystemdUnit, bytes)),
+    ("rabbitmq_env", |bytes| flags::check(Format::RabbitmqEnv, bytes)),
+    ("ejabberdctl", |bytes| flags::check(Format::EjabberdCtl, bytes)),
+    ("shell", |bytes| flags::check(Format::Shell, bytes)),
+    ("command", flags::command),
+];
+
+/// Passes an input through a target.
+///
+/// # Panics
+/// If something does not hold that must, and for a name that is no target's.
+pub fn run(target: &str, bytes: &[u8]) {
+    match TARGETS.iter().find(|(name, _)| *name == target) {
+        Some((_, check)) => check(bytes),
+        None => panic!("{target} is no target"),
     }
+}
+
+/// Panics if a text would reach a terminal with something in it that commands it.
+fn assert_harmless(text: &str) {
+    let hidden = text.chars().find(|&c| c != '\n' && beamtune_model::text::is_hidden(c));
+    assert_eq!(hidden, None, "in {text:?}");
 }

@@ -1,5 +1,3 @@
 #![no_main]
 
-use beamtune_flags::source::Format;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| beamtune_fuzz::check(Format::EnvFile, bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| beamtune_fuzz::run("env_file", bytes));

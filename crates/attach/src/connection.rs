@@ -46,8 +46,8 @@ const SLOW: Duration = Duration::from_secs(2);
 /// A TCP connection that has not come about in this time is tried anew: a lost packet is sent again after 1 s and 3 s.
 const ANEW_AFTER: Duration = Duration::from_secs(4);
 
-/// Messages that nobody has asked for yet are kept up to this number, and up to the bytes of the largest one
-/// that is accepted; beyond, the oldest are dropped.
+/// Messages that nobody has asked for yet are kept up to this number, and up to the memory of twice as many bytes as the
+/// largest one that is accepted has; beyond, the oldest are dropped.
 const MOST_WAITING: usize = 1_000;
 
 /// So many names of ours there are, `beamtune_1@HOST` and so on: so many can be connected at once, as many as the agent
@@ -75,9 +75,11 @@ pub struct Connection {
     established: Established,
     splitter: Splitter,
     limits: Limits,
-    /// With the bytes of each.
+    /// With the bytes of memory of each.
     arrived: VecDeque<(Message, usize)>,
     arrived_bytes: usize,
+    /// When the socket was last asked for more.
+    last_read: Option<Instant>,
     /// Set when part of a frame was written, or the peer has broken the protocol: nothing can follow.
     unusable: Option<String>,
     /// Tells our processes and references from those of the connection before: the node may give the same name and
@@ -204,8 +206,15 @@ impl Connection {
     }
 
     /// Reads once. `false` if the deadline has passed.
+    ///
+    /// Behind a deadline it is done once, for what has come in time and is still to be fetched: callers that wait for one
+    /// message among many come again with the same deadline, and whoever floods us must not keep them beyond it.
     fn read(&mut self, deadline: Deadline) -> Result<bool, AttachError> {
         self.check_usable()?;
+        if self.last_read.is_some_and(|last| deadline.is_before(last)) {
+            return Ok(false);
+        }
+        self.last_read = Some(Instant::now());
         let mut piece = [0; PIECE];
         match self.stream.read(&mut piece, deadline) {
             Ok(0) => Err(self.lost("it closed the connection".to_owned())),
@@ -232,22 +241,21 @@ impl Connection {
             };
             match frame {
                 Frame::Tick => self.write(&TICK, deadline)?,
-                Frame::Message(content) => {
-                    let bytes = content.len();
-                    match Message::decode(content, self.limits) {
-                        Ok(Message::Unlink { acknowledgement }) => self.write(&acknowledgement, deadline)?,
-                        Ok(message) => self.keep(message, bytes),
-                        Err(error) => return Err(self.broken(error.to_string())),
-                    }
-                }
+                Frame::Message(content) => match Message::decode(content, self.limits) {
+                    Ok(Message::Unlink { acknowledgement }) => self.write(&acknowledgement, deadline)?,
+                    Ok(message) => self.keep(message),
+                    Err(error) => return Err(self.broken(error.to_string())),
+                },
             }
         }
     }
 
-    fn keep(&mut self, message: Message, bytes: usize) {
+    fn keep(&mut self, message: Message) {
+        // Not those on the wire: a list of empty lists takes sixteen times as many here.
+        let bytes = message.memory_bytes();
         self.arrived.push_back((message, bytes));
         self.arrived_bytes += bytes;
-        while self.arrived.len() > MOST_WAITING || self.arrived_bytes > self.limits.bytes {
+        while self.arrived.len() > MOST_WAITING || self.arrived_bytes > 2 * self.limits.bytes {
             let Some((_, bytes)) = self.arrived.pop_front() else { return };
             self.arrived_bytes -= bytes;
         }
@@ -370,6 +378,7 @@ impl Attempt<'_> {
             limits: self.settings.limits,
             arrived: VecDeque::new(),
             arrived_bytes: 0,
+            last_read: None,
             unusable: None,
             salt,
             next_process: 1 + salt % 0x7FFF,

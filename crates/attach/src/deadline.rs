@@ -29,6 +29,10 @@ impl Deadline {
         self.at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
     }
 
+    pub fn is_before(self, instant: Instant) -> bool {
+        self.at < instant
+    }
+
     pub fn passed(self) -> bool {
         Instant::now() >= self.at
     }

@@ -4,6 +4,8 @@
 //! and anybody may register any name there, so an answer is a hint: only the handshake proves who listens.
 //! Source: "Distribution Protocol" in the ERTS User's Guide, section "EPMD Protocol".
 
+use beamtune_model::text::is_hidden;
+
 use crate::error::{AttachError, printable};
 
 /// EPMD's port, unless `ERL_EPMD_PORT` says otherwise.
@@ -76,7 +78,7 @@ pub fn parse_names(answer: &[u8]) -> Result<Vec<Registered>, &'static str> {
 /// `name NAME at port PORT`
 fn parse_name(line: &str) -> Option<Registered> {
     let (name, port) = line.strip_prefix("name ")?.rsplit_once(" at port ")?;
-    let is_name = !name.is_empty() && name.chars().count() <= 255 && !name.chars().any(char::is_control);
+    let is_name = !name.is_empty() && name.chars().count() <= 255 && !name.chars().any(is_hidden);
     is_name.then_some(Registered { name: name.to_owned(), port: port.parse().ok()? })
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use beamtune_model::text::is_hidden;
+
 use crate::etf::{EncodeError, TermError};
 
 /// Every failure of attaching. The message ends with the next step where there is one.
@@ -329,7 +331,10 @@ pub enum AttachError {
         missing: &'static str,
     },
     /// The peer broke the protocol; it is not trusted any further.
-    #[error("{peer} broke the distribution protocol: {what}")]
+    #[error(
+        "{peer} broke the distribution protocol: {what}. If that is no port of an Erlang node, give the node's \
+         (epmd -names lists them)"
+    )]
     Protocol {
         /// The node and its address.
         peer: String,
@@ -524,7 +529,7 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars()
         .take(MOST_CHARACTERS)
         .flat_map(|character| {
-            let escaped = character.is_control().then(|| character.escape_unicode());
+            let escaped = is_hidden(character).then(|| character.escape_unicode());
             let plain = escaped.is_none().then_some(character);
             escaped.into_iter().flatten().chain(plain)
         })

@@ -18,6 +18,7 @@
 
 use std::sync::Arc;
 
+use beamtune_model::text::is_hidden;
 use md5::{Digest, Md5};
 
 use crate::cookie::Cookie;
@@ -349,10 +350,10 @@ impl Handshake {
         let two_parts = parts.next().is_some_and(|part| part > 0)
             && parts.next().is_some_and(|part| part > 0)
             && parts.next().is_none();
-        if two_parts && name.chars().count() <= 255 && !name.chars().any(char::is_control) {
+        if two_parts && name.chars().count() <= 255 && !name.chars().any(is_hidden) {
             return Ok(());
         }
-        Err(self.broken(&format!("{name:?} as the name of a node")))
+        Err(self.broken(&format!("a name that no node can have, {name:?}")))
     }
 
     fn send(&mut self, packet: &[u8]) {

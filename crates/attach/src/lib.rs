@@ -26,6 +26,8 @@ pub mod epmd;
 pub mod error;
 pub mod etf;
 pub mod frame;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod handshake;
 pub mod locate;
 pub mod message;

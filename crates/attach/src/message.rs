@@ -183,6 +183,18 @@ impl Message {
             Head::Exit { from, to } => Message::Exit { from, to, reason: payload },
         })
     }
+
+    /// Bytes of memory that its content takes, nearly.
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            Message::Send { payload, .. }
+            | Message::RegSend { payload, .. }
+            | Message::AliasSend { payload, .. } => payload.memory_bytes(),
+            Message::MonitorExit { reason, .. } | Message::Exit { reason, .. } => reason.memory_bytes(),
+            Message::Unlink { acknowledgement } => acknowledgement.capacity(),
+            Message::SpawnReply { .. } | Message::Other { .. } => 0,
+        }
+    }
 }
 
 /// The part of a message that stands in the control tuple, if a payload belongs to it.

@@ -120,6 +120,12 @@ impl Tls {
     }
 }
 
+/// What is remarked of a node's options whose file holds `file`.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn remarks(process: &crate::process::Process, file: &[u8]) -> Vec<String> {
+    options::Options::of(process, |_| Ok(file.to_vec())).remarks
+}
+
 fn server_name(name: &str) -> Result<ServerName<'static>, AttachError> {
     ServerName::try_from(name.to_owned()).map_err(|_| AttachError::BadServerName { name: printable(name) })
 }

@@ -24,6 +24,10 @@ use crate::take::nanos;
 
 /// How long an EPMD of this host may take to list its nodes.
 const EPMD_TIMEOUT: Duration = Duration::from_secs(2);
+/// So many are asked at once, each by a thread of its own.
+const EPMDS_AT_ONCE: usize = 64;
+/// After so long, no further ones are asked.
+const EPMDS_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// What is known of this host: its VMs, and the nodes that each EPMD knows.
 pub struct Surroundings {
@@ -85,12 +89,19 @@ impl Surroundings {
                 epmds.push(epmd);
             }
         }
-        // All at once: a container that is paused makes its EPMD silent, and there can be many.
-        thread::scope(|scope| {
-            for epmd in &mut epmds {
-                scope.spawn(|| epmd.ask());
+        // Many at once: a container that is paused makes its EPMD silent. But whoever may start processes here may name any
+        // number of EPMDs in them, none of which answers.
+        let begin = Instant::now();
+        for some in epmds.chunks_mut(EPMDS_AT_ONCE) {
+            if begin.elapsed() > EPMDS_TIMEOUT {
+                break;
             }
-        });
+            thread::scope(|scope| {
+                for epmd in some {
+                    scope.spawn(|| epmd.ask());
+                }
+            });
+        }
         Ok(Surroundings { discovery, epmds, given: access.given()? })
     }
 

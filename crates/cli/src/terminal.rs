@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use beamtune_model::{Diagnosis, Level};
 use beamtune_report::Style;
+use beamtune_report::text::escape;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Exit status: findings above "notice".
@@ -39,8 +40,13 @@ pub fn print(text: &str) {
     }
 }
 
-/// Writes to standard error.
+/// Writes to standard error; what a node, a file or a process has put into the text commands no terminal.
 pub fn complain(text: &str) {
+    complain_styled(&escape(text));
+}
+
+/// Writes to standard error what was made for a terminal.
+pub fn complain_styled(text: &str) {
     // There is nowhere to report that standard error is gone.
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
@@ -84,7 +90,7 @@ impl Progress {
             None => format!("{} s, {samples} samples, Ctrl-C ends", elapsed.as_secs()),
         };
         if let Some(trouble) = trouble {
-            message.push_str(&format!(" · {trouble}"));
+            message.push_str(&format!(" · {}", escape(trouble)));
         }
         self.bar.set_message(message);
     }

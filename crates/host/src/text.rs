@@ -1,6 +1,8 @@
 //! Small readers of the kernel's text files. They take bytes, because names in them need not be UTF-8,
 //! and trust nothing: any bytes give a value or nothing, never a panic.
 
+use beamtune_model::text::is_hidden;
+
 /// What should have stood somewhere, and what did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Garble {
@@ -67,7 +69,7 @@ pub(crate) fn strings(content: &[u8]) -> impl Iterator<Item = String> {
 
 /// Text from a process, made fit for a terminal and bounded.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().take(100).map(|c| if c.is_control() { '?' } else { c }).collect()
+    text.chars().take(100).map(|c| if is_hidden(c) { '?' } else { c }).collect()
 }
 
 #[cfg(test)]

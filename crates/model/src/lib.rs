@@ -20,6 +20,7 @@ pub mod rows;
 pub mod sample;
 pub mod series;
 pub mod source;
+pub mod text;
 pub mod units;
 pub mod window;
 

@@ -281,9 +281,9 @@ impl Period {
         family: &'a Family,
         entity: &'a str,
     ) -> impl Iterator<Item = (&'a str, &'a SeriesStat)> {
-        self.series()
-            .filter(move |(series, _)| series.group == family.group && &*series.entity == entity)
-            .map(|(series, stat)| (&*series.name, stat))
+        let ids = self.series.of(family.group, entity);
+        ids.into_iter()
+            .filter_map(|id| Some((&*self.series.get(id)?.name, self.stats.get(id.index())?.as_ref()?)))
     }
 
     /// A series, if it was recorded.
@@ -467,7 +467,9 @@ impl PeriodBuilder {
 
     /// Adds a closer look at a process; the last one counts.
     pub fn process(&mut self, row: ProcessRow) {
-        self.rows.insert(row.pid.clone(), row);
+        if self.rows.len() < MOST_ROWS || self.rows.contains_key(&row.pid) {
+            self.rows.insert(row.pid.clone(), row);
+        }
     }
 
     /// Adds a row of an ETS table; the last one counts.

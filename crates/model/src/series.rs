@@ -188,6 +188,14 @@ impl SeriesTable {
         self.index.get(&group)?.get(entity)?.get(name).copied()
     }
 
+    /// All series of one entity, in the order of their ids.
+    pub fn of(&self, group: Group, entity: &str) -> Vec<SeriesId> {
+        let names = self.index.get(&group).and_then(|entities| entities.get(entity));
+        let mut ids: Vec<_> = names.into_iter().flat_map(HashMap::values).copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
     /// What an id means; `None` for an id of another table.
     pub fn get(&self, id: SeriesId) -> Option<&Series> {
         self.list.get(id.index())

@@ -36,6 +36,8 @@
 mod clock;
 mod codec;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod reader;
 mod recorder;
 mod redact;

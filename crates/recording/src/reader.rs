@@ -11,6 +11,7 @@ mod samples;
 mod scan;
 mod wall;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use beamtune_model::{
@@ -119,11 +120,16 @@ impl Reader {
             }
             true
         })?;
-        for (_, incarnation) in self.incarnations()? {
-            if let Some(life) = lives.iter_mut().find(|life| life.id == incarnation.id) {
+        // The first time that each is met; in an honest file there is no second.
+        let mut places = HashMap::new();
+        for (place, life) in lives.iter().enumerate() {
+            places.entry(life.id).or_insert(place);
+        }
+        self.incarnations(&mut 0, Nanos::MAX, |_, incarnation| {
+            if let Some(life) = places.get(&incarnation.id).and_then(|place| lives.get_mut(*place)) {
                 life.incarnation = Some(incarnation);
             }
-        }
+        })?;
         Ok(lives)
     }
 
@@ -149,24 +155,33 @@ impl Reader {
         Ok(series.table)
     }
 
-    /// The incarnations with the ticks they came with.
-    fn incarnations(&self) -> Result<Vec<(Nanos, Incarnation)>, Error> {
+    /// The incarnations from the id `next` on, which is moved on, up to those of the tick `end`; each with its tick.
+    fn incarnations(
+        &self,
+        next: &mut i64,
+        end: Nanos,
+        mut each: impl FnMut(Nanos, Incarnation),
+    ) -> Result<(), Error> {
         let sql =
             "SELECT id, tick, node, os_pid, boot, mono0, wall0 FROM incarnation WHERE id > ?1 ORDER BY id";
-        let mut list = Vec::new();
-        self.scan(sql, scan::NO_KEY, 1, |row| {
+        self.scan(sql, next.saturating_sub(1), 1, |row| {
+            let (id, tick): (u32, Nanos) = (row.get(0)?, row.get(1)?);
+            if tick > end {
+                return scan::ENOUGH;
+            }
+            *next = i64::from(id) + 1;
             let incarnation = Incarnation {
-                id: row.get(0)?,
+                id,
                 node: row.get(2)?,
                 os_pid: row.get(3)?,
                 boot: row.get(4)?,
                 mono0: row.get(5)?,
                 wall0: row.get(6)?,
             };
-            list.push((row.get(1)?, incarnation));
+            each(tick, incarnation);
             scan::MORE
         })?;
-        Ok(list)
+        Ok(())
     }
 
     /// Ticks above `after`, up to `end`, until `each` has enough and returns false. True if some may be missing.
@@ -217,6 +232,8 @@ fn lost(begin: Nanos, end: Nanos, source: impl Into<String>, why: &str) -> Gap {
 struct Cursors {
     chunk: i64,
     hot: i64,
+    /// The one after it.
+    incarnation: i64,
     fact: i64,
     process: i64,
     table: i64,

@@ -104,6 +104,19 @@ fn what_a_newer_beamtune_adds_is_passed_over() {
 }
 
 #[test]
+fn a_table_whose_definition_is_damaged_is_a_gap_and_the_rest_is_read() {
+    let (_directory, path, expect) = recording(30);
+    let sql = "UPDATE sqlite_schema SET sql = replace(sql, 'objects', 'subjects') WHERE name = 'ets'";
+    change(&path, &format!("PRAGMA writable_schema = 1; {sql}"));
+    let found = read_all(&path).expect("readable");
+    let mut reasons = found.iter().flat_map(|sample| &sample.gaps).map(|gap| gap.reason.as_str());
+    let told = "the recording is damaged here: rows of the table ets cannot be read";
+    assert!(reasons.any(|reason| reason == told));
+    let readings = |samples: &[Sample]| samples.iter().map(|sample| sample.readings.len()).sum::<usize>();
+    assert_eq!((found.len(), readings(&found)), (expect.len(), readings(&expect)));
+}
+
+#[test]
 fn a_garbled_chunk_is_a_gap_and_the_rest_is_read() {
     // Two chunks of each group.
     let (_directory, path, expect) = recording(400);

@@ -1,6 +1,8 @@
 //! A diagnosis as text: worst first, each finding with evidence, remedy and proof, then what looked
 //! healthy, then what could not be judged and why.
 
+use std::collections::HashMap;
+
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Diagnosis, Evidence, Finding, Level, Metric, Outcome, Period, facts, metrics};
 
@@ -161,12 +163,14 @@ fn rest(diagnosis: &Diagnosis, style: Style) -> String {
 
 /// What was not measured, merged by reason.
 fn gaps(period: &Period, style: Style) -> String {
-    let mut reasons: Vec<(&str, &str, f64)> = Vec::new();
+    let (mut reasons, mut places) = (Vec::<(&str, &str, f64)>::new(), HashMap::new());
     for gap in &period.gaps {
-        let seconds = (gap.end - gap.begin) as f64 / 1e9;
-        match reasons.iter_mut().find(|(source, reason, _)| *source == gap.source && *reason == gap.reason) {
-            Some((_, _, total)) => *total += seconds,
-            None => reasons.push((&gap.source, &gap.reason, seconds)),
+        let place = *places.entry((&gap.source, &gap.reason)).or_insert_with(|| {
+            reasons.push((&gap.source, &gap.reason, 0.0));
+            reasons.len() - 1
+        });
+        if let Some((_, _, seconds)) = reasons.get_mut(place) {
+            *seconds += gap.end.saturating_sub(gap.begin) as f64 / 1e9;
         }
     }
     if reasons.is_empty() {

@@ -1,5 +1,6 @@
 //! The same for programs. The form is fixed by `docs/schema/diagnosis.schema.json`; fields are only ever added.
 
+use beamtune_model::text::is_hidden;
 use beamtune_model::{Diagnosis, Finding, Gap, Level, Outcome, Period, facts};
 use serde::Serialize;
 
@@ -101,7 +102,8 @@ pub fn render(period: &Period, diagnosis: &Diagnosis) -> String {
             samples: period.ticks,
             vm_samples: period.vm_ticks,
             host_samples: period.host_ticks,
-            began: incarnation.map(|inc| seconds(inc.wall0 + (period.begin - inc.mono0))),
+            began: incarnation
+                .map(|inc| seconds(inc.wall0.saturating_add(period.begin.saturating_sub(inc.mono0)))),
             lives: period.lives,
         },
         worst: diagnosis.worst(),
@@ -113,12 +115,22 @@ pub fn render(period: &Period, diagnosis: &Diagnosis) -> String {
     pretty(&document)
 }
 
-/// Any document as JSON, indented, with a newline at its end.
-pub(crate) fn pretty(document: &impl Serialize) -> String {
-    let mut text = serde_json::to_string_pretty(document)
+/// Any document as JSON, indented, with a newline at its end. It is safe to be shown on a terminal: what [`is_hidden`]
+/// stands in it as `\uXXXX`, which JSON asks for in the first 32 characters only.
+pub fn pretty(document: &impl Serialize) -> String {
+    let text = serde_json::to_string_pretty(document)
         .unwrap_or_else(|error| format!("{{\"error\": \"{}\"}}", error.to_string().escape_default()));
-    text.push('\n');
-    text
+    let mut out = String::with_capacity(text.len() + 1);
+    for c in text.chars() {
+        if is_hidden(c) && c != '\n' {
+            let mut units = [0; 2];
+            out.extend(c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            out.push(c);
+        }
+    }
+    out.push('\n');
+    out
 }
 
 fn gap(gap: &Gap) -> GapDocument<'_> {

@@ -1,12 +1,17 @@
 //! The tables that people know: microstates as `msacc:print/0` has them, allocators as recon and
 //! instrument have them, top lists as etop and observer_cli have them.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
 use beamtune_flags::Origin;
 use beamtune_model::{Group, Metric, Period, Rank, facts, metrics, units::SECOND_NS};
 
 use crate::diagnosis::heading;
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
+
+/// States that are shown; a VM that was configured `--with-microstate-accounting=extra` has 15.
+const MOST_STATES: usize = 64;
 
 /// The views of `beamtune show`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,54 +129,45 @@ fn summary(period: &Period, style: Style) -> String {
     out
 }
 
-/// Threads by kind first, then one by one; states in the order of their size.
+/// Threads by kind first, then one by one; states by name, sleep last.
 fn msacc(period: &Period, style: Style) -> String {
-    let mut states: Vec<(String, i64)> = Vec::new();
-    let mut threads: Vec<(String, Vec<(String, i64)>)> = Vec::new();
+    type Row<'p> = BTreeMap<&'p str, i64>;
+    let (mut threads, mut kinds, mut states) = (Vec::new(), Vec::<(&str, Row<'_>)>::new(), BTreeSet::new());
     for entity in in_order(period.entities(Group::Msacc)) {
-        let mut row = Vec::new();
-        for (state, stat) in period.family(&metrics::MSACC, entity) {
-            row.push((state.to_owned(), stat.delta));
-            match states.iter_mut().find(|(name, _)| name == state) {
-                Some((_, sum)) => *sum += stat.delta,
-                None => states.push((state.to_owned(), stat.delta)),
+        let row: Row<'_> =
+            period.family(&metrics::MSACC, entity).map(|(state, stat)| (state, stat.delta)).collect();
+        // As msacc does: sleep last, for it says least.
+        states.extend(row.keys().map(|state| (*state == "sleep", *state)));
+        let kind = entity.split('/').next().unwrap_or(entity);
+        // Those of a kind stand side by side.
+        if kinds.last().is_none_or(|(last, _)| *last != kind) {
+            kinds.push((kind, Row::new()));
+        }
+        if let Some((_, sums)) = kinds.last_mut() {
+            for (state, delta) in &row {
+                let sum = sums.entry(state).or_default();
+                *sum = sum.saturating_add(*delta);
             }
         }
-        threads.push((entity.to_owned(), row));
+        threads.push((entity, row));
     }
     if threads.is_empty() {
         return String::new();
     }
-    // As msacc does: sleep last, for it says least.
-    states.sort_by_key(|(name, _)| (name == "sleep", name.clone()));
-    let mut kinds: Vec<(String, Vec<(String, i64)>)> = Vec::new();
-    for (entity, row) in &threads {
-        let kind = entity.split('/').next().unwrap_or(entity);
-        match kinds.iter_mut().find(|(name, _)| name == kind) {
-            Some((_, sum)) => {
-                for (state, delta) in row {
-                    match sum.iter_mut().find(|(name, _)| name == state) {
-                        Some((_, total)) => *total += delta,
-                        None => sum.push((state.clone(), *delta)),
-                    }
-                }
-            }
-            None => kinds.push((kind.to_owned(), row.clone())),
-        }
-    }
+    let shown = states.iter().take(MOST_STATES);
+    let names: Vec<_> = shown.clone().map(|(_, state)| text::clean(state)).collect();
     let mut columns = vec![("thread", Left)];
-    columns.extend(states.iter().map(|(name, _)| (name.as_str(), Right)));
-    let render = |rows: &[(String, Vec<(String, i64)>)]| {
+    columns.extend(names.iter().map(|name| (name.as_str(), Right)));
+    let render = |rows: &[(&str, Row<'_>)]| {
         let mut table = Table::new(&columns);
         for (name, row) in rows {
-            let total: i64 = row.iter().map(|(_, delta)| delta).sum();
-            let share = |state: &str| {
-                let delta = row.iter().find(|(name, _)| name == state).map(|(_, delta)| *delta);
-                delta
+            let total = row.values().fold(0_i64, |sum, delta| sum.saturating_add(*delta));
+            let share = |(_, state): &(bool, &str)| {
+                row.get(state)
                     .filter(|_| total > 0)
-                    .map_or(String::new(), |d| format!("{:.2} %", d as f64 * 100.0 / total as f64))
+                    .map_or(String::new(), |delta| format!("{:.2} %", *delta as f64 * 100.0 / total as f64))
             };
-            table.row([text::clean(name)].into_iter().chain(states.iter().map(|(state, _)| share(state))));
+            table.row([text::clean(name)].into_iter().chain(shown.clone().map(share)));
         }
         table.render(style)
     };
@@ -192,20 +188,18 @@ fn alloc(period: &Period, style: Style) -> String {
         ("used", Right),
         ("calls", Right),
     ]);
-    let mut allocators: Vec<String> = Vec::new();
+    let (mut allocators, mut places) = (Vec::<(&str, Vec<&str>)>::new(), HashMap::new());
     for entity in period.entities(Group::Allocator) {
-        let name = entity.split('/').next().unwrap_or(entity).to_owned();
-        if !allocators.contains(&name) {
-            allocators.push(name);
+        let Some((name, _)) = entity.split_once('/') else { continue };
+        let place = *places.entry(name).or_insert_with(|| {
+            allocators.push((name, Vec::new()));
+            allocators.len() - 1
+        });
+        if let Some((_, instances)) = allocators.get_mut(place) {
+            instances.push(entity);
         }
     }
-    for allocator in allocators {
-        let prefix = format!("{allocator}/");
-        let instances: Vec<_> = period
-            .entities(Group::Allocator)
-            .into_iter()
-            .filter(|entity| entity.starts_with(&prefix))
-            .collect();
+    for (allocator, instances) in allocators {
         let sum = |metric: &Metric| -> f64 {
             instances
                 .iter()
@@ -223,7 +217,7 @@ fn alloc(period: &Period, style: Style) -> String {
         let size = |bytes: f64| if bytes > 0.0 { text::bytes(bytes) } else { String::new() };
         let calls: f64 = instances.iter().filter_map(|i| period.rate(&metrics::ALLOCATIONS, i).ok()).sum();
         table.row([
-            text::clean(&allocator),
+            text::clean(allocator),
             size(carriers),
             size(blocks),
             used(blocks, carriers),

@@ -1,5 +1,6 @@
 //! Words, numbers and colours for a terminal.
 
+use beamtune_model::text::is_hidden;
 use beamtune_model::{Level, Unit};
 
 /// Longest name that is shown whole; what names itself longer is cut.
@@ -50,8 +51,20 @@ impl Style {
     }
 }
 
-/// Text from outside made safe for a terminal: control characters, escapes and direction marks are
-/// written as `\u{…}`, and what is too long is cut.
+/// A text of some lines made safe for a terminal: what [`is_hidden`] is written as `\u{…}`.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_hidden(c) && c != '\n' {
+            out.extend(c.escape_unicode());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// Text from outside made safe for a terminal: what [`is_hidden`] is written as `\u{…}`, and what is too long is cut.
 pub fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for (count, c) in text.chars().enumerate() {
@@ -59,9 +72,7 @@ pub fn clean(text: &str) -> String {
             out.push('…');
             break;
         }
-        let hidden = c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
-        if hidden {
+        if is_hidden(c) {
             out.extend(c.escape_unicode());
         } else {
             out.push(c);
@@ -234,6 +245,7 @@ mod tests {
     #[test]
     fn nothing_from_outside_steers_the_terminal() {
         assert_eq!(clean("a\x1b[31mred"), "a\\u{1b}[31mred");
+        assert_eq!(escape("two\nlines\r\u{9b}2J"), "two\nlines\\u{d}\\u{9b}2J");
         assert_eq!(clean("\u{202e}evil"), "\\u{202e}evil");
         assert_eq!(clean(&"x".repeat(500)).chars().count(), NAME_CHARS + 1);
     }
@@ -261,8 +273,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cleaned_text_holds_no_control_characters(text in ".{0,300}") {
-            prop_assert!(clean(&text).chars().all(|c| !c.is_control()));
+        fn cleaned_text_holds_nothing_hidden(text in ".{0,300}") {
+            prop_assert!(!clean(&text).chars().any(is_hidden));
         }
 
         #[test]

@@ -1,5 +1,7 @@
 //! What several rules derive from a period in the same way: who used how much CPU, and how much there was.
 
+use std::collections::HashMap;
+
 use beamtune_model::{Facts, Group, Metric, Missing, Period, facts, metrics, units::SECOND_NS};
 
 /// Kinds of threads, as the entities of series name them.
@@ -122,6 +124,8 @@ impl States {
 /// each thread's time in a state as a share of its time in all of them.
 pub fn states(period: &Period, kinds: &[&str]) -> Result<States, Missing> {
     let mut cores: Vec<(String, f64)> = Vec::new();
+    // A VM has some fifteen states; a hostile one can name a hundred thousand.
+    let mut places: HashMap<&str, usize> = HashMap::new();
     for entity in entities_of(period, Group::Msacc, kinds) {
         let of_thread: Vec<(&str, f64)> =
             period.family(&metrics::MSACC, entity).map(|(state, stat)| (state, stat.delta as f64)).collect();
@@ -130,9 +134,12 @@ pub fn states(period: &Period, kinds: &[&str]) -> Result<States, Missing> {
             continue;
         }
         for (state, delta) in of_thread {
-            match cores.iter_mut().find(|(name, _)| name == state) {
-                Some((_, sum)) => *sum += delta / total,
-                None => cores.push((state.to_owned(), delta / total)),
+            let place = *places.entry(state).or_insert_with(|| {
+                cores.push((state.to_owned(), 0.0));
+                cores.len() - 1
+            });
+            if let Some((_, sum)) = cores.get_mut(place) {
+                *sum += delta / total;
             }
         }
     }

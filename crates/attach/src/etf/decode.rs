@@ -115,6 +115,11 @@ impl Document {
         Term::node(self, self.root)
     }
 
+    /// Bytes of memory that it takes: what came, and the tape, which can be sixteen times as much.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + self.nodes.capacity() * size_of::<Node>() + self.stored.capacity()
+    }
+
     /// The same document seen from one of the subterms that `pick` finds; the rest stays in memory.
     pub(crate) fn narrow(
         mut self,

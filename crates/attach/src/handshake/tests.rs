@@ -124,7 +124,7 @@ fn every_answer_but_the_right_one_is_an_error_with_a_next_step() {
     of_node("sok_simultaneous", "OTP 23 is the oldest release");
     of_node("snamed:", "the name for us breaks off");
     of_node("snamed:\0\x03X@h\0\0", "our creation is missing");
-    of_node("snamed:\0\x01X\0\0\0\x01", "\"X\" as the name of a node");
+    of_node("snamed:\0\x01X\0\0\0\x01", "a name that no node can have, \"X\"");
     check(&status(""), "no status where one must come");
     check(&[None], "PEER closed the connection without a word: is that the distribution port");
     // What a TLS server says to something that is not TLS: alert, fatal, unexpected message.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use beamtune_model::{Gap, SampleBuilder, Span, TroubleKind, metrics};
 
-use super::{Translation, event, function, list, needed, text};
+use super::{Translation, event, function, needed, rows, text};
 use crate::etf::{Term, TermError};
 
 /// All that are asked for, and the unit of their values.
@@ -59,7 +59,7 @@ impl Events {
             return Ok(());
         }
         let mut longest = [0; KINDS.len()];
-        for row in list(value, "rows")? {
+        for row in rows(value, "rows")? {
             let kind = row.field("kind")?.as_atom()?;
             let Some(at) = KINDS.iter().position(|(known, _)| *known == kind) else { continue };
             let amount = needed(row, "value")?.max(0);
@@ -69,7 +69,7 @@ impl Events {
         }
         // A kind that has not happened yet is not among them.
         let mut counted = [(0, 0); KINDS.len()];
-        for row in list(value, "counts")? {
+        for row in rows(value, "counts")? {
             let [told, count, sum] = row.tuple_of()?;
             let told = told.as_atom()?;
             if let Some(at) = KINDS.iter().position(|(known, _)| *known == told) {

@@ -46,6 +46,9 @@ const ITEMS: &[&str] = &[
 /// list is not an honest node's.
 const MOST_ENTITIES: usize = 16_384;
 
+/// Rows about single processes, tables, ports, nodes and events that are taken from one list. The agent tells 200 at most.
+const MOST_ROWS: usize = 1_000;
+
 /// Characters of a text that is taken over; the agent cuts its own to fewer.
 const MOST_CHARACTERS: usize = 512;
 
@@ -216,7 +219,7 @@ impl Life {
             "check_io" => counters::check_io(value, out),
             "procs" => self.scans.procs(value, t, out),
             "events" => self.events.add(value, span, clock, out),
-            "processes" => processes::rows(value, t, self.known(value)?, out),
+            "processes" => processes::looks(value, t, self.known(value)?, out),
             "spawns" => processes::spawns(value, t, out),
             "ets" => tables::ets(value, t, out),
             "ports" => tables::ports(value, t, out),
@@ -328,6 +331,11 @@ fn function(value: Term<'_>) -> Result<Option<String>, TermError> {
 /// The list under a key, no longer than is believable.
 fn list<'a>(map: Term<'a>, key: &'static str) -> Result<impl Iterator<Item = Term<'a>>, TermError> {
     Ok(map.field(key)?.list()?.take(MOST_ENTITIES))
+}
+
+/// The same for rows of names and texts, of which the agent tells only some.
+fn rows<'a>(map: Term<'a>, key: &'static str) -> Result<impl Iterator<Item = Term<'a>>, TermError> {
+    Ok(list(map, key)?.take(MOST_ROWS))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use beamtune_model::units::Nanos;
 use beamtune_model::{ProcessRow, ProcessTick, Rank, SampleBuilder, SpawnRow, metrics};
 
-use super::{Known, event, function, list, needed, number, text, words};
+use super::{Known, event, function, needed, number, rows, text, words};
 use crate::etf::{Term, TermError};
 
 /// Processes that are told to be skipped, in one life of the VM.
@@ -68,11 +68,11 @@ impl Scans {
             out.metric(&metrics::SCAN_LONGEST_QUEUE, "", self.longest);
             out.metric(&metrics::SCAN_NONEMPTY_QUEUES, "", self.nonempty);
         }
-        for row in list(value, "top_reductions")? {
+        for row in rows(value, "top_reductions")? {
             let [pid, reductions, queue, status] = row.tuple_of()?;
             out.sample.busiest.push(tick(pid, reductions.as_i64()?, queue.as_i64()?, status)?);
         }
-        for row in list(value, "top_queues")? {
+        for row in rows(value, "top_queues")? {
             let [pid, queue, reductions, status] = row.tuple_of()?;
             let known = reductions.as_i64().unwrap_or(0);
             let tick = tick(pid, known, queue.as_i64()?, status)?;
@@ -80,7 +80,7 @@ impl Scans {
                 out.sample.busiest.push(tick);
             }
         }
-        for row in list(value, "skipped")? {
+        for row in rows(value, "skipped")? {
             let [pid, _] = row.tuple_of()?;
             let pid = words(pid)?.unwrap_or_default();
             if self.skipped.len() < MOST_SKIPPED && self.skipped.insert(pid.clone()) {
@@ -123,14 +123,14 @@ fn tick(pid: Term<'_>, reductions: i64, queue: i64, status: Term<'_>) -> Result<
 }
 
 /// The closer look at the processes that stand out.
-pub(super) fn rows(
+pub(super) fn looks(
     value: Term<'_>,
     t: Nanos,
     known: Known,
     out: &mut SampleBuilder<'_>,
 ) -> Result<(), TermError> {
-    for row in list(value, "rows")? {
-        let ranks = list(row, "by")?.map(|rank| Ok(Rank::from_text(rank.as_atom()?)));
+    for row in rows(value, "rows")? {
+        let ranks = rows(row, "by")?.map(|rank| Ok(Rank::from_text(rank.as_atom()?)));
         let ranks = ranks.collect::<Result<Vec<_>, TermError>>()?;
         let of = |key: &str| row.get(key)?.map(function).transpose().map(Option::flatten);
         let heap_bytes = needed(row, "heap_bytes")?;
@@ -162,7 +162,7 @@ pub(super) fn rows(
 /// `{InitialCall, ParentName, ParentCall, Count}`: who started the new processes that the scans met.
 pub(super) fn spawns(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     let sampled = needed(value, "sampled")?;
-    for row in list(value, "calls")? {
+    for row in rows(value, "calls")? {
         let [call, parent_name, parent_call, count] = row.tuple_of()?;
         out.sample.spawns.push(SpawnRow {
             t,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use beamtune_model::units::Nanos;
 use beamtune_model::{PortRow, SampleBuilder, SpawnRow, TableRow, metrics};
 
-use super::{function, list, needed, number, text, words};
+use super::{function, needed, number, rows, text, words};
 use crate::etf::{Term, TermError};
 
 /// Options of a table that are told where they are not at their default.
@@ -13,7 +13,7 @@ const SWITCHES: &[&str] = &["read_concurrency", "write_concurrency", "decentrali
 
 pub(super) fn ets(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     let scanned = needed(value, "scanned")?;
-    for row in list(value, "rows")? {
+    for row in rows(value, "rows")? {
         let name = text(row, "name")?.unwrap_or_default();
         let mut options = Vec::new();
         for &switch in SWITCHES {
@@ -37,7 +37,7 @@ pub(super) fn ets(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Res
             options,
         });
     }
-    for owner in list(value, "owners")? {
+    for owner in rows(value, "owners")? {
         out.sample.spawns.push(SpawnRow {
             t,
             what: "ets".to_owned(),
@@ -57,7 +57,7 @@ fn maker(owner: Term<'_>) -> Result<Option<String>, TermError> {
 }
 
 pub(super) fn ports(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
-    for row in list(value, "rows")? {
+    for row in rows(value, "rows")? {
         out.sample.ports.push(PortRow {
             t,
             id: text(row, "id")?.unwrap_or_default(),
@@ -75,14 +75,14 @@ pub(super) fn ports(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> R
     };
     // All are counted by kind, and the largest owners are known besides.
     let mut owned = HashMap::<String, i64>::new();
-    for owner in list(value, "owners")? {
+    for owner in rows(value, "owners")? {
         let kind = text(owner, "kind")?.unwrap_or_default();
         let count = needed(owner, "ports")?;
         let known = owned.entry(kind.clone()).or_default();
         *known = known.saturating_add(count);
         origin(kind, maker(owner)?, count);
     }
-    for kind in list(value, "kinds")? {
+    for kind in rows(value, "kinds")? {
         let [kind, count] = kind.tuple_of()?;
         let kind = words(kind)?.unwrap_or_default();
         let others = count.as_i64()?.saturating_sub(owned.get(&kind).copied().unwrap_or(0));
@@ -94,7 +94,7 @@ pub(super) fn ports(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> R
 }
 
 pub(super) fn dist(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
-    for row in list(value, "rows")? {
+    for row in rows(value, "rows")? {
         let node = text(row, "node")?.unwrap_or_default();
         for (metric, key) in [
             (&metrics::DIST_QUEUE, "queue_bytes"),

@@ -300,7 +300,7 @@ fn is_sound(result: &Input, output: Option<&Path>, old_name: &str, releases: Vec
     let name = output.map_or_else(|| format!("{old_name} (new)"), |path| path.display().to_string());
     let linted = [Linted { name: &name, text: &result.text, is_file: true }];
     let told = Report { linted: &linted, findings: &findings, unread: &[], releases: &target.releases };
-    terminal::complain(&lint_text(&told, terminal::style()));
+    terminal::complain_styled(&lint_text(&told, terminal::style()));
     findings.iter().all(|finding| finding.level < Level::Error)
 }
 

@@ -6,7 +6,7 @@ use anyhow::Result;
 use beamtune_attach::Network;
 use beamtune_host::discovery::{Access, Vm};
 use beamtune_report::table::{Align, Table};
-use beamtune_report::{Style, text};
+use beamtune_report::{Style, json, text};
 use serde::Serialize;
 
 use crate::access::AccessArgs;
@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let around = Surroundings::look(&args.access)?;
     let rows: Vec<_> = around.discovery.vms.iter().map(|vm| row(&around, vm)).collect();
     if args.json {
-        terminal::print(&format!("{}\n", serde_json::to_string_pretty(&rows)?));
+        terminal::print(&json::pretty(&rows));
         return Ok(ExitCode::SUCCESS);
     }
     terminal::print(&render(&rows, terminal::style()));

@@ -95,7 +95,7 @@ pub fn unique(prefix: &str) -> String {
 /// A child that is killed and waited for when it goes out of scope.
 pub struct Running {
     pub child: Child,
-    lines: Option<Receiver<String>>,
+    pub lines: Option<Receiver<String>>,
     pub seen: Vec<String>,
 }
 

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use beamtune_attach::agent::{Item, Terms};
 use beamtune_attach::cookie::{Cookie, Found};
+use beamtune_attach::locate::Route;
 use beamtune_attach::session::Session;
 use beamtune_attach::source::Access;
-use beamtune_attach::{AttachError, Settings};
+use beamtune_attach::{AttachError, Network, Settings};
 
 use crate::common::{Otp, PATIENCE, Running, beamtune, unique};
 
@@ -224,8 +225,12 @@ impl Node {
     /// How a client gets in.
     pub fn access(&self) -> Access {
         Access {
-            target: self.name.parse().expect("a target"),
-            epmd_port: self.epmd_port,
+            route: Route {
+                target: self.name.parse().expect("a target"),
+                epmd_port: self.epmd_port,
+                network: Network::Ours,
+            },
+            finder: None,
             cookie: Found {
                 cookie: Cookie::new(&self.cookie, "the test").expect("a cookie"),
                 origin: "the test".to_owned(),
@@ -255,7 +260,7 @@ pub fn attach(access: &Access) -> Result<Session, AttachError> {
 pub fn visit(access: &Access) -> Result<(), AttachError> {
     let mut session = attach(access)?;
     let deadline = Instant::now() + PATIENCE;
-    session.request(1, &[Item::Facts, Item::Procs(20), Item::Events])?;
+    session.request(1, &[Item::Facts, Item::Procs(20), Item::Events], &[])?;
     session.collect(1, deadline)?;
     session.leave(deadline)
 }

@@ -14,7 +14,7 @@ pub(crate) const MAX_TICKS: usize = 3_600;
 /// Columns times ticks that a chunk is written with at most, but for those that its last sample adds.
 pub(crate) const MAX_CELLS: usize = 5_000_000;
 /// The same for reading, so that a hostile file of many constant columns cannot fill the memory.
-const MAX_READ_CELLS: usize = 10 * MAX_CELLS;
+const MAX_READ_CELLS: usize = 4 * MAX_CELLS;
 
 /// One series to be encoded: its id, the ticks that have a value, as indices, and the values.
 pub(crate) type Series<'a> = (u32, &'a [u16], &'a [i64]);

@@ -51,7 +51,8 @@ impl<'a> Packed<'a> {
 
     /// The content.
     pub(crate) fn unpack(self) -> Result<Cow<'a, [u8]>, Garbled> {
-        if crc(&self.bytes) != self.crc {
+        // A fuzzer would hardly get past the sum to what is behind it.
+        if crc(&self.bytes) != self.crc && !cfg!(fuzzing) {
             return Err(Garbled("its check sum is wrong"));
         }
         match self.codec {

@@ -81,7 +81,8 @@ impl Reader {
         }
         let last = self.last_tick()?;
         let (unsealed, lost) = self.unsealed(&series)?;
-        let life = self.incarnations()?.pop().map(|(_, life)| life);
+        let mut life = None;
+        self.incarnations(&mut 0, Nanos::MAX, |_, found| life = Some(found))?;
         let wall = last.map_or(0, |(t, _)| self.wall_at(t).unwrap_or(i64::MAX));
         Ok(Left { past: Past { table: series.table, life, last, wall }, unsealed, lost })
     }

@@ -153,12 +153,12 @@ impl Samples<'_> {
             }
         }
         samples.iter_mut().for_each(|sample| sample.readings.sort_unstable_by_key(|(id, _)| *id));
-        for (tick, incarnation) in self.reader.incarnations()? {
+        let mut cursors = std::mem::take(&mut self.cursors);
+        self.reader.incarnations(&mut cursors.incarnation, self.last, |tick, incarnation| {
             if let Some(sample) = self.place(&mut samples, tick, true) {
                 sample.incarnation = Some(incarnation);
             }
-        }
-        let mut cursors = std::mem::take(&mut self.cursors);
+        })?;
         self.records(&mut cursors.fact, &mut samples, |sample, fact: FactRow| {
             sample.facts.push((fact.key, fact.value));
         })?;

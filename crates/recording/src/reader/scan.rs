@@ -100,10 +100,17 @@ impl Reader {
 /// True for what comes of a damaged file, false for what comes from elsewhere (a lock, no memory).
 pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     match code(error) {
-        // A bad sector is also damage: what stands elsewhere can still be read.
-        Some(code) => {
-            matches!(code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::SystemIoFailure)
-        }
+        Some(code) => matches!(
+            code,
+            ErrorCode::DatabaseCorrupt
+                | ErrorCode::NotADatabase
+                // A bad sector: what stands elsewhere can still be read.
+                | ErrorCode::SystemIoFailure
+                // A table or column is missing: our statements do not change, so the file's definitions are damaged.
+                | ErrorCode::Unknown
+                // A length that is beyond the limit.
+                | ErrorCode::TooBig
+        ),
         // Values of another type than the column's, missing texts, and the like.
         None => true,
     }

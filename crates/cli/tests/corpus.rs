@@ -1,0 +1,27 @@
+//! The inputs that fuzzing has found worth keeping, through the code that it was done with (fuzz/lib.rs): those that reach
+//! the most of it, and those that it once fell over.
+
+#![allow(clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+
+use std::fs;
+use std::path::Path;
+
+#[allow(dead_code, reason = "`run` is what the fuzz targets call")]
+#[path = "../../../fuzz/lib.rs"]
+mod fuzz;
+
+#[test]
+fn every_kept_input_is_read_without_a_fault() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    for (name, check) in fuzz::TARGETS {
+        let inputs: Vec<_> = fs::read_dir(corpus.join(name))
+            .unwrap_or_else(|error| panic!("fuzz/corpus/{name}: {error}"))
+            .map(|entry| entry.expect("an entry").path())
+            .collect();
+        assert!(!inputs.is_empty(), "fuzz/corpus/{name} is empty");
+        for input in inputs {
+            println!("{}", input.display());
+            check(&fs::read(&input).expect("an input"));
+        }
+    }
+}
