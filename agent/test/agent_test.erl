@@ -965,7 +965,10 @@ foreign_files(#target{root = Root} = Target) ->
             try
                 Asks = [{read, list_to_binary(Folder ++ "/" ++ File), 100} || File <- Files],
                 check("refused", [{error, refused} || _ <- Files], told(Agent, Asks))
-            after os:cmd("rm -r " ++ Real ++ "; rmdir -p --ignore-fail-on-non-empty " ++ filename:dirname(Real))
+            after
+                %% A chroot keeps its empty /sys.
+                Group = filename:dirname(Real),
+                os:cmd("rm -r " ++ Real ++ "; rmdir " ++ Group ++ " " ++ filename:dirname(Group))
             end,
             {beamtune, left} = agent_client:leave(Agent);
         Why -> io:format("skipped, because nothing can be put into /sys/fs/cgroup: ~ts", [Why])
