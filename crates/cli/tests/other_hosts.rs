@@ -43,8 +43,10 @@ fn assert_attached(said: &Said, node: &Container) {
     assert!(matches!(said.status, Some(0 | 1)), "{:?}: {}", said.status, said.stderr);
     let answer = said.json();
     assert_eq!(answer["node"]["name"], node.name.as_str());
-    assert!(answer["period"]["vm_samples"].as_i64().is_some_and(|samples| samples > 0), "{answer:#}");
-    assert_eq!(answer["period"]["host_samples"], 0, "it was not looked at over the network");
+    // What its host knows is read there, through the agent.
+    for samples in ["vm_samples", "host_samples"] {
+        assert!(answer["period"][samples].as_i64().is_some_and(|samples| samples > 0), "{answer:#}");
+    }
 }
 
 fn doctor(target: &str) -> [&str; 5] {
