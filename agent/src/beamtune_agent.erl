@@ -710,7 +710,7 @@ node_of(Controller) ->
 %% All that is ever read beside what is below the process's own task folder, and below the control groups' mounts.
 %% Everything else is refused, whoever asks. The environment, the command line and the memory of a process are not among
 %% them, nor is any other process.
--define(HOST_FILES, [<<"/proc/stat">>, <<"/proc/meminfo">>, <<"/proc/cpuinfo">>,
+-define(HOST_FILES, [<<"/proc/stat">>, <<"/proc/meminfo">>, <<"/proc/vmstat">>, <<"/proc/cpuinfo">>,
                      <<"/proc/pressure/cpu">>, <<"/proc/pressure/memory">>, <<"/proc/pressure/io">>,
                      <<"/proc/sys/kernel/hostname">>, <<"/proc/sys/kernel/osrelease">>,
                      <<"/proc/sys/kernel/random/boot_id">>,

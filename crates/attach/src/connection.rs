@@ -103,13 +103,15 @@ impl Connection {
             Attempt { located, cookie, tls, settings, deadline: Deadline::after(settings.setup_timeout) };
         let begin = Instant::now();
         let mut closed = None;
+        let mut are_taken = false;
+        let taken = || AttachError::NamesTaken { peer: located.label.clone(), names: OWN_NAMES };
         loop {
             match attempt.open_as_any() {
                 Ok(Some(connection)) => return Ok(connection),
-                Ok(None) if begin.elapsed() > FOR_A_NAME || attempt.deadline.passed() => {
-                    return Err(AttachError::NamesTaken { peer: located.label.clone(), names: OWN_NAMES });
-                }
-                Ok(None) => {}
+                Ok(None) if begin.elapsed() > FOR_A_NAME || attempt.deadline.passed() => return Err(taken()),
+                Ok(None) => are_taken = true,
+                // The time was over in the middle of another attempt.
+                Err(AttachError::TimedOut { .. }) if are_taken => return Err(taken()),
                 // In a crowd somebody may have been met under each name: once more.
                 Err(error @ AttachError::ClosedEarly { .. })
                     if tls.is_none() && closed.is_none() && !attempt.deadline.passed() =>

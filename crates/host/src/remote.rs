@@ -31,6 +31,7 @@ const MOST_ASKS: usize = 128;
 const FILES: &[&str] = &[
     "/proc/stat",
     "/proc/meminfo",
+    "/proc/vmstat",
     CPUINFO,
     "/proc/pressure/cpu",
     "/proc/pressure/memory",
