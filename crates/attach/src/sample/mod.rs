@@ -139,6 +139,19 @@ impl Life {
         clock: Translation,
         out: &mut SampleBuilder<'_>,
     ) -> Result<(), TermError> {
+        let added = self.items(answer, clock, out);
+        // An honest node tells nothing twice. What has come before an error is recorded, too.
+        let mut seen = HashSet::new();
+        out.sample.readings.retain(|(series, _)| seen.insert(*series));
+        added
+    }
+
+    fn items(
+        &mut self,
+        answer: &Answer,
+        clock: Translation,
+        out: &mut SampleBuilder<'_>,
+    ) -> Result<(), TermError> {
         let mut all_ns = 0i64;
         for reading in answer.readings()?.take(ITEMS.len()) {
             let reading = reading?;
@@ -191,11 +204,7 @@ impl Life {
                 });
             }
         }
-        self.cost(answer.cost()?, all_ns, out)?;
-        // An honest node tells nothing twice.
-        let mut seen = HashSet::new();
-        out.sample.readings.retain(|(series, _)| seen.insert(*series));
-        Ok(())
+        self.cost(answer.cost()?, all_ns, out)
     }
 
     /// Adds one item; `span` is when it was read, on the recorder's clock.

@@ -584,3 +584,17 @@ fn a_system_monitor_of_somebody_else_is_a_gap() {
     assert_eq!(gaps, [("vm.events", TroubleKind::Denied, reason)]);
     assert!(recording.readings(&sample).is_empty());
 }
+
+#[test]
+fn what_came_before_a_malformed_item_is_recorded_once() {
+    let mut recording = Recording::default();
+    let memory = || done("memory", &[("total", Value::from(3i64))]);
+    let value = answer(vec![memory(), memory(), Value::list([])], cost(10, 5));
+    let document = Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap();
+    let Ok(Word::Sample(answer)) = Word::parse(document) else { panic!("no sample") };
+    let tick = Tick { t: 0, incarnation: 0, vm: None, host: None, late: 0 };
+    let mut out = SampleBuilder::new(&mut recording.table, tick);
+    recording.life.add(&answer, Offset(0).between(0, 1), &mut out).unwrap_err();
+    let sample = out.sample;
+    assert_eq!(recording.readings(&sample), ["memory//total=3"]);
+}
