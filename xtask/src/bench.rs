@@ -216,7 +216,8 @@ fn page(
          **Huge nodes**: a thousand times a second the node gets 64 bytes from outside and sends them back; the delay counts \
          from when a request was due. Compared are the p99 of windows of 10 s without anybody, with \
          `beamtune record`, and of windows in which it attaches, stays for 3 s, leaves and is unloaded, in blocks as \
-         above.\n\n\
+         above. More than 100,000 processes: the agent's module stays loaded (agent/README.md). `ets` waits for a process at \
+         priority normal, which makes the list of tables.\n\n\
          ## What else ran\n\n\
          CPU that was used meanwhile by processes that are not part of the benchmark, and what a hypervisor has withheld, \
          in cores. With more than {QUIET_CORES} the machine was not quiet, and the figures are rough.\n\n\

@@ -96,7 +96,7 @@ fn of_size(bench: &Bench, processes: u32) -> Result<Vec<Figure>> {
         anyhow::Ok(Figure {
             what,
             value: format!(
-                "{:+.2} ms [{:+.2}, {:+.2}] to {:.2} ms",
+                "{:+.2} ms [{:+.2}, {:+.2}], from {:.2} ms",
                 effect.estimate,
                 effect.low,
                 effect.high,
