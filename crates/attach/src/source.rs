@@ -183,7 +183,7 @@ impl NodeSource {
         session.request(seq, &[], &asks)?;
         let answer = session.collect(seq, Instant::now() + patience)?;
         if let Some(files) = files::of(&answer, asks) {
-            board.tell(FilesTold { span: Span { begin: 0, end: 0 }, wall: 0, told: files.told });
+            board.tell(FilesTold { span: Span { begin: 0, end: 0 }, told: files.told });
         }
         Ok(())
     }
@@ -288,7 +288,6 @@ impl NodeSource {
         }
         out.metric(&metrics::ROUND_TRIP, "", arrived.saturating_sub(request.sent));
         out.metric(&metrics::CLOCK_OFFSET, "", offset.0);
-        let mut theirs = wall;
         if let Some(theirs_us) = answer.os_system_us {
             let ahead = self.wall.add(Trip {
                 sent: request.sent,
@@ -300,7 +299,6 @@ impl NodeSource {
             });
             out.metric(&metrics::WALL_AHEAD, "", ahead.ahead);
             out.metric(&metrics::WALL_AHEAD_ERROR, "", ahead.error);
-            theirs = wall.saturating_add(ahead.ahead);
         }
         let translation = offset.between(request.sent, arrived);
         let mut end_ns = answer.end_ns;
@@ -309,9 +307,7 @@ impl NodeSource {
             end_ns = files.begin_ns;
             let (begin, end) =
                 (translation.to_recorder(files.begin_ns), translation.to_recorder(files.end_ns));
-            let span = Span { begin, end: end.max(begin) };
-            let since = looked.saturating_sub(span.end);
-            board.tell(FilesTold { span, wall: theirs.saturating_sub(since), told: files.told });
+            board.tell(FilesTold { span: Span { begin, end: end.max(begin) }, told: files.told });
         }
         self.life
             .add(&answer, translation, out)

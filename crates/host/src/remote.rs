@@ -386,7 +386,7 @@ impl RemoteHost {
         let ask = ask.unwrap_or(Ask { seq: 0, t: 0, detail: false });
         let detail = ask.detail || self.is_learning || !is_known;
         let kept = (out.sample.readings.len(), out.sample.facts.len(), out.sample.gaps.len());
-        let clock = Then { now: told.span.end, wall: told.wall };
+        let clock = Then(told.span.end);
         let read = source
             .request(Ask { detail, ..ask }, &clock)
             .and_then(|()| source.collect(told.span.end, &clock, out));
@@ -435,19 +435,17 @@ impl Source for RemoteHost {
     }
 }
 
-/// The instant at which the files were read, for a source that is handed them later.
-struct Then {
-    now: Nanos,
-    wall: i64,
-}
+/// The instant at which the files were read, for a source that is handed them later. It announces no life of the VM,
+/// and so asks for no wall clock.
+struct Then(Nanos);
 
 impl Clock for Then {
     fn now(&self) -> Nanos {
-        self.now
+        self.0
     }
 
     fn wall(&self) -> i64 {
-        self.wall
+        0
     }
 
     fn sleep_until(&self, _until: Nanos) {}

@@ -87,8 +87,6 @@ pub enum FileTrouble {
 pub struct FilesTold {
     /// When it was read, on the recorder's clock.
     pub span: Span,
-    /// The wall clock of that host at the end of the span, nanoseconds since 1970.
-    pub wall: i64,
     /// In the order of the request; the error says why nothing could be told.
     pub told: Result<Vec<(FileAsk, FileTold)>, Trouble>,
 }
@@ -141,7 +139,7 @@ mod tests {
             vec![FileAsk::Threads { all: false }, FileAsk::Link("/proc/self/ns/cgroup".to_owned())],
         );
         assert_eq!(board.ask(false), [FileAsk::Threads { all: false }]);
-        let told = FilesTold { span: Span { begin: 1, end: 2 }, wall: 3, told: Ok(Vec::new()) };
+        let told = FilesTold { span: Span { begin: 1, end: 2 }, told: Ok(Vec::new()) };
         board.clone().tell(told.clone());
         assert_eq!(board.take(), Some(told.clone()));
         assert_eq!(board.take(), None);

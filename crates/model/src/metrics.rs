@@ -195,7 +195,7 @@ metrics! {
     SWAP_IN = HostCpu / "swap_in", Bytes, Counter, "Read back from swap, by anybody: /proc/vmstat pswpin.";
     SWAP_OUT = HostCpu / "swap_out", Bytes, Counter, "Written to swap, by anybody: /proc/vmstat pswpout.";
     WALL_CLOCK = HostCpu / "wall_clock", Nanoseconds, Gauge,
-        "The host's wall clock minus the recorder's monotonic one: jumps where somebody sets the host's time.";
+        "The recorder's wall clock minus its monotonic one: jumps where somebody sets the host's time.";
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ fn host() -> FakeHost {
     host.file("/proc/sys/kernel/osrelease", "6.1.0\n").file("/proc/cpuinfo", "model name\t: Fast\n");
     host.file("/proc/stat", "cpu  100 20 30 4000 50 6 7 80 9 1\ncpu0 1 1 1 1 1 1 1 1 1 1\nprocs_running 3\n");
     host.file("/proc/meminfo", "MemTotal: 16000 kB\nMemAvailable: 8000 kB\n");
-    host.file("/proc/vmstat", "pswpin 12\npswpout 34\n");
     for resource in ["cpu", "memory", "io"] {
         host.file(
             &format!("/proc/pressure/{resource}"),
@@ -106,7 +105,7 @@ impl Far {
         for round in 1..10 {
             let told = far.board.ask(true).into_iter().map(|ask| (tell(host, &ask), ask));
             let told = Ok(told.map(|(told, ask)| (ask, told)).collect());
-            far.board.tell(FilesTold { span: Span { begin: 0, end: 0 }, wall: 0, told });
+            far.board.tell(FilesTold { span: Span { begin: 0, end: 0 }, told });
             if !far.source.explore() {
                 return (far, round);
             }
@@ -118,7 +117,7 @@ impl Far {
         self.seq += 1;
         let t = self.seq as i64 * SECOND_NS;
         let told = self.board.ask(detail).into_iter().map(|ask| (ask.clone(), answer(&ask))).collect();
-        self.board.tell(FilesTold { span: Span { begin: t + 5, end: t + 9 }, wall: t + 9, told: Ok(told) });
+        self.board.tell(FilesTold { span: Span { begin: t + 5, end: t + 9 }, told: Ok(told) });
         self.collect(detail)
     }
 
@@ -126,7 +125,7 @@ impl Far {
         let t = self.seq as i64 * SECOND_NS;
         let tick = Tick { t, incarnation: 0, vm: None, host: None, late: 0 };
         let mut out = SampleBuilder::new(&mut self.table, tick);
-        let clock = Then { now: t, wall: t };
+        let clock = Then(t);
         self.source.request(Ask { seq: self.seq, t, detail }, &clock)?;
         let span = self.source.collect(t + SECOND_NS, &clock, &mut out)?;
         assert_eq!(span, Span { begin: t + 5, end: t + 9 });
@@ -146,9 +145,6 @@ fn readings(table: &SeriesTable, sample: &Sample) -> BTreeMap<String, i64> {
     sample.readings.iter().map(|&(id, value)| (name(id), value)).collect()
 }
 
-/// A wall clock that began with the recording.
-const ZERO: Then = Then { now: 0, wall: 0 };
-
 /// What is read of the same host by a beamtune that runs there.
 fn near(host: &FakeHost, details: &[bool]) -> (BTreeMap<String, i64>, BTreeMap<String, String>) {
     let mut source = HostSource::new(host.tree(), 7, Announce::Elsewhere).unwrap();
@@ -157,8 +153,8 @@ fn near(host: &FakeHost, details: &[bool]) -> (BTreeMap<String, i64>, BTreeMap<S
     for &detail in details {
         let tick = Tick { t: 0, incarnation: 0, vm: None, host: None, late: 0 };
         let mut out = SampleBuilder::new(&mut table, tick);
-        source.request(Ask { seq: 0, t: 0, detail }, &ZERO).unwrap();
-        source.collect(0, &ZERO, &mut out).unwrap();
+        source.request(Ask { seq: 0, t: 0, detail }, &Then(0)).unwrap();
+        source.collect(0, &Then(0), &mut out).unwrap();
         last = Some(out.sample);
     }
     let sample = last.unwrap();
@@ -312,7 +308,7 @@ fn where_nothing_can_be_read_the_reason_is_told() {
     let trouble = far.collect(false).unwrap_err();
     assert_eq!(trouble.kind, TroubleKind::Gone);
     let why = Trouble::new(TroubleKind::Unsupported, "no Linux");
-    far.board.tell(FilesTold { span: Span { begin: 0, end: 0 }, wall: 0, told: Err(why.clone()) });
+    far.board.tell(FilesTold { span: Span { begin: 0, end: 0 }, told: Err(why.clone()) });
     assert_eq!(far.collect(false).unwrap_err(), why);
 }
 
