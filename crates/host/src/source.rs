@@ -58,6 +58,8 @@ pub struct HostSource<T> {
     astray: Option<String>,
     /// Nothing of this life has been recorded yet.
     first: bool,
+    /// The clock that it is handed is this host's.
+    tells_wall: bool,
     lives: u32,
     groups: Groups,
     tightest: Continued,
@@ -87,6 +89,7 @@ impl<T: FileTree> HostSource<T> {
             seen: 0,
             astray: None,
             first: true,
+            tells_wall: true,
             lives: 0,
             groups: Groups::default(),
             tightest: Continued::default(),
@@ -97,6 +100,11 @@ impl<T: FileTree> HostSource<T> {
             rollup_refused: None,
             content: Vec::new(),
         })
+    }
+
+    /// For the host of another clock: what ours says of it is no reading.
+    pub(crate) fn without_wall_clock(self) -> Self {
+        HostSource { tells_wall: false, ..self }
     }
 
     /// Goes on with another process: the VM was started again.
@@ -365,7 +373,9 @@ impl<T: FileTree> Source for HostSource<T> {
         let readings = out.sample.readings.len();
         let read = self.check().and_then(|()| self.read(out));
         let end = clock.now();
-        out.metric(&metrics::WALL_CLOCK, "", clock.wall().saturating_sub(end));
+        if self.tells_wall {
+            out.metric(&metrics::WALL_CLOCK, "", clock.wall().saturating_sub(end));
+        }
         // Whatever went wrong: if the process is gone, that is why. And what was read is of one process only if it is
         // the same before and after.
         let status = self.check().and(read).map_err(|error| {
