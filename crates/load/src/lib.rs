@@ -1,0 +1,17 @@
+//! The load generator: devices that speak HTTP and other protocols to a target, on a schedule that it cannot bend, and honest
+//! numbers of what came back.
+//!
+//! A [`program::Plan`] says what devices do and when. [`engine`] runs a share of it in one thread, and counts into
+//! [`tally`]; what the threads counted is added up second by second.
+
+pub mod clock;
+pub mod engine;
+mod error;
+pub mod program;
+pub mod protocol;
+pub mod schedule;
+pub mod tally;
+pub mod template;
+pub mod wheel;
+
+pub use error::LoadError;

@@ -1,0 +1,170 @@
+//! When what has to be sent: fixed before the run begins, by a seed, and never moved by what the target does.
+
+use rand_core::Rng;
+use rand_core::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::clock::SECOND_NS;
+
+/// How arrivals follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Spacing {
+    /// As a Poisson process: independent of each other, as those of many users are.
+    #[default]
+    Poisson,
+    /// At equal distances.
+    Fixed,
+}
+
+/// How the rate goes: up from zero in a line, then level.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Profile {
+    /// Arrivals in a second, when it is level.
+    pub per_second: f64,
+    /// How long it rises.
+    pub ramp_ns: u64,
+    /// How long it is level.
+    pub sustain_ns: u64,
+}
+
+impl Profile {
+    /// The instant, from the beginning, at which so many arrivals are expected to have come.
+    fn instant_ns(&self, arrivals: f64) -> f64 {
+        let ramp_s = self.ramp_ns as f64 / SECOND_NS as f64;
+        let in_ramp = self.per_second * ramp_s / 2.0;
+        let seconds = if arrivals < in_ramp {
+            (2.0 * arrivals * ramp_s / self.per_second).sqrt()
+        } else {
+            ramp_s / 2.0 + arrivals / self.per_second
+        };
+        seconds * SECOND_NS as f64
+    }
+}
+
+/// Arrivals of a whole run, of which one thread takes each n-th. All threads go through all of them, so the schedule is the
+/// same whatever their number.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    profile: Profile,
+    spacing: Spacing,
+    random: Xoshiro256PlusPlus,
+    /// Arrivals expected up to the last one (a process of rate 1 in this measure).
+    expected: f64,
+    number: u64,
+    share: u64,
+    shares: u64,
+}
+
+/// An arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// Its number in the run, from 0.
+    pub number: u64,
+    /// When it is due, in nanoseconds from the beginning of the run.
+    pub due_ns: u64,
+}
+
+impl Schedule {
+    /// The arrivals whose number is `share` modulo `shares`.
+    pub fn new(profile: Profile, spacing: Spacing, seed: u64, share: u64, shares: u64) -> Self {
+        let random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        Self { profile, spacing, random, expected: 0.0, number: 0, share, shares: shares.max(1) }
+    }
+}
+
+impl Iterator for Schedule {
+    type Item = Arrival;
+
+    fn next(&mut self) -> Option<Arrival> {
+        loop {
+            self.expected += match self.spacing {
+                // The first comes one distance after the beginning.
+                Spacing::Fixed => 1.0,
+                Spacing::Poisson => exponential(&mut self.random),
+            };
+            let number = self.number;
+            let due_ns = self.profile.instant_ns(self.expected);
+            if due_ns >= (self.profile.ramp_ns + self.profile.sustain_ns) as f64 {
+                return None;
+            }
+            self.number += 1;
+            if number % self.shares == self.share {
+                return Some(Arrival { number, due_ns: due_ns as u64 });
+            }
+        }
+    }
+}
+
+/// A random number of the exponential distribution with mean 1.
+pub fn exponential(random: &mut impl Rng) -> f64 {
+    -(1.0 - unit(random)).ln()
+}
+
+/// A random number in [0, 1), of 53 bits.
+pub fn unit(random: &mut impl Rng) -> f64 {
+    (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEVEL: Profile = Profile { per_second: 1000.0, ramp_ns: 0, sustain_ns: 20 * SECOND_NS };
+
+    fn all(profile: Profile, spacing: Spacing, seed: u64) -> Vec<Arrival> {
+        Schedule::new(profile, spacing, seed, 0, 1).collect()
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_schedule_for_any_number_of_threads() {
+        let whole = all(LEVEL, Spacing::Poisson, 7);
+        for shares in [2, 3, 16] {
+            let mut parts: Vec<Arrival> = (0..shares)
+                .flat_map(|share| Schedule::new(LEVEL, Spacing::Poisson, 7, share, shares))
+                .collect();
+            parts.sort_by_key(|arrival| arrival.number);
+            assert_eq!(parts, whole);
+        }
+        assert_ne!(all(LEVEL, Spacing::Poisson, 8), whole);
+    }
+
+    #[test]
+    fn fixed_arrivals_lie_at_equal_distances() {
+        let arrivals = all(LEVEL, Spacing::Fixed, 1);
+        assert_eq!(arrivals.len(), 19_999);
+        assert!(arrivals.windows(2).all(|pair| (pair[1].due_ns - pair[0].due_ns).abs_diff(1_000_000) <= 1));
+    }
+
+    /// The counts of a Poisson process in equal spans have their mean as variance: (n - 1) times their quotient is
+    /// distributed as chi squared with n - 1 degrees of freedom (Cox & Lewis 1966, the dispersion test).
+    #[test]
+    fn poisson_arrivals_pass_the_dispersion_test_and_fixed_ones_do_not() {
+        let passes = |spacing, seed| {
+            let mut counts = vec![0.0_f64; 2000];
+            for arrival in all(LEVEL, spacing, seed) {
+                counts[(arrival.due_ns / 10_000_000) as usize] += 1.0;
+            }
+            let n = counts.len() as f64;
+            let mean = counts.iter().sum::<f64>() / n;
+            let variance = counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / (n - 1.0);
+            let statistic = (n - 1.0) * variance / mean;
+            // Two-sided at 1 %: the chi squared distribution with 1999 degrees of freedom is nearly normal.
+            (statistic - (n - 1.0)).abs() < 2.576 * (2.0 * (n - 1.0)).sqrt()
+        };
+        // Of 100 seeds one is expected to fail; with more than 5, the chance is below 0.001.
+        let failed = (0..100).filter(|seed| !passes(Spacing::Poisson, *seed)).count();
+        assert!(failed <= 5, "{failed} of 100");
+        assert!(!passes(Spacing::Fixed, 0));
+    }
+
+    #[test]
+    fn a_ramp_brings_half_of_the_arrivals_of_a_level_rate() {
+        let profile = Profile { per_second: 1000.0, ramp_ns: 10 * SECOND_NS, sustain_ns: 10 * SECOND_NS };
+        let arrivals = all(profile, Spacing::Fixed, 1);
+        let before =
+            |seconds: u64| arrivals.iter().filter(|arrival| arrival.due_ns < seconds * SECOND_NS).count();
+        assert!(before(5).abs_diff(1250) <= 1, "{}", before(5));
+        assert!(before(10).abs_diff(5000) <= 1, "{}", before(10));
+        assert!(before(20).abs_diff(15_000) <= 1, "{}", before(20));
+    }
+}

@@ -1,0 +1,312 @@
+//! What is counted while the load runs: per second and thread, added up afterwards, never a list of requests.
+
+use std::fmt;
+
+use hdrhistogram::Histogram;
+
+/// Digits that a histogram keeps: a value is off by 0.1 % at most.
+const DIGITS: u8 = 3;
+/// The finest difference that it keeps, in nanoseconds.
+const FINEST_NS: u64 = 128;
+/// The longest time that it tells, in nanoseconds: an hour. What is longer counts as that.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+/// Times in nanoseconds.
+#[derive(Clone)]
+pub struct Times(Histogram<u64>);
+
+impl Default for Times {
+    fn default() -> Self {
+        let histogram = match Histogram::new_with_bounds(FINEST_NS, LONGEST_NS, DIGITS) {
+            Ok(histogram) => histogram,
+            Err(_) => unreachable!("the bounds are constants, and a test makes one"),
+        };
+        Self(histogram)
+    }
+}
+
+impl fmt::Debug for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Times({} values)", self.0.len())
+    }
+}
+
+impl Times {
+    /// Counts a time.
+    pub fn record(&mut self, nanoseconds: u64) {
+        self.0.saturating_record(nanoseconds);
+    }
+
+    /// Counts all times of another one.
+    pub fn add(&mut self, other: &Self) {
+        if !other.0.is_empty() {
+            // Fails for values out of bounds only, and all have the same bounds.
+            let _ = self.0.add(&other.0);
+        }
+    }
+
+    /// The histogram.
+    pub fn histogram(&self) -> &Histogram<u64> {
+        &self.0
+    }
+
+    /// How many were counted.
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// The time below which so many of a hundred lie; 0 without any.
+    pub fn percentile_ns(&self, percentile: f64) -> u64 {
+        self.0.value_at_percentile(percentile)
+    }
+}
+
+/// Why a step did not do what it should.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ErrorKind {
+    /// Nothing listens there.
+    Refused,
+    /// There is no way there, or none of the addresses can be used.
+    Unreachable,
+    /// The connection was not made in time.
+    ConnectTimeout,
+    /// No local port or descriptor was left.
+    Exhausted,
+    /// TLS was not agreed upon.
+    Tls,
+    /// The answer did not come in time.
+    Timeout,
+    /// The peer ended the connection hard.
+    Reset,
+    /// The peer closed the connection before it had answered.
+    Closed,
+    /// The peer does not speak the protocol.
+    Protocol,
+    /// The peer refused, in the words of its protocol: a status, a reason code.
+    Status,
+    /// The answer is not what the step checks for.
+    Check,
+    /// No device was free for an arrival, and too many waited already.
+    Dropped,
+}
+
+impl ErrorKind {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::Refused,
+        Self::Unreachable,
+        Self::ConnectTimeout,
+        Self::Exhausted,
+        Self::Tls,
+        Self::Timeout,
+        Self::Reset,
+        Self::Closed,
+        Self::Protocol,
+        Self::Status,
+        Self::Check,
+        Self::Dropped,
+    ];
+
+    /// The name in results; never changed once released.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Unreachable => "unreachable",
+            Self::ConnectTimeout => "connect_timeout",
+            Self::Exhausted => "exhausted",
+            Self::Tls => "tls",
+            Self::Timeout => "timeout",
+            Self::Reset => "reset",
+            Self::Closed => "closed",
+            Self::Protocol => "protocol",
+            Self::Status => "status",
+            Self::Check => "check",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
+/// Errors of a step: how many of each kind, and what the first one of it said.
+#[derive(Debug, Clone, Default)]
+pub struct Errors {
+    counts: [u64; ErrorKind::ALL.len()],
+    first: [Option<Box<str>>; ErrorKind::ALL.len()],
+}
+
+impl Errors {
+    /// Counts one; `say` is asked for the first of its kind only.
+    pub fn record(&mut self, kind: ErrorKind, say: impl FnOnce() -> String) {
+        let index = kind as usize;
+        self.counts[index] += 1;
+        self.first[index].get_or_insert_with(|| say().into());
+    }
+
+    /// Counts those of another one.
+    pub fn add(&mut self, other: &Self) {
+        for index in 0..self.counts.len() {
+            self.counts[index] += other.counts[index];
+            if self.first[index].is_none() {
+                self.first[index].clone_from(&other.first[index]);
+            }
+        }
+    }
+
+    /// All together.
+    pub fn total(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Those that there were: kind, count and the first one's words.
+    pub fn iter(&self) -> impl Iterator<Item = (ErrorKind, u64, &str)> {
+        ErrorKind::ALL.into_iter().filter_map(|kind| {
+            let count = self.counts[kind as usize];
+            (count > 0).then(|| (kind, count, self.first[kind as usize].as_deref().unwrap_or_default()))
+        })
+    }
+}
+
+/// What was counted of one step.
+#[derive(Debug, Clone, Default)]
+pub struct StepTally {
+    /// From when it was to be sent by the schedule until it was sent.
+    pub lag: Times,
+    /// From when it was sent until all of the answer had come: what the target took.
+    pub service: Times,
+    /// From when it was to be sent until all of the answer had come: what its user waits.
+    pub response: Times,
+    /// From when it was sent until the first byte of the answer.
+    pub first_byte: Times,
+    /// What went wrong.
+    pub errors: Errors,
+    /// Bytes of bodies or payloads that came.
+    pub received_bytes: u64,
+}
+
+impl StepTally {
+    /// Counts those of another one.
+    pub fn add(&mut self, other: &Self) {
+        self.lag.add(&other.lag);
+        self.service.add(&other.service);
+        self.response.add(&other.response);
+        self.first_byte.add(&other.first_byte);
+        self.errors.add(&other.errors);
+        self.received_bytes += other.received_bytes;
+    }
+
+    /// Answers that came and were right.
+    pub fn done(&self) -> u64 {
+        self.service.count()
+    }
+}
+
+/// What one thread counted in a span, usually a second.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// By the step's index; steps that nothing happened to may be missing.
+    pub steps: Vec<Option<Box<StepTally>>>,
+    /// How late the generator itself was with what had become due: its own fault, whatever the target did.
+    pub own_lag: Times,
+    /// Arrivals that were due by the schedule.
+    pub asked: u64,
+    /// Devices connected at the end.
+    pub connected: u64,
+    /// Arrivals that wait for a free device at the end.
+    pub waiting: u64,
+    /// Messages that came without being the answer to something.
+    pub messages: u64,
+    /// Connections made anew in the middle of a turn, because the peer had closed.
+    pub reconnects: u64,
+    /// CPU time of the thread, in nanoseconds.
+    pub cpu_ns: u64,
+    /// Bytes read from sockets.
+    pub read_bytes: u64,
+    /// Bytes written to sockets.
+    pub written_bytes: u64,
+}
+
+impl Tally {
+    /// For so many steps.
+    pub fn new(steps: usize) -> Self {
+        Self { steps: vec![None; steps], ..Self::default() }
+    }
+
+    /// The tally of a step, made if nothing happened to it before.
+    pub fn step(&mut self, step: usize) -> &mut StepTally {
+        if step >= self.steps.len() {
+            self.steps.resize(step + 1, None);
+        }
+        self.steps[step].get_or_insert_default()
+    }
+
+    /// Counts those of another thread in the same span, or of another span. Gauges are added: for spans of one thread, take
+    /// the last one's.
+    pub fn add(&mut self, other: &Self) {
+        for (index, step) in other.steps.iter().enumerate() {
+            if let Some(step) = step {
+                self.step(index).add(step);
+            }
+        }
+        self.own_lag.add(&other.own_lag);
+        self.asked += other.asked;
+        self.connected += other.connected;
+        self.waiting += other.waiting;
+        self.messages += other.messages;
+        self.reconnects += other.reconnects;
+        self.cpu_ns += other.cpu_ns;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+    }
+
+    /// Answers that came and were right.
+    pub fn done(&self) -> u64 {
+        self.steps.iter().flatten().map(|step| step.done()).sum()
+    }
+
+    /// What went wrong.
+    pub fn errors(&self) -> u64 {
+        self.steps.iter().flatten().map(|step| step.errors.total()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_kept_to_a_thousandth_from_microseconds_to_an_hour() {
+        for nanoseconds in [2_000_u64, 45_678, 1_234_567, 987_654_321, 3_599_000_000_000] {
+            let mut times = Times::default();
+            times.record(nanoseconds);
+            let told = times.percentile_ns(50.0);
+            assert!(
+                told.abs_diff(nanoseconds) <= (nanoseconds / 1000).max(FINEST_NS),
+                "{nanoseconds}: {told}"
+            );
+        }
+        let mut times = Times::default();
+        times.record(u64::MAX);
+        assert_eq!(times.count(), 1);
+    }
+
+    #[test]
+    fn tallies_of_threads_add_up() {
+        let mut one = Tally::new(2);
+        one.step(0).service.record(1_000_000);
+        one.step(0).errors.record(ErrorKind::Reset, || "first".to_owned());
+        let mut other = Tally::new(2);
+        other.step(0).service.record(3_000_000);
+        other.step(0).errors.record(ErrorKind::Reset, || "second".to_owned());
+        other.step(1).errors.record(ErrorKind::Check, || "body".to_owned());
+        one.add(&other);
+        assert_eq!((one.done(), one.errors()), (2, 3));
+        let errors: Vec<_> = one.step(0).errors.iter().collect();
+        assert_eq!(errors, [(ErrorKind::Reset, 2, "first")]);
+    }
+
+    #[test]
+    fn every_kind_of_error_stands_at_its_place() {
+        for (index, kind) in ErrorKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, index);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Text with values in it: `/device/${device}?n=${count}`.
+//!
+//! A value belongs to a device or to its present turn, and comes from numbers, from a seed or from a table; the same seed
+//! gives the same text. Rendering takes no memory but the buffer's.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use rand_core::Rng;
+use rand_xoshiro::Xoroshiro128PlusPlus;
+
+/// Literal text and values, in their order.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Template {
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Part {
+    Literal(Vec<u8>),
+    Value(Value),
+}
+
+/// What may stand in `${…}`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// `device`: the device's number, from 0.
+    Device,
+    /// `turn`: how often the device has begun its steps anew, from 0.
+    Turn,
+    /// `count`: how many messages with a count the device has sent before, from 0.
+    Count,
+    /// `random:LOW..HIGH`: a whole number, both ends among them.
+    Random {
+        /// The least.
+        low: u64,
+        /// The greatest.
+        high: u64,
+    },
+    /// `hex:N`: so many random hexadecimal digits.
+    Hex(usize),
+    /// `row:COLUMN`: a cell of the table; a device takes the row of its number, and begins again at the table's end.
+    Cell {
+        /// The table.
+        table: Arc<Table>,
+        /// The column's index.
+        column: usize,
+    },
+    /// `sent_ns`: the instant of sending, CLOCK_MONOTONIC in nanoseconds.
+    Sent,
+}
+
+/// A table of values: a CSV file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Table {
+    /// The names of the columns.
+    pub columns: Vec<String>,
+    /// Rows, each with as many cells as there are columns.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// What values are taken from.
+pub struct Values<'a> {
+    /// The device's number.
+    pub device: u64,
+    /// Its turn.
+    pub turn: u64,
+    /// Its count of messages.
+    pub count: &'a mut u64,
+    /// Its source of chance.
+    pub random: &'a mut Xoroshiro128PlusPlus,
+    /// Now, CLOCK_MONOTONIC.
+    pub now_ns: u64,
+}
+
+impl Template {
+    /// Text without values.
+    pub fn literal(text: impl Into<Vec<u8>>) -> Self {
+        let mut template = Self::default();
+        template.push_literal(&text.into());
+        template
+    }
+
+    /// Reads text with values; `$${` stands for `${` itself. The error is a sentence's end that names the value.
+    pub fn parse(text: &str, table: Option<&Arc<Table>>) -> Result<Self, String> {
+        let mut template = Self::default();
+        let mut rest = text;
+        while let Some(at) = rest.find("${") {
+            if rest[..at].ends_with('$') {
+                template.push_literal(rest[..at - 1].as_bytes());
+                template.push_literal(b"${");
+                rest = &rest[at + 2..];
+                continue;
+            }
+            template.push_literal(rest[..at].as_bytes());
+            let Some(end) = rest[at..].find('}') else { return Err(format!("`{}` has no end", &rest[at..])) };
+            template.parts.push(Part::Value(value(&rest[at + 2..at + end], table)?));
+            rest = &rest[at + end + 1..];
+        }
+        template.push_literal(rest.as_bytes());
+        Ok(template)
+    }
+
+    /// Puts text behind it.
+    pub fn push_literal(&mut self, text: &[u8]) {
+        match self.parts.last_mut() {
+            _ if text.is_empty() => {}
+            Some(Part::Literal(last)) => last.extend_from_slice(text),
+            _ => self.parts.push(Part::Literal(text.to_vec())),
+        }
+    }
+
+    /// Puts a template behind it.
+    pub fn push(&mut self, other: &Self) {
+        for part in &other.parts {
+            match part {
+                Part::Literal(text) => self.push_literal(text),
+                Part::Value(_) => self.parts.push(part.clone()),
+            }
+        }
+    }
+
+    /// The text, if no value is in it.
+    pub fn fixed(&self) -> Option<&[u8]> {
+        match self.parts.as_slice() {
+            [] => Some(&[]),
+            [Part::Literal(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Appends the text to `out`.
+    pub fn render(&self, values: &mut Values<'_>, out: &mut Vec<u8>) {
+        let mut counted = false;
+        for part in &self.parts {
+            // Writing to a vector does not fail.
+            let _ = match part {
+                Part::Literal(text) => out.write_all(text),
+                Part::Value(Value::Device) => write!(out, "{}", values.device),
+                Part::Value(Value::Turn) => write!(out, "{}", values.turn),
+                Part::Value(Value::Count) => {
+                    counted = true;
+                    write!(out, "{}", values.count)
+                }
+                Part::Value(Value::Random { low, high }) => {
+                    // Of 2^64 numbers the few that are taken twice do not show.
+                    let span = (high - low).wrapping_add(1);
+                    let random = values.random.next_u64();
+                    write!(out, "{}", if span == 0 { random } else { low + random % span })
+                }
+                Part::Value(Value::Hex(digits)) => {
+                    let mut left = *digits;
+                    while left > 0 {
+                        let took = left.min(16);
+                        let random = values.random.next_u64() >> (4 * (16 - took));
+                        let _ = write!(out, "{random:0took$x}");
+                        left -= took;
+                    }
+                    Ok(())
+                }
+                Part::Value(Value::Cell { table, column }) => {
+                    let row = (values.device % table.rows.len().max(1) as u64) as usize;
+                    let cell = table.rows.get(row).and_then(|row| row.get(*column));
+                    out.write_all(cell.map_or(b"", |cell| cell.as_bytes()))
+                }
+                Part::Value(Value::Sent) => write!(out, "{}", values.now_ns),
+            };
+        }
+        if counted {
+            *values.count += 1;
+        }
+    }
+}
+
+fn value(name: &str, table: Option<&Arc<Table>>) -> Result<Value, String> {
+    let known = "device, turn, count, random:LOW..HIGH, hex:N, row:COLUMN, sent_ns";
+    match name.split_once(':').unwrap_or((name, "")) {
+        ("device", "") => Ok(Value::Device),
+        ("turn", "") => Ok(Value::Turn),
+        ("count", "") => Ok(Value::Count),
+        ("sent_ns", "") => Ok(Value::Sent),
+        ("random", range) => {
+            let bounds =
+                range.split_once("..").and_then(|(low, high)| Some((low.parse().ok()?, high.parse().ok()?)));
+            match bounds {
+                Some((low, high)) if low <= high => Ok(Value::Random { low, high }),
+                _ => Err(format!("`${{{name}}}` needs two whole numbers, as in ${{random:1..100}}")),
+            }
+        }
+        ("hex", digits) => match digits.parse() {
+            Ok(digits @ 1..=1_048_576) => Ok(Value::Hex(digits)),
+            _ => Err(format!("`${{{name}}}` needs a number of digits, as in ${{hex:16}}")),
+        },
+        ("row", column) => {
+            let Some(table) = table else {
+                return Err(format!("`${{{name}}}` needs a table: say `table = \"FILE.csv\"`"));
+            };
+            match table.columns.iter().position(|known| known == column) {
+                Some(column) => Ok(Value::Cell { table: Arc::clone(table), column }),
+                None => Err(format!("`${{{name}}}`: the table has the columns {}", table.columns.join(", "))),
+            }
+        }
+        _ => Err(format!("`${{{name}}}` is no known value; there are {known}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_core::SeedableRng;
+
+    use super::*;
+
+    fn table() -> Arc<Table> {
+        let rows = vec![vec!["anna".to_owned(), "a1".to_owned()], vec!["bert".to_owned(), "b2".to_owned()]];
+        Arc::new(Table { columns: vec!["user".to_owned(), "key".to_owned()], rows })
+    }
+
+    fn render(text: &str, device: u64) -> String {
+        let template = Template::parse(text, Some(&table())).unwrap();
+        let mut random = Xoroshiro128PlusPlus::seed_from_u64(1);
+        let mut count = 0;
+        let mut out = Vec::new();
+        for _ in 0..2 {
+            let mut values = Values { device, turn: 4, count: &mut count, random: &mut random, now_ns: 77 };
+            template.render(&mut values, &mut out);
+            out.push(b'|');
+        }
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn values_stand_where_their_names_stood() {
+        assert_eq!(render("/d/${device}/${turn}", 9), "/d/9/4|/d/9/4|");
+        assert_eq!(render("${count}-${count}", 9), "0-0|1-1|");
+        assert_eq!(render("${row:user}:${row:key}", 3), "bert:b2|bert:b2|");
+        assert_eq!(render("a$${device}b$c", 3), "a${device}b$c|a${device}b$c|");
+        assert_eq!(render("${random:5..5}${sent_ns}", 3), "577|577|");
+    }
+
+    #[test]
+    fn random_digits_have_the_length_that_was_asked_for() {
+        for digits in [1, 15, 16, 17, 40] {
+            let text = render(&format!("${{hex:{digits}}}"), 0);
+            let parts: Vec<&str> = text.split('|').collect();
+            assert_eq!((parts[0].len(), parts[1].len()), (digits, digits));
+            assert!(digits < 15 || parts[0] != parts[1]);
+        }
+    }
+
+    #[test]
+    fn what_is_no_value_is_named() {
+        for (text, part) in [
+            ("${devise}", "`${devise}` is no known value"),
+            ("${device", "`${device` has no end"),
+            ("${random:9..1}", "needs two whole numbers"),
+            ("${hex:0}", "needs a number of digits"),
+            ("${row:age}", "the table has the columns user, key"),
+        ] {
+            let error = Template::parse(text, Some(&table())).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(Template::parse("${row:user}", None).unwrap_err().contains("needs a table"));
+    }
+
+    #[test]
+    fn text_without_values_is_fixed() {
+        assert_eq!(Template::parse("a$${b", None).unwrap().fixed(), Some(&b"a${b"[..]));
+        assert_eq!(Template::parse("", None).unwrap().fixed(), Some(&b""[..]));
+        assert_eq!(Template::parse("a${device}", None).unwrap().fixed(), None);
+    }
+}
