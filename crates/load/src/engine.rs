@@ -193,6 +193,11 @@ impl<'p> Engine<'p> {
             if now >= stop_ns {
                 stop_ns = now + STOP_NS;
                 if stop.load(Ordering::Relaxed) || self.is_over(now) {
+                    let waits = |device: &&Device| {
+                        matches!(device.state, State::Connecting | State::Opening | State::Waiting)
+                    };
+                    self.tally.unfinished =
+                        (self.devices.iter().filter(waits).count() + self.waiting.len()) as u64;
                     self.tell(now - began_ns, sink);
                     return Ok(());
                 }

@@ -216,6 +216,8 @@ pub struct Tally {
     pub messages: u64,
     /// Connections made anew in the middle of a turn, because the peer had closed.
     pub reconnects: u64,
+    /// Devices that waited for something when the run ended.
+    pub unfinished: u64,
     /// CPU time of the thread, in nanoseconds.
     pub cpu_ns: u64,
     /// Bytes read from sockets.
@@ -252,6 +254,7 @@ impl Tally {
         self.waiting += other.waiting;
         self.messages += other.messages;
         self.reconnects += other.reconnects;
+        self.unfinished += other.unfinished;
         self.cpu_ns += other.cpu_ns;
         self.read_bytes += other.read_bytes;
         self.written_bytes += other.written_bytes;
