@@ -5,12 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use beamtune_model::load::{
     Asked, Generator, LOAD_RESULT_VERSION, Latency, LoadErrors, LoadResult, LoadSecond, LoadStep,
 };
-use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 
 use crate::clock::SECOND_NS;
 use crate::engine::Spell;
@@ -257,16 +254,13 @@ pub fn latency(times: &Times) -> Option<Latency> {
         return None;
     }
     let enough = PERCENTILES.iter().filter(|(_, _, least)| histogram.len() >= *least);
-    let mut bytes = Vec::new();
-    // To a vector it cannot fail but for a histogram beyond all memory.
-    let written = V2DeflateSerializer::new().serialize(histogram, &mut bytes);
     Some(Latency {
         count: histogram.len(),
         min_ns: Some(histogram.min()),
         mean_ns: Some(histogram.mean()),
         percentiles_ns: enough.map(|(name, at, _)| ((*name).to_owned(), times.percentile_ns(*at))).collect(),
         max_ns: Some(histogram.max()),
-        histogram: written.is_ok().then(|| BASE64.encode(&bytes)),
+        histogram: Some(times.to_base64()),
     })
 }
 

@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
+use serde::{Deserialize, Serialize};
+
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
 use crate::LoadError;
@@ -53,7 +55,7 @@ pub struct Share {
 }
 
 /// What a thread tells, once a second and at its end.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spell {
     /// The second of the run in which it began, from the start of the schedule.
     pub second: i64,
