@@ -276,7 +276,7 @@ mod tests {
         let kind = Kind {
             name: "device".to_owned(),
             devices: 10,
-            endpoint: Endpoint { address: ([127, 0, 0, 1], 80).into(), sources: Arc::new([]) },
+            endpoint: Endpoint { address: ([127, 0, 0, 1], 80).into(), sources: Arc::new([]), tls: None },
             protocol: Protocol::Http,
             ops: vec![Op::Connect { step: 0 }, Op::Next],
             body: 1,
