@@ -131,7 +131,11 @@ impl<'p> Engine<'p> {
         let wheel = Wheel::new(devices.len(), now);
         let (arrivals, active) = match plan.model {
             Model::Open { profile, spacing } => {
-                (Some(Schedule::new(profile, spacing, plan.seed, share.index, share.of)), 0)
+                // Threads that have no device take no arrivals.
+                let serving =
+                    plan.kinds.iter().map(|kind| kind.devices).max().unwrap_or_default().min(share.of);
+                let schedule = || Schedule::new(profile, spacing, plan.seed, share.index, serving);
+                ((share.index < serving).then(schedule), 0)
             }
             Model::Closed { .. } => (None, devices.len()),
         };
