@@ -7,6 +7,7 @@ pub mod doctor;
 pub mod flags;
 pub mod lab;
 pub mod lint;
+pub mod load;
 pub mod nodes;
 pub mod record;
 pub mod redact;

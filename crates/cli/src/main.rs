@@ -36,6 +36,7 @@ enum Command {
     Flags(commands::flags::Args),
     Lint(commands::lint::Args),
     Args(commands::args::Args),
+    Load(commands::load::Args),
     #[command(subcommand)]
     Lab(commands::lab::Args),
 }
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         Command::Flags(args) => commands::flags::run(&args),
         Command::Lint(args) => commands::lint::run(&args),
         Command::Args(args) => commands::args::run(&args),
+        Command::Load(args) => commands::load::run(&args),
         Command::Lab(args) => commands::lab::run(&args),
     };
     match outcome {

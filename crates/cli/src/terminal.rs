@@ -95,6 +95,12 @@ impl Progress {
         self.bar.set_message(message);
     }
 
+    /// How far it is, and what is to be said of it.
+    pub fn say(&self, elapsed: Duration, message: &str) {
+        self.bar.set_position(elapsed.as_millis() as u64);
+        self.bar.set_message(message.to_owned());
+    }
+
     /// Takes the bar away.
     pub fn clear(&self) {
         self.bar.finish_and_clear();

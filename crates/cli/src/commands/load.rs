@@ -1,0 +1,241 @@
+//! `beamtune load`: drives a load against a target, and tells what came back and whether that can be trusted.
+
+mod reach;
+mod watch;
+mod worker;
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use beamtune_load::clock::{SECOND_NS, now_ns};
+use beamtune_load::collect::Run;
+use beamtune_load::limits::{self, Division};
+use beamtune_load::program::{Model, Plan, seconds_ns};
+use beamtune_load::run::{self, Part};
+use beamtune_load::scenario::{Quick, Scenario};
+use beamtune_load::schedule::Spacing;
+use beamtune_model::load::LoadResult;
+
+use crate::terminal;
+use reach::Addresses;
+use watch::Watch;
+use worker::Order;
+
+/// Drive a load against a target: HTTP, WebSocket, MQTT or TCP, at a rate or by many devices.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A URL (http, https, ws, wss, mqtt, mqtts, tcp, tls), or a file with a scenario (docs/load-scenarios.md).
+    #[arg(value_name = "URL|FILE", required_unless_present = "worker")]
+    target: Option<String>,
+    /// Requests a second, whatever the target does; without it, every connection goes as fast as it is answered.
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
+    /// Connections, or devices.
+    #[arg(long, visible_alias = "devices", value_name = "N")]
+    connections: Option<u64>,
+    /// How long.
+    #[arg(long = "for", value_name = "TIME", value_parser = terminal::parse_duration)]
+    length: Option<Duration>,
+    /// MQTT: devices only connect and stay connected, which is what they do without --rate.
+    #[arg(long, conflicts_with = "rate")]
+    idle: bool,
+    /// Requests at equal distances; without it as of many users, independent of each other (Poisson).
+    #[arg(long, requires = "rate")]
+    even: bool,
+    /// The seed of the schedule and of every choice.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Threads, of all processes; without it as many as there is work for.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    threads: Option<u64>,
+    /// Addresses of this host to connect from, in turn, where the ports of one do not suffice.
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
+    source: Vec<IpAddr>,
+    /// Print the result as JSON (docs/load-result.schema.json).
+    #[arg(long)]
+    json: bool,
+    /// Write the result as JSON to a file too.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print the scenario that a URL stands for, and do nothing else.
+    #[arg(long, conflicts_with_all = ["json", "output"])]
+    print_scenario: bool,
+    /// Run a part of a load for another process.
+    #[arg(long, hide = true, exclusive = true)]
+    worker: bool,
+}
+
+/// Time that threads and processes have to be ready before the first device connects.
+const SETTLE: Duration = Duration::from_millis(100);
+const SETTLE_PROCESSES: Duration = Duration::from_millis(700);
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if args.worker {
+        return worker::run();
+    }
+    let Some(target) = &args.target else { bail!("name a URL or a file with a scenario") };
+    let source = Written::of(target, args)?;
+    if args.print_scenario {
+        terminal::print(&source.text);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut scenario = source.read()?;
+    if !args.source.is_empty() {
+        scenario.kinds.iter_mut().for_each(|kind| kind.sources.clone_from(&args.source));
+    }
+    let result = drive(args, &source, &scenario)?;
+    let json = serde_json::to_string_pretty(&result).context("the result cannot be written as JSON")? + "\n";
+    if let Some(output) = &args.output {
+        std::fs::write(output, &json).with_context(|| format!("cannot write {}", output.display()))?;
+    }
+    terminal::print(&if args.json { json } else { beamtune_report::load::render(&result, terminal::style()) });
+    let is_clean = result.errors() == 0 && result.generator.bound_seconds == 0;
+    Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::from(terminal::FOUND) })
+}
+
+/// A scenario as it was written, or as a URL stands for it.
+struct Written {
+    name: String,
+    text: String,
+    /// Where the files that it names are looked for.
+    folder: PathBuf,
+}
+
+impl Written {
+    fn of(target: &str, args: &Args) -> Result<Self> {
+        if target.contains("://") {
+            let quick = Quick {
+                per_second: args.rate,
+                spacing: if args.even { Spacing::Fixed } else { Spacing::Poisson },
+                devices: args.connections.unwrap_or(Quick::default().devices),
+                seconds: args.length.map_or(Quick::default().seconds, |length| length.as_secs_f64()),
+                seed: args.seed.unwrap_or(Quick::default().seed),
+            };
+            let text = Scenario::quick_text(target, &quick)?;
+            return Ok(Self { name: target.to_owned(), text, folder: PathBuf::from(".") });
+        }
+        let in_file = [
+            ("--rate", args.rate.is_some()),
+            ("--connections", args.connections.is_some()),
+            ("--for", args.length.is_some()),
+            ("--seed", args.seed.is_some()),
+            ("--idle", args.idle),
+        ];
+        if let Some((option, _)) = in_file.iter().find(|(_, given)| *given) {
+            bail!("{option} goes with a URL; a scenario says it itself");
+        }
+        let text = std::fs::read_to_string(target).with_context(|| {
+            format!("cannot read the scenario {target}; a target without a file is a URL, as http://127.0.0.1:8080/")
+        })?;
+        let folder = Path::new(target).parent().map(Path::to_path_buf).unwrap_or_default();
+        Ok(Self { name: target.to_owned(), text, folder })
+    }
+
+    fn read(&self) -> Result<Scenario> {
+        Ok(Scenario::parse(&self.name, &self.text, &|file| std::fs::read(self.folder.join(file)))?)
+    }
+}
+
+fn drive(args: &Args, source: &Written, scenario: &Scenario) -> Result<LoadResult> {
+    let addresses = Addresses::find(scenario)?;
+    let division = divide(args, scenario)?;
+    let settle = if division.processes > 1 { SETTLE_PROCESSES } else { SETTLE };
+    let begin_ns = now_ns() + settle.as_nanos() as u64;
+    let plan = compile(scenario, &addresses, begin_ns)?;
+    let about = Run {
+        tool: format!("beamtune {}", env!("CARGO_PKG_VERSION")),
+        targets: scenario.kinds.iter().map(|kind| kind.target.to_string()).collect(),
+        began_unix_s: began_unix_s(&plan),
+        ..Run::default()
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    // The first Ctrl-C ends the run and gives the result so far; the second one ends the program.
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .context("cannot catch Ctrl-C")?;
+    }
+    let mut watch = Watch::new(&plan);
+    let mut on_second = |second: &beamtune_model::load::LoadSecond| watch.show(second);
+    let result = if division.processes == 1 {
+        run::run(&plan, division.threads as usize, &stop, about, &mut on_second)
+    } else {
+        let parts = parts(source, &args.source, &addresses, begin_ns, division)?;
+        run::lead(&plan, parts, &stop, about, &mut on_second)
+    };
+    watch.clear();
+    Ok(result?)
+}
+
+/// The plan, with addresses to connect from where one's ports do not suffice.
+fn compile(scenario: &Scenario, addresses: &Addresses, begin_ns: u64) -> Result<Plan> {
+    let mut plan = scenario.compile(begin_ns, &|target| addresses.of(target))?;
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let ports = limits::local_ports(&range);
+    // Kinds that connect to the same address share its ports.
+    for index in 0..plan.kinds.len() {
+        let address = plan.kinds[index].endpoint.address;
+        let devices = plan.kinds.iter().filter(|kind| kind.endpoint.address == address).map(|kind| kind.devices).sum();
+        let endpoint = &mut plan.kinds[index].endpoint;
+        endpoint.sources = limits::sources(address, devices, &endpoint.sources, ports)?.into();
+    }
+    Ok(plan)
+}
+
+fn divide(args: &Args, scenario: &Scenario) -> Result<Division> {
+    let devices = scenario.kinds.iter().map(|kind| kind.count).sum();
+    let arrivals = match scenario.load.model {
+        Model::Open { profile, .. } => Some(profile.per_second),
+        Model::Closed { .. } => None,
+    };
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let descriptors = limits::raise_descriptors();
+    let division = limits::divide(devices, arrivals, args.threads, cores, descriptors);
+    limits::check_descriptors(devices.div_ceil(division.processes), descriptors)?;
+    Ok(division)
+}
+
+/// The processes of a run, each with its order.
+fn parts(
+    source: &Written,
+    sources: &[IpAddr],
+    addresses: &Addresses,
+    begin_ns: u64,
+    division: Division,
+) -> Result<Vec<(std::process::Command, Part, String)>> {
+    let program = std::env::current_exe().context("cannot find this program to start it for a part of the load")?;
+    let (threads, of) = (division.threads as usize, (division.threads * division.processes) as usize);
+    (0..division.processes as usize)
+        .map(|process| {
+            let part = Part { first: process * threads, threads, of };
+            let order = Order {
+                name: source.name.clone(),
+                text: source.text.clone(),
+                folder: source.folder.clone(),
+                sources: sources.to_vec(),
+                addresses: addresses.clone(),
+                begin_ns,
+                part,
+            };
+            let mut command = std::process::Command::new(&program);
+            command.args(["load", "--worker"]);
+            Ok((command, part, serde_json::to_string(&order).context("an order cannot be written")?))
+        })
+        .collect()
+}
+
+fn began_unix_s(plan: &Plan) -> Option<f64> {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs_f64();
+    Some(now_s + (plan.start_ns as f64 - now_ns() as f64) / SECOND_NS as f64)
+}
+
+/// How long a plan takes by its schedule, what is connected before it included.
+fn length_ns(plan: &Plan) -> u64 {
+    plan.connect_ns + plan.model.length_ns().min(seconds_ns(31_536_000.0))
+}

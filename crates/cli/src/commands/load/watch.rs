@@ -1,0 +1,57 @@
+//! What is seen while a load runs: one line on the terminal.
+
+use std::time::Duration;
+
+use beamtune_load::program::Plan;
+use beamtune_model::load::LoadSecond;
+
+use crate::terminal::Progress;
+
+/// The line.
+pub struct Watch {
+    progress: Progress,
+    length: Duration,
+    connect: Duration,
+    errors: u64,
+}
+
+impl Watch {
+    /// For a run of that plan.
+    pub fn new(plan: &Plan) -> Self {
+        let length = Duration::from_nanos(super::length_ns(plan));
+        let connect = Duration::from_nanos(plan.connect_ns);
+        Self { progress: Progress::new("load", Some(length)), length, connect, errors: 0 }
+    }
+
+    /// A second has passed.
+    pub fn show(&mut self, second: &LoadSecond) {
+        self.errors += second.errors;
+        let since = Duration::from_secs((second.second + 1).max(0).unsigned_abs());
+        let elapsed = (self.connect + since).min(self.length);
+        let milliseconds = |nanoseconds: Option<u64>| match nanoseconds {
+            Some(nanoseconds) => format!("{:.1}", nanoseconds as f64 / 1e6),
+            None => "-".to_owned(),
+        };
+        let mut line = format!(
+            "{}/s · p50 {} p99 {} ms · {} errors · {} connections · {:.2} cores",
+            second.done,
+            milliseconds(second.p50_ns),
+            milliseconds(second.p99_ns),
+            self.errors,
+            second.connected,
+            second.cores
+        );
+        if second.waiting > 0 {
+            line.push_str(&format!(" · {} wait", second.waiting));
+        }
+        if second.bound.is_some() {
+            line.push_str(" · GENERATOR-BOUND");
+        }
+        self.progress.say(elapsed, &line);
+    }
+
+    /// Takes the line away.
+    pub fn clear(&self) {
+        self.progress.clear();
+    }
+}
