@@ -22,7 +22,7 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use crate::LoadError;
 use crate::clock::{SECOND_NS, now_ns, thread_cpu_ns};
 use crate::program::{Kind, Model, Op, Plan};
-use crate::protocol::{self, Answer, Checks, Heard, Sent, Session, contains};
+use crate::protocol::{self, Answer, Checks, Heard, Sent, Session, missing_part};
 use crate::schedule::{Arrival, Schedule};
 use crate::tally::{ErrorKind, Tally};
 use crate::wheel::Wheel;
@@ -389,7 +389,7 @@ impl<'p> Engine<'p> {
                     device.deadline_ns = now + kind.timeout_ns;
                     device.state = State::Waiting;
                     let (sent, awaited) = match protocol::fixed(&mut device.session, message, checks) {
-                        Some(bytes) => (send(device, bytes), Sent::Awaited),
+                        Some((bytes, awaited)) => (send(device, bytes), awaited),
                         None => {
                             self.output.clear();
                             let (session, mut values) = device.session_and_values(now);
@@ -407,11 +407,14 @@ impl<'p> Engine<'p> {
                         Ok(bytes) => self.tally.written_bytes += bytes,
                         Err(errno) => return self.fail_by(index, errno),
                     }
-                    if awaited == Sent::Done {
-                        self.on_done(index, *step, 0, now);
-                        continue;
+                    if awaited == Sent::Awaited {
+                        return;
                     }
-                    return;
+                    if !device.unsent.is_empty() {
+                        device.state = State::Sending;
+                        return;
+                    }
+                    self.on_done(index, *step, 0, now);
                 }
                 Op::Sleep(delay) => {
                     let due_ns = device.scheduled_ns + delay.draw(&mut device.random);
@@ -430,6 +433,10 @@ impl<'p> Engine<'p> {
                 }
                 Op::Close => {
                     device.op += 1;
+                    self.output.clear();
+                    device.session.leave(&mut self.output);
+                    // The last word need not arrive.
+                    self.tally.written_bytes += send(device, &self.output).unwrap_or(0);
                     self.disconnect(index);
                 }
                 Op::Next => {
@@ -514,6 +521,11 @@ impl<'p> Engine<'p> {
                 Ok(bytes) => self.tally.written_bytes += bytes,
                 Err(errno) => return self.fail_by(index, errno),
             }
+            if device.unsent.is_empty() && device.state == State::Sending {
+                let step = device.step as usize;
+                self.on_done(index, step, 0, now_ns());
+                self.go_on(index);
+            }
         }
         if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
             let is_closed = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
@@ -535,11 +547,9 @@ impl<'p> Engine<'p> {
         self.output.clear();
         let (session, mut values) = device.session_and_values(now);
         let is_ready = session.open(protocol, &mut values, &mut self.output);
-        if !self.output.is_empty() {
-            match send(device, &self.output) {
-                Ok(bytes) => self.tally.written_bytes += bytes,
-                Err(errno) => return self.fail_by(index, errno),
-            }
+        match send(device, &self.output) {
+            Ok(bytes) => self.tally.written_bytes += bytes,
+            Err(errno) => return self.fail_by(index, errno),
         }
         if is_ready {
             self.on_ready(index, now);
@@ -629,15 +639,17 @@ impl<'p> Engine<'p> {
                         Heard::Nothing => Spoken::Nothing,
                         Heard::Ready => Spoken::Ready,
                         Heard::Answer(answer) => Spoken::Answer(answer),
-                        Heard::Message(payload) => Spoken::message(payload, checks),
+                        Heard::Message(payload) => {
+                            let message = Spoken::message(payload, checks);
+                            device.session.forget();
+                            message
+                        }
                     };
-                    if !self.output.is_empty() {
-                        match send(device, &self.output) {
-                            Ok(bytes) => self.tally.written_bytes += bytes,
-                            Err(errno) => {
-                                self.fail_by(index, errno);
-                                return false;
-                            }
+                    match send(device, &self.output) {
+                        Ok(bytes) => self.tally.written_bytes += bytes,
+                        Err(errno) => {
+                            self.fail_by(index, errno);
+                            return false;
                         }
                     }
                     if heard == Spoken::Nothing {
@@ -647,7 +659,9 @@ impl<'p> Engine<'p> {
                     self.on_heard(index, heard, now);
                 }
                 Err(fault) => {
-                    self.fail(index, ErrorKind::Protocol, || fault.to_string());
+                    // The last word need not arrive.
+                    self.tally.written_bytes += send(device, &self.output).unwrap_or(0);
+                    self.fail(index, fault.kind(), || fault.to_string());
                     return false;
                 }
             }
@@ -661,6 +675,9 @@ impl<'p> Engine<'p> {
         let checks = checks_of(self.plan, device);
         match device.session.end(&self.input[..held], checks) {
             Ok(Heard::Answer(answer)) => self.on_heard(index, Spoken::Answer(answer), now),
+            Ok(_) if device.state == State::Sending => {
+                self.fail(index, ErrorKind::Closed, || "closed before it took the message".to_owned());
+            }
             // Nothing was under way: what comes next connects anew.
             Ok(_) if !device.is_expecting => self.disconnect(index),
             Ok(_) => self.fail(index, ErrorKind::Closed, || "closed before the message came".to_owned()),
@@ -738,7 +755,10 @@ impl<'p> Engine<'p> {
         self.disconnect(index);
         let device = &mut self.devices[index as usize];
         // Without anything under way: a peer that ended an idle connection.
-        if !matches!(device.state, State::Ready | State::Connecting | State::Opening | State::Waiting) {
+        if !matches!(
+            device.state,
+            State::Ready | State::Connecting | State::Opening | State::Sending | State::Waiting
+        ) {
             return;
         }
         self.tally.step(device.step as usize).errors.record(kind, say);
@@ -774,6 +794,9 @@ impl<'p> Engine<'p> {
                 State::Connecting | State::Opening if now >= device.deadline_ns => {
                     self.fail(index, ErrorKind::ConnectTimeout, || "no connection in time".to_owned());
                 }
+                State::Sending if now >= device.deadline_ns => {
+                    self.fail(index, ErrorKind::Timeout, || "the peer did not take it in time".to_owned());
+                }
                 State::Waiting if now >= device.deadline_ns => {
                     let words = if device.first_byte_ns == 0 {
                         "no answer in time"
@@ -799,7 +822,7 @@ enum Spoken {
 
 impl Spoken {
     fn message(payload: &[u8], checks: &Checks) -> Self {
-        let is_wanted = checks.body.iter().all(|part| contains(payload, part.as_bytes()));
+        let is_wanted = missing_part(checks, payload).is_none();
         Self::Message { bytes: payload.len() as u64, is_wanted }
     }
 }
@@ -816,6 +839,9 @@ fn checks_of<'p>(plan: &'p Plan, device: &Device) -> &'p Checks {
 /// Sends what can be sent and keeps the rest; how many bytes were sent.
 fn send(device: &mut Device, bytes: &[u8]) -> Result<u64, Errno> {
     let Some(fd) = &device.fd else { return Ok(0) };
+    if bytes.is_empty() {
+        return Ok(0);
+    }
     if !device.unsent.is_empty() {
         device.unsent.extend_from_slice(bytes);
         return Ok(0);
