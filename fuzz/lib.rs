@@ -8,6 +8,7 @@
 
 pub mod file;
 pub mod flags;
+pub mod load;
 pub mod sample;
 pub mod wire;
 
@@ -40,6 +41,8 @@ pub const TARGETS: &[Target] = &[
     ("ejabberdctl", |bytes| flags::check(Format::EjabberdCtl, bytes)),
     ("shell", |bytes| flags::check(Format::Shell, bytes)),
     ("command", flags::command),
+    ("websocket", load::websocket),
+    ("raw_frames", load::raw_frames),
 ];
 
 /// Passes an input through a target.

@@ -204,7 +204,10 @@ impl<'p> Engine<'p> {
                 stop_ns = now + STOP_NS;
                 if stop.load(Ordering::Relaxed) || self.is_over(now) {
                     let waits = |device: &&Device| {
-                        matches!(device.state, State::Connecting | State::Opening | State::Waiting)
+                        matches!(
+                            device.state,
+                            State::Connecting | State::Opening | State::Sending | State::Waiting
+                        )
                     };
                     self.tally.unfinished =
                         (self.devices.iter().filter(waits).count() + self.waiting.len()) as u64;
@@ -405,7 +408,7 @@ impl<'p> Engine<'p> {
                     device.deadline_ns = now + kind.timeout_ns;
                     device.state = State::Waiting;
                     let (sent, awaited) = match protocol::fixed(&mut device.session, message, checks) {
-                        Some(bytes) => (device.send(bytes), Sent::Awaited),
+                        Some((bytes, awaited)) => (device.send(bytes), awaited),
                         None => {
                             self.output.clear();
                             let (session, mut values) = device.session_and_values(now);
@@ -423,11 +426,14 @@ impl<'p> Engine<'p> {
                         Ok(bytes) => self.tally.written_bytes += bytes,
                         Err(errno) => return self.fail_by(index, errno),
                     }
-                    if awaited == Sent::Done {
-                        self.on_done(index, *step, 0, now);
-                        continue;
+                    if awaited == Sent::Awaited {
+                        return;
                     }
-                    return;
+                    if !device.unsent.is_empty() {
+                        device.state = State::Sending;
+                        return;
+                    }
+                    self.on_done(index, *step, 0, now);
                 }
                 Op::Sleep(delay) => {
                     let due_ns = device.scheduled_ns + delay.draw(&mut device.random);
@@ -446,7 +452,7 @@ impl<'p> Engine<'p> {
                 }
                 Op::Close => {
                     device.op += 1;
-                    self.disconnect(index);
+                    self.leave(index);
                 }
                 Op::Next => {
                     if !self.next_turn(index, kind) {
@@ -558,7 +564,10 @@ impl<'p> Engine<'p> {
         self.disconnect(index);
         let device = &mut self.devices[index as usize];
         // Without anything under way: a peer that ended an idle connection.
-        if !matches!(device.state, State::Ready | State::Connecting | State::Opening | State::Waiting) {
+        if !matches!(
+            device.state,
+            State::Ready | State::Connecting | State::Opening | State::Sending | State::Waiting
+        ) {
             return;
         }
         self.tally.step(device.step as usize).errors.record(kind, say);
@@ -593,6 +602,9 @@ impl<'p> Engine<'p> {
             match device.state {
                 State::Connecting | State::Opening if now >= device.deadline_ns => {
                     self.fail(index, ErrorKind::ConnectTimeout, || "no connection in time".to_owned());
+                }
+                State::Sending if now >= device.deadline_ns => {
+                    self.fail(index, ErrorKind::Timeout, || "the peer did not take it in time".to_owned());
                 }
                 State::Waiting if now >= device.deadline_ns => {
                     let words = if device.first_byte_ns == 0 {

@@ -4,19 +4,40 @@
 //! writes; it says what that means to the device: ready, an answer, a message.
 
 pub mod http;
+pub mod raw;
+pub mod websocket;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::tally::ErrorKind;
-use crate::template::Values;
+use crate::template::{Template, Values};
 use http::{HttpFault, HttpRequest};
+use raw::{RawFault, RawMessage};
+use websocket::{Goodbye, WebSocketFault};
 
-/// What a device sends.
+/// So much of a body or of a message is looked at by checks.
+const LOOKED_AT_BYTES: usize = 64 * 1024;
+
+/// What a device sends. It is of the protocol of its kind of devices.
 #[derive(Debug, Clone)]
 pub enum Message {
     /// A request of HTTP/1.1; its reply is the answer.
     Http(Box<HttpRequest>),
+    /// A message of WebSocket. What comes back is a message, too.
+    WebSocket {
+        /// Whether it is text; then its payload is UTF-8.
+        is_text: bool,
+        /// What it says.
+        payload: Template,
+    },
+    /// A ping of WebSocket; its pong is the answer.
+    WebSocketPing,
+    /// A goodbye of WebSocket; the server's is the answer, and with it the connection is over.
+    WebSocketClose(Goodbye),
+    /// A frame straight on TCP; if so said, the next that comes is the answer.
+    Raw(Box<RawMessage>),
 }
 
 /// What an answer must be.
@@ -68,12 +89,29 @@ pub struct Answer {
 pub enum Fault {
     /// In HTTP.
     Http(HttpFault),
+    /// In WebSocket.
+    WebSocket(WebSocketFault),
+    /// In frames straight on TCP.
+    Raw(RawFault),
+}
+
+impl Fault {
+    /// As what it is counted.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Http(_) => ErrorKind::Protocol,
+            Self::WebSocket(fault) => fault.kind(),
+            Self::Raw(fault) => fault.kind(),
+        }
+    }
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Http(fault) => fault.fmt(f),
+            Self::WebSocket(fault) => fault.fmt(f),
+            Self::Raw(fault) => fault.fmt(f),
         }
     }
 }
@@ -83,6 +121,10 @@ impl fmt::Display for Fault {
 pub enum Session {
     /// HTTP/1.1.
     Http(http::Reader),
+    /// WebSocket.
+    WebSocket(websocket::Connection),
+    /// Frames straight on TCP.
+    Raw(raw::Reader),
 }
 
 /// Which protocol a kind of devices speaks, and what opens a session in it.
@@ -90,6 +132,10 @@ pub enum Session {
 pub enum Protocol {
     /// HTTP/1.1.
     Http,
+    /// WebSocket: how to ask for the upgrade.
+    WebSocket(Arc<websocket::Upgrade>),
+    /// Frames straight on TCP.
+    Raw(Arc<raw::Framing>),
 }
 
 impl Session {
@@ -97,14 +143,20 @@ impl Session {
     pub fn new(protocol: &Protocol) -> Self {
         match protocol {
             Protocol::Http => Self::Http(http::Reader::default()),
+            Protocol::WebSocket(_) => Self::WebSocket(websocket::Connection::default()),
+            Protocol::Raw(framing) => Self::Raw(raw::Reader::new(framing)),
         }
     }
 
     /// Writes to `out` what opens the session. Without that it is ready at once: gives true, and never says
     /// [`Heard::Ready`].
-    pub fn open(&mut self, _protocol: &Protocol, _values: &mut Values<'_>, _out: &mut Vec<u8>) -> bool {
-        match self {
-            Self::Http(_) => true,
+    pub fn open(&mut self, protocol: &Protocol, values: &mut Values<'_>, out: &mut Vec<u8>) -> bool {
+        match (self, protocol) {
+            (Self::WebSocket(connection), Protocol::WebSocket(upgrade)) => {
+                connection.open(upgrade, values, out);
+                false
+            }
+            _ => true,
         }
     }
 
@@ -123,23 +175,60 @@ impl Session {
                 request.render(values, scratch, out);
                 Sent::Awaited
             }
+            (Self::WebSocket(connection), Message::WebSocket { is_text, payload }) => {
+                connection.send(*is_text, payload, values, scratch, out);
+                Sent::Done
+            }
+            (Self::WebSocket(connection), Message::WebSocketPing) => {
+                connection.ping(out);
+                Sent::Awaited
+            }
+            (Self::WebSocket(connection), Message::WebSocketClose(goodbye)) => {
+                connection.say_goodbye(goodbye, out);
+                Sent::Awaited
+            }
+            (Self::Raw(reader), Message::Raw(message)) => {
+                message.render(values, out);
+                reader.sent(message)
+            }
+            // A message of another protocol says nothing here, and so has no answer: it is never counted as done.
+            _ => Sent::Awaited,
         }
     }
 
     /// Reads on. Gives how many bytes were used, which may be none: the rest has to be given again with more behind it.
     /// It stops at the first that is to be said. `checks` are those of what was sent last; to `out` goes what has to be
-    /// sent at once (the answer to a ping).
+    /// sent at once (the answer to a ping), also with a fault (why the session is ended).
     pub fn read<'a>(
         &'a mut self,
         input: &'a [u8],
         checks: &Checks,
-        _out: &mut Vec<u8>,
+        out: &mut Vec<u8>,
     ) -> Result<(usize, Heard<'a>), Fault> {
         match self {
             Self::Http(reader) => match reader.read(input).map_err(Fault::Http)? {
                 (used, Some(reply)) => Ok((used, Heard::Answer(reader.answer(reply, checks)))),
                 (used, None) => Ok((used, Heard::Nothing)),
             },
+            Self::WebSocket(connection) => connection.read(input, out).map_err(Fault::WebSocket),
+            Self::Raw(reader) => reader.read(input, checks).map_err(Fault::Raw),
+        }
+    }
+
+    /// The message that was heard last is not needed any more: a large one's memory is given back.
+    pub fn forget(&mut self) {
+        match self {
+            Self::Http(_) => {}
+            Self::WebSocket(connection) => connection.forget(),
+            Self::Raw(reader) => reader.forget(),
+        }
+    }
+
+    /// The connection will be closed without waiting for anything more: writes the last word to `out`.
+    pub fn leave(&mut self, out: &mut Vec<u8>) {
+        match self {
+            Self::WebSocket(connection) => connection.leave(out),
+            Self::Http(_) | Self::Raw(_) => {}
         }
     }
 
@@ -151,18 +240,28 @@ impl Session {
                 Some(reply) => Ok(Heard::Answer(reader.answer(reply, checks))),
                 None => Ok(Heard::Nothing),
             },
+            Self::WebSocket(connection) => {
+                connection.end(unread).map_err(Fault::WebSocket).map(|()| Heard::Nothing)
+            }
+            Self::Raw(reader) => reader.end(unread).map_err(Fault::Raw).map(|()| Heard::Nothing),
         }
     }
 }
 
 /// A message that is the same each time and needs no state: it can be sent as it stands.
-pub fn fixed<'m>(session: &mut Session, message: &'m Message, checks: &Checks) -> Option<&'m [u8]> {
+pub fn fixed<'m>(session: &mut Session, message: &'m Message, checks: &Checks) -> Option<(&'m [u8], Sent)> {
     match (session, message) {
         (Session::Http(reader), Message::Http(request)) => {
             let bytes = request.fixed()?;
             reader.expect(request.is_head(), checks);
-            Some(bytes)
+            Some((bytes, Sent::Awaited))
         }
+        (Session::Raw(reader), Message::Raw(message)) => {
+            let bytes = message.fixed()?;
+            Some((bytes, reader.sent(message)))
+        }
+        // Each frame of WebSocket has a mask of its own.
+        _ => None,
     }
 }
 
@@ -171,7 +270,8 @@ pub(crate) fn contains(text: &[u8], part: &[u8]) -> bool {
     part.is_empty() || text.windows(part.len()).any(|window| window == part)
 }
 
-/// What of a payload is missing that a check wants.
+/// What of a payload's beginning is missing that a check wants.
 pub(crate) fn missing_part<'c>(checks: &'c Checks, payload: &[u8]) -> Option<&'c str> {
+    let payload = &payload[..payload.len().min(LOOKED_AT_BYTES)];
     checks.body.iter().map(String::as_str).find(|part| !contains(payload, part.as_bytes()))
 }

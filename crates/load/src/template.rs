@@ -87,12 +87,12 @@ impl Template {
         let mut rest = text;
         while let Some(at) = rest.find("${") {
             if rest[..at].ends_with('$') {
-                template.push_literal(rest[..at - 1].as_bytes());
+                template.push_literal(&rest.as_bytes()[..at - 1]);
                 template.push_literal(b"${");
                 rest = &rest[at + 2..];
                 continue;
             }
-            template.push_literal(rest[..at].as_bytes());
+            template.push_literal(&rest.as_bytes()[..at]);
             let Some(end) = rest[at..].find('}') else { return Err(format!("`{}` has no end", &rest[at..])) };
             template.parts.push(Part::Value(value(&rest[at + 2..at + end], table)?));
             rest = &rest[at + end + 1..];
@@ -127,6 +127,22 @@ impl Template {
             [Part::Literal(text)] => Some(text),
             _ => None,
         }
+    }
+
+    /// No text that comes of it has more bytes.
+    pub fn longest_bytes(&self) -> usize {
+        let longest = |part: &Part| match part {
+            Part::Literal(text) => text.len(),
+            Part::Value(Value::Random { high, .. }) => high.to_string().len(),
+            Part::Value(Value::Hex(digits)) => *digits,
+            Part::Value(Value::Cell { table, column }) => {
+                table.rows.iter().filter_map(|row| row.get(*column)).map(String::len).max().unwrap_or(0)
+            }
+            Part::Value(Value::Device | Value::Turn | Value::Count | Value::Sent) => {
+                u64::MAX.to_string().len()
+            }
+        };
+        self.parts.iter().map(longest).sum()
     }
 
     /// Appends the text to `out`.
@@ -260,6 +276,17 @@ mod tests {
             assert!(error.contains(part), "{error}");
         }
         assert!(Template::parse("${row:user}", None).unwrap_err().contains("needs a table"));
+    }
+
+    #[test]
+    fn how_long_a_text_can_become_is_known_before() {
+        for (text, longest) in
+            [("", 0), ("abc", 3), ("${device}", 20), ("a${random:5..100}", 4), ("${hex:7}${row:user}", 11)]
+        {
+            let template = Template::parse(text, Some(&table())).unwrap();
+            assert_eq!(template.longest_bytes(), longest, "{text}");
+            assert!(render(text, u64::MAX).split('|').all(|one| one.len() <= longest), "{text}");
+        }
     }
 
     #[test]

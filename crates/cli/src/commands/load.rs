@@ -94,7 +94,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(output) = &args.output {
         std::fs::write(output, &json).with_context(|| format!("cannot write {}", output.display()))?;
     }
-    terminal::print(&if args.json { json } else { beamtune_report::load::render(&result, terminal::style()) });
+    terminal::print(&if args.json {
+        json
+    } else {
+        beamtune_report::load::render(&result, terminal::style())
+    });
     let is_clean = result.errors() == 0 && result.generator.bound_seconds == 0;
     Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::from(terminal::FOUND) })
 }
@@ -181,7 +185,8 @@ fn compile(scenario: &Scenario, addresses: &Addresses, begin_ns: u64) -> Result<
     // Kinds that connect to the same address share its ports.
     for index in 0..plan.kinds.len() {
         let address = plan.kinds[index].endpoint.address;
-        let devices = plan.kinds.iter().filter(|kind| kind.endpoint.address == address).map(|kind| kind.devices).sum();
+        let devices =
+            plan.kinds.iter().filter(|kind| kind.endpoint.address == address).map(|kind| kind.devices).sum();
         let endpoint = &mut plan.kinds[index].endpoint;
         endpoint.sources = limits::sources(address, devices, &endpoint.sources, ports)?.into();
     }
@@ -209,7 +214,8 @@ fn parts(
     begin_ns: u64,
     division: Division,
 ) -> Result<Vec<(std::process::Command, Part, String)>> {
-    let program = std::env::current_exe().context("cannot find this program to start it for a part of the load")?;
+    let program =
+        std::env::current_exe().context("cannot find this program to start it for a part of the load")?;
     let (threads, of) = (division.threads as usize, (division.threads * division.processes) as usize);
     (0..division.processes as usize)
         .map(|process| {

@@ -23,6 +23,8 @@ pub enum State {
     Connecting,
     /// What opens the session.
     Opening,
+    /// That the socket takes the rest of a message that has no answer.
+    Sending,
     /// An answer, or a message.
     Waiting,
     /// Its timer, within its steps.

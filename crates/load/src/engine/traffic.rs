@@ -8,7 +8,7 @@ use super::device::{Device, Read, ReadTrouble, State};
 use super::{Engine, socket, tls};
 use crate::clock::now_ns;
 use crate::program::{Kind, Op, Plan};
-use crate::protocol::{Answer, Checks, Heard, Session, contains};
+use crate::protocol::{Answer, Checks, Heard, Session, missing_part};
 use crate::tally::ErrorKind;
 
 impl Engine<'_> {
@@ -51,6 +51,11 @@ impl Engine<'_> {
             match device.flush() {
                 Ok(bytes) => self.tally.written_bytes += bytes,
                 Err(errno) => return self.fail_by(index, errno),
+            }
+            if device.unsent.is_empty() && device.state == State::Sending {
+                let step = device.step as usize;
+                self.on_done(index, step, 0, now_ns());
+                self.go_on(index);
             }
         }
         if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
@@ -205,7 +210,11 @@ impl Engine<'_> {
                         Heard::Nothing => Spoken::Nothing,
                         Heard::Ready => Spoken::Ready,
                         Heard::Answer(answer) => Spoken::Answer(answer),
-                        Heard::Message(payload) => Spoken::message(payload, checks),
+                        Heard::Message(payload) => {
+                            let message = Spoken::message(payload, checks);
+                            device.session.forget();
+                            message
+                        }
                     };
                     if !self.output.is_empty() {
                         match device.send(&self.output) {
@@ -224,7 +233,9 @@ impl Engine<'_> {
                     self.on_heard(index, heard, now);
                 }
                 Err(fault) => {
-                    self.fail(index, ErrorKind::Protocol, || fault.to_string());
+                    // The last word need not arrive.
+                    self.tally.written_bytes += device.send(&self.output).unwrap_or(0);
+                    self.fail(index, fault.kind(), || fault.to_string());
                     return false;
                 }
             }
@@ -238,11 +249,24 @@ impl Engine<'_> {
         let checks = checks_of(self.plan, device);
         match device.session.end(&self.input[..held], checks) {
             Ok(Heard::Answer(answer)) => self.on_heard(index, Spoken::Answer(answer), now),
+            Ok(_) if device.state == State::Sending => {
+                self.fail(index, ErrorKind::Closed, || "closed before it took the message".to_owned());
+            }
             // Nothing was under way: what comes next connects anew.
             Ok(_) if !device.is_expecting => self.disconnect(index),
             Ok(_) => self.fail(index, ErrorKind::Closed, || "closed before the message came".to_owned()),
             Err(fault) => self.fail(index, ErrorKind::Closed, || fault.to_string()),
         }
+    }
+
+    /// Closes the connection by our own will, with what the protocol says then.
+    pub(super) fn leave(&mut self, index: u32) {
+        let device = &mut self.devices[index as usize];
+        self.output.clear();
+        device.session.leave(&mut self.output);
+        // The last word need not arrive.
+        self.tally.written_bytes += device.send(&self.output).unwrap_or(0);
+        self.disconnect(index);
     }
 
     /// Gives up the connection, if there is one.
@@ -271,7 +295,7 @@ pub(super) enum Spoken {
 
 impl Spoken {
     fn message(payload: &[u8], checks: &Checks) -> Self {
-        let is_wanted = checks.body.iter().all(|part| contains(payload, part.as_bytes()));
+        let is_wanted = missing_part(checks, payload).is_none();
         Self::Message { bytes: payload.len() as u64, is_wanted }
     }
 }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::Write;
 
-use super::{Answer, Checks, missing_part};
+use super::{Answer, Checks, LOOKED_AT_BYTES, missing_part};
 use crate::tally::ErrorKind;
 use crate::template::{Template, Values};
 
@@ -16,8 +16,6 @@ const LONGEST_HEAD_BYTES: usize = 64 * 1024;
 const MOST_FIELDS: usize = 128;
 /// Longest line with a chunk's size, extensions included, and longest line of a trailer.
 const LONGEST_LINE_BYTES: usize = 16 * 1024;
-/// So much of a body is looked at by checks.
-const LOOKED_AT_BYTES: usize = 64 * 1024;
 
 /// A request of HTTP/1.1.
 #[derive(Debug, Clone)]
@@ -490,7 +488,7 @@ mod tests {
 
     fn faulty(input: &str, fault: HttpFault) {
         let (replies, _) = feed(input.as_bytes(), &[], BODY);
-        assert_eq!(replies, [Err(fault)], "{:.200}", input);
+        assert_eq!(replies, [Err(fault)], "{input:.200}");
     }
 
     #[test]

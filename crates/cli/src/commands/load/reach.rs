@@ -20,7 +20,8 @@ impl Addresses {
     /// Resolves the targets of a scenario, and takes of each the first address that accepts a connection.
     pub fn find(scenario: &Scenario) -> Result<Self> {
         let targets = scenario.targets().into_iter();
-        let found = targets.map(|target| Ok((target.host.clone(), target.port, find(&target.host, target.port)?)));
+        let found =
+            targets.map(|target| Ok((target.host.clone(), target.port, find(&target.host, target.port)?)));
         found.collect::<Result<_>>().map(Self)
     }
 

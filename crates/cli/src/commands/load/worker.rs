@@ -41,7 +41,8 @@ pub fn run() -> Result<ExitCode> {
     let plan = compile(&scenario, &order.addresses, order.begin_ns)?;
     // Ctrl-C reaches the whole group of processes: the one that leads says when to stop.
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false))).context("cannot catch Ctrl-C")?;
+        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))
+            .context("cannot catch Ctrl-C")?;
     }
     let stop = Arc::new(AtomicBool::new(false));
     let leash = Arc::clone(&stop);

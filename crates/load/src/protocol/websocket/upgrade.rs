@@ -1,0 +1,258 @@
+//! The request that makes a connection a WebSocket, and the reply to it (RFC 6455, section 4).
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rand_core::Rng;
+
+use super::WebSocketFault;
+use crate::template::{Template, Values};
+
+/// Longest head of a reply that is read; the same as for HTTP.
+const LONGEST_HEAD_BYTES: usize = 64 * 1024;
+/// Most fields of a head.
+const MOST_FIELDS: usize = 128;
+/// What a server puts behind the key before it hashes it (RFC 6455, 1.3).
+const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+/// A key: 16 bytes in Base64.
+const KEY_BYTES: usize = 24;
+/// A hash: 20 bytes in Base64.
+const ACCEPT_BYTES: usize = 28;
+
+/// A request for an upgrade.
+#[derive(Debug, Clone)]
+pub struct Upgrade {
+    /// All but the key.
+    head: Template,
+    subprotocols: Vec<String>,
+}
+
+impl Upgrade {
+    /// From the path with its query, fields of the head (name and value; `Host` is among them), and the subprotocols to
+    /// offer, the dearest first. What WebSocket itself needs is put in.
+    pub fn new(path: &Template, fields: &[(String, Template)], subprotocols: Vec<String>) -> Self {
+        let mut head = Template::literal("GET ");
+        head.push(path);
+        head.push_literal(b" HTTP/1.1\r\n");
+        for (name, value) in fields {
+            head.push_literal(format!("{name}: ").as_bytes());
+            head.push(value);
+            head.push_literal(b"\r\n");
+        }
+        head.push_literal(b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n");
+        if !subprotocols.is_empty() {
+            head.push_literal(format!("Sec-WebSocket-Protocol: {}\r\n", subprotocols.join(", ")).as_bytes());
+        }
+        Self { head, subprotocols }
+    }
+}
+
+/// An upgrade that was asked for.
+#[derive(Debug)]
+pub struct Opening {
+    upgrade: Arc<Upgrade>,
+    /// What the server must make of the key.
+    accept: [u8; ACCEPT_BYTES],
+}
+
+impl Opening {
+    /// Appends the request to `out`.
+    pub fn ask(upgrade: &Arc<Upgrade>, values: &mut Values<'_>, out: &mut Vec<u8>) -> Self {
+        let mut nonce = [0; 16];
+        values.random.fill_bytes(&mut nonce);
+        let mut key = [0; KEY_BYTES];
+        encode(&nonce, &mut key);
+        upgrade.head.render(values, out);
+        out.extend_from_slice(b"Sec-WebSocket-Key: ");
+        out.extend_from_slice(&key);
+        out.extend_from_slice(b"\r\n\r\n");
+        Self { upgrade: Arc::clone(upgrade), accept: accept(&key) }
+    }
+
+    /// Reads the reply. Gives how many bytes were used, and whether they were the reply.
+    pub fn read(&self, input: &[u8]) -> Result<(usize, bool), WebSocketFault> {
+        let mut used = 0;
+        loop {
+            let rest = &input[used..];
+            if rest.is_empty() {
+                return Ok((used, false));
+            }
+            let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
+            let mut response = httparse::Response::new(&mut fields);
+            let length = match response.parse(rest) {
+                Ok(httparse::Status::Complete(length)) if length <= LONGEST_HEAD_BYTES => length,
+                Ok(httparse::Status::Partial) if rest.len() < LONGEST_HEAD_BYTES => return Ok((used, false)),
+                Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(WebSocketFault::LongHead),
+                Err(_) => return Err(WebSocketFault::Head),
+            };
+            used += length;
+            match response.code {
+                Some(101) => {
+                    self.check(response.headers)?;
+                    return Ok((used, true));
+                }
+                // Said on the way; the reply itself comes behind it.
+                Some(100..200) => {}
+                Some(status) => return Err(WebSocketFault::Status(status)),
+                None => return Err(WebSocketFault::Head),
+            }
+        }
+    }
+
+    /// Whether the head of a reply with status 101 says what it must.
+    fn check(&self, fields: &[httparse::Header<'_>]) -> Result<(), WebSocketFault> {
+        let values = |name: &'static str| {
+            let named = fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name));
+            named.flat_map(|field| field.value.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
+        };
+        if !values("Upgrade").any(|value| value.eq_ignore_ascii_case(b"websocket"))
+            || !values("Connection").any(|value| value.eq_ignore_ascii_case(b"upgrade"))
+        {
+            return Err(WebSocketFault::Upgrade);
+        }
+        if !values("Sec-WebSocket-Accept").eq([&self.accept[..]]) {
+            return Err(WebSocketFault::Accept);
+        }
+        if values("Sec-WebSocket-Extensions").any(|value| !value.is_empty()) {
+            return Err(WebSocketFault::Extension);
+        }
+        // A server that knows none of those that were offered may go on without.
+        let mut chosen = values("Sec-WebSocket-Protocol");
+        let is_offered = |value: &[u8]| self.upgrade.subprotocols.iter().any(|name| name.as_bytes() == value);
+        if chosen.next().is_some_and(|value| !is_offered(value)) || chosen.next().is_some() {
+            return Err(WebSocketFault::Subprotocol);
+        }
+        Ok(())
+    }
+}
+
+/// What a server makes of a key.
+fn accept(key: &[u8; KEY_BYTES]) -> [u8; ACCEPT_BYTES] {
+    let mut hash = sha1_smol::Sha1::new();
+    hash.update(key);
+    hash.update(GUID);
+    let mut accept = [0; ACCEPT_BYTES];
+    encode(&hash.digest().bytes(), &mut accept);
+    accept
+}
+
+/// Base64 of exactly that length.
+fn encode(bytes: &[u8], text: &mut [u8]) {
+    let written = STANDARD.encode_slice(bytes, text);
+    debug_assert_eq!(written, Ok(bytes.len().div_ceil(3) * 4));
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_core::SeedableRng;
+    use rand_xoshiro::Xoroshiro128PlusPlus;
+
+    use super::*;
+
+    fn ask(upgrade: Upgrade) -> (Opening, String) {
+        let mut random = Xoroshiro128PlusPlus::seed_from_u64(3);
+        let mut values = Values { device: 7, turn: 0, count: &mut 0, random: &mut random, now_ns: 0 };
+        let mut out = Vec::new();
+        let opening = Opening::ask(&Arc::new(upgrade), &mut values, &mut out);
+        (opening, String::from_utf8(out).unwrap())
+    }
+
+    fn chat() -> Upgrade {
+        let path = Template::parse("/socket?device=${device}", None).unwrap();
+        let fields = [
+            ("Host".to_owned(), Template::literal("example.org")),
+            ("X-Number".to_owned(), Template::parse("n${device}", None).unwrap()),
+        ];
+        Upgrade::new(&path, &fields, vec!["chat.2".to_owned(), "chat.1".to_owned()])
+    }
+
+    /// A reply, in which `ACCEPT` stands for what is right.
+    fn reply(text: &str) -> Result<(usize, bool), WebSocketFault> {
+        let (opening, _) = ask(chat());
+        let text = text.replace("ACCEPT", std::str::from_utf8(&opening.accept).unwrap());
+        let whole = opening.read(text.as_bytes());
+        for cut in 0..text.len() {
+            match opening.read(&text.as_bytes()[..cut]) {
+                Ok((used, false)) => {
+                    assert_eq!(
+                        opening.read(&text.as_bytes()[used..]).map(|(more, is)| (used + more, is)),
+                        whole
+                    );
+                }
+                early => assert_eq!(early, whole, "after {cut} bytes"),
+            }
+        }
+        whole
+    }
+
+    #[test]
+    fn the_key_of_the_standard_gives_the_hash_of_the_standard() {
+        // RFC 6455, 1.3.
+        assert_eq!(&accept(b"dGhlIHNhbXBsZSBub25jZQ=="), b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+
+    #[test]
+    fn the_request_says_what_a_server_has_to_know() {
+        let (opening, text) = ask(chat());
+        let (head, key) = text.split_once("Sec-WebSocket-Key: ").unwrap();
+        assert_eq!(
+            head,
+            "GET /socket?device=7 HTTP/1.1\r\nHost: example.org\r\nX-Number: n7\r\nUpgrade: websocket\r\n\
+             Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: chat.2, chat.1\r\n"
+        );
+        let key = key.strip_suffix("\r\n\r\n").unwrap();
+        assert_eq!(STANDARD.decode(key).unwrap().len(), 16);
+        assert_eq!(accept(key.as_bytes().try_into().unwrap()), opening.accept);
+    }
+
+    #[test]
+    fn the_reply_opens_whatever_its_spelling() {
+        for text in [
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ACCEPT\r\n\r\n",
+            "HTTP/1.1 101 \r\nUPGRADE: WebSocket\r\nconnection: keep-alive, upgrade\r\nsec-websocket-accept:  ACCEPT \r\nSec-WebSocket-Extensions:\r\nSec-WebSocket-Protocol: chat.1\r\n\r\n",
+            "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 101 OK\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ACCEPT\r\n\r\n",
+        ] {
+            let (_, is_reply) = reply(text).unwrap();
+            assert!(is_reply, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_lies_behind_the_reply_is_left() {
+        let (opening, _) = ask(chat());
+        let accept = std::str::from_utf8(&opening.accept).unwrap();
+        let text = format!(
+            "HTTP/1.1 101 OK\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
+        );
+        assert_eq!(opening.read(format!("{text}\u{1}").as_bytes()), Ok((text.len(), true)));
+    }
+
+    #[test]
+    fn a_reply_that_does_not_open_is_told_with_its_reason() {
+        let with = |fields: &str| format!("HTTP/1.1 101 OK\r\n{fields}\r\n");
+        let good = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ACCEPT\r\n";
+        for (text, fault) in [
+            ("HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\n".to_owned(), WebSocketFault::Status(403)),
+            ("HTTP/1.1 200 OK\r\n\r\n".to_owned(), WebSocketFault::Status(200)),
+            ("220 smtp ready\r\n".to_owned(), WebSocketFault::Head),
+            (with(&good.replace("websocket", "h2c")), WebSocketFault::Upgrade),
+            (with(&good.replace("Connection: Upgrade", "Connection: close")), WebSocketFault::Upgrade),
+            (with(&good.replace("ACCEPT", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")), WebSocketFault::Accept),
+            (with(&good.replace("Sec-WebSocket-Accept: ACCEPT\r\n", "")), WebSocketFault::Accept),
+            (with(&format!("{good}Sec-WebSocket-Accept: ACCEPT\r\n")), WebSocketFault::Accept),
+            (
+                with(&format!("{good}Sec-WebSocket-Extensions: permessage-deflate\r\n")),
+                WebSocketFault::Extension,
+            ),
+            (with(&format!("{good}Sec-WebSocket-Protocol: mqtt\r\n")), WebSocketFault::Subprotocol),
+            (with(&format!("{good}Sec-WebSocket-Protocol: chat.1, chat.2\r\n")), WebSocketFault::Subprotocol),
+            (format!("HTTP/1.1 101 OK\r\nX: {}\r\n\r\n", "y".repeat(66_000)), WebSocketFault::LongHead),
+            (with(&"X: y\r\n".repeat(200)), WebSocketFault::LongHead),
+        ] {
+            let (opening, _) = ask(chat());
+            let text = text.replace("ACCEPT", std::str::from_utf8(&opening.accept).unwrap());
+            assert_eq!(opening.read(text.as_bytes()), Err(fault), "{text:.200}");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Devices that speak WebSocket and frames straight on TCP, against real servers on this host: what was sent, heard and
+//! counted.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, missing_docs, reason = "tests")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use beamtune_load::clock::{SECOND_NS, now_ns};
+use beamtune_load::engine::{self, Share};
+use beamtune_load::program::{Endpoint, Kind, Model, Op, Plan};
+use beamtune_load::protocol::raw::{Framing, RawMessage};
+use beamtune_load::protocol::websocket::{Goodbye, Upgrade};
+use beamtune_load::protocol::{Checks, Message, Protocol};
+use beamtune_load::tally::{ErrorKind, StepTally, Tally};
+use beamtune_load::template::Template;
+use tungstenite::Message as Frame;
+use tungstenite::handshake::server::{ErrorResponse, Request, Response};
+use tungstenite::protocol::CloseFrame;
+
+/// A server on this host; each connection has a thread, and what that found out.
+struct Server<T> {
+    address: SocketAddr,
+    is_over: Arc<AtomicBool>,
+    acceptor: JoinHandle<Vec<JoinHandle<T>>>,
+}
+
+impl<T: Send + 'static> Server<T> {
+    fn start(serve: fn(TcpStream) -> T) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&is_over);
+        let acceptor = std::thread::spawn(move || {
+            let mut connections = Vec::new();
+            for stream in listener.incoming() {
+                if until.load(Ordering::SeqCst) {
+                    break;
+                }
+                let stream = stream.unwrap();
+                stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+                connections.push(std::thread::spawn(move || serve(stream)));
+            }
+            connections
+        });
+        Self { address, is_over, acceptor }
+    }
+
+    /// What each connection found out.
+    fn stop(self) -> Vec<T> {
+        self.is_over.store(true, Ordering::SeqCst);
+        TcpStream::connect(self.address).unwrap();
+        self.acceptor.join().unwrap().into_iter().map(|connection| connection.join().unwrap()).collect()
+    }
+}
+
+/// Devices of a kind, their steps, and where their turns begin.
+fn kind(address: SocketAddr, protocol: Protocol, devices: u64, ops: Vec<Op>) -> Kind {
+    Kind {
+        name: "device".to_owned(),
+        devices,
+        endpoint: Endpoint { address, sources: Arc::new([]), tls: None },
+        protocol,
+        ops,
+        body: 1,
+        connect_timeout_ns: 5 * SECOND_NS,
+        timeout_ns: 5 * SECOND_NS,
+        pause_ns: SECOND_NS / 100,
+    }
+}
+
+fn run(kinds: Vec<Kind>, sustain_ns: u64, turns: Option<u64>) -> Vec<StepTally> {
+    let steps = 8;
+    let plan = Plan {
+        kinds,
+        steps: vec![String::new(); steps],
+        model: Model::Closed { ramp_ns: 0, sustain_ns, turns },
+        seed: 1,
+        start_ns: now_ns(),
+        connect_ns: 0,
+        rundown_ns: 5 * SECOND_NS,
+    };
+    let mut all = Tally::new(steps);
+    let share = Share { index: 0, of: 1 };
+    engine::run(&plan, share, &AtomicBool::new(false), &mut |spell| all.add(&spell.tally)).unwrap();
+    all.steps.into_iter().map(|step| step.map(|step| *step).unwrap_or_default()).collect()
+}
+
+fn text(text: &str) -> Template {
+    Template::parse(text, None).unwrap()
+}
+
+fn send(step: usize, message: Message) -> Op {
+    Op::Send { step, message, checks: Box::default() }
+}
+
+fn say(step: usize, is_text: bool, payload: &str) -> Op {
+    send(step, Message::WebSocket { is_text, payload: text(payload) })
+}
+
+fn containing(part: &str) -> Box<Checks> {
+    Box::new(Checks { body: vec![part.to_owned()], ..Checks::default() })
+}
+
+/// How often each step was done; nothing may have gone wrong.
+fn done(steps: &[StepTally]) -> Vec<u64> {
+    for step in steps {
+        assert_eq!(step.errors.iter().collect::<Vec<_>>(), []);
+    }
+    steps.iter().map(StepTally::done).collect()
+}
+
+fn websocket() -> Protocol {
+    let fields = [("Host".to_owned(), text("localhost"))];
+    let upgrade = Upgrade::new(&text("/device/${device}"), &fields, vec!["chat".to_owned()]);
+    Protocol::WebSocket(Arc::new(upgrade))
+}
+
+/// Echoes messages of WebSocket; gives the path, how many messages came, and the code of the goodbye.
+fn echo(stream: TcpStream) -> (String, u64, Option<u16>) {
+    let (mut path, mut messages, mut code) = (String::new(), 0, None);
+    // The signature is the library's.
+    #[allow(clippy::result_large_err)]
+    let on_request = |request: &Request, mut response: Response| -> Result<Response, ErrorResponse> {
+        path = request.uri().path().to_owned();
+        response.headers_mut().insert("Sec-WebSocket-Protocol", "chat".parse().unwrap());
+        Ok(response)
+    };
+    let mut socket = tungstenite::accept_hdr(stream, on_request).unwrap();
+    while let Ok(frame) = socket.read() {
+        match frame {
+            Frame::Close(goodbye) => code = goodbye.map(|goodbye| goodbye.code.into()),
+            Frame::Text(_) | Frame::Binary(_) => {
+                messages += 1;
+                // Nobody waits for it any more once the device has left.
+                let _ = socket.send(frame);
+            }
+            _ => {}
+        }
+    }
+    (path, messages, code)
+}
+
+#[test]
+fn websocket_messages_come_back_and_are_counted_once_each() {
+    let server = Server::start(echo);
+    let ops = vec![
+        Op::Connect { step: 0 },
+        say(1, true, "number ${device}, κόσμε"),
+        Op::Expect { step: 2, checks: containing("κόσμε") },
+        // More than is read at once, so that the network cuts it.
+        say(3, false, "${hex:300000}"),
+        Op::Expect { step: 4, checks: Box::default() },
+        send(5, Message::WebSocketPing),
+        send(6, Message::WebSocketClose(Goodbye::new(4000, "done").unwrap())),
+        Op::Next,
+    ];
+    let steps = run(vec![kind(server.address, websocket(), 3, ops)], 60 * SECOND_NS, Some(2));
+    assert_eq!(done(&steps), [6, 6, 6, 6, 6, 6, 6, 0]);
+    assert_eq!(steps[2].received_bytes, 6 * "number 0, κόσμε".len() as u64);
+    assert_eq!(steps[4].received_bytes, 6 * 300_000);
+    let mut connections = server.stop();
+    connections.sort_unstable();
+    let expected = ["/device/0", "/device/1", "/device/2"].map(|path| (path.to_owned(), 2, Some(4000)));
+    assert_eq!(connections, expected.into_iter().flat_map(|one| [one.clone(), one]).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_device_that_closes_says_goodbye() {
+    let server = Server::start(echo);
+    let ops = vec![
+        Op::Connect { step: 0 },
+        say(1, true, "x"),
+        Op::Expect { step: 2, checks: Box::default() },
+        Op::Close,
+        Op::Next,
+    ];
+    let steps = run(vec![kind(server.address, websocket(), 1, ops)], 60 * SECOND_NS, Some(3));
+    assert_eq!(done(&steps), [3, 3, 3, 0, 0, 0, 0, 0]);
+    assert_eq!(server.stop(), vec![("/device/0".to_owned(), 1, Some(1000)); 3]);
+}
+
+#[test]
+fn a_server_that_says_goodbye_is_heard_by_who_waits() {
+    let server = Server::start(|stream| {
+        let mut socket = tungstenite::accept(stream).unwrap();
+        socket.send(Frame::Ping(vec![1].into())).unwrap();
+        socket.send(Frame::text("not this")).unwrap();
+        socket.close(Some(CloseFrame { code: 1011.into(), reason: "out of order".into() })).unwrap();
+        let mut heard = Vec::new();
+        while let Ok(frame) = socket.read() {
+            heard.push(frame);
+        }
+        heard
+    });
+    let ops =
+        vec![Op::Connect { step: 0 }, Op::Expect { step: 1, checks: containing("only this") }, Op::Next];
+    let fields = [("Host".to_owned(), text("localhost"))];
+    let protocol = Protocol::WebSocket(Arc::new(Upgrade::new(&text("/"), &fields, Vec::new())));
+    let steps = run(vec![kind(server.address, protocol, 1, ops)], 60 * SECOND_NS, Some(1));
+    let errors: Vec<_> = steps[1].errors.iter().collect();
+    assert_eq!(errors, [(ErrorKind::Closed, 1, "the server closed with code 1011: out of order")]);
+    let [heard] = &server.stop()[..] else { panic!("one connection") };
+    assert_eq!(heard[0], Frame::Pong(vec![1].into()));
+    assert!(matches!(&heard[1], Frame::Close(Some(goodbye)) if u16::from(goodbye.code) == 1011), "{heard:?}");
+}
+
+#[test]
+fn an_upgrade_that_is_refused_is_an_error_of_the_connection() {
+    let server = Server::start(|mut stream| {
+        let mut head = BufReader::new(stream.try_clone().unwrap()).lines();
+        while head.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+        stream.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno").unwrap();
+    });
+    let ops = vec![Op::Connect { step: 0 }, say(1, true, "x"), Op::Next];
+    let steps = run(vec![kind(server.address, websocket(), 2, ops)], 60 * SECOND_NS, Some(1));
+    let errors: Vec<_> = steps[0].errors.iter().collect();
+    assert_eq!(errors, [(ErrorKind::Status, 2, "the upgrade was answered with status 403")]);
+    assert_eq!(steps[1].done(), 0);
+    server.stop();
+}
+
+fn lines() -> Arc<Framing> {
+    Arc::new(Framing::delimiter(b"\n").unwrap())
+}
+
+fn raw(step: usize, framing: &Arc<Framing>, payload: &str, is_answered: bool) -> Op {
+    send(step, Message::Raw(Box::new(RawMessage::new(text(payload), framing, is_answered).unwrap())))
+}
+
+/// Echoes lines byte by byte, `twice` twice; gives how many came.
+fn echo_lines(mut stream: TcpStream) -> u64 {
+    stream.set_nodelay(true).unwrap();
+    let mut count = 0;
+    for line in BufReader::new(stream.try_clone().unwrap()).lines() {
+        let Ok(line) = line else { break };
+        count += 1;
+        let times = if line == "twice" { 2 } else { 1 };
+        let _ = stream.write_all(format!("{line}\n").repeat(times).as_bytes());
+    }
+    count
+}
+
+#[test]
+fn frames_on_tcp_are_answered_expected_and_checked() {
+    let server = Server::start(echo_lines);
+    let framing = lines();
+    let wanting = |step, payload, part| match raw(step, &framing, payload, true) {
+        Op::Send { step, message, .. } => Op::Send { step, message, checks: containing(part) },
+        other => other,
+    };
+    let ops = vec![
+        Op::Connect { step: 0 },
+        wanting(1, "number ${device}", "number"),
+        wanting(2, "always the same", "something else"),
+        // The first is the answer, the second a message.
+        raw(3, &framing, "twice", true),
+        Op::Expect { step: 4, checks: containing("twice") },
+        raw(5, &framing, "unanswered ${count}", false),
+        Op::Expect { step: 6, checks: containing("unanswered") },
+        Op::Next,
+    ];
+    let steps =
+        run(vec![kind(server.address, Protocol::Raw(framing.clone()), 4, ops)], 60 * SECOND_NS, Some(5));
+    let errors: Vec<_> = steps[2].errors.iter().collect();
+    assert_eq!(errors, [(ErrorKind::Check, 20, "the answer does not contain \"something else\"")]);
+    let mut others = steps.clone();
+    others.remove(2);
+    assert_eq!(done(&others), [4, 20, 20, 20, 20, 20, 0]);
+    assert_eq!(server.stop(), [20; 4]);
+}
+
+#[test]
+fn a_large_message_is_done_when_the_socket_has_taken_all_of_it() {
+    let server = Server::start(|mut stream| {
+        let mut count = 0;
+        let mut length = [0; 4];
+        while stream.read_exact(&mut length).is_ok() {
+            let bytes = u64::from(u32::from_be_bytes(length));
+            count += std::io::copy(&mut (&stream).take(bytes), &mut std::io::sink()).unwrap();
+        }
+        count
+    });
+    let framing = Arc::new(Framing::length_prefix(4, false).unwrap());
+    let payload = "x".repeat(15 << 20);
+    let ops = vec![Op::Connect { step: 0 }, raw(1, &framing, &payload, false), Op::Close, Op::Next];
+    let steps = run(vec![kind(server.address, Protocol::Raw(framing), 1, ops)], 60 * SECOND_NS, Some(2));
+    assert_eq!(done(&steps)[..2], [2, 2]);
+    assert_eq!(server.stop(), [15 << 20; 2]);
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_told_after_its_time() {
+    // The system accepts in its name, and nobody reads.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let framing = Arc::new(Framing::length_prefix(4, false).unwrap());
+    let ops = vec![Op::Connect { step: 0 }, raw(1, &framing, &"x".repeat(15 << 20), false), Op::Next];
+    let mut kind = kind(listener.local_addr().unwrap(), Protocol::Raw(framing), 1, ops);
+    kind.timeout_ns = SECOND_NS / 10;
+    let steps = run(vec![kind], 60 * SECOND_NS, Some(1));
+    let errors: Vec<_> = steps[1].errors.iter().collect();
+    assert_eq!(errors, [(ErrorKind::Timeout, 1, "the peer did not take it in time")]);
+    assert_eq!(steps[1].done(), 0);
+}

@@ -1,0 +1,101 @@
+//! What a load's target sends: WebSocket, and frames straight on TCP.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use beamtune_load::protocol::raw::{Framing, RawMessage};
+use beamtune_load::protocol::websocket::Upgrade;
+use beamtune_load::protocol::{Checks, Heard, Message, Protocol, Session};
+use beamtune_load::template::{Template, Values};
+use rand_core::SeedableRng;
+use rand_xoshiro::Xoroshiro128PlusPlus;
+
+use super::assert_harmless;
+
+/// A reply that opens the session: the key comes from the seed below.
+const OPENED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+    Sec-WebSocket-Accept: cX8uCHDasAueM0Ta+dc6B/6DGRo=\r\n\r\n";
+
+/// A server of WebSocket. The first byte says how the network cuts it, and whether the upgrade's reply is among the bytes
+/// or has come already.
+pub fn websocket(bytes: &[u8]) {
+    let Some((&choice, stream)) = bytes.split_first() else { return };
+    let upgrade = Upgrade::new(&Template::literal("/"), &[], vec!["chat".to_owned()]);
+    let protocol = Protocol::WebSocket(Arc::new(upgrade));
+    let opened = if choice & 1 == 0 { OPENED } else { b"" };
+    let hear = |piece| hear(&protocol, &[Message::WebSocketPing], opened, stream, piece);
+    assert_eq!(hear(stream.len().max(1)), hear(usize::from(choice >> 1) + 1));
+}
+
+/// A server of frames. The first byte says how they are framed, the second how the network cuts them.
+pub fn raw_frames(bytes: &[u8]) {
+    let &[choice, cut, ref stream @ ..] = bytes else { return };
+    let framing = match choice & 7 {
+        0 => Framing::delimiter(b"\n"),
+        1 => Framing::delimiter(b"\r\n"),
+        2 => Framing::delimiter(b"aab"),
+        3 => Framing::fixed(u32::from(choice >> 3) + 1),
+        4 => Framing::length_prefix(1, false),
+        5 => Framing::length_prefix(2, choice & 8 == 0),
+        _ => Framing::length_prefix(4, choice & 8 == 0),
+    };
+    let framing = Arc::new(framing.expect("a framing"));
+    let message = RawMessage::new(Template::literal("x"), &framing, cut & 1 == 0).expect("a message");
+    let protocol = Protocol::Raw(framing);
+    let sent = [Message::Raw(Box::new(message))];
+    let hear = |piece| hear(&protocol, &sent, b"", stream, piece);
+    assert_eq!(hear(stream.len().max(1)), hear(usize::from(cut >> 1) + 1));
+}
+
+/// What a session makes of a stream that comes in pieces, and what it says to that.
+fn hear(
+    protocol: &Protocol,
+    sent: &[Message],
+    opened: &[u8],
+    stream: &[u8],
+    piece: usize,
+) -> (String, Vec<u8>) {
+    let mut random = Xoroshiro128PlusPlus::seed_from_u64(1);
+    let mut values = Values { device: 1, turn: 0, count: &mut 0, random: &mut random, now_ns: 0 };
+    let checks = Checks { body: vec!["a".to_owned()], ..Checks::default() };
+    let (mut session, mut out, mut heard) = (Session::new(protocol), Vec::new(), String::new());
+    let mut is_ready = session.open(protocol, &mut values, &mut out);
+    if !opened.is_empty() {
+        let (used, opening) = session.read(opened, &checks, &mut out).expect("a reply that opens");
+        assert_eq!((used, opening), (opened.len(), Heard::Ready));
+        is_ready = true;
+    }
+    if is_ready {
+        for message in sent {
+            session.send(message, &checks, &mut values, &mut Vec::new(), &mut out);
+        }
+    }
+    let (mut held, mut answered) = (Vec::new(), 0);
+    for bytes in stream.chunks(piece) {
+        held.extend_from_slice(bytes);
+        while !held.is_empty() {
+            let (used, is_nothing) = match session.read(&held, &checks, &mut out) {
+                Ok((used, Heard::Nothing)) => (used, true),
+                Ok((used, said)) => {
+                    answered += usize::from(matches!(said, Heard::Answer(_)));
+                    let _ = writeln!(heard, "{said:?}");
+                    (used, false)
+                }
+                Err(fault) => {
+                    assert_harmless(&fault.to_string());
+                    let _ = writeln!(heard, "{fault:?}");
+                    return (heard, out);
+                }
+            };
+            session.forget();
+            held.drain(..used);
+            if is_nothing {
+                break;
+            }
+            assert!(used > 0, "it would go on for ever");
+        }
+    }
+    assert!(answered <= sent.len(), "{answered} answers");
+    let _ = writeln!(heard, "{:?}", session.end(&held, &checks));
+    (heard, out)
+}
