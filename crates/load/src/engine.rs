@@ -89,8 +89,8 @@ struct Engine<'p> {
     /// Arrivals still to come, and the next of them.
     arrivals: Option<Schedule>,
     next_arrival: Option<Arrival>,
-    /// Free devices of an open model.
-    free: Vec<u32>,
+    /// Free devices of an open model; the one that has been for longest is next.
+    free: VecDeque<u32>,
     waiting: VecDeque<u64>,
     /// Turns are begun before this instant, CLOCK_MONOTONIC.
     end_ns: u64,
@@ -148,7 +148,7 @@ impl<'p> Engine<'p> {
             timer_ns: 0,
             arrivals,
             next_arrival: None,
-            free: Vec::new(),
+            free: VecDeque::new(),
             waiting: VecDeque::new(),
             end_ns: plan.start_ns + plan.model.length_ns(),
             active,
@@ -321,7 +321,7 @@ impl<'p> Engine<'p> {
 
     fn on_arrival(&mut self, due_ns: u64) {
         self.tally.asked += 1;
-        if let Some(index) = self.free.pop() {
+        if let Some(index) = self.free.pop_front() {
             self.begin_turn(index, due_ns);
             self.go_on(index);
         } else if self.waiting.len() < MOST_WAITING {
@@ -367,6 +367,13 @@ impl<'p> Engine<'p> {
         for _ in 0..OPS_AT_ONCE {
             let device = &mut self.devices[at];
             device.state = State::Ready;
+            if device.op as usize == kind.body
+                && let Some((op, scheduled_ns)) = device.resume.take()
+            {
+                device.op = op;
+                device.scheduled_ns = scheduled_ns;
+                self.tally.reconnects += 1;
+            }
             // A device of an open model connects, and then waits for an arrival.
             if !device.is_in_turn && device.op as usize >= kind.body && !self.take_waiting(index) {
                 return;
@@ -397,6 +404,12 @@ impl<'p> Engine<'p> {
                 }
                 Op::Send { step, message, checks } => {
                     device.step = *step as u32;
+                    if device.fd.is_none() && kind.body > 1 && device.op as usize >= kind.body {
+                        // What was done once for the connection is done again, then the turn goes on.
+                        device.resume = Some((device.op, device.scheduled_ns));
+                        device.op = 0;
+                        continue;
+                    }
                     if device.fd.is_none() {
                         // The peer has closed it after the answer before.
                         self.connect(index, kind);
@@ -500,7 +513,7 @@ impl<'p> Engine<'p> {
             }
             None => {
                 self.devices[index as usize].state = State::Free;
-                self.free.push(index);
+                self.free.push_back(index);
                 false
             }
         }
@@ -559,18 +572,25 @@ impl<'p> Engine<'p> {
         self.fail(index, socket::kind_of(errno), || socket::words_of(errno));
     }
 
-    /// The step that is under way has failed: the connection is given up, and the device begins anew after a pause.
+    /// The step that is under way has failed: the connection is given up, and the device begins anew after a pause. With
+    /// nothing under way it is no failure that a peer ends an idle connection, unless a session has gone with it.
     fn fail(&mut self, index: u32, kind: ErrorKind, say: impl FnOnce() -> String) {
         self.disconnect(index);
         let device = &mut self.devices[index as usize];
-        // Without anything under way: a peer that ended an idle connection.
-        if !matches!(
-            device.state,
-            State::Ready | State::Connecting | State::Opening | State::Sending | State::Waiting
-        ) {
+        let is_failure = match device.state {
+            State::Ready | State::Connecting | State::Opening | State::Sending | State::Waiting => true,
+            State::Sleeping | State::Yielding | State::Free => device.session.is_kept(),
+            State::Fresh | State::Pausing | State::Over => false,
+        };
+        if !is_failure {
             return;
         }
         self.tally.step(device.step as usize).errors.record(kind, say);
+        device.resume = None;
+        if device.state == State::Free {
+            // It connects anew with the arrival that it is taken for.
+            return;
+        }
         device.is_expecting = false;
         let pause_ns = self.plan.kinds[device.kind as usize].pause_ns;
         device.op = 0;

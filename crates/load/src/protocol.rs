@@ -148,6 +148,11 @@ impl Session {
         }
     }
 
+    /// Whether something is lost with the connection, beyond that: subscriptions, a place in a conversation.
+    pub fn is_kept(&self) -> bool {
+        !matches!(self, Self::Http(_))
+    }
+
     /// Writes to `out` what opens the session. Without that it is ready at once: gives true, and never says
     /// [`Heard::Ready`].
     pub fn open(&mut self, protocol: &Protocol, values: &mut Values<'_>, out: &mut Vec<u8>) -> bool {

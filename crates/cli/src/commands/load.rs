@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use beamtune_load::clock::{SECOND_NS, now_ns};
 use beamtune_load::collect::Run;
 use beamtune_load::limits::{self, Division};
-use beamtune_load::program::{Model, Plan, seconds_ns};
+use beamtune_load::program::{Model, Plan};
 use beamtune_load::run::{self, Part};
 use beamtune_load::scenario::{Quick, Scenario};
 use beamtune_load::schedule::Spacing;
@@ -179,7 +179,7 @@ fn drive(args: &Args, source: &Written, scenario: &Scenario) -> Result<LoadResul
 
 /// The plan, with addresses to connect from where one's ports do not suffice.
 fn compile(scenario: &Scenario, addresses: &Addresses, begin_ns: u64) -> Result<Plan> {
-    let mut plan = scenario.compile(begin_ns, &|target| addresses.of(target))?;
+    let mut plan = scenario.compile(begin_ns, &|target| addresses.of(target), &reach::system_trust)?;
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let ports = limits::local_ports(&range);
     // Kinds that connect to the same address share its ports.
@@ -243,5 +243,5 @@ fn began_unix_s(plan: &Plan) -> Option<f64> {
 
 /// How long a plan takes by its schedule, what is connected before it included.
 fn length_ns(plan: &Plan) -> u64 {
-    plan.connect_ns + plan.model.length_ns().min(seconds_ns(31_536_000.0))
+    plan.connect_ns + plan.model.length_ns()
 }

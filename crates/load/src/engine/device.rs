@@ -54,6 +54,8 @@ pub struct Device {
     pub step: u32,
     /// Differs for each connection, so that an event of an older one is known.
     pub generation: u32,
+    /// Where its turn goes on once it is connected again, and when that step was due.
+    pub resume: Option<(u32, u64)>,
     pub loops: [u32; DEEPEST_REPEAT],
     pub turn: u64,
     pub count: u64,
@@ -89,6 +91,7 @@ impl Device {
             op: 0,
             step: 0,
             generation: 0,
+            resume: None,
             loops: [0; DEEPEST_REPEAT],
             turn: 0,
             count: 0,

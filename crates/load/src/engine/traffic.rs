@@ -252,8 +252,9 @@ impl Engine<'_> {
             Ok(_) if device.state == State::Sending => {
                 self.fail(index, ErrorKind::Closed, || "closed before it took the message".to_owned());
             }
-            // Nothing was under way: what comes next connects anew.
-            Ok(_) if !device.is_expecting => self.disconnect(index),
+            Ok(_) if !device.is_expecting => {
+                self.fail(index, ErrorKind::Closed, || "closed while the device did nothing".to_owned());
+            }
             Ok(_) => self.fail(index, ErrorKind::Closed, || "closed before the message came".to_owned()),
             Err(fault) => self.fail(index, ErrorKind::Closed, || fault.to_string()),
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use beamtune_load::scenario::{Scenario, Target};
+use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
 /// How long each address of a target may take.
@@ -51,4 +52,9 @@ fn find(host: &str, port: u16) -> Result<SocketAddr> {
         }
         Some((address, error)) => bail!("{address} does not answer: {error}"),
     }
+}
+
+/// The certificates that this system trusts, where its distribution keeps them.
+pub fn system_trust() -> Vec<CertificateDer<'static>> {
+    rustls_native_certs::load_native_certs().certs
 }

@@ -1,0 +1,235 @@
+//! A scenario made ready to run. Each protocol has a file of its own.
+
+mod http;
+mod mqtt;
+mod raw;
+mod tls;
+mod websocket;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use super::{Action, Devices, Scenario, Speech, Step, Target};
+use crate::LoadError;
+use crate::program::{Endpoint, Kind, Op, Plan};
+use crate::protocol::{Checks, Message, Protocol};
+use crate::template::Template;
+
+pub use tls::SystemTrust;
+
+impl Scenario {
+    /// Makes a plan. `begin_ns` is the instant at which the first device may connect, CLOCK_MONOTONIC; `address_of` gives
+    /// where a target's host and port were found ([`Scenario::targets`] lists them).
+    pub fn compile(
+        &self,
+        begin_ns: u64,
+        address_of: &dyn Fn(&Target) -> SocketAddr,
+        system_trust: SystemTrust<'_>,
+    ) -> Result<Plan, LoadError> {
+        let mut steps = Names { names: Vec::new(), has_prefix: self.kinds.len() > 1 };
+        let kinds: Result<Vec<_>, _> = self
+            .kinds
+            .iter()
+            .map(|kind| compile_kind(kind, address_of(&kind.target), system_trust, &mut steps))
+            .collect();
+        Ok(Plan {
+            kinds: kinds?,
+            steps: steps.names,
+            model: self.load.model,
+            seed: self.load.seed,
+            start_ns: begin_ns + self.load.connect_ns,
+            connect_ns: self.load.connect_ns,
+            rundown_ns: self.load.rundown_ns,
+        })
+    }
+}
+
+/// The names of steps, each once.
+struct Names {
+    names: Vec<String>,
+    /// With several kinds of devices a step's name begins with that of its kind.
+    has_prefix: bool,
+}
+
+impl Names {
+    fn index(&mut self, kind: &Devices, name: &str) -> usize {
+        let name = if self.has_prefix { format!("{}: {name}", kind.name) } else { name.to_owned() };
+        self.names.iter().position(|known| *known == name).unwrap_or_else(|| {
+            self.names.push(name);
+            self.names.len() - 1
+        })
+    }
+}
+
+fn compile_kind(
+    kind: &Devices,
+    address: SocketAddr,
+    system_trust: SystemTrust<'_>,
+    names: &mut Names,
+) -> Result<Kind, LoadError> {
+    if let Some(source) = kind.sources.iter().find(|source| source.is_ipv4() != address.is_ipv4()) {
+        return Err(LoadError::SourceFamily { kind: kind.name.clone(), source_ip: *source, address });
+    }
+    let protocol = protocol(kind)?;
+    let tls = kind.tls.as_ref().map(|tls| tls::tls(kind, tls, system_trust)).transpose()?;
+    let mut program = Program { kind, names, ops: Vec::new() };
+    let body = if ends_closed(&kind.steps) {
+        // Each turn has a connection of its own.
+        if !matches!(first(&kind.steps), Some((_, Action::Connect))) {
+            program.connect("connect", 0)?;
+        }
+        program.all(&kind.steps, 0)?;
+        0
+    } else {
+        let turn = match first(&kind.steps) {
+            Some((at, Action::Connect)) => {
+                program.all(&kind.steps[..=at], 0)?;
+                &kind.steps[at + 1..]
+            }
+            _ => {
+                program.connect("connect", 0)?;
+                &kind.steps
+            }
+        };
+        let body = program.ops.len();
+        program.all(turn, 0)?;
+        body
+    };
+    program.ops.push(Op::Next);
+    let ops = program.ops;
+    let sources: Arc<[IpAddr]> = kind.sources.as_slice().into();
+    Ok(Kind {
+        name: kind.name.clone(),
+        devices: kind.count,
+        endpoint: Endpoint { address, sources, tls },
+        protocol,
+        ops,
+        body,
+        connect_timeout_ns: kind.connect_timeout_ns,
+        timeout_ns: kind.timeout_ns,
+        pause_ns: kind.pause_ns,
+    })
+}
+
+/// Whether the connection is closed behind the steps.
+fn ends_closed(steps: &[Step]) -> bool {
+    let ends = steps.iter().rev().find(|step| needs_connection(step));
+    ends.is_some_and(|step| match &step.action {
+        Action::Repeat { steps, .. } => ends_closed(steps),
+        action => matches!(action, Action::Close),
+    })
+}
+
+/// The first step that has to do with the connection, and the index of the step of the turn that it is or stands in.
+fn first(steps: &[Step]) -> Option<(usize, &Action)> {
+    let at = steps.iter().position(needs_connection)?;
+    match &steps[at].action {
+        Action::Repeat { steps, .. } => first(steps).map(|(_, action)| (at, action)),
+        action => Some((at, action)),
+    }
+}
+
+fn needs_connection(step: &Step) -> bool {
+    match &step.action {
+        Action::Sleep(_) => false,
+        Action::Repeat { steps, .. } => steps.iter().any(needs_connection),
+        _ => true,
+    }
+}
+
+struct Program<'k, 'n> {
+    kind: &'k Devices,
+    names: &'n mut Names,
+    ops: Vec<Op>,
+}
+
+impl Program<'_, '_> {
+    fn connect(&mut self, name: &str, depth: usize) -> Result<(), LoadError> {
+        let step = self.names.index(self.kind, name);
+        self.ops.push(Op::Connect { step });
+        let kind = self.kind;
+        self.all(&kind.on_connect, depth)
+    }
+
+    /// `depth` is how many repetitions lie around them.
+    fn all(&mut self, steps: &[Step], depth: usize) -> Result<(), LoadError> {
+        steps.iter().try_for_each(|step| self.one(step, depth))
+    }
+
+    fn one(&mut self, step: &Step, depth: usize) -> Result<(), LoadError> {
+        let op = match &step.action {
+            Action::Connect => return self.connect(&step.name, depth),
+            Action::Close => Op::Close,
+            Action::Sleep(delay) => Op::Sleep(*delay),
+            Action::Repeat { times, steps } => {
+                self.ops.push(Op::Begin { counter: depth });
+                let back_to = self.ops.len();
+                self.all(steps, depth + 1)?;
+                Op::Repeat { counter: depth, times: *times, back_to }
+            }
+            Action::Expect { checks } => {
+                Op::Expect { step: self.names.index(self.kind, &step.name), checks: Box::new(checks.clone()) }
+            }
+            action => {
+                let message = message(self.kind, step)?;
+                let checks = match action {
+                    Action::Request(request) => request.checks.clone(),
+                    _ => Checks::default(),
+                };
+                let step = self.names.index(self.kind, &step.name);
+                Op::Send { step, message, checks: Box::new(checks) }
+            }
+        };
+        self.ops.push(op);
+        Ok(())
+    }
+}
+
+/// What a kind of devices speaks.
+fn protocol(kind: &Devices) -> Result<Protocol, LoadError> {
+    match &kind.speech {
+        Speech::Http { .. } => Ok(Protocol::Http),
+        Speech::WebSocket { path, fields, subprotocols } => {
+            Ok(websocket::protocol(kind, path, fields, subprotocols))
+        }
+        Speech::Mqtt(options) => mqtt::protocol(kind, options),
+        Speech::Raw(framing) => Ok(Protocol::Raw(Arc::new(raw::framing(kind, *framing)?))),
+    }
+}
+
+/// What a step sends.
+fn message(kind: &Devices, step: &Step) -> Result<Message, LoadError> {
+    match &kind.speech {
+        Speech::Http { fields } => http::message(kind, fields, step),
+        Speech::WebSocket { .. } => websocket::message(kind, step),
+        Speech::Mqtt(_) => mqtt::message(kind, step),
+        Speech::Raw(framing) => raw::message(kind, *framing, step),
+    }
+}
+
+fn not_yet(kind: &Devices) -> LoadError {
+    LoadError::NotYet { kind: kind.name.clone(), scheme: kind.target.scheme.name() }
+}
+
+fn misplaced(kind: &Devices, step: &Step) -> LoadError {
+    let why = format!("this cannot be done over {}", kind.target.scheme.name());
+    LoadError::Unfit { kind: kind.name.clone(), what: step.name.clone(), why }
+}
+
+/// The fields of a request's head: `Host`, those of its kind of devices and its own, which take the place of the kind's.
+fn head(
+    kind: &Devices,
+    common: &[(String, Template)],
+    own: &[(String, Template)],
+) -> Vec<(String, Template)> {
+    let has = |fields: &[(String, Template)], name: &str| {
+        fields.iter().any(|(field, _)| field.eq_ignore_ascii_case(name))
+    };
+    let mut fields = Vec::new();
+    if !has(common, "Host") && !has(own, "Host") {
+        fields.push(("Host".to_owned(), Template::literal(kind.target.authority())));
+    }
+    fields.extend(common.iter().filter(|(name, _)| !has(own, name)).cloned());
+    fields.extend_from_slice(own);
+    fields
+}

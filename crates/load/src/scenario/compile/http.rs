@@ -1,0 +1,16 @@
+//! Requests of HTTP.
+
+use super::{head, misplaced};
+use crate::LoadError;
+use crate::protocol::Message;
+use crate::protocol::http::HttpRequest;
+use crate::scenario::{Action, Devices, Step};
+use crate::template::Template;
+
+/// A request; `common` are the fields of each request of its devices.
+pub fn message(kind: &Devices, common: &[(String, Template)], step: &Step) -> Result<Message, LoadError> {
+    let Action::Request(request) = &step.action else { return Err(misplaced(kind, step)) };
+    let fields = head(kind, common, &request.fields);
+    let request = HttpRequest::new(&request.method, &request.path, &fields, request.body.clone());
+    Ok(Message::Http(Box::new(request)))
+}

@@ -1,0 +1,118 @@
+//! What is trusted and shown where TLS lies below.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use crate::LoadError;
+use crate::program;
+use crate::scenario::{Devices, Pem, Speech, Tls};
+
+/// The certificates that the system trusts; asked for only if a scenario names none.
+pub type SystemTrust<'t> = &'t dyn Fn() -> Vec<CertificateDer<'static>>;
+
+/// How TLS is spoken with a kind's target.
+pub fn tls(kind: &Devices, tls: &Tls, system: SystemTrust<'_>) -> Result<program::Tls, LoadError> {
+    let unfit =
+        |what: &str, why: String| LoadError::Unfit { kind: kind.name.clone(), what: what.to_owned(), why };
+    let provider = Arc::new(ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unfit("tls", error.to_string()))?;
+    let builder = if tls.verify {
+        let mut roots = RootCertStore::empty();
+        match &tls.ca {
+            Some(pem) => {
+                for certificate in certificates(pem).map_err(|why| unfit("tls.ca", why))? {
+                    roots
+                        .add(certificate)
+                        .map_err(|error| unfit("tls.ca", format!("{}: {error}", pem.file)))?;
+                }
+            }
+            None => {
+                // Some of a system's certificates are always too odd for somebody; the others do.
+                roots.add_parsable_certificates(system());
+                if roots.is_empty() {
+                    let why = "this system trusts no certificates (install ca-certificates); name those to trust in ca = \"FILE.pem\"";
+                    return Err(unfit("tls", why.to_owned()));
+                }
+            }
+        }
+        builder.with_root_certificates(roots)
+    } else {
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+    };
+    let mut config = match &tls.identity {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let chain = certificates(certificate).map_err(|why| unfit("tls.certificate", why))?;
+            let key = PrivateKeyDer::from_pem_slice(&key.bytes).map_err(|error| {
+                unfit("tls.key", format!("{} holds no private key in PEM form: {error}", key.file))
+            })?;
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|error| unfit("tls.certificate", error.to_string()))?
+        }
+    };
+    if matches!(kind.speech, Speech::Http { .. } | Speech::WebSocket { .. }) {
+        // Servers of HTTP/2 would take its absence for HTTP/1.1 too, but not all do.
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    }
+    let name = ServerName::try_from(tls.server_name.clone())
+        .map_err(|error| unfit("tls", format!("{}: {error}", tls.server_name)))?;
+    Ok(program::Tls { config: Arc::new(config), name })
+}
+
+fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, String> {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem.bytes).collect();
+    match certificates {
+        Ok(certificates) if certificates.is_empty() => {
+            Err(format!("{} holds no certificate in PEM form (-----BEGIN CERTIFICATE-----)", pem.file))
+        }
+        Ok(certificates) => Ok(certificates),
+        Err(error) => Err(format!("{} is no sound PEM text: {error}", pem.file)),
+    }
+}
+
+/// Takes everybody's certificate, since the scenario says `verify = false`.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

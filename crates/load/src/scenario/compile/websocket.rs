@@ -1,0 +1,32 @@
+//! Messages of WebSocket.
+
+use std::sync::Arc;
+
+use super::{head, misplaced};
+use crate::LoadError;
+use crate::protocol::websocket::Upgrade;
+use crate::protocol::{Message, Protocol};
+use crate::scenario::{Action, Devices, Step};
+use crate::template::Template;
+
+/// What opens a session.
+pub fn protocol(
+    kind: &Devices,
+    path: &Template,
+    fields: &[(String, Template)],
+    subprotocols: &[String],
+) -> Protocol {
+    let fields = head(kind, fields, &[]);
+    Protocol::WebSocket(Arc::new(Upgrade::new(path, &fields, subprotocols.to_vec())))
+}
+
+/// From [`Action::Send`] and `Ping`.
+pub fn message(kind: &Devices, step: &Step) -> Result<Message, LoadError> {
+    match &step.action {
+        Action::Send { payload, is_text } => {
+            Ok(Message::WebSocket { is_text: *is_text, payload: payload.clone() })
+        }
+        Action::Ping => Ok(Message::WebSocketPing),
+        _ => Err(misplaced(kind, step)),
+    }
+}

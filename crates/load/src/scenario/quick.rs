@@ -1,0 +1,125 @@
+//! A load without a file: the usual one for a target, written as the scenario that it stands for.
+
+use super::target::{Family, Target};
+use super::{CONNECTIONS_PER_SECOND, MOST_PER_SECOND, Scenario};
+use crate::LoadError;
+use crate::program::seconds_ns;
+use crate::schedule::Spacing;
+
+/// What the quick form can be told.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Quick {
+    /// Arrivals in a second: an open load. `None`: closed, each device as fast as it is answered.
+    pub per_second: Option<f64>,
+    /// How arrivals follow each other.
+    pub spacing: Spacing,
+    /// Connections.
+    pub devices: u64,
+    /// How long.
+    pub seconds: f64,
+    /// The seed of every choice.
+    pub seed: u64,
+}
+
+impl Default for Quick {
+    fn default() -> Self {
+        Self { per_second: None, spacing: Spacing::default(), devices: 100, seconds: 30.0, seed: 1 }
+    }
+}
+
+impl Scenario {
+    /// The usual load for a target:
+    ///
+    /// - `http`, `https`: GET of the URL's path.
+    /// - `ws`, `wss`: sends a text and waits for a message, as of a server that echoes.
+    /// - `mqtt`, `mqtts`: connects and stays; with a rate, publishes a number at QoS 1, each device under a topic of its own.
+    /// - `tcp`, `tls`: sends a line and waits for one.
+    pub fn quick(url: &str, quick: &Quick) -> Result<Self, LoadError> {
+        let text = Self::quick_text(url, quick)?;
+        let no_files = |_: &str| Err(std::io::ErrorKind::NotFound.into());
+        Self::parse(url, &text, &no_files).map_err(|faults| {
+            // The text is ours, so its lines and columns say nothing to who gave the URL: what can be wrong is a value in it.
+            let why: Vec<&str> = faults.faults.iter().map(|fault| fault.message.as_str()).collect();
+            refuse("target", url, why.join("; "))
+        })
+    }
+
+    /// The same, as the file that can be changed and given instead.
+    pub fn quick_text(url: &str, quick: &Quick) -> Result<String, LoadError> {
+        let target = Target::parse(url).map_err(|why| refuse("target", url, why))?;
+        let bound = |what, given: String, is_right: bool, bounds: &str| match is_right {
+            true => Ok(()),
+            false => Err(refuse(what, &given, format!("must be {bounds}"))),
+        };
+        if let Some(rate) = quick.per_second {
+            let is_right = rate > 0.0 && rate <= MOST_PER_SECOND;
+            bound("rate", rate.to_string(), is_right, "above 0, up to 10000000 in a second")?;
+        }
+        let devices = quick.devices;
+        bound("devices", devices.to_string(), (1..=10_000_000).contains(&devices), "from 1 to 10000000")?;
+        let seconds = quick.seconds;
+        let is_right = seconds.is_finite() && seconds_ns(seconds) >= 1_000_000 && seconds <= 30.0 * 86_400.0;
+        bound("time", format!("{seconds}s"), is_right, "from a millisecond to 30 days")?;
+        bound("seed", quick.seed.to_string(), i64::try_from(quick.seed).is_ok(), "below 2^63")?;
+
+        let family = target.scheme.family();
+        let is_idle = family == Family::Mqtt && quick.per_second.is_none();
+        let mut lines = vec!["[load]".to_owned()];
+        match quick.per_second {
+            // A number of TOML that is whole has no point, which is how people write rates.
+            Some(rate) => {
+                lines.push(format!("rate = {rate}"));
+                if quick.spacing == Spacing::Fixed {
+                    lines.push("spacing = \"fixed\"".to_owned());
+                }
+            }
+            None if devices > CONNECTIONS_PER_SECOND / 10 => {
+                let ramp_ms = devices * 1000 / CONNECTIONS_PER_SECOND;
+                lines.push(format!("ramp = \"{ramp_ms}ms\""));
+            }
+            None => {}
+        }
+        lines.push(format!("for = \"{seconds}s\""));
+        if is_idle {
+            // They sleep to the end, and there is nothing to be waited for.
+            lines.push("rundown = \"0s\"".to_owned());
+        }
+        lines.push(format!("seed = {}\n", quick.seed));
+
+        lines.push("[devices.quick]".to_owned());
+        lines.push(format!("count = {devices}"));
+        let base = match family {
+            Family::Http => Target { path: String::new(), ..target.clone() }.to_string(),
+            _ => target.to_string(),
+        };
+        lines.push(format!("target = {}", quoted(&base)));
+        if family == Family::Raw {
+            lines.push("framing = \"line\"".to_owned());
+        }
+        lines.push(match family {
+            Family::Http => {
+                let path = if target.path.is_empty() { "/" } else { &target.path };
+                format!("steps = [{{ request = {} }}]", quoted(path))
+            }
+            Family::WebSocket | Family::Raw => {
+                "steps = [{ send = \"${device} ${count}\" }, \"expect\"]".to_owned()
+            }
+            Family::Mqtt if is_idle => "steps = [\"connect\", { sleep = \"30d\" }]".to_owned(),
+            Family::Mqtt => {
+                "steps = [{ publish = \"beamtune/${device}\", payload = \"${count}\", qos = 1 }]".to_owned()
+            }
+        });
+        lines.push(String::new());
+        Ok(lines.join("\n"))
+    }
+}
+
+fn refuse(what: &'static str, given: &str, why: impl Into<String>) -> LoadError {
+    LoadError::Quick { what, given: given.to_owned(), why: why.into() }
+}
+
+/// A text in TOML's basic quotes.
+fn quoted(text: &str) -> String {
+    // JSON's escapes are among TOML's.
+    serde_json::Value::from(text).to_string()
+}

@@ -1,0 +1,404 @@
+//! What devices do: steps, and whether they can follow each other.
+
+mod flow;
+mod json;
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+use super::devices::{check_field_name, read_fields, read_qos, read_topic};
+use super::keys;
+use super::reader::{Keys, Value, unknown};
+use super::target::{Family, Scheme};
+use super::{Action, Publish, Qos, Request, SharedTable, Step, table, units};
+use crate::program::Delay;
+use crate::protocol::Checks;
+use crate::template::{Table, Template};
+use flow::Flow;
+
+/// Most of a name in a table of results.
+const LONGEST_NAME: usize = 80;
+/// Most repetitions.
+const MOST_TIMES: u64 = 1_000_000_000;
+
+/// What steps are read by.
+pub struct Context {
+    scheme: Scheme,
+    table: SharedTable,
+    /// The same for texts within JSON, made when it is wanted.
+    json_table: OnceCell<SharedTable>,
+    /// How often each device goes through its steps at most (`Some(None)`: any number of times); `None`: not known, since
+    /// what says so is wrong.
+    turns: Option<Option<u64>>,
+}
+
+impl Context {
+    pub fn new(scheme: Scheme, table: SharedTable, turns: Option<Option<u64>>) -> Self {
+        Self { scheme, table, json_table: OnceCell::new(), turns }
+    }
+
+    fn table(&self) -> Option<&Arc<Table>> {
+        self.table.as_ref()
+    }
+
+    fn json_table(&self) -> Option<&Arc<Table>> {
+        let escaped = || self.table.as_deref().map(|table| Arc::new(table::escaped_for_json(table)));
+        self.json_table.get_or_init(escaped).as_ref()
+    }
+}
+
+/// Reads `on_connect` and `steps` of a kind of devices.
+pub fn read_all(keys: &Keys<'_>, context: &Context) -> Option<(Vec<Step>, Vec<Step>)> {
+    let mut setup = Flow::after_connecting();
+    let on_connect = match keys.get("on_connect") {
+        Some(value) => read_steps(&value, context, &mut setup),
+        None => Some(Vec::new()),
+    };
+    let steps = keys.need("steps", "`steps = [{ request = \"/\" }]`")?;
+    let mut turn = Flow::of_a_turn(setup.deepest());
+    let read = read_steps(&steps, context, &mut turn);
+    let endless = turn.endless().filter(|_| context.turns.is_some_and(|turns| turns != Some(1)));
+    if let (Some(_), Some(why)) = (&read, turn.end().or(endless)) {
+        steps.fault(why);
+    }
+    Some((on_connect?, read?))
+}
+
+fn read_steps(value: &Value<'_>, context: &Context, flow: &mut Flow) -> Option<Vec<Step>> {
+    if !value.raw().is_array() {
+        value.fault(format!("`{}` is a list of steps: [{{ request = \"/\" }}, …]", value.key));
+        return None;
+    }
+    let values = value.list();
+    if values.is_empty() {
+        value.fault(format!("`{}` is empty", value.key));
+        return None;
+    }
+    let steps: Vec<_> = values.iter().map(|value| read_step(value, context, flow)).collect();
+    steps.into_iter().collect()
+}
+
+fn read_step(value: &Value<'_>, context: &Context, flow: &mut Flow) -> Option<Step> {
+    if value.raw().is_str() {
+        let (action, name) =
+            match value.choice(&[("connect", 0), ("expect", 1), ("ping", 2), ("close", 3)])? {
+                0 => (Action::Connect, "connect"),
+                1 => (Action::Expect { checks: Checks::default() }, "expect"),
+                2 => (Action::Ping, "ping"),
+                _ => (Action::Close, "close"),
+            };
+        let misplaced = misplaced(name, context.scheme).or_else(|| flow.pass(&action));
+        if let Some(why) = misplaced {
+            value.fault(format!("`{name}` {why}"));
+            return None;
+        }
+        return Some(Step { name: name.to_owned(), action });
+    }
+    let Some(table) = value.raw().as_table() else {
+        value.fault("a step is a table, as in { request = \"/\" }, or one of \"connect\", \"expect\", \"ping\", \"close\"");
+        return None;
+    };
+    let names: Vec<&str> = keys::STEPS.iter().map(|place| place.keys[0]).collect();
+    let mut said = keys::STEPS.iter().filter(|place| table.contains_key(place.keys[0]));
+    let Some(place) = said.next() else {
+        let given = table.keys().map(|key| key.get_ref().as_ref());
+        let close = given
+            .filter(|key| super::reader::closest(key, &names).is_some())
+            .min_by_key(|key| names.iter().map(|name| strsim::damerau_levenshtein(key, name)).min());
+        match close {
+            Some(key) => value.fault_within(&unknown(&format!("`{key}` is no step"), key, &names)),
+            None => value.fault(format!("a step says what it does: one of {}", names.join(", "))),
+        }
+        return None;
+    };
+    if let Some(other) = said.next() {
+        let (one, other) = (place.keys[0], other.keys[0]);
+        value.fault(format!("a step does one thing; this one says `{one}` and `{other}`"));
+        return None;
+    }
+    let action = place.keys[0];
+    let keys = value.keys(place)?;
+    if let Some(why) = misplaced(action, context.scheme) {
+        keys.refuse(action, &why);
+        return None;
+    }
+    let step = read_action(action, &keys, context, flow)?;
+    if let Some(why) = flow.pass(&step.action) {
+        keys.refuse(action, &why);
+        return None;
+    }
+    Some(step)
+}
+
+/// Why a step cannot be done in a protocol.
+fn misplaced(action: &str, scheme: Scheme) -> Option<String> {
+    let meant: &[Family] = match action {
+        "request" => &[Family::Http],
+        "send" => &[Family::WebSocket, Family::Raw],
+        "expect" => &[Family::WebSocket, Family::Mqtt, Family::Raw],
+        "publish" | "subscribe" | "unsubscribe" => &[Family::Mqtt],
+        "ping" => &[Family::WebSocket, Family::Mqtt],
+        _ => return None,
+    };
+    let is_meant = meant.contains(&scheme.family());
+    let meant: Vec<&str> = meant.iter().map(|family| family.schemes()).collect();
+    (!is_meant).then(|| format!("is for {}; the target is {}", meant.join(", "), scheme.name()))
+}
+
+fn read_action(name: &'static str, keys: &Keys<'_>, context: &Context, flow: &mut Flow) -> Option<Step> {
+    let value = keys.get(name)?;
+    let table = context.table();
+    let own_name = if name == "sleep" || name == "repeat" || name == "close" {
+        None
+    } else {
+        keys.get("name").map(|value| value.parsed(step_name))
+    };
+    let mut default_name = name.to_owned();
+    let action = match name {
+        "connect" => is_true(&value).map(|()| Action::Connect),
+        "ping" => is_true(&value).map(|()| Action::Ping),
+        "close" => is_true(&value).map(|()| Action::Close),
+        "request" => {
+            let request = read_request(&value, keys, context);
+            if let Some(text) = value.raw().as_str() {
+                default_name = if text.starts_with('/') { format!("GET {text}") } else { text.to_owned() };
+            }
+            request.map(|request| Action::Request(Box::new(request)))
+        }
+        "send" => read_send(&value, keys, context),
+        // A table, so that a name can stand beside it.
+        "expect" if value.raw().is_bool() => {
+            is_true(&value).map(|()| Action::Expect { checks: Checks::default() })
+        }
+        "expect" => {
+            read_parts(&value).map(|body| Action::Expect { checks: Checks { body, ..Checks::default() } })
+        }
+        "publish" => {
+            default_name = format!("publish {}", value.raw().as_str().unwrap_or_default());
+            let topic = read_topic(&value, table);
+            let payload = read_payload(keys, "payload", context);
+            let (qos, retain) =
+                (read_qos(keys), keys.get("retain").map_or(Some(false), |value| value.boolean()));
+            let payload = payload?.unwrap_or_default();
+            Some(Action::Publish(Box::new(Publish { topic: topic?, payload, qos: qos?, retain: retain? })))
+        }
+        "subscribe" | "unsubscribe" => {
+            let filters: Vec<_> = value.list().iter().map(|value| read_filter(value, table)).collect();
+            if filters.is_empty() {
+                value.fault(format!("`{name}` is empty"));
+            }
+            let texts: Vec<&str> = value.list().iter().filter_map(|value| value.raw().as_str()).collect();
+            default_name = format!("{name} {}", texts.join(" "));
+            let topics: Option<Vec<_>> = filters.into_iter().collect();
+            if name == "subscribe" {
+                let qos = read_qos(keys);
+                topics.and_then(|topics| Some(Action::Subscribe { topics, qos: qos? }))
+            } else {
+                topics.map(|topics| Action::Unsubscribe { topics })
+            }
+        }
+        "sleep" => read_sleep(&value, keys).map(Action::Sleep),
+        _ => read_repeat(&value, keys, context, flow),
+    };
+    let name = match own_name {
+        Some(name) => name?,
+        None => default_name.chars().take(LONGEST_NAME).collect(),
+    };
+    Some(Step { name, action: action? })
+}
+
+fn read_repeat(value: &Value<'_>, keys: &Keys<'_>, context: &Context, flow: &mut Flow) -> Option<Action> {
+    let times = value.whole(1..=MOST_TIMES);
+    if let Some(why) = flow.begin_repeat() {
+        keys.refuse("repeat", &why);
+        return None;
+    }
+    let steps = keys.need("steps", "what is repeated").and_then(|steps| read_steps(&steps, context, flow));
+    let why = flow.end_repeat(times.unwrap_or(1));
+    if let (Some(_), Some(why)) = (&steps, why) {
+        keys.refuse("repeat", &why);
+        return None;
+    }
+    Some(Action::Repeat { times: u32::try_from(times?).ok()?, steps: steps? })
+}
+
+fn step_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.chars().count() > LONGEST_NAME || text.chars().any(char::is_control) {
+        return Err(format!("a name has 1 to {LONGEST_NAME} characters in one line"));
+    }
+    Ok(text.to_owned())
+}
+
+fn is_true(value: &Value<'_>) -> Option<()> {
+    if value.boolean()? {
+        return Some(());
+    }
+    value.fault(format!("`{} = false`: leave the step away instead", value.key));
+    None
+}
+
+fn read_request(value: &Value<'_>, keys: &Keys<'_>, context: &Context) -> Option<Request> {
+    let table = context.table();
+    let line = read_request_line(value, table);
+    let fields = keys.get("fields").map_or(Some(Vec::new()), |value| read_fields(&value, table));
+    let body = read_payload(keys, "body", context);
+    let checks = keys.get("check").map_or(Some(Checks::default()), |value| read_checks(&value));
+    let (method, path) = line?;
+    let mut fields = fields?;
+    let has_type = fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("Content-Type"));
+    if keys.get("json").is_some() && !has_type {
+        fields.push(("Content-Type".to_owned(), Template::literal("application/json")));
+    }
+    Some(Request { method, path, fields, body: body?, checks: checks? })
+}
+
+/// `GET /path`, or `/path` alone.
+fn read_request_line(value: &Value<'_>, table: Option<&Arc<Table>>) -> Option<(String, Template)> {
+    let text = value.text()?;
+    let (method, path) =
+        if text.starts_with('/') { ("GET", text) } else { text.split_once(' ').unwrap_or((text, "")) };
+    let is_method = !method.is_empty() && method.chars().all(|c| c.is_ascii_uppercase() || c == '-');
+    // CONNECT makes a tunnel of the connection.
+    if !is_method || method == "CONNECT" || !path.starts_with('/') {
+        value.fault(format!(
+            "`request = {text:?}`: a method in capitals and a path, as in \"POST /orders\", or a path alone"
+        ));
+        return None;
+    }
+    if path.chars().any(char::is_whitespace) {
+        value.fault(format!("`request = {text:?}`: a path holds no white space; write %20"));
+        return None;
+    }
+    let path_at_line = value.line(table)?;
+    // The whole was parsed for its faults' places; what is wanted of it is the path.
+    let path = if path.len() == text.len() { path_at_line } else { Template::parse(path, table).ok()? };
+    Some((method.to_owned(), path))
+}
+
+fn read_send(value: &Value<'_>, keys: &Keys<'_>, context: &Context) -> Option<Action> {
+    let how = keys.get("as").map_or(Some(As::Text), |value| {
+        value.choice(&[("text", As::Text), ("binary", As::Binary), ("hex", As::Hex)])
+    });
+    let payload = match how? {
+        As::Hex => Template::literal(value.parsed(hex)?),
+        As::Text | As::Binary => value.template(context.table())?,
+    };
+    Some(Action::Send { payload, is_text: how? == As::Text })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum As {
+    Text,
+    Binary,
+    Hex,
+}
+
+/// Bytes of hexadecimal digits, with white space between them as one likes.
+fn hex(text: &str) -> Result<Vec<u8>, &'static str> {
+    let wrong = "an even number of hexadecimal digits, as in \"01 ff\"";
+    let digits: Option<Vec<u32>> =
+        text.chars().filter(|c| !c.is_whitespace()).map(|c| c.to_digit(16)).collect();
+    let digits = digits.filter(|digits| digits.len() % 2 == 0).ok_or(wrong)?;
+    Ok(digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
+}
+
+/// A payload by its own key or by `json`; inside, `None` if neither is there.
+fn read_payload(keys: &Keys<'_>, key: &'static str, context: &Context) -> Option<Option<Template>> {
+    match (keys.get(key), keys.get("json")) {
+        (Some(_), Some(_)) => {
+            keys.refuse("json", &format!("stands beside `{key}`; one of them is enough"));
+            None
+        }
+        (Some(value), None) => value.template(context.table()).map(Some),
+        (None, Some(value)) => {
+            let text = json::text(&value)?;
+            let template = Template::parse(&text, context.json_table());
+            template.map_err(|why| value.fault_within(&why)).ok().map(Some)
+        }
+        (None, None) => Some(None),
+    }
+}
+
+fn read_parts(value: &Value<'_>) -> Option<Vec<String>> {
+    let parts: Vec<_> = value.list().iter().map(|value| value.text().map(str::to_owned)).collect();
+    parts.into_iter().collect()
+}
+
+fn read_checks(value: &Value<'_>) -> Option<Checks> {
+    let keys = value.keys(&keys::CHECK)?;
+    let statuses = keys.get("status").map_or(Some(Vec::new()), |value| {
+        let statuses: Vec<_> = value.list().iter().map(read_status).collect();
+        statuses.into_iter().collect()
+    });
+    let fields = keys.get("fields").map_or(Some(Vec::new()), |value| {
+        let entries = value.entries()?;
+        let fields: Vec<_> = entries
+            .iter()
+            .map(|(at, value)| {
+                let part = value.text().map(str::to_owned);
+                Some((check_field_name(at, value, false)?, part?))
+            })
+            .collect();
+        fields.into_iter().collect()
+    });
+    let body = keys.get("body").map_or(Some(Vec::new()), |value| read_parts(&value));
+    Some(Checks { statuses: statuses?, fields: fields?, body: body? })
+}
+
+/// A status, or a range of them.
+fn read_status(value: &Value<'_>) -> Option<(u16, u16)> {
+    if value.raw().is_integer() {
+        let status = value.whole(100..=599)? as u16;
+        return Some((status, status));
+    }
+    let bound = |text: &str| text.parse::<u16>().ok().filter(|status| (100..=599).contains(status));
+    value.parsed(|text| {
+        let bounds = text.split_once('-').and_then(|(low, high)| Some((bound(low)?, bound(high)?)));
+        bounds.filter(|(low, high)| low <= high).ok_or("a status is a number, or a range as in \"200-299\"")
+    })
+}
+
+/// A filter of topics (MQTT 3.1.1, 4.7.1): `#` only at the end, both wildcards alone on their level.
+fn read_filter(value: &Value<'_>, table: Option<&Arc<Table>>) -> Option<Template> {
+    let text = value.text()?;
+    let levels: Vec<&str> = text.split('/').collect();
+    let last = levels.len() - 1;
+    let is_right = |(index, level): (usize, &&str)| match level.find(['+', '#']) {
+        None => true,
+        Some(_) => **level == *"+" || (**level == *"#" && index == last),
+    };
+    if text.is_empty() || text.len() > usize::from(u16::MAX) || !levels.iter().enumerate().all(is_right) {
+        value.fault(format!(
+            "`{} = {text:?}`: a filter has 1 to 65535 bytes, `+` for a whole level, `#` for all that follow",
+            value.key
+        ));
+        return None;
+    }
+    value.line(table)
+}
+
+fn read_sleep(value: &Value<'_>, keys: &Keys<'_>) -> Option<Delay> {
+    let nanoseconds = value.some_time_ns();
+    let share = keys.get("give_or_take").map(|value| value.parsed(units::share));
+    let exponential = keys.get("exponential").map_or(Some(false), |value| value.boolean());
+    if exponential? {
+        keys.refuse("give_or_take", "has no meaning with `exponential`");
+        return Some(Delay::Exponential { nanoseconds: nanoseconds? });
+    }
+    Some(Delay::Even { nanoseconds: nanoseconds?, give_or_take: share.unwrap_or(Some(0.0))? })
+}
+
+/// Whether a device waits for something in that step.
+fn waits(action: &Action) -> bool {
+    match action {
+        Action::Request(_)
+        | Action::Expect { .. }
+        | Action::Subscribe { .. }
+        | Action::Unsubscribe { .. }
+        | Action::Ping
+        | Action::Sleep(_) => true,
+        Action::Publish(publish) => publish.qos != Qos::AtMostOnce,
+        // A connection may stand already; a repetition has said so itself.
+        Action::Connect | Action::Send { .. } | Action::Repeat { .. } | Action::Close => false,
+    }
+}

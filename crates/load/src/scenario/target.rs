@@ -1,0 +1,248 @@
+//! Where devices connect to, as a URL: `https://example.org:8443`.
+
+use std::fmt;
+
+use super::reader::closest;
+
+/// Which protocol a URL stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// HTTP/1.1.
+    Http,
+    /// HTTP/1.1 over TLS.
+    Https,
+    /// WebSocket.
+    Ws,
+    /// WebSocket over TLS.
+    Wss,
+    /// MQTT.
+    Mqtt,
+    /// MQTT over TLS.
+    Mqtts,
+    /// Bytes over TCP.
+    Tcp,
+    /// Bytes over TLS.
+    Tls,
+}
+
+/// Every scheme.
+pub const SCHEMES: [Scheme; 8] = [
+    Scheme::Http,
+    Scheme::Https,
+    Scheme::Ws,
+    Scheme::Wss,
+    Scheme::Mqtt,
+    Scheme::Mqtts,
+    Scheme::Tcp,
+    Scheme::Tls,
+];
+
+impl Scheme {
+    /// How it stands in a URL.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+            Self::Ws => "ws",
+            Self::Wss => "wss",
+            Self::Mqtt => "mqtt",
+            Self::Mqtts => "mqtts",
+            Self::Tcp => "tcp",
+            Self::Tls => "tls",
+        }
+    }
+
+    /// What is spoken, whether TLS lies below or not.
+    pub fn family(self) -> Family {
+        match self {
+            Self::Http | Self::Https => Family::Http,
+            Self::Ws | Self::Wss => Family::WebSocket,
+            Self::Mqtt | Self::Mqtts => Family::Mqtt,
+            Self::Tcp | Self::Tls => Family::Raw,
+        }
+    }
+
+    /// Whether TLS lies below.
+    pub fn is_secure(self) -> bool {
+        matches!(self, Self::Https | Self::Wss | Self::Mqtts | Self::Tls)
+    }
+
+    /// The port that is meant if none is named (IANA's registry of service names); bytes have none.
+    pub fn default_port(self) -> Option<u16> {
+        match self {
+            Self::Http | Self::Ws => Some(80),
+            Self::Https | Self::Wss => Some(443),
+            Self::Mqtt => Some(1883),
+            Self::Mqtts => Some(8883),
+            Self::Tcp | Self::Tls => None,
+        }
+    }
+}
+
+/// Protocols, whatever lies below.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// HTTP/1.1.
+    Http,
+    /// WebSocket.
+    WebSocket,
+    /// MQTT.
+    Mqtt,
+    /// Bytes.
+    Raw,
+}
+
+impl Family {
+    /// The schemes that it is known by.
+    pub fn schemes(self) -> &'static str {
+        match self {
+            Self::Http => "http(s)",
+            Self::WebSocket => "ws(s)",
+            Self::Mqtt => "mqtt(s)",
+            Self::Raw => "tcp and tls",
+        }
+    }
+}
+
+/// A URL, in its parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The protocol.
+    pub scheme: Scheme,
+    /// A name or an address; one of IPv6 without its brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The path with its query, as it stands there: empty, or from its `/` on. May hold values.
+    pub path: String,
+}
+
+impl Target {
+    /// Reads a URL. The error says what would be right.
+    pub fn parse(url: &str) -> Result<Self, String> {
+        let Some((scheme, rest)) = url.split_once("://") else {
+            return Err("a target is a URL: \"http://127.0.0.1:8080\"".to_owned());
+        };
+        let names = SCHEMES.map(Scheme::name);
+        let Some(scheme) = SCHEMES.into_iter().find(|known| known.name().eq_ignore_ascii_case(scheme)) else {
+            let known = names.join(", ");
+            return Err(match closest(scheme, &names) {
+                Some(close) => format!("no protocol `{scheme}`; did you mean `{close}`?"),
+                None => format!("no protocol `{scheme}`; there are {known}"),
+            });
+        };
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        if path.contains('#') {
+            return Err("a fragment (`#…`) is never sent; leave it away".to_owned());
+        }
+        if path.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            return Err("a path holds no white space; write %20".to_owned());
+        }
+        if authority.contains('@') {
+            return Err("user and password do not stand in the target; give them by their keys".to_owned());
+        }
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(rest) => {
+                let (host, behind) = rest.split_once(']').ok_or("the address's `[` has no `]`")?;
+                let address = host.parse::<std::net::Ipv6Addr>();
+                address.map_err(|_| format!("`{host}` is no address of IPv6"))?;
+                match behind.strip_prefix(':') {
+                    Some(port) => (host, Some(port)),
+                    None if behind.is_empty() => (host, None),
+                    None => return Err(format!("`{behind}` stands between the address and the path")),
+                }
+            }
+            None => match authority.split_once(':') {
+                Some((_, port)) if port.contains(':') => {
+                    return Err("an address of IPv6 stands in brackets: \"http://[::1]:8080\"".to_owned());
+                }
+                Some((host, port)) => (host, Some(port)),
+                None => (authority, None),
+            },
+        };
+        if host.is_empty() {
+            return Err("the host is missing: \"http://127.0.0.1:8080\"".to_owned());
+        }
+        if !host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':')) {
+            return Err(format!("`{host}` is no name of a host"));
+        }
+        let port = match port {
+            Some(port) => match port.parse() {
+                Ok(port @ 1..) => port,
+                _ => return Err(format!("`{port}` is no port; there are 1 to 65535")),
+            },
+            None => scheme.default_port().ok_or_else(|| {
+                format!("{} has no usual port: name it, as in ://{host}:9000", scheme.name())
+            })?,
+        };
+        let path = if path.starts_with('?') { format!("/{path}") } else { path.to_owned() };
+        Ok(Self { scheme, host: host.to_owned(), port, path })
+    }
+
+    /// Host and port as they stand in the field `Host` (RFC 9110, 7.2): the usual port is left away.
+    pub fn authority(&self) -> String {
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        if self.scheme.default_port() == Some(self.port) { host } else { format!("{host}:{}", self.port) }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}{}", self.scheme.name(), self.authority(), self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_come_apart_and_together_again() {
+        for (url, host, port, path, shown) in [
+            ("http://127.0.0.1:8080", "127.0.0.1", 8080, "", "http://127.0.0.1:8080"),
+            ("HTTP://a.b/", "a.b", 80, "/", "http://a.b/"),
+            ("https://a.b:443/x?y=1", "a.b", 443, "/x?y=1", "https://a.b/x?y=1"),
+            ("ws://[::1]:90/s", "::1", 90, "/s", "ws://[::1]:90/s"),
+            ("wss://[fe80::1]", "fe80::1", 443, "", "wss://[fe80::1]"),
+            ("mqtt://broker", "broker", 1883, "", "mqtt://broker"),
+            ("mqtts://broker", "broker", 8883, "", "mqtts://broker"),
+            ("tls://h:1", "h", 1, "", "tls://h:1"),
+            ("http://h?q", "h", 80, "/?q", "http://h/?q"),
+        ] {
+            let target = Target::parse(url).unwrap();
+            assert_eq!(
+                (target.host.as_str(), target.port, target.path.as_str()),
+                (host, port, path),
+                "{url}"
+            );
+            assert_eq!(target.to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn what_is_no_target_is_refused_with_what_would_be_one() {
+        for (url, part) in [
+            ("127.0.0.1:8080", "a target is a URL"),
+            ("htpp://h", "did you mean `http`?"),
+            ("gopher://h", "there are http, https"),
+            ("http://", "the host is missing"),
+            ("http://:80", "the host is missing"),
+            ("http://h:0", "`0` is no port"),
+            ("http://h:70000", "`70000` is no port"),
+            ("http://h:", "`` is no port"),
+            ("http://::1/", "in brackets"),
+            ("http://[::1", "no `]`"),
+            ("http://[::g]", "no address of IPv6"),
+            ("http://[::1]80", "`80` stands between"),
+            ("http://u:p@h", "do not stand in the target"),
+            ("http://h/a b", "%20"),
+            ("http://h/a#b", "never sent"),
+            ("http://a b/", "no name of a host"),
+            ("tcp://h", "no usual port"),
+        ] {
+            let error = Target::parse(url).unwrap_err();
+            assert!(error.contains(part), "{url}: {error}");
+        }
+    }
+}
