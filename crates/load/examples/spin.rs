@@ -16,7 +16,7 @@ fn main() {
     let kind = Kind {
         name: "q".into(),
         devices,
-        endpoint: Endpoint { address, sources: Arc::new([]) },
+        endpoint: Endpoint { address, sources: Arc::new([]), tls: None },
         protocol: Protocol::Http,
         ops: vec![
             Op::Connect { step: 0 },

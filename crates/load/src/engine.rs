@@ -9,24 +9,28 @@
 
 mod device;
 mod socket;
+mod tls;
+mod traffic;
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
-use rustix::net::SendFlags;
+use serde::{Deserialize, Serialize};
+
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
 use crate::LoadError;
 use crate::clock::{SECOND_NS, now_ns, thread_cpu_ns};
 use crate::program::{Kind, Model, Op, Plan};
-use crate::protocol::{self, Answer, Checks, Heard, Sent, Session, missing_part};
+use crate::protocol::{self, Sent};
 use crate::schedule::{Arrival, Schedule};
 use crate::tally::{ErrorKind, Tally};
 use crate::wheel::Wheel;
 use device::{Device, State};
+use traffic::Spoken;
 
 /// Of a socket's bytes that are read at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -34,6 +38,8 @@ const READ_BYTES: usize = 64 * 1024;
 const EVENTS: usize = 512;
 /// Due timers and arrivals that are served before sockets are looked at again.
 const DUE_AT_ONCE: usize = 64;
+/// Operations that a device does before others have their turn.
+const OPS_AT_ONCE: usize = 64;
 /// How often devices are looked through for answers that did not come in time.
 const SWEEP_NS: u64 = SECOND_NS / 4;
 /// How often the wish to stop is looked at.
@@ -53,7 +59,7 @@ pub struct Share {
 }
 
 /// What a thread tells, once a second and at its end.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spell {
     /// The second of the run in which it began, from the start of the schedule.
     pub second: i64,
@@ -125,7 +131,11 @@ impl<'p> Engine<'p> {
         let wheel = Wheel::new(devices.len(), now);
         let (arrivals, active) = match plan.model {
             Model::Open { profile, spacing } => {
-                (Some(Schedule::new(profile, spacing, plan.seed, share.index, share.of)), 0)
+                // Threads that have no device take no arrivals.
+                let serving =
+                    plan.kinds.iter().map(|kind| kind.devices).max().unwrap_or_default().min(share.of);
+                let schedule = || Schedule::new(profile, spacing, plan.seed, share.index, serving);
+                ((share.index < serving).then(schedule), 0)
             }
             Model::Closed { .. } => (None, devices.len()),
         };
@@ -193,6 +203,14 @@ impl<'p> Engine<'p> {
             if now >= stop_ns {
                 stop_ns = now + STOP_NS;
                 if stop.load(Ordering::Relaxed) || self.is_over(now) {
+                    let waits = |device: &&Device| {
+                        matches!(
+                            device.state,
+                            State::Connecting | State::Opening | State::Sending | State::Waiting
+                        )
+                    };
+                    self.tally.unfinished =
+                        (self.devices.iter().filter(waits).count() + self.waiting.len()) as u64;
                     self.tell(now - began_ns, sink);
                     return Ok(());
                 }
@@ -305,6 +323,7 @@ impl<'p> Engine<'p> {
         self.tally.asked += 1;
         if let Some(index) = self.free.pop() {
             self.begin_turn(index, due_ns);
+            self.go_on(index);
         } else if self.waiting.len() < MOST_WAITING {
             self.waiting.push_back(due_ns);
         } else {
@@ -324,20 +343,20 @@ impl<'p> Engine<'p> {
             self.active += 1;
         }
         device.is_in_turn = true;
-        self.go_on(index);
     }
 
-    /// A device's timer: it begins, has slept enough, or has paused after an error.
+    /// A device's timer: it begins, has slept enough, has paused after an error, or let others go first.
     fn on_timer(&mut self, index: u32, due_ns: u64) {
         let device = &mut self.devices[index as usize];
-        device.scheduled_ns = due_ns;
         match device.state {
-            State::Fresh if matches!(self.plan.model, Model::Closed { .. }) => {
-                device.is_in_turn = true;
-                self.go_on(index);
+            State::Yielding => {}
+            State::Fresh => {
+                device.scheduled_ns = due_ns;
+                device.is_in_turn = matches!(self.plan.model, Model::Closed { .. });
             }
-            _ => self.go_on(index),
+            _ => device.scheduled_ns = due_ns,
         }
+        self.go_on(index);
     }
 
     /// Does one operation after the other until the device has to wait.
@@ -345,14 +364,14 @@ impl<'p> Engine<'p> {
         let plan = self.plan;
         let at = index as usize;
         let kind = &plan.kinds[self.devices[at].kind as usize];
-        loop {
+        for _ in 0..OPS_AT_ONCE {
             let device = &mut self.devices[at];
             device.state = State::Ready;
             // A device of an open model connects, and then waits for an arrival.
-            if !device.is_in_turn && device.op as usize >= kind.body {
-                self.release(index);
+            if !device.is_in_turn && device.op as usize >= kind.body && !self.take_waiting(index) {
                 return;
             }
+            let device = &mut self.devices[at];
             let Some(op) = kind.ops.get(device.op as usize) else { return };
             match op {
                 Op::Connect { step } => {
@@ -389,7 +408,7 @@ impl<'p> Engine<'p> {
                     device.deadline_ns = now + kind.timeout_ns;
                     device.state = State::Waiting;
                     let (sent, awaited) = match protocol::fixed(&mut device.session, message, checks) {
-                        Some((bytes, awaited)) => (send(device, bytes), awaited),
+                        Some((bytes, awaited)) => (device.send(bytes), awaited),
                         None => {
                             self.output.clear();
                             let (session, mut values) = device.session_and_values(now);
@@ -400,7 +419,7 @@ impl<'p> Engine<'p> {
                                 &mut self.scratch,
                                 &mut self.output,
                             );
-                            (send(device, &self.output), awaited)
+                            (device.send(&self.output), awaited)
                         }
                     };
                     match sent {
@@ -436,7 +455,7 @@ impl<'p> Engine<'p> {
                     self.output.clear();
                     device.session.leave(&mut self.output);
                     // The last word need not arrive.
-                    self.tally.written_bytes += send(device, &self.output).unwrap_or(0);
+                    self.tally.written_bytes += device.send(&self.output).unwrap_or(0);
                     self.disconnect(index);
                 }
                 Op::Next => {
@@ -446,6 +465,9 @@ impl<'p> Engine<'p> {
                 }
             }
         }
+        // Others have their turn before it goes on.
+        self.devices[at].state = State::Yielding;
+        self.wheel.set(index, now_ns());
     }
 
     /// The turn is over; whether the device goes on at once.
@@ -468,220 +490,23 @@ impl<'p> Engine<'p> {
             Model::Open { .. } => {
                 device.is_in_turn = false;
                 self.active -= 1;
-                self.release(index);
-                false
+                self.take_waiting(index)
             }
         }
     }
 
     /// A device of an open model has nothing to do: it takes the arrival that has waited longest, or is free.
-    fn release(&mut self, index: u32) {
-        self.devices[index as usize].state = State::Free;
+    fn take_waiting(&mut self, index: u32) -> bool {
         match self.waiting.pop_front() {
-            Some(due_ns) => self.begin_turn(index, due_ns),
-            None => self.free.push(index),
-        }
-    }
-
-    fn connect(&mut self, index: u32, kind: &Kind) {
-        let device = &mut self.devices[index as usize];
-        device.generation = device.generation.wrapping_add(1);
-        let now = now_ns();
-        device.sent_ns = now;
-        device.deadline_ns = now + kind.connect_timeout_ns;
-        device.session = Session::new(&kind.protocol);
-        match socket::connect(&kind.endpoint, device.number) {
-            Ok(fd) => {
-                let data = u64::from(index) | u64::from(device.generation) << 32;
-                let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-                let added = epoll::add(&self.poll, fd.as_fd(), epoll::EventData::new_u64(data), flags);
-                device.fd = Some(fd);
-                device.state = State::Connecting;
-                if let Err(errno) = added {
-                    self.fail_by(index, errno);
-                }
+            Some(due_ns) => {
+                self.begin_turn(index, due_ns);
+                true
             }
-            Err(errno) => self.fail_by(index, errno),
-        }
-    }
-
-    fn on_event(&mut self, index: u32, generation: u32, flags: EventFlags) {
-        let Some(device) = self.devices.get_mut(index as usize) else { return };
-        if device.generation != generation || device.fd.is_none() {
-            return;
-        }
-        if device.state == State::Connecting {
-            if flags.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP) {
-                self.on_connected(index);
+            None => {
+                self.devices[index as usize].state = State::Free;
+                self.free.push(index);
+                false
             }
-            return;
-        }
-        if flags.contains(EventFlags::OUT) && !device.unsent.is_empty() {
-            match device.flush() {
-                Ok(bytes) => self.tally.written_bytes += bytes,
-                Err(errno) => return self.fail_by(index, errno),
-            }
-            if device.unsent.is_empty() && device.state == State::Sending {
-                let step = device.step as usize;
-                self.on_done(index, step, 0, now_ns());
-                self.go_on(index);
-            }
-        }
-        if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
-            let is_closed = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
-            self.on_readable(index, generation, is_closed);
-        }
-    }
-
-    fn on_connected(&mut self, index: u32) {
-        let now = now_ns();
-        let device = &mut self.devices[index as usize];
-        let Some(fd) = &device.fd else { return };
-        match rustix::net::sockopt::socket_error(fd) {
-            Ok(Ok(())) => {}
-            Ok(Err(errno)) | Err(errno) => return self.fail_by(index, errno),
-        }
-        self.connected += 1;
-        device.is_counted = true;
-        let protocol = &self.plan.kinds[device.kind as usize].protocol;
-        self.output.clear();
-        let (session, mut values) = device.session_and_values(now);
-        let is_ready = session.open(protocol, &mut values, &mut self.output);
-        match send(device, &self.output) {
-            Ok(bytes) => self.tally.written_bytes += bytes,
-            Err(errno) => return self.fail_by(index, errno),
-        }
-        if is_ready {
-            self.on_ready(index, now);
-        } else {
-            device.state = State::Opening;
-        }
-    }
-
-    /// The connection stands, and so does the session on it.
-    fn on_ready(&mut self, index: u32, now: u64) {
-        let device = &mut self.devices[index as usize];
-        match self.plan.kinds[device.kind as usize].ops.get(device.op as usize) {
-            Some(Op::Connect { step }) => {
-                let tally = self.tally.step(*step);
-                tally.service.record(now - device.sent_ns);
-                // In advance of an open model's arrivals nobody waits for it.
-                if device.is_in_turn {
-                    tally.lag.record(device.sent_ns.saturating_sub(device.scheduled_ns));
-                    tally.response.record(now.saturating_sub(device.scheduled_ns));
-                    device.scheduled_ns = now;
-                }
-                device.op += 1;
-            }
-            // For a step behind it, since the peer had closed: part of that step's response.
-            _ => self.tally.reconnects += 1,
-        }
-        self.go_on(index);
-    }
-
-    /// Reads until nothing more is there. Once less comes than was asked for, there is no more (epoll(7), question 9),
-    /// unless the peer has closed.
-    fn on_readable(&mut self, index: u32, generation: u32, is_closed: bool) {
-        loop {
-            let device = &mut self.devices[index as usize];
-            if device.generation != generation {
-                return;
-            }
-            let Some(fd) = &device.fd else { return };
-            let held = device.unread.len();
-            if held >= self.input.len() / 2 {
-                // A head that does not end is a fault of the protocol before that.
-                let mut larger = vec![0; self.input.len() * 2];
-                larger[..held].copy_from_slice(&device.unread);
-                self.input = larger.into_boxed_slice();
-            } else {
-                self.input[..held].copy_from_slice(&device.unread);
-            }
-            let room = self.input.len() - held;
-            let bytes = match rustix::io::read(fd, &mut self.input[held..]) {
-                Ok(bytes) => bytes,
-                Err(Errno::AGAIN) => return,
-                Err(Errno::INTR) => continue,
-                Err(errno) => return self.fail_by(index, errno),
-            };
-            let now = now_ns();
-            device.unread.clear();
-            self.tally.read_bytes += bytes as u64;
-            if bytes == 0 {
-                return self.on_end(index, held, now);
-            }
-            if device.first_byte_ns == 0 {
-                device.first_byte_ns = now;
-            }
-            if !self.on_bytes(index, generation, held + bytes, now) {
-                return;
-            }
-            if bytes < room && !is_closed {
-                return;
-            }
-        }
-    }
-
-    /// Reads the first `length` bytes of the input; whether the connection goes on.
-    fn on_bytes(&mut self, index: u32, generation: u32, length: usize, now: u64) -> bool {
-        let mut from = 0;
-        while from < length {
-            let device = &mut self.devices[index as usize];
-            if device.generation != generation || device.fd.is_none() {
-                return false;
-            }
-            self.output.clear();
-            let checks = checks_of(self.plan, device);
-            match device.session.read(&self.input[from..length], checks, &mut self.output) {
-                Ok((used, heard)) => {
-                    from += used;
-                    let heard = match heard {
-                        Heard::Nothing => Spoken::Nothing,
-                        Heard::Ready => Spoken::Ready,
-                        Heard::Answer(answer) => Spoken::Answer(answer),
-                        Heard::Message(payload) => {
-                            let message = Spoken::message(payload, checks);
-                            device.session.forget();
-                            message
-                        }
-                    };
-                    match send(device, &self.output) {
-                        Ok(bytes) => self.tally.written_bytes += bytes,
-                        Err(errno) => {
-                            self.fail_by(index, errno);
-                            return false;
-                        }
-                    }
-                    if heard == Spoken::Nothing {
-                        device.unread.extend_from_slice(&self.input[from..length]);
-                        return true;
-                    }
-                    self.on_heard(index, heard, now);
-                }
-                Err(fault) => {
-                    // The last word need not arrive.
-                    self.tally.written_bytes += send(device, &self.output).unwrap_or(0);
-                    self.fail(index, fault.kind(), || fault.to_string());
-                    return false;
-                }
-            }
-        }
-        true
-    }
-
-    /// The peer has closed.
-    fn on_end(&mut self, index: u32, held: usize, now: u64) {
-        let device = &mut self.devices[index as usize];
-        let checks = checks_of(self.plan, device);
-        match device.session.end(&self.input[..held], checks) {
-            Ok(Heard::Answer(answer)) => self.on_heard(index, Spoken::Answer(answer), now),
-            Ok(_) if device.state == State::Sending => {
-                self.fail(index, ErrorKind::Closed, || "closed before it took the message".to_owned());
-            }
-            // Nothing was under way: what comes next connects anew.
-            Ok(_) if !device.is_expecting => self.disconnect(index),
-            Ok(_) => self.fail(index, ErrorKind::Closed, || "closed before the message came".to_owned()),
-            Err(fault) => self.fail(index, ErrorKind::Closed, || fault.to_string()),
         }
     }
 
@@ -732,18 +557,6 @@ impl<'p> Engine<'p> {
         tally.received_bytes += bytes;
         device.scheduled_ns = now;
         device.op += 1;
-    }
-
-    fn disconnect(&mut self, index: u32) {
-        let device = &mut self.devices[index as usize];
-        if device.fd.take().is_some() {
-            device.generation = device.generation.wrapping_add(1);
-            device.unread = Vec::new();
-            device.unsent = Vec::new();
-            if std::mem::take(&mut device.is_counted) {
-                self.connected -= 1;
-            }
-        }
     }
 
     fn fail_by(&mut self, index: u32, errno: Errno) {
@@ -809,48 +622,4 @@ impl<'p> Engine<'p> {
             }
         }
     }
-}
-
-/// What was heard, without what it was read from.
-#[derive(Debug, PartialEq, Eq)]
-enum Spoken {
-    Nothing,
-    Ready,
-    Answer(Answer),
-    Message { bytes: u64, is_wanted: bool },
-}
-
-impl Spoken {
-    fn message(payload: &[u8], checks: &Checks) -> Self {
-        let is_wanted = missing_part(checks, payload).is_none();
-        Self::Message { bytes: payload.len() as u64, is_wanted }
-    }
-}
-
-/// The checks of the operation that a device is at.
-fn checks_of<'p>(plan: &'p Plan, device: &Device) -> &'p Checks {
-    static NONE: Checks = Checks { statuses: Vec::new(), fields: Vec::new(), body: Vec::new() };
-    match plan.kinds[device.kind as usize].ops.get(device.op as usize) {
-        Some(Op::Send { checks, .. } | Op::Expect { checks, .. }) => checks,
-        _ => &NONE,
-    }
-}
-
-/// Sends what can be sent and keeps the rest; how many bytes were sent.
-fn send(device: &mut Device, bytes: &[u8]) -> Result<u64, Errno> {
-    let Some(fd) = &device.fd else { return Ok(0) };
-    if bytes.is_empty() {
-        return Ok(0);
-    }
-    if !device.unsent.is_empty() {
-        device.unsent.extend_from_slice(bytes);
-        return Ok(0);
-    }
-    let sent = match rustix::net::send(fd, bytes, SendFlags::NOSIGNAL) {
-        Ok(sent) => sent,
-        Err(Errno::AGAIN | Errno::INTR) => 0,
-        Err(errno) => return Err(errno),
-    };
-    device.unsent.extend_from_slice(&bytes[sent..]);
-    Ok(sent as u64)
 }

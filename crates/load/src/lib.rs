@@ -5,10 +5,13 @@
 //! [`tally`]; what the threads counted is added up second by second.
 
 pub mod clock;
+pub mod collect;
 pub mod engine;
 mod error;
+pub mod limits;
 pub mod program;
 pub mod protocol;
+pub mod run;
 pub mod schedule;
 pub mod tally;
 pub mod template;

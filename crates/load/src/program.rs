@@ -86,10 +86,21 @@ pub struct Kind {
 /// Where devices connect to.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
-    /// Its addresses; the first that answered the check before the start stands first.
+    /// Its address.
     pub address: SocketAddr,
     /// Addresses of this host to connect from, in turn; none: whichever the system takes.
     pub sources: Arc<[IpAddr]>,
+    /// How TLS is spoken there, if it is.
+    pub tls: Option<Tls>,
+}
+
+/// How TLS is spoken with an endpoint.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    /// What is trusted and shown.
+    pub config: Arc<rustls::ClientConfig>,
+    /// The name that the peer's certificate must be for.
+    pub name: rustls::pki_types::ServerName<'static>,
 }
 
 /// One operation of a device.

@@ -2,7 +2,11 @@
 
 use std::fmt;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use serde::{Deserialize, Serialize};
 
 /// Digits that a histogram keeps: a value is off by 0.1 % at most.
 const DIGITS: u8 = 3;
@@ -12,7 +16,8 @@ const FINEST_NS: u64 = 128;
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 /// Times in nanoseconds.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct Times(Histogram<u64>);
 
 impl Default for Times {
@@ -45,6 +50,31 @@ impl Times {
         }
     }
 
+    /// All of it as a compressed HdrHistogram (V2), in base64.
+    pub fn to_base64(&self) -> String {
+        let mut bytes = Vec::new();
+        // To a vector it fails for a histogram beyond all memory only.
+        match V2DeflateSerializer::new().serialize(&self.0, &mut bytes) {
+            Ok(_) => BASE64.encode(&bytes),
+            Err(_) => String::new(),
+        }
+    }
+
+    /// The inverse of [`Self::to_base64`]; values beyond its bounds are brought into them.
+    pub fn from_base64(text: &str) -> Result<Self, String> {
+        let mut times = Self::default();
+        if text.is_empty() {
+            return Ok(times);
+        }
+        let bytes = BASE64.decode(text).map_err(|error| error.to_string())?;
+        let read: Histogram<u64> =
+            Deserializer::new().deserialize(&mut bytes.as_slice()).map_err(|error| format!("{error:?}"))?;
+        for value in read.iter_recorded() {
+            times.0.saturating_record_n(value.value_iterated_to(), value.count_at_value());
+        }
+        Ok(times)
+    }
+
     /// The histogram.
     pub fn histogram(&self) -> &Histogram<u64> {
         &self.0
@@ -58,6 +88,20 @@ impl Times {
     /// The time below which so many of a hundred lie; 0 without any.
     pub fn percentile_ns(&self, percentile: f64) -> u64 {
         self.0.value_at_percentile(percentile)
+    }
+}
+
+impl From<Times> for String {
+    fn from(times: Times) -> Self {
+        if times.count() == 0 { Self::new() } else { times.to_base64() }
+    }
+}
+
+impl TryFrom<String> for Times {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Self::from_base64(&text)
     }
 }
 
@@ -127,7 +171,7 @@ impl ErrorKind {
 }
 
 /// Errors of a step: how many of each kind, and what the first one of it said.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Errors {
     counts: [u64; ErrorKind::ALL.len()],
     first: [Option<Box<str>>; ErrorKind::ALL.len()],
@@ -166,7 +210,7 @@ impl Errors {
 }
 
 /// What was counted of one step.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepTally {
     /// From when it was to be sent by the schedule until it was sent.
     pub lag: Times,
@@ -200,7 +244,7 @@ impl StepTally {
 }
 
 /// What one thread counted in a span, usually a second.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     /// By the step's index; steps that nothing happened to may be missing.
     pub steps: Vec<Option<Box<StepTally>>>,
@@ -216,6 +260,8 @@ pub struct Tally {
     pub messages: u64,
     /// Connections made anew in the middle of a turn, because the peer had closed.
     pub reconnects: u64,
+    /// Devices that waited for something when the run ended.
+    pub unfinished: u64,
     /// CPU time of the thread, in nanoseconds.
     pub cpu_ns: u64,
     /// Bytes read from sockets.
@@ -252,6 +298,7 @@ impl Tally {
         self.waiting += other.waiting;
         self.messages += other.messages;
         self.reconnects += other.reconnects;
+        self.unfinished += other.unfinished;
         self.cpu_ns += other.cpu_ns;
         self.read_bytes += other.read_bytes;
         self.written_bytes += other.written_bytes;
@@ -301,6 +348,21 @@ mod tests {
         assert_eq!((one.done(), one.errors()), (2, 3));
         let errors: Vec<_> = one.step(0).errors.iter().collect();
         assert_eq!(errors, [(ErrorKind::Reset, 2, "first")]);
+    }
+
+    #[test]
+    fn a_tally_is_the_same_behind_a_pipe() {
+        let mut tally = Tally::new(3);
+        for nanoseconds in [0, 300, 1_000_000, 3_000_000_000] {
+            tally.step(1).service.record(nanoseconds);
+            tally.own_lag.record(nanoseconds / 3);
+        }
+        tally.step(1).errors.record(ErrorKind::Timeout, || "no answer in time".to_owned());
+        tally.asked = 7;
+        let text = serde_json::to_string(&tally).unwrap();
+        let read: Tally = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, tally);
+        assert!(serde_json::from_str::<Tally>(&text.replace("HIST", "!!ST")).is_err());
     }
 
     #[test]

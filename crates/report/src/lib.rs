@@ -9,6 +9,7 @@ pub mod diff;
 pub mod flags;
 pub mod json;
 pub mod lint;
+pub mod load;
 pub mod show;
 pub mod table;
 pub mod text;

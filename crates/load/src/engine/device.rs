@@ -7,6 +7,7 @@ use rand_xoshiro::Xoroshiro128PlusPlus;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
+use super::tls;
 use crate::program::{DEEPEST_REPEAT, Kind};
 use crate::protocol::Session;
 use crate::template::Values;
@@ -28,6 +29,8 @@ pub enum State {
     Waiting,
     /// Its timer, within its steps.
     Sleeping,
+    /// Its timer, so that others have their turn.
+    Yielding,
     /// Its timer, after an error.
     Pausing,
     /// An arrival.
@@ -62,6 +65,7 @@ pub struct Device {
     pub deadline_ns: u64,
     pub random: Xoroshiro128PlusPlus,
     pub fd: Option<OwnedFd>,
+    pub tls: Option<Box<tls::Stream>>,
     pub session: Session,
     /// Whether it waits for a message.
     pub is_expecting: bool,
@@ -94,6 +98,7 @@ impl Device {
             deadline_ns: 0,
             random: Xoroshiro128PlusPlus::seed_from_u64(seed ^ own),
             fd: None,
+            tls: None,
             session: Session::new(&what.protocol),
             is_expecting: false,
             unread: Vec::new(),
@@ -113,20 +118,106 @@ impl Device {
         (&mut self.session, values)
     }
 
-    /// Sends of what is unsent as much as the socket takes; how many bytes.
-    pub fn flush(&mut self) -> Result<u64, Errno> {
-        let Some(fd) = &self.fd else { return Ok(0) };
-        match rustix::net::send(fd, &self.unsent, SendFlags::NOSIGNAL) {
-            Ok(sent) if sent == self.unsent.len() => {
-                self.unsent = Vec::new();
-                Ok(sent as u64)
+    /// Sends what can be sent and keeps the rest; how many bytes were sent.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<u64, Errno> {
+        if self.fd.is_none() {
+            return Ok(0);
+        }
+        match &mut self.tls {
+            None if self.unsent.is_empty() => self.put(bytes),
+            None => {
+                self.unsent.extend_from_slice(bytes);
+                Ok(0)
             }
-            Ok(sent) => {
-                self.unsent.drain(..sent);
-                Ok(sent as u64)
+            Some(tls) => {
+                let kept = self.unsent.len();
+                tls.write(bytes, &mut self.unsent);
+                if kept > 0 { Ok(0) } else { self.flush() }
             }
-            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
-            Err(errno) => Err(errno),
         }
     }
+
+    /// Sends of what is unsent as much as the socket takes; how many bytes.
+    pub fn flush(&mut self) -> Result<u64, Errno> {
+        let unsent = std::mem::take(&mut self.unsent);
+        self.put(&unsent)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<u64, Errno> {
+        let Some(fd) = &self.fd else { return Ok(0) };
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let sent = match rustix::net::send(fd, bytes, SendFlags::NOSIGNAL) {
+            Ok(sent) => sent,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(errno) => return Err(errno),
+        };
+        self.unsent.extend_from_slice(&bytes[sent..]);
+        Ok(sent as u64)
+    }
+
+    /// Reads what has come for the session, decrypted; counts the socket's bytes.
+    pub fn read(&mut self, input: &mut [u8], read_bytes: &mut u64) -> Result<Read, ReadTrouble> {
+        let Some(fd) = &self.fd else { return Ok(Read::Nothing) };
+        loop {
+            let Some(tls) = &mut self.tls else {
+                return match rustix::io::read(fd, &mut *input) {
+                    Ok(0) => Ok(Read::End),
+                    Ok(bytes) => {
+                        *read_bytes += bytes as u64;
+                        Ok(Read::Bytes(bytes))
+                    }
+                    Err(Errno::AGAIN) => Ok(Read::Nothing),
+                    Err(Errno::INTR) => continue,
+                    Err(errno) => Err(ReadTrouble::Errno(errno)),
+                };
+            };
+            match tls.read(input) {
+                tls::Plain::Bytes(bytes) => return Ok(Read::Bytes(bytes)),
+                tls::Plain::End => return Ok(Read::End),
+                tls::Plain::More => {}
+            }
+            // Encrypted bytes go through the same buffer: what they hold is read from the connection afterwards.
+            let room = input.len().min(tls::READ_BYTES);
+            let bytes = match rustix::io::read(fd, &mut input[..room]) {
+                // Ended without the alert that TLS ends with: as most servers do.
+                Ok(0) => return Ok(Read::End),
+                Ok(bytes) => bytes,
+                Err(Errno::AGAIN) => return Ok(Read::Nothing),
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(ReadTrouble::Errno(errno)),
+            };
+            *read_bytes += bytes as u64;
+            match tls.take(&input[..bytes]).map_err(ReadTrouble::Tls)? {
+                tls::Took::Nothing => {}
+                tls::Took::Secured => return Ok(Read::Secured),
+                tls::Took::Said => return Ok(Read::Said),
+            }
+        }
+    }
+}
+
+/// What was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read {
+    /// So many bytes for the session.
+    Bytes(usize),
+    /// There is nothing more for now.
+    Nothing,
+    /// TLS has been agreed upon just now; it may have something to say.
+    Secured,
+    /// TLS has something to say.
+    Said,
+    /// The peer has closed.
+    End,
+}
+
+/// Why nothing can be read any more.
+#[derive(Debug)]
+pub enum ReadTrouble {
+    /// The system says so.
+    Errno(Errno),
+    /// TLS does: in these words.
+    Tls(String),
 }

@@ -1,0 +1,367 @@
+//! Adds up what threads counted, second by second, and judges in which of them the generator itself was the limit.
+//!
+//! What was counted in such a second says little of the target, so the times of a run are those of its other seconds. Counts
+//! and errors are of all.
+
+use std::collections::BTreeMap;
+
+use beamtune_model::load::{
+    Asked, Generator, LOAD_RESULT_VERSION, Latency, LoadErrors, LoadResult, LoadSecond, LoadStep,
+};
+
+use crate::clock::SECOND_NS;
+use crate::engine::Spell;
+use crate::program::{Model, Op, Plan};
+use crate::tally::{Tally, Times};
+
+/// A thread that used more of its second than this is busy: what waits for it is late by its fault.
+const BUSY_SHARE: f64 = 0.95;
+/// The generator may always be so late: what timers of a quiet Linux are, and some more.
+const LEAST_LAG_NS: u64 = 1_000_000;
+/// And so much of what the target takes: its 99th percentile is then told to a tenth.
+const LAG_SHARE: u64 = 10;
+/// A second that took so much longer was not one: the thread did not run.
+const STALL_NS: u64 = SECOND_NS / 20;
+/// Percentiles that are told, and how many values each wants, so that some lie beyond it.
+const PERCENTILES: [(&str, f64, u64); 6] = [
+    ("p50", 50.0, 2),
+    ("p75", 75.0, 8),
+    ("p90", 90.0, 20),
+    ("p99", 99.0, 200),
+    ("p99.9", 99.9, 2_000),
+    ("p99.99", 99.99, 20_000),
+];
+
+/// What all threads told of one second.
+#[derive(Default)]
+struct Merged {
+    tally: Tally,
+    longest_ns: u64,
+    /// The largest share of its second that a thread used.
+    busiest: f64,
+}
+
+/// Adds up the spells of a run.
+pub struct Collector {
+    /// Steps that only connect.
+    connects: Vec<bool>,
+    /// The last second that each thread has told of.
+    told: Vec<Option<i64>>,
+    open: BTreeMap<i64, Merged>,
+    all: Tally,
+    /// Without the seconds in which the generator was the limit.
+    clean: Tally,
+    seconds: Vec<LoadSecond>,
+}
+
+impl Collector {
+    /// For the spells of so many threads.
+    pub fn new(plan: &Plan, threads: usize) -> Self {
+        let mut connects = vec![false; plan.steps.len()];
+        for op in plan.kinds.iter().flat_map(|kind| &kind.ops) {
+            if let Op::Connect { step } = op {
+                connects[*step] = true;
+            }
+        }
+        let tally = Tally::new(plan.steps.len());
+        let told = vec![None; threads];
+        Self { connects, told, open: BTreeMap::new(), all: tally.clone(), clean: tally, seconds: Vec::new() }
+    }
+
+    /// Takes what a thread tells; gives the seconds that all threads have told of with it.
+    pub fn add(&mut self, thread: usize, spell: Spell) -> &[LoadSecond] {
+        let before = self.seconds.len();
+        let merged = self.open.entry(spell.second).or_default();
+        let used = spell.tally.cpu_ns as f64 / spell.length_ns.max(1) as f64;
+        // A thread's last spell may be too short to say anything.
+        if spell.length_ns > SECOND_NS / 10 {
+            merged.busiest = merged.busiest.max(used);
+        }
+        merged.longest_ns = merged.longest_ns.max(spell.length_ns);
+        merged.tally.add(&spell.tally);
+        if let Some(told) = self.told.get_mut(thread) {
+            *told = Some(spell.second);
+        }
+        // A thread tells of its seconds in their order.
+        if let Some(until) = self.told.iter().copied().min().flatten() {
+            self.close(until);
+        }
+        &self.seconds[before..]
+    }
+
+    /// A thread tells no more.
+    pub fn end(&mut self, thread: usize) -> &[LoadSecond] {
+        let before = self.seconds.len();
+        if let Some(told) = self.told.get_mut(thread) {
+            *told = Some(i64::MAX);
+        }
+        if let Some(until) = self.told.iter().copied().min().flatten() {
+            self.close(until);
+        }
+        &self.seconds[before..]
+    }
+
+    fn close(&mut self, until: i64) {
+        while let Some(entry) = self.open.first_entry() {
+            if *entry.key() > until {
+                return;
+            }
+            let (second, merged) = entry.remove_entry();
+            self.judge(second, merged);
+        }
+    }
+
+    fn judge(&mut self, second: i64, merged: Merged) {
+        let (mut service, mut response) = (Times::default(), Times::default());
+        let mut done = 0;
+        for (index, step) in merged.tally.steps.iter().enumerate() {
+            if let Some(step) = step
+                && !self.connects.get(index).copied().unwrap_or_default()
+            {
+                service.add(&step.service);
+                response.add(&step.response);
+                done += step.done();
+            }
+        }
+        let bound = bound(&merged, &service);
+        let tally = merged.tally;
+        self.all.add(&tally);
+        if bound.is_none() {
+            self.clean.add(&tally);
+        }
+        let percentile = |percentile| (response.count() > 0).then(|| response.percentile_ns(percentile));
+        self.seconds.push(LoadSecond {
+            second,
+            asked: tally.asked,
+            done,
+            errors: tally.errors(),
+            connected: tally.connected,
+            waiting: tally.waiting,
+            p50_ns: percentile(50.0),
+            p99_ns: percentile(99.0),
+            cores: tally.cpu_ns as f64 / merged.longest_ns.max(1) as f64,
+            bound,
+        });
+    }
+
+    /// The result, when all threads have ended.
+    pub fn finish(mut self, plan: &Plan, run: &Run) -> LoadResult {
+        self.close(i64::MAX);
+        let bound_seconds = self.seconds.iter().filter(|second| second.bound.is_some()).count();
+        let mut remarks = Vec::new();
+        let is_all_bound = self.clean.done() == 0 && self.all.done() > 0;
+        if is_all_bound {
+            remarks.push(
+                "In every second the generator itself was the limit; the times are of those seconds."
+                    .to_owned(),
+            );
+        }
+        let times = if is_all_bound { &self.all } else { &self.clean };
+        let steps = plan.steps.iter().enumerate().map(|(index, name)| {
+            step(name, self.connects.get(index).copied().unwrap_or_default(), index, &self.all, times)
+        });
+        let steps = steps.collect();
+        let devices = plan.kinds.iter().map(|kind| kind.devices).sum();
+        LoadResult {
+            version: LOAD_RESULT_VERSION,
+            tool: run.tool.clone(),
+            targets: run.targets.clone(),
+            began_unix_s: run.began_unix_s,
+            began_monotonic_ns: Some(plan.start_ns),
+            length_s: plan.model.length_ns() as f64 / SECOND_NS as f64,
+            asked: match plan.model {
+                Model::Open { profile, .. } => Asked::Open { per_second: profile.per_second, devices },
+                Model::Closed { .. } => Asked::Closed { devices },
+            },
+            seed: Some(plan.seed),
+            is_interrupted: run.is_interrupted,
+            unfinished: self.all.unfinished,
+            generator: Generator {
+                processes: run.processes,
+                threads: run.threads,
+                cpu_s: Some(self.all.cpu_ns as f64 / SECOND_NS as f64),
+                own_lag: latency(&self.all.own_lag),
+                bound_seconds: bound_seconds as u32,
+                judged_seconds: self.seconds.len() as u32,
+            },
+            steps,
+            seconds: self.seconds,
+            remarks,
+        }
+    }
+}
+
+/// What a result says of its run beyond what was counted.
+#[derive(Debug, Clone, Default)]
+pub struct Run {
+    /// The generator and its version.
+    pub tool: String,
+    /// Where the load went, as it was given.
+    pub targets: Vec<String>,
+    /// When the schedule began: seconds since 1970.
+    pub began_unix_s: Option<f64>,
+    /// Whether it was ended before its time.
+    pub is_interrupted: bool,
+    /// The generator's processes.
+    pub processes: u32,
+    /// The generator's threads, of all processes.
+    pub threads: u32,
+}
+
+/// Why the generator was the limit in a second, if it was.
+fn bound(merged: &Merged, service: &Times) -> Option<String> {
+    let milliseconds = |nanoseconds: u64| nanoseconds as f64 / 1e6;
+    if merged.longest_ns > SECOND_NS + STALL_NS {
+        let stalled = milliseconds(merged.longest_ns - SECOND_NS);
+        return Some(format!("a thread of the generator did not run for {stalled:.0} ms"));
+    }
+    let lag_ns = merged.tally.own_lag.percentile_ns(99.0);
+    let limit_ns = LEAST_LAG_NS.max(service.percentile_ns(99.0) / LAG_SHARE);
+    if lag_ns > limit_ns {
+        let (lag, limit) = (milliseconds(lag_ns), milliseconds(limit_ns));
+        return Some(format!("the generator was late by {lag:.1} ms (p99; limit {limit:.1} ms)"));
+    }
+    if merged.busiest > BUSY_SHARE {
+        return Some(format!("a thread of the generator used {:.0} % of a core", merged.busiest * 100.0));
+    }
+    None
+}
+
+fn step(name: &str, is_connect: bool, index: usize, all: &Tally, times: &Tally) -> LoadStep {
+    let of = |tally: &Tally| tally.steps.get(index).and_then(Clone::clone).unwrap_or_default();
+    let (all, times) = (of(all), of(times));
+    let errors = all
+        .errors
+        .iter()
+        .map(|(kind, count, first)| (kind.text().to_owned(), LoadErrors { count, first: first.to_owned() }));
+    LoadStep {
+        name: name.to_owned(),
+        is_connect,
+        done: all.done(),
+        errors: errors.collect(),
+        received_bytes: Some(all.received_bytes),
+        lag: latency(&times.lag),
+        service: latency(&times.service),
+        response: latency(&times.response),
+        first_byte: latency(&times.first_byte),
+    }
+}
+
+/// A histogram as it stands in results; `None` without values.
+pub fn latency(times: &Times) -> Option<Latency> {
+    let histogram = times.histogram();
+    if histogram.is_empty() {
+        return None;
+    }
+    let enough = PERCENTILES.iter().filter(|(_, _, least)| histogram.len() >= *least);
+    Some(Latency {
+        count: histogram.len(),
+        min_ns: Some(histogram.min()),
+        mean_ns: Some(histogram.mean()),
+        percentiles_ns: enough.map(|(name, at, _)| ((*name).to_owned(), times.percentile_ns(*at))).collect(),
+        max_ns: Some(histogram.max()),
+        histogram: Some(times.to_base64()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::program::{Endpoint, Kind};
+    use crate::protocol::Protocol;
+
+    fn plan() -> Plan {
+        let kind = Kind {
+            name: "device".to_owned(),
+            devices: 10,
+            endpoint: Endpoint { address: ([127, 0, 0, 1], 80).into(), sources: Arc::new([]), tls: None },
+            protocol: Protocol::Http,
+            ops: vec![Op::Connect { step: 0 }, Op::Next],
+            body: 1,
+            connect_timeout_ns: SECOND_NS,
+            timeout_ns: SECOND_NS,
+            pause_ns: SECOND_NS,
+        };
+        Plan {
+            kinds: vec![kind],
+            steps: vec!["connect".to_owned(), "get".to_owned()],
+            model: Model::Closed { ramp_ns: 0, sustain_ns: 3 * SECOND_NS, turns: None },
+            seed: 1,
+            start_ns: 0,
+            connect_ns: 0,
+            rundown_ns: 0,
+        }
+    }
+
+    /// A second of a thread: answers that took 2 ms, and how late it was with each.
+    fn spell(second: i64, length_ns: u64, cpu_ns: u64, late_ns: u64) -> Spell {
+        let mut tally = Tally::new(2);
+        for _ in 0..100 {
+            tally.own_lag.record(late_ns);
+            tally.step(1).service.record(2_000_000);
+            tally.step(1).response.record(2_000_000 + late_ns);
+        }
+        tally.step(0).service.record(SECOND_NS);
+        tally.cpu_ns = cpu_ns;
+        Spell { second, length_ns, tally }
+    }
+
+    fn judged(spells: Vec<Spell>) -> LoadResult {
+        let mut collector = Collector::new(&plan(), 1);
+        for spell in spells {
+            collector.add(0, spell);
+        }
+        collector.finish(&plan(), &Run::default())
+    }
+
+    fn reason(spell: Spell) -> Option<String> {
+        judged(vec![spell]).seconds[0].bound.clone()
+    }
+
+    #[test]
+    fn a_second_is_the_generators_fault_when_it_was_late_busy_or_away() {
+        assert_eq!(reason(spell(0, SECOND_NS, SECOND_NS / 2, 100_000)), None);
+        let late = reason(spell(0, SECOND_NS, SECOND_NS / 2, 5_000_000));
+        assert_eq!(late.as_deref(), Some("the generator was late by 5.0 ms (p99; limit 1.0 ms)"));
+        let busy = reason(spell(0, SECOND_NS, SECOND_NS * 97 / 100, 0));
+        assert_eq!(busy.as_deref(), Some("a thread of the generator used 97 % of a core"));
+        let away = reason(spell(0, 2 * SECOND_NS, SECOND_NS / 10, 0));
+        assert_eq!(away.as_deref(), Some("a thread of the generator did not run for 1000 ms"));
+    }
+
+    #[test]
+    fn times_are_those_of_the_other_seconds_and_counts_of_all() {
+        let mut slow = spell(1, SECOND_NS, 0, SECOND_NS);
+        slow.tally.step(1).service.record(9 * SECOND_NS);
+        let result = judged(vec![spell(0, SECOND_NS, 0, 0), slow, spell(2, SECOND_NS, 0, 0)]);
+        assert_eq!((result.generator.bound_seconds, result.generator.judged_seconds), (1, 3));
+        let step = &result.steps[1];
+        assert_eq!(step.done, 301);
+        let service = step.service.as_ref().unwrap();
+        assert_eq!(service.count, 200);
+        assert!(service.max_ns.unwrap() < 3_000_000);
+        // 200 values say nothing of a thousandth.
+        assert_eq!(service.percentile_ns("p99.9"), None);
+        assert!(service.percentile_ns("p99").is_some());
+        assert!(result.remarks.is_empty());
+    }
+
+    #[test]
+    fn where_all_seconds_are_its_fault_that_is_said() {
+        let result = judged(vec![spell(0, SECOND_NS, SECOND_NS, 0)]);
+        assert_eq!(result.steps[1].service.as_ref().unwrap().count, 100);
+        assert_eq!(result.remarks.len(), 1);
+    }
+
+    #[test]
+    fn a_second_is_told_when_all_threads_have_told_of_it() {
+        let mut collector = Collector::new(&plan(), 2);
+        assert!(collector.add(0, spell(0, SECOND_NS, 0, 0)).is_empty());
+        assert!(collector.add(0, spell(1, SECOND_NS, 0, 0)).is_empty());
+        let told = collector.add(1, spell(0, SECOND_NS, 0, 0));
+        assert_eq!((told.len(), told[0].done), (1, 200));
+        assert_eq!(collector.end(1).len(), 1);
+    }
+}

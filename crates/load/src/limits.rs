@@ -1,0 +1,139 @@
+//! What the system allows: whether so many connections can be had, said before the start.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::LoadError;
+
+/// Descriptors of a process beside its connections: epoll, timers, pipes, standard streams, files.
+const OTHER_DESCRIPTORS: u64 = 64;
+/// Devices that one thread serves with ease.
+const DEVICES_PER_THREAD: u64 = 10_000;
+/// Arrivals in a second that one thread serves with ease: a third of what it can.
+const ARRIVALS_PER_THREAD: f64 = 50_000.0;
+
+/// How a run is divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Division {
+    /// Processes.
+    pub processes: u64,
+    /// Threads of each.
+    pub threads: u64,
+}
+
+/// Divides a run: as few processes as descriptors allow, and as many threads as there is work for. `threads` asked for
+/// are of all processes together. `arrivals` in a second; `None`: devices go as fast as they can, or at a pace that is
+/// not known.
+pub fn divide(
+    devices: u64,
+    arrivals: Option<f64>,
+    threads: Option<u64>,
+    cores: u64,
+    descriptors: u64,
+) -> Division {
+    let room = descriptors.saturating_sub(OTHER_DESCRIPTORS).max(1);
+    let processes = devices.div_ceil(room).max(1);
+    let work = match arrivals {
+        Some(arrivals) => {
+            ((arrivals / ARRIVALS_PER_THREAD).ceil() as u64).max(devices.div_ceil(DEVICES_PER_THREAD))
+        }
+        None => cores,
+    };
+    let threads = threads.unwrap_or_else(|| work.clamp(1, cores.max(1))).clamp(1, devices.max(1));
+    Division { processes, threads: threads.div_ceil(processes) }
+}
+
+/// Raises the limit of descriptors as far as it goes; gives what it is then.
+pub fn raise_descriptors() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if setrlimit(Resource::Nofile, wanted).is_ok() {
+        return limit.maximum.unwrap_or(u64::MAX);
+    }
+    limit.current.unwrap_or(u64::MAX)
+}
+
+/// Holds connections of one process against its descriptors.
+pub fn check_descriptors(devices: u64, limit: u64) -> Result<(), LoadError> {
+    let needed = devices + OTHER_DESCRIPTORS;
+    if needed > limit { Err(LoadError::Descriptors { devices, needed, limit }) } else { Ok(()) }
+}
+
+/// The local addresses to connect from, so that ports suffice: those given, or for a target on the loopback network as
+/// many of 127.0.0.0/8 as it takes. Empty: the system's choice does.
+pub fn sources(
+    target: SocketAddr,
+    devices: u64,
+    given: &[IpAddr],
+    ports: u64,
+) -> Result<Vec<IpAddr>, LoadError> {
+    // Some are always taken by others, or wait for their end (TIME_WAIT).
+    let usable = (ports - ports / 10).max(1);
+    let needed = devices.div_ceil(usable).max(1);
+    if !given.is_empty() {
+        return if given.len() as u64 >= needed {
+            Ok(given.to_vec())
+        } else {
+            Err(LoadError::Ports { devices, ports: ports * given.len() as u64, sources: needed })
+        };
+    }
+    match target.ip() {
+        _ if needed == 1 => Ok(Vec::new()),
+        IpAddr::V4(ip) if ip.is_loopback() && needed < 250 => {
+            Ok((1..=needed as u8).map(|last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last))).collect())
+        }
+        _ => Err(LoadError::Ports { devices, ports, sources: needed }),
+    }
+}
+
+/// The local ports of one address (net.ipv4.ip_local_port_range), from that file's text; Linux' default where it says
+/// nothing (ip(7)).
+pub fn local_ports(range: &str) -> u64 {
+    let mut bounds = range.split_whitespace().filter_map(|bound| bound.parse::<u64>().ok());
+    match (bounds.next(), bounds.next()) {
+        (Some(low), Some(high)) if low <= high => high - low + 1,
+        _ => 28_232,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_has_as_many_threads_as_there_is_work_for() {
+        let check = |devices, arrivals, asked, processes, threads| {
+            let division = divide(devices, arrivals, asked, 8, 20_000);
+            assert_eq!(division, Division { processes, threads }, "{devices} {arrivals:?} {asked:?}");
+        };
+        check(100, Some(2_000.0), None, 1, 1);
+        check(100, Some(120_000.0), None, 1, 3);
+        check(100, None, None, 1, 8);
+        check(3, None, None, 1, 3);
+        check(15_000, Some(0.0), None, 1, 2);
+        check(100_000, Some(1_000.0), None, 6, 2);
+        check(100_000, None, Some(4), 6, 1);
+        check(100, None, Some(2), 1, 2);
+    }
+
+    #[test]
+    fn sources_are_found_where_ports_do_not_suffice() {
+        let loopback: SocketAddr = "127.0.0.1:80".parse().unwrap();
+        let far: SocketAddr = "192.0.2.1:80".parse().unwrap();
+        assert_eq!(sources(loopback, 10_000, &[], 28_232).unwrap(), Vec::<IpAddr>::new());
+        assert_eq!(sources(loopback, 100_000, &[], 28_232).unwrap().len(), 4);
+        let error = sources(far, 100_000, &[], 28_232).unwrap_err().to_string();
+        assert!(error.contains("give 4 addresses of this host with --source"), "{error}");
+        let given: Vec<IpAddr> = vec![far.ip(); 4];
+        assert_eq!(sources(far, 100_000, &given, 28_232).unwrap(), given);
+        assert!(sources(far, 100_000, &given[..2], 28_232).is_err());
+    }
+
+    #[test]
+    fn the_range_of_local_ports_is_read() {
+        assert_eq!(local_ports("32768\t60999\n"), 28_232);
+        assert_eq!(local_ports("1024 65535"), 64_512);
+        assert_eq!(local_ports(""), 28_232);
+    }
+}

@@ -1,0 +1,233 @@
+//! Devices that speak HTTP with targets that behave well, and with such as do not.
+
+mod common;
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use beamtune_load::clock::{SECOND_NS, now_ns};
+use beamtune_load::collect::Run;
+use beamtune_load::program::{Delay, Model, Op};
+use beamtune_load::protocol::Checks;
+use beamtune_load::run;
+use beamtune_load::schedule::{Profile, Spacing};
+use common::*;
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+
+#[test]
+fn every_device_goes_through_its_steps() {
+    let server = Server::answering(OK);
+    let ops = vec![
+        Op::Begin { counter: 0 },
+        Op::Send { step: 1, message: get("/${device}/${count}"), checks: Box::default() },
+        Op::Sleep(Delay::Even { nanoseconds: 1_000_000, give_or_take: 0.5 }),
+        Op::Repeat { counter: 0, times: 3, back_to: 2 },
+        Op::Send { step: 2, message: get("/end"), checks: Box::default() },
+        Op::Close,
+    ];
+    let result = run_plan(&plan(server.address, ops, 20, 4));
+    let done: Vec<_> = result.steps.iter().map(|step| step.done).collect();
+    assert_eq!(done, [80, 240, 80]);
+    assert_eq!((result.errors(), result.unfinished), (0, 0));
+    assert_eq!(result.steps[1].received_bytes, Some(240 * 5));
+    assert!(!result.is_interrupted);
+}
+
+#[test]
+fn connections_that_the_target_closes_are_made_anew() {
+    let server = Server::answering(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+    let result = run_plan(&get_plan(server.address, 2, 5));
+    assert_eq!((result.steps[1].done, result.errors()), (10, 0));
+    assert_eq!(result.steps[0].done, 10);
+}
+
+#[test]
+fn an_idle_connection_that_the_target_closes_is_no_error() {
+    let server = Server::start(|mut stream| {
+        read_head(&mut stream);
+        let _ = stream.write_all(OK);
+    });
+    let ops = vec![
+        Op::Send { step: 1, message: get("/"), checks: Box::default() },
+        // The end comes while it sleeps.
+        Op::Sleep(Delay::Even { nanoseconds: SECOND_NS / 5, give_or_take: 0.0 }),
+    ];
+    let result = run_plan(&plan(server.address, ops, 1, 3));
+    assert_eq!((result.steps[1].done, result.errors()), (3, 0), "{:?}", errors_of(&result, 1));
+}
+
+#[test]
+fn arrivals_are_served_on_time_by_devices_that_are_connected_before() {
+    let server = Server::answering(OK);
+    let mut plan = get_plan(server.address, 10, 1);
+    let profile = Profile { per_second: 500.0, ramp_ns: 0, sustain_ns: 2 * SECOND_NS };
+    plan.model = Model::Open { profile, spacing: Spacing::Fixed };
+    plan.connect_ns = SECOND_NS / 2;
+    plan.start_ns = now_ns() + SECOND_NS / 2;
+    let result = run_plan(&plan);
+    assert_eq!((result.steps[1].done, result.errors(), result.steps[0].done), (999, 0, 10));
+    assert_eq!(result.seconds.iter().map(|second| second.asked).sum::<u64>(), 999);
+    let step = &result.steps[1];
+    let count =
+        |latency: &Option<beamtune_model::load::Latency>| latency.as_ref().map(|latency| latency.count);
+    assert_eq!(count(&step.lag), count(&step.service));
+    assert_eq!(count(&step.response), count(&step.service));
+}
+
+#[test]
+fn a_target_that_serves_too_slowly_makes_arrivals_wait_and_no_lag_of_the_generator() {
+    // 20 ms for each request and one connection: 50 a second, where 100 are asked.
+    let server = Server::start(|mut stream| {
+        while read_head(&mut stream) {
+            std::thread::sleep(Duration::from_millis(20));
+            if stream.write_all(OK).is_err() {
+                return;
+            }
+        }
+    });
+    let mut plan = get_plan(server.address, 1, 1);
+    let profile = Profile { per_second: 100.0, ramp_ns: 0, sustain_ns: 2 * SECOND_NS };
+    plan.model = Model::Open { profile, spacing: Spacing::Fixed };
+    plan.start_ns = now_ns() + SECOND_NS / 10;
+    plan.rundown_ns = 5 * SECOND_NS;
+    let result = run_plan(&plan);
+    let step = &result.steps[1];
+    assert_eq!((step.done, result.errors()), (199, 0));
+    // Whatever seconds are taken for the generator's fault on a busy machine: the target's slowness is in none.
+    let all = result.seconds.iter().filter(|second| second.p99_ns.is_some());
+    assert!(all.clone().count() > 3);
+    assert!(all.map(|second| second.waiting).max().unwrap() >= 50);
+    let lag = result.generator.own_lag.unwrap();
+    assert!(lag.percentile_ns("p50").unwrap() < SECOND_NS / 20);
+    let response_ns = result.seconds.iter().filter_map(|second| second.p99_ns).max().unwrap();
+    assert!(response_ns > SECOND_NS, "{response_ns}");
+}
+
+#[test]
+fn answers_are_held_against_their_checks() {
+    let server =
+        Server::answering(b"HTTP/1.1 201 Created\r\nX-Kind: small\r\nContent-Length: 5\r\n\r\nhello");
+    let words = |checks: Checks| {
+        let result = run_plan(&checked(server.address, checks));
+        errors_of(&result, 1).pop().map(|(kind, count, words)| format!("{kind} {count}: {words}"))
+    };
+    let fields = |name: &str, part: &str| vec![(name.to_owned(), part.to_owned())];
+    assert_eq!(words(Checks::default()), None);
+    assert_eq!(
+        words(Checks { statuses: vec![(200, 200)], ..Checks::default() }),
+        Some("status 1: status 201".to_owned())
+    );
+    assert_eq!(
+        words(Checks {
+            fields: fields("x-kind", "small"),
+            body: vec!["ell".to_owned()],
+            ..Checks::default()
+        }),
+        None
+    );
+    let wrong = words(Checks { fields: fields("X-Kind", "large"), ..Checks::default() });
+    assert_eq!(wrong.as_deref(), Some("check 1: X-Kind does not contain \"large\""));
+    let wrong = words(Checks { fields: fields("X-None", ""), ..Checks::default() });
+    assert_eq!(wrong.as_deref(), Some("check 1: X-None is not in the head"));
+    let wrong = words(Checks { body: vec!["bye".to_owned()], ..Checks::default() });
+    assert_eq!(wrong.as_deref(), Some("check 1: the body does not contain \"bye\""));
+}
+
+/// Runs one device once against a target, and tells its only error.
+fn error_with(serve: impl Fn(std::net::TcpStream) + Send + Sync + 'static) -> String {
+    let server = Server::start(serve);
+    let result = run_plan(&get_plan(server.address, 1, 1));
+    let errors = errors_of(&result, 1);
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    format!("{}: {}", errors[0].0, errors[0].2)
+}
+
+#[test]
+fn targets_that_misbehave_are_told_apart() {
+    let error = error_with(|mut stream| {
+        read_head(&mut stream);
+    });
+    assert_eq!(error, "closed: closed before it answered");
+    let error = error_with(|mut stream| {
+        read_head(&mut stream);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhel");
+    });
+    assert_eq!(error, "closed: closed within the reply");
+    let error = error_with(|stream| {
+        // Closed with unread bytes, a socket is reset.
+        let mut stream = stream;
+        let mut byte = [0];
+        let _ = std::io::Read::read(&mut stream, &mut byte);
+    });
+    assert!(error.starts_with("reset: "), "{error}");
+    let error = error_with(|mut stream| {
+        read_head(&mut stream);
+        let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n");
+        wait_for_end(&mut stream);
+    });
+    assert_eq!(error, "protocol: no HTTP/1 reply");
+    let error = error_with(|mut stream| {
+        read_head(&mut stream);
+        wait_for_end(&mut stream);
+    });
+    assert_eq!(error, "timeout: no answer in time");
+}
+
+#[test]
+fn an_answer_that_never_ends_ends_in_time() {
+    // A byte now and then, and a body without end.
+    for endless in [&b"X: y\r\n"[..], &b"\r\n\r\n0123456789"[..]] {
+        let error = error_with(move |mut stream| {
+            read_head(&mut stream);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n");
+            while stream.write_all(endless).is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        assert_eq!(error, "timeout: the answer did not end in time");
+    }
+}
+
+#[test]
+fn a_target_that_is_not_there_is_refused_and_asked_again_with_pauses() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let result = run_plan(&get_plan(address, 1, 3));
+    let errors = errors_of(&result, 0);
+    assert_eq!((errors[0].0.as_str(), errors[0].1), ("refused", 3));
+    assert_eq!(result.done(), 0);
+}
+
+#[test]
+fn a_target_that_takes_no_connections_ends_in_time() {
+    // A listener whose queue is full does not answer any more (tcp(7), listen(2)).
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let connect = || std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200));
+    let _full: Vec<_> = (0..3).map(|_| connect()).collect();
+    let result = run_plan(&get_plan(address, 1, 1));
+    let errors = errors_of(&result, 0);
+    assert_eq!((errors[0].0.as_str(), errors[0].1), ("connect_timeout", 1));
+}
+
+#[test]
+fn the_wish_to_stop_gives_the_result_so_far() {
+    let server = Server::answering(OK);
+    let plan = get_plan(server.address, 2, u64::MAX);
+    let stop = AtomicBool::new(false);
+    let seconds = Mutex::new(0);
+    let result = run::run(&plan, 2, &stop, Run::default(), &mut |second| {
+        *seconds.lock().unwrap() += 1;
+        if second.done > 0 {
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+    })
+    .unwrap();
+    assert!(result.is_interrupted);
+    assert!(result.done() > 0);
+    assert!(result.seconds.len() < 20);
+}

@@ -1,0 +1,221 @@
+//! The result of a load as text: first whether it can be trusted, then what was done, then how long it took.
+
+use std::fmt::Write;
+
+use beamtune_model::load::{Asked, Latency, LoadResult, LoadStep};
+
+use crate::table::{Align::*, Table};
+use crate::text::{self, Style};
+
+/// Percentiles that are shown.
+const SHOWN: [&str; 4] = ["p50", "p90", "p99", "p99.9"];
+/// Reasons of bound seconds that are shown.
+const REASONS: usize = 3;
+
+/// The whole text.
+pub fn render(result: &LoadResult, style: Style) -> String {
+    let mut out = String::new();
+    out.push_str(&trust(result, style));
+    out.push_str(&style.bold(&title(result)));
+    out.push('\n');
+    out.push_str(&sums(result));
+    out.push('\n');
+    out.push_str(&times(result, style));
+    let errors = errors(result, style);
+    if !errors.is_empty() {
+        let _ = write!(out, "\n{errors}");
+    }
+    let _ = write!(out, "\n{}", generator(result));
+    for remark in &result.remarks {
+        let _ = write!(out, "\n{}", text::wrap(&text::clean_words(remark), style.width, ""));
+    }
+    if !out.ends_with('\n') {
+        out.push('\n');
+    }
+    out
+}
+
+/// What makes the numbers doubtful, if anything does.
+fn trust(result: &LoadResult, style: Style) -> String {
+    let mut out = String::new();
+    let generator = &result.generator;
+    if generator.bound_seconds > 0 {
+        let (bound, judged) = (generator.bound_seconds, generator.judged_seconds);
+        let head = format!(
+            "Generator-bound in {bound} of {judged} seconds: the limit was beamtune or this machine, not the target."
+        );
+        let _ = writeln!(out, "{}", style.bold(&head));
+        let seconds =
+            result.seconds.iter().filter_map(|second| Some((second.second, second.bound.as_ref()?)));
+        for (second, reason) in seconds.take(REASONS) {
+            let _ = writeln!(out, "  second {second}: {reason}");
+        }
+        if bound as usize > REASONS {
+            let _ = writeln!(out, "  and {} more", bound as usize - REASONS);
+        }
+        let advice = "Times are those of the other seconds. Ask for less, use more --threads, or another machine than the target's.";
+        let _ = writeln!(out, "{}", text::wrap(advice, style.width, "  "));
+    }
+    if result.is_interrupted {
+        let _ = writeln!(out, "Interrupted: this is what came until then.");
+    }
+    out
+}
+
+fn title(result: &LoadResult) -> String {
+    let targets = result.targets.iter().map(|target| text::clean(target)).collect::<Vec<_>>().join(", ");
+    let length = text::seconds(result.length_s);
+    let what = match result.asked {
+        Asked::Open { per_second, devices } => {
+            format!("{} a second for {length}, by {} devices", text::decimal(per_second), count(devices))
+        }
+        Asked::Closed { devices } => format!("{} devices for {length}", count(devices)),
+        Asked::Unknown => length,
+    };
+    format!("{targets}: {what}")
+}
+
+/// How much was done, and how much of what was asked.
+fn sums(result: &LoadResult) -> String {
+    let (done, errors) = (result.done(), result.errors());
+    let mut out = format!("{} done, {} errors", count(done), count(errors));
+    // Of whole seconds of the schedule: before it connections are made, and behind it what is left comes in.
+    let within: Vec<_> = result
+        .seconds
+        .iter()
+        .filter(|second| second.second >= 0 && (second.second as f64) < result.length_s)
+        .collect();
+    if !within.is_empty() {
+        let per_second = |sum: u64| text::decimal(sum as f64 / within.len() as f64);
+        let _ = write!(out, "; {} a second", per_second(within.iter().map(|second| second.done).sum()));
+        if matches!(result.asked, Asked::Open { .. }) {
+            let _ = write!(out, " of {} asked", per_second(within.iter().map(|second| second.asked).sum()));
+        }
+        let connected = within.iter().map(|second| second.connected).max().unwrap_or_default();
+        let _ = write!(out, "; up to {} connections", count(connected));
+    }
+    if result.unfinished > 0 {
+        let _ = write!(out, "; {} were still under way at the end", count(result.unfinished));
+    }
+    out.push('\n');
+    out
+}
+
+fn times(result: &LoadResult, style: Style) -> String {
+    let mut columns = vec![("", Left), ("", Left), ("count", Right)];
+    columns.extend(SHOWN.map(|name| (name, Right)));
+    columns.push(("max", Right));
+    let mut table = Table::new(&columns);
+    for step in &result.steps {
+        let mut name = text::clean(&step.name);
+        for (kind, latency) in kinds(step) {
+            let mut cells = vec![std::mem::take(&mut name), kind.to_owned(), count(latency.count)];
+            cells.extend(SHOWN.map(|name| milliseconds(latency.percentile_ns(name))));
+            cells.push(milliseconds(latency.max_ns));
+            table.row(cells);
+        }
+    }
+    table.render(style)
+}
+
+/// The kinds of times that say something of a step: all of them only where they differ.
+fn kinds(step: &LoadStep) -> Vec<(&'static str, &Latency)> {
+    let mut kinds = Vec::new();
+    kinds.extend(step.response.as_ref().map(|latency| ("response", latency)));
+    kinds.extend(step.service.as_ref().map(|latency| ("service", latency)));
+    kinds.extend(step.lag.as_ref().map(|latency| ("lag", latency)));
+    if step.is_connect {
+        // Nobody waits for the lag of a connection that is made in advance.
+        kinds.retain(|(kind, _)| *kind == "service");
+    }
+    kinds
+}
+
+fn errors(result: &LoadResult, style: Style) -> String {
+    let mut table =
+        Table::new(&[("errors", Left), ("", Left), ("count", Right), ("the first one said", Left)]);
+    for step in &result.steps {
+        for (kind, errors) in &step.errors {
+            table.row([
+                text::clean(&step.name),
+                kind.replace('_', " "),
+                count(errors.count),
+                text::clean_words(&errors.first),
+            ]);
+        }
+    }
+    table.render(style)
+}
+
+fn generator(result: &LoadResult) -> String {
+    let generator = &result.generator;
+    let mut out = format!("{}: ", text::clean(&result.tool));
+    match generator.cpu_s {
+        Some(cpu_s) => {
+            let whole_s = result.seconds.len().max(1) as f64;
+            let _ = write!(out, "{} cores", text::decimal(cpu_s / whole_s));
+        }
+        None => out.push_str("CPU unknown"),
+    }
+    if generator.threads > 0 {
+        let _ = write!(out, " in {} threads", generator.threads);
+    }
+    if generator.processes > 1 {
+        let _ = write!(out, " of {} processes", generator.processes);
+    }
+    match generator.own_lag.as_ref().and_then(|lag| lag.percentile_ns("p99").or(lag.max_ns)) {
+        Some(lag_ns) => {
+            let _ = write!(out, "; late by {} (p99)", milliseconds(Some(lag_ns)));
+        }
+        None => out.push_str("; how late it was itself is not known"),
+    }
+    out.push('\n');
+    out
+}
+
+/// A number with its thousands set apart.
+fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A time in milliseconds, with three significant digits; a dash where it is not known.
+fn milliseconds(nanoseconds: Option<u64>) -> String {
+    let Some(nanoseconds) = nanoseconds else { return "-".to_owned() };
+    let value = nanoseconds as f64 / 1e6;
+    let decimals = match value {
+        value if value >= 100.0 => 0,
+        value if value >= 10.0 => 1,
+        value if value >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.decimals$} ms")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_three_digits() {
+        let check = |nanoseconds, expected: &str| assert_eq!(milliseconds(Some(nanoseconds)), expected);
+        check(45_000, "0.045 ms");
+        check(1_234_000, "1.23 ms");
+        check(45_678_000, "45.7 ms");
+        check(945_678_000, "946 ms");
+        check(12_345_678_000, "12346 ms");
+        assert_eq!(milliseconds(None), "-");
+    }
+
+    #[test]
+    fn thousands_are_set_apart() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+    }
+}
