@@ -149,7 +149,7 @@ impl Goodbye {
     pub fn new(code: u16, reason: &str) -> Result<Self, String> {
         if !may_be_sent(code) {
             return Err(format!(
-                "{code} is no code to close with; use 1000 to 1014 as RFC 6455 has them, or 3000 to 4999"
+                "{code} is no code to close with; use 1000 to 1003, 1007 to 1014 or 3000 to 4999"
             ));
         }
         if reason.len() > 123 {
