@@ -144,17 +144,24 @@ impl Collector {
         });
     }
 
+    /// Right answers, connections not counted.
+    fn answers(&self, tally: &Tally) -> u64 {
+        let steps = tally.steps.iter().zip(&self.connects).filter(|(_, is_connect)| !**is_connect);
+        steps.filter_map(|(step, _)| step.as_ref()).map(|step| step.done()).sum()
+    }
+
     /// The result, when all threads have ended.
     pub fn finish(mut self, plan: &Plan, run: &Run) -> LoadResult {
         self.close(i64::MAX);
         let bound_seconds = self.seconds.iter().filter(|second| second.bound.is_some()).count();
         let mut remarks = Vec::new();
-        let is_all_bound = self.clean.done() == 0 && self.all.done() > 0;
+        let is_all_bound = self.answers(&self.clean) == 0 && self.answers(&self.all) > 0;
         if is_all_bound {
-            remarks.push(
-                "In every second the generator itself was the limit; the times are of those seconds."
-                    .to_owned(),
-            );
+            let words =
+                "The generator was the limit in every second with an answer: the times are of those seconds.";
+            remarks.push(words.to_owned());
+        } else if bound_seconds > 0 {
+            remarks.push("The times are of the seconds in which the generator was not the limit.".to_owned());
         }
         let times = if is_all_bound { &self.all } else { &self.clean };
         let steps = plan.steps.iter().enumerate().map(|(index, name)| {
@@ -345,14 +352,21 @@ mod tests {
         // 200 values say nothing of a thousandth.
         assert_eq!(service.percentile_ns("p99.9"), None);
         assert!(service.percentile_ns("p99").is_some());
-        assert!(result.remarks.is_empty());
+        assert_eq!(
+            result.remarks,
+            ["The times are of the seconds in which the generator was not the limit."]
+        );
     }
 
     #[test]
     fn where_all_seconds_are_its_fault_that_is_said() {
         let result = judged(vec![spell(0, SECOND_NS, SECOND_NS, 0)]);
         assert_eq!(result.steps[1].service.as_ref().unwrap().count, 100);
-        assert_eq!(result.remarks.len(), 1);
+        assert!(
+            result.remarks[0].starts_with("The generator was the limit in every second"),
+            "{:?}",
+            result.remarks
+        );
     }
 
     #[test]

@@ -27,9 +27,7 @@ pub fn render(result: &LoadResult, style: Style) -> String {
     }
     let _ = write!(out, "\n{}", generator(result));
     for remark in &result.remarks {
-        let _ = write!(out, "\n{}", text::wrap(&text::clean_words(remark), style.width, ""));
-    }
-    if !out.ends_with('\n') {
+        out.push_str(&text::wrap(&text::clean_words(remark), style.width, ""));
         out.push('\n');
     }
     out
@@ -53,8 +51,8 @@ fn trust(result: &LoadResult, style: Style) -> String {
         if bound as usize > REASONS {
             let _ = writeln!(out, "  and {} more", bound as usize - REASONS);
         }
-        let advice = "Times are those of the other seconds. Ask for less, use more --threads, or another machine than the target's.";
-        let _ = writeln!(out, "{}", text::wrap(advice, style.width, "  "));
+        let advice = "Ask for less, use more --threads, or another machine than the target's.";
+        let _ = writeln!(out, "  {advice}");
     }
     if result.is_interrupted {
         let _ = writeln!(out, "Interrupted: this is what came until then.");
@@ -158,7 +156,12 @@ fn generator(result: &LoadResult) -> String {
         None => out.push_str("CPU unknown"),
     }
     if generator.threads > 0 {
-        let _ = write!(out, " in {} threads", generator.threads);
+        let _ = write!(
+            out,
+            " in {} {}",
+            generator.threads,
+            if generator.threads == 1 { "thread" } else { "threads" }
+        );
     }
     if generator.processes > 1 {
         let _ = write!(out, " of {} processes", generator.processes);
