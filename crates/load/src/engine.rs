@@ -9,6 +9,7 @@
 
 mod device;
 mod socket;
+mod upkeep;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,17 +17,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
-use rustix::net::SendFlags;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
 use crate::LoadError;
 use crate::clock::{SECOND_NS, now_ns, thread_cpu_ns};
 use crate::program::{Kind, Model, Op, Plan};
-use crate::protocol::{self, Answer, Checks, Heard, Sent, Session, contains};
+use crate::protocol::{self, Answer, Checks, Fault, Heard, Sent, contains};
 use crate::schedule::{Arrival, Schedule};
 use crate::tally::{ErrorKind, Tally};
 use crate::wheel::Wheel;
-use device::{Device, State};
+use device::{Device, KEPT_BYTES, NEVER_NS, State};
 
 /// Of a socket's bytes that are read at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -165,7 +165,7 @@ impl<'p> Engine<'p> {
                     self.plan.start_ns - self.plan.connect_ns + (share * self.plan.connect_ns as f64) as u64
                 }
             };
-            self.wheel.set(index as u32, due_ns);
+            self.wake_at(index as u32, due_ns);
         }
         self.arrive();
     }
@@ -194,6 +194,9 @@ impl<'p> Engine<'p> {
                 stop_ns = now + STOP_NS;
                 if stop.load(Ordering::Relaxed) || self.is_over(now) {
                     self.tell(now - began_ns, sink);
+                    for index in 0..self.devices.len() as u32 {
+                        self.close(index);
+                    }
                     return Ok(());
                 }
             }
@@ -283,7 +286,7 @@ impl<'p> Engine<'p> {
             let timer = self.wheel.pop(now);
             if let Some((index, due_ns)) = timer {
                 self.tally.own_lag.record(now - due_ns);
-                self.on_timer(index, due_ns);
+                self.on_timer(index, due_ns, now);
             }
             let arrival = self
                 .next_arrival
@@ -327,17 +330,25 @@ impl<'p> Engine<'p> {
         self.go_on(index);
     }
 
-    /// A device's timer: it begins, has slept enough, or has paused after an error.
-    fn on_timer(&mut self, index: u32, due_ns: u64) {
+    /// Lets a device go on by itself then.
+    fn wake_at(&mut self, index: u32, due_ns: u64) {
         let device = &mut self.devices[index as usize];
-        device.scheduled_ns = due_ns;
-        match device.state {
-            State::Fresh if matches!(self.plan.model, Model::Closed { .. }) => {
+        device.wake_ns = due_ns;
+        self.wheel.set(index, device.next_ns());
+    }
+
+    /// A device's timer: it begins, has slept enough, or has paused after an error; or its connection wants to be looked
+    /// after.
+    fn on_timer(&mut self, index: u32, due_ns: u64, now: u64) {
+        let device = &mut self.devices[index as usize];
+        if device.wake_ns <= due_ns {
+            device.scheduled_ns = std::mem::replace(&mut device.wake_ns, NEVER_NS);
+            if device.state == State::Fresh && matches!(self.plan.model, Model::Closed { .. }) {
                 device.is_in_turn = true;
-                self.go_on(index);
             }
-            _ => self.go_on(index),
+            self.go_on(index);
         }
+        self.look_after(index, now);
     }
 
     /// Does one operation after the other until the device has to wait.
@@ -371,6 +382,11 @@ impl<'p> Engine<'p> {
                     device.deadline_ns = now + kind.timeout_ns;
                     device.is_expecting = true;
                     device.state = State::Waiting;
+                    if let Some(bytes) = device.early.take() {
+                        device.is_expecting = false;
+                        self.on_done(index, *step, bytes, now);
+                        continue;
+                    }
                     if device.fd.is_none() {
                         self.fail(index, ErrorKind::Closed, || "closed before the message came".to_owned());
                     }
@@ -388,8 +404,9 @@ impl<'p> Engine<'p> {
                     device.first_byte_ns = 0;
                     device.deadline_ns = now + kind.timeout_ns;
                     device.state = State::Waiting;
+                    device.early = None;
                     let (sent, awaited) = match protocol::fixed(&mut device.session, message, checks) {
-                        Some(bytes) => (send(device, bytes), Sent::Awaited),
+                        Some(bytes) => (device.send(bytes, now), Sent::Awaited),
                         None => {
                             self.output.clear();
                             let (session, mut values) = device.session_and_values(now);
@@ -400,7 +417,10 @@ impl<'p> Engine<'p> {
                                 &mut self.scratch,
                                 &mut self.output,
                             );
-                            (send(device, &self.output), awaited)
+                            match awaited {
+                                Ok(awaited) => (device.send(&self.output, now), awaited),
+                                Err(fault) => return self.fail_for(index, &fault),
+                            }
                         }
                     };
                     match sent {
@@ -408,6 +428,11 @@ impl<'p> Engine<'p> {
                         Err(errno) => return self.fail_by(index, errno),
                     }
                     if awaited == Sent::Done {
+                        if !self.devices[at].unsent.is_empty() {
+                            // Not sent until the socket has taken it: a device is no faster than its peer.
+                            self.devices[at].state = State::Sending;
+                            return;
+                        }
                         self.on_done(index, *step, 0, now);
                         continue;
                     }
@@ -417,7 +442,7 @@ impl<'p> Engine<'p> {
                     let due_ns = device.scheduled_ns + delay.draw(&mut device.random);
                     device.op += 1;
                     device.state = State::Sleeping;
-                    self.wheel.set(index, due_ns);
+                    self.wake_at(index, due_ns);
                     return;
                 }
                 Op::Begin { counter } => {
@@ -430,7 +455,7 @@ impl<'p> Engine<'p> {
                 }
                 Op::Close => {
                     device.op += 1;
-                    self.disconnect(index);
+                    self.close(index);
                 }
                 Op::Next => {
                     if !self.next_turn(index, kind) {
@@ -482,7 +507,8 @@ impl<'p> Engine<'p> {
         let now = now_ns();
         device.sent_ns = now;
         device.deadline_ns = now + kind.connect_timeout_ns;
-        device.session = Session::new(&kind.protocol);
+        device.session.renew(&kind.protocol);
+        device.early = None;
         match socket::connect(&kind.endpoint, device.number) {
             Ok(fd) => {
                 let data = u64::from(index) | u64::from(device.generation) << 32;
@@ -504,16 +530,16 @@ impl<'p> Engine<'p> {
             return;
         }
         if device.state == State::Connecting {
-            if flags.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP) {
-                self.on_connected(index);
+            if !flags.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP) {
+                return;
             }
-            return;
+            // The event may tell of what the peer has said first, too, and does not come again.
+            self.on_connected(index);
         }
-        if flags.contains(EventFlags::OUT) && !device.unsent.is_empty() {
-            match device.flush() {
-                Ok(bytes) => self.tally.written_bytes += bytes,
-                Err(errno) => return self.fail_by(index, errno),
-            }
+        let device = &self.devices[index as usize];
+        let is_held_up = device.state == State::Sending || !device.unsent.is_empty();
+        if is_held_up && flags.contains(EventFlags::OUT) && !self.on_writable(index) {
+            return;
         }
         if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
             let is_closed = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
@@ -534,17 +560,17 @@ impl<'p> Engine<'p> {
         let protocol = &self.plan.kinds[device.kind as usize].protocol;
         self.output.clear();
         let (session, mut values) = device.session_and_values(now);
-        let is_ready = session.open(protocol, &mut values, &mut self.output);
-        if !self.output.is_empty() {
-            match send(device, &self.output) {
-                Ok(bytes) => self.tally.written_bytes += bytes,
-                Err(errno) => return self.fail_by(index, errno),
-            }
+        let is_ready = match session.open(protocol, &mut values, &mut self.output) {
+            Ok(is_ready) => is_ready,
+            Err(fault) => return self.fail_for(index, &fault),
+        };
+        if let Err(errno) = self.send_output(index, now) {
+            return self.fail_by(index, errno);
         }
         if is_ready {
             self.on_ready(index, now);
         } else {
-            device.state = State::Opening;
+            self.devices[index as usize].state = State::Opening;
         }
     }
 
@@ -567,6 +593,7 @@ impl<'p> Engine<'p> {
             _ => self.tally.reconnects += 1,
         }
         self.go_on(index);
+        self.look_after(index, now);
     }
 
     /// Reads until nothing more is there. Once less comes than was asked for, there is no more (epoll(7), question 9),
@@ -596,6 +623,7 @@ impl<'p> Engine<'p> {
             };
             let now = now_ns();
             device.unread.clear();
+            device.unread.shrink_to(KEPT_BYTES);
             self.tally.read_bytes += bytes as u64;
             if bytes == 0 {
                 return self.on_end(index, held, now);
@@ -603,7 +631,7 @@ impl<'p> Engine<'p> {
             if device.first_byte_ns == 0 {
                 device.first_byte_ns = now;
             }
-            if !self.on_bytes(index, generation, held + bytes, now) {
+            if !self.on_bytes(index, generation, held + bytes, now) || !self.flush(index, now) {
                 return;
             }
             if bytes < room && !is_closed {
@@ -622,6 +650,7 @@ impl<'p> Engine<'p> {
             }
             self.output.clear();
             let checks = checks_of(self.plan, device);
+            let expected = expected_of(self.plan, device);
             match device.session.read(&self.input[from..length], checks, &mut self.output) {
                 Ok((used, heard)) => {
                     from += used;
@@ -629,17 +658,10 @@ impl<'p> Engine<'p> {
                         Heard::Nothing => Spoken::Nothing,
                         Heard::Ready => Spoken::Ready,
                         Heard::Answer(answer) => Spoken::Answer(answer),
-                        Heard::Message(payload) => Spoken::message(payload, checks),
+                        Heard::Message(payload) => Spoken::message(payload, expected),
                     };
-                    if !self.output.is_empty() {
-                        match send(device, &self.output) {
-                            Ok(bytes) => self.tally.written_bytes += bytes,
-                            Err(errno) => {
-                                self.fail_by(index, errno);
-                                return false;
-                            }
-                        }
-                    }
+                    // Sent with what the device sends next, or when all that came is read: one call for many messages.
+                    device.unsent.extend_from_slice(&self.output);
                     if heard == Spoken::Nothing {
                         device.unread.extend_from_slice(&self.input[from..length]);
                         return true;
@@ -647,7 +669,7 @@ impl<'p> Engine<'p> {
                     self.on_heard(index, heard, now);
                 }
                 Err(fault) => {
-                    self.fail(index, ErrorKind::Protocol, || fault.to_string());
+                    self.fail_for(index, &fault);
                     return false;
                 }
             }
@@ -664,7 +686,7 @@ impl<'p> Engine<'p> {
             // Nothing was under way: what comes next connects anew.
             Ok(_) if !device.is_expecting => self.disconnect(index),
             Ok(_) => self.fail(index, ErrorKind::Closed, || "closed before the message came".to_owned()),
-            Err(fault) => self.fail(index, ErrorKind::Closed, || fault.to_string()),
+            Err(fault) => self.fail_for(index, &fault),
         }
     }
 
@@ -692,7 +714,9 @@ impl<'p> Engine<'p> {
             }
             Spoken::Message { bytes, is_wanted } => {
                 self.tally.messages += 1;
-                if device.is_expecting && is_wanted {
+                if is_wanted && !device.is_expecting {
+                    device.early.get_or_insert(bytes);
+                } else if is_wanted {
                     device.is_expecting = false;
                     let step = device.step as usize;
                     self.on_done(index, step, bytes, now);
@@ -721,6 +745,7 @@ impl<'p> Engine<'p> {
         let device = &mut self.devices[index as usize];
         if device.fd.take().is_some() {
             device.generation = device.generation.wrapping_add(1);
+            device.pong_ns = NEVER_NS;
             device.unread = Vec::new();
             device.unsent = Vec::new();
             if std::mem::take(&mut device.is_counted) {
@@ -733,13 +758,24 @@ impl<'p> Engine<'p> {
         self.fail(index, socket::kind_of(errno), || socket::words_of(errno));
     }
 
+    fn fail_for(&mut self, index: u32, fault: &Fault) {
+        self.fail(index, fault.kind(), || fault.to_string());
+    }
+
     /// The step that is under way has failed: the connection is given up, and the device begins anew after a pause.
     fn fail(&mut self, index: u32, kind: ErrorKind, say: impl FnOnce() -> String) {
         self.disconnect(index);
         let device = &mut self.devices[index as usize];
-        // Without anything under way: a peer that ended an idle connection.
-        if !matches!(device.state, State::Ready | State::Connecting | State::Opening | State::Waiting) {
-            return;
+        match device.state {
+            State::Ready | State::Connecting | State::Opening | State::Sending | State::Waiting => {}
+            // Nothing was under way: the peer ended an idle connection. Where that may be, what comes next connects anew; where
+            // it was to last, what was done on it (subscriptions) is gone too.
+            State::Sleeping if device.session.is_lasting() => {}
+            State::Free if device.session.is_lasting() => {
+                self.tally.step(device.step as usize).errors.record(kind, say);
+                return;
+            }
+            _ => return,
         }
         self.tally.step(device.step as usize).errors.record(kind, say);
         device.is_expecting = false;
@@ -758,12 +794,13 @@ impl<'p> Engine<'p> {
             if is_last || now + pause_ns >= self.end_ns {
                 device.is_in_turn = false;
                 device.state = State::Over;
+                device.wake_ns = NEVER_NS;
                 self.active -= 1;
                 return;
             }
         }
         device.state = State::Pausing;
-        self.wheel.set(index, now + pause_ns);
+        self.wake_at(index, now + pause_ns);
     }
 
     /// Fails what has had its time.
@@ -773,6 +810,11 @@ impl<'p> Engine<'p> {
             match device.state {
                 State::Connecting | State::Opening if now >= device.deadline_ns => {
                     self.fail(index, ErrorKind::ConnectTimeout, || "no connection in time".to_owned());
+                }
+                State::Sending if now >= device.deadline_ns => {
+                    self.fail(index, ErrorKind::Timeout, || {
+                        "not sent in time: the peer takes nothing".to_owned()
+                    });
                 }
                 State::Waiting if now >= device.deadline_ns => {
                     let words = if device.first_byte_ns == 0 {
@@ -798,8 +840,9 @@ enum Spoken {
 }
 
 impl Spoken {
-    fn message(payload: &[u8], checks: &Checks) -> Self {
-        let is_wanted = checks.body.iter().all(|part| contains(payload, part.as_bytes()));
+    fn message(payload: &[u8], expected: Option<&Checks>) -> Self {
+        let is_wanted =
+            expected.is_some_and(|checks| checks.body.iter().all(|part| contains(payload, part.as_bytes())));
         Self::Message { bytes: payload.len() as u64, is_wanted }
     }
 }
@@ -813,18 +856,13 @@ fn checks_of<'p>(plan: &'p Plan, device: &Device) -> &'p Checks {
     }
 }
 
-/// Sends what can be sent and keeps the rest; how many bytes were sent.
-fn send(device: &mut Device, bytes: &[u8]) -> Result<u64, Errno> {
-    let Some(fd) = &device.fd else { return Ok(0) };
-    if !device.unsent.is_empty() {
-        device.unsent.extend_from_slice(bytes);
-        return Ok(0);
+/// What a message must be for a device to have waited for it: it does, or will when what it waits for now has come. A
+/// broker may send the message to who published it before it acknowledges it to them.
+fn expected_of<'p>(plan: &'p Plan, device: &Device) -> Option<&'p Checks> {
+    let is_sending = matches!(device.state, State::Sending | State::Waiting) && !device.is_expecting;
+    let op = device.op as usize + usize::from(is_sending);
+    match plan.kinds[device.kind as usize].ops.get(op) {
+        Some(Op::Expect { checks, .. }) if is_sending || device.is_expecting => Some(checks),
+        _ => None,
     }
-    let sent = match rustix::net::send(fd, bytes, SendFlags::NOSIGNAL) {
-        Ok(sent) => sent,
-        Err(Errno::AGAIN | Errno::INTR) => 0,
-        Err(errno) => return Err(errno),
-    };
-    device.unsent.extend_from_slice(&bytes[sent..]);
-    Ok(sent as u64)
 }

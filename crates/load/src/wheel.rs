@@ -69,6 +69,12 @@ impl Wheel {
         self.nodes[index].due_ns = UNSET;
     }
 
+    /// When the timer of a device is due.
+    pub fn due_ns(&self, device: u32) -> Option<u64> {
+        let due_ns = self.nodes[HEADS + device as usize].due_ns;
+        (due_ns != UNSET).then_some(due_ns)
+    }
+
     /// A device whose timer was due at `now_ns` or before, the earliest first, and when it was due. Its timer is unset then.
     pub fn pop(&mut self, now_ns: u64) -> Option<(u32, u64)> {
         self.advance(now_ns >> TICK_BITS);
@@ -233,6 +239,9 @@ mod tests {
                         }
                         prop_assert_eq!(got, expected);
                     }
+                }
+                for device in 0..20 {
+                    prop_assert_eq!(wheel.due_ns(device), model.get(&device).copied());
                 }
                 let earliest = model.values().min();
                 prop_assert!(wheel.next_ns().is_none_or(|next| earliest.is_none_or(|due| next <= *due)));
