@@ -8,6 +8,7 @@
 
 pub mod file;
 pub mod flags;
+pub mod mqtt;
 pub mod sample;
 pub mod wire;
 
@@ -40,6 +41,7 @@ pub const TARGETS: &[Target] = &[
     ("ejabberdctl", |bytes| flags::check(Format::EjabberdCtl, bytes)),
     ("shell", |bytes| flags::check(Format::Shell, bytes)),
     ("command", flags::command),
+    ("mqtt", mqtt::mqtt),
 ];
 
 /// Passes an input through a target.

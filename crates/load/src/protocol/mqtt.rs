@@ -322,6 +322,13 @@ impl Client {
         checks: &Checks,
         out: &mut Vec<u8>,
     ) -> Result<(usize, Heard<'a>), MqttFault> {
+        // A peer that speaks another protocol may never send as much as what it said would mean here.
+        if self.awaited == Awaited::Connack
+            && let Some(first) = input.first()
+            && Kind::of(*first) != Kind::CONNACK
+        {
+            return Err(MqttFault::Unexpected(Kind::of(*first)));
+        }
         let mut used = 0;
         while let Some(frame) = Frame::first_of(&input[used..])? {
             used += frame.length;
@@ -329,13 +336,6 @@ impl Client {
             if heard != Heard::Nothing {
                 return Ok((used, heard));
             }
-        }
-        // A peer that speaks another protocol may never send as much as what it said would mean here.
-        if self.awaited == Awaited::Connack
-            && let Some(first) = input.get(used)
-            && Kind::of(*first) != Kind::CONNACK
-        {
-            return Err(MqttFault::Unexpected(Kind::of(*first)));
         }
         Ok((used, Heard::Nothing))
     }

@@ -413,6 +413,9 @@ fn malformed_packets_are_told_from_sound_ones() {
         (V5, b"\x20\x05\0\0\x02\x24\x02", "malformed CONNACK: a property out of its range"),
         (V311, b"\x30\x03\0\x01t", "PUBLISH out of place"),
         (V311, b"\xd0\x00", "PINGRESP out of place"),
+        // Said of the first byte alone, whatever follows.
+        (V311, b"H", "PUBACK out of place"),
+        (V311, b"\x6f\xfb\xc8\xfe\xfe\x7f", "PUBREL out of place"),
     ] {
         let mut client = Client::new(&connect(version));
         assert_eq!(feed(&mut client, bytes, &[]).0, [words], "{version:?} {bytes:02x?}");
