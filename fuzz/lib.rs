@@ -9,6 +9,7 @@
 pub mod file;
 pub mod flags;
 pub mod load;
+pub mod mqtt;
 pub mod sample;
 pub mod wire;
 
@@ -43,6 +44,7 @@ pub const TARGETS: &[Target] = &[
     ("command", flags::command),
     ("websocket", load::websocket),
     ("raw_frames", load::raw_frames),
+    ("mqtt", mqtt::mqtt),
 ];
 
 /// Passes an input through a target.

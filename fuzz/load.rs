@@ -59,7 +59,7 @@ fn hear(
     let mut values = Values { device: 1, turn: 0, count: &mut 0, random: &mut random, now_ns: 0 };
     let checks = Checks { body: vec!["a".to_owned()], ..Checks::default() };
     let (mut session, mut out, mut heard) = (Session::new(protocol), Vec::new(), String::new());
-    let mut is_ready = session.open(protocol, &mut values, &mut out);
+    let mut is_ready = session.open(protocol, &mut values, &mut out).expect("its own protocol");
     if !opened.is_empty() {
         let (used, opening) = session.read(opened, &checks, &mut out).expect("a reply that opens");
         assert_eq!((used, opening), (opened.len(), Heard::Ready));
@@ -67,7 +67,8 @@ fn hear(
     }
     if is_ready {
         for message in sent {
-            session.send(message, &checks, &mut values, &mut Vec::new(), &mut out);
+            let sent = session.send(message, &checks, &mut values, &mut Vec::new(), &mut out);
+            assert!(sent.is_ok());
         }
     }
     let (mut held, mut answered) = (Vec::new(), 0);

@@ -9,6 +9,7 @@
 
 mod device;
 mod socket;
+mod steps;
 mod tls;
 mod traffic;
 
@@ -18,19 +19,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
-
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use serde::{Deserialize, Serialize};
 
 use crate::LoadError;
 use crate::clock::{SECOND_NS, now_ns, thread_cpu_ns};
-use crate::program::{Kind, Model, Op, Plan};
-use crate::protocol::{self, Sent};
+use crate::program::{Model, Plan};
 use crate::schedule::{Arrival, Schedule};
 use crate::tally::{ErrorKind, Tally};
 use crate::wheel::Wheel;
-use device::{Device, State};
-use traffic::Spoken;
+use device::{Device, NEVER_NS, State};
 
 /// Of a socket's bytes that are read at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -38,8 +36,6 @@ const READ_BYTES: usize = 64 * 1024;
 const EVENTS: usize = 512;
 /// Due timers and arrivals that are served before sockets are looked at again.
 const DUE_AT_ONCE: usize = 64;
-/// Operations that a device does before others have their turn.
-const OPS_AT_ONCE: usize = 64;
 /// How often devices are looked through for answers that did not come in time.
 const SWEEP_NS: u64 = SECOND_NS / 4;
 /// How often the wish to stop is looked at.
@@ -83,6 +79,8 @@ struct Engine<'p> {
     plan: &'p Plan,
     devices: Vec<Device>,
     wheel: Wheel,
+    /// Devices that let others go first while there is more to read: index and generation.
+    again: Vec<(u32, u32)>,
     poll: OwnedFd,
     timer: OwnedFd,
     timer_ns: u64,
@@ -143,6 +141,7 @@ impl<'p> Engine<'p> {
             plan,
             devices,
             wheel,
+            again: Vec::new(),
             poll,
             timer,
             timer_ns: 0,
@@ -175,7 +174,7 @@ impl<'p> Engine<'p> {
                     self.plan.start_ns - self.plan.connect_ns + (share * self.plan.connect_ns as f64) as u64
                 }
             };
-            self.wheel.set(index as u32, due_ns);
+            self.wake_at(index as u32, due_ns);
         }
         self.arrive();
     }
@@ -212,6 +211,9 @@ impl<'p> Engine<'p> {
                     self.tally.unfinished =
                         (self.devices.iter().filter(waits).count() + self.waiting.len()) as u64;
                     self.tell(now - began_ns, sink);
+                    for index in 0..self.devices.len() as u32 {
+                        self.leave(index);
+                    }
                     return Ok(());
                 }
             }
@@ -220,7 +222,7 @@ impl<'p> Engine<'p> {
                 self.sweep(now);
             }
             let more = self.serve_due(now);
-            if more {
+            if more || !self.again.is_empty() {
                 events.clear();
                 self.wait(&mut events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
             } else {
@@ -234,6 +236,9 @@ impl<'p> Engine<'p> {
                 if data != TIMER {
                     self.on_event(data as u32, (data >> 32) as u32, event.flags);
                 }
+            }
+            for (index, generation) in std::mem::take(&mut self.again) {
+                self.on_readable(index, generation, true);
             }
         }
     }
@@ -301,7 +306,7 @@ impl<'p> Engine<'p> {
             let timer = self.wheel.pop(now);
             if let Some((index, due_ns)) = timer {
                 self.tally.own_lag.record(now - due_ns);
-                self.on_timer(index, due_ns);
+                self.on_timer(index, due_ns, now);
             }
             let arrival = self
                 .next_arrival
@@ -334,285 +339,28 @@ impl<'p> Engine<'p> {
         }
     }
 
-    fn begin_turn(&mut self, index: u32, due_ns: u64) {
-        let kind = &self.plan.kinds[self.devices[index as usize].kind as usize];
+    /// Lets a device go on by itself then.
+    fn wake_at(&mut self, index: u32, due_ns: u64) {
         let device = &mut self.devices[index as usize];
-        device.scheduled_ns = due_ns;
-        device.op = if device.fd.is_some() { kind.body as u32 } else { 0 };
-        if matches!(self.plan.model, Model::Open { .. }) {
-            self.active += 1;
-        }
-        device.is_in_turn = true;
+        device.wake_ns = due_ns;
+        self.wheel.set(index, device.next_ns());
     }
 
-    /// A device's timer: it begins, has slept enough, has paused after an error, or let others go first.
-    fn on_timer(&mut self, index: u32, due_ns: u64) {
+    /// A device's timer: it begins, has slept enough, has paused after an error, or let others go first; or its connection
+    /// wants to be looked after.
+    fn on_timer(&mut self, index: u32, due_ns: u64, now: u64) {
         let device = &mut self.devices[index as usize];
-        match device.state {
-            State::Yielding => {}
-            State::Fresh => {
-                device.scheduled_ns = due_ns;
+        if device.wake_ns <= due_ns {
+            let wake_ns = std::mem::replace(&mut device.wake_ns, NEVER_NS);
+            if device.state != State::Yielding {
+                device.scheduled_ns = wake_ns;
+            }
+            if device.state == State::Fresh {
                 device.is_in_turn = matches!(self.plan.model, Model::Closed { .. });
             }
-            _ => device.scheduled_ns = due_ns,
+            self.go_on(index);
         }
-        self.go_on(index);
-    }
-
-    /// Does one operation after the other until the device has to wait.
-    fn go_on(&mut self, index: u32) {
-        let plan = self.plan;
-        let at = index as usize;
-        let kind = &plan.kinds[self.devices[at].kind as usize];
-        for _ in 0..OPS_AT_ONCE {
-            let device = &mut self.devices[at];
-            device.state = State::Ready;
-            if device.op as usize == kind.body
-                && let Some((op, scheduled_ns)) = device.resume.take()
-            {
-                device.op = op;
-                device.scheduled_ns = scheduled_ns;
-                self.tally.reconnects += 1;
-            }
-            // A device of an open model connects, and then waits for an arrival.
-            if !device.is_in_turn && device.op as usize >= kind.body && !self.take_waiting(index) {
-                return;
-            }
-            let device = &mut self.devices[at];
-            let Some(op) = kind.ops.get(device.op as usize) else { return };
-            match op {
-                Op::Connect { step } => {
-                    if device.fd.is_none() {
-                        device.step = *step as u32;
-                        self.connect(index, kind);
-                        return;
-                    }
-                    device.op += 1;
-                }
-                Op::Expect { step, .. } => {
-                    device.step = *step as u32;
-                    let now = now_ns();
-                    device.sent_ns = now;
-                    device.first_byte_ns = 0;
-                    device.deadline_ns = now + kind.timeout_ns;
-                    device.is_expecting = true;
-                    device.state = State::Waiting;
-                    if device.fd.is_none() {
-                        self.fail(index, ErrorKind::Closed, || "closed before the message came".to_owned());
-                    }
-                    return;
-                }
-                Op::Send { step, message, checks } => {
-                    device.step = *step as u32;
-                    if device.fd.is_none() && kind.body > 1 && device.op as usize >= kind.body {
-                        // What was done once for the connection is done again, then the turn goes on.
-                        device.resume = Some((device.op, device.scheduled_ns));
-                        device.op = 0;
-                        continue;
-                    }
-                    if device.fd.is_none() {
-                        // The peer has closed it after the answer before.
-                        self.connect(index, kind);
-                        return;
-                    }
-                    let now = now_ns();
-                    device.sent_ns = now;
-                    device.first_byte_ns = 0;
-                    device.deadline_ns = now + kind.timeout_ns;
-                    device.state = State::Waiting;
-                    let (sent, awaited) = match protocol::fixed(&mut device.session, message, checks) {
-                        Some((bytes, awaited)) => (device.send(bytes), awaited),
-                        None => {
-                            self.output.clear();
-                            let (session, mut values) = device.session_and_values(now);
-                            let awaited = session.send(
-                                message,
-                                checks,
-                                &mut values,
-                                &mut self.scratch,
-                                &mut self.output,
-                            );
-                            (device.send(&self.output), awaited)
-                        }
-                    };
-                    match sent {
-                        Ok(bytes) => self.tally.written_bytes += bytes,
-                        Err(errno) => return self.fail_by(index, errno),
-                    }
-                    if awaited == Sent::Awaited {
-                        return;
-                    }
-                    if !device.unsent.is_empty() {
-                        device.state = State::Sending;
-                        return;
-                    }
-                    self.on_done(index, *step, 0, now);
-                }
-                Op::Sleep(delay) => {
-                    let due_ns = device.scheduled_ns + delay.draw(&mut device.random);
-                    device.op += 1;
-                    device.state = State::Sleeping;
-                    self.wheel.set(index, due_ns);
-                    return;
-                }
-                Op::Begin { counter } => {
-                    device.loops[*counter] = 0;
-                    device.op += 1;
-                }
-                Op::Repeat { counter, times, back_to } => {
-                    device.loops[*counter] += 1;
-                    device.op = if device.loops[*counter] < *times { *back_to as u32 } else { device.op + 1 };
-                }
-                Op::Close => {
-                    device.op += 1;
-                    self.leave(index);
-                }
-                Op::Next => {
-                    if !self.next_turn(index, kind) {
-                        return;
-                    }
-                }
-            }
-        }
-        // Others have their turn before it goes on.
-        self.devices[at].state = State::Yielding;
-        self.wheel.set(index, now_ns());
-    }
-
-    /// The turn is over; whether the device goes on at once.
-    fn next_turn(&mut self, index: u32, kind: &Kind) -> bool {
-        let device = &mut self.devices[index as usize];
-        device.turn += 1;
-        match self.plan.model {
-            Model::Closed { turns, .. } => {
-                let is_last =
-                    turns.is_some_and(|turns| device.turn >= turns) || device.scheduled_ns >= self.end_ns;
-                if is_last {
-                    device.is_in_turn = false;
-                    device.state = State::Over;
-                    self.active -= 1;
-                    return false;
-                }
-                device.op = if device.fd.is_some() { kind.body as u32 } else { 0 };
-                true
-            }
-            Model::Open { .. } => {
-                device.is_in_turn = false;
-                self.active -= 1;
-                self.take_waiting(index)
-            }
-        }
-    }
-
-    /// A device of an open model has nothing to do: it takes the arrival that has waited longest, or is free.
-    fn take_waiting(&mut self, index: u32) -> bool {
-        match self.waiting.pop_front() {
-            Some(due_ns) => {
-                self.begin_turn(index, due_ns);
-                true
-            }
-            None => {
-                self.devices[index as usize].state = State::Free;
-                self.free.push_back(index);
-                false
-            }
-        }
-    }
-
-    fn on_heard(&mut self, index: u32, heard: Spoken, now: u64) {
-        let device = &mut self.devices[index as usize];
-        match heard {
-            Spoken::Nothing => {}
-            Spoken::Ready => self.on_ready(index, now),
-            Spoken::Answer(answer) => {
-                let step = device.step as usize;
-                match answer.wrong {
-                    Some((kind, words)) => {
-                        let tally = self.tally.step(step);
-                        tally.errors.record(kind, || words.into_owned());
-                        tally.received_bytes += answer.bytes;
-                        device.scheduled_ns = now;
-                        device.op += 1;
-                    }
-                    None => self.on_done(index, step, answer.bytes, now),
-                }
-                if !answer.keeps_alive {
-                    self.disconnect(index);
-                }
-                self.go_on(index);
-            }
-            Spoken::Message { bytes, is_wanted } => {
-                self.tally.messages += 1;
-                if device.is_expecting && is_wanted {
-                    device.is_expecting = false;
-                    let step = device.step as usize;
-                    self.on_done(index, step, bytes, now);
-                    self.go_on(index);
-                }
-            }
-        }
-    }
-
-    /// A step has done what it should.
-    fn on_done(&mut self, index: u32, step: usize, bytes: u64, now: u64) {
-        let device = &mut self.devices[index as usize];
-        let tally = self.tally.step(step);
-        tally.lag.record(device.sent_ns.saturating_sub(device.scheduled_ns));
-        tally.service.record(now.saturating_sub(device.sent_ns));
-        tally.response.record(now.saturating_sub(device.scheduled_ns));
-        if device.first_byte_ns != 0 {
-            tally.first_byte.record(device.first_byte_ns.saturating_sub(device.sent_ns));
-        }
-        tally.received_bytes += bytes;
-        device.scheduled_ns = now;
-        device.op += 1;
-    }
-
-    fn fail_by(&mut self, index: u32, errno: Errno) {
-        self.fail(index, socket::kind_of(errno), || socket::words_of(errno));
-    }
-
-    /// The step that is under way has failed: the connection is given up, and the device begins anew after a pause. With
-    /// nothing under way it is no failure that a peer ends an idle connection, unless a session has gone with it.
-    fn fail(&mut self, index: u32, kind: ErrorKind, say: impl FnOnce() -> String) {
-        self.disconnect(index);
-        let device = &mut self.devices[index as usize];
-        let is_failure = match device.state {
-            State::Ready | State::Connecting | State::Opening | State::Sending | State::Waiting => true,
-            State::Sleeping | State::Yielding | State::Free => device.session.is_kept(),
-            State::Fresh | State::Pausing | State::Over => false,
-        };
-        if !is_failure {
-            return;
-        }
-        self.tally.step(device.step as usize).errors.record(kind, say);
-        device.resume = None;
-        if device.state == State::Free {
-            // It connects anew with the arrival that it is taken for.
-            return;
-        }
-        device.is_expecting = false;
-        let pause_ns = self.plan.kinds[device.kind as usize].pause_ns;
-        device.op = 0;
-        let was_in_turn =
-            std::mem::replace(&mut device.is_in_turn, matches!(self.plan.model, Model::Closed { .. }));
-        let now = now_ns();
-        if was_in_turn && matches!(self.plan.model, Model::Open { .. }) {
-            self.active -= 1;
-        }
-        if device.is_in_turn {
-            device.turn += 1;
-            let is_last =
-                matches!(self.plan.model, Model::Closed { turns: Some(turns), .. } if device.turn >= turns);
-            if is_last || now + pause_ns >= self.end_ns {
-                device.is_in_turn = false;
-                device.state = State::Over;
-                self.active -= 1;
-                return;
-            }
-        }
-        device.state = State::Pausing;
-        self.wheel.set(index, now + pause_ns);
+        self.look_after(index, now);
     }
 
     /// Fails what has had its time.

@@ -120,7 +120,7 @@ pub enum Op {
         /// What the answer must be.
         checks: Box<Checks>,
     },
-    /// Waits for a message of the peer's.
+    /// Waits for a message of the peer's. One that came while the [`Op::Send`] right before it was under way will do.
     Expect {
         /// The step's index.
         step: usize,

@@ -4,6 +4,7 @@
 //! writes; it says what that means to the device: ready, an answer, a message.
 
 pub mod http;
+pub mod mqtt;
 pub mod raw;
 pub mod websocket;
 
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use crate::tally::ErrorKind;
 use crate::template::{Template, Values};
 use http::{HttpFault, HttpRequest};
+use mqtt::{MqttConnect, MqttFault, MqttMessage};
 use raw::{RawFault, RawMessage};
 use websocket::{Goodbye, WebSocketFault};
 
@@ -38,12 +40,14 @@ pub enum Message {
     WebSocketClose(Goodbye),
     /// A frame straight on TCP; if so said, the next that comes is the answer.
     Raw(Box<RawMessage>),
+    /// A packet of MQTT; its acknowledgement is the answer, if it has one.
+    Mqtt(Box<MqttMessage>),
 }
 
 /// What an answer must be.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checks {
-    /// The statuses that are right; none named: 200 to 399 for HTTP.
+    /// The statuses that are right; none named: 200 to 399 for HTTP, reason codes below 128 for MQTT.
     pub statuses: Vec<(u16, u16)>,
     /// Fields of HTTP's head: name, and what its value must contain (nothing: that it is there).
     pub fields: Vec<(String, String)>,
@@ -93,15 +97,22 @@ pub enum Fault {
     WebSocket(WebSocketFault),
     /// In frames straight on TCP.
     Raw(RawFault),
+    /// In MQTT.
+    Mqtt(MqttFault),
+    /// A message of another protocol than the session's.
+    Foreign,
 }
 
 impl Fault {
     /// As what it is counted.
     pub fn kind(&self) -> ErrorKind {
         match self {
+            Self::Http(HttpFault::Unanswered | HttpFault::Cut) => ErrorKind::Closed,
             Self::Http(_) => ErrorKind::Protocol,
             Self::WebSocket(fault) => fault.kind(),
             Self::Raw(fault) => fault.kind(),
+            Self::Mqtt(fault) => fault.kind(),
+            Self::Foreign => ErrorKind::Unsendable,
         }
     }
 }
@@ -112,6 +123,8 @@ impl fmt::Display for Fault {
             Self::Http(fault) => fault.fmt(f),
             Self::WebSocket(fault) => fault.fmt(f),
             Self::Raw(fault) => fault.fmt(f),
+            Self::Mqtt(fault) => fault.fmt(f),
+            Self::Foreign => f.write_str("the device does not speak the message's protocol"),
         }
     }
 }
@@ -125,6 +138,8 @@ pub enum Session {
     WebSocket(websocket::Connection),
     /// Frames straight on TCP.
     Raw(raw::Reader),
+    /// MQTT.
+    Mqtt(mqtt::Client),
 }
 
 /// Which protocol a kind of devices speaks, and what opens a session in it.
@@ -136,32 +151,54 @@ pub enum Protocol {
     WebSocket(Arc<websocket::Upgrade>),
     /// Frames straight on TCP.
     Raw(Arc<raw::Framing>),
+    /// MQTT 3.1.1 or 5.0.
+    Mqtt(Box<MqttConnect>),
 }
 
 impl Session {
-    /// For a new connection.
+    /// Before the first connection.
     pub fn new(protocol: &Protocol) -> Self {
         match protocol {
             Protocol::Http => Self::Http(http::Reader::default()),
             Protocol::WebSocket(_) => Self::WebSocket(websocket::Connection::default()),
             Protocol::Raw(framing) => Self::Raw(raw::Reader::new(framing)),
+            Protocol::Mqtt(connect) => Self::Mqtt(mqtt::Client::new(connect)),
         }
     }
 
-    /// Whether something is lost with the connection, beyond that: subscriptions, a place in a conversation.
-    pub fn is_kept(&self) -> bool {
+    /// For a new connection; what outlives one is kept.
+    pub fn renew(&mut self, protocol: &Protocol) {
+        match (&mut *self, protocol) {
+            (Self::Mqtt(client), Protocol::Mqtt(connect)) => client.renew(connect),
+            _ => *self = Self::new(protocol),
+        }
+    }
+
+    /// Whether the connection is meant to last while nothing is under way: more is lost with it than itself (subscriptions,
+    /// a place in a conversation), so its end is an error even then.
+    pub fn is_lasting(&self) -> bool {
         !matches!(self, Self::Http(_))
     }
 
     /// Writes to `out` what opens the session. Without that it is ready at once: gives true, and never says
     /// [`Heard::Ready`].
-    pub fn open(&mut self, protocol: &Protocol, values: &mut Values<'_>, out: &mut Vec<u8>) -> bool {
+    pub fn open(
+        &mut self,
+        protocol: &Protocol,
+        values: &mut Values<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Fault> {
         match (self, protocol) {
+            (Self::Http(_), Protocol::Http) | (Self::Raw(_), Protocol::Raw(_)) => Ok(true),
             (Self::WebSocket(connection), Protocol::WebSocket(upgrade)) => {
                 connection.open(upgrade, values, out);
-                false
+                Ok(false)
             }
-            _ => true,
+            (Self::Mqtt(client), Protocol::Mqtt(connect)) => {
+                client.open(connect, values, out).map_err(Fault::Mqtt)?;
+                Ok(false)
+            }
+            _ => Err(Fault::Foreign),
         }
     }
 
@@ -173,37 +210,39 @@ impl Session {
         values: &mut Values<'_>,
         scratch: &mut Vec<u8>,
         out: &mut Vec<u8>,
-    ) -> Sent {
+    ) -> Result<Sent, Fault> {
         match (self, message) {
             (Self::Http(reader), Message::Http(request)) => {
                 reader.expect(request.is_head(), checks);
                 request.render(values, scratch, out);
-                Sent::Awaited
+                Ok(Sent::Awaited)
             }
             (Self::WebSocket(connection), Message::WebSocket { is_text, payload }) => {
                 connection.send(*is_text, payload, values, scratch, out);
-                Sent::Done
+                Ok(Sent::Done)
             }
             (Self::WebSocket(connection), Message::WebSocketPing) => {
                 connection.ping(out);
-                Sent::Awaited
+                Ok(Sent::Awaited)
             }
             (Self::WebSocket(connection), Message::WebSocketClose(goodbye)) => {
                 connection.say_goodbye(goodbye, out);
-                Sent::Awaited
+                Ok(Sent::Awaited)
             }
             (Self::Raw(reader), Message::Raw(message)) => {
                 message.render(values, out);
-                reader.sent(message)
+                Ok(reader.sent(message))
             }
-            // A message of another protocol says nothing here, and so has no answer: it is never counted as done.
-            _ => Sent::Awaited,
+            (Self::Mqtt(client), Message::Mqtt(message)) => {
+                client.send(message, values, out).map_err(Fault::Mqtt)
+            }
+            _ => Err(Fault::Foreign),
         }
     }
 
     /// Reads on. Gives how many bytes were used, which may be none: the rest has to be given again with more behind it.
     /// It stops at the first that is to be said. `checks` are those of what was sent last; to `out` goes what has to be
-    /// sent at once (the answer to a ping), also with a fault (why the session is ended).
+    /// sent at once (the answer to a ping, an acknowledgement), also with a fault (why the session is ended).
     pub fn read<'a>(
         &'a mut self,
         input: &'a [u8],
@@ -217,22 +256,25 @@ impl Session {
             },
             Self::WebSocket(connection) => connection.read(input, out).map_err(Fault::WebSocket),
             Self::Raw(reader) => reader.read(input, checks).map_err(Fault::Raw),
+            Self::Mqtt(client) => client.read(input, checks, out).map_err(Fault::Mqtt),
         }
     }
 
     /// The message that was heard last is not needed any more: a large one's memory is given back.
     pub fn forget(&mut self) {
         match self {
-            Self::Http(_) => {}
+            Self::Http(_) | Self::Mqtt(_) => {}
             Self::WebSocket(connection) => connection.forget(),
             Self::Raw(reader) => reader.forget(),
         }
     }
 
-    /// The connection will be closed without waiting for anything more: writes the last word to `out`.
+    /// The connection will be closed without waiting for anything more: writes to `out` what the peer wants to hear before,
+    /// if anything.
     pub fn leave(&mut self, out: &mut Vec<u8>) {
         match self {
             Self::WebSocket(connection) => connection.leave(out),
+            Self::Mqtt(client) => client.leave(out),
             Self::Http(_) | Self::Raw(_) => {}
         }
     }
@@ -249,7 +291,29 @@ impl Session {
                 connection.end(unread).map_err(Fault::WebSocket).map(|()| Heard::Nothing)
             }
             Self::Raw(reader) => reader.end(unread).map_err(Fault::Raw).map(|()| Heard::Nothing),
+            Self::Mqtt(client) => Err(Fault::Mqtt(client.end(unread))),
         }
+    }
+
+    /// When [`Self::keep_alive`] is due at the latest, the last bytes having been sent at `last_sent_ns`. `None`: the peer
+    /// bears silence.
+    pub fn keep_alive_due(&self, last_sent_ns: u64) -> Option<u64> {
+        match self {
+            Self::Mqtt(client) => client.keep_alive_due(last_sent_ns),
+            Self::Http(_) | Self::WebSocket(_) | Self::Raw(_) => None,
+        }
+    }
+
+    /// Writes to `out` what keeps the connection from being given up.
+    pub fn keep_alive(&mut self, out: &mut Vec<u8>) {
+        if let Self::Mqtt(client) = self {
+            client.keep_alive(out);
+        }
+    }
+
+    /// Whether that was not answered yet.
+    pub fn awaits_pong(&self) -> bool {
+        matches!(self, Self::Mqtt(client) if client.awaits_pong())
     }
 }
 
@@ -265,7 +329,7 @@ pub fn fixed<'m>(session: &mut Session, message: &'m Message, checks: &Checks) -
             let bytes = message.fixed()?;
             Some((bytes, reader.sent(message)))
         }
-        // Each frame of WebSocket has a mask of its own.
+        // Each frame of WebSocket has a mask of its own, packets of MQTT have identifiers.
         _ => None,
     }
 }

@@ -132,11 +132,13 @@ pub enum ErrorKind {
     Check,
     /// No device was free for an arrival, and too many waited already.
     Dropped,
+    /// What was to be sent cannot be: the peer does not take it, or no protocol has words for it.
+    Unsendable,
 }
 
 impl ErrorKind {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Refused,
         Self::Unreachable,
         Self::ConnectTimeout,
@@ -149,6 +151,7 @@ impl ErrorKind {
         Self::Status,
         Self::Check,
         Self::Dropped,
+        Self::Unsendable,
     ];
 
     /// The name in results; never changed once released.
@@ -166,6 +169,7 @@ impl ErrorKind {
             Self::Status => "status",
             Self::Check => "check",
             Self::Dropped => "dropped",
+            Self::Unsendable => "unsendable",
         }
     }
 }

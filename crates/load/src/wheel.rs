@@ -69,6 +69,12 @@ impl Wheel {
         self.nodes[index].due_ns = UNSET;
     }
 
+    /// When the timer of a device is due.
+    pub fn due_ns(&self, device: u32) -> Option<u64> {
+        let due_ns = self.nodes[HEADS + device as usize].due_ns;
+        (due_ns != UNSET).then_some(due_ns)
+    }
+
     /// A device whose timer was due at `now_ns` or before, the earliest first, and when it was due. Its timer is unset then.
     pub fn pop(&mut self, now_ns: u64) -> Option<(u32, u64)> {
         self.advance(now_ns >> TICK_BITS);
@@ -105,12 +111,30 @@ impl Wheel {
             .filter_map(|level| {
                 let shift = SLOT_BITS * level as u32;
                 let here = self.tick >> shift;
-                let slot = (here as usize) % SLOTS;
-                let distance =
-                    (1..=SLOTS).find(|distance| self.is_occupied(level, (slot + distance) % SLOTS))?;
+                let distance = self.distance(level, here as usize % SLOTS)?;
                 Some((here + distance as u64) << shift)
             })
             .min()
+    }
+
+    /// How far behind a slot the next one lies that may hold something, 1 to [`SLOTS`], word by word: this is asked for in
+    /// every turn of the engine's loop.
+    fn distance(&self, level: usize, slot: usize) -> Option<usize> {
+        let words = &self.occupied[level];
+        let first = (slot + 1) % SLOTS;
+        let (word, bit) = (first / 64, first % 64);
+        // The word that the search begins in is looked at twice: from that bit on, and at last up to it.
+        (0..=words.len()).find_map(|step| {
+            let at = (word + step) % words.len();
+            let mask = match step {
+                0 => u64::MAX << bit,
+                step if step == words.len() => !(u64::MAX << bit),
+                _ => u64::MAX,
+            };
+            let found = words[at] & mask;
+            let next = at * 64 + found.trailing_zeros() as usize;
+            (found != 0).then(|| (next + SLOTS - first) % SLOTS + 1)
+        })
     }
 
     fn advance(&mut self, to: u64) {
@@ -207,6 +231,18 @@ mod tests {
 
     proptest! {
         #[test]
+        fn the_next_occupied_slot_is_found_from_everywhere(occupied in proptest::collection::vec(0..SLOTS, 0..6)) {
+            let mut wheel = Wheel::new(0, 0);
+            for slot in &occupied {
+                wheel.occupied[0][slot / 64] |= 1 << (slot % 64);
+            }
+            for slot in 0..SLOTS {
+                let next = (1..=SLOTS).find(|distance| occupied.contains(&((slot + distance) % SLOTS)));
+                prop_assert_eq!(wheel.distance(0, slot), next);
+            }
+        }
+
+        #[test]
         fn timers_come_when_they_are_due_in_their_order(acts in proptest::collection::vec(act(), 1..200)) {
             let mut now = 5_000_000_000_u64;
             let mut wheel = Wheel::new(20, now);
@@ -233,6 +269,9 @@ mod tests {
                         }
                         prop_assert_eq!(got, expected);
                     }
+                }
+                for device in 0..20 {
+                    prop_assert_eq!(wheel.due_ns(device), model.get(&device).copied());
                 }
                 let earliest = model.values().min();
                 prop_assert!(wheel.next_ns().is_none_or(|next| earliest.is_none_or(|due| next <= *due)));

@@ -325,3 +325,30 @@ fn a_peer_that_does_not_read_is_told_after_its_time() {
     assert_eq!(errors, [(ErrorKind::Timeout, 1, "the peer did not take it in time")]);
     assert_eq!(steps[1].done(), 0);
 }
+
+#[test]
+fn a_server_that_pings_without_end_and_reads_nothing_is_given_up() {
+    let server = Server::start(|stream| {
+        let mut stream = tungstenite::accept(stream).unwrap().get_ref().try_clone().unwrap();
+        let pings = [&[0x89, 125][..], &[b'x'; 125]].concat().repeat(100);
+        let mut sent = 0;
+        while stream.write_all(&pings).is_ok() {
+            sent += pings.len();
+        }
+        sent
+    });
+    let ops = vec![
+        Op::Connect { step: 0 },
+        Op::Expect { step: 1, checks: containing("what never comes") },
+        Op::Next,
+    ];
+    let fields = [("Host".to_owned(), text("localhost"))];
+    let protocol = Protocol::WebSocket(Arc::new(Upgrade::new(&text("/"), &fields, Vec::new())));
+    let steps = run(vec![kind(server.address, protocol, 1, ops)], 60 * SECOND_NS, Some(1));
+    let errors: Vec<_> = steps[1].errors.iter().collect();
+    let words = "the peer asks for ever more, and takes none of the answers";
+    assert_eq!(errors, [(ErrorKind::Unsendable, 1, words)]);
+    // What sockets hold comes on top.
+    let sent = server.stop()[0];
+    assert!((16 << 20..64 << 20).contains(&sent), "{sent}");
+}

@@ -12,6 +12,13 @@ use crate::program::{DEEPEST_REPEAT, Kind};
 use crate::protocol::Session;
 use crate::template::Values;
 
+/// No instant.
+pub const NEVER_NS: u64 = u64::MAX;
+/// Of a device's own buffers, so much room is kept when they are empty, so that what is usual takes no memory each time.
+pub const KEPT_BYTES: usize = 1024;
+/// What a device owes its peer by itself (pongs, acknowledgements) and the peer does not take: more is a fault of the peer.
+pub const MOST_OWED_BYTES: usize = 16 * 1024 * 1024;
+
 /// What a device waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
@@ -65,16 +72,27 @@ pub struct Device {
     /// 0: nothing has come yet.
     pub first_byte_ns: u64,
     pub deadline_ns: u64,
+    /// When it goes on by itself: its beginning, the end of a sleep or of a pause; otherwise [`NEVER_NS`]. Its timer may be
+    /// set for something earlier.
+    pub wake_ns: u64,
+    /// When it last sent anything.
+    pub written_ns: u64,
+    /// When the answer to a ping that is no step of it must have come, and is looked for; otherwise [`NEVER_NS`].
+    pub pong_ns: u64,
     pub random: Xoroshiro128PlusPlus,
     pub fd: Option<OwnedFd>,
     pub tls: Option<Box<tls::Stream>>,
     pub session: Session,
     /// Whether it waits for a message.
     pub is_expecting: bool,
+    /// The bytes of a message that it will wait for next, which came before what it waits for now.
+    pub early: Option<u64>,
     /// What came and could not be read without what comes behind it.
     pub unread: Vec<u8>,
-    /// What the socket did not take yet.
+    /// What the socket did not take yet; encrypted where there is TLS.
     pub unsent: Vec<u8>,
+    /// So many bytes that the session says by itself were put into `unsent` since it was last empty.
+    pub owed_bytes: usize,
 }
 
 impl Device {
@@ -99,14 +117,33 @@ impl Device {
             sent_ns: 0,
             first_byte_ns: 0,
             deadline_ns: 0,
+            wake_ns: NEVER_NS,
+            written_ns: 0,
+            pong_ns: NEVER_NS,
             random: Xoroshiro128PlusPlus::seed_from_u64(seed ^ own),
             fd: None,
             tls: None,
             session: Session::new(&what.protocol),
             is_expecting: false,
+            early: None,
             unread: Vec::new(),
             unsent: Vec::new(),
+            owed_bytes: 0,
         }
+    }
+
+    /// When its connection wants to be looked after, if it does.
+    pub fn keep_alive_ns(&self) -> Option<u64> {
+        if !self.is_counted {
+            return None;
+        }
+        let due_ns = self.session.keep_alive_due(self.written_ns)?;
+        Some(if self.pong_ns == NEVER_NS { due_ns } else { self.pong_ns })
+    }
+
+    /// When its timer has to ring; [`NEVER_NS`] if it need not.
+    pub fn next_ns(&self) -> u64 {
+        self.wake_ns.min(self.keep_alive_ns().unwrap_or(NEVER_NS))
     }
 
     /// The session, and what values of texts are taken from.
@@ -121,43 +158,58 @@ impl Device {
         (&mut self.session, values)
     }
 
-    /// Sends what can be sent and keeps the rest; how many bytes were sent.
-    pub fn send(&mut self, bytes: &[u8]) -> Result<u64, Errno> {
+    /// Sends what can be sent and keeps the rest; how many of the socket's bytes were sent. Nothing at all (`bytes` is empty)
+    /// sends what TLS has to say.
+    pub fn send(&mut self, bytes: &[u8], now_ns: u64) -> Result<u64, Errno> {
         if self.fd.is_none() {
             return Ok(0);
         }
+        if self.tls.is_some() || !self.unsent.is_empty() {
+            self.keep(bytes);
+            return self.flush(now_ns);
+        }
+        let sent = self.put(bytes, now_ns)?;
+        self.unsent.extend_from_slice(&bytes[sent..]);
+        Ok(sent as u64)
+    }
+
+    /// Keeps what the session says by itself until the device sends, or [`Self::flush`]: one call for many messages.
+    pub fn owe(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.keep(bytes);
+            self.owed_bytes += bytes.len();
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
         match &mut self.tls {
-            None if self.unsent.is_empty() => self.put(bytes),
-            None => {
-                self.unsent.extend_from_slice(bytes);
-                Ok(0)
-            }
-            Some(tls) => {
-                let kept = self.unsent.len();
-                tls.write(bytes, &mut self.unsent);
-                if kept > 0 { Ok(0) } else { self.flush() }
-            }
+            None => self.unsent.extend_from_slice(bytes),
+            Some(tls) => tls.write(bytes, &mut self.unsent),
         }
     }
 
     /// Sends of what is unsent as much as the socket takes; how many bytes.
-    pub fn flush(&mut self) -> Result<u64, Errno> {
+    pub fn flush(&mut self, now_ns: u64) -> Result<u64, Errno> {
         let unsent = std::mem::take(&mut self.unsent);
-        self.put(&unsent)
+        let sent = self.put(&unsent, now_ns);
+        self.unsent = unsent;
+        let sent = sent?;
+        self.unsent.drain(..sent);
+        if self.unsent.is_empty() {
+            self.unsent.shrink_to(KEPT_BYTES);
+            self.owed_bytes = 0;
+        }
+        Ok(sent as u64)
     }
 
-    fn put(&mut self, bytes: &[u8]) -> Result<u64, Errno> {
-        let Some(fd) = &self.fd else { return Ok(0) };
-        if bytes.is_empty() {
-            return Ok(0);
+    /// What of it the socket takes.
+    fn put(&mut self, bytes: &[u8], now_ns: u64) -> Result<usize, Errno> {
+        let Some(fd) = self.fd.as_ref().filter(|_| !bytes.is_empty()) else { return Ok(0) };
+        self.written_ns = now_ns;
+        match rustix::io::retry_on_intr(|| rustix::net::send(fd, bytes, SendFlags::NOSIGNAL)) {
+            Err(Errno::AGAIN) => Ok(0),
+            sent => sent,
         }
-        let sent = match rustix::net::send(fd, bytes, SendFlags::NOSIGNAL) {
-            Ok(sent) => sent,
-            Err(Errno::AGAIN | Errno::INTR) => 0,
-            Err(errno) => return Err(errno),
-        };
-        self.unsent.extend_from_slice(&bytes[sent..]);
-        Ok(sent as u64)
     }
 
     /// Reads what has come for the session, decrypted; counts the socket's bytes.

@@ -4,12 +4,15 @@ use std::os::fd::AsFd;
 
 use rustix::event::epoll::{self, EventFlags};
 
-use super::device::{Device, Read, ReadTrouble, State};
+use super::device::{Device, KEPT_BYTES, MOST_OWED_BYTES, NEVER_NS, Read, ReadTrouble, State};
 use super::{Engine, socket, tls};
 use crate::clock::now_ns;
 use crate::program::{Kind, Op, Plan};
-use crate::protocol::{Answer, Checks, Heard, Session, missing_part};
+use crate::protocol::{Answer, Checks, Heard, missing_part};
 use crate::tally::ErrorKind;
+
+/// Reads of one socket before others have their turn.
+const READS_AT_ONCE: usize = 16;
 
 impl Engine<'_> {
     /// Begins to connect.
@@ -19,7 +22,8 @@ impl Engine<'_> {
         let now = now_ns();
         device.sent_ns = now;
         device.deadline_ns = now + kind.connect_timeout_ns;
-        device.session = Session::new(&kind.protocol);
+        device.session.renew(&kind.protocol);
+        device.early = None;
         match socket::connect(&kind.endpoint, device.number) {
             Ok(fd) => {
                 let data = u64::from(index) | u64::from(device.generation) << 32;
@@ -42,21 +46,13 @@ impl Engine<'_> {
             return;
         }
         if device.state == State::Connecting {
-            if flags.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP) {
-                self.on_connected(index);
+            if !flags.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP) {
+                return;
             }
-            return;
-        }
-        if flags.contains(EventFlags::OUT) && !device.unsent.is_empty() {
-            match device.flush() {
-                Ok(bytes) => self.tally.written_bytes += bytes,
-                Err(errno) => return self.fail_by(index, errno),
-            }
-            if device.unsent.is_empty() && device.state == State::Sending {
-                let step = device.step as usize;
-                self.on_done(index, step, 0, now_ns());
-                self.go_on(index);
-            }
+            // The event may tell of what the peer has said first, too, and does not come again.
+            self.on_connected(index);
+        } else if flags.contains(EventFlags::OUT) {
+            self.flush(index, now_ns());
         }
         if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
             let is_closed = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
@@ -79,7 +75,8 @@ impl Engine<'_> {
             Some(tls) => match tls::Stream::new(tls) {
                 Ok(stream) => {
                     device.tls = Some(Box::new(stream));
-                    self.write(index, &[]);
+                    self.output.clear();
+                    self.send_output(index, now_ns());
                 }
                 Err(error) => self.fail(index, ErrorKind::Tls, || error.to_string()),
             },
@@ -91,29 +88,54 @@ impl Engine<'_> {
         let now = now_ns();
         let device = &mut self.devices[index as usize];
         let protocol = &self.plan.kinds[device.kind as usize].protocol;
-        let mut output = std::mem::take(&mut self.output);
-        output.clear();
+        self.output.clear();
         let (session, mut values) = device.session_and_values(now);
-        let is_ready = session.open(protocol, &mut values, &mut output);
-        let is_written = self.write(index, &output);
-        self.output = output;
-        if is_ready && is_written {
-            self.on_ready(index, now);
+        match session.open(protocol, &mut values, &mut self.output) {
+            Ok(is_ready) => {
+                if self.send_output(index, now) && is_ready {
+                    self.on_ready(index, now);
+                }
+            }
+            Err(fault) => self.fail_for(index, &fault),
         }
     }
 
-    /// Writes to a device's socket; whether the connection still stands.
-    fn write(&mut self, index: u32, bytes: &[u8]) -> bool {
-        let device = &mut self.devices[index as usize];
-        if bytes.is_empty() && device.tls.is_none() {
-            return true;
-        }
-        match device.send(bytes) {
-            Ok(sent) => self.tally.written_bytes += sent,
+    /// Sends what was written to the output, and what TLS has to say; whether the connection still stands.
+    fn send_output(&mut self, index: u32, now: u64) -> bool {
+        match self.devices[index as usize].send(&self.output, now) {
+            Ok(sent) => {
+                self.tally.written_bytes += sent;
+                true
+            }
             Err(errno) => {
                 self.fail_by(index, errno);
-                return false;
+                false
             }
+        }
+    }
+
+    /// Sends what the socket did not take before, and what the session says by itself; whether the connection still stands.
+    fn flush(&mut self, index: u32, now: u64) -> bool {
+        let device = &mut self.devices[index as usize];
+        if !device.unsent.is_empty() {
+            match device.flush(now) {
+                Ok(bytes) => self.tally.written_bytes += bytes,
+                Err(errno) => {
+                    self.fail_by(index, errno);
+                    return false;
+                }
+            }
+        }
+        if device.owed_bytes > MOST_OWED_BYTES {
+            self.fail(index, ErrorKind::Unsendable, || {
+                "the peer asks for ever more, and takes none of the answers".to_owned()
+            });
+            return false;
+        }
+        if device.state == State::Sending && device.unsent.is_empty() {
+            let step = device.step as usize;
+            self.on_done(index, step, 0, now);
+            self.go_on(index);
         }
         true
     }
@@ -137,12 +159,40 @@ impl Engine<'_> {
             _ => self.tally.reconnects += 1,
         }
         self.go_on(index);
+        self.look_after(index, now);
     }
 
-    /// Reads until nothing more is there. Once less comes than was asked for, there is no more (epoll(7), question 9),
-    /// unless the peer has closed.
-    fn on_readable(&mut self, index: u32, generation: u32, is_closed: bool) {
-        loop {
+    /// Pings on a connection on which nothing has been sent for long, and gives it up when that is not answered. A
+    /// connection that needs this always has its device's timer set; what is sent meanwhile does not touch that, but is
+    /// taken into account when it rings.
+    pub(super) fn look_after(&mut self, index: u32, now: u64) {
+        let device = &mut self.devices[index as usize];
+        if device.pong_ns != NEVER_NS && !device.session.awaits_pong() {
+            device.pong_ns = NEVER_NS;
+        }
+        if let Some(due_ns) = device.keep_alive_ns() {
+            if device.pong_ns <= now {
+                return self.fail(index, ErrorKind::Timeout, || "no answer to a ping in time".to_owned());
+            }
+            if device.pong_ns == NEVER_NS && due_ns <= now {
+                self.output.clear();
+                device.session.keep_alive(&mut self.output);
+                device.pong_ns = now + self.plan.kinds[device.kind as usize].timeout_ns;
+                if !self.send_output(index, now) {
+                    return;
+                }
+            }
+        }
+        let due_ns = self.devices[index as usize].next_ns();
+        if due_ns != NEVER_NS && self.wheel.due_ns(index) != Some(due_ns) {
+            self.wheel.set(index, due_ns);
+        }
+    }
+
+    /// Reads until nothing more is there, or others have their turn. Once less comes than was asked for, there is no more
+    /// (epoll(7), question 9), unless the peer has closed.
+    pub(super) fn on_readable(&mut self, index: u32, generation: u32, is_closed: bool) {
+        for _ in 0..READS_AT_ONCE {
             let device = &mut self.devices[index as usize];
             if device.generation != generation || device.fd.is_none() {
                 return;
@@ -165,14 +215,12 @@ impl Engine<'_> {
                 Read::Bytes(bytes) => bytes,
                 Read::Nothing => return,
                 Read::Secured => {
-                    // What TLS had to say goes out before what the session says.
-                    if self.write(index, &[]) {
-                        self.open(index);
-                    }
+                    self.open(index);
                     continue;
                 }
                 Read::Said => {
-                    self.write(index, &[]);
+                    self.output.clear();
+                    self.send_output(index, now);
                     continue;
                 }
                 Read::End => {
@@ -181,16 +229,18 @@ impl Engine<'_> {
                 }
             };
             device.unread.clear();
+            device.unread.shrink_to(KEPT_BYTES);
             if device.first_byte_ns == 0 {
                 device.first_byte_ns = now;
             }
-            if !self.on_bytes(index, generation, held + bytes, now) {
+            if !self.on_bytes(index, generation, held + bytes, now) || !self.flush(index, now) {
                 return;
             }
             if bytes < room && !is_closed && !is_tls {
                 return;
             }
         }
+        self.again.push((index, generation));
     }
 
     /// Reads the first `length` bytes of the input; whether the connection goes on.
@@ -203,6 +253,7 @@ impl Engine<'_> {
             }
             self.output.clear();
             let checks = checks_of(self.plan, device);
+            let expected = expected_of(self.plan, device);
             match device.session.read(&self.input[from..length], checks, &mut self.output) {
                 Ok((used, heard)) => {
                     from += used;
@@ -211,21 +262,12 @@ impl Engine<'_> {
                         Heard::Ready => Spoken::Ready,
                         Heard::Answer(answer) => Spoken::Answer(answer),
                         Heard::Message(payload) => {
-                            let message = Spoken::message(payload, checks);
+                            let message = Spoken::message(payload, expected);
                             device.session.forget();
                             message
                         }
                     };
-                    if !self.output.is_empty() {
-                        match device.send(&self.output) {
-                            Ok(bytes) => self.tally.written_bytes += bytes,
-                            Err(errno) => {
-                                self.fail_by(index, errno);
-                                return false;
-                            }
-                        }
-                    }
-                    let device = &mut self.devices[index as usize];
+                    device.owe(&self.output);
                     if heard == Spoken::Nothing {
                         device.unread.extend_from_slice(&self.input[from..length]);
                         return true;
@@ -234,8 +276,8 @@ impl Engine<'_> {
                 }
                 Err(fault) => {
                     // The last word need not arrive.
-                    self.tally.written_bytes += device.send(&self.output).unwrap_or(0);
-                    self.fail(index, fault.kind(), || fault.to_string());
+                    self.tally.written_bytes += device.send(&self.output, now).unwrap_or(0);
+                    self.fail_for(index, &fault);
                     return false;
                 }
             }
@@ -256,17 +298,21 @@ impl Engine<'_> {
                 self.fail(index, ErrorKind::Closed, || "closed while the device did nothing".to_owned());
             }
             Ok(_) => self.fail(index, ErrorKind::Closed, || "closed before the message came".to_owned()),
-            Err(fault) => self.fail(index, ErrorKind::Closed, || fault.to_string()),
+            Err(fault) => self.fail_for(index, &fault),
         }
     }
 
     /// Closes the connection by our own will, with what the protocol says then.
     pub(super) fn leave(&mut self, index: u32) {
         let device = &mut self.devices[index as usize];
-        self.output.clear();
-        device.session.leave(&mut self.output);
-        // The last word need not arrive.
-        self.tally.written_bytes += device.send(&self.output).unwrap_or(0);
+        if device.is_counted {
+            self.output.clear();
+            device.session.leave(&mut self.output);
+            if !self.output.is_empty() {
+                // If it does not go out, the connection is gone, or the peer takes nothing; it ends either way.
+                self.tally.written_bytes += device.send(&self.output, now_ns()).unwrap_or(0);
+            }
+        }
         self.disconnect(index);
     }
 
@@ -275,9 +321,11 @@ impl Engine<'_> {
         let device = &mut self.devices[index as usize];
         if device.fd.take().is_some() {
             device.generation = device.generation.wrapping_add(1);
-            device.unread = Vec::new();
             device.tls = None;
+            device.pong_ns = NEVER_NS;
+            device.unread = Vec::new();
             device.unsent = Vec::new();
+            device.owed_bytes = 0;
             if std::mem::take(&mut device.is_counted) {
                 self.connected -= 1;
             }
@@ -295,8 +343,8 @@ pub(super) enum Spoken {
 }
 
 impl Spoken {
-    fn message(payload: &[u8], checks: &Checks) -> Self {
-        let is_wanted = missing_part(checks, payload).is_none();
+    fn message(payload: &[u8], expected: Option<&Checks>) -> Self {
+        let is_wanted = expected.is_some_and(|checks| missing_part(checks, payload).is_none());
         Self::Message { bytes: payload.len() as u64, is_wanted }
     }
 }
@@ -307,5 +355,20 @@ fn checks_of<'p>(plan: &'p Plan, device: &Device) -> &'p Checks {
     match plan.kinds[device.kind as usize].ops.get(device.op as usize) {
         Some(Op::Send { checks, .. } | Op::Expect { checks, .. }) => checks,
         _ => &NONE,
+    }
+}
+
+/// What a message must be for a device to have waited for it: it does, or will when what it does now is done. A broker may
+/// send the message to who published it before it acknowledges it to them.
+fn expected_of<'p>(plan: &'p Plan, device: &Device) -> Option<&'p Checks> {
+    let ahead = match device.state {
+        State::Waiting if device.is_expecting => 0,
+        State::Yielding => 0,
+        State::Sending | State::Waiting => 1,
+        _ => return None,
+    };
+    match plan.kinds[device.kind as usize].ops.get(device.op as usize + ahead) {
+        Some(Op::Expect { checks, .. }) => Some(checks),
+        _ => None,
     }
 }

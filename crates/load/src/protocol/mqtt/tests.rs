@@ -1,0 +1,721 @@
+use mqtt_protocol_core::mqtt as peer;
+use peer::connection::Event;
+use peer::packet::{GenericPacketTrait, Property, v3_1_1, v5_0};
+use proptest::prelude::*;
+use rand_core::SeedableRng;
+use rand_xoshiro::Xoroshiro128PlusPlus;
+
+use super::*;
+
+const NO_CHECKS: Checks = Checks { statuses: Vec::new(), fields: Vec::new(), body: Vec::new() };
+const BOTH: [Version; 2] = [Version::V311, Version::V5];
+
+fn connect(version: Version) -> MqttConnect {
+    MqttConnect {
+        version,
+        client_id: Template::literal("device-7"),
+        user: None,
+        password: None,
+        keep_alive_seconds: 60,
+        is_clean: true,
+        session_expiry_seconds: 0,
+        will: None,
+    }
+}
+
+fn with_values<T>(what: impl FnOnce(&mut Values<'_>) -> T) -> T {
+    let mut random = Xoroshiro128PlusPlus::seed_from_u64(1);
+    what(&mut Values { device: 7, turn: 0, count: &mut 0, random: &mut random, now_ns: 0 })
+}
+
+fn send(client: &mut Client, message: &MqttMessage) -> Result<(Sent, Vec<u8>), MqttFault> {
+    let mut out = Vec::new();
+    let sent = with_values(|values| client.send(message, values, &mut out))?;
+    Ok((sent, out))
+}
+
+/// A client whose session the broker has opened.
+fn opened(version: Version) -> Client {
+    let mut client = Client::new(&connect(version));
+    let connack: &[u8] = if version == Version::V5 { b"\x20\x03\0\0\0" } else { b"\x20\x02\0\0" };
+    assert_eq!(client.read(connack, &NO_CHECKS, &mut Vec::new()), Ok((connack.len(), Heard::Ready)));
+    client
+}
+
+fn publish(qos: Qos) -> MqttMessage {
+    MqttMessage::Publish {
+        topic: Template::literal("a/b"),
+        payload: Template::literal("hello"),
+        qos,
+        is_retained: false,
+    }
+}
+
+fn subscribe(filters: &[&str]) -> MqttMessage {
+    MqttMessage::Subscribe(
+        filters.iter().map(|filter| (Template::literal(*filter), Qos::AtLeastOnce)).collect(),
+    )
+}
+
+/// What a session says and sends of bytes that come in pieces.
+fn feed(client: &mut Client, input: &[u8], cuts: &[usize]) -> (Vec<String>, Vec<u8>) {
+    let (mut said, mut out) = (Vec::new(), Vec::new());
+    let mut held: Vec<u8> = Vec::new();
+    let mut from = 0;
+    for cut in cuts.iter().copied().chain([input.len()]) {
+        let cut = cut.clamp(from, input.len());
+        held.extend_from_slice(&input[from..cut]);
+        from = cut;
+        loop {
+            match client.read(&held, &NO_CHECKS, &mut out) {
+                Ok((used, heard)) => {
+                    let is_nothing = heard == Heard::Nothing;
+                    if !is_nothing {
+                        said.push(format!("{heard:?}"));
+                    }
+                    held.drain(..used);
+                    if is_nothing {
+                        break;
+                    }
+                }
+                Err(fault) => {
+                    said.push(fault.to_string());
+                    return (said, out);
+                }
+            }
+        }
+    }
+    (said, out)
+}
+
+fn answer(wrong: Option<&str>) -> String {
+    let wrong = wrong.map(|words| (ErrorKind::Status, Cow::Owned(words.to_owned())));
+    format!("{:?}", Heard::Answer(Answer { bytes: 0, keeps_alive: true, wrong }))
+}
+
+fn message(payload: &[u8]) -> String {
+    format!("{:?}", Heard::Message(payload))
+}
+
+#[test]
+fn connect_is_what_the_standard_says() {
+    let mut connect = connect(Version::V5);
+    connect.user = Some(Template::literal("anna"));
+    connect.password = Some(Template::literal("pw"));
+    connect.session_expiry_seconds = 258;
+    connect.is_clean = false;
+    connect.will = Some(Will {
+        topic: Template::literal("w"),
+        payload: Template::literal("gone"),
+        qos: Qos::AtLeastOnce,
+        is_retained: true,
+    });
+    let mut out = Vec::new();
+    with_values(|values| Client::new(&connect).open(&connect, values, &mut out)).unwrap();
+    let expected = b"\x10\x33\0\x04MQTT\x05\xec\0\x3c\x0a\x27\x01\0\0\0\x11\0\0\x01\x02\0\x08device-7\0\0\x01w\0\x04gone\0\x04anna\0\x02pw";
+    assert_eq!(out, expected);
+
+    connect.version = Version::V311;
+    out.clear();
+    with_values(|values| Client::new(&connect).open(&connect, values, &mut out)).unwrap();
+    assert_eq!(out, b"\x10\x27\0\x04MQTT\x04\xec\0\x3c\0\x08device-7\0\x01w\0\x04gone\0\x04anna\0\x02pw");
+
+    connect.user = None;
+    let refused = with_values(|values| Client::new(&connect).open(&connect, values, &mut out));
+    assert_eq!(refused, Err(MqttFault::Unsendable("MQTT 3.1.1 takes no password without a user")));
+}
+
+#[test]
+fn a_refused_connection_says_why() {
+    for (version, bytes, words) in [
+        (Version::V311, &b"\x20\x02\0\x05"[..], "CONNACK: not authorized (0x05)"),
+        (Version::V311, b"\x20\x02\0\x09", "CONNACK: unknown reason 0x09"),
+        (Version::V5, b"\x20\x03\0\x86\0", "CONNACK: bad user name or password (0x86)"),
+        (Version::V5, b"\x20\x08\0\x87\x05\x1f\0\x02no", "CONNACK: not authorized (0x87): no"),
+        (Version::V311, b"\x20\x02\x01\0", "CONNACK: a session is present that was to be clean"),
+    ] {
+        let mut client = Client::new(&connect(version));
+        let fault = client.read(bytes, &NO_CHECKS, &mut Vec::new()).unwrap_err();
+        assert_eq!(fault.to_string(), words);
+        let is_refused = matches!(fault, MqttFault::Refused(..));
+        assert_eq!(fault.kind() == ErrorKind::Status, is_refused);
+    }
+}
+
+#[test]
+fn messages_are_acknowledged_as_their_quality_of_service_asks() {
+    for version in BOTH {
+        let mut client = opened(version);
+        assert_eq!(send(&mut client, &publish(Qos::AtMostOnce)).unwrap().0, Sent::Done);
+
+        let (sent, bytes) = send(&mut client, &publish(Qos::AtLeastOnce)).unwrap();
+        assert_eq!(sent, Sent::Awaited);
+        let expected: &[u8] = if version == Version::V5 {
+            b"\x32\x0d\0\x03a/b\0\x01\0hello"
+        } else {
+            b"\x32\x0c\0\x03a/b\0\x01hello"
+        };
+        assert_eq!(bytes, expected);
+        assert_eq!(feed(&mut client, b"\x40\x02\0\x01", &[]), (vec![answer(None)], vec![]));
+
+        send(&mut client, &publish(Qos::ExactlyOnce)).unwrap();
+        assert_eq!(feed(&mut client, b"\x50\x02\0\x02", &[]), (vec![], b"\x62\x02\0\x02".to_vec()));
+        assert_eq!(feed(&mut client, b"\x70\x02\0\x02", &[]), (vec![answer(None)], vec![]));
+    }
+}
+
+#[test]
+fn what_a_broker_refuses_is_wrong_and_the_connection_goes_on() {
+    let mut client = opened(Version::V5);
+    send(&mut client, &publish(Qos::AtLeastOnce)).unwrap();
+    let wrong = answer(Some("PUBACK: not authorized (0x87)"));
+    assert_eq!(feed(&mut client, b"\x40\x03\0\x01\x87", &[]), (vec![wrong], vec![]));
+    send(&mut client, &publish(Qos::ExactlyOnce)).unwrap();
+    let wrong = answer(Some("PUBREC: quota exceeded (0x97)"));
+    assert_eq!(feed(&mut client, b"\x50\x04\0\x02\x97\0", &[]), (vec![wrong], vec![]));
+    send(&mut client, &subscribe(&["a/#", "b"])).unwrap();
+    let wrong = answer(Some("SUBACK: topic filter invalid (0x8f)"));
+    assert_eq!(feed(&mut client, b"\x90\x05\0\x03\0\x01\x8f", &[]), (vec![wrong], vec![]));
+    send(&mut client, &MqttMessage::Unsubscribe(vec![Template::literal("b")])).unwrap();
+    // No failure: there was no such subscription.
+    assert_eq!(feed(&mut client, b"\xb0\x04\0\x04\0\x11", &[]), (vec![answer(None)], vec![]));
+
+    let mut client = opened(Version::V311);
+    send(&mut client, &subscribe(&["a"])).unwrap();
+    let wrong = answer(Some("SUBACK: failure (0x80)"));
+    assert_eq!(feed(&mut client, b"\x90\x03\0\x01\x80", &[]), (vec![wrong], vec![]));
+    send(&mut client, &MqttMessage::Unsubscribe(vec![Template::literal("b")])).unwrap();
+    assert_eq!(feed(&mut client, b"\xb0\x02\0\x02", &[]), (vec![answer(None)], vec![]));
+}
+
+#[test]
+fn a_step_may_name_the_reasons_that_are_right() {
+    let mut client = opened(Version::V5);
+    send(&mut client, &publish(Qos::AtLeastOnce)).unwrap();
+    let checks = Checks { statuses: vec![(0, 0)], ..Checks::default() };
+    let (_, heard) = client.read(b"\x40\x03\0\x01\x10", &checks, &mut Vec::new()).unwrap();
+    assert_eq!(format!("{heard:?}"), answer(Some("PUBACK: no matching subscribers (0x10)")));
+}
+
+#[test]
+fn messages_that_come_are_told_once_and_acknowledged() {
+    for version in BOTH {
+        // Of 5 with an empty list of properties.
+        let none: &[u8] = if version == Version::V5 { b"\0" } else { b"" };
+        let publish = |first: u8, id: &[u8], payload: &[u8]| {
+            let body = [b"\0\x01t", id, none, payload].concat();
+            [&[first, body.len() as u8], &body[..]].concat()
+        };
+        let mut client = opened(version);
+        let check = |client: &mut Client, input: &[u8], said: Vec<String>, sent: &[u8]| {
+            assert_eq!(feed(client, input, &[]), (said, sent.to_vec()), "{input:?}");
+        };
+        check(&mut client, &publish(0x30, b"", b"0"), vec![message(b"0")], b"");
+        check(&mut client, &publish(0x33, b"\0\x09", b"1"), vec![message(b"1")], b"\x40\x02\0\x09");
+        check(&mut client, &publish(0x34, b"\0\x09", b"2"), vec![message(b"2")], b"\x50\x02\0\x09");
+        check(&mut client, &publish(0x3c, b"\0\x09", b"2"), vec![], b"\x50\x02\0\x09");
+        check(&mut client, b"\x62\x02\0\x09", vec![], b"\x70\x02\0\x09");
+        check(&mut client, &publish(0x34, b"\0\x09", b""), vec![message(b"")], b"\x50\x02\0\x09");
+        let unknown: &[u8] = if version == Version::V5 { b"\x70\x03\0\x0a\x92" } else { b"\x70\x02\0\x0a" };
+        check(&mut client, b"\x62\x02\0\x0a", vec![], unknown);
+        let used = vec!["identifier 9 used again before it was released".to_owned()];
+        check(&mut client, &publish(0x34, b"\0\x09", b"3"), used, b"");
+    }
+}
+
+#[test]
+fn a_session_outlives_its_connection_unless_it_is_clean() {
+    for is_clean in [false, true] {
+        let connect = MqttConnect { is_clean, ..connect(Version::V311) };
+        let mut client = opened(Version::V311);
+        send(&mut client, &publish(Qos::AtLeastOnce)).unwrap();
+        assert_eq!(feed(&mut client, b"\x34\x06\0\x01t\0\x09x", &[]).0, [message(b"x")]);
+        client.renew(&connect);
+        let connack: &[u8] = if is_clean { b"\x20\x02\0\0" } else { b"\x20\x02\x01\0" };
+        assert_eq!(feed(&mut client, connack, &[]).0, ["Ready"]);
+        let again = feed(&mut client, b"\x3c\x06\0\x01t\0\x09x", &[]).0;
+        assert_eq!(again, if is_clean { vec![message(b"x")] } else { vec![] });
+        // What the last connection left unacknowledged has its identifier still.
+        assert_eq!(&send(&mut client, &publish(Qos::AtLeastOnce)).unwrap().1[7..9], b"\0\x02");
+    }
+}
+
+#[test]
+fn identifiers_are_never_zero() {
+    let mut client = opened(Version::V311);
+    client.id = u16::MAX;
+    let (_, bytes) = send(&mut client, &publish(Qos::AtLeastOnce)).unwrap();
+    assert_eq!(&bytes[7..9], b"\0\x01");
+}
+
+#[test]
+fn pings_of_steps_and_those_that_keep_a_connection_are_told_apart() {
+    for version in BOTH {
+        let mut client = opened(version);
+        let mut out = Vec::new();
+        assert_eq!(client.keep_alive_due(1_000), Some(1_000 + 54 * SECOND_NS));
+        client.keep_alive(&mut out);
+        assert_eq!(send(&mut client, &MqttMessage::Ping).unwrap(), (Sent::Awaited, b"\xc0\0".to_vec()));
+        assert!(out == b"\xc0\0" && client.awaits_pong());
+        assert_eq!(feed(&mut client, b"\xd0\0", &[]), (vec![], vec![]));
+        assert!(!client.awaits_pong());
+        assert_eq!(feed(&mut client, b"\xd0\0", &[]), (vec![answer(None)], vec![]));
+        assert_eq!(feed(&mut client, b"\xd0\0", &[]).0, ["PINGRESP out of place"]);
+    }
+    let silent = Client { keep_alive_seconds: 0, ..opened(Version::V5) };
+    assert_eq!(silent.keep_alive_due(0), None);
+    assert_eq!(Client::new(&connect(Version::V5)).keep_alive_due(0), None);
+}
+
+#[test]
+fn what_a_broker_does_not_take_is_not_sent() {
+    let mut client = Client::new(&connect(Version::V5));
+    // Server Keep Alive 10, Maximum QoS 1, Retain Available 0, Maximum Packet Size 30.
+    let connack = b"\x20\x0f\0\0\x0c\x13\0\x0a\x24\x01\x25\0\x27\0\0\0\x1e";
+    assert_eq!(feed(&mut client, connack, &[]).0, ["Ready"]);
+    assert_eq!(client.keep_alive_due(0), Some(9 * SECOND_NS));
+    let text = |length: usize| Template::literal("x".repeat(length));
+    let with = |topic: Template, payload: Template, qos, is_retained| MqttMessage::Publish {
+        topic,
+        payload,
+        qos,
+        is_retained,
+    };
+    let topic = || Template::literal("t");
+    use Qos::{AtLeastOnce, AtMostOnce, ExactlyOnce};
+    for (message, what) in [
+        (with(topic(), text(1), ExactlyOnce, false), "the broker does not take that QoS"),
+        (with(topic(), text(1), AtMostOnce, true), "the broker does not retain messages"),
+        (with(topic(), text(25), AtMostOnce, false), "the packet is larger than the broker takes"),
+        (with(text(0), text(1), AtMostOnce, false), "the topic is empty"),
+        (with(Template::literal("a/+"), text(1), AtMostOnce, false), "the topic contains a wildcard"),
+        (with(Template::literal("a\0"), text(1), AtMostOnce, false), "a text has a zero character in it"),
+        (with(text(70_000), text(1), AtMostOnce, false), "a text is longer than 65,535 bytes"),
+        (subscribe(&[]), "no filter"),
+        (subscribe(&["ok", ""]), "the filter is empty"),
+        (subscribe(&["a/#/b"]), "the filter goes on behind `#`"),
+        (subscribe(&["a/b#"]), "a wildcard is only a part of a level of the filter"),
+        (subscribe(&["+a/b"]), "a wildcard is only a part of a level of the filter"),
+    ] {
+        let mut out = b"before".to_vec();
+        let refused = with_values(|values| client.send(&message, values, &mut out));
+        assert_eq!(refused, Err(MqttFault::Unsendable(what)));
+        assert_eq!(out, b"before");
+    }
+    assert_eq!(send(&mut client, &with(topic(), text(22), AtLeastOnce, false)).unwrap().1.len(), 30);
+    assert!(send(&mut client, &with(topic(), text(23), AtLeastOnce, false)).is_err());
+    for filter in ["#", "+", "/", "a/+/b", "a//#", "$share/group/a/#"] {
+        assert_eq!(filter_fault(filter.as_bytes()), None);
+    }
+}
+
+#[test]
+fn a_broker_that_ends_the_connection_is_quoted() {
+    let mut client = opened(Version::V5);
+    let fault = client.read(b"\xe0\x01\x8e", &NO_CHECKS, &mut Vec::new()).unwrap_err();
+    assert_eq!(fault.to_string(), "DISCONNECT: session taken over (0x8e)");
+    assert_eq!(fault.kind(), ErrorKind::Status);
+    assert_eq!(feed(&mut client, b"\xe0\0", &[]).0, ["DISCONNECT: success (0x00)"]);
+    let words = "DISCONNECT: server shutting down (0x8b): bye";
+    assert_eq!(feed(&mut client, b"\xe0\x08\x8b\x06\x1f\0\x03bye", &[]).0, [words]);
+    assert_eq!(client.end(b"").kind(), ErrorKind::Closed);
+    assert_eq!(client.end(b"\x30"), MqttFault::Cut);
+}
+
+#[test]
+fn we_say_good_bye_on_a_session_that_stands() {
+    let mut out = Vec::new();
+    Client::new(&connect(Version::V5)).leave(&mut out);
+    assert_eq!(out, b"");
+    opened(Version::V5).leave(&mut out);
+    assert_eq!(out, b"\xe0\0");
+}
+
+#[test]
+fn malformed_packets_are_told_from_sound_ones() {
+    use Version::{V5, V311};
+    // What is under way is the PUBLISH of QoS 2 with the identifier 1.
+    for (version, bytes, words) in [
+        (V311, &b"\x00\x00"[..], "packet 0 out of place"),
+        (V311, b"\x10\x00", "CONNECT out of place"),
+        (V311, b"\x20\x02\0\0", "CONNACK out of place"),
+        (V5, b"\x20\x03\0\0\0", "CONNACK out of place"),
+        (V311, b"\x82\x00", "SUBSCRIBE out of place"),
+        (V311, b"\xa2\x00", "UNSUBSCRIBE out of place"),
+        (V311, b"\xc0\x00", "PINGREQ out of place"),
+        (V311, b"\xe0\x00", "DISCONNECT out of place"),
+        (V311, b"\xf0\x00", "AUTH out of place"),
+        (V5, b"\xf0\x00", "AUTH out of place"),
+        (V311, b"\x30\xff\xff\xff\xff\x01", "malformed PUBLISH: its length takes more than 4 bytes"),
+        (V311, b"\x30\xff\xff\xff\xff", "malformed PUBLISH: its length takes more than 4 bytes"),
+        (V311, b"\x30\xff\xff\xff\x7f", "a packet of 268435460 bytes, more than 16777216"),
+        (V5, b"\x30\xfc\xff\xff\x07", "a packet of 16777217 bytes, more than 16777216"),
+        // PUBLISH
+        (V311, b"\x30\x00", "malformed PUBLISH: it ends too early"),
+        (V311, b"\x30\x02\0\x01", "malformed PUBLISH: it ends too early"),
+        (V311, b"\x30\x02\0\0", "malformed PUBLISH: no topic"),
+        (V5, b"\x30\x03\0\0\0", "malformed PUBLISH: no topic"),
+        (V311, b"\x30\x04\0\x02a\xff", "malformed PUBLISH: text that is not UTF-8"),
+        // A surrogate.
+        (V311, b"\x30\x05\0\x03\xed\xa0\x80", "malformed PUBLISH: text that is not UTF-8"),
+        (V311, b"\x30\x04\0\x02a\0", "malformed PUBLISH: a zero character in a text"),
+        (V311, b"\x30\x03\0\x01#", "malformed PUBLISH: a wildcard in its topic"),
+        (V311, b"\x30\x05\0\x03a/+", "malformed PUBLISH: a wildcard in its topic"),
+        (V311, b"\x36\x05\0\x01t\0\x01", "malformed PUBLISH: QoS 3"),
+        (V311, b"\x38\x03\0\x01t", "malformed PUBLISH: a duplicate of QoS 0"),
+        (V311, b"\x32\x05\0\x01t\0\0", "malformed PUBLISH: identifier 0"),
+        (V311, b"\x32\x04\0\x01t\x01", "malformed PUBLISH: it ends too early"),
+        (V5, b"\x30\x03\0\x01t", "malformed PUBLISH: it ends too early"),
+        (V5, b"\x30\x04\0\x01t\x01", "malformed PUBLISH: it ends too early"),
+        (V5, b"\x30\x08\0\x01t\xff\xff\xff\xff\x01", "malformed PUBLISH: a number of more than 4 bytes"),
+        (V5, b"\x30\x07\0\x01t\x03\x23\0\x01", "malformed PUBLISH: a topic alias, which was not allowed"),
+        (V5, b"\x30\x07\0\x01t\x03\x21\0\x01", "malformed PUBLISH: a property that does not belong there"),
+        (V5, b"\x30\x06\0\x01t\x02\xff\x01", "malformed PUBLISH: a property that does not belong there"),
+        (V5, b"\x30\x08\0\x01t\x04\x01\x01\x01\x01", "malformed PUBLISH: a property twice"),
+        (V5, b"\x30\x06\0\x01t\x02\x01\x02", "malformed PUBLISH: a property out of its range"),
+        (V5, b"\x30\x06\0\x01t\x02\x0b\0", "malformed PUBLISH: a property out of its range"),
+        (V5, b"\x30\x08\0\x01t\x04\x03\0\x01\xff", "malformed PUBLISH: text that is not UTF-8"),
+        (V5, b"\x30\x07\0\x01t\x03\x26\0\x01", "malformed PUBLISH: it ends too early"),
+        // Acknowledgements
+        (V311, b"\x41\x02\0\x01", "malformed PUBACK: its flags are wrong"),
+        (V311, b"\x60\x02\0\x01", "malformed PUBREL: its flags are wrong"),
+        (V311, b"\x40\x01\0", "malformed PUBACK: it ends too early"),
+        (V311, b"\x50\x02\0\0", "malformed PUBREC: identifier 0"),
+        (V311, b"\x50\x03\0\x01\0", "malformed PUBREC: bytes behind its end"),
+        (V5, b"\x50\x05\0\x01\0\0\0", "malformed PUBREC: bytes behind its end"),
+        (V5, b"\x50\x06\0\x01\0\x02\x21\0", "malformed PUBREC: a property that does not belong there"),
+        (V311, b"\x40\x02\0\x01", "PUBACK out of place"),
+        (V311, b"\x70\x02\0\x01", "PUBCOMP out of place"),
+        (V311, b"\x50\x02\0\x02", "PUBREC out of place"),
+        (V311, b"\x50\x02\0\x01\x50\x02\0\x01", "PUBREC out of place"),
+        (V311, b"\x90\x03\0\x01\0", "SUBACK out of place"),
+        (V311, b"\x90\x03\0\x01\x03", "malformed SUBACK: a return code that 3.1.1 does not know"),
+        (V311, b"\xb0\x02\0\x01", "UNSUBACK out of place"),
+        (V311, b"\xb0\x03\0\x01\0", "malformed UNSUBACK: bytes behind its end"),
+        (V311, b"\xd0\x00", "PINGRESP out of place"),
+        (V311, b"\xd0\x01\0", "malformed PINGRESP: bytes behind its end"),
+        (V311, b"\xd1\x00", "malformed PINGRESP: its flags are wrong"),
+        (V5, b"\xe0\x03\0\x01\x11", "malformed DISCONNECT: a property that does not belong there"),
+    ] {
+        let mut client = opened(version);
+        send(&mut client, &publish(Qos::ExactlyOnce)).unwrap();
+        assert_eq!(feed(&mut client, bytes, &[]).0, [words], "{version:?} {bytes:02x?}");
+    }
+    for (version, bytes, words) in [
+        (V311, &b"\x20\x02\x02\0"[..], "malformed CONNACK: its flags are wrong"),
+        (V311, b"\x21\x02\0\0", "malformed CONNACK: its flags are wrong"),
+        (V311, b"\x20\x01\0", "malformed CONNACK: it ends too early"),
+        (V311, b"\x20\x03\0\0\0", "malformed CONNACK: bytes behind its end"),
+        (V311, b"\x20\x02\x01\x05", "malformed CONNACK: it refuses, and says that a session is present"),
+        (V5, b"\x20\x02\0\0", "malformed CONNACK: it ends too early"),
+        (V5, b"\x20\x06\0\0\x03\x21\0\0", "malformed CONNACK: a property out of its range"),
+        (V5, b"\x20\x08\0\0\x05\x27\0\0\0\0", "malformed CONNACK: a property out of its range"),
+        (V5, b"\x20\x05\0\0\x02\x24\x02", "malformed CONNACK: a property out of its range"),
+        (V311, b"\x30\x03\0\x01t", "PUBLISH out of place"),
+        (V311, b"\xd0\x00", "PINGRESP out of place"),
+        // Said of the first byte alone, whatever follows.
+        (V311, b"H", "PUBACK out of place"),
+        (V311, b"\x6f\xfb\xc8\xfe\xfe\x7f", "PUBREL out of place"),
+    ] {
+        let mut client = Client::new(&connect(version));
+        assert_eq!(feed(&mut client, bytes, &[]).0, [words], "{version:?} {bytes:02x?}");
+    }
+    for (bytes, count) in [(&b"\x90\x04\0\x01\0\0"[..], 2), (b"\x90\x02\0\x01", 0)] {
+        let mut client = opened(V311);
+        send(&mut client, &subscribe(&["a"])).unwrap();
+        assert_eq!(client.read(bytes, &NO_CHECKS, &mut Vec::new()), Err(MqttFault::Reasons(count)));
+    }
+}
+
+#[test]
+fn a_packet_that_has_not_come_wholly_is_waited_for() {
+    for version in BOTH {
+        let whole: &[u8] =
+            if version == Version::V5 { b"\x32\x07\0\x01t\0\x05\0x" } else { b"\x32\x06\0\x01t\0\x05x" };
+        for length in 0..whole.len() {
+            let mut client = opened(version);
+            let read = client.read(&whole[..length], &NO_CHECKS, &mut Vec::new());
+            assert_eq!(read, Ok((0, Heard::Nothing)));
+        }
+    }
+}
+
+/// A broker's side of a connection, of another make than ours.
+struct Broker {
+    version: Version,
+    connection: peer::Connection<peer::role::Server>,
+    received: Vec<peer::packet::Packet>,
+}
+
+impl Broker {
+    fn new(version: Version) -> Self {
+        let of = if version == Version::V5 { peer::Version::V5_0 } else { peer::Version::V3_1_1 };
+        let mut connection = peer::Connection::new(of);
+        connection.set_auto_pub_response(true);
+        connection.set_auto_ping_response(true);
+        Self { version, connection, received: Vec::new() }
+    }
+
+    /// What it sends.
+    fn handle(&mut self, events: Vec<Event>) -> Vec<u8> {
+        let mut out = Vec::new();
+        for event in events {
+            match event {
+                Event::RequestSendPacket { packet, .. } => out.extend(packet.to_continuous_buffer()),
+                Event::NotifyPacketReceived(packet) => self.received.push(packet),
+                Event::NotifyError(error) => panic!("{error:?}"),
+                _ => {}
+            }
+        }
+        out
+    }
+
+    fn read(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut cursor = peer::common::Cursor::new(bytes);
+        let mut out = Vec::new();
+        while cursor.position() < bytes.len() as u64 {
+            let events = self.connection.recv(&mut cursor);
+            out.extend(self.handle(events));
+        }
+        out
+    }
+
+    fn send(&mut self, packet: impl Into<peer::packet::Packet>) -> Vec<u8> {
+        let events = self.connection.send(packet.into());
+        self.handle(events)
+    }
+
+    fn connack(&mut self, is_present: bool) -> Vec<u8> {
+        match self.version {
+            Version::V311 => {
+                let code = peer::result_code::ConnectReturnCode::Accepted;
+                let connack = v3_1_1::Connack::builder().session_present(is_present).return_code(code);
+                self.send(connack.build().unwrap())
+            }
+            Version::V5 => {
+                let code = peer::result_code::ConnectReasonCode::Success;
+                let connack = v5_0::Connack::builder().session_present(is_present).reason_code(code);
+                let words = peer::packet::ReasonString::new("welcome").unwrap();
+                let user = peer::packet::UserProperty::new("a", "b").unwrap();
+                let seconds = peer::packet::ServerKeepAlive::new(30).unwrap();
+                let props = vec![words.into(), user.clone().into(), seconds.into(), user.into()];
+                self.send(connack.props(props).build().unwrap())
+            }
+        }
+    }
+
+    fn publish(&mut self, qos: Qos, topic: &str, payload: &[u8]) -> Vec<u8> {
+        let of = peer::packet::Qos::try_from(qos as u8).unwrap();
+        let id = (qos != Qos::AtMostOnce).then(|| self.connection.acquire_packet_id().unwrap());
+        match self.version {
+            Version::V311 => {
+                let publish = v3_1_1::Publish::builder().topic_name(topic).unwrap().qos(of).payload(payload);
+                let publish = if let Some(id) = id { publish.packet_id(id) } else { publish };
+                self.send(publish.build().unwrap())
+            }
+            Version::V5 => {
+                let props: Vec<Property> = vec![
+                    peer::packet::ContentType::new("text").unwrap().into(),
+                    peer::packet::SubscriptionIdentifier::new(300).unwrap().into(),
+                    peer::packet::CorrelationData::new(vec![0_u8, 255]).unwrap().into(),
+                    peer::packet::MessageExpiryInterval::new(70_000).unwrap().into(),
+                ];
+                let publish = v5_0::Publish::builder().topic_name(topic).unwrap().qos(of);
+                let publish = publish.payload(payload).props(props);
+                let publish = if let Some(id) = id { publish.packet_id(id) } else { publish };
+                self.send(publish.build().unwrap())
+            }
+        }
+    }
+}
+
+fn qos() -> impl Strategy<Value = Qos> {
+    prop_oneof![Just(Qos::AtMostOnce), Just(Qos::AtLeastOnce), Just(Qos::ExactlyOnce)]
+}
+
+fn version() -> impl Strategy<Value = Version> {
+    prop_oneof![Just(Version::V311), Just(Version::V5)]
+}
+
+proptest! {
+    #[test]
+    fn a_broker_of_another_make_reads_what_we_connect_with(
+        version in version(),
+        client_id in "[a-z]{1,200}",
+        user in proptest::option::of("[a-zä]{0,90}"),
+        password in proptest::option::of("[a-z]{0,90}"),
+        keep_alive in any::<u16>(),
+        is_clean in any::<bool>(),
+        expiry in any::<u32>(),
+        will in proptest::option::of(("[a-z/]{1,50}", "[a-z]{0,90}", qos(), any::<bool>())),
+    ) {
+        // MQTT 5 allows a password alone (3.1.2.9); the other make does not.
+        let password = password.filter(|_| user.is_some());
+        let connect = MqttConnect {
+            version,
+            client_id: Template::literal(client_id.clone()),
+            user: user.clone().map(Template::literal),
+            password: password.clone().map(Template::literal),
+            keep_alive_seconds: keep_alive,
+            is_clean,
+            session_expiry_seconds: expiry,
+            will: will.clone().map(|(topic, payload, qos, is_retained)| Will {
+                topic: Template::literal(topic),
+                payload: Template::literal(payload),
+                qos,
+                is_retained,
+            }),
+        };
+        let mut out = Vec::new();
+        with_values(|values| Client::new(&connect).open(&connect, values, &mut out)).unwrap();
+        let mut broker = Broker::new(version);
+        broker.read(&out);
+        let will_of = |topic: Option<&str>, payload: Option<&[u8]>, qos: peer::packet::Qos, is_retained| {
+            let payload = payload.map(|payload| String::from_utf8(payload.to_vec()).unwrap());
+            topic.map(|topic| (topic.to_owned(), payload.unwrap(), qos as u8, is_retained))
+        };
+        let will = will.map(|(topic, payload, qos, is_retained)| (topic, payload, qos as u8, is_retained));
+        let user = user.as_deref();
+        let password = password.as_deref().map(str::as_bytes);
+        match &broker.received[..] {
+            [peer::packet::Packet::V3_1_1Connect(got)] => {
+                prop_assert_eq!(version, Version::V311);
+                prop_assert_eq!(got.client_id(), client_id);
+                prop_assert_eq!((got.user_name(), got.password()), (user, password));
+                prop_assert_eq!((got.keep_alive(), got.clean_session()), (keep_alive, is_clean));
+                prop_assert_eq!(will_of(got.will_topic(), got.will_payload(), got.will_qos(), got.will_retain()), will);
+            }
+            [peer::packet::Packet::V5_0Connect(got)] => {
+                prop_assert_eq!(version, Version::V5);
+                prop_assert_eq!(got.client_id(), client_id);
+                prop_assert_eq!((got.user_name(), got.password()), (user, password));
+                prop_assert_eq!((got.keep_alive(), got.clean_start()), (keep_alive, is_clean));
+                prop_assert_eq!(will_of(got.will_topic(), got.will_payload(), got.will_qos(), got.will_retain()), will);
+                let mut expected = vec![peer::packet::MaximumPacketSize::new(16 * 1024 * 1024).unwrap().into()];
+                if expiry > 0 {
+                    expected.push(peer::packet::SessionExpiryInterval::new(expiry).unwrap().into());
+                }
+                prop_assert_eq!(got.props(), &expected);
+            }
+            other => prop_assert!(false, "{:?}", other),
+        }
+    }
+
+    #[test]
+    fn a_broker_of_another_make_talks_with_us(
+        version in version(),
+        topic in "[a-zä/]{1,200}",
+        // Lengths of which the packet's length takes one, two and three bytes.
+        payload in prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..200),
+            proptest::collection::vec(any::<u8>(), 16_000..17_000),
+        ],
+        ours in qos(),
+        theirs in qos(),
+        is_retained in any::<bool>(),
+        cuts in proptest::collection::vec(0_usize..17_000, 0..8),
+    ) {
+        let mut cuts = cuts;
+        cuts.sort_unstable();
+        let connect = connect(version);
+        let mut client = Client::new(&connect);
+        let mut broker = Broker::new(version);
+        let mut out = Vec::new();
+        with_values(|values| client.open(&connect, values, &mut out)).unwrap();
+        broker.read(&out);
+        let connack = broker.connack(false);
+        prop_assert_eq!(feed(&mut client, &connack, &cuts).0, ["Ready"]);
+
+        // We publish, and all is said until the answer has come.
+        let mine = MqttMessage::Publish {
+            topic: Template::literal(topic.clone()),
+            payload: Template::literal(payload.clone()),
+            qos: ours,
+            is_retained,
+        };
+        let (sent, mut bytes) = send(&mut client, &mine).unwrap();
+        let mut said = Vec::new();
+        while !bytes.is_empty() {
+            let replies = broker.read(&bytes);
+            let (more, out) = feed(&mut client, &replies, &cuts);
+            said.extend(more);
+            bytes = out;
+        }
+        prop_assert_eq!(said, if sent == Sent::Done { vec![] } else { vec![answer(None)] });
+        let (got_topic, got_payload, got_qos, got_retain) = match &broker.received[1] {
+            peer::packet::Packet::V3_1_1Publish(got) => {
+                (got.topic_name(), got.payload().as_slice(), got.qos(), got.retain())
+            }
+            peer::packet::Packet::V5_0Publish(got) => {
+                (got.topic_name(), got.payload().as_slice(), got.qos(), got.retain())
+            }
+            other => panic!("{other:?}"),
+        };
+        prop_assert_eq!((got_topic, got_payload), (&topic[..], &payload[..]));
+        prop_assert_eq!((got_qos as u8, got_retain), (ours as u8, is_retained));
+
+        // The broker publishes.
+        let mut bytes = broker.publish(theirs, &topic, &payload);
+        let mut said = Vec::new();
+        while !bytes.is_empty() {
+            let (more, out) = feed(&mut client, &bytes, &cuts);
+            said.extend(more);
+            bytes = broker.read(&out);
+        }
+        prop_assert_eq!(said, [message(&payload)]);
+
+        let (_, bytes) = send(&mut client, &MqttMessage::Ping).unwrap();
+        let pong = broker.read(&bytes);
+        prop_assert_eq!(feed(&mut client, &pong, &[]).0, [answer(None)]);
+        for message in [subscribe(&["a/#", "+/b", "c"]), MqttMessage::Unsubscribe(vec![Template::literal("a/#")])] {
+            let (_, bytes) = send(&mut client, &message).unwrap();
+            broker.read(&bytes);
+            let told = format!("{:?}", broker.received.last().unwrap());
+            prop_assert!(told.contains("a/#"), "{}", told);
+            client.awaited = Awaited::Nothing;
+        }
+        let mut out = Vec::new();
+        client.leave(&mut out);
+        broker.read(&out);
+        prop_assert!(matches!(
+            broker.received.last(),
+            Some(peer::packet::Packet::V3_1_1Disconnect(_) | peer::packet::Packet::V5_0Disconnect(_))
+        ));
+    }
+
+    #[test]
+    fn it_does_not_matter_where_the_network_cuts(version in version(), cuts in proptest::collection::vec(0_usize..90, 0..12)) {
+        let input: &[u8] = match version {
+            Version::V311 => b"\x50\x02\0\x01\x30\x05\0\x01tab\x32\x06\0\x01t\0\x05c\x34\x06\0\x01t\0\x06d\x62\x02\0\x06\x70\x02\0\x01\x62\x02\0\x06\x90\x03\0\x01\0",
+            Version::V5 => b"\x50\x04\0\x01\0\0\x30\x08\0\x01t\x02\x01\x01ab\x32\x07\0\x01t\0\x05\0c\x34\x07\0\x01t\0\x06\0d\x62\x02\0\x06\x70\x03\0\x01\x92\xe0\x02\x8b\0",
+        };
+        let mut cuts = cuts;
+        cuts.sort_unstable();
+        let said = |cuts: &[usize]| {
+            let mut client = opened(version);
+            send(&mut client, &publish(Qos::ExactlyOnce)).unwrap();
+            feed(&mut client, input, cuts)
+        };
+        let whole = said(&[]);
+        prop_assert_eq!(whole.0.len(), 5);
+        prop_assert_eq!(said(&cuts), whole);
+    }
+
+    #[test]
+    fn no_bytes_end_in_a_panic(
+        version in version(),
+        kinds in proptest::collection::vec((any::<u8>(), proptest::collection::vec(any::<u8>(), 0..40)), 0..6),
+        cuts in proptest::collection::vec(0_usize..250, 0..5),
+    ) {
+        let packets = kinds.iter().flat_map(|(first, body)| [&[*first, body.len() as u8], &body[..]].concat());
+        let input: Vec<u8> = packets.collect();
+        let mut cuts = cuts;
+        cuts.sort_unstable();
+        let said = |cuts: &[usize]| {
+            let mut client = opened(version);
+            send(&mut client, &subscribe(&["a"])).unwrap();
+            feed(&mut client, &input, cuts)
+        };
+        prop_assert_eq!(said(&cuts), said(&[]));
+    }
+}
