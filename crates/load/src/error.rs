@@ -80,12 +80,4 @@ pub enum LoadError {
         /// A sentence's end that says why.
         why: String,
     },
-    /// A protocol that can be written down, and not yet be spoken.
-    #[error("devices.{kind}: {scheme} cannot be spoken yet")]
-    NotYet {
-        /// The kind of devices.
-        kind: String,
-        /// The target's scheme.
-        scheme: &'static str,
-    },
 }

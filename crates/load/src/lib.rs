@@ -1,8 +1,9 @@
 //! The load generator: devices that speak HTTP and other protocols to a target, on a schedule that it cannot bend, and honest
 //! numbers of what came back.
 //!
-//! A [`scenario::Scenario`] is what people write. A [`program::Plan`] is made from it, and says what devices do and when. [`engine`] runs a share of it in one thread, and counts into
-//! [`tally`]; what the threads counted is added up second by second.
+//! A [`scenario::Scenario`] is what people write. A [`program::Plan`] is made from it, and says what devices do and when.
+//! [`engine`] runs a share of it in one thread, and counts into [`tally`]; what the threads counted is added up second by
+//! second.
 
 pub mod clock;
 pub mod collect;
@@ -16,6 +17,7 @@ pub mod scenario;
 pub mod schedule;
 pub mod tally;
 pub mod template;
+pub mod tls;
 pub mod wheel;
 
 pub use error::LoadError;

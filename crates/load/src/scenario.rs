@@ -31,6 +31,7 @@ pub use target::{SCHEMES, Scheme, Target};
 use crate::clock::SECOND_NS;
 use crate::program::{Delay, Model};
 use crate::protocol::Checks;
+use crate::protocol::mqtt::{MqttConnect, MqttMessage};
 use crate::schedule::{Profile, Spacing};
 use crate::template::Template;
 use reader::{Book, Keys, Value};
@@ -111,50 +112,9 @@ pub enum Speech {
         subprotocols: Vec<String>,
     },
     /// MQTT.
-    Mqtt(Box<MqttOptions>),
+    Mqtt(Box<MqttConnect>),
     /// Bytes.
     Raw(Framing),
-}
-
-/// What a device says of itself to a broker.
-#[derive(Debug, Clone)]
-pub struct MqttOptions {
-    /// Which MQTT.
-    pub version: MqttVersion,
-    /// Its name.
-    pub client_id: Template,
-    /// The user's name.
-    pub user: Option<Template>,
-    /// The user's password.
-    pub password: Option<Template>,
-    /// The broker may give it up when it has heard nothing for one and a half times as long; 0: never.
-    pub keep_alive_s: u16,
-    /// Whether an older session of its is forgotten (`Clean Session`, `Clean Start`).
-    pub is_clean: bool,
-    /// MQTT 5: how long the broker remembers the session after the connection's end.
-    pub session_expiry_s: u32,
-    /// What the broker publishes when the connection breaks.
-    pub will: Option<Publish>,
-}
-
-/// Versions of MQTT.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MqttVersion {
-    /// 3.1.1.
-    V3_1_1,
-    /// 5.0.
-    V5,
-}
-
-/// MQTT's qualities of service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Qos {
-    /// Sent once, never confirmed.
-    AtMostOnce,
-    /// Sent until confirmed.
-    AtLeastOnce,
-    /// Confirmed in two steps.
-    ExactlyOnce,
 }
 
 /// How messages are told apart in a stream of bytes, in both directions.
@@ -235,20 +195,8 @@ pub enum Action {
         /// What it must contain.
         checks: Checks,
     },
-    /// Publishes over MQTT; waits until it is confirmed, from QoS 1 on.
-    Publish(Box<Publish>),
-    /// Subscribes, and waits until it is confirmed.
-    Subscribe {
-        /// Filters of topics.
-        topics: Vec<Template>,
-        /// The most that messages are to be sent with.
-        qos: Qos,
-    },
-    /// Ends subscriptions, and waits until that is confirmed.
-    Unsubscribe {
-        /// Filters of topics.
-        topics: Vec<Template>,
-    },
+    /// Publishes over MQTT, subscribes or ends subscriptions; waits until it is confirmed, if it is.
+    Mqtt(Box<MqttMessage>),
     /// Sends a ping of WebSocket or MQTT, and waits for its answer.
     Ping,
     /// Waits.
@@ -277,19 +225,6 @@ pub struct Request {
     pub body: Option<Template>,
     /// What the reply must be.
     pub checks: Checks,
-}
-
-/// What is published.
-#[derive(Debug, Clone)]
-pub struct Publish {
-    /// Under which topic.
-    pub topic: Template,
-    /// What.
-    pub payload: Template,
-    /// How surely.
-    pub qos: Qos,
-    /// Whether the broker keeps it for those that subscribe later.
-    pub retain: bool,
 }
 
 impl Scenario {

@@ -1,5 +1,7 @@
 //! Devices that speak HTTP with targets that behave well, and with such as do not.
 
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "these are tests")]
+
 mod common;
 
 use std::io::Write;

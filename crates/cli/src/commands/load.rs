@@ -150,8 +150,10 @@ fn drive(args: &Args, source: &Written, scenario: &Scenario) -> Result<LoadResul
     let addresses = Addresses::find(scenario)?;
     let division = divide(args, scenario)?;
     let settle = if division.processes > 1 { SETTLE_PROCESSES } else { SETTLE };
+    let mut plan = compile(scenario, &addresses, 0)?;
+    reach::greet(&plan)?;
     let begin_ns = now_ns() + settle.as_nanos() as u64;
-    let plan = compile(scenario, &addresses, begin_ns)?;
+    plan.start_ns += begin_ns;
     let about = Run {
         tool: format!("beamtune {}", env!("CARGO_PKG_VERSION")),
         targets: scenario.kinds.iter().map(|kind| kind.target.to_string()).collect(),

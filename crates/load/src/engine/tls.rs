@@ -5,14 +5,19 @@ use std::io::{Read as _, Write as _};
 use rustls::ClientConnection;
 
 use crate::program::Tls;
+use crate::tls::words;
 
-/// Of a socket's bytes that are taken at once: rustls wants no more before what they hold has been read.
+/// Of a socket's bytes that are taken at once: a record's.
 pub const READ_BYTES: usize = 16 * 1024;
+/// With more than this unread rustls takes nothing more (its limit of received plain text).
+const MOST_UNREAD_BYTES: usize = 16 * 1024;
 
 /// The TLS state of one connection.
 pub struct Stream {
     connection: ClientConnection,
     was_secured: bool,
+    /// What was read from it to make room; it comes before what can be read there.
+    plain: Vec<u8>,
 }
 
 /// What can be read for the session.
@@ -41,7 +46,7 @@ impl Stream {
     /// For a new connection.
     pub fn new(tls: &Tls) -> Result<Self, rustls::Error> {
         let connection = ClientConnection::new(tls.config.clone(), tls.name.clone())?;
-        Ok(Self { connection, was_secured: false })
+        Ok(Self { connection, was_secured: false, plain: Vec::new() })
     }
 
     /// Encrypts `bytes` and appends to `out` all that has to be sent.
@@ -62,6 +67,15 @@ impl Stream {
 
     /// Reads for the session.
     pub fn read(&mut self, input: &mut [u8]) -> Plain {
+        if !self.plain.is_empty() {
+            let bytes = self.plain.len().min(input.len());
+            input[..bytes].copy_from_slice(&self.plain[..bytes]);
+            self.plain.drain(..bytes);
+            if self.plain.is_empty() {
+                self.plain = Vec::new();
+            }
+            return Plain::Bytes(bytes);
+        }
         match self.connection.reader().read(input) {
             Ok(0) => Plain::End,
             Ok(bytes) => Plain::Bytes(bytes),
@@ -72,13 +86,129 @@ impl Stream {
     /// Takes what came from the socket.
     pub fn take(&mut self, mut bytes: &[u8]) -> Result<Took, String> {
         while !bytes.is_empty() {
-            self.connection.read_tls(&mut bytes).map_err(|error| error.to_string())?;
-            self.connection.process_new_packets().map_err(|error| error.to_string())?;
+            if self.connection.read_tls(&mut bytes).map_err(|error| error.to_string())? == 0 {
+                // What comes behind the end says nothing.
+                break;
+            }
+            let state = self.connection.process_new_packets().map_err(|error| words(&error))?;
+            let unread = state.plaintext_bytes_to_read();
+            if unread > MOST_UNREAD_BYTES {
+                let held = self.plain.len();
+                self.plain.resize(held + unread, 0);
+                self.connection.reader().read_exact(&mut self.plain[held..]).map_err(|e| e.to_string())?;
+            }
         }
         if !self.was_secured && !self.connection.is_handshaking() {
             self.was_secured = true;
             return Ok(Took::Secured);
         }
         Ok(if self.connection.wants_write() { Took::Said } else { Took::Nothing })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::sync::Arc;
+
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection};
+
+    use super::*;
+
+    /// A client and a server that have agreed, by a certificate of an authority.
+    fn agreed() -> (Stream, ServerConnection) {
+        let folder = tempfile::tempdir().unwrap();
+        let openssl = |words: &str| {
+            let mut command = Command::new("openssl");
+            let made = command.args(words.split(' ')).current_dir(folder.path()).output().unwrap();
+            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        };
+        let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout";
+        openssl(&format!("req -x509 {key} ca.key -out ca.pem -days 2 -subj /CN=authority"));
+        openssl(&format!(
+            "req {key} key.pem -out csr.pem -subj /CN=server -addext subjectAltName=DNS:server"
+        ));
+        openssl(
+            "x509 -req -in csr.pem -CA ca.pem -CAkey ca.key -out cert.pem -days 2 -copy_extensions copyall",
+        );
+        let path = |name: &str| folder.path().join(name);
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(path("ca.pem")).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let client = ClientConfig::builder_with_provider(Arc::clone(&provider));
+        let client = client.with_safe_default_protocol_versions().unwrap();
+        let client = client.with_root_certificates(roots).with_no_client_auth();
+        let server =
+            ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let chain = vec![CertificateDer::from_pem_file(path("cert.pem")).unwrap()];
+        let key = PrivateKeyDer::from_pem_file(path("key.pem")).unwrap();
+        let server = server.with_no_client_auth().with_single_cert(chain, key).unwrap();
+        let mut server = ServerConnection::new(Arc::new(server)).unwrap();
+        let tls = Tls { config: Arc::new(client), name: "server".try_into().unwrap() };
+        let mut stream = Stream::new(&tls).unwrap();
+        let mut out = Vec::new();
+        loop {
+            stream.write(b"", &mut out);
+            server.read_tls(&mut std::mem::take(&mut out).as_slice()).unwrap();
+            server.process_new_packets().unwrap();
+            let mut said = Vec::new();
+            while server.wants_write() {
+                server.write_tls(&mut said).unwrap();
+            }
+            if stream.take(&said).unwrap() == Took::Secured {
+                stream.write(b"hello", &mut out);
+                server.read_tls(&mut out.as_slice()).unwrap();
+                server.process_new_packets().unwrap();
+                return (stream, server);
+            }
+        }
+    }
+
+    /// What a server sends for that, each piece a record of its own.
+    fn records(server: &mut ServerConnection, pieces: &[Vec<u8>]) -> Vec<u8> {
+        let mut said = Vec::new();
+        for piece in pieces {
+            server.writer().write_all(piece).unwrap();
+            while server.wants_write() {
+                server.write_tls(&mut said).unwrap();
+            }
+        }
+        said
+    }
+
+    fn read_all(stream: &mut Stream) -> Vec<u8> {
+        let (mut all, mut input) = (Vec::new(), [0; 1000]);
+        while let Plain::Bytes(bytes) = stream.read(&mut input) {
+            all.extend_from_slice(&input[..bytes]);
+        }
+        all
+    }
+
+    #[test]
+    fn large_and_small_records_in_one_piece_are_read() {
+        let (mut stream, mut server) = agreed();
+        let piece = |number: u8, bytes| vec![number; bytes];
+        let small = (1..=40).map(|number| piece(number, 1000));
+        let pieces: Vec<_> = std::iter::once(piece(0, 16_384)).chain(small).collect();
+        let said = records(&mut server, &pieces);
+        let mut heard = Vec::new();
+        // As from a socket: the rest of a large record comes with the small ones behind it.
+        for bytes in [&said[..10], &said[10..10 + READ_BYTES], &said[10 + READ_BYTES..]] {
+            stream.take(bytes).unwrap();
+            heard.extend(read_all(&mut stream));
+        }
+        assert!(heard == pieces.concat(), "{}", heard.len());
+    }
+
+    #[test]
+    fn what_comes_behind_the_end_says_nothing() {
+        let (mut stream, mut server) = agreed();
+        server.send_close_notify();
+        let mut said = records(&mut server, &[Vec::new()]);
+        said.extend_from_slice(&[0x17; 10_000]);
+        let _ = stream.take(&said);
+        assert_eq!(stream.read(&mut [0; 10]), Plain::End);
     }
 }

@@ -78,7 +78,7 @@ impl Engine<'_> {
                     self.output.clear();
                     self.send_output(index, now_ns());
                 }
-                Err(error) => self.fail(index, ErrorKind::Tls, || error.to_string()),
+                Err(error) => self.fail(index, ErrorKind::Tls, || crate::tls::words(&error)),
             },
         }
     }

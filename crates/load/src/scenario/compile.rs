@@ -192,7 +192,7 @@ fn protocol(kind: &Devices) -> Result<Protocol, LoadError> {
         Speech::WebSocket { path, fields, subprotocols } => {
             Ok(websocket::protocol(kind, path, fields, subprotocols))
         }
-        Speech::Mqtt(options) => mqtt::protocol(kind, options),
+        Speech::Mqtt(connect) => Ok(Protocol::Mqtt(connect.clone())),
         Speech::Raw(framing) => Ok(Protocol::Raw(Arc::new(raw::framing(kind, *framing)?))),
     }
 }
@@ -205,10 +205,6 @@ fn message(kind: &Devices, step: &Step) -> Result<Message, LoadError> {
         Speech::Mqtt(_) => mqtt::message(kind, step),
         Speech::Raw(framing) => raw::message(kind, *framing, step),
     }
-}
-
-fn not_yet(kind: &Devices) -> LoadError {
-    LoadError::NotYet { kind: kind.name.clone(), scheme: kind.target.scheme.name() }
 }
 
 fn misplaced(kind: &Devices, step: &Step) -> LoadError {

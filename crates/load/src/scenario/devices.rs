@@ -8,8 +8,9 @@ use super::keys;
 use super::reader::{Keys, Value};
 use super::steps::{self, Context};
 use super::target::{Family, Target};
-use super::{Devices, Framing, MqttOptions, MqttVersion, Pem, Publish, Qos, SharedTable, Speech, Tls, table};
+use super::{Devices, Framing, Pem, SharedTable, Speech, Tls, table};
 use crate::clock::SECOND_NS;
+use crate::protocol::mqtt::{MqttConnect, Qos, Version, Will, topic_fault};
 use crate::template::{Table, Template};
 
 /// Most devices of a kind: a hundred times what one machine has ports for.
@@ -187,15 +188,15 @@ fn read_subprotocols(keys: &Keys<'_>) -> Option<Vec<String>> {
     names.into_iter().collect()
 }
 
-fn read_mqtt(devices: &Keys<'_>, table: Option<&Arc<Table>>) -> Option<MqttOptions> {
+fn read_mqtt(devices: &Keys<'_>, table: Option<&Arc<Table>>) -> Option<MqttConnect> {
     let mqtt = devices.get("mqtt");
     let keys = match &mqtt {
         Some(value) => Some(value.keys(&keys::MQTT)?),
         None => None,
     };
     let get = |key| keys.as_ref().and_then(|keys| keys.get(key));
-    let versions = [("3.1.1", MqttVersion::V3_1_1), ("5", MqttVersion::V5)];
-    let version = get("version").map_or(Some(MqttVersion::V3_1_1), |value| value.choice(&versions));
+    let versions = [("3.1.1", Version::V311), ("5", Version::V5)];
+    let version = get("version").map_or(Some(Version::V311), |value| value.choice(&versions));
     let client_id = get("client_id")
         .map_or_else(|| Template::parse("beamtune-${device}", None).ok(), |value| value.line(table));
     let text = |key| get(key).map_or(Some(None), |value| value.line(table).map(Some));
@@ -206,21 +207,21 @@ fn read_mqtt(devices: &Keys<'_>, table: Option<&Arc<Table>>) -> Option<MqttOptio
     let is_clean = get("clean").map_or(Some(true), |value| value.boolean());
     let will = get("will").map_or(Some(None), |value| read_will(&value, table).map(Some));
 
-    if let (Some(keys), Some(MqttVersion::V3_1_1)) = (&keys, version) {
+    if let (Some(keys), Some(Version::V311)) = (&keys, version) {
         keys.refuse("session_expiry", "is for `version = \"5\"`; in 3.1.1 `clean = false` keeps a session");
         // MQTT 3.1.1, 3.1.2.9: without a user's name there must be no password.
         if user == Some(None) {
             keys.refuse("password", "needs `user` in MQTT 3.1.1");
         }
     }
-    Some(MqttOptions {
+    Some(MqttConnect {
         version: version?,
         client_id: client_id?,
         user: user?,
         password: password?,
-        keep_alive_s: u16::try_from(keep_alive_s?).ok()?,
+        keep_alive_seconds: u16::try_from(keep_alive_s?).ok()?,
         is_clean: is_clean?,
-        session_expiry_s: u32::try_from(session_expiry_s?).ok()?,
+        session_expiry_seconds: u32::try_from(session_expiry_s?).ok()?,
         will: will?,
     })
 }
@@ -236,25 +237,21 @@ fn whole_seconds(value: &Value<'_>, most: u64) -> Option<u64> {
     Some(seconds)
 }
 
-fn read_will(value: &Value<'_>, table: Option<&Arc<Table>>) -> Option<Publish> {
+fn read_will(value: &Value<'_>, table: Option<&Arc<Table>>) -> Option<Will> {
     let keys = value.keys(&keys::WILL)?;
     let topic =
         keys.need("topic", "`topic = \"gone/${device}\"`").and_then(|value| read_topic(&value, table));
     let payload = keys.get("payload").map_or(Some(Template::default()), |value| value.template(table));
     let qos = read_qos(&keys);
-    let retain = keys.get("retain").map_or(Some(false), |value| value.boolean());
-    Some(Publish { topic: topic?, payload: payload?, qos: qos?, retain: retain? })
+    let is_retained = keys.get("retain").map_or(Some(false), |value| value.boolean());
+    Some(Will { topic: topic?, payload: payload?, qos: qos?, is_retained: is_retained? })
 }
 
-/// A topic to publish under (MQTT 3.1.1, 4.7): no wildcards.
+/// A topic to publish under.
 pub fn read_topic(value: &Value<'_>, table: Option<&Arc<Table>>) -> Option<Template> {
     let text = value.text()?;
-    if text.is_empty() || text.len() > usize::from(u16::MAX) {
-        value.fault(format!("`{}`: a topic has 1 to 65535 bytes", value.key));
-        return None;
-    }
-    if let Some(wildcard) = ["+", "#"].into_iter().find(|wildcard| text.contains(*wildcard)) {
-        value.fault_within(&format!("`{wildcard}` is for subscriptions; nothing is published under it"));
+    if let Some(why) = topic_fault(text.as_bytes()) {
+        value.fault_within(why);
         return None;
     }
     value.line(table)

@@ -10,9 +10,10 @@ use super::devices::{check_field_name, read_fields, read_qos, read_topic};
 use super::keys;
 use super::reader::{Keys, Value, unknown};
 use super::target::{Family, Scheme};
-use super::{Action, Publish, Qos, Request, SharedTable, Step, table, units};
+use super::{Action, Request, SharedTable, Step, table, units};
 use crate::program::Delay;
 use crate::protocol::Checks;
+use crate::protocol::mqtt::{MqttMessage, Qos, filter_fault};
 use crate::template::{Table, Template};
 use flow::Flow;
 
@@ -177,10 +178,11 @@ fn read_action(name: &'static str, keys: &Keys<'_>, context: &Context, flow: &mu
             default_name = format!("publish {}", value.raw().as_str().unwrap_or_default());
             let topic = read_topic(&value, table);
             let payload = read_payload(keys, "payload", context);
-            let (qos, retain) =
+            let (qos, is_retained) =
                 (read_qos(keys), keys.get("retain").map_or(Some(false), |value| value.boolean()));
             let payload = payload?.unwrap_or_default();
-            Some(Action::Publish(Box::new(Publish { topic: topic?, payload, qos: qos?, retain: retain? })))
+            let (topic, qos, is_retained) = (topic?, qos?, is_retained?);
+            Some(Action::Mqtt(Box::new(MqttMessage::Publish { topic, payload, qos, is_retained })))
         }
         "subscribe" | "unsubscribe" => {
             let filters: Vec<_> = value.list().iter().map(|value| read_filter(value, table)).collect();
@@ -189,13 +191,17 @@ fn read_action(name: &'static str, keys: &Keys<'_>, context: &Context, flow: &mu
             }
             let texts: Vec<&str> = value.list().iter().filter_map(|value| value.raw().as_str()).collect();
             default_name = format!("{name} {}", texts.join(" "));
-            let topics: Option<Vec<_>> = filters.into_iter().collect();
-            if name == "subscribe" {
+            let filters: Option<Vec<_>> = filters.into_iter().collect();
+            let message = if name == "subscribe" {
                 let qos = read_qos(keys);
-                topics.and_then(|topics| Some(Action::Subscribe { topics, qos: qos? }))
+                let filters = filters.zip(qos);
+                filters
+                    .map(|(filters, qos)| filters.into_iter().map(|filter| (filter, qos)).collect())
+                    .map(MqttMessage::Subscribe)
             } else {
-                topics.map(|topics| Action::Unsubscribe { topics })
-            }
+                filters.map(MqttMessage::Unsubscribe)
+            };
+            message.map(|message| Action::Mqtt(Box::new(message)))
         }
         "sleep" => read_sleep(&value, keys).map(Action::Sleep),
         _ => read_repeat(&value, keys, context, flow),
@@ -358,20 +364,11 @@ fn read_status(value: &Value<'_>) -> Option<(u16, u16)> {
     })
 }
 
-/// A filter of topics (MQTT 3.1.1, 4.7.1): `#` only at the end, both wildcards alone on their level.
+/// A filter of topics.
 fn read_filter(value: &Value<'_>, table: Option<&Arc<Table>>) -> Option<Template> {
     let text = value.text()?;
-    let levels: Vec<&str> = text.split('/').collect();
-    let last = levels.len() - 1;
-    let is_right = |(index, level): (usize, &&str)| match level.find(['+', '#']) {
-        None => true,
-        Some(_) => **level == *"+" || (**level == *"#" && index == last),
-    };
-    if text.is_empty() || text.len() > usize::from(u16::MAX) || !levels.iter().enumerate().all(is_right) {
-        value.fault(format!(
-            "`{} = {text:?}`: a filter has 1 to 65535 bytes, `+` for a whole level, `#` for all that follow",
-            value.key
-        ));
+    if let Some(why) = filter_fault(text.as_bytes()) {
+        value.fault(format!("`{} = {text:?}`: {why}", value.key));
         return None;
     }
     value.line(table)
@@ -391,13 +388,8 @@ fn read_sleep(value: &Value<'_>, keys: &Keys<'_>) -> Option<Delay> {
 /// Whether a device waits for something in that step.
 fn waits(action: &Action) -> bool {
     match action {
-        Action::Request(_)
-        | Action::Expect { .. }
-        | Action::Subscribe { .. }
-        | Action::Unsubscribe { .. }
-        | Action::Ping
-        | Action::Sleep(_) => true,
-        Action::Publish(publish) => publish.qos != Qos::AtMostOnce,
+        Action::Request(_) | Action::Expect { .. } | Action::Ping | Action::Sleep(_) => true,
+        Action::Mqtt(message) => !matches!(**message, MqttMessage::Publish { qos: Qos::AtMostOnce, .. }),
         // A connection may stand already; a repetition has said so itself.
         Action::Connect | Action::Send { .. } | Action::Repeat { .. } | Action::Close => false,
     }

@@ -6,7 +6,8 @@ use beamtune_load::LoadError;
 use beamtune_load::clock::SECOND_NS;
 use beamtune_load::program::{Delay, Model, Op, Plan};
 use beamtune_load::protocol::Message;
-use beamtune_load::scenario::{Action, Framing, MqttVersion, Qos, Scenario, Speech};
+use beamtune_load::protocol::mqtt::{MqttMessage, Qos, Version};
+use beamtune_load::scenario::{Action, Framing, Scenario, Speech};
 use beamtune_load::template::Values;
 use rand_core::SeedableRng;
 use rand_xoshiro::Xoroshiro128PlusPlus;
@@ -192,16 +193,19 @@ fn options_and_steps_of_mqtt_are_kept() {
     let scenario = example("mqtt-sensors.toml");
     let Speech::Mqtt(sensor) = &scenario.kinds[0].speech else { panic!("{scenario:?}") };
     let will = sensor.will.as_ref().unwrap();
-    assert_eq!((sensor.version, sensor.keep_alive_s, sensor.is_clean), (MqttVersion::V3_1_1, 120, true));
-    assert_eq!((will.qos, will.retain), (Qos::AtLeastOnce, true));
+    assert_eq!((sensor.version, sensor.keep_alive_seconds, sensor.is_clean), (Version::V311, 120, true));
+    assert_eq!((will.qos, will.is_retained), (Qos::AtLeastOnce, true));
     let panel = &scenario.kinds[1];
     let Speech::Mqtt(options) = &panel.speech else { panic!("{scenario:?}") };
-    assert_eq!((options.version, options.session_expiry_s, options.is_clean), (MqttVersion::V5, 3600, false));
+    assert_eq!(
+        (options.version, options.session_expiry_seconds, options.is_clean),
+        (Version::V5, 3600, false)
+    );
     assert_eq!((panel.target.port, panel.tls.as_ref().unwrap().server_name.as_str()), (8883, "broker"));
-    let Action::Subscribe { topics, qos: Qos::AtLeastOnce } = &panel.on_connect[0].action else {
-        panic!("{panel:?}")
-    };
-    assert_eq!(topics.len(), 2);
+    let Action::Mqtt(message) = &panel.on_connect[0].action else { panic!("{panel:?}") };
+    let MqttMessage::Subscribe(filters) = &**message else { panic!("{message:?}") };
+    let filters: Vec<_> = filters.iter().map(|(filter, qos)| (filter.fixed().unwrap(), *qos)).collect();
+    assert_eq!(filters, [(&b"sensor/+/temperature"[..], Qos::AtLeastOnce), (b"gone/#", Qos::AtLeastOnce)]);
 }
 
 #[test]

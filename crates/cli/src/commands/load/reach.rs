@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use beamtune_load::program::Plan;
 use beamtune_load::scenario::{Scenario, Target};
 use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
@@ -52,6 +53,20 @@ fn find(host: &str, port: u16) -> Result<SocketAddr> {
         }
         Some((address, error)) => bail!("{address} does not answer: {error}"),
     }
+}
+
+/// Agrees upon TLS once with each target that is to speak it: a certificate that is not trusted is said here, and not once for
+/// each device.
+pub fn greet(plan: &Plan) -> Result<()> {
+    for kind in &plan.kinds {
+        let endpoint = &kind.endpoint;
+        if let Some(Err(why)) =
+            endpoint.tls.as_ref().map(|tls| beamtune_load::tls::greet(endpoint.address, tls, PATIENCE))
+        {
+            bail!("no TLS with {}: {why}", endpoint.address);
+        }
+    }
+    Ok(())
 }
 
 /// The certificates that this system trusts, where its distribution keeps them.

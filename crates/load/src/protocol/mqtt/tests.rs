@@ -287,15 +287,18 @@ fn what_a_broker_does_not_take_is_not_sent() {
         (with(topic(), text(1), ExactlyOnce, false), "the broker does not take that QoS"),
         (with(topic(), text(1), AtMostOnce, true), "the broker does not retain messages"),
         (with(topic(), text(25), AtMostOnce, false), "the packet is larger than the broker takes"),
-        (with(text(0), text(1), AtMostOnce, false), "the topic is empty"),
-        (with(Template::literal("a/+"), text(1), AtMostOnce, false), "the topic contains a wildcard"),
+        (with(text(0), text(1), AtMostOnce, false), "a topic has 1 to 65535 bytes"),
+        (
+            with(Template::literal("a/+"), text(1), AtMostOnce, false),
+            "`+` is for subscriptions; nothing is published under it",
+        ),
         (with(Template::literal("a\0"), text(1), AtMostOnce, false), "a text has a zero character in it"),
         (with(text(70_000), text(1), AtMostOnce, false), "a text is longer than 65,535 bytes"),
         (subscribe(&[]), "no filter"),
-        (subscribe(&["ok", ""]), "the filter is empty"),
-        (subscribe(&["a/#/b"]), "the filter goes on behind `#`"),
-        (subscribe(&["a/b#"]), "a wildcard is only a part of a level of the filter"),
-        (subscribe(&["+a/b"]), "a wildcard is only a part of a level of the filter"),
+        (subscribe(&["ok", ""]), "a filter has 1 to 65535 bytes"),
+        (subscribe(&["a/#/b"]), "nothing stands behind the `#` of a filter"),
+        (subscribe(&["a/b#"]), "a wildcard of a filter stands for a whole level, as in `a/+/b` and `a/#`"),
+        (subscribe(&["+a/b"]), "a wildcard of a filter stands for a whole level, as in `a/+/b` and `a/#`"),
     ] {
         let mut out = b"before".to_vec();
         let refused = with_values(|values| client.send(&message, values, &mut out));

@@ -83,33 +83,36 @@ pub fn filter(out: &mut Vec<u8>, template: &Template, values: &mut Values<'_>) -
     filter_fault(&out[at..]).map_or(Ok(()), |what| Err(MqttFault::Unsendable(what)))
 }
 
-/// Why nothing can be published there.
+/// Why nothing can be published there (mqtt-v5.0, 4.7).
 pub fn topic_fault(topic: &[u8]) -> Option<&'static str> {
-    if topic.is_empty() {
-        Some("the topic is empty")
-    } else if topic.iter().any(|byte| matches!(byte, b'+' | b'#')) {
-        Some("the topic contains a wildcard")
-    } else {
-        None
+    match topic.iter().find(|byte| matches!(byte, b'+' | b'#')) {
+        _ if !is_length(topic) => Some("a topic has 1 to 65535 bytes"),
+        Some(b'+') => Some("`+` is for subscriptions; nothing is published under it"),
+        Some(_) => Some("`#` is for subscriptions; nothing is published under it"),
+        None => None,
     }
 }
 
-/// Why that cannot be subscribed to.
+/// Why that cannot be subscribed to (mqtt-v5.0, 4.7.1).
 pub fn filter_fault(filter: &[u8]) -> Option<&'static str> {
-    if filter.is_empty() {
-        return Some("the filter is empty");
+    if !is_length(filter) {
+        return Some("a filter has 1 to 65535 bytes");
     }
     let mut levels = filter.split(|byte| *byte == b'/').peekable();
     while let Some(level) = levels.next() {
         let has_wildcard = level.iter().any(|byte| matches!(byte, b'+' | b'#'));
         if has_wildcard && level.len() > 1 {
-            return Some("a wildcard is only a part of a level of the filter");
+            return Some("a wildcard of a filter stands for a whole level, as in `a/+/b` and `a/#`");
         }
         if level == b"#" && levels.peek().is_some() {
-            return Some("the filter goes on behind `#`");
+            return Some("nothing stands behind the `#` of a filter");
         }
     }
     None
+}
+
+fn is_length(text: &[u8]) -> bool {
+    (1..=usize::from(u16::MAX)).contains(&text.len())
 }
 
 /// Appends a CONNECT.

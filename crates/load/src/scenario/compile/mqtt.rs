@@ -1,16 +1,16 @@
 //! Packets of MQTT.
 
-use super::not_yet;
+use super::misplaced;
 use crate::LoadError;
-use crate::protocol::{Message, Protocol};
-use crate::scenario::{Devices, MqttOptions, Step};
+use crate::protocol::Message;
+use crate::protocol::mqtt::MqttMessage;
+use crate::scenario::{Action, Devices, Step};
 
-/// What opens a session.
-pub fn protocol(kind: &Devices, _options: &MqttOptions) -> Result<Protocol, LoadError> {
-    Err(not_yet(kind))
-}
-
-/// From [`Action::Publish`](crate::scenario::Action), `Subscribe`, `Unsubscribe` and `Ping`.
-pub fn message(kind: &Devices, _step: &Step) -> Result<Message, LoadError> {
-    Err(not_yet(kind))
+/// From [`Action::Mqtt`] and `Ping`.
+pub fn message(kind: &Devices, step: &Step) -> Result<Message, LoadError> {
+    match &step.action {
+        Action::Mqtt(message) => Ok(Message::Mqtt(message.clone())),
+        Action::Ping => Ok(Message::Mqtt(Box::new(MqttMessage::Ping))),
+        _ => Err(misplaced(kind, step)),
+    }
 }

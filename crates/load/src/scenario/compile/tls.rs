@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use crate::LoadError;
@@ -25,11 +27,13 @@ pub fn tls(kind: &Devices, tls: &Tls, system: SystemTrust<'_>) -> Result<program
         .map_err(|error| unfit("tls", error.to_string()))?;
     let builder = if tls.verify {
         let mut roots = RootCertStore::empty();
+        let mut named = Vec::new();
         match &tls.ca {
             Some(pem) => {
-                for certificate in certificates(pem).map_err(|why| unfit("tls.ca", why))? {
+                named = certificates(pem).map_err(|why| unfit("tls.ca", why))?;
+                for certificate in &named {
                     roots
-                        .add(certificate)
+                        .add(certificate.clone())
                         .map_err(|error| unfit("tls.ca", format!("{}: {error}", pem.file)))?;
                 }
             }
@@ -42,7 +46,10 @@ pub fn tls(kind: &Devices, tls: &Tls, system: SystemTrust<'_>) -> Result<program
                 }
             }
         }
-        builder.with_root_certificates(roots)
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .map_err(|error| unfit("tls", error.to_string()))?;
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(Vouched { verifier, named }))
     } else {
         builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
     };
@@ -75,6 +82,54 @@ fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, String> {
         }
         Ok(certificates) => Ok(certificates),
         Err(error) => Err(format!("{} is no sound PEM text: {error}", pem.file)),
+    }
+}
+
+/// Takes certificates that somebody vouches for who is trusted, and those that are named themselves. A self-made one usually
+/// is its own authority (`openssl req -x509`), and path building does not take such a one for a server's
+/// (RFC 5280, 4.2.1.9); who names it means it.
+#[derive(Debug)]
+struct Vouched {
+    verifier: Arc<WebPkiServerVerifier>,
+    named: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for Vouched {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if self.named.contains(end_entity) {
+            verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+            return Ok(ServerCertVerified::assertion());
+        }
+        self.verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.supported_verify_schemes()
     }
 }
 
