@@ -13,9 +13,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("recording", &["model"]),
     ("attach", &["model"]),
     ("host", &["model"]),
+    ("load", &["model"]),
     ("rules", &["model", "flags", "stats"]),
     ("report", &["model", "flags"]),
-    ("cli", &["model", "flags", "stats", "recording", "attach", "host", "rules", "report"]),
+    ("cli", &["model", "flags", "stats", "recording", "attach", "host", "load", "rules", "report"]),
 ];
 
 /// Crates from outside that only some parts may use, and why.

@@ -105,7 +105,7 @@ struct Engine<'p> {
 
 impl<'p> Engine<'p> {
     fn new(plan: &'p Plan, share: Share) -> Result<Self, LoadError> {
-        let trouble = |what| move |errno: Errno| LoadError::System { what, source: errno.into() };
+        let trouble = |what| move |errno: Errno| LoadError::System { what, cause: errno.into() };
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(trouble("epoll_create"))?;
         let timer = rustix::time::timerfd_create(
             TimerfdClockId::Monotonic,
@@ -289,14 +289,14 @@ impl<'p> Engine<'p> {
             TimerfdTimerFlags::ABSTIME,
             &Itimerspec { it_interval: zero, it_value: value },
         )
-        .map_err(|errno| LoadError::System { what: "timerfd_settime", source: errno.into() })?;
+        .map_err(|errno| LoadError::System { what: "timerfd_settime", cause: errno.into() })?;
         Ok(())
     }
 
     fn wait(&self, events: &mut Vec<epoll::Event>, timeout: Option<&Timespec>) -> Result<(), LoadError> {
         match epoll::wait(&self.poll, rustix::buffer::spare_capacity(events), timeout) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(errno) => Err(LoadError::System { what: "epoll_wait", source: errno.into() }),
+            Err(errno) => Err(LoadError::System { what: "epoll_wait", cause: errno.into() }),
         }
     }
 

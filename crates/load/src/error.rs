@@ -8,12 +8,12 @@ use crate::scenario::Faults;
 #[derive(Debug, Error)]
 pub enum LoadError {
     /// A call of the system that ought to succeed did not.
-    #[error("{what}: {source}")]
+    #[error("{what}: {cause}")]
     System {
         /// The call.
         what: &'static str,
-        /// What it said.
-        source: io::Error,
+        /// What it said. It is told in our words, so it is not told again as a source.
+        cause: io::Error,
     },
     /// A part of the load could not go on.
     #[error("{words}")]

@@ -62,11 +62,11 @@ pub fn serve(plan: &Plan, part: Part, stop: &AtomicBool, output: &mut dyn Write)
     run_part(plan, part, stop, &mut |told| {
         let line = serde_json::to_string(&told).map_err(std::io::Error::from);
         let written = line.and_then(|line| writeln!(output, "{line}").and_then(|()| output.flush()));
-        if let Err(source) = written {
+        if let Err(cause) = written {
             stop.store(true, Ordering::Relaxed);
             unheard.get_or_insert(LoadError::System {
                 what: "nobody reads what this part of the load tells",
-                source,
+                cause,
             });
         }
     })?;
@@ -167,9 +167,9 @@ fn run_part(
                     });
                     let _ = tell.send(Told::End(index, outcome.err().map(|error| error.to_string())));
                 });
-            if let Err(source) = started {
+            if let Err(cause) = started {
                 stop.store(true, Ordering::Relaxed);
-                refused = Err(LoadError::System { what: "a thread cannot be started", source });
+                refused = Err(LoadError::System { what: "a thread cannot be started", cause });
                 break;
             }
         }
@@ -193,7 +193,7 @@ impl Worker {
         tell: mpsc::Sender<Told>,
     ) -> Result<Self, LoadError> {
         let trouble =
-            |source| LoadError::System { what: "a process for a part of the load cannot be started", source };
+            |cause| LoadError::System { what: "a process for a part of the load cannot be started", cause };
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(trouble)?;
         let (mut input, output) = (child.stdin.take(), child.stdout.take());
         // From here on it is ended whatever happens.

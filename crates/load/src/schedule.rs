@@ -68,7 +68,9 @@ impl Schedule {
     /// The arrivals whose number is `share` modulo `shares`.
     pub fn new(profile: Profile, spacing: Spacing, seed: u64, share: u64, shares: u64) -> Self {
         let random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        Self { profile, spacing, random, expected: 0.0, number: 0, share, shares: shares.max(1) }
+        // The first of even arrivals comes half a distance after the beginning, so that as many come as the rate says.
+        let expected = if spacing == Spacing::Fixed { -0.5 } else { 0.0 };
+        Self { profile, spacing, random, expected, number: 0, share, shares: shares.max(1) }
     }
 }
 
@@ -78,7 +80,6 @@ impl Iterator for Schedule {
     fn next(&mut self) -> Option<Arrival> {
         loop {
             self.expected += match self.spacing {
-                // The first comes one distance after the beginning.
                 Spacing::Fixed => 1.0,
                 Spacing::Poisson => exponential(&mut self.random),
             };
@@ -131,7 +132,7 @@ mod tests {
     #[test]
     fn fixed_arrivals_lie_at_equal_distances() {
         let arrivals = all(LEVEL, Spacing::Fixed, 1);
-        assert_eq!(arrivals.len(), 19_999);
+        assert_eq!(arrivals.len(), 20_000);
         assert!(arrivals.windows(2).all(|pair| (pair[1].due_ns - pair[0].due_ns).abs_diff(1_000_000) <= 1));
     }
 

@@ -1,0 +1,108 @@
+//! Loads of several processes, and loads that are ended.
+
+use std::process::Command;
+use std::sync::atomic::Ordering;
+
+use beamtune_model::load::LoadResult;
+
+use crate::common::{Running, beamtune, run, wait_until};
+use crate::servers::{Server, http};
+use crate::{clean, load, result_of, step};
+
+/// A load by more connections than the descriptors of a process allow.
+fn by_several(server: &Server, length: &str) -> Command {
+    let own = beamtune();
+    let mut command = Command::new("prlimit");
+    command.arg("--nofile=150:150").arg(own.get_program());
+    let url = format!("http://{}/", server.address);
+    let options = ["--rate", "200", "--even", "--connections", "200", "--for", length, "--json"];
+    command.arg("load").arg(url).args(options);
+    command
+}
+
+/// The processes whose parent that is.
+fn children(parent: u32) -> Vec<u32> {
+    let of = |pid: u32| -> Option<u32> {
+        // proc_pid_stat(5): behind the name in brackets stand the state and the parent.
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    };
+    let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| of(*pid) == Some(parent)).collect()
+}
+
+#[test]
+fn several_processes_share_a_load_for_which_one_has_too_few_descriptors() {
+    let server = http(|| {});
+    let result = clean(&mut by_several(&server, "2s"));
+    assert_eq!((result.generator.processes, step(&result, "GET /").done), (3, 400));
+    assert_eq!(step(&result, "connect").done, 200);
+    assert!(result.seconds.iter().any(|second| second.connected == 200), "{:?}", result.seconds);
+}
+
+#[test]
+fn no_process_is_left_when_the_first_one_is_killed() {
+    let server = http(|| {});
+    let mut leader = Running::start(&mut by_several(&server, "60s"));
+    wait_until("requests come", || server.heard.load(Ordering::Relaxed) > 50);
+    let workers = children(leader.pid());
+    assert_eq!(workers.len(), 3, "{workers:?}");
+    leader.signal("KILL");
+    leader.wait();
+    let is_gone = |pid: &u32| !std::path::Path::new(&format!("/proc/{pid}")).exists();
+    wait_until("the others end", || workers.iter().all(is_gone));
+}
+
+#[test]
+fn a_process_that_is_killed_ends_the_load_with_a_word() {
+    let server = http(|| {});
+    let mut command = by_several(&server, "60s");
+    let mut leader = Running::start(command.stderr(std::process::Stdio::piped()));
+    wait_until("requests come", || server.heard.load(Ordering::Relaxed) > 50);
+    let workers = children(leader.pid());
+    let killed = run(Command::new("kill").args(["-s", "KILL", &workers[0].to_string()]));
+    assert_eq!(killed.status, Some(0));
+    assert_eq!(leader.wait().code(), Some(2));
+    let mut words = String::new();
+    let mut errors = leader.child.stderr.take().expect("a pipe");
+    std::io::Read::read_to_string(&mut errors, &mut words).expect("read");
+    assert!(words.contains("a process of the load ended before its time"), "{words}");
+}
+
+/// The result of what was interrupted.
+fn interrupted(mut command: Command, server: &Server) -> LoadResult {
+    let mut running = Running::start(&mut command);
+    wait_until("requests come", || server.heard.load(Ordering::Relaxed) > 50);
+    running.signal("INT");
+    let status = running.wait();
+    let lines: Vec<String> = running.lines.take().expect("output").iter().collect();
+    result_of(&crate::common::Said { status: status.code(), stdout: lines.join("\n"), stderr: String::new() })
+}
+
+#[test]
+fn ctrl_c_gives_the_result_so_far() {
+    let one = http(|| {});
+    let url = format!("http://{}/", one.address);
+    let alone = load(&[&url, "--rate", "200", "--connections", "20", "--for", "60s"]);
+    let several = http(|| {});
+    for (command, server) in [(alone, &one), (by_several(&several, "60s"), &several)] {
+        let result = interrupted(command, server);
+        let done = step(&result, "GET /").done;
+        assert!(result.is_interrupted && result.length_s == 60.0, "{result:?}");
+        assert!((40..5_000).contains(&done) && result.errors() == 0, "{done}");
+    }
+}
+
+#[test]
+fn a_result_is_kept_in_a_file_beside_what_is_shown() {
+    let (server, folder) = (http(|| {}), crate::common::folder());
+    let file = folder.path().join("result.json");
+    let url = format!("http://{}/", server.address);
+    let options = ["--rate", "100", "--even", "--connections", "5", "--for", "1s", "--output"];
+    let said = run(beamtune().args(["load", &url]).args(options).arg(&file));
+    assert!(said.stdout.contains("100 done, 0 errors"), "{}", said.stdout);
+    let result: LoadResult =
+        serde_json::from_slice(&std::fs::read(&file).expect("a file")).expect("a result");
+    assert_eq!(result.done(), 100);
+}
