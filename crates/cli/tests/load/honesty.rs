@@ -10,18 +10,15 @@ use beamtune_model::load::LoadResult;
 
 use crate::common::{Running, wait_until};
 use crate::servers::{http, nginx};
-use crate::{load, step};
+use crate::{ended, load, step};
 
 /// 200 requests a second for five seconds, with one second's freeze in the middle of whatever `freeze` gives.
 fn frozen(url: &str, is_begun: impl FnMut() -> bool, freeze: impl FnOnce(&Running)) -> LoadResult {
-    let mut generator =
+    let generator =
         Running::start(&mut load(&[url, "--rate", "200", "--even", "--connections", "50", "--for", "5s"]));
     wait_until("the load has begun", is_begun);
     freeze(&generator);
-    let status = generator.wait();
-    assert!(matches!(status.code(), Some(0 | 1)), "{status}");
-    let lines: Vec<String> = generator.lines.take().expect("output").iter().collect();
-    serde_json::from_str(&lines.join("\n")).expect("a result")
+    ended(generator)
 }
 
 fn for_a_second(process: &Running) {

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::Command;
 
 use beamtune_model::load::{LoadResult, LoadStep};
-use common::{Said, beamtune, run};
+use common::{Running, Said, beamtune, run};
 
 /// A load whose result is read.
 fn load(args: &[&str]) -> Command {
@@ -28,7 +28,24 @@ fn load(args: &[&str]) -> Command {
 #[track_caller]
 fn result_of(said: &Said) -> LoadResult {
     assert!(matches!(said.status, Some(0 | 1)), "{:?}\n{}", said.status, said.stderr);
-    serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}\n{}", said.stdout))
+    let schema: serde_json::Value =
+        serde_json::from_str(include_str!("../../../../docs/load-result.schema.json")).expect("a schema");
+    let result = said.json();
+    let faults: Vec<String> = jsonschema::validator_for(&schema)
+        .expect("a schema of JSON")
+        .iter_errors(&result)
+        .map(|fault| format!("{}: {fault}", fault.instance_path()))
+        .collect();
+    assert!(faults.is_empty(), "{faults:#?}");
+    serde_json::from_value(result).unwrap_or_else(|error| panic!("{error}\n{}", said.stdout))
+}
+
+/// The result of a load that was started and ends now.
+#[track_caller]
+fn ended(mut running: Running) -> LoadResult {
+    let status = running.wait().code();
+    let lines: Vec<String> = running.lines.take().expect("output").iter().collect();
+    result_of(&Said { status, stdout: lines.join("\n"), stderr: String::new() })
 }
 
 /// The result of a load in which nothing may go wrong.

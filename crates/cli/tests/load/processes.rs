@@ -7,7 +7,7 @@ use beamtune_model::load::LoadResult;
 
 use crate::common::{Running, beamtune, run, wait_until};
 use crate::servers::{Server, http};
-use crate::{clean, load, result_of, step};
+use crate::{clean, ended, load, step};
 
 /// A load by more connections than the descriptors of a process allow.
 fn by_several(server: &Server, length: &str) -> Command {
@@ -72,12 +72,10 @@ fn a_process_that_is_killed_ends_the_load_with_a_word() {
 
 /// The result of what was interrupted.
 fn interrupted(mut command: Command, server: &Server) -> LoadResult {
-    let mut running = Running::start(&mut command);
+    let running = Running::start(&mut command);
     wait_until("requests come", || server.heard.load(Ordering::Relaxed) > 50);
     running.signal("INT");
-    let status = running.wait();
-    let lines: Vec<String> = running.lines.take().expect("output").iter().collect();
-    result_of(&crate::common::Said { status: status.code(), stdout: lines.join("\n"), stderr: String::new() })
+    ended(running)
 }
 
 #[test]

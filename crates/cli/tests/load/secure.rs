@@ -1,57 +1,72 @@
 //! TLS below every protocol, with a certificate that vouches for itself.
 
-use crate::common::{beamtune, run, text};
-use crate::servers::{Daemon, chat, mosquitto, nginx};
+use std::path::Path;
+
+use crate::common::{beamtune, folder, run, text};
+use crate::servers::{certificate, chat, mosquitto, nginx, tls_lines};
 use crate::{clean, load, step};
 
-/// A scenario of a server with TLS; `tls` is what it says of it.
-fn scenario(server: &Daemon, target: &str, tls: &str, steps: &str) -> String {
+/// A scenario of a server with TLS, in the folder of its certificate; `options` are those of its devices.
+fn scenario(folder: &Path, target: &str, options: &str, steps: &str) -> String {
     let words = format!(
-        "[load]\nturns = 20\n[devices.d]\ncount = 5\ntarget = \"{target}:{}{}\"\n{tls}\nsteps = [{steps}]\n",
-        server.tls_port,
-        if target.starts_with("wss") { "/socket" } else { "" }
+        "[load]\nturns = 20\n[devices.d]\ncount = 5\ntarget = \"{target}\"\n{options}\nsteps = [{steps}]\n"
     );
-    let file = server.folder.path().join("scenario.toml");
+    let file = folder.join("scenario.toml");
     std::fs::write(&file, words).expect("written");
     text(&file)
 }
 
-const CA: &str = "tls = { ca = \"cert.pem\" }";
-
-/// That `steps` are done a hundred times if the certificate is named, and refused with words about it otherwise.
-fn check(server: &Daemon, scheme: &str, steps: &str, counted: &str) {
-    let target = format!("{scheme}://localhost");
-    for tls in [CA, "tls = { verify = false }"] {
-        let result = clean(&mut load(&[&scenario(server, &target, tls, steps)]));
-        assert_eq!((step(&result, counted).done, step(&result, "connect").done), (100, 5), "{scheme} {tls}");
+/// That `steps` are done a hundred times if the certificate is named, and refused with words about it otherwise. In the
+/// target, `HOST` stands for the host.
+fn check(folder: &Path, target: &str, options: &str, steps: &str, counted: &str) {
+    let scenario = |host, tls| {
+        scenario(folder, &target.replace("HOST", host), &format!("{options}\n{tls}"), steps)
+    };
+    let named = "tls = { ca = \"cert.pem\" }";
+    for tls in [named, "tls = { verify = false }"] {
+        let result = clean(&mut load(&[&scenario("localhost", tls)]));
+        assert_eq!((step(&result, counted).done, step(&result, "connect").done), (100, 5), "{target} {tls}");
     }
-    let refused = |target: &str, tls, words: &[&str]| {
-        run(beamtune().args(["load", &scenario(server, target, tls, steps)])).assert_refused(words);
+    let refused = |host, tls, words: &[&str]| {
+        run(beamtune().args(["load", &scenario(host, tls)])).assert_refused(words);
     };
     let untrusted = ["no TLS with", "vouches for its certificate", "tls = { ca = \"FILE.pem\" }"];
-    refused(&target, "", &untrusted);
-    let names = ["its certificate is for", "localhost", "not for 127.0.0.1", "server_name"];
-    refused(&format!("{scheme}://127.0.0.1"), CA, &names);
+    refused("localhost", "", &untrusted);
+    refused("127.0.0.1", named, &["its certificate is for", "localhost", "not for 127.0.0.1", "server_name"]);
 }
 
 #[test]
 fn https_is_verified() {
     let Some(nginx) = nginx(1) else { return };
-    check(&nginx, "https", "{ request = \"/large\" }, { request = \"/small\" }", "GET /large");
+    let target = format!("https://HOST:{}", nginx.tls_port);
+    let steps = "{ request = \"/large\" }, { request = \"/small\" }";
+    check(nginx.folder.path(), &target, "", steps, "GET /large");
 }
 
 #[test]
 fn wss_is_verified() {
     let chat = chat();
     let Some(nginx) = nginx(chat.address.port()) else { return };
-    check(&nginx, "wss", "{ send = \"a ${count}\" }, \"expect\", \"ping\"", "ping");
+    let target = format!("wss://HOST:{}/socket", nginx.tls_port);
+    check(nginx.folder.path(), &target, "", "{ send = \"a ${count}\" }, \"expect\", \"ping\"", "ping");
 }
 
 #[test]
 fn mqtts_is_verified() {
     let Some(broker) = mosquitto() else { return };
+    let target = format!("mqtts://HOST:{}", broker.tls_port);
     let steps = "{ publish = \"a/${device}\", payload = \"${count}\", qos = 2 }, \"ping\"";
-    check(&broker, "mqtts", steps, "publish a/${device}");
+    check(broker.folder.path(), &target, "", steps, "publish a/${device}");
+}
+
+#[test]
+fn frames_over_tls_are_verified() {
+    let folder = folder();
+    certificate(folder.path());
+    let lines = tls_lines(folder.path());
+    let target = format!("tls://HOST:{}", lines.address.port());
+    let steps = "{ send = \"GET ${count}\" }, { expect = \"OK\" }";
+    check(folder.path(), &target, "framing = \"line\"", steps, "expect");
 }
 
 #[test]

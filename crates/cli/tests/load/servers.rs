@@ -1,6 +1,6 @@
 //! Targets of loads. They end with the test that started them.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,6 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tempfile::TempDir;
 use tungstenite::Message;
 use tungstenite::handshake::server::{ErrorResponse, Request, Response};
@@ -61,7 +64,7 @@ impl Daemon {
     }
 }
 
-/// nginx in one process: every path is answered by JSON with an `id`, `/large` by 100 kB; `/socket` is handed on to that port.
+/// nginx in one process, so that one signal stops all of it: every path is answered by JSON with an `id`, `/large` by 100 kB; `/socket` is handed on to that port.
 pub fn nginx(socket_port: u16) -> Option<Daemon> {
     Daemon::start("/usr/sbin/nginx", |folder, port, tls_port| {
         let path = folder.display();
@@ -80,7 +83,6 @@ pub fn nginx(socket_port: u16) -> Option<Daemon> {
         );
         std::fs::write(folder.join("nginx.conf"), configuration).expect("written");
         std::fs::write(folder.join("large"), vec![b'x'; 100_000]).expect("written");
-        // Workers run as another user when nginx is started by root, and a folder of a test is its user's.
         let mut command = Command::new("/usr/sbin/nginx");
         command.arg("-p").arg(folder).arg("-c").arg(folder.join("nginx.conf"));
         command
@@ -141,15 +143,33 @@ impl Drop for Server {
 
 /// Answers lines: `GET 7` by `OK 7`, others by themselves.
 pub fn lines() -> Server {
-    Server::start(|mut stream, heard| {
-        let Ok(input) = stream.try_clone() else { return };
-        for line in BufReader::new(input).lines().map_while(Result::ok) {
-            heard.fetch_add(1, Ordering::Relaxed);
-            if stream.write_all(format!("{}\n", line.replace("GET", "OK")).as_bytes()).is_err() {
-                return;
-            }
-        }
+    Server::start(|stream, heard| answer_lines(stream, heard))
+}
+
+/// The same over TLS, with the certificate of that folder.
+pub fn tls_lines(folder: &Path) -> Server {
+    let chain = vec![CertificateDer::from_pem_file(folder.join("cert.pem")).expect("a certificate")];
+    let key = PrivateKeyDer::from_pem_file(folder.join("key.pem")).expect("a key");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.expect("versions").with_no_client_auth().with_single_cert(chain, key);
+    let config = Arc::new(config.expect("a certificate with its key"));
+    Server::start(move |stream, heard| {
+        let connection = ServerConnection::new(Arc::clone(&config)).expect("a connection");
+        answer_lines(StreamOwned::new(connection, stream), heard);
     })
+}
+
+fn answer_lines(stream: impl Read + Write, heard: &AtomicU64) {
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
+    while stream.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+        heard.fetch_add(1, Ordering::Relaxed);
+        if stream.get_mut().write_all(line.replace("GET", "OK").as_bytes()).is_err() {
+            return;
+        }
+        line.clear();
+    }
 }
 
 /// Answers requests of HTTP without bodies, each when `pause` returns.

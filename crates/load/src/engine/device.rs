@@ -91,7 +91,7 @@ pub struct Device {
     pub unread: Vec<u8>,
     /// What the socket did not take yet; encrypted where there is TLS.
     pub unsent: Vec<u8>,
-    /// So many bytes that the session says by itself were put into `unsent` since it was last empty.
+    /// Of that, at most so many bytes are what the session says by itself.
     pub owed_bytes: usize,
 }
 
@@ -197,8 +197,8 @@ impl Device {
         self.unsent.drain(..sent);
         if self.unsent.is_empty() {
             self.unsent.shrink_to(KEPT_BYTES);
-            self.owed_bytes = 0;
         }
+        self.owed_bytes = self.owed_bytes.min(self.unsent.len());
         Ok(sent as u64)
     }
 

@@ -49,6 +49,11 @@ impl Stream {
         Ok(Self { connection, was_secured: false, plain: Vec::new() })
     }
 
+    /// Whether the handshake is done.
+    pub fn is_secured(&self) -> bool {
+        self.was_secured
+    }
+
     /// Encrypts `bytes` and appends to `out` all that has to be sent.
     pub fn write(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         // rustls buffers 64 kB of plain text; what is longer goes in pieces. Nothing of this fails on a vector.

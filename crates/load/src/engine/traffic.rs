@@ -240,7 +240,9 @@ impl Engine<'_> {
                 return;
             }
         }
-        self.again.push((index, generation));
+        if !self.again.contains(&(index, generation)) {
+            self.again.push((index, generation));
+        }
     }
 
     /// Reads the first `length` bytes of the input; whether the connection goes on.
@@ -288,6 +290,9 @@ impl Engine<'_> {
     /// The peer has closed.
     fn on_end(&mut self, index: u32, held: usize, now: u64) {
         let device = &mut self.devices[index as usize];
+        if device.tls.as_ref().is_some_and(|tls| !tls.is_secured()) {
+            return self.fail(index, ErrorKind::Tls, || "closed before TLS was agreed upon".to_owned());
+        }
         let checks = checks_of(self.plan, device);
         match device.session.end(&self.input[..held], checks) {
             Ok(Heard::Answer(answer)) => self.on_heard(index, Spoken::Answer(answer), now),
