@@ -72,6 +72,10 @@ pub struct SeriesStat {
     pub first: Point,
     /// The last one.
     pub last: Point,
+    /// The first of the readings at the end that all have the last one's value. The trace, which is thinned, cannot tell.
+    pub held_since: Nanos,
+    /// How many readings those are; 1 where the last one differs from the one before.
+    pub held: u32,
     /// The smallest value.
     pub min: i64,
     /// The largest value.
@@ -97,6 +101,8 @@ impl SeriesStat {
             samples: 0,
             first,
             last: first,
+            held_since: first.t,
+            held: 0,
             min: first.value,
             max: first.value,
             sum: 0.0,
@@ -115,6 +121,11 @@ impl SeriesStat {
         self.min = self.min.min(point.value);
         self.max = self.max.max(point.value);
         self.sum += point.value as f64;
+        if (point.value, point.incarnation) == (self.last.value, self.last.incarnation) {
+            self.held += 1;
+        } else {
+            (self.held_since, self.held) = (point.t, 1);
+        }
         self.last = point;
         self.trace.push(point.t, point.value);
     }
