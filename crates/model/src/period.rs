@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 
 use crate::facts::Facts;
+use crate::metrics;
 use crate::rows::{PortRow, ProcessRow, ProcessTick, SpawnRow, TableRow};
 use crate::sample::{Event, Gap, Incarnation, Sample, Tick};
 use crate::series::{Family, Group, Metric, Series, SeriesTable};
@@ -334,6 +335,14 @@ impl Period {
     /// The text of a fact, or why it is not known.
     pub fn fact(&self, key: &str) -> Result<&str, Missing> {
         self.facts.get(key).ok_or_else(|| self.missing_fact(key))
+    }
+
+    /// How far the wall clock of the node's host was ahead of the recorder's in the end, in nanoseconds; `None` where that was not
+    /// measured, or may be nothing but the way of the messages.
+    pub fn host_wall_ahead(&self) -> Option<Nanos> {
+        let last = |metric| self.stat(metric, "").ok().map(|stat| stat.last.value);
+        let (ahead, error) = (last(&metrics::WALL_AHEAD)?, last(&metrics::WALL_AHEAD_ERROR)?);
+        (ahead.unsigned_abs() > error.unsigned_abs()).then_some(ahead)
     }
 
     fn missing_fact(&self, key: &str) -> Missing {

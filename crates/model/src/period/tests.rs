@@ -113,6 +113,27 @@ fn gauges_keep_their_extremes_and_mean() {
 }
 
 #[test]
+fn a_clock_is_off_where_that_is_more_than_the_messages_way() {
+    let ahead = |readings: &[(&'static Metric, i64)]| {
+        period(1, |_, out| readings.iter().for_each(|&(metric, value)| out.metric(metric, "", value)))
+            .host_wall_ahead()
+    };
+    let check = |ahead_ns, error_ns, expect| {
+        let readings = [(&metrics::WALL_AHEAD, ahead_ns), (&metrics::WALL_AHEAD_ERROR, error_ns)];
+        assert_eq!(ahead(&readings), expect, "{ahead_ns} ± {error_ns}");
+    };
+    check(3_200, 1, Some(3_200));
+    check(-90, 89, Some(-90));
+    check(-90, 90, None);
+    check(0, 0, None);
+    // What a hostile node may have sent.
+    check(i64::MIN, 0, Some(i64::MIN));
+    check(i64::MAX, i64::MIN, None);
+    assert_eq!(ahead(&[(&metrics::WALL_AHEAD, 3_200)]), None);
+    assert_eq!(ahead(&[]), None);
+}
+
+#[test]
 fn it_is_known_since_when_the_last_value_is_there_however_long_the_period() {
     let held = |seconds, value: fn(i64) -> i64| {
         let period = period(seconds, |s, out| out.metric(&metrics::PROCESS_COUNT, "", value(s)));
