@@ -381,9 +381,9 @@ impl RemoteHost {
         let is_known = known.is_some();
         let mut source = match known {
             Some(source) => source,
-            None => HostSource::new(self.tree.clone(), pid, Announce::Elsewhere)
-                .map_err(trouble)?
-                .without_wall_clock(),
+            None => {
+                HostSource::new(self.tree.clone(), pid, Announce::Elsewhere).map_err(trouble)?.elsewhere()
+            }
         };
         let ask = ask.unwrap_or(Ask { seq: 0, t: 0, detail: false });
         let detail = ask.detail || self.is_learning || !is_known;

@@ -41,7 +41,7 @@ fn host() -> FakeHost {
         .file("/proc/7/cgroup", "0::/pod/app\n");
     host.file(
         "/proc/7/status",
-        "Uid:\t112\t112\t112\t112\nVmRSS:\t 100 kB\nThreads:\t2\nCpus_allowed_list:\t0-1\n",
+        "Uid:\t112\t112\t112\t112\nVmRSS:\t 1024 kB\nThreads:\t2\nCpus_allowed_list:\t0-1\n",
     );
     host.file(
         "/proc/7/limits",
@@ -203,6 +203,24 @@ fn the_host_far_away_is_read_as_the_one_here() {
     }
     let sample = far.sample(false, |ask| tell(&host, ask)).unwrap();
     assert_eq!(far.readings(&sample), near(&host, &[true, false]).0);
+}
+
+#[test]
+fn what_is_swapped_is_counted_in_pages_of_the_host_far_away() {
+    let swapped = |rss: &str| {
+        let host = host();
+        host.file("/proc/7/status", format!("VmRSS:\t {rss} kB\nThreads:\t2\n"));
+        let (mut far, _) = Far::explored(&host);
+        let sample = far.sample(true, |ask| tell(&host, ask)).unwrap();
+        let readings = far.readings(&sample);
+        let bytes = ["in", "out"].map(|way| readings.get(&format!("host_cpu//swap_{way}")).copied());
+        (bytes, sample.gaps.into_iter().map(|gap| gap.source).collect::<Vec<_>>())
+    };
+    // 256 pages, says its stat.
+    assert_eq!(swapped("1024"), ([Some(12 * 4_096), Some(34 * 4_096)], vec![]));
+    assert_eq!(swapped("4080"), ([Some(12 * 16_384), Some(34 * 16_384)], vec![]));
+    assert_eq!(swapped("16400"), ([Some(12 * 65_536), Some(34 * 65_536)], vec![]));
+    assert_eq!(swapped("1"), ([None, None], vec!["host.swap_traffic".to_owned()]));
 }
 
 #[test]
