@@ -28,6 +28,9 @@ use crate::tree::FileTree;
 const MAX_OPEN_FILES: usize = 100_000;
 /// What reading `smaps_rollup` may take.
 const ROLLUP_BUDGET_NS: Nanos = 100_000_000;
+/// Two clocks that are looked at one after the other are not compared where more has passed (judgement: a tenth of what
+/// is taken for a step of the host's time).
+const LOOKS_APART_NS: Nanos = 10_000_000;
 /// What it takes for each kilobyte of resident memory, before it has been measured: 3.3 ns were, in pages of 4 kB.
 const ROLLUP_NS_PER_KB: Nanos = 4;
 
@@ -382,7 +385,11 @@ impl<T: FileTree> Source for HostSource<T> {
         let read = self.check().and_then(|()| self.read(out));
         let end = clock.now();
         if self.is_here {
-            out.metric(&metrics::WALL_CLOCK, "", clock.wall().saturating_sub(end));
+            let wall = clock.wall();
+            // Where we were put aside between the two clocks, they would seem to have moved against each other.
+            if clock.now().saturating_sub(end) <= LOOKS_APART_NS {
+                out.metric(&metrics::WALL_CLOCK, "", wall.saturating_sub(end));
+            }
         }
         // Whatever went wrong: if the process is gone, that is why. And what was read is of one process only if it is
         // the same before and after.
