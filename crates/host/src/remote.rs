@@ -2,7 +2,8 @@
 //!
 //! [`RemoteHost`] hands the files to the same [`HostSource`] that reads this host, so facts, threads, memory, pressure and
 //! control groups mean the same. It learns which files are wanted by what the source has asked for: where one was not
-//! among those that were told, the sample is thrown away, and the file comes with the next one. Only those that stand
+//! among those that were told, the sample is thrown away, and the file comes with the next one, which is a closer look. Where
+//! such looks teach nothing, because the node has no time for them, it is asked for less. Only those that stand
 //! here are ever asked for; the agent has the same list, and refuses all others.
 
 use std::cell::RefCell;
@@ -26,6 +27,9 @@ use crate::tree::FileTree;
 const MOST_BYTES: usize = 256 * 1024;
 /// How many files the agent takes in one request.
 const MOST_ASKS: usize = 128;
+/// So many closer looks in a row may teach nothing. After that there is one only when detail is asked for: they can take the node
+/// a quarter of a second, and one that is short of CPU would be asked for one every second.
+const MOST_IN_VAIN: u32 = 3;
 
 /// Files that are told, beside those of threads and control groups. `/proc/self` is the VM.
 const FILES: &[&str] = &[
@@ -143,13 +147,16 @@ impl Told {
         let threads = matches!(wish, FileAsk::Threads { .. });
         let is_it = |ask: &FileAsk| *ask == wish || (threads && matches!(ask, FileAsk::Threads { .. }));
         let found = self.told.iter().find(|(ask, _)| is_it(ask));
-        self.missed |= found.is_none();
+        let is_left_out = found.is_none() && is_rollup(&wish);
+        self.missed |= found.is_none() && !is_left_out;
         if !self.asked.contains(&wish) {
             self.asked.insert(wish);
         }
         match found {
             Some((_, FileTold::Failed(trouble))) => Err(failed(path, trouble)),
             Some((_, told)) => Ok(told),
+            // No sample is thrown away for what is too dear to be asked for each time.
+            None if is_left_out => Err(HostError::LeftOut { path: path.to_owned() }),
             None => Err(missing(path)),
         }
     }
@@ -287,25 +294,22 @@ pub struct RemoteHost {
     in_detail: BTreeSet<FileAsk>,
     /// Something was missing the last time: the next sample is a closer look.
     is_learning: bool,
+    /// How many times in a row nothing has been learnt from that.
+    in_vain: u32,
 }
 
 impl RemoteHost {
     /// A source that says on the board what it wants to know.
     pub fn new(board: Board) -> Self {
-        let first = FILES.iter().filter(|path| **path != ROLLUP).map(|path| read(path));
-        let others = [
-            FileAsk::Link(NAMESPACE.to_owned()),
-            FileAsk::Count(OPEN_FILES.to_owned()),
-            FileAsk::Threads { all: true },
-        ];
         let host = RemoteHost {
             board,
             tree: ToldTree::default(),
             source: None,
             ask: None,
             each_time: None,
-            in_detail: first.chain(others).collect(),
+            in_detail: at_first(),
             is_learning: true,
+            in_vain: 0,
         };
         host.want();
         host
@@ -334,7 +338,7 @@ impl RemoteHost {
         let in_detail: Vec<FileAsk> = self.in_detail.iter().cloned().collect();
         let each_time = match &self.each_time {
             Some(asks) if !self.is_learning => asks.iter().map(usual).collect(),
-            _ if self.is_learning => in_detail.clone(),
+            _ if self.is_learning && self.in_vain < MOST_IN_VAIN => in_detail.clone(),
             _ => in_detail.iter().filter(|ask| !is_rollup(ask)).map(usual).collect(),
         };
         self.board.want(each_time, in_detail);
@@ -355,12 +359,20 @@ impl RemoteHost {
         }
         if self.in_detail.len() > MOST_ASKS {
             // Control groups have come and gone.
-            *self = RemoteHost::new(self.board.clone());
+            (self.in_detail, self.each_time, self.is_learning) = (at_first(), None, true);
         }
-        self.want();
     }
 
     fn read(&mut self, out: &mut SampleBuilder<'_>) -> Result<Span, Trouble> {
+        let known = self.in_detail.len();
+        let read = self.try_read(out);
+        let has_taught = !self.is_learning || self.in_detail.len() > known;
+        self.in_vain = if has_taught { 0 } else { self.in_vain.saturating_add(1) };
+        self.want();
+        read
+    }
+
+    fn try_read(&mut self, out: &mut SampleBuilder<'_>) -> Result<Span, Trouble> {
         let trouble = |error: HostError| Trouble::new(error.kind(), error.to_string());
         let ask = self.ask.take();
         let told = self.board.take();
@@ -407,6 +419,17 @@ impl RemoteHost {
         // The source knows no other time than that of the reading.
         read.map(|_| told.span)
     }
+}
+
+/// What is wanted before it is known which control groups there are.
+fn at_first() -> BTreeSet<FileAsk> {
+    let files = FILES.iter().filter(|path| **path != ROLLUP).map(|path| read(path));
+    let others = [
+        FileAsk::Link(NAMESPACE.to_owned()),
+        FileAsk::Count(OPEN_FILES.to_owned()),
+        FileAsk::Threads { all: true },
+    ];
+    files.chain(others).collect()
 }
 
 fn is_rollup(ask: &FileAsk) -> bool {

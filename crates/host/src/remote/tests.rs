@@ -247,6 +247,55 @@ fn a_process_that_was_moved_costs_one_sample() {
 }
 
 #[test]
+fn a_node_that_has_no_time_for_closer_looks_is_not_asked_for_one_each_second() {
+    let looks_closer = |far: &Far, detail| far.board.ask(detail).contains(&FileAsk::Threads { all: true });
+    let late = |_: &FileAsk| FileTold::Failed(FileTrouble::Late);
+    // It answers late, or not at all, or what it was asked for takes too long as a whole.
+    let too_long = || Trouble::new(TroubleKind::TimedOut, "too long");
+    let fails: [&dyn Fn(&mut Far); 3] = [
+        &|far| assert_eq!(far.sample(false, late).unwrap_err().kind, TroubleKind::TimedOut),
+        &|far| assert_eq!(far.collect(false).unwrap_err().kind, TroubleKind::Gone),
+        &|far| {
+            far.board.tell(FilesTold { span: Span { begin: 0, end: 0 }, told: Err(too_long()) });
+            assert_eq!(far.collect(false).unwrap_err(), too_long());
+        },
+    ];
+    for fail in fails {
+        let mut far = Far::new();
+        for _ in 0..MOST_IN_VAIN {
+            assert!(looks_closer(&far, false));
+            fail(&mut far);
+        }
+        for _ in 0..5 {
+            assert!(!looks_closer(&far, false));
+            assert!(!far.board.ask(false).iter().any(is_rollup));
+            assert!(looks_closer(&far, true));
+            fail(&mut far);
+        }
+        // Once it has time, what it lacks is learnt as ever, without a look in detail too.
+        let host = host();
+        let read = (0..6).find_map(|_| far.sample(false, |ask| tell(&host, ask)).ok());
+        let readings = far.readings(&read.expect("a sample"));
+        assert_eq!(readings.get("host_cgroup/memory/memory_limit"), Some(&1_000_000), "{readings:?}");
+        far.sample(true, |ask| tell(&host, ask)).unwrap();
+        assert!(!looks_closer(&far, false));
+    }
+}
+
+#[test]
+fn a_first_sample_without_detail_goes_without_the_rollup() {
+    let host = host();
+    let (mut far, _) = Far::explored(&host);
+    let sample = far.sample(false, |ask| tell(&host, ask)).unwrap();
+    let gaps: Vec<_> = sample.gaps.iter().map(|gap| gap.source.as_str()).collect();
+    assert_eq!(gaps, ["host.smaps_rollup"]);
+    let pss = "host_process//pss";
+    assert!(!far.readings(&sample).contains_key(pss));
+    let sample = far.sample(true, |ask| tell(&host, ask)).unwrap();
+    assert_eq!(far.readings(&sample).get(pss), Some(&(90 * 1024)));
+}
+
+#[test]
 fn a_vm_that_was_started_again_is_another_process() {
     let host = host();
     let (mut far, _) = Far::explored(&host);
