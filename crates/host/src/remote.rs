@@ -19,7 +19,7 @@ use beamtune_model::{
 use crate::error::HostError;
 use crate::machine::CPUINFO_BYTES;
 use crate::process::{Identity, SMALL_FILE_BYTES};
-use crate::source::{Announce, HostSource};
+use crate::source::{Announce, HostSource, ROLLUP_BUDGET_NS};
 use crate::text;
 use crate::tree::FileTree;
 
@@ -109,6 +109,14 @@ struct Told {
 impl ToldTree {
     fn fill(&self, told: Vec<(FileAsk, FileTold)>) {
         *self.0.borrow_mut() = Told { told, ..Told::default() };
+    }
+
+    /// Whether the rollup was read, and whether it was a closer look, with all threads.
+    fn looks(&self) -> (bool, bool) {
+        let told = self.0.borrow();
+        let has_rollup =
+            told.told.iter().any(|(ask, told)| is_rollup(ask) && !matches!(told, FileTold::Failed(_)));
+        (has_rollup, told.told.iter().any(|(ask, _)| *ask == FileAsk::Threads { all: true }))
     }
 
     /// What has been asked for, and whether all of it was there.
@@ -296,6 +304,8 @@ pub struct RemoteHost {
     is_learning: bool,
     /// How many times in a row nothing has been learnt from that.
     in_vain: u32,
+    /// What a closer look took that had the rollup in it, if that was too long; until one without it has been timed.
+    suspect_ns: Option<Nanos>,
 }
 
 impl RemoteHost {
@@ -310,6 +320,7 @@ impl RemoteHost {
             in_detail: at_first(),
             is_learning: true,
             in_vain: 0,
+            suspect_ns: None,
         };
         host.want();
         host
@@ -363,6 +374,30 @@ impl RemoteHost {
         }
     }
 
+    /// Finds out whether the rollup holds up the VM, as [`HostSource`] does where it reads it itself. The agent tells what all files
+    /// took together, so where that was too long, one look without the rollup shows what is left. False if it is not to be
+    /// asked for now.
+    fn allows_rollup(&mut self, source: &mut HostSource<ToldTree>, took_ns: Nanos) -> bool {
+        match (self.tree.looks(), self.suspect_ns) {
+            ((true, _), _) if took_ns > ROLLUP_BUDGET_NS => {
+                self.suspect_ns = Some(took_ns);
+                let took_ms = took_ns / 1_000_000;
+                source.refuse_rollup(Some(format!(
+                    "may have taken most of the {took_ms} ms in which all files were read"
+                )));
+                false
+            }
+            ((false, true), Some(with_ns)) => {
+                self.suspect_ns = None;
+                let left_ns = with_ns.saturating_sub(took_ns);
+                let is_slow = left_ns > ROLLUP_BUDGET_NS;
+                source.refuse_rollup(is_slow.then(|| format!("took about {} ms", left_ns / 1_000_000)));
+                !is_slow
+            }
+            _ => true,
+        }
+    }
+
     fn read(&mut self, out: &mut SampleBuilder<'_>) -> Result<Span, Trouble> {
         let known = self.in_detail.len();
         let read = self.try_read(out);
@@ -391,6 +426,9 @@ impl RemoteHost {
         let identity = Identity::of(&self.tree, pid).map_err(trouble)?;
         let known = self.source.take().filter(|source| *source.identity() == identity);
         let is_known = known.is_some();
+        if !is_known {
+            self.suspect_ns = None;
+        }
         let mut source = match known {
             Some(source) => source,
             None => {
@@ -404,7 +442,10 @@ impl RemoteHost {
         let read = source
             .request(Ask { detail, ..ask }, &clock)
             .and_then(|()| source.collect(told.span.end, &clock, out));
-        let (asked, missed) = self.tree.asked();
+        let (mut asked, missed) = self.tree.asked();
+        if !self.allows_rollup(&mut source, told.span.end.saturating_sub(told.span.begin)) {
+            asked.retain(|ask| !is_rollup(ask));
+        }
         if missed || read.is_ok() {
             self.learn(detail, asked, missed);
         }

@@ -27,7 +27,7 @@ use crate::tree::FileTree;
 /// Open files that are counted one by one, where the kernel does not tell their number.
 const MAX_OPEN_FILES: usize = 100_000;
 /// What reading `smaps_rollup` may take.
-const ROLLUP_BUDGET_NS: Nanos = 100_000_000;
+pub(crate) const ROLLUP_BUDGET_NS: Nanos = 100_000_000;
 /// Two clocks that are looked at one after the other are not compared where more has passed (judgement: a tenth of what
 /// is taken for a step of the host's time).
 const LOOKS_APART_NS: Nanos = 10_000_000;
@@ -111,6 +111,11 @@ impl<T: FileTree> HostSource<T> {
     /// The same of a host that is not this one.
     pub(crate) fn elsewhere(self) -> Self {
         HostSource { is_here: false, page_bytes: None, ..self }
+    }
+
+    /// Says why `smaps_rollup` is not to be read again, or that it may be.
+    pub(crate) fn refuse_rollup(&mut self, why: Option<String>) {
+        self.rollup_refused = why;
     }
 
     /// Goes on with another process: the VM was started again.
@@ -309,6 +314,9 @@ impl<T: FileTree> HostSource<T> {
         let took_ns = clock.now() - begin;
         if took_ns > ROLLUP_BUDGET_NS {
             self.rollup_refused = Some(format!("took {} ms", took_ns / 1_000_000));
+        }
+        if matches!(read, Err(HostError::Hangs { .. })) {
+            self.rollup_refused = Some("hung".to_owned());
         }
         if read.is_ok() {
             let rollup = Rollup::parse(&self.content);

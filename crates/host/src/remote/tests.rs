@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{FilesTold, Sample, facts};
+use beamtune_model::{FilesTold, Gap, Sample, facts};
 use proptest::prelude::*;
 
 use super::*;
@@ -115,21 +115,37 @@ impl Far {
     }
 
     fn sample(&mut self, detail: bool, answer: impl Fn(&FileAsk) -> FileTold) -> Result<Sample, Trouble> {
+        self.sample_in(4, detail, answer)
+    }
+
+    /// A sample whose files took so long to read, in nanoseconds.
+    fn sample_in(
+        &mut self,
+        took: Nanos,
+        detail: bool,
+        answer: impl Fn(&FileAsk) -> FileTold,
+    ) -> Result<Sample, Trouble> {
         self.seq += 1;
         let t = self.seq as i64 * SECOND_NS;
         let told = self.board.ask(detail).into_iter().map(|ask| (ask.clone(), answer(&ask))).collect();
-        self.board.tell(FilesTold { span: Span { begin: t + 5, end: t + 9 }, told: Ok(told) });
-        self.collect(detail)
+        let span = Span { begin: t + 5, end: t + 5 + took };
+        self.board.tell(FilesTold { span, told: Ok(told) });
+        self.collect_at(span, detail)
     }
 
     fn collect(&mut self, detail: bool) -> Result<Sample, Trouble> {
+        let t = self.seq as i64 * SECOND_NS;
+        self.collect_at(Span { begin: t + 5, end: t + 9 }, detail)
+    }
+
+    fn collect_at(&mut self, expect: Span, detail: bool) -> Result<Sample, Trouble> {
         let t = self.seq as i64 * SECOND_NS;
         let tick = Tick { t, incarnation: 0, vm: None, host: None, late: 0 };
         let mut out = SampleBuilder::new(&mut self.table, tick);
         let clock = Then(t);
         self.source.request(Ask { seq: self.seq, t, detail }, &clock)?;
         let span = self.source.collect(t + SECOND_NS, &clock, &mut out)?;
-        assert_eq!(span, Span { begin: t + 5, end: t + 9 });
+        assert_eq!(span, expect);
         Ok(out.sample)
     }
 
@@ -293,6 +309,63 @@ fn a_first_sample_without_detail_goes_without_the_rollup() {
     assert!(!far.readings(&sample).contains_key(pss));
     let sample = far.sample(true, |ask| tell(&host, ask)).unwrap();
     assert_eq!(far.readings(&sample).get(pss), Some(&(90 * 1024)));
+}
+
+/// What is said of the rollup, after a closer look that took so many milliseconds.
+fn rollup_after(far: &mut Far, host: &FakeHost, took_ms: i64) -> Result<i64, String> {
+    let sample = far.sample_in(took_ms * 1_000_000, true, |ask| tell(host, ask)).unwrap();
+    let why = |gap: &Gap| (gap.source == "host.smaps_rollup").then(|| gap.reason.clone());
+    match far.readings(&sample).get("host_process//pss") {
+        Some(pss) => Ok(*pss),
+        None => Err(sample.gaps.iter().find_map(why).expect("a reason")),
+    }
+}
+
+#[test]
+fn a_rollup_that_holds_up_a_vm_far_away_is_not_read_again() {
+    let host = host();
+    let (mut far, _) = Far::explored(&host);
+    let is_asked = |far: &Far| far.board.ask(true).iter().any(is_rollup);
+    assert_eq!(rollup_after(&mut far, &host, 100), Ok(90 * 1024));
+    assert_eq!(rollup_after(&mut far, &host, 130), Ok(90 * 1024));
+    assert!(!is_asked(&far));
+    let why = rollup_after(&mut far, &host, 9).unwrap_err();
+    assert!(why.contains("it may have taken most of the 130 ms in which all files were read"), "{why}");
+    for _ in 0..3 {
+        assert!(!is_asked(&far));
+        let why = rollup_after(&mut far, &host, 9).unwrap_err();
+        assert!(why.contains("it took about 121 ms, and holds up the VM's memory mapping"), "{why}");
+    }
+    // Another life of the VM may have less memory.
+    host.file("/proc/7/stat", FakeHost::stat(7, "beam.smp", 1, 1, 900));
+    let read = (0..4).find_map(|_| {
+        let sample = far.sample(true, |ask| tell(&host, ask)).ok()?;
+        far.readings(&sample).get("host_process//pss").copied()
+    });
+    assert_eq!(read, Some(90 * 1024));
+}
+
+#[test]
+fn a_node_that_is_slow_without_the_rollup_too_goes_on_telling_it() {
+    let host = host();
+    let (mut far, _) = Far::explored(&host);
+    let told: Vec<_> = (0..8).map(|_| rollup_after(&mut far, &host, 150).is_ok()).collect();
+    // Not when another look is to show what all else takes, and not in that which finds out that it may be asked for again.
+    assert_eq!(told, [true, false, false, true, false, false, true, false]);
+}
+
+#[test]
+fn a_rollup_that_hangs_far_away_is_not_asked_for_again() {
+    let host = host();
+    let (mut far, _) = Far::explored(&host);
+    let hangs = |ask: &FileAsk| match is_rollup(ask) {
+        true => FileTold::Failed(FileTrouble::Hung),
+        false => tell(&host, ask),
+    };
+    far.sample(true, hangs).unwrap();
+    let why = rollup_after(&mut far, &host, 1).unwrap_err();
+    assert!(why.contains("it hung, and holds up"), "{why}");
+    assert!(!far.board.ask(true).iter().any(is_rollup));
 }
 
 #[test]
