@@ -39,6 +39,7 @@ tests() ->
      {"a_client_that_comes_during_a_long_purge_is_told_to_wait", fun long_purge/1},
      {"with_many_processes_the_module_stays_until_the_node_is_calm", fun calm/1},
      {"an_overloaded_node_gets_no_timeouts", fun overloaded/1},
+     {"no_item_waits_for_a_long_list_nor_tells_zero_for_it", fun long_lists/1},
      {"a_process_with_a_million_messages_is_not_read", fun flooded/1},
      {"strange_names_and_labels_come_as_bounded_utf8", fun strange_names/1},
      {"tables_may_vanish_during_the_scan", fun vanishing_tables/1},
@@ -611,6 +612,40 @@ overloaded(Target) ->
      end || N <- [1, 2, 3]],
     agent_client:leave(Agent),
     call(Target, stop, [Busy]).
+
+%% Each list is made at priority normal, for which one turn takes long here.
+long_lists(Target) ->
+    [Idle, Tables] = [call(Target, F, [40000]) || F <- [idle, unnamed_tables]],
+    Busy = call(Target, busy, [400]),
+    Agent = join(Target),
+    First = agent_client:sample(Agent, 1, [procs, processes, ets]),
+    [begin
+         check({Item, "not read yet"}, #{scanned => 0, part => 0, last => false},
+               maps:with([scanned, part, last], Value)),
+         check({Item, "total"}, maps:get(total, Value), fun(Total) -> Total > 40000 end),
+         check({Item, "microseconds"}, Us, fun(_) -> Us < 250000 end)
+     end || {Item, ok, _, Us, Value} <- items(First)],
+    check("no sums", [], maps:keys(maps:with([memory_bytes, unread], value(ets, First)))),
+    %% The lists are taken when they are there, and are not begun anew each time.
+    [wait(fun() ->
+              Value = value(Item, agent_client:sample(Agent, 2, [procs, Item])),
+              maps:get(scanned, Value) > 0 andalso maps:get(total, Value) > 40000
+          end, 60000) || Item <- [procs, processes, ets]],
+    call(Target, stop, [Busy]),
+    %% Round follows round, and each reads all.
+    Parts = table_parts(Agent, 3),
+    [#{total := Total} | _] = Second = [P || #{round := 2} = P <- Parts],
+    check("the whole list", Total, lists:sum([maps:get(scanned, P) || P <- Second])),
+    [call(Target, stop, [P]) || P <- [Idle, Tables]],
+    wait(fun() -> call(Target, erlang, system_info, [process_count]) < 1000 end, 10000),
+    agent_client:leave(Agent).
+
+%% What `ets' tells until it has begun a round.
+table_parts(Agent, Round) ->
+    case value(ets, agent_client:sample(Agent, 3, [ets])) of
+        #{round := Round} -> [];
+        Value -> [Value | table_parts(Agent, Round)]
+    end.
 
 flooded(Target) ->
     Pid = call(Target, flood, [1000000]),
