@@ -410,7 +410,7 @@ collect(#state{procs = #procs{pause_ms = Pause}, listing = Listing} = State) ->
             State#state.agent ! {finished, self(), #{reductions => Reductions + ReaderReductions,
                                                      memory => Memory + ReaderMemory,
                                                      scan_us => Done#state.scan_ns div 1000}},
-            collect(Done#state{scan_ns = 0});
+            collect(start_listing(Done#state{scan_ns = 0}));
         {listed, Lister, Table, Total} when Lister =:= element(2, Listing) ->
             collect(listed(Lister, Table, Total, State));
         {files, Number, _} ->
@@ -1116,12 +1116,9 @@ list_of(procs) -> {fun erlang:processes/0, erlang:system_info(process_count)};
 list_of(tables) -> {fun ets:all/0, erlang:system_info(ets_count)};
 list_of(ports) -> {fun erlang:ports/0, erlang:system_info(port_count)}.
 
-%% Has a list made that {listed, ...} will bring (see listed/4). One at a time: two would wait for each other, on a node where
-%% schedulers are short.
-list_beside(Kind, #state{listing = none} = State) ->
-    {List, Count} = list_of(Kind),
-    State#state{listing = {Kind, lister(List, Count)}};
-list_beside(Kind, #state{listing = {_, _}, to_list = Later} = State) ->
+%% Has a list made that {listed, ...} will bring (see listed/4): not before the sample that is being read is over, since items
+%% that all schedulers must answer would wait for it, and one at a time, since two would wait for each other.
+list_beside(Kind, #state{to_list = Later} = State) ->
     case is_listing(Kind, State) of
         true -> State;
         false -> State#state{to_list = Later ++ [Kind]}
@@ -1130,17 +1127,18 @@ list_beside(Kind, #state{listing = {_, _}, to_list = Later} = State) ->
 is_listing(Kind, #state{listing = {Kind, _}}) -> true;
 is_listing(Kind, #state{to_list = Later}) -> lists:member(Kind, Later).
 
-%% A list is there, and the next one is begun. That of processes is read at once, the others when they are asked for.
-listed(Lister, Table, Total, #state{listing = {Kind, Lister}, to_list = Later} = State) ->
+start_listing(#state{listing = none, to_list = [Kind | Later]} = State) ->
+    {List, Count} = list_of(Kind),
+    State#state{listing = {Kind, lister(List, Count)}, to_list = Later};
+start_listing(State) -> State.
+
+%% A list is there. That of processes is read at once, the others when they are asked for.
+listed(Lister, Table, Total, #state{listing = {Kind, Lister}, listed = Listed} = State) ->
     Book = {book, Table, Lister},
-    Free = State#state{listing = none},
-    Next = case Later of
-               [] -> Free;
-               [First | Rest] -> list_beside(First, Free#state{to_list = Rest})
-           end,
+    Next = start_listing(State#state{listing = none}),
     case Kind of
         procs -> begin_book(Book, Total, Next);
-        _ -> Next#state{listed = (Next#state.listed)#{Kind => {Book, Total}}}
+        _ -> Next#state{listed = Listed#{Kind => {Book, Total}}}
     end.
 
 %% Has a list made in a book, and keeps that until it is closed. At priority normal: making the list goes without a pause, as

@@ -40,6 +40,7 @@ tests() ->
      {"with_many_processes_the_module_stays_until_the_node_is_calm", fun calm/1},
      {"an_overloaded_node_gets_no_timeouts", fun overloaded/1},
      {"no_item_waits_for_a_long_list_nor_tells_zero_for_it", fun long_lists/1},
+     {"long_lists_are_made_one_after_the_other", fun one_list_at_a_time/1},
      {"a_process_with_a_million_messages_is_not_read", fun flooded/1},
      {"strange_names_and_labels_come_as_bounded_utf8", fun strange_names/1},
      {"tables_may_vanish_during_the_scan", fun vanishing_tables/1},
@@ -639,6 +640,28 @@ long_lists(Target) ->
     [call(Target, stop, [P]) || P <- [Idle, Tables]],
     wait(fun() -> call(Target, erlang, system_info, [process_count]) < 1000 end, 10000),
     agent_client:leave(Agent).
+
+one_list_at_a_time(Target) ->
+    [Idle, Tables] = [call(Target, F, [40000]) || F <- [idle, unnamed_tables]],
+    Busy = call(Target, busy, [100]),
+    #{agent := Pid} = Agent = join(Target),
+    Pid ! {sample, self(), 1, [procs, ets], #{}},
+    {#{end_ns := End}, Looks} = looking_at_listers(Target, Pid, []),
+    check("while a sample is read", [], [L || {N, At} = L <- Looks, N > 0, At < End]),
+    wait(fun() ->
+             Sample = agent_client:sample(Agent, 2, [procs, ets]),
+             check("one at a time", call(Target, listers, [Pid]), fun({Listers, _}) -> Listers =< 1 end),
+             lists:all(fun(Item) -> maps:get(scanned, value(Item, Sample)) > 0 end, [procs, ets])
+         end, 60000),
+    [call(Target, stop, [P]) || P <- [Busy, Idle, Tables]],
+    wait(fun() -> call(Target, erlang, system_info, [process_count]) < 1000 end, 10000),
+    agent_client:leave(Agent).
+
+%% Until the first sample is there.
+looking_at_listers(Target, Pid, Looks) ->
+    receive {beamtune, sample, 1, Sample} -> {Sample, Looks}
+    after 0 -> looking_at_listers(Target, Pid, [call(Target, listers, [Pid]) | Looks])
+    end.
 
 %% What `ets' tells until it has begun a round.
 table_parts(Agent, Round) ->
