@@ -138,7 +138,7 @@ handle({timeout, Timer, {item, Pid}}, Agent) ->
 handle({timeout, _, {lease, Pid}}, Agent) ->
     lease_check(Pid, Agent);
 handle({sample, Pid, Seq, Items, Options}, Agent) when is_integer(Seq), is_map(Options) ->
-    Ready = start_helpers(Items, Agent),
+    Ready = start_services(Items, Agent),
     with_client(Pid, Ready, fun(C) -> start_sample(Seq, Items, Options, seen(C), Ready) end);
 handle({renew, Pid}, Agent) ->
     with_client(Pid, Agent, fun seen/1);
@@ -285,11 +285,11 @@ go_on(Lost, #client{run = #run{items = Items, done = Done, timeouts = Timeouts} 
             finish(#{}, Fresh#client{run = Run#run{items = [], done = lists:reverse(Skipped, Lost ++ Done)}}, Agent)
     end.
 
-%% The two that serve all clients, where one asks for what they do.
-start_helpers(Items, Agent) when length(Items) =< ?MAX_ITEMS ->
+%% Watcher and filer, the two that serve all clients, where one asks for what they do.
+start_services(Items, Agent) when length(Items) =< ?MAX_ITEMS ->
     Names = [item_name(Item) || Item <- Items],
     start_filer(lists:member(host, Names), start_watcher(lists:member(events, Names), Agent));
-start_helpers(_, Agent) -> Agent.
+start_services(_, Agent) -> Agent.
 
 %% A watcher, a filer or a collector of ours ended by itself: somebody killed it. Any other exit signal is an order to end.
 collector_ended(Pid, _, #agent{watcher = Pid} = Agent) ->

@@ -26,6 +26,7 @@ tests() ->
      {"a_client_that_renews_keeps_its_lease", fun renew/1},
      {"two_clients_share_one_agent_and_the_last_one_ends_it", fun two_clients/1},
      {"two_clients_that_come_at_once_share_one_agent", fun two_at_once/1},
+     {"there_are_no_more_processes_than_documented", fun its_processes/1},
      {"a_client_that_comes_while_the_last_one_leaves_gets_an_agent", fun join_while_leaving/1},
      {"clients_above_eight_are_refused", fun too_many/1},
      {"a_killed_agent_is_cleaned_up_and_can_be_injected_again", fun agent_killed/1},
@@ -421,6 +422,37 @@ two_clients(Target) ->
     %% The first one's session, the keeper, has ended with the last client.
     #{monitor := Monitor} = First,
     receive {'DOWN', Monitor, process, _, {beamtune, left}} -> ok after 2000 -> exit(keeper_stays) end.
+
+%% As docs/agent-protocol.md says.
+its_processes(Target) ->
+    agent_client:leave(join(Target)),
+    Count = fun() -> call(Target, erlang, system_info, [process_count]) end,
+    Before = Count(),
+    Agent = join(Target),
+    Grown = fun(Items) ->
+                agent_client:sample(Agent, 1, Items),
+                Count() - Before
+            end,
+    check("keeper, agent, collector, reader", 4, Grown([procs | ?SLOW])),
+    check("watcher", 5, Grown([events])),
+    check("filer", 6, Grown([{host, #{ask => [threads]}}])),
+    Second = member(Target),
+    joined(Second),
+    check("session, collector, reader", 9, Count() - Before),
+    Second ! go,
+    result(Second),
+    [Idle, Tables] = [call(Target, F, [31000]) || F <- [idle, unnamed_tables]],
+    Books = [books(Target, Agent, N) || N <- lists:seq(1, 300)],
+    check("lists", lists:max(Books), fun(Most) -> Most > 1 andalso Most =< 6 end),
+    [call(Target, stop, [P]) || P <- [Idle, Tables]],
+    wait(fun() -> call(Target, erlang, system_info, [process_count]) < 1000 end, 10000),
+    agent_client:leave(Agent).
+
+%% How many lists are in use or being made after a sample.
+books(Target, #{agent := Pid} = Agent, Seq) ->
+    agent_client:sample(Agent, Seq, [procs, processes, ets]),
+    Links = fun(P) -> {links, L} = call(Target, erlang, process_info, [P, links]), L end,
+    lists:max([length(Links(P)) || P <- Links(Pid)]) - 2.
 
 two_at_once(Target) ->
     [begin
