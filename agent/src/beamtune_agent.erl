@@ -594,9 +594,9 @@ start_watcher(_, Agent) -> Agent.
 %% how: `monitor' (the VM's only system_monitor, taken because nobody had it), {taken, by whom}, or `paused' in a flood. What is
 %% set ends with this process, by the VM itself.
 %%
-%% From OTP 28 on a trace session could be ours alone. But on OTP 29.1.2 a process that was killed just after it had made one left
-%% the VM's lock for changing code taken, in one of four runs: from then on nobody could load code (test/run.sh, two clients
-%% that come at once). Nothing that we may gain is worth that.
+%% From OTP 28 on a trace session could be ours alone (trace:system/3). It is not, because its end takes the VM's lock for changing
+%% code. On OTP 29.1.2 that lock may stay taken for ever when several want it at once: then nobody can load or purge code any more
+%% (the purger and who loads stay suspended). agent/README.md has what was tried.
 -record(events, {how, told = #{}, rows = [], last = 0, in_window = 0, window_ms = 0, floods = 0}).
 
 watcher() -> watcher(begin_watching(#events{})).
