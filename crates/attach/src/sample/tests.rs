@@ -379,8 +379,7 @@ fn tables_and_ports_whose_list_is_not_there_yet_tell_nothing() {
         pairs.extend(more.iter().map(|&key| (key, Value::list([]))));
         done(name, &pairs)
     };
-    let items =
-        vec![not_yet("ets", &["rows", "owners"]), not_yet("ports", &["rows", "owners", "kinds"])];
+    let items = vec![not_yet("ets", &["rows", "owners"]), not_yet("ports", &["rows", "owners", "kinds"])];
     let sample = recording.add(items).unwrap();
     assert!(sample.tables.is_empty() && sample.ports.is_empty() && sample.spawns.is_empty());
     assert!(sample.gaps.is_empty() && sample.events.is_empty());
