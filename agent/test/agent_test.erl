@@ -935,9 +935,18 @@ busy_node(#target{release = Release, root = Root, beams = Beams} = Target) ->
                           [R || #{kind := busy_dist_port, node := _, call := {<<"agent_target">>, _, _}} = R <- Rows]
                       end, 100),
     check("node", atom_to_binary(Busy, utf8), Node),
+    %% More than what the nodes said when they met, which is all that the VM counts as the port's output.
+    #{node := Node} = sent(Agent, Node, 4000000, 100),
     call(Target, stop, [Senders]),
     agent_client:leave(Agent),
     stop(Other).
+
+sent(Agent, Node, Least, Tries) when Tries > 0 ->
+    #{rows := Rows} = value(dist, agent_client:sample(Agent, 1, [dist])),
+    case [R || #{node := N, out_bytes := Out} = R <- Rows, N =:= Node, Out > Least] of
+        [Row] -> Row;
+        [] -> receive after 100 -> sent(Agent, Node, Least, Tries - 1) end
+    end.
 
 foreign_monitor(Target) ->
     Owner = call(Target, watch_long_schedules, [5000]),

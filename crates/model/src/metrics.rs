@@ -127,8 +127,7 @@ metrics! {
     // Distribution.
     DIST_QUEUE = Dist / "queue", Bytes, Gauge, "Bytes waiting to be sent to the node.";
     DIST_INPUT = Dist / "input", Bytes, Counter, "Bytes received from the node.";
-    DIST_OUTPUT = Dist / "output", Bytes, Counter, "Bytes handed to the channel's port. VMs \
-        (seen: OTP 23 to 29) count there what the nodes say when they meet, and nothing that is sent later.";
+    DIST_OUTPUT = Dist / "output", Bytes, Counter, "Bytes sent to the node.";
 
     // What measuring costs.
     AGENT_COST = Agent / "cost", Nanoseconds, Counter, "Time spent by the agent, wall clock, added up.";

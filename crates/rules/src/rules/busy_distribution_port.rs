@@ -90,7 +90,8 @@ impl Standstill {
         let queue = period.stat(&metrics::DIST_QUEUE, node).ok()?;
         let bytes = queue.last.value;
         let there = queue.last.t >= period.end.saturating_sub(LOOK);
-        // VMs do not count as a port's output what the distribution sends; where it is counted, it is more than what waits.
+        // Older recordings hold what the VM counts as the port's output, which leaves the distribution's out; less than what
+        // waits is known to be of this kind.
         let least = bytes.saturating_add(SOCKET_BYTES);
         let output =
             period.stat(&metrics::DIST_OUTPUT, node).ok().filter(|output| output.last.value >= least);
