@@ -10,9 +10,10 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use beamtune_model::facts;
+use beamtune_model::{Sample, facts};
 use beamtune_recording::Reader;
 use common::containers::{Container, can_contain};
+use common::group::Group;
 use common::{Otp, Running, Said, all_otps, beamtune, folder, otp, run, unique, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -71,9 +72,14 @@ impl Home {
 
     /// A node with its cookie from here.
     fn node(&self, otp: &Otp, name: &str, args: &[&str]) -> Container {
+        self.node_by(&[], otp, name, args)
+    }
+
+    /// The same with what stands before the VM's command.
+    fn node_by(&self, by: &[&str], otp: &Otp, name: &str, args: &[&str]) -> Container {
         let home = format!("HOME={}", self.path.path().display());
         let args = [&["-name", name], &PORT[..], args].concat();
-        Container::run(otp, ALL, &["env", &home], name, &args)
+        Container::run(otp, ALL, &[by, &["env", &home]].concat(), name, &args)
     }
 }
 
@@ -152,6 +158,23 @@ fn two_nodes_of_one_name_need_a_recording_each() {
     let file = format!("{name}.btr");
     said.assert_refused(&["another target of this command", &file, "a file of its own"]);
     assert!(Reader::open(&folder.path().join(file)).is_ok_and(|reader| reader.samples().count() > 0));
+}
+
+/// Samples of a recording that are such; none while the file is not there.
+fn samples(file: &Path, are: impl Fn(&Sample) -> bool) -> usize {
+    let Ok(reader) = Reader::open(file) else { return 0 };
+    reader.samples().filter(|sample| sample.as_ref().is_ok_and(&are)).count()
+}
+
+/// Samples of VM and host in one of the VM's lives.
+fn whole_samples(file: &Path, life: u32) -> usize {
+    samples(file, |Sample { tick, .. }| tick.incarnation == life && tick.vm.is_some() && tick.host.is_some())
+}
+
+/// The processes that a recording is of, one after the other.
+fn pids_in(file: &Path) -> Vec<String> {
+    let is_pid = |(key, _): &(String, String)| key == facts::HOST_PID;
+    facts_in(file).into_iter().filter(is_pid).map(|(_, pid)| pid).collect()
 }
 
 /// All facts of a recording, in their order.
@@ -296,25 +319,51 @@ fn a_recording_goes_on_when_the_container_is_started_again() {
         let mut command = beamtune();
         command.args(["record", "--keep", "1h", "--max-size", "20MB", &name, "-o"]).arg(&file);
         let mut recording = Running::start(&mut command);
-        let samples = |of: &dyn Fn(&beamtune_model::Sample) -> bool| {
-            let Ok(reader) = Reader::open(&file) else { return 0 };
-            reader.samples().filter(|sample| sample.as_ref().is_ok_and(of)).count()
-        };
-        let whole = |life| {
-            samples(&|sample| {
-                sample.tick.incarnation == life && sample.tick.vm.is_some() && sample.tick.host.is_some()
-            })
-        };
-        wait_until("samples of VM and host", || whole(0) >= 2);
+        wait_until("samples of VM and host", || whole_samples(&file, 0) >= 2);
         drop(first);
         let second = home.node(&otp, &name, &[]);
-        wait_until("samples of VM and host of the next life", || whole(1) >= 2);
+        wait_until("samples of VM and host of the next life", || whole_samples(&file, 1) >= 2);
         recording.signal("INT");
         assert_eq!(recording.wait().code(), Some(0));
-        let facts = facts_in(&file);
-        let pids: Vec<_> =
-            facts.iter().filter(|(key, _)| key == facts::HOST_PID).map(|(_, pid)| pid).collect();
-        assert_eq!(pids, [&first_pid, &second.pid_text()], "OTP {}", otp.release);
+        assert_eq!(pids_in(&file), [first_pid, second.pid_text()], "OTP {}", otp.release);
+    }
+}
+
+#[test]
+fn a_recording_does_not_go_on_with_the_twin_of_a_container() {
+    if !can_contain() {
+        return;
+    }
+    // As Docker names them.
+    let group = |digit: &str| {
+        let start = format!("{:08x}", std::process::id());
+        Group::new(&format!("docker-{start}{}.scope", digit.repeat(56)))
+    };
+    let (Some(one), Some(other)) = (group("1"), group("2")) else { return };
+    for otp in all_otps().into_iter().filter(|otp| otp.root.is_none()) {
+        let folder = folder();
+        let file = folder.path().join("twin.btr");
+        let name = format!("{}@127.0.0.1", unique("boxed"));
+        // One cookie, as replicas have.
+        let home = Home::new(&otp);
+        let node = |group: &Group| home.node_by(&group.by().each_ref().map(String::as_str), &otp, &name, &[]);
+        let (first, twin) = (node(&one), node(&other));
+        let first_pid = first.pid_text();
+        assert!(row(first.pid)["place"].as_str().is_some_and(|place| place.starts_with("docker ")));
+        let mut command = beamtune();
+        command.args(["record", "--keep", "1h", "--max-size", "20MB", &first_pid, "-o"]).arg(&file);
+        let mut recording = Running::start(&mut command);
+        wait_until("samples of VM and host", || whole_samples(&file, 0) >= 2);
+        drop((first, twin));
+        // The other one is up first.
+        let _twin = node(&other);
+        let before = samples(&file, |_| true);
+        wait_until("some looks at what is there", || samples(&file, |_| true) >= before + 4);
+        let again = node(&one);
+        wait_until("samples of VM and host of the next life", || whole_samples(&file, 1) >= 2);
+        recording.signal("INT");
+        assert_eq!(recording.wait().code(), Some(0));
+        assert_eq!(pids_in(&file), [first_pid, again.pid_text()], "OTP {}", otp.release);
     }
 }
 

@@ -8,6 +8,7 @@
 )]
 
 pub mod containers;
+pub mod group;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
