@@ -1,6 +1,7 @@
 //! What runs on this host, and how it is reached: its VMs, those in containers too, and what EPMD knows of them.
 
-use std::fmt;
+mod again;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,12 +17,12 @@ use beamtune_attach::source::{self, Finder};
 use beamtune_attach::{AttachError, Network, Target};
 use beamtune_host::discovery::{self, Access, Discovery, Vm};
 use beamtune_host::distribution::NameSource;
-use beamtune_host::error::HostError;
 use beamtune_host::tree::LocalTree;
+
+use again::Again;
 
 use crate::access::{AccessArgs, Given};
 use crate::subject::NoAccess;
-use crate::take::nanos;
 
 /// How long an EPMD of this host may take to list its nodes.
 const EPMD_TIMEOUT: Duration = Duration::from_secs(2);
@@ -138,10 +139,7 @@ impl Surroundings {
         route.network.check().map_err(closed)?;
         let finder: Option<Arc<dyn Finder>> = match route.network {
             Network::Ours => None,
-            Network::Of(_) => {
-                let has_twin = discovery::has_twin(vm, &self.discovery.vms);
-                Some(Arc::new(Again { before: vm.clone(), has_twin }))
-            }
+            Network::Of(_) => Some(Arc::new(Again::new(vm, discovery::has_twin(vm, &self.discovery.vms)))),
         };
         let name = self.name(vm);
         let host = name.as_deref().and_then(|name| Some(name.split_once('@')?.1));
@@ -261,47 +259,4 @@ fn process(vm: &Vm) -> Process {
 /// The port of the EPMD that is asked where no VM says another one.
 pub fn own_epmd_port() -> Result<u16, AttachError> {
     epmd::port(std::env::var("ERL_EPMD_PORT").ok().as_deref())
-}
-
-/// Finds a VM again that was in a network of its own: a container that was started again has another one.
-struct Again {
-    before: Vm,
-    /// Whether another VM was there that could be taken for it.
-    has_twin: bool,
-}
-
-impl fmt::Debug for Again {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Again").field(&self.before.identity).finish()
-    }
-}
-
-impl Finder for Again {
-    fn find(&self, last_heard: Instant) -> Result<Route, String> {
-        let (tree, gone_ns) = (LocalTree::default(), nanos(last_heard.elapsed()));
-        let found = match self.has_twin {
-            false => discovery::successor(&tree, &self.before, gone_ns, None),
-            true => discovery::successor_of_twin(&tree, &self.before, gone_ns),
-        };
-        let vm = found.map_err(|error| self.lost(&error))?;
-        let mut epmd = Epmd::of(&vm);
-        epmd.ask();
-        route(&vm, epmd.registration(&vm)).ok_or_else(|| format!("process {} is no node", vm.identity.pid))
-    }
-}
-
-impl Again {
-    fn lost(&self, error: &HostError) -> String {
-        match (error, self.has_twin, &self.before.container) {
-            (HostError::Ended { .. }, true, Some(container)) => format!(
-                "{error}; since another VM of its name was there, only one in its container ({container}) is taken for it: \
-                 name another one by its process id"
-            ),
-            (HostError::Ended { .. }, true, None) => format!(
-                "{error}; since another VM of its name was there, which one goes on in its place cannot be told: name it by its \
-                 process id"
-            ),
-            _ => error.to_string(),
-        }
-    }
 }
