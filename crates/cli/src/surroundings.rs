@@ -4,7 +4,7 @@ mod again;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -80,6 +80,31 @@ impl Epmd {
     }
 }
 
+/// Asks all of them, as many at once as there can be threads: a container that is paused makes its EPMD silent. But whoever may
+/// start processes here may name any number of EPMDs in them, none of which answers.
+fn ask(epmds: &mut [Epmd]) {
+    let begin = Instant::now();
+    let others = epmds.len().min(EPMDS_AT_ONCE).saturating_sub(1);
+    let queue = Mutex::new(epmds.iter_mut());
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let ask_on = || {
+        while begin.elapsed() <= EPMDS_TIMEOUT
+            && let Some(epmd) = next()
+        {
+            epmd.ask();
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..others {
+            // A container or a user may have no more threads. Then those that there are do it, at least this one.
+            if thread::Builder::new().spawn_scoped(scope, ask_on).is_err() {
+                break;
+            }
+        }
+        ask_on();
+    });
+}
+
 impl Surroundings {
     /// Looks around.
     pub fn look(access: &AccessArgs) -> Result<Surroundings> {
@@ -91,19 +116,7 @@ impl Surroundings {
                 epmds.push(epmd);
             }
         }
-        // Many at once: a container that is paused makes its EPMD silent. But whoever may start processes here may name any
-        // number of EPMDs in them, none of which answers.
-        let begin = Instant::now();
-        for some in epmds.chunks_mut(EPMDS_AT_ONCE) {
-            if begin.elapsed() > EPMDS_TIMEOUT {
-                break;
-            }
-            thread::scope(|scope| {
-                for epmd in some {
-                    scope.spawn(|| epmd.ask());
-                }
-            });
-        }
+        ask(&mut epmds);
         Ok(Surroundings { discovery, epmds, given: access.given()? })
     }
 

@@ -27,7 +27,8 @@ use std::time::{Duration, Instant};
 use answers::{each, huge, usual_answer};
 use beamtune_attach::etf::{Pid, Value};
 use beamtune_model::text::is_hidden;
-use common::{Running, Said, beamtune, folder, run_for, text};
+use common::group::Group;
+use common::{Running, Said, beamtune, folder, run_for, text, unique};
 use peer::{Cut, NAME, Server, send, serve_agent, shake_hands};
 
 /// What no run may take longer than, on a busy machine: two seconds are recorded, and one attempt to connect takes 20.
@@ -390,6 +391,18 @@ fn many_epmds_that_do_not_answer_are_not_all_waited_for() {
     let rows = watched(beamtune().args(["nodes", "--json"])).json();
     // Two seconds each would be forty.
     assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
+    let is_listed = |vm: &Running| rows.as_array().unwrap().iter().any(|row| row["pid"] == vm.pid());
+    assert!(vms.iter().all(is_listed), "{rows}");
+}
+
+#[test]
+fn where_threads_are_short_epmds_are_asked_one_after_the_other() {
+    let Some(group) = Group::new(&unique("hostile")) else { return };
+    group.limit(1);
+    let folder = folder();
+    let epmds: Vec<_> = (0..6).map(|_| Server::start(peer::wait_for_end)).collect();
+    let vms: Vec<_> = epmds.iter().map(|epmd| pretender(folder.path(), "a@h", epmd.port)).collect();
+    let rows = watched(&mut group.command(beamtune().args(["nodes", "--json"]))).json();
     let is_listed = |vm: &Running| rows.as_array().unwrap().iter().any(|row| row["pid"] == vm.pid());
     assert!(vms.iter().all(is_listed), "{rows}");
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use super::wait_until;
 
@@ -23,6 +24,20 @@ impl Group {
         // 0 is whoever writes it: in a container of its own it does not know how it is called outside.
         let enter = format!("echo 0 > '{}' && exec \"$@\"", self.0.join("cgroup.procs").display());
         ["sh".to_owned(), "-c".to_owned(), enter, "sh".to_owned()]
+    }
+
+    /// A command in it.
+    pub fn command(&self, of: &Command) -> Command {
+        let [first, rest @ ..] = self.by();
+        let mut command = Command::new(first);
+        command.args(rest).arg(of.get_program()).args(of.get_args());
+        of.get_envs().for_each(|(name, value)| {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        });
+        command
     }
 
     /// Allows so many processes and threads.
