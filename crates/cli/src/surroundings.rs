@@ -23,6 +23,7 @@ use again::Again;
 
 use crate::access::{AccessArgs, Given};
 use crate::subject::NoAccess;
+use crate::terminal;
 
 /// How long an EPMD of this host may take to list its nodes.
 const EPMD_TIMEOUT: Duration = Duration::from_secs(2);
@@ -81,8 +82,9 @@ impl Epmd {
 }
 
 /// Asks all of them, as many at once as there can be threads: a container that is paused makes its EPMD silent. But whoever may
-/// start processes here may name any number of EPMDs in them, none of which answers.
-fn ask(epmds: &mut [Epmd]) {
+/// start processes here may name any number of EPMDs in them, none of which answers. Yields how many were left out at the end
+/// of the time.
+fn ask(epmds: &mut [Epmd]) -> usize {
     let begin = Instant::now();
     let others = epmds.len().min(EPMDS_AT_ONCE).saturating_sub(1);
     let queue = Mutex::new(epmds.iter_mut());
@@ -103,6 +105,8 @@ fn ask(epmds: &mut [Epmd]) {
         }
         ask_on();
     });
+    let left = queue.into_inner().unwrap_or_else(PoisonError::into_inner);
+    left.len()
 }
 
 impl Surroundings {
@@ -116,7 +120,15 @@ impl Surroundings {
                 epmds.push(epmd);
             }
         }
-        ask(&mut epmds);
+        let left_out = ask(&mut epmds);
+        if left_out > 0 {
+            terminal::complain(&format!(
+                "{left_out} of the {} EPMDs on this host were not asked for their nodes, since others took more than {} s: a VM \
+                 that is registered there is known by what it was started with only; name it by its process id\n",
+                epmds.len(),
+                EPMDS_TIMEOUT.as_secs()
+            ));
+        }
         Ok(Surroundings { discovery, epmds, given: access.given()? })
     }
 
