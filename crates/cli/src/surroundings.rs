@@ -240,6 +240,9 @@ fn route(vm: &Vm, registration: Option<&Registered>) -> Option<Route> {
             _ => None,
         },
     };
+    // Where it may not be seen whether that network is its own, the port may be that of another node, so whoever answers must
+    // have its name.
+    let port = port.filter(|_| vm.isolation.net.is_some());
     let target = match (port, &distribution.name) {
         (Some(port), _) => Target::Address { host: address(vm, port), port },
         (None, Some(name)) => Target::Node { name: name.alive.clone(), host: name.host.clone() },

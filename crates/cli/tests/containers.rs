@@ -14,7 +14,7 @@ use beamtune_model::{Sample, facts};
 use beamtune_recording::Reader;
 use common::containers::{Container, can_contain};
 use common::group::Group;
-use common::{Otp, Running, Said, all_otps, beamtune, folder, otp, run, unique, wait_until};
+use common::{Otp, Running, Said, TestNode, all_otps, beamtune, folder, otp, run, unique, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -195,6 +195,18 @@ impl NetworkNamespace {
         }
         NetworkNamespace(name)
     }
+
+    /// A node in it.
+    fn node(&self, otp: &Otp, name: &str) -> Running {
+        let erl = otp.command("erl");
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0]).arg(erl.get_program()).args(erl.get_args());
+        command.args(["-name", name, "-setcookie", "any", "-noinput"]);
+        command.args(["-eval", "io:put_chars(\"ready\n\")."]);
+        let mut node = Running::start(&mut command);
+        node.expect_line("ready");
+        node
+    }
 }
 
 impl Drop for NetworkNamespace {
@@ -216,13 +228,7 @@ fn a_node_in_a_network_of_its_own_and_nothing_else_is_looked_into() {
     for otp in all_otps() {
         let network = NetworkNamespace::new();
         let name = format!("{}@127.0.0.1", unique("netns"));
-        let erl = otp.command("erl");
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &network.0]).arg(erl.get_program()).args(erl.get_args());
-        command.args(["-name", &name, "-setcookie", "any", "-noinput"]);
-        command.args(["-eval", "io:put_chars(\"ready\n\")."]);
-        let mut node = Running::start(&mut command);
-        node.expect_line("ready");
+        let node = network.node(&otp, &name);
         let row = row(node.pid());
         assert_eq!(row["place"], format!("network {}", row["network_namespace"]), "{row:#}");
         assert_eq!((&row["node"], &row["attachable"]), (&name.as_str().into(), &true.into()), "{row:#}");
@@ -367,18 +373,46 @@ fn a_recording_does_not_go_on_with_the_twin_of_a_container() {
     }
 }
 
+/// Runs what follows as a user who may nothing.
+const NOBODY: [&str; 7] = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"];
+
+fn as_nobody(args: &[&str]) -> Said {
+    let mut command = Command::new(NOBODY[0]);
+    command.args(&NOBODY[1..]).arg(beamtune().get_program()).args(args);
+    run(command.env("BEAMTUNE_COOKIE", "any"))
+}
+
+#[test]
+fn who_may_not_see_a_vms_network_is_not_shown_another_node_of_ours() {
+    let (true, Some(otp)) = (can_contain(), otp(25)) else { return };
+    let network = NetworkNamespace::new();
+    let alive = unique("netns");
+    let node = network.node(&otp, &format!("{alive}@127.0.0.1"));
+    // It has registered with our EPMD what the other one has with that of its network.
+    let other = TestNode::named(
+        &otp,
+        &["-name", &format!("{alive}@127.0.0.2")],
+        "",
+        &[],
+        "erlang:set_cookie(node(), any)",
+    );
+    let said = as_nobody(&["doctor", &node.pid().to_string(), "--for", "1s"]);
+    if said.stderr.contains("setpriv") {
+        eprintln!("skipped, because the binary cannot be run as nobody: {}", said.stderr);
+        return;
+    }
+    said.assert_refused(&[&format!("{alive}@127.0.0.2")]);
+    // As the one that it is it can be looked into.
+    assert_eq!(as_nobody(&["doctor", &other.pid().to_string(), "--for", "1s"]).status, Some(0));
+}
+
 #[test]
 fn who_may_not_enter_is_told_what_to_do() {
     let (true, Some(otp)) = (can_contain(), otp(25)) else { return };
     let name = format!("{}@127.0.0.1", unique("boxed"));
-    let nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"];
-    let before = [&nobody[..], &["env", "HOME=/tmp"]].concat();
+    let before = [&NOBODY[..], &["env", "HOME=/tmp"]].concat();
     let args = ["-name", &name, "-setcookie", "any"];
     let container = Container::run(&otp, ALL, &before, &name, &args);
-    let as_nobody = |args: &[&str]| {
-        let mut command = Command::new(nobody[0]);
-        run(command.args(&nobody[1..]).arg(beamtune().get_program()).args(args))
-    };
     let said = as_nobody(&["doctor", &container.pid_text(), "--for", "1s"]);
     if said.stderr.contains("setpriv") {
         eprintln!("skipped, because the binary cannot be run as nobody: {}", said.stderr);
