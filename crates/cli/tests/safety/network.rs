@@ -8,7 +8,7 @@ use crate::common::{Otp, PATIENCE, Running, all_otps, beamtune, folder, wait_unt
 use crate::figures::{count, short, tell};
 use crate::namespace::Namespace;
 use crate::node::{How, Node};
-use crate::recordings::{gaps, vm_samples};
+use crate::recordings::{gaps, samples, vm_samples};
 
 /// How the connection is cut, and mended.
 type Change = fn(&Namespace, bool);
@@ -57,8 +57,8 @@ fn cut(otp: &Otp) {
         }
         change(&network, false);
         let mended = Instant::now();
-        let samples = vm_samples(&file);
-        while vm_samples(&file) == samples {
+        let seen = samples(&file);
+        while vm_samples(&file) <= seen {
             assert!(
                 mended.elapsed() < BACK_AFTER,
                 "OTP {}, {way}: no sample after {BACK_AFTER:?}",
