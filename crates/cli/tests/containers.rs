@@ -14,6 +14,7 @@ use beamtune_model::{Sample, facts};
 use beamtune_recording::Reader;
 use common::containers::{Container, can_contain};
 use common::group::Group;
+use common::network::Network;
 use common::{Otp, Running, Said, TestNode, all_otps, beamtune, folder, otp, run, unique, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -183,52 +184,24 @@ fn facts_in(file: &Path) -> Vec<(String, String)> {
     reader.samples().flat_map(|sample| sample.expect("readable").facts).collect()
 }
 
-/// A network namespace with nothing in it but the loopback interface; dropping it ends all that runs in it.
-struct NetworkNamespace(String);
-
-impl NetworkNamespace {
-    fn new() -> NetworkNamespace {
-        let name = unique("bt");
-        for args in [vec!["netns", "add", &name], vec!["-n", &name, "link", "set", "lo", "up"]] {
-            let said = run(Command::new("ip").args(args));
-            assert_eq!(said.status, Some(0), "{}", said.stderr);
-        }
-        NetworkNamespace(name)
-    }
-
-    /// A node in it.
-    fn node(&self, otp: &Otp, name: &str) -> Running {
-        let erl = otp.command("erl");
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0]).arg(erl.get_program()).args(erl.get_args());
-        command.args(["-name", name, "-setcookie", "any", "-noinput"]);
-        command.args(["-eval", "io:put_chars(\"ready\n\")."]);
-        let mut node = Running::start(&mut command);
-        node.expect_line("ready");
-        node
-    }
-}
-
-impl Drop for NetworkNamespace {
-    fn drop(&mut self) {
-        // EPMD stays when its nodes go.
-        let pids = run(Command::new("ip").args(["netns", "pids", &self.0])).stdout;
-        for pid in pids.split_whitespace() {
-            let _ = run(Command::new("kill").args(["-s", "KILL", pid]));
-        }
-        let _ = run(Command::new("ip").args(["netns", "delete", &self.0]));
-    }
+/// A node in a network of its own and nothing else.
+fn node_in(network: &Network, otp: &Otp, name: &str) -> Running {
+    let ([ip, by @ ..], erl) = (network.by(), otp.command("erl"));
+    let mut command = Command::new(ip);
+    command.args(by).arg(erl.get_program()).args(erl.get_args());
+    command.args(["-name", name, "-setcookie", "any", "-noinput"]);
+    command.args(["-eval", "io:put_chars(\"ready\n\")."]);
+    let mut node = Running::start(&mut command);
+    node.expect_line("ready");
+    node
 }
 
 #[test]
 fn a_node_in_a_network_of_its_own_and_nothing_else_is_looked_into() {
-    if !can_contain() {
-        return;
-    }
     for otp in all_otps() {
-        let network = NetworkNamespace::new();
+        let Some(network) = Network::new() else { return };
         let name = format!("{}@127.0.0.1", unique("netns"));
-        let node = network.node(&otp, &name);
+        let node = node_in(&network, &otp, &name);
         let row = row(node.pid());
         assert_eq!(row["place"], format!("network {}", row["network_namespace"]), "{row:#}");
         assert_eq!((&row["node"], &row["attachable"]), (&name.as_str().into(), &true.into()), "{row:#}");
@@ -384,10 +357,9 @@ fn as_nobody(args: &[&str]) -> Said {
 
 #[test]
 fn who_may_not_see_a_vms_network_is_not_shown_another_node_of_ours() {
-    let (true, Some(otp)) = (can_contain(), otp(25)) else { return };
-    let network = NetworkNamespace::new();
+    let (Some(otp), Some(network)) = (otp(25), Network::new()) else { return };
     let alive = unique("netns");
-    let node = network.node(&otp, &format!("{alive}@127.0.0.1"));
+    let node = node_in(&network, &otp, &format!("{alive}@127.0.0.1"));
     // It has registered with our EPMD what the other one has with that of its network.
     let other = TestNode::named(
         &otp,
