@@ -114,7 +114,7 @@ impl Running {
         let stdout = child.stdout.take().context("the VM has no standard output")?;
         let target = match setting.host.restarts {
             // The process is that of the shell that starts the VM again.
-            true => node_name(lab, options),
+            true => node_name(lab, options, ""),
             false => child.id().to_string(),
         };
         Ok(Running {
@@ -183,9 +183,9 @@ fn arguments(options: &Options) -> [String; 2] {
     [options.seed.to_string(), if options.cured { "cured" } else { "sick" }.to_owned()]
 }
 
-/// The name of the lab's node before the `@`.
-fn alive(lab: &Lab, options: &Options) -> String {
-    format!("{}_{}_{}", lab.module(), options.seed, std::process::id())
+/// The name of a lab's node, or of its driver's.
+fn node_name(lab: &Lab, options: &Options, suffix: &str) -> String {
+    format!("{}_{}_{}{suffix}@127.0.0.1", lab.module(), options.seed, std::process::id())
 }
 
 /// A VM of the lab, without what it runs.
@@ -198,10 +198,16 @@ fn vm(
     suffix: &str,
 ) -> Command {
     let mut command = options.erlang.command(&options.erlang.erl(), conditions);
-    let node = format!("{}_{}_{}{suffix}@127.0.0.1", lab.module(), options.seed, std::process::id());
     command
         .args(flags)
-        .args(["-name", &node, "-setcookie", &format!("lab{}", std::process::id()), "-noinput", "-pa"])
+        .args([
+            "-name",
+            &node_name(lab, options, suffix),
+            "-setcookie",
+            &format!("lab{}", std::process::id()),
+            "-noinput",
+            "-pa",
+        ])
         .arg(options.erlang.inside(modules))
         .stdin(Stdio::null());
     command
