@@ -12,7 +12,7 @@ cargo test -p beamtune --test labs -- --nocapture || status=$?
 labs=$(mktemp)
 trap 'rm -f "$report" "$labs"' EXIT
 {
-    echo "Every lab (see [lab/README.md](../lab/README.md)), sick and cured, judged by \`beamtune doctor --for 12s\`. Written by \`make labs\` on $(date +%F), $(nproc) CPUs, Linux $(uname -r)."
+    echo "Every lab (see [lab/README.md](../lab/README.md)), sick and cured, judged by \`beamtune doctor --for 12s\`. Written by \`make labs\` on $(date +%F), $(nproc) CPUs, Linux $(uname -r | cut -d. -f1,2)."
     echo
     echo "$(cut -f6 "$report" | grep -c '^right$' || true) of $(wc -l <"$report") runs right."
     echo

@@ -26,6 +26,7 @@ tests() ->
      {"a_client_that_renews_keeps_its_lease", fun renew/1},
      {"two_clients_share_one_agent_and_the_last_one_ends_it", fun two_clients/1},
      {"two_clients_that_come_at_once_share_one_agent", fun two_at_once/1},
+     {"there_are_no_more_processes_than_documented", fun its_processes/1},
      {"a_client_that_comes_while_the_last_one_leaves_gets_an_agent", fun join_while_leaving/1},
      {"clients_above_eight_are_refused", fun too_many/1},
      {"a_killed_agent_is_cleaned_up_and_can_be_injected_again", fun agent_killed/1},
@@ -39,6 +40,8 @@ tests() ->
      {"a_client_that_comes_during_a_long_purge_is_told_to_wait", fun long_purge/1},
      {"with_many_processes_the_module_stays_until_the_node_is_calm", fun calm/1},
      {"an_overloaded_node_gets_no_timeouts", fun overloaded/1},
+     {"no_item_waits_for_a_long_list_nor_tells_zero_for_it", fun long_lists/1},
+     {"long_lists_are_made_one_after_the_other", fun one_list_at_a_time/1},
      {"a_process_with_a_million_messages_is_not_read", fun flooded/1},
      {"strange_names_and_labels_come_as_bounded_utf8", fun strange_names/1},
      {"tables_may_vanish_during_the_scan", fun vanishing_tables/1},
@@ -420,6 +423,37 @@ two_clients(Target) ->
     #{monitor := Monitor} = First,
     receive {'DOWN', Monitor, process, _, {beamtune, left}} -> ok after 2000 -> exit(keeper_stays) end.
 
+%% As docs/agent-protocol.md says.
+its_processes(Target) ->
+    agent_client:leave(join(Target)),
+    Count = fun() -> call(Target, erlang, system_info, [process_count]) end,
+    Before = Count(),
+    Agent = join(Target),
+    Grown = fun(Items) ->
+                agent_client:sample(Agent, 1, Items),
+                Count() - Before
+            end,
+    check("keeper, agent, collector, reader", 4, Grown([procs | ?SLOW])),
+    check("watcher", 5, Grown([events])),
+    check("filer", 6, Grown([{host, #{ask => [threads]}}])),
+    Second = member(Target),
+    joined(Second),
+    check("session, collector, reader", 9, Count() - Before),
+    Second ! go,
+    result(Second),
+    [Idle, Tables] = [call(Target, F, [31000]) || F <- [idle, unnamed_tables]],
+    Books = [books(Target, Agent, N) || N <- lists:seq(1, 300)],
+    check("lists", lists:max(Books), fun(Most) -> Most > 1 andalso Most =< 6 end),
+    [call(Target, stop, [P]) || P <- [Idle, Tables]],
+    wait(fun() -> call(Target, erlang, system_info, [process_count]) < 1000 end, 10000),
+    agent_client:leave(Agent).
+
+%% How many lists are in use or being made after a sample.
+books(Target, #{agent := Pid} = Agent, Seq) ->
+    agent_client:sample(Agent, Seq, [procs, processes, ets]),
+    Links = fun(P) -> {links, L} = call(Target, erlang, process_info, [P, links]), L end,
+    lists:max([length(Links(P)) || P <- Links(Pid)]) - 2.
+
 two_at_once(Target) ->
     [begin
          Both = [member(Target), member(Target)],
@@ -611,6 +645,62 @@ overloaded(Target) ->
      end || N <- [1, 2, 3]],
     agent_client:leave(Agent),
     call(Target, stop, [Busy]).
+
+%% Each list is made at priority normal, for which one turn takes long here.
+long_lists(Target) ->
+    [Idle, Tables] = [call(Target, F, [40000]) || F <- [idle, unnamed_tables]],
+    Busy = call(Target, busy, [400]),
+    Agent = join(Target),
+    First = agent_client:sample(Agent, 1, [procs, processes, ets]),
+    [begin
+         check({Item, "not read yet"}, #{scanned => 0, part => 0, last => false},
+               maps:with([scanned, part, last], Value)),
+         check({Item, "total"}, maps:get(total, Value), fun(Total) -> Total > 40000 end),
+         check({Item, "microseconds"}, Us, fun(_) -> Us < 250000 end)
+     end || {Item, ok, _, Us, Value} <- items(First)],
+    check("no sums", [], maps:keys(maps:with([memory_bytes, unread], value(ets, First)))),
+    %% The lists are taken when they are there, and are not begun anew each time.
+    [wait(fun() ->
+              Value = value(Item, agent_client:sample(Agent, 2, [procs, Item])),
+              maps:get(scanned, Value) > 0 andalso maps:get(total, Value) > 40000
+          end, 60000) || Item <- [procs, processes, ets]],
+    call(Target, stop, [Busy]),
+    %% Round follows round, and each reads all.
+    Parts = table_parts(Agent, 3),
+    [#{total := Total} | _] = Second = [P || #{round := 2} = P <- Parts],
+    check("the whole list", Total, lists:sum([maps:get(scanned, P) || P <- Second])),
+    [call(Target, stop, [P]) || P <- [Idle, Tables]],
+    wait(fun() -> call(Target, erlang, system_info, [process_count]) < 1000 end, 10000),
+    agent_client:leave(Agent).
+
+one_list_at_a_time(Target) ->
+    [Idle, Tables] = [call(Target, F, [40000]) || F <- [idle, unnamed_tables]],
+    Busy = call(Target, busy, [100]),
+    #{agent := Pid} = Agent = join(Target),
+    Pid ! {sample, self(), 1, [procs, ets], #{}},
+    {#{end_ns := End}, Looks} = looking_at_listers(Target, Pid, []),
+    check("while a sample is read", [], [L || {N, At} = L <- Looks, N > 0, At < End]),
+    wait(fun() ->
+             Sample = agent_client:sample(Agent, 2, [procs, ets]),
+             check("one at a time", call(Target, listers, [Pid]), fun({Listers, _}) -> Listers =< 1 end),
+             lists:all(fun(Item) -> maps:get(scanned, value(Item, Sample)) > 0 end, [procs, ets])
+         end, 60000),
+    [call(Target, stop, [P]) || P <- [Busy, Idle, Tables]],
+    wait(fun() -> call(Target, erlang, system_info, [process_count]) < 1000 end, 10000),
+    agent_client:leave(Agent).
+
+%% Until the first sample is there.
+looking_at_listers(Target, Pid, Looks) ->
+    receive {beamtune, sample, 1, Sample} -> {Sample, Looks}
+    after 0 -> looking_at_listers(Target, Pid, [call(Target, listers, [Pid]) | Looks])
+    end.
+
+%% What `ets' tells until it has begun a round.
+table_parts(Agent, Round) ->
+    case value(ets, agent_client:sample(Agent, 3, [ets])) of
+        #{round := Round} -> [];
+        Value -> [Value | table_parts(Agent, Round)]
+    end.
 
 flooded(Target) ->
     Pid = call(Target, flood, [1000000]),
@@ -845,9 +935,18 @@ busy_node(#target{release = Release, root = Root, beams = Beams} = Target) ->
                           [R || #{kind := busy_dist_port, node := _, call := {<<"agent_target">>, _, _}} = R <- Rows]
                       end, 100),
     check("node", atom_to_binary(Busy, utf8), Node),
+    %% More than what the nodes said when they met, which is all that the VM counts as the port's output.
+    #{node := Node} = sent(Agent, Node, 4000000, 100),
     call(Target, stop, [Senders]),
     agent_client:leave(Agent),
     stop(Other).
+
+sent(Agent, Node, Least, Tries) when Tries > 0 ->
+    #{rows := Rows} = value(dist, agent_client:sample(Agent, 1, [dist])),
+    case [R || #{node := N, out_bytes := Out} = R <- Rows, N =:= Node, Out > Least] of
+        [Row] -> Row;
+        [] -> receive after 100 -> sent(Agent, Node, Least, Tries - 1) end
+    end.
 
 foreign_monitor(Target) ->
     Owner = call(Target, watch_long_schedules, [5000]),

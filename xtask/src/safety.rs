@@ -46,6 +46,7 @@ fn measure(binary: PathBuf, only: Option<String>) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let kept = std::env::var_os(FIGURES).map(PathBuf::from);
     let file = kept.clone().unwrap_or_else(|| folder.path().join("figures"));
+    let meter = machine::Meter::begin()?;
     let status = Command::new(env!("CARGO"))
         .args(["test", "--quiet", "-p", "beamtune", "--test", "safety"])
         .args(&only)
@@ -55,6 +56,7 @@ fn measure(binary: PathBuf, only: Option<String>) -> Result<()> {
         .current_dir(repository::root()?)
         .status()
         .context("cargo does not start")?;
+    let others = meter.end()?;
     let figures = std::fs::read_to_string(&file).unwrap_or_default();
     let tables = tables(&figures)?;
     ensure!(status.success(), "a test has failed: nothing was written");
@@ -62,8 +64,12 @@ fn measure(binary: PathBuf, only: Option<String>) -> Result<()> {
         println!("{tables}");
     } else {
         let date = process::output(Command::new("date").args(["-u", "+%Y-%m-%d %H:%M UTC"]))?;
-        let head =
-            format!("Measured by `make safety` until {}, on {}.\n\n", date.trim(), machine::describe());
+        let head = format!(
+            "Measured by `make safety` until {}, on {}. Others used {:.2} cores meanwhile, where more make all times longer.\n\n",
+            date.trim(),
+            machine::describe(),
+            others.others + others.stolen
+        );
         let path = repository::root()?.join("docs/safety.md");
         let page = std::fs::read_to_string(&path)?;
         std::fs::write(&path, replaced(&page, &format!("{head}{tables}"))?)?;

@@ -24,7 +24,7 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 const SEND_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What the agent gives each item before it gives it up.
-const ITEM_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const ITEM_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The agent at work. Dropping it closes the connection, on which the agent leaves the node.
 #[derive(Debug)]
@@ -100,13 +100,14 @@ impl Session {
         &mut self.line.connection
     }
 
-    /// Asks for a sample, without waiting for it. `seq` must grow; `files` are those of the node's host.
+    /// Asks for a sample, without waiting for it. No two requests of a session may have the same `seq`, by which answers are told
+    /// apart; `files` are those of the node's host. While the agent is at one request it refuses the next.
     pub fn request(&mut self, seq: u64, items: &[Item], files: &[FileAsk]) -> Result<(), AttachError> {
         let request = agent::sample_request(&self.line.me, seq, items, files, ITEM_TIMEOUT);
         self.send(&request)
     }
 
-    /// Waits for the sample `seq`. Those of earlier requests, which came too late, are dropped.
+    /// Waits for the sample `seq`. Those of other requests, which came too late, are dropped.
     pub fn collect(&mut self, seq: u64, deadline: Instant) -> Result<Answer, AttachError> {
         let node = |session: &Session| session.node().to_string();
         loop {

@@ -19,7 +19,7 @@ use crate::error::AttachError;
 use crate::handshake::Expected;
 use crate::locate::{Located, Route};
 use crate::sample::{Identity, Life, Offset, files, identity};
-use crate::session::{Session, VmClock};
+use crate::session::{ITEM_TIMEOUT, Session, VmClock};
 use crate::target::Target;
 use crate::tls::Tls;
 use crate::wall::{Trip, WallClock};
@@ -48,6 +48,9 @@ const SEARCH_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause after a failure that costs the node something: a line in its log, or the loading and
 /// purging of the agent's module. The first such pause is a second, the next ones double.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// How long an answer may be on its way here, after the agent has given up what took it too long.
+const ON_THE_WAY: Duration = Duration::from_millis(500);
 
 /// How to get to a node, as often as it takes.
 #[derive(Debug, Clone)]
@@ -173,7 +176,8 @@ impl NodeSource {
         self.files = Some(board);
     }
 
-    /// Reads those of a closer look at once, before the first sample.
+    /// Reads those of a closer look at once, before the first sample. Waits longer than `patience` for an answer that is still being
+    /// made, because until then the agent would refuse that sample.
     pub fn fetch_files(&mut self, patience: Duration) -> Result<(), AttachError> {
         let (Some(board), Link::Session(session)) = (&self.files, &mut self.link) else { return Ok(()) };
         let asks = board.ask(true);
@@ -181,7 +185,7 @@ impl NodeSource {
         self.fetches += 1;
         let seq = (1 << 62) + self.fetches;
         session.request(seq, &[], &asks)?;
-        let answer = session.collect(seq, Instant::now() + patience)?;
+        let answer = session.collect(seq, Instant::now() + patience.max(ITEM_TIMEOUT + ON_THE_WAY))?;
         if let Some(files) = files::of(&answer, asks) {
             board.tell(FilesTold { span: Span { begin: 0, end: 0 }, told: files.told });
         }

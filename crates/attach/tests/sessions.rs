@@ -5,6 +5,7 @@
 mod common;
 
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
 
 use beamtune_attach::agent::{self, Terms};
@@ -15,8 +16,8 @@ use beamtune_attach::source::{Access, NodeSource};
 use beamtune_attach::{AttachError, Network};
 use beamtune_model::units::Nanos;
 use beamtune_model::{
-    Ask, Clock, Group, Metric, Sample, SampleBuilder, SeriesTable, Source, Tick, Trouble, TroubleKind, facts,
-    metrics,
+    Ask, Board, Clock, FileAsk, FileTold, Group, Metric, Sample, SampleBuilder, SeriesTable, Source, Tick,
+    Trouble, TroubleKind, facts, metrics,
 };
 use common::{
     COOKIE, Otp, PATIENCE, TestNode, evaluate, eventually, found, free_port, on_each_release, on_release,
@@ -123,6 +124,32 @@ fn assert_clean(connection: &mut Connection) {
         last = traces(connection);
     }
     assert_eq!(last, "clean");
+}
+
+#[test]
+fn files_that_are_asked_for_before_the_first_sample_do_not_stand_in_its_way() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let mut recorder = Recorder::attach(&node.name);
+        let board = Board::default();
+        let ask = FileAsk::Read { path: "/proc/self/stat".to_owned(), max_bytes: 4_096 };
+        board.want(vec![ask.clone()], vec![ask.clone()]);
+        recorder.source.read_files(board.clone());
+        // The node takes longer than anybody had patience for.
+        node.signal("STOP");
+        let source = &mut recorder.source;
+        let fetched = std::thread::scope(|scope| {
+            let (answered, answer) = mpsc::channel();
+            scope.spawn(move || answered.send(source.fetch_files(Duration::ZERO)));
+            let early = answer.recv_timeout(Duration::from_millis(200));
+            node.signal("CONT");
+            early.or_else(|_| answer.recv_timeout(PATIENCE))
+        });
+        fetched.unwrap().unwrap();
+        let told = board.take().unwrap().told.unwrap();
+        assert!(matches!(&told[..], [(asked, FileTold::Content(_))] if *asked == ask), "{told:?}");
+        recorder.sample(false, PATIENCE).unwrap();
+    });
 }
 
 #[test]

@@ -138,10 +138,16 @@ impl Given {
 fn read(path: &Path, process: Option<&Process>, most_bytes: usize) -> io::Result<Vec<u8>> {
     let root = process.map(|process| &*process.root).filter(|root| *root != Path::new("/"));
     let mut content = Vec::new();
-    match root.and_then(|root| Some((root.to_str()?, path.strip_prefix(root).ok()?.to_str()?))) {
-        Some((root, inside)) => LocalTree::default()
-            .read_start_below(root, &format!("/{inside}"), most_bytes, &mut content)
-            .map_err(io_error)?,
+    match root.and_then(|root| Some((root, path.strip_prefix(root).ok()?))) {
+        Some((root, inside)) => {
+            let (Some(root), Some(inside)) = (root.to_str(), inside.to_str()) else {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "its path is no UTF-8"));
+            };
+            LocalTree::default()
+                .read_start_below(root, &format!("/{inside}"), most_bytes, &mut content)
+                .map_err(io_error)?;
+        }
+        // Ours, or one that the user has named.
         None => {
             File::open(path)?.take(most_bytes as u64).read_to_end(&mut content)?;
         }
@@ -155,5 +161,33 @@ fn io_error(error: HostError) -> io::Error {
         HostError::Denied { .. } => io::ErrorKind::PermissionDenied.into(),
         HostError::Io { source, .. } => source,
         other => io::Error::other(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_link_below_a_foreign_root_does_not_lead_into_our_files_whatever_it_is_called() {
+        let (ours, root) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let secret = ours.path().join("secret");
+        std::fs::write(&secret, "ours").expect("a file");
+        let process = Process { root: root.path().to_owned(), ..Process::default() };
+        let read = |path: &Path| read(path, Some(&process), 10);
+        for name in [OsStr::new("link"), OsStr::from_bytes(b"link\xff")] {
+            let link = root.path().join(name);
+            symlink(&secret, &link).expect("a link");
+            assert!(read(&link).is_err(), "{link:?}");
+        }
+        // What the user names is read as he sees it.
+        assert_eq!(read(&secret).expect("readable"), b"ours");
+        let named = ours.path().join(OsStr::from_bytes(b"named\xff"));
+        symlink(&secret, &named).expect("a link");
+        assert_eq!(read(&named).expect("readable"), b"ours");
     }
 }

@@ -1,9 +1,10 @@
 //! What runs on this host, and how it is reached: its VMs, those in containers too, and what EPMD knows of them.
 
-use std::fmt;
+mod again;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,9 +19,11 @@ use beamtune_host::discovery::{self, Access, Discovery, Vm};
 use beamtune_host::distribution::NameSource;
 use beamtune_host::tree::LocalTree;
 
+use again::Again;
+
 use crate::access::{AccessArgs, Given};
 use crate::subject::NoAccess;
-use crate::take::nanos;
+use crate::terminal;
 
 /// How long an EPMD of this host may take to list its nodes.
 const EPMD_TIMEOUT: Duration = Duration::from_secs(2);
@@ -78,6 +81,34 @@ impl Epmd {
     }
 }
 
+/// Asks all of them, as many at once as there can be threads: a container that is paused makes its EPMD silent. But whoever may
+/// start processes here may name any number of EPMDs in them, none of which answers. Yields how many were left out at the end
+/// of the time.
+fn ask(epmds: &mut [Epmd]) -> usize {
+    let begin = Instant::now();
+    let others = epmds.len().min(EPMDS_AT_ONCE).saturating_sub(1);
+    let queue = Mutex::new(epmds.iter_mut());
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let ask_on = || {
+        while begin.elapsed() <= EPMDS_TIMEOUT
+            && let Some(epmd) = next()
+        {
+            epmd.ask();
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..others {
+            // A container or a user may have no more threads. Then those that there are do it, at least this one.
+            if thread::Builder::new().spawn_scoped(scope, ask_on).is_err() {
+                break;
+            }
+        }
+        ask_on();
+    });
+    let left = queue.into_inner().unwrap_or_else(PoisonError::into_inner);
+    left.len()
+}
+
 impl Surroundings {
     /// Looks around.
     pub fn look(access: &AccessArgs) -> Result<Surroundings> {
@@ -89,18 +120,14 @@ impl Surroundings {
                 epmds.push(epmd);
             }
         }
-        // Many at once: a container that is paused makes its EPMD silent. But whoever may start processes here may name any
-        // number of EPMDs in them, none of which answers.
-        let begin = Instant::now();
-        for some in epmds.chunks_mut(EPMDS_AT_ONCE) {
-            if begin.elapsed() > EPMDS_TIMEOUT {
-                break;
-            }
-            thread::scope(|scope| {
-                for epmd in some {
-                    scope.spawn(|| epmd.ask());
-                }
-            });
+        let left_out = ask(&mut epmds);
+        if left_out > 0 {
+            terminal::complain(&format!(
+                "{left_out} of the {} EPMDs on this host were not asked for their nodes, since others took more than {} s: a VM \
+                 that is registered there is known by what it was started with only; name it by its process id\n",
+                epmds.len(),
+                EPMDS_TIMEOUT.as_secs()
+            ));
         }
         Ok(Surroundings { discovery, epmds, given: access.given()? })
     }
@@ -137,7 +164,7 @@ impl Surroundings {
         route.network.check().map_err(closed)?;
         let finder: Option<Arc<dyn Finder>> = match route.network {
             Network::Ours => None,
-            Network::Of(_) => Some(Arc::new(Again(vm.clone()))),
+            Network::Of(_) => Some(Arc::new(Again::new(vm, discovery::has_twin(vm, &self.discovery.vms)))),
         };
         let name = self.name(vm);
         let host = name.as_deref().and_then(|name| Some(name.split_once('@')?.1));
@@ -213,6 +240,9 @@ fn route(vm: &Vm, registration: Option<&Registered>) -> Option<Route> {
             _ => None,
         },
     };
+    // Where it may not be seen whether that network is its own, the port may be that of another node, so whoever answers must
+    // have its name.
+    let port = port.filter(|_| vm.isolation.net.is_some());
     let target = match (port, &distribution.name) {
         (Some(port), _) => Target::Address { host: address(vm, port), port },
         (None, Some(name)) => Target::Node { name: name.alive.clone(), host: name.host.clone() },
@@ -257,24 +287,4 @@ fn process(vm: &Vm) -> Process {
 /// The port of the EPMD that is asked where no VM says another one.
 pub fn own_epmd_port() -> Result<u16, AttachError> {
     epmd::port(std::env::var("ERL_EPMD_PORT").ok().as_deref())
-}
-
-/// Finds a VM again that was in a network of its own: a container that was started again has another one.
-struct Again(Vm);
-
-impl fmt::Debug for Again {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Again").field(&self.0.identity).finish()
-    }
-}
-
-impl Finder for Again {
-    fn find(&self, last_heard: Instant) -> Result<Route, String> {
-        let gone_ns = nanos(last_heard.elapsed());
-        let vm = discovery::successor(&LocalTree::default(), &self.0, gone_ns, None)
-            .map_err(|error| error.to_string())?;
-        let mut epmd = Epmd::of(&vm);
-        epmd.ask();
-        route(&vm, epmd.registration(&vm)).ok_or_else(|| format!("process {} is no node", vm.identity.pid))
-    }
 }

@@ -234,7 +234,7 @@ impl Source for Absent {
 pub fn stop_on_signals(stop: &Stop) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot catch Ctrl-C")?;
     let request = stop.clone();
-    std::thread::spawn(move || {
+    let listen = move || {
         for signal in signals.forever() {
             if request.is_requested() {
                 // The agent notices that we are gone.
@@ -242,7 +242,10 @@ pub fn stop_on_signals(stop: &Stop) -> Result<()> {
             }
             request.request();
         }
-    });
+    };
+    std::thread::Builder::new()
+        .spawn(listen)
+        .context("cannot catch Ctrl-C, since no thread can be started")?;
     Ok(())
 }
 

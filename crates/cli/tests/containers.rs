@@ -10,10 +10,12 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use beamtune_model::facts;
+use beamtune_model::{Sample, facts};
 use beamtune_recording::Reader;
 use common::containers::{Container, can_contain};
-use common::{Otp, Running, Said, all_otps, beamtune, folder, otp, run, unique, wait_until};
+use common::group::Group;
+use common::network::Network;
+use common::{Otp, Running, Said, TestNode, all_otps, beamtune, folder, otp, run, unique, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -71,9 +73,14 @@ impl Home {
 
     /// A node with its cookie from here.
     fn node(&self, otp: &Otp, name: &str, args: &[&str]) -> Container {
+        self.node_by(&[], otp, name, args)
+    }
+
+    /// The same with what stands before the VM's command.
+    fn node_by(&self, by: &[&str], otp: &Otp, name: &str, args: &[&str]) -> Container {
         let home = format!("HOME={}", self.path.path().display());
         let args = [&["-name", name], &PORT[..], args].concat();
-        Container::run(otp, ALL, &["env", &home], name, &args)
+        Container::run(otp, ALL, &[by, &["env", &home]].concat(), name, &args)
     }
 }
 
@@ -154,52 +161,47 @@ fn two_nodes_of_one_name_need_a_recording_each() {
     assert!(Reader::open(&folder.path().join(file)).is_ok_and(|reader| reader.samples().count() > 0));
 }
 
+/// Samples of a recording that are such; none while the file is not there.
+fn samples(file: &Path, are: impl Fn(&Sample) -> bool) -> usize {
+    let Ok(reader) = Reader::open(file) else { return 0 };
+    reader.samples().filter(|sample| sample.as_ref().is_ok_and(&are)).count()
+}
+
+/// Samples of VM and host in one of the VM's lives.
+fn whole_samples(file: &Path, life: u32) -> usize {
+    samples(file, |Sample { tick, .. }| tick.incarnation == life && tick.vm.is_some() && tick.host.is_some())
+}
+
+/// The processes that a recording is of, one after the other.
+fn pids_in(file: &Path) -> Vec<String> {
+    let is_pid = |(key, _): &(String, String)| key == facts::HOST_PID;
+    facts_in(file).into_iter().filter(is_pid).map(|(_, pid)| pid).collect()
+}
+
 /// All facts of a recording, in their order.
 fn facts_in(file: &Path) -> Vec<(String, String)> {
     let reader = Reader::open(file).expect("a recording");
     reader.samples().flat_map(|sample| sample.expect("readable").facts).collect()
 }
 
-/// A network namespace with nothing in it but the loopback interface; dropping it ends all that runs in it.
-struct NetworkNamespace(String);
-
-impl NetworkNamespace {
-    fn new() -> NetworkNamespace {
-        let name = unique("bt");
-        for args in [vec!["netns", "add", &name], vec!["-n", &name, "link", "set", "lo", "up"]] {
-            let said = run(Command::new("ip").args(args));
-            assert_eq!(said.status, Some(0), "{}", said.stderr);
-        }
-        NetworkNamespace(name)
-    }
-}
-
-impl Drop for NetworkNamespace {
-    fn drop(&mut self) {
-        // EPMD stays when its nodes go.
-        let pids = run(Command::new("ip").args(["netns", "pids", &self.0])).stdout;
-        for pid in pids.split_whitespace() {
-            let _ = run(Command::new("kill").args(["-s", "KILL", pid]));
-        }
-        let _ = run(Command::new("ip").args(["netns", "delete", &self.0]));
-    }
+/// A node in a network of its own and nothing else.
+fn node_in(network: &Network, otp: &Otp, name: &str) -> Running {
+    let ([ip, by @ ..], erl) = (network.by(), otp.command("erl"));
+    let mut command = Command::new(ip);
+    command.args(by).arg(erl.get_program()).args(erl.get_args());
+    command.args(["-name", name, "-setcookie", "any", "-noinput"]);
+    command.args(["-eval", "io:put_chars(\"ready\n\")."]);
+    let mut node = Running::start(&mut command);
+    node.expect_line("ready");
+    node
 }
 
 #[test]
 fn a_node_in_a_network_of_its_own_and_nothing_else_is_looked_into() {
-    if !can_contain() {
-        return;
-    }
     for otp in all_otps() {
-        let network = NetworkNamespace::new();
+        let Some(network) = Network::new() else { return };
         let name = format!("{}@127.0.0.1", unique("netns"));
-        let erl = otp.command("erl");
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &network.0]).arg(erl.get_program()).args(erl.get_args());
-        command.args(["-name", &name, "-setcookie", "any", "-noinput"]);
-        command.args(["-eval", "io:put_chars(\"ready\n\")."]);
-        let mut node = Running::start(&mut command);
-        node.expect_line("ready");
+        let node = node_in(&network, &otp, &name);
         let row = row(node.pid());
         assert_eq!(row["place"], format!("network {}", row["network_namespace"]), "{row:#}");
         assert_eq!((&row["node"], &row["attachable"]), (&name.as_str().into(), &true.into()), "{row:#}");
@@ -296,40 +298,93 @@ fn a_recording_goes_on_when_the_container_is_started_again() {
         let mut command = beamtune();
         command.args(["record", "--keep", "1h", "--max-size", "20MB", &name, "-o"]).arg(&file);
         let mut recording = Running::start(&mut command);
-        let samples = |of: &dyn Fn(&beamtune_model::Sample) -> bool| {
-            let Ok(reader) = Reader::open(&file) else { return 0 };
-            reader.samples().filter(|sample| sample.as_ref().is_ok_and(of)).count()
-        };
-        let whole = |life| {
-            samples(&|sample| {
-                sample.tick.incarnation == life && sample.tick.vm.is_some() && sample.tick.host.is_some()
-            })
-        };
-        wait_until("samples of VM and host", || whole(0) >= 2);
+        wait_until("samples of VM and host", || whole_samples(&file, 0) >= 2);
         drop(first);
         let second = home.node(&otp, &name, &[]);
-        wait_until("samples of VM and host of the next life", || whole(1) >= 2);
+        wait_until("samples of VM and host of the next life", || whole_samples(&file, 1) >= 2);
         recording.signal("INT");
         assert_eq!(recording.wait().code(), Some(0));
-        let facts = facts_in(&file);
-        let pids: Vec<_> =
-            facts.iter().filter(|(key, _)| key == facts::HOST_PID).map(|(_, pid)| pid).collect();
-        assert_eq!(pids, [&first_pid, &second.pid_text()], "OTP {}", otp.release);
+        assert_eq!(pids_in(&file), [first_pid, second.pid_text()], "OTP {}", otp.release);
     }
+}
+
+#[test]
+fn a_recording_does_not_go_on_with_the_twin_of_a_container() {
+    if !can_contain() {
+        return;
+    }
+    // As Docker names them.
+    let group = |digit: &str| {
+        let start = format!("{:08x}", std::process::id());
+        Group::new(&format!("docker-{start}{}.scope", digit.repeat(56)))
+    };
+    let (Some(one), Some(other)) = (group("1"), group("2")) else { return };
+    for otp in all_otps().into_iter().filter(|otp| otp.root.is_none()) {
+        let folder = folder();
+        let file = folder.path().join("twin.btr");
+        let name = format!("{}@127.0.0.1", unique("boxed"));
+        // One cookie, as replicas have.
+        let home = Home::new(&otp);
+        let node = |group: &Group| home.node_by(&group.by().each_ref().map(String::as_str), &otp, &name, &[]);
+        let (first, twin) = (node(&one), node(&other));
+        let first_pid = first.pid_text();
+        assert!(row(first.pid)["place"].as_str().is_some_and(|place| place.starts_with("docker ")));
+        let mut command = beamtune();
+        command.args(["record", "--keep", "1h", "--max-size", "20MB", &first_pid, "-o"]).arg(&file);
+        let mut recording = Running::start(&mut command);
+        wait_until("samples of VM and host", || whole_samples(&file, 0) >= 2);
+        drop((first, twin));
+        // The other one is up first.
+        let _twin = node(&other);
+        let before = samples(&file, |_| true);
+        wait_until("some looks at what is there", || samples(&file, |_| true) >= before + 4);
+        let again = node(&one);
+        wait_until("samples of VM and host of the next life", || whole_samples(&file, 1) >= 2);
+        recording.signal("INT");
+        assert_eq!(recording.wait().code(), Some(0));
+        assert_eq!(pids_in(&file), [first_pid, again.pid_text()], "OTP {}", otp.release);
+    }
+}
+
+/// Runs what follows as a user who may nothing.
+const NOBODY: [&str; 7] = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"];
+
+fn as_nobody(args: &[&str]) -> Said {
+    let mut command = Command::new(NOBODY[0]);
+    command.args(&NOBODY[1..]).arg(beamtune().get_program()).args(args);
+    run(command.env("BEAMTUNE_COOKIE", "any"))
+}
+
+#[test]
+fn who_may_not_see_a_vms_network_is_not_shown_another_node_of_ours() {
+    let (Some(otp), Some(network)) = (otp(25), Network::new()) else { return };
+    let alive = unique("netns");
+    let node = node_in(&network, &otp, &format!("{alive}@127.0.0.1"));
+    // It has registered with our EPMD what the other one has with that of its network.
+    let other = TestNode::named(
+        &otp,
+        &["-name", &format!("{alive}@127.0.0.2")],
+        "",
+        &[],
+        "erlang:set_cookie(node(), any)",
+    );
+    let said = as_nobody(&["doctor", &node.pid().to_string(), "--for", "1s"]);
+    if said.stderr.contains("setpriv") {
+        eprintln!("skipped, because the binary cannot be run as nobody: {}", said.stderr);
+        return;
+    }
+    said.assert_refused(&[&format!("{alive}@127.0.0.2")]);
+    // As the one that it is it can be looked into.
+    assert_eq!(as_nobody(&["doctor", &other.pid().to_string(), "--for", "1s"]).status, Some(0));
 }
 
 #[test]
 fn who_may_not_enter_is_told_what_to_do() {
     let (true, Some(otp)) = (can_contain(), otp(25)) else { return };
     let name = format!("{}@127.0.0.1", unique("boxed"));
-    let nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"];
-    let before = [&nobody[..], &["env", "HOME=/tmp"]].concat();
+    let before = [&NOBODY[..], &["env", "HOME=/tmp"]].concat();
     let args = ["-name", &name, "-setcookie", "any"];
     let container = Container::run(&otp, ALL, &before, &name, &args);
-    let as_nobody = |args: &[&str]| {
-        let mut command = Command::new(nobody[0]);
-        run(command.args(&nobody[1..]).arg(beamtune().get_program()).args(args))
-    };
     let said = as_nobody(&["doctor", &container.pid_text(), "--for", "1s"]);
     if said.stderr.contains("setpriv") {
         eprintln!("skipped, because the binary cannot be run as nobody: {}", said.stderr);

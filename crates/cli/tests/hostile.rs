@@ -27,7 +27,8 @@ use std::time::{Duration, Instant};
 use answers::{each, huge, usual_answer};
 use beamtune_attach::etf::{Pid, Value};
 use beamtune_model::text::is_hidden;
-use common::{Running, Said, beamtune, folder, run_for, text};
+use common::group::Group;
+use common::{Running, Said, beamtune, folder, run_for, text, unique};
 use peer::{Cut, NAME, Server, send, serve_agent, shake_hands};
 
 /// What no run may take longer than, on a busy machine: two seconds are recorded, and one attempt to connect takes 20.
@@ -267,26 +268,33 @@ fn floods_ticks_and_silence_end_with_the_time_that_was_asked_for() {
             });
         })
     };
-    for frames in [
-        |_: &Pid| Vec::new(),
-        |_: &Pid| vec![0; 1 << 16],
-        |to: &Pid| {
-            send(to, &Value::tuple([Value::atom("beamtune"), Value::atom("news")]).to_bytes().unwrap())
-                .repeat(500)
-        },
-        |to: &Pid| send(to, &[&[131, b'l', 0, 15, 0x42, 0x40][..], &vec![b'j'; 1_000_001]].concat()),
-    ] as [fn(&Pid) -> Vec<u8>; 4]
-    {
+    let silence = |_: &Pid| Vec::new();
+    let ticks = |_: &Pid| vec![0; 1 << 16];
+    let news = |to: &Pid| {
+        let news = Value::tuple([Value::atom("beamtune"), Value::atom("news")]);
+        send(to, &news.to_bytes().unwrap()).repeat(500)
+    };
+    let million =
+        |to: &Pid| send(to, &[&[131, b'l', 0, 15, 0x42, 0x40][..], &vec![b'j'; 1_000_001]].concat());
+    // Who only writes reads nothing.
+    for (frames, why) in [
+        (silence as fn(&Pid) -> Vec<u8>, &["did not answer"][..]),
+        (ticks, &["took nothing in", "did not answer"]),
+        (news, &["took nothing in", "did not answer"]),
+        (million, &["makes no sense"]),
+    ] {
         let node = flood(frames);
         let start = Instant::now();
-        let said = watched(&mut doctor(node.port));
+        let json = watched(doctor(node.port).arg("--json")).json();
         assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
-        assert!(
-            said.stdout.contains("Not judged") || said.status == Some(2),
-            "{}\n{}",
-            said.stdout,
-            said.stderr
-        );
+        // Nothing was learnt of the VM, and why is said.
+        assert_eq!(json["period"]["vm_samples"], 0, "{json:#}");
+        let mut gaps = json["gaps"].as_array().into_iter().flatten();
+        let is_told = gaps.any(|gap| {
+            let reason = gap["reason"].as_str().filter(|_| gap["source"] == "vm");
+            reason.is_some_and(|reason| why.iter().any(|why| reason.contains(why)))
+        });
+        assert!(is_told, "no {why:?} in {json:#}");
     }
 }
 
@@ -312,31 +320,31 @@ fn an_epmd_that_lies_is_told_and_held_within_bounds() {
         })
     };
     let names = |lines: &str| [b"\0\0\x11\x11", lines.as_bytes()].concat();
-    let unknown = vec![119, 1];
     let many: String = (0..20_000).map(|n| format!("name node{n} at port {}\n", 1 + n % 60_000)).collect();
-    for (answer, ends) in [
-        (vec![119; 4096], false),
-        (vec![b'x'; 4096], false),
-        (names(&"name a at port 1\n".repeat(200)), false),
-        (names(&format!("name {NASTY} at port 1\n")), true),
-        (names("name a at port 70000\nname b at port -1\n"), true),
-        (names(&many), true),
-        (vec![119, 0, 0, 0, 77, 0, 0, 6, 0, 5], true),
-        (unknown, true),
+    let no_epmd = "is no EPMD (the answer has an unknown tag): set ERL_EPMD_PORT";
+    for (answer, ends, told) in [
+        (vec![119; 4096], false, "knows no node \"n\""),
+        (vec![b'x'; 4096], false, no_epmd),
+        (names(&"name a at port 1\n".repeat(200)), false, no_epmd),
+        (names(&format!("name {NASTY} at port 1\n")), true, no_epmd),
+        (names("name a at port 70000\nname b at port -1\n"), true, no_epmd),
+        (names(&many), true, no_epmd),
+        (vec![119, 0, 0, 0, 77, 0, 0, 6, 0, 5], true, "is no EPMD (the port is 0)"),
+        (vec![119, 1], true, "knows no node \"n\""),
     ] {
         let server = epmd(answer, ends);
-        for mut command in [doctor(1), beamtune(), beamtune()] {
-            command.env("ERL_EPMD_PORT", server.port.to_string());
-            if command.get_args().next().is_some() {
-                command = beamtune();
-                command.args(["doctor", "n@127.0.0.1", "--for", "1s"]).env("BEAMTUNE_COOKIE", "x");
-                command.env("ERL_EPMD_PORT", server.port.to_string());
-            } else {
-                command.args(["nodes", "--json"]);
-            }
-            let said = watched(&mut command);
-            assert!(said.stderr.len() < 10_000, "{} bytes", said.stderr.len());
-        }
+        let asking = |args: &[&str]| {
+            let mut command = beamtune();
+            command.args(args).env("ERL_EPMD_PORT", server.port.to_string());
+            watched(command.env("BEAMTUNE_COOKIE", "x"))
+        };
+        let said = asking(&["doctor", "n@127.0.0.1", "--for", "1s"]);
+        said.assert_refused(&[told]);
+        assert!(said.stderr.len() < 10_000, "{} bytes", said.stderr.len());
+        // It is nobody's: what runs here is listed all the same.
+        let said = asking(&["nodes", "--json"]);
+        assert_eq!((said.status, &*said.stderr), (Some(0), ""));
+        assert!(said.json().is_array(), "{}", said.stdout);
     }
 }
 
@@ -390,6 +398,21 @@ fn many_epmds_that_do_not_answer_are_not_all_waited_for() {
     let rows = watched(beamtune().args(["nodes", "--json"])).json();
     // Two seconds each would be forty.
     assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
+    let is_listed = |vm: &Running| rows.as_array().unwrap().iter().any(|row| row["pid"] == vm.pid());
+    assert!(vms.iter().all(is_listed), "{rows}");
+}
+
+#[test]
+fn where_threads_are_short_epmds_are_asked_one_after_the_other() {
+    let Some(group) = Group::new(&unique("hostile")) else { return };
+    group.limit(1);
+    let folder = folder();
+    let epmds: Vec<_> = (0..6).map(|_| Server::start(peer::wait_for_end)).collect();
+    let vms: Vec<_> = epmds.iter().map(|epmd| pretender(folder.path(), "a@h", epmd.port)).collect();
+    let said = watched(&mut group.command(beamtune().args(["nodes", "--json"])));
+    // Each takes two seconds; those that there was no time for are told.
+    assert!(said.stderr.contains(" EPMDs on this host were not asked for their nodes"), "{}", said.stderr);
+    let rows = said.json();
     let is_listed = |vm: &Running| rows.as_array().unwrap().iter().any(|row| row["pid"] == vm.pid());
     assert!(vms.iter().all(is_listed), "{rows}");
 }

@@ -3,10 +3,12 @@
 
 mod common;
 
+use std::io::Read;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use beamtune_recording::Reader;
+use common::group::Group;
 use common::{Otp, Running, TestNode, all_otps, beamtune, folder, otp, run, text, unique, wait_until};
 
 /// What the node is told to be its cookie, so that the next one of its name has the same.
@@ -77,6 +79,27 @@ fn a_node_that_starts_later_is_waited_for() {
     waiting.signal("TERM");
     assert_eq!(waiting.wait().code(), Some(0));
     drop(node);
+}
+
+#[test]
+fn where_threads_are_short_as_many_nodes_are_recorded_as_there_are_threads() {
+    let (Some(otp), Some(group)) = (otp(25), Group::new(&unique("ring"))) else { return };
+    // One for signals, and the first.
+    group.limit(2);
+    let folder = folder();
+    let name = format!("{}@127.0.0.1", unique("ring"));
+    let _node = node(&otp, &name);
+    let mut command = beamtune();
+    command.args(["record", "--keep", "1h", &name, "other@127.0.0.1", "-o"]).arg(folder.path());
+    let mut command = group.command(&command);
+    let mut recording = Running::start(command.env("BEAMTUNE_COOKIE", COOKIE).stderr(Stdio::piped()));
+    wait_until("a sample", || samples(&folder.path().join(format!("{name}.btr"))) >= 1);
+    recording.signal("INT");
+    assert_eq!(recording.wait().code(), Some(2));
+    let mut said = String::new();
+    let mut stderr = recording.child.stderr.take().expect("a pipe");
+    stderr.read_to_string(&mut said).expect("text");
+    assert!(said.contains("other@127.0.0.1: is not recorded, since no thread can be started"), "{said}");
 }
 
 #[test]

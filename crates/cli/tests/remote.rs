@@ -12,56 +12,30 @@ use std::process::Command;
 
 use beamtune_model::{Facts, Group, Series, facts};
 use beamtune_recording::Reader;
+use common::network::Network;
 use common::{Otp, Running, Said, TestNode, all_otps, beamtune, folder, otp, run, unique, wait_until};
 
 /// Where the nodes listen in the namespace.
 const PORT: &str = "9100";
 
-/// A network namespace that is removed at the end, joined to ours by a pair of interfaces.
+/// Another host, as its address tells.
 struct Far {
-    name: String,
+    network: Network,
     address: String,
 }
 
 impl Far {
     /// `None` if none can be made here, and then that has been said.
     fn new() -> Option<Far> {
-        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let id = std::process::id();
-        let name = format!("bt{id}x{number}");
-        // 198.18.0.0/15 is for tests of networks (RFC 2544).
-        let net = format!("198.18.{}.{}", id % 256, 4 * number % 256);
-        let address = |host: u32| format!("198.18.{}.{}", id % 256, 4 * number % 256 + host);
-        let (near, inside) = (format!("{name}a"), format!("{name}b"));
-        let far = Far { name: name.clone(), address: address(2) };
-        let steps = [
-            format!("netns add {name}"),
-            format!("link add {near} type veth peer name {inside} netns {name}"),
-            format!("address add {}/30 dev {near}", address(1)),
-            format!("link set {near} up"),
-            format!("-n {name} address add {}/30 dev {inside}", far.address),
-            format!("-n {name} link set {inside} up"),
-            format!("-n {name} link set lo up"),
-        ];
-        for step in steps {
-            let made = Command::new("ip").args(step.split(' ')).output();
-            let why = match made {
-                Ok(output) if output.status.success() => continue,
-                Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-                Err(error) => error.to_string(),
-            };
-            eprintln!("skipped, because no network namespace with {net}/30 can be made: ip {step}: {why}");
-            return None;
-        }
-        Some(far)
+        let (network, cable) = Network::joined()?;
+        Some(Far { network, address: cable.address })
     }
 
     /// A node there, without EPMD. `before` is what a shell does before it becomes the node.
     fn node(&self, otp: &Otp, before: &str) -> TestNode {
         let (name, cookie) = (format!("{}@{}", unique("far"), self.address), unique("cookie"));
         let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/run/netns/{}", self.name));
+        command.arg(format!("--net={}", self.network.door()));
         command.args([
             "unshare",
             "-m",
@@ -93,12 +67,6 @@ impl Far {
 
     fn target(&self) -> String {
         format!("{}:{PORT}", self.address)
-    }
-}
-
-impl Drop for Far {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "del", &self.name]).output();
     }
 }
 
@@ -273,7 +241,7 @@ fn a_far_node_that_is_started_again_is_read_on() {
     let (user, _) = name.split_once('@').expect("a host");
     let naming = format!("{user}@{}", far.address);
     let mut command = Command::new("nsenter");
-    command.arg(format!("--net=/run/netns/{}", far.name)).args([
+    command.arg(format!("--net={}", far.network.door())).args([
         "erl",
         "-noinput",
         "-name",

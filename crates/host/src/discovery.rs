@@ -156,18 +156,43 @@ pub fn successor(
     gone_ns: Nanos,
     own_pid: Option<u32>,
 ) -> Result<Vm, HostError> {
-    let pid = before.identity.pid;
-    let goes_on = |vm: &Vm| {
-        vm.identity != before.identity
-            && vm.uptime_ns.is_some_and(|uptime| uptime <= gone_ns.saturating_add(CLOCKS_APART_NS))
-            && vm.distribution.name == before.distribution.name
-            && (vm.product.kind, &vm.product.name) == (before.product.kind, &before.product.name)
-            && own_pid.is_none_or(|own_pid| vm.own_pid() == own_pid)
-    };
-    let mut found: Vec<Vm> = discover(tree)?.vms.into_iter().filter(goes_on).collect();
+    let mut found = successors(tree, before, gone_ns)?;
+    found.retain(|vm| own_pid.is_none_or(|own_pid| vm.own_pid() == own_pid));
     if found.iter().any(|vm| vm.container == before.container) {
         found.retain(|vm| vm.container == before.container);
     }
+    only(found, before)
+}
+
+/// The same where the first one had a twin ([`has_twin`]), which may have been started again as well: only in the very
+/// container of the first one it is no other's. Whether a container that was made anew is, cannot be told.
+pub fn successor_of_twin(tree: &impl FileTree, before: &Vm, gone_ns: Nanos) -> Result<Vm, HostError> {
+    let mut found = successors(tree, before, gone_ns)?;
+    found.retain(|vm| vm.container.is_some() && vm.container == before.container);
+    only(found, before)
+}
+
+/// Whether another VM among these is called the same and runs the same, as replicas do that each have a network of their own.
+pub fn has_twin(vm: &Vm, among: &[Vm]) -> bool {
+    among.iter().any(|other| other.identity != vm.identity && are_alike(other, vm))
+}
+
+fn are_alike(one: &Vm, other: &Vm) -> bool {
+    one.distribution.name == other.distribution.name
+        && (one.product.kind, &one.product.name) == (other.product.kind, &other.product.name)
+}
+
+fn successors(tree: &impl FileTree, before: &Vm, gone_ns: Nanos) -> Result<Vec<Vm>, HostError> {
+    let goes_on = |vm: &Vm| {
+        vm.identity != before.identity
+            && vm.uptime_ns.is_some_and(|uptime| uptime <= gone_ns.saturating_add(CLOCKS_APART_NS))
+            && are_alike(vm, before)
+    };
+    Ok(discover(tree)?.vms.into_iter().filter(goes_on).collect())
+}
+
+fn only(mut found: Vec<Vm>, before: &Vm) -> Result<Vm, HostError> {
+    let pid = before.identity.pid;
     match (found.pop(), found.as_slice()) {
         (Some(only), []) => Ok(only),
         (None, _) => Err(HostError::Ended { pid }),

@@ -100,6 +100,11 @@ pub enum HostError {
         /// The file or folder.
         path: String,
     },
+    /// Another host's pages are as large as the VM's memory there says, which is told in pages and in bytes.
+    #[error(
+        "how large the pages of the node's host are cannot be told: /proc/self/stat and /proc/self/status do not agree on its memory"
+    )]
+    UnknownPageSize,
     /// The process has ended, and more than one could have taken its place.
     #[error(
         "process {pid} has ended, and which of {} goes on in its place cannot be told: name it by its process id",
@@ -175,9 +180,10 @@ impl HostError {
             | HostError::Unsupported { .. }
             | HostError::UnseenGroup { .. }
             | HostError::NotAVm { .. } => TroubleKind::Unsupported,
-            HostError::TooLarge { .. } | HostError::Garbled { .. } | HostError::Io { .. } => {
-                TroubleKind::Garbled
-            }
+            HostError::TooLarge { .. }
+            | HostError::Garbled { .. }
+            | HostError::UnknownPageSize
+            | HostError::Io { .. } => TroubleKind::Garbled,
         }
     }
 }

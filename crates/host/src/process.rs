@@ -20,6 +20,13 @@ pub fn tick_ns() -> Nanos {
     SECOND_NS / i64::try_from(per_second).unwrap_or(100).clamp(1, SECOND_NS)
 }
 
+/// How large the host's pages are, from a process's resident memory in bytes and in pages; `None` where the two do not fit together.
+/// They are read one after the other, but sizes of pages are powers of two: 4 kB, on some machines 16 or 64 kB.
+pub(crate) fn page_bytes(rss_bytes: i64, rss_pages: i64) -> Option<i64> {
+    let ratio = rss_bytes as f64 / rss_pages as f64;
+    (12..=16).map(|bits| 1_i64 << bits).find(|size| (0.75..1.5).contains(&(ratio / *size as f64)))
+}
+
 /// What of `/proc/PID/stat` or `/proc/PID/task/TID/stat` is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat<'a> {
@@ -43,6 +50,8 @@ pub struct Stat<'a> {
     pub threads: i64,
     /// When it was started, in clock ticks since the host was.
     pub start_ticks: i64,
+    /// Resident memory, in pages.
+    pub rss_pages: Option<i64>,
 }
 
 impl<'a> Stat<'a> {
@@ -55,7 +64,7 @@ impl<'a> Stat<'a> {
         let comm = content.get(open + 1..close).ok_or(garble("a name in parentheses"))?;
         // Numbered from 3 in proc(5), because two stand before.
         let fields: Vec<&[u8]> =
-            text::fields(content.get(close + 1..).unwrap_or_default().trim_ascii_end()).take(21).collect();
+            text::fields(content.get(close + 1..).unwrap_or_default().trim_ascii_end()).take(23).collect();
         let field = |index: usize| fields.get(index - 3).copied();
         let number = |index| field(index).and_then(text::reading);
         let all = || {
@@ -72,6 +81,7 @@ impl<'a> Stat<'a> {
                 system_ticks: number(15)?,
                 threads: number(20)?,
                 start_ticks: number(22)?,
+                rss_pages: field(25).and(number(24)),
             })
         };
         all().ok_or(garble("the numbers of proc(5) behind the name"))
@@ -237,6 +247,7 @@ mod tests {
             system_ticks: 155,
             threads: 19,
             start_ticks: 5_571,
+            rss_pages: Some(36_513),
         };
         assert_eq!(stat, expect);
         assert!(!stat.is_ending() && !stat.is_kernel_thread());
@@ -339,6 +350,22 @@ mod tests {
         check("Max open files            20000", None);
         check("Max open files            lots                 many                 files", None);
         check("", None);
+    }
+
+    #[test]
+    fn the_size_of_pages_is_told_by_memory_that_is_counted_in_both() {
+        let check = |bytes, pages, expect| assert_eq!(page_bytes(bytes, pages), expect, "{bytes} in {pages}");
+        check(146_052 << 10, 36_513, Some(4 << 10));
+        check(146_052 << 10, 9_128, Some(16 << 10));
+        check(146_048 << 10, 2_282, Some(64 << 10));
+        // It has grown, or shrunk, between the two.
+        check(190_000 << 10, 9_128, Some(16 << 10));
+        check(120_000 << 10, 9_128, Some(16 << 10));
+        check(0, 9_128, None);
+        check(146_052 << 10, 0, None);
+        check(0, 0, None);
+        check(1_000, 9_128, None);
+        check(i64::MAX, 1, None);
     }
 
     #[test]

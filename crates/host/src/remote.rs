@@ -2,7 +2,8 @@
 //!
 //! [`RemoteHost`] hands the files to the same [`HostSource`] that reads this host, so facts, threads, memory, pressure and
 //! control groups mean the same. It learns which files are wanted by what the source has asked for: where one was not
-//! among those that were told, the sample is thrown away, and the file comes with the next one. Only those that stand
+//! among those that were told, the sample is thrown away, and the file comes with the next one, which is a closer look. Where
+//! such looks teach nothing, because the node has no time for them, it is asked for less. Only those that stand
 //! here are ever asked for; the agent has the same list, and refuses all others.
 
 use std::cell::RefCell;
@@ -18,7 +19,7 @@ use beamtune_model::{
 use crate::error::HostError;
 use crate::machine::CPUINFO_BYTES;
 use crate::process::{Identity, SMALL_FILE_BYTES};
-use crate::source::{Announce, HostSource};
+use crate::source::{Announce, HostSource, ROLLUP_BUDGET_NS};
 use crate::text;
 use crate::tree::FileTree;
 
@@ -26,6 +27,9 @@ use crate::tree::FileTree;
 const MOST_BYTES: usize = 256 * 1024;
 /// How many files the agent takes in one request.
 const MOST_ASKS: usize = 128;
+/// So many closer looks in a row may teach nothing. After that there is one only when detail is asked for: they can take the node
+/// a quarter of a second, and one that is short of CPU would be asked for one every second.
+const MOST_IN_VAIN: u32 = 3;
 
 /// Files that are told, beside those of threads and control groups. `/proc/self` is the VM.
 const FILES: &[&str] = &[
@@ -107,6 +111,14 @@ impl ToldTree {
         *self.0.borrow_mut() = Told { told, ..Told::default() };
     }
 
+    /// Whether the rollup was read, and whether it was a closer look, with all threads.
+    fn looks(&self) -> (bool, bool) {
+        let told = self.0.borrow();
+        let has_rollup =
+            told.told.iter().any(|(ask, told)| is_rollup(ask) && !matches!(told, FileTold::Failed(_)));
+        (has_rollup, told.told.iter().any(|(ask, _)| *ask == FileAsk::Threads { all: true }))
+    }
+
     /// What has been asked for, and whether all of it was there.
     fn asked(&self) -> (BTreeSet<FileAsk>, bool) {
         let told = self.0.borrow();
@@ -143,13 +155,16 @@ impl Told {
         let threads = matches!(wish, FileAsk::Threads { .. });
         let is_it = |ask: &FileAsk| *ask == wish || (threads && matches!(ask, FileAsk::Threads { .. }));
         let found = self.told.iter().find(|(ask, _)| is_it(ask));
-        self.missed |= found.is_none();
+        let is_left_out = found.is_none() && is_rollup(&wish);
+        self.missed |= found.is_none() && !is_left_out;
         if !self.asked.contains(&wish) {
             self.asked.insert(wish);
         }
         match found {
             Some((_, FileTold::Failed(trouble))) => Err(failed(path, trouble)),
             Some((_, told)) => Ok(told),
+            // No sample is thrown away for what is too dear to be asked for each time.
+            None if is_left_out => Err(HostError::LeftOut { path: path.to_owned() }),
             None => Err(missing(path)),
         }
     }
@@ -287,25 +302,25 @@ pub struct RemoteHost {
     in_detail: BTreeSet<FileAsk>,
     /// Something was missing the last time: the next sample is a closer look.
     is_learning: bool,
+    /// How many times in a row nothing has been learnt from that.
+    in_vain: u32,
+    /// What a closer look took that had the rollup in it, if that was too long; until one without it has been timed.
+    suspect_ns: Option<Nanos>,
 }
 
 impl RemoteHost {
     /// A source that says on the board what it wants to know.
     pub fn new(board: Board) -> Self {
-        let first = FILES.iter().filter(|path| **path != ROLLUP).map(|path| read(path));
-        let others = [
-            FileAsk::Link(NAMESPACE.to_owned()),
-            FileAsk::Count(OPEN_FILES.to_owned()),
-            FileAsk::Threads { all: true },
-        ];
         let host = RemoteHost {
             board,
             tree: ToldTree::default(),
             source: None,
             ask: None,
             each_time: None,
-            in_detail: first.chain(others).collect(),
+            in_detail: at_first(),
             is_learning: true,
+            in_vain: 0,
+            suspect_ns: None,
         };
         host.want();
         host
@@ -334,7 +349,7 @@ impl RemoteHost {
         let in_detail: Vec<FileAsk> = self.in_detail.iter().cloned().collect();
         let each_time = match &self.each_time {
             Some(asks) if !self.is_learning => asks.iter().map(usual).collect(),
-            _ if self.is_learning => in_detail.clone(),
+            _ if self.is_learning && self.in_vain < MOST_IN_VAIN => in_detail.clone(),
             _ => in_detail.iter().filter(|ask| !is_rollup(ask)).map(usual).collect(),
         };
         self.board.want(each_time, in_detail);
@@ -355,12 +370,44 @@ impl RemoteHost {
         }
         if self.in_detail.len() > MOST_ASKS {
             // Control groups have come and gone.
-            *self = RemoteHost::new(self.board.clone());
+            (self.in_detail, self.each_time, self.is_learning) = (at_first(), None, true);
         }
-        self.want();
+    }
+
+    /// Finds out whether the rollup holds up the VM, as [`HostSource`] does where it reads it itself. The agent tells what all files
+    /// took together, so where that was too long, one look without the rollup shows what is left. False if it is not to be
+    /// asked for now.
+    fn allows_rollup(&mut self, source: &mut HostSource<ToldTree>, took_ns: Nanos) -> bool {
+        match (self.tree.looks(), self.suspect_ns) {
+            ((true, _), _) if took_ns > ROLLUP_BUDGET_NS => {
+                self.suspect_ns = Some(took_ns);
+                let took_ms = took_ns / 1_000_000;
+                source.refuse_rollup(Some(format!(
+                    "may have taken most of the {took_ms} ms in which all files were read"
+                )));
+                false
+            }
+            ((false, true), Some(with_ns)) => {
+                self.suspect_ns = None;
+                let left_ns = with_ns.saturating_sub(took_ns);
+                let is_slow = left_ns > ROLLUP_BUDGET_NS;
+                source.refuse_rollup(is_slow.then(|| format!("took about {} ms", left_ns / 1_000_000)));
+                !is_slow
+            }
+            _ => true,
+        }
     }
 
     fn read(&mut self, out: &mut SampleBuilder<'_>) -> Result<Span, Trouble> {
+        let known = self.in_detail.len();
+        let read = self.try_read(out);
+        let has_taught = !self.is_learning || self.in_detail.len() > known;
+        self.in_vain = if has_taught { 0 } else { self.in_vain.saturating_add(1) };
+        self.want();
+        read
+    }
+
+    fn try_read(&mut self, out: &mut SampleBuilder<'_>) -> Result<Span, Trouble> {
         let trouble = |error: HostError| Trouble::new(error.kind(), error.to_string());
         let ask = self.ask.take();
         let told = self.board.take();
@@ -379,11 +426,14 @@ impl RemoteHost {
         let identity = Identity::of(&self.tree, pid).map_err(trouble)?;
         let known = self.source.take().filter(|source| *source.identity() == identity);
         let is_known = known.is_some();
+        if !is_known {
+            self.suspect_ns = None;
+        }
         let mut source = match known {
             Some(source) => source,
-            None => HostSource::new(self.tree.clone(), pid, Announce::Elsewhere)
-                .map_err(trouble)?
-                .without_wall_clock(),
+            None => {
+                HostSource::new(self.tree.clone(), pid, Announce::Elsewhere).map_err(trouble)?.elsewhere()
+            }
         };
         let ask = ask.unwrap_or(Ask { seq: 0, t: 0, detail: false });
         let detail = ask.detail || self.is_learning || !is_known;
@@ -392,7 +442,10 @@ impl RemoteHost {
         let read = source
             .request(Ask { detail, ..ask }, &clock)
             .and_then(|()| source.collect(told.span.end, &clock, out));
-        let (asked, missed) = self.tree.asked();
+        let (mut asked, missed) = self.tree.asked();
+        if !self.allows_rollup(&mut source, told.span.end.saturating_sub(told.span.begin)) {
+            asked.retain(|ask| !is_rollup(ask));
+        }
         if missed || read.is_ok() {
             self.learn(detail, asked, missed);
         }
@@ -407,6 +460,17 @@ impl RemoteHost {
         // The source knows no other time than that of the reading.
         read.map(|_| told.span)
     }
+}
+
+/// What is wanted before it is known which control groups there are.
+fn at_first() -> BTreeSet<FileAsk> {
+    let files = FILES.iter().filter(|path| **path != ROLLUP).map(|path| read(path));
+    let others = [
+        FileAsk::Link(NAMESPACE.to_owned()),
+        FileAsk::Count(OPEN_FILES.to_owned()),
+        FileAsk::Threads { all: true },
+    ];
+    files.chain(others).collect()
 }
 
 fn is_rollup(ask: &FileAsk) -> bool {

@@ -27,7 +27,10 @@ use crate::tree::FileTree;
 /// Open files that are counted one by one, where the kernel does not tell their number.
 const MAX_OPEN_FILES: usize = 100_000;
 /// What reading `smaps_rollup` may take.
-const ROLLUP_BUDGET_NS: Nanos = 100_000_000;
+pub(crate) const ROLLUP_BUDGET_NS: Nanos = 100_000_000;
+/// Two clocks that are looked at one after the other are not compared where more has passed (judgement: a tenth of what
+/// is taken for a step of the host's time).
+const LOOKS_APART_NS: Nanos = 10_000_000;
 /// What it takes for each kilobyte of resident memory, before it has been measured: 3.3 ns were, in pages of 4 kB.
 const ROLLUP_NS_PER_KB: Nanos = 4;
 
@@ -58,8 +61,10 @@ pub struct HostSource<T> {
     astray: Option<String>,
     /// Nothing of this life has been recorded yet.
     first: bool,
-    /// The clock that it is handed is this host's.
-    tells_wall: bool,
+    /// The files are this host's, whose clock it is handed. Of another one ours says nothing.
+    is_here: bool,
+    /// How large the host's pages are, once that is known.
+    page_bytes: Option<i64>,
     lives: u32,
     groups: Groups,
     tightest: Continued,
@@ -89,7 +94,8 @@ impl<T: FileTree> HostSource<T> {
             seen: 0,
             astray: None,
             first: true,
-            tells_wall: true,
+            is_here: true,
+            page_bytes: i64::try_from(rustix::param::page_size()).ok(),
             lives: 0,
             groups: Groups::default(),
             tightest: Continued::default(),
@@ -102,9 +108,14 @@ impl<T: FileTree> HostSource<T> {
         })
     }
 
-    /// For the host of another clock: what ours says of it is no reading.
-    pub(crate) fn without_wall_clock(self) -> Self {
-        HostSource { tells_wall: false, ..self }
+    /// The same of a host that is not this one.
+    pub(crate) fn elsewhere(self) -> Self {
+        HostSource { is_here: false, page_bytes: None, ..self }
+    }
+
+    /// Says why `smaps_rollup` is not to be read again, or that it may be.
+    pub(crate) fn refuse_rollup(&mut self, why: Option<String>) {
+        self.rollup_refused = why;
     }
 
     /// Goes on with another process: the VM was started again.
@@ -175,8 +186,12 @@ impl<T: FileTree> HostSource<T> {
     /// Reads the counters, and the gauges that cost little. An error is one of the whole process; those of single
     /// items become gaps.
     fn read(&mut self, out: &mut SampleBuilder<'_>) -> Result<Status, HostError> {
-        self.read_process(out)?;
+        let rss_pages = self.read_process(out)?;
         let status = self.read_status(out)?;
+        if self.page_bytes.is_none() {
+            let rss = status.rss_bytes.zip(rss_pages);
+            self.page_bytes = rss.and_then(|(bytes, pages)| process::page_bytes(bytes, pages));
+        }
         match self.threads.read(&self.tree, self.identity.pid, self.tick_ns, out) {
             // The agent has told of the process, but had no time for its threads.
             Err(error @ (HostError::Late { .. } | HostError::Hangs { .. })) => {
@@ -199,14 +214,15 @@ impl<T: FileTree> HostSource<T> {
         Ok(status)
     }
 
-    fn read_process(&mut self, out: &mut SampleBuilder<'_>) -> Result<(), HostError> {
+    /// Gives its resident memory in pages.
+    fn read_process(&mut self, out: &mut SampleBuilder<'_>) -> Result<Option<i64>, HostError> {
         let pid = self.pid();
         let stat = process::read_stat(&self.tree, pid, &mut self.content)?;
         out.metric(&metrics::PROCESS_USER, "", stat.user_ticks.saturating_mul(self.tick_ns));
         out.metric(&metrics::PROCESS_SYSTEM, "", stat.system_ticks.saturating_mul(self.tick_ns));
         out.metric(&metrics::MINOR_FAULTS, "", stat.minor_faults);
         out.metric(&metrics::MAJOR_FAULTS, "", stat.major_faults);
-        Ok(())
+        Ok(stat.rss_pages)
     }
 
     fn read_status(&mut self, out: &mut SampleBuilder<'_>) -> Result<Status, HostError> {
@@ -238,7 +254,7 @@ impl<T: FileTree> HostSource<T> {
     fn read_swap_traffic(&mut self, out: &mut SampleBuilder<'_>) -> Result<(), HostError> {
         self.tree.read_start("/proc/vmstat", SMALL_FILE_BYTES, &mut self.content)?;
         if let Some((read, written)) = machine::swap_pages(&self.content) {
-            let page_bytes = i64::try_from(rustix::param::page_size()).unwrap_or(4096);
+            let page_bytes = self.page_bytes.ok_or(HostError::UnknownPageSize)?;
             out.metric(&metrics::SWAP_IN, "", read.saturating_mul(page_bytes));
             out.metric(&metrics::SWAP_OUT, "", written.saturating_mul(page_bytes));
         }
@@ -298,6 +314,9 @@ impl<T: FileTree> HostSource<T> {
         let took_ns = clock.now() - begin;
         if took_ns > ROLLUP_BUDGET_NS {
             self.rollup_refused = Some(format!("took {} ms", took_ns / 1_000_000));
+        }
+        if matches!(read, Err(HostError::Hangs { .. })) {
+            self.rollup_refused = Some("hung".to_owned());
         }
         if read.is_ok() {
             let rollup = Rollup::parse(&self.content);
@@ -373,8 +392,12 @@ impl<T: FileTree> Source for HostSource<T> {
         let readings = out.sample.readings.len();
         let read = self.check().and_then(|()| self.read(out));
         let end = clock.now();
-        if self.tells_wall {
-            out.metric(&metrics::WALL_CLOCK, "", clock.wall().saturating_sub(end));
+        if self.is_here {
+            let wall = clock.wall();
+            // Where we were put aside between the two clocks, they would seem to have moved against each other.
+            if clock.now().saturating_sub(end) <= LOOKS_APART_NS {
+                out.metric(&metrics::WALL_CLOCK, "", wall.saturating_sub(end));
+            }
         }
         // Whatever went wrong: if the process is gone, that is why. And what was read is of one process only if it is
         // the same before and after.

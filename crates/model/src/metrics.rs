@@ -195,7 +195,8 @@ metrics! {
     SWAP_IN = HostCpu / "swap_in", Bytes, Counter, "Read back from swap, by anybody: /proc/vmstat pswpin.";
     SWAP_OUT = HostCpu / "swap_out", Bytes, Counter, "Written to swap, by anybody: /proc/vmstat pswpout.";
     WALL_CLOCK = HostCpu / "wall_clock", Nanoseconds, Gauge,
-        "The recorder's wall clock minus its monotonic one: jumps where somebody sets the host's time.";
+        "The recorder's wall clock minus its monotonic one: jumps where somebody sets the host's time. Not of a host \
+         that the node's agent reads, whose clocks are others.";
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 
 use crate::facts::Facts;
+use crate::metrics;
 use crate::rows::{PortRow, ProcessRow, ProcessTick, SpawnRow, TableRow};
 use crate::sample::{Event, Gap, Incarnation, Sample, Tick};
 use crate::series::{Family, Group, Metric, Series, SeriesTable};
@@ -72,6 +73,10 @@ pub struct SeriesStat {
     pub first: Point,
     /// The last one.
     pub last: Point,
+    /// The first of the readings at the end that all have the last one's value. The trace, which is thinned, cannot tell.
+    pub held_since: Nanos,
+    /// How many readings those are; 1 where the last one differs from the one before.
+    pub held: u32,
     /// The smallest value.
     pub min: i64,
     /// The largest value.
@@ -97,6 +102,8 @@ impl SeriesStat {
             samples: 0,
             first,
             last: first,
+            held_since: first.t,
+            held: 0,
             min: first.value,
             max: first.value,
             sum: 0.0,
@@ -115,6 +122,11 @@ impl SeriesStat {
         self.min = self.min.min(point.value);
         self.max = self.max.max(point.value);
         self.sum += point.value as f64;
+        if (point.value, point.incarnation) == (self.last.value, self.last.incarnation) {
+            self.held += 1;
+        } else {
+            (self.held_since, self.held) = (point.t, 1);
+        }
         self.last = point;
         self.trace.push(point.t, point.value);
     }
@@ -323,6 +335,14 @@ impl Period {
     /// The text of a fact, or why it is not known.
     pub fn fact(&self, key: &str) -> Result<&str, Missing> {
         self.facts.get(key).ok_or_else(|| self.missing_fact(key))
+    }
+
+    /// How far the wall clock of the node's host was ahead of the recorder's in the end, in nanoseconds; `None` where that was not
+    /// measured, or may be nothing but the way of the messages.
+    pub fn host_wall_ahead(&self) -> Option<Nanos> {
+        let last = |metric| self.stat(metric, "").ok().map(|stat| stat.last.value);
+        let (ahead, error) = (last(&metrics::WALL_AHEAD)?, last(&metrics::WALL_AHEAD_ERROR)?);
+        (ahead.unsigned_abs() > error.unsigned_abs()).then_some(ahead)
     }
 
     fn missing_fact(&self, key: &str) -> Missing {

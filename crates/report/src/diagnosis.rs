@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{Diagnosis, Evidence, Finding, Level, Metric, Outcome, Period, facts, metrics};
+use beamtune_model::{Diagnosis, Evidence, Finding, Level, Outcome, Period, facts};
 
 use crate::text::{self, Style};
 
@@ -52,13 +52,12 @@ pub fn heading(period: &Period, style: Style) -> String {
     format!("{}\n{}\n", first.join(" · "), style.dim(&second.join(" · ")))
 }
 
-/// A wall clock that is wrong by a second confuses whoever compares logs. Less may be the way of the messages.
+/// A wall clock that is wrong by a second confuses whoever compares logs.
 fn clock_difference(period: &Period) -> Option<String> {
-    let last = |metric: &Metric| Some(period.find(metric.group, "", metric.name)?.last.value);
-    let (ahead, error) = (last(&metrics::WALL_AHEAD)?, last(&metrics::WALL_AHEAD_ERROR)?);
-    let by = i64::try_from(ahead.unsigned_abs()).unwrap_or(i64::MAX);
-    (by >= SECOND_NS && by > error).then(|| {
-        let by = text::seconds(by as f64 / SECOND_NS as f64);
+    let ahead = period.host_wall_ahead()?;
+    let seconds = ahead.unsigned_abs() as f64 / SECOND_NS as f64;
+    (seconds >= 1.0).then(|| {
+        let by = text::seconds(seconds);
         format!("its clock is {by} {} the recorder's", if ahead > 0 { "ahead of" } else { "behind" })
     })
 }
@@ -188,7 +187,7 @@ fn gaps(period: &Period, style: Style) -> String {
 mod tests {
     use super::*;
     use beamtune_model::window::Point;
-    use beamtune_model::{Code, Facts, PeriodBuilder, Remedy, Series, Unit, Verdict};
+    use beamtune_model::{Code, Facts, PeriodBuilder, Remedy, Series, Unit, Verdict, metrics};
 
     #[test]
     fn a_clock_that_is_wrong_is_told_where_that_is_sure() {

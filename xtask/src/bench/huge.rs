@@ -11,7 +11,7 @@ use super::figure::{Figure, Verdict, judge, percent};
 use super::node::{Load, Node};
 use super::paced::{p99_ms, while_working};
 use super::process::{cpu_ns, pause};
-use super::window::{BEFORE, Recorder, WINDOW};
+use super::window::{BEFORE, Recorder, WINDOW, answered};
 use super::{Bench, CONFIDENCE, or_not_measured};
 
 /// Blocks of three windows.
@@ -182,23 +182,10 @@ fn window(bench: &Bench, node: &mut Node, kind: Watched) -> Result<Seen> {
     if let Some(recorder) = recorder {
         let reader = recorder.finish()?;
         node.wait_until_left()?;
-        let answered = answered(&reader)?;
-        ensure!(
-            answered as u64 >= WINDOW.as_secs(),
-            "only {answered} of {} samples were answered while recording",
-            WINDOW.as_secs()
-        );
+        answered(&reader, WINDOW.as_secs() as usize)?;
         seen.items = costs_ms(&reader)?;
     }
     Ok(seen)
-}
-
-fn answered(reader: &Reader) -> Result<usize> {
-    let mut answered = 0;
-    for sample in reader.samples() {
-        answered += usize::from(sample?.tick.vm.is_some());
-    }
-    Ok(answered)
 }
 
 /// The most that each item has cost from one sample to the next.
@@ -209,7 +196,10 @@ fn costs_ms(reader: &Reader) -> Result<Items> {
     while let Some(sample) = samples.next() {
         for (id, value) in sample?.readings {
             let Some(series) = samples.table().get(id) else { continue };
-            if series.group.to_string() == "agent" && &*series.name == "cost" && !series.entity.is_empty() {
+            if series.group == beamtune_model::Group::Agent
+                && &*series.name == "cost"
+                && !series.entity.is_empty()
+            {
                 let cost_ns = value - totals.insert(id, value).unwrap_or(0);
                 let most_ms = most.entry(series.entity.to_string()).or_default();
                 *most_ms = f64::max(*most_ms, cost_ns as f64 / 1e6);

@@ -22,8 +22,13 @@ pub fn describe() -> String {
         "{model}, {cores} cores{}, {:.0} GB of memory, Linux {}",
         if virtual_machine { " of a virtual machine" } else { "" },
         kib.unwrap_or_default() * 1024.0 / 1e9,
-        read("/proc/sys/kernel/osrelease").trim()
+        kernel(&read("/proc/sys/kernel/osrelease"))
     )
+}
+
+/// The first two numbers of a kernel's release; what follows names its build.
+fn kernel(release: &str) -> String {
+    release.trim().split('.').take(2).collect::<Vec<_>>().join(".")
 }
 
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {

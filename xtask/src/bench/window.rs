@@ -135,12 +135,8 @@ impl Recorder {
     /// expected: then what it costs would say nothing.
     pub fn stop(self, expected: usize) -> Result<usize> {
         let reader = self.finish()?;
-        let mut answered = 0;
-        for sample in reader.samples() {
-            answered += usize::from(sample?.tick.vm.is_some());
-        }
+        let answered = answered(&reader, expected)?;
         std::fs::remove_file(reader.path())?;
-        ensure!(answered >= expected, "only {answered} of {expected} samples were answered while recording");
         Ok(answered)
     }
 
@@ -150,4 +146,14 @@ impl Recorder {
         self.running.finish(PATIENCE).context("beamtune record")?;
         Ok(Reader::open(&self.file)?)
     }
+}
+
+/// How many samples of a recording the node has answered; fewer than were expected are an error.
+pub fn answered(reader: &Reader, expected: usize) -> Result<usize> {
+    let mut answered = 0;
+    for sample in reader.samples() {
+        answered += usize::from(sample?.tick.vm.is_some());
+    }
+    ensure!(answered >= expected, "only {answered} of {expected} samples were answered while recording");
+    Ok(answered)
 }

@@ -368,6 +368,24 @@ fn texts_of_any_length_are_taken_in_part() {
     assert_eq!(sample.ports[0].id.len(), MOST_CHARACTERS);
 }
 
+/// With very many, their list is made beside: until it is there, the agent tells how many there are, and nothing of them.
+#[test]
+fn tables_and_ports_whose_list_is_not_there_yet_tell_nothing() {
+    let mut recording = Recording::default();
+    let not_yet = |name, more: &[&'static str]| {
+        let numbers = [("total", 40_000i64), ("scanned", 0), ("round", 0), ("part", 0)];
+        let mut pairs: Vec<_> = numbers.map(|(key, number)| (key, Value::from(number))).to_vec();
+        pairs.push(("last", Value::atom("false")));
+        pairs.extend(more.iter().map(|&key| (key, Value::list([]))));
+        done(name, &pairs)
+    };
+    let items = vec![not_yet("ets", &["rows", "owners"]), not_yet("ports", &["rows", "owners", "kinds"])];
+    let sample = recording.add(items).unwrap();
+    assert!(sample.tables.is_empty() && sample.ports.is_empty() && sample.spawns.is_empty());
+    assert!(sample.gaps.is_empty() && sample.events.is_empty());
+    assert_eq!(recording.readings(&sample), Vec::<String>::new());
+}
+
 /// Terms that look like an agent's, with anything in the wrong place.
 fn anything() -> impl Strategy<Value = Value<'static>> {
     let keys = prop::sample::select(vec![

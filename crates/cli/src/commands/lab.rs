@@ -118,12 +118,7 @@ fn run_lab(args: &RunArgs) -> Result<ExitCode> {
         match running.next(&lab, &options, Duration::from_millis(100))? {
             Said::Ready(line) => {
                 terminal::print(&format!("{line}\n"));
-                // The process may be that of the shell that starts the VM again.
-                let pid = running.pid().to_string();
-                let target = match lab.manifest.setting(options.cured).host.restarts {
-                    true => line.split(' ').find_map(|word| word.strip_prefix("node=")).unwrap_or_default(),
-                    false => &pid,
-                };
+                let target = running.target();
                 terminal::complain(&format!(
                     "it is there now. In another terminal: beamtune doctor {target}   Ctrl-C ends the lab.\n"
                 ));

@@ -22,43 +22,43 @@ const PERIOD_USEC: u64 = 100_000;
 
 /// What was set up; dropping it takes it down again.
 #[derive(Default)]
-pub struct Surroundings {
+pub struct Conditions {
     neighbours: Vec<Child>,
     group: Option<Group>,
     prefix: Vec<String>,
 }
 
-impl Surroundings {
+impl Conditions {
     /// Sets up what the lab wants. `name` makes the control group's name unique.
-    pub fn new(setting: &HostSetting, name: &str) -> Result<Surroundings> {
-        let mut surroundings = Surroundings::default();
+    pub fn new(setting: &HostSetting, name: &str) -> Result<Conditions> {
+        let mut conditions = Conditions::default();
         if let Some(percent) = setting.cpu_quota_pct {
             let group = Group::new(name, u64::from(percent) * PERIOD_USEC / 100)?;
             // The shell enters the group and then becomes the VM.
             let enter = format!("echo $$ > '{}' && exec \"$@\"", group.path.join("cgroup.procs").display());
-            surroundings.prefix.extend(["sh", "-c", &enter, "sh"].map(str::to_owned));
-            surroundings.group = Some(group);
+            conditions.prefix.extend(["sh", "-c", &enter, "sh"].map(str::to_owned));
+            conditions.group = Some(group);
         }
         if let Some(cpus) = &setting.cpus {
-            surroundings.prefix.extend(["taskset", "-c", cpus].map(str::to_owned));
+            conditions.prefix.extend(["taskset", "-c", cpus].map(str::to_owned));
         }
         if let Some(limit) = setting.nofile {
-            surroundings.prefix.extend(["prlimit".to_owned(), format!("--nofile={limit}:{limit}")]);
+            conditions.prefix.extend(["prlimit".to_owned(), format!("--nofile={limit}:{limit}")]);
         }
         if setting.restarts {
             // The VM dies with the shell, and the shell with us.
             let again = format!(
                 "n=0; until setpriv --pdeathsig KILL \"$@\"; do n=$((n + 1)); [ $n -lt {MOST_STARTS} ] || exit 1; sleep 0.3; done"
             );
-            surroundings
+            conditions
                 .prefix
                 .extend(["setpriv", "--pdeathsig", "KILL", "sh", "-c", &again, "sh"].map(str::to_owned));
         }
         for _ in 0..setting.neighbours {
             let child = neighbour(setting.cpus.as_deref()).context("cannot start a neighbour")?;
-            surroundings.neighbours.push(child);
+            conditions.neighbours.push(child);
         }
-        Ok(surroundings)
+        Ok(conditions)
     }
 
     /// The command that starts `program` inside of all this.
@@ -74,7 +74,7 @@ impl Surroundings {
     }
 }
 
-impl Drop for Surroundings {
+impl Drop for Conditions {
     fn drop(&mut self) {
         for child in &mut self.neighbours {
             // It may have ended by itself.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-use super::host::Surroundings;
+use super::host::Conditions;
 use super::{Lab, sources};
 
 /// Which Erlang runs the lab.
@@ -36,10 +36,12 @@ pub struct Options {
 /// A running lab; dropping it ends all of its processes.
 pub struct Running {
     vm: Child,
+    /// What the user names it by.
+    target: String,
     driver: Option<Child>,
     lines: Receiver<String>,
     // Dropped after the processes.
-    _surroundings: Surroundings,
+    _conditions: Conditions,
     _modules: TempDir,
 }
 
@@ -58,14 +60,14 @@ pub enum Said {
 
 impl Erlang {
     /// A command of this Erlang's system: inside its root, and with what goes before it.
-    fn command(&self, program: &str, surroundings: &Surroundings) -> Command {
+    fn command(&self, program: &str, conditions: &Conditions) -> Command {
         match &self.root {
             Some(root) => {
-                let mut command = surroundings.command("chroot");
+                let mut command = conditions.command("chroot");
                 command.arg(root).arg(program);
                 command
             }
-            None => surroundings.command(program),
+            None => conditions.command(program),
         }
     }
 
@@ -95,12 +97,12 @@ impl Running {
         let name = format!("{}-{}-{}", lab.manifest.name, options.seed, std::process::id());
         let modules = compile(&options.erlang)?;
         let setting = lab.manifest.setting(options.cured);
-        let surroundings = Surroundings::new(&setting.host, &name)?;
+        let conditions = Conditions::new(&setting.host, &name)?;
         let mut params = vec![format!("for_s={}", options.for_seconds)];
         params.extend(setting.params.iter().map(|(key, value)| format!("{key}={value}")));
         params.extend(options.params.iter().cloned());
 
-        let mut command = vm(lab, options, &surroundings, modules.path(), &setting.erl, "");
+        let mut command = vm(lab, options, &conditions, modules.path(), &setting.erl, "");
         command.args(["-run", &lab.module(), "start"]).args(arguments(options)).args(&params);
         command.envs(&setting.env).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| {
@@ -110,18 +112,24 @@ impl Running {
             )
         })?;
         let stdout = child.stdout.take().context("the VM has no standard output")?;
+        let target = match setting.host.restarts {
+            // The process is that of the shell that starts the VM again.
+            true => node_name(lab, options, ""),
+            false => child.id().to_string(),
+        };
         Ok(Running {
             vm: child,
+            target,
             driver: None,
             lines: read_lines(stdout),
-            _surroundings: surroundings,
+            _conditions: conditions,
             _modules: modules,
         })
     }
 
-    /// The process id of the lab's VM.
-    pub fn pid(&self) -> u32 {
-        self.vm.id()
+    /// The lab's VM, as beamtune takes it: its process id, or its name where it gets another one now and then.
+    pub fn target(&self) -> &str {
+        &self.target
     }
 
     /// Waits for the lab's next line, and starts the driver when the lab asks for it.
@@ -145,7 +153,7 @@ impl Running {
             .driver
             .as_ref()
             .context("the lab asks for a driver that its manifest does not have")?;
-        let none = Surroundings::default();
+        let none = Conditions::default();
         let mut command = vm(lab, options, &none, self._modules.path(), &driver.erl, "_driver");
         command.args(["-run", &lab.module(), &driver.function]).args(arguments(options));
         command
@@ -175,20 +183,31 @@ fn arguments(options: &Options) -> [String; 2] {
     [options.seed.to_string(), if options.cured { "cured" } else { "sick" }.to_owned()]
 }
 
+/// The name of a lab's node, or of its driver's.
+fn node_name(lab: &Lab, options: &Options, suffix: &str) -> String {
+    format!("{}_{}_{}{suffix}@127.0.0.1", lab.module(), options.seed, std::process::id())
+}
+
 /// A VM of the lab, without what it runs.
 fn vm(
     lab: &Lab,
     options: &Options,
-    surroundings: &Surroundings,
+    conditions: &Conditions,
     modules: &Path,
     flags: &[String],
     suffix: &str,
 ) -> Command {
-    let mut command = options.erlang.command(&options.erlang.erl(), surroundings);
-    let node = format!("{}_{}_{}{suffix}@127.0.0.1", lab.module(), options.seed, std::process::id());
+    let mut command = options.erlang.command(&options.erlang.erl(), conditions);
     command
         .args(flags)
-        .args(["-name", &node, "-setcookie", &format!("lab{}", std::process::id()), "-noinput", "-pa"])
+        .args([
+            "-name",
+            &node_name(lab, options, suffix),
+            "-setcookie",
+            &format!("lab{}", std::process::id()),
+            "-noinput",
+            "-pa",
+        ])
         .arg(options.erlang.inside(modules))
         .stdin(Stdio::null());
     command
@@ -204,7 +223,7 @@ fn compile(erlang: &Erlang) -> Result<TempDir> {
         .prefix("beamtune-lab-")
         .tempdir_in(&temporary)
         .with_context(|| format!("cannot make a folder in {}", temporary.display()))?;
-    let mut command = erlang.command(&erlang.erlc(), &Surroundings::default());
+    let mut command = erlang.command(&erlang.erlc(), &Conditions::default());
     command.arg("-o").arg(erlang.inside(folder.path()));
     for (name, text) in sources() {
         let path = folder.path().join(name);

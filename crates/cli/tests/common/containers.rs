@@ -4,8 +4,8 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::network::Cable;
 use super::{Otp, Running, run, wait_until};
 
 /// Runs as process 1 of a container: `ROOT COMMAND…`.
@@ -45,27 +45,9 @@ impl Container {
 
     /// Joins it to this network. It gets an IPv4 and an IPv6 address, which are given back.
     pub fn join(&self) -> [String; 2] {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        // From the networks that are for tests of this kind (RFC 2544), and for use within a site (RFC 4193).
-        let own = std::process::id() * 64 + NEXT.fetch_add(1, Ordering::Relaxed);
-        let (high, low) = ((own >> 6) % 256, own % 64 * 4);
-        let v4 = |side: u32| format!("198.18.{high}.{}", low + side);
-        let v6 = |side: u32| format!("fdbe:a0::{:x}:{:x}:{side}", own >> 16, own & 0xffff);
-        let (ours, its) = (format!("bt{own:x}a"), format!("bt{own:x}b"));
-        let pid = self.pid.to_string();
-        let pair = ["link", "add", &ours, "type", "veth", "peer", "name", &its, "netns", &pid];
-        succeed(Command::new("ip").args(pair));
-        for (inside, interface, side) in [(false, &ours, 1), (true, &its, 2)] {
-            let ip = |args: &[&str]| match inside {
-                true => nsenter(&pid, &[&["ip"], args].concat()),
-                false => succeed(Command::new("ip").args(args)),
-            };
-            ip(&["address", "add", &format!("{}/30", v4(side)), "dev", interface]);
-            // Without the second in which the kernel asks who else has it.
-            ip(&["address", "add", &format!("{}/112", v6(side)), "dev", interface, "nodad"]);
-            ip(&["link", "set", interface, "up"]);
-        }
-        [v4(2), v6(2)]
+        let cable = Cable::to(&format!("/proc/{}/ns/net", self.pid)).expect("a cable");
+        let v6 = cable.add_v6().expect("an IPv6 address");
+        [cable.address, v6]
     }
 
     pub fn pid_text(&self) -> String {
@@ -83,15 +65,6 @@ impl Drop for Container {
         let folder = PathBuf::from(format!("/proc/{}", self.pid));
         wait_until("the container has ended", || !folder.exists());
     }
-}
-
-fn nsenter(pid: &str, command: &[&str]) {
-    succeed(Command::new("nsenter").args(["-t", pid, "-n"]).args(command));
-}
-
-fn succeed(command: &mut Command) {
-    let said = run(command);
-    assert_eq!(said.status, Some(0), "{command:?}: {}", said.stderr);
 }
 
 /// The only child of a process.

@@ -8,6 +8,8 @@
 )]
 
 pub mod containers;
+pub mod group;
+pub mod network;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

@@ -12,7 +12,6 @@ mod disk;
 mod figures;
 mod frozen;
 mod kills;
-mod namespace;
 mod network;
 mod node;
 mod recordings;

@@ -1,21 +1,22 @@
 //! The network between beamtune and a node is cut.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use beamtune_attach::locate;
 
+use crate::common::network::{Cable, Network};
 use crate::common::{Otp, PATIENCE, Running, all_otps, beamtune, folder, wait_until};
 use crate::figures::{count, short, tell};
-use crate::namespace::Namespace;
 use crate::node::{How, Node};
-use crate::recordings::{gaps, vm_samples};
+use crate::recordings::{gaps, samples, vm_samples};
 
 /// How the connection is cut, and mended.
-type Change = fn(&Namespace, bool);
+type Change = fn(&Cable, bool) -> Result<(), String>;
 
 const WAYS: [(&str, Change); 2] = [
-    ("the cable is drawn", |network, cut| network.link(if cut { "down" } else { "up" })),
-    ("the address is gone", |network, cut| network.address(if cut { "del" } else { "add" })),
+    ("the cable is drawn", |cable, cut| cable.set_link(if cut { "down" } else { "up" })),
+    ("the address is gone", |cable, cut| cable.set_address(if cut { "del" } else { "add" })),
 ];
 
 /// Longer than everything that ends by time: the agent's lease (30 s), and the node's net tick (75 s at most).
@@ -27,24 +28,27 @@ const SHORT_CUT: Duration = Duration::from_secs(8);
 const BACK_AFTER: Duration = Duration::from_secs(25);
 
 fn cut(otp: &Otp) {
-    let Some(network) = Namespace::new() else { return };
+    let Some((network, cable)) = Network::joined() else { return };
+    let [ip, by @ ..] = network.by();
+    let _epmd = Running::start(Command::new(ip).args(by).arg("epmd"));
+    wait_until("EPMD", || locate::registered(&cable.address, 4369, PATIENCE).is_ok());
     let length = count(FULL_CUT, SHORT_CUT);
-    let name = format!("cut@{}", network.address);
+    let name = format!("cut@{}", cable.address);
     let args = ["-kernel", "net_ticktime", count("60", "4")];
     let mut node = Node::visited(otp, &How { name, by: &network.by(), args: &args, ..How::default() });
     let folder = folder();
     let file = folder.path().join("cut.btr");
     let before = node.footprint();
     // By its address: the process is one of this host, and beamtune would go into its network.
-    let listening = locate::registered(&network.address, 4369, PATIENCE).expect("EPMD answers");
-    let target = format!("{}:{}", network.address, listening.first().expect("the node").port);
+    let listening = locate::registered(&cable.address, 4369, PATIENCE).expect("EPMD answers");
+    let target = format!("{}:{}", cable.address, listening.first().expect("the node").port);
     let mut command = beamtune();
     command.env("BEAMTUNE_COOKIE", &node.cookie).args(["record", "--keep", "1h", &target, "-o"]).arg(&file);
     let mut recorder = Running::start(&mut command);
     wait_until("three samples", || vm_samples(&file) >= 3);
     for (way, change) in WAYS {
         let begin = Instant::now();
-        change(&network, true);
+        change(&cable, true).expect("cut");
         let (mut gone, mut clean) = (None, None);
         while begin.elapsed() < length {
             if gone.is_none() && !node.has_agent() && node.switches() == before.1 {
@@ -55,10 +59,10 @@ fn cut(otp: &Otp) {
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        change(&network, false);
+        change(&cable, false).expect("mended");
         let mended = Instant::now();
-        let samples = vm_samples(&file);
-        while vm_samples(&file) == samples {
+        let seen = samples(&file);
+        while vm_samples(&file) <= seen {
             assert!(
                 mended.elapsed() < BACK_AFTER,
                 "OTP {}, {way}: no sample after {BACK_AFTER:?}",
@@ -93,14 +97,14 @@ fn cut(otp: &Otp) {
     );
 
     // Who wants to end while the network is away is not held up.
-    network.link("down");
+    cable.set_link("down").expect("cut");
     let begin = Instant::now();
     recorder.signal("INT");
     assert_eq!(recorder.wait().code(), Some(0));
     let ended = begin.elapsed();
     tell("the cable is drawn", "Ctrl-C meanwhile ends `record` after", otp.release, short(ended));
     assert!(ended < Duration::from_secs(10), "{ended:?}");
-    network.link("up");
+    cable.set_link("up").expect("mended");
     let begin = Instant::now();
     let gone = node.clean_again(&before, begin);
     tell("the cable is drawn", "and the node is as before", otp.release, format!("{} later", short(gone)));

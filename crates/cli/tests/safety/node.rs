@@ -150,37 +150,21 @@ impl Node {
 
     pub fn counts(&mut self) -> Counts {
         let answer = self.ask(COUNTS);
-        let numbers: Vec<i64> = answer
-            .trim_matches(['{', '}'])
-            .split(',')
-            .map(|number| number.parse().expect("a number"))
-            .collect();
-        let [
-            atoms,
-            processes,
-            ports,
-            tables,
-            registered,
-            modules,
-            known_modules,
-            old_code,
-            connections,
-            memory_bytes,
-        ] = numbers[..]
-        else {
-            panic!("{answer}")
-        };
+        let mut numbers =
+            answer.trim_matches(['{', '}']).split(',').map(|number| number.parse().expect("a number"));
+        let mut next = || numbers.next().unwrap_or_else(|| panic!("{answer}"));
+        // In the order of COUNTS; fields are evaluated as they are written.
         Counts {
-            atoms,
-            processes,
-            ports,
-            tables,
-            registered,
-            modules,
-            known_modules,
-            old_code,
-            connections,
-            memory_bytes,
+            atoms: next(),
+            processes: next(),
+            ports: next(),
+            tables: next(),
+            registered: next(),
+            modules: next(),
+            known_modules: next(),
+            old_code: next(),
+            connections: next(),
+            memory_bytes: next(),
         }
     }
 

@@ -9,7 +9,7 @@ use beamtune_recording::Reader;
 use crate::common::{PATIENCE, Running, all_otps, folder, otp, run, unique, wait_until};
 use crate::figures::{count, short, spread, tell};
 use crate::node::{How, Node};
-use crate::recordings::{gaps, vm_samples};
+use crate::recordings::{gaps, samples, vm_samples};
 
 #[test]
 fn a_node_that_is_started_again_and_again_is_recorded_each_time() {
@@ -80,8 +80,8 @@ fn epmd_may_come_and_go_while_a_node_is_recorded() {
     let mut recorder = Running::start(node.beamtune("record").args(["-o"]).arg(&file));
     wait_until("two samples", || vm_samples(&file) >= 2);
     drop(first);
-    let samples = vm_samples(&file);
-    wait_until("samples without EPMD", || vm_samples(&file) >= samples + 3);
+    let seen = samples(&file);
+    wait_until("samples without EPMD", || vm_samples(&file) >= seen + 3);
     let said = run(node.beamtune("record").args(["--for", "1s", "-o"]).arg(folder.path().join("no.btr")));
     // A node of this host is found by its process.
     assert_eq!(said.status, Some(0), "{}", said.stderr);

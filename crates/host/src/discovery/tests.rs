@@ -347,6 +347,38 @@ fn the_vm_that_goes_on_after_a_restart_is_found() {
 }
 
 #[test]
+fn where_a_vm_had_a_twin_only_one_in_its_own_container_goes_on() {
+    let host = host();
+    let tree = host.tree();
+    contained(&host, 700, 20_000, 'a');
+    let alone = discover(&tree).unwrap().vms;
+    contained(&host, 701, 30_000, 'b');
+    let both = discover(&tree).unwrap().vms;
+    let before = look_at(&tree, 700).unwrap();
+    assert!(!has_twin(&before, &alone) && has_twin(&before, &both));
+    // One that is called otherwise is none.
+    host.file("/proc/701/environ", list(&["RABBITMQ_NODENAME=rabbit", "HOSTNAME=box"]));
+    assert!(!has_twin(&before, &discover(&tree).unwrap().vms));
+
+    host.remove("/proc/700");
+    host.remove("/proc/701");
+    let found = || successor_of_twin(&tree, &before, 100_000_000_000);
+    contained(&host, 702, 95_000, 'b');
+    assert_eq!(found().unwrap_err().to_string(), "process 700 has ended");
+    contained(&host, 703, 96_000, 'a');
+    assert_eq!(found().unwrap().identity.pid, 703);
+    contained(&host, 704, 97_000, 'a');
+    assert!(matches!(found(), Err(HostError::SeveralSuccessors { pid: 700, .. })));
+    // Where the containers are not known, nobody can tell.
+    for pid in [703, 704] {
+        host.remove(&format!("/proc/{pid}/cgroup"));
+    }
+    let unknown = Vm { container: None, ..before.clone() };
+    let found = successor_of_twin(&tree, &unknown, 100_000_000_000);
+    assert!(matches!(found, Err(HostError::Ended { pid: 700 })));
+}
+
+#[test]
 fn hidden_processes_are_told() {
     let host = host();
     process(&host, 700, "beam.smp", RABBIT, 112);

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{FilesTold, Sample, facts};
+use beamtune_model::{FilesTold, Gap, Sample, facts};
 use proptest::prelude::*;
 
 use super::*;
@@ -41,7 +41,7 @@ fn host() -> FakeHost {
         .file("/proc/7/cgroup", "0::/pod/app\n");
     host.file(
         "/proc/7/status",
-        "Uid:\t112\t112\t112\t112\nVmRSS:\t 100 kB\nThreads:\t2\nCpus_allowed_list:\t0-1\n",
+        "Uid:\t112\t112\t112\t112\nVmRSS:\t 1024 kB\nThreads:\t2\nCpus_allowed_list:\t0-1\n",
     );
     host.file(
         "/proc/7/limits",
@@ -115,21 +115,37 @@ impl Far {
     }
 
     fn sample(&mut self, detail: bool, answer: impl Fn(&FileAsk) -> FileTold) -> Result<Sample, Trouble> {
+        self.sample_in(4, detail, answer)
+    }
+
+    /// A sample whose files took so long to read, in nanoseconds.
+    fn sample_in(
+        &mut self,
+        took: Nanos,
+        detail: bool,
+        answer: impl Fn(&FileAsk) -> FileTold,
+    ) -> Result<Sample, Trouble> {
         self.seq += 1;
         let t = self.seq as i64 * SECOND_NS;
         let told = self.board.ask(detail).into_iter().map(|ask| (ask.clone(), answer(&ask))).collect();
-        self.board.tell(FilesTold { span: Span { begin: t + 5, end: t + 9 }, told: Ok(told) });
-        self.collect(detail)
+        let span = Span { begin: t + 5, end: t + 5 + took };
+        self.board.tell(FilesTold { span, told: Ok(told) });
+        self.collect_at(span, detail)
     }
 
     fn collect(&mut self, detail: bool) -> Result<Sample, Trouble> {
+        let t = self.seq as i64 * SECOND_NS;
+        self.collect_at(Span { begin: t + 5, end: t + 9 }, detail)
+    }
+
+    fn collect_at(&mut self, expect: Span, detail: bool) -> Result<Sample, Trouble> {
         let t = self.seq as i64 * SECOND_NS;
         let tick = Tick { t, incarnation: 0, vm: None, host: None, late: 0 };
         let mut out = SampleBuilder::new(&mut self.table, tick);
         let clock = Then(t);
         self.source.request(Ask { seq: self.seq, t, detail }, &clock)?;
         let span = self.source.collect(t + SECOND_NS, &clock, &mut out)?;
-        assert_eq!(span, Span { begin: t + 5, end: t + 9 });
+        assert_eq!(span, expect);
         Ok(out.sample)
     }
 
@@ -206,6 +222,24 @@ fn the_host_far_away_is_read_as_the_one_here() {
 }
 
 #[test]
+fn what_is_swapped_is_counted_in_pages_of_the_host_far_away() {
+    let swapped = |rss: &str| {
+        let host = host();
+        host.file("/proc/7/status", format!("VmRSS:\t {rss} kB\nThreads:\t2\n"));
+        let (mut far, _) = Far::explored(&host);
+        let sample = far.sample(true, |ask| tell(&host, ask)).unwrap();
+        let readings = far.readings(&sample);
+        let bytes = ["in", "out"].map(|way| readings.get(&format!("host_cpu//swap_{way}")).copied());
+        (bytes, sample.gaps.into_iter().map(|gap| gap.source).collect::<Vec<_>>())
+    };
+    // 256 pages, says its stat.
+    assert_eq!(swapped("1024"), ([Some(12 * 4_096), Some(34 * 4_096)], vec![]));
+    assert_eq!(swapped("4080"), ([Some(12 * 16_384), Some(34 * 16_384)], vec![]));
+    assert_eq!(swapped("16400"), ([Some(12 * 65_536), Some(34 * 65_536)], vec![]));
+    assert_eq!(swapped("1"), ([None, None], vec!["host.swap_traffic".to_owned()]));
+}
+
+#[test]
 fn a_process_that_was_moved_costs_one_sample() {
     let host = host();
     let (mut far, _) = Far::explored(&host);
@@ -226,6 +260,112 @@ fn a_process_that_was_moved_costs_one_sample() {
     };
     assert!(troubles <= 2, "{troubles}");
     assert_eq!(far.readings(&sample).get("host_cgroup/own_cpu/quota"), Some(&700));
+}
+
+#[test]
+fn a_node_that_has_no_time_for_closer_looks_is_not_asked_for_one_each_second() {
+    let looks_closer = |far: &Far, detail| far.board.ask(detail).contains(&FileAsk::Threads { all: true });
+    let late = |_: &FileAsk| FileTold::Failed(FileTrouble::Late);
+    // It answers late, or not at all, or what it was asked for takes too long as a whole.
+    let too_long = || Trouble::new(TroubleKind::TimedOut, "too long");
+    let fails: [&dyn Fn(&mut Far); 3] = [
+        &|far| assert_eq!(far.sample(false, late).unwrap_err().kind, TroubleKind::TimedOut),
+        &|far| assert_eq!(far.collect(false).unwrap_err().kind, TroubleKind::Gone),
+        &|far| {
+            far.board.tell(FilesTold { span: Span { begin: 0, end: 0 }, told: Err(too_long()) });
+            assert_eq!(far.collect(false).unwrap_err(), too_long());
+        },
+    ];
+    for fail in fails {
+        let mut far = Far::new();
+        for _ in 0..MOST_IN_VAIN {
+            assert!(looks_closer(&far, false));
+            fail(&mut far);
+        }
+        for _ in 0..5 {
+            assert!(!looks_closer(&far, false));
+            assert!(!far.board.ask(false).iter().any(is_rollup));
+            assert!(looks_closer(&far, true));
+            fail(&mut far);
+        }
+        // Once it has time, what it lacks is learnt as ever, without a look in detail too.
+        let host = host();
+        let read = (0..6).find_map(|_| far.sample(false, |ask| tell(&host, ask)).ok());
+        let readings = far.readings(&read.expect("a sample"));
+        assert_eq!(readings.get("host_cgroup/memory/memory_limit"), Some(&1_000_000), "{readings:?}");
+        far.sample(true, |ask| tell(&host, ask)).unwrap();
+        assert!(!looks_closer(&far, false));
+    }
+}
+
+#[test]
+fn a_first_sample_without_detail_goes_without_the_rollup() {
+    let host = host();
+    let (mut far, _) = Far::explored(&host);
+    let sample = far.sample(false, |ask| tell(&host, ask)).unwrap();
+    let gaps: Vec<_> = sample.gaps.iter().map(|gap| gap.source.as_str()).collect();
+    assert_eq!(gaps, ["host.smaps_rollup"]);
+    let pss = "host_process//pss";
+    assert!(!far.readings(&sample).contains_key(pss));
+    let sample = far.sample(true, |ask| tell(&host, ask)).unwrap();
+    assert_eq!(far.readings(&sample).get(pss), Some(&(90 * 1024)));
+}
+
+/// What is said of the rollup, after a closer look that took so many milliseconds.
+fn rollup_after(far: &mut Far, host: &FakeHost, took_ms: i64) -> Result<i64, String> {
+    let sample = far.sample_in(took_ms * 1_000_000, true, |ask| tell(host, ask)).unwrap();
+    let why = |gap: &Gap| (gap.source == "host.smaps_rollup").then(|| gap.reason.clone());
+    match far.readings(&sample).get("host_process//pss") {
+        Some(pss) => Ok(*pss),
+        None => Err(sample.gaps.iter().find_map(why).expect("a reason")),
+    }
+}
+
+#[test]
+fn a_rollup_that_holds_up_a_vm_far_away_is_not_read_again() {
+    let host = host();
+    let (mut far, _) = Far::explored(&host);
+    let is_asked = |far: &Far| far.board.ask(true).iter().any(is_rollup);
+    assert_eq!(rollup_after(&mut far, &host, 100), Ok(90 * 1024));
+    assert_eq!(rollup_after(&mut far, &host, 130), Ok(90 * 1024));
+    assert!(!is_asked(&far));
+    let why = rollup_after(&mut far, &host, 9).unwrap_err();
+    assert!(why.contains("it may have taken most of the 130 ms in which all files were read"), "{why}");
+    for _ in 0..3 {
+        assert!(!is_asked(&far));
+        let why = rollup_after(&mut far, &host, 9).unwrap_err();
+        assert!(why.contains("it took about 121 ms, and holds up the VM's memory mapping"), "{why}");
+    }
+    // Another life of the VM may have less memory.
+    host.file("/proc/7/stat", FakeHost::stat(7, "beam.smp", 1, 1, 900));
+    let read = (0..4).find_map(|_| {
+        let sample = far.sample(true, |ask| tell(&host, ask)).ok()?;
+        far.readings(&sample).get("host_process//pss").copied()
+    });
+    assert_eq!(read, Some(90 * 1024));
+}
+
+#[test]
+fn a_node_that_is_slow_without_the_rollup_too_goes_on_telling_it() {
+    let host = host();
+    let (mut far, _) = Far::explored(&host);
+    let told: Vec<_> = (0..8).map(|_| rollup_after(&mut far, &host, 150).is_ok()).collect();
+    // Not when another look is to show what all else takes, and not in that which finds out that it may be asked for again.
+    assert_eq!(told, [true, false, false, true, false, false, true, false]);
+}
+
+#[test]
+fn a_rollup_that_hangs_far_away_is_not_asked_for_again() {
+    let host = host();
+    let (mut far, _) = Far::explored(&host);
+    let hangs = |ask: &FileAsk| match is_rollup(ask) {
+        true => FileTold::Failed(FileTrouble::Hung),
+        false => tell(&host, ask),
+    };
+    far.sample(true, hangs).unwrap();
+    let why = rollup_after(&mut far, &host, 1).unwrap_err();
+    assert!(why.contains("it hung, and holds up"), "{why}");
+    assert!(!far.board.ask(true).iter().any(is_rollup));
 }
 
 #[test]

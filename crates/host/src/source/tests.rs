@@ -316,6 +316,21 @@ fn a_process_that_ends_in_the_middle_of_a_sample_is_gone_rather_than_garbled() {
 }
 
 #[test]
+fn being_put_aside_between_two_clocks_is_no_step_of_the_hosts_time() {
+    let host = host();
+    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let mut wall_clock = |step_ns| {
+        fixture.clock.step.set(step_ns);
+        let (sample, _) = fixture.sample(false).unwrap();
+        fixture.value(&sample, &metrics::WALL_CLOCK, "")
+    };
+    assert!(wall_clock(1_000).is_some());
+    assert!(wall_clock(10_000_000).is_some());
+    assert_eq!(wall_clock(10_000_001), None);
+    assert!(wall_clock(1_000).is_some());
+}
+
+#[test]
 fn a_rollup_that_would_take_too_long_is_not_read() {
     let host = host();
     host.file("/proc/7/status", "Uid:\t112\t112\t112\t112\nVmRSS:\t 104857600 kB\nThreads:\t2\n");

@@ -113,6 +113,54 @@ fn gauges_keep_their_extremes_and_mean() {
 }
 
 #[test]
+fn a_clock_is_off_where_that_is_more_than_the_messages_way() {
+    let ahead = |readings: &[(&'static Metric, i64)]| {
+        period(1, |_, out| readings.iter().for_each(|&(metric, value)| out.metric(metric, "", value)))
+            .host_wall_ahead()
+    };
+    let check = |ahead_ns, error_ns, expect| {
+        let readings = [(&metrics::WALL_AHEAD, ahead_ns), (&metrics::WALL_AHEAD_ERROR, error_ns)];
+        assert_eq!(ahead(&readings), expect, "{ahead_ns} ± {error_ns}");
+    };
+    check(3_200, 1, Some(3_200));
+    check(-90, 89, Some(-90));
+    check(-90, 90, None);
+    check(0, 0, None);
+    // What a hostile node may have sent.
+    check(i64::MIN, 0, Some(i64::MIN));
+    check(i64::MAX, i64::MIN, None);
+    assert_eq!(ahead(&[(&metrics::WALL_AHEAD, 3_200)]), None);
+    assert_eq!(ahead(&[]), None);
+}
+
+#[test]
+fn it_is_known_since_when_the_last_value_is_there_however_long_the_period() {
+    let held = |seconds, value: fn(i64) -> i64| {
+        let period = period(seconds, |s, out| out.metric(&metrics::PROCESS_COUNT, "", value(s)));
+        let stat = period.stat(&metrics::PROCESS_COUNT, "").cloned().expect("recorded");
+        ((stat.held_since - stat.first.t) / SECOND_NS, stat.held)
+    };
+    assert_eq!(held(1, |_| 7), (0, 1));
+    assert_eq!(held(5, |_| 7), (0, 5));
+    assert_eq!(held(5, |s| s), (4, 1));
+    // In the trace these seconds lie between two points.
+    assert_eq!(held(86_400, |s| if s == 86_390 { 8 } else { 7 }), (86_391, 9));
+    // What another life of the VM has had is not held.
+    let series = Series {
+        group: Group::Vm,
+        entity: "".into(),
+        name: "any".into(),
+        unit: Unit::Count,
+        kind: Kind::Gauge,
+    };
+    let mut builder = PeriodBuilder::default();
+    let at = |t, incarnation| Point { t, incarnation, value: 7 };
+    builder.column(&series, [at(0, 0), at(1, 0), at(2, 1), at(3, 1)]);
+    let stat = builder.finish().find(Group::Vm, "", "any").cloned().expect("recorded");
+    assert_eq!((stat.held_since, stat.held), (2, 2));
+}
+
+#[test]
 fn a_day_long_trace_stays_small_and_evenly_spread() {
     let mut trace = Trace::default();
     for second in 0..86_400 {

@@ -31,8 +31,18 @@ const LARGE_BYTES: i64 = 128 << 20;
 /// Channels are looked at every ten seconds: one that was not seen for longer is gone.
 const LOOK: Nanos = 15 * SECOND_NS;
 
+/// What moves again sooner was a long collection of the other node, or a lost packet (judgement).
+const LONG: Nanos = 5 * SECOND_NS;
+
 /// A channel on which nothing moves holds up everybody who uses it.
 const STANDS: f64 = 80.0;
+/// One whose queue was the same in a few looks, and nobody knows what has been handed to it meanwhile: equal messages may leave
+/// equal rests.
+const SEEMS_TO_STAND: f64 = 40.0;
+/// In so many looks they do not.
+const LOOKS: u32 = 4;
+/// Before anything waits in the queue of a socket, the kernel has taken as much and more of it (tcp(7): tcp_wmem).
+const SOCKET_BYTES: i64 = 4096;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let drafts: Vec<Draft> = standing(period).collect();
@@ -54,60 +64,94 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 }
 
 /// Channels whose socket has held the same in the last looks: the other node takes nothing. Its senders are suspended once, maybe
-/// before the recording began, so no events need tell of it; nor does somebody else's system_monitor hide it. Where many are
-/// suspended all the time the channel moves, and equal messages may leave equal rests.
+/// before the recording began, so no events need tell of it; nor does somebody else's system_monitor hide it.
 fn standing(period: &Period) -> impl Iterator<Item = Draft> {
-    let told = told(period, "busy_dist_port").ok();
-    let moves = told.as_ref().is_some_and(|told| told.rate >= RATE.warning);
-    let nodes = if moves { Vec::new() } else { period.entities(Group::Dist) };
-    let rate = told.map(|told| told.rate);
-    nodes.into_iter().filter_map(move |node| {
-        let queue = period.stat(&metrics::DIST_QUEUE, node).ok()?;
-        let (bytes, now) = (queue.last.value, queue.last.t);
-        let since = queue.trace.points().iter().rev().take_while(|point| point.1 == bytes).last()?.0;
-        let there = now >= period.end.saturating_sub(LOOK);
-        (there && bytes > 0 && since < now)
-            .then(|| stands(period, node, bytes, now.saturating_sub(since) as f64 / SECOND_NS as f64, rate))
+    let rate = told(period, "busy_dist_port").ok().map(|told| told.rate);
+    period.entities(Group::Dist).into_iter().filter_map(move |node| {
+        let standstill = Standstill::of(period, node, rate)?;
+        Some(stands(period, node, &standstill, rate))
     })
 }
 
-fn stands(period: &Period, node: &str, bytes: i64, seconds: f64, rate: Option<f64>) -> Draft {
+/// A channel that has not moved.
+struct Standstill {
+    /// What waits in its socket's queue.
+    bytes: i64,
+    length: Nanos,
+    /// In how many looks it was so.
+    looks: u32,
+    /// It is known that nothing was handed to the socket meanwhile.
+    is_sure: bool,
+}
+
+impl Standstill {
+    /// `suspended` is how many processes were, per second.
+    fn of(period: &Period, node: &str, suspended: Option<f64>) -> Option<Standstill> {
+        let queue = period.stat(&metrics::DIST_QUEUE, node).ok()?;
+        let bytes = queue.last.value;
+        let there = queue.last.t >= period.end.saturating_sub(LOOK);
+        // Older recordings hold what the VM counts as the port's output, which leaves the distribution's out; less than what
+        // waits is known to be of this kind.
+        let least = bytes.saturating_add(SOCKET_BYTES);
+        let output =
+            period.stat(&metrics::DIST_OUTPUT, node).ok().filter(|output| output.last.value >= least);
+        let since = output.map_or(queue.held_since, |output| queue.held_since.max(output.held_since));
+        let looks = output.map_or(queue.held, |output| queue.held.min(output.held));
+        let length = queue.last.t.saturating_sub(since);
+        // Where many are suspended all the time, some channel moves; if it cannot be told which, none is blamed.
+        let may_move = output.is_none() && suspended.is_some_and(|rate| rate >= RATE.warning);
+        (there && bytes > 0 && length >= LONG && !may_move).then_some(Standstill {
+            bytes,
+            length,
+            looks,
+            is_sure: output.is_some(),
+        })
+    }
+}
+
+fn stands(period: &Period, node: &str, standstill: &Standstill, rate: Option<f64>) -> Draft {
+    let Standstill { bytes, looks, .. } = *standstill;
+    let seconds = standstill.length as f64 / SECOND_NS as f64;
+    let is_certain = standstill.is_sure || looks >= LOOKS;
     let suspended = period
         .processes
         .iter()
         .filter(|process| process.row.as_ref().is_some_and(|row| row.status.as_deref() == Some("suspended")))
         .max_by_key(|process| process.queue_max);
-    let summary =
-        format!("the channel to {node} stands still: for {seconds:.0} s that node has taken nothing");
-    Draft::new(STANDS, summary)
-        .about(node)
-        .because(
-            Evidence::number("bytes in its socket's queue, all that time", bytes as f64, Unit::Bytes)
-                .with_text("up to +zdbbl more wait before it, which the VM tells nobody"),
-        )
-        .because_some(limit(period))
-        .because_some(rate.map(|rate| Evidence::number("processes suspended", rate, Unit::PerSecond)))
-        .because_some(suspended.map(|process| {
-            Evidence::number(
-                "messages wait for a process that is suspended",
-                process.queue_max as f64,
-                Unit::Count,
-            )
+    let (score, verb) = if is_certain { (STANDS, "stands") } else { (SEEMS_TO_STAND, "seems to stand") };
+    Draft::new(
+        score,
+        format!("the channel to {node} {verb} still: for {seconds:.0} s that node has taken nothing"),
+    )
+    .about(node)
+    .because(
+        Evidence::number("bytes in its socket's queue, all that time", bytes as f64, Unit::Bytes)
+            .with_text("up to +zdbbl more wait before it, which the VM tells nobody"),
+    )
+    .because(Evidence::number("looks in which they were the same", f64::from(looks), Unit::Count))
+    .because_some(limit(period))
+    .because_some(rate.map(|rate| Evidence::number("processes suspended", rate, Unit::PerSecond)))
+    .because_some(suspended.map(|process| {
+        Evidence::number("messages wait for a process that is suspended", process.queue_max as f64, Unit::Count)
             .with_text(process.title())
-        }))
-        .but(
-            "the other node may be stopped for a moment (a snapshot of its machine, a debugger); it is given up \
-             when it is silent for net_ticktime",
-        )
-        .fix(remedy::of(
-            period,
-            "kernel.net_ticktime",
-            "look at the other node (frozen? out of CPU or memory?) and at the network; erlang:disconnect_node/1 \
-             gives it up at once, a shorter net_ticktime sooner the next time",
-            "senders stand still until the connection is given up, by default after 45 to 75 s; a larger buffer \
-             only delays that",
-            "the bytes in the queue must change, and fall to 0",
-        ))
+    }))
+    .but_if(
+        !is_certain,
+        "equal messages may leave equal rests in a channel that moves: record for longer (--for 40s) to be sure",
+    )
+    .but(
+        "the other node may be stopped for a moment (a snapshot of its machine, a debugger); it is given up \
+         when it is silent for net_ticktime",
+    )
+    .fix(remedy::of(
+        period,
+        "kernel.net_ticktime",
+        "look at the other node (frozen? out of CPU or memory?) and at the network; erlang:disconnect_node/1 \
+         gives it up at once, a shorter net_ticktime sooner the next time",
+        "senders stand still until the connection is given up, by default after 45 to 75 s; a larger buffer \
+         only delays that",
+        "the bytes in the queue must change, and fall to 0",
+    ))
 }
 
 /// Processes that are suspended again and again.

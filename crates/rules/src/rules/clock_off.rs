@@ -3,8 +3,8 @@
 //! After a step of the host's time a VM that may not warp runs its clock, and with it every timer, up to 1 % fast or slow until
 //! the two agree: 100 seconds for each second. Without time correction its clock jumps with the host's.
 
-use beamtune_model::period::Trace;
-use beamtune_model::{Code, Evidence, Missing, Nanos, Period, Scale, Unit, facts, metrics};
+use beamtune_model::units::SECOND_NS;
+use beamtune_model::{Code, Evidence, Missing, Nanos, Period, Scale, SeriesStat, Unit, facts, metrics};
 use beamtune_stats::trend;
 
 use crate::remedy;
@@ -40,13 +40,17 @@ const APART: Scale = Scale {
 /// milliseconds apart.
 const STEP_SECONDS: f64 = 0.1;
 
+/// Clocks that were read further apart than this are not compared: one of them may have been set in between, and a VM that
+/// corrects gains up to 1 %. The time offset is read every ten seconds.
+const TOGETHER: Nanos = 15 * SECOND_NS;
+
 const NS_PER_S: f64 = 1e9;
 
 /// What is known of the clocks.
 struct Clocks {
     /// Seconds that the VM's monotonic clock gains in each second of the recorder's; `None` with too few readings.
     gain: Option<f64>,
-    /// Seconds that the VM's system time is ahead of the host's; `None` where the host was not read.
+    /// Seconds that the VM's system time is ahead of the host's; `None` where the host was not read, or not at that time.
     ahead: Option<f64>,
     /// Seconds by which the host's time was set in the recording, all steps in one; 0 if it was not.
     step: f64,
@@ -64,17 +68,21 @@ impl Clocks {
         let wall = period.stat(&metrics::WALL_CLOCK, "").ok();
         let ahead = period.stat(&metrics::TIME_OFFSET, "").ok().zip(wall).and_then(|(system, wall)| {
             let t = system.last.t;
-            let vm = i128::from(system.last.value) - i128::from(at(&offset.trace, t)?);
-            Some((vm - i128::from(at(&wall.trace, t)?)) as f64 / NS_PER_S)
+            let vm = i128::from(system.last.value) - i128::from(at(offset, t)?);
+            Some((vm - i128::from(at(wall, t)?)) as f64 / NS_PER_S)
         });
         let step = wall.map_or(0.0, |wall| (i128::from(wall.max) - i128::from(wall.min)) as f64 / NS_PER_S);
         Ok(Clocks { gain, ahead, step: if step >= STEP_SECONDS { step } else { 0.0 } })
     }
 }
 
-/// The reading of a gauge that is the nearest to an instant.
-fn at(trace: &Trace, t: Nanos) -> Option<i64> {
-    trace.points().iter().min_by_key(|point| point.0.abs_diff(t)).map(|point| point.1)
+/// What a gauge showed at about an instant. Of a long recording the trace holds a reading every some minutes only, and not the
+/// last one.
+fn at(gauge: &SeriesStat, t: Nanos) -> Option<i64> {
+    let last = (gauge.last.t, gauge.last.value);
+    let readings = gauge.trace.points().iter().chain([&last]);
+    let (at, value) = readings.min_by_key(|reading| reading.0.abs_diff(t))?;
+    (at.abs_diff(t) <= TOGETHER.unsigned_abs()).then_some(*value)
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -118,7 +126,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .but_if(soon, "this mode takes the host's time over, the next time that it looks: within a minute")
             .but_if(
                 clocks.ahead.is_none() && off.is_some(),
-                "the host was not read, so how far the two are apart is not known",
+                "the host was not read together with the VM, so how far the two are apart is not known",
             )
             .fix_if(!corrected, || {
                 remedy::of(

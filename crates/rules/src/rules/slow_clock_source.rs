@@ -46,6 +46,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 .to_owned(),
         });
     }
+    let takes = if source == XEN { "may take" } else { "takes" };
     let share = if used > 0.0 { system / used } else { 0.0 };
     let score = match (used >= WORTH_CORES && share >= MUCH_SYSTEM, source) {
         (false, _) => 15.0,
@@ -56,7 +57,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         Draft::new(
             score,
             format!(
-                "the host's clock source is {source}: each look at the clock takes a call into the kernel, and \
+                "the host's clock source is {source}: each look at the clock {takes} a call into the kernel, and \
                  the VM spends {:.0} % of its CPU time there",
                 share * 100.0
             ),
@@ -68,7 +69,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 .against(MUCH_SYSTEM, "judgement: a VM that passes messages stays far below"),
         )
         .but("what else the VM does in the kernel (sockets, files, memory) is in this share too: perf or strace -c tells")
-        .but_if(source == XEN, "with a recent kernel and a stable clock of the hypervisor xen is as cheap as tsc")
+        .but_if(source == XEN, "with Linux 4.16 and later, and where the hypervisor says that its clock is stable, xen is as cheap as tsc")
         .fix(remedy::of(
             period,
             "host.clock_source",

@@ -1,6 +1,10 @@
 //! Rules on what the operating system does to a VM: its memory, its clock, its life.
 
-use beamtune_model::{Gap, Level, Outcome, TroubleKind, facts, metrics};
+use beamtune_model::units::SECOND_NS;
+use beamtune_model::window::Point;
+use beamtune_model::{
+    Evidence, Facts, Gap, Level, Outcome, Period, PeriodBuilder, Series, TroubleKind, facts, metrics,
+};
 
 use super::node::{Node, node};
 use super::{assert_healthy, entries, finding, outcome};
@@ -128,6 +132,65 @@ fn a_step_of_the_hosts_time_matters_by_what_the_vm_makes_of_it() {
     assert_healthy(&node().with(|n| n.clock_step = 0.02), "BT021");
 }
 
+const DAY: i64 = 86_400;
+
+/// By how much, in nanoseconds, something has changed since the day began.
+type SinceMorning = fn(i64) -> i64;
+
+/// A day of a VM whose host was read until a second of it.
+fn day(
+    mode: &str,
+    host_until: i64,
+    wall: SinceMorning,
+    offset: SinceMorning,
+    system: SinceMorning,
+) -> Period {
+    let mut facts = Facts::default();
+    facts.set(facts::TIME_WARP_MODE, mode);
+    let mut builder = PeriodBuilder::new(None, facts, 1);
+    for (metric, value, every, until) in [
+        (&metrics::WALL_CLOCK, wall, 1, host_until),
+        (&metrics::CLOCK_OFFSET, offset, 1, DAY),
+        (&metrics::TIME_OFFSET, system, 10, DAY),
+    ] {
+        let series = Series {
+            group: metric.group,
+            entity: "".into(),
+            name: metric.name.into(),
+            unit: metric.unit,
+            kind: metric.kind,
+        };
+        let point = |second| Point { t: second * SECOND_NS, incarnation: 0, value: value(second) };
+        builder.column(&series, (0..=until).step_by(every).map(point));
+    }
+    builder.finish()
+}
+
+#[test]
+fn a_step_late_in_a_long_recording_is_not_held_against_readings_from_before_it() {
+    /// The host's time is set five minutes before the end.
+    fn set(second: i64) -> i64 {
+        if second > DAY - 300 { 2 * SECOND_NS } else { 0 }
+    }
+    let ahead = |period: &Period| match outcome(period, "BT021") {
+        Outcome::Found(findings) => {
+            let is_it = |evidence: &&Evidence| evidence.what.starts_with("system time of the VM is ahead");
+            (findings[0].level, findings[0].evidence.iter().find(is_it).and_then(|evidence| evidence.value))
+        }
+        other => panic!("{other:?}"),
+    };
+    // A VM that has taken it over is right.
+    assert_eq!(ahead(&day("multi_time_warp", DAY, set, |_| 0, set)), (Level::Notice, Some(0.0)));
+    // One that corrects by 1 % has come nearer since.
+    let corrected: SinceMorning = |second| -(second - (DAY - 300)).max(0) * SECOND_NS / 100;
+    let far: SinceMorning = |second| 4 * set(second);
+    assert_eq!(ahead(&day("no_time_warp", DAY, far, corrected, |_| 0)), (Level::Warning, Some(-5.0)));
+    // A host's clock that was not read any more at the end says nothing.
+    assert_eq!(ahead(&day("no_time_warp", DAY, set, |_| 0, |_| 0)), (Level::Warning, Some(-2.0)));
+    let unread = day("no_time_warp", DAY - 16, set, |_| 0, |_| 0);
+    assert_eq!(ahead(&unread), (Level::Warning, None));
+}
+
 #[test]
 fn switched_off_time_correction_is_worth_knowing_before_the_step() {
     let off = with_fact(facts::TIME_CORRECTION, "false");
@@ -153,8 +216,11 @@ fn a_slow_clock_source_counts_by_the_time_in_the_kernel() {
     assert_eq!((found.level, entries(&found)), (Level::Notice, vec!["host.clock_source"]));
     let busy = |source| with_fact(facts::CLOCKSOURCE, source).with(|n| n.system = 0.5);
     assert_eq!(finding(&busy("acpi_pm"), "BT022").level, Level::Warning);
+    assert!(finding(&busy("acpi_pm"), "BT022").summary.contains("each look at the clock takes a call"));
+    // Whether it does depends on the hypervisor, which nobody here can ask.
     let xen = finding(&busy("xen"), "BT022");
     assert_eq!((xen.level, xen.against.len()), (Level::Warning, 2));
+    assert!(xen.summary.contains("each look at the clock may take a call"), "{}", xen.summary);
     assert_healthy(&busy("kvm-clock"), "BT022");
     assert_healthy(&node(), "BT022");
     assert!(matches!(outcome(&busy("sundial").period(), "BT022"), Outcome::NotJudged { .. }));

@@ -66,9 +66,16 @@ pub struct Node {
     pub clock_step: f64,
     /// First and last second of each life of the VM; this one only, if empty.
     pub lives: Vec<(i64, i64)>,
-    /// Bytes that wait for another node, in each of the two looks.
-    pub channel: Option<[i64; 2]>,
+    /// What is seen of the channel to another node, in looks that are spread evenly.
+    pub channel: Vec<Channel>,
     pub without: Vec<&'static Metric>,
+}
+
+/// A look at a channel to another node, in bytes.
+#[derive(Clone, Copy)]
+pub struct Channel {
+    pub queue: i64,
+    pub output: i64,
 }
 
 /// A process that stands out.
@@ -143,7 +150,7 @@ pub fn node() -> Node {
         clock_ahead: 0.0,
         clock_step: 0.0,
         lives: Vec::new(),
-        channel: None,
+        channel: Vec::new(),
         without: Vec::new(),
     }
 }
@@ -259,9 +266,12 @@ impl Node {
         if s == 0 || s == self.seconds {
             let ahead = (self.clock_ahead * SECOND_NS as f64) as i64;
             put(&metrics::TIME_OFFSET, "", wall(self.clock_step) - VM_CLOCK - gained(self.seconds) + ahead);
-            if let Some(waiting) = self.channel {
-                put(&metrics::DIST_QUEUE, "other@host", waiting[usize::from(s > 0)]);
-            }
+        }
+        let spaces = self.channel.len().saturating_sub(1).max(1) as i64;
+        let looks = self.channel.iter().enumerate();
+        for (_, look) in looks.filter(|(index, _)| self.seconds * *index as i64 / spaces == s) {
+            put(&metrics::DIST_QUEUE, "other@host", look.queue);
+            put(&metrics::DIST_OUTPUT, "other@host", look.output);
         }
         put(&metrics::CPU_BUSY, "", ns(own + self.foreign, s));
         put(&metrics::CPU_STEAL, "", ns(self.steal, s));

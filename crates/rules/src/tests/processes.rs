@@ -2,7 +2,7 @@
 
 use beamtune_model::{Level, Outcome, facts, metrics};
 
-use super::node::{Busy, Happens, Node, node};
+use super::node::{Busy, Channel, Happens, Node, node};
 use super::{assert_healthy, entries, finding, outcome, row, serial};
 
 #[test]
@@ -118,15 +118,32 @@ fn processes_that_wait_for_another_node_are_found() {
     assert_eq!(entries(&finding(&large, "BT018")), ["code.back_pressure"]);
 }
 
+/// Looks at a channel whose output the VM counts.
+fn counted<const N: usize>(looks: [(i64, i64); N]) -> Vec<Channel> {
+    looks.map(|(queue, output)| Channel { queue, output }).to_vec()
+}
+
+/// The same on VMs that do not: there is what the nodes have said when they met.
+fn uncounted<const N: usize>(queues: [i64; N]) -> Vec<Channel> {
+    queues.map(|queue| Channel { queue, output: 101 }).to_vec()
+}
+
 #[test]
 fn a_channel_on_which_nothing_moves_is_found_without_events() {
-    let stands = node().with(|n| n.channel = Some([85_342, 85_342]));
+    let stands = node().with(|n| n.channel = counted([(85_342, 4_470_246), (85_342, 4_470_246)]));
     let found = finding(&stands, "BT018");
     assert_eq!((found.level, found.subject.as_deref()), (Level::Critical, Some("other@host")));
+    assert_eq!(found.summary, "the channel to other@host stands still: for 10 s that node has taken nothing");
     assert_eq!(entries(&found), ["kernel.net_ticktime"]);
     // Also where somebody else is told of the events.
     let unheard = stands.clone().with(|n| n.without.push(&metrics::EVENT_COUNT));
     assert_eq!(finding(&unheard, "BT018").level, Level::Critical);
+    // Or where others are suspended all the time.
+    let busy = happens("busy_dist_port", 0, "sender (<0.9.0>)").with(|n| {
+        n.events = std::iter::repeat_n(n.events[0].clone(), 10).collect();
+        n.channel.clone_from(&stands.channel);
+    });
+    assert_eq!(entries(&finding(&busy, "BT018")), ["kernel.net_ticktime"]);
     // Who waits is named, where it has messages.
     let server = stands.with(|n| {
         n.busiest = vec![Busy {
@@ -143,15 +160,57 @@ fn a_channel_on_which_nothing_moves_is_found_without_events() {
         found.evidence.iter().any(|evidence| evidence.text.as_deref() == Some("relay (<0.77.0>)")),
         "{found:#?}"
     );
-    // Where many are suspended all the time it moves, and leaves equal rests of equal messages.
+    // Only the end counts: it has moved before.
+    let now = node().with(|n| {
+        n.seconds = 30;
+        n.channel = counted([(85_342, 400_000), (85_342, 500_000), (9, 600_000), (9, 600_000)]);
+    });
+    assert!(finding(&now, "BT018").summary.ends_with("for 10 s that node has taken nothing"));
+}
+
+#[test]
+fn a_channel_that_moves_is_no_standing_one_whatever_rests_in_its_queue() {
+    for moves in [
+        // As many bytes were handed to it as have left it.
+        counted([(85_342, 4_470_246), (85_342, 4_570_246)]),
+        counted([(85_342, 4_470_246), (85_342, 4_470_246), (85_342, 4_470_250)]),
+        counted([(85_342, 4_470_246), (21_000, 4_470_246)]),
+        counted([(0, 4_470_246), (0, 4_470_246)]),
+        counted([(85_342, 4_470_246)]),
+        uncounted([85_342, 21_000]),
+        uncounted([0, 0]),
+    ] {
+        assert_healthy(&node().with(|n| n.channel = moves), "BT018");
+    }
+    // For a moment every channel stands.
+    let moment = counted([(85_342, 4_470_246), (85_342, 4_470_246)]);
+    assert_healthy(&node().with(|n| (n.seconds, n.channel) = (4, moment)), "BT018");
+}
+
+#[test]
+fn where_the_vm_does_not_count_what_it_sends_a_few_equal_looks_are_no_proof() {
+    let found = finding(&node().with(|n| n.channel = uncounted([85_342; 2])), "BT018");
+    assert_eq!((found.level, found.against.len()), (Level::Warning, 2));
+    assert!(found.summary.contains("seems to stand still"), "{}", found.summary);
+    assert_eq!(finding(&node().with(|n| n.channel = uncounted([85_342; 3])), "BT018").level, Level::Warning);
+    let long = node().with(|n| (n.seconds, n.channel) = (30, uncounted([85_342; 4])));
+    assert_eq!(finding(&long, "BT018").level, Level::Critical);
+    // Where many are suspended all the time, channels move.
     let busy = happens("busy_dist_port", 0, "sender (<0.9.0>)").with(|n| {
         n.events = std::iter::repeat_n(n.events[0].clone(), 10).collect();
-        n.channel = Some([85_342, 85_342]);
+        n.channel = uncounted([85_342; 2]);
     });
     assert_eq!(entries(&finding(&busy, "BT018")), ["code.back_pressure"]);
-    // What moves is no standing channel.
-    assert_healthy(&node().with(|n| n.channel = Some([85_342, 21_000])), "BT018");
-    assert_healthy(&node().with(|n| n.channel = Some([0, 0])), "BT018");
+}
+
+#[test]
+fn how_long_a_channel_has_stood_is_told_by_all_looks_of_a_long_recording() {
+    // The trace that is kept has no point for the look in which it moved.
+    let mut looks = uncounted([85_342; 501]);
+    looks[496].queue = 9_000;
+    let found = finding(&node().with(|n| (n.seconds, n.channel) = (5_000, looks)), "BT018");
+    assert_eq!(found.level, Level::Critical);
+    assert!(found.summary.contains("for 30 s"), "{}", found.summary);
 }
 
 #[test]

@@ -47,9 +47,20 @@ pub(super) fn run(args: &Args, ring: Ring) -> Result<ExitCode> {
         ended.is_ok()
     };
     let failed = thread::scope(|scope| {
-        let threads: Vec<_> =
-            args.targets.iter().map(|target| scope.spawn(|| hold_and_tell(target))).collect();
-        threads.into_iter().filter_map(|thread| thread.join().ok()).filter(|well| !well).count()
+        let (mut threads, mut here, mut failed) = (Vec::new(), None, 0);
+        for target in &args.targets {
+            match thread::Builder::new().spawn_scoped(scope, || hold_and_tell(target)) {
+                Ok(thread) => threads.push(thread),
+                Err(_) if here.is_none() => here = Some(target),
+                Err(error) => {
+                    say(target, &format!("is not recorded, since no thread can be started for it: {error}"));
+                    failed += 1;
+                }
+            }
+        }
+        // Where threads are short, this one is left.
+        failed += usize::from(here.is_some_and(|target| !hold_and_tell(target)));
+        failed + threads.into_iter().filter_map(|thread| thread.join().ok()).filter(|well| !well).count()
     });
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(terminal::CANNOT) })
 }
