@@ -132,14 +132,14 @@ impl Collector {
         let percentile = |percentile| (response.count() > 0).then(|| response.percentile_ns(percentile));
         self.seconds.push(LoadSecond {
             second,
-            asked: tally.asked,
+            asked: Some(tally.asked),
             done,
             errors: tally.errors(),
-            connected: tally.connected,
-            waiting: tally.waiting,
+            connected: Some(tally.connected),
+            waiting: Some(tally.waiting),
             p50_ns: percentile(50.0),
             p99_ns: percentile(99.0),
-            cores: tally.cpu_ns as f64 / merged.longest_ns.max(1) as f64,
+            cores: Some(tally.cpu_ns as f64 / merged.longest_ns.max(1) as f64),
             bound,
         });
     }

@@ -9,6 +9,7 @@ pub mod clock;
 pub mod collect;
 pub mod engine;
 mod error;
+pub mod import;
 pub mod limits;
 pub mod program;
 pub mod protocol;

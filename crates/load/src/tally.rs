@@ -42,6 +42,11 @@ impl Times {
         self.0.saturating_record(nanoseconds);
     }
 
+    /// Counts as many of a time.
+    pub fn record_many(&mut self, nanoseconds: u64, count: u64) {
+        self.0.saturating_record_n(nanoseconds, count);
+    }
+
     /// Counts all times of another one.
     pub fn add(&mut self, other: &Self) {
         if !other.0.is_empty() {

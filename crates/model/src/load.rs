@@ -18,7 +18,7 @@ pub struct LoadResult {
     pub version: u32,
     /// The generator and its version: `beamtune 0.1.0`, `k6 1.8.1`.
     pub tool: String,
-    /// Where the load went, as it was given.
+    /// Where the load went, as it was given; empty where the tool does not tell.
     pub targets: Vec<String>,
     /// When the schedule began: seconds since 1970.
     pub began_unix_s: Option<f64>,
@@ -67,9 +67,9 @@ pub enum Asked {
 /// What is known of the generator itself.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Generator {
-    /// Its processes.
+    /// Its processes; 0: the tool does not tell.
     pub processes: u32,
-    /// Its threads, of all processes.
+    /// Its threads, of all processes; 0: the tool does not tell.
     pub threads: u32,
     /// CPU time that it used, in seconds.
     pub cpu_s: Option<f64>,
@@ -154,22 +154,22 @@ impl Latency {
 pub struct LoadSecond {
     /// Its number, from the beginning of the schedule; negative while connections were made before it.
     pub second: i64,
-    /// Arrivals that were due (open model).
-    pub asked: u64,
+    /// Arrivals that were due; `None` where there is no schedule that is known.
+    pub asked: Option<u64>,
     /// Right answers, connections not counted.
     pub done: u64,
     /// What went wrong.
     pub errors: u64,
-    /// Connections that stood at its end.
-    pub connected: u64,
-    /// Arrivals that waited for a free device at its end.
-    pub waiting: u64,
+    /// Connections that stood at its end, where the tool tells.
+    pub connected: Option<u64>,
+    /// Arrivals that waited for a free device at its end, where the tool tells.
+    pub waiting: Option<u64>,
     /// Of the responses of all steps but connecting, in nanoseconds.
     pub p50_ns: Option<u64>,
     /// As above.
     pub p99_ns: Option<u64>,
-    /// CPU that the generator used, in cores.
-    pub cores: f64,
+    /// CPU that the generator used, in cores, where the tool tells.
+    pub cores: Option<f64>,
     /// Why the generator itself was the limit; `None`: it was not.
     pub bound: Option<String>,
 }

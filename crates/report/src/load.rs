@@ -70,7 +70,7 @@ fn title(result: &LoadResult) -> String {
         Asked::Closed { devices } => format!("{} devices for {length}", count(devices)),
         Asked::Unknown => length,
     };
-    format!("{targets}: {what}")
+    if targets.is_empty() { what } else { format!("{targets}: {what}") }
 }
 
 /// How much was done, and how much of what was asked.
@@ -83,13 +83,21 @@ fn sums(result: &LoadResult) -> String {
         .iter()
         .filter(|second| second.second >= 0 && (second.second as f64) < result.length_s)
         .collect();
-    if !within.is_empty() {
+    // What others wrote begins and ends within a second of the clock, so their rate is that of the whole.
+    let has_schedule = within.iter().any(|second| second.asked.is_some());
+    if has_schedule {
         let per_second = |sum: u64| text::decimal(sum as f64 / within.len() as f64);
         let _ = write!(out, "; {} a second", per_second(within.iter().map(|second| second.done).sum()));
         if matches!(result.asked, Asked::Open { .. }) {
-            let _ = write!(out, " of {} asked", per_second(within.iter().map(|second| second.asked).sum()));
+            let asked: Option<u64> = within.iter().map(|second| second.asked).sum();
+            if let Some(asked) = asked {
+                let _ = write!(out, " of {} asked", per_second(asked));
+            }
         }
-        let connected = within.iter().map(|second| second.connected).max().unwrap_or_default();
+    } else if result.length_s > 0.0 {
+        let _ = write!(out, "; {} a second", text::decimal(done as f64 / result.length_s));
+    }
+    if let Some(connected) = within.iter().filter_map(|second| second.connected).max() {
         let _ = write!(out, "; up to {} connections", count(connected));
     }
     if result.unfinished > 0 {
@@ -204,6 +212,8 @@ fn milliseconds(nanoseconds: Option<u64>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use beamtune_model::load::{Generator, LoadSecond};
+
     use super::*;
 
     #[test]
@@ -215,6 +225,44 @@ mod tests {
         check(945_678_000, "946 ms");
         check(12_345_678_000, "12346 ms");
         assert_eq!(milliseconds(None), "-");
+    }
+
+    #[test]
+    fn what_another_tool_does_not_tell_is_not_shown_as_zero() {
+        let second = |second| LoadSecond {
+            second,
+            asked: None,
+            done: 10,
+            errors: 0,
+            connected: None,
+            waiting: None,
+            p50_ns: None,
+            p99_ns: None,
+            cores: None,
+            bound: None,
+        };
+        let mut result = LoadResult {
+            version: 1,
+            tool: "wrk".to_owned(),
+            targets: vec![],
+            began_unix_s: None,
+            began_monotonic_ns: None,
+            length_s: 2.5,
+            asked: Asked::Unknown,
+            seed: None,
+            is_interrupted: false,
+            generator: Generator::default(),
+            unfinished: 0,
+            steps: vec![],
+            seconds: vec![second(0), second(1), second(2)],
+            remarks: vec![],
+        };
+        let style = Style::PLAIN;
+        assert_eq!(title(&result), "2.5 s");
+        assert_eq!(sums(&result), "0 done, 0 errors; 0 a second\n");
+        assert!(render(&result, style).contains("wrk: CPU unknown; how late it was itself is not known"));
+        result.seconds.iter_mut().for_each(|second| (second.asked, second.connected) = (Some(10), Some(7)));
+        assert_eq!(sums(&result), "0 done, 0 errors; 10 a second; up to 7 connections\n");
     }
 
     #[test]

@@ -65,7 +65,7 @@ fn step<'r>(result: &'r LoadResult, name: &str) -> &'r LoadStep {
 
 /// Arrivals of the whole run.
 fn asked(result: &LoadResult) -> u64 {
-    result.seconds.iter().map(|second| second.asked).sum()
+    result.seconds.iter().map(|second| second.asked.unwrap_or(0)).sum()
 }
 
 /// An example of fixtures/load, changed so that it fits a test, in a folder with what it names.

@@ -19,9 +19,8 @@ fn scenario(folder: &Path, target: &str, options: &str, steps: &str) -> String {
 /// That `steps` are done a hundred times if the certificate is named, and refused with words about it otherwise. In the
 /// target, `HOST` stands for the host.
 fn check(folder: &Path, target: &str, options: &str, steps: &str, counted: &str) {
-    let scenario = |host, tls| {
-        scenario(folder, &target.replace("HOST", host), &format!("{options}\n{tls}"), steps)
-    };
+    let scenario =
+        |host, tls| scenario(folder, &target.replace("HOST", host), &format!("{options}\n{tls}"), steps);
     let named = "tls = { ca = \"cert.pem\" }";
     for tls in [named, "tls = { verify = false }"] {
         let result = clean(&mut load(&[&scenario("localhost", tls)]));

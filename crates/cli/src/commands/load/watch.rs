@@ -33,16 +33,20 @@ impl Watch {
             None => "-".to_owned(),
         };
         let mut line = format!(
-            "{}/s · p50 {} p99 {} ms · {} errors · {} connections · {:.2} cores",
+            "{}/s · p50 {} p99 {} ms · {} errors",
             second.done,
             milliseconds(second.p50_ns),
             milliseconds(second.p99_ns),
-            self.errors,
-            second.connected,
-            second.cores
+            self.errors
         );
-        if second.waiting > 0 {
-            line.push_str(&format!(" · {} wait", second.waiting));
+        if let Some(connected) = second.connected {
+            line.push_str(&format!(" · {connected} connections"));
+        }
+        if let Some(cores) = second.cores {
+            line.push_str(&format!(" · {cores:.2} cores"));
+        }
+        if let Some(waiting) = second.waiting.filter(|waiting| *waiting > 0) {
+            line.push_str(&format!(" · {waiting} wait"));
         }
         if second.bound.is_some() {
             line.push_str(" · GENERATOR-BOUND");

@@ -1,0 +1,108 @@
+//! A JSON document that is read whole.
+
+use serde_json::Value;
+
+use super::{FOUND_CHARS, ImportError, Tool};
+
+/// A document, and whose it is.
+pub(super) struct Json {
+    name: String,
+    tool: Tool,
+    pub value: Value,
+}
+
+impl Json {
+    /// Parses it; of a script only the object that it begins with.
+    pub fn parse(name: &str, tool: Tool, bytes: &[u8], is_script: bool) -> Result<Self, ImportError> {
+        let parsed = if is_script {
+            let text = script_object(&String::from_utf8_lossy(bytes));
+            serde_json::Deserializer::from_str(&text).into_iter::<Value>().next().unwrap_or(Ok(Value::Null))
+        } else {
+            serde_json::from_slice(bytes)
+        };
+        let value = parsed.map_err(|error| {
+            let (line, found) = (error.line().max(1) as u64, error.to_string());
+            let (name, expected) = (name.to_owned(), "a whole JSON document".to_owned());
+            ImportError::Malformed { name, tool, line, expected, found }
+        })?;
+        Ok(Self { name: name.to_owned(), tool, value })
+    }
+
+    /// Something in it is not as it should be; JSON has no lines that mean something, so the path stands for it.
+    pub fn malformed(&self, path: &str, expected: &str) -> ImportError {
+        let found = self.value.pointer(path).map_or("nothing".to_owned(), Value::to_string);
+        ImportError::Malformed {
+            name: self.name.clone(),
+            tool: self.tool,
+            line: 1,
+            expected: format!("{expected} at {}", if path.is_empty() { "the top" } else { path }),
+            found: found.chars().take(FOUND_CHARS).collect(),
+        }
+    }
+
+    /// There is more of something than any result has.
+    pub fn too_large(&self, limit: &str) -> ImportError {
+        ImportError::TooLarge { name: self.name.clone(), tool: self.tool, limit: limit.to_owned() }
+    }
+}
+
+/// The value at a path of keys, as a number; also one that is written as a text, as Gatling does.
+pub(super) fn number(value: &Value, path: &[&str]) -> Option<f64> {
+    let found = path.iter().try_fold(value, |value, key| value.get(key))?;
+    let number = match found {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    };
+    number.filter(|number| number.is_finite())
+}
+
+/// `var NAME = {key: "value"}` as JSON: what stands before the object goes, and bare keys get their quotes.
+fn script_object(script: &str) -> String {
+    let object = script.find('{').map_or("", |at| &script[at..]);
+    let mut out = String::with_capacity(object.len() + 1024);
+    let mut word = String::new();
+    let mut chars = object.chars();
+    while let Some(char) = chars.next() {
+        if char.is_ascii_alphanumeric() || matches!(char, '_' | '$' | '.' | '-' | '+') {
+            word.push(char);
+            continue;
+        }
+        let is_key = char == ':' && word.chars().next().is_some_and(|first| first.is_ascii_alphabetic());
+        if is_key {
+            out.extend(['"', '"']);
+            out.insert_str(out.len() - 1, &word);
+        } else {
+            out.push_str(&word);
+        }
+        word.clear();
+        out.push(char);
+        if char == '"' {
+            let mut is_escaped = false;
+            for char in chars.by_ref() {
+                out.push(char);
+                if char == '"' && !is_escaped {
+                    break;
+                }
+                is_escaped = char == '\\' && !is_escaped;
+            }
+        }
+    }
+    out.push_str(&word);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_of_a_script_is_read_and_what_follows_is_not() {
+        let script = "var stats = {\n type: \"GROUP\", a1: {\"b:c\": -1.5e3, d: [true, null]}, e: \"f{:\\\"g\"\n}\n\nfunction fill(stat){}";
+        let json = Json::parse("x", Tool::Gatling, script.as_bytes(), true).unwrap();
+        assert_eq!(json.value["type"], "GROUP");
+        assert_eq!(number(&json.value, &["a1", "b:c"]), Some(-1500.0));
+        assert_eq!(json.value["e"], "f{:\"g");
+        assert!(Json::parse("x", Tool::Gatling, &script.as_bytes()[..60], true).is_err());
+    }
+}

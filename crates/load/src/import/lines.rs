@@ -1,0 +1,156 @@
+//! The lines of a file, each bounded, with their numbers for what errors say.
+
+use std::io::{BufRead, Read};
+
+use super::{FOUND_CHARS, ImportError, Tool};
+
+/// The longest line. k6 writes some hundred bytes for a point.
+const LONGEST_LINE_BYTES: u64 = 1024 * 1024;
+
+/// The lines of a file.
+pub(super) struct Lines<'a> {
+    name: String,
+    tool: Tool,
+    input: Box<dyn BufRead + 'a>,
+    number: u64,
+    bytes: Vec<u8>,
+    text: String,
+    is_cut: bool,
+}
+
+impl<'a> Lines<'a> {
+    pub fn new(name: &str, tool: Tool, input: Box<dyn BufRead + 'a>) -> Self {
+        let (bytes, text) = (Vec::new(), String::new());
+        Self { name: name.to_owned(), tool, input, number: 0, bytes, text, is_cut: false }
+    }
+
+    /// Goes to the next line; without one it is false. [`Self::text`] is the line then, without its end.
+    pub fn advance(&mut self) -> Result<bool, ImportError> {
+        self.bytes.clear();
+        let mut limited = self.input.by_ref().take(LONGEST_LINE_BYTES + 1);
+        let read = limited.read_until(b'\n', &mut self.bytes);
+        let read = read.map_err(|source| ImportError::Read { name: self.name.clone(), source })?;
+        if read == 0 {
+            return Ok(false);
+        }
+        self.number += 1;
+        if read as u64 > LONGEST_LINE_BYTES {
+            let limit = format!("{LONGEST_LINE_BYTES} bytes in line {}", self.number);
+            return Err(ImportError::TooLarge { name: self.name.clone(), tool: self.tool, limit });
+        }
+        self.is_cut = self.bytes.last() != Some(&b'\n');
+        self.text.clear();
+        self.text.push_str(String::from_utf8_lossy(&self.bytes).trim_end_matches(['\n', '\r']));
+        Ok(true)
+    }
+
+    /// The present line.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The present line's number, from 1.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether the present line has no end, which every tool writes: it is the last one, and cut off, be it within a number.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// What is to be said when a file ends in the middle of a line.
+    pub fn cut_remark(&self) -> String {
+        format!("Cut off in line {}: what stands before it was read.", self.number)
+    }
+
+    /// The present line is not as it should be.
+    pub fn malformed(&self, expected: impl Into<String>) -> ImportError {
+        let mut found: String = self.text.chars().take(FOUND_CHARS).collect();
+        if found.trim().is_empty() {
+            found = "nothing".to_owned();
+        }
+        let (name, line) = (self.name.clone(), self.number.max(1));
+        ImportError::Malformed { name, tool: self.tool, line, expected: expected.into(), found }
+    }
+
+    /// The file ended before what must be in it.
+    pub fn ended(&self, expected: impl Into<String>) -> ImportError {
+        let (name, line, expected) = (self.name.clone(), self.number + 1, expected.into());
+        ImportError::Malformed { name, tool: self.tool, line, expected, found: "the end".to_owned() }
+    }
+
+    /// There is more of something than any result has.
+    pub fn too_large(&self, limit: impl Into<String>) -> ImportError {
+        ImportError::TooLarge { name: self.name.clone(), tool: self.tool, limit: limit.into() }
+    }
+}
+
+/// The cells of a line of comma-separated values, quotes taken away (RFC 4180, without line ends in cells).
+pub(super) fn cells(line: &str) -> Vec<String> {
+    let mut cells = Vec::new();
+    let mut cell = String::new();
+    let mut is_quoted = false;
+    let mut chars = line.chars().peekable();
+    while let Some(char) = chars.next() {
+        match char {
+            '"' if is_quoted && chars.peek() == Some(&'"') => {
+                cell.push('"');
+                chars.next();
+            }
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => cells.push(std::mem::take(&mut cell)),
+            char => cell.push(char),
+        }
+    }
+    cells.push(cell);
+    cells
+}
+
+/// Comma-separated values with a header, cells found by the column's name.
+pub(super) struct Columns(Vec<String>);
+
+impl Columns {
+    pub fn new(header: &str) -> Self {
+        Self(cells(header))
+    }
+
+    /// Their names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
+    /// How many cells a line has.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The cell of a line below that name.
+    pub fn cell<'a>(&self, cells: &'a [String], name: &str) -> Option<&'a str> {
+        let index = self.0.iter().position(|column| column == name)?;
+        cells.get(index).map(String::as_str)
+    }
+
+    /// The number in it; `None` for words, as `N/A`, too.
+    pub fn number(&self, cells: &[String], name: &str) -> Option<f64> {
+        self.cell(cells, name)?.parse().ok().filter(|number: &f64| number.is_finite())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoted_cells_hold_commas_and_quotes() {
+        assert_eq!(cells(r#"GET,"/a,b ""c""",,3"#), ["GET", r#"/a,b "c""#, "", "3"]);
+        assert_eq!(cells(""), [""]);
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused_beyond_its_bound() {
+        let endless = std::io::BufReader::new(std::io::repeat(b'x'));
+        let mut lines = Lines::new("x", Tool::K6, Box::new(endless));
+        assert!(matches!(lines.advance(), Err(ImportError::TooLarge { .. })));
+    }
+}

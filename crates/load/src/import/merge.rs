@@ -1,0 +1,238 @@
+//! Puts results of several generators, which ran at the same time against the same target, together.
+//!
+//! Counts are added, and times only where all have histograms. Percentiles of parts say nothing of the whole, so nothing is made
+//! of them.
+
+use std::collections::BTreeMap;
+
+use beamtune_model::load::{Asked, Generator, Latency, LoadResult, LoadSecond, LoadStep};
+
+use super::ImportError;
+use super::told::add_errors;
+use crate::collect;
+use crate::tally::Times;
+
+/// The most results that are merged.
+const MOST_RESULTS: usize = 1000;
+
+/// Merges results of one tool; each has its name, which stands in errors.
+///
+/// # Errors
+/// [`ImportError::Merge`] if there are none, if they are of different tools, or if times are there without a histogram.
+pub fn merge(results: Vec<(String, LoadResult)>) -> Result<LoadResult, ImportError> {
+    let refuse = |reason: String| ImportError::Merge { reason };
+    if results.len() > MOST_RESULTS {
+        return Err(refuse(format!("{} results, and {MOST_RESULTS} at most are taken", results.len())));
+    }
+    let mut rest = results.into_iter();
+    let Some((first_name, first)) = rest.next() else { return Err(refuse("no results".to_owned())) };
+    let rest: Vec<_> = rest.collect();
+    if rest.is_empty() {
+        return Ok(first);
+    }
+    for (name, result) in &rest {
+        if tool(result) != tool(&first) {
+            let (one, other) = (tool(&first), tool(result));
+            return Err(refuse(format!(
+                "{first_name} is of {one} and {name} of {other}, which measure differently"
+            )));
+        }
+    }
+    let all: Vec<(String, LoadResult)> = std::iter::once((first_name, first)).chain(rest).collect();
+    for (name, result) in &all {
+        if let Some((step, kind)) = result.steps.iter().find_map(without_histogram) {
+            return Err(refuse(format!(
+                "{name} has percentiles of the {kind} of \"{step}\" and no histogram, and percentiles of parts say nothing of the whole: {}",
+                with_histogram(tool(result))
+            )));
+        }
+    }
+    Ok(merged(all.into_iter().map(|(_, result)| result).collect()))
+}
+
+/// A tool without its version.
+fn tool(result: &LoadResult) -> &str {
+    result.tool.split(' ').next().unwrap_or_default()
+}
+
+fn with_histogram(tool: &str) -> &'static str {
+    match tool {
+        "k6" => "give the files of --out json or --out csv",
+        "locust" => "give the files of --json-file",
+        "tsung" => "give the files tsung.dump of dumptraffic=\"protocol\"",
+        "gatling" => "give the files simulation.log, if they are text",
+        "h2load" => "give the files of --log-file",
+        "beamtune" => "give the results as JSON as beamtune wrote them",
+        _ => "this tool writes none",
+    }
+}
+
+fn without_histogram(step: &LoadStep) -> Option<(&str, &'static str)> {
+    let kinds = [
+        ("lag", &step.lag),
+        ("service time", &step.service),
+        ("response time", &step.response),
+        ("time to the first byte", &step.first_byte),
+    ];
+    kinds.into_iter().find_map(|(kind, latency)| {
+        let latency = latency.as_ref()?;
+        let is_readable =
+            latency.histogram.as_ref().is_some_and(|histogram| Times::from_base64(histogram).is_ok());
+        (!is_readable).then_some((step.name.as_str(), kind))
+    })
+}
+
+/// All have histograms.
+fn merged(results: Vec<LoadResult>) -> LoadResult {
+    let mut steps: Vec<(LoadStep, Vec<LoadStep>)> = Vec::new();
+    let began: Option<Vec<f64>> = results.iter().map(|result| result.began_unix_s).collect();
+    let begin_s = began.map(|began| began.into_iter().fold(f64::INFINITY, f64::min));
+    let lengths = results.iter().map(|result| match (begin_s, result.began_unix_s) {
+        (Some(begin_s), Some(began_s)) => began_s - begin_s + result.length_s,
+        _ => result.length_s,
+    });
+    let length_s = lengths.fold(0.0, f64::max);
+    let mut out = LoadResult {
+        version: results[0].version,
+        tool: results[0].tool.clone(),
+        targets: Vec::new(),
+        began_unix_s: begin_s,
+        began_monotonic_ns: None,
+        length_s,
+        asked: asked(&results),
+        seed: None,
+        is_interrupted: results.iter().any(|result| result.is_interrupted),
+        generator: generator(&results),
+        unfinished: results.iter().fold(0, |sum, result| sum.saturating_add(result.unfinished)),
+        steps: Vec::new(),
+        seconds: Vec::new(),
+        remarks: Vec::new(),
+    };
+    match begin_s {
+        Some(begin_s) => out.seconds = seconds(&results, begin_s),
+        None => out.remarks.push(
+            "When the parts began is not known, so their seconds are left out and they are taken to have begun together."
+                .to_owned(),
+        ),
+    }
+    let parts = results.len();
+    for result in results {
+        for target in result.targets {
+            if !out.targets.contains(&target) {
+                out.targets.push(target);
+            }
+        }
+        for remark in result.remarks {
+            if !out.remarks.contains(&remark) {
+                out.remarks.push(remark);
+            }
+        }
+        for step in result.steps {
+            match steps
+                .iter_mut()
+                .find(|(first, _)| first.name == step.name && first.is_connect == step.is_connect)
+            {
+                Some((_, others)) => others.push(step),
+                None => steps.push((step, Vec::new())),
+            }
+        }
+    }
+    out.steps = steps.into_iter().map(|(first, others)| merged_step(first, &others)).collect();
+    out.remarks.push(format!("Merged of {parts} results, times by their histograms."));
+    out
+}
+
+fn asked(results: &[LoadResult]) -> Asked {
+    let add = |sum: Option<Asked>, result: &LoadResult| match (sum, result.asked) {
+        (None, asked) => Some(asked),
+        (Some(Asked::Closed { devices: sum }), Asked::Closed { devices }) => {
+            Some(Asked::Closed { devices: sum.saturating_add(devices) })
+        }
+        (Some(Asked::Open { per_second: rates, devices: sum }), Asked::Open { per_second, devices }) => {
+            Some(Asked::Open { per_second: rates + per_second, devices: sum.saturating_add(devices) })
+        }
+        _ => Some(Asked::Unknown),
+    };
+    results.iter().fold(None, add).unwrap_or(Asked::Unknown)
+}
+
+fn generator(results: &[LoadResult]) -> Generator {
+    let all = || results.iter().map(|result| &result.generator);
+    let sum = |count: fn(&Generator) -> u32| all().fold(0_u32, |sum, of| sum.saturating_add(count(of)));
+    let lags: Vec<&Latency> = all().filter_map(|of| of.own_lag.as_ref()).collect();
+    Generator {
+        // Zero is not known, and stays so for all together.
+        processes: if all().all(|of| of.processes > 0) { sum(|of| of.processes) } else { 0 },
+        threads: if all().all(|of| of.threads > 0) { sum(|of| of.threads) } else { 0 },
+        cpu_s: all().map(|of| of.cpu_s).sum(),
+        own_lag: if lags.len() == results.len() { merged_latency(&lags) } else { None },
+        bound_seconds: sum(|of| of.bound_seconds),
+        judged_seconds: sum(|of| of.judged_seconds),
+    }
+}
+
+fn seconds(results: &[LoadResult], begin_s: f64) -> Vec<LoadSecond> {
+    let mut seconds: BTreeMap<i64, LoadSecond> = BTreeMap::new();
+    for result in results {
+        let offset = (result.began_unix_s.unwrap_or(begin_s).floor() - begin_s.floor()) as i64;
+        for one in &result.seconds {
+            let second = one.second.saturating_add(offset);
+            let Some(sum) = seconds.get_mut(&second) else {
+                seconds.insert(second, LoadSecond { second, ..one.clone() });
+                continue;
+            };
+            let both = |one: Option<u64>, other: Option<u64>| Some(one?.saturating_add(other?));
+            sum.asked = both(sum.asked, one.asked);
+            sum.done = sum.done.saturating_add(one.done);
+            sum.errors = sum.errors.saturating_add(one.errors);
+            sum.connected = both(sum.connected, one.connected);
+            sum.waiting = both(sum.waiting, one.waiting);
+            // There are no histograms of seconds.
+            (sum.p50_ns, sum.p99_ns) = (None, None);
+            sum.cores = sum.cores.zip(one.cores).map(|(one, other)| one + other);
+            sum.bound = sum.bound.take().or_else(|| one.bound.clone());
+        }
+    }
+    seconds.into_values().collect()
+}
+
+fn merged_step(mut step: LoadStep, others: &[LoadStep]) -> LoadStep {
+    let latency = |of: fn(&LoadStep) -> Option<&Latency>| {
+        let all: Vec<&Latency> = std::iter::once(&step).chain(others).filter_map(of).collect();
+        merged_latency(&all)
+    };
+    let (lag, service) = (latency(|step| step.lag.as_ref()), latency(|step| step.service.as_ref()));
+    let response = latency(|step| step.response.as_ref());
+    let first_byte = latency(|step| step.first_byte.as_ref());
+    (step.lag, step.service, step.response, step.first_byte) = (lag, service, response, first_byte);
+    for other in others {
+        step.done = step.done.saturating_add(other.done);
+        step.received_bytes =
+            step.received_bytes.zip(other.received_bytes).map(|(one, other)| one.saturating_add(other));
+        for (kind, errors) in &other.errors {
+            add_errors(&mut step.errors, kind, errors.count, &errors.first);
+        }
+    }
+    step
+}
+
+fn merged_latency(all: &[&Latency]) -> Option<Latency> {
+    let mut times = Times::default();
+    for latency in all {
+        // Those that cannot be read were refused before.
+        if let Ok(part) = Times::from_base64(latency.histogram.as_deref()?) {
+            times.add(&part);
+        }
+    }
+    let mut latency = collect::latency(&times)?;
+    // Histograms round; what was measured exactly stays.
+    let extremes =
+        |of: fn(&Latency) -> Option<u64>| -> Option<Vec<u64>> { all.iter().copied().map(of).collect() };
+    if let Some(min) = extremes(|latency| latency.min_ns) {
+        latency.min_ns = min.into_iter().min();
+    }
+    if let Some(max) = extremes(|latency| latency.max_ns) {
+        latency.max_ns = max.into_iter().max();
+    }
+    Some(latency)
+}

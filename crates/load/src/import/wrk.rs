@@ -1,0 +1,138 @@
+//! What wrk and wrk2 print.
+//!
+//! wrk 4 corrects its latency: for each answer slower than twice the mean distance of a connection's requests, it counts those
+//! that would have been due meanwhile (`stats_correct` in its stats.c). So its percentiles are an estimate of the response time,
+//! and its maximum and the number of requests are measured. wrk2 measures from when a request was due by its rate; with
+//! --u_latency it prints the times from the sending too.
+
+use beamtune_model::load::{Asked, LoadResult};
+
+use super::lines::Lines;
+use super::told::{self, MILLISECOND_NS, Told, add_errors, kind};
+use super::{ImportError, Tool};
+use crate::tally::ErrorKind;
+
+const WRK: &str = "wrk estimates response times: it adds answers that would have been due while a connection waited, at the mean distance of its requests. Only max is measured.";
+const WRK2: &str = "wrk2 measures response times from when a request was due by its rate, which it does not print; it forgets those of its first ten seconds in a longer run.";
+const UNCORRECTED: &str = "Service times are wrk2's uncorrected latency.";
+const CLOSED: &str =
+    "If this was wrk2, say so: without --latency it prints what wrk prints, and its times are measured.";
+const STATUSES: &str =
+    "Times are of all answers, those with a status of 400 and more too. Body bytes are not told.";
+
+/// Which times the lines are of.
+#[derive(Clone, Copy, PartialEq)]
+enum Section {
+    Response,
+    Uncorrected,
+}
+
+/// Reads it.
+pub(super) fn read(lines: &mut Lines<'_>, is_wrk2: bool) -> Result<LoadResult, ImportError> {
+    let mut result = told::blank(Tool::Wrk);
+    let mut step = told::step("request");
+    let (mut response, mut uncorrected) = (Told::default(), Told::default());
+    let mut section = Section::Response;
+    let mut is_wrk2 = is_wrk2;
+    let (mut connections, mut requests, mut timeouts, mut is_over) = (None, None, 0, false);
+    while lines.advance()? {
+        let words: Vec<&str> = lines.text().split_whitespace().collect();
+        match words.as_slice() {
+            ["Running", _, "test", "@", target] => result.targets = vec![told::words(target)],
+            [threads, "threads", "and", devices, "connections"] => {
+                result.generator.processes = 1;
+                result.generator.threads = number(threads).ok_or_else(|| lines.malformed("threads"))? as u32;
+                connections = Some(number(devices).ok_or_else(|| lines.malformed("connections"))?);
+            }
+            ["Latency", "Distribution", rest @ ..] => {
+                is_wrk2 |= !rest.is_empty();
+                let is_uncorrected = rest.contains(&"Uncorrected");
+                section = if is_uncorrected { Section::Uncorrected } else { Section::Response };
+            }
+            ["Latency", mean, _, max, _] => {
+                // Not a number when nothing was measured.
+                response.mean_ns = told::time(mean).filter(|_| response.mean_ns.is_none());
+                response.max_ns = told::time_ns(max);
+            }
+            [percent, time] if percent.ends_with('%') => {
+                let percent = percent.trim_end_matches('%').parse();
+                let percent: f64 = percent.map_err(|_| lines.malformed("a percentile and its time"))?;
+                let time = told::time_ns(time).ok_or_else(|| lines.malformed("a percentile and its time"))?;
+                let times = if section == Section::Response { &mut response } else { &mut uncorrected };
+                if percent >= 100.0 {
+                    times.max_ns = Some(time);
+                } else {
+                    times.percentile(percent, Some(time));
+                }
+            }
+            ["#[Mean", "=", mean, ..] if section == Section::Uncorrected => {
+                let mean = mean.trim_end_matches(',').parse::<f64>();
+                uncorrected.mean_ns =
+                    mean.ok().filter(|mean| mean.is_finite()).map(|mean| mean * MILLISECOND_NS);
+            }
+            ["#[Max", "=", _, "Total", "count", "=", count] => {
+                let count = number(count.trim_end_matches(']'));
+                let count = count.ok_or_else(|| lines.malformed("a total count"))?;
+                let times = if section == Section::Response { &mut response } else { &mut uncorrected };
+                times.count = count;
+            }
+            [count, "requests", "in", time, _, "read"] => {
+                let length_ns = told::time(time.trim_end_matches(','));
+                let both = number(count).zip(length_ns);
+                let (count, length_ns) = both.ok_or_else(|| lines.malformed("N requests in TIME"))?;
+                requests = Some(count);
+                result.length_s = length_ns / told::SECOND_NS;
+            }
+            ["Socket", "errors:", "connect", connect, "read", read, "write", write, "timeout", timeout] => {
+                let number = |word: &str| {
+                    number(word.trim_end_matches(',')).ok_or_else(|| lines.malformed("counts of errors"))
+                };
+                add_errors(&mut step.errors, kind::CONNECT, number(connect)?, "wrk: connect");
+                add_errors(&mut step.errors, kind::CONNECTION, number(read)?, "wrk: read");
+                add_errors(&mut step.errors, kind::CONNECTION, number(write)?, "wrk: write");
+                timeouts = number(timeout)?;
+                let first = "wrk: an answer took longer than --timeout";
+                add_errors(&mut step.errors, ErrorKind::Timeout.text(), timeouts, first);
+            }
+            ["Non-2xx", "or", "3xx", "responses:", count] => {
+                let count = number(count).ok_or_else(|| lines.malformed("a count of responses"))?;
+                let first = "wrk: an answer's status was 400 or more";
+                add_errors(&mut step.errors, ErrorKind::Status.text(), count, first);
+                step.done = count;
+            }
+            ["Transfer/sec:", _] => is_over = true,
+            _ => {}
+        }
+    }
+    let requests = requests.ok_or_else(|| lines.ended("N requests in TIME"))?;
+    if !is_over {
+        result.remarks.push("Cut off before its last line: errors may be missing.".to_owned());
+    }
+    // Until here it was the number of wrong answers. wrk counts a slow answer as one and as a timeout; wrk2 counts how often
+    // it found a connection waiting.
+    let wrong = step.done.saturating_add(if is_wrk2 { 0 } else { timeouts });
+    step.done = requests.saturating_sub(wrong);
+    if response.count == 0 {
+        response.count = requests;
+    }
+    step.response = response.latency(&mut result.remarks);
+    step.service = uncorrected.latency(&mut result.remarks);
+    if is_wrk2 {
+        result.tool = Tool::Wrk2.name().to_owned();
+        result.remarks.push(WRK2.to_owned());
+        if step.service.is_some() {
+            result.remarks.push(UNCORRECTED.to_owned());
+        }
+    } else {
+        result.asked = connections.map_or(Asked::Unknown, |devices| Asked::Closed { devices });
+        result.remarks.push(WRK.to_owned());
+        result.remarks.push(CLOSED.to_owned());
+    }
+    result.remarks.push(STATUSES.to_owned());
+    result.steps.push(step);
+    Ok(result)
+}
+
+fn number(word: &str) -> Option<u64> {
+    word.parse().ok().and_then(told::count)
+}
