@@ -222,7 +222,7 @@ fn the_wish_to_stop_gives_the_result_so_far() {
     let plan = get_plan(server.address, 2, u64::MAX);
     let stop = AtomicBool::new(false);
     let seconds = Mutex::new(0);
-    let result = run::run(&plan, 2, &stop, Run::default(), &mut |second| {
+    let result = run::run(&plan, 2, &stop, Run::default(), &mut |second, _| {
         *seconds.lock().unwrap() += 1;
         if second.done > 0 {
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
