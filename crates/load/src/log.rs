@@ -9,8 +9,6 @@ use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Interv
 use crate::tally::{StepTally, Tally};
 use crate::times::Times;
 
-/// The log tells maxima in milliseconds, as that of Java does; its histograms are of nanoseconds.
-const MILLISECOND_NS: f64 = 1e6;
 /// The tag of what the generator itself was late; those of steps have a point in them.
 const OWN_LAG: &str = "own_lag";
 
@@ -42,9 +40,8 @@ impl<W: Write> HistogramLog<W> {
         let mut serializer = V2DeflateSerializer::new();
         IntervalLogWriterBuilder::new()
             .add_comment("[Histogram log format version 1.3]")
-            .add_comment("Nanoseconds, of a load by beamtune; tags are STEP.KIND, and own_lag for the generator's own.")
+            .add_comment("Nanoseconds, maxima too, of a load by beamtune; tags are STEP.KIND, and own_lag for the generator's own.")
             .with_start_time(std::time::UNIX_EPOCH + began)
-            .with_max_value_divisor(MILLISECOND_NS)
             .begin_log_with(&mut output, &mut serializer)?;
         let tags = steps.iter().map(|step| KINDS.map(|(kind, _)| format!("{}.{kind}", escaped(step))));
         Ok(Self { tags: tags.collect(), output, serializer, began })
@@ -126,18 +123,19 @@ mod tests {
                     assert_eq!(interval.start_timestamp(), Duration::from_millis(1_700_000_002_500));
                     assert_eq!(interval.duration(), Duration::from_secs(1));
                     let tag = interval.tag().map(|tag| tag.as_str().to_owned()).unwrap();
-                    seen.push((tag, times.count(), (interval.max() * 1e3).round() as u64));
+                    seen.push((tag, times.count(), (interval.max() / 1e3).round() as u64));
                 }
                 LogEntry::StartTime(began) => assert_eq!(began, Duration::from_millis(1_700_000_000_500)),
                 LogEntry::BaseTime(_) => panic!("stamps are those of the clock"),
             }
         }
         let expected = [
-            ("GET%20/a%2C%20then%0Ab.service", 1, 2_000),
-            ("GET%20/a%2C%20then%0Ab.response", 3, 5_000),
+            ("GET%20/a%2C%20then%0Ab.service", 1, 2_001),
+            ("GET%20/a%2C%20then%0Ab.response", 3, 5_001),
             ("connect.service", 1, 1_000),
             ("own_lag", 1, 40),
         ];
+        // A histogram tells a value to a thousandth.
         let seen: Vec<_> = seen.iter().map(|(tag, count, max_us)| (tag.as_str(), *count, *max_us)).collect();
         assert_eq!(seen, expected);
     }

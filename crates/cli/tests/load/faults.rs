@@ -112,10 +112,9 @@ fn told_of(serve: impl Fn(TcpStream, &AtomicU64) + Send + Sync + 'static) -> Str
     let step = step(&result, "GET /");
     assert_eq!((step.done, step.errors.len()), (0, 1), "{step:?}");
     // Every arrival is accounted for.
-    let kinds = step.errors.iter().map(|(kind, errors)| (kind, errors.count, &errors.first));
-    let (kind, count, first) = kinds.last().expect("errors");
-    assert_eq!(count + result.unfinished, asked(&result), "{step:?}");
-    format!("{kind}: {first}")
+    let (kind, errors) = step.errors.first_key_value().expect("errors");
+    assert_eq!(errors.count + result.unfinished, asked(&result), "{step:?}");
+    format!("{kind}: {}", errors.first)
 }
 
 /// Reads a request; what it does not, for a request of more bytes, resets the connection when it is closed.

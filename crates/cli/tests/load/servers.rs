@@ -164,7 +164,7 @@ impl Drop for Server {
 
 /// Answers lines: `GET 7` by `OK 7`, others by themselves.
 pub fn lines() -> Server {
-    Server::start(|stream, heard| answer_lines(stream, heard))
+    Server::start(answer_lines)
 }
 
 /// The same over TLS, with the certificate of that folder.
@@ -181,7 +181,7 @@ pub fn tls_lines(folder: &Path) -> Server {
     })
 }
 
-fn answer_lines(stream: impl Read + Write, heard: &AtomicU64) {
+fn answer_lines<S: Read + Write>(stream: S, heard: &AtomicU64) {
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
     while stream.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
