@@ -83,6 +83,7 @@ struct Engine<'p> {
     again: Vec<(u32, u32)>,
     poll: OwnedFd,
     timer: OwnedFd,
+    /// For when it is set; 0: for nothing.
     timer_ns: u64,
     /// Arrivals still to come, and the next of them.
     arrivals: Option<Schedule>,
@@ -232,9 +233,10 @@ impl<'p> Engine<'p> {
                 self.wait(&mut events, None)?;
             }
             for event in &events {
-                let data = event.data.u64();
-                if data != TIMER {
-                    self.on_event(data as u32, (data >> 32) as u32, event.flags);
+                match event.data.u64() {
+                    // It has rung and rings no more: even for the same instant it has to be set again.
+                    TIMER => self.timer_ns = 0,
+                    data => self.on_event(data as u32, (data >> 32) as u32, event.flags),
                 }
             }
             for (index, generation) in std::mem::take(&mut self.again) {

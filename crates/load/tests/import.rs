@@ -308,7 +308,7 @@ fn nobody_tells_its_own_lag_and_every_result_says_so() {
 #[test]
 fn what_is_not_known_names_what_is() {
     let refused = read("notes.txt", b"dear diary").unwrap_err().to_string();
-    assert!(refused.starts_with("notes.txt: not recognised. Results are read of k6 ("), "{refused}");
+    assert!(refused.starts_with("notes.txt: not recognised. Results are read of beamtune ("), "{refused}");
     for tool in Tool::ALL {
         assert!(refused.contains(tool.name()), "{tool}");
         assert_eq!(Tool::named(tool.name()), Some(tool));
