@@ -211,6 +211,7 @@ impl<'p> Engine<'p> {
                     };
                     self.tally.unfinished =
                         (self.devices.iter().filter(waits).count() + self.waiting.len()) as u64;
+                    self.give_up_arrivals(now);
                     self.tell(now - began_ns, sink);
                     for index in 0..self.devices.len() as u32 {
                         self.leave(index);
@@ -256,7 +257,7 @@ impl<'p> Engine<'p> {
 
     /// Nothing more is begun, and nothing is under way or has had its time.
     fn is_over(&self, now: u64) -> bool {
-        let is_idle = self.active == 0 && self.waiting.is_empty();
+        let is_idle = self.active == 0 && self.waiting.is_empty() && self.next_arrival.is_none();
         let is_closed_by_turns = matches!(self.plan.model, Model::Closed { turns: Some(_), .. }) && is_idle;
         is_closed_by_turns || (now >= self.end_ns && (is_idle || now >= self.end_ns + self.plan.rundown_ns))
     }
@@ -324,6 +325,15 @@ impl<'p> Engine<'p> {
             }
         }
         true
+    }
+
+    /// What was due and could not be looked at before the end was asked for all the same.
+    fn give_up_arrivals(&mut self, now: u64) {
+        while self.next_arrival.is_some_and(|arrival| self.plan.start_ns + arrival.due_ns <= now) {
+            self.tally.asked += 1;
+            self.tally.unfinished += 1;
+            self.arrive();
+        }
     }
 
     fn on_arrival(&mut self, due_ns: u64) {
