@@ -81,6 +81,8 @@ struct Engine<'p> {
     wheel: Wheel,
     /// Devices that let others go first while there is more to read: index and generation.
     again: Vec<(u32, u32)>,
+    /// The same of the turn before: emptied, and kept for its memory.
+    served: Vec<(u32, u32)>,
     poll: OwnedFd,
     timer: OwnedFd,
     timer_ns: u64,
@@ -142,6 +144,7 @@ impl<'p> Engine<'p> {
             devices,
             wheel,
             again: Vec::new(),
+            served: Vec::new(),
             poll,
             timer,
             timer_ns: 0,
@@ -237,9 +240,12 @@ impl<'p> Engine<'p> {
                     self.on_event(data as u32, (data >> 32) as u32, event.flags);
                 }
             }
-            for (index, generation) in std::mem::take(&mut self.again) {
+            std::mem::swap(&mut self.again, &mut self.served);
+            for at in 0..self.served.len() {
+                let (index, generation) = self.served[at];
                 self.on_readable(index, generation, true);
             }
+            self.served.clear();
         }
     }
 
