@@ -192,8 +192,10 @@ impl<'p> Engine<'p> {
         let mut stop_ns = began_ns;
         self.second = self.second_of(began_ns);
         let mut events = Vec::with_capacity(EVENTS);
+        let mut served_ns = began_ns;
         loop {
             let now = now_ns();
+            self.tally.stall_ns = self.tally.stall_ns.max(now - served_ns);
             let second = self.second_of(now);
             if second != self.second {
                 let boundary = self.boundary_ns(self.second);
@@ -225,15 +227,20 @@ impl<'p> Engine<'p> {
                 self.sweep(now);
             }
             let more = self.serve_due(now);
-            if more || !self.again.is_empty() {
+            let next = if more || !self.again.is_empty() {
                 events.clear();
                 self.wait(&mut events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+                now
             } else {
                 let next = self.next_due_ns().min(self.boundary_ns(self.second)).min(stop_ns).min(sweep_ns);
                 self.arm(next)?;
                 events.clear();
                 self.wait(&mut events, None)?;
-            }
+                next.max(now)
+            };
+            // What comes of these events has waited for as long.
+            served_ns = now_ns();
+            self.tally.stall_ns = self.tally.stall_ns.max(served_ns.saturating_sub(next));
             for event in &events {
                 let data = event.data.u64();
                 if data != TIMER {
