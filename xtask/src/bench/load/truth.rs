@@ -202,18 +202,16 @@ fn peer_frozen(site: &Site<'_>, peer: Generator) -> Result<Vec<Figure>> {
     )])
 }
 
-/// The time that a peer shows foremost, and how many answers it had.
+/// What a peer tells of its answers' times: from when they were due, if it knows that, or from when they were sent.
 fn told(seen: &Seen) -> String {
     let step = seen.request();
-    let response = step.and_then(|step| step.response.as_ref()).map(|times| ("response", times));
-    let times =
-        response.or_else(|| step.and_then(|step| step.service.as_ref()).map(|times| ("service", times)));
+    let times = step.and_then(|step| step.response.as_ref().or(step.service.as_ref()));
     let of = format!("of {} answers", thousands(seen.result.done() as f64));
-    let Some((kind, times)) = times else { return format!("no times {of}") };
-    match (times.percentile_ns("p99"), times.max_ns) {
-        (Some(p99), _) => format!("p99 of {kind} {:.1} ms {of}", p99 as f64 / 1e6),
-        (None, Some(max)) => format!("no p99; most of {kind} {:.1} ms {of}", max as f64 / 1e6),
-        (None, None) => format!("no p99 {of}"),
+    let percentile = times.and_then(|times| times.percentile_ns("p99"));
+    match (percentile, times.and_then(|times| times.max_ns)) {
+        (Some(p99), _) => format!("a p99 of {:.1} ms {of}", p99 as f64 / 1e6),
+        (None, Some(max)) => format!("no p99, at most {:.1} ms {of}", max as f64 / 1e6),
+        (None, None) => format!("no times {of}"),
     }
 }
 
