@@ -32,7 +32,7 @@ pub fn method() -> String {
          order in each of {ROUNDS} rounds, asks it for {SECONDS} s as fast as each connection is answered. A generator has one \
          thread where that can be said (beamtune, wrk, h2load), and the last core alone. The figure is right answers for each \
          second of CPU, user and system, from the start of its process to the end, as the kernel accounts for it in \
-         `/proc/PID/stat`; so the users that k6 makes first are part of its figure. Compared are logarithms within rounds, as \
+         `/proc/PID/stat`; so connecting, all at once, and the users that k6 makes first are part of it. Compared are logarithms within rounds, as \
          above. Memory is the whole process's, the kernel's for sockets is not in it. Peers are looked for in \
          `$BEAMTUNE_PEERS`, in `~/.cache/beamtune/peers/bin`, where `scripts/peers.sh` puts them, and in `PATH`; wrk2 has no \
          package and is put there by hand. What is not there is not compared."
@@ -104,6 +104,9 @@ fn of_size(
             Ok(theirs) => {
                 memories.push_str(&format!("; {} {:.1} KB", peer.generator.name(), kb_each(&theirs)));
                 against(what, (tool, &ours), (peer, &theirs))?
+            }
+            Err(error) if peer.generator == Generator::Wrk => {
+                Figure::not_measured(what, format!("{error:#}"))
             }
             Err(error) => Figure::compared(what, format!("not compared: {error:#}")),
         });
