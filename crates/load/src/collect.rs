@@ -12,7 +12,8 @@ use beamtune_model::load::{
 use crate::clock::SECOND_NS;
 use crate::engine::Spell;
 use crate::program::{Model, Op, Plan};
-use crate::tally::{Tally, Times};
+use crate::tally::Tally;
+use crate::times::Times;
 
 /// A thread that used more of its second than this is busy: what waits for it is late by its fault.
 const BUSY_SHARE: f64 = 0.95;
@@ -42,6 +43,9 @@ struct Merged {
     busiest: f64,
 }
 
+/// Who is told of a second, with what was counted in it.
+pub type OnSecond<'a> = dyn FnMut(&LoadSecond, &Tally) + 'a;
+
 /// Adds up the spells of a run.
 pub struct Collector {
     /// Steps that only connect.
@@ -69,9 +73,8 @@ impl Collector {
         Self { connects, told, open: BTreeMap::new(), all: tally.clone(), clean: tally, seconds: Vec::new() }
     }
 
-    /// Takes what a thread tells; gives the seconds that all threads have told of with it.
-    pub fn add(&mut self, thread: usize, spell: Spell) -> &[LoadSecond] {
-        let before = self.seconds.len();
+    /// Takes what a thread tells; `on_second` is told of the seconds that all threads have told of with it.
+    pub fn add(&mut self, thread: usize, spell: Spell, on_second: &mut OnSecond<'_>) {
         let merged = self.open.entry(spell.second).or_default();
         let used = spell.tally.cpu_ns as f64 / spell.length_ns.max(1) as f64;
         // A thread's last spell may be too short to say anything.
@@ -83,36 +86,30 @@ impl Collector {
         if let Some(told) = self.told.get_mut(thread) {
             *told = Some(spell.second);
         }
-        // A thread tells of its seconds in their order.
-        if let Some(until) = self.told.iter().copied().min().flatten() {
-            self.close(until);
-        }
-        &self.seconds[before..]
+        self.close(on_second);
     }
 
     /// A thread tells no more.
-    pub fn end(&mut self, thread: usize) -> &[LoadSecond] {
-        let before = self.seconds.len();
+    pub fn end(&mut self, thread: usize, on_second: &mut OnSecond<'_>) {
         if let Some(told) = self.told.get_mut(thread) {
             *told = Some(i64::MAX);
         }
-        if let Some(until) = self.told.iter().copied().min().flatten() {
-            self.close(until);
-        }
-        &self.seconds[before..]
+        self.close(on_second);
     }
 
-    fn close(&mut self, until: i64) {
+    /// Judges the seconds that all threads have told of. A thread tells of its seconds in their order.
+    fn close(&mut self, on_second: &mut OnSecond<'_>) {
+        let Some(until) = self.told.iter().copied().min().flatten() else { return };
         while let Some(entry) = self.open.first_entry() {
             if *entry.key() > until {
                 return;
             }
             let (second, merged) = entry.remove_entry();
-            self.judge(second, merged);
+            self.judge(second, merged, on_second);
         }
     }
 
-    fn judge(&mut self, second: i64, merged: Merged) {
+    fn judge(&mut self, second: i64, merged: Merged, on_second: &mut OnSecond<'_>) {
         let (mut service, mut response) = (Times::default(), Times::default());
         let mut done = 0;
         for (index, step) in merged.tally.steps.iter().enumerate() {
@@ -131,7 +128,7 @@ impl Collector {
             self.clean.add(&tally);
         }
         let percentile = |percentile| (response.count() > 0).then(|| response.percentile_ns(percentile));
-        self.seconds.push(LoadSecond {
+        let told = LoadSecond {
             second,
             asked: Some(tally.asked),
             done,
@@ -142,7 +139,9 @@ impl Collector {
             p99_ns: percentile(99.0),
             cores: Some(tally.cpu_ns as f64 / merged.longest_ns.max(1) as f64),
             bound,
-        });
+        };
+        on_second(&told, &tally);
+        self.seconds.push(told);
     }
 
     /// Right answers, connections not counted.
@@ -152,8 +151,7 @@ impl Collector {
     }
 
     /// The result, when all threads have ended.
-    pub fn finish(mut self, plan: &Plan, run: &Run) -> LoadResult {
-        self.close(i64::MAX);
+    pub fn finish(self, plan: &Plan, run: &Run) -> LoadResult {
         let bound_seconds = self.seconds.iter().filter(|second| second.bound.is_some()).count();
         let mut remarks = Vec::new();
         let is_all_bound = self.answers(&self.clean) == 0 && self.answers(&self.all) > 0;
@@ -320,8 +318,9 @@ mod tests {
     fn judged(spells: Vec<Spell>) -> LoadResult {
         let mut collector = Collector::new(&plan(), 1);
         for spell in spells {
-            collector.add(0, spell);
+            collector.add(0, spell, &mut |_, _| {});
         }
+        collector.end(0, &mut |_, _| {});
         collector.finish(&plan(), &Run::default())
     }
 
@@ -374,10 +373,14 @@ mod tests {
     #[test]
     fn a_second_is_told_when_all_threads_have_told_of_it() {
         let mut collector = Collector::new(&plan(), 2);
-        assert!(collector.add(0, spell(0, SECOND_NS, 0, 0)).is_empty());
-        assert!(collector.add(0, spell(1, SECOND_NS, 0, 0)).is_empty());
-        let told = collector.add(1, spell(0, SECOND_NS, 0, 0));
-        assert_eq!((told.len(), told[0].done), (1, 200));
-        assert_eq!(collector.end(1).len(), 1);
+        let mut told = Vec::new();
+        let mut on_second = |second: &LoadSecond, tally: &Tally| told.push((second.done, tally.done()));
+        collector.add(0, spell(0, SECOND_NS, 0, 0), &mut on_second);
+        collector.add(0, spell(1, SECOND_NS, 0, 0), &mut on_second);
+        collector.add(1, spell(0, SECOND_NS, 0, 0), &mut on_second);
+        collector.end(0, &mut on_second);
+        collector.end(1, &mut on_second);
+        // What connected is counted with what was done, and among no rates.
+        assert_eq!(told, [(200, 202), (100, 101)]);
     }
 }

@@ -10,7 +10,7 @@ use beamtune_model::load::{Asked, Generator, Latency, LoadResult, LoadSecond, Lo
 use super::ImportError;
 use super::told::add_errors;
 use crate::collect;
-use crate::tally::Times;
+use crate::times::Times;
 
 /// The most results that are merged.
 const MOST_RESULTS: usize = 1000;
@@ -62,7 +62,7 @@ fn with_histogram(tool: &str) -> &'static str {
         "tsung" => "give the files tsung.dump of dumptraffic=\"protocol\"",
         "gatling" => "give the files simulation.log, if they are text",
         "h2load" => "give the files of --log-file",
-        "beamtune" => "give the results as JSON as beamtune wrote them",
+        "beamtune" => "give results that beamtune wrote of its own loads",
         _ => "this tool writes none",
     }
 }

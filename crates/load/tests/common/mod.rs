@@ -124,7 +124,7 @@ pub fn checked(address: SocketAddr, checks: Checks) -> Plan {
 }
 
 pub fn run_plan(plan: &Plan) -> LoadResult {
-    run::run(plan, 2, &AtomicBool::new(false), Run::default(), &mut |_| {}).unwrap()
+    run::run(plan, 2, &AtomicBool::new(false), Run::default(), &mut |_, _| {}).unwrap()
 }
 
 /// Errors of a step as (kind, count, words).
