@@ -245,7 +245,7 @@ fn a_stall_within_a_second_is_the_generators_own() {
     let stop = AtomicBool::new(false);
     engine::run(&plan, Share { index: 0, of: 1 }, &stop, &mut |spell| {
         let is_first = spell.second == 0;
-        collector.add(0, spell);
+        collector.add(0, spell, &mut |_, _| {});
         if is_first {
             // Who is told of a second is told by the thread itself: it is away, early in the next one.
             std::thread::sleep(Duration::from_millis(STALL_MS));
