@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use beamtune_model::load::{
-    Asked, Generator, LOAD_RESULT_VERSION, Latency, LoadErrors, LoadResult, LoadSecond, LoadStep,
+    Asked, Generator, LOAD_RESULT_VERSION, Latency, LoadErrors, LoadResult, LoadSecond, LoadStep, Traffic,
 };
 
 use crate::clock::SECOND_NS;
@@ -182,6 +182,12 @@ impl Collector {
             seed: Some(plan.seed),
             is_interrupted: run.is_interrupted,
             unfinished: self.all.unfinished,
+            traffic: Some(Traffic {
+                sent_bytes: self.all.written_bytes,
+                received_bytes: self.all.read_bytes,
+                messages: self.all.messages,
+                reconnects: self.all.reconnects,
+            }),
             generator: Generator {
                 processes: run.processes,
                 threads: run.threads,

@@ -37,6 +37,10 @@ fn every_device_goes_through_its_steps() {
     assert_eq!(done, [80, 240, 80]);
     assert_eq!((result.errors(), result.unfinished), (0, 0));
     assert_eq!(result.steps[1].received_bytes, Some(240 * 5));
+    let traffic = result.traffic.unwrap();
+    assert_eq!(traffic.received_bytes, 320 * OK.len() as u64);
+    assert!(traffic.sent_bytes > 320 * b"GET / HTTP/1.1".len() as u64);
+    assert_eq!((traffic.messages, traffic.reconnects), (0, 0));
     assert!(!result.is_interrupted);
 }
 
@@ -99,7 +103,7 @@ fn a_target_that_serves_too_slowly_makes_arrivals_wait_and_no_lag_of_the_generat
     plan.rundown_ns = 5 * SECOND_NS;
     let result = run_plan(&plan);
     let step = &result.steps[1];
-    assert_eq!((step.done, result.errors()), (200, 0));
+    assert_eq!((step.done, result.errors()), (200, 0), "{:?}", errors_of(&result, 1));
     // Whatever seconds are taken for the generator's fault on a busy machine: the target's slowness is in none.
     let all = result.seconds.iter().filter(|second| second.p99_ns.is_some());
     assert!(all.clone().count() > 3);

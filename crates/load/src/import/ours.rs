@@ -56,6 +56,11 @@ fn wrong(result: &LoadResult) -> Option<(String, &'static str)> {
             wrong_times(own_lag).map(|expected| ("/generator/own_lag".to_owned(), expected))
         })
         .or_else(|| counted("/unfinished", result.unfinished))
+        .or_else(|| {
+            let traffic = result.traffic?;
+            counted("/traffic/messages", traffic.messages)
+                .or_else(|| counted("/traffic/reconnects", traffic.reconnects))
+        })
         .or_else(|| result.steps.iter().enumerate().find_map(|(index, step)| wrong_step(index, step)))
         .or_else(|| {
             result.seconds.iter().enumerate().find_map(|(index, second)| {

@@ -50,6 +50,7 @@ pub(super) fn blank(tool: Tool) -> LoadResult {
         is_interrupted: false,
         generator: Generator::default(),
         unfinished: 0,
+        traffic: None,
         steps: Vec::new(),
         seconds: Vec::new(),
         remarks: Vec::new(),
