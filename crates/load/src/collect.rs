@@ -21,7 +21,8 @@ const BUSY_SHARE: f64 = 0.95;
 const LEAST_LAG_NS: u64 = 1_000_000;
 /// And so much of what the target takes: its 99th percentile is then told to a tenth.
 const LAG_SHARE: u64 = 10;
-/// A second that took so much longer was not one: the thread did not run.
+/// A thread that was away for so long beyond what it meant to wait did not run. The longest turn, of 512 sockets that all have
+/// something to say, takes some milliseconds (and far more if all of them agree upon TLS, which holds up the others as well).
 const STALL_NS: u64 = SECOND_NS / 20;
 /// Percentiles that are told, and how many values each wants, so that some lie beyond it.
 const PERCENTILES: [(&str, f64, u64); 6] = [
@@ -42,6 +43,13 @@ struct Merged {
     busiest: f64,
 }
 
+impl Merged {
+    /// For how long a thread was away.
+    fn stall_ns(&self) -> u64 {
+        self.tally.stall_ns.max(self.longest_ns.saturating_sub(SECOND_NS))
+    }
+}
+
 /// Who is told of a second, with what was counted in it.
 pub type OnSecond<'a> = dyn FnMut(&LoadSecond, &Tally) + 'a;
 
@@ -55,6 +63,8 @@ pub struct Collector {
     all: Tally,
     /// Without the seconds in which the generator was the limit.
     clean: Tally,
+    /// Without those in which one of its threads did not run: what it was late or busy in says more than those.
+    awake: Tally,
     seconds: Vec<LoadSecond>,
 }
 
@@ -69,7 +79,15 @@ impl Collector {
         }
         let tally = Tally::new(plan.steps.len());
         let told = vec![None; threads];
-        Self { connects, told, open: BTreeMap::new(), all: tally.clone(), clean: tally, seconds: Vec::new() }
+        Self {
+            connects,
+            told,
+            open: BTreeMap::new(),
+            all: tally.clone(),
+            clean: tally.clone(),
+            awake: tally,
+            seconds: Vec::new(),
+        }
     }
 
     /// Takes what a thread tells; `on_second` is told of the seconds that all threads have told of with it.
@@ -121,8 +139,12 @@ impl Collector {
             }
         }
         let bound = bound(&merged, &service);
+        let is_awake = merged.stall_ns() <= STALL_NS;
         let tally = merged.tally;
         self.all.add(&tally);
+        if is_awake {
+            self.awake.add(&tally);
+        }
         if bound.is_none() {
             self.clean.add(&tally);
         }
@@ -153,15 +175,17 @@ impl Collector {
     pub fn finish(self, plan: &Plan, run: &Run) -> LoadResult {
         let bound_seconds = self.seconds.iter().filter(|second| second.bound.is_some()).count();
         let mut remarks = Vec::new();
-        let is_all_bound = self.answers(&self.clean) == 0 && self.answers(&self.all) > 0;
-        if is_all_bound {
-            let words =
-                "The generator was the limit in every second with an answer: the times are of those seconds.";
-            remarks.push(words.to_owned());
+        let mut times = &self.clean;
+        if self.answers(&self.clean) == 0 && self.answers(&self.all) > 0 {
+            let is_ever_awake = self.answers(&self.awake) > 0;
+            times = if is_ever_awake { &self.awake } else { &self.all };
+            let which = if is_ever_awake { "those seconds in which it ran" } else { "those seconds" };
+            remarks.push(format!(
+                "The generator was the limit in every second with an answer: the times are of {which}."
+            ));
         } else if bound_seconds > 0 {
             remarks.push("The times are of the seconds in which the generator was not the limit.".to_owned());
         }
-        let times = if is_all_bound { &self.all } else { &self.clean };
         let steps = plan.steps.iter().enumerate().map(|(index, name)| {
             step(name, self.connects.get(index).copied().unwrap_or_default(), index, &self.all, times)
         });
@@ -222,8 +246,8 @@ pub struct Run {
 /// Why the generator was the limit in a second, if it was.
 fn bound(merged: &Merged, service: &Times) -> Option<String> {
     let milliseconds = |nanoseconds: u64| nanoseconds as f64 / 1e6;
-    if merged.longest_ns > SECOND_NS + STALL_NS {
-        let stalled = milliseconds(merged.longest_ns - SECOND_NS);
+    if merged.stall_ns() > STALL_NS {
+        let stalled = milliseconds(merged.stall_ns());
         return Some(format!("a thread of the generator did not run for {stalled:.0} ms"));
     }
     let lag_ns = merged.tally.own_lag.percentile_ns(99.0);
@@ -372,6 +396,21 @@ mod tests {
             "{:?}",
             result.remarks
         );
+    }
+
+    #[test]
+    fn where_all_seconds_are_its_fault_those_in_which_it_was_away_are_left_out_first() {
+        let busy = || spell(0, SECOND_NS, SECOND_NS, 0);
+        let mut away = Spell { second: 1, ..busy() };
+        away.tally.stall_ns = SECOND_NS / 2;
+        away.tally.step(1).service.record(SECOND_NS / 2);
+        let result = judged(vec![busy(), away.clone()]);
+        assert_eq!(result.generator.bound_seconds, 2);
+        assert_eq!(result.steps[1].service.as_ref().unwrap().count, 100);
+        assert!(result.remarks[0].ends_with("those seconds in which it ran."), "{:?}", result.remarks);
+        let result = judged(vec![away]);
+        assert_eq!(result.steps[1].service.as_ref().unwrap().count, 101);
+        assert!(result.remarks[0].ends_with("the times are of those seconds."), "{:?}", result.remarks);
     }
 
     #[test]
