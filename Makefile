@@ -61,8 +61,9 @@ agent-test:      ## tests the agent without Rust, on all releases (2 minutes; pa
 	agent/test/run.sh
 
 bench: build     ## measures cost and speed, writes docs/benchmarks.md (ONLY=4: figure 4 alone, writes nothing)
-	scripts/install.sh test
+	scripts/install.sh bench
 	scripts/otp.sh
+	scripts/peers.sh
 	cargo run --quiet --release -p xtask -- bench $(BINARY) $(if $(ONLY),--only $(ONLY))
 
 safety: build    ## what beamtune does to a node at most, on all releases (about 20 minutes); writes docs/safety.md

@@ -8,6 +8,7 @@ mod cost;
 mod day;
 mod figure;
 mod huge;
+mod load;
 pub(crate) mod machine;
 mod node;
 mod paced;
@@ -46,7 +47,7 @@ struct Group {
 }
 
 /// In this order; they are numbered from 1.
-const GROUPS: [Group; 8] = [
+const GROUPS: [Group; 10] = [
     Group { name: "list of nodes", measure: speed::nodes },
     Group { name: "first sample", measure: speed::first_sample },
     Group { name: "size", measure: size::measure },
@@ -55,6 +56,8 @@ const GROUPS: [Group; 8] = [
     Group { name: "recording of a day", measure: day::measure },
     Group { name: "linting", measure: speed::lint },
     Group { name: "huge nodes", measure: huge::measure },
+    Group { name: "load, HTTP", measure: load::http::measure },
+    Group { name: "load, truth", measure: load::truth::measure },
 ];
 
 /// What the measurements need.
@@ -218,6 +221,7 @@ fn page(
          `beamtune record`, and of windows in which it attaches, stays for 3 s, leaves and is unloaded, in blocks as \
          above. More than 100,000 processes: the agent's module stays loaded (agent/README.md). `ets` waits for a process at \
          priority normal, which makes the list of tables.\n\n\
+         {load}\n\n\
          ## What else ran\n\n\
          CPU that was used meanwhile by processes that are not part of the benchmark, and what a hypervisor has withheld, \
          in cores. With more than {QUIET_CORES} the machine was not quiet, and the figures are rough.\n\n\
@@ -227,6 +231,7 @@ fn page(
         releases = releases.join(", "),
         machine = machine::describe(),
         seed = bench.seed,
+        load = load::method(),
         others = what_else_ran(interferences),
         figures = table(figures),
         window = WINDOW.as_secs(),
@@ -258,7 +263,7 @@ mod tests {
         check("beamtune", Some((None, None)));
         check("beamtune --only 6 --pairs 8", Some((Some(6), Some(8))));
         check("", None);
-        check("beamtune --only 9", None);
+        check("beamtune --only 11", None);
         check("beamtune --only", None);
         check("beamtune --pairs 0", None);
         check("beamtune --fast 1", None);

@@ -81,6 +81,8 @@ struct Engine<'p> {
     wheel: Wheel,
     /// Devices that let others go first while there is more to read: index and generation.
     again: Vec<(u32, u32)>,
+    /// The same of the turn before: emptied, and kept for its memory.
+    served: Vec<(u32, u32)>,
     poll: OwnedFd,
     timer: OwnedFd,
     timer_ns: u64,
@@ -142,6 +144,7 @@ impl<'p> Engine<'p> {
             devices,
             wheel,
             again: Vec::new(),
+            served: Vec::new(),
             poll,
             timer,
             timer_ns: 0,
@@ -189,8 +192,10 @@ impl<'p> Engine<'p> {
         let mut stop_ns = began_ns;
         self.second = self.second_of(began_ns);
         let mut events = Vec::with_capacity(EVENTS);
+        let mut served_ns = began_ns;
         loop {
             let now = now_ns();
+            self.tally.stall_ns = self.tally.stall_ns.max(now - served_ns);
             let second = self.second_of(now);
             if second != self.second {
                 let boundary = self.boundary_ns(self.second);
@@ -222,24 +227,32 @@ impl<'p> Engine<'p> {
                 self.sweep(now);
             }
             let more = self.serve_due(now);
-            if more || !self.again.is_empty() {
+            let next = if more || !self.again.is_empty() {
                 events.clear();
                 self.wait(&mut events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+                now
             } else {
                 let next = self.next_due_ns().min(self.boundary_ns(self.second)).min(stop_ns).min(sweep_ns);
                 self.arm(next)?;
                 events.clear();
                 self.wait(&mut events, None)?;
-            }
+                next.max(now)
+            };
+            // What comes of these events has waited for as long.
+            served_ns = now_ns();
+            self.tally.stall_ns = self.tally.stall_ns.max(served_ns.saturating_sub(next));
             for event in &events {
                 let data = event.data.u64();
                 if data != TIMER {
                     self.on_event(data as u32, (data >> 32) as u32, event.flags);
                 }
             }
-            for (index, generation) in std::mem::take(&mut self.again) {
+            std::mem::swap(&mut self.again, &mut self.served);
+            for at in 0..self.served.len() {
+                let (index, generation) = self.served[at];
                 self.on_readable(index, generation, true);
             }
+            self.served.clear();
         }
     }
 

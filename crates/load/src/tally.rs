@@ -273,6 +273,8 @@ pub struct Tally {
     pub unfinished: u64,
     /// CPU time of the thread, in nanoseconds.
     pub cpu_ns: u64,
+    /// The longest time that the thread did not come round to its devices, beyond what it meant to wait.
+    pub stall_ns: u64,
     /// Bytes read from sockets.
     pub read_bytes: u64,
     /// Bytes written to sockets.
@@ -309,6 +311,7 @@ impl Tally {
         self.reconnects += other.reconnects;
         self.unfinished += other.unfinished;
         self.cpu_ns += other.cpu_ns;
+        self.stall_ns = self.stall_ns.max(other.stall_ns);
         self.read_bytes += other.read_bytes;
         self.written_bytes += other.written_bytes;
     }

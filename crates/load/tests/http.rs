@@ -11,7 +11,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use beamtune_load::clock::{SECOND_NS, now_ns};
-use beamtune_load::collect::Run;
+use beamtune_load::collect::{Collector, Run};
+use beamtune_load::engine::{self, Share};
 use beamtune_load::program::{Delay, Model, Op};
 use beamtune_load::protocol::Checks;
 use beamtune_load::run;
@@ -232,4 +233,30 @@ fn the_wish_to_stop_gives_the_result_so_far() {
     assert!(result.is_interrupted);
     assert!(result.done() > 0);
     assert!(result.seconds.len() < 20);
+}
+
+#[test]
+fn a_stall_within_a_second_is_the_generators_own() {
+    const STALL_MS: u64 = 300;
+    let server = Server::answering(OK);
+    let mut plan = get_plan(server.address, 2, u64::MAX);
+    plan.model = Model::Closed { ramp_ns: 0, sustain_ns: 3 * SECOND_NS, turns: None };
+    let mut collector = Collector::new(&plan, 1);
+    let stop = AtomicBool::new(false);
+    engine::run(&plan, Share { index: 0, of: 1 }, &stop, &mut |spell| {
+        let is_first = spell.second == 0;
+        collector.add(0, spell);
+        if is_first {
+            // Who is told of a second is told by the thread itself: it is away, early in the next one.
+            std::thread::sleep(Duration::from_millis(STALL_MS));
+        }
+    })
+    .unwrap();
+    let result = collector.finish(&plan, &Run::default());
+    let bound = result.seconds[1].bound.as_deref().unwrap_or_default();
+    let stalled_ms: u64 =
+        bound.split_whitespace().rev().nth(1).unwrap_or_default().parse().unwrap_or_default();
+    assert!(bound.starts_with("a thread of the generator did not run"), "{bound}");
+    // It may have meant to wait for a tenth of a second of it.
+    assert!(stalled_ms >= STALL_MS - 100, "{bound}");
 }

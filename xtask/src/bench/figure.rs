@@ -1,6 +1,6 @@
 //! Figures: what was measured, its limit, and whether that is kept; and the page that shows them.
 
-use beamtune_stats::paired::Effect;
+use beamtune_stats::paired::{self, Effect};
 
 /// Whether a limit is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +66,51 @@ pub fn judge(effect: &Effect, limit: f64) -> Verdict {
     }
 }
 
+/// Whether an effect lies between two limits, with the certainty of its interval. Without an upper one: infinity.
+pub fn judge_within(effect: &Effect, low: f64, high: f64) -> Verdict {
+    if low <= effect.low && effect.high <= high {
+        Verdict::Kept
+    } else if effect.high < low || high < effect.low {
+        Verdict::Missed
+    } else {
+        Verdict::Unproven
+    }
+}
+
+/// How many times `others` the values of `ours` are, from pairs. Ratios are what stays the same while the machine gets slower
+/// or faster, so it is their logarithms that are compared.
+pub fn ratio(ours: &[f64], others: &[f64], confidence: f64) -> Option<Effect> {
+    let logs: Vec<f64> = ours.iter().zip(others).map(|(ours, other)| (ours / other).ln()).collect();
+    let effect = paired::effect(&logs, confidence)?;
+    Some(Effect { estimate: effect.estimate.exp(), low: effect.low.exp(), high: effect.high.exp(), ..effect })
+}
+
+/// The middle of some values; not a number without any.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = |index: usize| sorted.get(index).copied().unwrap_or(f64::NAN);
+    at(sorted.len().saturating_sub(1) / 2).midpoint(at(sorted.len() / 2))
+}
+
+/// An effect that is a ratio, as text: `1.17 [1.15, 1.19]`.
+pub fn times(effect: &Effect) -> String {
+    format!("{:.2} [{:.2}, {:.2}]", effect.estimate, effect.low, effect.high)
+}
+
+/// A whole number with its thousands apart: `238,000`.
+pub fn thousands(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.char_indices() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
 /// An effect that is a share, as text: `0.21 % [0.18, 0.25]`.
 pub fn percent(effect: &Effect) -> String {
     // No "-0.00".
@@ -106,6 +151,39 @@ mod tests {
         check(effect(0.1, 0.2, 0.5), Verdict::Unproven);
         check(effect(0.4, 0.6, 0.7), Verdict::Unproven);
         check(effect(0.5, 0.6, 0.7), Verdict::Missed);
+    }
+
+    #[test]
+    fn a_ratio_is_judged_from_both_sides() {
+        let check =
+            |effect: Effect, expect| assert_eq!(judge_within(&effect, 0.9, 1.1), expect, "{effect:?}");
+        check(effect(0.9, 1.0, 1.1), Verdict::Kept);
+        check(effect(0.89, 1.0, 1.05), Verdict::Unproven);
+        check(effect(0.95, 1.0, 1.11), Verdict::Unproven);
+        check(effect(0.7, 0.8, 0.89), Verdict::Missed);
+        check(effect(1.2, 1.3, 1.4), Verdict::Missed);
+        assert_eq!(judge_within(&effect(0.9, 7.0, 9.0), 0.9, f64::INFINITY), Verdict::Kept);
+    }
+
+    #[test]
+    fn a_ratio_does_not_care_how_fast_the_machine_was_in_a_pair() {
+        let others = [100.0, 200.0, 400.0, 100.0, 50.0, 100.0];
+        let found = ratio(&others.map(|other| other * 1.25), &others, 0.95).expect("enough pairs");
+        assert_eq!(times(&found), "1.25 [1.25, 1.25]");
+        assert_eq!(ratio(&others[..5], &others[..5], 0.95), None);
+    }
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(&[5.0, 1.0, 3.0]), 3.0);
+        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), 2.5);
+        assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn thousands_stand_apart() {
+        let shown = [7.4, 999.0, 1_000.0, 238_123.0, 1_234_567.0].map(thousands);
+        assert_eq!(shown, ["7", "999", "1,000", "238,123", "1,234,567"]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 /// Clock ticks per second of the counters in /proc: the same on every Linux that beamtune runs on (proc(5)).
-const TICKS_PER_S: f64 = 100.0;
+pub const TICKS_PER_S: f64 = 100.0;
 
 /// What the machine is, in one line.
 pub fn describe() -> String {
@@ -97,11 +97,12 @@ fn parse_host(stat: &str) -> Option<Host> {
 }
 
 fn own() -> Result<u64> {
-    parse_own(&fs::read_to_string("/proc/self/stat")?).context("cannot understand /proc/self/stat")
+    parse_ticks(&fs::read_to_string("/proc/self/stat")?).context("cannot understand /proc/self/stat")
 }
 
-/// proc(5): utime, stime, cutime and cstime are the fields 14 to 17; the second one, a name, may hold blanks.
-fn parse_own(stat: &str) -> Option<u64> {
+/// CPU time from /proc/PID/stat, of the process and of those that it has waited for. proc(5): utime, stime, cutime and cstime
+/// are the fields 14 to 17; the second one, a name, may hold blanks.
+pub fn parse_ticks(stat: &str) -> Option<u64> {
     let fields = stat.rsplit_once(')')?.1.split_whitespace();
     let ticks: Option<Vec<u64>> = fields.skip(11).take(4).map(|ticks| ticks.parse().ok()).collect();
     ticks.filter(|ticks| ticks.len() == 4).map(|ticks| ticks.iter().sum())
@@ -122,8 +123,8 @@ mod tests {
     #[test]
     fn own_time_is_found_behind_a_name_with_blanks_and_brackets() {
         let stat = "42 (a ) b) S 1 42 42 0 -1 4194304 100 0 0 0 11 22 33 44 20 0 1 0";
-        assert_eq!(parse_own(stat), Some(110));
-        assert_eq!(parse_own("42 (a) S 1"), None);
+        assert_eq!(parse_ticks(stat), Some(110));
+        assert_eq!(parse_ticks("42 (a) S 1"), None);
     }
 
     #[test]

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 
+use super::machine::{TICKS_PER_S, parse_ticks};
+
 /// What takes longer than this, and is no measurement, has failed.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -202,6 +204,16 @@ fn peak_of_status(status: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
+/// CPU time of a process, with that of those that it has waited for, in seconds: exact once it has ended, until it is waited
+/// for. `None` while it runs.
+pub fn cpu_s_at_end(pid: u32) -> Result<Option<f64>> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("a process is gone")?;
+    // proc(5): the state follows the name, which may hold anything.
+    let has_ended = stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z'));
+    let ticks = parse_ticks(&stat).with_context(|| format!("cannot understand /proc/{pid}/stat"))?;
+    Ok(has_ended.then_some(ticks as f64 / TICKS_PER_S))
+}
+
 /// CPU time that all threads of a process have had, in nanoseconds (Documentation/scheduler/sched-stats.rst).
 pub fn cpu_ns(pid: u32) -> Result<u64> {
     let mut sum = 0;
@@ -226,6 +238,17 @@ mod tests {
         check("VmPeak:\t  9000 kB\nVmHWM:\t    3404 kB\nVmRSS:\t 1 kB\n", Some(3404 * 1024));
         check("Name:\tzombie\n", None);
         check("VmHWM:\t3404 MB\n", None);
+    }
+
+    #[test]
+    fn the_cpu_of_a_process_is_told_when_it_has_ended() {
+        let spin = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; read line";
+        let mut running = Running::start(Command::new("sh").args(["-c", spin])).expect("sh starts");
+        assert_eq!(cpu_s_at_end(running.pid()).expect("it is there"), None);
+        running.say("").expect("it listens");
+        let cpu_s = wait_for("its end", PATIENCE, || cpu_s_at_end(running.pid())).expect("it ends");
+        assert!((0.01..10.0).contains(&cpu_s), "{cpu_s}");
+        running.finish(PATIENCE).expect("a success");
     }
 
     #[test]

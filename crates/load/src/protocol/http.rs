@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::io::Write;
+use std::mem::MaybeUninit;
 
 use super::{Answer, Checks, LOOKED_AT_BYTES, missing_part};
 use crate::tally::ErrorKind;
@@ -310,18 +311,11 @@ impl Reader {
 
     /// Reads a head; gives its length, or 0 if more is needed.
     fn head(&mut self, input: &[u8]) -> Result<usize, HttpFault> {
-        let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
-        let mut few = [httparse::EMPTY_HEADER; 16];
-        // Most replies have few fields, and to write 128 empty ones first costs more than to parse them.
-        let mut response = httparse::Response::new(&mut few);
-        let status = match response.parse(input) {
-            Err(httparse::Error::TooManyHeaders) => {
-                response = httparse::Response::new(&mut fields);
-                response.parse(input)
-            }
-            status => status,
-        };
-        let length = match status {
+        // Most replies have few fields, and to write 128 empty ones first would cost more than to parse them.
+        let mut fields = [const { MaybeUninit::uninit() }; MOST_FIELDS];
+        let mut response = httparse::Response::new(&mut []);
+        let parser = httparse::ParserConfig::default();
+        let length = match parser.parse_response_with_uninit_headers(&mut response, input, &mut fields) {
             Ok(httparse::Status::Complete(length)) if length <= LONGEST_HEAD_BYTES => length,
             Ok(httparse::Status::Partial) if input.len() < LONGEST_HEAD_BYTES => return Ok(0),
             Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(HttpFault::LongHead),

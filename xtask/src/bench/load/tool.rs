@@ -1,0 +1,254 @@
+//! Generators: ours and its peers, where they are, how each is told what to do, and where what it says is read.
+
+use std::env;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+use beamtune_load::import;
+use beamtune_model::load::LoadResult;
+
+use super::place::on_core;
+
+/// Names a folder with peers, which is looked through first.
+const FOLDER_VARIABLE: &str = "BEAMTUNE_PEERS";
+/// Below the user's home: where scripts/peers.sh puts what it installs.
+const OWN_FOLDER: &str = ".cache/beamtune/peers/bin";
+
+/// A generator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Generator {
+    /// Ours.
+    Beamtune,
+    /// wrk: a closed load.
+    Wrk,
+    /// wrk2: a rate.
+    Wrk2,
+    /// oha: either, corrected for a rate.
+    Oha,
+    /// nghttp2's h2load, speaking HTTP/1.1.
+    H2load,
+    /// Grafana k6.
+    K6,
+}
+
+impl Generator {
+    /// Of the program.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Beamtune => "beamtune",
+            Self::Wrk => "wrk",
+            Self::Wrk2 => "wrk2",
+            Self::Oha => "oha",
+            Self::H2load => "h2load",
+            Self::K6 => "k6",
+        }
+    }
+
+    /// Who reads its results; ours are a [`LoadResult`] themselves.
+    fn reader(self) -> Option<import::Tool> {
+        import::Tool::named(self.name())
+    }
+
+    /// Prints its version and ends. wrk calls that a failure.
+    fn version_option(self) -> &'static str {
+        match self {
+            Self::Wrk | Self::Wrk2 => "-v",
+            Self::K6 => "version",
+            Self::Beamtune | Self::Oha | Self::H2load => "--version",
+        }
+    }
+}
+
+/// What a generator is to do.
+#[derive(Debug, Clone)]
+pub struct Load {
+    /// What is asked for.
+    pub url: String,
+    /// How many connections.
+    pub connections: u32,
+    /// For how long.
+    pub seconds: u32,
+    /// So many requests a second at equal distances, where it can; `None`: each connection as fast as it is answered.
+    pub per_second: Option<u32>,
+}
+
+/// A generator that is there.
+#[derive(Debug, Clone)]
+pub struct Tool {
+    /// Which.
+    pub generator: Generator,
+    program: PathBuf,
+    version: String,
+}
+
+impl fmt::Display for Tool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.generator.name(), self.version)
+    }
+}
+
+impl Tool {
+    /// Ours.
+    pub fn ours(program: &Path) -> Result<Tool> {
+        Self::at(Generator::Beamtune, program.to_owned())
+    }
+
+    /// A peer, if it is on this machine.
+    pub fn find(generator: Generator) -> Result<Option<Tool>> {
+        let own = env::var_os("HOME").map(|home| PathBuf::from(home).join(OWN_FOLDER));
+        let named = env::var_os(FOLDER_VARIABLE).map(PathBuf::from);
+        let path = env::var_os("PATH").unwrap_or_default();
+        let folders = named.into_iter().chain(own).chain(env::split_paths(&path));
+        let program = folders.map(|folder| folder.join(generator.name())).find(|program| program.is_file());
+        program.map(|program| Self::at(generator, program)).transpose()
+    }
+
+    fn at(generator: Generator, program: PathBuf) -> Result<Tool> {
+        let said = Command::new(&program)
+            .arg(generator.version_option())
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("{} does not start", program.display()))?;
+        let version = version_in(&String::from_utf8_lossy(&said.stdout));
+        let version = version.with_context(|| format!("{} tells no version", program.display()))?;
+        Ok(Tool { generator, program, version })
+    }
+
+    /// How it is started on a core; files go into the folder.
+    pub fn command(&self, load: &Load, core: usize, folder: &Path) -> Result<Command> {
+        let mut command = on_core(core, &self.program)?;
+        let Load { url, connections, seconds, per_second } = load;
+        match self.generator {
+            Generator::Beamtune => {
+                command.args(["load", "--json", "--threads", "1"]);
+                match per_second {
+                    Some(rate) => command.args(["--even", "--rate", &rate.to_string()]).args([
+                        "--connections",
+                        &connections.to_string(),
+                        "--for",
+                        &format!("{seconds}s"),
+                        url,
+                    ]),
+                    None => command.arg(scenario(load, folder)?),
+                };
+            }
+            Generator::Wrk => {
+                command.args(["--latency", "-t1"]);
+                command.args([format!("-c{connections}"), format!("-d{seconds}s"), url.clone()]);
+            }
+            Generator::Wrk2 => {
+                let rate = per_second.context("wrk2 wants a rate")?;
+                command.args(["--latency", "-t1"]);
+                command
+                    .args([format!("-c{connections}"), format!("-d{seconds}s"), format!("-R{rate}")])
+                    .arg(url);
+            }
+            Generator::Oha => {
+                command.args(["--no-tui", "--output-format", "json", "-z", &format!("{seconds}s")]);
+                command.args(["-c", &connections.to_string()]);
+                if let Some(rate) = per_second {
+                    command.args(["-q", &rate.to_string(), "--latency-correction"]);
+                }
+                command.arg(url);
+            }
+            Generator::H2load => {
+                command.args(["--h1", "-t", "1", "-c", &connections.to_string(), "-D", &seconds.to_string()]);
+                if let Some(rate) = per_second {
+                    command.arg(format!("--rps={}", f64::from(*rate) / f64::from(*connections)));
+                }
+                command.arg(url);
+            }
+            Generator::K6 => {
+                // It tells its makers of each run otherwise.
+                command.env("K6_NO_USAGE_REPORT", "true");
+                command.args(["run", "--no-color", "--summary-trend-stats", "avg,min,med,max,p(90),p(99)"]);
+                command.arg("--summary-export").arg(summary(folder)).arg(script(load, folder)?);
+            }
+        }
+        Ok(command)
+    }
+
+    /// What it found, from what it printed to a file of that folder or wrote there itself.
+    pub fn result(&self, printed: &Path, folder: &Path) -> Result<LoadResult> {
+        let file = if self.generator == Generator::K6 { summary(folder) } else { printed.to_owned() };
+        let read = fs::File::open(&file).with_context(|| format!("{self} has written nothing"))?;
+        let name = self.to_string();
+        Ok(match self.generator.reader() {
+            Some(reader) => import::read_from(&name, read, Some(reader))?,
+            None => serde_json::from_reader(std::io::BufReader::new(read)).context(name)?,
+        })
+    }
+}
+
+/// `wrk debian/4.1.0-3+b2 [epoll] …`, `oha 1.16.0`, `h2load nghttp2/1.52.0`, `k6 v1.8.1 (…)`: the second word, without whose it
+/// is.
+fn version_in(said: &str) -> Option<String> {
+    let word = said.split_whitespace().nth(1)?;
+    let word = word.rsplit('/').next().unwrap_or(word);
+    Some(word.strip_prefix('v').unwrap_or(word).to_owned())
+}
+
+/// As the quick form of a URL, but all connect at once, as they do with the peers.
+fn scenario(load: &Load, folder: &Path) -> Result<OsString> {
+    let Load { url, connections, seconds, .. } = load;
+    let file = folder.join("scenario.toml");
+    let text = format!(
+        "[load]\nfor = \"{seconds}s\"\n\n[devices.get]\ncount = {connections}\ntarget = \"{}\"\n\
+         steps = [{{ request = \"/\" }}]\n",
+        url.trim_end_matches('/')
+    );
+    fs::write(&file, text)?;
+    Ok(file.into())
+}
+
+/// What k6 is to do; it has no command line for it.
+fn script(load: &Load, folder: &Path) -> Result<PathBuf> {
+    let Load { url, connections, seconds, per_second } = load;
+    let executor = match per_second {
+        Some(rate) => format!(
+            "executor: 'constant-arrival-rate', rate: {rate}, timeUnit: '1s', preAllocatedVUs: {connections}"
+        ),
+        None => format!("executor: 'constant-vus', vus: {connections}"),
+    };
+    let file = folder.join("script.js");
+    let text = format!(
+        "import http from 'k6/http';\n\
+         export const options = {{ discardResponseBodies: true,\n\
+         scenarios: {{ get: {{ {executor}, duration: '{seconds}s', gracefulStop: '2s' }} }} }};\n\
+         export default function () {{ http.get('{url}'); }}\n"
+    );
+    fs::write(&file, text)?;
+    Ok(file)
+}
+
+fn summary(folder: &Path) -> PathBuf {
+    folder.join("summary.json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_the_second_word_without_whose_it_is() {
+        let check = |said: &str, expect: Option<&str>| {
+            assert_eq!(version_in(said).as_deref(), expect, "{said}");
+        };
+        check("wrk debian/4.1.0-3+b2 [epoll] Copyright (C) 2012 Will Glozer\n", Some("4.1.0-3+b2"));
+        check("oha 1.16.0\n", Some("1.16.0"));
+        check("h2load nghttp2/1.52.0\n", Some("1.52.0"));
+        check("k6 v1.8.1 (go1.26.8, linux/amd64)\n", Some("1.8.1"));
+        check("", None);
+    }
+
+    #[test]
+    fn every_peer_has_a_reader_of_its_results() {
+        let peers = [Generator::Wrk, Generator::Wrk2, Generator::Oha, Generator::H2load, Generator::K6];
+        assert!(peers.iter().all(|peer| peer.reader().is_some()));
+        assert!(Generator::Beamtune.reader().is_none());
+    }
+}
