@@ -1,7 +1,8 @@
 //! A WebSocket server that echoes frames: one thread on epoll, which does as little for a message as there is to do, so that
 //! the clients are what is measured.
 //!
-//! Prints `port N` at its start, and for each line of its standard input `seen MESSAGES CONNECTIONS`: data frames so far, and
+//! Called with a port, it shares that with others of its kind, among which the kernel spreads connections: for more of them
+//! than one process has descriptors. Prints `port N` at its start, and for each line of its standard input `seen MESSAGES CONNECTIONS`: data frames so far, and
 //! connections that are open now. Ends with its standard input.
 
 use std::io::Write;
@@ -16,6 +17,11 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 /// RFC 6455, 1.3.
 const KEY_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+/// RFC 6455, 5.2: a frame's first byte holds whether it is a message's last one, and what it is.
+const FINAL: u8 = 0x80;
+const CLOSE: u8 = 8;
+const PING: u8 = 9;
+const PONG: u8 = 10;
 /// Longest frame, longest request, and the most that a client may leave unread.
 const MOST_BYTES: usize = 64 * 1024;
 const BACKLOG: i32 = 4096;
@@ -26,7 +32,8 @@ const INPUT: u64 = u64::MAX - 1;
 
 fn main() -> Result<()> {
     beamtune_peers::raise_descriptors();
-    let mut server = Server::listen()?;
+    let port = std::env::args().nth(1).map_or(Ok(0), |port| port.parse()).context("the port is none")?;
+    let mut server = Server::listen(port)?;
     println!("port {}", server.port()?);
     server.serve()
 }
@@ -50,11 +57,12 @@ struct Connection {
 }
 
 impl Server {
-    fn listen() -> Result<Server> {
+    fn listen(port: u16) -> Result<Server> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let listener = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
         sockopt::set_socket_reuseaddr(&listener, true)?;
-        rustix::net::bind(&listener, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        sockopt::set_socket_reuseport(&listener, true)?;
+        rustix::net::bind(&listener, &SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
         rustix::net::listen(&listener, BACKLOG)?;
         let poll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&poll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
@@ -236,13 +244,12 @@ fn echo(bytes: &mut [u8], output: &mut Vec<u8>, messages: &mut u64) -> Result<us
             *byte ^= mask[index % 4];
         }
         let first = match frame[0] & 0x0f {
-            // Ping, pong.
-            9 => 0x8a,
-            8 => 0x88,
-            10 => {
+            PING => FINAL | PONG,
+            PONG => {
                 used += end;
                 continue;
             }
+            CLOSE => FINAL | CLOSE,
             _ => {
                 *messages += 1;
                 frame[0]
