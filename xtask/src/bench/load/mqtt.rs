@@ -15,9 +15,7 @@ use crate::bench::figure::Figure;
 use crate::bench::{Bench, or_not_measured};
 
 /// Devices.
-const SIZES: [usize; 2] = [FEW, 1_000];
-/// With more than these, Tsung takes longer to connect than a window lasts: those that are there let no others in.
-const FEW: usize = 100;
+const SIZES: [usize; 2] = [100, 1_000];
 /// Of what rumqttc does.
 const LEAST_RATIO: f64 = 1.0;
 /// Of what Tsung does.
@@ -34,8 +32,7 @@ pub fn measure(bench: &Bench, peers: &Peers, cores: Cores) -> Result<Vec<Figure>
                 "messages of MQTT at QoS {qos} that {devices} devices publish to themselves through {}",
                 broker.version
             );
-            let tsung = tsung.as_ref().filter(|_| devices == FEW);
-            let contenders = contenders(bench, peers, cores, &broker, tsung, devices, qos)?;
+            let contenders = contenders(bench, peers, cores, &broker, tsung.as_ref(), devices, qos)?;
             let mut random = bench.random(devices as u32 + u32::from(qos));
             let compared = compare(bench, &mut broker, &contenders, devices, &what, &mut random);
             figures.extend(or_not_measured(&what, compared)?);
@@ -71,7 +68,6 @@ fn contenders<'a>(
     let ours = Contender {
         name: Tool::ours(&bench.beamtune)?.to_string(),
         command: Box::new(move || load(&bench.beamtune, cores, &scenario)),
-        is_answered: true,
         limit: 1.0,
     };
     let program = peers.program("mqtt_rumqttc");
@@ -82,13 +78,11 @@ fn contenders<'a>(
             command.args([address.to_string(), devices.to_string(), qos.to_string()]);
             Ok(command)
         }),
-        is_answered: true,
         limit: LEAST_RATIO,
     };
     let tsung = tsung.map(|tsung| Contender {
-        name: format!("{} ({})", tsung.name, Tsung::exchange(qos)),
+        name: tsung.name.clone(),
         command: Box::new(move || Tsung::command(bench.folder.path(), cores, address, devices, qos)),
-        is_answered: qos == 0,
         limit: LEAST_RATIO_TSUNG,
     });
     Ok([ours, rumqttc].into_iter().chain(tsung).collect())

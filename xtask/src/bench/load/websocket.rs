@@ -38,7 +38,6 @@ pub fn measure(bench: &Bench, peers: &Peers, cores: Cores) -> Result<Vec<Figure>
             contenders.push(Contender {
                 name: peers.named(package)?,
                 command: Box::new(command),
-                is_answered: true,
                 limit: LEAST_RATIO,
             });
         }
@@ -62,7 +61,6 @@ fn ours<'a>(bench: &'a Bench, echo: &Echo, cores: Cores, connections: usize) -> 
     Ok(Contender {
         name: Tool::ours(&bench.beamtune)?.to_string(),
         command: Box::new(move || load(&bench.beamtune, cores, &file)),
-        is_answered: true,
         limit: 1.0,
     })
 }
