@@ -42,9 +42,12 @@ pub const TARGETS: &[Target] = &[
     ("ejabberdctl", |bytes| flags::check(Format::EjabberdCtl, bytes)),
     ("shell", |bytes| flags::check(Format::Shell, bytes)),
     ("command", flags::command),
+    ("http", load::http),
     ("websocket", load::websocket),
     ("raw_frames", load::raw_frames),
     ("mqtt", mqtt::mqtt),
+    ("load_scenario", load::load_scenario),
+    ("load_import", load::load_import),
 ];
 
 /// Passes an input through a target.

@@ -1,12 +1,17 @@
-//! What a load's target sends: WebSocket, and frames straight on TCP.
+//! What a load's target sends: HTTP, WebSocket, and frames straight on TCP; and what is given to it: scenarios, and results of
+//! other tools.
 
 use std::fmt::Write;
 use std::sync::Arc;
 
+use beamtune_load::import::{self, Tool};
+use beamtune_load::protocol::http::HttpRequest;
 use beamtune_load::protocol::raw::{Framing, RawMessage};
 use beamtune_load::protocol::websocket::Upgrade;
 use beamtune_load::protocol::{Checks, Heard, Message, Protocol, Session};
+use beamtune_load::scenario::Scenario;
 use beamtune_load::template::{Template, Values};
+use beamtune_report::Style;
 use rand_core::SeedableRng;
 use rand_xoshiro::Xoroshiro128PlusPlus;
 
@@ -15,6 +20,16 @@ use super::assert_harmless;
 /// A reply that opens the session: the key comes from the seed below.
 const OPENED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
     Sec-WebSocket-Accept: cX8uCHDasAueM0Ta+dc6B/6DGRo=\r\n\r\n";
+
+/// A server of HTTP. The first byte says how the network cuts it, and whether it was asked for a head alone.
+pub fn http(bytes: &[u8]) {
+    let Some((&choice, stream)) = bytes.split_first() else { return };
+    let method = if choice & 1 == 0 { "GET" } else { "HEAD" };
+    let request = HttpRequest::new(method, &Template::literal("/"), &[], None);
+    let sent = [Message::Http(Box::new(request))];
+    let hear = |piece| hear(&Protocol::Http, &sent, b"", stream, piece);
+    assert_eq!(hear(stream.len().max(1)), hear(usize::from(choice >> 1) + 1));
+}
 
 /// A server of WebSocket. The first byte says how the network cuts it, and whether the upgrade's reply is among the bytes
 /// or has come already.
@@ -45,6 +60,50 @@ pub fn raw_frames(bytes: &[u8]) {
     let sent = [Message::Raw(Box::new(message))];
     let hear = |piece| hear(&protocol, &sent, b"", stream, piece);
     assert_eq!(hear(stream.len().max(1)), hear(usize::from(cut >> 1) + 1));
+}
+
+/// A scenario, which becomes a plan or is refused with its places.
+pub fn load_scenario(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let files = |name: &str| match name {
+        "users.csv" => Ok(b"user,password\nann,1\nbob,2\n".to_vec()),
+        _ => Err(std::io::ErrorKind::NotFound.into()),
+    };
+    match Scenario::parse("x.toml", &text, &files) {
+        Ok(scenario) => {
+            let address = |_: &_| ([127, 0, 0, 1], 1).into();
+            if let Err(error) = scenario.compile(0, &address, &Vec::new) {
+                assert!(!error.to_string().is_empty());
+            }
+        }
+        Err(faults) => {
+            assert!(!faults.faults.is_empty());
+            let lines = text.lines().count().max(1);
+            for fault in &faults.faults {
+                assert!((1..=lines).contains(&fault.line) && fault.column > 0, "{fault:?}");
+            }
+            let _ = faults.to_string();
+        }
+    }
+}
+
+/// A file of results. What is read of it is shown without harm, and can be kept and read again.
+pub fn load_import(bytes: &[u8]) {
+    for tool in [None, Some(Tool::Wrk2)] {
+        let result = match import::read_from("x", bytes, tool) {
+            Ok(result) => result,
+            Err(error) => {
+                let _ = error.to_string();
+                continue;
+            }
+        };
+        assert_harmless(&beamtune_report::load::render(&result, Style::PLAIN));
+        let kept = serde_json::to_vec(&result).expect("JSON");
+        let again = import::read("kept", &kept).unwrap_or_else(|error| panic!("{error}: {result:#?}"));
+        assert_eq!((again.done(), again.errors()), (result.done(), result.errors()));
+        assert_eq!(again.seconds.len(), result.seconds.len());
+        let _ = import::merge(vec![("a".to_owned(), result), ("b".to_owned(), again)]);
+    }
 }
 
 /// What a session makes of a stream that comes in pieces, and what it says to that.

@@ -220,9 +220,8 @@ fn page(
          **Linting**: the files of `fixtures/args` that hold flags, each several times.\n\n\
          **Huge nodes**: a thousand times a second the node gets 64 bytes from outside and sends them back; the delay counts \
          from when a request was due. Compared are the p99 of windows of 10 s without anybody, with \
-         `beamtune record`, and of windows in which it attaches, stays for 3 s, leaves and is unloaded, in blocks as \
-         above. More than 100,000 processes: the agent's module stays loaded (agent/README.md). `ets` waits for a process at \
-         priority normal, which makes the list of tables.\n\n\
+         `beamtune record`, of windows that begin with its attaching, and of windows in which it leaves and is unloaded, \
+         in blocks as above. More than 100,000 processes: the agent's module stays loaded (agent/README.md).\n\n\
          {load}\n\n\
          ## What else ran\n\n\
          CPU that was used meanwhile by processes that are not part of the benchmark, and what a hypervisor has withheld, \

@@ -6,13 +6,14 @@
 use std::collections::BTreeMap;
 
 use beamtune_model::load::{
-    Asked, Generator, LOAD_RESULT_VERSION, Latency, LoadErrors, LoadResult, LoadSecond, LoadStep,
+    Asked, Generator, LOAD_RESULT_VERSION, Latency, LoadErrors, LoadResult, LoadSecond, LoadStep, Traffic,
 };
 
 use crate::clock::SECOND_NS;
 use crate::engine::Spell;
 use crate::program::{Model, Op, Plan};
-use crate::tally::{Tally, Times};
+use crate::tally::Tally;
+use crate::times::Times;
 
 /// A thread that used more of its second than this is busy: what waits for it is late by its fault.
 const BUSY_SHARE: f64 = 0.95;
@@ -42,6 +43,16 @@ struct Merged {
     busiest: f64,
 }
 
+impl Merged {
+    /// For how long a thread was away.
+    fn stall_ns(&self) -> u64 {
+        self.tally.stall_ns.max(self.longest_ns.saturating_sub(SECOND_NS))
+    }
+}
+
+/// Who is told of a second, with what was counted in it.
+pub type OnSecond<'a> = dyn FnMut(&LoadSecond, &Tally) + 'a;
+
 /// Adds up the spells of a run.
 pub struct Collector {
     /// Steps that only connect.
@@ -52,6 +63,8 @@ pub struct Collector {
     all: Tally,
     /// Without the seconds in which the generator was the limit.
     clean: Tally,
+    /// Without those in which one of its threads did not run: what it was late or busy in says more than those.
+    awake: Tally,
     seconds: Vec<LoadSecond>,
 }
 
@@ -66,12 +79,19 @@ impl Collector {
         }
         let tally = Tally::new(plan.steps.len());
         let told = vec![None; threads];
-        Self { connects, told, open: BTreeMap::new(), all: tally.clone(), clean: tally, seconds: Vec::new() }
+        Self {
+            connects,
+            told,
+            open: BTreeMap::new(),
+            all: tally.clone(),
+            clean: tally.clone(),
+            awake: tally,
+            seconds: Vec::new(),
+        }
     }
 
-    /// Takes what a thread tells; gives the seconds that all threads have told of with it.
-    pub fn add(&mut self, thread: usize, spell: Spell) -> &[LoadSecond] {
-        let before = self.seconds.len();
+    /// Takes what a thread tells; `on_second` is told of the seconds that all threads have told of with it.
+    pub fn add(&mut self, thread: usize, spell: Spell, on_second: &mut OnSecond<'_>) {
         let merged = self.open.entry(spell.second).or_default();
         let used = spell.tally.cpu_ns as f64 / spell.length_ns.max(1) as f64;
         // A thread's last spell may be too short to say anything.
@@ -83,36 +103,30 @@ impl Collector {
         if let Some(told) = self.told.get_mut(thread) {
             *told = Some(spell.second);
         }
-        // A thread tells of its seconds in their order.
-        if let Some(until) = self.told.iter().copied().min().flatten() {
-            self.close(until);
-        }
-        &self.seconds[before..]
+        self.close(on_second);
     }
 
     /// A thread tells no more.
-    pub fn end(&mut self, thread: usize) -> &[LoadSecond] {
-        let before = self.seconds.len();
+    pub fn end(&mut self, thread: usize, on_second: &mut OnSecond<'_>) {
         if let Some(told) = self.told.get_mut(thread) {
             *told = Some(i64::MAX);
         }
-        if let Some(until) = self.told.iter().copied().min().flatten() {
-            self.close(until);
-        }
-        &self.seconds[before..]
+        self.close(on_second);
     }
 
-    fn close(&mut self, until: i64) {
+    /// Judges the seconds that all threads have told of. A thread tells of its seconds in their order.
+    fn close(&mut self, on_second: &mut OnSecond<'_>) {
+        let Some(until) = self.told.iter().copied().min().flatten() else { return };
         while let Some(entry) = self.open.first_entry() {
             if *entry.key() > until {
                 return;
             }
             let (second, merged) = entry.remove_entry();
-            self.judge(second, merged);
+            self.judge(second, merged, on_second);
         }
     }
 
-    fn judge(&mut self, second: i64, merged: Merged) {
+    fn judge(&mut self, second: i64, merged: Merged, on_second: &mut OnSecond<'_>) {
         let (mut service, mut response) = (Times::default(), Times::default());
         let mut done = 0;
         for (index, step) in merged.tally.steps.iter().enumerate() {
@@ -125,13 +139,17 @@ impl Collector {
             }
         }
         let bound = bound(&merged, &service);
+        let is_awake = merged.stall_ns() <= STALL_NS;
         let tally = merged.tally;
         self.all.add(&tally);
+        if is_awake {
+            self.awake.add(&tally);
+        }
         if bound.is_none() {
             self.clean.add(&tally);
         }
         let percentile = |percentile| (response.count() > 0).then(|| response.percentile_ns(percentile));
-        self.seconds.push(LoadSecond {
+        let told = LoadSecond {
             second,
             asked: Some(tally.asked),
             done,
@@ -142,7 +160,9 @@ impl Collector {
             p99_ns: percentile(99.0),
             cores: Some(tally.cpu_ns as f64 / merged.longest_ns.max(1) as f64),
             bound,
-        });
+        };
+        on_second(&told, &tally);
+        self.seconds.push(told);
     }
 
     /// Right answers, connections not counted.
@@ -152,19 +172,20 @@ impl Collector {
     }
 
     /// The result, when all threads have ended.
-    pub fn finish(mut self, plan: &Plan, run: &Run) -> LoadResult {
-        self.close(i64::MAX);
+    pub fn finish(self, plan: &Plan, run: &Run) -> LoadResult {
         let bound_seconds = self.seconds.iter().filter(|second| second.bound.is_some()).count();
         let mut remarks = Vec::new();
-        let is_all_bound = self.answers(&self.clean) == 0 && self.answers(&self.all) > 0;
-        if is_all_bound {
-            let words =
-                "The generator was the limit in every second with an answer: the times are of those seconds.";
-            remarks.push(words.to_owned());
+        let mut times = &self.clean;
+        if self.answers(&self.clean) == 0 && self.answers(&self.all) > 0 {
+            let is_ever_awake = self.answers(&self.awake) > 0;
+            times = if is_ever_awake { &self.awake } else { &self.all };
+            let which = if is_ever_awake { "those seconds in which it ran" } else { "those seconds" };
+            remarks.push(format!(
+                "The generator was the limit in every second with an answer: the times are of {which}."
+            ));
         } else if bound_seconds > 0 {
             remarks.push("The times are of the seconds in which the generator was not the limit.".to_owned());
         }
-        let times = if is_all_bound { &self.all } else { &self.clean };
         let steps = plan.steps.iter().enumerate().map(|(index, name)| {
             step(name, self.connects.get(index).copied().unwrap_or_default(), index, &self.all, times)
         });
@@ -184,6 +205,12 @@ impl Collector {
             seed: Some(plan.seed),
             is_interrupted: run.is_interrupted,
             unfinished: self.all.unfinished,
+            traffic: Some(Traffic {
+                sent_bytes: self.all.written_bytes,
+                received_bytes: self.all.read_bytes,
+                messages: self.all.messages,
+                reconnects: self.all.reconnects,
+            }),
             generator: Generator {
                 processes: run.processes,
                 threads: run.threads,
@@ -219,9 +246,8 @@ pub struct Run {
 /// Why the generator was the limit in a second, if it was.
 fn bound(merged: &Merged, service: &Times) -> Option<String> {
     let milliseconds = |nanoseconds: u64| nanoseconds as f64 / 1e6;
-    let stall_ns = merged.tally.stall_ns.max(merged.longest_ns.saturating_sub(SECOND_NS));
-    if stall_ns > STALL_NS {
-        let stalled = milliseconds(stall_ns);
+    if merged.stall_ns() > STALL_NS {
+        let stalled = milliseconds(merged.stall_ns());
         return Some(format!("a thread of the generator did not run for {stalled:.0} ms"));
     }
     let lag_ns = merged.tally.own_lag.percentile_ns(99.0);
@@ -320,8 +346,9 @@ mod tests {
     fn judged(spells: Vec<Spell>) -> LoadResult {
         let mut collector = Collector::new(&plan(), 1);
         for spell in spells {
-            collector.add(0, spell);
+            collector.add(0, spell, &mut |_, _| {});
         }
+        collector.end(0, &mut |_, _| {});
         collector.finish(&plan(), &Run::default())
     }
 
@@ -372,12 +399,31 @@ mod tests {
     }
 
     #[test]
+    fn where_all_seconds_are_its_fault_those_in_which_it_was_away_are_left_out_first() {
+        let busy = || spell(0, SECOND_NS, SECOND_NS, 0);
+        let mut away = Spell { second: 1, ..busy() };
+        away.tally.stall_ns = SECOND_NS / 2;
+        away.tally.step(1).service.record(SECOND_NS / 2);
+        let result = judged(vec![busy(), away.clone()]);
+        assert_eq!(result.generator.bound_seconds, 2);
+        assert_eq!(result.steps[1].service.as_ref().unwrap().count, 100);
+        assert!(result.remarks[0].ends_with("those seconds in which it ran."), "{:?}", result.remarks);
+        let result = judged(vec![away]);
+        assert_eq!(result.steps[1].service.as_ref().unwrap().count, 101);
+        assert!(result.remarks[0].ends_with("the times are of those seconds."), "{:?}", result.remarks);
+    }
+
+    #[test]
     fn a_second_is_told_when_all_threads_have_told_of_it() {
         let mut collector = Collector::new(&plan(), 2);
-        assert!(collector.add(0, spell(0, SECOND_NS, 0, 0)).is_empty());
-        assert!(collector.add(0, spell(1, SECOND_NS, 0, 0)).is_empty());
-        let told = collector.add(1, spell(0, SECOND_NS, 0, 0));
-        assert_eq!((told.len(), told[0].done), (1, 200));
-        assert_eq!(collector.end(1).len(), 1);
+        let mut told = Vec::new();
+        let mut on_second = |second: &LoadSecond, tally: &Tally| told.push((second.done, tally.done()));
+        collector.add(0, spell(0, SECOND_NS, 0, 0), &mut on_second);
+        collector.add(0, spell(1, SECOND_NS, 0, 0), &mut on_second);
+        collector.add(1, spell(0, SECOND_NS, 0, 0), &mut on_second);
+        collector.end(0, &mut on_second);
+        collector.end(1, &mut on_second);
+        // What connected is counted with what was done, and among no rates.
+        assert_eq!(told, [(200, 202), (100, 101)]);
     }
 }

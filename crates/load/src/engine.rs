@@ -85,6 +85,7 @@ struct Engine<'p> {
     served: Vec<(u32, u32)>,
     poll: OwnedFd,
     timer: OwnedFd,
+    /// For when it is set; 0: for nothing.
     timer_ns: u64,
     /// Arrivals still to come, and the next of them.
     arrivals: Option<Schedule>,
@@ -215,6 +216,7 @@ impl<'p> Engine<'p> {
                     };
                     self.tally.unfinished =
                         (self.devices.iter().filter(waits).count() + self.waiting.len()) as u64;
+                    self.give_up_arrivals(now);
                     self.tell(now - began_ns, sink);
                     for index in 0..self.devices.len() as u32 {
                         self.leave(index);
@@ -242,9 +244,10 @@ impl<'p> Engine<'p> {
             served_ns = now_ns();
             self.tally.stall_ns = self.tally.stall_ns.max(served_ns.saturating_sub(next));
             for event in &events {
-                let data = event.data.u64();
-                if data != TIMER {
-                    self.on_event(data as u32, (data >> 32) as u32, event.flags);
+                match event.data.u64() {
+                    // It has rung and rings no more: even for the same instant it has to be set again.
+                    TIMER => self.timer_ns = 0,
+                    data => self.on_event(data as u32, (data >> 32) as u32, event.flags),
                 }
             }
             std::mem::swap(&mut self.again, &mut self.served);
@@ -267,7 +270,7 @@ impl<'p> Engine<'p> {
 
     /// Nothing more is begun, and nothing is under way or has had its time.
     fn is_over(&self, now: u64) -> bool {
-        let is_idle = self.active == 0 && self.waiting.is_empty();
+        let is_idle = self.active == 0 && self.waiting.is_empty() && self.next_arrival.is_none();
         let is_closed_by_turns = matches!(self.plan.model, Model::Closed { turns: Some(_), .. }) && is_idle;
         is_closed_by_turns || (now >= self.end_ns && (is_idle || now >= self.end_ns + self.plan.rundown_ns))
     }
@@ -335,6 +338,15 @@ impl<'p> Engine<'p> {
             }
         }
         true
+    }
+
+    /// What was due and could not be looked at before the end was asked for all the same.
+    fn give_up_arrivals(&mut self, now: u64) {
+        while self.next_arrival.is_some_and(|arrival| self.plan.start_ns + arrival.due_ns <= now) {
+            self.tally.asked += 1;
+            self.tally.unfinished += 1;
+            self.arrive();
+        }
     }
 
     fn on_arrival(&mut self, due_ns: u64) {

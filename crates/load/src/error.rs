@@ -23,15 +23,29 @@ pub enum LoadError {
     },
     /// There are not enough descriptors for so many devices.
     #[error(
-        "{devices} connections need {needed} descriptors, and the limit is {limit}: raise it (`ulimit -n {needed}`, LimitNOFILE= of a unit) or ask for fewer"
+        "{devices} connections need processes of {needed} descriptors, and the limit is {limit}: raise it (`ulimit -n {needed}`, LimitNOFILE= of a unit) or ask for fewer"
     )]
     Descriptors {
-        /// Connections of one process.
+        /// Connections of all processes.
         devices: u64,
-        /// What it needs.
+        /// What each process needs at least.
         needed: u64,
         /// What it may have.
         limit: u64,
+    },
+    /// The system may not have so many files open.
+    #[error(
+        "{devices} connections are as many open files, and of {most} that this system may have {open} are open: raise that (`sysctl fs.file-max={needed}`) or ask for fewer"
+    )]
+    OpenFiles {
+        /// Connections of all processes.
+        devices: u64,
+        /// Files that are open.
+        open: u64,
+        /// The most there can be.
+        most: u64,
+        /// What would do.
+        needed: u64,
     },
     /// There are not enough local ports for so many connections to one address.
     #[error(

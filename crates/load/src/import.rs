@@ -1,4 +1,4 @@
-//! Reads what other generators wrote, as a [`LoadResult`].
+//! Reads what other generators wrote, and what ours did, as a [`LoadResult`].
 //!
 //! No tool measures all that ours does, so each reader puts a tool's times where they belong (see [`beamtune_model::load`]) and
 //! says in the remarks what the tool cannot know. None of them tells its own lag from the target's slowness. Percentiles are
@@ -16,6 +16,7 @@ mod lines;
 mod locust;
 mod merge;
 mod oha;
+mod ours;
 mod points;
 mod told;
 mod tsung;
@@ -39,6 +40,8 @@ const LARGEST_DOCUMENT_BYTES: u64 = 64 * 1024 * 1024;
 /// A generator whose results are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {
+    /// This one: a result that was kept.
+    Beamtune,
     /// Grafana k6.
     K6,
     /// Locust.
@@ -61,7 +64,8 @@ pub enum Tool {
 
 impl Tool {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
+        Self::Beamtune,
         Self::K6,
         Self::Locust,
         Self::Tsung,
@@ -76,6 +80,7 @@ impl Tool {
     /// Its name, as it is told and shown.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Beamtune => "beamtune",
             Self::K6 => "k6",
             Self::Locust => "locust",
             Self::Tsung => "tsung",
@@ -96,6 +101,7 @@ impl Tool {
     /// Which of its results are read.
     fn files(self) -> &'static str {
         match self {
+            Self::Beamtune => "JSON of --json or --output",
             Self::K6 => "JSON of --summary-export or handleSummary, --out json, --out csv",
             Self::Locust => "NAME_stats.csv and NAME_stats_history.csv of --csv, JSON of --json",
             Self::Tsung => "tsung.log, tsung.dump of dumptraffic=\"protocol\"",
@@ -238,6 +244,7 @@ pub fn read_from(name: &str, mut input: impl Read, tool: Option<Tool>) -> Result
             }
             let json = Json::parse(name, found, &bytes, shape == Document::GatlingScript)?;
             match shape {
+                Document::Ours => return ours::read(&json),
                 Document::K6Summary => k6::summary(&json),
                 Document::Locust => locust::json(&json),
                 Document::GatlingStats | Document::GatlingScript => gatling::stats(&json),
@@ -282,6 +289,7 @@ enum Format {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Document {
+    Ours,
     K6Summary,
     Locust,
     GatlingStats,
@@ -308,6 +316,7 @@ enum Text {
 impl Format {
     fn tool(self) -> Tool {
         match self {
+            Self::Document(Document::Ours) => Tool::Beamtune,
             Self::Document(Document::K6Summary) | Self::Lines(Text::K6Points | Text::K6Table) => Tool::K6,
             Self::Document(Document::Locust) | Self::Lines(Text::LocustStats | Text::LocustHistory) => {
                 Tool::Locust
@@ -348,7 +357,9 @@ impl Format {
     /// By keys that no other tool's document has: within the head, as the whole may be large.
     fn of_object(text: &str) -> Option<Self> {
         let has = |key: &str| text.contains(&format!("\"{key}\""));
-        if has("latencyPercentiles") || (has("responseTimeHistogram") && has("summary")) {
+        if has("began_monotonic_ns") {
+            Some(Self::Document(Document::Ours))
+        } else if has("latencyPercentiles") || (has("responseTimeHistogram") && has("summary")) {
             Some(Self::Document(Document::Oha))
         } else if has("numberOfRequests") || has("minResponseTime") {
             Some(Self::Document(Document::GatlingStats))

@@ -11,6 +11,7 @@ pub mod engine;
 mod error;
 pub mod import;
 pub mod limits;
+pub mod log;
 pub mod program;
 pub mod protocol;
 pub mod run;
@@ -18,6 +19,7 @@ pub mod scenario;
 pub mod schedule;
 pub mod tally;
 pub mod template;
+pub mod times;
 pub mod tls;
 pub mod wheel;
 

@@ -10,6 +10,8 @@ use crate::program::Source;
 
 /// Descriptors of a process beside its connections: epoll, timers, pipes, standard streams, files.
 const OTHER_DESCRIPTORS: u64 = 64;
+/// The most processes that a run is divided into.
+const MOST_PROCESSES: u64 = 128;
 /// Devices that one thread serves with ease.
 const DEVICES_PER_THREAD: u64 = 10_000;
 /// Arrivals in a second that one thread serves with ease: a third of what it can.
@@ -56,14 +58,32 @@ pub fn raise_descriptors() -> u64 {
     limit.current.unwrap_or(u64::MAX)
 }
 
-/// Holds connections of one process against its descriptors.
+/// Holds all connections against the descriptors that a process may have.
+///
+/// # Errors
+/// [`LoadError::Descriptors`] if even [`MOST_PROCESSES`] are too few.
 pub fn check_descriptors(devices: u64, limit: u64) -> Result<(), LoadError> {
-    let needed = devices + OTHER_DESCRIPTORS;
+    let needed = devices.div_ceil(MOST_PROCESSES) + OTHER_DESCRIPTORS;
     if needed > limit { Err(LoadError::Descriptors { devices, needed, limit }) } else { Ok(()) }
+}
+
+/// Holds all connections against the files that the system may have open, from the text of /proc/sys/fs/file-nr
+/// (proc_sys_fs(5)): open ones, a zero, the most.
+///
+/// # Errors
+/// [`LoadError::OpenFiles`].
+pub fn check_open_files(devices: u64, file_nr: &str) -> Result<(), LoadError> {
+    let numbers: Vec<u64> = file_nr.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+    let [open, _, most] = numbers[..] else { return Ok(()) };
+    let needed = open.saturating_add(devices).saturating_add(OTHER_DESCRIPTORS);
+    if needed > most { Err(LoadError::OpenFiles { devices, open, most, needed }) } else { Ok(()) }
 }
 
 /// From where to connect, so that ports suffice: the addresses given, or for a target on the loopback network as many of
 /// 127.0.0.0/8 as it takes. Empty: the system's choice does.
+///
+/// # Errors
+/// [`LoadError::Ports`].
 pub fn sources(
     target: SocketAddr,
     devices: u64,
@@ -119,6 +139,19 @@ mod tests {
         check(100_000, Some(1_000.0), None, 6, 2);
         check(100_000, None, Some(4), 6, 1);
         check(100, None, Some(2), 1, 2);
+    }
+
+    #[test]
+    fn too_few_descriptors_are_said_with_how_many_would_do() {
+        assert!(check_descriptors(100_000, 1024).is_ok());
+        assert!(check_descriptors(1, 65).is_ok());
+        let error = check_descriptors(1_000_000, 1024).unwrap_err().to_string();
+        assert!(error.contains("`ulimit -n 7877`"), "{error}");
+        assert_eq!(divide(1_000_000, None, None, 2, 7877).processes, MOST_PROCESSES);
+        assert!(check_open_files(10_000, "1504\t0\t9223372036854775807\n").is_ok());
+        assert!(check_open_files(10_000, "").is_ok());
+        let error = check_open_files(10_000, "1504\t0\t8000\n").unwrap_err().to_string();
+        assert!(error.contains("fs.file-max=11568"), "{error}");
     }
 
     #[test]

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use beamtune_model::load::{LoadResult, LoadSecond};
+use beamtune_model::load::LoadResult;
 use serde::{Deserialize, Serialize};
 
 use crate::LoadError;
-use crate::collect::{Collector, Run};
+use crate::collect::{Collector, OnSecond, Run};
 use crate::engine::{self, Share, Spell};
 use crate::program::Plan;
 
@@ -45,7 +45,7 @@ pub fn run(
     threads: usize,
     stop: &AtomicBool,
     about: Run,
-    on_second: &mut dyn FnMut(&LoadSecond),
+    on_second: &mut OnSecond<'_>,
 ) -> Result<LoadResult, LoadError> {
     let mut gathered = Gathered::new(plan, threads);
     let part = Part { first: 0, threads, of: threads };
@@ -83,7 +83,7 @@ pub fn lead(
     parts: Vec<(Command, Part, String)>,
     stop: &AtomicBool,
     about: Run,
-    on_second: &mut dyn FnMut(&LoadSecond),
+    on_second: &mut OnSecond<'_>,
 ) -> Result<LoadResult, LoadError> {
     let threads = parts.iter().map(|(_, part, _)| part.threads).sum();
     let about = Run { processes: parts.len() as u32, threads: threads as u32, ..about };
@@ -122,18 +122,17 @@ impl Gathered {
         Self { collector: Collector::new(plan, threads), trouble: None }
     }
 
-    fn take(&mut self, told: Told, stop: &AtomicBool, on_second: &mut dyn FnMut(&LoadSecond)) {
-        let seconds = match told {
-            Told::Spell(thread, spell) => self.collector.add(thread, *spell),
+    fn take(&mut self, told: Told, stop: &AtomicBool, on_second: &mut OnSecond<'_>) {
+        match told {
+            Told::Spell(thread, spell) => self.collector.add(thread, *spell, on_second),
             Told::End(thread, trouble) => {
                 if let Some(words) = trouble {
                     stop.store(true, Ordering::Relaxed);
                     self.trouble.get_or_insert(LoadError::Part { words });
                 }
-                self.collector.end(thread)
+                self.collector.end(thread, on_second);
             }
-        };
-        seconds.iter().for_each(on_second);
+        }
     }
 
     fn finish(self, plan: &Plan, about: Run, stop: &AtomicBool) -> Result<LoadResult, LoadError> {

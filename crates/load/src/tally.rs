@@ -1,114 +1,8 @@
 //! What is counted while the load runs: per second and thread, added up afterwards, never a list of requests.
 
-use std::fmt;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 
-/// Digits that a histogram keeps: a value is off by 0.1 % at most.
-const DIGITS: u8 = 3;
-/// The finest difference that it keeps, in nanoseconds.
-const FINEST_NS: u64 = 128;
-/// The longest time that it tells, in nanoseconds: an hour. What is longer counts as that.
-const LONGEST_NS: u64 = 3_600_000_000_000;
-
-/// Times in nanoseconds.
-#[derive(Clone, PartialEq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
-pub struct Times(Histogram<u64>);
-
-impl Default for Times {
-    fn default() -> Self {
-        let histogram = match Histogram::new_with_bounds(FINEST_NS, LONGEST_NS, DIGITS) {
-            Ok(histogram) => histogram,
-            Err(_) => unreachable!("the bounds are constants, and a test makes one"),
-        };
-        Self(histogram)
-    }
-}
-
-impl fmt::Debug for Times {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Times({} values)", self.0.len())
-    }
-}
-
-impl Times {
-    /// Counts a time.
-    pub fn record(&mut self, nanoseconds: u64) {
-        self.0.saturating_record(nanoseconds);
-    }
-
-    /// Counts as many of a time.
-    pub fn record_many(&mut self, nanoseconds: u64, count: u64) {
-        self.0.saturating_record_n(nanoseconds, count);
-    }
-
-    /// Counts all times of another one.
-    pub fn add(&mut self, other: &Self) {
-        if !other.0.is_empty() {
-            // Fails for values out of bounds only, and all have the same bounds.
-            let _ = self.0.add(&other.0);
-        }
-    }
-
-    /// All of it as a compressed HdrHistogram (V2), in base64.
-    pub fn to_base64(&self) -> String {
-        let mut bytes = Vec::new();
-        // To a vector it fails for a histogram beyond all memory only.
-        match V2DeflateSerializer::new().serialize(&self.0, &mut bytes) {
-            Ok(_) => BASE64.encode(&bytes),
-            Err(_) => String::new(),
-        }
-    }
-
-    /// The inverse of [`Self::to_base64`]; values beyond its bounds are brought into them.
-    pub fn from_base64(text: &str) -> Result<Self, String> {
-        let mut times = Self::default();
-        if text.is_empty() {
-            return Ok(times);
-        }
-        let bytes = BASE64.decode(text).map_err(|error| error.to_string())?;
-        let read: Histogram<u64> =
-            Deserializer::new().deserialize(&mut bytes.as_slice()).map_err(|error| format!("{error:?}"))?;
-        for value in read.iter_recorded() {
-            times.0.saturating_record_n(value.value_iterated_to(), value.count_at_value());
-        }
-        Ok(times)
-    }
-
-    /// The histogram.
-    pub fn histogram(&self) -> &Histogram<u64> {
-        &self.0
-    }
-
-    /// How many were counted.
-    pub fn count(&self) -> u64 {
-        self.0.len()
-    }
-
-    /// The time below which so many of a hundred lie; 0 without any.
-    pub fn percentile_ns(&self, percentile: f64) -> u64 {
-        self.0.value_at_percentile(percentile)
-    }
-}
-
-impl From<Times> for String {
-    fn from(times: Times) -> Self {
-        if times.count() == 0 { Self::new() } else { times.to_base64() }
-    }
-}
-
-impl TryFrom<String> for Times {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        Self::from_base64(&text)
-    }
-}
+use crate::times::Times;
 
 /// Why a step did not do what it should.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -330,22 +224,6 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_kept_to_a_thousandth_from_microseconds_to_an_hour() {
-        for nanoseconds in [2_000_u64, 45_678, 1_234_567, 987_654_321, 3_599_000_000_000] {
-            let mut times = Times::default();
-            times.record(nanoseconds);
-            let told = times.percentile_ns(50.0);
-            assert!(
-                told.abs_diff(nanoseconds) <= (nanoseconds / 1000).max(FINEST_NS),
-                "{nanoseconds}: {told}"
-            );
-        }
-        let mut times = Times::default();
-        times.record(u64::MAX);
-        assert_eq!(times.count(), 1);
-    }
 
     #[test]
     fn tallies_of_threads_add_up() {

@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use beamtune_load::import::{ImportError, Tool, merge, read, read_from};
-use beamtune_model::load::{Asked, Generator, Latency, LoadErrors, LoadResult, LoadSecond, LoadStep};
+use beamtune_model::load::{
+    Asked, Generator, Latency, LoadErrors, LoadResult, LoadSecond, LoadStep, Traffic,
+};
 use proptest::prelude::*;
 
 fn folder() -> PathBuf {
@@ -308,7 +310,7 @@ fn nobody_tells_its_own_lag_and_every_result_says_so() {
 #[test]
 fn what_is_not_known_names_what_is() {
     let refused = read("notes.txt", b"dear diary").unwrap_err().to_string();
-    assert!(refused.starts_with("notes.txt: not recognised. Results are read of k6 ("), "{refused}");
+    assert!(refused.starts_with("notes.txt: not recognised. Results are read of beamtune ("), "{refused}");
     for tool in Tool::ALL {
         assert!(refused.contains(tool.name()), "{tool}");
         assert_eq!(Tool::named(tool.name()), Some(tool));
@@ -475,6 +477,7 @@ fn a_result_of_ours_fits_the_schema_and_a_wrong_one_does_not() {
             judged_seconds: 10,
         },
         unfinished: 1,
+        traffic: Some(Traffic { sent_bytes: 1, received_bytes: 2, messages: 3, reconnects: 4 }),
         steps: vec![LoadStep {
             name: "get".to_owned(),
             is_connect: false,

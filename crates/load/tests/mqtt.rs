@@ -421,7 +421,9 @@ fn a_broker_that_does_not_answer_a_ping_is_given_up() {
         }
         let tally = script.run(address);
         let words = "no answer to a ping in time".to_owned();
-        assert_eq!(errors(&tally)[0], (0, ErrorKind::Timeout, words), "{is_open}");
+        // The arrival comes when the broker has gone.
+        let errors = errors(&tally);
+        assert!(errors.contains(&(0, ErrorKind::Timeout, words)), "{is_open}: {errors:?}");
         let heard = heard.join().unwrap();
         assert!(heard.ends_with(b"\xc0\0"), "{heard:?}");
     }

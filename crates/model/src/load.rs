@@ -36,6 +36,8 @@ pub struct LoadResult {
     pub generator: Generator,
     /// What was under way at the end and was not waited for; it could have become anything.
     pub unfinished: u64,
+    /// What passed over its connections; `None` where the tool does not tell all of it.
+    pub traffic: Option<Traffic>,
     /// Steps in the order of the scenario.
     pub steps: Vec<LoadStep>,
     /// Second by second.
@@ -79,6 +81,19 @@ pub struct Generator {
     pub bound_seconds: u32,
     /// The seconds that were judged.
     pub judged_seconds: u32,
+}
+
+/// What passed over the connections of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Bytes written to sockets, those of TLS and of what opens a session among them.
+    pub sent_bytes: u64,
+    /// Bytes read from sockets.
+    pub received_bytes: u64,
+    /// Messages that came without being the answer to something.
+    pub messages: u64,
+    /// Connections made anew in the middle of a turn, because the peer had closed.
+    pub reconnects: u64,
 }
 
 /// One step of a scenario.

@@ -19,6 +19,7 @@ pub fn render(result: &LoadResult, style: Style) -> String {
     out.push_str(&style.bold(&title(result)));
     out.push('\n');
     out.push_str(&sums(result));
+    out.push_str(&traffic(result));
     out.push('\n');
     out.push_str(&times(result, style));
     let errors = errors(result, style);
@@ -107,6 +108,18 @@ fn sums(result: &LoadResult) -> String {
     out
 }
 
+/// What passed over the connections.
+fn traffic(result: &LoadResult) -> String {
+    let Some(traffic) = result.traffic else { return String::new() };
+    let (sent, received) = (traffic.sent_bytes as f64, traffic.received_bytes as f64);
+    let mut out = format!("{} sent, {} received", text::bytes(sent), text::bytes(received));
+    if traffic.reconnects > 0 {
+        let _ = write!(out, "; {} times the target had closed a connection", count(traffic.reconnects));
+    }
+    out.push('\n');
+    out
+}
+
 fn times(result: &LoadResult, style: Style) -> String {
     let mut columns = vec![("", Left), ("", Left), ("count", Right)];
     columns.extend(SHOWN.map(|name| (name, Right)));
@@ -124,12 +137,26 @@ fn times(result: &LoadResult, style: Style) -> String {
     table.render(style)
 }
 
-/// The kinds of times that say something of a step: all of them only where they differ.
+/// The kinds of times that say something of a step.
 fn kinds(step: &LoadStep) -> Vec<(&'static str, &Latency)> {
-    let mut kinds = Vec::new();
-    kinds.extend(step.response.as_ref().map(|latency| ("response", latency)));
-    kinds.extend(step.service.as_ref().map(|latency| ("service", latency)));
-    kinds.extend(step.lag.as_ref().map(|latency| ("lag", latency)));
+    let all = [
+        ("response", &step.response),
+        ("service", &step.service),
+        ("first byte", &step.first_byte),
+        ("lag", &step.lag),
+    ];
+    let mut kinds: Vec<_> =
+        all.into_iter().filter_map(|(kind, latency)| Some((kind, latency.as_ref()?))).collect();
+    // An answer that comes in one piece has no time of its first byte that is worth a line.
+    let differs = |first: &Latency, service: &Latency| {
+        let tenth = |latency: &Latency| latency.percentile_ns("p50").map(|p50_ns| p50_ns / 10);
+        tenth(first).zip(service.percentile_ns("p50")).is_none_or(|(tenth, p50_ns)| tenth * 11 < p50_ns)
+    };
+    if let (Some(first), Some(service)) = (&step.first_byte, &step.service)
+        && !differs(first, service)
+    {
+        kinds.retain(|(kind, _)| *kind != "first byte");
+    }
     if step.is_connect {
         // Nobody waits for the lag of a connection that is made in advance.
         kinds.retain(|(kind, _)| *kind == "service");
@@ -212,7 +239,7 @@ fn milliseconds(nanoseconds: Option<u64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use beamtune_model::load::{Generator, LoadSecond};
+    use beamtune_model::load::{Generator, LoadSecond, Traffic};
 
     use super::*;
 
@@ -253,6 +280,7 @@ mod tests {
             is_interrupted: false,
             generator: Generator::default(),
             unfinished: 0,
+            traffic: None,
             steps: vec![],
             seconds: vec![second(0), second(1), second(2)],
             remarks: vec![],
@@ -261,8 +289,38 @@ mod tests {
         assert_eq!(title(&result), "2.5 s");
         assert_eq!(sums(&result), "0 done, 0 errors; 0 a second\n");
         assert!(render(&result, style).contains("wrk: CPU unknown; how late it was itself is not known"));
+        assert_eq!(traffic(&result), "");
+        result.traffic =
+            Some(Traffic { sent_bytes: 900, received_bytes: 1_500_000, messages: 0, reconnects: 7 });
+        let expected = "900 B sent, 1.50 MB received; 7 times the target had closed a connection\n";
+        assert_eq!(traffic(&result), expected);
         result.seconds.iter_mut().for_each(|second| (second.asked, second.connected) = (Some(10), Some(7)));
         assert_eq!(sums(&result), "0 done, 0 errors; 10 a second; up to 7 connections\n");
+    }
+
+    #[test]
+    fn the_first_byte_is_told_where_the_answer_takes_longer() {
+        let latency = |p50_ns| {
+            let percentiles_ns = [("p50".to_owned(), p50_ns)].into();
+            Some(Latency { count: 9, percentiles_ns, ..Latency::default() })
+        };
+        let mut step = LoadStep {
+            name: "get".to_owned(),
+            is_connect: false,
+            done: 9,
+            errors: [].into(),
+            received_bytes: None,
+            lag: latency(1_000),
+            service: latency(1_000_000),
+            response: None,
+            first_byte: latency(999_000),
+        };
+        let names = |step: &LoadStep| kinds(step).into_iter().map(|(kind, _)| kind).collect::<Vec<_>>();
+        assert_eq!(names(&step), ["service", "lag"]);
+        step.first_byte = latency(500_000);
+        assert_eq!(names(&step), ["service", "first byte", "lag"]);
+        step.is_connect = true;
+        assert_eq!(names(&step), ["service"]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::process::{cpu_ns, pause};
 use super::window::{BEFORE, Recorder, WINDOW, answered};
 use super::{Bench, CONFIDENCE, or_not_measured};
 
-/// Blocks of three windows.
+/// Blocks of one window of each kind.
 const BLOCKS: usize = 8;
 /// ETS tables, and ports.
 const TABLES: u32 = 100_000;
@@ -31,7 +31,7 @@ const DELAY_LIMIT_MS: f64 = 1.0;
 const ITEM_LIMIT_MS: f64 = 100.0;
 /// Read between samples, in steps with pauses, which holds nobody up.
 const IN_STEPS: &str = "procs";
-/// While a recorder comes and goes: how long it stays. The window is as long as the others.
+/// How long a recorder is there in windows in which it comes or goes. They are as long as the others.
 const STAY: Duration = Duration::from_secs(3);
 /// Room for what is started.
 const FLAGS: [&str; 4] = ["+P", "2000000", "+Q", "131072"];
@@ -41,11 +41,13 @@ const FLAGS: [&str; 4] = ["+P", "2000000", "+Q", "131072"];
 enum Watched {
     Not,
     Steadily,
-    /// The window holds attaching, a few samples, leaving, and the unloading of the agent.
-    ComesAndGoes,
+    /// The window begins with attaching, and a few samples, the first one among them.
+    Comes,
+    /// The window holds a few samples, leaving, and the unloading of the agent.
+    Goes,
 }
 
-const KINDS: [Watched; 3] = [Watched::Not, Watched::Steadily, Watched::ComesAndGoes];
+const KINDS: [Watched; 4] = [Watched::Not, Watched::Steadily, Watched::Comes, Watched::Goes];
 
 /// What a window showed.
 #[derive(Debug, Clone)]
@@ -78,14 +80,14 @@ fn of_size(bench: &Bench, processes: u32) -> Result<Vec<Figure>> {
         format!("node with {processes} processes, {TABLES} tables and {PORTS} ports, {}", node.version);
     let mut random = bench.random(processes);
     let mut order = KINDS;
-    let mut seen: [Vec<Seen>; 3] = Default::default();
+    let mut seen: [Vec<Seen>; KINDS.len()] = Default::default();
     for _ in 0..bench.pairs.unwrap_or(BLOCKS) {
         random.shuffle(&mut order);
         for kind in order {
             seen[kind as usize].push(window(bench, &mut node, kind)?);
         }
     }
-    let [alone, steadily, coming] = &seen;
+    let [alone, steadily, coming, going] = &seen;
     let more = |watched: &[Seen], of: fn(&Seen) -> f64| {
         let differences: Vec<f64> =
             alone.iter().zip(watched).map(|(alone, watched)| of(watched) - of(alone)).collect();
@@ -109,7 +111,7 @@ fn of_size(bench: &Bench, processes: u32) -> Result<Vec<Figure>> {
     let cost = more(steadily, |seen| seen.active)?;
     let by_os = more(steadily, |seen| seen.os_cores)?;
     let has_limit = processes == PROCESSES;
-    let items = || steadily.iter().chain(coming).flat_map(|seen| &seen.items);
+    let items = || [steadily, coming, going].into_iter().flatten().flat_map(|seen| &seen.items);
     let (_, steps_ms) = dearest(items().filter(|(item, _)| *item == IN_STEPS))?;
     let (dearest, dearest_ms) = dearest(items().filter(|(item, _)| *item != IN_STEPS))?;
     let mut figures = vec![
@@ -127,10 +129,8 @@ fn of_size(bench: &Bench, processes: u32) -> Result<Vec<Figure>> {
             "its requests, a thousand a second: how much their p99 grows while it is recorded".into(),
             steadily,
         )?,
-        later(
-            "the same while a recorder attaches, takes some samples, leaves, and is unloaded".into(),
-            coming,
-        )?,
+        later("the same while a recorder attaches and takes its first samples".into(), coming)?,
+        later("the same while a recorder leaves and is unloaded".into(), going)?,
         Figure::below(
             "the dearest item that is read at once in any sample",
             dearest_ms,
@@ -151,41 +151,43 @@ fn of_size(bench: &Bench, processes: u32) -> Result<Vec<Figure>> {
 
 fn window(bench: &Bench, node: &mut Node, kind: Watched) -> Result<Seen> {
     let folder = bench.folder.path();
-    let recorder = match kind {
-        Watched::Steadily => Some(Recorder::start(&bench.beamtune, node, folder)?),
-        Watched::Not | Watched::ComesAndGoes => None,
+    let start = |node: &Node| Recorder::start(&bench.beamtune, node, folder);
+    let mut recorder = match kind {
+        Watched::Steadily | Watched::Goes => Some(start(node)?),
+        Watched::Not | Watched::Comes => None,
     };
+    let mut items = Items::new();
     pause(BEFORE)?;
     let before = cpu_ns(node.pid())?;
-    let (delays, (active, items)) = while_working(node.answering, || {
+    let (delays, active) = while_working(node.answering, || {
         node.begin()?;
-        let items = match kind {
-            Watched::Not | Watched::Steadily => {
-                pause(WINDOW)?;
-                Items::new()
-            }
-            Watched::ComesAndGoes => {
-                let end = Instant::now() + WINDOW;
-                let recorder = Recorder::start(&bench.beamtune, node, folder)?;
-                pause(STAY)?;
-                let reader = recorder.finish()?;
-                node.wait_until_left()?;
-                pause(end.saturating_duration_since(Instant::now()))?;
-                costs_ms(&reader)?
-            }
-        };
-        Ok((node.end()?, items))
+        let end = Instant::now() + WINDOW;
+        if kind == Watched::Comes {
+            recorder = Some(start(node)?);
+        }
+        if kind == Watched::Goes {
+            pause(STAY)?;
+            items = leave(recorder.take(), node, STAY)?;
+        }
+        pause(end.saturating_duration_since(Instant::now()))?;
+        node.end()
     })?;
     let length = Duration::from_millis(delays.len() as u64);
     let os_cores = (cpu_ns(node.pid())? - before) as f64 / length.as_nanos() as f64;
-    let mut seen = Seen { p99_ms: p99_ms(delays)?, active, os_cores, items };
-    if let Some(recorder) = recorder {
-        let reader = recorder.finish()?;
-        node.wait_until_left()?;
-        answered(&reader, WINDOW.as_secs() as usize)?;
-        seen.items = costs_ms(&reader)?;
+    if recorder.is_some() {
+        // One that has come in the window was not there for all of it.
+        items = leave(recorder, node, if kind == Watched::Comes { WINDOW - BEFORE } else { WINDOW })?;
     }
-    Ok(seen)
+    Ok(Seen { p99_ms: p99_ms(delays)?, active, os_cores, items })
+}
+
+/// Ends a recorder that was there for so long at least, waits until nothing of it is left in the node, and says what its
+/// items have cost.
+fn leave(recorder: Option<Recorder>, node: &mut Node, stayed: Duration) -> Result<Items> {
+    let reader = recorder.context("no recorder was started")?.finish()?;
+    node.wait_until_left()?;
+    answered(&reader, stayed.as_secs() as usize)?;
+    costs_ms(&reader)
 }
 
 /// The most that each item has cost from one sample to the next.

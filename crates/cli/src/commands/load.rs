@@ -1,9 +1,12 @@
 //! `beamtune load`: drives a load against a target, and tells what came back and whether that can be trusted.
 
+mod import;
 mod reach;
 mod watch;
 mod worker;
 
+use std::fs::File;
+use std::io::BufWriter;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,11 +18,13 @@ use anyhow::{Context, Result, bail};
 use beamtune_load::clock::{SECOND_NS, now_ns};
 use beamtune_load::collect::Run;
 use beamtune_load::limits::{self, Division};
+use beamtune_load::log::HistogramLog;
 use beamtune_load::program::{Model, Plan};
 use beamtune_load::run::{self, Part};
 use beamtune_load::scenario::{Quick, Scenario};
 use beamtune_load::schedule::Spacing;
-use beamtune_model::load::LoadResult;
+use beamtune_load::tally::Tally;
+use beamtune_model::load::{LoadResult, LoadSecond};
 
 use crate::terminal;
 use reach::Addresses;
@@ -28,7 +33,10 @@ use worker::Order;
 
 /// Drive a load against a target: HTTP, WebSocket, MQTT or TCP, at a rate or by many devices.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Args {
+    #[command(subcommand)]
+    command: Option<Subcommand>,
     /// A URL (http, https, ws, wss, mqtt, mqtts, tcp, tls), or a file with a scenario (docs/load-scenarios.md).
     #[arg(value_name = "URL|FILE", required_unless_present = "worker")]
     target: Option<String>,
@@ -62,12 +70,20 @@ pub struct Args {
     /// Write the result as JSON to a file too.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Write the histograms of each second to a file, as a log that HdrHistogram's tools read.
+    #[arg(long, value_name = "FILE")]
+    histograms: Option<PathBuf>,
     /// Print the scenario that a URL stands for, and do nothing else.
-    #[arg(long, conflicts_with_all = ["json", "output"])]
+    #[arg(long, conflicts_with_all = ["json", "output", "histograms"])]
     print_scenario: bool,
     /// Run a part of a load for another process.
     #[arg(long, hide = true, exclusive = true)]
     worker: bool,
+}
+
+#[derive(clap::Subcommand)]
+enum Subcommand {
+    Import(import::Args),
 }
 
 /// Time that threads and processes have to be ready before the first device connects.
@@ -76,6 +92,9 @@ const SETTLE_PROCESSES: Duration = Duration::from_millis(700);
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(Subcommand::Import(args)) = &args.command {
+        return import::run(args);
+    }
     if args.worker {
         return worker::run();
     }
@@ -89,18 +108,27 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if !args.source.is_empty() {
         scenario.kinds.iter_mut().for_each(|kind| kind.sources.clone_from(&args.source));
     }
-    let result = drive(args, &source, &scenario)?;
-    let json = serde_json::to_string_pretty(&result).context("the result cannot be written as JSON")? + "\n";
-    if let Some(output) = &args.output {
+    let (result, log) = drive(args, &source, &scenario)?;
+    tell(&result, args.json, args.output.as_deref())?;
+    // Told after the result, which it must not cost.
+    log?;
+    Ok(status(&result))
+}
+
+/// Whether all went well, and the numbers are the target's.
+fn status(result: &LoadResult) -> ExitCode {
+    let is_clean = result.errors() == 0 && result.generator.bound_seconds == 0;
+    if is_clean { ExitCode::SUCCESS } else { ExitCode::from(terminal::FOUND) }
+}
+
+/// Writes a result to a file if one is named, and prints it.
+fn tell(result: &LoadResult, is_json: bool, output: Option<&Path>) -> Result<()> {
+    let json = serde_json::to_string_pretty(result).context("the result cannot be written as JSON")? + "\n";
+    if let Some(output) = output {
         std::fs::write(output, &json).with_context(|| format!("cannot write {}", output.display()))?;
     }
-    terminal::print(&if args.json {
-        json
-    } else {
-        beamtune_report::load::render(&result, terminal::style())
-    });
-    let is_clean = result.errors() == 0 && result.generator.bound_seconds == 0;
-    Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::from(terminal::FOUND) })
+    terminal::print(&if is_json { json } else { beamtune_report::load::render(result, terminal::style()) });
+    Ok(())
 }
 
 /// A scenario as it was written, or as a URL stands for it.
@@ -121,6 +149,9 @@ impl Written {
                 seconds: args.length.map_or(Quick::default().seconds, |length| length.as_secs_f64()),
                 seed: args.seed.unwrap_or(Quick::default().seed),
             };
+            if args.idle && !["mqtt://", "mqtts://"].iter().any(|scheme| target.starts_with(scheme)) {
+                bail!("--idle goes with mqtt and mqtts; a scenario has devices of other protocols sleep");
+            }
             let text = Scenario::quick_text(target, &quick)?;
             return Ok(Self { name: target.to_owned(), text, folder: PathBuf::from(".") });
         }
@@ -146,9 +177,10 @@ impl Written {
     }
 }
 
-fn drive(args: &Args, source: &Written, scenario: &Scenario) -> Result<LoadResult> {
-    let addresses = Addresses::find(scenario)?;
+/// The result, and whether its log could be written.
+fn drive(args: &Args, source: &Written, scenario: &Scenario) -> Result<(LoadResult, Result<()>)> {
     let division = divide(args, scenario)?;
+    let addresses = Addresses::find(scenario)?;
     let settle = if division.processes > 1 { SETTLE_PROCESSES } else { SETTLE };
     let mut plan = compile(scenario, &addresses, 0)?;
     reach::greet(&plan)?;
@@ -167,8 +199,15 @@ fn drive(args: &Args, source: &Written, scenario: &Scenario) -> Result<LoadResul
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .context("cannot catch Ctrl-C")?;
     }
+    let mut log = args.histograms.as_deref().map(|file| log(file, &plan, about.began_unix_s)).transpose()?;
+    let mut logged = Ok(());
     let mut watch = Watch::new(&plan);
-    let mut on_second = |second: &beamtune_model::load::LoadSecond| watch.show(second);
+    let mut on_second = |second: &LoadSecond, tally: &Tally| {
+        watch.show(second);
+        if let (Some(log), Ok(())) = (&mut log, &logged) {
+            logged = log.add(second.second, second.bound.as_deref(), tally);
+        }
+    };
     let result = if division.processes == 1 {
         run::run(&plan, division.threads as usize, &stop, about, &mut on_second)
     } else {
@@ -176,7 +215,15 @@ fn drive(args: &Args, source: &Written, scenario: &Scenario) -> Result<LoadResul
         run::lead(&plan, parts, &stop, about, &mut on_second)
     };
     watch.clear();
-    Ok(result?)
+    Ok((result?, logged.context("the log of histograms ends early")))
+}
+
+/// The file of `--histograms`, begun.
+fn log(file: &Path, plan: &Plan, began_unix_s: Option<f64>) -> Result<HistogramLog<BufWriter<File>>> {
+    let began = Duration::try_from_secs_f64(began_unix_s.unwrap_or(0.0)).unwrap_or_default();
+    File::create(file)
+        .and_then(|output| HistogramLog::begin(BufWriter::new(output), began, &plan.steps))
+        .with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// The plan, with addresses to connect from where one's ports do not suffice.
@@ -203,9 +250,9 @@ fn divide(args: &Args, scenario: &Scenario) -> Result<Division> {
     };
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let descriptors = limits::raise_descriptors();
-    let division = limits::divide(devices, arrivals, args.threads, cores, descriptors);
-    limits::check_descriptors(devices.div_ceil(division.processes), descriptors)?;
-    Ok(division)
+    limits::check_descriptors(devices, descriptors)?;
+    limits::check_open_files(devices, &std::fs::read_to_string("/proc/sys/fs/file-nr").unwrap_or_default())?;
+    Ok(limits::divide(devices, arrivals, args.threads, cores, descriptors))
 }
 
 /// The processes of a run, each with its order.

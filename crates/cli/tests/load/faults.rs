@@ -1,10 +1,15 @@
 //! What cannot be done is said before the start; what goes wrong on the way is counted and told.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-use crate::common::{beamtune, folder, run, text};
-use crate::servers::{Server, free_port, http};
-use crate::{load, result_of, step};
+use crate::common::{Running, beamtune, folder, run, text, wait_until};
+use crate::servers::{Server, free_port, http, nginx};
+use crate::{asked, ended, load, result_of, step};
 
 #[test]
 fn a_target_that_is_not_there_is_said_before_the_start() {
@@ -50,4 +55,124 @@ fn errors_are_counted_by_kind_and_the_status_says_so() {
     assert!(result.errors() > 0 && step.done == 0, "{step:?}");
     let said = run(beamtune().args(["load", &url, "--rate", "50", "--connections", "2", "--for", "1s"]));
     assert!(said.stdout.contains("the first one said"), "{}", said.stdout);
+}
+
+#[test]
+fn too_few_descriptors_are_said_before_the_start() {
+    let server = http(|| {});
+    let mut command = Command::new("prlimit");
+    command.arg("--nofile=70:70").arg(beamtune().get_program());
+    command.args(["load", &format!("http://{}/", server.address), "--connections", "10000"]);
+    run(&mut command).assert_refused(&["10000 connections", "the limit is 70: raise it (`ulimit -n 143`"]);
+    assert_eq!(server.heard.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn options_that_would_do_nothing_are_refused() {
+    let url = format!("http://127.0.0.1:{}/", free_port());
+    run(beamtune().args(["load", &url, "--idle"])).assert_refused(&["--idle goes with mqtt"]);
+    let folder = folder();
+    let file = folder.path().join("load.toml");
+    std::fs::write(&file, "[load]\n").expect("written");
+    run(beamtune().args(["load", &text(&file), "--rate", "5"])).assert_refused(&["--rate goes with a URL"]);
+    run(beamtune().args(["load", &url, "--rate", "0"])).assert_refused(&["rate 0: must be above 0"]);
+}
+
+#[test]
+fn a_target_that_takes_no_connections_is_said_before_the_start() {
+    // The queue of a listener that accepts nothing is full some time, and then nothing is answered (listen(2)).
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let waiting: Vec<TcpStream> = (0..10_000)
+        .map_while(|_| TcpStream::connect_timeout(&address, Duration::from_millis(300)).ok())
+        .collect();
+    assert!(waiting.len() < 10_000);
+    let said = run(beamtune().args(["load", &format!("http://{address}/")]));
+    said.assert_refused(&[&format!("{address} does not answer")]);
+}
+
+/// What is told of a target that `serve`s so: twenty requests in a second, which may take 0.3 s each. All must go wrong in
+/// the same way, and the run must end.
+#[track_caller]
+fn told_of(serve: impl Fn(TcpStream, &AtomicU64) + Send + Sync + 'static) -> String {
+    let (server, folder) = (Server::start(serve), folder());
+    let file = folder.path().join("load.toml");
+    let words = format!(
+        "[load]\nrate = 20\nspacing = \"fixed\"\nfor = \"1s\"\nrundown = \"1s\"\n[devices.d]\ncount = 20\n\
+         target = \"http://{}\"\ntimeout = \"300ms\"\npause = \"50ms\"\nsteps = [{{ request = \"/\" }}]\n",
+        server.address
+    );
+    std::fs::write(&file, words).expect("written");
+    let began = Instant::now();
+    let said = run(&mut load(&[&text(&file)]));
+    // Two seconds, what is before and behind them, and what a busy machine adds.
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    assert_eq!(said.status, Some(1), "{}", said.stderr);
+    let result = result_of(&said);
+    let step = step(&result, "GET /");
+    assert_eq!((step.done, step.errors.len()), (0, 1), "{step:?}");
+    // Every arrival is accounted for.
+    let (kind, errors) = step.errors.first_key_value().expect("errors");
+    assert_eq!(errors.count + result.unfinished, asked(&result), "{step:?}");
+    format!("{kind}: {}", errors.first)
+}
+
+/// Reads a request; what it does not, for a request of more bytes, resets the connection when it is closed.
+fn read(stream: &mut TcpStream, bytes: usize) {
+    let _ = stream.read(&mut vec![0; bytes]);
+}
+
+#[test]
+fn targets_that_misbehave_are_told_apart_and_end_no_load_late() {
+    const ALL: usize = 4096;
+    let closes = |mut stream: TcpStream, _: &AtomicU64| read(&mut stream, ALL);
+    assert_eq!(told_of(closes), "closed: closed before it answered");
+    let resets = |mut stream: TcpStream, _: &AtomicU64| {
+        read(&mut stream, 1);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhel");
+    };
+    assert!(told_of(resets).starts_with("reset: "));
+    let answers_nothing = |mut stream: TcpStream, _: &AtomicU64| {
+        let _ = stream.read_to_end(&mut Vec::new());
+    };
+    assert_eq!(told_of(answers_nothing), "timeout: no answer in time");
+    let drips = |mut stream: TcpStream, _: &AtomicU64| {
+        read(&mut stream, ALL);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n");
+        while stream.write_all(b"X").is_ok() {
+            sleep(Duration::from_millis(20));
+        }
+    };
+    assert_eq!(told_of(drips), "timeout: the answer did not end in time");
+    let never_ends = |mut stream: TcpStream, _: &AtomicU64| {
+        read(&mut stream, ALL);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        while stream.write_all(b"8\r\nfor ever\r\n").is_ok() {
+            sleep(Duration::from_micros(100));
+        }
+    };
+    assert_eq!(told_of(never_ends), "timeout: the answer did not end in time");
+    let speaks_otherwise = |mut stream: TcpStream, _: &AtomicU64| {
+        read(&mut stream, ALL);
+        let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n");
+        read(&mut stream, ALL);
+    };
+    assert_eq!(told_of(speaks_otherwise), "protocol: no HTTP/1 reply");
+}
+
+#[test]
+fn a_target_that_goes_away_is_told_and_the_load_goes_on_to_its_end() {
+    let Some(mut nginx) = nginx(1) else { return };
+    let url = format!("http://127.0.0.1:{}/", nginx.port);
+    let running = Running::start(&mut load(&[&url, "--rate", "100", "--connections", "10", "--for", "3s"]));
+    let is_served =
+        || std::fs::metadata(nginx.folder.path().join("served")).is_ok_and(|file| file.len() > 50);
+    wait_until("requests are served", is_served);
+    nginx.running.signal("KILL");
+    nginx.running.wait();
+    let result = ended(running);
+    let kinds: Vec<&str> =
+        result.steps.iter().flat_map(|step| step.errors.keys().map(String::as_str)).collect();
+    assert!(step(&result, "GET /").done > 0 && kinds.contains(&"refused"), "{kinds:?}");
+    assert!(!result.is_interrupted && result.seconds.iter().any(|second| second.second == 2));
 }

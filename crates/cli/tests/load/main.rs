@@ -6,6 +6,7 @@ mod common;
 
 mod faults;
 mod honesty;
+mod import;
 mod processes;
 mod protocols;
 mod secure;

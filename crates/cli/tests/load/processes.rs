@@ -104,3 +104,23 @@ fn a_result_is_kept_in_a_file_beside_what_is_shown() {
         serde_json::from_slice(&std::fs::read(&file).expect("a file")).expect("a result");
     assert_eq!(result.done(), 100);
 }
+
+#[test]
+fn one_of_several_processes_that_is_frozen_makes_its_seconds_the_generators_fault() {
+    let server = http(|| {});
+    let running = Running::start(&mut by_several(&server, "4s"));
+    wait_until("requests come", || server.heard.load(Ordering::Relaxed) > 100);
+    let workers = children(running.pid());
+    let signal = |name: &str| {
+        let said = run(Command::new("kill").args(["-s", name, &workers[0].to_string()]));
+        assert_eq!(said.status, Some(0));
+    };
+    signal("STOP");
+    // How long it is frozen is what is tested.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    signal("CONT");
+    let result = ended(running);
+    assert_eq!((step(&result, "GET /").done, result.errors()), (800, 0));
+    let told: Vec<_> = result.seconds.iter().filter_map(|second| second.bound.as_deref()).collect();
+    assert!(told.iter().any(|words| words.contains("did not run for")), "{told:?}");
+}

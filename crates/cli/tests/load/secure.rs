@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::common::{beamtune, folder, run, text};
-use crate::servers::{certificate, chat, mosquitto, nginx, tls_lines};
+use crate::servers::{Server, certificate, chat, expired_certificate, mosquitto, nginx, tls_lines};
 use crate::{clean, load, step};
 
 /// A scenario of a server with TLS, in the folder of its certificate; `options` are those of its devices.
@@ -73,4 +73,24 @@ fn a_target_without_tls_is_said_to_be_one() {
     let Some(nginx) = nginx(1) else { return };
     let url = format!("https://localhost:{}/", nginx.port);
     run(beamtune().args(["load", &url, "--for", "1s"])).assert_refused(&["does not speak TLS there"]);
+}
+
+#[test]
+fn a_certificate_that_has_expired_is_refused() {
+    let folder = folder();
+    expired_certificate(folder.path());
+    let lines = tls_lines(folder.path());
+    let target = format!("tls://localhost:{}", lines.address.port());
+    let scenario =
+        scenario(folder.path(), &target, "tls = { ca = \"ca.pem\" }", "{ send = \"GET 1\" }, \"expect\"");
+    run(beamtune().args(["load", &scenario])).assert_refused(&["no TLS with", "its certificate has expired"]);
+}
+
+#[test]
+fn a_target_that_does_not_agree_upon_tls_in_time_is_said_before_the_start() {
+    let silent = Server::start(|mut stream, _| {
+        let _ = std::io::Read::read_to_end(&mut stream, &mut Vec::new());
+    });
+    let url = format!("https://{}/", silent.address);
+    run(beamtune().args(["load", &url])).assert_refused(&["no TLS with", "it does not answer in time"]);
 }

@@ -32,6 +32,26 @@ pub fn certificate(folder: &Path) {
     assert_eq!(said.status, Some(0), "{}", said.stderr);
 }
 
+/// A certificate of 2020 in `cert.pem` and `key.pem`, and in `ca.pem` who vouches for it.
+pub fn expired_certificate(folder: &Path) {
+    let configuration = "[ca]\ndefault_ca = own\n[own]\ndatabase = index\nnew_certs_dir = .\nrand_serial = yes\n\
+        default_md = sha256\npolicy = any\nx509_extensions = names\n[any]\ncommonName = supplied\n\
+        [names]\nsubjectAltName = DNS:localhost\n";
+    std::fs::write(folder.join("configuration"), configuration).expect("written");
+    std::fs::write(folder.join("index"), "").expect("written");
+    let openssl = |arguments: &str| {
+        let said = run(Command::new("openssl").current_dir(folder).args(arguments.split(' ')));
+        assert_eq!(said.status, Some(0), "{}", said.stderr);
+    };
+    let key = "-nodes -newkey ec -pkeyopt ec_paramgen_curve:P-256";
+    openssl(&format!("req -x509 {key} -subj /CN=authority -keyout ca-key.pem -out ca.pem"));
+    openssl(&format!("req -new {key} -subj /CN=localhost -keyout key.pem -out request"));
+    let times = "-startdate 200101000000Z -enddate 200201000000Z";
+    openssl(&format!(
+        "ca -batch -notext -config configuration -cert ca.pem -keyfile ca-key.pem -in request -out cert.pem {times}"
+    ));
+}
+
 /// A server that was installed with a package.
 pub struct Daemon {
     pub running: Running,
@@ -64,7 +84,8 @@ impl Daemon {
     }
 }
 
-/// nginx in one process, so that one signal stops all of it: every path is answered by JSON with an `id`, `/large` by 100 kB; `/socket` is handed on to that port.
+/// nginx in one process, so that one signal stops all of it: every path is answered by JSON with an `id`, `/large` by 100 kB; `/socket` is
+/// handed on to that port. It tells of each request in the file `served`.
 pub fn nginx(socket_port: u16) -> Option<Daemon> {
     Daemon::start("/usr/sbin/nginx", |folder, port, tls_port| {
         let path = folder.display();
@@ -73,7 +94,7 @@ pub fn nginx(socket_port: u16) -> Option<Daemon> {
             .concat();
         let configuration = format!(
             "daemon off; master_process off; pid {path}/pid; error_log {path}/errors; events {{ worker_connections 1000; }}
-             http {{ access_log off; {temporary} keepalive_requests 1000000; default_type application/json;
+             http {{ access_log {path}/served; {temporary} keepalive_requests 1000000; default_type application/json;
              server {{ listen 127.0.0.1:{port}; listen 127.0.0.1:{tls_port} ssl;
              ssl_certificate {path}/cert.pem; ssl_certificate_key {path}/key.pem;
              location / {{ return 200 '{{\"id\": 7}}'; }}
@@ -143,7 +164,7 @@ impl Drop for Server {
 
 /// Answers lines: `GET 7` by `OK 7`, others by themselves.
 pub fn lines() -> Server {
-    Server::start(|stream, heard| answer_lines(stream, heard))
+    Server::start(answer_lines)
 }
 
 /// The same over TLS, with the certificate of that folder.
@@ -160,7 +181,7 @@ pub fn tls_lines(folder: &Path) -> Server {
     })
 }
 
-fn answer_lines(stream: impl Read + Write, heard: &AtomicU64) {
+fn answer_lines<S: Read + Write>(stream: S, heard: &AtomicU64) {
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
     while stream.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {

@@ -40,6 +40,11 @@ impl Json {
         }
     }
 
+    /// It is what is not read, and something else does.
+    pub fn unsupported(&self, what: &'static str, instead: &'static str) -> ImportError {
+        ImportError::Unsupported { name: self.name.clone(), what, instead }
+    }
+
     /// There is more of something than any result has.
     pub fn too_large(&self, limit: &str) -> ImportError {
         ImportError::TooLarge { name: self.name.clone(), tool: self.tool, limit: limit.to_owned() }

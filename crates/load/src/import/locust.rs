@@ -14,7 +14,7 @@ use super::points::instant_s;
 use super::told::{self, MILLISECOND_NS, Told, add_errors, kind};
 use super::{ImportError, Tool};
 use crate::collect;
-use crate::tally::Times;
+use crate::times::Times;
 
 const SERVICE: &str = "Locust measures service times, from the sending to the answer's end: a user that waits for an answer sends nothing meanwhile.";
 const ROUNDED: &str = "Percentiles are rounded by Locust, to 1 ms below 100 ms and to two digits above: 0 is less than half a millisecond.";

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use beamtune_model::load::{Asked, Generator, Latency, LoadResult, LoadSecond, LoadStep};
+use beamtune_model::load::{Asked, Generator, Latency, LoadResult, LoadSecond, LoadStep, Traffic};
 
 use super::ImportError;
 use super::told::add_errors;
 use crate::collect;
-use crate::tally::Times;
+use crate::times::Times;
 
 /// The most results that are merged.
 const MOST_RESULTS: usize = 1000;
@@ -62,7 +62,7 @@ fn with_histogram(tool: &str) -> &'static str {
         "tsung" => "give the files tsung.dump of dumptraffic=\"protocol\"",
         "gatling" => "give the files simulation.log, if they are text",
         "h2load" => "give the files of --log-file",
-        "beamtune" => "give the results as JSON as beamtune wrote them",
+        "beamtune" => "give results that beamtune wrote of its own loads",
         _ => "this tool writes none",
     }
 }
@@ -104,6 +104,7 @@ fn merged(results: Vec<LoadResult>) -> LoadResult {
         is_interrupted: results.iter().any(|result| result.is_interrupted),
         generator: generator(&results),
         unfinished: results.iter().fold(0, |sum, result| sum.saturating_add(result.unfinished)),
+        traffic: traffic(&results),
         steps: Vec::new(),
         seconds: Vec::new(),
         remarks: Vec::new(),
@@ -169,6 +170,19 @@ fn generator(results: &[LoadResult]) -> Generator {
         bound_seconds: sum(|of| of.bound_seconds),
         judged_seconds: sum(|of| of.judged_seconds),
     }
+}
+
+/// `None` unless all tell it.
+fn traffic(results: &[LoadResult]) -> Option<Traffic> {
+    results.iter().try_fold(Traffic::default(), |sum, result| {
+        let one = result.traffic?;
+        Some(Traffic {
+            sent_bytes: sum.sent_bytes.saturating_add(one.sent_bytes),
+            received_bytes: sum.received_bytes.saturating_add(one.received_bytes),
+            messages: sum.messages.saturating_add(one.messages),
+            reconnects: sum.reconnects.saturating_add(one.reconnects),
+        })
+    })
 }
 
 fn seconds(results: &[LoadResult], begin_s: f64) -> Vec<LoadSecond> {

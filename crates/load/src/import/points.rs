@@ -9,7 +9,7 @@ use super::ImportError;
 use super::lines::Lines;
 use super::told::{self, add_errors};
 use crate::collect;
-use crate::tally::Times;
+use crate::times::Times;
 
 /// Steps that are told apart; a histogram takes some hundred kilobytes.
 const MOST_NAMES: usize = 100;

@@ -16,7 +16,7 @@ pub(super) const MILLISECOND_NS: f64 = 1e6;
 pub(super) const SECOND_NS: f64 = 1e9;
 
 /// No run counts more of anything; so sums stay within 64 bits.
-const MOST: f64 = 1e12;
+pub(super) const MOST: f64 = 1e12;
 /// Thirty years: no time is longer.
 const LONGEST_NS: f64 = 1e18;
 /// Characters of names and words that are kept.
@@ -50,6 +50,7 @@ pub(super) fn blank(tool: Tool) -> LoadResult {
         is_interrupted: false,
         generator: Generator::default(),
         unfinished: 0,
+        traffic: None,
         steps: Vec::new(),
         seconds: Vec::new(),
         remarks: Vec::new(),

@@ -20,6 +20,7 @@ use beamtune_model::load::LoadResult;
 /// A server with a thread for each connection; ended when dropped.
 pub struct Server {
     pub address: SocketAddr,
+    listener: TcpListener,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -32,8 +33,9 @@ impl Server {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let serve = Arc::new(serve);
+        let accepting = listener.try_clone().unwrap();
         let thread = thread::spawn(move || {
-            for stream in listener.incoming() {
+            for stream in accepting.incoming() {
                 if stopped.load(Ordering::Relaxed) {
                     return;
                 }
@@ -43,7 +45,7 @@ impl Server {
                 }
             }
         });
-        Self { address, stop, thread: Some(thread) }
+        Self { address, listener, stop, thread: Some(thread) }
     }
 
     /// Answers each request, which must end with an empty line, by the same bytes.
@@ -55,7 +57,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        let _ = TcpStream::connect(self.address);
+        // Who accepts is woken with an error; a connection of ours could want a port that is not there.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -124,7 +127,7 @@ pub fn checked(address: SocketAddr, checks: Checks) -> Plan {
 }
 
 pub fn run_plan(plan: &Plan) -> LoadResult {
-    run::run(plan, 2, &AtomicBool::new(false), Run::default(), &mut |_| {}).unwrap()
+    run::run(plan, 2, &AtomicBool::new(false), Run::default(), &mut |_, _| {}).unwrap()
 }
 
 /// Errors of a step as (kind, count, words).

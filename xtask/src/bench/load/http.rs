@@ -1,12 +1,13 @@
 //! What a request of HTTP costs: ours beside wrk and others, against nginx, at three sizes.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::nginx::Nginx;
 use super::place::Cores;
 use super::tool::{Generator, Load, Tool};
 use super::trial::{Seen, run};
 use crate::bench::figure::{Figure, Verdict, judge_within, median, ratio, thousands, times};
+use crate::bench::process::is_interrupted;
 use crate::bench::{Bench, CONFIDENCE, or_not_measured};
 
 /// Connections.
@@ -20,7 +21,7 @@ const SECONDS: u32 = 4;
 /// Of what wrk does.
 const LEAST_RATIO: f64 = 0.9;
 /// For each connection.
-const MOST_BYTES: f64 = 10_000.0;
+const MOST_KB: f64 = 10.0;
 /// wrk is what ours has to reach; the others stand beside it.
 const PEERS: [Generator; 4] = [Generator::Wrk, Generator::Oha, Generator::H2load, Generator::K6];
 
@@ -31,7 +32,7 @@ pub fn method() -> String {
          order in each of {ROUNDS} rounds, asks it for {SECONDS} s as fast as each connection is answered. A generator has one \
          thread where that can be said (beamtune, wrk, h2load), and the last core alone. The figure is right answers for each \
          second of CPU, user and system, from the start of its process to the end, as the kernel accounts for it in \
-         `/proc/PID/stat`; so the users that k6 makes first are part of its figure. Compared are logarithms within rounds, as \
+         `/proc/PID/stat`; so connecting, all at once, and the users that k6 makes first are part of it. Compared are logarithms within rounds, as \
          above. Memory is the whole process's, the kernel's for sockets is not in it. Peers are looked for in \
          `$BEAMTUNE_PEERS`, in `~/.cache/beamtune/peers/bin`, where `scripts/peers.sh` puts them, and in `PATH`; wrk2 has no \
          package and is put there by hand. What is not there is not compared."
@@ -74,34 +75,49 @@ fn of_size(
 ) -> Result<Vec<Figure>> {
     let load = Load { url: nginx.url(), connections, seconds: SECONDS, per_second: None };
     let mut random = bench.random(connections);
-    let mut seen: Vec<Vec<Seen>> = tools.iter().map(|_| Vec::new()).collect();
+    // A peer that fails is run no more; the others are none the worse for it.
+    let mut seen: Vec<Result<Vec<Seen>>> = tools.iter().map(|_| Ok(Vec::new())).collect();
     let mut order: Vec<usize> = (0..tools.len()).collect();
     for _ in 0..bench.pairs.unwrap_or(ROUNDS) {
         random.shuffle(&mut order);
         for index in &order {
+            let Ok(runs) = &mut seen[*index] else { continue };
             nginx.calm_down()?;
-            seen[*index].push(run(&tools[*index], &load, cores.generator, bench.folder.path(), |_| Ok(()))?);
+            match run(&tools[*index], &load, cores.generator, bench.folder.path(), |_| Ok(())) {
+                Ok(run) => runs.push(run),
+                Err(error) => seen[*index] = Err(error),
+            }
+            ensure!(!is_interrupted(), "interrupted");
         }
     }
-    let (Some(tool), Some(ours)) = (tools.first(), seen.first()) else { return Ok(Vec::new()) };
+    let mut runs = tools.iter().zip(seen);
+    let Some((tool, ours)) = runs.next() else { return Ok(Vec::new()) };
+    let ours = ours?;
     let mut figures = Vec::new();
-    for (peer, theirs) in tools.iter().zip(&seen).skip(1) {
-        figures.push(against(tool, ours, peer, theirs, &nginx.version, connections)?);
+    let mut memories = String::new();
+    for (peer, theirs) in runs {
+        let what = format!(
+            "requests of HTTP per second of the generator's CPU, {connections} connections, {}: {tool} beside {peer}",
+            nginx.version
+        );
+        figures.push(match theirs {
+            Ok(theirs) => {
+                memories.push_str(&format!("; {} {:.1} KB", peer.generator.name(), kb_each(&theirs)));
+                against(what, (tool, &ours), (peer, &theirs))?
+            }
+            Err(error) if peer.generator == Generator::Wrk => {
+                Figure::not_measured(what, format!("{error:#}"))
+            }
+            Err(error) => Figure::compared(what, format!("not compared: {error:#}")),
+        });
     }
     if connections == MOST {
-        figures.push(memory(tools, &seen));
+        figures.push(memory(&ours, &memories));
     }
     Ok(figures)
 }
 
-fn against(
-    tool: &Tool,
-    ours: &[Seen],
-    peer: &Tool,
-    theirs: &[Seen],
-    server: &str,
-    connections: u32,
-) -> Result<Figure> {
+fn against(what: String, (tool, ours): (&Tool, &[Seen]), (peer, theirs): (&Tool, &[Seen])) -> Result<Figure> {
     let rates = |seen: &[Seen]| -> Vec<f64> { seen.iter().map(Seen::per_cpu_s).collect() };
     let (own, others) = (rates(ours), rates(theirs));
     let effect = ratio(&own, &others, CONFIDENCE).context("too few rounds for an interval")?;
@@ -111,9 +127,6 @@ fn against(
         thousands(median(&own)),
         thousands(median(&others)),
         errors(&[(tool, ours), (peer, theirs)])
-    );
-    let what = format!(
-        "requests of HTTP per second of the generator's CPU, {connections} connections, {server}: {tool} beside {peer}"
     );
     Ok(match peer.generator {
         Generator::Wrk => Figure {
@@ -134,18 +147,18 @@ fn errors(of: &[(&Tool, &[Seen])]) -> String {
         .collect()
 }
 
-fn memory(tools: &[Tool], seen: &[Vec<Seen>]) -> Figure {
-    let most = |seen: &[Seen]| seen.iter().map(|seen| seen.peak_bytes).max().unwrap_or_default() as f64;
-    let each = |seen: &[Seen]| most(seen) / f64::from(MOST);
-    let ours = seen.first().map_or(f64::NAN, |seen| each(seen));
-    let others = tools.iter().zip(seen).skip(1);
-    let others: String = others
-        .map(|(tool, seen)| format!("; {} {:.1} KB", tool.generator.name(), each(seen) / 1e3))
-        .collect();
+/// The most that any of the runs had, for each connection, in kilobytes.
+fn kb_each(seen: &[Seen]) -> f64 {
+    let most = seen.iter().map(|seen| seen.peak_bytes).max().unwrap_or_default();
+    most as f64 / f64::from(MOST) / 1e3
+}
+
+fn memory(ours: &[Seen], others: &str) -> Figure {
+    let each = kb_each(ours);
     Figure {
         what: format!("our own memory at {MOST} connections: most ever resident, for each connection"),
-        value: format!("{:.1} KB{others}", ours / 1e3),
-        limit: format!("≤ {:.0} KB", MOST_BYTES / 1e3),
-        verdict: if ours <= MOST_BYTES { Verdict::Kept } else { Verdict::Missed },
+        value: format!("{each:.1} KB{others}"),
+        limit: format!("≤ {MOST_KB:.0} KB"),
+        verdict: if each <= MOST_KB { Verdict::Kept } else { Verdict::Missed },
     }
 }

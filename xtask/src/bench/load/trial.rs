@@ -14,8 +14,8 @@ use crate::bench::process::{self, cpu_s_at_end, pause, peak_rss_bytes, wait_for}
 
 /// Beyond its time, a generator may take so long to begin and to end: k6 makes 10,000 users first.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Of a warning, so many characters are shown.
-const LONGEST_WARNING: usize = 160;
+/// Of what a program says, so many characters are shown.
+const LONGEST_WORDS: usize = 160;
 
 /// What a run showed.
 #[derive(Debug)]
@@ -105,14 +105,22 @@ pub fn run(
     let said = said.each_ref().map(|said| String::from_utf8_lossy(said));
     // Its status says little: wrk's is a success whatever happens, ours is not if an answer was wrong.
     let result = tool.result(&printed, folder.path());
-    let result = result.with_context(|| format!("{tool}: {}", said.concat().trim()))?;
+    let result = result.with_context(|| format!("it said: {}", end_of(&said[0])))?;
     Ok(Seen { result, warning: said.iter().find_map(|said| warning_in(said)), cpu_s, peak_bytes })
 }
 
-/// The first line that warns. h2load has a warm-up, which is none.
+/// What a program said last before it failed: it may have said the same for each of 10,000 connections.
+fn end_of(said: &str) -> String {
+    let said = said.trim();
+    let skipped = said.chars().count().saturating_sub(LONGEST_WORDS);
+    said.chars().skip(skipped).collect()
+}
+
+/// The first line that warns, without what a log puts before its message. h2load has a warm-up, which is none.
 fn warning_in(said: &str) -> Option<String> {
-    let warns = |line: &&str| line.to_ascii_lowercase().contains("warning");
-    Some(said.lines().find(warns)?.trim().chars().take(LONGEST_WARNING).collect())
+    let line = said.lines().find(|line| line.to_ascii_lowercase().contains("warning"))?.trim();
+    let words = line.split_once("msg=").map_or(line, |(_, words)| words);
+    Some(words.chars().take(LONGEST_WORDS).collect())
 }
 
 #[cfg(test)]
@@ -124,7 +132,16 @@ mod tests {
         let check =
             |said: &str, expect: Option<&str>| assert_eq!(warning_in(said).as_deref(), expect, "{said}");
         check("Warm-up started for thread #0.\nfinished in 8.00s\n", None);
-        check("running\n level=warning msg=\"no VUs\"\n", Some("level=warning msg=\"no VUs\""));
+        check("running\n level=warning msg=\"no VUs\"\n", Some("\"no VUs\""));
+        check("WARNING: too few\n", Some("WARNING: too few"));
+    }
+
+    #[test]
+    fn of_many_words_the_last_are_shown() {
+        assert_eq!(end_of(" none \n"), "none");
+        let many = format!("{}failed\n", "again\n".repeat(10_000));
+        assert_eq!(end_of(&many).chars().count(), LONGEST_WORDS);
+        assert!(end_of(&many).ends_with("again\nfailed"));
     }
 
     #[test]

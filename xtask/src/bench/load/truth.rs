@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use beamtune_model::load::{Latency, LoadResult};
+use anyhow::{Context, Result, ensure};
+use beamtune_model::load::{Latency, LoadResult, LoadStep};
 use beamtune_stats::paired;
 
 use super::nginx::Nginx;
@@ -12,6 +12,7 @@ use super::place::Cores;
 use super::tool::{Generator, Load, Tool};
 use super::trial::{Freezable, Seen, Started, run};
 use crate::bench::figure::{Figure, Verdict, judge, judge_within, median, ratio, thousands, times};
+use crate::bench::process::pause;
 use crate::bench::{Bench, CONFIDENCE, or_not_measured};
 
 /// A load that is far from what either side can do.
@@ -85,7 +86,7 @@ impl<'b> Site<'b> {
         let per_second = Some(PER_SECOND).filter(|_| tool.generator != Generator::Wrk);
         let load = Load { url: self.nginx.url(), connections: CONNECTIONS, seconds: SECONDS, per_second };
         let freeze = |generator: &Started| {
-            crate::bench::process::pause(FROM)?;
+            pause(FROM)?;
             match frozen {
                 Frozen::Nobody => Ok(()),
                 Frozen::Server => self.nginx.freeze(FROZEN),
@@ -93,7 +94,10 @@ impl<'b> Site<'b> {
             }
         };
         self.nginx.calm_down()?;
-        run(tool, &load, self.cores.generator, self.bench.folder.path(), freeze)
+        let seen = run(tool, &load, self.cores.generator, self.bench.folder.path(), freeze)?;
+        let errors = seen.result.errors();
+        ensure!(tool.generator != Generator::Beamtune || errors == 0, "{errors} errors in a run of ours");
+        Ok(seen)
     }
 
     /// Runs of two kinds, in random order within each pair.
@@ -121,10 +125,7 @@ fn server_frozen(site: &Site<'_>) -> Result<Vec<Figure>> {
         return Ok(vec![Figure::compared(what(Generator::Wrk2.name()), "not there, not compared")]);
     };
     let [own, others] = site.pairs(SECONDS, [(ours, Frozen::Server), (&wrk2, Frozen::Server)])?;
-    let p99s = |seen: &[Seen]| -> Result<Vec<f64>> {
-        seen.iter().map(|seen| p99_ms(seen.request().and_then(|step| step.response.as_ref()))).collect()
-    };
-    let (own_p99s, other_p99s) = (p99s(&own)?, p99s(&others)?);
+    let (own_p99s, other_p99s) = (p99s_ms(&own, response)?, p99s_ms(&others, response)?);
     let effect = ratio(&own_p99s, &other_p99s, CONFIDENCE).context("too few pairs for an interval")?;
     Ok(vec![Figure {
         what: what(&wrk2.to_string()),
@@ -143,12 +144,9 @@ fn server_frozen(site: &Site<'_>) -> Result<Vec<Figure>> {
 fn generator_frozen(site: &Site<'_>) -> Result<Vec<Figure>> {
     let ours = &site.ours;
     let [frozen, free] = site.pairs(PER_SECOND, [(ours, Frozen::Generator), (ours, Frozen::Nobody)])?;
-    let told: Vec<String> = frozen.iter().filter_map(|seen| stall_in(&seen.result)).collect();
+    let told: Vec<String> = frozen.iter().filter_map(|seen| freeze_in(&seen.result)).collect();
     let is_told = told.len() == frozen.len();
-    let p99s = |seen: &[Seen]| -> Result<Vec<f64>> {
-        seen.iter().map(|seen| p99_ms(seen.request().and_then(|step| step.service.as_ref()))).collect()
-    };
-    let (frozen_p99s, free_p99s) = (p99s(&frozen)?, p99s(&free)?);
+    let (frozen_p99s, free_p99s) = (p99s_ms(&frozen, service)?, p99s_ms(&free, service)?);
     let differences: Vec<f64> =
         frozen_p99s.iter().zip(&free_p99s).map(|(frozen, free)| frozen - free).collect();
     let effect = paired::effect(&differences, CONFIDENCE).context("too few pairs for an interval")?;
@@ -168,11 +166,13 @@ fn generator_frozen(site: &Site<'_>) -> Result<Vec<Figure>> {
             what: "the same: how much longer the p99 of the target's service time is told than without"
                 .to_owned(),
             value: format!(
-                "{:+.2} ms [{:+.2}, {:+.2}], from {:.2} ms; {} were bound by the freeze or by what else ran, {} without it",
+                "{:+.2} ms [{:+.2}, {:+.2}], from {:.2} ms; response told as {:.2} ms; generator-bound, and left out: {}, \
+                 and {} without a freeze",
                 effect.estimate,
                 effect.low,
                 effect.high,
                 median(&free_p99s),
+                median(&p99s_ms(&frozen, response)?),
                 bound(&frozen),
                 bound(&free)
             ),
@@ -202,33 +202,42 @@ fn peer_frozen(site: &Site<'_>, peer: Generator) -> Result<Vec<Figure>> {
     )])
 }
 
-/// The time that a peer shows foremost, and how many answers it had.
+/// What a peer tells of its answers' times: from when they were due, if it knows that, or from when they were sent.
 fn told(seen: &Seen) -> String {
     let step = seen.request();
-    let response = step.and_then(|step| step.response.as_ref()).map(|times| ("response", times));
-    let times =
-        response.or_else(|| step.and_then(|step| step.service.as_ref()).map(|times| ("service", times)));
+    let times = step.and_then(|step| step.response.as_ref().or(step.service.as_ref()));
     let of = format!("of {} answers", thousands(seen.result.done() as f64));
-    let Some((kind, times)) = times else { return format!("no times {of}") };
-    match (times.percentile_ns("p99"), times.max_ns) {
-        (Some(p99), _) => format!("p99 of {kind} {:.1} ms {of}", p99 as f64 / 1e6),
-        (None, Some(max)) => format!("no p99; most of {kind} {:.1} ms {of}", max as f64 / 1e6),
-        (None, None) => format!("no p99 {of}"),
+    let percentile = times.and_then(|times| times.percentile_ns("p99"));
+    match (percentile, times.and_then(|times| times.max_ns)) {
+        (Some(p99), _) => format!("a p99 of {:.1} ms {of}", p99 as f64 / 1e6),
+        (None, Some(max)) => format!("no p99, at most {:.1} ms {of}", max as f64 / 1e6),
+        (None, None) => format!("no times {of}"),
     }
 }
 
-fn p99_ms(times: Option<&Latency>) -> Result<f64> {
-    let p99 = times.and_then(|times| times.percentile_ns("p99")).context("a run has told no p99")?;
-    Ok(p99 as f64 / 1e6)
+fn response(step: &LoadStep) -> Option<&Latency> {
+    step.response.as_ref()
 }
 
-/// What a result says of the generator's own stall.
-fn stall_in(result: &LoadResult) -> Option<String> {
-    let bound = |second: &beamtune_model::load::LoadSecond| {
-        Some((second.second, second.bound.clone().filter(|words| words.contains("did not run"))?))
-    };
-    let (second, words) = result.seconds.iter().find_map(bound)?;
-    Some(format!("“second {second}: {words}”"))
+fn service(step: &LoadStep) -> Option<&Latency> {
+    step.service.as_ref()
+}
+
+/// The p99 of each run, in milliseconds.
+fn p99s_ms(seen: &[Seen], times: fn(&LoadStep) -> Option<&Latency>) -> Result<Vec<f64>> {
+    let p99 = |seen: &Seen| times(seen.request()?)?.percentile_ns("p99");
+    seen.iter().map(|seen| Ok(p99(seen).context("a run has told no p99")? as f64 / 1e6)).collect()
+}
+
+/// What a result says of the freeze: that the generator did not run for as long. A shorter stall is something else's fault.
+fn freeze_in(result: &LoadResult) -> Option<String> {
+    result.seconds.iter().find_map(|second| {
+        let words = second.bound.as_deref()?;
+        let (_, length) = words.split_once("did not run for ")?;
+        let length_ms: f64 = length.strip_suffix(" ms")?.parse().ok()?;
+        let is_it = length_ms >= 0.9 * FROZEN.as_secs_f64() * 1e3;
+        is_it.then(|| format!("“second {}: {words}”", second.second))
+    })
 }
 
 /// In how many of all seconds the generator was the limit.
@@ -243,4 +252,26 @@ fn bound(seen: &[Seen]) -> String {
 fn left_out(seen: &[Seen]) -> String {
     let is_any = seen.iter().any(|seen| seen.result.generator.bound_seconds > 0);
     if is_any { format!("; generator-bound, and left out: {}", bound(seen)) } else { String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_freeze_is_told_only_by_a_stall_as_long() {
+        let result = |words: &str| -> LoadResult {
+            let second = serde_json::json!({"second": 3, "asked": 1000, "done": 1000, "errors": 0, "connected": 50,
+                "waiting": 0, "p50_ns": 1, "p99_ns": 2, "cores": 0.1, "bound": words});
+            serde_json::from_value(serde_json::json!({"version": 1, "tool": "beamtune", "targets": [], "length_s": 8.0,
+                "asked": {"model": "unknown"}, "is_interrupted": false, "unfinished": 0, "steps": [], "remarks": [],
+                "generator": {"processes": 1, "threads": 1, "bound_seconds": 1, "judged_seconds": 8},
+                "seconds": [second]}))
+            .expect("a result")
+        };
+        let told = freeze_in(&result("a thread of the generator did not run for 1001 ms"));
+        assert_eq!(told.as_deref(), Some("“second 3: a thread of the generator did not run for 1001 ms”"));
+        assert_eq!(freeze_in(&result("a thread of the generator did not run for 90 ms")), None);
+        assert_eq!(freeze_in(&result("the generator was late by 1001.0 ms (p99; limit 1.0 ms)")), None);
+    }
 }
