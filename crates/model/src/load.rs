@@ -22,7 +22,7 @@ pub struct LoadResult {
     pub targets: Vec<String>,
     /// When the schedule began: seconds since 1970.
     pub began_unix_s: Option<f64>,
-    /// The same on the generating host's CLOCK_MONOTONIC, on which its recordings lie too.
+    /// The same on the generating host's CLOCK_MONOTONIC.
     pub began_monotonic_ns: Option<u64>,
     /// How long it ran by its schedule.
     pub length_s: f64,
