@@ -47,7 +47,7 @@ struct Group {
 }
 
 /// In this order; they are numbered from 1.
-const GROUPS: [Group; 10] = [
+const GROUPS: [Group; 12] = [
     Group { name: "list of nodes", measure: speed::nodes },
     Group { name: "first sample", measure: speed::first_sample },
     Group { name: "size", measure: size::measure },
@@ -58,6 +58,8 @@ const GROUPS: [Group; 10] = [
     Group { name: "huge nodes", measure: huge::measure },
     Group { name: "load, HTTP", measure: load::http::measure },
     Group { name: "load, truth", measure: load::truth::measure },
+    Group { name: "load, messages", measure: load::exchange::measure },
+    Group { name: "load, scale", measure: load::scale::measure },
 ];
 
 /// What the measurements need.
@@ -262,7 +264,7 @@ mod tests {
         check("beamtune", Some((None, None)));
         check("beamtune --only 6 --pairs 8", Some((Some(6), Some(8))));
         check("", None);
-        check("beamtune --only 11", None);
+        check("beamtune --only 13", None);
         check("beamtune --only", None);
         check("beamtune --pairs 0", None);
         check("beamtune --fast 1", None);

@@ -1,10 +1,12 @@
 //! What the system allows: whether so many connections can be had, said before the start.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::LoadError;
+use crate::program::Source;
 
 /// Descriptors of a process beside its connections: epoll, timers, pipes, standard streams, files.
 const OTHER_DESCRIPTORS: u64 = 64;
@@ -77,40 +79,45 @@ pub fn check_open_files(devices: u64, file_nr: &str) -> Result<(), LoadError> {
     if needed > most { Err(LoadError::OpenFiles { devices, open, most, needed }) } else { Ok(()) }
 }
 
-/// The local addresses to connect from, so that ports suffice: those given, or for a target on the loopback network as
-/// many of 127.0.0.0/8 as it takes. Empty: the system's choice does.
+/// From where to connect, so that ports suffice: the addresses given, or for a target on the loopback network as many of
+/// 127.0.0.0/8 as it takes. Empty: the system's choice does.
+///
+/// # Errors
+/// [`LoadError::Ports`].
 pub fn sources(
     target: SocketAddr,
     devices: u64,
-    given: &[IpAddr],
-    ports: u64,
-) -> Result<Vec<IpAddr>, LoadError> {
+    given: &[Source],
+    ports: &RangeInclusive<u16>,
+) -> Result<Vec<Source>, LoadError> {
+    let each = ports.len() as u64;
+    // Addresses of the loopback network cost nothing.
+    let is_plenty = given.is_empty() && matches!(target, SocketAddr::V4(target) if target.ip().is_loopback());
     // Some are always taken by others, or wait for their end (TIME_WAIT).
-    let usable = (ports - ports / 10).max(1);
+    let usable = if is_plenty { each / 2 } else { each - each / 10 }.max(1);
     let needed = devices.div_ceil(usable).max(1);
-    if !given.is_empty() {
-        return if given.len() as u64 >= needed {
-            Ok(given.to_vec())
-        } else {
-            Err(LoadError::Ports { devices, ports: ports * given.len() as u64, sources: needed })
-        };
+    if !given.is_empty() && (given.len() as u64) < needed {
+        return Err(LoadError::Ports { devices, ports: each * given.len() as u64, sources: needed });
     }
-    match target.ip() {
-        _ if needed == 1 => Ok(Vec::new()),
-        IpAddr::V4(ip) if ip.is_loopback() && needed < 250 => {
-            Ok((1..=needed as u8).map(|last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last))).collect())
+    let source = |address| Source { address, ports: Some(ports.clone()) };
+    match needed {
+        _ if !given.is_empty() => Ok(given.iter().map(|given| source(given.address)).collect()),
+        1 => Ok(Vec::new()),
+        // 127.0.0.1 is left to all the others.
+        2..250 if is_plenty => {
+            Ok((2..needed as u8 + 2).map(|last| source(Ipv4Addr::new(127, 0, 0, last).into())).collect())
         }
-        _ => Err(LoadError::Ports { devices, ports, sources: needed }),
+        _ => Err(LoadError::Ports { devices, ports: each, sources: needed }),
     }
 }
 
-/// The local ports of one address (net.ipv4.ip_local_port_range), from that file's text; Linux' default where it says
+/// The local ports of each address (net.ipv4.ip_local_port_range), from that file's text; Linux' default where it says
 /// nothing (ip(7)).
-pub fn local_ports(range: &str) -> u64 {
-    let mut bounds = range.split_whitespace().filter_map(|bound| bound.parse::<u64>().ok());
+pub fn local_ports(range: &str) -> RangeInclusive<u16> {
+    let mut bounds = range.split_whitespace().filter_map(|bound| bound.parse().ok());
     match (bounds.next(), bounds.next()) {
-        (Some(low), Some(high)) if low <= high => high - low + 1,
-        _ => 28_232,
+        (Some(low), Some(high)) if 0 < low && low <= high => low..=high,
+        _ => 32_768..=60_999,
     }
 }
 
@@ -151,19 +158,24 @@ mod tests {
     fn sources_are_found_where_ports_do_not_suffice() {
         let loopback: SocketAddr = "127.0.0.1:80".parse().unwrap();
         let far: SocketAddr = "192.0.2.1:80".parse().unwrap();
-        assert_eq!(sources(loopback, 10_000, &[], 28_232).unwrap(), Vec::<IpAddr>::new());
-        assert_eq!(sources(loopback, 100_000, &[], 28_232).unwrap().len(), 4);
-        let error = sources(far, 100_000, &[], 28_232).unwrap_err().to_string();
+        let ports = local_ports("32768\t60999\n");
+        let found = |target, devices, given| sources(target, devices, given, &ports);
+        let count = |target, devices| found(target, devices, &[]).unwrap().len();
+        assert_eq!([10_000, 20_000, 100_000].map(|devices| count(loopback, devices)), [0, 2, 8]);
+        assert_eq!([10_000, 20_000].map(|devices| count(far, devices)), [0, 0]);
+        let error = found(far, 100_000, &[]).unwrap_err().to_string();
         assert!(error.contains("give 4 addresses of this host with --source"), "{error}");
-        let given: Vec<IpAddr> = vec![far.ip(); 4];
-        assert_eq!(sources(far, 100_000, &given, 28_232).unwrap(), given);
-        assert!(sources(far, 100_000, &given[..2], 28_232).is_err());
+        let given = vec![Source { address: far.ip(), ports: None }; 4];
+        let taken = Source { address: far.ip(), ports: Some(ports.clone()) };
+        assert_eq!(found(far, 100_000, &given).unwrap(), vec![taken; 4]);
+        assert!(found(far, 100_000, &given[..2]).is_err());
     }
 
     #[test]
     fn the_range_of_local_ports_is_read() {
-        assert_eq!(local_ports("32768\t60999\n"), 28_232);
-        assert_eq!(local_ports("1024 65535"), 64_512);
-        assert_eq!(local_ports(""), 28_232);
+        assert_eq!(local_ports("1024\t65535\n"), 1024..=65_535);
+        for unknown in ["", "0 5", "9 8", "1 70000"] {
+            assert_eq!(local_ports(unknown), 32_768..=60_999, "{unknown}");
+        }
     }
 }

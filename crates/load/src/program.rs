@@ -1,6 +1,7 @@
 //! What devices do: a scenario made ready to run, with every text parsed and every jump known.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::clock::SECOND_NS;
@@ -88,10 +89,20 @@ pub struct Kind {
 pub struct Endpoint {
     /// Its address.
     pub address: SocketAddr,
-    /// Addresses of this host to connect from, in turn; none: whichever the system takes.
-    pub sources: Arc<[IpAddr]>,
+    /// From where, in turn; none: from wherever the system takes.
+    pub sources: Arc<[Source]>,
     /// How TLS is spoken there, if it is.
     pub tls: Option<Tls>,
+}
+
+/// An address of this host to connect from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// It.
+    pub address: IpAddr,
+    /// Ports that devices take there by their number; `None`: the system finds one each time. That takes it a millisecond once
+    /// half of them are taken: it tries every other one first, all of them.
+    pub ports: Option<RangeInclusive<u16>>,
 }
 
 /// How TLS is spoken with an endpoint.

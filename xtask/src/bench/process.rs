@@ -178,7 +178,7 @@ impl Running {
     }
 
     /// What an ended process has to say for itself.
-    pub fn failure(mut self) -> Error {
+    pub fn failure(&mut self) -> Error {
         let said = self.stderr.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
         let status = self.ended().ok().flatten().map_or_else(String::new, |status| status.to_string());
         anyhow!("{status}: {}", said.trim())

@@ -237,7 +237,7 @@ fn compile(scenario: &Scenario, addresses: &Addresses, begin_ns: u64) -> Result<
         let devices =
             plan.kinds.iter().filter(|kind| kind.endpoint.address == address).map(|kind| kind.devices).sum();
         let endpoint = &mut plan.kinds[index].endpoint;
-        endpoint.sources = limits::sources(address, devices, &endpoint.sources, ports)?.into();
+        endpoint.sources = limits::sources(address, devices, &endpoint.sources, &ports)?.into();
     }
     Ok(plan)
 }

@@ -24,7 +24,7 @@ impl Engine<'_> {
         device.deadline_ns = now + kind.connect_timeout_ns;
         device.session.renew(&kind.protocol);
         device.early = None;
-        match socket::connect(&kind.endpoint, device.number) {
+        match socket::connect(&kind.endpoint, device.number, device.generation) {
             Ok(fd) => {
                 let data = u64::from(index) | u64::from(device.generation) << 32;
                 let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;

@@ -6,12 +6,12 @@ mod raw;
 mod tls;
 mod websocket;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::{Action, Devices, Scenario, Speech, Step, Target};
 use crate::LoadError;
-use crate::program::{Endpoint, Kind, Op, Plan};
+use crate::program::{Endpoint, Kind, Op, Plan, Source};
 use crate::protocol::{Checks, Message, Protocol};
 use crate::template::Template;
 
@@ -97,7 +97,7 @@ fn compile_kind(
     };
     program.ops.push(Op::Next);
     let ops = program.ops;
-    let sources: Arc<[IpAddr]> = kind.sources.as_slice().into();
+    let sources = kind.sources.iter().map(|address| Source { address: *address, ports: None }).collect();
     Ok(Kind {
         name: kind.name.clone(),
         devices: kind.count,

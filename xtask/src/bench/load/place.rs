@@ -35,17 +35,34 @@ fn ends(status: &str) -> Option<Cores> {
 
 /// A program on a core. It ends with this program, even if that is killed.
 pub fn on_core(core: usize, program: impl AsRef<OsStr>) -> Result<Command> {
-    let limits = fs::read_to_string("/proc/self/limits").context("cannot read /proc/self/limits")?;
-    let descriptors = most_descriptors(&limits).context("cannot understand /proc/self/limits")?;
-    let mut placed = command("setpriv");
-    placed.args(["--pdeathsig", "KILL", "prlimit", &format!("--nofile={descriptors}")]);
+    let mut placed = bound_to_us()?;
     placed.args(["taskset", "-c", &core.to_string()]).arg(program);
     Ok(placed)
 }
 
+/// The same on any core.
+pub fn anywhere(program: impl AsRef<OsStr>) -> Result<Command> {
+    let mut placed = bound_to_us()?;
+    placed.arg(program);
+    Ok(placed)
+}
+
+fn bound_to_us() -> Result<Command> {
+    let mut placed = command("setpriv");
+    placed.args(["--pdeathsig", "KILL", "prlimit", &format!("--nofile={}", descriptors()?)]);
+    Ok(placed)
+}
+
+/// How many a process may have.
+pub fn descriptors() -> Result<u64> {
+    let limits = fs::read_to_string("/proc/self/limits").context("cannot read /proc/self/limits")?;
+    most_descriptors(&limits).context("cannot understand /proc/self/limits")
+}
+
 /// The hard limit.
-fn most_descriptors(limits: &str) -> Option<&str> {
-    limits.lines().find_map(|line| line.strip_prefix("Max open files"))?.split_whitespace().nth(1)
+fn most_descriptors(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -68,7 +85,7 @@ mod tests {
     fn the_hard_limit_of_descriptors_stands_second() {
         let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
                       Max open files            1024                 20000                files     \n";
-        assert_eq!(most_descriptors(limits), Some("20000"));
+        assert_eq!(most_descriptors(limits), Some(20_000));
         assert_eq!(most_descriptors(""), None);
     }
 }

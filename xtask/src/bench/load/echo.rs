@@ -1,0 +1,53 @@
+//! A server that echoes WebSocket messages: one of ours (peers/src/bin/ws_echo.rs), in as many processes as wanted.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result};
+
+use super::exchange::{Counts, Target};
+use super::peers::Peers;
+use super::place::on_core;
+use crate::bench::process::Running;
+
+/// Its processes share a port. They end, by their process ids, when this goes out of scope.
+pub struct Echo {
+    processes: Vec<Running>,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl Echo {
+    /// Starts it on a core.
+    pub fn start(peers: &Peers, core: usize, processes: usize) -> Result<Echo> {
+        let mut port = 0;
+        let mut started = Vec::new();
+        for _ in 0..processes.max(1) {
+            let mut command = on_core(core, peers.program("ws_echo"))?;
+            let mut process = Running::start(command.arg(port.to_string()))?;
+            port = process.expect_line("port ")?.parse().context("the echo server has no port")?;
+            started.push(process);
+        }
+        Ok(Echo { processes: started, address: SocketAddr::from(([127, 0, 0, 1], port)) })
+    }
+}
+
+impl Target for Echo {
+    fn counts(&mut self) -> Result<Counts> {
+        let mut all = Counts::default();
+        for process in &mut self.processes {
+            process.say("")?;
+            let (messages, connections) =
+                parse(&process.expect_line("seen ")?).context("the echo server babbles")?;
+            all.received += messages;
+            // What came was answered before it was counted.
+            all.sent += messages;
+            all.connections += connections;
+        }
+        Ok(all)
+    }
+}
+
+fn parse(line: &str) -> Option<(u64, usize)> {
+    let (messages, connections) = line.split_once(' ')?;
+    Some((messages.parse().ok()?, connections.parse().ok()?))
+}

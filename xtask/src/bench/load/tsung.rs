@@ -1,0 +1,126 @@
+//! Debian's Tsung, and the exchange with a broker that it can do.
+//!
+//! Its devices cannot wait for what they have published themselves (ts_mqtt.erl of 1.7.0): at QoS 0 they publish on and on and
+//! read nothing, and at QoS 1 a message that comes together with the acknowledgement that they wait for makes them wait for
+//! ever. So half of them publish, at QoS 1 waiting for the acknowledgement, and the other half subscribe, each to the topic of one
+//! of those, and acknowledge. That is as much for each message as the others do.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use super::exchange::MESSAGE_BYTES;
+use super::place::{Cores, on_core};
+use crate::bench::process::output;
+
+/// One that is there.
+pub struct Tsung {
+    /// `Tsung 1.7.0`.
+    pub name: String,
+}
+
+impl Tsung {
+    /// If it is installed.
+    pub fn find() -> Option<Tsung> {
+        let said = output(Command::new("tsung").arg("-v")).ok()?;
+        Some(Tsung { name: name_in(&said)? })
+    }
+
+    /// Starts it with that many devices; its files go into the folder.
+    pub fn command(
+        folder: &Path,
+        cores: Cores,
+        broker: SocketAddr,
+        devices: usize,
+        qos: u8,
+    ) -> Result<Command> {
+        let (file, topics) = (folder.join("tsung.xml"), folder.join("topics"));
+        fs::write(&topics, (0..devices / 2).map(|pair| format!("bench/{pair}\n")).collect::<String>())?;
+        fs::write(&file, configuration(broker, devices, qos, &topics))?;
+        let mut command = on_core(cores.generator, "tsung")?;
+        // Its controller has a name on this host, which may be taken by another Tsung.
+        let id = format!("beamtune_bench_{}", std::process::id());
+        command.env("HOME", folder).args(["-n", "-i", &id, "-w", "0", "-f"]).arg(&file);
+        command.arg("-l").arg(folder.join("tsung")).arg("start");
+        Ok(command)
+    }
+}
+
+/// `Tsung version 1.7.0`.
+fn name_in(said: &str) -> Option<String> {
+    Some(format!("Tsung {}", said.trim().strip_prefix("Tsung version ")?))
+}
+
+/// The controller's own VM makes the load, as on one machine it should: nothing is told from one VM to another. Those that
+/// publish begin when all are connected, since then they let nobody else in. Should all else fail, it ends by itself.
+fn configuration(broker: SocketAddr, devices: usize, qos: u8, topics: &Path) -> String {
+    let payload = "x".repeat(MESSAGE_BYTES);
+    let pairs = devices / 2;
+    let subscribers = "<user session=\"subscriber\" start_time=\"1\"/>\n    ".repeat(pairs);
+    let (ip, port, topics) = (broker.ip(), broker.port(), topics.display());
+    let topic = |role: &str| {
+        format!(
+            r#"<setdynvars sourcetype="file" fileid="{role}" order="iter" delimiter=";"><var name="topic"/></setdynvars>"#
+        )
+    };
+    let (to_publish, to_subscribe) = (topic("publish"), topic("subscribe"));
+    let connect = r#"<request><mqtt type="connect" clean_start="true" keepalive="60"/></request>"#;
+    format!(
+        r#"<?xml version="1.0"?>
+<!DOCTYPE tsung SYSTEM "/usr/share/tsung/tsung-1.0.dtd">
+<tsung loglevel="error" version="1.0">
+  <clients><client host="localhost" use_controller_vm="true" maxusers="{devices}"/></clients>
+  <servers><server host="{ip}" port="{port}" type="tcp"/></servers>
+  <load duration="2" unit="minute">
+    {subscribers}
+    <arrivalphase phase="1" duration="60" unit="second">
+      <users maxnumber="{pairs}" arrivalrate="{pairs}" unit="second"/>
+    </arrivalphase>
+  </load>
+  <options>
+    <option name="file_server" id="publish" value="{topics}"/>
+    <option name="file_server" id="subscribe" value="{topics}"/>
+  </options>
+  <sessions>
+    <session name="publisher" probability="100" type="ts_mqtt">
+      {to_publish}
+      {connect}
+      <thinktime value="3"/>
+      <for from="1" to="1000000000" incr="1" var="turn">
+        <request subst="true"><mqtt type="publish" topic="%%_topic%%" qos="{qos}">{payload}</mqtt></request>
+      </for>
+    </session>
+    <session name="subscriber" probability="0" type="ts_mqtt">
+      {to_subscribe}
+      {connect}
+      <request subst="true"><mqtt type="subscribe" topic="%%_topic%%" qos="{qos}"/></request>
+      <thinktime value="1000"/>
+    </session>
+  </sessions>
+</tsung>
+"#
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_the_devices_publish_and_half_subscribe() {
+        let broker = SocketAddr::from(([127, 0, 0, 1], 1883));
+        let text = configuration(broker, 10, 1, Path::new("/topics"));
+        assert_eq!(text.matches("<user session=\"subscriber\"").count(), 5);
+        assert!(text.contains(r#"<users maxnumber="5""#) && text.contains(r#"port="1883""#));
+        assert_eq!(text.matches(r#"qos="1""#).count(), 2);
+        assert_eq!(text.matches(r#"value="/topics""#).count(), 2);
+    }
+
+    #[test]
+    fn its_version_is_the_last_word() {
+        assert_eq!(name_in("Tsung version 1.7.0\n").as_deref(), Some("Tsung 1.7.0"));
+    }
+}
