@@ -279,9 +279,9 @@ impl<'p> Engine<'p> {
         let cpu_ns = thread_cpu_ns();
         self.tally.cpu_ns = cpu_ns - self.cpu_ns;
         self.cpu_ns = cpu_ns;
-        self.tally.connected = self.connected;
         self.tally.waiting = self.waiting.len() as u64;
         let tally = std::mem::replace(&mut self.tally, Tally::new(self.plan.steps.len()));
+        self.tally.connected = self.connected;
         sink(Spell { second: self.second, length_ns, tally });
     }
 

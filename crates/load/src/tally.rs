@@ -155,7 +155,7 @@ pub struct Tally {
     pub own_lag: Times,
     /// Arrivals that were due by the schedule.
     pub asked: u64,
-    /// Devices connected at the end.
+    /// Devices connected at the same time, at most.
     pub connected: u64,
     /// Arrivals that wait for a free device at the end.
     pub waiting: u64,

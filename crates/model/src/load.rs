@@ -175,7 +175,7 @@ pub struct LoadSecond {
     pub done: u64,
     /// What went wrong.
     pub errors: u64,
-    /// Connections that stood at its end, where the tool tells.
+    /// Connections that stood at the same time, at most, where the tool tells.
     pub connected: Option<u64>,
     /// Arrivals that waited for a free device at its end, where the tool tells.
     pub waiting: Option<u64>,

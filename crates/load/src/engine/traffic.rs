@@ -68,6 +68,7 @@ impl Engine<'_> {
             Ok(Err(errno)) | Err(errno) => return self.fail_by(index, errno),
         }
         self.connected += 1;
+        self.tally.connected = self.tally.connected.max(self.connected);
         device.is_counted = true;
         device.state = State::Opening;
         match &self.plan.kinds[device.kind as usize].endpoint.tls {
