@@ -1,5 +1,8 @@
 //! Messages that come back to who sent them: what each costs a generator, by what the target has counted meanwhile.
 
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -7,16 +10,17 @@ use anyhow::{Context, Result, ensure};
 
 use super::family::Family;
 use super::peers::Peers;
-use super::place::Cores;
+use super::place::{Cores, on_core};
+use super::tool::Tool;
 use super::{mqtt, websocket};
 use crate::bench::figure::{Figure, judge_within, median, ratio, thousands, times};
 use crate::bench::process::{PATIENCE, pause, wait_for};
 use crate::bench::{Bench, CONFIDENCE, or_not_measured};
 
 /// Rounds, in each of which every generator has a window: the fewest that allow an interval.
-pub const ROUNDS: usize = 6;
+const ROUNDS: usize = 6;
 /// It begins a third of that after all connections stand.
-pub const WINDOW: Duration = Duration::from_secs(3);
+const WINDOW: Duration = Duration::from_secs(3);
 /// Of each message.
 pub const MESSAGE_BYTES: usize = 64;
 /// What was sent in a window has come back in it, but for what was under way at its ends.
@@ -44,9 +48,39 @@ pub struct Contender<'a> {
     /// With its version.
     pub name: String,
     /// It connects, exchanges messages, and does not end.
-    pub command: Box<dyn Fn() -> Result<Command> + 'a>,
+    pub command: Start<'a>,
     /// Ours is to do so many times as much as this one for each second of CPU.
     pub limit: f64,
+}
+
+/// How a generator is started; again for each window.
+pub type Start<'a> = Box<dyn Fn() -> Result<Command> + 'a>;
+
+impl Contender<'static> {
+    /// Ours, in one thread, with a scenario.
+    pub fn ours(bench: &Bench, cores: Cores, scenario: &str) -> Result<Self> {
+        let file = bench.folder.path().join("exchange.toml");
+        fs::write(&file, scenario)?;
+        let arguments = ["load", "--threads", "1"].map(OsString::from).into_iter().chain([file.into()]);
+        Ok(Self {
+            name: Tool::ours(&bench.beamtune)?.to_string(),
+            command: command_on(cores, bench.beamtune.clone(), arguments.collect()),
+            limit: 1.0,
+        })
+    }
+}
+
+/// A program on the generator's core.
+pub fn command_on(
+    cores: Cores,
+    program: PathBuf,
+    arguments: Vec<impl AsRef<OsStr> + 'static>,
+) -> Start<'static> {
+    Box::new(move || {
+        let mut command = on_core(cores.generator, &program)?;
+        command.args(&arguments);
+        Ok(command)
+    })
 }
 
 /// How it was measured, for the page.

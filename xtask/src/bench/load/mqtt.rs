@@ -1,16 +1,14 @@
 //! What a message of MQTT costs that a device publishes to itself: ours beside rumqttc and Tsung, against mosquitto.
 
-use std::fs;
+use std::net::SocketAddr;
 
 use anyhow::Result;
 
-use super::exchange::{Contender, MESSAGE_BYTES, compare};
+use super::exchange::{Contender, MESSAGE_BYTES, command_on, compare};
 use super::mosquitto::Mosquitto;
 use super::peers::Peers;
 use super::place::{Cores, on_core};
-use super::tool::Tool;
 use super::tsung::Tsung;
-use super::websocket::load;
 use crate::bench::figure::Figure;
 use crate::bench::{Bench, or_not_measured};
 
@@ -32,7 +30,7 @@ pub fn measure(bench: &Bench, peers: &Peers, cores: Cores) -> Result<Vec<Figure>
                 "messages of MQTT at QoS {qos} that {devices} devices publish to themselves through {}",
                 broker.version
             );
-            let contenders = contenders(bench, peers, cores, &broker, tsung.as_ref(), devices, qos)?;
+            let contenders = contenders(bench, peers, cores, broker.address, tsung.as_ref(), devices, qos)?;
             let mut random = bench.random(devices as u32 + u32::from(qos));
             let compared = compare(bench, &mut broker, &contenders, devices, &what, &mut random);
             figures.extend(or_not_measured(&what, compared)?);
@@ -51,39 +49,34 @@ fn contenders<'a>(
     bench: &'a Bench,
     peers: &Peers,
     cores: Cores,
-    broker: &Mosquitto,
+    broker: SocketAddr,
     tsung: Option<&Tsung>,
     devices: usize,
     qos: u8,
 ) -> Result<Vec<Contender<'a>>> {
-    let address = broker.address;
-    let scenario = bench.folder.path().join("mqtt.toml");
-    let message = "x".repeat(MESSAGE_BYTES);
-    let text = format!(
-        "[load]\nfor = \"1h\"\n\n[devices.mqtt]\ncount = {devices}\ntarget = \"mqtt://{address}\"\n\
-         on_connect = [{{ subscribe = \"bench/${{device}}\", qos = {qos} }}]\n\
-         steps = [{{ publish = \"bench/${{device}}\", payload = \"{message}\", qos = {qos} }}, \"expect\"]\n"
-    );
-    fs::write(&scenario, text)?;
-    let ours = Contender {
-        name: Tool::ours(&bench.beamtune)?.to_string(),
-        command: Box::new(move || load(&bench.beamtune, cores, &scenario)),
-        limit: 1.0,
-    };
-    let program = peers.program("mqtt_rumqttc");
     let rumqttc = Contender {
         name: peers.named("rumqttc")?,
-        command: Box::new(move || {
-            let mut command = on_core(cores.generator, &program)?;
-            command.args([address.to_string(), devices.to_string(), qos.to_string()]);
-            Ok(command)
-        }),
+        command: command_on(
+            cores,
+            peers.program("mqtt_rumqttc"),
+            vec![broker.to_string(), devices.to_string(), qos.to_string()],
+        ),
         limit: LEAST_RATIO,
     };
     let tsung = tsung.map(|tsung| Contender {
         name: tsung.name.clone(),
-        command: Box::new(move || Tsung::command(bench.folder.path(), cores, address, devices, qos)),
+        command: Box::new(move || Tsung::command(bench.folder.path(), cores, broker, devices, qos)),
         limit: LEAST_RATIO_TSUNG,
     });
+    let ours = Contender::ours(bench, cores, &scenario(broker, devices, qos))?;
     Ok([ours, rumqttc].into_iter().chain(tsung).collect())
+}
+
+fn scenario(broker: SocketAddr, devices: usize, qos: u8) -> String {
+    let message = "x".repeat(MESSAGE_BYTES);
+    format!(
+        "[load]\nfor = \"1h\"\n\n[devices.mqtt]\ncount = {devices}\ntarget = \"mqtt://{broker}\"\n\
+         on_connect = [{{ subscribe = \"bench/${{device}}\", qos = {qos} }}]\n\
+         steps = [{{ publish = \"bench/${{device}}\", payload = \"{message}\", qos = {qos} }}, \"expect\"]\n"
+    )
 }

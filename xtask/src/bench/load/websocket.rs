@@ -1,16 +1,13 @@
 //! What an echoed message of WebSocket costs: ours beside clients on fastwebsockets and on tokio-tungstenite.
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::net::SocketAddr;
 
 use anyhow::Result;
 
 use super::echo::Echo;
-use super::exchange::{Contender, MESSAGE_BYTES, compare};
+use super::exchange::{Contender, MESSAGE_BYTES, command_on, compare};
 use super::peers::Peers;
-use super::place::{Cores, on_core};
-use super::tool::Tool;
+use super::place::Cores;
 use crate::bench::figure::Figure;
 use crate::bench::{Bench, or_not_measured};
 
@@ -27,17 +24,12 @@ pub fn measure(bench: &Bench, peers: &Peers, cores: Cores) -> Result<Vec<Figure>
     let mut echo = Echo::start(peers, cores.server, 1)?;
     let mut figures = Vec::new();
     for connections in SIZES {
-        let mut contenders = vec![ours(bench, &echo, cores, connections)?];
+        let mut contenders = vec![Contender::ours(bench, cores, &scenario(echo.address, connections))?];
         for (program, package) in PEERS {
-            let (program, address) = (peers.program(program), echo.address);
-            let command = move || {
-                let mut command = on_core(cores.generator, &program)?;
-                command.args([address.to_string(), connections.to_string()]);
-                Ok(command)
-            };
+            let arguments = vec![echo.address.to_string(), connections.to_string()];
             contenders.push(Contender {
                 name: peers.named(package)?,
-                command: Box::new(command),
+                command: command_on(cores, peers.program(program), arguments),
                 limit: LEAST_RATIO,
             });
         }
@@ -49,25 +41,10 @@ pub fn measure(bench: &Bench, peers: &Peers, cores: Cores) -> Result<Vec<Figure>
     Ok(figures)
 }
 
-fn ours<'a>(bench: &'a Bench, echo: &Echo, cores: Cores, connections: usize) -> Result<Contender<'a>> {
-    let file = bench.folder.path().join("echo.toml");
+fn scenario(echo: SocketAddr, connections: usize) -> String {
     let message = "x".repeat(MESSAGE_BYTES);
-    let text = format!(
-        "[load]\nfor = \"1h\"\n\n[devices.echo]\ncount = {connections}\ntarget = \"ws://{}/\"\n\
-         steps = [{{ send = \"{message}\", as = \"binary\" }}, {{ expect = \"{message}\" }}]\n",
-        echo.address
-    );
-    fs::write(&file, text)?;
-    Ok(Contender {
-        name: Tool::ours(&bench.beamtune)?.to_string(),
-        command: Box::new(move || load(&bench.beamtune, cores, &file)),
-        limit: 1.0,
-    })
-}
-
-/// `beamtune load` of a scenario, in one thread.
-pub fn load(beamtune: &Path, cores: Cores, scenario: &Path) -> Result<Command> {
-    let mut command = on_core(cores.generator, beamtune)?;
-    command.args(["load", "--threads", "1"]).arg(scenario);
-    Ok(command)
+    format!(
+        "[load]\nfor = \"1h\"\n\n[devices.echo]\ncount = {connections}\ntarget = \"ws://{echo}/\"\n\
+         steps = [{{ send = \"{message}\", as = \"binary\" }}, {{ expect = \"{message}\" }}]\n"
+    )
 }
