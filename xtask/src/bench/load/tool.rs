@@ -48,7 +48,7 @@ impl Generator {
         }
     }
 
-    /// Who reads its results; ours are a [`LoadResult`] themselves.
+    /// Who reads its results.
     fn reader(self) -> Option<import::Tool> {
         import::Tool::named(self.name())
     }
@@ -177,10 +177,7 @@ impl Tool {
         let file = if self.generator == Generator::K6 { summary(folder) } else { printed.to_owned() };
         let read = fs::File::open(&file).with_context(|| format!("{self} has written nothing"))?;
         let name = self.to_string();
-        Ok(match self.generator.reader() {
-            Some(reader) => import::read_from(&name, read, Some(reader))?,
-            None => serde_json::from_reader(std::io::BufReader::new(read)).context(name)?,
-        })
+        Ok(import::read_from(&name, read, self.generator.reader())?)
     }
 }
 
@@ -246,9 +243,8 @@ mod tests {
     }
 
     #[test]
-    fn every_peer_has_a_reader_of_its_results() {
-        let peers = [Generator::Wrk, Generator::Wrk2, Generator::Oha, Generator::H2load, Generator::K6];
-        assert!(peers.iter().all(|peer| peer.reader().is_some()));
-        assert!(Generator::Beamtune.reader().is_none());
+    fn every_generator_has_a_reader_of_its_results() {
+        use Generator::{Beamtune, H2load, K6, Oha, Wrk, Wrk2};
+        assert!([Beamtune, Wrk, Wrk2, Oha, H2load, K6].iter().all(|generator| generator.reader().is_some()));
     }
 }
