@@ -4,6 +4,7 @@
 //! it has started, by process id. VMs end with their standard input too, should this program be killed.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -175,6 +176,15 @@ impl Running {
             true => Ok(()),
             false => Err(self.failure()),
         }
+    }
+
+    /// Waits until it takes connections at an address; if it ends instead, that is why.
+    pub fn wait_until_it_listens(&mut self, name: &str, at: SocketAddr) -> Result<()> {
+        let is_up = wait_for(name, PATIENCE, || {
+            ensure!(self.ended()?.is_none(), "{name} has ended");
+            Ok(TcpStream::connect(at).ok())
+        });
+        is_up.map(drop).map_err(|_| self.failure().context(format!("{name} does not start")))
     }
 
     /// What an ended process has to say for itself.

@@ -104,10 +104,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         terminal::print(&source.text);
         return Ok(ExitCode::SUCCESS);
     }
-    let mut scenario = source.read()?;
-    if !args.source.is_empty() {
-        scenario.kinds.iter_mut().for_each(|kind| kind.sources.clone_from(&args.source));
-    }
+    let scenario = source.read(&args.source)?;
     let (result, log) = drive(args, &source, &scenario)?;
     tell(&result, args.json, args.output.as_deref())?;
     // Told after the result, which it must not cost.
@@ -172,8 +169,14 @@ impl Written {
         Ok(Self { name: target.to_owned(), text, folder })
     }
 
-    fn read(&self) -> Result<Scenario> {
-        Ok(Scenario::parse(&self.name, &self.text, &|file| std::fs::read(self.folder.join(file)))?)
+    /// Read; `sources`, if there are any, take the place of those that it names.
+    fn read(&self, sources: &[IpAddr]) -> Result<Scenario> {
+        let mut scenario =
+            Scenario::parse(&self.name, &self.text, &|file| std::fs::read(self.folder.join(file)))?;
+        if !sources.is_empty() {
+            scenario.kinds.iter_mut().for_each(|kind| sources.clone_into(&mut kind.sources));
+        }
+        Ok(scenario)
     }
 }
 

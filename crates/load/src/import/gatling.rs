@@ -142,6 +142,5 @@ fn error_kind(words: &str) -> &'static str {
         ("SSL", ErrorKind::Tls),
         (".find", ErrorKind::Check),
     ];
-    let known = kinds.iter().find(|(word, _)| words.contains(word));
-    known.map_or(kind::OTHER, |(_, kind)| kind.text())
+    told::kind_in(words, &kinds).unwrap_or(kind::OTHER)
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use beamtune_model::load::{Asked, LoadResult, LoadSecond, LoadStep};
+use beamtune_model::load::{Asked, LoadResult, LoadStep};
 use serde_json::Value;
 
 use super::document::{Json, number};
@@ -116,7 +116,7 @@ pub(super) fn history(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> 
             if at_s - before_s == 1.0 {
                 let failed = failures.saturating_sub(failures_before);
                 let done = requests.saturating_sub(requests_before).saturating_sub(failed);
-                result.seconds.push(second((before_s - begin_s) as i64, done, failed));
+                result.seconds.push(told::second((before_s - begin_s) as i64, done, failed));
             } else {
                 has_gaps = true;
             }
@@ -212,7 +212,7 @@ pub(super) fn json(json: &Json) -> Result<LoadResult, ImportError> {
     result.seconds = within
         .map(|at| {
             let (requests, failures) = seconds.get(&at).copied().unwrap_or_default();
-            second(at - begin, requests.saturating_sub(failures), failures)
+            told::second(at - begin, requests.saturating_sub(failures), failures)
         })
         .collect();
     result.remarks.extend([SERVICE, ROUNDED, FAILED, KINDS].map(str::to_owned));
@@ -250,19 +250,4 @@ fn named(method: &str, name: &str, requests: u64, failures: u64) -> LoadStep {
     step.done = requests.saturating_sub(failures);
     add_errors(&mut step.errors, kind::OTHER, failures, WORDS);
     step
-}
-
-fn second(second: i64, done: u64, errors: u64) -> LoadSecond {
-    LoadSecond {
-        second,
-        asked: None,
-        done,
-        errors,
-        connected: None,
-        waiting: None,
-        p50_ns: None,
-        p99_ns: None,
-        cores: None,
-        bound: None,
-    }
 }

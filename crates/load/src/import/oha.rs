@@ -117,6 +117,5 @@ fn error_kind(words: &str) -> Option<&'static str> {
         ("tls", ErrorKind::Tls),
         ("certificate", ErrorKind::Tls),
     ];
-    let known = kinds.iter().find(|(word, _)| words.contains(word));
-    Some(known.map_or(kind::OTHER, |(_, kind)| kind.text()))
+    Some(told::kind_in(&words, &kinds).unwrap_or(kind::OTHER))
 }

@@ -230,16 +230,9 @@ impl Step {
 
 fn row(second: i64, counted: &Second) -> LoadSecond {
     LoadSecond {
-        second,
-        asked: None,
-        done: counted.done,
-        errors: counted.errors,
-        connected: None,
-        waiting: None,
         p50_ns: counted.p50_ns,
         p99_ns: counted.p99_ns,
-        cores: None,
-        bound: None,
+        ..told::second(second, counted.done, counted.errors)
     }
 }
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use beamtune_model::load::{
-    Asked, Generator, LOAD_RESULT_VERSION, Latency, LoadErrors, LoadResult, LoadStep,
+    Asked, Generator, LOAD_RESULT_VERSION, Latency, LoadErrors, LoadResult, LoadSecond, LoadStep,
 };
 
 use super::Tool;
+use crate::tally::ErrorKind;
 
 /// Microseconds in nanoseconds.
 pub(super) const MICROSECOND_NS: f64 = 1e3;
@@ -70,6 +71,27 @@ pub(super) fn step(name: &str) -> LoadStep {
         response: None,
         first_byte: None,
     }
+}
+
+/// A second of which nothing is known but what was done in it.
+pub(super) fn second(second: i64, done: u64, errors: u64) -> LoadSecond {
+    LoadSecond {
+        second,
+        asked: None,
+        done,
+        errors,
+        connected: None,
+        waiting: None,
+        p50_ns: None,
+        p99_ns: None,
+        cores: None,
+        bound: None,
+    }
+}
+
+/// The kind of an error by the words for it: that of the first of `kinds` which they contain.
+pub(super) fn kind_in(words: &str, kinds: &[(&str, ErrorKind)]) -> Option<&'static str> {
+    kinds.iter().find(|(word, _)| words.contains(word)).map(|(_, kind)| kind.text())
 }
 
 /// A name or a message, not longer than makes sense.

@@ -144,10 +144,8 @@ fn error_kind(name: &str) -> &'static str {
         ("eaddrinuse", ErrorKind::Exhausted),
         ("emfile", ErrorKind::Exhausted),
     ];
-    let known = kinds.iter().find(|(word, _)| name.contains(word));
-    known.map_or(if name.starts_with("error_connect") { kind::CONNECT } else { kind::OTHER }, |(_, kind)| {
-        kind.text()
-    })
+    let unknown = if name.starts_with("error_connect") { kind::CONNECT } else { kind::OTHER };
+    told::kind_in(name, &kinds).unwrap_or(unknown)
 }
 
 /// A line of tsung.dump. An URL may hold its separator, so what stands behind is counted from the end.

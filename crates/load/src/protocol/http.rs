@@ -12,11 +12,24 @@ use crate::tally::ErrorKind;
 use crate::template::{Template, Values};
 
 /// Longest head that is read; browsers and nginx give up between 8 and 256 kB.
-const LONGEST_HEAD_BYTES: usize = 64 * 1024;
+pub(super) const LONGEST_HEAD_BYTES: usize = 64 * 1024;
 /// Most fields of a head.
-const MOST_FIELDS: usize = 128;
+pub(super) const MOST_FIELDS: usize = 128;
 /// Longest line with a chunk's size, extensions included, and longest line of a trailer.
 const LONGEST_LINE_BYTES: usize = 16 * 1024;
+
+/// The head of a request, without the empty line at its end.
+pub(super) fn head(method: &str, path: &Template, fields: &[(String, Template)]) -> Template {
+    let mut head = Template::literal(format!("{method} "));
+    head.push(path);
+    head.push_literal(b" HTTP/1.1\r\n");
+    for (name, value) in fields {
+        head.push_literal(format!("{name}: ").as_bytes());
+        head.push(value);
+        head.push_literal(b"\r\n");
+    }
+    head
+}
 
 /// A request of HTTP/1.1.
 #[derive(Debug, Clone)]
@@ -32,14 +45,7 @@ impl HttpRequest {
     /// From the method, the path with its query, and fields of the head (name and value; `Host` is among them).
     /// `Content-Length` is put in where there is a body, or where the method usually has one.
     pub fn new(method: &str, path: &Template, fields: &[(String, Template)], body: Option<Template>) -> Self {
-        let mut head = Template::literal(format!("{method} "));
-        head.push(path);
-        head.push_literal(b" HTTP/1.1\r\n");
-        for (name, value) in fields {
-            head.push_literal(format!("{name}: ").as_bytes());
-            head.push(value);
-            head.push_literal(b"\r\n");
-        }
+        let head = head(method, path, fields);
         let body = body.or_else(|| matches!(method, "POST" | "PUT" | "PATCH").then(Template::default));
         let fixed = match (head.fixed(), &body) {
             (Some(head), None) => Some([head, b"\r\n"].concat()),

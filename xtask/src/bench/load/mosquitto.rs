@@ -1,14 +1,14 @@
 //! mosquitto with a configuration of our own, and what it counts.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
 use super::exchange::{Counts, Target};
-use crate::bench::process::{PATIENCE, Running, command, wait_for};
+use crate::bench::process::{Running, command};
 
 /// Debian's place, which is not in everybody's PATH.
 const PROGRAM: &str = "/usr/sbin/mosquitto";
@@ -36,13 +36,7 @@ impl Mosquitto {
         let file = folder.join("mosquitto.conf");
         fs::write(&file, configuration(address))?;
         let mut running = Running::start(place(PROGRAM)?.arg("-c").arg(&file))?;
-        let is_up = wait_for("mosquitto", PATIENCE, || {
-            ensure!(running.ended()?.is_none(), "mosquitto has ended");
-            Ok(TcpStream::connect(address).ok())
-        });
-        if is_up.is_err() {
-            return Err(running.failure().context("mosquitto does not start"));
-        }
+        running.wait_until_it_listens("mosquitto", address)?;
         let mut subscribe = command("mosquitto_sub");
         subscribe.args(["-h", "127.0.0.1", "-p", &address.port().to_string(), "-F", "%t %p"]);
         subscribe.args(TOPICS.iter().flat_map(|topic| ["-t".to_owned(), format!("$SYS/broker/{topic}")]));

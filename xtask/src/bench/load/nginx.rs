@@ -1,7 +1,7 @@
 //! A target that costs little: nginx in one process, which answers every path by twelve bytes.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -37,14 +37,7 @@ impl Nginx {
         let mut running = Running::start(
             on_core(cores.server, PROGRAM)?.arg("-p").arg(&folder).args(["-c", "nginx.conf"]),
         )?;
-        let is_up = wait_for("nginx", PATIENCE, || {
-            let has_ended = running.ended()?.is_some();
-            ensure!(!has_ended, "nginx has ended");
-            Ok(TcpStream::connect(address).ok())
-        });
-        if is_up.is_err() {
-            return Err(running.failure().context("nginx does not start"));
-        }
+        running.wait_until_it_listens("nginx", address)?;
         Ok(Nginx { running, address, version: version()? })
     }
 

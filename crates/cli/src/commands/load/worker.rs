@@ -34,10 +34,7 @@ pub fn run() -> Result<ExitCode> {
     let order: Order = serde_json::from_str(&order).context("the order is not understood")?;
     limits::raise_descriptors();
     let source = Written { name: order.name, text: order.text, folder: order.folder };
-    let mut scenario = source.read()?;
-    if !order.sources.is_empty() {
-        scenario.kinds.iter_mut().for_each(|kind| kind.sources.clone_from(&order.sources));
-    }
+    let scenario = source.read(&order.sources)?;
     let plan = compile(&scenario, &order.addresses, order.begin_ns)?;
     // Ctrl-C reaches the whole group of processes: the one that leads says when to stop.
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

@@ -7,12 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use rand_core::Rng;
 
 use super::WebSocketFault;
+use crate::protocol::http::{self, LONGEST_HEAD_BYTES, MOST_FIELDS};
 use crate::template::{Template, Values};
 
-/// Longest head of a reply that is read; the same as for HTTP.
-const LONGEST_HEAD_BYTES: usize = 64 * 1024;
-/// Most fields of a head.
-const MOST_FIELDS: usize = 128;
 /// What a server puts behind the key before it hashes it (RFC 6455, 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// A key: 16 bytes in Base64.
@@ -32,14 +29,7 @@ impl Upgrade {
     /// From the path with its query, fields of the head (name and value; `Host` is among them), and the subprotocols to
     /// offer, the dearest first. What WebSocket itself needs is put in.
     pub fn new(path: &Template, fields: &[(String, Template)], subprotocols: Vec<String>) -> Self {
-        let mut head = Template::literal("GET ");
-        head.push(path);
-        head.push_literal(b" HTTP/1.1\r\n");
-        for (name, value) in fields {
-            head.push_literal(format!("{name}: ").as_bytes());
-            head.push(value);
-            head.push_literal(b"\r\n");
-        }
+        let mut head = http::head("GET", path, fields);
         head.push_literal(b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n");
         if !subprotocols.is_empty() {
             head.push_literal(format!("Sec-WebSocket-Protocol: {}\r\n", subprotocols.join(", ")).as_bytes());

@@ -25,7 +25,7 @@ pub fn tls(kind: &Devices, tls: &Tls, system: SystemTrust<'_>) -> Result<program
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| unfit("tls", error.to_string()))?;
-    let builder = if tls.verify {
+    let vouched = if tls.verify {
         let mut roots = RootCertStore::empty();
         let mut named = Vec::new();
         match &tls.ca {
@@ -46,13 +46,15 @@ pub fn tls(kind: &Devices, tls: &Tls, system: SystemTrust<'_>) -> Result<program
                 }
             }
         }
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
             .build()
             .map_err(|error| unfit("tls", error.to_string()))?;
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(Vouched { verifier, named }))
+        Some(Vouched { verifier, named })
     } else {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+        None
     };
+    let builder =
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(Verifier { vouched, provider }));
     let mut config = match &tls.identity {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
@@ -85,8 +87,8 @@ fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-/// Takes certificates that somebody vouches for who is trusted, and those that are named themselves. A self-made one usually
-/// is its own authority (`openssl req -x509`), and path building does not take such a one for a server's
+/// Certificates that are taken: those that somebody vouches for who is trusted, and those that are named themselves. A
+/// self-made one usually is its own authority (`openssl req -x509`), and path building does not take such a one for a server's
 /// (RFC 5280, 4.2.1.9); who names it means it.
 #[derive(Debug)]
 struct Vouched {
@@ -94,7 +96,15 @@ struct Vouched {
     named: Vec<CertificateDer<'static>>,
 }
 
-impl ServerCertVerifier for Vouched {
+/// Looks at a server's certificate. That it has the key for it is held in either case.
+#[derive(Debug)]
+struct Verifier {
+    /// `None`: everybody's is taken, since the scenario says `verify = false`.
+    vouched: Option<Vouched>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -103,11 +113,14 @@ impl ServerCertVerifier for Vouched {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if self.named.contains(end_entity) {
+        let Some(Vouched { verifier, named }) = &self.vouched else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        if named.contains(end_entity) {
             verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
             return Ok(ServerCertVerified::assertion());
         }
-        self.verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
     }
 
     fn verify_tls12_signature(
@@ -116,7 +129,8 @@ impl ServerCertVerifier for Vouched {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.verifier.verify_tls12_signature(message, certificate, signature)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
     }
 
     fn verify_tls13_signature(
@@ -125,49 +139,11 @@ impl ServerCertVerifier for Vouched {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.verifier.verify_tls13_signature(message, certificate, signature)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.verifier.supported_verify_schemes()
-    }
-}
-
-/// Takes everybody's certificate, since the scenario says `verify = false`.
-#[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
