@@ -2,7 +2,7 @@
 -module(agent_client).
 -export([inject/2, inject/3, join/2, sample/3, sample/4, leave/1, name/0, prebuilt/0]).
 
--type agent() :: #{agent := pid(), session := pid(), monitor := reference(), joined := map()}.
+-type agent() :: #{agent := pid(), session := pid(), joined := map()}.
 -export_type([agent/0]).
 
 %% Where the build is; set by run.sh.
@@ -15,29 +15,29 @@ name() ->
     binary_to_atom(string:trim(Name), utf8).
 
 %% Sends the one message. The agent's `joined' comes later, to the caller, which traps exits from then on.
--spec inject(node(), map()) -> {pid(), reference()}.
+-spec inject(node(), map()) -> pid().
 inject(Node, Options) ->
     Release = erpc:call(Node, erlang, system_info, [otp_release]),
     Beam = case list_to_integer(Release) =< 24 of true -> "agent-r23.beam"; false -> "agent-r25.beam" end,
     inject(Node, Options, Beam).
 
--spec inject(node(), map(), file:filename()) -> {pid(), reference()}.
+-spec inject(node(), map(), file:filename()) -> pid().
 inject(Node, Options, BeamFile) ->
     {ok, Beam} = file:read_file(filename:join(prebuilt(), BeamFile)),
     {ok, Keeper} = file:read_file(filename:join(prebuilt(), "keeper.etf")),
     Bindings = [{'Beam', Beam}, {'Client', self()}, {'Name', name()}, {'Options', Options}],
     process_flag(trap_exit, true),
     Request = spawn_request(Node, erl_eval, exprs, [binary_to_term(Keeper), Bindings, none],
-                            [link, monitor, {priority, high}]),
-    receive {spawn_reply, Request, ok, Session} -> {Session, Request} after 10000 -> exit(no_spawn_reply) end.
+                            [link, {priority, high}]),
+    receive {spawn_reply, Request, ok, Session} -> Session after 10000 -> exit(no_spawn_reply) end.
 
 -spec join(node(), map()) -> agent().
 join(Node, Options) ->
-    {Session, Monitor} = inject(Node, Options),
+    Session = inject(Node, Options),
     receive
         {beamtune, joined, #{agent := Agent} = Joined} ->
-            #{agent => Agent, session => Session, monitor => Monitor, joined => Joined};
-        {'DOWN', Monitor, process, Session, Reason} -> exit({not_joined, Reason})
+            #{agent => Agent, session => Session, joined => Joined};
+        {'EXIT', Session, Reason} -> exit({not_joined, Reason})
     after 30000 -> exit(not_joined)
     end.
 
@@ -56,10 +56,10 @@ sample(#{agent := Agent}, Seq, Items, Options) ->
 %% Leaves, and waits until everything is undone (unless others stay). Gives the session's exit reason, or how many
 %% stay.
 -spec leave(agent()) -> term().
-leave(#{agent := Agent, monitor := Monitor}) ->
+leave(#{agent := Agent, session := Session}) ->
     Agent ! {leave, self()},
     receive {beamtune, left, #{remaining := Remaining}} -> ok after 5000 -> Remaining = none, exit(no_answer) end,
     case Remaining of
-        0 -> receive {'DOWN', Monitor, process, _, Reason} -> Reason after 10000 -> exit(session_stays) end;
+        0 -> receive {'EXIT', Session, Reason} -> Reason after 10000 -> exit(session_stays) end;
         _ -> {remaining, Remaining}
     end.

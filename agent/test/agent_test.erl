@@ -396,8 +396,8 @@ kill_one(#target{node = Node} = Target, After) ->
 lease(Target) ->
     Agent = join(Target, #{lease_ms => 1000}),
     agent_client:sample(Agent, 1, ?HOT),
-    #{monitor := Monitor} = Agent,
-    receive {'DOWN', Monitor, process, _, {beamtune, client_gone}} -> ok after 4000 -> exit(lease_never_ends) end.
+    #{session := Session} = Agent,
+    receive {'EXIT', Session, {beamtune, client_gone}} -> ok after 4000 -> exit(lease_never_ends) end.
 
 renew(Target) ->
     #{agent := Pid} = Agent = join(Target, #{lease_ms => 1000}),
@@ -420,8 +420,8 @@ two_clients(Target) ->
     Second ! go,
     check("second", {Pid, true, true, {beamtune, left}}, result(Second)),
     %% The first one's session, the keeper, has ended with the last client.
-    #{monitor := Monitor} = First,
-    receive {'DOWN', Monitor, process, _, {beamtune, left}} -> ok after 2000 -> exit(keeper_stays) end.
+    #{session := Session} = First,
+    receive {'EXIT', Session, {beamtune, left}} -> ok after 2000 -> exit(keeper_stays) end.
 
 %% As docs/agent-protocol.md says.
 its_processes(Target) ->
@@ -493,8 +493,8 @@ join_while_leaving(Target) ->
 too_many(Target) ->
     Members = [member(Target) || _ <- lists:seq(1, 8)],
     [joined(M) || M <- Members],
-    {Session, Monitor} = agent_client:inject(Target#target.node, #{}),
-    receive {'DOWN', Monitor, process, Session, {beamtune, failed, Why}} -> check("why", is_binary(Why))
+    Session = agent_client:inject(Target#target.node, #{}),
+    receive {'EXIT', Session, {beamtune, failed, Why}} -> check("why", is_binary(Why))
     after 5000 -> exit(not_refused) end,
     [M ! go || M <- Members],
     [result(M) || M <- Members].
@@ -502,9 +502,9 @@ too_many(Target) ->
 %%% Things that die -------------------------------------------------------------------------------------------
 
 agent_killed(Target) ->
-    #{agent := Pid, monitor := Monitor} = join(Target),
+    #{agent := Pid, session := Session} = join(Target),
     exit(Pid, kill),
-    receive {'DOWN', Monitor, process, _, {beamtune, agent_ended, Why}} -> check("why", <<"killed">>, Why)
+    receive {'EXIT', Session, {beamtune, agent_ended, Why}} -> check("why", <<"killed">>, Why)
     after 5000 -> exit(session_stays) end,
     clean(Target),
     Again = join(Target),
@@ -521,10 +521,10 @@ collector_killed(Target) ->
     agent_client:leave(Agent).
 
 keeper_killed(Target) ->
-    #{session := Keeper, monitor := Monitor} = Agent = join(Target),
+    #{session := Keeper} = Agent = join(Target),
     agent_client:sample(Agent, 1, ?HOT),
     exit(Keeper, kill),
-    receive {'DOWN', Monitor, process, _, killed} -> ok after 5000 -> exit(session_stays) end,
+    receive {'EXIT', Keeper, killed} -> ok after 5000 -> exit(session_stays) end,
     clean(Target),
     Again = join(Target),
     agent_client:sample(Again, 1, ?HOT),
@@ -986,8 +986,8 @@ wrong_beam(#target{node = Node, release = Release} = Target) ->
         25 -> ok;  % loads both
         _ ->
             Wrong = case Release of 23 -> "agent-r25.beam"; _ -> "agent-r23.beam" end,
-            {Session, Monitor} = agent_client:inject(Node, #{}, Wrong),
-            receive {'DOWN', Monitor, process, Session, {beamtune, load_failed, Why}} -> check("why", is_binary(Why))
+            Session = agent_client:inject(Node, #{}, Wrong),
+            receive {'EXIT', Session, {beamtune, load_failed, Why}} -> check("why", is_binary(Why))
             after 5000 -> exit(not_refused) end,
             check("at once", ?CLEAN, call(Target, state, [agent_client:name()]))
     end.

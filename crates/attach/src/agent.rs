@@ -61,8 +61,6 @@ pub(crate) fn injection(otp_release: u32, client: &Pid, terms: Terms) -> Spawn<'
         module: "erl_eval",
         function: "exprs",
         arguments: vec![Value::Encoded(KEEPER.into()), Value::list(bindings)],
-        // It notices our end by the link, which stands before its first instruction.
-        linked: true,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Calling a function on the node, and waiting for what it returns.
 //!
 //! The node is asked to spawn `erpc:execute_call/4`, which calls the function and ends with the result as its
-//! exit reason; a monitor brings that back. So nothing depends on the node's one `rex` process, which may be
+//! exit reason; a link brings that back. So nothing depends on the node's one `rex` process, which may be
 //! busy, and nothing is left there if we are gone. Source: lib/kernel/src/erpc.erl (`call/5`), the same in
 //! OTP 23 to 29.
 
@@ -27,7 +27,7 @@ impl Connection {
         let (me, request, result) = (self.new_pid(), self.new_reference(), self.new_reference());
         let arguments =
             vec![Value::from(&result), Value::atom(module), Value::atom(function), Value::List(arguments)];
-        let spawn = Spawn { module: "erpc", function: "execute_call", arguments, linked: false };
+        let spawn = Spawn { module: "erpc", function: "execute_call", arguments };
         self.send(&message::spawn_request(&request, &me, spawn)?, deadline)?;
         let failed = |node: &str, reason: String| AttachError::CallFailed {
             node: node.to_owned(),
@@ -37,14 +37,14 @@ impl Connection {
         loop {
             let answer = self.receive_matching(deadline, |message| match message {
                 Message::SpawnReply { request: found, .. } => *found == request,
-                Message::MonitorExit { monitor, .. } => *monitor == request,
+                Message::Exit { to, .. } => *to == me,
                 _ => false,
             })?;
             match answer {
                 Message::SpawnReply { result: Err(reason), .. } => {
                     return Err(failed(self.node(), printable(&reason)));
                 }
-                Message::MonitorExit { reason, .. } => {
+                Message::Exit { reason, .. } => {
                     let returned = outcome(reason.root(), &result);
                     return match returned {
                         Ok(Outcome::Returned) => reason.narrow(third).map_err(|reason| {

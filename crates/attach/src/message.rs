@@ -13,21 +13,13 @@ mod operation {
     pub const SEND: i64 = 2;
     pub const EXIT: i64 = 3;
     pub const REG_SEND: i64 = 6;
-    pub const EXIT2: i64 = 8;
     pub const SEND_TT: i64 = 12;
     pub const EXIT_TT: i64 = 13;
     pub const REG_SEND_TT: i64 = 16;
-    pub const EXIT2_TT: i64 = 18;
-    pub const MONITOR_P: i64 = 19;
-    pub const DEMONITOR_P: i64 = 20;
-    pub const MONITOR_P_EXIT: i64 = 21;
     pub const SEND_SENDER: i64 = 22;
     pub const SEND_SENDER_TT: i64 = 23;
     pub const PAYLOAD_EXIT: i64 = 24;
     pub const PAYLOAD_EXIT_TT: i64 = 25;
-    pub const PAYLOAD_EXIT2: i64 = 26;
-    pub const PAYLOAD_EXIT2_TT: i64 = 27;
-    pub const PAYLOAD_MONITOR_P_EXIT: i64 = 28;
     pub const SPAWN_REQUEST: i64 = 29;
     pub const SPAWN_REPLY: i64 = 31;
     pub const SPAWN_REPLY_TT: i64 = 32;
@@ -63,18 +55,11 @@ pub enum Message {
         /// The term.
         payload: Document,
     },
-    /// A monitored process has ended, or was not there.
-    MonitorExit {
-        /// The monitor.
-        monitor: Reference,
-        /// Why.
-        reason: Document,
-    },
-    /// A process tells the end of itself, or of its link, to one of our pids.
+    /// A process that is linked to one of our pids has ended.
     Exit {
-        /// The process that ended or called `exit/2`.
+        /// The process.
         from: Pid,
-        /// The addressee.
+        /// Our pid.
         to: Pid,
         /// Why.
         reason: Document,
@@ -133,19 +118,9 @@ impl Message {
                 next()?;
                 Head::AliasSend { alias: next()?.as_reference()? }
             }
-            operation::MONITOR_P_EXIT | operation::PAYLOAD_MONITOR_P_EXIT => {
-                next()?;
-                next()?;
-                Head::MonitorExit { monitor: next()?.as_reference()? }
+            operation::EXIT | operation::EXIT_TT | operation::PAYLOAD_EXIT | operation::PAYLOAD_EXIT_TT => {
+                Head::Exit { from: next()?.as_pid()?, to: next()?.as_pid()? }
             }
-            operation::EXIT
-            | operation::EXIT2
-            | operation::EXIT_TT
-            | operation::EXIT2_TT
-            | operation::PAYLOAD_EXIT
-            | operation::PAYLOAD_EXIT2
-            | operation::PAYLOAD_EXIT_TT
-            | operation::PAYLOAD_EXIT2_TT => Head::Exit { from: next()?.as_pid()?, to: next()?.as_pid()? },
             operation::SPAWN_REPLY | operation::SPAWN_REPLY_TT => {
                 let request = next()?.as_reference()?;
                 next()?;
@@ -168,18 +143,13 @@ impl Message {
         };
         // The reason stands in the control tuple only if the node encoded it before it knew what we can read.
         let payload = match operation {
-            operation::EXIT
-            | operation::EXIT2
-            | operation::MONITOR_P_EXIT
-            | operation::EXIT_TT
-            | operation::EXIT2_TT => control.narrow(last_element)?,
+            operation::EXIT | operation::EXIT_TT => control.narrow(last_element)?,
             _ => Document::decode(control.into_bytes(), end, limits)?,
         };
         Ok(match head {
             Head::Send { to } => Message::Send { to, payload },
             Head::RegSend { from, name } => Message::RegSend { from, name, payload },
             Head::AliasSend { alias } => Message::AliasSend { alias, payload },
-            Head::MonitorExit { monitor } => Message::MonitorExit { monitor, reason: payload },
             Head::Exit { from, to } => Message::Exit { from, to, reason: payload },
         })
     }
@@ -190,7 +160,7 @@ impl Message {
             Message::Send { payload, .. }
             | Message::RegSend { payload, .. }
             | Message::AliasSend { payload, .. } => payload.memory_bytes(),
-            Message::MonitorExit { reason, .. } | Message::Exit { reason, .. } => reason.memory_bytes(),
+            Message::Exit { reason, .. } => reason.memory_bytes(),
             Message::Unlink { acknowledgement } => acknowledgement.capacity(),
             Message::SpawnReply { .. } | Message::Other { .. } => 0,
         }
@@ -202,7 +172,6 @@ enum Head {
     Send { to: Pid },
     RegSend { from: Pid, name: String },
     AliasSend { alias: Reference },
-    MonitorExit { monitor: Reference },
     Exit { from: Pid, to: Pid },
 }
 
@@ -219,22 +188,18 @@ pub struct Spawn<'a> {
     pub function: &'a str,
     /// Its arguments.
     pub arguments: Vec<Value<'a>>,
-    /// Whether it ends with us, or with the connection. `erpc` wants no link.
-    pub linked: bool,
 }
 
-/// The frame that asks the node to spawn a process, with a monitor of our `from` on it whose reference is
-/// `request`.
+/// The frame that asks the node to spawn a process that is linked to our `from`: it ends with us or with the connection, and
+/// we hear of its end. It is not monitored: a process that ends while the connection goes down would make its VM connect to
+/// us again, in order to tell a monitor of ours (`erts_proc_exit_handle_dist_monitor` in erl_process.c, OTP 23 to 29; what it
+/// tells to a link, it does not).
 ///
 /// The process gets `from` as its group leader, so what it prints does not land on the node's terminal. It is
 /// not answered either: a process that prints waits until the connection ends.
 pub fn spawn_request(request: &Reference, from: &Pid, spawn: Spawn<'_>) -> Result<Vec<u8>, EncodeError> {
     // At priority normal it would wait for the whole run queue before its first instruction.
-    let mut options =
-        vec![Value::atom("monitor"), Value::tuple([Value::atom("priority"), Value::atom("high")])];
-    if spawn.linked {
-        options.push(Value::atom("link"));
-    }
+    let options = [Value::atom("link"), Value::tuple([Value::atom("priority"), Value::atom("high")])];
     let control = Value::tuple([
         Value::from(operation::SPAWN_REQUEST),
         Value::from(request),
@@ -245,7 +210,7 @@ pub fn spawn_request(request: &Reference, from: &Pid, spawn: Spawn<'_>) -> Resul
             Value::atom(spawn.function),
             Value::from(spawn.arguments.len() as u64),
         ]),
-        Value::List(options),
+        Value::list(options),
     ]);
     frame(&control, Some(&Value::List(spawn.arguments)))
 }
@@ -261,20 +226,6 @@ pub fn send(from: &Pid, to: &Pid, payload: &Value<'_>) -> Result<Vec<u8>, Encode
 pub fn send_to_name(from: &Pid, name: &str, payload: &Value<'_>) -> Result<Vec<u8>, EncodeError> {
     let control = [Value::from(operation::REG_SEND), Value::from(from), Value::atom(""), Value::atom(name)];
     frame(&Value::tuple(control), Some(payload))
-}
-
-/// The frame that monitors a process of the node.
-pub fn monitor(monitor: &Reference, from: &Pid, to: &Pid) -> Result<Vec<u8>, EncodeError> {
-    let control =
-        [Value::from(operation::MONITOR_P), Value::from(from), Value::from(to), Value::from(monitor)];
-    frame(&Value::tuple(control), None)
-}
-
-/// The frame that ends a monitor.
-pub fn demonitor(monitor: &Reference, from: &Pid, to: &Pid) -> Result<Vec<u8>, EncodeError> {
-    let control =
-        [Value::from(operation::DEMONITOR_P), Value::from(from), Value::from(to), Value::from(monitor)];
-    frame(&Value::tuple(control), None)
 }
 
 fn unlink_acknowledgement(id: u64, from: &Pid, to: &Pid) -> Result<Vec<u8>, EncodeError> {
@@ -319,9 +270,9 @@ mod tests {
 
     #[test]
     fn every_message_that_matters_is_told_from_the_others() {
-        let (from, to, monitor) = (pid(1), pid(2), reference());
+        let (from, to, alias) = (pid(1), pid(2), reference());
         let control = |operation: i64, rest: &[Value<'static>]| [&[Value::from(operation)], rest].concat();
-        let (a, b, r) = (Value::from(&from), Value::from(&to), Value::from(&monitor));
+        let (a, b, r) = (Value::from(&from), Value::from(&to), Value::from(&alias));
         let (unused, token) = (Value::atom(""), Value::list([]));
         let yes = || Some(Value::atom("yes"));
         for rest in [
@@ -341,26 +292,21 @@ mod tests {
         ));
         assert!(matches!(
             message(control(33, &[a.clone(), r.clone()]), yes()),
-            Ok(Message::AliasSend { alias, .. }) if alias == monitor
+            Ok(Message::AliasSend { alias: found, .. }) if found == alias
         ));
-        for (control, payload) in [
-            (control(21, &[a.clone(), b.clone(), r.clone(), Value::atom("yes")]), None),
-            (control(28, &[a.clone(), b.clone(), r.clone()]), yes()),
-        ] {
-            let Ok(Message::MonitorExit { monitor: found, reason }) = message(control, payload) else {
-                panic!()
-            };
-            assert_eq!(found, monitor);
-            assert!(reason.root().is_atom("yes"));
-        }
         for (control, payload) in [
             (control(3, &[a.clone(), b.clone(), Value::atom("yes")]), None),
             (control(24, &[a.clone(), b.clone()]), yes()),
-            (control(26, &[a.clone(), b.clone()]), yes()),
         ] {
-            let Ok(Message::Exit { reason, .. }) = message(control, payload) else { panic!() };
+            let Ok(Message::Exit { from: found, reason, .. }) = message(control, payload) else { panic!() };
+            assert_eq!(found, from);
             assert!(reason.root().is_atom("yes"));
         }
+        // Anybody on the node can send us what `exit/2` sends: it is nobody's end.
+        assert!(matches!(
+            message(control(26, &[a.clone(), b.clone()]), yes()),
+            Ok(Message::Other { operation: 26 })
+        ));
         let reply = |result| message(control(31, &[r.clone(), b.clone(), Value::from(2u64), result]), None);
         assert!(
             matches!(reply(a.clone()), Ok(Message::SpawnReply { result: Ok(found), .. }) if found == from)
@@ -395,14 +341,14 @@ mod tests {
 
     #[test]
     fn a_spawn_request_is_as_the_protocol_has_it() {
-        let spawn = Spawn { module: "m", function: "f", arguments: vec![Value::from(1i64)], linked: false };
+        let spawn = Spawn { module: "m", function: "f", arguments: vec![Value::from(1i64)] };
         let frame = spawn_request(&reference(), &pid(1), spawn).unwrap();
         assert_eq!(frame.len() - 4, u32::from_be_bytes(*frame.first_chunk().unwrap()) as usize);
         assert_eq!(frame[4], 112);
         let (control, end) = Document::decode_prefix(frame, 5, Limits::default()).unwrap();
         assert_eq!(
             control.root().to_string(),
-            "{29,#Ref<>,<a@h.1.0>,<a@h.1.0>,{m,f,1},[monitor,{priority,high}]}"
+            "{29,#Ref<>,<a@h.1.0>,<a@h.1.0>,{m,f,1},[link,{priority,high}]}"
         );
         let arguments = Document::decode(control.into_bytes(), end, Limits::default()).unwrap();
         assert_eq!(arguments.root().list().unwrap().len(), 1);

@@ -39,9 +39,10 @@ pub struct Session {
 #[derive(Debug)]
 struct Line {
     connection: Connection,
+    /// The process that was spawned on the node is linked to it; its end is the session's.
     me: Pid,
-    /// Of the process that was spawned on the node; its end is the session's.
-    monitor: Reference,
+    /// What it was spawned by.
+    request: Reference,
 }
 
 /// At one instant, what our clock and the VM's showed.
@@ -59,10 +60,10 @@ impl Session {
         let deadline = Instant::now() + JOIN_TIMEOUT;
         let release = release(&mut connection, deadline)?;
         let clock = vm_clock(&mut connection, deadline)?;
-        let (me, monitor) = (connection.new_pid(), connection.new_reference());
+        let (me, request) = (connection.new_pid(), connection.new_reference());
         let spawn = agent::injection(release, &me, terms);
-        connection.send(&message::spawn_request(&monitor, &me, spawn)?, deadline)?;
-        let mut line = Line { connection, me, monitor };
+        connection.send(&message::spawn_request(&request, &me, spawn)?, deadline)?;
+        let mut line = Line { connection, me, request };
         loop {
             match line.word(deadline) {
                 Ok(Word::Joined(joined)) => return Ok(Session { line, joined, release, clock }),
@@ -155,10 +156,10 @@ impl Line {
                 Message::Send { to, payload } if to == self.me => {
                     return Word::parse(payload).map_err(|reason| AttachError::BadAnswer { node, reason });
                 }
-                Message::MonitorExit { monitor, reason } if monitor == self.monitor => {
+                Message::Exit { to, reason, .. } if to == self.me => {
                     return Err(AttachError::AgentEnded { node, reason: last_words(&reason) });
                 }
-                Message::SpawnReply { request, result: Err(reason) } if request == self.monitor => {
+                Message::SpawnReply { request, result: Err(reason) } if request == self.request => {
                     return Err(AttachError::AgentEnded { node, reason: printable(&reason) });
                 }
                 _ => {}

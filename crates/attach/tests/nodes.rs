@@ -15,9 +15,10 @@ use beamtune_attach::cookie::{Given, find, places};
 use beamtune_attach::error::Step;
 use beamtune_attach::etf::{Document, Value};
 use beamtune_attach::locate::{locate, registered};
+use beamtune_attach::message::{self, Spawn};
 use common::{
-    COOKIE, PATIENCE, TestNode, connect, evaluate, eventually, found, free_port, on_each_release, on_release,
-    process, soon, try_evaluate, unique_name,
+    COOKIE, PATIENCE, TestNode, connect, evaluate, eventually, form, found, free_port, on_each_release,
+    on_release, process, soon, try_evaluate, unique_name,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -240,6 +241,33 @@ fn the_end_of_the_node_is_told() {
             AttachError::Unreachable { .. } => false,
             other => panic!("{other:?}"),
         });
+    });
+}
+
+/// Thousands, so that some end while the connection still goes down; a single one does so once in a hundred times.
+#[test]
+fn a_node_does_not_connect_to_a_client_whose_processes_end_with_it() {
+    const PROCESSES: usize = 20_000;
+    on_each_release(|otp| {
+        let node = otp.start();
+        let (mut gone, mut stays) = (node.connect(), node.connect());
+        // It ends with a term of several words, as sessions do: ends of one word are told in another way.
+        let ends = "process_flag(trap_exit, true), receive {'EXIT', _, _} -> exit({one, reason}) end";
+        let forms = Value::list([form(&mut gone, ends).unwrap()]);
+        for _ in 0..PROCESSES {
+            let arguments = vec![forms.clone(), Value::list([]), Value::atom("none")];
+            let spawn = Spawn { module: "erl_eval", function: "exprs", arguments };
+            let frame = message::spawn_request(&gone.new_reference(), &gone.new_pid(), spawn).unwrap();
+            gone.send(&frame, soon()).unwrap();
+        }
+        let mut processes = || system_info(&mut stays, "process_count").root().as_i64().unwrap();
+        eventually("the processes", || processes() > PROCESSES as i64);
+        drop(gone);
+        eventually("their end", || processes() < PROCESSES as i64 / 100);
+        // What net_kernel has to do for a connection, it has done before it answers.
+        evaluate(&mut stays, "sys:get_state(net_kernel)");
+        let resolver = evaluate(&mut stays, "whereis(inet_gethost_native_sup)");
+        assert!(resolver.root().is_atom("undefined"), "OTP {}: {}", otp.release, resolver.root());
     });
 }
 

@@ -290,6 +290,19 @@ pub fn evaluate(connection: &mut Connection, expression: &str) -> Document {
 }
 
 pub fn try_evaluate(connection: &mut Connection, expression: &str) -> Result<Document, AttachError> {
+    // No functions beyond the node's own; the value alone, without the variables.
+    let arguments = vec![
+        form(connection, expression)?,
+        Value::list([]),
+        Value::atom("none"),
+        Value::atom("none"),
+        Value::atom("value"),
+    ];
+    connection.call("erl_eval", "expr", arguments, soon())
+}
+
+/// An Erlang expression in its abstract form.
+pub fn form(connection: &mut Connection, expression: &str) -> Result<Value<'static>, AttachError> {
     let text = format!("begin {expression} end.");
     let text = Value::List(text.chars().map(|character| Value::from(u64::from(character))).collect());
     let scanned = connection.call("erl_scan", "string", vec![text], soon())?;
@@ -298,9 +311,5 @@ pub fn try_evaluate(connection: &mut Connection, expression: &str) -> Result<Doc
         connection.call("erl_parse", "parse_exprs", vec![tokens.to_value().expect("tokens")], soon())?;
     let [ok, forms] = parsed.root().tuple_of().expect("forms");
     assert!(ok.is_atom("ok"), "{expression}: {}", parsed.root());
-    let form = forms.list().expect("forms").next().expect("a form").to_value().expect("a form");
-    // No functions beyond the node's own; the value alone, without the variables.
-    let arguments =
-        vec![form, Value::list([]), Value::atom("none"), Value::atom("none"), Value::atom("value")];
-    connection.call("erl_eval", "expr", arguments, soon())
+    Ok(forms.list().expect("forms").next().expect("a form").to_value().expect("a form"))
 }

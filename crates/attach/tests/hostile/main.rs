@@ -167,9 +167,9 @@ fn something_else_at_the_port_cannot_pretend_to_know_the_cookie() {
 fn a_node_that_answers_calls_with_nonsense_gets_no_agent() {
     // It says to each call that the process has ended, with a reason that proves nothing.
     let (port, peer) = node(|mut stream| {
-        while let Ok(Request::Call { from, monitor, .. }) = Request::read(&mut stream) {
+        while let Ok(Request::Call { from, .. }) = Request::read(&mut stream) {
             let reason = Value::atom("nonsense").to_bytes().unwrap();
-            stream.write_all(&peer::ended(&from, &monitor, &reason)).unwrap();
+            stream.write_all(&peer::ended(&from, &reason)).unwrap();
         }
     });
     let error = Session::start(attach(port), Terms::default()).unwrap_err();

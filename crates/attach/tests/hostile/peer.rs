@@ -164,17 +164,17 @@ pub fn send(to: &Pid, payload: &[u8]) -> Vec<u8> {
 }
 
 /// The end of a process of the node, for a reason.
-pub fn ended(to: &Pid, monitor: &Reference, reason: &[u8]) -> Vec<u8> {
-    let control = [Value::from(28i64), Value::from(&pid(1)), Value::from(to), Value::from(monitor)];
+pub fn ended(to: &Pid, reason: &[u8]) -> Vec<u8> {
+    let control = [Value::from(24i64), Value::from(&pid(1)), Value::from(to)];
     message(&Value::tuple(control), Some(reason))
 }
 
 /// What a client has asked of the node.
 pub enum Request {
-    /// To call a function; the reference marks the result, the other one is the monitor.
-    Call { from: Pid, monitor: Reference, result: Reference, function: String },
+    /// To call a function; the reference marks the result.
+    Call { from: Pid, result: Reference, function: String },
     /// To take the agent in.
-    Inject { from: Pid, monitor: Reference },
+    Inject { from: Pid },
     /// Of the agent: a sample of these items.
     Sample { from: Pid, seq: u64, items: Vec<String> },
     /// Of the agent: to let it go.
@@ -204,7 +204,7 @@ impl Request {
         let payload = Document::decode(content, end, Limits::default())?.root().to_value()?;
         Ok(match (control.as_slice(), payload) {
             (
-                [Value::Integer(29), Value::Reference(monitor), Value::Pid(from), _, Value::Tuple(called), _],
+                [Value::Integer(29), _, Value::Pid(from), _, Value::Tuple(called), _],
                 Value::List(arguments),
             ) => match (&called[0], arguments.as_slice()) {
                 (
@@ -212,11 +212,10 @@ impl Request {
                     [Value::Reference(result), Value::Atom(of), Value::Atom(function), Value::List(_)],
                 ) if module == "erpc" => Request::Call {
                     from: from.clone(),
-                    monitor: monitor.clone(),
                     result: result.clone(),
                     function: format!("{of}:{function}"),
                 },
-                _ => Request::Inject { from: from.clone(), monitor: monitor.clone() },
+                _ => Request::Inject { from: from.clone() },
             },
             (_, Value::Tuple(words)) => match words.as_slice() {
                 [Value::Atom(word), Value::Pid(from), Value::Integer(seq), Value::List(items), _]
@@ -242,9 +241,9 @@ impl Request {
 }
 
 /// The result of a call.
-pub fn returned(from: &Pid, monitor: &Reference, result: &Reference, value: Value<'_>) -> Vec<u8> {
+pub fn returned(from: &Pid, result: &Reference, value: Value<'_>) -> Vec<u8> {
     let outcome = Value::tuple([Value::from(result), Value::atom("return"), value]);
-    ended(from, monitor, &outcome.to_bytes().expect("a term"))
+    ended(from, &outcome.to_bytes().expect("a term"))
 }
 
 /// What a node of OTP 25 answers to the two functions that a session begins with.
@@ -278,18 +277,18 @@ pub fn serve_agent(
     let mut session = None;
     loop {
         match Request::read(stream)? {
-            Request::Call { from, monitor, result, function } => {
-                stream.write_all(&returned(&from, &monitor, &result, usual(&function)))?;
+            Request::Call { from, result, function } => {
+                stream.write_all(&returned(&from, &result, usual(&function)))?;
             }
-            Request::Inject { from, monitor } => {
+            Request::Inject { from } => {
                 stream.write_all(&send(&from, &joined()))?;
-                session = Some((from, monitor));
+                session = Some(from);
             }
             Request::Sample { from, seq, items } => stream.write_all(&sample(&from, seq, &items))?,
             Request::Leave => {
-                let (from, monitor) = session.take().expect("it has joined");
+                let from = session.take().expect("it has joined");
                 let reason = Value::atom("normal").to_bytes().expect("a term");
-                stream.write_all(&ended(&from, &monitor, &reason))?;
+                stream.write_all(&ended(&from, &reason))?;
             }
             Request::Other => {}
         }

@@ -16,9 +16,9 @@ fn call(value: Vec<u8>) -> Result<Document, AttachError> {
     let server = Server::start(move |mut stream| {
         let _ = shake_hands(&mut stream, NAME.as_bytes());
         while let Ok(request) = Request::read(&mut stream) {
-            let Request::Call { from, monitor, result, .. } = request else { continue };
+            let Request::Call { from, result, .. } = request else { continue };
             let value = [&[131][..], &value].concat();
-            let answer = returned(&from, &monitor, &result, Value::Encoded(value.into()));
+            let answer = returned(&from, &result, Value::Encoded(value.into()));
             let _ = std::io::Write::write_all(&mut stream, &answer);
         }
     });
@@ -113,13 +113,13 @@ fn the_reason_of_an_end_is_told_without_what_commands_a_terminal() {
     let server = Server::start(|mut stream| {
         let _ = shake_hands(&mut stream, NAME.as_bytes());
         while let Ok(request) = Request::read(&mut stream) {
-            let Request::Call { from, monitor, .. } = request else { continue };
+            let Request::Call { from, .. } = request else { continue };
             let reason = Value::tuple([
                 Value::atom("\u{1b}[2J"),
                 Value::binary("\u{9b}31m\u{202e}".as_bytes()),
                 Value::binary(b"\x1b]0;x\x07".as_slice()),
             ]);
-            let frame = ended(&from, &monitor, &reason.to_bytes().unwrap());
+            let frame = ended(&from, &reason.to_bytes().unwrap());
             let _ = std::io::Write::write_all(&mut stream, &frame);
         }
     });
