@@ -23,8 +23,10 @@ fn settled(node: &mut Node) -> Counts {
     visit(&node.access()).expect("attached");
     let deadline = Instant::now() + PATIENCE;
     loop {
+        let gone = node.counts().connections == 0;
+        // Not all of a reading is of the same instant, and a connection's process ends a little after it.
         let counts = node.counts();
-        if counts.connections == 0 {
+        if gone && counts.exact() == node.counts().exact() {
             // The heap of the process that asks comes and goes.
             let least = (0..20).map(|_| node.counts().memory_bytes).min().unwrap_or(counts.memory_bytes);
             return Counts { memory_bytes: least, ..counts };
