@@ -9,7 +9,7 @@ use anyhow::Result;
 use beamtune_model::Period;
 use beamtune_recording::{Reader, Selection};
 use beamtune_report::{diagnosis, json};
-pub use part::PartArgs;
+pub use part::{PartArgs, stamp};
 
 use crate::terminal;
 
@@ -48,8 +48,8 @@ pub fn read(path: &Path) -> Result<Period> {
     Ok(read_part(path, &PartArgs::default())?.period)
 }
 
-/// The same for a part of a recording.
-pub fn read_part(path: &Path, part: &PartArgs) -> Result<Read> {
+/// Opens a recording; what is odd about the file is said.
+pub fn open(path: &Path) -> Result<Reader> {
     let reader = Reader::open(path)?;
     if let Some(bytes) = reader.missing_bytes() {
         terminal::complain(&format!(
@@ -57,6 +57,12 @@ pub fn read_part(path: &Path, part: &PartArgs) -> Result<Read> {
             path.display()
         ));
     }
+    Ok(reader)
+}
+
+/// The same for a part of a recording.
+pub fn read_part(path: &Path, part: &PartArgs) -> Result<Read> {
+    let reader = open(path)?;
     let (selection, part) = match part.is_all() {
         true => (Selection::default(), None),
         false => part.select(&reader).map(|(selection, said)| (selection, Some(said)))?,

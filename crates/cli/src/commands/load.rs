@@ -1,6 +1,6 @@
 //! `beamtune load`: drives a load against a target, and tells what came back and whether that can be trusted.
 
-mod import;
+pub mod import;
 mod reach;
 mod watch;
 mod worker;

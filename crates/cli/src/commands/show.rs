@@ -1,14 +1,21 @@
 //! `beamtune show`: the tables that people know, from a recording.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use beamtune_model::units::{Nanos, SECOND_NS};
+use beamtune_recording::Selection;
+use beamtune_report::overlay::{self, Row};
 use beamtune_report::show::{self, View};
 use clap::ValueEnum;
 
-use super::diagnose::{PartArgs, Read, read_part};
+use super::diagnose::{PartArgs, Read, open, read_part, stamp};
+use super::load::import;
 use crate::terminal;
+
+/// How far away samples may be from a second of a load that they are shown beside: recorders may take one each ten seconds.
+const REACH: Nanos = 10 * SECOND_NS;
 
 /// Show what a recording holds.
 #[derive(clap::Args)]
@@ -20,6 +27,10 @@ pub struct Args {
     /// Which table.
     #[arg(long, value_enum, default_value_t = Name::Summary)]
     view: Name,
+    /// Lay a load's result over it, second by second: what `beamtune load --output` wrote, or another generator
+    /// (docs/load-import.md).
+    #[arg(long, value_name = "RESULT", conflicts_with = "view")]
+    load: Option<PathBuf>,
 }
 
 /// A view on the command line.
@@ -45,6 +56,9 @@ enum Name {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(result) = &args.load {
+        return overlaid(&args.file, &args.part, result);
+    }
     let view = match args.view {
         Name::Summary => View::Summary,
         Name::Msacc => View::Msacc,
@@ -61,4 +75,47 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     terminal::print(&show::render(&period, view, terminal::style()));
     Ok(ExitCode::SUCCESS)
+}
+
+/// The seconds of a load on the recording's clock. The two meet on the wall clock, because the load may have come from
+/// another host.
+fn overlaid(file: &Path, part: &PartArgs, result: &Path) -> Result<ExitCode> {
+    let reader = open(file)?;
+    let name = result.display();
+    let result = import::read(result, None)?;
+    let Some(began) = result.began_unix_s else {
+        bail!("{name} does not say when its load began, so it cannot be laid over a recording");
+    };
+    let began = (began * SECOND_NS as f64) as i64;
+    let (Selection { from, to, .. }, said) = part.select(&reader)?;
+    let mut rows = Vec::new();
+    for second in &result.seconds {
+        let wall = began.saturating_add(second.second.saturating_mul(SECOND_NS));
+        let Some(at) = reader.instant_of(wall) else { continue };
+        if from.is_some_and(|from| at < from) || to.is_some_and(|to| at > to) {
+            continue;
+        }
+        let around = reader.around(at, at.saturating_add(SECOND_NS), REACH)?;
+        let period = around.map(|selection| reader.period(&selection)).transpose()?;
+        rows.push(Row { at: on_clock(wall, "%H:%M:%S")?, second, period });
+    }
+    if rows.iter().all(|row| row.period.is_none()) {
+        let ended = began.saturating_add((result.length_s * SECOND_NS as f64) as i64);
+        let format = "%Y-%m-%d %H:%M:%S";
+        let ran = (on_clock(began, format)?, on_clock(ended, format)?);
+        bail!(
+            "the load of {name} ran from {} to {}, of which nothing was recorded: samples were taken {said}",
+            ran.0,
+            ran.1
+        );
+    }
+    let date = on_clock(began, "%Y-%m-%d (%:z)")?;
+    terminal::print(&format!("{name} over {}, {date}\n\n", file.display()));
+    terminal::print(&overlay::render(&rows, terminal::style()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// An instant in this machine's time zone.
+fn on_clock(wall: i64, format: &str) -> Result<String> {
+    Ok(stamp(wall)?.to_zoned(jiff::tz::TimeZone::system()).strftime(format).to_string())
 }

@@ -7,6 +7,7 @@ mod common;
 mod faults;
 mod honesty;
 mod import;
+mod overlay;
 mod processes;
 mod protocols;
 mod secure;

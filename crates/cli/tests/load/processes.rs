@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use beamtune_model::load::LoadResult;
 
-use crate::common::{Running, beamtune, run, wait_until};
+use crate::common::{Running, beamtune, folder, run, wait_until};
 use crate::servers::{Server, http};
 use crate::{clean, ended, load, step};
 
@@ -44,7 +44,10 @@ fn several_processes_share_a_load_for_which_one_has_too_few_descriptors() {
 #[test]
 fn no_process_is_left_when_the_first_one_is_killed() {
     let server = http(|| {});
-    let mut leader = Running::start(&mut by_several(&server, "60s"));
+    let folder = folder();
+    let complaints = folder.path().join("stderr");
+    let file = std::fs::File::create(&complaints).expect("a file");
+    let mut leader = Running::start(by_several(&server, "60s").stderr(file));
     wait_until("requests come", || server.heard.load(Ordering::Relaxed) > 50);
     let workers = children(leader.pid());
     assert_eq!(workers.len(), 3, "{workers:?}");
@@ -52,6 +55,8 @@ fn no_process_is_left_when_the_first_one_is_killed() {
     leader.wait();
     let is_gone = |pid: &u32| !std::path::Path::new(&format!("/proc/{pid}")).exists();
     wait_until("the others end", || workers.iter().all(is_gone));
+    let said = std::fs::read_to_string(&complaints).expect("read");
+    assert!(!said.contains("nobody reads"), "{said}");
 }
 
 #[test]

@@ -40,9 +40,12 @@ fn idle_devices_connect_bit_by_bit_and_stay_to_the_end() {
     let Model::Closed { ramp_ns, sustain_ns, turns: None } = scenario.load.model else {
         panic!("{scenario:?}")
     };
-    assert_eq!((ramp_ns, sustain_ns, scenario.load.rundown_ns), (15 * SECOND_NS / 2, 60 * SECOND_NS, 0));
+    assert_eq!((ramp_ns, sustain_ns, scenario.load.rundown_ns), (75 * SECOND_NS, 60 * SECOND_NS, 0));
     let actions: Vec<_> = scenario.kinds[0].steps.iter().map(|step| &step.action).collect();
     assert!(matches!(actions[..], [Action::Connect, Action::Sleep(_)]), "{actions:?}");
+    let publishing = Quick { devices: 1_000, per_second: Some(50.0), ..Quick::default() };
+    assert_eq!(quick("mqtt://127.0.0.1", &publishing).load.connect_ns, 5 * SECOND_NS);
+    assert_eq!(quick("http://127.0.0.1", &publishing).load.connect_ns, SECOND_NS / 2);
 }
 
 #[test]

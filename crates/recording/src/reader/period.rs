@@ -70,6 +70,21 @@ impl Reader {
         })
     }
 
+    /// The samples around an interval: from the last one before it to the first one after it, so that windows between samples
+    /// cover all of it. Those further away than `reach` do not count; `None` without any.
+    pub fn around(&self, from: Nanos, to: Nanos, reach: Nanos) -> Result<Option<Selection>, Error> {
+        let mut found: Option<(Nanos, Nanos)> = None;
+        let after = from.saturating_sub(reach).saturating_sub(1);
+        self.ticks(after, to.saturating_add(reach), |tick| {
+            found = Some(match found {
+                Some((first, _)) if tick.t > from => (first, tick.t),
+                _ => (tick.t, tick.t),
+            });
+            tick.t < to
+        })?;
+        Ok(found.map(|(first, last)| Selection { from: Some(first), to: Some(last), ..Selection::default() }))
+    }
+
     /// How many ticks of each life are selected.
     fn ticks_of_lives(&self, selection: &Selection) -> Result<HashMap<u32, u32>, Error> {
         let mut count = HashMap::new();

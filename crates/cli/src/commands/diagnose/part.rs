@@ -143,7 +143,8 @@ fn on(day: &Zoned, time: Time) -> Result<Zoned> {
     Ok(day.date().to_datetime(time).to_zoned(day.time_zone().clone())?)
 }
 
-fn stamp(wall: i64) -> Result<Timestamp> {
+/// An instant of the wall clock, in nanoseconds since 1970.
+pub fn stamp(wall: i64) -> Result<Timestamp> {
     Ok(Timestamp::from_nanosecond(wall.into())?)
 }
 

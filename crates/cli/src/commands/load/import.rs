@@ -1,11 +1,12 @@
 //! `beamtune load import`: reads the results of other generators, and says what they can know.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use beamtune_load::import::{self, Tool};
+use beamtune_model::load::LoadResult;
 
 /// Read the results of k6, Locust, Tsung, Gatling, wrk, wrk2, h2load, emqtt-bench or oha, or those that were kept of ours
 /// (docs/load-import.md).
@@ -36,10 +37,7 @@ fn tool(name: &str) -> Result<Tool, String> {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let mut results = Vec::new();
     for path in &args.files {
-        let name = path.display().to_string();
-        let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
-        let result = import::read_from(&name, file, args.tool)?;
-        results.push((name, result));
+        results.push((path.display().to_string(), read(path, args.tool)?));
     }
     let result = match results.len() {
         1 => results.remove(0).1,
@@ -47,4 +45,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     super::tell(&result, args.json, args.output.as_deref())?;
     Ok(super::status(&result))
+}
+
+/// A file that we or another tool wrote.
+pub fn read(path: &Path, tool: Option<Tool>) -> Result<LoadResult> {
+    let name = path.display().to_string();
+    let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
+    Ok(import::read_from(&name, file, tool)?)
 }

@@ -1,6 +1,6 @@
 //! A part of a load, run for the process that the user started.
 
-use std::io::{BufRead, Read};
+use std::io::{BufRead, ErrorKind, Read};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
-use beamtune_load::limits;
 use beamtune_load::run::{Part, serve};
+use beamtune_load::{LoadError, limits};
 use serde::{Deserialize, Serialize};
 
 use super::reach::Addresses;
@@ -48,6 +48,11 @@ pub fn run() -> Result<ExitCode> {
         let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
         leash.store(true, Ordering::Relaxed);
     })?;
-    serve(&plan, order.part, &stop, &mut std::io::stdout().lock())?;
-    Ok(ExitCode::SUCCESS)
+    match serve(&plan, order.part, &stop, &mut std::io::stdout().lock()) {
+        // Who was to be told has been killed: there is nobody to complain to.
+        Err(LoadError::System { cause, .. }) if cause.kind() == ErrorKind::BrokenPipe => {
+            Ok(ExitCode::FAILURE)
+        }
+        other => other.map(|()| ExitCode::SUCCESS).map_err(Into::into),
+    }
 }

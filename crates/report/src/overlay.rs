@@ -1,0 +1,97 @@
+//! A load's seconds beside what the VM and its host did in them.
+
+use beamtune_model::load::LoadSecond;
+use beamtune_model::{Group, Metric, Period, metrics};
+
+use crate::table::{Align::*, Table};
+use crate::text::{self, Style};
+
+/// A second of a load, and what was recorded meanwhile.
+#[derive(Debug)]
+pub struct Row<'a> {
+    /// When it began, on the wall clock.
+    pub at: String,
+    /// What the load did.
+    pub second: &'a LoadSecond,
+    /// The samples around it; `None` where none was taken.
+    pub period: Option<Period>,
+}
+
+/// A line for each second, and what has to be known to read it.
+pub fn render(rows: &[Row<'_>], style: Style) -> String {
+    let mut table = Table::new(&[
+        ("time", Left),
+        ("asked", Right),
+        ("done", Right),
+        ("errors", Right),
+        ("p50", Right),
+        ("p99", Right),
+        ("CPU", Right),
+        ("active", Right),
+        ("waited", Right),
+        ("run queue", Right),
+        ("collections", Right),
+        ("RSS", Right),
+        ("", Left),
+    ]);
+    for Row { at, second, period } in rows {
+        let optional = |value: Option<u64>, text: &dyn Fn(f64) -> String| {
+            value.map_or(String::new(), |value| text(value as f64))
+        };
+        let time = |nanoseconds: f64| text::seconds(nanoseconds / 1e9);
+        let mut cells = vec![
+            at.clone(),
+            optional(second.asked, &text::decimal),
+            text::decimal(second.done as f64),
+            text::decimal(second.errors as f64),
+            optional(second.p50_ns, &time),
+            optional(second.p99_ns, &time),
+        ];
+        cells.extend(period.as_ref().map_or_else(Default::default, node));
+        let bound = second.bound.as_deref().map(|why| format!("generator-bound: {}", text::clean(why)));
+        cells.push(bound.unwrap_or_default());
+        table.row(cells);
+    }
+    let bound = rows.iter().filter(|row| row.second.bound.is_some()).count();
+    let mut out = String::new();
+    if bound > 0 {
+        let head = format!(
+            "Generator-bound in {bound} of {} seconds: the limit was the generator or its machine there, not the node.",
+            rows.len()
+        );
+        out.push_str(&format!("{}\n", style.bold(&head)));
+    }
+    out.push_str(&table.render(style));
+    let words = "Up to p99 it is the load's result. CPU, active (schedulers of all kinds that were not idle) and waited (threads of \
+        the VM that were ready to run and got no CPU) are in cores. The node's columns are means between the samples around \
+        each second; run queue is the longest at those, of all schedulers together.";
+    out.push_str(&format!("\n{}\n", text::wrap(words, style.width, "")));
+    out
+}
+
+/// What the node did: CPU, active, waited, run queue, collections, RSS.
+fn node(period: &Period) -> [String; 6] {
+    let cores = |value: Option<f64>| value.map_or(String::new(), |cores| format!("{cores:.2}"));
+    let sum = |group: Group, value: &dyn Fn(&str) -> Option<f64>| {
+        period.entities(group).into_iter().filter_map(value).reduce(|sum, next| sum + next)
+    };
+    let of_process = |metric: &Metric| period.cores(metric, "").ok();
+    let used = of_process(&metrics::PROCESS_USER).zip(of_process(&metrics::PROCESS_SYSTEM));
+    let active = sum(Group::SchedulerTime, &|scheduler| {
+        let rate = |metric| period.rate(metric, scheduler).ok();
+        let total = rate(&metrics::SCHEDULER_TOTAL).filter(|total| *total > 0.0)?;
+        Some(rate(&metrics::SCHEDULER_ACTIVE)? / total)
+    });
+    let waited = sum(Group::HostThread, &|thread| period.cores(&metrics::THREAD_WAIT, thread).ok());
+    let queue = sum(Group::RunQueue, &|queue| Some(period.stat(&metrics::RUN_QUEUE, queue).ok()?.max as f64));
+    let collections = period.rate(&metrics::GARBAGE_COLLECTIONS, "").ok();
+    let rss = period.stat(&metrics::RSS, "").ok();
+    [
+        cores(used.map(|(user, system)| user + system)),
+        cores(active),
+        cores(waited),
+        queue.map_or(String::new(), text::decimal),
+        collections.map_or(String::new(), |rate| format!("{}/s", text::decimal(rate))),
+        rss.map_or(String::new(), |rss| text::bytes(rss.mean())),
+    ]
+}
