@@ -99,7 +99,7 @@ fn ctrl_c_gives_the_result_so_far() {
 
 #[test]
 fn a_result_is_kept_in_a_file_beside_what_is_shown() {
-    let (server, folder) = (http(|| {}), crate::common::folder());
+    let (server, folder) = (http(|| {}), folder());
     let file = folder.path().join("result.json");
     let url = format!("http://{}/", server.address);
     let options = ["--rate", "100", "--even", "--connections", "5", "--for", "1s", "--output"];
