@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use beamtune_model::load::LoadSecond;
+
+use crate::common::network::Network;
 use crate::common::{Running, beamtune, folder, run, text, wait_until};
 use crate::servers::{Server, free_port, http, nginx};
 use crate::{asked, ended, load, result_of, step};
@@ -175,4 +178,58 @@ fn a_target_that_goes_away_is_told_and_the_load_goes_on_to_its_end() {
         result.steps.iter().flat_map(|step| step.errors.keys().map(String::as_str)).collect();
     assert!(step(&result, "GET /").done > 0 && kinds.contains(&"refused"), "{kinds:?}");
     assert!(!result.is_interrupted && result.seconds.iter().any(|second| second.second == 2));
+}
+
+/// Prints its port, answers requests at every address, and says when it has answered fifty.
+const ANSWERS: &str = r#"{ok, L} = gen_tcp:listen(0, [binary, {active, false}, {packet, http_bin}, {backlog, 100}]),
+    {ok, Port} = inet:port(L),
+    io:format("port ~b~n", [Port]),
+    Served = counters:new(1, []),
+    Count = fun() -> counters:add(Served, 1, 1), counters:get(Served, 1) =:= 50 andalso io:format("served~n") end,
+    Serve = fun Serve(S) -> case gen_tcp:recv(S, 0) of
+                {ok, http_eoh} -> gen_tcp:send(S, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"), Count(), Serve(S);
+                {ok, _} -> Serve(S);
+                _ -> gone
+            end end,
+    Accept = fun Accept() ->
+                 {ok, S} = gen_tcp:accept(L),
+                 Pid = spawn(fun() -> receive go -> Serve(S) end end),
+                 gen_tcp:controlling_process(S, Pid),
+                 Pid ! go,
+                 Accept()
+             end,
+    Accept()."#;
+
+/// Nobody says that its connections are gone: they are half open.
+#[test]
+fn a_target_that_vanishes_from_the_network_is_told_and_ends_no_load_late() {
+    let Some((network, cable)) = Network::joined() else { return };
+    let [ip, by @ ..] = network.by();
+    let mut server = Running::start(Command::new(ip).args(by).args(["erl", "-noshell", "-eval", ANSWERS]));
+    let port = server.expect_line("port ");
+    let folder = folder();
+    let file = folder.path().join("load.toml");
+    let words = format!(
+        "[load]\nrate = 100\nspacing = \"fixed\"\nfor = \"4s\"\nrundown = \"1s\"\n[devices.d]\ncount = 50\n\
+         target = \"http://{}:{port}\"\ntimeout = \"300ms\"\nconnect_timeout = \"300ms\"\nsteps = [{{ request = \"/\" }}]\n",
+        cable.address
+    );
+    std::fs::write(&file, words).expect("written");
+    let began = Instant::now();
+    let running = Running::start(&mut load(&[&text(&file)]));
+    server.expect_line("served");
+    cable.set_link("down").expect("cut");
+    let result = ended(running);
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    let step = step(&result, "GET /");
+    let kinds: Vec<&str> =
+        result.steps.iter().flat_map(|step| step.errors.keys().map(String::as_str)).collect();
+    assert!(step.done >= 50 && kinds.contains(&"timeout"), "{step:?}");
+    let is_told = |second: &LoadSecond| second.second == 3 && second.done == 0 && second.errors > 0;
+    assert!(result.seconds.iter().any(is_told), "{:?}", result.seconds);
+    // Every arrival is accounted for.
+    let failed: u64 = step.errors.values().map(|errors| errors.count).sum();
+    let waiting = result.seconds.last().and_then(|second| second.waiting).expect("a second");
+    assert_eq!(step.done + failed + waiting, asked(&result), "{result:?}");
+    assert!(!result.is_interrupted);
 }
