@@ -60,7 +60,7 @@ agent-test:      ## tests the agent without Rust, on all releases (2 minutes; pa
 	scripts/otp.sh
 	agent/test/run.sh
 
-bench: build     ## measures cost and speed, writes docs/benchmarks.md (ONLY=4: figure 4 alone, writes nothing)
+bench: build     ## measures cost and speed, writes docs/benchmarks.md (ONLY=4: its fourth section alone)
 	scripts/install.sh bench
 	scripts/otp.sh
 	scripts/peers.sh

@@ -1,8 +1,8 @@
 //! `cargo run --release -p xtask -- bench BINARY`: what beamtune costs and how fast it is, measured in one run.
 //!
-//! Writes docs/benchmarks.md, the whole page. What is compared is measured in alternating windows of one run, in
-//! random order, and shown with its interval; what else used the machine meanwhile is measured too, and
-//! stands on the page. A figure that cannot be measured says so and why.
+//! Writes docs/benchmarks.md, a section for each group of figures; with `--only` that one's section alone. What is compared is
+//! measured in alternating windows of one run, in random order, and shown with its interval; what else used the machine
+//! meanwhile is measured too, and stands on the page. A figure that cannot be measured says so and why.
 
 mod cost;
 mod day;
@@ -12,6 +12,7 @@ mod load;
 pub(crate) mod machine;
 mod node;
 mod paced;
+mod page;
 pub(crate) mod process;
 mod size;
 mod speed;
@@ -26,9 +27,9 @@ use anyhow::{Context, Result};
 use tempfile::TempDir;
 
 use figure::{Figure, Verdict, table};
-use machine::{Interference, Meter};
-use node::{Otp, PROCESSES, TABLES};
-use window::{AFTER, BEFORE, WINDOW};
+use machine::Meter;
+use node::Otp;
+use page::{About, Measured};
 
 use crate::repository;
 
@@ -37,29 +38,29 @@ pub const USAGE: &str = "cargo run --release -p xtask -- bench BINARY [--only N]
 
 /// Of the intervals.
 const CONFIDENCE: f64 = 0.95;
-/// More than this used by others, and the machine is not quiet: contention has been seen to turn an effect around.
-const QUIET_CORES: f64 = 0.1;
 
 /// A group of figures that are measured together.
 struct Group {
     name: &'static str,
     measure: fn(&Bench) -> Result<Vec<Figure>>,
+    /// How it is measured, for the page.
+    method: fn() -> String,
 }
 
 /// In this order; they are numbered from 1.
 const GROUPS: [Group; 12] = [
-    Group { name: "list of nodes", measure: speed::nodes },
-    Group { name: "first sample", measure: speed::first_sample },
-    Group { name: "size", measure: size::measure },
-    Group { name: "cost on an idle node", measure: cost::measure },
-    Group { name: "cost on a busy node", measure: throughput::measure },
-    Group { name: "recording of a day", measure: day::measure },
-    Group { name: "linting", measure: speed::lint },
-    Group { name: "huge nodes", measure: huge::measure },
-    Group { name: "load, HTTP", measure: load::http::measure },
-    Group { name: "load, truth", measure: load::truth::measure },
-    Group { name: "load, messages", measure: load::exchange::measure },
-    Group { name: "load, scale", measure: load::scale::measure },
+    Group { name: "list of nodes", measure: speed::nodes, method: String::new },
+    Group { name: "first sample", measure: speed::first_sample, method: speed::first_sample_method },
+    Group { name: "size", measure: size::measure, method: size::method },
+    Group { name: "cost on an idle node", measure: cost::measure, method: cost::method },
+    Group { name: "cost on a busy node", measure: throughput::measure, method: throughput::method },
+    Group { name: "recording of a day", measure: day::measure, method: day::method },
+    Group { name: "linting", measure: speed::lint, method: speed::lint_method },
+    Group { name: "huge nodes", measure: huge::measure, method: huge::method },
+    Group { name: "load, HTTP", measure: load::http::measure, method: load::http::method },
+    Group { name: "load, truth", measure: load::truth::measure, method: load::truth::method },
+    Group { name: "load, messages", measure: load::exchange::measure, method: load::exchange::method },
+    Group { name: "load, scale", measure: load::scale::measure, method: load::scale::method },
 ];
 
 /// What the measurements need.
@@ -143,28 +144,26 @@ fn measure(wish: Wish) -> Result<Vec<Figure>> {
         seed: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs(),
         pairs: wish.pairs,
     };
-    let begin = Instant::now();
-    let mut figures = Vec::new();
-    let mut interferences = Vec::new();
+    let mut measured = Vec::new();
     for (index, group) in GROUPS.iter().enumerate() {
         if wish.only.is_some_and(|only| only != index + 1) {
             continue;
         }
         eprintln!("{} of {}: {} …", index + 1, GROUPS.len(), group.name);
-        let meter = Meter::begin()?;
-        let found = or_not_measured(group.name, (group.measure)(&bench))?;
-        figures.extend(found);
-        interferences.push((group.name, meter.end()?));
+        let (begin, meter) = (Instant::now(), Meter::begin()?);
+        let figures = or_not_measured(group.name, (group.measure)(&bench))?;
+        println!("{}", table(&figures));
+        let minutes = begin.elapsed().as_secs_f64() / 60.0;
+        measured.push(Measured { name: group.name, figures, interference: meter.end()?, minutes });
     }
-    let minutes = begin.elapsed().as_secs_f64() / 60.0;
-    if let Wish { only: None, pairs: None, .. } = wish {
+    // Fewer pairs are for trying out.
+    if wish.pairs.is_none() {
         let path = bench.repository.join("docs/benchmarks.md");
-        std::fs::write(&path, page(&bench, &figures, &interferences, minutes)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
-    } else {
-        println!("{}\n{}", table(&figures), what_else_ran(&interferences));
+        let before = std::fs::read_to_string(&path).unwrap_or_default();
+        let page = page::written(&before, &measured, &About::of(&bench)?);
+        std::fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    Ok(figures)
+    Ok(measured.into_iter().flat_map(|measured| measured.figures).collect())
 }
 
 /// What could not be measured becomes a line of the table; but Ctrl-C ends everything.
@@ -175,80 +174,6 @@ fn or_not_measured(what: &str, found: Result<Vec<Figure>>) -> Result<Vec<Figure>
         }
         found => found,
     }
-}
-
-fn page(
-    bench: &Bench,
-    figures: &[Figure],
-    interferences: &[(&str, Interference)],
-    minutes: f64,
-) -> Result<String> {
-    let date = process::output(Command::new("date").args(["-u", "+%Y-%m-%d %H:%M UTC"]))?;
-    let version = process::output(Command::new(&bench.beamtune).arg("--version"))?;
-    let releases: Vec<_> = bench.otps.iter().map(|otp| otp.release.to_string()).collect();
-    Ok(format!(
-        "# Benchmarks\n\n\
-         <!-- `make bench` writes this page. -->\n\n\
-         What beamtune costs the node that it watches, and how fast it is: measured in one run of `make bench` on \
-         {date}, in {minutes:.0} minutes, seed {seed}.\n\n\
-         - {version}\n\
-         - OTP {releases}\n\
-         - {machine}\n\n\
-         {figures}\n\
-         ## Method\n\n\
-         **Cost on an idle node**: a node with {PROCESSES} processes that wait and {TABLES} ETS tables counts with \
-         `scheduler_wall_time_all` how long all its schedulers, the dirty ones too, were active, in windows of {window} s \
-         without anybody, with `beamtune record` at its usual one sample a second, and with etop. A window holds every \
-         kind of sample, also the dearer ones that come each 10 s; it begins {before} s after the watcher was \
-         started, and {after} s lie between the watcher's end and what follows. A block has one window of each kind, in \
-         random order. The figure is the Hodges-Lehmann estimate of the differences within blocks, in brackets \
-         the exact interval of Wilcoxon's signed-rank test at no less than {confidence} % (`crates/stats/src/paired.rs`). A limit \
-         is kept if the whole interval is below it, missed if none of it is, else unproven. \
-         `scheduler_wall_time` itself is on in all windows. The nodes of all releases are measured at \
-         the same time, in windows of their own, which costs them precision rather than flatters them. The VM \
-         counts a scheduler as active also while the operating system has taken its core away; the operating \
-         system counts CPU alone, but of all threads, and their busy waiting. A recording in which samples are \
-         missing is no measurement.\n\n\
-         **Cost on a busy node**: besides the idle processes and tables, one worker per core does the same again and \
-         again: it computes and makes garbage, reads an ETS table, and sends a message to another process \
-         and waits for the answer. The node counts what is done. beamtune runs on the same cores. Compared are \
-         the logarithms of the throughput with and without beamtune, in random pairs of windows as above.\n\n\
-         **First sample**: the time from before the process `beamtune record` is started until the VM has been read \
-         for the first time, as the recording says it: it holds the start of the program, finding the node and its cookie, \
-         connecting and injecting the agent. The node had been attached to once before.\n\n\
-         **Memory** is the kernel's `VmHWM`. **Recording of a day**: `crates/recording/examples/day.rs` writes it. \
-         **Linting**: the files of `fixtures/args` that hold flags, each several times.\n\n\
-         **Huge nodes**: a thousand times a second the node gets 64 bytes from outside and sends them back; the delay counts \
-         from when a request was due. Compared are the p99 of windows of 10 s without anybody, with \
-         `beamtune record`, of windows that begin with its attaching, and of windows in which it leaves and is unloaded, \
-         in blocks as above. More than 100,000 processes: the agent's module stays loaded (agent/README.md).\n\n\
-         {load}\n\n\
-         ## What else ran\n\n\
-         CPU that was used meanwhile by processes that are not part of the benchmark, and what a hypervisor has withheld, \
-         in cores. With more than {QUIET_CORES} the machine was not quiet, and the figures are rough.\n\n\
-         {others}",
-        date = date.trim(),
-        version = version.trim(),
-        releases = releases.join(", "),
-        machine = machine::describe(),
-        seed = bench.seed,
-        load = load::method(),
-        others = what_else_ran(interferences),
-        figures = table(figures),
-        window = WINDOW.as_secs(),
-        before = BEFORE.as_secs_f64(),
-        after = AFTER.as_secs_f64(),
-        confidence = CONFIDENCE * 100.0,
-    ))
-}
-
-fn what_else_ran(interferences: &[(&str, Interference)]) -> String {
-    let mut table = String::from("| while measuring | others | withheld | |\n|---|---|---|---|\n");
-    for (name, Interference { others, stolen }) in interferences {
-        let mark = if others + stolen > QUIET_CORES { "**not quiet**" } else { "" };
-        table.push_str(&format!("| {name} | {others:.2} | {stolen:.2} | {mark} |\n"));
-    }
-    table
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use beamtune_stats::paired::{self, Effect};
 use super::figure::{Figure, judge, percent};
 use super::node::{Load, Node, Otp, PROCESSES, TABLES};
 use super::process::{command, output};
-use super::window::{BEFORE, Reading, WINDOW, Watcher, Windows};
+use super::window::{AFTER, BEFORE, Reading, WINDOW, Watcher, Windows};
 use super::{Bench, CONFIDENCE, or_not_measured};
 
 /// Blocks of windows: of two windows 24 s each, with etop of three 36 s.
@@ -17,6 +17,23 @@ const BLOCKS: usize = 10;
 const LIMIT: f64 = 0.005;
 /// Releases that beamtune supports.
 const RELEASES: [u32; 4] = [23, 25, 27, 29];
+
+/// How it is measured, for the page.
+pub fn method() -> String {
+    format!(
+        "A node with {PROCESSES} processes that wait and {TABLES} ETS tables counts with `scheduler_wall_time_all` how long all \
+         its schedulers, the dirty ones too, were active, in windows of {} s without anybody, with `beamtune record` at its \
+         usual one sample a second, and with etop. A window holds every kind of sample, also the dearer ones that come each \
+         10 s; it begins {} s after the watcher was started, and {} s lie between the watcher's end and what follows. A block \
+         has one window of each kind. `scheduler_wall_time` itself is on in all windows. The nodes of all releases are \
+         measured at the same time, in windows of their own, which costs them precision rather than flatters them. The VM \
+         counts a scheduler as active also while the operating system has taken its core away; the operating system counts CPU \
+         alone, but of all threads, and their busy waiting. A recording in which samples are missing is no measurement.",
+        WINDOW.as_secs(),
+        BEFORE.as_secs_f64(),
+        AFTER.as_secs_f64()
+    )
+}
 
 /// All releases at once: each node is idle, so they hardly meet.
 pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {

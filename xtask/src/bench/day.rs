@@ -21,6 +21,11 @@ const DIAGNOSE_MEMORY_LIMIT_MB: f64 = 200.0;
 /// Making up a day takes a minute or two.
 const PATIENCE: Duration = Duration::from_secs(600);
 
+/// How it is measured, for the page.
+pub fn method() -> String {
+    "`crates/recording/examples/day.rs` writes the recording. Memory is the kernel's `VmHWM`.".to_owned()
+}
+
 /// Writes the day and reads it.
 pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
     let file = bench.folder.path().join("day.beamtune");

@@ -20,8 +20,3 @@ mod trial;
 pub mod truth;
 mod tsung;
 mod websocket;
-
-/// How it was measured, for the page.
-pub fn method() -> String {
-    [http::method(), truth::method(), exchange::method(), scale::method()].join("\n\n")
-}

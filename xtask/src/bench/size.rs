@@ -17,6 +17,11 @@ const MEMORY_LIMIT_MB: f64 = 80.0;
 /// The file's last minute is kept open and then compressed, so a minute and a little shows the most.
 const RECORDED: Duration = Duration::from_millis(64_500);
 
+/// How it is measured, for the page.
+pub fn method() -> String {
+    "Memory is the kernel's `VmHWM`.".to_owned()
+}
+
 /// The binary, and `beamtune record`.
 pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
     let mut figures = binary(bench)?;

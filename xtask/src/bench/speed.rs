@@ -19,6 +19,19 @@ const FIRST_SAMPLE_LIMIT_MS: f64 = 150.0;
 const LINTED: usize = 1000;
 const LINT_LIMIT_MS: f64 = 1000.0;
 
+/// How the first sample is measured, for the page.
+pub fn first_sample_method() -> String {
+    "The time from before the process `beamtune record` is started until the VM has been read for the first time, as the \
+     recording says it: it holds the start of the program, finding the node and its cookie, connecting and injecting the agent. \
+     The node had been attached to once before."
+        .to_owned()
+}
+
+/// How linting is measured, for the page.
+pub fn lint_method() -> String {
+    "The files of `fixtures/args` that hold flags, each several times.".to_owned()
+}
+
 /// `beamtune nodes` beside five VMs.
 pub fn nodes(bench: &Bench) -> Result<Vec<Figure>> {
     let otps = bench.otps.iter().cycle().take(VMS);

@@ -15,6 +15,15 @@ const LIMIT: f64 = 0.02;
 /// With a wider interval than this to either side, nothing is proven.
 const HALF_WIDTH_LIMIT: f64 = 0.01;
 
+/// How it is measured, for the page.
+pub fn method() -> String {
+    "Besides idle processes and tables, one worker per core does the same again and again: it computes and makes garbage, reads \
+     an ETS table, and sends a message to another process and waits for the answer. The node counts what is done. beamtune runs \
+     on the same cores. Compared are the logarithms of the throughput with and without beamtune, in pairs of windows as on an \
+     idle node."
+        .to_owned()
+}
+
 /// Watched by beamtune against not watched.
 pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
     let schedulers = std::thread::available_parallelism().context("how many cores are there")?.get();

@@ -83,16 +83,16 @@ pub fn command_on(
     })
 }
 
-/// How it was measured, for the page.
+/// How it is measured, for the page.
 pub fn method() -> String {
     format!(
-        "**Load, messages**: a generator in one thread on the last core exchanges messages of {MESSAGE_BYTES} bytes with a \
+        "A generator in one thread on the last core exchanges messages of {MESSAGE_BYTES} bytes with a \
          server in one thread on the first core: each connection, or device, sends one, and the next one when it has come back. \
          WebSocket: a server of our own echoes them. MQTT: each device subscribes to a topic of its own and publishes to it; at \
          QoS 1 it also waits for the acknowledgement, and acknowledges what comes. The server counts messages (mosquitto by its \
          `$SYS` topics), the kernel the CPU of all of the generator's processes, in windows of {} s that begin {} s after all \
          connections stand. In each of {ROUNDS} rounds every generator has a window, in random order; compared are logarithms \
-         within rounds, as above. The peers are small programs of our own (`peers/`) on the crates that are named, which measure \
+         within rounds. The peers are small programs of our own (`peers/`) on the crates that are named, which measure \
          nothing; of tokio-tungstenite, the read buffers are made smaller, as it is slower otherwise. Devices of Tsung cannot wait \
          for what they have published themselves (at QoS 1 they hang when it comes together with the acknowledgement): half of \
          them publish as fast as they can, from QoS 1 on as fast as they are acknowledged, and the other half subscribe.",

@@ -25,17 +25,17 @@ const MOST_KB: f64 = 10.0;
 /// wrk is what ours has to reach; the others stand beside it.
 const PEERS: [Generator; 4] = [Generator::Wrk, Generator::Oha, Generator::H2load, Generator::K6];
 
-/// How it was measured, for the page.
+/// How it is measured, for the page.
 pub fn method() -> String {
     format!(
-        "**Load, HTTP**: nginx in one process answers 12 bytes on the first core, and one generator after the other, in random \
-         order in each of {ROUNDS} rounds, asks it for {SECONDS} s as fast as each connection is answered. A generator has one \
-         thread where that can be said (beamtune, wrk, h2load), and the last core alone. The figure is right answers for each \
-         second of CPU, user and system, from the start of its process to the end, as the kernel accounts for it in \
-         `/proc/PID/stat`; so connecting, all at once, and the users that k6 makes first are part of it. Compared are logarithms within rounds, as \
-         above. Memory is the whole process's, the kernel's for sockets is not in it. Peers are looked for in \
-         `$BEAMTUNE_PEERS`, in `~/.cache/beamtune/peers/bin`, where `scripts/peers.sh` puts them, and in `PATH`; wrk2 has no \
-         package and is put there by hand. What is not there is not compared."
+        "An nginx in one process answers 12 bytes on the first core, and one generator after the other, in random order in each \
+         of {ROUNDS} rounds, asks it for {SECONDS} s as fast as each connection is answered. A generator has one thread where \
+         that can be said (beamtune, wrk, h2load), and the last core alone. The figure is right answers for each second of CPU, \
+         user and system, from the start of its process to the end, as the kernel accounts for it in `/proc/PID/stat`; so \
+         connecting, all at once, and the users that k6 makes first are part of it. Compared are logarithms within rounds. \
+         Memory is the whole process's, the kernel's for sockets is not in it. Peers are looked for in `$BEAMTUNE_PEERS`, in \
+         `~/.cache/beamtune/peers/bin`, where `scripts/peers.sh` puts them, and in `PATH`; wrk2 has no package and is put there \
+         by hand. What is not there is not compared."
     )
 }
 

@@ -36,10 +36,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Descriptors of a server that are no connections, and room for chance: the kernel spreads connections by a hash.
 const SPARE_DESCRIPTORS: u64 = 1_000;
 
-/// How it was measured, for the page.
+/// How it is measured, for the page.
 pub fn method() -> String {
     format!(
-        "**Load, scale**: {} MQTT devices with a keep-alive of 60 s connect, to mosquitto within {} s, to RabbitMQ, which takes \
+        "{} MQTT devices with a keep-alive of 60 s connect, to mosquitto within {} s, to RabbitMQ, which takes \
          some 3 ms of CPU for each, within {} s, and do nothing. For {} s from then on the kernel counts the CPU of all of the \
          generator's processes; memory is the sum of their `VmHWM`. {} WebSocket connections are made within {} s to echo \
          servers that share a port, as many as descriptors demand, on the first core; the generator has the last one. {} s after \

@@ -34,11 +34,11 @@ const HARM_LIMIT_MS: f64 = 1.0;
 const PEERS: [Generator; 5] =
     [Generator::Wrk2, Generator::Wrk, Generator::Oha, Generator::K6, Generator::H2load];
 
-/// How it was measured, for the page.
+/// How it is measured, for the page.
 pub fn method() -> String {
     format!(
-        "**Load, truth**: {PER_SECOND} requests a second at equal distances on {CONNECTIONS} connections for {SECONDS} s against \
-         the same nginx; in the middle all processes of the server, or of the generator, are stopped for {} s by SIGSTOP. With \
+        "{PER_SECOND} requests a second at equal distances on {CONNECTIONS} connections for {SECONDS} s against \
+         an nginx as for HTTP; in the middle all processes of the server, or of the generator, are stopped for {} s by SIGSTOP. With \
          the server frozen, the p99 of beamtune's response is compared with that of `wrk2 --latency`, in random pairs of runs. \
          With the generator frozen, the service time that beamtune prints is compared with that of runs in which nobody was, \
          and what its peers print is shown as it is: oha with `--latency-correction`, k6 with arrivals at a constant rate, \
