@@ -111,7 +111,8 @@ fn idle_devices_of_mqtt_connect_and_stay() {
     let url = format!("mqtt://127.0.0.1:{}", broker.port);
     let result = clean(&mut load(&[&url, "--devices", "500", "--idle", "--for", "2s"]));
     assert_eq!((step(&result, "connect").done, result.done()), (500, 0));
-    let last = result.seconds.iter().rev().find(|second| second.second < 2).expect("a second");
+    // They come within two and a half seconds, and stay for two.
+    let last = result.seconds.iter().rev().find(|second| second.second < 4).expect("a second");
     assert_eq!(last.connected, Some(500), "{:?}", result.seconds);
 }
 
