@@ -188,3 +188,21 @@ pub struct LoadSecond {
     /// Why the generator itself was the limit; `None`: it was not.
     pub bound: Option<String>,
 }
+
+impl LoadSecond {
+    /// A second of which nothing is known but how much was done and went wrong in it.
+    pub fn counted(second: i64, done: u64, errors: u64) -> Self {
+        LoadSecond {
+            second,
+            asked: None,
+            done,
+            errors,
+            connected: None,
+            waiting: None,
+            p50_ns: None,
+            p99_ns: None,
+            cores: None,
+            bound: None,
+        }
+    }
+}

@@ -256,18 +256,6 @@ mod tests {
 
     #[test]
     fn what_another_tool_does_not_tell_is_not_shown_as_zero() {
-        let second = |second| LoadSecond {
-            second,
-            asked: None,
-            done: 10,
-            errors: 0,
-            connected: None,
-            waiting: None,
-            p50_ns: None,
-            p99_ns: None,
-            cores: None,
-            bound: None,
-        };
         let mut result = LoadResult {
             version: 1,
             tool: "wrk".to_owned(),
@@ -282,7 +270,7 @@ mod tests {
             unfinished: 0,
             traffic: None,
             steps: vec![],
-            seconds: vec![second(0), second(1), second(2)],
+            seconds: (0..3).map(|second| LoadSecond::counted(second, 10, 0)).collect(),
             remarks: vec![],
         };
         let style = Style::PLAIN;

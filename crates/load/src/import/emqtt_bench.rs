@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use beamtune_model::load::{LoadResult, LoadStep};
+use beamtune_model::load::{LoadResult, LoadSecond, LoadStep};
 
 use super::lines::Lines;
 use super::told::{self, MILLISECOND_NS, Told, add_errors, kind};
@@ -178,7 +178,7 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
     result.seconds = (0..last_s.max(1))
         .map(|second| {
             let (done, errors) = seconds.get(&second).copied().unwrap_or_default();
-            told::second(second as i64, done, errors)
+            LoadSecond::counted(second as i64, done, errors)
         })
         .collect();
     result.remarks.extend([COUNTS, NO_ANSWER].map(str::to_owned));

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use beamtune_model::load::{Asked, LoadResult, LoadStep};
+use beamtune_model::load::{Asked, LoadResult, LoadSecond, LoadStep};
 use serde_json::Value;
 
 use super::document::{Json, number};
@@ -116,7 +116,7 @@ pub(super) fn history(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> 
             if at_s - before_s == 1.0 {
                 let failed = failures.saturating_sub(failures_before);
                 let done = requests.saturating_sub(requests_before).saturating_sub(failed);
-                result.seconds.push(told::second((before_s - begin_s) as i64, done, failed));
+                result.seconds.push(LoadSecond::counted((before_s - begin_s) as i64, done, failed));
             } else {
                 has_gaps = true;
             }
@@ -212,7 +212,7 @@ pub(super) fn json(json: &Json) -> Result<LoadResult, ImportError> {
     result.seconds = within
         .map(|at| {
             let (requests, failures) = seconds.get(&at).copied().unwrap_or_default();
-            told::second(at - begin, requests.saturating_sub(failures), failures)
+            LoadSecond::counted(at - begin, requests.saturating_sub(failures), failures)
         })
         .collect();
     result.remarks.extend([SERVICE, ROUNDED, FAILED, KINDS].map(str::to_owned));

@@ -232,7 +232,7 @@ fn row(second: i64, counted: &Second) -> LoadSecond {
     LoadSecond {
         p50_ns: counted.p50_ns,
         p99_ns: counted.p99_ns,
-        ..told::second(second, counted.done, counted.errors)
+        ..LoadSecond::counted(second, counted.done, counted.errors)
     }
 }
 

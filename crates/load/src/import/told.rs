@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use beamtune_model::load::{
-    Asked, Generator, LOAD_RESULT_VERSION, Latency, LoadErrors, LoadResult, LoadSecond, LoadStep,
+    Asked, Generator, LOAD_RESULT_VERSION, Latency, LoadErrors, LoadResult, LoadStep,
 };
 
 use super::Tool;
@@ -70,22 +70,6 @@ pub(super) fn step(name: &str) -> LoadStep {
         service: None,
         response: None,
         first_byte: None,
-    }
-}
-
-/// A second of which nothing is known but what was done in it.
-pub(super) fn second(second: i64, done: u64, errors: u64) -> LoadSecond {
-    LoadSecond {
-        second,
-        asked: None,
-        done,
-        errors,
-        connected: None,
-        waiting: None,
-        p50_ns: None,
-        p99_ns: None,
-        cores: None,
-        bound: None,
     }
 }
 
