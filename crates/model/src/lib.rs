@@ -15,6 +15,7 @@ pub mod diagnosis;
 pub mod facts;
 pub mod files;
 pub mod load;
+pub mod memory;
 pub mod metrics;
 pub mod period;
 pub mod rows;

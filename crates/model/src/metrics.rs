@@ -183,6 +183,26 @@ metrics! {
     PRESSURE_IO_SOME = HostPressure / "io_some", Nanoseconds, Counter, "Time in which some task waited for I/O.";
     PRESSURE_IO_FULL = HostPressure / "io_full", Nanoseconds, Counter, "Time in which all tasks waited for I/O.";
 
+    // What the process has mapped, by kind: /proc/PID/smaps (every ten seconds).
+    MAPPING_COUNT = HostMapping / "mappings", Count, Gauge, "Mappings of that kind.";
+    MAPPING_SIZE = HostMapping / "size", Bytes, Gauge, "Address space that they take: Size.";
+    MAPPING_RESIDENT = HostMapping / "resident", Bytes, Gauge, "What of it is in memory: Rss.";
+    MAPPING_PSS = HostMapping / "pss", Bytes, Gauge, "The same, shared pages divided by the number of those who share them: Pss.";
+    MAPPING_SWAP = HostMapping / "swap", Bytes, Gauge, "What of it is swapped out: Swap.";
+    MAPPING_LAZY_FREE = HostMapping / "lazy_free", Bytes, Gauge,
+        "Resident pages that the process has given back with MADV_FREE and the kernel has not yet taken: LazyFree.";
+    MAPPING_HUGE = HostMapping / "huge_pages", Bytes, Gauge, "What of it stands in transparent huge pages: AnonHugePages.";
+
+    // What stands there: carriers by their own headers, and whatever else has a form by which it can be told. Pages are
+    // counted one by one (/proc/PID/pagemap), so nothing here is a remainder but the entity `unknown`.
+    CONTENT_COUNT = HostContent / "count", Count, Gauge, "How many there are: carriers, segments, stacks, chunks.";
+    CONTENT_SIZE = HostContent / "size", Bytes, Gauge, "Address space that they take.";
+    CONTENT_RESIDENT = HostContent / "resident", Bytes, Gauge, "What of it is in memory.";
+    CONTENT_SWAPPED = HostContent / "swapped", Bytes, Gauge, "What of it is swapped out.";
+    CONTENT_IN_USE = HostContent / "in_use", Bytes, Gauge,
+        "Of malloc: the chunks that are handed out, by their headers. The rest is free and kept by malloc.";
+    CONTENT_COST = HostContent / "cost", Nanoseconds, Gauge, "How long finding out took; the entity is empty.";
+
     // The machine.
     CPU_BUSY = HostCpu / "busy", Nanoseconds, Counter,
         "CPU time of all CPUs that was not idle, iowait or steal: /proc/stat.";

@@ -50,6 +50,10 @@ pub enum Group {
     HostPressure,
     /// The whole machine; the entity is empty.
     HostCpu,
+    /// What the VM's process has mapped; entity = kind of mapping, see [`crate::memory::mapping`].
+    HostMapping,
+    /// What stands in it; entity = use, see [`crate::memory::content`].
+    HostContent,
 }
 
 text_names!(Group {
@@ -71,6 +75,8 @@ text_names!(Group {
     HostCgroup => "host_cgroup",
     HostPressure => "host_pressure",
     HostCpu => "host_cpu",
+    HostMapping => "host_mapping",
+    HostContent => "host_content",
 });
 
 impl Group {
@@ -93,6 +99,8 @@ impl Group {
             Group::HostCgroup => &["cgroup", "cgroup_limits"],
             Group::HostPressure => &["pressure"],
             Group::HostCpu => &["cpu", "swap_traffic"],
+            Group::HostMapping => &["smaps"],
+            Group::HostContent => &["smaps", "memory_map"],
         }
     }
 
@@ -101,7 +109,13 @@ impl Group {
     pub fn is_host(self) -> bool {
         matches!(
             self,
-            Group::HostProcess | Group::HostThread | Group::HostCgroup | Group::HostPressure | Group::HostCpu
+            Group::HostProcess
+                | Group::HostThread
+                | Group::HostCgroup
+                | Group::HostPressure
+                | Group::HostCpu
+                | Group::HostMapping
+                | Group::HostContent
         )
     }
 }
