@@ -8,6 +8,7 @@ pub mod flags;
 pub mod lab;
 pub mod lint;
 pub mod load;
+pub mod memory;
 pub mod nodes;
 pub mod record;
 pub mod redact;

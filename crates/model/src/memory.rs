@@ -1,7 +1,13 @@
-//! The names by which memory is told apart: what the process has mapped, and what stands in it.
+//! Memory: the names by which it is told apart, and what a period says of it as a whole.
 //!
-//! They are the entities of [`crate::Group::HostMapping`] and [`crate::Group::HostContent`]. The first come from the kernel,
+//! The names are the entities of [`crate::Group::HostMapping`] and [`crate::Group::HostContent`]. The first come from the kernel,
 //! which knows mappings but not what they are for; the second from what stands in the pages themselves.
+
+mod allocators;
+mod bridge;
+
+pub use allocators::{Allocator, Carriers, allocators};
+pub use bridge::{Bridge, Mapping, Part};
 
 /// Kinds of mappings, each mapping being of one.
 pub mod mapping {

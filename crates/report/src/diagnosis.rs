@@ -10,9 +10,13 @@ use crate::text::{self, Style};
 
 /// The whole answer of `doctor` and `diagnose`.
 pub fn render(period: &Period, diagnosis: &Diagnosis, style: Style) -> String {
-    let mut out = heading(period, style);
+    format!("{}\n{}{}", heading(period, style), verdicts(diagnosis, style), gaps(period, style))
+}
+
+/// What was found, what looked healthy, and what could not be judged.
+pub fn verdicts(diagnosis: &Diagnosis, style: Style) -> String {
     let findings = diagnosis.findings();
-    out.push('\n');
+    let mut out = String::new();
     if findings.is_empty() {
         out.push_str(&format!("{}\n", style.good("Nothing found.")));
     }
@@ -21,7 +25,6 @@ pub fn render(period: &Period, diagnosis: &Diagnosis, style: Style) -> String {
         out.push('\n');
     }
     out.push_str(&rest(diagnosis, style));
-    out.push_str(&gaps(period, style));
     out
 }
 

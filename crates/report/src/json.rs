@@ -20,7 +20,7 @@ struct Document<'a> {
 }
 
 #[derive(Serialize)]
-struct Node<'a> {
+pub(crate) struct Node<'a> {
     name: Option<&'a str>,
     os_pid: Option<u32>,
     product: Option<&'a str>,
@@ -31,7 +31,7 @@ struct Node<'a> {
 }
 
 #[derive(Serialize)]
-struct Span {
+pub(crate) struct Span {
     seconds: f64,
     samples: u32,
     vm_samples: u32,
@@ -42,14 +42,14 @@ struct Span {
 }
 
 #[derive(Serialize)]
-struct Healthy<'a> {
+pub(crate) struct Healthy<'a> {
     code: &'static str,
     rule: &'static str,
     summary: &'a str,
 }
 
 #[derive(Serialize)]
-struct NotJudged<'a> {
+pub(crate) struct NotJudged<'a> {
     code: &'static str,
     rule: &'static str,
     reason: &'a str,
@@ -57,7 +57,7 @@ struct NotJudged<'a> {
 }
 
 #[derive(Serialize)]
-struct GapDocument<'a> {
+pub(crate) struct GapDocument<'a> {
     begin_seconds: f64,
     end_seconds: f64,
     source: &'a str,
@@ -65,10 +65,44 @@ struct GapDocument<'a> {
     reason: &'a str,
 }
 
-/// The diagnosis as a JSON document, indented, with a newline at its end.
-pub fn render(period: &Period, diagnosis: &Diagnosis) -> String {
-    let mut healthy = Vec::new();
-    let mut not_judged = Vec::new();
+impl<'a> Node<'a> {
+    pub(crate) fn of(period: &'a Period) -> Self {
+        let facts = &period.facts;
+        let incarnation = period.incarnation.as_ref();
+        Node {
+            name: incarnation
+                .map(|inc| inc.node.as_str())
+                .filter(|node| !node.is_empty())
+                .or(facts.get(facts::NODE_NAME)),
+            os_pid: incarnation.and_then(|inc| inc.os_pid),
+            product: facts.get(facts::PRODUCT),
+            otp_release: facts.otp_release(),
+            otp_version: facts.get(facts::OTP_VERSION),
+            erts_version: facts.get(facts::ERTS_VERSION),
+            schedulers_online: facts.number(facts::SCHEDULERS_ONLINE),
+        }
+    }
+}
+
+impl Span {
+    pub(crate) fn of(period: &Period) -> Self {
+        let seconds = |nanos: i64| nanos as f64 / 1e9;
+        let incarnation = period.incarnation.as_ref();
+        Span {
+            seconds: period.seconds(),
+            samples: period.ticks,
+            vm_samples: period.vm_ticks,
+            host_samples: period.host_ticks,
+            began: incarnation
+                .map(|inc| seconds(inc.wall0.saturating_add(period.begin.saturating_sub(inc.mono0)))),
+            lives: period.lives,
+        }
+    }
+}
+
+/// What looked healthy, and what could not be judged.
+pub(crate) fn rest(diagnosis: &Diagnosis) -> (Vec<Healthy<'_>>, Vec<NotJudged<'_>>) {
+    let (mut healthy, mut not_judged) = (Vec::new(), Vec::new());
     for verdict in &diagnosis.verdicts {
         match &verdict.outcome {
             Outcome::Found(_) => {}
@@ -80,32 +114,16 @@ pub fn render(period: &Period, diagnosis: &Diagnosis) -> String {
             }
         }
     }
-    let facts = &period.facts;
-    let incarnation = period.incarnation.as_ref();
-    let seconds = |nanos: i64| nanos as f64 / 1e9;
+    (healthy, not_judged)
+}
+
+/// The diagnosis as a JSON document, indented, with a newline at its end.
+pub fn render(period: &Period, diagnosis: &Diagnosis) -> String {
+    let (healthy, not_judged) = rest(diagnosis);
     let document = Document {
         version: VERSION,
-        node: Node {
-            name: incarnation
-                .map(|inc| inc.node.as_str())
-                .filter(|node| !node.is_empty())
-                .or(facts.get(facts::NODE_NAME)),
-            os_pid: incarnation.and_then(|inc| inc.os_pid),
-            product: facts.get(facts::PRODUCT),
-            otp_release: facts.otp_release(),
-            otp_version: facts.get(facts::OTP_VERSION),
-            erts_version: facts.get(facts::ERTS_VERSION),
-            schedulers_online: facts.number(facts::SCHEDULERS_ONLINE),
-        },
-        period: Span {
-            seconds: period.seconds(),
-            samples: period.ticks,
-            vm_samples: period.vm_ticks,
-            host_samples: period.host_ticks,
-            began: incarnation
-                .map(|inc| seconds(inc.wall0.saturating_add(period.begin.saturating_sub(inc.mono0)))),
-            lives: period.lives,
-        },
+        node: Node::of(period),
+        period: Span::of(period),
         worst: diagnosis.worst(),
         findings: diagnosis.findings(),
         healthy,
@@ -133,7 +151,7 @@ pub fn pretty(document: &impl Serialize) -> String {
     out
 }
 
-fn gap(gap: &Gap) -> GapDocument<'_> {
+pub(crate) fn gap(gap: &Gap) -> GapDocument<'_> {
     GapDocument {
         begin_seconds: gap.begin as f64 / 1e9,
         end_seconds: gap.end as f64 / 1e9,

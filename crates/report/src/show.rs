@@ -1,9 +1,10 @@
 //! The tables that people know: microstates as `msacc:print/0` has them, allocators as recon and
 //! instrument have them, top lists as etop and observer_cli have them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use beamtune_flags::Origin;
+use beamtune_model::memory::{self, Carriers};
 use beamtune_model::{Group, Metric, Period, Rank, facts, metrics, units::SECOND_NS};
 
 use crate::diagnosis::heading;
@@ -188,46 +189,22 @@ fn alloc(period: &Period, style: Style) -> String {
         ("used", Right),
         ("calls", Right),
     ]);
-    let (mut allocators, mut places) = (Vec::<(&str, Vec<&str>)>::new(), HashMap::new());
-    for entity in period.entities(Group::Allocator) {
-        let Some((name, _)) = entity.split_once('/') else { continue };
-        let place = *places.entry(name).or_insert_with(|| {
-            allocators.push((name, Vec::new()));
-            allocators.len() - 1
-        });
-        if let Some((_, instances)) = allocators.get_mut(place) {
-            instances.push(entity);
-        }
-    }
-    for (allocator, instances) in allocators {
-        let sum = |metric: &Metric| -> f64 {
-            instances
-                .iter()
-                .filter_map(|i| period.find(metric.group, i, metric.name))
-                .map(|stat| stat.last.value as f64)
-                .sum()
-        };
-        let (mbcs, mbcs_blocks) = (sum(&metrics::MBCS_CARRIERS_SIZE), sum(&metrics::MBCS_BLOCKS_SIZE));
-        let (sbcs, sbcs_blocks) = (sum(&metrics::SBCS_CARRIERS_SIZE), sum(&metrics::SBCS_BLOCKS_SIZE));
-        let (pool, pool_blocks) = (sum(&metrics::POOL_CARRIERS_SIZE), sum(&metrics::POOL_BLOCKS_SIZE));
-        let (carriers, blocks) = (mbcs + sbcs + pool, mbcs_blocks + sbcs_blocks + pool_blocks);
-        let used = |blocks: f64, carriers: f64| {
-            if carriers > 0.0 { format!("{:.1} %", blocks * 100.0 / carriers) } else { String::new() }
-        };
-        let size = |bytes: f64| if bytes > 0.0 { text::bytes(bytes) } else { String::new() };
-        let calls: f64 = instances.iter().filter_map(|i| period.rate(&metrics::ALLOCATIONS, i).ok()).sum();
+    let used = |carriers: Carriers| text::share(carriers.used());
+    let size = |bytes: i64| if bytes > 0 { text::bytes(bytes as f64) } else { String::new() };
+    for allocator in memory::allocators(period) {
+        let all = allocator.all();
         table.row([
-            text::clean(allocator),
-            size(carriers),
-            size(blocks),
-            used(blocks, carriers),
-            size(mbcs),
-            used(mbcs_blocks, mbcs),
-            size(sbcs),
-            used(sbcs_blocks, sbcs),
-            size(pool),
-            used(pool_blocks, pool),
-            format!("{}/s", text::decimal(calls)),
+            text::clean(&allocator.name),
+            size(all.size),
+            size(all.blocks_size),
+            used(all),
+            size(allocator.mbcs.size),
+            used(allocator.mbcs),
+            size(allocator.sbcs.size),
+            used(allocator.sbcs),
+            size(allocator.pool.size),
+            used(allocator.pool),
+            allocator.allocations_per_s.map_or(String::new(), |calls| format!("{}/s", text::decimal(calls))),
         ]);
     }
     let mut out = table.render(style);

@@ -147,6 +147,11 @@ pub fn value(value: f64, unit: Unit) -> String {
     }
 }
 
+/// A share with one digit: `98.2 %`; nothing where it is not known.
+pub fn share(share: Option<f64>) -> String {
+    share.map_or(String::new(), |share| format!("{:.1} %", share * 100.0))
+}
+
 /// Bytes in powers of 1000, three digits.
 pub fn bytes(value: f64) -> String {
     let mut scaled = value;

@@ -19,11 +19,18 @@ use beamtune_model::{Diagnosis, Outcome, Period, Verdict};
 
 /// Judges a period by every rule.
 pub fn diagnose(period: &Period) -> Diagnosis {
-    let verdicts = RULES
-        .iter()
-        .map(|rule| Verdict { code: rule.code, rule: rule.name, outcome: judge(rule, period) })
-        .collect();
-    Diagnosis { verdicts }
+    by(RULES.iter(), period)
+}
+
+/// Judges a period by the rules about memory alone.
+pub fn diagnose_memory(period: &Period) -> Diagnosis {
+    by(RULES.iter().filter(|rule| rules::ABOUT_MEMORY.contains(&rule.code.0)), period)
+}
+
+fn by<'a>(rules: impl Iterator<Item = &'a Rule>, period: &Period) -> Diagnosis {
+    let verdicts =
+        rules.map(|rule| Verdict { code: rule.code, rule: rule.name, outcome: judge(rule, period) });
+    Diagnosis { verdicts: verdicts.collect() }
 }
 
 fn judge(rule: &Rule, period: &Period) -> Outcome {

@@ -53,3 +53,6 @@ pub const RULES: &[Rule] = &[
     slow_clock_source::RULE,
     restart_loop::RULE,
 ];
+
+/// The codes of those that are about memory: what takes it, and what keeps it.
+pub(crate) const ABOUT_MEMORY: &[&str] = &["BT009", "BT010", "BT014", "BT019", "BT020"];

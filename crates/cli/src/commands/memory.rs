@@ -1,0 +1,83 @@
+//! `beamtune memory`: where every byte of resident memory is, and what gives it back.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use beamtune_model::Period;
+use beamtune_recording::Selection;
+use beamtune_report::memory;
+
+use super::diagnose::{PartArgs, read_part};
+use crate::access::AccessArgs;
+use crate::subject::Subject;
+use crate::take::{Wish, take};
+use crate::terminal;
+
+/// Say where the memory of a node is: from what is resident to what the VM uses it for, and what gives it back.
+///
+/// The pages are looked at from outside, which takes root or the node's user; without that, and for a node on another host, the
+/// VM's own numbers are shown beside what the operating system counts.
+///
+/// Exit status: 0 = nothing above "notice", 1 = findings, 2 = could not do the work.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Node name (rabbit@web1, rabbit), process id, HOST:PORT of a distribution port, or a recording. Without it: the only VM on this host.
+    target: Option<String>,
+    /// How long to look. Growth shows only over time: minutes tell slopes, a kept recording of hours tells them well.
+    #[arg(long = "for", value_name = "TIME", value_parser = terminal::parse_duration, default_value = "2s")]
+    length: Duration,
+    /// Print JSON (docs/schema/memory.schema.json).
+    #[arg(long)]
+    json: bool,
+    /// Keep the recording.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Do not attach: look at the process from outside only.
+    #[arg(long)]
+    host_only: bool,
+    #[command(flatten)]
+    part: PartArgs,
+    #[command(flatten)]
+    access: AccessArgs,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let live = match Subject::find(args.target.as_deref(), &args.access)? {
+        Subject::Recording(path) if args.output.is_some() => {
+            bail!("{} is a recording already: leave out -o", path.display())
+        }
+        Subject::Recording(path) => {
+            let read = read_part(&path, &args.part)?;
+            if let Some(part) = read.part.filter(|_| !args.json) {
+                terminal::print(&format!("{part}\n"));
+            }
+            return Ok(tell(&read.period, args.json));
+        }
+        Subject::Live(_) if !args.part.is_all() => {
+            bail!("--from and --to take a part of a recording; for a running node there is --for")
+        }
+        Subject::Live(live) => live,
+    };
+    let wish = Wish {
+        every: Duration::from_secs(1),
+        length: Some(args.length),
+        file: args.output.as_deref(),
+        host_only: args.host_only,
+    };
+    let (reader, _) = take(*live, &wish)?;
+    Ok(tell(&reader.period(&Selection::default())?, args.json))
+}
+
+/// Prints the page, and gives the exit status.
+fn tell(period: &Period, as_json: bool) -> ExitCode {
+    let verdicts = beamtune_rules::diagnose_memory(period);
+    let text = match as_json {
+        true => memory::json(period, &verdicts),
+        false => memory::render(period, &verdicts, terminal::style()),
+    };
+    terminal::print(&text);
+    terminal::status(&verdicts)
+}

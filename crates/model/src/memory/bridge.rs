@@ -1,0 +1,144 @@
+//! The bridge from resident memory to what the VM uses it for.
+//!
+//! Each part was measured by itself: pages are counted where something was recognised, and what was not is told as
+//! such. Nothing that is called explained is a remainder.
+
+use super::{content, mapping};
+use crate::metrics;
+use crate::period::Period;
+use crate::series::{Group, Metric};
+
+/// A kind of mappings, as the kernel counts them. All sizes are in bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mapping {
+    /// One of [`mapping::ALL`].
+    pub kind: String,
+    /// Mappings.
+    pub count: i64,
+    /// Address space.
+    pub size: i64,
+    /// Resident.
+    pub resident: i64,
+    /// Resident, shared pages divided among those who share them.
+    pub pss: i64,
+    /// Swapped out.
+    pub swap: i64,
+    /// Given back by the VM, and not yet taken by the kernel; part of what is resident.
+    pub lazy_free: i64,
+    /// In transparent huge pages; part of what is resident.
+    pub huge_pages: i64,
+}
+
+/// What something was recognised to be. All sizes are in bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Part {
+    /// The entity, see [`content`].
+    pub entity: String,
+    /// How many there are.
+    pub count: i64,
+    /// Address space.
+    pub size: i64,
+    /// Resident, counted page by page.
+    pub resident: i64,
+    /// Swapped out.
+    pub swapped: i64,
+    /// Of malloc: chunks that are handed out; `None` where that is not known.
+    pub in_use: Option<i64>,
+}
+
+/// What is resident, and what it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Bridge {
+    /// Resident memory in bytes: of all mappings, added up; where these could not be read, what the kernel counts for the
+    /// process.
+    pub resident: Option<i64>,
+    /// The same by kinds of mappings, the largest first.
+    pub mappings: Vec<Mapping>,
+    /// What was recognised in it, the largest first, without what was not.
+    pub parts: Vec<Part>,
+    /// What could not be told; `None` if nobody looked.
+    pub unknown: Option<Part>,
+}
+
+impl Bridge {
+    /// As last read in a period.
+    pub fn of(period: &Period) -> Bridge {
+        let last = |metric: &Metric, entity: &str| {
+            period.find(metric.group, entity, metric.name).map(|stat| stat.last.value.max(0))
+        };
+        let mut mappings = Vec::new();
+        for kind in period.entities(Group::HostMapping) {
+            let value = |metric| last(metric, kind).unwrap_or(0);
+            mappings.push(Mapping {
+                kind: kind.to_owned(),
+                count: value(&metrics::MAPPING_COUNT),
+                size: value(&metrics::MAPPING_SIZE),
+                resident: value(&metrics::MAPPING_RESIDENT),
+                pss: value(&metrics::MAPPING_PSS),
+                swap: value(&metrics::MAPPING_SWAP),
+                lazy_free: value(&metrics::MAPPING_LAZY_FREE),
+                huge_pages: value(&metrics::MAPPING_HUGE),
+            });
+        }
+        mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.resident));
+        let mut parts = Vec::new();
+        // The entity without a name tells what finding out has cost.
+        for entity in period.entities(Group::HostContent).into_iter().filter(|entity| !entity.is_empty()) {
+            let value = |metric| last(metric, entity).unwrap_or(0);
+            parts.push(Part {
+                entity: entity.to_owned(),
+                count: value(&metrics::CONTENT_COUNT),
+                size: value(&metrics::CONTENT_SIZE),
+                resident: value(&metrics::CONTENT_RESIDENT),
+                swapped: value(&metrics::CONTENT_SWAPPED),
+                in_use: last(&metrics::CONTENT_IN_USE, entity),
+            });
+        }
+        parts.sort_by_key(|part| std::cmp::Reverse(part.resident));
+        let unknown = parts.iter().position(|part| part.entity == content::UNKNOWN);
+        let unknown = unknown.map(|place| parts.remove(place));
+        let resident = match mappings.is_empty() {
+            true => last(&metrics::RSS, ""),
+            false => Some(mappings.iter().fold(0, |sum: i64, mapping| sum.saturating_add(mapping.resident))),
+        };
+        Bridge { resident, mappings, parts, unknown }
+    }
+
+    /// Bytes of resident memory of which it is known what they are; `None` if nobody looked.
+    pub fn explained(&self) -> Option<i64> {
+        (!self.parts.is_empty()).then(|| sum(&self.parts))
+    }
+
+    /// Resident memory that was not explained, in bytes. Both ways of counting see a process that goes on: what it has taken
+    /// or given back between the two stands here as well.
+    pub fn unexplained(&self) -> Option<i64> {
+        Some(self.resident?.saturating_sub(self.explained()?))
+    }
+
+    /// The parts of a kind: all carriers, all of malloc.
+    pub fn parts_of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Part> {
+        self.parts.iter().filter(move |part| {
+            part.entity.strip_prefix(kind).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    }
+
+    /// Resident bytes of the parts of a kind.
+    pub fn resident_of(&self, kind: &str) -> i64 {
+        self.parts_of(kind).fold(0, |sum, part| sum.saturating_add(part.resident))
+    }
+
+    /// One number of all mappings, in bytes.
+    pub fn total(&self, of: impl Fn(&Mapping) -> i64) -> i64 {
+        self.mappings.iter().fold(0, |sum, mapping| sum.saturating_add(of(mapping)))
+    }
+
+    /// The mappings of a kind.
+    pub fn mapping(&self, kind: &str) -> Option<&Mapping> {
+        debug_assert!(mapping::ALL.contains(&kind), "{kind} is no kind of mapping");
+        self.mappings.iter().find(|mapping| mapping.kind == kind)
+    }
+}
+
+fn sum(parts: &[Part]) -> i64 {
+    parts.iter().fold(0, |sum, part| sum.saturating_add(part.resident))
+}

@@ -1,0 +1,76 @@
+//! Memory: from what is resident to what the VM uses it for, as a waterfall.
+//!
+//! Three columns that must not be mixed: what is resident (pages, counted), what is mapped (address space), and what is in
+//! use (blocks, as the VM or malloc counts them). A line is missing rather than made up where one was not measured.
+
+mod json;
+mod owners;
+mod waterfall;
+
+use beamtune_model::memory::{Bridge, allocators};
+use beamtune_model::{Diagnosis, Group, Period};
+
+use crate::diagnosis;
+use crate::text::{self, Style};
+
+pub use json::render as json;
+pub use owners::{Kind, Owner, kinds};
+
+/// The page of `beamtune memory`: the bridge, what the VM uses it for, and what is wrong with that.
+pub fn render(period: &Period, verdicts: &Diagnosis, style: Style) -> String {
+    let bridge = Bridge::of(period);
+    let mut out = diagnosis::heading(period, style);
+    out.push('\n');
+    out.push_str(&headline(period, &bridge, style));
+    let sections = [
+        waterfall::render(period, &bridge, &allocators(period), style),
+        waterfall::mappings(&bridge, style),
+        owners::render(period, style),
+    ];
+    for section in sections.iter().filter(|section| !section.is_empty()) {
+        out.push('\n');
+        out.push_str(section);
+    }
+    out.push('\n');
+    out.push_str(&diagnosis::verdicts(verdicts, style));
+    out
+}
+
+/// One sentence: how much, and how much of it is explained.
+fn headline(period: &Period, bridge: &Bridge, style: Style) -> String {
+    let Some(resident) = bridge.resident else {
+        let missing = period.missing_group(Group::HostProcess, "resident memory");
+        return text::wrap(
+            &format!(
+                "Resident memory is not known: {}. {}.\n",
+                text::sentence(&missing.why),
+                next(&missing.next)
+            ),
+            style.width,
+            "",
+        );
+    };
+    let size = style.bold(&text::bytes(resident as f64));
+    match bridge.unexplained() {
+        Some(unexplained) => {
+            let share = 1.0 - unexplained as f64 / resident.max(1) as f64;
+            format!(
+                "{size} resident; {} of it explained, {} not.\n",
+                text::share(Some(share.clamp(0.0, 1.0))),
+                text::bytes(unexplained.max(0) as f64)
+            )
+        }
+        None => {
+            let missing = period.missing_group(Group::HostContent, "what stands in its pages");
+            let why = text::sentence(&missing.why);
+            let said = format!("What stands in its pages was not looked at: {why}. {}.", next(&missing.next));
+            format!("{size} resident. {}\n", text::wrap(&said, style.width, ""))
+        }
+    }
+}
+
+/// A next step as a sentence of its own.
+fn next(step: &str) -> String {
+    let mut letters = step.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}

@@ -1,0 +1,174 @@
+//! The same for programs. The form is fixed by `docs/schema/memory.schema.json`; fields are only ever added.
+
+use beamtune_model::memory::{Allocator, Bridge, Carriers, Mapping, Part, allocators};
+use beamtune_model::{Diagnosis, Finding, Period};
+use serde::Serialize;
+
+use super::owners::{self, Kind};
+use crate::json::{self, GapDocument, Healthy, Node, NotJudged, Span};
+
+/// Version of the form; grows when a field changes its meaning or goes.
+pub const VERSION: u32 = 1;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    version: u32,
+    node: Node<'a>,
+    period: Span,
+    resident_bytes: Option<i64>,
+    explained_bytes: Option<i64>,
+    unexplained_bytes: Option<i64>,
+    mappings: Vec<MappingDocument<'a>>,
+    contents: Vec<PartDocument<'a>>,
+    allocators: Vec<AllocatorDocument<'a>>,
+    kinds: Vec<KindDocument<'a>>,
+    findings: Vec<&'a Finding>,
+    healthy: Vec<Healthy<'a>>,
+    not_judged: Vec<NotJudged<'a>>,
+    gaps: Vec<GapDocument<'a>>,
+}
+
+#[derive(Serialize)]
+struct MappingDocument<'a> {
+    kind: &'a str,
+    mappings: i64,
+    mapped_bytes: i64,
+    resident_bytes: i64,
+    proportional_bytes: i64,
+    swapped_bytes: i64,
+    lazy_free_bytes: i64,
+    huge_page_bytes: i64,
+}
+
+impl<'a> From<&'a Mapping> for MappingDocument<'a> {
+    fn from(mapping: &'a Mapping) -> Self {
+        MappingDocument {
+            kind: &mapping.kind,
+            mappings: mapping.count,
+            mapped_bytes: mapping.size,
+            resident_bytes: mapping.resident,
+            proportional_bytes: mapping.pss,
+            swapped_bytes: mapping.swap,
+            lazy_free_bytes: mapping.lazy_free,
+            huge_page_bytes: mapping.huge_pages,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct PartDocument<'a> {
+    entity: &'a str,
+    count: i64,
+    mapped_bytes: i64,
+    resident_bytes: i64,
+    swapped_bytes: i64,
+    in_use_bytes: Option<i64>,
+}
+
+impl<'a> From<&'a Part> for PartDocument<'a> {
+    fn from(part: &'a Part) -> Self {
+        PartDocument {
+            entity: &part.entity,
+            count: part.count,
+            mapped_bytes: part.size,
+            resident_bytes: part.resident,
+            swapped_bytes: part.swapped,
+            in_use_bytes: part.in_use,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct AllocatorDocument<'a> {
+    name: &'a str,
+    instances: usize,
+    multiblock: CarriersDocument,
+    pool: CarriersDocument,
+    single_block: CarriersDocument,
+    foreign_blocks_bytes: i64,
+    largest_ever_bytes: i64,
+    allocations_per_s: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct CarriersDocument {
+    carriers: i64,
+    carriers_bytes: i64,
+    blocks: i64,
+    blocks_bytes: i64,
+}
+
+impl From<Carriers> for CarriersDocument {
+    fn from(carriers: Carriers) -> Self {
+        CarriersDocument {
+            carriers: carriers.count,
+            carriers_bytes: carriers.size,
+            blocks: carriers.blocks,
+            blocks_bytes: carriers.blocks_size,
+        }
+    }
+}
+
+impl<'a> From<&'a Allocator> for AllocatorDocument<'a> {
+    fn from(allocator: &'a Allocator) -> Self {
+        AllocatorDocument {
+            name: &allocator.name,
+            instances: allocator.instances,
+            multiblock: allocator.mbcs.into(),
+            pool: allocator.pool.into(),
+            single_block: allocator.sbcs.into(),
+            foreign_blocks_bytes: allocator.foreign,
+            largest_ever_bytes: allocator.largest,
+            allocations_per_s: allocator.allocations_per_s,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct KindDocument<'a> {
+    kind: &'a str,
+    bytes: i64,
+    owners: Vec<OwnerDocument<'a>>,
+}
+
+#[derive(Serialize)]
+struct OwnerDocument<'a> {
+    name: &'a str,
+    pid: &'a str,
+    bytes: i64,
+}
+
+impl<'a> From<&'a Kind> for KindDocument<'a> {
+    fn from(kind: &'a Kind) -> Self {
+        let owner = |owner: &'a owners::Owner| OwnerDocument {
+            name: &owner.name,
+            pid: &owner.pid,
+            bytes: owner.bytes,
+        };
+        KindDocument { kind: &kind.name, bytes: kind.bytes, owners: kind.owners.iter().map(owner).collect() }
+    }
+}
+
+/// The page as a JSON document, indented, with a newline at its end.
+pub fn render(period: &Period, verdicts: &Diagnosis) -> String {
+    let bridge = Bridge::of(period);
+    let (allocators, kinds) = (allocators(period), owners::kinds(period));
+    let (healthy, not_judged) = json::rest(verdicts);
+    let document = Document {
+        version: VERSION,
+        node: Node::of(period),
+        period: Span::of(period),
+        resident_bytes: bridge.resident,
+        explained_bytes: bridge.explained(),
+        unexplained_bytes: bridge.unexplained(),
+        mappings: bridge.mappings.iter().map(Into::into).collect(),
+        contents: bridge.parts.iter().chain(&bridge.unknown).map(Into::into).collect(),
+        allocators: allocators.iter().map(Into::into).collect(),
+        kinds: kinds.iter().map(Into::into).collect(),
+        findings: verdicts.findings(),
+        healthy,
+        not_judged,
+        gaps: period.gaps.iter().map(json::gap).collect(),
+    };
+    json::pretty(&document)
+}

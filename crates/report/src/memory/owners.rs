@@ -1,0 +1,123 @@
+//! Who uses it: the kinds of `erlang:memory/0`, each with its largest owners.
+
+use beamtune_model::{Group, Period, Rank, metrics};
+
+use crate::table::{Align::*, Table};
+use crate::text::{self, Style};
+
+/// Owners that are named for each kind.
+const MOST_OWNERS: usize = 3;
+
+/// A kind of memory, as the VM counts it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kind {
+    /// `processes`, `binary`, `ets`, `code`, `atom`, or `other`: what of `system` is none of these.
+    pub name: String,
+    /// In bytes.
+    pub bytes: i64,
+    /// The largest ones that were seen, the largest first.
+    pub owners: Vec<Owner>,
+}
+
+/// Who has some of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// As its owner knows it: registered name, table, initial call; else the pid.
+    pub name: String,
+    /// The pid, or the table's owner.
+    pub pid: String,
+    /// In bytes. Of binaries: those that it refers to, which others may refer to as well.
+    pub bytes: i64,
+}
+
+/// The kinds with their owners, the largest first; empty where the VM did not tell.
+pub fn kinds(period: &Period) -> Vec<Kind> {
+    let value = |name: &str| period.find(Group::Memory, "", name).map(|stat| stat.last.value.max(0));
+    let Some(system) = value("system") else { return Vec::new() };
+    let mut parts = Vec::new();
+    let mut named: i64 = 0;
+    for (name, stat) in period.family(&metrics::MEMORY, "") {
+        // The others are sums of these, or parts of them.
+        if !matches!(name, "total" | "system" | "processes_used" | "atom_used") {
+            let bytes = stat.last.value.max(0);
+            if name != "processes" {
+                named = named.saturating_add(bytes);
+            }
+            parts.push(Kind { name: name.to_owned(), bytes, owners: owners(period, name) });
+        }
+    }
+    let other = system.saturating_sub(named).max(0);
+    parts.push(Kind { name: "other".to_owned(), bytes: other, owners: Vec::new() });
+    parts.sort_by_key(|kind| std::cmp::Reverse(kind.bytes));
+    parts
+}
+
+fn owners(period: &Period, kind: &str) -> Vec<Owner> {
+    let mut owners: Vec<Owner> = match kind {
+        "processes" => of_processes(period, Rank::Memory, |row| Some(row.memory_bytes)),
+        "binary" => of_processes(period, Rank::Binary, |row| row.binary_bytes),
+        "ets" => period
+            .tables
+            .iter()
+            .map(|table| Owner {
+                name: table.name.clone(),
+                pid: table.owner_name.clone().unwrap_or_else(|| table.owner.clone()),
+                bytes: table.memory_bytes,
+            })
+            .collect(),
+        _ => Vec::new(),
+    };
+    owners.retain(|owner| owner.bytes > 0);
+    owners.sort_by_key(|owner| std::cmp::Reverse(owner.bytes));
+    owners
+}
+
+fn of_processes(
+    period: &Period,
+    rank: Rank,
+    bytes: impl Fn(&beamtune_model::ProcessRow) -> Option<i64>,
+) -> Vec<Owner> {
+    let rows = period.processes.iter().filter_map(|process| process.row.as_ref());
+    rows.filter(|row| row.ranks.contains(&rank))
+        .filter_map(|row| {
+            let name = row.title().unwrap_or(&row.pid).to_owned();
+            Some(Owner { name, pid: row.pid.clone(), bytes: bytes(row)? })
+        })
+        .collect()
+}
+
+pub fn render(period: &Period, style: Style) -> String {
+    let mut table = Table::new(&[("what the VM uses", Left), ("size", Right), ("largest owners", Left)]);
+    for kind in kinds(period) {
+        let shown = kind.owners.iter().take(MOST_OWNERS).map(|owner| {
+            let pid = if owner.name == owner.pid { String::new() } else { format!(" {}", owner.pid) };
+            format!(
+                "{}{} {}",
+                text::sentence(&owner.name),
+                text::clean(&pid),
+                text::bytes(owner.bytes as f64)
+            )
+        });
+        table.row([
+            text::clean(&kind.name),
+            text::bytes(kind.bytes as f64),
+            shown.collect::<Vec<_>>().join(", "),
+        ]);
+    }
+    let total = period.find(Group::Memory, "", "total");
+    if let Some(total) = total {
+        table.row(["total".to_owned(), text::bytes(total.last.value as f64), String::new()]);
+    }
+    if table.is_empty() && period.vm_ticks > 0 {
+        let missing = period.missing_group(Group::Memory, "erlang:memory()");
+        return format!(
+            "{}\n",
+            text::wrap(
+                &format!("{} is not known: {}", missing.what, text::sentence(&missing.why)),
+                style.width,
+                ""
+            )
+        );
+    }
+    table.render(style)
+}

@@ -1,0 +1,298 @@
+//! The waterfall itself, and the kernel's view beside it.
+
+use std::collections::BTreeMap;
+
+use beamtune_model::memory::{Allocator, Bridge, Carriers, Part, content};
+use beamtune_model::{Group, Period, metrics};
+
+use crate::table::{Align::*, Table};
+use crate::text::{self, Style};
+
+/// Parts below this share of what is resident are added up.
+const WORTH_A_LINE: f64 = 0.005;
+
+/// A line of the waterfall; sizes in bytes.
+#[derive(Debug, Clone, Default)]
+struct Line {
+    name: String,
+    count: i64,
+    resident: Option<i64>,
+    mapped: i64,
+    in_use: Option<i64>,
+}
+
+impl Line {
+    fn of(name: &str, part: &Part) -> Line {
+        Line {
+            name: name.to_owned(),
+            count: part.count,
+            resident: Some(part.resident),
+            mapped: part.size,
+            in_use: part.in_use,
+        }
+    }
+
+    fn add(&mut self, other: &Line) {
+        self.count = self.count.saturating_add(other.count);
+        self.mapped = self.mapped.saturating_add(other.mapped);
+        self.resident = plus(self.resident, other.resident);
+        self.in_use = plus(self.in_use, other.in_use);
+    }
+
+    fn weight(&self) -> i64 {
+        self.resident.unwrap_or(self.mapped)
+    }
+}
+
+fn plus(a: Option<i64>, b: Option<i64>) -> Option<i64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.saturating_add(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// What is resident, what it is, how much of that is in use.
+pub fn render(period: &Period, bridge: &Bridge, allocators: &[Allocator], style: Style) -> String {
+    let mut table = Table::new(&[
+        ("what it is", Left),
+        ("resident", Right),
+        ("share", Right),
+        ("mapped", Right),
+        ("in use", Right),
+        ("of mapped", Right),
+        ("", Left),
+    ]);
+    let whole = bridge.resident.filter(|whole| *whole > 0);
+    let mut row = |depth: usize, line: &Line, note: &str| {
+        let share = line.resident.zip(whole).map(|(part, whole)| part as f64 / whole as f64);
+        let used = line.in_use.filter(|_| line.mapped > 0).map(|used| used as f64 / line.mapped as f64);
+        table.row([
+            format!("{}{}", "  ".repeat(depth), line.name),
+            line.resident.map_or(String::new(), |bytes| text::bytes(bytes as f64)),
+            text::share(share),
+            if line.mapped > 0 { text::bytes(line.mapped as f64) } else { String::new() },
+            line.in_use.map_or(String::new(), |bytes| text::bytes(bytes as f64)),
+            text::share(used),
+            note.to_owned(),
+        ]);
+    };
+    let (all, single) = carriers(bridge, allocators);
+    let worth = (whole.unwrap_or(all.weight()) as f64 * WORTH_A_LINE) as i64;
+    row(0, &all, &counted(all.count, "carrier"));
+    let mut small = Line { name: "other allocators".to_owned(), ..Line::default() };
+    for (allocator, sets) in &single {
+        if allocator.weight() < worth {
+            small.add(allocator);
+            continue;
+        }
+        row(1, allocator, &counted(allocator.count, "carrier"));
+        // One alone would say the same again.
+        for set in sets.iter().filter(|set| sets.len() > 1 && set.weight() >= worth) {
+            row(2, set, &counted(set.count, "carrier"));
+        }
+    }
+    if small.count > 0 {
+        row(1, &small, &counted(small.count, "carrier"));
+    }
+    let mut rest = Line { name: "everything else known".to_owned(), ..Line::default() };
+    for part in bridge.parts.iter().filter(|part| content::as_carriers(&part.entity).is_none()) {
+        let (name, note) = described(part);
+        let line = Line::of(&name, part);
+        if line.weight() < worth || line.resident == Some(0) {
+            rest.add(&line);
+        } else {
+            row(0, &line, &note);
+        }
+    }
+    if rest.weight() > 0 {
+        // It is of many kinds: their use does not add up to anything.
+        row(0, &Line { in_use: None, ..rest }, "");
+    }
+    if let Some(unexplained) = bridge.unexplained() {
+        let mapped = bridge.unknown.as_ref().map_or(0, |unknown| unknown.size);
+        let line = Line {
+            name: "not explained".to_owned(),
+            resident: Some(unexplained.max(0)),
+            mapped: mapped.max(unexplained),
+            ..Line::default()
+        };
+        row(0, &line, "");
+    }
+    if let Some(resident) = bridge.resident {
+        let mapped = bridge.total(|mapping| mapping.size);
+        row(0, &Line { name: "all".to_owned(), resident: Some(resident), mapped, ..Line::default() }, "");
+    }
+    let mut out = table.render(style);
+    for note in notes(period, bridge, allocators) {
+        out.push_str(&format!("{}\n", style.dim(&text::wrap(&note, style.width, "  "))));
+    }
+    out
+}
+
+fn counted(count: i64, what: &str) -> String {
+    match count {
+        0 => String::new(),
+        1 => format!("1 {what}"),
+        _ => format!("{} {what}s", text::decimal(count as f64)),
+    }
+}
+
+/// All carriers, and each allocator's with its sets. What is resident and mapped is from the pages, where they were looked at, and
+/// what is in use from the VM.
+fn carriers(bridge: &Bridge, allocators: &[Allocator]) -> (Line, Vec<(Line, Vec<Line>)>) {
+    let mut found: BTreeMap<&str, BTreeMap<&str, &Part>> = BTreeMap::new();
+    for part in &bridge.parts {
+        if let Some((allocator, set)) = content::as_carriers(&part.entity) {
+            found.entry(allocator).or_default().insert(set, part);
+        }
+    }
+    let looked = bridge.explained().is_some();
+    let mut names: Vec<&str> = allocators.iter().map(|allocator| allocator.name.as_str()).collect();
+    names.extend(found.keys().filter(|name| !allocators.iter().any(|allocator| allocator.name == **name)));
+    let mut lines = Vec::new();
+    let mut all = Line { name: "carriers of the VM's allocators".to_owned(), ..Line::default() };
+    for name in names {
+        let told = allocators.iter().find(|allocator| allocator.name == name);
+        let sets = [
+            (content::MBCS, "multiblock", told.map(|allocator| allocator.mbcs)),
+            (content::POOL, "multiblock, in the pool", told.map(|allocator| allocator.pool)),
+            (content::SBCS, "single-block", told.map(|allocator| allocator.sbcs)),
+        ];
+        let mut of_allocator = Line { name: text::clean(name), ..Line::default() };
+        let mut of_sets = Vec::new();
+        for (set, title, told) in sets {
+            let part = found.get(name).and_then(|sets| sets.get(set)).copied();
+            let line = one_set(title, part, told, looked);
+            of_allocator.add(&line);
+            if line.count > 0 {
+                of_sets.push(line);
+            }
+        }
+        all.add(&of_allocator);
+        if of_allocator.count > 0 {
+            lines.push((of_allocator, of_sets));
+        }
+    }
+    lines.sort_by_key(|(line, _)| std::cmp::Reverse(line.weight()));
+    (all, lines)
+}
+
+fn one_set(title: &str, part: Option<&Part>, told: Option<Carriers>, looked: bool) -> Line {
+    let mut line = match part {
+        Some(part) => Line::of(title, part),
+        None => Line {
+            name: title.to_owned(),
+            count: if looked { 0 } else { told.map_or(0, |told| told.count) },
+            resident: looked.then_some(0),
+            mapped: if looked { 0 } else { told.map_or(0, |told| told.size) },
+            in_use: None,
+        },
+    };
+    line.in_use = told.map(|told| told.blocks_size);
+    line
+}
+
+/// What a part is called, and what is to be known of it.
+fn described(part: &Part) -> (String, String) {
+    let (kind, of) = part.entity.split_once('/').unwrap_or((&part.entity, ""));
+    let text = match part.entity.as_str() {
+        content::MSEG_CACHE => ("free segments, kept for carriers", counted(part.count, "segment")),
+        content::SUPER_CARRIER => ("super carrier, in no carrier", String::new()),
+        content::LITERAL_AREA => ("literal area, in no carrier", String::new()),
+        content::JIT => ("machine code of the JIT", String::new()),
+        content::EMULATOR => ("emulator (program file and static data)", String::new()),
+        content::LIBRARIES => ("shared libraries", String::new()),
+        content::FILES => ("mapped files", String::new()),
+        content::SHARED => ("shared memory", String::new()),
+        content::KERNEL => ("the kernel's own pages", String::new()),
+        content::MALLOC_HEAP => ("malloc: first arena", String::new()),
+        content::MALLOC_ARENAS => ("malloc: arenas of threads", counted(part.count, "heap")),
+        content::MALLOC_MAPPED => ("malloc: large chunks", counted(part.count, "chunk")),
+        _ if kind == content::STACKS => {
+            return (format!("stacks: {}", text::clean(of).replace('_', " ")), counted(part.count, "thread"));
+        }
+        other => return (text::clean(other), String::new()),
+    };
+    (text.0.to_owned(), text.1)
+}
+
+/// What explains differences between the columns.
+fn notes(period: &Period, bridge: &Bridge, allocators: &[Allocator]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let looked = bridge.explained().is_some();
+    let told: i64 = allocators.iter().fold(0, |sum, allocator| sum.saturating_add(allocator.all().size));
+    let found = bridge.parts_of(content::CARRIERS).fold(0, |sum: i64, part| sum.saturating_add(part.size));
+    if looked && told > 0 {
+        let share = found as f64 / told as f64;
+        notes.push(format!(
+            "The VM counts {} of carriers; {} of them were found by their own headers.",
+            text::bytes(told as f64),
+            text::share(Some(share))
+        ));
+    } else if looked {
+        notes.push(
+            "What the VM itself counts is not known, so the column of what is in use is empty.".to_owned(),
+        );
+    } else if told > 0 {
+        notes.push(
+            "Mapped and in use as the VM counts them; how much of it is resident is not known.".to_owned(),
+        );
+    }
+    let lazy = bridge.total(|mapping| mapping.lazy_free);
+    if lazy > 0 {
+        notes.push(format!(
+            "{} are given back already (MADV_FREE): resident until the kernel wants them.",
+            text::bytes(lazy as f64)
+        ));
+    }
+    let huge = bridge.total(|mapping| mapping.huge_pages);
+    if huge > 0 {
+        notes.push(format!("{} stand in transparent huge pages.", text::bytes(huge as f64)));
+    }
+    let swapped = bridge.total(|mapping| mapping.swap);
+    if swapped > 0 {
+        notes.push(format!("{} more are swapped out.", text::bytes(swapped as f64)));
+    }
+    let foreign = allocators.iter().fold(0, |sum: i64, allocator| sum.saturating_add(allocator.foreign));
+    if foreign > 0 {
+        notes.push(format!(
+            "{} of the blocks lie in carriers of another allocator (OTP 22 and 23 share one pool).",
+            text::bytes(foreign as f64)
+        ));
+    }
+    if let Some(cost) = period.find(Group::HostContent, "", metrics::CONTENT_COST.name) {
+        notes.push(format!(
+            "Finding this out took {}, outside of the VM.",
+            text::seconds(cost.last.value as f64 / 1e9)
+        ));
+    }
+    notes
+}
+
+/// What the kernel counts, by kind of mapping.
+pub fn mappings(bridge: &Bridge, style: Style) -> String {
+    let mut table = Table::new(&[
+        ("mappings", Left),
+        ("resident", Right),
+        ("proportional", Right),
+        ("swapped", Right),
+        ("lazily free", Right),
+        ("huge pages", Right),
+        ("mapped", Right),
+        ("", Left),
+    ]);
+    let size = |bytes: i64| if bytes == 0 { String::new() } else { text::bytes(bytes as f64) };
+    for mapping in bridge.mappings.iter().filter(|mapping| mapping.resident > 0 || mapping.swap > 0) {
+        table.row([
+            text::clean(&mapping.kind),
+            size(mapping.resident),
+            size(mapping.pss),
+            size(mapping.swap),
+            size(mapping.lazy_free),
+            size(mapping.huge_pages),
+            size(mapping.size),
+            counted(mapping.count, "mapping"),
+        ]);
+    }
+    table.render(style)
+}

@@ -1,0 +1,231 @@
+//! The page of `beamtune memory`, from a period whose numbers are known.
+#![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
+
+use beamtune_model::memory::{Bridge, allocators, content, mapping};
+use beamtune_model::window::Point;
+use beamtune_model::{
+    Diagnosis, Facts, Gap, Metric, Period, PeriodBuilder, ProcessRow, Rank, Series, TableRow, Tick,
+    TroubleKind, metrics,
+};
+use beamtune_report::{Style, memory};
+
+const MB: i64 = 1_000_000;
+
+struct Made(PeriodBuilder);
+
+impl Made {
+    fn new() -> Made {
+        let mut builder = PeriodBuilder::new(None, Facts::default(), 1);
+        builder.tick(&Tick { t: 0, incarnation: 0, vm: None, host: None, late: 0 });
+        Made(builder)
+    }
+
+    fn gauge(&mut self, metric: &Metric, entity: &str, value: i64) {
+        let Metric { group, name, unit, kind, .. } = *metric;
+        self.named(group, entity, name, unit, kind, value);
+    }
+
+    fn named(
+        &mut self,
+        group: beamtune_model::Group,
+        entity: &str,
+        name: &str,
+        unit: beamtune_model::Unit,
+        kind: beamtune_model::Kind,
+        value: i64,
+    ) {
+        let series = Series { group, entity: entity.into(), name: name.into(), unit, kind };
+        self.0.column(&series, [Point { t: 0, incarnation: 0, value }]);
+    }
+
+    fn mapping(&mut self, kind: &str, size: i64, resident: i64) {
+        self.gauge(&metrics::MAPPING_COUNT, kind, 3);
+        self.gauge(&metrics::MAPPING_SIZE, kind, size * MB);
+        self.gauge(&metrics::MAPPING_RESIDENT, kind, resident * MB);
+        self.gauge(&metrics::MAPPING_PSS, kind, resident * MB);
+    }
+
+    fn content(&mut self, entity: &str, count: i64, size: i64, resident: i64) {
+        self.gauge(&metrics::CONTENT_COUNT, entity, count);
+        self.gauge(&metrics::CONTENT_SIZE, entity, size * MB);
+        self.gauge(&metrics::CONTENT_RESIDENT, entity, resident * MB);
+        self.gauge(&metrics::CONTENT_SWAPPED, entity, 0);
+    }
+
+    fn memory(&mut self, name: &str, value: i64) {
+        let family = &metrics::MEMORY;
+        self.named(family.group, "", name, family.unit, family.kind, value * MB);
+    }
+
+    fn finish(self) -> Period {
+        self.0.finish()
+    }
+}
+
+/// 1,000 MB: 700 in carriers, 40 cached, 100 of malloc, 130 known besides, 30 unknown.
+fn node() -> Made {
+    let mut made = Made::new();
+    made.mapping(mapping::ANONYMOUS, 1_400, 900);
+    made.mapping(mapping::HEAP, 120, 80);
+    made.mapping(mapping::EMULATOR, 20, 20);
+    made.gauge(&MAPPING_LAZY_FREE, mapping::ANONYMOUS, 12 * MB);
+    made.content(&content::carriers("binary_alloc", content::MBCS), 20, 500, 400);
+    made.content(&content::carriers("binary_alloc", content::POOL), 10, 250, 200);
+    made.content(&content::carriers("eheap_alloc", content::SBCS), 4, 100, 100);
+    made.content(content::MSEG_CACHE, 9, 40, 40);
+    made.content(content::MALLOC_HEAP, 1, 100, 80);
+    made.gauge(&CONTENT_IN_USE, content::MALLOC_HEAP, 20 * MB);
+    made.content(content::MALLOC_MAPPED, 2, 20, 20);
+    made.content("stacks/dirty_io_scheduler", 10, 40, 6);
+    made.content(content::EMULATOR, 1, 20, 20);
+    made.content("something_new", 1, 104, 104);
+    made.content(content::UNKNOWN, 0, 90, 30);
+    made.gauge(&CONTENT_COST, "", 12 * MB);
+    let told = |made: &mut Made, entity, metrics: [&Metric; 4], [count, size, blocks, used]: [i64; 4]| {
+        let values = [count, size * MB, blocks, used * MB];
+        metrics.iter().zip(values).for_each(|(metric, value)| made.gauge(metric, entity, value));
+    };
+    use metrics::*;
+    let mbcs = [&MBCS_CARRIERS, &MBCS_CARRIERS_SIZE, &MBCS_BLOCKS, &MBCS_BLOCKS_SIZE];
+    let pool = [&POOL_CARRIERS, &POOL_CARRIERS_SIZE, &POOL_BLOCKS, &POOL_BLOCKS_SIZE];
+    let sbcs = [&SBCS_CARRIERS, &SBCS_CARRIERS_SIZE, &SBCS_BLOCKS, &SBCS_BLOCKS_SIZE];
+    told(&mut made, "binary_alloc/1", mbcs, [10, 300, 1_000, 150]);
+    told(&mut made, "binary_alloc/2", mbcs, [10, 200, 1_000, 150]);
+    told(&mut made, "binary_alloc/2", pool, [10, 250, 10, 5]);
+    told(&mut made, "eheap_alloc/1", sbcs, [4, 100, 4, 96]);
+    for (kind, value) in [
+        ("total", 401),
+        ("system", 305),
+        ("processes", 96),
+        ("processes_used", 95),
+        ("binary", 300),
+        ("atom", 1),
+        ("atom_used", 1),
+        ("ets", 2),
+    ] {
+        made.memory(kind, value);
+    }
+    made
+}
+
+fn page(period: &Period) -> String {
+    memory::render(period, &Diagnosis::default(), Style::PLAIN)
+}
+
+fn line<'a>(page: &'a str, begin: &str) -> &'a str {
+    page.lines()
+        .find(|line| line.trim_start().starts_with(begin))
+        .unwrap_or_else(|| panic!("{begin}: {page}"))
+}
+
+#[test]
+fn a_bridge_adds_up_and_calls_nothing_explained_that_is_a_remainder() {
+    let period = node().finish();
+    let bridge = Bridge::of(&period);
+    assert_eq!(bridge.resident, Some(1_000 * MB));
+    assert_eq!(bridge.explained(), Some(970 * MB));
+    assert_eq!(bridge.unexplained(), Some(30 * MB));
+    assert_eq!(bridge.resident_of(content::CARRIERS), 700 * MB);
+    assert_eq!(bridge.resident_of("malloc"), 100 * MB);
+    assert_eq!(bridge.resident_of("mall"), 0);
+    assert_eq!(bridge.unknown.expect("it was told").size, 90 * MB);
+}
+
+#[test]
+fn carriers_in_the_pool_are_counted_as_used_badly() {
+    let found = allocators(&node().finish());
+    let binary = &found[0];
+    assert_eq!((binary.name.as_str(), binary.instances), ("binary_alloc", 2));
+    assert_eq!(binary.mbcs.used(), Some(0.6));
+    assert_eq!(binary.multiblock().size, 750 * MB);
+    assert_eq!(binary.multiblock().blocks_size, 305 * MB);
+    assert_eq!(binary.all().free(), 445 * MB);
+    assert_eq!(found[1].sbcs.mean_block(), Some(24.0 * MB as f64));
+    assert_eq!(found[1].mbcs.used(), None);
+}
+
+#[test]
+fn the_page_tells_resident_mapped_and_used_apart() {
+    let page = page(&node().finish());
+    assert!(page.contains("1.00 GB resident; 97.0 % of it explained, 30.0 MB not."), "{page}");
+    let expect = [
+        ("carriers of the VM", "700 MB 70.0 % 850 MB 401 MB 47.2 % 34 carriers"),
+        ("binary_alloc", "600 MB 60.0 % 750 MB 305 MB 40.7 % 30 carriers"),
+        ("multiblock, in the pool", "200 MB 20.0 % 250 MB 5.00 MB 2.0 % 10 carriers"),
+        ("free segments", "40.0 MB 4.0 % 40.0 MB 9 segments"),
+        ("malloc: first arena", "80.0 MB 8.0 % 100 MB 20.0 MB 20.0 %"),
+        ("stacks: dirty io scheduler", "6.00 MB 0.6 % 40.0 MB 10 threads"),
+        ("something_new", "104 MB 10.4 % 104 MB"),
+        ("not explained", "30.0 MB 3.0 % 90.0 MB"),
+    ];
+    for (begin, end) in expect {
+        let words: Vec<_> = line(&page, begin).split_whitespace().collect();
+        assert!(words.join(" ").ends_with(end), "{begin}: {end}\n{page}");
+    }
+    assert!(page.contains("The VM counts 850 MB of carriers; 100.0 % of them were found"), "{page}");
+    assert!(page.contains("12.0 MB are given back already (MADV_FREE)"), "{page}");
+}
+
+#[test]
+fn kinds_of_memory_name_their_owners() {
+    let mut made = node();
+    made.0.process(ProcessRow {
+        pid: "<0.99.0>".to_owned(),
+        name: Some("hoarder".to_owned()),
+        ranks: vec![Rank::Binary],
+        binary_bytes: Some(280 * MB),
+        memory_bytes: MB,
+        ..ProcessRow::default()
+    });
+    made.0.table(TableRow {
+        name: "sessions".to_owned(),
+        owner: "<0.7.0>".to_owned(),
+        memory_bytes: MB,
+        ..TableRow::default()
+    });
+    let page = page(&made.finish());
+    assert!(line(&page, "binary ").ends_with("300 MB  hoarder <0.99.0> 280 MB"), "{page}");
+    assert!(line(&page, "ets").ends_with("2.00 MB  sessions <0.7.0> 1.00 MB"), "{page}");
+    assert!(line(&page, "other  ").ends_with("2.00 MB"), "305 - 300 - 1 - 2: {page}");
+    assert!(line(&page, "processes ").ends_with("96.0 MB"), "the hoarder is large in binaries only: {page}");
+}
+
+#[test]
+fn what_was_not_measured_is_said_and_not_made_up() {
+    let mut made = Made::new();
+    made.gauge(&metrics::RSS, "", 500 * MB);
+    made.0.gap(Gap {
+        begin: 0,
+        end: 0,
+        source: "host.memory_map".to_owned(),
+        kind: TroubleKind::Denied,
+        reason: "its memory may be read by root only".to_owned(),
+    });
+    let period = made.finish();
+    assert_eq!(Bridge::of(&period).explained(), None);
+    let page = page(&period);
+    assert!(
+        page.contains("500 MB resident. What stands in its pages was not looked at: its memory may be"),
+        "{page}"
+    );
+    assert!(!page.contains("not explained"), "{page}");
+    assert!(memory::render(&Period::default(), &Diagnosis::default(), Style::PLAIN).contains("not known"));
+}
+
+#[test]
+fn json_fits_its_schema() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/memory.schema.json");
+    let schema = std::fs::read_to_string(path).expect("the schema");
+    let schema = jsonschema::validator_for(&serde_json::from_str(&schema).expect("JSON")).expect("a schema");
+    for period in [Period::default(), node().finish()] {
+        let text = memory::json(&period, &Diagnosis::default());
+        let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let errors: Vec<_> =
+            schema.iter_errors(&value).map(|error| format!("{}: {error}", error.instance_path())).collect();
+        assert!(errors.is_empty(), "{errors:#?}\n{text}");
+    }
+    let text = memory::json(&node().finish(), &Diagnosis::default());
+    let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(value["unexplained_bytes"], 30 * MB);
+    assert_eq!(value["allocators"][0]["pool"]["carriers_bytes"], 250 * MB);
+}
