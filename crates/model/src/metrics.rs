@@ -107,6 +107,13 @@ metrics! {
     FOREIGN_BLOCKS_SIZE = Allocator / "foreign_blocks_size", Bytes, Gauge,
         "Of the blocks above, those of other allocators (OTP 22 and 23 share one pool).";
     CARRIERS_SIZE_MAX = Allocator / "carriers_size_max", Bytes, Gauge, "Largest size of mbcs and sbcs carriers, added, since the VM started.";
+    MBCS_CARRIERS_SIZE_MAX = Allocator / "mbcs_carriers_size_max", Bytes, Gauge,
+        "Largest size of the multiblock carriers in use since the VM started.";
+    MBCS_BLOCKS_SIZE_MAX = Allocator / "mbcs_blocks_size_max", Bytes, Gauge,
+        "Largest size of the blocks in them since the VM started.";
+    MSEG_CARRIERS_SIZE = Allocator / "mseg_carriers_size", Bytes, Gauge,
+        "Of all carriers, pool and all, those that are mapped segments; the others are from malloc.";
+    SEGMENTS_ASKED = Allocator / "segments_asked", Count, Counter, "Calls of mseg_alloc and mseg_realloc.";
     ALLOCATIONS = Allocator / "allocations", Count, Counter, "Calls of alloc.";
     FREES = Allocator / "frees", Count, Counter, "Calls of free.";
     REALLOCATIONS = Allocator / "reallocations", Count, Counter, "Calls of realloc.";

@@ -252,6 +252,8 @@ pub struct Period {
     pub processes: Vec<ProcessUse>,
     /// The last row of each ETS table seen, the largest first.
     pub tables: Vec<TableRow>,
+    /// When each of them was first seen, and its memory then, in bytes, by its id.
+    pub tables_first: HashMap<String, (Nanos, i64)>,
     /// The last row of each port seen.
     pub ports: Vec<PortRow>,
     /// Origins of new processes, and of tables and ports; each once, the most frequent first.
@@ -495,6 +497,7 @@ impl PeriodBuilder {
     /// Adds a row of an ETS table; the last one counts.
     pub fn table(&mut self, row: TableRow) {
         if self.tables.len() < MOST_ROWS || self.tables.contains_key(&row.id) {
+            self.period.tables_first.entry(row.id.clone()).or_insert((row.t, row.memory_bytes));
             self.tables.insert(row.id.clone(), row);
         }
     }

@@ -30,20 +30,31 @@ pub(super) fn allocators(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result
     for instance in list(value, "instances")? {
         let [allocator, number, mbcs, pool, sbcs, calls] = instance.tuple_of()?;
         let entity = format!("{}/{}", words(allocator)?.unwrap_or_default(), number.as_i64()?);
-        let mut largest = 0i64;
-        for (set, metrics) in [(mbcs, MBCS), (pool, POOL), (sbcs, SBCS)] {
-            // {Blocks, BlockBytes, Carriers, CarrierBytes, BlockBytesMax, CarriersMax, CarrierBytesMax, ...}
+        let (mut largest, mut mapped) = (0i64, 0i64);
+        for (set, of_set) in [(mbcs, MBCS), (pool, POOL), (sbcs, SBCS)] {
+            // {Blocks, BlockBytes, Carriers, CarrierBytes, BlockBytesMax, CarriersMax, CarrierBytesMax, MsegCarriers, MsegBytes}
             let numbers: Vec<i64> = set.tuple()?.map(Term::as_i64).collect::<Result<_, _>>()?;
-            for (metric, &value) in metrics.iter().zip(&numbers) {
+            for (metric, &value) in of_set.iter().zip(&numbers) {
                 out.metric(metric, &entity, value);
             }
-            largest = largest.saturating_add(numbers.get(6).copied().unwrap_or(0));
+            let at = |index: usize| numbers.get(index).copied().unwrap_or(0);
+            largest = largest.saturating_add(at(6));
+            mapped = mapped.saturating_add(at(8));
+            if of_set == MBCS {
+                out.metric(&metrics::MBCS_BLOCKS_SIZE_MAX, &entity, at(4));
+                out.metric(&metrics::MBCS_CARRIERS_SIZE_MAX, &entity, at(6));
+            }
         }
         out.metric(&metrics::CARRIERS_SIZE_MAX, &entity, largest);
-        // {Alloc, Free, Realloc, ...}
+        out.metric(&metrics::MSEG_CARRIERS_SIZE, &entity, mapped);
+        // {Alloc, Free, Realloc, MsegAlloc, MsegDealloc, MsegRealloc, SysAlloc, SysFree, SysRealloc}
+        let calls: Vec<i64> = calls.tuple()?.map(Term::as_i64).collect::<Result<_, _>>()?;
         let counted = [&metrics::ALLOCATIONS, &metrics::FREES, &metrics::REALLOCATIONS];
-        for (metric, calls) in counted.iter().zip(calls.tuple()?) {
-            out.metric(metric, &entity, calls.as_i64()?);
+        for (metric, &calls) in counted.iter().zip(&calls) {
+            out.metric(metric, &entity, calls);
+        }
+        if let [_, _, _, asked, _, changed, ..] = calls[..] {
+            out.metric(&metrics::SEGMENTS_ASKED, &entity, asked.saturating_add(changed));
         }
     }
     let mut foreign = BTreeMap::new();

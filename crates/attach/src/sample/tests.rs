@@ -147,7 +147,7 @@ fn allocators_are_told_by_instance() {
         one,
         two,
         three,
-        tuple(&[1_000, 900, 50, 0]),
+        tuple(&[1_000, 900, 50, 60, 40, 3, 0, 0, 0]),
     ]);
     let foreign = |bytes: i64| Value::tuple([binary("eheap_alloc"), binary("ll_alloc"), Value::from(bytes)]);
     let area = map(&[("kind", binary("literal_mmap")), ("total_bytes", Value::from(77i64))]);
@@ -169,6 +169,8 @@ fn allocators_are_told_by_instance() {
         "mbcs_blocks_size=2",
         "mbcs_carriers=3",
         "mbcs_carriers_size=4",
+        "mbcs_blocks_size_max=5",
+        "mbcs_carriers_size_max=7",
         "pool_blocks=10",
         "pool_blocks_size=11",
         "pool_carriers=12",
@@ -178,9 +180,11 @@ fn allocators_are_told_by_instance() {
         "sbcs_carriers=22",
         "sbcs_carriers_size=23",
         "carriers_size_max=49",
+        "mseg_carriers_size=55",
         "allocations=1000",
         "frees=900",
         "reallocations=50",
+        "segments_asked=63",
     ]
     .map(|reading| format!("allocator/eheap_alloc/1/{reading}"));
     let mut expect = expect.to_vec();

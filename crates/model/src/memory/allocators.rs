@@ -64,6 +64,13 @@ pub struct Allocator {
     /// The largest size that its carriers have had since the VM was started, in bytes: of each instance, added up, so
     /// at most this much at once.
     pub largest: i64,
+    /// Of the multiblock carriers in use: the largest size that they have had, and the largest that the blocks in them have had, in
+    /// bytes. Of each instance, added up.
+    pub mbcs_largest: (i64, i64),
+    /// Of all carriers, those that are mapped segments, in bytes; the others are from malloc. `None` where that was not told.
+    pub segments: Option<i64>,
+    /// Segments asked for per second; `None` before there were two readings.
+    pub segments_asked_per_s: Option<f64>,
     /// Blocks allocated per second; `None` before there were two readings.
     pub allocations_per_s: Option<f64>,
 }
@@ -102,8 +109,20 @@ pub fn allocators(period: &Period) -> Vec<Allocator> {
         allocator.sbcs = allocator.sbcs.plus(set(SBCS));
         allocator.foreign = allocator.foreign.saturating_add(last(&metrics::FOREIGN_BLOCKS_SIZE));
         allocator.largest = allocator.largest.saturating_add(last(&metrics::CARRIERS_SIZE_MAX));
-        if let Ok(rate) = period.rate(&metrics::ALLOCATIONS, entity) {
-            *allocator.allocations_per_s.get_or_insert(0.0) += rate;
+        let (carriers, blocks) = &mut allocator.mbcs_largest;
+        *carriers = carriers.saturating_add(last(&metrics::MBCS_CARRIERS_SIZE_MAX));
+        *blocks = blocks.saturating_add(last(&metrics::MBCS_BLOCKS_SIZE_MAX));
+        if let Ok(mapped) = period.stat(&metrics::MSEG_CARRIERS_SIZE, entity) {
+            let sum = allocator.segments.get_or_insert(0);
+            *sum = sum.saturating_add(mapped.last.value.max(0));
+        }
+        for (metric, sum) in [
+            (&metrics::ALLOCATIONS, &mut allocator.allocations_per_s),
+            (&metrics::SEGMENTS_ASKED, &mut allocator.segments_asked_per_s),
+        ] {
+            if let Ok(rate) = period.rate(metric, entity) {
+                *sum.get_or_insert(0.0) += rate;
+            }
         }
     }
     let mut found: Vec<Allocator> = found
