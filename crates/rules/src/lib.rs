@@ -7,6 +7,7 @@
 //! holds them together. What several rules derive from a period in the same way stands in [`view`].
 
 mod events;
+mod memory;
 pub mod remedy;
 pub mod rule;
 pub mod rules;

@@ -3,6 +3,7 @@
 use crate::rule::Rule;
 
 mod atoms_near_limit;
+mod binaries_retained;
 mod busy_distribution_port;
 mod busy_waiting;
 mod clock_off;
@@ -11,20 +12,28 @@ mod cpu_starved;
 mod cpu_throttled;
 mod dirty_schedulers_saturated;
 mod ets_tables_growing;
+mod forced_collections;
+mod fragmented_carriers;
 mod gc_share;
 mod growing_message_queue;
 mod huge_pages;
+mod idle_heaps;
 mod limits;
+mod literal_area;
 mod long_gc;
 mod long_schedule;
+mod memory_growing;
+mod memory_outside;
 mod no_kernel_poll;
 mod oversized_port_table;
 mod ports_near_limit;
 mod processes_near_limit;
 mod restart_loop;
 mod schedulers_against_quota;
+mod segment_cache;
 mod serial_process;
 mod slow_clock_source;
+mod super_carrier_full;
 mod swapped_out;
 
 /// Every rule.
@@ -52,7 +61,19 @@ pub const RULES: &[Rule] = &[
     clock_off::RULE,
     slow_clock_source::RULE,
     restart_loop::RULE,
+    fragmented_carriers::RULE,
+    memory_outside::RULE,
+    binaries_retained::RULE,
+    memory_growing::RULE,
+    super_carrier_full::RULE,
+    segment_cache::RULE,
+    literal_area::RULE,
+    idle_heaps::RULE,
+    forced_collections::RULE,
 ];
 
 /// The codes of those that are about memory: what takes it, and what keeps it.
-pub(crate) const ABOUT_MEMORY: &[&str] = &["BT009", "BT010", "BT014", "BT019", "BT020"];
+pub(crate) const ABOUT_MEMORY: &[&str] = &[
+    "BT009", "BT010", "BT014", "BT019", "BT020", "BT024", "BT025", "BT026", "BT027", "BT028", "BT029",
+    "BT030", "BT031", "BT032",
+];

@@ -2,7 +2,7 @@
 
 use beamtune_model::{
     Event, Facts, Metric, Period, PeriodBuilder, ProcessRow, ProcessTick, SampleBuilder, Seen, SeriesTable,
-    Span, SpawnRow, Tick, facts, metrics, units::SECOND_NS,
+    Span, SpawnRow, TableRow, Tick, facts, metrics, units::SECOND_NS,
 };
 
 /// What a node does in each second; times in cores unless named otherwise.
@@ -68,7 +68,51 @@ pub struct Node {
     pub lives: Vec<(i64, i64)>,
     /// What is seen of the channel to another node, in looks that are spread evenly.
     pub channel: Vec<Channel>,
+    pub allocators: Vec<Allocates>,
+    /// (first, growth per second) of resident memory beyond what stands in [`Node::resident`].
+    pub resident_growth: i64,
+    /// Kinds of `erlang:memory/0`: (name, first, growth per second), in bytes.
+    pub kinds: Vec<(&'static str, i64, i64)>,
+    /// What was recognised in resident memory: (entity, resident, in use), in bytes. Nobody looked, if empty.
+    pub contents: Vec<(&'static str, i64, Option<i64>)>,
+    /// Segments asked for and made in each second.
+    pub segments: (i64, i64),
+    /// The literal area: used and size.
+    pub literals: (i64, i64),
+    /// The super carrier, if there is one: used and size.
+    pub super_carrier: Option<(i64, i64)>,
+    /// Tables: name, memory in the beginning, and growth in each second.
+    pub large_tables: Vec<(&'static str, i64, i64)>,
+    /// Collections in each second, and in each of every so many seconds.
+    pub collections: (i64, Option<(i64, i64)>),
+    pub memory_available: i64,
     pub without: Vec<&'static Metric>,
+}
+
+/// What an allocator has; sizes in bytes.
+#[derive(Clone)]
+pub struct Allocates {
+    pub name: &'static str,
+    /// Carriers, their size, blocks, their size.
+    pub mbcs: [i64; 4],
+    pub pool: [i64; 4],
+    pub sbcs: [i64; 4],
+    /// The largest size of carriers and of blocks.
+    pub peak: (i64, i64),
+    pub segments_asked: i64,
+}
+
+impl Default for Allocates {
+    fn default() -> Self {
+        Allocates {
+            name: "eheap_alloc",
+            mbcs: [20, 150 << 20, 2_000, 146 << 20],
+            pool: [0; 4],
+            sbcs: [0; 4],
+            peak: (150 << 20, 146 << 20),
+            segments_asked: 1,
+        }
+    }
 }
 
 /// A look at a channel to another node, in bytes.
@@ -151,6 +195,21 @@ pub fn node() -> Node {
         clock_step: 0.0,
         lives: Vec::new(),
         channel: Vec::new(),
+        allocators: vec![Allocates::default()],
+        resident_growth: 0,
+        kinds: vec![
+            ("processes", 50 << 20, 0),
+            ("binary", 30 << 20, 0),
+            ("ets", 20 << 20, 0),
+            ("code", 10 << 20, 0),
+        ],
+        contents: Vec::new(),
+        segments: (10, 1),
+        literals: (10 << 20, 1 << 30),
+        super_carrier: None,
+        large_tables: Vec::new(),
+        collections: (100, None),
+        memory_available: 16 << 30,
         without: Vec::new(),
     }
 }
@@ -216,6 +275,42 @@ impl Node {
         facts
     }
 
+    fn fill_allocators(&self, s: i64, put: &mut impl FnMut(&'static Metric, &str, i64)) {
+        use metrics::*;
+        for allocator in &self.allocators {
+            let entity = format!("{}/0", allocator.name);
+            for (names, values) in [
+                ([&MBCS_CARRIERS, &MBCS_CARRIERS_SIZE, &MBCS_BLOCKS, &MBCS_BLOCKS_SIZE], allocator.mbcs),
+                ([&POOL_CARRIERS, &POOL_CARRIERS_SIZE, &POOL_BLOCKS, &POOL_BLOCKS_SIZE], allocator.pool),
+                ([&SBCS_CARRIERS, &SBCS_CARRIERS_SIZE, &SBCS_BLOCKS, &SBCS_BLOCKS_SIZE], allocator.sbcs),
+            ] {
+                names.into_iter().zip(values).for_each(|(name, value)| put(name, &entity, value));
+            }
+            put(&MBCS_CARRIERS_SIZE_MAX, &entity, allocator.peak.0);
+            put(&MBCS_BLOCKS_SIZE_MAX, &entity, allocator.peak.1);
+            put(&MSEG_CARRIERS_SIZE, &entity, allocator.mbcs[1]);
+            put(&SEGMENTS_ASKED, &entity, allocator.segments_asked * s);
+            put(&ALLOCATIONS, &entity, 1_000 * s);
+        }
+        put(&MSEG_ALLOCATIONS, "0", self.segments.0 * s);
+        put(&MSEG_CREATES, "0", self.segments.1 * s);
+        put(&MMAP_USED, "literal", self.literals.0);
+        put(&MMAP_TOTAL, "literal", self.literals.1);
+        put(&MMAP_OS_USED, "default", 100 << 20);
+        if let Some((used, total)) = self.super_carrier {
+            put(&MMAP_USED, "default", used);
+            put(&MMAP_TOTAL, "default", total);
+        }
+        for (entity, resident, in_use) in &self.contents {
+            put(&CONTENT_RESIDENT, entity, *resident);
+            put(&CONTENT_SIZE, entity, *resident);
+            put(&CONTENT_COUNT, entity, 1);
+            if let Some(in_use) = in_use {
+                put(&CONTENT_IN_USE, entity, *in_use);
+            }
+        }
+    }
+
     fn fill(&self, s: i64, out: &mut SampleBuilder<'_>) {
         let mut put = |metric: &'static Metric, entity: &str, value: i64| {
             if !self.without.contains(&metric) {
@@ -247,7 +342,9 @@ impl Node {
         let own = self.cpu * self.schedulers as f64 + self.dirty_cpu_active * self.schedulers as f64;
         put(&metrics::PROCESS_USER, "", ns(own, s));
         put(&metrics::PROCESS_SYSTEM, "", ns(self.system, s));
-        put(&metrics::RSS, "", self.resident);
+        put(&metrics::RSS, "", self.resident + self.resident_growth * s);
+        put(&metrics::MEMORY_AVAILABLE, "", self.memory_available);
+        self.fill_allocators(s, &mut put);
         put(&metrics::ANON_HUGE, "", self.huge);
         put(&metrics::SWAP, "", self.swapped);
         put(&metrics::MAJOR_FAULTS, "", self.major_faults * s);
@@ -298,7 +395,10 @@ impl Node {
             put(&metrics::EVENT_TIME, kind, of_kind().map(|happens| times(happens) * ns(happens)).sum());
             put(&metrics::EVENT_LONGEST, kind, of_kind().map(ns).max().unwrap_or(0));
         }
-        put(&metrics::GARBAGE_COLLECTIONS, "", 100 * s);
+        let (usual, wave) = self.collections;
+        let waves = wave.map_or(0, |(every, size)| size * (s / every));
+        put(&metrics::GARBAGE_COLLECTIONS, "", usual * s + waves);
+        put(&metrics::SCAN_PROCESSES, "", self.processes.0);
         put(&metrics::RUN_QUEUE, "dirty_cpu", self.dirty_cpu_queue);
         put(&metrics::RUN_QUEUE, "dirty_io", self.dirty_io_queue);
         put(&metrics::SCAN_REDUCTIONS, "", self.total_reductions * s);
@@ -308,7 +408,21 @@ impl Node {
         put(&metrics::POLLSET_FDS, "0", self.descriptors);
         put(&metrics::POLLSET_KERNEL_POLL, "1", 0);
         put(&metrics::POLLSET_FDS, "1", 0);
-        out.family(&metrics::MEMORY, "", "total", self.used);
+        let grown: i64 = self.kinds.iter().map(|kind| kind.2 * s).sum();
+        out.family(&metrics::MEMORY, "", "total", self.used + grown);
+        for (kind, first, growth) in &self.kinds {
+            out.family(&metrics::MEMORY, "", kind, first + growth * s);
+        }
+        for (name, first, growth) in &self.large_tables {
+            out.sample.tables.push(TableRow {
+                t: s * SECOND_NS,
+                id: (*name).to_owned(),
+                name: (*name).to_owned(),
+                owner: "<0.55.0>".to_owned(),
+                memory_bytes: first + growth * s,
+                ..TableRow::default()
+            });
+        }
         for number in 1..=self.schedulers {
             let entity = format!("scheduler/{number}");
             let emulator = (self.active - self.gc).max(0.0);

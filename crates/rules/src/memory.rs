@@ -1,0 +1,67 @@
+//! What the rules about memory derive from a period in the same way.
+
+use beamtune_model::memory::{Allocator, Bridge, Carriers, content};
+use beamtune_model::{Missing, Period, metrics};
+
+/// Bytes as a person says them.
+pub fn megabytes(bytes: f64) -> String {
+    match bytes / 1e6 {
+        mb if mb.abs() >= 9_950.0 => format!("{:.1} GB", mb / 1e3),
+        mb if mb.abs() >= 9.95 => format!("{mb:.0} MB"),
+        mb => format!("{mb:.1} MB"),
+    }
+}
+
+/// Resident memory at the end of the period, in bytes.
+pub fn resident(period: &Period) -> Result<f64, Missing> {
+    Ok(period.stat(&metrics::RSS, "")?.last.value as f64)
+}
+
+/// Room that resident memory has to grow: until the limit of its control group, or until the host has no more.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Room {
+    /// In bytes.
+    pub bytes: f64,
+    /// Whose limit ends it.
+    pub of: &'static str,
+}
+
+/// The least room that is known of.
+pub fn room(period: &Period) -> Option<Room> {
+    let last = |metric, entity| period.stat(metric, entity).ok().map(|stat| stat.last.value as f64);
+    let group = last(&metrics::CGROUP_MEMORY_LIMIT, "memory")
+        .zip(last(&metrics::CGROUP_MEMORY, "memory"))
+        .map(|(limit, used)| Room {
+            bytes: (limit - used).max(0.0),
+            of: "the memory limit of its control group",
+        });
+    let host = last(&metrics::MEMORY_AVAILABLE, "")
+        .map(|bytes| Room { bytes: bytes.max(0.0), of: "the host's memory" });
+    [group, host].into_iter().flatten().min_by(|a, b| a.bytes.total_cmp(&b.bytes))
+}
+
+/// Memory that carriers take and blocks do not, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Unused {
+    /// What of it is resident; all of it where nobody looked.
+    pub bytes: f64,
+    /// Whether the pages were looked at.
+    pub looked: bool,
+}
+
+/// What of some carriers of an allocator is resident and used by no block.
+pub fn unused(bridge: &Bridge, allocator: &Allocator, sets: &[&str], carriers: Carriers) -> Unused {
+    let nominal = carriers.free() as f64;
+    if bridge.explained().is_none() {
+        return Unused { bytes: nominal, looked: false };
+    }
+    let entities: Vec<String> = sets.iter().map(|set| content::carriers(&allocator.name, set)).collect();
+    let resident: f64 = bridge
+        .parts
+        .iter()
+        .filter(|part| entities.contains(&part.entity))
+        .map(|part| part.resident as f64)
+        .sum();
+    // Blocks whose pages were never touched make this too small, never too large.
+    Unused { bytes: (resident - carriers.blocks_size as f64).clamp(0.0, nominal), looked: true }
+}

@@ -1,0 +1,126 @@
+//! BT026: processes with small heaps keep large binaries alive.
+//!
+//! A part of a binary keeps all of it; and a process that is seldom collected keeps binaries that it has long dropped. Which of the
+//! two it is, or whether the binaries are wanted, is not seen from outside: so what would tell is said.
+
+use beamtune_model::{Code, Evidence, Group, Missing, Period, ProcessRow, ProcessUse, Scale, Unit, metrics};
+
+use crate::memory::{self, megabytes};
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT026"),
+    name: "binaries-retained",
+    question: "Do processes keep binaries alive that they do not need?",
+    needs: &[&metrics::RSS, &metrics::SCAN_PROCESSES],
+    since: 21,
+    judge,
+};
+
+/// Binaries that one process refers to, as a share of what is resident.
+const SHARE: Scale = Scale { notice: 0.10, warning: 0.25, critical: 0.75, source: "judgement" };
+
+/// Below this it is not worth a look.
+const WORTH_BYTES: f64 = 32e6;
+
+/// A heap that is this many times smaller than the binaries it refers to holds little but references.
+const TIMES_SMALLER: f64 = 8.0;
+
+/// Processes that are named.
+const MOST: usize = 3;
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let resident = memory::resident(period)?;
+    period.stat(&metrics::SCAN_PROCESSES, "")?;
+    let all = period.find(Group::Memory, "", "binary").map(|stat| stat.last.value as f64);
+    let all = all.ok_or_else(|| period.missing_group(Group::Memory, "memory of binaries"))?;
+    let mut holders: Vec<(&ProcessUse, &ProcessRow, f64)> = period
+        .processes
+        .iter()
+        .filter_map(|process| {
+            let row = process.row.as_ref()?;
+            // A binary counts for each reference to it.
+            Some((process, row, (row.binary_bytes? as f64).min(all)))
+        })
+        .filter(|(_, row, bytes)| *bytes >= WORTH_BYTES && *bytes >= TIMES_SMALLER * row.memory_bytes as f64)
+        .collect();
+    holders.sort_by(|a, b| b.2.total_cmp(&a.2));
+    let drafts: Vec<Draft> = holders
+        .into_iter()
+        .filter_map(|holder| Some((SHARE.score(holder.2 / resident.max(1.0))?, holder)))
+        .take(MOST)
+        .map(|(score, (process, row, bytes))| draft(period, score, process, row, bytes, all))
+        .collect();
+    let largest = period.processes.iter().filter_map(|process| process.row.as_ref()?.binary_bytes).max();
+    Ok(Judgement::found_or_healthy(
+        drafts,
+        format!(
+            "binaries take {}; no process with a small heap keeps much of that (the most: {})",
+            megabytes(all),
+            megabytes(largest.unwrap_or(0) as f64)
+        ),
+    ))
+}
+
+fn draft(period: &Period, score: f64, process: &ProcessUse, row: &ProcessRow, bytes: f64, all: f64) -> Draft {
+    let who = process.title();
+    let idle = process.reductions == 0;
+    let sweeps = row.fullsweep_after.unwrap_or(65_535);
+    let swept = row.minor_gcs == Some(0);
+    let state = match (idle, swept) {
+        (true, true) => "it does nothing, and has been collected as a whole",
+        (true, false) => "it does nothing, so nothing makes it collect",
+        (false, true) => "it works, and has just been collected as a whole",
+        (false, false) => "it works; its last collections were minor ones",
+    };
+    let prove = format!(
+        "beamtune memory --collect '{}': what a collection of it gives back; then binary memory under the same load",
+        row.pid
+    );
+    Draft::new(
+        // Whether it needs them is not known.
+        score.min(74.0),
+        format!(
+            "{who} keeps {} of binaries alive with a heap of {}",
+            megabytes(bytes),
+            megabytes(row.memory_bytes as f64)
+        ),
+    )
+    .about(who)
+    .because(Evidence::number("binaries that it refers to", bytes, Unit::Bytes))
+    .because(Evidence::number("its heap", row.memory_bytes as f64, Unit::Bytes).with_text(state))
+    .because(Evidence::number("all binaries of the node", all, Unit::Bytes))
+    .because_some(
+        row.minor_gcs
+            .map(|n| Evidence::number("minor collections since the last full one", n as f64, Unit::Count)),
+    )
+    .because_some(row.fullsweep_after.map(|n| Evidence::number("its fullsweep_after", n as f64, Unit::Count)))
+    .because_some(row.current_function.as_deref().map(|function| Evidence::text("where it is", function)))
+    .but("a process that is meant to hold large binaries whole, such as a cache, looks the same")
+    .fix(remedy::of(
+        period,
+        "code.binary_copy",
+        "binary:copy/1 what is kept of a larger binary (a field, a key, a line)",
+        "a part of a binary keeps the whole of it: a match or binary:part/3 does not copy",
+        &prove,
+    ))
+    .fix_if(!swept && idle, || {
+        remedy::of(
+            period,
+            "code.hibernate",
+            "let it hibernate when it is idle (hibernate_after), or collect itself after large work",
+            "it gives back what it has dropped only when it is collected",
+            &prove,
+        )
+    })
+    .fix_if(!swept && sweeps > 20, || {
+        remedy::of(
+            period,
+            "process.fullsweep_after",
+            "spawn_opt {fullsweep_after, 10} for this process",
+            "binaries that its old heap refers to are let go by full collections only",
+            &prove,
+        )
+    })
+}

@@ -1,0 +1,105 @@
+//! BT032: a job collects every process again and again: background collectors of old advice.
+//!
+//! It is seen by the counter of collections: it jumps by the number of processes, in one second, while the work between two jumps
+//! needs few.
+
+use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics, units::SECOND_NS};
+
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+use crate::view;
+
+pub const RULE: Rule = Rule {
+    code: Code("BT032"),
+    name: "forced-collections",
+    question: "Does a job collect all processes over and over?",
+    needs: &[&metrics::GARBAGE_COLLECTIONS, &metrics::PROCESS_COUNT],
+    since: 21,
+    judge,
+};
+
+/// Collections of a jump for each process of the node.
+const ALL_OF_THEM: f64 = 0.8;
+
+/// A jump stands out if the seconds around it have this many times fewer.
+const STANDS_OUT: f64 = 4.0;
+
+/// Jumps that make a job.
+const ENOUGH: usize = 3;
+
+/// Nodes with fewer processes have as many collections in any second.
+const FEW_PROCESSES: f64 = 50.0;
+
+/// Processes collected in vain per second.
+const RATE: Scale = Scale {
+    notice: 1.0,
+    warning: 500.0,
+    critical: 50_000.0,
+    source: "judgement: a collection of a small process takes some 10 µs, and its caches",
+};
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let stat = period.stat(&metrics::GARBAGE_COLLECTIONS, "")?;
+    let processes = period.stat(&metrics::PROCESS_COUNT, "")?.mean();
+    let rate = period.rate(&metrics::GARBAGE_COLLECTIONS, "")?;
+    let steps: Vec<(f64, f64)> = stat
+        .trace
+        .points()
+        .windows(2)
+        .map(|pair| (pair[1].0 as f64 / SECOND_NS as f64, (pair[1].1 - pair[0].1).max(0) as f64))
+        .collect();
+    let mut sizes: Vec<f64> = steps.iter().map(|step| step.1).collect();
+    sizes.sort_by(f64::total_cmp);
+    let usual = sizes.get(sizes.len() / 2).copied().unwrap_or(0.0);
+    let jumps: Vec<(f64, f64)> = steps
+        .into_iter()
+        .filter(|(_, size)| *size >= ALL_OF_THEM * processes && *size >= STANDS_OUT * usual.max(1.0))
+        .collect();
+    let healthy = || {
+        Ok(Judgement::Healthy(format!(
+            "{rate:.0} collections a second, and no moment at which all processes are collected"
+        )))
+    };
+    if processes < FEW_PROCESSES || jumps.len() < ENOUGH {
+        return healthy();
+    }
+    let mut apart: Vec<f64> = jumps.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+    apart.sort_by(f64::total_cmp);
+    let every = apart[apart.len() / 2].max(1.0);
+    let regular = apart.iter().filter(|seconds| (*seconds / every - 1.0).abs() < 0.25).count();
+    // What happens at random moments is the load's doing.
+    if regular * 4 < apart.len() * 3 {
+        return healthy();
+    }
+    let forced = jumps.iter().map(|jump| jump.1 - usual).sum::<f64>() / jumps.len() as f64;
+    let Some(score) = RATE.score(forced / every) else { return healthy() };
+    let caller = period.processes.iter().find_map(|process| {
+        let row = process.row.as_ref()?;
+        row.current_function.as_deref().filter(|function| function.contains("garbage_collect"))?;
+        Some(process.title())
+    });
+    let draft = Draft::new(
+        score.min(74.0),
+        format!(
+            "about every {} some job collects all processes: {forced:.0} collections within a second, on a node of {processes:.0} processes",
+            view::duration_text(every)
+        ),
+    )
+    .because(Evidence::number("collections at such a moment", forced, Unit::Count))
+    .because(Evidence::number("in other seconds, usually", usual, Unit::Count))
+    .because(Evidence::number("such moments", jumps.len() as f64, Unit::Count))
+    .because(Evidence::number("processes", processes, Unit::Count))
+    .because_some(caller.as_ref().map(|name| Evidence::text("seen collecting others", name.as_str())))
+    .but("the load itself may come in such waves")
+    .fix(remedy::of(
+        period,
+        "code.no_forced_collections",
+        "take the job away (a timer that calls erlang:garbage_collect/1 for erlang:processes(); in RabbitMQ background_gc_enabled)",
+        "processes collect themselves when they need to; those that hold binaries for long can hibernate or have fullsweep_after",
+        "beamtune memory --what-if collect measures what such a job returns; then resident memory and CPU per request without it",
+    ));
+    Ok(Judgement::found(match caller {
+        Some(name) => draft.about(name),
+        None => draft,
+    }))
+}

@@ -1,0 +1,270 @@
+//! BT024: an allocator's carriers are resident and hold few blocks.
+//!
+//! Blocks do not move. After a peak, a few that live on keep whole carriers; where sizes do not fit, carriers are never
+//! full. The first is told from the second by the largest size that the blocks have ever had.
+
+use beamtune_model::memory::{Allocator, Bridge, Carriers, allocators, content};
+use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, Unit, metrics};
+
+use crate::memory::{self, Unused, megabytes};
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT024"),
+    name: "fragmented-carriers",
+    question: "Do allocators hold memory that no block uses?",
+    needs: &[&metrics::RSS, &metrics::MBCS_CARRIERS_SIZE],
+    since: 21,
+    judge,
+};
+
+/// Resident and unused, as a share of what is resident.
+const SHARE: Scale = Scale {
+    notice: 0.10,
+    warning: 0.25,
+    critical: 0.70,
+    source: "judgement; operators call carriers that are used to less than 50 % fragmented",
+};
+
+/// Carriers that are used better than this are what every allocator has.
+const WELL_USED: f64 = 0.75;
+
+/// Below this it is not worth a change.
+const WORTH_BYTES: f64 = 32e6;
+
+/// Blocks have filled the carriers once, if they have reached this share of their largest size …
+const FILLED: f64 = 0.70;
+/// … and have become fewer since, if they are at most this share of their own largest size.
+const FALLEN: f64 = 0.60;
+
+/// A page: the least that goes back to the kernel.
+const PAGE_BYTES: f64 = 4096.0;
+
+/// Carriers of this size are the smallest that are worth the calls for them (`+M<S>lmbcs`, in kB).
+const SMALL_CARRIER_KB: f64 = 256.0;
+
+/// Which carriers it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Set {
+    Multiblock,
+    SingleBlock,
+}
+
+struct Sparse<'a> {
+    allocator: &'a Allocator,
+    set: Set,
+    carriers: Carriers,
+    unused: Unused,
+}
+
+impl Sparse<'_> {
+    /// They were filled once, and most of that has gone.
+    fn after_peak(&self) -> bool {
+        let (carriers, blocks) = self.allocator.mbcs_largest;
+        let now = self.allocator.multiblock().blocks_size as f64;
+        self.set == Set::Multiblock
+            && blocks as f64 >= FILLED * carriers as f64
+            && now <= FALLEN * blocks as f64
+    }
+
+    /// Letter of the allocator in flags.
+    fn letter(&self) -> Option<char> {
+        beamtune_flags::allocator(&self.allocator.name).map(|known| known.letter)
+    }
+
+    fn mean_carrier(&self) -> f64 {
+        self.carriers.size as f64 / self.carriers.count.max(1) as f64
+    }
+
+    /// What would be left of the carriers if they were of another size and the same blocks lay in them at random: those without
+    /// any block would have gone back.
+    fn left_with(&self, carrier_bytes: f64) -> f64 {
+        let blocks_each = self.carriers.blocks as f64 * carrier_bytes / self.carriers.size.max(1) as f64;
+        self.carriers.size as f64 * (1.0 - (-blocks_each).exp())
+    }
+
+    /// What smaller carriers would have saved, in bytes.
+    fn saved_by_small(&self) -> f64 {
+        let saved = self.left_with(self.mean_carrier()) - self.left_with(SMALL_CARRIER_KB * 1024.0);
+        saved.clamp(0.0, self.unused.bytes)
+    }
+
+    /// What pages without a block could go back of the pool, in bytes: at most two pages are kept by each block.
+    fn saved_by_pages(&self) -> f64 {
+        let pool = self.allocator.pool;
+        let kept = 2.0 * PAGE_BYTES * pool.blocks as f64;
+        (pool.free() as f64 - kept).clamp(0.0, self.unused.bytes)
+    }
+}
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let resident = memory::resident(period)?;
+    let all = allocators(period);
+    if !all.iter().any(|allocator| allocator.all().size > 0) {
+        return Err(period.missing_group(Group::Allocator, "sizes of carriers and blocks"));
+    }
+    period.stat(&metrics::MBCS_CARRIERS_SIZE, &format!("{}/0", all[0].name))?;
+    let bridge = Bridge::of(period);
+    let mut drafts = Vec::new();
+    // Scratch memory is empty by its nature, and the literal area is not given back.
+    for allocator in
+        all.iter().filter(|allocator| !matches!(&*allocator.name, "temp_alloc" | "literal_alloc"))
+    {
+        let multiblock = allocator.multiblock();
+        for (set, names, carriers) in [
+            (Set::Multiblock, [content::MBCS, content::POOL].as_slice(), multiblock),
+            (Set::SingleBlock, [content::SBCS].as_slice(), allocator.sbcs),
+        ] {
+            let unused = memory::unused(&bridge, allocator, names, carriers);
+            let sparse = carriers.used().is_some_and(|used| used < WELL_USED) && unused.bytes >= WORTH_BYTES;
+            let Some(score) = SHARE.score(unused.bytes / resident.max(1.0)).filter(|_| sparse) else {
+                continue;
+            };
+            drafts.push(draft(period, score, resident, &Sparse { allocator, set, carriers, unused }));
+        }
+    }
+    let sum = all.iter().fold(Carriers::default(), |sum, allocator| sum.plus(allocator.all()));
+    let used = sum.used().unwrap_or(0.0) * 100.0;
+    Ok(Judgement::found_or_healthy(
+        drafts,
+        format!("blocks take {used:.0} % of the {} in carriers", megabytes(sum.size as f64)),
+    ))
+}
+
+fn draft(period: &Period, score: f64, resident: f64, sparse: &Sparse<'_>) -> Draft {
+    let Sparse { allocator, set, carriers, unused } = sparse;
+    let name = &allocator.name;
+    let used = carriers.used().unwrap_or(0.0);
+    let why = match (set, sparse.after_peak()) {
+        (Set::SingleBlock, _) => "each is larger than the block in it",
+        (Set::Multiblock, true) => "a peak filled them, and the few blocks that have outlived it keep them",
+        (Set::Multiblock, false) => "they have never been full: the sizes of its blocks do not fit",
+    };
+    let pool = allocator.pool;
+    let share = unused.bytes / resident.max(1.0);
+    let (peak_carriers, peak_blocks) = allocator.mbcs_largest;
+    let draft = Draft::new(
+        score,
+        format!(
+            "{name} keeps {} that no block uses: its {} carriers are used to {:.0} %; {why}",
+            megabytes(unused.bytes),
+            carriers.count,
+            used * 100.0
+        ),
+    )
+    .about(name.as_str())
+    .because(
+        Evidence::number(
+            if unused.looked { "resident and used by no block" } else { "in carriers and used by no block" },
+            unused.bytes,
+            Unit::Bytes,
+        )
+        .with_text(format!("{:.0} % of what is resident", share * 100.0)),
+    )
+    .because(Evidence::number("carriers", carriers.size as f64, Unit::Bytes))
+    .because(Evidence::number("blocks in them", carriers.blocks_size as f64, Unit::Bytes).with_text(format!(
+        "{} blocks, {:.0} bytes each on average",
+        carriers.blocks,
+        carriers.mean_block().unwrap_or(0.0)
+    )))
+    .because(Evidence::number("of the carriers used", used, Unit::Ratio).against(WELL_USED, SHARE.source))
+    .because_some(
+        (*set == Set::Multiblock && pool.size > 0)
+            .then(|| Evidence::number("of them abandoned to the pool", pool.size as f64, Unit::Bytes)),
+    )
+    .because_some((*set == Set::Multiblock && peak_blocks > 0).then(|| {
+        Evidence::number("most that blocks have taken", peak_blocks as f64, Unit::Bytes)
+            .with_text(format!("of {} in carriers", megabytes(peak_carriers as f64)))
+    }))
+    .because_some(
+        allocator.allocations_per_s.map(|rate| Evidence::number("allocations", rate, Unit::PerSecond)),
+    )
+    .but_if(
+        !unused.looked,
+        "the pages were not looked at: what of it is resident is not known (run beamtune memory as root)",
+    )
+    .but_if(sparse.after_peak(), "if the peak comes again, this memory is used again");
+    remedies(period, draft, sparse)
+}
+
+fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
+    let name = sparse.allocator.name.as_str();
+    let Some(letter) = sparse.letter() else { return draft };
+    let prove = "the same load with the same peak, then beamtune memory again: resident, and how far the carriers are used";
+    let sbct = "beamtune memory again after the same load: resident, and single-block carriers";
+    if sparse.set == Set::SingleBlock {
+        return draft
+            .fix(remedy::of(
+                period,
+                "+M<S>sbct",
+                &format!("+M{letter}sbct 2048 +M{letter}lmbcs 20480"),
+                "blocks of this size then share carriers in place of taking one each",
+                sbct,
+            ))
+            .fix(remedy::of(
+                period,
+                "+M<S>rsbcst",
+                &format!("+M{letter}rsbcst 10"),
+                "a block that has shrunk moves to a smaller carrier sooner",
+                sbct,
+            ));
+    }
+    let estimate = |bytes: f64| match bytes {
+        bytes if bytes >= 1e6 => format!("about {} by estimate", megabytes(bytes)),
+        _ => "little by estimate".to_owned(),
+    };
+    let after_peak = sparse.after_peak();
+    draft
+        .fix_if(after_peak && name == "binary_alloc", || {
+            remedy::of(
+                period,
+                "code.binary_copy",
+                "copy what is kept when the peak is over (binary:copy/1), or make what is kept before the peak",
+                "new blocks go into the fullest carriers, and those that then are empty go back to the system",
+                prove,
+            )
+        })
+        .fix_if(after_peak && name == "eheap_alloc", || {
+            remedy::of(
+                period,
+                "code.hibernate",
+                "let the processes that have outlived the peak collect: hibernate, or erlang:garbage_collect/1 once",
+                "a collection moves a heap, out of the sparse carriers into fuller ones",
+                prove,
+            )
+        })
+        .fix_if(after_peak && sparse.saved_by_small() >= 0.1 * sparse.unused.bytes, || {
+            remedy::of(
+                period,
+                "+M<S>lmbcs",
+                &format!("+M{letter}lmbcs {SMALL_CARRIER_KB:.0} +M{letter}smbcs {SMALL_CARRIER_KB:.0} +M{letter}sbct 64"),
+                &format!(
+                    "the smaller carriers are, the more of them are left without a block: {}",
+                    estimate(sparse.saved_by_small())
+                ),
+                prove,
+            )
+        })
+        .fix_if(sparse.allocator.pool.size > 0, || {
+            remedy::of(
+                period,
+                "+M<S>acful",
+                &format!("+M{letter}acful 60"),
+                &format!(
+                    "free pages of carriers in the pool are given back with MADV_FREE: {}; they count as resident until the kernel takes them (from 28.1 on, +Mumadtn true takes them at once)",
+                    estimate(sparse.saved_by_pages())
+                ),
+                prove,
+            )
+        })
+        .fix_if(!after_peak, || {
+            remedy::of(
+                period,
+                "+M<S>acul",
+                &format!("+M{letter}acul 80"),
+                "carriers that are used to less than 80 % are then shared and filled by all schedulers (60 % by default, 45 % for heaps)",
+                prove,
+            )
+        })
+}

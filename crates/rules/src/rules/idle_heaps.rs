@@ -1,0 +1,102 @@
+//! BT031: processes that do nothing keep large heaps: they have grown for work that is over, and nothing collects them.
+
+use beamtune_model::{Code, Evidence, Missing, Period, ProcessRow, ProcessUse, Rank, Scale, Unit, metrics};
+
+use crate::memory::{self, megabytes};
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT031"),
+    name: "idle-heaps",
+    question: "Do idle processes keep large heaps?",
+    needs: &[&metrics::RSS, &metrics::SCAN_PROCESSES],
+    since: 21,
+    judge,
+};
+
+/// Heaps of idle processes as a share of what is resident.
+const SHARE: Scale = Scale { notice: 0.10, warning: 0.25, critical: 0.75, source: "judgement" };
+
+/// A heap below this is not worth a change.
+const LARGE_BYTES: i64 = 4_000_000;
+
+/// All of them together.
+const WORTH_BYTES: f64 = 48e6;
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let resident = memory::resident(period)?;
+    let scanned = period.stat(&metrics::SCAN_PROCESSES, "")?.last.value;
+    let mut idle: Vec<(&ProcessUse, &ProcessRow)> = period
+        .processes
+        .iter()
+        .filter_map(|process| Some((process, process.row.as_ref()?)))
+        .filter(|(process, row)| {
+            let waits = row.status.as_deref().is_none_or(|status| status == "waiting");
+            // Messages that wait are a matter of their own (BT006), and may be what the heap holds.
+            let quiet = process.reductions == 0 && row.queue == 0 && waits;
+            quiet && row.ranks.contains(&Rank::Memory) && row.memory_bytes >= LARGE_BYTES
+        })
+        .collect();
+    idle.sort_by_key(|(_, row)| std::cmp::Reverse(row.memory_bytes));
+    let bytes: f64 = idle.iter().map(|(_, row)| row.memory_bytes as f64).sum();
+    let score = SHARE.score(bytes / resident.max(1.0)).filter(|_| bytes >= WORTH_BYTES);
+    let (Some(score), Some((first, row))) = (score, idle.first()) else {
+        return Ok(Judgement::Healthy(format!(
+            "of {scanned} processes, the large ones that do nothing hold {}",
+            megabytes(bytes)
+        )));
+    };
+    let uncollected = idle.iter().filter(|(_, row)| row.minor_gcs != Some(0)).count();
+    let who = first.title();
+    let count = idle.len();
+    let kind = row.initial_call.as_deref().unwrap_or("unknown");
+    let same = idle.iter().filter(|(_, other)| other.initial_call == row.initial_call).count();
+    Ok(Judgement::found(
+        Draft::new(
+            // How much of it is garbage is not seen from outside.
+            score.min(74.0),
+            format!(
+                "{} processes that do nothing hold {} of heap, the largest {who} with {}",
+                count,
+                megabytes(bytes),
+                megabytes(row.memory_bytes as f64)
+            ),
+        )
+        .about(who)
+        .because(Evidence::number("heaps of idle processes, at least", bytes, Unit::Bytes).with_text(format!(
+            "{:.0} % of what is resident; of the {count} largest that were seen",
+            100.0 * bytes / resident.max(1.0)
+        )))
+        .because(Evidence::number("of them not collected as a whole since their last work", uncollected as f64, Unit::Count))
+        .because(Evidence::text("started as", format!("{kind} ({same} of them)")))
+        .because_some(row.fullsweep_after.map(|n| Evidence::number("fullsweep_after of the largest", n as f64, Unit::Count)))
+        .because_some(row.current_function.as_deref().map(|function| Evidence::text("where the largest is", function)))
+        .but("what of it is alive is not seen from outside: a cache on a heap looks the same (beamtune memory --what-if collect measures it)")
+        .but_if(
+            period.seconds() < 60.0,
+            format!("they did nothing for {:.0} s: they may work every minute", period.seconds()),
+        )
+        .fix(remedy::of(
+            period,
+            "code.hibernate",
+            "let them hibernate after work (hibernate_after 15000 or so)",
+            "a heap that has grown stays that large until the next collection, and an idle process has none",
+            "beamtune memory --what-if collect before; resident memory after the same load",
+        ))
+        .fix(remedy::of(
+            period,
+            "code.worker_per_job",
+            "do large work in a process of its own that ends with it",
+            "its heap goes back as a whole, without a collection",
+            "resident memory after the same load",
+        ))
+        .fix(remedy::of(
+            period,
+            "process.fullsweep_after",
+            "spawn_opt {fullsweep_after, 10} for these processes",
+            "minor collections leave what is in the old heap, garbage or not",
+            "resident memory after the same load; the share of garbage collection (BT011)",
+        )),
+    ))
+}

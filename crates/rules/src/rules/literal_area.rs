@@ -1,0 +1,69 @@
+//! BT030: the area for literals is nearly full; the VM ends when it is.
+
+use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
+
+use crate::memory::megabytes;
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT030"),
+    name: "literal-area",
+    question: "Is there room for literals and persistent terms?",
+    needs: &[&metrics::MMAP_USED, &metrics::MMAP_TOTAL],
+    since: 21,
+    judge,
+};
+
+/// Used share of the area.
+const FULL: Scale = Scale {
+    notice: 0.5,
+    warning: 0.7,
+    critical: 0.9,
+    source: "judgement: the VM ends when a literal does not fit",
+};
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let used = period.stat(&metrics::MMAP_USED, "literal")?;
+    let total = period.stat(&metrics::MMAP_TOTAL, "literal")?.last.value as f64;
+    let (now, share) = (used.last.value as f64, used.last.value as f64 / total.max(1.0));
+    let Some(score) = FULL.score(share) else {
+        return Ok(Judgement::Healthy(format!(
+            "{} of the {} for literals are used",
+            megabytes(now),
+            megabytes(total)
+        )));
+    };
+    let wanted_mb = (2.0 * now / f64::from(1 << 20)).max(1024.0).ceil();
+    let grown = (used.last.value - used.first.value) as f64;
+    Ok(Judgement::found(
+        Draft::new(
+            score,
+            format!(
+                "literals and persistent terms take {:.0} % of the {} that are kept for them; the VM ends when one does not fit",
+                share * 100.0,
+                megabytes(total)
+            ),
+        )
+        .about("literal area")
+        .because(Evidence::number("used", now, Unit::Bytes))
+        .because(Evidence::number("size", total, Unit::Bytes))
+        .because(Evidence::number("share used", share, Unit::Ratio).against(FULL.warning, FULL.source))
+        .because_some((grown > 0.0).then(|| Evidence::number("more than at the begin of this period", grown, Unit::Bytes)))
+        .but("old code and old persistent terms stay until no process refers to them: part of it may go back")
+        .fix(remedy::of(
+            period,
+            "+MIscs",
+            &format!("+MIscs {wanted_mb:.0}"),
+            "it takes address space, and memory only where it is used",
+            "restart: beamtune memory shows how far the area is used",
+        ))
+        .fix(remedy::of(
+            period,
+            "code.less_persistent",
+            "keep large or changing data in ETS, not in persistent_term",
+            "a persistent term is a literal, and replacing one makes every process be looked through",
+            "persistent_term:info() and beamtune memory after the same work",
+        )),
+    ))
+}

@@ -1,0 +1,144 @@
+//! BT025: much of the resident memory is malloc's, of which the VM's allocators know nothing: NIFs, drivers, libraries.
+
+use beamtune_model::memory::{Bridge, allocators, content};
+use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics};
+
+use crate::memory::{self, megabytes};
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT025"),
+    name: "memory-outside",
+    question: "Does something beside the VM's own allocators hold memory?",
+    needs: &[&metrics::RSS, &metrics::MBCS_CARRIERS_SIZE],
+    since: 21,
+    judge,
+};
+
+/// malloc's part of what is resident.
+const SHARE: Scale = Scale {
+    notice: 0.15,
+    warning: 0.30,
+    critical: 0.70,
+    source: "judgement: an ordinary node has 5 to 15 MB of it",
+};
+
+/// Below this every node has it.
+const WORTH_BYTES: f64 = 48e6;
+
+/// Stacks, programs and libraries, tables of the emulator: what is outside of carriers on any node, where nobody looked.
+/// 25 to 60 MB were measured on OTP 23 to 29.
+const USUAL_BYTES: f64 = 64e6;
+
+/// Of malloc's memory, if less than this share is handed out, the rest is what malloc keeps.
+const KEPT: f64 = 0.5;
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let resident = memory::resident(period)?;
+    let bridge = Bridge::of(period);
+    let disabled: Vec<String> = period
+        .facts
+        .list(facts::ALLOCATORS)
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|name| name.strip_suffix("=false").map(str::to_owned))
+        .collect();
+    let all = allocators(period);
+    let carriers: f64 = all.iter().map(|allocator| allocator.all().size as f64).sum();
+    if carriers <= 0.0 {
+        return Err(period.missing_group(Group::Allocator, "sizes of carriers"));
+    }
+    period.stat(&metrics::MBCS_CARRIERS_SIZE, &format!("{}/0", all[0].name))?;
+    let looked = bridge.explained().is_some();
+    let (bytes, in_use) = if looked {
+        let malloc = || bridge.parts_of("malloc");
+        let in_use: Option<i64> = malloc().map(|part| part.in_use).sum();
+        // Unknown memory is nobody's; malloc of another kind than glibc's stands there.
+        let unknown = bridge.unknown.as_ref().map_or(0, |part| part.resident) as f64;
+        let known = bridge.resident_of("malloc") as f64;
+        (known.max(unknown), in_use.filter(|_| known >= unknown).map(|bytes| bytes as f64))
+    } else {
+        // Carriers can be resident as a whole at most, so at least this much is something else.
+        ((resident - carriers - USUAL_BYTES).max(0.0), None)
+    };
+    let share = bytes / resident.max(1.0);
+    let words = if looked { "malloc holds" } else { "outside of carriers are at least" };
+    let healthy =
+        || Ok(Judgement::Healthy(format!("{words} {} of {}", megabytes(bytes), megabytes(resident))));
+    let Some(score) = SHARE.score(share).filter(|_| bytes >= WORTH_BYTES) else { return healthy() };
+    let kept = in_use.is_some_and(|used| used < KEPT * bytes);
+    let what = match (&disabled[..], kept) {
+        ([], true) => "most of it is free and kept by malloc",
+        ([], false) => "the VM does not know of it: NIFs, drivers or libraries have it",
+        _ => "the VM's own memory stands there too, since allocators are disabled",
+    };
+    let entities = [
+        ("its first arena", content::MALLOC_HEAP),
+        ("arenas of further threads", content::MALLOC_ARENAS),
+        ("large chunks, each mapped by itself", content::MALLOC_MAPPED),
+        ("not recognised", content::UNKNOWN),
+    ];
+    let mut draft = Draft::new(
+        // What was allocated on purpose looks the same.
+        score.min(if looked { 74.0 } else { 50.0 }),
+        format!(
+            "{} of the {} resident are outside of the VM's carriers; {what}",
+            megabytes(bytes),
+            megabytes(resident)
+        ),
+    )
+    .because(
+        Evidence::number(if looked { "malloc" } else { "outside of carriers, at least" }, bytes, Unit::Bytes)
+            .with_text(format!("{:.0} % of what is resident", share * 100.0)),
+    )
+    .because_some(in_use.map(|used| Evidence::number("of it handed out", used, Unit::Bytes)));
+    for (name, entity) in entities {
+        let part = bridge.parts.iter().chain(&bridge.unknown).find(|part| part.entity == entity);
+        draft = draft.because_some(
+            part.filter(|part| part.resident as f64 > 0.05 * bytes)
+                .map(|part| Evidence::number(name, part.resident as f64, Unit::Bytes)),
+        );
+    }
+    let draft = draft
+        .because_some(
+            (!disabled.is_empty()).then(|| Evidence::text("disabled allocators", disabled.join(", "))),
+        )
+        .because_some(period.facts.get(facts::NATIVE_LIBRARIES).map(|list| {
+            Evidence::text(
+                "libraries that are not the system's",
+                list.trim_matches(['[', ']']).replace('"', ""),
+            )
+        }))
+        .but("a NIF may hold it on purpose: a cache, a database, a machine-learning model")
+        .but_if(!looked, "the pages were not looked at; run beamtune memory as root or as the node's user");
+    Ok(Judgement::found(if disabled.is_empty() {
+        draft
+            .fix_if(kept || !looked, || {
+                remedy::of(
+                    period,
+                    "host.malloc_arenas",
+                    "start the VM with MALLOC_ARENA_MAX=2 in its environment",
+                    "each thread that calls malloc otherwise gets an arena of its own, which keeps what was freed in it",
+                    "resident memory after the same load, and beamtune memory: the lines of malloc",
+                )
+            })
+            .fix_if(!kept, || {
+                remedy::of(
+                    period,
+                    "code.native_memory",
+                    "find who allocates: look at the NIFs that are loaded, take one away after the other, or start with jemalloc and its heap profiler",
+                    "what the VM did not allocate, it cannot free",
+                    "beamtune memory twice: the lines of malloc must not grow under the same load",
+                )
+            })
+    } else {
+        draft.fix(remedy::of(
+            period,
+            "+M<S>e",
+            "take +M<S>e false (or +Mea min) out of the flags",
+            "then the VM can tell what holds its memory, and each scheduler allocates without a lock",
+            "erlang:memory() answers again; resident memory under the same load",
+        ))
+    }))
+}

@@ -1,0 +1,108 @@
+//! BT029: segments are mapped and given back all the time, since the cache of segments is too small for what is going on.
+
+use beamtune_model::memory::allocators;
+use beamtune_model::{Code, Evidence, Group, Metric, Missing, Period, Scale, Unit, metrics};
+
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+use crate::view;
+
+pub const RULE: Rule = Rule {
+    code: Code("BT029"),
+    name: "segment-cache",
+    question: "Are segments of memory mapped and unmapped all the time?",
+    needs: &[&metrics::MSEG_CREATES, &metrics::MSEG_ALLOCATIONS],
+    since: 21,
+    judge,
+};
+
+/// Segments mapped anew per second.
+const CREATED: Scale = Scale {
+    notice: 100.0,
+    warning: 500.0,
+    critical: 20_000.0,
+    source: "judgement: a call of mmap, one of munmap and a page fault for each 4 kB that is touched",
+};
+
+/// From here on the cache does its work.
+const HITS: f64 = 0.8;
+
+/// The most segments that a cache can keep (`+MMmcs`; larger values are taken as this).
+const MOST_CACHED: &str = "30";
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let instances = period.entities(Group::Mseg);
+    let Some(first) = instances.first() else {
+        return Err(period.missing_group(Group::Mseg, "calls for segments"));
+    };
+    let sum = |metric: &'static Metric| -> Result<f64, Missing> {
+        // All instances are read together: what the first lacks, all lack.
+        period.rate(metric, first)?;
+        Ok(instances.iter().filter_map(|instance| period.rate(metric, instance).ok()).sum())
+    };
+    let (created, asked) = (sum(&metrics::MSEG_CREATES)?, sum(&metrics::MSEG_ALLOCATIONS)?);
+    let hits = if asked > 0.0 { (1.0 - created / asked).clamp(0.0, 1.0) } else { 1.0 };
+    let Some(score) = CREATED.score(created).filter(|_| hits < HITS) else {
+        return Ok(Judgement::Healthy(format!(
+            "{created:.0} segments a second are mapped anew ({:.0} % come from the cache)",
+            hits * 100.0
+        )));
+    };
+    let mut askers = allocators(period);
+    askers.retain(|allocator| allocator.segments_asked_per_s.is_some_and(|rate| rate > 0.0));
+    askers.sort_by(|a, b| {
+        b.segments_asked_per_s.unwrap_or(0.0).total_cmp(&a.segments_asked_per_s.unwrap_or(0.0))
+    });
+    let most = askers.first();
+    let letter = most.and_then(|most| beamtune_flags::allocator(&most.name)).map(|known| known.letter);
+    let faults = period.rate(&metrics::MINOR_FAULTS, "").ok();
+    let system = period.cores(&metrics::PROCESS_SYSTEM, "").ok();
+    let cached = view::emulator_flag(&period.facts, "+MMmcs");
+    let prove = "the same load: page faults and CPU in the kernel, per request; beamtune memory: segments mapped anew";
+    Ok(Judgement::found(
+        Draft::new(
+            // What it costs is the kernel's time: without much of that it is a notice.
+            if system.is_some_and(|cores| cores < 0.05) { score.min(20.0) } else { score },
+            format!(
+                "{created:.0} segments a second are mapped anew and as many unmapped; the cache serves {:.0} % of what is asked for{}",
+                hits * 100.0,
+                most.map_or(String::new(), |most| format!(", most of it by {}", most.name))
+            ),
+        )
+        .about(most.map_or_else(|| "segment cache".to_owned(), |most| most.name.clone()))
+        .because(Evidence::number("segments mapped anew", created, Unit::PerSecond).against(CREATED.warning, CREATED.source))
+        .because(Evidence::number("asked for", asked, Unit::PerSecond))
+        .because(Evidence::number("served by the cache", hits, Unit::Ratio).against(HITS, "recon's threshold"))
+        .because_some(most.and_then(|most| {
+            Some(Evidence::number(format!("asked for by {}", most.name), most.segments_asked_per_s?, Unit::PerSecond))
+        }))
+        .because_some(faults.map(|rate| Evidence::number("page faults", rate, Unit::PerSecond)))
+        .because_some(system.map(|cores| Evidence::number("CPU in the kernel", cores, Unit::Cores)))
+        .fix_if(letter.is_some(), || {
+            let letter = letter.unwrap_or('u');
+            remedy::of(
+                period,
+                "+M<S>sbct",
+                &format!("+M{letter}sbct 4096 +M{letter}lmbcs 40960"),
+                "blocks of up to 4 MB then share carriers that stay, in place of a segment for each",
+                prove,
+            )
+        })
+        .fix_if(cached.value() != Some(MOST_CACHED), || {
+            remedy::of(
+                period,
+                "+MMmcs",
+                &format!("+MMmcs {MOST_CACHED}"),
+                "the cache then keeps three times as many segments (10 by default)",
+                prove,
+            )
+        })
+        .fix(remedy::of(
+            period,
+            "+MMscs",
+            "+MMscs N with N in MB above the peak of all carriers, and +MMsco false",
+            "segments then come out of one mapping, without a call of the kernel for each",
+            prove,
+        )),
+    ))
+}

@@ -1,0 +1,291 @@
+//! The rules about memory.
+
+use beamtune_model::{Level, Rank, facts, metrics};
+
+use super::node::{Allocates, Busy, Node, node};
+use super::{assert_healthy, entries, finding, row};
+
+const MB: i64 = 1_000_000;
+
+/// 600 MB resident, 400 of them in carriers of binary_alloc, of which blocks take 20; they were full once.
+fn after_a_peak() -> Node {
+    node().with(|n| {
+        n.resident = 600 * MB;
+        n.facts = vec![(facts::OTP_VERSION, "25.2.3".to_owned())];
+        n.allocators = vec![
+            Allocates::default(),
+            Allocates {
+                name: "binary_alloc",
+                mbcs: [10, 100 * MB, 50, 10 * MB],
+                pool: [30, 300 * MB, 100, 10 * MB],
+                peak: (420 * MB, 400 * MB),
+                ..Allocates::default()
+            },
+        ];
+    })
+}
+
+#[test]
+fn carriers_that_a_peak_has_left_are_told_from_those_that_never_fit() {
+    let found = finding(&after_a_peak(), "BT024");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("binary_alloc")));
+    assert!(found.summary.contains("380 MB"), "{}", found.summary);
+    assert!(found.summary.contains("outlived it"), "{}", found.summary);
+    assert_eq!(entries(&found), ["code.binary_copy", "+M<S>lmbcs", "+M<S>acful"]);
+    assert!(found.remedies[1].change.contains("+MBlmbcs 256"), "{}", found.remedies[1].change);
+
+    let steady = after_a_peak().with(|n| n.allocators[1].peak = (420 * MB, 30 * MB));
+    let found = finding(&steady, "BT024");
+    assert!(found.summary.contains("do not fit"), "{}", found.summary);
+    assert_eq!(entries(&found), ["+M<S>acful", "+M<S>acul"]);
+
+    let heaps = after_a_peak().with(|n| n.allocators[1].name = "eheap_alloc");
+    assert!(entries(&finding(&heaps, "BT024")).contains(&"code.hibernate"));
+
+    let single = node().with(|n| {
+        n.resident = 600 * MB;
+        n.allocators[0].sbcs = [300, 300 * MB, 300, 170 * MB];
+    });
+    assert_eq!(entries(&finding(&single, "BT024")), ["+M<S>sbct", "+M<S>rsbcst"]);
+    assert_healthy(&node(), "BT024");
+}
+
+#[test]
+fn carriers_whose_pages_are_not_resident_cost_nothing() {
+    let looked = |pool: i64| {
+        after_a_peak().with(|n| {
+            n.contents = vec![
+                ("carriers/binary_alloc/mbcs", 12 * MB, None),
+                ("carriers/binary_alloc/pool", pool, None),
+                ("unknown", 0, None),
+            ];
+        })
+    };
+    assert_healthy(&looked(20 * MB), "BT024");
+    let found = finding(&looked(250 * MB), "BT024");
+    assert!(found.summary.contains("242 MB"), "{}", found.summary);
+    assert!(found.against.iter().all(|against| !against.contains("not looked at")), "{:?}", found.against);
+    assert!(
+        finding(&after_a_peak(), "BT024").against.iter().any(|against| against.contains("not looked at"))
+    );
+}
+
+#[test]
+fn scratch_memory_is_not_called_fragmented() {
+    assert_healthy(&after_a_peak().with(|n| n.allocators[1].name = "temp_alloc"), "BT024");
+}
+
+#[test]
+fn small_carriers_are_not_advised_where_blocks_lie_in_all_of_them() {
+    let dense = after_a_peak().with(|n| n.allocators[1].pool[2] = 50_000);
+    assert!(!entries(&finding(&dense, "BT024")).contains(&"+M<S>lmbcs"));
+}
+
+#[test]
+fn memory_of_native_code_is_told_from_what_malloc_keeps() {
+    let native = |in_use: i64| {
+        node().with(|n| {
+            n.resident = 500 * MB;
+            n.facts = vec![(facts::NATIVE_LIBRARIES, r#"["/app/priv/leaky.so"]"#.to_owned())];
+            n.contents = vec![
+                ("malloc/arenas", 200 * MB, Some(in_use - 10 * MB)),
+                ("malloc/mapped", 100 * MB, Some(10 * MB)),
+                ("unknown", 2 * MB, None),
+            ];
+        })
+    };
+    let found = finding(&native(290 * MB), "BT025");
+    assert_eq!(found.level, Level::Warning);
+    assert_eq!(entries(&found), ["code.native_memory"]);
+    let libraries = found
+        .evidence
+        .iter()
+        .find_map(|evidence| evidence.text.as_deref().filter(|text| text.contains("leaky")));
+    assert_eq!(libraries, Some("/app/priv/leaky.so"));
+    assert_eq!(entries(&finding(&native(60 * MB), "BT025")), ["host.malloc_arenas"]);
+    assert_healthy(&node(), "BT025");
+}
+
+#[test]
+fn what_carriers_cannot_hold_is_outside_of_them() {
+    let found = finding(&node().with(|n| n.resident = 600 * MB), "BT025");
+    assert!(found.summary.contains("379 MB"), "600 - 157.3 - 64: {}", found.summary);
+    assert!(found.level < Level::Critical);
+}
+
+#[test]
+fn memory_of_disabled_allocators_is_no_leak() {
+    let disabled = node().with(|n| {
+        n.resident = 500 * MB;
+        n.facts = vec![(facts::ALLOCATORS, r#"["eheap_alloc","binary_alloc=false"]"#.to_owned())];
+    });
+    assert_eq!(entries(&finding(&disabled, "BT025")), ["+M<S>e"]);
+}
+
+#[test]
+fn a_small_heap_that_keeps_large_binaries_is_named() {
+    let holder = |change: fn(&mut Busy)| {
+        let mut busy = Busy {
+            pid: "<0.88.0>",
+            row: row(|row| {
+                row.name = Some("parser".to_owned());
+                row.ranks = vec![Rank::Binary];
+                row.memory_bytes = 300_000;
+                row.binary_bytes = Some(280 * MB);
+                row.minor_gcs = Some(4);
+                row.fullsweep_after = Some(65_535);
+            }),
+            ..Busy::default()
+        };
+        change(&mut busy);
+        node().with(|n| {
+            n.resident = 500 * MB;
+            n.kinds = vec![("binary", 300 * MB, 0)];
+            n.busiest = vec![busy];
+        })
+    };
+    let found = finding(&holder(|_| ()), "BT026");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("parser (<0.88.0>)")));
+    assert_eq!(entries(&found), ["code.binary_copy", "code.hibernate", "process.fullsweep_after"]);
+    let works = finding(&holder(|busy| busy.reductions = 5), "BT026");
+    assert_eq!(entries(&works), ["code.binary_copy", "process.fullsweep_after"]);
+    let swept = finding(&holder(|busy| busy.row.minor_gcs = Some(0)), "BT026");
+    assert_eq!(entries(&swept), ["code.binary_copy"]);
+    assert_healthy(&holder(|busy| busy.row.memory_bytes = 100 * MB), "BT026");
+    assert_healthy(&holder(|busy| busy.row.binary_bytes = Some(3 * MB)), "BT026");
+}
+
+#[test]
+fn growth_is_told_with_its_owner_and_the_time_that_is_left() {
+    let growing = |kind: &'static str| {
+        node().with(|n| {
+            n.kinds = vec![(kind, 100 * MB, 2 * MB), ("atom", MB, 0)];
+            n.resident_growth = 2 * MB;
+            n.large_tables = vec![("settled", 90 * MB, 0), ("sessions", 10 * MB, 2 * MB)];
+            n.memory_available = 72_000 * MB;
+        })
+    };
+    let found = finding(&growing("ets"), "BT027");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("sessions")));
+    assert!(found.summary.contains("10.0 h"), "{}", found.summary);
+    assert_eq!(entries(&found), ["code.bounded_table", "ets.compressed"]);
+    assert_eq!(entries(&finding(&growing("binary"), "BT027")), ["code.binary_copy"]);
+    assert_eq!(entries(&finding(&growing("processes"), "BT027")), ["code.back_pressure"]);
+    assert_eq!(entries(&finding(&growing("code"), "BT027")), ["code.no_code_at_run_time"]);
+    assert_healthy(&node(), "BT027");
+}
+
+#[test]
+fn memory_that_grows_beyond_what_the_vm_uses_is_nobodys_but_native_codes() {
+    let leak = node().with(|n| {
+        n.resident_growth = 5 * MB;
+        n.group_memory = Some((200 * MB, 700 * MB));
+    });
+    let found = finding(&leak, "BT027");
+    assert_eq!(found.subject.as_deref(), Some("outside"));
+    assert_eq!(entries(&found), ["code.native_memory"]);
+    assert!(found.summary.contains("control group is used up in 100 s"), "{}", found.summary);
+    // Resident memory that stays while the VM uses less is no growth.
+    assert_healthy(&node().with(|n| n.kinds = vec![("binary", 90 * MB, -5 * MB)]), "BT027");
+}
+
+#[test]
+fn a_full_super_carrier_says_what_comes_next() {
+    let full = |args: &'static str| {
+        node().with(|n| {
+            n.super_carrier = Some((60 << 20, 60 << 20));
+            n.facts = vec![(facts::EMU_ARGS, args.to_owned())];
+        })
+    };
+    let found = finding(&full(r#"["-MMscs","64"]"#), "BT028");
+    assert!(found.summary.contains("come from malloc"), "{}", found.summary);
+    assert_eq!(entries(&found), ["+MMscs", "+MMsco"]);
+    let capped = finding(&full(r#"["-MMscs","64","-Musac","false"]"#), "BT028");
+    assert_eq!(capped.level, Level::Critical, "{}", capped.summary);
+    assert_eq!(entries(&finding(&full(r#"["-MMscs","64","-MMsco","false"]"#), "BT028")), ["+MMscs"]);
+    assert_healthy(&node().with(|n| n.super_carrier = Some((30 << 20, 60 << 20))), "BT028");
+    assert_healthy(&node(), "BT028");
+}
+
+#[test]
+fn a_cache_of_segments_that_serves_nobody_names_who_asks() {
+    let thrash = node().with(|n| {
+        n.segments = (4_000, 3_000);
+        n.system = 0.4;
+        n.allocators.push(Allocates { name: "binary_alloc", segments_asked: 3_900, ..Allocates::default() });
+    });
+    let found = finding(&thrash, "BT029");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("binary_alloc")));
+    assert_eq!(entries(&found), ["+M<S>sbct", "+MMmcs", "+MMscs"]);
+    assert!(found.remedies[0].change.starts_with("+MBsbct"), "{}", found.remedies[0].change);
+    assert_eq!(finding(&thrash.clone().with(|n| n.system = 0.0), "BT029").level, Level::Notice);
+    assert_healthy(&thrash.clone().with(|n| n.segments = (40_000, 3_000)), "BT029");
+    assert_healthy(&node(), "BT029");
+}
+
+#[test]
+fn a_literal_area_that_fills_is_found_in_time() {
+    let check = |used: i64, level: Level| {
+        let found = finding(&node().with(|n| n.literals = (used * MB, 100 * MB)), "BT030");
+        assert_eq!(found.level, level, "{used} of 100");
+        assert_eq!(entries(&found), ["+MIscs", "code.less_persistent"]);
+    };
+    check(55, Level::Notice);
+    check(80, Level::Warning);
+    check(95, Level::Critical);
+    assert_healthy(&node(), "BT030");
+}
+
+#[test]
+fn heaps_of_processes_that_do_nothing_are_added_up() {
+    let idle = |reductions: i64| {
+        node().with(|n| {
+            n.resident = 500 * MB;
+            n.busiest = ["<0.81.0>", "<0.82.0>", "<0.83.0>"]
+                .map(|pid| Busy {
+                    pid,
+                    reductions,
+                    row: row(|row| {
+                        row.ranks = vec![Rank::Memory];
+                        row.memory_bytes = 60 * MB;
+                        row.initial_call = Some("worker:init/1".to_owned());
+                    }),
+                    ..Busy::default()
+                })
+                .to_vec();
+        })
+    };
+    let found = finding(&idle(0), "BT031");
+    assert_eq!(found.level, Level::Warning);
+    assert!(found.summary.starts_with("3 processes that do nothing hold 180 MB"), "{}", found.summary);
+    assert_eq!(entries(&found), ["code.hibernate", "code.worker_per_job", "process.fullsweep_after"]);
+    assert_healthy(&idle(1_000), "BT031");
+    assert_healthy(&node(), "BT031");
+}
+
+#[test]
+fn a_job_that_collects_everything_is_told_from_a_load_in_waves() {
+    let job = |every: i64, size: i64| {
+        node().with(|n| {
+            n.seconds = 130;
+            n.processes = (2_000, 0);
+            n.collections = (50, Some((every, size)));
+        })
+    };
+    let found = finding(&job(30, 2_100), "BT032");
+    assert!(found.summary.contains("every 30 s"), "{}", found.summary);
+    assert_eq!(entries(&found), ["code.no_forced_collections"]);
+    assert_healthy(&job(30, 500), "BT032");
+    assert_healthy(&job(100, 2_100), "BT032");
+    let busy = job(30, 2_100).with(|n| n.collections.0 = 1_500);
+    assert_healthy(&busy, "BT032");
+}
+
+#[test]
+fn nothing_is_judged_where_allocators_were_not_read() {
+    for code in ["BT024", "BT025"] {
+        let outcome =
+            super::outcome(&node().with(|n| n.without.push(&metrics::MBCS_CARRIERS_SIZE)).period(), code);
+        assert!(matches!(outcome, beamtune_model::Outcome::NotJudged { .. }), "{code}: {outcome:?}");
+    }
+}
