@@ -5,9 +5,11 @@
 
 mod allocators;
 mod bridge;
+mod movement;
 
 pub use allocators::{Allocator, Carriers, allocators};
 pub use bridge::{Bridge, Mapping, Part};
+pub use movement::{Daily, Movement, Step};
 
 /// Kinds of mappings, each mapping being of one.
 pub mod mapping {

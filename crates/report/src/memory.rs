@@ -4,10 +4,11 @@
 //! use (blocks, as the VM or malloc counts them). A line is missing rather than made up where one was not measured.
 
 mod json;
+mod movements;
 mod owners;
 mod waterfall;
 
-use beamtune_model::memory::{Bridge, allocators};
+use beamtune_model::memory::{Bridge, Movement, allocators};
 use beamtune_model::{Diagnosis, Group, Period};
 
 use crate::diagnosis;
@@ -16,8 +17,8 @@ use crate::text::{self, Style};
 pub use json::render as json;
 pub use owners::{Kind, Owner, kinds};
 
-/// The page of `beamtune memory`: the bridge, what the VM uses it for, and what is wrong with that.
-pub fn render(period: &Period, verdicts: &Diagnosis, style: Style) -> String {
+/// The page of `beamtune memory`: the bridge, what the VM uses it for, how that has moved, and what is wrong with it.
+pub fn render(period: &Period, movements: &[Movement], verdicts: &Diagnosis, style: Style) -> String {
     let bridge = Bridge::of(period);
     let mut out = diagnosis::heading(period, style);
     out.push('\n');
@@ -26,6 +27,7 @@ pub fn render(period: &Period, verdicts: &Diagnosis, style: Style) -> String {
         waterfall::render(period, &bridge, &allocators(period), style),
         waterfall::mappings(&bridge, style),
         owners::render(period, style),
+        movements::render(period, movements, style),
     ];
     for section in sections.iter().filter(|section| !section.is_empty()) {
         out.push('\n');

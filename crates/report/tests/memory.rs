@@ -1,7 +1,7 @@
 //! The page of `beamtune memory`, from a period whose numbers are known.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
-use beamtune_model::memory::{Bridge, allocators, content, mapping};
+use beamtune_model::memory::{Bridge, Daily, Movement, Step, allocators, content, mapping};
 use beamtune_model::window::Point;
 use beamtune_model::{
     Diagnosis, Facts, Gap, Metric, Period, PeriodBuilder, ProcessRow, Rank, Series, TableRow, Tick,
@@ -109,7 +109,7 @@ fn node() -> Made {
 }
 
 fn page(period: &Period) -> String {
-    memory::render(period, &Diagnosis::default(), Style::PLAIN)
+    memory::render(period, &[], &Diagnosis::default(), Style::PLAIN)
 }
 
 fn line<'a>(page: &'a str, begin: &str) -> &'a str {
@@ -209,7 +209,44 @@ fn what_was_not_measured_is_said_and_not_made_up() {
         "{page}"
     );
     assert!(!page.contains("not explained"), "{page}");
-    assert!(memory::render(&Period::default(), &Diagnosis::default(), Style::PLAIN).contains("not known"));
+    assert!(
+        memory::render(&Period::default(), &[], &Diagnosis::default(), Style::PLAIN).contains("not known")
+    );
+}
+
+fn moved() -> Movement {
+    Movement {
+        what: "binary".to_owned(),
+        first: 10e6,
+        last: 60e6,
+        range: (10e6, 60e6),
+        per_hour: Some((50e6, 48e6, 52e6)),
+        is_sure: true,
+        step: Some(Step {
+            at: 600_000_000_000,
+            before: 11e6,
+            after: 58e6,
+            with: Some("code_loaded x".to_owned()),
+        }),
+        daily: Some(Daily { swing: 5e6, peak_hour: 9, share: 0.8 }),
+    }
+}
+
+#[test]
+fn what_has_moved_is_told_with_its_steps_and_days() {
+    let mut made = node();
+    made.0.tick(&Tick { t: 3_600_000_000_000, incarnation: 0, vm: None, host: None, late: 0 });
+    let period = made.finish();
+    let page = memory::render(&period, &[moved()], &Diagnosis::default(), Style::PLAIN);
+    let at = page.lines().position(|line| line.starts_with("over 60 min")).expect("a table");
+    let words: Vec<_> = page.lines().nth(at + 1).expect("a row").split_whitespace().collect();
+    assert_eq!(
+        words.join(" "),
+        "binary 10.0 MB 60.0 MB +50.0 MB +48.0 MB to +52.0 MB from 11.0 MB to 58.0 MB after 10 min, with code_loaded x; \
+         each day 5.00 MB up and down, most at 09:00 UTC"
+    );
+    let still = memory::render(&period, &[], &Diagnosis::default(), Style::PLAIN);
+    assert!(still.contains("nothing has grown"), "{still}");
 }
 
 #[test]
@@ -218,13 +255,13 @@ fn json_fits_its_schema() {
     let schema = std::fs::read_to_string(path).expect("the schema");
     let schema = jsonschema::validator_for(&serde_json::from_str(&schema).expect("JSON")).expect("a schema");
     for period in [Period::default(), node().finish()] {
-        let text = memory::json(&period, &Diagnosis::default());
+        let text = memory::json(&period, &[moved()], &Diagnosis::default());
         let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         let errors: Vec<_> =
             schema.iter_errors(&value).map(|error| format!("{}: {error}", error.instance_path())).collect();
         assert!(errors.is_empty(), "{errors:#?}\n{text}");
     }
-    let text = memory::json(&node().finish(), &Diagnosis::default());
+    let text = memory::json(&node().finish(), &[], &Diagnosis::default());
     let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(value["unexplained_bytes"], 30 * MB);
     assert_eq!(value["allocators"][0]["pool"]["carriers_bytes"], 250 * MB);

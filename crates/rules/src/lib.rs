@@ -12,6 +12,7 @@ pub mod remedy;
 pub mod rule;
 pub mod rules;
 pub mod view;
+pub mod watch;
 
 pub use rule::{Judgement, Rule};
 pub use rules::RULES;

@@ -3,7 +3,11 @@
 //! Each is here because no kept crate has it in the form that is needed; its paper is cited where it
 //! stands, and it is tested by properties or simulation. The crate knows nothing of BEAM.
 
+pub mod daily;
 pub mod paired;
+pub mod step;
 pub mod trend;
 
+pub use daily::{Daily, daily};
+pub use step::{Step, step};
 pub use trend::{Trend, trend};

@@ -82,7 +82,8 @@ fn variance_of_s(points: &[(f64, f64)]) -> f64 {
     ((term(points.len() as f64) - ties) / 18.0).max(0.0)
 }
 
-fn median(sorted: &[f64]) -> f64 {
+/// Of sorted values, at least one.
+pub(crate) fn median(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
 }

@@ -74,9 +74,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 /// Prints the page, and gives the exit status.
 fn tell(period: &Period, as_json: bool) -> ExitCode {
     let verdicts = beamtune_rules::diagnose_memory(period);
+    let movements = beamtune_rules::watch::movements(period);
     let text = match as_json {
-        true => memory::json(period, &verdicts),
-        false => memory::render(period, &verdicts, terminal::style()),
+        true => memory::json(period, &movements, &verdicts),
+        false => memory::render(period, &movements, &verdicts, terminal::style()),
     };
     terminal::print(&text);
     terminal::status(&verdicts)

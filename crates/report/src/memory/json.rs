@@ -1,6 +1,6 @@
 //! The same for programs. The form is fixed by `docs/schema/memory.schema.json`; fields are only ever added.
 
-use beamtune_model::memory::{Allocator, Bridge, Carriers, Mapping, Part, allocators};
+use beamtune_model::memory::{Allocator, Bridge, Carriers, Mapping, Movement, Part, allocators};
 use beamtune_model::{Diagnosis, Finding, Period};
 use serde::Serialize;
 
@@ -22,6 +22,7 @@ struct Document<'a> {
     contents: Vec<PartDocument<'a>>,
     allocators: Vec<AllocatorDocument<'a>>,
     kinds: Vec<KindDocument<'a>>,
+    movements: Vec<MovementDocument<'a>>,
     findings: Vec<&'a Finding>,
     healthy: Vec<Healthy<'a>>,
     not_judged: Vec<NotJudged<'a>>,
@@ -149,8 +150,72 @@ impl<'a> From<&'a Kind> for KindDocument<'a> {
     }
 }
 
+#[derive(Serialize)]
+struct MovementDocument<'a> {
+    what: &'a str,
+    first_bytes: f64,
+    last_bytes: f64,
+    least_bytes: f64,
+    most_bytes: f64,
+    per_hour: Option<Slope>,
+    step: Option<StepDocument<'a>>,
+    daily: Option<DailyDocument>,
+}
+
+#[derive(Serialize)]
+struct Slope {
+    bytes: f64,
+    low_bytes: f64,
+    high_bytes: f64,
+    is_sure: bool,
+}
+
+#[derive(Serialize)]
+struct StepDocument<'a> {
+    at_seconds: f64,
+    before_bytes: f64,
+    after_bytes: f64,
+    with: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct DailyDocument {
+    swing_bytes: f64,
+    peak_hour_utc: u32,
+    explained_share: f64,
+}
+
+impl<'a> From<&'a Movement> for MovementDocument<'a> {
+    fn from(movement: &'a Movement) -> Self {
+        MovementDocument {
+            what: &movement.what,
+            first_bytes: movement.first,
+            last_bytes: movement.last,
+            least_bytes: movement.range.0,
+            most_bytes: movement.range.1,
+            per_hour: movement.per_hour.map(|(bytes, low_bytes, high_bytes)| Slope {
+                bytes,
+                low_bytes,
+                high_bytes,
+                is_sure: movement.is_sure,
+            }),
+            step: movement.step.as_ref().map(|step| StepDocument {
+                at_seconds: step.at as f64 / 1e9,
+                before_bytes: step.before,
+                after_bytes: step.after,
+                with: step.with.as_deref(),
+            }),
+            daily: movement.daily.map(|daily| DailyDocument {
+                swing_bytes: daily.swing,
+                peak_hour_utc: daily.peak_hour,
+                explained_share: daily.share,
+            }),
+        }
+    }
+}
+
 /// The page as a JSON document, indented, with a newline at its end.
-pub fn render(period: &Period, verdicts: &Diagnosis) -> String {
+pub fn render(period: &Period, movements: &[Movement], verdicts: &Diagnosis) -> String {
     let bridge = Bridge::of(period);
     let (allocators, kinds) = (allocators(period), owners::kinds(period));
     let (healthy, not_judged) = json::rest(verdicts);
@@ -165,6 +230,7 @@ pub fn render(period: &Period, verdicts: &Diagnosis) -> String {
         contents: bridge.parts.iter().chain(&bridge.unknown).map(Into::into).collect(),
         allocators: allocators.iter().map(Into::into).collect(),
         kinds: kinds.iter().map(Into::into).collect(),
+        movements: movements.iter().map(Into::into).collect(),
         findings: verdicts.findings(),
         healthy,
         not_judged,
