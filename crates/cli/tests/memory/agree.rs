@@ -1,0 +1,165 @@
+//! The numbers of allocators are those that the VM's own tools tell, where these are right; and where they are not, ours are.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::common::{all_otps, eval_in, folder, run, text};
+use super::{STEADY, TestNode, allocator, bytes, page};
+
+/// Two readings of a node that does nothing differ by what reading itself takes: heaps of the agent and of whoever asks.
+const READING_BYTES: f64 = 3e6;
+
+#[track_caller]
+fn assert_near(ours: f64, theirs: f64, what: &str) {
+    assert!((ours - theirs).abs() <= READING_BYTES.max(0.01 * theirs), "{what}: {ours} against {theirs}");
+}
+
+fn sum(page: &Value, field: &str) -> f64 {
+    let all = page["allocators"].as_array().expect("allocators");
+    let sets = ["multiblock", "pool", "single_block"];
+    all.iter().flat_map(|allocator| sets.map(|set| bytes(&allocator[set][field]))).sum()
+}
+
+#[test]
+fn instrument_counts_the_same_carriers_and_blocks() {
+    for otp in all_otps() {
+        let node = TestNode::start(&otp, &[], STEADY);
+        let page = page(&node, &[]);
+        // [{Allocator, InPool, TotalSize, UnscannedSize, [{Type, Count, Size}], FreeBlocks}]
+        let told = eval_in(
+            &node,
+            "begin {ok, {_, Carriers}} = instrument:carriers(), \
+             [{A, lists:sum([T || {B, _, T, _, _, _} <- Carriers, B =:= A]), \
+               lists:sum([S || {B, _, _, _, Types, _} <- Carriers, B =:= A, {_, _, S} <- Types])} \
+              || A <- [binary_alloc, ets_alloc, fix_alloc]] end",
+        );
+        for (name, carriers, blocks) in triples(&told) {
+            let ours = allocator(&page, &name);
+            let all = |field: &str| {
+                ["multiblock", "pool", "single_block"].iter().map(|set| bytes(&ours[set][field])).sum::<f64>()
+            };
+            let what = format!("{name} of OTP {}", otp.release);
+            assert_near(all("carriers_bytes"), carriers, &format!("carriers of {what}"));
+            assert_near(all("blocks_bytes"), blocks, &format!("blocks of {what}"));
+        }
+    }
+}
+
+/// `[{name,1,2},…]`
+fn triples(text: &str) -> Vec<(String, f64, f64)> {
+    let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("{text:?} is no number"));
+    let rows = text.trim().trim_matches(['[', ']']).split("},");
+    rows.map(|row| {
+        let fields: Vec<&str> = row.trim_matches(['{', '}']).split(',').collect();
+        let [name, carriers, blocks] = fields[..] else { panic!("{text}") };
+        (name.to_owned(), number(carriers), number(blocks))
+    })
+    .collect()
+}
+
+/// recon, which RabbitMQ brings, in a folder that the release sees; `None` if there is none that it can load.
+fn recon(root: Option<&PathBuf>) -> Option<(tempfile::TempDir, String)> {
+    let listed =
+        run(Command::new("sh").args(["-c", "ls -d /usr/lib/rabbitmq/lib/*/plugins/recon-*/ebin | head -1"]));
+    let ebin = PathBuf::from(listed.stdout.trim());
+    if !ebin.is_dir() {
+        return None;
+    }
+    let copied = match root {
+        Some(root) => tempfile::tempdir_in(root.join("tmp")).expect("a folder"),
+        None => folder(),
+    };
+    std::fs::copy(ebin.join("recon_alloc.beam"), copied.path().join("recon_alloc.beam")).expect("copied");
+    let root = root.map_or(Path::new("/"), |root| root.as_path());
+    let seen = Path::new("/").join(copied.path().strip_prefix(root).expect("below"));
+    Some((copied, text(&seen)))
+}
+
+#[test]
+fn recon_counts_the_same_but_for_the_allocator_that_it_leaves_out() {
+    for otp in all_otps() {
+        // Debian has compiled it with OTP 25, and 23 does not load that.
+        if otp.release < 25 {
+            eprintln!("skipped, because OTP {} does not load Debian's recon", otp.release);
+            continue;
+        }
+        let Some((_folder, path)) = recon(otp.root.as_ref()) else {
+            eprintln!("skipped, because there is no recon (RabbitMQ brings it: scripts/install.sh test)");
+            return;
+        };
+        let node = TestNode::start(&otp, &["-pa", &path], STEADY);
+        let question = "[{all, recon_alloc:memory(allocated), recon_alloc:memory(used)}, \
+              {binary, proplists:get_value(binary_alloc, recon_alloc:memory(allocated_types)), 0}]";
+        // Whoever is asked for the first time loads code.
+        eval_in(&node, question);
+        let page = page(&node, &[]);
+        let told = eval_in(&node, question);
+        let told = triples(&told);
+        let literal = allocator(&page, "literal_alloc");
+        let left_out = |field: &str| bytes(&literal["multiblock"][field]);
+        let release = otp.release;
+        let (_, carriers, blocks) = &told[0];
+        assert!(left_out("carriers_bytes") > 0.0);
+        assert_near(
+            sum(&page, "carriers_bytes") - left_out("carriers_bytes"),
+            *carriers,
+            &format!("carriers by recon on OTP {release}"),
+        );
+        assert_near(
+            sum(&page, "blocks_bytes") - left_out("blocks_bytes"),
+            *blocks,
+            &format!("blocks by recon on OTP {release}"),
+        );
+        let binary = allocator(&page, "binary_alloc");
+        let ours: f64 = ["multiblock", "pool", "single_block"]
+            .iter()
+            .map(|set| bytes(&binary[set]["carriers_bytes"]))
+            .sum();
+        assert_near(ours, told[1].1, &format!("carriers of binaries by recon on OTP {release}"));
+    }
+}
+
+/// Tools that read `mbcs` alone see a node of which most is in the pool as small and full.
+#[test]
+fn carriers_in_the_pool_are_not_left_out() {
+    for otp in all_otps() {
+        // With the highest limit, carriers go to the pool as soon as there are holes.
+        let node = TestNode::start(&otp, &["+S", "2:2", "+MBacul", "100"], STEADY);
+        let page = page(&node, &[]);
+        let binary = allocator(&page, "binary_alloc");
+        let pool = bytes(&binary["pool"]["carriers_bytes"]);
+        let told: f64 = eval_in(
+            &node,
+            "lists:sum([element(2, lists:keyfind(carriers_size, 1, Pool)) || \
+             {instance, _, Parts} <- erlang:system_info({allocator, binary_alloc}), {mbcs_pool, Pool} <- Parts])",
+        )
+        .trim()
+        .parse()
+        .expect("a number");
+        assert!(told > 20e6, "OTP {}: the pool holds {told}", otp.release);
+        assert_near(pool, told, &format!("the pool on OTP {}", otp.release));
+    }
+}
+
+#[test]
+fn the_kinds_of_memory_add_up_to_what_the_vm_tells() {
+    for otp in all_otps() {
+        let node = TestNode::start(&otp, &[], STEADY);
+        let page = page(&node, &[]);
+        let kinds = page["kinds"].as_array().expect("kinds");
+        let of = |kind: &str| {
+            kinds.iter().find(|row| row["kind"] == kind).map_or(f64::NAN, |row| bytes(&row["bytes"]))
+        };
+        let told: f64 = eval_in(&node, "erlang:memory(total)").trim().parse().expect("a number");
+        assert_near(kinds.iter().map(|row| bytes(&row["bytes"])).sum(), told, "all kinds");
+        // All of it lies in blocks, but for scratch memory; what the JIT has made does not.
+        let temporary = bytes(&allocator(&page, "temp_alloc")["multiblock"]["blocks_bytes"]);
+        let blocks = sum(&page, "blocks_bytes") - temporary;
+        assert!((told - blocks).abs() < 0.08 * told, "OTP {}: {told} in blocks of {blocks}", otp.release);
+        assert!(of("binary") > 20e6 && of("ets") > 10e6, "{page:#}");
+        let table = &kinds.iter().find(|row| row["kind"] == "ets").expect("tables")["owners"][0];
+        assert_eq!(table["name"], "steady");
+    }
+}
