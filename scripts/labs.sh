@@ -19,6 +19,17 @@ trap 'rm -f "$report" "$labs"' EXIT
     echo '| lab | OTP | setting | found | right? |'
     echo '|---|---|---|---|---|'
     sort -s -k1,1 -k2,2n "$report" | awk -F'\t' '{ gsub(/\|/, "\\|"); print "| " $1 " | " $2 " | " $3 " | " $5 " | " $6 " |" }'
+    echo
+    echo "Resident memory of the same runs, in MB: sick, and how much of that was not explained page by page; cured with the same seed; and what the first remedy of the finding was estimated to give back beside what the cure has given back."
+    echo
+    echo '| lab | OTP | sick | not explained | cured | estimated | measured |'
+    echo '|---|---|---|---|---|---|---|'
+    sort -s -k1,1 -k2,2n "$report" | awk -F'\t' '
+        $3 == "sick" { rss[$1 FS $2] = $7; lost[$1 FS $2] = $8; saves[$1 FS $2] = $9 }
+        $3 == "cured" && rss[$1 FS $2] != "" && $7 != "" {
+            key = $1 FS $2
+            print "| " $1 " | " $2 " | " rss[key] " | " lost[key] " | " $7 " | " saves[key] " | " (saves[key] == "" ? "" : sprintf("%.1f", rss[key] - $7)) " |"
+        }'
 } >"$labs"
 sed -i -e "/^<!-- labs: begin -->$/r $labs" -e '/^<!-- labs: begin -->$/,/^<!-- labs: end -->$/{/^<!-- labs: /!d}' docs/evaluation.md
 exit "$status"

@@ -10,6 +10,7 @@
 mod common;
 
 use std::fmt::Write;
+use std::path::Path;
 use std::time::Duration;
 
 use common::{Otp, Running, beamtune, otp, run_for};
@@ -44,7 +45,7 @@ struct Lab {
 }
 
 fn labs() -> Vec<Lab> {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab");
     let mut labs: Vec<_> = std::fs::read_dir(folder)
         .expect("the lab")
         .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path().join("lab.toml")).ok())
@@ -84,8 +85,32 @@ fn releases(index: usize) -> Vec<Otp> {
     }
 }
 
+/// What one run has shown.
+#[derive(Default)]
+struct Shown {
+    /// What is wrong with it.
+    faults: Vec<String>,
+    /// The diagnosis.
+    answer: Value,
+    /// Resident memory, and what of it was not explained, in bytes; `None` where the pages were not looked at.
+    memory: Option<(f64, f64)>,
+    /// What the first remedy of what was to be found is estimated to give back, in bytes.
+    estimate: Option<f64>,
+}
+
+/// What may stay unexplained: so much of what is resident, or so many bytes.
+const UNEXPLAINED_SHARE: f64 = 0.03;
+const UNEXPLAINED_BYTES: f64 = 8e6;
+
+/// Resident memory and what of it is not explained, by the recording that the doctor has kept.
+fn memory_of(recording: &Path) -> Option<(f64, f64)> {
+    let said = run_for(beamtune().arg("memory").arg(recording).arg("--json"), Duration::from_secs(60));
+    let page = matches!(said.status, Some(0 | 1)).then(|| said.json())?;
+    page["resident_bytes"].as_f64().zip(page["unexplained_bytes"].as_f64())
+}
+
 /// One run: starts the lab, waits until its pathology is there, asks the doctor, and says what is wrong with the answer.
-fn try_lab(lab: &Lab, otp: &Otp, cured: bool, seed: u32) -> (Vec<String>, Value) {
+fn try_lab(lab: &Lab, otp: &Otp, cured: bool, seed: u32) -> Shown {
     let mut command = beamtune();
     command.args(["lab", "run", &lab.name, "--seed", &seed.to_string(), "--for", "150s"]);
     if cured {
@@ -100,18 +125,27 @@ fn try_lab(lab: &Lab, otp: &Otp, cured: bool, seed: u32) -> (Vec<String>, Value)
         |key: &str| ready.split(' ').find_map(|word| word.strip_prefix(key)).unwrap_or_default().to_owned();
     let (node, culprit) = (word("node="), word("sick="));
 
+    let folder = common::folder();
+    let recording = folder.path().join("recording");
     let mut doctor = beamtune();
-    doctor.args(["doctor", &node, "--for", "12s", "--json"]);
+    doctor.args(["doctor", &node, "--for", "12s", "--json", "-o"]).arg(&recording);
     let said = run_for(&mut doctor, Duration::from_secs(90));
     // The lab ends with us; by SIGINT it takes down what it has set up.
     running.signal("INT");
     running.wait();
 
     if !matches!(said.status, Some(0 | 1)) {
-        return (vec![format!("the doctor could not work: {}", said.stderr.trim())], Value::Null);
+        let faults = vec![format!("the doctor could not work: {}", said.stderr.trim())];
+        return Shown { faults, ..Shown::default() };
     }
     let answer = said.json();
     let mut faults = Vec::new();
+    let memory = memory_of(&recording);
+    if let Some((resident, unexplained)) = memory
+        && unexplained.abs() > UNEXPLAINED_BYTES.max(UNEXPLAINED_SHARE * resident)
+    {
+        faults.push(format!("{:.1} of {:.1} MB are not explained", unexplained / 1e6, resident / 1e6));
+    }
     let found: Vec<&Value> = answer["findings"]
         .as_array()
         .into_iter()
@@ -156,7 +190,15 @@ fn try_lab(lab: &Lab, otp: &Otp, cured: bool, seed: u32) -> (Vec<String>, Value)
     if said.status != Some(expected_status) {
         faults.push(format!("exit status {:?} instead of {expected_status}", said.status));
     }
-    (faults, answer)
+    let expected =
+        || all.iter().filter(|finding| lab.expect.iter().any(|expectation| hit(finding, expectation)));
+    let estimate = expected().find_map(|finding| finding["remedies"][0]["saves_bytes"].as_f64());
+    Shown { faults, memory, estimate, answer }
+}
+
+/// A number of megabytes, if it is known.
+fn mb(bytes: Option<f64>) -> String {
+    bytes.map_or(String::new(), |bytes| format!("{:.1}", bytes / 1e6))
 }
 
 /// CPU of other processes, as the finding itself has it.
@@ -186,7 +228,7 @@ fn labs_are_found_sick_and_not_found_cured() {
                 }
                 // Different on each run of the suite, and printed, so that a failure can be repeated.
                 let seed = std::process::id().wrapping_mul(31).wrapping_add(index as u32) % 1_000_000;
-                let (faults, answer) = try_lab(lab, &otp, cured, seed);
+                let Shown { faults, answer, memory, estimate } = try_lab(lab, &otp, cured, seed);
                 runs += 1;
                 let setting = if cured { "cured" } else { "sick" };
                 let codes: Vec<_> = answer["findings"]
@@ -202,11 +244,14 @@ fn labs_are_found_sick_and_not_found_cured() {
                     })
                     .collect();
                 let line = format!(
-                    "{}\t{}\t{setting}\t{seed}\t{}\t{}\n",
+                    "{}\t{}\t{setting}\t{seed}\t{}\t{}\t{}\t{}\t{}\n",
                     lab.name,
                     otp.release,
                     codes.join(", "),
-                    if faults.is_empty() { "right".to_owned() } else { faults.join("; ") }
+                    if faults.is_empty() { "right".to_owned() } else { faults.join("; ") },
+                    mb(memory.map(|memory| memory.0)),
+                    mb(memory.map(|memory| memory.1)),
+                    mb(estimate),
                 );
                 eprint!("{line}");
                 report.push_str(&line);

@@ -149,6 +149,17 @@ pub struct Remedy {
     pub at_run_time: bool,
     /// How to prove it: what to run, what should change.
     pub prove: String,
+    /// Resident memory that it would give back, in bytes: an estimate until a trial has shown it. `None` where the rule cannot
+    /// tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saves_bytes: Option<f64>,
+}
+
+impl Remedy {
+    /// Adds what it is estimated to give back, in bytes.
+    pub fn saving(self, bytes: f64) -> Self {
+        Remedy { saves_bytes: Some(bytes.max(0.0)), ..self }
+    }
 }
 
 /// What a rule found.

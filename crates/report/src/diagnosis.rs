@@ -114,6 +114,13 @@ fn render_finding(finding: &Finding, style: Style) -> String {
         if !remedy.risk.is_empty() {
             lines.push(("risk", &remedy.risk));
         }
+        let saves = remedy.saves_bytes.map(|bytes| {
+            format!(
+                "about {} of resident memory: an estimate, until a trial has shown it",
+                text::bytes(bytes)
+            )
+        });
+        lines.extend(saves.as_ref().map(|saves| ("saves", saves)));
         lines.push(("prove", &remedy.prove));
         for (name, words) in lines {
             let line = text::wrap(&text::sentence(words), body - 14, "                  ");
@@ -242,6 +249,7 @@ mod tests {
                 releases: "all".to_owned(),
                 at_run_time: false,
                 prove: "the queue stays bounded".to_owned(),
+                saves_bytes: None,
             }],
         };
         Diagnosis {

@@ -50,6 +50,7 @@ fn a_full_diagnosis_fits_the_schema() {
             releases: "all".to_owned(),
             at_run_time: false,
             prove: "compare".to_owned(),
+            saves_bytes: Some(1e6),
         }],
     };
     let diagnosis = Diagnosis {

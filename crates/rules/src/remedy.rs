@@ -21,5 +21,6 @@ pub fn of(period: &Period, entry: &str, change: &str, why: &str, prove: &str) ->
         releases: known.releases(release),
         at_run_time: known.at_run_time(),
         prove: prove.to_owned(),
+        saves_bytes: None,
     })
 }

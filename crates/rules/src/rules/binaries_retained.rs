@@ -98,13 +98,16 @@ fn draft(period: &Period, score: f64, process: &ProcessUse, row: &ProcessRow, by
     .because_some(row.fullsweep_after.map(|n| Evidence::number("its fullsweep_after", n as f64, Unit::Count)))
     .because_some(row.current_function.as_deref().map(|function| Evidence::text("where it is", function)))
     .but("a process that is meant to hold large binaries whole, such as a cache, looks the same")
-    .fix(remedy::of(
-        period,
-        "code.binary_copy",
-        "binary:copy/1 what is kept of a larger binary (a field, a key, a line)",
-        "a part of a binary keeps the whole of it: a match or binary:part/3 does not copy",
-        &prove,
-    ))
+    .fix(
+        remedy::of(
+            period,
+            "code.binary_copy",
+            "binary:copy/1 what is kept of a larger binary (a field, a key, a line)",
+            "a part of a binary keeps the whole of it: a match or binary:part/3 does not copy",
+            &prove,
+        )
+        .map(|remedy| remedy.saving(bytes)),
+    )
     .fix_if(!swept && idle, || {
         remedy::of(
             period,

@@ -210,10 +210,6 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
                 sbct,
             ));
     }
-    let estimate = |bytes: f64| match bytes {
-        bytes if bytes >= 1e6 => format!("about {} by estimate", megabytes(bytes)),
-        _ => "little by estimate".to_owned(),
-    };
     let after_peak = sparse.after_peak();
     draft
         .fix_if(after_peak && name == "binary_alloc", || {
@@ -223,7 +219,7 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
                 "copy what is kept when the peak is over (binary:copy/1), or make what is kept before the peak",
                 "new blocks go into the fullest carriers, and those that then are empty go back to the system",
                 prove,
-            )
+            ).map(|remedy| remedy.saving(sparse.unused.bytes))
         })
         .fix_if(after_peak && name == "eheap_alloc", || {
             remedy::of(
@@ -232,31 +228,27 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
                 "let the processes that have outlived the peak collect: hibernate, or erlang:garbage_collect/1 once",
                 "a collection moves a heap, out of the sparse carriers into fuller ones",
                 prove,
-            )
+            ).map(|remedy| remedy.saving(sparse.unused.bytes))
         })
         .fix_if(after_peak && sparse.saved_by_small() >= 0.1 * sparse.unused.bytes, || {
             remedy::of(
                 period,
                 "+M<S>lmbcs",
                 &format!("+M{letter}lmbcs {SMALL_CARRIER_KB:.0} +M{letter}smbcs {SMALL_CARRIER_KB:.0} +M{letter}sbct 64"),
-                &format!(
-                    "the smaller carriers are, the more of them are left without a block: {}",
-                    estimate(sparse.saved_by_small())
-                ),
+                "the smaller carriers are, the more of them are left without a block",
                 prove,
             )
+            .map(|remedy| remedy.saving(sparse.saved_by_small()))
         })
         .fix_if(sparse.allocator.pool.size > 0, || {
             remedy::of(
                 period,
                 "+M<S>acful",
                 &format!("+M{letter}acful 60"),
-                &format!(
-                    "free pages of carriers in the pool are given back with MADV_FREE: {}; they count as resident until the kernel takes them (from 28.1 on, +Mumadtn true takes them at once)",
-                    estimate(sparse.saved_by_pages())
-                ),
+                "free pages of carriers in the pool are given back with MADV_FREE; they count as resident until the kernel takes them (from 28.1 on, +Mumadtn true takes them at once)",
                 prove,
             )
+            .map(|remedy| remedy.saving(sparse.saved_by_pages()))
         })
         .fix_if(!after_peak, || {
             remedy::of(

@@ -83,14 +83,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "let them hibernate after work (hibernate_after 15000 or so)",
             "a heap that has grown stays that large until the next collection, and an idle process has none",
             "beamtune memory --what-if collect before; resident memory after the same load",
-        ))
+        ).map(|remedy| remedy.saving(bytes)))
         .fix(remedy::of(
             period,
             "code.worker_per_job",
             "do large work in a process of its own that ends with it",
             "its heap goes back as a whole, without a collection",
             "resident memory after the same load",
-        ))
+        ).map(|remedy| remedy.saving(bytes)))
         .fix(remedy::of(
             period,
             "process.fullsweep_after",

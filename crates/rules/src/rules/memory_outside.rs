@@ -130,7 +130,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     "find who allocates: look at the NIFs that are loaded, take one away after the other, or start with jemalloc and its heap profiler",
                     "what the VM did not allocate, it cannot free",
                     "beamtune memory twice: the lines of malloc must not grow under the same load",
-                )
+                ).map(|remedy| remedy.saving(bytes))
             })
     } else {
         draft.fix(remedy::of(

@@ -78,7 +78,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             &format!("+Q {fit:.0}"),
             "the flag overrides what the limit of open files suggests",
             "restart with the flag: RSS and system_info(port_limit)",
-        ))
+        ).map(|remedy| remedy.saving(bytes - fit * place)))
         .fix_if(by_flag.is_none() && by_environment.is_none(), || {
             remedy::of(
                 period,
@@ -86,7 +86,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 &format!("set the limit of open files to {fit:.0} for this service (systemd: LimitNOFILE=; Docker: --ulimit nofile=)"),
                 "the VM sizes its port table by it",
                 "restart; /proc/PID/limits and system_info(port_limit)",
-            )
+            ).map(|remedy| remedy.saving(bytes - fit * place))
         }),
     ))
 }
