@@ -1,10 +1,11 @@
 //! The tables that people know: microstates as `msacc:print/0` has them, allocators as recon and
 //! instrument have them, top lists as etop and observer_cli have them.
 
+mod alloc;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use beamtune_flags::Origin;
-use beamtune_model::memory::{self, Carriers};
 use beamtune_model::{Group, Metric, Period, Rank, facts, metrics, units::SECOND_NS};
 
 use crate::diagnosis::heading;
@@ -23,6 +24,8 @@ pub enum View {
     Msacc,
     /// Allocators.
     Alloc,
+    /// Allocators, instance by instance.
+    Instances,
     /// Emulator flags in effect, and where each comes from.
     Flags,
     /// Processes.
@@ -40,7 +43,8 @@ pub fn render(period: &Period, view: View, style: Style) -> String {
     let body = match view {
         View::Summary => summary(period, style),
         View::Msacc => msacc(period, style),
-        View::Alloc => alloc(period, style),
+        View::Alloc => alloc::allocators(period, style),
+        View::Instances => alloc::instances(period, style),
         View::Flags => flags(period, style),
         View::Processes => processes(period, style),
         View::Ets => ets(period, style),
@@ -173,56 +177,6 @@ fn msacc(period: &Period, style: Style) -> String {
         table.render(style)
     };
     format!("{}\n{}", render(&kinds), render(&threads))
-}
-
-fn alloc(period: &Period, style: Style) -> String {
-    let mut table = Table::new(&[
-        ("allocator", Left),
-        ("carriers", Right),
-        ("blocks", Right),
-        ("used", Right),
-        ("mbcs", Right),
-        ("used", Right),
-        ("sbcs", Right),
-        ("used", Right),
-        ("pool", Right),
-        ("used", Right),
-        ("calls", Right),
-    ]);
-    let used = |carriers: Carriers| text::share(carriers.used());
-    let size = |bytes: i64| if bytes > 0 { text::bytes(bytes as f64) } else { String::new() };
-    for allocator in memory::allocators(period) {
-        let all = allocator.all();
-        table.row([
-            text::clean(&allocator.name),
-            size(all.size),
-            size(all.blocks_size),
-            used(all),
-            size(allocator.mbcs.size),
-            used(allocator.mbcs),
-            size(allocator.sbcs.size),
-            used(allocator.sbcs),
-            size(allocator.pool.size),
-            used(allocator.pool),
-            allocator.allocations_per_s.map_or(String::new(), |calls| format!("{}/s", text::decimal(calls))),
-        ]);
-    }
-    let mut out = table.render(style);
-    for instance in period.entities(Group::Mseg) {
-        let hits = period.rate(&metrics::MSEG_CACHE_HITS, instance);
-        let asked = period.rate(&metrics::MSEG_ALLOCATIONS, instance);
-        if let (Ok(hits), Ok(asked)) = (hits, asked)
-            && asked > 0.0
-        {
-            out.push_str(&format!(
-                "segment cache {}: {:.0} % hits of {}/s\n",
-                text::clean(instance),
-                hits * 100.0 / asked,
-                text::decimal(asked)
-            ));
-        }
-    }
-    out
 }
 
 /// Those that were given first, then the defaults.

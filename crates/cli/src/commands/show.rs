@@ -42,6 +42,8 @@ enum Name {
     Msacc,
     /// Allocators: carriers, blocks and how well they are used.
     Alloc,
+    /// The same, instance by instance.
+    Instances,
     /// Emulator flags in effect, and where each comes from.
     Flags,
     /// Processes by reductions.
@@ -63,6 +65,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Name::Summary => View::Summary,
         Name::Msacc => View::Msacc,
         Name::Alloc => View::Alloc,
+        Name::Instances => View::Instances,
         Name::Flags => View::Flags,
         Name::Processes => View::Processes,
         Name::Ets => View::Ets,
