@@ -10,6 +10,7 @@ mod figure;
 mod huge;
 mod load;
 pub(crate) mod machine;
+mod memory;
 mod node;
 mod paced;
 mod page;
@@ -48,7 +49,7 @@ struct Group {
 }
 
 /// In this order; they are numbered from 1.
-const GROUPS: [Group; 12] = [
+const GROUPS: [Group; 13] = [
     Group { name: "list of nodes", measure: speed::nodes, method: String::new },
     Group { name: "first sample", measure: speed::first_sample, method: speed::first_sample_method },
     Group { name: "size", measure: size::measure, method: size::method },
@@ -61,6 +62,7 @@ const GROUPS: [Group; 12] = [
     Group { name: "load, truth", measure: load::truth::measure, method: load::truth::method },
     Group { name: "load, messages", measure: load::exchange::measure, method: load::exchange::method },
     Group { name: "load, scale", measure: load::scale::measure, method: load::scale::method },
+    Group { name: "memory", measure: memory::measure, method: memory::method },
 ];
 
 /// What the measurements need.

@@ -8,13 +8,14 @@
 %% a socket that sends back what it gets. Between "begin" and "end" it measures: without workers how many schedulers
 %% were active in the mean, with workers the units of work per second.
 target(Arguments) ->
-    [Processes, Tables, Ports, Workers] = [list_to_integer(Argument) || Argument <- Arguments],
+    [Processes, Tables, Ports, Workers, Megabytes] = [list_to_integer(Argument) || Argument <- Arguments],
     spawn(fun() ->
         process_flag(priority, high),
         [spawn(fun() -> receive never -> ok end end) || _ <- lists:seq(1, Processes)],
         [table(N) || N <- lists:seq(1, Tables)],
         %% Not opened any further, so that there can be more of them than file descriptors.
         [open_port({spawn_driver, "udp_inet"}, []) || _ <- lists:seq(1, Ports)],
+        hold(Megabytes),
         Meter =
             case Workers of
                 0 ->
@@ -90,6 +91,31 @@ rate(Rows0, Rows, _) ->
         (Active - Active0) / (Total - Total0)
      || {{Id, Active0, Total0}, {Id, Active, Total}} <- lists:zip(Rows0, Rows), Total > Total0
     ]).
+
+%% Binaries of 1 to 16 kB, made by a process on each scheduler, so that each has carriers of its own.
+hold(0) -> ok;
+hold(Megabytes) ->
+    Schedulers = erlang:system_info(schedulers),
+    Each = Megabytes * 1000000 div Schedulers,
+    Self = self(),
+    Holders = [
+        spawn_opt(
+            fun() ->
+                Held = binaries(Each, N, []),
+                Self ! {holds, self()},
+                receive never -> Held end
+            end,
+            [{scheduler, N}]
+        )
+     || N <- lists:seq(1, Schedulers)
+    ],
+    [receive {holds, Holder} -> ok end || Holder <- Holders],
+    ok.
+
+binaries(Left, _, Held) when Left =< 0 -> Held;
+binaries(Left, N, Held) ->
+    Size = 1000 + erlang:phash2({N, Left}, 15000),
+    binaries(Left - Size, N, [binary:copy(<<N>>, Size) | Held]).
 
 table(N) ->
     Options =

@@ -95,6 +95,8 @@ impl Otp {
 pub enum Load {
     /// So many processes that wait, ETS tables and ports.
     Huge { processes: u32, tables: u32, ports: u32 },
+    /// So many megabytes of binaries, held by a process on each scheduler.
+    Carriers { megabytes: u32 },
     /// Nothing: it has just been started.
     Empty,
     /// [`PROCESSES`] processes wait, and [`TABLES`] tables are there.
@@ -123,13 +125,14 @@ impl Node {
     pub fn start(otp: &Otp, flags: &[&str], load: Load) -> Result<Node> {
         let cookie = format!("bench{:016x}", fastrand::u64(..));
         let [processes, tables, ports] = match load {
-            Load::Empty => [0, 0, 0],
+            Load::Empty | Load::Carriers { .. } => [0, 0, 0],
             Load::Idle | Load::Busy(_) => [PROCESSES, TABLES, 0],
             Load::Huge { processes, tables, ports } => [processes, tables, ports],
         };
         let workers = if let Load::Busy(workers) = load { workers } else { 0 };
-        let sizes = [processes, tables, ports].map(|size| size.to_string());
-        let run = ["target", &sizes[0], &sizes[1], &sizes[2], &workers.to_string()];
+        let megabytes = if let Load::Carriers { megabytes } = load { megabytes } else { 0 };
+        let sizes = [processes, tables, ports, megabytes].map(|size| size.to_string());
+        let run = ["target", &sizes[0], &sizes[1], &sizes[2], &workers.to_string(), &sizes[3]];
         let (mut running, name, modules) = otp.start(flags, &run, &cookie, &[])?;
         let ready = running.expect_line("bench ready ")?;
         let (port, version) = ready.split_once(' ').context("the node names no port")?;

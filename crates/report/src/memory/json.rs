@@ -1,7 +1,7 @@
 //! The same for programs. The form is fixed by `docs/schema/memory.schema.json`; fields are only ever added.
 
 use beamtune_model::memory::{Allocator, Bridge, Carriers, Mapping, Movement, Part, allocators};
-use beamtune_model::{Diagnosis, Finding, Period};
+use beamtune_model::{Diagnosis, Finding, Group, Period, metrics};
 use serde::Serialize;
 
 use super::owners::{self, Kind};
@@ -18,6 +18,8 @@ struct Document<'a> {
     resident_bytes: Option<i64>,
     explained_bytes: Option<i64>,
     unexplained_bytes: Option<i64>,
+    /// How long looking at the pages took.
+    looking_seconds: Option<f64>,
     mappings: Vec<MappingDocument<'a>>,
     contents: Vec<PartDocument<'a>>,
     allocators: Vec<AllocatorDocument<'a>>,
@@ -226,6 +228,9 @@ pub fn render(period: &Period, movements: &[Movement], verdicts: &Diagnosis) -> 
         resident_bytes: bridge.resident,
         explained_bytes: bridge.explained(),
         unexplained_bytes: bridge.unexplained(),
+        looking_seconds: period
+            .find(Group::HostContent, "", metrics::CONTENT_COST.name)
+            .map(|stat| stat.last.value as f64 / 1e9),
         mappings: bridge.mappings.iter().map(Into::into).collect(),
         contents: bridge.parts.iter().chain(&bridge.unknown).map(Into::into).collect(),
         allocators: allocators.iter().map(Into::into).collect(),
