@@ -374,6 +374,27 @@ mod tests {
         assert_eq!(replace.entity(Group::Dist, "shop@web1.acme.example"), "node1@host1");
         assert_eq!(replace.entity(Group::HostThread, "other/acme_nif/123"), "other/word1/123");
         assert_eq!(replace.entity(Group::Msacc, "dirty_io_scheduler/3"), "dirty_io_scheduler/3");
+        use beamtune_model::memory;
+        for kind in memory::mapping::ALL {
+            assert_eq!(replace.entity(Group::HostMapping, kind), *kind);
+        }
+        use memory::content::*;
+        let carriers = [MBCS, SBCS, POOL].map(|set| carriers("eheap_alloc", set));
+        let others = [
+            MSEG_CACHE,
+            SUPER_CARRIER,
+            LITERAL_AREA,
+            MALLOC_HEAP,
+            MALLOC_ARENAS,
+            MALLOC_MAPPED,
+            JIT,
+            UNKNOWN,
+        ];
+        for content in
+            carriers.iter().map(String::as_str).chain(others).chain(["stacks/scheduler", "stacks/other"])
+        {
+            assert_eq!(replace.entity(Group::HostContent, content), content);
+        }
         assert_eq!(replace.id("<0.12.0>"), "<0.12.0>");
         assert_eq!(replace.id("<secret>"), "id1");
         assert!(!is_number("192.168.0.1") && is_number("25.2.3") && is_number("0-3,8"));
