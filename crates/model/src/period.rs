@@ -11,6 +11,7 @@ use crate::metrics;
 use crate::rows::{PortRow, ProcessRow, ProcessTick, SpawnRow, TableRow};
 use crate::sample::{Event, Gap, Incarnation, Sample, Tick};
 use crate::series::{Family, Group, Metric, Series, SeriesTable};
+use crate::source::TroubleKind;
 use crate::units::{Kind, Nanos, SECOND_NS, Unit};
 use crate::window::{self, Break, Point};
 
@@ -348,47 +349,49 @@ impl Period {
     }
 
     fn missing_fact(&self, key: &str) -> Missing {
-        Missing {
-            what: format!("the fact {key}"),
-            why: self.why_missing(false, &["facts"]),
-            next: NEXT_VM.to_owned(),
-        }
+        self.missing_items(false, &["facts"], format!("the fact {key}"))
     }
 
     /// Why nothing of a group is there, and what to do about it.
     pub fn missing_group(&self, group: Group, what: impl Into<String>) -> Missing {
-        let host = group.is_host();
-        Missing {
-            what: what.into(),
-            why: self.why_missing(host, group.items()),
-            next: if host { NEXT_HOST } else { NEXT_VM }.to_owned(),
-        }
+        self.missing_items(group.is_host(), group.items(), what.into())
+    }
+
+    fn missing_items(&self, host: bool, items: &[&str], what: String) -> Missing {
+        let (why, kind) = self.why_missing(host, items);
+        Missing { what, why, next: next(host, kind).to_owned() }
     }
 
     fn missing(&self, metric: &Metric, entity: &str) -> Missing {
         self.missing_group(metric.group, describe(metric, entity))
     }
 
-    /// The reason of the last gap of one of the items, or of the whole source.
-    fn why_missing(&self, host: bool, items: &[&str]) -> String {
+    /// The reason of the last gap of one of the items, or of the whole source; with its kind, if it was one item's.
+    fn why_missing(&self, host: bool, items: &[&str]) -> (String, Option<TroubleKind>) {
         let source = if host { "host" } else { "vm" };
         let explains = |gap: &&Gap| match gap.source.split_once('.') {
             Some((of, item)) => of == source && items.contains(&item),
             None => gap.source == source,
         };
         match self.gaps.iter().rev().find(explains) {
-            Some(gap) => gap.reason.clone(),
-            None if host && self.host_ticks == 0 => "the host was not read".to_owned(),
-            None if !host && self.vm_ticks == 0 => "the VM was not asked".to_owned(),
-            None => "it was not recorded".to_owned(),
+            Some(gap) => (gap.reason.clone(), (gap.source != source).then_some(gap.kind)),
+            None if host && self.host_ticks == 0 => ("the host was not read".to_owned(), None),
+            None if !host && self.vm_ticks == 0 => ("the VM was not asked".to_owned(), None),
+            None => ("it was not recorded".to_owned(), None),
         }
     }
 }
 
-/// What to do where the VM's side is missing.
-const NEXT_VM: &str = "run beamtune doctor where the node can be attached to, with its cookie";
-/// What to do where the host's side is missing.
-const NEXT_HOST: &str = "run beamtune on the node's host, as root or as the node's user";
+/// What to do about what is missing: of one item, or of all that the VM or the host tells.
+fn next(host: bool, of_item: Option<TroubleKind>) -> &'static str {
+    match (host, of_item) {
+        (_, Some(TroubleKind::TimedOut)) => "record again, for longer, when the host is less busy",
+        (false, Some(TroubleKind::Denied)) => "end what stands in the way while beamtune records",
+        (_, Some(TroubleKind::Unsupported)) => "nothing: this VM, its flags or its host do not have it",
+        (false, _) => "run beamtune doctor where the node can be attached to, with its cookie",
+        (true, _) => "run beamtune on the node's host, as root or as the node's user",
+    }
+}
 
 fn describe(metric: &Metric, entity: &str) -> String {
     if entity.is_empty() {

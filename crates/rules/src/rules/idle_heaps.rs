@@ -39,7 +39,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         })
         .collect();
     idle.sort_by_key(|(_, row)| std::cmp::Reverse(row.memory_bytes));
-    let bytes: f64 = idle.iter().map(|(_, row)| row.memory_bytes as f64).sum();
+    let bytes = idle.iter().fold(0.0, |sum, (_, row)| sum + row.memory_bytes as f64);
     let score = SHARE.score(bytes / resident.max(1.0)).filter(|_| bytes >= WORTH_BYTES);
     let (Some(score), Some((first, row))) = (score, idle.first()) else {
         return Ok(Judgement::Healthy(format!(

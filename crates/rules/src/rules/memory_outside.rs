@@ -59,8 +59,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let known = bridge.resident_of("malloc") as f64;
         (known.max(unknown), in_use.filter(|_| known >= unknown).map(|bytes| bytes as f64))
     } else {
-        // Carriers can be resident as a whole at most, so at least this much is something else.
-        ((resident - carriers - USUAL_BYTES).max(0.0), None)
+        // What the VM has mapped for itself can be resident as a whole at most: carriers, cached segments, the super carrier.
+        // So at least this much is something else.
+        let segments: Option<i64> = all.iter().map(|allocator| allocator.segments).sum();
+        let from_malloc = (carriers - segments.unwrap_or(0) as f64).max(0.0);
+        let mapped: f64 = [&metrics::MMAP_OS_USED, &metrics::MMAP_TOTAL]
+            .iter()
+            .filter_map(|metric| period.stat(metric, "default").ok())
+            .fold(0.0, |sum, stat| sum + stat.last.value as f64);
+        ((resident - carriers.max(mapped + from_malloc) - USUAL_BYTES).max(0.0), None)
     };
     let share = bytes / resident.max(1.0);
     let words = if looked { "malloc holds" } else { "outside of carriers are at least" };

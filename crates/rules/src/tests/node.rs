@@ -79,6 +79,8 @@ pub struct Node {
     pub segments: (i64, i64),
     /// The literal area: used and size.
     pub literals: (i64, i64),
+    /// What the VM has mapped outside of a super carrier.
+    pub mapped: i64,
     /// The super carrier, if there is one: used and size.
     pub super_carrier: Option<(i64, i64)>,
     /// Tables: name, memory in the beginning, and growth in each second.
@@ -206,6 +208,7 @@ pub fn node() -> Node {
         contents: Vec::new(),
         segments: (10, 1),
         literals: (10 << 20, 1 << 30),
+        mapped: 100 << 20,
         super_carrier: None,
         large_tables: Vec::new(),
         collections: (100, None),
@@ -288,7 +291,7 @@ impl Node {
             }
             put(&MBCS_CARRIERS_SIZE_MAX, &entity, allocator.peak.0);
             put(&MBCS_BLOCKS_SIZE_MAX, &entity, allocator.peak.1);
-            put(&MSEG_CARRIERS_SIZE, &entity, allocator.mbcs[1]);
+            put(&MSEG_CARRIERS_SIZE, &entity, allocator.mbcs[1] + allocator.pool[1] + allocator.sbcs[1]);
             put(&SEGMENTS_ASKED, &entity, allocator.segments_asked * s);
             put(&ALLOCATIONS, &entity, 1_000 * s);
         }
@@ -296,7 +299,7 @@ impl Node {
         put(&MSEG_CREATES, "0", self.segments.1 * s);
         put(&MMAP_USED, "literal", self.literals.0);
         put(&MMAP_TOTAL, "literal", self.literals.1);
-        put(&MMAP_OS_USED, "default", 100 << 20);
+        put(&MMAP_OS_USED, "default", self.mapped);
         if let Some((used, total)) = self.super_carrier {
             put(&MMAP_USED, "default", used);
             put(&MMAP_TOTAL, "default", total);
