@@ -132,6 +132,25 @@ fn a_bridge_adds_up_and_calls_nothing_explained_that_is_a_remainder() {
 }
 
 #[test]
+fn what_is_gone_is_not_counted_and_what_was_not_looked_at_again_is_not_told() {
+    let later = |made: &mut Made, metric: &Metric, entity: &str, value: i64| {
+        let Metric { group, name, unit, kind, .. } = *metric;
+        let series = Series { group, entity: entity.into(), name: name.into(), unit, kind };
+        made.0.column(&series, [Point { t: 9, incarnation: 0, value: value * MB }]);
+    };
+    let mut made = node();
+    later(&mut made, &metrics::MAPPING_RESIDENT, mapping::ANONYMOUS, 400);
+    later(&mut made, &metrics::CONTENT_RESIDENT, content::MSEG_CACHE, 390);
+    let bridge = Bridge::of(&made.finish());
+    assert_eq!((bridge.resident, bridge.explained()), (Some(400 * MB), Some(390 * MB)));
+
+    let mut made = node();
+    later(&mut made, &metrics::MAPPING_RESIDENT, mapping::ANONYMOUS, 400);
+    let bridge = Bridge::of(&made.finish());
+    assert_eq!((bridge.resident, bridge.explained()), (Some(400 * MB), None));
+}
+
+#[test]
 fn carriers_in_the_pool_are_counted_as_used_badly() {
     let found = allocators(&node().finish());
     let binary = &found[0];

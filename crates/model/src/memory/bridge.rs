@@ -6,7 +6,8 @@
 use super::{content, mapping};
 use crate::metrics;
 use crate::period::Period;
-use crate::series::{Group, Metric};
+use crate::series::Metric;
+use crate::units::Nanos;
 
 /// A kind of mappings, as the kernel counts them. All sizes are in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -61,13 +62,14 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    /// As last read in a period.
+    /// As last read in a period. Where the pages were not looked at in the end, but earlier, nobody has looked.
     pub fn of(period: &Period) -> Bridge {
         let last = |metric: &Metric, entity: &str| {
             period.find(metric.group, entity, metric.name).map(|stat| stat.last.value.max(0))
         };
         let mut mappings = Vec::new();
-        for kind in period.entities(Group::HostMapping) {
+        let (kinds, mapped_at) = seen_last(period, &metrics::MAPPING_RESIDENT);
+        for kind in kinds {
             let value = |metric| last(metric, kind).unwrap_or(0);
             mappings.push(Mapping {
                 kind: kind.to_owned(),
@@ -82,8 +84,9 @@ impl Bridge {
         }
         mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.resident));
         let mut parts = Vec::new();
-        // The entity without a name tells what finding out has cost.
-        for entity in period.entities(Group::HostContent).into_iter().filter(|entity| !entity.is_empty()) {
+        let (entities, looked_at) = seen_last(period, &metrics::CONTENT_RESIDENT);
+        // What stood there earlier does not add up to what is mapped now.
+        for entity in entities.into_iter().filter(|_| looked_at == mapped_at) {
             let value = |metric| last(metric, entity).unwrap_or(0);
             parts.push(Part {
                 entity: entity.to_owned(),
@@ -137,6 +140,15 @@ impl Bridge {
         debug_assert!(mapping::ALL.contains(&kind), "{kind} is no kind of mapping");
         self.mappings.iter().find(|mapping| mapping.kind == kind)
     }
+}
+
+/// The entities that the last look has seen, for others are gone; and when that was.
+fn seen_last<'p>(period: &'p Period, metric: &Metric) -> (Vec<&'p str>, Option<Nanos>) {
+    let mut entities = period.entities(metric.group);
+    let at = |entity: &str| period.find(metric.group, entity, metric.name).map(|stat| stat.last.t);
+    let last = entities.iter().filter_map(|entity| at(entity)).max();
+    entities.retain(|entity| last.is_some() && at(entity) == last);
+    (entities, last)
 }
 
 fn sum(parts: &[Part]) -> i64 {

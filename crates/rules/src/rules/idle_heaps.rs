@@ -1,6 +1,8 @@
 //! BT031: processes that do nothing keep large heaps: they have grown for work that is over, and nothing collects them.
 
-use beamtune_model::{Code, Evidence, Missing, Period, ProcessRow, ProcessUse, Rank, Scale, Unit, metrics};
+use beamtune_model::{
+    Code, Evidence, Group, Missing, Period, ProcessRow, ProcessUse, Rank, Scale, Unit, metrics,
+};
 
 use crate::memory::{self, megabytes};
 use crate::remedy;
@@ -39,12 +41,18 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         })
         .collect();
     idle.sort_by_key(|(_, row)| std::cmp::Reverse(row.memory_bytes));
-    let bytes = idle.iter().fold(0.0, |sum, (_, row)| sum + row.memory_bytes as f64);
-    let score = SHARE.score(bytes / resident.max(1.0)).filter(|_| bytes >= WORTH_BYTES);
+    let seen = idle.iter().fold(0.0, |sum, (_, row)| sum + row.memory_bytes as f64);
+    // The largest are looked at closely. What the others hold is known as a sum, and taken to be idle by the same share.
+    let large = period.processes.iter().filter_map(|process| process.row.as_ref());
+    let large = large.filter(|row| row.ranks.contains(&Rank::Memory));
+    let all_large = large.fold(0.0, |sum, row| sum + row.memory_bytes as f64);
+    let all = period.find(Group::Memory, "", "processes").map_or(0.0, |stat| stat.last.value as f64);
+    let bytes = seen.max(all * seen / all_large.max(1.0));
+    let score = SHARE.score(bytes / resident.max(1.0)).filter(|_| seen >= WORTH_BYTES);
     let (Some(score), Some((first, row))) = (score, idle.first()) else {
         return Ok(Judgement::Healthy(format!(
             "of {scanned} processes, the large ones that do nothing hold {}",
-            megabytes(bytes)
+            megabytes(seen)
         )));
     };
     let uncollected = idle.iter().filter(|(_, row)| row.minor_gcs != Some(0)).count();
@@ -57,17 +65,22 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             // How much of it is garbage is not seen from outside.
             score.min(74.0),
             format!(
-                "{} processes that do nothing hold {} of heap, the largest {who} with {}",
-                count,
+                "processes that do nothing hold about {} of heap: the {count} largest {}, {who} {} of it",
                 megabytes(bytes),
+                megabytes(seen),
                 megabytes(row.memory_bytes as f64)
             ),
         )
         .about(who)
-        .because(Evidence::number("heaps of idle processes, at least", bytes, Unit::Bytes).with_text(format!(
-            "{:.0} % of what is resident; of the {count} largest that were seen",
-            100.0 * bytes / resident.max(1.0)
-        )))
+        .because(
+            Evidence::number("heaps of idle processes", bytes, Unit::Bytes)
+                .with_text(format!("{:.0} % of what is resident", 100.0 * bytes / resident.max(1.0)))
+                .against(SHARE.warning * resident, SHARE.source),
+        )
+        .because(
+            Evidence::number(format!("of the {count} that were looked at closely"), seen, Unit::Bytes)
+                .with_text(format!("of {} in the largest processes, idle or not", megabytes(all_large))),
+        )
         .because(Evidence::number("of them not collected as a whole since their last work", uncollected as f64, Unit::Count))
         .because(Evidence::text("started as", format!("{kind} ({same} of them)")))
         .because_some(row.fullsweep_after.map(|n| Evidence::number("fullsweep_after of the largest", n as f64, Unit::Count)))

@@ -32,8 +32,10 @@ const RATE: Scale = Scale { notice: 0.05, warning: 0.5, critical: 10.0, source: 
 /// Growth within the period that is not noise, in bytes.
 const WORTH_BYTES: f64 = 4e6;
 
-/// A period this short can see a peak being built as well as a leak.
+/// A period this short can see a peak being built as well as a leak …
 const SHORT_SECONDS: f64 = 300.0;
+/// … and a node that works moves so much up and down within seconds, in bytes.
+const WORTH_BYTES_IN_SHORT: f64 = 16e6;
 
 /// Kinds of `erlang:memory/0` that are looked at. Atoms have a rule of their own.
 const KINDS: [&str; 4] = ["processes", "binary", "ets", "code"];
@@ -91,7 +93,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 fn steady(points: &[(f64, f64)]) -> Option<Trend> {
     let trend = growth(points, f64::INFINITY)?;
     let (first, last) = (points.first()?, points.last()?);
-    (trend.slope * (last.0 - first.0) >= WORTH_BYTES).then_some(trend)
+    let length = last.0 - first.0;
+    let worth = if length < SHORT_SECONDS { WORTH_BYTES_IN_SHORT } else { WORTH_BYTES };
+    (trend.slope * length >= worth).then_some(trend)
 }
 
 /// One trace minus another, each point with the nearest one in time.

@@ -304,6 +304,9 @@ impl Node {
             put(&MMAP_USED, "default", used);
             put(&MMAP_TOTAL, "default", total);
         }
+        if !self.contents.is_empty() {
+            put(&MAPPING_RESIDENT, "anonymous", self.resident);
+        }
         for (entity, resident, in_use) in &self.contents {
             put(&CONTENT_RESIDENT, entity, *resident);
             put(&CONTENT_SIZE, entity, *resident);
