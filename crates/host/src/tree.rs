@@ -5,14 +5,28 @@
 //! content of its own root as large as it likes, and a container can hold a FIFO or a link where a
 //! file should be.
 
+use std::fmt::Debug;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::error::HostError;
+
+/// An open file that is read piece by piece: what it is of stays the same, also when its path becomes another's.
+pub trait ReadAt: Debug {
+    /// Reads what stands at an offset, as much as there is at once; 0 at the end.
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
+}
+
+impl ReadAt for File {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        FileExt::read_at(self, into, offset)
+    }
+}
 
 /// A tree of files; paths are absolute: `/proc/stat`.
 pub trait FileTree {
@@ -38,6 +52,11 @@ pub trait FileTree {
 
     /// Where a link points to.
     fn read_link(&self, path: &str) -> Result<String, HostError>;
+
+    /// Opens a file of the kernel's, to be read piece by piece. Trees whose files are on another host have no such.
+    fn open(&self, path: &str) -> Result<Box<dyn ReadAt>, HostError> {
+        Err(HostError::Unsupported { path: path.to_owned() })
+    }
 
     /// A whole file; one with more than `max_bytes` is an error.
     fn read(&self, path: &str, max_bytes: usize) -> Result<Vec<u8>, HostError> {
@@ -167,6 +186,13 @@ impl FileTree for LocalTree {
             return Err(HostError::TooLarge { path: path.to_owned(), max });
         }
         Ok(count as u64)
+    }
+
+    fn open(&self, path: &str) -> Result<Box<dyn ReadAt>, HostError> {
+        match File::open(self.real(path)) {
+            Ok(file) => Ok(Box::new(file)),
+            Err(error) => Err(HostError::from_io(path, error)),
+        }
     }
 
     fn read_link(&self, path: &str) -> Result<String, HostError> {
