@@ -100,6 +100,22 @@ pub enum HostError {
         /// The file or folder.
         path: String,
     },
+    /// It costs more time than it may.
+    #[error("reading {path} was given up after {after_ms} ms: it would have taken longer than it may")]
+    TooDear {
+        /// The file or folder.
+        path: String,
+        /// How long it had taken, in milliseconds.
+        after_ms: i64,
+    },
+    /// A process whose memory holds nothing that looks like allocators of a VM.
+    #[error(
+        "no allocators were found in the memory of process {pid}: this build of the VM is not known to beamtune"
+    )]
+    NoAllocators {
+        /// The process.
+        pid: u32,
+    },
     /// Another host's pages are as large as the VM's memory there says, which is told in pages and in bytes.
     #[error(
         "how large the pages of the node's host are cannot be told: /proc/self/stat and /proc/self/status do not agree on its memory"
@@ -173,13 +189,15 @@ impl HostError {
                 TroubleKind::Gone
             }
             HostError::Denied { .. } | HostError::DeniedThere { .. } => TroubleKind::Denied,
-            HostError::Hangs { .. } | HostError::Late { .. } | HostError::LeftOut { .. } => {
-                TroubleKind::TimedOut
-            }
+            HostError::Hangs { .. }
+            | HostError::Late { .. }
+            | HostError::LeftOut { .. }
+            | HostError::TooDear { .. } => TroubleKind::TimedOut,
             HostError::Missing { .. }
             | HostError::Unsupported { .. }
             | HostError::UnseenGroup { .. }
-            | HostError::NotAVm { .. } => TroubleKind::Unsupported,
+            | HostError::NotAVm { .. }
+            | HostError::NoAllocators { .. } => TroubleKind::Unsupported,
             HostError::TooLarge { .. }
             | HostError::Garbled { .. }
             | HostError::UnknownPageSize

@@ -1,0 +1,386 @@
+//! Puts together who owns which page.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use beamtune_model::memory::{content, mapping as kinds};
+
+use crate::error::HostError;
+use crate::tree::FileTree;
+
+use super::ContentSum;
+use super::allocators::{Allocators, Carriers, Set};
+use super::claims::{Claims, Kind};
+use super::emulator::Emulator;
+use super::image::{Image, Range, Ranges};
+use super::libraries::GLIBC;
+use super::malloc;
+use super::meter::Meter;
+use super::pages::{self, Amount, Pages};
+use super::segments::{self, Caches};
+use super::smaps::Mapping;
+use super::stacks::{self, Thread};
+
+/// How often lists are followed again that were just being changed.
+const TRIES: usize = 3;
+/// Following malloc's chunks means to read nearly all pages: 2.6 GB a second were. It is left out where it takes more than so
+/// much of the time that there is.
+const CHUNK_BYTES_PER_NS: u64 = 2;
+const CHUNKS_PERCENT: i64 = 25;
+
+/// What is known of a process before its memory is looked at.
+#[derive(Debug)]
+pub(super) struct Process<'a> {
+    pub pid: u32,
+    /// The path of its program.
+    pub emulator: &'a str,
+    pub mappings: &'a [Mapping],
+    /// Of each mapping.
+    pub kinds: &'a [&'static str],
+    /// Where the static data of files end.
+    pub extents: &'a HashMap<&'a str, u64>,
+}
+
+impl Process<'_> {
+    fn with_kinds(&self) -> impl Iterator<Item = (&Mapping, &'static str)> {
+        self.mappings.iter().zip(self.kinds.iter().copied())
+    }
+
+    /// Memory of no file, which is looked at page by page.
+    fn is_looked_at(mapping: &Mapping, kind: &str) -> bool {
+        let is_static = mapping.path.is_empty() && matches!(kind, kinds::EMULATOR | kinds::LIBRARIES);
+        (is_static || matches!(kind, kinds::ANONYMOUS | kinds::HEAP)) && mapping.is_anonymous()
+    }
+
+    /// Static data that files do not hold, with the files: what lies behind them, up to where they end.
+    fn static_data(&self) -> impl Iterator<Item = (&str, Range)> {
+        self.mappings.array_windows().filter_map(|[file, next]| {
+            let end = *self.extents.get(file.path.as_str())?;
+            let is_behind = file.end == next.start && next.is_anonymous() && next.start < end;
+            is_behind.then_some((file.path.as_str(), Range { start: next.start, end: next.end.min(end) }))
+        })
+    }
+}
+
+/// More than a little.
+pub(crate) const MUCH_PERCENT: u64 = 3;
+/// Looks with which landmarks are searched: the first one can be at a VM that is just starting.
+const SEARCHES: u32 = 2;
+
+/// What stays where it is for all of a VM's life.
+#[derive(Debug)]
+pub(super) struct Landmarks {
+    /// Where its program is mapped.
+    program: u64,
+    searches: u32,
+    allocators: Allocators,
+    caches: Option<Caches>,
+    areas: Vec<Range>,
+}
+
+impl Landmarks {
+    /// Searches them, unless they are known well enough.
+    fn update(known: &mut Option<Landmarks>, image: &Image<'_>, emulator: &Emulator<'_>, program: u64) {
+        let searches =
+            known.as_ref().filter(|known| known.program == program).map_or(0, |known| known.searches);
+        if searches < SEARCHES {
+            *known = Landmarks::find(image, emulator, program);
+            known.iter_mut().for_each(|known| known.searches = searches + 1);
+        }
+    }
+
+    fn find(image: &Image<'_>, emulator: &Emulator<'_>, program: u64) -> Option<Landmarks> {
+        let pieces = emulator.pieces(image);
+        let pointers = emulator.pointers(image, &pieces);
+        Some(Landmarks {
+            program,
+            searches: 0,
+            allocators: Allocators::find(image, emulator, &pointers)?,
+            caches: Caches::find(image, &pointers),
+            areas: segments::areas(emulator, &pieces, image.pages.page_bytes()),
+        })
+    }
+}
+
+/// What was found.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub sums: BTreeMap<String, ContentSum>,
+    pub cut_lists: usize,
+}
+
+/// Reads what stands in a process's memory.
+pub(super) fn read(
+    process: &Process<'_>,
+    tree: &impl FileTree,
+    threads: &[Thread<'_>],
+    malloc: Option<&str>,
+    landmarks: &mut Option<Landmarks>,
+    meter: &Meter<'_>,
+) -> Result<Found, HostError> {
+    let pid = process.pid;
+    // Opened first: who may not read it need not read the rest.
+    let memory_path = format!("/proc/{pid}/mem");
+    let memory = tree.open(&memory_path)?;
+    let program = tree.open(&format!("/proc/{pid}/exe"))?;
+    let pages = read_pages(process, tree, meter)?;
+    let looked_at = process.with_kinds().filter(|(mapping, kind)| Process::is_looked_at(mapping, kind));
+    let anonymous = Ranges::of(looked_at.map(|(mapping, _)| mapping));
+    let image = Image::new(&*memory, &pages, &anonymous, meter);
+    let of_program = || process.mappings.iter().filter(|mapping| mapping.path == process.emulator);
+    let kept = process.static_data().filter(|(path, _)| *path == process.emulator).map(|(_, range)| range);
+    let emulator = Emulator::new(&*program, of_program().collect(), kept);
+    let begin = of_program().map(|mapping| mapping.start).next().unwrap_or(0);
+    Landmarks::update(landmarks, &image, &emulator, begin);
+    if meter.is_over() {
+        // Not all of them may have been found.
+        *landmarks = None;
+        return Err(meter.error(&memory_path));
+    }
+    let Some(landmarks) = landmarks else { return Err(HostError::NoAllocators { pid }) };
+    let mut map = Map::new(&image, process);
+    let cut_lists = map.carriers(landmarks, &emulator);
+    map.stacks(stacks::find(&image, tree, pid, threads, process.mappings));
+    map.static_data();
+    if malloc == Some(GLIBC) {
+        map.malloc();
+    }
+    map.areas(&landmarks.areas);
+    if malloc == Some(GLIBC) {
+        let kind = map.kind(content::MALLOC_MAPPED);
+        let (count, size) = malloc::mapped(&image, &mut map.claims, kind);
+        map.add(kind, count, size);
+        // What malloc does not need of those, it gives back at once.
+        map.set_in_use(kind, Some(size));
+    }
+    if meter.is_over() {
+        return Err(meter.error(&memory_path));
+    }
+    let sums = map.finish();
+    let all = sums.values().map(|sum| sum.resident).fold(0, u64::saturating_add);
+    let unknown = sums.get(content::UNKNOWN).map_or(0, |sum| sum.resident);
+    if unknown > all / 100 * MUCH_PERCENT {
+        // Something may have been swapped out when it was searched for.
+        landmarks.searches = 0;
+    }
+    Ok(Found { sums, cut_lists })
+}
+
+/// The pages of all that is looked at, and of the emulator's static data.
+fn read_pages(process: &Process<'_>, tree: &impl FileTree, meter: &Meter<'_>) -> Result<Pages, HostError> {
+    let path = format!("/proc/{}/pagemap", process.pid);
+    let file = tree.open(&path)?;
+    let mut pages = Pages::new(rustix::param::page_size() as u64);
+    let mut buffer = Vec::new();
+    for (mapping, kind) in process.with_kinds() {
+        let is_data = mapping.path == process.emulator && mapping.write;
+        let has_pages = mapping.resident > 0 || mapping.swapped > 0;
+        if has_pages && (is_data || Process::is_looked_at(mapping, kind)) {
+            pages::read(&*file, &path, mapping, meter, &mut buffer, &mut pages)?;
+        }
+    }
+    Ok(pages)
+}
+
+/// The map under construction.
+struct Map<'a> {
+    image: &'a Image<'a>,
+    process: &'a Process<'a>,
+    claims: Claims,
+    names: Vec<String>,
+    by_name: HashMap<String, Kind>,
+    sums: Vec<ContentSum>,
+    areas_of_literals: HashSet<u64>,
+    /// Where carriers begin that malloc has given.
+    from_malloc: HashSet<u64>,
+}
+
+impl<'a> Map<'a> {
+    fn new(image: &'a Image<'a>, process: &'a Process<'a>) -> Self {
+        Map {
+            image,
+            process,
+            claims: Claims::default(),
+            names: Vec::new(),
+            by_name: HashMap::new(),
+            sums: Vec::new(),
+            areas_of_literals: HashSet::new(),
+            from_malloc: HashSet::new(),
+        }
+    }
+
+    fn kind(&mut self, name: &str) -> Kind {
+        if let Some(kind) = self.by_name.get(name) {
+            return *kind;
+        }
+        let kind = self.names.len();
+        self.names.push(name.to_owned());
+        self.by_name.insert(name.to_owned(), kind);
+        self.sums.push(ContentSum::default());
+        kind
+    }
+
+    fn add(&mut self, kind: Kind, count: u64, size: u64) {
+        if let Some(sum) = self.sums.get_mut(kind) {
+            sum.count = sum.count.saturating_add(count);
+            sum.size = sum.size.saturating_add(size);
+        }
+    }
+
+    /// Claims carriers and cached segments; gives how many lists could not be followed to their end.
+    fn carriers(&mut self, landmarks: &Landmarks, emulator: &Emulator<'_>) -> usize {
+        let allocators = &landmarks.allocators;
+        let mut found = Carriers::default();
+        for attempt in 0..TRIES {
+            let again = allocators.carriers(self.image, emulator);
+            if attempt == 0 || again.cut < found.cut {
+                found = again;
+            }
+            if found.cut == 0 {
+                break;
+            }
+        }
+        for carrier in &found.all {
+            let Some(end) = carrier.address.checked_add(carrier.size) else { continue };
+            let itself = Range { start: carrier.address, end };
+            if !self.image.anonymous.cover(itself.start, itself.end) {
+                continue;
+            }
+            let around =
+                (!carrier.is_mseg).then(|| malloc::chunk_around(self.image, carrier.address)).flatten();
+            let range = around
+                .filter(|chunk| chunk.start < itself.start && itself.end <= chunk.end)
+                .unwrap_or(itself);
+            let name = allocators.name(carrier);
+            let entity = match carrier.set {
+                Set::Mbcs => content::carriers(name, content::MBCS),
+                Set::Sbcs => content::carriers(name, content::SBCS),
+                Set::Pool => content::carriers(name, content::POOL),
+                Set::Leaving => content::MSEG_CACHE.to_owned(),
+            };
+            let kind = self.kind(&entity);
+            if self.claims.whole(range, kind) {
+                self.add(kind, 1, carrier.size);
+                if !carrier.is_mseg {
+                    self.from_malloc.insert(carrier.address);
+                }
+                if name == "literal_alloc" {
+                    let area = landmarks.areas.iter().find(|area| area.contains(carrier.address));
+                    self.areas_of_literals.extend(area.map(|area| area.start));
+                }
+            }
+        }
+        let segments = landmarks.caches.and_then(|caches| caches.segments(self.image)).unwrap_or_default();
+        for segment in segments {
+            let kind = self.kind(content::MSEG_CACHE);
+            if self.image.anonymous.cover(segment.start, segment.end) && self.claims.whole(segment, kind) {
+                self.add(kind, 1, segment.size());
+            }
+        }
+        found.cut
+    }
+
+    fn stacks(&mut self, stacks: Vec<(Range, &str)>) {
+        for (range, of) in stacks {
+            let kind = self.kind(&format!("{}/{of}", content::STACKS));
+            let size = self.claims.rest(range, kind);
+            self.add(kind, 1, size);
+        }
+    }
+
+    fn static_data(&mut self) {
+        for (path, range) in self.process.static_data() {
+            let is_emulator = path == self.process.emulator;
+            let kind = self.kind(if is_emulator { content::EMULATOR } else { content::LIBRARIES });
+            let size = self.claims.rest(range, kind);
+            self.add(kind, 1, size);
+        }
+    }
+
+    /// Claims what malloc has but for mapped chunks.
+    fn malloc(&mut self) {
+        let of_heap = self.process.mappings.iter().filter(|mapping| mapping.path == "[heap]");
+        let first: Vec<Range> = Ranges::of(of_heap).iter().collect();
+        let arenas = malloc::heaps(self.image);
+        let heaps = first.iter().chain(&arenas);
+        let resident = heaps.map(|heap| self.image.pages.amount(heap.start, heap.end).resident);
+        let needs_ns = i64::try_from(resident.sum::<u64>() / CHUNK_BYTES_PER_NS).unwrap_or(i64::MAX);
+        let is_followed = self.image.meter.has_left(needs_ns, CHUNKS_PERCENT);
+        for (name, heaps) in [(content::MALLOC_HEAP, first), (content::MALLOC_ARENAS, arenas)] {
+            let kind = self.kind(name);
+            let mut in_use = is_followed.then_some(0_u64);
+            for heap in heaps {
+                let size = self.claims.rest(heap, kind);
+                self.add(kind, 1, size);
+                let is_carrier = |address: u64| self.from_malloc.contains(&address);
+                let used = in_use.and_then(|_| match name {
+                    content::MALLOC_HEAP => malloc::heap_in_use(self.image, heap, &is_carrier),
+                    _ => malloc::arena_in_use(self.image, heap, &is_carrier),
+                });
+                in_use = in_use.zip(used).map(|(sum, more)| sum.saturating_add(more));
+            }
+            self.set_in_use(kind, in_use);
+        }
+    }
+
+    fn set_in_use(&mut self, kind: Kind, in_use: Option<u64>) {
+        if let Some(sum) = self.sums.get_mut(kind) {
+            // What malloc claims to have given, while somebody else owns a part of it, cannot be.
+            sum.in_use = in_use.filter(|_| sum.count > 0).map(|in_use| in_use.min(sum.size));
+        }
+    }
+
+    /// Claims what of the areas that the VM keeps is in no carrier.
+    fn areas(&mut self, areas: &[Range]) {
+        for area in areas {
+            let is_of_literals = self.areas_of_literals.contains(&area.start);
+            let kind = self.kind(if is_of_literals { content::LITERAL_AREA } else { content::SUPER_CARRIER });
+            let size = self.claims.rest(*area, kind);
+            self.add(kind, 1, size);
+        }
+    }
+
+    /// Counts the pages of each, and what the kernel says of the rest.
+    fn finish(mut self) -> BTreeMap<String, ContentSum> {
+        let add = |sum: &mut ContentSum, amount: Amount| {
+            sum.resident = sum.resident.saturating_add(amount.resident);
+            sum.swapped = sum.swapped.saturating_add(amount.swapped);
+        };
+        for (range, kind) in self.claims.iter() {
+            if let Some(sum) = self.sums.get_mut(kind) {
+                add(sum, self.image.pages.amount(range.start, range.end));
+            }
+        }
+        let unknown = self.kind(content::UNKNOWN);
+        for range in self.image.anonymous.iter() {
+            for free in self.claims.free(range) {
+                // The page that an owner ends in is the owner's.
+                let amount = self.image.pages.amount(free.start, free.end);
+                if amount != Amount::default() {
+                    self.add(unknown, 1, free.size());
+                    add(&mut self.sums[unknown], amount);
+                }
+            }
+        }
+        let process = self.process;
+        for (mapping, kind) in
+            process.with_kinds().filter(|(mapping, kind)| !Process::is_looked_at(mapping, kind))
+        {
+            let name = match kind {
+                kinds::EMULATOR => content::EMULATOR,
+                kinds::LIBRARIES => content::LIBRARIES,
+                kinds::FILES => content::FILES,
+                kinds::JIT => content::JIT,
+                kinds::SHARED => content::SHARED,
+                kinds::KERNEL => content::KERNEL,
+                kinds::STACK => "stacks/other",
+                _ if mapping.resident == 0 && mapping.swapped == 0 => continue,
+                _ => content::UNKNOWN,
+            };
+            let kind = self.kind(name);
+            self.add(kind, 1, mapping.size());
+            add(&mut self.sums[kind], Amount { resident: mapping.resident, swapped: mapping.swapped });
+        }
+        let sums = self.names.into_iter().zip(self.sums);
+        sums.filter(|(name, sum)| sum.count > 0 || name == content::UNKNOWN).collect()
+    }
+}

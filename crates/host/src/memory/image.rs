@@ -1,0 +1,129 @@
+//! A process's memory as it can be read without changing it: only pages that are in memory already, because reading
+//! any other would bring it there.
+
+use std::fmt;
+
+use crate::tree::ReadAt;
+
+use super::meter::Meter;
+use super::pages::Pages;
+use super::smaps::Mapping;
+
+/// A range of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Range {
+    pub start: u64,
+    pub end: u64,
+}
+
+impl Range {
+    pub fn contains(self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
+    pub fn size(self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
+}
+
+/// The ranges of some mappings, those that touch each other joined.
+#[derive(Debug, Default)]
+pub(super) struct Ranges(Vec<Range>);
+
+impl Ranges {
+    /// Of mappings in the order of their addresses.
+    pub fn of<'a>(mappings: impl Iterator<Item = &'a Mapping>) -> Self {
+        let mut ranges: Vec<Range> = Vec::new();
+        for mapping in mappings {
+            match ranges.last_mut() {
+                Some(last) if last.end == mapping.start => last.end = mapping.end,
+                _ => ranges.push(Range { start: mapping.start, end: mapping.end }),
+            }
+        }
+        Ranges(ranges)
+    }
+
+    /// The one that an address is in.
+    pub fn find(&self, address: u64) -> Option<Range> {
+        let next = self.0.partition_point(|range| range.end <= address);
+        self.0.get(next).copied().filter(|range| range.contains(address))
+    }
+
+    /// True if all of it is within one of them, and it is not empty.
+    pub fn cover(&self, start: u64, end: u64) -> bool {
+        start < end && self.find(start).is_some_and(|range| end <= range.end)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Range> {
+        self.0.iter().copied()
+    }
+}
+
+/// The memory of a process.
+pub(super) struct Image<'a> {
+    file: &'a dyn ReadAt,
+    pub pages: &'a Pages,
+    /// Anonymous memory with access.
+    pub anonymous: &'a Ranges,
+    pub meter: &'a Meter<'a>,
+}
+
+impl fmt::Debug for Image<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Image").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Image<'a> {
+    pub fn new(file: &'a dyn ReadAt, pages: &'a Pages, anonymous: &'a Ranges, meter: &'a Meter<'a>) -> Self {
+        Image { file, pages, anonymous, meter }
+    }
+
+    /// Fills the buffer from an address on; false if not all of it is in memory, or too much was read already.
+    pub fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        let Some(end) = address.checked_add(into.len() as u64) else { return false };
+        if self.pages.present_until(address) < end || !self.meter.take() {
+            return false;
+        }
+        let mut filled = 0;
+        while let Some(rest) = into.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match self.file.read_at(address.saturating_add(filled as u64), rest) {
+                Ok(read) if read > 0 => filled += read,
+                // It has been unmapped meanwhile, or the process has ended.
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// Fills the buffer with as much as is in memory from an address on; how much that is.
+    pub fn read_some(&self, address: u64, into: &mut [u8]) -> usize {
+        let there = self.pages.present_until(address).saturating_sub(address);
+        let most = usize::try_from(there).unwrap_or(usize::MAX).min(into.len());
+        let is_read = into.get_mut(..most).is_some_and(|into| !into.is_empty() && self.read(address, into));
+        if is_read { most } else { 0 }
+    }
+
+    /// Words from an address on.
+    pub fn words<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
+        let mut bytes = [[0_u8; 8]; N];
+        self.read(address, bytes.as_flattened_mut()).then(|| bytes.map(u64::from_le_bytes))
+    }
+
+    /// The word at an address.
+    pub fn word(&self, address: u64) -> Option<u64> {
+        self.words::<1>(address).map(|[word]| word)
+    }
+}
+
+/// The word at an offset of bytes that were read.
+pub(super) fn word_at(bytes: &[u8], offset: usize) -> Option<u64> {
+    let bytes = bytes.get(offset..offset.checked_add(8)?)?;
+    bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+}
+
+/// All words, with their offsets.
+pub(super) fn words_of(bytes: &[u8]) -> impl Iterator<Item = (usize, u64)> {
+    let words = bytes.as_chunks::<8>().0.iter();
+    words.enumerate().map(|(index, word)| (index * 8, u64::from_le_bytes(*word)))
+}

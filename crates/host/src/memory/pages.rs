@@ -1,0 +1,290 @@
+//! `/proc/PID/pagemap`: which pages of a process are in memory, and which are swapped out.
+//!
+//! Eight bytes a page (Documentation/admin-guide/mm/pagemap.rst). What is used of them is told to whoever may trace the
+//! process, also without the right to see physical addresses.
+
+use crate::error::HostError;
+use crate::tree::ReadAt;
+
+use super::meter::Meter;
+use super::smaps::Mapping;
+
+const PRESENT: u64 = 1 << 63;
+const SWAPPED: u64 = 1 << 62;
+/// It belongs to a file, or to memory that is shared.
+const OF_FILE: u64 = 1 << 61;
+/// It must not be touched: a guard, as threads have at the end of their stacks (Linux 6.15 tells).
+const GUARD: u64 = 1 << 58;
+/// Nobody else has it mapped.
+const EXCLUSIVE: u64 = 1 << 56;
+
+/// Bytes of the file that are read at once: of 128 MiB of memory in pages of 4 KiB.
+const STEP: usize = 256 * 1024;
+/// Mappings up to this size are read to their end.
+const SMALL: u64 = 1 << 30;
+/// Runs that are kept, at most: 64 MB.
+const MOST_RUNS: usize = 4_000_000;
+
+/// What is the case of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Present,
+    Swapped,
+    /// Neither: reading it would make it resident.
+    Absent,
+}
+
+/// Pages one behind the other of which the same is the case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Run {
+    start: u64,
+    pages: u32,
+    is_present: bool,
+}
+
+/// Bytes in memory and swapped out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// In memory.
+    pub resident: u64,
+    /// Swapped out.
+    pub swapped: u64,
+}
+
+/// The pages of a process, by address.
+#[derive(Debug)]
+pub struct Pages {
+    page_bytes: u64,
+    runs: Vec<Run>,
+}
+
+impl Pages {
+    /// None yet.
+    pub fn new(page_bytes: u64) -> Self {
+        Pages { page_bytes: page_bytes.next_power_of_two().max(4096), runs: Vec::new() }
+    }
+
+    /// How large a page is.
+    pub fn page_bytes(&self) -> u64 {
+        self.page_bytes
+    }
+
+    /// The beginning of the page that an address is in.
+    pub fn floor(&self, address: u64) -> u64 {
+        address & !(self.page_bytes - 1)
+    }
+
+    /// The same, or of the next page.
+    pub fn ceil(&self, address: u64) -> u64 {
+        self.floor(address.saturating_add(self.page_bytes - 1))
+    }
+
+    /// Adds what the file says of the pages of a mapping from `start` on; mappings come by their addresses. False if there
+    /// are too many runs.
+    ///
+    /// The one page of zeros that the kernel lends for memory that was read and never written is present, and counts
+    /// nowhere: it is nobody's alone. Nor are pages that a forked process shares, which do count; but of such smaps knows.
+    /// And what only marks a page, as guards do, looks like a swapped one, of which smaps knows none there.
+    pub fn add(&mut self, mapping: &Mapping, start: u64, entries: &[u8]) -> bool {
+        let (has_shared, has_swapped) = (mapping.shared_pages > 0, mapping.swapped > 0);
+        let mut page = start;
+        for entry in entries.as_chunks::<8>().0 {
+            let entry = u64::from_ne_bytes(*entry);
+            let is_lent = entry & (OF_FILE | EXCLUSIVE) == 0 && !has_shared;
+            let state = match (entry & PRESENT != 0, entry & SWAPPED != 0) {
+                (true, _) if is_lent => State::Absent,
+                (true, _) => State::Present,
+                (_, true) if has_swapped && entry & GUARD == 0 => State::Swapped,
+                _ => State::Absent,
+            };
+            if state != State::Absent && !self.push(page, state == State::Present) {
+                return false;
+            }
+            page = page.saturating_add(self.page_bytes);
+        }
+        true
+    }
+
+    fn push(&mut self, page: u64, is_present: bool) -> bool {
+        let page_bytes = self.page_bytes;
+        if let Some(last) = self.runs.last_mut()
+            && last.is_present == is_present
+            && last.start.saturating_add(u64::from(last.pages).saturating_mul(page_bytes)) == page
+            && let Some(pages) = last.pages.checked_add(1)
+        {
+            last.pages = pages;
+            return true;
+        }
+        if self.runs.len() == MOST_RUNS {
+            return false;
+        }
+        self.runs.push(Run { start: page, pages: 1, is_present });
+        true
+    }
+
+    fn end(&self, run: &Run) -> u64 {
+        run.start.saturating_add(u64::from(run.pages).saturating_mul(self.page_bytes))
+    }
+
+    /// The runs from that on in which an address is, or the next one.
+    fn from(&self, address: u64) -> impl Iterator<Item = (u64, u64, bool)> {
+        let first = self.runs.partition_point(|run| self.end(run) <= address);
+        self.runs[first..].iter().map(|run| (run.start, self.end(run), run.is_present))
+    }
+
+    /// True of an address whose page is neither in memory nor swapped out.
+    pub fn is_absent(&self, address: u64) -> bool {
+        self.from(address).next().is_none_or(|(start, ..)| start > address)
+    }
+
+    /// Where the pages end that are in memory from an address on; the address itself where its page is not.
+    pub fn present_until(&self, address: u64) -> u64 {
+        let mut until = address;
+        for (start, end, is_present) in self.from(address) {
+            if start > until || !is_present {
+                break;
+            }
+            until = end;
+        }
+        until
+    }
+
+    /// The first page in memory that begins at an address or behind it, but before an end.
+    pub fn next_present(&self, address: u64, end: u64) -> Option<u64> {
+        let address = self.ceil(address);
+        let (start, ..) = self.from(address).find(|(.., is_present)| *is_present)?;
+        Some(start.max(address)).filter(|page| *page < end)
+    }
+
+    /// How much of the pages that begin within a range is in memory, and how much is swapped out.
+    pub fn amount(&self, start: u64, end: u64) -> Amount {
+        let (start, end) = (self.ceil(start), self.ceil(end));
+        let mut amount = Amount::default();
+        for (run_start, run_end, is_present) in self.from(start) {
+            if run_start >= end {
+                break;
+            }
+            let bytes = run_end.min(end).saturating_sub(run_start.max(start));
+            let sum = if is_present { &mut amount.resident } else { &mut amount.swapped };
+            *sum = sum.saturating_add(bytes);
+        }
+        amount
+    }
+}
+
+/// Reads the pages of a mapping.
+pub(super) fn read(
+    file: &dyn ReadAt,
+    path: &str,
+    mapping: &Mapping,
+    meter: &Meter<'_>,
+    buffer: &mut Vec<u8>,
+    pages: &mut Pages,
+) -> Result<(), HostError> {
+    buffer.resize(STEP, 0);
+    let of_page = |address: u64| address / pages.page_bytes * 8;
+    let (mut offset, end) = (of_page(mapping.start), of_page(mapping.end));
+    let mut found = 0_u64;
+    let all = mapping.resident.saturating_add(mapping.swapped);
+    // Address space can be kept in terabytes: nothing more is to be found there once all that the mapping has was there.
+    while offset < end && (found < all || mapping.size() <= SMALL) {
+        if !meter.take() {
+            return Err(meter.error(path));
+        }
+        let want = usize::try_from(end - offset).unwrap_or(STEP).min(STEP);
+        let into = buffer.get_mut(..want).unwrap_or_default();
+        let read = file.read_at(offset, into).map_err(|error| HostError::from_io(path, error))? / 8 * 8;
+        if read == 0 {
+            break;
+        }
+        let start = offset / 8 * pages.page_bytes;
+        if !pages.add(mapping, start, into.get(..read).unwrap_or_default()) {
+            return Err(HostError::TooLarge { path: path.to_owned(), max: MOST_RUNS });
+        }
+        offset = offset.saturating_add(read as u64);
+        let Amount { resident, swapped } = pages.amount(start, offset / 8 * pages.page_bytes);
+        found = found.saturating_add(resident).saturating_add(swapped);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BASE: u64 = 0x1000_0000;
+    const ALONE: u64 = PRESENT | EXCLUSIVE;
+
+    fn mapping(shared_pages: u64, swapped: u64) -> Mapping {
+        Mapping { shared_pages, swapped, ..Mapping::default() }
+    }
+
+    fn pages(mapping: &Mapping, entries: &[u64]) -> Pages {
+        let mut pages = Pages::new(4096);
+        let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_ne_bytes()).collect();
+        assert!(pages.add(mapping, BASE, &bytes));
+        pages
+    }
+
+    #[test]
+    fn pages_count_where_smaps_counts_them() {
+        let check = |mapping: Mapping, entry: u64, resident: u64, swapped: u64| {
+            let amount = pages(&mapping, &[entry]).amount(BASE, BASE + 4096);
+            assert_eq!(amount, Amount { resident, swapped }, "{entry:#x}");
+        };
+        check(mapping(0, 0), ALONE, 4096, 0);
+        check(mapping(0, 0), PRESENT | OF_FILE, 4096, 0);
+        // The page of zeros, unless it is one that a child has, too.
+        check(mapping(0, 0), PRESENT, 0, 0);
+        check(mapping(4096, 0), PRESENT, 4096, 0);
+        check(mapping(0, 4096), SWAPPED, 0, 4096);
+        // Guards, as older and newer kernels tell them.
+        check(mapping(0, 0), SWAPPED, 0, 0);
+        check(mapping(0, 4096), SWAPPED | GUARD, 0, 0);
+        check(mapping(0, 0), 0, 0, 0);
+    }
+
+    #[test]
+    fn runs_are_found_by_address() {
+        let pages = pages(&mapping(0, 4096), &[0, ALONE, ALONE, SWAPPED, ALONE, 0, ALONE]);
+        let page = |index: u64| BASE + index * 4096;
+        assert_eq!(pages.present_until(page(0)), page(0));
+        assert_eq!(pages.present_until(page(1) + 8), page(3));
+        assert_eq!(pages.present_until(page(3)), page(3));
+        assert_eq!(pages.present_until(page(9)), page(9));
+        let absent: Vec<u64> = (0..8).filter(|index| pages.is_absent(page(*index) + 1)).collect();
+        assert_eq!(absent, [0, 5, 7]);
+        assert_eq!(pages.next_present(BASE, page(7)), Some(page(1)));
+        assert_eq!(pages.next_present(page(2) + 1, page(7)), Some(page(4)));
+        assert_eq!(pages.next_present(page(5), page(6)), None);
+        assert_eq!(pages.next_present(page(5), page(7)), Some(page(6)));
+        // A page is of the range in which it begins.
+        let amount = |start, end| pages.amount(start, end).resident;
+        assert_eq!(amount(page(1), page(1) + 1), 4096);
+        assert_eq!(amount(page(1) + 1, page(2)), 0);
+        assert_eq!(amount(0, u64::MAX), 4 * 4096);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_counted_in_parts_is_all(
+            kinds in proptest::collection::vec(0..3_usize, 1..80),
+            cuts in proptest::collection::vec(0..400_000_u64, 0..8),
+        ) {
+            let entries: Vec<u64> = kinds.iter().map(|kind| [0, ALONE, SWAPPED][*kind]).collect();
+            let pages = pages(&mapping(0, 4096), &entries);
+            let all = pages.amount(BASE, BASE + 400_000);
+            prop_assert_eq!(all.resident, 4096 * kinds.iter().filter(|kind| **kind == 1).count() as u64);
+            let mut cuts: Vec<u64> = cuts.into_iter().map(|cut| BASE + cut).chain([BASE, BASE + 400_000]).collect();
+            cuts.sort_unstable();
+            let parts = cuts.windows(2).map(|pair| pages.amount(pair[0], pair[1]));
+            let sum = parts.fold(Amount::default(), |sum, part| Amount {
+                resident: sum.resident + part.resident,
+                swapped: sum.swapped + part.swapped,
+            });
+            prop_assert_eq!(sum, all);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Where the stacks of threads are.
+//!
+//! glibc keeps of each thread a `struct pthread` at the upper end of its stack, with a node of a list of all of them, the
+//! thread's number behind that, and further behind where the stack begins and how large it is (nptl/descr.h). So one of them
+//! is enough to find all: the kernel tells the stack pointer of one that sleeps, and its own number stands above. None of
+//! the offsets is taken for granted: the number is searched, the links must lead there and back, and bounds must hold
+//! the node. The guard of a stack need not be a mapping of its own: with newer kernels it is told by page.
+//!
+//! Of a C library that does things differently the whole mapping counts, where it lies behind one without access.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::process::{SMALL_FILE_BYTES, Status};
+use crate::text;
+use crate::tree::FileTree;
+
+use super::image::{Image, Range, word_at, words_of};
+use super::smaps::Mapping;
+
+/// The number of a thread stands so many bytes behind its node.
+const NUMBER: u64 = 16;
+/// Address space above a stack pointer that is searched for the number: a stack has some of it in memory only.
+const SEARCHED: u64 = 8 << 20;
+/// Of a structure, behind its node; it has 2,304 bytes in all.
+const DESCRIBED: usize = 2048;
+/// Bounds of stacks that make sense.
+const STACK_BYTES: std::ops::RangeInclusive<u64> = 16 << 10..=1 << 30;
+/// From the node to the upper end: the rest of the structure, and what a thread has of static variables.
+const ABOVE: u64 = 1 << 20;
+
+/// A thread of the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Thread<'a> {
+    /// Its number here.
+    pub tid: u32,
+    /// Its number as it sees it itself: in a container another one.
+    pub own_tid: u32,
+    /// `scheduler`, `poll` … or `other`.
+    pub kind: &'a str,
+}
+
+/// The numbers of threads as they see them themselves.
+pub(super) fn own_numbers<'a>(
+    tree: &impl FileTree,
+    pid: u32,
+    kinds: impl Iterator<Item = (u32, &'a str)>,
+) -> Vec<Thread<'a>> {
+    let mut content = Vec::new();
+    let mut own = |path: &str| {
+        let read = tree.read_start(path, SMALL_FILE_BYTES, &mut content);
+        read.is_ok().then(|| Status::parse(&content).pids).and_then(|pids| pids.get(1..)?.last().copied())
+    };
+    let is_inside = own(&format!("/proc/{pid}/status")).is_some();
+    let threads = kinds.map(|(tid, kind)| {
+        let inside = is_inside.then(|| own(&format!("/proc/{pid}/task/{tid}/status"))).flatten();
+        Thread { tid, own_tid: inside.unwrap_or(tid), kind }
+    });
+    threads.collect()
+}
+
+/// The stack pointer in `/proc/PID/task/TID/syscall`; `None` of a thread on a CPU.
+pub(super) fn stack_pointer(content: &[u8]) -> Option<u64> {
+    let fields: Vec<&[u8]> = text::fields(content.trim_ascii()).collect();
+    let [.., pointer, _program_counter] = fields.as_slice() else { return None };
+    // A number of a call or -1 stands before.
+    (fields.len() >= 3)
+        .then(|| u64::from_str_radix(std::str::from_utf8(pointer).ok()?.strip_prefix("0x")?, 16).ok())
+        .flatten()
+}
+
+/// The stacks that could be found, with the kinds of their threads.
+pub(super) fn find<'a>(
+    image: &Image<'_>,
+    tree: &impl FileTree,
+    pid: u32,
+    threads: &[Thread<'a>],
+    mappings: &[Mapping],
+) -> Vec<(Range, &'a str)> {
+    let kinds: HashMap<u32, &str> = threads.iter().map(|thread| (thread.own_tid, thread.kind)).collect();
+    let mut found: Vec<(Range, &str)> = Vec::new();
+    let mut known: HashSet<u32> = HashSet::new();
+    let mut without_node = Vec::new();
+    let mut content = Vec::new();
+    for thread in threads.iter().filter(|thread| thread.tid != pid) {
+        if known.contains(&thread.own_tid) {
+            continue;
+        }
+        let path = format!("/proc/{pid}/task/{}/syscall", thread.tid);
+        let read = tree.read_start(&path, SMALL_FILE_BYTES, &mut content);
+        let Some(pointer) = read.ok().and_then(|()| stack_pointer(&content)) else { continue };
+        let Some(node) = node_above(image, pointer, thread.own_tid) else {
+            without_node.push((thread, pointer));
+            continue;
+        };
+        for (tid, stack) in all_from(image, node) {
+            if let (Some(kind), true) = (kinds.get(&tid), known.insert(tid)) {
+                found.push((stack, kind));
+            }
+        }
+    }
+    for (thread, pointer) in without_node {
+        // Another one may have led there.
+        if known.insert(thread.own_tid) {
+            found.extend(mapping_of(mappings, pointer).map(|stack| (stack, thread.kind)));
+        }
+    }
+    found
+}
+
+/// Searches a thread's node above its stack pointer. Pages between may never have been used.
+fn node_above(image: &Image<'_>, pointer: u64, own_tid: u32) -> Option<u64> {
+    let end = pointer.checked_add(SEARCHED)?;
+    let mut at = image.pages.floor(pointer);
+    while let Some(begin) = image.pages.next_present(at, end) {
+        let until = image.pages.present_until(begin).min(end);
+        let mut bytes = vec![0; usize::try_from(until - begin).ok()?];
+        let read = image.read_some(begin, &mut bytes);
+        let node = words_of(bytes.get(..read)?)
+            .filter(|(_, word)| *word == u64::from(own_tid))
+            .filter_map(|(offset, _)| begin.checked_add(offset as u64)?.checked_sub(NUMBER))
+            .find(|node| is_linked(image, *node));
+        if node.is_some() {
+            return node;
+        }
+        at = until;
+    }
+    None
+}
+
+/// True if a neighbour knows a node. The head of the list is not looked at: it belongs to the C library.
+fn is_linked(image: &Image<'_>, node: u64) -> bool {
+    let Some([next, prev]) = image.words(node) else { return false };
+    let is_back =
+        |at: Option<u64>| at.filter(|at| at.is_multiple_of(8)).and_then(|at| image.word(at)) == Some(node);
+    is_back(next.checked_add(8)) || is_back(Some(prev))
+}
+
+/// The numbers of the threads in a list, with their stacks: from one on in both directions, each of which ends at the head.
+fn all_from(image: &Image<'_>, first: u64) -> Vec<(u32, Range)> {
+    let mut all = Vec::new();
+    for is_forward in [true, false] {
+        let (mut node, mut before) = (first, None);
+        for _ in 0..crate::threads::MAX_THREADS {
+            let Some([next, prev, number]) = image.words(node) else { break };
+            let (on, back) = if is_forward { (next, prev) } else { (prev, next) };
+            if before.is_some_and(|before| before != back) {
+                break;
+            }
+            if let (Ok(tid), Some(stack)) = (u32::try_from(number & 0xffff_ffff), bounds(image, node)) {
+                all.push((tid, stack));
+            }
+            if on == first {
+                return all;
+            }
+            (before, node) = (Some(node), on);
+        }
+    }
+    all
+}
+
+/// Where the stack of a node begins and ends, as it stands behind the node.
+fn bounds(image: &Image<'_>, node: u64) -> Option<Range> {
+    let page_bytes = image.pages.page_bytes();
+    let mut bytes = [0; DESCRIBED];
+    let read = image.read_some(node, &mut bytes);
+    (0..read.saturating_sub(15)).step_by(8).find_map(|offset| {
+        let (start, size) = (word_at(&bytes, offset)?, word_at(&bytes, offset + 8)?);
+        let end = start.checked_add(size)?;
+        let is_stack = STACK_BYTES.contains(&size)
+            && start.is_multiple_of(page_bytes)
+            && size.is_multiple_of(page_bytes)
+            && start <= node
+            && node < end
+            && end - node <= ABOVE;
+        is_stack.then_some(Range { start, end })
+    })
+}
+
+/// The mapping that a stack pointer is in, if it lies behind one without access.
+fn mapping_of(mappings: &[Mapping], pointer: u64) -> Option<Range> {
+    let at = mappings.partition_point(|mapping| mapping.end <= pointer);
+    let (guard, stack) = (mappings.get(at.checked_sub(1)?)?, mappings.get(at)?);
+    let is_stack = guard.is_reserved()
+        && guard.end == stack.start
+        && stack.start <= pointer
+        && stack.is_anonymous()
+        && STACK_BYTES.contains(&stack.size());
+    is_stack.then_some(Range { start: stack.start, end: stack.end })
+}
