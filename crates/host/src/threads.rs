@@ -187,6 +187,12 @@ impl ThreadReader {
         Ok(trouble)
     }
 
+    /// The threads that were met, with their kinds: the first word of their entities.
+    pub fn kinds(&self) -> impl Iterator<Item = (u32, &str)> {
+        let kind = |known: &Known| known.entity.find('/').unwrap_or(known.entity.len());
+        self.known.iter().map(move |(tid, known)| (*tid, &known.entity[..kind(known)]))
+    }
+
     fn thread(&mut self, tree: &impl FileTree, folder: &str, tid: u32) -> Result<Reading, HostError> {
         let path = format!("{folder}/stat");
         tree.read_start(&path, SMALL_FILE_BYTES, &mut self.content)?;

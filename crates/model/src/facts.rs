@@ -88,6 +88,7 @@ keys! {
     HUGE_PAGES = "transparent_huge_pages", "The host's setting: `always`, `madvise`, `never`.";
     CLOCKSOURCE = "clocksource", "The host's clock source: `tsc`, `kvm-clock` …";
     LIBC = "libc", "The C library that the emulator uses, where it can be told.";
+    MALLOC = "malloc", "What gives memory to NIFs, drivers and the VM itself: `glibc`, `musl`, `jemalloc` …, where a mapped library tells.";
 
     RECORDED_BY = "recorded_by", "beamtune's version.";
 }

@@ -154,8 +154,8 @@ metrics! {
     MINOR_FAULTS = HostProcess / "minor_faults", Count, Counter, "Page faults without I/O: /proc/PID/stat minflt.";
     MAJOR_FAULTS = HostProcess / "major_faults", Count, Counter, "Page faults with I/O: /proc/PID/stat majflt.";
     RSS = HostProcess / "rss", Bytes, Gauge, "Resident memory: /proc/PID/status VmRSS.";
-    PSS = HostProcess / "pss", Bytes, Gauge, "Proportional resident memory: /proc/PID/smaps_rollup Pss (every ten seconds).";
-    ANON_HUGE = HostProcess / "anon_huge_pages", Bytes, Gauge, "In transparent huge pages: /proc/PID/smaps_rollup AnonHugePages.";
+    PSS = HostProcess / "pss", Bytes, Gauge, "Proportional resident memory: Pss of /proc/PID/smaps, or of smaps_rollup (every ten seconds).";
+    ANON_HUGE = HostProcess / "anon_huge_pages", Bytes, Gauge, "In transparent huge pages: AnonHugePages, from where pss is.";
     SWAP = HostProcess / "swap", Bytes, Gauge, "Swapped out: /proc/PID/status VmSwap.";
     THREADS = HostProcess / "threads", Count, Gauge, "Threads: /proc/PID/status Threads.";
     OPEN_FDS = HostProcess / "open_fds", Count, Gauge, "Open file descriptors: entries of /proc/PID/fd (every ten seconds).";

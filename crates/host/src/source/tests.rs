@@ -6,6 +6,7 @@ use beamtune_model::{Sample, SeriesTable, Tick};
 
 use super::*;
 use crate::fake::FakeHost;
+use crate::memory::fake::FakeVm;
 use crate::tree::LocalTree;
 
 /// A clock that goes on by a microsecond each time it is looked at, or by whatever a test says.
@@ -36,7 +37,7 @@ impl Clock for StepClock {
 }
 
 /// A host with one VM, number 7.
-fn host() -> FakeHost {
+pub(super) fn host() -> FakeHost {
     let host = FakeHost::new();
     host.file("/etc/passwd", "rabbitmq:x:112:120::/var/lib/rabbitmq:/sbin/nologin\n");
     host.file("/proc/sys/kernel/random/boot_id", "b0-0t\n").file("/proc/sys/kernel/hostname", "web-1\n");
@@ -79,9 +80,8 @@ fn process(host: &FakeHost, comm: &str, start: i64) {
         "Max open files            1024                 4096                 files\n",
     );
     host.file("/proc/7/smaps_rollup", "Pss:  90 kB\nAnonHugePages:  0 kB\n");
+    FakeVm::new().install(host, 7);
     host.link("/proc/7/fd/0", "/dev/null").link("/proc/7/fd/1", "/dev/null").link("/proc/7/root", "/");
-    host.link("/proc/7/exe", host.path("/otp/beam.smp").to_str().unwrap());
-    host.file("/otp/beam.smp", "\x7fELF /lib64/ld-linux-x86-64.so.2");
     host.thread(7, 7, "beam.smp", 1, 2, "5000 600 7");
     host.thread(7, 8, "1_scheduler", 3, 4, "6000 700 8");
 }
@@ -120,6 +120,11 @@ impl Fixture {
     }
 }
 
+/// What could not be read, and why.
+fn reasons(sample: &Sample) -> Vec<String> {
+    sample.gaps.iter().map(|gap| format!("{}: {}", gap.source, gap.reason)).collect()
+}
+
 fn fact<'a>(sample: &'a Sample, key: &str) -> Option<&'a str> {
     sample.facts.iter().find(|(found, _)| found == key).map(|(_, value)| value.as_str())
 }
@@ -138,7 +143,8 @@ fn the_first_sample_holds_everything() {
     check(&metrics::MINOR_FAULTS, "", 100);
     check(&metrics::MAJOR_FAULTS, "", 5);
     check(&metrics::RSS, "", 100 * 1024);
-    check(&metrics::PSS, "", 90 * 1024);
+    let all = FakeVm::new().resident() as i64;
+    check(&metrics::PSS, "", all);
     check(&metrics::ANON_HUGE, "", 0);
     check(&metrics::SWAP, "", 1024);
     check(&metrics::THREADS, "", 2);
@@ -201,7 +207,8 @@ fn dear_items_are_read_with_detail_only_and_after_the_span() {
     assert!(fixture.value(&plain, &metrics::THREAD_CPU, "scheduler/1").is_some());
     assert_eq!(plain.facts, []);
     let (detail, detail_span) = fixture.sample(true).unwrap();
-    assert_eq!(fixture.value(&detail, &metrics::PSS, ""), Some(90 * 1024));
+    assert_eq!(fixture.value(&detail, &metrics::PSS, ""), Some(FakeVm::new().resident() as i64));
+    assert_eq!(fixture.value(&detail, &metrics::CONTENT_COUNT, "carriers/eheap_alloc/mbcs"), Some(1));
     assert_eq!(detail.facts, []);
     assert_eq!(detail_span.end - detail_span.begin, span.end - span.begin);
 }
@@ -337,16 +344,20 @@ fn a_rollup_that_would_take_too_long_is_not_read() {
     let mut fixture = Fixture::new(&host, Announce::Elsewhere);
     let (sample, _) = fixture.sample(true).unwrap();
     assert_eq!(fixture.value(&sample, &metrics::PSS, ""), None);
-    let [gap] = sample.gaps.as_slice() else { panic!("{:?}", sample.gaps) };
     assert_eq!(
-        gap.reason,
-        "/proc/7/smaps_rollup is not read: it would take about 419 ms, and holds up the VM's memory mapping"
+        reasons(&sample),
+        [
+            "host.smaps: what stands in the VM's memory is not looked at: of so much it takes more than 100 ms",
+            "host.smaps_rollup: /proc/7/smaps_rollup is not read: it would take about 419 ms, and holds up the VM's \
+             memory mapping"
+        ]
     );
 }
 
 #[test]
 fn a_rollup_that_took_too_long_is_not_read_again() {
     let host = host();
+    host.remove("/proc/7/smaps");
     let mut fixture = Fixture::new(&host, Announce::Elsewhere);
     fixture.clock.step.set(150_000_000);
     let (sample, _) = fixture.sample(true).unwrap();
@@ -354,5 +365,9 @@ fn a_rollup_that_took_too_long_is_not_read_again() {
     fixture.clock.step.set(1_000);
     let (sample, _) = fixture.sample(true).unwrap();
     assert_eq!(fixture.value(&sample, &metrics::PSS, ""), None);
-    assert!(sample.gaps[0].reason.contains("it took 150 ms"), "{:?}", sample.gaps);
+    let told = reasons(&sample);
+    assert!(
+        told[1].contains("it took 150 ms") && told[0] == "host.smaps: there is no /proc/7/smaps",
+        "{told:?}"
+    );
 }

@@ -26,6 +26,7 @@ pub(super) const FACTS: &[&str] = &[
     "transparent_huge_pages",
     "clocksource",
     "libc",
+    "malloc",
     "recorded_by",
 ];
 

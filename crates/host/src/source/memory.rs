@@ -1,0 +1,236 @@
+//! When the memory of the process is looked at, and what of it is recorded.
+
+use std::collections::BTreeMap;
+
+use beamtune_model::memory::content;
+use beamtune_model::{Clock, Nanos, SampleBuilder, Trouble, TroubleKind, facts, metrics};
+
+use crate::error::HostError;
+use crate::memory::{ContentSum, Depth, MUCH_PERCENT, MappingSum, MemoryMap, MemoryReader};
+use crate::process::Status;
+use crate::tree::FileTree;
+
+use super::{HostSource, rollup_ns, some};
+
+/// What looking at the memory may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryBudget {
+    /// What a look may take. Nothing of the VM waits for it but changes of its mappings, and those for a part of it; the next
+    /// sample should not be late.
+    pub look_ns: Nanos,
+    /// After a look nothing is looked at for so many times as long.
+    pub rest: i64,
+}
+
+impl Default for MemoryBudget {
+    /// A tenth of a second, in which some 4 GB are looked at, and half a percent of a core.
+    fn default() -> Self {
+        MemoryBudget { look_ns: 100_000_000, rest: 200 }
+    }
+}
+
+/// Where that is less often than detail is asked for, it is told.
+const OFTEN_NS: Nanos = 10_000_000_000;
+
+/// Looks at the memory again and again, and knows when not to.
+#[derive(Debug, Default)]
+pub(super) struct MemoryWatch {
+    reader: MemoryReader,
+    budget: MemoryBudget,
+    last: Option<Look>,
+    too_large: Option<TooLarge>,
+}
+
+/// When the memory was looked at.
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    begin: Nanos,
+    end: Nanos,
+}
+
+/// With which size it took too long. It is tried again when that is a fifth less.
+#[derive(Debug, Clone, Copy)]
+struct TooLarge {
+    rss_bytes: i64,
+    /// Even without what stands there.
+    also_mappings: bool,
+}
+
+/// What is looked at this time, and why no more than that.
+enum Plan {
+    All,
+    Mappings(Trouble),
+    Nothing(Option<Trouble>),
+}
+
+impl MemoryWatch {
+    /// The same for another process.
+    pub fn of_next_life(&self) -> Self {
+        MemoryWatch { budget: self.budget, ..MemoryWatch::default() }
+    }
+
+    fn plan(&mut self, status: &Status, now: Nanos) -> Plan {
+        let not_looked_at = |why: String| {
+            let reason = format!("what stands in the VM's memory is not looked at: {why}");
+            Trouble::new(TroubleKind::TimedOut, reason)
+        };
+        if let Some(Look { begin, end }) = self.last {
+            let took_ns = end.saturating_sub(begin);
+            if now < end.saturating_add(took_ns.saturating_mul(self.budget.rest)) {
+                let is_rare = now.saturating_sub(begin) >= OFTEN_NS;
+                let why =
+                    || format!("it took {} ms, and may take half a percent of the time", took_ns / 1_000_000);
+                return Plan::Nothing(is_rare.then(|| not_looked_at(why())));
+            }
+        }
+        let rss_bytes = status.rss_bytes.unwrap_or(0);
+        self.too_large = self.too_large.filter(|large| rss_bytes > large.rss_bytes / 5 * 4);
+        let why = || format!("of so much it takes more than {} ms", self.budget.look_ns / 1_000_000);
+        match self.too_large {
+            _ if rollup_ns(status) > self.budget.look_ns => Plan::Nothing(Some(not_looked_at(why()))),
+            Some(TooLarge { also_mappings: true, .. }) => Plan::Nothing(Some(not_looked_at(why()))),
+            Some(_) => Plan::Mappings(not_looked_at(why())),
+            None => Plan::All,
+        }
+    }
+}
+
+impl<T: FileTree> HostSource<T> {
+    /// Sets what looking at the memory may cost, which is done with detail.
+    pub fn set_memory_budget(&mut self, budget: MemoryBudget) {
+        self.memory.budget = budget;
+    }
+
+    /// Looks at the memory; true if what the kernel tells of all of it is known then.
+    pub(super) fn read_memory(
+        &mut self,
+        status: &Status,
+        clock: &dyn Clock,
+        out: &mut SampleBuilder<'_>,
+    ) -> bool {
+        let plan = match self.is_here {
+            true => self.memory.plan(status, clock.now()),
+            false => {
+                let reason = "not judged: the node runs on another host";
+                Plan::Nothing(Some(Trouble::new(TroubleKind::Unsupported, reason)))
+            }
+        };
+        let (depth, without) = match plan {
+            Plan::All => (Depth::Contents, None),
+            Plan::Mappings(why) => (Depth::Mappings, Some(why)),
+            Plan::Nothing(why) => {
+                if why.is_some() {
+                    self.memory_is_not_seen(why);
+                }
+                return false;
+            }
+        };
+        let (pid, begin, budget_ns) = (self.pid(), clock.now(), self.memory.budget.look_ns);
+        let read = self.memory.reader.read(&self.tree, pid, self.threads.kinds(), depth, clock, budget_ns);
+        self.memory.last = Some(Look { begin, end: clock.now() });
+        if self.check().is_err() {
+            // What was seen may be half of one process and half of another, or of none.
+            return false;
+        }
+        let is_dear = |error: &HostError| matches!(error, HostError::TooDear { .. });
+        let also_mappings = read.as_ref().is_err_and(is_dear);
+        let contents = read.as_ref().ok().and_then(|map| map.contents.as_ref());
+        if also_mappings || contents.is_some_and(|contents| contents.as_ref().is_err_and(is_dear)) {
+            let rss_bytes = status.rss_bytes.unwrap_or(0);
+            self.memory.too_large = Some(TooLarge { rss_bytes, also_mappings });
+        }
+        match read {
+            Ok(map) => {
+                self.note("host.smaps", Ok(()));
+                self.tell_memory(map, without, out);
+                true
+            }
+            Err(error) => {
+                let error = error.with_owner(self.user.as_deref());
+                self.memory_is_not_seen(Some(Trouble::new(error.kind(), error.to_string())));
+                false
+            }
+        }
+    }
+
+    /// Neither what is mapped is known nor, therefore, what stands there: one gap says so.
+    fn memory_is_not_seen(&mut self, trouble: Option<Trouble>) {
+        self.gaps.note("host.memory_map", None);
+        self.gaps.note("host.smaps", trouble);
+    }
+
+    fn tell_memory(&mut self, map: MemoryMap, without: Option<Trouble>, out: &mut SampleBuilder<'_>) {
+        let sum = |part: fn(&MappingSum) -> u64| map.mappings.values().map(part).fold(0, u64::saturating_add);
+        some(out, &metrics::PSS, "", reading(sum(|mapping| mapping.pss)));
+        some(out, &metrics::ANON_HUGE, "", reading(sum(|mapping| mapping.huge)));
+        for (kind, sum) in &map.mappings {
+            tell_mapping(out, kind, sum);
+        }
+        out.metric(&metrics::CONTENT_COST, "", map.cost_ns);
+        if let Some(malloc) = map.malloc
+            && self.told.get(facts::MALLOC).map(String::as_str) != Some(malloc)
+        {
+            out.fact(facts::MALLOC, malloc);
+            self.told.insert(facts::MALLOC, malloc.to_owned());
+        }
+        let trouble = match &map.contents {
+            None => without,
+            Some(Ok(contents)) => {
+                contents.iter().for_each(|(entity, sum)| tell_content(out, entity, sum));
+                cut(contents, map.cut_lists)
+            }
+            // Also its own user may not, where the kernel's settings do not let processes be traced (kernel.yama.ptrace_scope).
+            Some(Err(HostError::Denied { path, .. })) => Some(Trouble::new(
+                TroubleKind::Denied,
+                format!(
+                    "what stands in the VM's memory may not be seen (not allowed to read {path}): run beamtune as root"
+                ),
+            )),
+            Some(Err(error)) => Some(Trouble::new(error.kind(), error.to_string())),
+        };
+        self.gaps.note("host.memory_map", trouble);
+    }
+}
+
+/// What is told where more than a little is unknown because lists were cut. A VM that makes and frees carriers all the time has
+/// one or the other in each look.
+fn cut(contents: &BTreeMap<String, ContentSum>, lists: usize) -> Option<Trouble> {
+    let all =
+        contents.values().map(|sum| sum.resident.saturating_add(sum.swapped)).fold(0, u64::saturating_add);
+    let unknown = contents.get(content::UNKNOWN).map_or(0, |sum| sum.resident.saturating_add(sum.swapped));
+    let is_much = lists > 0 && unknown > all / 100 * MUCH_PERCENT;
+    let reason = "not all of the VM's lists of carriers could be followed to their end, because they are swapped out or were \
+                  just being changed: what is behind counts as unknown";
+    is_much.then(|| Trouble::new(TroubleKind::Garbled, reason))
+}
+
+fn tell_mapping(out: &mut SampleBuilder<'_>, kind: &str, sum: &MappingSum) {
+    let values = [
+        (&metrics::MAPPING_COUNT, sum.count),
+        (&metrics::MAPPING_SIZE, sum.size),
+        (&metrics::MAPPING_RESIDENT, sum.resident),
+        (&metrics::MAPPING_PSS, sum.pss),
+        (&metrics::MAPPING_SWAP, sum.swapped),
+        (&metrics::MAPPING_LAZY_FREE, sum.lazy_free),
+        (&metrics::MAPPING_HUGE, sum.huge),
+    ];
+    values.into_iter().for_each(|(metric, value)| some(out, metric, kind, reading(value)));
+}
+
+fn tell_content(out: &mut SampleBuilder<'_>, entity: &str, sum: &ContentSum) {
+    let values = [
+        (&metrics::CONTENT_COUNT, Some(sum.count)),
+        (&metrics::CONTENT_SIZE, Some(sum.size)),
+        (&metrics::CONTENT_RESIDENT, Some(sum.resident)),
+        (&metrics::CONTENT_SWAPPED, Some(sum.swapped)),
+        (&metrics::CONTENT_IN_USE, sum.in_use),
+    ];
+    values.into_iter().for_each(|(metric, value)| some(out, metric, entity, value.and_then(reading)));
+}
+
+fn reading(value: u64) -> Option<i64> {
+    i64::try_from(value).ok()
+}
+
+#[cfg(test)]
+mod tests;

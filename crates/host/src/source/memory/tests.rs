@@ -1,0 +1,275 @@
+use std::cell::Cell;
+use std::rc::Rc;
+
+use beamtune_model::units::SECOND_NS;
+use beamtune_model::{Ask, Metric, Sample, SeriesTable, Source, Tick};
+
+use super::*;
+use crate::Announce;
+use crate::fake::FakeHost;
+use crate::memory::fake::{AREA, EHEAP_0, FakeVm, MBCS, MSEG};
+use crate::source::tests::host;
+use crate::tree::{LocalTree, ReadAt};
+
+/// A clock that a test sets.
+#[derive(Debug, Default)]
+struct SetClock(Cell<Nanos>);
+
+impl SetClock {
+    fn pass(&self, time_ns: Nanos) {
+        self.0.set(self.0.get() + time_ns);
+    }
+}
+
+impl Clock for SetClock {
+    fn now(&self) -> Nanos {
+        self.0.get()
+    }
+
+    fn wall(&self) -> i64 {
+        0
+    }
+
+    fn sleep_until(&self, until: Nanos) {
+        self.0.set(until);
+    }
+}
+
+/// Something that happens when a file is opened; false refuses it.
+type Hook = Rc<dyn Fn(&str) -> bool>;
+
+/// A host on which something happens.
+#[derive(Clone)]
+struct Hooked {
+    tree: LocalTree,
+    hook: Hook,
+}
+
+impl FileTree for Hooked {
+    fn read_start(&self, path: &str, max_bytes: usize, into: &mut Vec<u8>) -> Result<(), HostError> {
+        self.tree.read_start(path, max_bytes, into)
+    }
+
+    fn read_start_below(
+        &self,
+        dir: &str,
+        path: &str,
+        max_bytes: usize,
+        into: &mut Vec<u8>,
+    ) -> Result<(), HostError> {
+        self.tree.read_start_below(dir, path, max_bytes, into)
+    }
+
+    fn list(&self, path: &str, max: usize) -> Result<Vec<String>, HostError> {
+        self.tree.list(path, max)
+    }
+
+    fn count(&self, path: &str, max: usize) -> Result<u64, HostError> {
+        self.tree.count(path, max)
+    }
+
+    fn read_link(&self, path: &str) -> Result<String, HostError> {
+        self.tree.read_link(path)
+    }
+
+    fn open(&self, path: &str) -> Result<Box<dyn ReadAt>, HostError> {
+        match (self.hook)(path) {
+            true => self.tree.open(path),
+            false => Err(HostError::Denied { path: path.to_owned(), owner: None }),
+        }
+    }
+}
+
+struct Fixture {
+    source: HostSource<Hooked>,
+    clock: Rc<SetClock>,
+    table: SeriesTable,
+}
+
+impl Fixture {
+    fn new(host: &FakeHost, hook: impl Fn(&SetClock, &str) -> bool + 'static) -> Fixture {
+        let clock = Rc::new(SetClock::default());
+        let hook = {
+            let clock = clock.clone();
+            Rc::new(move |path: &str| hook(&clock, path))
+        };
+        let source = HostSource::new(Hooked { tree: host.tree(), hook }, 7, Announce::Elsewhere).unwrap();
+        Fixture { source, clock, table: SeriesTable::default() }
+    }
+
+    /// A sample with detail so many seconds after the start.
+    fn sample(&mut self, second: i64) -> Sample {
+        let t = second * SECOND_NS;
+        self.clock.sleep_until(t);
+        let tick = Tick { t, incarnation: 0, vm: None, host: None, late: 0 };
+        let mut out = SampleBuilder::new(&mut self.table, tick);
+        self.source.request(Ask { seq: 0, t, detail: true }, &*self.clock).unwrap();
+        self.source.collect(t + SECOND_NS, &*self.clock, &mut out).unwrap();
+        out.sample
+    }
+
+    fn value(&self, sample: &Sample, metric: &Metric, entity: &str) -> Option<i64> {
+        let id = self.table.find(metric.group, entity, metric.name)?;
+        sample.readings.iter().find(|(found, _)| *found == id).map(|(_, value)| *value)
+    }
+
+    /// Whether the kinds of mappings, what stands there, and what the kernel says of all are known, and why not.
+    fn seen(&self, sample: &Sample) -> (bool, bool, bool, Vec<String>) {
+        let gaps = sample.gaps.iter().map(|gap| format!("{}: {}", gap.source, gap.reason)).collect();
+        let has = |metric, entity| self.value(sample, metric, entity).is_some();
+        (
+            has(&metrics::MAPPING_PSS, "heap"),
+            has(&metrics::CONTENT_RESIDENT, "carriers/eheap_alloc/mbcs"),
+            has(&metrics::PSS, ""),
+            gaps,
+        )
+    }
+}
+
+#[test]
+fn what_stands_in_memory_comes_with_detail() {
+    let host = host();
+    let mut fixture = Fixture::new(&host, |clock, path| {
+        clock.pass(if path == "/proc/7/mem" { 3_000_000 } else { 0 });
+        true
+    });
+    let sample = fixture.sample(0);
+    assert_eq!(fixture.seen(&sample), (true, true, true, vec![]));
+    assert_eq!(fixture.value(&sample, &metrics::CONTENT_COST, ""), Some(3_000_000));
+    let of = |metric, entity| fixture.value(&sample, metric, entity);
+    assert_eq!(of(&metrics::CONTENT_SIZE, "carriers/literal_alloc/mbcs"), Some(0x4_0000));
+    assert_eq!(of(&metrics::CONTENT_COUNT, "carriers/eheap_alloc/mbcs"), Some(1));
+    assert_eq!(of(&metrics::CONTENT_SWAPPED, "carriers/eheap_alloc/mbcs"), Some(0));
+    assert_eq!(of(&metrics::CONTENT_IN_USE, "carriers/eheap_alloc/mbcs"), None);
+    assert_eq!(of(&metrics::MAPPING_COUNT, "emulator"), Some(4));
+    assert_eq!(of(&metrics::MAPPING_SIZE, "heap"), Some(0x10_0000));
+    let sum = |metric: &Metric| {
+        let of_metric = |id| {
+            let series = fixture.table.get(id)?;
+            (series.group == metric.group && &*series.name == metric.name).then_some(())
+        };
+        let all = sample.readings.iter().filter(|(id, _)| of_metric(*id).is_some());
+        all.map(|(_, value)| value).sum::<i64>()
+    };
+    let resident = FakeVm::new().resident() as i64;
+    assert_eq!((sum(&metrics::MAPPING_RESIDENT), sum(&metrics::CONTENT_RESIDENT)), (resident, resident));
+}
+
+#[test]
+fn a_look_that_took_long_is_followed_by_a_rest() {
+    let host = host();
+    let mut fixture = Fixture::new(&host, |clock, path| {
+        clock.pass(if path == "/proc/7/mem" { 80_000_000 } else { 0 });
+        true
+    });
+    let first = fixture.sample(0);
+    assert_eq!(fixture.seen(&first), (true, true, true, vec![]));
+    // Not asked for so soon again, so nobody misses it.
+    let sample = fixture.sample(5);
+    assert_eq!(fixture.seen(&sample), (false, false, true, vec![]));
+    let sample = fixture.sample(15);
+    let why = "host.smaps: what stands in the VM's memory is not looked at: it took 80 ms, and may take half a percent of the \
+               time";
+    assert_eq!(fixture.seen(&sample), (false, false, true, vec![why.to_owned()]));
+    let sample = fixture.sample(17);
+    assert_eq!(fixture.seen(&sample), (true, true, true, vec![]));
+}
+
+#[test]
+fn a_memory_that_is_too_large_is_known_by_its_mappings_until_it_is_smaller() {
+    let host = host();
+    let status = |kilobytes: u32| {
+        host.file("/proc/7/status", format!("Uid:\t0\t0\t0\t0\nVmRSS:\t{kilobytes} kB\nThreads:\t2\n"));
+    };
+    status(1_000_000);
+    let slow = Rc::new(Cell::new(true));
+    let is_slow = slow.clone();
+    let mut fixture = Fixture::new(&host, move |clock, path| {
+        clock.pass(if path == "/proc/7/mem" && is_slow.get() { 150_000_000 } else { 0 });
+        true
+    });
+    let (mappings, contents, pss, why) = {
+        let sample = fixture.sample(0);
+        fixture.seen(&sample)
+    };
+    assert_eq!((mappings, contents, pss), (true, false, true));
+    assert_eq!(
+        why,
+        [
+            "host.memory_map: reading /proc/7/mem was given up after 150 ms: it would have taken longer than it may"
+        ]
+    );
+    let only_mappings = || {
+        let why = "host.memory_map: what stands in the VM's memory is not looked at: of so much it takes more than 100 ms";
+        (true, false, true, vec![why.to_owned()])
+    };
+    let sample = fixture.sample(100);
+    assert_eq!(fixture.seen(&sample), only_mappings());
+    status(810_000);
+    let sample = fixture.sample(200);
+    assert_eq!(fixture.seen(&sample), only_mappings());
+    slow.set(false);
+    let sample = fixture.sample(210);
+    assert_eq!(fixture.seen(&sample), only_mappings());
+    // It is tried again.
+    status(790_000);
+    let sample = fixture.sample(300);
+    assert_eq!(fixture.seen(&sample), (true, true, true, vec![]));
+    // So much that it need not be tried.
+    status(30_000_000);
+    let why =
+        "host.smaps: what stands in the VM's memory is not looked at: of so much it takes more than 100 ms";
+    let sample = fixture.sample(400);
+    assert_eq!(fixture.seen(&sample).3[0], why);
+    fixture.source.set_memory_budget(MemoryBudget { look_ns: SECOND_NS, rest: 0 });
+    let sample = fixture.sample(401);
+    assert_eq!(fixture.seen(&sample), (true, true, true, vec![]));
+}
+
+#[test]
+fn who_may_not_see_the_memory_is_told_what_to_do() {
+    let host = host();
+    let mut fixture = Fixture::new(&host, |_, path| path != "/proc/7/mem");
+    let sample = fixture.sample(0);
+    let why = "host.memory_map: what stands in the VM's memory may not be seen (not allowed to read /proc/7/mem): run \
+               beamtune as root";
+    assert_eq!(fixture.seen(&sample), (true, false, true, vec![why.to_owned()]));
+    assert_eq!(sample.gaps[0].kind, TroubleKind::Denied);
+    let mut fixture = Fixture::new(&host, |_, path| path != "/proc/7/smaps");
+    let sample = fixture.sample(0);
+    // What all of it takes is still known.
+    let why = "host.smaps: not allowed to read /proc/7/smaps: run beamtune as root or as user rabbitmq";
+    assert_eq!(fixture.seen(&sample), (false, false, true, vec![why.to_owned()]));
+}
+
+#[test]
+fn carriers_that_are_swapped_out_are_told_of() {
+    let host = host();
+    let mut vm = FakeVm::new();
+    let carriers =
+        [(AREA, 0x4_0000, MSEG), (AREA + 0x4_0000, 0x4_0000, MSEG), (AREA + 0x8_0000, 0x4_0000, MSEG)];
+    vm.carriers(EHEAP_0, MBCS, &carriers);
+    vm.swap_out(AREA + 0x4_0000);
+    vm.install(&host, 7);
+    let mut fixture = Fixture::new(&host, |_, _| true);
+    let sample = fixture.sample(0);
+    let (.., why) = fixture.seen(&sample);
+    assert!(why[0].starts_with("host.memory_map: not all of the VM's lists of carriers"), "{why:?}");
+    assert_eq!(fixture.value(&sample, &metrics::CONTENT_COUNT, "carriers/eheap_alloc/mbcs"), Some(2));
+    assert_eq!(fixture.value(&sample, &metrics::CONTENT_SWAPPED, "unknown"), Some(4096));
+}
+
+#[test]
+fn of_a_process_that_was_replaced_meanwhile_nothing_is_told() {
+    let (host, other) = (Rc::new(host()), FakeHost::stat(7, "beam.smp", 1, 1, 9_999));
+    let mut fixture = Fixture::new(&host.clone(), move |_, path| {
+        if path == "/proc/7/mem" {
+            host.file("/proc/7/stat", &other);
+        }
+        true
+    });
+    let sample = fixture.sample(0);
+    let (mappings, contents, ..) = fixture.seen(&sample);
+    assert!(!mappings && !contents, "{:?}", sample.readings);
+    assert_eq!(fixture.value(&sample, &metrics::CONTENT_COST, ""), None);
+}
