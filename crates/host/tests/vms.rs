@@ -12,9 +12,13 @@ use std::time::{Duration, Instant};
 
 use beamtune_host::discovery::{self, Access, Isolation, Vm};
 use beamtune_host::tree::LocalTree;
+use beamtune_model::memory::content;
 use beamtune_model::metrics;
 use beamtune_model::{Sample, TroubleKind, facts};
-use common::{Otp, Recorder, Running, eventually, exists, installed, is_root, on_each_release, unique_name};
+use common::{
+    Otp, Recorder, Running, WITHOUT_LIMIT, eventually, exists, installed, is_root, on_each_release,
+    unique_name,
+};
 
 const COOKIE: &str = "beamtune_test_cookie";
 /// Prints the threads of msacc with the microseconds in which they did not sleep, for each request on standard
@@ -300,6 +304,17 @@ fn rabbitmq_is_known_though_its_command_line_names_no_node() {
     let version = server.file_name().to_string_lossy().replace("rabbitmq_server-", "");
     assert_eq!(vm.product.to_string(), format!("RabbitMQ {version}"));
     assert_eq!(vm.distribution.name.unwrap().full(), Some(format!("{name}@localhost")));
+    // What stands in its memory is told apart also while it starts.
+    let mut recorder = Recorder::of(broker.pid());
+    recorder.source.set_memory_budget(WITHOUT_LIMIT);
+    let (all, unknown) = eventually("a look at 60 MB of memory", || {
+        let sample = recorder.sample(true);
+        let resident = recorder.values(&sample, &metrics::CONTENT_RESIDENT);
+        let unknown = recorder.value(&sample, &metrics::CONTENT_RESIDENT, content::UNKNOWN)?;
+        Some((resident.iter().map(|(_, bytes)| bytes).sum::<i64>(), unknown))
+            .filter(|(all, _)| *all > 60 << 20)
+    });
+    assert!(unknown <= all * 3 / 100, "{unknown} of {all}");
 }
 
 #[test]

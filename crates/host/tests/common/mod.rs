@@ -10,7 +10,7 @@
     reason = "helpers of tests"
 )]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,13 +19,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use beamtune_host::tree::LocalTree;
-use beamtune_host::{Announce, HostSource};
+use beamtune_host::{Announce, HostSource, MemoryBudget};
 use beamtune_model::{
     Ask, Clock, Metric, Nanos, Sample, SampleBuilder, SeriesTable, Source, Span, Tick, Trouble,
 };
 
 /// How long a test waits for what should come at once, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// On a busy machine, and unoptimised, a look at the memory takes longer than it may.
+pub const WITHOUT_LIMIT: MemoryBudget = MemoryBudget { look_ns: 20_000_000_000, rest: 0 };
 
 /// An installed release: the machine's own one, or a chroot.
 pub struct Otp {
@@ -112,6 +115,12 @@ impl Running {
         self.child.id()
     }
 
+    /// Writes a line to its standard input.
+    pub fn tell(&mut self, line: &str) {
+        let input = self.child.stdin.as_mut().expect("its input");
+        writeln!(input, "{line}").expect("it reads");
+    }
+
     /// The rest of the next line that begins so.
     pub fn line(&self, start: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
@@ -153,12 +162,18 @@ impl Otp {
 
     /// Starts a VM with these arguments and waits until it runs `expression`, which begins with printing `up`.
     pub fn start(&self, arguments: &[&str], expression: &str) -> Running {
+        self.start_as("-noinput", arguments, expression)
+    }
+
+    /// The same for a VM that reads its standard input.
+    pub fn start_with_input(&self, arguments: &[&str], expression: &str) -> Running {
+        self.start_as("-noshell", arguments, expression)
+    }
+
+    fn start_as(&self, mode: &str, arguments: &[&str], expression: &str) -> Running {
         let mut command = self.command("erl");
         let eval = format!("io:format(\"up~n\"), {expression}");
-        command
-            .args(["-noinput", "-kernel", "logger_level", "emergency"])
-            .args(arguments)
-            .args(["-eval", &eval]);
+        command.args([mode, "-kernel", "logger_level", "emergency"]).args(arguments).args(["-eval", &eval]);
         let vm = Running::start(command);
         vm.line("up");
         vm
