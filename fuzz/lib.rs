@@ -9,6 +9,7 @@
 pub mod file;
 pub mod flags;
 pub mod load;
+pub mod memory;
 pub mod mqtt;
 pub mod sample;
 pub mod wire;
@@ -27,6 +28,7 @@ pub const TARGETS: &[Target] = &[
     ("recording", file::recording),
     ("blobs", file::blobs),
     ("host", sample::host),
+    ("memory", memory::memory),
     ("epmd", wire::epmd),
     ("tls_options", wire::tls_options),
     ("vm_args", |bytes| flags::check(Format::VmArgs, bytes)),

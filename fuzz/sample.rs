@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use beamtune_attach::fuzzing;
 use beamtune_host::process::Identity;
-use beamtune_host::tree::FileTree;
+use beamtune_host::tree::{FileTree, ReadAt};
 use beamtune_host::{Announce, HostError, HostSource, discover};
 use beamtune_model::{
     Ask, Clock, Facts, Nanos, Period, PeriodBuilder, Sample, SampleBuilder, SeriesTable, Source, Tick,
@@ -78,7 +78,8 @@ pub(crate) fn judge(period: &Period) {
     assert_harmless(&diff::render(period, &Period::default(), Style::PLAIN));
 }
 
-/// A host: `=== PATH` and then the content of that file (of a link, its target), again and again. Process 7 is looked at.
+/// A host: `=== PATH` and then the content of that file (of a link, its target), again and again. Process 7 is looked at; of
+/// its memory, see [`super::memory`].
 pub fn host(bytes: &[u8]) {
     let tree = MadeUp::read(bytes);
     if let Ok(found) = discover(&tree) {
@@ -114,7 +115,7 @@ pub fn host(bytes: &[u8]) {
 }
 
 /// A clock that stands still, so that the same input does the same.
-struct Steady;
+pub(crate) struct Steady;
 
 impl Clock for Steady {
     fn now(&self) -> Nanos {
@@ -130,10 +131,11 @@ impl Clock for Steady {
 
 /// Files in memory.
 #[derive(Debug)]
-struct MadeUp(BTreeMap<String, Vec<u8>>);
+pub(crate) struct MadeUp(BTreeMap<String, Vec<u8>>);
 
 impl MadeUp {
-    fn read(bytes: &[u8]) -> MadeUp {
+    /// Reads `=== PATH` and the content of that file, again and again.
+    pub(crate) fn read(bytes: &[u8]) -> MadeUp {
         let mut files = BTreeMap::new();
         let mut path = None;
         for line in bytes.split_inclusive(|&byte| byte == b'\n') {
@@ -148,14 +150,26 @@ impl MadeUp {
         MadeUp(files)
     }
 
-    fn get(&self, path: &str) -> Result<&[u8], HostError> {
+    /// All files, by their paths.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.0.iter().map(|(path, content)| (path.as_str(), content.as_slice()))
+    }
+
+    /// The content of a file, or of that which the link to a program leads to.
+    pub(crate) fn behind(&self, path: &str) -> Result<&[u8], HostError> {
+        let content = self.get(path)?;
+        let target = path.ends_with("/exe").then(|| String::from_utf8_lossy(content).trim_end().to_owned());
+        Ok(target.and_then(|target| self.get(&target).ok()).unwrap_or(content))
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Result<&[u8], HostError> {
         self.0.get(path).map(Vec::as_slice).ok_or_else(|| HostError::Missing { path: path.to_owned() })
     }
 }
 
 impl FileTree for MadeUp {
     fn read_start(&self, path: &str, max_bytes: usize, into: &mut Vec<u8>) -> Result<(), HostError> {
-        let content = self.get(path)?;
+        let content = self.behind(path)?;
         into.clear();
         into.extend_from_slice(&content[..content.len().min(max_bytes)]);
         Ok(())
@@ -188,6 +202,10 @@ impl FileTree for MadeUp {
 
     fn count(&self, path: &str, max: usize) -> Result<u64, HostError> {
         Ok(self.list(path, max)?.len() as u64)
+    }
+
+    fn open(&self, path: &str) -> Result<Box<dyn ReadAt>, HostError> {
+        super::memory::open(self, path)
     }
 
     fn read_link(&self, path: &str) -> Result<String, HostError> {
