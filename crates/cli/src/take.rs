@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use beamtune_attach::AttachError;
 use beamtune_attach::source::NodeSource;
 use beamtune_host::remote::RemoteHost;
-use beamtune_host::source::{Announce, HostSource};
+use beamtune_host::source::{Announce, HostSource, MemoryBudget};
 use beamtune_host::tree::LocalTree;
 use beamtune_model::{Ask, Board, Clock, Nanos, SampleBuilder, Source, Span, Trouble, TroubleKind};
 use beamtune_recording::{
@@ -41,6 +41,8 @@ pub struct Wish<'a> {
     pub file: Option<&'a Path>,
     /// Do not attach, look at the process alone.
     pub host_only: bool,
+    /// What looking at the memory of the process may cost.
+    pub looking: MemoryBudget,
 }
 
 /// Why a node is not recorded.
@@ -101,7 +103,9 @@ pub fn take_into(
             let announce = if vm.is_some() { Announce::Elsewhere } else { Announce::Here };
             let source = HostSource::new(LocalTree::default(), process.identity.pid, announce);
             // The process may have ended since it was found.
-            here = Some(source.map_err(|error| Failed::ForNow(error.into()))?);
+            let mut source = source.map_err(|error| Failed::ForNow(error.into()))?;
+            source.set_memory_budget(wish.looking);
+            here = Some(source);
         }
         (None, Some(vm)) => there = Some(host_of(vm)),
         (None, None) => {}

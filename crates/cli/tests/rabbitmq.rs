@@ -15,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, beamtune, folder, run, run_for, text, unique, wait_until};
+use common::{PATIENCE, beamtune, folder, run, run_for, text, unique, wait_until, wait_up_to};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -31,6 +31,13 @@ struct Load {
 }
 
 const LOAD: Load = Load { queues: 4, publishers: 4, rate: 2_000, bytes: 1_000, consumers: 8 };
+
+/// Nobody takes these away.
+const PILING_UP: Load = Load { queues: 2, publishers: 4, rate: 40_000, bytes: 200, consumers: 0 };
+/// Until so many are queued.
+const QUEUED: f64 = 1_000_000.0;
+/// What of the broker's resident memory may stay unexplained then.
+const UNEXPLAINED: f64 = 0.03;
 
 /// Longest time that a load runs, should nobody end it.
 const LOAD_SECONDS: u32 = 900;
@@ -69,6 +76,70 @@ fn a_broker_that_perftest_loads_moderately_has_no_finding_above_notice() {
     let running = PerfTest::start(&jars, broker.port, &log);
     let load = Traffic { pid: running.0.id(), log };
     assert_no_finding_above_notice(&broker, Some(&load));
+}
+
+#[test]
+fn the_memory_of_a_broker_with_a_million_messages_is_explained() {
+    let Some(broker) = Broker::start_with(Some((&PILING_UP, 0))) else { return };
+    let load = Traffic { pid: broker.load_pid.expect("a load"), log: broker.folder.path().join("load") };
+    wait_up_to(8 * PATIENCE, "a million messages to be sent", || {
+        load.rates().iter().map(|(sent, _)| sent).sum::<f64>() >= QUEUED
+    });
+    kill(load.pid);
+    // What has come is still to be put into queues.
+    let mut before = cpu_ticks(broker.pid);
+    wait_up_to(4 * PATIENCE, "the broker to have nothing to do", || {
+        std::thread::sleep(Duration::from_secs(1));
+        let now = cpu_ticks(broker.pid);
+        now - std::mem::replace(&mut before, now) < IDLE_TICKS
+    });
+    let said = run_for(beamtune().args(["memory", &broker.pid.to_string(), "--json"]), 2 * PATIENCE);
+    let page = said.json();
+    let number = |key: &str| page[key].as_f64().unwrap_or_else(|| panic!("no {key}: {page:#}"));
+    let (resident, unexplained) = (number("resident_bytes"), number("unexplained_bytes"));
+    eprintln!(
+        "{:.0} MB resident, {:.2} MB not explained ({:.2} %), found out in {:.0} ms",
+        resident / 1e6,
+        unexplained / 1e6,
+        100.0 * unexplained / resident,
+        1e3 * number("looking_seconds")
+    );
+    assert!(resident > 500e6, "there are no million messages in {resident} bytes");
+    assert!(unexplained.abs() <= UNEXPLAINED * resident, "{page:#}");
+    let carriers: f64 = page["allocators"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(|allocator| {
+            ["multiblock", "pool", "single_block"].map(|set| &allocator[set]["carriers_bytes"])
+        })
+        .filter_map(Value::as_f64)
+        .sum();
+    let found: f64 = page["contents"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|part| part["entity"].as_str().is_some_and(|entity| entity.starts_with("carriers/")))
+        .filter_map(|part| part["mapped_bytes"].as_f64())
+        .sum();
+    assert!(
+        (found / carriers - 1.0).abs() < 0.05,
+        "{found} bytes of carriers were found, the VM counts {carriers}"
+    );
+}
+
+/// A broker that does nothing takes less in a second: a tenth of a core, at 100 ticks a second.
+const IDLE_TICKS: u64 = 10;
+
+/// CPU time of a process so far, in clock ticks: utime and stime of its stat.
+fn cpu_ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the broker runs");
+    let fields = stat.rsplit(") ").next().expect("fields").split(' ').skip(11).take(2);
+    fields.map(|field| field.parse::<u64>().expect("ticks")).sum()
+}
+
+fn kill(pid: u32) {
+    let _ = Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status();
 }
 
 /// The doctor's answer about a broker, and what else used the machine meanwhile.
@@ -147,6 +218,11 @@ impl Broker {
     /// Starts one, with the load of the Erlang client if a time of its consumers per message is given; or says why the
     /// test is skipped.
     fn start(work_ms: Option<u32>) -> Option<Broker> {
+        Broker::start_with(work_ms.map(|work_ms| (&LOAD, work_ms)))
+    }
+
+    /// The same with any load of the Erlang client.
+    fn start_with(load: Option<(&Load, u32)>) -> Option<Broker> {
         let Some(product) = installed() else {
             eprintln!("skipped, because RabbitMQ is not installed (scripts/install.sh test)");
             return None;
@@ -155,8 +231,7 @@ impl Broker {
         let (folder, port) = (folder(), free_port());
         let mut command = Command::new(repository().join("scripts/rabbitmq/session.sh"));
         command.arg(folder.path()).arg(unique("rabbit")).arg(port.to_string());
-        if let Some(work_ms) = work_ms {
-            let Load { queues, publishers, rate, bytes, consumers } = LOAD;
+        if let Some((&Load { queues, publishers, rate, bytes, consumers }, work_ms)) = load {
             let load = [LOAD_SECONDS, queues, publishers, rate, bytes, consumers, work_ms];
             command.args(load.map(|number| number.to_string()));
         }
@@ -185,7 +260,7 @@ impl Drop for Broker {
                 .flatten()
                 .filter(|pid| *pid > 0)
             {
-                let _ = Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status();
+                kill(pid);
             }
             let _ = self.session.wait();
         }

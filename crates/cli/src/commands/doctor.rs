@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use beamtune_host::source::MemoryBudget;
 use beamtune_recording::{End, Selection};
 
 use super::diagnose::{judge, read};
@@ -51,6 +52,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         length: Some(args.length),
         file: args.output.as_deref(),
         host_only: args.host_only,
+        looking: MemoryBudget::default(),
     };
     let (reader, outcome) = take(*live, &wish)?;
     if outcome.end == End::SourcesGone {

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use beamtune_host::source::MemoryBudget;
 use beamtune_model::Period;
+use beamtune_model::units::SECOND_NS;
 use beamtune_recording::Selection;
 use beamtune_report::memory;
 
@@ -14,6 +16,9 @@ use crate::access::AccessArgs;
 use crate::subject::Subject;
 use crate::take::{Wish, take};
 use crate::terminal;
+
+/// Somebody waits for it: 12 GB take less than a second on a quiet machine.
+const LOOKING: MemoryBudget = MemoryBudget { look_ns: 10 * SECOND_NS, rest: 0 };
 
 /// Say where the memory of a node is: from what is resident to what the VM uses it for, and what gives it back.
 ///
@@ -66,6 +71,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         length: Some(args.length),
         file: args.output.as_deref(),
         host_only: args.host_only,
+        looking: LOOKING,
     };
     let (reader, _) = take(*live, &wish)?;
     Ok(tell(&reader.period(&Selection::default())?, args.json))

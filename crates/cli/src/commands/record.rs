@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use beamtune_host::source::MemoryBudget;
 use beamtune_recording::{End, Ring};
 
 use crate::access::AccessArgs;
@@ -93,7 +94,13 @@ fn once(args: &Args, target: &str, output: &Path) -> Result<ExitCode> {
 
 impl Args {
     fn wish<'a>(&self, file: Option<&'a Path>) -> Wish<'a> {
-        Wish { every: self.every, length: self.length, file, host_only: self.host_only }
+        Wish {
+            every: self.every,
+            length: self.length,
+            file,
+            host_only: self.host_only,
+            looking: MemoryBudget::default(),
+        }
     }
 }
 

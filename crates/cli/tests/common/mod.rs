@@ -271,10 +271,16 @@ impl Said {
 
 /// Waits until something holds.
 #[track_caller]
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+pub fn wait_until(what: &str, holds: impl FnMut() -> bool) {
+    wait_up_to(PATIENCE, what, holds);
+}
+
+/// The same for what takes longer than most.
+#[track_caller]
+pub fn wait_up_to(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + patience;
     while !holds() {
-        assert!(Instant::now() < deadline, "did not happen in {PATIENCE:?}: {what}");
+        assert!(Instant::now() < deadline, "did not happen in {patience:?}: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -109,14 +109,22 @@ pub fn render(period: &Period, bridge: &Bridge, allocators: &[Allocator], style:
         row(0, &Line { in_use: None, ..rest }, "");
     }
     if let Some(unexplained) = bridge.unexplained() {
+        let unknown = bridge.unknown.as_ref().map_or(0, |unknown| unknown.resident);
         let mapped = bridge.unknown.as_ref().map_or(0, |unknown| unknown.size);
-        let line = Line {
-            name: "not explained".to_owned(),
-            resident: Some(unexplained.max(0)),
-            mapped: mapped.max(unexplained),
+        let line = |name: &str, resident| Line {
+            name: name.to_owned(),
+            resident: Some(resident),
+            mapped: if resident == unknown { mapped } else { 0 },
             ..Line::default()
         };
-        row(0, &line, "");
+        // The kernel's sums and the pages are read one after the other.
+        let moved = unexplained.saturating_sub(unknown);
+        if moved.saturating_abs() > worth {
+            row(0, &line("not explained: pages of no known kind", unknown), "");
+            row(0, &line("not explained: has come or gone meanwhile", moved), "");
+        } else {
+            row(0, &line("not explained", unexplained.max(0)), "");
+        }
     }
     if let Some(resident) = bridge.resident {
         let mapped = bridge.total(|mapping| mapping.size);
