@@ -98,6 +98,32 @@
 %% longer is waiting for a CPU.
 -define(THREADS_SHARE, 25).
 -define(THREAD_NS, 100000).
+%% The agent gives an item with a time limit of its own so much longer before it gives its collector up.
+-define(GRACE_MS, 2000).
+%% What such an item needs much memory for is done in a process that may have so many words (256 MB).
+-define(ASIDE_WORDS, 33554432).
+%% The VM looks at so many blocks of one carrier at most, and between two pauses at so many besides (erl_alloc_util.c, 23 to 29).
+-define(BLOCKS_OF_ONE, 16000).
+-define(BLOCKS_BETWEEN, 8000).
+%% What looking at a block costs at least where it is in no cache, and what an instance costs besides.
+-define(BLOCK_NS, 200).
+-define(INSTANCE_NS, 100000).
+%% By so many blocks, and not fewer, it is known how fast this node is where most of them are in a cache.
+-define(MANY_BLOCKS, 100000).
+%% An instance by which it is measured: one with at most so many blocks, and at least so many bytes if there is one.
+-define(CHEAP_BLOCKS, 20000).
+-define(CHEAP_BYTES, 8388608).
+%% Before ERTS 15.1, a walk that pauses within the pool leaves the VM's count of pooled carriers wrong for good. It does not where it
+%% has no more blocks to look at than before the first pause; some may come meanwhile.
+-define(POOL_BLOCKS, 6000).
+%% An instance with more carriers than these is not walked: each is 270 bytes of the answer.
+-define(MAX_CARRIERS, 100000).
+-define(MAX_CARRIER_ROWS, 2000).
+%% Histograms: how many sizes, and the first bound that the VM is given.
+-define(FREE_SIZES, 14).
+-define(FREE_START, 512).
+-define(TAGGED_SIZES, 24).
+-define(TAGGED_START, 128).
 %% A process dictionary is read (on releases that cannot read one key of it) only of processes whose whole
 %% heap is at most this large, because reading copies all of it.
 -define(DICTIONARY_HEAP_WORDS, 131072).
@@ -254,8 +280,12 @@ run(#run{items = Items, timeout_ms = Timeout} = Run, Client,
                                interval_ns => Run#run.begin_ns - Last}},
     next_item(Run, Client).
 
-next_item(#run{timeout_ms = Timeout} = Run, #client{pid = Pid} = Client) ->
-    Client#client{run = Run#run{item_ns = now_ns(), timer = erlang:start_timer(Timeout, self(), {item, Pid})}}.
+next_item(#run{items = Items, timeout_ms = Timeout} = Run, #client{pid = Pid} = Client) ->
+    Ms = case [limit_ms(Item) || Item <- lists:sublist(Items, 1)] of
+             [Limit] when is_integer(Limit) -> max(Timeout, Limit + ?GRACE_MS);
+             _ -> Timeout
+         end,
+    Client#client{run = Run#run{item_ns = now_ns(), timer = erlang:start_timer(Ms, self(), {item, Pid})}}.
 
 stop_timer(#run{timer = Timer}) ->
     erlang:cancel_timer(Timer, [{async, true}, {info, false}]).
@@ -560,6 +590,7 @@ read(dist, _, State) -> dist(State);
 read(events, _, State) -> events(State);
 read(host, Params, State) -> host(Params, State);
 read(allocators, _, _) -> allocators();
+read(carriers, Params, _) -> walk_carriers(Params);
 read(_, _, _) -> throw(unsupported).
 
 %% The keeper has accounting on for a part of the time; each sample asks for the next one. Between them the counters stand
@@ -1992,9 +2023,13 @@ carriers(Kind, Data) ->
 now_and_max(Key, Set) ->
     case lists:keyfind(Key, 1, Set) of
         {_, Now, _, Max} -> {Now, Max};
-        {_, Now} -> {Now, 0};
+        {_, Now} -> {signed(Now), 0};
         false -> {0, 0}
     end.
+
+%% Of the pool's carriers, the VM counts one too few each time that somebody has them walked (before ERTS 15.1), and has no sign.
+signed(N) when N >= 1 bsl 63 -> N - (1 bsl 64);
+signed(N) -> N.
 
 %% {Alloc, Free, Realloc, MsegAlloc, MsegDealloc, MsegRealloc, SysAlloc, SysFree, SysRealloc}; always in this order.
 calls(Calls) ->
@@ -2035,6 +2070,242 @@ mmap(Kind, Data) ->
         ++ [{K, proplists:get_value(From, Part(supercarrier, free_segs), absent)}
             || {K, From} <- [{free_segments, used}, {free_segments_max, max}, {free_segments_reserved, reserved}]],
     maps:from_list([{kind, bin(Kind)} | [{K, V} || {K, V} <- Numbers, V =/= absent]]).
+
+%%% Items that are read only when somebody asks for them by name ------------------------------------------------
+
+%% They may take long: each has a time limit of its own (milliseconds), which its parameters may set.
+limit_ms({Name, Params}) when is_map(Params) ->
+    case long_ms(Name) of
+        none -> none;
+        Default -> bounded(limit_ms, Params, 50, Default, 600000)
+    end;
+limit_ms(Name) -> long_ms(Name).
+
+long_ms(carriers) -> 10000;
+long_ms(_) -> none.
+
+%% When such an item has to be at its end.
+until(Item, Params) -> now_ns() + limit_ms({Item, Params}) * 1000000.
+
+%% Runs Fun in a process of its own, at priority normal, whose heap is bounded and gone afterwards: {ok, Result}, {failed, Why},
+%% `late' or `large'. The one between never waits for anything, so it ends the other one in time, and when we are killed.
+aside(Fun, Until) ->
+    Collector = self(),
+    Guard = spawn_opt(fun() -> guard(Collector, Fun) end, [link, {priority, high}]),
+    receive
+        {Guard, Result} -> Result
+    after max(0, (Until - now_ns()) div 1000000) ->
+        unlink(Guard),
+        exit(Guard, shutdown),
+        receive {Guard, Result} -> Result after 0 -> late end
+    end.
+
+guard(Collector, Fun) ->
+    process_flag(trap_exit, true),
+    Safe = fun() -> exit(try {done, Fun()} catch Class:Reason:Stack -> {failed, text({Class, Reason, Stack})} end) end,
+    Bound = {max_heap_size, #{size => ?ASIDE_WORDS, kill => true, error_logger => false}},
+    Worker = spawn_opt(Safe, [link, {priority, normal}, Bound]),
+    receive
+        {'EXIT', Worker, {done, Result}} -> Collector ! {self(), {ok, Result}};
+        {'EXIT', Worker, {failed, Why}} -> Collector ! {self(), {failed, Why}};
+        {'EXIT', Worker, _} -> Collector ! {self(), large};
+        {'EXIT', _, _} -> exit(Worker, kill)
+    end.
+
+%%% What is in the carriers -----------------------------------------------------------------------------------
+
+%% The VM walks all carriers of one instance of an allocator, block by block, on the thread that the instance belongs to
+%% (erl_alloc_util.c, blockscan). agent/README.md says how long that holds the thread, and what is wrong with it before ERTS 15.1.
+%%
+%% blocks: what is to be looked at, used ones and free ones, which never stand next to each other; pool: of them, those in the pool.
+-record(instance, {allocator, number, carriers, bytes, blocks, pool, tagged}).
+
+%% done: {instances, carriers, bytes, us}; seen: {blocks, ns} of those by which the cost of a block is known; failures: instances
+%% without an answer in time, after two of which none is tried any more.
+-record(walk, {until, kind, walk_pools, measured = #{}, seen = {0, 0}, done = {0, 0, 0, 0}, skipped = [], failures = 0, found = #{}}).
+
+walk_carriers(Params) ->
+    Instances = instances(Params),
+    Begun = begin_walk(carriers, Params),
+    {First, Rest, Known} = measure(Instances, Begun),
+    Estimate = estimate(First ++ Rest, Known),
+    case Params of
+        #{estimate := true} -> #{estimate => Estimate};
+        _ ->
+            Walk = lists:foldl(fun walk_instance/2, Known, Rest),
+            Rows = carrier_rows(Walk#walk.found),
+            {Told, Others} = lists:split(min(length(Rows), ?MAX_CARRIER_ROWS), Rows),
+            (walked(Walk))#{estimate => Estimate, rows => Told, free_bounds => free_bounds(Rows),
+                            left_out => {lists:sum([element(6, R) || R <- Others]), lists:sum([element(7, R) || R <- Others])}}
+    end.
+
+begin_walk(Kind, Params) ->
+    #walk{until = until(Kind, Params), kind = Kind,
+          walk_pools = maps:get(pools, Params, false) =:= true orelse erts_version() >= [15, 1]}.
+
+erts_version() ->
+    try [list_to_integer(Part) || Part <- string:lexemes(erlang:system_info(version), ".")] catch error:_ -> [] end.
+
+%% Those of the allocators that were asked for that have any carriers; those with the fewest blocks a byte first, so that where the time
+%% does not suffice, most bytes are seen.
+instances(Params) ->
+    Asked = maps:get(allocators, Params, all),
+    All = [instance_of(A, Number, Data)
+           || A <- erlang:system_info(alloc_util_allocators), Asked =:= all orelse lists:member(bin(A), Asked),
+              {instance, Number, Data} <- system_list({allocator, A})],
+    ByDensity = [{I#instance.blocks * 1000000 div I#instance.bytes, I} || #instance{bytes = Bytes} = I <- All, Bytes > 0],
+    [I || {_, I} <- lists:sort(ByDensity)].
+
+instance_of(Allocator, Number, Data) ->
+    [Mbcs, Pool, Sbcs] = [carriers(Set, Data) || Set <- [mbcs, mbcs_pool, sbcs]],
+    Sum = fun(Place) -> lists:sum([max(0, element(Place, Set)) || Set <- [Mbcs, Pool, Sbcs]]) end,
+    %% Of a pool whose count of carriers has gone wrong, the blocks are right.
+    [Own, Pooled] = [min(2 * Blocks + max(0, Carriers), ?BLOCKS_OF_ONE * max(1, Carriers))
+                     || Set <- [Mbcs, Pool], Blocks <- [element(1, Set)], Carriers <- [element(3, Set)]],
+    #instance{allocator = Allocator, number = Number, carriers = Sum(3), bytes = Sum(4),
+              blocks = Own + Pooled + max(0, element(3, Sbcs)), pool = 2 * element(1, Pool),
+              tagged = proplists:get_value(atags, proplists:get_value(options, Data, []), false) =:= true}.
+
+%% Walks a cheap one to learn what a block costs on this node: {[that one], the others, Walk}.
+measure(Instances, Walk) ->
+    Cheap = [I || #instance{blocks = Blocks} = I <- Instances, Blocks =< ?CHEAP_BLOCKS, may_walk(I, Walk) =:= yes],
+    Large = [I || #instance{bytes = Bytes} = I <- Cheap, Bytes >= ?CHEAP_BYTES],
+    case lists:reverse(lists:keysort(#instance.blocks, case Large of [] -> Cheap; _ -> Large end)) of
+        [] -> {[], Instances, Walk};
+        [First | _] ->
+            #walk{done = {Count, Carriers, Bytes, Us}, seen = {Blocks, _}} = Known = walk_instance(First, Walk),
+            Measured = #{allocator => bin(First#instance.allocator), instance => First#instance.number, carriers => Carriers,
+                         bytes => Bytes, blocks => Blocks, us => Us},
+            {[First], lists:delete(First, Instances),
+             case Count of 0 -> Known; _ -> Known#walk{measured = Measured} end}
+    end.
+
+%% What walking all of them takes, and how long at most one thread is held in one go.
+estimate(Instances, #walk{measured = Measured} = Walk) ->
+    {Walked, Skipped} = lists:partition(fun(I) -> may_walk(I, Walk) =:= yes end, Instances),
+    Sum = fun(Place) -> lists:sum([element(Place, I) || I <- Walked]) end,
+    Most = lists:max([0 | [I#instance.blocks || I <- Walked]]),
+    #{instances => length(Walked), carriers => Sum(#instance.carriers), bytes => Sum(#instance.bytes), blocks => Sum(#instance.blocks),
+      us => lists:sum([cost_of(I, Walk) || I <- Walked]) div 1000,
+      hold_us => min(Most, ?BLOCKS_BETWEEN + ?BLOCKS_OF_ONE) * block_ns(Walk) div 1000,
+      measured => Measured,
+      skipped => [skipped_row(I, may_walk(I, Walk)) || I <- Skipped]}.
+
+%% Nanoseconds.
+cost_of(#instance{blocks = Blocks}, Walk) -> ?INSTANCE_NS + Blocks * block_ns(Walk).
+
+%% Few blocks tell little: most of their time may be the way to the thread and back, and they may all be in a cache.
+block_ns(#walk{seen = {Blocks, Ns}}) when Blocks >= ?MANY_BLOCKS -> Ns div Blocks;
+block_ns(#walk{seen = {Blocks, Ns}}) when Blocks >= 1000 -> max(?BLOCK_NS, Ns div Blocks);
+block_ns(_) -> ?BLOCK_NS.
+
+may_walk(#instance{pool = Pool}, #walk{walk_pools = false}) when Pool > ?POOL_BLOCKS -> pool;
+may_walk(#instance{carriers = Carriers}, _) when Carriers > ?MAX_CARRIERS -> many;
+may_walk(_, _) -> yes.
+
+walk_instance(Instance, #walk{kind = Kind, until = Until, failures = Failures} = Walk) ->
+    Cost = cost_of(Instance, Walk),
+    Begin = now_ns(),
+    case may_walk(Instance, Walk) of
+        yes when Failures >= 2 -> skip(Instance, no_answer, Walk);
+        yes when Begin + Cost > Until -> skip(Instance, limit, Walk);
+        yes ->
+            #instance{allocator = Allocator, number = Number} = Instance,
+            Gathered = aside(fun() -> gather(Kind, Allocator, Number) end, min(Until, Begin + 4 * Cost + 1000000000)),
+            End = now_ns(),
+            End - Begin > ?STEP_NS andalso receive after ?STEP_PAUSE_NS div 1000000 -> ok end,
+            case Gathered of
+                {ok, {Ns, Blocks, Carriers, Bytes, Found}} ->
+                    #walk{seen = {AllBlocks, AllNs}, done = {Instances, AllCarriers, AllBytes, Us}} = Walk,
+                    Walk#walk{seen = {AllBlocks + Blocks, AllNs + Ns},
+                              done = {Instances + 1, AllCarriers + Carriers, AllBytes + Bytes, Us + Ns div 1000},
+                              found = maps:fold(fun(Key, Row, All) -> add_row(Key, Row, All) end, Walk#walk.found, Found)};
+                late when End >= Until -> skip(Instance, limit, Walk);
+                late -> skip(Instance, no_answer, Walk#walk{failures = Failures + 1});
+                large -> skip(Instance, many, Walk);
+                {failed, _} -> skip(Instance, refused, Walk)
+            end;
+        Why -> skip(Instance, Why, Walk)
+    end.
+
+skip(Instance, Why, #walk{skipped = Skipped} = Walk) ->
+    Walk#walk{skipped = [skipped_row(Instance, Why) | Skipped]}.
+
+skipped_row(#instance{allocator = Allocator, number = Number, carriers = Carriers, bytes = Bytes, blocks = Blocks}, Why) ->
+    {bin(Allocator), Number, Why, Carriers, Bytes, Blocks}.
+
+walked(#walk{done = {Instances, Carriers, Bytes, Us}, skipped = Skipped}) ->
+    #{walked => #{instances => Instances, carriers => Carriers, bytes => Bytes, us => Us}, skipped => lists:reverse(Skipped)}.
+
+%% In the process beside: has one instance walked, and adds up what comes: {nanoseconds, blocks, carriers, bytes, rows}.
+gather(carriers, Allocator, Number) ->
+    {Ns, {Carriers}} = gathered(fun erts_internal:gather_carrier_info/1, {Allocator, Number, ?FREE_SIZES, ?FREE_START}),
+    add_carriers(Carriers, Ns, 0, 0, 0, #{}).
+
+%% Since OTP 27 with flags, and it says so of a tuple without them. Before, it does not look how long the tuple is, and takes what stands
+%% at the place of the reference for one, upon which the VM dies: so the short one has to be tried first. What it refuses for another
+%% reason, it then refuses again before it comes to that place.
+gathered(Gather, {Allocator, Number, Sizes, Start}) ->
+    Ref = make_ref(),
+    Begin = now_ns(),
+    1 = try Gather({Allocator, Number, Sizes, Start, Ref})
+        catch error:badarg -> Gather({Allocator, Number, Sizes, Start, 0, Ref})
+        end,
+    receive
+        {Ref, Carriers} -> {now_ns() - Begin, {Carriers}};
+        {Ref, Unscanned, Tags} -> {now_ns() - Begin, {Unscanned, Tags}}
+    end.
+
+add_carriers([{Allocator, InPool, Size, Unscanned, Blocks, Free} | Carriers], Ns, AllBlocks, Count, Bytes, Rows) ->
+    FreeList = tuple_to_list(Free),
+    FreeCount = lists:sum(FreeList),
+    %% A carrier of one block has nothing beside it, not even its own head, by the VM's account.
+    Single = FreeCount =:= 0 andalso Unscanned =:= 0 andalso case Blocks of [{_, 1, Size}] -> true; _ -> false end,
+    Used = lists:sum([S || {_, _, S} <- Blocks]),
+    Looked = case Unscanned of
+                 0 -> lists:sum([C || {_, C, _} <- Blocks]) + FreeCount;
+                 _ -> ?BLOCKS_OF_ONE
+             end,
+    Key = {Allocator, InPool, Single, log2(Size), 10 * Used div Size},
+    Row = {1, Size, Unscanned, maps:from_list([{Of, {C, S}} || {Of, C, S} <- Blocks]), FreeList},
+    add_carriers(Carriers, Ns, AllBlocks + case Single of true -> 1; false -> Looked end, Count + 1, Bytes + Size,
+                 add_row(Key, Row, Rows));
+add_carriers([], Ns, Blocks, Count, Bytes, Rows) ->
+    {Ns, Blocks, Count, Bytes, Rows}.
+
+add_row(Key, {Count, Bytes, Unscanned, Blocks, Free} = Row, Rows) ->
+    case Rows of
+        #{Key := {Count0, Bytes0, Unscanned0, Blocks0, Free0}} ->
+            Joined = maps:fold(fun(Of, {C, S}, All) ->
+                                   {C0, S0} = maps:get(Of, All, {0, 0}),
+                                   All#{Of => {C0 + C, S0 + S}}
+                               end, Blocks0, Blocks),
+            Rows#{Key := {Count0 + Count, Bytes0 + Bytes, Unscanned0 + Unscanned, Joined, add_lists(Free0, Free)}};
+        _ -> Rows#{Key => Row}
+    end.
+
+add_lists(A, B) -> lists:zipwith(fun erlang:'+'/2, A, B).
+
+%% The exponent of the highest power of two that is not larger.
+log2(N) when N > 1 -> 1 + log2(N bsr 1);
+log2(_) -> 0.
+
+%% Those with the most bytes first.
+carrier_rows(Found) ->
+    Rows = [{bin(Allocator), InPool, Single, Log2, Tenths, Count, Bytes, Unscanned,
+             [{bin(Of), C, S} || {Of, {C, S}} <- maps:to_list(Blocks)], Free}
+            || {{Allocator, InPool, Single, Log2, Tenths}, {Count, Bytes, Unscanned, Blocks, Free}} <- maps:to_list(Found)],
+    lists:reverse(lists:keysort(7, Rows)).
+
+%% The smallest size of each place of a histogram of free blocks. Until OTP 25, a place ends at a power of two times twice the start, less
+%% twice the start. Since 27 it ends at a power of two, and the first place stays empty; 26 is known by that.
+free_bounds(Rows) ->
+    Release = list_to_integer(erlang:system_info(otp_release)),
+    Unit = 2 * ?FREE_START,
+    case Release >= 27 orelse Release =:= 26 andalso lists:all(fun(Row) -> hd(element(10, Row)) =:= 0 end, Rows) of
+        true -> [0, 0 | [Unit bsl (Place - 2) || Place <- lists:seq(2, ?FREE_SIZES - 1)]];
+        false -> [((1 bsl Place) - 1) * Unit || Place <- lists:seq(0, ?FREE_SIZES - 1)]
+    end.
 
 %%% Terms as data --------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 %% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
 -module(agent_target).
--export([idle/1, busy/1, large/1, binaries/1, depth/0, hanging/0, hang/2, flood/1, named/1, labelled/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
+-export([idle/1, busy/1, large/1, binaries/1, fragmented/4, pools/0, depth/0, hanging/0, hang/2, flood/1, named/1, labelled/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
          population/1, listers/1, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
 %% How many processes of the agent's are making a list just now, and when that was looked at: those that a collector has beside
@@ -33,6 +33,26 @@ large(Elements) -> keep(fun() -> put(data, lists:seq(1, Elements)) end).
 
 %% A process that refers to so many bytes of binary.
 binaries(Bytes) -> keep(fun() -> put(data, binary:copy(<<0>>, Bytes)) end).
+
+%% Processes that each have had so many binaries of about that many bytes, and keep all but a share of them (percent).
+fragmented(Processes, Each, Bytes, Share) ->
+    keep(fun() ->
+             Self = self(),
+             Make = fun() ->
+                        %% No pattern: what one process makes at a stretch lies side by side.
+                        All = [binary:copy(<<0>>, Bytes div 2 + erlang:phash2({self(), N}, Bytes)) || N <- lists:seq(1, Each)],
+                        put(data, [B || {B, N} <- lists:zip(All, lists:seq(1, Each)), erlang:phash2({N, self()}, 100) >= Share])
+                    end,
+             Pids = [spawn_link(fun() -> Make(), erlang:garbage_collect(), Self ! {kept, self()}, forever() end)
+                     || _ <- lists:seq(1, Processes)],
+             [receive {kept, P} -> ok end || P <- Pids]
+         end).
+
+%% What the VM counts in the pools: [{{Allocator, Instance}, carriers, bytes}].
+pools() ->
+    [{{atom_to_binary(A, utf8), I}, element(2, lists:keyfind(carriers, 1, Pool)), element(2, lists:keyfind(carriers_size, 1, Pool))}
+     || A <- erlang:system_info(alloc_util_allocators), Instances <- [erlang:system_info({allocator, A})], is_list(Instances),
+        {instance, I, Data} <- Instances, {mbcs_pool, Pool} <- Data].
 
 %% How deep hang/1 has to go for at least two seconds on this machine: the shortest of some measurements, because one that
 %% something came between would make it too short by that.

@@ -1,7 +1,8 @@
 %% @doc Tests of the agent on a real node of one release. Each test gets a fresh node, which must be as it was, and must
 %% have printed nothing, when the test is over. run.sh starts it.
 -module(agent_test).
--export([main/1, tests/0, victim/1, start/4, stop/1, call/3, node_of/1]).
+-export([main/1, tests/0, victim/1, start/4, stop/1, call/3, call/4, node_of/1]).
+-export([check/2, check/3, clean/1, join/1, join/2, value/2, wait/2]).
 -export_type([target/0]).
 
 -record(target, {node, os_pid, release, root, beams, log}).
@@ -67,7 +68,8 @@ tests() ->
      {"secrets_do_not_leave_the_node", fun secrets/1,
       ["-rabbit", "default_pass", "\"S3cr3t\"", "-kernel", "net_ticktime", "30", "my_key", "\"S3cr3t\"", "-user_flag", "S3cr3t",
        "-extra", "--password=S3cr3t"]},
-     {"disabled_allocators_are_told", fun disabled_allocators/1, ["+MBe", "false"]}].
+     {"disabled_allocators_are_told", fun disabled_allocators/1, ["+MBe", "false"]}]
+        ++ agent_long_test:tests().
 
 main([Release, Root, Beams, Word]) ->
     Tests = [T || T <- tests(), string:find(element(1, T), Word) =/= nomatch],

@@ -9,6 +9,7 @@ use std::time::Duration;
 use beamtune_model::FileAsk;
 
 use crate::etf::{Document, Pid, Term, TermError, Value};
+use crate::explicit::Explicit;
 use crate::message::Spawn;
 
 /// The version of the protocol that this client speaks.
@@ -152,22 +153,30 @@ pub(crate) fn host_item(files: &[FileAsk]) -> Value<'static> {
     Value::tuple([Value::atom("host"), Value::Map(vec![(Value::atom("ask"), asks)])])
 }
 
-/// The request for a sample; `item_timeout` is what the agent gives each item. Files come last.
+/// The request for a sample; `item_timeout` is what the agent gives each item that has no limit of its own. Files come behind
+/// the other items, and those that are asked for by name last, because they take longest.
 pub(crate) fn sample_request(
     client: &Pid,
     seq: u64,
     items: &[Item],
     files: &[FileAsk],
+    explicit: &[Explicit],
     item_timeout: Duration,
 ) -> Value<'static> {
     let host = (!files.is_empty()).then(|| host_item(files));
+    let explicit = explicit.iter().map(Explicit::to_value);
     Value::tuple([
         Value::atom("sample"),
         Value::from(client),
         Value::from(seq),
-        Value::List(items.iter().map(|item| item.to_value()).chain(host).collect()),
+        Value::List(items.iter().map(|item| item.to_value()).chain(host).chain(explicit).collect()),
         Value::Map(vec![(Value::atom("timeout_ms"), milliseconds(item_timeout))]),
     ])
+}
+
+/// Keeps the lease while an answer is long in coming.
+pub(crate) fn renew_request(client: &Pid) -> Value<'static> {
+    Value::tuple([Value::atom("renew"), Value::from(client)])
 }
 
 /// The farewell.
@@ -175,7 +184,7 @@ pub(crate) fn leave_request(client: &Pid) -> Value<'static> {
     Value::tuple([Value::atom("leave"), Value::from(client)])
 }
 
-fn milliseconds(duration: Duration) -> Value<'static> {
+pub(crate) fn milliseconds(duration: Duration) -> Value<'static> {
     Value::Integer(duration.as_millis().min(u32::MAX.into()) as i128)
 }
 

@@ -14,7 +14,7 @@
 //! length, count and depth is bounded before memory is taken. [`locate`], [`tls`] and [`connection`] join them to
 //! blocking sockets, where every step has a deadline; [`network`] says in which network those are opened. [`session`]
 //! is the agent on one connection; [`source`] is what a recorder sees of it, over lost connections and restarts of the
-//! VM. Nothing here reads `/proc` of a node's process, but to enter its network: what is known of it comes in as plain
+//! VM. [`explicit`] are the items that somebody has to ask for by name. Nothing here reads `/proc` of a node's process, but to enter its network: what is known of it comes in as plain
 //! data ([`process`], [`cookie`]).
 
 pub mod agent;
@@ -25,6 +25,7 @@ mod deadline;
 pub mod epmd;
 pub mod error;
 pub mod etf;
+pub mod explicit;
 pub mod frame;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;

@@ -14,6 +14,7 @@ use crate::agent::{self, Answer, Item, Joined, Terms, Word};
 use crate::connection::Connection;
 use crate::error::{AttachError, printable};
 use crate::etf::{Document, Pid, Reference, TermError, Value};
+use crate::explicit::Explicit;
 use crate::message::{self, Message};
 
 /// How long the agent has to load. A busy node whose code server must first find the evaluator and what that needs takes
@@ -33,6 +34,8 @@ pub struct Session {
     joined: Joined,
     release: u32,
     clock: VmClock,
+    /// After so long without a word of ours the agent leaves.
+    lease: Duration,
 }
 
 /// The connection, and what on it is ours.
@@ -66,7 +69,9 @@ impl Session {
         let mut line = Line { connection, me, request };
         loop {
             match line.word(deadline) {
-                Ok(Word::Joined(joined)) => return Ok(Session { line, joined, release, clock }),
+                Ok(Word::Joined(joined)) => {
+                    return Ok(Session { line, joined, release, clock, lease: terms.lease });
+                }
                 Ok(_) => {}
                 Err(AttachError::AgentEnded { node, reason }) => {
                     return Err(AttachError::AgentRefused { node, reason });
@@ -104,7 +109,18 @@ impl Session {
     /// Asks for a sample, without waiting for it. No two requests of a session may have the same `seq`, by which answers are told
     /// apart; `files` are those of the node's host. While the agent is at one request it refuses the next.
     pub fn request(&mut self, seq: u64, items: &[Item], files: &[FileAsk]) -> Result<(), AttachError> {
-        let request = agent::sample_request(&self.line.me, seq, items, files, ITEM_TIMEOUT);
+        self.request_with(seq, items, files, &[])
+    }
+
+    /// The same, with items that are asked for by name.
+    pub fn request_with(
+        &mut self,
+        seq: u64,
+        items: &[Item],
+        files: &[FileAsk],
+        explicit: &[Explicit],
+    ) -> Result<(), AttachError> {
+        let request = agent::sample_request(&self.line.me, seq, items, files, explicit, ITEM_TIMEOUT);
         self.send(&request)
     }
 
@@ -112,7 +128,16 @@ impl Session {
     pub fn collect(&mut self, seq: u64, deadline: Instant) -> Result<Answer, AttachError> {
         let node = |session: &Session| session.node().to_string();
         loop {
-            match self.line.word(deadline)? {
+            // An item that is asked for by name may take longer than the agent waits for a word of ours.
+            let renewal = Instant::now() + self.lease / 3;
+            let word = match self.line.word(deadline.min(renewal)) {
+                Err(AttachError::TimedOut { .. }) if Instant::now() < deadline => {
+                    self.send(&agent::renew_request(&self.line.me))?;
+                    continue;
+                }
+                word => word?,
+            };
+            match word {
                 Word::Sample(answer) if answer.seq == seq => return Ok(answer),
                 Word::Busy { seq: refused } if refused == seq => {
                     return Err(AttachError::AgentBusy { node: node(self) });

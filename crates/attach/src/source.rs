@@ -12,10 +12,11 @@ use beamtune_model::{
     metrics,
 };
 
-use crate::agent::{Item, Terms};
+use crate::agent::{Answer, Item, Status, Terms};
 use crate::connection::{Connection, Settings};
 use crate::cookie::Found;
-use crate::error::AttachError;
+use crate::error::{AttachError, printable};
+use crate::explicit::{Explicit, NAMES, Walk, WalkCost, What};
 use crate::handshake::Expected;
 use crate::locate::{Located, Route};
 use crate::sample::{Identity, Life, Offset, files, identity};
@@ -48,6 +49,9 @@ const SEARCH_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause after a failure that costs the node something: a line in its log, or the loading and
 /// purging of the agent's module. The first such pause is a second, the next ones double.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Numbers of requests that are no samples.
+const FETCHES_FROM: u64 = 1 << 62;
 
 /// How long an answer may be on its way here, after the agent has given up what took it too long.
 const ON_THE_WAY: Duration = Duration::from_millis(500);
@@ -110,6 +114,8 @@ pub struct NodeSource {
     /// Where it is said which files of the node's host are to be read; `None` if the host is read otherwise, or not.
     files: Option<Board>,
     fetches: u64,
+    /// What is asked for with the next closer look.
+    once: Vec<Explicit>,
     wall: WallClock,
     last_heard: Instant,
     /// Why the last search did not know where to look.
@@ -133,6 +139,8 @@ struct Request {
     sent: Nanos,
     offset: Offset,
     files: Vec<FileAsk>,
+    /// How much longer its answer may take for what is asked for by name.
+    longer: Duration,
 }
 
 impl NodeSource {
@@ -151,6 +159,7 @@ impl NodeSource {
             request: None,
             files: None,
             fetches: 0,
+            once: Vec::new(),
             wall: WallClock::default(),
             last_heard: Instant::now(),
             astray: None,
@@ -183,13 +192,42 @@ impl NodeSource {
         let asks = board.ask(true);
         // Beyond the numbers of samples: an answer that comes late is not to be taken for one of those.
         self.fetches += 1;
-        let seq = (1 << 62) + self.fetches;
+        let seq = FETCHES_FROM + self.fetches;
         session.request(seq, &[], &asks)?;
         let answer = session.collect(seq, Instant::now() + patience.max(ITEM_TIMEOUT + ON_THE_WAY))?;
         if let Some(files) = files::of(&answer, asks) {
             board.tell(FilesTold { span: Span { begin: 0, end: 0 }, told: files.told });
         }
         Ok(())
+    }
+
+    /// Asks for these items with the next closer look, and not again. That sample takes as long as they do, up to their limits;
+    /// its instants are those of the other items, which are read before. What they tell are rows of that sample, and gaps where they
+    /// tell nothing. If its answer is lost, they are not asked for again.
+    pub fn ask_once(&mut self, items: Vec<Explicit>) {
+        self.once = items;
+    }
+
+    /// What a walk through carriers would cost the node. Walks those of one cheap instance, for at most `limit`.
+    pub fn estimate_walk(&mut self, walk: &Walk, limit: Duration) -> Result<WalkCost, AttachError> {
+        let node = self.node.clone();
+        let Link::Session(session) = &mut self.link else { return Err(self.lost("it is being looked for")) };
+        self.fetches += 1;
+        let seq = FETCHES_FROM + self.fetches;
+        let estimate = Explicit { what: What::WalkCost(walk.clone()), limit };
+        session.request_with(seq, &[], &[], std::slice::from_ref(&estimate))?;
+        let answer = session.collect(seq, Instant::now() + estimate.patience())?;
+        let bad = |reason| AttachError::BadAnswer { node: node.clone(), reason };
+        let failed = |what: String| AttachError::Protocol { peer: node.clone(), what };
+        let reading = answer.readings().map_err(bad)?.next();
+        match reading.transpose().map_err(bad)?.map(|reading| reading.status) {
+            Some(Status::Done(value)) => value.field("estimate").and_then(WalkCost::read).map_err(bad),
+            Some(Status::Failed(why)) => Err(failed(printable(why))),
+            Some(Status::TimedOut(_)) => {
+                Err(failed("reading the allocators took too long: a scheduler hangs".to_owned()))
+            }
+            _ => Err(failed("it cannot tell what a walk through its carriers costs".to_owned())),
+        }
     }
 
     /// Takes leave of the node, and waits at most `patience` until all is undone there. Dropping the source
@@ -263,8 +301,13 @@ impl NodeSource {
         let items = [facts, EVERY_TIME, if ask.detail { IN_DETAIL } else { &[] }].concat();
         let files = self.files.as_ref().map_or_else(Vec::new, |board| board.ask(ask.detail));
         let sent = clock.now();
-        session.request(ask.seq, &items, &files)?;
-        self.request = Some(Request { seq: ask.seq, sent, offset, files });
+        let once: &[Explicit] = if ask.detail { &self.once } else { &[] };
+        session.request_with(ask.seq, &items, &files, once)?;
+        let longer = once.iter().map(Explicit::patience).sum();
+        if ask.detail {
+            self.once.clear();
+        }
+        self.request = Some(Request { seq: ask.seq, sent, offset, files, longer });
         Ok(())
     }
 
@@ -278,7 +321,8 @@ impl NodeSource {
             return Err(self.lost("nothing was asked of it"));
         };
         let left = u64::try_from(deadline.saturating_sub(clock.now())).unwrap_or(0);
-        let answer = session.collect(request.seq, Instant::now() + Duration::from_nanos(left))?;
+        let answer =
+            session.collect(request.seq, Instant::now() + Duration::from_nanos(left) + request.longer)?;
         let (arrived, wall, looked) = (clock.now(), clock.wall(), clock.now());
         self.last_heard = Instant::now();
         let offset = request.offset.corrected(request.sent, &answer, arrived);
@@ -305,9 +349,10 @@ impl NodeSource {
             out.metric(&metrics::WALL_AHEAD_ERROR, "", ahead.error);
         }
         let translation = offset.between(request.sent, arrived);
-        let mut end_ns = answer.end_ns;
+        // What is asked for by name comes last, and has its own instants.
+        let mut end_ns = explicit_begin_ns(&answer).unwrap_or(answer.end_ns);
         if let (Some(board), Some(files)) = (&self.files, files::of(&answer, request.files)) {
-            // They come last, and are another source's.
+            // They come behind the other items, and are another source's.
             end_ns = files.begin_ns;
             let (begin, end) =
                 (translation.to_recorder(files.begin_ns), translation.to_recorder(files.end_ns));
@@ -395,6 +440,14 @@ impl Source for NodeSource {
     ) -> Result<Span, Trouble> {
         self.try_collect(deadline, clock, out).map_err(|error| self.trouble(error))
     }
+}
+
+/// When the first of the items that are asked for by name was begun.
+fn explicit_begin_ns(answer: &Answer) -> Option<i64> {
+    let mut readings = answer.readings().ok()?;
+    readings.find_map(|reading| {
+        reading.ok().filter(|reading| NAMES.contains(&reading.item)).map(|reading| reading.begin_ns)
+    })
 }
 
 /// Looks for the node in a thread of its own: connecting to a node that is just starting can take seconds.

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use crate::facts::Facts;
 use crate::metrics;
-use crate::rows::{PortRow, ProcessRow, ProcessTick, SpawnRow, TableRow};
+use crate::rows::{CarrierRow, PortRow, ProcessRow, ProcessTick, SpawnRow, TableRow};
 use crate::sample::{Event, Gap, Incarnation, Sample, Tick};
 use crate::series::{Family, Group, Metric, Series, SeriesTable};
 use crate::source::TroubleKind;
@@ -259,6 +259,8 @@ pub struct Period {
     pub ports: Vec<PortRow>,
     /// Origins of new processes, and of tables and ports; each once, the most frequent first.
     pub spawns: Vec<SpawnRow>,
+    /// What the last walk through carriers has found, the largest first; empty where nobody asked for one.
+    pub carriers: Vec<CarrierRow>,
     /// What happened.
     pub events: Vec<Event>,
     /// What could not be measured.
@@ -524,6 +526,11 @@ impl PeriodBuilder {
         }
     }
 
+    /// Adds carriers; those of the last walk count.
+    pub fn carriers(&mut self, row: CarrierRow) {
+        add_to_last(&mut self.period.carriers, row, |row| row.t);
+    }
+
     /// Adds an event.
     pub fn event(&mut self, event: Event) {
         if self.period.events.len() < MOST_ROWS {
@@ -563,6 +570,7 @@ impl PeriodBuilder {
         sample.tables.iter().cloned().for_each(|row| self.table(row));
         sample.ports.iter().cloned().for_each(|row| self.port(row));
         sample.spawns.iter().cloned().for_each(|row| self.spawn(row));
+        sample.carriers.iter().cloned().for_each(|row| self.carriers(row));
         sample.events.iter().cloned().for_each(|event| self.event(event));
         sample.gaps.iter().cloned().for_each(|gap| self.gap(gap));
     }
@@ -582,6 +590,7 @@ impl PeriodBuilder {
         // A hostile node may say any number.
         let traffic = |row: &PortRow| row.input_bytes.saturating_add(row.output_bytes);
         period.ports.sort_by(|a, b| traffic(b).cmp(&traffic(a)).then_with(|| a.id.cmp(&b.id)));
+        period.carriers.sort_by_key(|row| std::cmp::Reverse(row.bytes));
         period.spawns = self.spawns.into_values().collect();
         period.spawns.sort_by(|a, b| {
             b.count
@@ -589,6 +598,18 @@ impl PeriodBuilder {
                 .then_with(|| (&a.what, &a.kind, &a.maker).cmp(&(&b.what, &b.kind, &b.maker)))
         });
         period
+    }
+}
+
+/// Adds a row to those of one look, in place of those of a look before it.
+fn add_to_last<R>(rows: &mut Vec<R>, row: R, t: impl Fn(&R) -> Nanos) {
+    match rows.first().map(&t) {
+        Some(known) if known > t(&row) => return,
+        Some(known) if known < t(&row) => rows.clear(),
+        _ => {}
+    }
+    if rows.len() < MOST_ROWS {
+        rows.push(row);
     }
 }
 

@@ -130,6 +130,58 @@ pub struct PortRow {
     pub os_pid: Option<i64>,
 }
 
+/// Blocks of one allocator in some carriers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockSum {
+    /// Whose blocks they are: `eheap_alloc`.
+    pub allocator: String,
+    /// Blocks.
+    pub count: i64,
+    /// Their size with their heads, in bytes.
+    pub bytes: i64,
+}
+
+/// Blocks by their size: the smallest size that is counted here, in bytes, and how many there are from there up to the next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SizeCount {
+    /// The smallest size, in bytes.
+    pub from: i64,
+    /// How many.
+    pub count: i64,
+}
+
+/// Carriers that are alike, from a walk through all carriers, which is made only when somebody asks for it. All rows of a walk
+/// have the same instant; together they are all carriers that the VM counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CarrierRow {
+    /// When the walk was, from the recording's start.
+    pub t: Nanos,
+    /// Whose carriers they are: `eheap_alloc`.
+    pub allocator: String,
+    /// Why these were not walked; `None` of those that were. `limit`: the time did not suffice. `pool`: walking them would have
+    /// left the VM's own counts wrong (ERTS before 15.1). `many`: too many carriers. `no_answer`: their thread did not answer in time.
+    /// `refused`: the VM did not do it. `rows`: walked, but too unlike the others to be told one by one.
+    pub skipped: Option<String>,
+    /// Abandoned to the pool of carriers.
+    pub in_pool: bool,
+    /// Single-block carriers.
+    pub single: bool,
+    /// Of each, the size is at least two to this power, and less than to the next, in bytes; `None` of those not walked.
+    pub size_log2: Option<i64>,
+    /// How many whole tenths of each are taken by blocks, 0 to 10; `None` of those not walked.
+    pub used_tenths: Option<i64>,
+    /// How many.
+    pub carriers: i64,
+    /// Their size, in bytes.
+    pub bytes: i64,
+    /// Of that, what was not looked at, because a carrier had too many blocks. `blocks` holds these all the same, `free` does not.
+    pub unscanned_bytes: i64,
+    /// The blocks in them, by the allocator that they belong to. Empty of those not walked.
+    pub blocks: Vec<BlockSum>,
+    /// The free blocks between them by size; sizes without any are left out.
+    pub free: Vec<SizeCount>,
+}
+
 /// Who starts processes, or owns tables or ports: a count by origin, from a bounded sample of the newest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnRow {

@@ -1,6 +1,6 @@
 //! Samples: what was read at one tick, as it was read.
 
-use crate::rows::{PortRow, ProcessRow, ProcessTick, SpawnRow, TableRow};
+use crate::rows::{CarrierRow, PortRow, ProcessRow, ProcessTick, SpawnRow, TableRow};
 use crate::series::{Family, Group, Metric, SeriesId, SeriesTable};
 use crate::source::TroubleKind;
 use crate::units::{Kind, Nanos, Unit};
@@ -120,6 +120,8 @@ pub struct Sample {
     pub ports: Vec<PortRow>,
     /// Origins of what is new.
     pub spawns: Vec<SpawnRow>,
+    /// Carriers, if somebody has asked for a walk.
+    pub carriers: Vec<CarrierRow>,
     /// Blobs.
     pub snapshots: Vec<Snapshot>,
     /// What happened since the sample before.
@@ -141,6 +143,7 @@ impl Sample {
             tables: Vec::new(),
             ports: Vec::new(),
             spawns: Vec::new(),
+            carriers: Vec::new(),
             snapshots: Vec::new(),
             events: Vec::new(),
             gaps: Vec::new(),

@@ -38,6 +38,8 @@ pub struct Reader {
     path: PathBuf,
     texts: Texts,
     missing_bytes: Option<u64>,
+    /// The tables that files of an older beamtune do not have, and this one does.
+    later_tables: Vec<&'static str>,
 }
 
 /// One life of the VM, as far as it was recorded.
@@ -76,7 +78,8 @@ impl Reader {
 
     fn new(connection: Connection, path: PathBuf, missing_bytes: Option<u64>) -> Self {
         connection.set_prepared_statement_cache_capacity(64);
-        Reader { connection, path, texts: Texts::default(), missing_bytes }
+        let later_tables = open::later_tables(&connection);
+        Reader { connection, path, texts: Texts::default(), missing_bytes, later_tables }
     }
 
     /// The file; `:memory:` for a recording that is in none.
@@ -239,6 +242,7 @@ struct Cursors {
     table: i64,
     port: i64,
     spawn: i64,
+    carrier: i64,
     snapshot: i64,
     event: i64,
     gap: i64,

@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use beamtune_model::{
-    Event, Gap, Group, PortRow, ProcessRow, Sample, Series, SeriesTable, SpawnRow, TableRow, TroubleKind,
-    facts,
+    CarrierRow, Event, Gap, Group, PortRow, ProcessRow, Sample, Series, SeriesTable, SpawnRow, TableRow,
+    TroubleKind, facts,
 };
 
 use crate::error::Error;
@@ -102,6 +102,7 @@ impl Replace {
         sample.tables.iter_mut().for_each(|row| self.table(row));
         sample.ports.iter_mut().for_each(|row| self.port(row));
         sample.spawns.iter_mut().for_each(|row| self.spawn(row));
+        sample.carriers.iter_mut().for_each(|row| self.carriers(row));
         sample.events.iter_mut().for_each(|event| self.event(event));
         sample.gaps.iter_mut().for_each(|gap| self.gap(gap));
         // Their form is not known here.
@@ -140,6 +141,12 @@ impl Replace {
         row.what = self.word(&row.what);
         row.kind = self.name(&row.kind);
         some(&mut row.maker, |text| self.name(text));
+    }
+
+    fn carriers(&mut self, row: &mut CarrierRow) {
+        row.allocator = self.word(&row.allocator);
+        some(&mut row.skipped, |text| self.word(text));
+        row.blocks.iter_mut().for_each(|sum| sum.allocator = self.word(&sum.allocator));
     }
 
     fn event(&mut self, event: &mut Event) {

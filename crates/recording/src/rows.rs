@@ -1,14 +1,17 @@
 //! The typed tables: what is stored as rows rather than in chunks, each type's way in beside its way out.
 
+mod memory;
+
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use beamtune_model::{
-    Event, Gap, Nanos, PortRow, ProcessRow, Rank, Snapshot, SpawnRow, TableRow, TroubleKind,
+    CarrierRow, Event, Gap, Nanos, PortRow, ProcessRow, Rank, Snapshot, SpawnRow, TableRow, TroubleKind,
 };
 use rusqlite::types::{FromSql, FromSqlError, Type};
 use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql};
+use serde::de::DeserializeOwned;
 
 use crate::codec::packed::Packed;
 
@@ -117,15 +120,32 @@ impl<'a> Reader<'a> {
     /// A JSON list of strings.
     fn list(&mut self) -> rusqlite::Result<Vec<String>> {
         let json = self.text()?;
-        serde_json::from_str(&json).map_err(|error| {
+        self.parsed(&json)
+    }
+
+    /// What stands in the column itself as JSON.
+    fn json<T: DeserializeOwned>(&mut self) -> rusqlite::Result<T> {
+        let json: String = self.get()?;
+        self.parsed(&json)
+    }
+
+    fn parsed<T: DeserializeOwned>(&self, json: &str) -> rusqlite::Result<T> {
+        serde_json::from_str(json).map_err(|error| {
             rusqlite::Error::FromSqlConversionFailure(self.next - 1, Type::Text, error.into())
         })
     }
 }
 
 /// The tables whose rows are of interest only as long as the tick they came with is there.
-pub(crate) const BY_TICK: [&str; 6] =
-    [ProcessRow::TABLE, TableRow::TABLE, PortRow::TABLE, SpawnRow::TABLE, Snapshot::TABLE, Event::TABLE];
+pub(crate) const BY_TICK: &[&str] = &[
+    ProcessRow::TABLE,
+    TableRow::TABLE,
+    PortRow::TABLE,
+    SpawnRow::TABLE,
+    CarrierRow::TABLE,
+    Snapshot::TABLE,
+    Event::TABLE,
+];
 
 /// The ids of all texts that some row refers to.
 pub(crate) fn used_texts(connection: &Connection) -> rusqlite::Result<HashSet<i64>> {
@@ -146,6 +166,7 @@ pub(crate) fn used_texts(connection: &Connection) -> rusqlite::Result<HashSet<i6
     add::<TableRow>(connection, &mut used)?;
     add::<PortRow>(connection, &mut used)?;
     add::<SpawnRow>(connection, &mut used)?;
+    add::<CarrierRow>(connection, &mut used)?;
     Ok(used)
 }
 

@@ -15,7 +15,7 @@ pub(crate) const SCHEMA: &str = include_str!("schema.sql");
 /// What a ring has besides.
 pub(crate) const RING_SCHEMA: &str = "CREATE TABLE clock(t INTEGER PRIMARY KEY, wall INTEGER NOT NULL)";
 
-/// The tables' names.
+/// The names of the tables that all files have.
 pub(crate) const TABLES: &[&str] = &[
     "meta",
     "incarnation",
@@ -33,6 +33,25 @@ pub(crate) const TABLES: &[&str] = &[
     "event",
     "gap",
 ];
+
+/// Those that files of an older beamtune do not have. A reader takes them for empty there; who goes on in such a file adds them.
+pub(crate) const LATER_TABLES: &[&str] = &["carrier"];
+
+/// Adds the tables that a file of an older beamtune does not have.
+pub(crate) fn add_missing(connection: &Connection) -> rusqlite::Result<()> {
+    for name in LATER_TABLES {
+        let is_missing = connection
+            .prepare("SELECT 1 FROM sqlite_schema WHERE name = ?1")
+            .and_then(|mut known| known.exists([name]).map(|known| !known))?;
+        let begin = SCHEMA.find(&format!("CREATE TABLE {name}("));
+        if let (true, Some(statement)) = (is_missing, begin.and_then(|begin| SCHEMA.get(begin..)))
+            && let Some((statement, _)) = statement.split_once(';')
+        {
+            connection.execute_batch(statement)?;
+        }
+    }
+    Ok(())
+}
 
 /// The group of chunks that hold [`beamtune_model::ProcessTick`]s; not one of [`beamtune_model::Group`].
 pub(crate) const BUSIEST: &str = "busiest";
@@ -75,12 +94,35 @@ mod tests {
     fn the_list_of_tables_is_that_of_the_schema() {
         let connection = Connection::open_in_memory().expect("sqlite");
         create(&connection).expect("created");
-        let mut found: Vec<String> = connection
-            .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY rowid")
-            .and_then(|mut all| all.query_map([], |row| row.get(0))?.collect())
-            .expect("listed");
-        found.retain(|name| !name.starts_with("sqlite_"));
+        let mut found: Vec<String> = definitions(&connection).into_iter().map(|(name, _)| name).collect();
+        found.retain(|name| !LATER_TABLES.contains(&name.as_str()));
         assert_eq!(found, TABLES);
         assert_eq!(APPLICATION_ID.to_be_bytes()[4..], *b"btun");
+    }
+
+    /// Tables with what they were made by.
+    fn definitions(connection: &Connection) -> Vec<(String, String)> {
+        let sql = "SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY rowid";
+        let mut all = connection.prepare(sql).expect("prepared");
+        let rows = all.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).expect("listed");
+        rows.collect::<Result<_, _>>().expect("listed")
+    }
+
+    #[test]
+    fn tables_that_are_added_later_are_those_of_the_schema() {
+        let connection = Connection::open_in_memory().expect("sqlite");
+        create(&connection).expect("created");
+        let mut new = definitions(&connection);
+        for name in LATER_TABLES {
+            assert!(new.iter().any(|(found, _)| found == name), "{name}");
+            connection.execute_batch(&format!("DROP TABLE {name}")).expect("dropped");
+        }
+        for _ in 0..2 {
+            add_missing(&connection).expect("added");
+            let mut old = definitions(&connection);
+            old.sort();
+            new.sort();
+            assert_eq!(old, new);
+        }
     }
 }

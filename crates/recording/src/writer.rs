@@ -106,6 +106,7 @@ impl Writer {
         };
         let Left { past, unsealed, lost } = reader::left(path, node)?;
         let connection = create::open(path).map_err(at)?;
+        crate::schema::add_missing(&connection).map_err(at)?;
         ring.store(&connection, node).map_err(at)?;
         connection.execute("DELETE FROM meta WHERE key = ?1", [meta::CLOSED]).map_err(at)?;
         let bounds = Bounds::new(&connection, path, ring).map_err(at)?;
@@ -395,6 +396,7 @@ impl Writer {
         rows::insert(&transaction, texts, t, &sample.tables)?;
         rows::insert(&transaction, texts, t, &sample.ports)?;
         rows::insert(&transaction, texts, t, &sample.spawns)?;
+        rows::insert(&transaction, texts, t, &sample.carriers)?;
         rows::insert(&transaction, texts, t, &sample.snapshots)?;
         rows::insert(&transaction, texts, t, &sample.events)?;
         rows::insert(&transaction, texts, t, &sample.gaps)?;

@@ -104,6 +104,23 @@ fn what_a_newer_beamtune_adds_is_passed_over() {
 }
 
 #[test]
+fn what_an_older_beamtune_did_not_write_is_not_there_and_is_no_damage() {
+    let (_directory, path, mut samples) = recording(400);
+    change(&path, "DROP TABLE carrier");
+    samples.iter_mut().for_each(|sample| sample.carriers.clear());
+    let reader = Reader::open(&path).expect("opened");
+    assert_same(&replayed(&reader), &samples);
+    let period = reader.period(&Selection::default()).expect("readable");
+    assert!(period.carriers.is_empty() && period.gaps.iter().all(|gap| gap.kind != TroubleKind::Garbled));
+    // In the place of such a table, too, nothing but a table is read.
+    change(
+        &path,
+        "CREATE VIEW carrier AS WITH RECURSIVE more(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM more) SELECT id FROM more",
+    );
+    assert_same(&replayed(&Reader::open(&path).expect("opened")), &samples);
+}
+
+#[test]
 fn a_table_whose_definition_is_damaged_is_a_gap_and_the_rest_is_read() {
     let (_directory, path, expect) = recording(30);
     let sql = "UPDATE sqlite_schema SET sql = replace(sql, 'objects', 'subjects') WHERE name = 'ets'";

@@ -82,6 +82,27 @@ fn a_ring_holds_the_last_hours_and_reads_like_a_recording_that_began_then() {
 }
 
 #[test]
+fn a_ring_of_an_older_beamtune_gets_the_tables_that_it_has_not() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("a.btr");
+    let (all, table) = samples(40);
+    let (before, after) = all.split_at(15);
+    let mut writer = Writer::ring(&path, ring(900), NODE).expect("created");
+    before.iter().for_each(|sample| writer.append(sample, &table).expect("stored"));
+    drop(writer);
+    count(&path, "SELECT count(*) FROM carrier");
+    let sql = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).executescript('DROP TABLE carrier')";
+    let dropped = Command::new("python3").args(["-c", sql]).arg(&path).status().expect("python3");
+    assert!(dropped.success());
+    let mut writer = Writer::ring(&path, ring(900), NODE).expect("goes on");
+    after.iter().for_each(|sample| writer.append(sample, &table).expect("stored"));
+    let found = replayed(&writer.finish().expect("finished"));
+    let carriers = |samples: &[Sample]| samples.iter().map(|sample| sample.carriers.len()).sum::<usize>();
+    assert_eq!(carriers(&found), carriers(after));
+    assert!(carriers(after) > 0 && carriers(before) > 0);
+}
+
+#[test]
 fn a_gap_that_lasts_is_kept_with_what_it_explains() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("a.btr");

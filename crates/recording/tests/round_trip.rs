@@ -5,8 +5,9 @@
 mod common;
 
 use beamtune_model::{
-    Event, Facts, Gap, Group, Incarnation, Kind, Nanos, PeriodBuilder, PortRow, ProcessRow, ProcessTick,
-    Rank, Sample, SeriesTable, Snapshot, Span, SpawnRow, TableRow, Tick, TroubleKind, Unit,
+    BlockSum, CarrierRow, Event, Facts, Gap, Group, Incarnation, Kind, Nanos, PeriodBuilder, PortRow,
+    ProcessRow, ProcessTick, Rank, Sample, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, TableRow, Tick,
+    TroubleKind, Unit,
 };
 use beamtune_recording::{Error, Existing, Reader, Selection, Writer};
 use common::{assert_same, recorded, replayed, samples};
@@ -95,6 +96,33 @@ fn spawn() -> impl Strategy<Value = SpawnRow> {
         .prop_map(|([t, count, of], what, kind, maker)| SpawnRow { t, what, kind, maker, count, of })
 }
 
+fn carriers() -> impl Strategy<Value = CarrierRow> {
+    let what = (text(), maybe_text(), any::<[bool; 2]>(), any::<[Option<i64>; 2]>(), any::<[i64; 4]>());
+    let blocks = prop::collection::vec((text(), any::<[i64; 2]>()), 0..4);
+    let free = prop::collection::vec(any::<[i64; 2]>(), 0..20);
+    (what, blocks, free).prop_map(
+        |((allocator, skipped, [in_pool, single], [size_log2, used_tenths], numbers), blocks, free)| {
+            let [t, carriers, bytes, unscanned_bytes] = numbers;
+            let sum = |(allocator, [count, bytes]): (String, [i64; 2])| BlockSum { allocator, count, bytes };
+            let size = |[from, count]: [i64; 2]| SizeCount { from, count };
+            CarrierRow {
+                t,
+                allocator,
+                skipped,
+                in_pool,
+                single,
+                size_log2,
+                used_tenths,
+                carriers,
+                bytes,
+                unscanned_bytes,
+                blocks: blocks.into_iter().map(sum).collect(),
+                free: free.into_iter().map(size).collect(),
+            }
+        },
+    )
+}
+
 fn gap() -> impl Strategy<Value = Gap> {
     (any::<[i64; 2]>(), text(), select(TroubleKind::ALL), text())
         .prop_map(|([begin, end], source, kind, reason)| Gap { begin, end, source, kind, reason })
@@ -145,13 +173,13 @@ fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
     let value = prop_oneof![any::<i64>(), 0..1_000_i64, Just(7)];
     let readings = prop::collection::btree_map(0..12_u32, value, 0..12);
     let rows = (few(process()), few(table_row()), few(port()), few(spawn()), few(snapshot()));
-    let rest = (few(busiest()), few(event()), few(gap()), few((text(), text())));
+    let rest = (few(busiest()), few(event()), few(gap()), few((text(), text())), few(carriers()));
     (tick, readings, rows, rest).prop_map(|((step, restarts, vm, host, late), readings, rows, rest)| {
         let mut sample = Sample::new(Tick { t: 0, incarnation: 0, vm, host, late });
         sample.readings =
             readings.into_iter().map(|(id, value)| (beamtune_model::SeriesId(id), value)).collect();
         (sample.processes, sample.tables, sample.ports, sample.spawns, sample.snapshots) = rows;
-        (sample.busiest, sample.events, sample.gaps, sample.facts) = rest;
+        (sample.busiest, sample.events, sample.gaps, sample.facts, sample.carriers) = rest;
         (step, restarts, sample)
     })
 }
@@ -264,6 +292,7 @@ proptest! {
             prop_assert_eq!(&period.tables, &expect.tables);
             prop_assert_eq!(&period.ports, &expect.ports);
             prop_assert_eq!(&period.spawns, &expect.spawns);
+            prop_assert_eq!(&period.carriers, &expect.carriers);
             prop_assert_eq!(&period.events, &expect.events);
             prop_assert_eq!(&period.gaps, &expect.gaps);
         }

@@ -34,7 +34,8 @@ pub(super) fn allocators(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result
         for (set, of_set) in [(mbcs, MBCS), (pool, POOL), (sbcs, SBCS)] {
             // {Blocks, BlockBytes, Carriers, CarrierBytes, BlockBytesMax, CarriersMax, CarrierBytesMax, MsegCarriers, MsegBytes}
             let numbers: Vec<i64> = set.tuple()?.map(Term::as_i64).collect::<Result<_, _>>()?;
-            for (metric, &value) in of_set.iter().zip(&numbers) {
+            // The VM's count of pooled carriers goes wrong when somebody has them walked before ERTS 15.1: below nothing is no number.
+            for (metric, &value) in of_set.iter().zip(&numbers).filter(|(_, value)| **value >= 0) {
                 out.metric(metric, &entity, value);
             }
             let at = |index: usize| numbers.get(index).copied().unwrap_or(0);

@@ -5,6 +5,7 @@
 //! all processes in several parts, and of the facts only those are passed on that are new or have changed.
 
 mod allocators;
+mod carriers;
 mod counters;
 mod events;
 mod facts;
@@ -40,6 +41,7 @@ const ITEMS: &[&str] = &[
     "ports",
     "dist",
     "allocators",
+    "carriers",
 ];
 
 /// Entities taken from one list of an answer. 128 schedulers have some 1,500 allocator instances; a longer
@@ -234,6 +236,7 @@ impl Life {
             "ports" => tables::ports(value, t, out),
             "dist" => tables::dist(value, out),
             "allocators" => allocators::allocators(value, out),
+            "carriers" => carriers::carriers(value, t, out),
             // These are for the source of the host.
             "host" => Ok(()),
             _ => Ok(()),
@@ -304,6 +307,14 @@ fn number(map: Term<'_>, key: &str) -> Result<Option<i64>, TermError> {
 /// The number under a key that must be there.
 fn needed(map: Term<'_>, key: &'static str) -> Result<i64, TermError> {
     map.field(key)?.as_i64()
+}
+
+/// A number that cannot be negative.
+fn amount(term: Term<'_>) -> Result<i64, TermError> {
+    match term.as_i64()? {
+        amount @ 0.. => Ok(amount),
+        _ => Err(TermError::OutOfRange { expected: "no negative number", offset: term.offset() }),
+    }
 }
 
 /// The text under a key, atom or binary; `None` where it is absent, empty or `undefined`.

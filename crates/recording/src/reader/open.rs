@@ -140,12 +140,7 @@ fn recognise(path: &Path, connection: &Connection) -> Result<(), Error> {
         let by = connection.query_row(sql, [meta::WRITTEN_BY], |row| row.get(0)).ok();
         return Err(Error::NewerFormat { path: path.to_owned(), found, by });
     }
-    // A view or a virtual table of a hostile file could run on for ever.
-    let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE 'CREATE TABLE%'";
-    let tables: Vec<String> = connection
-        .prepare(sql)
-        .and_then(|mut all| all.query_map([], |row| row.get(0))?.collect())
-        .map_err(at)?;
+    let tables = tables(connection).map_err(at)?;
     match schema::TABLES.iter().find(|name| !tables.iter().any(|table| table == **name)) {
         Some(name) => {
             let reason = format!("it has no table {name}");
@@ -153,6 +148,20 @@ fn recognise(path: &Path, connection: &Connection) -> Result<(), Error> {
         }
         None => Ok(()),
     }
+}
+
+/// The names of all tables; a view or a virtual table of a hostile file could run on for ever.
+fn tables(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE 'CREATE TABLE%'";
+    connection.prepare(sql)?.query_map([], |row| row.get(0))?.collect()
+}
+
+/// Of the tables that files of an older beamtune do not have, those that this one has.
+pub(super) fn later_tables(connection: &Connection) -> Vec<&'static str> {
+    let found = tables(connection).unwrap_or_default();
+    let mut later = schema::LATER_TABLES.to_vec();
+    later.retain(|name| found.iter().any(|table| table == name));
+    later
 }
 
 /// What SQLite does not take for a database: says what it is, or opens what is left of it.

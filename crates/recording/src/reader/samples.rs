@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use beamtune_model::{
-    Event, Gap, Group, Nanos, PortRow, ProcessRow, ProcessTick, Sample, SeriesTable, Snapshot, SpawnRow,
-    TableRow,
+    CarrierRow, Event, Gap, Group, Nanos, PortRow, ProcessRow, ProcessTick, Sample, SeriesTable, Snapshot,
+    SpawnRow, TableRow,
 };
 
 use super::parts::{Decoder, Segment, Taker};
@@ -168,6 +168,9 @@ impl Samples<'_> {
         self.records(&mut cursors.table, &mut samples, |sample, row: TableRow| sample.tables.push(row))?;
         self.records(&mut cursors.port, &mut samples, |sample, row: PortRow| sample.ports.push(row))?;
         self.records(&mut cursors.spawn, &mut samples, |sample, row: SpawnRow| sample.spawns.push(row))?;
+        self.records(&mut cursors.carrier, &mut samples, |sample, row: CarrierRow| {
+            sample.carriers.push(row);
+        })?;
         self.records(&mut cursors.snapshot, &mut samples, |sample, row: Snapshot| {
             sample.snapshots.push(row);
         })?;

@@ -8,6 +8,7 @@ use rusqlite::{ErrorCode, Row};
 use super::Reader;
 use crate::error::{Error, code};
 use crate::rows::{self, Record};
+use crate::schema::LATER_TABLES;
 
 /// Go on with the next row.
 pub(super) const MORE: rusqlite::Result<ControlFlow<()>> = Ok(ControlFlow::Continue(()));
@@ -77,14 +78,17 @@ impl Reader {
         Ok(())
     }
 
-    /// Rows of one of the typed tables with ids above the cursor, which is moved on, up to those of the tick `end`.
-    /// True if some may be missing.
+    /// Rows of one of the typed tables with ids above the cursor, which is moved on, up to those of the tick `end`. None where an
+    /// older beamtune did not make the table. True if some may be missing.
     pub(super) fn records<R: Record>(
         &self,
         cursor: &mut i64,
         end: Nanos,
         mut each: impl FnMut(Nanos, R),
     ) -> Result<bool, Error> {
+        if LATER_TABLES.contains(&R::TABLE) && !self.later_tables.contains(&R::TABLE) {
+            return Ok(false);
+        }
         self.scan(&rows::select::<R>(), *cursor, 1, |row| {
             let (id, tick) = (row.get(0)?, row.get(1)?);
             if tick > end {

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
-    Event, Gap, Incarnation, Nanos, PortRow, ProcessRow, ProcessTick, Rank, Sample, SampleBuilder,
-    SeriesTable, Snapshot, Span, SpawnRow, TableRow, Tick, TroubleKind, metrics,
+    BlockSum, CarrierRow, Event, Gap, Incarnation, Nanos, PortRow, ProcessRow, ProcessTick, Rank, Sample,
+    SampleBuilder, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, TableRow, Tick, TroubleKind, metrics,
 };
 use beamtune_recording::{Existing, Reader, Writer};
 
@@ -135,6 +135,29 @@ fn detail(second: i64, random: &mut Random, out: &mut SampleBuilder<'_>) {
         maker: (second % 20 == 0).then(|| "worker_sup".to_owned()),
         count: 3,
         of: 7,
+    });
+    let blocks =
+        |allocator: &str, count| BlockSum { allocator: allocator.to_owned(), count, bytes: 700 * count };
+    out.sample.carriers.push(CarrierRow {
+        t,
+        allocator: "eheap_alloc".to_owned(),
+        in_pool: second % 20 == 0,
+        size_log2: Some(20),
+        used_tenths: Some(random.below(10) as i64),
+        carriers: 3,
+        bytes: 3 << 20,
+        unscanned_bytes: 5_000,
+        blocks: vec![blocks("eheap_alloc", second), blocks("fix_alloc", 9)],
+        free: vec![SizeCount { from: 0, count: 8 }, SizeCount { from: 1_024, count: second }],
+        ..CarrierRow::default()
+    });
+    out.sample.carriers.push(CarrierRow {
+        t,
+        allocator: "binary_alloc".to_owned(),
+        skipped: Some("limit".to_owned()),
+        carriers: 1,
+        bytes: 1 << 20,
+        ..CarrierRow::default()
     });
     out.sample.snapshots.push(Snapshot { t, kind: "carriers".to_owned(), blob: vec![second as u8; 300] });
     out.sample.events.push(Event {

@@ -1,0 +1,171 @@
+%% @doc Tests of the items that are read only when somebody asks for them by name. Part of agent_test, which runs them.
+-module(agent_long_test).
+-export([tests/0]).
+
+-import(agent_test, [call/3, call/4, check/2, check/3, clean/1, join/1, join/2, value/2, wait/2]).
+
+%% Name, what to do, the node's flags.
+tests() ->
+    [{"carriers_sum_up_to_what_instrument_tells", fun carriers_as_instrument/1},
+     {"every_carrier_is_told_or_said_to_be_skipped", fun carriers_add_up/1},
+     {"an_estimate_walks_next_to_nothing", fun carriers_estimate/1, ["+S", "2"]},
+     {"only_the_carriers_of_the_allocators_asked_for_are_walked", fun carriers_of_some/1},
+     {"walking_carriers_leaves_the_vms_own_counts_as_they_are", fun carriers_keep_counts/1, ["+S", "2"]},
+     {"a_count_of_pooled_carriers_that_is_wrong_is_told_as_such", fun carriers_wrong_count/1, ["+S", "2"]},
+     {"a_scheduler_that_hangs_costs_the_walks_limit_and_no_more", fun carriers_of_hanging/1, ["+S", "2"]},
+     {"leaving_during_a_walk_leaves_nothing", fun leaving_carriers/1, ["+S", "2"]}].
+
+%%% Carriers --------------------------------------------------------------------------------------------------
+
+%% Those that change least while nobody but us does anything.
+-define(QUIET, [binary_alloc, ets_alloc, literal_alloc, driver_alloc, fix_alloc]).
+
+carriers_as_instrument(Target) ->
+    call(Target, binaries, [3000000]),
+    call(Target, unnamed_tables, [300]),
+    call(Target, fragmented, [20, 500, 700, 60]),
+    Agent = join(Target),
+    Asked = {carriers, #{allocators => [atom_to_binary(A, utf8) || A <- ?QUIET], pools => true}},
+    By = fun() ->
+             {ok, {512, Carriers}} = call(Target, instrument, carriers, [#{allocator_types => ?QUIET}]),
+             lists:sort(Carriers)
+         end,
+    By(),
+    %% Until nothing happened meanwhile.
+    wait(fun() ->
+             Before = By(),
+             #{rows := Rows, skipped := [], left_out := {0, 0}, walked := #{carriers := Count, bytes := Bytes}} =
+                 value(carriers, agent_client:sample(Agent, 1, [Asked])),
+             Before =:= By() andalso
+                 begin
+                     check("rows", lists:sort(maps:to_list(summed(Before))), lists:sort([as_summed(R) || R <- Rows])),
+                     check("sums", {length(Before), lists:sum([element(3, C) || C <- Before])}, {Count, Bytes}),
+                     true
+                 end
+         end, 60000),
+    agent_client:leave(Agent).
+
+%% What instrument tells, as the agent is to tell it.
+summed(Carriers) ->
+    lists:foldl(fun({Allocator, InPool, Size, Unscanned, Blocks, Free}, All) ->
+                    Bytes = lists:sum([S || {_, _, S} <- Blocks]),
+                    Nothing = list_to_tuple([0 || _ <- tuple_to_list(Free)]),
+                    Single = Free =:= Nothing andalso Bytes =:= Size,
+                    Key = {atom_to_binary(Allocator, utf8), InPool, Single, floor(math:log2(Size)), Bytes * 10 div Size},
+                    {N, B, U, Of, F} = maps:get(Key, All, {0, 0, 0, [], Nothing}),
+                    Sums = [{A, C + C0, S + S0} || {A, C, S} <- Blocks, {A0, C0, S0} <- Of, A =:= A0]
+                        ++ [Only || {A, _, _} = Only <- Blocks, not lists:keymember(A, 1, Of)]
+                        ++ [Only || {A, _, _} = Only <- Of, not lists:keymember(A, 1, Blocks)],
+                    Frees = lists:zipwith(fun(X, Y) -> X + Y end, tuple_to_list(F), tuple_to_list(Free)),
+                    All#{Key => {N + 1, B + Size, U + Unscanned, lists:sort(Sums), list_to_tuple(Frees)}}
+                end, #{}, Carriers).
+
+as_summed({Allocator, InPool, Single, Log2, Tenths, Count, Bytes, Unscanned, Blocks, Free}) ->
+    {{Allocator, InPool, Single, Log2, Tenths},
+     {Count, Bytes, Unscanned, lists:sort([{binary_to_atom(Of, utf8), C, S} || {Of, C, S} <- Blocks]), list_to_tuple(Free)}}.
+
+%% By the VM's own counters, which change a little meanwhile.
+carriers_add_up(Target) ->
+    call(Target, fragmented, [50, 2000, 900, 70]),
+    Agent = join(Target),
+    [begin
+         Sample = agent_client:sample(Agent, Seq, [allocators, {carriers, Params}]),
+         #{instances := Instances} = value(allocators, Sample),
+         Counted = lists:sum([element(4, Set) || {_, _, Mbcs, Pool, Sbcs, _} <- Instances, Set <- [Mbcs, Pool, Sbcs]]),
+         #{rows := Rows, skipped := Skipped, walked := #{bytes := Walked}} = value(carriers, Sample),
+         check("rows are what was walked", Walked, lists:sum([element(7, R) || R <- Rows])),
+         Told = Walked + lists:sum([element(5, S) || S <- Skipped]),
+         check({"bytes", Told, Counted}, abs(Told - Counted) =< Counted div 5),
+         check("why", [], [S || S <- Skipped, not lists:member(element(3, S), [pool, limit])])
+     end || {Seq, Params} <- [{1, #{}}, {2, #{limit_ms => 50}}, {3, #{pools => true}}]],
+    agent_client:leave(Agent).
+
+carriers_estimate(Target) ->
+    call(Target, fragmented, [100, 5000, 1000, 0]),
+    Agent = join(Target),
+    [{carriers, ok, _, Us, Value}] = maps:get(items, agent_client:sample(Agent, 1, [{carriers, #{estimate => true}}])),
+    check("nothing but the estimate", [estimate], maps:keys(Value)),
+    #{estimate := #{carriers := Carriers, bytes := Bytes, blocks := Blocks, us := Estimate, hold_us := Hold, skipped := Skipped,
+                    measured := #{blocks := Looked, us := _}}} = Value,
+    check("all blocks", Blocks + lists:sum([element(6, S) || S <- Skipped]), fun(B) -> B > 400000 end),
+    check("bytes", Bytes + lists:sum([element(5, S) || S <- Skipped]), fun(B) -> B > 400000000 end),
+    check({"few", Looked, Us}, Looked =< 20000 andalso Us < 500000),
+    check({"held for a while, but not for all of it", Hold, Estimate}, Hold > 0 andalso Hold =< Estimate),
+    #{walked := #{carriers := Walked}} = value(carriers, agent_client:sample(Agent, 2, [carriers])),
+    check({"the count is that of the walk", Walked, Carriers}, abs(Walked - Carriers) =< 5 + Carriers div 5),
+    agent_client:leave(Agent).
+
+carriers_of_some(Target) ->
+    Agent = join(Target),
+    Asked = fun(Names) -> value(carriers, agent_client:sample(Agent, 1, [{carriers, #{allocators => Names}}])) end,
+    #{rows := Rows, walked := #{instances := 1}} = Asked([<<"literal_alloc">>]),
+    check("allocators", [<<"literal_alloc">>], lists:usort([element(1, R) || R <- Rows])),
+    #{rows := [], walked := #{instances := 0}} = Asked([<<"no_such_alloc">>, 17]),
+    [{carriers, error, _, _, Why}] =
+        maps:get(items, agent_client:sample(Agent, 2, [{carriers, #{allocators => ets_alloc}}])),
+    check("no list", is_binary(Why)),
+    agent_client:leave(Agent).
+
+%% Before ERTS 15.1 it would, so there what lies in large pools is left out.
+carriers_keep_counts(Target) ->
+    call(Target, fragmented, [100, 4000, 1000, 75]),
+    Agent = join(Target),
+    Pools = fun() -> [C || {_, C, _} <- call(Target, pools, [])] end,
+    wait(fun() -> lists:max(Pools()) > 10 end, 10000),
+    Values = [value(carriers, agent_client:sample(Agent, Seq, [carriers])) || Seq <- lists:seq(1, 5)],
+    Old = call(Target, erlang, system_info, [version]) < "15.1",
+    Why = [W || #{skipped := Skipped} <- Values, {_, _, W, _, _, _} <- Skipped],
+    check({"skipped", Old}, lists:usort(Why), case Old of true -> [pool]; false -> [] end),
+    %% What the VM counts is what is there.
+    wait(fun() ->
+             Before = call(Target, pools, []),
+             #{rows := Rows, skipped := Skipped} = value(carriers, agent_client:sample(Agent, 6, [carriers])),
+             Walked = [P || {A, I, _, _, _, _} <- Skipped, {{A1, I1}, _, _} = P <- Before, A =:= A1, I =:= I1],
+             Counted = lists:sum([C || {_, C, _} <- Before -- Walked]),
+             Counted =:= lists:sum([element(6, R) || R <- Rows, element(2, R)])
+         end, 20000),
+    agent_client:leave(Agent).
+
+%% As after somebody has walked pools before ERTS 15.1; since then there is nothing to see.
+carriers_wrong_count(Target) ->
+    call(Target, fragmented, [100, 4000, 1000, 75]),
+    Agent = join(Target),
+    wait(fun() -> lists:max([C || {_, C, _} <- call(Target, pools, [])]) > 10 end, 10000),
+    [value(carriers, agent_client:sample(Agent, Seq, [{carriers, #{pools => true}}])) || Seq <- lists:seq(1, 9)],
+    Wrong = [C || {_, C, _} <- call(Target, pools, []), C > 1 bsl 63],
+    #{instances := Instances} = value(allocators, agent_client:sample(Agent, 10, [allocators])),
+    Told = [element(3, Pool) || {_, _, _, Pool, _, _} <- Instances],
+    check({"no count beyond what a client takes", Told}, lists:max(Told) < 1 bsl 63),
+    check("below none", length(Wrong), length([C || C <- Told, C < 0])),
+    agent_client:leave(Agent).
+
+carriers_of_hanging(Target) ->
+    call(Target, fragmented, [20, 1000, 700, 0]),
+    Hanging = call(Target, hanging, []),
+    Agent = join(Target),
+    agent_client:sample(Agent, 1, [procs]),
+    Depth = call(Target, depth, []) + 1,
+    %% Processes that spin keep the other scheduler awake, so that it takes over its work.
+    Busy = call(Target, busy, [4]),
+    wait(fun() -> lists:min(lists:droplast(call(Target, erlang, statistics, [active_tasks]))) > 1 end, 5000),
+    call(Target, hang, [Hanging, Depth]),
+    Begin = erlang:monotonic_time(millisecond),
+    #{items := [{carriers, timeout, _, _, #{}}], agent := #{restarts := 1}} =
+        agent_client:sample(Agent, 2, [{carriers, #{limit_ms => 500}}]),
+    Took = erlang:monotonic_time(millisecond) - Begin,
+    check({"the limit, and the time to tell", Took}, Took < 3000),
+    call(Target, stop, [Busy]),
+    exit(Hanging, kill),
+    wait(fun() -> not call(Target, erlang, is_process_alive, [Hanging]) end, 30000),
+    #{skipped := []} = value(carriers, agent_client:sample(Agent, 3, [{carriers, #{pools => true}}])),
+    agent_client:leave(Agent).
+
+leaving_carriers(Target) ->
+    call(Target, fragmented, [100, 4000, 1000, 0]),
+    [begin
+         #{agent := Pid} = Agent = join(Target),
+         Pid ! {sample, self(), N, [{carriers, #{pools => true}}], #{}},
+         receive after N * 7 -> ok end,
+         {beamtune, left} = agent_client:leave(Agent),
+         clean(Target)
+     end || N <- lists:seq(0, 20)].
