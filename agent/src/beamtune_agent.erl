@@ -591,6 +591,7 @@ read(events, _, State) -> events(State);
 read(host, Params, State) -> host(Params, State);
 read(allocators, _, _) -> allocators();
 read(carriers, Params, _) -> walk_carriers(Params);
+read(allocations, Params, _) -> walk_allocations(bounded(top, Params, 1, 100, 1000), Params);
 read(_, _, _) -> throw(unsupported).
 
 %% The keeper has accounting on for a part of the time; each sample asks for the next one. Between them the counters stand
@@ -2082,6 +2083,7 @@ limit_ms({Name, Params}) when is_map(Params) ->
 limit_ms(Name) -> long_ms(Name).
 
 long_ms(carriers) -> 10000;
+long_ms(allocations) -> 10000;
 long_ms(_) -> none.
 
 %% When such an item has to be at its end.
@@ -2118,7 +2120,8 @@ guard(Collector, Fun) ->
 %% (erl_alloc_util.c, blockscan). agent/README.md says how long that holds the thread, and what is wrong with it before ERTS 15.1.
 %%
 %% blocks: what is to be looked at, used ones and free ones, which never stand next to each other; pool: of them, those in the pool.
--record(instance, {allocator, number, carriers, bytes, blocks, pool, tagged}).
+%% tagged: whether the allocator's blocks bear tags; holds: the allocators whose blocks are in its carriers.
+-record(instance, {allocator, number, carriers, bytes, blocks, pool, tagged, holds}).
 
 %% done: {instances, carriers, bytes, us}; seen: {blocks, ns} of those by which the cost of a block is known; failures: instances
 %% without an answer in time, after two of which none is tried any more.
@@ -2164,7 +2167,8 @@ instance_of(Allocator, Number, Data) ->
                      || Set <- [Mbcs, Pool], Blocks <- [element(1, Set)], Carriers <- [element(3, Set)]],
     #instance{allocator = Allocator, number = Number, carriers = Sum(3), bytes = Sum(4),
               blocks = Own + Pooled + max(0, element(3, Sbcs)), pool = 2 * element(1, Pool),
-              tagged = proplists:get_value(atags, proplists:get_value(options, Data, []), false) =:= true}.
+              tagged = proplists:get_value(atags, proplists:get_value(options, Data, []), false) =:= true,
+              holds = [Of || Set <- [mbcs, mbcs_pool, sbcs], {Of, _} <- proplists:get_value(blocks, proplists:get_value(Set, Data, []), [])]}.
 
 %% Walks a cheap one to learn what a block costs on this node: {[that one], the others, Walk}.
 measure(Instances, Walk) ->
@@ -2210,8 +2214,7 @@ walk_instance(Instance, #walk{kind = Kind, until = Until, failures = Failures} =
         yes when Failures >= 2 -> skip(Instance, no_answer, Walk);
         yes when Begin + Cost > Until -> skip(Instance, limit, Walk);
         yes ->
-            #instance{allocator = Allocator, number = Number} = Instance,
-            Gathered = aside(fun() -> gather(Kind, Allocator, Number) end, min(Until, Begin + 4 * Cost + 1000000000)),
+            Gathered = aside(fun() -> gather(Kind, Instance) end, min(Until, Begin + 4 * Cost + 1000000000)),
             End = now_ns(),
             End - Begin > ?STEP_NS andalso receive after ?STEP_PAUSE_NS div 1000000 -> ok end,
             case Gathered of
@@ -2238,9 +2241,19 @@ walked(#walk{done = {Instances, Carriers, Bytes, Us}, skipped = Skipped}) ->
     #{walked => #{instances => Instances, carriers => Carriers, bytes => Bytes, us => Us}, skipped => lists:reverse(Skipped)}.
 
 %% In the process beside: has one instance walked, and adds up what comes: {nanoseconds, blocks, carriers, bytes, rows}.
-gather(carriers, Allocator, Number) ->
+gather(carriers, #instance{allocator = Allocator, number = Number}) ->
     {Ns, {Carriers}} = gathered(fun erts_internal:gather_carrier_info/1, {Allocator, Number, ?FREE_SIZES, ?FREE_START}),
-    add_carriers(Carriers, Ns, 0, 0, 0, #{}).
+    add_carriers(Carriers, Ns, 0, 0, 0, #{});
+%% What is not told here is what was counted before.
+gather(allocations, #instance{allocator = Allocator, number = Number, carriers = Carriers, bytes = Bytes, blocks = Blocks}) ->
+    {Ns, {Unscanned, Tags}} = gathered(fun erts_internal:gather_alloc_histograms/1, {Allocator, Number, ?TAGGED_SIZES, ?TAGGED_START}),
+    Rows = lists:foldl(fun({Origin, Type, Sizes}, All) -> add_row({origin(Origin), bin(Type)}, tuple_to_list(Sizes), All) end,
+                       #{unscanned => [Unscanned]}, Tags),
+    {Ns, Blocks, Carriers, Bytes, Rows}.
+
+%% A driver, a NIF's library, or `system'; on request, which is not made here, also a process or a port.
+origin(Atom) when is_atom(Atom) -> bin(Atom);
+origin(Other) -> id(Other).
 
 %% Since OTP 27 with flags, and it says so of a tuple without them. Before, it does not look how long the tuple is, and takes what stands
 %% at the place of the reference for one, upon which the VM dies: so the short one has to be tried first. What it refuses for another
@@ -2273,6 +2286,12 @@ add_carriers([{Allocator, InPool, Size, Unscanned, Blocks, Free} | Carriers], Ns
 add_carriers([], Ns, Blocks, Count, Bytes, Rows) ->
     {Ns, Blocks, Count, Bytes, Rows}.
 
+%% Of allocations, a row is a histogram alone.
+add_row(Key, Row, Rows) when is_list(Row) ->
+    case Rows of
+        #{Key := Before} -> Rows#{Key := add_lists(Before, Row)};
+        _ -> Rows#{Key => Row}
+    end;
 add_row(Key, {Count, Bytes, Unscanned, Blocks, Free} = Row, Rows) ->
     case Rows of
         #{Key := {Count0, Bytes0, Unscanned0, Blocks0, Free0}} ->
@@ -2306,6 +2325,37 @@ free_bounds(Rows) ->
         true -> [0, 0 | [Unit bsl (Place - 2) || Place <- lists:seq(2, ?FREE_SIZES - 1)]];
         false -> [((1 bsl Place) - 1) * Unit || Place <- lists:seq(0, ?FREE_SIZES - 1)]
     end.
+
+%% By whom blocks were allocated, and for what, as far as they bear a tag (+M<S>atags; by default those of binaries and drivers). The VM
+%% counts them by size, so how many bytes they are is told about.
+walk_allocations(Top, Params) ->
+    All = instances(Params),
+    Tagged = lists:usort([A || #instance{tagged = true, allocator = A} <- All]),
+    Tagged =/= [] orelse throw(unsupported),
+    %% Where allocators share a pool (22, 23), most of them may lie in another's carriers.
+    Instances = [I || #instance{holds = Holds} = I <- All, lists:any(fun(Of) -> lists:member(Of, Tagged) end, Holds)],
+    {First, Rest, Known} = measure(Instances, begin_walk(allocations, Params)),
+    #walk{found = Found} = Walk = lists:foldl(fun walk_instance/2, Known, Rest),
+    Bounds = tagged_bounds(),
+    Rows = lists:reverse(lists:keysort(4, [{Origin, Type, lists:sum(Sizes), about_bytes(Sizes, Bounds), Sizes}
+                                           || {{Origin, Type}, Sizes} <- maps:to_list(Found)])),
+    {Told, Others} = lists:split(min(length(Rows), Top), Rows),
+    (walked(Walk))#{estimate => estimate(First ++ Rest, Known), rows => Told, bounds => Bounds,
+                    tagged => [bin(A) || A <- Tagged],
+                    unscanned_bytes => lists:sum(maps:get(unscanned, Found, [])),
+                    left_out => {length(Others), lists:sum([element(3, R) || R <- Others]), lists:sum([element(4, R) || R <- Others])}}.
+
+%% The smallest size of each place. Until OTP 26, a place ends at a power of two times the start, less the start; since 27 at a power of two
+%% times the start.
+tagged_bounds() ->
+    case list_to_integer(erlang:system_info(otp_release)) >= 27 of
+        true -> [0 | [?TAGGED_START bsl (Place - 1) || Place <- lists:seq(1, ?TAGGED_SIZES - 1)]];
+        false -> [((1 bsl Place) - 1) * ?TAGGED_START || Place <- lists:seq(0, ?TAGGED_SIZES - 1)]
+    end.
+
+%% As if all were as large as the middle of their place.
+about_bytes([Count | Counts], [From, To | Bounds]) -> Count * (From + To) div 2 + about_bytes(Counts, [To | Bounds]);
+about_bytes([Count], [From]) -> Count * From * 3 div 2.
 
 %%% Terms as data --------------------------------------------------------------------------------------------
 

@@ -13,6 +13,9 @@ tests() ->
      {"walking_carriers_leaves_the_vms_own_counts_as_they_are", fun carriers_keep_counts/1, ["+S", "2"]},
      {"a_count_of_pooled_carriers_that_is_wrong_is_told_as_such", fun carriers_wrong_count/1, ["+S", "2"]},
      {"a_scheduler_that_hangs_costs_the_walks_limit_and_no_more", fun carriers_of_hanging/1, ["+S", "2"]},
+     {"allocations_are_those_that_instrument_tells", fun allocations_as_instrument/1},
+     {"with_tags_for_all_every_allocator_is_told", fun allocations_of_all/1, ["+Muatags", "true"]},
+     {"without_tags_there_are_no_allocations", fun no_allocations/1, ["+Muatags", "false"]},
      {"leaving_during_a_walk_leaves_nothing", fun leaving_carriers/1, ["+S", "2"]}].
 
 %%% Carriers --------------------------------------------------------------------------------------------------
@@ -158,6 +161,53 @@ carriers_of_hanging(Target) ->
     exit(Hanging, kill),
     wait(fun() -> not call(Target, erlang, is_process_alive, [Hanging]) end, 30000),
     #{skipped := []} = value(carriers, agent_client:sample(Agent, 3, [{carriers, #{pools => true}}])),
+    agent_client:leave(Agent).
+
+%%% Allocations -----------------------------------------------------------------------------------------------
+
+allocations_as_instrument(Target) ->
+    call(Target, binaries, [3000000]),
+    call(Target, fragmented, [20, 500, 700, 60]),
+    Agent = join(Target),
+    By = fun() ->
+             {ok, {128, Unscanned, Origins}} =
+                 call(Target, instrument, allocations, [#{histogram_width => 24}]),
+             {Unscanned, lists:sort([{bin(O), bin(T), lists:sum(tuple_to_list(H)), tuple_to_list(H)}
+                                     || {O, Types} <- maps:to_list(Origins), {T, H} <- maps:to_list(Types)])}
+         end,
+    By(),
+    wait(fun() ->
+             Before = By(),
+             #{rows := Rows, skipped := [], unscanned_bytes := Unscanned, left_out := {0, 0, 0}, tagged := Tagged} =
+                 value(allocations, agent_client:sample(Agent, 1, [{allocations, #{pools => true}}])),
+             check("tagged", [<<"binary_alloc">>, <<"driver_alloc">>], Tagged),
+             check("most bytes first", Rows, lists:reverse(lists:keysort(4, lists:reverse(Rows)))),
+             Before =:= By() andalso
+                 Before =:= {Unscanned, lists:sort([{O, T, N, H} || {O, T, N, _, H} <- Rows])}
+         end, 60000),
+    %% About as many bytes as there are.
+    #{rows := [{_, _, _, Bytes, _} | _]} = value(allocations, agent_client:sample(Agent, 2, [{allocations, #{top => 1, pools => true}}])),
+    Binaries = call(Target, erlang, memory, [binary]),
+    check({"bytes", Bytes, Binaries}, Bytes > Binaries div 2 andalso Bytes < 2 * Binaries),
+    agent_client:leave(Agent).
+
+bin(Atom) -> atom_to_binary(Atom, utf8).
+
+allocations_of_all(Target) ->
+    Agent = join(Target),
+    #{rows := Rows, tagged := Tagged, left_out := {More, _, _}} =
+        value(allocations, agent_client:sample(Agent, 1, [{allocations, #{pools => true}}])),
+    check({"tagged", Tagged}, lists:member(<<"eheap_alloc">>, Tagged) andalso lists:member(<<"ets_alloc">>, Tagged)),
+    check({"heaps", Rows}, lists:any(fun({O, T, _, _, _}) -> {O, T} =:= {<<"system">>, <<"heap">>} end, Rows)),
+    #{rows := Three, left_out := {Rest, Blocks, Bytes}} =
+        value(allocations, agent_client:sample(Agent, 2, [{allocations, #{top => 3, pools => true}}])),
+    check("three", 3, length(Three)),
+    check({"all others", Rest, More}, abs(Rest - length(Rows) - More + 3) < 5 andalso Blocks > Rest andalso Bytes > Blocks),
+    agent_client:leave(Agent).
+
+no_allocations(Target) ->
+    Agent = join(Target),
+    [{allocations, unsupported, _, _, #{}}] = maps:get(items, agent_client:sample(Agent, 1, [allocations])),
     agent_client:leave(Agent).
 
 leaving_carriers(Target) ->

@@ -9,7 +9,7 @@ use crate::agent::milliseconds;
 use crate::etf::{Term, TermError, Value};
 
 /// Their names in the protocol.
-pub(crate) const NAMES: &[&str] = &["carriers"];
+pub(crate) const NAMES: &[&str] = &["carriers", "allocations"];
 
 /// How long an item may have: what the agent takes.
 const LIMITS: std::ops::RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(600);
@@ -37,6 +37,14 @@ pub enum What {
     Carriers(Walk),
     /// What that would cost; tells no rows. See [`crate::source::NodeSource::estimate_walk`].
     WalkCost(Walk),
+    /// By whom blocks were allocated, and for what: [`beamtune_model::AllocationRow`]. Costs what walking the carriers of these
+    /// allocators costs; unsupported where none has tags.
+    Allocations {
+        /// Where they are looked for.
+        walk: Walk,
+        /// So many of the largest are told. 1 to 1,000.
+        top: u32,
+    },
 }
 
 /// Which carriers are walked.
@@ -53,7 +61,7 @@ impl Explicit {
     /// With the time that is usual for it.
     pub fn new(what: What) -> Explicit {
         let seconds = match what {
-            What::Carriers(_) | What::WalkCost(_) => 10,
+            What::Carriers(_) | What::WalkCost(_) | What::Allocations { .. } => 10,
         };
         Explicit { what, limit: Duration::from_secs(seconds) }
     }
@@ -74,6 +82,10 @@ impl Explicit {
             What::WalkCost(walk) => {
                 let only = (Value::atom("estimate"), Value::from(true));
                 ("carriers", walk.parameters().into_iter().chain([only]).collect())
+            }
+            What::Allocations { walk, top } => {
+                let top = (Value::atom("top"), Value::from(u64::from(*top)));
+                ("allocations", walk.parameters().into_iter().chain([top]).collect())
             }
         };
         parameters.push((Value::atom("limit_ms"), milliseconds(self.limit())));

@@ -7,7 +7,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use beamtune_attach::explicit::{Explicit, Walk, What};
-use beamtune_model::{CarrierRow, Group, Sample};
+use beamtune_model::{AllocationRow, CarrierRow, Group, Sample};
 use common::recorder::Recorder;
 use common::{Otp, PATIENCE, TestNode, evaluate, on_each_release};
 
@@ -16,8 +16,8 @@ fn fragment(node: &TestNode, processes: u32, each: u32) {
     let expression = format!(
         "Self = self(), \
          Hold = fun() -> \
-             All = [binary:copy(<<0>>, 300 + N rem 500) || N <- lists:seq(1, {each})], \
-             Kept = [B || B <- All, erlang:phash2({{B, make_ref()}}, 10) < 3], \
+             Kept = [B || B <- [binary:copy(<<0>>, 300 + N rem 500) || N <- lists:seq(1, {each})], \
+                          erlang:phash2(make_ref(), 10) < 3], \
              erlang:garbage_collect(), Self ! {{held, self()}}, \
              receive stop -> Kept end \
          end, \
@@ -85,12 +85,12 @@ fn carriers_are_told_once_and_are_all_that_the_vm_counts() {
 fn what_a_walk_costs_is_known_before() {
     on_each_release(|otp: &Otp| {
         let node = otp.start();
-        fragment(&node, 20, 10_000);
+        fragment(&node, 20, 6_000);
         let mut recorder = Recorder::attach(&node.name);
         let walk = Walk { pools: true, ..Walk::default() };
         let cost = recorder.source.estimate_walk(&walk, PATIENCE).unwrap();
         println!("{cost:?}");
-        assert!(cost.blocks > 60_000 && cost.bytes > 10_000_000 && cost.instances > 10, "{cost:?}");
+        assert!(cost.blocks > 30_000 && cost.bytes > 10_000_000 && cost.instances > 10, "{cost:?}");
         assert!(
             cost.takes > Duration::ZERO && cost.holds > Duration::ZERO && cost.holds <= cost.takes,
             "{cost:?}"
@@ -109,7 +109,7 @@ fn what_a_walk_costs_is_known_before() {
 fn a_walk_ends_when_its_time_is_over_and_says_what_it_left_out() {
     on_each_release(|otp: &Otp| {
         let node = otp.start();
-        fragment(&node, 100, 5_000);
+        fragment(&node, 50, 4_000);
         let mut recorder = Recorder::attach(&node.name);
         let begin = Instant::now();
         let walk = Walk { pools: true, ..Walk::default() };
@@ -120,5 +120,30 @@ fn a_walk_ends_when_its_time_is_over_and_says_what_it_left_out() {
         assert!(skipped.iter().any(|row| row.skipped.as_deref() == Some("limit")), "{:?}", sample.carriers);
         let (told, counted) = (bytes(&sample.carriers), counted(&recorder, &sample));
         assert!((told - counted).abs() < counted / 5, "{told} of {counted} bytes");
+    });
+}
+
+#[test]
+fn who_has_allocated_binaries_is_told_of_each_release() {
+    on_each_release(|otp: &Otp| {
+        let node = otp.start();
+        fragment(&node, 10, 3_000);
+        let mut recorder = Recorder::attach(&node.name);
+
+        let walk = Walk { pools: true, ..Walk::default() };
+        let sample = asked(&mut recorder, vec![Explicit::new(What::Allocations { walk, top: 5 })]);
+        assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
+        let rows: Vec<_> = sample.allocations.iter().filter(|row| row.skipped.is_none()).collect();
+        assert!((1..=5).contains(&rows.len()), "{:?}", sample.allocations);
+        // OTP 23 has another name for what a built-in function makes.
+        let is_binary = |row: &&&AllocationRow| {
+            row.origin == "system" && ["binary", "drv_binary"].contains(&row.kind.as_str())
+        };
+        let binaries: Vec<_> = rows.iter().filter(is_binary).collect();
+        assert!(binaries.iter().map(|row| row.blocks).sum::<i64>() > 5_000, "{binaries:?}");
+        assert!(binaries.iter().map(|row| row.bytes).sum::<i64>() > 1_000_000, "{binaries:?}");
+        for row in rows {
+            assert_eq!(row.sizes.iter().map(|size| size.count).sum::<i64>(), row.blocks, "{row:?}");
+        }
     });
 }

@@ -30,7 +30,10 @@ pub use diagnosis::{Against, Code, Diagnosis, Evidence, Finding, Level, Outcome,
 pub use facts::Facts;
 pub use files::{Board, FileAsk, FileTold, FileTrouble, FilesTold, ThreadFiles};
 pub use period::{Missing, Period, PeriodBuilder, ProcessUse, Seen, SeriesStat};
-pub use rows::{BlockSum, CarrierRow, PortRow, ProcessRow, ProcessTick, Rank, SizeCount, SpawnRow, TableRow};
+pub use rows::{
+    AllocationRow, BlockSum, CarrierRow, PortRow, ProcessRow, ProcessTick, Rank, SizeCount, SpawnRow,
+    TableRow,
+};
 pub use sample::{Event, Gap, Incarnation, Sample, SampleBuilder, Snapshot, Span, Tick};
 pub use series::{Family, Group, Metric, Series, SeriesId, SeriesTable};
 pub use source::{Ask, Clock, Source, Trouble, TroubleKind};

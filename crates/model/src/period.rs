@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use crate::facts::Facts;
 use crate::metrics;
-use crate::rows::{CarrierRow, PortRow, ProcessRow, ProcessTick, SpawnRow, TableRow};
+use crate::rows::{AllocationRow, CarrierRow, PortRow, ProcessRow, ProcessTick, SpawnRow, TableRow};
 use crate::sample::{Event, Gap, Incarnation, Sample, Tick};
 use crate::series::{Family, Group, Metric, Series, SeriesTable};
 use crate::source::TroubleKind;
@@ -261,6 +261,8 @@ pub struct Period {
     pub spawns: Vec<SpawnRow>,
     /// What the last walk through carriers has found, the largest first; empty where nobody asked for one.
     pub carriers: Vec<CarrierRow>,
+    /// What the last walk through tagged blocks has found, those with the most bytes first; empty where nobody asked for one.
+    pub allocations: Vec<AllocationRow>,
     /// What happened.
     pub events: Vec<Event>,
     /// What could not be measured.
@@ -531,6 +533,11 @@ impl PeriodBuilder {
         add_to_last(&mut self.period.carriers, row, |row| row.t);
     }
 
+    /// Adds tagged blocks; those of the last walk count.
+    pub fn allocations(&mut self, row: AllocationRow) {
+        add_to_last(&mut self.period.allocations, row, |row| row.t);
+    }
+
     /// Adds an event.
     pub fn event(&mut self, event: Event) {
         if self.period.events.len() < MOST_ROWS {
@@ -571,6 +578,7 @@ impl PeriodBuilder {
         sample.ports.iter().cloned().for_each(|row| self.port(row));
         sample.spawns.iter().cloned().for_each(|row| self.spawn(row));
         sample.carriers.iter().cloned().for_each(|row| self.carriers(row));
+        sample.allocations.iter().cloned().for_each(|row| self.allocations(row));
         sample.events.iter().cloned().for_each(|event| self.event(event));
         sample.gaps.iter().cloned().for_each(|gap| self.gap(gap));
     }
@@ -591,6 +599,7 @@ impl PeriodBuilder {
         let traffic = |row: &PortRow| row.input_bytes.saturating_add(row.output_bytes);
         period.ports.sort_by(|a, b| traffic(b).cmp(&traffic(a)).then_with(|| a.id.cmp(&b.id)));
         period.carriers.sort_by_key(|row| std::cmp::Reverse(row.bytes));
+        period.allocations.sort_by_key(|row| std::cmp::Reverse(row.bytes));
         period.spawns = self.spawns.into_values().collect();
         period.spawns.sort_by(|a, b| {
             b.count

@@ -182,6 +182,27 @@ pub struct CarrierRow {
     pub free: Vec<SizeCount>,
 }
 
+/// Blocks that were allocated by the same and for the same, from a walk through all tagged blocks, which is made only when somebody
+/// asks for it. Blocks bear tags where the option `atags` of their allocator is on: by default those of binaries and drivers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllocationRow {
+    /// When the walk was, from the recording's start; the same in all rows of a walk.
+    pub t: Nanos,
+    /// By whom: a driver, a NIF's library, or `system`. Of a row with `skipped`: the allocator, or nothing.
+    pub origin: String,
+    /// For what: `binary`, `heap`, `nif_internal` …: the VM's own types.
+    pub kind: String,
+    /// Of what was not looked at: why, as in [`CarrierRow::skipped`], and `unscanned` for what lay behind the first 16,000 blocks of a
+    /// carrier; there, `bytes` are of carriers. `rows`: of what was allocated by further ones.
+    pub skipped: Option<String>,
+    /// How many.
+    pub blocks: i64,
+    /// About how many bytes: as if all were as large as the middle of their place in `sizes`.
+    pub bytes: i64,
+    /// By size; sizes without any are left out.
+    pub sizes: Vec<SizeCount>,
+}
+
 /// Who starts processes, or owns tables or ports: a count by origin, from a bounded sample of the newest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnRow {

@@ -1,6 +1,6 @@
 //! Samples: what was read at one tick, as it was read.
 
-use crate::rows::{CarrierRow, PortRow, ProcessRow, ProcessTick, SpawnRow, TableRow};
+use crate::rows::{AllocationRow, CarrierRow, PortRow, ProcessRow, ProcessTick, SpawnRow, TableRow};
 use crate::series::{Family, Group, Metric, SeriesId, SeriesTable};
 use crate::source::TroubleKind;
 use crate::units::{Kind, Nanos, Unit};
@@ -122,6 +122,8 @@ pub struct Sample {
     pub spawns: Vec<SpawnRow>,
     /// Carriers, if somebody has asked for a walk.
     pub carriers: Vec<CarrierRow>,
+    /// Tagged blocks, if somebody has asked for a walk through them.
+    pub allocations: Vec<AllocationRow>,
     /// Blobs.
     pub snapshots: Vec<Snapshot>,
     /// What happened since the sample before.
@@ -144,6 +146,7 @@ impl Sample {
             ports: Vec::new(),
             spawns: Vec::new(),
             carriers: Vec::new(),
+            allocations: Vec::new(),
             snapshots: Vec::new(),
             events: Vec::new(),
             gaps: Vec::new(),

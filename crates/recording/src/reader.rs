@@ -243,6 +243,7 @@ struct Cursors {
     port: i64,
     spawn: i64,
     carrier: i64,
+    allocation: i64,
     snapshot: i64,
     event: i64,
     gap: i64,

@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use beamtune_model::{
-    CarrierRow, Event, Gap, Group, PortRow, ProcessRow, Sample, Series, SeriesTable, SpawnRow, TableRow,
-    TroubleKind, facts,
+    AllocationRow, CarrierRow, Event, Gap, Group, PortRow, ProcessRow, Sample, Series, SeriesTable, SpawnRow,
+    TableRow, TroubleKind, facts,
 };
 
 use crate::error::Error;
@@ -103,6 +103,7 @@ impl Replace {
         sample.ports.iter_mut().for_each(|row| self.port(row));
         sample.spawns.iter_mut().for_each(|row| self.spawn(row));
         sample.carriers.iter_mut().for_each(|row| self.carriers(row));
+        sample.allocations.iter_mut().for_each(|row| self.allocations(row));
         sample.events.iter_mut().for_each(|event| self.event(event));
         sample.gaps.iter_mut().for_each(|gap| self.gap(gap));
         // Their form is not known here.
@@ -147,6 +148,12 @@ impl Replace {
         row.allocator = self.word(&row.allocator);
         some(&mut row.skipped, |text| self.word(text));
         row.blocks.iter_mut().for_each(|sum| sum.allocator = self.word(&sum.allocator));
+    }
+
+    fn allocations(&mut self, row: &mut AllocationRow) {
+        row.origin = self.word(&row.origin);
+        row.kind = self.word(&row.kind);
+        some(&mut row.skipped, |text| self.word(text));
     }
 
     fn event(&mut self, event: &mut Event) {

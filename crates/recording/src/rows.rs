@@ -7,7 +7,8 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use beamtune_model::{
-    CarrierRow, Event, Gap, Nanos, PortRow, ProcessRow, Rank, Snapshot, SpawnRow, TableRow, TroubleKind,
+    AllocationRow, CarrierRow, Event, Gap, Nanos, PortRow, ProcessRow, Rank, Snapshot, SpawnRow, TableRow,
+    TroubleKind,
 };
 use rusqlite::types::{FromSql, FromSqlError, Type};
 use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql};
@@ -143,6 +144,7 @@ pub(crate) const BY_TICK: &[&str] = &[
     PortRow::TABLE,
     SpawnRow::TABLE,
     CarrierRow::TABLE,
+    AllocationRow::TABLE,
     Snapshot::TABLE,
     Event::TABLE,
 ];
@@ -167,6 +169,7 @@ pub(crate) fn used_texts(connection: &Connection) -> rusqlite::Result<HashSet<i6
     add::<PortRow>(connection, &mut used)?;
     add::<SpawnRow>(connection, &mut used)?;
     add::<CarrierRow>(connection, &mut used)?;
+    add::<AllocationRow>(connection, &mut used)?;
     Ok(used)
 }
 

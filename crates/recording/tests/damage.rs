@@ -106,8 +106,11 @@ fn what_a_newer_beamtune_adds_is_passed_over() {
 #[test]
 fn what_an_older_beamtune_did_not_write_is_not_there_and_is_no_damage() {
     let (_directory, path, mut samples) = recording(400);
-    change(&path, "DROP TABLE carrier");
-    samples.iter_mut().for_each(|sample| sample.carriers.clear());
+    change(&path, "DROP TABLE carrier; DROP TABLE allocation");
+    samples.iter_mut().for_each(|sample| {
+        sample.carriers.clear();
+        sample.allocations.clear();
+    });
     let reader = Reader::open(&path).expect("opened");
     assert_same(&replayed(&reader), &samples);
     let period = reader.period(&Selection::default()).expect("readable");

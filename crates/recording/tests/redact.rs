@@ -73,6 +73,10 @@ fn marked(second: i64, table: &mut beamtune_model::SeriesTable, secret: &str) ->
         row.skipped = Some(secret.to_owned());
         row.blocks.iter_mut().for_each(|sum| sum.allocator = secret.to_owned());
     }
+    for row in &mut sample.allocations {
+        (row.origin, row.kind) = (secret.to_owned(), secret.to_owned());
+        row.skipped = Some(secret.to_owned());
+    }
     for event in &mut sample.events {
         (event.kind, event.subject) = (secret.to_owned(), all.clone());
         event.detail = format!("after {secret}");

@@ -5,9 +5,9 @@
 mod common;
 
 use beamtune_model::{
-    BlockSum, CarrierRow, Event, Facts, Gap, Group, Incarnation, Kind, Nanos, PeriodBuilder, PortRow,
-    ProcessRow, ProcessTick, Rank, Sample, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, TableRow, Tick,
-    TroubleKind, Unit,
+    AllocationRow, BlockSum, CarrierRow, Event, Facts, Gap, Group, Incarnation, Kind, Nanos, PeriodBuilder,
+    PortRow, ProcessRow, ProcessTick, Rank, Sample, SeriesTable, SizeCount, Snapshot, Span, SpawnRow,
+    TableRow, Tick, TroubleKind, Unit,
 };
 use beamtune_recording::{Error, Existing, Reader, Selection, Writer};
 use common::{assert_same, recorded, replayed, samples};
@@ -123,6 +123,17 @@ fn carriers() -> impl Strategy<Value = CarrierRow> {
     )
 }
 
+fn allocations() -> impl Strategy<Value = AllocationRow> {
+    let sizes = prop::collection::vec(any::<[i64; 2]>(), 0..20);
+    (text(), text(), maybe_text(), any::<[i64; 3]>(), sizes).prop_map(
+        |(origin, kind, skipped, numbers, sizes)| {
+            let [t, blocks, bytes] = numbers;
+            let sizes = sizes.into_iter().map(|[from, count]| SizeCount { from, count }).collect();
+            AllocationRow { t, origin, kind, skipped, blocks, bytes, sizes }
+        },
+    )
+}
+
 fn gap() -> impl Strategy<Value = Gap> {
     (any::<[i64; 2]>(), text(), select(TroubleKind::ALL), text())
         .prop_map(|([begin, end], source, kind, reason)| Gap { begin, end, source, kind, reason })
@@ -173,15 +184,19 @@ fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
     let value = prop_oneof![any::<i64>(), 0..1_000_i64, Just(7)];
     let readings = prop::collection::btree_map(0..12_u32, value, 0..12);
     let rows = (few(process()), few(table_row()), few(port()), few(spawn()), few(snapshot()));
-    let rest = (few(busiest()), few(event()), few(gap()), few((text(), text())), few(carriers()));
-    (tick, readings, rows, rest).prop_map(|((step, restarts, vm, host, late), readings, rows, rest)| {
-        let mut sample = Sample::new(Tick { t: 0, incarnation: 0, vm, host, late });
-        sample.readings =
-            readings.into_iter().map(|(id, value)| (beamtune_model::SeriesId(id), value)).collect();
-        (sample.processes, sample.tables, sample.ports, sample.spawns, sample.snapshots) = rows;
-        (sample.busiest, sample.events, sample.gaps, sample.facts, sample.carriers) = rest;
-        (step, restarts, sample)
-    })
+    let rest = (few(busiest()), few(event()), few(gap()), few((text(), text())));
+    let asked = (few(carriers()), few(allocations()));
+    (tick, readings, rows, rest, asked).prop_map(
+        |((step, restarts, vm, host, late), readings, rows, rest, asked)| {
+            let mut sample = Sample::new(Tick { t: 0, incarnation: 0, vm, host, late });
+            sample.readings =
+                readings.into_iter().map(|(id, value)| (beamtune_model::SeriesId(id), value)).collect();
+            (sample.processes, sample.tables, sample.ports, sample.spawns, sample.snapshots) = rows;
+            (sample.busiest, sample.events, sample.gaps, sample.facts) = rest;
+            (sample.carriers, sample.allocations) = asked;
+            (step, restarts, sample)
+        },
+    )
 }
 
 /// Makes a sequence of them: times grow, restarts count up, ids are those of a table.
@@ -293,6 +308,7 @@ proptest! {
             prop_assert_eq!(&period.ports, &expect.ports);
             prop_assert_eq!(&period.spawns, &expect.spawns);
             prop_assert_eq!(&period.carriers, &expect.carriers);
+            prop_assert_eq!(&period.allocations, &expect.allocations);
             prop_assert_eq!(&period.events, &expect.events);
             prop_assert_eq!(&period.gaps, &expect.gaps);
         }

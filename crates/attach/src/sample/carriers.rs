@@ -1,9 +1,9 @@
-//! What a walk through the carriers has found.
+//! What walks through the carriers have found.
 
 use std::collections::BTreeMap;
 
 use beamtune_model::units::Nanos;
-use beamtune_model::{BlockSum, CarrierRow, SampleBuilder, SizeCount};
+use beamtune_model::{AllocationRow, BlockSum, CarrierRow, SampleBuilder, SizeCount};
 
 use super::{amount, list, words};
 use crate::etf::{Term, TermError};
@@ -39,25 +39,68 @@ pub(super) fn carriers(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -
             free: sizes(&bounds, free)?,
         });
     }
-    // By allocator and reason: {carriers, bytes}.
-    let mut skipped: BTreeMap<(String, String), (i64, i64)> = BTreeMap::new();
-    let mut skip = |allocator, why, carriers: i64, bytes: i64| {
-        let (all_carriers, all_bytes) = skipped.entry((allocator, why)).or_default();
-        *all_carriers = all_carriers.saturating_add(carriers);
-        *all_bytes = all_bytes.saturating_add(bytes);
-    };
-    for row in list(value, "skipped")? {
-        let row = SkippedCarriers::read(row)?;
-        let most = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        skip(row.allocator, row.why, most(row.carriers), most(row.bytes));
-    }
+    let mut skipped = skipped(value)?;
     let [carriers, bytes] = value.field("left_out")?.tuple_of()?;
     if amount(carriers)? > 0 {
-        skip(String::new(), "rows".to_owned(), amount(carriers)?, amount(bytes)?);
+        skipped.insert((String::new(), "rows".to_owned()), (amount(carriers)?, amount(bytes)?));
     }
     for ((allocator, why), (carriers, bytes)) in skipped {
         let row = CarrierRow { t, allocator, skipped: Some(why), carriers, bytes, ..CarrierRow::default() };
         out.sample.carriers.push(row);
+    }
+    Ok(())
+}
+
+/// Carriers and bytes that were not walked, by allocator and reason.
+type Skipped = BTreeMap<(String, String), (i64, i64)>;
+
+fn skipped(value: Term<'_>) -> Result<Skipped, TermError> {
+    let mut skipped = Skipped::new();
+    for row in list(value, "skipped")? {
+        let row = SkippedCarriers::read(row)?;
+        let most = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let (carriers, bytes) = skipped.entry((row.allocator, row.why)).or_default();
+        *carriers = carriers.saturating_add(most(row.carriers));
+        *bytes = bytes.saturating_add(most(row.bytes));
+    }
+    Ok(skipped)
+}
+
+pub(super) fn allocations(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    let bounds: Vec<i64> = list(value, "bounds")?.take(MOST_ENTRIES).map(amount).collect::<Result<_, _>>()?;
+    for row in list(value, "rows")?.take(MOST_ROWS) {
+        let [origin, kind, blocks, bytes, counts] = row.tuple_of()?;
+        out.sample.allocations.push(AllocationRow {
+            t,
+            origin: words(origin)?.unwrap_or_default(),
+            kind: words(kind)?.unwrap_or_default(),
+            skipped: None,
+            blocks: amount(blocks)?,
+            bytes: amount(bytes)?,
+            sizes: sizes(&bounds, counts)?,
+        });
+    }
+    let mut skip = |origin, why: &str, blocks, bytes| {
+        let skipped = Some(why.to_owned());
+        out.sample.allocations.push(AllocationRow {
+            t,
+            origin,
+            skipped,
+            blocks,
+            bytes,
+            ..AllocationRow::default()
+        });
+    };
+    for ((allocator, why), (_carriers, bytes)) in skipped(value)? {
+        skip(allocator, &why, 0, bytes);
+    }
+    let unscanned = amount(value.field("unscanned_bytes")?)?;
+    if unscanned > 0 {
+        skip(String::new(), "unscanned", 0, unscanned);
+    }
+    let [rows, blocks, bytes] = value.field("left_out")?.tuple_of()?;
+    if amount(rows)? > 0 {
+        skip(String::new(), "rows", amount(blocks)?, amount(bytes)?);
     }
     Ok(())
 }

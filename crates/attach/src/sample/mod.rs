@@ -42,6 +42,7 @@ const ITEMS: &[&str] = &[
     "dist",
     "allocators",
     "carriers",
+    "allocations",
 ];
 
 /// Entities taken from one list of an answer. 128 schedulers have some 1,500 allocator instances; a longer
@@ -237,6 +238,7 @@ impl Life {
             "dist" => tables::dist(value, out),
             "allocators" => allocators::allocators(value, out),
             "carriers" => carriers::carriers(value, t, out),
+            "allocations" => carriers::allocations(value, t, out),
             // These are for the source of the host.
             "host" => Ok(()),
             _ => Ok(()),

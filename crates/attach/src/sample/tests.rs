@@ -460,6 +460,8 @@ fn anything() -> impl Strategy<Value = Value<'static>> {
         "free_bounds",
         "skipped",
         "left_out",
+        "bounds",
+        "unscanned_bytes",
     ]);
     let leaf = prop_oneof![
         any::<i128>().prop_filter("127 bits", |value| *value != i128::MIN).prop_map(Value::Integer),

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use beamtune_model::{
-    CarrierRow, Event, Gap, Group, Nanos, PortRow, ProcessRow, ProcessTick, Sample, SeriesTable, Snapshot,
-    SpawnRow, TableRow,
+    AllocationRow, CarrierRow, Event, Gap, Group, Nanos, PortRow, ProcessRow, ProcessTick, Sample,
+    SeriesTable, Snapshot, SpawnRow, TableRow,
 };
 
 use super::parts::{Decoder, Segment, Taker};
@@ -170,6 +170,9 @@ impl Samples<'_> {
         self.records(&mut cursors.spawn, &mut samples, |sample, row: SpawnRow| sample.spawns.push(row))?;
         self.records(&mut cursors.carrier, &mut samples, |sample, row: CarrierRow| {
             sample.carriers.push(row);
+        })?;
+        self.records(&mut cursors.allocation, &mut samples, |sample, row: AllocationRow| {
+            sample.allocations.push(row);
         })?;
         self.records(&mut cursors.snapshot, &mut samples, |sample, row: Snapshot| {
             sample.snapshots.push(row);

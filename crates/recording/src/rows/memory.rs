@@ -1,6 +1,6 @@
 //! Rows of what is read only when somebody asks for it. What they hold as lists stands in the tables as JSON.
 
-use beamtune_model::{BlockSum, CarrierRow, SizeCount};
+use beamtune_model::{AllocationRow, BlockSum, CarrierRow, SizeCount};
 
 use super::{Reader, Record, Writer};
 
@@ -76,6 +76,34 @@ impl Record for CarrierRow {
             unscanned_bytes: from.get()?,
             blocks: blocks(from)?,
             free: sizes(from)?,
+        })
+    }
+}
+
+impl Record for AllocationRow {
+    const TABLE: &'static str = "allocation";
+    const COLUMNS: &'static [&'static str] =
+        &["t", "origin_text", "kind_text", "skipped_text", "blocks", "bytes", "sizes"];
+
+    fn write(&self, out: &mut Writer<'_, '_>) -> rusqlite::Result<()> {
+        out.put(self.t)?;
+        out.text(&self.origin)?;
+        out.text(&self.kind)?;
+        out.maybe_text(self.skipped.as_deref())?;
+        out.put(self.blocks)?;
+        out.put(self.bytes)?;
+        out.put(sizes_json(&self.sizes))
+    }
+
+    fn read(from: &mut Reader<'_>) -> rusqlite::Result<Self> {
+        Ok(AllocationRow {
+            t: from.get()?,
+            origin: from.text()?,
+            kind: from.text()?,
+            skipped: from.maybe_text()?,
+            blocks: from.get()?,
+            bytes: from.get()?,
+            sizes: sizes(from)?,
         })
     }
 }

@@ -7,8 +7,9 @@ use std::process::Command;
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
-    BlockSum, CarrierRow, Event, Gap, Incarnation, Nanos, PortRow, ProcessRow, ProcessTick, Rank, Sample,
-    SampleBuilder, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, TableRow, Tick, TroubleKind, metrics,
+    AllocationRow, BlockSum, CarrierRow, Event, Gap, Incarnation, Nanos, PortRow, ProcessRow, ProcessTick,
+    Rank, Sample, SampleBuilder, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, TableRow, Tick,
+    TroubleKind, metrics,
 };
 use beamtune_recording::{Existing, Reader, Writer};
 
@@ -158,6 +159,15 @@ fn detail(second: i64, random: &mut Random, out: &mut SampleBuilder<'_>) {
         carriers: 1,
         bytes: 1 << 20,
         ..CarrierRow::default()
+    });
+    out.sample.allocations.push(AllocationRow {
+        t,
+        origin: "prim_file".to_owned(),
+        kind: "binary".to_owned(),
+        skipped: (second % 20 == 0).then(|| "unscanned".to_owned()),
+        blocks: second,
+        bytes: 900 * second,
+        sizes: vec![SizeCount { from: 128, count: second }],
     });
     out.sample.snapshots.push(Snapshot { t, kind: "carriers".to_owned(), blob: vec![second as u8; 300] });
     out.sample.events.push(Event {

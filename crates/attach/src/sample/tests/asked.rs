@@ -130,6 +130,54 @@ fn of_endless_lists_only_so_much_is_taken() {
     assert_eq!((skipped.len(), skipped[0].carriers, skipped[0].bytes), (1, i64::MAX, i64::MAX));
 }
 
+fn tagged(counts: [i64; 2], sizes: &[i64], unscanned: i64, left: &[i64]) -> Value<'static> {
+    let [blocks, bytes] = counts.map(Value::from);
+    let row = Value::tuple([binary("prim_file"), binary("binary"), blocks, bytes, numbers(sizes)]);
+    done(
+        "allocations",
+        &[
+            ("rows", Value::list([row])),
+            ("bounds", numbers(&[0, 128, 256])),
+            ("unscanned_bytes", Value::from(unscanned)),
+            ("skipped", Value::list([skipped("driver_alloc", "pool", 3, 70)])),
+            ("left_out", tuple(left)),
+        ],
+    )
+}
+
+#[test]
+fn tagged_blocks_are_rows_and_what_was_not_seen_of_them_too() {
+    let mut recording = Recording::default();
+    let sample = recording.add(vec![tagged([7, 900], &[0, 5, 2], 400, &[2, 9, 80])]).unwrap();
+    assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
+    let told: Vec<_> = sample
+        .allocations
+        .iter()
+        .map(|row| (row.origin.as_str(), row.kind.as_str(), row.skipped.as_deref(), row.blocks, row.bytes))
+        .collect();
+    let expect = [
+        ("prim_file", "binary", None, 7, 900),
+        ("driver_alloc", "", Some("pool"), 0, 70),
+        ("", "", Some("unscanned"), 0, 400),
+        ("", "", Some("rows"), 9, 80),
+    ];
+    assert_eq!(told, expect);
+    let sizes = [SizeCount { from: 128, count: 5 }, SizeCount { from: 256, count: 2 }];
+    assert_eq!(sample.allocations[0].sizes, sizes);
+    for garbled in [
+        tagged([-1, 900], &[], 0, &[0, 0, 0]),
+        tagged([1, -900], &[], 0, &[0, 0, 0]),
+        tagged([1, 900], &[-1], 0, &[0, 0, 0]),
+        tagged([1, 900], &[], -1, &[0, 0, 0]),
+        tagged([1, 900], &[], 0, &[1, -1, 0]),
+        tagged([1, 900], &[], 0, &[1, 1]),
+        done("allocations", &[]),
+    ] {
+        let gaps = recording.add(vec![garbled]).unwrap().gaps;
+        assert!(matches!(&gaps[..], [gap] if gap.kind == TroubleKind::Garbled), "{gaps:?}");
+    }
+}
+
 #[test]
 fn an_estimate_alone_has_no_rows() {
     let mut recording = Recording::default();
