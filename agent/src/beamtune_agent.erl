@@ -116,6 +116,9 @@
 %% Before ERTS 15.1, a walk that pauses within the pool leaves the VM's count of pooled carriers wrong for good. It does not where it
 %% has no more blocks to look at than before the first pause; some may come meanwhile.
 -define(POOL_BLOCKS, 6000).
+%% While the code of all modules is listed, the VM stands still: it is not, where a scheduler does not answer within this time.
+-define(PROBE_NS, 100000000).
+-define(MAX_MODULES, 100000).
 %% An instance with more carriers than these is not walked: each is 270 bytes of the answer.
 -define(MAX_CARRIERS, 100000).
 -define(MAX_CARRIER_ROWS, 2000).
@@ -592,6 +595,7 @@ read(host, Params, State) -> host(Params, State);
 read(allocators, _, _) -> allocators();
 read(carriers, Params, _) -> walk_carriers(Params);
 read(allocations, Params, _) -> walk_allocations(bounded(top, Params, 1, 100, 1000), Params);
+read(code_memory, Params, _) -> code_memory(bounded(top, Params, 1, 20, 200), Params);
 read(_, _, _) -> throw(unsupported).
 
 %% The keeper has accounting on for a part of the time; each sample asks for the next one. Between them the counters stand
@@ -2084,6 +2088,7 @@ limit_ms(Name) -> long_ms(Name).
 
 long_ms(carriers) -> 10000;
 long_ms(allocations) -> 10000;
+long_ms(code_memory) -> 5000;
 long_ms(_) -> none.
 
 %% When such an item has to be at its end.
@@ -2091,9 +2096,11 @@ until(Item, Params) -> now_ns() + limit_ms({Item, Params}) * 1000000.
 
 %% Runs Fun in a process of its own, at priority normal, whose heap is bounded and gone afterwards: {ok, Result}, {failed, Why},
 %% `late' or `large'. The one between never waits for anything, so it ends the other one in time, and when we are killed.
-aside(Fun, Until) ->
+aside(Fun, Until) -> aside(Fun, Until, normal).
+
+aside(Fun, Until, Priority) ->
     Collector = self(),
-    Guard = spawn_opt(fun() -> guard(Collector, Fun) end, [link, {priority, high}]),
+    Guard = spawn_opt(fun() -> guard(Collector, Fun, Priority) end, [link, {priority, high}]),
     receive
         {Guard, Result} -> Result
     after max(0, (Until - now_ns()) div 1000000) ->
@@ -2102,11 +2109,11 @@ aside(Fun, Until) ->
         receive {Guard, Result} -> Result after 0 -> late end
     end.
 
-guard(Collector, Fun) ->
+guard(Collector, Fun, Priority) ->
     process_flag(trap_exit, true),
     Safe = fun() -> exit(try {done, Fun()} catch Class:Reason:Stack -> {failed, text({Class, Reason, Stack})} end) end,
     Bound = {max_heap_size, #{size => ?ASIDE_WORDS, kill => true, error_logger => false}},
-    Worker = spawn_opt(Safe, [link, {priority, normal}, Bound]),
+    Worker = spawn_opt(Safe, [link, {priority, Priority}, Bound]),
     receive
         {'EXIT', Worker, {done, Result}} -> Collector ! {self(), {ok, Result}};
         {'EXIT', Worker, {failed, Why}} -> Collector ! {self(), {failed, Why}};
@@ -2356,6 +2363,69 @@ tagged_bounds() ->
 %% As if all were as large as the middle of their place.
 about_bytes([Count | Counts], [From, To | Bounds]) -> Count * (From + To) div 2 + about_bytes(Counts, [To | Bounds]);
 about_bytes([Count], [From]) -> Count * From * 3 div 2.
+
+%%% Code ------------------------------------------------------------------------------------------------------
+
+%% The one source of how large each module is lets no other thread run meanwhile, and waits for all of them to come to rest first. With
+%% a scheduler that is inside a long NIF all others would wait for that, so they are asked something else before, which does no harm.
+code_memory(Top, Params) ->
+    Until = until(code_memory, Params),
+    case aside(fun() -> erlang:statistics(garbage_collection) end, now_ns() + ?PROBE_NS, high) of
+        {ok, _} -> ok;
+        _ -> error(a_scheduler_does_not_answer)
+    end,
+    case aside(fun() -> loaded(Top) end, Until) of
+        {ok, Value} -> Value;
+        Why -> error({not_listed, Why})
+    end.
+
+%% Lines of the form `module 123' or `module 123 (45 old)' behind two lines of sums.
+loaded(Top) ->
+    Begin = now_ns(),
+    Text = erlang:system_info(loaded),
+    Stopped = now_ns() - Begin,
+    [_, _ | Lines] = binary:split(Text, <<"\n">>, [global]),
+    Applications = applications_of_modules(),
+    {Sums, Unread} = lists:foldl(fun(Line, Sums) -> add_module(Line, Applications, Sums) end, {#{}, 0},
+                                 lists:sublist([Line || Line <- Lines, Line =/= <<>>], ?MAX_MODULES)),
+    Rows = lists:reverse(lists:keysort(3, [{App, Count, Bytes, Old} || {App, {Count, Bytes, Old}} <- maps:to_list(Sums)])),
+    Sum = fun(Place) -> lists:sum([element(Place, Row) || Row <- Rows]) end,
+    #{count := Terms, memory := TermBytes} = persistent_term:info(),
+    #{rows => lists:sublist(Rows, Top), applications => length(Rows), modules => Sum(2), bytes => Sum(3), old_bytes => Sum(4),
+      unread => Unread, stopped_us => Stopped div 1000, persistent_terms => Terms, persistent_term_bytes => TermBytes}.
+
+%% From the application controller's own table, see applications/0; the modules that the VM brings are of no application.
+applications_of_modules() ->
+    Loaded = ets:select(ac_tab, [{{{loaded, '$1'}, '_'}, [], ['$1']}]),
+    Brought = maps:from_list([{bin(M), <<"erts">>} || M <- erlang:pre_loaded()]),
+    lists:foldl(fun(App, All) ->
+                    case application:get_key(App, modules) of
+                        {ok, Modules} -> maps:merge(All, maps:from_list([{bin(M), bin(App)} || M <- Modules]));
+                        undefined -> All
+                    end
+                end, Brought, Loaded).
+
+%% A name may have spaces, within quotes; the numbers stand at the end. No atom is made of it.
+add_module(Line, Applications, {Sums, Unread}) ->
+    try
+        {Name, Size, Old} = case lists:reverse(binary:split(Line, <<" ">>, [global])) of
+                                [<<"old)">>, Opened, S | N] -> {N, S, binary:part(Opened, 1, byte_size(Opened) - 1)};
+                                [S | N] -> {N, S, <<"0">>}
+                            end,
+        [Bytes, OldBytes] = [binary_to_integer(B) || B <- [Size, Old]],
+        true = Name =/= [] andalso Bytes >= 0 andalso OldBytes >= 0,
+        App = maps:get(unquoted(iolist_to_binary(lists:join(<<" ">>, lists:reverse(Name)))), Applications, <<>>),
+        {Count0, Bytes0, Old0} = maps:get(App, Sums, {0, 0, 0}),
+        {Sums#{App => {Count0 + 1, Bytes0 + Bytes, Old0 + OldBytes}}, Unread}
+    catch
+        error:_ -> {Sums, Unread + 1}
+    end.
+
+unquoted(Name) ->
+    case byte_size(Name) > 1 andalso binary:first(Name) =:= $' andalso binary:last(Name) =:= $' of
+        true -> binary:part(Name, 1, byte_size(Name) - 2);
+        false -> Name
+    end.
 
 %%% Terms as data --------------------------------------------------------------------------------------------
 

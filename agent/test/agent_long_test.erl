@@ -16,6 +16,8 @@ tests() ->
      {"allocations_are_those_that_instrument_tells", fun allocations_as_instrument/1},
      {"with_tags_for_all_every_allocator_is_told", fun allocations_of_all/1, ["+Muatags", "true"]},
      {"without_tags_there_are_no_allocations", fun no_allocations/1, ["+Muatags", "false"]},
+     {"code_adds_up_to_what_the_vm_counts", fun code/1},
+     {"while_a_scheduler_hangs_the_vm_is_not_stopped_for_its_code", fun code_while_hanging/1, ["+S", "2"]},
      {"leaving_during_a_walk_leaves_nothing", fun leaving_carriers/1, ["+S", "2"]}].
 
 %%% Carriers --------------------------------------------------------------------------------------------------
@@ -208,6 +210,63 @@ allocations_of_all(Target) ->
 no_allocations(Target) ->
     Agent = join(Target),
     [{allocations, unsupported, _, _, #{}}] = maps:get(items, agent_client:sample(Agent, 1, [allocations])),
+    agent_client:leave(Agent).
+
+%%% Code ------------------------------------------------------------------------------------------------------
+
+code(Target) ->
+    Agent = join(Target),
+    Before = value(code_memory, agent_client:sample(Agent, 1, [{code_memory, #{top => 200}}])),
+    #{rows := Rows, modules := Modules, bytes := Bytes, old_bytes := Old, unread := 0, applications := Apps, stopped_us := Stopped,
+      persistent_terms := Terms, persistent_term_bytes := TermBytes} = Before,
+    check("sums", {Apps, Modules, Bytes, Old},
+          {length(Rows), lists:sum([M || {_, M, _, _} <- Rows]), lists:sum([B || {_, _, B, _} <- Rows]),
+           lists:sum([O || {_, _, _, O} <- Rows])}),
+    %% The first line of what the VM says is the sum.
+    [First | _] = binary:split(call(Target, erlang, system_info, [loaded]), <<"\n">>),
+    check("bytes", <<"Current code: ", (integer_to_binary(Bytes))/binary>>, First),
+    check("modules", Modules, length(call(Target, erlang, loaded, []))),
+    check({"known applications", Rows}, [] =:= [<<"kernel">>, <<"stdlib">>, <<"erts">>] -- [A || {A, _, _, _} <- Rows]),
+    check("most bytes first", Rows, lists:reverse(lists:keysort(3, lists:reverse(Rows)))),
+    check("persistent terms", call(Target, persistent_term, info, []), #{count => Terms, memory => TermBytes}),
+    check({"not for long", Stopped}, Stopped < 1000000),
+    More = call(Target, modules, [100, 50]),
+    After = value(code_memory, agent_client:sample(Agent, 2, [{code_memory, #{top => 200}}])),
+    #{unread := 0, old_bytes := OldNow} = After,
+    Unknown = fun(#{rows := Found}) ->
+                  case lists:keyfind(<<>>, 1, Found) of {_, M, B, _} -> {M, B}; false -> {0, 0} end
+              end,
+    {{M0, B0}, {M1, B1}} = {Unknown(Before), Unknown(After)},
+    %% The compiler may have been loaded for it, but that is an application's.
+    check({"of no application", M0, M1, More}, M1 - M0 >= More),
+    check({"their size", B0, B1}, B1 - B0 > More * 500),
+    check({"old code", Old, OldNow}, OldNow > Old),
+    #{rows := [Largest], applications := Same} = value(code_memory, agent_client:sample(Agent, 3, [{code_memory, #{top => 1}}])),
+    check("the largest", {hd(maps:get(rows, After)), maps:get(applications, After)}, {Largest, Same}),
+    agent_client:leave(Agent).
+
+code_while_hanging(Target) ->
+    Hanging = call(Target, hanging, []),
+    Depth = call(Target, depth, []),
+    Busy = call(Target, busy, [4]),
+    wait(fun() -> lists:min(lists:droplast(call(Target, erlang, statistics, [active_tasks]))) > 1 end, 5000),
+    Agent = join(Target),
+    value(code_memory, agent_client:sample(Agent, 1, [code_memory])),
+    call(Target, hang, [Hanging, Depth]),
+    #{agent := Pid} = Agent,
+    Pid ! {sample, self(), 2, [code_memory], #{}},
+    %% All others go on.
+    Longest = lists:max([element(1, timer:tc(fun() -> call(Target, erlang, node, []) end)) || _ <- lists:seq(1, 100)]),
+    check({"no call waits for it", Longest}, Longest < 1000000),
+    %% Perhaps late: the timers of the scheduler that hangs do not run.
+    receive
+        {beamtune, sample, 2, #{items := [{code_memory, error, _, _, Why}]}} ->
+            check({"why", Why}, binary:match(Why, <<"does_not_answer">>) =/= nomatch);
+        {beamtune, sample, 2, #{items := [{code_memory, timeout, _, _, #{}}]}} -> ok
+    after 60000 -> exit(no_answer)
+    end,
+    [call(Target, stop, [P]) || P <- [Busy, Hanging]],
+    wait(fun() -> [{code_memory, S, _, _, _}] = maps:get(items, agent_client:sample(Agent, 3, [code_memory])), S =:= ok end, 30000),
     agent_client:leave(Agent).
 
 leaving_carriers(Target) ->

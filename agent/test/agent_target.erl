@@ -1,6 +1,6 @@
 %% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
 -module(agent_target).
--export([idle/1, busy/1, large/1, binaries/1, fragmented/4, pools/0, depth/0, hanging/0, hang/2, flood/1, named/1, labelled/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
+-export([idle/1, busy/1, large/1, binaries/1, fragmented/4, pools/0, modules/2, depth/0, hanging/0, hang/2, flood/1, named/1, labelled/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
          population/1, listers/1, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
 %% How many processes of the agent's are making a list just now, and when that was looked at: those that a collector has beside
@@ -53,6 +53,24 @@ pools() ->
     [{{atom_to_binary(A, utf8), I}, element(2, lists:keyfind(carriers, 1, Pool)), element(2, lists:keyfind(carriers_size, 1, Pool))}
      || A <- erlang:system_info(alloc_util_allocators), Instances <- [erlang:system_info({allocator, A})], is_list(Instances),
         {instance, I, Data} <- Instances, {mbcs_pool, Pool} <- Data].
+
+%% Loads so many modules of about that many bytes each, which belong to no application; two of them with strange names, and one twice, so
+%% that there is old code of it.
+modules(Count, Functions) ->
+    Names = [list_to_atom("beamtune_target_" ++ integer_to_list(N)) || N <- lists:seq(1, Count)],
+    [make_module(Name, Functions) || Name <- ['a b\'c', 'Elixir.Größe' | Names]],
+    make_module(hd(Names), Functions + 1),
+    length(Names) + 2.
+
+make_module(Name, Functions) ->
+    Function = fun(N) ->
+                   F = list_to_atom("f" ++ integer_to_list(N)),
+                   {function, 1, F, 1, [{clause, 1, [{var, 1, 'X'}], [], [{op, 1, '+', {var, 1, 'X'}, {integer, 1, N}}]}]}
+               end,
+    Names = [{list_to_atom("f" ++ integer_to_list(N)), 1} || N <- lists:seq(1, Functions)],
+    Forms = [{attribute, 1, module, Name}, {attribute, 1, export, Names} | [Function(N) || N <- lists:seq(1, Functions)]],
+    {ok, Name, Beam} = compile:forms(Forms, [binary]),
+    {module, Name} = erlang:load_module(Name, Beam).
 
 %% How deep hang/1 has to go for at least two seconds on this machine: the shortest of some measurements, because one that
 %% something came between would make it too short by that.

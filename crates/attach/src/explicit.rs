@@ -9,7 +9,7 @@ use crate::agent::milliseconds;
 use crate::etf::{Term, TermError, Value};
 
 /// Their names in the protocol.
-pub(crate) const NAMES: &[&str] = &["carriers", "allocations"];
+pub(crate) const NAMES: &[&str] = &["carriers", "allocations", "code_memory"];
 
 /// How long an item may have: what the agent takes.
 const LIMITS: std::ops::RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(600);
@@ -45,6 +45,12 @@ pub enum What {
         /// So many of the largest are told. 1 to 1,000.
         top: u32,
     },
+    /// Code by application ([`beamtune_model::CodeRow`]), and persistent terms. For this the VM stands still: 0.25 ms for a thousand
+    /// modules, and until each scheduler is between two processes. Not done where a scheduler does not answer at once.
+    CodeMemory {
+        /// So many applications are told. 1 to 200.
+        top: u32,
+    },
 }
 
 /// Which carriers are walked.
@@ -62,6 +68,7 @@ impl Explicit {
     pub fn new(what: What) -> Explicit {
         let seconds = match what {
             What::Carriers(_) | What::WalkCost(_) | What::Allocations { .. } => 10,
+            What::CodeMemory { .. } => 5,
         };
         Explicit { what, limit: Duration::from_secs(seconds) }
     }
@@ -83,14 +90,18 @@ impl Explicit {
                 let only = (Value::atom("estimate"), Value::from(true));
                 ("carriers", walk.parameters().into_iter().chain([only]).collect())
             }
-            What::Allocations { walk, top } => {
-                let top = (Value::atom("top"), Value::from(u64::from(*top)));
-                ("allocations", walk.parameters().into_iter().chain([top]).collect())
+            What::Allocations { walk, top: most } => {
+                ("allocations", walk.parameters().into_iter().chain([top(*most)]).collect())
             }
+            What::CodeMemory { top: most } => ("code_memory", vec![top(*most)]),
         };
         parameters.push((Value::atom("limit_ms"), milliseconds(self.limit())));
         Value::tuple([Value::atom(name), Value::Map(parameters)])
     }
+}
+
+fn top(most: u32) -> (Value<'static>, Value<'static>) {
+    (Value::atom("top"), Value::from(u64::from(most)))
 }
 
 impl Walk {

@@ -11,13 +11,13 @@ use beamtune_model::{AllocationRow, CarrierRow, Group, Sample};
 use common::recorder::Recorder;
 use common::{Otp, PATIENCE, TestNode, evaluate, on_each_release};
 
-/// Processes that hold so many binaries of a few hundred bytes, most of which they have dropped again.
-fn fragment(node: &TestNode, processes: u32, each: u32) {
+/// Processes that have had so many binaries of 400 bytes, and keep some tenths of them.
+fn fragment(node: &TestNode, processes: u32, each: u32, tenths: u32) {
     let expression = format!(
         "Self = self(), \
+         Make = fun() -> lists:map(fun erlang:list_to_binary/1, lists:duplicate({each}, lists:duplicate(400, 0))) end, \
          Hold = fun() -> \
-             Kept = [B || B <- [binary:copy(<<0>>, 300 + N rem 500) || N <- lists:seq(1, {each})], \
-                          erlang:phash2(make_ref(), 10) < 3], \
+             Kept = case {tenths} of 10 -> Make(); _ -> [B || B <- Make(), erlang:phash2(make_ref(), 10) < {tenths}] end, \
              erlang:garbage_collect(), Self ! {{held, self()}}, \
              receive stop -> Kept end \
          end, \
@@ -53,7 +53,7 @@ fn counted(recorder: &Recorder, sample: &Sample) -> i64 {
 fn carriers_are_told_once_and_are_all_that_the_vm_counts() {
     on_each_release(|otp: &Otp| {
         let node = otp.start();
-        fragment(&node, 40, 3_000);
+        fragment(&node, 40, 3_000, 3);
         let mut recorder = Recorder::attach(&node.name);
         let plain = recorder.sample(true, PATIENCE).unwrap();
         assert!(plain.carriers.is_empty(), "nobody has asked");
@@ -85,7 +85,7 @@ fn carriers_are_told_once_and_are_all_that_the_vm_counts() {
 fn what_a_walk_costs_is_known_before() {
     on_each_release(|otp: &Otp| {
         let node = otp.start();
-        fragment(&node, 20, 6_000);
+        fragment(&node, 20, 6_000, 10);
         let mut recorder = Recorder::attach(&node.name);
         let walk = Walk { pools: true, ..Walk::default() };
         let cost = recorder.source.estimate_walk(&walk, PATIENCE).unwrap();
@@ -109,7 +109,7 @@ fn what_a_walk_costs_is_known_before() {
 fn a_walk_ends_when_its_time_is_over_and_says_what_it_left_out() {
     on_each_release(|otp: &Otp| {
         let node = otp.start();
-        fragment(&node, 50, 4_000);
+        fragment(&node, 100, 4_000, 10);
         let mut recorder = Recorder::attach(&node.name);
         let begin = Instant::now();
         let walk = Walk { pools: true, ..Walk::default() };
@@ -127,7 +127,7 @@ fn a_walk_ends_when_its_time_is_over_and_says_what_it_left_out() {
 fn who_has_allocated_binaries_is_told_of_each_release() {
     on_each_release(|otp: &Otp| {
         let node = otp.start();
-        fragment(&node, 10, 3_000);
+        fragment(&node, 10, 3_000, 3);
         let mut recorder = Recorder::attach(&node.name);
 
         let walk = Walk { pools: true, ..Walk::default() };
@@ -145,5 +145,27 @@ fn who_has_allocated_binaries_is_told_of_each_release() {
         for row in rows {
             assert_eq!(row.sizes.iter().map(|size| size.count).sum::<i64>(), row.blocks, "{row:?}");
         }
+    });
+}
+
+#[test]
+fn code_is_told_by_application_of_each_release() {
+    on_each_release(|otp: &Otp| {
+        let node = otp.start();
+        let mut recorder = Recorder::attach(&node.name);
+        let sample = asked(&mut recorder, vec![Explicit::new(What::CodeMemory { top: 50 })]);
+        assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
+        let of =
+            |name: &str| sample.code.iter().find(|row| row.application.as_deref() == Some(name)).unwrap();
+        for application in ["kernel", "stdlib", "erts"] {
+            let row = of(application);
+            assert!(row.modules > 5 && row.bytes > 50_000, "{row:?}");
+        }
+        let value = |name| recorder.value(&sample, Group::Code, "", name).unwrap();
+        assert_eq!(value("size"), sample.code.iter().map(|row| row.bytes).sum::<i64>());
+        assert_eq!(value("modules"), sample.code.iter().map(|row| row.modules).sum::<i64>());
+        assert!(value("persistent_terms") > 0 && value("persistent_terms_size") > 0);
+        let all = recorder.value(&sample, Group::Memory, "", "code").unwrap();
+        assert!(value("size") > all / 2 && value("size") < 2 * all, "{} of {all}", value("size"));
     });
 }

@@ -131,6 +131,15 @@ metrics! {
     MMAP_USED = Mmap / "super_carrier_used", Bytes, Gauge, "What of it is used.";
     MMAP_OS_USED = Mmap / "os_used", Bytes, Gauge, "Mapped outside of a super carrier.";
 
+
+    // Code and persistent terms, when somebody has asked.
+    CODE_MODULES = Code / "modules", Count, Gauge, "Loaded modules: system_info(loaded).";
+    CODE_SIZE = Code / "size", Bytes, Gauge, "Their code with its literals.";
+    CODE_OLD_SIZE = Code / "old_size", Bytes, Gauge, "Old code that is still there.";
+    CODE_APPLICATIONS = Code / "applications", Count, Gauge, "Applications that loaded modules belong to, with one more for those of none.";
+    CODE_STOPPED = Code / "stopped", Nanoseconds, Gauge, "How long reading that took: for about so long no scheduler ran.";
+    PERSISTENT_TERMS = Code / "persistent_terms", Count, Gauge, "persistent_term:info/0, count.";
+    PERSISTENT_TERMS_SIZE = Code / "persistent_terms_size", Bytes, Gauge, "persistent_term:info/0, memory.";
     // Distribution.
     DIST_QUEUE = Dist / "queue", Bytes, Gauge, "Bytes waiting to be sent to the node.";
     DIST_INPUT = Dist / "input", Bytes, Counter, "Bytes received from the node.";

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use crate::facts::Facts;
 use crate::metrics;
-use crate::rows::{AllocationRow, CarrierRow, PortRow, ProcessRow, ProcessTick, SpawnRow, TableRow};
+use crate::rows::{AllocationRow, CarrierRow, CodeRow, PortRow, ProcessRow, ProcessTick, SpawnRow, TableRow};
 use crate::sample::{Event, Gap, Incarnation, Sample, Tick};
 use crate::series::{Family, Group, Metric, Series, SeriesTable};
 use crate::source::TroubleKind;
@@ -263,6 +263,8 @@ pub struct Period {
     pub carriers: Vec<CarrierRow>,
     /// What the last walk through tagged blocks has found, those with the most bytes first; empty where nobody asked for one.
     pub allocations: Vec<AllocationRow>,
+    /// The applications with the most code, as last read; empty where nobody asked.
+    pub code: Vec<CodeRow>,
     /// What happened.
     pub events: Vec<Event>,
     /// What could not be measured.
@@ -538,6 +540,11 @@ impl PeriodBuilder {
         add_to_last(&mut self.period.allocations, row, |row| row.t);
     }
 
+    /// Adds the code of an application; that of the last look counts.
+    pub fn code(&mut self, row: CodeRow) {
+        add_to_last(&mut self.period.code, row, |row| row.t);
+    }
+
     /// Adds an event.
     pub fn event(&mut self, event: Event) {
         if self.period.events.len() < MOST_ROWS {
@@ -579,6 +586,7 @@ impl PeriodBuilder {
         sample.spawns.iter().cloned().for_each(|row| self.spawn(row));
         sample.carriers.iter().cloned().for_each(|row| self.carriers(row));
         sample.allocations.iter().cloned().for_each(|row| self.allocations(row));
+        sample.code.iter().cloned().for_each(|row| self.code(row));
         sample.events.iter().cloned().for_each(|event| self.event(event));
         sample.gaps.iter().cloned().for_each(|gap| self.gap(gap));
     }
@@ -600,6 +608,7 @@ impl PeriodBuilder {
         period.ports.sort_by(|a, b| traffic(b).cmp(&traffic(a)).then_with(|| a.id.cmp(&b.id)));
         period.carriers.sort_by_key(|row| std::cmp::Reverse(row.bytes));
         period.allocations.sort_by_key(|row| std::cmp::Reverse(row.bytes));
+        period.code.sort_by_key(|row| std::cmp::Reverse(row.bytes));
         period.spawns = self.spawns.into_values().collect();
         period.spawns.sort_by(|a, b| {
             b.count

@@ -203,6 +203,21 @@ pub struct AllocationRow {
     pub sizes: Vec<SizeCount>,
 }
 
+/// The code of one application, read only when somebody asks for it. Sums over all are in [`crate::Group::Code`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodeRow {
+    /// When, from the recording's start; the same in all rows of a look.
+    pub t: Nanos,
+    /// The application; `erts` for what the VM itself brings, `None` for modules of none that is loaded.
+    pub application: Option<String>,
+    /// Its modules that are loaded.
+    pub modules: i64,
+    /// Their code with its literals, in bytes.
+    pub bytes: i64,
+    /// Old code of them that is still there, in bytes.
+    pub old_bytes: i64,
+}
+
 /// Who starts processes, or owns tables or ports: a count by origin, from a bounded sample of the newest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnRow {

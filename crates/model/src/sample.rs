@@ -1,6 +1,6 @@
 //! Samples: what was read at one tick, as it was read.
 
-use crate::rows::{AllocationRow, CarrierRow, PortRow, ProcessRow, ProcessTick, SpawnRow, TableRow};
+use crate::rows::{AllocationRow, CarrierRow, CodeRow, PortRow, ProcessRow, ProcessTick, SpawnRow, TableRow};
 use crate::series::{Family, Group, Metric, SeriesId, SeriesTable};
 use crate::source::TroubleKind;
 use crate::units::{Kind, Nanos, Unit};
@@ -124,6 +124,8 @@ pub struct Sample {
     pub carriers: Vec<CarrierRow>,
     /// Tagged blocks, if somebody has asked for a walk through them.
     pub allocations: Vec<AllocationRow>,
+    /// Code by application, if somebody has asked for it.
+    pub code: Vec<CodeRow>,
     /// Blobs.
     pub snapshots: Vec<Snapshot>,
     /// What happened since the sample before.
@@ -147,6 +149,7 @@ impl Sample {
             spawns: Vec::new(),
             carriers: Vec::new(),
             allocations: Vec::new(),
+            code: Vec::new(),
             snapshots: Vec::new(),
             events: Vec::new(),
             gaps: Vec::new(),

@@ -36,6 +36,8 @@ pub enum Group {
     Mseg,
     /// Address space kept by the VM; entity `default` or `literal`.
     Mmap,
+    /// Loaded code and persistent terms, read only when somebody asks for it; the entity is empty.
+    Code,
     /// Distribution channels; entity = name of the other node.
     Dist,
     /// What measuring costs the node; entity = item, or empty for the whole sample.
@@ -68,6 +70,7 @@ text_names!(Group {
     Allocator => "allocator",
     Mseg => "mseg",
     Mmap => "mmap",
+    Code => "code",
     Dist => "dist",
     Agent => "agent",
     HostProcess => "host_process",
@@ -92,6 +95,7 @@ impl Group {
             Group::Events => &["events"],
             Group::CheckIo => &["check_io"],
             Group::Allocator | Group::Mseg | Group::Mmap => &["allocators"],
+            Group::Code => &["code_memory"],
             Group::Dist => &["dist"],
             Group::Agent => &[],
             Group::HostProcess => &["smaps_rollup", "open_fds"],

@@ -244,6 +244,7 @@ struct Cursors {
     spawn: i64,
     carrier: i64,
     allocation: i64,
+    code: i64,
     snapshot: i64,
     event: i64,
     gap: i64,

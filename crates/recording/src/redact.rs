@@ -104,6 +104,7 @@ impl Replace {
         sample.spawns.iter_mut().for_each(|row| self.spawn(row));
         sample.carriers.iter_mut().for_each(|row| self.carriers(row));
         sample.allocations.iter_mut().for_each(|row| self.allocations(row));
+        sample.code.iter_mut().for_each(|row| some(&mut row.application, |text| self.application(text)));
         sample.events.iter_mut().for_each(|event| self.event(event));
         sample.gaps.iter_mut().for_each(|gap| self.gap(gap));
         // Their form is not known here.

@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use beamtune_model::{
-    AllocationRow, CarrierRow, Event, Gap, Nanos, PortRow, ProcessRow, Rank, Snapshot, SpawnRow, TableRow,
-    TroubleKind,
+    AllocationRow, CarrierRow, CodeRow, Event, Gap, Nanos, PortRow, ProcessRow, Rank, Snapshot, SpawnRow,
+    TableRow, TroubleKind,
 };
 use rusqlite::types::{FromSql, FromSqlError, Type};
 use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql};
@@ -145,6 +145,7 @@ pub(crate) const BY_TICK: &[&str] = &[
     SpawnRow::TABLE,
     CarrierRow::TABLE,
     AllocationRow::TABLE,
+    CodeRow::TABLE,
     Snapshot::TABLE,
     Event::TABLE,
 ];
@@ -170,6 +171,7 @@ pub(crate) fn used_texts(connection: &Connection) -> rusqlite::Result<HashSet<i6
     add::<SpawnRow>(connection, &mut used)?;
     add::<CarrierRow>(connection, &mut used)?;
     add::<AllocationRow>(connection, &mut used)?;
+    add::<CodeRow>(connection, &mut used)?;
     Ok(used)
 }
 

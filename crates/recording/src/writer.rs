@@ -398,6 +398,7 @@ impl Writer {
         rows::insert(&transaction, texts, t, &sample.spawns)?;
         rows::insert(&transaction, texts, t, &sample.carriers)?;
         rows::insert(&transaction, texts, t, &sample.allocations)?;
+        rows::insert(&transaction, texts, t, &sample.code)?;
         rows::insert(&transaction, texts, t, &sample.snapshots)?;
         rows::insert(&transaction, texts, t, &sample.events)?;
         rows::insert(&transaction, texts, t, &sample.gaps)?;

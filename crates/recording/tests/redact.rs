@@ -77,6 +77,7 @@ fn marked(second: i64, table: &mut beamtune_model::SeriesTable, secret: &str) ->
         (row.origin, row.kind) = (secret.to_owned(), secret.to_owned());
         row.skipped = Some(secret.to_owned());
     }
+    sample.code.iter_mut().for_each(|row| row.application = Some(secret.to_owned()));
     for event in &mut sample.events {
         (event.kind, event.subject) = (secret.to_owned(), all.clone());
         event.detail = format!("after {secret}");

@@ -5,9 +5,9 @@
 mod common;
 
 use beamtune_model::{
-    AllocationRow, BlockSum, CarrierRow, Event, Facts, Gap, Group, Incarnation, Kind, Nanos, PeriodBuilder,
-    PortRow, ProcessRow, ProcessTick, Rank, Sample, SeriesTable, SizeCount, Snapshot, Span, SpawnRow,
-    TableRow, Tick, TroubleKind, Unit,
+    AllocationRow, BlockSum, CarrierRow, CodeRow, Event, Facts, Gap, Group, Incarnation, Kind, Nanos,
+    PeriodBuilder, PortRow, ProcessRow, ProcessTick, Rank, Sample, SeriesTable, SizeCount, Snapshot, Span,
+    SpawnRow, TableRow, Tick, TroubleKind, Unit,
 };
 use beamtune_recording::{Error, Existing, Reader, Selection, Writer};
 use common::{assert_same, recorded, replayed, samples};
@@ -134,6 +134,16 @@ fn allocations() -> impl Strategy<Value = AllocationRow> {
     )
 }
 
+fn code() -> impl Strategy<Value = CodeRow> {
+    (maybe_text(), any::<[i64; 4]>()).prop_map(|(application, [t, modules, bytes, old_bytes])| CodeRow {
+        t,
+        application,
+        modules,
+        bytes,
+        old_bytes,
+    })
+}
+
 fn gap() -> impl Strategy<Value = Gap> {
     (any::<[i64; 2]>(), text(), select(TroubleKind::ALL), text())
         .prop_map(|([begin, end], source, kind, reason)| Gap { begin, end, source, kind, reason })
@@ -185,7 +195,7 @@ fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
     let readings = prop::collection::btree_map(0..12_u32, value, 0..12);
     let rows = (few(process()), few(table_row()), few(port()), few(spawn()), few(snapshot()));
     let rest = (few(busiest()), few(event()), few(gap()), few((text(), text())));
-    let asked = (few(carriers()), few(allocations()));
+    let asked = (few(carriers()), few(allocations()), few(code()));
     (tick, readings, rows, rest, asked).prop_map(
         |((step, restarts, vm, host, late), readings, rows, rest, asked)| {
             let mut sample = Sample::new(Tick { t: 0, incarnation: 0, vm, host, late });
@@ -193,7 +203,7 @@ fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
                 readings.into_iter().map(|(id, value)| (beamtune_model::SeriesId(id), value)).collect();
             (sample.processes, sample.tables, sample.ports, sample.spawns, sample.snapshots) = rows;
             (sample.busiest, sample.events, sample.gaps, sample.facts) = rest;
-            (sample.carriers, sample.allocations) = asked;
+            (sample.carriers, sample.allocations, sample.code) = asked;
             (step, restarts, sample)
         },
     )
@@ -309,6 +319,7 @@ proptest! {
             prop_assert_eq!(&period.spawns, &expect.spawns);
             prop_assert_eq!(&period.carriers, &expect.carriers);
             prop_assert_eq!(&period.allocations, &expect.allocations);
+            prop_assert_eq!(&period.code, &expect.code);
             prop_assert_eq!(&period.events, &expect.events);
             prop_assert_eq!(&period.gaps, &expect.gaps);
         }

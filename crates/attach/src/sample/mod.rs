@@ -6,6 +6,7 @@
 
 mod allocators;
 mod carriers;
+mod code;
 mod counters;
 mod events;
 mod facts;
@@ -43,6 +44,7 @@ const ITEMS: &[&str] = &[
     "allocators",
     "carriers",
     "allocations",
+    "code_memory",
 ];
 
 /// Entities taken from one list of an answer. 128 schedulers have some 1,500 allocator instances; a longer
@@ -239,6 +241,7 @@ impl Life {
             "allocators" => allocators::allocators(value, out),
             "carriers" => carriers::carriers(value, t, out),
             "allocations" => carriers::allocations(value, t, out),
+            "code_memory" => code::code(value, t, out),
             // These are for the source of the host.
             "host" => Ok(()),
             _ => Ok(()),

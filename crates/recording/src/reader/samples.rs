@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use beamtune_model::{
-    AllocationRow, CarrierRow, Event, Gap, Group, Nanos, PortRow, ProcessRow, ProcessTick, Sample,
+    AllocationRow, CarrierRow, CodeRow, Event, Gap, Group, Nanos, PortRow, ProcessRow, ProcessTick, Sample,
     SeriesTable, Snapshot, SpawnRow, TableRow,
 };
 
@@ -174,6 +174,7 @@ impl Samples<'_> {
         self.records(&mut cursors.allocation, &mut samples, |sample, row: AllocationRow| {
             sample.allocations.push(row);
         })?;
+        self.records(&mut cursors.code, &mut samples, |sample, row: CodeRow| sample.code.push(row))?;
         self.records(&mut cursors.snapshot, &mut samples, |sample, row: Snapshot| {
             sample.snapshots.push(row);
         })?;

@@ -179,6 +179,7 @@ pub(super) const WORDS: &[&str] = &[
     "busy_dist_port",
     "carriers",
     "allocations",
+    "code_memory",
     "long_message_queue",
     "trigger",
     "run_queue",

@@ -1,6 +1,6 @@
 //! Rows of what is read only when somebody asks for it. What they hold as lists stands in the tables as JSON.
 
-use beamtune_model::{AllocationRow, BlockSum, CarrierRow, SizeCount};
+use beamtune_model::{AllocationRow, BlockSum, CarrierRow, CodeRow, SizeCount};
 
 use super::{Reader, Record, Writer};
 
@@ -104,6 +104,29 @@ impl Record for AllocationRow {
             blocks: from.get()?,
             bytes: from.get()?,
             sizes: sizes(from)?,
+        })
+    }
+}
+
+impl Record for CodeRow {
+    const TABLE: &'static str = "code";
+    const COLUMNS: &'static [&'static str] = &["t", "application_text", "modules", "bytes", "old_bytes"];
+
+    fn write(&self, out: &mut Writer<'_, '_>) -> rusqlite::Result<()> {
+        out.put(self.t)?;
+        out.maybe_text(self.application.as_deref())?;
+        out.put(self.modules)?;
+        out.put(self.bytes)?;
+        out.put(self.old_bytes)
+    }
+
+    fn read(from: &mut Reader<'_>) -> rusqlite::Result<Self> {
+        Ok(CodeRow {
+            t: from.get()?,
+            application: from.maybe_text()?,
+            modules: from.get()?,
+            bytes: from.get()?,
+            old_bytes: from.get()?,
         })
     }
 }

@@ -7,9 +7,9 @@ use std::process::Command;
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
-    AllocationRow, BlockSum, CarrierRow, Event, Gap, Incarnation, Nanos, PortRow, ProcessRow, ProcessTick,
-    Rank, Sample, SampleBuilder, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, TableRow, Tick,
-    TroubleKind, metrics,
+    AllocationRow, BlockSum, CarrierRow, CodeRow, Event, Gap, Incarnation, Nanos, PortRow, ProcessRow,
+    ProcessTick, Rank, Sample, SampleBuilder, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, TableRow,
+    Tick, TroubleKind, metrics,
 };
 use beamtune_recording::{Existing, Reader, Writer};
 
@@ -168,6 +168,13 @@ fn detail(second: i64, random: &mut Random, out: &mut SampleBuilder<'_>) {
         blocks: second,
         bytes: 900 * second,
         sizes: vec![SizeCount { from: 128, count: second }],
+    });
+    out.sample.code.push(CodeRow {
+        t,
+        application: (second % 20 == 0).then(|| "stdlib".to_owned()),
+        modules: 90 + second,
+        bytes: 2_000_000,
+        old_bytes: second,
     });
     out.sample.snapshots.push(Snapshot { t, kind: "carriers".to_owned(), blob: vec![second as u8; 300] });
     out.sample.events.push(Event {

@@ -184,3 +184,59 @@ fn an_estimate_alone_has_no_rows() {
     let sample = recording.add(vec![done("carriers", &[("estimate", map(&[]))])]).unwrap();
     assert!(sample.carriers.is_empty() && sample.gaps.is_empty(), "{:?}", sample.gaps);
 }
+
+fn code(row: Value<'static>, sums: [i64; 7]) -> Value<'static> {
+    let keys = [
+        "modules",
+        "bytes",
+        "old_bytes",
+        "applications",
+        "persistent_terms",
+        "persistent_term_bytes",
+        "stopped_us",
+    ];
+    let mut pairs: Vec<_> = keys.into_iter().zip(sums.map(Value::from)).collect();
+    pairs.push(("rows", Value::list([row])));
+    done("code_memory", &pairs)
+}
+
+#[test]
+fn code_is_told_by_application_and_as_sums() {
+    let row = |name: &'static str, numbers: [i64; 3]| {
+        let [modules, bytes, old] = numbers.map(Value::from);
+        Value::tuple([binary(name), modules, bytes, old])
+    };
+    let mut recording = Recording::default();
+    let sums = [100, 5_000_000, 70, 3, 20, 9_000, 800];
+    let mut sample = recording.add(vec![code(row("stdlib", [90, 4_000_000, 70]), sums)]).unwrap();
+    assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
+    sample.code.extend(recording.add(vec![code(row("", [1, 2, 3]), sums)]).unwrap().code);
+    let told: Vec<_> = sample
+        .code
+        .iter()
+        .map(|row| (row.application.as_deref(), row.modules, row.bytes, row.old_bytes))
+        .collect();
+    assert_eq!(told, [(Some("stdlib"), 90, 4_000_000, 70), (None, 1, 2, 3)]);
+    let expect = [
+        "modules=100",
+        "size=5000000",
+        "old_size=70",
+        "applications=3",
+        "persistent_terms=20",
+        "persistent_terms_size=9000",
+        "stopped=800000",
+    ];
+    assert_eq!(recording.readings(&sample), expect.map(|reading| format!("code//{reading}")));
+    let mut garbled =
+        vec![code(row("stdlib", [-1, 0, 0]), sums), code(row("stdlib", [0, i64::MIN, 0]), sums)];
+    garbled.extend((0..7).map(|place| {
+        let mut sums = sums;
+        sums[place] = -1;
+        code(row("stdlib", [1, 1, 1]), sums)
+    }));
+    garbled.push(code(tuple(&[1, 2]), sums));
+    for item in garbled {
+        let gaps = recording.add(vec![item]).unwrap().gaps;
+        assert!(matches!(&gaps[..], [gap] if gap.kind == TroubleKind::Garbled), "{gaps:?}");
+    }
+}
