@@ -389,6 +389,10 @@ mod tests {
         assert_eq!(replace.entity(Group::Dist, "shop@web1.acme.example"), "node1@host1");
         assert_eq!(replace.entity(Group::HostThread, "other/acme_nif/123"), "other/word1/123");
         assert_eq!(replace.entity(Group::Msacc, "dirty_io_scheduler/3"), "dirty_io_scheduler/3");
+        assert_eq!(
+            ["default", "literal"].map(|area| replace.entity(Group::Mmap, area)),
+            ["default", "literal"]
+        );
         use beamtune_model::memory;
         for kind in memory::mapping::ALL {
             assert_eq!(replace.entity(Group::HostMapping, kind), *kind);

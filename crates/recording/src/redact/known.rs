@@ -100,6 +100,7 @@ pub(super) const WORDS: &[&str] = &[
     "jit",
     "kernel",
     "libraries",
+    "literal",
     "literal_area",
     "malloc",
     "mapped",
