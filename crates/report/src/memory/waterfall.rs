@@ -233,7 +233,7 @@ fn notes(period: &Period, bridge: &Bridge, allocators: &[Allocator]) -> Vec<Stri
     if looked && told > 0 {
         let share = found as f64 / told as f64;
         notes.push(format!(
-            "The VM counts {} of carriers; {} of them were found by their own headers.",
+            "The VM counts {} of carriers; {} of them were found.",
             text::bytes(told as f64),
             text::share(Some(share))
         ));
