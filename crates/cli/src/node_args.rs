@@ -68,6 +68,7 @@ pub fn node_args(text: &str, access: &AccessArgs) -> Result<NodeArgs> {
         file: None,
         host_only: false,
         looking: MemoryBudget::default(),
+        once: &[],
     };
     let (reader, _) = take(live, &wish)?;
     let period = reader.period(&Selection::default())?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use beamtune_attach::AttachError;
+use beamtune_attach::explicit::{Explicit, What};
 use beamtune_attach::source::NodeSource;
 use beamtune_host::remote::RemoteHost;
 use beamtune_host::source::{Announce, HostSource, MemoryBudget};
@@ -43,6 +44,8 @@ pub struct Wish<'a> {
     pub host_only: bool,
     /// What looking at the memory of the process may cost.
     pub looking: MemoryBudget,
+    /// What is asked of the VM once, beyond what each sample holds.
+    pub once: &'a [Explicit],
 }
 
 /// Why a node is not recorded.
@@ -97,6 +100,9 @@ pub fn take_into(
     progress: &mut dyn FnMut(&Progress<'_>),
 ) -> Result<(Reader, Outcome), Failed> {
     let mut vm = attach(live, wish)?;
+    if let Some(vm) = &mut vm {
+        ask_once(vm, wish.once)?;
+    }
     let (mut here, mut there) = (None, None);
     match (&live.vm, &mut vm) {
         (Some(process), vm) => {
@@ -135,6 +141,24 @@ pub fn take_into(
     }
     let finished = recorded.and_then(|(writer, outcome)| Ok((writer.finish()?, outcome)));
     finished.map_err(Failed::ForGood)
+}
+
+/// Asks for what the user wants once. Of a walk through carriers the cost is said first.
+fn ask_once(vm: &mut NodeSource, items: &[Explicit]) -> Result<()> {
+    for item in items {
+        if let What::Carriers(walk) = &item.what {
+            let cost = vm.estimate_walk(walk, item.limit)?;
+            terminal::complain(&format!(
+                "walking through {} carriers with {} blocks, which takes about {:.0} ms and holds a scheduler for at most {:.1} ms at a time\n",
+                cost.carriers,
+                cost.blocks,
+                cost.takes.as_secs_f64() * 1e3,
+                cost.holds.as_secs_f64() * 1e3
+            ));
+        }
+    }
+    vm.ask_once(items.to_vec());
+    Ok(())
 }
 
 /// The host of a node on another one, read through its agent. Which files there are stands in others, so a few

@@ -6,6 +6,7 @@
 mod json;
 mod movements;
 mod owners;
+mod walked;
 mod waterfall;
 
 use beamtune_model::memory::{Bridge, Movement, allocators};
@@ -27,6 +28,7 @@ pub fn render(period: &Period, movements: &[Movement], verdicts: &Diagnosis, sty
         waterfall::render(period, &bridge, &allocators(period), style),
         waterfall::mappings(&bridge, style),
         owners::render(period, style),
+        walked::render(period, style),
         movements::render(period, movements, style),
     ];
     for section in sections.iter().filter(|section| !section.is_empty()) {

@@ -53,6 +53,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         file: args.output.as_deref(),
         host_only: args.host_only,
         looking: MemoryBudget::default(),
+        once: &[],
     };
     let (reader, outcome) = take(*live, &wish)?;
     if outcome.end == End::SourcesGone {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use beamtune_attach::explicit::{Explicit, Walk, What};
 use beamtune_host::source::MemoryBudget;
 use beamtune_model::Period;
 use beamtune_model::units::SECOND_NS;
@@ -19,6 +20,9 @@ use crate::terminal;
 
 /// Somebody waits for it: 12 GB take less than a second on a quiet machine.
 const LOOKING: MemoryBudget = MemoryBudget { look_ns: 10 * SECOND_NS, rest: 0 };
+
+/// Applications, and origins of blocks, that are asked for.
+const TOP: u32 = 20;
 
 /// Say where the memory of a node is: from what is resident to what the VM uses it for, and what gives it back.
 ///
@@ -39,6 +43,14 @@ pub struct Args {
     /// Keep the recording.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Also walk through the carriers: how many there are of which size, how far each is used, and what is free between blocks. What
+    /// that costs the node is said first.
+    #[arg(long)]
+    carriers: bool,
+    /// Also ask for the size of code by application, and of persistent terms. The VM stands still for that: a quarter of a millisecond
+    /// for a thousand modules.
+    #[arg(long)]
+    code: bool,
     /// Do not attach: look at the process from outside only.
     #[arg(long)]
     host_only: bool,
@@ -66,12 +78,22 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
         Subject::Live(live) => live,
     };
+    let once: Vec<Explicit> = [
+        args.carriers.then(|| What::Carriers(Walk::default())),
+        args.carriers.then(|| What::Allocations { walk: Walk::default(), top: TOP }),
+        args.code.then_some(What::CodeMemory { top: TOP }),
+    ]
+    .into_iter()
+    .flatten()
+    .map(Explicit::new)
+    .collect();
     let wish = Wish {
         every: Duration::from_secs(1),
         length: Some(args.length),
         file: args.output.as_deref(),
         host_only: args.host_only,
         looking: LOOKING,
+        once: &once,
     };
     let (reader, _) = take(*live, &wish)?;
     Ok(tell(&reader.period(&Selection::default())?, args.json))

@@ -100,6 +100,7 @@ impl Args {
             file,
             host_only: self.host_only,
             looking: MemoryBudget::default(),
+            once: &[],
         }
     }
 }

@@ -5,6 +5,7 @@
 mod common;
 
 mod agree;
+mod asked;
 mod trouble;
 
 use common::{Said, TestNode, beamtune, run};

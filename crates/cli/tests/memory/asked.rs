@@ -1,0 +1,71 @@
+//! What is read only for those who ask, and what is found in the pages.
+
+use super::common::{TestNode, all_otps, beamtune, run};
+use super::{STEADY, bytes, page};
+
+#[test]
+fn carriers_and_code_are_told_to_those_who_ask_and_the_cost_first() {
+    for otp in all_otps() {
+        let node = TestNode::start(&otp, &[], STEADY);
+        let said = |more: &[&str]| {
+            let said = run(beamtune()
+                .args(["memory", &node.name, "--for", "1s"])
+                .args(more)
+                .env("BEAMTUNE_COOKIE", &node.cookie));
+            assert!(matches!(said.status, Some(0 | 1)), "{}", said.stderr);
+            said
+        };
+        let without = said(&[]);
+        let heading = |line: &str| line.contains("largest hole") || line.starts_with("code of ");
+        assert!(!without.stdout.lines().any(heading), "{}", without.stdout);
+        let with = said(&["--carriers", "--code"]);
+        assert!(with.stderr.contains("holds a scheduler for at most"), "{}", with.stderr);
+        let line = |begin: &str, also: &str| {
+            with.stdout.lines().any(|line| line.starts_with(begin) && line.contains(also))
+        };
+        assert!(line("binary_alloc", "multiblock") && line("ets_alloc", "multiblock"), "{}", with.stdout);
+        assert!(line("system", "binary"), "who has allocated what: {}", with.stdout);
+        assert!(line("stdlib", "B") && line("kernel", "B"), "{}", with.stdout);
+        assert!(with.stdout.contains("persistent terms take"), "{}", with.stdout);
+    }
+}
+
+#[test]
+fn resident_memory_is_explained_page_by_page() {
+    if is_not_root() {
+        eprintln!("skipped, because only root may look at the pages of other processes everywhere");
+        return;
+    }
+    for otp in all_otps() {
+        let node = TestNode::start(&otp, &[], STEADY);
+        let page = page(&node, &[]);
+        let (resident, unexplained) = (bytes(&page["resident_bytes"]), bytes(&page["unexplained_bytes"]));
+        assert!(resident > 60e6, "{page:#}");
+        assert!(
+            unexplained.abs() <= (0.03 * resident).max(8e6),
+            "OTP {}: {unexplained} of {resident}",
+            otp.release
+        );
+        let told: f64 = page["allocators"]
+            .as_array()
+            .expect("allocators")
+            .iter()
+            .flat_map(|allocator| {
+                ["multiblock", "pool", "single_block"].map(|set| bytes(&allocator[set]["carriers_bytes"]))
+            })
+            .sum();
+        let found: f64 = page["contents"]
+            .as_array()
+            .expect("contents")
+            .iter()
+            .filter(|part| part["entity"].as_str().is_some_and(|entity| entity.starts_with("carriers/")))
+            .map(|part| bytes(&part["mapped_bytes"]))
+            .sum();
+        // The agent's own heap comes and goes between the two.
+        assert!((found - told).abs() < 3e6, "OTP {}: found {found}, told {told}", otp.release);
+    }
+}
+
+fn is_not_root() -> bool {
+    std::process::Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout != b"0\n")
+}
