@@ -4,7 +4,7 @@
 //! full. The first is told from the second by the largest size that the blocks have ever had.
 
 use beamtune_model::memory::{Allocator, Bridge, Carriers, allocators, content};
-use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{CarrierRow, Code, Evidence, Group, Missing, Period, Scale, Unit, metrics};
 
 use crate::memory::{self, Unused, megabytes};
 use crate::remedy;
@@ -56,6 +56,8 @@ struct Sparse<'a> {
     set: Set,
     carriers: Carriers,
     unused: Unused,
+    /// What a walk through the carriers has found, where somebody has asked for one.
+    walked: Vec<&'a CarrierRow>,
 }
 
 impl Sparse<'_> {
@@ -73,20 +75,26 @@ impl Sparse<'_> {
         beamtune_flags::allocator(&self.allocator.name).map(|known| known.letter)
     }
 
-    fn mean_carrier(&self) -> f64 {
-        self.carriers.size as f64 / self.carriers.count.max(1) as f64
-    }
-
     /// What would be left of the carriers if they were of another size and the same blocks lay in them at random: those without
-    /// any block would have gone back.
+    /// any block would have gone back. After a walk it is reckoned for each kind of carriers by itself, for some are crowded and
+    /// others hold a single block. Of carriers as large as now, or larger, all are left that hold a block.
     fn left_with(&self, carrier_bytes: f64) -> f64 {
-        let blocks_each = self.carriers.blocks as f64 * carrier_bytes / self.carriers.size.max(1) as f64;
-        self.carriers.size as f64 * (1.0 - (-blocks_each).exp())
+        // A carrier of now would be so many parts; each block lies in one of them.
+        let left = |carriers: i64, bytes: i64, blocks: i64| {
+            let (carriers, bytes) = (carriers.max(1) as f64, bytes as f64);
+            let part = (carrier_bytes * carriers / bytes.max(1.0)).min(1.0);
+            bytes * (1.0 - (1.0 - part).powf(blocks as f64 / carriers))
+        };
+        if self.walked.is_empty() {
+            return left(self.carriers.count, self.carriers.size, self.carriers.blocks);
+        }
+        let blocks = |row: &CarrierRow| row.blocks.iter().fold(0_i64, |sum, of| sum.saturating_add(of.count));
+        self.walked.iter().map(|row| left(row.carriers, row.bytes, blocks(row))).sum()
     }
 
     /// What smaller carriers would have saved, in bytes.
     fn saved_by_small(&self) -> f64 {
-        let saved = self.left_with(self.mean_carrier()) - self.left_with(SMALL_CARRIER_KB * 1024.0);
+        let saved = self.left_with(f64::INFINITY) - self.left_with(SMALL_CARRIER_KB * 1024.0);
         saved.clamp(0.0, self.unused.bytes)
     }
 
@@ -121,7 +129,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             let Some(score) = SHARE.score(unused.bytes / resident.max(1.0)).filter(|_| sparse) else {
                 continue;
             };
-            drafts.push(draft(period, score, resident, &Sparse { allocator, set, carriers, unused }));
+            let of_set = |row: &&CarrierRow| {
+                row.allocator == allocator.name
+                    && row.skipped.is_none()
+                    && row.single == (set == Set::SingleBlock)
+            };
+            let walked = period.carriers.iter().filter(of_set).collect();
+            drafts.push(draft(period, score, resident, &Sparse { allocator, set, carriers, unused, walked }));
         }
     }
     let sum = all.iter().fold(Carriers::default(), |sum, allocator| sum.plus(allocator.all()));
@@ -133,7 +147,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 }
 
 fn draft(period: &Period, score: f64, resident: f64, sparse: &Sparse<'_>) -> Draft {
-    let Sparse { allocator, set, carriers, unused } = sparse;
+    let Sparse { allocator, set, carriers, unused, .. } = sparse;
     let name = &allocator.name;
     let used = carriers.used().unwrap_or(0.0);
     let why = match (set, sparse.after_peak()) {
@@ -249,6 +263,15 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
                 prove,
             )
             .map(|remedy| remedy.saving(sparse.saved_by_pages()))
+        })
+        .fix_if(!after_peak && name == "binary_alloc", || {
+            remedy::of(
+                period,
+                "+M<S>sbct",
+                &format!("+M{letter}sbct 64"),
+                "blocks of 64 kB and more then have a carrier each, which goes with them, and small ones no longer keep theirs",
+                prove,
+            )
         })
         .fix_if(!after_peak, || {
             remedy::of(
