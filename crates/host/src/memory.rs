@@ -114,6 +114,8 @@ pub struct MemoryMap {
     pub contents: Option<Result<BTreeMap<String, ContentSum>, HostError>>,
     /// What gives memory to libraries and to the VM itself: `glibc`, `jemalloc` …, where a library tells.
     pub malloc: Option<&'static str>,
+    /// Libraries that are not the system's, by their paths as the process sees them.
+    pub native_libraries: Vec<String>,
     /// Lists of carriers that could not be followed to their end.
     pub cut_lists: usize,
     /// How long it took.
@@ -168,6 +170,7 @@ impl MemoryReader {
             sums.entry(kind).or_default().add(mapping);
         }
         let malloc = libraries::malloc(&mappings);
+        let native_libraries = libraries::native(mappings.iter().zip(kinds.iter().copied()), &root);
         let process = contents::Process {
             pid,
             emulator: &emulator,
@@ -181,6 +184,13 @@ impl MemoryReader {
         });
         let cut_lists = found.iter().flatten().map(|found| found.cut_lists).sum();
         let contents = found.map(|found| found.map(|found| found.sums));
-        Ok(MemoryMap { mappings: sums, contents, malloc, cut_lists, cost_ns: meter.spent_ns() })
+        Ok(MemoryMap {
+            mappings: sums,
+            contents,
+            malloc,
+            native_libraries,
+            cut_lists,
+            cost_ns: meter.spent_ns(),
+        })
     }
 }

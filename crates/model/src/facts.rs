@@ -76,7 +76,7 @@ keys! {
     KERNEL_VERSION = "kernel_version", "Release of the host's kernel.";
     CPU_MODEL = "cpu_model", "Model of the host's first CPU.";
     HOST_CPUS = "host_cpus", "CPUs online on the host.";
-    NATIVE_LIBRARIES = "native_libraries", "JSON list: shared libraries that the VM has loaded from elsewhere than the system's folders: NIFs, drivers, another malloc.";
+    NATIVE_LIBRARIES = "native_libraries", "JSON list: paths of shared libraries that the VM has loaded from elsewhere than the system's folders: NIFs and drivers, also of OTP's own, another malloc.";
     HOST_MEMORY = "host_memory", "Memory of the host, bytes.";
     CPUS_ALLOWED = "cpus_allowed", "CPUs that the VM may run on, as a kernel list: `0-3,8`.";
     CGROUP_VERSION = "cgroup_version", "`1` or `2`: which kind of CPU controller limits the VM.";

@@ -191,6 +191,7 @@ impl Replace {
             facts::NODE_NAME => self.node(value),
             facts::HOST_NAME => self.by("host", value),
             facts::CGROUP_PATH | facts::CGROUP_OWN_PATH => self.path(value),
+            facts::NATIVE_LIBRARIES => self.paths(value),
             facts::EMU_ARGS | facts::INIT_ARGS | facts::COMMAND_LINE => self.list(value),
             facts::ENVIRONMENT | facts::APPLICATIONS => self.object(key, value),
             _ if known::FACTS.contains(&key) && is_public(value) => value.to_owned(),
@@ -248,6 +249,14 @@ impl Replace {
     fn path(&mut self, text: &str) -> String {
         let part = |part: &str| if part.is_empty() { String::new() } else { self.by("folder", part) };
         text.split('/').map(part).collect::<Vec<_>>().join("/")
+    }
+
+    /// A JSON list of paths.
+    fn paths(&mut self, json: &str) -> String {
+        match serde_json::from_str::<Vec<String>>(json) {
+            Ok(list) => serde_json::Value::from_iter(list.iter().map(|path| self.path(path))).to_string(),
+            Err(_) => self.by("text", json),
+        }
     }
 
     /// A process, a table, a port, or what they were started with.

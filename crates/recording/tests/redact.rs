@@ -36,6 +36,7 @@ fn marked(second: i64, table: &mut beamtune_model::SeriesTable, secret: &str) ->
         ("environment", format!("{{\"ERL_FLAGS\":\"-setcookie {secret}\",\"{secret}\":\"{secret}\"}}")),
         ("applications", format!("{{\"{secret}\":\"{secret}\",\"kernel\":\"8.5\"}}")),
         ("cgroup_path", format!("/{secret}/a")),
+        ("native_libraries", format!("[\"/usr/lib/{secret}/priv/{secret}.so\"]")),
         ("a_key_of_tomorrow", secret.to_owned()),
         (secret, secret.to_owned()),
     ] {

@@ -1,6 +1,8 @@
-//! The files that a process has mapped: how much static data belongs to each, and which of them gives memory.
+//! The files that a process has mapped: how much static data belongs to each, which of them gives memory, and which are not the system's.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+
+use beamtune_model::memory::mapping as kinds;
 
 use crate::tree::FileTree;
 
@@ -69,6 +71,33 @@ fn read(tree: &impl FileTree, pid: u32, root: &str, path: &str, is_emulator: boo
     read.ok().map(|()| head)
 }
 
+/// Libraries that are told as not the system's, at most.
+const MOST_TOLD: usize = 100;
+/// Folders in which a system keeps its libraries; those of one architecture are in a folder of its own below.
+const SYSTEM: [&str; 6] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64"];
+
+/// Libraries with code that are in no folder of the system's, by their paths below `root`, in order: those of NIFs and
+/// drivers, also of OTP's own, and what was loaded before the VM.
+pub(super) fn native<'a>(
+    mappings: impl Iterator<Item = (&'a Mapping, &'static str)>,
+    root: &str,
+) -> Vec<String> {
+    let root = root.trim_end_matches('/');
+    let paths: BTreeSet<&str> = mappings
+        .filter(|(mapping, kind)| *kind == kinds::LIBRARIES && mapping.execute)
+        .map(|(mapping, _)| mapping.path.strip_prefix(root).unwrap_or(&mapping.path))
+        .filter(|path| !is_of_system(path))
+        .collect();
+    paths.into_iter().take(MOST_TOLD).map(str::to_owned).collect()
+}
+
+fn is_of_system(path: &str) -> bool {
+    let Some((folder, _)) = path.rsplit_once('/') else { return false };
+    // `x86_64-linux-gnu`, `aarch64-linux-musl`
+    let above = folder.rsplit_once('/').filter(|(_, last)| last.contains("-linux-")).map(|(above, _)| above);
+    SYSTEM.contains(&folder) || above.is_some_and(|above| SYSTEM.contains(&above))
+}
+
 /// What gives memory, by the libraries that are mapped. One that replaces malloc comes before the C library.
 pub(super) fn malloc(mappings: &[Mapping]) -> Option<&'static str> {
     const KNOWN: [(&str, &str); 9] = [
@@ -89,3 +118,37 @@ pub(super) fn malloc(mappings: &[Mapping]) -> Option<&'static str> {
 
 /// Whose forms are known.
 pub(super) const GLIBC: &str = "glibc";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_of_the_system_are_told_from_others() {
+        let of = |path: &str, kind, execute| {
+            (Mapping { path: path.to_owned(), execute, ..Mapping::default() }, kind)
+        };
+        let mapped = [
+            of("/lib/x86_64-linux-gnu/libc.so.6", kinds::LIBRARIES, true),
+            of("/usr/lib/libz.so.1", kinds::LIBRARIES, true),
+            of("/usr/lib/aarch64-linux-musl/libssl.so", kinds::LIBRARIES, true),
+            of("/usr/lib/erlang/lib/crypto-5.1.3/priv/lib/crypto.so", kinds::LIBRARIES, true),
+            of("/app/priv/fast.so", kinds::LIBRARIES, false),
+            of("/app/priv/fast.so", kinds::LIBRARIES, true),
+            of("/app/priv/fast.so", kinds::LIBRARIES, true),
+            of("/srv/beam.smp", kinds::EMULATOR, true),
+        ];
+        let native = |root: &str, put: &str| {
+            let below: Vec<_> = mapped
+                .iter()
+                .map(|(m, kind)| (Mapping { path: format!("{put}{}", m.path), ..m.clone() }, *kind))
+                .collect();
+            native(below.iter().map(|(m, kind)| (m, *kind)), root)
+        };
+        let expected = ["/app/priv/fast.so", "/usr/lib/erlang/lib/crypto-5.1.3/priv/lib/crypto.so"];
+        assert_eq!(native("/", ""), expected);
+        assert_eq!(native("/var/roots/27", "/var/roots/27"), expected);
+        // Where a container's files are seen by its own names.
+        assert_eq!(native("/var/roots/27", ""), expected);
+    }
+}

@@ -167,11 +167,16 @@ impl<T: FileTree> HostSource<T> {
             tell_mapping(out, kind, sum);
         }
         out.metric(&metrics::CONTENT_COST, "", map.cost_ns);
-        if let Some(malloc) = map.malloc
-            && self.told.get(facts::MALLOC).map(String::as_str) != Some(malloc)
+        let libraries = (!map.native_libraries.is_empty())
+            .then(|| serde_json::Value::from(map.native_libraries).to_string());
+        for (key, value) in
+            [(facts::MALLOC, map.malloc.map(str::to_owned)), (facts::NATIVE_LIBRARIES, libraries)]
         {
-            out.fact(facts::MALLOC, malloc);
-            self.told.insert(facts::MALLOC, malloc.to_owned());
+            // Libraries are loaded later, too.
+            if let Some(value) = value.filter(|value| self.told.get(key) != Some(value)) {
+                out.fact(key, value.clone());
+                self.told.insert(key, value);
+            }
         }
         let trouble = match &map.contents {
             None => without,
