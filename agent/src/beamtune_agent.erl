@@ -22,7 +22,9 @@
 %% All have priority high: an overloaded node is just what has to be looked at, and at priority normal each step would wait
 %% for the whole run queue. What they may cost is bounded by the budget.
 %%
-%% Rules that hold everywhere below: only reading; no atoms out of data; no process's messages; nothing
+%% Some items take long or disturb the node; they are read only when a person has asked for them by name, within limits of their own.
+%%
+%% Rules that hold everywhere below: only reading (but for `collect', which is one of those); no atoms out of data; no process's messages; nothing
 %% printed on the node (no process may die of an error); no link to a foreign process; every list and every
 %% text that leaves the node is bounded; a scan of everything is done in parts when it would exceed the
 %% client's budget.
@@ -119,6 +121,18 @@
 %% While the code of all modules is listed, the VM stands still: it is not, where a scheduler does not answer within this time.
 -define(PROBE_NS, 100000000).
 -define(MAX_MODULES, 100000).
+%% How many processes a request may name, and how many can be chosen by chance.
+-define(MAX_NAMED, 1000).
+-define(MAX_CHOSEN, 100000).
+-define(MOST_LARGEST, 250).
+%% Of chosen ones, a hash of so many values decides.
+-define(CHANCES, 134217728).
+%% What one process may take to tell its binaries, how many of all of them are told apart, and what one collection is waited for.
+-define(HELD_NS, 2000000000).
+-define(MAX_BINARIES, 500000).
+-define(COLLECTED_MS, 1000).
+%% Blocks that are freed by another scheduler than the one that they belong to are counted until that one has taken them back.
+-define(FREED_MS, 100).
 %% An instance with more carriers than these is not walked: each is 270 bytes of the answer.
 -define(MAX_CARRIERS, 100000).
 -define(MAX_CARRIER_ROWS, 2000).
@@ -595,6 +609,8 @@ read(host, Params, State) -> host(Params, State);
 read(allocators, _, _) -> allocators();
 read(carriers, Params, _) -> walk_carriers(Params);
 read(allocations, Params, _) -> walk_allocations(bounded(top, Params, 1, 100, 1000), Params);
+read(holders, Params, State) -> holders(bounded(top, Params, 1, 10, 50), Params, State);
+read(collect, Params, State) -> collections(bounded(top, Params, 1, 20, 100), Params, State);
 read(code_memory, Params, _) -> code_memory(bounded(top, Params, 1, 20, 200), Params);
 read(_, _, _) -> throw(unsupported).
 
@@ -2089,6 +2105,8 @@ limit_ms(Name) -> long_ms(Name).
 long_ms(carriers) -> 10000;
 long_ms(allocations) -> 10000;
 long_ms(code_memory) -> 5000;
+long_ms(holders) -> 10000;
+long_ms(collect) -> 30000;
 long_ms(_) -> none.
 
 %% When such an item has to be at its end.
@@ -2120,6 +2138,49 @@ guard(Collector, Fun, Priority) ->
         {'EXIT', Worker, _} -> Collector ! {self(), large};
         {'EXIT', _, _} -> exit(Worker, kill)
     end.
+
+%% What all processes give, in chunks: {how many there are, how many were looked at, Acc, State}.
+each_process(Chunk, Acc, Until, State) ->
+    {List, Total} = all_processes(Until),
+    Rest = case List of {book, _, _} -> 1; _ -> List end,
+    Round = #round{number = 1, part = 1, rest = Rest, list = List, total = Total, cost_ns = 1000},
+    {#round{scanned = Scanned}, Found, Next} =
+        scan(Round, max(1, Total), Chunk, Acc, State#state{deadline_ns = Until, rested_ns = now_ns()}),
+    close_book(List),
+    {Total, Scanned, Found, Next}.
+
+all_processes(Until) ->
+    case erlang:system_info(process_count) of
+        Count when Count > ?BOOK ->
+            Lister = lister(fun erlang:processes/0, Count),
+            receive {listed, Lister, Table, Total} -> {{book, Table, Lister}, Total}
+            after max(0, (Until - now_ns()) div 1000000) ->
+                unlink(Lister),
+                exit(Lister, kill),
+                {[], Count}
+            end;
+        _ ->
+            All = erlang:processes(),
+            {All, length(All)}
+    end.
+
+%% Processes that the client has named, by pid or by registered name; what is none of this node's is left out.
+local_pids(Names) ->
+    [Pid || Name <- lists:sublist(Names, ?MAX_NAMED), is_binary(Name), Pid <- [local_pid(Name)], is_pid(Pid), node(Pid) =:= node()].
+
+local_pid(Name) ->
+    try list_to_pid(binary_to_list(Name))
+    catch error:_ ->
+        try whereis(binary_to_existing_atom(Name, utf8)) catch error:_ -> none end
+    end.
+
+%% name, label and what they run, of those that still live.
+named_rows(Rows, #state{features = Features} = State) ->
+    Known = details(fun(Pid) -> identity(Pid, Features) end, [Pid || {Pid, _} <- Rows], State#state{deadline_ns = now_ns()}),
+    [case lists:keyfind(Pid, 1, Known) of
+         {_, #{call := Call} = Identity} -> maps:merge(Row#{pid => id(Pid), initial_call => Call}, maps:with([name, label], Identity));
+         false -> Row#{pid => id(Pid)}
+     end || {Pid, Row} <- Rows].
 
 %%% What is in the carriers -----------------------------------------------------------------------------------
 
@@ -2426,6 +2487,231 @@ unquoted(Name) ->
         true -> binary:part(Name, 1, byte_size(Name) - 2);
         false -> Name
     end.
+
+%%% Who holds binaries ----------------------------------------------------------------------------------------
+
+%% Those that refer to the most bytes by their garbage collector's count, or those that are named. That count is of references: what
+%% several hold, or one holds twice, counts each time. So each is asked which binaries it refers to.
+holders(Top, Params, State) ->
+    Until = until(holders, Params),
+    {Total, Scanned, Found, State1} =
+        case Params of
+            #{pids := Names} ->
+                Pids = local_pids(Names),
+                {length(Names), length(Pids), [{P, H} || {P, {_, _} = H} <- lists:zip(Pids, heaps_of(Pids))], State};
+            _ -> largest_holders(Top, (now_ns() + Until) div 2, State)
+        end,
+    {Owner, Table} = binaries_table(),
+    Asked = [{Pid, Heap, asked_binaries(Pid, Table, Until)} || {Pid, Heap} <- Found],
+    Owner ! close,
+    Word = erlang:system_info(wordsize),
+    Rows = [{Pid, (maps:with([references, binaries, bytes, alone, alone_bytes], Held))#{told => maps:get(told, Held, ok),
+                                                                                       heap_bytes => Words * Word,
+                                                                                       binary_vheap_bytes => Vheap * Word}}
+            || {Pid, {Words, Vheap}, Held} <- Asked],
+    Sum = fun(Key) -> lists:sum([maps:get(Key, Held, 0) || {_, _, Held} <- Asked]) end,
+    {#{total => Total, scanned => Scanned, rows => named_rows(Rows, State1), binaries => Sum(new), bytes => Sum(new_bytes),
+       complete => lists:all(fun({_, _, Held}) -> maps:get(complete, Held, false) end, Asked)}, State1}.
+
+heaps_of(Pids) -> read_all(fun(P, _) -> heap(P) end, Pids).
+
+largest_holders(Top, Until, #state{own = Own} = State) ->
+    Rank = fun(Pid, {Words, Vheap}, Acc) when Vheap > 0 -> top_add(Vheap, {Pid, {Words, Vheap}}, Acc);
+              (_, _, Acc) -> Acc
+           end,
+    Chunk = fun(Pids, Acc) -> add_all(Pids, heaps_of(Pids), Rank, Acc) end,
+    {Total, Scanned, Ranked, Next} = each_process(Chunk, top(Top + length(Own)), Until, State),
+    {Total, Scanned, lists:sublist([Found || {_, {Pid, _} = Found} <- top_list(Ranked), not lists:member(Pid, Own)], Top), Next}.
+
+%% Which binaries were seen, so that each is counted once over all processes. It is freed at priority normal.
+binaries_table() ->
+    Collector = self(),
+    Owner = spawn_opt(fun() ->
+                          Collector ! {self(), ets:new(?MODULE, [public])},
+                          receive close -> process_flag(priority, normal) end
+                      end, [link, {priority, high}]),
+    receive {Owner, Table} -> {Owner, Table} end.
+
+asked_binaries(Pid, Table, Until) ->
+    case now_ns() of
+        Now when Now >= Until -> #{told => limit};
+        Now ->
+            case aside(fun() -> binaries_of(Pid, Table) end, min(Until, Now + ?HELD_NS)) of
+                {ok, Held} -> Held;
+                late -> #{told => no_answer};
+                large -> #{told => many};
+                {failed, _} -> #{told => refused}
+            end
+    end.
+
+%% In the process beside, because a list of all references can be long, and because asking may hang.
+binaries_of(Pid, Table) ->
+    case process_info(Pid, binary) of
+        {binary, References} ->
+            Room = ?MAX_BINARIES - ets:info(Table, size),
+            Held = #{references => length(References), binaries => 0, bytes => 0, alone => 0, alone_bytes => 0, new => 0, new_bytes => 0},
+            count_binaries(lists:sort(References), Table, Room, Held);
+        undefined -> #{told => gone}
+    end.
+
+%% Sorted, so what it refers to more than once stands together. Nobody else holds what has no more references than its own.
+count_binaries([{Id, Size, Count} | Rest], Table, Room, Held) ->
+    {Others, Next} = lists:splitwith(fun({Other, _, _}) -> Other =:= Id end, Rest),
+    Alone = length(Others) + 1 >= Count,
+    IsNew = Room > 0 andalso ets:insert_new(Table, {Id}),
+    #{binaries := Binaries, bytes := Bytes, alone := Own, alone_bytes := OwnBytes, new := New, new_bytes := NewBytes} = Held,
+    Seen = Held#{binaries := Binaries + 1, bytes := Bytes + Size},
+    Kept = case Alone of true -> Seen#{alone := Own + 1, alone_bytes := OwnBytes + Size}; false -> Seen end,
+    case IsNew of
+        true -> count_binaries(Next, Table, Room - 1, Kept#{new := New + 1, new_bytes := NewBytes + Size});
+        false -> count_binaries(Next, Table, Room, Kept)
+    end;
+count_binaries([], _, Room, Held) ->
+    Held#{complete => Room > 0}.
+
+%%% Collections that somebody has asked for --------------------------------------------------------------------
+
+%% sums: words before and after, of heaps and of binaries; by_chance, while those are collected: how many of them, then what each gave
+%% back of its heap, in whole KiB, and its squares, and the same of binaries.
+-record(collecting, {until, batch, pause_ms, latency_ms, queue_limit, heap_words, word, top,
+                     collected = 0, gone = 0, no_answer = 0, large = 0, sums = {0, 0, 0, 0}, by_chance = none, ns = 0,
+                     longest_ns = 0, late_ms = 0, queue = 0}).
+
+%% One process after the other, and others have their turn between batches. This goes on at priority normal: a process collects at the
+%% priority of who has asked for it, and so the collector learns as any other process how long one has to wait.
+collections(Top, Params, State) ->
+    Until = until(collect, Params),
+    {How, Total, Rest, Largest, ByChance, State1} =
+        case Params of
+            #{pids := Names} -> {named, length(Names), 0, local_pids(Names) -- State#state.own, [], State};
+            _ -> chosen(bounded(share, Params, 1, 1000, 1000), bounded(max_processes, Params, 1, 1000, ?MAX_CHOSEN), Until, State)
+        end,
+    Word = erlang:system_info(wordsize),
+    Begun = #collecting{until = Until, word = Word, top = top(Top),
+                        batch = bounded(batch, Params, 1, 10, 1000), pause_ms = bounded(pause_ms, Params, 1, 10, 1000),
+                        latency_ms = bounded(latency_limit_ms, Params, 1, 50, 60000),
+                        queue_limit = bounded(queue_limit, Params, 1, 10 * erlang:system_info(schedulers_online), 1000000),
+                        heap_words = bounded(max_heap_bytes, Params, 1, 268435456, 1 bsl 50) div Word},
+    Before = memory_now(),
+    process_flag(priority, normal),
+    {Stopped, Done} = try collect_both(Largest, ByChance, pause(Begun)) after process_flag(priority, high) end,
+    receive after ?FREED_MS -> ok end,
+    After = memory_now(),
+    #collecting{sums = {Heap, HeapAfter, Binary, BinaryAfter}} = Done,
+    {Count, HeapKib, HeapSquares, BinaryKib, BinarySquares} =
+        case Done#collecting.by_chance of none -> {0, 0, 0, 0, 0}; Sums -> Sums end,
+    Rows = [{Pid, Row} || {_, {Pid, Row}} <- top_list(Done#collecting.top)],
+    {#{how => How, processes => Total, largest => length(Largest), chosen => length(Largest) + length(ByChance),
+       rest_bytes => Rest * Word,
+       collected => Done#collecting.collected, gone => Done#collecting.gone,
+       no_answer => Done#collecting.no_answer, large => Done#collecting.large,
+       heap_before => Heap * Word, heap_after => HeapAfter * Word,
+       binary_before => Binary * Word, binary_after => BinaryAfter * Word,
+       by_chance => #{collected => Count, heap_kib => HeapKib, heap_kib_squares => HeapSquares,
+                      binary_kib => BinaryKib, binary_kib_squares => BinarySquares},
+       memory_before => Before, memory_after => After,
+       us => Done#collecting.ns div 1000, longest_us => Done#collecting.longest_ns div 1000,
+       late_ms => Done#collecting.late_ms, queue => Done#collecting.queue, stopped => Stopped,
+       rows => named_rows(Rows, State1)}, State1}.
+
+%% Of all processes so many thousandths, but no more than Most: a quarter of them the largest ones (by heap and binaries), which would
+%% else make a sample say little; the others by chance and in an order of chance, so those that have had their turn when the time is
+%% over are as good a sample as all. None of the rest is larger than the smallest of the largest ones was.
+chosen(Share, Most, Until, #state{own = Own} = State) ->
+    Seed = erlang:unique_integer(),
+    Count = max(1, erlang:system_info(process_count)),
+    Wanted = min(Most, (Count * Share + 999) div 1000),
+    Enough = min(?CHANCES, ?CHANCES * (Wanted + Wanted div 4 + 20) div Count),
+    Rank = fun(Pid, {Words, Vheap}, Top) -> top_add(Words + Vheap, Pid, Top);
+              (_, _, Top) -> Top
+           end,
+    Chunk = fun(All, {Top, Found}) ->
+                Pids = [Pid || Pid <- All, not lists:member(Pid, Own)],
+                {add_all(Pids, heaps_of(Pids), Rank, Top),
+                 [{Hash, Pid} || Pid <- Pids, Hash <- [erlang:phash2({Pid, Seed}, ?CHANCES)], Hash < Enough] ++ Found}
+            end,
+    {_, Scanned, {{Left, Lowest, _} = Top, Found}, Next} =
+        each_process(Chunk, {top(max(1, min(?MOST_LARGEST, Wanted div 4))), []}, (now_ns() + Until) div 2, State),
+    Largest = [Pid || {_, Pid} <- top_list(Top)],
+    Known = maps:from_list([{Pid, []} || Pid <- Largest]),
+    Others = [Pid || {_, Pid} <- lists:sort(Found), not maps:is_key(Pid, Known)],
+    Rest = case Left of 0 -> Lowest; _ -> 0 end,
+    {sample, max(0, Scanned - length(Own)), Rest, Largest, lists:sublist(Others, max(0, Wanted - length(Largest))), Next}.
+
+%% In bytes; nothing where an allocator is disabled.
+memory_now() ->
+    try maps:from_list(erlang:memory([total, processes, binary])) catch error:notsup -> #{} end.
+
+collect_both(Largest, ByChance, Collecting) ->
+    case collect_all(Largest, Collecting) of
+        {done, Done} when ByChance =/= [] -> collect_all(ByChance, Done#collecting{by_chance = {0, 0, 0, 0, 0}});
+        Ended -> Ended
+    end.
+
+collect_all([], Collecting) -> {done, Collecting};
+collect_all(Pids, #collecting{batch = Batch, until = Until, latency_ms = Latency, queue_limit = Limit} = Collecting) ->
+    case Collecting of
+        #collecting{late_ms = Late} when Late > Latency -> {latency, Collecting};
+        #collecting{queue = Queue} when Queue > Limit -> {queue, Collecting};
+        _ ->
+            case now_ns() >= Until of
+                true -> {limit, Collecting};
+                false ->
+                    {Now, _, Later} = take(Batch, Pids, Pids),
+                    Begin = now_ns(),
+                    Done = lists:foldl(fun collect_one/2, Collecting, Now),
+                    collect_all(Later, pause(Done#collecting{longest_ns = max(Done#collecting.longest_ns, now_ns() - Begin)}))
+            end
+    end.
+
+%% How much too late its end comes is how long others have to wait for a scheduler; half a millisecond more or less is none.
+pause(#collecting{pause_ms = Pause, late_ms = Late, queue = Queue} = Collecting) ->
+    Begin = now_ns(),
+    receive after Pause -> ok end,
+    Ms = (now_ns() - Begin - 500000) div 1000000 - Pause,
+    Collecting#collecting{late_ms = max(Late, Ms), queue = max(Queue, erlang:statistics(total_run_queue_lengths))}.
+
+collect_one(Pid, #collecting{until = Until} = Collecting) ->
+    case now_ns() >= Until of
+        %% A request that nobody waits for would be done all the same.
+        true -> Collecting;
+        false -> collect_one(Pid, heaps_of([Pid]), Collecting)
+    end.
+
+collect_one(Pid, Heaps, #collecting{until = Until, heap_words = Most} = Collecting) ->
+    case Heaps of
+        [{Words, _}] when Words > Most -> Collecting#collecting{large = Collecting#collecting.large + 1};
+        [{_, _} = Before] ->
+            Ref = make_ref(),
+            Begin = now_ns(),
+            erlang:garbage_collect(Pid, [{async, Ref}]),
+            receive
+                {garbage_collect, Ref, true} -> collected(Pid, Before, heaps_of([Pid]), now_ns() - Begin, Collecting);
+                {garbage_collect, Ref, false} -> Collecting#collecting{gone = Collecting#collecting.gone + 1}
+            after max(0, min(?COLLECTED_MS, (Until - Begin) div 1000000)) ->
+                Collecting#collecting{no_answer = Collecting#collecting.no_answer + 1}
+            end;
+        [undefined] -> Collecting#collecting{gone = Collecting#collecting.gone + 1};
+        [hung] -> Collecting#collecting{no_answer = Collecting#collecting.no_answer + 1}
+    end.
+
+collected(Pid, {Words, Vheap}, [{WordsAfter, VheapAfter}], Ns, #collecting{word = Word, sums = {A, B, C, D}} = Collecting) ->
+    Freed = (Words - WordsAfter + Vheap - VheapAfter) * Word,
+    Row = #{heap_before => Words * Word, heap_after => WordsAfter * Word,
+            binary_before => Vheap * Word, binary_after => VheapAfter * Word, us => Ns div 1000},
+    Top = case Freed > 0 of true -> top_add(Freed, {Pid, Row}, Collecting#collecting.top); false -> Collecting#collecting.top end,
+    ByChance =
+        case Collecting#collecting.by_chance of
+            none -> none;
+            {Count, HeapKib, HeapSquares, BinaryKib, BinarySquares} ->
+                Heap = max(0, Words - WordsAfter) * Word div 1024,
+                Binary = max(0, Vheap - VheapAfter) * Word div 1024,
+                {Count + 1, HeapKib + Heap, HeapSquares + Heap * Heap, BinaryKib + Binary, BinarySquares + Binary * Binary}
+        end,
+    Collecting#collecting{collected = Collecting#collecting.collected + 1, ns = Collecting#collecting.ns + Ns, top = Top,
+                          sums = {A + Words, B + WordsAfter, C + Vheap, D + VheapAfter}, by_chance = ByChance};
+collected(_, _, _, _, Collecting) ->
+    Collecting#collecting{gone = Collecting#collecting.gone + 1}.
 
 %%% Terms as data --------------------------------------------------------------------------------------------
 

@@ -10,6 +10,13 @@
                                 {count, <<"/proc/self/fd">>}, all_threads, {read, <<"/sys/fs/cgroup/beamtune-none/cpu.max">>, 64},
                                 {read, <<"/proc/self/environ">>, 64}, {read, <<"/sys/fs/cgroup/../../../etc/passwd">>, 64}]}}]).
 
+%% What is asked for by name.
+-define(ASKED, [{carriers, #{allocators => [<<"binary_alloc">>, <<"ets_alloc">>], pools => true, limit_ms => 10000}},
+                {allocations, #{top => 3, pools => true, limit_ms => 10000}}, {code_memory, #{top => 3, limit_ms => 5000}},
+                {holders, #{top => 3, limit_ms => 10000}},
+                {collect, #{share => 1000, max_processes => 50, batch => 10, pause_ms => 1, latency_limit_ms => 60000,
+                            max_heap_bytes => 268435456, top => 3, limit_ms => 30000}}]).
+
 %% Release, folder of its root, folder of the target's beams there, where to write.
 -spec main([string()]) -> no_return().
 main([Release, Root, Beams, Out]) ->
@@ -22,6 +29,8 @@ main([Release, Root, Beams, Out]) ->
     agent_test:call(Target, named, ['Elixir.My.Größe']),
     agent_test:call(Target, large, [1000]),
     agent_test:call(Target, busy, [1]),
+    agent_test:call(Target, garbage, [20, 10000]),
+    agent_test:call(Target, sharing, [3, 2, 50000]),
     agent_test:call(Target, tables, [['my table']]),
     Population = agent_test:call(Target, population, [5]),
     list_to_integer(Release) >= 27 andalso agent_test:call(Target, labelled, [{my_worker, <<"größe"/utf8>>}]),
@@ -34,16 +43,18 @@ main([Release, Root, Beams, Out]) ->
     Write("sample-hot", {beamtune, sample, 2, agent_client:sample(Agent, 2, ?HOT)}),
     Write("sample-slow", {beamtune, sample, 3, agent_client:sample(Agent, 3, ?SLOW)}),
     Write("sample-host", {beamtune, sample, 4, agent_client:sample(Agent, 4, ?HOST)}),
+    Write("sample-asked", {beamtune, sample, 5, agent_client:sample(Agent, 5, ?ASKED)}),
     Pid ! {nonsense, self()},
     receive {beamtune, bad_request, _} = Refusal -> Write("bad-request", Refusal) end,
     Pid ! {leave, self()},
     receive {beamtune, left, _} = Left -> Write("left", Left) end,
-    receive {'DOWN', _, process, Session, Reason} -> Write("session-exit", Reason) end,
+    receive {'EXIT', Session, Reason} -> Write("session-exit", Reason) end,
     %% What the client sends, encoded here.
     [write(Out, ["request-", Name], term_to_binary(Request))
      || {Name, Request} <- [{"sample-hot", {sample, self(), 2, ?HOT, #{timeout_ms => 2000}}},
                             {"sample-slow", {sample, self(), 3, ?SLOW, #{}}},
                             {"sample-host", {sample, self(), 4, ?HOST, #{}}},
+                            {"sample-asked", {sample, self(), 5, ?ASKED, #{}}},
                             {"renew", {renew, self()}}, {"leave", {leave, self()}},
                             {"bindings", [{'Beam', <<"the beam">>}, {'Client', self()}, {'Name', beamtune_agent_00000000},
                                           {'Options', #{lease_ms => 5000, budget_ppm => 10000}}]}],

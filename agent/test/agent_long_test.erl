@@ -18,6 +18,15 @@ tests() ->
      {"without_tags_there_are_no_allocations", fun no_allocations/1, ["+Muatags", "false"]},
      {"code_adds_up_to_what_the_vm_counts", fun code/1},
      {"while_a_scheduler_hangs_the_vm_is_not_stopped_for_its_code", fun code_while_hanging/1, ["+S", "2"]},
+     {"holders_of_binaries_are_found_and_shared_ones_counted_once", fun holders/1},
+     {"among_very_many_processes_holders_are_found_and_samples_taken", fun among_many/1},
+     {"holders_can_be_named", fun named_holders/1},
+     {"a_holder_that_hangs_costs_no_other_one", fun hanging_holder/1},
+     {"processes_that_are_named_are_collected_and_no_others", fun collect_named/1},
+     {"a_sample_of_all_processes_is_collected", fun collect_sample/1},
+     {"a_collection_stops_at_its_limits", fun collect_limits/1},
+     {"a_collection_stops_when_its_client_goes", fun collect_and_leave/1},
+     {"a_lease_ends_a_collection_of_a_client_that_is_stopped", fun collect_without_client/1},
      {"leaving_during_a_walk_leaves_nothing", fun leaving_carriers/1, ["+S", "2"]}].
 
 %%% Carriers --------------------------------------------------------------------------------------------------
@@ -268,6 +277,178 @@ code_while_hanging(Target) ->
     [call(Target, stop, [P]) || P <- [Busy, Hanging]],
     wait(fun() -> [{code_memory, S, _, _, _}] = maps:get(items, agent_client:sample(Agent, 3, [code_memory])), S =:= ok end, 30000),
     agent_client:leave(Agent).
+
+%%% Holders and collections -----------------------------------------------------------------------------------
+
+holders(Target) ->
+    {Pid, Pids} = call(Target, sharing, [20, 10, 50000]),
+    Agent = join(Target),
+    #{rows := Rows, total := Total, scanned := Scanned, binaries := Binaries, bytes := Bytes, complete := true} =
+        value(holders, agent_client:sample(Agent, 1, [{holders, #{top => 15}}])),
+    check("all were looked at", Total, Scanned),
+    check("fifteen", 15, length(Rows)),
+    Ids = [list_to_binary(erlang:pid_to_list(P)) || P <- Pids],
+    Known = [list_to_binary(call(Target, erlang, pid_to_list, [P])) || P <- [Pid | Pids]],
+    check("those that hold", [], [P || #{pid := P} <- Rows] -- Known),
+    check("not as we see them", Ids -- Known, fun(L) -> L =/= [] end),
+    Workers = [R || #{binaries := 20} = R <- Rows],
+    check("the ones with binaries of their own", length(Workers), fun(N) -> N >= 14 end),
+    [check("each", {ok, 20, 20, 1000000, 10, 500000},
+           {maps:get(told, R), maps:get(references, R), maps:get(binaries, R), maps:get(bytes, R), maps:get(alone, R),
+            maps:get(alone_bytes, R)}) || R <- Workers],
+    [check({"a small heap holds large binaries", R}, H < 100000 andalso V >= 1000000)
+     || #{heap_bytes := H, binary_vheap_bytes := V} = R <- Workers],
+    %% The shared ones once, and each one's own.
+    check("over all", {10 + 10 * length(Workers), 500000 * (1 + length(Workers))}, {Binaries, Bytes}),
+    agent_client:leave(Agent).
+
+%% So many that they are listed beside.
+among_many(Target) ->
+    Idle = call(Target, idle, [40000]),
+    {_, Pids} = call(Target, sharing, [3, 5, 100000]),
+    Agent = join(Target),
+    #{rows := Rows, total := Total, scanned := Scanned} = value(holders, agent_client:sample(Agent, 1, [{holders, #{top => 3}}])),
+    check({"all were looked at", Total, Scanned}, Total > 40000 andalso Scanned =:= Total),
+    Known = [list_to_binary(call(Target, erlang, pid_to_list, [P])) || P <- Pids],
+    check({"the ones that hold", Rows}, length([P || #{pid := P} <- Rows, lists:member(P, Known)]) >= 2),
+    #{processes := All, chosen := Chosen, collected := Collected, stopped := done} =
+        value(collect, agent_client:sample(Agent, 2, [{collect, #{share => 5, pause_ms => 1, batch => 100}}])),
+    check({"five of a thousand", All, Chosen, Collected}, All > 40000 andalso abs(Chosen - All div 200) < All div 400
+                                                             andalso Collected > Chosen - 10),
+    %% No list stays.
+    agent_client:sample(Agent, 3, [counts]),
+    #{agent := Pid} = Agent,
+    {links, [Collector]} = call(Target, erlang, process_info, [Pid, links]),
+    {links, Links} = call(Target, erlang, process_info, [Collector, links]),
+    check("the collector has its reader and nothing else", 2, length(Links)),
+    agent_client:leave(Agent),
+    call(Target, stop, [Idle]),
+    wait(fun() -> call(Target, erlang, system_info, [process_count]) < 1000 end, 20000).
+
+named_holders(Target) ->
+    {_, [One, Other | _]} = call(Target, sharing, [5, 3, 20000]),
+    Id = fun(P) -> list_to_binary(call(Target, erlang, pid_to_list, [P])) end,
+    Agent = join(Target),
+    Ask = fun(Pids) -> value(holders, agent_client:sample(Agent, 1, [{holders, #{pids => Pids}}])) end,
+    true = call(Target, erlang, register, [agent_test_holder, One]),
+    #{rows := Rows, binaries := 9, bytes := 180000, complete := true} =
+        Ask([Id(Other), <<"<0.0.99>">>, <<"agent_test_holder">>, <<"no pid">>, 5, Id(Other), <<"init">>, <<"no such name">>]),
+    check("in their order", [Id(Other), Id(One), Id(Other), <<"<0.0.0>">>], [P || #{pid := P} <- Rows]),
+    call(Target, stop, [One]),
+    #{rows := []} = Ask([Id(One)]),
+    [{holders, error, _, _, _}] = maps:get(items, agent_client:sample(Agent, 2, [{holders, #{pids => no_list}}])),
+    agent_client:leave(Agent).
+
+hanging_holder(Target) ->
+    {_, Pids} = call(Target, sharing, [4, 3, 20000]),
+    Hanging = call(Target, hanging, []),
+    Depth = call(Target, depth, []) + 1,
+    Busy = call(Target, busy, [8]),
+    wait(fun() -> lists:min(lists:droplast(call(Target, erlang, statistics, [active_tasks]))) > 1 end, 5000),
+    Agent = join(Target),
+    Names = [list_to_binary(call(Target, erlang, pid_to_list, [P])) || P <- [Hanging | Pids]],
+    call(Target, hang, [Hanging, Depth]),
+    case maps:get(items, agent_client:sample(Agent, 1, [{holders, #{pids => Names, limit_ms => 4000}}])) of
+        [{holders, ok, _, _, #{rows := Rows}}] ->
+            check("the others", tl(Names), [P || #{pid := P, told := ok} <- Rows]);
+        %% It may be the very scheduler that the agent was on.
+        [{holders, timeout, _, _, #{}}] -> ok
+    end,
+    [call(Target, stop, [P]) || P <- [Busy, Hanging]],
+    agent_client:leave(Agent).
+
+collect_named(Target) ->
+    {_, Pids} = call(Target, garbage, [50, 30000]),
+    {_, Others} = call(Target, garbage, [50, 30000]),
+    check("garbage", {0, 0}, {call(Target, collected, [Pids]), call(Target, collected, [Others])}),
+    Agent = join(Target),
+    Names = [list_to_binary(call(Target, erlang, pid_to_list, [P])) || P <- Pids],
+    Value = value(collect, agent_client:sample(Agent, 1, [{collect, #{pids => [<<"<0.0.99>">>, <<"x">> | Names], top => 7}}])),
+    #{how := named, collected := 50, largest := 51, no_answer := 0, large := 0, stopped := done, rows := Rows,
+      heap_before := Before, heap_after := After, by_chance := #{collected := 0}, us := Us, longest_us := Longest,
+      memory_before := #{processes := MB, binary := _, total := _}, memory_after := #{processes := MA}} = Value,
+    check("all of them and no others", {50, 0}, {call(Target, collected, [Pids]), call(Target, collected, [Others])}),
+    check({"freed", Before, After}, Before - After > 50 * 200 * 1024),
+    check({"the longest of five batches", Longest, Us}, Longest * 5 >= Us),
+    check({"less memory", MB, MA}, MB - MA > (Before - After) div 2),
+    check("seven", 7, length(Rows)),
+    [check({"each", R}, lists:member(P, Names) andalso A < B)
+     || #{pid := P, heap_before := B, heap_after := A, binary_before := _, binary_after := _, us := _, initial_call := _} = R <- Rows],
+    %% Too large a heap stays as it is.
+    Large = value(collect, agent_client:sample(Agent, 2, [{collect, #{pids => [list_to_binary(call(Target, erlang, pid_to_list, [P])) || P <- Others],
+                                                                      max_heap_bytes => 100000}}])),
+    check("too large", {0, 50, 0}, {maps:get(collected, Large), maps:get(large, Large), call(Target, collected, [Others])}),
+    check("priority as before", high, collectors_priority(Target, Agent)),
+    agent_client:leave(Agent).
+
+collectors_priority(Target, #{agent := Pid}) ->
+    {links, [Collector]} = call(Target, erlang, process_info, [Pid, links]),
+    {priority, Priority} = call(Target, erlang, process_info, [Collector, priority]),
+    Priority.
+
+collect_sample(Target) ->
+    {_, Pids} = call(Target, garbage, [2000, 2000]),
+    Agent = join(Target),
+    Collect = fun(Seq, Params) -> value(collect, agent_client:sample(Agent, Seq, [{collect, Params#{pause_ms => 1, batch => 50}}])) end,
+    [Large | _] = element(2, call(Target, garbage, [3, 500000])),
+    #{how := sample, processes := All, chosen := Chosen, largest := Largest, rest_bytes := Limit, collected := Collected, gone := Gone,
+      by_chance := #{collected := Count, heap_kib := Kib, heap_kib_squares := Squares}, heap_before := Before, heap_after := After,
+      stopped := done} = Collect(1, #{share => 200, max_processes => 100000}),
+    check({"a quarter of them by size", Largest}, Largest =:= Chosen div 4),
+    check("the largest are among them", 1, call(Target, collected, [[Large]])),
+    check({"of the others none is as large", Limit}, Limit > 10000 andalso Limit < 1000000),
+    check({"and those were chosen by chance", Count}, Count > 0 andalso Count =< Chosen - Largest),
+    check({"squares", Squares, Kib}, Squares * Count >= Kib * Kib andalso Squares * Count < 2 * Kib * Kib),
+    check({"these gave back less than all", Kib}, Kib > 0 andalso Kib * 1024 < Before - After),
+    check({"a fifth", All, Chosen}, All > 2000 andalso abs(Chosen - All div 5) < All div 10),
+    check("all that were chosen", Chosen, Collected + Gone),
+    Some = call(Target, collected, [Pids]),
+    check({"by chance", Some, Chosen}, Some =< Chosen andalso Some > Chosen * 8 div 10 - 30),
+    #{chosen := Most} = Collect(2, #{}),
+    check({"no more than a thousand", Most}, Most =< 1000 andalso Most > 900),
+    #{chosen := 7} = Collect(3, #{max_processes => 7}),
+    agent_client:leave(Agent).
+
+collect_limits(Target) ->
+    {_, Pids} = call(Target, garbage, [3000, 3000]),
+    Agent = join(Target),
+    Collect = fun(Seq, Params) -> value(collect, agent_client:sample(Agent, Seq, [{collect, Params}])) end,
+    check("garbage", 0, call(Target, collected, [Pids])),
+    #{stopped := limit, collected := Few, chosen := Chosen} =
+        Collect(1, #{max_processes => 100000, pause_ms => 20, batch => 10, limit_ms => 300}),
+    check({"in time", Few, Chosen}, Few > 0 andalso Few < 400 andalso Chosen > 2500),
+    check({"and not more", Few}, call(Target, collected, [Pids]) =< Few + 1),
+    %% Others would have to wait.
+    Busy = call(Target, busy, [100]),
+    Begun = call(Target, collected, [Pids]),
+    #{stopped := Why, collected := None} = Collect(2, #{max_processes => 100000, limit_ms => 5000}),
+    check({"not beside others", Why}, lists:member(Why, [latency, queue])),
+    check({"at once", None}, None =< 20),
+    #{stopped := Queue} = Collect(3, #{max_processes => 100000, limit_ms => 5000, latency_limit_ms => 60000, queue_limit => 3}),
+    check("a long queue", queue, Queue),
+    check("so none more", call(Target, collected, [Pids]), fun(N) -> N =< Begun + 30 end),
+    call(Target, stop, [Busy]),
+    agent_client:leave(Agent).
+
+collect_and_leave(Target) ->
+    {_, Pids} = call(Target, garbage, [3000, 3000]),
+    #{agent := Pid} = Agent = join(Target),
+    Pid ! {sample, self(), 1, [{collect, #{max_processes => 100000, pause_ms => 20, batch => 10}}], #{}},
+    wait(fun() -> call(Target, collected, [Pids]) > 50 end, 10000),
+    {beamtune, left} = agent_client:leave(Agent),
+    At = call(Target, collected, [Pids]),
+    receive after 500 -> ok end,
+    check("no more than what was under way", call(Target, collected, [Pids]), fun(N) -> N =< At + 1 end),
+    check("not all", At, fun(N) -> N < 2000 end).
+
+collect_without_client(Target) ->
+    {_, Pids} = call(Target, garbage, [3000, 3000]),
+    #{agent := Pid, session := Session} = join(Target, #{lease_ms => 1000}),
+    Pid ! {sample, self(), 1, [{collect, #{max_processes => 100000, pause_ms => 50, batch => 10}}], #{}},
+    receive {'EXIT', Session, {beamtune, client_gone}} -> ok after 5000 -> exit(lease_never_ends) end,
+    At = call(Target, collected, [Pids]),
+    receive after 500 -> ok end,
+    check("no more", call(Target, collected, [Pids]), fun(N) -> N =< At + 1 andalso N < 2000 end).
 
 leaving_carriers(Target) ->
     call(Target, fragmented, [100, 4000, 1000, 0]),

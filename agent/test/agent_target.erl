@@ -1,6 +1,6 @@
 %% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
 -module(agent_target).
--export([idle/1, busy/1, large/1, binaries/1, fragmented/4, pools/0, modules/2, depth/0, hanging/0, hang/2, flood/1, named/1, labelled/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
+-export([idle/1, busy/1, large/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, flood/1, named/1, labelled/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
          population/1, listers/1, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
 %% How many processes of the agent's are making a list just now, and when that was looked at: those that a collector has beside
@@ -71,6 +71,41 @@ make_module(Name, Functions) ->
     Forms = [{attribute, 1, module, Name}, {attribute, 1, export, Names} | [Function(N) || N <- lists:seq(1, Functions)]],
     {ok, Name, Beam} = compile:forms(Forms, [binary]),
     {module, Name} = erlang:load_module(Name, Beam).
+
+%% Processes with next to no heap that refer to the same so many binaries, and each to as many of its own: {pid, those pids}.
+sharing(Processes, Count, Bytes) ->
+    Self = self(),
+    Pid = spawn(fun() ->
+                    Shared = [binary:copy(<<N>>, Bytes) || N <- lists:seq(1, Count)],
+                    Hold = fun() -> put(data, {Shared, [binary:copy(<<N>>, Bytes) || N <- lists:seq(1, Count)]}) end,
+                    Pids = [spawn_link(fun() -> Hold(), garbage_collect(), Self ! {held, self()}, forever() end)
+                            || _ <- lists:seq(1, Processes)],
+                    Self ! {self(), Pids},
+                    forever()
+                end),
+    receive {Pid, Pids} -> ok end,
+    [receive {held, P} -> ok end || P <- Pids],
+    {Pid, Pids}.
+
+%% Processes that have all had a list of so many elements, and do nothing since: {pid, those pids}.
+garbage(Processes, Elements) ->
+    Self = self(),
+    Pid = spawn(fun() ->
+                    Pids = [spawn_link(fun() ->
+                                           put(sum, lists:sum(lists:seq(1, Elements))),
+                                           Self ! {made, self()},
+                                           forever()
+                                       end) || _ <- lists:seq(1, Processes)],
+                    Self ! {self(), Pids},
+                    forever()
+                end),
+    receive {Pid, Pids} -> ok end,
+    [receive {made, P} -> ok end || P <- Pids],
+    {Pid, Pids}.
+
+%% How many of some processes have less than 1000 words of heap.
+collected(Pids) ->
+    length([P || P <- Pids, {total_heap_size, Words} <- [process_info(P, total_heap_size)], Words < 1000]).
 
 %% How deep hang/1 has to go for at least two seconds on this machine: the shortest of some measurements, because one that
 %% something came between would make it too short by that.

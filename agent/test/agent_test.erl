@@ -252,7 +252,7 @@ fixtures(#target{release = Release} = Target) ->
          [has_keys(N, V) || {N, ok, _, _, V} <- Items ++ Recorded],
          [check({"keys of", N}, lists:sort(maps:keys(A)), lists:sort(maps:keys(B)))
           || {{N, ok, _, _, A}, {N, ok, _, _, B}} <- lists:zip(Items, Recorded), N =/= ports]
-     end || Name <- ["sample-hot", "sample-slow", "sample-host"]],
+     end || Name <- ["sample-hot", "sample-slow", "sample-host", "sample-asked"]],
     {beamtune, sample, 1, #{items := [{facts, ok, _, _, Facts}, {procs, ok, _, _, First}, {no_such_item, unsupported, _, _, _}]}} =
         Answer("sample-facts"),
     has_keys(facts, Facts),
@@ -297,6 +297,14 @@ keys(ports) -> [in_bytes, out_bytes, queue_bytes, kinds, owners, rows, sockets |
 keys(dist) -> [busy_limit_bytes, total, rows];
 keys(events) -> [how, floods, counts, lost, rows];
 keys(host) -> [told];
+keys(carriers) -> [estimate, walked, skipped, rows, left_out, free_bounds];
+keys(allocations) -> [estimate, walked, skipped, tagged, rows, bounds, left_out, unscanned_bytes];
+keys(code_memory) ->
+    [rows, applications, modules, bytes, old_bytes, unread, stopped_us, persistent_terms, persistent_term_bytes];
+keys(holders) -> [total, scanned, rows, binaries, bytes, complete];
+keys(collect) ->
+    [how, processes, chosen, largest, rest_bytes, collected, gone, no_answer, large, heap_before, heap_after, binary_before,
+     binary_after, by_chance, memory_before, memory_after, us, longest_us, late_ms, queue, stopped, rows];
 keys(allocators) -> [disabled, instances, foreign, mseg, mmap];
 keys(part) -> [total, scanned, round, part, last].
 
@@ -315,6 +323,8 @@ only_plain_data(Target) ->
                                num_sockets, num_cnt_bits, num_dinet, num_dinet6, num_dlocal, num_pip, num_psctp, num_ptcp,
                                num_pudp, num_tdgrams, num_tseqpkgs, num_tstreams]),
     plain(Sample, Known),
+    plain(agent_client:sample(Agent, 2, [{carriers, #{pools => true}}, {allocations, #{pools => true}}, code_memory, holders,
+                                         {collect, #{max_processes => 10}}]), Known),
     agent_client:leave(Agent).
 
 plain(Term, Known) when is_map(Term) -> maps:fold(fun(K, V, _) -> plain(K, Known), plain(V, Known) end, ok, Term);

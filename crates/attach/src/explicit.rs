@@ -9,7 +9,7 @@ use crate::agent::milliseconds;
 use crate::etf::{Term, TermError, Value};
 
 /// Their names in the protocol.
-pub(crate) const NAMES: &[&str] = &["carriers", "allocations", "code_memory"];
+pub(crate) const NAMES: &[&str] = &["carriers", "allocations", "code_memory", "holders", "collect"];
 
 /// How long an item may have: what the agent takes.
 const LIMITS: std::ops::RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(600);
@@ -51,6 +51,80 @@ pub enum What {
         /// So many applications are told. 1 to 200.
         top: u32,
     },
+    /// Who holds binaries: [`beamtune_model::HolderRow`]. Finding them looks at all processes from outside (a second for a million of
+    /// them); then each is asked for a list of its references, which holds it for 0.1 to 0.3 s if there are a million.
+    Holders {
+        /// These processes, by their pids (`<0.123.0>`) or registered names; empty: those that refer to the most.
+        pids: Vec<String>,
+        /// So many are asked where none are named. 1 to 50.
+        top: u32,
+    },
+    /// **Changes the node**: collects the garbage of processes, one after the other. [`beamtune_model::CollectionRow`] and
+    /// [`beamtune_model::CollectRow`].
+    Collect(Collect),
+}
+
+/// Whose garbage is collected, and when that is to stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Collect {
+    /// Whose.
+    pub whom: Whom,
+    /// So many are collected between two pauses, in which others have their turn. 1 to 1,000.
+    pub batch: u32,
+    /// How long these are. 1 ms to 1 s.
+    pub pause: Duration,
+    /// It stops when a process has to wait longer than this for a scheduler. 1 ms to 1 min.
+    pub latency_limit: Duration,
+    /// Processes with a larger heap than this are left out: a collection needs room for a second one, and takes long. In bytes.
+    pub max_heap_bytes: u64,
+    /// So many of those that gave back the most are told. 1 to 100.
+    pub top: u32,
+}
+
+/// Processes to be collected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Whom {
+    /// These, by their pids (`<0.123.0>`) or registered names; at most 1,000.
+    Named(Vec<String>),
+    /// The largest ones, and some chosen by chance.
+    Sample {
+        /// Thousandths of all processes.
+        permille: u32,
+        /// No more than these. 1 to 100,000.
+        most: u32,
+    },
+}
+
+impl Collect {
+    /// With limits that a busy node does not notice: 10 at a time with 10 ms between them, heaps of at most 256 MiB, and an end as
+    /// soon as a process has to wait for 50 ms.
+    pub fn new(whom: Whom) -> Collect {
+        let (pause, latency_limit) = (Duration::from_millis(10), Duration::from_millis(50));
+        Collect { whom, batch: 10, pause, latency_limit, max_heap_bytes: 256 << 20, top: 20 }
+    }
+
+    fn parameters(&self) -> Vec<(Value<'static>, Value<'static>)> {
+        let number = |name: &'static str, value: u64| (Value::atom(name), Value::from(value));
+        let mut parameters = vec![
+            number("batch", self.batch.into()),
+            (Value::atom("pause_ms"), milliseconds(self.pause)),
+            (Value::atom("latency_limit_ms"), milliseconds(self.latency_limit)),
+            number("max_heap_bytes", self.max_heap_bytes),
+            top(self.top),
+        ];
+        match &self.whom {
+            Whom::Named(pids) => parameters.push((Value::atom("pids"), names(pids))),
+            Whom::Sample { permille, most } => {
+                parameters.push(number("share", (*permille).into()));
+                parameters.push(number("max_processes", (*most).into()));
+            }
+        }
+        parameters
+    }
+}
+
+fn names(names: &[String]) -> Value<'static> {
+    Value::List(names.iter().map(|name| Value::binary(name.clone().into_bytes())).collect())
 }
 
 /// Which carriers are walked.
@@ -67,7 +141,8 @@ impl Explicit {
     /// With the time that is usual for it.
     pub fn new(what: What) -> Explicit {
         let seconds = match what {
-            What::Carriers(_) | What::WalkCost(_) | What::Allocations { .. } => 10,
+            What::Carriers(_) | What::WalkCost(_) | What::Allocations { .. } | What::Holders { .. } => 10,
+            What::Collect(_) => 30,
             What::CodeMemory { .. } => 5,
         };
         Explicit { what, limit: Duration::from_secs(seconds) }
@@ -93,6 +168,11 @@ impl Explicit {
             What::Allocations { walk, top: most } => {
                 ("allocations", walk.parameters().into_iter().chain([top(*most)]).collect())
             }
+            What::Holders { pids, top: most } => {
+                let pids = (!pids.is_empty()).then(|| (Value::atom("pids"), names(pids)));
+                ("holders", pids.into_iter().chain([top(*most)]).collect())
+            }
+            What::Collect(collect) => ("collect", collect.parameters()),
             What::CodeMemory { top: most } => ("code_memory", vec![top(*most)]),
         };
         parameters.push((Value::atom("limit_ms"), milliseconds(self.limit())));
@@ -108,8 +188,7 @@ impl Walk {
     fn parameters(&self) -> Vec<(Value<'static>, Value<'static>)> {
         let mut parameters = vec![(Value::atom("pools"), Value::from(self.pools))];
         if !self.allocators.is_empty() {
-            let names = self.allocators.iter().map(|name| Value::binary(name.clone().into_bytes()));
-            parameters.push((Value::atom("allocators"), Value::List(names.collect())));
+            parameters.push((Value::atom("allocators"), names(&self.allocators)));
         }
         parameters
     }
@@ -186,5 +265,106 @@ impl SkippedCarriers {
             carriers: carriers.as_u64()?,
             bytes: bytes.as_u64()?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etf::{Document, Limits};
+
+    /// An item's name, and its parameters in an order of their own.
+    fn plain(item: Term<'_>) -> (String, Vec<String>) {
+        let [name, parameters] = item.tuple_of().unwrap();
+        let mut pairs: Vec<_> =
+            parameters.map().unwrap().map(|(key, value)| format!("{key} {value}")).collect();
+        pairs.sort();
+        (name.to_string(), pairs)
+    }
+
+    #[test]
+    fn what_is_asked_is_what_real_agents_have_answered() {
+        let walk = Walk { allocators: vec!["binary_alloc".to_owned(), "ets_alloc".to_owned()], pools: true };
+        let everywhere = Walk { allocators: Vec::new(), ..walk.clone() };
+        let whom = Whom::Sample { permille: 1_000, most: 50 };
+        let (pause, latency_limit) = (Duration::from_millis(1), Duration::from_secs(60));
+        let asked = [
+            What::Carriers(walk),
+            What::Allocations { walk: everywhere, top: 3 },
+            What::CodeMemory { top: 3 },
+            What::Holders { pids: Vec::new(), top: 3 },
+            What::Collect(Collect { pause, latency_limit, top: 3, ..Collect::new(whom) }),
+        ];
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../agent/fixtures/request-sample-asked.etf");
+        let fixture = Document::decode(std::fs::read(path).unwrap(), 0, Limits::default()).unwrap();
+        let [_, _, _, items, _] = fixture.root().tuple_of().unwrap();
+        let expect: Vec<_> = items.list().unwrap().map(plain).collect();
+        let names: Vec<_> = expect.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, NAMES);
+        for (what, expect) in asked.into_iter().zip(expect) {
+            let value = Explicit::new(what).to_value();
+            let document = Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap();
+            assert_eq!(plain(document.root()), expect);
+        }
+    }
+
+    #[test]
+    fn limits_are_those_that_the_agent_takes() {
+        let check = |limit, expect| {
+            let explicit = Explicit { what: What::CodeMemory { top: 1 }, limit };
+            assert_eq!(explicit.limit(), Duration::from_millis(expect));
+            assert_eq!(explicit.patience(), Duration::from_millis(expect) + GRACE);
+        };
+        check(Duration::ZERO, 50);
+        check(Duration::from_secs(7), 7_000);
+        check(Duration::MAX, 600_000);
+    }
+
+    #[test]
+    fn an_estimate_is_read_as_it_is_and_nothing_in_it_is_negative() {
+        let map = |pairs: &[(&'static str, Value<'static>)]| {
+            Value::Map(pairs.iter().map(|(key, value)| (Value::atom(*key), value.clone())).collect())
+        };
+        let read = |numbers: [i64; 6], measured: Value<'static>, skipped: Value<'static>| {
+            let keys = ["instances", "carriers", "bytes", "blocks", "us", "hold_us"];
+            let mut pairs: Vec<_> = keys.into_iter().zip(numbers.map(Value::from)).collect();
+            pairs.extend([("measured", measured), ("skipped", skipped)]);
+            let document = Document::decode(map(&pairs).to_bytes().unwrap(), 0, Limits::default()).unwrap();
+            WalkCost::read(document.root())
+        };
+        let measured =
+            || map(&[("allocator", Value::binary(&b"ll_alloc"[..])), ("instance", Value::from(0u64))]);
+        let skip = |instance: i64| {
+            let [instance, carriers, bytes, blocks] = [instance, 3, 4_096, 9].map(Value::from);
+            let (allocator, why) = (Value::binary(&b"ets_alloc"[..]), Value::atom("pool"));
+            Value::list([Value::tuple([allocator, instance, why, carriers, bytes, blocks])])
+        };
+        let cost = read([2, 30, 400, 5_000, 6_000, 700], measured(), skip(1)).unwrap();
+        let expect = WalkCost {
+            instances: 2,
+            carriers: 30,
+            bytes: 400,
+            blocks: 5_000,
+            takes: Duration::from_millis(6),
+            holds: Duration::from_micros(700),
+            measured_by: Some("ll_alloc/0".to_owned()),
+            skipped: vec![SkippedCarriers {
+                allocator: "ets_alloc".to_owned(),
+                instance: 1,
+                why: "pool".to_owned(),
+                carriers: 3,
+                bytes: 4_096,
+            }],
+        };
+        assert_eq!(cost, expect);
+        assert_eq!(read([0; 6], map(&[]), Value::list([])).unwrap(), WalkCost::default());
+        for place in 0..6 {
+            let mut numbers = [1; 6];
+            numbers[place] = -1;
+            read(numbers, map(&[]), Value::list([])).unwrap_err();
+        }
+        read([1; 6], Value::from(5u64), Value::list([])).unwrap_err();
+        read([1; 6], measured(), skip(-1)).unwrap_err();
+        read([1; 6], measured(), Value::from(7u64)).unwrap_err();
     }
 }

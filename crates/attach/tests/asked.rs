@@ -6,9 +6,11 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use beamtune_attach::explicit::{Explicit, Walk, What};
+use beamtune_attach::agent::Terms;
+use beamtune_attach::explicit::{Collect, Explicit, Walk, What, Whom};
+use beamtune_attach::source::{Access, NodeSource};
 use beamtune_model::{AllocationRow, CarrierRow, Group, Sample};
-use common::recorder::Recorder;
+use common::recorder::{Recorder, access};
 use common::{Otp, PATIENCE, TestNode, evaluate, on_each_release};
 
 /// Processes that have had so many binaries of 400 bytes, and keep some tenths of them.
@@ -167,5 +169,107 @@ fn code_is_told_by_application_of_each_release() {
         assert!(value("persistent_terms") > 0 && value("persistent_terms_size") > 0);
         let all = recorder.value(&sample, Group::Memory, "", "code").unwrap();
         assert!(value("size") > all / 2 && value("size") < 2 * all, "{} of {all}", value("size"));
+    });
+}
+
+/// Processes that do nothing and have next to no heap, of which each holds a binary of its own and all hold the same one; they
+/// have garbage of so many elements. Their pids.
+fn holders(node: &TestNode, processes: u32, elements: u32) -> Vec<String> {
+    let expression = format!(
+        "Self = self(), Shared = binary:copy(<<1>>, 1000000), \
+         Hold = fun() -> \
+             Own = binary:copy(<<2>>, 100000), _ = lists:seq(1, {elements}), \
+             Self ! {{held, self()}}, receive stop -> {{Own, Shared}} end \
+         end, \
+         Pids = [spawn(Hold) || _ <- lists:seq(1, {processes})], \
+         [receive {{held, P}} -> ok end || P <- Pids], \
+         [list_to_binary(pid_to_list(P)) || P <- Pids]"
+    );
+    let made = evaluate(&mut node.connect(), &expression);
+    let pids = made.root().list().unwrap().map(|pid| pid.as_str().unwrap().to_owned());
+    pids.collect()
+}
+
+#[test]
+fn those_who_hold_binaries_are_found_and_what_they_share_is_counted_once() {
+    on_each_release(|otp: &Otp| {
+        let node = otp.start();
+        let pids = holders(&node, 8, 10);
+        let mut recorder = Recorder::attach(&node.name);
+        let sample = asked(&mut recorder, vec![Explicit::new(What::Holders { pids: Vec::new(), top: 20 })]);
+        assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
+        for pid in &pids {
+            let row = sample
+                .holders
+                .iter()
+                .find(|row| &row.pid == pid)
+                .unwrap_or_else(|| panic!("{pid}: {:?}", sample.holders));
+            assert_eq!((row.skipped.as_deref(), row.bytes >= 1_100_000), (None, true), "{row:?}");
+            assert!((100_000..1_000_000).contains(&row.alone_bytes) && row.heap_bytes < 200_000, "{row:?}");
+        }
+        let together = recorder.value(&sample, Group::Processes, "", "held_binaries_size").unwrap();
+        let each: i64 = sample.holders.iter().map(|row| row.bytes).sum();
+        assert!(together >= 1_800_000 && together <= each - 6_000_000, "{together} of {each}");
+        let named = What::Holders { pids: pids[..3].to_vec(), top: 1 };
+        let sample = asked(&mut recorder, vec![Explicit::new(named)]);
+        assert_eq!(sample.holders.iter().map(|row| row.pid.clone()).collect::<Vec<_>>(), pids[..3]);
+    });
+}
+
+#[test]
+fn collections_are_made_of_those_named_or_of_some_chosen_by_chance() {
+    on_each_release(|otp: &Otp| {
+        let node = otp.start();
+        let pids = holders(&node, 300, 5_000);
+        let mut recorder = Recorder::attach(&node.name);
+        // Other tests run beside this one.
+        let calm = |whom| Collect { latency_limit: Duration::from_secs(60), ..Collect::new(whom) };
+        let named = Collect { top: 5, ..calm(Whom::Named(pids[..20].to_vec())) };
+        let sample = asked(&mut recorder, vec![Explicit::new(What::Collect(named))]);
+        let [row] = &sample.collections[..] else { panic!("{:?}", sample.gaps) };
+        assert_eq!((row.how.as_str(), row.stopped.as_str(), row.processes), ("named", "done", 20), "{row:?}");
+        assert_eq!((row.collected, sample.collected.len()), (20, 5), "{row:?}");
+        assert!(
+            row.heap_after < row.heap_before
+                && row.largest == 20
+                && row.longest > 0
+                && row.memory_binary_after.is_some(),
+            "{row:?}"
+        );
+        for process in &sample.collected {
+            assert!(pids[..20].contains(&process.pid) && process.freed() > 0, "{process:?}");
+        }
+        let some = calm(Whom::Sample { permille: 500, most: 10_000 });
+        let sample = asked(&mut recorder, vec![Explicit::new(What::Collect(some))]);
+        let [row] = &sample.collections[..] else { panic!("{:?}", sample.gaps) };
+        assert!(row.processes > 300 && (row.chosen - row.processes / 2).abs() < row.processes / 4, "{row:?}");
+        assert!(row.collected > 50 && row.largest == row.chosen / 4 && row.rest_bytes > 0, "{row:?}");
+        assert!(row.chance > 25 && row.chance_heap_kib_squares > 0, "{row:?}");
+    });
+}
+
+#[test]
+fn an_item_that_takes_longer_than_the_lease_is_waited_for() {
+    on_each_release(|otp: &Otp| {
+        let node = otp.start();
+        let pids = holders(&node, 30, 1_000);
+        let mut recorder = Recorder::attach(&node.name);
+        let terms = Terms { lease: Duration::from_secs(1), ..Terms::default() };
+        recorder.source = NodeSource::attach(Access { terms, ..access(&node.name) }).unwrap();
+        let slow = Collect {
+            batch: 1,
+            pause: Duration::from_millis(80),
+            latency_limit: Duration::from_secs(60),
+            ..Collect::new(Whom::Named(pids))
+        };
+        let begin = Instant::now();
+        // The recorder's patience is for the other items.
+        recorder.source.ask_once(vec![Explicit::new(What::Collect(slow))]);
+        let sample = recorder.sample(true, Duration::from_secs(2)).unwrap();
+        assert!(begin.elapsed() > Duration::from_secs(2), "{:?}", begin.elapsed());
+        assert_eq!(sample.collections.first().map(|row| row.collected), Some(30), "{:?}", sample.gaps);
+        // The other items were read before.
+        let vm = recorder.last_span.unwrap();
+        assert!(vm.end - vm.begin < 1_500_000_000 && sample.collections[0].t > vm.end, "{vm:?}");
     });
 }

@@ -31,8 +31,8 @@ pub use facts::Facts;
 pub use files::{Board, FileAsk, FileTold, FileTrouble, FilesTold, ThreadFiles};
 pub use period::{Missing, Period, PeriodBuilder, ProcessUse, Seen, SeriesStat};
 pub use rows::{
-    AllocationRow, BlockSum, CarrierRow, CodeRow, PortRow, ProcessRow, ProcessTick, Rank, SizeCount,
-    SpawnRow, TableRow,
+    AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, HolderRow, PortRow, ProcessRow,
+    ProcessTick, Rank, SizeCount, SpawnRow, TableRow,
 };
 pub use sample::{Event, Gap, Incarnation, Sample, SampleBuilder, Snapshot, Span, Tick};
 pub use series::{Family, Group, Metric, Series, SeriesId, SeriesTable};

@@ -132,6 +132,9 @@ metrics! {
     MMAP_OS_USED = Mmap / "os_used", Bytes, Gauge, "Mapped outside of a super carrier.";
 
 
+    HELD_BINARIES = Processes / "held_binaries", Count, Gauge, "Binaries outside of heaps that the holders that were asked for refer to, each counted once.";
+    HELD_BINARIES_SIZE = Processes / "held_binaries_size", Bytes, Gauge, "Their size.";
+
     // Code and persistent terms, when somebody has asked.
     CODE_MODULES = Code / "modules", Count, Gauge, "Loaded modules: system_info(loaded).";
     CODE_SIZE = Code / "size", Bytes, Gauge, "Their code with its literals.";

@@ -4,11 +4,16 @@
 //! grow with the length of the recording: a summary and a thinned trace of each series, and the
 //! processes that used the most.
 
+mod asked;
+
 use std::collections::HashMap;
 
 use crate::facts::Facts;
 use crate::metrics;
-use crate::rows::{AllocationRow, CarrierRow, CodeRow, PortRow, ProcessRow, ProcessTick, SpawnRow, TableRow};
+use crate::rows::{
+    AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, HolderRow, PortRow, ProcessRow,
+    ProcessTick, SpawnRow, TableRow,
+};
 use crate::sample::{Event, Gap, Incarnation, Sample, Tick};
 use crate::series::{Family, Group, Metric, Series, SeriesTable};
 use crate::source::TroubleKind;
@@ -265,6 +270,12 @@ pub struct Period {
     pub allocations: Vec<AllocationRow>,
     /// The applications with the most code, as last read; empty where nobody asked.
     pub code: Vec<CodeRow>,
+    /// The processes that hold the most binaries, as last asked; empty where nobody wanted to know.
+    pub holders: Vec<HolderRow>,
+    /// Collections that somebody has asked for, in the order of time.
+    pub collections: Vec<CollectionRow>,
+    /// The processes that these have made smaller, those that gave back the most first.
+    pub collected: Vec<CollectRow>,
     /// What happened.
     pub events: Vec<Event>,
     /// What could not be measured.
@@ -530,21 +541,6 @@ impl PeriodBuilder {
         }
     }
 
-    /// Adds carriers; those of the last walk count.
-    pub fn carriers(&mut self, row: CarrierRow) {
-        add_to_last(&mut self.period.carriers, row, |row| row.t);
-    }
-
-    /// Adds tagged blocks; those of the last walk count.
-    pub fn allocations(&mut self, row: AllocationRow) {
-        add_to_last(&mut self.period.allocations, row, |row| row.t);
-    }
-
-    /// Adds the code of an application; that of the last look counts.
-    pub fn code(&mut self, row: CodeRow) {
-        add_to_last(&mut self.period.code, row, |row| row.t);
-    }
-
     /// Adds an event.
     pub fn event(&mut self, event: Event) {
         if self.period.events.len() < MOST_ROWS {
@@ -584,9 +580,7 @@ impl PeriodBuilder {
         sample.tables.iter().cloned().for_each(|row| self.table(row));
         sample.ports.iter().cloned().for_each(|row| self.port(row));
         sample.spawns.iter().cloned().for_each(|row| self.spawn(row));
-        sample.carriers.iter().cloned().for_each(|row| self.carriers(row));
-        sample.allocations.iter().cloned().for_each(|row| self.allocations(row));
-        sample.code.iter().cloned().for_each(|row| self.code(row));
+        self.asked(sample);
         sample.events.iter().cloned().for_each(|event| self.event(event));
         sample.gaps.iter().cloned().for_each(|gap| self.gap(gap));
     }
@@ -606,9 +600,7 @@ impl PeriodBuilder {
         // A hostile node may say any number.
         let traffic = |row: &PortRow| row.input_bytes.saturating_add(row.output_bytes);
         period.ports.sort_by(|a, b| traffic(b).cmp(&traffic(a)).then_with(|| a.id.cmp(&b.id)));
-        period.carriers.sort_by_key(|row| std::cmp::Reverse(row.bytes));
-        period.allocations.sort_by_key(|row| std::cmp::Reverse(row.bytes));
-        period.code.sort_by_key(|row| std::cmp::Reverse(row.bytes));
+        asked::sort(&mut period);
         period.spawns = self.spawns.into_values().collect();
         period.spawns.sort_by(|a, b| {
             b.count
@@ -616,18 +608,6 @@ impl PeriodBuilder {
                 .then_with(|| (&a.what, &a.kind, &a.maker).cmp(&(&b.what, &b.kind, &b.maker)))
         });
         period
-    }
-}
-
-/// Adds a row to those of one look, in place of those of a look before it.
-fn add_to_last<R>(rows: &mut Vec<R>, row: R, t: impl Fn(&R) -> Nanos) {
-    match rows.first().map(&t) {
-        Some(known) if known > t(&row) => return,
-        Some(known) if known < t(&row) => rows.clear(),
-        _ => {}
-    }
-    if rows.len() < MOST_ROWS {
-        rows.push(row);
     }
 }
 

@@ -218,6 +218,134 @@ pub struct CodeRow {
     pub old_bytes: i64,
 }
 
+/// A process that refers to many binaries, asked for which, when somebody asked for that. What all of these processes hold together,
+/// each binary counted once, is [`crate::metrics::HELD_BINARIES_SIZE`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HolderRow {
+    /// When, from the recording's start; the same in all rows of a look.
+    pub t: Nanos,
+    /// `<0.123.0>`, as the node itself writes it.
+    pub pid: String,
+    /// Registered name.
+    pub name: Option<String>,
+    /// Its label.
+    pub label: Option<String>,
+    /// `module:function/arity` it was started with.
+    pub initial_call: Option<String>,
+    /// Why it could not be asked: `gone`, `no_answer` (it hangs), `many` (it refers to millions), `limit` (no time was left),
+    /// `refused`. `None` if it was; else there are sizes of heaps only.
+    pub skipped: Option<String>,
+    /// Its heap, in bytes. A small one is collected rarely, and so what it refers to may stay for long.
+    pub heap_bytes: i64,
+    /// Binaries that it refers to by its garbage collector's count, which counts references, in bytes.
+    pub binary_vheap_bytes: i64,
+    /// References to binaries outside of its heap.
+    pub references: i64,
+    /// Binaries that they lead to.
+    pub binaries: i64,
+    /// Their size, in bytes.
+    pub bytes: i64,
+    /// Of these, binaries that nobody but this process refers to.
+    pub alone: i64,
+    /// Their size, in bytes.
+    pub alone_bytes: i64,
+}
+
+/// Collections of the garbage of processes that somebody has asked for. All sizes are in bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CollectionRow {
+    /// When, from the recording's start.
+    pub t: Nanos,
+    /// `named`: of those that were named; `sample`: of some that were chosen by chance.
+    pub how: String,
+    /// Processes that the node had but for those of beamtune; of named ones, how many were named.
+    pub processes: i64,
+    /// Those that were chosen: first the largest ones, then some by chance, which have their turn in an order of chance.
+    pub chosen: i64,
+    /// How many of these were chosen because they are the largest, or were named.
+    pub largest: i64,
+    /// No other process was larger than this, heap and binaries together; 0 if there is no other.
+    pub rest_bytes: i64,
+    /// Those that were collected.
+    pub collected: i64,
+    /// Those that had ended before.
+    pub gone: i64,
+    /// Those that did not answer in time.
+    pub no_answer: i64,
+    /// Those left out because their heap was too large.
+    pub large: i64,
+    /// Why it ended: `done`, `limit` (its time was over), `latency` (a process had to wait too long for a scheduler), `queue` (too
+    /// many stood in the run queues).
+    pub stopped: String,
+    /// Heaps of those collected, before.
+    pub heap_before: i64,
+    /// The same after.
+    pub heap_after: i64,
+    /// Binaries that they referred to by their garbage collector's count, before.
+    pub binary_before: i64,
+    /// The same after.
+    pub binary_after: i64,
+    /// Those collected of the ones that were chosen by chance.
+    pub chance: i64,
+    /// What each of them gave back of its heap, in whole KiB, added up.
+    pub chance_heap_kib: i64,
+    /// The squares of that, added up: from both follows how sure what all processes would give back is.
+    pub chance_heap_kib_squares: i64,
+    /// What each of them gave back of binaries, by its garbage collector's count, in whole KiB, added up.
+    pub chance_binary_kib: i64,
+    /// The squares of that, added up.
+    pub chance_binary_kib_squares: i64,
+    /// `erlang:memory(processes)` before; `None` where an allocator is disabled, as in the next three.
+    pub memory_processes_before: Option<i64>,
+    /// The same after.
+    pub memory_processes_after: Option<i64>,
+    /// `erlang:memory(binary)` before.
+    pub memory_binary_before: Option<i64>,
+    /// The same after.
+    pub memory_binary_after: Option<i64>,
+    /// How long the collections took, one after the other.
+    pub took: Nanos,
+    /// How long the longest batch of them took, after which others had their turn.
+    pub longest: Nanos,
+    /// The longest that a process had to wait for a scheduler between them.
+    pub late: Nanos,
+    /// The longest run queues, added up.
+    pub queue: i64,
+}
+
+/// A process that a collection made smaller; those that gave back the most are recorded. All sizes are in bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CollectRow {
+    /// That of its [`CollectionRow`].
+    pub t: Nanos,
+    /// `<0.123.0>`, as the node itself writes it.
+    pub pid: String,
+    /// Registered name.
+    pub name: Option<String>,
+    /// Its label.
+    pub label: Option<String>,
+    /// `module:function/arity` it was started with.
+    pub initial_call: Option<String>,
+    /// Its heap before.
+    pub heap_before: i64,
+    /// The same after.
+    pub heap_after: i64,
+    /// Binaries that it referred to by its garbage collector's count, before.
+    pub binary_before: i64,
+    /// The same after.
+    pub binary_after: i64,
+    /// How long it took until the collection was done, waiting for its turn included.
+    pub took: Nanos,
+}
+
+impl CollectRow {
+    /// What it gave back, in bytes.
+    pub fn freed(&self) -> i64 {
+        let before = self.heap_before.saturating_add(self.binary_before);
+        before.saturating_sub(self.heap_after).saturating_sub(self.binary_after)
+    }
+}
+
 /// Who starts processes, or owns tables or ports: a count by origin, from a bounded sample of the newest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnRow {

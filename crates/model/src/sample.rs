@@ -1,6 +1,9 @@
 //! Samples: what was read at one tick, as it was read.
 
-use crate::rows::{AllocationRow, CarrierRow, CodeRow, PortRow, ProcessRow, ProcessTick, SpawnRow, TableRow};
+use crate::rows::{
+    AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, HolderRow, PortRow, ProcessRow,
+    ProcessTick, SpawnRow, TableRow,
+};
 use crate::series::{Family, Group, Metric, SeriesId, SeriesTable};
 use crate::source::TroubleKind;
 use crate::units::{Kind, Nanos, Unit};
@@ -126,6 +129,12 @@ pub struct Sample {
     pub allocations: Vec<AllocationRow>,
     /// Code by application, if somebody has asked for it.
     pub code: Vec<CodeRow>,
+    /// Holders of binaries, if somebody has asked for them.
+    pub holders: Vec<HolderRow>,
+    /// Collections that somebody has asked for.
+    pub collections: Vec<CollectionRow>,
+    /// The processes that these have made smaller by the most.
+    pub collected: Vec<CollectRow>,
     /// Blobs.
     pub snapshots: Vec<Snapshot>,
     /// What happened since the sample before.
@@ -150,6 +159,9 @@ impl Sample {
             carriers: Vec::new(),
             allocations: Vec::new(),
             code: Vec::new(),
+            holders: Vec::new(),
+            collections: Vec::new(),
+            collected: Vec::new(),
             snapshots: Vec::new(),
             events: Vec::new(),
             gaps: Vec::new(),

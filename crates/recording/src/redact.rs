@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use beamtune_model::{
-    AllocationRow, CarrierRow, Event, Gap, Group, PortRow, ProcessRow, Sample, Series, SeriesTable, SpawnRow,
-    TableRow, TroubleKind, facts,
+    AllocationRow, CarrierRow, CollectRow, CollectionRow, Event, Gap, Group, HolderRow, PortRow, ProcessRow,
+    Sample, Series, SeriesTable, SpawnRow, TableRow, TroubleKind, facts,
 };
 
 use crate::error::Error;
@@ -104,6 +104,9 @@ impl Replace {
         sample.spawns.iter_mut().for_each(|row| self.spawn(row));
         sample.carriers.iter_mut().for_each(|row| self.carriers(row));
         sample.allocations.iter_mut().for_each(|row| self.allocations(row));
+        sample.holders.iter_mut().for_each(|row| self.holder(row));
+        sample.collections.iter_mut().for_each(|row| self.collection(row));
+        sample.collected.iter_mut().for_each(|row| self.collected(row));
         sample.code.iter_mut().for_each(|row| some(&mut row.application, |text| self.application(text)));
         sample.events.iter_mut().for_each(|event| self.event(event));
         sample.gaps.iter_mut().for_each(|gap| self.gap(gap));
@@ -155,6 +158,26 @@ impl Replace {
         row.origin = self.word(&row.origin);
         row.kind = self.word(&row.kind);
         some(&mut row.skipped, |text| self.word(text));
+    }
+
+    fn holder(&mut self, row: &mut HolderRow) {
+        row.pid = self.id(&row.pid);
+        some(&mut row.name, |text| self.name(text));
+        some(&mut row.label, |text| self.name(text));
+        some(&mut row.initial_call, |text| self.name(text));
+        some(&mut row.skipped, |text| self.word(text));
+    }
+
+    fn collection(&mut self, row: &mut CollectionRow) {
+        row.how = self.word(&row.how);
+        row.stopped = self.word(&row.stopped);
+    }
+
+    fn collected(&mut self, row: &mut CollectRow) {
+        row.pid = self.id(&row.pid);
+        some(&mut row.name, |text| self.name(text));
+        some(&mut row.label, |text| self.name(text));
+        some(&mut row.initial_call, |text| self.name(text));
     }
 
     fn event(&mut self, event: &mut Event) {

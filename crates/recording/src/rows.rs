@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use beamtune_model::{
-    AllocationRow, CarrierRow, CodeRow, Event, Gap, Nanos, PortRow, ProcessRow, Rank, Snapshot, SpawnRow,
-    TableRow, TroubleKind,
+    AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Gap, HolderRow, Nanos, PortRow,
+    ProcessRow, Rank, Snapshot, SpawnRow, TableRow, TroubleKind,
 };
 use rusqlite::types::{FromSql, FromSqlError, Type};
 use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql};
@@ -146,6 +146,9 @@ pub(crate) const BY_TICK: &[&str] = &[
     CarrierRow::TABLE,
     AllocationRow::TABLE,
     CodeRow::TABLE,
+    HolderRow::TABLE,
+    CollectionRow::TABLE,
+    CollectRow::TABLE,
     Snapshot::TABLE,
     Event::TABLE,
 ];
@@ -172,6 +175,9 @@ pub(crate) fn used_texts(connection: &Connection) -> rusqlite::Result<HashSet<i6
     add::<CarrierRow>(connection, &mut used)?;
     add::<AllocationRow>(connection, &mut used)?;
     add::<CodeRow>(connection, &mut used)?;
+    add::<HolderRow>(connection, &mut used)?;
+    add::<CollectionRow>(connection, &mut used)?;
+    add::<CollectRow>(connection, &mut used)?;
     Ok(used)
 }
 

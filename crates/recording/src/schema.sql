@@ -41,6 +41,24 @@ CREATE TABLE allocation(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER
   bytes INTEGER NOT NULL, sizes TEXT NOT NULL);
 CREATE TABLE code(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, application_text INTEGER,
   modules INTEGER NOT NULL, bytes INTEGER NOT NULL, old_bytes INTEGER NOT NULL);
+CREATE TABLE holder(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, pid TEXT NOT NULL,
+  name_text INTEGER, label_text INTEGER, initial_call_text INTEGER, skipped_text INTEGER,
+  heap_bytes INTEGER NOT NULL, binary_vheap_bytes INTEGER NOT NULL, refs INTEGER NOT NULL,
+  binaries INTEGER NOT NULL, bytes INTEGER NOT NULL, alone INTEGER NOT NULL, alone_bytes INTEGER NOT NULL);
+CREATE TABLE collection(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL,
+  how_text INTEGER NOT NULL, processes INTEGER NOT NULL, chosen INTEGER NOT NULL, largest INTEGER NOT NULL,
+  rest_bytes INTEGER NOT NULL, collected INTEGER NOT NULL, gone INTEGER NOT NULL, no_answer INTEGER NOT NULL,
+  large INTEGER NOT NULL, stopped_text INTEGER NOT NULL, heap_before INTEGER NOT NULL,
+  heap_after INTEGER NOT NULL, binary_before INTEGER NOT NULL, binary_after INTEGER NOT NULL,
+  chance INTEGER NOT NULL, chance_heap_kib INTEGER NOT NULL, chance_heap_kib_squares INTEGER NOT NULL,
+  chance_binary_kib INTEGER NOT NULL, chance_binary_kib_squares INTEGER NOT NULL,
+  memory_processes_before INTEGER, memory_processes_after INTEGER, memory_binary_before INTEGER,
+  memory_binary_after INTEGER, took INTEGER NOT NULL, longest INTEGER NOT NULL, late INTEGER NOT NULL,
+  queue INTEGER NOT NULL);
+CREATE TABLE collected(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, pid TEXT NOT NULL,
+  name_text INTEGER, label_text INTEGER, initial_call_text INTEGER, heap_before INTEGER NOT NULL,
+  heap_after INTEGER NOT NULL, binary_before INTEGER NOT NULL, binary_after INTEGER NOT NULL,
+  took INTEGER NOT NULL);
 CREATE TABLE snapshot(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, kind TEXT NOT NULL,
   codec INTEGER NOT NULL, crc INTEGER NOT NULL, blob BLOB NOT NULL);
 CREATE TABLE event(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, kind TEXT NOT NULL,

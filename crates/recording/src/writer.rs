@@ -399,6 +399,9 @@ impl Writer {
         rows::insert(&transaction, texts, t, &sample.carriers)?;
         rows::insert(&transaction, texts, t, &sample.allocations)?;
         rows::insert(&transaction, texts, t, &sample.code)?;
+        rows::insert(&transaction, texts, t, &sample.holders)?;
+        rows::insert(&transaction, texts, t, &sample.collections)?;
+        rows::insert(&transaction, texts, t, &sample.collected)?;
         rows::insert(&transaction, texts, t, &sample.snapshots)?;
         rows::insert(&transaction, texts, t, &sample.events)?;
         rows::insert(&transaction, texts, t, &sample.gaps)?;

@@ -106,11 +106,15 @@ fn what_a_newer_beamtune_adds_is_passed_over() {
 #[test]
 fn what_an_older_beamtune_did_not_write_is_not_there_and_is_no_damage() {
     let (_directory, path, mut samples) = recording(400);
-    change(&path, "DROP TABLE carrier; DROP TABLE allocation; DROP TABLE code");
+    change(&path, "DROP TABLE carrier; DROP TABLE allocation; DROP TABLE code; DROP TABLE holder; DROP TABLE collection;
+         DROP TABLE collected");
     samples.iter_mut().for_each(|sample| {
         sample.carriers.clear();
         sample.allocations.clear();
         sample.code.clear();
+        sample.holders.clear();
+        sample.collections.clear();
+        sample.collected.clear();
     });
     let reader = Reader::open(&path).expect("opened");
     assert_same(&replayed(&reader), &samples);

@@ -79,6 +79,21 @@ fn marked(second: i64, table: &mut beamtune_model::SeriesTable, secret: &str) ->
         row.skipped = Some(secret.to_owned());
     }
     sample.code.iter_mut().for_each(|row| row.application = Some(secret.to_owned()));
+    for row in &mut sample.holders {
+        row.pid = secret.to_owned();
+        for text in [&mut row.name, &mut row.label, &mut row.skipped] {
+            *text = Some(secret.to_owned());
+        }
+        row.initial_call = Some(format!("{secret}:{secret}/1"));
+    }
+    for row in &mut sample.collected {
+        row.pid = secret.to_owned();
+        (row.name, row.label) = (Some(secret.to_owned()), Some(secret.to_owned()));
+        row.initial_call = Some(format!("{secret}:{secret}/1"));
+    }
+    for row in &mut sample.collections {
+        (row.how, row.stopped) = (secret.to_owned(), secret.to_owned());
+    }
     for event in &mut sample.events {
         (event.kind, event.subject) = (secret.to_owned(), all.clone());
         event.detail = format!("after {secret}");

@@ -5,9 +5,9 @@
 mod common;
 
 use beamtune_model::{
-    AllocationRow, BlockSum, CarrierRow, CodeRow, Event, Facts, Gap, Group, Incarnation, Kind, Nanos,
-    PeriodBuilder, PortRow, ProcessRow, ProcessTick, Rank, Sample, SeriesTable, SizeCount, Snapshot, Span,
-    SpawnRow, TableRow, Tick, TroubleKind, Unit,
+    AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Facts, Gap, Group,
+    HolderRow, Incarnation, Kind, Nanos, PeriodBuilder, PortRow, ProcessRow, ProcessTick, Rank, Sample,
+    SeriesTable, SizeCount, Snapshot, Span, SpawnRow, TableRow, Tick, TroubleKind, Unit,
 };
 use beamtune_recording::{Error, Existing, Reader, Selection, Writer};
 use common::{assert_same, recorded, replayed, samples};
@@ -144,6 +144,101 @@ fn code() -> impl Strategy<Value = CodeRow> {
     })
 }
 
+fn holder() -> impl Strategy<Value = HolderRow> {
+    let texts = (maybe_text(), maybe_text(), maybe_text(), maybe_text());
+    (text(), texts, any::<[i64; 8]>()).prop_map(|(pid, (name, label, initial_call, skipped), numbers)| {
+        let [t, heap_bytes, binary_vheap_bytes, references, binaries, bytes, alone, alone_bytes] = numbers;
+        HolderRow {
+            t,
+            pid,
+            name,
+            label,
+            initial_call,
+            skipped,
+            heap_bytes,
+            binary_vheap_bytes,
+            references,
+            binaries,
+            bytes,
+            alone,
+            alone_bytes,
+        }
+    })
+}
+
+fn collection() -> impl Strategy<Value = CollectionRow> {
+    let numbers = (any::<[i64; 9]>(), any::<[i64; 13]>(), any::<[Option<i64>; 4]>());
+    (text(), text(), numbers).prop_map(|(how, stopped, (counts, sizes, memory))| {
+        let [t, processes, chosen, largest, rest_bytes, collected, gone, no_answer, large] = counts;
+        let [
+            heap_before,
+            heap_after,
+            binary_before,
+            binary_after,
+            chance,
+            chance_heap_kib,
+            chance_heap_kib_squares,
+            chance_binary_kib,
+            chance_binary_kib_squares,
+            took,
+            longest,
+            late,
+            queue,
+        ] = sizes;
+        let [memory_processes_before, memory_processes_after, memory_binary_before, memory_binary_after] =
+            memory;
+        CollectionRow {
+            t,
+            how,
+            processes,
+            chosen,
+            largest,
+            rest_bytes,
+            collected,
+            gone,
+            no_answer,
+            large,
+            stopped,
+            heap_before,
+            heap_after,
+            binary_before,
+            binary_after,
+            chance,
+            chance_heap_kib,
+            chance_heap_kib_squares,
+            chance_binary_kib,
+            chance_binary_kib_squares,
+            memory_processes_before,
+            memory_processes_after,
+            memory_binary_before,
+            memory_binary_after,
+            took,
+            longest,
+            late,
+            queue,
+        }
+    })
+}
+
+fn collected() -> impl Strategy<Value = CollectRow> {
+    let texts = (text(), maybe_text(), maybe_text(), maybe_text());
+    (texts, any::<[i64; 6]>()).prop_map(|((pid, name, label, initial_call), numbers)| {
+        let [t, heap_before, heap_after, binary_before, binary_after, took] = numbers;
+        CollectRow {
+            t,
+            pid,
+            name,
+            label,
+            initial_call,
+            heap_before,
+            heap_after,
+            binary_before,
+            binary_after,
+            took,
+        }
+    })
+}
+
 fn gap() -> impl Strategy<Value = Gap> {
     (any::<[i64; 2]>(), text(), select(TroubleKind::ALL), text())
         .prop_map(|([begin, end], source, kind, reason)| Gap { begin, end, source, kind, reason })
@@ -195,7 +290,14 @@ fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
     let readings = prop::collection::btree_map(0..12_u32, value, 0..12);
     let rows = (few(process()), few(table_row()), few(port()), few(spawn()), few(snapshot()));
     let rest = (few(busiest()), few(event()), few(gap()), few((text(), text())));
-    let asked = (few(carriers()), few(allocations()), few(code()));
+    let asked = (
+        few(carriers()),
+        few(allocations()),
+        few(code()),
+        few(holder()),
+        few(collection()),
+        few(collected()),
+    );
     (tick, readings, rows, rest, asked).prop_map(
         |((step, restarts, vm, host, late), readings, rows, rest, asked)| {
             let mut sample = Sample::new(Tick { t: 0, incarnation: 0, vm, host, late });
@@ -203,7 +305,14 @@ fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
                 readings.into_iter().map(|(id, value)| (beamtune_model::SeriesId(id), value)).collect();
             (sample.processes, sample.tables, sample.ports, sample.spawns, sample.snapshots) = rows;
             (sample.busiest, sample.events, sample.gaps, sample.facts) = rest;
-            (sample.carriers, sample.allocations, sample.code) = asked;
+            (
+                sample.carriers,
+                sample.allocations,
+                sample.code,
+                sample.holders,
+                sample.collections,
+                sample.collected,
+            ) = asked;
             (step, restarts, sample)
         },
     )
@@ -320,6 +429,9 @@ proptest! {
             prop_assert_eq!(&period.carriers, &expect.carriers);
             prop_assert_eq!(&period.allocations, &expect.allocations);
             prop_assert_eq!(&period.code, &expect.code);
+            prop_assert_eq!(&period.holders, &expect.holders);
+            prop_assert_eq!(&period.collections, &expect.collections);
+            prop_assert_eq!(&period.collected, &expect.collected);
             prop_assert_eq!(&period.events, &expect.events);
             prop_assert_eq!(&period.gaps, &expect.gaps);
         }

@@ -11,6 +11,7 @@ mod counters;
 mod events;
 mod facts;
 pub(crate) mod files;
+mod holders;
 mod processes;
 mod tables;
 
@@ -45,6 +46,8 @@ const ITEMS: &[&str] = &[
     "carriers",
     "allocations",
     "code_memory",
+    "holders",
+    "collect",
 ];
 
 /// Entities taken from one list of an answer. 128 schedulers have some 1,500 allocator instances; a longer
@@ -242,6 +245,8 @@ impl Life {
             "carriers" => carriers::carriers(value, t, out),
             "allocations" => carriers::allocations(value, t, out),
             "code_memory" => code::code(value, t, out),
+            "holders" => holders::holders(value, t, out),
+            "collect" => holders::collection(value, t, out),
             // These are for the source of the host.
             "host" => Ok(()),
             _ => Ok(()),

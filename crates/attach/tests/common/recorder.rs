@@ -8,7 +8,7 @@ use beamtune_attach::connection::Settings;
 use beamtune_attach::locate::Route;
 use beamtune_attach::source::{Access, NodeSource};
 use beamtune_model::units::Nanos;
-use beamtune_model::{Ask, Clock, Group, Sample, SampleBuilder, SeriesTable, Source, Tick, Trouble};
+use beamtune_model::{Ask, Clock, Group, Sample, SampleBuilder, SeriesTable, Source, Span, Tick, Trouble};
 
 use super::{COOKIE, PATIENCE, eventually, found};
 
@@ -45,12 +45,20 @@ pub struct Recorder {
     pub clock: TestClock,
     pub table: SeriesTable,
     pub seq: u64,
+    /// When the VM was read last.
+    pub last_span: Option<Span>,
 }
 
 impl Recorder {
     pub fn attach(target: &str) -> Recorder {
         let source = NodeSource::attach(access(target)).unwrap();
-        Recorder { source, clock: TestClock(Instant::now()), table: SeriesTable::default(), seq: 0 }
+        Recorder {
+            source,
+            clock: TestClock(Instant::now()),
+            table: SeriesTable::default(),
+            seq: 0,
+            last_span: None,
+        }
     }
 
     pub fn sample(&mut self, detail: bool, patience: Duration) -> Result<Sample, Trouble> {
@@ -62,6 +70,7 @@ impl Recorder {
         let deadline = t + patience.as_nanos() as i64;
         let span = self.source.collect(deadline, &self.clock, &mut out)?;
         assert!(t <= span.begin && span.begin <= span.end && span.end <= self.clock.now(), "{t} {span:?}");
+        self.last_span = Some(span);
         Ok(out.sample)
     }
 

@@ -309,6 +309,9 @@ impl Building<'_> {
         self.records(&mut cursors.carrier, until, |tick, _| tick >= begin, PeriodBuilder::carriers)?;
         self.records(&mut cursors.allocation, until, |tick, _| tick >= begin, PeriodBuilder::allocations)?;
         self.records(&mut cursors.code, until, |tick, _| tick >= begin, PeriodBuilder::code)?;
+        self.records(&mut cursors.holder, until, |tick, _| tick >= begin, PeriodBuilder::holder)?;
+        self.records(&mut cursors.collection, until, |tick, _| tick >= begin, PeriodBuilder::collection)?;
+        self.records(&mut cursors.collected, until, |tick, _| tick >= begin, PeriodBuilder::collected)?;
         self.records(&mut cursors.event, until, |tick, _| tick >= begin, PeriodBuilder::event)?;
         // One that began before says as well why something is missing.
         let reaches_in = |tick, gap: &Gap| tick >= begin || tick >= since && gap.end >= begin;

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use beamtune_model::{
-    AllocationRow, CarrierRow, CodeRow, Event, Gap, Group, Nanos, PortRow, ProcessRow, ProcessTick, Sample,
-    SeriesTable, Snapshot, SpawnRow, TableRow,
+    AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Gap, Group, HolderRow, Nanos,
+    PortRow, ProcessRow, ProcessTick, Sample, SeriesTable, Snapshot, SpawnRow, TableRow,
 };
 
 use super::parts::{Decoder, Segment, Taker};
@@ -175,6 +175,13 @@ impl Samples<'_> {
             sample.allocations.push(row);
         })?;
         self.records(&mut cursors.code, &mut samples, |sample, row: CodeRow| sample.code.push(row))?;
+        self.records(&mut cursors.holder, &mut samples, |sample, row: HolderRow| sample.holders.push(row))?;
+        self.records(&mut cursors.collection, &mut samples, |sample, row: CollectionRow| {
+            sample.collections.push(row);
+        })?;
+        self.records(&mut cursors.collected, &mut samples, |sample, row: CollectRow| {
+            sample.collected.push(row);
+        })?;
         self.records(&mut cursors.snapshot, &mut samples, |sample, row: Snapshot| {
             sample.snapshots.push(row);
         })?;

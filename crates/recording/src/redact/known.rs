@@ -181,13 +181,15 @@ pub(super) const WORDS: &[&str] = &[
     "carriers",
     "allocations",
     "code_memory",
+    "holders",
+    "collect",
     "long_message_queue",
     "trigger",
     "run_queue",
     "message_queue",
     "cgroup_memory",
     "event",
-    // Why carriers were not walked.
+    // Why carriers were not walked, processes not asked, and collections ended.
     "limit",
     "pool",
     "many",
@@ -195,6 +197,11 @@ pub(super) const WORDS: &[&str] = &[
     "refused",
     "rows",
     "unscanned",
+    "done",
+    "latency",
+    "queue",
+    "named",
+    "sample",
     // By whom, and for what, most of a node's memory is allocated.
     "prim_file",
     "prim_buffer",

@@ -1,6 +1,8 @@
 //! Rows of what is read only when somebody asks for it. What they hold as lists stands in the tables as JSON.
 
-use beamtune_model::{AllocationRow, BlockSum, CarrierRow, CodeRow, SizeCount};
+use beamtune_model::{
+    AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, HolderRow, SizeCount,
+};
 
 use super::{Reader, Record, Writer};
 
@@ -127,6 +129,201 @@ impl Record for CodeRow {
             modules: from.get()?,
             bytes: from.get()?,
             old_bytes: from.get()?,
+        })
+    }
+}
+
+impl Record for HolderRow {
+    const TABLE: &'static str = "holder";
+    const COLUMNS: &'static [&'static str] = &[
+        "t",
+        "pid",
+        "name_text",
+        "label_text",
+        "initial_call_text",
+        "skipped_text",
+        "heap_bytes",
+        "binary_vheap_bytes",
+        "refs",
+        "binaries",
+        "bytes",
+        "alone",
+        "alone_bytes",
+    ];
+
+    fn write(&self, out: &mut Writer<'_, '_>) -> rusqlite::Result<()> {
+        out.put(self.t)?;
+        out.put(&self.pid)?;
+        out.maybe_text(self.name.as_deref())?;
+        out.maybe_text(self.label.as_deref())?;
+        out.maybe_text(self.initial_call.as_deref())?;
+        out.maybe_text(self.skipped.as_deref())?;
+        out.put(self.heap_bytes)?;
+        out.put(self.binary_vheap_bytes)?;
+        out.put(self.references)?;
+        out.put(self.binaries)?;
+        out.put(self.bytes)?;
+        out.put(self.alone)?;
+        out.put(self.alone_bytes)
+    }
+
+    fn read(from: &mut Reader<'_>) -> rusqlite::Result<Self> {
+        Ok(HolderRow {
+            t: from.get()?,
+            pid: from.get()?,
+            name: from.maybe_text()?,
+            label: from.maybe_text()?,
+            initial_call: from.maybe_text()?,
+            skipped: from.maybe_text()?,
+            heap_bytes: from.get()?,
+            binary_vheap_bytes: from.get()?,
+            references: from.get()?,
+            binaries: from.get()?,
+            bytes: from.get()?,
+            alone: from.get()?,
+            alone_bytes: from.get()?,
+        })
+    }
+}
+
+impl Record for CollectionRow {
+    const TABLE: &'static str = "collection";
+    const COLUMNS: &'static [&'static str] = &[
+        "t",
+        "how_text",
+        "processes",
+        "chosen",
+        "largest",
+        "rest_bytes",
+        "collected",
+        "gone",
+        "no_answer",
+        "large",
+        "stopped_text",
+        "heap_before",
+        "heap_after",
+        "binary_before",
+        "binary_after",
+        "chance",
+        "chance_heap_kib",
+        "chance_heap_kib_squares",
+        "chance_binary_kib",
+        "chance_binary_kib_squares",
+        "memory_processes_before",
+        "memory_processes_after",
+        "memory_binary_before",
+        "memory_binary_after",
+        "took",
+        "longest",
+        "late",
+        "queue",
+    ];
+
+    fn write(&self, out: &mut Writer<'_, '_>) -> rusqlite::Result<()> {
+        out.put(self.t)?;
+        out.text(&self.how)?;
+        out.put(self.processes)?;
+        out.put(self.chosen)?;
+        out.put(self.largest)?;
+        out.put(self.rest_bytes)?;
+        out.put(self.collected)?;
+        out.put(self.gone)?;
+        out.put(self.no_answer)?;
+        out.put(self.large)?;
+        out.text(&self.stopped)?;
+        out.put(self.heap_before)?;
+        out.put(self.heap_after)?;
+        out.put(self.binary_before)?;
+        out.put(self.binary_after)?;
+        out.put(self.chance)?;
+        out.put(self.chance_heap_kib)?;
+        out.put(self.chance_heap_kib_squares)?;
+        out.put(self.chance_binary_kib)?;
+        out.put(self.chance_binary_kib_squares)?;
+        out.put(self.memory_processes_before)?;
+        out.put(self.memory_processes_after)?;
+        out.put(self.memory_binary_before)?;
+        out.put(self.memory_binary_after)?;
+        out.put(self.took)?;
+        out.put(self.longest)?;
+        out.put(self.late)?;
+        out.put(self.queue)
+    }
+
+    fn read(from: &mut Reader<'_>) -> rusqlite::Result<Self> {
+        Ok(CollectionRow {
+            t: from.get()?,
+            how: from.text()?,
+            processes: from.get()?,
+            chosen: from.get()?,
+            largest: from.get()?,
+            rest_bytes: from.get()?,
+            collected: from.get()?,
+            gone: from.get()?,
+            no_answer: from.get()?,
+            large: from.get()?,
+            stopped: from.text()?,
+            heap_before: from.get()?,
+            heap_after: from.get()?,
+            binary_before: from.get()?,
+            binary_after: from.get()?,
+            chance: from.get()?,
+            chance_heap_kib: from.get()?,
+            chance_heap_kib_squares: from.get()?,
+            chance_binary_kib: from.get()?,
+            chance_binary_kib_squares: from.get()?,
+            memory_processes_before: from.get()?,
+            memory_processes_after: from.get()?,
+            memory_binary_before: from.get()?,
+            memory_binary_after: from.get()?,
+            took: from.get()?,
+            longest: from.get()?,
+            late: from.get()?,
+            queue: from.get()?,
+        })
+    }
+}
+
+impl Record for CollectRow {
+    const TABLE: &'static str = "collected";
+    const COLUMNS: &'static [&'static str] = &[
+        "t",
+        "pid",
+        "name_text",
+        "label_text",
+        "initial_call_text",
+        "heap_before",
+        "heap_after",
+        "binary_before",
+        "binary_after",
+        "took",
+    ];
+
+    fn write(&self, out: &mut Writer<'_, '_>) -> rusqlite::Result<()> {
+        out.put(self.t)?;
+        out.put(&self.pid)?;
+        out.maybe_text(self.name.as_deref())?;
+        out.maybe_text(self.label.as_deref())?;
+        out.maybe_text(self.initial_call.as_deref())?;
+        out.put(self.heap_before)?;
+        out.put(self.heap_after)?;
+        out.put(self.binary_before)?;
+        out.put(self.binary_after)?;
+        out.put(self.took)
+    }
+
+    fn read(from: &mut Reader<'_>) -> rusqlite::Result<Self> {
+        Ok(CollectRow {
+            t: from.get()?,
+            pid: from.get()?,
+            name: from.maybe_text()?,
+            label: from.maybe_text()?,
+            initial_call: from.maybe_text()?,
+            heap_before: from.get()?,
+            heap_after: from.get()?,
+            binary_before: from.get()?,
+            binary_after: from.get()?,
+            took: from.get()?,
         })
     }
 }

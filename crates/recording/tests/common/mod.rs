@@ -7,9 +7,9 @@ use std::process::Command;
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
-    AllocationRow, BlockSum, CarrierRow, CodeRow, Event, Gap, Incarnation, Nanos, PortRow, ProcessRow,
-    ProcessTick, Rank, Sample, SampleBuilder, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, TableRow,
-    Tick, TroubleKind, metrics,
+    AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Gap, HolderRow,
+    Incarnation, Nanos, PortRow, ProcessRow, ProcessTick, Rank, Sample, SampleBuilder, SeriesTable,
+    SizeCount, Snapshot, Span, SpawnRow, TableRow, Tick, TroubleKind, metrics,
 };
 use beamtune_recording::{Existing, Reader, Writer};
 
@@ -175,6 +175,32 @@ fn detail(second: i64, random: &mut Random, out: &mut SampleBuilder<'_>) {
         modules: 90 + second,
         bytes: 2_000_000,
         old_bytes: second,
+    });
+    out.sample.holders.push(HolderRow {
+        t,
+        pid: "<0.7.0>".to_owned(),
+        name: Some("rabbit_reader".to_owned()),
+        skipped: (second % 20 == 0).then(|| "no_answer".to_owned()),
+        heap_bytes: 9_000,
+        bytes: second,
+        ..HolderRow::default()
+    });
+    out.sample.collections.push(CollectionRow {
+        t,
+        how: "sample".to_owned(),
+        stopped: "done".to_owned(),
+        collected: second,
+        memory_binary_after: (second % 20 == 0).then_some(second),
+        took: 7,
+        ..CollectionRow::default()
+    });
+    out.sample.collected.push(CollectRow {
+        t,
+        pid: "<0.7.0>".to_owned(),
+        initial_call: Some("rabbit_reader:init/2".to_owned()),
+        heap_before: 8_000 + second,
+        heap_after: 200,
+        ..CollectRow::default()
     });
     out.sample.snapshots.push(Snapshot { t, kind: "carriers".to_owned(), blob: vec![second as u8; 300] });
     out.sample.events.push(Event {

@@ -1,6 +1,6 @@
 //! What is asked for by name: from the agent's terms to rows.
 
-use beamtune_model::{CarrierRow, SizeCount};
+use beamtune_model::{CarrierRow, CollectRow, CollectionRow, HolderRow, SizeCount};
 
 use super::*;
 
@@ -178,6 +178,26 @@ fn tagged_blocks_are_rows_and_what_was_not_seen_of_them_too() {
     }
 }
 
+/// Before ERTS 15.1 the VM counts a pooled carrier too few each time that a walk through them pauses.
+#[test]
+fn a_count_of_carriers_below_nothing_is_not_told() {
+    let set = |carriers: i64| tuple(&[5, 6, carriers, 8, 0, 0, 0, 0, 0]);
+    let instance =
+        Value::tuple([binary("eheap_alloc"), Value::from(1i64), set(3), set(-2), set(0), tuple(&[1; 9])]);
+    let mut pairs = vec![("instances", Value::list([instance]))];
+    pairs.extend(["disabled", "foreign", "mseg", "mmap"].map(|key| (key, Value::list([]))));
+    let mut recording = Recording::default();
+    let sample = recording.add(vec![done("allocators", &pairs)]).unwrap();
+    let found = recording.readings(&sample);
+    let told =
+        |name: &str| found.iter().any(|text| text.starts_with(&format!("allocator/eheap_alloc/1/{name}=")));
+    assert!(
+        told("mbcs_carriers") && told("sbcs_carriers") && told("pool_carriers_size") && told("pool_blocks"),
+        "{found:?}"
+    );
+    assert!(!told("pool_carriers"), "{found:?}");
+}
+
 #[test]
 fn an_estimate_alone_has_no_rows() {
     let mut recording = Recording::default();
@@ -238,5 +258,245 @@ fn code_is_told_by_application_and_as_sums() {
     for item in garbled {
         let gaps = recording.add(vec![item]).unwrap().gaps;
         assert!(matches!(&gaps[..], [gap] if gap.kind == TroubleKind::Garbled), "{gaps:?}");
+    }
+}
+
+fn numbered(pairs: &[(&'static str, i64)]) -> Vec<(&'static str, Value<'static>)> {
+    pairs.iter().map(|&(key, number)| (key, Value::from(number))).collect()
+}
+
+const HELD: [(&str, i64); 7] = [
+    ("heap_bytes", 2_000),
+    ("binary_vheap_bytes", 90_000),
+    ("references", 5),
+    ("binaries", 4),
+    ("bytes", 70_000),
+    ("alone", 1),
+    ("alone_bytes", 9_000),
+];
+
+fn holder(told: &'static str, held: &[(&'static str, i64)]) -> Value<'static> {
+    let mut pairs = numbered(held);
+    pairs.extend([
+        ("pid", binary("<0.9.0>")),
+        ("told", Value::atom(told)),
+        ("name", binary("cache")),
+        ("initial_call", call("cache", "init", 1)),
+    ]);
+    map(&pairs)
+}
+
+fn held(rows: Vec<Value<'static>>, complete: bool, sums: [i64; 2]) -> Value<'static> {
+    let [binaries, bytes] = sums.map(Value::from);
+    done(
+        "holders",
+        &[
+            ("rows", Value::List(rows)),
+            ("complete", Value::from(complete)),
+            ("binaries", binaries),
+            ("bytes", bytes),
+        ],
+    )
+}
+
+#[test]
+fn holders_are_told_with_what_they_hold_alone() {
+    let mut recording = Recording::default();
+    let rows = vec![holder("ok", &HELD), holder("no_answer", &HELD[..2])];
+    let sample = recording.add(vec![held(rows.clone(), true, [6, 80_000])]).unwrap();
+    assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
+    let asked = HolderRow {
+        t: 1_004_000,
+        pid: "<0.9.0>".to_owned(),
+        name: Some("cache".to_owned()),
+        label: None,
+        initial_call: Some("cache:init/1".to_owned()),
+        skipped: None,
+        heap_bytes: 2_000,
+        binary_vheap_bytes: 90_000,
+        references: 5,
+        binaries: 4,
+        bytes: 70_000,
+        alone: 1,
+        alone_bytes: 9_000,
+    };
+    let not_asked = HolderRow {
+        skipped: Some("no_answer".to_owned()),
+        references: 0,
+        binaries: 0,
+        bytes: 0,
+        alone: 0,
+        alone_bytes: 0,
+        ..asked.clone()
+    };
+    assert_eq!(sample.holders, [asked, not_asked]);
+    let sums = ["processes//held_binaries=6", "processes//held_binaries_size=80000"];
+    assert_eq!(recording.readings(&sample), sums);
+    // A sum over less than all is none.
+    let sample = recording.add(vec![held(rows, false, [6, 80_000])]).unwrap();
+    assert_eq!((sample.holders.len(), recording.readings(&sample).len()), (2, 0));
+    for place in 0..HELD.len() {
+        let mut garbled = HELD;
+        garbled[place].1 = -1;
+        let gaps = recording.add(vec![held(vec![holder("ok", &garbled)], true, [0, 0])]).unwrap().gaps;
+        assert!(matches!(&gaps[..], [gap] if gap.kind == TroubleKind::Garbled), "{gaps:?}");
+    }
+    for garbled in
+        [held(Vec::new(), true, [-1, 0]), held(vec![tuple(&[1])], true, [0, 0]), done("holders", &[])]
+    {
+        let gaps = recording.add(vec![garbled]).unwrap().gaps;
+        assert!(matches!(&gaps[..], [gap] if gap.kind == TroubleKind::Garbled), "{gaps:?}");
+    }
+    let many = vec![holder("ok", &HELD); 1_500];
+    assert_eq!(recording.add(vec![held(many, true, [0, 0])]).unwrap().holders.len(), MOST_ROWS);
+}
+
+const COLLECTED: [(&str, i64); 16] = [
+    ("processes", 100),
+    ("chosen", 50),
+    ("largest", 12),
+    ("rest_bytes", 3_000),
+    ("collected", 40),
+    ("gone", 3),
+    ("no_answer", 2),
+    ("large", 1),
+    ("heap_before", 9_000),
+    ("heap_after", 4_000),
+    ("binary_before", 800),
+    ("binary_after", 700),
+    ("us", 3),
+    ("longest_us", 1),
+    ("late_ms", 2),
+    ("queue", 7),
+];
+
+const BY_CHANCE: [(&str, i64); 5] = [
+    ("collected", 30),
+    ("heap_kib", 5),
+    ("heap_kib_squares", 25),
+    ("binary_kib", 4),
+    ("binary_kib_squares", 16),
+];
+
+fn collection(
+    numbers: &[(&'static str, i64)],
+    by_chance: &[(&'static str, i64)],
+    row: &[(&'static str, i64)],
+) -> Value<'static> {
+    let mut pairs = numbered(numbers);
+    pairs.push(("by_chance", map(&numbered(by_chance))));
+    let mut row = numbered(row);
+    row.push(("pid", binary("<0.9.0>")));
+    pairs.extend([
+        ("how", Value::atom("sample")),
+        ("stopped", Value::atom("latency")),
+        ("memory_before", map(&numbered(&[("processes", 90_000), ("binary", 80_000), ("total", 1)]))),
+        // An allocator is disabled.
+        ("memory_after", map(&[])),
+        ("rows", Value::list([map(&row)])),
+    ]);
+    done("collect", &pairs)
+}
+
+#[test]
+fn a_collection_is_told_with_why_it_ended_and_who_gave_back_the_most() {
+    let row =
+        [("heap_before", 500), ("heap_after", 100), ("binary_before", 60), ("binary_after", 10), ("us", 4)];
+    let mut recording = Recording::default();
+    let sample = recording.add(vec![collection(&COLLECTED, &BY_CHANCE, &row)]).unwrap();
+    assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
+    let t = 1_004_000;
+    let expect = CollectionRow {
+        t,
+        how: "sample".to_owned(),
+        processes: 100,
+        chosen: 50,
+        largest: 12,
+        rest_bytes: 3_000,
+        collected: 40,
+        gone: 3,
+        no_answer: 2,
+        large: 1,
+        stopped: "latency".to_owned(),
+        heap_before: 9_000,
+        heap_after: 4_000,
+        binary_before: 800,
+        binary_after: 700,
+        chance: 30,
+        chance_heap_kib: 5,
+        chance_heap_kib_squares: 25,
+        chance_binary_kib: 4,
+        chance_binary_kib_squares: 16,
+        memory_processes_before: Some(90_000),
+        memory_processes_after: None,
+        memory_binary_before: Some(80_000),
+        memory_binary_after: None,
+        took: 3_000,
+        longest: 1_000,
+        late: 2_000_000,
+        queue: 7,
+    };
+    assert_eq!(sample.collections, [expect]);
+    let process = CollectRow {
+        t,
+        pid: "<0.9.0>".to_owned(),
+        heap_before: 500,
+        heap_after: 100,
+        binary_before: 60,
+        binary_after: 10,
+        took: 4_000,
+        ..CollectRow::default()
+    };
+    assert_eq!((process.freed(), &sample.collected), (450, &vec![process.clone()]));
+    let largest = CollectRow { heap_before: i64::MAX, binary_before: i64::MAX, ..CollectRow::default() };
+    assert_eq!(largest.freed(), i64::MAX);
+    let mut garbled = Vec::new();
+    for place in 0..COLLECTED.len() {
+        let mut numbers = COLLECTED;
+        numbers[place].1 = -1;
+        garbled.push(collection(&numbers, &BY_CHANCE, &row));
+    }
+    for place in 0..BY_CHANCE.len() {
+        let mut by_chance = BY_CHANCE;
+        by_chance[place].1 = -1;
+        garbled.push(collection(&COLLECTED, &by_chance, &row));
+    }
+    for place in 0..row.len() {
+        let mut row = row;
+        row[place].1 = i64::MIN;
+        garbled.push(collection(&COLLECTED, &BY_CHANCE, &row));
+    }
+    garbled.push(collection(&COLLECTED, &BY_CHANCE, &row[1..]));
+    garbled.push(collection(&COLLECTED, &BY_CHANCE[1..], &row));
+    garbled.push(collection(&COLLECTED[1..], &BY_CHANCE, &row));
+    for item in garbled {
+        let gaps = recording.add(vec![item]).unwrap().gaps;
+        assert!(matches!(&gaps[..], [gap] if gap.kind == TroubleKind::Garbled), "{gaps:?}");
+    }
+}
+
+#[test]
+fn what_real_agents_have_answered_is_understood() {
+    for release in [23, 25, 27, 29] {
+        let path = format!("{}/../../agent/fixtures/r{release}-sample-asked.etf", env!("CARGO_MANIFEST_DIR"));
+        let document = Document::decode(std::fs::read(path).unwrap(), 0, Limits::default()).unwrap();
+        let Ok(Word::Sample(answer)) = Word::parse(document) else { panic!("no sample") };
+        let mut recording = Recording::default();
+        let tick = Tick { t: 0, incarnation: 0, vm: None, host: None, late: 0 };
+        let mut out = SampleBuilder::new(&mut recording.table, tick);
+        recording.life.add(&answer, Offset(0).between(i64::MIN, i64::MAX), &mut out).unwrap();
+        let sample = out.sample;
+        assert!(sample.gaps.is_empty(), "{release}: {:?}", sample.gaps);
+        assert!(sample.carriers.iter().any(|row| row.skipped.is_none() && !row.blocks.is_empty()));
+        assert!(sample.allocations.iter().any(|row| row.skipped.is_none() && !row.sizes.is_empty()));
+        assert!(sample.code.iter().any(|row| row.application.as_deref() == Some("stdlib")));
+        assert!(
+            sample.holders.iter().any(|row| row.skipped.is_none() && row.binaries > 0),
+            "{:?}",
+            sample.holders
+        );
+        let [collection] = &sample.collections[..] else { panic!("{release}: {:?}", sample.collections) };
+        assert!(collection.collected > 0 && collection.memory_binary_before.is_some(), "{collection:?}");
+        assert!(!sample.collected.is_empty(), "{release}");
     }
 }

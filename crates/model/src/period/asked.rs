@@ -1,0 +1,101 @@
+//! What was read only because somebody has asked for it.
+
+use std::cmp::Reverse;
+
+use super::{MOST_ROWS, Period, PeriodBuilder};
+use crate::rows::{AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, HolderRow};
+use crate::sample::Sample;
+use crate::units::Nanos;
+
+impl PeriodBuilder {
+    /// Adds carriers; those of the last walk count.
+    pub fn carriers(&mut self, row: CarrierRow) {
+        add_to_last(&mut self.period.carriers, row, |row| row.t);
+    }
+
+    /// Adds tagged blocks; those of the last walk count.
+    pub fn allocations(&mut self, row: AllocationRow) {
+        add_to_last(&mut self.period.allocations, row, |row| row.t);
+    }
+
+    /// Adds the code of an application; that of the last look counts.
+    pub fn code(&mut self, row: CodeRow) {
+        add_to_last(&mut self.period.code, row, |row| row.t);
+    }
+
+    /// Adds a holder of binaries; those of the last look count.
+    pub fn holder(&mut self, row: HolderRow) {
+        add_to_last(&mut self.period.holders, row, |row| row.t);
+    }
+
+    /// Adds collections that somebody has asked for.
+    pub fn collection(&mut self, row: CollectionRow) {
+        if self.period.collections.len() < MOST_ROWS {
+            self.period.collections.push(row);
+        }
+    }
+
+    /// Adds a process that was collected.
+    pub fn collected(&mut self, row: CollectRow) {
+        if self.period.collected.len() < MOST_ROWS {
+            self.period.collected.push(row);
+        }
+    }
+
+    /// All that a sample has of these.
+    pub(super) fn asked(&mut self, sample: &Sample) {
+        sample.carriers.iter().cloned().for_each(|row| self.carriers(row));
+        sample.allocations.iter().cloned().for_each(|row| self.allocations(row));
+        sample.code.iter().cloned().for_each(|row| self.code(row));
+        sample.holders.iter().cloned().for_each(|row| self.holder(row));
+        sample.collections.iter().cloned().for_each(|row| self.collection(row));
+        sample.collected.iter().cloned().for_each(|row| self.collected(row));
+    }
+}
+
+/// The largest first.
+pub(super) fn sort(period: &mut Period) {
+    period.carriers.sort_by_key(|row| Reverse(row.bytes));
+    period.allocations.sort_by_key(|row| Reverse(row.bytes));
+    period.code.sort_by_key(|row| Reverse(row.bytes));
+    period.holders.sort_by_key(|row| Reverse(row.bytes));
+    period.collected.sort_by_key(|row| Reverse(row.freed()));
+}
+
+/// Adds a row to those of one look, in place of those of a look before it.
+fn add_to_last<R>(rows: &mut Vec<R>, row: R, t: impl Fn(&R) -> Nanos) {
+    match rows.first().map(&t) {
+        Some(known) if known > t(&row) => return,
+        Some(known) if known < t(&row) => rows.clear(),
+        _ => {}
+    }
+    if rows.len() < MOST_ROWS {
+        rows.push(row);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_looks_that_replace_each_other_the_last_one_counts() {
+        let mut builder = PeriodBuilder::default();
+        let carrier = |t, bytes| CarrierRow { t, bytes, ..CarrierRow::default() };
+        for row in [carrier(5, 1), carrier(5, 9), carrier(7, 2), carrier(7, 3), carrier(6, 8)] {
+            builder.carriers(row);
+        }
+        let collected = |t, heap_before| CollectRow { t, heap_before, ..CollectRow::default() };
+        for row in [collected(5, 1), collected(7, 4), collected(6, 3)] {
+            builder.collected(row);
+        }
+        for t in 0..MOST_ROWS as i64 + 5 {
+            builder.collection(CollectionRow { t, ..CollectionRow::default() });
+        }
+        let period = builder.finish();
+        assert_eq!(period.carriers, [carrier(7, 3), carrier(7, 2)]);
+        // What was done to the node is not replaced by what was done to it later.
+        assert_eq!(period.collected, [collected(7, 4), collected(6, 3), collected(5, 1)]);
+        assert_eq!(period.collections.len(), MOST_ROWS);
+    }
+}
