@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use beamtune_attach::AttachError;
-use beamtune_attach::explicit::{Explicit, What};
+use beamtune_attach::explicit::{Collect, Explicit, What, Whom};
 use beamtune_attach::source::NodeSource;
 use beamtune_host::remote::RemoteHost;
 use beamtune_host::source::{Announce, HostSource, MemoryBudget};
@@ -143,22 +143,51 @@ pub fn take_into(
     finished.map_err(Failed::ForGood)
 }
 
-/// Asks for what the user wants once. Of a walk through carriers the cost is said first.
+/// Asks for what the user wants once. What that costs the node is said first.
 fn ask_once(vm: &mut NodeSource, items: &[Explicit]) -> Result<()> {
     for item in items {
-        if let What::Carriers(walk) = &item.what {
-            let cost = vm.estimate_walk(walk, item.limit)?;
-            terminal::complain(&format!(
-                "walking through {} carriers with {} blocks, which takes about {:.0} ms and holds a scheduler for at most {:.1} ms at a time\n",
-                cost.carriers,
-                cost.blocks,
-                cost.takes.as_secs_f64() * 1e3,
-                cost.holds.as_secs_f64() * 1e3
-            ));
-        }
+        let cost = match &item.what {
+            What::Carriers(walk) => {
+                let cost = vm.estimate_walk(walk, item.limit)?;
+                format!(
+                    "walking through {} carriers with {} blocks, which takes about {:.0} ms and holds a scheduler for at most {:.1} ms at a time\n",
+                    cost.carriers,
+                    cost.blocks,
+                    cost.takes.as_secs_f64() * 1e3,
+                    cost.holds.as_secs_f64() * 1e3
+                )
+            }
+            What::Holders { top, .. } => format!(
+                "asking at most {top} processes which binaries they refer to, which takes each of them up to 0.3 s for a million references\n"
+            ),
+            What::Collect(collect) => collecting(collect, item.limit),
+            _ => continue,
+        };
+        terminal::complain(&cost);
     }
     vm.ask_once(items.to_vec());
     Ok(())
+}
+
+/// What collecting costs at most, as far as that is known before.
+fn collecting(collect: &Collect, limit: Duration) -> String {
+    match &collect.whom {
+        Whom::Named(_) => {
+            "collecting the garbage of one process, which does not run meanwhile: about 1 ms for each MB that is alive\n".to_owned()
+        }
+        Whom::Sample { most, .. } => {
+            let pauses = collect.pause * most.div_ceil(collect.batch.max(1));
+            format!(
+                "collecting the garbage of at most {most} processes, {} at a time: none of them runs meanwhile, about 1 ms for each MB that is \
+                 alive. With pauses of {} ms between that takes {:.0} s or more, and ends after {} s, or when a process has to wait for {} ms\n",
+                collect.batch,
+                collect.pause.as_millis(),
+                pauses.as_secs_f64(),
+                limit.as_secs(),
+                collect.latency_limit.as_millis()
+            )
+        }
+    }
 }
 
 /// The host of a node on another one, read through its agent. Which files there are stands in others, so a few

@@ -6,10 +6,12 @@
 mod allocators;
 mod bridge;
 mod movement;
+mod returns;
 
 pub use allocators::{Allocator, Carriers, allocators};
 pub use bridge::{Bridge, Mapping, Part};
 pub use movement::{Daily, Movement, Step};
+pub use returns::{Estimate, Returns};
 
 /// Kinds of mappings, each mapping being of one.
 pub mod mapping {

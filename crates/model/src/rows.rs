@@ -338,12 +338,28 @@ pub struct CollectRow {
     pub took: Nanos,
 }
 
+impl HolderRow {
+    /// What a person knows it by: its name, its label, or what it was started with; else its pid.
+    pub fn title(&self) -> &str {
+        title([&self.name, &self.label, &self.initial_call], &self.pid)
+    }
+}
+
 impl CollectRow {
+    /// What a person knows it by: its name, its label, or what it was started with; else its pid.
+    pub fn title(&self) -> &str {
+        title([&self.name, &self.label, &self.initial_call], &self.pid)
+    }
+
     /// What it gave back, in bytes.
     pub fn freed(&self) -> i64 {
         let before = self.heap_before.saturating_add(self.binary_before);
         before.saturating_sub(self.heap_after).saturating_sub(self.binary_after)
     }
+}
+
+fn title<'r>(names: [&'r Option<String>; 3], pid: &'r str) -> &'r str {
+    names.into_iter().find_map(Option::as_deref).unwrap_or(pid)
 }
 
 /// Who starts processes, or owns tables or ports: a count by origin, from a bounded sample of the newest.

@@ -3,13 +3,14 @@
 //! Three columns that must not be mixed: what is resident (pages, counted), what is mapped (address space), and what is in
 //! use (blocks, as the VM or malloc counts them). A line is missing rather than made up where one was not measured.
 
+mod collected;
 mod json;
 mod movements;
 mod owners;
 mod walked;
 mod waterfall;
 
-use beamtune_model::memory::{Bridge, Movement, allocators};
+use beamtune_model::memory::{Bridge, Movement, Returns, allocators};
 use beamtune_model::{Diagnosis, Group, Period};
 
 use crate::diagnosis;
@@ -18,8 +19,15 @@ use crate::text::{self, Style};
 pub use json::render as json;
 pub use owners::{Kind, Owner, kinds};
 
-/// The page of `beamtune memory`: the bridge, what the VM uses it for, how that has moved, and what is wrong with it.
-pub fn render(period: &Period, movements: &[Movement], verdicts: &Diagnosis, style: Style) -> String {
+/// The page of `beamtune memory`: the bridge, what the VM uses it for, what was asked for by name, how memory has moved, and what is
+/// wrong with it. `returns` is what follows from the last sample of collections.
+pub fn render(
+    period: &Period,
+    movements: &[Movement],
+    returns: Option<Returns>,
+    verdicts: &Diagnosis,
+    style: Style,
+) -> String {
     let bridge = Bridge::of(period);
     let mut out = diagnosis::heading(period, style);
     out.push('\n');
@@ -29,6 +37,7 @@ pub fn render(period: &Period, movements: &[Movement], verdicts: &Diagnosis, sty
         waterfall::mappings(&bridge, style),
         owners::render(period, style),
         walked::render(period, style),
+        collected::render(period, returns, style),
         movements::render(period, movements, style),
     ];
     for section in sections.iter().filter(|section| !section.is_empty()) {

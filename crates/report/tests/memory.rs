@@ -1,11 +1,13 @@
 //! The page of `beamtune memory`, from a period whose numbers are known.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
-use beamtune_model::memory::{Bridge, Daily, Movement, Step, allocators, content, mapping};
+use beamtune_model::memory::{
+    Bridge, Daily, Estimate, Movement, Returns, Step, allocators, content, mapping,
+};
 use beamtune_model::window::Point;
 use beamtune_model::{
-    Diagnosis, Facts, Gap, Metric, Period, PeriodBuilder, ProcessRow, Rank, Series, TableRow, Tick,
-    TroubleKind, metrics,
+    CollectRow, CollectionRow, Diagnosis, Facts, Gap, HolderRow, Metric, Period, PeriodBuilder, ProcessRow,
+    Rank, Series, TableRow, Tick, TroubleKind, metrics,
 };
 use beamtune_report::{Style, memory};
 
@@ -109,7 +111,7 @@ fn node() -> Made {
 }
 
 fn page(period: &Period) -> String {
-    memory::render(period, &[], &Diagnosis::default(), Style::PLAIN)
+    memory::render(period, &[], None, &Diagnosis::default(), Style::PLAIN)
 }
 
 fn line<'a>(page: &'a str, begin: &str) -> &'a str {
@@ -229,7 +231,8 @@ fn what_was_not_measured_is_said_and_not_made_up() {
     );
     assert!(!page.contains("not explained"), "{page}");
     assert!(
-        memory::render(&Period::default(), &[], &Diagnosis::default(), Style::PLAIN).contains("not known")
+        memory::render(&Period::default(), &[], None, &Diagnosis::default(), Style::PLAIN)
+            .contains("not known")
     );
 }
 
@@ -256,7 +259,7 @@ fn what_has_moved_is_told_with_its_steps_and_days() {
     let mut made = node();
     made.0.tick(&Tick { t: 3_600_000_000_000, incarnation: 0, vm: None, host: None, late: 0 });
     let period = made.finish();
-    let page = memory::render(&period, &[moved()], &Diagnosis::default(), Style::PLAIN);
+    let page = memory::render(&period, &[moved()], None, &Diagnosis::default(), Style::PLAIN);
     let at = page.lines().position(|line| line.starts_with("over 60 min")).expect("a table");
     let words: Vec<_> = page.lines().nth(at + 1).expect("a row").split_whitespace().collect();
     assert_eq!(
@@ -264,7 +267,7 @@ fn what_has_moved_is_told_with_its_steps_and_days() {
         "binary 10.0 MB 60.0 MB +50.0 MB +48.0 MB to +52.0 MB from 11.0 MB to 58.0 MB after 10 min, with code_loaded x; \
          each day 5.00 MB up and down, most at 09:00 UTC"
     );
-    let still = memory::render(&period, &[], &Diagnosis::default(), Style::PLAIN);
+    let still = memory::render(&period, &[], None, &Diagnosis::default(), Style::PLAIN);
     assert!(still.contains("nothing has grown"), "{still}");
 }
 
@@ -273,15 +276,118 @@ fn json_fits_its_schema() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/memory.schema.json");
     let schema = std::fs::read_to_string(path).expect("the schema");
     let schema = jsonschema::validator_for(&serde_json::from_str(&schema).expect("JSON")).expect("a schema");
-    for period in [Period::default(), node().finish()] {
-        let text = memory::json(&period, &[moved()], &Diagnosis::default());
+    for (period, returns) in
+        [(Period::default(), None), (node().finish(), None), (asked().finish(), Some(returned()))]
+    {
+        let text = memory::json(&period, &[moved()], returns, &Diagnosis::default());
         let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         let errors: Vec<_> =
             schema.iter_errors(&value).map(|error| format!("{}: {error}", error.instance_path())).collect();
         assert!(errors.is_empty(), "{errors:#?}\n{text}");
     }
-    let text = memory::json(&node().finish(), &[], &Diagnosis::default());
+    let text = memory::json(&node().finish(), &[], None, &Diagnosis::default());
     let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(value["unexplained_bytes"], 30 * MB);
     assert_eq!(value["allocators"][0]["pool"]["carriers_bytes"], 250 * MB);
+}
+
+fn asked() -> Made {
+    let mut node = node();
+    let holder = HolderRow {
+        pid: "<0.7.0>".to_owned(),
+        name: Some("cache".to_owned()),
+        heap_bytes: 3_000,
+        references: 12,
+        binaries: 11,
+        bytes: 70 * MB,
+        alone: 5,
+        alone_bytes: 60 * MB,
+        ..HolderRow::default()
+    };
+    let hangs = HolderRow {
+        pid: "<0.8.0>".to_owned(),
+        skipped: Some("no_answer".to_owned()),
+        ..HolderRow::default()
+    };
+    node.0.holder(holder);
+    node.0.holder(hangs);
+    node.gauge(&metrics::HELD_BINARIES, "", 11);
+    node.gauge(&metrics::HELD_BINARIES_SIZE, "", 70 * MB);
+    node.0.collection(CollectionRow {
+        how: "sample".to_owned(),
+        stopped: "latency".to_owned(),
+        processes: 30_000,
+        collected: 640,
+        large: 2,
+        heap_before: 90 * MB,
+        heap_after: 20 * MB,
+        memory_processes_before: Some(900 * MB),
+        memory_processes_after: Some(830 * MB),
+        memory_binary_before: Some(80 * MB),
+        memory_binary_after: Some(79 * MB),
+        took: 40_000_000,
+        longest: 3_000_000,
+        late: 52_000_000,
+        ..CollectionRow::default()
+    });
+    node.0.collected(CollectRow {
+        pid: "<0.9.0>".to_owned(),
+        initial_call: Some("worker:init/1".to_owned()),
+        heap_before: 8 * MB,
+        heap_after: MB,
+        ..CollectRow::default()
+    });
+    node
+}
+
+fn returned() -> Returns {
+    Returns {
+        heaps: Estimate { bytes: 400e6, low: 300e6, high: 500e6 },
+        binaries: Estimate { bytes: 2e6, low: 1e6, high: 60e6 },
+    }
+}
+
+/// The line that begins so, its words one space apart.
+fn words(page: &str, begin: &str) -> String {
+    line(page, begin).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn holders_are_named_with_what_they_hold_alone() {
+    let page = memory::render(&asked().finish(), &[], None, &Diagnosis::default(), Style::PLAIN);
+    assert_eq!(words(&page, "cache"), "cache <0.7.0> 12 11 70.0 MB 60.0 MB 3.00 kB");
+    assert_eq!(words(&page, "<0.8.0>"), "<0.8.0> it does not answer 0 B");
+    assert!(page.contains("together 11 binaries of 70.0 MB, each counted once"), "{page}");
+}
+
+#[test]
+fn an_estimate_is_told_as_such_with_what_was_done_for_it() {
+    let page = memory::render(&asked().finish(), &[], Some(returned()), &Diagnosis::default(), Style::PLAIN);
+    assert!(page.contains("a collection of all would return, estimated"), "{page}");
+    assert_eq!(words(&page, "heaps "), "heaps 400 MB 300 MB 500 MB");
+    let text = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    for sentence in [
+        "Collected were 640 of 30,000 processes, the largest and some chosen by chance: their heaps went from 90.0 MB to 20.0 MB",
+        "the memory of all processes went from 900 MB to 830 MB",
+        "the longest batch 3 ms; others had to wait for a scheduler for at most 52 ms.",
+        "2 were left out, because their heaps are too large",
+        "It was stopped, because others had to wait too long.",
+    ] {
+        assert!(text.contains(sentence), "{sentence}: {page}");
+    }
+    assert_eq!(words(&page, "worker:init/1"), "worker:init/1 <0.9.0> 7.00 MB 8.00 MB 1.00 MB 0 B 0 B");
+    let without = memory::render(&asked().finish(), &[], None, &Diagnosis::default(), Style::PLAIN);
+    let text = without.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("cannot be estimated: too few have been collected"), "{without}");
+    let nobody = memory::render(&node().finish(), &[], None, &Diagnosis::default(), Style::PLAIN);
+    assert!(!nobody.contains("ollected"), "{nobody}");
+}
+
+#[test]
+fn a_process_that_is_not_there_was_not_collected() {
+    let mut made = node();
+    let none = CollectionRow { how: "named".to_owned(), processes: 1, ..CollectionRow::default() };
+    made.0.collection(none);
+    let page = memory::render(&made.finish(), &[], None, &Diagnosis::default(), Style::PLAIN);
+    assert!(page.contains("Nothing was collected: the node has no such process."), "{page}");
 }

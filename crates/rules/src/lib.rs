@@ -9,6 +9,7 @@
 mod events;
 mod memory;
 pub mod remedy;
+pub mod returns;
 pub mod rule;
 pub mod rules;
 pub mod view;

@@ -4,10 +4,12 @@
 //! stands, and it is tested by properties or simulation. The crate knows nothing of BEAM.
 
 pub mod daily;
+pub mod finite;
 pub mod paired;
 pub mod step;
 pub mod trend;
 
 pub use daily::{Daily, daily};
+pub use finite::total;
 pub use step::{Step, step};
 pub use trend::{Trend, trend};

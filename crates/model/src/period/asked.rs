@@ -53,6 +53,13 @@ impl PeriodBuilder {
     }
 }
 
+impl Period {
+    /// The last collections of processes chosen by chance; `None` if nobody asked for any.
+    pub fn sampled(&self) -> Option<&CollectionRow> {
+        self.collections.iter().rev().find(|row| row.how == "sample")
+    }
+}
+
 /// The largest first.
 pub(super) fn sort(period: &mut Period) {
     period.carriers.sort_by_key(|row| Reverse(row.bytes));

@@ -1,9 +1,12 @@
 //! The same for programs. The form is fixed by `docs/schema/memory.schema.json`; fields are only ever added.
 
-use beamtune_model::memory::{Allocator, Bridge, Carriers, Mapping, Movement, Part, allocators};
+mod asked;
+
+use beamtune_model::memory::{Allocator, Bridge, Carriers, Mapping, Movement, Part, Returns, allocators};
 use beamtune_model::{Diagnosis, Finding, Group, Period, metrics};
 use serde::Serialize;
 
+use self::asked::{CollectedDocument, CollectionDocument, HolderDocument, ReturnsDocument};
 use super::owners::{self, Kind};
 use crate::json::{self, GapDocument, Healthy, Node, NotJudged, Span};
 
@@ -24,6 +27,13 @@ struct Document<'a> {
     contents: Vec<PartDocument<'a>>,
     allocators: Vec<AllocatorDocument<'a>>,
     kinds: Vec<KindDocument<'a>>,
+    holders: Vec<HolderDocument<'a>>,
+    /// What these hold together, each binary counted once.
+    held_bytes: Option<i64>,
+    collections: Vec<CollectionDocument<'a>>,
+    collected: Vec<CollectedDocument<'a>>,
+    /// What follows from the last sample of collections.
+    returns: Option<ReturnsDocument>,
     movements: Vec<MovementDocument<'a>>,
     findings: Vec<&'a Finding>,
     healthy: Vec<Healthy<'a>>,
@@ -217,7 +227,12 @@ impl<'a> From<&'a Movement> for MovementDocument<'a> {
 }
 
 /// The page as a JSON document, indented, with a newline at its end.
-pub fn render(period: &Period, movements: &[Movement], verdicts: &Diagnosis) -> String {
+pub fn render(
+    period: &Period,
+    movements: &[Movement],
+    returns: Option<Returns>,
+    verdicts: &Diagnosis,
+) -> String {
     let bridge = Bridge::of(period);
     let (allocators, kinds) = (allocators(period), owners::kinds(period));
     let (healthy, not_judged) = json::rest(verdicts);
@@ -235,6 +250,11 @@ pub fn render(period: &Period, movements: &[Movement], verdicts: &Diagnosis) -> 
         contents: bridge.parts.iter().chain(&bridge.unknown).map(Into::into).collect(),
         allocators: allocators.iter().map(Into::into).collect(),
         kinds: kinds.iter().map(Into::into).collect(),
+        holders: period.holders.iter().map(Into::into).collect(),
+        held_bytes: period.stat(&metrics::HELD_BINARIES_SIZE, "").ok().map(|stat| stat.last.value),
+        collections: period.collections.iter().map(Into::into).collect(),
+        collected: period.collected.iter().map(Into::into).collect(),
+        returns: returns.map(Into::into),
         movements: movements.iter().map(Into::into).collect(),
         findings: verdicts.findings(),
         healthy,

@@ -1,0 +1,176 @@
+//! What a full collection of all processes would return, by what a sample of them has returned.
+
+use beamtune_model::memory::{Estimate, Returns};
+use beamtune_model::{CollectionRow, Period};
+
+/// From fewer than these by chance nothing is told of the others.
+const FEWEST: i64 = 20;
+
+/// Below this, in bytes, what is freed says nothing of how binaries are shared.
+const WORTH_BYTES: f64 = 65_536.0;
+
+const KIB: f64 = 1024.0;
+
+/// What follows for all processes from the last sample of collections of a period; `None` where there is none, or it was too small.
+pub fn returns(period: &Period) -> Option<Returns> {
+    period.sampled().and_then(of)
+}
+
+/// The largest processes are known, and stand for nobody but themselves; the others are told by those that chance has chosen of them.
+fn of(row: &CollectionRow) -> Option<Returns> {
+    let rest = row.processes.saturating_sub(row.largest).max(0);
+    if row.chance < FEWEST.min(rest) || (rest == 0 && row.stopped != "done") {
+        return None;
+    }
+    let all = |before: i64, after: i64, kib: i64, squares: i64| {
+        let largest = (before.saturating_sub(after) as f64 - kib as f64 * KIB).max(0.0);
+        let others = beamtune_stats::total(
+            rest as f64,
+            row.chance as f64,
+            kib as f64 * KIB,
+            squares as f64 * KIB * KIB,
+            row.rest_bytes as f64,
+        )?;
+        Some(Estimate {
+            bytes: largest + others.estimate,
+            low: largest + others.low,
+            high: largest + others.high,
+        })
+    };
+    let heaps = all(row.heap_before, row.heap_after, row.chance_heap_kib, row.chance_heap_kib_squares)?;
+    let counted =
+        all(row.binary_before, row.binary_after, row.chance_binary_kib, row.chance_binary_kib_squares)?;
+    Some(Returns { heaps, binaries: binaries(row, counted) })
+}
+
+/// A collector counts references; what binaries really take is told by the VM as a whole. What was freed of what was let go is
+/// less than all where others hold it, too: they may let it go as well, so that is no upper end.
+fn binaries(row: &CollectionRow, counted: Estimate) -> Estimate {
+    let Some((before, after)) = row.memory_binary_before.zip(row.memory_binary_after) else { return counted };
+    let let_go = row.binary_before.saturating_sub(row.binary_after) as f64;
+    let freed = before.saturating_sub(after) as f64;
+    let share = if let_go > WORTH_BYTES { (freed / let_go).clamp(0.0, 1.0) } else { 1.0 };
+    let most = before as f64;
+    Estimate {
+        bytes: (counted.bytes * share).min(most),
+        low: (counted.low * share).min(most),
+        high: counted.high.min(most),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 5,000 processes of which each of 1,000 has given back 100 KiB of its heap and 10 KiB of binaries, the 250 largest of them 1 MiB.
+    fn row() -> CollectionRow {
+        CollectionRow {
+            how: "sample".to_owned(),
+            stopped: "done".to_owned(),
+            processes: 5_000,
+            chosen: 1_000,
+            largest: 250,
+            rest_bytes: 120 << 10,
+            collected: 1_000,
+            heap_before: (250 << 20) + ((750 * 105) << 10),
+            heap_after: (750 * 5) << 10,
+            binary_before: (1_000 * 10) << 10,
+            binary_after: 0,
+            chance: 750,
+            chance_heap_kib: 750 * 100,
+            chance_heap_kib_squares: 750 * 100 * 100,
+            chance_binary_kib: 750 * 10,
+            chance_binary_kib_squares: 750 * 10 * 10,
+            memory_binary_before: Some(200 << 20),
+            memory_binary_after: Some((200 << 20) - ((1_000 * 10) << 10)),
+            ..CollectionRow::default()
+        }
+    }
+
+    fn near(told: f64, expect: f64) -> bool {
+        (told - expect).abs() <= 1.0
+    }
+
+    #[test]
+    fn the_largest_stand_for_themselves_and_the_others_for_the_rest() {
+        let Returns { heaps, binaries } = of(&row()).unwrap();
+        let expect = 250.0 * 1_048_576.0 + 4_750.0 * 102_400.0;
+        assert!(near(heaps.bytes, expect), "{heaps:?}");
+        assert!(heaps.low > 0.95 * expect && heaps.high < 1.05 * expect, "{heaps:?}");
+        assert!(near(binaries.bytes, 5_000.0 * 10_240.0), "{binaries:?}");
+    }
+
+    #[test]
+    fn what_others_hold_too_may_come_back_or_not() {
+        // Of all that was let go, a tenth was freed.
+        let shared = CollectionRow { memory_binary_after: Some((200 << 20) - (1_000 << 10)), ..row() };
+        let (alone, shared) = (of(&row()).unwrap().binaries, of(&shared).unwrap().binaries);
+        assert!(near(shared.bytes, alone.bytes / 10.0) && near(shared.low, alone.low / 10.0), "{shared:?}");
+        assert_eq!(shared.high, alone.high);
+        // No more than there is.
+        let few =
+            CollectionRow { memory_binary_before: Some(1 << 20), memory_binary_after: Some(0), ..row() };
+        let told = of(&few).unwrap().binaries;
+        assert_eq!((told.high, told.bytes <= told.high), (1_048_576.0, true));
+        // Others have allocated meanwhile.
+        let grown = CollectionRow { memory_binary_after: Some(900 << 20), ..row() };
+        let told = of(&grown).unwrap().binaries;
+        assert!(told.bytes == 0.0 && told.low == 0.0 && told.high > 0.0, "{told:?}");
+        let unknown = CollectionRow { memory_binary_after: None, ..row() };
+        assert_eq!(of(&unknown).unwrap().binaries, alone);
+    }
+
+    #[test]
+    fn of_too_few_nothing_follows_but_of_all_everything() {
+        assert_eq!(of(&CollectionRow { chance: 19, ..row() }), None);
+        assert_eq!(of(&CollectionRow { chance: 0, stopped: "latency".to_owned(), ..row() }), None);
+        let everyone = CollectionRow { processes: 1_000, rest_bytes: 120 << 10, ..row() };
+        let Returns { heaps, .. } = of(&everyone).unwrap();
+        assert_eq!((heaps.low, heaps.high), (heaps.bytes, heaps.bytes));
+        let one = CollectionRow {
+            processes: 1,
+            largest: 1,
+            chance: 0,
+            heap_before: 9,
+            heap_after: 4,
+            ..CollectionRow::default()
+        };
+        assert_eq!(of(&one), None);
+        let heaps = of(&CollectionRow { stopped: "done".to_owned(), ..one }).unwrap().heaps;
+        assert_eq!(heaps, Estimate { bytes: 5.0, low: 5.0, high: 5.0 });
+    }
+
+    #[test]
+    fn the_last_sample_counts_and_named_ones_do_not() {
+        let mut period = Period::default();
+        assert_eq!(returns(&period), None);
+        let named = CollectionRow { how: "named".to_owned(), ..row() };
+        let before = CollectionRow { heap_before: 1 << 40, ..row() };
+        period.collections = vec![before, row(), named.clone()];
+        assert_eq!((returns(&period), of(&row()).is_some()), (of(&row()), true));
+        period.collections = vec![named];
+        assert_eq!(returns(&period), None);
+    }
+
+    #[test]
+    fn no_numbers_of_a_node_are_too_large() {
+        let largest = CollectionRow {
+            processes: i64::MAX,
+            largest: i64::MIN,
+            chance: i64::MAX,
+            rest_bytes: i64::MAX,
+            heap_before: i64::MAX,
+            heap_after: i64::MIN,
+            chance_heap_kib: i64::MAX,
+            chance_heap_kib_squares: i64::MAX,
+            memory_binary_before: Some(i64::MIN),
+            memory_binary_after: Some(i64::MAX),
+            ..row()
+        };
+        let told = of(&largest);
+        assert!(
+            told.is_none_or(|told| told.heaps.low.is_finite() && told.heaps.high.is_finite()),
+            "{told:?}"
+        );
+    }
+}
