@@ -3,7 +3,9 @@
 //! A part of a binary keeps all of it; and a process that is seldom collected keeps binaries that it has long dropped. Which of the
 //! two it is, or whether the binaries are wanted, is not seen from outside: so what would tell is said.
 
-use beamtune_model::{Code, Evidence, Group, Missing, Period, ProcessRow, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{
+    Code, Evidence, Group, HolderRow, Missing, Period, ProcessRow, ProcessUse, Scale, Unit, metrics,
+};
 
 use crate::memory::{self, megabytes};
 use crate::remedy;
@@ -40,8 +42,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .iter()
         .filter_map(|process| {
             let row = process.row.as_ref()?;
-            // A binary counts for each reference to it.
-            Some((process, row, (row.binary_bytes? as f64).min(all)))
+            let bytes = match asked(period, process) {
+                Some(holder) => holder.bytes,
+                // A binary counts for each reference to it.
+                None => row.binary_bytes?,
+            };
+            Some((process, row, (bytes as f64).min(all)))
         })
         .filter(|(_, row, bytes)| *bytes >= WORTH_BYTES && *bytes >= TIMES_SMALLER * row.memory_bytes as f64)
         .collect();
@@ -63,6 +69,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
+/// What the process itself refers to, if somebody has asked for that.
+fn asked<'p>(period: &'p Period, process: &ProcessUse) -> Option<&'p HolderRow> {
+    period.holders.iter().find(|holder| holder.pid == process.pid && holder.skipped.is_none())
+}
+
 fn draft(period: &Period, score: f64, process: &ProcessUse, row: &ProcessRow, bytes: f64, all: f64) -> Draft {
     let who = process.title();
     let idle = process.reductions == 0;
@@ -74,10 +85,18 @@ fn draft(period: &Period, score: f64, process: &ProcessUse, row: &ProcessRow, by
         (false, true) => "it works, and has just been collected as a whole",
         (false, false) => "it works; its last collections were minor ones",
     };
+    let holder = asked(period, process);
+    let collected = period.collected.iter().find(|collected| collected.pid == process.pid);
+    let first = match holder {
+        Some(_) => "",
+        None => "beamtune memory --holders: how much nobody else refers to; ",
+    };
     let prove = format!(
-        "beamtune memory --collect '{}': what a collection of it gives back; then binary memory under the same load",
+        "{first}beamtune memory --collect '{}': what a collection of it gives back; then binary memory under the same load",
         row.pid
     );
+    // What others refer to as well stays, whatever this one does.
+    let saving = holder.map_or(bytes, |holder| (holder.alone_bytes as f64).min(bytes));
     Draft::new(
         // Whether it needs them is not known.
         score.min(74.0),
@@ -89,6 +108,17 @@ fn draft(period: &Period, score: f64, process: &ProcessUse, row: &ProcessRow, by
     )
     .about(who)
     .because(Evidence::number("binaries that it refers to", bytes, Unit::Bytes))
+    .because_some(holder.map(|holder| {
+        Evidence::number("thereof held by nobody else", holder.alone_bytes as f64, Unit::Bytes)
+            .with_text(format!("{} of {} binaries", holder.alone, holder.binaries))
+    }))
+    .because_some(collected.map(|collected| {
+        Evidence::number(
+            "what a collection of it has given back",
+            collected.freed().max(0) as f64,
+            Unit::Bytes,
+        )
+    }))
     .because(Evidence::number("its heap", row.memory_bytes as f64, Unit::Bytes).with_text(state))
     .because(Evidence::number("all binaries of the node", all, Unit::Bytes))
     .because_some(
@@ -106,7 +136,7 @@ fn draft(period: &Period, score: f64, process: &ProcessUse, row: &ProcessRow, by
             "a part of a binary keeps the whole of it: a match or binary:part/3 does not copy",
             &prove,
         )
-        .map(|remedy| remedy.saving(bytes)),
+        .map(|remedy| remedy.saving(saving)),
     )
     .fix_if(!swept && idle, || {
         remedy::of(

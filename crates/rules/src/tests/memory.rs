@@ -1,10 +1,10 @@
 //! The rules about memory.
 
 use beamtune_model::rows::BlockSum;
-use beamtune_model::{CarrierRow, Level, Outcome, Period, Rank, facts, metrics};
+use beamtune_model::{CarrierRow, CollectRow, HolderRow, Level, Outcome, Period, Rank, facts, metrics};
 
 use super::node::{Allocates, Busy, Node, node};
-use super::{assert_healthy, entries, finding, row};
+use super::{assert_healthy, entries, finding, outcome, row};
 
 const MB: i64 = 1_000_000;
 
@@ -86,7 +86,7 @@ fn small_carriers_are_not_advised_where_blocks_lie_in_all_of_them() {
 #[test]
 fn a_walk_through_the_carriers_makes_the_estimate_better() {
     let saving = |period: &Period| {
-        let outcome = super::outcome(period, "BT024");
+        let outcome = outcome(period, "BT024");
         let Outcome::Found(found) = outcome else { panic!("{outcome:?}") };
         let small = found[0].remedies.iter().find(|remedy| remedy.entry == "+M<S>lmbcs");
         small.and_then(|remedy| remedy.saves_bytes).unwrap_or(0.0)
@@ -178,6 +178,24 @@ fn a_small_heap_that_keeps_large_binaries_is_named() {
     assert_eq!(entries(&works), ["code.binary_copy", "process.fullsweep_after"]);
     let swept = finding(&holder(|busy| busy.row.minor_gcs = Some(0)), "BT026");
     assert_eq!(entries(&swept), ["code.binary_copy"]);
+    // What it refers to is known better once it was asked.
+    let asked = |bytes: i64, alone_bytes: i64, freed: i64| {
+        let mut period = holder(|_| ()).period();
+        let pid = "<0.88.0>".to_owned();
+        let row =
+            HolderRow { pid: pid.clone(), binaries: 7, bytes, alone: 3, alone_bytes, ..HolderRow::default() };
+        period.holders.push(row);
+        period.collected.push(CollectRow { pid, binary_before: freed, ..CollectRow::default() });
+        outcome(&period, "BT026")
+    };
+    let Outcome::Found(found) = asked(190 * MB, 60 * MB, 50 * MB) else { panic!("nothing found") };
+    let found = &found[0];
+    let number = |what: &str| found.evidence.iter().find(|one| one.what == what).and_then(|one| one.value);
+    assert_eq!(number("thereof held by nobody else"), Some((60 * MB) as f64));
+    assert_eq!(number("what a collection of it has given back"), Some((50 * MB) as f64));
+    assert_eq!(found.remedies[0].saves_bytes, Some((60 * MB) as f64));
+    assert!(!found.remedies[0].prove.contains("--holders"), "{}", found.remedies[0].prove);
+    assert!(matches!(asked(3 * MB, MB, 0), Outcome::Healthy(_)));
     assert_healthy(&holder(|busy| busy.row.memory_bytes = 100 * MB), "BT026");
     assert_healthy(&holder(|busy| busy.row.binary_bytes = Some(3 * MB)), "BT026");
 }
@@ -314,8 +332,7 @@ fn a_job_that_collects_everything_is_told_from_a_load_in_waves() {
 #[test]
 fn nothing_is_judged_where_allocators_were_not_read() {
     for code in ["BT024", "BT025"] {
-        let outcome =
-            super::outcome(&node().with(|n| n.without.push(&metrics::MBCS_CARRIERS_SIZE)).period(), code);
+        let outcome = outcome(&node().with(|n| n.without.push(&metrics::MBCS_CARRIERS_SIZE)).period(), code);
         assert!(matches!(outcome, Outcome::NotJudged { .. }), "{code}: {outcome:?}");
     }
 }
