@@ -6,6 +6,7 @@ mod common;
 
 mod agree;
 mod asked;
+mod collect;
 mod trouble;
 
 use common::{Said, TestNode, beamtune, run};
