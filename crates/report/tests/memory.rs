@@ -391,3 +391,19 @@ fn a_process_that_is_not_there_was_not_collected() {
     let page = memory::render(&made.finish(), &[], None, &Diagnosis::default(), Style::PLAIN);
     assert!(page.contains("Nothing was collected: the node has no such process."), "{page}");
 }
+
+#[test]
+fn what_was_asked_for_and_not_answered_is_said() {
+    let mut made = node();
+    for source in ["vm.collect", "vm.ports"] {
+        let reason = format!("{source} took too long");
+        let gap = Gap { begin: 0, end: 1, source: source.to_owned(), kind: TroubleKind::TimedOut, reason };
+        made.0.gap(gap);
+    }
+    let page = memory::render(&made.finish(), &[], None, &Diagnosis::default(), Style::PLAIN);
+    assert!(
+        page.contains("What a collection gives back: not known, because vm.collect took too long."),
+        "{page}"
+    );
+    assert!(!page.contains("vm.ports"), "{page}");
+}

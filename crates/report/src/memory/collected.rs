@@ -16,7 +16,12 @@ const MOST_COLLECTED: usize = 10;
 const LITTLE: f64 = 0.05;
 
 pub fn render(period: &Period, returns: Option<Returns>, style: Style) -> String {
-    let sections = [holders(period, style), estimate(period, returns, style), collections(period, style)];
+    let sections = [
+        holders(period, style),
+        estimate(period, returns, style),
+        collections(period, style),
+        unanswered(period, style),
+    ];
     sections.iter().filter(|section| !section.is_empty()).map(String::as_str).collect::<Vec<_>>().join("\n")
 }
 
@@ -119,6 +124,27 @@ fn collections(period: &Period, style: Style) -> String {
         ]);
     }
     out.push_str(&table.render(style));
+    out
+}
+
+/// What was asked for by name, as sources of gaps name it.
+const ASKED: [(&str, &str); 5] = [
+    ("vm.carriers", "Carriers"),
+    ("vm.allocations", "Tagged blocks"),
+    ("vm.code_memory", "Code by application"),
+    ("vm.holders", "Holders of binaries"),
+    ("vm.collect", "What a collection gives back"),
+];
+
+/// Nobody asks for these but by name, so no answer is worth a line.
+fn unanswered(period: &Period, style: Style) -> String {
+    let mut out = String::new();
+    for (source, what) in ASKED {
+        if let Some(gap) = period.gaps.iter().find(|gap| gap.source == source) {
+            let said = format!("{what}: not known, because {}.\n", text::sentence(&gap.reason));
+            out.push_str(&text::wrap(&said, style.width, ""));
+        }
+    }
     out
 }
 
