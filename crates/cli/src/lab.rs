@@ -5,6 +5,7 @@
 
 pub mod host;
 pub mod manifest;
+mod nif;
 pub mod run;
 
 use anyhow::{Context, Result, bail};
@@ -24,6 +25,14 @@ impl Lab {
     /// Module of the workload.
     pub fn module(&self) -> String {
         format!("lab_{}", self.manifest.name.replace('-', "_"))
+    }
+
+    /// Source of the lab's native library, if it has one: name and text.
+    pub fn nif(&self) -> Result<Option<(&str, &'static [u8])>> {
+        let Some(name) = &self.manifest.nif else { return Ok(None) };
+        let file = self.folder.get_file(self.folder.path().join(name));
+        let file = file.with_context(|| format!("the lab {} has no {name}", self.manifest.name))?;
+        Ok(Some((name, file.contents())))
     }
 
     /// The lab's README.
@@ -82,6 +91,8 @@ mod tests {
             );
             let module = format!("{}.erl", lab.module());
             assert!(sources().any(|(source, _)| source == module), "{name}: {module}");
+            let nif = lab.nif().expect("its source").map(|(source, _)| source.to_owned());
+            assert!(nif.is_none_or(|nif| nif == format!("{}.c", lab.module())), "{name}: its native library");
         }
     }
 

@@ -71,6 +71,7 @@ fn list() -> Result<ExitCode> {
     for Lab { manifest, .. } in all()? {
         let mut needs = Vec::new();
         needs.extend(manifest.needs_root.then(|| "root".to_owned()));
+        needs.extend(manifest.nif.is_some().then(|| "C compiler".to_owned()));
         needs.extend((manifest.min_otp > 23).then(|| format!("OTP {}", manifest.min_otp)));
         let finds = if manifest.expect.is_empty() { "nothing".to_owned() } else { manifest.expect.join(" ") };
         table.row([manifest.name, finds, manifest.allow.join(" "), needs.join(", "), manifest.title]);

@@ -24,6 +24,8 @@ pub struct Manifest {
     pub min_otp: u32,
     #[serde(default)]
     pub needs_root: bool,
+    /// Source in C of a native library, in the lab's folder.
+    pub nif: Option<String>,
     /// Absent for a healthy lab.
     pub sick: Option<Setting>,
     pub cured: Setting,

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
 use super::host::Conditions;
-use super::{Lab, sources};
+use super::{Lab, nif, sources};
 
 /// Which Erlang runs the lab.
 #[derive(Debug, Clone, Default)]
@@ -60,7 +60,7 @@ pub enum Said {
 
 impl Erlang {
     /// A command of this Erlang's system: inside its root, and with what goes before it.
-    fn command(&self, program: &str, conditions: &Conditions) -> Command {
+    pub(super) fn command(&self, program: &str, conditions: &Conditions) -> Command {
         match &self.root {
             Some(root) => {
                 let mut command = conditions.command("chroot");
@@ -71,7 +71,7 @@ impl Erlang {
         }
     }
 
-    fn erl(&self) -> String {
+    pub(super) fn erl(&self) -> String {
         self.erl.as_ref().map_or_else(|| "erl".to_owned(), |path| path.display().to_string())
     }
 
@@ -96,6 +96,11 @@ impl Running {
     pub fn start(lab: &Lab, options: &Options) -> Result<Running> {
         let name = format!("{}-{}-{}", lab.manifest.name, options.seed, std::process::id());
         let modules = compile(&options.erlang)?;
+        if let Some((name, text)) = lab.nif()? {
+            let source = modules.path().join(name);
+            std::fs::write(&source, text).with_context(|| format!("cannot write {}", source.display()))?;
+            nif::compile(&source, &options.erlang)?;
+        }
         let setting = lab.manifest.setting(options.cured);
         let conditions = Conditions::new(&setting.host, &name)?;
         let mut params = vec![format!("for_s={}", options.for_seconds)];
@@ -224,6 +229,11 @@ fn compile(erlang: &Erlang) -> Result<TempDir> {
         .tempdir_in(&temporary)
         .with_context(|| format!("cannot make a folder in {}", temporary.display()))?;
     let mut command = erlang.command(&erlang.erlc(), &Conditions::default());
+    // erlc of OTP 25 takes the working folder off the front of a path, also where only the beginning of a name is the
+    // same. (A relative path of erl counts from where we are.)
+    if erlang.erl.as_ref().is_none_or(|erl| erl.is_absolute()) {
+        command.current_dir(folder.path());
+    }
     command.arg("-o").arg(erlang.inside(folder.path()));
     for (name, text) in sources() {
         let path = folder.path().join(name);

@@ -1,0 +1,133 @@
+//! Compiles the native library of a lab that has one, with the C compiler of this host.
+//!
+//! Its header (`erl_nif.h`) is looked for in the Erlang that will load the library and then in those of this host. A
+//! library may be loaded by an older release than that of the header, if it asks for no newer interface.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::host::Conditions;
+use super::run::Erlang;
+
+/// Compilers that are tried, after the one that `CC` names.
+const COMPILERS: [&str; 2] = ["cc", "gcc"];
+
+/// Where distributions put Erlang.
+const USUAL_ROOTS: [&str; 3] = ["/usr/lib/erlang", "/usr/local/lib/erlang", "/usr/lib64/erlang"];
+
+/// The header's place below an Erlang's root.
+const HEADER_FOLDER: &str = "usr/include";
+
+/// Compiles `source` into a library of the same name beside it.
+pub fn compile(source: &Path, erlang: &Erlang) -> Result<()> {
+    let compilers: Vec<String> =
+        std::env::var("CC").ok().into_iter().chain(COMPILERS.map(str::to_owned)).collect();
+    let folders: Vec<PathBuf> = roots(erlang).into_iter().map(|root| root.join(HEADER_FOLDER)).collect();
+    compile_with(source, &compilers, &folders)
+}
+
+fn compile_with(source: &Path, compilers: &[String], folders: &[PathBuf]) -> Result<()> {
+    let Some(folder) = folders.iter().find(|folder| folder.join("erl_nif.h").is_file()) else {
+        let places: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
+        bail!(
+            "this lab has a native library, and erl_nif.h is in none of {}: install the headers of Erlang (on Debian: apt-get install erlang-dev)",
+            places.join(", ")
+        );
+    };
+    for compiler in compilers {
+        let mut command = Command::new(compiler);
+        command.args(["-shared", "-fPIC", "-O2", "-Wall", "-o"]).arg(source.with_extension("so"));
+        command.arg("-I").arg(folder).arg(source);
+        match command.output() {
+            Ok(output) if output.status.success() => return Ok(()),
+            Ok(output) => bail!(
+                "the lab's native library does not compile with {compiler}:\n{}",
+                String::from_utf8_lossy(&output.stderr)
+            ),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| format!("cannot run {compiler}")),
+        }
+    }
+    bail!(
+        "this lab has a native library, and there is no C compiler ({}): install one (on Debian: apt-get install gcc libc6-dev)",
+        compilers.join(", ")
+    )
+}
+
+/// Root folders of Erlang systems, the one that runs the lab first.
+fn roots(erlang: &Erlang) -> Vec<PathBuf> {
+    let mut roots: Vec<PathBuf> = root_of(erlang).into_iter().collect();
+    if erlang.root.is_some() || erlang.erl.is_some() {
+        roots.extend(root_of(&Erlang::default()));
+    }
+    roots.extend(USUAL_ROOTS.map(PathBuf::from));
+    let mut seen = Vec::new();
+    roots.retain(|root| {
+        !seen.contains(root) && {
+            seen.push(root.clone());
+            true
+        }
+    });
+    roots
+}
+
+/// What an Erlang says is its root, as this process sees it; `None` where it does not start.
+fn root_of(erlang: &Erlang) -> Option<PathBuf> {
+    let mut command = erlang.command(&erlang.erl(), &Conditions::default());
+    command.args(["-noshell", "-boot", "start_clean", "-eval", "io:put_chars(code:root_dir()), halt()."]);
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    let root = PathBuf::from(String::from_utf8(output.stdout).ok()?);
+    Some(match &erlang.root {
+        Some(outside) => outside.join(root.strip_prefix("/").unwrap_or(&root)),
+        None => root,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder with a header in it, and a source.
+    fn folder(source: &str) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("erl_nif.h"), "").expect("a header");
+        let path = folder.path().join("x.c");
+        std::fs::write(&path, source).expect("a source");
+        (folder, path)
+    }
+
+    fn told(result: Result<()>) -> String {
+        format!("{:#}", result.expect_err("it cannot be compiled"))
+    }
+
+    #[test]
+    fn without_a_header_the_package_is_named() {
+        let (_folder, source) = folder("");
+        let said = told(compile_with(&source, &["cc".to_owned()], &["/nowhere/usr/include".into()]));
+        assert!(said.contains("erlang-dev") && said.contains("/nowhere/usr/include"), "{said}");
+    }
+
+    #[test]
+    fn without_a_compiler_the_package_is_named() {
+        let (folder, source) = folder("");
+        let said = told(compile_with(&source, &["no-such-compiler".to_owned()], &[folder.path().into()]));
+        assert!(said.contains("no-such-compiler") && said.contains("apt-get install gcc"), "{said}");
+    }
+
+    #[test]
+    fn what_the_compiler_says_is_told() {
+        let (folder, source) = folder("");
+        // Any program that fails will do.
+        let said = told(compile_with(&source, &["false".to_owned()], &[folder.path().into()]));
+        assert!(said.contains("does not compile with false"), "{said}");
+    }
+
+    #[test]
+    fn the_next_compiler_is_tried() {
+        let (folder, source) = folder("");
+        let compilers = ["no-such-compiler".to_owned(), "true".to_owned()];
+        assert!(compile_with(&source, &compilers, &[folder.path().into()]).is_ok());
+    }
+}
