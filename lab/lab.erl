@@ -19,6 +19,7 @@
 -export([start/1, start/2, server/3, at_rate/2, forever/1, pause/1, wait_until/2]).
 -export([calibrate/0, work/2, load/4]).
 -export([counter/0, count/1, total/1, per_second/2]).
+-export([binary/1, allocated/1]).
 -export([await_driver/0, tell/2, hear/1]).
 
 -define(LIFE_S, 600).
@@ -325,6 +326,25 @@ per_second(Counter, Ms) ->
     Began = erlang:monotonic_time(microsecond),
     pause(Ms),
     (total(Counter) - Before) * 1000000 div (erlang:monotonic_time(microsecond) - Began).
+
+%%% Memory -------------------------------------------------------------------------------------
+
+%% A binary of its own with so many bytes, rounded up to 64, all of them written. By pieces, because a byte at a
+%% time takes many times as long.
+binary(Bytes) -> binary:copy(<<1:512>>, (Bytes + 63) div 64).
+
+%% What an allocator holds, over all of its instances and with its carriers in the pool, in bytes: blocks
+%% that are in use, and the carriers that they lie in. On OTP 22 and 23 the pool is shared by all allocators, so
+%% that a carrier may hold blocks of others.
+allocated(Allocator) ->
+    Kinds = [
+        Kind
+     || {instance, _, Info} <- erlang:system_info({allocator_sizes, Allocator}),
+        {Name, Kind} <- Info, lists:member(Name, [mbcs, mbcs_pool, sbcs])
+    ],
+    Blocks = [element(2, lists:keyfind(size, 1, Sizes)) || Kind <- Kinds, {blocks, Of} <- Kind, {_, Sizes} <- Of],
+    Carriers = [element(2, lists:keyfind(carriers_size, 1, Kind)) || Kind <- Kinds],
+    #{blocks => lists:sum(Blocks), carriers => lists:sum(Carriers)}.
 
 %%% The other VM -------------------------------------------------------------------------------
 
