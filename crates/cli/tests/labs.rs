@@ -17,7 +17,7 @@ use common::{Otp, Running, beamtune, otp, run_for};
 use serde_json::Value;
 
 /// Labs that show what they show also beside other work on the machine.
-const ROBUST: [&str; 12] = [
+const ROBUST: [&str; 17] = [
     "atom-leak",
     "descriptor-leak",
     "dirty-io-saturated",
@@ -26,10 +26,15 @@ const ROBUST: [&str; 12] = [
     "growing-queue",
     "growing-queue-and-atom-leak",
     "healthy-idle",
+    "healthy-memory",
     "huge-port-table",
+    "large-heaps",
+    "nif-malloc-leak",
     "port-leak",
     "process-leak",
     "restart-loop",
+    "scattered-survivors",
+    "sub-binary-leak",
 ];
 
 /// With so much CPU used by processes that are not the lab's, a starved VM is true and says nothing of the rule.
@@ -42,6 +47,8 @@ struct Lab {
     allow: Vec<String>,
     sick: bool,
     needs_root: bool,
+    /// It has a native library to be compiled.
+    nif: bool,
 }
 
 fn labs() -> Vec<Lab> {
@@ -61,6 +68,7 @@ fn labs() -> Vec<Lab> {
                 allow: list("allow"),
                 sick: manifest.contains_key("sick"),
                 needs_root: manifest.get("needs_root").and_then(toml::Value::as_bool) == Some(true),
+                nif: manifest.contains_key("nif"),
             }
         })
         .collect();
@@ -212,6 +220,8 @@ fn foreign_cores(finding: &Value) -> f64 {
 
 #[test]
 fn labs_are_found_sick_and_not_found_cured() {
+    let compiler =
+        ["cc", "gcc"].iter().any(|name| std::process::Command::new(name).arg("--version").output().is_ok());
     let root = std::process::Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout == b"0\n");
     let mut report = String::new();
     let mut failures = Vec::new();
@@ -219,6 +229,10 @@ fn labs_are_found_sick_and_not_found_cured() {
     for (index, lab) in labs().iter().enumerate() {
         if lab.needs_root && !root {
             eprintln!("skipped, because the lab {} needs root", lab.name);
+            continue;
+        }
+        if lab.nif && !compiler {
+            eprintln!("skipped, because the lab {} needs a C compiler", lab.name);
             continue;
         }
         for otp in releases(index) {
