@@ -65,10 +65,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     }
     let mut apart: Vec<f64> = jumps.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
     apart.sort_by(f64::total_cmp);
-    let every = apart[apart.len() / 2].max(1.0);
-    let regular = apart.iter().filter(|seconds| (*seconds / every - 1.0).abs() < 0.25).count();
+    let median = apart[apart.len() / 2].max(1.0);
+    // A moment is known to a step from one reading to the next: rounds of 2.5 s are two or three apart.
+    let step_s = period.seconds() / sizes.len() as f64;
+    let tolerance = (0.25 * median).max(1.1 * step_s);
+    let regular: Vec<f64> =
+        apart.iter().copied().filter(|seconds| (seconds - median).abs() < tolerance).collect();
+    let every = (regular.iter().sum::<f64>() / regular.len() as f64).max(1.0);
     // What happens at random moments is the load's doing.
-    if regular * 4 < apart.len() * 3 {
+    if regular.len() * 4 < apart.len() * 3 {
         return healthy();
     }
     let forced = jumps.iter().map(|jump| jump.1 - usual).sum::<f64>() / jumps.len() as f64;

@@ -313,20 +313,25 @@ fn heaps_of_processes_that_do_nothing_are_added_up() {
 
 #[test]
 fn a_job_that_collects_everything_is_told_from_a_load_in_waves() {
-    let job = |every: i64, size: i64| {
+    let job = |every_ms: i64, size: i64| {
         node().with(|n| {
             n.seconds = 130;
             n.processes = (2_000, 0);
-            n.collections = (50, Some((every, size)));
+            n.collections = (50, Some((every_ms, size)));
         })
     };
-    let found = finding(&job(30, 2_100), "BT032");
+    let found = finding(&job(30_000, 2_100), "BT032");
     assert!(found.summary.contains("every 30 s"), "{}", found.summary);
     assert_eq!(entries(&found), ["code.no_forced_collections"]);
-    assert_healthy(&job(30, 500), "BT032");
-    assert_healthy(&job(100, 2_100), "BT032");
-    let busy = job(30, 2_100).with(|n| n.collections.0 = 1_500);
+    assert_healthy(&job(30_000, 500), "BT032");
+    assert_healthy(&job(100_000, 2_100), "BT032");
+    let busy = job(30_000, 2_100).with(|n| n.collections.0 = 1_500);
     assert_healthy(&busy, "BT032");
+    // Seen once a second, its rounds are two or three, or three or four seconds apart.
+    for every_ms in [2_500, 3_500] {
+        let found = finding(&job(every_ms, 2_100).with(|n| n.seconds = 20), "BT032");
+        assert_eq!(found.level, Level::Warning, "{}", found.summary);
+    }
 }
 
 #[test]

@@ -85,7 +85,7 @@ pub struct Node {
     pub super_carrier: Option<(i64, i64)>,
     /// Tables: name, memory in the beginning, and growth in each second.
     pub large_tables: Vec<(&'static str, i64, i64)>,
-    /// Collections in each second, and in each of every so many seconds.
+    /// Collections in each second, and milliseconds between waves with so many more.
     pub collections: (i64, Option<(i64, i64)>),
     pub memory_available: i64,
     pub without: Vec<&'static Metric>,
@@ -402,7 +402,7 @@ impl Node {
             put(&metrics::EVENT_LONGEST, kind, of_kind().map(ns).max().unwrap_or(0));
         }
         let (usual, wave) = self.collections;
-        let waves = wave.map_or(0, |(every, size)| size * (s / every));
+        let waves = wave.map_or(0, |(every_ms, size)| size * (s * 1_000 / every_ms));
         put(&metrics::GARBAGE_COLLECTIONS, "", usual * s + waves);
         put(&metrics::SCAN_PROCESSES, "", self.processes.0);
         put(&metrics::RUN_QUEUE, "dirty_cpu", self.dirty_cpu_queue);
