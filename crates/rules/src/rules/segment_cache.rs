@@ -11,13 +11,13 @@ pub const RULE: Rule = Rule {
     code: Code("BT029"),
     name: "segment-cache",
     question: "Are segments of memory mapped and unmapped all the time?",
-    needs: &[&metrics::MSEG_CREATES, &metrics::MSEG_ALLOCATIONS],
+    needs: &[&metrics::MSEG_CREATES, &metrics::MSEG_DESTROYS, &metrics::MSEG_ALLOCATIONS],
     since: 21,
     judge,
 };
 
-/// Segments mapped anew per second.
-const CREATED: Scale = Scale {
+/// Segments mapped and unmapped again per second.
+const MAPPED: Scale = Scale {
     notice: 100.0,
     warning: 500.0,
     critical: 20_000.0,
@@ -41,10 +41,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         Ok(instances.iter().filter_map(|instance| period.rate(metric, instance).ok()).sum())
     };
     let (created, asked) = (sum(&metrics::MSEG_CREATES)?, sum(&metrics::MSEG_ALLOCATIONS)?);
+    // While memory grows, segments are mapped and stay. And what a full super carrier could not give is counted as mapped:
+    // those that are never unmapped were none.
+    let mapped = created.min(sum(&metrics::MSEG_DESTROYS)?);
     let hits = if asked > 0.0 { (1.0 - created / asked).clamp(0.0, 1.0) } else { 1.0 };
-    let Some(score) = CREATED.score(created).filter(|_| hits < HITS) else {
+    let Some(score) = MAPPED.score(mapped).filter(|_| hits < HITS) else {
         return Ok(Judgement::Healthy(format!(
-            "{created:.0} segments a second are mapped anew ({:.0} % come from the cache)",
+            "{mapped:.0} segments a second are mapped and unmapped again ({:.0} % come from the cache)",
             hits * 100.0
         )));
     };
@@ -57,6 +60,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let letter = most.and_then(|most| beamtune_flags::allocator(&most.name)).map(|known| known.letter);
     let faults = period.rate(&metrics::MINOR_FAULTS, "").ok();
     let system = period.cores(&metrics::PROCESS_SYSTEM, "").ok();
+    let has_super_carrier = view::emulator_flag(&period.facts, "+MMscs").value().is_some();
     let cached = view::emulator_flag(&period.facts, "+MMmcs");
     let prove = "the same load: page faults and CPU in the kernel, per request; beamtune memory: segments mapped anew";
     Ok(Judgement::found(
@@ -64,13 +68,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             // What it costs is the kernel's time: without much of that it is a notice.
             if system.is_some_and(|cores| cores < 0.05) { score.min(20.0) } else { score },
             format!(
-                "{created:.0} segments a second are mapped anew and as many unmapped; the cache serves {:.0} % of what is asked for{}",
+                "{mapped:.0} segments a second are mapped anew and as many unmapped; the cache serves {:.0} % of what is asked for{}",
                 hits * 100.0,
                 most.map_or(String::new(), |most| format!(", most of it by {}", most.name))
             ),
         )
         .about(most.map_or_else(|| "segment cache".to_owned(), |most| most.name.clone()))
-        .because(Evidence::number("segments mapped anew", created, Unit::PerSecond).against(CREATED.warning, CREATED.source))
+        .because(Evidence::number("segments mapped and unmapped", mapped, Unit::PerSecond).against(MAPPED.warning, MAPPED.source))
         .because(Evidence::number("asked for", asked, Unit::PerSecond))
         .because(Evidence::number("served by the cache", hits, Unit::Ratio).against(HITS, "recon's threshold"))
         .because_some(most.and_then(|most| {
@@ -97,12 +101,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 prove,
             )
         })
-        .fix(remedy::of(
-            period,
-            "+MMscs",
-            "+MMscs N with N in MB above the peak of all carriers, and +MMsco false",
-            "segments then come out of one mapping, without a call of the kernel for each",
-            prove,
-        )),
+        .fix_if(!has_super_carrier, || {
+            remedy::of(
+                period,
+                "+MMscs",
+                "+MMscs N with N in MB above the peak of all carriers, and +MMsco false",
+                "segments then come out of one mapping, without a call of the kernel for each",
+                prove,
+            )
+        }),
     ))
 }

@@ -265,6 +265,12 @@ fn a_cache_of_segments_that_serves_nobody_names_who_asks() {
     assert!(found.remedies[0].change.starts_with("+MBsbct"), "{}", found.remedies[0].change);
     assert_eq!(finding(&thrash.clone().with(|n| n.system = 0.0), "BT029").level, Level::Notice);
     assert_healthy(&thrash.clone().with(|n| n.segments = (40_000, 3_000)), "BT029");
+    // Memory that grows, or a super carrier that is full and refuses.
+    assert_healthy(&thrash.clone().with(|n| n.segments_kept = 3_000), "BT029");
+    let of_one_mapping = thrash.clone().with(|n| {
+        n.facts = vec![(facts::EMU_ARGS, r#"["-MMscs","512"]"#.to_owned())];
+    });
+    assert_eq!(entries(&finding(&of_one_mapping, "BT029")), ["+M<S>sbct", "+MMmcs"]);
     assert_healthy(&node(), "BT029");
 }
 

@@ -77,6 +77,8 @@ pub struct Node {
     pub contents: Vec<(&'static str, i64, Option<i64>)>,
     /// Segments asked for and made in each second.
     pub segments: (i64, i64),
+    /// Of those that were mapped, such as were not unmapped again.
+    pub segments_kept: i64,
     /// The literal area: used and size.
     pub literals: (i64, i64),
     /// What the VM has mapped outside of a super carrier.
@@ -207,6 +209,7 @@ pub fn node() -> Node {
         ],
         contents: Vec::new(),
         segments: (10, 1),
+        segments_kept: 0,
         literals: (10 << 20, 1 << 30),
         mapped: 100 << 20,
         super_carrier: None,
@@ -297,6 +300,7 @@ impl Node {
         }
         put(&MSEG_ALLOCATIONS, "0", self.segments.0 * s);
         put(&MSEG_CREATES, "0", self.segments.1 * s);
+        put(&MSEG_DESTROYS, "0", (self.segments.1 - self.segments_kept) * s);
         put(&MMAP_USED, "literal", self.literals.0);
         put(&MMAP_TOTAL, "literal", self.literals.1);
         put(&MMAP_OS_USED, "default", self.mapped);
