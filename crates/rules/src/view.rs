@@ -294,6 +294,12 @@ pub fn busy_waiting_off(facts: &Facts) -> Option<String> {
     (!left.is_empty()).then(|| left.join(" "))
 }
 
+/// That nobody has looked at the pages, why, and what to do about it.
+pub fn not_looked_at(period: &Period) -> String {
+    let Missing { why, next, .. } = period.missing_group(Group::HostContent, "pages");
+    format!("the pages were not looked at ({why}): {next}")
+}
+
 /// Seconds as a person says them: `40 s`, `12 min`, `3.5 h`, `2.1 days`.
 pub fn duration_text(seconds: f64) -> String {
     match seconds {

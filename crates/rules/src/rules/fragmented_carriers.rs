@@ -9,6 +9,7 @@ use beamtune_model::{CarrierRow, Code, Evidence, Group, Missing, Period, Scale, 
 use crate::memory::{self, Unused, megabytes};
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT024"),
@@ -194,10 +195,7 @@ fn draft(period: &Period, score: f64, resident: f64, sparse: &Sparse<'_>) -> Dra
     .because_some(
         allocator.allocations_per_s.map(|rate| Evidence::number("allocations", rate, Unit::PerSecond)),
     )
-    .but_if(
-        !unused.looked,
-        "the pages were not looked at: what of it is resident is not known (run beamtune memory as root)",
-    )
+    .but_if(!unused.looked, format!("what of it is resident is not known: {}", view::not_looked_at(period)))
     .but_if(sparse.after_peak(), "if the peak comes again, this memory is used again");
     remedies(period, draft, sparse)
 }

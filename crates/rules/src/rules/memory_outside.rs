@@ -6,6 +6,7 @@ use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, Unit, facts,
 use crate::memory::{self, megabytes};
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT025"),
@@ -118,7 +119,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             )
         }))
         .but("a NIF may hold it on purpose: a cache, a database, a machine-learning model")
-        .but_if(!looked, "the pages were not looked at; run beamtune memory as root or as the node's user");
+        .but_if(!looked, view::not_looked_at(period));
     Ok(Judgement::found(if disabled.is_empty() {
         draft
             .fix_if(kept || !looked, || {
