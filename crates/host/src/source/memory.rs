@@ -48,12 +48,32 @@ struct Look {
     end: Nanos,
 }
 
-/// With which size it took too long. It is tried again when that is a fifth less.
+/// With which size it took too long. It is tried again when that is a fifth less; and after some time, for it may have been
+/// another process that had the CPU.
 #[derive(Debug, Clone, Copy)]
 struct TooLarge {
     rss_bytes: i64,
     /// Even without what stands there.
     also_mappings: bool,
+    /// How long nothing is tried, and until when.
+    wait_ns: Nanos,
+    until: Nanos,
+}
+
+impl TooLarge {
+    const FIRST_WAIT_NS: Nanos = 60_000_000_000;
+    const LONGEST_WAIT_NS: Nanos = 3_600_000_000_000;
+
+    /// Once more, or for the first time: each time it waits twice as long.
+    fn again(last: Option<TooLarge>, rss_bytes: i64, also_mappings: bool, now: Nanos) -> Self {
+        let wait_ns = last.map_or(Self::FIRST_WAIT_NS, |last| last.wait_ns.saturating_mul(2));
+        let wait_ns = wait_ns.min(Self::LONGEST_WAIT_NS);
+        TooLarge { rss_bytes, also_mappings, wait_ns, until: now.saturating_add(wait_ns) }
+    }
+
+    fn holds(&self, rss_bytes: i64, now: Nanos) -> bool {
+        now < self.until && rss_bytes > self.rss_bytes / 5 * 4
+    }
 }
 
 /// What is looked at this time, and why no more than that.
@@ -84,9 +104,9 @@ impl MemoryWatch {
             }
         }
         let rss_bytes = status.rss_bytes.unwrap_or(0);
-        self.too_large = self.too_large.filter(|large| rss_bytes > large.rss_bytes / 5 * 4);
+        let too_large = self.too_large.filter(|large| large.holds(rss_bytes, now));
         let why = || format!("of so much it takes more than {} ms", self.budget.look_ns / 1_000_000);
-        match self.too_large {
+        match too_large {
             _ if rollup_ns(status) > self.budget.look_ns => Plan::Nothing(Some(not_looked_at(why()))),
             Some(TooLarge { also_mappings: true, .. }) => Plan::Nothing(Some(not_looked_at(why()))),
             Some(_) => Plan::Mappings(not_looked_at(why())),
@@ -136,8 +156,10 @@ impl<T: FileTree> HostSource<T> {
         let also_mappings = read.as_ref().is_err_and(is_dear);
         let contents = read.as_ref().ok().and_then(|map| map.contents.as_ref());
         if also_mappings || contents.is_some_and(|contents| contents.as_ref().is_err_and(is_dear)) {
-            let rss_bytes = status.rss_bytes.unwrap_or(0);
-            self.memory.too_large = Some(TooLarge { rss_bytes, also_mappings });
+            let (last, rss_bytes) = (self.memory.too_large, status.rss_bytes.unwrap_or(0));
+            self.memory.too_large = Some(TooLarge::again(last, rss_bytes, also_mappings, clock.now()));
+        } else if contents.is_some() {
+            self.memory.too_large = None;
         }
         match read {
             Ok(map) => {

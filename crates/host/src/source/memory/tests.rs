@@ -203,17 +203,17 @@ fn a_memory_that_is_too_large_is_known_by_its_mappings_until_it_is_smaller() {
         let why = "host.memory_map: what stands in the VM's memory is not looked at: of so much it takes more than 100 ms";
         (true, false, true, vec![why.to_owned()])
     };
-    let sample = fixture.sample(100);
+    let sample = fixture.sample(40);
     assert_eq!(fixture.seen(&sample), only_mappings());
     status(810_000);
-    let sample = fixture.sample(200);
+    let sample = fixture.sample(50);
     assert_eq!(fixture.seen(&sample), only_mappings());
     slow.set(false);
-    let sample = fixture.sample(210);
+    let sample = fixture.sample(52);
     assert_eq!(fixture.seen(&sample), only_mappings());
     // It is tried again.
     status(790_000);
-    let sample = fixture.sample(300);
+    let sample = fixture.sample(55);
     assert_eq!(fixture.seen(&sample), (true, true, true, vec![]));
     // So much that it need not be tried.
     status(30_000_000);
@@ -224,6 +224,35 @@ fn a_memory_that_is_too_large_is_known_by_its_mappings_until_it_is_smaller() {
     fixture.source.set_memory_budget(MemoryBudget { look_ns: SECOND_NS, rest: 0 });
     let sample = fixture.sample(401);
     assert_eq!(fixture.seen(&sample), (true, true, true, vec![]));
+}
+
+#[test]
+fn a_look_that_took_too_long_is_tried_again_each_time_after_twice_as_long() {
+    let host = host();
+    host.file("/proc/7/status", "Uid:\t0\t0\t0\t0\nVmRSS:\t1000000 kB\nThreads:\t2\n");
+    let slow = Rc::new(Cell::new(true));
+    let is_slow = slow.clone();
+    let mut fixture = Fixture::new(&host, move |clock, path| {
+        clock.pass(if path == "/proc/7/mem" && is_slow.get() { 150_000_000 } else { 0 });
+        true
+    });
+    let mut tried = |second: i64| {
+        let sample = fixture.sample(second);
+        let (_, contents, _, why) = fixture.seen(&sample);
+        (contents, why.iter().any(|why| why.contains("given up")))
+    };
+    assert_eq!(tried(0), (false, true));
+    assert_eq!(tried(59), (false, false));
+    assert_eq!(tried(65), (false, true));
+    assert_eq!(tried(180), (false, false));
+    // The CPU was another's, and is free now.
+    slow.set(false);
+    assert_eq!(tried(190), (true, false));
+    // So the next time is a first one.
+    slow.set(true);
+    assert_eq!(tried(200), (false, true));
+    slow.set(false);
+    assert_eq!(tried(265), (true, false));
 }
 
 #[test]
