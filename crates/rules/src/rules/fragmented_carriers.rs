@@ -4,7 +4,7 @@
 //! full. The first is told from the second by the largest size that the blocks have ever had.
 
 use beamtune_model::memory::{Allocator, Bridge, Carriers, allocators, content};
-use beamtune_model::{CarrierRow, Code, Evidence, Group, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{CarrierRow, Code, Evidence, Group, Missing, Period, Remedy, Scale, Unit, metrics};
 
 use crate::memory::{self, Unused, megabytes};
 use crate::remedy;
@@ -69,6 +69,17 @@ impl Sparse<'_> {
         self.set == Set::Multiblock
             && blocks as f64 >= FILLED * carriers as f64
             && now <= FALLEN * blocks as f64
+    }
+
+    /// The peak has come, and gone, while the node was looked at: it is one of many. Only binaries are known well enough.
+    fn comes_again(&self, period: &Period) -> bool {
+        let binaries =
+            period.find(Group::Memory, "", "binary").filter(|_| self.allocator.name == "binary_alloc");
+        binaries.is_some_and(|stat| {
+            let most = stat.max as f64;
+            let ends = stat.first.value.max(stat.last.value) as f64;
+            self.after_peak() && ends <= FALLEN * most && most - ends >= WORTH_BYTES
+        })
     }
 
     /// Letter of the allocator in flags.
@@ -196,7 +207,14 @@ fn draft(period: &Period, score: f64, resident: f64, sparse: &Sparse<'_>) -> Dra
         allocator.allocations_per_s.map(|rate| Evidence::number("allocations", rate, Unit::PerSecond)),
     )
     .but_if(!unused.looked, format!("what of it is resident is not known: {}", view::not_looked_at(period)))
-    .but_if(sparse.after_peak(), "if the peak comes again, this memory is used again");
+    .but_if(
+        sparse.after_peak() && !sparse.comes_again(period),
+        "if the peak comes again, this memory is used again",
+    )
+    .but_if(
+        sparse.comes_again(period),
+        "the peak has come again meanwhile: a part of this memory is used then",
+    );
     remedies(period, draft, sparse)
 }
 
@@ -223,7 +241,20 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
             ));
     }
     let after_peak = sparse.after_peak();
+    let large_apart = |bytes: Option<f64>| {
+        remedy::of(
+            period,
+            "+M<S>sbct",
+            &format!("+M{letter}sbct 64"),
+            "blocks of 64 kB and more then have a carrier each, which goes with them, and small ones no longer keep theirs",
+            prove,
+        )
+        .map(|remedy| bytes.into_iter().fold(remedy, Remedy::saving))
+    };
+    let room = sparse.carriers.blocks_size as f64 * (1.0 / WELL_USED - 1.0);
     draft
+        // What waves of large binaries have left between small ones; whether they are large is not known.
+        .fix_if(sparse.comes_again(period), || large_apart(Some((sparse.unused.bytes - room).max(0.0))))
         .fix_if(after_peak && name == "binary_alloc", || {
             remedy::of(
                 period,
@@ -262,15 +293,7 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
             )
             .map(|remedy| remedy.saving(sparse.saved_by_pages()))
         })
-        .fix_if(!after_peak && name == "binary_alloc", || {
-            remedy::of(
-                period,
-                "+M<S>sbct",
-                &format!("+M{letter}sbct 64"),
-                "blocks of 64 kB and more then have a carrier each, which goes with them, and small ones no longer keep theirs",
-                prove,
-            )
-        })
+        .fix_if(!after_peak && name == "binary_alloc", || large_apart(None))
         .fix_if(!after_peak, || {
             remedy::of(
                 period,

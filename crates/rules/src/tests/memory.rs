@@ -40,6 +40,12 @@ fn carriers_that_a_peak_has_left_are_told_from_those_that_never_fit() {
     assert!(found.summary.contains("do not fit"), "{}", found.summary);
     assert_eq!(entries(&found), ["+M<S>acful", "+M<S>sbct", "+M<S>acul"]);
 
+    // A peak that has come again while it was looked at: what comes and goes is kept apart from what stays.
+    let waves = after_a_peak().with(|n| n.binary_waves = 150 * MB);
+    let found = finding(&waves, "BT024");
+    assert_eq!(entries(&found), ["+M<S>sbct", "code.binary_copy", "+M<S>lmbcs", "+M<S>acful"]);
+    assert!(found.against.iter().any(|against| against.contains("has come again")), "{:?}", found.against);
+
     let heaps = after_a_peak().with(|n| n.allocators[1].name = "eheap_alloc");
     assert!(entries(&finding(&heaps, "BT024")).contains(&"code.hibernate"));
 

@@ -73,6 +73,8 @@ pub struct Node {
     pub resident_growth: i64,
     /// Kinds of `erlang:memory/0`: (name, first, growth per second), in bytes.
     pub kinds: Vec<(&'static str, i64, i64)>,
+    /// So much more of binaries in every fourth second.
+    pub binary_waves: i64,
     /// What was recognised in resident memory: (entity, resident, in use), in bytes. Nobody looked, if empty.
     pub contents: Vec<(&'static str, i64, Option<i64>)>,
     /// Segments asked for and made in each second.
@@ -201,6 +203,7 @@ pub fn node() -> Node {
         channel: Vec::new(),
         allocators: vec![Allocates::default()],
         resident_growth: 0,
+        binary_waves: 0,
         kinds: vec![
             ("processes", 50 << 20, 0),
             ("binary", 30 << 20, 0),
@@ -421,7 +424,8 @@ impl Node {
         let grown: i64 = self.kinds.iter().map(|kind| kind.2 * s).sum();
         out.family(&metrics::MEMORY, "", "total", self.used + grown);
         for (kind, first, growth) in &self.kinds {
-            out.family(&metrics::MEMORY, "", kind, first + growth * s);
+            let wave = if *kind == "binary" && s % 4 == 3 { self.binary_waves } else { 0 };
+            out.family(&metrics::MEMORY, "", kind, first + growth * s + wave);
         }
         for (name, first, growth) in &self.large_tables {
             out.sample.tables.push(TableRow {
