@@ -1,7 +1,7 @@
 //! What the rules about memory derive from a period in the same way.
 
 use beamtune_model::memory::{Allocator, Bridge, Carriers, content};
-use beamtune_model::{Missing, Period, metrics};
+use beamtune_model::{Missing, Period, ProcessUse, metrics};
 
 /// Bytes as a person says them.
 pub fn megabytes(bytes: f64) -> String {
@@ -15,6 +15,15 @@ pub fn megabytes(bytes: f64) -> String {
 /// Resident memory at the end of the period, in bytes.
 pub fn resident(period: &Period) -> Result<f64, Missing> {
     Ok(period.stat(&metrics::RSS, "")?.last.value as f64)
+}
+
+/// Reductions a second that a process does for being looked at: it answers itself (1 or 2 each time). A message that it handles
+/// takes more than ten.
+const OF_BEING_SEEN: f64 = 2.0;
+
+/// True of a process that did nothing in the period but to be looked at.
+pub fn is_idle(period: &Period, process: &ProcessUse) -> bool {
+    process.reductions as f64 <= OF_BEING_SEEN * period.seconds()
 }
 
 /// Room that resident memory has to grow: until the limit of its control group, or until the host has no more.

@@ -76,7 +76,7 @@ fn asked<'p>(period: &'p Period, process: &ProcessUse) -> Option<&'p HolderRow> 
 
 fn draft(period: &Period, score: f64, process: &ProcessUse, row: &ProcessRow, bytes: f64, all: f64) -> Draft {
     let who = process.title();
-    let idle = process.reductions == 0;
+    let idle = memory::is_idle(period, process);
     let sweeps = row.fullsweep_after.unwrap_or(65_535);
     let swept = row.minor_gcs == Some(0);
     let state = match (idle, swept) {

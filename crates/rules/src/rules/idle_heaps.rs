@@ -36,7 +36,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .filter(|(process, row)| {
             let waits = row.status.as_deref().is_none_or(|status| status == "waiting");
             // Messages that wait are a matter of their own (BT006), and may be what the heap holds.
-            let quiet = process.reductions == 0 && row.queue == 0 && waits;
+            let quiet = memory::is_idle(period, process) && row.queue == 0 && waits;
             quiet && row.ranks.contains(&Rank::Memory) && row.memory_bytes >= LARGE_BYTES
         })
         .collect();

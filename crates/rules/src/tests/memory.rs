@@ -319,6 +319,8 @@ fn heaps_of_processes_that_do_nothing_are_added_up() {
     // Those that are not among the largest are like them.
     let many = finding(&idle(0).with(|n| n.kinds = vec![("processes", 400 * MB, 0)]), "BT031");
     assert!(many.summary.contains("about 400 MB of heap: the 3 largest 180 MB"), "{}", many.summary);
+    // To be looked at takes one or two.
+    assert_eq!(finding(&idle(1), "BT031").level, Level::Warning);
     assert_healthy(&idle(1_000), "BT031");
     assert_healthy(&node(), "BT031");
 }
