@@ -34,6 +34,11 @@ const WORTH_BYTES: f64 = 4e6;
 
 /// A period this short can see a peak being built as well as a leak …
 const SHORT_SECONDS: f64 = 300.0;
+/// … so it is never critical. Where the end is so many times farther than what was seen, it stands behind what has been
+/// measured: it may be one tooth of a saw, as of binaries between two collections …
+const MOST_IN_SHORT: f64 = 74.0;
+const FAR: f64 = 50.0;
+const MOST_WHERE_FAR: f64 = 40.0;
 /// … and a node that works moves so much up and down within seconds, in bytes.
 const WORTH_BYTES_IN_SHORT: f64 = 16e6;
 
@@ -165,13 +170,17 @@ fn draft(period: &Period, score: f64, growing: &Growing, room: Option<Room>) -> 
     };
     let short = period.seconds() < SHORT_SECONDS;
     let left = room.map(|room| room.bytes / trend.slope.max(1e-9));
+    let is_far = left.is_none_or(|left| left > FAR * period.seconds());
     let until = left.zip(room).map_or(String::new(), |(left, room)| {
         format!("; {} is used up in {}", room.of, view::duration_text(left))
     });
     let owner = owner(period, kind);
     let draft = Draft::new(
-        // A peak that is being built grows as well.
-        if short { score.min(74.0) } else { score },
+        match short {
+            true if is_far => score.min(MOST_WHERE_FAR),
+            true => score.min(MOST_IN_SHORT),
+            false => score,
+        },
         format!("{title} grows by {} a second and is at {}{until}", megabytes(trend.slope), megabytes(*now)),
     )
     .about(owner.as_ref().map_or_else(|| (*kind).to_owned(), |(name, _)| name.clone()))

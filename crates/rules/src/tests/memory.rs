@@ -224,6 +224,13 @@ fn growth_is_told_with_its_owner_and_the_time_that_is_left() {
     assert_eq!(entries(&finding(&growing("processes"), "BT027")), ["code.back_pressure"]);
     assert_eq!(entries(&finding(&growing("code"), "BT027")), ["code.no_code_at_run_time"]);
     assert_healthy(&node(), "BT027");
+    // An end far away is told behind what is known, unless it was seen for long.
+    let score = |seconds: i64, available: i64| {
+        let node = growing("ets").with(|n| (n.seconds, n.memory_available) = (seconds, available * MB));
+        finding(&node, "BT027").score
+    };
+    assert_eq!([score(30, 7_200), score(30, 2_000)], [40.0, 74.0]);
+    assert!(score(400, 7_200) >= 75.0);
 }
 
 #[test]
