@@ -39,6 +39,12 @@ const FILLED: f64 = 0.70;
 /// … and have become fewer since, if they are at most this share of their own largest size.
 const FALLEN: f64 = 0.60;
 
+/// Where so much of it is given back already, the kernel only has not taken it: that is never critical …
+const MOSTLY_GIVEN_BACK: f64 = 0.5;
+const MOST_WHERE_GIVEN_BACK: f64 = 50.0;
+/// … and from so much on it is told.
+const GIVEN_BACK_WORTH_A_WORD: f64 = 0.1;
+
 /// A page: the least that goes back to the kernel.
 const PAGE_BYTES: f64 = 4096.0;
 
@@ -57,6 +63,8 @@ struct Sparse<'a> {
     set: Set,
     carriers: Carriers,
     unused: Unused,
+    /// What of all resident memory is given back (MADV_FREE), and not yet taken. Whose it is, the kernel does not tell.
+    given_back: f64,
     /// What a walk through the carriers has found, where somebody has asked for one.
     walked: Vec<&'a CarrierRow>,
 }
@@ -126,6 +134,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     }
     period.stat(&metrics::MBCS_CARRIERS_SIZE, &format!("{}/0", all[0].name))?;
     let bridge = Bridge::of(period);
+    let given_back = bridge.total(|mapping| mapping.lazy_free) as f64;
     let mut drafts = Vec::new();
     // Scratch memory is empty by its nature, and the literal area is not given back.
     for allocator in
@@ -141,13 +150,20 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             let Some(score) = SHARE.score(unused.bytes / resident.max(1.0)).filter(|_| sparse) else {
                 continue;
             };
+            let is_given_back = given_back >= MOSTLY_GIVEN_BACK * unused.bytes;
+            let score = if is_given_back { score.min(MOST_WHERE_GIVEN_BACK) } else { score };
             let of_set = |row: &&CarrierRow| {
                 row.allocator == allocator.name
                     && row.skipped.is_none()
                     && row.single == (set == Set::SingleBlock)
             };
             let walked = period.carriers.iter().filter(of_set).collect();
-            drafts.push(draft(period, score, resident, &Sparse { allocator, set, carriers, unused, walked }));
+            drafts.push(draft(
+                period,
+                score,
+                resident,
+                &Sparse { allocator, set, carriers, unused, given_back, walked },
+            ));
         }
     }
     let sum = all.iter().fold(Carriers::default(), |sum, allocator| sum.plus(allocator.all()));
@@ -207,6 +223,13 @@ fn draft(period: &Period, score: f64, resident: f64, sparse: &Sparse<'_>) -> Dra
         allocator.allocations_per_s.map(|rate| Evidence::number("allocations", rate, Unit::PerSecond)),
     )
     .but_if(!unused.looked, format!("what of it is resident is not known: {}", view::not_looked_at(period)))
+    .but_if(
+        sparse.given_back >= GIVEN_BACK_WORTH_A_WORD * unused.bytes,
+        format!(
+            "{} of what is resident are given back already (MADV_FREE): the kernel takes them when it needs them, before it kills anybody",
+            megabytes(sparse.given_back)
+        ),
+    )
     .but_if(
         sparse.after_peak() && !sparse.comes_again(period),
         "if the peak comes again, this memory is used again",

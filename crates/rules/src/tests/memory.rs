@@ -72,6 +72,16 @@ fn carriers_whose_pages_are_not_resident_cost_nothing() {
     let found = finding(&looked(250 * MB), "BT024");
     assert!(found.summary.contains("242 MB"), "{}", found.summary);
     assert!(found.against.iter().all(|against| !against.contains("not looked at")), "{:?}", found.against);
+    // The kernel has it already, and only has not taken it.
+    let given_back = |bytes: i64| finding(&looked(250 * MB).with(|n| n.given_back = bytes), "BT024");
+    let [little, most] = [given_back(10 * MB), given_back(200 * MB)];
+    assert!(little.against.iter().all(|against| !against.contains("given back already")), "{little:?}");
+    assert!(most.against.iter().any(|against| against.starts_with("200 MB of what")), "{most:?}");
+    let level = |bytes: i64| {
+        let node = looked(250 * MB).with(|n| (n.given_back, n.resident) = (bytes, 300 * MB));
+        finding(&node, "BT024").level
+    };
+    assert_eq!([level(10 * MB), level(200 * MB)], [Level::Critical, Level::Warning]);
     assert!(
         finding(&after_a_peak(), "BT024").against.iter().any(|against| against.contains("not looked at"))
     );

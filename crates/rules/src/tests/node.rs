@@ -73,6 +73,8 @@ pub struct Node {
     pub resident_growth: i64,
     /// Kinds of `erlang:memory/0`: (name, first, growth per second), in bytes.
     pub kinds: Vec<(&'static str, i64, i64)>,
+    /// Of what is resident, what is given back and not yet taken.
+    pub given_back: i64,
     /// So much more of binaries in every fourth second.
     pub binary_waves: i64,
     /// What was recognised in resident memory: (entity, resident, in use), in bytes. Nobody looked, if empty.
@@ -203,6 +205,7 @@ pub fn node() -> Node {
         channel: Vec::new(),
         allocators: vec![Allocates::default()],
         resident_growth: 0,
+        given_back: 0,
         binary_waves: 0,
         kinds: vec![
             ("processes", 50 << 20, 0),
@@ -313,6 +316,7 @@ impl Node {
         }
         if !self.contents.is_empty() {
             put(&MAPPING_RESIDENT, "anonymous", self.resident);
+            put(&MAPPING_LAZY_FREE, "anonymous", self.given_back);
         }
         for (entity, resident, in_use) in &self.contents {
             put(&CONTENT_RESIDENT, entity, *resident);
