@@ -11,6 +11,10 @@ pub trait Clock {
     fn now(&self) -> Nanos;
     /// Wall-clock time, nanoseconds since 1970.
     fn wall(&self) -> i64;
+    /// CPU time of the thread that asks, since an instant of its own. A clock without a thread's lets it go with the time.
+    fn cpu(&self) -> Nanos {
+        self.now()
+    }
     /// Returns at `until`, or at once if that has passed, or earlier if the recorder was asked to stop.
     fn sleep_until(&self, until: Nanos);
 }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Clock, Nanos};
 
 /// Asks a recorder to end; clones ask the same one.
@@ -62,6 +63,11 @@ impl Clock for SystemClock {
 
     fn wall(&self) -> i64 {
         SystemClock::wall_now()
+    }
+
+    fn cpu(&self) -> Nanos {
+        let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        spent.tv_sec.saturating_mul(SECOND_NS).saturating_add(spent.tv_nsec)
     }
 
     fn sleep_until(&self, until: Nanos) {

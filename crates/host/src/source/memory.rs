@@ -15,8 +15,8 @@ use super::{HostSource, rollup_ns, some};
 /// What looking at the memory may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryBudget {
-    /// What a look may take. Nothing of the VM waits for it but changes of its mappings, and those for a part of it; the next
-    /// sample should not be late.
+    /// What a look may take, in CPU time; four times as long while others have the CPU. Nothing of the VM waits for it but changes
+    /// of its mappings, and those for a part of it; the next sample should not be late.
     pub look_ns: Nanos,
     /// After a look nothing is looked at for so many times as long.
     pub rest: i64,
@@ -41,11 +41,12 @@ pub(super) struct MemoryWatch {
     too_large: Option<TooLarge>,
 }
 
-/// When the memory was looked at.
+/// When the memory was looked at, and what CPU time it took.
 #[derive(Debug, Clone, Copy)]
 struct Look {
     begin: Nanos,
     end: Nanos,
+    took_ns: Nanos,
 }
 
 /// With which size it took too long. It is tried again when that is a fifth less; and after some time, for it may have been
@@ -94,14 +95,13 @@ impl MemoryWatch {
             let reason = format!("what stands in the VM's memory is not looked at: {why}");
             Trouble::new(TroubleKind::TimedOut, reason)
         };
-        if let Some(Look { begin, end }) = self.last {
-            let took_ns = end.saturating_sub(begin);
-            if now < end.saturating_add(took_ns.saturating_mul(self.budget.rest)) {
-                let is_rare = now.saturating_sub(begin) >= OFTEN_NS;
-                let why =
-                    || format!("it took {} ms, and may take half a percent of the time", took_ns / 1_000_000);
-                return Plan::Nothing(is_rare.then(|| not_looked_at(why())));
-            }
+        if let Some(Look { begin, end, took_ns }) = self.last
+            && now < end.saturating_add(took_ns.saturating_mul(self.budget.rest))
+        {
+            let is_rare = now.saturating_sub(begin) >= OFTEN_NS;
+            let why =
+                || format!("it took {} ms, and may take half a percent of the time", took_ns / 1_000_000);
+            return Plan::Nothing(is_rare.then(|| not_looked_at(why())));
         }
         let rss_bytes = status.rss_bytes.unwrap_or(0);
         let too_large = self.too_large.filter(|large| large.holds(rss_bytes, now));
@@ -146,8 +146,10 @@ impl<T: FileTree> HostSource<T> {
             }
         };
         let (pid, begin, budget_ns) = (self.pid(), clock.now(), self.memory.budget.look_ns);
+        let begin_cpu = clock.cpu();
         let read = self.memory.reader.read(&self.tree, pid, self.threads.kinds(), depth, clock, budget_ns);
-        self.memory.last = Some(Look { begin, end: clock.now() });
+        self.memory.last =
+            Some(Look { begin, end: clock.now(), took_ns: clock.cpu().saturating_sub(begin_cpu) });
         if self.check().is_err() {
             // What was seen may be half of one process and half of another, or of none.
             return false;
