@@ -45,6 +45,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use beamtune_model::memory::content;
 use beamtune_model::{Clock, Nanos};
 
 use crate::error::HostError;
@@ -120,6 +121,19 @@ pub struct MemoryMap {
     pub cut_lists: usize,
     /// How long it took.
     pub cost_ns: Nanos,
+}
+
+impl MemoryMap {
+    /// How far what was recognised is from what is resident, in bytes, if that is more than a little: pages of no known kind, and
+    /// what has come or gone between two readings.
+    pub(crate) fn much_unexplained(&self) -> Option<u64> {
+        let contents = self.contents.as_ref()?.as_ref().ok()?;
+        let resident = self.mappings.values().map(|sum| sum.resident).fold(0, u64::saturating_add);
+        let known = contents.iter().filter(|(entity, _)| *entity != content::UNKNOWN);
+        let known = known.map(|(_, sum)| sum.resident).fold(0, u64::saturating_add);
+        let off = resident.abs_diff(known);
+        (off > resident / 100 * MUCH_PERCENT).then_some(off)
+    }
 }
 
 /// What is wanted.

@@ -29,6 +29,12 @@ impl Default for MemoryBudget {
     }
 }
 
+/// A VM that moves its heaps, or makes and frees carriers, while it is looked at has much that fits nowhere. So often it is looked at
+/// in all, for the best of them …
+const LOOKS: u32 = 3;
+/// … until so many times in a row that was no better: then it is of no known kind.
+const IN_VAIN: u32 = 2;
+
 /// Where that is less often than detail is asked for, it is told.
 const OFTEN_NS: Nanos = 10_000_000_000;
 
@@ -39,6 +45,8 @@ pub(super) struct MemoryWatch {
     budget: MemoryBudget,
     last: Option<Look>,
     too_large: Option<TooLarge>,
+    /// How often in a row to look again has shown no more.
+    in_vain: u32,
 }
 
 /// When the memory was looked at, and what CPU time it took.
@@ -88,6 +96,41 @@ impl MemoryWatch {
     /// The same for another process.
     pub fn of_next_life(&self) -> Self {
         MemoryWatch { budget: self.budget, ..MemoryWatch::default() }
+    }
+
+    /// Looks at it, and again where much is unexplained.
+    fn look<'a, K: Iterator<Item = (u32, &'a str)>>(
+        &mut self,
+        tree: &impl FileTree,
+        pid: u32,
+        threads: impl Fn() -> K,
+        depth: Depth,
+        clock: &dyn Clock,
+    ) -> Result<MemoryMap, HostError> {
+        let (begin, begin_cpu) = (clock.now(), clock.cpu());
+        let mut best = self.reader.read(tree, pid, threads(), depth, clock, self.budget.look_ns)?;
+        for looks in 1..LOOKS {
+            let Some(unexplained) = best.much_unexplained() else {
+                self.in_vain = 0;
+                break;
+            };
+            let spent = clock.cpu().saturating_sub(begin_cpu);
+            let left = self.budget.look_ns.saturating_sub(spent);
+            if self.in_vain >= IN_VAIN || left < spent / i64::from(looks) {
+                break;
+            }
+            let Ok(again) = self.reader.read(tree, pid, threads(), depth, clock, left) else { break };
+            if again.contents.as_ref().is_none_or(Result::is_err) {
+                break;
+            }
+            let is_better = again.much_unexplained().is_none_or(|off| off < unexplained / 2);
+            self.in_vain = if is_better { 0 } else { self.in_vain + 1 };
+            if is_better {
+                best = again;
+            }
+        }
+        best.cost_ns = clock.now().saturating_sub(begin);
+        Ok(best)
     }
 
     fn plan(&mut self, status: &Status, now: Nanos) -> Plan {
@@ -145,9 +188,8 @@ impl<T: FileTree> HostSource<T> {
                 return false;
             }
         };
-        let (pid, begin, budget_ns) = (self.pid(), clock.now(), self.memory.budget.look_ns);
-        let begin_cpu = clock.cpu();
-        let read = self.memory.reader.read(&self.tree, pid, self.threads.kinds(), depth, clock, budget_ns);
+        let (pid, begin, begin_cpu) = (self.pid(), clock.now(), clock.cpu());
+        let read = self.memory.look(&self.tree, pid, || self.threads.kinds(), depth, clock);
         self.memory.last =
             Some(Look { begin, end: clock.now(), took_ns: clock.cpu().saturating_sub(begin_cpu) });
         if self.check().is_err() {

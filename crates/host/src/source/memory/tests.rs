@@ -272,6 +272,43 @@ fn who_may_not_see_the_memory_is_told_what_to_do() {
 }
 
 #[test]
+fn what_has_moved_while_it_was_looked_at_is_looked_at_again() {
+    let host = Rc::new(host());
+    FakeVm::new().install(&host, 7);
+    let right = std::fs::read_to_string(host.path("/proc/7/smaps")).unwrap();
+    // Something was there before the pages were counted, and is gone then.
+    let gone =
+        format!("{right}7fff00000000-7fff40000000 rw-p 00000000 00:00 0 \nRss: 900000 kB\nPss: 900000 kB\n");
+    let (looks, settles) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(2)));
+    let (count, after) = (looks.clone(), settles.clone());
+    let files = host.clone();
+    let mut fixture = Fixture::new(&host, move |_, path| {
+        if path == "/proc/7/smaps" {
+            count.set(count.get() + 1);
+            files.file("/proc/7/smaps", if count.get() < after.get() { &gone } else { &right });
+        }
+        true
+    });
+    let mut look = |second: i64| {
+        looks.set(0);
+        let sample = fixture.sample(second);
+        let resident = fixture.value(&sample, &metrics::MAPPING_RESIDENT, "anonymous");
+        (looks.get(), resident.is_some_and(|bytes| bytes > 500_000_000))
+    };
+    assert_eq!(look(0), (2, false));
+    settles.set(3);
+    assert_eq!(look(10), (3, false));
+    // What stays is of no known kind: to look again is of no use.
+    settles.set(1_000);
+    assert_eq!(look(20), (3, true));
+    assert_eq!(look(30), (1, true));
+    settles.set(0);
+    assert_eq!(look(40), (1, false));
+    settles.set(2);
+    assert_eq!(look(50), (2, false));
+}
+
+#[test]
 fn carriers_that_are_swapped_out_are_told_of() {
     let host = host();
     let mut vm = FakeVm::new();
