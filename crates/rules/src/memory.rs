@@ -52,17 +52,25 @@ pub fn room(period: &Period) -> Option<Room> {
 /// Memory that carriers take and blocks do not, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Unused {
-    /// What of it is resident; all of it where nobody looked.
+    /// What of it is resident; where nobody looked, the most that can be.
     pub bytes: f64,
     /// Whether the pages were looked at.
     pub looked: bool,
 }
 
-/// What of some carriers of an allocator is resident and used by no block.
-pub fn unused(bridge: &Bridge, allocator: &Allocator, sets: &[&str], carriers: Carriers) -> Unused {
+/// What of some carriers of an allocator is resident and used by no block. Where nobody looked, it is no more than what is resident
+/// beyond all `blocks` of the VM, in bytes: a carrier for a huge table may be twice as large as that, and never touched.
+pub fn unused(
+    bridge: &Bridge,
+    allocator: &Allocator,
+    sets: &[&str],
+    carriers: Carriers,
+    blocks: i64,
+) -> Unused {
     let nominal = carriers.free() as f64;
     if bridge.explained().is_none() {
-        return Unused { bytes: nominal, looked: false };
+        let beyond = bridge.resident.map_or(nominal, |resident| resident.saturating_sub(blocks) as f64);
+        return Unused { bytes: beyond.clamp(0.0, nominal), looked: false };
     }
     let entities: Vec<String> = sets.iter().map(|set| content::carriers(&allocator.name, set)).collect();
     let resident: f64 = bridge

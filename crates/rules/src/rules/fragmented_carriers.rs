@@ -135,6 +135,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     period.stat(&metrics::MBCS_CARRIERS_SIZE, &format!("{}/0", all[0].name))?;
     let bridge = Bridge::of(period);
     let given_back = bridge.total(|mapping| mapping.lazy_free) as f64;
+    let blocks = all.iter().fold(0_i64, |sum, allocator| sum.saturating_add(allocator.all().blocks_size));
     let mut drafts = Vec::new();
     // Scratch memory is empty by its nature, and the literal area is not given back.
     for allocator in
@@ -145,7 +146,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             (Set::Multiblock, [content::MBCS, content::POOL].as_slice(), multiblock),
             (Set::SingleBlock, [content::SBCS].as_slice(), allocator.sbcs),
         ] {
-            let unused = memory::unused(&bridge, allocator, names, carriers);
+            let unused = memory::unused(&bridge, allocator, names, carriers, blocks);
             let sparse = carriers.used().is_some_and(|used| used < WELL_USED) && unused.bytes >= WORTH_BYTES;
             let Some(score) = SHARE.score(unused.bytes / resident.max(1.0)).filter(|_| sparse) else {
                 continue;

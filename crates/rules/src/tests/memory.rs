@@ -55,6 +55,13 @@ fn carriers_that_a_peak_has_left_are_told_from_those_that_never_fit() {
     });
     assert_eq!(entries(&finding(&single, "BT024")), ["+M<S>sbct", "+M<S>rsbcst"]);
     assert_healthy(&node(), "BT024");
+    // A carrier twice as large as the huge table in it, of which nobody has looked at the pages.
+    let table = node().with(|n| {
+        n.resident = 320 * MB;
+        n.allocators[0] =
+            Allocates { name: "ll_alloc", mbcs: [6, 570 * MB, 100, 290 * MB], ..Allocates::default() };
+    });
+    assert_healthy(&table, "BT024");
 }
 
 #[test]
