@@ -370,6 +370,12 @@ fn a_job_that_collects_everything_is_told_from_a_load_in_waves() {
         let found = finding(&job(every_ms, 2_100).with(|n| n.seconds = 20), "BT032");
         assert_eq!(found.level, Level::Warning, "{}", found.summary);
     }
+    // Each third second has one, and many a round falls into two.
+    for every_ms in [2_700, 3_100] {
+        let slow = job(every_ms, 2_100).with(|n| (n.seconds, n.wave_ms) = (13, 600));
+        let found = finding(&slow, "BT032");
+        assert!(found.summary.contains("about every 3"), "{every_ms}: {}", found.summary);
+    }
 }
 
 #[test]

@@ -93,6 +93,8 @@ pub struct Node {
     pub large_tables: Vec<(&'static str, i64, i64)>,
     /// Collections in each second, and milliseconds between waves with so many more.
     pub collections: (i64, Option<(i64, i64)>),
+    /// Milliseconds that such a wave takes.
+    pub wave_ms: i64,
     pub memory_available: i64,
     pub without: Vec<&'static Metric>,
 }
@@ -221,6 +223,7 @@ pub fn node() -> Node {
         super_carrier: None,
         large_tables: Vec::new(),
         collections: (100, None),
+        wave_ms: 1,
         memory_available: 16 << 30,
         without: Vec::new(),
     }
@@ -413,7 +416,11 @@ impl Node {
             put(&metrics::EVENT_LONGEST, kind, of_kind().map(ns).max().unwrap_or(0));
         }
         let (usual, wave) = self.collections;
-        let waves = wave.map_or(0, |(every_ms, size)| size * (s * 1_000 / every_ms));
+        let waves = wave.map_or(0, |(every_ms, size)| {
+            let now_ms = s * 1_000;
+            let begun = (1..).map(|wave| wave * every_ms).take_while(|begin| *begin < now_ms);
+            begun.map(|begin| size * (now_ms - begin).min(self.wave_ms) / self.wave_ms).sum()
+        });
         put(&metrics::GARBAGE_COLLECTIONS, "", usual * s + waves);
         put(&metrics::SCAN_PROCESSES, "", self.processes.0);
         put(&metrics::RUN_QUEUE, "dirty_cpu", self.dirty_cpu_queue);
