@@ -83,7 +83,7 @@ carriers_add_up(Target) ->
     call(Target, fragmented, [50, 2000, 900, 70]),
     Agent = join(Target),
     [begin
-         Sample = agent_client:sample(Agent, Seq, [allocators, {carriers, Params}]),
+         Sample = answered_walk(Agent, Seq, Params, 10),
          #{instances := Instances} = value(allocators, Sample),
          Counted = lists:sum([element(4, Set) || {_, _, Mbcs, Pool, Sbcs, _} <- Instances, Set <- [Mbcs, Pool, Sbcs]]),
          #{rows := Rows, skipped := Skipped, walked := #{bytes := Walked}} = value(carriers, Sample),
@@ -93,6 +93,15 @@ carriers_add_up(Target) ->
          check("why", [], [S || S <- Skipped, not lists:member(element(3, S), [pool, limit])])
      end || {Seq, Params} <- [{1, #{}}, {2, #{limit_ms => 50}}, {3, #{pools => true}}]],
     agent_client:leave(Agent).
+
+%% A walk on which each instance has answered in time: on a busy machine one may be late.
+answered_walk(Agent, Seq, Params, Tries) ->
+    Sample = agent_client:sample(Agent, Seq, [allocators, {carriers, Params}]),
+    #{skipped := Skipped} = value(carriers, Sample),
+    case [late || {_, _, no_answer, _, _, _} <- Skipped] of
+        [late | _] when Tries > 0 -> answered_walk(Agent, Seq, Params, Tries - 1);
+        _ -> Sample
+    end.
 
 carriers_estimate(Target) ->
     call(Target, fragmented, [100, 5000, 1000, 0]),
@@ -417,7 +426,8 @@ collect_limits(Target) ->
     #{stopped := limit, collected := Few, chosen := Chosen} =
         Collect(1, #{max_processes => 100000, pause_ms => 20, batch => 10, limit_ms => 300}),
     check({"in time", Few, Chosen}, Few > 0 andalso Few < 400 andalso Chosen > 2500),
-    check({"and not more", Few}, call(Target, collected, [Pids]) =< Few + 1),
+    %% Of the last batch some may be under way.
+    check({"and not more", Few}, call(Target, collected, [Pids]) =< Few + 10),
     %% Others would have to wait.
     Busy = call(Target, busy, [100]),
     Begun = call(Target, collected, [Pids]),

@@ -15,10 +15,15 @@ word=${1:-}
 scripts/agent-build.sh --check
 . agent/test/nodes.sh
 
+# Two releases at a time: most tests wait for something.
 failed=0
+running=()
 for release in "${releases[@]}"; do
     prepare "$release" || continue
-    erl -noinput -hidden -name "agent_test_$$@127.0.0.1" -setcookie "agent-test-$$" -pa "$work/client" \
-        -run agent_test main "$release" "$root" "$beams" "$word" || failed=1
+    [ ${#running[@]} -lt 2 ] || { wait "${running[0]}" || failed=1; running=("${running[@]:1}"); }
+    erl -noinput -hidden -name "agent_test_$$_$release@127.0.0.1" -setcookie "agent-test-$$" -pa "$work/client" \
+        -run agent_test main "$release" "$root" "$beams" "$word" &
+    running+=($!)
 done
+for run in "${running[@]}"; do wait "$run" || failed=1; done
 exit $failed
