@@ -6,6 +6,7 @@
 pub mod daily;
 pub mod finite;
 pub mod paired;
+pub mod sequential;
 pub mod step;
 pub mod trend;
 

@@ -53,6 +53,22 @@ pub fn effect(differences: &[f64], confidence: f64) -> Option<Effect> {
     })
 }
 
+/// Probability that ranks alone give differences at least as far on one side of zero as these, either side: the exact
+/// two-sided test of Wilcoxon. What is zero counts for the side that has less, so ties never make it smaller.
+///
+/// `None` for no difference at all, or for a value that is not finite.
+pub fn p_value(differences: &[f64]) -> Option<f64> {
+    if differences.is_empty() || differences.iter().any(|difference| !difference.is_finite()) {
+        return None;
+    }
+    let averages = walsh_averages(differences);
+    let zero_or =
+        |side: fn(&&f64) -> bool| averages.iter().filter(|average| **average == 0.0 || side(average)).count();
+    let less = zero_or(|average| **average > 0.0).min(zero_or(|average| **average < 0.0));
+    let tail: f64 = rank_sums(differences.len()).iter().take(less + 1).sum();
+    Some((2.0 * tail).min(1.0))
+}
+
 /// Means of all pairs of values, each with itself too, in order.
 fn walsh_averages(values: &[f64]) -> Vec<f64> {
     let pairs = values.iter().enumerate().flat_map(|(i, a)| values[i..].iter().map(|b| a.midpoint(*b)));
@@ -218,6 +234,18 @@ mod tests {
             let (wide, narrow) = (effect(&values, 0.95), effect(&values, 0.8));
             let (wide, narrow) = (wide.expect("enough pairs"), narrow.expect("enough pairs"));
             prop_assert!(wide.low <= narrow.low && narrow.high <= wide.high);
+        }
+
+        /// The test and the interval are the same thing.
+        #[test]
+        fn the_test_rejects_what_the_interval_leaves_out(values in differences(), level in 0.001..0.3_f64) {
+            let p = p_value(&values).expect("differences");
+            if let Some(found) = effect(&values, 1.0 - level) {
+                let leaves_out = found.low > 0.0 || found.high < 0.0;
+                prop_assert_eq!(p <= level, leaves_out, "{} {} {:?}", p, level, found);
+            } else {
+                prop_assert!(p > level, "{} {}", p, level);
+            }
         }
 
         /// What the interval is by definition: the shifts that the test does not reject.
