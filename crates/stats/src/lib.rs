@@ -5,6 +5,7 @@
 
 pub mod daily;
 pub mod finite;
+pub mod gaussian;
 pub mod paired;
 pub mod sequential;
 pub mod step;

@@ -1,0 +1,263 @@
+//! Made-up surfaces: what 18 flags do to three values, what the rules believe of them, and what a trial shows of it.
+
+use beamtune_trial::search::{Advice, Limit, Problem};
+use beamtune_trial::space::{Parameter, Point, Space};
+
+const FLAGS: usize = 18;
+/// A flag does something to a value with this probability.
+const DOES_SOMETHING: f64 = 0.4;
+/// How much then: standard deviation of the logarithm.
+const EFFECT_SD: f64 = 0.05;
+/// Pairs of flags that do something together, and how much.
+const PAIRS: usize = 12;
+const PAIR_SD: f64 = 0.03;
+/// Rules, and how many of them are wrong: they advise any level of any flag.
+const RULES: usize = 6;
+const WRONG: f64 = 0.3;
+/// A rule knows the size of an effect to this factor: standard deviation of its logarithm.
+const RULE_ERROR_SD: f64 = 0.5;
+/// By how much the second and third value may rise: p99 and resident memory.
+const LIMITS: [f64; 2] = [0.05, 0.10];
+/// Noise of these beside the one of the objective.
+const LIMITED_NOISE: [f64; 2] = [2.0, 0.5];
+/// The objective and what has limits.
+const VALUES: usize = 1 + LIMITS.len();
+
+/// What is true.
+pub struct Surface {
+    space: Space,
+    /// By value, flag and level.
+    effects: Vec<Vec<Vec<f64>>>,
+    pairs: Vec<Pair>,
+    advice: Vec<Advice>,
+    noise_sd: f64,
+    best_safe: f64,
+}
+
+/// Two flags with a level each, and what these do to each value together.
+struct Pair {
+    both: [(usize, usize); 2],
+    together: [f64; VALUES],
+}
+
+/// What trials show.
+pub struct Noise {
+    random: fastrand::Rng,
+    sds: [f64; VALUES],
+}
+
+fn normal(random: &mut fastrand::Rng) -> f64 {
+    // Box and Muller (1958).
+    (-2.0 * (1.0 - random.f64()).ln()).sqrt() * (std::f64::consts::TAU * random.f64()).cos()
+}
+
+impl Surface {
+    /// The one of a seed.
+    pub fn draw(seed: u64, noise_sd: f64) -> Surface {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let parameters: Vec<Parameter> = (0..FLAGS)
+            .map(|flag| {
+                let (levels, ordered) = match flag % 3 {
+                    0 => (2, false),
+                    1 => (random.usize(3..7), true),
+                    _ => (random.usize(3..5), false),
+                };
+                Parameter { name: format!("+flag{flag}"), levels, default: random.usize(..levels), ordered }
+            })
+            .collect();
+        let space = Space { parameters };
+        let effects = (0..VALUES).map(|_| effects(&space, &mut random)).collect();
+        let mut pairs = Vec::new();
+        for _ in 0..PAIRS {
+            let mut one = || {
+                let flag = random.usize(..FLAGS);
+                (flag, random.usize(..space.parameters[flag].levels))
+            };
+            let both = [one(), one()];
+            let together = [(); VALUES].map(|()| PAIR_SD * normal(&mut random));
+            let is_default = |(flag, level): (usize, usize)| space.parameters[flag].default == level;
+            if both[0].0 != both[1].0 && !both.into_iter().any(is_default) {
+                pairs.push(Pair { both, together });
+            }
+        }
+        let mut surface = Surface { space, effects, pairs, advice: Vec::new(), noise_sd, best_safe: 0.0 };
+        surface.advice = surface.rules(&mut random);
+        surface.best_safe = surface.look_for_best(&mut random);
+        surface
+    }
+
+    /// What is asked.
+    pub fn problem(&self) -> Problem {
+        let limit = |(most, noise): (f64, f64)| Limit { most, noise_sd: noise * self.noise_sd };
+        Problem {
+            space: self.space.clone(),
+            advice: self.advice.clone(),
+            noise_sd: self.noise_sd,
+            limits: LIMITS.into_iter().zip(LIMITED_NOISE).map(limit).collect(),
+        }
+    }
+
+    /// Each value of a point, as the logarithm of its ratio to the default's.
+    pub fn truth(&self, point: &[usize]) -> [f64; VALUES] {
+        let mut values = [0.0; VALUES];
+        for (value, effects) in values.iter_mut().zip(&self.effects) {
+            *value = point.iter().zip(effects).map(|(level, levels)| levels[*level]).sum();
+        }
+        for Pair { both, together } in &self.pairs {
+            if both.iter().all(|(flag, level)| point[*flag] == *level) {
+                values.iter_mut().zip(together).for_each(|(value, more)| *value += more);
+            }
+        }
+        values
+    }
+
+    /// Whether all limits are kept.
+    pub fn is_safe(&self, point: &[usize]) -> bool {
+        self.truth(point)[1..].iter().zip(LIMITS).all(|(value, most)| *value <= most)
+    }
+
+    /// The least objective of all points that keep the limits.
+    pub fn best_safe(&self) -> f64 {
+        self.best_safe
+    }
+
+    /// With every advice followed.
+    pub fn all_rules(&self) -> Point {
+        let mut point = self.space.default_point();
+        self.advice.iter().for_each(|advice| point[advice.parameter] = advice.level);
+        point
+    }
+
+    /// What anybody would try first: the default, each advice by itself, all of them.
+    pub fn first_points(&self) -> Vec<Point> {
+        let default = self.space.default_point();
+        let with = |advice: &Advice| {
+            let mut point = default.clone();
+            point[advice.parameter] = advice.level;
+            point
+        };
+        let mut points = vec![default.clone()];
+        points.extend(self.advice.iter().map(with));
+        points.push(self.all_rules());
+        points
+    }
+
+    /// The noise of one study.
+    pub fn noise(&self, seed: u64) -> Noise {
+        let sds = [self.noise_sd, LIMITED_NOISE[0] * self.noise_sd, LIMITED_NOISE[1] * self.noise_sd];
+        Noise { random: fastrand::Rng::with_seed(seed.wrapping_mul(31).wrapping_add(7)), sds }
+    }
+
+    fn rules(&self, random: &mut fastrand::Rng) -> Vec<Advice> {
+        let own = &self.effects[0];
+        // What does most comes first; who wrote the rules had seen it.
+        let mut flags: Vec<usize> = (0..FLAGS).collect();
+        let least = |flag: &usize| own[*flag].iter().copied().fold(0.0, f64::min);
+        flags.sort_by(|a, b| least(a).total_cmp(&least(b)));
+        let mut advice: Vec<Advice> = Vec::new();
+        for flag in flags.into_iter().take(RULES) {
+            let best =
+                (0..own[flag].len()).min_by(|a, b| own[flag][*a].total_cmp(&own[flag][*b])).unwrap_or(0);
+            let size = least(&flag).min(-0.01);
+            let (parameter, level) = match random.f64() < WRONG {
+                true => {
+                    let flag = random.usize(..FLAGS);
+                    (flag, random.usize(..self.space.parameters[flag].levels))
+                }
+                false => (flag, best),
+            };
+            let effect = size * (RULE_ERROR_SD * normal(random)).exp();
+            let is_default = self.space.parameters[parameter].default == level;
+            if !is_default && advice.iter().all(|advice| advice.parameter != parameter) {
+                advice.push(Advice { parameter, level, effect });
+            }
+        }
+        advice
+    }
+
+    /// By going to the best neighbour from many points.
+    fn look_for_best(&self, random: &mut fastrand::Rng) -> f64 {
+        let mut best: f64 = 0.0;
+        for start in 0..60 {
+            let mut point = self.space.default_point();
+            if start > 0 {
+                let level = |parameter: &Parameter| random.usize(..parameter.levels);
+                point = self.space.parameters.iter().map(level).collect();
+            }
+            loop {
+                // Outside of the limits, back first.
+                let worth = |point: &[usize]| {
+                    let truth = self.truth(point);
+                    let over = |(value, most): (&f64, f64)| (value - most).max(0.0);
+                    (truth[1..].iter().zip(LIMITS).map(over).sum::<f64>(), truth[0])
+                };
+                let mut chosen = (worth(&point), None);
+                for change in self.neighbours(&point) {
+                    let its = worth(&change);
+                    if its < chosen.0 {
+                        chosen = (its, Some(change));
+                    }
+                }
+                match chosen.1 {
+                    Some(better) => point = better,
+                    None => break,
+                }
+            }
+            if self.is_safe(&point) {
+                best = best.min(self.truth(&point)[0]);
+            }
+        }
+        best
+    }
+
+    /// With one flag changed, or two.
+    fn neighbours(&self, point: &[usize]) -> Vec<Point> {
+        let changes: Vec<(usize, usize)> = (0..FLAGS)
+            .flat_map(|flag| (0..self.space.parameters[flag].levels).map(move |level| (flag, level)))
+            .collect();
+        let mut found = Vec::new();
+        for (at, (flag, level)) in changes.iter().enumerate() {
+            let mut one = point.to_vec();
+            one[*flag] = *level;
+            for (other, its_level) in &changes[at + 1..] {
+                let mut two = one.clone();
+                two[*other] = *its_level;
+                found.push(two);
+            }
+            found.push(one);
+        }
+        found
+    }
+}
+
+/// What the levels of all flags do to a value.
+fn effects(space: &Space, random: &mut fastrand::Rng) -> Vec<Vec<f64>> {
+    let of_flag = |parameter: &Parameter| {
+        let size = if random.f64() < DOES_SOMETHING { EFFECT_SD } else { 0.0 };
+        let mut levels: Vec<f64> = match parameter.ordered {
+            // Up or down, and bent.
+            true => {
+                let (slope, bend) = (size * normal(random), size * normal(random));
+                (0..parameter.levels)
+                    .map(|level| {
+                        let x = 2.0 * level as f64 / (parameter.levels - 1) as f64 - 1.0;
+                        slope * x + bend * x * x
+                    })
+                    .collect()
+            }
+            false => (0..parameter.levels).map(|_| size * normal(random)).collect(),
+        };
+        let default = levels[parameter.default];
+        levels.iter_mut().for_each(|level| *level -= default);
+        levels
+    };
+    space.parameters.iter().map(of_flag).collect()
+}
+
+impl Noise {
+    /// What a trial of a point shows.
+    pub fn measure(&mut self, surface: &Surface, point: &[usize]) -> Vec<f64> {
+        let truth = surface.truth(point);
+        truth.iter().zip(self.sds).map(|(value, sd)| value + sd * normal(&mut self.random)).collect()
+    }
+}

@@ -1,0 +1,109 @@
+//! The search, on problems of which the answer is known.
+
+use super::*;
+use crate::space::Parameter;
+
+/// Four switches and a size; the rules advise the first switch, rightly, and the second, wrongly.
+fn problem() -> Problem {
+    let switch = |name: &str| Parameter { name: name.to_owned(), levels: 2, default: 0, ordered: false };
+    let size = Parameter { name: "+size".to_owned(), levels: 5, default: 0, ordered: true };
+    let advice = |parameter, effect| Advice { parameter, level: 1, effect };
+    Problem {
+        space: Space { parameters: vec![switch("+a"), switch("+b"), switch("+c"), switch("+d"), size] },
+        advice: vec![advice(1, -0.05), advice(0, -0.1)],
+        noise_sd: 0.02,
+        limits: vec![Limit { most: 0.05, noise_sd: 0.02 }],
+    }
+}
+
+/// The first switch gives 10 %, the second takes 20 %, the larger the size the better, but then the limit is broken.
+fn truth(point: &[usize]) -> Vec<f64> {
+    let size = point[4] as f64;
+    let objective = -0.1 * point[0] as f64 + 0.2 * point[1] as f64 - 0.05 * size;
+    vec![objective, 0.03 * (size - 2.0)]
+}
+
+fn study(trials: usize, seed: u64, mut outcome: impl FnMut(&Point) -> Option<Vec<f64>>) -> Vec<Outcome> {
+    let problem = problem();
+    let mut outcomes = Vec::new();
+    for _ in 0..trials {
+        let Some(point) = next(&problem, &outcomes, seed) else { break };
+        let values = outcome(&point);
+        outcomes.push(Outcome { point, values });
+    }
+    outcomes
+}
+
+fn noisy(seed: u64) -> impl FnMut(&Point) -> Option<Vec<f64>> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    move |point| Some(truth(point).into_iter().map(|value| value + 0.02 * (random.f64() - 0.5)).collect())
+}
+
+#[test]
+fn the_default_comes_first_then_each_advice_then_all_of_them() {
+    let points: Vec<Point> = study(4, 1, noisy(1)).into_iter().map(|outcome| outcome.point).collect();
+    assert_eq!(points, [vec![0; 5], vec![1, 0, 0, 0, 0], vec![0, 1, 0, 0, 0], vec![1, 1, 0, 0, 0]]);
+}
+
+#[test]
+fn the_best_setting_within_the_limits_is_found() {
+    for seed in 0..5 {
+        let outcomes = study(20, seed, noisy(seed));
+        let best = finalists(&problem(), &outcomes, 1).into_iter().next().expect("something is better");
+        // The third and the fourth switch do nothing.
+        assert_eq!((best.point[0], best.point[1]), (1, 0), "{best:?}");
+        assert!((2..=3).contains(&best.point[4]), "{best:?}");
+        assert!((best.objective.mean - truth(&best.point)[0]).abs() < 0.04, "{best:?}");
+    }
+}
+
+#[test]
+fn nothing_is_believed_in_where_nothing_helps() {
+    for seed in 0..5 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let outcomes = study(20, seed, |_| Some(vec![0.04 * (random.f64() - 0.5), 0.0]));
+        let found = finalists(&problem(), &outcomes, 3);
+        let most = found.iter().map(|belief| -belief.objective.mean).fold(0.0, f64::max);
+        assert!(most < 0.02, "{found:?}");
+    }
+}
+
+#[test]
+fn a_study_that_was_broken_off_goes_on_as_it_would_have_gone() {
+    let whole = study(12, 3, |point| Some(truth(point)));
+    assert_eq!(next(&problem(), &whole[..9], 3).as_ref(), Some(&whole[9].point));
+    let points: std::collections::BTreeSet<&Point> = whole.iter().map(|outcome| &outcome.point).collect();
+    assert_eq!(points.len(), whole.len(), "none twice");
+}
+
+#[test]
+fn what_did_not_run_is_not_tried_in_other_words() {
+    // The third switch ends the VM.
+    let outcomes = study(24, 5, |point| (point[2] == 0).then(|| truth(point)));
+    let broken = outcomes.iter().filter(|outcome| outcome.values.is_none()).count();
+    assert!(broken <= 3, "{broken} of {}", outcomes.len());
+    assert!(finalists(&problem(), &outcomes, 3).iter().all(|belief| belief.point[2] == 0));
+}
+
+#[test]
+fn a_small_space_is_tried_to_its_end() {
+    let mut small = problem();
+    small.space.parameters.truncate(2);
+    let mut outcomes = Vec::new();
+    while let Some(point) = next(&small, &outcomes, 1) {
+        outcomes.push(Outcome { point, values: Some(vec![0.0, 0.0]) });
+    }
+    assert_eq!(outcomes.len(), 4);
+}
+
+#[test]
+fn outcomes_of_another_problem_are_left_out() {
+    let strange = [
+        Outcome { point: vec![9; 5], values: Some(vec![0.0, 0.0]) },
+        Outcome { point: vec![0; 2], values: Some(vec![0.0, 0.0]) },
+        Outcome { point: vec![0; 5], values: Some(vec![0.0]) },
+        Outcome { point: vec![0; 9], values: None },
+    ];
+    assert!(next(&problem(), &strange, 1).is_some());
+    assert_eq!(finalists(&problem(), &strange, 3), []);
+}
