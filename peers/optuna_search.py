@@ -2,9 +2,11 @@
 
 import json
 import sys
+import warnings
 
 import optuna
 
+warnings.simplefilter("ignore")
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 about = json.loads(sys.stdin.readline())
 limits = about["limits"]

@@ -15,6 +15,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("host", &["model"]),
     ("load", &["model"]),
     ("rules", &["model", "flags", "stats"]),
+    ("trial", &["stats"]),
     ("report", &["model", "flags"]),
     ("cli", &["model", "flags", "stats", "recording", "attach", "host", "load", "rules", "report"]),
 ];
