@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every lab, sick and cured, on OTP 23, 25, 27 and 29, and writes what was found into docs/evaluation.md. With
-# BEAMTUNE_LABS="NAME NAME" only those; the rows of others stay, each with the day on which it was measured.
+# BEAMTUNE_LABS=NAME,NAME only those; the rows of others stay, each with the day on which it was measured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BEAMTUNE=$(realpath "$1")
