@@ -191,7 +191,9 @@ mod tests {
         check("beamtune", Some((None, None)));
         check("beamtune --only 6 --pairs 8", Some((Some(6), Some(8))));
         check("", None);
-        check("beamtune --only 13", None);
+        check(&format!("beamtune --only {}", GROUPS.len()), Some((Some(GROUPS.len()), None)));
+        check(&format!("beamtune --only {}", GROUPS.len() + 1), None);
+        check("beamtune --only 0", None);
         check("beamtune --only", None);
         check("beamtune --pairs 0", None);
         check("beamtune --fast 1", None);
