@@ -218,28 +218,15 @@ fn foreign_cores(finding: &Value) -> f64 {
         .unwrap_or(0.0)
 }
 
-/// Two at a time, since most of a run is waiting; one after the other where they were named to be measured.
 #[test]
 fn labs_are_found_sick_and_not_found_cured() {
-    let measured = std::env::var_os("BEAMTUNE_LABS").is_some();
-    run_labs(|index| measured || index % 2 == 0);
-}
-
-#[test]
-fn other_labs_are_found_sick_and_not_found_cured() {
-    if std::env::var_os("BEAMTUNE_LABS").is_none() {
-        run_labs(|index| index % 2 == 1);
-    }
-}
-
-fn run_labs(is_chosen: impl Fn(usize) -> bool) {
     let compiler =
         ["cc", "gcc"].iter().any(|name| std::process::Command::new(name).arg("--version").output().is_ok());
     let root = std::process::Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout == b"0\n");
     let mut report = String::new();
     let mut failures = Vec::new();
     let mut runs = 0;
-    for (index, lab) in labs().iter().enumerate().filter(|(index, _)| is_chosen(*index)) {
+    for (index, lab) in labs().iter().enumerate() {
         if lab.needs_root && !root {
             eprintln!("skipped, because the lab {} needs root", lab.name);
             continue;
