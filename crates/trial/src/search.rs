@@ -95,11 +95,12 @@ pub fn next(problem: &Problem, outcomes: &[Outcome], seed: u64) -> Option<Point>
         return Some(first);
     }
     let models = Models::new(problem, outcomes);
-    let best = models.best_known(outcomes);
+    let tried = models.tried();
+    let best = best_known(&tried);
     let mut random =
         fastrand::Rng::with_seed(seed ^ (outcomes.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut chosen: Option<(f64, Point)> = None;
-    for point in thoughts(problem, outcomes, &models, &mut random).into_iter().filter(is_new) {
+    for point in thoughts(problem, &models, tried, &mut random).into_iter().filter(is_new) {
         let belief = models.belief(&point);
         let worth = belief.objective.expected_below(best) * belief.within_limits * models.runs(&point);
         if chosen.as_ref().is_none_or(|(most, _)| worth > *most) {
@@ -111,12 +112,10 @@ pub fn next(problem: &Problem, outcomes: &[Outcome], seed: u64) -> Option<Point>
 
 /// Those that are believed to be better than the default, best first, of those that were tried; at most so many.
 pub fn finalists(problem: &Problem, outcomes: &[Outcome], most: usize) -> Vec<Belief> {
-    let models = Models::new(problem, outcomes);
-    let mut points: Vec<&Point> =
-        outcomes.iter().filter(|outcome| outcome.values.is_some()).map(|outcome| &outcome.point).collect();
-    points.sort();
-    points.dedup();
-    let mut beliefs: Vec<Belief> = points.into_iter().map(|point| models.belief(point)).collect();
+    let mut beliefs = Models::new(problem, outcomes).tried();
+    // Of one that was tried more than once all is believed the same.
+    beliefs.sort_by(|a, b| a.point.cmp(&b.point));
+    beliefs.dedup_by(|a, b| a.point == b.point);
     beliefs.retain(|belief| belief.objective.below(0.0) >= BETTER && belief.within_limits >= WITHIN);
     beliefs.sort_by(|a, b| a.objective.mean.total_cmp(&b.objective.mean));
     beliefs.truncate(most);
@@ -142,20 +141,27 @@ fn planned(problem: &Problem) -> Vec<Point> {
     points
 }
 
-/// Points that may be worth trying: neighbours of the best ones, and some at random.
+/// The least mean of those that are believed to keep the limits; the default does.
+fn best_known(tried: &[Belief]) -> f64 {
+    let kept = tried.iter().filter(|belief| belief.within_limits >= WITHIN);
+    kept.map(|belief| belief.objective.mean).fold(0.0, f64::min)
+}
+
+/// Points that may be worth trying: neighbours of the best ones, also of such as did not run, and some at random.
 fn thoughts(
     problem: &Problem,
-    outcomes: &[Outcome],
     models: &Models<'_>,
+    tried: Vec<Belief>,
     random: &mut fastrand::Rng,
 ) -> Vec<Point> {
     let space = &problem.space;
-    let mut parents: Vec<Belief> = outcomes.iter().map(|outcome| models.belief(&outcome.point)).collect();
+    let mut parents = tried;
+    parents.extend(models.broken.iter().map(|point| models.belief(point)));
     parents.sort_by(|a, b| {
         let worth = |belief: &Belief| belief.objective.mean * belief.within_limits;
         worth(a).total_cmp(&worth(b))
     });
-    parents.dedup_by(|a, b| a.point == b.point);
+    parents.truncate(PARENTS);
     let mut points = Vec::new();
     let changes: Vec<(usize, usize)> = (0..space.parameters.len())
         .flat_map(|parameter| (0..space.parameters[parameter].levels).map(move |level| (parameter, level)))
@@ -164,14 +170,16 @@ fn thoughts(
         point[parameter] = level;
         point
     };
-    for parent in parents.iter().take(PARENTS) {
+    if changes.is_empty() {
+        return points;
+    }
+    for parent in &parents {
         points.extend(changes.iter().map(|change| with(parent.point.clone(), *change)));
     }
     for _ in 0..PAIRS_OF_CHANGES {
-        let parent = &parents.get(random.usize(..PARENTS.min(parents.len()).max(1)));
-        let change = |random: &mut fastrand::Rng| changes[random.usize(..changes.len())];
-        let changed = parent.map(|parent| with(with(parent.point.clone(), change(random)), change(random)));
-        points.extend(changed);
+        let Some(parent) = parents.get(random.usize(..parents.len().max(1))) else { break };
+        let mut change = || changes[random.usize(..changes.len())];
+        points.push(with(with(parent.point.clone(), change()), change()));
     }
     for _ in 0..RANDOM_POINTS {
         let share = random.f64();
@@ -263,16 +271,9 @@ impl<'a> Models<'a> {
         self.broken.iter().map(chance).product()
     }
 
-    /// The least mean of a tried point that is believed to keep the limits; the default does.
-    fn best_known(&self, outcomes: &[Outcome]) -> f64 {
-        let beliefs = outcomes
-            .iter()
-            .filter(|outcome| outcome.values.is_some())
-            .map(|outcome| self.belief(&outcome.point));
-        beliefs
-            .filter(|belief| belief.within_limits >= WITHIN)
-            .map(|belief| belief.objective.mean)
-            .fold(0.0, f64::min)
+    /// What is believed of each trial that ran.
+    fn tried(&self) -> Vec<Belief> {
+        self.points.iter().map(|point| self.belief(point)).collect()
     }
 }
 
@@ -360,7 +361,7 @@ impl Value {
         let likelihood = |model: &Model| (model.posterior.log_likelihood() - most).exp();
         let sum: f64 = models.iter().map(likelihood).sum();
         for model in &mut models {
-            model.weight = (model.posterior.log_likelihood() - most).exp() / sum;
+            model.weight = likelihood(model) / sum;
         }
         Value(models)
     }

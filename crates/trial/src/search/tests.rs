@@ -106,4 +106,11 @@ fn outcomes_of_another_problem_are_left_out() {
     ];
     assert!(next(&problem(), &strange, 1).is_some());
     assert_eq!(finalists(&problem(), &strange, 3), []);
+    // Also when the model decides.
+    let mut outcomes = study(6, 1, noisy(1));
+    outcomes.extend(strange);
+    assert!(next(&problem(), &outcomes, 1).is_some());
+    let nothing = Problem { space: Space::default(), advice: Vec::new(), ..problem() };
+    assert_eq!(next(&nothing, &[], 1), Some(Vec::new()));
+    assert_eq!(next(&nothing, &[Outcome { point: Vec::new(), values: Some(vec![0.0, 0.0]) }], 1), None);
 }
