@@ -15,7 +15,7 @@ cargo test -p beamtune --test labs -- --nocapture || status=$?
 # Rows of a table are told by the number of their columns; of those that were measured now, the old ones go.
 rows() { # COLUMNS NEW
     awk -F' *[|] *' -v columns="$1" -v today="$2" '
-        FILENAME == today { now[$2 FS $3] = 1; if ($3 != "") print; next }
+        FILENAME == today { now[$2 FS $3] = 1; print; next }
         /<!-- labs: begin -->/ { inside = 1 } /<!-- labs: end -->/ { inside = 0 }
         inside && NF == columns + 2 && $2 != "lab" && $2 !~ /^-+$/ && !(($2 FS $3) in now)' "$2" "$page" | sort -s -t'|' -k2,2 -k3,3n
 }

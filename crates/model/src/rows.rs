@@ -80,7 +80,7 @@ pub struct ProcessRow {
 impl ProcessRow {
     /// What a person calls the process: registered name, else label, else what it was started with.
     pub fn title(&self) -> Option<&str> {
-        self.name.as_deref().or(self.label.as_deref()).or(self.initial_call.as_deref())
+        title([&self.name, &self.label, &self.initial_call])
     }
 }
 
@@ -339,16 +339,16 @@ pub struct CollectRow {
 }
 
 impl HolderRow {
-    /// What a person knows it by: its name, its label, or what it was started with; else its pid.
-    pub fn title(&self) -> &str {
-        title([&self.name, &self.label, &self.initial_call], &self.pid)
+    /// As of a [`ProcessRow`].
+    pub fn title(&self) -> Option<&str> {
+        title([&self.name, &self.label, &self.initial_call])
     }
 }
 
 impl CollectRow {
-    /// What a person knows it by: its name, its label, or what it was started with; else its pid.
-    pub fn title(&self) -> &str {
-        title([&self.name, &self.label, &self.initial_call], &self.pid)
+    /// As of a [`ProcessRow`].
+    pub fn title(&self) -> Option<&str> {
+        title([&self.name, &self.label, &self.initial_call])
     }
 
     /// What it gave back, in bytes.
@@ -358,8 +358,8 @@ impl CollectRow {
     }
 }
 
-fn title<'r>(names: [&'r Option<String>; 3], pid: &'r str) -> &'r str {
-    names.into_iter().find_map(Option::as_deref).unwrap_or(pid)
+fn title(names: [&Option<String>; 3]) -> Option<&str> {
+    names.into_iter().find_map(Option::as_deref)
 }
 
 /// Who starts processes, or owns tables or ports: a count by origin, from a bounded sample of the newest.

@@ -49,6 +49,14 @@ pub fn render(
     out
 }
 
+/// A name with the pid behind it, or the pid alone where that is all.
+fn who(name: &str, pid: &str) -> String {
+    match name == pid {
+        true => text::clean(pid),
+        false => format!("{} {}", text::sentence(name), text::clean(pid)),
+    }
+}
+
 /// One sentence: how much, and how much of it is explained.
 fn headline(period: &Period, bridge: &Bridge, style: Style) -> String {
     let Some(resident) = bridge.resident else {

@@ -23,6 +23,11 @@ use serde_json::Value;
 /// Releases that beamtune is tested on.
 pub const RELEASES: [u32; 4] = [23, 25, 27, 29];
 
+/// Whether the tests run as root.
+pub fn is_root() -> bool {
+    run(Command::new("id").arg("-u")).stdout.trim() == "0"
+}
+
 /// Longest time that anything may take that happens at once on a quiet machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 

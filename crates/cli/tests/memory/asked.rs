@@ -1,6 +1,6 @@
 //! What is read only for those who ask, and what is found in the pages.
 
-use super::common::{TestNode, all_otps, beamtune, run};
+use super::common::{TestNode, all_otps, beamtune, is_root, run};
 use super::{STEADY, bytes, page};
 
 #[test]
@@ -32,7 +32,7 @@ fn carriers_and_code_are_told_to_those_who_ask_and_the_cost_first() {
 
 #[test]
 fn resident_memory_is_explained_page_by_page() {
-    if is_not_root() {
+    if !is_root() {
         eprintln!("skipped, because only root may look at the pages of other processes everywhere");
         return;
     }
@@ -64,8 +64,4 @@ fn resident_memory_is_explained_page_by_page() {
         // The agent's own heap comes and goes between the two.
         assert!((found - told).abs() < 3e6, "OTP {}: found {found}, told {told}", otp.release);
     }
-}
-
-fn is_not_root() -> bool {
-    std::process::Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout != b"0\n")
 }

@@ -6,7 +6,9 @@ use beamtune_recording::Reader;
 use serde_json::Value;
 
 use super::common::containers::{Container, can_contain};
-use super::common::{Running, TestNode, all_otps, beamtune, folder, otp, run, text, unique, wait_until};
+use super::common::{
+    Running, TestNode, all_otps, beamtune, folder, is_root, otp, run, text, unique, wait_until,
+};
 use super::{allocator, bytes, page, said};
 
 /// That no more is unexplained than may be.
@@ -95,8 +97,7 @@ fn memory_of_a_container_is_explained_from_its_host() {
 #[test]
 fn another_user_is_told_what_is_missing_and_gets_the_rest() {
     let Some(otp) = otp(25) else { return };
-    let own = run(Command::new("id").arg("-u")).stdout;
-    if own.trim() != "0" {
+    if !is_root() {
         eprintln!("skipped, because only root can become somebody else");
         return;
     }

@@ -25,15 +25,6 @@ pub fn render(period: &Period, returns: Option<Returns>, style: Style) -> String
     sections.iter().filter(|section| !section.is_empty()).map(String::as_str).collect::<Vec<_>>().join("\n")
 }
 
-/// A name that is not the pid itself, with the pid.
-fn who(title: &str, pid: &str) -> String {
-    let pid = text::clean(pid);
-    match text::sentence(title) {
-        name if name == pid => pid,
-        name => format!("{name} {pid}"),
-    }
-}
-
 fn holders(period: &Period, style: Style) -> String {
     let mut table = Table::new(&[
         ("who holds binaries", Left),
@@ -55,7 +46,7 @@ fn holders(period: &Period, style: Style) -> String {
             Some(other) => text::sentence(other),
         };
         table.row([
-            who(row.title(), &row.pid),
+            super::who(row.title().unwrap_or(&row.pid), &row.pid),
             told(text::decimal(row.references as f64)),
             told(text::decimal(row.binaries as f64)),
             size,
@@ -115,7 +106,7 @@ fn collections(period: &Period, style: Style) -> String {
     ]);
     for row in period.collected.iter().take(MOST_COLLECTED) {
         table.row([
-            who(row.title(), &row.pid),
+            super::who(row.title().unwrap_or(&row.pid), &row.pid),
             text::bytes(row.freed() as f64),
             text::bytes(row.heap_before as f64),
             text::bytes(row.heap_after as f64),

@@ -90,13 +90,7 @@ pub fn render(period: &Period, style: Style) -> String {
     let mut table = Table::new(&[("what the VM uses", Left), ("size", Right), ("largest owners", Left)]);
     for kind in kinds(period) {
         let shown = kind.owners.iter().take(MOST_OWNERS).map(|owner| {
-            let pid = if owner.name == owner.pid { String::new() } else { format!(" {}", owner.pid) };
-            format!(
-                "{}{} {}",
-                text::sentence(&owner.name),
-                text::clean(&pid),
-                text::bytes(owner.bytes as f64)
-            )
+            format!("{} {}", super::who(&owner.name, &owner.pid), text::bytes(owner.bytes as f64))
         });
         table.row([
             text::clean(&kind.name),
