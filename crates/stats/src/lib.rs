@@ -6,6 +6,7 @@
 pub mod daily;
 pub mod finite;
 pub mod gaussian;
+mod median;
 pub mod paired;
 pub mod sequential;
 pub mod step;
@@ -13,5 +14,6 @@ pub mod trend;
 
 pub use daily::{Daily, daily};
 pub use finite::total;
+pub use median::median;
 pub use step::{Step, step};
 pub use trend::{Trend, trend};

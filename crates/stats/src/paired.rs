@@ -38,19 +38,39 @@ impl Effect {
 /// `None` where so few pairs allow no such interval (at 95 %: fewer than 6), or for a value that is not finite. Takes time
 /// in the cube of the number of pairs, of which a study has some dozens.
 pub fn effect(differences: &[f64], confidence: f64) -> Option<Effect> {
-    if differences.iter().any(|difference| !difference.is_finite()) {
-        return None;
+    Interval::new(differences.len(), confidence)?.of(differences)
+}
+
+/// Where an interval of a number of pairs ends: the same for all of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Interval {
+    /// The ends are so many steps from the outermost averages.
+    steps: usize,
+    /// Probability beyond each end.
+    tail: f64,
+}
+
+impl Interval {
+    pub(crate) fn new(pairs: usize, confidence: f64) -> Option<Self> {
+        let (steps, tail) = cut(&rank_sums(pairs), (1.0 - confidence) / 2.0)?;
+        Some(Interval { steps, tail })
     }
-    // The ends are this many steps from the outermost averages.
-    let (steps, tail) = cut(&rank_sums(differences.len()), (1.0 - confidence) / 2.0)?;
-    let averages = walsh_averages(differences);
-    let middle = averages.len() / 2;
-    Some(Effect {
-        estimate: averages[averages.len() - 1 - middle].midpoint(averages[middle]),
-        low: averages[steps - 1],
-        high: averages[averages.len() - steps],
-        confidence: 1.0 - 2.0 * tail,
-    })
+
+    pub(crate) fn of(self, differences: &[f64]) -> Option<Effect> {
+        if differences.iter().any(|difference| !difference.is_finite()) {
+            return None;
+        }
+        let averages = walsh_averages(differences);
+        let middle = averages.len() / 2;
+        Some(Effect {
+            estimate: averages
+                .get((averages.len() - 1).checked_sub(middle)?)?
+                .midpoint(*averages.get(middle)?),
+            low: *averages.get(self.steps - 1)?,
+            high: *averages.get(averages.len().checked_sub(self.steps)?)?,
+            confidence: 1.0 - 2.0 * self.tail,
+        })
+    }
 }
 
 /// Probability that ranks alone give differences at least as far on one side of zero as these, either side: the exact

@@ -10,7 +10,8 @@
 //! margin (non-inferiority; Piaggio et al., JAMA 308 (2012) 2594). Several finalists are judged together by Holm's
 //! procedure (Scand. J. Stat. 6 (1979) 65).
 
-use crate::paired::{Effect, effect};
+use crate::median::median;
+use crate::paired::{Effect, Interval, effect};
 
 /// A moment at which it is decided whether to go on.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -41,6 +42,13 @@ pub enum Decision {
     Same(Effect),
     /// All pairs are there, and it cannot be told.
     Undecided(Effect),
+}
+
+/// What one look decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Differs,
+    Same,
 }
 
 /// How many draws [`Plan::detectable`] makes for each size of an effect.
@@ -97,15 +105,21 @@ impl Plan {
         for look in &self.looks {
             let Some(seen) = differences.get(..look.pairs) else { return Some(Decision::More(look.pairs)) };
             let found = effect(seen, 1.0 - look.level)?;
-            if found.low > 0.0 || found.high < 0.0 {
-                return Some(Decision::Differs(found));
+            match self.verdict(found.low, found.high) {
+                Some(Verdict::Differs) => return Some(Decision::Differs(found)),
+                Some(Verdict::Same) => return Some(Decision::Same(found)),
+                None => last = Some(found),
             }
-            if found.low > -self.same_within && found.high < self.same_within {
-                return Some(Decision::Same(found));
-            }
-            last = Some(found);
         }
         last.map(Decision::Undecided)
+    }
+
+    /// What an interval decides, if it does.
+    fn verdict(&self, low: f64, high: f64) -> Option<Verdict> {
+        if low > 0.0 || high < 0.0 {
+            return Some(Verdict::Differs);
+        }
+        (low > -self.same_within && high < self.same_within).then_some(Verdict::Same)
     }
 
     /// The smallest difference that this plan finds with the given probability, where pairs vary as these do; the
@@ -115,23 +129,35 @@ impl Plan {
         if differences.len() < 2 || differences.iter().any(|difference| !difference.is_finite()) {
             return None;
         }
-        let mut sorted = differences.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let middle = sorted[(sorted.len() - 1) / 2].midpoint(sorted[sorted.len() / 2]);
-        let noise: Vec<f64> = sorted.iter().map(|difference| difference - middle).collect();
+        let middle = median(differences)?;
+        let noise: Vec<f64> = differences.iter().map(|difference| difference - middle).collect();
         let spread = noise.iter().fold(0.0_f64, |most, value| most.max(value.abs()));
-        // The same draws for each effect, so that more of it is never found less often.
-        let found = |size: f64| {
-            let mut random = fastrand::Rng::with_seed(seed);
-            let is_found = |_: &usize| {
-                let mut draw = || {
-                    let value = noise[random.usize(..noise.len())];
-                    size + if random.bool() { value } else { -value }
-                };
-                let pairs: Vec<f64> = (0..self.most_pairs()).map(|_| draw()).collect();
-                matches!(self.decide(&pairs), Some(Decision::Differs(found)) if found.low > 0.0)
+        // An effect moves all differences, and so each interval, by the same: what is drawn once does for all sizes. So more of
+        // it is never found less often, either.
+        let intervals: Option<Vec<Interval>> =
+            self.looks.iter().map(|look| Interval::new(look.pairs, 1.0 - look.level)).collect();
+        let intervals = intervals?;
+        let mut random = fastrand::Rng::with_seed(seed);
+        let draw = |_: usize| {
+            let mut value = || {
+                let value = noise[random.usize(..noise.len())];
+                if random.bool() { value } else { -value }
             };
-            (0..DRAWS).filter(is_found).count() as f64 >= power * DRAWS as f64
+            let pairs: Vec<f64> = (0..self.most_pairs()).map(|_| value()).collect();
+            let seen = self.looks.iter().zip(&intervals);
+            seen.map(|(look, interval)| interval.of(pairs.get(..look.pairs)?))
+                .collect::<Option<Vec<Effect>>>()
+        };
+        let draws: Vec<Vec<Effect>> = (0..DRAWS).map(draw).collect::<Option<_>>()?;
+        let found = |size: f64| {
+            let is_found = |looks: &&Vec<Effect>| {
+                let decided = looks.iter().find_map(|seen| {
+                    self.verdict(seen.low + size, seen.high + size)
+                        .map(|verdict| (verdict, seen.low + size > 0.0))
+                });
+                decided == Some((Verdict::Differs, true))
+            };
+            draws.iter().filter(is_found).count() as f64 >= power * DRAWS as f64
         };
         let (mut low, mut high) = (0.0, 10.0 * spread);
         if !found(high) {

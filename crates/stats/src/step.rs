@@ -5,7 +5,8 @@
 //!
 //! Pettitt, Applied Statistics 28 (1979) 126.
 
-use crate::trend::{self, median};
+use crate::median::median;
+use crate::trend::{self, trend};
 
 /// A level that changed.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,11 +45,7 @@ pub fn step(points: &[(f64, f64)]) -> Option<Step> {
     let size = n as f64;
     let p = (2.0 * (-6.0 * best * best / (size.powi(3) + size.powi(2))).exp()).min(1.0);
     let (first, second) = points.split_at(at);
-    let level = |part: &[(f64, f64)]| {
-        let mut values: Vec<f64> = part.iter().map(|point| point.1).collect();
-        values.sort_by(f64::total_cmp);
-        (!values.is_empty()).then(|| median(&values))
-    };
+    let level = |part: &[(f64, f64)]| median(&part.iter().map(|point| point.1).collect::<Vec<f64>>());
     let (before, after) = (level(first)?, level(second)?);
     let left =
         |part: &[(f64, f64)], level: f64| part.iter().map(|point| (point.1 - level).abs()).sum::<f64>();
@@ -77,10 +74,9 @@ fn ranks(points: &[(f64, f64)]) -> Vec<f64> {
 
 /// What the line with the median slope through the median point leaves.
 fn left_by_line(points: &[(f64, f64)]) -> Option<f64> {
-    let slope = trend::trend(points)?.slope;
-    let mut offsets: Vec<f64> = points.iter().map(|(x, y)| y - slope * x).collect();
-    offsets.sort_by(f64::total_cmp);
-    let offset = median(&offsets);
+    let slope = trend(points)?.slope;
+    let offsets: Vec<f64> = points.iter().map(|(x, y)| y - slope * x).collect();
+    let offset = median(&offsets)?;
     Some(offsets.iter().map(|value| (value - offset).abs()).sum())
 }
 

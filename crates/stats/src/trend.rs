@@ -7,6 +7,8 @@
 //! Mann, Econometrica 13 (1945) 245; Kendall, Rank Correlation Methods (1975), variance with ties;
 //! Sen, J. Am. Stat. Assoc. 63 (1968) 1379, slope and its interval.
 
+use crate::median::of_sorted;
+
 /// How a series of points moves.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trend {
@@ -66,7 +68,7 @@ pub fn trend(points: &[(f64, f64)]) -> Option<Trend> {
     let reach = Z_95 * deviation;
     let rank = |r: f64| slopes[(r.max(0.0) as usize).min(slopes.len() - 1)];
     Some(Trend {
-        slope: median(&slopes),
+        slope: of_sorted(&slopes),
         low: rank(((count - reach) / 2.0).floor() - 1.0),
         high: rank(((count + reach) / 2.0).ceil()),
         p,
@@ -80,12 +82,6 @@ fn variance_of_s(points: &[(f64, f64)]) -> f64 {
     values.sort_by(f64::total_cmp);
     let ties: f64 = values.chunk_by(|a, b| a == b).map(|group| term(group.len() as f64)).sum();
     ((term(points.len() as f64) - ties) / 18.0).max(0.0)
-}
-
-/// Of sorted values, at least one.
-pub(crate) fn median(sorted: &[f64]) -> f64 {
-    let middle = sorted.len() / 2;
-    if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
 }
 
 /// P(Z > z) for z ≥ 0: Abramowitz and Stegun 26.2.17, absolute error below 7.5e-8.

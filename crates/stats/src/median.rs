@@ -1,0 +1,26 @@
+//! The middle value: half of the values are at least as large, half at most.
+
+/// The median of values in any order; `None` of none.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    (!sorted.is_empty()).then(|| of_sorted(&sorted))
+}
+
+/// Of sorted values, at least one.
+pub(crate) fn of_sorted(sorted: &[f64]) -> f64 {
+    sorted[(sorted.len() - 1) / 2].midpoint(sorted[sorted.len() / 2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0]), Some(3.0));
+        assert_eq!(median(&[9.0, 1.0, 3.0]), Some(3.0));
+        assert_eq!(median(&[9.0, 1.0, 4.0, 3.0]), Some(3.5));
+    }
+}
