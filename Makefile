@@ -5,7 +5,7 @@ HOST   := $(shell rustc -vV | sed -n 's/^host: //p')
 STATIC := CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)_RUSTFLAGS="-C target-feature=+crt-static"
 BINARY := $(or $(CARGO_TARGET_DIR),target)/$(HOST)/release/beamtune
 
-.PHONY: help demo test build check fmt clippy unit labs search otp agent agent-check agent-test bench safety check-flags fuzz clean
+.PHONY: help demo test build check fmt clippy unit labs search errors otp agent agent-check agent-test bench safety check-flags fuzz clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -47,6 +47,9 @@ labs: build      ## every lab, sick and cured, on all releases (about an hour, o
 
 search:          ## how good the search for settings is, on made-up surfaces (3 minutes); writes docs/evaluation.md
 	scripts/search.sh
+
+errors:          ## how often a comparison errs, simulated (5 minutes); writes docs/evaluation.md
+	scripts/errors.sh
 
 otp:             ## chroots with OTP 23, 27 and 29, cached outside the repository
 	scripts/install.sh test

@@ -15,14 +15,30 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("host", &["model"]),
     ("load", &["model"]),
     ("rules", &["model", "flags", "stats"]),
-    ("trial", &["stats"]),
+    ("trial", &["model", "stats"]),
+    ("store", &["model"]),
     ("report", &["model", "flags"]),
-    ("cli", &["model", "flags", "stats", "recording", "attach", "host", "load", "rules", "report"]),
+    (
+        "cli",
+        &[
+            "model",
+            "flags",
+            "stats",
+            "recording",
+            "attach",
+            "host",
+            "load",
+            "rules",
+            "trial",
+            "store",
+            "report",
+        ],
+    ),
 ];
 
 /// Crates from outside that only some parts may use, and why.
 const KEPT_IN: &[(&str, &[&str], &str)] = &[
-    ("rusqlite", &["recording"], "database drivers stay in recording and store"),
+    ("rusqlite", &["recording", "store"], "database drivers stay in recording and store"),
     ("clap", &["cli"], "only the binary has a command line"),
     ("anyhow", &["cli"], "libraries have errors of their own"),
     ("indicatif", &["cli"], "no crate below cli prints"),

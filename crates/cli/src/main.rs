@@ -11,6 +11,7 @@ mod subject;
 mod surroundings;
 mod take;
 mod terminal;
+mod trial;
 
 use std::process::ExitCode;
 
@@ -38,6 +39,11 @@ enum Command {
     Lint(commands::lint::Args),
     Args(commands::args::Args),
     Load(commands::load::Args),
+    Compare(Box<commands::compare::Args>),
+    #[command(subcommand)]
+    Study(commands::study::Args),
+    #[command(hide = true)]
+    Guard(commands::guard::Args),
     #[command(subcommand)]
     Lab(commands::lab::Args),
 }
@@ -56,6 +62,9 @@ fn main() -> ExitCode {
         Command::Lint(args) => commands::lint::run(&args),
         Command::Args(args) => commands::args::run(&args),
         Command::Load(args) => commands::load::run(&args),
+        Command::Compare(args) => commands::compare::run(&args),
+        Command::Study(args) => commands::study::run(&args),
+        Command::Guard(args) => commands::guard::run(&args),
         Command::Lab(args) => commands::lab::run(&args),
     };
     match outcome {

@@ -57,7 +57,8 @@ pub enum Failed {
 }
 
 impl Failed {
-    fn into_error(self) -> anyhow::Error {
+    /// The error, whichever it is.
+    pub fn into_error(self) -> anyhow::Error {
         match self {
             Failed::ForNow(error) | Failed::ForGood(error) => error,
         }

@@ -9,19 +9,22 @@
 //! made-up host, and a node on another host can be read through the agent.
 //!
 //! All content is taken for hostile and all processes for mortal: reads are bounded, parsers give a value or a
-//! reason, and a process that has ended is data ([`HostError::Ended`]). Nothing is ever written.
+//! reason, and a process that has ended is data ([`HostError::Ended`]). Nothing is ever written, and only processes that beamtune has
+//! started itself are ever ended ([`family`]).
 //!
 //! Times are nanoseconds and sizes bytes, whatever the kernel counts in.
 
 pub mod cgroup;
 pub mod command_line;
 pub mod container;
+pub mod cpus;
 pub mod discovery;
 pub mod distribution;
 pub mod error;
 mod facts;
 #[cfg(test)]
 mod fake;
+pub mod family;
 pub mod installation;
 pub mod machine;
 pub mod memory;

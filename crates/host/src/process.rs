@@ -46,6 +46,8 @@ pub struct Stat<'a> {
     pub user_ticks: i64,
     /// CPU time in the kernel, in clock ticks.
     pub system_ticks: i64,
+    /// CPU time of those of its children that have ended and that it has waited for, and of theirs, in clock ticks.
+    pub children_ticks: i64,
     /// Threads.
     pub threads: i64,
     /// When it was started, in clock ticks since the host was.
@@ -79,6 +81,7 @@ impl<'a> Stat<'a> {
                 major_faults: number(12)?,
                 user_ticks: number(14)?,
                 system_ticks: number(15)?,
+                children_ticks: number(16)?.saturating_add(number(17)?),
                 threads: number(20)?,
                 start_ticks: number(22)?,
                 rss_pages: field(25).and(number(24)),
@@ -245,6 +248,7 @@ mod tests {
             major_faults: 17,
             user_ticks: 28_712,
             system_ticks: 155,
+            children_ticks: 3,
             threads: 19,
             start_ticks: 5_571,
             rss_pages: Some(36_513),

@@ -11,6 +11,7 @@
 //!
 //! This crate does no I/O, reads no clock and depends on none of beamtune's other crates.
 
+pub mod cpu;
 pub mod diagnosis;
 pub mod facts;
 pub mod files;
@@ -22,6 +23,7 @@ pub mod rows;
 pub mod sample;
 pub mod series;
 pub mod source;
+pub mod study;
 pub mod text;
 pub mod units;
 pub mod window;

@@ -13,6 +13,7 @@ pub mod load;
 pub mod memory;
 pub mod overlay;
 pub mod show;
+pub mod study;
 pub mod table;
 pub mod text;
 

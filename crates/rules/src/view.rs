@@ -2,46 +2,9 @@
 
 use std::collections::HashMap;
 
-use beamtune_model::{Facts, Group, Metric, Missing, Period, facts, metrics, units::SECOND_NS};
-
-/// Kinds of threads, as the entities of series name them.
-pub mod kind {
-    /// Normal schedulers.
-    pub const SCHEDULER: &str = "scheduler";
-    /// Dirty CPU schedulers.
-    pub const DIRTY_CPU: &str = "dirty_cpu_scheduler";
-    /// Dirty I/O schedulers.
-    pub const DIRTY_IO: &str = "dirty_io_scheduler";
-    /// All kinds of schedulers: those that busy wait.
-    pub const SCHEDULERS: &[&str] = &[SCHEDULER, DIRTY_CPU, DIRTY_IO];
-}
-
-/// True if an entity (`scheduler/1`) is of one of the kinds.
-fn is_of(entity: &str, kinds: &[&str]) -> bool {
-    kinds.contains(&entity.split('/').next().unwrap_or(entity))
-}
-
-/// Entities of a group that are of one of the kinds.
-fn entities_of<'a>(period: &'a Period, group: Group, kinds: &[&str]) -> Vec<&'a str> {
-    period.entities(group).into_iter().filter(|entity| is_of(entity, kinds)).collect()
-}
-
-/// A counter of time of all threads of some kinds, added up, in cores; missing if none of them has it.
-pub fn thread_cores(period: &Period, metric: &Metric, kinds: &[&str]) -> Result<f64, Missing> {
-    let entities = entities_of(period, metric.group, kinds);
-    let Some(first) = entities.first() else { return period.cores(metric, kinds.first().unwrap_or(&"")) };
-    // All threads of a VM are read together: what the first lacks, all lack.
-    period.cores(metric, first)?;
-    Ok(entities.iter().filter_map(|entity| period.cores(metric, entity).ok()).sum())
-}
-
-/// A counter of all threads of some kinds, added up, per second.
-pub fn thread_rate(period: &Period, metric: &Metric, kinds: &[&str]) -> Result<f64, Missing> {
-    let entities = entities_of(period, metric.group, kinds);
-    let Some(first) = entities.first() else { return period.rate(metric, kinds.first().unwrap_or(&"")) };
-    period.rate(metric, first)?;
-    Ok(entities.iter().filter_map(|entity| period.rate(metric, entity).ok()).sum())
-}
+use beamtune_model::cpu::entities_of;
+pub use beamtune_model::cpu::{foreign_cores, kind, process_cores, thread_cores, thread_rate};
+use beamtune_model::{Facts, Group, Missing, Period, facts, metrics, units::SECOND_NS};
 
 /// How busy schedulers of a kind were, by the VM's own clock.
 #[derive(Debug, Clone, PartialEq)]
@@ -222,16 +185,6 @@ pub fn group_memory_used(period: &Period) -> Option<f64> {
     (limit > 0).then(|| used as f64 / limit as f64)
 }
 
-/// CPU of the VM's process, in cores.
-pub fn process_cores(period: &Period) -> Result<f64, Missing> {
-    Ok(period.cores(&metrics::PROCESS_USER, "")? + period.cores(&metrics::PROCESS_SYSTEM, "")?)
-}
-
-/// CPU that others on the host used, in cores; never negative.
-pub fn foreign_cores(period: &Period) -> Result<f64, Missing> {
-    Ok((period.cores(&metrics::CPU_BUSY, "")? - process_cores(period)?).max(0.0))
-}
-
 /// Mean length of a run queue over the period, added up over the entities that begin with `prefix`.
 pub fn run_queue(period: &Period, prefix: &str) -> Result<f64, Missing> {
     let entities: Vec<_> =
@@ -326,12 +279,5 @@ mod tests {
         check(719.0, "12 min");
         check(12_600.0, "3.5 h");
         check(181_440.0, "2.1 days");
-    }
-
-    #[test]
-    fn a_thread_is_known_by_the_kind_in_its_entity() {
-        assert!(is_of("scheduler/12", &[kind::SCHEDULER]));
-        assert!(!is_of("dirty_io_scheduler/1", &[kind::SCHEDULER]));
-        assert!(!is_of("other/timer/99", kind::SCHEDULERS));
     }
 }

@@ -1,7 +1,7 @@
 //! `beamtune load`: drives a load against a target, and tells what came back and whether that can be trusted.
 
 pub mod import;
-mod reach;
+pub(crate) mod reach;
 mod watch;
 mod worker;
 
@@ -25,6 +25,7 @@ use beamtune_load::scenario::{Quick, Scenario};
 use beamtune_load::schedule::Spacing;
 use beamtune_load::tally::Tally;
 use beamtune_model::load::{LoadResult, LoadSecond};
+use serde::{Deserialize, Serialize};
 
 use crate::terminal;
 use reach::Addresses;
@@ -129,11 +130,14 @@ fn tell(result: &LoadResult, is_json: bool, output: Option<&Path>) -> Result<()>
 }
 
 /// A scenario as it was written, or as a URL stands for it.
-struct Written {
-    name: String,
-    text: String,
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Written {
+    /// As the user named it.
+    pub name: String,
+    /// TOML.
+    pub text: String,
     /// Where the files that it names are looked for.
-    folder: PathBuf,
+    pub folder: PathBuf,
 }
 
 impl Written {
@@ -149,8 +153,7 @@ impl Written {
             if args.idle && !["mqtt://", "mqtts://"].iter().any(|scheme| target.starts_with(scheme)) {
                 bail!("--idle goes with mqtt and mqtts; a scenario has devices of other protocols sleep");
             }
-            let text = Scenario::quick_text(target, &quick)?;
-            return Ok(Self { name: target.to_owned(), text, folder: PathBuf::from(".") });
+            return Self::of_url(target, &quick);
         }
         let in_file = [
             ("--rate", args.rate.is_some()),
@@ -162,6 +165,17 @@ impl Written {
         if let Some((option, _)) = in_file.iter().find(|(_, given)| *given) {
             bail!("{option} goes with a URL; a scenario says it itself");
         }
+        Self::of_file(target)
+    }
+
+    /// What a URL stands for.
+    pub fn of_url(url: &str, quick: &Quick) -> Result<Self> {
+        let text = Scenario::quick_text(url, quick)?;
+        Ok(Self { name: url.to_owned(), text, folder: PathBuf::from(".") })
+    }
+
+    /// What stands in a file.
+    pub fn of_file(target: &str) -> Result<Self> {
         let text = std::fs::read_to_string(target).with_context(|| {
             format!("cannot read the scenario {target}; a target without a file is a URL, as http://127.0.0.1:8080/")
         })?;
@@ -170,7 +184,7 @@ impl Written {
     }
 
     /// Read; `sources`, if there are any, take the place of those that it names.
-    fn read(&self, sources: &[IpAddr]) -> Result<Scenario> {
+    pub fn read(&self, sources: &[IpAddr]) -> Result<Scenario> {
         let mut scenario =
             Scenario::parse(&self.name, &self.text, &|file| std::fs::read(self.folder.join(file)))?;
         if !sources.is_empty() {
@@ -230,7 +244,7 @@ fn log(file: &Path, plan: &Plan, began_unix_s: Option<f64>) -> Result<HistogramL
 }
 
 /// The plan, with addresses to connect from where one's ports do not suffice.
-fn compile(scenario: &Scenario, addresses: &Addresses, begin_ns: u64) -> Result<Plan> {
+pub(crate) fn compile(scenario: &Scenario, addresses: &Addresses, begin_ns: u64) -> Result<Plan> {
     let mut plan = scenario.compile(begin_ns, &|target| addresses.of(target), &reach::system_trust)?;
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let ports = limits::local_ports(&range);

@@ -1,0 +1,76 @@
+//! `beamtune guard`: starts a command and ends all that came of it, however beamtune itself ends. Nobody types this.
+//!
+//! It takes every orphan below it ([`family::adopt_orphans`]), so that a target which detaches itself is found as well, and ends all
+//! of them when its standard input ends, as that of a process does whose parent was killed.
+
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use beamtune_host::family::{self, Ended, Family, How};
+use beamtune_host::tree::LocalTree;
+
+use crate::terminal;
+
+/// Starts a command and ends all that came of it when standard input ends.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where what it says is written.
+    #[arg(long, value_name = "FILE")]
+    log: PathBuf,
+    /// The command.
+    #[arg(trailing_var_arg = true, required = true)]
+    command: Vec<String>,
+}
+
+/// Processes that are started while others are ended are found in the next round; more rounds than this are not needed by anything
+/// that does not mean to escape.
+const ROUNDS: usize = 100;
+/// Between two of them.
+const PAUSE: Duration = Duration::from_millis(10);
+
+pub fn run(args: &Args) -> Result<ExitCode> {
+    family::adopt_orphans().context("cannot take care of what the command starts")?;
+    let Some((program, arguments)) = args.command.split_first() else { bail!("no command") };
+    let log = OpenOptions::new().create(true).append(true).open(&args.log);
+    let log = log.with_context(|| format!("cannot write {}", args.log.display()))?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    let child = command.spawn().with_context(|| format!("cannot start {program}"))?.id();
+    thread::Builder::new().name("leash".to_owned()).spawn(|| {
+        // Nothing is said to us; the end is what is waited for.
+        let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
+        end_all();
+        std::process::exit(0);
+    })?;
+    loop {
+        match family::wait_for_any()? {
+            Some((pid, ended)) if pid == child => terminal::print(&match ended {
+                Ended::Exited(code) => format!("exited {code}\n"),
+                Ended::Killed(signal) => format!("killed {signal}\n"),
+            }),
+            Some(_) => {}
+            // Nothing is left. Whoever started us wants to read how it ended before we go.
+            None => thread::park(),
+        }
+    }
+}
+
+/// Ends all that is below us.
+fn end_all() {
+    let own = std::process::id();
+    for _ in 0..ROUNDS {
+        let below = Family::of(&LocalTree::default(), own).map(|family| family.pids).unwrap_or_default();
+        let mut below = below.into_iter().filter(|pid| *pid != own).peekable();
+        if below.peek().is_none() {
+            return;
+        }
+        // What we may not end, since it has become another user's, stays; there is nobody to tell it to.
+        below.for_each(|pid| drop(family::end(pid, How::AtOnce)));
+        thread::sleep(PAUSE);
+    }
+}

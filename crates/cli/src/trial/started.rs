@@ -1,0 +1,183 @@
+//! A target that was started for a trial: how it is watched, and how all of it is ended.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use beamtune_host::cpus;
+use beamtune_host::discovery::{self, Vm};
+use beamtune_host::family::{self, Family, How};
+use beamtune_host::tree::LocalTree;
+use beamtune_model::study::Arm;
+
+/// How long a target may take to stop its applications before it is ended at once.
+const STOP_PATIENCE: Duration = Duration::from_secs(15);
+/// Between two looks at something that is waited for.
+pub const LOOK: Duration = Duration::from_millis(50);
+/// Lines at the end of its output that are told when a target fails.
+const LAST_LINES: usize = 5;
+
+/// The variable by which emulator flags are added behind all others.
+const FLAGS_VARIABLE: &str = "ERL_ZFLAGS";
+
+/// A target; dropping it ends all of its processes.
+pub struct Started {
+    guard: Child,
+    told: Receiver<String>,
+    ended: Option<String>,
+    log: PathBuf,
+}
+
+/// Starts a command line under a guard, with what an arm adds, on these CPUs (empty: on all). What it says goes to `log`.
+pub fn start(command: &str, folder: &Path, arm: &Arm, cpus: &[usize], log: &Path) -> Result<Started> {
+    let program =
+        std::env::current_exe().context("cannot find this program to start a guard for the target")?;
+    let mut guard = Command::new(program);
+    guard.arg("guard").arg("--log").arg(log).args(["--", "sh", "-c", command]).current_dir(folder);
+    guard.envs(&arm.environment).stdin(Stdio::piped()).stdout(Stdio::piped());
+    // Ctrl-C is for us: it must end neither the target in the middle of a trial nor the guard before the target.
+    guard.process_group(0);
+    if !arm.flags.is_empty() {
+        guard.env(FLAGS_VARIABLE, flags_variable(std::env::var(FLAGS_VARIABLE).ok().as_deref(), &arm.flags)?);
+    }
+    // A candidate that kills the VM would leave a dump wherever we are.
+    if std::env::var_os("ERL_CRASH_DUMP").is_none() {
+        guard.env("ERL_CRASH_DUMP", log.with_extension("dump"));
+    }
+    let mut guard = spawn_on(&mut guard, cpus).context("cannot start a guard for the target")?;
+    let output = guard.stdout.take().context("the guard has no standard output")?;
+    let (tell, told) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if tell.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    Ok(Started { guard, told, ended: None, log: log.to_owned() })
+}
+
+/// The value of ERL_ZFLAGS with more flags. erlexec takes it apart at blanks outside of quotes; within them a backslash is one.
+fn flags_variable(before: Option<&str>, flags: &[String]) -> Result<String> {
+    let mut words: Vec<String> =
+        before.map(str::to_owned).into_iter().filter(|before| !before.is_empty()).collect();
+    for word in flags {
+        let is_plain = !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || "\"'\\".contains(c));
+        words.push(match (is_plain, word.contains('"'), word.contains('\'')) {
+            (true, ..) => word.clone(),
+            (_, false, _) => format!("\"{word}\""),
+            (_, true, false) => format!("'{word}'"),
+            (_, true, true) => bail!("{word:?} has both kinds of quotes, which {FLAGS_VARIABLE} cannot hold"),
+        });
+    }
+    Ok(words.join(" "))
+}
+
+/// What a thread starts runs on its CPUs; so a thread goes there first.
+fn spawn_on(command: &mut Command, cpus: &[usize]) -> Result<Child> {
+    if cpus.is_empty() {
+        return Ok(command.spawn()?);
+    }
+    let spawned = thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                cpus::run_on(cpus).context("cannot choose CPUs for the target")?;
+                anyhow::Ok(command.spawn()?)
+            })
+            .join()
+    });
+    spawned.unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that starts the target has ended")))
+}
+
+impl Started {
+    /// How the command has ended, if it has: `exited 1`.
+    pub fn ended(&mut self) -> Option<&str> {
+        loop {
+            match self.told.try_recv() {
+                Ok(line) => self.ended = Some(line),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return self.ended.as_deref(),
+            }
+        }
+    }
+
+    /// All processes of the target, and the guard's.
+    pub fn family(&self) -> Family {
+        // That /proc cannot be listed has been told before: discovery needs it.
+        Family::of(&LocalTree::default(), self.guard.id()).unwrap_or_default()
+    }
+
+    /// The VMs of the target.
+    pub fn vms(&self) -> Vec<Vm> {
+        let pids = self.family().pids;
+        pids.into_iter().filter_map(|pid| discovery::look_at(&LocalTree::default(), pid).ok()).collect()
+    }
+
+    /// The last lines that it has said.
+    pub fn last_words(&self) -> String {
+        let text = std::fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        lines[lines.len().saturating_sub(LAST_LINES)..].join(" | ")
+    }
+
+    /// Asks the target to stop, by its own command or by a signal to its VMs, and ends what is left.
+    pub fn stop(mut self, command: Option<&str>, folder: &Path) -> Result<()> {
+        let vms = self.vms();
+        match command {
+            Some(command) => {
+                let mut stop = Command::new("sh");
+                stop.args(["-c", command]).current_dir(folder);
+                stop.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+                stop.status().context("cannot run the command of --stop")?;
+            }
+            None => {
+                for vm in &vms {
+                    family::end(vm.identity.pid, How::Asked).context("cannot end the target")?;
+                }
+            }
+        }
+        let until = Instant::now() + STOP_PATIENCE;
+        let is_there = |vm: &Vm| discovery::look_at(&LocalTree::default(), vm.identity.pid).is_ok();
+        while Instant::now() < until && vms.iter().any(is_there) {
+            thread::sleep(LOOK);
+        }
+        self.end()
+    }
+
+    /// Ends the guard, which ends what is left.
+    fn end(&mut self) -> Result<()> {
+        drop(self.guard.stdin.take());
+        self.guard.wait().context("cannot wait for the guard of the target")?;
+        Ok(())
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // If it cannot be waited for, it has ended.
+        let _ = self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_added_behind_those_that_there_are() {
+        let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let check = |before, flags: &[&str], expect: &str| {
+            assert_eq!(flags_variable(before, &words(flags)).expect("words"), expect);
+        };
+        check(None, &["+sbwt", "none"], "+sbwt none");
+        check(Some("+A 4"), &["+sbwt", "none"], "+A 4 +sbwt none");
+        check(Some(""), &["-env", "A", "b c"], "-env A \"b c\"");
+        check(None, &["-a", "\"b\"", ""], "-a '\"b\"' \"\"");
+        flags_variable(None, &words(&["'\""])).expect_err("no way to write it");
+    }
+}

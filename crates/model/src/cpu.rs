@@ -1,0 +1,66 @@
+//! Who used how much CPU, from a period: the VM's process, its kinds of threads, others on its host.
+
+use crate::metrics;
+use crate::period::{Missing, Period};
+use crate::series::{Group, Metric};
+
+/// CPU of the VM's process, in cores.
+pub fn process_cores(period: &Period) -> Result<f64, Missing> {
+    Ok(period.cores(&metrics::PROCESS_USER, "")? + period.cores(&metrics::PROCESS_SYSTEM, "")?)
+}
+
+/// CPU that others on the host used, in cores; never negative.
+pub fn foreign_cores(period: &Period) -> Result<f64, Missing> {
+    Ok((period.cores(&metrics::CPU_BUSY, "")? - process_cores(period)?).max(0.0))
+}
+
+/// Kinds of threads, as the entities of series name them.
+pub mod kind {
+    /// Normal schedulers.
+    pub const SCHEDULER: &str = "scheduler";
+    /// Dirty CPU schedulers.
+    pub const DIRTY_CPU: &str = "dirty_cpu_scheduler";
+    /// Dirty I/O schedulers.
+    pub const DIRTY_IO: &str = "dirty_io_scheduler";
+    /// All kinds of schedulers: those that busy wait.
+    pub const SCHEDULERS: &[&str] = &[SCHEDULER, DIRTY_CPU, DIRTY_IO];
+}
+
+/// True if an entity (`scheduler/1`) is of one of the kinds.
+fn is_of(entity: &str, kinds: &[&str]) -> bool {
+    kinds.contains(&entity.split('/').next().unwrap_or(entity))
+}
+
+/// Entities of a group (`scheduler/1`) that are of one of the kinds.
+pub fn entities_of<'a>(period: &'a Period, group: Group, kinds: &[&str]) -> Vec<&'a str> {
+    period.entities(group).into_iter().filter(|entity| is_of(entity, kinds)).collect()
+}
+
+/// A counter of time of all threads of some kinds, added up, in cores; missing if none of them has it.
+pub fn thread_cores(period: &Period, metric: &Metric, kinds: &[&str]) -> Result<f64, Missing> {
+    let entities = entities_of(period, metric.group, kinds);
+    let Some(first) = entities.first() else { return period.cores(metric, kinds.first().unwrap_or(&"")) };
+    // All threads of a VM are read together: what the first lacks, all lack.
+    period.cores(metric, first)?;
+    Ok(entities.iter().filter_map(|entity| period.cores(metric, entity).ok()).sum())
+}
+
+/// A counter of all threads of some kinds, added up, per second.
+pub fn thread_rate(period: &Period, metric: &Metric, kinds: &[&str]) -> Result<f64, Missing> {
+    let entities = entities_of(period, metric.group, kinds);
+    let Some(first) = entities.first() else { return period.rate(metric, kinds.first().unwrap_or(&"")) };
+    period.rate(metric, first)?;
+    Ok(entities.iter().filter_map(|entity| period.rate(metric, entity).ok()).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_known_by_the_kind_in_its_entity() {
+        assert!(is_of("scheduler/12", &[kind::SCHEDULER]));
+        assert!(!is_of("dirty_io_scheduler/1", &[kind::SCHEDULER]));
+        assert!(!is_of("other/timer/99", kind::SCHEDULERS));
+    }
+}

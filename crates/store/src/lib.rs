@@ -1,0 +1,206 @@
+//! Where studies are kept: one SQLite file each.
+//!
+//! A trial is added with its recording in one transaction when it has ended, so that after a crash either all of it is there or
+//! nothing, and what was under way is run again. Whoever adds trials holds the file's lock ([`Study::create`], [`Study::resume`]);
+//! reading ([`Study::read`]) needs none.
+
+mod error;
+
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use beamtune_model::study::{StudyStore, Trial};
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use rustix::fs::{FlockOperation, flock};
+
+pub use error::Error;
+
+/// The file's `application_id`: `btst`. It stands at offset 68 of the file, where `file` shows it.
+pub const APPLICATION_ID: i64 = 0x6274_7374;
+
+/// The file's `user_version`. Grows when an older beamtune would misread a newer file.
+pub const FORMAT: i64 = 1;
+
+/// How long a statement waits for somebody who reads.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is asked and how, as its caller wrote it; the store does not look into it.
+const QUESTION: &str = "question";
+/// The beamtune that began the study.
+const WRITTEN_BY: &str = "written_by";
+
+const SCHEMA: &str = include_str!("schema.sql");
+
+/// A study's file.
+#[derive(Debug)]
+pub struct Study {
+    connection: Connection,
+    path: PathBuf,
+    /// Held as long as trials may be added; the lock goes with it.
+    _lock: Option<File>,
+}
+
+impl Study {
+    /// Begins a study in a new file.
+    ///
+    /// # Errors
+    /// If there is a file of that name, or none can be made.
+    pub fn create(path: &Path, question: &str) -> Result<Self, Error> {
+        let lock = OpenOptions::new().read(true).write(true).create_new(true).open(path);
+        let lock = lock.map_err(|error| Error::io(path, error))?;
+        lock_file(path, &lock)?;
+        let study = Study::open(path, OpenFlags::SQLITE_OPEN_READ_WRITE, Some(lock))?;
+        let create = || {
+            let transaction = study.connection.unchecked_transaction()?;
+            transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+            transaction.pragma_update(None, "user_version", FORMAT)?;
+            transaction.execute_batch(SCHEMA)?;
+            let version = concat!("beamtune ", env!("CARGO_PKG_VERSION"));
+            for (key, value) in [(QUESTION, question), (WRITTEN_BY, version)] {
+                transaction.execute("INSERT INTO meta(key, value) VALUES (?1, ?2)", (key, value))?;
+            }
+            transaction.commit()
+        };
+        create().map_err(|error| study.error(error))?;
+        Ok(study)
+    }
+
+    /// Opens a study to add trials to it.
+    ///
+    /// # Errors
+    /// If it is no study, of a newer format, or another beamtune adds trials to it.
+    pub fn resume(path: &Path) -> Result<Self, Error> {
+        let lock = OpenOptions::new().read(true).write(true).open(path);
+        let lock = lock.map_err(|error| Error::io(path, error))?;
+        lock_file(path, &lock)?;
+        let study = Study::open(path, OpenFlags::SQLITE_OPEN_READ_WRITE, Some(lock))?;
+        study.recognise()?;
+        Ok(study)
+    }
+
+    /// Opens a study to read it, also while trials are added.
+    ///
+    /// # Errors
+    /// If it is no study, or of a newer format.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        File::open(path).map_err(|error| Error::io(path, error))?;
+        let study = Study::open(path, OpenFlags::SQLITE_OPEN_READ_ONLY, None)?;
+        study.recognise()?;
+        Ok(study)
+    }
+
+    fn open(path: &Path, flags: OpenFlags, lock: Option<File>) -> Result<Self, Error> {
+        let open = || {
+            let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+            connection.busy_timeout(PATIENCE)?;
+            Ok(connection)
+        };
+        let connection = open().map_err(|error| Error::sqlite(path, error))?;
+        Ok(Study { connection, path: path.to_owned(), _lock: lock })
+    }
+
+    fn recognise(&self) -> Result<(), Error> {
+        let pragma = |name: &str| {
+            let number: rusqlite::Result<i64> =
+                self.connection.pragma_query_value(None, name, |row| row.get(0));
+            number.map_err(|error| self.error(error))
+        };
+        let path = || self.path.clone();
+        if pragma("application_id")? != APPLICATION_ID {
+            return Err(Error::NotAStudy { path: path(), what: "is another kind of file".to_owned() });
+        }
+        match pragma("user_version")? {
+            FORMAT => Ok(()),
+            found => Err(Error::NewerFormat { path: path(), found, by: self.meta(WRITTEN_BY)? }),
+        }
+    }
+
+    /// The question as it was given to [`Study::create`].
+    pub fn question(&self) -> Result<String, Error> {
+        self.meta(QUESTION)?.ok_or_else(|| Error::NotAStudy {
+            path: self.path.clone(),
+            what: "has no question: the beamtune that began it was stopped in its first moment; remove it"
+                .to_owned(),
+        })
+    }
+
+    /// The beamtune that began it.
+    pub fn written_by(&self) -> Result<Option<String>, Error> {
+        self.meta(WRITTEN_BY)
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The recording of a trial, by its number from 0; `None` where there is no such trial or it has none.
+    pub fn recording(&self, trial: usize) -> Result<Option<Vec<u8>>, Error> {
+        let number = i64::try_from(trial).unwrap_or(i64::MAX);
+        self.connection
+            .query_row("SELECT recording FROM trial WHERE number = ?1", [number], |row| row.get(0))
+            .optional()
+            .map(Option::flatten)
+            .map_err(|error| self.error(error))
+    }
+
+    fn meta(&self, key: &str) -> Result<Option<String>, Error> {
+        self.connection
+            .query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))
+            .optional()
+            .map_err(|error| self.error(error))
+    }
+
+    fn error(&self, error: rusqlite::Error) -> Error {
+        Error::sqlite(&self.path, error)
+    }
+}
+
+impl StudyStore for Study {
+    type Error = Error;
+
+    fn add(&mut self, trial: &Trial, recording: Option<&[u8]>) -> Result<(), Error> {
+        let text = serde_json::to_string(trial).map_err(|error| Error::Damaged {
+            path: self.path.clone(),
+            reason: format!("a trial cannot be written ({error})"),
+        })?;
+        let add = || {
+            let transaction = self.connection.unchecked_transaction()?;
+            transaction.execute(
+                "INSERT INTO trial(number, content, recording) SELECT count(*), ?1, ?2 FROM trial",
+                (&text, recording),
+            )?;
+            transaction.commit()
+        };
+        add().map_err(|error| self.error(error))
+    }
+
+    fn trials(&self) -> Result<Vec<Trial>, Error> {
+        let read = || {
+            let mut rows = self.connection.prepare("SELECT number, content FROM trial ORDER BY number")?;
+            rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+                .collect::<rusqlite::Result<Vec<(i64, String)>>>()
+        };
+        let rows = read().map_err(|error| self.error(error))?;
+        let trial = |(number, text): (i64, String)| {
+            serde_json::from_str(&text).map_err(|error| Error::Damaged {
+                path: self.path.clone(),
+                reason: format!("trial {number}: {error}"),
+            })
+        };
+        rows.into_iter().map(trial).collect()
+    }
+}
+
+/// A lock of the whole file, beside those that SQLite takes. It goes when the process ends, however it ends.
+fn lock_file(path: &Path, file: &File) -> Result<(), Error> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Locked { path: path.to_owned() }),
+        Err(errno) => Err(Error::io(path, errno.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

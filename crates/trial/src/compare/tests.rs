@@ -1,0 +1,220 @@
+use super::*;
+use beamtune_model::study::{Arm, Invalid};
+
+fn question() -> Question {
+    let arm = |name: &str, flags: &[&str]| Arm {
+        name: name.to_owned(),
+        flags: flags.iter().map(ToString::to_string).collect(),
+        ..Arm::default()
+    };
+    Question {
+        seed: 7,
+        a: arm("A", &[]),
+        b: arm("B", &["+sbwt", "none"]),
+        objective: "cpu-per-request".to_owned(),
+        guards: vec![Margin { quantity: "p99".to_owned(), most: 0.10 }],
+        same_pairs: 6,
+        most_pairs: 30,
+    }
+}
+
+fn trial(order: Order, outcome: TrialOutcome) -> Trial {
+    Trial { order, began_unix_s: 0.0, took_s: 1.0, outcome, remarks: Vec::new() }
+}
+
+fn valid(cpu: f64, p99: f64) -> TrialOutcome {
+    let mut measures = Measures::default();
+    measures.set("cpu-per-request", cpu);
+    measures.set("cpu-per-request/scheduler", cpu / 2.0);
+    measures.set("p99", p99);
+    measures.set("errors", 0.0);
+    TrialOutcome::Valid { measures }
+}
+
+fn invalid() -> TrialOutcome {
+    let reasons =
+        vec![Invalid { kind: InvalidKind::Interference, why: "others used 1.00 of 2 cores".to_owned() }];
+    TrialOutcome::Invalid { reasons, measures: Measures::default() }
+}
+
+/// Runs trials until there is an answer.
+fn run(question: &Question, mut outcome: impl FnMut(&Order, usize) -> TrialOutcome) -> (Answer, Vec<Trial>) {
+    let mut trials = Vec::new();
+    for count in 0..1_000 {
+        match next(question, &trials) {
+            Next::Run(order) => {
+                let outcome = outcome(&order, count);
+                trials.push(trial(order, outcome));
+            }
+            Next::Done(answer) => return (answer, trials),
+        }
+    }
+    panic!("it never ends");
+}
+
+/// Noise of some percent, the same in each run.
+struct Noise(fastrand::Rng);
+
+impl Noise {
+    fn times(&mut self, sd: f64) -> f64 {
+        let normal = (0..12).map(|_| self.0.f64()).sum::<f64>() - 6.0;
+        1.0 + sd * normal
+    }
+}
+
+fn noise() -> Noise {
+    Noise(fastrand::Rng::with_seed(20_261_121))
+}
+
+fn is_b(order: &Order) -> bool {
+    order.arm.name == "B"
+}
+
+#[test]
+fn a_first_meets_itself_and_then_b_until_a_planned_look_decides() {
+    let (question, mut noise) = (question(), noise());
+    let (answer, trials) = run(&question, |order, _| {
+        valid(noise.times(0.02) * if is_b(order) { 0.6 } else { 1.0 }, noise.times(0.02))
+    });
+    assert_eq!(answer, Answer::Better);
+    assert_eq!(trials.len(), 2 * (6 + 8), "six pairs of A with itself, and the first look decides");
+    assert!(trials[..12].iter().all(|trial| trial.order.phase == Phase::Same && !is_b(&trial.order)));
+    assert!(trials[12..].iter().all(|trial| trial.order.phase == Phase::Pair));
+    let first_is_b = trials[12..].chunks(2).filter(|pair| is_b(&pair[0].order)).count();
+    assert!((1..8).contains(&first_is_b), "which comes first is drawn: {first_is_b} of 8");
+    for pair in trials.chunks(2) {
+        assert_eq!(pair[0].order.block, pair[1].order.block);
+        assert_ne!(pair[0].order.label, pair[1].order.label);
+    }
+
+    let verdict = judge(&question, &trials);
+    assert_eq!((verdict.answer, verdict.same_pairs, verdict.pairs), (Answer::Better, 6, 8));
+    let effect = &verdict.effects[0];
+    let ratio = effect.ratio.expect("an interval");
+    assert_eq!(effect.quantity, "cpu-per-request");
+    assert!((ratio.estimate - 0.6).abs() < 0.02 && ratio.low < 0.6 && ratio.high > 0.59, "{ratio:?}");
+    assert_eq!(verdict.effects[1].quantity, "cpu-per-request/scheduler");
+    assert_eq!(verdict.guards[0].verdict, "kept");
+    assert!(verdict.detectable.is_some_and(|least| (0.01..0.2).contains(&least)), "{:?}", verdict.detectable);
+}
+
+#[test]
+fn more_is_worse_unless_more_is_better() {
+    let mut question = question();
+    let mut a = noise();
+    let (answer, _) =
+        run(&question, |order, _| valid(a.times(0.02) * if is_b(order) { 1.3 } else { 1.0 }, 1.0));
+    assert_eq!(answer, Answer::Worse);
+    question.objective = "throughput".to_owned();
+    let mut a = noise();
+    let (answer, _) = run(&question, |order, _| {
+        let mut measures = Measures::default();
+        measures.set("throughput", a.times(0.02) * if is_b(order) { 1.3 } else { 1.0 });
+        TrialOutcome::Valid { measures }
+    });
+    assert_eq!(answer, Answer::Better);
+}
+
+#[test]
+fn a_block_with_a_trial_that_does_not_count_is_run_again_as_a_whole() {
+    let (question, mut noise) = (question(), noise());
+    let (answer, trials) = run(&question, |order, count| match count {
+        3 | 14 => invalid(),
+        _ => valid(noise.times(0.02) * if is_b(order) { 0.6 } else { 1.0 }, 1.0),
+    });
+    assert_eq!(answer, Answer::Better);
+    // The fourth trial was the second one of its block, so that block is lost; the fifteenth was the first of its own, and
+    // the other one was not run.
+    assert_eq!(trials.len(), 2 * (6 + 8) + 2 + 1);
+    assert_eq!(judge(&question, &trials).invalid, BTreeMap::from([(InvalidKind::Interference, 2)]));
+}
+
+#[test]
+fn where_most_trials_do_not_count_nothing_is_said() {
+    let question = question();
+    let (answer, trials) =
+        run(&question, |_, count| if count % 2 == 0 { invalid() } else { valid(1.0, 1.0) });
+    assert_eq!(answer, Answer::TooManyInvalid);
+    // The first block has one trial, and each of the next four loses its second one.
+    assert_eq!(trials.len(), 9);
+}
+
+#[test]
+fn a_trial_without_what_decides_does_not_count() {
+    let question = Question { objective: "p99.9".to_owned(), ..question() };
+    let (answer, _) = run(&question, |_, _| valid(1.0, 1.0));
+    assert_eq!(answer, Answer::TooManyInvalid);
+}
+
+#[test]
+fn a_setting_that_fails_twice_does_not_work() {
+    let (question, mut noise) = (question(), noise());
+    let (answer, trials) = run(&question, |order, _| match is_b(order) {
+        true => TrialOutcome::Failed { why: "it did not boot: bad size".to_owned() },
+        false => valid(noise.times(0.02), 1.0),
+    });
+    assert_eq!(answer, Answer::Fails { arm: "B".to_owned(), why: "it did not boot: bad size".to_owned() });
+    assert_eq!(judge(&question, &trials).failed, 2);
+}
+
+#[test]
+fn a_machine_on_which_a_differs_from_itself_is_not_trusted() {
+    let question = question();
+    let mut drift = 1.0;
+    let (answer, _) = run(&question, |order, _| {
+        drift *= 1.0001;
+        valid(drift * if order.label == 1 { 1.1 } else { 1.0 }, 1.0)
+    });
+    assert_eq!(answer, Answer::MethodFindsWhatIsNot);
+}
+
+#[test]
+fn where_a_differs_from_itself_by_chance_more_pairs_are_asked() {
+    let (question, mut noise) = (question(), noise());
+    let (answer, trials) = run(&question, |order, count| {
+        let bad_luck = if count < 12 && order.label == 1 { 1.05 } else { 1.0 };
+        valid(bad_luck * noise.times(0.01) * if is_b(order) { 0.6 } else { 1.0 }, 1.0)
+    });
+    assert_eq!(answer, Answer::Better);
+    assert_eq!(judge(&question, &trials).same_pairs, 12);
+}
+
+#[test]
+fn nothing_is_found_where_nothing_is() {
+    let (mut alarms, runs) = (0, 300);
+    for seed in 0..runs {
+        let mut noise = Noise(fastrand::Rng::with_seed(seed));
+        let question = Question { seed, ..question() };
+        let (answer, _) = run(&question, |_, _| valid(noise.times(0.03), 1.0));
+        alarms += u64::from(matches!(answer, Answer::Better | Answer::Worse));
+    }
+    assert!(alarms * 100 <= 8 * runs, "{alarms} alarms in {runs}");
+}
+
+#[test]
+fn a_guard_is_broken_by_more_than_its_margin() {
+    let (question, mut noise) = (question(), noise());
+    let (_, trials) = run(&question, |order, _| {
+        let b = is_b(order);
+        valid(noise.times(0.01) * if b { 0.5 } else { 1.0 }, noise.times(0.02) * if b { 1.4 } else { 1.0 })
+    });
+    assert_eq!(judge(&question, &trials).guards[0].verdict, "broken");
+}
+
+/// A study that is read again in its middle goes on as it would have gone.
+#[test]
+fn what_is_next_follows_from_what_has_ended() {
+    let (question, mut noise) = (question(), noise());
+    let (_, trials) =
+        run(&question, |order, _| valid(noise.times(0.02) * if is_b(order) { 0.9 } else { 1.0 }, 1.0));
+    for (count, trial) in trials.iter().enumerate() {
+        assert_eq!(next(&question, &trials[..count]), Next::Run(trial.order.clone()));
+    }
+}
+
+#[test]
+fn without_time_for_a_look_there_is_no_plan() {
+    let question = Question { most_pairs: 7, ..question() };
+    assert_eq!(trials(&question), None);
+    assert_eq!(trials(&Question { most_pairs: 12, ..question }), Some((28, 36)));
+}

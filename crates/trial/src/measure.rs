@@ -1,0 +1,141 @@
+//! What a trial has measured: from a recording of its window and from what the load got back in it.
+
+use std::collections::BTreeMap;
+
+use beamtune_model::study::{self, Measures};
+use beamtune_model::units::SECOND_NS;
+use beamtune_model::{Group, Metric, Period, cpu, metrics};
+
+/// What a load got back in the window that counts.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Answers {
+    /// Length of the window.
+    pub seconds: f64,
+    /// Right answers.
+    pub done: u64,
+    /// What went wrong.
+    pub errors: u64,
+    /// Percentiles of the responses, by their names (`p99`).
+    pub percentiles_ns: BTreeMap<String, u64>,
+}
+
+impl Answers {
+    /// Right answers a second.
+    fn per_second(&self) -> f64 {
+        self.done as f64 / self.seconds
+    }
+}
+
+/// Measures a window. What was not recorded or not answered is left out.
+pub fn measure(period: &Period, answers: &Answers) -> Measures {
+    let mut found = Measures::default();
+    let mut set = |quantity: study::Quantity, value: f64| found.set(quantity.name, value);
+    // Without any answer this divides by zero, and what is not finite is left out.
+    let per_request = |per_second: f64| per_second / answers.per_second();
+    set(study::THROUGHPUT, answers.per_second());
+    set(study::ERRORS, answers.errors as f64 / (answers.done + answers.errors) as f64);
+    for quantity in [study::P50, study::P90, study::P99, study::P999] {
+        if let Some(value) = answers.percentiles_ns.get(quantity.name) {
+            set(quantity, *value as f64);
+        }
+    }
+    if let Ok(cores) = cpu::process_cores(period) {
+        set(study::CPU, cores);
+        set(study::CPU_PER_REQUEST, per_request(cores * SECOND_NS as f64));
+    }
+    if let Ok(rss) = period.stat(&metrics::RSS, "") {
+        set(study::RSS, rss.mean());
+        set(study::RSS_PEAK, rss.max as f64);
+    }
+    let switches = sum(period, &metrics::VOLUNTARY_SWITCHES).zip(sum(period, &metrics::INVOLUNTARY_SWITCHES));
+    if let Some((voluntary, involuntary)) = switches {
+        set(study::SWITCHES, per_request(voluntary + involuntary));
+    }
+    let rate = |metric| period.rate(metric, "");
+    if let (Ok(minor), Ok(major)) = (rate(&metrics::MINOR_FAULTS), rate(&metrics::MAJOR_FAULTS)) {
+        set(study::FAULTS, per_request(minor + major));
+    }
+    if let Ok(reductions) = rate(&metrics::REDUCTIONS) {
+        set(study::REDUCTIONS, per_request(reductions));
+    }
+    if let Ok(collections) = rate(&metrics::GARBAGE_COLLECTIONS) {
+        set(study::COLLECTIONS, per_request(collections));
+    }
+    for (kind, cores) in by_kind(period) {
+        found.set(format!("{}/{kind}", study::CPU_PER_REQUEST.name), per_request(cores * SECOND_NS as f64));
+    }
+    found
+}
+
+/// A counter of all threads, added up, per second.
+pub(crate) fn sum(period: &Period, metric: &Metric) -> Option<f64> {
+    let rates: Vec<f64> =
+        period.entities(metric.group).iter().filter_map(|entity| period.rate(metric, entity).ok()).collect();
+    (!rates.is_empty()).then(|| rates.iter().sum())
+}
+
+/// CPU of each kind of threads, in cores.
+fn by_kind(period: &Period) -> BTreeMap<&str, f64> {
+    let mut kinds = BTreeMap::new();
+    for entity in period.entities(Group::HostThread) {
+        let kind = entity.split('/').next().unwrap_or(entity);
+        if let Ok(cores) = period.cores(&metrics::THREAD_CPU, entity) {
+            *kinds.entry(kind).or_insert(0.0) += cores;
+        }
+    }
+    kinds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::period;
+
+    #[test]
+    fn a_window_is_measured_per_answer() {
+        let period = period(&[
+            (&metrics::PROCESS_USER, "", &[0, 300_000_000, 600_000_000]),
+            (&metrics::PROCESS_SYSTEM, "", &[0, 100_000_000, 200_000_000]),
+            (&metrics::RSS, "", &[50, 70, 60]),
+            (&metrics::REDUCTIONS, "", &[0, 4_000, 8_000]),
+            (&metrics::THREAD_CPU, "scheduler/1", &[0, 150_000_000, 300_000_000]),
+            (&metrics::THREAD_CPU, "scheduler/2", &[0, 150_000_000, 300_000_000]),
+            (&metrics::THREAD_CPU, "aux", &[0, 10_000_000, 20_000_000]),
+            (&metrics::VOLUNTARY_SWITCHES, "scheduler/1", &[0, 500, 1_000]),
+            (&metrics::INVOLUNTARY_SWITCHES, "scheduler/1", &[0, 100, 200]),
+        ]);
+        let percentiles_ns = BTreeMap::from([("p99".to_owned(), 2_000_000)]);
+        let found = measure(&period, &Answers { seconds: 2.0, done: 4_000, errors: 1_000, percentiles_ns });
+        let check = |name: &str, expect: Option<f64>| {
+            let value = found.get(name);
+            let is_near = match (value, expect) {
+                (Some(value), Some(expect)) => (value - expect).abs() < 1e-6 * expect.abs(),
+                _ => value == expect,
+            };
+            assert!(is_near, "{name}: {value:?}, not {expect:?}");
+        };
+        check("throughput", Some(2_000.0));
+        check("errors", Some(0.2));
+        check("cpu", Some(0.4));
+        check("cpu-per-request", Some(200_000.0));
+        check("cpu-per-request/scheduler", Some(150_000.0));
+        check("cpu-per-request/aux", Some(5_000.0));
+        check("p99", Some(2e6));
+        check("p50", None);
+        check("rss", Some(60.0));
+        check("rss-peak", Some(70.0));
+        check("reductions-per-request", Some(2.0));
+        check("switches-per-request", Some(0.3));
+        check("faults-per-request", None);
+    }
+
+    #[test]
+    fn without_an_answer_nothing_is_measured_per_answer() {
+        let period =
+            period(&[(&metrics::PROCESS_USER, "", &[0, 1_000]), (&metrics::PROCESS_SYSTEM, "", &[0, 0])]);
+        let found = measure(&period, &Answers { seconds: 1.0, ..Answers::default() });
+        assert_eq!(found.get("cpu-per-request"), None);
+        assert_eq!(found.get("errors"), None);
+        assert!(found.get("cpu").is_some());
+    }
+}
