@@ -15,7 +15,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("host", &["model"]),
     ("load", &["model"]),
     ("rules", &["model", "flags", "stats"]),
-    ("trial", &["model", "stats"]),
+    ("trial", &["model", "flags", "stats"]),
     ("store", &["model"]),
     ("report", &["model", "flags"]),
     (

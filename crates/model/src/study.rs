@@ -40,9 +40,21 @@ pub enum Phase {
     Same,
     /// Two settings against each other.
     Pair,
+    /// One of many settings, to find out which are worth more.
+    Search,
+    /// The best settings of a search against the target as it is.
+    Confirm,
+    /// A setting against itself without one part of it.
+    BackOut,
 }
 
-text_names!(Phase { Same => "same", Pair => "pair" });
+text_names!(Phase {
+    Same => "same",
+    Pair => "pair",
+    Search => "search",
+    Confirm => "confirm",
+    BackOut => "back_out",
+});
 
 /// A trial that is to be run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +67,9 @@ pub struct Order {
     pub label: u32,
     /// What is tried.
     pub arm: Arm,
+    /// Where a search has it: a level of each of its parameters. Empty where nothing is searched for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub point: Vec<usize>,
 }
 
 /// A trial that has ended.

@@ -138,7 +138,10 @@ fn reason(kind: InvalidKind) -> &'static str {
 fn effects(question: &Question, verdict: &Verdict, style: Style) -> String {
     let mut table =
         Table::new(&[("", Left), ("A", Right), ("B", Right), ("B against A", Right), ("95 %", Left)]);
-    for QuantityEffect { quantity, a, b, ratio } in &verdict.effects {
+    // Of kinds of threads that did nothing, there is nothing to say.
+    let is_idle =
+        |effect: &&QuantityEffect| effect.quantity.contains('/') && effect.a == 0.0 && effect.b == 0.0;
+    for QuantityEffect { quantity, a, b, ratio } in verdict.effects.iter().filter(|effect| !is_idle(effect)) {
         let mark = if *quantity == question.objective { " *" } else { "" };
         table.row([
             format!("{}{mark}", text::clean(quantity)),
@@ -215,6 +218,7 @@ mod tests {
                     b: 30_000.0,
                     ratio: Some(ratio),
                 },
+                QuantityEffect { quantity: "cpu-per-request/async".to_owned(), a: 0.0, b: 0.0, ratio: None },
                 QuantityEffect { quantity: "errors".to_owned(), a: 0.0, b: 0.0, ratio: None },
             ],
             guards: vec![GuardVerdict {
@@ -249,6 +253,7 @@ mod tests {
         ] {
             assert!(text.replace("\n  ", " ").contains(part), "{part:?} is not in\n{text}");
         }
+        assert!(!text.contains("/async"), "{text}");
     }
 
     #[test]

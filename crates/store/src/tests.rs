@@ -5,7 +5,7 @@ fn trial(block: u32) -> Trial {
     let mut measures = Measures::default();
     measures.set("cpu-per-request", 1e5 / 3.0);
     Trial {
-        order: Order { phase: Phase::Pair, block, label: 1, arm: Arm::default() },
+        order: Order { phase: Phase::Pair, block, label: 1, arm: Arm::default(), point: Vec::new() },
         began_unix_s: 1_795_000_000.125,
         took_s: 31.5,
         outcome: TrialOutcome::Valid { measures },

@@ -10,28 +10,21 @@
 use std::collections::BTreeMap;
 
 use beamtune_model::study::{
-    Answer, ERRORS, GuardVerdict, InvalidKind, Margin, Measures, Order, Phase, QUANTITIES, Quantity,
-    QuantityEffect, Question, Ratio, Trial, TrialOutcome, Verdict,
+    Answer, ERRORS, GuardVerdict, InvalidKind, Margin, Measures, Order, Phase, QUANTITIES, QuantityEffect,
+    Question, Ratio, Trial, TrialOutcome, Verdict,
 };
 use beamtune_stats::median;
 use beamtune_stats::paired::{Effect, effect};
 use beamtune_stats::sequential::{self, Decision, Plan};
 
-/// Fewest pairs of equal settings: with fewer, ranks give no interval of 95 %.
-pub const LEAST_SAME_PAIRS: usize = 6;
-/// Where A differs from itself so clearly, as many pairs again are asked (of six pairs: all differ in one direction, which chance does
-/// in 3 % of the cases) …
-const SAME_LEVEL: f64 = 0.05;
-/// … and if then A still differs from itself at this level, it is not chance.
-const SAME_LEVEL_AGAIN: f64 = 0.01;
-/// A setting that has failed so often does not work.
-const MOST_FAILURES: usize = 2;
-/// So many blocks may be void before it matters …
-const VOID_BLOCKS: usize = 4;
-/// … and then this share of all of them: a third.
-const VOID_SHARE: f64 = 1.0 / 3.0;
+pub use crate::blocks::LEAST_SAME_PAIRS;
+use crate::blocks::{self, Blocks, Same, differences, more_is_better, noise};
+
+/// A block has one trial of each of two settings.
+const LABELS: u32 = 2;
+
 /// Power with which the smallest effect that can be told is to be found.
-const POWER: f64 = 0.9;
+pub(crate) const POWER: f64 = 0.9;
 /// Level of a guard, one-sided.
 const GUARD_LEVEL: f64 = 0.05;
 
@@ -44,7 +37,7 @@ pub enum Next {
     Done(Answer),
 }
 
-fn ratio(effect: Effect) -> Ratio {
+pub(crate) fn ratio(effect: Effect) -> Ratio {
     Ratio {
         estimate: effect.estimate.exp(),
         low: effect.low.exp(),
@@ -53,89 +46,24 @@ fn ratio(effect: Effect) -> Ratio {
     }
 }
 
-/// Trials of one block, by label.
-struct Block<'t> {
-    phase: Phase,
-    number: u32,
-    trials: BTreeMap<u32, &'t Trial>,
-}
-
-impl<'t> Block<'t> {
-    /// What both trials of a pair measured, if both count and have what decides.
-    fn pair(&self, objective: &str) -> Option<(&'t Measures, &'t Measures)> {
-        let measures = |label: u32| match &self.trials.get(&label)?.outcome {
-            TrialOutcome::Valid { measures } if measures.get(objective).is_some() => Some(measures),
-            _ => None,
-        };
-        measures(0).zip(measures(1))
-    }
-
-    /// Whether what is there of it counts so far.
-    fn counts(&self, objective: &str) -> bool {
-        self.trials.values().all(|trial| {
-            matches!(&trial.outcome, TrialOutcome::Valid { measures } if measures.get(objective).is_some())
-        })
-    }
-}
-
-fn blocks(trials: &[Trial]) -> Vec<Block<'_>> {
-    let mut blocks: Vec<Block<'_>> = Vec::new();
-    for trial in trials {
-        let order = &trial.order;
-        let place = blocks.iter().position(|block| block.number == order.block).unwrap_or_else(|| {
-            blocks.push(Block { phase: order.phase, number: order.block, trials: BTreeMap::new() });
-            blocks.len() - 1
-        });
-        blocks[place].trials.insert(order.label, trial);
-    }
-    blocks
-}
-
-/// What A against itself has shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Same {
-    /// More pairs are needed.
-    NeedsMore,
-    /// No difference, as it must be.
-    None,
-    /// One where there cannot be any.
-    Differs,
-}
-
-impl Same {
-    fn of(question: &Question, differences: &[f64]) -> Same {
-        let first = same_pairs(question);
-        let differs = |pairs: &[f64], level: f64| {
-            effect(pairs, 1.0 - level).is_some_and(|found| found.low > 0.0 || found.high < 0.0)
-        };
-        match (differences.get(..first), differences.get(..2 * first)) {
-            (None, _) => Same::NeedsMore,
-            (Some(first), _) if !differs(first, SAME_LEVEL) => Same::None,
-            (_, None) => Same::NeedsMore,
-            (_, Some(all)) if differs(all, SAME_LEVEL_AGAIN) => Same::Differs,
-            (_, Some(_)) => Same::None,
-        }
-    }
-}
-
 /// What is to be done now.
 pub fn next(question: &Question, trials: &[Trial]) -> Next {
-    let blocks = blocks(trials);
-    // A block that counts so far is run to its end.
-    if let Some(open) = blocks.last().filter(|last| last.trials.len() < 2 && last.counts(&question.objective))
-    {
-        let label = (0..2).find(|label| !open.trials.contains_key(label)).unwrap_or(0);
-        return Next::Run(order(question, open.phase, open.number, label));
+    let blocks = Blocks::of(trials, &question.objective);
+    let run = |phase, number| {
+        let label = blocks.next_label(question.seed, number, LABELS);
+        let arm = if phase == Phase::Pair && label == 1 { &question.b } else { &question.a };
+        Next::Run(Order { phase, block: number, label, arm: arm.clone(), point: Vec::new() })
+    };
+    if let Some((phase, number)) = blocks.open(|_| LABELS) {
+        return run(phase, number);
     }
     match answer(question, trials, &blocks) {
         Answer::Open => {
-            let same = differences(&of_phase(&blocks, Phase::Same, &question.objective), &question.objective);
-            let phase = match Same::of(question, &same) {
+            let phase = match Same::of(same_pairs(question), &blocks.differences(Phase::Same, (0, 1))) {
                 Same::NeedsMore => Phase::Same,
                 Same::None | Same::Differs => Phase::Pair,
             };
-            let number = blocks.iter().map(|block| block.number + 1).max().unwrap_or(0);
-            Next::Run(order(question, phase, number, first_label(question.seed, number)))
+            run(phase, blocks.next_number())
         }
         answer => Next::Done(answer),
     }
@@ -158,47 +86,21 @@ pub fn trials(question: &Question) -> Option<(usize, usize)> {
     Some((trials(plan.looks().first()?.pairs), trials(plan.most_pairs())))
 }
 
-/// Which of the two comes first.
-fn first_label(seed: u64, block: u32) -> u32 {
-    // Neighbouring blocks must not get alike seeds.
-    let mixed = seed ^ (u64::from(block) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    u32::from(fastrand::Rng::with_seed(mixed).bool())
-}
-
-fn order(question: &Question, phase: Phase, block: u32, label: u32) -> Order {
-    let arm = if phase == Phase::Pair && label == 1 { &question.b } else { &question.a };
-    Order { phase, block, label, arm: arm.clone() }
-}
-
-fn of_phase<'t>(blocks: &[Block<'t>], phase: Phase, objective: &str) -> Vec<(&'t Measures, &'t Measures)> {
-    blocks.iter().filter(|block| block.phase == phase).filter_map(|block| block.pair(objective)).collect()
-}
-
-/// Differences of a quantity, one per pair that has it: logarithms of ratios; of errors, differences of shares.
-fn differences(pairs: &[(&Measures, &Measures)], quantity: &str) -> Vec<f64> {
-    let difference = |a: f64, b: f64| match quantity == ERRORS.name {
-        true => Some(b - a),
-        false => (a > 0.0 && b > 0.0).then(|| (b / a).ln()),
-    };
-    pairs.iter().filter_map(|(a, b)| difference(a.get(quantity)?, b.get(quantity)?)).collect()
-}
-
-fn answer(question: &Question, trials: &[Trial], blocks: &[Block<'_>]) -> Answer {
-    if let Some(fails) = fails(trials) {
-        return fails;
+fn answer(question: &Question, trials: &[Trial], blocks: &Blocks<'_>) -> Answer {
+    if let Some((arm, why)) = blocks::fails(trials) {
+        return Answer::Fails { arm, why };
     }
-    let void = blocks.iter().filter(|block| !block.counts(&question.objective)).count();
-    if void > VOID_BLOCKS && void as f64 > VOID_SHARE * blocks.len() as f64 {
+    if blocks.too_many_void() {
         return Answer::TooManyInvalid;
     }
-    let same = differences(&of_phase(blocks, Phase::Same, &question.objective), &question.objective);
-    match Same::of(question, &same) {
+    let same = blocks.differences(Phase::Same, (0, 1));
+    match Same::of(same_pairs(question), &same) {
         Same::NeedsMore => return Answer::Open,
         Same::Differs => return Answer::MethodFindsWhatIsNot,
         Same::None => {}
     }
     let Some(plan) = plan(question) else { return Answer::Undecided };
-    let pairs = differences(&of_phase(blocks, Phase::Pair, &question.objective), &question.objective);
+    let pairs = blocks.differences(Phase::Pair, (0, 1));
     match plan.decide(&pairs) {
         Some(Decision::More(_)) => Answer::Open,
         Some(Decision::Same(_)) => Answer::Same,
@@ -206,42 +108,20 @@ fn answer(question: &Question, trials: &[Trial], blocks: &[Block<'_>]) -> Answer
         Some(Decision::Differs(found)) => {
             let detectable = plan.detectable(&noise(&same, &pairs), POWER, question.seed);
             let is_more = found.estimate > 0.0;
-            let more_is_better = Quantity::find(&question.objective).is_some_and(|it| it.more_is_better);
             match detectable {
                 Some(least) if found.estimate.abs() < least => Answer::BelowDetectable,
-                _ if is_more == more_is_better => Answer::Better,
+                _ if is_more == more_is_better(&question.objective) => Answer::Better,
                 _ => Answer::Worse,
             }
         }
     }
 }
 
-/// A setting that has failed too often.
-fn fails(trials: &[Trial]) -> Option<Answer> {
-    let mut failures: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for trial in trials {
-        if let TrialOutcome::Failed { why } = &trial.outcome {
-            failures.entry(&trial.order.arm.name).or_default().push(why);
-        }
-    }
-    let (arm, why) = failures.into_iter().find(|(_, whys)| whys.len() >= MOST_FAILURES)?;
-    Some(Answer::Fails { arm: arm.to_owned(), why: why.last()?.to_string() })
-}
-
-/// How pairs differ where there is no effect: those of A with itself, and the others without their own.
-fn noise(same: &[f64], pairs: &[f64]) -> Vec<f64> {
-    let centred = |values: &[f64]| {
-        let middle = median(values).unwrap_or(0.0);
-        values.iter().map(|value| value - middle).collect::<Vec<f64>>()
-    };
-    [centred(same), centred(pairs)].concat()
-}
-
 /// What the trials say.
 pub fn judge(question: &Question, trials: &[Trial]) -> Verdict {
-    let blocks = blocks(trials);
-    let same = differences(&of_phase(&blocks, Phase::Same, &question.objective), &question.objective);
-    let pairs = of_phase(&blocks, Phase::Pair, &question.objective);
+    let blocks = Blocks::of(trials, &question.objective);
+    let same = blocks.differences(Phase::Same, (0, 1));
+    let pairs = blocks.pairs(Phase::Pair, (0, 1));
     let plan = plan(question);
     let noise = noise(&same, &differences(&pairs, &question.objective));
     let detectable = plan
@@ -315,11 +195,10 @@ fn one_effect(
     Some(QuantityEffect { a: median(&a)?, b: median(&b)?, ratio: found.map(ratio), quantity })
 }
 
-fn guard(margin: &Margin, pairs: &[(&Measures, &Measures)]) -> GuardVerdict {
+pub(crate) fn guard(margin: &Margin, pairs: &[(&Measures, &Measures)]) -> GuardVerdict {
     let mut values = differences(pairs, &margin.quantity);
     let is_errors = margin.quantity == ERRORS.name;
-    let more_is_better = Quantity::find(&margin.quantity).is_some_and(|it| it.more_is_better);
-    let most = match (is_errors, more_is_better) {
+    let most = match (is_errors, more_is_better(&margin.quantity)) {
         (true, _) => margin.most,
         (false, false) => margin.most.ln_1p(),
         (false, true) => {

@@ -4,11 +4,14 @@
 //! ended ([`compare`]). What a trial has measured comes from a recording of it ([`measure`]), and whether it counts from the machine
 //! that it ran on ([`gate`], [`steady`]).
 
+mod blocks;
 pub mod compare;
 #[cfg(test)]
 mod fixtures;
 pub mod gate;
+pub mod knobs;
 pub mod measure;
 pub mod search;
 pub mod space;
 pub mod steady;
+pub mod tune;

@@ -122,6 +122,11 @@ pub fn finalists(problem: &Problem, outcomes: &[Outcome], most: usize) -> Vec<Be
     beliefs
 }
 
+/// What is believed of a candidate, tried or not.
+pub fn belief(problem: &Problem, outcomes: &[Outcome], point: &Point) -> Belief {
+    Models::new(problem, outcomes).belief(point)
+}
+
 /// What is tried before the model decides.
 fn planned(problem: &Problem) -> Vec<Point> {
     let default = problem.space.default_point();

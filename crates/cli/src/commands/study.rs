@@ -98,7 +98,7 @@ fn line(kept: &Kept, number: usize, trial: &Trial) -> String {
     let Order { phase, arm, .. } = &trial.order;
     let what = match phase {
         Phase::Same => format!("{} against itself", arm.name),
-        Phase::Pair => arm.name.clone(),
+        Phase::Pair | Phase::Search | Phase::Confirm | Phase::BackOut => arm.name.clone(),
     };
     let outcome = match &trial.outcome {
         TrialOutcome::Valid { measures } => {

@@ -1,0 +1,166 @@
+//! What a study tries to set: knobs, each with a few levels, for an OTP release and a number of CPUs.
+//!
+//! A knob is what people think of as one decision; it may stand for several flags that only make sense together. Those here are the
+//! flags that are known to matter for some load. Whether a release takes a value is asked of `flags`, so that no trial is spent on a VM
+//! that would not start.
+
+use beamtune_flags::{Altered, OtpVersion, Question, Verdict, parse_emu_args};
+use serde::{Deserialize, Serialize};
+
+use crate::space::{Parameter, Space};
+
+/// Something to set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Knob {
+    /// What people call it.
+    pub name: String,
+    /// Flags of each level, word by word; the first level is the target as it is.
+    pub levels: Vec<Vec<String>>,
+    /// Whether levels next to each other do nearly the same.
+    pub ordered: bool,
+}
+
+/// The table: name, whether its levels are in order, and its levels. `{}` stands for a number of schedulers.
+const KNOBS: &[(&str, bool, &[&str])] = &[
+    (
+        "busy wait",
+        true,
+        &[
+            "+sbwt very_short +sbwtdcpu very_short +sbwtdio very_short",
+            "+sbwt none +sbwtdcpu none +sbwtdio none",
+        ],
+    ),
+    ("wake-up threshold", true, &["+swt low", "+swt very_low"]),
+    ("utilization balancing", false, &["+sub true"]),
+    ("port parallelism", false, &["+spp true"]),
+    ("minimal heap", true, &["+hms 1024", "+hms 4096"]),
+    ("messages off the heap", false, &["+hmqd off_heap"]),
+    ("dirty allocators", false, &["+Mdai max"]),
+    ("binaries: strategy", false, &["+MBas aobf", "+MBas ageffcbf"]),
+    ("binaries: carriers", true, &["+MBlmbcs 1024 +MBsbct 256", "+MBlmbcs 512 +MBsbct 128"]),
+    ("heaps: carriers", true, &["+MHlmbcs 20480 +MHsbct 2048", "+MHlmbcs 40960 +MHsbct 4096"]),
+    ("abandoned carriers", true, &["+Muacul 80"]),
+    ("segment cache", true, &["+MMmcs 20", "+MMmcs 30"]),
+    ("full sweeps", true, &["-env ERL_FULLSWEEP_AFTER 20", "-env ERL_FULLSWEEP_AFTER 5"]),
+];
+
+/// The knobs that a release has, with the levels that it takes; and with more than one CPU the number of schedulers.
+pub fn knobs(otp: &OtpVersion, cpus: usize) -> Vec<Knob> {
+    let mut knobs: Vec<Knob> = KNOBS
+        .iter()
+        .map(|(name, ordered, levels)| {
+            let words = |level: &&str| level.split_whitespace().map(str::to_owned).collect::<Vec<String>>();
+            let levels = levels.iter().map(words).filter(|level| is_taken(level, otp));
+            Knob {
+                name: (*name).to_owned(),
+                levels: std::iter::once(Vec::new()).chain(levels).collect(),
+                ordered: *ordered,
+            }
+        })
+        .collect();
+    if cpus > 1 {
+        let fewer = [cpus - 1, cpus / 2];
+        let mut levels: Vec<Vec<String>> =
+            fewer.iter().filter(|n| **n > 0).map(|n| vec!["+S".to_owned(), format!("{n}:{n}")]).collect();
+        levels.dedup();
+        levels.insert(0, Vec::new());
+        knobs.push(Knob { name: "schedulers".to_owned(), levels, ordered: true });
+    }
+    knobs.retain(|knob| knob.levels.len() > 1);
+    knobs
+}
+
+/// Whether a release takes all flags of a level, and does what they say. What begins with a minus is for init, which takes it.
+fn is_taken(words: &[String], otp: &OtpVersion) -> bool {
+    if words.first().is_some_and(|word| word.starts_with('-')) {
+        return true;
+    }
+    parse_emu_args(words).iter().all(|setting| {
+        let Some(entry) = setting.entry else { return false };
+        let allocator = entry.allocator_in(&setting.flag);
+        let question = Question { value: setting.value.as_deref(), otp, allocator, machine: None };
+        let has_effect = |altered: &[Altered]| {
+            !altered.iter().any(|what| matches!(what, Altered::Ignored | Altered::ReadAs { .. }))
+        };
+        matches!(entry.judge(&question), Verdict::Accepted { altered, .. } if has_effect(&altered))
+    })
+}
+
+impl Knob {
+    /// What a level is called.
+    pub fn level(&self, level: usize) -> String {
+        match self.levels.get(level) {
+            Some(words) if !words.is_empty() => words.join(" "),
+            _ => "as it is".to_owned(),
+        }
+    }
+}
+
+/// The space in which a study searches.
+pub fn space(knobs: &[Knob]) -> Space {
+    let parameter = |knob: &Knob| Parameter {
+        name: knob.name.clone(),
+        levels: knob.levels.len(),
+        default: 0,
+        ordered: knob.ordered,
+    };
+    Space { parameters: knobs.iter().map(parameter).collect() }
+}
+
+/// All flags of a point.
+pub fn flags(knobs: &[Knob], point: &[usize]) -> Vec<String> {
+    let levels = knobs.iter().zip(point).filter_map(|(knob, level)| knob.levels.get(*level));
+    levels.flatten().cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn otp(text: &str) -> OtpVersion {
+        OtpVersion::parse(text).expect("a version")
+    }
+
+    fn levels(knobs: &[Knob], name: &str) -> usize {
+        knobs.iter().find(|knob| knob.name == name).map_or(0, |knob| knob.levels.len())
+    }
+
+    #[test]
+    fn a_release_is_asked_for_nothing_that_it_does_not_have() {
+        let (old, new) = (knobs(&otp("23.3"), 1), knobs(&otp("27.2"), 1));
+        assert_eq!((levels(&old, "dirty allocators"), levels(&new, "dirty allocators")), (0, 2));
+        for knobs in [&old, &new] {
+            assert_eq!(levels(knobs, "busy wait"), 3);
+            assert_eq!(levels(knobs, "schedulers"), 0, "of one CPU there is nothing to take away");
+            assert!(knobs.iter().all(|knob| knob.levels[0].is_empty() && knob.levels.len() > 1));
+        }
+    }
+
+    #[test]
+    fn every_level_of_the_table_is_taken_by_a_release_of_today() {
+        let all = knobs(&otp("27.2"), 1);
+        for (name, _, of_table) in KNOBS {
+            assert_eq!(levels(&all, name), of_table.len() + 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn schedulers_are_fewer_than_cpus() {
+        let find = |cpus| knobs(&otp("27.2"), cpus).into_iter().find(|knob| knob.name == "schedulers");
+        let told =
+            |cpus| find(cpus).map(|knob| knob.levels.iter().map(|words| words.join(" ")).collect::<Vec<_>>());
+        assert_eq!(told(1), None);
+        assert_eq!(told(2), Some(vec![String::new(), "+S 1:1".to_owned()]));
+        assert_eq!(told(8), Some(vec![String::new(), "+S 7:7".to_owned(), "+S 4:4".to_owned()]));
+    }
+
+    #[test]
+    fn a_point_is_the_flags_of_its_levels() {
+        let knobs = knobs(&otp("27.2"), 1);
+        let mut point = space(&knobs).default_point();
+        assert!(flags(&knobs, &point).is_empty());
+        point[0] = 2;
+        point[2] = 1;
+        assert_eq!(flags(&knobs, &point).join(" "), "+sbwt none +sbwtdcpu none +sbwtdio none +sub true");
+    }
+}

@@ -1,0 +1,532 @@
+//! Which setting is best: searched, confirmed on fresh trials, and rid of what does not pay.
+//!
+//! The stages follow each other, each a function of the trials that have ended, so a study that was broken off goes on as it would have
+//! gone:
+//!
+//! 1. *Same*: the target against itself, as in a [comparison](crate::compare). It says how much trials differ, and stops where the
+//!    machine changes while it is measured.
+//! 2. *Search*: single trials, what the rules advise first ([`search`]). They decide nothing but which settings are worth more: the best of
+//!    many noisy trials looks better than it is.
+//! 3. *Confirm*: blocks of the target as it is and of up to two finalists, judged together (Holm). A finalist that breaks a guard is none.
+//! 4. *Back out*: blocks of the target as it is, the winner, and the winner without each of its parts. A part that is shown not to pay is
+//!    left out in the end; what cannot be told is kept and said to be so.
+
+use beamtune_model::study::{Arm, ERRORS, Margin, Measures, Order, Phase, Ratio, Trial, TrialOutcome};
+use beamtune_stats::median;
+use beamtune_stats::paired::{effect, p_value};
+use beamtune_stats::sequential;
+use serde::{Deserialize, Serialize};
+
+use crate::blocks::{self, Blocks, LEAST_SAME_PAIRS, Same, differences, more_is_better};
+use crate::compare::{guard, ratio};
+use crate::knobs::{self, Knob};
+use crate::search::{self, Advice, Limit, Outcome, Problem};
+use crate::space::Point;
+
+/// Share of all trials that confirm.
+const CONFIRM_SHARE: f64 = 0.3;
+/// Share of all trials that back out what does not pay.
+const BACK_OUT_SHARE: f64 = 0.25;
+/// Finalists at most.
+const MOST_FINALISTS: usize = 2;
+/// Fewest blocks of which ranks show a difference of each of two finalists at 5 % (Holm: at 2.5 %, of seven).
+const LEAST_CONFIRM_BLOCKS: usize = 8;
+/// Fewest blocks of which ranks give an interval of 95 %.
+const LEAST_BACK_OUT_BLOCKS: usize = 6;
+/// Parts that are left out one by one, at most.
+const MOST_BACKED_OUT: usize = 4;
+/// Fewest trials of a search: the target as it is, and a few others.
+const LEAST_SEARCH: usize = 6;
+/// Level of all finalists together.
+const LEVEL: f64 = 0.05;
+/// What makes less than this much of a difference does not pay: one percent.
+const PAYS: f64 = 0.01;
+/// Noise of a trial is not taken for less than this (a few pairs may agree by chance).
+const LEAST_NOISE_SD: f64 = 0.005;
+/// A normal distribution's standard deviation, from the median of the distances from its median.
+const SD_OF_MAD: f64 = 1.4826;
+
+/// What is to be found out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tuning {
+    /// The seed of every order and choice.
+    pub seed: u64,
+    /// Name of the quantity that is to become better.
+    pub objective: String,
+    /// What must not become worse.
+    pub guards: Vec<Margin>,
+    /// What can be set.
+    pub knobs: Vec<Knob>,
+    /// What the rules say.
+    pub advice: Vec<Advised>,
+    /// Trials in all.
+    pub trials: usize,
+}
+
+/// That a knob should have a level.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Advised {
+    /// Which knob, by its place.
+    pub knob: usize,
+    /// Which of its levels.
+    pub level: usize,
+    /// By how much the objective should change, as the logarithm of a ratio: -0.1 for some 10 % less.
+    pub effect: f64,
+    /// Who says so.
+    pub why: String,
+}
+
+/// How many trials each stage has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stages {
+    /// Of the target against itself, at least.
+    pub same: usize,
+    /// Of the search.
+    pub search: usize,
+    /// That confirm.
+    pub confirm: usize,
+    /// That back out.
+    pub back_out: usize,
+}
+
+impl Stages {
+    /// Divides trials among the stages; an error says how many would be needed at least.
+    pub fn divide(trials: usize) -> Result<Stages, usize> {
+        let share = |share: f64| (trials as f64 * share) as usize;
+        let same = 2 * LEAST_SAME_PAIRS;
+        let confirm = share(CONFIRM_SHARE).max(LEAST_CONFIRM_BLOCKS * 2);
+        let back_out = share(BACK_OUT_SHARE).max(LEAST_BACK_OUT_BLOCKS * 3);
+        match trials.checked_sub(same + confirm + back_out) {
+            Some(search) if search >= LEAST_SEARCH => Ok(Stages { same, search, confirm, back_out }),
+            _ => Err(Stages::least()),
+        }
+    }
+
+    /// Fewest trials that can show anything.
+    fn least() -> usize {
+        2 * LEAST_SAME_PAIRS + LEAST_SEARCH + LEAST_CONFIRM_BLOCKS * 2 + LEAST_BACK_OUT_BLOCKS * 3
+    }
+}
+
+/// What is to be done now.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Next {
+    /// This trial.
+    Run(Order),
+    /// Nothing more.
+    Done(Ending),
+}
+
+/// How it has ended.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Ending {
+    /// A setting is shown to be better.
+    Found,
+    /// No setting that was tried is believed to be better.
+    NothingBetter,
+    /// Fresh trials did not show that a finalist is better and keeps its guards.
+    NotConfirmed,
+    /// The target differs from itself.
+    MethodFindsWhatIsNot,
+    /// Too many trials do not count.
+    TooManyInvalid,
+    /// The target does not work as it is.
+    Fails {
+        /// What happened.
+        why: String,
+    },
+    /// There are too few trials to conclude anything.
+    TooFewTrials {
+        /// So many would do.
+        least: usize,
+    },
+}
+
+/// What has been found out.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verdict {
+    /// How it ended; `None` while it goes on.
+    pub ending: Option<Ending>,
+    /// Finalists, best belief first, with what fresh trials say of each.
+    pub finalists: Vec<Finalist>,
+    /// The parts of the winner.
+    pub parts: Vec<Part>,
+    /// The setting that is advised in the end; empty where none is.
+    pub point: Point,
+    /// Its flags.
+    pub flags: Vec<String>,
+}
+
+/// A setting that was confirmed, or was not.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finalist {
+    /// The setting.
+    pub point: Point,
+    /// The objective beside the target as it is; `None` while there are too few blocks.
+    pub ratio: Option<Ratio>,
+    /// Probability of such differences where there is none.
+    pub p: Option<f64>,
+    /// Whether it is better, judged together with the others.
+    pub is_better: bool,
+    /// Guards that it breaks.
+    pub broken: Vec<String>,
+}
+
+/// One knob of the winner.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Part {
+    /// Which knob, by its place.
+    pub knob: usize,
+    /// Its level.
+    pub level: usize,
+    /// The objective with it beside the same without it; `None` where that was not tried, or too seldom.
+    pub ratio: Option<Ratio>,
+    /// What follows.
+    pub pays: Pays,
+}
+
+/// Whether a part pays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pays {
+    /// It is shown to.
+    Yes,
+    /// It is shown that it does not, by a percent at least.
+    No,
+    /// It cannot be told.
+    Unknown,
+}
+
+/// What is to be done now.
+pub fn next(tuning: &Tuning, trials: &[Trial]) -> Next {
+    let stages = match Stages::divide(tuning.trials) {
+        Ok(stages) => stages,
+        Err(least) => return Next::Done(Ending::TooFewTrials { least }),
+    };
+    let study = Study { tuning, stages, trials, blocks: Blocks::of(trials, &tuning.objective) };
+    study.next()
+}
+
+/// What the trials say.
+pub fn judge(tuning: &Tuning, trials: &[Trial]) -> Verdict {
+    let ending = match next(tuning, trials) {
+        Next::Run(_) => None,
+        Next::Done(ending) => Some(ending),
+    };
+    let Ok(stages) = Stages::divide(tuning.trials) else {
+        return Verdict {
+            ending,
+            finalists: Vec::new(),
+            parts: Vec::new(),
+            point: Vec::new(),
+            flags: Vec::new(),
+        };
+    };
+    let study = Study { tuning, stages, trials, blocks: Blocks::of(trials, &tuning.objective) };
+    let finalists = if study.of_phase(Phase::Confirm) > 0 { study.confirmed() } else { Vec::new() };
+    let winner = study.winner(&finalists);
+    let parts = winner.map(|winner| study.parts(&winner.point)).unwrap_or_default();
+    let mut point = winner.map(|winner| winner.point.clone()).unwrap_or_default();
+    for part in parts.iter().filter(|part| part.pays == Pays::No) {
+        if let Some(level) = point.get_mut(part.knob) {
+            *level = 0;
+        }
+    }
+    let flags = knobs::flags(&tuning.knobs, &point);
+    Verdict { ending, finalists, parts, point, flags }
+}
+
+/// By how much something has become worse: less is better for all of it.
+fn worse(quantity: &str, reference: &Measures, measures: &Measures) -> Option<f64> {
+    let difference = differences(&[(reference, measures)], quantity).pop()?;
+    Some(if more_is_better(quantity) && quantity != ERRORS.name { -difference } else { difference })
+}
+
+struct Study<'t> {
+    tuning: &'t Tuning,
+    stages: Stages,
+    trials: &'t [Trial],
+    blocks: Blocks<'t>,
+}
+
+impl Study<'_> {
+    fn next(&self) -> Next {
+        if let Some((phase, number)) = self.blocks.open(|phase| self.labels(phase)) {
+            return self.run(phase, number);
+        }
+        let same = self.trials.iter().filter(|trial| trial.order.phase == Phase::Same);
+        if let Some((_, why)) = blocks::fails(same) {
+            return Next::Done(Ending::Fails { why });
+        }
+        if self.blocks.too_many_void() {
+            return Next::Done(Ending::TooManyInvalid);
+        }
+        match Same::of(LEAST_SAME_PAIRS, &self.blocks.differences(Phase::Same, (0, 1))) {
+            Same::NeedsMore => return self.run(Phase::Same, self.blocks.next_number()),
+            Same::Differs => return Next::Done(Ending::MethodFindsWhatIsNot),
+            Same::None => {}
+        }
+        if self.of_phase(Phase::Search) < self.stages.search
+            && let Some(point) = self.next_point()
+        {
+            return Next::Run(self.order(Phase::Search, self.blocks.next_number(), 0, point));
+        }
+        let finalists = self.finalists();
+        if finalists.is_empty() {
+            return Next::Done(Ending::NothingBetter);
+        }
+        if self.goes_on(Phase::Confirm, self.stages.confirm) {
+            return self.run(Phase::Confirm, self.blocks.next_number());
+        }
+        let confirmed = self.confirmed();
+        let Some(winner) = self.winner(&confirmed) else { return Next::Done(Ending::NotConfirmed) };
+        if self.set(&winner.point).len() > 1 && self.goes_on(Phase::BackOut, self.stages.back_out) {
+            return self.run(Phase::BackOut, self.blocks.next_number());
+        }
+        Next::Done(Ending::Found)
+    }
+
+    /// Trials of a phase, those that do not count too: they take time as well.
+    fn of_phase(&self, phase: Phase) -> usize {
+        self.trials.iter().filter(|trial| trial.order.phase == phase).count()
+    }
+
+    /// Whether another block of a phase fits into its trials.
+    fn goes_on(&self, phase: Phase, trials: usize) -> bool {
+        self.of_phase(phase) + self.labels(phase) as usize <= trials
+    }
+
+    /// Trials of one block.
+    fn labels(&self, phase: Phase) -> u32 {
+        match phase {
+            Phase::Same | Phase::Pair => 2,
+            Phase::Search => 1,
+            Phase::Confirm => 1 + self.finalists().len() as u32,
+            Phase::BackOut => 2 + self.left_out().len() as u32,
+        }
+    }
+
+    fn run(&self, phase: Phase, number: u32) -> Next {
+        let label = self.blocks.next_label(self.tuning.seed, number, self.labels(phase));
+        let default = vec![0; self.tuning.knobs.len()];
+        let place = (label as usize).checked_sub(1);
+        let point = match (phase, place) {
+            (Phase::Confirm, Some(place)) => self.finalists().into_iter().nth(place).unwrap_or(default),
+            (Phase::BackOut, Some(place)) => {
+                let mut point = self.winner_point();
+                let without = place.checked_sub(1).and_then(|place| self.left_out().get(place).copied());
+                if let Some(level) = without.and_then(|knob| point.get_mut(knob)) {
+                    *level = 0;
+                }
+                point
+            }
+            _ => default,
+        };
+        Next::Run(self.order(phase, number, label, point))
+    }
+
+    fn order(&self, phase: Phase, block: u32, label: u32, point: Point) -> Order {
+        let flags = knobs::flags(&self.tuning.knobs, &point);
+        let name = if flags.is_empty() { "as it is".to_owned() } else { flags.join(" ") };
+        Order { phase, block, label, arm: Arm { name, flags, ..Arm::default() }, point }
+    }
+
+    /// The question of the search, with the noise that the target has beside itself.
+    fn problem(&self) -> Problem {
+        let pairs = self.blocks.pairs(Phase::Same, (0, 1));
+        let noise_sd = |quantity: &str| {
+            let distances: Vec<f64> =
+                differences(&pairs, quantity).iter().map(|difference| difference.abs()).collect();
+            // The difference of two trials has the noise of both.
+            let sd = median(&distances).unwrap_or(0.0) * SD_OF_MAD / std::f64::consts::SQRT_2;
+            sd.max(if quantity == ERRORS.name { LEAST_NOISE_SD / 100.0 } else { LEAST_NOISE_SD })
+        };
+        let limit = |margin: &Margin| {
+            let most = match (margin.quantity == ERRORS.name, more_is_better(&margin.quantity)) {
+                (true, _) => margin.most,
+                (false, false) => margin.most.ln_1p(),
+                (false, true) => -(-margin.most).ln_1p(),
+            };
+            Limit { most, noise_sd: noise_sd(&margin.quantity) }
+        };
+        let advice = |advised: &Advised| Advice {
+            parameter: advised.knob,
+            level: advised.level,
+            effect: advised.effect,
+        };
+        Problem {
+            space: knobs::space(&self.tuning.knobs),
+            advice: self.tuning.advice.iter().map(advice).collect(),
+            noise_sd: noise_sd(&self.tuning.objective),
+            limits: self.tuning.guards.iter().map(limit).collect(),
+        }
+    }
+
+    /// What each trial of the search has shown, beside the target as it is.
+    fn outcomes(&self) -> Vec<Outcome> {
+        let reference = self.reference();
+        let values = |measures: &Measures| {
+            let names = std::iter::once(&self.tuning.objective)
+                .chain(self.tuning.guards.iter().map(|margin| &margin.quantity));
+            // What was not measured is not known to be worse.
+            names
+                .enumerate()
+                .map(|(at, name)| worse(name, &reference, measures).or((at > 0).then_some(0.0)))
+                .collect::<Option<Vec<f64>>>()
+        };
+        let outcome = |trial: &Trial| match &trial.outcome {
+            TrialOutcome::Valid { measures } => {
+                Some(Outcome { point: trial.order.point.clone(), values: Some(values(measures)?) })
+            }
+            TrialOutcome::Failed { .. } => Some(Outcome { point: trial.order.point.clone(), values: None }),
+            TrialOutcome::Invalid { .. } => None,
+        };
+        self.trials.iter().filter(|trial| trial.order.phase == Phase::Search).filter_map(outcome).collect()
+    }
+
+    /// The target as it is: medians of all that was measured of it against itself.
+    fn reference(&self) -> Measures {
+        let pairs = self.blocks.pairs(Phase::Same, (0, 1));
+        let all: Vec<&Measures> = pairs.iter().flat_map(|(a, b)| [*a, *b]).collect();
+        let mut reference = Measures::default();
+        for (name, _) in all.iter().flat_map(|measures| measures.iter()) {
+            if reference.get(name).is_none() {
+                let values: Vec<f64> = all.iter().filter_map(|measures| measures.get(name)).collect();
+                reference.set(name, median(&values).unwrap_or(f64::NAN));
+            }
+        }
+        reference
+    }
+
+    fn next_point(&self) -> Option<Point> {
+        search::next(&self.problem(), &self.outcomes(), self.tuning.seed)
+    }
+
+    fn finalists(&self) -> Vec<Point> {
+        let beliefs = search::finalists(&self.problem(), &self.outcomes(), MOST_FINALISTS);
+        let is_set = |point: &Point| point.iter().any(|level| *level > 0);
+        beliefs.into_iter().map(|belief| belief.point).filter(is_set).collect()
+    }
+
+    fn confirmed(&self) -> Vec<Finalist> {
+        let finalists = self.finalists();
+        let objective = &self.tuning.objective;
+        let sign = if more_is_better(objective) { -1.0 } else { 1.0 };
+        let judged: Vec<Finalist> = finalists
+            .into_iter()
+            .enumerate()
+            .map(|(place, point)| {
+                let pairs = self.blocks.pairs(Phase::Confirm, (0, place as u32 + 1));
+                let found = differences(&pairs, objective);
+                let broken =
+                    self.tuning.guards.iter().filter(|margin| guard(margin, &pairs).verdict == "broken");
+                Finalist {
+                    point,
+                    ratio: effect(&found, 1.0 - LEVEL).map(ratio),
+                    p: p_value(&found),
+                    is_better: median(&found).is_some_and(|middle| sign * middle < 0.0),
+                    broken: broken.map(|margin| margin.quantity.clone()).collect(),
+                }
+            })
+            .collect();
+        let p_values: Vec<f64> = judged.iter().map(|finalist| finalist.p.unwrap_or(1.0)).collect();
+        let significant = sequential::holm(&p_values, LEVEL);
+        judged
+            .into_iter()
+            .zip(significant)
+            .map(|(finalist, significant)| Finalist {
+                is_better: finalist.is_better && significant,
+                ..finalist
+            })
+            .collect()
+    }
+
+    /// The best finalist that is shown to be better and breaks no guard.
+    fn winner<'f>(&self, finalists: &'f [Finalist]) -> Option<&'f Finalist> {
+        let objective = &self.tuning.objective;
+        let gain = |finalist: &Finalist| {
+            let ratio = finalist.ratio.map_or(1.0, |ratio| ratio.estimate);
+            if more_is_better(objective) { -ratio } else { ratio }
+        };
+        let kept = finalists.iter().filter(|finalist| finalist.is_better && finalist.broken.is_empty());
+        kept.min_by(|a, b| gain(a).total_cmp(&gain(b)))
+    }
+
+    fn winner_point(&self) -> Point {
+        let confirmed = self.confirmed();
+        let default = || vec![0; self.tuning.knobs.len()];
+        self.winner(&confirmed).map_or_else(default, |winner| winner.point.clone())
+    }
+
+    /// The knobs that a point sets.
+    fn set(&self, point: &[usize]) -> Vec<usize> {
+        (0..point.len()).filter(|knob| point.get(*knob).is_some_and(|level| *level > 0)).collect()
+    }
+
+    /// The parts of the winner that are left out one by one: all, or those of which the least is believed, as fit into the trials.
+    fn left_out(&self) -> Vec<usize> {
+        let winner = self.winner_point();
+        let mut parts = self.set(&winner);
+        let fit = (self.stages.back_out / LEAST_BACK_OUT_BLOCKS).saturating_sub(2).clamp(1, MOST_BACKED_OUT);
+        if parts.len() > fit {
+            let (problem, outcomes) = (self.problem(), self.outcomes());
+            let gain = |knob: &usize| {
+                let mut point = vec![0; winner.len()];
+                if let (Some(level), Some(of_winner)) = (point.get_mut(*knob), winner.get(*knob)) {
+                    *level = *of_winner;
+                }
+                search::belief(&problem, &outcomes, &point).objective.mean
+            };
+            parts.sort_by(|a, b| gain(b).total_cmp(&gain(a)));
+            parts.truncate(fit);
+            parts.sort_unstable();
+        }
+        parts
+    }
+
+    /// What each part of the winner does.
+    fn parts(&self, winner: &[usize]) -> Vec<Part> {
+        let left_out = self.left_out();
+        let set = self.set(winner);
+        let alone = set.len() == 1;
+        let part = |knob: usize| {
+            let level = winner.get(knob).copied().unwrap_or(0);
+            let place = left_out.iter().position(|other| *other == knob);
+            let pairs = match place {
+                // Of a single one all has been confirmed.
+                _ if alone => self.winner_pairs(),
+                Some(place) => self.blocks.pairs(Phase::BackOut, (place as u32 + 2, 1)),
+                None => Vec::new(),
+            };
+            let found = effect(&differences(&pairs, &self.tuning.objective), 1.0 - LEVEL);
+            let sign = if more_is_better(&self.tuning.objective) { -1.0 } else { 1.0 };
+            let pays = match found {
+                Some(found) => {
+                    let (best, worst) = match sign > 0.0 {
+                        true => (found.low, found.high),
+                        false => (-found.high, -found.low),
+                    };
+                    match () {
+                        () if worst < 0.0 => Pays::Yes,
+                        () if best > -PAYS => Pays::No,
+                        () => Pays::Unknown,
+                    }
+                }
+                None => Pays::Unknown,
+            };
+            Part { knob, level, ratio: found.map(ratio), pays }
+        };
+        set.into_iter().map(part).collect()
+    }
+
+    /// The winner beside the target as it is, on fresh trials.
+    fn winner_pairs(&self) -> Vec<(&Measures, &Measures)> {
+        let winner = self.winner_point();
+        let place = self.finalists().iter().position(|point| *point == winner).unwrap_or(0);
+        self.blocks.pairs(Phase::Confirm, (0, place as u32 + 1))
+    }
+}
+
+#[cfg(test)]
+mod tests;

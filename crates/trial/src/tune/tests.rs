@@ -1,0 +1,147 @@
+use super::*;
+
+fn knob(name: &str, levels: &[&str]) -> Knob {
+    let words = |level: &&str| level.split_whitespace().map(str::to_owned).collect();
+    Knob {
+        name: name.to_owned(),
+        levels: std::iter::once(Vec::new()).chain(levels.iter().map(words)).collect(),
+        ordered: true,
+    }
+}
+
+/// Three knobs, of which the rules advise the first and the last.
+fn tuning(trials: usize) -> Tuning {
+    let advised = |knob| Advised { knob, level: 1, effect: -0.1, why: "BT001".to_owned() };
+    Tuning {
+        seed: 5,
+        objective: "cpu-per-request".to_owned(),
+        guards: vec![Margin { quantity: "p99".to_owned(), most: 0.10 }],
+        knobs: vec![
+            knob("wait", &["+sbwt none"]),
+            knob("heap", &["+hms 1024", "+hms 4096"]),
+            knob("placebo", &["+swt low"]),
+        ],
+        advice: vec![advised(0), advised(2)],
+        trials,
+    }
+}
+
+/// What a setting costs: logarithms of ratios of CPU and p99.
+type World = fn(&[usize]) -> (f64, f64);
+
+/// Busy waiting costs 40 %, larger heaps save a little, the rest does nothing.
+fn usual(point: &[usize]) -> (f64, f64) {
+    let wait = if point[0] == 1 { -0.5 } else { 0.0 };
+    (wait - 0.08 * point[1] as f64, 0.0)
+}
+
+fn outcome(world: World, order: &Order, random: &mut fastrand::Rng) -> TrialOutcome {
+    let mut noise = |sd: f64| sd * ((0..12).map(|_| random.f64()).sum::<f64>() - 6.0);
+    let (cpu, p99) = if order.point.is_empty() { (0.0, 0.0) } else { world(&order.point) };
+    let mut measures = Measures::default();
+    measures.set("cpu-per-request", 1e5 * (cpu + noise(0.02)).exp());
+    measures.set("p99", 1e6 * (p99 + noise(0.02)).exp());
+    measures.set("errors", 0.0);
+    TrialOutcome::Valid { measures }
+}
+
+/// Runs trials until it ends.
+fn run_with(tuning: &Tuning, mut outcome: impl FnMut(&Order) -> TrialOutcome) -> (Ending, Vec<Trial>) {
+    let mut trials: Vec<Trial> = Vec::new();
+    for _ in 0..1_000 {
+        match next(tuning, &trials) {
+            Next::Run(order) => {
+                let outcome = outcome(&order);
+                trials.push(Trial { order, began_unix_s: 0.0, took_s: 1.0, outcome, remarks: Vec::new() });
+            }
+            Next::Done(ending) => return (ending, trials),
+        }
+    }
+    panic!("it never ends");
+}
+
+fn run(tuning: &Tuning, world: World) -> (Ending, Vec<Trial>) {
+    let mut random = fastrand::Rng::with_seed(20_261_121);
+    run_with(tuning, |order| outcome(world, order, &mut random))
+}
+
+fn count(trials: &[Trial], phase: Phase) -> usize {
+    trials.iter().filter(|trial| trial.order.phase == phase).count()
+}
+
+#[test]
+fn what_pays_is_found_confirmed_and_rid_of_the_rest() {
+    let tuning = tuning(120);
+    let (ending, trials) = run(&tuning, usual);
+    assert_eq!(ending, Ending::Found);
+    let stages = Stages::divide(120).expect("enough");
+    assert_eq!(count(&trials, Phase::Same), 12);
+    assert!(count(&trials, Phase::Search) <= stages.search);
+    assert!(
+        count(&trials, Phase::Confirm) <= stages.confirm && count(&trials, Phase::BackOut) <= stages.back_out
+    );
+    assert!(trials.len() <= 120);
+
+    let verdict = judge(&tuning, &trials);
+    let winner = &verdict.finalists[0];
+    assert!(winner.is_better && winner.broken.is_empty(), "{verdict:#?}");
+    let of = |knob: usize| verdict.parts.iter().find(|part| part.knob == knob);
+    assert_eq!(of(0).map(|part| part.pays), Some(Pays::Yes), "{verdict:#?}");
+    assert!(verdict.flags.join(" ").contains("+sbwt none"), "{verdict:#?}");
+    // What does nothing was advised; it is not in the end, or is not said to pay.
+    assert!(of(2).is_none_or(|part| part.pays != Pays::Yes), "{verdict:#?}");
+}
+
+#[test]
+fn where_nothing_is_better_nothing_is_advised() {
+    let (ending, trials) = run(&tuning(120), |_| (0.0, 0.0));
+    assert!(matches!(ending, Ending::NothingBetter | Ending::NotConfirmed), "{ending:?}");
+    let verdict = judge(&tuning(120), &trials);
+    assert!(verdict.flags.is_empty() && verdict.parts.is_empty());
+}
+
+#[test]
+fn a_gain_that_breaks_a_guard_is_none() {
+    let world: World = |point| if point[0] == 1 { (-0.5, 0.4) } else { (0.0, 0.0) };
+    let (_, trials) = run(&tuning(120), world);
+    let verdict = judge(&tuning(120), &trials);
+    assert!(!verdict.flags.contains(&"none".to_owned()), "{verdict:#?}");
+}
+
+#[test]
+fn a_candidate_that_does_not_boot_is_a_result() {
+    let tuning = tuning(120);
+    let mut random = fastrand::Rng::with_seed(3);
+    let (ending, trials) = run_with(&tuning, |order| match order.point.get(1) {
+        Some(2) => TrialOutcome::Failed { why: "it did not boot".to_owned() },
+        _ => outcome(usual, order, &mut random),
+    });
+    assert_eq!(ending, Ending::Found);
+    let verdict = judge(&tuning, &trials);
+    assert_ne!(verdict.point[1], 2, "{verdict:#?}");
+}
+
+#[test]
+fn a_target_that_does_not_work_ends_it() {
+    let (ending, trials) =
+        run_with(&tuning(120), |_| TrialOutcome::Failed { why: "no such release".to_owned() });
+    assert_eq!((ending, trials.len()), (Ending::Fails { why: "no such release".to_owned() }, 2));
+}
+
+#[test]
+fn too_few_trials_are_refused_with_the_least_that_would_do() {
+    let Next::Done(Ending::TooFewTrials { least }) = next(&tuning(20), &[]) else { panic!("refused") };
+    assert!(Stages::divide(least).is_ok() && Stages::divide(least - 1).is_err(), "{least}");
+    let Ok(stages) = Stages::divide(least) else { panic!("enough") };
+    assert_eq!(stages.same + stages.search + stages.confirm + stages.back_out, least);
+}
+
+/// A study that is read again at any moment goes on as it would have gone.
+#[test]
+fn what_is_next_follows_from_what_has_ended() {
+    let tuning = tuning(80);
+    let (_, trials) = run(&tuning, usual);
+    for (count, trial) in trials.iter().enumerate() {
+        assert_eq!(next(&tuning, &trials[..count]), Next::Run(trial.order.clone()), "trial {count}");
+    }
+}
