@@ -3,7 +3,8 @@
 
 HOST   := $(shell rustc -vV | sed -n 's/^host: //p')
 STATIC := CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)_RUSTFLAGS="-C target-feature=+crt-static"
-BINARY := $(or $(CARGO_TARGET_DIR),target)/$(HOST)/release/beamtune
+TARGET := $(or $(CARGO_TARGET_DIR),target)/$(HOST)
+BINARY := $(TARGET)/release/beamtune
 
 .PHONY: help demo test build check fmt clippy unit labs search errors otp agent agent-check agent-test bench safety check-flags fuzz clean
 
@@ -14,15 +15,19 @@ demo: build      ## a sick lab node and a RabbitMQ under load, each recorded and
 	scripts/install.sh demo
 	scripts/demo.sh $(BINARY)
 
-test: build      ## installs what tests need and runs all of them
+test: build-ci   ## installs what tests need and runs all of them
 	scripts/install.sh test
 	scripts/otp.sh
 	$(MAKE) --no-print-directory check
 	$(MAKE) --no-print-directory agent-check
-	scripts/test.sh $(BINARY)
+	scripts/test.sh $(TARGET)/ci/beamtune
 
 build: $(if $(wildcard /usr/bin/cc),,install-build) ## the static binary
 	$(STATIC) cargo build --quiet --release --target $(HOST) -p beamtune
+
+.PHONY: build-ci
+build-ci: $(if $(wildcard /usr/bin/cc),,install-build)
+	$(STATIC) cargo build --quiet --profile ci --target $(HOST) -p beamtune
 
 .PHONY: install-build
 install-build:

@@ -16,3 +16,4 @@ pub mod record;
 pub mod redact;
 pub mod show;
 pub mod study;
+pub mod tune;

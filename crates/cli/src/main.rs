@@ -40,6 +40,7 @@ enum Command {
     Args(commands::args::Args),
     Load(commands::load::Args),
     Compare(Box<commands::compare::Args>),
+    Tune(Box<commands::tune::Args>),
     #[command(subcommand)]
     Study(commands::study::Args),
     #[command(hide = true)]
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         Command::Args(args) => commands::args::run(&args),
         Command::Load(args) => commands::load::run(&args),
         Command::Compare(args) => commands::compare::run(&args),
+        Command::Tune(args) => commands::tune::run(&args),
         Command::Study(args) => commands::study::run(&args),
         Command::Guard(args) => commands::guard::run(&args),
         Command::Lab(args) => commands::lab::run(&args),

@@ -15,7 +15,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use beamtune_flags::{effective, parse_emu_args};
 use beamtune_host::cpus;
 use beamtune_host::discovery::Vm;
+use beamtune_host::process::Identity;
 use beamtune_host::source::MemoryBudget;
+use beamtune_host::tree::LocalTree;
 use beamtune_load::clock::now_ns;
 use beamtune_model::study::{Invalid, InvalidKind, Measures, Order, Trial, TrialOutcome};
 use beamtune_model::{Nanos, Period, facts};
@@ -131,6 +133,10 @@ pub fn run(setup: &Setup, access: &AccessArgs, order: &Order, stop: &Stop) -> Re
         Ok(Drove::Measured(driven)) => driven,
         Ok(Drove::Stopped) => return Ok(None),
         Ok(Drove::VmEnded) => return Ok(failed(format!("the VM ended under the load: {}", said(&words)))),
+        // What went wrong with the load may be the end of the VM.
+        Err(error) if !is_there(&vm) => {
+            return Ok(failed(format!("the VM ended before the load ({error:#}): {}", said(&words))));
+        }
         Err(error) => return Err(error),
     };
     recorded?;
@@ -139,6 +145,11 @@ pub fn run(setup: &Setup, access: &AccessArgs, order: &Order, stop: &Stop) -> Re
     let outcome = outcome(&period, order, &driven);
     let recording = std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
     Ok(Some(Done { trial: trial(outcome, remarks), recording: Some(recording) }))
+}
+
+/// Whether a VM has not ended.
+fn is_there(vm: &Vm) -> bool {
+    Identity::of(&LocalTree::default(), vm.identity.pid).is_ok_and(|identity| identity == vm.identity)
 }
 
 /// Whatever listens where the target is to listen would be measured in its place.

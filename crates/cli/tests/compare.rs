@@ -172,7 +172,7 @@ fn a_study_that_is_stopped_or_killed_goes_on_and_leaves_no_process() {
         let rate = measures["throughput"].as_f64().expect("a number");
         // Of a line two steps are counted: that it was sent, and that it came back.
         assert!((300.0..500.0).contains(&rate), "{rate}");
-        let recording = recordings.join(format!("{:03}-A.beamtune", number + 1));
+        let recording = recordings.join(format!("{:03}-same.beamtune", number + 1));
         let said = run(beamtune().arg("show").arg(&recording));
         assert_eq!(said.status, Some(0), "{}", said.stderr);
     }
@@ -299,4 +299,36 @@ fn a_guard_ends_what_has_detached_itself() {
     drop(guard.stdin.take());
     guard.wait().expect("ended");
     assert_eq!(count(), 0);
+}
+
+#[test]
+fn what_cannot_be_tuned_is_told_before_anything_is_started() {
+    let folder = folder();
+    let tune = |more: &[&str]| {
+        let mut command = beamtune();
+        command.args([
+            "tune",
+            "--start",
+            "true",
+            "--ready",
+            "tcp:1",
+            "--load",
+            "tcp://127.0.0.1:1",
+            "--rate",
+            "10",
+        ]);
+        run(command.args(more).current_dir(folder.path()))
+    };
+    tune(&["--budget", "5m"]).assert_refused(&[
+        "too little to conclude anything",
+        "trials of some",
+        "are the least",
+    ]);
+    fs::write(folder.path().join("new.args"), "").expect("written");
+    tune(&["-o", "new.args"]).assert_refused(&["new.args exists already"]);
+    tune(&["--vm-args", "old.args"]).assert_refused(&["cannot read old.args"]);
+    let plan = tune(&["--plan", "--budget", "1h"]);
+    assert_eq!(plan.status, Some(0), "{}", plan.stderr);
+    assert!(plan.stdout.contains("12 of the target against itself"), "{}", plan.stdout);
+    assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 1, "nothing but what we wrote");
 }

@@ -48,6 +48,17 @@ pub fn divide(
     Division { processes, threads: threads.div_ceil(processes) }
 }
 
+/// The limit of descriptors as it is; `None`: there is none.
+pub fn descriptors() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
+/// Lowers the limit of descriptors to what it was before [`raise_descriptors`]: what is started then has it, too.
+pub fn lower_descriptors(to: u64) -> std::io::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(to), maximum: limit.maximum })?)
+}
+
 /// Raises the limit of descriptors as far as it goes; gives what it is then.
 pub fn raise_descriptors() -> u64 {
     let limit = getrlimit(Resource::Nofile);

@@ -3,6 +3,7 @@
 //! What is to be tried next follows from a study's question and from the trials that have ended, and from nothing else. So a
 //! study that was broken off goes on as it would have gone, and [`StudyStore`] keeps no more than those two.
 
+mod tuning;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::units::{Unit, text_names};
+pub use tuning::{Advised, Ending, Finalist, Knob, Part, Pays, Tuning, TuningVerdict};
 pub use verdict::{Answer, GuardVerdict, Margin, QuantityEffect, Question, Ratio, Verdict};
 
 /// One of the settings that are compared.

@@ -16,5 +16,6 @@ pub mod show;
 pub mod study;
 pub mod table;
 pub mod text;
+pub mod tuning;
 
 pub use text::Style;

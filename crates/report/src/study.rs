@@ -73,7 +73,7 @@ fn answer(question: &Question, verdict: &Verdict) -> String {
 }
 
 /// `54 % less [31 %, 58 %]`, or with an interval that has both signs `-1.2 % [-3.0 %, +0.8 %]`.
-fn change(ratio: Ratio) -> String {
+pub(crate) fn change(ratio: Ratio) -> String {
     format!("{} [{}, {}]", percent(ratio.estimate), percent(ratio.low), percent(ratio.high))
 }
 

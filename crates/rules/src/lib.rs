@@ -27,7 +27,12 @@ pub fn diagnose(period: &Period) -> Diagnosis {
 
 /// Judges a period by the rules about memory alone.
 pub fn diagnose_memory(period: &Period) -> Diagnosis {
-    by(RULES.iter().filter(|rule| rules::ABOUT_MEMORY.contains(&rule.code.0)), period)
+    by(RULES.iter().filter(|rule| is_about_memory(rule.code.0)), period)
+}
+
+/// Whether a rule, by its code, is about memory.
+pub fn is_about_memory(code: &str) -> bool {
+    rules::ABOUT_MEMORY.contains(&code)
 }
 
 fn by<'a>(rules: impl Iterator<Item = &'a Rule>, period: &Period) -> Diagnosis {

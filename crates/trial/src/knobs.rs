@@ -5,20 +5,9 @@
 //! that would not start.
 
 use beamtune_flags::{Altered, OtpVersion, Question, Verdict, parse_emu_args};
-use serde::{Deserialize, Serialize};
+use beamtune_model::study::Knob;
 
 use crate::space::{Parameter, Space};
-
-/// Something to set.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Knob {
-    /// What people call it.
-    pub name: String,
-    /// Flags of each level, word by word; the first level is the target as it is.
-    pub levels: Vec<Vec<String>>,
-    /// Whether levels next to each other do nearly the same.
-    pub ordered: bool,
-}
 
 /// The table: name, whether its levels are in order, and its levels. `{}` stands for a number of schedulers.
 const KNOBS: &[(&str, bool, &[&str])] = &[
@@ -84,16 +73,6 @@ fn is_taken(words: &[String], otp: &OtpVersion) -> bool {
         };
         matches!(entry.judge(&question), Verdict::Accepted { altered, .. } if has_effect(&altered))
     })
-}
-
-impl Knob {
-    /// What a level is called.
-    pub fn level(&self, level: usize) -> String {
-        match self.levels.get(level) {
-            Some(words) if !words.is_empty() => words.join(" "),
-            _ => "as it is".to_owned(),
-        }
-    }
 }
 
 /// The space in which a study searches.

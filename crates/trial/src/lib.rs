@@ -4,6 +4,7 @@
 //! ended ([`compare`]). What a trial has measured comes from a recording of it ([`measure`]), and whether it counts from the machine
 //! that it ran on ([`gate`], [`steady`]).
 
+pub mod advice;
 mod blocks;
 pub mod compare;
 #[cfg(test)]

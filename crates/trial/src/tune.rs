@@ -11,15 +11,17 @@
 //! 4. *Back out*: blocks of the target as it is, the winner, and the winner without each of its parts. A part that is shown not to pay is
 //!    left out in the end; what cannot be told is kept and said to be so.
 
-use beamtune_model::study::{Arm, ERRORS, Margin, Measures, Order, Phase, Ratio, Trial, TrialOutcome};
+use beamtune_model::study::{
+    Advised, Arm, ERRORS, Ending, Finalist, Margin, Measures, Order, Part, Pays, Phase, Trial, TrialOutcome,
+    Tuning, TuningVerdict,
+};
 use beamtune_stats::median;
 use beamtune_stats::paired::{effect, p_value};
 use beamtune_stats::sequential;
-use serde::{Deserialize, Serialize};
 
 use crate::blocks::{self, Blocks, LEAST_SAME_PAIRS, Same, differences, more_is_better};
 use crate::compare::{guard, ratio};
-use crate::knobs::{self, Knob};
+use crate::knobs;
 use crate::search::{self, Advice, Limit, Outcome, Problem};
 use crate::space::Point;
 
@@ -45,36 +47,6 @@ const PAYS: f64 = 0.01;
 const LEAST_NOISE_SD: f64 = 0.005;
 /// A normal distribution's standard deviation, from the median of the distances from its median.
 const SD_OF_MAD: f64 = 1.4826;
-
-/// What is to be found out.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Tuning {
-    /// The seed of every order and choice.
-    pub seed: u64,
-    /// Name of the quantity that is to become better.
-    pub objective: String,
-    /// What must not become worse.
-    pub guards: Vec<Margin>,
-    /// What can be set.
-    pub knobs: Vec<Knob>,
-    /// What the rules say.
-    pub advice: Vec<Advised>,
-    /// Trials in all.
-    pub trials: usize,
-}
-
-/// That a knob should have a level.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Advised {
-    /// Which knob, by its place.
-    pub knob: usize,
-    /// Which of its levels.
-    pub level: usize,
-    /// By how much the objective should change, as the logarithm of a ratio: -0.1 for some 10 % less.
-    pub effect: f64,
-    /// Who says so.
-    pub why: String,
-}
 
 /// How many trials each stage has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,87 +89,6 @@ pub enum Next {
     Done(Ending),
 }
 
-/// How it has ended.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Ending {
-    /// A setting is shown to be better.
-    Found,
-    /// No setting that was tried is believed to be better.
-    NothingBetter,
-    /// Fresh trials did not show that a finalist is better and keeps its guards.
-    NotConfirmed,
-    /// The target differs from itself.
-    MethodFindsWhatIsNot,
-    /// Too many trials do not count.
-    TooManyInvalid,
-    /// The target does not work as it is.
-    Fails {
-        /// What happened.
-        why: String,
-    },
-    /// There are too few trials to conclude anything.
-    TooFewTrials {
-        /// So many would do.
-        least: usize,
-    },
-}
-
-/// What has been found out.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Verdict {
-    /// How it ended; `None` while it goes on.
-    pub ending: Option<Ending>,
-    /// Finalists, best belief first, with what fresh trials say of each.
-    pub finalists: Vec<Finalist>,
-    /// The parts of the winner.
-    pub parts: Vec<Part>,
-    /// The setting that is advised in the end; empty where none is.
-    pub point: Point,
-    /// Its flags.
-    pub flags: Vec<String>,
-}
-
-/// A setting that was confirmed, or was not.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Finalist {
-    /// The setting.
-    pub point: Point,
-    /// The objective beside the target as it is; `None` while there are too few blocks.
-    pub ratio: Option<Ratio>,
-    /// Probability of such differences where there is none.
-    pub p: Option<f64>,
-    /// Whether it is better, judged together with the others.
-    pub is_better: bool,
-    /// Guards that it breaks.
-    pub broken: Vec<String>,
-}
-
-/// One knob of the winner.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Part {
-    /// Which knob, by its place.
-    pub knob: usize,
-    /// Its level.
-    pub level: usize,
-    /// The objective with it beside the same without it; `None` where that was not tried, or too seldom.
-    pub ratio: Option<Ratio>,
-    /// What follows.
-    pub pays: Pays,
-}
-
-/// Whether a part pays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Pays {
-    /// It is shown to.
-    Yes,
-    /// It is shown that it does not, by a percent at least.
-    No,
-    /// It cannot be told.
-    Unknown,
-}
-
 /// What is to be done now.
 pub fn next(tuning: &Tuning, trials: &[Trial]) -> Next {
     let stages = match Stages::divide(tuning.trials) {
@@ -209,13 +100,13 @@ pub fn next(tuning: &Tuning, trials: &[Trial]) -> Next {
 }
 
 /// What the trials say.
-pub fn judge(tuning: &Tuning, trials: &[Trial]) -> Verdict {
+pub fn judge(tuning: &Tuning, trials: &[Trial]) -> TuningVerdict {
     let ending = match next(tuning, trials) {
         Next::Run(_) => None,
         Next::Done(ending) => Some(ending),
     };
     let Ok(stages) = Stages::divide(tuning.trials) else {
-        return Verdict {
+        return TuningVerdict {
             ending,
             finalists: Vec::new(),
             parts: Vec::new(),
@@ -234,7 +125,7 @@ pub fn judge(tuning: &Tuning, trials: &[Trial]) -> Verdict {
         }
     }
     let flags = knobs::flags(&tuning.knobs, &point);
-    Verdict { ending, finalists, parts, point, flags }
+    TuningVerdict { ending, finalists, parts, point, flags }
 }
 
 /// By how much something has become worse: less is better for all of it.

@@ -1,6 +1,6 @@
 //! `beamtune compare`: does one setting differ from another, and by how much.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,12 +8,10 @@ use anyhow::{Context, Result, bail};
 use beamtune_host::cpus;
 use beamtune_load::scenario::Quick;
 use beamtune_model::study::{Arm, Margin, QUANTITIES, Quantity, Question};
-use beamtune_store::Study;
 use beamtune_trial::compare::{self, LEAST_SAME_PAIRS};
-use serde::{Deserialize, Serialize};
 
 use super::load::Written;
-use super::study;
+use super::study::{self, Asked, Kept};
 use crate::access::AccessArgs;
 use crate::terminal;
 use crate::trial::{Pins, Ready, Setup};
@@ -104,82 +102,70 @@ pub struct TargetArgs {
     no_pins: bool,
 }
 
-/// What a study's file holds beside its trials.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Kept {
-    pub question: Question,
-    pub setup: Setup,
-}
-
-/// The shortest window: fewer seconds show no change.
-const LEAST_WINDOW_S: u64 = 10;
-/// The shortest warm-up that can be found steady.
-const LEAST_WARM_UP_S: u64 = 10;
+/// The shortest window: of fewer seconds no half says anything.
+const LEAST_WINDOW_S: u64 = 4;
+/// The shortest warm-up.
+const LEAST_WARM_UP_S: u64 = 2;
 /// Beside window and warm-up a trial takes some seconds to start and to stop.
-const START_AND_STOP_S: f64 = 5.0;
+const START_AND_STOP_S: f64 = 3.0;
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let kept = Kept { question: question(args)?, setup: args.target.setup()? };
-    let Some(plan) = plan(&kept) else {
+    let (question, setup) = (question(args)?, args.target.setup()?);
+    let Some(plan) = plan(&question, &setup) else {
         bail!("--pairs {} is too few to conclude anything: 8 are the least", args.pairs);
     };
     if args.plan {
         terminal::print(&plan);
         return Ok(ExitCode::SUCCESS);
     }
-    let file = args.study.clone().unwrap_or_else(|| usual_file("compare"));
-    let text = serde_json::to_string(&kept).context("the question cannot be written")?;
-    let study = Study::create(&file, &text)?;
-    terminal::complain(&format!("{plan}study: {}\n", file.display()));
-    study::go_on(study, &kept, &args.access, args.json)
+    let file = args.study.clone().unwrap_or_else(|| study::usual_file("compare"));
+    study::begin(&file, &Kept { asked: Asked::Compare(question), setup }, &plan, &args.access, args.json)
 }
 
 /// What will be done, for people; `None` where nothing can be concluded.
-fn plan(kept: &Kept) -> Option<String> {
-    let Kept { question, setup } = kept;
+fn plan(question: &Question, setup: &Setup) -> Option<String> {
     let (least, most) = compare::trials(question)?;
-    let quick = trial_s(setup, LEAST_WARM_UP_S as f64);
-    let slow = trial_s(setup, f64::from(setup.warm_up_s));
-    let pins = match &setup.pins {
-        Some(pins) => {
-            format!("the target on CPU {}, the load on CPU {}", list(&pins.target), list(&pins.generator))
-        }
-        None => "target and load share all CPUs".to_owned(),
-    };
-    let guards: Vec<String> = question
-        .guards
-        .iter()
-        .map(|guard| format!("{} by more than {}", guard.quantity, share(guard.most)))
-        .collect();
+    let (quick, slow) = trial_s(setup);
     Some(format!(
         "A: {}\nB: {}\ndecides: {}; must not become worse: {}\n\
-         trials: {least} to {most} of {} s (with warm-up and start {quick:.0} to {slow:.0} s each), so {} to {} in all\n{pins}{}\n",
+         trials: {least} to {most} of {} s (with warm-up and start {quick:.0} to {slow:.0} s each), so {} to {} in all\n{}\n",
         question.a.describe(),
         question.b.describe(),
         question.objective,
-        if guards.is_empty() { "nothing".to_owned() } else { guards.join(", ") },
+        guards(&question.guards),
         setup.window_s,
         minutes(least as f64 * quick),
         minutes(most as f64 * slow),
-        one_cpu(setup),
+        pins(setup),
     ))
 }
 
-/// A VM that may run on one CPU has one scheduler.
-fn one_cpu(setup: &Setup) -> &'static str {
-    match &setup.pins {
-        Some(pins) if pins.target.len() == 1 => {
-            ", where a VM has one scheduler (+S 1) unless it is told otherwise; --no-pins lets it have all"
-        }
+/// What must not become worse, for people.
+pub fn guards(margins: &[Margin]) -> String {
+    let told =
+        margins.iter().map(|margin| format!("{} by more than {}", margin.quantity, share(margin.most)));
+    let told: Vec<String> = told.collect();
+    if told.is_empty() { "nothing".to_owned() } else { told.join(", ") }
+}
+
+/// Who runs where. A VM that may run on one CPU has one scheduler.
+pub fn pins(setup: &Setup) -> String {
+    let Some(pins) = &setup.pins else { return "target and load share all CPUs".to_owned() };
+    let one = match pins.target.len() {
+        1 => ", where a VM has one scheduler (+S 1) unless it is told otherwise; --no-pins lets it have all",
         _ => "",
-    }
+    };
+    format!("the target on CPU {}, the load on CPU {}{one}", list(&pins.target), list(&pins.generator))
 }
 
-fn trial_s(setup: &Setup, warm_up_s: f64) -> f64 {
-    f64::from(setup.window_s) + warm_up_s + START_AND_STOP_S
+/// How long a trial takes, in seconds: one that is steady at once, and one that is not before the end of its warm-up.
+pub fn trial_s(setup: &Setup) -> (f64, f64) {
+    let with = |warm_up_s: f64| f64::from(setup.window_s) + warm_up_s + START_AND_STOP_S;
+    let most = f64::from(setup.warm_up_s);
+    (with(most.min(beamtune_trial::steady::STEADY_SECONDS as f64)), with(most))
 }
 
-fn minutes(seconds: f64) -> String {
+pub fn minutes(seconds: f64) -> String {
     format!("{:.0} min", (seconds / 60.0).ceil())
 }
 
@@ -221,7 +207,7 @@ fn question(args: &Args) -> Result<Question> {
 }
 
 impl TargetArgs {
-    fn setup(&self) -> Result<Setup> {
+    pub fn setup(&self) -> Result<Setup> {
         let seconds = |what: &str, length: Duration, least: u64| match length.as_secs() {
             seconds if seconds >= least => Ok(u32::try_from(seconds).unwrap_or(u32::MAX)),
             _ => bail!("{what} is too short: {least}s is the least"),
@@ -265,12 +251,7 @@ impl TargetArgs {
     }
 }
 
-/// A file with the time in its name, in the working folder.
-pub fn usual_file(what: &str) -> PathBuf {
-    Path::new(&format!("{what}-{}.study", jiff::Zoned::now().strftime("%Y%m%d-%H%M%S"))).to_owned()
-}
-
-fn quantity(text: &str) -> Result<String, String> {
+pub fn quantity(text: &str) -> Result<String, String> {
     match Quantity::find(text) {
         Some(_) => Ok(text.to_owned()),
         None => {
@@ -281,7 +262,7 @@ fn quantity(text: &str) -> Result<String, String> {
 }
 
 /// `p99:+5%`.
-fn margin(text: &str) -> Result<Margin, String> {
+pub fn margin(text: &str) -> Result<Margin, String> {
     let (name, by) = text.split_once(':').ok_or_else(|| format!("{text:?} has no margin; write p99:+5%"))?;
     let name = quantity(name)?;
     let more_is_better = Quantity::find(&name).is_some_and(|quantity| quantity.more_is_better);

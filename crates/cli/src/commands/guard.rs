@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use beamtune_host::family::{self, Ended, Family, How};
 use beamtune_host::tree::LocalTree;
+use beamtune_load::limits;
 
 use crate::terminal;
 
@@ -22,6 +23,9 @@ pub struct Args {
     /// Where what it says is written.
     #[arg(long, value_name = "FILE")]
     log: PathBuf,
+    /// The limit of descriptors that the command is to have.
+    #[arg(long, value_name = "N")]
+    descriptors: Option<u64>,
     /// The command.
     #[arg(trailing_var_arg = true, required = true)]
     command: Vec<String>,
@@ -35,6 +39,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     family::adopt_orphans().context("cannot take care of what the command starts")?;
+    if let Some(descriptors) = args.descriptors {
+        limits::lower_descriptors(descriptors).context("cannot set the limit of descriptors")?;
+    }
     let Some((program, arguments)) = args.command.split_first() else { bail!("no command") };
     let log = OpenOptions::new().create(true).append(true).open(&args.log);
     let log = log.with_context(|| format!("cannot write {}", args.log.display()))?;

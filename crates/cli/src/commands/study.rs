@@ -1,18 +1,70 @@
 //! `beamtune study`: looks at a study's file, goes on with it, or writes out what it holds.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use beamtune_model::study::{Answer, Order, Phase, StudyStore, Trial, TrialOutcome};
+use beamtune_model::study::{Answer, Order, Phase, Question, StudyStore, Trial, TrialOutcome, Tuning};
 use beamtune_recording::Stop;
 use beamtune_store::Study;
-use beamtune_trial::compare::{self, Next};
+use beamtune_trial::compare;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::compare::Kept;
+use super::tune::{self, Wanted};
 use crate::access::AccessArgs;
+use crate::trial::Setup;
 use crate::{take, terminal, trial};
+
+/// What a study's file holds beside its trials.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Kept {
+    /// What is to be found out.
+    pub asked: Asked,
+    /// How trials are run.
+    pub setup: Setup,
+}
+
+/// What a study is to find out.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Asked {
+    /// Whether one setting differs from another.
+    Compare(Question),
+    /// Which setting is best.
+    Tune(Wanted),
+}
+
+impl Asked {
+    /// Name of the quantity that decides.
+    fn objective(&self) -> &str {
+        match self {
+            Asked::Compare(question) => &question.objective,
+            Asked::Tune(wanted) => &wanted.objective,
+        }
+    }
+
+    /// What is to be run next; `None` where nothing is.
+    fn next(&self, study: &Study, trials: &[Trial], tuning: &mut Option<Tuning>) -> Result<Option<Order>> {
+        match self {
+            Asked::Compare(question) => Ok(match compare::next(question, trials) {
+                compare::Next::Run(order) => Some(order),
+                compare::Next::Done(_) => None,
+            }),
+            Asked::Tune(wanted) => {
+                if tuning.is_none() {
+                    *tuning = tune::tuning(wanted, study, trials)?;
+                }
+                // Before anything is known of the target, it is only held against itself.
+                let tuning = tuning.clone().unwrap_or_else(|| wanted.without_knobs());
+                Ok(match beamtune_trial::tune::next(&tuning, trials) {
+                    beamtune_trial::tune::Next::Run(order) => Some(order),
+                    beamtune_trial::tune::Next::Done(_) => None,
+                })
+            }
+        }
+    }
+}
 
 /// Look at a study, go on with it, or write out what it holds.
 #[derive(clap::Subcommand)]
@@ -52,7 +104,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     match args {
         Args::Show { file, json } => {
             let study = Study::read(file)?;
-            tell(&kept(&study)?, &study.trials()?, *json)
+            tell(&kept(&study)?, &study, &study.trials()?, *json)
         }
         Args::Resume { file, json, access } => {
             let study = Study::resume(file)?;
@@ -72,16 +124,30 @@ fn kept(study: &Study) -> Result<Kept> {
         .with_context(|| format!("{}: its question is not understood", study.path().display()))
 }
 
+/// A file with the time in its name, in the working folder.
+pub fn usual_file(what: &str) -> PathBuf {
+    Path::new(&format!("{what}-{}.study", jiff::Zoned::now().strftime("%Y%m%d-%H%M%S"))).to_owned()
+}
+
+/// Begins a study in a new file, and runs it.
+pub fn begin(file: &Path, kept: &Kept, plan: &str, access: &AccessArgs, json: bool) -> Result<ExitCode> {
+    let text = serde_json::to_string(kept).context("the question cannot be written")?;
+    let study = Study::create(file, &text)?;
+    terminal::complain(&format!("{plan}study: {}\n", file.display()));
+    go_on(study, kept, access, json)
+}
+
 /// Runs trials until there is an answer, and tells it.
-pub fn go_on(mut study: Study, kept: &Kept, access: &AccessArgs, json: bool) -> Result<ExitCode> {
+fn go_on(mut study: Study, kept: &Kept, access: &AccessArgs, json: bool) -> Result<ExitCode> {
     let mut trials = study.trials()?;
+    let mut tuning = None;
     let stop = Stop::default();
     take::stop_on_signals(&stop)?;
     if let Some(pins) = &kept.setup.pins {
         // What we start from now on, and the generator's threads, run there.
         beamtune_host::cpus::run_on(&pins.generator).context("cannot choose CPUs for the load")?;
     }
-    while let Next::Run(order) = compare::next(&kept.question, &trials) {
+    while let Some(order) = kept.asked.next(&study, &trials, &mut tuning)? {
         let Some(done) = trial::run(&kept.setup, access, &order, &stop)? else {
             let path = study.path().display().to_string();
             bail!("stopped after {} trials; go on with: beamtune study resume {path}", trials.len());
@@ -90,24 +156,26 @@ pub fn go_on(mut study: Study, kept: &Kept, access: &AccessArgs, json: bool) -> 
         terminal::complain(&line(kept, trials.len() + 1, &done.trial));
         trials.push(done.trial);
     }
-    tell(kept, &trials, json)
+    tell(kept, &study, &trials, json)
 }
 
 /// One line about a trial that has ended.
 fn line(kept: &Kept, number: usize, trial: &Trial) -> String {
     let Order { phase, arm, .. } = &trial.order;
+    let objective = kept.asked.objective();
     let what = match phase {
         Phase::Same => format!("{} against itself", arm.name),
-        Phase::Pair | Phase::Search | Phase::Confirm | Phase::BackOut => arm.name.clone(),
+        Phase::Pair => arm.name.clone(),
+        Phase::Search | Phase::Confirm | Phase::BackOut => format!("{phase}: {}", arm.name),
     };
     let outcome = match &trial.outcome {
         TrialOutcome::Valid { measures } => {
-            let value = measures.get(&kept.question.objective);
+            let value = measures.get(objective);
             let told = value.map_or_else(
                 || "not measured".to_owned(),
-                |value| beamtune_report::study::value(&kept.question.objective, value),
+                |value| beamtune_report::study::value(objective, value),
             );
-            format!("{} {told}", kept.question.objective)
+            format!("{objective} {told}")
         }
         TrialOutcome::Invalid { reasons, .. } => {
             let whys: Vec<&str> = reasons.iter().map(|reason| reason.why.as_str()).collect();
@@ -118,14 +186,22 @@ fn line(kept: &Kept, number: usize, trial: &Trial) -> String {
     format!("trial {number}  {what}  {:.0} s  {outcome}\n", trial.took_s)
 }
 
-fn tell(kept: &Kept, trials: &[Trial], is_json: bool) -> Result<ExitCode> {
-    let verdict = compare::judge(&kept.question, trials);
+/// Tells what a study has found out.
+fn tell(kept: &Kept, study: &Study, trials: &[Trial], is_json: bool) -> Result<ExitCode> {
+    match &kept.asked {
+        Asked::Compare(question) => tell_comparison(question, &kept.setup, trials, is_json),
+        Asked::Tune(wanted) => tune::tell(wanted, &kept.setup, study, trials, is_json),
+    }
+}
+
+fn tell_comparison(question: &Question, setup: &Setup, trials: &[Trial], is_json: bool) -> Result<ExitCode> {
+    let verdict = compare::judge(question, trials);
     if is_json {
-        let text = json!({ "question": kept.question, "setup": kept.setup, "trials": trials.len(), "verdict": verdict });
-        let text = serde_json::to_string_pretty(&text).context("the result cannot be written as JSON")?;
-        terminal::print(&(text + "\n"));
+        print_json(
+            &json!({ "question": question, "setup": setup, "trials": trials.len(), "verdict": verdict }),
+        )?;
     } else {
-        terminal::print(&beamtune_report::study::render(&kept.question, &verdict, terminal::style()));
+        terminal::print(&beamtune_report::study::render(question, &verdict, terminal::style()));
     }
     Ok(match verdict.answer {
         Answer::Better | Answer::Same => ExitCode::SUCCESS,
@@ -133,7 +209,14 @@ fn tell(kept: &Kept, trials: &[Trial], is_json: bool) -> Result<ExitCode> {
     })
 }
 
-fn export(study: &Study, recordings: Option<&std::path::Path>) -> Result<ExitCode> {
+/// Prints a result for programs.
+pub fn print_json(value: &serde_json::Value) -> Result<()> {
+    let text = serde_json::to_string_pretty(value).context("the result cannot be written as JSON")?;
+    terminal::print(&(text + "\n"));
+    Ok(())
+}
+
+fn export(study: &Study, recordings: Option<&Path>) -> Result<ExitCode> {
     if let Some(folder) = recordings {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     }
@@ -143,7 +226,7 @@ fn export(study: &Study, recordings: Option<&std::path::Path>) -> Result<ExitCod
         if let Some(folder) = recordings
             && let Some(recording) = study.recording(number)?
         {
-            let name = format!("{:03}-{}.beamtune", number + 1, trial.order.arm.name);
+            let name = format!("{:03}-{}.beamtune", number + 1, trial.order.phase);
             let file = folder.join(name);
             std::fs::write(&file, recording).with_context(|| format!("cannot write {}", file.display()))?;
         }

@@ -9,6 +9,7 @@ use beamtune_host::family::{self, Family};
 use beamtune_host::tree::LocalTree;
 use beamtune_load::clock::{SECOND_NS, now_ns};
 use beamtune_load::collect::{self, Run};
+use beamtune_load::limits;
 use beamtune_load::program::{Model, Plan};
 use beamtune_load::run;
 use beamtune_load::scenario::Scenario;
@@ -68,6 +69,8 @@ pub enum Drove {
 pub fn drive(load: &Load<'_>, vm: u32, stop: &Stop) -> Result<Drove> {
     let mut scenario = load.written.read(&[])?;
     let ramp_ns = lengthen(&mut scenario, load);
+    let devices = scenario.kinds.iter().map(|kind| kind.count).sum();
+    limits::check_descriptors(devices, limits::raise_descriptors())?;
     let addresses = reach::Addresses::find(&scenario)?;
     let mut plan = compile(&scenario, &addresses, 0)?;
     reach::greet(&plan)?;

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use beamtune_host::cpus;
 use beamtune_host::discovery::{self, Vm};
 use beamtune_host::family::{self, Family, How};
 use beamtune_host::tree::LocalTree;
+use beamtune_load::limits;
 use beamtune_model::study::Arm;
 
 /// How long a target may take to stop its applications before it is ended at once.
@@ -22,6 +24,9 @@ pub const LOOK: Duration = Duration::from_millis(50);
 /// Lines at the end of its output that are told when a target fails.
 const LAST_LINES: usize = 5;
 
+/// The limit of descriptors that we were started with. The load raises ours, and what is started would have it too: a VM whose tables
+/// follow from it would be another one in the second trial.
+static DESCRIPTORS: OnceLock<Option<u64>> = OnceLock::new();
 /// The variable by which emulator flags are added behind all others.
 const FLAGS_VARIABLE: &str = "ERL_ZFLAGS";
 
@@ -38,7 +43,11 @@ pub fn start(command: &str, folder: &Path, arm: &Arm, cpus: &[usize], log: &Path
     let program =
         std::env::current_exe().context("cannot find this program to start a guard for the target")?;
     let mut guard = Command::new(program);
-    guard.arg("guard").arg("--log").arg(log).args(["--", "sh", "-c", command]).current_dir(folder);
+    guard.arg("guard").arg("--log").arg(log);
+    if let Some(descriptors) = *DESCRIPTORS.get_or_init(limits::descriptors) {
+        guard.args(["--descriptors", &descriptors.to_string()]);
+    }
+    guard.args(["--", "sh", "-c", command]).current_dir(folder);
     guard.envs(&arm.environment).stdin(Stdio::piped()).stdout(Stdio::piped());
     // Ctrl-C is for us: it must end neither the target in the middle of a trial nor the guard before the target.
     guard.process_group(0);
@@ -133,7 +142,14 @@ impl Started {
                 let mut stop = Command::new("sh");
                 stop.args(["-c", command]).current_dir(folder);
                 stop.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-                stop.status().context("cannot run the command of --stop")?;
+                let mut stop = stop.spawn().context("cannot run the command of --stop")?;
+                let until = Instant::now() + STOP_PATIENCE;
+                while stop.try_wait()?.is_none() && Instant::now() < until {
+                    thread::sleep(LOOK);
+                }
+                // One that hangs must not hold up the study: what it was to stop is ended in any case.
+                let _ = stop.kill();
+                stop.wait()?;
             }
             None => {
                 for vm in &vms {
@@ -142,8 +158,7 @@ impl Started {
             }
         }
         let until = Instant::now() + STOP_PATIENCE;
-        let is_there = |vm: &Vm| discovery::look_at(&LocalTree::default(), vm.identity.pid).is_ok();
-        while Instant::now() < until && vms.iter().any(is_there) {
+        while Instant::now() < until && vms.iter().any(super::is_there) {
             thread::sleep(LOOK);
         }
         self.end()

@@ -1,4 +1,5 @@
 use super::*;
+use beamtune_model::study::Knob;
 
 fn knob(name: &str, levels: &[&str]) -> Knob {
     let words = |level: &&str| level.split_whitespace().map(str::to_owned).collect();
