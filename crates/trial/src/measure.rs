@@ -39,7 +39,7 @@ pub fn measure(period: &Period, answers: &Answers) -> Measures {
             set(quantity, *value as f64);
         }
     }
-    if let Ok(cores) = cpu::process_cores(period) {
+    if let Some(cores) = vm_cores(period) {
         set(study::CPU, cores);
         set(study::CPU_PER_REQUEST, per_request(cores * SECOND_NS as f64));
     }
@@ -65,6 +65,18 @@ pub fn measure(period: &Period, answers: &Answers) -> Measures {
         found.set(format!("{}/{kind}", study::CPU_PER_REQUEST.name), per_request(cores * SECOND_NS as f64));
     }
     found
+}
+
+/// Of the process's CPU time, that of its threads may differ by this share without being another: some of it is from threads that have
+/// ended, or were not read.
+const THREADS_SHARE: f64 = 0.1;
+
+/// CPU of the VM, in cores. That of its threads is told in nanoseconds, that of the process in clock ticks of 10 ms, which in a short window
+/// are some percent.
+fn vm_cores(period: &Period) -> Option<f64> {
+    let process = cpu::process_cores(period).ok()?;
+    let threads = sum(period, &metrics::THREAD_CPU).map(|rate| rate / SECOND_NS as f64);
+    Some(threads.filter(|threads| (threads - process).abs() <= THREADS_SHARE * process).unwrap_or(process))
 }
 
 /// A counter of all threads, added up, per second.
@@ -127,6 +139,20 @@ mod tests {
         check("reductions-per-request", Some(2.0));
         check("switches-per-request", Some(0.3));
         check("faults-per-request", None);
+    }
+
+    #[test]
+    fn cpu_is_told_by_the_clock_of_threads_where_it_is_the_same() {
+        let cores = |of_thread: i64| {
+            let period = period(&[
+                (&metrics::PROCESS_USER, "", &[0, 300_000_000]),
+                (&metrics::PROCESS_SYSTEM, "", &[0, 0]),
+                (&metrics::THREAD_CPU, "scheduler/1", &[0, of_thread]),
+            ]);
+            measure(&period, &Answers { seconds: 1.0, done: 1, ..Answers::default() }).get("cpu")
+        };
+        assert_eq!(cores(307_654_321), Some(0.307_654_321));
+        assert_eq!(cores(150_000_000), Some(0.3), "half of the threads were not read");
     }
 
     #[test]

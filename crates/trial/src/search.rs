@@ -44,6 +44,16 @@ pub struct Problem {
     pub noise_sd: f64,
     /// What must stay below a limit.
     pub limits: Vec<Limit>,
+    /// How many parameters a candidate may set at most: as many as can be told apart afterwards.
+    pub most_set: usize,
+}
+
+impl Problem {
+    /// Whether a candidate sets no more than it may.
+    fn is_sparse(&self, point: &[usize]) -> bool {
+        let set = point.iter().zip(&self.space.parameters).filter(|(level, of)| **level != of.default);
+        set.count() <= self.most_set
+    }
 }
 
 /// What a trial has shown. Values are logarithms of ratios to the mean of the default's trials.
@@ -122,11 +132,6 @@ pub fn finalists(problem: &Problem, outcomes: &[Outcome], most: usize) -> Vec<Be
     beliefs
 }
 
-/// What is believed of a candidate, tried or not.
-pub fn belief(problem: &Problem, outcomes: &[Outcome], point: &Point) -> Belief {
-    Models::new(problem, outcomes).belief(point)
-}
-
 /// What is tried before the model decides.
 fn planned(problem: &Problem) -> Vec<Point> {
     let default = problem.space.default_point();
@@ -142,7 +147,7 @@ fn planned(problem: &Problem) -> Vec<Point> {
     points.extend(by_effect.iter().map(|advice| with(default.clone(), advice)));
     // Of two that want the same parameter the stronger one comes last.
     points.push(by_effect.iter().rev().fold(default, |point, advice| with(point, advice)));
-    points.retain(|point| problem.space.holds(point));
+    points.retain(|point| problem.space.holds(point) && problem.is_sparse(point));
     points
 }
 
@@ -187,7 +192,7 @@ fn thoughts(
         points.push(with(with(parent.point.clone(), change()), change()));
     }
     for _ in 0..RANDOM_POINTS {
-        let share = random.f64();
+        let share = random.f64() * (problem.most_set as f64 / space.parameters.len() as f64).min(1.0);
         let level =
             |parameter: &crate::space::Parameter, random: &mut fastrand::Rng| match random.f64() < share {
                 true => random.usize(..parameter.levels),
@@ -195,6 +200,7 @@ fn thoughts(
             };
         points.push(space.parameters.iter().map(|parameter| level(parameter, random)).collect());
     }
+    points.retain(|point| problem.is_sparse(point));
     points.sort();
     points.dedup();
     points

@@ -251,6 +251,7 @@ impl Study<'_> {
             advice: self.tuning.advice.iter().map(advice).collect(),
             noise_sd: noise_sd(&self.tuning.objective),
             limits: self.tuning.guards.iter().map(limit).collect(),
+            most_set: self.most_parts(),
         }
     }
 
@@ -355,25 +356,14 @@ impl Study<'_> {
         (0..point.len()).filter(|knob| point.get(*knob).is_some_and(|level| *level > 0)).collect()
     }
 
-    /// The parts of the winner that are left out one by one: all, or those of which the least is believed, as fit into the trials.
+    /// How many parts a setting may have: as many as can be left out one by one in the trials that there are for it.
+    fn most_parts(&self) -> usize {
+        (self.stages.back_out / LEAST_BACK_OUT_BLOCKS).saturating_sub(2).clamp(1, MOST_BACKED_OUT)
+    }
+
+    /// The parts of the winner, which are left out one by one.
     fn left_out(&self) -> Vec<usize> {
-        let winner = self.winner_point();
-        let mut parts = self.set(&winner);
-        let fit = (self.stages.back_out / LEAST_BACK_OUT_BLOCKS).saturating_sub(2).clamp(1, MOST_BACKED_OUT);
-        if parts.len() > fit {
-            let (problem, outcomes) = (self.problem(), self.outcomes());
-            let gain = |knob: &usize| {
-                let mut point = vec![0; winner.len()];
-                if let (Some(level), Some(of_winner)) = (point.get_mut(*knob), winner.get(*knob)) {
-                    *level = *of_winner;
-                }
-                search::belief(&problem, &outcomes, &point).objective.mean
-            };
-            parts.sort_by(|a, b| gain(b).total_cmp(&gain(a)));
-            parts.truncate(fit);
-            parts.sort_unstable();
-        }
-        parts
+        self.set(&self.winner_point())
     }
 
     /// What each part of the winner does.

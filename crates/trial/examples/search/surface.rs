@@ -93,6 +93,7 @@ impl Surface {
             space: self.space.clone(),
             advice: self.advice.clone(),
             noise_sd: self.noise_sd,
+            most_set: usize::MAX,
             limits: LIMITS.into_iter().zip(LIMITED_NOISE).map(limit).collect(),
         }
     }

@@ -12,6 +12,7 @@ fn problem() -> Problem {
         space: Space { parameters: vec![switch("+a"), switch("+b"), switch("+c"), switch("+d"), size] },
         advice: vec![advice(1, -0.05), advice(0, -0.1)],
         noise_sd: 0.02,
+        most_set: usize::MAX,
         limits: vec![Limit { most: 0.05, noise_sd: 0.02 }],
     }
 }
