@@ -102,7 +102,14 @@ impl<'t> Blocks<'t> {
 
     /// Whether so many blocks are void that nothing should be concluded.
     pub(crate) fn too_many_void(&self) -> bool {
-        let void = self.blocks.iter().filter(|block| !self.counts(block)).count();
+        // A setting that fails is a result.
+        let is_spoilt = |trial: &&Trial| match &trial.outcome {
+            TrialOutcome::Valid { measures } => measures.get(self.objective).is_none(),
+            TrialOutcome::Invalid { .. } => true,
+            TrialOutcome::Failed { .. } => false,
+        };
+        let is_void = |block: &&Block<'t>| block.trials.values().copied().any(|trial| is_spoilt(&trial));
+        let void = self.blocks.iter().filter(is_void).count();
         void > VOID_BLOCKS && void as f64 > VOID_SHARE * self.blocks.len() as f64
     }
 }

@@ -24,7 +24,7 @@ use crate::blocks::{self, Blocks, Same, differences, more_is_better, noise};
 const LABELS: u32 = 2;
 
 /// Power with which the smallest effect that can be told is to be found.
-pub(crate) const POWER: f64 = 0.9;
+const POWER: f64 = 0.9;
 /// Level of a guard, one-sided.
 const GUARD_LEVEL: f64 = 0.05;
 

@@ -11,6 +11,7 @@ use beamtune_trial::compare;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::compare::minutes;
 use super::tune::{self, Wanted};
 use crate::access::AccessArgs;
 use crate::trial::Setup;
@@ -41,6 +42,14 @@ impl Asked {
         match self {
             Asked::Compare(question) => &question.objective,
             Asked::Tune(wanted) => &wanted.objective,
+        }
+    }
+
+    /// Trials that it takes if all of them count: at least and at most.
+    fn trials(&self) -> Option<(usize, usize)> {
+        match self {
+            Asked::Compare(question) => compare::trials(question),
+            Asked::Tune(wanted) => Some((wanted.trials, wanted.trials)),
         }
     }
 
@@ -153,14 +162,27 @@ fn go_on(mut study: Study, kept: &Kept, access: &AccessArgs, json: bool) -> Resu
             bail!("stopped after {} trials; go on with: beamtune study resume {path}", trials.len());
         };
         study.add(&done.trial, done.recording.as_deref())?;
-        terminal::complain(&line(kept, trials.len() + 1, &done.trial));
         trials.push(done.trial);
+        terminal::complain(&line(kept, &trials));
     }
     tell(kept, &study, &trials, json)
 }
 
-/// One line about a trial that has ended.
-fn line(kept: &Kept, number: usize, trial: &Trial) -> String {
+/// How far a study is: its trials, how many there will be, and how long that takes at most.
+fn progress(kept: &Kept, trials: &[Trial]) -> String {
+    let number = trials.len();
+    let Some((least, most)) = kept.asked.trials() else { return format!("trial {number}") };
+    let took_s = trials.iter().map(|trial| trial.took_s).sum::<f64>() / number.max(1) as f64;
+    let left = minutes(most.saturating_sub(number) as f64 * took_s);
+    match least == most {
+        true => format!("trial {number} of {most}, {left} left"),
+        false => format!("trial {number} of {least} to {most}, at most {left} left"),
+    }
+}
+
+/// One line about the last trial.
+fn line(kept: &Kept, trials: &[Trial]) -> String {
+    let Some(trial) = trials.last() else { return String::new() };
     let Order { phase, arm, .. } = &trial.order;
     let objective = kept.asked.objective();
     let what = match phase {
@@ -183,7 +205,7 @@ fn line(kept: &Kept, number: usize, trial: &Trial) -> String {
         }
         TrialOutcome::Failed { why } => format!("failed: {why}"),
     };
-    format!("trial {number}  {what}  {:.0} s  {outcome}\n", trial.took_s)
+    format!("{}  {what}  {:.0} s  {outcome}\n", progress(kept, trials), trial.took_s)
 }
 
 /// Tells what a study has found out.

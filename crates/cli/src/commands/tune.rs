@@ -67,7 +67,7 @@ pub struct Wanted {
     seed: u64,
     pub objective: String,
     guards: Vec<Margin>,
-    trials: usize,
+    pub trials: usize,
     /// The text of the target's vm.args.
     vm_args: String,
     output: PathBuf,

@@ -122,6 +122,19 @@ fn a_candidate_that_does_not_boot_is_a_result() {
     assert_ne!(verdict.point[1], 2, "{verdict:#?}");
 }
 
+/// However many do not: those that do are compared.
+#[test]
+fn candidates_that_fail_are_not_held_against_the_machine() {
+    let mut tuning = tuning(120);
+    tuning.knobs.extend((0..6).map(|number| knob(&format!("broken {number}"), &["+zz 1", "+zz 2"])));
+    let mut random = fastrand::Rng::with_seed(4);
+    let (ending, _) = run_with(&tuning, |order| match order.point.iter().skip(3).any(|level| *level > 0) {
+        true => TrialOutcome::Failed { why: "it did not boot".to_owned() },
+        false => outcome(usual, order, &mut random),
+    });
+    assert_ne!(ending, Ending::TooManyInvalid);
+}
+
 #[test]
 fn a_target_that_does_not_work_ends_it() {
     let (ending, trials) =
