@@ -7,6 +7,8 @@ use std::fs::OpenOptions;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -33,7 +35,7 @@ pub struct Args {
 
 /// Processes that are started while others are ended are found in the next round; more rounds than this are not needed by anything
 /// that does not mean to escape.
-const ROUNDS: usize = 100;
+const ROUNDS: usize = 1_000;
 /// Between two of them.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -48,10 +50,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     let child = command.spawn().with_context(|| format!("cannot start {program}"))?.id();
-    thread::Builder::new().name("leash".to_owned()).spawn(|| {
+    let nothing_left = Arc::new(AtomicBool::new(false));
+    let leash = Arc::clone(&nothing_left);
+    thread::Builder::new().name("leash".to_owned()).spawn(move || {
         // Nothing is said to us; the end is what is waited for.
         let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
-        end_all();
+        end_all(&leash);
         std::process::exit(0);
     })?;
     loop {
@@ -62,22 +66,25 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             }),
             Some(_) => {}
             // Nothing is left. Whoever started us wants to read how it ended before we go.
-            None => thread::park(),
+            None => {
+                nothing_left.store(true, Ordering::Release);
+                thread::park();
+            }
         }
     }
 }
 
-/// Ends all that is below us.
-fn end_all() {
+/// Ends all that is below us. That nothing is left is only known from there being nobody to wait for: who looks through /proc can miss
+/// one that was started after the list was read, by one that has ended before it was looked at.
+fn end_all(nothing_left: &AtomicBool) {
     let own = std::process::id();
     for _ in 0..ROUNDS {
-        let below = Family::of(&LocalTree::default(), own).map(|family| family.pids).unwrap_or_default();
-        let mut below = below.into_iter().filter(|pid| *pid != own).peekable();
-        if below.peek().is_none() {
+        if nothing_left.load(Ordering::Acquire) {
             return;
         }
+        let below = Family::of(&LocalTree::default(), own).map(|family| family.pids).unwrap_or_default();
         // What we may not end, since it has become another user's, stays; there is nobody to tell it to.
-        below.for_each(|pid| drop(family::end(pid, How::AtOnce)));
+        below.into_iter().filter(|pid| *pid != own).for_each(|pid| drop(family::end(pid, How::AtOnce)));
         thread::sleep(PAUSE);
     }
 }
