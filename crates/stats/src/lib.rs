@@ -14,6 +14,6 @@ pub mod trend;
 
 pub use daily::{Daily, daily};
 pub use finite::total;
-pub use median::median;
+pub use median::{SD_OF_MAD, median};
 pub use step::{Step, step};
 pub use trend::{Trend, trend};

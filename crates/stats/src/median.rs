@@ -1,5 +1,8 @@
 //! The middle value: half of the values are at least as large, half at most.
 
+/// A normal distribution's standard deviation, in medians of the distances from its median.
+pub const SD_OF_MAD: f64 = 1.4826;
+
 /// The median of values in any order; `None` of none.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use beamtune_model::study::{ERRORS, Measures, Phase, Quantity, Trial, TrialOutcome};
+use beamtune_model::study::{ERRORS, Margin, Measures, Phase, Quantity, Trial, TrialOutcome};
 use beamtune_stats::median;
 use beamtune_stats::paired::effect;
 
@@ -121,6 +121,21 @@ pub(crate) fn differences(pairs: &[(&Measures, &Measures)], quantity: &str) -> V
         false => (a > 0.0 && b > 0.0).then(|| (b / a).ln()),
     };
     pairs.iter().filter_map(|(a, b)| difference(a.get(quantity)?, b.get(quantity)?)).collect()
+}
+
+/// By how much the second of each pair is worse, so that less is better for every quantity.
+pub(crate) fn worse(pairs: &[(&Measures, &Measures)], quantity: &str) -> Vec<f64> {
+    let sign = if more_is_better(quantity) { -1.0 } else { 1.0 };
+    differences(pairs, quantity).into_iter().map(|difference| sign * difference).collect()
+}
+
+/// How much [`worse`] a margin lets something become.
+pub(crate) fn limit(margin: &Margin) -> f64 {
+    match (margin.quantity == ERRORS.name, more_is_better(&margin.quantity)) {
+        (true, _) => margin.most,
+        (false, false) => margin.most.ln_1p(),
+        (false, true) => -(-margin.most).ln_1p(),
+    }
 }
 
 /// Whether more of a quantity is better.

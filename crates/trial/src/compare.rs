@@ -18,7 +18,7 @@ use beamtune_stats::paired::{Effect, effect};
 use beamtune_stats::sequential::{self, Decision, Plan};
 
 pub use crate::blocks::LEAST_SAME_PAIRS;
-use crate::blocks::{self, Blocks, Same, differences, more_is_better, noise};
+use crate::blocks::{self, Blocks, Same, differences, limit, more_is_better, noise, worse};
 
 /// A block has one trial of each of two settings.
 const LABELS: u32 = 2;
@@ -196,17 +196,8 @@ fn one_effect(
 }
 
 pub(crate) fn guard(margin: &Margin, pairs: &[(&Measures, &Measures)]) -> GuardVerdict {
-    let mut values = differences(pairs, &margin.quantity);
-    let is_errors = margin.quantity == ERRORS.name;
-    let most = match (is_errors, more_is_better(&margin.quantity)) {
-        (true, _) => margin.most,
-        (false, false) => margin.most.ln_1p(),
-        (false, true) => {
-            values.iter_mut().for_each(|value| *value = -*value);
-            -(-margin.most).ln_1p()
-        }
-    };
-    let verdict = match sequential::guard(&values, most, GUARD_LEVEL) {
+    let values = worse(pairs, &margin.quantity);
+    let verdict = match sequential::guard(&values, limit(margin), GUARD_LEVEL) {
         sequential::Guard::Kept => "kept",
         sequential::Guard::Broken => "broken",
         sequential::Guard::Unknown => "unknown",

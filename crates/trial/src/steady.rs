@@ -6,7 +6,7 @@
 //! matters and is more than the noise of seconds explains; tests by ranks (Pettitt's, Mann and Kendall's) find nothing in ten seconds,
 //! however far their halves are apart.
 
-use beamtune_stats::median;
+use beamtune_stats::{SD_OF_MAD, median};
 
 /// So many seconds without any change end the warm-up.
 pub const STEADY_SECONDS: usize = 10;
@@ -17,8 +17,6 @@ const CPU_CHANGE: f64 = 0.10;
 const MEMORY_CHANGE: f64 = 0.05;
 /// Halves differ by more than noise if it is by so many standard errors: one steady window in 370 is taken for another.
 const STANDARD_ERRORS: f64 = 3.0;
-/// A normal distribution's standard deviation, from the median of the distances from its median.
-const SD_OF_MAD: f64 = 1.4826;
 /// The standard error of a median of n values, in standard deviations over √n.
 const ERROR_OF_MEDIAN: f64 = 1.2533;
 

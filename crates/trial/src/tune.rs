@@ -15,11 +15,11 @@ use beamtune_model::study::{
     Advised, Arm, ERRORS, Ending, Finalist, Margin, Measures, Order, Part, Pays, Phase, Trial, TrialOutcome,
     Tuning, TuningVerdict,
 };
-use beamtune_stats::median;
 use beamtune_stats::paired::{effect, p_value};
 use beamtune_stats::sequential;
+use beamtune_stats::{SD_OF_MAD, median};
 
-use crate::blocks::{self, Blocks, LEAST_SAME_PAIRS, Same, differences, more_is_better};
+use crate::blocks::{self, Blocks, LEAST_SAME_PAIRS, Same, differences, limit, more_is_better, worse};
 use crate::compare::{guard, ratio};
 use crate::knobs;
 use crate::search::{self, Advice, Limit, Outcome, Problem};
@@ -45,8 +45,6 @@ const LEVEL: f64 = 0.05;
 const PAYS: f64 = 0.01;
 /// Noise of a trial is not taken for less than this (a few pairs may agree by chance).
 const LEAST_NOISE_SD: f64 = 0.005;
-/// A normal distribution's standard deviation, from the median of the distances from its median.
-const SD_OF_MAD: f64 = 1.4826;
 
 /// How many trials each stage has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,12 +124,6 @@ pub fn judge(tuning: &Tuning, trials: &[Trial]) -> TuningVerdict {
     }
     let flags = knobs::flags(&tuning.knobs, &point);
     TuningVerdict { ending, finalists, parts, point, flags }
-}
-
-/// By how much something has become worse: less is better for all of it.
-fn worse(quantity: &str, reference: &Measures, measures: &Measures) -> Option<f64> {
-    let difference = differences(&[(reference, measures)], quantity).pop()?;
-    Some(if more_is_better(quantity) && quantity != ERRORS.name { -difference } else { difference })
 }
 
 struct Study<'t> {
@@ -233,14 +225,7 @@ impl Study<'_> {
             let sd = median(&distances).unwrap_or(0.0) * SD_OF_MAD / std::f64::consts::SQRT_2;
             sd.max(if quantity == ERRORS.name { LEAST_NOISE_SD / 100.0 } else { LEAST_NOISE_SD })
         };
-        let limit = |margin: &Margin| {
-            let most = match (margin.quantity == ERRORS.name, more_is_better(&margin.quantity)) {
-                (true, _) => margin.most,
-                (false, false) => margin.most.ln_1p(),
-                (false, true) => -(-margin.most).ln_1p(),
-            };
-            Limit { most, noise_sd: noise_sd(&margin.quantity) }
-        };
+        let limit = |margin: &Margin| Limit { most: limit(margin), noise_sd: noise_sd(&margin.quantity) };
         let advice = |advised: &Advised| Advice {
             parameter: advised.knob,
             level: advised.level,
@@ -264,7 +249,7 @@ impl Study<'_> {
             // What was not measured is not known to be worse.
             names
                 .enumerate()
-                .map(|(at, name)| worse(name, &reference, measures).or((at > 0).then_some(0.0)))
+                .map(|(at, name)| worse(&[(&reference, measures)], name).pop().or((at > 0).then_some(0.0)))
                 .collect::<Option<Vec<f64>>>()
         };
         let outcome = |trial: &Trial| match &trial.outcome {

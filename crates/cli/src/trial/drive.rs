@@ -1,6 +1,5 @@
 //! Drives the load of a trial: until the target is steady, and then for as long as the window lasts.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -75,7 +74,7 @@ pub fn drive(load: &Load<'_>, vm: u32, stop: &Stop) -> Result<Drove> {
     let mut plan = compile(&scenario, &addresses, 0)?;
     reach::greet(&plan)?;
     plan.start_ns += now_ns() + SETTLE.as_nanos() as u64;
-    let enough = Arc::new(AtomicBool::new(false));
+    let enough = AtomicBool::new(false);
     let mut watch = Watch {
         vm,
         window_s: load.window_s as usize,
