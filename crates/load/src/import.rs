@@ -17,6 +17,7 @@ mod locust;
 mod merge;
 mod oha;
 mod ours;
+mod perftest;
 mod points;
 mod told;
 mod tsung;
@@ -60,11 +61,13 @@ pub enum Tool {
     EmqttBench,
     /// oha.
     Oha,
+    /// RabbitMQ's PerfTest.
+    PerfTest,
 }
 
 impl Tool {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Beamtune,
         Self::K6,
         Self::Locust,
@@ -75,6 +78,7 @@ impl Tool {
         Self::H2load,
         Self::EmqttBench,
         Self::Oha,
+        Self::PerfTest,
     ];
 
     /// Its name, as it is told and shown.
@@ -90,6 +94,7 @@ impl Tool {
             Self::H2load => "h2load",
             Self::EmqttBench => "emqtt-bench",
             Self::Oha => "oha",
+            Self::PerfTest => "perf-test",
         }
     }
 
@@ -110,7 +115,7 @@ impl Tool {
             }
             Self::Wrk | Self::Wrk2 => "what it prints",
             Self::H2load => "what it prints, the file of --log-file",
-            Self::EmqttBench => "what it prints",
+            Self::EmqttBench | Self::PerfTest => "what it prints",
             Self::Oha => "JSON of --output-format json",
         }
     }
@@ -265,6 +270,7 @@ pub fn read_from(name: &str, mut input: impl Read, tool: Option<Tool>) -> Result
                 Text::H2load => h2load::read(&mut lines),
                 Text::H2loadLog => h2load::log(&mut lines),
                 Text::EmqttBench => emqtt_bench::read(&mut lines),
+                Text::PerfTest => perftest::read(&mut lines),
             }
         }
     }?;
@@ -311,6 +317,7 @@ enum Text {
     H2load,
     H2loadLog,
     EmqttBench,
+    PerfTest,
 }
 
 impl Format {
@@ -328,6 +335,7 @@ impl Format {
             Self::Lines(Text::Wrk) => Tool::Wrk,
             Self::Lines(Text::H2load | Text::H2loadLog) => Tool::H2load,
             Self::Lines(Text::EmqttBench) => Tool::EmqttBench,
+            Self::Lines(Text::PerfTest) => Tool::PerfTest,
         }
     }
 
@@ -394,6 +402,8 @@ impl Format {
             Text::H2load
         } else if text.lines().any(emqtt_bench::is_line) {
             Text::EmqttBench
+        } else if text.lines().any(perftest::is_line) {
+            Text::PerfTest
         } else {
             return None;
         };

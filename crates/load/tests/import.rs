@@ -63,6 +63,23 @@ fn has_remark(result: &LoadResult, words: &str) -> bool {
 }
 
 #[test]
+fn perftests_seconds_and_summary_are_read() {
+    let result = imported("perftest/confirms.txt");
+    assert_eq!((result.tool.as_str(), result.length_s), ("perf-test", 6.001));
+    let (publish, receive) = (step(&result, "publish"), step(&result, "receive"));
+    // 6 seconds of 1,000 messages that go to both consumers' queues.
+    assert!((5_990..6_030).contains(&publish.done), "{}", publish.done);
+    assert!((11_980..12_060).contains(&receive.done), "{}", receive.done);
+    let names = [("p50", 567_000), ("p75", 731_000), ("p95", 3_033_000), ("p99", 5_109_000)];
+    assert_eq!(percentiles(&receive.response), names);
+    assert_eq!(publish.response.as_ref().and_then(|times| times.percentile_ns("p99")), Some(3_765_000));
+    assert!(publish.errors.is_empty());
+    let seconds: Vec<_> = result.seconds.iter().map(|second| (second.second, second.p99_ns)).collect();
+    assert_eq!(seconds[0], (0, Some(11_940_000)));
+    assert_eq!((seconds.len(), seconds[5].0), (6, 5));
+}
+
+#[test]
 fn wrk_prints_corrected_times_which_are_no_service_times() {
     let result = imported("wrk/latency.txt");
     assert_eq!(result.targets, ["http://127.0.0.1:18431/"]);

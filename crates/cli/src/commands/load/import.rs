@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use beamtune_load::import::{self, Tool};
 use beamtune_model::load::LoadResult;
 
-/// Read the results of k6, Locust, Tsung, Gatling, wrk, wrk2, h2load, emqtt-bench or oha, or those that were kept of ours
+/// Read the results of k6, Locust, Tsung, Gatling, wrk, wrk2, h2load, emqtt-bench, oha or PerfTest, or those that were kept of ours
 /// (docs/load-import.md).
 #[derive(clap::Args)]
 pub struct Args {
