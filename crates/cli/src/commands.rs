@@ -16,4 +16,5 @@ pub mod record;
 pub mod redact;
 pub mod show;
 pub mod study;
+pub mod target;
 pub mod tune;

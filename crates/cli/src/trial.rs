@@ -3,10 +3,16 @@
 //! Nothing of the target's own is changed: flags reach its VM by ERL_ZFLAGS, variables by the environment. That a candidate does not
 //! boot or kills the VM is a result. All that is started stands below a guard, which ends it however we end.
 
+mod command;
 mod drive;
+mod job;
+mod looks;
+pub mod preset;
 mod ready;
 mod started;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -25,14 +31,16 @@ use beamtune_recording::{Existing, Plan, Reader, Selection, Stop, SystemClock, W
 use beamtune_trial::gate::{self, Seen};
 use beamtune_trial::measure;
 use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
 
 use crate::access::AccessArgs;
 use crate::commands::load::Written;
 use crate::subject::{Live, NoAccess};
 use crate::take::{self, Wish};
+pub use command::LoadCommand;
 use drive::{Driven, Drove};
 pub use ready::Ready;
-use started::{LOOK, Started, start};
+use started::{LOOK, Launch, Started, start};
 
 /// How each trial of a study is run; kept with the study.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -50,13 +58,44 @@ pub struct Setup {
     /// The node, where the target has several VMs.
     pub node: Option<String>,
     /// What drives it.
-    pub load: Written,
+    pub load: Load,
+    /// The port that was chosen for it; the commands have it as `BEAMTUNE_PORT`.
+    pub port: Option<u16>,
     /// Seconds of each trial that count.
     pub window_s: u32,
     /// Seconds of warm-up at most.
     pub warm_up_s: u32,
     /// CPUs for the target and for the generator; `None`: they share all.
     pub pins: Option<Pins>,
+}
+
+/// What drives a target.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Load {
+    /// A scenario of ours.
+    Scenario(Written),
+    /// Another generator, or anything that ends by itself.
+    Command(LoadCommand),
+    /// Nothing: the target is a job, which ends by itself within so many seconds.
+    Job { within_s: f64 },
+}
+
+impl Load {
+    /// What people call it.
+    pub fn name(&self) -> &str {
+        match self {
+            Load::Scenario(written) => &written.name,
+            Load::Command(load) => &load.command,
+            Load::Job { .. } => "the job itself",
+        }
+    }
+
+    /// `HOST:PORT` of each target, where it tells.
+    pub fn addresses(&self) -> Result<Vec<(String, u16)>> {
+        let Load::Scenario(written) = self else { return Ok(Vec::new()) };
+        Ok(written.read(&[])?.targets().iter().map(|target| (target.host.clone(), target.port)).collect())
+    }
 }
 
 /// Who runs where.
@@ -77,6 +116,11 @@ impl Pins {
     }
 }
 
+/// Between two samples of a trial's recording.
+const SAMPLES: Duration = Duration::from_secs(1);
+/// The same of a job, which may be over soon.
+const JOB_SAMPLES: Duration = Duration::from_millis(250);
+
 /// A trial that was run, with its recording.
 pub struct Done {
     pub trial: Trial,
@@ -86,12 +130,10 @@ pub struct Done {
 /// Runs a trial. `None` if we were asked to stop meanwhile: then nothing of it counts.
 ///
 /// # Errors
-/// For what no other trial would do better: a port that is taken, a load that nobody can send.
+/// For what no other trial would do better: a port that is taken, a load that cannot be driven.
 pub fn run(setup: &Setup, access: &AccessArgs, order: &Order, stop: &Stop) -> Result<Option<Done>> {
     let begin = Instant::now();
     let began_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-    let scratch =
-        tempfile::Builder::new().prefix("beamtune-trial-").tempdir().context("cannot make a folder")?;
     let trial = |outcome, remarks| Trial {
         order: order.clone(),
         began_unix_s,
@@ -102,49 +144,120 @@ pub fn run(setup: &Setup, access: &AccessArgs, order: &Order, stop: &Stop) -> Re
     let failed =
         |why: String| Some(Done { trial: trial(TrialOutcome::Failed { why }, Vec::new()), recording: None });
     must_be_free(setup)?;
-    let cpus = setup.pins.as_ref().map_or(&[][..], |pins| &pins.target);
-    let mut started =
-        start(&setup.start, &setup.folder, &order.arm, cpus, &scratch.path().join("target.log"))?;
+    let place = Place::new(setup)?;
+    let arms = order.arm.environment.iter().map(|(name, value)| (name.clone(), value.clone()));
+    let begin_ns = now_ns();
+    let mut started = start(Launch {
+        command: &setup.start,
+        folder: &setup.folder,
+        flags: &order.arm.flags,
+        environment: place.environment.iter().cloned().chain(arms).collect(),
+        cpus: setup.pins.as_ref().map_or(&[][..], |pins| &pins.target),
+        log: place.own.path().join("target.log"),
+    })?;
     let vm = match await_ready(setup, &mut started, stop)? {
         Awaited::Ready(vm) => vm,
         Awaited::Failed(why) => return Ok(failed(why)),
         Awaited::Stopped => return Ok(None),
     };
+    let is_job = matches!(setup.load, Load::Job { .. });
     let live = Live::find(Some(&vm.identity.pid.to_string()), access)?;
     let remarks = match &live.access {
         Err(NoAccess::NoDistribution) => {
             vec!["the VM has no distribution: what only it knows was not measured".to_owned()]
         }
-        Err(NoAccess::Closed(error)) => bail!("cannot attach to the target: {error:#}"),
-        Ok(_) => Vec::new(),
+        // A job may end before it can be attached to.
+        Err(NoAccess::Closed(error)) if !is_job => {
+            bail!("cannot attach to the target: {error:#}")
+        }
+        _ => Vec::new(),
     };
-    let file = scratch.path().join("trial.beamtune");
-    let (drove, recorded) = record_while(&live, &file, || {
-        let load = drive::Load {
-            written: &setup.load,
-            threads: setup.pins.as_ref().map_or(1, |pins| pins.generator.len()),
-            window_s: setup.window_s,
-            warm_up_s: setup.warm_up_s,
-        };
-        drive::drive(&load, vm.identity.pid, stop)
+    let file = place.own.path().join("trial.beamtune");
+    let pid = vm.identity.pid;
+    let every = if is_job { JOB_SAMPLES } else { SAMPLES };
+    let (drove, recorded) = record_while(&live, &file, every, || match &setup.load {
+        Load::Job { within_s } => {
+            job::watch(&mut started, pid, begin_ns, Duration::from_secs_f64(*within_s), stop)
+        }
+        load => drive(setup, load, &place, pid, stop),
     });
     let words = started.last_words();
     let driven = match drove {
         Ok(Drove::Measured(driven)) => driven,
         Ok(Drove::Stopped) => return Ok(None),
         Ok(Drove::VmEnded) => return Ok(failed(format!("the VM ended under the load: {}", said(&words)))),
+        Ok(Drove::Failed(why)) => return Ok(failed(why)),
         // What went wrong with the load may be the end of the VM.
+        Ok(Drove::LoadFailed(why)) if !is_there(&vm) => {
+            return Ok(failed(format!("the VM ended under the load ({why}): {}", said(&words))));
+        }
+        // If a setting does it, that is a result; if the target as it is does it, no other trial would do better.
+        Ok(Drove::LoadFailed(why)) if order.arm.flags.is_empty() && order.arm.environment.is_empty() => {
+            bail!("the load command failed: {why}")
+        }
+        Ok(Drove::LoadFailed(why)) => return Ok(failed(format!("the load command failed: {why}"))),
         Err(error) if !is_there(&vm) => {
             return Ok(failed(format!("the VM ended before the load ({error:#}): {}", said(&words))));
         }
         Err(error) => return Err(error),
     };
-    recorded?;
-    started.stop(setup.stop.as_deref(), &setup.folder)?;
+    match recorded {
+        // Too little of it was seen to be recorded.
+        Err(error) if is_job => return Ok(failed(format!("the job cannot be measured: {error:#}"))),
+        recorded => recorded?,
+    }
+    started.stop(setup.stop.as_deref(), &setup.folder, place.environment.clone())?;
     let period = window(&Reader::open(&file)?, &driven)?;
     let outcome = outcome(&period, order, &driven);
     let recording = std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
     Ok(Some(Done { trial: trial(outcome, remarks), recording: Some(recording) }))
+}
+
+/// Folders and variables of one trial.
+struct Place {
+    own: TempDir,
+    data: TempDir,
+    environment: Vec<(String, String)>,
+}
+
+impl Place {
+    fn new(setup: &Setup) -> Result<Place> {
+        let folder = |name: &str, mode: u32| {
+            let permissions = Permissions::from_mode(mode);
+            let made = tempfile::Builder::new().prefix(name).permissions(permissions).tempdir();
+            made.context("cannot make a folder for a trial")
+        };
+        // The target may be started as another user.
+        let (own, data) = (folder("beamtune-trial-", 0o700)?, folder("beamtune-data-", 0o711)?);
+        let path = data.path().to_str().context("the folder of temporary files has no name in UTF-8")?;
+        let mut environment = vec![("BEAMTUNE_FOLDER".to_owned(), path.to_owned())];
+        environment.extend(setup.port.map(|port| ("BEAMTUNE_PORT".to_owned(), port.to_string())));
+        Ok(Place { own, data, environment })
+    }
+}
+
+/// Drives a load against the VM with this process id.
+fn drive(setup: &Setup, load: &Load, place: &Place, vm: u32, stop: &Stop) -> Result<Drove> {
+    let cpus = setup.pins.as_ref().map_or(&[][..], |pins| &pins.generator);
+    match load {
+        Load::Scenario(written) => {
+            let threads = cpus.len().max(1);
+            let load = drive::Load { written, threads, window_s: setup.window_s, warm_up_s: setup.warm_up_s };
+            drive::drive(&load, vm, stop)
+        }
+        Load::Command(load) => {
+            let launch = Launch {
+                command: &load.command,
+                folder: &setup.folder,
+                flags: &[],
+                environment: place.environment.clone(),
+                cpus,
+                log: place.own.path().join("load.log"),
+            };
+            load.drive(command::Given { launch, data: place.data.path(), window_s: setup.window_s, vm }, stop)
+        }
+        Load::Job { .. } => bail!("a job has no load"),
+    }
 }
 
 /// Whether a VM has not ended.
@@ -154,8 +267,7 @@ fn is_there(vm: &Vm) -> bool {
 
 /// Whatever listens where the target is to listen would be measured in its place.
 fn must_be_free(setup: &Setup) -> Result<()> {
-    let scenario = setup.load.read(&[])?;
-    let addresses = scenario.targets().into_iter().map(|target| format!("{}:{}", target.host, target.port));
+    let addresses = setup.load.addresses()?.into_iter().map(|(host, port)| format!("{host}:{port}"));
     for address in addresses.chain(setup.ready.address().map(str::to_owned)) {
         if ready::connect(&address).is_ok() {
             bail!("something listens at {address} already: stop it, since beamtune starts the target itself");
@@ -185,10 +297,17 @@ fn await_ready(setup: &Setup, started: &mut Started, stop: &Stop) -> Result<Awai
             },
             Err(error) => format!("{error:#}"),
         };
-        let ended = started.ended().map(str::to_owned);
-        if let Some(ended) = ended.filter(|ended| vms.is_empty() && ended != "exited 0") {
+        let is_job = matches!(setup.load, Load::Job { .. });
+        // One that has detached itself has ended well.
+        let ended = started.ended().filter(|ended| is_job || !ended.is_well()).cloned();
+        if let Some(ended) = ended.filter(|_| vms.is_empty()) {
             let words = started.last_words();
-            return Ok(Awaited::Failed(format!("the target did not start ({ended}): {}", said(&words))));
+            let what = if is_job && ended.is_well() {
+                "the job ended before its VM was seen: it is too short to be measured"
+            } else {
+                "the target did not start"
+            };
+            return Ok(Awaited::Failed(format!("{what} ({}): {}", ended.how, said(&words))));
         }
         if Instant::now() > until {
             let words = started.last_words();
@@ -216,7 +335,8 @@ fn choose(setup: &Setup, vms: &[Vm]) -> Result<Option<Vm>> {
         };
         return Ok(vms.iter().find(is_it).cloned());
     }
-    let ports: Vec<u16> = setup.load.read(&[])?.targets().iter().map(|target| target.port).collect();
+    let mut ports: Vec<u16> = setup.load.addresses()?.into_iter().map(|(_, port)| port).collect();
+    ports.extend(setup.ready.port());
     let listens = |vm: &&Vm| {
         let listeners = vm.distribution.listeners.as_deref().unwrap_or_default();
         listeners.iter().any(|listener| ports.contains(&listener.port))
@@ -232,13 +352,13 @@ fn choose(setup: &Setup, vms: &[Vm]) -> Result<Option<Vm>> {
 }
 
 /// Records into a file for as long as something else takes.
-fn record_while<T>(live: &Live, file: &Path, work: impl FnOnce() -> T) -> (T, Result<()>) {
+fn record_while<T>(live: &Live, file: &Path, every: Duration, work: impl FnOnce() -> T) -> (T, Result<()>) {
     let stop = Stop::default();
     let wish = Wish {
-        every: Duration::from_secs(1),
+        every,
         length: None,
         file: Some(file),
-        host_only: matches!(live.access, Err(NoAccess::NoDistribution)),
+        host_only: live.access.is_err(),
         looking: MemoryBudget::default(),
         once: &[],
     };
@@ -285,7 +405,7 @@ fn outcome(period: &Period, order: &Order, driven: &Driven) -> TrialOutcome {
     if period.lives > 1 {
         return TrialOutcome::Failed { why: "the VM was started again under the load".to_owned() };
     }
-    if driven.answers.done == 0 {
+    if driven.answers.done == 0 && driven.answers.run.is_none() {
         reasons.push(Invalid { kind: InvalidKind::NotMeasured, why: "no right answer came".to_owned() });
     }
     match reasons.is_empty() {

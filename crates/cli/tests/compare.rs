@@ -260,6 +260,9 @@ fn what_is_wrong_with_the_question_is_told_before_anything_is_started() {
     refused("true", &["--b-env", "X"], &["no NAME=VALUE"]);
     refused("true", &["--b", "+A 1", "--guard", "p99:-5%"], &["p99:+5%"]);
     refused("true", &["--b", "+A 1", "--objective", "speed"], &["cpu-per-request, "]);
+    refused("true", &["--b", "+A 1", "--objective", "errors"], &["--guard errors:+0.1%"]);
+    refused("true", &["--b", "+A 1", "--load-cmd", "true"], &["--load"]);
+    refused("true", &["--b", "+A 1", "--rabbitmq"], &["--start"]);
     let plan = run(&mut target.compare("true", &["--b", "+sbwt none", "--plan"]));
     assert_eq!(plan.status, Some(0), "{}", plan.stderr);
     assert!(plan.stdout.contains("trials: 28 to 72"), "{}", plan.stdout);
@@ -271,6 +274,116 @@ fn what_is_wrong_with_the_question_is_told_before_anything_is_started() {
     drop(listener);
     let exists = run(&mut target.compare("true", &["--b", "+sbwt none"]));
     exists.assert_refused(&["exists already", "beamtune study resume"]);
+}
+
+/// A target that another generator drives.
+fn driven_by(target: &Target, load: &str, more: &[&str]) -> Command {
+    let mut command = beamtune();
+    command.args(["compare", "--b", "+sbwt none", "--start", &target.start()]);
+    command.args(["--ready", &format!("tcp:{}", target.port), "--load-cmd", load, "--for", "5s"]);
+    command.args(["--study", &text(&target.study())]).args(more).current_dir(target.folder.path());
+    command
+}
+
+/// The measures of the first trial.
+fn first_measures(target: &Target) -> Value {
+    let said = run(beamtune().args(["study", "export"]).arg(target.study()));
+    let line = said.stdout.lines().next().expect("a trial").to_owned();
+    let trial: Value = serde_json::from_str(&line).expect("JSON");
+    trial["outcome"]["measures"].clone()
+}
+
+#[test]
+fn another_generator_drives_the_load_and_its_results_are_read() {
+    let Some(otp) = otp(25) else { return };
+    let program = beamtune().get_program().to_str().expect("a path").to_owned();
+    let load = |target: &Target| {
+        let url = format!("tcp://127.0.0.1:{}", target.port);
+        format!("{program} load {url} --rate 200 --connections 8 --for 9s --json")
+    };
+    // What it prints, and what it writes to a file in the folder of the trial.
+    let printed = Target::new(otp.clone());
+    drop_after_one(driven_by(&printed, &load(&printed), &[]), &printed);
+    let written = Target::new(otp.clone());
+    let to_file = format!("{} > \"$BEAMTUNE_FOLDER/result\"", load(&written));
+    drop_after_one(driven_by(&written, &to_file, &["--load-result", "result"]), &written);
+    for target in [&printed, &written] {
+        let measures = first_measures(target);
+        let rate = measures["throughput"].as_f64().expect("a rate");
+        // Two steps for each arrival: it sends a line, and gets one.
+        assert!((300.0..500.0).contains(&rate), "{measures:#}");
+        assert!(measures["cpu-per-request"].is_f64() && measures["p99"].is_f64(), "{measures:#}");
+        assert!(measures["duration"].is_null());
+    }
+    // One that tells nothing is measured as a whole.
+    let silent = Target::new(otp);
+    let no_objective = run_for(&mut driven_by(&silent, "sleep 2", &[]), PATIENCE);
+    no_objective.assert_refused(&["cpu-per-request was not measured", "--load-result", "duration"]);
+    assert_eq!(silent.trials(), 0);
+    fs::remove_file(silent.study()).expect("removed");
+    drop_after_one(driven_by(&silent, "sleep 3", &["--objective", "duration"]), &silent);
+    let duration_ns = first_measures(&silent)["duration"].as_f64().expect("a duration");
+    assert!((3e9..4e9).contains(&duration_ns), "{duration_ns}");
+}
+
+/// Runs until the first trial has ended.
+fn drop_after_one(mut command: Command, target: &Target) {
+    let mut running = Watched::start(&mut command);
+    let line = running.expect_line("trial 1 ");
+    assert!(!line.contains("failed"), "{line}");
+    drop(running);
+    wait_until("all has ended", || target.processes() == 0);
+}
+
+#[test]
+fn a_load_command_that_fails_or_hangs_is_told_and_the_study_is_intact() {
+    let Some(otp) = otp(25) else { return };
+    let target = Target::new(otp);
+    let refused = |load: &str, more: &[&str], words: &[&str]| {
+        run_for(&mut driven_by(&target, load, more), PATIENCE).assert_refused(words);
+        assert_eq!((target.trials(), target.processes()), (0, 0));
+        fs::remove_file(target.study()).expect("there was a study");
+    };
+    refused("echo no route; exit 3", &[], &["the load command failed: exited 3: no route"]);
+    refused("echo slow; sleep 60", &["--load-within", "2s"], &["did not end within 2 s", "it said: slow"]);
+    refused("true", &["--load-result", "none"], &["--load-result: cannot read"]);
+}
+
+#[test]
+fn a_job_is_measured_from_its_begin_to_its_end() {
+    let Some(otp) = otp(25) else { return };
+    let folder = folder();
+    let work = match &otp.root {
+        Some(root) => format!("chroot {} erl", root.display()),
+        None => "erl".to_owned(),
+    };
+    let busy = "E=erlang:monotonic_time(millisecond)+1500, F=fun F()-> case erlang:monotonic_time(millisecond)<E of true-> F(); _-> halt() end end, F().";
+    let compare = |work: &str| {
+        let mut command = beamtune();
+        command.args(["compare", "--b", "+sbwt none", "--study", "a.study", "--work", work]);
+        command.current_dir(folder.path());
+        command
+    };
+    let mut running = Watched::start(&mut compare(&format!("{work} -noinput -eval '{busy}'")));
+    let line = running.expect_line("trial 1 ");
+    assert!(line.contains("duration") || line.contains("does not count"), "{line}");
+    drop(running);
+    let said = run(beamtune().args(["study", "export", "a.study"]).current_dir(folder.path()));
+    let trial: Value = serde_json::from_str(said.stdout.lines().next().expect("a trial")).expect("JSON");
+    let measures = &trial["outcome"]["measures"];
+    let duration_ns = measures["duration"].as_f64().expect("a duration");
+    assert!((1.5e9..20e9).contains(&duration_ns), "{trial:#}");
+    assert!(measures["cpu-time"].as_f64().is_some_and(|cpu_ns| cpu_ns > 1.2e9), "{trial:#}");
+    assert!(measures["rss-peak"].is_f64() && measures["throughput"].is_null(), "{trial:#}");
+    fs::remove_file(folder.path().join("a.study")).expect("removed");
+    let failing =
+        run_for(&mut compare(&format!("{work} -noinput -eval 'timer:sleep(1000), halt(4).'")), PATIENCE);
+    assert!(
+        failing.stdout.contains("A does not work: the job exited 4"),
+        "{}\n{}",
+        failing.stdout,
+        failing.stderr
+    );
 }
 
 /// A guard ends what has detached itself, too.
@@ -287,7 +400,7 @@ fn a_guard_ends_what_has_detached_itself() {
         .expect("started");
     let mut told = String::new();
     BufReader::new(guard.stdout.take().expect("a pipe")).read_line(&mut told).expect("told");
-    assert_eq!(told, "exited 0\n");
+    assert!(told.starts_with("exited 0 after "), "{told}");
     let is_there = |path: &Path| {
         fs::read(path.join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).starts_with(&name))
     };

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::units::{Unit, text_names};
-pub use tuning::{Advised, Ending, Finalist, Knob, Part, Pays, Tuning, TuningVerdict};
+pub use tuning::{Advised, Ending, Fatal, Finalist, Gain, Knob, Learnt, Part, Pays, Tuning, TuningVerdict};
 pub use verdict::{Answer, GuardVerdict, Margin, QuantityEffect, Question, Ratio, Verdict};
 
 /// One of the settings that are compared.
@@ -195,6 +195,8 @@ macro_rules! quantities {
 
 quantities! {
     CPU_PER_REQUEST = "cpu-per-request", Nanoseconds, false, "CPU time of the VM per right answer.";
+    CPU_TIME = "cpu-time", Nanoseconds, false, "CPU time of a whole run.";
+    DURATION = "duration", Nanoseconds, false, "How long a run took.";
     CPU = "cpu", Cores, false, "CPU of the VM.";
     THROUGHPUT = "throughput", PerSecond, true, "Right answers a second.";
     P50 = "p50", Nanoseconds, false, "Median response, from when it was due.";

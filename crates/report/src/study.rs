@@ -1,7 +1,9 @@
 //! What a comparison has found out, as text: first the answer, then how well it is known, then everything that was measured.
 
 use beamtune_model::Unit;
-use beamtune_model::study::{Answer, InvalidKind, Quantity, QuantityEffect, Question, Ratio, Verdict};
+use beamtune_model::study::{
+    Answer, GuardVerdict, InvalidKind, Quantity, QuantityEffect, Question, Ratio, Verdict,
+};
 
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
@@ -30,20 +32,23 @@ pub fn render(question: &Question, verdict: &Verdict, style: Style) -> String {
         out.push('\n');
         out.push_str(&effects);
     }
-    for guard in &verdict.guards {
-        let margin = &guard.margin;
-        let by = text::decimal(margin.most * 100.0);
+    out.push_str(&guards(&verdict.guards, style));
+    out
+}
+
+/// What must not become worse, a line each.
+pub(crate) fn guards(guards: &[GuardVerdict], style: Style) -> String {
+    let line = |guard: &GuardVerdict| {
+        let by = text::decimal(guard.margin.most * 100.0);
         let verdict = match guard.verdict {
             "kept" => "kept".to_owned(),
             "broken" => style.bold("broken"),
+            "not_measured" => "was not measured".to_owned(),
             _ => "not known: more pairs would tell".to_owned(),
         };
-        out.push_str(&format!(
-            "guard: {} worse by less than {by} %: {verdict}\n",
-            text::clean(&margin.quantity)
-        ));
-    }
-    out
+        format!("guard: {} worse by less than {by} %: {verdict}\n", text::clean(&guard.margin.quantity))
+    };
+    guards.iter().map(line).collect()
 }
 
 /// The answer in one sentence.
@@ -78,7 +83,7 @@ pub(crate) fn change(ratio: Ratio) -> String {
 }
 
 /// By how many percent a ratio differs from one.
-fn percent(ratio: f64) -> String {
+pub(crate) fn percent(ratio: f64) -> String {
     let by = (ratio - 1.0) * 100.0;
     if by.abs() < 9.95 { format!("{by:+.1} %") } else { format!("{by:+.0} %") }
 }

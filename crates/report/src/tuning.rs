@@ -1,19 +1,25 @@
 //! What a search for a setting has found out, as text: the setting first, then each of its parts, then how it was found.
 
 use beamtune_model::study::{
-    Ending, Finalist, Knob, Part, Pays, Quantity, Trial, TrialOutcome, Tuning, TuningVerdict,
+    Ending, Finalist, Knob, Learnt, Part, Pays, Quantity, Trial, TrialOutcome, Tuning, TuningVerdict,
 };
 
-use crate::study::{change, value};
+use crate::study::{change, guards, percent, value};
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
 /// Trials of the search that are shown, the best first.
 const MOST_SHOWN: usize = 12;
+/// Below this probability that all guards are kept, a level is said to break one.
+const UNLIKELY: f64 = 0.5;
 
 /// The whole text.
 pub fn render(tuning: &Tuning, verdict: &TuningVerdict, trials: &[Trial], style: Style) -> String {
     let mut out = format!("{}\n\n", style.bold(&text::wrap(&headline(tuning, verdict), style.width, "  ")));
+    if let Some(gain) = verdict.gain.as_ref().filter(|_| verdict.ending == Some(Ending::Found)) {
+        out.push_str(&guards(&gain.guards, style));
+        out.push('\n');
+    }
     let parts = parts(tuning, verdict, style);
     if !parts.is_empty() {
         out.push_str(&parts);
@@ -24,7 +30,12 @@ pub fn render(tuning: &Tuning, verdict: &TuningVerdict, trials: &[Trial], style:
         out.push_str(&finalists);
         out.push('\n');
     }
-    out.push_str(&tried(tuning, trials, style));
+    let learnt = learnt(tuning, verdict, style);
+    if !learnt.is_empty() {
+        out.push_str(&learnt);
+        out.push('\n');
+    }
+    out.push_str(&tried(tuning, verdict, trials, style));
     out
 }
 
@@ -34,11 +45,25 @@ fn headline(tuning: &Tuning, verdict: &TuningVerdict) -> String {
     let best = verdict.finalists.iter().find(|finalist| finalist.is_better && finalist.broken.is_empty());
     match &verdict.ending {
         None => "Not decided yet: beamtune study resume goes on.".to_owned(),
+        Some(Ending::Found) if verdict.flags.is_empty() => {
+            "No flag at all: no part of what was found pays by itself.".to_owned()
+        }
         Some(Ending::Found) => {
-            let gain = best.and_then(|best| best.ratio).map(change).unwrap_or_default();
             let flags = text::clean_words(&verdict.flags.join(" "));
-            let flags = if flags.is_empty() { "no flag at all: no part of what was found pays by itself".to_owned() } else { flags };
-            format!("{flags}\n{what}: {gain}.")
+            match &verdict.gain {
+                Some(gain) => format!(
+                    "{flags}\n{what}: {}, from {} pairs of fresh trials. Another {} pairs should find {} to {}.",
+                    change(gain.ratio),
+                    gain.pairs,
+                    gain.again_pairs,
+                    percent(gain.again.low),
+                    percent(gain.again.high)
+                ),
+                None => {
+                    let gain = best.and_then(|best| best.ratio).map(change).unwrap_or_default();
+                    format!("{flags}\n{what}: not tried without what was left out; with it {gain}.")
+                }
+            }
         }
         Some(Ending::NothingBetter) => {
             "No setting that was tried is believed to be better than the target as it is.".to_owned()
@@ -87,15 +112,67 @@ fn finalists(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
     if table.is_empty() { String::new() } else { table.render(style) }
 }
 
+/// What the search has learnt of each level, the best first.
+fn learnt(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
+    let more = is_more_better(tuning);
+    let mut rows: Vec<&Learnt> = verdict.levels.iter().collect();
+    let worth = |learnt: &Learnt| match learnt.effect {
+        Some(ratio) if more => -ratio.estimate,
+        Some(ratio) => ratio.estimate,
+        None => f64::INFINITY,
+    };
+    rows.sort_by(|a, b| worth(a).total_cmp(&worth(b)));
+    let mut table = Table::new(&[
+        ("what the search has learnt of each flag alone", Left),
+        ("trials", Right),
+        (tuning.objective.as_str(), Left),
+        ("", Left),
+    ]);
+    for learnt in rows {
+        let Some(knob) = tuning.knobs.get(learnt.knob) else { continue };
+        table.row([
+            text::clean_words(&knob.level(learnt.level)),
+            learnt.trials.to_string(),
+            learnt.effect.map(change).unwrap_or_default(),
+            says(learnt, more).to_owned(),
+        ]);
+    }
+    if table.is_empty() { String::new() } else { table.render(style) }
+}
+
+/// What follows from what was learnt of a level.
+fn says(learnt: &Learnt, more_is_better: bool) -> &'static str {
+    let Some(ratio) = learnt.effect else {
+        return if learnt.is_fatal {
+            "never tried: a VM does not start with it"
+        } else {
+            "the target does not work with it"
+        };
+    };
+    let (is_better, is_worse) = match more_is_better {
+        true => (ratio.low > 1.0, ratio.high < 1.0),
+        false => (ratio.high < 1.0, ratio.low > 1.0),
+    };
+    match () {
+        () if is_worse => "worse",
+        () if learnt.within_guards < UNLIKELY => "may break a guard",
+        () if is_better => "better",
+        () => "no effect that can be told",
+    }
+}
+
+fn is_more_better(tuning: &Tuning) -> bool {
+    Quantity::find(&tuning.objective).is_some_and(|quantity| quantity.more_is_better)
+}
+
 /// All that was tried, the best first.
-fn tried(tuning: &Tuning, trials: &[Trial], style: Style) -> String {
-    let mut rows: Vec<(f64, [String; 4])> = Vec::new();
+fn tried(tuning: &Tuning, verdict: &TuningVerdict, trials: &[Trial], style: Style) -> String {
+    let mut rows: Vec<(f64, [String; 5])> = Vec::new();
     let mut failed = 0;
-    for trial in trials {
+    for (at, trial) in trials.iter().enumerate() {
         match &trial.outcome {
             TrialOutcome::Valid { measures } => {
                 let Some(found) = measures.get(&tuning.objective) else { continue };
-                let more = Quantity::find(&tuning.objective).is_some_and(|quantity| quantity.more_is_better);
                 let told =
                     |name: &str| measures.get(name).map_or_else(String::new, |found| value(name, found));
                 let row = [
@@ -103,8 +180,9 @@ fn tried(tuning: &Tuning, trials: &[Trial], style: Style) -> String {
                     told(&tuning.objective),
                     told("p99"),
                     told("rss"),
+                    if verdict.front.contains(&at) { "front".to_owned() } else { String::new() },
                 ];
-                rows.push((if more { -found } else { found }, row));
+                rows.push((if is_more_better(tuning) { -found } else { found }, row));
             }
             TrialOutcome::Failed { .. } => failed += 1,
             TrialOutcome::Invalid { .. } => {}
@@ -116,15 +194,21 @@ fn tried(tuning: &Tuning, trials: &[Trial], style: Style) -> String {
         (tuning.objective.as_str(), Right),
         ("p99", Right),
         ("rss", Right),
+        ("", Left),
     ]);
     let all = rows.len();
-    rows.into_iter().take(MOST_SHOWN).for_each(|(_, row)| table.row(row));
+    let shown = |(place, (_, row)): &(usize, (f64, [String; 5]))| *place < MOST_SHOWN || row[4] == "front";
+    let rows: Vec<_> = rows.into_iter().enumerate().filter(shown).collect();
+    let left = all - rows.len();
+    rows.into_iter().for_each(|(_, (_, row))| table.row(row));
     let mut out = if table.is_empty() { String::new() } else { table.render(style) };
-    if all > MOST_SHOWN {
-        out.push_str(&format!(
-            "and {} more; single trials decide nothing: the best of many looks better than it is\n",
-            all - MOST_SHOWN
-        ));
+    if left > 0 {
+        out.push_str(&format!("and {left} more (beamtune study export)\n"));
+    }
+    if all > 0 {
+        let note = "Single trials decide nothing: the best of many looks better than it is. front: no other trial of the search is better in CPU, p99 and memory at once.";
+        out.push_str(&text::wrap(note, style.width, ""));
+        out.push('\n');
     }
     if failed > 0 {
         out.push_str(&format!("{failed} trials in which the target did not work\n"));

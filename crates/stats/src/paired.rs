@@ -41,6 +41,17 @@ pub fn effect(differences: &[f64], confidence: f64) -> Option<Effect> {
     Interval::new(differences.len(), confidence)?.of(differences)
 }
 
+/// Where the estimate of another, independent set of so many pairs (`again`) should lie, if `found` is from `pairs` of them: with the
+/// probability that `found` covers the truth with.
+///
+/// Both estimates err, each by some σ/√n, so each side of the interval grows by √(1 + pairs/again) (Hahn and Meeker, Statistical
+/// Intervals, 1991, on the mean of a future sample).
+pub fn again(found: Effect, pairs: usize, again: usize) -> Effect {
+    let growth = (1.0 + pairs as f64 / again.max(1) as f64).sqrt();
+    let side = |end: f64| found.estimate + (end - found.estimate) * growth;
+    Effect { low: side(found.low), high: side(found.high), ..found }
+}
+
 /// Where an interval of a number of pairs ends: the same for all of them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Interval {
@@ -140,6 +151,26 @@ mod tests {
             [(6, 0), (7, 2), (8, 3), (9, 5), (10, 8), (11, 10), (12, 13), (15, 25), (20, 52), (25, 89)]
         {
             check(n, critical);
+        }
+    }
+
+    /// Of 2,000 runs that are held against another one, as many lie within as is promised, give or take three standard errors.
+    #[test]
+    fn another_set_of_pairs_lies_where_it_was_said_to() {
+        let mut random = fastrand::Rng::with_seed(20_261_122);
+        for (first, second) in [(8, 8), (16, 8), (12, 30)] {
+            let mut inside = 0;
+            let mut set = |pairs: usize| {
+                let noise = |random: &mut fastrand::Rng| (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
+                let values: Vec<f64> = (0..pairs).map(|_| 0.03 * noise(&mut random)).collect();
+                effect(&values, 0.95).expect("enough pairs")
+            };
+            for _ in 0..2_000 {
+                let expected = again(set(first), first, second);
+                let found = set(second).estimate;
+                inside += usize::from((expected.low..=expected.high).contains(&found));
+            }
+            assert!((1_871..=1_970).contains(&inside), "{first} pairs, then {second}: {inside} of 2000");
         }
     }
 

@@ -4,8 +4,10 @@
 //! flags that are known to matter for some load. Whether a release takes a value is asked of `flags`, so that no trial is spent on a VM
 //! that would not start.
 
+use beamtune_flags::lint::{File, Level, Target, lint};
+use beamtune_flags::source::live_node;
 use beamtune_flags::{Altered, OtpVersion, Question, Verdict, parse_emu_args};
-use beamtune_model::study::Knob;
+use beamtune_model::study::{Fatal, Knob};
 
 use crate::space::{Parameter, Space};
 
@@ -75,6 +77,35 @@ fn is_taken(words: &[String], otp: &OtpVersion) -> bool {
     })
 }
 
+/// Levels, alone or two together, with which a VM of this release does not start, crashes or hangs beside the arguments that it has, as
+/// far as that is known: what is never tried.
+pub fn fatal(knobs: &[Knob], has: &[String], release: u32) -> Vec<Fatal> {
+    let target = Target { releases: vec![release], machine: None };
+    let errors = |more: &[&[String]]| {
+        let args: Vec<String> = has.iter().chain(more.iter().copied().flatten()).cloned().collect();
+        let found = lint(&[File { fragments: &[live_node(&args)] }], &target);
+        found.into_iter().filter(|finding| finding.level == Level::Error).count()
+    };
+    // What is wrong already is no reason: the target runs with it.
+    let before = errors(&[]);
+    let levels: Vec<((usize, usize), &[String])> = knobs
+        .iter()
+        .enumerate()
+        .flat_map(|(at, knob)| {
+            let levels = knob.levels.iter().enumerate().skip(1);
+            levels.map(move |(level, words)| ((at, level), words.as_slice()))
+        })
+        .collect();
+    let (bad, good): (Vec<_>, Vec<_>) = levels.into_iter().partition(|(_, words)| errors(&[words]) > before);
+    let mut fatal: Vec<Fatal> = bad.into_iter().map(|(place, _)| vec![place]).collect();
+    for (at, (one, words)) in good.iter().enumerate() {
+        let others = good.iter().skip(at + 1).filter(|(other, _)| other.0 != one.0);
+        let clash = others.filter(|(_, beside)| errors(&[words, beside]) > before);
+        fatal.extend(clash.map(|(other, _)| vec![*one, *other]));
+    }
+    fatal
+}
+
 /// The space in which a study searches.
 pub fn space(knobs: &[Knob]) -> Space {
     let parameter = |knob: &Knob| Parameter {
@@ -131,6 +162,24 @@ mod tests {
         assert_eq!(told(1), None);
         assert_eq!(told(2), Some(vec![String::new(), "+S 1:1".to_owned()]));
         assert_eq!(told(8), Some(vec![String::new(), "+S 7:7".to_owned(), "+S 4:4".to_owned()]));
+    }
+
+    #[test]
+    fn what_a_vm_does_not_start_with_is_never_tried() {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<String>>();
+        let knob = |name: &str, levels: &[&str]| Knob {
+            name: name.to_owned(),
+            levels: std::iter::once(Vec::new()).chain(levels.iter().map(|level| words(level))).collect(),
+            ordered: false,
+        };
+        let knobs = [
+            knob("pollsets", &["+IOp 2", "+IOp 4"]),
+            knob("poll threads", &["+IOt 2", "+IOt 8"]),
+            knob("binding", &["+sbt db"]),
+            knob("busy wait", &["+sbwt none"]),
+        ];
+        let told = fatal(&knobs, &words("+IOt 4 +ssrct -sname x"), 25);
+        assert_eq!(told, [vec![(2, 1)], vec![(0, 2), (1, 1)]], "no topology; more pollsets than threads");
     }
 
     #[test]

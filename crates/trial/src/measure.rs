@@ -17,6 +17,17 @@ pub struct Answers {
     pub errors: u64,
     /// Percentiles of the responses, by their names (`p99`).
     pub percentiles_ns: BTreeMap<String, u64>,
+    /// Where the window is the run of something that ends by itself.
+    pub run: Option<Run>,
+}
+
+/// The run of something that does its work and ends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Run {
+    /// How long it took, in nanoseconds.
+    pub took_ns: f64,
+    /// CPU time that the target used for it, in nanoseconds.
+    pub cpu_ns: f64,
 }
 
 impl Answers {
@@ -32,12 +43,18 @@ pub fn measure(period: &Period, answers: &Answers) -> Measures {
     let mut set = |quantity: study::Quantity, value: f64| found.set(quantity.name, value);
     // Without any answer this divides by zero, and what is not finite is left out.
     let per_request = |per_second: f64| per_second / answers.per_second();
-    set(study::THROUGHPUT, answers.per_second());
+    if answers.run.is_none() {
+        set(study::THROUGHPUT, answers.per_second());
+    }
     set(study::ERRORS, answers.errors as f64 / (answers.done + answers.errors) as f64);
     for quantity in [study::P50, study::P90, study::P99, study::P999] {
         if let Some(value) = answers.percentiles_ns.get(quantity.name) {
             set(quantity, *value as f64);
         }
+    }
+    if let Some(Run { took_ns, cpu_ns }) = answers.run {
+        set(study::DURATION, took_ns);
+        set(study::CPU_TIME, cpu_ns);
     }
     if let Some(cores) = vm_cores(period) {
         set(study::CPU, cores);
@@ -117,7 +134,10 @@ mod tests {
             (&metrics::INVOLUNTARY_SWITCHES, "scheduler/1", &[0, 100, 200]),
         ]);
         let percentiles_ns = BTreeMap::from([("p99".to_owned(), 2_000_000)]);
-        let found = measure(&period, &Answers { seconds: 2.0, done: 4_000, errors: 1_000, percentiles_ns });
+        let found = measure(
+            &period,
+            &Answers { seconds: 2.0, done: 4_000, errors: 1_000, percentiles_ns, run: None },
+        );
         let check = |name: &str, expect: Option<f64>| {
             let value = found.get(name);
             let is_near = match (value, expect) {
@@ -153,6 +173,14 @@ mod tests {
         };
         assert_eq!(cores(307_654_321), Some(0.307_654_321));
         assert_eq!(cores(150_000_000), Some(0.3), "half of the threads were not read");
+    }
+
+    #[test]
+    fn of_a_run_its_length_is_told_and_no_answers() {
+        let run = Some(Run { took_ns: 5e9, cpu_ns: 7e9 });
+        let found = measure(&period(&[]), &Answers { seconds: 5.0, run, ..Answers::default() });
+        let told: Vec<(&str, f64)> = found.iter().collect();
+        assert_eq!(told, [("cpu-time", 7e9), ("duration", 5e9)]);
     }
 
     #[test]

@@ -46,13 +46,16 @@ pub struct Problem {
     pub limits: Vec<Limit>,
     /// How many parameters a candidate may set at most: as many as can be told apart afterwards.
     pub most_set: usize,
+    /// Levels, each with its parameter, that are never tried, alone or together.
+    pub fatal: Vec<Vec<(usize, usize)>>,
 }
 
 impl Problem {
-    /// Whether a candidate sets no more than it may.
-    fn is_sparse(&self, point: &[usize]) -> bool {
+    /// Whether a candidate sets no more than it may, and nothing that does not go together.
+    fn may_be_tried(&self, point: &[usize]) -> bool {
         let set = point.iter().zip(&self.space.parameters).filter(|(level, of)| **level != of.default);
-        set.count() <= self.most_set
+        let has = |(parameter, level): &(usize, usize)| point.get(*parameter) == Some(level);
+        set.count() <= self.most_set && !self.fatal.iter().any(|levels| levels.iter().all(has))
     }
 }
 
@@ -132,6 +135,12 @@ pub fn finalists(problem: &Problem, outcomes: &[Outcome], most: usize) -> Vec<Be
     beliefs
 }
 
+/// What is believed of these points, in their order.
+pub fn believe(problem: &Problem, outcomes: &[Outcome], points: &[Point]) -> Vec<Belief> {
+    let models = Models::new(problem, outcomes);
+    points.iter().map(|point| models.belief(point)).collect()
+}
+
 /// What is tried before the model decides.
 fn planned(problem: &Problem) -> Vec<Point> {
     let default = problem.space.default_point();
@@ -147,7 +156,7 @@ fn planned(problem: &Problem) -> Vec<Point> {
     points.extend(by_effect.iter().map(|advice| with(default.clone(), advice)));
     // Of two that want the same parameter the stronger one comes last.
     points.push(by_effect.iter().rev().fold(default, |point, advice| with(point, advice)));
-    points.retain(|point| problem.space.holds(point) && problem.is_sparse(point));
+    points.retain(|point| problem.space.holds(point) && problem.may_be_tried(point));
     points
 }
 
@@ -200,7 +209,7 @@ fn thoughts(
             };
         points.push(space.parameters.iter().map(|parameter| level(parameter, random)).collect());
     }
-    points.retain(|point| problem.is_sparse(point));
+    points.retain(|point| problem.may_be_tried(point));
     points.sort();
     points.dedup();
     points

@@ -12,10 +12,11 @@
 //!    left out in the end; what cannot be told is kept and said to be so.
 
 use beamtune_model::study::{
-    Advised, Arm, ERRORS, Ending, Finalist, Margin, Measures, Order, Part, Pays, Phase, Trial, TrialOutcome,
-    Tuning, TuningVerdict,
+    Advised, Arm, CPU_PER_REQUEST, ERRORS, Ending, Finalist, Gain, Learnt, Margin, Measures, Order, P99,
+    Part, Pays, Phase, Quantity, RSS, Ratio, Trial, TrialOutcome, Tuning, TuningVerdict,
 };
-use beamtune_stats::paired::{effect, p_value};
+use beamtune_stats::gaussian::Guess;
+use beamtune_stats::paired::{again, effect, p_value};
 use beamtune_stats::sequential;
 use beamtune_stats::{SD_OF_MAD, median};
 
@@ -35,6 +36,8 @@ const MOST_FINALISTS: usize = 2;
 const LEAST_CONFIRM_BLOCKS: usize = 8;
 /// Fewest blocks of which ranks give an interval of 95 %.
 const LEAST_BACK_OUT_BLOCKS: usize = 6;
+/// Trials that take a setting of two parts apart: those of one part need none, and what people tune is seldom a single flag.
+const LEAST_BACK_OUT: usize = LEAST_BACK_OUT_BLOCKS * 4;
 /// Parts that are left out one by one, at most.
 const MOST_BACKED_OUT: usize = 4;
 /// Fewest trials of a search: the target as it is, and a few others.
@@ -45,6 +48,16 @@ const LEVEL: f64 = 0.05;
 const PAYS: f64 = 0.01;
 /// Noise of a trial is not taken for less than this (a few pairs may agree by chance).
 const LEAST_NOISE_SD: f64 = 0.005;
+
+/// By how much the time may be exceeded if without that nothing could be concluded.
+const OVERRUN: f64 = 1.25;
+
+/// So many pairs has the first look of a comparison, which is what another run is held against.
+const AGAIN_PAIRS: usize = 8;
+/// A belief's interval of 95 %, in standard deviations.
+const BELIEF_SDS: f64 = 1.96;
+/// What people weigh against each other.
+const FRONT: [Quantity; 3] = [CPU_PER_REQUEST, P99, RSS];
 
 /// How many trials each stage has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,20 +75,36 @@ pub struct Stages {
 impl Stages {
     /// Divides trials among the stages; an error says how many would be needed at least.
     pub fn divide(trials: usize) -> Result<Stages, usize> {
+        Stages::of(trials).ok_or_else(Stages::least)
+    }
+
+    fn of(trials: usize) -> Option<Stages> {
         let share = |share: f64| (trials as f64 * share) as usize;
         let same = 2 * LEAST_SAME_PAIRS;
         let confirm = share(CONFIRM_SHARE).max(LEAST_CONFIRM_BLOCKS * 2);
-        let back_out = share(BACK_OUT_SHARE).max(LEAST_BACK_OUT_BLOCKS * 3);
-        match trials.checked_sub(same + confirm + back_out) {
-            Some(search) if search >= LEAST_SEARCH => Ok(Stages { same, search, confirm, back_out }),
-            _ => Err(Stages::least()),
-        }
+        let back_out = share(BACK_OUT_SHARE).max(LEAST_BACK_OUT);
+        let search = trials.checked_sub(same + confirm + back_out)?;
+        (search >= LEAST_SEARCH).then_some(Stages { same, search, confirm, back_out })
     }
 
     /// Fewest trials that can show anything.
-    fn least() -> usize {
-        2 * LEAST_SAME_PAIRS + LEAST_SEARCH + LEAST_CONFIRM_BLOCKS * 2 + LEAST_BACK_OUT_BLOCKS * 3
+    pub fn least() -> usize {
+        // The larger the number, the more is left for the search, so there is one.
+        (1..).find(|trials| Stages::of(*trials).is_some()).unwrap_or(usize::MAX)
     }
+}
+
+/// How many trials there is time for: planned ones, until it is known from the first trials how long they take. Where that is too little
+/// for anything to be concluded, and by not more than [`OVERRUN`], as many as are needed.
+pub fn within(budget_s: f64, planned: usize, trials: &[Trial]) -> usize {
+    let same = trials.iter().filter(|trial| trial.order.phase == Phase::Same);
+    let same: Vec<f64> = same.map(|trial| trial.took_s).collect();
+    let Some(first) = same.get(..2 * LEAST_SAME_PAIRS) else { return planned };
+    let Some(took_s) = median(first).filter(|took_s| *took_s > 0.0) else { return planned };
+    let left_s = budget_s - first.iter().sum::<f64>();
+    let fit = first.len() + (left_s.max(0.0) / took_s) as usize;
+    let least = Stages::least();
+    if fit < least && least as f64 * took_s <= budget_s * OVERRUN { least } else { fit }
 }
 
 /// What is to be done now.
@@ -99,31 +128,50 @@ pub fn next(tuning: &Tuning, trials: &[Trial]) -> Next {
 
 /// What the trials say.
 pub fn judge(tuning: &Tuning, trials: &[Trial]) -> TuningVerdict {
-    let ending = match next(tuning, trials) {
-        Next::Run(_) => None,
-        Next::Done(ending) => Some(ending),
+    let mut verdict = TuningVerdict {
+        ending: match next(tuning, trials) {
+            Next::Run(_) => None,
+            Next::Done(ending) => Some(ending),
+        },
+        ..TuningVerdict::default()
     };
-    let Ok(stages) = Stages::divide(tuning.trials) else {
-        return TuningVerdict {
-            ending,
-            finalists: Vec::new(),
-            parts: Vec::new(),
-            point: Vec::new(),
-            flags: Vec::new(),
-        };
-    };
+    let Ok(stages) = Stages::divide(tuning.trials) else { return verdict };
     let study = Study { tuning, stages, trials, blocks: Blocks::of(trials, &tuning.objective) };
-    let finalists = if study.of_phase(Phase::Confirm) > 0 { study.confirmed() } else { Vec::new() };
-    let winner = study.winner(&finalists);
-    let parts = winner.map(|winner| study.parts(&winner.point)).unwrap_or_default();
-    let mut point = winner.map(|winner| winner.point.clone()).unwrap_or_default();
-    for part in parts.iter().filter(|part| part.pays == Pays::No) {
-        if let Some(level) = point.get_mut(part.knob) {
-            *level = 0;
+    verdict.levels = study.learnt();
+    verdict.front = front(trials);
+    if study.of_phase(Phase::Confirm) > 0 {
+        verdict.finalists = study.confirmed();
+    }
+    if let Some(winner) = study.winner(&verdict.finalists) {
+        verdict.point.clone_from(&winner.point);
+        verdict.parts = study.parts(&winner.point);
+        let left_out: Vec<usize> =
+            verdict.parts.iter().filter(|part| part.pays == Pays::No).map(|part| part.knob).collect();
+        verdict.gain = study.gain(&left_out);
+        for knob in left_out {
+            if let Some(level) = verdict.point.get_mut(knob) {
+                *level = 0;
+            }
         }
     }
-    let flags = knobs::flags(&tuning.knobs, &point);
-    TuningVerdict { ending, finalists, parts, point, flags }
+    verdict.flags = knobs::flags(&tuning.knobs, &verdict.point);
+    verdict
+}
+
+/// The trials of a search to which no other one is better in CPU per answer, p99 and resident memory at once, by their places.
+fn front(trials: &[Trial]) -> Vec<usize> {
+    let values = |trial: &Trial| match &trial.outcome {
+        TrialOutcome::Valid { measures } if trial.order.phase == Phase::Search => {
+            FRONT.iter().map(|quantity| measures.get(quantity.name)).collect::<Option<Vec<f64>>>()
+        }
+        _ => None,
+    };
+    let points: Vec<(usize, Vec<f64>)> =
+        trials.iter().enumerate().filter_map(|(at, trial)| Some((at, values(trial)?))).collect();
+    let is_beaten = |one: &[f64]| {
+        points.iter().any(|(_, other)| other.iter().zip(one).all(|(other, one)| other <= one) && other != one)
+    };
+    points.iter().filter(|(_, one)| !is_beaten(one)).map(|(at, _)| *at).collect()
 }
 
 struct Study<'t> {
@@ -237,6 +285,7 @@ impl Study<'_> {
             noise_sd: noise_sd(&self.tuning.objective),
             limits: self.tuning.guards.iter().map(limit).collect(),
             most_set: self.most_parts(),
+            fatal: self.tuning.fatal.clone(),
         }
     }
 
@@ -281,7 +330,9 @@ impl Study<'_> {
     }
 
     fn finalists(&self) -> Vec<Point> {
-        let beliefs = search::finalists(&self.problem(), &self.outcomes(), MOST_FINALISTS);
+        // As many as there are enough blocks for.
+        let most = (self.stages.confirm / LEAST_CONFIRM_BLOCKS).saturating_sub(1).clamp(1, MOST_FINALISTS);
+        let beliefs = search::finalists(&self.problem(), &self.outcomes(), most);
         let is_set = |point: &Point| point.iter().any(|level| *level > 0);
         beliefs.into_iter().map(|belief| belief.point).filter(is_set).collect()
     }
@@ -384,6 +435,71 @@ impl Study<'_> {
             Part { knob, level, ratio: found.map(ratio), pays }
         };
         set.into_iter().map(part).collect()
+    }
+
+    /// What the setting that is left does, if these knobs of the winner are left out in the end. Of one, that was tried.
+    fn gain(&self, left_out: &[usize]) -> Option<Gain> {
+        let mut pairs = Vec::new();
+        match left_out {
+            [] => {
+                pairs = self.winner_pairs();
+                pairs.extend(self.blocks.pairs(Phase::BackOut, (0, 1)));
+            }
+            [knob] => {
+                let place = self.left_out().iter().position(|other| other == knob)?;
+                pairs = self.blocks.pairs(Phase::BackOut, (0, place as u32 + 2));
+            }
+            _ => {}
+        }
+        let found = effect(&differences(&pairs, &self.tuning.objective), 1.0 - LEVEL)?;
+        let again = again(found, pairs.len(), AGAIN_PAIRS);
+        Some(Gain {
+            ratio: ratio(found),
+            pairs: pairs.len(),
+            again: ratio(again),
+            again_pairs: AGAIN_PAIRS,
+            guards: self.tuning.guards.iter().map(|margin| guard(margin, &pairs)).collect(),
+        })
+    }
+
+    /// What the search has learnt of each level.
+    fn learnt(&self) -> Vec<Learnt> {
+        let (problem, outcomes) = (self.problem(), self.outcomes());
+        let mut learnt = Vec::new();
+        let mut points = Vec::new();
+        for (at, knob) in self.tuning.knobs.iter().enumerate() {
+            for level in 1..knob.levels.len() {
+                let with = || outcomes.iter().filter(|outcome| outcome.point.get(at) == Some(&level));
+                let failed = with().filter(|outcome| outcome.values.is_none()).count();
+                let mut point = problem.space.default_point();
+                point[at] = level;
+                points.push(point);
+                learnt.push(Learnt {
+                    knob: at,
+                    level,
+                    trials: with().count() - failed,
+                    failed,
+                    effect: None,
+                    within_guards: 0.0,
+                    is_fatal: self.tuning.fatal.contains(&vec![(at, level)]),
+                });
+            }
+        }
+        let sign = if more_is_better(&self.tuning.objective) { -1.0 } else { 1.0 };
+        for (learnt, belief) in learnt.iter_mut().zip(search::believe(&problem, &outcomes, &points)) {
+            let Guess { mean, sd } = belief.objective;
+            let ends = [sign * mean - BELIEF_SDS * sd, sign * mean + BELIEF_SDS * sd];
+            let believed = Ratio {
+                estimate: (sign * mean).exp(),
+                low: ends[0].exp(),
+                high: ends[1].exp(),
+                confidence: 1.0 - LEVEL,
+            };
+            learnt.effect = (learnt.trials > 0).then_some(believed);
+            learnt.within_guards = belief.within_limits;
+        }
+        learnt.retain(|learnt| learnt.trials > 0 || learnt.failed > 0 || learnt.is_fatal);
+        learnt
     }
 
     /// The winner beside the target as it is, on fresh trials.

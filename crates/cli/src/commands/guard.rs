@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use beamtune_host::family::{self, Ended, Family, How};
@@ -49,6 +49,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let log = log.with_context(|| format!("cannot write {}", args.log.display()))?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    let began = Instant::now();
     let child = command.spawn().with_context(|| format!("cannot start {program}"))?.id();
     let nothing_left = Arc::new(AtomicBool::new(false));
     let leash = Arc::clone(&nothing_left);
@@ -60,10 +61,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     })?;
     loop {
         match family::wait_for_any()? {
-            Some((pid, ended)) if pid == child => terminal::print(&match ended {
-                Ended::Exited(code) => format!("exited {code}\n"),
-                Ended::Killed(signal) => format!("killed {signal}\n"),
-            }),
+            Some((pid, ended)) if pid == child => {
+                let took_ns = began.elapsed().as_nanos();
+                terminal::print(&match ended {
+                    Ended::Exited(code) => format!("exited {code} after {took_ns}\n"),
+                    Ended::Killed(signal) => format!("killed {signal} after {took_ns}\n"),
+                });
+            }
             Some(_) => {}
             // Nothing is left. Whoever started us wants to read how it ended before we go.
             None => {

@@ -4,17 +4,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use beamtune_model::study::{Answer, Order, Phase, Question, StudyStore, Trial, TrialOutcome, Tuning};
+use beamtune_model::study::{
+    self as quantities, Answer, Order, Phase, QUANTITIES, Question, StudyStore, Trial, TrialOutcome,
+};
 use beamtune_recording::Stop;
 use beamtune_store::Study;
 use beamtune_trial::compare;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::compare::minutes;
-use super::tune::{self, Wanted};
+use super::target::minutes;
+use super::tune::{self, Known, Wanted};
 use crate::access::AccessArgs;
-use crate::trial::Setup;
+use crate::trial::{Load, Setup};
 use crate::{take, terminal, trial};
 
 /// What a study's file holds beside its trials.
@@ -46,26 +48,29 @@ impl Asked {
     }
 
     /// Trials that it takes if all of them count: at least and at most.
-    fn trials(&self) -> Option<(usize, usize)> {
+    fn trials(&self, trials: &[Trial]) -> Option<(usize, usize)> {
         match self {
             Asked::Compare(question) => compare::trials(question),
-            Asked::Tune(wanted) => Some((wanted.trials, wanted.trials)),
+            Asked::Tune(wanted) => {
+                let all = wanted.trials(trials);
+                Some((all, all))
+            }
         }
     }
 
     /// What is to be run next; `None` where nothing is.
-    fn next(&self, study: &Study, trials: &[Trial], tuning: &mut Option<Tuning>) -> Result<Option<Order>> {
+    fn next(&self, study: &Study, trials: &[Trial], known: &mut Option<Known>) -> Result<Option<Order>> {
         match self {
             Asked::Compare(question) => Ok(match compare::next(question, trials) {
                 compare::Next::Run(order) => Some(order),
                 compare::Next::Done(_) => None,
             }),
             Asked::Tune(wanted) => {
-                if tuning.is_none() {
-                    *tuning = tune::tuning(wanted, study, trials)?;
+                if known.is_none() {
+                    *known = tune::known(wanted, study, trials)?;
                 }
                 // Before anything is known of the target, it is only held against itself.
-                let tuning = tuning.clone().unwrap_or_else(|| wanted.without_knobs());
+                let tuning = wanted.tuning(trials, known.as_ref());
                 Ok(match beamtune_trial::tune::next(&tuning, trials) {
                     beamtune_trial::tune::Next::Run(order) => Some(order),
                     beamtune_trial::tune::Next::Done(_) => None,
@@ -149,18 +154,19 @@ pub fn begin(file: &Path, kept: &Kept, plan: &str, access: &AccessArgs, json: bo
 /// Runs trials until there is an answer, and tells it.
 fn go_on(mut study: Study, kept: &Kept, access: &AccessArgs, json: bool) -> Result<ExitCode> {
     let mut trials = study.trials()?;
-    let mut tuning = None;
+    let mut known = None;
     let stop = Stop::default();
     take::stop_on_signals(&stop)?;
     if let Some(pins) = &kept.setup.pins {
         // What we start from now on, and the generator's threads, run there.
         beamtune_host::cpus::run_on(&pins.generator).context("cannot choose CPUs for the load")?;
     }
-    while let Some(order) = kept.asked.next(&study, &trials, &mut tuning)? {
+    while let Some(order) = kept.asked.next(&study, &trials, &mut known)? {
         let Some(done) = trial::run(&kept.setup, access, &order, &stop)? else {
             let path = study.path().display().to_string();
             bail!("stopped after {} trials; go on with: beamtune study resume {path}", trials.len());
         };
+        must_be_measured(kept, &done.trial)?;
         study.add(&done.trial, done.recording.as_deref())?;
         trials.push(done.trial);
         terminal::complain(&line(kept, &trials));
@@ -168,10 +174,31 @@ fn go_on(mut study: Study, kept: &Kept, access: &AccessArgs, json: bool) -> Resu
     tell(kept, &study, &trials, json)
 }
 
+/// Without what decides, a study of any length would tell nothing.
+fn must_be_measured(kept: &Kept, trial: &Trial) -> Result<()> {
+    let objective = kept.asked.objective();
+    let TrialOutcome::Valid { measures } = &trial.outcome else { return Ok(()) };
+    if measures.get(objective).is_some() {
+        return Ok(());
+    }
+    let found: Vec<&str> =
+        QUANTITIES.iter().map(|quantity| quantity.name).filter(|name| measures.get(name).is_some()).collect();
+    let why = match kept.setup.load {
+        Load::Command(_) if measures.get(quantities::DURATION.name).is_some() => {
+            ": nothing was recognised in what the load command printed (load import --help; --load-result names a file)"
+        }
+        _ => "",
+    };
+    bail!(
+        "{objective} was not measured{why}; what was: {}. Choose another one with --objective",
+        found.join(", ")
+    );
+}
+
 /// How far a study is: its trials, how many there will be, and how long that takes at most.
 fn progress(kept: &Kept, trials: &[Trial]) -> String {
     let number = trials.len();
-    let Some((least, most)) = kept.asked.trials() else { return format!("trial {number}") };
+    let Some((least, most)) = kept.asked.trials(trials) else { return format!("trial {number}") };
     let took_s = trials.iter().map(|trial| trial.took_s).sum::<f64>() / number.max(1) as f64;
     let left = minutes(most.saturating_sub(number) as f64 * took_s);
     match least == most {

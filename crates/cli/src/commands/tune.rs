@@ -8,7 +8,9 @@ use anyhow::{Context, Result, bail};
 use beamtune_flags::args::{Input, Wish, change};
 use beamtune_flags::source::Format;
 use beamtune_flags::{OtpVersion, parse_emu_args};
-use beamtune_model::study::{Ending, Margin, Part, Pays, Phase, Trial, TrialOutcome, Tuning, TuningVerdict};
+use beamtune_model::study::{
+    Advised, Ending, Fatal, Knob, Margin, Part, Pays, Phase, Trial, TrialOutcome, Tuning, TuningVerdict,
+};
 use beamtune_model::{Period, facts, metrics};
 use beamtune_recording::{Reader, Selection};
 use beamtune_store::Study;
@@ -16,9 +18,8 @@ use beamtune_trial::{advice, knobs, tune};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::compare::{TargetArgs, guards, margin, minutes, pins, quantity, trial_s};
 use super::study::{self, Asked, Kept};
-use crate::access::AccessArgs;
+use super::target::{StudyArgs, TargetArgs, guards, minutes, pins, trial_s};
 use crate::terminal;
 use crate::trial::Setup;
 
@@ -30,12 +31,8 @@ use crate::trial::Setup;
 pub struct Args {
     #[command(flatten)]
     target: TargetArgs,
-    /// What is to become better: cpu-per-request, throughput, p50, p90, p99, rss, rss-peak …
-    #[arg(long, value_name = "QUANTITY", default_value = "cpu-per-request", value_parser = quantity)]
-    objective: String,
-    /// What must not become worse, and by how much it may: p99:+5%, rss:+10%, throughput:-2%, errors:+0.1%.
-    #[arg(long, value_name = "QUANTITY:MARGIN", value_parser = margin, default_values = ["p99:+10%", "rss:+10%", "errors:+0.1%"])]
-    guard: Vec<Margin>,
+    #[command(flatten)]
+    study: StudyArgs,
     /// How long it may take in all.
     #[arg(long, value_name = "TIME", default_value = "45m", value_parser = terminal::parse_duration)]
     budget: Duration,
@@ -45,20 +42,6 @@ pub struct Args {
     /// Where the new vm.args is written; without it, beside the study.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The seed of every order and choice.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// The study's file; without it, one with the time in its name, here.
-    #[arg(long, value_name = "FILE")]
-    study: Option<PathBuf>,
-    /// Say what would be done and how long it takes, and do nothing.
-    #[arg(long)]
-    plan: bool,
-    /// Print the result as JSON.
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    access: AccessArgs,
 }
 
 /// What is to be found out; what can be set follows from the first trials.
@@ -67,39 +50,62 @@ pub struct Wanted {
     seed: u64,
     pub objective: String,
     guards: Vec<Margin>,
-    pub trials: usize,
+    /// How long it may take in all, in seconds.
+    budget_s: f64,
+    /// Trials that are planned, as long as it is not known how long they take.
+    planned: usize,
     /// The text of the target's vm.args.
     vm_args: String,
     output: PathBuf,
 }
 
 impl Wanted {
+    /// Trials in all.
+    pub fn trials(&self, trials: &[Trial]) -> usize {
+        tune::within(self.budget_s, self.planned, trials)
+    }
+
+    /// The question, with what is known of the target.
+    pub fn tuning(&self, trials: &[Trial], known: Option<&Known>) -> Tuning {
+        let Known { knobs, advice, fatal } = known.cloned().unwrap_or_default();
+        Tuning { knobs, advice, fatal, trials: self.trials(trials), ..self.without_knobs() }
+    }
+
     /// The question as far as it is known before the target was looked at.
-    pub fn without_knobs(&self) -> Tuning {
+    fn without_knobs(&self) -> Tuning {
         Tuning {
             seed: self.seed,
             objective: self.objective.clone(),
             guards: self.guards.clone(),
             knobs: Vec::new(),
             advice: Vec::new(),
-            trials: self.trials,
+            fatal: Vec::new(),
+            trials: self.planned,
         }
     }
 }
 
+/// What must not become worse unless it is said otherwise.
+const GUARDS: [&str; 3] = ["p99:+10%", "rss:+10%", "errors:+0.1%"];
+
 pub fn run(args: &Args) -> Result<ExitCode> {
     let setup = args.target.setup()?;
-    let (usual_s, _) = trial_s(&setup);
-    let trials = (args.budget.as_secs_f64() / usual_s) as usize;
-    let stages = match tune::Stages::divide(trials) {
-        Ok(stages) => stages,
-        Err(least) => bail!(
-            "--budget {} is too little to conclude anything: {least} trials of some {usual_s:.0} s are the least, so {}; shorter trials (--for, --warm-up) need less",
-            minutes(args.budget.as_secs_f64()),
-            minutes(least as f64 * usual_s)
+    let budget_s = args.budget.as_secs_f64();
+    // How long a command takes is only known from its first runs.
+    let usual_s = trial_s(&setup).map(|(usual_s, _)| usual_s);
+    let planned = usual_s.map_or(tune::Stages::least(), |usual_s| (budget_s / usual_s) as usize);
+    let stages = match (tune::Stages::divide(planned), usual_s) {
+        (Ok(stages), _) => stages,
+        (Err(least), usual_s) => bail!(
+            "--budget {} is too little to conclude anything: {least} trials of some {:.0} s are the least, so {}; shorter trials (--for, --warm-up) need less",
+            minutes(budget_s),
+            usual_s.unwrap_or_default(),
+            minutes(least as f64 * usual_s.unwrap_or_default())
         ),
     };
-    let file = args.study.clone().unwrap_or_else(|| study::usual_file("tune"));
+    let objective = args.study.objective(&setup);
+    let guarded = args.study.guards(&setup, &GUARDS)?;
+    let file = args.study.study.clone().unwrap_or_else(|| study::usual_file("tune"));
     let output = args.output.clone().unwrap_or_else(|| file.with_extension("vm.args"));
     if output.exists() {
         bail!("{} exists already: choose another name with -o", output.display());
@@ -111,38 +117,56 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         None => String::new(),
     };
     Input::read(Format::VmArgs, vm_args.as_str()).context("--vm-args")?;
+    let length = match usual_s {
+        Some(usual_s) => format!(
+            "{planned} trials of {} s (with warm-up and start some {usual_s:.0} s each), so {} in all",
+            setup.window_s,
+            minutes(planned as f64 * usual_s)
+        ),
+        None => format!("as many trials as there is time for in {}, at least {planned}", minutes(budget_s)),
+    };
     let plan = format!(
-        "objective: {}; must not become worse: {}\n\
-         {trials} trials of {} s (with warm-up and start some {usual_s:.0} s each), so {} in all: {} of the target against itself, {} to search, \
-         {} to confirm, {} to find out which parts pay\n{}\n",
-        args.objective,
-        guards(&args.guard),
-        setup.window_s,
-        minutes(trials as f64 * usual_s),
+        "objective: {objective}; must not become worse: {}\n\
+         {length}: {} of the target against itself, {} to search, {} to confirm, {} to find out which parts pay\n{}\n",
+        guards(&guarded),
         stages.same,
         stages.search,
         stages.confirm,
         stages.back_out,
         pins(&setup),
     );
-    if args.plan {
+    if args.study.plan {
         terminal::print(&plan);
         return Ok(ExitCode::SUCCESS);
     }
     let wanted = Wanted {
-        seed: args.seed,
-        objective: args.objective.clone(),
-        guards: args.guard.clone(),
-        trials,
+        seed: args.study.seed,
+        objective,
+        guards: guarded,
+        budget_s,
+        planned,
         vm_args,
         output: std::path::absolute(&output).context("cannot read the working folder")?,
     };
-    study::begin(&file, &Kept { asked: Asked::Tune(wanted), setup }, &plan, &args.access, args.json)
+    study::begin(
+        &file,
+        &Kept { asked: Asked::Tune(wanted), setup },
+        &plan,
+        &args.study.access,
+        args.study.json,
+    )
 }
 
-/// The question with what can be set and what is advised: from the recording of the first trial of the target as it is. `None` before
-/// there is one.
-pub fn tuning(wanted: &Wanted, study: &Study, trials: &[Trial]) -> Result<Option<Tuning>> {
+/// What can be set of a target, and what is advised.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    knobs: Vec<Knob>,
+    advice: Vec<Advised>,
+    fatal: Vec<Fatal>,
+}
+
+/// What is known of the target from the recording of its first trial as it is; `None` before there is one.
+pub fn known(wanted: &Wanted, study: &Study, trials: &[Trial]) -> Result<Option<Known>> {
     let is_it = |trial: &Trial| {
         trial.order.phase == Phase::Same && matches!(trial.outcome, TrialOutcome::Valid { .. })
     };
@@ -154,11 +178,13 @@ pub fn tuning(wanted: &Wanted, study: &Study, trials: &[Trial]) -> Result<Option
     let otp = otp.context("the target does not tell its OTP release: give its VM a distribution (-sname)")?;
     let cpus = period.stat(&metrics::CPUS_ALLOWED, "").map_or(1.0, |stat| stat.mean());
     let mut knobs = knobs::knobs(&otp, cpus as usize);
+    let args = period.facts.list(facts::EMU_ARGS).or_else(|| period.facts.list(facts::COMMAND_LINE));
     let rss = period.stat(&metrics::RSS, "").ok().map(|stat| stat.mean());
     let diagnosis = beamtune_rules::diagnose(&period);
     let advice =
         advice::advice(&diagnosis, &wanted.objective, rss, beamtune_rules::is_about_memory, &mut knobs);
-    Ok(Some(Tuning { knobs, advice, ..wanted.without_knobs() }))
+    let fatal = knobs::fatal(&knobs, &args.unwrap_or_default(), otp.release());
+    Ok(Some(Known { knobs, advice, fatal }))
 }
 
 /// A recording that a study holds.
@@ -178,7 +204,7 @@ pub fn tell(
     trials: &[Trial],
     is_json: bool,
 ) -> Result<ExitCode> {
-    let tuning = tuning(wanted, study, trials)?.unwrap_or_else(|| wanted.without_knobs());
+    let tuning = wanted.tuning(trials, known(wanted, study, trials)?.as_ref());
     let verdict = tune::judge(&tuning, trials);
     let is_found = verdict.ending == Some(Ending::Found) && !verdict.flags.is_empty();
     if is_json {
@@ -208,7 +234,7 @@ fn write_new(file: &Path, text: &str) -> Result<()> {
 fn vm_args(wanted: &Wanted, setup: &Setup, tuning: &Tuning, verdict: &TuningVerdict) -> Result<String> {
     let mut input = Input::read(Format::VmArgs, wanted.vm_args.as_str())?;
     let day = jiff::Zoned::now().strftime("%Y-%m-%d").to_string();
-    let circumstances = format!("load {}, {day}", setup.load.name);
+    let circumstances = format!("load {}, {day}", setup.load.name());
     for part in verdict.parts.iter().filter(|part| part.pays != Pays::No) {
         let Some(knob) = tuning.knobs.get(part.knob) else { continue };
         let Some(words) = knob.levels.get(part.level) else { continue };
@@ -241,7 +267,7 @@ fn with_flags(mut input: Input, part: &Part, words: &[String], comment: &str) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use beamtune_model::study::{Knob, Ratio};
+    use beamtune_model::study::Ratio;
 
     fn words(text: &str) -> Vec<String> {
         text.split_whitespace().map(str::to_owned).collect()

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use beamtune_host::family::{self, Family};
+use beamtune_host::family;
 use beamtune_host::tree::LocalTree;
 use beamtune_load::clock::{SECOND_NS, now_ns};
 use beamtune_load::collect::{self, Run};
@@ -19,6 +19,7 @@ use beamtune_recording::Stop;
 use beamtune_trial::measure::Answers;
 use beamtune_trial::steady::{self, Second};
 
+use super::looks::Look;
 use crate::commands::load::{Written, compile, reach};
 
 /// Between the moment at which threads are started and the begin of the schedule.
@@ -60,6 +61,10 @@ pub enum Drove {
     Measured(Box<Driven>),
     /// The VM has ended.
     VmEnded,
+    /// The target did not do what it should: why, for people.
+    Failed(String),
+    /// What was to drive the load did not: why, for people.
+    LoadFailed(String),
     /// Somebody has asked us to stop.
     Stopped,
 }
@@ -141,25 +146,8 @@ struct Window {
     done: u64,
     errors: u64,
     bound: Vec<String>,
-    begin: Used,
-    end: Option<Used>,
-}
-
-/// CPU time of us and all that we have started, without the VM's.
-#[derive(Clone, Copy)]
-struct Used {
-    at: Instant,
-    cpu_ns: i64,
-}
-
-impl Used {
-    fn now(vm: u32) -> Used {
-        let tree = LocalTree::default();
-        // What cannot be read counts as nothing; then it is taken for interference, which is on the safe side.
-        let all = Family::of(&tree, std::process::id()).map_or(0, |family| family.cpu_ns);
-        let of_vm = family::usage(&tree, vm).map_or(0, |(cpu_ns, _)| cpu_ns);
-        Used { at: Instant::now(), cpu_ns: all - of_vm }
-    }
+    begin: Option<Look>,
+    end: Option<Look>,
 }
 
 impl Watch {
@@ -189,7 +177,7 @@ impl Watch {
             window.take(seen, second, tally);
             let is_over = window.is_over(self.window_s);
             if is_over {
-                window.end = Some(Used::now(self.vm));
+                window.end = Look::now(self.vm);
             }
             return is_over;
         }
@@ -202,7 +190,7 @@ impl Watch {
                 done: 0,
                 errors: 0,
                 bound: Vec::new(),
-                begin: Used::now(self.vm),
+                begin: Look::now(self.vm),
                 end: None,
             });
         }
@@ -237,16 +225,17 @@ impl Window {
             collect::latency(&response).map(|latency| latency.percentiles_ns).unwrap_or_default();
         let length_ns = self.seconds.len() as u64 * SECOND_NS;
         let begin_ns = plan.start_ns + self.first_second.max(0).unsigned_abs() * SECOND_NS;
-        let own_cores = self.end.map_or(0.0, |end| {
-            let elapsed_ns = (end.at - self.begin.at).as_nanos().max(1) as f64;
-            (end.cpu_ns - self.begin.cpu_ns) as f64 / elapsed_ns
-        });
+        let own_cores = self
+            .begin
+            .zip(self.end)
+            .map_or(0.0, |(begin, end)| (end.own_ns - begin.own_ns) / (end.at_ns - begin.at_ns).max(1.0));
         Driven {
             answers: Answers {
                 seconds: self.seconds.len() as f64,
                 done: self.done,
                 errors: self.errors,
                 percentiles_ns,
+                run: None,
             },
             seconds: self.seconds,
             bound: self.bound,

@@ -59,6 +59,11 @@ impl Ready {
         }
     }
 
+    /// Its port.
+    pub fn port(&self) -> Option<u16> {
+        self.address()?.rsplit_once(':')?.1.parse().ok()
+    }
+
     /// An error says why it is not ready yet. That there is a VM is looked for by who asks.
     pub fn look(&self) -> Result<()> {
         match self {

@@ -1,4 +1,4 @@
-//! A target that was started for a trial: how it is watched, and how all of it is ended.
+//! What was started for a trial, the target or its load: how it is watched, and how all of it is ended.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -15,7 +15,6 @@ use beamtune_host::discovery::{self, Vm};
 use beamtune_host::family::{self, Family, How};
 use beamtune_host::tree::LocalTree;
 use beamtune_load::limits;
-use beamtune_model::study::Arm;
 
 /// How long a target may take to stop its applications before it is ended at once.
 const STOP_PATIENCE: Duration = Duration::from_secs(15);
@@ -30,35 +29,73 @@ static DESCRIPTORS: OnceLock<Option<u64>> = OnceLock::new();
 /// The variable by which emulator flags are added behind all others.
 const FLAGS_VARIABLE: &str = "ERL_ZFLAGS";
 
-/// A target; dropping it ends all of its processes.
+/// What is started.
+pub struct Launch<'a> {
+    /// The command line.
+    pub command: &'a str,
+    /// The folder that it is started in.
+    pub folder: &'a Path,
+    /// Emulator flags for its VMs, behind all others.
+    pub flags: &'a [String],
+    /// Variables beside ours.
+    pub environment: Vec<(String, String)>,
+    /// CPUs that it may use; empty: all.
+    pub cpus: &'a [usize],
+    /// Where what it says is written.
+    pub log: PathBuf,
+}
+
+/// A command that was started; dropping it ends all of its processes.
 pub struct Started {
     guard: Child,
     told: Receiver<String>,
-    ended: Option<String>,
+    ended: Option<Ending>,
     log: PathBuf,
 }
 
-/// Starts a command line under a guard, with what an arm adds, on these CPUs (empty: on all). What it says goes to `log`.
-pub fn start(command: &str, folder: &Path, arm: &Arm, cpus: &[usize], log: &Path) -> Result<Started> {
-    let program =
-        std::env::current_exe().context("cannot find this program to start a guard for the target")?;
+/// How a command has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ending {
+    /// For people: `exited 1`.
+    pub how: String,
+    /// How long it ran.
+    pub took: Duration,
+}
+
+impl Ending {
+    /// The guard's line: `exited 1 after 1234567` (nanoseconds).
+    fn parse(line: &str) -> Option<Ending> {
+        let (how, nanoseconds) = line.split_once(" after ")?;
+        Some(Ending { how: how.to_owned(), took: Duration::from_nanos(nanoseconds.parse().ok()?) })
+    }
+
+    /// Whether it ended well.
+    pub fn is_well(&self) -> bool {
+        self.how == "exited 0"
+    }
+}
+
+/// Starts a command under a guard.
+pub fn start(launch: Launch<'_>) -> Result<Started> {
+    let Launch { command, folder, flags, environment, cpus, log } = launch;
+    let program = std::env::current_exe().context("cannot find this program to start a guard with it")?;
     let mut guard = Command::new(program);
-    guard.arg("guard").arg("--log").arg(log);
+    guard.arg("guard").arg("--log").arg(&log);
     if let Some(descriptors) = *DESCRIPTORS.get_or_init(limits::descriptors) {
         guard.args(["--descriptors", &descriptors.to_string()]);
     }
     guard.args(["--", "sh", "-c", command]).current_dir(folder);
-    guard.envs(&arm.environment).stdin(Stdio::piped()).stdout(Stdio::piped());
+    guard.envs(environment).stdin(Stdio::piped()).stdout(Stdio::piped());
     // Ctrl-C is for us: it must end neither the target in the middle of a trial nor the guard before the target.
     guard.process_group(0);
-    if !arm.flags.is_empty() {
-        guard.env(FLAGS_VARIABLE, flags_variable(std::env::var(FLAGS_VARIABLE).ok().as_deref(), &arm.flags)?);
+    if !flags.is_empty() {
+        guard.env(FLAGS_VARIABLE, flags_variable(std::env::var(FLAGS_VARIABLE).ok().as_deref(), flags)?);
     }
     // A candidate that kills the VM would leave a dump wherever we are.
     if std::env::var_os("ERL_CRASH_DUMP").is_none() {
         guard.env("ERL_CRASH_DUMP", log.with_extension("dump"));
     }
-    let mut guard = spawn_on(&mut guard, cpus).context("cannot start a guard for the target")?;
+    let mut guard = spawn_on(&mut guard, cpus).with_context(|| format!("cannot start {command:?}"))?;
     let output = guard.stdout.take().context("the guard has no standard output")?;
     let (tell, told) = channel();
     thread::spawn(move || {
@@ -68,7 +105,7 @@ pub fn start(command: &str, folder: &Path, arm: &Arm, cpus: &[usize], log: &Path
             }
         }
     });
-    Ok(Started { guard, told, ended: None, log: log.to_owned() })
+    Ok(Started { guard, told, ended: None, log })
 }
 
 /// The value of ERL_ZFLAGS with more flags. erlexec takes it apart at blanks outside of quotes; within them a backslash is one.
@@ -104,14 +141,24 @@ fn spawn_on(command: &mut Command, cpus: &[usize]) -> Result<Child> {
 }
 
 impl Started {
-    /// How the command has ended, if it has: `exited 1`.
-    pub fn ended(&mut self) -> Option<&str> {
+    /// How the command has ended, if it has.
+    pub fn ended(&mut self) -> Option<&Ending> {
         loop {
             match self.told.try_recv() {
-                Ok(line) => self.ended = Some(line),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return self.ended.as_deref(),
+                Ok(line) => self.ended = Ending::parse(&line),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return self.ended.as_ref(),
             }
         }
+    }
+
+    /// The process id of its guard.
+    pub fn guard(&self) -> u32 {
+        self.guard.id()
+    }
+
+    /// All that it has said.
+    pub fn log(&self) -> &Path {
+        &self.log
     }
 
     /// All processes of the target, and the guard's.
@@ -135,12 +182,17 @@ impl Started {
     }
 
     /// Asks the target to stop, by its own command or by a signal to its VMs, and ends what is left.
-    pub fn stop(mut self, command: Option<&str>, folder: &Path) -> Result<()> {
+    pub fn stop(
+        mut self,
+        command: Option<&str>,
+        folder: &Path,
+        environment: Vec<(String, String)>,
+    ) -> Result<()> {
         let vms = self.vms();
         match command {
             Some(command) => {
                 let mut stop = Command::new("sh");
-                stop.args(["-c", command]).current_dir(folder);
+                stop.args(["-c", command]).current_dir(folder).envs(environment);
                 stop.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
                 let mut stop = stop.spawn().context("cannot run the command of --stop")?;
                 let until = Instant::now() + STOP_PATIENCE;
@@ -165,7 +217,7 @@ impl Started {
     }
 
     /// Ends the guard, which ends what is left.
-    fn end(&mut self) -> Result<()> {
+    pub fn end(&mut self) -> Result<()> {
         drop(self.guard.stdin.take());
         self.guard.wait().context("cannot wait for the guard of the target")?;
         Ok(())
@@ -182,6 +234,14 @@ impl Drop for Started {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_guard_tells_how_a_command_has_ended() {
+        let ending = Ending::parse("exited 3 after 2500000000").expect("read");
+        assert_eq!((ending.how.as_str(), ending.took), ("exited 3", Duration::from_millis(2_500)));
+        assert!(!ending.is_well());
+        assert_eq!(Ending::parse("exited 3"), None);
+    }
 
     #[test]
     fn flags_are_added_behind_those_that_there_are() {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Margin, Ratio};
+use super::{GuardVerdict, Margin, Ratio};
 
 /// Something to set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +25,9 @@ impl Knob {
     }
 }
 
+/// Levels, each with its knob's place, with which a VM does not start, crashes or hangs: one alone, or together.
+pub type Fatal = Vec<(usize, usize)>;
+
 /// What is to be found out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tuning {
@@ -38,6 +41,8 @@ pub struct Tuning {
     pub knobs: Vec<Knob>,
     /// What the rules say.
     pub advice: Vec<Advised>,
+    /// What is never tried.
+    pub fatal: Vec<Fatal>,
     /// Trials in all.
     pub trials: usize,
 }
@@ -82,7 +87,7 @@ pub enum Ending {
 }
 
 /// What has been found out.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct TuningVerdict {
     /// How it ended; `None` while it goes on.
     pub ending: Option<Ending>,
@@ -94,6 +99,46 @@ pub struct TuningVerdict {
     pub point: Vec<usize>,
     /// Its flags.
     pub flags: Vec<String>,
+    /// What it does, on fresh trials; `None` where it was not tried as it is advised, or too seldom.
+    pub gain: Option<Gain>,
+    /// What the search has learnt of each level that it tried, and of those that are never tried.
+    pub levels: Vec<Learnt>,
+    /// Places of the search's trials to which no other one is better in CPU per answer, p99 and resident memory at once.
+    pub front: Vec<usize>,
+}
+
+/// What a setting does beside the target as it is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Gain {
+    /// The objective's ratio.
+    pub ratio: Ratio,
+    /// From so many pairs of fresh trials.
+    pub pairs: usize,
+    /// Where the ratio of another comparison should lie …
+    pub again: Ratio,
+    /// … of so many pairs.
+    pub again_pairs: usize,
+    /// What must not become worse.
+    pub guards: Vec<GuardVerdict>,
+}
+
+/// What a search has learnt of a level.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Learnt {
+    /// Which knob, by its place.
+    pub knob: usize,
+    /// Its level.
+    pub level: usize,
+    /// Trials of the search with it that count.
+    pub trials: usize,
+    /// Those in which the target did not work.
+    pub failed: usize,
+    /// What it is believed to do alone, with the interval of that belief; `None` where no trial counts.
+    pub effect: Option<Ratio>,
+    /// Probability that it keeps all guards.
+    pub within_guards: f64,
+    /// Whether it is never tried, since a VM does not start with it.
+    pub is_fatal: bool,
 }
 
 /// A setting that was confirmed, or was not.

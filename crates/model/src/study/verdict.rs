@@ -118,6 +118,6 @@ pub struct GuardVerdict {
     /// What was asked for.
     #[serde(flatten)]
     pub margin: Margin,
-    /// `kept`, `broken` or `unknown`.
+    /// `kept`, `broken`, `unknown` or `not_measured`.
     pub verdict: &'static str,
 }

@@ -94,6 +94,7 @@ impl Surface {
             advice: self.advice.clone(),
             noise_sd: self.noise_sd,
             most_set: usize::MAX,
+            fatal: Vec::new(),
             limits: LIMITS.into_iter().zip(LIMITED_NOISE).map(limit).collect(),
         }
     }

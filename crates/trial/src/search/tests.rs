@@ -13,6 +13,7 @@ fn problem() -> Problem {
         advice: vec![advice(1, -0.05), advice(0, -0.1)],
         noise_sd: 0.02,
         most_set: usize::MAX,
+        fatal: Vec::new(),
         limits: vec![Limit { most: 0.05, noise_sd: 0.02 }],
     }
 }
@@ -114,4 +115,21 @@ fn outcomes_of_another_problem_are_left_out() {
     let nothing = Problem { space: Space::default(), advice: Vec::new(), ..problem() };
     assert_eq!(next(&nothing, &[], 1), Some(Vec::new()));
     assert_eq!(next(&nothing, &[Outcome { point: Vec::new(), values: Some(vec![0.0, 0.0]) }], 1), None);
+}
+
+#[test]
+fn what_a_vm_would_not_start_with_is_never_tried() {
+    // The first two levels of the first switch with those of the second one, and the last switch at all.
+    let fatal = vec![vec![(0, 1), (1, 1)], vec![(4, 1)]];
+    let careful = Problem { fatal: fatal.clone(), ..problem() };
+    let mut outcomes = Vec::new();
+    for _ in 0..30 {
+        let Some(point) = next(&careful, &outcomes, 7) else { break };
+        let values = Some(truth(&point));
+        outcomes.push(Outcome { point, values });
+    }
+    assert!(outcomes.len() > 10);
+    let is_fatal =
+        |point: &Point| fatal.iter().any(|levels| levels.iter().all(|(at, level)| point[*at] == *level));
+    assert!(!outcomes.iter().any(|outcome| is_fatal(&outcome.point)), "{outcomes:?}");
 }

@@ -23,6 +23,7 @@ fn tuning(trials: usize) -> Tuning {
             knob("placebo", &["+swt low"]),
         ],
         advice: vec![advised(0), advised(2)],
+        fatal: Vec::new(),
         trials,
     }
 }
@@ -42,6 +43,7 @@ fn outcome(world: World, order: &Order, random: &mut fastrand::Rng) -> TrialOutc
     let mut measures = Measures::default();
     measures.set("cpu-per-request", 1e5 * (cpu + noise(0.02)).exp());
     measures.set("p99", 1e6 * (p99 + noise(0.02)).exp());
+    measures.set("rss", 1e8);
     measures.set("errors", 0.0);
     TrialOutcome::Valid { measures }
 }
@@ -89,6 +91,14 @@ fn what_pays_is_found_confirmed_and_rid_of_the_rest() {
     let of = |knob: usize| verdict.parts.iter().find(|part| part.knob == knob);
     assert_eq!(of(0).map(|part| part.pays), Some(Pays::Yes), "{verdict:#?}");
     assert!(verdict.flags.join(" ").contains("+sbwt none"), "{verdict:#?}");
+    let gain = verdict.gain.as_ref().expect("it was tried on fresh trials");
+    let truth = usual(&verdict.point).0.exp();
+    assert!((gain.ratio.low..=gain.ratio.high).contains(&truth), "{gain:?}, not {truth}");
+    assert!(gain.again.low < gain.ratio.low && gain.ratio.high < gain.again.high, "{gain:?}");
+    let learnt =
+        verdict.levels.iter().find(|learnt| (learnt.knob, learnt.level) == (0, 1)).expect("it was tried");
+    assert!(learnt.effect.is_some_and(|effect| effect.high < 0.9), "{learnt:?}");
+    assert!(!verdict.front.is_empty());
     // What does nothing was advised; it is not in the end, or is not said to pay.
     assert!(of(2).is_none_or(|part| part.pays != Pays::Yes), "{verdict:#?}");
 }
@@ -120,6 +130,8 @@ fn a_candidate_that_does_not_boot_is_a_result() {
     assert_eq!(ending, Ending::Found);
     let verdict = judge(&tuning, &trials);
     assert_ne!(verdict.point[1], 2, "{verdict:#?}");
+    let learnt = verdict.levels.iter().find(|learnt| (learnt.knob, learnt.level) == (1, 2));
+    assert!(learnt.is_none_or(|learnt| learnt.failed > 0 && learnt.trials == 0), "{learnt:?}");
 }
 
 /// However many do not: those that do are compared.
@@ -158,4 +170,33 @@ fn what_is_next_follows_from_what_has_ended() {
     for (count, trial) in trials.iter().enumerate() {
         assert_eq!(next(&tuning, &trials[..count]), Next::Run(trial.order.clone()), "trial {count}");
     }
+}
+
+#[test]
+fn there_are_as_many_trials_as_there_is_time_for() {
+    let (_, trials) = run(&tuning(60), usual);
+    let slow: Vec<Trial> =
+        trials.iter().take(14).map(|trial| Trial { took_s: 20.0, ..trial.clone() }).collect();
+    let trials = |budget_s| within(budget_s, 60, &slow);
+    assert_eq!(within(1_800.0, 60, &slow[..11]), 60, "it is not known yet how long they take");
+    assert_eq!(trials(1_800.0), 90);
+    assert_eq!(trials(1_000.0), Stages::least(), "a little more than there is time for");
+    assert!(trials(600.0) < Stages::least());
+}
+
+#[test]
+fn the_front_holds_what_nothing_else_beats() {
+    let trial = |cpu: f64, p99: f64, rss: f64| {
+        let mut measures = Measures::default();
+        measures.set("cpu-per-request", cpu);
+        measures.set("p99", p99);
+        measures.set("rss", rss);
+        let order =
+            Order { phase: Phase::Search, block: 0, label: 0, arm: Arm::default(), point: Vec::new() };
+        let outcome = TrialOutcome::Valid { measures };
+        Trial { order, began_unix_s: 0.0, took_s: 1.0, outcome, remarks: Vec::new() }
+    };
+    let trials = [trial(2.0, 2.0, 2.0), trial(1.0, 3.0, 2.0), trial(2.0, 2.0, 3.0), trial(3.0, 1.0, 1.0)];
+    assert_eq!(front(&trials), [0, 1, 3]);
+    assert_eq!(front(&[trial(1.0, 1.0, 1.0), trial(1.0, 1.0, 1.0)]), [0, 1], "equal ones are both there");
 }

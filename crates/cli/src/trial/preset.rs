@@ -1,0 +1,298 @@
+//! Targets that beamtune knows how to start beside what is installed: their data in the folder of the trial, and where they let it be
+//! chosen, on a port of their own.
+//!
+//! Each is a command line as a user could write it, in which `$BEAMTUNE_FOLDER` and `$BEAMTUNE_PORT` are those of the trial.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// How a target is started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Preset {
+    /// The command line.
+    pub start: String,
+    /// The one that stops it; without one its VM is asked to end.
+    pub stop: Option<String>,
+    /// The port on which it serves, if that is known.
+    pub port: Option<u16>,
+    /// Whether the port was chosen for it.
+    pub is_own_port: bool,
+    /// What to know of it before it is started.
+    pub remark: Option<String>,
+}
+
+impl Preset {
+    /// Just a command line.
+    pub fn of_command(start: String) -> Preset {
+        Preset { start, stop: None, port: None, is_own_port: false, remark: None }
+    }
+}
+
+/// Where RabbitMQ's start script stands: Debian's below `/usr/lib`, since that of the path changes the user.
+const RABBITMQ: [&str; 3] = [
+    "/usr/lib/rabbitmq/bin/rabbitmq-server",
+    "/opt/rabbitmq/sbin/rabbitmq-server",
+    "/usr/local/sbin/rabbitmq-server",
+];
+/// Ports that are tried for a target. RabbitMQ's distribution listens 20,000 above, which must be below 65,536 and, as these, outside of
+/// those that the system gives away by itself (32,768 and more).
+const PORTS: std::ops::Range<u16> = 21_000..22_000;
+const DISTRIBUTION_ABOVE: u16 = 4_000;
+/// Where XMPP clients are served.
+const EJABBERD_PORT: u16 = 5222;
+
+/// A broker of its own beside the one that is installed, with the configuration and plugins of that.
+pub fn rabbitmq() -> Result<Preset> {
+    let script = RABBITMQ.iter().find(|script| Path::new(script).exists());
+    let script = script.with_context(|| {
+        format!("RabbitMQ is not installed at any of {}: start it with --start", RABBITMQ.join(", "))
+    })?;
+    let port = free_port()?;
+    let start = format!(
+        "exec env HOME=\"$BEAMTUNE_FOLDER\" RABBITMQ_NODENAME=beamtune_rabbit@localhost \
+         RABBITMQ_NODE_PORT=\"$BEAMTUNE_PORT\" RABBITMQ_DIST_PORT=$((BEAMTUNE_PORT + {DISTRIBUTION_ABOVE})) \
+         RABBITMQ_MNESIA_BASE=\"$BEAMTUNE_FOLDER/mnesia\" RABBITMQ_LOG_BASE=\"$BEAMTUNE_FOLDER/log\" RABBITMQ_LOGS=- \
+         RABBITMQ_GENERATED_CONFIG_DIR=\"$BEAMTUNE_FOLDER/config\" RABBITMQ_PID_FILE=\"$BEAMTUNE_FOLDER/pid\" {script}"
+    );
+    Ok(Preset { port: Some(port), is_own_port: true, ..Preset::of_command(start) })
+}
+
+/// A port on which nobody listens, nor on that of the distribution.
+fn free_port() -> Result<u16> {
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let found = PORTS.into_iter().find(|port| is_free(*port) && is_free(port + DISTRIBUTION_ABOVE));
+    found.context("no port between 21000 and 22000 is free")
+}
+
+/// The ejabberd that is installed, on the ports of its configuration, with an empty database.
+pub fn ejabberd() -> Result<Preset> {
+    if on_path("ejabberdctl").is_none() {
+        bail!("ejabberdctl is not on the PATH: start ejabberd with --start");
+    }
+    // As root, ejabberdctl changes to the user that it was installed for.
+    let start = "mkdir -p \"$BEAMTUNE_FOLDER/spool\" \"$BEAMTUNE_FOLDER/logs\" && \
+                 if [ \"$(id -u)\" = 0 ] && id ejabberd >/dev/null 2>&1; then chown ejabberd \"$BEAMTUNE_FOLDER\"/*; fi && \
+                 exec ejabberdctl --spool \"$BEAMTUNE_FOLDER/spool\" --logs \"$BEAMTUNE_FOLDER/logs\" \
+                 --node beamtune_ejabberd@localhost foreground";
+    Ok(Preset { port: Some(EJABBERD_PORT), ..Preset::of_command(start.to_owned()) })
+}
+
+fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// A release of mix or of relx (rebar3), by its folder.
+pub fn release(folder: &Path) -> Result<Preset> {
+    let folder = std::path::absolute(folder).context("cannot read the working folder")?;
+    let entries = std::fs::read_dir(folder.join("bin"))
+        .with_context(|| format!("{} is no release: it has no folder bin", folder.display()))?;
+    let mut found: Vec<(PathBuf, Kind)> = Vec::new();
+    for entry in entries {
+        let file = entry?.path();
+        // What is no text is no start script.
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        found.extend(kind_of(&text).map(|kind| (file, kind)));
+    }
+    // relx writes a second one with the version behind its name.
+    found.sort_by_key(|(file, _)| file.as_os_str().len());
+    let Some((script, kind)) = found.into_iter().next() else {
+        bail!("{}/bin holds no start script of a mix or relx release: use --start", folder.display());
+    };
+    let script = quoted(script.to_str().context("the release's folder has no name in UTF-8")?);
+    Ok(Preset::of_command(match kind {
+        Kind::Mix => format!("RELEASE_TMP=\"$BEAMTUNE_FOLDER\" exec {script} start"),
+        Kind::Relx => format!("RELX_OUT_FILE_PATH=\"$BEAMTUNE_FOLDER\" exec {script} foreground"),
+    }))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Mix,
+    Relx,
+}
+
+/// Which tool wrote a start script.
+fn kind_of(text: &str) -> Option<Kind> {
+    if !text.starts_with("#!") {
+        None
+    } else if text.contains("RELEASE_COOKIE") && text.contains("RELEASE_TMP") {
+        Some(Kind::Mix)
+    } else if text.contains("RELX_") && text.contains("foreground") {
+        Some(Kind::Relx)
+    } else {
+        None
+    }
+}
+
+/// `erl` with these arguments.
+pub fn erl(arguments: &str) -> Preset {
+    Preset::of_command(format!("exec erl -noinput {arguments}"))
+}
+
+/// A service of systemd, started as its unit file says, but by us. `text` is that of the file.
+pub fn unit(name: &str) -> Result<Preset> {
+    let file = match Path::new(name) {
+        path if name.contains('/') => path.to_owned(),
+        _ => {
+            let with_suffix = if name.contains('.') { name.to_owned() } else { format!("{name}.service") };
+            let folders = [
+                "/etc/systemd/system",
+                "/run/systemd/system",
+                "/usr/lib/systemd/system",
+                "/lib/systemd/system",
+            ];
+            let files = folders.map(|folder| Path::new(folder).join(&with_suffix));
+            let found = files.into_iter().find(|file| file.is_file());
+            found.with_context(|| format!("there is no unit {with_suffix}: name its file, or use --start"))?
+        }
+    };
+    let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    of_unit(&text).with_context(|| file.display().to_string())
+}
+
+fn of_unit(text: &str) -> Result<Preset> {
+    let service = Service::read(text);
+    let Some(start) = service.one("ExecStart") else { bail!("it has no ExecStart") };
+    let mut words = Vec::new();
+    if let Some(folder) = service.one("WorkingDirectory") {
+        words.push(format!("cd {} &&", quoted(folder.trim_start_matches('-'))));
+    }
+    for file in service.all("EnvironmentFile") {
+        let (file, is_optional) = match file.strip_prefix('-') {
+            Some(file) => (file, true),
+            None => (file, false),
+        };
+        let file = quoted(file);
+        let test = if is_optional {
+            format!("if [ -f {file} ]; then . {file}; fi &&")
+        } else {
+            format!(". {file} &&")
+        };
+        words.push(format!("set -a && {test} set +a &&"));
+    }
+    for pairs in service.all("Environment") {
+        for pair in items(pairs) {
+            let (name, value) = pair.split_once('=').with_context(|| format!("Environment={pairs:?}"))?;
+            words.push(format!("export {name}={} &&", quoted(value)));
+        }
+    }
+    let stop = service.one("ExecStop").map(str::to_owned);
+    let user = service.one("User").map(str::to_owned);
+    words.push("exec".to_owned());
+    if let Some(user) = &user {
+        let group = service.one("Group").unwrap_or(user.as_str());
+        words.push(format!("setpriv --reuid={} --regid={} --init-groups", quoted(user), quoted(group)));
+    }
+    // Signs before the path say how systemd treats it, which does not concern us.
+    words.push(start.trim_start_matches(['-', '@', ':', '+', '!']).to_owned());
+    let remark = "started as its unit says, but not by systemd: its sandbox and limits are not those of the service, and its data is that of \
+                  the service, which must be stopped meanwhile";
+    Ok(Preset { stop, remark: Some(remark.to_owned()), ..Preset::of_command(words.join(" ")) })
+}
+
+/// The section of a unit file that tells of the service.
+struct Service(BTreeMap<String, Vec<String>>);
+
+impl Service {
+    fn read(text: &str) -> Service {
+        let joined = text.replace("\\\n", " ");
+        let mut is_service = false;
+        let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for line in joined.lines().map(str::trim) {
+            if line.starts_with('[') {
+                is_service = line == "[Service]";
+            } else if is_service
+                && !line.starts_with(['#', ';'])
+                && let Some((name, value)) = line.split_once('=')
+            {
+                let values = found.entry(name.trim().to_owned()).or_default();
+                // An empty value takes back those before.
+                match value.trim() {
+                    "" => values.clear(),
+                    value => values.push(value.to_owned()),
+                }
+            }
+        }
+        Service(found)
+    }
+
+    fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.get(name).into_iter().flatten().map(String::as_str)
+    }
+
+    fn one(&self, name: &str) -> Option<&str> {
+        self.all(name).last()
+    }
+}
+
+/// Items of a value, split at blanks outside of quotes (systemd.syntax(7)).
+fn items(value: &str) -> Vec<String> {
+    let mut items = Vec::new();
+    let mut item = String::new();
+    let mut quote = None;
+    for char in value.chars() {
+        match (quote, char) {
+            (None, '"' | '\'') => quote = Some(char),
+            (Some(open), char) if open == char => quote = None,
+            (None, char) if char.is_whitespace() => items.push(std::mem::take(&mut item)),
+            _ => item.push(char),
+        }
+    }
+    items.push(item);
+    items.retain(|item| !item.is_empty());
+    items
+}
+
+/// A word as a shell takes it whole.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_is_told_by_its_start_script() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let bin = folder.path().join("bin");
+        std::fs::create_dir(&bin).expect("made");
+        release(folder.path()).expect_err("no start script");
+        std::fs::write(bin.join("other"), "#!/bin/sh\necho\n").expect("written");
+        std::fs::write(bin.join("shop"), "#!/bin/sh\nRELEASE_COOKIE=x RELEASE_TMP=y\n").expect("written");
+        let mix = release(folder.path()).expect("a release").start;
+        assert!(mix.starts_with("RELEASE_TMP=") && mix.ends_with("/bin/shop' start"), "{mix}");
+        std::fs::write(bin.join("shop"), "#!/bin/sh\n# RELX_REPLACE_OS_VARS\nforeground)\n")
+            .expect("written");
+        std::fs::write(bin.join("shop-1.0"), "#!/bin/sh\n# RELX_REPLACE_OS_VARS\nforeground)\n")
+            .expect("written");
+        let relx = release(folder.path()).expect("a release").start;
+        assert!(relx.ends_with("/bin/shop' foreground"), "{relx}");
+        release(&folder.path().join("none")).expect_err("no folder");
+    }
+
+    #[test]
+    fn a_unit_is_started_as_its_file_says() {
+        let text = "[Unit]\nDescription=A shop\nExecStart=/no\n[Service]\n# A comment\nUser=shop\nWorkingDirectory=/srv/shop\n\
+                    Environment=\"NAME=a b\" LANG=C\nEnvironmentFile=-/etc/default/shop\nExecStart=/old\nExecStart=\n\
+                    ExecStart=-/srv/shop/bin/shop \\\n foreground\nExecStop=/srv/shop/bin/shop stop\n[Install]\nUser=x\n";
+        let preset = of_unit(text).expect("a service");
+        assert_eq!(
+            preset.start,
+            "cd '/srv/shop' && set -a && if [ -f '/etc/default/shop' ]; then . '/etc/default/shop'; fi && set +a && \
+             export NAME='a b' && export LANG='C' && exec setpriv --reuid='shop' --regid='shop' --init-groups \
+             /srv/shop/bin/shop   foreground"
+        );
+        assert_eq!(preset.stop.as_deref(), Some("/srv/shop/bin/shop stop"));
+        of_unit("[Service]\nType=oneshot\n").expect_err("nothing to start");
+    }
+
+    #[test]
+    fn a_word_stays_whole_for_a_shell() {
+        assert_eq!(quoted("it's here"), "'it'\\''s here'");
+    }
+}

@@ -1,0 +1,109 @@
+//! What another generator told of its load, as the answers of a window.
+
+use std::collections::BTreeMap;
+
+use beamtune_model::load::{LoadResult, LoadSecond};
+use beamtune_model::study;
+use beamtune_stats::median;
+
+use crate::measure::Answers;
+
+/// The last seconds of a result, without the one in which it ended; `None` if it does not tell enough of them.
+pub fn last_seconds(result: &LoadResult, window_s: u32) -> Option<&[LoadSecond]> {
+    let begin = result.seconds.iter().position(|second| second.second >= 0)?;
+    // What stands behind the end is what was still under way.
+    let is_within = |second: &LoadSecond| (second.second + 1) as f64 <= result.length_s + 0.5;
+    let end = result.seconds.iter().rposition(is_within)?;
+    let first = end.checked_sub(window_s as usize).filter(|first| *first >= begin)?;
+    result.seconds.get(first..end).filter(|seconds| !seconds.is_empty())
+}
+
+/// The answers of these seconds of a result.
+pub fn of_seconds(result: &LoadResult, seconds: &[LoadSecond]) -> Answers {
+    let mut percentiles_ns = percentiles(result);
+    let mut set_middle = |quantity: study::Quantity, value: fn(&LoadSecond) -> Option<u64>| {
+        let values: Vec<f64> = seconds.iter().filter_map(value).map(|value| value as f64).collect();
+        // Percentiles of seconds have no sum: the middle one stands for them.
+        if let Some(value) = median(&values) {
+            percentiles_ns.insert(quantity.name.to_owned(), value as u64);
+        }
+    };
+    set_middle(study::P50, |second| second.p50_ns);
+    set_middle(study::P99, |second| second.p99_ns);
+    let (first, last) =
+        (seconds.first().map_or(0, |it| it.second), seconds.last().map_or(0, |it| it.second + 1));
+    Answers {
+        seconds: (last - first) as f64,
+        done: seconds.iter().map(|second| second.done).sum(),
+        errors: seconds.iter().map(|second| second.errors).sum(),
+        percentiles_ns,
+        run: None,
+    }
+}
+
+/// The answers of a whole run that took so many seconds.
+pub fn of_run(result: &LoadResult, seconds: f64) -> Answers {
+    let percentiles_ns = percentiles(result);
+    Answers { seconds, done: result.done(), errors: result.errors(), percentiles_ns, run: None }
+}
+
+/// Percentiles of the whole run, of the step that was done most often: those of several have no sum.
+fn percentiles(result: &LoadResult) -> BTreeMap<String, u64> {
+    let times = result.steps.iter().filter(|step| !step.is_connect).filter_map(|step| {
+        let times = step.response.as_ref().or(step.service.as_ref())?;
+        Some((step.done, times))
+    });
+    times.max_by_key(|(done, _)| *done).map(|(_, times)| times.percentiles_ns.clone()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use beamtune_model::load::{Asked, Generator, LOAD_RESULT_VERSION};
+
+    /// Ten seconds with ten answers each, whose p99 rises by a microsecond each second.
+    fn result() -> LoadResult {
+        let second = |second: i64| LoadSecond {
+            p99_ns: Some(1_000 * second.unsigned_abs()),
+            ..LoadSecond::counted(second, 10, 1)
+        };
+        LoadResult {
+            version: LOAD_RESULT_VERSION,
+            tool: "test".to_owned(),
+            targets: Vec::new(),
+            began_unix_s: None,
+            began_monotonic_ns: None,
+            length_s: 10.0,
+            asked: Asked::Unknown,
+            seed: None,
+            is_interrupted: false,
+            generator: Generator::default(),
+            unfinished: 0,
+            traffic: None,
+            steps: Vec::new(),
+            // Connections are made before, and answers come after.
+            seconds: (-2..=10).map(second).collect(),
+            remarks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_last_whole_seconds_count() {
+        let told = |window_s| {
+            let seconds = last_seconds(&result(), window_s)?.iter().map(|it| it.second).collect::<Vec<_>>();
+            Some((seconds[0], seconds.len()))
+        };
+        assert_eq!(told(3), Some((6, 3)), "the last one may be no whole second");
+        assert_eq!(told(9), Some((0, 9)));
+        assert_eq!(told(10), None);
+    }
+
+    #[test]
+    fn answers_of_seconds_are_added_up_and_their_times_are_the_middle_ones() {
+        let result = result();
+        let answers = of_seconds(&result, last_seconds(&result, 3).expect("seconds"));
+        assert_eq!((answers.seconds, answers.done, answers.errors), (3.0, 30, 3));
+        assert_eq!(answers.percentiles_ns["p99"], 7_000);
+        assert_eq!(answers.percentiles_ns.get("p50"), None);
+    }
+}
