@@ -121,6 +121,9 @@ const SAMPLES: Duration = Duration::from_secs(1);
 /// The same of a job, which may be over soon.
 const JOB_SAMPLES: Duration = Duration::from_millis(250);
 
+/// A job that is shorter may be over before anything can be read of it.
+const SHORT_JOB_S: f64 = 2.0;
+
 /// A trial that was run, with its recording.
 pub struct Done {
     pub trial: Trial,
@@ -154,6 +157,7 @@ pub fn run(setup: &Setup, access: &AccessArgs, order: &Order, stop: &Stop) -> Re
         environment: place.environment.iter().cloned().chain(arms).collect(),
         cpus: setup.pins.as_ref().map_or(&[][..], |pins| &pins.target),
         log: place.own.path().join("target.log"),
+        out: None,
     })?;
     let vm = match await_ready(setup, &mut started, stop)? {
         Awaited::Ready(vm) => vm,
@@ -161,7 +165,12 @@ pub fn run(setup: &Setup, access: &AccessArgs, order: &Order, stop: &Stop) -> Re
         Awaited::Stopped => return Ok(None),
     };
     let is_job = matches!(setup.load, Load::Job { .. });
-    let live = Live::find(Some(&vm.identity.pid.to_string()), access)?;
+    let live = match Live::find(Some(&vm.identity.pid.to_string()), access) {
+        Err(_) if !is_there(&vm) => {
+            return Ok(failed(format!("the VM ended at once: {}", said(&started.last_words()))));
+        }
+        live => live?,
+    };
     let remarks = match &live.access {
         Err(NoAccess::NoDistribution) => {
             vec!["the VM has no distribution: what only it knows was not measured".to_owned()]
@@ -203,7 +212,9 @@ pub fn run(setup: &Setup, access: &AccessArgs, order: &Order, stop: &Stop) -> Re
     };
     match recorded {
         // Too little of it was seen to be recorded.
-        Err(error) if is_job => return Ok(failed(format!("the job cannot be measured: {error:#}"))),
+        Err(error) if is_job && driven.answers.seconds < SHORT_JOB_S => {
+            return Ok(failed(format!("the job cannot be measured: {error:#}")));
+        }
         recorded => recorded?,
     }
     started.stop(setup.stop.as_deref(), &setup.folder, place.environment.clone())?;
@@ -253,6 +264,7 @@ fn drive(setup: &Setup, load: &Load, place: &Place, vm: u32, stop: &Stop) -> Res
                 environment: place.environment.clone(),
                 cpus,
                 log: place.own.path().join("load.log"),
+                out: None,
             };
             load.drive(command::Given { launch, data: place.data.path(), window_s: setup.window_s, vm }, stop)
         }

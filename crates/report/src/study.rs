@@ -83,7 +83,7 @@ pub(crate) fn change(ratio: Ratio) -> String {
 }
 
 /// By how many percent a ratio differs from one.
-pub(crate) fn percent(ratio: f64) -> String {
+pub fn percent(ratio: f64) -> String {
     let by = (ratio - 1.0) * 100.0;
     if by.abs() < 9.95 { format!("{by:+.1} %") } else { format!("{by:+.0} %") }
 }

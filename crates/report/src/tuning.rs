@@ -42,7 +42,7 @@ pub fn render(tuning: &Tuning, verdict: &TuningVerdict, trials: &[Trial], style:
 /// The answer in one sentence.
 fn headline(tuning: &Tuning, verdict: &TuningVerdict) -> String {
     let what = Quantity::find(&tuning.objective).map_or("", |quantity| quantity.what).trim_end_matches('.');
-    let best = verdict.finalists.iter().find(|finalist| finalist.is_better && finalist.broken.is_empty());
+    let winner = verdict.winner.and_then(|winner| verdict.finalists.get(winner));
     match &verdict.ending {
         None => "Not decided yet: beamtune study resume goes on.".to_owned(),
         Some(Ending::Found) if verdict.flags.is_empty() => {
@@ -52,16 +52,19 @@ fn headline(tuning: &Tuning, verdict: &TuningVerdict) -> String {
             let flags = text::clean_words(&verdict.flags.join(" "));
             match &verdict.gain {
                 Some(gain) => format!(
-                    "{flags}\n{what}: {}, from {} pairs of fresh trials. Another {} pairs should find {} to {}.",
+                    "{flags}\n{what}: {}, from {} pairs of fresh trials{}. Another {} pairs should find {} to {}.",
                     change(gain.ratio),
                     gain.pairs,
+                    if gain.has_chosen_it { ", which have chosen it, so it may be a little less" } else { "" },
                     gain.again_pairs,
                     percent(gain.again.low),
                     percent(gain.again.high)
                 ),
                 None => {
-                    let gain = best.and_then(|best| best.ratio).map(change).unwrap_or_default();
-                    format!("{flags}\n{what}: not tried without what was left out; with it {gain}.")
+                    let gain = winner.and_then(|winner| winner.ratio).map(change).unwrap_or_default();
+                    format!(
+                        "{flags}\n{what}: with what was left out {gain}; without it, neither that nor the guards were tried."
+                    )
                 }
             }
         }
@@ -205,7 +208,7 @@ fn tried(tuning: &Tuning, verdict: &TuningVerdict, trials: &[Trial], style: Styl
     if left > 0 {
         out.push_str(&format!("and {left} more (beamtune study export)\n"));
     }
-    if all > 0 {
+    if !verdict.front.is_empty() {
         let note = "Single trials decide nothing: the best of many looks better than it is. front: no other trial of the search is better in CPU, p99 and memory at once.";
         out.push_str(&text::wrap(note, style.width, ""));
         out.push('\n');

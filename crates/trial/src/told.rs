@@ -8,19 +8,36 @@ use beamtune_stats::median;
 
 use crate::measure::Answers;
 
-/// The last seconds of a result, without the one in which it ended; `None` if it does not tell enough of them.
-pub fn last_seconds(result: &LoadResult, window_s: u32) -> Option<&[LoadSecond]> {
-    let begin = result.seconds.iter().position(|second| second.second >= 0)?;
-    // What stands behind the end is what was still under way.
-    let is_within = |second: &LoadSecond| (second.second + 1) as f64 <= result.length_s + 0.5;
-    let end = result.seconds.iter().rposition(is_within)?;
-    let first = end.checked_sub(window_s as usize).filter(|first| *first >= begin)?;
-    result.seconds.get(first..end).filter(|seconds| !seconds.is_empty())
+/// Which seconds of a result count.
+#[derive(Debug, PartialEq)]
+pub enum Told<'r> {
+    /// It tells no seconds: the whole run counts.
+    Whole,
+    /// The last ones, without that in which it ended.
+    Seconds(&'r [LoadSecond]),
+    /// It tells so many, which are not enough.
+    TooFew(usize),
+}
+
+/// The last seconds of a result.
+pub fn last_seconds(result: &LoadResult, window_s: u32) -> Told<'_> {
+    // Connections are made before it begins, and what stands behind its end was still under way.
+    let is_within =
+        |second: &LoadSecond| second.second >= 0 && (second.second + 1) as f64 <= result.length_s + 0.5;
+    let places = |found: Option<usize>| found.unwrap_or(0);
+    let begin = places(result.seconds.iter().position(is_within));
+    let end = places(result.seconds.iter().rposition(is_within));
+    match end.checked_sub(window_s as usize).filter(|first| *first >= begin) {
+        _ if result.seconds.is_empty() => Told::Whole,
+        Some(first) => result.seconds.get(first..end).map_or(Told::TooFew(0), Told::Seconds),
+        None => Told::TooFew(end - begin),
+    }
 }
 
 /// The answers of these seconds of a result.
-pub fn of_seconds(result: &LoadResult, seconds: &[LoadSecond]) -> Answers {
-    let mut percentiles_ns = percentiles(result);
+pub fn of_seconds(seconds: &[LoadSecond]) -> Answers {
+    // Those of the whole run are of its warm-up too.
+    let mut percentiles_ns = BTreeMap::new();
     let mut set_middle = |quantity: study::Quantity, value: fn(&LoadSecond) -> Option<u64>| {
         let values: Vec<f64> = seconds.iter().filter_map(value).map(|value| value as f64).collect();
         // Percentiles of seconds have no sum: the middle one stands for them.
@@ -89,19 +106,21 @@ mod tests {
 
     #[test]
     fn the_last_whole_seconds_count() {
-        let told = |window_s| {
-            let seconds = last_seconds(&result(), window_s)?.iter().map(|it| it.second).collect::<Vec<_>>();
-            Some((seconds[0], seconds.len()))
+        let told = |window_s| match last_seconds(&result(), window_s) {
+            Told::Seconds(seconds) => (seconds[0].second, seconds.len()),
+            other => panic!("{other:?}"),
         };
-        assert_eq!(told(3), Some((6, 3)), "the last one may be no whole second");
-        assert_eq!(told(9), Some((0, 9)));
-        assert_eq!(told(10), None);
+        assert_eq!(told(3), (6, 3), "the last one may be no whole second");
+        assert_eq!(told(9), (0, 9));
+        assert_eq!(last_seconds(&result(), 10), Told::TooFew(9));
+        let silent = LoadResult { seconds: Vec::new(), ..result() };
+        assert_eq!(last_seconds(&silent, 1), Told::Whole);
     }
 
     #[test]
     fn answers_of_seconds_are_added_up_and_their_times_are_the_middle_ones() {
         let result = result();
-        let answers = of_seconds(&result, last_seconds(&result, 3).expect("seconds"));
+        let answers = of_seconds(&result.seconds[8..11]);
         assert_eq!((answers.seconds, answers.done, answers.errors), (3.0, 30, 3));
         assert_eq!(answers.percentiles_ns["p99"], 7_000);
         assert_eq!(answers.percentiles_ns.get("p50"), None);

@@ -11,6 +11,8 @@
 //! 4. *Back out*: blocks of the target as it is, the winner, and the winner without each of its parts. A part that is shown not to pay is
 //!    left out in the end; what cannot be told is kept and said to be so.
 
+use std::cell::OnceCell;
+
 use beamtune_model::study::{
     Advised, Arm, CPU_PER_REQUEST, ERRORS, Ending, Finalist, Gain, Learnt, Margin, Measures, Order, P99,
     Part, Pays, Phase, Quantity, RSS, Ratio, Trial, TrialOutcome, Tuning, TuningVerdict,
@@ -42,6 +44,9 @@ const LEAST_BACK_OUT: usize = LEAST_BACK_OUT_BLOCKS * 4;
 const MOST_BACKED_OUT: usize = 4;
 /// Fewest trials of a search: the target as it is, and a few others.
 const LEAST_SEARCH: usize = 6;
+/// Trials that do not count are made up for by so many more, as a share of their phase: each takes a whole block with it, and of too few
+/// blocks nothing is shown.
+const SLACK: f64 = 0.25;
 /// Level of all finalists together.
 const LEVEL: f64 = 0.05;
 /// What makes less than this much of a difference does not pay: one percent.
@@ -107,6 +112,22 @@ pub fn within(budget_s: f64, planned: usize, trials: &[Trial]) -> usize {
     if fit < least && least as f64 * took_s <= budget_s * OVERRUN { least } else { fit }
 }
 
+/// The objective of the search's last trial and of its best one, as ratios to the median of the target as it is. Single trials decide
+/// nothing; they tell whoever waits how it goes.
+pub fn so_far(objective: &str, trials: &[Trial]) -> Option<(f64, f64)> {
+    let values = |phase: Phase| {
+        let of_phase = trials.iter().filter(move |trial| trial.order.phase == phase);
+        of_phase.filter_map(|trial| match &trial.outcome {
+            TrialOutcome::Valid { measures } => measures.get(objective),
+            _ => None,
+        })
+    };
+    let reference = median(&values(Phase::Same).collect::<Vec<f64>>())?;
+    let ratios: Vec<f64> = values(Phase::Search).map(|value| value / reference).collect();
+    let best = ratios.iter().copied().reduce(if more_is_better(objective) { f64::max } else { f64::min })?;
+    Some((*ratios.last()?, best))
+}
+
 /// What is to be done now.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Next {
@@ -122,8 +143,7 @@ pub fn next(tuning: &Tuning, trials: &[Trial]) -> Next {
         Ok(stages) => stages,
         Err(least) => return Next::Done(Ending::TooFewTrials { least }),
     };
-    let study = Study { tuning, stages, trials, blocks: Blocks::of(trials, &tuning.objective) };
-    study.next()
+    Study::new(tuning, stages, trials).next()
 }
 
 /// What the trials say.
@@ -136,22 +156,30 @@ pub fn judge(tuning: &Tuning, trials: &[Trial]) -> TuningVerdict {
         ..TuningVerdict::default()
     };
     let Ok(stages) = Stages::divide(tuning.trials) else { return verdict };
-    let study = Study { tuning, stages, trials, blocks: Blocks::of(trials, &tuning.objective) };
+    let study = Study::new(tuning, stages, trials);
     verdict.levels = study.learnt();
     verdict.front = front(trials);
     if study.of_phase(Phase::Confirm) > 0 {
         verdict.finalists = study.confirmed();
     }
     if let Some(winner) = study.winner(&verdict.finalists) {
+        verdict.winner = verdict.finalists.iter().position(|finalist| finalist.point == winner.point);
         verdict.point.clone_from(&winner.point);
         verdict.parts = study.parts(&winner.point);
-        let left_out: Vec<usize> =
-            verdict.parts.iter().filter(|part| part.pays == Pays::No).map(|part| part.knob).collect();
+        let left_out = verdict.parts.iter().filter(|part| part.pays == Pays::No).map(|part| part.knob);
+        let left_out: Vec<usize> = left_out.collect();
         verdict.gain = study.gain(&left_out);
         for knob in left_out {
             if let Some(level) = verdict.point.get_mut(knob) {
                 *level = 0;
             }
+        }
+        // More trials may show what fewer did not.
+        let guards = verdict.gain.iter().flat_map(|gain| &gain.guards);
+        if verdict.ending == Some(Ending::Found) && guards.into_iter().any(|guard| guard.verdict == "broken")
+        {
+            verdict.ending = Some(Ending::NotConfirmed);
+            verdict.point = vec![0; verdict.point.len()];
         }
     }
     verdict.flags = knobs::flags(&tuning.knobs, &verdict.point);
@@ -179,9 +207,16 @@ struct Study<'t> {
     stages: Stages,
     trials: &'t [Trial],
     blocks: Blocks<'t>,
+    /// What the search has found, which takes a model of all its trials.
+    finalists: OnceCell<Vec<Point>>,
 }
 
-impl Study<'_> {
+impl<'t> Study<'t> {
+    fn new(tuning: &'t Tuning, stages: Stages, trials: &'t [Trial]) -> Self {
+        let blocks = Blocks::of(trials, &tuning.objective);
+        Study { tuning, stages, trials, blocks, finalists: OnceCell::new() }
+    }
+
     fn next(&self) -> Next {
         if let Some((phase, number)) = self.blocks.open(|phase| self.labels(phase)) {
             return self.run(phase, number);
@@ -203,8 +238,7 @@ impl Study<'_> {
         {
             return Next::Run(self.order(Phase::Search, self.blocks.next_number(), 0, point));
         }
-        let finalists = self.finalists();
-        if finalists.is_empty() {
+        if self.finalists().is_empty() {
             return Next::Done(Ending::NothingBetter);
         }
         if self.goes_on(Phase::Confirm, self.stages.confirm) {
@@ -223,9 +257,13 @@ impl Study<'_> {
         self.trials.iter().filter(|trial| trial.order.phase == phase).count()
     }
 
-    /// Whether another block of a phase fits into its trials.
+    /// Whether another block of a phase is to be run: until there are as many that count as fit into its trials. Those that do not count
+    /// are made up for, up to a [share](SLACK) more.
     fn goes_on(&self, phase: Phase, trials: usize) -> bool {
-        self.of_phase(phase) + self.labels(phase) as usize <= trials
+        let labels = self.labels(phase) as usize;
+        let counted = labels * self.blocks.pairs(phase, (0, 1)).len();
+        let all = self.of_phase(phase) + labels;
+        counted + labels <= trials && all as f64 <= trials as f64 * (1.0 + SLACK)
     }
 
     /// Trials of one block.
@@ -243,7 +281,7 @@ impl Study<'_> {
         let default = vec![0; self.tuning.knobs.len()];
         let place = (label as usize).checked_sub(1);
         let point = match (phase, place) {
-            (Phase::Confirm, Some(place)) => self.finalists().into_iter().nth(place).unwrap_or(default),
+            (Phase::Confirm, Some(place)) => self.finalists().get(place).cloned().unwrap_or(default),
             (Phase::BackOut, Some(place)) => {
                 let mut point = self.winner_point();
                 let without = place.checked_sub(1).and_then(|place| self.left_out().get(place).copied());
@@ -329,20 +367,24 @@ impl Study<'_> {
         search::next(&self.problem(), &self.outcomes(), self.tuning.seed)
     }
 
-    fn finalists(&self) -> Vec<Point> {
-        // As many as there are enough blocks for.
-        let most = (self.stages.confirm / LEAST_CONFIRM_BLOCKS).saturating_sub(1).clamp(1, MOST_FINALISTS);
-        let beliefs = search::finalists(&self.problem(), &self.outcomes(), most);
-        let is_set = |point: &Point| point.iter().any(|level| *level > 0);
-        beliefs.into_iter().map(|belief| belief.point).filter(is_set).collect()
+    fn finalists(&self) -> &[Point] {
+        self.finalists.get_or_init(|| {
+            // As many as there are enough blocks for.
+            let most =
+                (self.stages.confirm / LEAST_CONFIRM_BLOCKS).saturating_sub(1).clamp(1, MOST_FINALISTS);
+            let beliefs = search::finalists(&self.problem(), &self.outcomes(), most);
+            let is_set = |point: &Point| point.iter().any(|level| *level > 0);
+            beliefs.into_iter().map(|belief| belief.point).filter(is_set).collect()
+        })
     }
 
     fn confirmed(&self) -> Vec<Finalist> {
-        let finalists = self.finalists();
         let objective = &self.tuning.objective;
         let sign = if more_is_better(objective) { -1.0 } else { 1.0 };
-        let judged: Vec<Finalist> = finalists
-            .into_iter()
+        let judged: Vec<Finalist> = self
+            .finalists()
+            .iter()
+            .cloned()
             .enumerate()
             .map(|(place, point)| {
                 let pairs = self.blocks.pairs(Phase::Confirm, (0, place as u32 + 1));
@@ -437,25 +479,23 @@ impl Study<'_> {
         set.into_iter().map(part).collect()
     }
 
-    /// What the setting that is left does, if these knobs of the winner are left out in the end. Of one, that was tried.
+    /// What the setting that is left does, if these knobs of the winner are left out in the end. Of one, that was tried. Told from trials
+    /// that have not chosen it, where there are any.
     fn gain(&self, left_out: &[usize]) -> Option<Gain> {
-        let mut pairs = Vec::new();
-        match left_out {
-            [] => {
-                pairs = self.winner_pairs();
-                pairs.extend(self.blocks.pairs(Phase::BackOut, (0, 1)));
-            }
-            [knob] => {
-                let place = self.left_out().iter().position(|other| other == knob)?;
-                pairs = self.blocks.pairs(Phase::BackOut, (0, place as u32 + 2));
-            }
-            _ => {}
-        }
+        let backed_out = |place: usize| self.blocks.pairs(Phase::BackOut, (0, place as u32 + 1));
+        let pairs = match left_out {
+            [] => backed_out(0),
+            [knob] => backed_out(1 + self.left_out().iter().position(|other| other == knob)?),
+            _ => return None,
+        };
+        let has_chosen_it = pairs.is_empty();
+        let pairs = if has_chosen_it { self.winner_pairs() } else { pairs };
         let found = effect(&differences(&pairs, &self.tuning.objective), 1.0 - LEVEL)?;
         let again = again(found, pairs.len(), AGAIN_PAIRS);
         Some(Gain {
             ratio: ratio(found),
             pairs: pairs.len(),
+            has_chosen_it,
             again: ratio(again),
             again_pairs: AGAIN_PAIRS,
             guards: self.tuning.guards.iter().map(|margin| guard(margin, &pairs)).collect(),

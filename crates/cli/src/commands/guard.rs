@@ -3,8 +3,8 @@
 //! It takes every orphan below it ([`family::adopt_orphans`]), so that a target which detaches itself is found as well, and ends all
 //! of them when its standard input ends, as that of a process does whose parent was killed.
 
-use std::fs::OpenOptions;
-use std::io::Read;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use beamtune_host::discovery;
 use beamtune_host::family::{self, Ended, Family, How};
+use beamtune_host::process::Identity;
 use beamtune_host::tree::LocalTree;
 use beamtune_load::limits;
-
-use crate::terminal;
 
 /// Starts a command and ends all that came of it when standard input ends.
 #[derive(clap::Args)]
@@ -25,6 +25,9 @@ pub struct Args {
     /// Where what it says is written.
     #[arg(long, value_name = "FILE")]
     log: PathBuf,
+    /// Where what it prints is written, if not there too.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
     /// The limit of descriptors that the command is to have.
     #[arg(long, value_name = "N")]
     descriptors: Option<u64>,
@@ -47,8 +50,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let Some((program, arguments)) = args.command.split_first() else { bail!("no command") };
     let log = OpenOptions::new().create(true).append(true).open(&args.log);
     let log = log.with_context(|| format!("cannot write {}", args.log.display()))?;
+    let out = match &args.out {
+        Some(out) => File::create(out).with_context(|| format!("cannot write {}", out.display()))?,
+        None => log.try_clone()?,
+    };
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    command.args(arguments).stdin(Stdio::null()).stdout(out).stderr(log);
     let began = Instant::now();
     let child = command.spawn().with_context(|| format!("cannot start {program}"))?.id();
     let nothing_left = Arc::new(AtomicBool::new(false));
@@ -63,10 +70,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         match family::wait_for_any()? {
             Some((pid, ended)) if pid == child => {
                 let took_ns = began.elapsed().as_nanos();
-                terminal::print(&match ended {
-                    Ended::Exited(code) => format!("exited {code} after {took_ns}\n"),
-                    Ended::Killed(signal) => format!("killed {signal} after {took_ns}\n"),
-                });
+                let how = match ended {
+                    Ended::Exited(code) => format!("exited {code}"),
+                    Ended::Killed(signal) => format!("killed {signal}"),
+                };
+                // Whoever started us may have been killed: that nobody reads it must not end us before all others have ended.
+                let _ = writeln!(std::io::stdout(), "{how} after {took_ns}");
             }
             Some(_) => {}
             // Nothing is left. Whoever started us wants to read how it ended before we go.
@@ -78,17 +87,33 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
 }
 
-/// Ends all that is below us. That nothing is left is only known from there being nobody to wait for: who looks through /proc can miss
-/// one that was started after the list was read, by one that has ended before it was looked at.
+/// How long a VM below us may take to end by itself: a database that is cut off has to be mended when it is started again.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Ends all that is below us. VMs are asked to, first; not what they have started, since a VM whose helper is gone aborts. That nothing
+/// is left is only known from there being nobody to wait for: who looks through /proc can miss one that was started after the list was
+/// read, by one that has ended before it was looked at.
 fn end_all(nothing_left: &AtomicBool) {
     let own = std::process::id();
+    let tree = LocalTree::default();
+    let below = || {
+        let below = Family::of(&tree, own).map(|family| family.pids).unwrap_or_default();
+        below.into_iter().filter(|pid| *pid != own).collect::<Vec<u32>>()
+    };
+    let vms: Vec<Identity> =
+        below().into_iter().filter_map(|pid| Some(discovery::look_at(&tree, pid).ok()?.identity)).collect();
+    let is_there = |vm: &Identity| Identity::of(&tree, vm.pid).is_ok_and(|identity| identity == *vm);
+    // What we may not end, since it has become another user's, stays; there is nobody to tell it to.
+    vms.iter().for_each(|vm| drop(family::end(vm.pid, How::Asked)));
+    let until = Instant::now() + GRACE;
+    while Instant::now() < until && vms.iter().any(is_there) {
+        thread::sleep(PAUSE);
+    }
     for _ in 0..ROUNDS {
         if nothing_left.load(Ordering::Acquire) {
             return;
         }
-        let below = Family::of(&LocalTree::default(), own).map(|family| family.pids).unwrap_or_default();
-        // What we may not end, since it has become another user's, stays; there is nobody to tell it to.
-        below.into_iter().filter(|pid| *pid != own).for_each(|pid| drop(family::end(pid, How::AtOnce)));
+        below().into_iter().for_each(|pid| drop(family::end(pid, How::AtOnce)));
         thread::sleep(PAUSE);
     }
 }

@@ -224,7 +224,15 @@ fn line(kept: &Kept, trials: &[Trial]) -> String {
                 || "not measured".to_owned(),
                 |value| beamtune_report::study::value(objective, value),
             );
-            format!("{objective} {told}")
+            let beside = match phase {
+                Phase::Search => beamtune_trial::tune::so_far(objective, trials),
+                _ => None,
+            };
+            let percent = beamtune_report::study::percent;
+            let beside = beside.map_or_else(String::new, |(last, best)| {
+                format!(" ({}, best so far {})", percent(last), percent(best))
+            });
+            format!("{objective} {told}{beside}")
         }
         TrialOutcome::Invalid { reasons, .. } => {
             let whys: Vec<&str> = reasons.iter().map(|reason| reason.why.as_str()).collect();

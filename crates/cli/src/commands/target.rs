@@ -40,9 +40,9 @@ pub struct TargetArgs {
     /// The file to which that command writes its results, in $BEAMTUNE_FOLDER if it is relative.
     #[arg(long, value_name = "FILE", requires = "load_cmd")]
     load_result: Option<PathBuf>,
-    /// How long that command may take.
-    #[arg(long, value_name = "TIME", default_value = "10m", requires = "load_cmd", value_parser = terminal::parse_duration)]
-    load_within: Duration,
+    /// How long the command of --load-cmd, or the job of --work, may take.
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = terminal::parse_duration)]
+    within: Duration,
     /// Of a URL: requests a second.
     #[arg(long, value_name = "N", requires = "load")]
     rate: Option<f64>,
@@ -73,9 +73,9 @@ struct Which {
     /// The RabbitMQ that is installed: one of its own, with its configuration, on the port $BEAMTUNE_PORT.
     #[arg(long)]
     rabbitmq: bool,
-    /// The ejabberd that is installed, with its configuration and an empty database.
-    #[arg(long)]
-    ejabberd: bool,
+    /// The ejabberd that is installed, with its configuration, or that of another folder, and an empty database.
+    #[arg(long, value_name = "FOLDER", num_args = 0..=1, require_equals = true, default_missing_value = "/etc/ejabberd")]
+    ejabberd: Option<PathBuf>,
     /// A release of mix or rebar3, by its folder.
     #[arg(long, value_name = "FOLDER", visible_alias = "mix-release")]
     release: Option<PathBuf>,
@@ -162,7 +162,7 @@ impl TargetArgs {
             folder: std::env::current_dir().context("cannot read the working folder")?,
             ready,
             ready_within_s: self.ready_within.as_secs_f64(),
-            stop: self.stop.clone().or(preset.stop),
+            stop: self.stop.clone(),
             node: self.node.clone(),
             load,
             port: preset.port.filter(|_| preset.is_own_port),
@@ -174,7 +174,7 @@ impl TargetArgs {
 
     fn load(&self, port: Option<u16>) -> Result<Load> {
         if self.which.work.is_some() {
-            return Ok(Load::Job { within_s: self.load_within.as_secs_f64() });
+            return Ok(Load::Job { within_s: self.within.as_secs_f64() });
         }
         let load = match (&self.load, &self.load_cmd) {
             (Some(load), _) => load,
@@ -182,7 +182,7 @@ impl TargetArgs {
                 return Ok(Load::Command(LoadCommand {
                     command: command.clone(),
                     result: self.load_result.clone(),
-                    within_s: self.load_within.as_secs_f64(),
+                    within_s: self.within.as_secs_f64(),
                 }));
             }
             (None, None) => bail!(
@@ -234,13 +234,9 @@ impl Which {
     fn preset(&self) -> Result<Preset> {
         let plain = |start: &String| Ok(Preset::of_command(start.clone()));
         let start = self.start.as_ref().or(self.work.as_ref()).map(plain);
-        let installed = || match (self.rabbitmq, self.ejabberd) {
-            (true, _) => Some(preset::rabbitmq()),
-            (_, true) => Some(preset::ejabberd()),
-            _ => None,
-        };
         start
-            .or_else(installed)
+            .or_else(|| self.rabbitmq.then(preset::rabbitmq))
+            .or_else(|| Some(preset::ejabberd(self.ejabberd.as_deref()?)))
             .or_else(|| Some(preset::release(self.release.as_deref()?)))
             .or_else(|| Some(Ok(preset::erl(self.erl.as_deref()?))))
             .or_else(|| Some(preset::unit(self.unit.as_deref()?)))

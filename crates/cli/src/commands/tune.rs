@@ -67,8 +67,11 @@ impl Wanted {
 
     /// The question, with what is known of the target.
     pub fn tuning(&self, trials: &[Trial], known: Option<&Known>) -> Tuning {
-        let Known { knobs, advice, fatal } = known.cloned().unwrap_or_default();
-        Tuning { knobs, advice, fatal, trials: self.trials(trials), ..self.without_knobs() }
+        let tuning = Tuning { trials: self.trials(trials), ..self.without_knobs() };
+        match known.cloned() {
+            Some(Known { knobs, advice, fatal, .. }) => Tuning { knobs, advice, fatal, ..tuning },
+            None => tuning,
+        }
     }
 
     /// The question as far as it is known before the target was looked at.
@@ -158,8 +161,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// What can be set of a target, and what is advised.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Known {
+    otp: OtpVersion,
     knobs: Vec<Knob>,
     advice: Vec<Advised>,
     fatal: Vec<Fatal>,
@@ -184,7 +188,17 @@ pub fn known(wanted: &Wanted, study: &Study, trials: &[Trial]) -> Result<Option<
     let advice =
         advice::advice(&diagnosis, &wanted.objective, rss, beamtune_rules::is_about_memory, &mut knobs);
     let fatal = knobs::fatal(&knobs, &args.unwrap_or_default(), otp.release());
-    Ok(Some(Known { knobs, advice, fatal }))
+    // Points are places in the list of knobs, which another version may have longer.
+    let is_same = |trial: &Trial| {
+        let order = &trial.order;
+        order.point.is_empty() || knobs::flags(&knobs, &order.point) == order.arm.flags
+    };
+    if !trials.iter().all(is_same) {
+        bail!(
+            "the study was begun by another version of beamtune, which knew other flags: go on with that one"
+        );
+    }
+    Ok(Some(Known { otp, knobs, advice, fatal }))
 }
 
 /// A recording that a study holds.
@@ -204,7 +218,8 @@ pub fn tell(
     trials: &[Trial],
     is_json: bool,
 ) -> Result<ExitCode> {
-    let tuning = wanted.tuning(trials, known(wanted, study, trials)?.as_ref());
+    let known = known(wanted, study, trials)?;
+    let tuning = wanted.tuning(trials, known.as_ref());
     let verdict = tune::judge(&tuning, trials);
     let is_found = verdict.ending == Some(Ending::Found) && !verdict.flags.is_empty();
     if is_json {
@@ -215,11 +230,32 @@ pub fn tell(
         terminal::print(&beamtune_report::tuning::render(&tuning, &verdict, trials, terminal::style()));
     }
     if is_found {
-        let text = vm_args(wanted, setup, &tuning, &verdict)?;
+        let otp = known.map_or_else(String::new, |known| format!("OTP {}, ", known.otp));
+        let circumstances = format!("{otp}load {}, {}", load_name(setup), last_day(trials)?);
+        let text = vm_args(wanted, &circumstances, &tuning, &verdict)?;
         write_new(&wanted.output, &text)?;
         terminal::complain(&format!("written: {}\n", wanted.output.display()));
     }
     Ok(if is_found { ExitCode::SUCCESS } else { ExitCode::from(terminal::FOUND) })
+}
+
+/// Characters of a load's name that stand in a comment; a command can be long.
+const LOAD_NAME_CHARS: usize = 60;
+
+/// What people call the load, as it can stand in a line.
+fn load_name(setup: &Setup) -> String {
+    let name = setup.load.name().split_whitespace().collect::<Vec<_>>().join(" ");
+    match name.char_indices().nth(LOAD_NAME_CHARS) {
+        Some((end, _)) => format!("{} …", &name[..end]),
+        None => name,
+    }
+}
+
+/// The day of the last trial: the same whenever the file is written.
+fn last_day(trials: &[Trial]) -> Result<String> {
+    let began_unix_s = trials.last().map_or(0.0, |trial| trial.began_unix_s);
+    let began = jiff::Timestamp::from_second(began_unix_s as i64).context("a trial of no time")?;
+    Ok(began.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d").to_string())
 }
 
 /// Writes a file that is not there, or has just this text.
@@ -231,14 +267,12 @@ fn write_new(file: &Path, text: &str) -> Result<()> {
 }
 
 /// The target's vm.args with the flags of the winner, each with what it does.
-fn vm_args(wanted: &Wanted, setup: &Setup, tuning: &Tuning, verdict: &TuningVerdict) -> Result<String> {
+fn vm_args(wanted: &Wanted, circumstances: &str, tuning: &Tuning, verdict: &TuningVerdict) -> Result<String> {
     let mut input = Input::read(Format::VmArgs, wanted.vm_args.as_str())?;
-    let day = jiff::Zoned::now().strftime("%Y-%m-%d").to_string();
-    let circumstances = format!("load {}, {day}", setup.load.name());
     for part in verdict.parts.iter().filter(|part| part.pays != Pays::No) {
         let Some(knob) = tuning.knobs.get(part.knob) else { continue };
         let Some(words) = knob.levels.get(part.level) else { continue };
-        let comment = beamtune_report::tuning::comment(part, knob, &tuning.objective, &circumstances);
+        let comment = beamtune_report::tuning::comment(part, knob, &tuning.objective, circumstances);
         input = with_flags(input, part, words, &comment)?;
     }
     Ok(input.text)

@@ -29,7 +29,7 @@ pub fn watch(started: &mut Started, vm: u32, begin_ns: u64, within: Duration, st
         if now_ns > begin_ns + within.as_nanos() as u64 {
             let words = started.last_words();
             return Ok(Drove::Failed(format!(
-                "the job did not end within {:.0} s (--work-within); it said: {}",
+                "the job did not end within {:.0} s (--within); it said: {}",
                 within.as_secs_f64(),
                 said(&words)
             )));

@@ -1,6 +1,6 @@
 //! What the system counts of a trial while it runs: looked at every second, and asked for any moment in between afterwards.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use beamtune_host::family::{self, Family};
 use beamtune_host::tree::LocalTree;
@@ -60,11 +60,15 @@ impl Looks {
 
     /// Looks if a second has passed since the last time; whether the VM is still there.
     pub fn look(&mut self) -> bool {
-        let now = Instant::now();
-        if self.next.is_some_and(|next| now < next) {
+        if self.next.is_some_and(|next| Instant::now() < next) {
             return true;
         }
-        self.next = Some(now + std::time::Duration::from_nanos(SECOND_NS));
+        self.look_now()
+    }
+
+    /// Looks, whenever that was done last; whether the VM is still there.
+    pub fn look_now(&mut self) -> bool {
+        self.next = Some(Instant::now() + Duration::from_nanos(SECOND_NS));
         let look = Look::now(self.vm);
         self.looks.extend(look);
         look.is_some()

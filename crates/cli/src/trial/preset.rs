@@ -14,8 +14,6 @@ use anyhow::{Context, Result, bail};
 pub struct Preset {
     /// The command line.
     pub start: String,
-    /// The one that stops it; without one its VM is asked to end.
-    pub stop: Option<String>,
     /// The port on which it serves, if that is known.
     pub port: Option<u16>,
     /// Whether the port was chosen for it.
@@ -27,7 +25,7 @@ pub struct Preset {
 impl Preset {
     /// Just a command line.
     pub fn of_command(start: String) -> Preset {
-        Preset { start, stop: None, port: None, is_own_port: false, remark: None }
+        Preset { start, port: None, is_own_port: false, remark: None }
     }
 }
 
@@ -67,17 +65,25 @@ fn free_port() -> Result<u16> {
     found.context("no port between 21000 and 22000 is free")
 }
 
-/// The ejabberd that is installed, on the ports of its configuration, with an empty database.
-pub fn ejabberd() -> Result<Preset> {
+/// The ejabberd that is installed, with the configuration of this folder and on its ports, with an empty database.
+pub fn ejabberd(configuration: &Path) -> Result<Preset> {
     if on_path("ejabberdctl").is_none() {
         bail!("ejabberdctl is not on the PATH: start ejabberd with --start");
     }
+    let file = configuration.join("ejabberd.yml");
+    if !file.is_file() {
+        bail!("{} is not there", file.display());
+    }
+    let configuration = std::path::absolute(configuration).context("cannot read the working folder")?;
+    let configuration = quoted(configuration.to_str().context("the folder has no name in UTF-8")?);
     // As root, ejabberdctl changes to the user that it was installed for.
-    let start = "mkdir -p \"$BEAMTUNE_FOLDER/spool\" \"$BEAMTUNE_FOLDER/logs\" && \
-                 if [ \"$(id -u)\" = 0 ] && id ejabberd >/dev/null 2>&1; then chown ejabberd \"$BEAMTUNE_FOLDER\"/*; fi && \
-                 exec ejabberdctl --spool \"$BEAMTUNE_FOLDER/spool\" --logs \"$BEAMTUNE_FOLDER/logs\" \
-                 --node beamtune_ejabberd@localhost foreground";
-    Ok(Preset { port: Some(EJABBERD_PORT), ..Preset::of_command(start.to_owned()) })
+    let start = format!(
+        "mkdir -p \"$BEAMTUNE_FOLDER/spool\" \"$BEAMTUNE_FOLDER/logs\" && \
+         if [ \"$(id -u)\" = 0 ] && id ejabberd >/dev/null 2>&1; then chown ejabberd \"$BEAMTUNE_FOLDER\"/*; fi && \
+         exec ejabberdctl --config-dir {configuration} --spool \"$BEAMTUNE_FOLDER/spool\" --logs \"$BEAMTUNE_FOLDER/logs\" \
+         --node beamtune_ejabberd@localhost foreground"
+    );
+    Ok(Preset { port: Some(EJABBERD_PORT), ..Preset::of_command(start) })
 }
 
 fn on_path(program: &str) -> Option<PathBuf> {
@@ -154,44 +160,44 @@ pub fn unit(name: &str) -> Result<Preset> {
     of_unit(&text).with_context(|| file.display().to_string())
 }
 
+/// Reads the lines NAME=VALUE of a file, as systemd does and not as a shell would.
+const READ_ENVIRONMENT: &str = "while IFS='=' read -r name value || [ -n \"$name\" ]; do case $name in ''|\\#*|\\;*) continue ;; esac; \
+                                value=${value#[\\'\\\"]}; value=${value%[\\'\\\"]}; export \"$name=$value\"; done <";
+
 fn of_unit(text: &str) -> Result<Preset> {
     let service = Service::read(text);
     let Some(start) = service.one("ExecStart") else { bail!("it has no ExecStart") };
+    // Signs before the path say how systemd treats it, which does not concern us.
+    let start = start.trim_start_matches(['-', ':', '+', '!']);
+    let folder = service.one("WorkingDirectory").map(|folder| folder.trim_start_matches('-'));
+    if start.starts_with('@') || start.contains('%') || folder.is_some_and(|folder| !folder.starts_with('/'))
+    {
+        bail!("its ExecStart or WorkingDirectory has a form that is not read: start it with --start");
+    }
     let mut words = Vec::new();
-    if let Some(folder) = service.one("WorkingDirectory") {
-        words.push(format!("cd {} &&", quoted(folder.trim_start_matches('-'))));
-    }
-    for file in service.all("EnvironmentFile") {
-        let (file, is_optional) = match file.strip_prefix('-') {
-            Some(file) => (file, true),
-            None => (file, false),
-        };
-        let file = quoted(file);
-        let test = if is_optional {
-            format!("if [ -f {file} ]; then . {file}; fi &&")
-        } else {
-            format!(". {file} &&")
-        };
-        words.push(format!("set -a && {test} set +a &&"));
-    }
+    words.extend(folder.map(|folder| format!("cd {} &&", quoted(folder))));
     for pairs in service.all("Environment") {
         for pair in items(pairs) {
             let (name, value) = pair.split_once('=').with_context(|| format!("Environment={pairs:?}"))?;
             words.push(format!("export {name}={} &&", quoted(value)));
         }
     }
-    let stop = service.one("ExecStop").map(str::to_owned);
-    let user = service.one("User").map(str::to_owned);
-    words.push("exec".to_owned());
-    if let Some(user) = &user {
-        let group = service.one("Group").unwrap_or(user.as_str());
-        words.push(format!("setpriv --reuid={} --regid={} --init-groups", quoted(user), quoted(group)));
+    // What stands in files counts more (systemd.exec(5)).
+    for file in service.all("EnvironmentFile") {
+        words.push(match file.strip_prefix('-') {
+            Some(file) => format!("if [ -f {0} ]; then {READ_ENVIRONMENT}{0}; fi &&", quoted(file)),
+            None => format!("{READ_ENVIRONMENT}{} &&", quoted(file)),
+        });
     }
-    // Signs before the path say how systemd treats it, which does not concern us.
-    words.push(start.trim_start_matches(['-', '@', ':', '+', '!']).to_owned());
-    let remark = "started as its unit says, but not by systemd: its sandbox and limits are not those of the service, and its data is that of \
-                  the service, which must be stopped meanwhile";
-    Ok(Preset { stop, remark: Some(remark.to_owned()), ..Preset::of_command(words.join(" ")) })
+    words.push("exec".to_owned());
+    if let Some(user) = service.one("User").map(quoted) {
+        let group = service.one("Group").map_or_else(|| format!("$(id -g {user})"), quoted);
+        words.push(format!("setpriv --reuid={user} --regid={group} --init-groups"));
+    }
+    words.push(start.to_owned());
+    let remark = "started as its unit says, without drop-ins, and not by systemd: its sandbox and limits are not those of the service, and its \
+                  data is that of the service, which must be stopped meanwhile";
+    Ok(Preset { remark: Some(remark.to_owned()), ..Preset::of_command(words.join(" ")) })
 }
 
 /// The section of a unit file that tells of the service.
@@ -280,15 +286,30 @@ mod tests {
         let text = "[Unit]\nDescription=A shop\nExecStart=/no\n[Service]\n# A comment\nUser=shop\nWorkingDirectory=/srv/shop\n\
                     Environment=\"NAME=a b\" LANG=C\nEnvironmentFile=-/etc/default/shop\nExecStart=/old\nExecStart=\n\
                     ExecStart=-/srv/shop/bin/shop \\\n foreground\nExecStop=/srv/shop/bin/shop stop\n[Install]\nUser=x\n";
-        let preset = of_unit(text).expect("a service");
-        assert_eq!(
-            preset.start,
-            "cd '/srv/shop' && set -a && if [ -f '/etc/default/shop' ]; then . '/etc/default/shop'; fi && set +a && \
-             export NAME='a b' && export LANG='C' && exec setpriv --reuid='shop' --regid='shop' --init-groups \
-             /srv/shop/bin/shop   foreground"
-        );
-        assert_eq!(preset.stop.as_deref(), Some("/srv/shop/bin/shop stop"));
+        let start = of_unit(text).expect("a service").start;
+        let begin = "cd '/srv/shop' && export NAME='a b' && export LANG='C' && if [ -f '/etc/default/shop' ]; then while ";
+        assert!(start.starts_with(begin), "{start}");
+        let end = "exec setpriv --reuid='shop' --regid=$(id -g 'shop') --init-groups /srv/shop/bin/shop   foreground";
+        assert!(start.ends_with(end), "{start}");
+        of_unit("[Service]\nExecStart=/srv/%n\n").expect_err("a specifier");
         of_unit("[Service]\nType=oneshot\n").expect_err("nothing to start");
+    }
+
+    #[test]
+    fn files_with_variables_are_read_as_systemd_does() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("shop");
+        std::fs::write(&file, "# A comment\nPOOL=64\nOPTS=-a -b\n\nNAME=\"a b\"\nURL=x=y").expect("written");
+        let text = format!(
+            "[Service]\nEnvironment=POOL=4\nEnvironmentFile={}\nExecStart=/usr/bin/env\n",
+            file.display()
+        );
+        let start = of_unit(&text).expect("a service").start;
+        let said = std::process::Command::new("sh").args(["-c", &start]).env_clear().output().expect("sh");
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        for line in ["POOL=64", "OPTS=-a -b", "NAME=a b", "URL=x=y"] {
+            assert!(said.lines().any(|told| told == line), "no {line:?} in {said:?}");
+        }
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub struct Launch<'a> {
     pub cpus: &'a [usize],
     /// Where what it says is written.
     pub log: PathBuf,
+    /// Where what it prints is written, if not there too.
+    pub out: Option<&'a Path>,
 }
 
 /// A command that was started; dropping it ends all of its processes.
@@ -50,7 +52,8 @@ pub struct Started {
     guard: Child,
     told: Receiver<String>,
     ended: Option<Ending>,
-    log: PathBuf,
+    /// What it has printed, and what it has said; both may be one.
+    logs: Vec<PathBuf>,
 }
 
 /// How a command has ended.
@@ -77,10 +80,13 @@ impl Ending {
 
 /// Starts a command under a guard.
 pub fn start(launch: Launch<'_>) -> Result<Started> {
-    let Launch { command, folder, flags, environment, cpus, log } = launch;
+    let Launch { command, folder, flags, environment, cpus, log, out } = launch;
     let program = std::env::current_exe().context("cannot find this program to start a guard with it")?;
     let mut guard = Command::new(program);
     guard.arg("guard").arg("--log").arg(&log);
+    if let Some(out) = out {
+        guard.arg("--out").arg(out);
+    }
     if let Some(descriptors) = *DESCRIPTORS.get_or_init(limits::descriptors) {
         guard.args(["--descriptors", &descriptors.to_string()]);
     }
@@ -105,7 +111,7 @@ pub fn start(launch: Launch<'_>) -> Result<Started> {
             }
         }
     });
-    Ok(Started { guard, told, ended: None, log })
+    Ok(Started { guard, told, ended: None, logs: out.map(Path::to_owned).into_iter().chain([log]).collect() })
 }
 
 /// The value of ERL_ZFLAGS with more flags. erlexec takes it apart at blanks outside of quotes; within them a backslash is one.
@@ -156,11 +162,6 @@ impl Started {
         self.guard.id()
     }
 
-    /// All that it has said.
-    pub fn log(&self) -> &Path {
-        &self.log
-    }
-
     /// All processes of the target, and the guard's.
     pub fn family(&self) -> Family {
         // That /proc cannot be listed has been told before: discovery needs it.
@@ -175,7 +176,7 @@ impl Started {
 
     /// The last lines that it has said.
     pub fn last_words(&self) -> String {
-        let text = std::fs::read(&self.log).unwrap_or_default();
+        let text: Vec<u8> = self.logs.iter().flat_map(|log| std::fs::read(log).unwrap_or_default()).collect();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         lines[lines.len().saturating_sub(LAST_LINES)..].join(" | ")
@@ -216,7 +217,7 @@ impl Started {
         self.end()
     }
 
-    /// Ends the guard, which ends what is left.
+    /// Ends the guard, which asks VMs to end, and ends what is left.
     pub fn end(&mut self) -> Result<()> {
         drop(self.guard.stdin.take());
         self.guard.wait().context("cannot wait for the guard of the target")?;

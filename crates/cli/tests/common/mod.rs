@@ -10,6 +10,7 @@
 pub mod containers;
 pub mod group;
 pub mod network;
+pub mod trials;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

@@ -93,6 +93,8 @@ pub struct TuningVerdict {
     pub ending: Option<Ending>,
     /// Finalists, best belief first, with what fresh trials say of each.
     pub finalists: Vec<Finalist>,
+    /// The place of the finalist that has won.
+    pub winner: Option<usize>,
     /// The parts of the winner.
     pub parts: Vec<Part>,
     /// The setting that is advised in the end; empty where none is.
@@ -114,6 +116,8 @@ pub struct Gain {
     pub ratio: Ratio,
     /// From so many pairs of fresh trials.
     pub pairs: usize,
+    /// Whether they are those that have chosen it: then it is rather told too large.
+    pub has_chosen_it: bool,
     /// Where the ratio of another comparison should lie …
     pub again: Ratio,
     /// … of so many pairs.

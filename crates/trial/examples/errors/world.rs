@@ -23,12 +23,15 @@ const SPIKES: (f64, f64) = (0.05, 0.3);
 const LEAST_TRIALS: usize = 20;
 
 impl Noise {
-    /// The valid trials of a study that was exported, all of one setting.
+    /// The valid trials of the target as it is, of a study that was exported.
     pub fn recorded(file: &str) -> Result<Noise> {
         let mut values = Vec::new();
         for line in std::fs::read_to_string(file)?.lines() {
             let trial: Trial = serde_json::from_str(line)?;
-            if let TrialOutcome::Valid { measures } = trial.outcome
+            let arm = &trial.order.arm;
+            if arm.flags.is_empty()
+                && arm.environment.is_empty()
+                && let TrialOutcome::Valid { measures } = trial.outcome
                 && let Some(value) = measures.get(CPU_PER_REQUEST.name)
             {
                 values.push(value.ln());

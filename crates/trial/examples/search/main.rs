@@ -29,10 +29,15 @@ const TRIALS: [usize; 2] = [20, 40];
 /// Of those that a study would confirm, how many.
 const FINALISTS: usize = 1;
 
+/// Parts that `tune` takes apart at most.
+const PARTS: usize = 4;
+
 /// A way to search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Method {
     Ours,
+    /// The same for settings of at most four parts, as `tune` searches for them.
+    OursOfFour,
     /// All that the rules say, without a trial.
     Rules,
     Random,
@@ -51,7 +56,7 @@ fn main() -> Result<()> {
             _ => bail!("unknown argument {arg}\n{USAGE}"),
         }
     }
-    let mut methods = vec![Method::Ours, Method::Rules, Method::Random];
+    let mut methods = vec![Method::Ours, Method::OursOfFour, Method::Rules, Method::Random];
     methods.extend(python.is_some().then_some(Method::Optuna));
     println!("| noise | method | trials | of the best safe gain | worse than the default | breaks a limit |");
     println!("|---|---|---|---|---|---|");
@@ -100,7 +105,8 @@ impl Judged {
 }
 
 fn judge(method: Method, surface: &Surface, seed: u64, python: Option<&str>) -> Result<Vec<Judged>> {
-    let problem = surface.problem();
+    let most_set = if method == Method::OursOfFour { PARTS } else { usize::MAX };
+    let problem = Problem { most_set, ..surface.problem() };
     if method == Method::Rules {
         let all = surface.all_rules();
         return Ok(TRIALS.iter().map(|_| Judged::of(surface, &all)).collect());
@@ -115,7 +121,7 @@ fn judge(method: Method, surface: &Surface, seed: u64, python: Option<&str>) -> 
     let mut judged = Vec::new();
     for trial in 1..=TRIALS[TRIALS.len() - 1] {
         let point = match (method, &mut optuna) {
-            (Method::Ours, _) => search::next(&problem, &outcomes, seed),
+            (Method::Ours | Method::OursOfFour, _) => search::next(&problem, &outcomes, seed),
             (_, Some(optuna)) => Some(optuna.ask()?),
             _ if trial == 1 => Some(problem.space.default_point()),
             _ => Some(
@@ -139,7 +145,7 @@ fn judge(method: Method, surface: &Surface, seed: u64, python: Option<&str>) -> 
 /// What a user would take: of ours what the model believes in, of others the best of the trials that kept the limits.
 fn chosen(method: Method, problem: &Problem, outcomes: &[Outcome]) -> Point {
     let default = problem.space.default_point();
-    if method == Method::Ours {
+    if matches!(method, Method::Ours | Method::OursOfFour) {
         let best = search::finalists(problem, outcomes, FINALISTS).into_iter().next();
         return best.map_or(default, |belief| belief.point);
     }

@@ -133,3 +133,27 @@ fn what_a_vm_would_not_start_with_is_never_tried() {
         |point: &Point| fatal.iter().any(|levels| levels.iter().all(|(at, level)| point[*at] == *level));
     assert!(!outcomes.iter().any(|outcome| is_fatal(&outcome.point)), "{outcomes:?}");
 }
+
+/// A part that does nothing for the objective is kept if a limit would not be without it.
+#[test]
+fn a_part_that_keeps_a_limit_is_not_pruned() {
+    // The first switch makes the objective better and breaks the limit, the second one mends that.
+    let truth = |point: &[usize]| {
+        let (gain, cost) = if point[0] == 1 { (-0.3, 0.3) } else { (0.0, 0.0) };
+        let mended = if point[1] == 1 { -0.35 } else { 0.0 };
+        vec![gain, cost + mended]
+    };
+    let problem = Problem { advice: Vec::new(), ..problem() };
+    let mut outcomes = Vec::new();
+    for first in [0, 1] {
+        for second in [0, 1] {
+            for _ in 0..3 {
+                let mut point = problem.space.default_point();
+                (point[0], point[1]) = (first, second);
+                outcomes.push(Outcome { values: Some(truth(&point)), point });
+            }
+        }
+    }
+    let found = finalists(&problem, &outcomes, 1);
+    assert_eq!(found.first().map(|belief| &belief.point[..2]), Some(&[1, 1][..]), "{found:?}");
+}
