@@ -6,12 +6,12 @@ STATIC := CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)_RUSTFLAGS="-C target
 TARGET := $(or $(CARGO_TARGET_DIR),target)/$(HOST)
 BINARY := $(TARGET)/release/beamtune
 
-.PHONY: help demo test build check fmt clippy unit labs search errors otp agent agent-check agent-test bench safety check-flags fuzz clean
+.PHONY: help demo test build check fmt clippy unit labs search errors truths tuned otp agent agent-check agent-test bench safety check-flags fuzz clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-demo: build      ## a sick lab node and a RabbitMQ under load, each recorded and diagnosed
+demo: build      ## a sick lab node and a RabbitMQ under load, diagnosed; a shop, diagnosed and tuned (10 minutes)
 	scripts/install.sh demo
 	scripts/demo.sh $(BINARY)
 
@@ -55,6 +55,12 @@ search:          ## how good the search for settings is, on made-up surfaces (3 
 
 errors:          ## how often a comparison errs, simulated (5 minutes); writes docs/evaluation.md
 	scripts/errors.sh
+
+truths: build    ## asks compare what is known (an hour, on a quiet machine); writes docs/known-truths.md
+	scripts/truths.sh $(BINARY)
+
+tuned: build     ## tunes RabbitMQ and ejabberd (three hours, on a quiet machine); writes docs/tuned.md
+	scripts/tuned.sh $(BINARY)
 
 otp:             ## chroots with OTP 23, 27 and 29, cached outside the repository
 	scripts/install.sh test

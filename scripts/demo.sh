@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The real thing: a sick node of the lab and a RabbitMQ under load, each recorded and diagnosed.
-# Leaves the recordings in demo-recordings/. Everything that is started is ended.
+# The real thing: a sick node of the lab and a RabbitMQ under load, each recorded and diagnosed; then a shop that is diagnosed and tuned.
+# Leaves recordings, the study and the new vm.args in demo-recordings/. Everything that is started is ended.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 beamtune=$(realpath "$1")
@@ -9,8 +9,12 @@ epmd -daemon
 
 folder=$(mktemp -d)
 lab_pid=
+shop_pid=
+shop_load_pid=
 finish() {
+    [ -n "$shop_load_pid" ] && kill "$shop_load_pid" 2>/dev/null || true
     [ -n "$lab_pid" ] && kill -INT "$lab_pid" 2>/dev/null || true
+    [ -n "$shop_pid" ] && kill "$shop_pid" 2>/dev/null || true
     load_stop
     broker_stop
     rm -rf "$folder"
@@ -51,6 +55,39 @@ lab_pid=
 
 say "beamtune doctor demo_rabbit_$$ -o demo-recordings/rabbitmq.beamtune"
 found "$beamtune" doctor "demo_rabbit_$$" --for 10s -o demo-recordings/rabbitmq.beamtune
+
+broker_stop
+load_stop
+
+say "a shop whose vm.args has two wrong settings, and one process through which every order goes (demo/shop/README.md)"
+erlc -o "$folder" demo/shop/shop.erl
+shop="exec erl -args_file $PWD/demo/shop/vm.args -pa $folder -s shop"
+sh -c "$shop" </dev/null >"$folder/shop" 2>&1 &
+shop_pid=$!
+for _ in $(seq 600); do
+    (: </dev/tcp/127.0.0.1/9292) 2>/dev/null && break
+    kill -0 "$shop_pid" 2>/dev/null || { cat "$folder/shop" >&2; exit 2; }
+    sleep 0.1
+done
+"$beamtune" load http://127.0.0.1:9292/ --connections 20 --for 14s >"$folder/shop-load" 2>&1 &
+shop_load_pid=$!
+
+say "beamtune doctor shop -o demo-recordings/shop.beamtune"
+found "$beamtune" doctor shop --for 10s -o demo-recordings/shop.beamtune
+wait "$shop_load_pid" || true
+shop_load_pid=
+kill "$shop_pid" && wait "$shop_pid" || true
+shop_pid=
+
+say "beamtune tune … --load http://127.0.0.1:9292/ --rate 300 --no-pins --vm-args demo/shop/vm.args --budget 8m"
+found "$beamtune" tune --start "$shop" --load http://127.0.0.1:9292/ --rate 300 --connections 20 --no-pins --for 4s --warm-up 2s \
+    --budget 8m --guard rss:+20% --guard errors:+0.1% --vm-args demo/shop/vm.args \
+    --study demo-recordings/shop.study -o demo-recordings/shop.vm.args
+
+if [ -e demo-recordings/shop.vm.args ]; then
+    say "cat demo-recordings/shop.vm.args"
+    cat demo-recordings/shop.vm.args
+fi
 
 say "ls demo-recordings"
 ls -s -h demo-recordings

@@ -121,6 +121,8 @@ const SAMPLES: Duration = Duration::from_secs(1);
 /// The same of a job, which may be over soon.
 const JOB_SAMPLES: Duration = Duration::from_millis(250);
 
+/// How long it is tried to attach to a job's VM.
+const JOB_PATIENCE: Duration = Duration::from_millis(500);
 /// A job that is shorter may be over before anything can be read of it.
 const SHORT_JOB_S: f64 = 2.0;
 
@@ -183,8 +185,7 @@ pub fn run(setup: &Setup, access: &AccessArgs, order: &Order, stop: &Stop) -> Re
     };
     let file = place.own.path().join("trial.beamtune");
     let pid = vm.identity.pid;
-    let every = if is_job { JOB_SAMPLES } else { SAMPLES };
-    let (drove, recorded) = record_while(&live, &file, every, || match &setup.load {
+    let (drove, recorded) = record_while(&live, &file, is_job, || match &setup.load {
         Load::Job { within_s } => {
             job::watch(&mut started, pid, begin_ns, Duration::from_secs_f64(*within_s), stop)
         }
@@ -363,27 +364,39 @@ fn choose(setup: &Setup, vms: &[Vm]) -> Result<Option<Vm>> {
     }
 }
 
-/// Records into a file for as long as something else takes.
-fn record_while<T>(live: &Live, file: &Path, every: Duration, work: impl FnOnce() -> T) -> (T, Result<()>) {
+/// Records into a file for as long as something else takes. Of a job, whose VM may not have a name yet, the host's view is enough where the
+/// VM cannot be attached to soon.
+fn record_while<T>(live: &Live, file: &Path, is_job: bool, work: impl FnOnce() -> T) -> (T, Result<()>) {
     let stop = Stop::default();
-    let wish = Wish {
-        every,
-        length: None,
-        file: Some(file),
-        host_only: live.access.is_err(),
-        looking: MemoryBudget::default(),
-        once: &[],
+    let record = || {
+        // Where that is refused, the generator may be late, and says so.
+        let _ = cpus::give_way();
+        let begin = Instant::now();
+        let mut host_only = live.access.is_err();
+        loop {
+            let wish = Wish {
+                every: if is_job { JOB_SAMPLES } else { SAMPLES },
+                length: None,
+                file: Some(file),
+                host_only,
+                looking: MemoryBudget::default(),
+                once: &[],
+            };
+            let open = |_: &str| Ok(Writer::create(file, Existing::Refuse)?);
+            match take::take_into(live, &wish, Plan::default(), &stop, open, &mut |_| {}) {
+                Err(take::Failed::ForNow(_)) if is_job && !host_only && !stop.is_requested() => {
+                    host_only = begin.elapsed() > JOB_PATIENCE;
+                    stop.wait(LOOK);
+                }
+                taken => return taken.map(drop),
+            }
+        }
     };
     thread::scope(|scope| {
-        let record = scope.spawn(|| {
-            // Where that is refused, the generator may be late, and says so.
-            let _ = cpus::give_way();
-            let open = |_: &str| Ok(Writer::create(file, Existing::Refuse)?);
-            take::take_into(live, &wish, Plan::default(), &stop, open, &mut |_| {}).map(drop)
-        });
+        let recorder = scope.spawn(record);
         let result = work();
         stop.request();
-        let recorded = match record.join() {
+        let recorded = match recorder.join() {
             Ok(recorded) => recorded.map_err(take::Failed::into_error),
             Err(_) => Err(anyhow!("the recorder has ended")),
         };

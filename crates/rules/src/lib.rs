@@ -35,6 +35,11 @@ pub fn is_about_memory(code: &str) -> bool {
     rules::ABOUT_MEMORY.contains(&code)
 }
 
+/// Whether what a rule advises makes memory smaller. Some rules about memory are about the CPU time that it costs.
+pub fn is_for_memory(code: &str) -> bool {
+    is_about_memory(code) && !rules::MEMORY_THAT_COSTS_CPU.contains(&code)
+}
+
 fn by<'a>(rules: impl Iterator<Item = &'a Rule>, period: &Period) -> Diagnosis {
     let verdicts =
         rules.map(|rule| Verdict { code: rule.code, rule: rule.name, outcome: judge(rule, period) });

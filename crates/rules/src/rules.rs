@@ -77,3 +77,6 @@ pub(crate) const ABOUT_MEMORY: &[&str] = &[
     "BT009", "BT010", "BT014", "BT019", "BT020", "BT024", "BT025", "BT026", "BT027", "BT028", "BT029",
     "BT030", "BT031", "BT032",
 ];
+
+/// The codes of those about memory whose advice is for CPU time: mapping it again and again, and collecting it.
+pub(crate) const MEMORY_THAT_COSTS_CPU: &[&str] = &["BT029", "BT032"];

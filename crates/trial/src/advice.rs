@@ -9,13 +9,13 @@ const LEAST_EFFECT: f64 = 0.02;
 /// … and by how much more one of the highest (judgement; the search believes no more of it than trials show).
 const MOST_EFFECT: f64 = 0.20;
 
-/// What is advised for an objective. Remedies of which no knob knows become knobs. `is_about_memory` tells rules by their codes: their
-/// advice is for resident memory, and that of the others for all else.
+/// What is advised for an objective. Remedies of which no knob knows become knobs. `is_for_memory` tells rules by their codes: what
+/// they advise is for resident memory, and what others do for all else.
 pub fn advice(
     diagnosis: &Diagnosis,
     objective: &str,
     rss_bytes: Option<f64>,
-    is_about_memory: impl Fn(&str) -> bool,
+    is_for_memory: impl Fn(&str) -> bool,
     knobs: &mut Vec<Knob>,
 ) -> Vec<Advised> {
     let wants_memory = [RSS.name, RSS_PEAK.name].contains(&objective);
@@ -24,7 +24,7 @@ pub fn advice(
         Outcome::Found(findings) => Some(findings),
         Outcome::Healthy(_) | Outcome::NotJudged { .. } => None,
     });
-    for finding in found.flatten().filter(|finding| is_about_memory(finding.code.0) == wants_memory) {
+    for finding in found.flatten().filter(|finding| is_for_memory(finding.code.0) == wants_memory) {
         for remedy in &finding.remedies {
             let Some(words) = flags(remedy) else { continue };
             let (knob, level) = place(knobs, remedy, words);

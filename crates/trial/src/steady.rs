@@ -43,6 +43,10 @@ pub fn change(seconds: &[Second]) -> Option<String> {
     if answered * 2 < seconds.len() {
         return Some(format!("{} of {} seconds had no answer", seconds.len() - answered, seconds.len()));
     }
+    // Halves of fewer are nothing but noise.
+    if seconds.len() < STEADY_SECONDS {
+        return None;
+    }
     let values = |value: fn(&Second) -> Option<f64>| seconds.iter().filter_map(value).collect::<Vec<f64>>();
     let per_answer = values(|second| (second.done > 0).then(|| second.cpu_ns / second.done as f64));
     let memory = values(|second| Some(second.rss_bytes));
@@ -101,6 +105,13 @@ mod tests {
             &seconds(noise, |at| 1.0 + 0.02 * at as f64, 12),
             "resident memory changed by +11 % within 12 s",
         );
+    }
+
+    #[test]
+    fn fewer_seconds_do_not_tell() {
+        let rising = seconds(|at| 1.0 + 0.5 * at as f64, |_| 1.0, STEADY_SECONDS);
+        assert!(change(&rising).is_some());
+        assert_eq!(change(&rising[1..]), None);
     }
 
     #[test]

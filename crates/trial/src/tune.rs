@@ -99,6 +99,15 @@ impl Stages {
     }
 }
 
+/// What the margin of errors is to the model of the search, which thinks of effects of some percent: as much as 5 % of anything else. A
+/// margin of a tenth of a percent would lie within what it expects of any flag that it has not seen.
+const ERRORS_LIKE: f64 = 0.05;
+
+/// By what a guard's values and its margin are multiplied for the model.
+fn scale(margin: &Margin) -> f64 {
+    if margin.quantity == ERRORS.name { ERRORS_LIKE / limit(margin) } else { 1.0 }
+}
+
 /// How many trials there is time for: planned ones, until it is known from the first trials how long they take. Where that is too little
 /// for anything to be concluded, and by not more than [`OVERRUN`], as many as are needed.
 pub fn within(budget_s: f64, planned: usize, trials: &[Trial]) -> usize {
@@ -233,7 +242,7 @@ impl<'t> Study<'t> {
             Same::Differs => return Next::Done(Ending::MethodFindsWhatIsNot),
             Same::None => {}
         }
-        if self.of_phase(Phase::Search) < self.stages.search
+        if self.searches()
             && let Some(point) = self.next_point()
         {
             return Next::Run(self.order(Phase::Search, self.blocks.next_number(), 0, point));
@@ -255,6 +264,12 @@ impl<'t> Study<'t> {
     /// Trials of a phase, those that do not count too: they take time as well.
     fn of_phase(&self, phase: Phase) -> usize {
         self.trials.iter().filter(|trial| trial.order.phase == phase).count()
+    }
+
+    /// Whether the search goes on: as [`Study::goes_on`] for single trials.
+    fn searches(&self) -> bool {
+        let (counted, all) = (self.outcomes().len(), self.of_phase(Phase::Search));
+        counted < self.stages.search && (all as f64) < self.stages.search as f64 * (1.0 + SLACK)
     }
 
     /// Whether another block of a phase is to be run: until there are as many that count as fit into its trials. Those that do not count
@@ -311,7 +326,10 @@ impl<'t> Study<'t> {
             let sd = median(&distances).unwrap_or(0.0) * SD_OF_MAD / std::f64::consts::SQRT_2;
             sd.max(if quantity == ERRORS.name { LEAST_NOISE_SD / 100.0 } else { LEAST_NOISE_SD })
         };
-        let limit = |margin: &Margin| Limit { most: limit(margin), noise_sd: noise_sd(&margin.quantity) };
+        let limit = |margin: &Margin| Limit {
+            most: scale(margin) * limit(margin),
+            noise_sd: scale(margin) * noise_sd(&margin.quantity),
+        };
         let advice = |advised: &Advised| Advice {
             parameter: advised.knob,
             level: advised.level,
@@ -331,13 +349,14 @@ impl<'t> Study<'t> {
     fn outcomes(&self) -> Vec<Outcome> {
         let reference = self.reference();
         let values = |measures: &Measures| {
-            let names = std::iter::once(&self.tuning.objective)
-                .chain(self.tuning.guards.iter().map(|margin| &margin.quantity));
-            // What was not measured is not known to be worse.
-            names
-                .enumerate()
-                .map(|(at, name)| worse(&[(&reference, measures)], name).pop().or((at > 0).then_some(0.0)))
-                .collect::<Option<Vec<f64>>>()
+            let mut values = worse(&[(&reference, measures)], &self.tuning.objective);
+            values.truncate(1);
+            values.extend(self.tuning.guards.iter().map(|margin| {
+                // What was not measured is not known to be worse.
+                let found = worse(&[(&reference, measures)], &margin.quantity).pop().unwrap_or(0.0);
+                scale(margin) * found
+            }));
+            (values.len() > self.tuning.guards.len()).then_some(values)
         };
         let outcome = |trial: &Trial| match &trial.outcome {
             TrialOutcome::Valid { measures } => {

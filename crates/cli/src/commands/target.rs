@@ -120,8 +120,8 @@ type Guard = Option<Margin>;
 const LEAST_WINDOW_S: u64 = 4;
 /// The shortest warm-up.
 const LEAST_WARM_UP_S: u64 = 2;
-/// Beside window and warm-up a trial takes some seconds to start and to stop.
-const START_AND_STOP_S: f64 = 3.0;
+/// Beside window and warm-up a trial takes some seconds to start and to stop (a plain VM 2 s, RabbitMQ 6 s); the first trials tell.
+const START_AND_STOP_S: f64 = 2.0;
 
 impl StudyArgs {
     /// Name of the quantity that decides.

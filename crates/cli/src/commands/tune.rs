@@ -186,7 +186,7 @@ pub fn known(wanted: &Wanted, study: &Study, trials: &[Trial]) -> Result<Option<
     let rss = period.stat(&metrics::RSS, "").ok().map(|stat| stat.mean());
     let diagnosis = beamtune_rules::diagnose(&period);
     let advice =
-        advice::advice(&diagnosis, &wanted.objective, rss, beamtune_rules::is_about_memory, &mut knobs);
+        advice::advice(&diagnosis, &wanted.objective, rss, beamtune_rules::is_for_memory, &mut knobs);
     let fatal = knobs::fatal(&knobs, &args.unwrap_or_default(), otp.release());
     // Points are places in the list of knobs, which another version may have longer.
     let is_same = |trial: &Trial| {

@@ -16,7 +16,10 @@ fn tuning(trials: usize) -> Tuning {
     Tuning {
         seed: 5,
         objective: "cpu-per-request".to_owned(),
-        guards: vec![Margin { quantity: "p99".to_owned(), most: 0.10 }],
+        guards: vec![
+            Margin { quantity: "p99".to_owned(), most: 0.10 },
+            Margin { quantity: "errors".to_owned(), most: 0.001 },
+        ],
         knobs: vec![
             knob("wait", &["+sbwt none"]),
             knob("heap", &["+hms 1024", "+hms 4096"]),
@@ -199,4 +202,17 @@ fn the_front_holds_what_nothing_else_beats() {
     let trials = [trial(2.0, 2.0, 2.0), trial(1.0, 3.0, 2.0), trial(2.0, 2.0, 3.0), trial(3.0, 1.0, 1.0)];
     assert_eq!(front(&trials), [0, 1, 3]);
     assert_eq!(front(&[trial(1.0, 1.0, 1.0), trial(1.0, 1.0, 1.0)]), [0, 1], "equal ones are both there");
+}
+
+/// Without advice and with more parts tried at once than can be taken apart, what was never tried by itself is found all the same.
+#[test]
+fn parts_of_what_was_tried_together_are_found() {
+    let mut tuning = tuning(67);
+    tuning.advice.clear();
+    tuning.knobs.extend((0..5).map(|number| knob(&format!("nothing {number}"), &["+zz 1", "+zz 2"])));
+    let (ending, trials) = run(&tuning, usual);
+    let verdict = judge(&tuning, &trials);
+    assert_eq!(ending, Ending::Found, "{verdict:#?}");
+    assert!(verdict.flags.join(" ").contains("+sbwt none"), "{verdict:#?}");
+    assert!(verdict.parts.len() <= 2, "{verdict:#?}");
 }

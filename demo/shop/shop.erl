@@ -1,0 +1,73 @@
+%% A small shop over HTTP, to show what beamtune finds and tunes: what is wrong with it stands in README.md beside it.
+-module(shop).
+
+-export([start/0]).
+%% The stock keeper, a process as gen_server makes it but for what is not needed here.
+-export([keeper/0]).
+
+%% Items that a keeper looks through for each order.
+-define(ITEMS, 3000).
+%% The receipt of each order is put together by a process of its own, in words.
+-define(RECEIPT_HEAP, 24000).
+-define(RECEIPT_LINES, 2500).
+
+start() ->
+    Keepers = [keeper_name(N) || N <- lists:seq(1, number("SHOP_KEEPERS", 1))],
+    [register(Name, proc_lib:spawn_link(?MODULE, keeper, [])) || Name <- Keepers],
+    {ok, Listen} = gen_tcp:listen(number("SHOP_PORT", 9292), [
+        binary, {ip, {127, 0, 0, 1}}, {active, false}, {packet, http_bin}, {reuseaddr, true}, {nodelay, true}, {backlog, 1024}
+    ]),
+    accept(Listen, list_to_tuple(Keepers)).
+
+accept(Listen, Keepers) ->
+    {ok, Socket} = gen_tcp:accept(Listen),
+    Pid = proc_lib:spawn(fun() -> receive go -> serve(Socket, Keepers) end end),
+    ok = gen_tcp:controlling_process(Socket, Pid),
+    Pid ! go,
+    accept(Listen, Keepers).
+
+%% One connection: an order for each request.
+serve(Socket, Keepers) ->
+    case gen_tcp:recv(Socket, 0) of
+        {ok, {http_request, _, _, _}} ->
+            ok = headers(Socket),
+            Left = take(element(erlang:unique_integer([positive]) rem tuple_size(Keepers) + 1, Keepers)),
+            Body = integer_to_binary(Left + receipt()),
+            Length = integer_to_binary(byte_size(Body)),
+            ok = gen_tcp:send(Socket, [<<"HTTP/1.1 200 OK\r\nContent-Length: ">>, Length, <<"\r\n\r\n">>, Body]),
+            serve(Socket, Keepers);
+        _ ->
+            gen_tcp:close(Socket)
+    end.
+
+headers(Socket) ->
+    case gen_tcp:recv(Socket, 0) of
+        {ok, http_eoh} -> ok;
+        {ok, {http_header, _, _, _, _}} -> headers(Socket)
+    end.
+
+%% Every order goes through a keeper: that is the bottleneck.
+take(Keeper) ->
+    Ref = make_ref(),
+    Keeper ! {take, self(), Ref},
+    receive {Ref, Left} -> Left end.
+
+keeper() ->
+    receive
+        {take, From, Ref} ->
+            From ! {Ref, lists:sum([erlang:phash2({item, N}) band 7 || N <- lists:seq(1, ?ITEMS)])},
+            keeper()
+    end.
+
+receipt() ->
+    Options = [monitor, {min_heap_size, ?RECEIPT_HEAP}],
+    {_, Monitor} = spawn_opt(fun() -> exit({lines, length(lists:seq(1, ?RECEIPT_LINES))}) end, Options),
+    receive {'DOWN', Monitor, process, _, {lines, Lines}} -> Lines end.
+
+keeper_name(N) -> list_to_atom("shop_keeper_" ++ integer_to_list(N)).
+
+number(Variable, Default) ->
+    case os:getenv(Variable) of
+        false -> Default;
+        Text -> list_to_integer(Text)
+    end.

@@ -1,0 +1,42 @@
+%% Gives back each line, after a little work; and where PULSES is set, computes in four processes at once for PULSES ms in each
+%% 300, beside the lines.
+-module(echo).
+
+-export([start/0]).
+
+start() ->
+    case os:getenv("PULSES") of
+        false -> ok;
+        Ms -> [spawn_link(fun() -> pulse(list_to_integer(Ms)) end) || _ <- lists:seq(1, 4)]
+    end,
+    {ok, Listen} = gen_tcp:listen(9191, [
+        binary, {ip, {127, 0, 0, 1}}, {active, false}, {packet, line}, {reuseaddr, true}, {nodelay, true}, {backlog, 1024}
+    ]),
+    accept(Listen).
+
+accept(Listen) ->
+    {ok, Socket} = gen_tcp:accept(Listen),
+    Pid = spawn(fun() -> receive go -> lines(Socket) end end),
+    ok = gen_tcp:controlling_process(Socket, Pid),
+    Pid ! go,
+    accept(Listen).
+
+lines(Socket) ->
+    case gen_tcp:recv(Socket, 0) of
+        {ok, Line} ->
+            _ = lists:sum(lists:seq(1, 300)),
+            ok = gen_tcp:send(Socket, Line),
+            lines(Socket);
+        _ ->
+            gen_tcp:close(Socket)
+    end.
+
+pulse(Ms) ->
+    Now = erlang:monotonic_time(millisecond),
+    timer:sleep(300 - Now rem 300),
+    %% CPU time cannot be asked for, so work is counted: some 6 million steps a second.
+    compute(Ms * 6000),
+    pulse(Ms).
+
+compute(0) -> ok;
+compute(N) -> _ = erlang:phash2(N), compute(N - 1).

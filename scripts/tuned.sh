@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Tunes real software (RabbitMQ under PerfTest, ejabberd under XMPP over WebSocket), compares what was found with the default in a second
+# run of its own, and writes docs/tuned.md with what was printed: an hour and a half each, on a quiet machine.
+# TUNED=rabbitmq or TUNED=ejabberd does one of them and leaves the other section as it is.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+beamtune=$(realpath "$1")
+work=$(mktemp -d)
+finish() {
+    # What was measured is worth going on with.
+    if [ $? -eq 0 ]; then rm -rf "$work"; else echo "studies are in $work" >&2; fi
+}
+trap finish EXIT
+# The target may be started as another user.
+chmod 755 "$work"
+cp scripts/tuned/ejabberd.yml "$work"
+
+# name, what it is, options of tune and compare
+tuned() {
+    local name=$1 about=$2
+    shift 2
+    case ",${TUNED:-$name}," in *",$name,"*) ;; *) return 0 ;; esac
+    local began status=0 options
+    options=$(printf '%q ' "$@" | sed "s|$work|FOLDER|g")
+    began=$(date +%s)
+    "$beamtune" tune "$@" --budget "${BUDGET:-80m}" --study "$work/$name.study" -o "$work/$name.args" >"$work/report" || status=$?
+    [ "$status" -le 1 ] || exit "$status"
+    {
+        echo "$about $(date +%F), $(($(date +%s) - began)) s, $(nproc) CPUs:"
+        echo
+        echo '```'
+        echo "\$ beamtune tune $options--budget ${BUDGET:-80m}"
+        cat "$work/report"
+        echo '```'
+        if [ -e "$work/$name.args" ]; then
+            flags=$(grep -v '^#' "$work/$name.args" | tr '\n' ' ')
+            "$beamtune" compare --b "$flags" "$@" --seed 2 --study "$work/$name-again.study" >"$work/again" || status=$?
+            [ "$status" -le 1 ] || exit "$status"
+            echo
+            echo "What it wrote:"
+            echo
+            echo '```'
+            cat "$work/$name.args"
+            echo '```'
+            echo
+            echo "And the second run, against what the first has said of it:"
+            echo
+            echo '```'
+            echo "\$ beamtune compare --b '$flags' $options--seed 2"
+            cat "$work/again"
+            echo '```'
+        fi
+    } >"$work/part"
+    sed -i -e "/^<!-- $name: begin -->$/r $work/part" -e "/^<!-- $name: begin -->$/,/^<!-- $name: end -->$/{/^<!-- $name: /!d}" \
+        docs/tuned.md
+}
+
+# The tests of RabbitMQ fetch it through Maven (crates/cli/tests/perftest/pom.xml).
+perftest=${PERFTEST:-$HOME/.cache/beamtune/perftest}
+if [ ! -d "$perftest" ]; then
+    echo "PerfTest is not in $perftest: run cargo test -p beamtune --test rabbitmq once, or name its folder with PERFTEST" >&2
+    exit 2
+fi
+tuned rabbitmq "RabbitMQ $(dpkg-query -W -f '${Version}' rabbitmq-server 2>/dev/null) with 4,000 messages of 1 kB a second through four queues." \
+    --rabbitmq --guard p99:+10% --guard rss:+20% --for 12s \
+    --load-cmd "java -XX:+UseSerialGC -Xmx256m -cp '$perftest/*' com.rabbitmq.perf.PerfTest --uri amqp://127.0.0.1:\$BEAMTUNE_PORT --qos 50 --queue-pattern load_%d --queue-pattern-from 1 --queue-pattern-to 4 --producers 4 --consumers 4 --rate 1000 --size 1000 --time 22"
+
+tuned ejabberd "ejabberd $(dpkg-query -W -f '${Version}' ejabberd 2>/dev/null) with a hundred users over WebSocket, 400 stanzas a second." \
+    --ejabberd="$work" --load fixtures/load/xmpp-websocket.toml --guard p99:+10% --guard rss:+20% --for 12s --warm-up 12s
