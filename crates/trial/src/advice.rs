@@ -1,13 +1,18 @@
 //! From what the rules say of the target as it is to what a search tries first.
 
 use beamtune_flags::parse_emu_args;
-use beamtune_model::study::{Advised, Knob, RSS, RSS_PEAK};
+use beamtune_model::study::{Advised, CPU, CPU_PER_REQUEST, CPU_TIME, Knob, Quantity, RSS, RSS_PEAK};
 use beamtune_model::{Diagnosis, Finding, Outcome, Remedy};
 
 /// What a finding of the lowest score is expected to change, as the logarithm of a ratio …
 const LEAST_EFFECT: f64 = 0.02;
 /// … and by how much more one of the highest (judgement; the search believes no more of it than trials show).
 const MOST_EFFECT: f64 = 0.20;
+
+/// What is tried early for CPU time whatever is found: it costs idle schedulers most of it, on many loads (docs/known-truths.md).
+const USUAL: &str = "+sbwt none";
+/// The objectives that it is for.
+const FOR_CPU: [Quantity; 3] = [CPU_PER_REQUEST, CPU, CPU_TIME];
 
 /// What is advised for an objective. Remedies of which no knob knows become knobs. `is_for_memory` tells rules by their codes: what
 /// they advise is for resident memory, and what others do for all else.
@@ -34,6 +39,14 @@ pub fn advice(
             }
         }
     }
+    // No rule sees all of it: where a scheduler's next work is soon there, spinning looks like little.
+    let words: Vec<String> = USUAL.split_whitespace().map(str::to_owned).collect();
+    if FOR_CPU.iter().any(|quantity| quantity.name == objective)
+        && let Some((knob, level)) = find(knobs, &words)
+        && advice.iter().all(|known| known.knob != knob)
+    {
+        advice.push(Advised { knob, level, effect: -LEAST_EFFECT, why: "matters for most loads".to_owned() });
+    }
     advice
 }
 
@@ -48,15 +61,19 @@ fn flags(remedy: &Remedy) -> Option<Vec<String>> {
 
 /// The knob and level that stand for a remedy's words.
 fn place(knobs: &mut Vec<Knob>, remedy: &Remedy, words: Vec<String>) -> (usize, usize) {
-    for (knob, level) in
-        knobs.iter().enumerate().flat_map(|(at, knob)| (1..knob.levels.len()).map(move |level| (at, level)))
-    {
-        if knobs.get(knob).and_then(|knob| knob.levels.get(level)).is_some_and(|known| same(known, &words)) {
-            return (knob, level);
-        }
-    }
-    knobs.push(Knob { name: remedy.entry.clone(), levels: vec![Vec::new(), words], ordered: false });
-    (knobs.len() - 1, 1)
+    find(knobs, &words).unwrap_or_else(|| {
+        knobs.push(Knob { name: remedy.entry.clone(), levels: vec![Vec::new(), words], ordered: false });
+        (knobs.len() - 1, 1)
+    })
+}
+
+/// The knob and level that set these words, if there are such.
+fn find(knobs: &[Knob], words: &[String]) -> Option<(usize, usize)> {
+    let levels = |(at, knob): (usize, &Knob)| {
+        let level = knob.levels.iter().skip(1).position(|known| same(known, words))?;
+        Some((at, level + 1))
+    };
+    knobs.iter().enumerate().find_map(levels)
 }
 
 /// Whether two lists of flags set the same, in whatever order; or the first sets more of a kind than the second, as a knob does for
@@ -134,6 +151,19 @@ mod tests {
         assert_eq!(told, [(0, 1, "BT001 rule"), (2, 1, "BT003 rule")]);
         assert_eq!(knobs[2].levels[1].join(" "), "+zdbbl 8192");
         assert!((advice[0].effect + 0.12).abs() < 1e-9, "{}", advice[0].effect);
+    }
+
+    #[test]
+    fn busy_waiting_is_tried_for_cpu_time_whatever_is_found() {
+        let knob = Knob {
+            name: "busy wait".to_owned(),
+            levels: vec![Vec::new(), vec!["+sbwt".to_owned(), "none".to_owned()]],
+            ordered: true,
+        };
+        let nothing = Diagnosis { verdicts: Vec::new() };
+        let told =
+            |objective: &str| advice(&nothing, objective, None, |_| false, &mut vec![knob.clone()]).len();
+        assert_eq!((told("cpu-per-request"), told("p99"), told("rss")), (1, 0, 0));
     }
 
     #[test]
