@@ -146,6 +146,27 @@ pub struct Latency {
 }
 
 impl LoadResult {
+    /// A result of this generator of which nothing is known yet.
+    pub fn blank(tool: &str) -> Self {
+        LoadResult {
+            version: LOAD_RESULT_VERSION,
+            tool: tool.to_owned(),
+            targets: Vec::new(),
+            began_unix_s: None,
+            began_monotonic_ns: None,
+            length_s: 0.0,
+            asked: Asked::Unknown,
+            seed: None,
+            is_interrupted: false,
+            generator: Generator::default(),
+            unfinished: 0,
+            traffic: None,
+            steps: Vec::new(),
+            seconds: Vec::new(),
+            remarks: Vec::new(),
+        }
+    }
+
     /// Right answers of all steps, connections not counted.
     pub fn done(&self) -> u64 {
         self.steps.iter().filter(|step| !step.is_connect).map(|step| step.done).sum()

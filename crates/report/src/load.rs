@@ -239,7 +239,7 @@ fn milliseconds(nanoseconds: Option<u64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use beamtune_model::load::{Generator, LoadSecond, Traffic};
+    use beamtune_model::load::{LoadSecond, Traffic};
 
     use super::*;
 
@@ -257,21 +257,9 @@ mod tests {
     #[test]
     fn what_another_tool_does_not_tell_is_not_shown_as_zero() {
         let mut result = LoadResult {
-            version: 1,
-            tool: "wrk".to_owned(),
-            targets: vec![],
-            began_unix_s: None,
-            began_monotonic_ns: None,
             length_s: 2.5,
-            asked: Asked::Unknown,
-            seed: None,
-            is_interrupted: false,
-            generator: Generator::default(),
-            unfinished: 0,
-            traffic: None,
-            steps: vec![],
             seconds: (0..3).map(|second| LoadSecond::counted(second, 10, 0)).collect(),
-            remarks: vec![],
+            ..LoadResult::blank("wrk")
         };
         let style = Style::PLAIN;
         assert_eq!(title(&result), "2.5 s");

@@ -76,7 +76,6 @@ fn percentiles(result: &LoadResult) -> BTreeMap<String, u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use beamtune_model::load::{Asked, Generator, LOAD_RESULT_VERSION};
 
     /// Ten seconds with ten answers each, whose p99 rises by a microsecond each second.
     fn result() -> LoadResult {
@@ -85,22 +84,10 @@ mod tests {
             ..LoadSecond::counted(second, 10, 1)
         };
         LoadResult {
-            version: LOAD_RESULT_VERSION,
-            tool: "test".to_owned(),
-            targets: Vec::new(),
-            began_unix_s: None,
-            began_monotonic_ns: None,
             length_s: 10.0,
-            asked: Asked::Unknown,
-            seed: None,
-            is_interrupted: false,
-            generator: Generator::default(),
-            unfinished: 0,
-            traffic: None,
-            steps: Vec::new(),
             // Connections are made before, and answers come after.
             seconds: (-2..=10).map(second).collect(),
-            remarks: Vec::new(),
+            ..LoadResult::blank("test")
         }
     }
 

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use beamtune_model::load::{
-    Asked, Generator, LOAD_RESULT_VERSION, Latency, LoadErrors, LoadResult, LoadStep,
-};
+use beamtune_model::load::{Latency, LoadErrors, LoadResult, LoadStep};
 
 use super::Tool;
 use crate::tally::ErrorKind;
@@ -39,23 +37,7 @@ pub(super) mod kind {
 
 /// A result of which nothing is known yet.
 pub(super) fn blank(tool: Tool) -> LoadResult {
-    LoadResult {
-        version: LOAD_RESULT_VERSION,
-        tool: tool.name().to_owned(),
-        targets: Vec::new(),
-        began_unix_s: None,
-        began_monotonic_ns: None,
-        length_s: 0.0,
-        asked: Asked::Unknown,
-        seed: None,
-        is_interrupted: false,
-        generator: Generator::default(),
-        unfinished: 0,
-        traffic: None,
-        steps: Vec::new(),
-        seconds: Vec::new(),
-        remarks: Vec::new(),
-    }
+    LoadResult::blank(tool.name())
 }
 
 /// A step of which nothing is known yet.
