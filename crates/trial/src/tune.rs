@@ -157,15 +157,21 @@ pub fn next(tuning: &Tuning, trials: &[Trial]) -> Next {
 
 /// What the trials say.
 pub fn judge(tuning: &Tuning, trials: &[Trial]) -> TuningVerdict {
+    let stages = match Stages::divide(tuning.trials) {
+        Ok(stages) => stages,
+        Err(least) => {
+            let ending = Some(Ending::TooFewTrials { least });
+            return TuningVerdict { ending, ..TuningVerdict::default() };
+        }
+    };
+    let study = Study::new(tuning, stages, trials);
     let mut verdict = TuningVerdict {
-        ending: match next(tuning, trials) {
+        ending: match study.next() {
             Next::Run(_) => None,
             Next::Done(ending) => Some(ending),
         },
         ..TuningVerdict::default()
     };
-    let Ok(stages) = Stages::divide(tuning.trials) else { return verdict };
-    let study = Study::new(tuning, stages, trials);
     verdict.levels = study.learnt();
     verdict.front = front(trials);
     if study.of_phase(Phase::Confirm) > 0 {
@@ -465,17 +471,14 @@ impl<'t> Study<'t> {
 
     /// What each part of the winner does.
     fn parts(&self, winner: &[usize]) -> Vec<Part> {
-        let left_out = self.left_out();
         let set = self.set(winner);
         let alone = set.len() == 1;
-        let part = |knob: usize| {
+        let part = |(place, knob): (usize, usize)| {
             let level = winner.get(knob).copied().unwrap_or(0);
-            let place = left_out.iter().position(|other| *other == knob);
-            let pairs = match place {
+            let pairs = match alone {
                 // Of a single one all has been confirmed.
-                _ if alone => self.winner_pairs(),
-                Some(place) => self.blocks.pairs(Phase::BackOut, (place as u32 + 2, 1)),
-                None => Vec::new(),
+                true => self.winner_pairs(),
+                false => self.blocks.pairs(Phase::BackOut, (place as u32 + 2, 1)),
             };
             let found = effect(&differences(&pairs, &self.tuning.objective), 1.0 - LEVEL);
             let sign = if more_is_better(&self.tuning.objective) { -1.0 } else { 1.0 };
@@ -495,20 +498,20 @@ impl<'t> Study<'t> {
             };
             Part { knob, level, ratio: found.map(ratio), pays }
         };
-        set.into_iter().map(part).collect()
+        set.into_iter().enumerate().map(part).collect()
     }
 
     /// What the setting that is left does, if these knobs of the winner are left out in the end. Of one, that was tried. Told from trials
-    /// that have not chosen it, where there are any.
+    /// that have not chosen it, where there are enough of them.
     fn gain(&self, left_out: &[usize]) -> Option<Gain> {
         let backed_out = |place: usize| self.blocks.pairs(Phase::BackOut, (0, place as u32 + 1));
-        let pairs = match left_out {
+        let fresh = match left_out {
             [] => backed_out(0),
             [knob] => backed_out(1 + self.left_out().iter().position(|other| other == knob)?),
             _ => return None,
         };
-        let has_chosen_it = pairs.is_empty();
-        let pairs = if has_chosen_it { self.winner_pairs() } else { pairs };
+        let has_chosen_it = left_out.is_empty() && fresh.len() < LEAST_BACK_OUT_BLOCKS;
+        let pairs = if has_chosen_it { self.winner_pairs() } else { fresh };
         let found = effect(&differences(&pairs, &self.tuning.objective), 1.0 - LEVEL)?;
         let again = again(found, pairs.len(), AGAIN_PAIRS);
         Some(Gain {

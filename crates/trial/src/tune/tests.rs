@@ -216,3 +216,18 @@ fn parts_of_what_was_tried_together_are_found() {
     assert!(verdict.flags.join(" ").contains("+sbwt none"), "{verdict:#?}");
     assert!(verdict.parts.len() <= 2, "{verdict:#?}");
 }
+
+/// Where too few blocks of the back-out count, the gain is told from those that have chosen the setting, and said to be.
+#[test]
+fn a_gain_without_enough_fresh_blocks_is_told_from_those_that_chose_it() {
+    let tuning = tuning(120);
+    let mut random = fastrand::Rng::with_seed(9);
+    let (_, trials) = run_with(&tuning, |order| match order.phase {
+        Phase::BackOut if order.label == 1 => {
+            TrialOutcome::Invalid { reasons: Vec::new(), measures: Measures::default() }
+        }
+        _ => outcome(usual, order, &mut random),
+    });
+    let gain = judge(&tuning, &trials).gain.expect("it was confirmed");
+    assert!(gain.has_chosen_it && gain.pairs >= LEAST_CONFIRM_BLOCKS, "{gain:?}");
+}
