@@ -65,8 +65,8 @@ fn a_study_that_is_stopped_or_killed_goes_on_and_leaves_no_process() {
             assert!(measures[name].as_f64().is_some_and(|value| value > 0.0), "{name}: {trial:#}");
         }
         let rate = measures["throughput"].as_f64().expect("a number");
-        // Of a line two steps are counted: that it was sent, and that it came back.
-        assert!((300.0..500.0).contains(&rate), "{rate}");
+        // What is only sent is no answer.
+        assert!((150.0..250.0).contains(&rate), "{rate}");
         let recording = recordings.join(format!("{:03}-same.beamtune", number + 1));
         let said = run(beamtune().arg("show").arg(&recording));
         assert_eq!(said.status, Some(0), "{}", said.stderr);

@@ -53,10 +53,36 @@ impl Merged {
 /// Who is told of a second, with what was counted in it.
 pub type OnSecond<'a> = dyn FnMut(&LoadSecond, &Tally) + 'a;
 
+/// What a step is to rates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StepKind {
+    /// It only connects.
+    Connect,
+    /// It only sends, and other steps are what comes of it.
+    Send,
+    /// It counts.
+    Counts,
+}
+
+/// What each step of a plan is. Sending is what counts where nothing is ever answered.
+fn kinds(plan: &Plan) -> Vec<StepKind> {
+    let sends = |op: &Op| matches!(op, Op::Send { message, .. } if !message.is_answered());
+    let answers = |op: &Op| matches!(op, Op::Expect { .. } | Op::Send { .. }) && !sends(op);
+    let has_answers = plan.kinds.iter().any(|kind| kind.ops.iter().skip(kind.body).any(answers));
+    let mut kinds = vec![StepKind::Counts; plan.steps.len()];
+    for op in plan.kinds.iter().flat_map(|kind| &kind.ops) {
+        match op {
+            Op::Connect { step } => kinds[*step] = StepKind::Connect,
+            Op::Send { step, .. } if has_answers && sends(op) => kinds[*step] = StepKind::Send,
+            _ => {}
+        }
+    }
+    kinds
+}
+
 /// Adds up the spells of a run.
 pub struct Collector {
-    /// Steps that only connect.
-    connects: Vec<bool>,
+    kinds: Vec<StepKind>,
     /// The last second that each thread has told of.
     told: Vec<Option<i64>>,
     open: BTreeMap<i64, Merged>,
@@ -71,16 +97,10 @@ pub struct Collector {
 impl Collector {
     /// For the spells of so many threads.
     pub fn new(plan: &Plan, threads: usize) -> Self {
-        let mut connects = vec![false; plan.steps.len()];
-        for op in plan.kinds.iter().flat_map(|kind| &kind.ops) {
-            if let Op::Connect { step } = op {
-                connects[*step] = true;
-            }
-        }
         let tally = Tally::new(plan.steps.len());
         let told = vec![None; threads];
         Self {
-            connects,
+            kinds: kinds(plan),
             told,
             open: BTreeMap::new(),
             all: tally.clone(),
@@ -131,7 +151,7 @@ impl Collector {
         let mut done = 0;
         for (index, step) in merged.tally.steps.iter().enumerate() {
             if let Some(step) = step
-                && !self.connects.get(index).copied().unwrap_or_default()
+                && self.kinds.get(index) == Some(&StepKind::Counts)
             {
                 service.add(&step.service);
                 response.add(&step.response);
@@ -165,9 +185,9 @@ impl Collector {
         self.seconds.push(told);
     }
 
-    /// Right answers, connections not counted.
+    /// Right answers of the steps that count.
     fn answers(&self, tally: &Tally) -> u64 {
-        let steps = tally.steps.iter().zip(&self.connects).filter(|(_, is_connect)| !**is_connect);
+        let steps = tally.steps.iter().zip(&self.kinds).filter(|(_, kind)| **kind == StepKind::Counts);
         steps.filter_map(|(step, _)| step.as_ref()).map(|step| step.done()).sum()
     }
 
@@ -186,9 +206,8 @@ impl Collector {
         } else if bound_seconds > 0 {
             remarks.push("The times are of the seconds in which the generator was not the limit.".to_owned());
         }
-        let steps = plan.steps.iter().enumerate().map(|(index, name)| {
-            step(name, self.connects.get(index).copied().unwrap_or_default(), index, &self.all, times)
-        });
+        let steps = plan.steps.iter().zip(&self.kinds).enumerate();
+        let steps = steps.map(|(index, (name, kind))| step(name, *kind, index, &self.all, times));
         let steps = steps.collect();
         let devices = plan.kinds.iter().map(|kind| kind.devices).sum();
         LoadResult {
@@ -262,7 +281,7 @@ fn bound(merged: &Merged, service: &Times) -> Option<String> {
     None
 }
 
-fn step(name: &str, is_connect: bool, index: usize, all: &Tally, times: &Tally) -> LoadStep {
+fn step(name: &str, kind: StepKind, index: usize, all: &Tally, times: &Tally) -> LoadStep {
     let of = |tally: &Tally| tally.steps.get(index).and_then(Clone::clone).unwrap_or_default();
     let (all, times) = (of(all), of(times));
     let errors = all
@@ -271,7 +290,8 @@ fn step(name: &str, is_connect: bool, index: usize, all: &Tally, times: &Tally) 
         .map(|(kind, count, first)| (kind.text().to_owned(), LoadErrors { count, first: first.to_owned() }));
     LoadStep {
         name: name.to_owned(),
-        is_connect,
+        is_connect: kind == StepKind::Connect,
+        is_send: kind == StepKind::Send,
         done: all.done(),
         errors: errors.collect(),
         received_bytes: Some(all.received_bytes),
@@ -305,7 +325,9 @@ mod tests {
 
     use super::*;
     use crate::program::{Endpoint, Kind};
-    use crate::protocol::Protocol;
+    use crate::protocol::mqtt::{MqttMessage, Qos};
+    use crate::protocol::{Message, Protocol};
+    use crate::template::Template;
 
     fn plan() -> Plan {
         let kind = Kind {
@@ -411,6 +433,36 @@ mod tests {
         let result = judged(vec![away]);
         assert_eq!(result.steps[1].service.as_ref().unwrap().count, 101);
         assert!(result.remarks[0].ends_with("the times are of those seconds."), "{:?}", result.remarks);
+    }
+
+    /// What the steps of a device are that connects (0) and then does this in each turn.
+    fn kinds_of(turn: Vec<Op>) -> Vec<StepKind> {
+        let mut plan = plan();
+        plan.steps = vec![String::new(); 3];
+        plan.kinds[0].ops = vec![Op::Connect { step: 0 }];
+        plan.kinds[0].ops.extend(turn);
+        kinds(&plan)
+    }
+
+    #[test]
+    fn what_is_only_sent_counts_where_nothing_is_waited_for() {
+        use StepKind::{Connect, Counts, Send};
+        let op = |step, message| Op::Send { step, message, checks: Box::default() };
+        let payload = || Template::literal("x");
+        let say = |step| op(step, Message::WebSocket { is_text: true, payload: payload() });
+        let expect = Op::Expect { step: 2, checks: Box::default() };
+        assert_eq!(kinds_of(vec![say(1), expect]), [Connect, Send, Counts]);
+        assert_eq!(kinds_of(vec![say(1), op(2, Message::WebSocketPing)]), [Connect, Send, Counts]);
+        assert_eq!(kinds_of(vec![say(1), say(2)]), [Connect, Counts, Counts]);
+        let publish = |step, qos| {
+            let (topic, payload) = (payload(), payload());
+            op(
+                step,
+                Message::Mqtt(Box::new(MqttMessage::Publish { topic, payload, qos, is_retained: false })),
+            )
+        };
+        let turn = vec![publish(1, Qos::AtMostOnce), publish(2, Qos::AtLeastOnce)];
+        assert_eq!(kinds_of(turn), [Connect, Send, Counts]);
     }
 
     #[test]

@@ -44,6 +44,18 @@ pub enum Message {
     Mqtt(Box<MqttMessage>),
 }
 
+impl Message {
+    /// Whether an answer to it will come; without, it is done with the sending.
+    pub fn is_answered(&self) -> bool {
+        match self {
+            Self::Http(_) | Self::WebSocketPing | Self::WebSocketClose(_) => true,
+            Self::WebSocket { .. } => false,
+            Self::Raw(message) => message.is_answered(),
+            Self::Mqtt(message) => message.is_answered(),
+        }
+    }
+}
+
 /// What an answer must be.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checks {

@@ -16,8 +16,10 @@ use beamtune_load::program::{Endpoint, Kind, Model, Op, Plan};
 use beamtune_load::protocol::raw::{Framing, RawMessage};
 use beamtune_load::protocol::websocket::{Goodbye, Upgrade};
 use beamtune_load::protocol::{Checks, Message, Protocol};
+use beamtune_load::schedule::{Profile, Spacing};
 use beamtune_load::tally::{ErrorKind, StepTally, Tally};
 use beamtune_load::template::Template;
+use beamtune_load::times::Times;
 use tungstenite::Message as Frame;
 use tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tungstenite::protocol::CloseFrame;
@@ -74,11 +76,15 @@ fn kind(address: SocketAddr, protocol: Protocol, devices: u64, ops: Vec<Op>) -> 
 }
 
 fn run(kinds: Vec<Kind>, sustain_ns: u64, turns: Option<u64>) -> Vec<StepTally> {
+    run_by(kinds, Model::Closed { ramp_ns: 0, sustain_ns, turns })
+}
+
+fn run_by(kinds: Vec<Kind>, model: Model) -> Vec<StepTally> {
     let steps = 8;
     let plan = Plan {
         kinds,
         steps: vec![String::new(); steps],
-        model: Model::Closed { ramp_ns: 0, sustain_ns, turns },
+        model,
         seed: 1,
         start_ns: now_ns(),
         connect_ns: 0,
@@ -272,6 +278,36 @@ fn frames_on_tcp_are_answered_expected_and_checked() {
     others.remove(2);
     assert_eq!(done(&others), [4, 20, 20, 20, 20, 20, 0]);
     assert_eq!(server.stop(), [20; 4]);
+}
+
+#[test]
+fn who_waits_for_what_was_sent_was_due_with_it() {
+    // 20 ms for each line and one device: 50 in a second, where 100 are due.
+    let server = Server::start(|mut stream| {
+        for line in BufReader::new(stream.try_clone().unwrap()).lines() {
+            let Ok(line) = line else { break };
+            std::thread::sleep(Duration::from_millis(20));
+            stream.write_all(format!("{line}\n").as_bytes()).unwrap();
+        }
+    });
+    let framing = lines();
+    let ops = vec![
+        Op::Connect { step: 0 },
+        raw(1, &framing, "x", false),
+        Op::Expect { step: 2, checks: containing("x") },
+        Op::Next,
+    ];
+    let profile = Profile { per_second: 100.0, ramp_ns: 0, sustain_ns: SECOND_NS };
+    let model = Model::Open { profile, spacing: Spacing::Fixed };
+    let steps = run_by(vec![kind(server.address, Protocol::Raw(framing), 1, ops)], model);
+    server.stop();
+    assert_eq!(done(&steps), [1, 100, 100, 0, 0, 0, 0, 0]);
+    let longest_ns = |times: &Times| times.histogram().max();
+    let lag_ns = longest_ns(&steps[1].lag);
+    assert!(lag_ns > SECOND_NS / 2, "{lag_ns}");
+    let [response_ns, service_ns] = [&steps[2].response, &steps[2].service].map(longest_ns);
+    assert!(response_ns > lag_ns, "{response_ns} {lag_ns}");
+    assert!(service_ns < response_ns, "{service_ns} {response_ns}");
 }
 
 #[test]

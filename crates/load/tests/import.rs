@@ -70,6 +70,7 @@ fn perftests_seconds_and_summary_are_read() {
     // 6 seconds of 1,000 messages that go to both consumers' queues.
     assert!((5_990..6_030).contains(&publish.done), "{}", publish.done);
     assert!((11_980..12_060).contains(&receive.done), "{}", receive.done);
+    assert_eq!(result.done(), receive.done, "a message that was received counts once");
     let names = [("p50", 567_000), ("p75", 731_000), ("p95", 3_033_000), ("p99", 5_109_000)];
     assert_eq!(percentiles(&receive.response), names);
     assert_eq!(publish.response.as_ref().and_then(|times| times.percentile_ns("p99")), Some(3_765_000));
@@ -498,6 +499,7 @@ fn a_result_of_ours_fits_the_schema_and_a_wrong_one_does_not() {
         steps: vec![LoadStep {
             name: "get".to_owned(),
             is_connect: false,
+            is_send: false,
             done: 2,
             errors: [("connect_timeout".to_owned(), error)].into(),
             received_bytes: Some(5),

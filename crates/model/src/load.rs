@@ -103,6 +103,9 @@ pub struct LoadStep {
     pub name: String,
     /// Whether it only connects; it counts among no rates then.
     pub is_connect: bool,
+    /// Whether it only sends, and other steps are what comes of it; it counts among no rates then.
+    #[serde(default)]
+    pub is_send: bool,
     /// Right answers.
     pub done: u64,
     /// What went wrong: by kind, how often and what the first one said.
@@ -167,14 +170,21 @@ impl LoadResult {
         }
     }
 
-    /// Right answers of all steps, connections not counted.
+    /// Right answers of all steps that count.
     pub fn done(&self) -> u64 {
-        self.steps.iter().filter(|step| !step.is_connect).map(|step| step.done).sum()
+        self.steps.iter().filter(|step| step.counts()).map(|step| step.done).sum()
     }
 
     /// All that went wrong.
     pub fn errors(&self) -> u64 {
         self.steps.iter().flat_map(|step| step.errors.values()).map(|errors| errors.count).sum()
+    }
+}
+
+impl LoadStep {
+    /// Whether it counts in rates, and its times in those of a second: it neither connects nor only sends.
+    pub fn counts(&self) -> bool {
+        !self.is_connect && !self.is_send
     }
 }
 
@@ -192,7 +202,7 @@ pub struct LoadSecond {
     pub second: i64,
     /// Arrivals that were due; `None` where there is no schedule that is known.
     pub asked: Option<u64>,
-    /// Right answers, connections not counted.
+    /// Right answers of the steps that count.
     pub done: u64,
     /// What went wrong.
     pub errors: u64,

@@ -283,6 +283,7 @@ mod tests {
         let mut step = LoadStep {
             name: "get".to_owned(),
             is_connect: false,
+            is_send: false,
             done: 9,
             errors: [].into(),
             received_bytes: None,

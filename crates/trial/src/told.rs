@@ -66,7 +66,7 @@ pub fn of_run(result: &LoadResult, seconds: f64) -> Answers {
 
 /// Percentiles of the whole run, of the step that was done most often: those of several have no sum.
 fn percentiles(result: &LoadResult) -> BTreeMap<String, u64> {
-    let times = result.steps.iter().filter(|step| !step.is_connect).filter_map(|step| {
+    let times = result.steps.iter().filter(|step| step.counts()).filter_map(|step| {
         let times = step.response.as_ref().or(step.service.as_ref())?;
         Some((step.done, times))
     });

@@ -234,6 +234,6 @@ mod tests {
         let Told::Seconds(seconds) = told::last_seconds(&result, 4) else { panic!("seconds") };
         let driven = whole.seconds(&told(None), seconds);
         assert_eq!((second(driven.begin_ns as f64), second(driven.end_ns as f64)), (7.0, 11.0));
-        assert_eq!((driven.answers.seconds, driven.answers.done), (4.0, 80));
+        assert_eq!((driven.answers.seconds, driven.answers.done), (4.0, 40));
     }
 }

@@ -217,7 +217,7 @@ impl Window {
     fn driven(self, plan: &Plan, result: &LoadResult) -> Driven {
         let mut response = Times::default();
         for (step, told) in self.tally.steps.iter().zip(&result.steps) {
-            if let (Some(step), false) = (step, told.is_connect) {
+            if let (Some(step), true) = (step, told.counts()) {
                 response.add(&step.response);
             }
         }

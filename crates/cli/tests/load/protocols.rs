@@ -100,6 +100,7 @@ fn a_url_is_enough_for_every_protocol() {
         let options = ["--rate", "200", "--even", "--connections", "10", "--for", "1s"];
         let result = clean(&mut load(&[&[url.as_str()][..], &options].concat()));
         assert_eq!((step(&result, name).done, asked(&result)), (200, 200), "{url}");
+        assert_eq!(result.done(), 200, "{url}: what is only sent is no answer");
         assert_eq!((result.unfinished, result.is_interrupted), (0, false), "{url}");
         assert!(step(&result, name).response.as_ref().is_some_and(|times| times.max_ns.is_some()), "{url}");
     }

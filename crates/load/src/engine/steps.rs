@@ -121,7 +121,7 @@ impl Engine<'_> {
                         device.state = State::Sending;
                         return;
                     }
-                    self.on_done(index, *step, 0, now);
+                    self.on_sent(index, *step, now);
                 }
                 Op::Sleep(delay) => {
                     let due_ns = device.scheduled_ns + delay.draw(&mut device.random);
@@ -243,6 +243,18 @@ impl Engine<'_> {
         tally.received_bytes += bytes;
         device.scheduled_ns = now;
         device.op += 1;
+    }
+
+    /// A step has sent what nothing answers. What waits for something right behind it was due with it: its user waits
+    /// from then on.
+    pub(super) fn on_sent(&mut self, index: u32, step: usize, now: u64) {
+        let due_ns = self.devices[index as usize].scheduled_ns;
+        self.on_done(index, step, 0, now);
+        let device = &mut self.devices[index as usize];
+        let next = self.plan.kinds[device.kind as usize].ops.get(device.op as usize);
+        if let Some(Op::Expect { .. }) = next {
+            device.scheduled_ns = due_ns;
+        }
     }
 
     pub(super) fn fail_by(&mut self, index: u32, errno: Errno) {

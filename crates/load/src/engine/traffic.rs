@@ -135,7 +135,7 @@ impl Engine<'_> {
         }
         if device.state == State::Sending && device.unsent.is_empty() {
             let step = device.step as usize;
-            self.on_done(index, step, 0, now);
+            self.on_sent(index, step, now);
             self.go_on(index);
         }
         true

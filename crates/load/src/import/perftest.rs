@@ -100,6 +100,8 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
     let (mut consumer_ns, mut confirm_ns) = (None, None);
     let (mut is_over, mut has) = (false, [false; 2]);
     let mut before_s = 0.0;
+    // With a consumer, a message is done when that has it: it counts once.
+    let mut is_consumed = false;
     while lines.advance()? {
         if let Some((name, value)) = summary(lines.text()) {
             match name {
@@ -125,7 +127,8 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
         received += of(line.received);
         let wrong = (line.returned + line.nacked) * elapsed_s;
         errors += wrong;
-        let done = of(line.sent) + of(line.received);
+        is_consumed |= line.received.is_some();
+        let done = of(if is_consumed { line.received } else { line.sent });
         result.seconds.push(LoadSecond {
             p50_ns: line.times_ns.map(|[_, median, ..]| median),
             p99_ns: line.times_ns.map(|[.., p99]| p99),
@@ -146,7 +149,8 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
     }
     for (name, count, times_ns) in [("publish", sent, confirm_ns), ("receive", received, consumer_ns)] {
         let count = told::count(count).unwrap_or(0);
-        let mut step = LoadStep { done: count, ..told::step(name) };
+        let is_send = is_consumed && name == "publish";
+        let mut step = LoadStep { done: count, is_send, ..told::step(name) };
         if name == "publish" {
             let wrong = told::count(errors).unwrap_or(0);
             add_errors(&mut step.errors, kind::OTHER, wrong, "PerfTest: returned or nacked");

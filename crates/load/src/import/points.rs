@@ -217,6 +217,7 @@ impl Step {
         LoadStep {
             name: self.name,
             is_connect: false,
+            is_send: false,
             done: self.done,
             errors: self.errors,
             received_bytes: None,

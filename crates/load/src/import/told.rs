@@ -45,6 +45,7 @@ pub(super) fn step(name: &str) -> LoadStep {
     LoadStep {
         name: words(name),
         is_connect: false,
+        is_send: false,
         done: 0,
         errors: BTreeMap::new(),
         received_bytes: None,

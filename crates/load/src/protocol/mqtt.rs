@@ -106,6 +106,13 @@ pub enum MqttMessage {
     Ping,
 }
 
+impl MqttMessage {
+    /// Whether the broker acknowledges it.
+    pub fn is_answered(&self) -> bool {
+        !matches!(self, Self::Publish { qos: Qos::AtMostOnce, .. })
+    }
+}
+
 /// What went wrong with a broker, or with what was to be sent to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MqttFault {

@@ -97,6 +97,11 @@ pub struct RawMessage {
 }
 
 impl RawMessage {
+    /// Whether the next frame that comes is its answer.
+    pub fn is_answered(&self) -> bool {
+        self.is_answered
+    }
+
     /// From a payload, which is framed when it is sent. `is_answered`: the next frame that comes is its answer. The error
     /// is a sentence's end.
     pub fn new(payload: Template, framing: &Arc<Framing>, is_answered: bool) -> Result<Self, String> {

@@ -13,7 +13,7 @@ use super::target::{Family, Scheme};
 use super::{Action, Request, SharedTable, Step, table, units};
 use crate::program::Delay;
 use crate::protocol::Checks;
-use crate::protocol::mqtt::{MqttMessage, Qos, filter_fault};
+use crate::protocol::mqtt::{MqttMessage, filter_fault};
 use crate::template::{Table, Template};
 use flow::Flow;
 
@@ -389,7 +389,7 @@ fn read_sleep(value: &Value<'_>, keys: &Keys<'_>) -> Option<Delay> {
 fn waits(action: &Action) -> bool {
     match action {
         Action::Request(_) | Action::Expect { .. } | Action::Ping | Action::Sleep(_) => true,
-        Action::Mqtt(message) => !matches!(**message, MqttMessage::Publish { qos: Qos::AtMostOnce, .. }),
+        Action::Mqtt(message) => message.is_answered(),
         // A connection may stand already; a repetition has said so itself.
         Action::Connect | Action::Send { .. } | Action::Repeat { .. } | Action::Close => false,
     }
