@@ -27,7 +27,7 @@ use beamtune_host::tree::LocalTree;
 use beamtune_load::clock::now_ns;
 use beamtune_model::study::{Invalid, InvalidKind, Measures, Order, Trial, TrialOutcome};
 use beamtune_model::{Nanos, Period, facts};
-use beamtune_recording::{Existing, Plan, Reader, Selection, Stop, SystemClock, Writer};
+use beamtune_recording::{Existing, Plan, Reader, Selection, Stop, Writer};
 use beamtune_trial::gate::{self, Seen};
 use beamtune_trial::measure;
 use serde::{Deserialize, Serialize};
@@ -138,7 +138,7 @@ pub struct Done {
 /// For what no other trial would do better: a port that is taken, a load that cannot be driven.
 pub fn run(setup: &Setup, access: &AccessArgs, order: &Order, stop: &Stop) -> Result<Option<Done>> {
     let begin = Instant::now();
-    let began_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+    let began_unix_s = unix_s();
     let trial = |outcome, remarks| Trial {
         order: order.clone(),
         began_unix_s,
@@ -158,6 +158,7 @@ pub fn run(setup: &Setup, access: &AccessArgs, order: &Order, stop: &Stop) -> Re
         flags: &order.arm.flags,
         environment: place.environment.iter().cloned().chain(arms).collect(),
         cpus: setup.pins.as_ref().map_or(&[][..], |pins| &pins.target),
+        folders: &[place.own.path(), place.data.path()],
         log: place.own.path().join("target.log"),
         out: None,
     })?;
@@ -211,18 +212,27 @@ pub fn run(setup: &Setup, access: &AccessArgs, order: &Order, stop: &Stop) -> Re
         }
         Err(error) => return Err(error),
     };
-    match recorded {
+    let zero_ns = match recorded {
         // Too little of it was seen to be recorded.
         Err(error) if is_job && driven.answers.seconds < SHORT_JOB_S => {
             return Ok(failed(format!("the job cannot be measured: {error:#}")));
         }
         recorded => recorded?,
-    }
+    };
     started.stop(setup.stop.as_deref(), &setup.folder, place.environment.clone())?;
-    let period = window(&Reader::open(&file)?, &driven)?;
-    let outcome = outcome(&period, order, &driven);
+    // Results of other generators tell the time by the wall clock, so they would be looked for in another place.
+    let moved_s = unix_s() - began_unix_s - begin.elapsed().as_secs_f64();
+    let outcome = match gate::clock(moved_s) {
+        Some(reason) => TrialOutcome::Invalid { reasons: vec![reason], measures: Measures::default() },
+        None => outcome(&window(&Reader::open(&file)?, zero_ns, &driven)?, order, &driven),
+    };
     let recording = std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
     Ok(Some(Done { trial: trial(outcome, remarks), recording: Some(recording) }))
+}
+
+/// Wall-clock time, in seconds since 1970.
+fn unix_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
 /// Folders and variables of one trial.
@@ -264,6 +274,7 @@ fn drive(setup: &Setup, load: &Load, place: &Place, vm: u32, stop: &Stop) -> Res
                 flags: &[],
                 environment: place.environment.clone(),
                 cpus,
+                folders: &[],
                 log: place.own.path().join("load.log"),
                 out: None,
             };
@@ -364,9 +375,9 @@ fn choose(setup: &Setup, vms: &[Vm]) -> Result<Option<Vm>> {
     }
 }
 
-/// Records into a file for as long as something else takes. Of a job, whose VM may not have a name yet, the host's view is enough where the
-/// VM cannot be attached to soon.
-fn record_while<T>(live: &Live, file: &Path, is_job: bool, work: impl FnOnce() -> T) -> (T, Result<()>) {
+/// Records into a file for as long as something else takes, and says when the recording begins, on CLOCK_MONOTONIC. Of a job, whose VM may
+/// not have a name yet, the host's view is enough where the VM cannot be attached to soon.
+fn record_while<T>(live: &Live, file: &Path, is_job: bool, work: impl FnOnce() -> T) -> (T, Result<u64>) {
     let stop = Stop::default();
     let record = || {
         // Where that is refused, the generator may be late, and says so.
@@ -382,13 +393,18 @@ fn record_while<T>(live: &Live, file: &Path, is_job: bool, work: impl FnOnce() -
                 looking: MemoryBudget::default(),
                 once: &[],
             };
-            let open = |_: &str| Ok(Writer::create(file, Existing::Refuse)?);
+            let mut zero_ns = 0;
+            let open = |_: &str| {
+                let writer = Writer::create(file, Existing::Refuse)?;
+                zero_ns = now_ns();
+                Ok(writer)
+            };
             match take::take_into(live, &wish, Plan::default(), &stop, open, &mut |_| {}) {
                 Err(take::Failed::ForNow(_)) if is_job && !host_only && !stop.is_requested() => {
                     host_only = begin.elapsed() > JOB_PATIENCE;
                     stop.wait(LOOK);
                 }
-                taken => return taken.map(drop),
+                taken => return taken.map(|_| zero_ns),
             }
         }
     };
@@ -404,14 +420,10 @@ fn record_while<T>(live: &Live, file: &Path, is_job: bool, work: impl FnOnce() -
     })
 }
 
-/// What was recorded of the window.
-fn window(reader: &Reader, driven: &Driven) -> Result<Period> {
-    let wall_at_zero = reader.wall_at_zero().context("the recording does not say when it began")?;
-    // The load counts on CLOCK_MONOTONIC, the recording from its own beginning: both clocks are read now.
-    let now_ns = Nanos::try_from(now_ns()).unwrap_or(Nanos::MAX);
-    let ahead = SystemClock::wall_now() - now_ns - wall_at_zero;
+/// What was recorded of the window, where the recording began at this moment of CLOCK_MONOTONIC.
+fn window(reader: &Reader, zero_ns: u64, driven: &Driven) -> Result<Period> {
     let instant =
-        |monotonic_ns: u64| Nanos::try_from(monotonic_ns).unwrap_or(Nanos::MAX).saturating_add(ahead);
+        |monotonic_ns: u64| Nanos::try_from(monotonic_ns.saturating_sub(zero_ns)).unwrap_or(Nanos::MAX);
     let selection = Selection {
         from: Some(instant(driven.begin_ns)),
         to: Some(instant(driven.end_ns)),
@@ -425,7 +437,8 @@ fn outcome(period: &Period, order: &Order, driven: &Driven) -> TrialOutcome {
         return TrialOutcome::Failed { why };
     }
     let measures: Measures = measure::measure(period, &driven.answers);
-    let seen = Seen { period, own_cores: driven.own_cores, bound: &driven.bound, seconds: &driven.seconds };
+    let Driven { own_cores, bound, stood_still, seconds, .. } = driven;
+    let seen = Seen { period, own_cores: *own_cores, bound, stood_still: *stood_still, seconds };
     let mut reasons = gate::gate(&seen);
     if period.lives > 1 {
         return TrialOutcome::Failed { why: "the VM was started again under the load".to_owned() };

@@ -5,7 +5,6 @@
 //! 52 % less CPU per request on a quiet machine and 12 % more on a crowded one (measured, OTP 25, 2 CPUs).
 
 use beamtune_model::study::{Invalid, InvalidKind};
-use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Missing, Period, cpu, metrics};
 
 use crate::measure::sum;
@@ -26,7 +25,7 @@ const PRESSURE_SHARE: f64 = 0.10;
 /// some of them in every run, and more where the target lets its CPU sleep).
 const BOUND_SHARE: f64 = 0.8;
 /// The wall clock may move by this much against the monotonic one: NTP slews by 0.5 ms a second, a suspension is seconds.
-const CLOCK_NS: i64 = SECOND_NS / 2;
+const CLOCK_S: f64 = 0.5;
 
 /// What is known of a trial beside what it measured.
 #[derive(Debug, Clone)]
@@ -37,6 +36,8 @@ pub struct Seen<'a> {
     pub own_cores: f64,
     /// Why the generator was the limit, of each second of the window in which it was.
     pub bound: &'a [String],
+    /// Seconds of the window in which the generator did not run at all.
+    pub stood_still: u64,
     /// The window, second by second; empty where the load does not tell.
     pub seconds: &'a [Second],
 }
@@ -57,21 +58,27 @@ pub fn gate(seen: &Seen<'_>) -> Vec<Invalid> {
         let why = format!("the load generator was the limit in {} of {judged} s: {first}", seen.bound.len());
         invalid(InvalidKind::GeneratorBound, why);
     }
+    if seen.stood_still > 0 {
+        let seconds = seen.stood_still;
+        invalid(
+            InvalidKind::GeneratorBound,
+            format!("the load generator stood still for {seconds} s: it was stopped"),
+        );
+    }
     if !seen.seconds.is_empty()
         && let Some(why) = change(seen.seconds)
     {
         invalid(InvalidKind::NotSteady, why);
     }
-    if let Ok(wall) = seen.period.stat(&metrics::WALL_CLOCK, "")
-        && wall.max - wall.min > CLOCK_NS
-    {
-        let seconds = (wall.max - wall.min) as f64 / SECOND_NS as f64;
-        invalid(
-            InvalidKind::Clock,
-            format!("the clock jumped by {seconds:.1} s: the machine was suspended, or its time was set"),
-        );
-    }
     reasons
+}
+
+/// Whether the wall clock has moved by too many seconds against the monotonic one, which stands still while a machine is suspended.
+pub fn clock(moved_s: f64) -> Option<Invalid> {
+    (moved_s.abs() > CLOCK_S).then(|| Invalid {
+        kind: InvalidKind::Clock,
+        why: format!("the clock jumped by {moved_s:+.1} s: the machine was suspended, or its time was set"),
+    })
 }
 
 /// What others did to the machine.
@@ -110,11 +117,20 @@ mod tests {
     use super::*;
     use crate::fixtures::period;
     use beamtune_model::Metric;
+    use beamtune_model::units::SECOND_NS;
 
     const S: i64 = SECOND_NS;
 
     /// A quiet machine of two CPUs whose VM uses 0.4 cores and whose generator 0.3; with changes.
     fn judged(changes: &[(&Metric, &str, &[i64])], bound_seconds: usize) -> Vec<(InvalidKind, String)> {
+        judged_of(changes, bound_seconds, 0)
+    }
+
+    fn judged_of(
+        changes: &[(&Metric, &str, &[i64])],
+        bound_seconds: usize,
+        stood_still: u64,
+    ) -> Vec<(InvalidKind, String)> {
         let quiet: [(&Metric, &str, &[i64]); 6] = [
             (&metrics::PROCESS_USER, "", &[0, S * 4 / 10, S * 8 / 10]),
             (&metrics::PROCESS_SYSTEM, "", &[0, 0, 0]),
@@ -130,7 +146,8 @@ mod tests {
         series.extend(changes.iter().filter(|(_, _, values)| !values.is_empty()));
         let bound = vec!["late by 3 ms".to_owned(); bound_seconds];
         let seconds = [Second { cpu_ns: 4e8, done: 1_000, rss_bytes: 1e8 }; 10];
-        let seen = Seen { period: &period(&series), own_cores: 0.3, bound: &bound, seconds: &seconds };
+        let seen =
+            Seen { period: &period(&series), own_cores: 0.3, bound: &bound, stood_still, seconds: &seconds };
         gate(&seen).into_iter().map(|reason| (reason.kind, reason.why)).collect()
     }
 
@@ -168,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generator_at_its_limit_and_a_clock_that_jumps_make_a_trial_invalid() {
+    fn a_generator_at_its_limit_or_stopped_makes_a_trial_invalid() {
         assert_eq!(
             judged(&[], 9),
             [(
@@ -176,11 +193,16 @@ mod tests {
                 "the load generator was the limit in 9 of 10 s: late by 3 ms".to_owned()
             )]
         );
-        let jump = [(&metrics::WALL_CLOCK, "", &[S, S, 31 * S][..])];
-        let reasons = judged(&jump, 0);
-        assert_eq!(reasons.len(), 1, "{reasons:?}");
-        assert_eq!(reasons[0].0, InvalidKind::Clock);
-        assert!(reasons[0].1.contains("30.0 s"), "{reasons:?}");
+        let why = "the load generator stood still for 3 s: it was stopped";
+        assert_eq!(judged_of(&[], 0, 3), [(InvalidKind::GeneratorBound, why.to_owned())]);
+    }
+
+    #[test]
+    fn a_trial_in_which_the_clock_jumped_does_not_count() {
+        assert_eq!(clock(0.1), None);
+        let told = |moved_s| clock(moved_s).map(|reason| reason.why).unwrap_or_default();
+        assert!(told(30.0).contains("by +30.0 s"), "{}", told(30.0));
+        assert!(told(-2.0).contains("by -2.0 s"), "{}", told(-2.0));
     }
 
     #[test]

@@ -157,6 +157,7 @@ impl Whole {
             answers: told::of_seconds(told),
             seconds: told.iter().filter_map(second).collect(),
             bound: told.iter().filter_map(|second| second.bound.clone()).collect(),
+            stood_still: 0,
             begin_ns: begin_ns as u64,
             end_ns: end_ns as u64,
             own_cores: self.looks.own_cores(begin_ns, end_ns),
@@ -202,6 +203,7 @@ impl Whole {
             // What it asked of the target in which second is not known, so nothing says that it should have been even.
             seconds: Vec::new(),
             bound: Vec::new(),
+            stood_still: 0,
             begin_ns: self.begin_ns,
             end_ns: self.end_ns,
             own_cores: self.looks.own_cores(self.begin_ns as f64, self.end_ns as f64),

@@ -47,6 +47,8 @@ pub struct Driven {
     pub seconds: Vec<Second>,
     /// Why the generator was the limit, of each second of the window in which it was.
     pub bound: Vec<String>,
+    /// Seconds within the window in which the generator did not run at all.
+    pub stood_still: u64,
     /// The window on CLOCK_MONOTONIC.
     pub begin_ns: u64,
     /// Its end.
@@ -141,6 +143,7 @@ struct Watch {
 /// What counts.
 struct Window {
     first_second: i64,
+    last_second: i64,
     seconds: Vec<Second>,
     tally: Tally,
     done: u64,
@@ -185,6 +188,7 @@ impl Watch {
         if steady::is_steady(&self.warm) || self.warm.len() >= self.warm_up_s {
             self.window = Some(Window {
                 first_second: second.second + 1,
+                last_second: second.second,
                 seconds: Vec::new(),
                 tally: Tally::default(),
                 done: 0,
@@ -205,6 +209,7 @@ impl Window {
 
     fn take(&mut self, seen: Second, second: &LoadSecond, tally: &Tally) {
         self.seconds.push(seen);
+        self.last_second = second.second;
         self.done += second.done;
         self.errors += second.errors;
         match &second.bound {
@@ -223,8 +228,9 @@ impl Window {
         }
         let percentiles_ns =
             collect::latency(&response).map(|latency| latency.percentiles_ns).unwrap_or_default();
-        let length_ns = self.seconds.len() as u64 * SECOND_NS;
         let begin_ns = plan.start_ns + self.first_second.max(0).unsigned_abs() * SECOND_NS;
+        // A generator that was stopped tells nothing of some seconds.
+        let length = (self.last_second + 1 - self.first_second).max(0).unsigned_abs();
         let own_cores = self
             .begin
             .zip(self.end)
@@ -237,10 +243,11 @@ impl Window {
                 percentiles_ns,
                 run: None,
             },
+            stood_still: length.saturating_sub(self.seconds.len() as u64),
             seconds: self.seconds,
             bound: self.bound,
             begin_ns,
-            end_ns: begin_ns + length_ns,
+            end_ns: begin_ns + length * SECOND_NS,
             own_cores,
         }
     }

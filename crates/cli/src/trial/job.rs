@@ -50,6 +50,7 @@ pub fn watch(started: &mut Started, vm: u32, begin_ns: u64, within: Duration, st
         },
         seconds: Vec::new(),
         bound: Vec::new(),
+        stood_still: 0,
         begin_ns,
         end_ns,
         own_cores: looks.own_cores(begin_ns as f64, end_ns as f64),

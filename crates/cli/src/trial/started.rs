@@ -1,6 +1,6 @@
 //! What was started for a trial, the target or its load: how it is watched, and how all of it is ended.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -41,6 +41,8 @@ pub struct Launch<'a> {
     pub environment: Vec<(String, String)>,
     /// CPUs that it may use; empty: all.
     pub cpus: &'a [usize],
+    /// Folders of the trial, which its guard removes if we are killed.
+    pub folders: &'a [&'a Path],
     /// Where what it says is written.
     pub log: PathBuf,
     /// Where what it prints is written, if not there too.
@@ -80,12 +82,15 @@ impl Ending {
 
 /// Starts a command under a guard.
 pub fn start(launch: Launch<'_>) -> Result<Started> {
-    let Launch { command, folder, flags, environment, cpus, log, out } = launch;
+    let Launch { command, folder, flags, environment, cpus, folders, log, out } = launch;
     let program = std::env::current_exe().context("cannot find this program to start a guard with it")?;
     let mut guard = Command::new(program);
     guard.arg("guard").arg("--log").arg(&log);
     if let Some(out) = out {
         guard.arg("--out").arg(out);
+    }
+    for folder in folders {
+        guard.arg("--remove").arg(folder);
     }
     if let Some(descriptors) = *DESCRIPTORS.get_or_init(limits::descriptors) {
         guard.args(["--descriptors", &descriptors.to_string()]);
@@ -219,7 +224,10 @@ impl Started {
 
     /// Ends the guard, which asks VMs to end, and ends what is left.
     pub fn end(&mut self) -> Result<()> {
-        drop(self.guard.stdin.take());
+        if let Some(mut leash) = self.guard.stdin.take() {
+            // That we live, and remove our folders ourselves; if it has ended, there is nobody to tell it to.
+            let _ = leash.write_all(b"end");
+        }
         self.guard.wait().context("cannot wait for the guard of the target")?;
         Ok(())
     }
