@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use common::trials::{Target, Watched};
 use common::{PATIENCE, all_otps, beamtune, folder, otp, run, run_for, text, unique, wait_until};
@@ -17,7 +17,10 @@ use serde_json::Value;
 fn a_study_that_is_stopped_or_killed_goes_on_and_leaves_no_process() {
     let Some(otp) = otp(25) else { return };
     let target = Target::new(otp);
-    let mut first = Watched::start(&mut target.compare(&target.start(), &["--b", "+sbwt none"]));
+    let temporary = folder();
+    let is_tidy = || fs::read_dir(temporary.path()).expect("the folder").next().is_none();
+    let mut compare = target.compare(&target.start(), &["--b", "+sbwt none"]);
+    let mut first = Watched::start(compare.env("TMPDIR", temporary.path()));
     first.expect_line("trial 1 ");
     wait_until("the second trial has begun", || target.processes() > 0);
     first.signal("INT");
@@ -25,9 +28,12 @@ fn a_study_that_is_stopped_or_killed_goes_on_and_leaves_no_process() {
     assert!(told.contains(&format!("beamtune study resume {}", text(&target.study))), "{told}");
     assert_eq!(first.child.wait().expect("ended").code(), Some(2));
     assert_eq!(target.processes(), 0, "what was started is ended before beamtune ends");
+    assert!(is_tidy(), "its folders are removed");
 
     let resume = |words: &str| {
-        let mut again = Watched::start(beamtune().args(["study", "resume"]).arg(&target.study));
+        let mut resume = beamtune();
+        resume.args(["study", "resume"]).arg(&target.study).env("TMPDIR", temporary.path());
+        let mut again = Watched::start(&mut resume);
         again.expect_line(words);
         again
     };
@@ -40,6 +46,7 @@ fn a_study_that_is_stopped_or_killed_goes_on_and_leaves_no_process() {
     second.signal("KILL");
     second.child.wait().expect("ended");
     wait_until("the guard has ended what was left", || target.processes() == 0);
+    wait_until("the guard has removed its folders", is_tidy);
     assert_eq!(target.trials(), 2, "no trial is lost, and none is there in half");
 
     drop(resume("trial 3 "));
@@ -171,32 +178,57 @@ fn what_is_wrong_with_the_question_is_told_before_anything_is_started() {
     exists.assert_refused(&["exists already", "beamtune study resume"]);
 }
 
+/// A guard of what a shell does.
+fn guard(log: &Path, script: &str) -> Child {
+    Command::new(beamtune().get_program())
+        .args(["guard", "--log", &text(log), "--", "bash", "-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("started")
+}
+
+/// How many processes have this name.
+fn named(name: &str) -> usize {
+    let is_there = |path: &Path| {
+        fs::read(path.join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).starts_with(name))
+    };
+    let entries = fs::read_dir("/proc").expect("/proc");
+    entries.filter_map(|entry| is_there(&entry.ok()?.path()).then_some(())).count()
+}
+
 /// A guard ends what has detached itself, too.
 #[test]
 fn a_guard_ends_what_has_detached_itself() {
     let folder = folder();
     let name = unique("detached");
-    let mut guard = Command::new(beamtune().get_program())
-        .args(["guard", "--log", &text(&folder.path().join("log")), "--", "bash", "-c"])
-        .arg(format!("setsid bash -c 'exec -a {name} sleep 300' & exit 0"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("started");
+    let script = format!("setsid bash -c 'exec -a {name} sleep 300' & exit 0");
+    let mut guard = guard(&folder.path().join("log"), &script);
     let mut told = String::new();
     BufReader::new(guard.stdout.take().expect("a pipe")).read_line(&mut told).expect("told");
     assert!(told.starts_with("exited 0 after "), "{told}");
-    let is_there = |path: &Path| {
-        fs::read(path.join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).starts_with(&name))
-    };
-    let count = || {
-        let entries = fs::read_dir("/proc").expect("/proc");
-        entries.filter_map(|entry| is_there(&entry.ok()?.path()).then_some(())).count()
-    };
-    wait_until("it runs", || count() == 1);
+    wait_until("it runs", || named(&name) == 1);
     drop(guard.stdin.take());
     guard.wait().expect("ended");
-    assert_eq!(count(), 0);
+    assert_eq!(named(&name), 0);
+}
+
+/// Signals that are meant for all that is called beamtune, or for a whole unit, reach it, too.
+#[test]
+fn a_guard_that_is_signalled_ends_what_it_guards() {
+    for signal in ["INT", "TERM", "HUP"] {
+        let folder = folder();
+        let name = unique("guarded");
+        let script = format!("setsid bash -c 'exec -a {name} sleep 300' & wait");
+        let mut guard = guard(&folder.path().join("log"), &script);
+        wait_until("it runs", || named(&name) == 1);
+        let sent = Command::new("kill").args(["-s", signal, &guard.id().to_string()]).status();
+        assert!(sent.expect("kill").success());
+        wait_until("what it guards has ended", || named(&name) == 0);
+        assert!(guard.try_wait().expect("looked at").is_none(), "{signal}: it waits for who has started it");
+        drop(guard.stdin.take());
+        assert_eq!(guard.wait().expect("ended").code(), Some(0), "{signal}");
+    }
 }
 
 #[test]

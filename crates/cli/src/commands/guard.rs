@@ -1,11 +1,11 @@
 //! `beamtune guard`: starts a command and ends all that came of it, however beamtune itself ends. Nobody types this.
 //!
 //! It takes every orphan below it ([`family::adopt_orphans`]), so that a target which detaches itself is found as well, and ends all
-//! of them when its standard input ends, as that of a process does whose parent was killed.
+//! of them when its standard input ends, as that of a process does whose parent was killed. Whoever lives says a word before.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +18,8 @@ use beamtune_host::family::{self, Ended, Family, How};
 use beamtune_host::process::Identity;
 use beamtune_host::tree::LocalTree;
 use beamtune_load::limits;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 /// Starts a command and ends all that came of it when standard input ends.
 #[derive(clap::Args)]
@@ -31,6 +33,9 @@ pub struct Args {
     /// The limit of descriptors that the command is to have.
     #[arg(long, value_name = "N")]
     descriptors: Option<u64>,
+    /// A folder that is removed if beamtune was killed.
+    #[arg(long, value_name = "FOLDER")]
+    remove: Vec<PathBuf>,
     /// The command.
     #[arg(trailing_var_arg = true, required = true)]
     command: Vec<String>,
@@ -56,14 +61,26 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(out).stderr(log);
+    // Before there is anything to end. Who signals all that is called beamtune, or a whole control group, means what is below us as
+    // well; whether beamtune was killed or has ended by itself, the end of standard input tells.
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("cannot take signals")?;
     let began = Instant::now();
     let child = command.spawn().with_context(|| format!("cannot start {program}"))?.id();
     let nothing_left = Arc::new(AtomicBool::new(false));
+    let signalled = Arc::clone(&nothing_left);
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || signals.forever().for_each(|_| end_all(&signalled)))?;
     let leash = Arc::clone(&nothing_left);
+    let folders = args.remove.clone();
     thread::Builder::new().name("leash".to_owned()).spawn(move || {
-        // Nothing is said to us; the end is what is waited for.
-        let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
+        let mut said = Vec::new();
+        // An error is the end as well.
+        let _ = std::io::stdin().lock().read_to_end(&mut said);
         end_all(&leash);
+        if said.is_empty() {
+            folders.iter().for_each(|folder| remove(folder));
+        }
         std::process::exit(0);
     })?;
     loop {
@@ -115,5 +132,16 @@ fn end_all(nothing_left: &AtomicBool) {
         }
         below().into_iter().for_each(|pid| drop(family::end(pid, How::AtOnce)));
         thread::sleep(PAUSE);
+    }
+}
+
+/// Removes a folder that the guard of the load may still write into.
+fn remove(folder: &Path) {
+    for _ in 0..ROUNDS {
+        match std::fs::remove_dir_all(folder) {
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => thread::sleep(PAUSE),
+            // What cannot be removed stays; there is nobody to tell it to.
+            _ => return,
+        }
     }
 }
