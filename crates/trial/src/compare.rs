@@ -57,7 +57,7 @@ pub fn next(question: &Question, trials: &[Trial]) -> Next {
     if let Some((phase, number)) = blocks.open(|_| LABELS) {
         return run(phase, number);
     }
-    match answer(question, trials, &blocks) {
+    match answer(question, trials, &blocks, decide(question, &blocks)) {
         Answer::Open => {
             let phase = match Same::of(same_pairs(question), &blocks.differences(Phase::Same, (0, 1))) {
                 Same::NeedsMore => Phase::Same,
@@ -86,35 +86,37 @@ pub fn trials(question: &Question) -> Option<(usize, usize)> {
     Some((trials(plan.looks().first()?.pairs), trials(plan.most_pairs())))
 }
 
-fn answer(question: &Question, trials: &[Trial], blocks: &Blocks<'_>) -> Answer {
+fn answer(question: &Question, trials: &[Trial], blocks: &Blocks<'_>, decided: Option<Decision>) -> Answer {
     if let Some((arm, why)) = blocks::fails(trials) {
         return Answer::Fails { arm, why };
     }
     if blocks.too_many_void() {
         return Answer::TooManyInvalid;
     }
-    let same = blocks.differences(Phase::Same, (0, 1));
-    match Same::of(same_pairs(question), &same) {
+    match Same::of(same_pairs(question), &blocks.differences(Phase::Same, (0, 1))) {
         Same::NeedsMore => return Answer::Open,
         Same::Differs => return Answer::MethodFindsWhatIsNot,
         Same::None => {}
     }
-    let Some(plan) = plan(question) else { return Answer::Undecided };
-    let pairs = blocks.differences(Phase::Pair, (0, 1));
-    match plan.decide(&pairs) {
+    match decided {
         Some(Decision::More(_)) => Answer::Open,
         Some(Decision::Same(_)) => Answer::Same,
         Some(Decision::Undecided(_)) | None => Answer::Undecided,
-        Some(Decision::Differs(found)) => {
-            let detectable = plan.detectable(&noise(&same, &pairs), POWER, question.seed);
-            let is_more = found.estimate > 0.0;
-            match detectable {
-                Some(least) if found.estimate.abs() < least => Answer::BelowDetectable,
-                _ if is_more == more_is_better(&question.objective) => Answer::Better,
-                _ => Answer::Worse,
-            }
-        }
+        Some(Decision::TooSmall(_)) => Answer::BelowDetectable,
+        Some(Decision::Differs(found)) => match (found.estimate > 0.0) == more_is_better(&question.objective)
+        {
+            true => Answer::Better,
+            false => Answer::Worse,
+        },
     }
+}
+
+/// What the pairs say, where a difference that is smaller than what they can tell is none. `None` if there is no time for any look.
+fn decide(question: &Question, blocks: &Blocks<'_>) -> Option<Decision> {
+    let plan = plan(question)?;
+    let [same, pairs] = [Phase::Same, Phase::Pair].map(|phase| blocks.differences(phase, (0, 1)));
+    let least = |seen: &[f64]| plan.detectable(&noise(&same, seen), POWER, question.seed).unwrap_or(0.0);
+    plan.decide(&pairs, least)
 }
 
 /// What the trials say.
@@ -122,10 +124,9 @@ pub fn judge(question: &Question, trials: &[Trial]) -> Verdict {
     let blocks = Blocks::of(trials, &question.objective);
     let same = blocks.differences(Phase::Same, (0, 1));
     let pairs = blocks.pairs(Phase::Pair, (0, 1));
-    let plan = plan(question);
+    let decided = decide(question, &blocks);
     let noise = noise(&same, &differences(&pairs, &question.objective));
-    let detectable = plan
-        .as_ref()
+    let detectable = plan(question)
         .and_then(|plan| plan.detectable(&noise, POWER, question.seed))
         .map(|least| least.exp() - 1.0);
     let mut invalid = BTreeMap::new();
@@ -141,12 +142,12 @@ pub fn judge(question: &Question, trials: &[Trial]) -> Verdict {
         }
     }
     Verdict {
-        answer: answer(question, trials, &blocks),
+        answer: answer(question, trials, &blocks, decided),
         same: effect(&same, 0.95).map(ratio),
         same_pairs: same.len(),
         detectable,
         pairs: pairs.len(),
-        effects: effects(question, plan.as_ref(), &pairs),
+        effects: effects(question, decided, &pairs),
         guards: question.guards.iter().map(|margin| guard(margin, &pairs)).collect(),
         invalid,
         failed,
@@ -155,7 +156,7 @@ pub fn judge(question: &Question, trials: &[Trial]) -> Verdict {
 
 fn effects(
     question: &Question,
-    plan: Option<&Plan>,
+    decided: Option<Decision>,
     pairs: &[(&Measures, &Measures)],
 ) -> Vec<QuantityEffect> {
     let mut names: Vec<String> = Vec::new();
@@ -168,12 +169,12 @@ fn effects(
         parts.dedup();
         names.extend(parts);
     }
-    names.into_iter().filter_map(|name| one_effect(question, plan, pairs, name)).collect()
+    names.into_iter().filter_map(|name| one_effect(question, decided, pairs, name)).collect()
 }
 
 fn one_effect(
     question: &Question,
-    plan: Option<&Plan>,
+    decided: Option<Decision>,
     pairs: &[(&Measures, &Measures)],
     quantity: String,
 ) -> Option<QuantityEffect> {
@@ -182,15 +183,9 @@ fn one_effect(
     let found = if quantity == ERRORS.name {
         None
     } else {
-        let differences = differences(pairs, &quantity);
-        let decided =
-            plan.filter(|_| quantity == question.objective).and_then(|plan| plan.decide(&differences));
-        match decided {
-            Some(Decision::Differs(found) | Decision::Same(found) | Decision::Undecided(found)) => {
-                Some(found)
-            }
-            Some(Decision::More(_)) | None => effect(&differences, 0.95),
-        }
+        // What decides has the interval of the look that did.
+        let decided = decided.filter(|_| quantity == question.objective).and_then(Decision::effect);
+        decided.or_else(|| effect(&differences(pairs, &quantity), 0.95))
     };
     Some(QuantityEffect { a: median(&a)?, b: median(&b)?, ratio: found.map(ratio), quantity })
 }

@@ -15,8 +15,8 @@ use anyhow::{Context, Result};
 use beamtune_model::study::Answer;
 use world::{Asked, Noise, ask};
 
-/// The seed of everything.
-const SEED: u64 = 20_261_121;
+/// The first seed; each comparison has its own behind it. None is one by which the levels of the looks were chosen.
+const SEED: u64 = 31_415_926;
 /// Comparisons of equal settings on drawn noise.
 const ALARM_RUNS: u64 = 10_000;
 /// Comparisons of others.
