@@ -1,16 +1,16 @@
 //! Every lab, sick and cured, on real VMs: what must be found is found, the culprit is named, and nothing else is.
 //!
-//! Each run takes some 15 s, one at a time, because labs would disturb each other. By default those run that do not
-//! depend on a quiet machine, each on one release, a different one from lab to lab. `make labs` runs all labs
-//! on all releases: BEAMTUNE_LABS=all (or names with commas between), BEAMTUNE_LAB_RELEASES="23,25,27,29", and
-//! BEAMTUNE_LAB_REPORT=FILE gets a line for each run.
+//! Each run takes some 15 s. By default those run that do not depend on a quiet machine, sick and cured beside each other,
+//! each on one release, a different one from lab to lab. `make labs` runs all labs on all releases, one run at a time, because
+//! they would disturb each other: BEAMTUNE_LABS=all (or names with commas between), BEAMTUNE_LAB_RELEASES="23,25,27,29",
+//! and BEAMTUNE_LAB_REPORT=FILE gets a line for each run.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
 
-use std::fmt::Write;
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use common::{Otp, Running, beamtune, otp, run_for};
@@ -204,11 +204,6 @@ fn try_lab(lab: &Lab, otp: &Otp, cured: bool, seed: u32) -> Shown {
     Shown { faults, memory, estimate, answer }
 }
 
-/// A number of megabytes, if it is known.
-fn mb(bytes: Option<f64>) -> String {
-    bytes.map_or(String::new(), |bytes| format!("{:.1}", bytes / 1e6))
-}
-
 /// CPU of other processes, as the finding itself has it.
 fn foreign_cores(finding: &Value) -> f64 {
     let evidence = finding["evidence"].as_array().into_iter().flatten();
@@ -216,6 +211,37 @@ fn foreign_cores(finding: &Value) -> f64 {
         .filter(|evidence| evidence["what"] == "CPU of other processes")
         .find_map(|evidence| evidence["value"].as_f64())
         .unwrap_or(0.0)
+}
+
+/// Runs a lab sick and cured: beside each other where that does not matter, and one after the other where a table is made of it.
+fn try_settings(lab: &Lab, otp: &Otp, settings: &[bool], seed: u32) -> Vec<(bool, Shown)> {
+    let one = |cured: bool| (cured, try_lab(lab, otp, cured, seed));
+    if std::env::var_os("BEAMTUNE_LABS").is_some() {
+        return settings.iter().map(|cured| one(*cured)).collect();
+    }
+    thread::scope(|scope| {
+        let runs: Vec<_> = settings.iter().map(|cured| scope.spawn(move || one(*cured))).collect();
+        runs.into_iter().map(|run| run.join().expect("a run")).collect()
+    })
+}
+
+/// A line of the report.
+fn line(lab: &Lab, otp: &Otp, setting: &str, seed: u32, shown: &Shown) -> String {
+    let Shown { faults, answer, memory, estimate } = shown;
+    let word = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+    let findings = answer["findings"].as_array().into_iter().flatten();
+    let codes: Vec<_> = findings.map(|f| format!("{} {}", word(&f["code"]), word(&f["level"]))).collect();
+    let verdict = if faults.is_empty() { "right".to_owned() } else { faults.join("; ") };
+    let mb = |bytes: Option<f64>| bytes.map_or(String::new(), |bytes| format!("{:.1}", bytes / 1e6));
+    format!(
+        "{}\t{}\t{setting}\t{seed}\t{}\t{verdict}\t{}\t{}\t{}\n",
+        lab.name,
+        otp.release,
+        codes.join(", "),
+        mb(memory.map(|memory| memory.0)),
+        mb(memory.map(|memory| memory.1)),
+        mb(*estimate),
+    )
 }
 
 #[test]
@@ -236,46 +262,18 @@ fn labs_are_found_sick_and_not_found_cured() {
             continue;
         }
         for otp in releases(index) {
-            for cured in [false, true] {
-                if !cured && !lab.sick {
-                    continue;
-                }
-                // Different on each run of the suite, and printed, so that a failure can be repeated.
-                let seed = std::process::id().wrapping_mul(31).wrapping_add(index as u32) % 1_000_000;
-                let Shown { faults, answer, memory, estimate } = try_lab(lab, &otp, cured, seed);
+            // Different on each run of the suite, and printed, so that a failure can be repeated.
+            let seed = std::process::id().wrapping_mul(31).wrapping_add(index as u32) % 1_000_000;
+            let settings: &[bool] = if lab.sick { &[false, true] } else { &[true] };
+            for (cured, shown) in try_settings(lab, &otp, settings, seed) {
                 runs += 1;
                 let setting = if cured { "cured" } else { "sick" };
-                let codes: Vec<_> = answer["findings"]
-                    .as_array()
-                    .into_iter()
-                    .flatten()
-                    .map(|f| {
-                        format!(
-                            "{} {}",
-                            f["code"].as_str().unwrap_or("?"),
-                            f["level"].as_str().unwrap_or("?")
-                        )
-                    })
-                    .collect();
-                let line = format!(
-                    "{}\t{}\t{setting}\t{seed}\t{}\t{}\t{}\t{}\t{}\n",
-                    lab.name,
-                    otp.release,
-                    codes.join(", "),
-                    if faults.is_empty() { "right".to_owned() } else { faults.join("; ") },
-                    mb(memory.map(|memory| memory.0)),
-                    mb(memory.map(|memory| memory.1)),
-                    mb(estimate),
-                );
+                let line = line(lab, &otp, setting, seed, &shown);
                 eprint!("{line}");
                 report.push_str(&line);
-                if !faults.is_empty() {
-                    let mut failure =
-                        format!("{} {setting} on OTP {} with seed {seed}:", lab.name, otp.release);
-                    for fault in faults {
-                        let _ = write!(failure, "\n    {fault}");
-                    }
-                    failures.push(failure);
+                if !shown.faults.is_empty() {
+                    let which = format!("{} {setting} on OTP {} with seed {seed}:", lab.name, otp.release);
+                    failures.push(format!("{which}\n    {}", shown.faults.join("\n    ")));
                 }
             }
         }

@@ -72,7 +72,10 @@ fn every_rule_has_its_file_and_its_page() {
     assert_eq!(stems("../../docs/rules", ".md"), names);
     let files: Vec<_> = stems("src/rules", ".rs").iter().map(|stem| stem.replace('_', "-")).collect();
     assert_eq!(files, names);
+    let list = std::fs::read_to_string(root.join("../../docs/rules/README.md")).expect("the list of pages");
     for rule in RULES {
+        let row = format!("| {} | [{1}]({1}.md) | {2} | ", rule.code, rule.name, rule.question);
+        assert!(list.contains(&row), "no row {row:?} in the list of pages");
         let page = std::fs::read_to_string(root.join("../../docs/rules").join(format!("{}.md", rule.name)));
         let page = page.expect("its page");
         let heading = format!("# {} {}", rule.code, rule.name);

@@ -201,9 +201,12 @@ fn progress(kept: &Kept, trials: &[Trial]) -> String {
     let Some((least, most)) = kept.asked.trials(trials) else { return format!("trial {number}") };
     let took_s = trials.iter().map(|trial| trial.took_s).sum::<f64>() / number.max(1) as f64;
     let left = minutes(most.saturating_sub(number) as f64 * took_s);
-    match least == most {
-        true => format!("trial {number} of {most}, {left} left"),
-        false => format!("trial {number} of {least} to {most}, at most {left} left"),
+    if least == most {
+        format!("trial {number} of {most}, {left} left")
+    } else if number < least {
+        format!("trial {number} of {least} to {most}, at most {left} left")
+    } else {
+        format!("trial {number} of at most {most}, at most {left} left")
     }
 }
 
