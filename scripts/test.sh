@@ -9,4 +9,5 @@ epmd -daemon
 # Most VMs get one core's worth of work to do, and there are two cores here: more at a time only disturb each other.
 threads=${BEAMTUNE_TEST_THREADS:-2}
 agent/test/run.sh
-cargo test --workspace -- --test-threads="$threads"
+# One that fails does not hide what the others say.
+cargo test --workspace --no-fail-fast -- --test-threads="$threads"

@@ -1,5 +1,5 @@
-%% Gives back each line, after a little work; and where PULSES is set, computes in four processes at once for PULSES ms in each
-%% 300, beside the lines.
+%% Gives back each line, after a little work; and where PULSES is set, computes in four processes at once, each PULSES ms of CPU time
+%% in 300 ms, beside the lines.
 -module(echo).
 
 -export([start/0]).
@@ -7,7 +7,9 @@
 start() ->
     case os:getenv("PULSES") of
         false -> ok;
-        Ms -> [spawn_link(fun() -> pulse(list_to_integer(Ms)) end) || _ <- lists:seq(1, 4)]
+        Ms ->
+            Steps = list_to_integer(Ms) * steps_per_ms(),
+            [spawn_link(fun() -> pulse(Steps) end) || _ <- lists:seq(1, 4)]
     end,
     {ok, Listen} = gen_tcp:listen(9191, [
         binary, {ip, {127, 0, 0, 1}}, {active, false}, {packet, line}, {reuseaddr, true}, {nodelay, true}, {backlog, 1024}
@@ -31,12 +33,16 @@ lines(Socket) ->
             gen_tcp:close(Socket)
     end.
 
-pulse(Ms) ->
+pulse(Steps) ->
     Now = erlang:monotonic_time(millisecond),
     timer:sleep(300 - Now rem 300),
-    %% CPU time cannot be asked for, so work is counted: some 6 million steps a second.
-    compute(Ms * 6000),
-    pulse(Ms).
+    compute(Steps),
+    pulse(Steps).
+
+%% CPU time cannot be asked for, so work is counted; how much a millisecond is, is found out while nothing else runs.
+steps_per_ms() ->
+    {Us, ok} = timer:tc(fun() -> compute(1000000) end),
+    1000000000 div Us.
 
 compute(0) -> ok;
 compute(N) -> _ = erlang:phash2(N), compute(N - 1).

@@ -314,9 +314,11 @@ fn await_ready(setup: &Setup, started: &mut Started, stop: &Stop) -> Result<Awai
             return Ok(Awaited::Stopped);
         }
         let vms = started.vms();
+        let meant: Vec<Vm> = vms.iter().filter(|vm| setup.ready.may_be(vm)).cloned().collect();
         let why = match setup.ready.look() {
-            Ok(()) => match choose(setup, &vms)? {
+            Ok(()) => match choose(setup, &meant)? {
                 Some(vm) => return Ok(Awaited::Ready(Box::new(vm))),
+                None if !vms.is_empty() => "none of its VMs is a node that others can connect to".to_owned(),
                 None => "none of its processes is a BEAM VM".to_owned(),
             },
             Err(error) => format!("{error:#}"),

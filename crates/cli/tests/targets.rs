@@ -46,8 +46,7 @@ fn another_generator_drives_the_load_and_its_results_are_read() {
     for target in [&printed, &written] {
         let measures = first_measures(target);
         let rate = measures["throughput"].as_f64().expect("a rate");
-        // Two steps for each arrival: it sends a line, and gets one.
-        assert!((300.0..500.0).contains(&rate), "{measures:#}");
+        assert!((150.0..250.0).contains(&rate), "{measures:#}");
         assert!(measures["cpu-per-request"].is_f64() && measures["p99"].is_f64(), "{measures:#}");
         assert!(measures["duration"].is_null());
     }
@@ -60,6 +59,18 @@ fn another_generator_drives_the_load_and_its_results_are_read() {
     drop_after_one(driven_by(&silent, "sleep 3", &["--objective", "duration"]), &silent);
     let duration_ns = first_measures(&silent)["duration"].as_f64().expect("a duration");
     assert!((3e9..4e9).contains(&duration_ns), "{duration_ns}");
+}
+
+/// As those that compile, migrate a database or read a configuration.
+#[test]
+fn vms_that_come_before_the_node_are_not_taken_for_it() {
+    let Some(otp) = otp(25) else { return };
+    let target = Target::new(otp);
+    let start = format!("erl -noinput -eval 'timer:sleep(1000), halt().' && {}", target.start());
+    let mut command = beamtune();
+    command.args(["compare", "--b", "+sbwt none", "--start", &start, "--ready", "node"]);
+    command.args(["--load-cmd", "sleep 3", "--objective", "duration", "--study", &text(&target.study)]);
+    drop_after_one(command, &target);
 }
 
 /// Runs until the first trial has ended.

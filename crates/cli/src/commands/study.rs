@@ -174,15 +174,18 @@ fn go_on(mut study: Study, kept: &Kept, access: &AccessArgs, json: bool) -> Resu
     tell(kept, &study, &trials, json)
 }
 
-/// Without what decides, a study of any length would tell nothing.
+/// Without what decides, a study of any length would tell nothing. A trial that does not count tells as well what is measured, unless it was
+/// given up before that.
 fn must_be_measured(kept: &Kept, trial: &Trial) -> Result<()> {
     let objective = kept.asked.objective();
-    let TrialOutcome::Valid { measures } = &trial.outcome else { return Ok(()) };
-    if measures.get(objective).is_some() {
+    let (TrialOutcome::Valid { measures } | TrialOutcome::Invalid { measures, .. }) = &trial.outcome else {
         return Ok(());
-    }
+    };
     let found: Vec<&str> =
         QUANTITIES.iter().map(|quantity| quantity.name).filter(|name| measures.get(name).is_some()).collect();
+    if found.is_empty() || measures.get(objective).is_some() {
+        return Ok(());
+    }
     let why = match kept.setup.load {
         Load::Command(_) if measures.get(quantities::DURATION.name).is_some() => {
             ": nothing was recognised in what the load command printed (load import --help; --load-result names a file)"

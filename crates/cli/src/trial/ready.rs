@@ -5,6 +5,8 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use beamtune_host::discovery::Vm;
+use beamtune_host::distribution::Distribution;
 use serde::{Deserialize, Serialize};
 
 /// How long one look may take.
@@ -25,7 +27,9 @@ pub enum Ready {
         /// The path, beginning with `/`.
         path: String,
     },
-    /// Its VM is there, which is as long as it takes where nothing else can be asked.
+    /// A node listens for others. VMs that come before it, as those that compile or read a configuration, are none.
+    Node,
+    /// Its VM is there, which is all that can be asked of a job.
     Vm,
 }
 
@@ -38,7 +42,7 @@ impl Ready {
             _ => Err(format!("{text:?} names no port")),
         };
         if text == "node" {
-            return Ok(Ready::Vm);
+            return Ok(Ready::Node);
         }
         if let Some(rest) = text.strip_prefix("tcp:") {
             let address = if rest.contains(':') { rest.to_owned() } else { format!("127.0.0.1:{rest}") };
@@ -55,7 +59,7 @@ impl Ready {
     pub fn address(&self) -> Option<&str> {
         match self {
             Ready::Tcp(address) | Ready::Http { address, .. } => Some(address),
-            Ready::Vm => None,
+            Ready::Node | Ready::Vm => None,
         }
     }
 
@@ -75,7 +79,18 @@ impl Ready {
                 }
                 Ok(())
             }
-            Ready::Vm => Ok(()),
+            Ready::Node | Ready::Vm => Ok(()),
+        }
+    }
+}
+
+impl Ready {
+    /// Whether a VM may be what is waited for.
+    pub fn may_be(&self, vm: &Vm) -> bool {
+        let Distribution { name, listeners, .. } = &vm.distribution;
+        match self {
+            Ready::Node => name.is_some() && listeners.as_ref().is_none_or(|ports| !ports.is_empty()),
+            Ready::Tcp(_) | Ready::Http { .. } | Ready::Vm => true,
         }
     }
 }
@@ -128,7 +143,7 @@ mod tests {
         check("tcp:db:8080", Some(Ready::Tcp("db:8080".to_owned())));
         check("http://127.0.0.1:8080/health?x=1", Some(http("127.0.0.1:8080", "/health?x=1")));
         check("http://localhost", Some(http("localhost:80", "/")));
-        check("node", Some(Ready::Vm));
+        check("node", Some(Ready::Node));
         check("tcp:x", None);
         check("8080", None);
         check("https://localhost", None);
