@@ -1,5 +1,5 @@
-%% Gives back each line, after a little work; and where PULSES is set, computes in four processes at once, each PULSES ms of CPU time
-%% in 300 ms, beside the lines.
+%% Gives back each line, after it has added up LIST numbers, 300 of them if nobody says it; and where PULSES is set, computes in four
+%% processes at once, each PULSES ms of CPU time in 300 ms, beside the lines.
 -module(echo).
 
 -export([start/0]).
@@ -14,21 +14,21 @@ start() ->
     {ok, Listen} = gen_tcp:listen(9191, [
         binary, {ip, {127, 0, 0, 1}}, {active, false}, {packet, line}, {reuseaddr, true}, {nodelay, true}, {backlog, 1024}
     ]),
-    accept(Listen).
+    accept(Listen, list_to_integer(os:getenv("LIST", "300"))).
 
-accept(Listen) ->
+accept(Listen, Length) ->
     {ok, Socket} = gen_tcp:accept(Listen),
-    Pid = spawn(fun() -> receive go -> lines(Socket) end end),
+    Pid = spawn(fun() -> receive go -> lines(Socket, Length) end end),
     ok = gen_tcp:controlling_process(Socket, Pid),
     Pid ! go,
-    accept(Listen).
+    accept(Listen, Length).
 
-lines(Socket) ->
+lines(Socket, Length) ->
     case gen_tcp:recv(Socket, 0) of
         {ok, Line} ->
-            _ = lists:sum(lists:seq(1, 300)),
+            _ = lists:sum(lists:seq(1, Length)),
             ok = gen_tcp:send(Socket, Line),
-            lines(Socket);
+            lines(Socket, Length);
         _ ->
             gen_tcp:close(Socket)
     end.

@@ -63,7 +63,15 @@ fn answer(question: &Question, verdict: &Verdict) -> String {
         Answer::Better => format!("{what}: {effect}. B is better."),
         Answer::Worse => format!("{what}: {effect}. B is worse."),
         Answer::Same => format!("{what}: {effect}. If there is a difference, it is too small to matter."),
-        Answer::Undecided => format!("{what}: {effect}. {} pairs do not tell whether there is a difference.", verdict.pairs),
+        Answer::Undecided => {
+            let most = objective.and_then(|effect| effect.ratio).map(|ratio| (1.0 - ratio.low).max(ratio.high - 1.0));
+            let bound = most.map(|most| format!("; one of more than {} % is ruled out", text::decimal(most * 100.0)));
+            format!(
+                "{what}: {effect}. {} pairs do not tell whether there is a difference{}.",
+                verdict.pairs,
+                bound.unwrap_or_default()
+            )
+        }
         Answer::BelowDetectable => format!(
             "{what}: {effect}. That is less than this machine can show reliably, so nothing is concluded: use a quieter one, or a longer --for."
         ),
@@ -269,7 +277,7 @@ mod tests {
         };
         check(Answer::Worse, "B is worse.");
         check(Answer::Same, "too small to matter");
-        check(Answer::Undecided, "8 pairs do not tell");
+        check(Answer::Undecided, "8 pairs do not tell whether there is a difference; one of more than");
         check(Answer::BelowDetectable, "nothing is concluded: use a quieter one");
         check(Answer::MethodFindsWhatIsNot, "A differs from itself");
         check(Answer::TooManyInvalid, "Too many trials do not count");
