@@ -9,8 +9,9 @@ use beamtune_host::{Announce, HostError, HostSource, discover};
 use beamtune_model::{
     Ask, Clock, Facts, Nanos, Period, PeriodBuilder, Sample, SampleBuilder, SeriesTable, Source, Tick,
 };
+use beamtune_report::locks::{By, Page};
 use beamtune_report::show::View;
-use beamtune_report::{Style, diagnosis, diff, json, show};
+use beamtune_report::{Style, diagnosis, diff, json, locks, show};
 
 use super::assert_harmless;
 
@@ -74,6 +75,10 @@ pub(crate) fn judge(period: &Period) {
     for view in VIEWS {
         assert_harmless(&show::render(period, view, Style::PLAIN));
     }
+    let views = [By::Class, By::Lock, By::Place].map(locks::View::all);
+    let page = Page { look: None, views: &views, remains: &[], verdicts: &verdict };
+    assert_harmless(&locks::render(period, &page, Style::PLAIN));
+    assert_harmless(&locks::json(period, &page));
     assert_harmless(&diff::render(period, period, Style::PLAIN));
     assert_harmless(&diff::render(period, &Period::default(), Style::PLAIN));
 }

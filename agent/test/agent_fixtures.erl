@@ -15,7 +15,8 @@
                 {allocations, #{top => 3, pools => true, limit_ms => 10000}}, {code_memory, #{top => 3, limit_ms => 5000}},
                 {holders, #{top => 3, limit_ms => 10000}},
                 {collect, #{share => 1000, max_processes => 50, batch => 10, pause_ms => 1, latency_limit_ms => 60000,
-                            max_heap_bytes => 268435456, top => 3, limit_ms => 30000}}]).
+                            max_heap_bytes => 268435456, top => 3, limit_ms => 30000}},
+                {locks, #{for_ms => 200, top => 3, max_bytes => 1073741824, limit_ms => 30200}}]).
 
 %% Release, folder of its root, folder of the target's beams there, where to write.
 -spec main([string()]) -> no_return().
@@ -60,7 +61,27 @@ main([Release, Root, Beams, Out]) ->
                                           {'Options', #{lease_ms => 5000, budget_ppm => 10000}}]}],
         Release =:= "25"],
     agent_test:stop(Target),
+    counted_locks(agent_test:start_lcnt(Release, Root, Beams), fun(Name, Node2, Term) ->
+                      write(Out, ["r", Release, "-", Name], erpc:call(Node2, erlang, term_to_binary, [Term]))
+                  end),
     halt(0).
+
+%% What an emulator that counts locks tells, of a release for which one is there.
+counted_locks(none, _) -> io:format("no sample-locks: no emulator that counts locks~n");
+counted_locks(Target, Write) ->
+    Node = agent_test:node_of(Target),
+    Self = self(),
+    Busy = spawn(fun() ->
+                     agent_test:call(Target, contended, [sessions, [{write_concurrency, true}], 1, 1]),
+                     Self ! ready,
+                     agent_test:call(Target, contend, [sessions, 8, 300000])
+                 end),
+    receive ready -> ok end,
+    Agent = agent_client:join(Node, #{}),
+    Write("sample-locks", Node, {beamtune, sample, 1, agent_client:sample(Agent, 1, [{locks, #{for_ms => 500, top => 5}}])}),
+    agent_client:leave(Agent),
+    exit(Busy, kill),
+    agent_test:stop(Target).
 
 write(Out, Name, Bytes) ->
     ok = file:write_file(filename:join(Out, [Name, ".etf"]), Bytes).

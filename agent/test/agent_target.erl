@@ -1,6 +1,6 @@
 %% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
 -module(agent_target).
--export([idle/1, busy/1, large/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, flood/1, named/1, labelled/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
+-export([contended/4, contend/3, idle/1, busy/1, large/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, flood/1, named/1, labelled/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
          population/1, listers/1, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
 %% How many processes of the agent's are making a list just now, and when that was looked at: those that a collector has beside
@@ -24,6 +24,22 @@ sink() -> spawn(fun Take() -> receive _ -> Take() end end).
 
 %% Processes that do nothing; linked to the one that is returned.
 idle(Count) -> keep(fun() -> [spawn_link(fun forever/0) || _ <- lists:seq(1, Count)] end).
+
+%% A named table of the process that is returned, and so many processes that have each counted something in it so often.
+contended(Name, Options, Processes, Times) ->
+    Keeper = keep(fun() -> ets:new(Name, [named_table, public | Options]) end),
+    contend(Name, Processes, Times),
+    Keeper.
+
+contend(Name, Processes, Times) ->
+    Self = self(),
+    Count = fun() ->
+                [ets:update_counter(Name, N rem 4, 1, {N rem 4, 0}) || N <- lists:seq(1, Times)],
+                Self ! {counted, self()}
+            end,
+    Pids = [spawn_link(Count) || _ <- lists:seq(1, Processes)],
+    [receive {counted, P} -> ok end || P <- Pids],
+    ok.
 
 %% Processes that spin.
 busy(Count) -> keep(fun() -> [spawn_link(fun spin/0) || _ <- lists:seq(1, Count)] end).

@@ -2,7 +2,8 @@
 %% have printed nothing, when the test is over. run.sh starts it.
 -module(agent_test).
 -export([main/1, tests/0, victim/1, start/4, stop/1, call/3, call/4, node_of/1]).
--export([check/2, check/3, clean/1, join/1, join/2, value/2, wait/2]).
+-export([apart/1, check/2, check/3, clean/1, items/1, join/1, join/2, result/1, value/2, wait/2, with_lcnt/2]).
+-export([start_lcnt/3]).
 -export_type([target/0]).
 
 -record(target, {node, os_pid, release, root, beams, log}).
@@ -69,7 +70,7 @@ tests() ->
       ["-rabbit", "default_pass", "\"S3cr3t\"", "-kernel", "net_ticktime", "30", "my_key", "\"S3cr3t\"", "-user_flag", "S3cr3t",
        "-extra", "--password=S3cr3t"]},
      {"disabled_allocators_are_told", fun disabled_allocators/1, ["+MBe", "false"]}]
-        ++ agent_long_test:tests().
+        ++ agent_long_test:tests() ++ agent_locks_test:tests().
 
 main([Release, Root, Beams, Word]) ->
     Tests = [T || T <- tests(), string:find(element(1, T), Word) =/= nomatch],
@@ -105,10 +106,13 @@ run_test({Name, Test, Flags, Prints}, Release, Root, Beams) ->
 start(Release, Root, Beams, Flags) -> start(Release, Root, Beams, Flags, "exec").
 
 %% Exec: how the shell becomes the node.
-start(Release, Root, Beams, Flags, Exec) ->
+start(Release, Root, Beams, Flags, Exec) -> start(Release, Root, Beams, Flags, Exec, "erl").
+
+%% Erlang: the program, as the release's root has it.
+start(Release, Root, Beams, Flags, Exec, Erlang) ->
     Node = list_to_atom(lists:concat(["target", Release, "_", os:getpid(), "_", erlang:unique_integer([positive]),
                                       "@127.0.0.1"])),
-    Erl = ["erl", "-noinput", "-name", atom_to_list(Node), "-setcookie", atom_to_list(erlang:get_cookie()), "-pa", Beams
+    Erl = [Erlang, "-noinput", "-name", atom_to_list(Node), "-setcookie", atom_to_list(erlang:get_cookie()), "-pa", Beams
            | Flags],
     %% The shell tells its own pid and becomes the node.
     Command = case Root of "/" -> [Exec, "\"$@\""]; _ -> [Exec, "chroot", Root, "\"$@\""] end,
@@ -123,6 +127,28 @@ start(Release, Root, Beams, Flags, Exec) ->
     receive {Log, started, OsPid} -> ok after 10000 -> OsPid = exit(node_does_not_start) end,
     wait(fun() -> net_adm:ping(Node) =:= pong andalso element(1, call(Node, init, get_status, [])) =:= started end, 20000),
     #target{node = Node, os_pid = OsPid, release = list_to_integer(Release), root = Root, beams = Beams, log = Log}.
+
+%% A node whose emulator counts locks, of the same release; `none' where nobody has said which erl starts one.
+-spec start_lcnt(string(), string(), string()) -> target() | none.
+start_lcnt(Release, Root, Beams) ->
+    case os:getenv("BEAMTUNE_LCNT_" ++ Release) of
+        false -> none;
+        Erlang -> start(Release, Root, Beams, [], "exec", Erlang)
+    end.
+
+%% Runs a test on such a node, which is to be left as it was, too.
+-spec with_lcnt(target(), fun((target()) -> term())) -> ok.
+with_lcnt(#target{release = Release, root = Root, beams = Beams}, Test) ->
+    case start_lcnt(integer_to_list(Release), Root, Beams) of
+        none -> io:format("skipped, because BEAMTUNE_LCNT_~b names no erl whose emulator counts locks~n", [Release]);
+        Lcnt ->
+            try
+                Test(Lcnt),
+                clean(Lcnt),
+                check("nothing printed", <<>>, printed(Lcnt))
+            after stop(Lcnt)
+            end
+    end.
 
 -spec node_of(target()) -> node().
 node_of(#target{node = Node}) -> Node.
@@ -305,6 +331,8 @@ keys(holders) -> [total, scanned, rows, binaries, bytes, complete];
 keys(collect) ->
     [how, processes, chosen, largest, rest_bytes, collected, gone, no_answer, large, heap_before, heap_after, binary_before,
      binary_after, by_chance, memory_before, memory_after, us, longest_us, late_ms, queue, stopped, rows];
+%% Of an emulator that counts no locks.
+keys(locks) -> [told];
 keys(allocators) -> [disabled, instances, foreign, mseg, mmap];
 keys(part) -> [total, scanned, round, part, last].
 
@@ -324,7 +352,7 @@ only_plain_data(Target) ->
                                num_pudp, num_tdgrams, num_tseqpkgs, num_tstreams]),
     plain(Sample, Known),
     plain(agent_client:sample(Agent, 2, [{carriers, #{pools => true}}, {allocations, #{pools => true}}, code_memory, holders,
-                                         {collect, #{max_processes => 10}}]), Known),
+                                         {collect, #{max_processes => 10}}, locks]), Known),
     agent_client:leave(Agent).
 
 plain(Term, Known) when is_map(Term) -> maps:fold(fun(K, V, _) -> plain(K, Known), plain(V, Known) end, ok, Term);

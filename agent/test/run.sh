@@ -4,6 +4,9 @@
 #   agent/test/run.sh                   all tests on OTP 23, 25, 27 and 29 (scripts/otp.sh makes 23, 27 and 29)
 #   agent/test/run.sh 27 agent_killed   one release, the tests whose name contains a word
 #
+# BEAMTUNE_LCNT_25=PROGRAM and so on name a program that is started for erl, as the release's root has it, and whose emulator counts
+# locks: without it, what needs one is skipped.
+#
 # Needs OTP 25 as the machine's own. Exit status 0: all passed (a missing release is skipped, and said).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

@@ -7,12 +7,19 @@ use std::time::Duration;
 
 use crate::agent::milliseconds;
 use crate::etf::{Term, TermError, Value};
+use crate::sample::locks::refusal;
 
 /// Their names in the protocol.
-pub(crate) const NAMES: &[&str] = &["carriers", "allocations", "code_memory", "holders", "collect"];
+pub(crate) const NAMES: &[&str] = &["carriers", "allocations", "code_memory", "holders", "collect", "locks"];
 
 /// How long an item may have: what the agent takes.
 const LIMITS: std::ops::RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(600);
+
+/// How long locks may be counted: what the agent takes.
+const COUNTED: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(600);
+
+/// How long collecting their counts may take besides: at least, usually, at most.
+const COLLECTED: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(30), Duration::from_secs(120)];
 
 /// How much longer than its limit the agent waits for an item before it gives it up, and a little for the way.
 const GRACE: Duration = Duration::from_secs(4);
@@ -62,6 +69,53 @@ pub enum What {
     /// **Changes the node**: collects the garbage of processes, one after the other. [`beamtune_model::CollectionRow`] and
     /// [`beamtune_model::CollectRow`].
     Collect(Collect),
+    /// Which locks are waited for, on an emulator that counts them: [`beamtune_model::LockSession`] and [`beamtune_model::LockRow`].
+    /// **Sets the node's counts of locks to nothing**, and for that time what is counted; any other emulator is left as it is, and
+    /// there is a gap that says so.
+    Locks(Locks),
+    /// What that would cost; tells no rows. See [`crate::source::NodeSource::estimate_locks`].
+    LocksCost(Locks),
+}
+
+/// Categories of locks, as the VM names them (`lcnt_category_map` in erl_bif_info.c, OTP 23 to 29).
+pub const LOCK_CATEGORIES: [&str; 8] =
+    ["allocator", "db", "debug", "distribution", "generic", "io", "process", "scheduler"];
+
+/// Which locks are counted, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Locks {
+    /// Those of these [categories](LOCK_CATEGORIES); empty: of all but `process`, of which there are five for each process, and
+    /// `debug`.
+    pub categories: Vec<String>,
+    /// For how long. 100 ms to 10 minutes.
+    pub length: Duration,
+    /// So many single locks are told of those that were waited for the longest. 1 to 2,000.
+    pub top: u32,
+    /// Nothing is counted where the counts may need a larger address space than this, in bytes, or half of what the host has left.
+    pub max_bytes: u64,
+}
+
+impl Locks {
+    /// Those that are few, with the 200 that stand out the most, and no more than 1 GiB.
+    pub fn new(length: Duration) -> Locks {
+        Locks { categories: Vec::new(), length, top: 200, max_bytes: 1 << 30 }
+    }
+
+    fn length(&self) -> Duration {
+        self.length.clamp(*COUNTED.start(), *COUNTED.end())
+    }
+
+    fn parameters(&self) -> Vec<(Value<'static>, Value<'static>)> {
+        let mut parameters = vec![
+            (Value::atom("for_ms"), milliseconds(self.length())),
+            (Value::atom("max_bytes"), Value::from(self.max_bytes)),
+            top(self.top),
+        ];
+        if !self.categories.is_empty() {
+            parameters.push((Value::atom("categories"), names(&self.categories)));
+        }
+        parameters
+    }
 }
 
 /// Whose garbage is collected, and when that is to stop.
@@ -140,12 +194,17 @@ pub struct Walk {
 impl Explicit {
     /// With the time that is usual for it.
     pub fn new(what: What) -> Explicit {
-        let seconds = match what {
-            What::Carriers(_) | What::WalkCost(_) | What::Allocations { .. } | What::Holders { .. } => 10,
-            What::Collect(_) => 30,
-            What::CodeMemory { .. } => 5,
+        let limit = match &what {
+            What::Carriers(_)
+            | What::WalkCost(_)
+            | What::Allocations { .. }
+            | What::Holders { .. }
+            | What::LocksCost(_) => Duration::from_secs(10),
+            What::Collect(_) => Duration::from_secs(30),
+            What::CodeMemory { .. } => Duration::from_secs(5),
+            What::Locks(locks) => locks.length() + COLLECTED[1],
         };
-        Explicit { what, limit: Duration::from_secs(seconds) }
+        Explicit { what, limit }
     }
 
     /// After so long it has been answered, or given up.
@@ -154,7 +213,13 @@ impl Explicit {
     }
 
     fn limit(&self) -> Duration {
-        self.limit.clamp(*LIMITS.start(), *LIMITS.end())
+        match &self.what {
+            What::Locks(locks) => {
+                let [least, _, most] = COLLECTED.map(|collected| locks.length() + collected);
+                self.limit.clamp(least, most)
+            }
+            _ => self.limit.clamp(*LIMITS.start(), *LIMITS.end()),
+        }
     }
 
     /// As the agent takes it.
@@ -174,6 +239,16 @@ impl Explicit {
             }
             What::Collect(collect) => ("collect", collect.parameters()),
             What::CodeMemory { top: most } => ("code_memory", vec![top(*most)]),
+            What::Locks(locks) => ("locks", locks.parameters()),
+            What::LocksCost(locks) => {
+                // The agent takes no limit that is below the time for which it would count.
+                let only = [
+                    (Value::atom("estimate"), Value::from(true)),
+                    (Value::atom("for_ms"), Value::from(100u64)),
+                ];
+                let others = locks.parameters().into_iter().filter(|(key, _)| *key != Value::atom("for_ms"));
+                ("locks", others.chain(only).collect())
+            }
         };
         parameters.push((Value::atom("limit_ms"), milliseconds(self.limit())));
         Value::tuple([Value::atom(name), Value::Map(parameters)])
@@ -254,6 +329,59 @@ impl WalkCost {
     }
 }
 
+/// What the agent says of an emulator that counts no locks.
+const NOT_LCNT: &str = "not_lcnt";
+
+/// What counting locks would cost the node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LocksCost {
+    /// Why they would not be counted, in the protocol's word: `not_lcnt`, `copy_save`, `no_answer`. What is said below is then 0 where it
+    /// is not known.
+    pub refused: Option<String>,
+    /// Locks that would be counted, about.
+    pub locks: u64,
+    /// Processes of the node.
+    pub processes: u64,
+    /// Tables of the node.
+    pub tables: u64,
+    /// What collecting their counts would take of memory for a moment, in bytes, about.
+    pub bytes: u64,
+    /// What it would take of address space, in bytes; [`Locks::max_bytes`] is the most that is allowed.
+    pub reserved_bytes: u64,
+    /// What the host and the node's control groups have left, in bytes; `None` where that cannot be read.
+    pub available_bytes: Option<u64>,
+}
+
+impl LocksCost {
+    /// True where the emulator is one that counts locks, whether or not it can be asked to now.
+    pub fn can_count(&self) -> bool {
+        self.refused.as_deref() != Some(NOT_LCNT)
+    }
+
+    /// Why they would not be counted, and what to do about it; `None`: they would.
+    pub fn why_not(&self) -> Option<String> {
+        self.refused.as_deref().map(|told| refusal(told).1)
+    }
+
+    /// Reads the agent's answer.
+    pub(crate) fn read(value: Term<'_>) -> Result<LocksCost, TermError> {
+        let refused = Some(value.field("told")?.as_atom()?).filter(|told| *told != "ok").map(str::to_owned);
+        let Some(estimate) = value.get("estimate")? else {
+            return Ok(LocksCost { refused, ..LocksCost::default() });
+        };
+        let number = |key| estimate.field(key).and_then(Term::as_u64);
+        Ok(LocksCost {
+            refused,
+            locks: number("locks")?,
+            processes: number("processes")?,
+            tables: number("tables")?,
+            bytes: number("bytes")?,
+            reserved_bytes: number("reserved_bytes")?,
+            available_bytes: estimate.get("available_bytes")?.map(Term::as_u64).transpose()?,
+        })
+    }
+}
+
 impl SkippedCarriers {
     /// Reads `{Allocator, Instance, Why, Carriers, Bytes, Blocks}`.
     pub(crate) fn read(value: Term<'_>) -> Result<SkippedCarriers, TermError> {
@@ -294,6 +422,7 @@ mod tests {
             What::CodeMemory { top: 3 },
             What::Holders { pids: Vec::new(), top: 3 },
             What::Collect(Collect { pause, latency_limit, top: 3, ..Collect::new(whom) }),
+            What::Locks(Locks { top: 3, ..Locks::new(Duration::from_millis(200)) }),
         ];
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../agent/fixtures/request-sample-asked.etf");
         let fixture = Document::decode(std::fs::read(path).unwrap(), 0, Limits::default()).unwrap();
@@ -318,6 +447,78 @@ mod tests {
         check(Duration::ZERO, 50);
         check(Duration::from_secs(7), 7_000);
         check(Duration::MAX, 600_000);
+        let check = |length, limit, expect: [u64; 2]| {
+            let mut explicit = Explicit::new(What::Locks(Locks::new(Duration::from_millis(length))));
+            explicit.limit = Duration::from_millis(limit);
+            let value = explicit.to_value();
+            let document = Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap();
+            let (_, parameters) = plain(document.root());
+            for told in [format!("for_ms {}", expect[0]), format!("limit_ms {}", expect[1])] {
+                assert!(parameters.contains(&told), "{told} of {parameters:?}");
+            }
+        };
+        check(0, 0, [100, 1_100]);
+        check(5_000, 20_000, [5_000, 20_000]);
+        check(5_000, 4_000, [5_000, 6_000]);
+        check(10_000_000, 10_000_000, [600_000, 720_000]);
+    }
+
+    #[test]
+    fn what_counting_locks_costs_is_asked_without_counting() {
+        let locks = Locks { categories: vec!["db".to_owned()], ..Locks::new(Duration::from_secs(90)) };
+        let value = Explicit::new(What::LocksCost(locks)).to_value();
+        let document = Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap();
+        let (name, parameters) = plain(document.root());
+        let expect = [
+            "categories [<<\"db\">>]",
+            "estimate true",
+            "for_ms 100",
+            "limit_ms 10000",
+            "max_bytes 1073741824",
+            "top 200",
+        ];
+        assert_eq!((name.as_str(), parameters), ("locks", expect.map(str::to_owned).to_vec()));
+    }
+
+    #[test]
+    fn the_cost_of_counting_locks_is_read_as_it_is() {
+        let map = |pairs: &[(&'static str, Value<'static>)]| {
+            Value::Map(pairs.iter().map(|(key, value)| (Value::atom(*key), value.clone())).collect())
+        };
+        let read = |value: Value<'static>| {
+            let document = Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap();
+            LocksCost::read(document.root())
+        };
+        let told = |told| ("told", Value::atom(told));
+        let keys = ["locks", "processes", "tables", "bytes", "reserved_bytes"];
+        let estimate = |numbers: [i64; 5]| {
+            let pairs: Vec<_> = keys.into_iter().zip(numbers.map(Value::from)).collect();
+            ("estimate", map(&pairs))
+        };
+        let expect = LocksCost {
+            refused: None,
+            locks: 500,
+            processes: 40,
+            tables: 30,
+            bytes: 60_000,
+            reserved_bytes: 70_000,
+            available_bytes: None,
+        };
+        assert_eq!(read(map(&[told("ok"), estimate([500, 40, 30, 60_000, 70_000])])).unwrap(), expect);
+        let refused = Some("copy_save".to_owned());
+        assert!(expect.can_count() && expect.why_not().is_none());
+        let expect = LocksCost { refused, ..expect };
+        assert_eq!(read(map(&[told("copy_save"), estimate([500, 40, 30, 60_000, 70_000])])).unwrap(), expect);
+        assert!(expect.can_count() && expect.why_not().unwrap().contains("(copy_save, false)"));
+        let expect = LocksCost { refused: Some("not_lcnt".to_owned()), ..LocksCost::default() };
+        assert_eq!(read(map(&[told("not_lcnt")])).unwrap(), expect);
+        assert!(!expect.can_count());
+        for place in 0..5 {
+            let mut numbers = [1; 5];
+            numbers[place] = -1;
+            read(map(&[told("ok"), estimate(numbers)])).unwrap_err();
+        }
+        read(map(&[estimate([1; 5])])).unwrap_err();
     }
 
     #[test]

@@ -16,7 +16,8 @@ use crate::agent::{Answer, Item, Status, Terms};
 use crate::connection::{Connection, Settings};
 use crate::cookie::Found;
 use crate::error::{AttachError, printable};
-use crate::explicit::{Explicit, NAMES, Walk, WalkCost, What};
+use crate::etf::{Term, TermError};
+use crate::explicit::{Explicit, Locks, LocksCost, NAMES, Walk, WalkCost, What};
 use crate::handshake::Expected;
 use crate::locate::{Located, Route};
 use crate::sample::{Identity, Life, Offset, files, identity};
@@ -210,23 +211,41 @@ impl NodeSource {
 
     /// What a walk through carriers would cost the node. Walks those of one cheap instance, for at most `limit`.
     pub fn estimate_walk(&mut self, walk: &Walk, limit: Duration) -> Result<WalkCost, AttachError> {
+        let estimate = Explicit { what: What::WalkCost(walk.clone()), limit };
+        self.estimate(&estimate, "a walk through its carriers", |value| {
+            value.field("estimate").and_then(WalkCost::read)
+        })
+    }
+
+    /// What counting these locks would cost the node, if it can. Looks at tables from outside, and counts nothing.
+    pub fn estimate_locks(&mut self, locks: &Locks, limit: Duration) -> Result<LocksCost, AttachError> {
+        let estimate = Explicit { what: What::LocksCost(locks.clone()), limit };
+        self.estimate(&estimate, "counting its locks", LocksCost::read)
+    }
+
+    /// Asks for one item beside the samples, of what something would cost.
+    fn estimate<T>(
+        &mut self,
+        estimate: &Explicit,
+        of: &str,
+        read: impl FnOnce(Term<'_>) -> Result<T, TermError>,
+    ) -> Result<T, AttachError> {
         let node = self.node.clone();
         let Link::Session(session) = &mut self.link else { return Err(self.lost("it is being looked for")) };
         self.fetches += 1;
         let seq = FETCHES_FROM + self.fetches;
-        let estimate = Explicit { what: What::WalkCost(walk.clone()), limit };
-        session.request_with(seq, &[], &[], std::slice::from_ref(&estimate))?;
+        session.request_with(seq, &[], &[], std::slice::from_ref(estimate))?;
         let answer = session.collect(seq, Instant::now() + estimate.patience())?;
         let bad = |reason| AttachError::BadAnswer { node: node.clone(), reason };
         let failed = |what: String| AttachError::Protocol { peer: node.clone(), what };
         let reading = answer.readings().map_err(bad)?.next();
         match reading.transpose().map_err(bad)?.map(|reading| reading.status) {
-            Some(Status::Done(value)) => value.field("estimate").and_then(WalkCost::read).map_err(bad),
+            Some(Status::Done(value)) => read(value).map_err(bad),
             Some(Status::Failed(why)) => Err(failed(printable(why))),
             Some(Status::TimedOut(_)) => {
-                Err(failed("reading the allocators took too long: a scheduler hangs".to_owned()))
+                Err(failed(format!("finding out what {of} costs took too long: a scheduler hangs")))
             }
-            _ => Err(failed("it cannot tell what a walk through its carriers costs".to_owned())),
+            _ => Err(failed(format!("it cannot tell what {of} costs"))),
         }
     }
 

@@ -7,11 +7,11 @@ mod common;
 use std::time::{Duration, Instant};
 
 use beamtune_attach::agent::Terms;
-use beamtune_attach::explicit::{Collect, Explicit, Walk, What, Whom};
+use beamtune_attach::explicit::{Collect, Explicit, LOCK_CATEGORIES, Locks, Walk, What, Whom};
 use beamtune_attach::source::{Access, NodeSource};
-use beamtune_model::{AllocationRow, CarrierRow, Group, Sample};
+use beamtune_model::{AllocationRow, CarrierRow, Group, LockRow, Sample, TroubleKind};
 use common::recorder::{Recorder, access};
-use common::{Otp, PATIENCE, TestNode, evaluate, on_each_release};
+use common::{Otp, PATIENCE, TestNode, evaluate, on_each_lcnt, on_each_release};
 
 /// Processes that have had so many binaries of 400 bytes, and keep some tenths of them.
 fn fragment(node: &TestNode, processes: u32, each: u32, tenths: u32) {
@@ -271,5 +271,76 @@ fn an_item_that_takes_longer_than_the_lease_is_waited_for() {
         // The other items were read before.
         let vm = recorder.last_span.unwrap();
         assert!(vm.end - vm.begin < 1_500_000_000 && sample.collections[0].t > vm.end, "{vm:?}");
+    });
+}
+
+#[test]
+fn an_emulator_that_counts_no_locks_is_left_alone_and_said_to_be_none() {
+    on_each_release(|otp: &Otp| {
+        let node = otp.start();
+        let mut recorder = Recorder::attach(&node.name);
+        let locks = Locks::new(Duration::from_millis(100));
+        let cost = recorder.source.estimate_locks(&locks, PATIENCE).unwrap();
+        assert_eq!((cost.refused.as_deref(), cost.locks), (Some("not_lcnt"), 0), "{cost:?}");
+        let sample = asked(&mut recorder, vec![Explicit::new(What::Locks(locks))]);
+        assert!(sample.lock_sessions.is_empty() && sample.locks.is_empty());
+        let [gap] = &sample.gaps[..] else { panic!("{:?}", sample.gaps) };
+        assert_eq!((gap.source.as_str(), gap.kind), ("vm.locks", TroubleKind::Unsupported), "{gap:?}");
+    });
+}
+
+#[test]
+fn locks_that_are_waited_for_are_told_with_their_table_and_its_owner() {
+    on_each_lcnt(|otp: &Otp| {
+        let node = otp.start();
+        // Eight processes count in four keys of one table, all the time.
+        let expression = "Self = self(), \
+             spawn(fun() -> \
+                 register(the_counter, self()), \
+                 ets:new(contended, [named_table, public]), \
+                 Count = fun Count() -> ets:update_counter(contended, erlang:unique_integer() rem 4, 1, {0, 0}), Count() end, \
+                 [spawn_link(Count) || _ <- lists:seq(1, 8)], \
+                 Self ! up, receive stop -> ok end \
+             end), \
+             receive up -> ok end";
+        evaluate(&mut node.connect(), expression);
+        let mut recorder = Recorder::attach(&node.name);
+        let locks = Locks::new(Duration::from_secs(1));
+        let cost = recorder.source.estimate_locks(&locks, PATIENCE).unwrap();
+        assert!(cost.refused.is_none() && cost.locks > 300 && cost.bytes < cost.reserved_bytes, "{cost:?}");
+        let few = Locks { top: 5, ..locks };
+        let sample = asked(&mut recorder, vec![Explicit::new(What::Locks(few))]);
+        assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
+        let [session] = &sample.lock_sessions[..] else { panic!("{:?}", sample.lock_sessions) };
+        assert!(session.remark.is_empty() && session.told <= 5 && session.locks > 300, "{session:?}");
+        assert!((1_000_000_000..30_000_000_000).contains(&session.length), "{session:?}");
+        assert!(session.reductions > Some(10_000) && session.cost_bytes > Some(50_000), "{session:?}");
+        assert!(sample.locks.iter().all(|row| row.t == session.t), "{:?}", sample.locks);
+        let sum = |rows: &[&LockRow], of: fn(&LockRow) -> i64| rows.iter().map(|row| of(row)).sum::<i64>();
+        let table: Vec<_> = sample
+            .locks
+            .iter()
+            .filter(|row| row.class == "db_tab" && row.id.as_deref() == Some("contended"))
+            .collect();
+        assert!(
+            table.iter().all(|row| row.entity.as_deref() == Some("contended of the_counter")),
+            "{table:?}"
+        );
+        assert!(sum(&table, |row| row.tries) > 1_000 && sum(&table, |row| row.waits) > 0, "{table:?}");
+        let class: Vec<_> =
+            sample.locks.iter().filter(|row| row.class == "db_tab" && row.id.is_none()).collect();
+        for of in [|row: &LockRow| row.tries, |row: &LockRow| row.collisions, |row: &LockRow| row.waited] {
+            assert!(sum(&class, of) >= sum(&table, of), "{class:?} {table:?}");
+        }
+        for row in &sample.locks {
+            assert!(row.histogram.len() <= 30 && row.histogram.iter().sum::<i64>() == row.waits, "{row:?}");
+        }
+        let all = Locks {
+            categories: LOCK_CATEGORIES.map(str::to_owned).to_vec(),
+            ..Locks::new(Duration::from_millis(200))
+        };
+        let sample = asked(&mut recorder, vec![Explicit::new(What::Locks(all))]);
+        assert!(sample.locks.iter().any(|row| row.class == "proc_main"), "{:?}", sample.gaps);
+        assert_eq!(sample.lock_sessions[0].categories, LOCK_CATEGORIES);
     });
 }

@@ -90,7 +90,10 @@ keys! {
     LIBC = "libc", "The C library that the emulator uses, where it can be told.";
     MALLOC = "malloc", "What gives memory to NIFs, drivers and the VM itself: `glibc`, `musl`, `jemalloc` …, where a mapped library tells.";
 
+    LOCKS_WATCHED = "locks_watched", "For how long the VM's threads were watched for waits for locks, in nanoseconds; the table `lock_wait` holds what they were seen waiting in, and no row where they were not.";
+
     RECORDED_BY = "recorded_by", "beamtune's version.";
+    IMPORTED_FROM = "imported_from", "What was read in place of a node: `lcnt` for tables that it has printed.";
 }
 
 /// The facts of one life of a VM.

@@ -16,6 +16,7 @@ pub mod diagnosis;
 pub mod facts;
 pub mod files;
 pub mod load;
+pub mod locks;
 pub mod memory;
 pub mod metrics;
 pub mod period;
@@ -31,6 +32,7 @@ pub mod window;
 pub use diagnosis::{Against, Code, Diagnosis, Evidence, Finding, Level, Outcome, Remedy, Scale, Verdict};
 pub use facts::Facts;
 pub use files::{Board, FileAsk, FileTold, FileTrouble, FilesTold, ThreadFiles};
+pub use locks::{LockRow, LockSession, WaitRow};
 pub use period::{Missing, Period, PeriodBuilder, ProcessUse, Seen, SeriesStat};
 pub use rows::{
     AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, HolderRow, PortRow, ProcessRow,

@@ -9,6 +9,7 @@ mod asked;
 use std::collections::HashMap;
 
 use crate::facts::Facts;
+use crate::locks::{LockRow, LockSession, WaitRow};
 use crate::metrics;
 use crate::rows::{
     AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, HolderRow, PortRow, ProcessRow,
@@ -17,7 +18,7 @@ use crate::rows::{
 use crate::sample::{Event, Gap, Incarnation, Sample, Tick};
 use crate::series::{Family, Group, Metric, Series, SeriesTable};
 use crate::source::TroubleKind;
-use crate::units::{Kind, Nanos, SECOND_NS, Unit};
+use crate::units::{Kind, Nanos, SECOND_NS, Unit, seconds};
 use crate::window::{self, Break, Point};
 
 /// Points that a trace keeps at most: enough to fit a slope and to draw a line.
@@ -276,6 +277,12 @@ pub struct Period {
     pub collections: Vec<CollectionRow>,
     /// The processes that these have made smaller, those that gave back the most first.
     pub collected: Vec<CollectRow>,
+    /// The last time for which locks were counted; `None` where nobody asked for it.
+    pub lock_session: Option<LockSession>,
+    /// What was counted in it, the locks that were waited for the longest first.
+    pub locks: Vec<LockRow>,
+    /// Where threads were seen waiting for locks in the last look, the longest first; empty where nobody asked.
+    pub waits: Vec<WaitRow>,
     /// What happened.
     pub events: Vec<Event>,
     /// What could not be measured.
@@ -285,7 +292,7 @@ pub struct Period {
 impl Period {
     /// From the first tick to the last, in seconds.
     pub fn seconds(&self) -> f64 {
-        (self.end - self.begin) as f64 / SECOND_NS as f64
+        seconds(self.end - self.begin)
     }
 
     /// All series with what became of them.

@@ -1,5 +1,6 @@
 //! Samples: what was read at one tick, as it was read.
 
+use crate::locks::{LockRow, LockSession, WaitRow};
 use crate::rows::{
     AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, HolderRow, PortRow, ProcessRow,
     ProcessTick, SpawnRow, TableRow,
@@ -135,6 +136,12 @@ pub struct Sample {
     pub collections: Vec<CollectionRow>,
     /// The processes that these have made smaller by the most.
     pub collected: Vec<CollectRow>,
+    /// Times for which locks were counted, if somebody has asked for that.
+    pub lock_sessions: Vec<LockSession>,
+    /// What was counted in them.
+    pub locks: Vec<LockRow>,
+    /// Where threads were seen waiting for locks, if somebody has asked for that.
+    pub waits: Vec<WaitRow>,
     /// Blobs.
     pub snapshots: Vec<Snapshot>,
     /// What happened since the sample before.
@@ -162,6 +169,9 @@ impl Sample {
             holders: Vec::new(),
             collections: Vec::new(),
             collected: Vec::new(),
+            lock_sessions: Vec::new(),
+            locks: Vec::new(),
+            waits: Vec::new(),
             snapshots: Vec::new(),
             events: Vec::new(),
             gaps: Vec::new(),

@@ -8,6 +8,11 @@ pub type Nanos = i64;
 /// One second in [`Nanos`].
 pub const SECOND_NS: Nanos = 1_000_000_000;
 
+/// A time in seconds.
+pub fn seconds(nanos: Nanos) -> f64 {
+    nanos as f64 / SECOND_NS as f64
+}
+
 /// A counter of time, with so many units in a second, rounded down to a whole number of microseconds (as nearly as the
 /// unit allows). Reading a VM's threads takes some 100 µs, so what lies below is noise, and most of what a recording of it
 /// would hold.

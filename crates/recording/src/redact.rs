@@ -9,6 +9,7 @@
 //! which they are met, and are no hashes: those of short names can be guessed.
 
 mod known;
+mod locks;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -107,6 +108,9 @@ impl Replace {
         sample.holders.iter_mut().for_each(|row| self.holder(row));
         sample.collections.iter_mut().for_each(|row| self.collection(row));
         sample.collected.iter_mut().for_each(|row| self.collected(row));
+        sample.lock_sessions.iter_mut().for_each(|session| self.lock_session(session));
+        sample.locks.iter_mut().for_each(|row| self.lock(row));
+        sample.waits.iter_mut().for_each(|row| self.wait(row));
         sample.code.iter_mut().for_each(|row| some(&mut row.application, |text| self.application(text)));
         sample.events.iter_mut().for_each(|event| self.event(event));
         sample.gaps.iter_mut().for_each(|gap| self.gap(gap));

@@ -1,5 +1,6 @@
 //! The typed tables: what is stored as rows rather than in chunks, each type's way in beside its way out.
 
+mod locks;
 mod memory;
 
 use std::cell::RefCell;
@@ -7,8 +8,8 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use beamtune_model::{
-    AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Gap, HolderRow, Nanos, PortRow,
-    ProcessRow, Rank, Snapshot, SpawnRow, TableRow, TroubleKind,
+    AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Gap, HolderRow, LockRow,
+    LockSession, Nanos, PortRow, ProcessRow, Rank, Snapshot, SpawnRow, TableRow, TroubleKind, WaitRow,
 };
 use rusqlite::types::{FromSql, FromSqlError, Type};
 use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql};
@@ -149,6 +150,9 @@ pub(crate) const BY_TICK: &[&str] = &[
     HolderRow::TABLE,
     CollectionRow::TABLE,
     CollectRow::TABLE,
+    LockSession::TABLE,
+    LockRow::TABLE,
+    WaitRow::TABLE,
     Snapshot::TABLE,
     Event::TABLE,
 ];
@@ -178,6 +182,8 @@ pub(crate) fn used_texts(connection: &Connection) -> rusqlite::Result<HashSet<i6
     add::<HolderRow>(connection, &mut used)?;
     add::<CollectionRow>(connection, &mut used)?;
     add::<CollectRow>(connection, &mut used)?;
+    add::<LockRow>(connection, &mut used)?;
+    add::<WaitRow>(connection, &mut used)?;
     Ok(used)
 }
 

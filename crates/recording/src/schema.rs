@@ -35,8 +35,17 @@ pub(crate) const TABLES: &[&str] = &[
 ];
 
 /// Those that files of an older beamtune do not have. A reader takes them for empty there; who goes on in such a file adds them.
-pub(crate) const LATER_TABLES: &[&str] =
-    &["carrier", "allocation", "code", "holder", "collection", "collected"];
+pub(crate) const LATER_TABLES: &[&str] = &[
+    "carrier",
+    "allocation",
+    "code",
+    "holder",
+    "collection",
+    "collected",
+    "lock_session",
+    "lock",
+    "lock_wait",
+];
 
 /// Adds the tables that a file of an older beamtune does not have.
 pub(crate) fn add_missing(connection: &Connection) -> rusqlite::Result<()> {

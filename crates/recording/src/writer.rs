@@ -402,6 +402,9 @@ impl Writer {
         rows::insert(&transaction, texts, t, &sample.holders)?;
         rows::insert(&transaction, texts, t, &sample.collections)?;
         rows::insert(&transaction, texts, t, &sample.collected)?;
+        rows::insert(&transaction, texts, t, &sample.lock_sessions)?;
+        rows::insert(&transaction, texts, t, &sample.locks)?;
+        rows::insert(&transaction, texts, t, &sample.waits)?;
         rows::insert(&transaction, texts, t, &sample.snapshots)?;
         rows::insert(&transaction, texts, t, &sample.events)?;
         rows::insert(&transaction, texts, t, &sample.gaps)?;

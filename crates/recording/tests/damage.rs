@@ -107,7 +107,7 @@ fn what_a_newer_beamtune_adds_is_passed_over() {
 fn what_an_older_beamtune_did_not_write_is_not_there_and_is_no_damage() {
     let (_directory, path, mut samples) = recording(400);
     change(&path, "DROP TABLE carrier; DROP TABLE allocation; DROP TABLE code; DROP TABLE holder; DROP TABLE collection;
-         DROP TABLE collected");
+         DROP TABLE collected; DROP TABLE lock_session; DROP TABLE lock; DROP TABLE lock_wait");
     samples.iter_mut().for_each(|sample| {
         sample.carriers.clear();
         sample.allocations.clear();
@@ -115,6 +115,9 @@ fn what_an_older_beamtune_did_not_write_is_not_there_and_is_no_damage() {
         sample.holders.clear();
         sample.collections.clear();
         sample.collected.clear();
+        sample.lock_sessions.clear();
+        sample.locks.clear();
+        sample.waits.clear();
     });
     let reader = Reader::open(&path).expect("opened");
     assert_same(&replayed(&reader), &samples);

@@ -94,6 +94,19 @@ fn marked(second: i64, table: &mut beamtune_model::SeriesTable, secret: &str) ->
     for row in &mut sample.collections {
         (row.how, row.stopped) = (secret.to_owned(), secret.to_owned());
     }
+    for session in &mut sample.lock_sessions {
+        session.categories = vec![secret.to_owned()];
+        session.remark = format!("as {secret} says");
+    }
+    for row in &mut sample.locks {
+        (row.class, row.kind) = (format!("{secret}_lock"), secret.to_owned());
+        (row.id, row.entity) = (Some(secret.to_owned()), Some(format!("{secret} of {secret}:init/1")));
+        row.file = Some(format!("/home/{secret}/erts/emulator/beam/erl_db.c"));
+    }
+    for row in &mut sample.waits {
+        (row.thread, row.how) = (secret.to_owned(), secret.to_owned());
+        row.stack = vec!["ets_insert_2".to_owned(), format!("{secret}_lock"), secret.to_owned()];
+    }
     for event in &mut sample.events {
         (event.kind, event.subject) = (secret.to_owned(), all.clone());
         event.detail = format!("after {secret}");

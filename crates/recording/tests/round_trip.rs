@@ -6,8 +6,9 @@ mod common;
 
 use beamtune_model::{
     AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Facts, Gap, Group,
-    HolderRow, Incarnation, Kind, Nanos, PeriodBuilder, PortRow, ProcessRow, ProcessTick, Rank, Sample,
-    SeriesTable, SizeCount, Snapshot, Span, SpawnRow, TableRow, Tick, TroubleKind, Unit,
+    HolderRow, Incarnation, Kind, LockRow, LockSession, Nanos, PeriodBuilder, PortRow, ProcessRow,
+    ProcessTick, Rank, Sample, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, TableRow, Tick, TroubleKind,
+    Unit, WaitRow,
 };
 use beamtune_recording::{Error, Existing, Reader, Selection, Writer};
 use common::{assert_same, recorded, replayed, samples};
@@ -239,6 +240,55 @@ fn collected() -> impl Strategy<Value = CollectRow> {
     })
 }
 
+fn lock_session() -> impl Strategy<Value = LockSession> {
+    let categories = prop::collection::vec(text(), 0..9);
+    (any::<[i64; 4]>(), any::<[Option<i64>; 3]>(), categories, text()).prop_map(
+        |([t, length, locks, told], [reductions, processes, cost_bytes], categories, remark)| LockSession {
+            t,
+            length,
+            categories,
+            locks,
+            told,
+            reductions,
+            processes,
+            cost_bytes,
+            remark,
+        },
+    )
+}
+
+fn lock() -> impl Strategy<Value = LockRow> {
+    let texts = (text(), text(), maybe_text(), maybe_text(), maybe_text());
+    let histogram = prop::collection::vec(any::<i64>(), 0..31);
+    (texts, any::<[i64; 6]>(), any::<Option<i64>>(), histogram).prop_map(
+        |((class, kind, id, entity, file), numbers, line, histogram)| {
+            let [t, locks, tries, collisions, waited, waits] = numbers;
+            LockRow {
+                t,
+                class,
+                kind,
+                id,
+                entity,
+                locks,
+                file,
+                line,
+                tries,
+                collisions,
+                waited,
+                waits,
+                histogram,
+            }
+        },
+    )
+}
+
+fn wait() -> impl Strategy<Value = WaitRow> {
+    let stack = prop::collection::vec(text(), 0..9);
+    (any::<[i64; 4]>(), text(), text(), stack).prop_map(|([t, length, seen, waited], thread, how, stack)| {
+        WaitRow { t, length, thread, how, stack, seen, waited }
+    })
+}
+
 fn gap() -> impl Strategy<Value = Gap> {
     (any::<[i64; 2]>(), text(), select(TroubleKind::ALL), text())
         .prop_map(|([begin, end], source, kind, reason)| Gap { begin, end, source, kind, reason })
@@ -297,6 +347,7 @@ fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
         few(holder()),
         few(collection()),
         few(collected()),
+        (few(lock_session()), few(lock()), few(wait())),
     );
     (tick, readings, rows, rest, asked).prop_map(
         |((step, restarts, vm, host, late), readings, rows, rest, asked)| {
@@ -312,6 +363,7 @@ fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
                 sample.holders,
                 sample.collections,
                 sample.collected,
+                (sample.lock_sessions, sample.locks, sample.waits),
             ) = asked;
             (step, restarts, sample)
         },
@@ -432,6 +484,9 @@ proptest! {
             prop_assert_eq!(&period.holders, &expect.holders);
             prop_assert_eq!(&period.collections, &expect.collections);
             prop_assert_eq!(&period.collected, &expect.collected);
+            prop_assert_eq!(&period.lock_session, &expect.lock_session);
+            prop_assert_eq!(&period.locks, &expect.locks);
+            prop_assert_eq!(&period.waits, &expect.waits);
             prop_assert_eq!(&period.events, &expect.events);
             prop_assert_eq!(&period.gaps, &expect.gaps);
         }

@@ -12,6 +12,7 @@ mod events;
 mod facts;
 pub(crate) mod files;
 mod holders;
+pub(crate) mod locks;
 mod processes;
 mod tables;
 
@@ -48,6 +49,7 @@ const ITEMS: &[&str] = &[
     "code_memory",
     "holders",
     "collect",
+    "locks",
 ];
 
 /// Entities taken from one list of an answer. 128 schedulers have some 1,500 allocator instances; a longer
@@ -247,6 +249,7 @@ impl Life {
             "code_memory" => code::code(value, t, out),
             "holders" => holders::holders(value, t, out),
             "collect" => holders::collection(value, t, out),
+            "locks" => locks::locks(value, span, clock, out),
             // These are for the source of the host.
             "host" => Ok(()),
             _ => Ok(()),

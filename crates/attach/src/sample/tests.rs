@@ -1,4 +1,5 @@
 mod asked;
+mod locks;
 
 use beamtune_model::{FileAsk, Sample, SeriesTable, Tick};
 use proptest::prelude::*;
@@ -449,6 +450,16 @@ fn anything() -> impl Strategy<Value = Value<'static>> {
         "memory_after",
         "by_chance",
         "rest_bytes",
+        "classes",
+        "categories",
+        "end_ns",
+        "duration_us",
+        "locks",
+        "singles",
+        "disturbed",
+        "left_out",
+        "unplaced",
+        "cost_bytes",
     ]);
     let leaf = prop_oneof![
         any::<i128>().prop_filter("127 bits", |value| *value != i128::MIN).prop_map(Value::Integer),

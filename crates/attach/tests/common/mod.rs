@@ -37,6 +37,8 @@ pub const COOKIE: &str = "beamtune_test_cookie";
 pub struct Otp {
     pub release: u32,
     chroot: Option<PathBuf>,
+    /// What is started for `erl`.
+    erl: String,
 }
 
 /// Calls `test` for each release that is installed, and says which are not.
@@ -52,6 +54,21 @@ pub fn on_each_release(test: impl Fn(&Otp)) {
     }
 }
 
+/// Calls `test` for each release of which BEAMTUNE_LCNT_25 and so on name an erl (as the release's root has it) whose emulator counts
+/// locks.
+pub fn on_each_lcnt(test: impl Fn(&Otp)) {
+    for release in RELEASES {
+        let name = format!("BEAMTUNE_LCNT_{release}");
+        match (installed(release), std::env::var(&name)) {
+            (Some(otp), Ok(erl)) => {
+                println!("OTP {release}");
+                test(&Otp { erl, ..otp });
+            }
+            _ => println!("skipped, because {name} names no erl whose emulator counts locks"),
+        }
+    }
+}
+
 /// Calls `test` for one release, if that is installed.
 pub fn on_release(release: u32, test: impl Fn(&Otp)) {
     match installed(release) {
@@ -63,7 +80,7 @@ pub fn on_release(release: u32, test: impl Fn(&Otp)) {
 fn installed(release: u32) -> Option<Otp> {
     if release == 25 {
         let erl = Command::new("erl").arg("-version").stdin(Stdio::null()).stderr(Stdio::piped()).output();
-        return erl.ok().map(|_| Otp { release, chroot: None });
+        return erl.ok().map(|_| Otp { release, chroot: None, erl: "erl".to_owned() });
     }
     let root = std::env::var_os("BEAMTUNE_OTP_DIR").map(PathBuf::from).or_else(|| {
         let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
@@ -71,12 +88,14 @@ fn installed(release: u32) -> Option<Otp> {
         cache.map(|cache| cache.join("beamtune/otp"))
     })?;
     let chroot = root.join(release.to_string());
-    chroot.join(".complete").exists().then_some(Otp { release, chroot: Some(chroot) })
+    let erl = "erl".to_owned();
+    chroot.join(".complete").exists().then_some(Otp { release, chroot: Some(chroot), erl })
 }
 
 impl Otp {
     /// A command of this release.
     pub fn command(&self, program: &str) -> Command {
+        let program = if program == "erl" { &self.erl } else { program };
         match &self.chroot {
             None => Command::new(program),
             Some(root) => {

@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 
 use super::{MOST_ROWS, Period, PeriodBuilder};
+use crate::facts;
+use crate::locks::{LockRow, LockSession, WaitRow};
 use crate::rows::{AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, HolderRow};
 use crate::sample::Sample;
 use crate::units::Nanos;
@@ -42,6 +44,23 @@ impl PeriodBuilder {
         }
     }
 
+    /// Adds a time for which locks were counted; the last one counts.
+    pub fn lock_session(&mut self, session: LockSession) {
+        if self.period.lock_session.as_ref().is_none_or(|known| known.t <= session.t) {
+            self.period.lock_session = Some(session);
+        }
+    }
+
+    /// Adds counts of locks; those of the last session count.
+    pub fn lock(&mut self, row: LockRow) {
+        add_to_last(&mut self.period.locks, row, |row| row.t);
+    }
+
+    /// Adds waits for locks; those of the last look count.
+    pub fn wait(&mut self, row: WaitRow) {
+        add_to_last(&mut self.period.waits, row, |row| row.t);
+    }
+
     /// All that a sample has of these.
     pub(super) fn asked(&mut self, sample: &Sample) {
         sample.carriers.iter().cloned().for_each(|row| self.carriers(row));
@@ -50,6 +69,9 @@ impl PeriodBuilder {
         sample.holders.iter().cloned().for_each(|row| self.holder(row));
         sample.collections.iter().cloned().for_each(|row| self.collection(row));
         sample.collected.iter().cloned().for_each(|row| self.collected(row));
+        sample.lock_sessions.iter().cloned().for_each(|session| self.lock_session(session));
+        sample.locks.iter().cloned().for_each(|row| self.lock(row));
+        sample.waits.iter().cloned().for_each(|row| self.wait(row));
     }
 }
 
@@ -57,6 +79,13 @@ impl Period {
     /// The last collections of processes chosen by chance; `None` if nobody asked for any.
     pub fn sampled(&self) -> Option<&CollectionRow> {
         self.collections.iter().rev().find(|row| row.how == "sample")
+    }
+
+    /// How long threads were watched for waits for locks in the last look; `None` where nobody looked, or for how long is not known.
+    /// Without rows in [`waits`](Self::waits), none was seen waiting.
+    pub fn watched(&self) -> Option<Nanos> {
+        let by_rows = self.waits.iter().map(|row| row.length).max();
+        by_rows.or_else(|| self.facts.number(facts::LOCKS_WATCHED)).filter(|length| *length > 0)
     }
 }
 
@@ -67,6 +96,8 @@ pub(super) fn sort(period: &mut Period) {
     period.code.sort_by_key(|row| Reverse(row.bytes));
     period.holders.sort_by_key(|row| Reverse(row.bytes));
     period.collected.sort_by_key(|row| Reverse(row.freed()));
+    period.locks.sort_by_key(|row| Reverse((row.waited, row.collisions, row.tries)));
+    period.waits.sort_by_key(|row| Reverse((row.waited, row.seen)));
 }
 
 /// Adds a row to those of one look, in place of those of a look before it.
@@ -104,5 +135,17 @@ mod tests {
         // What was done to the node is not replaced by what was done to it later.
         assert_eq!(period.collected, [collected(7, 4), collected(6, 3), collected(5, 1)]);
         assert_eq!(period.collections.len(), MOST_ROWS);
+    }
+
+    #[test]
+    fn a_look_that_saw_no_waits_is_a_look() {
+        let mut period = Period::default();
+        assert_eq!(period.watched(), None);
+        period.facts.set(facts::LOCKS_WATCHED, "9000");
+        assert_eq!(period.watched(), Some(9_000));
+        period.waits = vec![WaitRow { length: 7_000, ..WaitRow::default() }];
+        assert_eq!(period.watched(), Some(7_000));
+        period.waits = vec![WaitRow::default()];
+        assert_eq!(period.watched(), None);
     }
 }

@@ -312,6 +312,9 @@ impl Building<'_> {
         self.records(&mut cursors.holder, until, |tick, _| tick >= begin, PeriodBuilder::holder)?;
         self.records(&mut cursors.collection, until, |tick, _| tick >= begin, PeriodBuilder::collection)?;
         self.records(&mut cursors.collected, until, |tick, _| tick >= begin, PeriodBuilder::collected)?;
+        self.records(&mut cursors.lock_session, until, |tick, _| tick >= begin, PeriodBuilder::lock_session)?;
+        self.records(&mut cursors.lock, until, |tick, _| tick >= begin, PeriodBuilder::lock)?;
+        self.records(&mut cursors.wait, until, |tick, _| tick >= begin, PeriodBuilder::wait)?;
         self.records(&mut cursors.event, until, |tick, _| tick >= begin, PeriodBuilder::event)?;
         // One that began before says as well why something is missing.
         let reaches_in = |tick, gap: &Gap| tick >= begin || tick >= since && gap.end >= begin;

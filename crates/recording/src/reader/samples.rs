@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 
 use beamtune_model::{
-    AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Gap, Group, HolderRow, Nanos,
-    PortRow, ProcessRow, ProcessTick, Sample, SeriesTable, Snapshot, SpawnRow, TableRow,
+    AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Gap, Group, HolderRow, LockRow,
+    LockSession, Nanos, PortRow, ProcessRow, ProcessTick, Sample, SeriesTable, Snapshot, SpawnRow, TableRow,
+    WaitRow,
 };
 
 use super::parts::{Decoder, Segment, Taker};
@@ -182,6 +183,11 @@ impl Samples<'_> {
         self.records(&mut cursors.collected, &mut samples, |sample, row: CollectRow| {
             sample.collected.push(row);
         })?;
+        self.records(&mut cursors.lock_session, &mut samples, |sample, row: LockSession| {
+            sample.lock_sessions.push(row);
+        })?;
+        self.records(&mut cursors.lock, &mut samples, |sample, row: LockRow| sample.locks.push(row))?;
+        self.records(&mut cursors.wait, &mut samples, |sample, row: WaitRow| sample.waits.push(row))?;
         self.records(&mut cursors.snapshot, &mut samples, |sample, row: Snapshot| {
             sample.snapshots.push(row);
         })?;

@@ -1,5 +1,9 @@
 //! What is known to be no secret: words of OTP and Elixir themselves. What is missing here is replaced, which is safe.
 
+mod locks;
+
+pub(super) use locks::LOCKS;
+
 /// Facts whose values the VM, the kernel or beamtune gives, not the user.
 pub(super) const FACTS: &[&str] = &[
     "otp_release",
@@ -28,6 +32,7 @@ pub(super) const FACTS: &[&str] = &[
     "libc",
     "malloc",
     "recorded_by",
+    "imported_from",
 ];
 
 /// Words of the VM's own: threads, states, allocators, kinds, values of flags.
@@ -183,6 +188,7 @@ pub(super) const WORDS: &[&str] = &[
     "code_memory",
     "holders",
     "collect",
+    "locks",
     "long_message_queue",
     "trigger",
     "run_queue",

@@ -8,8 +8,8 @@ use std::process::Command;
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
     AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Gap, HolderRow,
-    Incarnation, Nanos, PortRow, ProcessRow, ProcessTick, Rank, Sample, SampleBuilder, SeriesTable,
-    SizeCount, Snapshot, Span, SpawnRow, TableRow, Tick, TroubleKind, metrics,
+    Incarnation, LockRow, LockSession, Nanos, PortRow, ProcessRow, ProcessTick, Rank, Sample, SampleBuilder,
+    SeriesTable, SizeCount, Snapshot, Span, SpawnRow, TableRow, Tick, TroubleKind, WaitRow, metrics,
 };
 use beamtune_recording::{Existing, Reader, Writer};
 
@@ -202,6 +202,7 @@ fn detail(second: i64, random: &mut Random, out: &mut SampleBuilder<'_>) {
         heap_after: 200,
         ..CollectRow::default()
     });
+    locks(t, second, out);
     out.sample.snapshots.push(Snapshot { t, kind: "carriers".to_owned(), blob: vec![second as u8; 300] });
     out.sample.events.push(Event {
         t,
@@ -210,6 +211,52 @@ fn detail(second: i64, random: &mut Random, out: &mut SampleBuilder<'_>) {
         detail: "200 ms".to_owned(),
     });
     out.sample.gaps.push(gap(t - SECOND_NS, t, "vm.ets"));
+}
+
+fn locks(t: Nanos, second: i64, out: &mut SampleBuilder<'_>) {
+    out.sample.lock_sessions.push(LockSession {
+        t,
+        length: 5 * SECOND_NS,
+        categories: vec!["allocator".to_owned(), "db".to_owned()],
+        locks: 588,
+        told: 1,
+        reductions: (second % 20 == 0).then_some(second),
+        processes: Some(90),
+        cost_bytes: Some(600_000),
+        remark: if second % 20 == 0 { "somebody has cleared the counts".to_owned() } else { String::new() },
+    });
+    let class = LockRow {
+        t,
+        class: "db_tab".to_owned(),
+        kind: "rw_mutex".to_owned(),
+        locks: 20,
+        file: Some("beam/erl_db.c".to_owned()),
+        line: Some(400),
+        tries: 1_000 + second,
+        collisions: 90,
+        waited: 7_000_000,
+        waits: 88,
+        histogram: vec![0, 0, 80, second],
+        ..LockRow::default()
+    };
+    let table = LockRow {
+        id: Some("sessions".to_owned()),
+        entity: Some("sessions of session_store".to_owned()),
+        locks: 1,
+        file: None,
+        line: None,
+        ..class.clone()
+    };
+    out.sample.locks.extend([class, table]);
+    out.sample.waits.push(WaitRow {
+        t,
+        length: 5 * SECOND_NS,
+        thread: "scheduler".to_owned(),
+        how: "yield".to_owned(),
+        stack: vec!["ets_update_counter_3".to_owned(), "process_main".to_owned()],
+        seen: second,
+        waited: 9_000_000,
+    });
 }
 
 /// A gap because of an answer that did not come in time.

@@ -486,7 +486,9 @@ fn what_real_agents_have_answered_is_understood() {
         let mut out = SampleBuilder::new(&mut recording.table, tick);
         recording.life.add(&answer, Offset(0).between(i64::MIN, i64::MAX), &mut out).unwrap();
         let sample = out.sample;
-        assert!(sample.gaps.is_empty(), "{release}: {:?}", sample.gaps);
+        // These emulators count no locks.
+        let [gap] = &sample.gaps[..] else { panic!("{release}: {:?}", sample.gaps) };
+        assert_eq!((gap.source.as_str(), gap.kind), ("vm.locks", TroubleKind::Unsupported), "{release}");
         assert!(sample.carriers.iter().any(|row| row.skipped.is_none() && !row.blocks.is_empty()));
         assert!(sample.allocations.iter().any(|row| row.skipped.is_none() && !row.sizes.is_empty()));
         assert!(sample.code.iter().any(|row| row.application.as_deref() == Some("stdlib")));
