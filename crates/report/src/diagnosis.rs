@@ -44,7 +44,7 @@ pub fn heading(period: &Period, style: Style) -> String {
     if let Some(cpus) = facts.get(facts::HOST_CPUS) {
         second.push(format!("{} CPUs", text::clean(cpus)));
     }
-    second.push(format!("{} samples in {}", period.ticks, text::seconds(period.seconds())));
+    second.push(extent(period));
     if period.lives > 1 {
         second.push(format!(
             "the VM was started {} times in this recording; this is one of its lives",
@@ -53,6 +53,14 @@ pub fn heading(period: &Period, style: Style) -> String {
     }
     second.extend(clock_difference(period));
     format!("{}\n{}\n", first.join(" · "), style.dim(&second.join(" · ")))
+}
+
+/// How much of it there is.
+pub fn extent(period: &Period) -> String {
+    match period.facts.get(facts::IMPORTED_FROM) {
+        Some(tool) => format!("what {} has printed", text::clean(tool)),
+        None => format!("{} samples in {}", period.ticks, text::seconds(period.seconds())),
+    }
 }
 
 /// A wall clock that is wrong by a second confuses whoever compares logs.
@@ -68,7 +76,8 @@ fn clock_difference(period: &Period) -> Option<String> {
 /// Node name, or what else is known of a VM without one.
 pub fn node_title(period: &Period) -> &str {
     let named = period.incarnation.as_ref().map(|inc| inc.node.as_str()).filter(|node| !node.is_empty());
-    named.or(period.facts.get(facts::NODE_NAME)).unwrap_or("VM without distribution")
+    let imported = period.facts.get(facts::IMPORTED_FROM).map(|_| "imported text");
+    named.or(period.facts.get(facts::NODE_NAME)).or(imported).unwrap_or("VM without distribution")
 }
 
 fn render_finding(finding: &Finding, style: Style) -> String {

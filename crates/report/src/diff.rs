@@ -3,11 +3,15 @@
 //! Two recordings rarely saw the same load, so counters are also compared per unit of work done.
 //! Work is taken to be reductions, the VM's own measure; without them, time.
 
+mod locks;
+
 use beamtune_model::{Group, Kind, Period, Unit, metrics, units::SECOND_NS};
 
-use crate::diagnosis::node_title;
+use crate::diagnosis::{extent, node_title};
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
+
+pub use locks::{Measure, Moved, moved};
 
 /// A change of less than this is not shown.
 const MIN_CHANGE: f64 = 0.05;
@@ -72,13 +76,11 @@ pub fn changes(a: &Period, b: &Period) -> Vec<Change> {
 /// The comparison as text.
 pub fn render(a: &Period, b: &Period, style: Style) -> String {
     let mut out = format!(
-        "A  {} · {} samples in {}\nB  {} · {} samples in {}\n\n",
+        "A  {} · {}\nB  {} · {}\n",
         style.bold(&text::clean(node_title(a))),
-        a.ticks,
-        text::seconds(a.seconds()),
+        extent(a),
         style.bold(&text::clean(node_title(b))),
-        b.ticks,
-        text::seconds(b.seconds()),
+        extent(b),
     );
     let mut facts = Table::new(&[("fact", Left), ("A", Left), ("B", Left)]);
     let keys: std::collections::BTreeSet<&str> =
@@ -89,19 +91,29 @@ pub fn render(a: &Period, b: &Period, style: Style) -> String {
             facts.row([text::clean(key), text::clean(left), text::clean(right)]);
         }
     }
-    if !facts.is_empty() {
-        out.push_str(&format!("{}\n", facts.render(style)));
+    let mut sections = vec![facts.render(style)];
+    // What was imported has none; that nothing differs then says nothing.
+    if a.series().next().is_some() && b.series().next().is_some() {
+        sections.push(series(a, b, style));
     }
+    sections.push(locks::render(a, b, style));
+    for section in sections.iter().filter(|section| !section.is_empty()) {
+        out.push_str(&format!("\n{section}"));
+    }
+    out
+}
 
+/// What differs of the series that both have.
+fn series(a: &Period, b: &Period, style: Style) -> String {
     let work = |period: &Period| {
         period.rate(&metrics::REDUCTIONS, "").map(|rate| text::value(rate, Unit::PerSecond))
     };
-    match (work(a), work(b)) {
-        (Ok(work_a), Ok(work_b)) => out.push_str(&format!(
+    let mut out = match (work(a), work(b)) {
+        (Ok(work_a), Ok(work_b)) => format!(
             "Work done: {work_a} reductions in A, {work_b} in B. The change of rates is per unit of work.\n\n"
-        )),
-        _ => out.push_str("The work done is not known in both: the change of rates is per second.\n\n"),
-    }
+        ),
+        _ => "The work done is not known in both: the change of rates is per second.\n\n".to_owned(),
+    };
     let mut table = Table::new(&[("", Left), ("A", Right), ("B", Right), ("change", Right)]);
     let relevant = |change: &Change| change.ratio.is_none_or(|ratio| (ratio - 1.0).abs() >= MIN_CHANGE);
     let all = changes(a, b);
@@ -133,7 +145,8 @@ pub fn render(a: &Period, b: &Period, style: Style) -> String {
 }
 
 /// Facts of a start rather than of a setting.
-const ALWAYS_DIFFERENT: &[&str] = &["start_time", "creation", "os_pid", "host_pid", "recorded_by"];
+const ALWAYS_DIFFERENT: &[&str] =
+    &["start_time", "creation", "os_pid", "host_pid", "recorded_by", "locks_watched"];
 
 #[cfg(test)]
 mod tests {

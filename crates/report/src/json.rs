@@ -1,6 +1,7 @@
 //! The same for programs. The form is fixed by `docs/schema/diagnosis.schema.json`; fields are only ever added.
 
 use beamtune_model::text::is_hidden;
+use beamtune_model::units::seconds;
 use beamtune_model::{Diagnosis, Finding, Gap, Level, Outcome, Period, facts};
 use serde::Serialize;
 
@@ -13,6 +14,13 @@ struct Document<'a> {
     node: Node<'a>,
     period: Span,
     worst: Option<Level>,
+    #[serde(flatten)]
+    judged: Judged<'a>,
+}
+
+/// What the rules say, and where the period has gaps: the end of each document with findings.
+#[derive(Serialize)]
+pub(crate) struct Judged<'a> {
     findings: Vec<&'a Finding>,
     healthy: Vec<Healthy<'a>>,
     not_judged: Vec<NotJudged<'a>>,
@@ -42,14 +50,14 @@ pub(crate) struct Span {
 }
 
 #[derive(Serialize)]
-pub(crate) struct Healthy<'a> {
+struct Healthy<'a> {
     code: &'static str,
     rule: &'static str,
     summary: &'a str,
 }
 
 #[derive(Serialize)]
-pub(crate) struct NotJudged<'a> {
+struct NotJudged<'a> {
     code: &'static str,
     rule: &'static str,
     reason: &'a str,
@@ -57,7 +65,7 @@ pub(crate) struct NotJudged<'a> {
 }
 
 #[derive(Serialize)]
-pub(crate) struct GapDocument<'a> {
+struct GapDocument<'a> {
     begin_seconds: f64,
     end_seconds: f64,
     source: &'a str,
@@ -86,7 +94,6 @@ impl<'a> Node<'a> {
 
 impl Span {
     pub(crate) fn of(period: &Period) -> Self {
-        let seconds = |nanos: i64| nanos as f64 / 1e9;
         let incarnation = period.incarnation.as_ref();
         Span {
             seconds: period.seconds(),
@@ -100,35 +107,33 @@ impl Span {
     }
 }
 
-/// What looked healthy, and what could not be judged.
-pub(crate) fn rest(diagnosis: &Diagnosis) -> (Vec<Healthy<'_>>, Vec<NotJudged<'_>>) {
-    let (mut healthy, mut not_judged) = (Vec::new(), Vec::new());
-    for verdict in &diagnosis.verdicts {
-        match &verdict.outcome {
-            Outcome::Found(_) => {}
-            Outcome::Healthy(summary) => {
-                healthy.push(Healthy { code: verdict.code.0, rule: verdict.rule, summary });
-            }
-            Outcome::NotJudged { reason, next } => {
-                not_judged.push(NotJudged { code: verdict.code.0, rule: verdict.rule, reason, next });
+impl<'a> Judged<'a> {
+    pub(crate) fn of(period: &'a Period, diagnosis: &'a Diagnosis) -> Self {
+        let (mut healthy, mut not_judged) = (Vec::new(), Vec::new());
+        for verdict in &diagnosis.verdicts {
+            match &verdict.outcome {
+                Outcome::Found(_) => {}
+                Outcome::Healthy(summary) => {
+                    healthy.push(Healthy { code: verdict.code.0, rule: verdict.rule, summary });
+                }
+                Outcome::NotJudged { reason, next } => {
+                    not_judged.push(NotJudged { code: verdict.code.0, rule: verdict.rule, reason, next });
+                }
             }
         }
+        let gaps = period.gaps.iter().map(gap).collect();
+        Judged { findings: diagnosis.findings(), healthy, not_judged, gaps }
     }
-    (healthy, not_judged)
 }
 
 /// The diagnosis as a JSON document, indented, with a newline at its end.
 pub fn render(period: &Period, diagnosis: &Diagnosis) -> String {
-    let (healthy, not_judged) = rest(diagnosis);
     let document = Document {
         version: VERSION,
         node: Node::of(period),
         period: Span::of(period),
         worst: diagnosis.worst(),
-        findings: diagnosis.findings(),
-        healthy,
-        not_judged,
-        gaps: period.gaps.iter().map(gap).collect(),
+        judged: Judged::of(period, diagnosis),
     };
     pretty(&document)
 }
@@ -151,10 +156,10 @@ pub fn pretty(document: &impl Serialize) -> String {
     out
 }
 
-pub(crate) fn gap(gap: &Gap) -> GapDocument<'_> {
+fn gap(gap: &Gap) -> GapDocument<'_> {
     GapDocument {
-        begin_seconds: gap.begin as f64 / 1e9,
-        end_seconds: gap.end as f64 / 1e9,
+        begin_seconds: seconds(gap.begin),
+        end_seconds: seconds(gap.end),
         source: &gap.source,
         kind: gap.kind.text(),
         reason: &gap.reason,

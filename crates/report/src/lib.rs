@@ -10,6 +10,7 @@ pub mod flags;
 pub mod json;
 pub mod lint;
 pub mod load;
+pub mod locks;
 pub mod memory;
 pub mod overlay;
 pub mod show;

@@ -6,6 +6,7 @@
 //! One file per rule in `rules/`, one page per rule in `docs/rules/`, both named after the rule; a test
 //! holds them together. What several rules derive from a period in the same way stands in [`view`].
 
+pub mod contention;
 mod events;
 mod memory;
 pub mod remedy;
@@ -28,6 +29,11 @@ pub fn diagnose(period: &Period) -> Diagnosis {
 /// Judges a period by the rules about memory alone.
 pub fn diagnose_memory(period: &Period) -> Diagnosis {
     by(RULES.iter().filter(|rule| is_about_memory(rule.code.0)), period)
+}
+
+/// Judges a period by the rules about waiting for locks alone.
+pub fn diagnose_locks(period: &Period) -> Diagnosis {
+    by(RULES.iter().filter(|rule| rules::ABOUT_LOCKS.contains(&rule.code.0)), period)
 }
 
 /// Whether a rule, by its code, is about memory.

@@ -7,6 +7,7 @@ mod binaries_retained;
 mod busy_distribution_port;
 mod busy_waiting;
 mod clock_off;
+mod contended_locks;
 mod cpu_not_used;
 mod cpu_starved;
 mod cpu_throttled;
@@ -70,7 +71,11 @@ pub const RULES: &[Rule] = &[
     literal_area::RULE,
     idle_heaps::RULE,
     forced_collections::RULE,
+    contended_locks::RULE,
 ];
+
+/// Those about waiting for locks: why the CPU is not used, and which locks are in the way.
+pub(crate) const ABOUT_LOCKS: &[&str] = &["BT015", "BT033"];
 
 /// The codes of those that are about memory: what takes it, and what keeps it.
 pub(crate) const ABOUT_MEMORY: &[&str] = &[

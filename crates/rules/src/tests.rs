@@ -4,6 +4,7 @@
 mod cpu;
 mod host;
 mod limits;
+mod locks;
 mod memory;
 mod node;
 mod processes;

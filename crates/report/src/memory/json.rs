@@ -3,12 +3,12 @@
 mod asked;
 
 use beamtune_model::memory::{Allocator, Bridge, Carriers, Mapping, Movement, Part, Returns, allocators};
-use beamtune_model::{Diagnosis, Finding, Group, Period, metrics};
+use beamtune_model::{Diagnosis, Group, Period, metrics};
 use serde::Serialize;
 
 use self::asked::{CollectedDocument, CollectionDocument, HolderDocument, ReturnsDocument};
 use super::owners::{self, Kind};
-use crate::json::{self, GapDocument, Healthy, Node, NotJudged, Span};
+use crate::json::{self, Judged, Node, Span};
 
 /// Version of the form; grows when a field changes its meaning or goes.
 pub const VERSION: u32 = 1;
@@ -35,10 +35,8 @@ struct Document<'a> {
     /// What follows from the last sample of collections.
     returns: Option<ReturnsDocument>,
     movements: Vec<MovementDocument<'a>>,
-    findings: Vec<&'a Finding>,
-    healthy: Vec<Healthy<'a>>,
-    not_judged: Vec<NotJudged<'a>>,
-    gaps: Vec<GapDocument<'a>>,
+    #[serde(flatten)]
+    judged: Judged<'a>,
 }
 
 #[derive(Serialize)]
@@ -235,7 +233,6 @@ pub fn render(
 ) -> String {
     let bridge = Bridge::of(period);
     let (allocators, kinds) = (allocators(period), owners::kinds(period));
-    let (healthy, not_judged) = json::rest(verdicts);
     let document = Document {
         version: VERSION,
         node: Node::of(period),
@@ -256,10 +253,7 @@ pub fn render(
         collected: period.collected.iter().map(Into::into).collect(),
         returns: returns.map(Into::into),
         movements: movements.iter().map(Into::into).collect(),
-        findings: verdicts.findings(),
-        healthy,
-        not_judged,
-        gaps: period.gaps.iter().map(json::gap).collect(),
+        judged: Judged::of(period, verdicts),
     };
     json::pretty(&document)
 }

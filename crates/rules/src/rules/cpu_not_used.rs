@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Unit, metrics};
 
+use super::contended_locks;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::view::{self, Capacity, kind};
@@ -175,6 +176,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "{of_capacity}: there is no more runnable work; processes wait for something outside, or nobody asks"
         ),
     };
+    // Where locks were counted it is known which, and what helps against that one is said there.
+    let counted = (cause == Cause::Locks).then(|| contended_locks::most_waited(period)).flatten();
     // An explanation is a notice; that locks hold the node back is more than that.
     let score = locks.as_ref().map_or(10.0, |(score, _)| *score);
     let draft = Draft::new(score, summary)
@@ -201,12 +204,17 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 .with_text(format!("{}: up to {} messages", process.title(), process.queue_max))
         }))
         .because_some(waiting_where(period).map(|text| Evidence::text("where the busiest processes wait", text)))
+        .because_some(counted.as_ref().map(|thing| {
+            let said = format!("{}: see the finding contended-locks, and what helps there", thing.name);
+            Evidence::text("what they wait for the most, by counting", said)
+        }))
         .but_if(
-            cause == Cause::Locks,
+            cause == Cause::Locks && counted.is_none(),
             "native code that blocks, page faults and interrupts look the same from here; which lock it is takes a lock-counting emulator",
         )
         .but_if(cause == Cause::Outside, "messages that a process never takes look the same: see whether they stay");
-    Ok(Judgement::found(remedies(period, cause).into_iter().fold(draft, Draft::fix)))
+    let remedies = if counted.is_some() { Vec::new() } else { remedies(period, cause) };
+    Ok(Judgement::found(remedies.into_iter().fold(draft, Draft::fix)))
 }
 
 /// What to do about a cause, best first.
@@ -228,8 +236,8 @@ fn remedies(period: &Period, cause: Cause) -> Vec<Option<Remedy>> {
             ),
             of(
                 "build.lock_counting",
-                "run the same load on an emulator with lock counting (erl -emu_type lcnt) and look at lcnt:conflicts()",
-                "it names the lock, the table and the place",
+                "beamtune locks TARGET names the operation; on an emulator that counts locks (beamtune emulator run) also lock and table",
+                "see the finding contended-locks for what was found so",
                 "the lock with the most waiting time is the one to remove",
             ),
         ],

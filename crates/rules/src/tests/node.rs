@@ -1,8 +1,9 @@
 //! A made-up node: two schedulers, ten seconds, healthy unless a test says otherwise.
 
 use beamtune_model::{
-    Event, Facts, Metric, Period, PeriodBuilder, ProcessRow, ProcessTick, SampleBuilder, Seen, SeriesTable,
-    Span, SpawnRow, TableRow, Tick, facts, metrics, units::SECOND_NS,
+    Event, Facts, LockRow, LockSession, Metric, Period, PeriodBuilder, ProcessRow, ProcessTick,
+    SampleBuilder, Seen, SeriesTable, Span, SpawnRow, TableRow, Tick, WaitRow, facts, metrics,
+    units::SECOND_NS,
 };
 
 /// What a node does in each second; times in cores unless named otherwise.
@@ -96,6 +97,10 @@ pub struct Node {
     /// Milliseconds that such a wave takes.
     pub wave_ms: i64,
     pub memory_available: i64,
+    /// Locks were counted for so many nanoseconds; nobody did, if `None`.
+    pub locks_counted: Option<i64>,
+    pub locks: Vec<LockRow>,
+    pub waits: Vec<WaitRow>,
     pub without: Vec<&'static Metric>,
 }
 
@@ -225,7 +230,22 @@ pub fn node() -> Node {
         collections: (100, None),
         wave_ms: 1,
         memory_available: 16 << 30,
+        locks_counted: Some(10 * SECOND_NS),
+        locks: vec![LockRow { waited: 2_000_000, ..lock("run_queue", None) }],
+        waits: Vec::new(),
         without: Vec::new(),
+    }
+}
+
+/// A lock, or a class of them, that is taken often.
+pub fn lock(class: &str, id: Option<&str>) -> LockRow {
+    LockRow {
+        class: class.to_owned(),
+        id: id.map(str::to_owned),
+        locks: 1,
+        tries: 1_000_000,
+        collisions: 1_000,
+        ..LockRow::default()
     }
 }
 
@@ -257,6 +277,10 @@ impl Node {
             builder.sample(&sample, &table);
         }
         let mut period = builder.finish();
+        let session = |length| LockSession { length, ..LockSession::default() };
+        period.lock_session = self.locks_counted.map(session);
+        period.locks = self.locks.clone();
+        period.waits = self.waits.clone();
         if !self.lives.is_empty() {
             let seen = |&(begin, end)| Seen { begin: begin * SECOND_NS, end: end * SECOND_NS };
             period.seen = self.lives.iter().map(seen).collect();

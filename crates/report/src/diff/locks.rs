@@ -1,0 +1,373 @@
+//! What has moved between two times for which locks were counted: less waiting for one lock, more for another.
+//!
+//! Two times are rarely as long, and the node rarely did the same in them. So time waited is told per million reductions, the VM's own
+//! measure of work; without reductions, as a share of the duration.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
+use beamtune_model::{LockSession, Nanos, Period};
+
+use crate::locks::{By, Line, View, lines};
+use crate::table::{Align::*, Table};
+use crate::text::{self, Style};
+
+/// A change of less than this, of all that was waited in either, is not shown.
+const MIN_CHANGE: f64 = 0.005;
+/// Rows of a comparison.
+const ROWS: usize = 20;
+/// Reductions that time waited is told for.
+const WORK: f64 = 1e6;
+
+/// By what two times are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measure {
+    /// Microseconds waited per million reductions.
+    Reductions,
+    /// Time waited in percent of the duration.
+    Duration,
+}
+
+/// A class of locks, or a lock, in both.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Moved {
+    /// The class.
+    pub class: String,
+    /// The lock; `None` of a whole class.
+    pub id: Option<String>,
+    /// Waiting before, in the unit of the measure; `None` where nothing was told of it.
+    pub a: Option<f64>,
+    /// The same after.
+    pub b: Option<f64>,
+    /// Collisions in percent of the tries, before.
+    pub collisions_a: Option<f64>,
+    /// The same after.
+    pub collisions_b: Option<f64>,
+}
+
+impl Moved {
+    /// By how much more is waited; what was not told is nothing.
+    fn change(&self) -> f64 {
+        self.b.unwrap_or(0.0) - self.a.unwrap_or(0.0)
+    }
+}
+
+/// What has moved: the class with the largest change first, and behind each class its locks in the same order; `None` where locks were
+/// not counted in both, or neither work nor duration is known.
+pub fn moved(a: &Period, b: &Period) -> Option<(Measure, Vec<Moved>)> {
+    let (one, other) = (a.lock_session.as_ref()?, b.lock_session.as_ref()?);
+    let (measure, unit_a, unit_b) = units(one, other)?;
+    let (before, after) = (gathered(a), gathered(b));
+    let names: BTreeSet<&Name> = before.keys().chain(after.keys()).collect();
+    let mut classes: BTreeMap<&str, Vec<Moved>> = BTreeMap::new();
+    for name in names {
+        let (before, after) = (before.get(name), after.get(name));
+        let waited = |line: Option<&Line>, unit: f64| line.map(|line| line.waited as f64 / unit);
+        classes.entry(&name.0).or_default().push(Moved {
+            class: name.0.clone(),
+            id: name.1.clone(),
+            a: waited(before, unit_a),
+            b: waited(after, unit_b),
+            collisions_a: before.map(Line::collision_pct),
+            collisions_b: after.map(Line::collision_pct),
+        });
+    }
+    let mut classes: Vec<(f64, Vec<Moved>)> = classes
+        .into_values()
+        .map(|mut rows| {
+            // A sort that keeps the order of names among equals.
+            rows.sort_by(|x, y| {
+                let locks_behind = x.id.is_some().cmp(&y.id.is_some());
+                locks_behind.then_with(|| y.change().abs().total_cmp(&x.change().abs()))
+            });
+            let most = rows.iter().map(|row| row.change().abs()).fold(0.0, f64::max);
+            (most, rows)
+        })
+        .collect();
+    classes.sort_by(|x, y| y.0.total_cmp(&x.0));
+    Some((measure, classes.into_iter().flat_map(|(_, rows)| rows).collect()))
+}
+
+/// Nanoseconds that are one of the unit, in each.
+fn units(a: &LockSession, b: &LockSession) -> Option<(Measure, f64, f64)> {
+    let work = |session: &LockSession| {
+        session
+            .reductions
+            .filter(|reductions| *reductions > 0)
+            .map(|reductions| reductions as f64 / WORK * 1e3)
+    };
+    if let (Some(a), Some(b)) = (work(a), work(b)) {
+        return Some((Measure::Reductions, a, b));
+    }
+    let length = |session: &LockSession| (session.length > 0).then_some(session.length as f64 / 100.0);
+    Some((Measure::Duration, length(a)?, length(b)?))
+}
+
+/// The class, and the lock.
+type Name = (String, Option<String>);
+
+/// Lines with each name once: of classes and of single locks. Locks that only have a number are left out: one is as good as the next. So
+/// are classes that are known by some of their locks only.
+fn gathered(period: &Period) -> BTreeMap<Name, Line> {
+    let mut all: BTreeMap<Name, Line> = BTreeMap::new();
+    let lines = [By::Class, By::Lock].into_iter().flat_map(|by| lines(period, &View::all(by)));
+    let is_number = |id: &str| id.bytes().all(|byte| byte.is_ascii_digit());
+    for line in lines.filter(|line| line.is_whole && !line.id.as_deref().is_some_and(is_number)) {
+        match all.entry((line.class.clone(), line.id.clone())) {
+            Entry::Vacant(free) => {
+                free.insert(line);
+            }
+            Entry::Occupied(mut known) => {
+                let known = known.get_mut();
+                known.tries = known.tries.saturating_add(line.tries);
+                known.collisions = known.collisions.saturating_add(line.collisions);
+                known.waited = known.waited.saturating_add(line.waited);
+            }
+        }
+    }
+    all
+}
+
+/// Categories that were counted in one only: what is new then may only not have been counted before.
+fn other_categories(a: &LockSession, b: &LockSession) -> Option<String> {
+    let only = |one: &LockSession, other: &LockSession| {
+        let left = one.categories.iter().filter(|name| !other.categories.contains(name));
+        left.map(|name| text::clean(name)).collect::<Vec<_>>().join(", ")
+    };
+    if a.categories.is_empty() || b.categories.is_empty() {
+        return None;
+    }
+    let said: Vec<String> = [(only(a, b), "A"), (only(b, a), "B")]
+        .into_iter()
+        .filter(|(names, _)| !names.is_empty())
+        .map(|(names, side)| format!("{names} in {side} only"))
+        .collect();
+    (!said.is_empty())
+        .then(|| format!("Not the same categories of locks were counted: {}.\n", said.join("; ")))
+}
+
+/// By how much more or less is waited, in words.
+fn change(a: Option<f64>, b: Option<f64>) -> String {
+    match (a, b) {
+        (Some(a), Some(b)) if a > 0.0 && b < 2.0 * a => format!("{:+.0} %", (b / a - 1.0) * 100.0),
+        (Some(a), Some(b)) if a > 0.0 => format!("× {:.1}", b / a),
+        (Some(_), None) => "not told".to_owned(),
+        _ => "new".to_owned(),
+    }
+}
+
+/// The comparison as text; empty where locks were counted in neither.
+pub fn render(a: &Period, b: &Period, style: Style) -> String {
+    let Some((measure, all)) = moved(a, b) else {
+        return match (&a.lock_session, &b.lock_session) {
+            (None, None) => String::new(),
+            (Some(_), Some(_)) => {
+                "Locks were counted in both, but neither the work meanwhile nor how long it was is known.\n"
+                    .to_owned()
+            }
+            (Some(_), None) => "Locks were counted in A only.\n".to_owned(),
+            (None, Some(_)) => "Locks were counted in B only.\n".to_owned(),
+        };
+    };
+    let whole = |side: fn(&Moved) -> Option<f64>| {
+        all.iter().filter(|moved| moved.id.is_none()).filter_map(side).sum::<f64>()
+    };
+    let (total_a, total_b) = (whole(|moved| moved.a), whole(|moved| moved.b));
+    let unit = match measure {
+        Measure::Reductions => "µs waited per million reductions",
+        Measure::Duration => {
+            "time waited in % of the duration, since the work meanwhile is not known in both"
+        }
+    };
+    let mut out = format!("{} ({unit})\n", style.bold("Locks"));
+    let mut table = Table::new(&[
+        ("lock", Left),
+        ("A", Right),
+        ("B", Right),
+        ("change", Right),
+        ("collisions % A", Right),
+        ("B", Right),
+    ]);
+    let value = |value: Option<f64>| match value {
+        None => "–".to_owned(),
+        Some(large) if large >= 1_000.0 => text::decimal(large.round()),
+        Some(small) => format!("{small:.2}"),
+    };
+    let percent = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.2}"));
+    let least = MIN_CHANGE * total_a.max(total_b);
+    let shown: Vec<_> =
+        all.iter().filter(|moved| moved.change() != 0.0 && moved.change().abs() >= least).collect();
+    for moved in shown.iter().take(ROWS) {
+        let name = match &moved.id {
+            Some(id) => format!("  {} {}", text::clean(&moved.class), text::sentence(id)),
+            None => text::clean(&moved.class),
+        };
+        table.row([
+            name,
+            value(moved.a),
+            value(moved.b),
+            change(moved.a, moved.b),
+            percent(moved.collisions_a),
+            percent(moved.collisions_b),
+        ]);
+    }
+    if all.iter().any(|moved| moved.id.is_none()) {
+        table.row([
+            "all".to_owned(),
+            value(Some(total_a)),
+            value(Some(total_b)),
+            if total_a > 0.0 || total_b > 0.0 { change(Some(total_a), Some(total_b)) } else { String::new() },
+            String::new(),
+            String::new(),
+        ]);
+    }
+    out.push_str(&table.render(style));
+    if shown.len() > ROWS {
+        out.push_str(&format!("and {} more\n", shown.len() - ROWS));
+    }
+    if shown.is_empty() {
+        out.push_str("No lock is waited for more or less.\n");
+    }
+    let told = |length: Nanos| {
+        if length > 0 { format!("{:.1} s", length as f64 / 1e9) } else { "an unknown time".to_owned() }
+    };
+    let lengths = [a, b].map(|period| told(period.lock_session.as_ref().map_or(0, |session| session.length)));
+    out.push_str(&format!("They were counted for {} in A, {} in B.\n", lengths[0], lengths[1]));
+    if let (Some(one), Some(other)) = (&a.lock_session, &b.lock_session) {
+        out.push_str(&other_categories(one, other).unwrap_or_default());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use beamtune_model::LockRow;
+
+    use super::*;
+
+    fn period(reductions: Option<i64>, seconds: i64, locks: &[(&str, Option<&str>, i64)]) -> Period {
+        let row = |(class, id, ms): &(&str, Option<&str>, i64)| LockRow {
+            class: (*class).to_owned(),
+            id: id.map(str::to_owned),
+            locks: 1,
+            tries: 1_000,
+            collisions: 10 * ms,
+            waited: ms * 1_000_000,
+            ..LockRow::default()
+        };
+        let session = LockSession { length: seconds * 1_000_000_000, reductions, ..LockSession::default() };
+        let mut period = Period::default();
+        period.lock_session = Some(session);
+        period.locks = locks.iter().map(row).collect();
+        period
+    }
+
+    #[test]
+    fn what_is_waited_for_is_compared_for_the_same_work() {
+        let before = period(
+            Some(10_000_000),
+            10,
+            &[("db_tab", None, 50), ("db_tab", Some("carts"), 40), ("run_queue", None, 1)],
+        );
+        let after = period(
+            Some(40_000_000),
+            20,
+            &[("db_tab", None, 20), ("db_tab", Some("carts"), 4), ("run_queue", None, 4)],
+        );
+        let (measure, all) = moved(&before, &after).expect("both were counted");
+        assert_eq!(measure, Measure::Reductions);
+        let of = |class: &str, id: Option<&str>| {
+            let moved = all
+                .iter()
+                .find(|moved| moved.class == class && moved.id.as_deref() == id)
+                .expect("it is there");
+            (moved.a, moved.b)
+        };
+        // 50 ms for 10 million, 20 ms for 40 million.
+        assert_eq!(of("db_tab", None), (Some(5_000.0), Some(500.0)));
+        assert_eq!(of("db_tab", Some("carts")), (Some(4_000.0), Some(100.0)));
+        assert_eq!(of("run_queue", None), (Some(100.0), Some(100.0)));
+        assert_eq!(all[0].class, "db_tab");
+        let text = render(&before, &after, Style::PLAIN);
+        let expect = "\
+Locks (µs waited per million reductions)
+lock               A       B   change  collisions % A      B
+db_tab         5,000  500.00    -90 %           50.00  20.00
+  db_tab carts 4,000  100.00    -98 %           40.00   4.00
+all            5,100  600.00    -88 %
+They were counted for 10.0 s in A, 20.0 s in B.
+";
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(words(&text), words(expect), "{text}");
+    }
+
+    #[test]
+    fn without_work_the_duration_counts_and_without_that_nothing() {
+        let before = period(None, 10, &[("db_tab", None, 5_000)]);
+        let after = period(Some(5), 20, &[("db_tab", None, 20_000)]);
+        let (measure, all) = moved(&before, &after).expect("both were counted");
+        assert_eq!((measure, all[0].a, all[0].b), (Measure::Duration, Some(50.0), Some(100.0)));
+        assert!(render(&before, &after, Style::PLAIN).contains("× 2.0"));
+        assert!(moved(&before, &period(None, 0, &[])).is_none());
+        assert!(render(&before, &period(None, 0, &[]), Style::PLAIN).contains("neither the work"));
+        assert!(moved(&before, &Period::default()).is_none());
+        assert_eq!(render(&before, &Period::default(), Style::PLAIN), "Locks were counted in A only.\n");
+        assert_eq!(render(&Period::default(), &Period::default(), Style::PLAIN), "");
+    }
+
+    #[test]
+    fn what_comes_and_what_is_not_told_any_more_is_said() {
+        let before = period(
+            None,
+            10,
+            &[("db_tab", None, 500), ("db_tab", Some("t"), 500), ("run_queue", Some("3"), 9)],
+        );
+        let after = period(None, 10, &[("db_tab", None, 500), ("db_hash_slot", None, 100)]);
+        let text = render(&before, &after, Style::PLAIN);
+        assert!(text.lines().any(|line| line.starts_with("db_hash_slot") && line.contains("new")), "{text}");
+        assert!(
+            text.lines().any(|line| line.starts_with("  db_tab t") && line.contains("not told")),
+            "{text}"
+        );
+        assert!(!text.contains("run_queue"), "{text}");
+    }
+
+    #[test]
+    fn locks_stand_behind_their_class() {
+        let before = period(
+            None,
+            10,
+            &[
+                ("db_tab", None, 900),
+                ("db_tab", Some("b"), 400),
+                ("db_tab", Some("a"), 500),
+                ("run_queue", None, 450),
+            ],
+        );
+        let after = period(None, 10, &[("db_tab", None, 100), ("run_queue", None, 0)]);
+        let (_, all) = moved(&before, &after).expect("both were counted");
+        let names: Vec<_> = all.iter().map(|moved| (moved.class.as_str(), moved.id.as_deref())).collect();
+        let expect = [("db_tab", None), ("db_tab", Some("a")), ("db_tab", Some("b")), ("run_queue", None)];
+        assert_eq!(names, expect);
+    }
+
+    #[test]
+    fn what_was_counted_in_one_only_is_said() {
+        let with = |categories: &[&str]| {
+            let mut period = period(None, 10, &[("db_tab", None, 900)]);
+            let names = categories.iter().map(|name| (*name).to_owned()).collect();
+            period.lock_session.as_mut().expect("a session").categories = names;
+            period
+        };
+        let text = render(&with(&["db", "io"]), &with(&["db", "process"]), Style::PLAIN);
+        assert!(
+            text.ends_with(
+                "Not the same categories of locks were counted: io in A only; process in B only.\n"
+            ),
+            "{text}"
+        );
+        for other in [with(&["db"]), with(&[])] {
+            assert!(!render(&with(&["db"]), &other, Style::PLAIN).contains("categories"));
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Tables of counts, and of what threads were seen waiting in.
+
+use beamtune_model::units::seconds;
+use beamtune_model::{Nanos, Period};
+
+use super::length;
+use super::lines::{By, Line, View, lines};
+use crate::table::{Align::*, Table};
+use crate::text::{self, Style};
+
+/// Waits that are shown.
+const MOST_WAITS: usize = 15;
+/// Functions of a stack that are shown, the innermost ones.
+const MOST_FUNCTIONS: usize = 4;
+
+/// What was counted, and what is missing.
+pub fn session(period: &Period, style: Style) -> String {
+    let Some(session) = &period.lock_session else { return String::new() };
+    let number = |count: i64| text::decimal(count as f64);
+    let counted = match length(period) {
+        Some(length) => format!("Locks were counted for {:.3} s", seconds(length)),
+        None => "Locks were counted".to_owned(),
+    };
+    let mut said = vec![format!(
+        "{counted}: {} locks, of which {} are told one by one.",
+        number(session.locks),
+        number(session.told)
+    )];
+    if !session.categories.is_empty() {
+        said.push(format!("Categories: {}.", session.categories.join(", ")));
+    }
+    if let Some(reductions) = session.reductions {
+        said.push(format!("The node did {} reductions meanwhile.", number(reductions)));
+    }
+    if let Some(cost) = session.cost_bytes {
+        said.push(format!("Collecting the counts took {} in it.", text::bytes(cost as f64)));
+    }
+    let mut out = format!("{}\n", text::wrap(&text::sentence(&said.join(" ")), style.width, ""));
+    if !session.remark.is_empty() {
+        let remark = format!("Note: {}", text::sentence(&session.remark));
+        out.push_str(&format!("{}\n", text::wrap(&remark, style.width, "      ")));
+    }
+    out
+}
+
+/// Counts, as a view wants them. What was counted and is not shown is said.
+pub fn counted(period: &Period, view: &View, style: Style) -> String {
+    if period.lock_session.is_none() && period.locks.is_empty() {
+        return String::new();
+    }
+    let heading = match view.by {
+        By::Class => "by class",
+        By::Lock => "by lock",
+        By::Place => "by place in the source",
+    };
+    let shown = lines(period, view);
+    let all = lines(period, &View { most: usize::MAX, ..view.clone() }).len();
+    let known = lines(period, &View::all(view.by)).len();
+    if shown.is_empty() {
+        let why = if known == 0 { "nothing was told" } else { "nothing that passes the filter" };
+        return format!("{} {why}\n", style.bold(&format!("Locks {heading}:")));
+    }
+    let mut table = Table::new(&columns(view));
+    let length = length(period);
+    for line in &shown {
+        table.row(cells(line, view, length));
+    }
+    let mut out = format!("{}\n{}", style.bold(&format!("Locks {heading}")), table.render(style));
+    let (more, filtered) = (all - shown.len(), known - all);
+    if more > 0 || filtered > 0 {
+        let more = (more > 0).then(|| format!("{} more", text::decimal(more as f64)));
+        let filtered =
+            (filtered > 0).then(|| format!("{} left out by the filter", text::decimal(filtered as f64)));
+        let rest: Vec<_> = more.into_iter().chain(filtered).collect();
+        out.push_str(&format!("{}\n", style.dim(&rest.join(", "))));
+    }
+    if shown.iter().any(|line| !line.is_whole) {
+        out.push_str(&style.dim("≥ of the single locks that were told; the class as a whole is not known\n"));
+    }
+    out
+}
+
+fn columns(view: &View) -> Vec<(&'static str, crate::table::Align)> {
+    let mut columns = vec![("lock", Left)];
+    match view.by {
+        By::Class => columns.push(("locks", Right)),
+        By::Lock => columns.extend([("which", Left), ("locks", Right)]),
+        By::Place => columns.push(("place", Left)),
+    }
+    columns.extend([
+        ("tries", Right),
+        ("collisions", Right),
+        ("collisions %", Right),
+        ("waited µs", Right),
+        ("duration %", Right),
+    ]);
+    if view.histogram {
+        columns.push(("waits by length, doubling: 1 ns … 0.5 s", Left));
+    }
+    columns
+}
+
+fn cells(line: &Line, view: &View, length: Option<Nanos>) -> Vec<String> {
+    let number = |count: i64| text::decimal(count as f64);
+    let locks = if line.locks == 0 { String::new() } else { number(line.locks) };
+    let mut cells = vec![text::clean(&line.class)];
+    match view.by {
+        By::Class => cells.push(if line.is_whole { locks } else { format!("≥ {locks}") }),
+        By::Lock => cells.extend([which(line), locks]),
+        By::Place => cells.push(match &line.place {
+            Some((file, line)) => format!("{}:{line}", text::clean(file)),
+            None => "not told".to_owned(),
+        }),
+    }
+    cells.extend([
+        number(line.tries),
+        number(line.collisions),
+        format!("{:.4}", line.collision_pct()),
+        number(line.waited_us()),
+        line.duration_pct(length).map_or_else(String::new, |percent| format!("{percent:.4}")),
+    ]);
+    if view.histogram {
+        cells.push(bars(&line.histogram));
+    }
+    cells
+}
+
+/// A lock with what it belongs to.
+fn which(line: &Line) -> String {
+    let id = line.id.as_deref().unwrap_or_default();
+    match line.entity.as_deref().filter(|entity| *entity != id) {
+        Some(entity) => format!("{} ({})", text::sentence(id), text::sentence(entity)),
+        None => text::sentence(id),
+    }
+}
+
+/// A histogram: a mark for each doubling, higher where more waits are that long. The least mark stands for any wait at all.
+pub fn bars(histogram: &[i64]) -> String {
+    const MARKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let most = histogram.iter().copied().max().unwrap_or(0);
+    let mark = |count: &i64| match *count {
+        count if count <= 0 => ' ',
+        count => {
+            let height = (count as f64 / most as f64 * MARKS.len() as f64).ceil() as usize;
+            MARKS.get(height.saturating_sub(1)).copied().unwrap_or('█')
+        }
+    };
+    histogram.iter().map(mark).collect::<String>().trim_end().to_owned()
+}
+
+/// What threads were seen waiting in, on a VM that does not count.
+pub fn waits(period: &Period, style: Style) -> String {
+    let length = period.watched().unwrap_or(0);
+    if period.waits.is_empty() {
+        return match length {
+            0 => String::new(),
+            length => format!(
+                "{} nowhere, in {} of watching\n",
+                style.bold("Where threads waited for locks:"),
+                text::seconds(seconds(length))
+            ),
+        };
+    }
+    let mut table = Table::new(&[
+        ("threads", Left),
+        ("how", Left),
+        ("seen", Right),
+        ("waited", Right),
+        ("of the look %", Right),
+        ("in (called by)", Left),
+    ]);
+    for row in period.waits.iter().take(MOST_WAITS) {
+        let share = (length > 0).then(|| row.waited as f64 / length as f64 * 100.0);
+        let stack: Vec<_> =
+            row.stack.iter().take(MOST_FUNCTIONS).map(|function| text::clean(function)).collect();
+        table.row([
+            text::clean(&row.thread.replace('_', " ")),
+            text::clean(&row.how),
+            text::decimal(row.seen as f64),
+            text::seconds(seconds(row.waited)),
+            share.map_or_else(String::new, |share| format!("{share:.1}")),
+            if stack.is_empty() { "no stack".to_owned() } else { stack.join(" ← ") },
+        ]);
+    }
+    let mut out = format!("{}\n{}", style.bold("Where threads waited for locks"), table.render(style));
+    if period.waits.len() > MOST_WAITS {
+        out.push_str(&format!("{}\n", style.dim(&format!("{} more", period.waits.len() - MOST_WAITS))));
+    }
+    out
+}

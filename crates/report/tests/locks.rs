@@ -1,0 +1,315 @@
+//! The page of `beamtune locks`, from a period whose numbers are known.
+#![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
+
+use beamtune_model::{Diagnosis, LockRow, LockSession, Period, WaitRow};
+use beamtune_report::locks::{
+    Answer, Blocked, By, Filter, Look, Page, Remains, Sort, View, json, lines, render,
+};
+use beamtune_report::{Style, locks};
+
+const MS: i64 = 1_000_000;
+
+fn row(class: &str, id: Option<&str>, tries: i64, collisions: i64, waited: i64) -> LockRow {
+    LockRow {
+        class: class.to_owned(),
+        kind: "mutex".to_owned(),
+        id: id.map(str::to_owned),
+        locks: 1,
+        tries,
+        collisions,
+        waited,
+        ..LockRow::default()
+    }
+}
+
+fn at(place: (&str, i64), row: LockRow) -> LockRow {
+    LockRow { file: Some(place.0.to_owned()), line: Some(place.1), ..row }
+}
+
+/// As lock counting prints `10000123 us`; classes at two places, a table with two slots that stand out and those that are left.
+fn counted() -> Period {
+    let slot =
+        |waited: i64| at(("beam/erl_db_hash.c", 400), row("db_hash_slot", Some("carts"), 5_000, 900, waited));
+    let classes = [
+        LockRow {
+            locks: 64,
+            ..at(("beam/erl_db_hash.c", 400), row("db_hash_slot", None, 13_000_000, 110_000, 4_900 * MS))
+        },
+        LockRow {
+            locks: 64,
+            waits: 600,
+            histogram: vec![0, 0, 0, 0, 0, 0, 0, 100, 0, 0, 0, 0, 500],
+            ..row("db_hash_slot", None, 510_419, 3_487, 40_488_999)
+        },
+        LockRow { locks: 18, ..row("run_queue", None, 126_707_580, 1_178_423, 293_917_000) },
+        row("atom_tab", None, 12, 0, 0),
+    ];
+    let singles = [
+        slot(2_000 * MS),
+        slot(1_000 * MS),
+        LockRow { locks: 62, entity: Some("carts of shop".to_owned()), ..slot(500 * MS) },
+        row("run_queue", Some("3"), 20_000, 100, 9_000),
+        row("run_queue", Some("4"), 20_000, 100, 8_000),
+    ];
+    let session = LockSession {
+        length: 10_000_123_000,
+        categories: vec!["db".to_owned(), "scheduler".to_owned()],
+        locks: 588,
+        told: 4,
+        reductions: Some(12_345_678),
+        cost_bytes: Some(70_000),
+        remark: "somebody else has begun to count anew".to_owned(),
+        ..LockSession::default()
+    };
+    let mut period = Period::default();
+    period.lock_session = Some(session);
+    period.locks = classes.into_iter().chain(singles).collect();
+    period
+}
+
+fn remains() -> Vec<Remains> {
+    vec![
+        Remains {
+            without: "db_hash_slot of the table carts".to_owned(),
+            waited: 1_734 * MS,
+            next: Some(("other db_hash_slot".to_owned(), 1_440 * MS)),
+        },
+        Remains { without: "other db_hash_slot".to_owned(), waited: 294 * MS, next: None },
+    ]
+}
+
+fn page(period: &Period, views: &[View], look: Option<&Look>) -> String {
+    let page = Page { look, views, remains: &remains(), verdicts: &Diagnosis::default() };
+    render(period, &page, Style { width: 200, ..Style::PLAIN })
+}
+
+#[test]
+fn counts_are_those_that_lock_counting_prints() {
+    let period = counted();
+    let classes = lines(&period, &View::all(By::Class));
+    let first = &classes[0];
+    assert_eq!(
+        (first.class.as_str(), first.locks, first.tries, first.collisions),
+        ("db_hash_slot", 64, 13_510_419, 113_487)
+    );
+    // What 13510419, 113487, 4940488 and a duration of 10000123 give in lcnt: percent with four digits.
+    assert_eq!(first.waited_us(), 4_940_488);
+    assert_eq!(format!("{:.4}", first.collision_pct()), "0.8400");
+    assert_eq!(format!("{:.4}", first.duration_pct(Some(10_000_123_000)).expect("a length")), "49.4043");
+    assert_eq!(first.duration_pct(None), None);
+    let atoms = classes.iter().find(|line| line.class == "atom_tab").expect("atom_tab");
+    assert_eq!((atoms.collision_pct(), atoms.duration_pct(Some(10_000_123_000))), (0.0, Some(0.0)));
+}
+
+#[test]
+fn a_page_tells_what_was_counted_and_what_would_remain() {
+    let views = [View::new(By::Class), View::new(By::Lock), View::new(By::Place)];
+    let expect = "\
+VM without distribution
+0 samples in 0 µs
+
+Locks were counted for 10.000 s: 588 locks, of which 4 are told one by one. Categories: db, scheduler. The node did 12,345,678 reductions meanwhile. Collecting the counts took 70.0 kB in it.
+Note: somebody else has begun to count anew
+
+Locks by class
+lock          locks        tries  collisions  collisions %  waited µs  duration %
+db_hash_slot     64   13,510,419     113,487        0.8400  4,940,488     49.4043
+run_queue        18  126,707,580   1,178,423        0.9300    293,917      2.9391
+1 left out by the filter
+
+Locks by lock
+lock          which                  locks   tries  collisions  collisions %  waited µs  duration %  waits by length, doubling: 1 ns … 0.5 s
+db_hash_slot  carts (carts of shop)     64  15,000       2,700       18.0000  3,500,000     34.9996
+run_queue     3                          1  20,000         100        0.5000          9      0.0001
+run_queue     4                          1  20,000         100        0.5000          8      0.0001
+
+Locks by place in the source
+lock          place                         tries  collisions  collisions %  waited µs  duration %  waits by length, doubling: 1 ns … 0.5 s
+db_hash_slot  beam/erl_db_hash.c:400   13,000,000     110,000        0.8462  4,900,000     48.9994
+run_queue     not told                126,707,580   1,178,423        0.9300    293,917      2.9391
+db_hash_slot  not told                    510,419       3,487        0.6832     40,488      0.4049         ▂    █
+1 left out by the filter
+
+What would remain, at least
+  without db_hash_slot of the table carts: 17.3 % of the duration waited, most of it for other db_hash_slot (14.4 % of the duration)
+  also without other db_hash_slot: nothing else is waited for
+
+Nothing found.
+";
+    let page = page(&counted(), &views, None);
+    assert_eq!(page, expect, "{page}");
+}
+
+#[test]
+fn what_is_hardly_waited_for_is_not_told_one_by_one() {
+    let left = |without: &str, waited| Remains {
+        without: without.to_owned(),
+        waited,
+        next: Some(("x".to_owned(), waited)),
+    };
+    let remains = [left("a", 20 * MS), left("b", 3 * MS), left("c", 2 * MS)];
+    let verdicts = Diagnosis::default();
+    let page = Page { look: None, views: &[], remains: &remains, verdicts: &verdicts };
+    let text = render(&counted(), &page, Style::PLAIN);
+    assert!(text.contains("without a: 0.2 % of the duration waited"), "{text}");
+    assert!(text.contains("also without b: hardly anything else is waited for\n"), "{text}");
+    assert!(!text.contains("without c"), "{text}");
+}
+
+#[test]
+fn order_and_filter_are_as_one_likes() {
+    let period = counted();
+    let names = |view: &View| {
+        let name = |line: locks::Line| format!("{} {}", line.class, line.id.unwrap_or_default());
+        lines(&period, view).into_iter().map(|line| name(line).trim().to_owned()).collect::<Vec<_>>()
+    };
+    let by = |sort| View { sort, ..View::all(By::Class) };
+    assert_eq!(names(&by(Sort::Waited)), ["db_hash_slot", "run_queue", "atom_tab"]);
+    assert_eq!(names(&by(Sort::Tries)), ["run_queue", "db_hash_slot", "atom_tab"]);
+    assert_eq!(names(&by(Sort::Collisions)), ["run_queue", "db_hash_slot", "atom_tab"]);
+    assert_eq!(names(&by(Sort::CollisionShare)), ["run_queue", "db_hash_slot", "atom_tab"]);
+    assert_eq!(names(&by(Sort::Name)), ["atom_tab", "db_hash_slot", "run_queue"]);
+    assert_eq!(names(&View { most: 2, reverse: true, ..by(Sort::Name) }), ["db_hash_slot", "atom_tab"]);
+    let filtered = |filter: Filter| names(&View { filter, ..View::all(By::Lock) });
+    assert_eq!(
+        filtered(Filter { classes: vec!["run_queue".to_owned()], ..Filter::default() }),
+        ["run_queue 3", "run_queue 4"]
+    );
+    assert_eq!(
+        filtered(Filter { name: Some("shop".to_owned()), ..Filter::default() }),
+        ["db_hash_slot carts"]
+    );
+    assert_eq!(
+        filtered(Filter { waited_above: Some(8_000), ..Filter::default() }),
+        ["db_hash_slot carts", "run_queue 3"]
+    );
+    assert_eq!(filtered(Filter { collisions_above: Some(100), ..Filter::default() }), ["db_hash_slot carts"]);
+    assert_eq!(filtered(Filter { tries_above: Some(20_000), ..Filter::default() }), Vec::<String>::new());
+}
+
+#[test]
+fn single_locks_of_one_name_stay_apart_where_that_can_be_told() {
+    let slots = vec![
+        row("db_hash_slot", Some("carts"), 50, 5, MS),
+        row("db_hash_slot", Some("carts"), 40, 4, MS / 2),
+    ];
+    let mut period = Period::default();
+    period.locks = slots;
+    assert_eq!(lines(&period, &View::all(By::Lock)).len(), 2);
+    // And the class is known by them only.
+    let class = &lines(&period, &View::all(By::Class))[0];
+    assert_eq!((class.tries, class.locks, class.is_whole), (90, 2, false));
+    let page = page(&period, &[View::new(By::Class)], None);
+    assert!(page.contains("≥ 2") && page.contains("the class as a whole is not known"), "{page}");
+}
+
+fn look() -> Look {
+    Look {
+        answer: Answer::Yes,
+        length: 5_000 * MS,
+        kinds: vec![
+            Blocked {
+                kind: "scheduler".to_owned(),
+                threads: 4,
+                awake_share: Some(0.99),
+                blocked_share: Some(0.871),
+                sleeps_per_second: Some(18_500.0),
+                answer: Answer::Yes,
+                why: "87.1 % of the awake time was blocked".to_owned(),
+            },
+            Blocked {
+                kind: "dirty_cpu_scheduler".to_owned(),
+                threads: 4,
+                awake_share: None,
+                blocked_share: None,
+                sleeps_per_second: None,
+                answer: Answer::NotSure,
+                why: "the VM was not asked".to_owned(),
+            },
+        ],
+        means: vec!["Waits that sleep were counted by a probe.".to_owned()],
+    }
+}
+
+fn seen() -> Period {
+    let wait = |stack: &[&str], waited: i64| WaitRow {
+        length: 5_000 * MS,
+        thread: "scheduler".to_owned(),
+        how: "sleep".to_owned(),
+        stack: stack.iter().map(|function| (*function).to_owned()).collect(),
+        seen: 1_200,
+        waited,
+        ..WaitRow::default()
+    };
+    let waits = vec![wait(&["ets_update_counter_3", "a", "b", "c", "d"], 9_000 * MS), wait(&[], 3 * MS)];
+    let mut period = Period::default();
+    period.waits = waits;
+    period
+}
+
+#[test]
+fn a_stock_vm_is_told_by_its_threads() {
+    let page = Page {
+        look: Some(&look()),
+        views: &[View::new(By::Class)],
+        remains: &[],
+        verdicts: &Diagnosis::default(),
+    };
+    let expect = "\
+VM without distribution
+0 samples in 0 µs
+
+Threads wait for each other: yes. (looked for 5.0 s)
+threads                  awake  of that blocked  sleeps/s  wait      because
+scheduler            4  99.0 %           87.1 %    18,500  yes       87.1 % of the awake time was blocked
+dirty cpu scheduler  4                                     not sure  the VM was not asked
+Waits that sleep were counted by a probe.
+
+Where threads waited for locks
+threads    how     seen  waited  of the look %  in (called by)
+scheduler  sleep  1,200   9.0 s          180.0  ets_update_counter_3 ← a ← b ← c
+scheduler  sleep  1,200    3 ms            0.1  no stack
+
+Nothing found.
+";
+    let text = render(&seen(), &page, Style { width: 120, ..Style::PLAIN });
+    assert_eq!(text, expect, "{text}");
+}
+
+#[test]
+fn a_look_that_saw_no_waits_is_told() {
+    let mut period = Period::default();
+    let verdicts = Diagnosis::default();
+    let page = Page { look: None, views: &[], remains: &[], verdicts: &verdicts };
+    assert!(!render(&period, &page, Style::PLAIN).contains("waited"));
+    period.facts.set(beamtune_model::facts::LOCKS_WATCHED, "8000000000");
+    let text = render(&period, &page, Style::PLAIN);
+    assert!(text.contains("Where threads waited for locks: nowhere, in 8.0 s of watching\n"), "{text}");
+}
+
+#[test]
+fn json_fits_its_schema_and_has_the_same_numbers() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/locks.schema.json");
+    let schema = std::fs::read_to_string(path).expect("the schema");
+    let schema = jsonschema::validator_for(&serde_json::from_str(&schema).expect("JSON")).expect("a schema");
+    let (look, remains, verdicts) = (look(), remains(), Diagnosis::default());
+    let full = Page { look: Some(&look), views: &[], remains: &remains, verdicts: &verdicts };
+    let empty = Page { look: None, remains: &[], ..full };
+    for (period, page) in [(Period::default(), empty), (counted(), full), (seen(), full)] {
+        let text = json(&period, &page);
+        let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let errors: Vec<_> =
+            schema.iter_errors(&value).map(|error| format!("{}: {error}", error.instance_path())).collect();
+        assert!(errors.is_empty(), "{errors:#?}\n{text}");
+    }
+    let value: serde_json::Value = serde_json::from_str(&json(&counted(), &full)).expect("JSON");
+    assert_eq!(value["classes"][0]["waited_us"], 4_940_488);
+    assert_eq!(value["classes"][0]["histogram"][12], 500);
+    assert_eq!(value["locks"][0]["entity"], "carts of shop");
+    assert_eq!(value["places"][0]["line"], 400);
+    assert_eq!(value["remains"][1]["next"], serde_json::Value::Null);
+    assert_eq!(value["look"]["threads_wait"], "yes");
+    assert_eq!(value["watched_seconds"], serde_json::Value::Null);
+    let value: serde_json::Value = serde_json::from_str(&json(&seen(), &full)).expect("JSON");
+    assert_eq!(value["watched_seconds"], 5.0);
+}

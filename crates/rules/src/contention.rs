@@ -1,0 +1,227 @@
+//! Which locks threads wait for, whose these are, and what helps: from what lock counting has counted, or, where nobody counted, from
+//! where threads were seen waiting.
+//!
+//! Lock counting names classes (`db_hash_slot`) and single locks by what they belong to (a table, a process, an allocator). Waiting is told
+//! as a share of the duration: time waited by all threads together, so it may be above 100 %. What a class guards, and what usually
+//! helps, is data of the `flags` crate; here it is joined with what is known of the node: the options of a table, the flags in effect,
+//! the release.
+
+mod answers;
+mod entities;
+mod waits;
+
+use std::collections::HashMap;
+
+use beamtune_model::{LockRow, Nanos, Period};
+
+pub use answers::{Answer, answer};
+pub use entities::{Entity, What};
+pub use waits::{NAMELESS, Operation, operations};
+
+/// What locks have counted together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// How many locks, at least; 0 where nobody told.
+    pub locks: i64,
+    /// How often it was tried to take one.
+    pub tries: i64,
+    /// How often somebody else had it then.
+    pub collisions: i64,
+    /// Time waited, of all threads together.
+    pub waited: Nanos,
+}
+
+impl Counts {
+    /// Adds the counts of a row; not its locks, since several rows may be of the same ones.
+    fn add(&mut self, row: &LockRow) {
+        self.tries = self.tries.saturating_add(row.tries);
+        self.collisions = self.collisions.saturating_add(row.collisions);
+        self.waited = self.waited.saturating_add(row.waited);
+    }
+
+    /// Collisions as a share of the tries; `None` without tries.
+    pub fn collision_share(&self) -> Option<f64> {
+        (self.tries > 0).then(|| self.collisions as f64 / self.tries as f64)
+    }
+}
+
+/// A class of locks, with what it belongs to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Contender {
+    /// As lock counting names it.
+    pub class: String,
+    /// The kind of lock; empty where nobody told.
+    pub kind: String,
+    /// Of the whole class; where that was not told, of those of its locks that were.
+    pub counts: Counts,
+    /// Whether that is the whole class.
+    pub is_whole: bool,
+    /// Time waited as a share of the duration; `None` where it is not known how long that was.
+    pub share: Option<f64>,
+    /// Where most of it was waited, in the emulator's source, and which part of it; `None` where nobody told.
+    pub place: Option<(String, i64, f64)>,
+    /// What its locks belong to, those waited for the longest first.
+    pub entities: Vec<Entity>,
+    /// What it guards, and what helps.
+    pub answer: Answer,
+}
+
+impl Contender {
+    /// Counts of the class without those of the entities that can be cured alone.
+    pub fn rest(&self) -> Counts {
+        let apart = self.entities.iter().filter(|entity| entity.what.is_apart());
+        apart.fold(self.counts, |rest, Entity { counts, .. }| Counts {
+            locks: rest.locks.saturating_sub(counts.locks).max(0),
+            tries: rest.tries.saturating_sub(counts.tries).max(0),
+            collisions: rest.collisions.saturating_sub(counts.collisions).max(0),
+            waited: rest.waited.saturating_sub(counts.waited).max(0),
+        })
+    }
+}
+
+/// All classes of which something was counted, those waited for the longest first.
+pub fn contenders(period: &Period) -> Vec<Contender> {
+    let mut classes: HashMap<&str, Vec<&LockRow>> = HashMap::new();
+    for row in &period.locks {
+        classes.entry(&row.class).or_default().push(row);
+    }
+    let length = length(period);
+    let mut contenders: Vec<_> =
+        classes.into_iter().map(|(class, rows)| contender(period, class, &rows, length)).collect();
+    contenders.sort_by(|a, b| order(&b.counts).cmp(&order(&a.counts)).then_with(|| a.class.cmp(&b.class)));
+    contenders
+}
+
+/// What comes first.
+fn order(counts: &Counts) -> (Nanos, i64, i64) {
+    (counts.waited, counts.collisions, counts.tries)
+}
+
+/// How long locks were counted; `None` where that is not known.
+pub fn length(period: &Period) -> Option<Nanos> {
+    period.lock_session.as_ref().map(|session| session.length).filter(|length| *length > 0)
+}
+
+fn contender(period: &Period, class: &str, rows: &[&LockRow], length: Option<Nanos>) -> Contender {
+    let (whole, single): (Vec<_>, Vec<_>) = rows.iter().copied().partition(|row| row.id.is_none());
+    let is_whole = !whole.is_empty();
+    let counted = if is_whole { &whole } else { &single };
+    let mut counts = Counts { locks: locks(counted), ..Counts::default() };
+    counted.iter().for_each(|row| counts.add(row));
+    let entities = entities::entities(period, class, &single, length);
+    let kind =
+        rows.iter().map(|row| row.kind.as_str()).find(|kind| !kind.is_empty()).unwrap_or_default().to_owned();
+    let answer = answer(period, class, entities.first());
+    Contender {
+        class: class.to_owned(),
+        kind,
+        counts,
+        is_whole,
+        share: share(counts.waited, length),
+        place: place(counted, counts.waited),
+        entities,
+        answer,
+    }
+}
+
+/// How many locks rows are of, at least: the rows of a lock at several places are told apart by these.
+fn locks(rows: &[&LockRow]) -> i64 {
+    if rows.iter().all(|row| row.id.is_none()) {
+        return rows.iter().map(|row| row.locks).max().unwrap_or(0);
+    }
+    let mut places: HashMap<(Option<&str>, Option<i64>), i64> = HashMap::new();
+    for row in rows {
+        let at = places.entry((row.file.as_deref(), row.line)).or_default();
+        *at = at.saturating_add(row.locks);
+    }
+    places.into_values().max().unwrap_or(0)
+}
+
+fn share(waited: Nanos, length: Option<Nanos>) -> Option<f64> {
+    length.map(|length| waited as f64 / length as f64)
+}
+
+fn place(rows: &[&LockRow], waited: Nanos) -> Option<(String, i64, f64)> {
+    let mut places: HashMap<(&str, i64), Nanos> = HashMap::new();
+    for row in rows {
+        if let Some(at) = row.file.as_deref().zip(row.line) {
+            let sum = places.entry(at).or_default();
+            *sum = sum.saturating_add(row.waited);
+        }
+    }
+    let most = places.into_iter().max_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
+    let ((file, line), sum) = most.filter(|(_, sum)| *sum > 0)?;
+    Some((file.to_owned(), line, sum as f64 / waited.max(1) as f64))
+}
+
+/// A lock, or locks, that could be got rid of together: those of a table, of a process, or a class that cannot be divided.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Thing {
+    /// For a person: `db_tab of the table sessions`.
+    pub name: String,
+    /// The class.
+    pub class: String,
+    /// Of which entity of it; `None`: of all others, or of the class as a whole.
+    pub id: Option<String>,
+    /// Time waited for it, of all threads together.
+    pub waited: Nanos,
+    /// As a share of the duration; `None` where it is not known how long that was.
+    pub share: Option<f64>,
+}
+
+/// What threads waited for, the longest first.
+pub fn things(period: &Period, contenders: &[Contender]) -> Vec<Thing> {
+    let length = length(period);
+    let thing = |class: &str, name, id, waited| Thing {
+        name,
+        class: class.to_owned(),
+        id,
+        waited,
+        share: share(waited, length),
+    };
+    let mut things = Vec::new();
+    for contender in contenders {
+        let class = contender.class.as_str();
+        let apart = contender.entities.iter().filter(|entity| entity.what.is_apart());
+        let before = things.len();
+        for entity in apart {
+            let name = format!("{class} of {}", entity.title);
+            things.push(thing(class, name, Some(entity.id.clone()), entity.counts.waited));
+        }
+        let name = if things.len() > before { format!("other {class}") } else { class.to_owned() };
+        things.push(thing(class, name, None, contender.rest().waited));
+    }
+    things.retain(|thing| thing.waited > 0);
+    things.sort_by(|a, b| b.waited.cmp(&a.waited).then_with(|| a.name.cmp(&b.name)));
+    things
+}
+
+/// What would be waited for if the first ones of the things were gone.
+///
+/// At least that: who does not wait for one lock any more comes to the next one sooner, and more often.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Remains {
+    /// What is gone, together with those before it.
+    pub without: String,
+    /// What would still be waited.
+    pub waited: Nanos,
+    /// As a share of the duration; `None` where it is not known how long that was.
+    pub share: Option<f64>,
+    /// The next one, and its own waited time.
+    pub next: Option<(String, Nanos)>,
+}
+
+/// The next bottleneck if the first were gone, and so on, for the first `most` ones.
+pub fn what_remains(period: &Period, things: &[Thing], most: usize) -> Vec<Remains> {
+    let length = length(period);
+    let mut waited = things.iter().fold(0_i64, |sum, thing| sum.saturating_add(thing.waited));
+    let remains = things.iter().enumerate().map(|(index, thing)| {
+        waited = waited.saturating_sub(thing.waited);
+        let next = things.get(index + 1).map(|next| (next.name.clone(), next.waited));
+        Remains { without: thing.name.clone(), waited, share: share(waited, length), next }
+    });
+    remains.take(most).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,396 @@
+//! What helps against waiting for locks of a class, on this node: for its release, with its flags, for this table or process.
+
+use beamtune_flags::{LockClass, OtpVersion, entry, lock_class};
+use beamtune_model::{Period, ProcessRow, Remedy, facts};
+
+use super::entities::{Entity, What};
+use crate::remedy;
+use crate::view::{self, Flag};
+
+/// `As for X.` leads to another class, which leads to no further one.
+const AS_FOR: &str = "As for ";
+
+/// What is known of a class of locks.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Answer {
+    /// What it guards; `None` for a lock that a library has made.
+    pub protects: Option<String>,
+    /// What usually makes threads wait for it; `None` for a lock that a library has made.
+    pub cause: Option<String>,
+    /// What usually helps on the node's release; `None`: there is no known remedy.
+    pub advice: Option<String>,
+    /// Settings that help here, best first.
+    pub remedies: Vec<Remedy>,
+}
+
+/// The answer for a class of locks, and for the entity that is waited for the longest.
+pub fn answer(period: &Period, class: &str, entity: Option<&Entity>) -> Answer {
+    let Some(known) = lock_class(class) else { return Answer::default() };
+    let at = version(period);
+    // What a lock stands for may be said of another one.
+    let also = referred(known);
+    let mut ids: Vec<&str> = known.settings.iter().map(String::as_str).collect();
+    for id in also.iter().flat_map(|other| &other.settings) {
+        if !ids.contains(&id.as_str()) {
+            ids.push(id);
+        }
+    }
+    let remedies = ids.into_iter().filter_map(|id| remedy_of(period, &known.name, id, entity, at.as_ref()));
+    Answer {
+        protects: Some(known.protects.clone()),
+        cause: Some(said(known, &known.contended_by, |other| &other.contended_by)),
+        advice: advice(period, known, entity, at.as_ref()),
+        remedies: remedies.collect(),
+    }
+}
+
+/// The node's version, or its release where that is all it tells.
+fn version(period: &Period) -> Option<OtpVersion> {
+    let version = period.facts.get(facts::OTP_VERSION).and_then(OtpVersion::parse);
+    version.or_else(|| period.facts.otp_release().map(OtpVersion::from))
+}
+
+/// The class that `As for X.` or `As X.` in a remedy leads to.
+fn referred(known: &LockClass) -> Option<&'static LockClass> {
+    let name = known.remedy.strip_prefix(AS_FOR)?;
+    lock_class(&name[..name.find(['.', ';']).unwrap_or(name.len())])
+}
+
+/// A sentence, or that of the class to which it leads: `As export_tab.`
+fn said(known: &LockClass, text: &str, of: fn(&LockClass) -> &String) -> String {
+    let other = text.strip_prefix("As ").and_then(|name| lock_class(name.strip_suffix('.')?));
+    other.filter(|other| other.name != known.name).map_or_else(|| text.to_owned(), |other| of(other).clone())
+}
+
+/// What usually helps, without what the version does not know and without what was done here already.
+fn advice(
+    period: &Period,
+    known: &LockClass,
+    entity: Option<&Entity>,
+    at: Option<&OtpVersion>,
+) -> Option<String> {
+    if known.name == "meta_name_tab" && at.is_some_and(|at| *at >= OtpVersion::from(29)) {
+        return Some("Named tables that are made and deleted less often.".to_owned());
+    }
+    let mut parts: Vec<String> = Vec::new();
+    let mut settings = known.settings.clone();
+    if let Some(other) = referred(known) {
+        parts.extend(split(&other.remedy));
+        settings.extend(other.settings.iter().cloned());
+    }
+    parts.extend(split(&known.remedy).filter(|part| !part.starts_with(AS_FOR)));
+    parts.retain(|part| !is_done(period, &known.name, entity, at, part));
+    let left: Vec<String> = parts.into_iter().filter_map(|part| valid(&part, &settings, at)).collect();
+    let text = left.join("; ");
+    // What a program or a command line has is written as it stands there.
+    let is_word = text.split(' ').next().is_some_and(|word| !word.contains(['_', ':', '{', '+']));
+    let mut letters = text.chars();
+    let first = letters.next()?;
+    Some(match is_word {
+        true => format!("{}{}.", first.to_uppercase(), letters.as_str()),
+        false => format!("{text}."),
+    })
+}
+
+/// Whether a part of a remedy asks for what the node, the table or the process has already, or would not be helped by.
+fn is_done(
+    period: &Period,
+    class: &str,
+    entity: Option<&Entity>,
+    at: Option<&OtpVersion>,
+    part: &str,
+) -> bool {
+    let mut words = part.split(' ');
+    let (first, second) = (words.next().unwrap_or_default(), words.next());
+    match first {
+        "+Mdai" => why_more_instances(period, entity).is_none(),
+        flag if flag.starts_with('+') => {
+            let set = view::emulator_flag(&period.facts, flag);
+            let default = || entry(flag)?.default_value_in(at?.clone());
+            let now = match &set {
+                Flag::Set(value) => Some(value.as_str()),
+                Flag::Default => default(),
+                Flag::Unknown => None,
+            };
+            second.is_some() && now == second
+        }
+        "write_concurrency" => wanted_write_concurrency(class, entity, at).is_none(),
+        "read_concurrency" => option(entity, "read_concurrency").is_some(),
+        "message_queue_data" => is_off_heap(period, entity),
+        _ => false,
+    }
+}
+
+/// The value of an option of the table, `true` where it only stands there; `None` if it is not set, or the table is not known.
+fn option(entity: Option<&Entity>, name: &str) -> Option<String> {
+    let table = entity?.table.as_ref()?;
+    table.options.iter().find_map(|option| match option.split_once('=') {
+        Some((key, value)) if key == name => Some(value.to_owned()),
+        None if option == name => Some("true".to_owned()),
+        _ => None,
+    })
+}
+
+/// Which `write_concurrency` helps a table. With the same as now, or more, nothing would change; and an operation on the whole table
+/// takes its one lock in any case.
+fn wanted_write_concurrency(
+    class: &str,
+    entity: Option<&Entity>,
+    at: Option<&OtpVersion>,
+) -> Option<&'static str> {
+    let has_auto = at.is_none_or(|at| *at >= OtpVersion::from(25));
+    match (class, option(entity, "write_concurrency").as_deref()) {
+        (_, Some("auto")) => None,
+        ("db_hash_slot", _) => has_auto.then_some("auto"),
+        (_, Some("true")) => None,
+        _ => Some(if has_auto { "auto" } else { "true" }),
+    }
+}
+
+/// Why more instances of allocators for dirty schedulers (`+Mdai max`) help; `None` where they do not.
+fn why_more_instances(period: &Period, entity: Option<&Entity>) -> Option<&'static str> {
+    let instances = entity.map_or(0, |entity| entity.counts.locks);
+    // Of these there is one for all, whatever is set.
+    if entity.is_some_and(|entity| ["literal_alloc", "exec_alloc"].contains(&entity.id.as_str())) {
+        return None;
+    }
+    match view::emulator_flag(&period.facts, "+Mdai") {
+        Flag::Set(value) if value == "max" => None,
+        Flag::Set(_) => {
+            Some("dirty schedulers share fewer instances of each allocator than there are of them")
+        }
+        // Without it threads share one instance of each.
+        Flag::Unknown if instances > 1 => None,
+        Flag::Default | Flag::Unknown => {
+            Some("all dirty schedulers share one instance of each allocator, and wait for its lock")
+        }
+    }
+}
+
+/// Whether the process has its queue of messages off the heap, as far as that is known.
+fn is_off_heap(period: &Period, entity: Option<&Entity>) -> bool {
+    entity.is_some_and(|entity| {
+        let is_it =
+            |row: &&ProcessRow| row.pid == entity.id || row.name.as_deref() == Some(entity.id.as_str());
+        let mut rows = period.processes.iter().filter_map(|process| process.row.as_ref());
+        rows.find(is_it).is_some_and(|row| row.message_queue_data.as_deref() == Some("off_heap"))
+    })
+}
+
+/// The parts of a remedy; none where there is no remedy.
+fn split(remedy: &str) -> impl Iterator<Item = String> {
+    let parts = remedy.trim_end_matches('.').split("; ").map(str::to_owned);
+    let is_none = |part: &String| {
+        let part = part.to_lowercase();
+        part == "none"
+            || part.starts_with("none:")
+            || part == "usually none"
+            || part.starts_with("nothing known")
+    };
+    parts.filter(move |part| !is_none(part))
+}
+
+/// A part of a remedy as the version can follow it; `None` if it cannot. Versions stand in it as `(25.0 and later)` or `since 25.0`.
+fn valid(part: &str, settings: &[String], at: Option<&OtpVersion>) -> Option<String> {
+    let Some(at) = at else { return Some(part.to_owned()) };
+    let mut part = part.to_owned();
+    if let Some(end) = part.find(" and later)")
+        && let Some(begin) = part[..end].rfind('(')
+        && let Some(since) = OtpVersion::parse(&part[begin + 1..end])
+        && *at < since
+    {
+        // `true or auto (25.0 and later)`: the first of both is for all.
+        let or = part[..begin].rfind(" or ")?;
+        part.replace_range(or..end + " and later)".len(), "");
+    }
+    if let Some(begin) = part.find("since ") {
+        let number = &part[begin + "since ".len()..];
+        let end = number.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(number.len());
+        if OtpVersion::parse(number[..end].trim_end_matches('.')).is_some_and(|since| *at < since) {
+            return None;
+        }
+    }
+    let works = |id: &str| entry(id).is_none_or(|entry| entry.works_in(at.clone()));
+    let first = part.split(' ').next().unwrap_or_default();
+    if first.starts_with(['+', '-']) && !works(first) {
+        return None;
+    }
+    // What stands in brackets is how it is done: `several sockets (reuseport_lb)`.
+    for id in settings.iter().filter(|id| !works(id)) {
+        let word = id.rsplit('.').next().unwrap_or(id);
+        part = part.replace(&format!(" ({word})"), "");
+    }
+    Some(part)
+}
+
+/// A setting as a remedy; `None` where it does not work on the node's release, is set already, or does not help here.
+fn remedy_of(
+    period: &Period,
+    class: &str,
+    id: &str,
+    entity: Option<&Entity>,
+    at: Option<&OtpVersion>,
+) -> Option<Remedy> {
+    let (change, why) = change(period, class, id, entity, at)?;
+    let prove =
+        "time waited for it as a share of the duration (beamtune locks) and throughput, under the same load";
+    remedy::of(period, id, &change, why, prove)
+}
+
+/// What is changed, and why that helps.
+fn change(
+    period: &Period,
+    class: &str,
+    id: &str,
+    entity: Option<&Entity>,
+    at: Option<&OtpVersion>,
+) -> Option<(String, &'static str)> {
+    let before = |release: u32| at.is_some_and(|at| *at < OtpVersion::from(release));
+    let is_set = |flag: &str| view::emulator_flag(&period.facts, flag).value().is_some();
+    let title = |other: &str| {
+        entity
+            .filter(|entity| entity.what.is_apart())
+            .map_or_else(|| other.to_owned(), |entity| entity.title.clone())
+    };
+    let table = || title("the table");
+    let plain = |change: &str, why: &'static str| Some((change.to_owned(), why));
+    match id {
+        "ets.write_concurrency" => {
+            let value = wanted_write_concurrency(class, entity, at)?;
+            let why = match class {
+                "db_hash_slot" => {
+                    "with true there are 64 locks for all keys; auto makes as many as contention asks for"
+                }
+                _ => "the table has one lock, which every write takes",
+            };
+            Some((format!("{{write_concurrency, {value}}} for {}", table()), why))
+        }
+        "ets.read_concurrency" => option(entity, "read_concurrency").is_none().then(|| {
+            (
+                format!("{{read_concurrency, true}} for {}, if it is mostly read", table()),
+                "readers then do not touch a common word of the lock",
+            )
+        }),
+        "+rg" => option(entity, "read_concurrency").map(|_| {
+            (
+                format!("fewer groups of readers (+rg), if {} is written often", table()),
+                "a writer waits for each group of readers",
+            )
+        }),
+        // From 29.0 on a look-up takes no lock.
+        "ets.named_table" if at.is_some_and(|at| *at >= OtpVersion::from(29)) => None,
+        "ets.named_table" => plain(
+            "the table's identifier (ets:whereis/1) in place of its name, where it is used most",
+            "each use of a name takes a lock that many names share",
+        ),
+        "+Mdai" => Some(("+Mdai max".to_owned(), why_more_instances(period, entity)?)),
+        "+MMmcs" => (!is_set("+MMmcs"))
+            .then_some(("+MMmcs 30".to_owned(), "segments that are kept need not be mapped anew")),
+        "+M<S>sbct" => plain(
+            "a larger threshold for carriers of one block (+M<S>sbct), for the allocator that maps the most",
+            "each large block is a mapping of its own, and takes the lock twice",
+        ),
+        "+M<S>lmbcs" => plain(
+            "larger carriers (+M<S>lmbcs), for the allocator that maps the most",
+            "fewer carriers come and go",
+        ),
+        "+MMscs" => {
+            let may_be = !matches!(view::emulator_flag(&period.facts, "+MMscs"), Flag::Default);
+            may_be.then_some((
+                "no super carrier: without +MMscs".to_owned(),
+                "the kernel gives out memory without this lock",
+            ))
+        }
+        "code.split_process" if class.starts_with("db_") => {
+            plain("several tables by key in place of one", "each has locks of its own")
+        }
+        "code.split_process" => Some((
+            format!(
+                "several processes by key in place of {}; or a table that those who ask it read themselves",
+                title("the process that all send to")
+            ),
+            "every send takes a lock of the receiver",
+        )),
+        "process.message_queue_data" => (!before(25) && !is_off_heap(period, entity)).then(|| {
+            let change = format!(
+                "process_flag(message_queue_data, off_heap) in {}",
+                title("the process that all send to")
+            );
+            (change, "since 25.0 signals to such a process are taken into several buffers")
+        }),
+        "+S" => {
+            let schedulers = period.facts.number(facts::SCHEDULERS_ONLINE);
+            let change = match schedulers {
+                Some(few) if few < 4 => return None,
+                Some(now) => format!("fewer schedulers, such as +S {0}:{0} (now {now} online)", now / 2),
+                None => "fewer schedulers (+S)".to_owned(),
+            };
+            Some((change, "each scheduler looks into the queues of the others for work"))
+        }
+        "+swt" => {
+            (!is_set("+swt")).then_some(("+swt high".to_owned(), "sleeping schedulers are woken less often"))
+        }
+        "+sbwtdcpu" => plain("+sbwtdcpu long", "dirty CPU schedulers that are awake need not be woken"),
+        "+sbwtdio" => plain("+sbwtdio long", "dirty I/O schedulers that are awake need not be woken"),
+        "+A" => plain(
+            "more async threads (+A), or dirty NIFs in place of such a driver",
+            "each thread has a queue of its own",
+        ),
+        "socket.inet_backend" => plain(
+            "one process for each socket; {inet_backend, socket} where a process has many",
+            "a port is used by one process at a time",
+        ),
+        "+spp" => (!is_set("+spp"))
+            .then_some(("+spp true".to_owned(), "calls of a port become tasks, and their callers go on")),
+        "socket.active" => {
+            plain("{active, N} in place of {active, once}", "the descriptor is armed once for N packets")
+        }
+        "+IOs" => {
+            let is_off = view::emulator_flag(&period.facts, "+IOs").value() == Some("false");
+            is_off.then_some((
+                "without +IOs false".to_owned(),
+                "descriptors that are nearly always ready need not be armed again",
+            ))
+        }
+        "+IOp" => plain("several poll sets (+IOt 2 +IOp 2)", "descriptors are spread over them"),
+        "+zdbbl" => {
+            plain("a larger buffer for other nodes (+zdbbl)", "senders are suspended and woken less often")
+        }
+        "process.async_dist" => plain(
+            "process_flag(async_dist, true) in those who send the most",
+            "they are not suspended any more",
+        ),
+        "+zdntgc" => {
+            plain("names of nodes kept for longer (+zdntgc)", "entries that come again are not made anew")
+        }
+        "code.no_atoms_from_input" => plain(
+            "binaries as keys, and no atoms from input",
+            "a binary needs no look into the table of atoms",
+        ),
+        "-mode" => {
+            plain("all code loaded at start (-mode embedded)", "modules are not loaded while the node works")
+        }
+        "+zosrl" => plain("a lower +zosrl, such as 2", "fewer processes are asked at a time"),
+        "code.ets_in_place_of_process" => plain(
+            "ETS for what changes, and few and large changes",
+            "each change of a persistent term has its turn alone",
+        ),
+        "code.less_garbage" => {
+            plain("fewer very large heaps", "large collections go to dirty schedulers, and are counted there")
+        }
+        "socket.reuseport_lb" => plain(
+            "several listening sockets ({reuseport_lb, true})",
+            "acceptors then wait for different locks",
+        ),
+        _ => None,
+    }
+}
+
+impl Entity {
+    /// Whether the wait is for one lock of several: keys that all want.
+    pub fn is_one_hot_lock(&self) -> bool {
+        self.what == What::Table
+            && self.counts.locks > 8
+            && self.hottest.is_some_and(|hottest| hottest >= 0.5)
+    }
+}

@@ -1,0 +1,185 @@
+//! What a lock belongs to: the table, process, port, allocator, run queue or node behind the name that lock counting gives it.
+
+use std::collections::HashMap;
+
+use beamtune_model::{LockRow, Nanos, Period, TableRow, facts};
+
+use super::{Counts, locks, order, place, share};
+
+/// What kind of thing a lock belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum What {
+    /// An ETS table.
+    Table,
+    /// A process.
+    Process,
+    /// A port.
+    Port,
+    /// A driver, with all of its ports.
+    Driver,
+    /// An allocator.
+    Allocator,
+    /// A run queue.
+    RunQueue,
+    /// Another node.
+    Node,
+    /// One of several locks that share the work by a number.
+    Numbered,
+    /// Anything else that has a name.
+    Other,
+}
+
+impl What {
+    /// What it is of a class, by the lock's own name.
+    pub fn of(class: &str, id: &str) -> What {
+        let is_pid = id.starts_with('<');
+        match class {
+            "db_tab"
+            | "db_tab_fix"
+            | "db_hash_slot"
+            | "erl_db_catree_base_node"
+            | "erl_db_catree_route_node" => What::Table,
+            "port_lock" | "port_sched_lock" | "port_data_lock" => What::Port,
+            "driver_lock" => What::Driver,
+            "alcu_allocator" => What::Allocator,
+            "run_queue" => What::RunQueue,
+            "dist_entry" | "dist_entry_links" | "dist_entry_out_queue" => What::Node,
+            _ if class.starts_with("proc_") || is_pid => What::Process,
+            _ if !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit()) => What::Numbered,
+            _ => What::Other,
+        }
+    }
+
+    /// Whether one of them can be cured alone. The others share a load, and one is as good as the next.
+    pub fn is_apart(self) -> bool {
+        !matches!(self, What::RunQueue | What::Numbered | What::Other)
+    }
+}
+
+/// What locks of a class belong to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entity {
+    /// As lock counting names it.
+    pub id: String,
+    /// What it is.
+    pub what: What,
+    /// For a person: `the table sessions`.
+    pub title: String,
+    /// What else is known of it: its options, its owner.
+    pub known: Option<String>,
+    /// Of its locks.
+    pub counts: Counts,
+    /// Time waited as a share of the duration; `None` where it is not known how long that was.
+    pub share: Option<f64>,
+    /// Where it has several locks, the one that was waited for the longest at one place has at least this part of that.
+    pub hottest: Option<f64>,
+    /// Where most of it was waited, in the emulator's source, and which part of it; `None` where nobody told.
+    pub place: Option<(String, i64, f64)>,
+    /// The table, where one of that name was recorded, and none beside it.
+    pub table: Option<TableRow>,
+}
+
+/// The entities of a class, those waited for the longest first. `rows` are of single locks.
+pub fn entities(period: &Period, class: &str, rows: &[&LockRow], length: Option<Nanos>) -> Vec<Entity> {
+    let mut by_id: HashMap<&str, Vec<&LockRow>> = HashMap::new();
+    for row in rows {
+        by_id.entry(row.id.as_deref().unwrap_or_default()).or_default().push(row);
+    }
+    let mut entities: Vec<_> =
+        by_id.into_iter().map(|(id, rows)| entity(period, class, id, &rows, length)).collect();
+    entities.sort_by(|a, b| order(&b.counts).cmp(&order(&a.counts)).then_with(|| a.id.cmp(&b.id)));
+    entities
+}
+
+fn entity(period: &Period, class: &str, id: &str, rows: &[&LockRow], length: Option<Nanos>) -> Entity {
+    let what = What::of(class, id);
+    let mut counts = Counts { locks: locks(rows), ..Counts::default() };
+    rows.iter().for_each(|row| counts.add(row));
+    let hottest = rows.iter().filter(|row| row.locks == 1).map(|row| row.waited).max().unwrap_or(0);
+    let told = rows.iter().find_map(|row| row.entity.as_deref());
+    let tables: Vec<_> = match what {
+        What::Table => period.tables.iter().filter(|table| table.name == id || table.id == id).collect(),
+        _ => Vec::new(),
+    };
+    let table = match tables.as_slice() {
+        [table] => Some((*table).clone()),
+        _ => None,
+    };
+    Entity {
+        id: id.to_owned(),
+        what,
+        title: title(period, what, id, told),
+        known: known(what, told, table.as_ref(), tables.len()),
+        counts,
+        share: share(counts.waited, length),
+        place: place(rows, counts.waited),
+        hottest: (counts.locks > 1 && counts.waited > 0).then(|| hottest as f64 / counts.waited as f64),
+        table,
+    }
+}
+
+fn title(period: &Period, what: What, id: &str, told: Option<&str>) -> String {
+    match what {
+        What::Table => format!("the table {id}"),
+        What::Process => {
+            let is_it = |process: &&beamtune_model::ProcessUse| {
+                process.pid == id || process.row.as_ref().is_some_and(|row| row.name.as_deref() == Some(id))
+            };
+            match (period.processes.iter().find(is_it), told) {
+                (Some(process), _) => format!("the process {}", process.title()),
+                (None, Some(told)) if id.starts_with('<') => format!("the process {told} ({id})"),
+                (None, Some(told)) => format!("the process {id} ({told})"),
+                (None, None) => format!("the process {id}"),
+            }
+        }
+        What::Port => {
+            let known =
+                period.ports.iter().find(|port| port.id == id).map(|port| port.name.as_str()).or(told);
+            known.map_or_else(|| format!("the port {id}"), |name| format!("the port {id} ({name})"))
+        }
+        What::Driver => format!("the driver {id}"),
+        What::Allocator => id.to_owned(),
+        What::RunQueue => run_queue(period, id),
+        What::Node => format!("the node {id}"),
+        What::Numbered => format!("number {id}"),
+        What::Other => told.unwrap_or(id).to_owned(),
+    }
+}
+
+/// The run queues are numbered: those of the schedulers, then that of the dirty CPU schedulers, then that of the dirty I/O schedulers.
+fn run_queue(period: &Period, id: &str) -> String {
+    let schedulers = period.facts.number(facts::SCHEDULERS);
+    match (id.parse::<i64>(), schedulers) {
+        (Ok(number), Some(schedulers)) if number == schedulers + 1 => {
+            "the run queue of dirty CPU schedulers".to_owned()
+        }
+        (Ok(number), Some(schedulers)) if number == schedulers + 2 => {
+            "the run queue of dirty I/O schedulers".to_owned()
+        }
+        (Ok(number), Some(schedulers)) if (1..=schedulers).contains(&number) => {
+            format!("the run queue of scheduler {number}")
+        }
+        _ => format!("run queue {id}"),
+    }
+}
+
+/// What is known of a table.
+fn options(table: &TableRow) -> String {
+    let mut words = vec![table.kind.clone(), table.protection.clone()];
+    words.extend(table.options.iter().cloned());
+    words.retain(|word| !word.is_empty());
+    let owner = match &table.owner_name {
+        Some(name) => format!("{name} ({})", table.owner),
+        None => table.owner.clone(),
+    };
+    words.push(format!("owned by {owner}"));
+    words.join(", ")
+}
+
+/// What is known of a table beyond its name; of others that stands in their title.
+fn known(what: What, told: Option<&str>, table: Option<&TableRow>, tables: usize) -> Option<String> {
+    let several = || (tables > 1).then(|| format!("{tables} tables have this name"));
+    (what == What::Table)
+        .then(|| table.map(options).or_else(|| told.map(str::to_owned)).or_else(several))
+        .flatten()
+}

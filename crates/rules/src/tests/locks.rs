@@ -1,0 +1,268 @@
+//! Locks: counted, seen, and neither.
+
+use beamtune_model::units::SECOND_NS;
+use beamtune_model::{LockRow, TableRow, WaitRow};
+
+use super::node::lock;
+use super::*;
+
+const CODE: &str = "BT033";
+
+fn waiting(class: &str, id: Option<&str>, share: f64) -> LockRow {
+    LockRow { waited: (share * 10.0 * SECOND_NS as f64) as i64, collisions: 800_000, ..lock(class, id) }
+}
+
+fn text<'a>(finding: &'a Finding, what: &str) -> &'a str {
+    let evidence = finding.evidence.iter().find(|evidence| evidence.what == what);
+    evidence.and_then(|evidence| evidence.text.as_deref()).unwrap_or_else(|| panic!("{what}: {finding:#?}"))
+}
+
+/// One table that all write.
+fn hot_table() -> Node {
+    node().with(|n| {
+        n.large_tables = vec![("carts", 1 << 20, 0)];
+        n.locks = vec![
+            LockRow { locks: 80, ..waiting("db_tab", None, 1.80) },
+            waiting("db_tab", Some("carts"), 1.75),
+            LockRow { locks: 4, ..waiting("run_queue", None, 0.04) },
+        ];
+    })
+}
+
+#[test]
+fn a_table_that_all_write_is_found_with_what_remains_without_it() {
+    let finding = finding(&hot_table(), CODE);
+    assert_eq!(finding.level, Level::Critical);
+    assert_eq!(finding.subject.as_deref(), Some("db_tab of the table carts"));
+    assert!(finding.summary.ends_with("175 % of the duration, all threads together"), "{}", finding.summary);
+    assert_eq!(entries(&finding), ["ets.write_concurrency", "ets.read_concurrency"]);
+    assert!(finding.remedies[0].change.contains("auto} for the table carts"), "{:?}", finding.remedies[0]);
+    assert!(text(&finding, "what it is").contains("owned by <0.55.0>"));
+    assert_eq!(text(&finding, "time waited, of the duration"), "17.500 s in 10.000 s");
+    let judged = finding.evidence.iter().find(|evidence| evidence.what == "of the time of 2 schedulers");
+    assert_eq!(judged.map(|evidence| (evidence.value, evidence.threshold)), Some((Some(0.875), Some(0.2))));
+    assert_eq!(text(&finding, "tries that found it taken"), "800000 of 1000000");
+    assert!(
+        text(&finding, "what would remain without it and those above").starts_with("then other db_tab, 0.5")
+    );
+}
+
+#[test]
+fn locks_are_judged_alone_where_only_they_are_asked_for() {
+    let verdicts = crate::diagnose_locks(&hot_table().period()).verdicts;
+    assert_eq!(verdicts.iter().map(|verdict| verdict.code.0).collect::<Vec<_>>(), ["BT015", CODE]);
+}
+
+#[test]
+fn a_cured_table_is_no_warning() {
+    let cured = hot_table().with(|n| n.locks = vec![waiting("db_hash_slot", Some("carts"), 0.22)]);
+    assert_eq!(finding(&cured, CODE).level, Level::Notice);
+    assert_healthy(&node(), CODE);
+    assert_healthy(&node().with(|n| n.locks[0].waited = 0), CODE);
+}
+
+#[test]
+fn the_same_share_is_less_on_more_schedulers() {
+    let level = |schedulers| finding(&hot_table().with(|n| n.schedulers = schedulers), CODE).level;
+    assert_eq!(level(2), Level::Critical);
+    assert_eq!(level(6), Level::Warning);
+    assert_healthy(&hot_table().with(|n| n.schedulers = 64), CODE);
+}
+
+#[test]
+fn each_thing_that_is_waited_for_is_a_finding() {
+    let node = node().with(|n| {
+        n.locks = vec![
+            LockRow { locks: 9, ..waiting("alcu_allocator", None, 0.9) },
+            waiting("alcu_allocator", Some("eheap_alloc"), 0.88),
+            LockRow { locks: 2, ..waiting("run_queue", None, 0.5) },
+            waiting("run_queue", Some("1"), 0.4),
+            LockRow { locks: 1, ..waiting("on_halt", None, 0.3) },
+            LockRow { locks: 1, ..waiting("atom_tab", None, 0.2) },
+        ];
+    });
+    let Outcome::Found(findings) = outcome(&node.period(), CODE) else { panic!("nothing found") };
+    let subjects: Vec<_> =
+        findings.iter().map(|finding| finding.subject.as_deref().unwrap_or_default()).collect();
+    assert_eq!(subjects, ["alcu_allocator of eheap_alloc", "run_queue", "on_halt"]);
+    assert_eq!(entries(&findings[0]), ["+Mdai"]);
+    // How many schedulers there are decides whose queue the number is of, and that is not known here.
+    assert!(findings[1].evidence.iter().any(|evidence| evidence.what == "of that for run queue 1"));
+    // 25 does not know it.
+    assert_eq!(text(&findings[2], "what usually helps"), "no known remedy");
+}
+
+#[test]
+fn what_was_not_told_one_by_one_is_a_finding_of_its_own() {
+    let node = hot_table().with(|n| {
+        n.locks[0].waited += 5 * SECOND_NS;
+        n.locks[0].tries += 1_000_000;
+        n.locks[0].collisions += 100_000;
+    });
+    let Outcome::Found(findings) = outcome(&node.period(), CODE) else { panic!("nothing found") };
+    let rest = &findings[1];
+    assert_eq!(rest.subject.as_deref(), Some("other db_tab"));
+    assert_eq!(text(rest, "tries that found it taken"), "100000 of 1000000");
+    // It is not known whose they are.
+    assert!(rest.remedies[0].change.ends_with("for the table"), "{:?}", rest.remedies[0]);
+    assert!(rest.against.iter().any(|against| against.contains("may be among these")), "{:?}", rest.against);
+}
+
+#[test]
+fn what_speaks_against_it_is_said() {
+    let check = |node: Node, change: fn(&mut Period), expect: &str| {
+        let mut period = node.period();
+        change(&mut period);
+        let Outcome::Found(findings) = outcome(&period, CODE) else { panic!("{expect}: nothing found") };
+        assert!(
+            findings[0].against.iter().any(|against| against.contains(expect)),
+            "{:?}",
+            findings[0].against
+        );
+    };
+    check(hot_table(), |_| (), "comes to the next lock sooner");
+    check(hot_table(), |period| period.locks.retain(|row| row.id.is_some()), "only single locks");
+    check(
+        hot_table(),
+        |period| {
+            period.lock_session.as_mut().expect("a session").categories = vec!["db".to_owned()];
+        },
+        "locks of processes were not counted",
+    );
+    let unknown = hot_table().with(|n| {
+        n.without = vec![&metrics::SCHEDULERS_ONLINE];
+        n.facts = vec![(facts::SCHEDULERS_ONLINE, String::new())];
+    });
+    check(unknown.clone(), |_| (), "how many schedulers there are is not known");
+    assert!(finding(&unknown, CODE).score <= 50.0);
+    check(
+        hot_table().with(|n| {
+            n.locks_counted = Some(SECOND_NS / 2);
+        }),
+        |_| (),
+        "counted for 0.5 s only",
+    );
+}
+
+#[test]
+fn where_nobody_looked_nothing_is_judged() {
+    let not_judged = |node: Node, expect: &str| {
+        let Outcome::NotJudged { reason, next } = outcome(&node.period(), CODE) else { panic!("{expect}") };
+        assert!(reason.contains(expect), "{reason}");
+        assert!(next.contains("beamtune locks TARGET"), "{next}");
+    };
+    not_judged(node().with(|n| n.locks_counted = None), "nobody has watched");
+    not_judged(node().with(|n| n.locks.clear()), "none was told of");
+    not_judged(hot_table().with(|n| n.locks_counted = Some(0)), "how long");
+    not_judged(
+        node().with(|n| {
+            n.locks_counted = None;
+            n.waits = vec![WaitRow { waited: 5, ..WaitRow::default() }];
+        }),
+        "how long the look was",
+    );
+}
+
+#[test]
+fn a_look_that_saw_no_waits_is_judged() {
+    let mut period = node().with(|n| n.locks_counted = None).period();
+    period.locks.clear();
+    period.facts.set(facts::LOCKS_WATCHED, "8000000000");
+    let Outcome::Healthy(said) = outcome(&period, CODE) else { panic!("not healthy") };
+    assert_eq!(said, "threads were watched for 8.0 s, and none was seen waiting for a lock");
+}
+
+#[test]
+fn many_locks_that_are_waited_for_a_little_are_found_together() {
+    let tables = |count: usize, share: f64| {
+        let names: Vec<String> = (1..=count).map(|n| format!("shard{n}")).collect();
+        let single = |name: &String| waiting("db_tab", Some(name.as_str()), share);
+        let whole = waiting("db_tab", None, share * count as f64);
+        node().with(|n| n.locks = std::iter::once(whole).chain(names.iter().map(single)).collect())
+    };
+    let finding = finding(&tables(12, 0.06), CODE);
+    assert_eq!((finding.level, finding.subject.as_deref()), (Level::Warning, Some("many locks")));
+    assert!(
+        finding.summary.starts_with("threads wait for 12 different locks, for none of them much: 72 %"),
+        "{}",
+        finding.summary
+    );
+    assert!(finding.evidence.iter().any(|evidence| evidence.what == "waited for db_tab of the table shard1"));
+    assert!(finding.remedies[0].change.ends_with("for the table"), "{:?}", finding.remedies);
+    assert_healthy(&tables(3, 0.02), CODE);
+}
+
+#[test]
+fn where_it_was_waited_is_told_of_the_lock_itself_if_that_is_known() {
+    let place =
+        |row: LockRow, line| LockRow { file: Some("beam/erl_db.c".to_owned()), line: Some(line), ..row };
+    let node = hot_table().with(|n| n.locks[0] = place(n.locks[0].clone(), 400));
+    let whats = |node: &Node| -> Vec<String> {
+        finding(node, CODE).evidence.into_iter().map(|evidence| evidence.what).collect()
+    };
+    assert!(whats(&node).iter().any(|what| what == "of the class at beam/erl_db.c:400"));
+    let node = node.with(|n| n.locks[1] = place(n.locks[1].clone(), 800));
+    assert!(whats(&node).iter().any(|what| what == "of that at beam/erl_db.c:800"));
+}
+
+fn seen(share: f64) -> Node {
+    let wait = |stack: &[&str], share: f64| WaitRow {
+        length: SECOND_NS,
+        thread: "scheduler".to_owned(),
+        how: "sleep".to_owned(),
+        stack: stack.iter().map(|function| (*function).to_owned()).collect(),
+        seen: 90,
+        waited: (share * SECOND_NS as f64) as i64,
+        ..WaitRow::default()
+    };
+    node().with(|n| {
+        n.locks_counted = None;
+        n.locks.clear();
+        n.large_tables = vec![("carts", 1 << 20, 0)];
+        n.waits = vec![
+            wait(&["ets_update_counter_3", "process_main"], share),
+            wait(&["erts_alcu_alloc_ts"], share / 20.0),
+            wait(&[], 0.001),
+        ];
+    })
+}
+
+#[test]
+fn on_a_stock_vm_the_operation_is_named_and_how_to_find_the_table() {
+    let mut period = seen(1.2).period();
+    period.tables[0].protection = "public".to_owned();
+    let Outcome::Found(findings) = outcome(&period, CODE) else { panic!("nothing found") };
+    let finding = &findings[0];
+    assert_eq!(finding.subject.as_deref(), Some("ets:update_counter/3"));
+    assert!(finding.summary.starts_with("threads wait for locks: 126 % of the look"), "{}", finding.summary);
+    assert_eq!(text(finding, "where"), "ets_update_counter_3 ← process_main");
+    assert_eq!(text(finding, "public tables without write_concurrency, the largest"), "carts");
+    assert!(text(finding, "how to find the table").contains("several processes write"));
+    assert_eq!(entries(finding), ["ets.write_concurrency", "ets.read_concurrency", "build.lock_counting"]);
+    assert_healthy(&seen(0.01), CODE);
+}
+
+#[test]
+fn tables_that_may_be_meant_are_named_once() {
+    let node = seen(1.2).with(|n| n.large_tables = vec![("carts", 3 << 20, 0), ("shard", 2 << 20, 0)]);
+    let mut period = node.period();
+    let other = TableRow { id: "#Ref<0.1.2.3>".to_owned(), ..period.tables[1].clone() };
+    let done = TableRow { options: vec!["write_concurrency=auto".to_owned()], ..other.clone() };
+    period.tables.extend([other, done]);
+    period.tables.iter_mut().for_each(|table| table.protection = "public".to_owned());
+    let Outcome::Found(findings) = outcome(&period, CODE) else { panic!("nothing found") };
+    let named = text(&findings[0], "public tables without write_concurrency, the largest");
+    assert_eq!(named, "carts, shard (2 tables)");
+}
+
+#[test]
+fn who_waits_for_memory_within_a_table_is_not_sent_looking_for_a_table() {
+    let mut period = seen(1.2).period();
+    period.tables[0].protection = "public".to_owned();
+    period.waits[0].stack.insert(0, "erts_alcu_alloc_ts".to_owned());
+    let Outcome::Found(findings) = outcome(&period, CODE) else { panic!("nothing found") };
+    let finding = &findings[0];
+    assert_eq!(finding.subject.as_deref(), Some("ets:update_counter/3"));
+    assert!(finding.evidence.iter().all(|evidence| !evidence.what.contains("table")), "{finding:#?}");
+    assert_eq!(entries(finding), ["+Mdai", "build.lock_counting"]);
+}
