@@ -8,9 +8,11 @@
 
 pub mod file;
 pub mod flags;
+pub mod import;
 pub mod load;
 pub mod memory;
 pub mod mqtt;
+pub mod profile;
 pub mod sample;
 pub mod wire;
 
@@ -50,6 +52,9 @@ pub const TARGETS: &[Target] = &[
     ("mqtt", mqtt::mqtt),
     ("load_scenario", load::load_scenario),
     ("load_import", load::load_import),
+    ("lcnt", import::lcnt),
+    ("program", profile::program),
+    ("perf_record", profile::perf_record),
 ];
 
 /// Passes an input through a target.

@@ -1,0 +1,290 @@
+//! Builds an emulator from a source and keeps it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::cache::{About, Cache, Kept, Workplace};
+use crate::check::{Check, results};
+use crate::error::Error;
+use crate::installation::{boot, find, search_path};
+use crate::kind::{Identity, Variant};
+use crate::needs::{self, SCTP};
+use crate::program::{Elf, Program};
+use crate::recipe::{Recipe, Stage};
+use crate::source::{Source, Tree};
+use crate::work::{Watch, Work};
+
+/// What is to be built.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// What of the source.
+    pub variant: Variant,
+    /// The ERTS that it must be, where a target tells.
+    pub erts: Option<String>,
+    /// The OTP that it must be; without an ERTS, that decides.
+    pub otp: Option<String>,
+    /// Where the source comes from.
+    pub source: Source,
+    /// How many files are compiled at once.
+    pub jobs: usize,
+    /// The folder of an installation of the same version, with whose code what was built is started, too: one that may be trusted, since
+    /// its code runs as us.
+    pub root: Option<PathBuf>,
+}
+
+/// What was built.
+#[derive(Debug, Clone)]
+pub struct Built {
+    /// Where it is kept.
+    pub kept: Kept,
+    /// How long it took.
+    pub took: Duration,
+    /// How long each stage took, in their order.
+    pub stages: Vec<(Stage, Duration)>,
+}
+
+/// This machine: what is built here runs on the like of it.
+///
+/// # Errors
+/// If its shell, by which it is told, cannot be read.
+pub fn host() -> Result<Elf, Error> {
+    // Every system has one, and it is linked as all else there, which we are not.
+    let shell = find("sh".as_ref(), search_path().as_deref()).unwrap_or_else(|| PathBuf::from("/bin/sh"));
+    Elf::read(&shell)
+}
+
+/// That an emulator that is built here runs where `target` does.
+///
+/// # Errors
+/// If it is for another machine, or another C library.
+pub fn check_machine(what: &str, target: &Elf, host: &Elf) -> Result<(), Error> {
+    if target == host {
+        return Ok(());
+    }
+    let told = |elf: &Elf| format!("{} with {}", elf.architecture, elf.libc.name());
+    Err(Error::OtherMachine {
+        what: what.to_owned(),
+        found: told(target),
+        host: told(host),
+        next: "build it on such a system, or in its image: beamtune emulator install --dockerfile prints how",
+    })
+}
+
+/// Builds it.
+///
+/// # Errors
+/// If something is missing, the source is another one, a command fails, what was built does not start or is another one, or the user
+/// ends it; then nothing of it is left.
+pub fn build(order: &Order, cache: &Cache, watch: &mut dyn Watch) -> Result<Built, Error> {
+    check_folder(cache.root())?;
+    let needs = needs::needs(order.variant.flavor, order.source.unpack());
+    needs::check(&needs, needs::Need::is_there)?;
+    let workplace = cache.workplace()?;
+    let log = workplace.path().join("log");
+    let mut work = Work::new(watch, cache.root(), log.clone(), order.source.stage());
+    let made = make(order, &workplace, &mut work);
+    let Made { emulator, tree, told } = match made {
+        Ok(made) => made,
+        Err(Error::Step { what, how, last, .. }) => {
+            return Err(Error::Step { what, how, last, log: cache.keep_log(&log) });
+        }
+        Err(other) => return Err(other),
+    };
+    let bytes = fs::metadata(&emulator).map_err(|source| Error::io(&emulator, source))?.len();
+    let Program { elf, erts, flavor, glibc, .. } = Program::read(&emulator)?;
+    let variant = Variant { flavor, ..order.variant };
+    let identity = Identity { erts, variant, architecture: elf.architecture, libc: elf.libc };
+    let (took, stages) = work.end();
+    let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    let about = About { identity, otp: tree.otp, source: told, glibc, bytes, took_ms };
+    Ok(Built { kept: cache.keep(&workplace, about, &emulator)?, took, stages })
+}
+
+/// That make and the scripts of OTP can build in a folder: they put its name into rules and commands as it stands.
+fn check_folder(folder: &Path) -> Result<&str, Error> {
+    let is_special = |c: char| c.is_whitespace() || c.is_control() || "#$%&'\"()*:;<=>?[\\]`|".contains(c);
+    folder.to_str().filter(|name| !name.contains(is_special)).ok_or_else(|| {
+        Error::Usage(format!(
+            "make cannot build in {}, in whose name are blanks or signs that mean something to make or a shell: let XDG_CACHE_HOME name \
+             another folder",
+            folder.display()
+        ))
+    })
+}
+
+/// What is to be kept, and of what it was made.
+struct Made {
+    emulator: PathBuf,
+    tree: Tree,
+    told: String,
+}
+
+fn make(order: &Order, workplace: &Workplace, work: &mut Work<'_>) -> Result<Made, Error> {
+    let (tree, told) = order.source.fetch(work, order.otp.as_deref(), &workplace.folder("source")?)?;
+    work.stage(Stage::Configuring);
+    tree.verify(&told, order.erts.as_deref(), order.otp.as_deref())?;
+    let top = check_folder(&tree.root)?;
+    let recipe = Recipe::new(
+        top,
+        &tree.erts,
+        order.variant,
+        tree.layout,
+        SCTP.is_there(),
+        &order.jobs.max(1).to_string(),
+    );
+    let temporary = workplace.folder("tmp")?;
+    for step in &recipe.steps {
+        work.stage(step.stage);
+        let mut command = Command::new(&step.program);
+        command.args(&step.arguments).current_dir(tree.root.join(step.folder));
+        command.envs(recipe.environment.iter().map(|(name, value)| (*name, value)));
+        // What compilers write meanwhile takes its room where all else of the build does.
+        command.env("TMPDIR", &temporary);
+        let what = format!("{} {}", step.stage.name(), step.folder);
+        work.run(what.trim_end_matches([' ', '.']), &mut command)?;
+    }
+    let kind = order.variant.kind;
+    let (built, child_setup) = results(&tree.root.join("bin"), kind).ok_or_else(|| Error::Unfit {
+        why: format!("make has left no {} with its erl_child_setup", kind.file()),
+    })?;
+    let emulator = workplace.path().join(kind.file());
+    // Its symbols stay, by which stacks are read.
+    work.run("strip", Command::new("strip").arg("-g").arg("-o").arg(&emulator).arg(&built))?;
+    work.stage(Stage::Checking);
+    let bootstrap = tree.root.join("bootstrap");
+    check(order, workplace, &emulator, &child_setup, &tree.erts, &bootstrap)?;
+    Ok(Made { emulator, tree, told })
+}
+
+/// Starts it with the code of the source, and with that of the installation where it may be run. A source without such code (a checkout
+/// that was cleaned) and no installation leave nothing to start it with.
+fn check(
+    order: &Order,
+    workplace: &Workplace,
+    emulator: &Path,
+    child_setup: &Path,
+    erts: &str,
+    bootstrap: &Path,
+) -> Result<(), Error> {
+    let roots = [bootstrap].into_iter().chain(order.root.as_deref());
+    let roots: Vec<&Path> = roots.filter(|root| boot(root).is_some()).collect();
+    if roots.is_empty() {
+        let why = "there is no Erlang code to start it with: name the folder of an installation with --for";
+        return Err(Error::Unfit { why: why.to_owned() });
+    }
+    for (root, name) in roots.into_iter().zip(["check", "check-installed"]) {
+        let scratch = workplace.folder(name)?;
+        Check { emulator, child_setup, root, scratch: &scratch }.run(erts, order.variant)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::installation::tests::file;
+    use crate::kind::{Flavor, Libc, Options, Type};
+    use crate::program::tests::emulator;
+    use crate::source::tests::source;
+    use crate::work::tests::Looks;
+
+    fn order(source: &Path) -> Order {
+        let variant = Variant { kind: Type::Lcnt, flavor: Flavor::Jit, options: Options::default() };
+        Order {
+            variant,
+            erts: Some("13.1.5".to_owned()),
+            otp: Some("25.2.3".to_owned()),
+            source: Source::Folder(source.to_owned()),
+            jobs: 1,
+            root: None,
+        }
+    }
+
+    /// Whether there is all that is asked for before a build begins.
+    fn can_build() -> bool {
+        let needs = needs::needs(Flavor::Jit, needs::Unpack::Nothing);
+        let checked = needs::check(&needs, needs::Need::is_there);
+        if let Err(error) = &checked {
+            eprintln!("skipped, because no emulator can be built here: {error}");
+        }
+        checked.is_ok()
+    }
+
+    #[test]
+    fn a_build_that_the_user_ends_leaves_nothing() {
+        if !can_build() {
+            return;
+        }
+        let (source, folder) = (source(), tempfile::tempdir().expect("a folder"));
+        file(&source.path().join("make/configure"), b"#!/bin/sh\nexec sleep 1000\n");
+        let cache = Cache::at(folder.path());
+        let error = build(&order(source.path()), &cache, &mut Looks(60)).expect_err("it was ended");
+        assert!(matches!(error, Error::Cancelled), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+    }
+
+    #[test]
+    fn a_build_that_fails_leaves_only_what_it_had_said() {
+        if !can_build() {
+            return;
+        }
+        let (source, folder) = (source(), tempfile::tempdir().expect("a folder"));
+        file(&source.path().join("erts/configure"), b"#!/bin/sh\necho 'error: no curses'; exit 1\n");
+        let cache = Cache::at(folder.path());
+        let error =
+            build(&order(source.path()), &cache, &mut Looks(10_000)).expect_err("it fails").to_string();
+        assert!(error.contains("configuring erts failed (exit status: 1): error: no curses"), "{error}");
+        let log = folder.path().join("failed.log");
+        assert!(error.ends_with(&log.display().to_string()), "{error}");
+        let left: Vec<_> = fs::read_dir(folder.path()).expect("a folder").flatten().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+    }
+
+    #[test]
+    fn a_folder_that_make_could_not_build_in_is_refused_before_anything_else() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["a b", "a:b", "a$b", "it's", "a#b"] {
+            let cache = Cache::at(folder.path().join(name));
+            let error = build(&order(folder.path()), &cache, &mut Looks(1)).expect_err("refused").to_string();
+            assert!(error.contains("XDG_CACHE_HOME"), "{error}");
+            assert!(!cache.root().exists());
+        }
+        check_folder(Path::new("/home/jörg/.cache/x_y-z+1,2@3")).expect("nothing special");
+    }
+
+    #[test]
+    fn a_source_of_another_version_is_not_built() {
+        if !can_build() {
+            return;
+        }
+        let (source, folder) = (source(), tempfile::tempdir().expect("a folder"));
+        let order = Order { erts: Some("15.2.7".to_owned()), ..order(source.path()) };
+        let error =
+            build(&order, &Cache::at(folder.path()), &mut Looks(10_000)).expect_err("another version");
+        assert!(matches!(error, Error::WrongVersion { .. }), "{error}");
+    }
+
+    #[test]
+    fn an_emulator_for_another_machine_or_c_library_is_refused() {
+        let elf = |architecture: &str, libc| Elf { architecture: architecture.to_owned(), libc };
+        let host = elf("x86_64", Libc::Glibc);
+        check_machine("x", &elf("x86_64", Libc::Glibc), &host).expect("the same");
+        let error = check_machine("/app/beam.smp", &elf("x86_64", Libc::Musl), &host).expect_err("musl");
+        let error = error.to_string();
+        assert!(error.contains("x86_64 with musl, this host is x86_64 with glibc"), "{error}");
+        check_machine("x", &elf("aarch64", Libc::Glibc), &host).expect_err("another machine");
+    }
+
+    #[test]
+    fn this_host_is_known_by_its_shell() {
+        let host = host().expect("a shell");
+        assert!(!host.architecture.is_empty());
+        // What stands in a made-up emulator is read as from a real one.
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("beam.smp");
+        file(&path, &emulator("Erlang/OTP 25%s [erts-13.1.5] [64-bit] [jit:ns%s]"));
+        assert_eq!(Program::read(&path).expect("an emulator").erts, "13.1.5");
+    }
+}

@@ -1,0 +1,313 @@
+//! Where emulators are kept that were built: a folder each, named by what it is, with the emulator and a file that tells about it.
+
+use std::ffi::OsString;
+use std::fs::{self, File, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock, statvfs};
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+use crate::error::{BUILD_MB, Error};
+use crate::kind::Identity;
+
+/// Tells about an emulator, beside it.
+const MANIFEST: &str = "emulator.json";
+/// Folders in which something is being built.
+const BUILDING: &str = ".build-";
+/// Held by whoever builds in a folder, so that those left by a crash are known.
+const LOCK: &str = "lock";
+/// What a build that failed had said.
+const FAILED: &str = "failed.log";
+/// Others may write it: its group or everybody.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// The folder of all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cache {
+    root: PathBuf,
+}
+
+/// What is told about an emulator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// What it is.
+    #[serde(flatten)]
+    pub identity: Identity,
+    /// The OTP that its source belongs to, where that told.
+    pub otp: Option<String>,
+    /// What it was built of, for people.
+    pub source: String,
+    /// The newest glibc 2 that it needs, by its minor version.
+    pub glibc: Option<u32>,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// How long it was built, in milliseconds.
+    pub took_ms: u64,
+}
+
+/// An emulator that is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// What it is.
+    pub about: About,
+    /// Its file.
+    pub file: PathBuf,
+}
+
+impl Cache {
+    /// In this folder, which need not exist.
+    pub fn at(root: impl Into<PathBuf>) -> Cache {
+        Cache { root: root.into() }
+    }
+
+    /// The usual one: `beamtune/emulators` in `XDG_CACHE_HOME`, or in `.cache` of `HOME`; both are given.
+    ///
+    /// # Errors
+    /// If neither is set.
+    pub fn usual(cache_home: Option<OsString>, home: Option<OsString>) -> Result<Cache, Error> {
+        let set = |value: Option<OsString>| value.filter(|value| !value.is_empty()).map(PathBuf::from);
+        // A relative one is none (XDG Base Directory Specification).
+        let cache_home = set(cache_home).filter(|path| path.is_absolute());
+        let cache = cache_home.or_else(|| Some(set(home)?.join(".cache")));
+        let cache = cache.ok_or_else(|| {
+            Error::Usage(
+                "neither XDG_CACHE_HOME nor HOME is set, so there is nowhere to keep an emulator".to_owned(),
+            )
+        })?;
+        Ok(Cache::at(cache.join("beamtune/emulators")))
+    }
+
+    /// The folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The emulator that is this, if it is kept.
+    ///
+    /// # Errors
+    /// If it is there, but somebody else could have put it there.
+    pub fn find(&self, identity: &Identity) -> Result<Option<Kept>, Error> {
+        let Some(kept) = self.read(&identity.key()).filter(|kept| kept.about.identity == *identity) else {
+            return Ok(None);
+        };
+        let metadata = fs::metadata(&kept.file).map_err(|source| Error::io(&kept.file, source))?;
+        let ours = rustix::process::geteuid().as_raw();
+        if ![0, ours].contains(&metadata.uid()) || metadata.mode() & OTHERS_WRITE != 0 {
+            return Err(Error::Foreign { path: kept.file });
+        }
+        Ok(Some(kept))
+    }
+
+    /// All that are kept, by their names.
+    ///
+    /// # Errors
+    /// If there is a folder of them, but it cannot be read.
+    pub fn list(&self) -> Result<Vec<Kept>, Error> {
+        let entries = match fs::read_dir(&self.root) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(why) => return Err(Error::NoCache { folder: self.root.clone(), why }),
+        };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        Ok(names.iter().filter_map(|name| self.read(name)).collect())
+    }
+
+    fn read(&self, name: &str) -> Option<Kept> {
+        let folder = self.root.join(name);
+        let about: About = serde_json::from_slice(&fs::read(folder.join(MANIFEST)).ok()?).ok()?;
+        let file = folder.join(about.identity.variant.kind.file());
+        file.is_file().then_some(Kept { about, file })
+    }
+
+    /// A folder to build in, removed when it is dropped.
+    pub(crate) fn workplace(&self) -> Result<Workplace, Error> {
+        let io = |source| Error::io(&self.root, source);
+        let no = |why| Error::NoCache { folder: self.root.clone(), why };
+        // Whoever the VM runs as must come to it; nobody else may write it.
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(&self.root).map_err(no)?;
+        self.remove_leftovers();
+        let free = statvfs(&self.root).map_err(|errno| io(errno.into()))?;
+        let free_mb = free.f_bavail.saturating_mul(free.f_frsize) / 1_000_000;
+        if free_mb < BUILD_MB {
+            return Err(Error::NoRoom { folder: self.root.clone(), needed_mb: BUILD_MB, free_mb });
+        }
+        let folder = tempfile::Builder::new().prefix(BUILDING).tempdir_in(&self.root).map_err(no)?;
+        let lock = File::create(folder.path().join(LOCK)).map_err(io)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|errno| io(errno.into()))?;
+        Ok(Workplace { folder, _lock: lock })
+    }
+
+    /// Removes what builds have left that were killed.
+    fn remove_leftovers(&self) {
+        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
+            if !entry.file_name().to_string_lossy().starts_with(BUILDING) {
+                continue;
+            }
+            // One without a lock was just made, or is just being removed.
+            let Ok(lock) = File::open(entry.path().join(LOCK)) else { continue };
+            if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                // What cannot be removed stays; the room that it takes is told by the next build that lacks it.
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+
+    /// Keeps an emulator that was built in a workplace, in the place of one that is the same.
+    pub(crate) fn keep(&self, workplace: &Workplace, about: About, built: &Path) -> Result<Kept, Error> {
+        let new = workplace.path().join("keep");
+        fs::create_dir(&new).map_err(|source| Error::io(&new, source))?;
+        let name = about.identity.variant.kind.file();
+        let file = new.join(name);
+        let written = || {
+            fs::rename(built, &file)?;
+            // Whoever the VM runs as must be able to start it.
+            fs::set_permissions(&file, Permissions::from_mode(0o755))?;
+            File::open(&file)?.sync_all()?;
+            fs::write(new.join(MANIFEST), serde_json::to_vec_pretty(&about)?)
+        };
+        written().map_err(|source| Error::io(&file, source))?;
+        let place = self.root.join(about.identity.key());
+        let moved = || {
+            match fs::rename(&place, workplace.path().join("before")) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            fs::set_permissions(&new, Permissions::from_mode(0o755))?;
+            fs::rename(&new, &place)
+        };
+        moved().map_err(|source| Error::io(&place, source))?;
+        Ok(Kept { file: place.join(name), about })
+    }
+
+    /// Keeps what a build that failed had said; where, if that can be.
+    pub(crate) fn keep_log(&self, log: &Path) -> Option<PathBuf> {
+        let kept = self.root.join(FAILED);
+        fs::copy(log, &kept).ok().map(|_| kept)
+    }
+}
+
+/// A folder to build in; dropping it removes all that is in it.
+#[derive(Debug)]
+pub(crate) struct Workplace {
+    folder: TempDir,
+    _lock: File,
+}
+
+impl Workplace {
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A new folder in it.
+    pub(crate) fn folder(&self, name: &str) -> Result<PathBuf, Error> {
+        let folder = self.path().join(name);
+        fs::create_dir(&folder).map_err(|source| Error::io(&folder, source))?;
+        Ok(folder)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::kind::{Flavor, Libc, Options, Type, Variant};
+
+    pub(crate) fn about() -> About {
+        let variant = Variant { kind: Type::Lcnt, flavor: Flavor::Jit, options: Options::default() };
+        let identity = Identity {
+            erts: "13.1.5".to_owned(),
+            variant,
+            architecture: "x86_64".to_owned(),
+            libc: Libc::Glibc,
+        };
+        let source = "otp_src_25.2.3.tar.gz".to_owned();
+        About { identity, otp: Some("25.2.3".to_owned()), source, glibc: Some(34), bytes: 3, took_ms: 1 }
+    }
+
+    /// A cache that holds one emulator.
+    pub(crate) fn filled(folder: &TempDir) -> (Cache, Kept) {
+        let cache = Cache::at(folder.path().join("cache"));
+        let workplace = cache.workplace().expect("a workplace");
+        let built = workplace.path().join("built");
+        fs::write(&built, "lcnt").expect("written");
+        let kept = cache.keep(&workplace, about(), &built).expect("kept");
+        (cache, kept)
+    }
+
+    #[test]
+    fn what_is_kept_is_found_again_and_nothing_else() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (cache, kept) = filled(&folder);
+        assert_eq!(cache.find(&about().identity).expect("ours"), Some(kept.clone()));
+        assert_eq!(cache.list().expect("a list"), std::slice::from_ref(&kept));
+        assert_eq!(fs::metadata(&kept.file).expect("a file").mode() & 0o777, 0o755);
+        let mut other = about().identity;
+        other.erts = "13.1.6".to_owned();
+        assert_eq!(cache.find(&other).expect("nothing"), None);
+        // Somebody has renamed the folder.
+        fs::rename(cache.root().join(about().identity.key()), cache.root().join(other.key()))
+            .expect("renamed");
+        assert_eq!(cache.find(&other).expect("nothing"), None);
+        // Only it is there: what was built is removed with its folder.
+        assert_eq!(fs::read_dir(cache.root()).expect("a folder").count(), 1);
+    }
+
+    #[test]
+    fn one_that_is_built_again_takes_the_place_of_the_first() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (cache, kept) = filled(&folder);
+        let workplace = cache.workplace().expect("a workplace");
+        let built = workplace.path().join("built");
+        fs::write(&built, "again").expect("written");
+        cache.keep(&workplace, about(), &built).expect("kept");
+        assert_eq!(fs::read_to_string(kept.file).expect("a file"), "again");
+    }
+
+    #[test]
+    fn one_that_others_may_write_is_not_run() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (cache, kept) = filled(&folder);
+        fs::set_permissions(&kept.file, Permissions::from_mode(0o777)).expect("chmod");
+        assert!(matches!(cache.find(&about().identity), Err(Error::Foreign { .. })));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_used_is_told_and_one_that_is_not_there_is_empty() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert_eq!(Cache::at(folder.path().join("none")).list().expect("empty"), []);
+        let file = folder.path().join("file");
+        fs::write(&file, "").expect("written");
+        assert!(matches!(Cache::at(&file).list(), Err(Error::NoCache { .. })));
+        let error = Cache::at(file.join("below")).workplace().expect_err("no folder").to_string();
+        assert!(error.contains("let XDG_CACHE_HOME name"), "{error}");
+    }
+
+    #[test]
+    fn leftovers_of_builds_that_were_killed_are_removed_but_not_those_under_way() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cache = Cache::at(folder.path());
+        let under_way = cache.workplace().expect("a workplace");
+        let left = folder.path().join(".build-left");
+        fs::create_dir(&left).expect("made");
+        fs::write(left.join(LOCK), "").expect("written");
+        let _other = cache.workplace().expect("a workplace");
+        assert!(under_way.path().is_dir() && !left.exists());
+    }
+
+    #[test]
+    fn it_is_where_others_keep_what_can_be_made_again() {
+        let usual = |cache: Option<&str>, home: Option<&str>| {
+            Cache::usual(cache.map(Into::into), home.map(Into::into))
+                .map(|cache| cache.root().to_owned())
+                .ok()
+        };
+        assert_eq!(usual(Some("/c"), Some("/h")), Some("/c/beamtune/emulators".into()));
+        assert_eq!(usual(Some(""), Some("/h")), Some("/h/.cache/beamtune/emulators".into()));
+        assert_eq!(usual(Some("c"), Some("/h")), Some("/h/.cache/beamtune/emulators".into()));
+        assert_eq!(usual(None, None), None);
+    }
+}

@@ -1,0 +1,216 @@
+//! Starts an emulator that was just built and asks it what it is.
+//!
+//! It is started without `erlexec`, which belongs to the installation and may be of another system, with a folder of programs of its own;
+//! of the installation only compiled Erlang code is read. Where there is no installation that can be seen from here, the code that OTP's source
+//! brings to compile itself is enough (`bootstrap/`).
+
+use std::fs::{self, Permissions};
+use std::io::Read;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::installation::{boot, search_path};
+use crate::kind::{Type, Variant, has_flavors};
+
+/// It starts in a tenth of a second; on a busy machine in some.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(50);
+/// What it says is one line, and an error some.
+const MOST_BYTES: u64 = 64 << 10;
+/// By what its line is known among others.
+const MARK: &str = "{beamtune,";
+/// `display` writes at once, and needs no process for that. States are only told while microstates are accounted.
+const ASK: &str = "Info = fun(Item) -> try erlang:system_info(Item) catch _:_ -> none end end, \
+                   erlang:system_flag(microstate_accounting, true), \
+                   Extra = case erlang:statistics(microstate_accounting) of [#{counters := Counters} | _] -> maps:is_key(ets, Counters); \
+                   _ -> none end, \
+                   erlang:display({beamtune, Info(version), Info(build_type), Info(emu_flavor), Info(kernel_poll), Extra}), halt().";
+
+/// What stands for `inet_gethost`, which is not built: when a VM starts it looks for its host's name, and needs no answer but that there is none
+/// (a packet of 14 bytes to request 1, an error, in erts/etc/common/inet_gethost.c).
+const NO_HOST: &str = "#!/bin/sh\nprintf '\\0\\0\\0\\016\\0\\0\\0\\001\\0notfound\\0'\n";
+
+/// What is started, and with what.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Check<'p> {
+    /// The emulator.
+    pub(crate) emulator: &'p Path,
+    /// What its `erl_child_setup` is, which it starts first of all.
+    pub(crate) child_setup: &'p Path,
+    /// The folder with `lib` and boot files.
+    pub(crate) root: &'p Path,
+    /// An empty folder.
+    pub(crate) scratch: &'p Path,
+}
+
+impl Check<'_> {
+    /// Whether it starts and is what it should be.
+    pub(crate) fn run(self, erts: &str, variant: Variant) -> Result<(), Error> {
+        let unfit = |why: String| Error::Unfit { why };
+        let boot =
+            boot(self.root).ok_or_else(|| unfit(format!("{} has no boot file", self.root.display())))?;
+        let (text, status) = self.start(&boot)?;
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(MARK)?.strip_suffix('}'));
+        let Some(line) = line else {
+            let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+            return Err(unfit(format!("does not start ({status}): {}", last.trim())));
+        };
+        let wanted = expected(erts, variant);
+        if line == wanted {
+            Ok(())
+        } else {
+            Err(unfit(format!("is another one: it says {line}, and should say {wanted}")))
+        }
+    }
+
+    fn start(self, boot: &Path) -> Result<(String, String), Error> {
+        let bin = self.scratch.join("bin");
+        let made = || {
+            fs::create_dir(&bin)?;
+            symlink(self.child_setup, bin.join("erl_child_setup"))?;
+            fs::write(bin.join("inet_gethost"), NO_HOST)?;
+            fs::set_permissions(bin.join("inet_gethost"), Permissions::from_mode(0o755))
+        };
+        made().map_err(|source| Error::io(&bin, source))?;
+        let mut command = Command::new(self.emulator);
+        // As erlexec does (erts/etc/common/erlexec.c): two lines between dashes, then the user's.
+        command.args(["-S", "1:1", "--", "-root"]).arg(self.root).arg("-bindir").arg(&bin);
+        command.args(["-progname", "erl", "--", "-home"]);
+        command.arg(self.scratch).args(["--", "-boot"]).arg(boot);
+        // Boot files of mix's releases name their libraries by it.
+        command.args(["-boot_var", "RELEASE_LIB"]).arg(self.root.join("lib"));
+        command.args(["-noshell", "-noinput", "-eval", ASK]);
+        command.env("ROOTDIR", self.root).env("BINDIR", &bin).env("EMU", "beam").env("PROGNAME", "erl");
+        // As erlexec sets it; older releases find their programs by it.
+        let search = search_path().unwrap_or_default();
+        let paths = [bin.clone()].into_iter().chain(std::env::split_paths(&search));
+        command.env("PATH", std::env::join_paths(paths).unwrap_or(search));
+        command
+            .env("HOME", self.scratch)
+            .env("ERL_CRASH_DUMP_BYTES", "0")
+            .env_remove("ERL_LIBS")
+            .env_remove("ERL_INETRC");
+        command.current_dir(self.scratch).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let start = |why| Error::Start { program: self.emulator.display().to_string(), why };
+        let mut child = command.spawn().map_err(start)?;
+        let pipes: [Option<Box<dyn Read + Send>>; 2] = [
+            child.stdout.take().map(|pipe| Box::new(pipe) as _),
+            child.stderr.take().map(|pipe| Box::new(pipe) as _),
+        ];
+        let readers = pipes.map(|pipe| {
+            thread::spawn(move || {
+                let mut bytes = Vec::new();
+                // What was read until an error counts.
+                let _ = pipe.map(|pipe| pipe.take(MOST_BYTES).read_to_end(&mut bytes));
+                String::from_utf8_lossy(&bytes).into_owned()
+            })
+        });
+        let until = Instant::now() + PATIENCE;
+        let status = loop {
+            match child.try_wait().map_err(start)? {
+                Some(status) => break status.to_string(),
+                None if Instant::now() > until => {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    break format!("it did not end in {} s", PATIENCE.as_secs());
+                }
+                None => thread::sleep(LOOK),
+            }
+        };
+        let text: Vec<String> = readers.map(|reader| reader.join().unwrap_or_default()).into();
+        Ok((text.join("\n"), status))
+    }
+}
+
+/// What an emulator of this version and variant says.
+fn expected(erts: &str, variant: Variant) -> String {
+    let Variant { kind, flavor, options } = variant;
+    // The item came with the flavors.
+    let flavor = if has_flavors(erts) { flavor.name() } else { "none" };
+    format!("\"{erts}\",{},{flavor},{},{}", kind.name(), options.kernel_poll, options.extra_msacc)
+}
+
+/// The programs of a build whose results are in `bin`: the emulator, and what it starts.
+pub(crate) fn results(bin: &Path, kind: Type) -> Option<(PathBuf, PathBuf)> {
+    let folders = fs::read_dir(bin).into_iter().flatten().flatten().map(|entry| entry.path());
+    // One of the type has its name behind.
+    let setup = |folder: &Path| {
+        let names = [format!("erl_child_setup.{}", kind.name()), "erl_child_setup".to_owned()];
+        names.map(|name| folder.join(name)).into_iter().find(|file| file.is_file())
+    };
+    folders
+        .map(|folder| (folder.join(kind.file()), setup(&folder)))
+        .find_map(|(emulator, setup)| emulator.is_file().then_some((emulator, setup?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::installation::tests::{erlang, file, script};
+    use crate::kind::{Flavor, Options};
+
+    fn lcnt() -> Variant {
+        Variant { kind: Type::Lcnt, flavor: Flavor::Jit, options: Options::default() }
+    }
+
+    /// What is said of an emulator that is this script.
+    fn check(text: &str) -> Option<String> {
+        let (erlang, scratch) = (erlang(), tempfile::tempdir().expect("a folder"));
+        let emulator = erlang.path().join("beam.lcnt.smp");
+        script(&emulator, text);
+        let child_setup = emulator.clone();
+        let check = Check {
+            emulator: &emulator,
+            child_setup: &child_setup,
+            root: erlang.path(),
+            scratch: scratch.path(),
+        };
+        check.run("13.1.5", lcnt()).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_emulator_says_what_it_is() {
+        assert_eq!(check("echo '{beamtune,\"13.1.5\",lcnt,jit,true,false}'"), None);
+        // Older ones end a line so.
+        assert_eq!(check("printf '%s\\r\\n' '{beamtune,\"13.1.5\",lcnt,jit,true,false}'"), None);
+        let told = check("echo '{beamtune,\"13.1.5\",opt,jit,true,false}'").expect("another type");
+        assert!(told.contains("should say \"13.1.5\",lcnt,jit,true,false"), "{told}");
+        let told =
+            check("echo 'libtinfo.so.6: cannot open shared object file' >&2; exit 127").expect("no start");
+        assert!(told.contains("does not start (exit status: 127): libtinfo.so.6"), "{told}");
+    }
+
+    #[test]
+    fn it_is_started_with_the_installations_code_and_programs_of_its_own() {
+        let text = "[ -e \"$BINDIR/erl_child_setup\" ] && [ -d \"$ROOTDIR/erts-13.1.5\" ] || exit 1\n\
+                      case \"$*\" in *\" -boot $ROOTDIR/bin/start_clean \"*) ;; *) exit 2 ;; esac\n\
+                      echo '{beamtune,\"13.1.5\",lcnt,jit,true,false}'";
+        assert_eq!(check(text), None);
+    }
+
+    #[test]
+    fn each_variant_is_told_by_its_own_words() {
+        let check = |erts, variant, expect: &str| assert_eq!(expected(erts, variant), expect);
+        check("13.1.5", lcnt(), "\"13.1.5\",lcnt,jit,true,false");
+        check("11.1.8", Variant { flavor: Flavor::Emu, ..lcnt() }, "\"11.1.8\",lcnt,none,true,false");
+        let options = Options { kernel_poll: false, extra_msacc: true };
+        let opt = Variant { kind: Type::Opt, flavor: Flavor::Emu, options };
+        check("17.1.1", opt, "\"17.1.1\",opt,emu,false,true");
+    }
+
+    #[test]
+    fn the_results_of_a_build_are_found() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join("x86_64-pc-linux-gnu").join(name);
+        assert_eq!(results(folder.path(), Type::Lcnt), None);
+        file(&at("beam.lcnt.smp"), b"");
+        assert_eq!(results(folder.path(), Type::Lcnt), None);
+        file(&at("erl_child_setup.lcnt"), b"");
+        let expect = Some((at("beam.lcnt.smp"), at("erl_child_setup.lcnt")));
+        assert_eq!(results(folder.path(), Type::Lcnt), expect);
+    }
+}

@@ -1,0 +1,252 @@
+//! The words of a text, each with its place. What was copied from a page or a terminal has spaces of many kinds and codes for colours
+//! between them; neither matters.
+
+use std::collections::VecDeque;
+
+/// An atom has at most 255 characters; some of them are escaped.
+const LONGEST_QUOTED: usize = 600;
+
+/// A histogram has 30 marks between its bars.
+const LONGEST_MARKS: usize = 64;
+
+/// A word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Token<'a> {
+    /// The word: up to the next space, with the spaces of quoted atoms; or a histogram between its bars.
+    pub text: &'a str,
+    /// From 1.
+    pub line: usize,
+    /// In characters, from 1.
+    pub column: usize,
+    /// Where it begins in the whole text, in bytes.
+    pub begin: usize,
+    /// Where its line begins there.
+    pub line_begin: usize,
+}
+
+/// All words, read as they are asked for.
+#[derive(Debug)]
+pub struct Tokens<'a> {
+    text: &'a str,
+    at: usize,
+    line: usize,
+    line_begin: usize,
+    /// Characters of the line before `at`.
+    column: usize,
+    ahead: VecDeque<Token<'a>>,
+}
+
+impl<'a> Tokens<'a> {
+    pub fn new(text: &'a str) -> Self {
+        Tokens { text, at: 0, line: 1, line_begin: 0, column: 0, ahead: VecDeque::new() }
+    }
+
+    /// The text that the words are of.
+    pub fn whole(&self) -> &'a str {
+        self.text
+    }
+
+    /// The word after `n` others; `None` behind the last one.
+    pub fn peek(&mut self, n: usize) -> Option<Token<'a>> {
+        while self.ahead.len() <= n {
+            let token = self.scan()?;
+            self.ahead.push_back(token);
+        }
+        self.ahead.get(n).copied()
+    }
+
+    /// The text of that word; empty behind the last one.
+    pub fn word(&mut self, n: usize) -> &'a str {
+        self.peek(n).map_or("", |token| token.text)
+    }
+
+    /// Goes on behind so many words.
+    pub fn skip(&mut self, n: usize) {
+        for _ in 0..n {
+            if self.peek(0).is_none() {
+                return;
+            }
+            self.ahead.pop_front();
+        }
+    }
+
+    /// Words from here to the end of the line.
+    pub fn left_in_line(&mut self) -> usize {
+        let Some(first) = self.peek(0) else { return 0 };
+        (0..).take_while(|n| self.peek(*n).is_some_and(|token| token.line == first.line)).count()
+    }
+
+    /// The line that a word stands in, without its end.
+    pub fn line_of(&self, token: Token<'a>) -> &'a str {
+        let rest = &self.text[token.line_begin..];
+        rest.find('\n').map_or(rest, |end| &rest[..end]).trim_end()
+    }
+
+    fn scan(&mut self) -> Option<Token<'a>> {
+        self.skip_spaces();
+        let rest = &self.text[self.at..];
+        let length = word(rest);
+        if length == 0 {
+            return None;
+        }
+        let token = Token {
+            text: &rest[..length],
+            line: self.line,
+            column: self.column + 1,
+            begin: self.at,
+            line_begin: self.line_begin,
+        };
+        self.column += token.text.chars().count();
+        self.at += length;
+        Some(token)
+    }
+
+    fn skip_spaces(&mut self) {
+        while let Some(c) = self.text[self.at..].chars().next() {
+            let length = match c {
+                '\u{1b}' => escape(&self.text[self.at..]),
+                c if is_space(c) => c.len_utf8(),
+                _ => return,
+            };
+            self.column += self.text[self.at..self.at + length].chars().count();
+            self.at += length;
+            if c == '\n' {
+                self.line += 1;
+                self.line_begin = self.at;
+                self.column = 0;
+            }
+        }
+    }
+}
+
+/// Spaces, also those of web pages, and what is not seen.
+fn is_space(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '\u{200b}' | '\u{feff}' | '\u{ad}')
+}
+
+/// Bytes of a code that steers a terminal; `rest` begins with it.
+fn escape(rest: &str) -> usize {
+    let bytes = rest.as_bytes();
+    if bytes.get(1) != Some(&b'[') {
+        return 1;
+    }
+    let end = bytes.iter().skip(2).take(32).position(|byte| (0x40..=0x7e).contains(byte));
+    end.map_or(1, |end| end + 3)
+}
+
+/// Bytes of the word that `rest` begins with.
+fn word(rest: &str) -> usize {
+    if rest.starts_with('|') {
+        return histogram(rest).unwrap_or(1);
+    }
+    let mut before = None;
+    let mut at = 0;
+    while let Some(c) = rest[at..].chars().next() {
+        if is_space(c) || matches!(c, '|' | '\u{1b}') {
+            break;
+        }
+        let may_open = before.is_none_or(|before| matches!(before, '(' | '[' | '{' | ',' | ':'));
+        let length = if c == '\'' && may_open { quoted(&rest[at..]) } else { None };
+        at += length.unwrap_or(c.len_utf8());
+        before = Some(c);
+    }
+    at
+}
+
+/// Bytes of the quoted atom that `rest` begins with, quotes included; `None` if it does not end in its line.
+pub fn quoted(rest: &str) -> Option<usize> {
+    let mut escaped = false;
+    for (at, c) in rest.char_indices().skip(1).take(LONGEST_QUOTED) {
+        match c {
+            '\n' => return None,
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '\'' => return Some(at + 1),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Bytes of the histogram that `rest` begins with, bars included.
+pub fn histogram(rest: &str) -> Option<usize> {
+    for (at, c) in rest.char_indices().skip(1).take(LONGEST_MARKS + 1) {
+        match c {
+            '|' => return Some(at + 1),
+            '.' | 'x' | 'X' => {}
+            c if is_space(c) && c != '\n' => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// An atom without its quotes.
+pub fn unquoted(atom: &str) -> String {
+    match atom.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')) {
+        Some(inner) => unescaped(inner),
+        None => atom.to_owned(),
+    }
+}
+
+/// What stands between the quotes of an atom.
+pub fn unescaped(inner: &str) -> String {
+    let mut out = String::with_capacity(inner.len());
+    let mut letters = inner.chars();
+    while let Some(c) = letters.next() {
+        match c {
+            '\\' => out.extend(letters.next()),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<(&str, usize, usize)> {
+        let mut tokens = Tokens::new(text);
+        let mut words = Vec::new();
+        while let Some(token) = tokens.peek(0) {
+            words.push((token.text, token.line, token.column));
+            tokens.skip(1);
+        }
+        words
+    }
+
+    #[test]
+    fn words_have_their_places() {
+        assert_eq!(words("a  bé\r\n c"), [("a", 1, 1), ("bé", 1, 4), ("c", 2, 2)]);
+        assert_eq!(words("\u{a0}a\u{200b}b\x1b[31mc\x1b[0m"), [("a", 1, 2), ("b", 1, 4), ("c", 1, 10)]);
+        assert_eq!(words(""), []);
+        assert_eq!(words(" \n "), []);
+    }
+
+    #[test]
+    fn what_holds_spaces_is_one_word_where_it_ends_in_its_line() {
+        let texts = |text| words(text).into_iter().map(|word| word.0).collect::<Vec<_>>();
+        assert_eq!(texts("db_tab 'my table' 1"), ["db_tab", "'my table'", "1"]);
+        assert_eq!(texts("'beam/erl_db.c':1809 2"), ["'beam/erl_db.c':1809", "2"]);
+        assert_eq!(texts("'it\\'s' don't 'open\nend'"), ["'it\\'s'", "don't", "'open", "end'"]);
+        assert_eq!(texts("0.1|. x X | 2"), ["0.1", "|. x X |", "2"]);
+        assert_eq!(texts("12 | #### |"), ["12", "|", "####", "|"]);
+    }
+
+    #[test]
+    fn a_line_is_found_again() {
+        let mut tokens = Tokens::new("one two\n  three four \n");
+        tokens.skip(3);
+        let four = tokens.peek(0).expect("a word");
+        assert_eq!(tokens.line_of(four), "  three four");
+        assert_eq!(tokens.left_in_line(), 1);
+    }
+
+    #[test]
+    fn atoms_lose_their_quotes() {
+        assert_eq!(unquoted("'esock.r[17]'"), "esock.r[17]");
+        assert_eq!(unquoted("'it\\'s \\\\'"), "it's \\");
+        assert_eq!(unquoted("db_tab"), "db_tab");
+    }
+}

@@ -1,0 +1,177 @@
+//! Tables as lcnt prints them, made from their format: a column is as wide as its widest cell and one more, at least a width of its own
+//! and at most 80; cells stand right in it and are cut at their end; the heading and a line of dashes stand above. Times are whole
+//! microseconds, shares have four digits.
+
+use beamtune_import::{Imported, lcnt};
+use beamtune_model::LockRow;
+
+/// A row, as lcnt counts it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Counted {
+    pub name: String,
+    pub id: String,
+    pub kind: String,
+    pub place: String,
+    pub tries: i64,
+    pub collisions: i64,
+    pub time_us: i64,
+    pub bins: Vec<i64>,
+}
+
+pub fn counted(name: &str, id: &str, tries: i64, collisions: i64, time_us: i64) -> Counted {
+    Counted {
+        name: name.to_owned(),
+        id: id.to_owned(),
+        kind: "mutex".to_owned(),
+        place: "undefined:0".to_owned(),
+        tries,
+        collisions,
+        time_us,
+        bins: vec![0; 30],
+    }
+}
+
+impl Counted {
+    pub fn at(self, place: &str) -> Counted {
+        Counted { place: place.to_owned(), ..self }
+    }
+}
+
+/// Options of `print`, as lcnt names them, with the least width of each, and its heading.
+const COLUMNS: [(&str, usize, &str); 10] = [
+    ("name", 6, "lock"),
+    ("id", 4, "id"),
+    ("type", 5, "type"),
+    ("entry", 5, "location"),
+    ("tries", 8, "#tries"),
+    ("colls", 13, "#collisions"),
+    ("ratio", 16, "collisions [%]"),
+    ("time", 11, "time [us]"),
+    ("duration", 14, "duration [%]"),
+    ("histogram", 20, "histogram [log2(us)]"),
+];
+
+pub const CONFLICTS: &str = "name,id,tries,colls,ratio,time,duration";
+pub const INSPECT: &str = "name,id,tries,colls,ratio,time,duration,histogram";
+pub const LOCATIONS: &str = "name,entry,tries,colls,ratio,time,duration";
+pub const PLACES: &str = "entry,tries,colls,ratio,time,duration,histogram";
+
+pub fn percent(part: i64, whole: i64) -> String {
+    format!("{:.4}", if whole == 0 { 0.0 } else { part as f64 / whole as f64 * 100.0 })
+}
+
+fn marks(bins: &[i64]) -> String {
+    let most = bins.iter().copied().max().unwrap_or(0);
+    let mark = |count: &i64| match *count as f64 / most.max(1) as f64 {
+        0.0 => ' ',
+        share if share > 0.66 => 'X',
+        share if share > 0.33 => 'x',
+        _ => '.',
+    };
+    format!("|{}|", bins.iter().map(mark).collect::<String>())
+}
+
+fn cell(column: &str, row: &Counted, length_us: i64) -> String {
+    match column {
+        "name" => row.name.clone(),
+        "id" => row.id.clone(),
+        "type" => row.kind.clone(),
+        "entry" => row.place.clone(),
+        "tries" => row.tries.to_string(),
+        "colls" => row.collisions.to_string(),
+        "ratio" => percent(row.collisions, row.tries),
+        "time" => row.time_us.to_string(),
+        "duration" => percent(row.time_us, length_us),
+        _ => marks(&row.bins),
+    }
+}
+
+/// The table, with its headings.
+pub fn table(columns: &str, rows: &[Counted], length_us: i64) -> String {
+    let columns: Vec<_> = columns
+        .split(',')
+        .map(|name| COLUMNS.iter().find(|column| column.0 == name).expect("a column"))
+        .collect();
+    let widths: Vec<usize> = columns
+        .iter()
+        .map(|(name, least, _)| {
+            let cells = rows.iter().map(|row| cell(name, row, length_us).chars().count() + 1);
+            cells.max().unwrap_or(0).max(*least).min(80)
+        })
+        .collect();
+    let line = |cells: Vec<String>| {
+        let mut line = String::new();
+        for ((cell, width), (name, _, _)) in cells.iter().zip(&widths).zip(&columns) {
+            if *name == "histogram" {
+                line.push_str(&format!(" {cell:<rest$}", rest = width.saturating_sub(1)));
+            } else {
+                let cut: String = cell.chars().take(*width).collect();
+                line.push_str(&format!("{cut:>width$}"));
+            }
+        }
+        line + "\n"
+    };
+    let mut text = line(columns.iter().map(|(_, _, heading)| (*heading).to_owned()).collect());
+    text += &line(columns.iter().map(|(_, _, heading)| "-".repeat(heading.len() + 1)).collect());
+    for row in rows {
+        text += &line(columns.iter().map(|(name, _, _)| cell(name, row, length_us)).collect());
+    }
+    text
+}
+
+/// What `lcnt:information()` prints.
+pub fn information(locks: i64, length_us: i64, rows: &[Counted]) -> String {
+    let sum = |count: fn(&Counted) -> i64| rows.iter().map(count).sum::<i64>();
+    let time = sum(|row| row.time_us);
+    let lines = [
+        ("#locks", locks.to_string()),
+        ("duration", format!("{length_us} us ({:.4} s)", length_us as f64 / 1e6)),
+        ("", String::new()),
+        ("#tries", sum(|row| row.tries).to_string()),
+        ("#colls", sum(|row| row.collisions).to_string()),
+        ("wait time", format!("{time} us ( {:.4} s)", time as f64 / 1e6)),
+        ("percent of duration", format!("{} %", percent(time, length_us))),
+    ];
+    let mut text = "information:\n".to_owned();
+    for (key, value) in lines {
+        text +=
+            &if key.is_empty() { "\nsummated stats:\n".to_owned() } else { format!("{key:>20} : {value}\n") };
+    }
+    text
+}
+
+/// The counts of a histogram, as `lcnt:histogram(Lock)` prints them.
+pub fn full_histogram(bins: &[i64]) -> String {
+    let most = bins.iter().copied().max().unwrap_or(0).max(1);
+    let line = |(index, count): (usize, &i64)| {
+        let bar = "#".repeat((60 * count / most) as usize);
+        let number = if count.to_string().len() > 8 { "*".repeat(8) } else { format!("{count:8}") };
+        format!("{index:2} = log2 : {number} | {bar}").trim_end().to_owned() + "\n"
+    };
+    bins.iter().enumerate().map(line).collect()
+}
+
+pub fn read(text: &str) -> Imported {
+    lcnt(text.as_bytes()).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// Everything was read.
+pub fn read_all(text: &str) -> Imported {
+    let imported = read(text);
+    assert!(imported.unread.is_empty(), "{:#?}\n{text}", imported.unread);
+    imported
+}
+
+pub fn whys(imported: &Imported) -> Vec<(usize, &str, &str)> {
+    imported.unread.iter().map(|unread| (unread.line, unread.text.as_str(), unread.why.as_str())).collect()
+}
+
+/// What a row counts, in the units of the text.
+pub fn told(row: &LockRow) -> (&str, Option<&str>, i64, i64, i64, i64) {
+    (&row.class, row.id.as_deref(), row.locks, row.tries, row.collisions, row.waited / 1_000)
+}
+
+/// What rows count together: tries, collisions, microseconds.
+pub fn sum<'a>(rows: impl Iterator<Item = &'a LockRow>) -> [i64; 3] {
+    rows.fold([0; 3], |sum, row| [sum[0] + row.tries, sum[1] + row.collisions, sum[2] + row.waited / 1_000])
+}

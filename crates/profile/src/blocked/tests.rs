@@ -1,0 +1,218 @@
+use beamtune_model::sample::{SampleBuilder, Span, Tick};
+use beamtune_model::{PeriodBuilder, SeriesTable};
+
+use super::*;
+use crate::threads::Thread;
+
+/// Schedulers that were looked at for a second; times in milliseconds.
+fn times(threads: usize, awake: Option<i64>, ran: i64, queued: i64, sleeps: i64) -> Times {
+    Times {
+        kind: kind::SCHEDULER.to_owned(),
+        threads,
+        length: SECOND_NS,
+        awake: awake.map(|ms| ms * 1_000_000),
+        working: awake.map(|ms| ms * 1_000_000),
+        ran: Some(ran * 1_000_000),
+        queued: Some(queued * 1_000_000),
+        sleeps: Some(sleeps),
+    }
+}
+
+#[test]
+fn what_was_measured_is_told_apart() {
+    let check = |times: Times, answer, what: &str| {
+        let judged = judge(times);
+        assert_eq!(judged.answer, answer, "{what}: {judged:?}");
+    };
+    check(times(4, Some(4_000), 400, 120, 74_000), Answer::Yes, "four schedulers on one lock: 87 %");
+    check(times(4, Some(4_000), 2_000, 1_360, 17), Answer::No, "four that compute on two cores: 16 %");
+    check(times(2, Some(2_000), 1_700, 200, 1_431), Answer::Yes, "two on one lock: the switches");
+    check(times(2, Some(2_000), 1_900, 90, 2), Answer::No, "two that compute");
+    check(times(4, Some(100), 90, 5, 9_000), Answer::No, "nearly idle, with many short sleeps");
+    check(times(4, Some(2_000), 1_900, 50, 20_000), Answer::No, "half idle: sleeps are for lack of work");
+    let spinning = Times { working: Some(1_400_000_000), ..times(2, Some(2_000), 1_980, 10, 1_139) };
+    check(spinning, Answer::No, "two that spin for work, and sleep if none comes");
+    check(
+        times(4, Some(4_000), 2_400, 160, 800),
+        Answer::NotSure,
+        "36 % of the time, and 200 sleeps a second",
+    );
+    check(
+        times(2, Some(2_000), 1_900, 90, 200),
+        Answer::NotSure,
+        "two that run, and sleep 100 times a second",
+    );
+}
+
+#[test]
+fn without_the_vms_word_only_those_that_always_run_are_cleared() {
+    let check = |times: Times, expect| assert_eq!((judge(times.clone()).answer, judge(times).why), expect);
+    check(times(2, None, 1_900, 90, 2), (Answer::No, Why::Busy(0.995)));
+    check(times(2, None, 1_700, 200, 1_431), (Answer::NotSure, Why::NotAsked));
+    check(times(2, None, 10, 0, 5), (Answer::NotSure, Why::NotAsked));
+}
+
+#[test]
+fn a_kernel_without_accounts_leaves_it_to_the_sleeps() {
+    let open = |sleeps| Times { ran: None, queued: None, ..times(2, Some(2_000), 0, 0, sleeps) };
+    assert_eq!(judge(open(10)).why, Why::NotAccounted);
+    assert_eq!(judge(open(10)).answer, Answer::NotSure);
+    assert_eq!(
+        judge(open(1_431)),
+        Blocked { times: open(1_431), answer: Answer::Yes, why: Why::Sleeps(715.5) }
+    );
+    let unknown = Times { awake: None, ..open(5) };
+    assert_eq!(judge(unknown).why, Why::NotAccounted);
+}
+
+#[test]
+fn no_time_and_no_threads_are_no_answer() {
+    let none = judge(Times::default());
+    assert_eq!(none.answer, Answer::NotSure);
+    assert_eq!(none.times.blocked_share(), None);
+}
+
+#[test]
+fn the_answer_is_a_sentence_with_its_number() {
+    let check = |times: Times, expect: &str| assert_eq!(judge(times).sentence(), expect);
+    check(
+        times(4, Some(4_000), 400, 120, 74_000),
+        "4 schedulers are blocked: of the time in which they had work they neither ran nor waited for a CPU for 87 %",
+    );
+    check(
+        times(2, Some(2_000), 1_700, 200, 1_431),
+        "2 schedulers are blocked: each fell asleep 716 times a second although it had work all the time",
+    );
+    check(
+        times(4, Some(100), 90, 5, 9_000),
+        "4 schedulers are not blocked: they had work for 2 % of the time only",
+    );
+    check(
+        times(2, None, 1_900, 90, 2),
+        "2 schedulers are not blocked: they ran or waited for a CPU for 100 % of the time",
+    );
+    check(
+        times(2, Some(2_000), 1_900, 90, 200),
+        "2 schedulers may be blocked: they ran, and yet each fell asleep 100 times a second: too rarely to be sure that it waits",
+    );
+}
+
+#[test]
+fn threads_are_added_up_by_their_kinds() {
+    let thread = |tid, kind: &str, ran, sleeps| Thread {
+        tid,
+        kind: kind.to_owned(),
+        ran,
+        queued: Some(5),
+        sleeps: Some(sleeps),
+        preempted: None,
+    };
+    let change = Change {
+        length: 100,
+        threads: vec![
+            thread(1, "scheduler", Some(10), 1),
+            thread(2, "aux", None, 7),
+            thread(3, "scheduler", Some(20), 2),
+        ],
+    };
+    let of = |kind: &str, threads, ran, queued, sleeps| Times {
+        kind: kind.to_owned(),
+        threads,
+        length: 100,
+        awake: None,
+        working: None,
+        ran,
+        queued: Some(queued),
+        sleeps: Some(sleeps),
+    };
+    let expect = [of("aux", 1, None, 5, 7), of("scheduler", 2, Some(30), 10, 3)];
+    assert_eq!(of_change(&change), expect);
+}
+
+/// Ten seconds of two schedulers; the closure adds what the VM says in a second.
+fn period(mut says: impl FnMut(i64, &str, &mut SampleBuilder<'_>)) -> Period {
+    let mut table = SeriesTable::default();
+    let mut builder = PeriodBuilder::default();
+    for second in 0..11 {
+        let t = second * SECOND_NS;
+        let span = Span { begin: t, end: t };
+        let tick = Tick { t, incarnation: 0, vm: Some(span), host: Some(span), late: 0 };
+        let mut out = SampleBuilder::new(&mut table, tick);
+        for entity in ["scheduler/1", "scheduler/2"] {
+            out.metric(&metrics::THREAD_CPU, entity, second * 200_000_000);
+            out.metric(&metrics::THREAD_WAIT, entity, second * 100_000_000);
+            out.metric(&metrics::VOLUNTARY_SWITCHES, entity, second * 5_000);
+            says(second, entity, &mut out);
+        }
+        let sample = out.sample;
+        builder.sample(&sample, &table);
+    }
+    builder.finish()
+}
+
+#[test]
+fn a_recording_says_when_schedulers_were_awake() {
+    // Microstate accounting is on for a tenth of the time: its shares count.
+    let period = period(|second, entity, out| {
+        out.family(&metrics::MSACC, entity, "sleep", second * 10);
+        out.family(&metrics::MSACC, entity, "emulator", second * 90);
+    });
+    let times = of_period(&period).unwrap();
+    let expect = Times {
+        kind: kind::SCHEDULER.to_owned(),
+        threads: 2,
+        length: 10 * SECOND_NS,
+        awake: Some(18 * SECOND_NS),
+        working: None,
+        ran: Some(4 * SECOND_NS),
+        queued: Some(2 * SECOND_NS),
+        sleeps: Some(100_000),
+    };
+    assert_eq!(times, [expect]);
+    assert_eq!(judge(times[0].clone()).answer, Answer::Yes);
+}
+
+#[test]
+fn a_scheduler_that_waits_for_a_processs_lock_is_awake_although_its_microstate_is_sleep() {
+    let period = period(|second, entity, out| {
+        out.family(&metrics::MSACC, entity, "sleep", second * 80);
+        out.family(&metrics::MSACC, entity, "emulator", second * 20);
+        out.metric(&metrics::SCHEDULER_ACTIVE, entity, second * 990);
+        out.metric(&metrics::SCHEDULER_TOTAL, entity, second * 1_000);
+    });
+    let times = of_period(&period).unwrap().remove(0);
+    assert_eq!(times.awake, Some(19_800_000_000));
+    assert_eq!(judge(times).answer, Answer::Yes);
+}
+
+#[test]
+fn what_the_hypervisor_took_is_not_blocked() {
+    let period = period(|second, entity, out| {
+        out.metric(&metrics::SCHEDULER_ACTIVE, entity, second * 1_000);
+        out.metric(&metrics::SCHEDULER_TOTAL, entity, second * 1_000);
+        if entity == "scheduler/1" {
+            out.metric(&metrics::CPU_STEAL, "", second * 1_300_000_000);
+        }
+    });
+    let times = of_period(&period).unwrap().remove(0);
+    assert_eq!(times.queued, Some(15 * SECOND_NS));
+    assert_eq!(times.blocked(), Some(SECOND_NS));
+}
+
+#[test]
+fn scheduler_wall_time_says_so_where_microstates_were_not_recorded() {
+    let period = period(|second, entity, out| {
+        out.metric(&metrics::SCHEDULER_ACTIVE, entity, second * 500);
+        out.metric(&metrics::SCHEDULER_TOTAL, entity, second * 1_000);
+    });
+    let times = &of_period(&period).unwrap()[0];
+    assert_eq!((times.awake, times.working), (Some(10 * SECOND_NS), Some(10 * SECOND_NS)));
+    let silent = self::period(|_, _, _| {});
+    assert_eq!(of_period(&silent).unwrap()[0].awake, None);
+}
+
+#[test]
+fn a_recording_without_threads_says_what_is_missing() {
+    let missing = of_period(&Period::default()).unwrap_err();
+    assert_eq!(missing.what, "the schedulers' threads");
+}

@@ -1,0 +1,193 @@
+//! The threads of a VM, at one instant: which each is, and what the kernel has counted of it. This costs the VM nothing.
+//!
+//! Three small files are read of each thread, as the recorder does each second; see [`beamtune_host::threads`] for the names.
+
+use std::collections::HashMap;
+
+use beamtune_host::HostError;
+use beamtune_host::process::{self, Stat};
+use beamtune_host::threads::{schedstat, vm_thread};
+use beamtune_host::tree::FileTree;
+use beamtune_model::window::{self, Point};
+use beamtune_model::{Clock, Nanos};
+
+/// Threads that are read at most; a VM with all limits raised has 1,024 + 1,024 + 1,024 + 1,024.
+const MOST_THREADS: usize = 5_000;
+/// Of one file; real ones stay below 2 kB.
+const FILE_BYTES: usize = 64 * 1024;
+/// The kind of threads that the VM has not named.
+pub const OTHER: &str = "other";
+
+/// What the kernel has counted of a thread since it was started; `None` where it does not tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thread {
+    /// The kernel's number.
+    pub tid: u32,
+    /// `scheduler`, `dirty_cpu_scheduler`, `dirty_io_scheduler`, `aux`, `poll`, `async`, or [`OTHER`].
+    pub kind: String,
+    /// Time on a CPU.
+    pub ran: Option<Nanos>,
+    /// Time runnable without one.
+    pub queued: Option<Nanos>,
+    /// Switches because it slept.
+    pub sleeps: Option<i64>,
+    /// Switches because another one got its CPU, or because it offered it (`sched_yield`) and another one took it.
+    pub preempted: Option<i64>,
+}
+
+/// All threads at an instant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// When, on the clock that was given.
+    pub t: Nanos,
+    /// The threads, in the kernel's order.
+    pub threads: Vec<Thread>,
+}
+
+/// What happened between two looks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// How long that was.
+    pub length: Nanos,
+    /// The threads that are in both, with what was counted meanwhile.
+    pub threads: Vec<Thread>,
+}
+
+/// Reads all threads of a process; those that end meanwhile are left out.
+pub fn look(tree: &impl FileTree, pid: u32, clock: &dyn Clock) -> Result<Look, HostError> {
+    let folder = format!("/proc/{pid}/task");
+    let t = clock.now();
+    let names = tree.list(&folder, MOST_THREADS)?;
+    let tids = names.iter().filter_map(|name| name.parse::<u32>().ok());
+    let mut threads: Vec<Thread> =
+        tids.filter_map(|tid| thread(tree, &format!("{folder}/{tid}"), tid)).collect();
+    // A kernel that does not account for waiting writes zeros.
+    if threads.iter().all(|thread| thread.ran.unwrap_or(0) == 0) {
+        for thread in &mut threads {
+            (thread.ran, thread.queued) = (None, None);
+        }
+    }
+    Ok(Look { t, threads })
+}
+
+fn thread(tree: &impl FileTree, folder: &str, tid: u32) -> Option<Thread> {
+    let read = |name: &str| tree.read(&format!("{folder}/{name}"), FILE_BYTES);
+    let content = read("stat").ok()?;
+    let entity = vm_thread(Stat::parse(&content).ok()?.comm);
+    let kind = entity.as_deref().and_then(|entity| entity.split('/').next()).unwrap_or(OTHER).to_owned();
+    let switches = process::switches(&read("status").ok()?);
+    let times = read("schedstat").ok().and_then(|content| schedstat(&content));
+    Some(Thread {
+        tid,
+        kind,
+        ran: times.map(|(ran, ..)| ran),
+        queued: times.map(|(_, queued, _)| queued),
+        sleeps: switches.map(|(voluntary, _)| voluntary),
+        preempted: switches.map(|(_, involuntary)| involuntary),
+    })
+}
+
+/// What happened to each thread between two looks.
+pub fn between(before: &Look, after: &Look) -> Change {
+    let earlier: HashMap<(u32, &str), &Thread> =
+        before.threads.iter().map(|thread| ((thread.tid, thread.kind.as_str()), thread)).collect();
+    let grown = |from: Option<i64>, to: Option<i64>| {
+        let point = |t, value| Point { t, incarnation: 0, value };
+        window::step(point(before.t, from?), point(after.t, to?)).ok().map(|step| step.delta)
+    };
+    let pair = |later: &Thread| {
+        let earlier = earlier.get(&(later.tid, later.kind.as_str()))?;
+        Some(Thread {
+            tid: later.tid,
+            kind: later.kind.clone(),
+            ran: grown(earlier.ran, later.ran),
+            queued: grown(earlier.queued, later.queued),
+            sleeps: grown(earlier.sleeps, later.sleeps),
+            preempted: grown(earlier.preempted, later.preempted),
+        })
+    };
+    Change {
+        length: after.t.saturating_sub(before.t).max(0),
+        threads: after.threads.iter().filter_map(pair).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use beamtune_host::LocalTree;
+
+    use super::*;
+
+    fn host(threads: &[(u32, &str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (tid, comm, schedstat) in threads {
+            let folder = root.path().join(format!("proc/7/task/{tid}"));
+            fs::create_dir_all(&folder).unwrap();
+            let stat = format!("{tid} ({comm}) S 1 7 7 0 -1 64 1 0 0 0 5 6 0 0 20 0 3 0 99 100 25 0\n");
+            fs::write(folder.join("stat"), stat).unwrap();
+            let status = "Name:\tx\nvoluntary_ctxt_switches:\t40\nnonvoluntary_ctxt_switches:\t3\n";
+            fs::write(folder.join("status"), status).unwrap();
+            fs::write(folder.join("schedstat"), schedstat).unwrap();
+        }
+        root
+    }
+
+    fn thread(tid: u32, kind: &str, ran: Option<i64>, queued: Option<i64>) -> Thread {
+        Thread { tid, kind: kind.to_owned(), ran, queued, sleeps: Some(40), preempted: Some(3) }
+    }
+
+    /// A clock that shows the same for ever.
+    struct Stopped;
+
+    impl Clock for Stopped {
+        fn now(&self) -> Nanos {
+            5
+        }
+
+        fn wall(&self) -> i64 {
+            0
+        }
+
+        fn sleep_until(&self, _t: Nanos) {}
+    }
+
+    #[test]
+    fn each_thread_has_its_kind_and_its_times() {
+        let root = host(&[
+            (7, "beam.smp", "10 1 2\n"),
+            (8, "erts_sched_1", "1000 200 5\n"),
+            (9, "1_dirty_cpu_sch", "1 2 3\n"),
+        ]);
+        let mut seen = look(&LocalTree::at(root.path()), 7, &Stopped).unwrap();
+        seen.threads.sort_by_key(|thread| thread.tid);
+        let expect = vec![
+            thread(7, OTHER, Some(10), Some(1)),
+            thread(8, "scheduler", Some(1000), Some(200)),
+            thread(9, "dirty_cpu_scheduler", Some(1), Some(2)),
+        ];
+        assert_eq!(seen, Look { t: 5, threads: expect });
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_account_for_waiting_leaves_the_times_open() {
+        let root = host(&[(7, "beam.smp", "0 0 0\n"), (8, "erts_sched_1", "0 0 0\n")]);
+        let seen = look(&LocalTree::at(root.path()), 7, &Stopped).unwrap().threads;
+        assert!(seen.iter().all(|thread| thread.ran.is_none() && thread.queued.is_none()), "{seen:?}");
+    }
+
+    #[test]
+    fn what_happened_is_the_difference_of_threads_that_were_there_before_and_after() {
+        let before = vec![thread(1, "scheduler", Some(10), Some(5)), thread(2, "aux", Some(1), None)];
+        let mut last = thread(1, "scheduler", Some(110), Some(6));
+        last.sleeps = Some(140);
+        let after = vec![last, thread(2, "aux", Some(3), Some(1)), thread(3, "poll", Some(1), Some(1))];
+        let expect = vec![
+            Thread { sleeps: Some(100), preempted: Some(0), ..thread(1, "scheduler", Some(100), Some(1)) },
+            Thread { sleeps: Some(0), preempted: Some(0), ..thread(2, "aux", Some(2), None) },
+        ];
+        let change = between(&Look { t: 5, threads: before }, &Look { t: 25, threads: after });
+        assert_eq!(change, Change { length: 20, threads: expect });
+    }
+}
