@@ -6,12 +6,12 @@ STATIC := CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)_RUSTFLAGS="-C target
 TARGET := $(or $(CARGO_TARGET_DIR),target)/$(HOST)
 BINARY := $(TARGET)/release/beamtune
 
-.PHONY: help demo test build check fmt clippy unit labs search errors truths tuned otp agent agent-check agent-test bench safety check-flags fuzz clean
+.PHONY: help demo test build check fmt clippy unit labs locks search errors truths tuned otp agent agent-check agent-test bench safety check-flags fuzz clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-demo: build      ## a sick lab node and a RabbitMQ under load, diagnosed; a shop, diagnosed and tuned (10 minutes)
+demo: build      ## a sick lab node and a RabbitMQ under load, diagnosed; what a node's threads wait for; a shop, diagnosed and tuned (10 minutes)
 	scripts/install.sh demo
 	scripts/demo.sh $(BINARY)
 
@@ -49,6 +49,11 @@ labs: build      ## every lab, sick and cured, on all releases (about an hour, o
 	scripts/install.sh test
 	scripts/otp.sh
 	scripts/labs.sh $(BINARY)
+
+locks: build     ## asks nodes with and without contention whether threads wait (half an hour, on a quiet machine); writes docs/evaluation.md
+	scripts/install.sh test
+	scripts/otp.sh
+	scripts/locks.sh $(BINARY)
 
 search:          ## how good the search for settings is, on made-up surfaces (3 minutes); writes docs/evaluation.md
 	scripts/search.sh

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The real thing: a sick node of the lab and a RabbitMQ under load, each recorded and diagnosed; then a shop that is diagnosed and tuned.
+# The real thing: a sick node of the lab and a RabbitMQ under load, each recorded and diagnosed; another sick node, of which is asked what its
+# threads wait for; then a shop that is diagnosed and tuned.
 # Leaves recordings, the study and the new vm.args in demo-recordings/. Everything that is started is ended.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,19 +26,28 @@ say() { printf '\n\033[1m$ %s\033[0m\n' "$*"; }
 # A diagnosis that finds something ends with 1, which is no failure here.
 found() { "$@" || [ $? -eq 1 ]; }
 
+# Starts a lab, and waits until what is wrong with it is there; $node is its node.
+lab_start() { # NAME
+    say "beamtune lab run $1"
+    "$beamtune" lab run "$1" --for 2m >"$folder/lab" 2>&1 &
+    lab_pid=$!
+    for _ in $(seq 600); do
+        grep -q '^lab ready' "$folder/lab" && break
+        kill -0 "$lab_pid" 2>/dev/null || { cat "$folder/lab" >&2; exit 2; }
+        sleep 0.1
+    done
+    node=$(sed -n 's/^lab ready .*node=\([^ ]*\).*/\1/p' "$folder/lab")
+    echo "started: $node"
+}
+lab_stop() {
+    kill -INT "$lab_pid" && wait "$lab_pid" || true
+    lab_pid=
+}
+
 rm -rf demo-recordings
 mkdir demo-recordings
 
-say "beamtune lab run growing-queue"
-"$beamtune" lab run growing-queue --for 2m >"$folder/lab" 2>&1 &
-lab_pid=$!
-for _ in $(seq 600); do
-    grep -q '^lab ready' "$folder/lab" && break
-    kill -0 "$lab_pid" 2>/dev/null || { cat "$folder/lab" >&2; exit 2; }
-    sleep 0.1
-done
-node=$(sed -n 's/^lab ready .*node=\([^ ]*\).*/\1/p' "$folder/lab")
-echo "started: $node"
+lab_start growing-queue
 
 say "a RabbitMQ with more published than consumed"
 port=$((20000 + RANDOM % 10000))
@@ -50,14 +60,18 @@ say "beamtune nodes"
 
 say "beamtune doctor $node -o demo-recordings/growing-queue.beamtune"
 found "$beamtune" doctor "$node" --for 10s -o demo-recordings/growing-queue.beamtune
-kill -INT "$lab_pid" && wait "$lab_pid" || true
-lab_pid=
+lab_stop
 
 say "beamtune doctor demo_rabbit_$$ -o demo-recordings/rabbitmq.beamtune"
 found "$beamtune" doctor "demo_rabbit_$$" --for 10s -o demo-recordings/rabbitmq.beamtune
 
 broker_stop
 load_stop
+
+lab_start lock-contention
+say "beamtune locks $node --for 5s"
+found "$beamtune" locks "$node" --for 5s
+lab_stop
 
 say "a shop whose vm.args has two wrong settings, and one process through which every order goes (demo/shop/README.md)"
 erlc -o "$folder" demo/shop/shop.erl

@@ -31,9 +31,11 @@ enum Command {
     Doctor(commands::doctor::Args),
     Record(commands::record::Args),
     Memory(commands::memory::Args),
+    Locks(commands::locks::Args),
     Diagnose(commands::diagnose::Args),
     Show(commands::show::Args),
     Redact(commands::redact::Args),
+    Import(commands::import::Args),
     Diff(commands::diff::Args),
     Flags(commands::flags::Args),
     Lint(commands::lint::Args),
@@ -43,6 +45,8 @@ enum Command {
     Tune(Box<commands::tune::Args>),
     #[command(subcommand)]
     Study(commands::study::Args),
+    #[command(subcommand)]
+    Emulator(commands::emulator::Args),
     #[command(hide = true)]
     Guard(commands::guard::Args),
     #[command(subcommand)]
@@ -54,10 +58,12 @@ fn main() -> ExitCode {
         Command::Nodes(args) => commands::nodes::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Record(args) => commands::record::run(&args),
+        Command::Locks(args) => commands::locks::run(&args),
         Command::Memory(args) => commands::memory::run(&args),
         Command::Diagnose(args) => commands::diagnose::run(&args),
         Command::Show(args) => commands::show::run(&args),
         Command::Redact(args) => commands::redact::run(&args),
+        Command::Import(args) => commands::import::run(&args),
         Command::Diff(args) => commands::diff::run(&args),
         Command::Flags(args) => commands::flags::run(&args),
         Command::Lint(args) => commands::lint::run(&args),
@@ -66,6 +72,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => commands::compare::run(&args),
         Command::Tune(args) => commands::tune::run(&args),
         Command::Study(args) => commands::study::run(&args),
+        Command::Emulator(args) => commands::emulator::run(&args),
         Command::Guard(args) => commands::guard::run(&args),
         Command::Lab(args) => commands::lab::run(&args),
     };

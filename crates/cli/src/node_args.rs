@@ -69,6 +69,7 @@ pub fn node_args(text: &str, access: &AccessArgs) -> Result<NodeArgs> {
         host_only: false,
         looking: MemoryBudget::default(),
         once: &[],
+        beside: None,
     };
     let (reader, _) = take(live, &wish)?;
     let period = reader.period(&Selection::default())?;

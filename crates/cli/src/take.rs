@@ -10,7 +10,9 @@ use beamtune_attach::source::NodeSource;
 use beamtune_host::remote::RemoteHost;
 use beamtune_host::source::{Announce, HostSource, MemoryBudget};
 use beamtune_host::tree::LocalTree;
-use beamtune_model::{Ask, Board, Clock, Nanos, SampleBuilder, Source, Span, Trouble, TroubleKind};
+use beamtune_model::{
+    Ask, Board, Clock, Incarnation, Nanos, SampleBuilder, Source, Span, Trouble, TroubleKind, WaitRow, facts,
+};
 use beamtune_recording::{
     Existing, Outcome, Plan, Progress, Reader, Sources, Stop, SystemClock, Writer, record,
 };
@@ -46,6 +48,62 @@ pub struct Wish<'a> {
     pub looking: MemoryBudget,
     /// What is asked of the VM once, beyond what each sample holds.
     pub once: &'a [Explicit],
+    /// What is looked at meanwhile by somebody else.
+    pub beside: Option<&'a dyn Beside>,
+}
+
+/// A look at what the threads of a VM wait for.
+#[derive(Debug, Clone, Default)]
+pub struct Watched {
+    /// How long it was; 0 where it could not be had.
+    pub length: Nanos,
+    /// What they were seen waiting in; their instants are those of the sample into which they come.
+    pub waits: Vec<WaitRow>,
+}
+
+/// Somebody who looks at the same VM while it is recorded, and whose rows come into the recording.
+pub trait Beside {
+    /// What it has seen of waits for locks, once it has; asked with each sample.
+    fn watched(&self) -> Option<Watched>;
+}
+
+/// A source with what somebody else has seen.
+struct With<'a> {
+    source: &'a mut dyn Source,
+    beside: &'a dyn Beside,
+}
+
+impl Source for With<'_> {
+    fn name(&self) -> &'static str {
+        self.source.name()
+    }
+
+    fn request(&mut self, ask: Ask, clock: &dyn Clock) -> Result<(), Trouble> {
+        self.source.request(ask, clock)
+    }
+
+    fn collect(
+        &mut self,
+        deadline: Nanos,
+        clock: &dyn Clock,
+        out: &mut SampleBuilder<'_>,
+    ) -> Result<Span, Trouble> {
+        let t = out.sample.tick.t;
+        if let Some(Watched { length, waits }) = self.beside.watched().filter(|watched| watched.length > 0) {
+            // That nothing was seen must not read as if nobody had looked.
+            out.sample.facts.push((facts::LOCKS_WATCHED.to_owned(), length.to_string()));
+            out.sample.waits.extend(waits.into_iter().map(|row| WaitRow { t, ..row }));
+        }
+        self.source.collect(deadline, clock, out)
+    }
+
+    fn comes_with_vm(&self) -> bool {
+        self.source.comes_with_vm()
+    }
+
+    fn on_new_life(&mut self, life: &Incarnation) {
+        self.source.on_new_life(life);
+    }
 }
 
 /// Why a node is not recorded.
@@ -100,7 +158,19 @@ pub fn take_into(
     open: impl FnOnce(&str) -> Result<Writer>,
     progress: &mut dyn FnMut(&Progress<'_>),
 ) -> Result<(Reader, Outcome), Failed> {
-    let mut vm = attach(live, wish)?;
+    take_attached(live, attach(live, wish)?, wish, plan, stop, open, progress)
+}
+
+/// The same with a node that is attached to already; `None`: it is not to be.
+pub fn take_attached(
+    live: &Live,
+    mut vm: Option<NodeSource>,
+    wish: &Wish<'_>,
+    plan: Plan,
+    stop: &Stop,
+    open: impl FnOnce(&str) -> Result<Writer>,
+    progress: &mut dyn FnMut(&Progress<'_>),
+) -> Result<(Reader, Outcome), Failed> {
     if let Some(vm) = &mut vm {
         ask_once(vm, wish.once)?;
     }
@@ -127,6 +197,11 @@ pub fn take_into(
         (Some(source), _) => source,
         (_, Some(source)) => source,
         _ => &mut no_host,
+    };
+    let mut with = None;
+    let second: &mut dyn Source = match wish.beside {
+        Some(beside) => with.insert(With { source: second, beside }),
+        None => second,
     };
     let plan = Plan { every: nanos(wish.every), length: wish.length.map(nanos), ..plan };
     let sources = Sources { vm: Some(first), host: Some(second) };
@@ -307,11 +382,28 @@ pub fn stop_on_signals(stop: &Stop) -> Result<()> {
     Ok(())
 }
 
+/// Ctrl-C and `kill` end us at once, after a word: for what cannot be broken off halfway with a result, and is put right in the node when
+/// the connection closes.
+pub fn end_on_signals(word: String) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot catch Ctrl-C")?;
+    let listen = move || {
+        if let Some(signal) = signals.forever().next() {
+            terminal::complain(&word);
+            std::process::exit(128 + signal);
+        }
+    };
+    std::thread::Builder::new()
+        .spawn(listen)
+        .context("cannot catch Ctrl-C, since no thread can be started")?;
+    Ok(())
+}
+
 /// As the recorder counts.
 pub fn nanos(duration: Duration) -> Nanos {
     Nanos::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
 }
 
-fn duration(nanos: Nanos) -> Duration {
+/// The other way round; what is negative is nothing.
+pub fn duration(nanos: Nanos) -> Duration {
     Duration::from_nanos(nanos.max(0).unsigned_abs())
 }

@@ -2,8 +2,11 @@
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use anyhow::{Context, Result};
 use beamtune_model::{Diagnosis, Level};
 use beamtune_report::Style;
 use beamtune_report::text::escape;
@@ -18,6 +21,18 @@ pub const CANNOT: u8 = 2;
 const MAX_WIDTH: usize = 120;
 /// Width where the terminal does not say.
 const USUAL_WIDTH: usize = 100;
+
+/// Is set by the first of these signals, Ctrl-C among them, which then no longer ends us.
+///
+/// # Errors
+/// If one cannot be caught.
+pub fn stop_flag(signals: &[i32]) -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in signals {
+        signal_hook::flag::register(*signal, Arc::clone(&stop)).context("cannot catch Ctrl-C")?;
+    }
+    Ok(stop)
+}
 
 /// The style of standard output: colours on a terminal only, and never with NO_COLOR (no-color.org) or TERM=dumb.
 pub fn style() -> Style {

@@ -394,6 +394,7 @@ fn record_while<T>(live: &Live, file: &Path, is_job: bool, work: impl FnOnce() -
                 host_only,
                 looking: MemoryBudget::default(),
                 once: &[],
+                beside: None,
             };
             let mut zero_ns = 0;
             let open = |_: &str| {

@@ -54,6 +54,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         host_only: args.host_only,
         looking: MemoryBudget::default(),
         once: &[],
+        beside: None,
     };
     let (reader, outcome) = take(*live, &wish)?;
     if outcome.end == End::SourcesGone {

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use beamtune_report::table::{Align, Table};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::lab::run::{Erlang, Options, Running, Said};
 use crate::lab::{Lab, all, find};
@@ -106,10 +106,7 @@ fn run_lab(args: &RunArgs) -> Result<ExitCode> {
         for_seconds: args.length.as_secs().max(1) as u32,
         params: args.params.clone(),
     };
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot catch Ctrl-C")?;
-    }
+    let stop = terminal::stop_flag(&[SIGINT, SIGTERM])?;
 
     let mut running = Running::start(&lab, &options)?;
     let setting = if options.cured { "cured" } else { "sick" };

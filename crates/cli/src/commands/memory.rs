@@ -130,6 +130,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         host_only: args.host_only,
         looking: LOOKING,
         once: &once,
+        beside: None,
     };
     let (reader, _) = take(*live, &wish)?;
     Ok(tell(&reader.period(&Selection::default())?, args.json))

@@ -101,6 +101,7 @@ impl Args {
             host_only: self.host_only,
             looking: MemoryBudget::default(),
             once: &[],
+            beside: None,
         }
     }
 }

@@ -9,6 +9,7 @@
 
 pub mod containers;
 pub mod group;
+pub mod loops;
 pub mod network;
 pub mod trials;
 

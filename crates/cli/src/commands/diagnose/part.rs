@@ -8,6 +8,7 @@ use jiff::civil::{DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
+use crate::take;
 use crate::terminal;
 
 /// A part of a recording. Times of the day are those of this machine's time zone.
@@ -36,7 +37,7 @@ enum Moment {
 fn parse(text: &str) -> Result<Moment, String> {
     if let Some(length) = text.strip_prefix('-') {
         let length = terminal::parse_duration(length)?;
-        return Ok(Moment::BeforeEnd(Nanos::try_from(length.as_nanos()).unwrap_or(Nanos::MAX)));
+        return Ok(Moment::BeforeEnd(take::nanos(length)));
     }
     let time = text.len() <= 8 && text.contains(':');
     if time && let Ok(time) = text.parse() {

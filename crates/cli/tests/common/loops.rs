@@ -1,0 +1,60 @@
+//! VMs that do one thing, over and over: fight for a table, compute, send messages, or wait.
+
+use super::{Otp, Running, TestNode, unique};
+
+/// A module with loops, so that they are compiled.
+const LOOPS: &[&str] = &[
+    "-module(loops).",
+    "-export([count/2, add/2, compute/1, ask/1, play/1, answer/0]).",
+    "count(T, K) -> ets:update_counter(T, K, 1), count(T, K).",
+    "add(C, K) -> counters:add(C, K, 1), add(C, K).",
+    "compute(N) -> compute((N * 7 + 1) rem 1000003).",
+    "ask(N) -> receive after 1 -> ask(N + 1) end.",
+    "play(Pid) -> Pid ! self(), receive ball -> play(Pid) end.",
+    "answer() -> receive From -> From ! ball, answer() end.",
+];
+
+/// Processes that compute.
+pub const COMPUTE: &str = "[spawn(loops, compute, [N]) || N <- lists:seq(1, 8)]";
+/// Processes that sleep a thousandth of a second, again and again.
+pub const ASK: &str = "[spawn(loops, ask, [N]) || N <- lists:seq(1, 100)]";
+/// Pairs of processes that send each other a ball.
+pub const PLAY: &str = "[spawn(loops, play, [spawn(loops, answer, [])]) || _ <- lists:seq(1, 16)]";
+/// Nothing.
+pub const IDLE: &str = "ok";
+
+/// Processes that count in four rows of a table without `write_concurrency`, which fight for its lock.
+pub fn hot(table: &str) -> String {
+    counting(table, "loops, count, [T, N rem 4 + 1]")
+}
+
+/// The same table, which nobody uses, since all count in an array of `counters`.
+pub fn cured(table: &str) -> String {
+    counting(table, "loops, add, [C, N rem 4 + 1]")
+}
+
+/// The table lives as long as its owner.
+fn counting(table: &str, loops: &str) -> String {
+    format!(
+        "spawn(fun() -> T = ets:new({table}, [public, named_table]), [ets:insert(T, {{K, 0}}) || K <- [1, 2, 3, 4]], \
+         C = counters:new(4, [write_concurrency]), [spawn({loops}) || N <- lists:seq(1, 32)], receive stop -> ok end end)"
+    )
+}
+
+/// A node of a release that evaluates this once the loops are there. `program` is started for `erl`, as the release's root has it.
+pub fn node(otp: &Otp, program: &str, args: &[&str], eval: &str) -> TestNode {
+    let forms: Vec<String> = LOOPS.iter().map(|line| format!("{line:?}")).collect();
+    let eval = format!(
+        "Form = fun(Line) -> {{ok, Tokens, _}} = erl_scan:string(Line), {{ok, F}} = erl_parse:parse_form(Tokens), F end, \
+         {{ok, loops, Code}} = compile:forms([Form(Line) || Line <- [{}]]), \
+         {{module, loops}} = code:load_binary(loops, \"loops\", Code), {eval}, io:put_chars(\"ready\\n\").",
+        forms.join(", ")
+    );
+    let name = format!("{}@127.0.0.1", unique("loops"));
+    let cookie = unique("cookie");
+    let mut command = otp.command(program);
+    command.args(args).args(["-name", &name, "-setcookie", &cookie, "-noinput", "-eval", &eval]);
+    let mut running = Running::start(&mut command);
+    running.expect_line("ready");
+    TestNode { running, name, cookie, otp: otp.clone() }
+}

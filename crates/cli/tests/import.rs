@@ -1,0 +1,119 @@
+//! `beamtune import`: from a text that lcnt has printed to what helps, and on to the commands that read recordings.
+#![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use common::{beamtune, folder, run};
+
+/// A table that all write: the counts are made up, the form is that of lcnt.
+const HOT: &str = "\
+We saw this on web1 yesterday:
+Erlang/OTP 25 [erts-13.1.5] [source] [64-bit] [smp:2:2] [ds:2:2:10] [lock-counting]
+1> lcnt:conflicts().
+      lock   id  #tries  #collisions  collisions [%]  time [us]  duration [%]
+     -----  --- ------- ------------ --------------- ---------- -------------
+    db_tab   12 1000000       800000         80.0000   17500000      175.0000
+ run_queue    4   20000          100          0.5000       4000        0.0400
+ok
+2> lcnt:conflicts([{combine,false}]).
+      lock    id  #tries  #collisions  collisions [%]  time [us]  duration [%]
+     -----   --- ------- ------------ --------------- ---------- -------------
+    db_tab carts  999000       799900         80.0701   17400000      174.0000
+ run_queue     1   10000           70          0.7000       3000        0.0300
+ok
+";
+
+/// The same after a cure, with less of everything.
+const CURED: &str = "\
+Erlang/OTP 25 [erts-13.1.5] [source] [64-bit] [smp:2:2] [ds:2:2:10] [lock-counting]
+1> lcnt:conflicts().
+      lock   id  #tries  #collisions  collisions [%]  time [us]  duration [%]
+     -----  --- ------- ------------ --------------- ---------- -------------
+    db_tab   12 1000000          800          0.0800       9000        0.0900
+ run_queue    4   20000          100          0.5000       4000        0.0400
+ok
+";
+
+fn import(text: &str, folder: &Path, args: &[&str]) -> common::Said {
+    let path = folder.join("pasted.txt");
+    fs::write(&path, text).expect("a file");
+    run(beamtune().arg("import").arg(&path).args(args))
+}
+
+#[test]
+fn a_pasted_table_is_judged_and_what_is_no_table_is_named() {
+    let folder = folder();
+    let said = import(HOT, folder.path(), &[]);
+    assert_eq!(said.status, Some(1), "{}\n{}", said.stdout, said.stderr);
+    for words in [
+        "imported text · OTP 25",
+        "2 schedulers online · what lcnt has printed",
+        "threads wait for db_tab of the table carts: 174 % of the duration",
+        "{write_concurrency, auto} for the table carts",
+    ] {
+        assert!(said.stdout.contains(words), "no {words:?} in: {}", said.stdout);
+    }
+    assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
+    let expect = "pasted.txt:1:1: not read: We saw this on web1 yesterday: (it is no table of lcnt)\n";
+    assert!(said.stderr.ends_with(expect), "{}", said.stderr);
+    let cured = import(CURED, folder.path(), &[]);
+    assert_eq!(cured.status, Some(0), "{}\n{}", cured.stdout, cured.stderr);
+    assert!(cured.stdout.contains("no lock was waited for much: the most for db_tab"), "{}", cured.stdout);
+}
+
+#[test]
+fn what_is_kept_is_read_by_the_commands_that_read_recordings() {
+    let folder = folder();
+    let (before, after) = (folder.path().join("before.beamtune"), folder.path().join("after.beamtune"));
+    for (text, kept) in [(HOT, &before), (CURED, &after)] {
+        let said = import(text, folder.path(), &["-o", &kept.display().to_string()]);
+        assert!(kept.exists(), "{}\n{}", said.stdout, said.stderr);
+    }
+    let again = run(beamtune().arg("locks").arg(&before).args(["--by", "lock"]));
+    assert_eq!(again.status, Some(1), "{}", again.stderr);
+    assert!(again.stdout.contains("threads wait for db_tab of the table carts"), "{}", again.stdout);
+    let diff = run(beamtune().arg("diff").args([&before, &after]));
+    assert_eq!(diff.status, Some(0), "{}", diff.stderr);
+    let row = diff.stdout.lines().find(|line| line.starts_with("db_tab")).expect("a row");
+    assert_eq!(
+        row.split_whitespace().collect::<Vec<_>>(),
+        ["db_tab", "175.00", "0.09", "-100", "%", "80.00", "0.08"]
+    );
+    assert!(!diff.stdout.contains("series"), "{}", diff.stdout);
+    let said = import(HOT, folder.path(), &["-o", &before.display().to_string()]);
+    said.assert_refused(&["before.beamtune"]);
+}
+
+#[test]
+fn standard_input_is_read_and_json_is_that_of_locks() {
+    let folder = folder();
+    let path = folder.path().join("text");
+    fs::write(&path, HOT).expect("a file");
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$0\" import --json < \"$1\""]).arg(beamtune().get_program()).arg(&path);
+    let said = run(&mut command);
+    assert_eq!(said.status, Some(1), "{}", said.stderr);
+    assert!(said.stderr.starts_with("standard input:1:1: not read:"), "{}", said.stderr);
+    let document = said.json();
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/locks.schema.json");
+    let schema = serde_json::from_str(&fs::read_to_string(schema).expect("the schema")).expect("JSON");
+    let schema = jsonschema::validator_for(&schema).expect("a schema");
+    let errors: Vec<_> = schema.iter_errors(&document).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:#?}");
+    assert_eq!(document["classes"][0]["waited_us"], 17_500_000);
+    assert_eq!(document["locks"][0]["id"], "carts");
+}
+
+#[test]
+fn what_holds_no_table_is_refused_with_what_to_copy() {
+    let folder = folder();
+    import("hello", folder.path(), &[])
+        .assert_refused(&["there is no table of lcnt in it", "lcnt:conflicts()"]);
+    let heading = HOT.lines().skip(3).take(2).collect::<Vec<_>>().join("\n");
+    import(&heading, folder.path(), &[]).assert_refused(&["no row of it could be read"]);
+    run(beamtune().args(["import", "/nowhere/at/all"])).assert_refused(&["/nowhere/at/all cannot be read"]);
+}
