@@ -1010,6 +1010,8 @@ read_start(Path, Max) ->
 
 %%% Facts: read once ----------------------------------------------------------------------------------------
 
+%% Nothing here waits for another process or for a scheduler: on an overloaded node each such step takes a third of a second
+%% and more, and without the facts little can be judged of the rest.
 facts(#state{features = Features}) ->
     Info = fun(Key) -> try erlang:system_info(Key) catch error:_ -> absent end end,
     {fullsweep_after, Fullsweep} = Info(fullsweep_after),
@@ -1017,6 +1019,9 @@ facts(#state{features = Features}) ->
     {min_bin_vheap_size, MinVheap} = Info(min_bin_vheap_size),
     Clock = Info(os_monotonic_time_source),
     Allocators = Info(alloc_util_allocators),
+    {_, _, _, Settings} = Info(allocator),
+    IsDisabled = fun(A) -> proplists:get_value(e, proplists:get_value(A, Settings, [])) =:= false end,
+    Arguments = Info(emu_args),
     Facts =
         #{otp_release => bin(Info(otp_release)), erts_version => bin(Info(version)),
           system_version => string:trim(bin(Info(system_version))),
@@ -1029,8 +1034,8 @@ facts(#state{features = Features}) ->
           time_offset_ns => erlang:time_offset(nanosecond),
           native_per_s => erlang:convert_time_unit(1, second, native),
           perf_counter_per_s => erlang:convert_time_unit(1, second, perf_counter),
-          emu_args => [bin(A) || A <- lists:takewhile(fun(A) -> A =/= "--" end, Info(emu_args))],
-          init_args => init_args(), env => environment(Info(otp_release)),
+          emu_args => [bin(A) || A <- lists:takewhile(fun(A) -> A =/= "--" end, Arguments)],
+          init_args => init_args(lists:dropwhile(fun(A) -> A =/= "--" end, Arguments)), env => environment(Info(otp_release)),
           schedulers => Info(schedulers), schedulers_online => Info(schedulers_online),
           dirty_cpu_schedulers => Info(dirty_cpu_schedulers),
           dirty_cpu_schedulers_online => Info(dirty_cpu_schedulers_online),
@@ -1054,7 +1059,7 @@ facts(#state{features = Features}) ->
           port_parallelism => Info(port_parallelism), dist_buf_busy_limit_bytes => Info(dist_buf_busy_limit),
           async_dist => Info(async_dist),
           alloc_util_allocators => [bin(A) || A <- Allocators],
-          disabled_allocators => [bin(A) || A <- Allocators, Info({allocator_sizes, A}) =:= false],
+          disabled_allocators => [bin(A) || A <- Allocators, IsDisabled(A)],
           applications => applications(),
           connected_nodes => length(nodes(connected)), hidden_nodes => length(nodes(hidden)),
           known_nodes => length(nodes(known)),
@@ -1083,11 +1088,15 @@ applications() ->
     Loaded = ets:select(ac_tab, [{{{loaded, '$1'}, '$2'}, [], [{{'$1', {element, 6, '$2'}}}]}]),
     [{bin(App), bin(Version), lists:member(App, Running)} || {App, Version} <- lists:sort(lists:sublist(Loaded, 500))].
 
-%% What is not known to be harmless is left out: other arguments may hold secrets (-setcookie, application parameters,
-%% -eval). Text stays a list here, because OTP 29 refuses some of what OTP 25's compiler makes of binary patterns.
-init_args() ->
-    [{bin(Flag), [bin(V) || V <- Kept]}
-     || {Flag, Values} <- init:get_arguments(), Kept <- harmless(atom_to_list(Flag), Values)].
+%% Those of init, as init:get_arguments/0 would tell them. What is not known to be harmless is left out: other arguments may
+%% hold secrets (-setcookie, application parameters, -eval). Text stays a list here, because OTP 29 refuses some of what OTP
+%% 25's compiler makes of binary patterns.
+init_args(["-extra" | _]) -> [];
+init_args([[$- | Flag] | Rest]) ->
+    {Values, Next} = lists:splitwith(fun([$- | _]) -> false; (_) -> true end, Rest),
+    [{bin(Flag), [bin(V) || V <- Kept]} || Kept <- harmless(Flag, Values)] ++ init_args(Next);
+init_args([_ | Rest]) -> init_args(Rest);
+init_args([]) -> [].
 
 environment(Release) ->
     Flags = ["ERL_AFLAGS", "ERL_FLAGS", "ERL_ZFLAGS", "ERL_OTP" ++ Release ++ "_FLAGS"],

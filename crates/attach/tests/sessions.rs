@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -11,12 +12,13 @@ use std::time::{Duration, Instant};
 use beamtune_attach::AttachError;
 use beamtune_attach::agent::{self, Terms};
 use beamtune_attach::connection::Connection;
+use beamtune_attach::etf::Term;
 use beamtune_attach::session::Session;
 use beamtune_attach::source::{Access, NodeSource};
 use beamtune_model::{Board, FileAsk, FileTold, Group, Metric, TroubleKind, facts, metrics};
 use common::recorder::{Recorder, access};
 use common::{
-    COOKIE, Otp, PATIENCE, TestNode, evaluate, eventually, free_port, on_each_release, on_release,
+    COOKIE, Otp, PATIENCE, TestNode, evaluate, eventually, free_port, on_each_release, on_release, soon,
     unique_name,
 };
 
@@ -79,6 +81,38 @@ fn files_that_are_asked_for_before_the_first_sample_do_not_stand_in_its_way() {
     });
 }
 
+/// On an overloaded node each module costs seconds, since whoever finds and reads it waits behind all run queues.
+#[test]
+fn nothing_has_to_be_loaded_for_the_agent() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let mut connection = node.connect();
+        let mut modules = || -> BTreeSet<String> {
+            let all = connection.call("code", "all_loaded", Vec::new(), soon()).unwrap();
+            let name = |entry: Term<'_>| entry.tuple_of::<2>().unwrap()[0].as_atom().unwrap().to_owned();
+            all.root().list().unwrap().map(name).collect()
+        };
+        let before = modules();
+        let mut recorder = Recorder::attach(&node.name);
+        recorder.sample(true, PATIENCE).unwrap();
+        recorder.sample(false, PATIENCE).unwrap();
+        let after = modules();
+        let loaded: Vec<_> = after.difference(&before).collect();
+        assert!(loaded.is_empty(), "{loaded:?}");
+    });
+}
+
+/// What init tells of the flags that are among those that were told.
+fn init_arguments(connection: &mut Connection, told: &[String]) -> Vec<String> {
+    let known = evaluate(
+        connection,
+        "[lists:flatten(lists:join($ , [[$- | atom_to_list(F)] | Vs])) || {F, Vs} <- init:get_arguments()]",
+    );
+    let flag = |argument: &str| argument.split(' ').next().map(str::to_owned);
+    let is_told = |argument: &String| told.iter().any(|told| flag(told) == flag(argument));
+    known.root().list().unwrap().map(|text| text.to_text().unwrap()).filter(is_told).collect()
+}
+
 #[test]
 fn samples_hold_what_each_release_can_tell() {
     on_each_release(|otp| {
@@ -105,6 +139,8 @@ fn samples_hold_what_each_release_can_tell() {
             assert!(!list.is_empty(), "{key}");
             assert!(list.iter().all(|item| !item.contains(COOKIE)), "{key}: {list:?}");
         }
+        let told: Vec<String> = serde_json::from_str(fact(facts::INIT_ARGS).unwrap()).unwrap();
+        assert_eq!(told, init_arguments(&mut node.connect(), &told), "as init tells them");
         let applications: std::collections::BTreeMap<String, String> =
             serde_json::from_str(fact(facts::APPLICATIONS).unwrap()).unwrap();
         assert!(applications.contains_key("kernel"), "{applications:?}");
