@@ -77,7 +77,7 @@ pub struct WaitRow {
     pub length: Nanos,
     /// Kind of the threads: `scheduler`, `dirty_cpu_scheduler`, `dirty_io_scheduler`, `aux`, `poll`, `async`, `other`.
     pub thread: String,
-    /// How they waited: `sleep` (in the kernel until they are woken), `yield` (giving up the CPU again and again before that).
+    /// How they waited: see [`how`].
     pub how: String,
     /// Functions of the emulator, innermost first, without those of the lock itself; empty where no stack was to be had.
     pub stack: Vec<String>,
@@ -85,4 +85,12 @@ pub struct WaitRow {
     pub seen: i64,
     /// Time spent there, of all threads together: measured where waits were timed, else estimated from the samples.
     pub waited: Nanos,
+}
+
+/// What stands in [`WaitRow::how`].
+pub mod how {
+    /// In the kernel until they are woken.
+    pub const SLEEP: &str = "sleep";
+    /// Giving up the CPU again and again before that.
+    pub const YIELD: &str = "yield";
 }

@@ -13,6 +13,7 @@
 
 use std::collections::HashMap;
 
+use beamtune_model::locks::how;
 use beamtune_model::{Nanos, WaitRow};
 
 use crate::image::{Frame, Image};
@@ -41,8 +42,8 @@ impl How {
     /// As it stands in a [`WaitRow`].
     pub fn text(self) -> &'static str {
         match self {
-            How::Sleep => "sleep",
-            How::Yield => "yield",
+            How::Sleep => how::SLEEP,
+            How::Yield => how::YIELD,
         }
     }
 }

@@ -7,7 +7,9 @@
 //! the release.
 
 mod answers;
+pub mod blocked;
 mod entities;
+pub mod look;
 mod waits;
 
 use std::collections::HashMap;

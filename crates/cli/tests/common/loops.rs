@@ -5,12 +5,14 @@ use super::{Otp, Running, TestNode, unique};
 /// A module with loops, so that they are compiled.
 const LOOPS: &[&str] = &[
     "-module(loops).",
-    "-export([count/2, add/2, compute/1, ask/1, play/1, answer/0]).",
+    "-export([count/2, add/2, compute/1, ask/1, play/1, talk/1, answer/0]).",
     "count(T, K) -> ets:update_counter(T, K, 1), count(T, K).",
     "add(C, K) -> counters:add(C, K, 1), add(C, K).",
     "compute(N) -> compute((N * 7 + 1) rem 1000003).",
     "ask(N) -> receive after 1 -> ask(N + 1) end.",
     "play(Pid) -> Pid ! self(), receive ball -> play(Pid) end.",
+    "work(0) -> ok; work(N) -> work(N - 1).",
+    "talk(Pid) -> Pid ! self(), receive ball -> work(50000), talk(Pid) end.",
     "answer() -> receive From -> From ! ball, answer() end.",
 ];
 
@@ -18,7 +20,9 @@ const LOOPS: &[&str] = &[
 pub const COMPUTE: &str = "[spawn(loops, compute, [N]) || N <- lists:seq(1, 8)]";
 /// Processes that sleep a thousandth of a second, again and again.
 pub const ASK: &str = "[spawn(loops, ask, [N]) || N <- lists:seq(1, 100)]";
-/// Pairs of processes that send each other a ball.
+/// Pairs of processes that send each other a message, and work between two of them.
+pub const TALK: &str = "[spawn(loops, talk, [spawn(loops, answer, [])]) || _ <- lists:seq(1, 16)]";
+/// The same without work: they fight for their schedulers' run queues, for 0 to 30 % of the time (lock counting on OTP 25 said so).
 pub const PLAY: &str = "[spawn(loops, play, [spawn(loops, answer, [])]) || _ <- lists:seq(1, 16)]";
 /// Nothing.
 pub const IDLE: &str = "ok";

@@ -8,7 +8,10 @@ use std::collections::HashMap;
 use beamtune_model::units::{SECOND_NS, seconds};
 use beamtune_model::{Code, Evidence, Missing, Nanos, Period, Scale, TableRow, Unit};
 
-use crate::contention::{self, Answer, Contender, Entity, NAMELESS, Operation, Remains, Thing, What};
+use crate::contention::look::{self, Look};
+use crate::contention::{
+    self, Answer, Contender, Entity, NAMELESS, Operation, Remains, Thing, What, blocked,
+};
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::view;
@@ -24,8 +27,9 @@ pub const RULE: Rule = Rule {
 
 /// Time waited for a lock, as a share of the time that all schedulers had.
 const WAITED: Scale = Scale {
-    notice: 0.05,
-    warning: 0.20,
+    notice: look::LITTLE,
+    // From this share on `beamtune locks` says that threads wait for each other.
+    warning: look::MUCH,
     critical: 0.75,
     source: "measured on OTP 25, 2 schedulers and one table that 32 processes write: 0.87–0.98 by default, 0.10–0.13 with write_concurrency auto",
 };
@@ -282,24 +286,41 @@ fn explained(draft: Draft, answer: &Answer) -> Draft {
     answer.remedies.iter().cloned().fold(draft, |draft, remedy| draft.fix(Some(remedy)))
 }
 
+/// How much was waited.
+struct Waits {
+    share: f64,
+    of: &'static str,
+    score: Option<f64>,
+}
+
 /// A finding by where threads were seen waiting.
 fn seen_waiting(period: &Period) -> Judgement {
     let operations = contention::operations(period);
-    let share: f64 = operations.iter().filter_map(|operation| operation.share).sum();
     let first = operations.first();
     let name = first.map_or(NAMELESS, Operation::title);
+    let look = look::of_period(period);
+    let is_cleared = look.as_ref().is_some_and(|look| look.answer == blocked::Answer::No);
     let schedulers = Schedulers::of(period);
-    let Some(score) = schedulers.score(share) else {
-        return Judgement::Healthy(format!(
-            "threads were seen waiting for locks for {:.2} % of the look, all together, most of it in {name}",
-            100.0 * share
-        ));
+    let waits = match look.as_ref().and_then(|Look { seen, .. }| *seen) {
+        Some(seen) => Waits {
+            share: seen.share,
+            of: "the time in which schedulers had work",
+            score: WAITED.score(seen.share),
+        },
+        // Nothing tells how the threads spent their time otherwise.
+        None => {
+            let share = operations.iter().filter_map(|operation| operation.share).sum();
+            Waits { share, of: "the look, all threads together", score: schedulers.score(share) }
+        }
     };
-    let summary = format!(
-        "threads wait for locks: {:.0} % of the look, all threads together, most of it in {name}",
-        100.0 * share
+    let said = format!("{:.0} % of {}, most of it in {name}", 100.0 * waits.share, waits.of);
+    let Some(score) = waits.score.filter(|_| !is_cleared) else {
+        return Judgement::Healthy(format!("threads were seen waiting for locks for {said}"));
+    };
+    let mut draft = Draft::new(score, format!("threads wait for locks: {said}")).about(name).because(
+        Evidence::number(format!("waited, of {}", waits.of), waits.share, Unit::Ratio)
+            .against(WAITED.warning, WAITED.source),
     );
-    let mut draft = schedulers.told(Draft::new(score, summary).about(name), share);
     for operation in operations.iter().take(MOST) {
         let of = operation.class.map_or_else(String::new, |class| format!(", for locks such as {class}"));
         let waited = Evidence::number(

@@ -50,7 +50,7 @@ const SLEEPS: Scale = Scale {
     notice: 10_000.0,
     warning: 20_000.0,
     critical: 200_000.0,
-    source: "measured on OTP 25: 74,000/s under lock contention with 4 schedulers, 5,600/s in message ping-pong without any",
+    source: "measured on OTP 25: 74,000/s under lock contention with 4 schedulers, 5,600/s in message ping-pong, which is contended a little",
 };
 
 /// Schedulers that are active at least this much have no sleep of their own that would explain a switch.

@@ -4,6 +4,7 @@
 //! worth watching. Then those are watched for the rest of the time ([`beamtune_profile::watch`]). What cannot be had becomes a remark with
 //! the way out, and what is left is done all the same.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -12,10 +13,10 @@ use beamtune_model::cpu::kind;
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Clock, Period, WaitRow};
 use beamtune_profile::ProfileError;
-use beamtune_profile::blocked::{self, Blocked};
 use beamtune_profile::threads::{self, Change, Thread};
 use beamtune_profile::watch::{Cost, Seen, Sleeps, Watch};
 use beamtune_recording::{Stop, SystemClock};
+use beamtune_rules::contention::blocked::{self, Blocked, Times};
 
 use crate::take;
 
@@ -129,9 +130,28 @@ pub fn look(pid: u32, length: Duration, rate: u32, stop: &Stop) -> Result<Probed
 
 /// How the schedulers spent their time.
 fn schedulers(change: &Change) -> Vec<Blocked> {
-    let mut kinds = blocked::of_change(change);
-    kinds.retain(|times| kind::SCHEDULERS.contains(&times.kind.as_str()));
-    kinds.into_iter().map(blocked::judge).collect()
+    times(change).into_iter().map(blocked::judge).collect()
+}
+
+/// How the schedulers of each kind spent their time between two looks. The VM was not asked.
+fn times(change: &Change) -> Vec<Times> {
+    let mut kinds: BTreeMap<&str, Times> = BTreeMap::new();
+    for thread in change.threads.iter().filter(|thread| kind::SCHEDULERS.contains(&thread.kind.as_str())) {
+        let times = kinds.entry(&thread.kind).or_insert_with(|| Times {
+            kind: thread.kind.clone(),
+            length: change.length,
+            ran: Some(0),
+            queued: Some(0),
+            sleeps: Some(0),
+            ..Times::default()
+        });
+        let add = |sum: Option<i64>, more: Option<i64>| Some(sum?.saturating_add(more?));
+        times.threads += 1;
+        times.ran = add(times.ran, thread.ran);
+        times.queued = add(times.queued, thread.queued);
+        times.sleeps = add(times.sleeps, thread.sleeps);
+    }
+    kinds.into_values().collect()
 }
 
 /// Why no waits were seen, with the way out.
@@ -259,6 +279,39 @@ mod tests {
         let cost = Cost { lost: 7, ..Cost::default() };
         check(Seen { cost, ..seen(Found::default()) }, "7 records were lost");
         check(seen(Found { left_out: 5, ..Found::default() }), "5 samples were left out");
+    }
+
+    #[test]
+    fn threads_are_added_up_by_their_kinds() {
+        let thread = |tid, kind: &str, ran, sleeps| Thread {
+            tid,
+            kind: kind.to_owned(),
+            ran,
+            queued: Some(5),
+            sleeps: Some(sleeps),
+            preempted: None,
+        };
+        let change = Change {
+            length: 100,
+            threads: vec![
+                thread(1, "scheduler", Some(10), 1),
+                thread(2, "dirty_io_scheduler", None, 7),
+                thread(4, "aux", Some(9), 9),
+                thread(3, "scheduler", Some(20), 2),
+            ],
+        };
+        let of = |kind: &str, threads, ran, queued, sleeps| Times {
+            kind: kind.to_owned(),
+            threads,
+            length: 100,
+            awake: None,
+            working: None,
+            ran,
+            queued: Some(queued),
+            sleeps: Some(sleeps),
+        };
+        let expect = [of("dirty_io_scheduler", 1, None, 5, 7), of("scheduler", 2, Some(30), 10, 3)];
+        assert_eq!(times(&change), expect);
     }
 
     #[test]
