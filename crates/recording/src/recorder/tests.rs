@@ -405,6 +405,17 @@ fn a_vm_that_does_not_answer_does_not_cost_the_host_its_samples() {
 }
 
 #[test]
+fn the_first_answer_is_waited_for_longer() {
+    let bench = Bench::new(12);
+    let mut node = bench.source("vm", |ask, _| if ask.t == 0 { timed_out() } else { Ok(()) });
+    let mut host = bench.source("host", |_, _| Ok(()));
+    let (_, samples, _) = bench.record(Sources { vm: Some(&mut node), host: Some(&mut host) });
+    assert_eq!(node.waits[..2], [10_000, 2_000]);
+    assert_eq!(times(&samples), [0, 10_000, 11_000, 12_000]);
+    assert_eq!(host.waits[0], 2_000);
+}
+
+#[test]
 fn a_slow_answer_is_worth_more_than_none() {
     let bench = Bench::new(12);
     let mut node = bench.source("vm", |ask, out| {

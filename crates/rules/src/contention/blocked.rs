@@ -163,10 +163,7 @@ impl Blocked {
             ),
             Why::Idle(share) => format!("they had work for {} of the time only", percent(share)),
             Why::Busy(share) => format!("they ran or waited for a CPU for {} of the time", percent(share)),
-            Why::NotAsked => {
-                "they sleep, and without being attached to the node it is not known whether for lack of work"
-                    .to_owned()
-            }
+            Why::NotAsked => "they sleep, and the VM did not say whether for lack of work".to_owned(),
             Why::NotAccounted => {
                 "this kernel does not account for the time that threads wait for a CPU (schedstats)"
                     .to_owned()
