@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn every_expected_code_is_a_rule() {
         for lab in all().expect("manifests") {
-            for code in lab.manifest.expect.iter().chain(&lab.manifest.allow) {
+            for code in lab.manifest.expect.iter().chain(&lab.manifest.allow).chain(&lab.manifest.counted) {
                 let code = code.split(':').next().unwrap_or(code);
                 let known = beamtune_rules::RULES.iter().any(|rule| rule.code.0 == code);
                 assert!(known, "{}: {code}", lab.manifest.name);

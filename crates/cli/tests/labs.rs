@@ -46,6 +46,8 @@ struct Lab {
     expect: Vec<String>,
     allow: Vec<String>,
     sick: bool,
+    /// The first release that can run it.
+    min_otp: u32,
     needs_root: bool,
     /// It has a native library to be compiled.
     nif: bool,
@@ -67,6 +69,10 @@ fn labs() -> Vec<Lab> {
                 expect: list("expect"),
                 allow: list("allow"),
                 sick: manifest.contains_key("sick"),
+                min_otp: manifest
+                    .get("min_otp")
+                    .and_then(toml::Value::as_integer)
+                    .map_or(0, |release| u32::try_from(release).expect("a release")),
                 needs_root: manifest.get("needs_root").and_then(toml::Value::as_bool) == Some(true),
                 nif: manifest.contains_key("nif"),
             }
@@ -262,6 +268,13 @@ fn labs_are_found_sick_and_not_found_cured() {
             continue;
         }
         for otp in releases(index) {
+            if otp.release < lab.min_otp {
+                eprintln!(
+                    "skipped on OTP {}, because the lab {} needs {}",
+                    otp.release, lab.name, lab.min_otp
+                );
+                continue;
+            }
             // Different on each run of the suite, and printed, so that a failure can be repeated.
             let seed = std::process::id().wrapping_mul(31).wrapping_add(index as u32) % 1_000_000;
             let settings: &[bool] = if lab.sick { &[false, true] } else { &[true] };

@@ -9,6 +9,7 @@
 mod common;
 
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use common::{
     Otp, PATIENCE, RELEASES, Running, Said, TestNode, all_otps, beamtune, eval_in, folder, is_root, loops,
@@ -146,6 +147,9 @@ fn ctrl_c_ends_a_look_with_what_was_seen() {
     assert!(page["look"]["seconds"].as_f64().is_some_and(|seconds| seconds < 60.0), "{page:#}");
 }
 
+/// Held by those that need the cores while they count: the lab of dirty collections leaves little to a VM beside it.
+static CORES: Mutex<()> = Mutex::new(());
+
 /// Releases with an emulator that counts locks, and the programs that start them.
 fn counting() -> Vec<(Otp, String)> {
     let named = |otp: Otp| {
@@ -173,6 +177,7 @@ fn share(page: &Value, class: &str) -> f64 {
 
 #[test]
 fn where_locks_are_counted_the_table_is_named_and_its_cure_shows() {
+    let _alone = CORES.lock().unwrap_or_else(PoisonError::into_inner);
     for (otp, program) in counting() {
         let table = unique("hot");
         let sick = loops::node(&otp, &program, TWO, &loops::hot(&table));
@@ -190,6 +195,39 @@ fn where_locks_are_counted_the_table_is_named_and_its_cure_shows() {
         eprintln!("OTP {}: {sick:.1} % of the duration, cured {cured:.2} %", otp.release);
         assert!(cured < sick / 10.0, "{cured} of {sick}");
         assert_eq!((answer(&after), contended(&after)), ("no", None), "{after:#}");
+    }
+}
+
+#[test]
+fn where_locks_are_counted_the_allocator_of_dirty_schedulers_is_named_and_its_cure_shows() {
+    let _alone = CORES.lock().unwrap_or_else(PoisonError::into_inner);
+    for (otp, program) in counting() {
+        // The flag that cures it is of 24.2.
+        if otp.root.is_some() || otp.release < 25 {
+            eprintln!(
+                "skipped for OTP {}, because the lab starts an erl of this host, of 25 or later",
+                otp.release
+            );
+            continue;
+        }
+        let look = |cured: bool| {
+            let mut command = beamtune();
+            command.args(["lab", "run", "dirty-collections", "--for", "100s", "--erl", &program]);
+            let mut running = Running::start(command.args(cured.then_some("--cured")));
+            let node = node_of(&running.expect_line("lab ready "));
+            let said = run_for(&mut locks(&node, &["--for", "3s", "--json"]), PATIENCE);
+            running.signal("INT");
+            running.wait();
+            assert!(matches!(said.status, Some(0 | 1)), "{:?}: {}", said.status, said.stderr);
+            said.json()
+        };
+        let (before, after) = (look(false), look(true));
+        let finding = contended(&before).unwrap_or_else(|| panic!("{before:#}"));
+        assert_eq!(finding["subject"], "alcu_allocator of eheap_alloc", "{finding:#}");
+        assert!(finding["remedies"].to_string().contains("+Mdai max"), "{finding:#}");
+        let (sick, cured) = (share(&before, "alcu_allocator"), share(&after, "alcu_allocator"));
+        eprintln!("OTP {}: {sick:.1} % of the duration, cured {cured:.2} %", otp.release);
+        assert!(cured < sick / 2.0, "{cured} of {sick}");
     }
 }
 
@@ -317,6 +355,11 @@ struct Case {
     cookie: Option<String>,
 }
 
+/// The node's name, of the line with which a lab says that it is ready.
+fn node_of(ready: &str) -> String {
+    ready.split(' ').find_map(|word| word.strip_prefix("node=")).expect("a node").to_owned()
+}
+
 /// The lab of the contended table, with as many schedulers as asked for.
 fn lab(otp: &Otp, schedulers: &'static [&'static str], cured: bool, seed: u32) -> Case {
     let mut command = beamtune();
@@ -328,7 +371,7 @@ fn lab(otp: &Otp, schedulers: &'static [&'static str], cured: bool, seed: u32) -
     // Behind the lab's own flags, so that these count.
     let mut running = Running::start(command.env("ERL_ZFLAGS", schedulers.join(" ")));
     let ready = running.expect_line("lab ready ");
-    let node = ready.split(' ').find_map(|word| word.strip_prefix("node=")).expect("a node").to_owned();
+    let node = node_of(&ready);
     let (what, expected) = if cured { ("table, cured", "no") } else { ("table", "yes") };
     Case { what, schedulers, seed, expected, _running: running, node, cookie: None }
 }

@@ -74,6 +74,10 @@ fn list() -> Result<ExitCode> {
         needs.extend(manifest.nif.is_some().then(|| "C compiler".to_owned()));
         needs.extend((manifest.min_otp > 23).then(|| format!("OTP {}", manifest.min_otp)));
         let finds = if manifest.expect.is_empty() { "nothing".to_owned() } else { manifest.expect.join(" ") };
+        let finds = match manifest.counted.as_slice() {
+            [] => finds,
+            counted => format!("{finds}; with lock counting {}", counted.join(" ")),
+        };
         table.row([manifest.name, finds, manifest.allow.join(" "), needs.join(", "), manifest.title]);
     }
     terminal::print(&table.render(terminal::style()));

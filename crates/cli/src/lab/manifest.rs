@@ -20,6 +20,9 @@ pub struct Manifest {
     /// Codes that may be found besides, above "notice", sick or cured.
     #[serde(default)]
     pub allow: Vec<String>,
+    /// Like `expect`, of what `beamtune locks` must find on an emulator that counts locks; a doctor of any other does not.
+    #[serde(default)]
+    pub counted: Vec<String>,
     #[serde(default = "first_release")]
     pub min_otp: u32,
     #[serde(default)]

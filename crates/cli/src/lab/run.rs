@@ -77,8 +77,11 @@ impl Erlang {
 
     fn erlc(&self) -> String {
         match &self.erl {
-            Some(path) => path.with_file_name("erlc").display().to_string(),
-            None => "erlc".to_owned(),
+            // A script that starts another emulator stands alone.
+            Some(path) if path.with_file_name("erlc").exists() => {
+                path.with_file_name("erlc").display().to_string()
+            }
+            _ => "erlc".to_owned(),
         }
     }
 
