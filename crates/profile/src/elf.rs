@@ -17,6 +17,7 @@ use object::{Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, Sym
 
 use crate::error::ProfileError;
 use crate::names;
+use crate::tail;
 
 /// Functions of a file of which the names are kept; those of a browser's engine are as many. Their names together are no longer than the file.
 const MOST_SYMBOLS: usize = 1_000_000;
@@ -71,7 +72,7 @@ pub struct Elf {
     pub got: Option<Range<u64>>,
     /// How to unwind.
     pub eh_frame: Option<Section>,
-    /// An index of that.
+    /// An index of that, if it is a usual one ([`tail::entries`]).
     pub eh_frame_hdr: Option<Section>,
     /// What tells this build from all others, in hexadecimal digits; under it there may be a debug file.
     pub build_id: Option<String>,
@@ -125,7 +126,7 @@ impl Elf {
             text: section(".text"),
             got: range(".got"),
             eh_frame: section(".eh_frame"),
-            eh_frame_hdr: section(".eh_frame_hdr"),
+            eh_frame_hdr: section(".eh_frame_hdr").filter(|index| tail::entries(index).is_some()),
             build_id: file.build_id().ok().flatten().filter(|id| id.len() >= 2).map(hexadecimal),
         })
     }

@@ -5,6 +5,9 @@ use std::io;
 
 use beamtune_host::HostError;
 
+/// What makes room for more rings.
+pub(crate) const ROOM: &str = "run beamtune as root, give it CAP_IPC_LOCK, or raise kernel.perf_event_mlock_kb and the limit of open files";
+
 /// Why something could not be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
@@ -57,6 +60,20 @@ pub enum ProfileError {
         /// The kernel's setting; `None` where it cannot be read.
         paranoid: Option<i64>,
     },
+    /// What the process has mapped belongs to another user.
+    #[error("not allowed to read {path}: run beamtune as root, or give it CAP_SYS_PTRACE and CAP_PERFMON")]
+    Closed {
+        /// The file.
+        path: String,
+    },
+    /// There is too little memory or there are too few files for us.
+    #[error("there is no room to watch threads by {what} ({source}): {ROOM}")]
+    NoRoom {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// There is none of the threads any more.
     #[error("process {pid} has ended, or none of its threads could be watched")]
     NoThreads {
@@ -79,6 +96,8 @@ impl ProfileError {
         matches!(
             self,
             ProfileError::Denied { .. }
+                | ProfileError::Closed { .. }
+                | ProfileError::NoRoom { .. }
                 | ProfileError::Host(HostError::Denied { .. } | HostError::DeniedThere { .. })
         )
     }

@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use beamtune_host::HostError;
 use beamtune_host::tree::FileTree;
 
 use crate::elf::Elf;
@@ -109,11 +110,12 @@ pub struct Image {
 impl Image {
     /// Reads it.
     pub fn read(tree: &impl FileTree, pid: u32) -> Result<Image, ProfileError> {
-        let maps = tree.read(&format!("/proc/{pid}/maps"), MAPS_BYTES)?;
+        let own = |error| of_process(error, pid);
+        let maps = tree.read(&format!("/proc/{pid}/maps"), MAPS_BYTES).map_err(own)?;
         let maps = String::from_utf8_lossy(&maps);
         let mappings: Vec<Mapping> =
             maps.lines().filter_map(Mapping::parse).filter(Mapping::is_of_a_file).collect();
-        let program = tree.read_link(&format!("/proc/{pid}/exe"))?;
+        let program = tree.read_link(&format!("/proc/{pid}/exe")).map_err(own)?;
         let mut image = Image { pid, modules: Vec::new(), program: 0, unread: Vec::new() };
         let mut left = LIBRARIES_BYTES;
         let mut seen = HashSet::new();
@@ -127,7 +129,7 @@ impl Image {
             }
             let is_program = code.path == program;
             let content = match is_program {
-                true => tree.read(&format!("/proc/{pid}/exe"), PROGRAM_BYTES)?,
+                true => tree.read(&format!("/proc/{pid}/exe"), PROGRAM_BYTES).map_err(own)?,
                 false => match library(tree, pid, code, left.min(LIBRARY_BYTES)) {
                     Ok(content) => content,
                     Err(error) => {
@@ -230,6 +232,16 @@ impl Image {
     }
 }
 
+/// Why a file of the process itself was not read: without it there is no process any more, and that its user could read it is no way out,
+/// since he may not watch all of its threads.
+fn of_process(error: HostError, pid: u32) -> ProfileError {
+    match error {
+        HostError::Missing { .. } => ProfileError::Host(HostError::Ended { pid }),
+        HostError::Denied { path, .. } => ProfileError::Closed { path },
+        error => ProfileError::Host(error),
+    }
+}
+
 /// The file of a library, whatever stands at its path now.
 fn library(tree: &impl FileTree, pid: u32, code: &Mapping, most: usize) -> Result<Vec<u8>, ProfileError> {
     let mapped = format!("/proc/{pid}/map_files/{:x}-{:x}", code.range.start, code.range.end);
@@ -312,7 +324,17 @@ mod tests {
     }
 
     #[test]
+    fn a_process_of_somebody_else_says_which_rights_are_needed() {
+        let path = "/proc/7/maps".to_owned();
+        let error = of_process(HostError::Denied { path, owner: None }, 7);
+        assert!(error.is_denied());
+        let expect = "not allowed to read /proc/7/maps: run beamtune as root, or give it CAP_SYS_PTRACE and CAP_PERFMON";
+        assert_eq!(error.to_string(), expect);
+    }
+
+    #[test]
     fn a_process_that_is_not_there_is_an_error() {
-        assert!(Image::read(&LocalTree::default(), u32::MAX).is_err());
+        let error = Image::read(&LocalTree::default(), u32::MAX).unwrap_err();
+        assert_eq!(error.to_string(), "process 4294967295 has ended");
     }
 }

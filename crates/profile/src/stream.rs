@@ -117,7 +117,8 @@ impl Refusal {
         match self {
             Refusal::Ended => ProfileError::NoThreads { pid },
             Refusal::Denied => ProfileError::Denied { what, paranoid },
-            Refusal::NoRoom(source) | Refusal::Failed(source) => ProfileError::Open { what, source },
+            Refusal::NoRoom(source) => ProfileError::NoRoom { what, source },
+            Refusal::Failed(source) => ProfileError::Open { what, source },
         }
     }
 }
@@ -149,7 +150,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Begins to sample a thread; 0 is the one that calls.
+    /// An event of a thread, which waits for [`Self::start`]; 0 is the thread that calls.
     pub fn open(event: Event<'_>, tid: u32, options: &Options) -> Result<Stream, Refusal> {
         let mut builder = event.builder();
         // Not PERIOD: with that the kernel takes a sample of each event of its own (perf_swevent_event, kernel/events/core.c), whatever the
@@ -157,7 +158,7 @@ impl Stream {
         let fields = SampleFlag::TID | SampleFlag::TIME | SampleFlag::REGS_USER | SampleFlag::STACK_USER;
         let period = options.period.max(1);
         observe(&mut builder, tid)
-            .enabled(true)
+            .enabled(false)
             .sample_period(period)
             .exclude_kernel(!options.is_kernel_seen)
             .context_switch(options.are_switches_told)
@@ -187,6 +188,12 @@ impl Stream {
                 take(record);
             }
         }
+    }
+
+    /// Begins to sample.
+    pub fn start(&mut self) {
+        // What was opened can be begun, or its thread has ended.
+        let _ = self.sampler.enable();
     }
 
     /// Ends it; what was not yet handed over still is by [`Self::drain`].

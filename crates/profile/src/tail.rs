@@ -15,17 +15,23 @@ use crate::elf::{Elf, Section};
 /// Names that are told at most, where several functions jump to one place.
 const MOST_NAMES: usize = 3;
 
+/// How many functions an index has; `None` where it has not the form that all linkers write, or not room for so many. Whoever believes in
+/// others may multiply more than there is.
+pub fn entries(index: &Section) -> Option<usize> {
+    // Version 1; how the pointer to the tables, the count and the entries are encoded.
+    const FORM: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
+    let count = index.data.get(8..12)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))?;
+    let count = usize::try_from(count).ok()?;
+    let has_room = count <= (index.data.len() - 12) / 8;
+    (index.data.starts_with(&FORM) && has_room).then_some(count)
+}
+
 /// Where the function that an address is within begins: by the index of the unwind tables, which knows static functions, too.
 pub fn start_of(index: &Section, address: u64) -> Option<u64> {
-    // Version 1; how the pointer to the tables, the count and the entries are encoded: the form that all linkers write.
-    const FORM: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
     let data = &index.data;
-    if data.get(..4)? != FORM {
-        return None;
-    }
     let half =
         |at: usize| data.get(at..at.checked_add(4)?)?.first_chunk().map(|bytes| i32::from_le_bytes(*bytes));
-    let count = usize::try_from(half(8)?).ok()?.min(data.len() / 8);
+    let count = entries(index)?;
     let start = |entry: usize| Some(index.range.start.wrapping_add_signed(i64::from(half(12 + entry * 8)?)));
     // The first entry behind the address.
     let (mut low, mut high) = (0, count);

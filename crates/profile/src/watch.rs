@@ -16,6 +16,7 @@
 //! uprobes more often than they may while it is watched have them taken out again. What traps and samples have cost the VM is
 //! worked out from what one costs here ([`crate::probe`]).
 
+use std::io;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ use beamtune_host::tree::FileTree;
 use beamtune_model::Nanos;
 use beamtune_model::units::SECOND_NS;
 
-use crate::error::ProfileError;
+use crate::error::{self, ProfileError};
 use crate::image::Image;
 use crate::probe;
 use crate::record::{Record, Sample};
@@ -47,6 +48,9 @@ const MOST_PROBED: usize = 4;
 const MOST_TRAPPED: f64 = 0.05;
 /// How often that is looked at.
 const CHECK: Duration = Duration::from_millis(250);
+/// Threads that switch so many times as often as they did before are sampled more rarely: a fight for a lock comes and goes, and each sample
+/// takes its time. Below that, twice as many samples as there may be are borne.
+const MORE_SWITCHES: f64 = 2.0;
 /// As if threads used so much of a core at least: of those that hardly run, a few traps would be a large share.
 const LEAST_CORES: f64 = 0.1;
 /// The kernel's setting.
@@ -103,6 +107,8 @@ pub struct Watch {
     image: Image,
     unwinder: Unwinder,
     threads: Vec<Watched>,
+    /// How many of the chosen threads were looked at while all is opened.
+    tried: usize,
     sleeps: Sleeps,
     waits: Waits,
     samples: u64,
@@ -153,6 +159,7 @@ impl Watch {
             unwinder,
             image,
             threads: Vec::new(),
+            tried: 0,
             sleeps: Sleeps::Unseen,
             waits: Waits::default(),
             samples: 0,
@@ -172,57 +179,58 @@ impl Watch {
             leaving: None,
             remarks,
         };
-        watch.open_clocks(&chosen)?;
-        if !watch.threads.is_empty() && !watch.is_probed(tree) {
-            watch.open_switches();
-        }
-        watch.checked = (Instant::now(), 0);
+        watch.open_all(tree, &chosen)?;
+        watch.start();
         Ok(watch)
     }
 
-    /// The clock of each thread, and its switches.
-    fn open_clocks(&mut self, chosen: &Chosen<'_>) -> Result<(), ProfileError> {
-        for thread in &chosen.threads {
-            let opened = loop {
-                let opened = Stream::open(
-                    Event::Clock,
-                    thread.tid,
-                    &Options {
-                        period: sample::period(self.rate, chosen.cores, thread.tid),
-                        is_kernel_seen: self.is_kernel_seen,
-                        are_switches_told: true,
-                        ring_bytes: self.ring_bytes,
-                    },
-                );
-                match opened {
-                    // Less is allowed to users than to root.
-                    Err(Refusal::Denied) if self.is_kernel_seen => self.is_kernel_seen = false,
+    /// Begins with all at once, and only when all is open: the time that is told with what is seen begins here, and what came before would
+    /// make its shares too large, the more the shorter it is.
+    fn start(&mut self) {
+        for watched in &mut self.threads {
+            watched.clock.start();
+            watched.sleeps.iter_mut().for_each(Stream::start);
+        }
+        self.checked = (Instant::now(), 0);
+    }
+
+    /// How often threads have come upon uprobes so far.
+    fn entries(&mut self) -> u64 {
+        self.threads.iter_mut().flat_map(|watched| &mut watched.sleeps).map(Stream::count).sum()
+    }
+
+    /// The clock of each thread, and its way into sleep. Where there is no room for both, rings are smaller, and then threads are fewer:
+    /// those whose sleeps are not seen tell less than half.
+    fn open_all(&mut self, tree: &impl FileTree, chosen: &Chosen<'_>) -> Result<(), ProfileError> {
+        let mut most = chosen.threads.len();
+        let mut no_room = self.open_clocks(chosen, most)?;
+        // Traps are never tried again: they had their room, or no right.
+        if self.is_kernel_seen && !self.threads.is_empty() && !self.is_probed(tree) {
+            loop {
+                match self.open_switches() {
                     Err(Refusal::NoRoom(_)) if self.ring_bytes > LEAST_RING_BYTES => self.ring_bytes /= 2,
-                    opened => break opened,
+                    Err(Refusal::NoRoom(error)) if self.threads.len() > 1 => {
+                        most = self.threads.len() / 2;
+                        no_room = Some(error);
+                    }
+                    opened => {
+                        self.note_unseen_sleeps(opened);
+                        break;
+                    }
                 }
-            };
-            match opened {
-                Ok(clock) => self.threads.push(Watched {
-                    tid: thread.tid,
-                    kind: thread.kind.clone(),
-                    clock,
-                    sleeps: Vec::new(),
-                    timeline: Timeline::default(),
-                }),
-                Err(Refusal::Ended) => {}
-                Err(Refusal::NoRoom(error)) if !self.threads.is_empty() => {
-                    self.remarks.push(format!(
-                        "only {} threads were watched, since there was no room for more ({error}): run beamtune as root, or raise \
-                         kernel.perf_event_mlock_kb",
-                        self.threads.len()
-                    ));
-                    break;
-                }
-                Err(refusal) => return Err(self.refused(refusal, Event::Clock.what())),
+                self.close();
+                no_room = self.open_clocks(chosen, most)?.or(no_room);
             }
         }
         if self.threads.is_empty() && !chosen.threads.is_empty() {
             return Err(ProfileError::NoThreads { pid: self.image.pid() });
+        }
+        if let Some(error) = no_room {
+            self.remarks.push(format!(
+                "only {} threads were watched, since there was no room for more ({error}): {}",
+                self.threads.len(),
+                error::ROOM
+            ));
         }
         if !self.is_kernel_seen {
             self.remarks.push(format!(
@@ -232,6 +240,53 @@ impl Watch {
             ));
         }
         Ok(())
+    }
+
+    /// The clock of each of the first so many threads, and its switches; what was in the way of more.
+    fn open_clocks(&mut self, chosen: &Chosen<'_>, most: usize) -> Result<Option<io::Error>, ProfileError> {
+        let most = most.min(chosen.threads.len());
+        while let Some(thread) = chosen.threads.get(..most).and_then(|threads| threads.get(self.tried)) {
+            let opened = Stream::open(
+                Event::Clock,
+                thread.tid,
+                &Options {
+                    period: sample::period(self.rate, chosen.cores, thread.tid),
+                    is_kernel_seen: self.is_kernel_seen,
+                    are_switches_told: true,
+                    ring_bytes: self.ring_bytes,
+                },
+            );
+            match opened {
+                Ok(clock) => self.threads.push(Watched {
+                    tid: thread.tid,
+                    kind: thread.kind.clone(),
+                    clock,
+                    sleeps: Vec::new(),
+                    timeline: Timeline::default(),
+                }),
+                Err(Refusal::Ended) => {}
+                // Less is allowed to users than to root.
+                Err(Refusal::Denied) if self.is_kernel_seen => {
+                    self.is_kernel_seen = false;
+                    continue;
+                }
+                Err(Refusal::NoRoom(_)) if self.ring_bytes > LEAST_RING_BYTES => {
+                    self.ring_bytes = smaller(self.ring_bytes, self.threads.len(), most);
+                    self.close();
+                    continue;
+                }
+                Err(Refusal::NoRoom(error)) if !self.threads.is_empty() => return Ok(Some(error)),
+                Err(refusal) => return Err(self.refused(refusal, Event::Clock.what())),
+            }
+            self.tried += 1;
+        }
+        Ok(None)
+    }
+
+    /// Closes all, to begin again.
+    fn close(&mut self) {
+        self.threads.clear();
+        self.tried = 0;
     }
 
     fn refused(&self, refusal: Refusal, what: &'static str) -> ProfileError {
@@ -263,16 +318,16 @@ impl Watch {
     }
 
     /// The way into sleep by the threads' switches.
-    fn open_switches(&mut self) {
-        if !self.is_kernel_seen {
-            return;
-        }
-        match self.add_streams(&[Event::Switches], true) {
-            Ok(()) => self.sleeps = Sleeps::Switches,
-            Err(refusal) => {
-                let error = self.refused(refusal, Event::Switches.what());
-                self.remarks.push(format!("sleeps were not watched: {error}"));
-            }
+    fn open_switches(&mut self) -> Result<(), Refusal> {
+        self.add_streams(&[Event::Switches], true)?;
+        self.sleeps = Sleeps::Switches;
+        Ok(())
+    }
+
+    fn note_unseen_sleeps(&mut self, opened: Result<(), Refusal>) {
+        if let Err(refusal) = opened {
+            let error = self.refused(refusal, Event::Switches.what());
+            self.remarks.push(format!("sleeps were not watched: {error}"));
         }
     }
 
@@ -299,22 +354,36 @@ impl Watch {
         Ok(())
     }
 
-    /// Takes uprobes out where threads come by too often, and goes on without.
+    /// Goes on with fewer samples of switches where threads switch more often than they did before, and without uprobes where threads come
+    /// by them too often.
     fn check(&mut self) {
         let (since, before) = self.checked;
-        if self.sleeps != Sleeps::Entries || since.elapsed() < CHECK {
+        if self.sleeps == Sleeps::Unseen || since.elapsed() < CHECK {
             return;
         }
-        let entries: u64 =
-            self.threads.iter_mut().flat_map(|watched| &mut watched.sleeps).map(Stream::count).sum();
+        let entries = self.entries();
         let per_second = entries.saturating_sub(before) as f64 / since.elapsed().as_secs_f64();
         self.checked = (Instant::now(), entries);
-        if self.trapped_share(per_second) > MOST_TRAPPED {
-            self.traps = entries;
-            self.switches = self.switches.max(per_second);
-            self.take_out();
-            self.open_switches();
+        let is_too_often = match self.sleeps {
+            Sleeps::Entries => self.trapped_share(per_second) > MOST_TRAPPED,
+            _ => per_second > self.switches.max(f64::from(self.rate)) * MORE_SWITCHES,
+        };
+        if !is_too_often {
+            return;
         }
+        self.switches = self.switches.max(per_second);
+        if self.sleeps == Sleeps::Entries {
+            self.traps = entries;
+            self.take_out();
+        } else {
+            // The kernel is quick with these, and their memory is needed.
+            self.threads.iter_mut().for_each(|watched| watched.sleeps.clear());
+            self.sleeps = Sleeps::Unseen;
+        }
+        let opened = self.open_switches();
+        self.note_unseen_sleeps(opened);
+        self.threads.iter_mut().flat_map(|watched| &mut watched.sleeps).for_each(Stream::start);
+        self.checked = (Instant::now(), 0);
     }
 
     /// Closes what shows sleeps, beside, since the kernel takes its time for that.
@@ -374,7 +443,7 @@ impl Watch {
     }
 
     /// Ends. `length` is how long it was watched; `queued`, how long the threads that were watched had no CPU though they wanted one, of
-    /// all of them together, by the kernel's account. From that follows how long a thread that is woken waits for a CPU, which is no wait
+    /// all of them together, by the kernel's account, from before it was opened. From that follows how long a thread that is woken waits for a CPU, which is no wait
     /// for a lock: without it, sleeps seem longer on a busy host.
     pub fn finish(mut self, length: Nanos, queued: Option<Nanos>) -> Seen {
         for watched in &mut self.threads {
@@ -384,8 +453,7 @@ impl Watch {
             }
         }
         if self.sleeps == Sleeps::Entries {
-            self.traps =
-                self.threads.iter_mut().flat_map(|watched| &mut watched.sleeps).map(Stream::count).sum();
+            self.traps = self.entries();
         }
         let sleeps = self.sleeps;
         self.empty_rings();
@@ -416,6 +484,14 @@ impl Watch {
             cost: Cost { traps: self.traps, samples: self.samples, lost: self.lost, time },
         }
     }
+}
+
+/// A size of rings of which there is room for two for each thread, where there was room for so many of a size. At once, since closing what
+/// is open takes the kernel some hundredths of a second for each.
+fn smaller(ring_bytes: usize, had_room_for: usize, threads: usize) -> usize {
+    let room = ring_bytes.saturating_mul(had_room_for);
+    let each = (room / threads.max(1) / 2).clamp(LEAST_RING_BYTES, (ring_bytes / 2).max(LEAST_RING_BYTES));
+    1 << each.ilog2()
 }
 
 /// How long a thread that is woken waits for a CPU, on the average: what it waited in all, but for the times when another one had taken its
@@ -509,6 +585,17 @@ mod tests {
         let change = Change { length: SECOND_NS, threads };
         let chosen = choose(&change);
         assert_eq!((chosen.threads.len(), chosen.left_out), (MOST_THREADS, 36));
+    }
+
+    #[test]
+    fn where_there_is_no_room_for_rings_all_get_smaller_ones() {
+        const MB: usize = 1 << 20;
+        // Room for 8 MB, and 13 threads with two rings each.
+        assert_eq!(smaller(2 * MB, 4, 13), MB / 4);
+        assert_eq!(smaller(2 * MB, 0, 13), LEAST_RING_BYTES);
+        assert_eq!(smaller(2 * MB, 12, 13), MB / 2);
+        assert_eq!(smaller(2 * MB, 4, 1), MB);
+        assert_eq!(smaller(LEAST_RING_BYTES, 4, 1), LEAST_RING_BYTES);
     }
 
     #[test]

@@ -33,7 +33,10 @@ fn innermost_of_three(rounds: u64) -> u64 {
 /// Opens it, or says why not.
 fn open(event: Event<'_>, options: &Options) -> Option<Stream> {
     match Stream::open(event, 0, options) {
-        Ok(stream) => Some(stream),
+        Ok(mut stream) => {
+            stream.start();
+            Some(stream)
+        }
         Err(Refusal::Denied) => {
             eprintln!(
                 "skipped, because the kernel does not allow to watch oneself (kernel.perf_event_paranoid)"
