@@ -260,9 +260,9 @@ VM without distribution
 0 samples in 0 µs
 
 Threads wait for each other: yes. (looked for 5.0 s)
-threads                  awake  of that blocked  sleeps/s  wait      because
-scheduler            4  99.0 %           87.1 %    18,500  yes       87.1 % of the awake time was blocked
-dirty cpu scheduler  4                                     not sure  the VM was not asked
+threads                  awake  of that blocked  sleeps/s  wait, by time  because
+scheduler            4  99.0 %           87.1 %    18,500  yes            87.1 % of the awake time was blocked
+dirty cpu scheduler  4                                     not sure       the VM was not asked
 Waits that sleep were counted by a probe.
 
 Where threads waited for locks

@@ -217,9 +217,10 @@ fn count(live: &Live, vm: Option<NodeSource>, locks: &Locks, args: &Args) -> Res
     let reader = record(live, vm, args, args.length.saturating_add(AROUND), &once, None)?;
     let period = reader.period(&Selection::default())?;
     if period.lock_session.is_none() {
-        let why =
-            period.gaps.iter().rev().find(|gap| gap.source == "vm.locks").map(|gap| gap.reason.as_str());
-        bail!("no locks were counted: {}", why.unwrap_or("the node has not answered"));
+        let reason =
+            |source| period.gaps.iter().rev().find(|gap| gap.source == source).map(|gap| gap.reason.as_str());
+        let why = reason("vm.locks").or_else(|| reason("vm")).unwrap_or("the node has not answered");
+        bail!("no locks were counted: {why}");
     }
     Ok(tell(&period, answer::of_period(&period).as_ref(), args))
 }
@@ -263,6 +264,7 @@ fn record(
         }
         Ok(writer)
     };
+    let is_counting = !once.is_empty();
     let taken = take::take_attached(live, vm, &wish, Plan::default(), &stop, open, &mut |progress| {
         bar.set(
             take::duration(progress.elapsed),
@@ -270,6 +272,10 @@ fn record(
             progress.samples,
             progress.trouble,
         );
+        // The counts come with the first sample or not at all.
+        if is_counting && progress.trouble.is_some() {
+            stop.request();
+        }
     });
     bar.clear();
     Ok(taken.map_err(Failed::into_error)?.0)

@@ -76,7 +76,7 @@ pub(super) fn render(look: &Look, style: Style) -> String {
         ("awake", Right),
         ("of that blocked", Right),
         ("sleeps/s", Right),
-        ("wait", Left),
+        ("wait, by time", Left),
         ("because", Left),
     ]);
     for kind in &look.kinds {

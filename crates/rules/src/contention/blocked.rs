@@ -116,8 +116,8 @@ pub enum Why {
     Sleeps(f64),
     /// The threads were hardly awake: the share of time in which they were.
     Idle(f64),
-    /// They ran, or waited for a CPU, for this share of the time, and slept rarely.
-    Busy(f64),
+    /// They ran, or waited for a CPU, nearly all the time. Whether they worked or spun and yielded for a lock does not show.
+    OnCpu,
     /// The VM was not asked when its threads are awake, so a sleep can be for either.
     NotAsked,
     /// The kernel does not account for the time that threads run and wait.
@@ -162,7 +162,7 @@ impl Blocked {
                 "each fell asleep {rate:.0} times a second although it had work all the time, so it waits at times, and for how long is not known"
             ),
             Why::Idle(share) => format!("they had work for {} of the time only", percent(share)),
-            Why::Busy(share) => format!("they ran or waited for a CPU for {} of the time", percent(share)),
+            Why::OnCpu => "they had a CPU, or waited for one; whether they worked or spun for a lock does not show by time".to_owned(),
             Why::NotAsked => "they sleep, and the VM did not say whether for lack of work".to_owned(),
             Why::NotAccounted => {
                 "this kernel does not account for the time that threads wait for a CPU (schedstats)"
@@ -185,10 +185,10 @@ fn answer(times: &Times) -> (Answer, Why) {
             .ran
             .zip(times.queued)
             .and_then(|(ran, queued)| share(ran.saturating_add(queued), times.time()));
-        let is_few = sleeps.is_some_and(|rate| rate < FEW_SLEEPS);
         return match busy {
             None => (Answer::NotSure, Why::NotAccounted),
-            Some(busy) if busy >= HAD_NO_TIME && is_few => (Answer::No, Why::Busy(busy)),
+            Some(busy) if busy < HARDLY_AWAKE => (Answer::No, Why::Idle(busy)),
+            Some(busy) if busy >= HAD_NO_TIME => (Answer::NotSure, Why::OnCpu),
             Some(_) => (Answer::NotSure, Why::NotAsked),
         };
     };
@@ -202,7 +202,7 @@ fn answer(times: &Times) -> (Answer, Why) {
         (Some(share), _) if share >= BLOCKED_SHARE => (Answer::Yes, Why::Share(share)),
         (_, Some(why)) => (Answer::NotSure, why),
         (None, None) => (Answer::NotSure, Why::NotAccounted),
-        (Some(share), None) if share < QUIET_SHARE => (Answer::No, Why::Share(share)),
+        (Some(share), None) if share < QUIET_SHARE => (Answer::NotSure, Why::OnCpu),
         (Some(share), None) => (Answer::NotSure, Why::Share(share)),
     }
 }

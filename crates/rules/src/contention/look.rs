@@ -134,6 +134,11 @@ fn waited(kinds: &[Blocked], waits: &[WaitRow], watched: Watched) -> Option<Wait
     for times in kinds.iter().map(|judged| &judged.times).filter(|times| is_one(&times.kind)) {
         let Some(had) = had(times).map(|had| threads(times, had)) else { continue };
         let queued = threads(times, times.queued.unwrap_or(0));
+        // Of a sleep it is not seen how long the thread waited for a CPU once it was woken, only how long threads do on the average. But
+        // where the VM says how long they had work, they were not blocked for longer than that leaves.
+        let slept_at_most = times.blocked().map_or(f64::INFINITY, |blocked| threads(times, blocked));
+        waiting = (waiting - (slept(times) - slept_at_most).max(0.0)).max(0.0);
+        let slept = |times: &Times| slept(times).min(slept_at_most);
         let is_rare = times.sleeps_per_second().is_some_and(|rate| rate < FEW_SLEEPS);
         if is_rare && queued > STARVED * (had + queued) {
             // The holder of the lock has lost its CPU: that is not the lock's fault.
@@ -201,11 +206,11 @@ mod tests {
         })
     }
 
-    /// Schedulers slept so many seconds for locks in one in which they were watched; `None`: they were not.
-    fn looked(kinds: &[Blocked], waited_s: Option<f64>, is_least: bool) -> Look {
+    /// Schedulers waited so many seconds for locks in one in which they were watched, asleep or not; `None`: they were not.
+    fn looked(kinds: &[Blocked], how: &str, waited_s: Option<f64>, is_least: bool) -> Look {
         let row = |waited: f64| WaitRow {
             thread: "scheduler".to_owned(),
-            how: "sleep".to_owned(),
+            how: how.to_owned(),
             waited: (waited * SECOND_NS as f64) as Nanos,
             ..WaitRow::default()
         };
@@ -215,7 +220,7 @@ mod tests {
     }
 
     fn judged(kinds: &[Blocked], waited_s: Option<f64>) -> Answer {
-        looked(kinds, waited_s, false).answer
+        looked(kinds, how::YIELD, waited_s, false).answer
     }
 
     #[test]
@@ -232,21 +237,24 @@ mod tests {
     #[test]
     fn without_samples_the_time_decides() {
         assert_eq!(judged(&[schedulers(1.0, 0.2)], None), Answer::Yes);
-        assert_eq!(judged(&[schedulers(1.0, 0.95)], None), Answer::No);
+        // They may have spun for a lock.
+        assert_eq!(judged(&[schedulers(1.0, 0.95)], None), Answer::NotSure);
+        assert_eq!(judged(&[schedulers(0.01, 0.01)], None), Answer::No);
         assert_eq!(judged(&[schedulers(1.0, 0.6)], None), Answer::NotSure);
         assert_eq!(judged(&[], None), Answer::NotSure);
     }
 
     #[test]
     fn where_sleeps_were_not_seen_few_waits_clear_nobody() {
-        let judged = |kinds: &[Blocked], waited_s| looked(kinds, Some(waited_s), true).answer;
+        let judged = |kinds: &[Blocked], waited_s| looked(kinds, how::YIELD, Some(waited_s), true).answer;
         // The threads were blocked, and nothing shows in what.
         assert_eq!(judged(&[schedulers(1.0, 0.2)], 0.0), Answer::Yes);
         assert_eq!(judged(&[schedulers(1.0, 0.6)], 0.0), Answer::NotSure);
-        assert_eq!(judged(&[schedulers(1.0, 0.95)], 0.0), Answer::No);
+        assert_eq!(judged(&[schedulers(1.0, 0.95)], 0.0), Answer::NotSure);
+        assert_eq!(judged(&[schedulers(0.01, 0.01)], 0.0), Answer::No);
         assert_eq!(judged(&[schedulers(1.0, 0.95)], 0.2), Answer::NotSure);
         assert_eq!(judged(&[schedulers(1.0, 0.95)], 1.2), Answer::Yes);
-        let said = looked(&[schedulers(1.0, 1.0)], Some(1.2), true).seen.unwrap().sentence();
+        let said = looked(&[schedulers(1.0, 1.0)], how::YIELD, Some(1.2), true).seen.unwrap().sentence();
         assert!(said.contains("at least 60 %"), "{said}");
     }
 
@@ -261,10 +269,21 @@ mod tests {
     fn on_a_starved_host_few_long_sleeps_are_those_of_holders_without_a_cpu() {
         let mut starved = schedulers(1.0, 0.2);
         starved.times.queued = Some(SECOND_NS + SECOND_NS / 2);
-        assert_eq!(judged(&[starved.clone()], Some(0.3)), Answer::No);
+        let judged = |kinds: &[Blocked]| looked(kinds, how::SLEEP, Some(0.1), false).answer;
+        assert_eq!(judged(&[starved.clone()]), Answer::No);
         // Who fights for a lock sleeps often.
         starved.times.sleeps = Some(5_000);
-        assert_eq!(judged(&[starved], Some(0.3)), Answer::Yes);
+        assert_eq!(judged(&[starved]), Answer::Yes);
+    }
+
+    #[test]
+    fn threads_do_not_sleep_for_locks_for_longer_than_they_were_blocked() {
+        // They ran for one second of two that were work, waited for a CPU for 0.8, and were blocked for 0.2.
+        let mut kinds = schedulers(1.0, 0.5);
+        kinds.times.queued = Some(SECOND_NS * 8 / 10);
+        kinds.times.sleeps = Some(5_000);
+        let seen = looked(&[kinds], how::SLEEP, Some(1.0), false).seen.unwrap();
+        assert!((seen.share - 0.2 / 1.2).abs() < 1e-9, "{seen:?}");
     }
 
     #[test]
@@ -280,7 +299,7 @@ mod tests {
         let mut unasked = schedulers(1.0, 0.5);
         unasked.times.awake = None;
         // They ran for a second, and slept for half of one: a third.
-        let told = looked(&[unasked], Some(0.5), false);
+        let told = looked(&[unasked], how::SLEEP, Some(0.5), false);
         let said = told.seen.unwrap().sentence();
         assert!(said.contains(" 33 %"), "{said}");
         assert_eq!(told.answer, Answer::Yes);

@@ -68,7 +68,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             next: NEXT.to_owned(),
         },
         (None, true) => Judgement::NotJudged {
-            reason: "locks were not counted, and nobody has watched what threads wait for".to_owned(),
+            reason:
+                "locks were not counted, and nobody has watched what threads wait for, or saw enough of it"
+                    .to_owned(),
             next: NEXT_STOCK.to_owned(),
         },
     })

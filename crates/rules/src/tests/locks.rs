@@ -1,5 +1,6 @@
 //! Locks: counted, seen, and neither.
 
+use beamtune_model::locks::how;
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{LockRow, TableRow, WaitRow};
 
@@ -209,7 +210,7 @@ fn seen(share: f64) -> Node {
     let wait = |stack: &[&str], share: f64| WaitRow {
         length: SECOND_NS,
         thread: "scheduler".to_owned(),
-        how: "sleep".to_owned(),
+        how: how::YIELD.to_owned(),
         stack: stack.iter().map(|function| (*function).to_owned()).collect(),
         seen: 90,
         waited: (share * SECOND_NS as f64) as i64,
@@ -249,7 +250,10 @@ fn on_a_stock_vm_the_operation_is_named_and_how_to_find_the_table() {
 #[test]
 fn what_beamtune_locks_calls_no_is_no_finding() {
     // Holders of locks that have lost their CPU: few sleeps, and long ones.
-    let starved = seen(0.3).with(|n| (n.active, n.cpu, n.wait, n.voluntary_switches) = (1.0, 0.2, 0.75, 10));
+    let starved = seen(0.3).with(|n| {
+        (n.active, n.cpu, n.wait, n.voluntary_switches) = (1.0, 0.2, 0.75, 10);
+        n.waits.iter_mut().for_each(|row| row.how = how::SLEEP.to_owned());
+    });
     assert_healthy(&starved, CODE);
     let fighting = starved.with(|n| n.voluntary_switches = 5_000);
     assert_eq!(finding(&fighting, CODE).level, Level::Warning);

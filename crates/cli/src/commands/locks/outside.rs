@@ -1,15 +1,20 @@
 //! A VM that does not count locks, looked at from outside while it is recorded.
 //!
 //! The look leads: the recording begins before it, so that both are of the same time, goes on until it holds what was seen, and ends. Ctrl-C
-//! ends the look, and what was seen until then still counts.
+//! ends the look, and what was seen until then still counts. So does the end of the VM: time in which it was not there would make its waits
+//! look shorter, and if it is started again at once, the rest of the time is another one's.
 
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use beamtune_attach::source::NodeSource;
+use beamtune_host::HostError;
+use beamtune_host::process::Identity;
+use beamtune_host::tree::LocalTree;
 use beamtune_recording::{Selection, Stop};
+use beamtune_report::text;
 
 use super::probing::{self, Probed};
 use super::{Args, answer, record, tell};
@@ -19,6 +24,13 @@ use crate::terminal;
 
 /// How often it is looked whether the recording has begun, or has taken what was seen.
 const EVERY: Duration = Duration::from_millis(20);
+/// How often it is looked whether the VM still runs, for a small file of /proc. What was seen is told as a share of the look's time, which
+/// is too long by as much at most.
+const LIFE_EVERY: Duration = Duration::from_millis(50);
+/// What was watched for a shorter time says nothing: a sample stands for up to some milliseconds of each thread, and there would be few.
+const LEAST_WATCHED: Duration = Duration::from_millis(250);
+/// So long the recording may take no sample because it has just taken one (a tenth of [`super::EVERY`]).
+const JUST_TAKEN: Duration = Duration::from_millis(150);
 
 /// Looks at a VM that does not count locks, and tells what was seen.
 pub fn look(live: &Live, vm: Option<NodeSource>, args: &Args) -> Result<ExitCode> {
@@ -35,10 +47,10 @@ pub fn look(live: &Live, vm: Option<NodeSource>, args: &Args) -> Result<ExitCode
     }
     let seen = Slot::default();
     let (probed, reader) = std::thread::scope(|scope| {
+        scope.spawn(|| seen.follow(&process.identity));
         let probing = scope.spawn(|| {
-            let probed = seen
-                .has_begun()
-                .then(|| probing::look(process.identity.pid, args.length, args.rate, &seen.interrupted));
+            let look = || probing::look(process.identity.pid, args.length, args.rate, &seen.interrupted);
+            let probed = seen.has_begun().then(|| look().map(without_scraps));
             if let Some(Ok(probed)) = &probed {
                 seen.put(probed);
             }
@@ -56,6 +68,9 @@ pub fn look(live: &Live, vm: Option<NodeSource>, args: &Args) -> Result<ExitCode
     match probed {
         Some(Ok(mut probed)) => {
             probed.judge_by(&period);
+            if let Some(after) = seen.vm_ended.get() {
+                probed.remarks = told_of_ended(*after, &probed);
+            }
             look = Some(answer::of_probed(&probed));
         }
         Some(Err(error)) => {
@@ -64,6 +79,42 @@ pub fn look(live: &Live, vm: Option<NodeSource>, args: &Args) -> Result<ExitCode
         None => {}
     }
     Ok(tell(&period, look.as_ref(), args))
+}
+
+/// What is to be said of a VM that has ended so long after the look began.
+fn told_of_ended(after: Duration, probed: &Probed) -> Vec<String> {
+    let after = text::seconds(after.as_secs_f64());
+    // That nothing was seen of one that is not there needs no other reason.
+    if probed.length.is_zero() {
+        return vec![format!(
+            "the VM has ended after {after}, before it was seen what its threads wait for: if it was started again, look once more"
+        )];
+    }
+    let told = format!(
+        "the VM has ended after {after}, and with it the look, so what is told is of the time before; if it was started again, look once more"
+    );
+    std::iter::once(told).chain(probed.remarks.iter().cloned()).collect()
+}
+
+/// Leaves out what was watched for too short a time, since somebody or the VM's end has broken it off.
+fn without_scraps(mut probed: Probed) -> Probed {
+    if !probed.length.is_zero() && probed.length < LEAST_WATCHED {
+        probed.remarks = vec![format!(
+            "what threads wait for was watched for {} only, which is too short to tell: look once more",
+            text::seconds(probed.length.as_secs_f64())
+        )];
+        (probed.waits, probed.length, probed.is_least) = (Vec::new(), Duration::ZERO, true);
+    }
+    probed
+}
+
+/// Whether it runs no more, whoever has its number now.
+fn has_ended(identity: &Identity) -> bool {
+    match Identity::of(&LocalTree::default(), identity.pid) {
+        Ok(now) => now != *identity,
+        // What cannot be read for other reasons may well be there.
+        Err(error) => matches!(error, HostError::Ended { .. }),
+    }
 }
 
 /// What is seen of waits, on its way into a recording that is made meanwhile.
@@ -76,6 +127,8 @@ pub struct Slot {
     pub interrupted: Stop,
     /// The recording is to end, or has ended.
     pub ended: Stop,
+    /// The VM has ended, so long after the look began.
+    vm_ended: OnceLock<Duration>,
 }
 
 impl Slot {
@@ -87,6 +140,22 @@ impl Slot {
         !self.ended.is_requested()
     }
 
+    /// Ends the look when the VM ends.
+    fn follow(&self, identity: &Identity) {
+        if !self.has_begun() {
+            return;
+        }
+        let begin = Instant::now();
+        while !self.ended.is_requested() {
+            if has_ended(identity) {
+                let _ = self.vm_ended.set(begin.elapsed());
+                self.interrupted.request();
+                return;
+            }
+            self.ended.wait(LIFE_EVERY);
+        }
+    }
+
     /// Waits until the recording has it, or has ended.
     fn put(&self, probed: &Probed) {
         // In a recording few waits say that there were few: nothing there says that they were not seen.
@@ -95,7 +164,12 @@ impl Slot {
         }
         let watched = Watched { length: take::nanos(probed.length), waits: probed.waits.clone() };
         *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = Some(watched);
+        let begin = Instant::now();
         while self.is_full() && !self.ended.is_requested() {
+            // The last sample takes it, too, and before somebody else has the node's name: the next one may be that one's.
+            if self.vm_ended.get().is_some() && begin.elapsed() > JUST_TAKEN {
+                return;
+            }
             self.ended.wait(EVERY);
         }
     }

@@ -98,6 +98,8 @@ pub fn look(pid: u32, length: Duration, rate: u32, stop: &Stop) -> Result<Probed
             return Ok(probed);
         }
     };
+    // Opening takes its time, in which nothing was seen.
+    let opened = look()?;
     let begin = clock.now();
     let left = take::nanos(left);
     while clock.now().saturating_sub(begin) < left && !stop.is_requested() {
@@ -107,7 +109,7 @@ pub fn look(pid: u32, length: Duration, rate: u32, stop: &Stop) -> Result<Probed
     let watched = clock.now().saturating_sub(begin).max(1);
     probed.remarks.append(&mut watch.remarks);
     // Of a VM that has ended meanwhile, what was seen counts.
-    let during = look().map(|last| threads::between(&chosen, &last)).ok();
+    let during = look().map(|last| threads::between(&opened, &last)).ok();
     let tids = watch.tids();
     let unwatched = during.as_ref().map_or(0, |during| unwatched(during, &tids));
     let queued = during.map(|during| {
@@ -218,7 +220,7 @@ fn remarks(seen: &Seen) -> Vec<String> {
     }
     if seen.cost.lost > 0 {
         remarks.push(format!(
-            "{} records were lost, since beamtune did not get to read them in time: times are too small by that; a lower rate helps",
+            "{} records were lost, since beamtune did not get to read them in time: times are too small by that",
             seen.cost.lost
         ));
     }
