@@ -96,9 +96,10 @@ fn a_hot_table_is_contended_and_the_operation_is_named_without_a_restart() {
         let finding = contended(&page).unwrap_or_else(|| panic!("{page:#}"));
         assert_eq!(finding["subject"], "ets:update_counter/3", "{page:#}");
         assert!(finding["remedies"].to_string().contains("write_concurrency"), "{finding:#}");
-        // What it has cost is told.
+        // What it has cost is told; on a machine that others use it may not be possible to say how long one sample takes.
         let means = page["look"]["means"].to_string();
-        assert!(means.contains("watching took ") && means.contains("CPU time"), "{means}");
+        let is_priced = means.contains("CPU time") || means.contains("whose cost could not be measured");
+        assert!(means.contains("watching took ") && is_priced, "{means}");
     }
 }
 
