@@ -17,8 +17,9 @@ use crate::etf::{Document, Pid, Reference, TermError, Value};
 use crate::explicit::Explicit;
 use crate::message::{self, Message};
 
-/// How long the agent has to load. It takes 1 to 3 s where 32 processes on four schedulers fight for a table and share two CPUs (measured,
-/// OTP 25 to 29), and 12 s on OTP 23, whose code server has to find `erpc` first, behind all run queues.
+/// How long the agent has to load, the first calls included. Where some 32 processes on four schedulers fight for a table and share two CPUs,
+/// connecting, this, and a recording of 2 s take 8 to 9 s together the first time (OTP 25 to 29), and 20 s on OTP 23, whose code server has
+/// to find `erpc` first, behind all run queues.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long one request may wait for room in the connection.

@@ -443,8 +443,8 @@ impl Watch {
     }
 
     /// Ends. `length` is how long it was watched; `queued`, how long the threads that were watched had no CPU though they wanted one, of
-    /// all of them together, by the kernel's account, from before it was opened. From that follows how long a thread that is woken waits for a CPU, which is no wait
-    /// for a lock: without it, sleeps seem longer on a busy host.
+    /// all of them together, by the kernel's account of the same time. From that follows how long a thread that is woken waits for a CPU, which
+    /// is no wait for a lock: without it, sleeps seem longer on a busy host.
     pub fn finish(mut self, length: Nanos, queued: Option<Nanos>) -> Seen {
         for watched in &mut self.threads {
             watched.clock.stop();

@@ -51,7 +51,7 @@ pub struct Plan {
     /// answer is one that wants a diagnosis, and half of its samples are more than none.
     pub patience: Nanos,
     /// The same of the VM's first answer, if that is more: with it come the facts, without which little can be judged of the rest. One
-    /// with 32 processes on one table and four schedulers on two busy CPUs takes 3 to 5 s for it.
+    /// with some 32 processes on one table and four schedulers on two busy CPUs has taken 5.5 s for it.
     pub first_patience: Nanos,
     /// How long a node that is gone is waited for.
     pub wait_for_return: Nanos,

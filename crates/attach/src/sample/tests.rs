@@ -22,12 +22,22 @@ impl Recording {
     }
 
     fn add_raw(&mut self, value: Value<'static>) -> Result<Sample, TermError> {
-        let document = Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap();
+        self.add_bytes(value.to_bytes().unwrap(), Offset(1_000_000).between(0, 2_000_000))
+    }
+
+    fn add_bytes(&mut self, bytes: Vec<u8>, translation: Translation) -> Result<Sample, TermError> {
+        let document = Document::decode(bytes, 0, Limits::default()).unwrap();
         let Word::Sample(answer) = Word::parse(document)? else { panic!("no sample") };
         let tick = Tick { t: 0, incarnation: 0, vm: None, host: None, late: 0 };
         let mut out = SampleBuilder::new(&mut self.table, tick);
-        self.life.add(&answer, Offset(1_000_000).between(0, 2_000_000), &mut out)?;
+        self.life.add(&answer, translation, &mut out)?;
         Ok(out.sample)
+    }
+
+    /// What a real agent has answered: of `agent/fixtures`, on the agent's own clock.
+    fn add_fixture(&mut self, name: &str) -> Sample {
+        let path = format!("{}/../../agent/fixtures/{name}.etf", env!("CARGO_MANIFEST_DIR"));
+        self.add_bytes(std::fs::read(path).unwrap(), Offset(0).between(i64::MIN, i64::MAX)).unwrap()
     }
 
     /// `group/entity/name=value`, in the order in which they were added, without the agent's own cost.

@@ -478,14 +478,7 @@ fn a_collection_is_told_with_why_it_ended_and_who_gave_back_the_most() {
 #[test]
 fn what_real_agents_have_answered_is_understood() {
     for release in [23, 25, 27, 29] {
-        let path = format!("{}/../../agent/fixtures/r{release}-sample-asked.etf", env!("CARGO_MANIFEST_DIR"));
-        let document = Document::decode(std::fs::read(path).unwrap(), 0, Limits::default()).unwrap();
-        let Ok(Word::Sample(answer)) = Word::parse(document) else { panic!("no sample") };
-        let mut recording = Recording::default();
-        let tick = Tick { t: 0, incarnation: 0, vm: None, host: None, late: 0 };
-        let mut out = SampleBuilder::new(&mut recording.table, tick);
-        recording.life.add(&answer, Offset(0).between(i64::MIN, i64::MAX), &mut out).unwrap();
-        let sample = out.sample;
+        let sample = Recording::default().add_fixture(&format!("r{release}-sample-asked"));
         // These emulators count no locks.
         let [gap] = &sample.gaps[..] else { panic!("{release}: {:?}", sample.gaps) };
         assert_eq!((gap.source.as_str(), gap.kind), ("vm.locks", TroubleKind::Unsupported), "{release}");

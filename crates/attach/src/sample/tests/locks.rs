@@ -199,14 +199,7 @@ fn of_endless_counts_only_so_many_rows_are_taken() {
 #[test]
 fn counts_that_real_agents_have_told_are_understood() {
     for release in [25, 27] {
-        let path = format!("{}/../../agent/fixtures/r{release}-sample-locks.etf", env!("CARGO_MANIFEST_DIR"));
-        let document = Document::decode(std::fs::read(path).unwrap(), 0, Limits::default()).unwrap();
-        let Ok(Word::Sample(answer)) = Word::parse(document) else { panic!("no sample") };
-        let mut recording = Recording::default();
-        let tick = Tick { t: 0, incarnation: 0, vm: None, host: None, late: 0 };
-        let mut out = SampleBuilder::new(&mut recording.table, tick);
-        recording.life.add(&answer, Offset(0).between(i64::MIN, i64::MAX), &mut out).unwrap();
-        let sample = out.sample;
+        let sample = Recording::default().add_fixture(&format!("r{release}-sample-locks"));
         assert!(sample.gaps.is_empty(), "{release}: {:?}", sample.gaps);
         let [session] = &sample.lock_sessions[..] else { panic!("{release}: {:?}", sample.lock_sessions) };
         assert!(session.remark.is_empty() && session.told == 5 && session.locks > 300, "{session:?}");
