@@ -178,12 +178,33 @@ pub struct Finding {
     /// The process, table, thread or limit that it is about, where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
+    /// What it is a consequence of, if that was found, too. It stands under that one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub follows: Option<Follows>,
     /// The numbers.
     pub evidence: Vec<Evidence>,
     /// What speaks against it.
     pub against: Vec<Against>,
     /// What to do, best first.
     pub remedies: Vec<Remedy>,
+}
+
+impl Finding {
+    /// The rule of what it follows from.
+    fn cause(&self) -> Option<Code> {
+        self.follows.as_ref().map(|follows| follows.code)
+    }
+}
+
+/// Why a finding is a consequence of another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Follows {
+    /// The rule of the other one.
+    pub code: Code,
+    /// Its name.
+    pub rule: &'static str,
+    /// How the one leads to the other: a sentence without a full stop.
+    pub why: &'static str,
 }
 
 /// What a rule says of a period.
@@ -221,8 +242,32 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// All findings, worst first; of equal scores the lower code first.
+    /// All findings, worst first; of equal scores the lower code first. What follows from another one stands under it, and a cause is as bad
+    /// as the worst that follows from it.
     pub fn findings(&self) -> Vec<&Finding> {
+        let mut by_score = self.by_score();
+        let causes: Vec<Code> = by_score.iter().map(|finding| finding.code).collect();
+        let (consequences, mut first): (Vec<&Finding>, Vec<&Finding>) = by_score
+            .drain(..)
+            .partition(|finding| finding.cause().is_some_and(|cause| causes.contains(&cause)));
+        let worst = |cause: &Finding| {
+            let of = consequences.iter().filter(|finding| finding.cause() == Some(cause.code));
+            of.map(|finding| finding.score).fold(cause.score, f64::max)
+        };
+        // A stable sort: of several findings of a rule the worst one comes first, and has what follows.
+        first.sort_by(|a, b| worst(b).total_cmp(&worst(a)));
+        let mut findings = Vec::new();
+        for cause in first {
+            let is_first = findings.iter().all(|finding: &&Finding| finding.code != cause.code);
+            findings.push(cause);
+            if is_first {
+                findings.extend(consequences.iter().filter(|finding| finding.cause() == Some(cause.code)));
+            }
+        }
+        findings
+    }
+
+    fn by_score(&self) -> Vec<&Finding> {
         let mut findings: Vec<&Finding> = self
             .verdicts
             .iter()
@@ -238,7 +283,7 @@ impl Diagnosis {
 
     /// The level of the worst finding.
     pub fn worst(&self) -> Option<Level> {
-        self.findings().iter().map(|finding| finding.level).max()
+        self.by_score().iter().map(|finding| finding.level).max()
     }
 }
 
@@ -271,6 +316,46 @@ mod tests {
     }
 
     #[test]
+    fn what_follows_from_another_one_stands_under_it() {
+        let finding = |code, score, cause: Option<&'static str>| Finding {
+            code: Code(code),
+            rule: "test",
+            level: Level::of(score),
+            score,
+            summary: String::new(),
+            subject: None,
+            follows: cause.map(|cause| Follows { code: Code(cause), rule: "cause", why: "so it is" }),
+            evidence: vec![],
+            against: vec![],
+            remedies: vec![],
+        };
+        let check = |findings: Vec<Finding>, expect: &[&str]| {
+            let verdict = |finding: Finding| Verdict {
+                code: finding.code,
+                rule: "test",
+                outcome: Outcome::Found(vec![finding]),
+            };
+            let diagnosis = Diagnosis { verdicts: findings.into_iter().map(verdict).collect() };
+            let order: Vec<_> = diagnosis.findings().iter().map(|finding| finding.code.0).collect();
+            assert_eq!(order, expect);
+            let worst = diagnosis.by_score().first().map(|finding| finding.level);
+            assert_eq!(diagnosis.worst(), worst);
+        };
+        let cause = || finding("BT002", 40.0, None);
+        check(
+            vec![finding("BT001", 50.0, None), cause(), finding("BT016", 90.0, Some("BT002"))],
+            &["BT002", "BT016", "BT001"],
+        );
+        // Its cause was not found.
+        check(vec![finding("BT016", 30.0, Some("BT002")), finding("BT017", 90.0, None)], &["BT017", "BT016"]);
+        // Of two findings of the cause's rule, the worse one has it.
+        check(
+            vec![cause(), finding("BT002", 60.0, None), finding("BT017", 10.0, Some("BT002"))],
+            &["BT002", "BT017", "BT002"],
+        );
+    }
+
+    #[test]
     fn findings_come_worst_first() {
         let finding = |code, score| Finding {
             code: Code(code),
@@ -279,6 +364,7 @@ mod tests {
             score,
             summary: String::new(),
             subject: None,
+            follows: None,
             evidence: vec![],
             against: vec![],
             remedies: vec![],

@@ -29,7 +29,9 @@ pub mod text;
 pub mod units;
 pub mod window;
 
-pub use diagnosis::{Against, Code, Diagnosis, Evidence, Finding, Level, Outcome, Remedy, Scale, Verdict};
+pub use diagnosis::{
+    Against, Code, Diagnosis, Evidence, Finding, Follows, Level, Outcome, Remedy, Scale, Verdict,
+};
 pub use facts::Facts;
 pub use files::{Board, FileAsk, FileTold, FileTrouble, FilesTold, ThreadFiles};
 pub use locks::{LockRow, LockSession, WaitRow};

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{Diagnosis, Evidence, Finding, Level, Outcome, Period, facts};
+use beamtune_model::{Diagnosis, Evidence, Finding, Follows, Level, Outcome, Period, facts};
 
 use crate::text::{self, Style};
 
@@ -94,6 +94,10 @@ fn render_finding(finding: &Finding, style: Style) -> String {
         style.dim(finding.rule),
         style.bold(&text::wrap(&text::sentence(&finding.summary), body, "    ")),
     );
+    if let Some(Follows { code, rule, why }) = &finding.follows {
+        let told = format!("follows from {code} {rule}: {why}");
+        out.push_str(&format!("    {}\n", style.dim(&text::wrap(&told, body, "    "))));
+    }
     let names: Vec<_> = finding.evidence.iter().map(|evidence| text::sentence(&evidence.what)).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).min(60);
     for (name, evidence) in names.iter().zip(&finding.evidence) {
@@ -245,6 +249,11 @@ mod tests {
             summary: "the message queue of Elixir.Shop.Cart (<0.9.0>) grows by 12 messages a second"
                 .to_owned(),
             subject: Some("Elixir.Shop.Cart (<0.9.0>)".to_owned()),
+            follows: Some(Follows {
+                code: Code("BT005"),
+                rule: "serial-process",
+                why: "one cannot take what many send",
+            }),
             evidence: vec![
                 Evidence::number("messages in its queue", 14_302.0, Unit::Count).against(5_000.0, "practice"),
                 Evidence::text("where it was", "Elixir.Shop.Cart:handle_info/2"),
@@ -294,6 +303,7 @@ VM without distribution
 
 CRITICAL  BT006 growing-message-queue
     the message queue of Shop.Cart (<0.9.0>) grows by 12 messages a second
+    follows from BT005 serial-process: one cannot take what many send
       messages in its queue  14,302  (warning from 5,000)
       where it was           Shop.Cart.handle_info/2
     but    it is young

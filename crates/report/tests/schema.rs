@@ -5,7 +5,9 @@ use beamtune_model::*;
 use beamtune_report::json::render;
 use serde_json::Value;
 
-use beamtune_model::{Code, Evidence, Facts, Incarnation, PeriodBuilder, Remedy, TroubleKind, Unit, Verdict};
+use beamtune_model::{
+    Code, Evidence, Facts, Follows, Incarnation, PeriodBuilder, Remedy, TroubleKind, Unit, Verdict,
+};
 
 fn schema() -> jsonschema::Validator {
     let path =
@@ -36,6 +38,7 @@ fn a_full_diagnosis_fits_the_schema() {
         score: 40.0,
         summary: "it spins".to_owned(),
         subject: Some("schedulers".to_owned()),
+        follows: Some(Follows { code: Code("BT002"), rule: "cpu-throttled", why: "one leads to the other" }),
         evidence: vec![
             Evidence::number("CPU", 0.4, Unit::Cores).against(0.2, "judgement").with_text("of 2"),
             Evidence::text("flags", "+sbwt (default)"),

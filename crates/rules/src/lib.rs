@@ -6,8 +6,10 @@
 //! One file per rule in `rules/`, one page per rule in `docs/rules/`, both named after the rule; a test
 //! holds them together. What several rules derive from a period in the same way stands in [`view`].
 
+mod consequences;
 pub mod contention;
 mod events;
+mod known;
 mod memory;
 pub mod remedy;
 pub mod returns;
@@ -47,9 +49,10 @@ pub fn is_for_memory(code: &str) -> bool {
 }
 
 fn by<'a>(rules: impl Iterator<Item = &'a Rule>, period: &Period) -> Diagnosis {
-    let verdicts =
-        rules.map(|rule| Verdict { code: rule.code, rule: rule.name, outcome: judge(rule, period) });
-    Diagnosis { verdicts: verdicts.collect() }
+    let verdict = |rule: &Rule| Verdict { code: rule.code, rule: rule.name, outcome: judge(rule, period) };
+    let mut verdicts: Vec<Verdict> = rules.map(verdict).collect();
+    consequences::note(&mut verdicts);
+    Diagnosis { verdicts }
 }
 
 fn judge(rule: &Rule, period: &Period) -> Outcome {

@@ -118,6 +118,7 @@ impl Draft {
             score: self.score,
             summary: self.summary,
             subject: self.subject,
+            follows: None,
             evidence: self.evidence,
             against: self.against,
             remedies: self.remedies,

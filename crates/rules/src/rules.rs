@@ -34,8 +34,10 @@ mod schedulers_against_quota;
 mod segment_cache;
 mod serial_process;
 mod slow_clock_source;
+mod slow_emulator;
 mod super_carrier_full;
 mod swapped_out;
+mod too_few_schedulers;
 
 /// Every rule.
 pub const RULES: &[Rule] = &[
@@ -72,6 +74,8 @@ pub const RULES: &[Rule] = &[
     idle_heaps::RULE,
     forced_collections::RULE,
     contended_locks::RULE,
+    slow_emulator::RULE,
+    too_few_schedulers::RULE,
 ];
 
 /// Those about waiting for locks: why the CPU is not used, and which locks are in the way.

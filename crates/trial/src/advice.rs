@@ -119,6 +119,7 @@ mod tests {
             subject: None,
             evidence: Vec::new(),
             against: Vec::new(),
+            follows: None,
             remedies: changes.iter().map(remedy).collect(),
         };
         Verdict { code: Code(code), rule: "rule", outcome: Outcome::Found(vec![finding]) }

@@ -3,6 +3,7 @@
 use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
 use beamtune_stats::{Trend, trend};
 
+use crate::known;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::view;
@@ -85,7 +86,7 @@ fn growing(period: &Period, process: &ProcessUse, score: f64, last: f64, trend: 
             trend.slope
         ),
     );
-    evidence(draft, process, last)
+    known::explain(evidence(draft, process, last), period, process)
         .because(
             Evidence::number("growth", trend.slope, Unit::PerSecond)
                 .with_text(format!("95 % interval {:.0} to {:.0}", trend.low, trend.high)),
@@ -120,7 +121,7 @@ fn steady(period: &Period, process: &ProcessUse, score: f64, last: f64) -> Draft
         score,
         format!("the message queue of {} holds {last:.0} messages, but does not grow", process.title()),
     );
-    evidence(draft, process, last)
+    known::explain(evidence(draft, process, last), period, process)
         .but("it did not grow in the time observed")
         .fix(remedy::of(
             period,

@@ -5,6 +5,7 @@
 
 use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
 
+use crate::known;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::view::{self, kind};
@@ -107,7 +108,7 @@ fn describe(
     let queue = waiting(process);
     let waits = if queue >= 1.0 { format!(", with {queue:.0} messages waiting") } else { String::new() };
     let row = process.row.as_ref();
-    Draft::new(
+    let draft = Draft::new(
         score,
         format!(
             "the process {} was busy in {:.0} % of the looks at it{waits}, while {:.1} of {online:.0} schedulers were idle",
@@ -134,7 +135,8 @@ fn describe(
         active.cores() < MIN_ACTIVE,
         "it uses hardly any CPU: it waits for a disk or a device on a dirty scheduler",
     )
-    .but_if(online - active.cores() < 0.5, "the other schedulers are busy too: splitting it gains little before there is more CPU")
+    .but_if(online - active.cores() < 0.5, "the other schedulers are busy too: splitting it gains little before there is more CPU");
+    known::explain(draft, period, process)
     .fix(remedy::of(
         period,
         "code.split_process",

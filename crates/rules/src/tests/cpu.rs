@@ -251,3 +251,26 @@ fn work_that_waits_for_answers_is_told_from_an_idle_node() {
     assert_healthy(&with(worker(7, 9, "waiting")), "BT015");
     assert_healthy(&with(worker(7, 1, "suspended")), "BT015");
 }
+
+#[test]
+fn cpus_that_no_scheduler_runs_on_are_found_if_processes_wait() {
+    let few = node().with(|n| {
+        n.cpus = 8;
+        n.active = 0.98;
+        n.cpu = 0.95;
+        n.active_tasks = 30;
+    });
+    let found = finding(&few, "BT035");
+    assert_eq!(
+        (found.level, entries(&found)),
+        (Level::Critical, vec!["system_flag.schedulers_online", "+S"])
+    );
+    assert!(found.summary.contains("28 processes waiting"), "{}", found.summary);
+    let one_left = few.clone().with(|n| n.cpus = 3);
+    assert_eq!(finding(&one_left, "BT035").level, Level::Warning);
+    // A quota leaves no more; nobody waits; there is room left.
+    assert_healthy(&few.clone().with(|n| n.quota = Some(2_500)), "BT035");
+    assert_healthy(&few.clone().with(|n| n.active_tasks = 2), "BT035");
+    assert_healthy(&few.clone().with(|n| n.active = 0.5), "BT035");
+    assert_healthy(&few.with(|n| n.cpus = 2), "BT035");
+}

@@ -114,3 +114,45 @@ fn a_port_table_sized_by_ulimit_is_told_from_one_that_was_asked_for() {
     assert_healthy(&limit(16_777_216).with(|n| n.ports = (5_000_000, 0)), "BT014");
     assert_healthy(&node(), "BT014");
 }
+
+#[test]
+fn an_interpreter_is_found_where_there_is_a_compiler() {
+    let with = |known: &[(&'static str, &str)]| {
+        node().with(|n| {
+            n.cpu = 0.6;
+            n.facts.extend(known.iter().map(|(key, value)| (*key, (*value).to_owned())));
+        })
+    };
+    let found = finding(&with(&[(facts::EMU_FLAVOR, "emu")]), "BT034");
+    assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["build.jit"]));
+    let asked = [(facts::EMU_FLAVOR, "emu"), (facts::INIT_ARGS, r#"["-emu_flavor emu","-noinput"]"#)];
+    assert_eq!(entries(&finding(&with(&asked), "BT034")), ["-emu_flavor"]);
+    let idle = with(&[(facts::EMU_FLAVOR, "emu")]).with(|n| n.cpu = 0.01);
+    assert_eq!(finding(&idle, "BT034").level, Level::Notice);
+    for known in [
+        [(facts::EMU_FLAVOR, "jit"), (facts::OTP_RELEASE, "27")],
+        // ARM64 had to wait for 25.
+        [(facts::EMU_FLAVOR, "emu"), (facts::ARCHITECTURE, "riscv64-unknown-linux-gnu")],
+    ] {
+        assert_healthy(&with(&known), "BT034");
+    }
+    let arm = |release| {
+        with(&[
+            (facts::EMU_FLAVOR, "emu"),
+            (facts::ARCHITECTURE, "aarch64-unknown-linux-gnu"),
+            (facts::OTP_RELEASE, release),
+        ])
+    };
+    assert_healthy(&arm("24"), "BT034");
+    assert_eq!(finding(&arm("25"), "BT034").level, Level::Warning);
+}
+
+#[test]
+fn an_emulator_for_finding_bugs_is_found() {
+    let of = |kind: &str| node().with(|n| n.facts.push((facts::EMU_TYPE, kind.to_owned())));
+    let found = finding(&of("debug"), "BT034");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Critical, Some("debug")));
+    assert_eq!(entries(&found), ["-emu_type"]);
+    assert_eq!(finding(&of("lcnt"), "BT034").level, Level::Notice);
+    assert_eq!(finding(&of("frmptr"), "BT034").level, Level::Notice);
+}

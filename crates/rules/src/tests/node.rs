@@ -305,6 +305,9 @@ impl Node {
             (facts::CLOCKSOURCE, "tsc".to_owned()),
             (facts::TIME_WARP_MODE, "no_time_warp".to_owned()),
             (facts::TIME_CORRECTION, "true".to_owned()),
+            (facts::EMU_TYPE, "opt".to_owned()),
+            (facts::EMU_FLAVOR, "jit".to_owned()),
+            (facts::ARCHITECTURE, "x86_64-pc-linux-gnu".to_owned()),
         ] {
             facts.set(key, value);
         }

@@ -248,3 +248,13 @@ fn garbage_collection_is_blamed_on_the_process_with_the_heap() {
     assert_eq!(entries(&finding(&swept, "BT011"))[0], "process.fullsweep_after");
     assert_healthy(&node(), "BT011");
 }
+
+#[test]
+fn of_a_process_of_otp_it_is_told_what_it_is_and_how_to_do_without() {
+    let named = |name: &str| serial().with(|n| n.busiest[0].row.name = Some(name.to_owned()));
+    let found = finding(&named("file_server_2"), "BT005");
+    assert_eq!(entries(&found)[0], "code.around_the_server");
+    assert!(found.remedies[0].change.contains("raw"), "{:?}", found.remedies[0]);
+    assert!(found.evidence.iter().any(|evidence| evidence.what == "what it is"));
+    assert_eq!(entries(&finding(&named("router"), "BT005"))[0], "code.split_process");
+}

@@ -1,0 +1,195 @@
+//! Which findings follow from others: a VM that a quota stops is late in everything.
+//!
+//! A relation is told only where the one explains the other whatever else there is; what may have several causes stands alone. Rules stay
+//! without knowledge of each other, and this is done once all have judged.
+
+use beamtune_model::{Finding, Follows, Level, Outcome, Verdict};
+
+/// One thing that leads to another.
+struct Relation {
+    cause: &'static str,
+    effects: &'static [&'static str],
+    /// Of the two findings, where that is not always so.
+    is_meant: fn(cause: &Finding, effect: &Finding) -> bool,
+    /// A sentence without a full stop.
+    why: &'static str,
+}
+
+fn always(_: &Finding, _: &Finding) -> bool {
+    true
+}
+
+fn same_subject(cause: &Finding, effect: &Finding) -> bool {
+    cause.subject.is_some() && cause.subject == effect.subject
+}
+
+/// These rules look themselves whether the time may be the host's, and make no more than a notice of it then: what is worse is the VM's.
+fn may_be_the_hosts(_: &Finding, effect: &Finding) -> bool {
+    effect.level == Level::Notice
+}
+
+/// Of two that may be the cause the first one that was found is told.
+const RELATIONS: &[Relation] = &[
+    Relation {
+        cause: "BT019",
+        effects: &["BT016", "BT017"],
+        is_meant: always,
+        why: "whoever needs a page that is swapped out waits for the disk",
+    },
+    Relation {
+        cause: "BT002",
+        effects: &["BT016", "BT017"],
+        is_meant: may_be_the_hosts,
+        why: "threads that a quota stops in the middle of a slice or of a collection seem to take long for it",
+    },
+    Relation {
+        cause: "BT002",
+        effects: &["BT015"],
+        is_meant: |_, effect| effect.subject.as_deref() == Some("quota"),
+        why: "the quota takes the CPU that is not used",
+    },
+    Relation {
+        cause: "BT004",
+        effects: &["BT016", "BT017"],
+        is_meant: may_be_the_hosts,
+        why: "threads that lose their CPU in the middle of a slice or of a collection seem to take long for it",
+    },
+    Relation {
+        cause: "BT004",
+        effects: &["BT015"],
+        is_meant: |_, effect| effect.subject.as_deref() == Some("neighbours"),
+        why: "others have the CPU that is not used",
+    },
+    Relation {
+        cause: "BT033",
+        effects: &["BT015"],
+        is_meant: |_, effect| effect.subject.as_deref() == Some("locks"),
+        why: "these are the locks that schedulers wait for",
+    },
+    Relation {
+        cause: "BT005",
+        effects: &["BT006"],
+        is_meant: same_subject,
+        why: "one process cannot take more than one scheduler gives it",
+    },
+    Relation {
+        cause: "BT005",
+        effects: &["BT015"],
+        is_meant: |_, effect| effect.subject.as_deref() == Some("one serial process"),
+        why: "all others wait for that process",
+    },
+    Relation {
+        cause: "BT032",
+        effects: &["BT011"],
+        is_meant: always,
+        why: "these collections are asked for",
+    },
+];
+
+/// Below this a cause explains nothing.
+const LEAST: Level = Level::Warning;
+
+/// Notes of each finding what it follows from.
+pub(crate) fn note(verdicts: &mut [Verdict]) {
+    let mut follows = Vec::new();
+    for (place, effect) in findings(verdicts) {
+        let cause = RELATIONS.iter().filter(|relation| relation.effects.contains(&effect.code.0)).find_map(
+            |relation| {
+                let is_cause = |cause: &&Finding| {
+                    cause.code.0 == relation.cause
+                        && cause.level >= LEAST
+                        && (relation.is_meant)(cause, effect)
+                };
+                let (_, cause) = findings(verdicts).find(|(_, cause)| is_cause(cause))?;
+                Some(Follows { code: cause.code, rule: cause.rule, why: relation.why })
+            },
+        );
+        follows.extend(cause.map(|cause| (place, cause)));
+    }
+    for ((verdict, finding), cause) in follows {
+        if let Some(Verdict { outcome: Outcome::Found(found), .. }) = verdicts.get_mut(verdict)
+            && let Some(finding) = found.get_mut(finding)
+        {
+            finding.follows = Some(cause);
+        }
+    }
+}
+
+/// All findings, each with its place: of its rule, and among that rule's.
+fn findings(verdicts: &[Verdict]) -> impl Iterator<Item = ((usize, usize), &Finding)> {
+    verdicts.iter().enumerate().flat_map(|(verdict, judged)| {
+        let found: &[Finding] = match &judged.outcome {
+            Outcome::Found(found) => found,
+            Outcome::Healthy(_) | Outcome::NotJudged { .. } => &[],
+        };
+        found.iter().enumerate().map(move |(index, finding)| ((verdict, index), finding))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use beamtune_model::Code;
+
+    use super::*;
+    use crate::RULES;
+
+    fn finding(code: &'static str, score: f64, subject: &str) -> Finding {
+        Finding {
+            code: Code(code),
+            rule: "rule",
+            level: Level::of(score),
+            score,
+            summary: String::new(),
+            subject: Some(subject.to_owned()),
+            follows: None,
+            evidence: Vec::new(),
+            against: Vec::new(),
+            remedies: Vec::new(),
+        }
+    }
+
+    /// What the last of them follows from.
+    fn cause_of_last(findings: Vec<Finding>) -> Option<&'static str> {
+        let verdict = |finding: Finding| Verdict {
+            code: finding.code,
+            rule: finding.rule,
+            outcome: Outcome::Found(vec![finding]),
+        };
+        let mut verdicts: Vec<Verdict> = findings.into_iter().map(verdict).collect();
+        note(&mut verdicts);
+        let Some(Outcome::Found(found)) = verdicts.last().map(|verdict| &verdict.outcome) else {
+            panic!("none")
+        };
+        found[0].follows.as_ref().map(|follows| follows.code.0)
+    }
+
+    #[test]
+    fn what_explains_another_one_is_told() {
+        let check = |findings: Vec<Finding>, expect| assert_eq!(cause_of_last(findings), expect);
+        check(vec![finding("BT002", 40.0, "quota"), finding("BT016", 20.0, "a")], Some("BT002"));
+        check(vec![finding("BT002", 40.0, "quota"), finding("BT016", 90.0, "a")], None);
+        // Too little to explain anything.
+        check(vec![finding("BT002", 10.0, "quota"), finding("BT016", 20.0, "a")], None);
+        check(vec![finding("BT016", 90.0, "a")], None);
+        // Of another process.
+        check(vec![finding("BT005", 40.0, "a"), finding("BT006", 40.0, "b")], None);
+        check(vec![finding("BT005", 40.0, "a"), finding("BT006", 40.0, "a")], Some("BT005"));
+        // Of two causes the one that is told first.
+        let both =
+            vec![finding("BT002", 90.0, "q"), finding("BT019", 30.0, "s"), finding("BT017", 30.0, "a")];
+        check(both, Some("BT019"));
+        check(vec![finding("BT033", 40.0, "t"), finding("BT015", 40.0, "locks")], Some("BT033"));
+        check(vec![finding("BT033", 40.0, "t"), finding("BT015", 40.0, "quota")], None);
+    }
+
+    #[test]
+    fn causes_follow_from_nothing_themselves_and_all_codes_exist() {
+        for Relation { cause, effects, .. } in RELATIONS {
+            // Else what follows would have to be followed further.
+            assert!(RELATIONS.iter().all(|other| !other.effects.contains(cause)), "{cause}");
+            for code in effects.iter().chain([cause]) {
+                assert!(RULES.iter().any(|rule| rule.code.0 == *code), "{code}");
+            }
+        }
+    }
+}
