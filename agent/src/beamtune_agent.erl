@@ -471,7 +471,7 @@ bounded(Key, Map, Min, Default, Max) ->
                 busy = #{}, queued = #{}}).   % the top ones since `processes' was read: Pid => sum, Pid => max
 
 -record(state, {agent, keeper, watcher = none, last_event = 0, filer = none, files = none, budget_ppm, features, own = [],
-                timeout_ms = 2000, interval_ns = 1000000000, deadline_ns = 0,
+                timeout_ms = 2000, interval_ns = 1000000000, deadline_ns = 0, spawned = {0, narrow},
                 scan_ns = 0, paused_ns = 0, rested_ns, accounted_ns,
                 %% Lists that are made beside: the one being made and by whom, those that come after it, and books not begun yet.
                 listing = none, to_list = [], listed = #{},
@@ -645,9 +645,11 @@ read(statistics, _, _) ->
       io_out_bytes => Out, context_switches => Switches, runtime_ms => Runtime, wall_ms => Wall};
 read(memory, _, _) ->
     try maps:from_list(erlang:memory()) catch error:notsup -> throw(unsupported) end;
-read(counts, _, _) ->
-    #{processes => erlang:system_info(process_count), ports => erlang:system_info(port_count),
-      atoms => erlang:system_info(atom_count), ets => erlang:system_info(ets_count)};
+read(counts, _, #state{spawned = Before} = State) ->
+    Spawned = spawned(spawn(fun() -> ok end), Before),
+    {#{processes => erlang:system_info(process_count), ports => erlang:system_info(port_count),
+       atoms => erlang:system_info(atom_count), ets => erlang:system_info(ets_count), spawned => element(1, Spawned)},
+     State#state{spawned = Spawned}};
 read(check_io, _, _) -> check_io();
 read(procs, Params, State) -> procs(bounded(top, Params, 1, 20, 100), State);
 read(processes, Params, State) -> processes(bounded(top, Params, 1, 10, 50), State);
@@ -665,6 +667,23 @@ read(collect, Params, State) -> collections(bounded(top, Params, 1, 20, 100), Pa
 read(code_memory, Params, _) -> code_memory(bounded(top, Params, 1, 20, 200), Params);
 read(locks, Params, State) -> locks(bounded(top, Params, 1, 200, 2000), Params, State);
 read(_, _, _) -> throw(unsupported).
+
+%% How many processes the VM has started, by the pid of a new one. The slots of the process table are given out in turn, and each
+%% makes its number higher by the size of the table when it is used again: so the number of a new pid grows by one for each process
+%% that is started, and by one for each slot that is passed over because its process is alive. A slot that was held for long has a
+%% lower number than its neighbours: the highest one counts. A pid consists of two parts, of which the first one has 15 bits, or 28
+%% where numbers of 60 bits have replaced those of 28.
+spawned(Pid, {Before, Width}) ->
+    Text = term_to_binary(Pid),
+    <<First:32, Second:32, _Creation:32>> = binary_part(Text, byte_size(Text), -12),
+    {Bits, Now} = case Width =:= wide orelse First bsr 15 > 0 of
+                      true -> {28, wide};
+                      false -> {15, narrow}
+                  end,
+    case Second bsl Bits + First of
+        Number when Number > Before; Before - Number > 1 bsl 27 -> {Number, Now};
+        _ -> {Before, Now}
+    end.
 
 %% The keeper has accounting on for a part of the time; each sample asks for the next one. Between them the counters stand
 %% still.

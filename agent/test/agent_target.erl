@@ -1,6 +1,6 @@
 %% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
 -module(agent_target).
--export([contended/4, contend/3, idle/1, busy/1, large/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, flood/1, named/1, labelled/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
+-export([contended/4, contend/3, idle/1, busy/1, large/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, flood/1, named/1, labelled/1, short_lived/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
          population/1, listers/1, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
 %% How many processes of the agent's are making a list just now, and when that was looked at: those that a collector has beside
@@ -21,6 +21,12 @@ send(Binary, Sink) ->
 
 %% Takes everything and keeps nothing.
 sink() -> spawn(fun Take() -> receive _ -> Take() end end).
+
+%% Processes that end at once, one after the other.
+short_lived(0) -> ok;
+short_lived(Count) ->
+    {Pid, Monitor} = spawn_monitor(fun() -> ok end),
+    receive {'DOWN', Monitor, process, Pid, _} -> short_lived(Count - 1) end.
 
 %% Processes that do nothing; linked to the one that is returned.
 idle(Count) -> keep(fun() -> [spawn_link(fun forever/0) || _ <- lists:seq(1, Count)] end).

@@ -62,6 +62,8 @@ tests() ->
      {"a_file_that_hangs_costs_no_other_item", fun hanging_file/1},
      {"with_a_small_budget_threads_are_read_in_turns", fun thinned_threads/1},
      {"new_processes_are_told_with_who_made_them", fun new_processes/1},
+     {"processes_that_end_at_once_are_counted", fun short_lived/1},
+     {"a_table_that_is_passed_through_many_times_counts_on", fun small_table/1, ["+P", "1024"]},
      {"the_largest_and_busiest_processes_are_named", fun top_processes/1},
      {"a_wrong_beam_changes_nothing", fun wrong_beam/1, [], prints},
      {"bad_requests_are_refused_and_harm_nothing", fun bad_requests/1},
@@ -311,7 +313,7 @@ keys(run_queues) -> [lengths, active];
 keys(statistics) ->
     [reductions, gc_count, gc_reclaimed_words, io_in_bytes, io_out_bytes, context_switches, runtime_ms, wall_ms];
 keys(memory) -> [total, processes, processes_used, system, atom, atom_used, binary, code, ets];
-keys(counts) -> [processes, ports, atoms, ets];
+keys(counts) -> [processes, ports, atoms, ets, spawned];
 keys(check_io) -> [max_fds, pollsets];
 keys(procs) ->
     [since_first_ns, since_last_ns, delta_reductions, new, gone, queue_sum, queue_max, queue_nonempty, top_reductions,
@@ -438,6 +440,25 @@ lease(Target) ->
     agent_client:sample(Agent, 1, ?HOT),
     #{session := Session} = Agent,
     receive {'EXIT', Session, {beamtune, client_gone}} -> ok after 4000 -> exit(lease_never_ends) end.
+
+%% Also across the point where the number of a pid outgrows its first part.
+short_lived(Target) ->
+    Agent = join(Target),
+    [counts_spawned(Agent, Target, N, Many) || {N, Many} <- [{1, 100}, {3, 40000}]],
+    {beamtune, left} = agent_client:leave(Agent).
+
+%% Most slots are held all the time.
+small_table(Target) ->
+    call(Target, agent_target, idle, [500]),
+    Agent = join(Target),
+    [counts_spawned(Agent, Target, N, 20000) || N <- [1, 3]],
+    {beamtune, left} = agent_client:leave(Agent).
+
+counts_spawned(Agent, Target, N, Many) ->
+    Spawned = fun(At) -> maps:get(spawned, value(counts, agent_client:sample(Agent, At, [counts]))) end,
+    Before = Spawned(N),
+    call(Target, agent_target, short_lived, [Many]),
+    check({"started", Many}, Spawned(N + 1) - Before, fun(Counted) -> Counted >= Many andalso Counted < 3 * Many + 200 end).
 
 renew(Target) ->
     #{agent := Pid} = Agent = join(Target, #{lease_ms => 1000}),

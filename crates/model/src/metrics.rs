@@ -50,6 +50,8 @@ metrics! {
     PORT_COUNT = Vm / "port_count", Count, Gauge, "Ports: system_info(port_count).";
     ATOM_COUNT = Vm / "atom_count", Count, Gauge, "Atoms: system_info(atom_count).";
     ETS_COUNT = Vm / "ets_count", Count, Gauge, "ETS tables: system_info(ets_count).";
+    SPAWNED = Vm / "spawned", Count, Counter,
+        "Processes started since the VM began, as the number of a new pid tells: slots of the process table are given out in turn. Those that are passed over, because their process is alive, count too.";
     ACTIVE_TASKS = Vm / "active_tasks", Count, Gauge,
         "Running and runnable processes and ports, normal schedulers: statistics(total_active_tasks).";
     SCHEDULERS_ONLINE = Vm / "schedulers_online", Count, Gauge,

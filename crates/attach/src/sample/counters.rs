@@ -87,6 +87,7 @@ pub(super) fn counts(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(),
         (&metrics::PORT_COUNT, "ports"),
         (&metrics::ATOM_COUNT, "atoms"),
         (&metrics::ETS_COUNT, "ets"),
+        (&metrics::SPAWNED, "spawned"),
     ] {
         out.metric(metric, "", needed(value, key)?);
     }
