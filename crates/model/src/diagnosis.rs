@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::account::Account;
 use crate::units::{Unit, text_names};
 
 /// The permanent code of a rule: `BT001`. Never changed, never given to another rule.
@@ -239,6 +240,8 @@ pub struct Verdict {
 pub struct Diagnosis {
     /// One for each rule, in the order of their codes.
     pub verdicts: Vec<Verdict>,
+    /// Where the CPUs went; `None` where that was not asked, or could not be told.
+    pub cpu: Option<Account>,
 }
 
 impl Diagnosis {
@@ -335,7 +338,7 @@ mod tests {
                 rule: "test",
                 outcome: Outcome::Found(vec![finding]),
             };
-            let diagnosis = Diagnosis { verdicts: findings.into_iter().map(verdict).collect() };
+            let diagnosis = Diagnosis { verdicts: findings.into_iter().map(verdict).collect(), cpu: None };
             let order: Vec<_> = diagnosis.findings().iter().map(|finding| finding.code.0).collect();
             assert_eq!(order, expect);
             let worst = diagnosis.by_score().first().map(|finding| finding.level);
@@ -383,6 +386,7 @@ mod tests {
                     outcome: Outcome::Found(vec![finding("BT003", 90.0)]),
                 },
             ],
+            cpu: None,
         };
         let codes: Vec<_> = diagnosis.findings().iter().map(|f| f.code.0).collect();
         assert_eq!(codes, ["BT003", "BT001"]);

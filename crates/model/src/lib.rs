@@ -11,6 +11,7 @@
 //!
 //! This crate does no I/O, reads no clock and depends on none of beamtune's other crates.
 
+pub mod account;
 pub mod cpu;
 pub mod diagnosis;
 pub mod facts;
@@ -29,6 +30,7 @@ pub mod text;
 pub mod units;
 pub mod window;
 
+pub use account::{Account, Share, Use};
 pub use diagnosis::{
     Against, Code, Diagnosis, Evidence, Finding, Follows, Level, Outcome, Remedy, Scale, Verdict,
 };

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Diagnosis, Evidence, Finding, Follows, Level, Outcome, Period, facts};
 
+use crate::account;
 use crate::text::{self, Style};
 
 /// The whole answer of `doctor` and `diagnose`.
@@ -13,7 +14,7 @@ pub fn render(period: &Period, diagnosis: &Diagnosis, style: Style) -> String {
     format!("{}\n{}{}", heading(period, style), verdicts(diagnosis, style), gaps(period, style))
 }
 
-/// What was found, what looked healthy, and what could not be judged.
+/// What was found, where the CPUs went, what looked healthy, and what could not be judged.
 pub fn verdicts(diagnosis: &Diagnosis, style: Style) -> String {
     let findings = diagnosis.findings();
     let mut out = String::new();
@@ -23,6 +24,9 @@ pub fn verdicts(diagnosis: &Diagnosis, style: Style) -> String {
     for finding in &findings {
         out.push_str(&render_finding(finding, style));
         out.push('\n');
+    }
+    if let Some(cpu) = &diagnosis.cpu {
+        out.push_str(&format!("{}\n", account::render(cpu, style)));
     }
     out.push_str(&rest(diagnosis, style));
     out
@@ -291,6 +295,7 @@ mod tests {
                     },
                 },
             ],
+            cpu: None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use beamtune_model::text::is_hidden;
 use beamtune_model::units::seconds;
-use beamtune_model::{Diagnosis, Finding, Gap, Level, Outcome, Period, facts};
+use beamtune_model::{Account, Diagnosis, Finding, Gap, Level, Outcome, Period, facts};
 use serde::Serialize;
 
 /// Version of the form; grows when a field changes its meaning or goes.
@@ -14,6 +14,7 @@ struct Document<'a> {
     node: Node<'a>,
     period: Span,
     worst: Option<Level>,
+    cpu: Option<&'a Account>,
     #[serde(flatten)]
     judged: Judged<'a>,
 }
@@ -133,6 +134,7 @@ pub fn render(period: &Period, diagnosis: &Diagnosis) -> String {
         node: Node::of(period),
         period: Span::of(period),
         worst: diagnosis.worst(),
+        cpu: diagnosis.cpu.as_ref(),
         judged: Judged::of(period, diagnosis),
     };
     pretty(&document)

@@ -3,6 +3,7 @@
 //! Nothing here prints or asks whether there is a terminal; that is the caller's. Everything that a
 //! node, a process or a file has named goes through [`text::clean`] before it reaches a terminal.
 
+pub mod account;
 pub mod args;
 pub mod diagnosis;
 pub mod diff;

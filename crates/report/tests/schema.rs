@@ -70,6 +70,14 @@ fn a_full_diagnosis_fits_the_schema() {
                 outcome: Outcome::NotJudged { reason: "no host".to_owned(), next: "go there".to_owned() },
             },
         ],
+        cpu: Some(Account {
+            cores: 2.0,
+            seconds: 10.0,
+            shares: Use::ALL
+                .iter()
+                .map(|what| Share { what: *what, cores: 0.1, how: "so".to_owned() })
+                .collect(),
+        }),
     };
     let mut facts = Facts::default();
     facts.set(facts::OTP_RELEASE, "25");

@@ -57,7 +57,7 @@ const RELATIONS: &[Relation] = &[
     Relation {
         cause: "BT004",
         effects: &["BT015"],
-        is_meant: |_, effect| effect.subject.as_deref() == Some("neighbours"),
+        is_meant: |_, effect| matches!(effect.subject.as_deref(), Some("neighbours" | "steal")),
         why: "others have the CPU that is not used",
     },
     Relation {

@@ -6,6 +6,7 @@
 //! One file per rule in `rules/`, one page per rule in `docs/rules/`, both named after the rule; a test
 //! holds them together. What several rules derive from a period in the same way stands in [`view`].
 
+mod account;
 mod consequences;
 pub mod contention;
 mod events;
@@ -23,9 +24,9 @@ pub use rules::RULES;
 
 use beamtune_model::{Diagnosis, Outcome, Period, Verdict};
 
-/// Judges a period by every rule.
+/// Judges a period by every rule, and tells where the CPUs went.
 pub fn diagnose(period: &Period) -> Diagnosis {
-    by(RULES.iter(), period)
+    Diagnosis { cpu: account::account(period).ok(), ..by(RULES.iter(), period) }
 }
 
 /// Judges a period by the rules about memory alone.
@@ -52,7 +53,7 @@ fn by<'a>(rules: impl Iterator<Item = &'a Rule>, period: &Period) -> Diagnosis {
     let verdict = |rule: &Rule| Verdict { code: rule.code, rule: rule.name, outcome: judge(rule, period) };
     let mut verdicts: Vec<Verdict> = rules.map(verdict).collect();
     consequences::note(&mut verdicts);
-    Diagnosis { verdicts }
+    Diagnosis { verdicts, cpu: None }
 }
 
 fn judge(rule: &Rule, period: &Period) -> Outcome {

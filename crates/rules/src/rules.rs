@@ -5,7 +5,7 @@ use crate::rule::Rule;
 mod atoms_near_limit;
 mod binaries_retained;
 mod busy_distribution_port;
-mod busy_waiting;
+pub(crate) mod busy_waiting;
 mod clock_off;
 mod contended_locks;
 mod cpu_not_used;

@@ -1,6 +1,7 @@
 //! Every rule on a sick and on a cured node, on one that lacks its data, and every branch of advice.
 //! (Real nodes are judged in the binary's own tests.)
 
+mod account;
 mod cpu;
 mod host;
 mod limits;

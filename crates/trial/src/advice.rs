@@ -132,6 +132,7 @@ mod tests {
                 finding("BT003", 20.0, &[("+zdbbl 8192", None)]),
                 finding("BT024", 80.0, &[("+MBas aobf", Some(60.0))]),
             ],
+            cpu: None,
         };
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<String>>();
         let knob = |name: &str, level: &str| Knob {
@@ -161,7 +162,7 @@ mod tests {
             levels: vec![Vec::new(), vec!["+sbwt".to_owned(), "none".to_owned()]],
             ordered: true,
         };
-        let nothing = Diagnosis { verdicts: Vec::new() };
+        let nothing = Diagnosis::default();
         let told =
             |objective: &str| advice(&nothing, objective, None, |_| false, &mut vec![knob.clone()]).len();
         assert_eq!((told("cpu-per-request"), told("p99"), told("rss")), (1, 0, 0));

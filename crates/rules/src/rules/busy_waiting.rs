@@ -45,26 +45,46 @@ const WORTH_CORES: f64 = 0.10;
 const SWITCH_SECONDS: f64 = 25e-6;
 
 /// The flags, with the kind of thread that each is for.
-const FLAGS: [(&str, &str); 3] =
+pub(crate) const FLAGS: [(&str, &str); 3] =
     [("+sbwt", kind::SCHEDULER), ("+sbwtdcpu", kind::DIRTY_CPU), ("+sbwtdio", kind::DIRTY_IO)];
+
+/// What threads of a kind did with their CPU time, in cores.
+#[derive(Debug, Clone)]
+pub(crate) struct Spinning {
+    /// By the operating system.
+    pub cpu: f64,
+    /// Of that, what the VM calls active. A dirty I/O thread that waits for a disk is active without using CPU.
+    pub worked: f64,
+    /// Of the rest, what is not going to sleep and waking up; none where busy waiting is off.
+    pub spun: f64,
+    /// The flag in effect.
+    setting: view::Flag,
+}
+
+impl Spinning {
+    /// Of the threads that a flag is for.
+    pub(crate) fn of(period: &Period, flag: &str, kind: &str) -> Result<Spinning, Missing> {
+        let cpu = view::thread_cores(period, &metrics::THREAD_CPU, &[kind])?;
+        let active = view::activity(period, kind)?.cores();
+        let switches = view::thread_rate(period, &metrics::VOLUNTARY_SWITCHES, &[kind]).unwrap_or(0.0);
+        let setting = view::emulator_flag(&period.facts, flag);
+        let spun = match setting.value() {
+            Some("none") => 0.0,
+            _ => (cpu - active - switches * SWITCH_SECONDS).max(0.0),
+        };
+        Ok(Spinning { cpu, worked: active.min(cpu), spun, setting })
+    }
+}
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let (mut os, mut active, mut spun) = (0.0, 0.0, 0.0);
     let mut flags = Vec::new();
     let mut all_off = true;
     for (flag, kind) in FLAGS {
-        let cpu = view::thread_cores(period, &metrics::THREAD_CPU, &[kind])?;
-        // A dirty I/O thread that waits for a disk is active without using CPU, so each kind is judged by itself.
-        let worked = view::activity(period, kind)?.cores();
-        let switches = view::thread_rate(period, &metrics::VOLUNTARY_SWITCHES, &[kind]).unwrap_or(0.0);
-        let setting = view::emulator_flag(&period.facts, flag);
-        (os, active) = (os + cpu, active + worked.min(cpu));
-        let off = setting.value() == Some("none");
-        if !off {
-            spun += (cpu - worked - switches * SWITCH_SECONDS).max(0.0);
-        }
-        all_off &= off;
-        flags.push((flag, setting));
+        let of_kind = Spinning::of(period, flag, kind)?;
+        (os, active, spun) = (os + of_kind.cpu, active + of_kind.worked, spun + of_kind.spun);
+        all_off &= of_kind.setting.value() == Some("none");
+        flags.push((flag, of_kind.setting));
     }
     let share = if os > 0.0 { spun / os } else { 0.0 };
     let healthy = || {

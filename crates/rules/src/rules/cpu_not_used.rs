@@ -1,17 +1,14 @@
 //! BT015: why the VM does not use the CPU that it could use.
 //!
-//! What is left of the capacity is split into causes that are measured each on its own: stopped by a
-//! quota, kept waiting by neighbours, blocked inside the VM (locks), idle beside work that goes on in turns; what
-//! remains had nothing to run. Where processes wait for an answer while messages wait for them, that is the reason.
+//! What is left of the capacity is split into causes in [`crate::account`], and the largest one is told.
 
-use std::collections::HashMap;
-
-use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Unit, metrics};
+use beamtune_model::{Code, Evidence, Missing, Period, Remedy, Unit, metrics};
 
 use super::contended_locks;
+use crate::account::{self, BLOCKED, Unused, stand};
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
-use crate::view::{self, Capacity, kind};
+use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT015"),
@@ -28,34 +25,6 @@ pub const RULE: Rule = Rule {
     judge,
 };
 
-/// Share of the schedulers' awake time in which they were blocked, neither on a CPU nor waiting for one.
-const BLOCKED: Scale = Scale {
-    notice: 0.15,
-    warning: 0.30,
-    critical: 0.80,
-    source: "measured: 87 % of the awake time under lock contention with 4 schedulers, up to 16 % without any",
-};
-
-/// Times a second that each scheduler gave up its CPU to another thread while it was hardly ever asleep:
-/// waiting for a lock begins with yielding, which counts as involuntary where somebody else can run.
-const YIELDS: Scale = Scale {
-    notice: 1_000.0,
-    warning: 2_000.0,
-    critical: 200_000.0,
-    source: "measured on OTP 25: 2,000–117,000/s under contention of one ETS table, 40–160/s in CPU-bound work",
-};
-
-/// The same with real sleep in between, which locks cause after yielding did not help.
-const SLEEPS: Scale = Scale {
-    notice: 10_000.0,
-    warning: 20_000.0,
-    critical: 200_000.0,
-    source: "measured on OTP 25: 74,000/s under lock contention with 4 schedulers, 5,600/s in message ping-pong, which is contended a little",
-};
-
-/// Schedulers that are active at least this much have no sleep of their own that would explain a switch.
-const AWAKE: f64 = 0.97;
-
 /// Below this share of the capacity a node is called idle, and nothing is explained.
 const IDLE: f64 = 0.05;
 
@@ -71,6 +40,7 @@ enum Cause {
     Locks,
     Quota,
     Neighbours,
+    Stolen,
     SerialProcess,
     Turns,
     Outside,
@@ -84,6 +54,7 @@ impl Cause {
             Cause::Locks => "locks",
             Cause::Quota => "quota",
             Cause::Neighbours => "neighbours",
+            Cause::Stolen => "steal",
             Cause::SerialProcess => "one serial process",
             Cause::Turns => "one at a time",
             Cause::Outside => "waiting outside",
@@ -94,72 +65,46 @@ impl Cause {
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let capacity = view::capacity(period)?;
-    let cpu = view::thread_cores(period, &metrics::THREAD_CPU, &[kind::SCHEDULER])?;
-    let wait = view::thread_cores(period, &metrics::THREAD_WAIT, &[kind::SCHEDULER])?;
-    let active = view::activity(period, kind::SCHEDULER)?;
-    let states = view::states(period, &[kind::SCHEDULER])?;
     let used = view::process_cores(period)?;
-    let quota = view::quota_used_up(period);
-    let steal = period.cores(&metrics::CPU_STEAL, "").unwrap_or(0.0);
-
-    // A thread that waits for a process's lock is asleep by msacc and active by scheduler wall time; one that waits for a
-    // table's lock is awake by both.
-    let awake = states.awake().max(active.cores());
-    // Blocked: awake by the VM's clock, but neither running nor runnable by the kernel's. What the hypervisor took looks the same.
-    let blocked = (awake - cpu - wait - steal).max(0.0);
-    let blocked_share = if awake > 0.0 { blocked / awake } else { 0.0 };
-    let locks = locks(period, &active, blocked, blocked_share);
-
-    let unused = (capacity.cores - used).max(0.0);
-    let held_up = held_up(period);
-    if locks.is_none() && !quota && wait < WAITING {
+    let unused = Unused::of(period, &capacity, used)?;
+    let Unused { locks, held_up, serial, .. } = &unused;
+    if locks.is_none() && !unused.is_quota_used && unused.waited < WAITING {
         if used < IDLE * capacity.cores && held_up.is_empty() {
             return Ok(Judgement::Healthy(format!(
                 "the node is idle: {used:.2} of {:.2} cores used, and no thread waited for a CPU",
                 capacity.cores
             )));
         }
-        if unused < UNUSED * capacity.cores {
+        if unused.cores < UNUSED * capacity.cores {
             return Ok(Judgement::Healthy(format!(
                 "the CPU is used: {used:.2} of {:.2} cores",
                 capacity.cores
             )));
         }
     }
-
-    let serial = serial(period);
-    // Threads that a quota stops wait as well; there is no telling them from those that neighbours keep waiting.
-    let (stopped, neighbours) = if quota { (wait, 0.0) } else { (0.0, wait) };
-    let mut left = unused;
-    let mut take = |cores: f64| {
-        let taken = cores.clamp(0.0, left);
-        left -= taken;
-        taken
-    };
-    let (stopped, neighbours, blocked) = (take(stopped), take(neighbours), take(blocked));
-    let turns = take(if serial.is_some() || in_turns(period, &active) { f64::INFINITY } else { 0.0 });
-    let nothing = left;
-    let cause = match &locks {
+    let cause = match locks {
         Some(_) => Cause::Locks,
         None => [
-            (nothing, if held_up.is_empty() { Cause::Nothing } else { Cause::Outside }),
-            (turns, if serial.is_some() { Cause::SerialProcess } else { Cause::Turns }),
-            (neighbours, Cause::Neighbours),
-            (stopped, Cause::Quota),
+            (unused.nothing, if held_up.is_empty() { Cause::Nothing } else { Cause::Outside }),
+            (unused.turns, if serial.is_some() { Cause::SerialProcess } else { Cause::Turns }),
+            (unused.stolen, Cause::Stolen),
+            (unused.neighbours, Cause::Neighbours),
+            (unused.stopped, Cause::Quota),
         ]
         .into_iter()
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map_or(Cause::Nothing, |(_, cause)| cause),
     };
 
-    let share = |cores: f64| if unused > 0.0 { cores / unused } else { 0.0 };
-    let of_capacity = format!("{unused:.2} of {:.2} cores are not used", capacity.cores);
-    let summary = match (cause, &locks) {
+    let share = |cores: f64| if unused.cores > 0.0 { cores / unused.cores } else { 0.0 };
+    let of_capacity = format!("{:.2} of {:.2} cores are not used", unused.cores, capacity.cores);
+    let summary = match (cause, locks) {
         (Cause::Locks, Some((_, sign))) => {
             format!("the schedulers wait for each other (locks inside the VM): {sign}")
         }
         (Cause::Quota, _) => format!("{of_capacity}, because a CPU quota stops the VM"),
         (Cause::Neighbours, _) => format!("{of_capacity}, because other processes have the CPUs"),
+        (Cause::Stolen, _) => format!("{of_capacity}, because the hypervisor gives them to others"),
         (Cause::SerialProcess, _) => format!(
             "{of_capacity}, because one process does most of the work: {}",
             serial.as_deref().unwrap_or("see serial-process")
@@ -169,7 +114,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         }
         (Cause::Outside, _) => format!(
             "{of_capacity}, because work waits for answers: {} while messages wait for {}",
-            stand(&held_up),
+            stand(held_up),
             if held_up.len() == 1 { "it" } else { "them" }
         ),
         _ => format!(
@@ -182,15 +127,18 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let score = locks.as_ref().map_or(10.0, |(score, _)| *score);
     let draft = Draft::new(score, summary)
         .about(cause.name())
-        .because(Evidence::number("capacity", capacity.cores, Unit::Cores).with_text(capacity_text(&capacity)))
+        .because(Evidence::number("capacity", capacity.cores, Unit::Cores).with_text(account::capacity_text(&capacity)))
         .because(Evidence::number("CPU of the VM", used, Unit::Cores))
-        .because(Evidence::number("not used: stopped by the quota", share(stopped), Unit::Ratio))
-        .because(Evidence::number("not used: CPU taken by others", share(neighbours), Unit::Ratio))
-        .because(Evidence::number("not used: blocked inside the VM", share(blocked), Unit::Ratio))
-        .because(Evidence::number("not used: idle while one process works", share(turns), Unit::Ratio))
-        .because(Evidence::number("not used: nothing to run", share(nothing), Unit::Ratio))
+        .because(Evidence::number("not used: stopped by the quota", share(unused.stopped), Unit::Ratio))
+        .because(Evidence::number("not used: CPU taken by others", share(unused.neighbours), Unit::Ratio))
+        .because_some((unused.stolen > 0.0).then(|| {
+            Evidence::number("not used: CPU given to other guests", share(unused.stolen), Unit::Ratio)
+        }))
+        .because(Evidence::number("not used: blocked inside the VM", share(unused.blocked), Unit::Ratio))
+        .because(Evidence::number("not used: idle while one process works", share(unused.turns), Unit::Ratio))
+        .because(Evidence::number("not used: nothing to run", share(unused.nothing), Unit::Ratio))
         .because(
-            Evidence::number("blocked share of the schedulers' awake time", blocked_share, Unit::Ratio)
+            Evidence::number("blocked share of the schedulers' awake time", unused.blocked_share, Unit::Ratio)
                 .against(BLOCKED.warning, BLOCKED.source),
         )
         .because_some(
@@ -257,7 +205,7 @@ fn remedies(period: &Period, cause: Cause) -> Vec<Option<Remedy>> {
             "the kernel stops the VM",
             "throttled periods must stop growing",
         )],
-        Cause::Neighbours => vec![of(
+        Cause::Neighbours | Cause::Stolen => vec![of(
             "host.cpu_isolation",
             "see the finding cpu-starved",
             "others have the CPUs",
@@ -276,98 +224,6 @@ fn remedies(period: &Period, cause: Cause) -> Vec<Option<Remedy>> {
             "throughput with twice as many requests in flight",
         )],
     }
-}
-
-/// The score of the signs of lock contention, with the sign in words.
-fn locks(period: &Period, active: &view::Activity, blocked: f64, share: f64) -> Option<(f64, String)> {
-    let warning = |score: Option<f64>| score.filter(|score| *score >= 25.0);
-    if blocked >= 0.2
-        && let Some(score) = warning(BLOCKED.score(share))
-    {
-        return Some((score, format!("they were blocked for {:.0} % of their awake time", share * 100.0)));
-    }
-    // With sleep of their own the switches are ordinary; with one scheduler there is nobody to wait for.
-    if active.mean() < AWAKE || active.shares.len() < 2 {
-        return None;
-    }
-    let each = |metric| {
-        let rate = view::thread_rate(period, metric, &[kind::SCHEDULER]).ok()?;
-        Some(rate / active.shares.len() as f64)
-    };
-    let (yields, sleeps) = (each(&metrics::INVOLUNTARY_SWITCHES)?, each(&metrics::VOLUNTARY_SWITCHES)?);
-    let score = [YIELDS.score(yields), SLEEPS.score(sleeps)].into_iter().flatten().reduce(f64::max);
-    let text = format!(
-        "each gave up its CPU {:.0} times a second, although it had something to run all the time",
-        yields + sleeps
-    );
-    warning(score).map(|score| (score, text))
-}
-
-/// A process that is nearly always runnable and does most of the work.
-fn serial(period: &Period) -> Option<String> {
-    let total = period.stat(&metrics::SCAN_REDUCTIONS, "").ok()?.delta as f64;
-    period
-        .processes
-        .iter()
-        .find(|process| {
-            process.judged >= 5
-                && f64::from(process.runnable) >= 0.7 * f64::from(process.judged)
-                && process.reductions as f64 >= 0.3 * total
-        })
-        .map(|process| process.title())
-}
-
-/// Processes that have messages in most seconds and yet are hardly ever runnable: each stands in a receive for something
-/// else, as a worker does that waits for its database. (Not in all seconds: of several workers, the requests that come in
-/// at random leave each one without any now and then.) What ends or gives up at once does not count, nor what never runs.
-fn held_up(period: &Period) -> Vec<&ProcessUse> {
-    let is_held_up = |process: &&ProcessUse| {
-        let points = process.queue.points();
-        let with_messages = points.iter().filter(|(_, messages)| *messages > 0).count();
-        process.judged >= 5
-            && 10 * process.runnable <= 3 * process.judged
-            && 2 * process.ticks > period.vm_ticks
-            && 2 * with_messages > points.len()
-            && process.reductions > 0
-            && process.row.as_ref().is_some_and(|row| row.status.as_deref() == Some("waiting"))
-    };
-    period.processes.iter().filter(is_held_up).collect()
-}
-
-/// Where they stand: `shop_db (<0.99.0>) stands in prim_inet:recv0/3`, `7 processes stand in prim_inet:recv0/3`.
-fn stand(held_up: &[&ProcessUse]) -> String {
-    let place = |process: &&ProcessUse| {
-        process
-            .row
-            .as_ref()
-            .and_then(|row| row.current_function.clone())
-            .unwrap_or_else(|| "a receive".to_owned())
-    };
-    let mut places = HashMap::<String, u32>::new();
-    for process in held_up {
-        *places.entry(place(process)).or_default() += 1;
-    }
-    let most = places.into_iter().max_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
-    match (held_up, most) {
-        ([process], _) => format!("{} stands in {}", process.title(), place(process)),
-        (_, Some((place, _))) => format!("{} processes stand in {place}", held_up.len()),
-        (_, None) => String::new(),
-    }
-}
-
-/// True if one scheduler's worth of work was done and mostly no more than one process wanted to run: many processes that
-/// take turns. The agent's collector is a second one, and its other processes are now and then caught running too.
-fn in_turns(period: &Period, active: &view::Activity) -> bool {
-    let Ok(tasks) = period.stat(&metrics::ACTIVE_TASKS, "") else { return false };
-    let looks = tasks.trace.points();
-    let alone = looks.iter().filter(|(_, tasks)| *tasks <= 2).count();
-    active.shares.len() > 1 && (0.7..=1.1).contains(&active.cores()) && 2 * alone > looks.len()
-}
-
-/// What limits the capacity, in words.
-fn capacity_text(capacity: &Capacity) -> String {
-    let quota = capacity.quota.map_or(String::new(), |quota| format!(", quota of {quota:.2} cores"));
-    format!("{:.0} schedulers online, {:.0} CPUs allowed{quota}", capacity.online, capacity.allowed)
 }
 
 /// The functions in which the busiest processes were waiting, the most frequent first; the loops of OTP's

@@ -1,0 +1,225 @@
+//! Why CPU time was not used: stopped by a quota, kept waiting by others, blocked inside the VM (locks), idle beside work that goes on in
+//! turns; what remains had nothing to run. Where processes wait for an answer while messages wait for them, that is the reason.
+
+use std::collections::HashMap;
+
+use beamtune_model::{Missing, Period, ProcessUse, Scale, Share, Use, metrics};
+
+use crate::view::{self, Capacity, kind};
+
+/// Share of the schedulers' awake time in which they were blocked, neither on a CPU nor waiting for one.
+pub(crate) const BLOCKED: Scale = Scale {
+    notice: 0.15,
+    warning: 0.30,
+    critical: 0.80,
+    source: "measured: 87 % of the awake time under lock contention with 4 schedulers, up to 16 % without any",
+};
+
+/// Times a second that each scheduler gave up its CPU to another thread while it was hardly ever asleep:
+/// waiting for a lock begins with yielding, which counts as involuntary where somebody else can run.
+const YIELDS: Scale = Scale {
+    notice: 1_000.0,
+    warning: 2_000.0,
+    critical: 200_000.0,
+    source: "measured on OTP 25: 2,000–117,000/s under contention of one ETS table, 40–160/s in CPU-bound work",
+};
+
+/// The same with real sleep in between, which locks cause after yielding did not help.
+const SLEEPS: Scale = Scale {
+    notice: 10_000.0,
+    warning: 20_000.0,
+    critical: 200_000.0,
+    source: "measured on OTP 25: 74,000/s under lock contention with 4 schedulers, 5,600/s in message ping-pong, which is contended a little",
+};
+
+/// Schedulers that are active at least this much have no sleep of their own that would explain a switch.
+const AWAKE: f64 = 0.97;
+
+/// What is left over of the capacity, in cores, and why.
+pub(crate) struct Unused<'a> {
+    /// All of it.
+    pub cores: f64,
+    /// Stopped by the quota.
+    pub stopped: f64,
+    /// Others had the CPU.
+    pub neighbours: f64,
+    /// The hypervisor gave it to others.
+    pub stolen: f64,
+    /// Threads were awake, and neither on a CPU nor waiting for one.
+    pub blocked: f64,
+    /// Idle while one process worked.
+    pub turns: f64,
+    /// Nothing to run.
+    pub nothing: f64,
+    /// Whether the quota was used up.
+    pub is_quota_used: bool,
+    /// Time in which schedulers waited for a CPU, whoever had it.
+    pub waited: f64,
+    /// Of the time in which schedulers were awake, the share in which they were blocked.
+    pub blocked_share: f64,
+    /// The score of the signs of lock contention, with the sign in words.
+    pub locks: Option<(f64, String)>,
+    /// The process that does most of the work.
+    pub serial: Option<String>,
+    /// Processes with messages that wait for something else.
+    pub held_up: Vec<&'a ProcessUse>,
+}
+
+impl Unused<'_> {
+    /// Of a capacity of which so many cores were used.
+    pub(crate) fn of<'a>(period: &'a Period, capacity: &Capacity, used: f64) -> Result<Unused<'a>, Missing> {
+        let cpu = view::thread_cores(period, &metrics::THREAD_CPU, &[kind::SCHEDULER])?;
+        let waited = view::thread_cores(period, &metrics::THREAD_WAIT, &[kind::SCHEDULER])?;
+        let active = view::activity(period, kind::SCHEDULER)?;
+        let states = view::states(period, &[kind::SCHEDULER])?;
+        let is_quota_used = view::quota_used_up(period);
+        let steal = period.cores(&metrics::CPU_STEAL, "").unwrap_or(0.0);
+
+        // A thread that waits for a process's lock is asleep by msacc and active by scheduler wall time; one that waits for a
+        // table's lock is awake by both.
+        let awake = states.awake().max(active.cores());
+        // Blocked: awake by the VM's clock, but neither running nor runnable by the kernel's. What the hypervisor took looks the same.
+        let off_cpu = (awake - cpu - waited).max(0.0);
+        let stolen = steal.min(off_cpu);
+        let blocked = off_cpu - stolen;
+        let blocked_share = if awake > 0.0 { blocked / awake } else { 0.0 };
+        let locks = locks(period, &active, blocked, blocked_share);
+        let serial = serial(period);
+
+        // Threads that a quota stops wait as well; there is no telling them from those that neighbours keep waiting.
+        let (stopped, neighbours) = if is_quota_used { (waited, 0.0) } else { (0.0, waited) };
+        let cores = (capacity.cores - used).max(0.0);
+        let mut left = cores;
+        let mut take = |cores: f64| {
+            let taken = cores.clamp(0.0, left);
+            left -= taken;
+            taken
+        };
+        let (stopped, neighbours, stolen, blocked) = (take(stopped), take(neighbours), take(stolen), take(blocked));
+        let turns = take(if serial.is_some() || in_turns(period, &active) { f64::INFINITY } else { 0.0 });
+        let held_up = held_up(period);
+        Ok(Unused {
+            cores,
+            stopped,
+            neighbours,
+            stolen,
+            blocked,
+            turns,
+            nothing: left,
+            is_quota_used,
+            waited,
+            blocked_share,
+            locks,
+            serial,
+            held_up,
+        })
+    }
+
+    /// For an account.
+    pub(crate) fn shares(&self) -> Vec<Share> {
+        let share = |what, cores, how: String| Share { what, cores, how };
+        let (nothing, why) = match self.held_up.is_empty() {
+            true => (Use::Nothing, "no process was runnable: nobody asked for more, or they wait for something outside".to_owned()),
+            false => (Use::Outside, stand(&self.held_up)),
+        };
+        let turns = match &self.serial {
+            Some(title) => share(Use::SerialProcess, self.turns, title.clone()),
+            None => share(Use::Turns, self.turns, "at most one process was runnable at a time".to_owned()),
+        };
+        vec![
+            share(Use::Quota, self.stopped, "threads were ready to run, and the quota was used up".to_owned()),
+            share(Use::Others, self.neighbours, "threads were ready to run, and did not get a CPU".to_owned()),
+            share(Use::Stolen, self.stolen, "steal, of the whole host".to_owned()),
+            share(Use::Locks, self.blocked, "awake, and neither on a CPU nor waiting for one: locks, or native code that blocks".to_owned()),
+            turns,
+            share(nothing, self.nothing, why),
+        ]
+    }
+}
+
+/// The score of the signs of lock contention, with the sign in words.
+fn locks(period: &Period, active: &view::Activity, blocked: f64, share: f64) -> Option<(f64, String)> {
+    let warning = |score: Option<f64>| score.filter(|score| *score >= 25.0);
+    if blocked >= 0.2
+        && let Some(score) = warning(BLOCKED.score(share))
+    {
+        return Some((score, format!("they were blocked for {:.0} % of their awake time", share * 100.0)));
+    }
+    // With sleep of their own the switches are ordinary; with one scheduler there is nobody to wait for.
+    if active.mean() < AWAKE || active.shares.len() < 2 {
+        return None;
+    }
+    let each = |metric| {
+        let rate = view::thread_rate(period, metric, &[kind::SCHEDULER]).ok()?;
+        Some(rate / active.shares.len() as f64)
+    };
+    let (yields, sleeps) = (each(&metrics::INVOLUNTARY_SWITCHES)?, each(&metrics::VOLUNTARY_SWITCHES)?);
+    let score = [YIELDS.score(yields), SLEEPS.score(sleeps)].into_iter().flatten().reduce(f64::max);
+    let text = format!(
+        "each gave up its CPU {:.0} times a second, although it had something to run all the time",
+        yields + sleeps
+    );
+    warning(score).map(|score| (score, text))
+}
+
+/// A process that is nearly always runnable and does most of the work.
+fn serial(period: &Period) -> Option<String> {
+    let total = period.stat(&metrics::SCAN_REDUCTIONS, "").ok()?.delta as f64;
+    period
+        .processes
+        .iter()
+        .find(|process| {
+            process.judged >= 5
+                && f64::from(process.runnable) >= 0.7 * f64::from(process.judged)
+                && process.reductions as f64 >= 0.3 * total
+        })
+        .map(|process| process.title())
+}
+
+/// Processes that have messages in most seconds and yet are hardly ever runnable: each stands in a receive for something
+/// else, as a worker does that waits for its database. (Not in all seconds: of several workers, the requests that come in
+/// at random leave each one without any now and then.) What ends or gives up at once does not count, nor what never runs.
+fn held_up(period: &Period) -> Vec<&ProcessUse> {
+    let is_held_up = |process: &&ProcessUse| {
+        let points = process.queue.points();
+        let with_messages = points.iter().filter(|(_, messages)| *messages > 0).count();
+        process.judged >= 5
+            && 10 * process.runnable <= 3 * process.judged
+            && 2 * process.ticks > period.vm_ticks
+            && 2 * with_messages > points.len()
+            && process.reductions > 0
+            && process.row.as_ref().is_some_and(|row| row.status.as_deref() == Some("waiting"))
+    };
+    period.processes.iter().filter(is_held_up).collect()
+}
+
+/// Where they stand: `shop_db (<0.99.0>) stands in prim_inet:recv0/3`, `7 processes stand in prim_inet:recv0/3`.
+pub(crate) fn stand(held_up: &[&ProcessUse]) -> String {
+    let place = |process: &&ProcessUse| {
+        process
+            .row
+            .as_ref()
+            .and_then(|row| row.current_function.clone())
+            .unwrap_or_else(|| "a receive".to_owned())
+    };
+    let mut places = HashMap::<String, u32>::new();
+    for process in held_up {
+        *places.entry(place(process)).or_default() += 1;
+    }
+    let most = places.into_iter().max_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
+    match (held_up, most) {
+        ([process], _) => format!("{} stands in {}", process.title(), place(process)),
+        (_, Some((place, _))) => format!("{} processes stand in {place}", held_up.len()),
+        (_, None) => String::new(),
+    }
+}
+
+/// True if one scheduler's worth of work was done and mostly no more than one process wanted to run: many processes that
+/// take turns. The agent's collector is a second one, and its other processes are now and then caught running too.
+fn in_turns(period: &Period, active: &view::Activity) -> bool {
+    let Ok(tasks) = period.stat(&metrics::ACTIVE_TASKS, "") else { return false };
+    let looks = tasks.trace.points();
+    let alone = looks.iter().filter(|(_, tasks)| *tasks <= 2).count();
+    active.shares.len() > 1 && (0.7..=1.1).contains(&active.cores()) && 2 * alone > looks.len()
+}
+

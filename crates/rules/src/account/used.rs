@@ -1,0 +1,94 @@
+//! CPU time that the VM used, by what it was used for.
+
+use beamtune_model::{Group, Missing, Period, Share, Use, metrics};
+
+use crate::rules::busy_waiting::{FLAGS, Spinning};
+use crate::view::{self, States, kind};
+
+/// States of microstate accounting, and what a thread is doing in them. What is not named here is the VM's own housekeeping; `sleep` is
+/// nobody's, and `busy_wait` is known from the threads' clocks.
+const STATES: &[(&str, Use)] = &[
+    ("emulator", Use::Code),
+    ("bif", Use::Code),
+    ("nif", Use::Code),
+    ("ets", Use::Code),
+    ("send", Use::Code),
+    ("alloc", Use::Code),
+    ("gc", Use::Collections),
+    ("gc_full", Use::Collections),
+    ("port", Use::Ports),
+    ("check_io", Use::Polling),
+];
+
+/// The shares, in no order; each use at most once.
+pub fn used(period: &Period) -> Result<Vec<Share>, Missing> {
+    let mut shares = Shares::default();
+    let mut known = 0.0;
+    for (flag, of) in FLAGS {
+        let spinning = Spinning::of(period, flag, of)?;
+        known += spinning.cpu;
+        shares.add(Use::BusyWaiting, spinning.spun);
+        shares.add(Use::Switching, (spinning.cpu - spinning.worked - spinning.spun).max(0.0));
+        let states = view::states(period, &[of]);
+        // Only normal schedulers do so many things that there must be accounting to tell them apart.
+        match of {
+            kind::SCHEDULER => shares.by_states(&states?, spinning.worked, spinning.cpu - spinning.worked),
+            _ => {
+                let what = if of == kind::DIRTY_CPU { Use::DirtyCpu } else { Use::DirtyIo };
+                let collecting = states.ok().map_or(0.0, |states| states.gc() / states.awake().max(f64::MIN_POSITIVE));
+                let collected = spinning.worked * collecting.clamp(0.0, 1.0);
+                shares.add(Use::Collections, collected);
+                shares.add(what, spinning.worked - collected);
+            }
+        }
+    }
+    let polling = view::thread_cores(period, &metrics::THREAD_CPU, &["poll"]).unwrap_or(0.0);
+    shares.add(Use::Polling, polling);
+    // With a small budget threads are read in turns, and what is left over is not known by thread.
+    let others = others(period).max(view::process_cores(period)? - known - polling);
+    shares.add(Use::OtherThreads, others);
+    Ok(shares.list)
+}
+
+/// CPU of the threads that are neither schedulers nor wait for sockets, in cores.
+fn others(period: &Period) -> f64 {
+    let is_other = |entity: &&str| {
+        let of = entity.split('/').next().unwrap_or(entity);
+        of != "poll" && !kind::SCHEDULERS.contains(&of)
+    };
+    let entities = period.entities(Group::HostThread);
+    entities.into_iter().filter(is_other).filter_map(|entity| period.cores(&metrics::THREAD_CPU, entity).ok()).sum()
+}
+
+#[derive(Default)]
+struct Shares {
+    list: Vec<Share>,
+}
+
+impl Shares {
+    fn add(&mut self, what: Use, cores: f64) {
+        let cores = cores.max(0.0);
+        match self.list.iter_mut().find(|share| share.what == what) {
+            Some(share) => share.cores += cores,
+            None => self.list.push(Share { what, cores, how: String::new() }),
+        }
+    }
+
+    /// Divides the work of normal schedulers as their states are divided. Where the emulator does not count busy waiting apart it
+    /// stands in `other`, with going to sleep and waking up, and is taken out of it.
+    fn by_states(&mut self, states: &States, worked: f64, idle: f64) {
+        let weight = |name: &str, cores: f64| match name {
+            "sleep" | "busy_wait" => 0.0,
+            "other" => (cores - idle.max(0.0)).max(0.0),
+            _ => cores,
+        };
+        let total: f64 = states.cores.iter().map(|(name, cores)| weight(name, *cores)).sum();
+        if total <= 0.0 {
+            return self.add(Use::Code, worked);
+        }
+        for (name, cores) in &states.cores {
+            let what = STATES.iter().find(|(state, _)| state == name).map_or(Use::Housekeeping, |(_, what)| *what);
+            self.add(what, worked * weight(name, *cores) / total);
+        }
+    }
+}

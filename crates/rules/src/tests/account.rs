@@ -1,0 +1,85 @@
+//! Where the CPUs went.
+
+use beamtune_model::{Account, Use};
+use proptest::prelude::*;
+
+use super::node::{Node, node};
+use super::serial;
+use crate::diagnose;
+
+fn account(node: &Node) -> Account {
+    diagnose(&node.period()).cpu.expect("an account")
+}
+
+fn cores(node: &Node, what: Use) -> f64 {
+    account(node).shares.iter().find(|share| share.what == what).map_or(0.0, |share| share.cores)
+}
+
+/// Equal but for rounding: to a thousandth of a core.
+fn assert_cores(node: &Node, what: Use, expect: f64) {
+    let found = cores(node, what);
+    assert!((found - expect).abs() < 1e-3, "{what}: {found} for {expect} in {:#?}", account(node));
+}
+
+#[test]
+fn each_reason_has_its_share() {
+    // Two schedulers, each on a CPU for 0.31 of the time and active for 0.30.
+    let healthy = node();
+    assert_eq!(account(&healthy).cores, 2.0);
+    let code_and_gc = cores(&healthy, Use::Code) + cores(&healthy, Use::Collections);
+    assert!((code_and_gc - 0.6).abs() < 1e-3, "{:#?}", account(&healthy));
+    // A hundred switches a second of 25 µs, of each.
+    assert_cores(&healthy, Use::Switching, 0.005);
+    assert_cores(&healthy, Use::BusyWaiting, 0.015);
+
+    let spinning = node().with(|n| (n.active, n.cpu, n.voluntary_switches) = (0.1, 0.6, 0));
+    assert_cores(&spinning, Use::BusyWaiting, 1.0);
+    let starved = node().with(|n| (n.active, n.cpu, n.wait) = (0.8, 0.3, 0.5));
+    assert_cores(&starved, Use::Others, 1.0);
+    assert_cores(&starved, Use::Stolen, 0.0);
+    // Blocked, for neither a quota nor others had the CPUs.
+    let locked = node().with(|n| (n.active, n.cpu) = (0.9, 0.3));
+    assert_cores(&locked, Use::Locks, 1.2 - 2.0 * node().wait);
+    let stolen = locked.with(|n| n.steal = 0.7);
+    assert_cores(&stolen, Use::Stolen, 0.7);
+    assert!(cores(&serial(), Use::SerialProcess) > 0.9);
+    assert_cores(&serial(), Use::Nothing, 0.0);
+}
+
+#[test]
+fn a_quota_limits_what_there_is() {
+    let stopped = node().with(|n| {
+        (n.quota, n.throttled_periods_of_10, n.throttled) = (Some(1_500), 5, 0.5);
+        (n.active, n.cpu, n.wait) = (0.9, 0.5, 0.4);
+    });
+    let account = account(&stopped);
+    assert!((account.cores - 1.5).abs() < 1e-9, "{account:#?}");
+    assert!(cores(&stopped, Use::Quota) > 0.3);
+}
+
+#[test]
+fn cpus_without_a_scheduler_are_told() {
+    let one = node().with(|n| (n.schedulers, n.cpus, n.active, n.cpu) = (1, 4, 1.0, 1.0));
+    assert!((cores(&one, Use::NoScheduler) - 3.0).abs() < 0.1, "{:#?}", account(&one));
+}
+
+proptest! {
+    #[test]
+    fn the_shares_add_up_to_the_cpus(
+        schedulers in 1_usize..9, cpus in 1_i64..9, active in 0.0..1.0, cpu in 0.0..1.0, wait in 0.0..1.0, gc in 0.0..1.0,
+        steal in 0.0..2.0, quota in prop::option::of(100_i64..4_000), throttled in 0_i64..10, switches in 0_i64..50_000,
+        dirty in 0.0..1.0,
+    ) {
+        let node = node().with(|n| {
+            (n.schedulers, n.cpus, n.active, n.cpu, n.wait, n.gc) = (schedulers, cpus, active, cpu, wait, gc);
+            (n.steal, n.quota, n.throttled_periods_of_10, n.voluntary_switches) = (steal, quota, throttled, switches);
+            n.dirty_cpu_active = dirty;
+        });
+        let account = account(&node);
+        let sum: f64 = account.shares.iter().map(|share| share.cores).sum();
+        prop_assert!((sum - account.cores).abs() < 1e-6, "{sum}: {account:#?}");
+        prop_assert!(account.shares.iter().all(|share| share.cores > 0.0));
+        let uses: Vec<Use> = account.shares.iter().map(|share| share.what).collect();
+        prop_assert!(uses.is_sorted() && uses.windows(2).all(|pair| pair[0] != pair[1]), "{uses:?}");
+    }
+}
