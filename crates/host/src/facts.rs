@@ -19,6 +19,7 @@ pub(crate) fn of_machine(machine: Machine) -> Vec<(&'static str, String)> {
         (facts::HOST_NAME, machine.name),
         (facts::KERNEL_VERSION, machine.kernel),
         (facts::CPU_MODEL, machine.cpu_model),
+        (facts::MACHINE, machine.model),
         (facts::HOST_CPUS, number(machine.cpus)),
         (facts::HOST_MEMORY, number(machine.memory_bytes)),
         (facts::HUGE_PAGES, machine.huge_pages),

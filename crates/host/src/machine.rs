@@ -73,6 +73,8 @@ pub struct Machine {
     pub kernel: Option<String>,
     /// Model of the first CPU.
     pub cpu_model: Option<String>,
+    /// Maker and model, as the firmware tells; clouds put the type of the instance there.
+    pub model: Option<String>,
     /// CPUs online.
     pub cpus: Option<i64>,
     /// All memory.
@@ -100,6 +102,11 @@ impl Machine {
             cpu_model: start("/proc/cpuinfo", CPUINFO_BYTES)
                 .and_then(|content| cpu_model(&content))
                 .or_else(|| line("/proc/device-tree/model")),
+            model: line("/sys/class/dmi/id/product_name").map(|model| {
+                let maker =
+                    line("/sys/class/dmi/id/sys_vendor").filter(|maker| !model.starts_with(maker.as_str()));
+                maker.map_or(model.clone(), |maker| format!("{maker} {model}"))
+            }),
             cpus: cpu_times(tree).ok().map(|times| times.cpus),
             memory_bytes: start("/proc/meminfo", LINE_BYTES)
                 .and_then(|content| text::kilobytes(&content, "MemTotal:")),
@@ -181,6 +188,8 @@ mod tests {
             "processor\t: 0\nmodel name\t: Intel(R) Xeon(R) CPU @ 2.20GHz\n\nprocessor\t: 1\n",
         );
         host.file("/proc/stat", STAT).file("/proc/meminfo", "MemTotal:  16000 kB\nMemAvailable:  8000 kB\n");
+        host.file("/sys/class/dmi/id/sys_vendor", "Amazon EC2\n");
+        host.file("/sys/class/dmi/id/product_name", "t3.medium\n");
         host.file("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
         host.file("/sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n");
         let some = |text: &str| Some(text.to_owned());
@@ -188,6 +197,7 @@ mod tests {
             name: some("web-1"),
             kernel: some("6.1.0-18-amd64"),
             cpu_model: some("Intel(R) Xeon(R) CPU @ 2.20GHz"),
+            model: some("Amazon EC2 t3.medium"),
             cpus: Some(2),
             memory_bytes: Some(16_000 * 1024),
             huge_pages: some("madvise"),

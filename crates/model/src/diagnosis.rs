@@ -186,6 +186,8 @@ pub struct Finding {
     pub evidence: Vec<Evidence>,
     /// What speaks against it.
     pub against: Vec<Against>,
+    /// What would confirm or refute it: what to do, and what to see then. A phrase without a full stop.
+    pub confirm: &'static str,
     /// What to do, best first.
     pub remedies: Vec<Remedy>,
 }
@@ -330,6 +332,7 @@ mod tests {
             follows: cause.map(|cause| Follows { code: Code(cause), rule: "cause", why: "so it is" }),
             evidence: vec![],
             against: vec![],
+            confirm: "",
             remedies: vec![],
         };
         let check = |findings: Vec<Finding>, expect: &[&str]| {
@@ -370,6 +373,7 @@ mod tests {
             follows: None,
             evidence: vec![],
             against: vec![],
+            confirm: "",
             remedies: vec![],
         };
         let diagnosis = Diagnosis {

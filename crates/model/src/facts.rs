@@ -75,6 +75,7 @@ keys! {
     HOST_NAME = "host_name", "Name of the host.";
     KERNEL_VERSION = "kernel_version", "Release of the host's kernel.";
     CPU_MODEL = "cpu_model", "Model of the host's first CPU.";
+    MACHINE = "machine", "Maker and model of the machine, as its firmware tells: `Amazon EC2 t3.medium`; of a virtual one, what the cloud calls it.";
     HOST_CPUS = "host_cpus", "CPUs online on the host.";
     NATIVE_LIBRARIES = "native_libraries", "JSON list: paths of shared libraries that the VM has loaded from elsewhere than the system's folders: NIFs and drivers, also of OTP's own, another malloc.";
     HOST_MEMORY = "host_memory", "Memory of the host, bytes.";

@@ -45,7 +45,8 @@ pub fn render(account: &Account, style: Style) -> String {
         let share = if account.cores > 0.0 { 100.0 * cores / account.cores } else { 0.0 };
         let numbers = format!("  {group:<8}  {name:<width$}  {cores:>6.2} cores  {share:>3.0} %  ");
         let column = numbers.chars().count();
-        let how = text::wrap(&text::sentence(how), style.width.saturating_sub(column).max(30), &" ".repeat(column));
+        let how =
+            text::wrap(&text::sentence(how), style.width.saturating_sub(column).max(30), &" ".repeat(column));
         format!("{}\n", format!("{numbers}{}", style.dim(&how)).trim_end())
     };
     let mut before = None;

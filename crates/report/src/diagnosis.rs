@@ -114,6 +114,10 @@ fn render_finding(finding: &Finding, style: Style) -> String {
             text::wrap(&text::sentence(against), body - 7, "           ")
         ));
     }
+    if !finding.confirm.is_empty() {
+        let check = text::wrap(finding.confirm, body - 7, "           ");
+        out.push_str(&format!("    {}  {check}\n", style.dim("check")));
+    }
     for remedy in &finding.remedies {
         let valid = [
             (!matches!(remedy.releases.as_str(), "" | "all")).then(|| format!("OTP {}", remedy.releases)),
@@ -263,6 +267,7 @@ mod tests {
                 Evidence::text("where it was", "Elixir.Shop.Cart:handle_info/2"),
             ],
             against: vec!["it is young".to_owned()],
+            confirm: "",
             remedies: vec![Remedy {
                 entry: "code.back_pressure".to_owned(),
                 change: "let senders wait".to_owned(),

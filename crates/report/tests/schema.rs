@@ -45,6 +45,7 @@ fn a_full_diagnosis_fits_the_schema() {
             Evidence::number("a quotient of nothing", f64::NAN, Unit::Ratio),
         ],
         against: vec!["it may be alone here".to_owned()],
+        confirm: "",
         remedies: vec![Remedy {
             entry: "+sbwt".to_owned(),
             change: "+sbwt none".to_owned(),

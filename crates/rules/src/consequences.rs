@@ -144,6 +144,7 @@ mod tests {
             follows: None,
             evidence: Vec::new(),
             against: Vec::new(),
+            confirm: "",
             remedies: Vec::new(),
         }
     }

@@ -10,6 +10,8 @@ pub struct Rule {
     pub name: &'static str,
     /// The question it answers, for lists.
     pub question: &'static str,
+    /// What would confirm or refute a finding: what to do, and what to see then. A phrase without a full stop.
+    pub confirm: &'static str,
     /// What it cannot do without. What it uses if it is there is said on its page.
     pub needs: &'static [&'static Metric],
     /// First OTP release for which it can judge.
@@ -121,6 +123,7 @@ impl Draft {
             follows: None,
             evidence: self.evidence,
             against: self.against,
+            confirm: rule.confirm,
             remedies: self.remedies,
         }
     }

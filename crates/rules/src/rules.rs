@@ -4,6 +4,7 @@ use crate::rule::Rule;
 
 mod atoms_near_limit;
 mod binaries_retained;
+mod burstable_instance;
 mod busy_distribution_port;
 pub(crate) mod busy_waiting;
 mod clock_off;
@@ -76,6 +77,7 @@ pub const RULES: &[Rule] = &[
     contended_locks::RULE,
     slow_emulator::RULE,
     too_few_schedulers::RULE,
+    burstable_instance::RULE,
 ];
 
 /// Those about waiting for locks: why the CPU is not used, and which locks are in the way.

@@ -86,6 +86,13 @@ fn every_rule_has_its_file_and_its_page() {
 }
 
 #[test]
+fn every_rule_says_what_would_confirm_or_refute_it() {
+    for rule in RULES {
+        assert!(rule.confirm.len() > 30 && !rule.confirm.ends_with('.'), "{}", rule.name);
+    }
+}
+
+#[test]
 fn a_healthy_node_has_no_finding() {
     let diagnosis = diagnose(&node().period());
     let above: Vec<_> = diagnosis.findings().into_iter().filter(|f| f.level > Level::Notice).collect();

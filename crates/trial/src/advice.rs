@@ -119,6 +119,7 @@ mod tests {
             subject: None,
             evidence: Vec::new(),
             against: Vec::new(),
+            confirm: "",
             follows: None,
             remedies: changes.iter().map(remedy).collect(),
         };

@@ -95,7 +95,8 @@ impl Unused<'_> {
             left -= taken;
             taken
         };
-        let (stopped, neighbours, stolen, blocked) = (take(stopped), take(neighbours), take(stolen), take(blocked));
+        let (stopped, neighbours, stolen, blocked) =
+            (take(stopped), take(neighbours), take(stolen), take(blocked));
         let turns = take(if serial.is_some() || in_turns(period, &active) { f64::INFINITY } else { 0.0 });
         let held_up = held_up(period);
         Ok(Unused {
@@ -119,7 +120,11 @@ impl Unused<'_> {
     pub(crate) fn shares(&self) -> Vec<Share> {
         let share = |what, cores, how: String| Share { what, cores, how };
         let (nothing, why) = match self.held_up.is_empty() {
-            true => (Use::Nothing, "no process was runnable: nobody asked for more, or they wait for something outside".to_owned()),
+            true => (
+                Use::Nothing,
+                "no process was runnable: nobody asked for more, or they wait for something outside"
+                    .to_owned(),
+            ),
             false => (Use::Outside, stand(&self.held_up)),
         };
         let turns = match &self.serial {
@@ -127,10 +132,23 @@ impl Unused<'_> {
             None => share(Use::Turns, self.turns, "at most one process was runnable at a time".to_owned()),
         };
         vec![
-            share(Use::Quota, self.stopped, "threads were ready to run, and the quota was used up".to_owned()),
-            share(Use::Others, self.neighbours, "threads were ready to run, and did not get a CPU".to_owned()),
+            share(
+                Use::Quota,
+                self.stopped,
+                "threads were ready to run, and the quota was used up".to_owned(),
+            ),
+            share(
+                Use::Others,
+                self.neighbours,
+                "threads were ready to run, and did not get a CPU".to_owned(),
+            ),
             share(Use::Stolen, self.stolen, "steal, of the whole host".to_owned()),
-            share(Use::Locks, self.blocked, "awake, and neither on a CPU nor waiting for one: locks, or native code that blocks".to_owned()),
+            share(
+                Use::Locks,
+                self.blocked,
+                "awake, and neither on a CPU nor waiting for one: locks, or native code that blocks"
+                    .to_owned(),
+            ),
             turns,
             share(nothing, self.nothing, why),
         ]
@@ -222,4 +240,3 @@ fn in_turns(period: &Period, active: &view::Activity) -> bool {
     let alone = looks.iter().filter(|(_, tasks)| *tasks <= 2).count();
     active.shares.len() > 1 && (0.7..=1.1).contains(&active.cores()) && 2 * alone > looks.len()
 }
-

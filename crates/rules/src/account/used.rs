@@ -35,7 +35,8 @@ pub fn used(period: &Period) -> Result<Vec<Share>, Missing> {
             kind::SCHEDULER => shares.by_states(&states?, spinning.worked, spinning.cpu - spinning.worked),
             _ => {
                 let what = if of == kind::DIRTY_CPU { Use::DirtyCpu } else { Use::DirtyIo };
-                let collecting = states.ok().map_or(0.0, |states| states.gc() / states.awake().max(f64::MIN_POSITIVE));
+                let collecting =
+                    states.ok().map_or(0.0, |states| states.gc() / states.awake().max(f64::MIN_POSITIVE));
                 let collected = spinning.worked * collecting.clamp(0.0, 1.0);
                 shares.add(Use::Collections, collected);
                 shares.add(what, spinning.worked - collected);
@@ -57,7 +58,11 @@ fn others(period: &Period) -> f64 {
         of != "poll" && !kind::SCHEDULERS.contains(&of)
     };
     let entities = period.entities(Group::HostThread);
-    entities.into_iter().filter(is_other).filter_map(|entity| period.cores(&metrics::THREAD_CPU, entity).ok()).sum()
+    entities
+        .into_iter()
+        .filter(is_other)
+        .filter_map(|entity| period.cores(&metrics::THREAD_CPU, entity).ok())
+        .sum()
 }
 
 #[derive(Default)]
@@ -87,7 +92,8 @@ impl Shares {
             return self.add(Use::Code, worked);
         }
         for (name, cores) in &states.cores {
-            let what = STATES.iter().find(|(state, _)| state == name).map_or(Use::Housekeeping, |(_, what)| *what);
+            let what =
+                STATES.iter().find(|(state, _)| state == name).map_or(Use::Housekeeping, |(_, what)| *what);
             self.add(what, worked * weight(name, *cores) / total);
         }
     }

@@ -10,6 +10,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT009"),
     name: "atoms-near-limit",
     question: "Is the atom table full, or filling up?",
+    confirm: "erlang:system_info(atom_count) again some minutes later: atoms that grow while no code is loaded are made from input",
     needs: &[&metrics::ATOM_COUNT],
     since: 21,
     judge,

@@ -15,6 +15,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT026"),
     name: "binaries-retained",
     question: "Do processes keep binaries alive that they do not need?",
+    confirm: "collect one of these processes (beamtune memory --collect PID): what comes back was retained, what stays is used",
     needs: &[&metrics::RSS, &metrics::SCAN_PROCESSES],
     since: 21,
     judge,

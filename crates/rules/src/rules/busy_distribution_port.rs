@@ -12,6 +12,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT018"),
     name: "busy-distribution-port",
     question: "Do processes wait because the channel to another node is full?",
+    confirm: "erlang:system_monitor(Pid, [busy_dist_port]) names who waits; ss -tni on the connection tells a slow network from a slow peer",
     needs: &[&metrics::EVENT_COUNT],
     since: 21,
     judge,

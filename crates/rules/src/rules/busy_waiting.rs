@@ -14,6 +14,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT001"),
     name: "busy-waiting",
     question: "Is the CPU time of the schedulers work, or busy waiting?",
+    confirm: "restart one node with the flags under the same load: CPU that falls while throughput stays was spinning (beamtune compare)",
     needs: &[&metrics::SCHEDULER_ACTIVE, &metrics::THREAD_CPU],
     since: 21,
     judge,

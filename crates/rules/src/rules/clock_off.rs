@@ -15,6 +15,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT021"),
     name: "clock-off",
     question: "Does the VM's clock go as the host's does?",
+    confirm: "erlang:system_time() beside date on the host, twice within a minute: the difference must stay as it is",
     needs: &[&metrics::CLOCK_OFFSET],
     since: 21,
     judge,

@@ -20,6 +20,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT033"),
     name: "contended-locks",
     question: "Which locks do threads wait for?",
+    confirm: "a second count under the same load names the same lock; beamtune compare with the remedy tells what it is worth",
     needs: &[],
     since: 21,
     judge,

@@ -14,6 +14,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT015"),
     name: "cpu-not-used",
     question: "Why is the CPU not used?",
+    confirm: "twice the load: throughput that rises means that nobody asked for more; if it stays, what is named here holds it back",
     needs: &[
         &metrics::SCHEDULER_ACTIVE,
         &metrics::THREAD_CPU,

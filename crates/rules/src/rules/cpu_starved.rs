@@ -10,6 +10,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT004"),
     name: "cpu-starved",
     question: "Do the schedulers get a CPU when they want one?",
+    confirm: "the same load while the neighbours stand still, or on CPUs of its own: the wait must be gone",
     needs: &[
         &metrics::THREAD_CPU,
         &metrics::THREAD_WAIT,

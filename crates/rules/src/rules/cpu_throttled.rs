@@ -10,6 +10,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT002"),
     name: "cpu-throttled",
     question: "Does a CPU quota stop the VM?",
+    confirm: "cpu.stat of the control group (nr_throttled) while the load runs; with a larger quota the stops must end",
     needs: &[&metrics::CGROUP_THROTTLED, &metrics::CGROUP_THROTTLED_TIME, &metrics::PROCESS_USER],
     since: 21,
     judge,

@@ -10,6 +10,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT012"),
     name: "dirty-schedulers-saturated",
     question: "Does work wait for the dirty schedulers?",
+    confirm: "more dirty schedulers under the same load (+SDio, +SDcpu): calls that get faster have waited for one",
     needs: &[&metrics::SCHEDULER_ACTIVE, &metrics::RUN_QUEUE],
     since: 21,
     judge,

@@ -14,6 +14,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT010"),
     name: "ets-tables-growing",
     question: "Do ETS tables become more and more?",
+    confirm: "ets:info(Table, owner) of some new tables: one owner, or one place in the code, makes them",
     needs: &[&metrics::ETS_COUNT],
     since: 21,
     judge,

@@ -13,6 +13,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT032"),
     name: "forced-collections",
     question: "Does a job collect all processes over and over?",
+    confirm: "switch the job off for ten minutes: collections fall, and memory that stays as it was says that it gave back nothing",
     needs: &[&metrics::GARBAGE_COLLECTIONS, &metrics::PROCESS_COUNT],
     since: 21,
     judge,

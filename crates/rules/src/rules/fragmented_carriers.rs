@@ -15,6 +15,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT024"),
     name: "fragmented-carriers",
     question: "Do allocators hold memory that no block uses?",
+    confirm: "beamtune memory a while after the peak: free room in carriers that stays, while blocks do not grow, is fragmentation",
     needs: &[&metrics::RSS, &metrics::MBCS_CARRIERS_SIZE],
     since: 21,
     judge,

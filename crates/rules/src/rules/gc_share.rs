@@ -10,6 +10,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT011"),
     name: "gc-share",
     question: "How much of the working time goes into collecting garbage, and for whom?",
+    confirm: "a larger min_heap_size for the processes named, under the same load: collections per message must fall (beamtune compare --a-env …)",
     needs: &[&metrics::GARBAGE_COLLECTIONS],
     since: 21,
     judge,

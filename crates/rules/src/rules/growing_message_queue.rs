@@ -12,6 +12,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT006"),
     name: "growing-message-queue",
     question: "Does a process get messages faster than it handles them?",
+    confirm: "process_info(Pid, message_queue_len) twice, a minute apart and without the burst: a queue that shrinks was a burst",
     needs: &[&metrics::SCAN_LONGEST_QUEUE],
     since: 21,
     judge,

@@ -12,6 +12,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT020"),
     name: "huge-pages",
     question: "Do transparent huge pages hold memory that the VM does not use?",
+    confirm: "AnonHugePages in smaps_rollup before and after khugepaged was told madvise: resident memory must fall with it",
     needs: &[&metrics::RSS],
     since: 21,
     judge,

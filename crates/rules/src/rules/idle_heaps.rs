@@ -12,6 +12,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT031"),
     name: "idle-heaps",
     question: "Do idle processes keep large heaps?",
+    confirm: "beamtune memory --what-if collect estimates what a collection would return; collect one of them to see it",
     needs: &[&metrics::RSS, &metrics::SCAN_PROCESSES],
     since: 21,
     judge,

@@ -10,6 +10,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT030"),
     name: "literal-area",
     question: "Is there room for literals and persistent terms?",
+    confirm: "persistent_term:info() and code:all_loaded() an hour apart: what grows fills the area",
     needs: &[&metrics::MMAP_USED, &metrics::MMAP_TOTAL],
     since: 21,
     judge,

@@ -10,6 +10,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT017"),
     name: "long-gc",
     question: "Does a process stand still for long while its garbage is collected?",
+    confirm: "erlang:system_monitor(Pid, [{long_gc, 100}]) for some minutes: the same process must be named again",
     needs: &[&metrics::EVENT_COUNT],
     since: 21,
     judge,

@@ -13,6 +13,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT016"),
     name: "long-schedule",
     question: "Does anything hold a scheduler for long?",
+    confirm: "erlang:system_monitor(Pid, [{long_schedule, 50}]) names the functions that a slice began and ended in; host pressure at the time refutes it",
     needs: &[&metrics::EVENT_COUNT],
     since: 21,
     judge,

@@ -13,6 +13,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT027"),
     name: "memory-growing",
     question: "Does some kind of memory grow, and how long can it?",
+    confirm: "a recording of an hour or more: growth that follows the load up and down is no leak",
     needs: &[&metrics::RSS],
     since: 21,
     judge,

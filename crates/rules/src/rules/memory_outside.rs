@@ -12,6 +12,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT025"),
     name: "memory-outside",
     question: "Does something beside the VM's own allocators hold memory?",
+    confirm: "LD_PRELOAD of a malloc that profiles (jemalloc), or the same node without the library that is suspected",
     needs: &[&metrics::RSS, &metrics::MBCS_CARRIERS_SIZE],
     since: 21,
     judge,

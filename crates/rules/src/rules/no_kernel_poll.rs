@@ -10,6 +10,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT013"),
     name: "no-kernel-poll",
     question: "Does the VM wait for sockets with epoll?",
+    confirm: "erlang:system_info(check_io), and strace -c of the poll thread: poll calls with thousands of descriptors",
     needs: &[&metrics::POLLSET_KERNEL_POLL],
     since: 21,
     judge,

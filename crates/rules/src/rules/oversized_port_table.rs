@@ -10,6 +10,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT014"),
     name: "oversized-port-table",
     question: "Does the port table waste memory?",
+    confirm: "erlang:system_info(port_limit) and ulimit -n of the service; with +Q 65536 resident memory must fall at the start",
     needs: &[&metrics::PORT_COUNT],
     since: 21,
     judge,

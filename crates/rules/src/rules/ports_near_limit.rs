@@ -10,6 +10,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT008"),
     name: "ports-near-limit",
     question: "Is the port table full, or filling up?",
+    confirm: "erlang:system_info(port_count) and ls /proc/PID/fd an hour apart: a leak grows without load",
     needs: &[&metrics::PORT_COUNT],
     since: 21,
     judge,

@@ -10,6 +10,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT007"),
     name: "processes-near-limit",
     question: "Is the process table full, or filling up?",
+    confirm: "erlang:system_info(process_count) an hour apart: a leak grows without load",
     needs: &[&metrics::PROCESS_COUNT],
     since: 21,
     judge,

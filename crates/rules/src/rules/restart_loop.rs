@@ -13,6 +13,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT023"),
     name: "restart-loop",
     question: "Is the VM started again and again?",
+    confirm: "the log of the service manager, and erl_crash.dump: beamtune import erl_crash.dump",
     needs: &[],
     since: 21,
     judge,

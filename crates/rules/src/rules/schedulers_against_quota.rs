@@ -14,6 +14,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT003"),
     name: "schedulers-against-quota",
     question: "Do the schedulers fit the CPUs that the VM may use?",
+    confirm: "+S as large as the quota under the same load: run-queue wait and p99 must fall (beamtune compare)",
     needs: &[&metrics::CPUS_ALLOWED],
     since: 21,
     judge,

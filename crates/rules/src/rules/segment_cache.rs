@@ -11,6 +11,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT029"),
     name: "segment-cache",
     question: "Are segments of memory mapped and unmapped all the time?",
+    confirm: "+MMmcs 30 under the same load: page faults and system CPU must fall (beamtune compare)",
     needs: &[&metrics::MSEG_CREATES, &metrics::MSEG_DESTROYS, &metrics::MSEG_ALLOCATIONS],
     since: 21,
     judge,

@@ -14,6 +14,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT005"),
     name: "serial-process",
     question: "Does everything pass through one process?",
+    confirm: "twice the load: throughput that stays, while this process is always runnable, confirms it; a second instance of it must raise it",
     needs: &[&metrics::SCAN_REDUCTIONS, &metrics::SCHEDULER_ACTIVE],
     since: 21,
     judge,

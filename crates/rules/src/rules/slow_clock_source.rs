@@ -12,6 +12,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT022"),
     name: "slow-clock-source",
     question: "Is reading the host's clock cheap?",
+    confirm: "perf top, or strace -c: clock_gettime as a system call in thousands a second",
     needs: &[&metrics::PROCESS_USER, &metrics::PROCESS_SYSTEM],
     since: 21,
     judge,

@@ -10,6 +10,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT034"),
     name: "slow-emulator",
     question: "Is it the fastest emulator of its release?",
+    confirm: "the same load on an emulator with the JIT: CPU per request must fall (beamtune compare --a-env, --b-env)",
     needs: &[&metrics::PROCESS_USER],
     since: 21,
     judge,

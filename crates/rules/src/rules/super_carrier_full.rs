@@ -12,6 +12,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT028"),
     name: "super-carrier-full",
     question: "Does the super carrier suffice?",
+    confirm: "erlang:system_info({allocator, erts_mmap}) during the peak: what is used beside the super carrier is what it lacks",
     needs: &[&metrics::MMAP_OS_USED],
     since: 21,
     judge,

@@ -10,6 +10,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT019"),
     name: "swapped-out",
     question: "Does the VM wait for memory that was swapped out?",
+    confirm: "vmstat 1: pages that come in (si) while the node is slow; swapoff, where memory suffices, must end it",
     needs: &[&metrics::SWAP, &metrics::RSS, &metrics::MAJOR_FAULTS],
     since: 21,
     judge,

@@ -10,6 +10,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT035"),
     name: "too-few-schedulers",
     question: "Are there schedulers for the CPUs that the VM may use?",
+    confirm: "one more scheduler online at run time, under the same load: throughput must rise",
     needs: &[&metrics::CPUS_ALLOWED, &metrics::SCHEDULER_ACTIVE, &metrics::ACTIVE_TASKS],
     since: 21,
     judge,

@@ -255,3 +255,23 @@ fn heart_is_named_where_it_starts_the_vm_again() {
     let other = node().with(|n| n.lives = lives);
     assert!(finding(&other, "BT023").evidence.iter().all(|evidence| evidence.what != "started again by"));
 }
+
+/// No such machine is at hand: made up.
+#[test]
+fn a_machine_that_spends_more_credits_than_it_earns_is_told() {
+    let burstable =
+        |model: &str| node().with(|n| n.facts.push((facts::MACHINE, format!("Amazon EC2 {model}"))));
+    // Two CPUs, 0.62 cores by the VM and 0.1 by others.
+    assert_healthy(&burstable("m5.large"), "BT036");
+    assert_healthy(&burstable("t3.2xlarge").with(|n| n.foreign = 0.0), "BT036");
+    let spends = finding(&burstable("t3.medium"), "BT036");
+    assert_eq!((spends.level, spends.subject.as_deref()), (Level::Warning, Some("t3.medium")));
+    assert_eq!(entries(&spends), ["host.instance_type", "+sbwt"]);
+    // A day of the same.
+    assert_eq!(finding(&burstable("t3.nano").with(|n| n.seconds = 4_000), "BT036").level, Level::Critical);
+    let spinning = finding(&burstable("t3.micro").with(|n| n.active = 0.05), "BT036");
+    assert_eq!(entries(&spinning), ["+sbwt", "host.instance_type"]);
+    let spent = finding(&burstable("t3.medium").with(|n| n.steal = 0.4), "BT036");
+    assert_eq!(spent.level, Level::Critical);
+    assert!(spent.summary.contains("seem to be spent"), "{}", spent.summary);
+}

@@ -1,0 +1,162 @@
+//! BT036: a cloud machine that earns its CPU by credits, and spends more than it earns.
+
+use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics};
+
+use super::busy_waiting::{FLAGS, Spinning};
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+use crate::view;
+
+pub const RULE: Rule = Rule {
+    code: Code("BT036"),
+    name: "burstable-instance",
+    question: "Does a machine that earns credits for CPU spend more than it earns?",
+    confirm: "the cloud's own figures: CPUCreditBalance falls while the node runs, and steal begins where it is 0",
+    needs: &[&metrics::CPU_BUSY, &metrics::CPUS_ONLINE],
+    since: 21,
+    judge,
+};
+
+/// CPU that the machine uses, as a share of what it earns credits for.
+const SPENT: Scale = Scale {
+    notice: 0.8,
+    warning: 1.0,
+    critical: 4.0,
+    source: "Amazon EC2 User Guide, burstable performance instances: at 100 % of the baseline as much is earned as spent",
+};
+
+/// Time that the hypervisor takes, as a share of all CPUs, from which on the credits seem to be spent.
+const CREDITS_SPENT: f64 = 0.05;
+
+/// Credits are kept for a day: a short look says how they go, not how many are left.
+const LONG_SECONDS: f64 = 3_600.0;
+
+/// Of the CPU that is used, the share that is busy waiting from which on that comes first (judgement).
+const MOSTLY_SPINNING: f64 = 0.25;
+
+/// What a type may use of each CPU all the time, in per cent (Amazon EC2 User Guide, "Key concepts for burstable performance instances").
+const T2: &[(&str, f64)] = &[
+    ("nano", 5.0),
+    ("micro", 10.0),
+    ("small", 20.0),
+    ("medium", 20.0),
+    ("large", 30.0),
+    ("xlarge", 22.5),
+    ("2xlarge", 17.0),
+];
+const T3: &[(&str, f64)] = &[
+    ("nano", 5.0),
+    ("micro", 10.0),
+    ("small", 20.0),
+    ("medium", 20.0),
+    ("large", 30.0),
+    ("xlarge", 40.0),
+    ("2xlarge", 40.0),
+];
+
+/// Of a machine's model: the type, and what it may use of each CPU all the time, 0 to 1.
+fn baseline(machine: &str) -> Option<(&str, f64)> {
+    let of_type = machine.split_whitespace().next_back()?;
+    let (family, size) = of_type.split_once('.')?;
+    let sizes = match family {
+        "t2" => T2,
+        "t3" | "t3a" | "t4g" => T3,
+        _ => return None,
+    };
+    let (_, percent) = sizes.iter().find(|(name, _)| *name == size)?;
+    Some((of_type, percent / 100.0))
+}
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let busy = period.cores(&metrics::CPU_BUSY, "")?;
+    let cpus = period.stat(&metrics::CPUS_ONLINE, "")?.mean();
+    let machine = period
+        .facts
+        .get(facts::MACHINE)
+        .ok_or_else(|| period.missing_group(Group::HostCpu, "the machine's model"))?;
+    let Some((of_type, share)) = baseline(machine) else {
+        return Ok(Judgement::Healthy(format!("{machine} is not known to limit CPU by credits")));
+    };
+    let earned = share * cpus;
+    let steal = period.cores(&metrics::CPU_STEAL, "").unwrap_or(0.0);
+    let are_spent = steal >= CREDITS_SPENT * cpus;
+    let of_earned = busy / earned.max(f64::MIN_POSITIVE);
+    let healthy = || {
+        Ok(Judgement::Healthy(format!("{machine} uses {busy:.2} cores, and earns credits for {earned:.2}")))
+    };
+    let Some(score) = SPENT.score(of_earned) else { return healthy() };
+    let is_short = period.seconds() < LONG_SECONDS;
+    let score = match (are_spent, is_short) {
+        (true, _) => score.max(75.0),
+        (false, true) => score.min(40.0),
+        (false, false) => score,
+    };
+    let spun: f64 =
+        FLAGS.iter().filter_map(|(flag, kind)| Some(Spinning::of(period, flag, kind).ok()?.spun)).sum();
+    let mostly_spinning = spun >= MOSTLY_SPINNING * busy;
+    let summary = if are_spent {
+        format!(
+            "the CPU credits of {of_type} seem to be spent: it earns {earned:.2} cores, {busy:.2} are used, and the hypervisor takes {steal:.2}"
+        )
+    } else {
+        format!(
+            "{of_type} earns credits for {earned:.2} cores, and {busy:.2} are used: when the credits are spent it is slowed down"
+        )
+    };
+    let spinning = || {
+        remedy::of(
+            period,
+            "+sbwt",
+            &view::busy_waiting_off(&period.facts).unwrap_or_default(),
+            "spinning is paid in credits as work is",
+            "the credit balance must fall more slowly, or rise, under the same load",
+        )
+    };
+    Ok(Judgement::found(
+        Draft::new(score, summary)
+            .about(of_type)
+            .because(Evidence::number("CPU used on the whole machine", busy, Unit::Cores))
+            .because(
+                Evidence::number("CPU that it earns credits for", earned, Unit::Cores)
+                    .with_text(format!("{:.1} % of each of {cpus:.0} CPUs", share * 100.0)),
+            )
+            .because(
+                Evidence::number("used, of what is earned", of_earned, Unit::Ratio)
+                    .against(SPENT.warning, SPENT.source),
+            )
+            .because(Evidence::number("taken by the hypervisor", steal, Unit::Cores))
+            .because(Evidence::number("busy waiting of the VM", spun, Unit::Cores))
+            .but_if(
+                is_short && !are_spent,
+                "this is a short look, and credits are for a day: a burst is what they are for",
+            )
+            .but("in unlimited mode nothing is slowed down, and the rest is charged")
+            .fix_if(mostly_spinning, spinning)
+            .fix(remedy::of(
+                period,
+                "host.instance_type",
+                "a type without credits (m, c, r), a larger one, or unlimited mode where bursts are rare",
+                "what is used is more than what this type may use all the time",
+                "steal must be gone, and p99 be even, over a day",
+            ))
+            .fix_if(!mostly_spinning && spun > 0.0, spinning),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_that_earn_credits_are_known() {
+        let check =
+            |machine: &str, expect: Option<(&str, f64)>| assert_eq!(baseline(machine), expect, "{machine}");
+        check("Amazon EC2 t3.medium", Some(("t3.medium", 0.2)));
+        check("Amazon EC2 t4g.2xlarge", Some(("t4g.2xlarge", 0.4)));
+        check("Amazon EC2 t2.xlarge", Some(("t2.xlarge", 0.225)));
+        check("Amazon EC2 m7i.large", None);
+        check("Amazon EC2 t3.metal", None);
+        check("Dell Inc. PowerEdge R740", None);
+        check("", None);
+    }
+}
