@@ -15,7 +15,7 @@
 -module(lab).
 
 -export([run/2, drive/2]).
--export([part/2, both/3, sick/1, culprit/2, int/4, pick/3, name/2, names/3, shuffle/3]).
+-export([part/2, both/3, all/2, sick/1, culprit/2, int/4, pick/3, name/2, names/3, shuffle/3]).
 -export([start/1, start/2, server/3, at_rate/2, forever/1, pause/1, wait_until/2]).
 -export([calibrate/0, work/2, load/4]).
 -export([counter/0, count/1, total/1, per_second/2]).
@@ -171,15 +171,16 @@ json(Text) -> [$", Text, $"].
 %% A part of a lab that is made of several: the same seed, other draws.
 part(Context, Part) -> Context#{part := Part}.
 
-%% A lab that is two others at once. Each names its own sick element; the ready line names the first
-%% one there is, and the details hold both.
-both(Context, ModuleA, ModuleB) ->
-    #{sick := SickA, details := DetailsA} = A = ModuleA:establish(part(Context, ModuleA)),
-    #{sick := SickB, details := DetailsB} = ModuleB:establish(part(Context, ModuleB)),
-    Sick = [Element || Element <- [SickA, SickB], Element =/= none],
-    A#{
-        sick := case Sick of [First | _] -> First; [] -> none end,
-        details := #{ModuleA => DetailsA, ModuleB => DetailsB, sick => {list, Sick}}
+%% A lab that is several others at once. Each names its own sick element; the ready line names the first
+%% one there is, and the details hold all.
+both(Context, ModuleA, ModuleB) -> all(Context, [ModuleA, ModuleB]).
+
+all(Context, Modules) ->
+    [{_, First} | _] = Parts = [{Module, Module:establish(part(Context, Module))} || Module <- Modules],
+    Sick = [Element || {_, #{sick := Element}} <- Parts, Element =/= none],
+    First#{
+        sick := case Sick of [Element | _] -> Element; [] -> none end,
+        details := maps:from_list([{sick, {list, Sick}} | [{Module, Details} || {Module, #{details := Details}} <- Parts]])
     }.
 
 sick(#{sick := Sick}) -> Sick.

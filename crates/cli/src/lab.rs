@@ -3,6 +3,7 @@
 //! They stand in `lab/` and are embedded in the binary, so `beamtune lab run` works wherever Erlang is
 //! installed. A lab is compiled by the OTP release that will run it.
 
+mod elixir;
 pub mod host;
 pub mod manifest;
 mod nif;
@@ -29,7 +30,16 @@ impl Lab {
 
     /// Source of the lab's native library, if it has one: name and text.
     pub fn nif(&self) -> Result<Option<(&str, &'static [u8])>> {
-        let Some(name) = &self.manifest.nif else { return Ok(None) };
+        self.source(self.manifest.nif.as_deref())
+    }
+
+    /// Source of the workload, if it is in Elixir: name and text.
+    pub fn elixir(&self) -> Result<Option<(&str, &'static [u8])>> {
+        self.source(self.manifest.elixir.as_deref())
+    }
+
+    fn source<'a>(&self, name: Option<&'a str>) -> Result<Option<(&'a str, &'static [u8])>> {
+        let Some(name) = name else { return Ok(None) };
         let file = self.folder.get_file(self.folder.path().join(name));
         let file = file.with_context(|| format!("the lab {} has no {name}", self.manifest.name))?;
         Ok(Some((name, file.contents())))
@@ -89,8 +99,14 @@ mod tests {
                 lab.readme().is_some_and(|text| text.starts_with(&format!("# {name}"))),
                 "{name}: README"
             );
-            let module = format!("{}.erl", lab.module());
-            assert!(sources().any(|(source, _)| source == module), "{name}: {module}");
+            let module = lab.module();
+            match lab.elixir().expect("its source") {
+                Some((source, _)) => assert_eq!(source, format!("{module}.ex"), "{name}"),
+                None => assert!(
+                    sources().any(|(source, _)| source == format!("{module}.erl")),
+                    "{name}: {module}"
+                ),
+            }
             let nif = lab.nif().expect("its source").map(|(source, _)| source.to_owned());
             assert!(nif.is_none_or(|nif| nif == format!("{}.c", lab.module())), "{name}: its native library");
         }

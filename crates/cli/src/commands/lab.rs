@@ -72,6 +72,7 @@ fn list() -> Result<ExitCode> {
         let mut needs = Vec::new();
         needs.extend(manifest.needs_root.then(|| "root".to_owned()));
         needs.extend(manifest.nif.is_some().then(|| "C compiler".to_owned()));
+        needs.extend(manifest.elixir.is_some().then(|| "Elixir".to_owned()));
         needs.extend((manifest.min_otp > 23).then(|| format!("OTP {}", manifest.min_otp)));
         let finds = if manifest.expect.is_empty() { "nothing".to_owned() } else { manifest.expect.join(" ") };
         let finds = match manifest.counted.as_slice() {

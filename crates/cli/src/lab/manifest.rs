@@ -29,6 +29,8 @@ pub struct Manifest {
     pub needs_root: bool,
     /// Source in C of a native library, in the lab's folder.
     pub nif: Option<String>,
+    /// Source in Elixir of the workload, in the lab's folder, in place of one in Erlang.
+    pub elixir: Option<String>,
     /// Absent for a healthy lab.
     pub sick: Option<Setting>,
     pub cured: Setting,

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
 use super::host::Conditions;
-use super::{Lab, nif, sources};
+use super::{Lab, elixir, nif, sources};
 
 /// Which Erlang runs the lab.
 #[derive(Debug, Clone, Default)]
@@ -86,7 +86,7 @@ impl Erlang {
     }
 
     /// A path of ours as the Erlang sees it.
-    fn inside(&self, path: &Path) -> PathBuf {
+    pub(super) fn inside(&self, path: &Path) -> PathBuf {
         match &self.root {
             Some(root) => Path::new("/").join(path.strip_prefix(root).unwrap_or(path)),
             None => path.to_owned(),
@@ -104,13 +104,17 @@ impl Running {
             std::fs::write(&source, text).with_context(|| format!("cannot write {}", source.display()))?;
             nif::compile(&source, &options.erlang)?;
         }
+        let mut paths = vec![modules.path().to_owned()];
+        if let Some((name, text)) = lab.elixir()? {
+            paths.extend(elixir::compile(name, text, modules.path(), &options.erlang)?);
+        }
         let setting = lab.manifest.setting(options.cured);
         let conditions = Conditions::new(&setting.host, &name)?;
         let mut params = vec![format!("for_s={}", options.for_seconds)];
         params.extend(setting.params.iter().map(|(key, value)| format!("{key}={value}")));
         params.extend(options.params.iter().cloned());
 
-        let mut command = vm(lab, options, &conditions, modules.path(), &setting.erl, "");
+        let mut command = vm(lab, options, &conditions, &paths, &setting.erl, "");
         command.args(["-run", &lab.module(), "start"]).args(arguments(options)).args(&params);
         command.envs(&setting.env).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| {
@@ -162,7 +166,7 @@ impl Running {
             .as_ref()
             .context("the lab asks for a driver that its manifest does not have")?;
         let none = Conditions::default();
-        let mut command = vm(lab, options, &none, self._modules.path(), &driver.erl, "_driver");
+        let mut command = vm(lab, options, &none, &[self._modules.path().to_owned()], &driver.erl, "_driver");
         command.args(["-run", &lab.module(), &driver.function]).args(arguments(options));
         command
             .arg(format!("port={port}"))
@@ -201,7 +205,7 @@ fn vm(
     lab: &Lab,
     options: &Options,
     conditions: &Conditions,
-    modules: &Path,
+    paths: &[PathBuf],
     flags: &[String],
     suffix: &str,
 ) -> Command {
@@ -216,7 +220,7 @@ fn vm(
             "-noinput",
             "-pa",
         ])
-        .arg(options.erlang.inside(modules))
+        .args(paths.iter().map(|path| options.erlang.inside(path)))
         .stdin(Stdio::null());
     command
 }

@@ -1,0 +1,46 @@
+//! Compiles a workload that is written in Elixir, with the Elixir of the system that will run it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::host::Conditions;
+use super::run::Erlang;
+
+/// Applications of Elixir that a workload may use.
+const APPLICATIONS: [&str; 2] = ["elixir", "logger"];
+
+const INSTALL: &str = "is Elixir installed? (on Debian: apt-get install elixir)";
+
+/// Compiles a source into the folder of the lab's modules; gives the further folders of modules that the VM needs.
+pub fn compile(name: &str, text: &[u8], modules: &Path, erlang: &Erlang) -> Result<Vec<PathBuf>> {
+    let source = modules.join(name);
+    std::fs::write(&source, text).with_context(|| format!("cannot write {}", source.display()))?;
+    let none = Conditions::default();
+    let mut command = erlang.command("elixirc", &none);
+    // The lab's own modules are called.
+    command
+        .arg("-pa")
+        .arg(erlang.inside(modules))
+        .arg("-o")
+        .arg(erlang.inside(modules))
+        .arg(erlang.inside(&source));
+    let output = command.output().with_context(|| format!("cannot run elixirc: {INSTALL}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        bail!(
+            "the lab's Elixir does not compile here ({INSTALL}):\n{}{said}",
+            String::from_utf8_lossy(&output.stdout)
+        );
+    }
+    let mut command = erlang.command("elixir", &none);
+    command.args(["-e", "IO.write(Path.dirname(Path.expand(:code.lib_dir(:elixir))))"]);
+    let output = command.output().with_context(|| format!("cannot run elixir: {INSTALL}"))?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let library = said.trim().trim_start_matches('/');
+    if !output.status.success() || library.is_empty() {
+        bail!("elixir does not say where its modules are: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let root = erlang.root.clone().unwrap_or_else(|| PathBuf::from("/"));
+    Ok(APPLICATIONS.iter().map(|application| root.join(library).join(application).join("ebin")).collect())
+}
