@@ -25,6 +25,7 @@ mod literal_area;
 mod long_gc;
 mod long_schedule;
 mod memory_growing;
+mod memory_near_limit;
 mod memory_outside;
 mod no_kernel_poll;
 mod oversized_port_table;
@@ -78,6 +79,7 @@ pub const RULES: &[Rule] = &[
     slow_emulator::RULE,
     too_few_schedulers::RULE,
     burstable_instance::RULE,
+    memory_near_limit::RULE,
 ];
 
 /// Those about waiting for locks: why the CPU is not used, and which locks are in the way.
@@ -86,7 +88,7 @@ pub(crate) const ABOUT_LOCKS: &[&str] = &["BT015", "BT033"];
 /// The codes of those that are about memory: what takes it, and what keeps it.
 pub(crate) const ABOUT_MEMORY: &[&str] = &[
     "BT009", "BT010", "BT014", "BT019", "BT020", "BT024", "BT025", "BT026", "BT027", "BT028", "BT029",
-    "BT030", "BT031", "BT032",
+    "BT030", "BT031", "BT032", "BT037",
 ];
 
 /// The codes of those about memory whose advice is for CPU time: mapping it again and again, and collecting it.

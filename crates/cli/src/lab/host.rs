@@ -1,4 +1,5 @@
-//! What a lab wants around its VM: a CPU quota, few CPUs, neighbours, a limit of open files, somebody who starts it again.
+//! What a lab wants around its VM: a CPU quota, a limit of memory, few CPUs, neighbours, a limit of open files, somebody who starts it
+//! again.
 //!
 //! All of it is set before the VM starts, by programs that replace themselves by the next one, so that
 //! the VM remains our child (or the child of the shell that starts it again).
@@ -24,7 +25,7 @@ const PERIOD_USEC: u64 = 100_000;
 #[derive(Default)]
 pub struct Conditions {
     neighbours: Vec<Child>,
-    group: Option<Group>,
+    groups: Vec<Group>,
     prefix: Vec<String>,
 }
 
@@ -33,11 +34,15 @@ impl Conditions {
     pub fn new(setting: &HostSetting, name: &str) -> Result<Conditions> {
         let mut conditions = Conditions::default();
         if let Some(percent) = setting.cpu_quota_pct {
-            let group = Group::new(name, u64::from(percent) * PERIOD_USEC / 100)?;
+            conditions.groups.push(Group::with_quota(name, u64::from(percent) * PERIOD_USEC / 100)?);
+        }
+        if let Some(megabytes) = setting.memory_limit_mb {
+            conditions.groups.push(Group::with_memory_limit(name, megabytes * 1_000_000)?);
+        }
+        for group in &conditions.groups {
             // The shell enters the group and then becomes the VM.
             let enter = format!("echo $$ > '{}' && exec \"$@\"", group.path.join("cgroup.procs").display());
             conditions.prefix.extend(["sh", "-c", &enter, "sh"].map(str::to_owned));
-            conditions.group = Some(group);
         }
         if let Some(cpus) = &setting.cpus {
             conditions.prefix.extend(["taskset", "-c", cpus].map(str::to_owned));
@@ -95,26 +100,39 @@ fn neighbour(cpus: Option<&str>) -> std::io::Result<Child> {
     command.args(["sh", "-c", &spin]).stdin(Stdio::null()).spawn()
 }
 
-/// A control group of the CPU controller; dropping it removes it.
+/// A control group; dropping it removes it.
 struct Group {
     path: PathBuf,
 }
 
 impl Group {
-    fn new(name: &str, quota_usec: u64) -> Result<Group> {
-        let (root, v2) =
-            controller().context("a CPU quota needs the cgroup CPU controller, which is not mounted")?;
+    fn with_quota(name: &str, quota_usec: u64) -> Result<Group> {
+        let (root, is_v2) = controller("cpu", &["cpu", "cpu,cpuacct"])?;
+        let quota = match is_v2 {
+            true => vec![("cpu.max", format!("{quota_usec} {PERIOD_USEC}"))],
+            false => {
+                vec![
+                    ("cpu.cfs_period_us", PERIOD_USEC.to_string()),
+                    ("cpu.cfs_quota_us", quota_usec.to_string()),
+                ]
+            }
+        };
+        Group::new(&root, name, &quota)
+    }
+
+    fn with_memory_limit(name: &str, bytes: u64) -> Result<Group> {
+        let (root, is_v2) = controller("memory", &["memory"])?;
+        let file = if is_v2 { "memory.max" } else { "memory.limit_in_bytes" };
+        Group::new(&root, &format!("{name}-memory"), &[(file, bytes.to_string())])
+    }
+
+    fn new(root: &Path, name: &str, settings: &[(&str, String)]) -> Result<Group> {
         let path = root.join(format!("beamtune-{name}"));
         fs::create_dir(&path).with_context(|| {
             format!("cannot make the control group {}: run this lab as root", path.display())
         })?;
         let group = Group { path };
-        let files: &[(&str, String)] = if v2 {
-            &[("cpu.max", format!("{quota_usec} {PERIOD_USEC}"))]
-        } else {
-            &[("cpu.cfs_period_us", PERIOD_USEC.to_string()), ("cpu.cfs_quota_us", quota_usec.to_string())]
-        };
-        for (file, value) in files {
+        for (file, value) in settings {
             let path = group.path.join(file);
             fs::write(&path, value).with_context(|| format!("cannot set {}", path.display()))?;
         }
@@ -134,18 +152,16 @@ impl Drop for Group {
     }
 }
 
-/// The root of the CPU controller, and whether it is of version 2.
-fn controller() -> Result<(PathBuf, bool)> {
-    for path in ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"] {
-        if Path::new(path).join("cpu.cfs_quota_us").exists() || Path::new(path).join("cgroup.procs").exists()
-        {
-            return Ok((PathBuf::from(path), false));
-        }
+/// The root of a controller, and whether it is of version 2; `names` are those of its folder in version 1.
+fn controller(name: &str, names: &[&str]) -> Result<(PathBuf, bool)> {
+    let mount = Path::new("/sys/fs/cgroup");
+    let mut folders = names.iter().map(|name| mount.join(name));
+    if let Some(folder) = folders.find(|folder| folder.join("cgroup.procs").exists()) {
+        return Ok((folder, false));
     }
-    let unified = Path::new("/sys/fs/cgroup");
-    let controllers = fs::read_to_string(unified.join("cgroup.subtree_control")).unwrap_or_default();
-    if controllers.split_whitespace().any(|name| name == "cpu") {
-        return Ok((unified.to_owned(), true));
+    let controllers = fs::read_to_string(mount.join("cgroup.subtree_control")).unwrap_or_default();
+    if controllers.split_whitespace().any(|controller| controller == name) {
+        return Ok((mount.to_owned(), true));
     }
-    bail!("no cgroup CPU controller found")
+    bail!("this lab needs the cgroup controller \"{name}\", which is not mounted")
 }

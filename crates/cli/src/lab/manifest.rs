@@ -66,6 +66,8 @@ pub struct Setting {
 pub struct HostSetting {
     /// CPU quota of a control group made for the VM, in percent of one CPU.
     pub cpu_quota_pct: Option<u32>,
+    /// Memory limit of a control group made for the VM, in megabytes of 1,000,000 bytes.
+    pub memory_limit_mb: Option<u64>,
     /// CPUs that the VM may run on, as `taskset -c` takes them.
     pub cpus: Option<String>,
     /// Processes that compute on the same CPUs.

@@ -385,3 +385,43 @@ fn nothing_is_judged_where_allocators_were_not_read() {
         assert!(matches!(outcome, Outcome::NotJudged { .. }), "{code}: {outcome:?}");
     }
 }
+
+#[test]
+fn memory_that_comes_near_its_limit_is_told() {
+    let limited = |resident: i64, limit: i64| {
+        node().with(|n| {
+            n.resident = resident * MB;
+            n.group_memory = Some(((resident + 20) * MB, limit * MB));
+        })
+    };
+    assert_healthy(&node(), "BT037");
+    assert_healthy(&limited(300, 500), "BT037");
+    assert_eq!(finding(&limited(370, 500), "BT037").level, Level::Notice);
+    let near = finding(&limited(430, 500), "BT037");
+    assert_eq!((near.level, near.subject.as_deref()), (Level::Warning, Some("control group")));
+    assert_eq!(entries(&near), ["host.memory_limit", "code.bounded_table"]);
+    assert_eq!(finding(&limited(490, 500), "BT037").level, Level::Critical);
+    // The host's is full, and half of it is the VM's; if it is not, it is no concern of the VM's.
+    let host = |resident: i64| {
+        node().with(|n| {
+            (n.resident, n.memory_available) = (resident * MB, 200 * MB);
+            n.facts.push((facts::HOST_MEMORY, (4096 * MB).to_string()));
+        })
+    };
+    assert_eq!(finding(&host(2_048), "BT037").subject.as_deref(), Some("host"));
+    assert_healthy(&host(500), "BT037");
+}
+
+#[test]
+fn rabbitmq_that_comes_to_its_watermark_is_told() {
+    let rabbit = |resident: i64| {
+        node().with(|n| {
+            n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned()));
+            (n.resident, n.group_memory) = (resident * MB, Some((resident * MB, 1_000 * MB)));
+        })
+    };
+    assert_healthy(&rabbit(300), "BT037");
+    assert_eq!(finding(&rabbit(360), "BT037").level, Level::Warning);
+    let blocks = finding(&rabbit(410), "BT037");
+    assert_eq!((blocks.level, entries(&blocks)), (Level::Critical, vec!["rabbitmq.memory_watermark"]));
+}

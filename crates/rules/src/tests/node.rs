@@ -303,6 +303,7 @@ impl Node {
             (facts::NOFILE_SOFT, "1000000".to_owned()),
             (facts::HUGE_PAGES, "madvise".to_owned()),
             (facts::CLOCKSOURCE, "tsc".to_owned()),
+            (facts::HOST_MEMORY, (16_i64 << 30).to_string()),
             (facts::MACHINE, "QEMU Standard PC".to_owned()),
             (facts::TIME_WARP_MODE, "no_time_warp".to_owned()),
             (facts::TIME_CORRECTION, "true".to_owned()),
