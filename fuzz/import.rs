@@ -1,8 +1,8 @@
 //! What the VM's own tools have printed, and somebody has copied.
 
-use beamtune_import::lcnt as read;
+use beamtune_import::{crash_dump as dump, lcnt as read};
 use beamtune_model::locks::WAIT_BINS;
-use beamtune_model::{Period, facts};
+use beamtune_model::{Period, PeriodBuilder, Sample, SampleBuilder, SeriesTable, Span, Tick, facts};
 
 use super::assert_harmless;
 use super::sample::judge;
@@ -40,4 +40,37 @@ pub fn lcnt(bytes: &[u8]) {
     period.lock_session = Some(imported.session);
     period.locks = imported.rows;
     judge(&period);
+}
+
+/// A crash dump. No number is below nothing, what is held is in bounds, and what follows from it can be shown; what is behind the first
+/// line may be anything.
+pub fn crash_dump(bytes: &[u8]) {
+    let input = [dump::BEGINNING, bytes].concat();
+    let of = |input: &[u8]| -> Result<(dump::Told, Sample, SeriesTable), String> {
+        let mut table = SeriesTable::default();
+        let moment = Some(Span { begin: 0, end: 0 });
+        let mut out =
+            SampleBuilder::new(&mut table, Tick { t: 0, incarnation: 0, vm: moment, host: None, late: 0 });
+        let told = dump::read(input, &mut out).map_err(|error| error.to_string())?;
+        let sample = out.sample;
+        Ok((told, sample, table))
+    };
+    if let Err(error) = of(bytes) {
+        assert_harmless(&error);
+    }
+    let (told, sample, table) = of(&input).unwrap_or_else(|error| panic!("{error}"));
+    let (again, same, _) = of(&input).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((&told, &sample), (&again, &same), "the same dump is the same");
+    assert!(told.bytes <= input.len() as u64, "{told:?}");
+    assert!(sample.readings.iter().all(|(_, value)| *value >= 0), "{sample:?}");
+    assert!(sample.processes.len() <= 5_000 && sample.tables.len() <= 100 && sample.ports.len() <= 100);
+    for row in &sample.processes {
+        assert!(row.memory_bytes >= 0 && row.queue >= 0 && row.reductions >= 0, "{row:?}");
+    }
+    for row in &sample.spawns {
+        assert!(0 < row.count && row.count <= row.of, "{row:?}");
+    }
+    let mut builder = PeriodBuilder::default();
+    builder.sample(&sample, &table);
+    judge(&builder.finish());
 }

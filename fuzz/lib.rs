@@ -53,6 +53,7 @@ pub const TARGETS: &[Target] = &[
     ("load_scenario", load::load_scenario),
     ("load_import", load::load_import),
     ("lcnt", import::lcnt),
+    ("crash_dump", import::crash_dump),
     ("program", profile::program),
     ("perf_record", profile::perf_record),
 ];

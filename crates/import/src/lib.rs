@@ -10,6 +10,7 @@
 //! four digits behind the point. So text that has lost its line breaks, its alignment or some of its spaces can still be told apart.
 
 mod call;
+pub mod crash_dump;
 mod head;
 mod join;
 mod made;
@@ -76,6 +77,15 @@ pub enum ImportError {
          print, with the line of headings"
     )]
     Nothing,
+    /// A crash dump in an archive.
+    #[error("it is compressed: gunzip -c FILE | beamtune import -")]
+    Compressed,
+    /// It does not begin as a crash dump does.
+    #[error("it is no crash dump: its first line begins with =erl_crash_dump:")]
+    NoDump,
+    /// The file or the pipe could not be read to its end.
+    #[error("it cannot be read: {0}")]
+    Unreadable(String),
 }
 
 /// Reads what `lcnt` has printed. Text that is no UTF-8 is read with marks in the place of what is wrong.

@@ -367,7 +367,7 @@ fn title(names: [&Option<String>; 3]) -> Option<&str> {
 pub struct SpawnRow {
     /// When, from the recording's start.
     pub t: Nanos,
-    /// `process`, `ets` or `port`.
+    /// `process`, `ets` or `port`; of a crash dump `timer`, too, whose kind is the receiver.
     pub what: String,
     /// What they are: initial call, table name, or port name.
     pub kind: String,

@@ -217,6 +217,7 @@ impl Replace {
         match key {
             facts::NODE_NAME => self.node(value),
             facts::HOST_NAME => self.by("host", value),
+            facts::CRASH_PROCESS => self.id(value),
             facts::CGROUP_PATH | facts::CGROUP_OWN_PATH => self.path(value),
             facts::NATIVE_LIBRARIES => self.paths(value),
             facts::EMU_ARGS | facts::INIT_ARGS | facts::COMMAND_LINE => self.list(value),

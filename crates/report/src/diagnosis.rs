@@ -62,6 +62,10 @@ pub fn heading(period: &Period, style: Style) -> String {
 /// How much of it there is.
 pub fn extent(period: &Period) -> String {
     match period.facts.get(facts::IMPORTED_FROM) {
+        Some(facts::CRASH_DUMP) => match period.facts.get(facts::CRASH_TIME) {
+            Some(time) => format!("a crash dump of {}", text::clean(time)),
+            None => "a crash dump".to_owned(),
+        },
         Some(tool) => format!("what {} has printed", text::clean(tool)),
         None => format!("{} samples in {}", period.ticks, text::seconds(period.seconds())),
     }
@@ -80,7 +84,8 @@ fn clock_difference(period: &Period) -> Option<String> {
 /// Node name, or what else is known of a VM without one.
 pub fn node_title(period: &Period) -> &str {
     let named = period.incarnation.as_ref().map(|inc| inc.node.as_str()).filter(|node| !node.is_empty());
-    let imported = period.facts.get(facts::IMPORTED_FROM).map(|_| "imported text");
+    let imported = period.facts.get(facts::IMPORTED_FROM).filter(|from| *from != facts::CRASH_DUMP);
+    let imported = imported.map(|_| "imported text");
     named.or(period.facts.get(facts::NODE_NAME)).or(imported).unwrap_or("VM without distribution")
 }
 
@@ -163,7 +168,7 @@ fn evidence_text(evidence: &Evidence) -> String {
 
 fn rest(diagnosis: &Diagnosis, style: Style) -> String {
     let mut healthy = String::new();
-    let mut not_judged = String::new();
+    let mut not_judged: Vec<(String, String)> = Vec::new();
     let body = style.width.saturating_sub(8).max(40);
     for verdict in &diagnosis.verdicts {
         match &verdict.outcome {
@@ -176,8 +181,13 @@ fn rest(diagnosis: &Diagnosis, style: Style) -> String {
                 ));
             }
             Outcome::NotJudged { reason, next } => {
-                let line = format!("{}: {}; next: {next}", verdict.rule, text::sentence(reason));
-                not_judged.push_str(&format!("  {} {}\n", verdict.code, text::wrap(&line, body, "        ")));
+                let name = format!("{} {}", verdict.code, verdict.rule);
+                let why = format!("{}; next: {next}", text::sentence(reason));
+                // Of a crash dump, most have one reason.
+                match not_judged.iter_mut().find(|(_, known)| *known == why) {
+                    Some((names, _)) => names.push_str(&format!(", {name}")),
+                    None => not_judged.push((name, why)),
+                }
             }
         }
     }
@@ -186,7 +196,10 @@ fn rest(diagnosis: &Diagnosis, style: Style) -> String {
         out.push_str(&format!("{}\n{healthy}", style.good("Looked healthy")));
     }
     if !not_judged.is_empty() {
-        out.push_str(&format!("{}\n{not_judged}", style.bold("Not judged")));
+        out.push_str(&format!("{}\n", style.bold("Not judged")));
+        for (names, why) in not_judged {
+            out.push_str(&format!("  {}\n", text::wrap(&format!("{names}: {why}"), body, "        ")));
+        }
     }
     out
 }

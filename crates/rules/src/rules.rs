@@ -28,6 +28,7 @@ mod memory_growing;
 mod memory_near_limit;
 mod memory_outside;
 mod no_kernel_poll;
+mod node_died;
 mod oversized_port_table;
 mod ports_near_limit;
 mod processes_near_limit;
@@ -80,6 +81,7 @@ pub const RULES: &[Rule] = &[
     too_few_schedulers::RULE,
     burstable_instance::RULE,
     memory_near_limit::RULE,
+    node_died::RULE,
 ];
 
 /// Those about waiting for locks: why the CPU is not used, and which locks are in the way.
@@ -93,3 +95,6 @@ pub(crate) const ABOUT_MEMORY: &[&str] = &[
 
 /// The codes of those about memory whose advice is for CPU time: mapping it again and again, and collecting it.
 pub(crate) const MEMORY_THAT_COSTS_CPU: &[&str] = &["BT029", "BT032"];
+
+/// Those that can judge by a crash dump, which is of one moment and tells nothing of the host: why the node died, and what was full.
+pub(crate) const OF_ONE_MOMENT: &[&str] = &["BT007", "BT008", "BT009", "BT014", "BT028", "BT030", "BT038"];

@@ -3,6 +3,7 @@
 
 mod account;
 mod cpu;
+mod died;
 mod host;
 mod limits;
 mod locks;

@@ -1,5 +1,7 @@
 //! `beamtune import`: what the VM's own tools have printed, as a recording, and what is wrong by it.
 
+mod crash_dump;
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,16 +25,19 @@ const STANDARD_INPUT: &str = "-";
 /// or Elixir's, with or without line breaks (docs/import.md). What is not read is named with its place on standard error. The recording
 /// that -o keeps is read by beamtune locks and beamtune diff.
 ///
+/// A file that begins with =erl_crash_dump: is read as a crash dump, of any size: why the node died, and what can be judged by the dump.
+/// Its recording is read by beamtune diagnose, show and diff.
+///
 /// Exit status: 0 = nothing above "notice", 1 = findings, 2 = nothing could be read.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The text, at most 64 MB; - or nothing reads standard input.
+    /// The text, at most 64 MB, or a crash dump; - or nothing reads standard input.
     #[arg(default_value = STANDARD_INPUT)]
     file: PathBuf,
     /// Keep it as a recording, which must not exist yet. It holds what the text tells, and so no more than counts of locks.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Print JSON (docs/schema/locks.schema.json).
+    /// Print JSON (docs/schema/locks.schema.json; of a crash dump docs/schema/diagnosis.schema.json).
     #[arg(long)]
     json: bool,
 }
@@ -44,6 +49,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     } else {
         args.file.display().to_string()
     };
+    if let Some(dump) = crash_dump::open(&args.file).with_context(|| format!("{name} cannot be imported"))? {
+        return crash_dump::run(dump, &name, args);
+    }
     let bytes = read(&args.file).with_context(|| format!("{name} cannot be read"))?;
     let imported = lcnt(&bytes).with_context(|| format!("nothing is imported from {name}"))?;
     for unread in &imported.unread {

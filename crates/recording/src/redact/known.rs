@@ -33,6 +33,8 @@ pub(super) const FACTS: &[&str] = &[
     "malloc",
     "recorded_by",
     "imported_from",
+    "crash_time",
+    "crash_dump_missing",
 ];
 
 /// Words of the VM's own: threads, states, allocators, kinds, values of flags.

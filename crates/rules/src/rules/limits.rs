@@ -143,8 +143,9 @@ pub fn maker(period: &Period, what: &str) -> Option<(String, Evidence)> {
     let known = rows.iter().filter(|row| row.kind == kind && row.maker.is_some());
     let looked_at = known.clone().fold(0_i64, |sum, row| sum.saturating_add(row.count));
     let best = known.max_by_key(|row| row.count).and_then(|row| Some((row.maker.as_ref()?, row.count)));
-    // Processes are met as they come; tables and ports are all counted.
-    let label = if what == "process" { "the newest are mostly" } else { "most are" };
+    // Processes are met as they come; tables and ports are all counted, and all of a crash dump is.
+    let label =
+        if what == "process" && !view::is_crash_dump(period) { "the newest are mostly" } else { "most are" };
     // Shares, because tables and ports are looked at again and again.
     let percent = |part: i64, of: i64| format!("{:.0} %", 100.0 * part as f64 / of.max(1) as f64);
     let (name, text) = match best {

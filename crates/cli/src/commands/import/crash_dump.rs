@@ -1,0 +1,117 @@
+//! A crash dump, as a recording of one moment, and why the node died.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use beamtune_import::crash_dump::{BEGINNING, GZIP, read};
+use beamtune_model::{SampleBuilder, SeriesTable, Span, Tick, facts};
+use beamtune_recording::{Existing, Reader, Selection, Writer};
+
+use super::{Args, is_standard_input};
+use crate::commands::diagnose;
+use crate::terminal;
+
+/// The file, if it begins as a crash dump does. What is read of standard input for that stays there.
+pub fn open(path: &Path) -> Result<Option<Box<dyn Read>>> {
+    if is_standard_input(path) {
+        let mut input = std::io::stdin().lock();
+        return Ok(is_dump(&mut input)?.then(|| Box::new(input) as Box<dyn Read>));
+    }
+    // What is no file would have to be opened to be looked at, and is told apart elsewhere.
+    if !fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
+        return Ok(None);
+    }
+    let mut file = BufReader::new(File::open(path)?);
+    Ok(is_dump(&mut file)?.then(|| Box::new(file) as Box<dyn Read>))
+}
+
+fn is_dump(input: &mut impl BufRead) -> Result<bool> {
+    let begin = input.fill_buf()?;
+    if begin.starts_with(GZIP) {
+        bail!("it is compressed: gunzip -c FILE | beamtune import -");
+    }
+    Ok(begin.starts_with(BEGINNING))
+}
+
+/// Reads it, says what is missing of it, and judges what is there.
+pub fn run(input: impl Read, name: &str, args: &Args) -> Result<ExitCode> {
+    let reader = record(input, name, args.output.as_deref())?;
+    let period = reader.period(&Selection::default())?;
+    if let Some(missing) = period.facts.get(facts::CRASH_DUMP_MISSING) {
+        terminal::complain(&format!("{name} is not whole: {missing}\n"));
+    }
+    Ok(diagnose::judge(&period, args.json))
+}
+
+/// A recording of one sample, at the moment of the dump.
+fn record(input: impl Read, name: &str, output: Option<&Path>) -> Result<Reader> {
+    let mut table = SeriesTable::default();
+    let moment = Some(Span { begin: 0, end: 0 });
+    let tick = Tick { t: 0, incarnation: 0, vm: moment, host: None, late: 0 };
+    let mut builder = SampleBuilder::new(&mut table, tick);
+    builder.fact(facts::RECORDED_BY, concat!("beamtune ", env!("CARGO_PKG_VERSION")));
+    read(input, &mut builder).with_context(|| format!("nothing is imported from {name}"))?;
+    let sample = builder.sample;
+    let mut writer = match output {
+        Some(path) => Writer::create(path, Existing::Refuse)?,
+        None => Writer::in_memory()?,
+    };
+    writer.append(&sample, &table)?;
+    Ok(writer.finish()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DUMP: &str = "\
+=erl_crash_dump:0.5
+Mon Nov 23 05:28:30 2026
+Slogan: no more index entries in atom_tab (max=20000)
+System version: Erlang/OTP 27 [erts-15.2.7] [source] [64-bit] [smp:4:2] [ds:2:2:10] [async-threads:1] [jit:ns]
+Calling Thread: scheduler:1
+=scheduler:1
+Current Process: <0.9.0>
+=index_table:atom_tab
+limit: 20000
+entries: 20480
+=proc:<0.9.0>
+State: Running
+Name: login_parser
+Message queue length: 2
+Reductions: 100
+Memory: 4000
+=node:'shop@127.0.0.1'
+=end
+";
+
+    #[test]
+    fn a_dump_becomes_a_recording_of_which_it_is_said_why_the_node_died() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("died.beamtune");
+        record(DUMP.as_bytes(), "erl_crash.dump", Some(&path)).expect("a recording");
+        let period =
+            Reader::open(&path).and_then(|reader| reader.period(&Selection::default())).expect("readable");
+        assert_eq!(period.facts.get(facts::NODE_NAME), Some("shop@127.0.0.1"));
+        let diagnosis = beamtune_rules::diagnose(&period);
+        let found: Vec<_> =
+            diagnosis.findings().iter().map(|found| (found.code.0, found.subject.clone())).collect();
+        assert_eq!(found[0], ("BT038", Some("login_parser (<0.9.0>)".to_owned())));
+        assert!(found.iter().any(|(code, _)| *code == "BT009"), "{found:?}");
+        assert!(
+            record(DUMP.as_bytes(), "erl_crash.dump", Some(&path)).is_err(),
+            "an existing file is left alone"
+        );
+    }
+
+    #[test]
+    fn what_is_compressed_is_told_how_to_be_unpacked() {
+        let told = is_dump(&mut [0x1f, 0x8b, 8, 0].as_slice()).map_err(|error| error.to_string());
+        assert!(told.is_err_and(|told| told.contains("gunzip -c")));
+        assert_eq!(is_dump(&mut DUMP.as_bytes()).ok(), Some(true));
+        assert_eq!(is_dump(&mut b"lcnt:conflicts()".as_slice()).ok(), Some(false));
+    }
+}

@@ -1,0 +1,272 @@
+//! Dumps that VMs have written (fixtures/crash_dumps), whole, cut, and made up: what is read of them is what stands in them.
+#![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
+
+mod made_dump;
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use beamtune_import::ImportError;
+use beamtune_import::crash_dump::{Told, read};
+use beamtune_model::{Group, Sample, SampleBuilder, SeriesTable, Span, Tick, facts};
+use made_dump::{Made, PROCESSES};
+use proptest::prelude::*;
+
+/// A dump as it was read.
+struct Dump {
+    told: Told,
+    sample: Sample,
+    table: SeriesTable,
+}
+
+impl Dump {
+    fn of(input: impl Read) -> Result<Dump, ImportError> {
+        let mut table = SeriesTable::default();
+        let tick = Tick { t: 0, incarnation: 0, vm: Some(Span { begin: 0, end: 0 }), host: None, late: 0 };
+        let mut builder = SampleBuilder::new(&mut table, tick);
+        let told = read(input, &mut builder)?;
+        let sample = builder.sample;
+        Ok(Dump { told, sample, table })
+    }
+
+    fn fixture(name: &str) -> Dump {
+        Dump::of(fixture(name).as_slice()).expect("a dump")
+    }
+
+    fn fact(&self, key: &str) -> Option<&str> {
+        self.sample.facts.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
+    }
+
+    fn reading(&self, group: Group, entity: &str, name: &str) -> Option<i64> {
+        let id = self.table.find(group, entity, name)?;
+        self.sample.readings.iter().find(|(known, _)| *known == id).map(|(_, value)| *value)
+    }
+
+    /// All numbers, by what they are of. What is among how many largest depends on the others, and is left out.
+    fn numbers(&self) -> BTreeMap<String, i64> {
+        let mut numbers = BTreeMap::new();
+        for (id, value) in &self.sample.readings {
+            let series = self.table.get(*id).expect("a series");
+            numbers.insert(format!("{} {} {}", series.group, series.entity, series.name), *value);
+        }
+        for row in &self.sample.processes {
+            numbers.insert(format!("{} memory", row.pid), row.memory_bytes);
+            numbers.insert(format!("{} queue", row.pid), row.queue);
+            numbers.insert(format!("{} reductions", row.pid), row.reductions);
+            numbers.extend(row.binary_bytes.map(|bytes| (format!("{} binary", row.pid), bytes)));
+            numbers.extend(row.total_heap_words.map(|words| (format!("{} heap", row.pid), words)));
+        }
+        for row in &self.sample.tables {
+            numbers.insert(format!("{} {} objects", row.id, row.owner), row.objects);
+            numbers.insert(format!("{} {} memory", row.id, row.owner), row.memory_bytes);
+        }
+        for row in &self.sample.ports {
+            numbers.insert(format!("{} input", row.id), row.input_bytes);
+            numbers.insert(format!("{} output", row.id), row.output_bytes);
+        }
+        for (key, value) in &self.sample.facts {
+            numbers.extend(value.parse().ok().map(|number| (key.clone(), number)));
+        }
+        numbers
+    }
+}
+
+fn fixture(name: &str) -> Vec<u8> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/crash_dumps");
+    std::fs::read(format!("{folder}/otp{name}.dump")).expect("a fixture")
+}
+
+#[test]
+fn dumps_of_all_releases_tell_the_same_of_the_same_end() {
+    for release in ["23", "25", "27", "29"] {
+        let dump = Dump::fixture(&format!("{release}-halt"));
+        assert_eq!(dump.told.missing, None, "{release}");
+        assert_eq!(dump.fact(facts::OTP_RELEASE), Some(release));
+        assert_eq!(dump.fact(facts::CRASH_SLOGAN), Some("gone for good"), "{release}");
+        assert!(dump.fact(facts::CRASH_TIME).is_some_and(|time| time.ends_with(" 2026")), "{release}");
+        let schedulers = [facts::SCHEDULERS, facts::SCHEDULERS_ONLINE, facts::DIRTY_IO_SCHEDULERS];
+        assert_eq!(schedulers.map(|key| dump.fact(key)), [Some("2"), Some("2"), Some("10")], "{release}");
+        assert_eq!(dump.fact(facts::NODE_NAME), None, "nonode@nohost is no name");
+        // Defaults: 262,144 processes up to OTP 25, 1,048,576 since.
+        let processes = if release < "26" { "262144" } else { "1048576" };
+        let limits = [facts::PROCESS_LIMIT, facts::PORT_LIMIT, facts::ATOM_LIMIT];
+        assert_eq!(limits.map(|key| dump.fact(key)), [Some(processes), Some("65536"), Some("1048576")]);
+        let text = String::from_utf8_lossy(&fixture(&format!("{release}-halt"))).into_owned();
+        let count = |tag: &str| text.lines().filter(|line| line.starts_with(tag)).count() as i64;
+        let vm = |name| dump.reading(Group::Vm, "", name);
+        assert_eq!(vm("process_count"), Some(count("=proc:")), "{release}");
+        assert_eq!((vm("port_count"), vm("ets_count")), (Some(count("=port:")), Some(count("=ets:"))));
+        let table =
+            dump.sample.tables.iter().find(|row| row.id == "sessions").expect("the table of the program");
+        assert_eq!((table.objects, table.protection.as_str(), table.kind.as_str()), (1_000, "public", "set"));
+        assert_eq!(dump.fact(facts::CRASH_PROCESS), Some(table.owner.as_str()), "{release}: it called halt");
+        let lager = dump.sample.processes.iter().find(|row| row.name.as_deref() == Some("lager"));
+        let lager = lager.expect("the registered process");
+        assert_eq!((lager.queue, lager.status.as_deref()), (300, Some("waiting")), "{release}");
+        assert!(dump.sample.ports.iter().any(|row| row.name == "cat"), "{release}");
+        let started =
+            |call: &str| dump.sample.spawns.iter().any(|row| row.what == "process" && row.kind == call);
+        assert!(started("logger_server:init/1"), "{release}: from the dictionary of a process of proc_lib");
+        let timers =
+            dump.sample.spawns.iter().filter(|row| row.what == "timer").map(|row| row.count).sum::<i64>();
+        assert_eq!(timers, count("=timer:"), "{release}");
+        let used = dump.reading(Group::Mmap, "literal", "super_carrier_used").expect("the literal area");
+        assert!((1 << 20..1 << 24).contains(&used), "{release}: {used}");
+    }
+}
+
+#[test]
+fn a_vm_that_had_no_memory_left_names_the_process_that_was_collected() {
+    for release in ["23", "25", "27", "29"] {
+        let dump = Dump::fixture(&format!("{release}-oom"));
+        let slogan = dump.fact(facts::CRASH_SLOGAN).expect("a slogan");
+        assert!(slogan.starts_with("eheap_alloc: Cannot allocate "), "{release}: {slogan}");
+        let pid = dump.fact(facts::CRASH_PROCESS).expect("a process on a dirty scheduler");
+        let row = dump.sample.processes.iter().find(|row| row.pid == pid).expect("its row");
+        assert_eq!(row.name.as_deref(), Some("report_builder"), "{release}");
+        assert_eq!(row.status.as_deref(), Some("garbage_collecting"), "{release}");
+        assert_eq!(row.binary_bytes, None, "{release}: its count is half way through");
+        let total = dump.reading(Group::Memory, "", "total").expect("memory");
+        assert!(row.memory_bytes > total / 2 && row.memory_bytes < total, "{release}");
+    }
+}
+
+#[test]
+fn other_ends_are_read() {
+    let atoms = Dump::fixture("27-atoms");
+    assert_eq!(atoms.fact(facts::CRASH_SLOGAN), Some("no more index entries in atom_tab (max=20000)"));
+    assert_eq!(atoms.fact(facts::ATOM_LIMIT), Some("20000"));
+    let kernel = Dump::fixture("25-kernel");
+    assert!(
+        kernel.fact(facts::CRASH_SLOGAN).is_some_and(|slogan| slogan.starts_with("Kernel pid terminated ("))
+    );
+    let boot = Dump::fixture("23-boot");
+    assert!(
+        boot.fact(facts::CRASH_SLOGAN)
+            .is_some_and(|slogan| slogan.starts_with("init terminating in do_boot"))
+    );
+    let signal = Dump::fixture("29-usr1");
+    assert_eq!(signal.fact(facts::CRASH_SLOGAN), Some("Received SIGUSR1"));
+    assert_eq!(signal.sample.processes.iter().map(|row| row.queue).max(), Some(200_000));
+}
+
+#[test]
+fn a_dump_that_was_ended_early_says_so_and_counts_nothing_that_is_not_all_there() {
+    let dump = Dump::fixture("27-limit");
+    let missing = dump.told.missing.as_deref().expect("it is not whole");
+    assert!(missing.contains("CRASH DUMP SIZE LIMIT REACHED") && missing.contains("processes"), "{missing}");
+    assert_eq!(dump.fact(facts::CRASH_DUMP_MISSING), Some(missing));
+    assert_eq!(dump.reading(Group::Vm, "", "process_count"), None);
+    assert!(dump.reading(Group::Vm, "", "atom_count").is_some(), "that part is whole");
+    let whole = fixture("25-halt");
+    let port = whole.windows(6).position(|bytes| bytes == b"=port:").expect("ports");
+    let cut = Dump::of(&whole[..port + 20]).expect("a dump");
+    assert!(cut.reading(Group::Vm, "", "process_count").is_some(), "all processes stand before the ports");
+    assert_eq!(cut.reading(Group::Vm, "", "port_count"), None);
+}
+
+#[test]
+fn line_breaks_of_another_system_change_nothing() {
+    let text = String::from_utf8_lossy(&fixture("29-halt")).replace('\n', "\r\n");
+    let dump = Dump::of(text.as_bytes()).expect("a dump");
+    assert_eq!(dump.numbers(), Dump::fixture("29-halt").numbers());
+    assert_eq!(dump.fact(facts::CRASH_SLOGAN), Some("gone for good"));
+    assert_eq!(dump.told.missing, None);
+}
+
+#[test]
+fn what_is_no_dump_is_told_from_one() {
+    let check = |bytes: &[u8], expect: &str| {
+        let error = Dump::of(bytes).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains(expect), "{error}");
+    };
+    check(b"", "no crash dump");
+    check(b"lcnt:conflicts().\n", "no crash dump");
+    check(b" =erl_crash_dump:0.5\n", "no crash dump");
+    check(&[0x1f, 0x8b, 8, 0, b'\n'], "gunzip -c");
+    struct Broken;
+    impl Read for Broken {
+        fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+            Err(std::io::Error::other("the disk is gone"))
+        }
+    }
+    assert!(
+        matches!(Dump::of(Broken), Err(ImportError::Unreadable(why)) if why.contains("the disk is gone"))
+    );
+}
+
+#[test]
+fn numbers_that_cannot_be_are_missing() {
+    let dump = Dump::of(
+        b"=erl_crash_dump:0.5\nSlogan: x\nSystem version: Erlang/OTP 27 [64-bit]\n=memory\ntotal: 18446744073709551616\n\
+          processes: 5\n=proc:<0.1.0>\nState: Waiting\nMemory: 99999999999999999999\nReductions: 1\n\
+          Message queue length: -1\n=ets:<0.1.0>\nTable: t\nName: t\nObjects: 1\nWords: 9223372036854775807\n=end\n"
+            .as_slice(),
+    );
+    let dump = dump.expect("a dump");
+    assert_eq!(dump.reading(Group::Memory, "", "total"), None);
+    assert_eq!(dump.reading(Group::Memory, "", "processes"), Some(5));
+    assert_eq!(dump.reading(Group::Vm, "", "process_count"), Some(1), "it is one, whatever it held");
+    assert!(dump.sample.processes.is_empty() && dump.sample.tables.is_empty());
+}
+
+#[test]
+fn a_large_dump_is_read_as_it_streams_by() {
+    let dump = Dump::of(Made::new(50)).expect("a dump");
+    assert_eq!(dump.told.missing, None);
+    assert!(dump.told.bytes >= 50 << 20, "{}", dump.told.bytes);
+    assert_eq!(dump.reading(Group::Vm, "", "process_count"), Some(PROCESSES as i64));
+    let largest = dump.sample.processes.iter().max_by_key(|row| row.memory_bytes).expect("rows");
+    assert_eq!((largest.pid.as_str(), largest.memory_bytes), ("<0.100000.0>", 1_100_000));
+    assert!(dump.sample.processes.len() <= 200, "{}", dump.sample.processes.len());
+    let started: Vec<_> = dump.sample.spawns.iter().map(|row| row.count).collect();
+    assert_eq!(started, [10_000; 10]);
+}
+
+/// Writes a dump of BEAMTUNE_DUMP_MEGABYTES to where BEAMTUNE_DUMP says, for `/usr/bin/time -v beamtune import` by hand.
+#[test]
+#[ignore = "it writes gigabytes"]
+fn a_dump_for_measuring_is_written() {
+    let megabytes = std::env::var("BEAMTUNE_DUMP_MEGABYTES").expect("its size").parse().expect("a number");
+    let path = std::env::var("BEAMTUNE_DUMP").expect("its path");
+    let mut file = std::fs::File::create(path).expect("a file");
+    std::io::copy(&mut Made::new(megabytes), &mut file).expect("written");
+}
+
+#[test]
+fn a_line_of_a_hundred_megabytes_is_passed_over() {
+    let begin = b"=erl_crash_dump:0.5\nSlogan: long\n=proc:<0.1.0>\nLink list: [".as_slice();
+    let end = b"]\nMemory: 5\nReductions: 6\nMessage queue length: 7\n=end\n".as_slice();
+    let input = begin.chain(std::io::repeat(b'x').take(100 << 20)).chain(end);
+    let dump = Dump::of(input).expect("a dump");
+    let rows: Vec<_> =
+        dump.sample.processes.iter().map(|row| (row.memory_bytes, row.reductions, row.queue)).collect();
+    assert_eq!(rows, [(5, 6, 7)]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_dump_that_is_cut_anywhere_tells_no_wrong_number(which in 0..6_usize, at in 0.0..1.0_f64) {
+        let name = ["23-halt", "25-oom", "27-atoms", "29-usr1", "23-boot", "29-halt"][which];
+        let whole = fixture(name);
+        let cut = &whole[..(whole.len() as f64 * at) as usize];
+        match Dump::of(cut) {
+            Err(error) => prop_assert!(matches!(error, ImportError::NoDump) && cut.len() < 20, "{error}"),
+            Ok(dump) => {
+                let truth = Dump::fixture(name).numbers();
+                for (what, number) in dump.numbers() {
+                    prop_assert_eq!(truth.get(&what), Some(&number), "{} in {} cut at {}", what, name, cut.len());
+                }
+                prop_assert!(dump.told.missing.is_some());
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_behind_the_first_line_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..2_000)) {
+        let input = [b"=erl_crash_dump:0.5\n".as_slice(), &bytes].concat();
+        prop_assert!(Dump::of(input.as_slice()).is_ok());
+    }
+}
