@@ -42,15 +42,13 @@ pub fn check() -> Result<Vec<String>> {
     Ok(faults)
 }
 
-/// Names of the labs: folders below `lab/`.
+/// Names of the labs: folders below `lab/` with a manifest.
 fn lab_names(listing: &str) -> Vec<String> {
-    let mut names: Vec<_> = listing
+    let names = listing
         .lines()
-        .filter_map(|path| path.strip_prefix("lab/")?.split_once('/'))
-        .map(|(name, _)| name.to_owned())
-        .collect();
-    names.dedup();
-    names
+        .filter_map(|path| path.strip_prefix("lab/")?.strip_suffix("/lab.toml"))
+        .map(str::to_owned);
+    names.collect()
 }
 
 fn check_file(path: &str, text: &str, labs: &[String]) -> Vec<String> {

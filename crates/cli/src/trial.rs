@@ -9,7 +9,7 @@ mod job;
 mod looks;
 pub mod preset;
 mod ready;
-mod started;
+pub mod started;
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

@@ -1,7 +1,10 @@
 //! `beamtune lab`: VMs with a known pathology.
 
+mod evaluate;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -9,14 +12,14 @@ use anyhow::{Context, Result, bail};
 use beamtune_report::table::{Align, Table};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::lab::run::{Erlang, Options, Running, Said};
-use crate::lab::{Lab, all, find};
+use crate::lab::run::{Erlang, Modules, Options, Running, Said};
+use crate::lab::{Lab, all, find, software};
 use crate::terminal;
 
 /// VMs with a known pathology, to try beamtune on.
 #[derive(clap::Subcommand)]
 pub enum Args {
-    /// List the labs: what each shows, and which findings are expected.
+    /// List the labs, what each shows and which findings are expected, and the software that evaluate looks at.
     List,
     /// Explain a lab: what is wrong, how it shows, what cures it.
     Show {
@@ -25,6 +28,7 @@ pub enum Args {
     },
     /// Run a lab until Ctrl-C, or until its time is up.
     Run(RunArgs),
+    Evaluate(evaluate::Args),
 }
 
 /// What to run, and how.
@@ -57,6 +61,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Args::List => list(),
         Args::Show { name } => show(name),
         Args::Run(args) => run_lab(args),
+        Args::Evaluate(args) => evaluate::run(args),
     }
 }
 
@@ -82,6 +87,13 @@ fn list() -> Result<ExitCode> {
         table.row([manifest.name, finds, manifest.allow.join(" "), needs.join(", "), manifest.title]);
     }
     terminal::print(&table.render(terminal::style()));
+    let mut table =
+        Table::new(&[("software", Align::Left), ("finds", Align::Left), ("what it is", Align::Left)]);
+    for case in software::all()? {
+        let finds = if case.expect.is_empty() { "nothing".to_owned() } else { case.expect.join(" ") };
+        table.row([case.name, finds, case.title]);
+    }
+    terminal::print(&format!("\n{}", table.render(terminal::style())));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -113,7 +125,7 @@ fn run_lab(args: &RunArgs) -> Result<ExitCode> {
     };
     let stop = terminal::stop_flag(&[SIGINT, SIGTERM])?;
 
-    let mut running = Running::start(&lab, &options)?;
+    let mut running = Running::start(&lab, &options, &Arc::new(Modules::compile(&options.erlang)?))?;
     let setting = if options.cured { "cured" } else { "sick" };
     terminal::complain(&format!("{}: {setting}, seed {}, starting …\n", lab.manifest.title, options.seed));
     while !stop.load(Ordering::Relaxed) {

@@ -12,6 +12,12 @@ const APPLICATIONS: [&str; 2] = ["elixir", "logger"];
 
 const INSTALL: &str = "is Elixir installed? (on Debian: apt-get install elixir)";
 
+/// Whether a system has Elixir.
+pub fn is_installed(erlang: &Erlang) -> bool {
+    let mut command = erlang.command("elixirc", &Conditions::default());
+    command.arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
 /// Compiles a source into the folder of the lab's modules; gives the further folders of modules that the VM needs.
 pub fn compile(name: &str, text: &[u8], modules: &Path, erlang: &Erlang) -> Result<Vec<PathBuf>> {
     let source = modules.join(name);

@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use super::manifest::HostSetting;
+use crate::trial::preset::quoted;
 
 /// Neighbours stop by themselves after this, whatever becomes of us.
 const NEIGHBOUR_LIFE_SECONDS: u32 = 900;
@@ -76,6 +77,17 @@ impl Conditions {
             }
             None => Command::new(program),
         }
+    }
+
+    /// Process ids of the neighbours.
+    pub fn neighbours(&self) -> impl Iterator<Item = u32> {
+        self.neighbours.iter().map(Child::id)
+    }
+
+    /// The command line that runs another one inside of all this.
+    pub fn shell(&self, line: &str) -> String {
+        let words = self.prefix.iter().map(|word| quoted(word));
+        words.chain(["sh -c".to_owned(), quoted(line)]).collect::<Vec<_>>().join(" ")
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Manifest {
     /// Codes that may be found besides, above "notice", sick or cured.
     #[serde(default)]
     pub allow: Vec<String>,
+    /// Which of `expect` is the true cause, where not all are: the others follow from it.
+    pub cause: Option<String>,
     /// Like `expect`, of what `beamtune locks` must find on an emulator that counts locks; a doctor of any other does not.
     #[serde(default)]
     pub counted: Vec<String>,
@@ -27,6 +29,9 @@ pub struct Manifest {
     pub min_otp: u32,
     #[serde(default)]
     pub needs_root: bool,
+    /// It shows what it shows also beside other work on the machine.
+    #[serde(default)]
+    pub robust: bool,
     /// Source in C of a native library, in the lab's folder.
     pub nif: Option<String>,
     /// Source in Elixir of the workload, in the lab's folder, in place of one in Erlang.

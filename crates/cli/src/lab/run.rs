@@ -1,9 +1,11 @@
 //! Runs a lab: compiles its modules on the target's own OTP, starts its VM, and, where it has one, its driver.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -41,8 +43,57 @@ pub struct Running {
     driver: Option<Child>,
     lines: Receiver<String>,
     // Dropped after the processes.
-    _conditions: Conditions,
-    _modules: TempDir,
+    conditions: Conditions,
+    modules: Arc<Modules>,
+}
+
+/// The labs' modules as one Erlang has compiled them.
+pub struct Modules {
+    erlang: Erlang,
+    folder: TempDir,
+    /// Labs whose native library lies there, too.
+    with_library: Mutex<BTreeSet<String>>,
+    /// Labs in Elixir that lie there, too, each with the further folders of modules that it needs.
+    in_elixir: Mutex<BTreeMap<String, Vec<PathBuf>>>,
+}
+
+impl Modules {
+    /// Compiles all modules of the labs with the `erlc` of the Erlang that will run them.
+    pub fn compile(erlang: &Erlang) -> Result<Modules> {
+        Ok(Modules {
+            erlang: erlang.clone(),
+            folder: compile(erlang)?,
+            with_library: Mutex::default(),
+            in_elixir: Mutex::default(),
+        })
+    }
+
+    /// Compiles the native library of a lab that has one, once.
+    fn add_library(&self, lab: &Lab) -> Result<()> {
+        let Some((name, text)) = lab.nif()? else { return Ok(()) };
+        let mut with_library = self.with_library.lock().unwrap_or_else(PoisonError::into_inner);
+        // A VM may have loaded the one that is there.
+        if !with_library.contains(&lab.manifest.name) {
+            let source = self.folder.path().join(name);
+            std::fs::write(&source, text).with_context(|| format!("cannot write {}", source.display()))?;
+            nif::compile(&source, &self.erlang)?;
+            with_library.insert(lab.manifest.name.clone());
+        }
+        Ok(())
+    }
+
+    /// All folders of modules that a lab needs; of one in Elixir, it is compiled first, once.
+    fn folders(&self, lab: &Lab) -> Result<Vec<PathBuf>> {
+        let mut folders = vec![self.folder.path().to_owned()];
+        let Some((name, text)) = lab.elixir()? else { return Ok(folders) };
+        let mut in_elixir = self.in_elixir.lock().unwrap_or_else(PoisonError::into_inner);
+        if !in_elixir.contains_key(&lab.manifest.name) {
+            let further = elixir::compile(name, text, self.folder.path(), &self.erlang)?;
+            in_elixir.insert(lab.manifest.name.clone(), further);
+        }
+        folders.extend(in_elixir.get(&lab.manifest.name).into_iter().flatten().cloned());
+        Ok(folders)
+    }
 }
 
 /// What the lab has said.
@@ -95,26 +146,17 @@ impl Erlang {
 }
 
 impl Running {
-    /// Compiles and starts a lab; returns before its pathology is established.
-    pub fn start(lab: &Lab, options: &Options) -> Result<Running> {
-        let name = format!("{}-{}-{}", lab.manifest.name, options.seed, std::process::id());
-        let modules = compile(&options.erlang)?;
-        if let Some((name, text)) = lab.nif()? {
-            let source = modules.path().join(name);
-            std::fs::write(&source, text).with_context(|| format!("cannot write {}", source.display()))?;
-            nif::compile(&source, &options.erlang)?;
-        }
-        let mut paths = vec![modules.path().to_owned()];
-        if let Some((name, text)) = lab.elixir()? {
-            paths.extend(elixir::compile(name, text, modules.path(), &options.erlang)?);
-        }
+    /// Starts a lab with modules that its Erlang has compiled; returns before its pathology is established.
+    pub fn start(lab: &Lab, options: &Options, modules: &Arc<Modules>) -> Result<Running> {
+        let name = format!("{}-{}", lab.manifest.name, identity(options));
+        modules.add_library(lab)?;
         let setting = lab.manifest.setting(options.cured);
         let conditions = Conditions::new(&setting.host, &name)?;
         let mut params = vec![format!("for_s={}", options.for_seconds)];
         params.extend(setting.params.iter().map(|(key, value)| format!("{key}={value}")));
         params.extend(options.params.iter().cloned());
 
-        let mut command = vm(lab, options, &conditions, &paths, &setting.erl, "");
+        let mut command = vm(lab, options, &conditions, &modules.folders(lab)?, &setting.erl, "");
         command.args(["-run", &lab.module(), "start"]).args(arguments(options)).args(&params);
         command.envs(&setting.env).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| {
@@ -134,14 +176,20 @@ impl Running {
             target,
             driver: None,
             lines: read_lines(stdout),
-            _conditions: conditions,
-            _modules: modules,
+            conditions,
+            modules: Arc::clone(modules),
         })
     }
 
     /// The lab's VM, as beamtune takes it: its process id, or its name where it gets another one now and then.
     pub fn target(&self) -> &str {
         &self.target
+    }
+
+    /// All that was started for it; what these have started themselves is not listed.
+    pub fn processes(&self) -> Vec<u32> {
+        let vms = [Some(&self.vm), self.driver.as_ref()].into_iter().flatten().map(Child::id);
+        vms.chain(self.conditions.neighbours()).collect()
     }
 
     /// Waits for the lab's next line, and starts the driver when the lab asks for it.
@@ -166,7 +214,7 @@ impl Running {
             .as_ref()
             .context("the lab asks for a driver that its manifest does not have")?;
         let none = Conditions::default();
-        let mut command = vm(lab, options, &none, &[self._modules.path().to_owned()], &driver.erl, "_driver");
+        let mut command = vm(lab, options, &none, &self.modules.folders(lab)?, &driver.erl, "_driver");
         command.args(["-run", &lab.module(), &driver.function]).args(arguments(options));
         command
             .arg(format!("port={port}"))
@@ -195,9 +243,15 @@ fn arguments(options: &Options) -> [String; 2] {
     [options.seed.to_string(), if options.cured { "cured" } else { "sick" }.to_owned()]
 }
 
+/// What tells this run from others of the same lab, which may go on beside it.
+fn identity(options: &Options) -> String {
+    let Options { seed, cured, .. } = options;
+    format!("{seed}_{}_{}", std::process::id(), if *cured { "c" } else { "s" })
+}
+
 /// The name of a lab's node, or of its driver's.
 fn node_name(lab: &Lab, options: &Options, suffix: &str) -> String {
-    format!("{}_{}_{}{suffix}@127.0.0.1", lab.module(), options.seed, std::process::id())
+    format!("{}_{}{suffix}@127.0.0.1", lab.module(), identity(options))
 }
 
 /// A VM of the lab, without what it runs.
@@ -205,7 +259,7 @@ fn vm(
     lab: &Lab,
     options: &Options,
     conditions: &Conditions,
-    paths: &[PathBuf],
+    folders: &[PathBuf],
     flags: &[String],
     suffix: &str,
 ) -> Command {
@@ -220,7 +274,7 @@ fn vm(
             "-noinput",
             "-pa",
         ])
-        .args(paths.iter().map(|path| options.erlang.inside(path)))
+        .args(folders.iter().map(|folder| options.erlang.inside(folder)))
         .stdin(Stdio::null());
     command
 }

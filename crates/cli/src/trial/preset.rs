@@ -59,7 +59,7 @@ pub fn rabbitmq() -> Result<Preset> {
 }
 
 /// A port on which nobody listens, nor on that of the distribution.
-fn free_port() -> Result<u16> {
+pub fn free_port() -> Result<u16> {
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let found = PORTS.into_iter().find(|port| is_free(*port) && is_free(port + DISTRIBUTION_ABOVE));
     found.context("no port between 21000 and 22000 is free")
@@ -254,7 +254,7 @@ fn items(value: &str) -> Vec<String> {
 }
 
 /// A word as a shell takes it whole.
-fn quoted(word: &str) -> String {
+pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 

@@ -11,7 +11,12 @@ pub const RULE: Rule = Rule {
     name: "too-few-schedulers",
     question: "Are there schedulers for the CPUs that the VM may use?",
     confirm: "one more scheduler online at run time, under the same load: throughput must rise",
-    needs: &[&metrics::CPUS_ALLOWED, &metrics::SCHEDULER_ACTIVE, &metrics::ACTIVE_TASKS],
+    needs: &[
+        &metrics::CPUS_ALLOWED,
+        &metrics::SCHEDULER_ACTIVE,
+        &metrics::ACTIVE_TASKS,
+        &metrics::THREAD_CPU,
+    ],
     since: 21,
     judge,
 };
@@ -33,7 +38,9 @@ const WAITING: f64 = 0.5;
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let capacity = view::capacity(period)?;
     let cores = capacity.allowed.min(capacity.quota.unwrap_or(f64::INFINITY)).floor();
-    let active = view::activity(period, kind::SCHEDULER)?.mean();
+    // Waiting for a CPU counts as activity, and spinning as CPU time.
+    let cpu = view::thread_cores(period, &metrics::THREAD_CPU, &[kind::SCHEDULER])?;
+    let active = view::activity(period, kind::SCHEDULER)?.mean().min(cpu / capacity.online.max(1.0));
     let waiting = (period.stat(&metrics::ACTIVE_TASKS, "")?.mean() - capacity.online).max(0.0);
     let left = if cores > 0.0 { (cores - capacity.online) / cores } else { 0.0 };
     let healthy = |what: String| {

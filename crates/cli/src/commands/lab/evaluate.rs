@@ -1,0 +1,230 @@
+//! `beamtune lab evaluate`: how often a diagnosis is right, where the truth is known.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+use beamtune_recording::Stop;
+
+use crate::lab::evaluate::{Evaluation, Job, What, minutes};
+use crate::lab::otp::{self, Installed};
+use crate::lab::rows::{Row, Rows, Run, Setting, is_same};
+use crate::lab::software::{self, Case};
+use crate::lab::{Lab, all, elixir, page};
+use crate::releases::{Releases, parse_releases};
+use crate::take::stop_on_signals;
+use crate::terminal;
+
+/// Run all labs, sick and cured, and real software, look at each as doctor does, and say how often that is right.
+///
+/// Takes two hours on a quiet machine, half an hour with --quick. Ctrl-C ends it; --resume goes on from there.
+/// Exit status: 0 = all right, 1 = something is not, 2 = could not do the work.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The OTP releases: this host's own, and those that `make otp` has made.
+    #[arg(long, value_name = "LIST", value_parser = parse_releases, default_value = "23,25,27,29")]
+    otp: Releases,
+    /// Each lab on one of the releases, a different one from lab to lab.
+    #[arg(long)]
+    quick: bool,
+    /// Only these labs and cases of software.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    labs: Vec<String>,
+    /// Only labs that show what they show also beside other work on the machine.
+    #[arg(long)]
+    robust: bool,
+    /// The seed of all seeds; drawn itself if not given.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Go on: what is in the file already is not run again.
+    #[arg(long, conflicts_with_all = ["fresh", "seed"])]
+    resume: bool,
+    /// Run all that is asked for, in place of what the file has of the same.
+    #[arg(long)]
+    fresh: bool,
+    /// Where results are kept, a line of JSON for each run.
+    #[arg(short, long, value_name = "FILE", default_value = "lab-evaluation.jsonl")]
+    output: PathBuf,
+    /// Write what all rows of the file say between the marks of this page.
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let before = Rows::read(&args.output)?;
+    if !before.is_empty() && !args.resume && !args.fresh {
+        bail!("{} has results: --resume goes on, --fresh measures anew", args.output.display());
+    }
+    let old_master = before.last().map(|row| row.master).filter(|_| args.resume);
+    let master = args.seed.or(old_master).unwrap_or_else(drawn);
+    let own = otp::own();
+    let installed = installed(&args.otp, own.as_ref());
+    if installed.is_empty() {
+        bail!("none of these OTP releases is here: install Erlang, or run make otp");
+    }
+    let (labs, cases) = (all()?, software::all()?);
+    check_names(&args.labs, &labs, &cases)?;
+    let mut jobs = jobs_of_labs(args, master, &installed, &labs);
+    if let Some(own) = own.as_ref().filter(|own| installed.iter().any(|one| one.release == own.release)) {
+        jobs.extend(jobs_of_software(args, master, own, &cases));
+    }
+    let is_planned = |run: &Run| jobs.iter().any(|job| is_same(&job.run, run));
+    let kept: Vec<Row> = before.iter().filter(|row| args.resume || !is_planned(&row.run)).cloned().collect();
+    jobs.retain(|job| !kept.iter().any(|row| is_same(&row.run, &job.run)));
+    terminal::complain(&format!(
+        "master seed {master}; {} runs, about {} min; results in {}\n",
+        jobs.len(),
+        minutes(&jobs),
+        args.output.display()
+    ));
+    let stop = Stop::default();
+    stop_on_signals(&stop)?;
+    let rows = Rows::begin(&args.output, kept)?;
+    let evaluation = Evaluation::prepare(master, &installed, &jobs, rows, stop)?;
+    evaluation.run(jobs)?;
+    let is_whole = !evaluation.stop.is_requested();
+    tell(args, &evaluation.rows.into_sorted(), is_whole)
+}
+
+/// Prints what there is, and writes the page.
+fn tell(args: &Args, rows: &[Row], is_whole: bool) -> Result<ExitCode> {
+    terminal::print(&page::table(rows, terminal::style()));
+    page::sums(rows).iter().for_each(|sum| terminal::print(&format!("{sum}\n")));
+    if !is_whole {
+        bail!("it was ended before all runs were done: --resume goes on");
+    }
+    if let Some(path) = &args.page {
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = page::replaced(&text, &page::section(rows)).with_context(|| path.display().to_string())?;
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let all_right = rows.iter().all(|row| row.faults().is_empty());
+    Ok(if all_right { ExitCode::SUCCESS } else { ExitCode::from(terminal::FOUND) })
+}
+
+/// The releases that are here; of the others it is said that they are not.
+fn installed(wanted: &Releases, own: Option<&Installed>) -> Vec<Installed> {
+    let find = |release: &u32| {
+        let found = otp::find(*release, own);
+        if found.is_none() {
+            skip(&format!("OTP {release} is not installed (make otp)"));
+        }
+        found
+    };
+    wanted.0.iter().filter_map(find).collect()
+}
+
+fn skip(why: &str) {
+    terminal::complain(&format!("skipped, because {why}\n"));
+}
+
+fn check_names(names: &[String], labs: &[Lab], cases: &[Case]) -> Result<()> {
+    let is_known = |name: &&String| {
+        labs.iter().any(|lab| lab.manifest.name == **name) || cases.iter().any(|case| case.name == **name)
+    };
+    match names.iter().find(|name| !is_known(name)) {
+        Some(name) => bail!("there is no lab and no case {name:?}: beamtune lab list shows the labs"),
+        None => Ok(()),
+    }
+}
+
+fn jobs_of_labs<'a>(args: &Args, master: u64, installed: &[Installed], labs: &'a [Lab]) -> Vec<Job<'a>> {
+    let (root, compiler) = (is_root(), has_compiler());
+    let mut jobs = Vec::new();
+    for (index, lab) in labs.iter().enumerate() {
+        let manifest = &lab.manifest;
+        let name = &manifest.name;
+        if !is_wanted(args, name) || (args.robust && !manifest.robust) {
+            continue;
+        }
+        if manifest.needs_root && !root {
+            skip(&format!("the lab {name} needs root"));
+            continue;
+        }
+        if manifest.nif.is_some() && !compiler {
+            skip(&format!("the lab {name} needs a C compiler"));
+            continue;
+        }
+        let is_able = |one: &&Installed| {
+            one.release >= manifest.min_otp
+                && (manifest.elixir.is_none() || elixir::is_installed(&one.erlang))
+        };
+        let mut able: Vec<&Installed> = installed.iter().filter(is_able).collect();
+        if able.is_empty() && manifest.elixir.is_some() {
+            skip(&format!("the lab {name} needs Elixir"));
+        }
+        if args.quick && !able.is_empty() {
+            able = vec![able[index % able.len()]];
+        }
+        for one in able {
+            let seed = seed(master, name, one.release);
+            let settings: &[Setting] = match manifest.sick {
+                Some(_) => &[Setting::Sick, Setting::Cured],
+                None => &[Setting::Healthy],
+            };
+            jobs.extend(settings.iter().map(|setting| Job {
+                run: Run { case: name.clone(), is_lab: true, release: one.release, setting: *setting, seed },
+                what: What::Lab(lab),
+            }));
+        }
+    }
+    jobs
+}
+
+fn jobs_of_software<'a>(args: &Args, master: u64, own: &Installed, cases: &'a [Case]) -> Vec<Job<'a>> {
+    let mut jobs = Vec::new();
+    for case in cases.iter().filter(|case| is_wanted(args, &case.name) && !args.robust) {
+        if let Some(why) = case.missing() {
+            skip(&format!("of {}: {why}", case.name));
+            continue;
+        }
+        let setting = if case.expect.is_empty() { Setting::Healthy } else { Setting::Sick };
+        let seed = seed(master, &case.name, own.release);
+        jobs.push(Job {
+            run: Run { case: case.name.clone(), is_lab: false, release: own.release, setting, seed },
+            what: What::Software(case),
+        });
+    }
+    jobs
+}
+
+fn is_wanted(args: &Args, name: &String) -> bool {
+    args.labs.is_empty() || args.labs.contains(name)
+}
+
+/// Differs from evaluation to evaluation, which is all that is asked of it.
+fn drawn() -> u64 {
+    jiff::Timestamp::now().as_nanosecond().unsigned_abs() as u64 % 1_000_000_000
+}
+
+/// The seed of a case on a release: the same sick and cured (FNV-1a of what tells it from others).
+fn seed(master: u64, case: &str, release: u32) -> u32 {
+    let hash = format!("{master} {case} {release}").bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    (hash >> 32) as u32 % 1_000_000
+}
+
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+fn has_compiler() -> bool {
+    ["cc", "gcc"].iter().any(|name| Command::new(name).arg("--version").output().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_differ_by_case_release_and_master_and_are_the_same_again() {
+        assert_eq!(seed(1, "a", 25), seed(1, "a", 25));
+        for other in [seed(2, "a", 25), seed(1, "b", 25), seed(1, "a", 27)] {
+            assert_ne!(seed(1, "a", 25), other);
+        }
+    }
+}

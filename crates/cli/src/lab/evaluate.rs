@@ -1,0 +1,341 @@
+//! Runs labs and software whose state is known, looks at each as `doctor` does, and judges what is said of it.
+//!
+//! Labs that others on the machine do not disturb run two at a time, all else alone. Each run is written to a file
+//! as soon as it is over, so what was broken off goes on from there.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use beamtune_host::family::{self, Family};
+use beamtune_host::source::MemoryBudget;
+use beamtune_host::tree::LocalTree;
+use beamtune_model::memory::Bridge;
+use beamtune_recording::{Plan, Selection, Stop, Writer};
+
+use super::accepts::Accepts;
+use super::judge::{Truth, causes, judge};
+use super::manifest::Manifest;
+use super::otp::Installed;
+use super::rows::{Judged, Row, Rows, Run, Setting};
+use super::run::{Modules, Options, Running, Said};
+use super::software::{self, Case};
+use super::{Lab, page};
+use crate::access::AccessArgs;
+use crate::subject::Live;
+use crate::take::{Failed, Wish, take_into};
+use crate::terminal;
+
+/// As long as `doctor` looks if nothing else is said.
+const LOOK: Duration = Duration::from_secs(10);
+/// A lab is there within this, or cannot be.
+const READY_WITHIN: Duration = Duration::from_secs(180);
+/// A lab ends by itself after this, whatever becomes of us.
+const LAB_SECONDS: u32 = 240;
+/// A run that was wrong while others had the machine is repeated so often.
+const REPEATS: u32 = 2;
+/// Robust labs at a time, where there are as many CPUs.
+const AT_A_TIME: usize = 2;
+/// What a run takes before one has been seen.
+const USUAL_RUN: Duration = Duration::from_secs(20);
+
+/// One run that is to be done.
+pub struct Job<'a> {
+    pub run: Run,
+    pub what: What<'a>,
+}
+
+pub enum What<'a> {
+    Lab(&'a Lab),
+    Software(&'a Case),
+}
+
+impl Job<'_> {
+    fn is_robust(&self) -> bool {
+        matches!(self.what, What::Lab(lab) if lab.manifest.robust)
+    }
+}
+
+/// What all runs have in common.
+pub struct Evaluation {
+    pub master: u64,
+    pub stop: Stop,
+    pub rows: Rows,
+    /// By release.
+    places: BTreeMap<u32, Place>,
+    day: String,
+    cpus: usize,
+    linux: String,
+    /// How many there are, and how many have ended.
+    progress: Mutex<Progress>,
+}
+
+/// An Erlang with what it has compiled and told.
+struct Place {
+    installed: Installed,
+    modules: Arc<Modules>,
+    accepts: Accepts,
+}
+
+struct Progress {
+    total: usize,
+    done: usize,
+    took: Duration,
+    /// Of each kind, those that have not begun.
+    robust: usize,
+    others: usize,
+}
+
+impl Evaluation {
+    /// Compiles the labs on each release that one of these runs needs.
+    pub fn prepare(
+        master: u64,
+        installed: &[Installed],
+        jobs: &[Job<'_>],
+        rows: Rows,
+        stop: Stop,
+    ) -> Result<Evaluation> {
+        let mut places = BTreeMap::new();
+        for one in installed.iter().filter(|one| jobs.iter().any(|job| job.run.release == one.release)) {
+            let modules = Arc::new(Modules::compile(&one.erlang)?);
+            let accepts = Accepts::new(&one.erlang);
+            places.insert(one.release, Place { installed: one.clone(), modules, accepts });
+        }
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Ok(Evaluation {
+            master,
+            stop,
+            rows,
+            places,
+            day: jiff::Zoned::now().strftime("%Y-%m-%d").to_string(),
+            cpus: thread::available_parallelism().map_or(1, Into::into),
+            linux: kernel.trim().split('.').take(2).collect::<Vec<_>>().join("."),
+            progress: Mutex::new(Progress { total: 0, done: 0, took: Duration::ZERO, robust: 0, others: 0 }),
+        })
+    }
+
+    /// Does all of them, or as many as there are before it is to stop.
+    pub fn run(&self, jobs: Vec<Job<'_>>) -> Result<()> {
+        let (robust, others): (VecDeque<_>, VecDeque<_>) = jobs.into_iter().partition(Job::is_robust);
+        {
+            let mut progress = self.progress();
+            (progress.robust, progress.others) = (robust.len(), others.len());
+            progress.total = robust.len() + others.len();
+        }
+        self.drain(robust, AT_A_TIME.min(self.cpus))?;
+        self.drain(others, 1)
+    }
+
+    fn drain(&self, jobs: VecDeque<Job<'_>>, at_a_time: usize) -> Result<()> {
+        let jobs = Mutex::new(jobs);
+        let work = || -> Result<()> {
+            loop {
+                let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                let Some(job) = next.filter(|_| !self.stop.is_requested()) else { return Ok(()) };
+                self.one(&job)?;
+            }
+        };
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..at_a_time).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().try_for_each(|worker| match worker.join() {
+                Ok(ended) => ended,
+                Err(_) => Err(anyhow!("a run has ended in the middle")),
+            })
+        })
+    }
+
+    /// One run with its repetitions.
+    fn one(&self, job: &Job<'_>) -> Result<()> {
+        {
+            let mut progress = self.progress();
+            let left = if job.is_robust() { &mut progress.robust } else { &mut progress.others };
+            *left = left.saturating_sub(1);
+        }
+        let begin = Instant::now();
+        let mut attempts = 0;
+        let row = loop {
+            attempts += 1;
+            let (judged, error) = match self.try_once(job) {
+                _ if self.stop.is_requested() => return Ok(()),
+                Ok(judged) => (judged, None),
+                Err(error) => (Judged::default(), Some(format!("{error:#}"))),
+            };
+            let row = Row {
+                run: job.run.clone(),
+                master: self.master,
+                day: self.day.clone(),
+                cpus: self.cpus,
+                linux: self.linux.clone(),
+                took_s: begin.elapsed().as_secs_f64(),
+                attempts,
+                error,
+                judged,
+            };
+            if row.faults().is_empty() || !row.is_disturbed() || attempts > REPEATS {
+                break row;
+            }
+        };
+        self.tell(&row, begin.elapsed());
+        self.rows.add(row)
+    }
+
+    fn try_once(&self, job: &Job<'_>) -> Result<Judged> {
+        let release = job.run.release;
+        let place = self.places.get(&release).with_context(|| format!("OTP {release} is not there"))?;
+        match job.what {
+            What::Lab(lab) => self.lab(lab, &job.run, place),
+            What::Software(case) => {
+                let started = software::start(case, &self.stop)?;
+                let truth = Truth {
+                    expect: &case.expect,
+                    allow: &case.allow,
+                    causes: causes(&case.expect, case.cause.as_ref()),
+                    culprit: case.culprit.as_deref(),
+                    is_sick: !case.expect.is_empty(),
+                    foreign_cores: 0.0,
+                };
+                self.examine(&started.target().to_string(), &started.processes(), truth, &place.accepts)
+            }
+        }
+    }
+
+    fn lab(&self, lab: &Lab, run: &Run, place: &Place) -> Result<Judged> {
+        let options = Options {
+            seed: run.seed,
+            cured: run.setting != Setting::Sick,
+            erlang: place.installed.erlang.clone(),
+            for_seconds: LAB_SECONDS,
+            params: Vec::new(),
+        };
+        let mut running = Running::start(lab, &options, &place.modules)?;
+        let until = Instant::now() + READY_WITHIN;
+        let ready = loop {
+            if self.stop.is_requested() || Instant::now() > until {
+                bail!("it was not ready within {} s", READY_WITHIN.as_secs());
+            }
+            match running.next(lab, &options, Duration::from_millis(100))? {
+                Said::Ready(line) => break line,
+                Said::Ended => bail!("its VM ended before it was ready: {}", running.wait()?),
+                Said::Line(_) | Said::Nothing => {}
+            }
+        };
+        let word = |key: &str| ready.split(' ').find_map(|word| word.strip_prefix(key));
+        let node = word("node=").context("it does not tell its node's name")?;
+        let Manifest { expect, allow, cause, .. } = &lab.manifest;
+        let truth = Truth {
+            expect,
+            allow,
+            causes: causes(expect, cause.as_ref()),
+            culprit: word("sick=").filter(|culprit| *culprit != "-" && !expect.is_empty()),
+            is_sick: run.setting == Setting::Sick,
+            foreign_cores: 0.0,
+        };
+        self.examine(node, &running.processes(), truth, &place.accepts)
+    }
+
+    /// Looks at a VM as `doctor` does, and judges what is found. `own` are the processes of its case; what others use meanwhile is
+    /// put into the truth.
+    fn examine(&self, target: &str, own: &[u32], truth: Truth<'_>, accepts: &Accepts) -> Result<Judged> {
+        let live = Live::find(Some(target), &AccessArgs::default())?;
+        let wish = Wish {
+            every: Duration::from_secs(1),
+            length: Some(LOOK),
+            file: None,
+            host_only: false,
+            looking: MemoryBudget::default(),
+            once: &[],
+            beside: None,
+        };
+        let before = Cpu::now(own);
+        let open = |_: &str| Ok(Writer::in_memory()?);
+        let taken = take_into(&live, &wish, Plan::default(), &self.stop, open, &mut |_| {});
+        let (reader, _) = taken.map_err(Failed::into_error)?;
+        let truth = Truth { foreign_cores: Cpu::now(own).foreign_since(&before), ..truth };
+        let period = reader.period(&Selection::default())?;
+        let (mut judged, remedies) = judge(&beamtune_rules::diagnose(&period), &truth);
+        judged.remedies = remedies.len();
+        for flags in remedies {
+            let refused = accepts.refused(&flags)?;
+            judged.refused.extend((!refused.is_empty()).then(|| refused.join(" ")));
+        }
+        let bridge = Bridge::of(&period);
+        (judged.resident_bytes, judged.unexplained_bytes) = (bridge.resident, bridge.unexplained());
+        Ok(judged)
+    }
+
+    /// A line of progress.
+    fn tell(&self, row: &Row, took: Duration) {
+        let mut progress = self.progress();
+        progress.done += 1;
+        progress.took += took;
+        let mean = progress.took / u32::try_from(progress.done).unwrap_or(u32::MAX);
+        let slots = progress.robust.div_ceil(AT_A_TIME.min(self.cpus)) + progress.others;
+        let left = mean * u32::try_from(slots).unwrap_or(u32::MAX);
+        terminal::complain(&format!(
+            "[{}/{}, {} min left] {}\n",
+            progress.done,
+            progress.total,
+            left.as_secs().div_ceil(60),
+            page::line(row)
+        ));
+    }
+
+    fn progress(&self) -> std::sync::MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long so many runs take, by what is usual.
+pub fn minutes(jobs: &[Job<'_>]) -> u64 {
+    let robust = jobs.iter().filter(|job| job.is_robust()).count();
+    let slots = robust.div_ceil(AT_A_TIME) + jobs.len() - robust;
+    (slots as u64 * USUAL_RUN.as_secs()).div_ceil(60)
+}
+
+/// CPU time so far: of the machine, and of a case and of us. Another case beside it disturbs it as any other work does.
+struct Cpu {
+    at: Instant,
+    cpus: f64,
+    /// In ticks, all and those in which somebody had a CPU.
+    all: f64,
+    busy: f64,
+    ours_ns: f64,
+}
+
+impl Cpu {
+    /// `own` are the processes of the case.
+    fn now(own: &[u32]) -> Cpu {
+        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let ticks = stat.lines().next().unwrap_or_default().split_whitespace();
+        // user, nice, system, idle, iowait, irq, softirq, steal; guests' time is in user already: proc_stat(5).
+        let ticks: Vec<f64> = ticks.skip(1).take(8).filter_map(|tick| tick.parse().ok()).collect();
+        let all: f64 = ticks.iter().sum();
+        let idle: f64 = ticks.iter().skip(3).take(2).sum();
+        let is_cpu = |line: &&str| line.starts_with("cpu") && !line.starts_with("cpu ");
+        let tree = LocalTree::default();
+        let of_case = own.iter().map(|pid| Family::of(&tree, *pid).map_or(0, |family| family.cpu_ns));
+        // What cannot be read counts as others'.
+        let ours =
+            of_case.sum::<i64>() + family::usage(&tree, std::process::id()).map_or(0, |(cpu_ns, _)| cpu_ns);
+        Cpu {
+            at: Instant::now(),
+            cpus: stat.lines().filter(is_cpu).count() as f64,
+            all,
+            busy: all - idle,
+            ours_ns: ours as f64,
+        }
+    }
+
+    /// Cores that others have had since.
+    fn foreign_since(&self, before: &Cpu) -> f64 {
+        let all = self.all - before.all;
+        if all <= 0.0 {
+            return 0.0;
+        }
+        let busy = (self.busy - before.busy) * self.cpus / all;
+        let ours = (self.ours_ns - before.ours_ns) / self.at.duration_since(before.at).as_nanos() as f64;
+        (busy - ours).max(0.0)
+    }
+}

@@ -1,0 +1,204 @@
+//! Whether a diagnosis is right of a VM whose true state is known: the one place that decides this.
+
+use beamtune_model::{Diagnosis, Finding, Level};
+
+use super::accepts::flags_of;
+use super::rows::Judged;
+
+/// With so much CPU used by processes that are not the case's, a starved VM is true and says nothing of the rule.
+pub const DISTURBED_CORES: f64 = 0.8;
+
+/// The rule about CPU that others have.
+const STARVED: &str = "BT004";
+
+/// A cause stands among the first so many findings, and one more for each further cause.
+const FIRST: usize = 3;
+
+/// What is known of a VM.
+pub struct Truth<'a> {
+    /// `CODE` of a finding above "notice", or `CODE:SUBJECT` of one at any level.
+    pub expect: &'a [String],
+    /// Codes that may be found besides.
+    pub allow: &'a [String],
+    /// Those of `expect` that are the causes.
+    pub causes: Vec<&'a str>,
+    /// Whether what is expected is there, or must not be.
+    pub is_sick: bool,
+    /// What a finding must name.
+    pub culprit: Option<&'a str>,
+    /// Cores that others had.
+    pub foreign_cores: f64,
+}
+
+/// Which of the expected findings are true causes: the one that is named, or all.
+pub fn causes<'a>(expect: &'a [String], cause: Option<&'a String>) -> Vec<&'a str> {
+    match cause {
+        Some(cause) => vec![cause.as_str()],
+        None => expect.iter().map(String::as_str).collect(),
+    }
+}
+
+/// Whether a finding is what was expected.
+fn is_hit(finding: &Finding, expectation: &str) -> bool {
+    match expectation.split_once(':') {
+        Some((code, subject)) => finding.code.0 == code && finding.subject.as_deref() == Some(subject),
+        None => finding.code.0 == expectation && finding.level > Level::Notice,
+    }
+}
+
+/// Judges a diagnosis. Whether flags are accepted is for a VM to say: they are given back, by remedies.
+pub fn judge(diagnosis: &Diagnosis, truth: &Truth<'_>) -> (Judged, Vec<Vec<Vec<String>>>) {
+    let findings = diagnosis.findings();
+    let mut judged = Judged {
+        found: findings.iter().map(|finding| format!("{} {}", finding.code.0, level(finding))).collect(),
+        foreign_cores: truth.foreign_cores,
+        ..Judged::default()
+    };
+    let is_known = |finding: &Finding| {
+        let code = |known: &String| known.split(':').next() == Some(finding.code.0);
+        truth.expect.iter().chain(truth.allow).any(code)
+    };
+    // True of the machine, and none of the case's own.
+    let is_excused = |finding: &Finding| {
+        let is_own = truth.is_sick && is_known(finding);
+        finding.code.0 == STARVED && !is_own && truth.foreign_cores >= DISTURBED_CORES
+    };
+    let is_expected = |finding: &Finding| truth.expect.iter().any(|code| is_hit(finding, code));
+    if truth.is_sick {
+        let is_missing = |code: &&String| !findings.iter().any(|finding| is_hit(finding, code));
+        judged.missing = truth.expect.iter().filter(is_missing).cloned().collect();
+        let takes_place = |finding: &&&Finding| finding.follows.is_none() && !is_excused(finding);
+        let first: Vec<&&Finding> = findings.iter().filter(takes_place).collect();
+        let rank = |cause: &&str| first.iter().position(|finding| is_hit(finding, cause)).map(|at| at + 1);
+        judged.ranks = truth.causes.iter().map(rank).collect();
+        let is_named =
+            |culprit| findings.iter().any(|finding| is_expected(finding) && names(finding, culprit));
+        judged.culprit = truth.culprit.map(is_named);
+    }
+    let is_unwanted = |finding: &&&Finding| match is_expected(finding) {
+        true => !truth.is_sick,
+        false => finding.level > Level::Notice && !is_known(finding),
+    };
+    for finding in findings.iter().filter(is_unwanted) {
+        let list = if is_excused(finding) { &mut judged.excused } else { &mut judged.false_findings };
+        list.push(told(finding));
+    }
+    let mut expected = findings.iter().filter(|finding| is_expected(finding));
+    judged.estimate_bytes = expected.find_map(|finding| finding.remedies.first()?.saves_bytes);
+    let remedies = findings.iter().flat_map(|finding| &finding.remedies).map(flags_of);
+    (judged, remedies.filter(|flags| !flags.is_empty()).collect())
+}
+
+/// Whether a cause of these stands first, and whether all stand where they are seen.
+pub fn places(ranks: &[Option<usize>]) -> (bool, bool) {
+    let is_first = ranks.contains(&Some(1));
+    let last = FIRST + ranks.len().saturating_sub(1);
+    (is_first, ranks.iter().all(|rank| rank.is_some_and(|rank| rank <= last)))
+}
+
+fn told(finding: &Finding) -> String {
+    format!("{} ({}): {}", finding.code.0, level(finding), finding.summary)
+}
+
+fn level(finding: &Finding) -> &'static str {
+    match finding.level {
+        Level::Notice => "notice",
+        Level::Warning => "warning",
+        Level::Critical => "critical",
+    }
+}
+
+/// Whether any word of a finding is the culprit's name.
+fn names(finding: &Finding, culprit: &str) -> bool {
+    serde_json::to_string(finding).is_ok_and(|text| text.contains(culprit))
+}
+
+#[cfg(test)]
+mod tests {
+    use beamtune_model::{Code, Follows, Outcome, Verdict};
+
+    use super::*;
+
+    fn finding(code: &'static str, score: f64, follows: Option<&'static str>) -> Finding {
+        Finding {
+            code: Code(code),
+            rule: "rule",
+            level: Level::of(score),
+            score,
+            summary: format!("{code} of worker_7"),
+            subject: Some("subject".to_owned()),
+            follows: follows.map(|code| Follows { code: Code(code), rule: "rule", why: "why" }),
+            evidence: Vec::new(),
+            against: Vec::new(),
+            remedies: Vec::new(),
+        }
+    }
+
+    fn diagnosis(findings: &[Finding]) -> Diagnosis {
+        let verdict = |finding: &Finding| Verdict {
+            code: finding.code,
+            rule: "rule",
+            outcome: Outcome::Found(vec![finding.clone()]),
+        };
+        Diagnosis { verdicts: findings.iter().map(verdict).collect() }
+    }
+
+    fn verdict(findings: &[Finding], expect: &[&str], is_sick: bool, foreign_cores: f64) -> Judged {
+        let expect: Vec<String> = expect.iter().map(ToString::to_string).collect();
+        let allow = ["BT015".to_owned()];
+        let causes = causes(&expect, None);
+        let truth = Truth {
+            expect: &expect,
+            allow: &allow,
+            causes,
+            is_sick,
+            culprit: Some("worker_7"),
+            foreign_cores,
+        };
+        judge(&diagnosis(findings), &truth).0
+    }
+
+    #[test]
+    fn what_follows_from_another_finding_takes_no_place() {
+        let found = [
+            finding("BT002", 80.0, None),
+            finding("BT016", 90.0, Some("BT002")),
+            finding("BT006", 30.0, None),
+        ];
+        let judged = verdict(&found, &["BT006"], true, 0.0);
+        assert_eq!(judged.ranks, [Some(2)]);
+        assert_eq!(verdict(&found, &["BT016"], true, 0.0).ranks, [None]);
+        assert_eq!(judged.culprit, Some(true));
+        assert_eq!(judged.false_findings.len(), 2, "{judged:?}");
+    }
+
+    #[test]
+    fn a_notice_is_no_finding_unless_its_subject_is_asked_for() {
+        let found = [finding("BT009", 10.0, None)];
+        assert_eq!(verdict(&found, &["BT009"], true, 0.0).missing, ["BT009"]);
+        assert!(verdict(&found, &["BT009"], false, 0.0).false_findings.is_empty());
+        assert!(verdict(&found, &["BT009:subject"], true, 0.0).missing.is_empty());
+        assert_eq!(verdict(&found, &["BT009:subject"], false, 0.0).false_findings.len(), 1);
+    }
+
+    #[test]
+    fn what_is_allowed_is_not_false_and_a_disturbed_machine_excuses_only_one_code() {
+        let found =
+            [finding("BT015", 50.0, None), finding("BT004", 50.0, None), finding("BT005", 50.0, None)];
+        let judged = verdict(&found, &[], false, 0.9);
+        assert_eq!((judged.false_findings.len(), judged.excused.len()), (1, 1), "{judged:?}");
+        assert_eq!(verdict(&found, &["BT005"], true, 0.9).ranks, [Some(1)]);
+        assert_eq!(verdict(&found, &["BT005"], true, 0.1).ranks, [Some(2)]);
+        assert_eq!(verdict(&found, &[], false, 0.1).false_findings.len(), 2);
+        let cured = verdict(&found, &["BT004"], false, 0.9);
+        assert_eq!((cured.false_findings.len(), cured.excused.len()), (1, 1), "{cured:?}");
+    }
+
+    #[test]
+    fn of_several_causes_the_best_counts_as_first_and_all_must_be_near() {
+        assert_eq!(places(&[Some(2), Some(1)]), (true, true));
+        assert_eq!(places(&[Some(4), Some(2)]), (false, true));
+        assert_eq!(places(&[Some(4)]), (false, false));
+        assert_eq!(places(&[Some(1), None]), (true, false));
+    }
+}

@@ -1,0 +1,52 @@
+//! Which OTP releases there are to run labs on: this host's own, and those that `make otp` has made.
+
+use std::path::PathBuf;
+
+use super::host::Conditions;
+use super::run::Erlang;
+
+/// An Erlang of this machine.
+#[derive(Debug, Clone)]
+pub struct Installed {
+    pub release: u32,
+    pub erlang: Erlang,
+}
+
+/// This host's own; `None` where there is none, or it does not tell.
+pub fn own() -> Option<Installed> {
+    let erlang = Erlang::default();
+    let mut command = erlang.command(&erlang.erl(), &Conditions::default());
+    command.args(["-noshell", "-eval", "io:put_chars(erlang:system_info(otp_release)), halt()."]);
+    let output = command.output().ok()?;
+    let release = String::from_utf8(output.stdout).ok()?.trim().parse().ok()?;
+    Some(Installed { release, erlang })
+}
+
+/// The Erlang of a release.
+pub fn find(release: u32, own: Option<&Installed>) -> Option<Installed> {
+    if let Some(own) = own.filter(|own| own.release == release) {
+        return Some(own.clone());
+    }
+    let root = roots()?.join(release.to_string());
+    // Written last by scripts/otp.sh.
+    let is_whole = root.join(".complete").exists();
+    is_whole.then_some(Installed { release, erlang: Erlang { root: Some(root), erl: None } })
+}
+
+/// Where `make otp` has put them.
+fn roots() -> Option<PathBuf> {
+    match std::env::var_os("BEAMTUNE_OTP_DIR") {
+        Some(folder) => Some(folder.into()),
+        None => Some(cache()?.join("otp")),
+    }
+}
+
+/// Where what was fetched is kept, outside of the repository.
+pub fn cache() -> Option<PathBuf> {
+    if let Some(folder) = std::env::var_os("BEAMTUNE_CACHE") {
+        return Some(folder.into());
+    }
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
+    Some(cache.or_else(home)?.join("beamtune"))
+}

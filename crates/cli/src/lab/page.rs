@@ -1,0 +1,256 @@
+//! What an evaluation has shown, for the terminal and for docs/evaluation.md.
+
+use anyhow::{Result, bail};
+use beamtune_report::Style;
+use beamtune_report::table::{Align, Table};
+
+use super::judge::{DISTURBED_CORES, places};
+use super::rows::{Row, Setting, told};
+
+/// What stands around the section in docs/evaluation.md.
+const BEGIN: &str = "<!-- labs: begin -->\n";
+const END: &str = "<!-- labs: end -->";
+
+/// One run in a line.
+pub fn line(row: &Row) -> String {
+    let run = &row.run;
+    let faults = row.faults();
+    let verdict = if faults.is_empty() { "right".to_owned() } else { faults.join("; ") };
+    let disturbed = match row.is_disturbed() {
+        true => format!(" (others used {:.1} cores)", row.judged.foreign_cores),
+        false => String::new(),
+    };
+    let again = if row.attempts > 1 { format!(", run {} times", row.attempts) } else { String::new() };
+    format!(
+        "{} on OTP {}, {}, seed {}: {verdict}; found: {}{disturbed}{again}",
+        run.case,
+        run.release,
+        run.setting.name(),
+        run.seed,
+        found(row)
+    )
+}
+
+/// All runs as a table for the terminal.
+pub fn table(rows: &[Row], style: Style) -> String {
+    let mut table = Table::new(&[
+        ("case", Align::Left),
+        ("OTP", Align::Right),
+        ("setting", Align::Left),
+        ("found", Align::Left),
+        ("place", Align::Right),
+        ("culprit", Align::Left),
+        ("remedies", Align::Right),
+        ("false", Align::Right),
+        ("right?", Align::Left),
+    ]);
+    for row in rows {
+        let faults = row.faults();
+        table.row([
+            row.run.case.clone(),
+            row.run.release.to_string(),
+            row.run.setting.name().to_owned(),
+            found(row),
+            told(&row.judged.ranks),
+            culprit(row).to_owned(),
+            remedies(row),
+            row.judged.false_findings.len().to_string(),
+            if faults.is_empty() { "right".to_owned() } else { faults.join("; ") },
+        ]);
+    }
+    table.render(style)
+}
+
+fn found(row: &Row) -> String {
+    if row.judged.found.is_empty() { "nothing".to_owned() } else { row.judged.found.join(", ") }
+}
+
+fn culprit(row: &Row) -> &'static str {
+    match row.judged.culprit {
+        Some(true) => "named",
+        Some(false) => "not named",
+        None => "",
+    }
+}
+
+/// `2/2`: of the remedies with flags, those all of whose flags the VM takes.
+fn remedies(row: &Row) -> String {
+    let all = row.judged.remedies;
+    if all == 0 { String::new() } else { format!("{}/{all}", accepted(row)) }
+}
+
+fn accepted(row: &Row) -> usize {
+    row.judged.remedies.saturating_sub(row.judged.refused.len())
+}
+
+/// The sums, a sentence for each.
+pub fn sums(rows: &[Row]) -> Vec<String> {
+    let share = |part: usize, of: usize| match of {
+        0 => "0 of 0".to_owned(),
+        _ => format!("{part} of {of} ({:.1} %)", 100.0 * part as f64 / of as f64),
+    };
+    let judged: Vec<&Row> = rows.iter().filter(|row| row.error.is_none()).collect();
+    let (sick, well): (Vec<&Row>, Vec<&Row>) =
+        judged.iter().partition(|row| row.run.setting == Setting::Sick);
+    // A lab that is told only by counts has nothing to be found by a doctor.
+    let caused: Vec<&&Row> = sick.iter().filter(|row| !row.judged.ranks.is_empty()).collect();
+    let first = caused.iter().filter(|row| places(&row.judged.ranks).0).count();
+    let near = caused.iter().filter(|row| places(&row.judged.ranks).1).count();
+    let to_name = sick.iter().filter(|row| row.judged.culprit.is_some()).count();
+    let named = sick.iter().filter(|row| row.judged.culprit == Some(true)).count();
+    let with_false = |rows: &[&Row]| rows.iter().filter(|row| !row.judged.false_findings.is_empty()).count();
+    let (advised, taken) =
+        judged.iter().fold((0, 0), |(all, taken), row| (all + row.judged.remedies, taken + accepted(row)));
+    let right = rows.iter().filter(|row| row.faults().is_empty()).count();
+    let again = rows.iter().filter(|row| row.attempts > 1).count();
+    let disturbed = rows.iter().filter(|row| row.is_disturbed()).count();
+    let excused = rows.iter().filter(|row| !row.judged.excused.is_empty()).count();
+    vec![
+        format!("all right: {} runs", share(right, rows.len())),
+        format!("the true cause first: {} sick runs", share(first, caused.len())),
+        format!(
+            "all causes within the first three (one more for each further cause): {}",
+            share(near, caused.len())
+        ),
+        format!("the culprit named: {}", share(named, to_name)),
+        format!(
+            "cured or healthy with a finding above notice that should not be: {}",
+            share(with_false(&well), well.len())
+        ),
+        format!(
+            "sick with a finding above notice beside what is known: {}",
+            share(with_false(&sick), sick.len())
+        ),
+        format!("remedies with flags that a VM of the release takes: {}", share(taken, advised)),
+        format!(
+            "runs that could not be judged: {}; while others used {DISTURBED_CORES} cores and more: {disturbed}, of these with CPU starvation \
+             that was true therefore and takes no place: {excused}; repeated, since they were wrong meanwhile, so that the last run counts: {again}",
+            rows.len() - judged.len()
+        ),
+    ]
+}
+
+/// The section of docs/evaluation.md.
+pub fn section(rows: &[Row]) -> String {
+    let (labs, software): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.run.is_lab);
+    let list = |of: &dyn Fn(&Row) -> String| {
+        let mut all: Vec<String> = rows.iter().map(of).collect();
+        all.sort_unstable();
+        all.dedup();
+        all.join(", ")
+    };
+    let mut text = format!(
+        "Every lab (see [lab/README.md](../lab/README.md)), sick and cured, and software as Debian brings it, idle, loaded and with \
+         bad settings (see [lab/software](../lab/software/README.md)), judged as by `beamtune doctor` (10 s). Written by `make labs`; \
+         measured on {}, {} CPUs, Linux {}, master seed {}.\n",
+        list(&|row| row.day.clone()),
+        list(&|row| row.cpus.to_string()),
+        list(&|row| row.linux.clone()),
+        list(&|row| row.master.to_string()),
+    );
+    for (what, rows) in [("Labs", &labs), ("Software", &software)] {
+        if rows.is_empty() {
+            continue;
+        }
+        let owned: Vec<Row> = rows.iter().map(|row| (*row).clone()).collect();
+        text.push_str(&format!("\n{what}:\n\n"));
+        sums(&owned).iter().for_each(|sum| text.push_str(&format!("- {sum}\n")));
+    }
+    text.push_str(
+        "\nThe place is that of the true cause among the findings that follow from no other. A run is right if all that was expected was \
+         found, the culprit named, the cause placed among the first three, every advised flag taken by a VM of that release, nothing else \
+         found above notice, and its resident memory explained.\n\n\
+         | case | OTP | setting | found | place | culprit | remedies | right? |\n|---|---|---|---|---|---|---|---|\n",
+    );
+    for row in rows {
+        let faults = row.faults();
+        let cells = [
+            row.run.case.clone(),
+            row.run.release.to_string(),
+            row.run.setting.name().to_owned(),
+            row.judged.found.join(", "),
+            told(&row.judged.ranks),
+            culprit(row).to_owned(),
+            remedies(row),
+            if faults.is_empty() { "right".to_owned() } else { faults.join("; ") },
+        ];
+        text.push_str(&format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | ")));
+    }
+    text.push_str(&memory(&labs));
+    text
+}
+
+/// What labs took sick and cured, and what the first remedy was estimated to give back.
+fn memory(labs: &[&Row]) -> String {
+    let of = |setting: Setting| labs.iter().copied().filter(move |row| row.run.setting == setting);
+    let is_pair = |a: &Row, b: &Row| (&a.run.case, a.run.release) == (&b.run.case, b.run.release);
+    let mb = |bytes: Option<f64>| bytes.map_or(String::new(), |bytes| format!("{:.1}", bytes / 1e6));
+    let float = |bytes: Option<i64>| bytes.map(|bytes| bytes as f64);
+    let mut text = "\nResident memory of the same runs, in MB: sick, and how much of that was not explained page by page; cured with the same \
+                    seed; and what the first remedy of the finding was estimated to give back beside what the cure has given back.\n\n\
+                    | lab | OTP | sick | not explained | cured | estimated | measured |\n|---|---|---|---|---|---|---|\n"
+        .to_owned();
+    for sick in of(Setting::Sick) {
+        let Some(cured) = of(Setting::Cured).find(|cured| is_pair(sick, cured)) else { continue };
+        let (before, after) = (float(sick.judged.resident_bytes), float(cured.judged.resident_bytes));
+        let estimate = sick.judged.estimate_bytes;
+        let returned = before.zip(after).filter(|_| estimate.is_some()).map(|(before, after)| before - after);
+        text.push_str(&format!(
+            "| {} | {} | {} | {} | {} | {} | {} |\n",
+            sick.run.case,
+            sick.run.release,
+            mb(before),
+            mb(float(sick.judged.unexplained_bytes)),
+            mb(after),
+            mb(estimate),
+            mb(returned)
+        ));
+    }
+    text
+}
+
+/// A page with another section between the marks.
+pub fn replaced(page: &str, section: &str) -> Result<String> {
+    let parts = page.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+    let Some((before, after)) = parts else {
+        bail!("the page has no lines {} and {END}", BEGIN.trim_end());
+    };
+    Ok(format!("{before}{BEGIN}{section}{END}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rows::tests::row;
+    use super::*;
+
+    #[test]
+    fn sums_count_what_is_right_and_what_is_not() {
+        let mut second = row("b", Setting::Sick);
+        (second.judged.ranks, second.judged.culprit) = (vec![Some(2)], Some(false));
+        let mut cured = row("a", Setting::Cured);
+        cured.judged.false_findings = vec!["BT001".to_owned()];
+        (cured.judged.remedies, cured.judged.refused) = (2, vec!["+Mdai max".to_owned()]);
+        let sums = sums(&[row("a", Setting::Sick), second, cured, row("b", Setting::Cured)]).join("\n");
+        for part in [
+            "all right: 2 of 4 (50.0 %)",
+            "cause first: 1 of 2 (50.0 %)",
+            "one more for each further cause): 2 of 2 (100.0 %)",
+            "culprit named: 1 of 2",
+            "that should not be: 1 of 2",
+            "beside what is known: 0 of 2",
+            "release takes: 1 of 2",
+        ] {
+            assert!(sums.contains(part), "no {part:?} in\n{sums}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_between_the_marks_is_replaced() {
+        let page = "# Page\n<!-- labs: begin -->\nold\n<!-- labs: end -->\nrest\n";
+        let written = replaced(page, &section(&[row("a", Setting::Sick)])).expect("a page");
+        assert!(written.starts_with("# Page\n<!-- labs: begin -->\nEvery lab"), "{written}");
+        assert!(written.ends_with("\n<!-- labs: end -->\nrest\n") && !written.contains("old"), "{written}");
+        assert!(written.contains("| a | 25 | sick |  | 1 | named |  | right |"), "{written}");
+        replaced("# Page\n", "").expect_err("no marks");
+    }
+}
