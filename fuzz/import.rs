@@ -1,6 +1,6 @@
 //! What the VM's own tools have printed, and somebody has copied.
 
-use beamtune_import::{crash_dump as dump, lcnt as read};
+use beamtune_import::{Unread, crash_dump as dump, lcnt as read, read as read_all};
 use beamtune_model::locks::WAIT_BINS;
 use beamtune_model::{Period, PeriodBuilder, Sample, SampleBuilder, SeriesTable, Span, Tick, facts};
 
@@ -15,12 +15,7 @@ pub fn lcnt(bytes: &[u8]) {
         Err(error) => return assert_harmless(&error.to_string()),
     };
     assert_eq!(Ok(&imported), read(bytes).as_ref(), "the same text is the same");
-    let text = String::from_utf8_lossy(bytes);
-    let lines = text.lines().count().max(1);
-    for unread in &imported.unread {
-        assert!((1..=lines).contains(&unread.line) && unread.column > 0, "{unread:?}");
-        assert!(!unread.why.is_empty() && unread.text.len() <= 4_096, "{unread:?}");
-    }
+    assert_placed(&imported.unread, bytes);
     let session = &imported.session;
     assert!(session.length >= 0 && session.locks >= 0 && session.told >= 0, "{session:?}");
     for row in &imported.rows {
@@ -73,4 +68,35 @@ pub fn crash_dump(bytes: &[u8]) {
     let mut builder = PeriodBuilder::default();
     builder.sample(&sample, &table);
     judge(&builder.finish());
+}
+
+/// Text of any tool. What is read makes a recording that rules can judge, whatever is in it, and what is not read has its place.
+pub fn printed(bytes: &[u8]) {
+    let reading = match read_all(bytes) {
+        Ok(reading) => reading,
+        Err(error) => return assert_harmless(&error.to_string()),
+    };
+    assert_eq!(Ok(&reading), read_all(bytes).as_ref(), "the same text is the same");
+    assert_placed(&reading.unread, bytes);
+    let mut table = SeriesTable::default();
+    let samples = reading.samples("a fuzzer", &mut table);
+    let mut facts = beamtune_model::Facts::default();
+    samples.iter().flat_map(|sample| &sample.facts).for_each(|(key, value)| facts.set(key, value.as_str()));
+    let mut builder = PeriodBuilder::new(None, facts, 1);
+    let mut before = None;
+    for sample in &samples {
+        assert!(before < Some(sample.tick.t), "samples follow each other");
+        before = Some(sample.tick.t);
+        assert!(sample.readings.iter().all(|(_, value)| *value >= 0), "{:?}", sample.readings);
+        builder.sample(sample, &table);
+    }
+    judge(&builder.finish());
+}
+
+fn assert_placed(unread: &[Unread], bytes: &[u8]) {
+    let lines = String::from_utf8_lossy(bytes).lines().count().max(1);
+    for unread in unread {
+        assert!((1..=lines).contains(&unread.line) && unread.column > 0, "{unread:?}");
+        assert!(!unread.why.is_empty() && unread.text.len() <= 4_096, "{unread:?}");
+    }
 }

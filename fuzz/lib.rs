@@ -54,6 +54,7 @@ pub const TARGETS: &[Target] = &[
     ("load_import", load::load_import),
     ("lcnt", import::lcnt),
     ("crash_dump", import::crash_dump),
+    ("printed", import::printed),
     ("program", profile::program),
     ("perf_record", profile::perf_record),
 ];

@@ -58,7 +58,8 @@ fn a_pasted_table_is_judged_and_what_is_no_table_is_named() {
         assert!(said.stdout.contains(words), "no {words:?} in: {}", said.stdout);
     }
     assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
-    let expect = "pasted.txt:1:1: not read: We saw this on web1 yesterday: (it is no table of lcnt)\n";
+    let expect =
+        "pasted.txt:1:1: not read: We saw this on web1 yesterday: (it is of no tool that is known here)\n";
     assert!(said.stderr.ends_with(expect), "{}", said.stderr);
     let cured = import(CURED, folder.path(), &[]);
     assert_eq!(cured.status, Some(0), "{}\n{}", cured.stdout, cured.stderr);
@@ -112,8 +113,38 @@ fn standard_input_is_read_and_json_is_that_of_locks() {
 fn what_holds_no_table_is_refused_with_what_to_copy() {
     let folder = folder();
     import("hello", folder.path(), &[])
-        .assert_refused(&["there is no table of lcnt in it", "lcnt:conflicts()"]);
+        .assert_refused(&["no tool that is known here has printed any of it", "lcnt:conflicts()"]);
     let heading = HOT.lines().skip(3).take(2).collect::<Vec<_>>().join("\n");
     import(&heading, folder.path(), &[]).assert_refused(&["no row of it could be read"]);
     run(beamtune().args(["import", "/nowhere/at/all"])).assert_refused(&["/nowhere/at/all cannot be read"]);
+}
+
+#[test]
+fn what_other_tools_have_printed_is_diagnosed_as_a_recording_is() {
+    let folder = folder();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../import/tests/fixtures/tools");
+    let printed = |name: &str| fs::read_to_string(fixtures.join(name)).expect("a fixture");
+    let text = printed("rabbitmq-status-otp25.txt") + &printed("rabbitmq-runtime_thread_stats-otp25.txt");
+    let kept = folder.path().join("kept.beamtune");
+    let said = import(&text, folder.path(), &["-o", &kept.display().to_string()]);
+    assert_eq!(said.status, Some(0), "{}\n{}", said.stdout, said.stderr);
+    for words in [
+        "imported text · RabbitMQ 3.10.8 · OTP 25",
+        "what rabbitmq-diagnostics, msacc have printed (sizes that RabbitMQ told are rounded to four digits)",
+        "BT007 268 processes",
+        "BT011 collecting garbage took 0.00",
+        "BT023 restart-loop: earlier and later lives of the VM: the text tells nothing of it",
+    ] {
+        assert!(said.stdout.contains(words), "no {words:?} in: {}", said.stdout);
+    }
+    assert!(said.stderr.contains("pasted.txt:1:1: not read: Status of node"), "{}", said.stderr);
+    let again = run(beamtune().arg("diagnose").arg(&kept));
+    assert_eq!((again.stdout, again.status), (said.stdout, said.status), "{}", again.stderr);
+    let said = import(&text, folder.path(), &["--json"]);
+    let document = said.json();
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/diagnosis.schema.json");
+    let schema = serde_json::from_str(&fs::read_to_string(schema).expect("the schema")).expect("JSON");
+    let schema = jsonschema::validator_for(&schema).expect("a schema");
+    let errors: Vec<_> = schema.iter_errors(&document).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:#?}");
 }

@@ -1,29 +1,41 @@
 //! Text that the VM's own tools have printed, as rows of a recording.
 //!
-//! What somebody has pasted into a ticket, a mail or a page is often all that is left of a measurement. [`lcnt`] reads the tables of
-//! lock counting's tool `lcnt`: `conflicts` by class and by single lock, `inspect` and `histogram`, `locations`, `information`. Nothing
-//! is guessed: a row counts only if each of its cells is what its column holds and the shares in it follow from the numbers beside
-//! them, and whatever was not read is named with its place ([`Unread`]).
+//! What somebody has pasted into a ticket, a mail or a page is often all that is left of a measurement. [`read`] finds in it what `msacc`,
+//! `erlang:memory()`, `scheduler:utilization`, `recon_alloc`, `instrument` and `rabbitmq-diagnostics` have printed, and, by [`lcnt`], the
+//! tables of lock counting: `conflicts` by class and by single lock, `inspect` and `histogram`, `locations`, `information`. Nothing is
+//! guessed: a row counts only if each of its cells is what its column holds and the shares in it follow from the numbers beside them, a
+//! term only if it is whole and of the form that its function answers in, and whatever was not read is named with its place ([`Unread`]).
 //!
-//! How the tables are made is the same from OTP 18 to 29 (lib/tools/src/lcnt.erl): each column is as wide as its widest cell, at most
+//! How the tables of lcnt are made is the same from OTP 18 to 29 (lib/tools/src/lcnt.erl): each column is as wide as its widest cell, at most
 //! 80 characters, right-aligned, and what is longer is cut and touches the cell before it; times are whole microseconds, shares have
 //! four digits behind the point. So text that has lost its line breaks, its alignment or some of its spaces can still be told apart.
 
+mod banner;
 mod call;
 pub mod crash_dump;
+mod find;
 mod head;
+mod instrument;
 mod join;
 mod made;
+mod msacc;
+mod part;
+mod rabbitmq;
 mod row;
+mod sample;
+mod term;
+mod terms;
 mod text;
 mod walk;
 
+pub use banner::Banner;
 use beamtune_model::{LockRow, LockSession};
+pub use sample::Reading;
 
 /// The most that is read: all locks of a large node are some 30 MB.
 pub const MAX_BYTES: usize = 64 << 20;
 
-/// What was read of a text.
+/// What was read of lcnt's tables.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Imported {
     /// The time for which locks were counted. Its `length` is 0 where neither `information` nor the shares in the tables tell it, its
@@ -36,17 +48,6 @@ pub struct Imported {
     pub unread: Vec<Unread>,
     /// What the shell's banner tells of the VM, where it is there.
     pub banner: Banner,
-}
-
-/// The first line that a VM prints: `Erlang/OTP 27 [erts-15.0] [64-bit] [smp:8:4] …`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Banner {
-    /// The OTP release: `27`.
-    pub release: Option<String>,
-    /// The version of ERTS: `15.0`.
-    pub erts: Option<String>,
-    /// Normal schedulers, and how many of them were online.
-    pub schedulers: Option<(i64, i64)>,
 }
 
 /// A part of the text that was not read.
@@ -66,15 +67,17 @@ pub struct Unread {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
     /// The text is larger than [`MAX_BYTES`].
-    #[error("the text has {bytes} bytes, and at most {MAX_BYTES} are read: cut what is not a table of lcnt")]
+    #[error(
+        "the text has {bytes} bytes, and at most {MAX_BYTES} are read: cut what none of the VM's tools has printed"
+    )]
     TooLarge {
         /// Its size.
         bytes: usize,
     },
-    /// There is no table of `lcnt` in it.
+    /// Nothing in it is of a tool that is known.
     #[error(
-        "there is no table of lcnt in it: copy what lcnt:conflicts(), lcnt:inspect(Lock), lcnt:locations() or lcnt:information() \
-         print, with the line of headings"
+        "no tool that is known here has printed any of it: copy what lcnt:conflicts(), msacc:print(), erlang:memory(), \
+         recon_alloc:fragmentation(current), scheduler:utilization(1) or rabbitmq-diagnostics status print, with headings and calls"
     )]
     Nothing,
     /// A crash dump in an archive.
@@ -88,18 +91,67 @@ pub enum ImportError {
     Unreadable(String),
 }
 
-/// Reads what `lcnt` has printed. Text that is no UTF-8 is read with marks in the place of what is wrong.
+/// Parts of the text that are named one by one.
+const MOST_UNREAD: usize = 1_000;
+
+/// Characters of such a part that are told.
+const TOLD_CHARS: usize = 120;
+
+/// Reads what any of the tools has printed. Text that is no UTF-8 is read with marks in the place of what is wrong.
+///
+/// # Errors
+/// If it is too large, or nothing in it is of a tool that is known.
+pub fn read(bytes: &[u8]) -> Result<Reading, ImportError> {
+    let text = as_text(bytes)?;
+    let found = find::find(&text);
+    let has_parts = !found.parts.is_empty();
+    let (mut reading, refused) = sample::join(found.parts, found.banner);
+    reading.unread = named(&text, refused);
+    let walked = walk::walk(&found.rest);
+    let has_locks = !(walked.tables.is_empty() && walked.told.is_empty());
+    if !has_parts && !has_locks {
+        return Err(ImportError::Nothing);
+    }
+    match has_locks {
+        true => reading.add_locks(join::join(walked)),
+        false => reading.unread.extend(walked.unread.finish()),
+    }
+    reading.unread.sort_by_key(|unread| (unread.line, unread.column));
+    reading.unread.truncate(MOST_UNREAD);
+    Ok(reading)
+}
+
+/// Reads what `lcnt` has printed, and nothing else.
 ///
 /// # Errors
 /// If it is too large, or holds no table.
 pub fn lcnt(bytes: &[u8]) -> Result<Imported, ImportError> {
-    if bytes.len() > MAX_BYTES {
-        return Err(ImportError::TooLarge { bytes: bytes.len() });
-    }
-    let text = String::from_utf8_lossy(bytes);
-    let found = walk::walk(&text);
+    let found = walk::walk(&as_text(bytes)?);
     if found.tables.is_empty() && found.told.is_empty() {
         return Err(ImportError::Nothing);
     }
     Ok(join::join(found))
+}
+
+fn as_text(bytes: &[u8]) -> Result<std::borrow::Cow<'_, str>, ImportError> {
+    match bytes.len() {
+        0..=MAX_BYTES => Ok(String::from_utf8_lossy(bytes)),
+        bytes => Err(ImportError::TooLarge { bytes }),
+    }
+}
+
+/// Parts of the text, by the bytes where they begin and end, with their lines and columns. They are in the order of the text.
+fn named(text: &str, refused: Vec<(usize, usize, String)>) -> Vec<Unread> {
+    let (mut line, mut line_begin, mut at) = (1, 0, 0);
+    let mut unread = Vec::new();
+    for (begin, end, why) in refused.into_iter().take(MOST_UNREAD) {
+        for (n, _) in text[at..begin].match_indices('\n') {
+            (line, line_begin) = (line + 1, at + n + 1);
+        }
+        at = begin;
+        let first = text[begin..end].lines().next().unwrap_or_default();
+        let column = text[line_begin..begin].chars().count() + 1;
+        unread.push(Unread { line, column, text: first.chars().take(TOLD_CHARS).collect(), why });
+    }
+    unread
 }

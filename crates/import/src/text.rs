@@ -85,7 +85,7 @@ impl<'a> Tokens<'a> {
     fn scan(&mut self) -> Option<Token<'a>> {
         self.skip_spaces();
         let rest = &self.text[self.at..];
-        let length = word(rest);
+        let length = word_length(rest);
         if length == 0 {
             return None;
         }
@@ -102,12 +102,9 @@ impl<'a> Tokens<'a> {
     }
 
     fn skip_spaces(&mut self) {
+        let mut is_quoting = self.at == 0;
         while let Some(c) = self.text[self.at..].chars().next() {
-            let length = match c {
-                '\u{1b}' => escape(&self.text[self.at..]),
-                c if is_space(c) => c.len_utf8(),
-                _ => return,
-            };
+            let Some(length) = space(&self.text[self.at..], &mut is_quoting) else { return };
             self.column += self.text[self.at..self.at + length].chars().count();
             self.at += length;
             if c == '\n' {
@@ -119,8 +116,52 @@ impl<'a> Tokens<'a> {
     }
 }
 
+/// Where the next word begins, from a place where none does.
+pub fn skip_spaces(text: &str, from: usize) -> usize {
+    let mut at = from;
+    let mut is_quoting = at == 0;
+    while let Some(length) = space(&text[at..], &mut is_quoting) {
+        at += length;
+    }
+    at
+}
+
+/// Where these words end, if they stand here one behind the other.
+pub fn follow(text: &str, begin: usize, words: &[&str]) -> Option<usize> {
+    let mut at = begin;
+    for (n, word) in words.iter().enumerate() {
+        if n > 0 {
+            at = skip_spaces(text, at);
+        }
+        at += text[at..].starts_with(word).then_some(word.len())?;
+    }
+    Some(at)
+}
+
+/// The next word, and where it ends.
+pub fn word(text: &str, from: usize) -> (&str, usize) {
+    let begin = skip_spaces(text, from);
+    let is_end = |c: char| is_space(c) || c == '\u{1b}';
+    let end = text[begin..].find(is_end).map_or(text.len(), |end| begin + end);
+    (&text[begin..end], end)
+}
+
+/// Bytes of the space that `rest` begins with, `None` if with none. `is_quoting`: no word has stood in this line yet, so a `>` is a mark of
+/// whoever has quoted it in a mail.
+fn space(rest: &str, is_quoting: &mut bool) -> Option<usize> {
+    match rest.chars().next()? {
+        '\u{1b}' => Some(escape(rest)),
+        '>' if *is_quoting => Some(1),
+        c if is_space(c) => {
+            *is_quoting |= c == '\n';
+            Some(c.len_utf8())
+        }
+        _ => None,
+    }
+}
+
 /// Spaces, also those of web pages, and what is not seen.
-fn is_space(c: char) -> bool {
+pub fn is_space(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\u{200b}' | '\u{feff}' | '\u{ad}')
 }
 
@@ -135,7 +176,7 @@ fn escape(rest: &str) -> usize {
 }
 
 /// Bytes of the word that `rest` begins with.
-fn word(rest: &str) -> usize {
+fn word_length(rest: &str) -> usize {
     if rest.starts_with('|') {
         return histogram(rest).unwrap_or(1);
     }
@@ -222,6 +263,13 @@ mod tests {
         assert_eq!(words("\u{a0}a\u{200b}b\x1b[31mc\x1b[0m"), [("a", 1, 2), ("b", 1, 4), ("c", 1, 10)]);
         assert_eq!(words(""), []);
         assert_eq!(words(" \n "), []);
+    }
+
+    #[test]
+    fn marks_of_quoting_are_no_words() {
+        assert_eq!(words("> a > b\n>> c\n"), [("a", 1, 3), (">", 1, 5), ("b", 1, 7), ("c", 2, 4)]);
+        assert_eq!(skip_spaces("a\n > > b", 1), 7);
+        assert_eq!(skip_spaces("a > b", 1), 2);
     }
 
     #[test]

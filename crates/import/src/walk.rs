@@ -6,25 +6,20 @@
 
 use std::collections::VecDeque;
 
+use crate::banner;
 use crate::call::{self, Call, Function};
 use crate::head::{self, Column, Head};
 use crate::row::{self, Cells, Fault};
 use crate::text::{Token, Tokens, unquoted};
-use crate::{Banner, Unread};
+use crate::{Banner, MOST_UNREAD, TOLD_CHARS, Unread};
 
 /// Rows that are read: a large node has half a million locks, and nobody prints all of them.
 const MOST_ROWS: usize = 200_000;
 
-/// Parts of the text that are named one by one.
-const MOST_UNREAD: usize = 1_000;
-
-/// Characters of such a part that are told.
-const TOLD_CHARS: usize = 120;
-
 /// Ways of cutting rows that are tried in the whole text.
 const BUDGET: u32 = 2_000_000;
 
-const NO_TABLE: &str = "it is no table of lcnt";
+const NO_TABLE: &str = "it is of no tool that is known here";
 const TOO_MANY: &str = "there are too many rows before it";
 const OVERFLOWN: &str = "a count has more digits than lcnt prints, and so the histogram is not known";
 const NO_ROW: &str = "the row that this histogram is of was not read";
@@ -218,10 +213,10 @@ impl<'a> Walk<'a> {
         }
         let is_first = self.is_first_in_line(token);
         let is_elixirs = token.text == "Interactive" && self.tokens.word(1) == "Elixir";
-        let begins_banner = matches!(token.text, "Erlang/OTP" | "Eshell") || token.text.starts_with("```");
+        let begins_banner = matches!(token.text, banner::BEGINS | "Eshell") || token.text.starts_with("```");
         if is_first && (begins_banner || is_elixirs) {
-            if token.text == "Erlang/OTP" {
-                self.banner(token);
+            if token.text == banner::BEGINS {
+                self.found.banner = banner::read(&mut self.tokens);
             }
             self.leave_table();
             self.shell_line = line;
@@ -243,28 +238,6 @@ impl<'a> Walk<'a> {
             self.tokens.skip(1);
         }
         true
-    }
-
-    /// What a VM says of itself when it starts.
-    fn banner(&mut self, first: Token<'a>) {
-        let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        let mut banner = Banner::default();
-        for n in 1..16 {
-            let Some(token) = self.tokens.peek(n).filter(|token| token.line == first.line) else { break };
-            let inner = token.text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-            match inner.and_then(|inner| inner.split_once([':', '-'])) {
-                Some(("erts", version)) => banner.erts = Some(version.to_owned()),
-                Some(("smp", counts)) => {
-                    let counts = counts
-                        .split_once(':')
-                        .and_then(|(all, online)| Some((all.parse().ok()?, online.parse().ok()?)));
-                    banner.schedulers = counts.filter(|(all, online)| (1..=*all).contains(online));
-                }
-                _ if n == 1 && digits(token.text) => banner.release = Some(token.text.to_owned()),
-                _ => {}
-            }
-        }
-        self.found.banner = banner;
     }
 
     /// The line of dashes below the headings.

@@ -358,9 +358,9 @@ fn what_was_not_read_is_named_with_its_place() {
     assert_eq!(
         unread,
         [
-            (1, 1, "it is no table of lcnt (2 lines)"),
+            (1, 1, "it is of no tool that is known here (2 lines)"),
             (6, 2, "it does not fit the columns above it"),
-            (11, 3, "it is no table of lcnt"),
+            (11, 3, "it is of no tool that is known here"),
         ]
     );
     assert!(imported.unread[1].text.starts_with("alcu allocator 10 3330003"), "{:?}", imported.unread[1]);

@@ -383,7 +383,15 @@ impl Period {
 
     fn missing_items(&self, host: bool, items: &[&str], what: String) -> Missing {
         let (why, kind) = self.why_missing(host, items);
-        Missing { what, why, next: next(host, kind).to_owned() }
+        let next = match self.is_imported() {
+            true => "copy what tells it too (docs/import.md), or run beamtune doctor on the node",
+            false => next(host, kind),
+        };
+        Missing { what, why, next: next.to_owned() }
+    }
+
+    fn is_imported(&self) -> bool {
+        self.facts.get(crate::facts::IMPORTED_FROM).is_some()
     }
 
     fn missing(&self, metric: &Metric, entity: &str) -> Missing {
@@ -399,6 +407,7 @@ impl Period {
         };
         match self.gaps.iter().rev().find(explains) {
             Some(gap) => (gap.reason.clone(), (gap.source != source).then_some(gap.kind)),
+            None if self.is_imported() => ("the text tells nothing of it".to_owned(), None),
             None if host && self.host_ticks == 0 => ("the host was not read".to_owned(), None),
             None if !host && self.vm_ticks == 0 => ("the VM was not asked".to_owned(), None),
             None => ("it was not recorded".to_owned(), None),

@@ -66,7 +66,12 @@ pub fn extent(period: &Period) -> String {
             Some(time) => format!("a crash dump of {}", text::clean(time)),
             None => "a crash dump".to_owned(),
         },
-        Some(tool) => format!("what {} has printed", text::clean(tool)),
+        Some(tools) => {
+            let have = if tools.contains(", ") { "have" } else { "has" };
+            let remark = period.facts.get(facts::IMPORTED_REMARK);
+            let remark = remark.map_or(String::new(), |remark| format!(" ({})", text::clean_words(remark)));
+            format!("what {} {have} printed{remark}", text::clean(tools))
+        }
         None => format!("{} samples in {}", period.ticks, text::seconds(period.seconds())),
     }
 }

@@ -3,6 +3,8 @@
 use beamtune_model::memory::{Allocator, Bridge, Carriers, content};
 use beamtune_model::{Missing, Period, ProcessUse, metrics};
 
+use crate::view;
+
 /// Bytes as a person says them.
 pub fn megabytes(bytes: f64) -> String {
     match bytes / 1e6 {
@@ -15,6 +17,19 @@ pub fn megabytes(bytes: f64) -> String {
 /// Resident memory at the end of the period, in bytes.
 pub fn resident(period: &Period) -> Result<f64, Missing> {
     Ok(period.stat(&metrics::RSS, "")?.last.value as f64)
+}
+
+/// That all carriers are known: of an imported text, those that it leaves out are missing.
+pub fn all_carriers(period: &Period) -> Result<(), Missing> {
+    let left_out = period.gaps.iter().find(|gap| gap.source == "vm.carriers");
+    match left_out.filter(|_| view::is_imported(period)) {
+        None => Ok(()),
+        Some(gap) => Err(Missing {
+            what: "the other carriers".to_owned(),
+            why: gap.reason.clone(),
+            next: "copy all of it (docs/import.md)".to_owned(),
+        }),
+    }
 }
 
 /// Reductions a second that a process does for being looked at: it answers itself (1 or 2 each time). A message that it handles

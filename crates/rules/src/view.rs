@@ -56,6 +56,12 @@ pub fn activity(period: &Period, kind: &str) -> Result<Activity, Missing> {
     Ok(Activity { shares })
 }
 
+/// Whether this is what tools have printed, in place of a node that was asked: some of what rules need is not there then, and is told
+/// by something else.
+pub fn is_imported(period: &Period) -> bool {
+    period.facts.get(facts::IMPORTED_FROM).is_some()
+}
+
 /// Normal schedulers online: the mean over the period, for it can be changed meanwhile.
 pub fn schedulers_online(period: &Period) -> Result<f64, Missing> {
     match period.stat(&metrics::SCHEDULERS_ONLINE, "") {
@@ -89,7 +95,7 @@ impl States {
 }
 
 /// Microstate accounting of all threads of some kinds. The agent has it on for a part of the time only, so what counts is
-/// each thread's time in a state as a share of its time in all of them.
+/// each thread's time in a state as a share of its time in all of them. Imported text may tell of all threads of a kind together.
 pub fn states(period: &Period, kinds: &[&str]) -> Result<States, Missing> {
     let mut cores: Vec<(String, f64)> = Vec::new();
     // A VM has some fifteen states; a hostile one can name a hundred thousand.
@@ -101,13 +107,14 @@ pub fn states(period: &Period, kinds: &[&str]) -> Result<States, Missing> {
         if total <= 0.0 {
             continue;
         }
+        let threads = if entity.contains('/') { 1.0 } else { threads_of(period, entity)? };
         for (state, delta) in of_thread {
             let place = *places.entry(state).or_insert_with(|| {
                 cores.push((state.to_owned(), 0.0));
                 cores.len() - 1
             });
             if let Some((_, sum)) = cores.get_mut(place) {
-                *sum += delta / total;
+                *sum += threads * delta / total;
             }
         }
     }
@@ -116,6 +123,17 @@ pub fn states(period: &Period, kinds: &[&str]) -> Result<States, Missing> {
     } else {
         Ok(States { cores })
     }
+}
+
+/// How many threads of a kind there are, whether they are online or not.
+fn threads_of(period: &Period, kind: &str) -> Result<f64, Missing> {
+    let count = match kind {
+        kind::SCHEDULER => facts::SCHEDULERS,
+        kind::DIRTY_CPU => facts::DIRTY_CPU_SCHEDULERS,
+        kind::DIRTY_IO => facts::DIRTY_IO_SCHEDULERS,
+        _ => return Err(period.missing_group(Group::Msacc, format!("the number of {kind} threads"))),
+    };
+    period.fact_number(count).map(|count| count as f64)
 }
 
 /// How much CPU the VM could use at most, and what says so.

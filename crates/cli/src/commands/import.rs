@@ -7,23 +7,24 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use beamtune_import::{Banner, Imported, MAX_BYTES, lcnt};
-use beamtune_model::{SampleBuilder, SeriesTable, Tick, facts};
+use beamtune_import::{MAX_BYTES, Reading};
+use beamtune_model::SeriesTable;
 use beamtune_recording::{Existing, Reader, Selection, Writer};
 use beamtune_report::locks::{By, View};
 
-use super::locks;
+use super::{diagnose, locks};
 use crate::files::Snapshot;
 use crate::terminal;
 
 /// The name of standard input, and of what was read from it.
 const STANDARD_INPUT: &str = "-";
 
-/// Read what lcnt has printed, as pasted from a shell, a ticket or a page, and say what is wrong by it.
+/// Read what the VM's own tools have printed, as pasted from a shell, a ticket or a page, and say what is wrong by it.
 ///
-/// Understood are lcnt:conflicts(), lcnt:inspect(Lock), lcnt:histogram(Lock), lcnt:locations() and lcnt:information(), of Erlang's shell
-/// or Elixir's, with or without line breaks (docs/import.md). What is not read is named with its place on standard error. The recording
-/// that -o keeps is read by beamtune locks and beamtune diff.
+/// Understood are the tables of lcnt and msacc (also rabbitmq-diagnostics runtime_thread_stats), the answers of erlang:memory(),
+/// scheduler:utilization(…), recon_alloc:fragmentation(…), instrument:allocations() and carriers(), and rabbitmq-diagnostics status; of
+/// Erlang's shell or Elixir's, with or without line breaks, several of them in one text (docs/import.md). What is not read is named with
+/// its place on standard error. The recording that -o keeps is read by beamtune diagnose, memory, locks and diff.
 ///
 /// A file that begins with =erl_crash_dump: is read as a crash dump, of any size: why the node died, and what can be judged by the dump.
 /// Its recording is read by beamtune diagnose, show and diff.
@@ -34,10 +35,10 @@ pub struct Args {
     /// The text, at most 64 MB, or a crash dump; - or nothing reads standard input.
     #[arg(default_value = STANDARD_INPUT)]
     file: PathBuf,
-    /// Keep it as a recording, which must not exist yet. It holds what the text tells, and so no more than counts of locks.
+    /// Keep it as a recording, which must not exist yet. It holds what the text tells, and no more.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Print JSON (docs/schema/locks.schema.json; of a crash dump docs/schema/diagnosis.schema.json).
+    /// Print JSON (docs/schema/diagnosis.schema.json; of lcnt's tables alone docs/schema/locks.schema.json).
     #[arg(long)]
     json: bool,
 }
@@ -53,16 +54,21 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return crash_dump::run(dump, &name, args);
     }
     let bytes = read(&args.file).with_context(|| format!("{name} cannot be read"))?;
-    let imported = lcnt(&bytes).with_context(|| format!("nothing is imported from {name}"))?;
-    for unread in &imported.unread {
+    let reading =
+        beamtune_import::read(&bytes).with_context(|| format!("nothing is imported from {name}"))?;
+    for unread in &reading.unread {
         let place = format!("{name}:{}:{}", unread.line, unread.column);
         let text = if unread.text.is_empty() { String::new() } else { format!(" {}", unread.text) };
         terminal::complain(&format!("{place}: not read:{text} ({})\n", unread.why));
     }
-    if imported.rows.is_empty() {
+    if reading.tools.is_empty() {
         bail!("nothing is imported from {name}: no row of it could be read");
     }
-    let period = record(imported, args.output.as_deref())?.period(&Selection::default())?;
+    let is_of_locks_alone = reading.is_of_locks_alone();
+    let period = record(reading, args.output.as_deref())?.period(&Selection::default())?;
+    if !is_of_locks_alone {
+        return Ok(diagnose::judge(&period, args.json));
+    }
     let has_single = period.locks.iter().any(|row| row.id.is_some());
     let views: Vec<View> =
         [Some(By::Class), has_single.then_some(By::Lock)].into_iter().flatten().map(View::new).collect();
@@ -83,35 +89,24 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A recording of one sample, for which neither a VM nor a host was asked.
-fn record(imported: Imported, output: Option<&Path>) -> Result<Reader> {
+/// A recording for which neither a VM nor a host was asked.
+fn record(reading: Reading, output: Option<&Path>) -> Result<Reader> {
     let mut writer = match output {
         Some(path) => Writer::create(path, Existing::Refuse)?,
         None => Writer::in_memory()?,
     };
     let mut table = SeriesTable::default();
-    let tick = Tick { t: 0, incarnation: 0, vm: None, host: None, late: 0 };
-    let mut sample = SampleBuilder::new(&mut table, tick).sample;
-    sample.facts.push((facts::IMPORTED_FROM.to_owned(), "lcnt".to_owned()));
-    sample
-        .facts
-        .push((facts::RECORDED_BY.to_owned(), concat!("beamtune ", env!("CARGO_PKG_VERSION")).to_owned()));
-    let Banner { release, erts, schedulers } = imported.banner;
-    let told = [
-        (facts::OTP_RELEASE, release),
-        (facts::ERTS_VERSION, erts),
-        (facts::SCHEDULERS, schedulers.map(|(all, _)| all.to_string())),
-        (facts::SCHEDULERS_ONLINE, schedulers.map(|(_, online)| online.to_string())),
-    ];
-    sample.facts.extend(told.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
-    sample.lock_sessions.push(imported.session);
-    sample.locks = imported.rows;
-    writer.append(&sample, &table)?;
+    for sample in reading.samples(concat!("beamtune ", env!("CARGO_PKG_VERSION")), &mut table) {
+        writer.append(&sample, &table)?;
+    }
     Ok(writer.finish()?)
 }
 
 #[cfg(test)]
 mod tests {
+    use beamtune_import::read as imported;
+    use beamtune_model::{Finding, Outcome, facts};
+
     use super::*;
 
     const TEXT: &str = "\
@@ -125,10 +120,10 @@ ok
 
     #[test]
     fn a_text_becomes_a_recording_that_is_judged_by_its_locks_alone() {
-        let imported = lcnt(TEXT.as_bytes()).expect("a table");
+        let reading = imported(TEXT.as_bytes()).expect("a table");
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("pasted.beamtune");
-        record(imported, Some(&path)).expect("a recording");
+        record(reading, Some(&path)).expect("a recording");
         let period =
             Reader::open(&path).and_then(|reader| reader.period(&Selection::default())).expect("readable");
         let fact = |key| period.facts.get(key);
@@ -138,7 +133,121 @@ ok
         let diagnosis = beamtune_rules::diagnose(&period);
         let codes: Vec<_> = diagnosis.findings().iter().map(|finding| finding.code.0).collect();
         assert_eq!(codes, ["BT033"]);
-        let again = lcnt(TEXT.as_bytes()).expect("a table");
+        let again = imported(TEXT.as_bytes()).expect("a table");
         assert!(record(again, Some(&path)).is_err(), "an existing file is left alone");
+    }
+    const BANNER: &str = "Erlang/OTP 27 [erts-15.0] [64-bit] [smp:2:2] [ds:2:2:10]\n";
+    const MSACC: &str = "\
+Average thread real-time    : 1000000 us
+Accumulated system run-time : 1800000 us
+Average scheduler run-time  :  900000 us
+
+        Thread      aux emulator       gc    sleep
+
+Stats per thread:
+dirty_cpu_( 1)    0.00%    0.00%    0.00%  100.00%
+ scheduler( 1)    0.00%   50.00%   40.00%   10.00%
+ scheduler( 2)    0.00%   50.00%   40.00%   10.00%
+
+Stats per type:
+dirty_cpu_sche    0.00%    0.00%    0.00%  100.00%
+     scheduler    0.00%   50.00%   40.00%   10.00%
+ok
+";
+    /// Of an allocator: 900 MB in carriers, 90 MB in blocks.
+    const SPARSE: &str = "[{{binary_alloc,1},\n  [{sbcs_usage,1.0},{mbcs_usage,0.1},{sbcs_block_size,0},\n   \
+                          {sbcs_carriers_size,0},{mbcs_block_size,90000000},{mbcs_carriers_size,900000000}]}]\n";
+
+    fn verdicts(text: &str) -> Vec<(&'static str, Outcome)> {
+        let reading = imported(text.as_bytes()).expect("something is known");
+        let period = record(reading, None)
+            .and_then(|reader| Ok(reader.period(&Selection::default())?))
+            .expect("readable");
+        let diagnosis = beamtune_rules::diagnose(&period);
+        diagnosis.verdicts.into_iter().map(|verdict| (verdict.code.0, verdict.outcome)).collect()
+    }
+
+    fn judged(text: &str) -> Vec<&'static str> {
+        let is_judged = |(_, outcome): &(_, Outcome)| !matches!(outcome, Outcome::NotJudged { .. });
+        verdicts(text).into_iter().filter(is_judged).map(|(code, _)| code).collect()
+    }
+
+    fn found(text: &str, code: &str) -> Finding {
+        let verdict = verdicts(text).into_iter().find(|(of, _)| *of == code);
+        match verdict {
+            Some((_, Outcome::Found(findings))) => findings.into_iter().next().expect("a finding"),
+            other => panic!("{code}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn only_what_the_text_tells_is_judged() {
+        assert_eq!(judged("[{total,30},{processes,10},{system,20},{binary,5}]"), [""; 0]);
+        assert_eq!(judged(MSACC), ["BT011"]);
+        assert_eq!(judged("Erlang processes: 260000 used, 262144 limit\n"), ["BT007"]);
+        assert_eq!(judged(TEXT), ["BT033"]);
+        let memory = "Total memory used: 0.1279 gb\nCalculation strategy: rss\n[{total,30},{processes,10},{system,20}]";
+        assert_eq!(judged(memory), [""; 0], "nothing grows in an instant");
+        for (code, outcome) in
+            verdicts(MSACC).iter().filter(|(code, _)| matches!(*code, "BT001" | "BT023" | "BT027"))
+        {
+            let Outcome::NotJudged { reason, .. } = outcome else { panic!("{code}: {outcome:?}") };
+            assert!(reason.ends_with("the text tells nothing of it"), "{code}: {reason}");
+        }
+    }
+
+    #[test]
+    fn collecting_garbage_shows_in_threads_and_in_types_alone() {
+        let gc = |text: &str| {
+            let finding = found(text, "BT011");
+            finding
+                .evidence
+                .iter()
+                .find(|evidence| evidence.what == "time in collections")
+                .and_then(|of| of.value)
+        };
+        assert_eq!(gc(MSACC), Some(0.8));
+        let summary = found(MSACC, "BT011").summary;
+        assert!(summary.ends_with("of which processes is not known"), "{summary}");
+        let types = &MSACC[..MSACC.find("Stats per thread").expect("the section")];
+        let types = format!("{types}{}", &MSACC[MSACC.find("Stats per type").expect("the section")..]);
+        assert_eq!(gc(&format!("{BANNER}{types}")), Some(0.8));
+        assert_eq!(judged(&types), [""; 0], "how many threads a type has is not known");
+    }
+
+    #[test]
+    fn busy_waiting_is_judged_where_msacc_tells_it_apart() {
+        let text = MSACC
+            .replace("     aux", "busy_wait")
+            .replace("0.00%   50.00%   40.00%   10.00%", "80.00%   10.00%    0.00%   10.00%");
+        let finding = found(&text, "BT001");
+        assert_eq!(finding.remedies.len(), 1, "{finding:?}");
+        assert!(finding.summary.starts_with("89 %"), "{}", finding.summary);
+    }
+
+    #[test]
+    fn sparse_carriers_are_judged_and_what_helps_is_told_if_the_peak_is_known() {
+        let current = format!("recon_alloc:fragmentation(current).\n{SPARSE}");
+        let finding = found(&current, "BT024");
+        assert!(
+            finding.summary.contains("whether they were ever fuller is not known"),
+            "{}",
+            finding.summary
+        );
+        assert!(finding.remedies.is_empty() && finding.summary.contains("its carriers"), "{finding:?}");
+        let max = SPARSE.replace("90000000}", "880000000}");
+        let finding = found(&format!("{BANNER}{current}recon_alloc:fragmentation(max).\n{max}"), "BT024");
+        assert!(
+            finding.summary.contains("a peak filled them") && !finding.remedies.is_empty(),
+            "{finding:?}"
+        );
+        let used =
+            format!("recon_alloc:fragmentation(current).\n{}", SPARSE.replace("90000000}", "880000000}"));
+        assert_eq!(judged(&used), ["BT024"]);
+        assert_eq!(
+            judged(&used.replace("}]}]", "}]},\n {{eheap_alloc,...},[...]}]")),
+            [""; 0],
+            "the rest is not known"
+        );
     }
 }

@@ -130,6 +130,7 @@ mod tests {
             follows: follows.map(|code| Follows { code: Code(code), rule: "rule", why: "why" }),
             evidence: Vec::new(),
             against: Vec::new(),
+            confirm: "",
             remedies: Vec::new(),
         }
     }
@@ -140,7 +141,7 @@ mod tests {
             rule: "rule",
             outcome: Outcome::Found(vec![finding.clone()]),
         };
-        Diagnosis { verdicts: findings.iter().map(verdict).collect() }
+        Diagnosis { verdicts: findings.iter().map(verdict).collect(), cpu: None }
     }
 
     fn verdict(findings: &[Finding], expect: &[&str], is_sick: bool, foreign_cores: f64) -> Judged {

@@ -91,7 +91,7 @@ impl Allocator {
 pub fn allocators(period: &Period) -> Vec<Allocator> {
     let mut found: BTreeMap<&str, Allocator> = BTreeMap::new();
     for entity in period.entities(Group::Allocator) {
-        // Sums over all instances stand beside them, under the bare name.
+        // Sums over all instances stand beside them, under the bare name; of imported text also carriers that are told so.
         let name = entity.split_once('/').map_or(entity, |(name, _)| name);
         let last = |metric: &Metric| {
             period.find(metric.group, entity, metric.name).map_or(0, |stat| stat.last.value.max(0))
@@ -128,7 +128,7 @@ pub fn allocators(period: &Period) -> Vec<Allocator> {
     let mut found: Vec<Allocator> = found
         .into_iter()
         .map(|(name, allocator)| Allocator { name: name.to_owned(), ..allocator })
-        .filter(|allocator| allocator.instances > 0)
+        .filter(|allocator| allocator.instances > 0 || allocator.all().size > 0)
         .collect();
     found.sort_by_key(|allocator| std::cmp::Reverse(allocator.all().size));
     found

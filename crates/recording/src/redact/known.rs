@@ -35,6 +35,7 @@ pub(super) const FACTS: &[&str] = &[
     "imported_from",
     "crash_time",
     "crash_dump_missing",
+    "imported_remark",
 ];
 
 /// Words of the VM's own: threads, states, allocators, kinds, values of flags.

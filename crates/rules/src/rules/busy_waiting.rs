@@ -49,6 +49,9 @@ const SWITCH_SECONDS: f64 = 25e-6;
 pub(crate) const FLAGS: [(&str, &str); 3] =
     [("+sbwt", kind::SCHEDULER), ("+sbwtdcpu", kind::DIRTY_CPU), ("+sbwtdio", kind::DIRTY_IO)];
 
+/// What msacc calls it, in emulators with extra microstates.
+const BUSY_WAIT: &str = "busy_wait";
+
 /// What threads of a kind did with their CPU time, in cores.
 #[derive(Debug, Clone)]
 pub(crate) struct Spinning {
@@ -82,7 +85,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let mut flags = Vec::new();
     let mut all_off = true;
     for (flag, kind) in FLAGS {
-        let of_kind = Spinning::of(period, flag, kind)?;
+        let of_kind = match Spinning::of(period, flag, kind) {
+            Ok(of_kind) => of_kind,
+            Err(missing) => return by_microstates(period).ok_or(missing),
+        };
         (os, active, spun) = (os + of_kind.cpu, active + of_kind.worked, spun + of_kind.spun);
         all_off &= of_kind.setting.value() == Some("none");
         flags.push((flag, of_kind.setting));
@@ -151,6 +157,39 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             &view::busy_waiting_off(&period.facts).unwrap_or_default(),
             "idle schedulers then sleep at once, and the CPU figure shows work only",
             "restart with the flags under the same load: CPU should fall towards the schedulers' activity; watch the p99 latency",
+        )),
+    ))
+}
+
+/// By what a build with extra microstates has printed: it counts spinning by itself, apart from what the operating system shows.
+fn by_microstates(period: &Period) -> Option<Judgement> {
+    let states = view::states(period, kind::SCHEDULERS).ok().filter(|_| view::is_imported(period))?;
+    // Ordinary builds have no such state, and count spinning with `other`.
+    let (_, spun) = states.cores.iter().find(|(state, _)| state == BUSY_WAIT)?;
+    let awake = states.awake();
+    let share = if awake > 0.0 { spun / awake } else { 0.0 };
+    let sentence = format!("the schedulers were awake for {awake:.2} cores, {spun:.2} of it busy waiting");
+    let Some(score) = SHARE.score(share).filter(|_| *spun >= WORTH_CORES) else {
+        return Some(Judgement::Healthy(sentence));
+    };
+    Some(Judgement::found(
+        Draft::new(
+            score,
+            format!("{:.0} % of the time in which schedulers do not sleep is busy waiting", share * 100.0),
+        )
+        .because(Evidence::number(format!("time in the msacc state `{BUSY_WAIT}`"), *spun, Unit::Cores))
+        .because(Evidence::number("time in all states but `sleep`", awake, Unit::Cores))
+        .because(
+            Evidence::number("share of busy waiting", share, Unit::Ratio)
+                .against(SHARE.warning, SHARE.source),
+        )
+        .but("what of it was CPU is not known: the operating system was not asked")
+        .fix(remedy::of(
+            period,
+            "+sbwt",
+            &view::busy_waiting_off(&period.facts).unwrap_or_default(),
+            "idle schedulers then sleep at once, and the CPU figure shows work only",
+            "restart with the flags under the same load, and msacc again; watch the p99 latency",
         )),
     ))
 }

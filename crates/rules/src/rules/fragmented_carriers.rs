@@ -46,6 +46,9 @@ const MOST_WHERE_GIVEN_BACK: f64 = 50.0;
 /// … and from so much on it is told.
 const GIVEN_BACK_WORTH_A_WORD: f64 = 0.1;
 
+/// What a share is of, where the kernel was asked.
+const OF_RESIDENT: &str = "of what is resident";
+
 /// A page: the least that goes back to the kernel.
 const PAGE_BYTES: f64 = 4096.0;
 
@@ -80,6 +83,11 @@ impl Sparse<'_> {
             && now <= FALLEN * blocks as f64
     }
 
+    /// Whether a peak would show: the largest sizes were read, as they are of every node. Imported text may not tell them.
+    fn knows_peak(&self, period: &Period) -> bool {
+        !view::is_imported(period) || self.set == Set::SingleBlock || self.allocator.mbcs_largest.1 > 0
+    }
+
     /// The peak has come, and gone, while the node was looked at: it is one of many. Only binaries are known well enough.
     fn comes_again(&self, period: &Period) -> bool {
         let binaries =
@@ -106,6 +114,10 @@ impl Sparse<'_> {
             let part = (carrier_bytes * carriers / bytes.max(1.0)).min(1.0);
             bytes * (1.0 - (1.0 - part).powf(blocks as f64 / carriers))
         };
+        if self.walked.is_empty() && self.carriers.count == 0 {
+            // Nobody told how many blocks there are.
+            return self.carriers.size as f64;
+        }
         if self.walked.is_empty() {
             return left(self.carriers.count, self.carriers.size, self.carriers.blocks);
         }
@@ -128,12 +140,21 @@ impl Sparse<'_> {
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let resident = memory::resident(period)?;
     let all = allocators(period);
+    let (resident, of) = match memory::resident(period) {
+        Ok(resident) => (resident, OF_RESIDENT),
+        // Tools of the VM do not tell what is resident: it is reckoned of all carriers that they tell.
+        Err(_) if view::is_imported(period) => {
+            (all.iter().map(|of| of.all().size as f64).sum(), "of all carriers")
+        }
+        Err(missing) => return Err(missing),
+    };
     if !all.iter().any(|allocator| allocator.all().size > 0) {
         return Err(period.missing_group(Group::Allocator, "sizes of carriers and blocks"));
     }
-    period.stat(&metrics::MBCS_CARRIERS_SIZE, &format!("{}/0", all[0].name))?;
+    if !view::is_imported(period) {
+        period.stat(&metrics::MBCS_CARRIERS_SIZE, &format!("{}/0", all[0].name))?;
+    }
     let bridge = Bridge::of(period);
     let given_back = bridge.total(|mapping| mapping.lazy_free) as f64;
     let blocks = all.iter().fold(0_i64, |sum, allocator| sum.saturating_add(allocator.all().blocks_size));
@@ -163,10 +184,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             drafts.push(draft(
                 period,
                 score,
-                resident,
+                (resident, of),
                 &Sparse { allocator, set, carriers, unused, given_back, walked },
             ));
         }
+    }
+    if drafts.is_empty() {
+        memory::all_carriers(period)?;
     }
     let sum = all.iter().fold(Carriers::default(), |sum, allocator| sum.plus(allocator.all()));
     let used = sum.used().unwrap_or(0.0) * 100.0;
@@ -176,24 +200,29 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-fn draft(period: &Period, score: f64, resident: f64, sparse: &Sparse<'_>) -> Draft {
+/// `resident` is what the share is of, and how that is called.
+fn draft(period: &Period, score: f64, (resident, of): (f64, &str), sparse: &Sparse<'_>) -> Draft {
     let Sparse { allocator, set, carriers, unused, .. } = sparse;
     let name = &allocator.name;
     let used = carriers.used().unwrap_or(0.0);
     let why = match (set, sparse.after_peak()) {
         (Set::SingleBlock, _) => "each is larger than the block in it",
         (Set::Multiblock, true) => "a peak filled them, and the few blocks that have outlived it keep them",
+        (Set::Multiblock, false) if !sparse.knows_peak(period) => {
+            "whether they were ever fuller is not known"
+        }
         (Set::Multiblock, false) => "they have never been full: the sizes of its blocks do not fit",
     };
     let pool = allocator.pool;
     let share = unused.bytes / resident.max(1.0);
     let (peak_carriers, peak_blocks) = allocator.mbcs_largest;
+    let blocks = Evidence::number("blocks in them", carriers.blocks_size as f64, Unit::Bytes);
     let draft = Draft::new(
         score,
         format!(
-            "{name} keeps {} that no block uses: its {} carriers are used to {:.0} %; {why}",
+            "{name} keeps {} that no block uses: its {}carriers are used to {:.0} %; {why}",
             megabytes(unused.bytes),
-            carriers.count,
+            if carriers.count > 0 { format!("{} ", carriers.count) } else { String::new() },
             used * 100.0
         ),
     )
@@ -204,14 +233,13 @@ fn draft(period: &Period, score: f64, resident: f64, sparse: &Sparse<'_>) -> Dra
             unused.bytes,
             Unit::Bytes,
         )
-        .with_text(format!("{:.0} % of what is resident", share * 100.0)),
+        .with_text(format!("{:.0} % {of}", share * 100.0)),
     )
     .because(Evidence::number("carriers", carriers.size as f64, Unit::Bytes))
-    .because(Evidence::number("blocks in them", carriers.blocks_size as f64, Unit::Bytes).with_text(format!(
-        "{} blocks, {:.0} bytes each on average",
-        carriers.blocks,
-        carriers.mean_block().unwrap_or(0.0)
-    )))
+    .because(match carriers.mean_block() {
+        Some(mean) => blocks.with_text(format!("{} blocks, {mean:.0} bytes each on average", carriers.blocks)),
+        None => blocks,
+    })
     .because(Evidence::number("of the carriers used", used, Unit::Ratio).against(WELL_USED, SHARE.source))
     .because_some(
         (*set == Set::Multiblock && pool.size > 0)
@@ -245,6 +273,9 @@ fn draft(period: &Period, score: f64, resident: f64, sparse: &Sparse<'_>) -> Dra
 
 fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
     let name = sparse.allocator.name.as_str();
+    if !sparse.knows_peak(period) {
+        return draft.but("what helps follows from whether a peak has left it: import recon_alloc:fragmentation(max) with it");
+    }
     let Some(letter) = sparse.letter() else { return draft };
     let prove = "the same load with the same peak, then beamtune memory again: resident, and how far the carriers are used";
     let sbct = "beamtune memory again after the same load: resident, and single-block carriers";

@@ -1,6 +1,6 @@
 //! BT011: collecting garbage takes much of the schedulers' time.
 
-use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, facts, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -45,17 +45,24 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     // `other` holds busy waiting in ordinary builds, which is no work.
     let worked = (all.awake() - all.get("other") - all.get("busy_wait")).max(gc);
     let share = if worked > 0.0 { gc / worked } else { 0.0 };
-    let rate = period.rate(&metrics::GARBAGE_COLLECTIONS, "")?;
-    let sentence = format!(
-        "collecting garbage took {gc:.2} of {worked:.2} cores of work ({rate:.0} collections a second)"
-    );
+    let is_imported = view::is_imported(period);
+    let rate = match period.rate(&metrics::GARBAGE_COLLECTIONS, "") {
+        Ok(rate) => Some(rate),
+        // The share alone says enough; how many collections it took, msacc does not print.
+        Err(_) if is_imported => None,
+        Err(missing) => return Err(missing),
+    };
+    let collections = rate.map_or(String::new(), |rate| format!(" ({rate:.0} collections a second)"));
+    let sentence = format!("collecting garbage took {gc:.2} of {worked:.2} cores of work{collections}");
     if gc < WORTH_CORES {
         return Ok(Judgement::Healthy(sentence));
     }
     let Some(score) = SHARE.score(share) else { return Ok(Judgement::Healthy(sentence)) };
     // Without the host, the schedulers are what there is.
-    let capacity =
-        view::capacity(period).map(|capacity| capacity.cores).or_else(|_| view::schedulers_online(period))?;
+    let capacity = view::capacity(period)
+        .map(|capacity| capacity.cores)
+        .or_else(|_| view::schedulers_online(period))
+        .or_else(|_| period.fact_number(facts::SCHEDULERS).map(|all| all as f64))?;
     let small = gc < WORTH_SHARE * capacity;
     let score = if small { score.min(20.0) } else { score };
 
@@ -70,6 +77,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 share * 100.0,
                 process.title()
             ),
+            None if is_imported => format!(
+                "{:.0} % of the schedulers' work is garbage collection; of which processes is not known",
+                share * 100.0
+            ),
             None => format!(
                 "{:.0} % of the schedulers' work is garbage collection, spread over many processes",
                 share * 100.0
@@ -79,7 +90,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .because(Evidence::number("time in collections", gc, Unit::Cores))
     .because(Evidence::number("share of the work", share, Unit::Ratio).against(SHARE.warning, SHARE.source))
     .because(Evidence::number("of it on dirty CPU schedulers: large heaps", dirty, Unit::Cores))
-    .because(Evidence::number("collections", rate, Unit::PerSecond))
+    .because_some(rate.map(|rate| Evidence::number("collections", rate, Unit::PerSecond)))
     .because_some(
         culprit.map(|process| Evidence::text("process with the most work on a large heap", process.title())),
     )
@@ -128,7 +139,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 "collections a second and the gc share under the same load; memory grows by the heap",
             )
         })
-        .fix_if(culprit.is_none(), || {
+        .fix_if(culprit.is_none() && !is_imported, || {
             let processes = period.stat(&metrics::PROCESS_COUNT, "").map_or(0.0, |stat| stat.mean());
             let megabytes = processes * SMALL_HEAP_BYTES / 1e6;
             remedy::of(

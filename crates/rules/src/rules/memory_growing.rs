@@ -53,6 +53,10 @@ struct Growing {
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
+    if view::is_imported(period) {
+        // Whatever tools have printed of memory is of one instant.
+        return Err(period.missing_group(Group::Memory, "how memory has changed"));
+    }
     let resident = period.stat(&metrics::RSS, "")?;
     let Some(total) = period.find(Group::Memory, "", "total") else {
         return Err(period.missing_group(Group::Memory, "what the VM uses (erlang:memory(total))"));

@@ -38,6 +38,7 @@ const KEPT: f64 = 0.5;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let resident = memory::resident(period)?;
+    memory::all_carriers(period)?;
     let bridge = Bridge::of(period);
     let disabled: Vec<String> = period
         .facts
@@ -51,7 +52,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if carriers <= 0.0 {
         return Err(period.missing_group(Group::Allocator, "sizes of carriers"));
     }
-    period.stat(&metrics::MBCS_CARRIERS_SIZE, &format!("{}/0", all[0].name))?;
+    if !view::is_imported(period) {
+        period.stat(&metrics::MBCS_CARRIERS_SIZE, &format!("{}/0", all[0].name))?;
+    }
     let looked = bridge.explained().is_some();
     let (bytes, in_use) = if looked {
         let malloc = || bridge.parts_of("malloc");

@@ -3,7 +3,7 @@
 //! A period is about one life of a VM; of the others it knows when they were. That is enough to see a loop, and each life
 //! but the first and the last was seen from its start to its end.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, units::SECOND_NS};
+use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, Unit, facts, units::SECOND_NS};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -31,6 +31,9 @@ const LIFE: Scale = Scale {
 const LOOP: usize = 3;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
+    if view::is_imported(period) {
+        return Err(period.missing_group(Group::Vm, "earlier and later lives of the VM"));
+    }
     let starts: Vec<f64> = period.seen.iter().map(|seen| seen.begin as f64 / SECOND_NS as f64).collect();
     let (Some(first), Some(last)) = (starts.first(), period.seen.last()) else {
         return Ok(Judgement::NotJudged {

@@ -1,0 +1,92 @@
+//! The first line that a VM prints.
+
+use beamtune_model::facts;
+
+use crate::text::Tokens;
+
+/// What it tells: `Erlang/OTP 27 [erts-15.0] [64-bit] [smp:8:4] [ds:8:4:10] …`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Banner {
+    /// The OTP release: `27`.
+    pub release: Option<String>,
+    /// The version of ERTS: `15.0`.
+    pub erts: Option<String>,
+    /// Normal schedulers, and how many of them were online.
+    pub schedulers: Option<(i64, i64)>,
+    /// Dirty CPU schedulers, how many of them were online, and dirty I/O schedulers.
+    pub dirty: Option<(i64, i64, i64)>,
+}
+
+impl Banner {
+    /// As facts of a recording.
+    pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
+        let number = |number: i64| number.to_string();
+        let Banner { release, erts, schedulers, dirty } = self;
+        let told = [
+            (facts::OTP_RELEASE, release.clone()),
+            (facts::ERTS_VERSION, erts.clone()),
+            (facts::SCHEDULERS, schedulers.map(|(all, _)| number(all))),
+            (facts::SCHEDULERS_ONLINE, schedulers.map(|(_, online)| number(online))),
+            (facts::DIRTY_CPU_SCHEDULERS, dirty.map(|(cpu, ..)| number(cpu))),
+            (facts::DIRTY_CPU_SCHEDULERS_ONLINE, dirty.map(|(_, online, _)| number(online))),
+            (facts::DIRTY_IO_SCHEDULERS, dirty.map(|(.., io)| number(io))),
+        ];
+        told.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+    }
+}
+
+/// Its first word.
+pub const BEGINS: &str = "Erlang/OTP";
+
+/// Reads the line whose first word is the next one.
+pub fn read(tokens: &mut Tokens<'_>) -> Banner {
+    let mut banner = Banner::default();
+    let Some(first) = tokens.peek(0) else { return banner };
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    for n in 1..16 {
+        let Some(token) = tokens.peek(n).filter(|token| token.line == first.line) else { break };
+        let inner = token.text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+        match inner.and_then(|inner| inner.split_once([':', '-'])) {
+            Some(("erts", version)) => banner.erts = Some(version.to_owned()),
+            Some(("smp", counts)) => {
+                banner.schedulers = numbers(counts)
+                    .and_then(|counts| match counts.as_slice() {
+                        [all, online] => Some((*all, *online)),
+                        _ => None,
+                    })
+                    .filter(|(all, online)| (1..=*all).contains(online));
+            }
+            Some(("ds", counts)) => {
+                banner.dirty = numbers(counts)
+                    .and_then(|counts| match counts.as_slice() {
+                        [cpu, online, io] => Some((*cpu, *online, *io)),
+                        _ => None,
+                    })
+                    .filter(|(cpu, online, io)| (1..=*cpu).contains(online) && *io > 0);
+            }
+            _ if n == 1 && digits(token.text) => banner.release = Some(token.text.to_owned()),
+            _ => {}
+        }
+    }
+    banner
+}
+
+fn numbers(counts: &str) -> Option<Vec<i64>> {
+    counts.split(':').map(|count| count.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_banner_tells_release_and_schedulers() {
+        let check = |text: &str| read(&mut Tokens::new(text));
+        let banner = check(
+            "Erlang/OTP 25 [erts-13.1.5] [source] [64-bit] [smp:8:4] [ds:8:4:10] [async-threads:1] [jit:ns]",
+        );
+        assert_eq!((banner.release.as_deref(), banner.erts.as_deref()), (Some("25"), Some("13.1.5")));
+        assert_eq!((banner.schedulers, banner.dirty), (Some((8, 4)), Some((8, 4, 10))));
+        assert_eq!(check("Erlang/OTP [smp:4:8] [ds:1:2]"), Banner::default());
+    }
+}

@@ -1,0 +1,64 @@
+//! What one tool has printed once: a part of the text, and what it tells.
+
+use beamtune_model::{AllocationRow, CarrierRow, Family, Metric};
+
+/// A tool whose printing is known, as the fact `imported_from` names it.
+pub type Tool = &'static str;
+
+/// A value of a series.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Value {
+    pub series: Named,
+    /// As in recordings; empty where there is one only.
+    pub entity: String,
+    /// Of a counter: by how much it has grown.
+    pub value: i64,
+}
+
+/// A series of the catalogue.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Named {
+    Metric(&'static Metric),
+    /// With the name that the VM gave.
+    Family(&'static Family, String),
+}
+
+impl Value {
+    pub fn of(metric: &'static Metric, entity: impl Into<String>, value: i64) -> Value {
+        Value { series: Named::Metric(metric), entity: entity.into(), value }
+    }
+
+    pub fn named(family: &'static Family, entity: impl Into<String>, name: &str, value: i64) -> Value {
+        Value { series: Named::Family(family, name.to_owned()), entity: entity.into(), value }
+    }
+}
+
+/// What a part tells.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Told {
+    pub facts: Vec<(&'static str, String)>,
+    pub values: Vec<Value>,
+    /// For how long the counters have counted, in microseconds, where that was printed.
+    pub length_us: Option<i64>,
+    pub carriers: Vec<CarrierRow>,
+    pub allocations: Vec<AllocationRow>,
+    /// Why this is not all that the allocators have.
+    pub partial: Option<&'static str>,
+    /// What is not exact, for a person.
+    pub remark: Option<&'static str>,
+}
+
+/// A part of the text that was understood.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    pub tool: Tool,
+    /// Where it begins and ends in the text, in bytes.
+    pub begin: usize,
+    pub end: usize,
+    /// What it tells, or why nothing is taken of it.
+    pub told: Result<Told, &'static str>,
+}
+
+/// Why nothing is taken of a term that ends in `...`.
+pub const CUT_OFF: &str =
+    "the shell has cut it off: print all of it (rp(…) in Erlang, IO.inspect(…, limit: :infinity) in Elixir)";

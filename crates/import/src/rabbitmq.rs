@@ -1,0 +1,142 @@
+//! What `rabbitmq-diagnostics` and `rabbitmqctl` print of a node: `status` and `memory_breakdown`.
+//!
+//! Most kinds of memory there are RabbitMQ's own sums over its processes and tables; three are the VM's (`code`, `atom`, `binary`), and of
+//! the total it is told what it is of. Sizes are rounded to four digits behind the point, mostly of a gigabyte.
+
+use beamtune_model::{facts, metrics};
+
+use crate::part::{Told, Tool, Value};
+use crate::text::{follow, skip_spaces, word};
+
+const TOOL: Tool = "rabbitmq-diagnostics";
+
+/// Its kinds of memory.
+const KINDS: [&str; 30] = [
+    "allocated_unused",
+    "atom",
+    "binary",
+    "code",
+    "connection_channels",
+    "connection_other",
+    "connection_readers",
+    "connection_writers",
+    "metadata_store",
+    "metadata_store_ets",
+    "metrics",
+    "mgmt_db",
+    "mnesia",
+    "msg_index",
+    "other_ets",
+    "other_proc",
+    "other_system",
+    "plugins",
+    "queue_procs",
+    "queue_slave_procs",
+    "quorum_ets",
+    "quorum_queue_dlx_procs",
+    "quorum_queue_procs",
+    "reserved_unallocated",
+    "stream_queue_coordinator_procs",
+    "stream_queue_procs",
+    "stream_queue_replica_reader_procs",
+    "connection_ets",
+    "stream_sac",
+    "other",
+];
+/// Of these, those that `erlang:memory()` tells too.
+const OF_THE_VM: [&str; 3] = ["atom", "binary", "code"];
+
+const ROUNDED: &str = "sizes that RabbitMQ told are rounded to four digits";
+const ODD: &str = "it is no size with a unit";
+const STRATEGY: &str = "of what this is the total is not known: copy the line \"Calculation strategy\" too";
+const OTHER_TOTAL: &str = "nothing is judged by this total: set vm_memory_calculation_strategy to rss";
+
+/// Reads a line that begins here: where it ends, and what it tells; `None` if it is none of RabbitMQ's.
+pub fn read(text: &str, begin: usize) -> Option<(Tool, usize, Result<Told, &'static str>)> {
+    let (end, told) = line(text, begin)?;
+    Some((TOOL, end, told))
+}
+
+fn line(text: &str, begin: usize) -> Option<(usize, Result<Told, &'static str>)> {
+    let rest = &text[begin..];
+    if let Some(behind) = follow(text, begin, &["Total", "memory", "used:"]) {
+        return Some(total(text, behind));
+    }
+    if let Some(behind) = follow(text, begin, &["Erlang", "processes:"]) {
+        return processes(text, behind);
+    }
+    if let Some(behind) = follow(text, begin, &["RabbitMQ", "version:"]) {
+        let (version, end) = word(text, behind);
+        // Where the text ends, the version may go on.
+        let is_whole = version.len() < 40 && end < text.len();
+        let is_version = version.starts_with(|c: char| c.is_ascii_digit()) && is_whole;
+        let told = Told { facts: vec![(facts::PRODUCT, format!("RabbitMQ {version}"))], ..Told::default() };
+        return is_version.then_some((end, Ok(told)));
+    }
+    let kind =
+        KINDS.iter().find(|kind| rest.strip_prefix(**kind).is_some_and(|rest| rest.starts_with(':')))?;
+    // Other lines of `status` have some of these words too.
+    let (bytes, end) = size(text, begin + kind.len() + 1)?;
+    let end = share(text, end)?;
+    let values = match OF_THE_VM.contains(kind) {
+        true => vec![Value::named(&metrics::MEMORY, "", kind, bytes)],
+        false => Vec::new(),
+    };
+    Some((end, Ok(Told { values, remark: Some(ROUNDED), ..Told::default() })))
+}
+
+/// `0.1279 gb`, then `Calculation strategy: rss`.
+fn total(text: &str, begin: usize) -> (usize, Result<Told, &'static str>) {
+    let Some((bytes, end)) = size(text, begin) else { return (begin, Err(ODD)) };
+    let next = skip_spaces(text, end);
+    let Some(behind) = follow(text, next, &["Calculation", "strategy:"]) else { return (end, Err(STRATEGY)) };
+    let (strategy, end) = word(text, behind);
+    let told = match strategy {
+        "rss" => Ok(Value::of(&metrics::RSS, "", bytes)),
+        "erlang" => Ok(Value::named(&metrics::MEMORY, "", "total", bytes)),
+        _ => Err(OTHER_TOTAL),
+    };
+    (end, told.map(|value| Told { values: vec![value], remark: Some(ROUNDED), ..Told::default() }))
+}
+
+/// `268 used, 1048576 limit`.
+fn processes(text: &str, begin: usize) -> Option<(usize, Result<Told, &'static str>)> {
+    let (used, at) = word(text, begin);
+    let (label, at) = word(text, at);
+    let (limit, at) = word(text, at);
+    let (last, end) = word(text, at);
+    let fits = label == "used," && last == "limit";
+    let (used, limit): (i64, i64) = used.parse().ok().zip(limit.parse().ok()).filter(|_| fits)?;
+    let told = Told {
+        facts: vec![(facts::PROCESS_LIMIT, limit.to_string())],
+        values: vec![Value::of(&metrics::PROCESS_COUNT, "", used)],
+        ..Told::default()
+    };
+    (0 <= used && used <= limit).then_some((end, Ok(told)))
+}
+
+/// A size in bytes, and where it ends.
+fn size(text: &str, begin: usize) -> Option<(i64, usize)> {
+    let (number, at) = word(text, begin);
+    let (unit, end) = word(text, at);
+    let bytes = match unit {
+        "bytes" => 1.0,
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        _ => return None,
+    };
+    let is_number = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') && number.len() < 18;
+    let number: f64 = number.parse().ok().filter(|_| is_number)?;
+    let size = (number * bytes).round();
+    (size < 1e15).then_some((size as i64, end))
+}
+
+/// `(63.33%)` or `(63.0 %)`: where it ends.
+fn share(text: &str, begin: usize) -> Option<usize> {
+    let at = skip_spaces(text, begin);
+    let inner = text[at..].strip_prefix('(')?;
+    let close = inner.find("%)").filter(|close| *close <= 8)?;
+    let number = inner[..close].trim();
+    number.parse::<f64>().ok().filter(|share| (0.0..=1_000.0).contains(share)).map(|_| at + 1 + close + 2)
+}

@@ -1,0 +1,238 @@
+//! One recording of all that a text tells.
+//!
+//! What counts is told from nothing to the end of a period as long as the tools have measured: two samples. Where nobody told how long that
+//! was, shares are of a second, and a fact says so.
+
+use std::collections::HashMap;
+
+use beamtune_model::units::Nanos;
+use beamtune_model::{
+    AllocationRow, CarrierRow, Gap, Group, LockRow, LockSession, Sample, SampleBuilder, SeriesTable, Span,
+    Tick, TroubleKind, facts, metrics,
+};
+
+use crate::banner::Banner;
+use crate::instrument::TOOL as INSTRUMENT;
+use crate::part::{Named, Part, Told, Tool, Value};
+use crate::terms::{RECON, UNKNOWN_LENGTH_US};
+use crate::{Imported, Unread};
+
+/// The tool of lock counting.
+const LCNT: Tool = "lcnt";
+
+const MICROSECOND: Nanos = 1_000;
+
+const TOLD_BEFORE: &str = "the same was told before, and otherwise: import one measurement at a time";
+const NO_LENGTH: &str = "how long was measured is not known: times and rates are of one second";
+
+/// What was read of a text, of all tools.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Reading {
+    /// Tools that something was read of, in the order of their first part.
+    pub tools: Vec<Tool>,
+    /// What lcnt has printed; `None` if there is none of its tables.
+    pub locks: Option<(LockSession, Vec<LockRow>)>,
+    /// What all other tools tell.
+    values: Vec<Value>,
+    facts: Vec<(&'static str, String)>,
+    carriers: Vec<CarrierRow>,
+    allocations: Vec<AllocationRow>,
+    length_us: Option<i64>,
+    partial: Vec<(Tool, &'static str)>,
+    remarks: Vec<&'static str>,
+    /// What was not read.
+    pub unread: Vec<Unread>,
+    /// What a banner tells of the VM, where it is there.
+    pub banner: Banner,
+}
+
+/// Puts parts together, each as a whole or not at all, and says where those stand that are not.
+pub fn join(parts: Vec<Part>, banner: Banner) -> (Reading, Vec<(usize, usize, String)>) {
+    let mut reading = Reading { banner, ..Reading::default() };
+    let mut refused = Vec::new();
+    let mut known: HashMap<(Group, String, String), i64> = HashMap::new();
+    for Part { tool, begin, end, told } in parts {
+        match told.and_then(|told| reading.take(tool, told, &mut known)) {
+            Ok(()) => {}
+            Err(why) => refused.push((begin, end, why.to_owned())),
+        }
+    }
+    (reading, refused)
+}
+
+impl Reading {
+    fn take(
+        &mut self,
+        tool: Tool,
+        told: Told,
+        known: &mut HashMap<(Group, String, String), i64>,
+    ) -> Result<(), &'static str> {
+        let key = |value: &Value| match &value.series {
+            Named::Metric(metric) => (metric.group, value.entity.clone(), metric.name.to_owned()),
+            Named::Family(family, name) => (family.group, value.entity.clone(), name.clone()),
+        };
+        let differs = |value: &Value| known.get(&key(value)).is_some_and(|before| *before != value.value);
+        let of_banner = self.banner.facts();
+        let another = |(key, value): &(&str, String)| {
+            self.facts.iter().chain(&of_banner).any(|(known, before)| known == key && before != value)
+        };
+        // A second measurement of the same threads or allocators is another one, even if some of its values are the same.
+        let again = |group: Group| {
+            let has = |value: &Value| matches!(key(value), (of, ..) if of == group);
+            told.values.iter().any(has) && known.keys().any(|(of, ..)| *of == group)
+        };
+        let is_other = told.values.iter().any(differs) || told.facts.iter().any(another);
+        let is_mixed = [Group::Msacc, Group::SchedulerTime].into_iter().any(again)
+            && told.values.iter().any(|value| !known.contains_key(&key(value)));
+        let has_rows =
+            !told.carriers.is_empty() && !self.carriers.is_empty() && told.carriers != self.carriers
+                || !told.allocations.is_empty()
+                    && !self.allocations.is_empty()
+                    && told.allocations != self.allocations;
+        if is_other || is_mixed || has_rows {
+            return Err(TOLD_BEFORE);
+        }
+        for value in told.values {
+            if known.insert(key(&value), value.value).is_none() {
+                self.values.push(value);
+            }
+        }
+        for fact in told.facts {
+            if !self.facts.contains(&fact) {
+                self.facts.push(fact);
+            }
+        }
+        if !told.carriers.is_empty() {
+            self.carriers = told.carriers;
+        }
+        if !told.allocations.is_empty() {
+            self.allocations = told.allocations;
+        }
+        // Microstates are counted in microseconds of their own length, and are the better clock.
+        if self.length_us.is_none() || tool == crate::msacc::TOOL {
+            self.length_us = told.length_us.or(self.length_us);
+        }
+        self.partial.extend(told.partial.map(|why| (tool, why)));
+        if let Some(remark) = told.remark.filter(|remark| !self.remarks.contains(remark)) {
+            self.remarks.push(remark);
+        }
+        self.saw(tool);
+        Ok(())
+    }
+
+    fn saw(&mut self, tool: Tool) {
+        if !self.tools.contains(&tool) {
+            self.tools.push(tool);
+        }
+    }
+
+    /// Adds what lcnt has printed.
+    pub(crate) fn add_locks(&mut self, imported: Imported) {
+        self.unread.extend(imported.unread);
+        if !imported.rows.is_empty() {
+            self.tools.insert(0, LCNT);
+            self.locks = Some((imported.session, imported.rows));
+        }
+    }
+
+    /// Whether anything but counts of locks was read.
+    pub fn is_of_locks_alone(&self) -> bool {
+        self.tools == [LCNT]
+    }
+
+    /// The samples of a recording that holds it, `by` naming who made it.
+    pub fn samples(self, by: &str, table: &mut SeriesTable) -> Vec<Sample> {
+        let values = self.counted_once();
+        let counts = |value: &&Value| matches!(group(value), Group::Msacc | Group::SchedulerTime);
+        let has_length = values.iter().any(|value| counts(&value));
+        let end = if has_length {
+            self.length_us.unwrap_or(UNKNOWN_LENGTH_US).saturating_mul(MICROSECOND)
+        } else {
+            0
+        };
+        let mut first = None;
+        if has_length {
+            let mut builder = SampleBuilder::new(table, tick(0, true, false));
+            values.iter().filter(counts).for_each(|value| add(&mut builder, value, 0));
+            first = Some(builder.sample);
+        }
+        let of_host = values.iter().any(|value| group(value).is_host());
+        let is_asked = !self.is_of_locks_alone();
+        let mut builder = SampleBuilder::new(table, tick(end, is_asked, of_host));
+        values.iter().for_each(|value| add(&mut builder, value, value.value));
+        let mut last = builder.sample;
+        last.facts.extend(self.all_facts(by, has_length));
+        if let Some((_, reason)) = self.partial.iter().find(|(tool, _)| *tool == of_carriers(&values)) {
+            // Rules about all carriers look for it.
+            let source = "vm.carriers".to_owned();
+            last.gaps.push(Gap {
+                begin: 0,
+                end,
+                source,
+                kind: TroubleKind::Garbled,
+                reason: (*reason).to_owned(),
+            });
+        }
+        let at = |t: &mut Nanos| *t = end;
+        last.carriers = self.carriers;
+        last.carriers.iter_mut().for_each(|row| at(&mut row.t));
+        last.allocations = self.allocations;
+        last.allocations.iter_mut().for_each(|row| at(&mut row.t));
+        if let Some((session, rows)) = self.locks {
+            last.lock_sessions.push(session);
+            last.locks = rows;
+        }
+        first.into_iter().chain([last]).collect()
+    }
+
+    /// The values, but for sums over all instances of allocators where the instances are told too.
+    fn counted_once(&self) -> Vec<Value> {
+        let tool = of_carriers(&self.values);
+        let is_sum = |value: &Value| group(value) == Group::Allocator && !value.entity.contains('/');
+        self.values.iter().filter(|value| tool == INSTRUMENT || !is_sum(value)).cloned().collect()
+    }
+
+    fn all_facts(&self, by: &str, has_length: bool) -> Vec<(String, String)> {
+        let no_length = (has_length && self.length_us.is_none()).then_some(NO_LENGTH);
+        let remarks: Vec<&str> = self.remarks.iter().copied().chain(no_length).collect();
+        let remarks = (!remarks.is_empty()).then(|| remarks.join("; "));
+        let told = [
+            (facts::IMPORTED_FROM, Some(self.tools.join(", "))),
+            (facts::IMPORTED_REMARK, remarks),
+            (facts::RECORDED_BY, Some(by.to_owned())),
+        ];
+        let told = told.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        let mut of_parts = self.banner.facts();
+        let more: Vec<_> = self.facts.iter().filter(|fact| !of_parts.contains(fact)).cloned().collect();
+        of_parts.extend(more);
+        told.chain(of_parts).map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+}
+
+/// Which tool tells what carriers and blocks there are.
+fn of_carriers(values: &[Value]) -> Tool {
+    let of_instance = |value: &Value| {
+        matches!(&value.series, Named::Metric(metric) if **metric == metrics::MBCS_CARRIERS_SIZE)
+            && value.entity.contains('/')
+    };
+    if values.iter().any(of_instance) { RECON } else { INSTRUMENT }
+}
+
+fn group(value: &Value) -> Group {
+    match &value.series {
+        Named::Metric(metric) => metric.group,
+        Named::Family(family, _) => family.group,
+    }
+}
+
+fn tick(t: Nanos, vm: bool, host: bool) -> Tick {
+    let span = Span { begin: t, end: t };
+    Tick { t, incarnation: 0, vm: vm.then_some(span), host: host.then_some(span), late: 0 }
+}
+
+fn add(builder: &mut SampleBuilder<'_>, value: &Value, number: i64) {
+    match &value.series {
+        Named::Metric(metric) => builder.metric(metric, &value.entity, number),
+        Named::Family(family, name) => builder.family(family, &value.entity, name, number),
+    }
+}

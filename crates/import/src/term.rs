@@ -1,0 +1,503 @@
+//! Terms as the shells of Erlang and Elixir print them: lists, tuples, maps, numbers, atoms, strings. What a shell has cut off is known as
+//! such, and what only a shell can print (pids, functions) is read past.
+//!
+//! It reads no more of either language than its terms: nothing is evaluated, and a word where none may be makes it no term at all.
+
+use crate::text::skip_spaces;
+
+/// Terms within terms.
+const DEEPEST: u32 = 32;
+/// Parts of one term: that many lie in what the VM tells of 100,000 carriers.
+const MOST_PARTS: usize = 2_000_000;
+
+/// A term.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Term {
+    Integer(i64),
+    Float(f64),
+    Atom(String),
+    /// A string of either language, or a binary that is one.
+    Text(String),
+    Tuple(Vec<Term>),
+    List(Vec<Term>),
+    Map(Vec<(Term, Term)>),
+    /// A pid, a reference, a port, a function, a binary that is no text, an integer beyond 64 bits.
+    Other,
+    /// `...`: the shell has printed no more.
+    Cut,
+}
+
+impl Term {
+    pub fn integer(&self) -> Option<i64> {
+        match self {
+            Term::Integer(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// A number of either kind.
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Term::Integer(number) => Some(*number as f64),
+            Term::Float(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    pub fn atom(&self) -> Option<&str> {
+        match self {
+            Term::Atom(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    pub fn tuple(&self) -> Option<&[Term]> {
+        match self {
+            Term::Tuple(parts) => Some(parts),
+            _ => None,
+        }
+    }
+
+    pub fn list(&self) -> Option<&[Term]> {
+        match self {
+            Term::List(parts) => Some(parts),
+            _ => None,
+        }
+    }
+
+    pub fn map(&self) -> Option<&[(Term, Term)]> {
+        match self {
+            Term::Map(pairs) => Some(pairs),
+            _ => None,
+        }
+    }
+
+    /// Whether a shell has cut off some of it.
+    pub fn is_cut(&self) -> bool {
+        match self {
+            Term::Cut => true,
+            Term::Tuple(parts) | Term::List(parts) => parts.iter().any(Term::is_cut),
+            Term::Map(pairs) => pairs.iter().any(|(key, value)| key.is_cut() || value.is_cut()),
+            _ => false,
+        }
+    }
+}
+
+/// Why there is no term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The text ends within it.
+    Ends,
+    /// Something stands in it that stands in no term.
+    Strange,
+    /// It is deeper or longer than what the VM's tools print.
+    Large,
+}
+
+/// Reads the term that begins at a place, and gives it with the place behind it; or why there is none, and how far it was read.
+pub fn read(text: &str, at: usize) -> Result<(Term, usize), (Fault, usize)> {
+    let mut reader = Reader { text, at, parts: 0 };
+    match reader.term(0) {
+        Ok(term) => Ok((term, reader.at)),
+        Err(fault) => Err((fault, reader.at)),
+    }
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+    parts: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn skip_spaces(&mut self) {
+        self.at = skip_spaces(self.text, self.at);
+    }
+
+    fn take(&mut self, word: &str) -> bool {
+        let begins = self.rest().starts_with(word);
+        if begins {
+            self.at += word.len();
+        }
+        begins
+    }
+
+    fn term(&mut self, depth: u32) -> Result<Term, Fault> {
+        self.parts += 1;
+        if depth > DEEPEST || self.parts > MOST_PARTS {
+            return Err(Fault::Large);
+        }
+        self.skip_spaces();
+        let rest = self.rest();
+        let Some(first) = rest.chars().next() else { return Err(Fault::Ends) };
+        match first {
+            '[' => self.many("[", "]", depth).map(Term::List),
+            '{' => self.many("{", "}", depth).map(Term::Tuple),
+            '#' if rest.starts_with("#{") => self.pairs("#{", depth),
+            '%' if rest.starts_with("%{") => self.pairs("%{", depth),
+            '#' => self.printed_only('#'),
+            '<' if rest.starts_with("<<") => self.binary(),
+            '<' => self.printed_only('<'),
+            '"' => self.quoted('"').map(Term::Text),
+            '\'' => self.quoted('\'').map(Term::Atom),
+            '~' if rest.starts_with("~c\"") => {
+                self.at += "~c".len();
+                self.quoted('"').map(Term::Text)
+            }
+            ':' if rest.starts_with(":\"") => {
+                self.at += 1;
+                self.quoted('"').map(Term::Atom)
+            }
+            ':' => {
+                self.at += 1;
+                self.word().map(|name| Term::Atom(name.to_owned()))
+            }
+            '…' => {
+                self.at += first.len_utf8();
+                Ok(Term::Cut)
+            }
+            '.' if self.take("...") => Ok(Term::Cut),
+            '.' if "...".starts_with(rest) => Err(Fault::Ends),
+            '-' | '0'..='9' => self.number(),
+            c if c.is_alphabetic() || c == '_' => self.word().map(|name| Term::Atom(name.to_owned())),
+            _ => Err(Fault::Strange),
+        }
+    }
+
+    /// What stands between brackets, with commas, or with a bar before a tail.
+    fn many(&mut self, open: &str, close: &str, depth: u32) -> Result<Vec<Term>, Fault> {
+        self.at += open.len();
+        let mut parts = Vec::new();
+        self.skip_spaces();
+        if self.take(close) {
+            return Ok(parts);
+        }
+        loop {
+            let part = self.term(depth + 1)?;
+            // Elixir writes `{:total, 1}` as `total: 1`.
+            parts.push(match self.is_key(&part) {
+                true => Term::Tuple(vec![as_atom(part), self.term(depth + 2)?]),
+                false => part,
+            });
+            self.skip_spaces();
+            match self.rest().chars().next() {
+                Some(',' | '|') => self.at += 1,
+                Some(_) if self.take(close) => return Ok(parts),
+                Some(_) => return Err(Fault::Strange),
+                None => return Err(Fault::Ends),
+            }
+        }
+    }
+
+    fn pairs(&mut self, open: &str, depth: u32) -> Result<Term, Fault> {
+        self.at += open.len();
+        let mut pairs = Vec::new();
+        self.skip_spaces();
+        if self.take("}") {
+            return Ok(Term::Map(pairs));
+        }
+        loop {
+            let key = self.term(depth + 1)?;
+            let is_keyword = self.is_key(&key);
+            self.skip_spaces();
+            if key == Term::Cut {
+                pairs.push((Term::Cut, Term::Cut));
+            } else if is_keyword || self.take("=>") {
+                pairs.push((if is_keyword { as_atom(key) } else { key }, self.term(depth + 1)?));
+            } else {
+                return Err(self.strange_or_end());
+            }
+            self.skip_spaces();
+            if self.take("}") {
+                return Ok(Term::Map(pairs));
+            }
+            if !self.take(",") {
+                return Err(self.strange_or_end());
+            }
+        }
+    }
+
+    fn strange_or_end(&self) -> Fault {
+        if self.rest().is_empty() { Fault::Ends } else { Fault::Strange }
+    }
+
+    /// Reads the colon behind a key of Elixir's.
+    fn is_key(&mut self, part: &Term) -> bool {
+        let may = matches!(part, Term::Atom(_) | Term::Text(_));
+        let is_key = may && self.rest().starts_with(':') && !self.rest().starts_with("::");
+        if is_key {
+            self.at += 1;
+        }
+        is_key
+    }
+
+    fn word(&mut self) -> Result<&'a str, Fault> {
+        let rest = self.rest();
+        let may = |c: char| c.is_alphanumeric() || matches!(c, '_' | '@' | '?' | '!' | '.');
+        let end = rest.find(|c| !may(c)).unwrap_or(rest.len());
+        // What Elixir's shell has cut off stands beside nothing.
+        if end == 0 || rest[..end].contains("..") {
+            return Err(self.strange_or_end());
+        }
+        self.at += end;
+        Ok(&rest[..end])
+    }
+
+    /// What stands between quotes, which are escaped within.
+    fn quoted(&mut self, quote: char) -> Result<String, Fault> {
+        let mut text = String::new();
+        let mut letters = self.rest().char_indices().skip(1);
+        while let Some((at, c)) = letters.next() {
+            match c {
+                '\\' => text.extend(letters.next().map(|(_, c)| c)),
+                // A name or a figure has no line break in it; whatever this is began elsewhere.
+                '\n' => return Err(Fault::Strange),
+                c if c == quote => {
+                    self.at += at + 1;
+                    return Ok(text);
+                }
+                c => text.push(c),
+            }
+        }
+        Err(Fault::Ends)
+    }
+
+    /// `<<"text">>`, or bytes.
+    fn binary(&mut self) -> Result<Term, Fault> {
+        self.at += "<<".len();
+        self.skip_spaces();
+        let text = if self.rest().starts_with('"') { Some(self.quoted('"')?) } else { None };
+        let rest = self.rest();
+        let end = rest.find(">>").ok_or(Fault::Ends)?;
+        let between = &rest[..end];
+        let may = |c: char| {
+            c.is_ascii_alphanumeric() || crate::text::is_space(c) || matches!(c, ',' | ':' | '/' | '.' | '…')
+        };
+        if !between.chars().all(may) {
+            return Err(Fault::Strange);
+        }
+        self.at += end + ">>".len();
+        let is_cut = between.contains("...") || between.contains('…');
+        Ok(match text {
+            _ if is_cut => Term::Cut,
+            Some(text) if matches!(between, "" | "/utf8") => Term::Text(text),
+            _ => Term::Other,
+        })
+    }
+
+    /// `<0.80.0>`, `#Ref<…>`, `#PID<…>`, `#Fun<…>`.
+    fn printed_only(&mut self, first: char) -> Result<Term, Fault> {
+        let rest = self.rest();
+        let open = rest.find('<').filter(|open| *open <= "#Reference".len()).ok_or(self.strange_or_end())?;
+        if !rest[..open].strip_prefix(first).unwrap_or_default().chars().all(char::is_alphabetic) {
+            return Err(Fault::Strange);
+        }
+        for (at, c) in rest[open..].char_indices().skip(1) {
+            match c {
+                '>' if !rest[..open + at].ends_with('-') => {
+                    self.at += open + at + 1;
+                    return Ok(Term::Other);
+                }
+                '\n' | '[' | '{' => return Err(Fault::Strange),
+                _ if at > 200 => return Err(Fault::Large),
+                _ => {}
+            }
+        }
+        Err(Fault::Ends)
+    }
+
+    fn number(&mut self) -> Result<Term, Fault> {
+        let rest = self.rest();
+        let sign = usize::from(rest.starts_with('-'));
+        let digits = |from: usize| {
+            let is_digit = |c: char| c.is_ascii_digit() || c == '_';
+            rest[from..].find(|c| !is_digit(c)).map_or(rest.len(), |end| from + end)
+        };
+        let mut end = digits(sign);
+        if end == sign {
+            return Err(if rest.len() == sign { Fault::Ends } else { Fault::Strange });
+        }
+        let mut is_float = false;
+        if rest[end..].starts_with('.') && rest[end + 1..].starts_with(|c: char| c.is_ascii_digit()) {
+            is_float = true;
+            end = digits(end + 1);
+            if rest[end..].starts_with(['e', 'E']) {
+                let exponent = end + 1 + usize::from(rest[end + 1..].starts_with(['-', '+']));
+                end = digits(exponent);
+                if end == exponent {
+                    return Err(if rest.len() == end { Fault::Ends } else { Fault::Strange });
+                }
+            }
+        }
+        match rest[end..].chars().next() {
+            // The rest of it may be missing.
+            None => return Err(Fault::Ends),
+            Some(c) if c.is_alphanumeric() || matches!(c, '.' | '#') => return Err(Fault::Strange),
+            Some(_) => {}
+        }
+        self.at += end;
+        let plain: String = rest[..end].chars().filter(|c| *c != '_').collect();
+        Ok(match is_float {
+            true => {
+                plain.parse().ok().filter(|number: &f64| number.is_finite()).map_or(Term::Other, Term::Float)
+            }
+            false => plain.parse().map_or(Term::Other, Term::Integer),
+        })
+    }
+}
+
+fn as_atom(key: Term) -> Term {
+    match key {
+        Term::Text(name) => Term::Atom(name),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn atom(name: &str) -> Term {
+        Term::Atom(name.to_owned())
+    }
+
+    fn pair(name: &str, value: Term) -> Term {
+        Term::Tuple(vec![atom(name), value])
+    }
+
+    #[test]
+    fn terms_of_both_languages_are_the_same() {
+        let expect = Term::List(vec![
+            pair("total", Term::Integer(31_000_000)),
+            pair("share", Term::Float(1.5e-4)),
+            pair("said", Term::Text("12.0%".to_owned())),
+        ]);
+        for text in [
+            "[{total,31000000},\n {share,1.5e-4},{said,\"12.0%\"}]",
+            "[total: 31_000_000, share: 1.5e-4, said: \"12.0%\"]",
+            "[{:total, 31_000_000}, {:share, 1.5e-4}, {:said, ~c\"12.0%\"}]",
+            "> [{total,\u{a0}31000000},\n> {share,\x1b[33m1.5e-4\x1b[0m}, {'said',<<\"12.0%\">>}]",
+        ] {
+            assert_eq!(read(text, 0), Ok((expect.clone(), text.len())), "{text}");
+        }
+        let map = Term::Map(vec![(atom("$type"), atom("msacc_data")), (atom("id"), Term::Integer(-1))]);
+        for text in [
+            "#{'$type' => msacc_data,id => -1}",
+            "%{\"$type\": :msacc_data, id: -1}",
+            "%{:\"$type\" => :msacc_data, :id => -1}",
+        ] {
+            assert_eq!(read(text, 0), Ok((map.clone(), text.len())), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_shell_alone_can_print_is_read_past() {
+        for text in [
+            "<0.80.0>",
+            "#Ref<0.1.2.3>",
+            "#PID<0.1.0>",
+            "#Function<42.1/0 in :erl_eval.expr/6>",
+            "<<1,2,3>>",
+            "99999999999999999999 ",
+        ] {
+            assert_eq!(read(text, 0).map(|(term, _)| term), Ok(Term::Other), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_is_known() {
+        for text in ["[{a,1}|...]", "[1,...]", "{a,…}", "#{a => ...}", "%{a: 1, ...}", "<<\"abc\"...>>"] {
+            assert_eq!(read(text, 0).map(|(term, _)| term.is_cut()), Ok(true), "{text}");
+        }
+        for text in ["", "[", "[1", "{a,12", "[{a,1},", "\"abc", "#{a", "#{a =>", "[..", "1.5e"] {
+            assert_eq!(read(text, 0).map_err(|(fault, _)| fault), Err(Fault::Ends), "{text}");
+        }
+        for text in
+            ["[1 2]", "{a,1]", "12us", "[1.2.3]", "16#ff ", "#{a,1}", "[\"a\nb\"]", "(", "[emu lator]"]
+        {
+            assert_eq!(read(text, 0).map_err(|(fault, _)| fault), Err(Fault::Strange), "{text}");
+        }
+        assert_eq!(read(&"[".repeat(100), 0).map_err(|(fault, _)| fault), Err(Fault::Large));
+    }
+
+    fn terms() -> impl Strategy<Value = Term> {
+        let leaf = prop_oneof![
+            any::<i64>().prop_map(Term::Integer),
+            (-1e9..1e9_f64).prop_map(Term::Float),
+            "[a-z][a-z_0-9]{0,8}".prop_map(Term::Atom),
+            "[A-Z $'{}%.,]{0,6}".prop_map(Term::Text),
+        ];
+        leaf.prop_recursive(4, 40, 5, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Term::List),
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Term::Tuple),
+                prop::collection::vec((inner.clone(), inner), 0..4).prop_map(Term::Map),
+            ]
+        })
+    }
+
+    /// As a shell prints it; `space` stands between what may be parted.
+    fn printed(term: &Term, is_elixir: bool, space: &str) -> String {
+        let all = |parts: &[Term]| {
+            parts
+                .iter()
+                .map(|part| printed(part, is_elixir, space))
+                .collect::<Vec<_>>()
+                .join(&format!(",{space}"))
+        };
+        match term {
+            Term::Integer(number) => number.to_string(),
+            Term::Float(number) => format!("{number:?}"),
+            Term::Atom(name) if is_elixir => format!(":{name}"),
+            Term::Atom(name) => name.clone(),
+            Term::Text(text) => format!("{text:?}").replace("\\'", "'"),
+            Term::Tuple(parts) => format!("{{{space}{}{space}}}", all(parts)),
+            Term::List(parts) => format!("[{space}{}]", all(parts)),
+            Term::Map(pairs) => {
+                let pairs: Vec<_> = pairs
+                    .iter()
+                    .map(|(key, value)| {
+                        format!(
+                            "{} =>{space}{}",
+                            printed(key, is_elixir, space),
+                            printed(value, is_elixir, space)
+                        )
+                    })
+                    .collect();
+                format!("{}{{{}}}", if is_elixir { '%' } else { '#' }, pairs.join(&format!(",{space}")))
+            }
+            Term::Other | Term::Cut => "...".to_owned(),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_reads_back(term in terms(), is_elixir: bool, space in "[ \n\u{a0}]{0,3}(\n> )?") {
+            let text = format!("{};", printed(&term, is_elixir, &space));
+            prop_assert_eq!(read(&text, 0), Ok((term, text.len() - 1)), "{}", text);
+        }
+
+        #[test]
+        fn what_is_cut_in_the_middle_is_no_other_term(term in terms(), is_elixir: bool, share in 0.0..1.0_f64) {
+            let term = Term::List(vec![term]);
+            let text = printed(&term, is_elixir, " ");
+            let mut end = (text.len() as f64 * share) as usize;
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
+            prop_assert!(read(&text[..end], 0).is_err(), "{}", &text[..end]);
+        }
+
+        #[test]
+        fn any_text_is_read_without_harm(text in "[\\[\\]{}#%<>a-c0-9.,:|\"'\\\\ \n…=-]{0,60}") {
+            if let Ok((_, end)) = read(&text, 0) {
+                prop_assert!(text.is_char_boundary(end));
+            }
+        }
+    }
+}

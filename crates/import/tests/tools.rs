@@ -1,0 +1,396 @@
+//! What msacc, erlang:memory, scheduler, recon_alloc, instrument and rabbitmq-diagnostics have printed on real VMs (the folder
+//! `fixtures/tools`, made by `+S 2:2 +SDio 2`), whole and as people paste it. The shells read from a pipe, so what was typed, and the banner of
+//! 23 and 25, were put back into the text. The extra microstates are of made counts, printed by msacc itself.
+#![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use beamtune_import::{ImportError, Reading, read};
+use beamtune_model::{Period, PeriodBuilder, SeriesTable, facts};
+use proptest::prelude::*;
+
+/// Values by series, facts by key, and rows as text: all that a text tells.
+type Told = BTreeMap<String, String>;
+
+fn folder() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tools")
+}
+
+fn fixture(name: &str) -> String {
+    fs::read_to_string(folder().join(format!("{name}.txt"))).expect("a fixture")
+}
+
+fn fixtures() -> Vec<(String, String)> {
+    let mut all: Vec<_> = fs::read_dir(folder())
+        .expect("the fixtures")
+        .map(|entry| entry.expect("an entry").path())
+        .map(|path| {
+            (
+                path.file_stem().expect("a name").to_string_lossy().into_owned(),
+                fs::read_to_string(&path).expect("text"),
+            )
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+fn told(reading: Reading) -> Told {
+    let mut table = SeriesTable::default();
+    let mut told = Told::new();
+    for sample in reading.samples("a test", &mut table) {
+        for (id, value) in &sample.readings {
+            let series = table.get(*id).expect("a series");
+            told.insert(format!("{}.{} {}", series.group, series.name, series.entity), value.to_string());
+        }
+        told.extend(sample.facts);
+        for (n, row) in sample.carriers.iter().enumerate() {
+            told.insert(format!("carrier {n}"), format!("{row:?}"));
+        }
+        for (n, row) in sample.allocations.iter().enumerate() {
+            told.insert(format!("allocation {n}"), format!("{row:?}"));
+        }
+    }
+    told
+}
+
+fn told_by(text: &str) -> Told {
+    told(read(text.as_bytes()).unwrap_or_else(|error| panic!("{error}: {text}")))
+}
+
+fn check(told: &Told, expect: &[(&str, &str)]) {
+    for (key, value) in expect {
+        assert_eq!(told.get(*key).map(String::as_str), Some(*value), "{key} of {told:#?}");
+    }
+}
+
+fn whys(text: &str) -> Vec<(usize, usize, String)> {
+    let unread = read(text.as_bytes()).map(|reading| reading.unread).unwrap_or_default();
+    unread.into_iter().map(|unread| (unread.line, unread.column, unread.why)).collect()
+}
+
+fn period(text: &str) -> Period {
+    let mut table = SeriesTable::default();
+    let samples = read(text.as_bytes()).expect("a reading").samples("a test", &mut table);
+    let mut facts = beamtune_model::Facts::default();
+    samples.iter().flat_map(|sample| &sample.facts).for_each(|(key, value)| facts.set(key, value.as_str()));
+    let mut builder = PeriodBuilder::new(None, facts, 1);
+    samples.iter().for_each(|sample| builder.sample(sample, &table));
+    builder.finish()
+}
+
+#[test]
+fn a_session_is_read_on_each_release() {
+    for release in ["23", "25", "27", "29"] {
+        let text = fixture(&format!("session-otp{release}"));
+        let told = told_by(&text);
+        assert_eq!(told.get(facts::OTP_RELEASE).map(String::as_str), Some(release));
+        let tools = "msacc, erlang:memory, scheduler:utilization, recon_alloc";
+        check(
+            &told,
+            &[(facts::IMPORTED_FROM, tools), (facts::SCHEDULERS, "2"), (facts::DIRTY_IO_SCHEDULERS, "2")],
+        );
+        for of_each in [
+            "msacc.gc scheduler/1",
+            "msacc.sleep scheduler/2",
+            "memory.binary ",
+            "scheduler_time.active scheduler/2",
+            "mseg.allocations 0",
+        ] {
+            assert!(told.contains_key(of_each), "{release}: {of_each}");
+        }
+        let whys = whys(&text);
+        assert!(whys.is_empty(), "{release}: {whys:#?}");
+    }
+}
+
+#[test]
+fn the_values_are_those_that_were_printed() {
+    let told = told_by(&fixture("session-otp29"));
+    let text = fixture("session-otp29");
+    let number = |before: &str| {
+        let rest = &text[text.find(before).expect("it is there") + before.len()..];
+        rest[..rest.find(|c: char| !c.is_ascii_digit()).expect("an end")].to_owned()
+    };
+    for kind in
+        ["total", "processes", "processes_used", "system", "atom", "atom_used", "binary", "code", "ets"]
+    {
+        assert_eq!(told[&format!("memory.{kind} ")], number(&format!("{{{kind},")), "{kind}");
+    }
+    let first = &text[text.find("{{ll_alloc,0}").expect("the first instance")..];
+    let size = |name: &str| {
+        let rest = &first[first.find(name).expect("a size") + name.len() + 1..];
+        rest[..rest.find('}').expect("an end")].to_owned()
+    };
+    assert_eq!(told["allocator.mbcs_carriers_size ll_alloc/0"], size("mbcs_carriers_size"));
+    assert_eq!(told["allocator.mbcs_blocks_size ll_alloc/0"], size("mbcs_block_size"));
+}
+
+#[test]
+fn shares_of_msacc_become_times_where_the_real_time_is_printed() {
+    let table = "Average thread real-time    : 1000000 us\nAccumulated system run-time :  500000 us\n\
+                 Average scheduler run-time  :  250000 us\n\n        Thread      aux emulator       gc    sleep\n\n\
+                 Stats per thread:\n scheduler( 1)    1.00%   40.00%    9.00%   50.00%\n scheduler( 2)    0.00%    0.00%    0.00%  100.00%\n\n\
+                 Stats per type:\n     scheduler    0.50%   20.00%    4.50%   75.00%\nok\n";
+    check(
+        &told_by(table),
+        &[
+            ("msacc.emulator scheduler/1", "400000"),
+            ("msacc.sleep scheduler/2", "1000000"),
+            (facts::SCHEDULERS, "2"),
+        ],
+    );
+    let period = period(table);
+    assert!((period.seconds() - 1.0).abs() < 1e-9, "{}", period.seconds());
+    let shares_alone = &table[table.find("        Thread").expect("the heading")..];
+    let told = told_by(shares_alone);
+    check(&told, &[("msacc.emulator scheduler/1", "4000")]);
+    assert!(told[facts::IMPORTED_REMARK].contains("is not known"), "{told:?}");
+    for (whole, broken, why) in [
+        ("40.00%", "41.00%", "shares are not 100 %"),
+        ("40.00%   ", "", "does not fit its heading"),
+        (" scheduler( 2)    0.00%    0.00%    0.00%  100.00%\n", "", "some are missing"),
+        ("     scheduler    0.50%   20.00%    4.50%   75.00%\n", "", "is cut off"),
+        ("emulator", "emula tor", "does not fit its heading"),
+        ("( 2)", "( 3)", "threads are missing"),
+    ] {
+        let whys = whys(&table.replacen(whole, broken, 1));
+        assert!(whys.iter().any(|(.., text)| text.contains(why)), "{broken}: {whys:#?}");
+    }
+}
+
+#[test]
+fn extra_states_that_touch_and_shares_of_the_system_are_read() {
+    for release in ["25", "27"] {
+        let plain = told_by(&fixture(&format!("msacc-extra-otp{release}")));
+        let system = told_by(&fixture(&format!("msacc-extra-system-otp{release}")));
+        assert_eq!(plain, system);
+        let number = |key: &str| plain[key].parse::<f64>().expect("a number");
+        let of_thread: Vec<_> = plain.keys().filter(|key| key.ends_with(" scheduler/1")).collect();
+        let sum: f64 = of_thread.iter().map(|key| number(key)).sum();
+        // 310,000 of 990,145 µs, of which shares tell two digits.
+        let spun = number("msacc.busy_wait scheduler/1") / sum;
+        assert!((spun - 310_000.0 / 990_145.0).abs() < 0.000_2, "{spun}");
+        assert_eq!(of_thread.len(), 15);
+    }
+}
+
+#[test]
+fn lists_of_counters_are_read_in_both_languages() {
+    let of_types = told_by(&fixture("msacc-types-otp29"));
+    assert!(
+        of_types.contains_key("msacc.gc scheduler") && !of_types.contains_key("msacc.gc scheduler/1"),
+        "{of_types:#?}"
+    );
+    for name in ["msacc-list-otp23", "msacc-list-otp29", "elixir-lists-otp25"] {
+        let told = told_by(&fixture(name));
+        assert!(told.contains_key("msacc.gc scheduler/2"), "{name}: {told:#?}");
+        assert!(!told.contains_key(facts::IMPORTED_REMARK), "{name}: msacc:stats() counts microseconds");
+    }
+    let raw = "[#{id => 1,type => scheduler,counters => #{gc => 1000,sleep => 9000}}]";
+    let told = told_by(raw);
+    check(&told, &[("msacc.gc scheduler/1", "1000")]);
+    assert!(told[facts::IMPORTED_REMARK].contains("is not known"));
+    let whys = whys("[%{counters: %{gc: 1, ...}, id: 1, type: :scheduler}, ...]");
+    assert!(whys[0].2.contains("cut it off"), "{whys:?}");
+}
+
+#[test]
+fn walks_of_instrument_become_the_rows_of_a_walk() {
+    let text = "Erlang/OTP 27 [erts-15.0] [smp:2:2]\n1> instrument:allocations().\n\
+                {ok,{128,4096,#{system => #{binary => {3,1,0,2}}}}}\n2> instrument:carriers().\n\
+                {ok,{512,[{binary_alloc,false,1048576,0,[{binary_alloc,4,262144}],{0,0,3,1}},\n\
+                {eheap_alloc,true,524288,0,[{eheap_alloc,1,524288}],{0,0,0,0}}]}}\n";
+    let mut table = SeriesTable::default();
+    let samples = read(text.as_bytes()).expect("a reading").samples("a test", &mut table);
+    let [sample] = samples.as_slice() else { panic!("{samples:?}") };
+    let rows: Vec<_> = sample
+        .allocations
+        .iter()
+        .map(|row| (row.kind.as_str(), row.blocks, row.skipped.as_deref(), row.bytes))
+        .collect();
+    // 3 × 64, 1 × 192, and 2 of the last place, which begins at 512.
+    assert_eq!(rows, [("", 0, Some("unscanned"), 4_096), ("binary", 6, None, 3 * 64 + 192 + 2 * 768)]);
+    let sizes: Vec<_> = sample.allocations[1].sizes.iter().map(|size| (size.from, size.count)).collect();
+    assert_eq!(sizes, [(0, 3), (128, 1), (512, 2)]);
+    let carriers: Vec<_> = sample
+        .carriers
+        .iter()
+        .map(|row| (row.allocator.as_str(), row.single, row.in_pool, row.used_tenths, row.bytes))
+        .collect();
+    assert_eq!(
+        carriers,
+        [("binary_alloc", false, false, Some(2), 1_048_576), ("eheap_alloc", true, true, Some(10), 524_288)]
+    );
+    assert!(sample.gaps.is_empty(), "all carriers were asked for: {:?}", sample.gaps);
+    let told = told_by(text);
+    check(
+        &told,
+        &[
+            ("allocator.mbcs_blocks_size binary_alloc", "262144"),
+            ("allocator.sbcs_carriers eheap_alloc", "1"),
+        ],
+    );
+    let without = whys(&text[text.find('\n').expect("a line")..]);
+    assert!(without.iter().all(|(.., why)| why.contains("OTP release")) && without.len() == 2, "{without:?}");
+    for release in ["23", "25", "27", "29"] {
+        let told = told_by(&fixture(&format!("instrument-otp{release}")));
+        assert!(told.contains_key("allocation 0") && told.contains_key("carrier 0"), "{release}: {told:#?}");
+    }
+}
+
+#[test]
+fn a_list_that_a_shell_has_cut_off_is_taken_as_far_as_it_goes_and_never_as_all() {
+    let text = fixture("session-otp29");
+    let reading = read(text.as_bytes()).expect("a reading");
+    let mut table = SeriesTable::default();
+    let samples = reading.samples("a test", &mut table);
+    let gaps: Vec<_> =
+        samples.iter().flat_map(|sample| &sample.gaps).map(|gap| gap.source.as_str()).collect();
+    assert_eq!(gaps, ["vm.carriers"]);
+    let told = told_by(&text);
+    let size = |name: &str| told.contains_key(&format!("allocator.mbcs_carriers_size {name}"));
+    assert!(size("ll_alloc/0") && !size("fix_alloc/0"), "the last ones are cut in the middle");
+}
+
+#[test]
+fn rabbitmqs_own_lines_are_read_and_its_sums_are_not_taken_for_the_vms() {
+    let told = told_by(&fixture("rabbitmq-status-otp25"));
+    check(
+        &told,
+        &[
+            (facts::PRODUCT, "RabbitMQ 3.10.8"),
+            (facts::OTP_RELEASE, "25"),
+            (facts::SCHEDULERS_ONLINE, "2"),
+            (facts::PROCESS_LIMIT, "1048576"),
+            ("vm.process_count ", "268"),
+            ("host_process.rss ", "127900000"),
+            ("memory.code ", "31300000"),
+            ("memory.binary ", "200000"),
+        ],
+    );
+    assert!(!told.keys().any(|key| key.contains("other") || key.contains("plugins")), "{told:#?}");
+    assert!(told[facts::IMPORTED_REMARK].contains("rounded"));
+    let msacc = told_by(&fixture("rabbitmq-runtime_thread_stats-otp25"));
+    check(&msacc, &[(facts::DIRTY_IO_SCHEDULERS, "10"), ("msacc.sleep scheduler/1", "1000494")]);
+    let breakdown = told_by(&fixture("rabbitmq-memory_breakdown-otp25"));
+    check(&breakdown, &[("memory.atom ", "1300000")]);
+}
+
+#[test]
+fn what_is_known_but_not_judged_or_contradicts_itself_is_named() {
+    let check = |text: &str, place: (usize, usize), why: &str| {
+        let whys = whys(text);
+        assert!(
+            whys.iter().any(|(line, column, text)| (*line, *column) == place && text.contains(why)),
+            "{text}: {whys:#?}"
+        );
+    };
+    check("x\n1> recon_alloc:memory(allocated).\n46936064\n", (3, 1), "this number alone");
+    check("[{binary_alloc,[{mbcs,624.4},{sbcs,0}]}]", (1, 1), "averages");
+    check("[{{eheap_alloc,1},0.02}]", (1, 1), "averages");
+    check("[{total,10},{processes,4},{system,7}]", (1, 1), "is not the sum");
+    check(
+        "[{total,10},{processes,4},{system,6}] [{total,11},{processes,4},{system,7}]",
+        (1, 39),
+        "told before",
+    );
+    check("seen:\n [{total,10},{processes,4},{syst", (2, 2), "ends before");
+    check("[{total,10},{processes,4},{system,6 000}]", (1, 1), "stands in none");
+    check(
+        "[{total,0.1,\"10.0%\"},{normal,2,0.1,\"10.0%\"},{cpu,3,0.1,\"10.0%\"}]",
+        (1, 1),
+        "schedulers are missing",
+    );
+    check(
+        "[{{eheap_alloc,1},[{mbcs_usage,0.5},{mbcs_block_size,5},{mbcs_carriers_size,10}]}]",
+        (1, 1),
+        "copy the call",
+    );
+    for nothing in [
+        "hello [1,2,3]",
+        "Average thread real-time : many us",
+        "Thread",
+        "Thread aux",
+        "recon_alloc:memory(used).",
+        "",
+    ] {
+        assert!(!read(nothing.as_bytes()).is_ok_and(|reading| !reading.tools.is_empty()), "{nothing}");
+    }
+    assert_eq!(read(b"hello [1,2,3]"), Err(ImportError::Nothing));
+}
+
+/// As mails, pages and terminals leave it.
+fn mangled(text: &str, how: u32) -> String {
+    match how {
+        0 => text.lines().map(|line| format!("> {line}\n")).collect(),
+        1 => text.lines().map(str::trim).collect::<Vec<_>>().join(" "),
+        2 => text.replace(' ', "\u{a0}"),
+        3 => text.lines().map(|line| format!("\x1b[32m{line}\x1b[0m\r\n")).collect(),
+        4 => text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect(),
+        5 => format!(
+            "Hello,\nthis is what we saw [see above] on {{web1}} when it hung:\n\n```\n{text}```\nAny ideas? 100% CPU…\n"
+        ),
+        _ => text.lines().map(|line| format!("    {line}\n\n")).collect(),
+    }
+}
+
+#[test]
+fn what_copying_does_to_a_text_changes_nothing_that_is_read() {
+    for (name, text) in fixtures() {
+        let expect = told_by(&text);
+        assert!(expect.len() > 3, "{name}: {expect:#?}");
+        for how in 0..7 {
+            let told = told_by(&mangled(&text, how));
+            let differ = |key: &&String| told.get(*key) != expect.get(*key);
+            let others: Vec<_> = expect.keys().chain(told.keys()).filter(differ).collect();
+            assert!(others.is_empty(), "{name}, {how}: {others:?}");
+        }
+    }
+}
+
+#[test]
+fn several_texts_are_one_recording() {
+    let text = fixture("rabbitmq-status-otp25") + &fixture("rabbitmq-runtime_thread_stats-otp25");
+    let told = told_by(&text);
+    check(
+        &told,
+        &[
+            (facts::IMPORTED_FROM, "rabbitmq-diagnostics, msacc"),
+            ("vm.process_count ", "268"),
+            ("msacc.sleep scheduler/1", "1000494"),
+        ],
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn what_is_cut_out_of_a_text_is_missing_and_never_another_value(pick in 0..1_000_usize, begin in 0.0..1.0_f64, end in 0.0..1.0_f64, how in 0..7_u32) {
+        let all = fixtures();
+        let (name, text) = &all[pick % all.len()];
+        let expect = told_by(text);
+        let text = mangled(text, how);
+        let at = |share: f64| {
+            let mut at = (text.len() as f64 * share) as usize;
+            while !text.is_char_boundary(at) {
+                at -= 1;
+            }
+            at
+        };
+        let (begin, end) = (at(begin.min(end)), at(begin.max(end)));
+        if let Ok(reading) = read(&text.as_bytes()[begin..end]) {
+            for (key, value) in told(reading) {
+                // Which tools were seen, and what is known of the whole, follows from what is left.
+                let is_derived = [facts::IMPORTED_FROM, facts::IMPORTED_REMARK].contains(&key.as_str());
+                let is_native = key.starts_with("scheduler_time.") || key.starts_with("msacc.");
+                if !is_derived && !is_native {
+                    prop_assert_eq!(expect.get(&key), Some(&value), "{} of {}", key, name);
+                }
+            }
+        }
+    }
+}
