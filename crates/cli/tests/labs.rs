@@ -14,10 +14,14 @@ use std::process::Command;
 use common::{PATIENCE, beamtune, folder, run_for};
 use serde_json::Value;
 
-/// The evaluation of the labs that others on the machine do not disturb, with its results in this file.
+/// Of those that do not depend on a quiet machine, some of each kind.
+const LABS: &str = "atom-leak,dirty-io-saturated,frozen-peer,growing-queue-and-atom-leak,healthy-idle,healthy-memory,large-heaps,\
+                    nif-malloc-leak,restart-loop,scattered-survivors,unread-messages";
+
+/// The evaluation of these labs, with its results in this file.
 fn evaluate(rows: &Path, more: &[&str]) -> Command {
     let mut command = beamtune();
-    command.args(["lab", "evaluate", "--quick", "--robust", "-o"]).arg(rows).args(more);
+    command.args(["lab", "evaluate", "--quick", "--robust", "--labs", LABS, "-o"]).arg(rows).args(more);
     command
 }
 

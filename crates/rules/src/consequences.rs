@@ -28,8 +28,51 @@ fn may_be_the_hosts(_: &Finding, effect: &Finding) -> bool {
     effect.level == Level::Notice
 }
 
+/// That work waits for answers, as told of this process.
+fn waits_there(cause: &Finding, effect: &Finding) -> bool {
+    let subject = cause.subject.as_deref();
+    effect.subject.as_deref() == Some("waiting outside")
+        && subject.is_some_and(|who| effect.summary.contains(who))
+}
+
 /// Of two that may be the cause the first one that was found is told.
 const RELATIONS: &[Relation] = &[
+    Relation {
+        cause: "BT040",
+        effects: &["BT006"],
+        is_meant: same_subject,
+        why: "messages that nobody takes are what the queue holds",
+    },
+    Relation {
+        cause: "BT040",
+        effects: &["BT015"],
+        is_meant: waits_there,
+        why: "messages that nobody takes wait for ever",
+    },
+    Relation {
+        cause: "BT041",
+        effects: &["BT005", "BT006"],
+        is_meant: same_subject,
+        why: "searching its queue is what it does all the time",
+    },
+    Relation {
+        cause: "BT042",
+        effects: &["BT005", "BT006"],
+        is_meant: same_subject,
+        why: "one process writes what all log",
+    },
+    Relation {
+        cause: "BT044",
+        effects: &["BT006"],
+        is_meant: same_subject,
+        why: "a process that stands in a send takes no messages",
+    },
+    Relation {
+        cause: "BT044",
+        effects: &["BT015"],
+        is_meant: waits_there,
+        why: "it is the peer that is waited for",
+    },
     Relation {
         cause: "BT019",
         effects: &["BT016", "BT017"],
@@ -184,13 +227,38 @@ mod tests {
     }
 
     #[test]
-    fn causes_follow_from_nothing_themselves_and_all_codes_exist() {
-        for Relation { cause, effects, .. } in RELATIONS {
-            // Else what follows would have to be followed further.
-            assert!(RELATIONS.iter().all(|other| !other.effects.contains(cause)), "{cause}");
+    fn what_a_process_does_explains_what_is_seen_of_its_queue() {
+        let check = |findings: Vec<Finding>, expect| assert_eq!(cause_of_last(findings), expect);
+        check(vec![finding("BT041", 60.0, "a"), finding("BT005", 80.0, "a")], Some("BT041"));
+        // Not by way of another one that itself follows.
+        let all = vec![finding("BT005", 80.0, "a"), finding("BT042", 60.0, "a"), finding("BT006", 30.0, "a")];
+        check(all, Some("BT042"));
+        let waits = |who: &str| Finding {
+            summary: format!("{who} stands in x:y/1"),
+            ..finding("BT015", 10.0, "waiting outside")
+        };
+        for cause in ["BT040", "BT044"] {
+            check(vec![finding(cause, 40.0, "a (<0.9.0>)"), waits("a (<0.9.0>)")], Some(cause));
+            check(vec![finding(cause, 40.0, "a (<0.9.0>)"), waits("2 processes")], None);
+        }
+    }
+
+    /// Else what follows would have to be followed further.
+    #[test]
+    fn what_follows_from_a_consequence_is_told_of_its_cause_and_all_codes_exist() {
+        for (place, Relation { cause, effects, .. }) in RELATIONS.iter().enumerate() {
+            for first in RELATIONS.iter().filter(|first| first.effects.contains(cause)) {
+                for effect in effects.iter().filter(|effect| !OF_THE_NODE.contains(effect)) {
+                    let told = |of: &Relation| of.cause == first.cause && of.effects.contains(effect);
+                    assert!(RELATIONS.iter().take(place).any(told), "{} {cause} {effect}", first.cause);
+                }
+            }
             for code in effects.iter().chain([cause]) {
                 assert!(RULES.iter().any(|rule| rule.code.0 == *code), "{code}");
             }
         }
     }
+
+    /// What is told of a node as a whole stands under the nearest cause that names it.
+    const OF_THE_NODE: &[&str] = &["BT015"];
 }

@@ -1,16 +1,29 @@
-//! Processes of OTP and Elixir that many programs send to without knowing: what they are, and how to do without.
+//! Processes of OTP, of Elixir's libraries and of common servers that many send to without knowing: what they are, and how to do without.
 //!
 //! Whoever finds `code_server` at the top of a list has not written it, and cannot split it. What is called instead of it can be told.
+//! Some have no name, or one that the program gives them: these are known by what they were started with.
 
 use beamtune_model::{Evidence, Period, ProcessUse};
 
 use crate::remedy;
 use crate::rule::Draft;
 
-/// A process by its registered name.
+/// What a process is known by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// Its registered name.
+    Name(&'static str),
+    /// The beginning of that.
+    NameFrom(&'static str),
+    /// What stands in that before a number at its end.
+    Partition(&'static str),
+    /// The beginning of what it was started with.
+    Started(&'static str),
+}
+
+/// A process that is not the program's own.
 struct Known {
-    /// The beginning of the name, which ends there unless it ends in `_`.
-    name: &'static str,
+    by: By,
     /// What it does for whom.
     what: &'static str,
     /// The remedy's entry.
@@ -23,117 +36,211 @@ struct Known {
 
 const KNOWN: &[Known] = &[
     Known {
-        name: "logger_std_h_",
+        by: By::NameFrom("logger_std_h_"),
         what: "a handler of the logger, which writes to a terminal or a file; who logs waits for it (sync_mode_qlen)",
         entry: "kernel.logger_level",
         change: "log less: -kernel logger_level warning, or a level per module (logger:set_module_level/2)",
         why: "what is below the level is dropped before anything is done for it",
     },
     Known {
-        name: "logger_disk_log_h_",
+        by: By::NameFrom("logger_disk_log_h_"),
         what: "a handler of the logger, which writes to a disk_log; who logs waits for it (sync_mode_qlen)",
         entry: "kernel.logger_level",
         change: "log less: -kernel logger_level warning, or a level per module (logger:set_module_level/2)",
         why: "what is below the level is dropped before anything is done for it",
     },
     Known {
-        name: "error_logger",
+        by: By::Name("error_logger"),
         what: "the logger of releases before 21, kept for handlers that were written for it; it has no protection against overload",
         entry: "kernel.logger_level",
         change: "log less, and replace handlers of error_logger (error_logger:which_report_handlers/0) by handlers of logger",
         why: "every event for such a handler goes through this one process",
     },
     Known {
-        name: "Elixir.Logger",
+        by: By::Name("Elixir.Logger"),
         what: "the logger of Elixir before 1.15, which all log through",
         entry: "kernel.logger_level",
         change: "log less: config :logger, level: :warning, and compile_time_purge_matching for what is never wanted",
         why: "what is below the level is dropped before anything is done for it",
     },
     Known {
-        name: "file_server_2",
+        by: By::Name("file_server_2"),
         what: "opens files, and reads whole ones, for all who use the module file",
         entry: "code.around_the_server",
         change: "file:open with the option raw, and prim_file or file:read_file(Name, [raw]) (27 and later) for whole files",
         why: "raw files are the caller's own, and go past the server",
     },
     Known {
-        name: "code_server",
+        by: By::Name("code_server"),
         what: "finds and loads modules; who calls a function that is not loaded, or does not exist, asks it each time",
         entry: "-mode",
         change: "-mode embedded, which loads all modules when the node starts; and look for calls of modules that do not exist",
         why: "a loaded module is called without asking",
     },
     Known {
-        name: "rex",
+        by: By::Name("rex"),
         what: "takes the calls of rpc from other nodes, one after the other",
         entry: "code.around_the_server",
         change: "erpc in place of rpc where the calling node can be changed (23 and later)",
         why: "erpc starts a process for each call, and asks nobody",
     },
     Known {
-        name: "application_controller",
+        by: By::Name("application_controller"),
         what: "starts and stops applications, and sets their environment; reading that does not ask it",
         entry: "code.around_the_server",
         change: "no application:set_env, which_applications or ensure_started for each request: persistent_term for what changes seldom",
         why: "it does one thing at a time, and reads the files of applications that are loaded",
     },
     Known {
-        name: "global_name_server",
+        by: By::Name("global_name_server"),
         what: "registers names for the whole cluster, under a lock of all nodes",
         entry: "code.around_the_server",
         change: "pg, or names per node, in place of global: for what comes and goes with each user or device",
         why: "each name takes a lock of all nodes",
     },
     Known {
-        name: "net_kernel",
+        by: By::Name("net_kernel"),
         what: "makes connections to other nodes, and tells who wants to know of them",
         entry: "code.around_the_server",
         change: "no net_adm:ping or net_kernel:monitor_nodes for each request",
         why: "it does one thing at a time",
     },
     Known {
-        name: "user",
+        by: By::Name("user"),
         what: "prints to the node's terminal for all who have it as their group leader",
         entry: "code.around_the_server",
         change: "no io:format for each request: the logger, to a file",
         why: "a slow terminal, or a pipe that nobody reads, holds up all who print",
     },
     Known {
-        name: "inet_gethost_native",
+        by: By::Name("inet_gethost_native"),
         what: "asks the operating system for addresses of hosts, four at a time",
         entry: "code.around_the_server",
         change: "keep connections and addresses, or {lookup, [file, dns]} in an inetrc, by which the caller itself asks the name servers",
         why: "four slow answers hold up everybody",
     },
     Known {
-        name: "timer_server",
+        by: By::Name("timer_server"),
         what: "runs what the module timer was asked for, unless it is a mere message (25 and later)",
         entry: "code.around_the_server",
         change: "erlang:send_after/3 and start_timer/3 in place of timer:send_interval and apply_after",
         why: "the VM's own timers ask nobody",
     },
     Known {
-        name: "mnesia_tm",
+        by: By::Name("mnesia_tm"),
         what: "the manager of Mnesia's transactions on this node",
         entry: "code.around_the_server",
         change: "mnesia:dirty_* or activity(ets, …) where a transaction is not needed, and fewer, larger transactions",
         why: "each transaction begins and ends there",
     },
     Known {
-        name: "mnesia_locker",
+        by: By::Name("mnesia_locker"),
         what: "holds all locks of Mnesia's transactions on this node",
         entry: "code.around_the_server",
         change: "mnesia:dirty_* where a transaction is not needed, locks of rows rather than of tables, and fragments of hot tables",
         why: "every lock of every transaction is asked for there",
     },
+    Known {
+        by: By::Started("supervisor:"),
+        what: "a supervisor, which starts its children one after the other: each waits until the init of the one before has returned",
+        entry: "code.around_the_server",
+        change: "several supervisors by key (PartitionSupervisor in Elixir 1.14 and later), nothing that takes long in init \
+                 ({continue, …} in its place), and no which_children or count_children for each request",
+        why: "starting, ending and counting children all go through this one process",
+    },
+    Known {
+        by: By::Partition(".PIDPartition"),
+        what: "a partition of an Elixir Registry, which watches those who are registered there",
+        entry: "code.around_the_server",
+        change: "partitions: System.schedulers_online() where the Registry is started",
+        why: "each registration and each end of a registered process goes through its partition; by default there is one",
+    },
+    Known {
+        by: By::Started("Elixir.Phoenix.PubSub.PG2:"),
+        what: "the part of Phoenix.PubSub that takes broadcasts from other nodes, one after the other",
+        entry: "code.around_the_server",
+        change: "pool_size of Phoenix.PubSub above 1, the same on all nodes; local_broadcast for what other nodes need not know",
+        why: "one process takes what all other nodes send to that pool",
+    },
+    Known {
+        by: By::Started("Elixir.DBConnection.ConnectionPool:"),
+        what: "hands out the connections of an Ecto repository, and queues those who wait for one",
+        entry: "code.more_in_flight",
+        change: "pool_count above 1 where this process itself is busy; a larger pool_size where those who wait are many and the \
+                 database is idle; and less time within each transaction",
+        why: "each query asks it first",
+    },
+    Known {
+        by: By::Started("rabbit_prequeue:"),
+        what: "a classic queue of RabbitMQ: all of its messages go through this one process",
+        entry: "code.split_process",
+        change: "several queues behind a consistent hash exchange (or a sharded one), one for each CPU; quorum queues or streams \
+                 where order and copies matter",
+        why: "a queue uses one CPU at most",
+    },
+    Known {
+        by: By::Started("rabbit_channel:"),
+        what: "a channel of RabbitMQ: all that is published or acknowledged on it goes through this one process",
+        entry: "code.split_process",
+        change: "more channels, one for each thread of a publisher; fewer bindings that have to be matched; confirms and \
+                 acknowledgements for several messages at a time",
+        why: "a channel uses one CPU at most",
+    },
+    Known {
+        by: By::Started("rabbit_reader:"),
+        what: "reads and parses what one connection of RabbitMQ sends",
+        entry: "code.split_process",
+        change: "more connections for those who publish much",
+        why: "a connection is read by one process",
+    },
+    Known {
+        by: By::Started("rabbit_writer:"),
+        what: "writes to one channel's connection in RabbitMQ, and waits where the client does not read",
+        entry: "code.back_pressure",
+        change: "a prefetch limit (basic.qos) for that consumer, and see whether it reads at all",
+        why: "without a limit a consumer is sent all that there is",
+    },
+    Known {
+        by: By::Started("rabbit_msg_store:"),
+        what: "the store for messages of all classic queues of a virtual host in RabbitMQ",
+        entry: "code.split_process",
+        change: "several virtual hosts, which have stores of their own; small messages, which queues keep themselves; a faster disk",
+        why: "one process writes the larger messages of all queues of a virtual host",
+    },
+    Known {
+        by: By::Name("ra_log_wal"),
+        what: "the write-ahead log of all quorum queues of a RabbitMQ node",
+        entry: "code.around_the_server",
+        change: "a faster disk for the node's data, fewer quorum queues, streams for what is much",
+        why: "each operation of each quorum queue is written there, and synced",
+    },
+    Known {
+        by: By::Started("mod_muc_room:"),
+        what: "a room of ejabberd's group chat: each message to it is sent to all who are in it by this one process",
+        entry: "code.split_process",
+        change: "smaller rooms, presence broadcast off for large ones (presence_broadcast, max_users), mucsub for those who only read",
+        why: "a room uses one CPU at most",
+    },
+    Known {
+        by: By::Started("xmpp_stream_in:"),
+        what: "the connection of one client of ejabberd",
+        entry: "code.back_pressure",
+        change: "a shaper and max_fsm_queue for clients, so that one that floods or does not read is slowed down or dropped",
+        why: "what is sent to a client waits in its process until the client takes it",
+    },
+    Known {
+        by: By::Started("ejabberd_sql:"),
+        what: "a connection of ejabberd to its database, which does one query at a time",
+        entry: "code.more_in_flight",
+        change: "a larger sql_pool_size, if the database is not what is slow",
+        why: "each query waits for the one before on its connection",
+    },
 ];
 
 /// Adds what is known of a process that is not the program's own, with what to do in its stead; nothing where it is the program's own.
 pub(crate) fn explain(draft: Draft, period: &Period, process: &ProcessUse) -> Draft {
-    let Some(known) = process.row.as_ref().and_then(|row| row.name.as_deref()).and_then(of) else {
-        return draft;
-    };
+    let known = process.row.as_ref().and_then(|row| of(row.name.as_deref(), row.initial_call.as_deref()));
+    let Some(known) = known else { return draft };
     draft.because(Evidence::text("what it is", known.what)).fix(remedy::of(
         period,
         known.entry,
@@ -143,11 +250,25 @@ pub(crate) fn explain(draft: Draft, period: &Period, process: &ProcessUse) -> Dr
     ))
 }
 
-fn of(name: &str) -> Option<&'static Known> {
-    KNOWN.iter().find(|known| match known.name.ends_with('_') {
-        true => name.starts_with(known.name),
-        false => name == known.name,
-    })
+/// By the name before what it was started with: a supervisor may be known better.
+fn of(name: Option<&str>, initial_call: Option<&str>) -> Option<&'static Known> {
+    let by_name = name.and_then(|name| KNOWN.iter().find(|known| known.by.is_name(name)));
+    by_name.or_else(|| initial_call.and_then(|call| KNOWN.iter().find(|known| known.by.is_start(call))))
+}
+
+impl By {
+    fn is_name(self, name: &str) -> bool {
+        match self {
+            By::Name(whole) => name == whole,
+            By::NameFrom(start) => name.starts_with(start),
+            By::Partition(end) => name.trim_end_matches(|c: char| c.is_ascii_digit()).ends_with(end),
+            By::Started(_) => false,
+        }
+    }
+
+    fn is_start(self, call: &str) -> bool {
+        matches!(self, By::Started(start) if call.starts_with(start))
+    }
 }
 
 #[cfg(test)]
@@ -156,13 +277,37 @@ mod tests {
 
     #[test]
     fn processes_are_known_by_their_names() {
-        let check =
-            |name: &str, expect: Option<&str>| assert_eq!(of(name).map(|known| known.name), expect, "{name}");
-        check("logger_std_h_default", Some("logger_std_h_"));
-        check("code_server", Some("code_server"));
+        let check = |name: &str, expect: Option<By>| {
+            assert_eq!(of(Some(name), None).map(|known| known.by), expect, "{name}");
+        };
+        check("logger_std_h_default", Some(By::NameFrom("logger_std_h_")));
+        check("code_server", Some(By::Name("code_server")));
         check("code_server_of_mine", None);
         check("user_sup", None);
+        check("Elixir.Shop.Registry.PIDPartition12", Some(By::Partition(".PIDPartition")));
+        check("Elixir.Shop.PIDPartitions", None);
         check("", None);
+    }
+
+    #[test]
+    fn those_without_a_name_of_their_own_are_known_by_what_they_were_started_with() {
+        let check = |name: Option<&str>, call: &str, expect: Option<By>| {
+            assert_eq!(of(name, Some(call)).map(|known| known.by), expect, "{call}");
+        };
+        check(None, "rabbit_channel:init/1", Some(By::Started("rabbit_channel:")));
+        check(
+            Some("Elixir.Shop.Jobs"),
+            "supervisor:Elixir.Task.Supervisor/1",
+            Some(By::Started("supervisor:")),
+        );
+        check(
+            Some("Elixir.Shop.R.PIDPartition0"),
+            "Elixir.Registry.Partition:init/1",
+            Some(By::Partition(".PIDPartition")),
+        );
+        check(Some("rex"), "rpc:init/1", Some(By::Name("rex")));
+        check(None, "shop:supervisor/1", None);
+        check(None, "rex", None);
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub mod contention;
 mod events;
 mod known;
 mod memory;
+mod place;
 pub mod remedy;
 pub mod returns;
 pub mod rule;

@@ -21,7 +21,9 @@ mod growing_message_queue;
 mod huge_pages;
 mod idle_heaps;
 mod limits;
+mod links_and_monitors;
 mod literal_area;
+mod logger_overload;
 mod long_gc;
 mod long_schedule;
 mod memory_growing;
@@ -30,17 +32,21 @@ mod memory_outside;
 mod no_kernel_poll;
 mod node_died;
 mod oversized_port_table;
+mod port_backpressure;
 mod ports_near_limit;
 mod processes_near_limit;
 mod restart_loop;
 mod schedulers_against_quota;
 mod segment_cache;
+mod selective_receive;
 mod serial_process;
 mod slow_clock_source;
 mod slow_emulator;
+mod spawn_storm;
 mod super_carrier_full;
 mod swapped_out;
 mod too_few_schedulers;
+mod unread_messages;
 
 /// Every rule.
 pub const RULES: &[Rule] = &[
@@ -82,6 +88,12 @@ pub const RULES: &[Rule] = &[
     burstable_instance::RULE,
     memory_near_limit::RULE,
     node_died::RULE,
+    spawn_storm::RULE,
+    unread_messages::RULE,
+    selective_receive::RULE,
+    logger_overload::RULE,
+    links_and_monitors::RULE,
+    port_backpressure::RULE,
 ];
 
 /// Those about waiting for locks: why the CPU is not used, and which locks are in the way.

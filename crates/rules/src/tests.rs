@@ -8,6 +8,7 @@ mod host;
 mod limits;
 mod locks;
 mod memory;
+mod messages;
 mod node;
 mod processes;
 

@@ -4,6 +4,7 @@ use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, m
 use beamtune_stats::{Trend, trend};
 
 use crate::known;
+use crate::place;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::view;
@@ -142,8 +143,10 @@ fn evidence(draft: Draft, process: &ProcessUse, last: f64) -> Draft {
                 .against(LENGTH.warning, LENGTH.source),
         )
         .because_some(
-            row.and_then(|row| row.current_function.as_deref()).map(|f| Evidence::text("where it was", f)),
+            place::wanted_to_run(process)
+                .map(|share| Evidence::number("looks in which it ran or was runnable", share, Unit::Ratio)),
         )
+        .because_some(place::of(process).map(|f| Evidence::text("where it was", f)))
         .because_some(
             row.and_then(|row| row.initial_call.as_deref()).map(|f| Evidence::text("started with", f)),
         )

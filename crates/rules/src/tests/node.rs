@@ -1,7 +1,7 @@
 //! A made-up node: two schedulers, ten seconds, healthy unless a test says otherwise.
 
 use beamtune_model::{
-    Event, Facts, LockRow, LockSession, Metric, Period, PeriodBuilder, ProcessRow, ProcessTick,
+    Event, Facts, LockRow, LockSession, Metric, Period, PeriodBuilder, PortRow, ProcessRow, ProcessTick,
     SampleBuilder, Seen, SeriesTable, Span, SpawnRow, TableRow, Tick, WaitRow, facts, metrics,
     units::SECOND_NS,
 };
@@ -46,6 +46,11 @@ pub struct Node {
     pub total_reductions: i64,
     pub busiest: Vec<Busy>,
     pub spawns: Vec<SpawnRow>,
+    /// Processes that are started in each second.
+    pub spawned: i64,
+    /// Those of them that are seen alive.
+    pub seen_alive: i64,
+    pub sockets: Vec<PortRow>,
     pub events: Vec<Happens>,
     /// Resident memory, and what of it is in huge pages, and what the VM uses, in bytes.
     pub resident: i64,
@@ -70,6 +75,10 @@ pub struct Node {
     /// What is seen of the channel to another node, in looks that are spread evenly.
     pub channel: Vec<Channel>,
     pub allocators: Vec<Allocates>,
+    /// Blocks that come on top in each second, of the last of these.
+    pub block_growth: i64,
+    /// Messages in all queues.
+    pub queued: i64,
     /// (first, growth per second) of resident memory beyond what stands in [`Node::resident`].
     pub resident_growth: i64,
     /// Kinds of `erlang:memory/0`: (name, first, growth per second), in bytes.
@@ -127,6 +136,14 @@ impl Default for Allocates {
             peak: (150 << 20, 146 << 20),
             segments_asked: 1,
         }
+    }
+}
+
+impl Allocates {
+    /// Some hundred small blocks, in well used carriers.
+    pub fn small() -> Self {
+        let mbcs = [1, 100 << 10, 400, 96 << 10];
+        Allocates { mbcs, peak: (mbcs[1], mbcs[3]), ..Allocates::default() }
     }
 }
 
@@ -196,6 +213,9 @@ pub fn node() -> Node {
         total_reductions: 1_000_000,
         busiest: Vec::new(),
         spawns: Vec::new(),
+        spawned: 50,
+        seen_alive: 1,
+        sockets: Vec::new(),
         events: Vec::new(),
         resident: 200 << 20,
         huge: 0,
@@ -210,7 +230,9 @@ pub fn node() -> Node {
         clock_step: 0.0,
         lives: Vec::new(),
         channel: Vec::new(),
-        allocators: vec![Allocates::default()],
+        allocators: vec![Allocates::default(), Allocates { name: "fix_alloc", ..Allocates::small() }],
+        block_growth: 0,
+        queued: 0,
         resident_growth: 0,
         given_back: 0,
         binary_waves: 0,
@@ -321,10 +343,13 @@ impl Node {
 
     fn fill_allocators(&self, s: i64, put: &mut impl FnMut(&'static Metric, &str, i64)) {
         use metrics::*;
-        for allocator in &self.allocators {
+        for (place, allocator) in self.allocators.iter().enumerate() {
             let entity = format!("{}/0", allocator.name);
+            let is_last = place + 1 == self.allocators.len();
+            let mut mbcs = allocator.mbcs;
+            mbcs[2] += if is_last { self.block_growth * s } else { 0 };
             for (names, values) in [
-                ([&MBCS_CARRIERS, &MBCS_CARRIERS_SIZE, &MBCS_BLOCKS, &MBCS_BLOCKS_SIZE], allocator.mbcs),
+                ([&MBCS_CARRIERS, &MBCS_CARRIERS_SIZE, &MBCS_BLOCKS, &MBCS_BLOCKS_SIZE], mbcs),
                 ([&POOL_CARRIERS, &POOL_CARRIERS_SIZE, &POOL_BLOCKS, &POOL_BLOCKS_SIZE], allocator.pool),
                 ([&SBCS_CARRIERS, &SBCS_CARRIERS_SIZE, &SBCS_BLOCKS, &SBCS_BLOCKS_SIZE], allocator.sbcs),
             ] {
@@ -455,8 +480,12 @@ impl Node {
         put(&metrics::RUN_QUEUE, "dirty_cpu", self.dirty_cpu_queue);
         put(&metrics::RUN_QUEUE, "dirty_io", self.dirty_io_queue);
         put(&metrics::SCAN_REDUCTIONS, "", self.total_reductions * s);
+        put(&metrics::REDUCTIONS, "", self.total_reductions * s);
+        put(&metrics::SPAWNED, "", self.spawned * s);
+        put(&metrics::SCAN_SPAWNED, "", self.seen_alive * s);
         let longest = self.busiest.iter().map(|busy| busy.queue.0 + busy.queue.1 * s).max().unwrap_or(0);
         put(&metrics::SCAN_LONGEST_QUEUE, "", longest);
+        put(&metrics::SCAN_QUEUED, "", self.queued);
         put(&metrics::POLLSET_KERNEL_POLL, "0", i64::from(self.epoll));
         put(&metrics::POLLSET_FDS, "0", self.descriptors);
         put(&metrics::POLLSET_KERNEL_POLL, "1", 0);
@@ -500,6 +529,7 @@ impl Node {
             });
         }
         out.sample.spawns.extend(self.spawns.iter().cloned());
+        out.sample.ports.extend(self.sockets.iter().cloned());
         for happens in self.events.iter().filter(|happens| s >= happens.from) {
             out.sample.events.push(Event {
                 t: s * SECOND_NS,

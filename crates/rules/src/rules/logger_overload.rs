@@ -1,0 +1,182 @@
+//! BT042: the logger cannot write what is logged, and makes those who log wait, or drops it.
+//!
+//! Each handler of the logger that writes is a process with a protection of its own: from ten messages in its queue on, each process that
+//! logs has to wait until its event is written; from 200 on events are dropped, from 1,000 on all that waits is thrown away.
+
+use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+
+use crate::place;
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT042"),
+    name: "logger-overload",
+    question: "Does who logs have to wait for the log?",
+    confirm: "logger:set_primary_config(level, error) for a minute: who logs must be fast again, and the queue empty",
+    needs: &[&metrics::SCAN_LONGEST_QUEUE],
+    since: 21,
+    judge,
+};
+
+/// A process that writes the log, with what protects it. `logger_proxy` is none: it hands on what comes from other nodes and from the VM, with
+/// limits of its own.
+struct Handler {
+    /// The beginning of its registered name, or all of it.
+    name: &'static str,
+    /// From so many messages on those who log wait.
+    sync: i64,
+    /// From so many on events are dropped.
+    drop: i64,
+    /// The settings' names.
+    settings: &'static str,
+}
+
+const HANDLERS: &[Handler] = &[
+    Handler { name: "logger_std_h_", sync: 10, drop: 200, settings: "sync_mode_qlen and drop_mode_qlen" },
+    Handler {
+        name: "logger_disk_log_h_",
+        sync: 10,
+        drop: 200,
+        settings: "sync_mode_qlen and drop_mode_qlen",
+    },
+    Handler { name: "Elixir.Logger", sync: 20, drop: 500, settings: "sync_threshold and discard_threshold" },
+];
+
+/// Share of the looks in which a handler had so many messages that whoever logs waits.
+const SYNC: Scale = Scale {
+    notice: 0.10,
+    warning: 0.40,
+    critical: 1.01,
+    source: "from sync_mode_qlen (10) on whoever logs waits: logger's own protection; the shares are judgement",
+};
+
+/// Share of the looks in which events were dropped.
+const DROP: Scale = Scale {
+    notice: 0.05,
+    warning: 0.15,
+    critical: 0.40,
+    source: "from drop_mode_qlen (200) on events are lost: logger's own protection; the shares are judgement",
+};
+
+/// Looks at all that say something.
+const MIN_LOOKS: f64 = 5.0;
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    period.stat(&metrics::SCAN_LONGEST_QUEUE, "")?;
+    // A queue is read only while it is among the longest: the looks at all processes are those of the VM's samples.
+    let looks = f64::from(period.vm_ticks);
+    if looks < MIN_LOOKS {
+        return Ok(Judgement::NotJudged {
+            reason: format!("the processes were looked at {looks:.0} times only"),
+            next: "record for longer: --for 10s".to_owned(),
+        });
+    }
+    let mut longest = 0;
+    let mut drafts = Vec::new();
+    for process in &period.processes {
+        let Some(handler) = handler(process) else { continue };
+        longest = longest.max(process.queue_max);
+        let load = Load::of(process, handler, looks);
+        let score = [SYNC.score(load.waits), DROP.score(load.drops)].into_iter().flatten().reduce(f64::max);
+        drafts.extend(score.map(|score| describe(period, process, handler, &load, score)));
+    }
+    Ok(Judgement::found_or_healthy(
+        drafts,
+        format!(
+            "no handler of the logger was behind; the most that one had in its queue were {longest} messages"
+        ),
+    ))
+}
+
+fn handler(process: &ProcessUse) -> Option<&'static Handler> {
+    let row = process.row.as_ref()?;
+    let name = row.name.as_deref()?;
+    // Handlers of other applications (RabbitMQ's, say) have other names, but are the same process.
+    let name = match row.initial_call.as_deref() {
+        Some("logger_olp:init/1") if name != "logger_proxy" => HANDLERS.first()?.name,
+        _ => name,
+    };
+    HANDLERS.iter().find(|handler| match handler.name.ends_with('_') {
+        true => name.starts_with(handler.name),
+        false => name == handler.name,
+    })
+}
+
+/// How often a handler was behind, as shares of the looks at it.
+struct Load {
+    waits: f64,
+    drops: f64,
+    mean: f64,
+}
+
+impl Load {
+    fn of(process: &ProcessUse, handler: &Handler, looks: f64) -> Load {
+        let lengths: Vec<i64> = process.queue.points().iter().map(|point| point.1).collect();
+        let points = lengths.len().max(1) as f64;
+        // It is told where it was among the busiest or had one of the longest queues; in the other looks it was not behind.
+        let told = (f64::from(process.ticks) / looks).min(1.0);
+        let share = |least: i64| lengths.iter().filter(|length| **length >= least).count() as f64 / points;
+        Load {
+            waits: told * share(handler.sync),
+            drops: told * share(handler.drop),
+            mean: lengths.iter().sum::<i64>() as f64 / points,
+        }
+    }
+}
+
+fn describe(period: &Period, process: &ProcessUse, handler: &Handler, load: &Load, score: f64) -> Draft {
+    let drops = DROP.score(load.drops).is_some();
+    let most = process.queue_max;
+    let what = if drops { "who logs waits for it, and events are dropped" } else { "who logs waits for it" };
+    Draft::new(
+        score,
+        format!("the logger's handler {} is behind, with {:.0} messages in its queue: {what}", process.title(), load.mean),
+    )
+    .about(process.title())
+    .because(
+        Evidence::number("looks in which those who log had to wait", load.waits, Unit::Ratio)
+            .against(SYNC.warning, SYNC.source)
+            .with_text(format!("{} messages and more in its queue", handler.sync)),
+    )
+    .because(
+        Evidence::number("looks in which events were dropped", load.drops, Unit::Ratio)
+            .against(DROP.warning, DROP.source)
+            .with_text(format!("{} messages and more", handler.drop)),
+    )
+    .because(Evidence::number("messages in its queue, most", most as f64, Unit::Count))
+    .because_some(place::wanted_to_run(process).map(|share| {
+        let text = if share > 0.5 { "it writes as fast as it can" } else { "it waits for what it writes to" };
+        Evidence::number("looks in which it ran or was runnable", share, Unit::Ratio).with_text(text)
+    }))
+    .because_some(place::of(process).map(|place| Evidence::text("where it was", place)))
+    .but(format!(
+        "by the values that {} have when nobody sets them; what this node has set is not read",
+        handler.settings
+    ))
+    .fix(remedy::of(
+        period,
+        "kernel.logger_level",
+        "log less: -kernel logger_level warning (in Elixir config :logger, level: :warning), or a level per module \
+         (logger:set_module_level/2)",
+        "what is below the level is dropped before anything is done for it",
+        "messages in the handler's queue, and p99 of what logs, under the same load",
+    ))
+    .fix_if(!handler.name.starts_with("Elixir"), || {
+        remedy::of(
+            period,
+            "logger.drop_mode_qlen",
+            "where no request may wait for its log: drop_mode_qlen as low as sync_mode_qlen, so that events are dropped instead",
+            "between the two, each process that logs waits for its event to be written",
+            "p99 of what logs, and the logger's own reports of dropped events",
+        )
+    })
+    .fix(remedy::of(
+        period,
+        "code.faster_log",
+        "look at what it writes to: a terminal or a pipe that is read slowly, a disk that is full or shared, a file that is synced; a \
+         handler with a file of its own for what is much",
+        "one process writes all events of a handler, one after the other",
+        "messages in the handler's queue",
+    ))
+}

@@ -1,0 +1,159 @@
+//! BT044: processes stand still in a send, because nobody takes what a port or socket is to send.
+//!
+//! The VM suspends who sends to a busy port, and tells that once each time (`busy_port`). A `gen_tcp:send` may instead wait in
+//! a receive until the driver has taken all, of which nothing is told: then the process stands in `prim_inet`, and bytes wait in the
+//! queue of a socket of its own.
+
+use beamtune_model::{Code, Evidence, Missing, Period, PortRow, ProcessUse, Scale, Unit, metrics};
+
+use crate::events::{Told, told};
+use crate::place;
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT044"),
+    name: "port-backpressure",
+    question: "Do processes stand still because nobody takes what they send?",
+    confirm: "ss -tn on the connection: a Send-Q that stays full is a peer that does not read",
+    needs: &[&metrics::EVENT_COUNT],
+    since: 21,
+    judge,
+};
+
+/// Processes that were suspended, a second.
+const RATE: Scale = Scale {
+    notice: 0.2,
+    warning: 5.0,
+    critical: 100.0,
+    source: "judgement: each one stands still until its peer has taken what waits",
+};
+
+/// Messages that wait for a process that stands in a send.
+const HELD_UP: Scale = Scale {
+    notice: 1.0,
+    warning: 10.0,
+    critical: 10_000.0,
+    source: "judgement: whoever sent them waits for one peer of that process",
+};
+
+/// Where a process stands that waits for its port to take what it sends; measured on OTP 23, 25 (`prim_inet:send_recv_reply/2`), 27 and
+/// 29 (`prim_inet:send/4`), and on all of them `erts_internal:port_command/3`.
+const SENDS: &[&str] = &["prim_inet:send", "erts_internal:port_command"];
+
+/// Share of the looks in which it may want to run.
+const MOST_RUNNABLE: f64 = 0.3;
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let mut drafts: Vec<Draft> =
+        period.processes.iter().filter_map(|process| standing(period, process)).collect();
+    match told(period, "busy_port") {
+        Ok(told) => {
+            let score = RATE.score(told.rate);
+            drafts.extend(score.map(|score| suspended(period, &told, score)));
+        }
+        // Those that stand still are seen without events.
+        Err(missing) if drafts.is_empty() => return Err(missing),
+        Err(_) => {}
+    }
+    Ok(Judgement::found_or_healthy(
+        drafts,
+        "no process had to wait for a port, and none with messages stood in a send".to_owned(),
+    ))
+}
+
+/// A process that stands in a send while messages wait for it.
+fn standing(period: &Period, process: &ProcessUse) -> Option<Draft> {
+    let status = process.row.as_ref()?.status.as_deref();
+    let place = place::of(process)?;
+    let port = fullest(period, |port| port.connected.as_deref() == Some(process.pid.as_str()));
+    // Who sends to a port or to another node with `!` is suspended in the same function.
+    let is_suspended = status == Some("suspended");
+    let sends = SENDS.iter().any(|send| place.starts_with(send)) || (is_suspended && port.is_some());
+    let stands = sends
+        && (is_suspended || status == Some("waiting"))
+        && place::wanted_to_run(process)? <= MOST_RUNNABLE;
+    let least = process.queue.points().iter().map(|point| point.1).min()?;
+    let last = process.queue.points().last()?.1;
+    if !stands || least < 1 {
+        return None;
+    }
+    let score = HELD_UP.score(last as f64)?;
+    let which = port.map_or("a port".to_owned(), |port| format!("{} {}", port.name, port.id));
+    let draft = Draft::new(
+        if port.is_some() { score } else { score.min(40.0) },
+        format!(
+            "{} stands in {place}, because the other side of {which} does not take what it sends; {last} messages wait for it meanwhile",
+            process.title()
+        ),
+    )
+    .about(process.title())
+    .because(
+        Evidence::number("messages that wait for it", last as f64, Unit::Count)
+            .against(HELD_UP.warning, HELD_UP.source)
+            .with_text(format!("never fewer than {least}")),
+    )
+    .because(Evidence::text("where it stands", place))
+    .because_some(port.map(|port| bytes("bytes in the queue of its port", port)))
+    .but_if(port.is_none(), "no port of its own was seen with bytes in its queue: the other side may take them, slowly")
+    .but("one look has seen where it stands: a peer that is slow for a moment looks the same; look again");
+    Some(remedies(draft, period, port.is_none_or(is_socket)))
+}
+
+/// Processes that are suspended again and again.
+fn suspended(period: &Period, told: &Told<'_>, score: f64) -> Draft {
+    let draft = Draft::new(
+        score,
+        format!("{:.1} times a second a process had to wait because a port was busy", told.rate),
+    )
+    .because(Evidence::number("processes suspended", told.rate, Unit::PerSecond).against(RATE.warning, RATE.source))
+    .because_some(fullest(period, |_| true).map(|port| bytes("most bytes in the queue of one port", port)))
+    .but("a short wait for a peer is how a fast sender is slowed down: it hurts where others wait for that sender");
+    remedies(told.blame(draft), period, true)
+}
+
+/// The port with the most bytes in its queue, of some; `None` where none has any.
+fn fullest(period: &Period, of: impl Fn(&PortRow) -> bool) -> Option<&PortRow> {
+    period.ports.iter().filter(|port| port.queue_bytes > 0 && of(port)).max_by_key(|port| port.queue_bytes)
+}
+
+fn bytes(what: &str, port: &PortRow) -> Evidence {
+    let owner = port.connected.as_ref().map_or(String::new(), |owner| format!(", of {owner}"));
+    Evidence::number(what, port.queue_bytes as f64, Unit::Bytes)
+        .with_text(format!("{} {}{owner}", port.name, port.id))
+}
+
+/// Else it is a program of the operating system, or a driver.
+fn is_socket(port: &PortRow) -> bool {
+    matches!(port.name.as_str(), "tcp_inet" | "sctp_inet" | "local_inet")
+}
+
+fn remedies(draft: Draft, period: &Period, of_socket: bool) -> Draft {
+    draft
+        .fix_if(of_socket, || {
+            remedy::of(
+                period,
+                "socket.send_timeout",
+                "{send_timeout, Ms} with {send_timeout_close, true}: who does not read is dropped",
+                "by default a send waits for ever",
+                "messages in the sender's queue, and how many peers are dropped",
+            )
+        })
+        .fix(remedy::of(
+            period,
+            "code.sender_per_peer",
+            "a process for each peer that sends to it, so that one that does not read holds up nobody else; and a limit of what waits \
+             for it (port_command/3 with nosuspend says at once that a port is busy)",
+            "one process that sends to all is as slow as the slowest of them",
+            "messages in the queue of the process that has sent until now",
+        ))
+        .fix_if(of_socket, || {
+            remedy::of(
+                period,
+                "socket.high_watermark",
+                "{high_watermark, Bytes} with {low_watermark, Bytes} above the size of a burst, where peers are slow for a moment only",
+                "so much may wait in the driver (8 KB by default) before a sender has to",
+                "busy_port events and memory under the same load",
+            )
+        })
+}

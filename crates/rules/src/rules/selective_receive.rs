@@ -1,0 +1,135 @@
+//! BT041: a process spends its time searching its own queue.
+//!
+//! A receive that does not match goes through all messages, each time, at one reduction for each. So a process with a long queue
+//! that looks for one kind of message in it gets slower by the length of its queue, and the queue does not go away.
+
+use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+
+use crate::place;
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+use crate::view::{self, kind};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT041"),
+    name: "selective-receive",
+    question: "Does a process spend its time searching its own message queue?",
+    confirm: "process_info(Pid, current_stacktrace) some times: the same receive each time; with an empty queue the same work must be fast",
+    needs: &[&metrics::SCAN_LONGEST_QUEUE],
+    since: 21,
+    judge,
+};
+
+/// Messages in the queue of a process that is always runnable, and whose reductions are those of a search.
+const LENGTH: Scale = Scale {
+    notice: 500.0,
+    warning: 1_000.0,
+    critical: 10_000.0,
+    source: "measured on OTP 23, 25, 27 and 29: a receive that looks past 1,000 messages takes 4 to 5 µs, past 10,000 33 to 50 µs",
+};
+
+/// Share of the looks in which it wanted to run.
+const RUNNABLE: f64 = 0.85;
+
+/// Reductions in a second of CPU time from which they are those of a search: that takes one for each message, 200 to 300 million a second
+/// (measured on OTP 23, 25, 27 and 29); of other work a reduction takes longer, since each is a call of a function (20 to 60
+/// million a second).
+const SEARCH_PER_SECOND: f64 = 100e6;
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let longest = period.stat(&metrics::SCAN_LONGEST_QUEUE, "")?;
+    let drafts = period.processes.iter().filter_map(|process| {
+        let search = Search::of(period, process)?;
+        let score = LENGTH.score(search.length)?;
+        // In a call that is always runnable nothing else takes time; a loop of the program's own may be what costs.
+        Some(describe(period, process, if search.in_call { score } else { score.min(60.0) }, &search))
+    });
+    Ok(Judgement::found_or_healthy(
+        drafts.collect(),
+        format!(
+            "no process with a long queue was busy with searching it; the longest queue seen held {} messages",
+            longest.max
+        ),
+    ))
+}
+
+struct Search {
+    /// The least that was seen in its queue.
+    length: f64,
+    /// Reductions in a second of CPU time, at least.
+    reductions: f64,
+    /// It stands in a call, whose receive waits for one answer.
+    in_call: bool,
+    runnable: f64,
+}
+
+impl Search {
+    fn of(period: &Period, process: &ProcessUse) -> Option<Search> {
+        let runnable = place::wanted_to_run(process).filter(|share| *share >= RUNNABLE)?;
+        let length = process.queue.points().iter().map(|point| point.1).min()? as f64;
+        // It had no more CPU than all schedulers together, and never more than one of them.
+        let cpu = view::thread_cores(period, &metrics::THREAD_CPU, &[kind::SCHEDULER])
+            .map_or(1.0, |cpu| cpu.min(1.0));
+        let told = f64::from(process.ticks) / f64::from(period.vm_ticks.max(1));
+        let seconds = period.seconds() * told * cpu;
+        let reductions = if seconds > 0.0 { process.reductions as f64 / seconds } else { 0.0 };
+        let place = place::of(process)?;
+        let in_call = place::is_call(place);
+        let searches = reductions >= SEARCH_PER_SECOND && !place::is_loop(place);
+        searches.then_some(Search { length, reductions, in_call, runnable })
+    }
+}
+
+fn describe(period: &Period, process: &ProcessUse, score: f64, search: &Search) -> Draft {
+    let place = place::of(process).unwrap_or_default();
+    Draft::new(
+        score,
+        format!(
+            "{} is busy with searching its own queue: it is in {place}, with {:.0} messages in its queue and more",
+            process.title(),
+            search.length
+        ),
+    )
+    .about(process.title())
+    .because(
+        Evidence::number("messages in its queue, at least", search.length, Unit::Count)
+            .against(LENGTH.warning, LENGTH.source),
+    )
+    .because(
+        Evidence::number("its reductions", search.reductions / 1e6, Unit::Count)
+            .against(
+                SEARCH_PER_SECOND / 1e6,
+                "measured on OTP 23, 25, 27 and 29: searching a queue takes 200 to 300 million a second, calls of functions 20 to 60",
+            )
+            .with_text("millions in a second of CPU time, at least"),
+    )
+    .because(Evidence::number("looks in which it ran or was runnable", search.runnable, Unit::Ratio))
+    .because(Evidence::text("where it was", place))
+    .but_if(
+        !search.in_call,
+        "a tight loop in its callback has as many reductions: see whether that function has a receive in it",
+    )
+    .fix(remedy::of(
+        period,
+        "code.no_selective_receive",
+        "take messages in the order in which they come, in one receive; keep what is not its turn in the state; a flag in ETS, \
+         persistent_term or atomics for \"stop\" and \"cancel\"",
+        "each receive that does not match looks at the whole queue",
+        "messages handled in a second with a long queue, and its reductions for each",
+    ))
+    .fix(remedy::of(
+        period,
+        "code.receive_by_reference",
+        "where it asks somebody: make_ref(), monitor/2 or alias/1 in the same function as the receive, with the reference in all of \
+         its clauses; or a process of its own for each call, with an empty queue",
+        "then the receive begins behind what was there when the reference was made (the compiler says so with +recv_opt_info, from 24 on)",
+        "messages handled in a second with a long queue",
+    ))
+    .fix(remedy::of(
+        period,
+        "code.back_pressure",
+        "a limit of what may wait for it",
+        "the longer its queue, the slower it is: what a burst has left it never gets rid of",
+        "messages in its queue after a burst under the same load",
+    ))
+}

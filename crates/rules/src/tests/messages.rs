@@ -1,0 +1,292 @@
+//! Rules on messages and on processes that come and go: what stays in a queue, what searches it, and who waits for a log or a peer.
+
+use beamtune_model::{Level, Outcome, PortRow, ProcessRow, SpawnRow, metrics};
+
+use super::node::{Allocates, Busy, Happens, Node, node};
+use super::{assert_healthy, entries, finding, outcome, row};
+
+/// A process with so many messages, more in each second, that was last seen in a function, in a status.
+fn queue(queue: (i64, i64), place: &str, status: &str) -> Node {
+    node().with(|n| {
+        n.busiest = vec![Busy {
+            queue,
+            reductions: 900,
+            row: row(|r| {
+                r.name = Some("shop".to_owned());
+                r.current_function = Some(place.to_owned());
+                r.status = Some(status.to_owned());
+            }),
+            ..Busy::default()
+        }];
+    })
+}
+
+fn changed(node: Node, change: impl FnOnce(&mut ProcessRow)) -> Node {
+    node.with(|n| change(&mut n.busiest[0].row))
+}
+
+#[test]
+fn messages_that_stay_beside_a_receive_are_found() {
+    let stays = queue((5_000, 0), "shop:loop/2", "waiting");
+    let found = finding(&stays, "BT040");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("shop (<0.77.0>)")));
+    assert_eq!(entries(&found), ["code.receive_all", "code.call_with_alias"]);
+    assert!(found.summary.contains("5000 messages stay"), "{}", found.summary);
+    // A little more comes in each second.
+    assert_eq!(finding(&queue((5_000, 20), "shop:loop/2", "waiting"), "BT040").level, Level::Warning);
+    assert_eq!(finding(&queue((2_000_000, 0), "shop:loop/2", "waiting"), "BT040").level, Level::Critical);
+    assert_eq!(finding(&queue((300, 0), "shop:loop/2", "waiting"), "BT040").level, Level::Notice);
+    // Where there are no aliases yet.
+    let old = stays.with(|n| n.facts.push((beamtune_model::facts::OTP_RELEASE, "23".to_owned())));
+    assert_eq!(entries(&finding(&old, "BT040")), ["code.receive_all"]);
+}
+
+#[test]
+fn messages_that_are_taken_or_wait_for_the_end_of_a_call_do_not_stay() {
+    for healthy in [
+        // It grows: BT006's.
+        queue((5_000, 1_000), "shop:loop/2", "waiting"),
+        queue((5_000, -100), "shop:loop/2", "waiting"),
+        // Once it has its answer it takes them.
+        queue((5_000, 0), "gen:do_call/4", "waiting"),
+        queue((5_000, 0), "prim_inet:recv0/3", "waiting"),
+        queue((5_000, 0), "shop:loop/2", "running"),
+        queue((20, 0), "shop:loop/2", "waiting"),
+        queue((5_000, 0), "shop:loop/2", "waiting").with(|n| n.busiest[0].runnable_of_10 = 6),
+        queue((5_000, 0), "shop:loop/2", "waiting").with(|n| n.busiest[0].row.current_function = None),
+    ] {
+        assert_healthy(&healthy, "BT040");
+    }
+}
+
+#[test]
+fn a_loop_that_takes_everything_and_yet_sleeps_has_missed_its_wake_up() {
+    let sleeps = queue((5_000, 0), "gen_server:loop/7", "waiting");
+    let off_heap = changed(sleeps, |row| row.message_queue_data = Some("off_heap".to_owned()));
+    let found = finding(&off_heap, "BT040");
+    assert_eq!(entries(&found), ["process.message_queue_data"]);
+    assert!(found.against.iter().any(|against| against.contains("8119")), "{:?}", found.against);
+}
+
+#[test]
+fn who_searches_its_queue_is_told_from_who_works_by_its_reductions() {
+    let searches = |place: &str| {
+        queue((8_000, 0), place, "running").with(|n| {
+            n.busiest[0].runnable_of_10 = 10;
+            n.busiest[0].reductions = 220_000_000;
+        })
+    };
+    let found = finding(&searches("shop:cancelled/1"), "BT041");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("shop (<0.77.0>)")));
+    assert_eq!(
+        entries(&found),
+        ["code.no_selective_receive", "code.receive_by_reference", "code.back_pressure"]
+    );
+    assert_eq!(found.against.len(), 1, "a tight loop looks the same");
+    // In a call there is nothing else to do.
+    let call = finding(&searches("gen:do_call/4").with(|n| n.busiest[0].queue.0 = 20_000), "BT041");
+    assert_eq!((call.level, call.against.len()), (Level::Critical, 0));
+    let own = finding(&searches("shop:cancelled/1").with(|n| n.busiest[0].queue.0 = 20_000), "BT041");
+    assert_eq!(own.level, Level::Warning);
+    // With less of a CPU it has done less.
+    let starved = searches("shop:cancelled/1").with(|n| {
+        n.busiest[0].reductions = 40_000_000;
+        n.cpu = 0.1;
+    });
+    assert_eq!(finding(&starved, "BT041").level, Level::Warning);
+    for healthy in [
+        // So many calls of functions are work.
+        searches("shop:serve/1").with(|n| n.busiest[0].reductions = 40_000_000),
+        // A behaviour's loop takes the first message.
+        searches("gen_server:loop/7"),
+        searches("shop:cancelled/1").with(|n| n.busiest[0].queue.0 = 30),
+        searches("shop:cancelled/1").with(|n| n.busiest[0].runnable_of_10 = 7),
+        searches("shop:cancelled/1").with(|n| n.busiest[0].row.current_function = None),
+    ] {
+        assert_healthy(&healthy, "BT041");
+    }
+}
+
+/// A handler of the logger with so many messages.
+fn handler(name: &str, length: i64) -> Node {
+    let node = queue((length, 0), "logger_std_h:file_ctrl_call/2", "waiting");
+    changed(node, |row| row.name = Some(name.to_owned()))
+}
+
+#[test]
+fn a_log_that_others_wait_for_is_found_with_its_handler() {
+    let waits = finding(&handler("logger_std_h_default", 60), "BT042");
+    assert_eq!(
+        (waits.level, waits.subject.as_deref()),
+        (Level::Warning, Some("logger_std_h_default (<0.77.0>)"))
+    );
+    assert_eq!(entries(&waits), ["kernel.logger_level", "logger.drop_mode_qlen", "code.faster_log"]);
+    assert!(!waits.summary.contains("dropped"), "{}", waits.summary);
+    let drops = finding(&handler("logger_disk_log_h_audit", 300), "BT042");
+    assert!(drops.level == Level::Critical && drops.summary.contains("dropped"), "{}", drops.summary);
+    // Elixir's own logger has other names for its settings, and other numbers.
+    let elixir = finding(&handler("Elixir.Logger", 300), "BT042");
+    assert_eq!(
+        (elixir.level, entries(&elixir)),
+        (Level::Warning, vec!["kernel.logger_level", "code.faster_log"])
+    );
+    // A burst, of which it is not behind for long.
+    let burst = handler("logger_std_h_default", 60).with(|n| n.busiest[0].queue = (60, -40));
+    assert_eq!(finding(&burst, "BT042").level, Level::Notice);
+    // RabbitMQ's, by what it was started with.
+    let olp = |name: &str| {
+        changed(handler(name, 60), |row| row.initial_call = Some("logger_olp:init/1".to_owned()))
+    };
+    assert_eq!(finding(&olp("rabbit_logger_std_h_file"), "BT042").level, Level::Warning);
+    for healthy in [
+        handler("logger_std_h_default", 3),
+        handler("Elixir.Logger", 12),
+        handler("shop", 300),
+        olp("logger_proxy"),
+        node(),
+    ] {
+        assert_healthy(&healthy, "BT042");
+    }
+}
+
+#[test]
+fn of_a_log_nothing_is_said_after_a_few_looks() {
+    let short = handler("logger_std_h_default", 60).with(|n| n.seconds = 3);
+    assert!(matches!(outcome(&short.period(), "BT042"), Outcome::NotJudged { .. }));
+}
+
+/// A process that stands in a send while messages wait, with a socket of its own.
+fn hub(length: i64, queue_bytes: i64) -> Node {
+    queue((length, 0), "prim_inet:send_recv_reply/2", "waiting").with(|n| {
+        n.sockets = vec![PortRow {
+            id: "#Port<0.33>".to_owned(),
+            name: "tcp_inet".to_owned(),
+            connected: Some("<0.77.0>".to_owned()),
+            queue_bytes,
+            ..PortRow::default()
+        }];
+    })
+}
+
+#[test]
+fn a_process_that_stands_in_a_send_is_found_with_its_socket() {
+    let found = finding(&hub(4_000, 8_346), "BT044");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("shop (<0.77.0>)")));
+    assert!(found.summary.contains("tcp_inet #Port<0.33>"), "{}", found.summary);
+    assert_eq!(entries(&found), ["socket.send_timeout", "code.sender_per_peer", "socket.high_watermark"]);
+    assert_eq!(finding(&hub(50_000, 8_346), "BT044").level, Level::Critical);
+    // A program behind a port, to which something was sent with `!`.
+    let program = changed(hub(4_000, 70_000), |row| {
+        row.status = Some("suspended".to_owned());
+        row.current_function = Some("erlang:send/2".to_owned());
+    })
+    .with(|n| n.sockets[0].name = "/usr/bin/convert".to_owned());
+    assert_eq!(entries(&finding(&program, "BT044")), ["code.sender_per_peer"]);
+    // Without a port it is a node that is waited for: BT018.
+    assert_healthy(&program.with(|n| n.sockets.clear()), "BT044");
+    // Nothing waits in the socket any more when it is looked at.
+    assert_eq!(finding(&hub(50_000, 0), "BT044").level, Level::Warning);
+    // Nobody needs to have told that.
+    assert_eq!(
+        finding(&hub(4_000, 8_346).with(|n| n.without.push(&metrics::EVENT_COUNT)), "BT044").level,
+        Level::Warning
+    );
+    for healthy in [
+        hub(0, 8_346),
+        changed(hub(4_000, 8_346), |row| row.current_function = Some("prim_inet:recv0/3".to_owned())),
+        hub(4_000, 8_346).with(|n| n.busiest[0].runnable_of_10 = 8),
+    ] {
+        assert_healthy(&healthy, "BT044");
+    }
+}
+
+#[test]
+fn processes_that_busy_ports_suspend_are_found_by_how_often() {
+    let happens = Happens { kind: "busy_port", milliseconds: 0, subject: "sender (<0.9.0>)", from: 1 };
+    let often = node().with(|n| n.events = vec![happens; 10]);
+    let found = finding(&often, "BT044");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("sender (<0.9.0>)")));
+    let once = often.clone().with(|n| n.events.truncate(1));
+    assert_eq!(finding(&once, "BT044").level, Level::Notice);
+    assert_healthy(&node(), "BT044");
+}
+
+fn storm() -> Node {
+    node().with(|n| {
+        n.spawned = 100_000;
+        n.total_reductions = 20_000_000;
+        n.busiest = vec![Busy {
+            reductions: 9_000_000,
+            row: row(|r| r.name = Some("mapper".to_owned())),
+            ..Busy::default()
+        }];
+    })
+}
+
+fn seen(count: i64, of: i64) -> Vec<SpawnRow> {
+    vec![SpawnRow {
+        what: "process".to_owned(),
+        kind: "shop:item/1".to_owned(),
+        maker: Some("shop".to_owned()),
+        count,
+        of,
+        ..SpawnRow::default()
+    }]
+}
+
+#[test]
+fn processes_that_cost_more_than_they_do_are_found() {
+    let found = finding(&storm(), "BT039");
+    assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.fewer_processes"]));
+    assert!(
+        found.evidence.iter().any(|e| e.text.as_ref().is_some_and(|t| t.starts_with("mapper"))),
+        "{found:#?}"
+    );
+    assert_eq!(found.subject, None, "nobody has seen them");
+    assert_eq!(finding(&storm().with(|n| n.spawned = 270_000), "BT039").level, Level::Critical);
+    // A few that were seen by chance say nothing of the others.
+    let alive = storm().with(|n| n.seen_alive = 20_000);
+    assert_eq!(finding(&alive.clone().with(|n| n.spawns = seen(1, 1)), "BT039").subject, None);
+    assert_eq!(finding(&alive.clone().with(|n| n.spawns = seen(15, 40)), "BT039").subject, None);
+    assert_eq!(finding(&storm().with(|n| n.spawns = seen(30, 40)), "BT039").subject, None);
+    let named = finding(&alive.with(|n| n.spawns = seen(30, 40)), "BT039");
+    assert_eq!(named.subject.as_deref(), Some("shop:item/1"));
+    assert!(named.summary.contains("started by shop"), "{}", named.summary);
+    // Each of them does much besides.
+    let large = finding(&storm().with(|n| n.total_reductions = 200_000_000), "BT039");
+    assert!(large.against.iter().any(|against| against.contains("done much")), "{:?}", large.against);
+    // A node that does hardly anything.
+    let idle = storm().with(|n| (n.spawned, n.active) = (10_000, 0.02));
+    assert_eq!(finding(&idle, "BT039").level, Level::Notice);
+    assert_healthy(&storm().with(|n| n.spawned = 5_000), "BT039");
+    // Slots that are passed over are no processes.
+    let full = storm().with(|n| n.processes = (250_000, 0));
+    assert_healthy(&full, "BT039");
+}
+
+/// A node with so many blocks of links, monitors and timers, for so many processes.
+fn linked(blocks: i64, processes: i64) -> Node {
+    node().with(|n| {
+        let blocks = [100, 128 * blocks, blocks, 120 * blocks];
+        n.allocators[1] =
+            Allocates { name: "fix_alloc", mbcs: blocks, peak: (blocks[1], blocks[3]), ..Allocates::small() };
+        n.processes = (processes, 0);
+    })
+}
+
+#[test]
+fn more_links_and_monitors_than_processes_have_a_use_for_are_found() {
+    let found = finding(&linked(500_000, 200), "BT043");
+    assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.demonitor"]));
+    assert_eq!(found.against.len(), 2, "nobody knows whose, and it does not grow");
+    assert_eq!(finding(&linked(90_000, 200), "BT043").level, Level::Notice);
+    // Many processes have many.
+    assert_healthy(&linked(500_000, 100_000), "BT043");
+    assert_healthy(&linked(10_000, 200), "BT043");
+    // One for each message that waits is none.
+    let queued = linked(500_000, 200).with(|n| n.queued = 495_000);
+    assert_healthy(&queued, "BT043");
+    let grows = finding(&linked(90_000, 200).with(|n| n.block_growth = 2_000), "BT043");
+    assert_eq!((grows.level, grows.against.len()), (Level::Warning, 1));
+    assert!(grows.summary.contains("2000 more in each second"), "{}", grows.summary);
+}

@@ -1,0 +1,69 @@
+%% Servers that lend something to their clients, and watch each of them by a monitor meanwhile. One of them does
+%% not take the monitor away when the client gives back what it had, so it has one more after each request. Cured, it
+%% does. Clients stay, so none of these monitors goes by itself.
+-module(lab_monitor_leak).
+-behaviour(gen_server).
+
+-export([start/1, establish/1]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
+
+%% With so many the clients stop: 140 bytes each, 280 MB.
+-define(MOST, 2000000).
+
+start(Args) -> lab:run(?MODULE, Args).
+
+establish(Context) ->
+    Count = lab:int(Context, servers, 3, 6),
+    Clients = lab:int(Context, clients, 20, 60),
+    PerS = lab:int(Context, requests_per_s, 1500, 3000),
+    Past = lab:int(Context, past_requests, 250000, 400000),
+    Leaks = lab:shuffle(Context, which, [lab:sick(Context) | [false || _ <- lists:seq(2, Count)]]),
+    Servers = [
+        lab:server(Context, {server, N}, {?MODULE, IsLeaking})
+     || {N, IsLeaking} <- lists:zip(lists:seq(1, Count), Leaks)
+    ],
+    Served = lab:counter(),
+    Pids = list_to_tuple([Pid || {_, Pid} <- Servers]),
+    %% What has been asked for before anybody looked.
+    [lab:start(fun() -> client(Pids, Past div Clients, PerS div Clients, Served) end) || _ <- lists:seq(1, Clients)],
+    lab:wait_until(past, fun() -> lab:total(Served) >= Past - Past div 10 end),
+    #{
+        sick => none,
+        details => #{
+            servers => {list, [Name || {Name, _} <- Servers]}, clients => Clients, requests_per_s => PerS,
+            past_requests => Past
+        }
+    }.
+
+%% Nearly all of the past requests go to each server in turn, so that the leaking one has its part of them.
+client(Servers, Past, PerS, Served) ->
+    request(Servers, Past, Served),
+    lab:at_rate(PerS, fun(Due) ->
+        case lab:total(Served) < ?MOST of
+            true -> request(Servers, Due, Served);
+            false -> ok
+        end
+    end).
+
+request(_, 0, _) ->
+    ok;
+request(Servers, Left, Served) ->
+    Server = element(1 + Left rem tuple_size(Servers), Servers),
+    lent = gen_server:call(Server, lend, infinity),
+    returned = gen_server:call(Server, give_back, infinity),
+    lab:count(Served),
+    request(Servers, Left - 1, Served).
+
+init(IsLeaking) -> {ok, {IsLeaking, #{}}}.
+
+handle_call(lend, {Client, _}, {IsLeaking, Lent}) ->
+    {reply, lent, {IsLeaking, Lent#{Client => monitor(process, Client)}}};
+handle_call(give_back, {Client, _}, {IsLeaking, Lent}) ->
+    {Monitor, Left} = maps:take(Client, Lent),
+    IsLeaking orelse demonitor(Monitor, [flush]),
+    {reply, returned, {IsLeaking, Left}}.
+
+handle_cast(_, State) -> {noreply, State}.
+
+handle_info({'DOWN', _, process, Client, _}, {IsLeaking, Lent}) ->
+    {noreply, {IsLeaking, maps:remove(Client, Lent)}}.
