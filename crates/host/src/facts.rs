@@ -21,6 +21,8 @@ pub(crate) fn of_machine(machine: Machine) -> Vec<(&'static str, String)> {
         (facts::CPU_MODEL, machine.cpu_model),
         (facts::MACHINE, machine.model),
         (facts::HOST_CPUS, number(machine.cpus)),
+        // A list of strings always is JSON.
+        (facts::NUMA_NODES, machine.memory_nodes.and_then(|nodes| serde_json::to_string(&nodes).ok())),
         (facts::HOST_MEMORY, number(machine.memory_bytes)),
         (facts::HUGE_PAGES, machine.huge_pages),
         (facts::CLOCKSOURCE, machine.clock_source),

@@ -8,8 +8,13 @@ use crate::tree::FileTree;
 pub(crate) const STAT_BYTES: usize = 1 << 20;
 /// Enough for the first CPU's part of `/proc/cpuinfo`, which on a large machine has a megabyte.
 pub(crate) const CPUINFO_BYTES: usize = 8 * 1024;
+/// Nodes that are looked at; the largest machines have some hundred.
+const MOST_NODES: usize = 1024;
 /// Enough for one line.
 const LINE_BYTES: usize = 4 * 1024;
+
+/// A folder for each memory node.
+const NODES: &str = "/sys/devices/system/node";
 
 /// What of `/proc/stat` is used. Times are in clock ticks, of all CPUs together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +82,8 @@ pub struct Machine {
     pub model: Option<String>,
     /// CPUs online.
     pub cpus: Option<i64>,
+    /// CPUs of each memory node (NUMA) that has any, as kernel lists, in the order of their numbers.
+    pub memory_nodes: Option<Vec<String>>,
     /// All memory.
     pub memory_bytes: Option<i64>,
     /// Transparent huge pages: `always`, `madvise` or `never`.
@@ -92,7 +99,7 @@ impl Machine {
             let mut content = Vec::new();
             tree.read_start(path, max_bytes, &mut content).ok().map(|()| content)
         };
-        let line = |path| {
+        let line = |path: &str| {
             let text = text::printable(&text::first_line(&start(path, LINE_BYTES)?));
             (!text.is_empty()).then_some(text)
         };
@@ -108,6 +115,12 @@ impl Machine {
                 maker.map_or(model.clone(), |maker| format!("{maker} {model}"))
             }),
             cpus: cpu_times(tree).ok().map(|times| times.cpus),
+            memory_nodes: tree.list(NODES, MOST_NODES).ok().map(|names| {
+                let mut numbers: Vec<u32> =
+                    names.iter().filter_map(|name| name.strip_prefix("node")?.parse().ok()).collect();
+                numbers.sort_unstable();
+                numbers.iter().filter_map(|number| line(&format!("{NODES}/node{number}/cpulist"))).collect()
+            }),
             memory_bytes: start("/proc/meminfo", LINE_BYTES)
                 .and_then(|content| text::kilobytes(&content, "MemTotal:")),
             huge_pages: line("/sys/kernel/mm/transparent_hugepage/enabled").and_then(|line| chosen(&line)),
@@ -192,6 +205,11 @@ mod tests {
         host.file("/sys/class/dmi/id/product_name", "t3.medium\n");
         host.file("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
         host.file("/sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n");
+        // A node of memory alone has no CPUs.
+        for (node, cpus) in [(0, "0-3\n"), (1, "4-7\n"), (2, "\n")] {
+            host.file(&format!("/sys/devices/system/node/node{node}/cpulist"), cpus);
+        }
+        host.file("/sys/devices/system/node/online", "0-2\n");
         let some = |text: &str| Some(text.to_owned());
         let expect = Machine {
             name: some("web-1"),
@@ -199,6 +217,7 @@ mod tests {
             cpu_model: some("Intel(R) Xeon(R) CPU @ 2.20GHz"),
             model: some("Amazon EC2 t3.medium"),
             cpus: Some(2),
+            memory_nodes: Some(vec!["0-3".to_owned(), "4-7".to_owned()]),
             memory_bytes: Some(16_000 * 1024),
             huge_pages: some("madvise"),
             clock_source: some("tsc"),

@@ -92,6 +92,24 @@ const RELATIONS: &[Relation] = &[
         why: "the quota takes the CPU that is not used",
     },
     Relation {
+        cause: "BT049",
+        effects: &["BT004"],
+        is_meant: always,
+        why: "a thread that is bound cannot leave a CPU that others use",
+    },
+    Relation {
+        cause: "BT049",
+        effects: &["BT016", "BT017"],
+        is_meant: may_be_the_hosts,
+        why: "bound threads that lose their CPU in the middle of a slice or of a collection seem to take long for it",
+    },
+    Relation {
+        cause: "BT049",
+        effects: &["BT015"],
+        is_meant: |_, effect| effect.subject.as_deref() == Some("neighbours"),
+        why: "others have the CPUs that the schedulers are bound to",
+    },
+    Relation {
         cause: "BT004",
         effects: &["BT016", "BT017"],
         is_meant: may_be_the_hosts,
@@ -120,6 +138,18 @@ const RELATIONS: &[Relation] = &[
         effects: &["BT015"],
         is_meant: |_, effect| effect.subject.as_deref() == Some("one serial process"),
         why: "all others wait for that process",
+    },
+    Relation {
+        cause: "BT048",
+        effects: &["BT032", "BT011"],
+        is_meant: always,
+        why: "whoever refers to a persistent term that goes is collected",
+    },
+    Relation {
+        cause: "BT047",
+        effects: &["BT011"],
+        is_meant: |_, effect| effect.subject.is_none(),
+        why: "these are the collections of new processes",
     },
     Relation {
         cause: "BT032",

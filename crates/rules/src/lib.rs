@@ -10,6 +10,7 @@ mod account;
 mod consequences;
 pub mod contention;
 mod events;
+mod fixes;
 mod known;
 mod memory;
 mod place;

@@ -1,7 +1,7 @@
 //! What the rules about memory derive from a period in the same way.
 
 use beamtune_model::memory::{Allocator, Bridge, Carriers, content};
-use beamtune_model::{Missing, Period, ProcessUse, metrics};
+use beamtune_model::{Group, Metric, Missing, Period, ProcessUse, metrics};
 
 use crate::view;
 
@@ -63,6 +63,48 @@ pub fn room(period: &Period) -> Option<Room> {
         .map(|bytes| Room { bytes: bytes.max(0.0), of: "the host's memory" });
     [group, host].into_iter().flatten().min_by(|a, b| a.bytes.total_cmp(&b.bytes))
 }
+
+/// Calls for segments, per second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Segments {
+    /// Asked for.
+    pub asked: f64,
+    /// Mapped and unmapped again.
+    pub mapped: f64,
+    /// Share of what was asked for that the cache could give, 0–1.
+    pub hits: f64,
+}
+
+impl Segments {
+    /// From here on the cache does its work (recon's threshold).
+    pub const GOOD_HITS: f64 = 0.8;
+
+    /// Of all instances.
+    pub fn of(period: &Period) -> Result<Segments, Missing> {
+        let instances = period.entities(Group::Mseg);
+        let Some(first) = instances.first() else {
+            return Err(period.missing_group(Group::Mseg, "calls for segments"));
+        };
+        let sum = |metric: &'static Metric| -> Result<f64, Missing> {
+            // All instances are read together: what the first lacks, all lack.
+            period.rate(metric, first)?;
+            Ok(instances.iter().filter_map(|instance| period.rate(metric, instance).ok()).sum())
+        };
+        let (created, asked) = (sum(&metrics::MSEG_CREATES)?, sum(&metrics::MSEG_ALLOCATIONS)?);
+        // While memory grows, segments are mapped and stay. And what a full super carrier could not give is counted as mapped:
+        // those that are never unmapped were none.
+        let mapped = created.min(sum(&metrics::MSEG_DESTROYS)?);
+        let hits = if asked > 0.0 { (1.0 - created / asked).clamp(0.0, 1.0) } else { 1.0 };
+        Ok(Segments { asked, mapped, hits })
+    }
+}
+
+/// What the kernel and the CPU need for a page that is mapped, cleared, touched and unmapped again, in seconds: 50,000 faults a second
+/// took 0.10 to 0.13 cores of the kernel (lab mseg-cache-thrash, OTP 23 to 29).
+pub const PAGE_SECONDS: f64 = 2.2e-6;
+
+/// A page of the kernel's, in bytes.
+pub const PAGE_BYTES: f64 = 4096.0;
 
 /// Memory that carriers take and blocks do not, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -4,9 +4,11 @@ use crate::rule::Rule;
 
 mod atoms_near_limit;
 mod binaries_retained;
+mod bound_schedulers;
 mod burstable_instance;
 mod busy_distribution_port;
 pub(crate) mod busy_waiting;
+mod carrier_sizing;
 mod clock_off;
 mod contended_locks;
 mod cpu_not_used;
@@ -20,6 +22,7 @@ mod gc_share;
 mod growing_message_queue;
 mod huge_pages;
 mod idle_heaps;
+mod known_fixes;
 mod limits;
 mod links_and_monitors;
 mod literal_area;
@@ -29,19 +32,24 @@ mod long_schedule;
 mod memory_growing;
 mod memory_near_limit;
 mod memory_outside;
+mod mmap_churn;
 mod no_kernel_poll;
 mod node_died;
+mod numa;
 mod oversized_port_table;
+mod persistent_term_churn;
 mod port_backpressure;
 mod ports_near_limit;
 mod processes_near_limit;
 mod restart_loop;
+mod scheduler_imbalance;
 mod schedulers_against_quota;
 mod segment_cache;
 mod selective_receive;
 mod serial_process;
 mod slow_clock_source;
 mod slow_emulator;
+mod small_first_heaps;
 mod spawn_storm;
 mod super_carrier_full;
 mod swapped_out;
@@ -94,6 +102,14 @@ pub const RULES: &[Rule] = &[
     logger_overload::RULE,
     links_and_monitors::RULE,
     port_backpressure::RULE,
+    carrier_sizing::RULE,
+    mmap_churn::RULE,
+    small_first_heaps::RULE,
+    persistent_term_churn::RULE,
+    bound_schedulers::RULE,
+    scheduler_imbalance::RULE,
+    known_fixes::RULE,
+    numa::RULE,
 ];
 
 /// Those about waiting for locks: why the CPU is not used, and which locks are in the way.
@@ -102,11 +118,11 @@ pub(crate) const ABOUT_LOCKS: &[&str] = &["BT015", "BT033"];
 /// The codes of those that are about memory: what takes it, and what keeps it.
 pub(crate) const ABOUT_MEMORY: &[&str] = &[
     "BT009", "BT010", "BT014", "BT019", "BT020", "BT024", "BT025", "BT026", "BT027", "BT028", "BT029",
-    "BT030", "BT031", "BT032", "BT037",
+    "BT030", "BT031", "BT032", "BT037", "BT045", "BT046", "BT047", "BT048",
 ];
 
 /// The codes of those about memory whose advice is for CPU time: mapping it again and again, and collecting it.
-pub(crate) const MEMORY_THAT_COSTS_CPU: &[&str] = &["BT029", "BT032"];
+pub(crate) const MEMORY_THAT_COSTS_CPU: &[&str] = &["BT029", "BT032", "BT045", "BT046", "BT047", "BT048"];
 
 /// Those that can judge by a crash dump, which is of one moment and tells nothing of the host: why the node died, and what was full.
 pub(crate) const OF_ONE_MOMENT: &[&str] = &["BT007", "BT008", "BT009", "BT014", "BT028", "BT030", "BT038"];

@@ -11,6 +11,7 @@ mod memory;
 mod messages;
 mod node;
 mod processes;
+mod setup;
 
 use beamtune_model::{Code, Finding, Level, Outcome, Period, ProcessRow, facts, metrics};
 

@@ -1,6 +1,6 @@
 //! What several rules derive from a period in the same way: who used how much CPU, and how much there was.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use beamtune_model::cpu::entities_of;
 pub use beamtune_model::cpu::{foreign_cores, kind, process_cores, thread_cores, thread_rate};
@@ -134,6 +134,47 @@ fn threads_of(period: &Period, kind: &str) -> Result<f64, Missing> {
         _ => return Err(period.missing_group(Group::Msacc, format!("the number of {kind} threads"))),
     };
     period.fact_number(count).map(|count| count as f64)
+}
+
+/// What collecting garbage takes of the work of some kinds of threads.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Collecting {
+    /// Cores that collect.
+    pub gc: f64,
+    /// Cores that work, collecting included.
+    pub worked: f64,
+}
+
+impl Collecting {
+    /// Share of the work, 0–1.
+    pub fn share(self) -> f64 {
+        if self.worked > 0.0 { self.gc / self.worked } else { 0.0 }
+    }
+}
+
+/// What collecting garbage takes of the work of threads of some kinds. Dirty I/O schedulers wait for disks, which is no work, and
+/// collect no garbage.
+pub fn collecting(period: &Period, kinds: &[&str]) -> Result<Collecting, Missing> {
+    let all = states(period, kinds)?;
+    let gc = all.gc();
+    // `other` holds busy waiting in ordinary builds, which is no work.
+    Ok(Collecting { gc, worked: (all.awake() - all.get("other") - all.get("busy_wait")).max(gc) })
+}
+
+/// Numbers in a kernel list of CPUs: `0-3,8` are five; `None` if it is none, or one of more CPUs than any machine has.
+pub fn cpu_list(text: &str) -> Option<BTreeSet<u32>> {
+    /// More than any machine has.
+    const MOST_CPUS: u32 = 65_536;
+    let mut cpus = BTreeSet::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        if first > last || last >= MOST_CPUS {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    Some(cpus)
 }
 
 /// How much CPU the VM could use at most, and what says so.
@@ -294,6 +335,18 @@ pub fn trend_points(trace: &beamtune_model::period::Trace) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_of_cpus_is_read_as_the_kernel_writes_it() {
+        let check = |text: &str, expect: Option<&[u32]>| {
+            assert_eq!(cpu_list(text), expect.map(|cpus| cpus.iter().copied().collect()), "{text}");
+        };
+        check("0-3,8", Some(&[0, 1, 2, 3, 8]));
+        check("5", Some(&[5]));
+        check("", None);
+        check("3-1", None);
+        check("0-4294967295", None);
+    }
 
     #[test]
     fn durations_read_as_a_person_says_them() {

@@ -27,6 +27,7 @@ pub(super) const FACTS: &[&str] = &[
     "cpu_model",
     "cgroup_version",
     "cgroup_reaches_root",
+    "numa_nodes",
     "transparent_huge_pages",
     "clocksource",
     "libc",

@@ -49,9 +49,6 @@ const GIVEN_BACK_WORTH_A_WORD: f64 = 0.1;
 /// What a share is of, where the kernel was asked.
 const OF_RESIDENT: &str = "of what is resident";
 
-/// A page: the least that goes back to the kernel.
-const PAGE_BYTES: f64 = 4096.0;
-
 /// Carriers of this size are the smallest that are worth the calls for them (`+M<S>lmbcs`, in kB).
 const SMALL_CARRIER_KB: f64 = 256.0;
 
@@ -134,7 +131,7 @@ impl Sparse<'_> {
     /// What pages without a block could go back of the pool, in bytes: at most two pages are kept by each block.
     fn saved_by_pages(&self) -> f64 {
         let pool = self.allocator.pool;
-        let kept = 2.0 * PAGE_BYTES * pool.blocks as f64;
+        let kept = 2.0 * memory::PAGE_BYTES * pool.blocks as f64;
         (pool.free() as f64 - kept).clamp(0.0, self.unused.bytes)
     }
 }

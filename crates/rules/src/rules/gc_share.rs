@@ -38,13 +38,9 @@ const FEW_SWEEPS: i64 = 20;
 const SMALL_HEAP_BYTES: f64 = (2_586.0 - 233.0) * 8.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    // Dirty I/O schedulers wait for disks, which is no work, and collect no garbage.
-    let all = view::states(period, &[kind::SCHEDULER, kind::DIRTY_CPU])?;
+    let collecting = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU])?;
+    let (gc, worked, share) = (collecting.gc, collecting.worked, collecting.share());
     let dirty = view::states(period, &[kind::DIRTY_CPU]).map(|states| states.gc()).unwrap_or(0.0);
-    let gc = all.gc();
-    // `other` holds busy waiting in ordinary builds, which is no work.
-    let worked = (all.awake() - all.get("other") - all.get("busy_wait")).max(gc);
-    let share = if worked > 0.0 { gc / worked } else { 0.0 };
     let is_imported = view::is_imported(period);
     let rate = match period.rate(&metrics::GARBAGE_COLLECTIONS, "") {
         Ok(rate) => Some(rate),

@@ -1,8 +1,9 @@
 //! BT029: segments are mapped and given back all the time, since the cache of segments is too small for what is going on.
 
 use beamtune_model::memory::allocators;
-use beamtune_model::{Code, Evidence, Group, Metric, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
 
+use crate::memory::Segments;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::view;
@@ -25,28 +26,12 @@ const MAPPED: Scale = Scale {
     source: "judgement: a call of mmap, one of munmap and a page fault for each 4 kB that is touched",
 };
 
-/// From here on the cache does its work.
-const HITS: f64 = 0.8;
-
 /// The most segments that a cache can keep (`+MMmcs`; larger values are taken as this).
 const MOST_CACHED: &str = "30";
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let instances = period.entities(Group::Mseg);
-    let Some(first) = instances.first() else {
-        return Err(period.missing_group(Group::Mseg, "calls for segments"));
-    };
-    let sum = |metric: &'static Metric| -> Result<f64, Missing> {
-        // All instances are read together: what the first lacks, all lack.
-        period.rate(metric, first)?;
-        Ok(instances.iter().filter_map(|instance| period.rate(metric, instance).ok()).sum())
-    };
-    let (created, asked) = (sum(&metrics::MSEG_CREATES)?, sum(&metrics::MSEG_ALLOCATIONS)?);
-    // While memory grows, segments are mapped and stay. And what a full super carrier could not give is counted as mapped:
-    // those that are never unmapped were none.
-    let mapped = created.min(sum(&metrics::MSEG_DESTROYS)?);
-    let hits = if asked > 0.0 { (1.0 - created / asked).clamp(0.0, 1.0) } else { 1.0 };
-    let Some(score) = MAPPED.score(mapped).filter(|_| hits < HITS) else {
+    let Segments { asked, mapped, hits } = Segments::of(period)?;
+    let Some(score) = MAPPED.score(mapped).filter(|_| hits < Segments::GOOD_HITS) else {
         return Ok(Judgement::Healthy(format!(
             "{mapped:.0} segments a second are mapped and unmapped again ({:.0} % come from the cache)",
             hits * 100.0
@@ -77,7 +62,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .about(most.map_or_else(|| "segment cache".to_owned(), |most| most.name.clone()))
         .because(Evidence::number("segments mapped and unmapped", mapped, Unit::PerSecond).against(MAPPED.warning, MAPPED.source))
         .because(Evidence::number("asked for", asked, Unit::PerSecond))
-        .because(Evidence::number("served by the cache", hits, Unit::Ratio).against(HITS, "recon's threshold"))
+        .because(Evidence::number("served by the cache", hits, Unit::Ratio).against(Segments::GOOD_HITS, "recon's threshold"))
         .because_some(most.and_then(|most| {
             Some(Evidence::number(format!("asked for by {}", most.name), most.segments_asked_per_s?, Unit::PerSecond))
         }))

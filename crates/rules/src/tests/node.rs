@@ -108,6 +108,16 @@ pub struct Node {
     pub memory_available: i64,
     /// Locks were counted for so many nanoseconds; nobody did, if `None`.
     pub locks_counted: Option<i64>,
+    /// Page faults without I/O in each second.
+    pub minor_faults: i64,
+    /// The largest size that the carriers of the first allocator have had, in bytes.
+    pub carriers_peak: i64,
+    /// Of each dirty CPU scheduler's time, the share collecting garbage.
+    pub dirty_gc: f64,
+    /// Idle CPUs of the host.
+    pub idle: f64,
+    /// Activity of single schedulers, and their run queues; all are as [`Node::active`] says, and have none, if empty.
+    pub uneven: Vec<(f64, i64)>,
     pub locks: Vec<LockRow>,
     pub waits: Vec<WaitRow>,
     pub without: Vec<&'static Metric>,
@@ -253,6 +263,11 @@ pub fn node() -> Node {
         wave_ms: 1,
         memory_available: 16 << 30,
         locks_counted: Some(10 * SECOND_NS),
+        minor_faults: 100,
+        carriers_peak: 0,
+        dirty_gc: 0.0,
+        idle: 1.2,
+        uneven: Vec::new(),
         locks: vec![LockRow { waited: 2_000_000, ..lock("run_queue", None) }],
         waits: Vec::new(),
         without: Vec::new(),
@@ -332,6 +347,12 @@ impl Node {
             (facts::EMU_TYPE, "opt".to_owned()),
             (facts::EMU_FLAVOR, "jit".to_owned()),
             (facts::ARCHITECTURE, "x86_64-pc-linux-gnu".to_owned()),
+            (facts::ERTS_VERSION, "13.2.2.16".to_owned()),
+            (facts::MIN_HEAP_WORDS, "233".to_owned()),
+            (facts::SCHEDULER_BIND_TYPE, "unbound".to_owned()),
+            (facts::SCHEDULER_BINDINGS, r#"["unbound","unbound"]"#.to_owned()),
+            (facts::CPUS_ALLOWED, "0-1".to_owned()),
+            (facts::NUMA_NODES, r#"["0-1"]"#.to_owned()),
         ] {
             facts.set(key, value);
         }
@@ -360,6 +381,9 @@ impl Node {
             put(&MSEG_CARRIERS_SIZE, &entity, allocator.mbcs[1] + allocator.pool[1] + allocator.sbcs[1]);
             put(&SEGMENTS_ASKED, &entity, allocator.segments_asked * s);
             put(&ALLOCATIONS, &entity, 1_000 * s);
+        }
+        if let Some(first) = self.allocators.first() {
+            put(&CARRIERS_SIZE_MAX, &format!("{}/0", first.name), self.carriers_peak);
         }
         put(&MSEG_ALLOCATIONS, "0", self.segments.0 * s);
         put(&MSEG_CREATES, "0", self.segments.1 * s);
@@ -399,7 +423,11 @@ impl Node {
         for (kind, count, active, cpu) in kinds {
             for number in 1..=count {
                 let entity = format!("{kind}/{number}");
-                put(&metrics::SCHEDULER_ACTIVE, &entity, ns(active, s));
+                let own = self.uneven.get(number - 1).filter(|_| kind == "scheduler");
+                put(&metrics::SCHEDULER_ACTIVE, &entity, ns(own.map_or(active, |own| own.0), s));
+                if kind == "scheduler" {
+                    put(&metrics::RUN_QUEUE, &entity, own.map_or(0, |own| own.1));
+                }
                 put(&metrics::SCHEDULER_TOTAL, &entity, ns(1.0, s));
                 put(&metrics::THREAD_CPU, &entity, ns(cpu, s));
                 let wait = if kind == "scheduler" { self.wait } else { 0.0 };
@@ -421,6 +449,9 @@ impl Node {
         self.fill_allocators(s, &mut put);
         put(&metrics::ANON_HUGE, "", self.huge);
         put(&metrics::SWAP, "", self.swapped);
+        put(&metrics::MINOR_FAULTS, "", self.minor_faults * s);
+        put(&metrics::SPAWNED, "", self.spawned * s);
+        put(&metrics::CPU_IDLE, "", ns(self.idle, s));
         put(&metrics::MAJOR_FAULTS, "", self.major_faults * s);
         put(&metrics::SWAP_IN, "", 4096 * self.major_faults * s);
         put(&metrics::SWAP_OUT, "", 0);
@@ -481,7 +512,6 @@ impl Node {
         put(&metrics::RUN_QUEUE, "dirty_io", self.dirty_io_queue);
         put(&metrics::SCAN_REDUCTIONS, "", self.total_reductions * s);
         put(&metrics::REDUCTIONS, "", self.total_reductions * s);
-        put(&metrics::SPAWNED, "", self.spawned * s);
         put(&metrics::SCAN_SPAWNED, "", self.seen_alive * s);
         let longest = self.busiest.iter().map(|busy| busy.queue.0 + busy.queue.1 * s).max().unwrap_or(0);
         put(&metrics::SCAN_LONGEST_QUEUE, "", longest);
@@ -514,6 +544,11 @@ impl Node {
             out.family(&metrics::MSACC, &entity, "gc", ns(self.gc, s));
             out.family(&metrics::MSACC, &entity, "other", ns(other, s));
             out.family(&metrics::MSACC, &entity, "sleep", ns(1.0 - emulator - self.gc - other, s));
+        }
+        for number in (1..=self.schedulers).filter(|_| self.dirty_gc > 0.0) {
+            let entity = format!("dirty_cpu_scheduler/{number}");
+            out.family(&metrics::MSACC, &entity, "gc", ns(self.dirty_gc, s));
+            out.family(&metrics::MSACC, &entity, "sleep", ns(1.0 - self.dirty_gc, s));
         }
         for busy in &self.busiest {
             out.sample.busiest.push(ProcessTick {

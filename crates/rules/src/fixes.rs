@@ -1,0 +1,354 @@
+//! Defects of the VM that were mended, and that a node can show: in which versions of ERTS they are, and by what they are seen.
+//!
+//! ERTS is the emulator's own version (`system_info(version)`): it is always told, and the release notes go by it. ERTS 13 is of OTP 25,
+//! and so on. A range that ends with a patch of an older branch goes up to that patch only: what came later has it.
+
+use beamtune_flags::OtpVersion;
+use beamtune_model::memory::allocators;
+use beamtune_model::{Group, Period, ProcessRow, facts, metrics};
+
+use crate::view::{self, kind};
+
+/// One defect.
+pub(crate) struct Fix {
+    /// OTP's own number of the fix, and the issue or pull request.
+    pub id: &'static str,
+    /// What goes wrong, without a full stop.
+    pub what: &'static str,
+    /// Versions of ERTS that have it: from the first to the second, which has it no longer. By rising versions.
+    pub affected: &'static [(&'static str, &'static str)],
+    /// What of this node it has to do with; `None` where it cannot hurt, or nothing tells.
+    pub sign: fn(&Period) -> Option<Sign>,
+}
+
+/// What a node has to do with a defect.
+pub(crate) struct Sign {
+    /// What was seen.
+    pub seen: String,
+    /// Whether that is what the defect does, rather than what it needs to happen.
+    pub shown: bool,
+}
+
+fn needs(holds: bool, seen: impl Into<String>) -> Option<Sign> {
+    holds.then(|| Sign { seen: seen.into(), shown: false })
+}
+
+fn shows(holds: bool, seen: impl Into<String>) -> Option<Sign> {
+    holds.then(|| Sign { seen: seen.into(), shown: true })
+}
+
+impl Fix {
+    /// The first version of the same branch that has the fix; `None` where this one has it, or never had the defect.
+    pub fn fixed_in(&self, erts: &OtpVersion) -> Option<&'static str> {
+        self.affected.iter().find_map(|(from, until)| {
+            let (from, end) = (OtpVersion::parse(from)?, OtpVersion::parse(until)?);
+            (from <= *erts && *erts < end).then_some(*until)
+        })
+    }
+}
+
+/// All of them, the latest first.
+pub(crate) const FIXES: &[Fix] = &[
+    Fix {
+        id: "OTP-19983, erlang/otp#10651",
+        what: "a hibernating process with a large heap may miss the message that should wake it",
+        affected: &[("16.0", "16.2.1")],
+        sign: |period| {
+            let asleep = rows(period).filter(|row| {
+                row.current_function.as_deref() == Some("erlang:hibernate/3")
+                    && row.total_heap_words.unwrap_or(0) > LARGE_HEAP_WORDS
+            });
+            let count = asleep.count();
+            needs(count > 0, format!("{count} processes with large heaps hibernate"))
+        },
+    },
+    Fix {
+        id: "OTP-19154, erlang/otp#8613",
+        what: "a scheduler can be stuck for ever while it takes a carrier out of the pool, and others with it",
+        affected: &[("12.3", "13.2.2.10"), ("14.0", "14.2.5.2"), ("15.0", "15.1")],
+        sign: |period| {
+            let pooled: i64 = allocators(period).iter().map(|allocator| allocator.pool.count).sum();
+            needs(pooled >= 100, format!("{pooled} carriers are in the pool"))
+        },
+    },
+    Fix {
+        id: "OTP-19209, erlang/otp#8751",
+        what: "collections copy the whole heap though the young part would do",
+        affected: &[("15.0.1", "15.1")],
+        sign: |period| {
+            let collecting = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU]).ok()?;
+            let share = collecting.share() * 100.0;
+            shows(collecting.gc >= 0.1 && share >= 15.0, format!("collections take {share:.0} % of the work"))
+        },
+    },
+    Fix {
+        id: "OTP-19015",
+        what: "re:run/3 never ends for some texts that are no UTF-8",
+        affected: &[("10.5", "12.3.2.17"), ("13.0", "13.2.2.7"), ("14.0", "14.2.4")],
+        sign: |period| {
+            let stuck = period.processes.iter().find(|process| {
+                let function = process.row.as_ref().and_then(|row| row.current_function.as_deref());
+                function.is_some_and(|function| function.starts_with("re:") || function.contains("re_run"))
+                    && process.judged >= 5
+                    && process.runnable == process.judged
+            })?;
+            shows(true, format!("{} ran in it all the time", stuck.title()))
+        },
+    },
+    Fix {
+        id: "OTP-18971, erlang/otp#8044",
+        what: "a process that ends can leave its binaries in a circle, and memory grows without bound",
+        affected: &[("13.0", "13.2.2.7"), ("14.0", "14.2.3")],
+        sign: |period| binaries_grow(period),
+    },
+    Fix {
+        id: "OTP-19008, OTP-18647, erlang/otp#8119",
+        what: "a process with its messages off the heap may not be woken by the next one",
+        affected: &[("13.0", "13.2.2.7"), ("14.0", "14.2.3")],
+        sign: |period| off_heap(period),
+    },
+    Fix {
+        id: "OTP-18838, OTP-18839, erlang/otp#7801",
+        what: "a process can become runnable and never run again, where somebody looks at it or it has dirty work; process_info then hangs",
+        affected: &[("13.0", "13.2.2.5"), ("14.0", "14.2")],
+        sign: |period| {
+            let dirty = view::activity(period, kind::DIRTY_CPU).map_or(0.0, |activity| activity.cores());
+            off_heap(period).or_else(|| {
+                needs(dirty >= 0.05, format!("dirty CPU schedulers are busy for {dirty:.2} cores"))
+            })
+        },
+    },
+    Fix {
+        id: "OTP-18841, erlang/otp#7801",
+        what: "a process that waits for a dirty scheduler takes no signals meanwhile, so that looking at it takes long",
+        affected: &[("13.2.2.3", "13.2.2.5"), ("14.1", "14.2")],
+        sign: |period| {
+            let queue = view::run_queue(period, "dirty_cpu").unwrap_or(0.0);
+            shows(queue >= 1.0, format!("{queue:.1} processes wait for a dirty CPU scheduler"))
+        },
+    },
+    Fix {
+        id: "OTP-18885, erlang/otp#7834",
+        what: "messages of more than 64 kB from other nodes, to callers that no longer wait, are never freed",
+        affected: &[("12.0", "12.3.2.15"), ("13.0", "13.2.2.5")],
+        sign: |period| distributed(period).then(|| binaries_grow(period)).flatten(),
+    },
+    Fix {
+        id: "OTP-18645, OTP-18999, erlang/otp#7401, erlang/otp#7928",
+        what: "the VM does not find the CPU quota of its control group",
+        affected: &[("11.0", "13.2.2.9"), ("14.0", "14.2.5")],
+        sign: |period| {
+            let quota = view::known_quota(period).ok().flatten()?;
+            let seen = period.facts.number(facts::CPU_QUOTA);
+            let (told, missed) = match seen {
+                None => ("none".to_owned(), true),
+                Some(seen) => (seen.to_string(), seen as f64 > quota.ceil()),
+            };
+            shows(missed, format!("the quota is {quota:.1} cores, and the VM sees {told}"))
+        },
+    },
+    Fix {
+        id: "OTP-18520, erlang/otp#6455",
+        what: "gen_tcp:send looks through the whole message queue of its caller",
+        affected: &[("0", "14.0")],
+        sign: |period| {
+            let slow = period.processes.iter().find(|process| {
+                let function =
+                    process.row.as_ref().and_then(|row| row.current_function.as_deref()).unwrap_or_default();
+                process.queue_max >= 1_000
+                    && ["prim_inet:", "gen_tcp:", "inet_tcp:"]
+                        .iter()
+                        .any(|module| function.starts_with(module))
+            })?;
+            shows(true, format!("{} sends with {} messages waiting", slow.title(), slow.queue_max))
+        },
+    },
+    Fix {
+        id: "OTP-18496, erlang/otp#6947",
+        what: "a process that ends with a call unanswered leaves a little of fix_alloc behind for ever",
+        affected: &[("12.0", "12.3.2.10"), ("13.0", "13.2")],
+        sign: |period| {
+            let fixed = allocators(period).into_iter().find(|allocator| allocator.name == "fix_alloc")?;
+            let each = fixed.all().blocks_size as f64
+                / period.stat(&metrics::PROCESS_COUNT, "").ok()?.mean().max(1.0);
+            let bytes = fixed.all().blocks_size as f64;
+            shows(
+                bytes >= 64e6 && each >= 4_096.0,
+                format!(
+                    "fix_alloc holds {}, {each:.0} bytes for each process",
+                    crate::memory::megabytes(bytes)
+                ),
+            )
+        },
+    },
+    Fix {
+        id: "OTP-18463, OTP-18457",
+        what: "a process that exceeds max_heap_size may stay as it is for ever, in place of being ended",
+        affected: &[("12.0", "12.3.2.9"), ("13.0", "13.2")],
+        sign: |period| {
+            let limit = view::emulator_flag(&period.facts, "+hmax");
+            needs(limit.value().is_some_and(|words| words != "0"), format!("+hmax {limit} is set"))
+        },
+    },
+    Fix {
+        id: "OTP-17340, erlang/otp#6133",
+        what: "a process with a very long queue holds its scheduler while literals or its queue are moved",
+        affected: &[("0", "13.1")],
+        sign: |period| {
+            let longest = period.stat(&metrics::SCAN_LONGEST_QUEUE, "").ok()?.max;
+            needs(longest >= 100_000, format!("the longest queue held {longest} messages"))
+        },
+    },
+    Fix {
+        id: "OTP-17824",
+        what: "free parts of pooled carriers are given to the kernel (MADV_FREE) and fetched again, which cost more than it gave",
+        affected: &[("10.4", "13.0")],
+        sign: |period| {
+            let lazy: i64 = (period.entities(Group::HostMapping).iter())
+                .filter_map(|entity| period.stat(&metrics::MAPPING_LAZY_FREE, entity).ok())
+                .map(|stat| stat.last.value)
+                .sum();
+            let faults = period.rate(&metrics::MINOR_FAULTS, "").ok()?;
+            needs(lazy >= 64_000_000 && faults >= 5_000.0, format!("{faults:.0} page faults a second"))
+        },
+    },
+    Fix {
+        id: "OTP-16982, erlang/otp#5020",
+        what: "many senders to one process wait for the lock of its queue; since then message_queue_data off_heap avoids that",
+        affected: &[("0", "13.0")],
+        sign: |period| {
+            let hot = period
+                .locks
+                .iter()
+                .find(|lock| lock.class == "proc_msgq" && lock.collisions * 20 >= lock.tries.max(1))?;
+            shows(true, format!("{} of {} tries to lock a queue met another", hot.collisions, hot.tries))
+        },
+    },
+    Fix {
+        id: "OTP-16852, OTP-17602, erlang/otp#5195",
+        what: "minor collections go through all binaries that a process refers to",
+        affected: &[("0", "13.0")],
+        sign: |period| {
+            let collecting = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU]).ok()?;
+            let holder = rows(period).filter_map(|row| row.binary_bytes).max().unwrap_or(0);
+            needs(
+                collecting.gc >= 0.1 && holder >= 64_000_000,
+                format!(
+                    "collections take {:.2} cores, and a process refers to {}",
+                    collecting.gc,
+                    crate::memory::megabytes(holder as f64)
+                ),
+            )
+        },
+    },
+    Fix {
+        id: "OTP-18077, erlang/otp#5876",
+        what: "a sender that is ended in the middle of a large message leaves what was received of it on the other node",
+        affected: &[("10.0", "12.3.2")],
+        sign: |period| distributed(period).then(|| binaries_grow(period)).flatten(),
+    },
+    Fix {
+        id: "OTP-17796, erlang/otp#5473",
+        what: "while code is purged or a persistent term goes, all processes are scheduled at once, and others wait",
+        affected: &[("10.0", "10.7.2.16"), ("11.0", "11.2.2.9"), ("12.0", "12.2")],
+        sign: |period| {
+            let processes = period.stat(&metrics::PROCESS_COUNT, "").ok()?.mean();
+            let collector = rows(period).any(|row| {
+                row.initial_call
+                    .as_deref()
+                    .is_some_and(|call| call.starts_with("erts_literal_area_collector:"))
+            });
+            needs(
+                collector && processes >= 10_000.0,
+                format!("literals are collected on a node of {processes:.0} processes"),
+            )
+        },
+    },
+    Fix {
+        id: "OTP-17363, erlang/otp#4728",
+        what: "all dirty schedulers share one instance of each allocator; since then +Mdai max gives them their own",
+        affected: &[("0", "12.2")],
+        sign: |period| {
+            let gc = view::states(period, &[kind::DIRTY_CPU]).ok()?.gc();
+            needs(gc >= 0.5, format!("dirty schedulers collect for {gc:.2} cores"))
+        },
+    },
+];
+
+/// From here on a collection goes to a dirty scheduler, in words (ERTS_POTENTIALLY_LONG_GC_HSIZE).
+const LARGE_HEAP_WORDS: i64 = 131_072;
+
+fn rows(period: &Period) -> impl Iterator<Item = &ProcessRow> {
+    period.processes.iter().filter_map(|process| process.row.as_ref())
+}
+
+fn off_heap(period: &Period) -> Option<Sign> {
+    let default = period.facts.get(facts::MESSAGE_QUEUE_DATA) == Some("off_heap");
+    // OTP's own are on every node, which is no sign of it.
+    let own = |row: &&ProcessRow| {
+        let is_logger = row.name.as_deref().is_some_and(|name| name.starts_with("logger"));
+        is_logger || row.initial_call.as_deref().is_some_and(|call| call.starts_with("erts_"))
+    };
+    let one = rows(period)
+        .filter(|row| !own(row))
+        .find(|row| row.message_queue_data.as_deref() == Some("off_heap"));
+    match one {
+        _ if default => needs(true, "messages are off the heap by default (+hmqd)"),
+        Some(row) => {
+            needs(true, format!("{} has its messages off the heap", row.title().unwrap_or(&row.pid)))
+        }
+        None => None,
+    }
+}
+
+fn distributed(period: &Period) -> bool {
+    !period.entities(Group::Dist).is_empty()
+}
+
+/// Binaries grew by a quarter, and by 64 MB at least, and never shrank by much.
+fn binaries_grow(period: &Period) -> Option<Sign> {
+    let stat = period.find(Group::Memory, "", "binary")?;
+    let (first, last) = (stat.first.value as f64, stat.last.value as f64);
+    let grown = last - first;
+    needs(
+        grown >= 64e6 && grown >= 0.25 * first && last >= 0.9 * stat.max as f64,
+        format!("binaries grew by {}", crate::memory::megabytes(grown)),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(text: &str) -> OtpVersion {
+        OtpVersion::parse(text).expect(text)
+    }
+
+    #[test]
+    fn each_has_a_source_and_ranges_that_rise() {
+        for fix in FIXES {
+            assert!(fix.id.starts_with("OTP-"), "{}", fix.id);
+            let mut before = None;
+            for (from, until) in fix.affected {
+                let (from, until) = (version(from), version(until));
+                assert!(from < until && before.is_none_or(|before| before <= from), "{}", fix.id);
+                before = Some(until);
+            }
+        }
+        assert!(FIXES.len() >= 12);
+    }
+
+    #[test]
+    fn a_patch_of_an_older_branch_has_the_fix_too() {
+        let fix = FIXES.iter().find(|fix| fix.id.starts_with("OTP-19154")).expect("it");
+        let check = |erts: &str, expect| assert_eq!(fix.fixed_in(&version(erts)), expect, "{erts}");
+        check("13.1.5", Some("13.2.2.10"));
+        check("13.2.2.10", None);
+        check("13.2.2.16", None);
+        check("14.2.5.1", Some("14.2.5.2"));
+        check("15.0.1", Some("15.1"));
+        check("15.2.7", None);
+        check("17.1", None);
+        check("10.0", None);
+    }
+}

@@ -1,0 +1,215 @@
+//! BT045: carriers do not fit the blocks: blocks a little too large to share one, or carriers hardly larger than the blocks in them.
+
+use beamtune_model::memory::{Allocator, allocators};
+use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics};
+
+use crate::memory::{self, PAGE_BYTES, PAGE_SECONDS, Segments, megabytes};
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+use crate::view;
+
+pub const RULE: Rule = Rule {
+    code: Code("BT045"),
+    name: "carrier-sizing",
+    question: "Do the sizes of carriers fit the blocks in them?",
+    confirm: "both sizes raised on one node, under the same load: carriers per block and resident memory must fall (beamtune compare)",
+    needs: &[&metrics::RSS, &metrics::MBCS_CARRIERS_SIZE, &metrics::SBCS_CARRIERS_SIZE],
+    since: 21,
+    judge,
+};
+
+/// Of the CPU that the VM uses, what mapping these carriers again and again takes.
+const COST: Scale =
+    Scale { notice: 0.02, warning: 0.10, critical: 0.50, source: "judgement; 2.2 µs a page were measured" };
+
+/// Mappings, as a share of those that the kernel allows a process.
+const MAPPINGS: Scale = Scale {
+    notice: 0.10,
+    warning: 0.40,
+    critical: 0.90,
+    source: "the kernel's default of vm.max_map_count, 65,530: beyond it no memory can be had",
+};
+const MOST_MAPPINGS: f64 = 65_530.0;
+
+/// Where it costs neither: worth knowing.
+const WORTH_KNOWING: f64 = 10.0;
+
+/// Below this, or below this share of what is resident, it is not worth a change.
+const WORTH_BYTES: f64 = 64e6;
+const WORTH_SHARE: f64 = 0.05;
+
+/// Blocks that are larger than so many thresholds are meant to have a carrier of their own.
+const A_LITTLE_ABOVE: f64 = 4.0;
+
+/// A carrier of fewer of its largest blocks wastes what is left at its end (the default has ten and more; erlang/otp#9521).
+const FEW_BLOCKS: f64 = 8.0;
+
+/// Carriers that are used better than this waste nothing.
+const WELL_USED: f64 = 0.85;
+
+/// What is in effect for an allocator, in kB.
+struct Sizes {
+    sbct: f64,
+    lmbcs: f64,
+}
+
+impl Sizes {
+    fn of(period: &Period, letter: char) -> Sizes {
+        let given = |name: &str| {
+            let flag = |of: char| view::emulator_flag(&period.facts, &format!("+M{of}{name}"));
+            let value =
+                flag(letter).value().or(flag('u').value()).and_then(|value| value.parse::<f64>().ok());
+            value.filter(|kb| *kb > 0.0)
+        };
+        // By default schedulers have half of the largest carrier each, where there is more than one.
+        let split = period.facts.number(facts::SCHEDULERS).unwrap_or(2).clamp(1, 2) as f64;
+        Sizes { sbct: given("sbct").unwrap_or(512.0), lmbcs: given("lmbcs").unwrap_or(10_240.0 / split) }
+    }
+}
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let resident = memory::resident(period)?;
+    let all = allocators(period);
+    let Some(first) = all.first() else {
+        return Err(period.missing_group(Group::Allocator, "sizes of carriers and blocks"));
+    };
+    let entity = format!("{}/0", first.name);
+    period.stat(&metrics::MBCS_CARRIERS_SIZE, &entity)?;
+    period.stat(&metrics::SBCS_CARRIERS_SIZE, &entity)?;
+    let worth = WORTH_BYTES.max(WORTH_SHARE * resident);
+    let drafts = all.iter().filter_map(|allocator| {
+        // These have no limit, or hold nothing for long.
+        if matches!(&*allocator.name, "temp_alloc" | "ll_alloc" | "literal_alloc") {
+            return None;
+        }
+        let letter = beamtune_flags::allocator(&allocator.name)?.letter;
+        let sizes = Sizes::of(period, letter);
+        alone(period, allocator, letter, &sizes, worth)
+            .or_else(|| crowded(period, allocator, letter, &sizes, worth))
+    });
+    let drafts: Vec<Draft> = drafts.collect();
+    let single = all.iter().fold(0_i64, |sum, allocator| sum.saturating_add(allocator.sbcs.size));
+    Ok(Judgement::found_or_healthy(
+        drafts,
+        format!("blocks with a carrier of their own take {}, where that is not their size's due", {
+            megabytes(single as f64)
+        }),
+    ))
+}
+
+/// Blocks a little above the threshold.
+fn alone(period: &Period, allocator: &Allocator, letter: char, sizes: &Sizes, worth: f64) -> Option<Draft> {
+    let single = allocator.sbcs;
+    let mean_kb = single.mean_block()? / 1024.0;
+    let most = single.blocks_size as f64 >= 0.5 * allocator.all().blocks_size as f64;
+    if !most || (single.size as f64) < worth || mean_kb > A_LITTLE_ABOVE * sizes.sbct {
+        return None;
+    }
+    let asked = allocator.segments_asked_per_s.unwrap_or(0.0);
+    let anew = Segments::of(period).map_or(asked, |segments| asked * (1.0 - segments.hits));
+    let cores = anew * (mean_kb * 1024.0 / PAGE_BYTES).ceil() * PAGE_SECONDS;
+    let used = view::process_cores(period).ok().filter(|cores| *cores > 0.0);
+    let share = used.map_or(0.0, |used| (cores / used).min(1.0));
+    let mappings = single.count as f64 / MOST_MAPPINGS;
+    let score =
+        [COST.score(share), MAPPINGS.score(mappings)].into_iter().flatten().fold(WORTH_KNOWING, f64::max);
+    let (sbct, lmbcs) = fitting(mean_kb);
+    let prove = "the same load: page faults and CPU in the kernel; beamtune memory: single-block carriers must be gone";
+    let name = &allocator.name;
+    let runtime = format!("erlang:system_flag(erts_alloc, {{{name}, sbct, {}}})", sbct * 1024.0);
+    let draft = Draft::new(
+        score,
+        format!(
+            "{} blocks of {name}, {mean_kb:.0} kB each on average, have a mapping of their own each: the threshold is {:.0} kB",
+            single.blocks, sizes.sbct
+        ),
+    )
+    .about(name.as_str())
+    .because(Evidence::number("in single-block carriers", single.size as f64, Unit::Bytes))
+    .because(Evidence::number("these carriers, each a mapping", single.count as f64, Unit::Count).against(
+        MAPPINGS.warning * MOST_MAPPINGS,
+        MAPPINGS.source,
+    ))
+    .because(Evidence::number("used by no block", single.free() as f64, Unit::Bytes))
+    .because(Evidence::number("asked for by it", asked, Unit::PerSecond))
+    .because(Evidence::number("of these mapped anew", anew, Unit::PerSecond))
+    .because(Evidence::number("CPU that this takes, of what the VM uses", share, Unit::Ratio).against(COST.warning, COST.source));
+    let risk = "a carrier goes back only when all of its blocks are gone: blocks that live longer than others then keep more";
+    Some(
+        draft
+            .but(risk)
+            .fix(remedy::of(
+                period,
+                "+M<S>sbct",
+                &format!("+M{letter}sbct {sbct:.0} +M{letter}lmbcs {lmbcs:.0}, both together"),
+                "blocks of that size then share carriers, which stay mapped",
+                prove,
+            ))
+            .fix(remedy::of(
+                period,
+                "system_flag.erts_alloc_sbct",
+                &runtime,
+                "to try it: for blocks from then on",
+                prove,
+            )),
+    )
+}
+
+/// Carriers hardly larger than the blocks in them, by a flag.
+fn crowded(period: &Period, allocator: &Allocator, letter: char, sizes: &Sizes, worth: f64) -> Option<Draft> {
+    let carriers = allocator.multiblock();
+    let free = carriers.free() as f64;
+    let ratio = sizes.lmbcs / sizes.sbct;
+    let used = carriers.used()?;
+    // Small blocks leave nothing at the end of any carrier.
+    let large = carriers.mean_block()? / 1024.0 * FEW_BLOCKS * 2.0 >= sizes.lmbcs;
+    if ratio >= FEW_BLOCKS || (carriers.size as f64) < worth || used >= WELL_USED || !large {
+        return None;
+    }
+    let resident = memory::resident(period).ok()?.max(1.0);
+    let score = WASTE.score(free / resident)?;
+    let name = &allocator.name;
+    let prove =
+        "beamtune memory before and after, under the same load: used share of the carriers, and their number";
+    Some(
+        Draft::new(
+            score,
+            format!(
+                "{name} has {} carriers of {:.0} kB at most for blocks of up to {:.0} kB: so few fit in that {} of them are used by no block",
+                carriers.count,
+                sizes.lmbcs,
+                sizes.sbct,
+                megabytes(free)
+            ),
+        )
+        .about(name.as_str())
+        .because(Evidence::number("largest carrier for each largest block", ratio, Unit::Ratio).against(FEW_BLOCKS, "the default has ten and more; erlang/otp#9521"))
+        .because(Evidence::number("of the carriers used", used, Unit::Ratio).against(WELL_USED, "judgement"))
+        .because(Evidence::number("used by no block", free, Unit::Bytes).with_text(format!("{:.0} % of what is resident", free / resident * 100.0)))
+        .because(Evidence::number("average block", carriers.mean_block()?, Unit::Bytes))
+        .fix(remedy::of(
+            period,
+            "+M<S>lmbcs",
+            &format!("+M{letter}lmbcs {:.0}, or leave it out", (10.0 * sizes.sbct).max(5_120.0)),
+            "what is left at the end of a carrier is then a small part of it",
+            prove,
+        ))
+        .fix(remedy::of(
+            period,
+            "+M<S>sbct",
+            &format!("+M{letter}sbct {:.0}, if the carriers are to stay small", (sizes.lmbcs / 10.0).floor().max(1.0)),
+            "large blocks then have a carrier of their own, which goes back with them",
+            prove,
+        )),
+    )
+}
+
+/// Of what is resident, what lies unused in carriers that are too small.
+const WASTE: Scale =
+    Scale { notice: 0.05, warning: 0.25, critical: 0.70, source: "judgement: as of fragmented-carriers" };
+
+/// A threshold that blocks of this mean size stay below, and the carriers that go with it: ten of the largest blocks. In kB.
+fn fitting(mean_kb: f64) -> (f64, f64) {
+    let sbct = (2.0 * mean_kb).log2().ceil().exp2().clamp(1_024.0, 65_536.0);
+    (sbct, 10.0 * sbct)
+}

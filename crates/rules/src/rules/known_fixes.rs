@@ -1,0 +1,103 @@
+//! BT051: the VM has a defect that was mended in a later version, and the node shows it, or has what it needs to happen.
+
+use std::collections::BTreeSet;
+
+use beamtune_flags::{OtpVersion, What};
+use beamtune_model::{Code, Evidence, Missing, Period, facts, metrics};
+
+use crate::fixes::FIXES;
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+use crate::view;
+
+pub const RULE: Rule = Rule {
+    code: Code("BT051"),
+    name: "known-fixes",
+    question: "Does the node show a defect that a later version has not?",
+    confirm: "the release that has the fix, under the same load (beamtune compare --a-env, --b-env), or the fix's own test case",
+    needs: &[&metrics::PROCESS_COUNT],
+    since: 21,
+    judge,
+};
+
+/// What the node shows may have another cause, too: a warning, and never more.
+const SHOWN: f64 = 30.0;
+/// What it only has the conditions for.
+const POSSIBLE: f64 = 10.0;
+
+/// The releases of OTP go by 12 before those of ERTS: ERTS 13 is of OTP 25.
+const OTP_AHEAD: u32 = 12;
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    period.stat(&metrics::PROCESS_COUNT, "")?;
+    let text = period.fact(facts::ERTS_VERSION)?;
+    let Some(erts) = OtpVersion::parse(text) else {
+        return Ok(Judgement::NotJudged {
+            reason: format!("{text:?} is no version of ERTS"),
+            next: "nothing: this VM's versions are not OTP's own".to_owned(),
+        });
+    };
+    let mut found = Vec::new();
+    let mut lacks = 0;
+    for fix in FIXES {
+        let Some(until) = fix.fixed_in(&erts) else { continue };
+        lacks += 1;
+        let Some(sign) = (fix.sign)(period) else { continue };
+        found.push((fix, until, sign));
+    }
+    // The same branch has all of them from the latest of these versions on.
+    let latest = found.iter().filter_map(|(_, until, _)| Some((OtpVersion::parse(until)?, *until)));
+    let Some((enough, enough_text)) = latest.max_by(|a, b| a.0.cmp(&b.0)) else {
+        return Ok(Judgement::Healthy(format!(
+            "of {} defects that are known here ERTS {text} has {lacks}, and the node has to do with none of these",
+            FIXES.len()
+        )));
+    };
+    // Those that are shown come first.
+    found.sort_by_key(|(_, _, sign)| !sign.shown);
+    let shown = found.iter().filter(|(_, _, sign)| sign.shown).count();
+    let release = enough.release() + OTP_AHEAD;
+    let mut draft = Draft::new(
+        if shown > 0 { SHOWN } else { POSSIBLE },
+        format!(
+            "ERTS {text} has {} known defects that concern this node{}, mended in ERTS {enough_text} (OTP {release})",
+            found.len(),
+            if shown > 0 { format!(", {shown} of which it seems to show") } else { String::new() }
+        ),
+    )
+    .about(format!("ERTS {text}"));
+    for (fix, until, sign) in &found {
+        draft = draft
+            .because(Evidence::text(fix.id, format!("{}; {}; mended in ERTS {until}", fix.what, sign.seen)));
+    }
+    let stopped = refused(period, release);
+    let draft =
+        draft.but_if(shown > 0, "what is seen may have another cause: the other findings first").but_if(
+            !stopped.is_empty(),
+            format!(
+                "OTP {release} refuses or ignores what this node is started with: {}",
+                stopped.join(", ")
+            ),
+        );
+    Ok(Judgement::found(draft.fix(remedy::of(
+        period,
+        "build.otp_version",
+        &format!("OTP {release} with ERTS {enough_text} or later; best the latest patch of that release, or of a newer one"),
+        "the defect is not there any more",
+        "erlang:system_info(version); then the same load for as long as it took to show, beside an old node",
+    ))))
+}
+
+/// Flags of the node that a release refuses, or takes to no effect.
+fn refused(period: &Period, release: u32) -> Vec<String> {
+    let Some(now) = period.facts.otp_release() else { return Vec::new() };
+    let gone: BTreeSet<&str> = beamtune_flags::changes(now, release)
+        .into_iter()
+        .filter(|change| matches!(change.what, What::Removed | What::WithoutEffect))
+        .map(|change| change.id)
+        .collect();
+    gone.into_iter()
+        .filter(|id| view::emulator_flag(&period.facts, id).value().is_some())
+        .map(str::to_owned)
+        .collect()
+}

@@ -1,0 +1,378 @@
+//! The rules about the emulator's set-up: carriers, first heaps, persistent terms, binding, versions, memory nodes.
+
+use beamtune_model::{Level, Outcome, Rank, SpawnRow, facts};
+
+use super::node::{Allocates, Busy, Node, node};
+use super::{assert_healthy, entries, finding, outcome, row};
+
+const MB: i64 = 1_000_000;
+
+fn fact(node: Node, key: &'static str, value: &str) -> Node {
+    node.with(|n| n.facts.push((key, value.to_owned())))
+}
+
+fn evidence<'a>(found: &'a beamtune_model::Finding, what: &str) -> Option<&'a beamtune_model::Evidence> {
+    found.evidence.iter().find(|evidence| evidence.what == what)
+}
+
+/// 200 binaries of 600 kB, each with a carrier of its own.
+fn pictures() -> Node {
+    node().with(|n| {
+        n.resident = 300 * MB;
+        n.allocators.insert(
+            1,
+            Allocates {
+                name: "binary_alloc",
+                mbcs: [2, 10 * MB, 100, 9 * MB],
+                sbcs: [200, 123 * MB, 200, 120 * MB],
+                segments_asked: 40,
+                ..Allocates::default()
+            },
+        );
+    })
+}
+
+#[test]
+fn blocks_a_little_too_large_to_share_a_carrier_are_told() {
+    let found = finding(&pictures(), "BT045");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Notice, Some("binary_alloc")));
+    assert_eq!(entries(&found), ["+M<S>sbct", "system_flag.erts_alloc_sbct"]);
+    assert!(found.remedies[0].change.contains("+MBsbct 2048 +MBlmbcs 20480"), "{}", found.remedies[0].change);
+    assert!(
+        found.remedies[1].change.contains("{binary_alloc, sbct, 2097152}"),
+        "{}",
+        found.remedies[1].change
+    );
+    // Mapping them again and again takes CPU, and the kernel allows so many mappings.
+    let churn = pictures().with(|n| (n.allocators[1].segments_asked, n.segments) = (2_000, (2_000, 2_000)));
+    assert!(finding(&churn, "BT045").level >= Level::Warning);
+    let many = pictures().with(|n| n.allocators[1].sbcs = [30_000, 18_450 * MB, 30_000, 18_000 * MB]);
+    assert_eq!(finding(&many, "BT045").level, Level::Warning);
+
+    // Huge ones are meant to have a carrier of their own; few are not worth a change; and a threshold above them helps.
+    assert_healthy(&pictures().with(|n| n.allocators[1].sbcs = [20, 123 * MB, 20, 120 * MB]), "BT045");
+    assert_healthy(&pictures().with(|n| n.allocators[1].sbcs = [50, 31 * MB, 50, 30 * MB]), "BT045");
+    assert_healthy(&pictures().with(|n| n.resident = 9_000 * MB), "BT045");
+    assert_healthy(&fact(pictures(), facts::EMU_ARGS, r#"["-MBsbct","64"]"#), "BT045");
+    assert_healthy(&node(), "BT045");
+}
+
+#[test]
+fn carriers_hardly_larger_than_their_blocks_are_told() {
+    let small = |args: &str| {
+        let node = node().with(|n| {
+            n.resident = 400 * MB;
+            n.allocators[0].mbcs = [400, 210 * MB, 1_200, 120 * MB];
+        });
+        fact(node, facts::EMU_ARGS, args)
+    };
+    let found = finding(&small(r#"["-MHlmbcs","512"]"#), "BT045");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Notice, Some("eheap_alloc")));
+    assert_eq!(entries(&found), ["+M<S>lmbcs", "+M<S>sbct"]);
+    assert!(found.remedies[0].change.starts_with("+MHlmbcs 5120"), "{}", found.remedies[0].change);
+    assert!(found.remedies[1].change.starts_with("+MHsbct 51"), "{}", found.remedies[1].change);
+    assert!(matches!(outcome(&small(r#"["-Mulmbcs","512"]"#).period(), "BT045"), Outcome::Found(_)));
+    assert_healthy(&small(r#"["-MHlmbcs","512","-MHsbct","32"]"#), "BT045");
+    assert_healthy(&small("[]"), "BT045");
+}
+
+/// 40,000 page faults a second for carriers that the cache does not keep.
+fn churn() -> Node {
+    node().with(|n| {
+        n.minor_faults = 40_000;
+        n.system = 0.2;
+        n.segments = (100, 20);
+        n.allocators[0].segments_asked = 50;
+    })
+}
+
+#[test]
+fn memory_that_goes_back_to_be_fetched_again_is_told() {
+    let found = finding(&churn(), "BT046");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Notice, Some("eheap_alloc")));
+    assert_eq!(entries(&found), ["+MMmcs"], "the peak of the carriers is not known");
+    let most = finding(&churn().with(|n| (n.minor_faults, n.system) = (90_000, 0.6)), "BT046");
+    assert_eq!(most.level, Level::Warning);
+
+    // Growth has to be fetched; malloc's pages are none of the carriers'; and the kernel may do other things.
+    assert_healthy(&churn().with(|n| n.resident_growth = 40_000 * 4_096), "BT046");
+    assert_healthy(&churn().with(|n| n.segments = (100, 1)), "BT046");
+    assert_healthy(&churn().with(|n| n.minor_faults = 2_000), "BT046");
+    assert_healthy(&churn().with(|n| n.system = 0.01), "BT046");
+    assert_healthy(&node(), "BT046");
+}
+
+#[test]
+fn a_super_carrier_is_advised_with_a_size_above_the_peak() {
+    let peak = churn().with(|n| n.carriers_peak = 400 << 20);
+    let found = finding(&peak, "BT046");
+    assert_eq!(entries(&found), ["+MMscs", "+MMmcs"]);
+    assert_eq!(found.remedies[0].change, "+MMscs 512 +MMsco false");
+    let small = fact(peak, facts::EMU_ARGS, r#"["-MMscs","64","-MMmcs","30"]"#);
+    let found = finding(&small, "BT046");
+    assert_eq!(entries(&found), ["+MMscs"]);
+    assert!(found.remedies[0].why.contains("too small"), "{}", found.remedies[0].why);
+}
+
+fn spawn(kind: &str, count: i64) -> SpawnRow {
+    SpawnRow { what: "process".to_owned(), kind: kind.to_owned(), count, of: 100, ..SpawnRow::default() }
+}
+
+/// 200 new processes a second, each collected nine times.
+fn requests() -> Node {
+    node().with(|n| {
+        n.gc = 0.12;
+        n.spawned = 200;
+        n.collections = (1_800, None);
+        n.spawns = vec![spawn("shop:request/2", 90), spawn("shop:other/0", 10)];
+    })
+}
+
+#[test]
+fn new_processes_that_grow_step_by_step_are_told_with_the_heap_to_set() {
+    let found = finding(&requests(), "BT047");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("shop:request/2")));
+    assert_eq!(entries(&found), ["process.min_heap_size", "+hms"]);
+    // Six steps of 1.618 up from 233 words.
+    assert!(found.remedies[0].change.contains("{min_heap_size, 4180}"), "{}", found.remedies[0].change);
+    let seen = requests().with(|n| {
+        n.busiest = vec![Busy {
+            row: row(|row| {
+                row.ranks = vec![Rank::Memory];
+                row.initial_call = Some("shop:request/2".to_owned());
+                row.total_heap_words = Some(6_772);
+            }),
+            ..Busy::default()
+        }];
+    });
+    assert!(finding(&seen, "BT047").remedies[0].change.contains("6772"));
+    // Of many kinds, only the default can be set.
+    let mixed =
+        requests().with(|n| n.spawns = vec![spawn("a:b/1", 40), spawn("c:d/0", 35), spawn("e:f/0", 25)]);
+    let found = finding(&mixed, "BT047");
+    assert_eq!((found.subject.as_deref(), entries(&found)), (None, vec!["process.min_heap_size", "+hms"]));
+    assert!(found.remedies[0].change.contains("short-lived"), "{}", found.remedies[0].change);
+    // A fun says nothing of who has started it.
+    let funs = requests().with(|n| n.spawns = vec![spawn("erlang:apply/2", 100)]);
+    assert_eq!(finding(&funs, "BT047").subject, None);
+    let swept = fact(requests(), facts::FULLSWEEP_AFTER, "0");
+    assert!(finding(&swept, "BT047").against.iter().any(|against| against.contains("fullsweep_after")));
+    assert_eq!(finding(&requests().with(|n| n.gc = 0.04), "BT047").level, Level::Notice);
+
+    assert_healthy(&requests().with(|n| n.collections.0 = 300), "BT047");
+    assert_healthy(&requests().with(|n| n.spawned = 2), "BT047");
+    assert_healthy(&requests().with(|n| n.collections.0 = 200_000), "BT047");
+    assert_healthy(&requests().with(|n| n.gc = 0.01), "BT047");
+    assert_healthy(&node(), "BT047");
+}
+
+/// The collector of literals does so many reductions a second.
+fn collector(reductions: i64) -> Node {
+    node().with(|n| {
+        n.processes = (2_000, 0);
+        n.busiest = vec![Busy {
+            pid: "<0.2.0>",
+            reductions,
+            row: row(|row| row.initial_call = Some("erts_literal_area_collector:start/0".to_owned())),
+            ..Busy::default()
+        }];
+    })
+}
+
+#[test]
+fn persistent_terms_that_are_replaced_over_and_over_are_told() {
+    let found = finding(&collector(800_000), "BT048");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("persistent terms")));
+    assert_eq!(entries(&found), ["code.stable_persistent_terms"]);
+    assert!(found.summary.contains("all 2000 processes"), "{}", found.summary);
+    // A search takes more reductions on later releases.
+    let later = fact(collector(800_000), facts::OTP_RELEASE, "27");
+    assert_eq!(finding(&later, "BT048").level, Level::Warning);
+    let searches =
+        |node: &Node| evidence(&finding(node, "BT048"), "searched processes").and_then(|of| of.value);
+    assert!(searches(&later) < searches(&collector(800_000)));
+    assert_healthy(&collector(20_000), "BT048");
+    assert_healthy(&node(), "BT048");
+}
+
+/// Both schedulers are bound, and wait as long as they run while a CPU is idle.
+fn bound() -> Node {
+    fact(
+        fact(node(), facts::SCHEDULER_BIND_TYPE, "thread_no_node_processor_spread"),
+        facts::SCHEDULER_BINDINGS,
+        r#"["0","1"]"#,
+    )
+    .with(|n| n.wait = 0.3)
+}
+
+#[test]
+fn bound_schedulers_that_wait_while_a_cpu_is_idle_are_told() {
+    let found = finding(&fact(bound(), facts::EMU_ARGS, r#"["-sbt","db"]"#), "BT049");
+    assert_eq!(found.level, Level::Warning);
+    assert_eq!(entries(&found), ["+sbt", "host.cpu_isolation"]);
+    assert!(found.remedies[0].change.starts_with("+sbt u"), "{}", found.remedies[0].change);
+    assert_eq!(entries(&finding(&fact(bound(), facts::EMU_ARGS, r#"["-stbt","db"]"#), "BT049"))[0], "+stbt");
+    assert!(finding(&bound(), "BT049").remedies[0].change.contains("system_flag"));
+    // Nothing else is free: it would wait anyway. And bound without harm.
+    assert_healthy(&bound().with(|n| n.idle = 0.01), "BT049");
+    assert_healthy(&bound().with(|n| n.wait = 0.001), "BT049");
+    // Not the VM's own CPUs.
+    let risk = finding(&bound().with(|n| (n.wait, n.quota) = (0.001, Some(1_000))), "BT049");
+    assert_eq!(risk.level, Level::Notice);
+    assert!(risk.summary.contains("no CPUs of its own"), "{}", risk.summary);
+    let part = fact(bound().with(|n| n.wait = 0.001), facts::HOST_CPUS, "8");
+    assert_eq!(finding(&part, "BT049").level, Level::Notice);
+    assert_healthy(&node().with(|n| n.wait = 0.3), "BT049");
+    let asked = fact(node(), facts::SCHEDULER_BIND_TYPE, "spread");
+    let Outcome::Healthy(text) = outcome(&asked.period(), "BT049") else { panic!("bound") };
+    assert!(text.contains("no scheduler is bound"), "{text}");
+}
+
+#[test]
+fn processes_that_wait_for_one_scheduler_while_another_idles_are_told() {
+    let uneven = |shares: Vec<(f64, i64)>| node().with(|n| n.uneven = shares);
+    let found = finding(&uneven(vec![(0.1, 0), (1.0, 7)]), "BT050");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("scheduler 2")));
+    assert_eq!(entries(&found), ["code.unbound_processes"]);
+    let fixed = fact(uneven(vec![(0.1, 0), (1.0, 7)]), facts::EMU_ARGS, r#"["-scl","false"]"#);
+    assert_eq!(entries(&finding(&fixed, "BT050")), ["code.unbound_processes", "+scl"]);
+    assert_healthy(&uneven(vec![(1.0, 5), (1.0, 7)]), "BT050");
+    assert_healthy(&uneven(vec![(0.2, 0), (1.0, 1)]), "BT050");
+    assert_healthy(&uneven(vec![(0.9, 2), (0.4, 2)]), "BT050");
+    assert!(matches!(outcome(&node().with(|n| n.seconds = 2).period(), "BT050"), Outcome::NotJudged { .. }));
+}
+
+fn erts(version: &str) -> Node {
+    fact(node(), facts::ERTS_VERSION, version)
+}
+
+#[test]
+fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
+    let off_heap = |version| fact(erts(version), facts::MESSAGE_QUEUE_DATA, "off_heap");
+    let found = finding(&off_heap("13.1.5"), "BT051");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Notice, Some("ERTS 13.1.5")));
+    assert_eq!(entries(&found), ["build.otp_version"]);
+    assert!(
+        found.remedies[0].change.starts_with("OTP 25 with ERTS 13.2.2.7"),
+        "{}",
+        found.remedies[0].change
+    );
+    assert!(found.evidence.iter().any(|of| of.what.contains("erlang/otp#7801")), "{:?}", found.evidence);
+    assert_healthy(&off_heap("13.2.2.16"), "BT051");
+    assert_healthy(&off_heap("15.2.7"), "BT051");
+    assert_healthy(&erts("13.1.5"), "BT051");
+    assert!(matches!(outcome(&erts("unknown").period(), "BT051"), Outcome::NotJudged { .. }));
+
+    // What the defect does is seen: a warning. And what the newer release makes of the node's flags is said.
+    let quota = erts("13.1.5").with(|n| n.quota = Some(1_000));
+    let found = finding(&quota, "BT051");
+    assert_eq!(found.level, Level::Warning);
+    assert_healthy(&fact(quota, facts::CPU_QUOTA, "1"), "BT051");
+    let sender = erts("13.2.2.16").with(|n| {
+        n.busiest = vec![Busy {
+            queue: (5_000, 0),
+            row: row(|row| row.current_function = Some("prim_inet:send/3".to_owned())),
+            ..Busy::default()
+        }];
+    });
+    let sender = fact(sender, facts::EMU_ARGS, r#"["-Mea","config"]"#);
+    let found = finding(&sender, "BT051");
+    assert!(found.remedies[0].change.starts_with("OTP 26"), "{}", found.remedies[0].change);
+}
+
+/// Each defect on a node that shows it.
+#[test]
+fn every_defect_has_a_sign_that_a_node_can_show() {
+    let seen = |version: &str, change: &dyn Fn(&mut Node)| -> Vec<String> {
+        match outcome(&erts(version).with(|n| change(n)).period(), "BT051") {
+            Outcome::Found(found) => found[0].evidence.iter().map(|of| of.what.clone()).collect(),
+            other => panic!("{version}: {other:?}"),
+        }
+    };
+    let check = |version: &str, id: &str, change: &dyn Fn(&mut Node)| {
+        let told = seen(version, change);
+        assert!(told.iter().any(|what| what.starts_with(id)), "{id}: {told:?}");
+    };
+    let process = |n: &mut Node, change: &dyn Fn(&mut Busy)| {
+        let mut busy = Busy::default();
+        change(&mut busy);
+        n.busiest = vec![busy];
+    };
+    let grow = |n: &mut Node| n.kinds.push(("binary", 50 * MB, 20 * MB));
+    let dist = |n: &mut Node| {
+        n.kinds.retain(|kind| kind.0 != "binary");
+        n.kinds.push(("binary", 50 * MB, 20 * MB));
+        n.channel = vec![super::node::Channel { queue: 0, output: 0 }; 3];
+    };
+    check("16.1", "OTP-19983", &|n| {
+        process(n, &|busy| {
+            busy.row.current_function = Some("erlang:hibernate/3".to_owned());
+            busy.row.total_heap_words = Some(1_000_000);
+        });
+    });
+    check("15.0.1", "OTP-19154", &|n| n.allocators[0].pool = [200, 200 * MB, 500, 50 * MB]);
+    check("15.0.1", "OTP-19209", &|n| n.gc = 0.2);
+    check("14.2.3", "OTP-19015", &|n| {
+        process(n, &|busy| {
+            busy.runnable_of_10 = 10;
+            busy.row.current_function = Some("re:run/3".to_owned());
+        });
+    });
+    check("13.2.2.6", "OTP-18971", &|n| {
+        n.kinds.retain(|kind| kind.0 != "binary");
+        grow(n);
+    });
+    check("14.1", "OTP-18841", &|n| n.dirty_cpu_queue = 3);
+    check("12.3.2.14", "OTP-18885", &dist);
+    check("12.3.1", "OTP-18077", &dist);
+    check("13.2", "OTP-18838", &|n| n.dirty_cpu_active = 0.5);
+    check("13.1", "OTP-18496", &|n| {
+        n.allocators.push(Allocates {
+            name: "fix_alloc",
+            mbcs: [9, 90 * MB, 900, 80 * MB],
+            ..Allocates::default()
+        });
+    });
+    check("13.1", "OTP-18463", &|n| n.facts.push((facts::EMU_ARGS, r#"["-hmax","1000000"]"#.to_owned())));
+    check("13.0", "OTP-17340", &|n| process(n, &|busy| busy.queue = (200_000, 0)));
+    check("12.3", "OTP-17824", &|n| {
+        n.contents = vec![("unknown", 0, None)];
+        (n.given_back, n.minor_faults) = (100 * MB, 9_000);
+    });
+    check("12.3", "OTP-16982", &|n| {
+        n.locks =
+            vec![beamtune_model::LockRow { collisions: 100_000, ..super::node::lock("proc_msgq", None) }];
+    });
+    check("12.3", "OTP-16852", &|n| {
+        n.gc = 0.2;
+        process(n, &|busy| busy.row.binary_bytes = Some(200 * MB));
+    });
+    check("12.1", "OTP-17796", &|n| {
+        n.processes = (50_000, 0);
+        process(n, &|busy| busy.row.initial_call = Some("erts_literal_area_collector:start/0".to_owned()));
+    });
+    check("12.1", "OTP-17363", &|n| n.dirty_gc = 0.4);
+    check("13.1", "OTP-19008", &|n| {
+        process(n, &|busy| busy.row.message_queue_data = Some("off_heap".to_owned()));
+    });
+}
+
+#[test]
+fn a_vm_on_several_memory_nodes_is_told() {
+    let two = |node: Node| {
+        let node = fact(node, facts::NUMA_NODES, r#"["0-1","2-3"]"#);
+        fact(node, facts::CPUS_ALLOWED, "0-3")
+    };
+    let found = finding(&two(node()), "BT052");
+    assert_eq!(found.level, Level::Notice);
+    assert_eq!(entries(&found), ["host.memory_node", "+sbt"]);
+    assert!(found.remedies[0].change.contains("+S 2:2"), "{}", found.remedies[0].change);
+    let large = finding(&two(node().with(|n| n.cpu = 0.9)), "BT052");
+    assert!(large.remedies[0].change.starts_with("one VM for each"), "{}", large.remedies[0].change);
+    assert_healthy(&two(node().with(|n| (n.cpu, n.active) = (0.01, 0.01))), "BT052");
+    assert_healthy(&fact(two(node()), facts::SCHEDULER_BIND_TYPE, "no_node_thread_spread"), "BT052");
+    assert_healthy(&fact(two(node()), facts::CPUS_ALLOWED, "2-3"), "BT052");
+    assert_healthy(&node(), "BT052");
+    let without = node().with(|n| n.facts.push((facts::NUMA_NODES, String::new())));
+    assert!(matches!(outcome(&without.period(), "BT052"), Outcome::NotJudged { .. }));
+}

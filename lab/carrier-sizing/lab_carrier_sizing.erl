@@ -1,0 +1,48 @@
+%% A store of pictures, each a binary a little larger than what shares a carrier with others (sbct, 512 KB): so each has a mapping of
+%% its own. Some are replaced all the time. Cured, two flags let them share carriers.
+-module(lab_carrier_sizing).
+
+-export([start/1, establish/1]).
+
+%% As often every picture was replaced when the lab is ready, so that carriers are as they will stay.
+-define(FIRST_ROUNDS, 3).
+
+start(Args) -> lab:run(?MODULE, Args).
+
+establish(Context) ->
+    Pictures = lab:int(Context, pictures, 160, 220),
+    Kb = lab:int(Context, kb, 540, 640),
+    PerS = lab:int(Context, replaced_per_s, 20, 60),
+    Stores = lab:names(Context, stores, lab:int(Context, stores, 2, 4)),
+    Held = lab:counter(),
+    [
+        lab:start(Store, fun() -> store(Pictures div length(Stores), Kb, PerS div length(Stores), Held) end)
+     || Store <- Stores
+    ],
+    lab:wait_until(pictures, fun() -> lab:total(Held) >= ?FIRST_ROUNDS * (Pictures div length(Stores)) * length(Stores) end),
+    #{
+        sick => none,
+        details => #{
+            stores => {list, Stores}, pictures => Pictures div length(Stores) * length(Stores), kb => Kb, replaced_per_s => PerS,
+            allocated => maps:get(carriers, lab:allocated(binary_alloc))
+        }
+    }.
+
+store(Pictures, Kb, PerS, Held) ->
+    Table = ets:new(pictures, [private]),
+    [
+        begin
+            ets:insert(Table, {Picture, picture(Kb, Held)}),
+            true = erlang:garbage_collect()
+        end
+     || _ <- lists:seq(1, ?FIRST_ROUNDS), Picture <- lists:seq(1, Pictures)
+    ],
+    lab:at_rate(PerS, fun(Due) ->
+        [ets:insert(Table, {rand:uniform(Pictures), picture(Kb, Held)}) || _ <- lists:seq(1, Due)],
+        %% Nothing but the table is to refer to a picture.
+        true = erlang:garbage_collect()
+    end).
+
+picture(Kb, Held) ->
+    lab:count(Held),
+    lab:binary(Kb * 1024).

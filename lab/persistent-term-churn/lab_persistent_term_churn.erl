@@ -1,0 +1,104 @@
+%% A table of prices as one persistent term, which a process replaces at every change, while hundreds of sessions read
+%% it. Each replaced term is looked for on the heaps of all processes before its memory is given back. Cured, the same
+%% table is in ETS, and is changed as often.
+-module(lab_persistent_term_churn).
+
+-export([start/1, establish/1]).
+
+%% Changes that have been made when the lab is ready.
+-define(FIRST_CHANGES, 30).
+
+%% Reads of each session before.
+-define(FIRST_READS, 50).
+
+start(Args) -> lab:run(?MODULE, Args).
+
+establish(Context) ->
+    Sessions = lab:int(Context, sessions, 1500, 2500),
+    Rows = lab:int(Context, rows, 200, 600),
+    Changes = lab:int(Context, changes_per_s, 15, 30),
+    PerS = lab:int(Context, reads_per_s, 300, 600),
+    State = lab:int(Context, state_words, 2000, 4000),
+    [Key, Writer | Sources] = lab:names(Context, names, 4),
+    put_table(Context, Key, table(Rows, 0)),
+    Begun = lab:counter(),
+    Pids = list_to_tuple([
+        lab:start(fun() -> session(Context, Key, lists:seq(1, State div 2), Begun) end)
+     || _ <- lists:seq(1, Sessions)
+    ]),
+    lab:wait_until(sessions, fun() -> lab:total(Begun) =:= Sessions end),
+    Answered = lab:counter(),
+    [
+        lab:start(Source, fun() ->
+            lab:at_rate(PerS, fun(Due) ->
+                [element(rand:uniform(Sessions), Pids) ! {read, rand:uniform(Rows), Answered} || _ <- lists:seq(1, Due)]
+            end)
+        end)
+     || Source <- Sources
+    ],
+    Changed = lab:counter(),
+    lab:start(Writer, fun() ->
+        lab:at_rate(Changes, fun(Due) ->
+            [
+                begin
+                    put_table(Context, Key, table(Rows, lab:total(Changed))),
+                    lab:count(Changed)
+                end
+             || _ <- lists:seq(1, Due)
+            ]
+        end)
+    end),
+    lab:wait_until(changes, fun() -> lab:total(Changed) >= ?FIRST_CHANGES end),
+    lab:wait_until(reads, fun() -> lab:total(Answered) > PerS end),
+    #{
+        sick => none,
+        details => #{
+            key => Key, writer => Writer, sources => {list, Sources}, sessions => Sessions, rows => Rows,
+            changes_per_s => Changes, changed_per_s => lab:per_second(Changed, 2000), state_words => State
+        }
+    }.
+
+table(Rows, Version) -> maps:from_list([{Row, {Row, Version, [Row, Version]}} || Row <- lists:seq(1, Rows)]).
+
+put_table(Context, Key, Table) ->
+    case lab:sick(Context) of
+        true ->
+            persistent_term:put(Key, Table);
+        false ->
+            ets:whereis(Key) =/= undefined orelse owner(Key),
+            ets:insert(Key, maps:to_list(Table))
+    end.
+
+%% The table outlives the process that fills it first.
+owner(Key) ->
+    Asker = self(),
+    lab:start(fun() ->
+        Key = ets:new(Key, [named_table, public, {read_concurrency, true}]),
+        Asker ! made,
+        lab:forever(fun() -> lab:pause(60000) end)
+    end),
+    receive made -> ok end.
+
+row(Context, Key, Row) ->
+    case lab:sick(Context) of
+        true ->
+            maps:get(Row, persistent_term:get(Key));
+        false ->
+            [{_, Value}] = ets:lookup(Key, Row),
+            Value
+    end.
+
+session(Context, Key, State, Begun) ->
+    %% So that heaps are as large as they will stay.
+    [{Row, _, _} = row(Context, Key, Row) || _ <- lists:seq(1, ?FIRST_READS), Row <- [1, 2]],
+    lab:count(Begun),
+    answer(Context, Key, State, none).
+
+%% The last row that was asked for is kept, as it stands in the table: of a persistent term that is no copy.
+answer(Context, Key, State, _) ->
+    receive
+        {read, Row, Answered} ->
+            Kept = row(Context, Key, Row),
+            lab:count(Answered),
+            answer(Context, Key, State, Kept)
+    end.

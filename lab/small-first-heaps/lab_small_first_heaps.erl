@@ -1,0 +1,36 @@
+%% Requests that each have a process, which builds a result of some hundred kilobytes and ends. The process begins with the
+%% smallest heap, and each time that this is full all that was built so far is copied to one a little larger. Cured, the
+%% process begins with a heap that suffices.
+-module(lab_small_first_heaps).
+
+-export([start/1, establish/1, request/2]).
+
+start(Args) -> lab:run(?MODULE, Args).
+
+establish(Context) ->
+    Rows = lab:int(Context, rows, 1600, 2200),
+    PerS = lab:int(Context, per_s, 400, 500),
+    Sources = lab:names(Context, sources, lab:int(Context, sources, 2, 4)),
+    Done = lab:counter(),
+    Options = [{min_heap_size, 20 * Rows} || not lab:sick(Context)],
+    [
+        lab:start(Source, fun() ->
+            lab:at_rate(PerS div length(Sources), fun(Due) ->
+                [proc_lib:spawn_opt(?MODULE, request, [Rows, Done], Options) || _ <- lists:seq(1, Due)]
+            end)
+        end)
+     || Source <- Sources
+    ],
+    lab:wait_until(requests, fun() -> lab:total(Done) > PerS end),
+    #{
+        sick => none,
+        details => #{
+            sources => {list, Sources}, rows => Rows, per_s => PerS, requests_per_s => lab:per_second(Done, 2000)
+        }
+    }.
+
+%% Nothing of the result is garbage until the end.
+request(Rows, Done) ->
+    Result = [{Row, Row * Row, [Row, Rows], {row, Row}} || Row <- lists:seq(1, Rows)],
+    Rows = length(lists:reverse(Result)),
+    lab:count(Done).
