@@ -6,14 +6,18 @@ defmodule :lab_elixir_agent do
   def establish(context) do
     {:ok, _} = :application.ensure_all_started(:elixir)
     clients = :lab.int(context, :clients, 12, 20)
-    settings = :lab.int(context, :settings, 3_000, 5_000)
-    per_s = :lab.int(context, :per_s, 60, 90)
+    settings = :lab.int(context, :settings, 700, 1_100)
+    # Of what the agent can copy.
+    demand_pct = :lab.int(context, :demand_pct, 110, 125)
     [name | others] = for name <- :lab.names(context, :agents, 3), do: Module.concat("Shop", Macro.camelize(Atom.to_string(name)))
     value = fn key -> %{key: key, text: Enum.to_list(key..(key + 10))} end
 
     for agent <- [name | others] do
       {:ok, _} = Agent.start_link(fn -> Map.new(1..settings, &{&1, value.(&1)}) end, name: agent)
     end
+
+    copies_us = Enum.min(for _ <- 1..200, do: elem(:timer.tc(fn -> Agent.get(name, & &1) end), 0))
+    per_s = max(1, div(10_000 * demand_pct, max(1, copies_us) * clients))
 
     fetch =
       case :lab.sick(context) do
@@ -39,7 +43,7 @@ defmodule :lab_elixir_agent do
 
     %{
       sick: :lab.culprit(context, name),
-      details: %{agents: {:list, [name | others]}, clients: clients, settings: settings, per_s: per_s}
+      details: %{agents: {:list, [name | others]}, clients: clients, settings: settings, copies_us: copies_us, per_s: per_s}
     }
   end
 end

@@ -37,9 +37,12 @@ const NS_PER_S: f64 = 1e9;
 
 impl Told<'_> {
     /// True if schedulers waited for a CPU for at least half as long as these took: the VM measures by the clock, so what the
-    /// operating system took away is in it.
+    /// operating system took away is in it. Waits as short as those of waking up take nothing away.
     pub fn may_be_the_hosts(&self, period: &Period) -> bool {
-        let waited = view::thread_cores(period, &metrics::THREAD_WAIT, kind::SCHEDULERS).unwrap_or(0.0);
+        let waited = match view::wait_per_turn_seconds(period) {
+            Ok(each) if each < view::TURN_SECONDS => 0.0,
+            _ => view::thread_cores(period, &metrics::THREAD_WAIT, kind::SCHEDULERS).unwrap_or(0.0),
+        };
         let throttled = view::throttled_cores(period).unwrap_or(0.0);
         waited.max(throttled) * period.seconds() >= self.seconds / 2.0
     }

@@ -99,7 +99,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .fix(remedy::of(
                 period,
                 "host.cpu_isolation",
-                "or CPUs of its own for each VM (cpuset, taskset; +S to fit), and keep it bound to these",
+                "or CPUs of its own for each VM (cpuset, taskset), with as many schedulers, and keep it bound to these",
                 "a VM binds only to CPUs that it may use",
                 prove,
             )),

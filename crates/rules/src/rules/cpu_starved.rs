@@ -45,9 +45,8 @@ const WORTH_CORES: f64 = 0.05;
 /// Below this little is lost, however large its share: a node that hardly runs is slowed, not stopped.
 const MUCH_CORES: f64 = 0.25;
 
-/// Waiting of less than this each time a thread gets a CPU is the time that waking up takes, not a lack of CPU: 19–37 µs
-/// measured for RabbitMQ on a host with CPU left, 3,400–4,000 µs with neighbours on the same CPU.
-const TURN_SECONDS: f64 = 0.2e-3;
+/// Where the CPUs that the VM may use were busy for less than this share of the time, whatever it waited for was a burst (judgement).
+const CROWDED: f64 = 0.5;
 
 /// What the schedulers' waiting comes to.
 struct Waiting {
@@ -71,13 +70,9 @@ impl Waiting {
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let waited = view::thread_cores(period, &metrics::THREAD_WAIT, kind::SCHEDULERS)?;
     let foreign = view::foreign_cores(period)?;
-    let turns = view::thread_rate(period, &metrics::VOLUNTARY_SWITCHES, kind::SCHEDULERS).and_then(|rate| {
-        Ok(rate + view::thread_rate(period, &metrics::INVOLUNTARY_SWITCHES, kind::SCHEDULERS)?)
-    });
     let waiting = Waiting {
         // Without the counters every wait is taken for a lack of CPU.
-        per_turn_seconds: turns
-            .map_or(f64::INFINITY, |turns| if turns > 0.0 { waited / turns } else { f64::INFINITY }),
+        per_turn_seconds: view::wait_per_turn_seconds(period).unwrap_or(f64::INFINITY),
         ran: view::thread_cores(period, &metrics::THREAD_CPU, kind::SCHEDULERS)?,
         waited,
         foreign,
@@ -88,16 +83,20 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let cpus = period.stat(&metrics::CPUS_ONLINE, "")?.mean();
     let quota = view::quota_used_up(period);
 
+    let is_crowded = foreign + view::process_cores(period)? >= CROWDED * waiting.capacity.allowed;
     let mut drafts = Vec::new();
     if waiting.waited >= WORTH_CORES
         && let Some(score) = WAIT.score(waiting.share())
     {
-        let score = match quota || waiting.per_turn_seconds < TURN_SECONDS {
+        let score = match quota || waiting.per_turn_seconds < view::TURN_SECONDS || !is_crowded {
             true => score.min(20.0),
             false if waiting.waited < MUCH_CORES => score.min(50.0),
             false => score,
         };
-        drafts.push(describe(period, &waiting, score, cpus, quota));
+        drafts.push(describe(period, &waiting, score, cpus, quota).but_if(
+            !is_crowded,
+            "the CPUs that it may use were idle for most of the time: it was a burst, or the threads are bound",
+        ));
     }
     drafts.extend(steal(period));
     Ok(Judgement::found_or_healthy(
@@ -111,7 +110,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
 fn describe(period: &Period, waiting: &Waiting, score: f64, cpus: f64, quota: bool) -> Draft {
     let Waiting { ran, waited, per_turn_seconds, foreign, itself, ref capacity } = *waiting;
-    let short = per_turn_seconds < TURN_SECONDS;
+    let short = per_turn_seconds < view::TURN_SECONDS;
     let who = match (quota, itself) {
         (true, _) => "the CPU quota stopped them".to_owned(),
         (false, true) => "more of the VM's own threads wanted to run than there are CPUs".to_owned(),

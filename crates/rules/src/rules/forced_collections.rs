@@ -22,6 +22,9 @@ pub const RULE: Rule = Rule {
 /// Collections of a jump for each process of the node.
 const ALL_OF_THEM: f64 = 0.8;
 
+/// More than that are no round through all processes, but waves of work.
+const MORE_THAN_ALL: f64 = 2.0;
+
 /// A jump stands out if the seconds around it have this many times fewer.
 const STANDS_OUT: f64 = 4.0;
 
@@ -97,6 +100,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return healthy();
     }
     let forced = jumps.iter().map(|jump| jump.1 - usual).sum::<f64>() / jumps.len() as f64;
+    if forced > MORE_THAN_ALL * processes {
+        return healthy();
+    }
     let Some(score) = RATE.score(forced / every) else { return healthy() };
     let caller = period.processes.iter().find_map(|process| {
         let row = process.row.as_ref()?;

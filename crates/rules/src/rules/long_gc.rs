@@ -24,11 +24,23 @@ const LONGEST: Scale = Scale {
     source: "judgement: whoever asks the process waits as long; operators report collections of 100 to 500 ms and more",
 };
 
+/// Share of time for which the process that is named stands still: so many of those who ask it wait, however short each collection is.
+const STANDS: Scale = Scale {
+    notice: 0.01,
+    warning: 0.05,
+    critical: 0.5,
+    source: "judgement: of 20 who ask a process one meets a collection",
+};
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let told = told(period, "long_gc")?;
     let Some(score) = LONGEST.score(told.longest) else {
         return Ok(Judgement::Healthy("no collection took 100 ms or more".to_owned()));
     };
+    let stands = told.culprit.as_ref().map_or(0.0, |culprit| {
+        told.seconds / period.seconds().max(1.0) * culprit.count as f64 / culprit.of.max(1) as f64
+    });
+    let score = STANDS.score(stands).map_or(score, |of_time| of_time.max(score));
     let hosts = told.may_be_the_hosts(period);
     let score = if hosts { score.min(20.0) } else { score };
     let process = told.culprit.as_ref().and_then(|culprit| {
@@ -55,6 +67,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .against(LONGEST.warning, LONGEST.source),
     )
     .because(Evidence::number("such collections", told.rate, Unit::PerSecond))
+    .because(
+        Evidence::number("share of time for which it stands still", stands, Unit::Ratio)
+            .against(STANDS.warning, STANDS.source),
+    )
     .because_some((queue > 0).then(|| Evidence::number("messages in its queue", queue as f64, Unit::Count)))
     .but_if(hosts, "schedulers waited for a CPU for about as long: on a host with CPU left it may be short");
     Ok(Judgement::found(
