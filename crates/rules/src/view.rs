@@ -231,7 +231,13 @@ pub fn wait_per_turn_seconds(period: &Period) -> Result<f64, Missing> {
     let rate = |metric| thread_rate(period, metric, kind::SCHEDULERS);
     let turns = rate(&metrics::VOLUNTARY_SWITCHES)? + rate(&metrics::INVOLUNTARY_SWITCHES)?;
     let waited = thread_cores(period, &metrics::THREAD_WAIT, kind::SCHEDULERS)?;
-    Ok(if turns > 0.0 { waited / turns } else if waited > 0.0 { f64::INFINITY } else { 0.0 })
+    Ok(if turns > 0.0 {
+        waited / turns
+    } else if waited > 0.0 {
+        f64::INFINITY
+    } else {
+        0.0
+    })
 }
 
 /// Share of the enforcement periods in which the quota stopped the group; `None` without a quota.
