@@ -104,6 +104,9 @@ fn death(slogan: &str) -> Death<'_> {
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     if !view::is_crash_dump(period) {
+        if view::is_imported(period) {
+            return Err(period.missing_group(Group::Vm, "whether the node lives"));
+        }
         return Ok(alive(period));
     }
     let mut drafts = match period.facts.get(facts::CRASH_SLOGAN) {
