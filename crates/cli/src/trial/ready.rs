@@ -117,8 +117,9 @@ fn get(address: &str, path: &str) -> Result<u16> {
     let mut stream = connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
-        .with_context(|| format!("{address} takes no request"))?;
+    // In one piece: who answers to the first one and closes would break the others.
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).with_context(|| format!("{address} takes no request"))?;
     let mut answer = Vec::new();
     stream
         .take(ANSWER_BYTES as u64)
