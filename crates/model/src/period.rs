@@ -390,7 +390,8 @@ impl Period {
         Missing { what, why, next: next.to_owned() }
     }
 
-    fn is_imported(&self) -> bool {
+    /// Whether it was read from what somebody has printed, or from a crash dump, in place of a node.
+    pub fn is_imported(&self) -> bool {
         self.facts.get(crate::facts::IMPORTED_FROM).is_some()
     }
 

@@ -3,8 +3,6 @@
 use beamtune_model::memory::{Allocator, Bridge, Carriers, content};
 use beamtune_model::{Group, Metric, Missing, Period, ProcessUse, metrics};
 
-use crate::view;
-
 /// Bytes as a person says them.
 pub fn megabytes(bytes: f64) -> String {
     match bytes / 1e6 {
@@ -22,7 +20,7 @@ pub fn resident(period: &Period) -> Result<f64, Missing> {
 /// That all carriers are known: of an imported text, those that it leaves out are missing.
 pub fn all_carriers(period: &Period) -> Result<(), Missing> {
     let left_out = period.gaps.iter().find(|gap| gap.source == "vm.carriers");
-    match left_out.filter(|_| view::is_imported(period)) {
+    match left_out.filter(|_| period.is_imported()) {
         None => Ok(()),
         Some(gap) => Err(Missing {
             what: "the other carriers".to_owned(),

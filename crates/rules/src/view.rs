@@ -56,12 +56,6 @@ pub fn activity(period: &Period, kind: &str) -> Result<Activity, Missing> {
     Ok(Activity { shares })
 }
 
-/// Whether this is what tools have printed, in place of a node that was asked: some of what rules need is not there then, and is told
-/// by something else.
-pub fn is_imported(period: &Period) -> bool {
-    period.facts.get(facts::IMPORTED_FROM).is_some()
-}
-
 /// Normal schedulers online: the mean over the period, for it can be changed meanwhile.
 pub fn schedulers_online(period: &Period) -> Result<f64, Missing> {
     match period.stat(&metrics::SCHEDULERS_ONLINE, "") {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use beamtune_model::{Missing, Period, ProcessUse, Scale, Share, Use, metrics};
 
+use crate::place;
 use crate::view::{self, Capacity, kind};
 
 /// Share of the schedulers' awake time in which they were blocked, neither on a CPU nor waiting for one.
@@ -187,8 +188,7 @@ fn serial(period: &Period) -> Option<String> {
         .processes
         .iter()
         .find(|process| {
-            process.judged >= 5
-                && f64::from(process.runnable) >= 0.7 * f64::from(process.judged)
+            place::wanted_to_run(process).is_some_and(|share| share >= 0.7)
                 && process.reductions as f64 >= 0.3 * total
         })
         .map(|process| process.title())
@@ -201,8 +201,7 @@ fn held_up(period: &Period) -> Vec<&ProcessUse> {
     let is_held_up = |process: &&ProcessUse| {
         let points = process.queue.points();
         let with_messages = points.iter().filter(|(_, messages)| *messages > 0).count();
-        process.judged >= 5
-            && 10 * process.runnable <= 3 * process.judged
+        place::wanted_to_run(process).is_some_and(|share| share <= 0.3)
             && 2 * process.ticks > period.vm_ticks
             && 2 * with_messages > points.len()
             && process.reductions > 0

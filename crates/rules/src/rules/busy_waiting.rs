@@ -163,7 +163,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
 /// By what a build with extra microstates has printed: it counts spinning by itself, apart from what the operating system shows.
 fn by_microstates(period: &Period) -> Option<Judgement> {
-    let states = view::states(period, kind::SCHEDULERS).ok().filter(|_| view::is_imported(period))?;
+    let states = view::states(period, kind::SCHEDULERS).ok().filter(|_| period.is_imported())?;
     // Ordinary builds have no such state, and count spinning with `other`.
     let (_, spun) = states.cores.iter().find(|(state, _)| state == BUSY_WAIT)?;
     let awake = states.awake();

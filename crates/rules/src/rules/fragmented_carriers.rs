@@ -82,7 +82,7 @@ impl Sparse<'_> {
 
     /// Whether a peak would show: the largest sizes were read, as they are of every node. Imported text may not tell them.
     fn knows_peak(&self, period: &Period) -> bool {
-        !view::is_imported(period) || self.set == Set::SingleBlock || self.allocator.mbcs_largest.1 > 0
+        !period.is_imported() || self.set == Set::SingleBlock || self.allocator.mbcs_largest.1 > 0
     }
 
     /// The peak has come, and gone, while the node was looked at: it is one of many. Only binaries are known well enough.
@@ -141,7 +141,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let (resident, of) = match memory::resident(period) {
         Ok(resident) => (resident, OF_RESIDENT),
         // Tools of the VM do not tell what is resident: it is reckoned of all carriers that they tell.
-        Err(_) if view::is_imported(period) => {
+        Err(_) if period.is_imported() => {
             (all.iter().map(|of| of.all().size as f64).sum(), "of all carriers")
         }
         Err(missing) => return Err(missing),
@@ -149,7 +149,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if !all.iter().any(|allocator| allocator.all().size > 0) {
         return Err(period.missing_group(Group::Allocator, "sizes of carriers and blocks"));
     }
-    if !view::is_imported(period) {
+    if !period.is_imported() {
         period.stat(&metrics::MBCS_CARRIERS_SIZE, &format!("{}/0", all[0].name))?;
     }
     let bridge = Bridge::of(period);

@@ -41,7 +41,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let collecting = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU])?;
     let (gc, worked, share) = (collecting.gc, collecting.worked, collecting.share());
     let dirty = view::states(period, &[kind::DIRTY_CPU]).map(|states| states.gc()).unwrap_or(0.0);
-    let is_imported = view::is_imported(period);
+    let is_imported = period.is_imported();
     let rate = match period.rate(&metrics::GARBAGE_COLLECTIONS, "") {
         Ok(rate) => Some(rate),
         // The share alone says enough; how many collections it took, msacc does not print.

@@ -53,7 +53,7 @@ struct Growing {
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    if view::is_imported(period) {
+    if period.is_imported() {
         // Whatever tools have printed of memory is of one instant.
         return Err(period.missing_group(Group::Memory, "how memory has changed"));
     }

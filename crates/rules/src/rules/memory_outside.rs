@@ -52,7 +52,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if carriers <= 0.0 {
         return Err(period.missing_group(Group::Allocator, "sizes of carriers"));
     }
-    if !view::is_imported(period) {
+    if !period.is_imported() {
         period.stat(&metrics::MBCS_CARRIERS_SIZE, &format!("{}/0", all[0].name))?;
     }
     let looked = bridge.explained().is_some();

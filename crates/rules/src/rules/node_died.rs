@@ -104,7 +104,7 @@ fn death(slogan: &str) -> Death<'_> {
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     if !view::is_crash_dump(period) {
-        if view::is_imported(period) {
+        if period.is_imported() {
             return Err(period.missing_group(Group::Vm, "whether the node lives"));
         }
         return Ok(alive(period));

@@ -31,7 +31,7 @@ const LIFE: Scale = Scale {
 const LOOP: usize = 3;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    if view::is_imported(period) {
+    if period.is_imported() {
         return Err(period.missing_group(Group::Vm, "earlier and later lives of the VM"));
     }
     let starts: Vec<f64> = period.seen.iter().map(|seen| seen.begin as f64 / SECOND_NS as f64).collect();
