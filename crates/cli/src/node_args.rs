@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use beamtune_flags::emulator_words;
-use beamtune_host::source::MemoryBudget;
 use beamtune_model::facts;
 use beamtune_recording::Selection;
 
@@ -62,15 +61,7 @@ pub fn node_args(text: &str, access: &AccessArgs) -> Result<NodeArgs> {
         });
     }
     let label = live.label.clone();
-    let wish = Wish {
-        every: LOOK,
-        length: Some(LOOK),
-        file: None,
-        host_only: false,
-        looking: MemoryBudget::default(),
-        once: &[],
-        beside: None,
-    };
+    let wish = Wish::of(LOOK, Some(LOOK));
     let (reader, _) = take(live, &wish)?;
     let period = reader.period(&Selection::default())?;
     let args: Vec<String> =

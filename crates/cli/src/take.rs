@@ -52,6 +52,21 @@ pub struct Wish<'a> {
     pub beside: Option<&'a dyn Beside>,
 }
 
+impl Wish<'_> {
+    /// All that is recorded by itself, kept in memory.
+    pub fn of(every: Duration, length: Option<Duration>) -> Self {
+        Wish {
+            every,
+            length,
+            file: None,
+            host_only: false,
+            looking: MemoryBudget::default(),
+            once: &[],
+            beside: None,
+        }
+    }
+}
+
 /// A look at what the threads of a VM wait for.
 #[derive(Debug, Clone, Default)]
 pub struct Watched {

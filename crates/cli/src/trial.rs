@@ -22,7 +22,6 @@ use beamtune_flags::{effective, parse_emu_args};
 use beamtune_host::cpus;
 use beamtune_host::discovery::Vm;
 use beamtune_host::process::Identity;
-use beamtune_host::source::MemoryBudget;
 use beamtune_host::tree::LocalTree;
 use beamtune_load::clock::now_ns;
 use beamtune_model::study::{Invalid, InvalidKind, Measures, Order, Trial, TrialOutcome};
@@ -388,13 +387,9 @@ fn record_while<T>(live: &Live, file: &Path, is_job: bool, work: impl FnOnce() -
         let mut host_only = live.access.is_err();
         loop {
             let wish = Wish {
-                every: if is_job { JOB_SAMPLES } else { SAMPLES },
-                length: None,
                 file: Some(file),
                 host_only,
-                looking: MemoryBudget::default(),
-                once: &[],
-                beside: None,
+                ..Wish::of(if is_job { JOB_SAMPLES } else { SAMPLES }, None)
             };
             let mut zero_ns = 0;
             let open = |_: &str| {

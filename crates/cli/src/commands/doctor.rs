@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use beamtune_host::source::MemoryBudget;
 use beamtune_recording::{End, Selection};
 
 use super::diagnose::{judge, read};
@@ -48,13 +47,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     let label = live.label.clone();
     let wish = Wish {
-        every: Duration::from_secs(1),
-        length: Some(args.length),
         file: args.output.as_deref(),
         host_only: args.host_only,
-        looking: MemoryBudget::default(),
-        once: &[],
-        beside: None,
+        ..Wish::of(Duration::from_secs(1), Some(args.length))
     };
     let (reader, outcome) = take(*live, &wish)?;
     if outcome.end == End::SourcesGone {

@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use beamtune_host::source::MemoryBudget;
 use beamtune_recording::{End, Ring};
 
 use crate::access::AccessArgs;
@@ -94,15 +93,7 @@ fn once(args: &Args, target: &str, output: &Path) -> Result<ExitCode> {
 
 impl Args {
     fn wish<'a>(&self, file: Option<&'a Path>) -> Wish<'a> {
-        Wish {
-            every: self.every,
-            length: self.length,
-            file,
-            host_only: self.host_only,
-            looking: MemoryBudget::default(),
-            once: &[],
-            beside: None,
-        }
+        Wish { file, host_only: self.host_only, ..Wish::of(self.every, self.length) }
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use beamtune_host::family::{self, Family};
-use beamtune_host::source::MemoryBudget;
+use beamtune_host::machine;
 use beamtune_host::tree::LocalTree;
 use beamtune_model::memory::Bridge;
 use beamtune_recording::{Plan, Selection, Stop, Writer};
@@ -239,15 +239,7 @@ impl Evaluation {
     /// put into the truth.
     fn examine(&self, target: &str, own: &[u32], truth: Truth<'_>, accepts: &Accepts) -> Result<Judged> {
         let live = Live::find(Some(target), &AccessArgs::default())?;
-        let wish = Wish {
-            every: Duration::from_secs(1),
-            length: Some(LOOK),
-            file: None,
-            host_only: false,
-            looking: MemoryBudget::default(),
-            once: &[],
-            beside: None,
-        };
+        let wish = Wish::of(Duration::from_secs(1), Some(LOOK));
         let before = Cpu::now(own);
         let open = |_: &str| Ok(Writer::in_memory()?);
         let taken = take_into(&live, &wish, Plan::default(), &self.stop, open, &mut |_| {});
@@ -307,23 +299,18 @@ struct Cpu {
 impl Cpu {
     /// `own` are the processes of the case.
     fn now(own: &[u32]) -> Cpu {
-        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-        let ticks = stat.lines().next().unwrap_or_default().split_whitespace();
-        // user, nice, system, idle, iowait, irq, softirq, steal; guests' time is in user already: proc_stat(5).
-        let ticks: Vec<f64> = ticks.skip(1).take(8).filter_map(|tick| tick.parse().ok()).collect();
-        let all: f64 = ticks.iter().sum();
-        let idle: f64 = ticks.iter().skip(3).take(2).sum();
-        let is_cpu = |line: &&str| line.starts_with("cpu") && !line.starts_with("cpu ");
         let tree = LocalTree::default();
+        let (busy, idle, cpus) = machine::cpu_times(&tree)
+            .map_or((0, 0, 0), |times| (times.busy_ticks + times.steal_ticks, times.idle_ticks, times.cpus));
         let of_case = own.iter().map(|pid| Family::of(&tree, *pid).map_or(0, |family| family.cpu_ns));
         // What cannot be read counts as others'.
         let ours =
             of_case.sum::<i64>() + family::usage(&tree, std::process::id()).map_or(0, |(cpu_ns, _)| cpu_ns);
         Cpu {
             at: Instant::now(),
-            cpus: stat.lines().filter(is_cpu).count() as f64,
-            all,
-            busy: all - idle,
+            cpus: cpus as f64,
+            all: (busy + idle) as f64,
+            busy: busy as f64,
             ours_ns: ours as f64,
         }
     }
