@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,6 +23,18 @@ fn node_at_port(otp: &Otp, port: u16, arguments: &[&str]) -> TestNode {
     let port = port.to_string();
     let own = ["-name", &name, "-setcookie", COOKIE, "-kernel", "inet_dist_listen_min", &port];
     TestNode::start(otp, &name, &[&own[..], &OVER_IPV6, arguments].concat(), &[])
+}
+
+/// One listener of each family. A port that is free for one may be taken for the
+/// other, by a node of a test that runs beside this one.
+fn listeners_at_one_port() -> (TcpListener, TcpListener) {
+    loop {
+        let v4 = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        match TcpListener::bind((Ipv6Addr::LOCALHOST, v4.local_addr().unwrap().port())) {
+            Ok(v6) => return (v4, v6),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::AddrInUse, "{error}"),
+        }
+    }
 }
 
 #[test]
@@ -96,9 +108,8 @@ fn every_address_that_was_tried_is_told() {
 
 #[test]
 fn an_epmd_that_is_silent_at_one_address_is_asked_at_the_next() {
-    let port = free_port();
-    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
-    let talking = TcpListener::bind((Ipv6Addr::LOCALHOST, port)).unwrap();
+    let (silent, talking) = listeners_at_one_port();
+    let port = silent.local_addr().unwrap().port();
     let epmd = thread::spawn(move || {
         let (mut stream, _) = talking.accept().unwrap();
         let mut question = [0; 6];
