@@ -190,6 +190,18 @@
 %% A process dictionary is read (on releases that cannot read one key of it) only of processes whose whole
 %% heap is at most this large, because reading copies all of it.
 -define(DICTIONARY_HEAP_WORDS, 131072).
+%% Where processes stand: of how many at least, for how much of the budget (per cent; the item is read each 10 s), what one costs
+%% (it is woken, and answers twice), how deep, for how many kinds of places, and how many others each may wait for.
+-define(LEAST_STANDS, 20).
+-define(STANDS_SHARE, 10).
+-define(STAND_US, 20).
+-define(STAND_DEPTH, 8).
+-define(STAND_ROWS, 20).
+-define(STAND_CHUNKS, 10).
+-define(MOST_ON, 8).
+-define(MOST_WANTED, 5).
+%% With more beside its heap a process has long lists of monitors or links, which are not read (a monitor takes some 100 bytes).
+-define(FEW_MONITORS_BYTES, 16384).
 
 %% One sample under way.
 -record(run, {seq, items, done = [], timeout_ms, timer, begin_ns, item_ns, timeouts = 0}).
@@ -477,6 +489,7 @@ bounded(Key, Map, Min, Default, Max) ->
                 listing = none, to_list = [], listed = #{},
                 procs = #procs{},
                 heaps = #round{cost_ns = 500}, large = #{},
+                waited_for = [],              % whom `stands' has found that others wait for, until `processes' is read
                 tables = #round{cost_ns = 1000}, large_tables = #{},
                 ports = #round{cost_ns = 3000}, traffic = #{}, old_traffic = none}).
 
@@ -654,6 +667,7 @@ read(check_io, _, _) -> check_io();
 read(procs, Params, State) -> procs(bounded(top, Params, 1, 20, 100), State);
 read(processes, Params, State) -> processes(bounded(top, Params, 1, 10, 50), State);
 read(spawns, _, State) -> spawns(State);
+read(stands, Params, State) -> stands(bounded(sample, Params, 1, 200, 1000), State);
 read(ets, Params, State) -> tables(bounded(top, Params, 1, 10, 50), State);
 read(ports, Params, State) -> ports(bounded(top, Params, 1, 10, 50), State);
 read(dist, _, State) -> dist(State);
@@ -1719,6 +1733,112 @@ spawns(#state{procs = #procs{origins = Origins, sampled = Sampled, new = New} = 
     {#{new => New, sampled => Sampled, calls => lists:sublist(lists:reverse(lists:keysort(4, Calls)), 20)},
      State#state{procs = Procs#procs{origins = #{}, sampled = 0, new = 0}}}.
 
+%%% Where processes stand ------------------------------------------------------------------------------------
+
+%% Of some processes, chosen by chance, that wait: where, and for whom if they do so in the midst of something.
+stands(Most, #state{budget_ppm = Budget, own = Own} = State) ->
+    case known_processes(State) of
+        not_yet ->
+            {#{total => erlang:system_info(process_count), sampled => 0, waiting => 0, rows => [], waited_for => []}, State};
+        {List, Total} ->
+            Count = max(?LEAST_STANDS, min(Most, 10 * Budget * ?STANDS_SHARE div (100 * ?STAND_US))),
+            Chosen = some(Count, List, Total) -- Own,
+            Stood = details(fun stand/1, Chosen, State),
+            Waiting = [Stand || {_, #{status := waiting} = Stand} <- Stood],
+            Places = lists:foldl(fun add_stand/2, #{}, Waiting),
+            Wanted = most_wanted(Waiting),
+            %% Those that are waited for may wait for others themselves.
+            First = details(fun stand/1, Wanted, State),
+            Next = details(fun stand/1, most_wanted([Stand || {_, Stand} <- First]) -- Wanted, State),
+            Rows = lists:reverse(lists:keysort(2, [{Stack, N, Queued, best_on(On)}
+                                                   || {Stack, {N, Queued, On}} <- maps:to_list(Places)])),
+            {#{total => Total, sampled => length(Stood), waiting => length(Waiting),
+               rows => lists:sublist(Rows, ?STAND_ROWS),
+               waited_for => [{id(Pid), Status, Queue, Stack, [on(P) || P <- On]}
+                              || {Pid, #{status := Status, queue := Queue, stack := Stack, on := On}} <- First ++ Next]},
+             State#state{waited_for = [Pid || {Pid, _} <- First ++ Next]}}
+    end.
+
+%% Status and queue first: they are read from outside, and only who waits is asked for more. Whom a process monitors tells whom it
+%% waits for: a call monitors who is called. Not where it waits in the loop of a behaviour, nor where there are many monitors.
+stand(Pid) ->
+    case process_info(Pid, [status, message_queue_len]) of
+        [{_, waiting}, {_, Queue}] ->
+            case process_info(Pid, [current_stacktrace, garbage_collection_info, memory]) of
+                [{_, Stack}, {_, Heaps}, {_, Memory}] ->
+                    Beside = Memory - heap_words(Heaps) * erlang:system_info(wordsize),
+                    #{status => waiting, queue => Queue, stack => [mfa({M, F, A}) || {M, F, A, _} <- lists:sublist(Stack, ?STAND_DEPTH)],
+                      on => case Beside < ?FEW_MONITORS_BYTES andalso not is_loop(Stack) of
+                                true -> monitored(Pid);
+                                false -> []
+                            end};
+                undefined -> undefined
+            end;
+        [{_, Status}, {_, Queue}] -> #{status => Status, queue => Queue, stack => [], on => []};
+        undefined -> undefined
+    end.
+
+is_loop([{gen_server, loop, _, _} | _]) -> true;
+is_loop([{gen_event, fetch_msg, _, _} | _]) -> true;
+is_loop([{gen_statem, Loop, _, _} | _]) -> lists:member(Loop, [loop, loop_receive, loop_hibernate]);
+is_loop([]) -> true;
+is_loop(_) -> false.
+
+%% Local processes as pids, of others the name of their node.
+monitored(Pid) ->
+    case process_info(Pid, monitors) of
+        {_, Monitors} ->
+            case lists:usort([M || Monitor <- Monitors, M <- of_monitor(Monitor)]) of
+                On when length(On) =< ?MOST_ON -> On;
+                _ -> []
+            end;
+        undefined -> []
+    end.
+
+of_monitor({process, Pid}) when is_pid(Pid), node(Pid) =:= node() -> [Pid];
+of_monitor({process, Pid}) when is_pid(Pid) -> [node(Pid)];
+of_monitor({process, {Name, Node}}) when Node =:= node() -> [Pid || Pid <- [whereis(Name)], is_pid(Pid)];
+of_monitor({process, {_, Node}}) -> [Node];
+of_monitor(_) -> [].
+
+on(Node) when is_atom(Node) -> bin(Node);
+on(Pid) -> id(Pid).
+
+add_stand(#{stack := Stack, queue := Queue, on := On}, Places) ->
+    {N, Queued, Before} = maps:get(Stack, Places, {0, 0, #{}}),
+    Places#{Stack => {N + 1, Queued + min(Queue, 1), lists:foldl(fun(Target, Map) -> merge(Target, 1, fun erlang:'+'/2, Map) end, Before, On)}}.
+
+best_on(On) -> [{on(Target), maps:get(Target, On)} || Target <- best(On, ?MOST_ON)].
+
+%% The local processes that most wait for.
+most_wanted(Stands) ->
+    Votes = lists:foldl(fun(Pid, Map) -> merge(Pid, 1, fun erlang:'+'/2, Map) end, #{},
+                        [Pid || #{on := On} <- Stands, Pid <- On, is_pid(Pid)]),
+    best(Votes, ?MOST_WANTED).
+
+%% So many of a list or a book, by chance; all where there are no more. Of a book, from some of its rows.
+some(Count, List, Total) when Total =< Count -> element(1, take(Count, List, List));
+some(Count, {book, Table, _} = Book, _) ->
+    case ets:info(Table, size) of
+        Rows when is_integer(Rows), Rows > 0 ->
+            Chunks = [proper(turn(Row, Book)) || Row <- lists:usort([chance(Rows) || _ <- lists:seq(1, ?STAND_CHUNKS)])],
+            lists:append([some(Count div ?STAND_CHUNKS, Pids, length(Pids)) || Pids <- Chunks]);
+        _ -> []
+    end;
+some(Count, List, Total) ->
+    pick(lists:usort([chance(Total) || _ <- lists:seq(1, Count)]), 1, List).
+
+pick([Place | Places], Place, [Pid | Rest]) -> [Pid | pick(Places, Place + 1, Rest)];
+pick([_ | _] = Places, At, [_ | Rest]) -> pick(Places, At + 1, Rest);
+pick(_, _, _) -> [].
+
+%% A row of a book without the number of the next one, which is its tail.
+proper([Pid | Rest]) -> [Pid | proper(Rest)];
+proper(_) -> [].
+
+%% 1 .. Of, by chance; the module rand may have to be loaded first.
+chance(Of) -> 1 + erlang:phash2(erlang:unique_integer(), Of).
+
 %%% What a process is ----------------------------------------------------------------------------------------
 
 %% #{call, parent} and, where there are, name and label: what it runs as its users know it, and who made it.
@@ -1821,27 +1941,33 @@ processes(Top, #state{procs = #procs{busy = Busy, queued = Queued} = Procs, larg
     Largest = Foreign(Heaps#heaps.largest),
     Binaries = Foreign(Heaps#heaps.binaries),
     Why = [{P, reductions} || P <- best(Busy, Top)] ++ [{P, memory} || P <- Largest]
-        ++ [{P, queue} || P <- best(Queued, Top)] ++ [{P, binary} || P <- Binaries],
+        ++ [{P, queue} || P <- best(Queued, Top)] ++ [{P, binary} || P <- Binaries]
+        ++ [{P, waited_for} || P <- State#state.waited_for],
     Masters = maps:from_list(ets:select(ac_tab, [{{{application_master, '$1'}, '$2'}, [], [{{'$2', '$1'}}]}])),
     Rows = details(fun(Pid) -> process_row(Pid, Masters, Features) end, unique([Pid || {Pid, _} <- Why]), State1),
     Head = case Part of not_yet -> unread(Round, erlang:system_info(process_count)); _ -> head(Round) end,
     {Head#{rows => [Row#{by => [B || {P, B} <- Why, P =:= Pid], delta_reductions => maps:get(Pid, Busy, 0)}
                     || {Pid, Row} <- Rows]},
-     State1#state{heaps = Round, procs = Procs#procs{busy = #{}, queued = #{}},
+     State1#state{heaps = Round, procs = Procs#procs{busy = #{}, queued = #{}}, waited_for = [],
                   large = maps:from_list([{Pid, true} || Pid <- Largest ++ Binaries])}}.
 
-%% From the list that `procs' has, where it is good, or would cost much to make; `not_yet' while that is being made.
-part_of_heaps(#state{heaps = #round{rest = []} = Round, procs = #procs{round = Known}}) ->
-    #round{alive = Alive, list = List, total = Total} = Known,
+part_of_heaps(#state{heaps = #round{rest = []} = Round} = State) ->
+    case known_processes(State) of
+        {List, Total} -> next_round(List, Total, Round);
+        not_yet -> not_yet
+    end;
+part_of_heaps(#state{heaps = Round}) -> further_part(Round).
+
+%% {list or book, how many}: what `procs' has, where it is good, or would cost much to make; `not_yet' while that is being made.
+known_processes(#state{procs = #procs{round = #round{alive = Alive, list = List, total = Total}}}) ->
     case {List, erlang:system_info(process_count)} of
-        {{book, _, _}, _} -> next_round(List, Total, Round);
-        {_, Alive} -> next_round(List, Total, Round);
+        {{book, _, _}, _} -> {List, Total};
+        {_, Alive} -> {List, Total};
         {_, Count} when Count > ?BOOK -> not_yet;
         _ ->
             All = processes(),
-            next_round(All, length(All), Round)
-    end;
-part_of_heaps(#state{heaps = Round}) -> further_part(Round).
+            {All, length(All)}
+    end.
 
 %% {words of heap, words of binaries}
 heap(Pid) ->

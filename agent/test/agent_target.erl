@@ -1,7 +1,7 @@
 %% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
 -module(agent_target).
 -export([contended/4, contend/3, idle/1, busy/1, large/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, flood/1, named/1, labelled/1, short_lived/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
-         population/1, listers/1, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
+         population/1, holding/1, held/1, listers/1, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
 %% How many processes of the agent's are making a list just now, and when that was looked at: those that a collector has beside
 %% its reader, and that have one of their own.
@@ -10,6 +10,18 @@ listers(Agent) ->
     Links = fun(Pid) -> case process_info(Pid, links) of {links, L} -> L; undefined -> [] end end,
     Making = [Lister || Collector <- Links(Agent), Lister <- Links(Collector), Lister =/= Agent, length(Links(Lister)) > 1],
     {length(Making), erlang:monotonic_time(nanosecond)}.
+
+%% A gen_server-like process that never answers, and so many that have called it; linked to the one that is returned, which tells its pid.
+holding(Callers) ->
+    keep(fun() ->
+             Holder = spawn_link(fun Hold() -> receive {'$gen_call', _, _} -> Hold() end end),
+             put(holder, Holder),
+             [spawn_link(fun() -> took = gen_server:call(Holder, take, infinity) end) || _ <- lists:seq(1, Callers)]
+         end).
+
+held(Holding) ->
+    {dictionary, Dictionary} = process_info(Holding, dictionary),
+    proplists:get_value(holder, Dictionary).
 
 %% Processes that all send so many bytes to a process of another node, again and again.
 senders(Count, Bytes, Sink) ->

@@ -10,7 +10,7 @@
 -type target() :: #target{}.
 
 -define(HOT, [msacc, scheduler_wall_time, run_queues, statistics, memory, counts, check_io, procs, events]).
--define(SLOW, [processes, spawns, ets, ports, dist, allocators]).
+-define(SLOW, [stands, processes, spawns, ets, ports, dist, allocators]).
 
 %% The state of a node without the agent.
 -define(CLEAN, #{msacc => false, scheduler_wall_time => false, module => false, old_code => false, code_server => false,
@@ -62,6 +62,8 @@ tests() ->
      {"a_file_that_hangs_costs_no_other_item", fun hanging_file/1},
      {"with_a_small_budget_threads_are_read_in_turns", fun thinned_threads/1},
      {"new_processes_are_told_with_who_made_them", fun new_processes/1},
+     {"those_that_wait_are_told_with_whom_they_wait_for", fun waiting_for/1},
+     {"of_a_great_many_processes_some_are_looked_at", fun some_of_many/1},
      {"processes_that_end_at_once_are_counted", fun short_lived/1},
      {"a_table_that_is_passed_through_many_times_counts_on", fun small_table/1, ["+P", "1024"]},
      {"the_largest_and_busiest_processes_are_named", fun top_processes/1},
@@ -320,6 +322,7 @@ keys(procs) ->
      top_queues, skipped | keys(part)];
 keys(processes) -> [rows | keys(part)];
 keys(spawns) -> [new, sampled, calls];
+keys(stands) -> [total, sampled, waiting, rows, waited_for];
 keys(ets) -> [memory_bytes, unread, rows, owners | keys(part)];
 keys(ports) -> [in_bytes, out_bytes, queue_bytes, kinds, owners, rows, sockets | keys(part)];
 keys(dist) -> [busy_limit_bytes, total, rows];
@@ -914,6 +917,44 @@ new_processes(#target{release = Release} = Target) ->
     check("who made them", [{Worker, <<>>, Parent, 20}], Calls),
     agent_client:leave(Agent),
     call(Target, stop, [Population]).
+
+waiting_for(Target) ->
+    Holding = call(Target, holding, [40]),
+    Holder = list_to_binary(call(Target, erlang, pid_to_list, [call(Target, held, [Holding])])),
+    Agent = join(Target),
+    Sample = agent_client:sample(Agent, 1, [procs, {stands, #{sample => 1000}}, processes]),
+    #{total := Total, sampled := Sampled, waiting := Waiting, rows := Rows, waited_for := For} = value(stands, Sample),
+    %% A node with so few is looked at as a whole but for the agent's own processes.
+    check("looked at", Sampled, fun(N) -> N > 80 andalso N < Total end),
+    check("waiting", Waiting, fun(N) -> N > 40 andalso N =< Sampled end),
+    [{Stack, 40, 0, On}] = [Row || {_, 40, _, _} = Row <- Rows],
+    check("where they stand", [{<<"gen">>, <<"do_call">>, 4}, {<<"gen_server">>, <<"call">>, 3}], lists:sublist(Stack, 2)),
+    check("for whom", [{Holder, 40}], On),
+    [{_, Status, 0, [Top | _], []}] = [W || {Pid, _, _, _, _} = W <- For, Pid =:= Holder],
+    check("what that does", {waiting, <<"agent_target">>}, {Status, element(1, Top)}),
+    [#{by := By}] = [Row || #{pid := Pid} = Row <- maps:get(rows, value(processes, Sample)), Pid =:= Holder],
+    check("a closer look at it", true, lists:member(waited_for, By)),
+    agent_client:leave(Agent),
+    call(Target, stop, [Holding]).
+
+some_of_many(Target) ->
+    Idle = call(Target, idle, [40000]),
+    Agent = join(Target),
+    check("no list yet", 0, maps:get(sampled, value(stands, agent_client:sample(Agent, 1, [procs, stands])))),
+    wait(fun() ->
+             [{stands, ok, _, Us, #{total := Total, sampled := Sampled, rows := Rows}}] =
+                 [Item || {stands, _, _, _, _} = Item <- items(agent_client:sample(Agent, 2, [procs, {stands, #{sample => 100}}]))],
+             Sampled > 0 andalso
+                 begin
+                     check("how many", {Total, Sampled}, fun({T, S}) -> T > 40000 andalso S > 20 andalso S =< 100 end),
+                     check("where", [N || {[{<<"agent_target">>, <<"forever">>, 0} | _], N, 0, []} <- Rows],
+                           fun([N]) -> N > Sampled div 2 end),
+                     check("microseconds", Us, fun(_) -> Us < 250000 end),
+                     true
+                 end
+         end, 60000),
+    call(Target, stop, [Idle]),
+    agent_client:leave(Agent).
 
 %% The parts of so many rounds.
 whole_rounds(_, 0) -> [];

@@ -1,4 +1,4 @@
-%% Workers that together want more CPU than the cgroup's quota grants. There is one scheduler only,
+%% Workers that together want more CPU than the cgroup's quota grants. Sick, there is one scheduler only,
 %% so the quota alone is at fault, not the number of schedulers.
 -module(lab_quota_throttled).
 

@@ -100,6 +100,8 @@ pub enum Item {
     Allocators,
     /// Who starts processes.
     Spawns,
+    /// Where processes stand that wait; so many are chosen by chance.
+    Stands(u32),
 }
 
 impl Item {
@@ -122,6 +124,7 @@ impl Item {
             Item::Dist => "dist",
             Item::Allocators => "allocators",
             Item::Spawns => "spawns",
+            Item::Stands(_) => "stands",
         }
     }
 
@@ -130,6 +133,10 @@ impl Item {
         match self {
             Item::Procs(top) | Item::Processes(top) | Item::Ets(top) | Item::Ports(top) => {
                 let parameters = Value::Map(vec![(Value::atom("top"), Value::from(u64::from(top)))]);
+                Value::tuple([name, parameters])
+            }
+            Item::Stands(sample) => {
+                let parameters = Value::Map(vec![(Value::atom("sample"), Value::from(u64::from(sample)))]);
                 Value::tuple([name, parameters])
             }
             _ => name,

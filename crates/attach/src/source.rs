@@ -41,8 +41,16 @@ const EVERY_TIME: &[Item] = &[
 ];
 
 /// Read besides when detail is asked for.
-const IN_DETAIL: &[Item] =
-    &[Item::Processes(20), Item::Ets(20), Item::Ports(20), Item::Dist, Item::Allocators, Item::Spawns];
+const IN_DETAIL: &[Item] = &[
+    // Before the closer looks, which those that are waited for have, too.
+    Item::Stands(200),
+    Item::Processes(20),
+    Item::Ets(20),
+    Item::Ports(20),
+    Item::Dist,
+    Item::Allocators,
+    Item::Spawns,
+];
 
 /// Between two searches for a node that was lost.
 const SEARCH_PAUSE: Duration = Duration::from_millis(500);

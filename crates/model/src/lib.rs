@@ -25,6 +25,7 @@ pub mod rows;
 pub mod sample;
 pub mod series;
 pub mod source;
+pub mod stands;
 pub mod study;
 pub mod text;
 pub mod units;
@@ -45,4 +46,5 @@ pub use rows::{
 pub use sample::{Event, Gap, Incarnation, Sample, SampleBuilder, Snapshot, Span, Tick};
 pub use series::{Family, Group, Metric, Series, SeriesId, SeriesTable};
 pub use source::{Ask, Clock, Source, Trouble, TroubleKind};
+pub use stands::{Stand, StandRow, Stands, Wanted};
 pub use units::{Kind, Nanos, Unit};

@@ -18,6 +18,7 @@ use crate::rows::{
 use crate::sample::{Event, Gap, Incarnation, Sample, Tick};
 use crate::series::{Family, Group, Metric, Series, SeriesTable};
 use crate::source::TroubleKind;
+use crate::stands::{StandRow, Stands, StandsBuilder};
 use crate::units::{Kind, Nanos, SECOND_NS, Unit, seconds};
 use crate::window::{self, Break, Point};
 
@@ -265,6 +266,8 @@ pub struct Period {
     pub ports: Vec<PortRow>,
     /// Origins of new processes, and of tables and ports; each once, the most frequent first.
     pub spawns: Vec<SpawnRow>,
+    /// Where processes stood that waited, and for whom.
+    pub stands: Stands,
     /// What the last walk through carriers has found, the largest first; empty where nobody asked for one.
     pub carriers: Vec<CarrierRow>,
     /// What the last walk through tagged blocks has found, those with the most bytes first; empty where nobody asked for one.
@@ -445,6 +448,7 @@ pub struct PeriodBuilder {
     ports: HashMap<String, PortRow>,
     /// By what, kind and maker.
     spawns: HashMap<(String, String, Option<String>), SpawnRow>,
+    stands: StandsBuilder,
 }
 
 impl PeriodBuilder {
@@ -558,6 +562,11 @@ impl PeriodBuilder {
         }
     }
 
+    /// Adds a place where processes stand.
+    pub fn stand(&mut self, row: StandRow) {
+        self.stands.add(row, MOST_ROWS);
+    }
+
     /// Adds an event.
     pub fn event(&mut self, event: Event) {
         if self.period.events.len() < MOST_ROWS {
@@ -597,6 +606,7 @@ impl PeriodBuilder {
         sample.tables.iter().cloned().for_each(|row| self.table(row));
         sample.ports.iter().cloned().for_each(|row| self.port(row));
         sample.spawns.iter().cloned().for_each(|row| self.spawn(row));
+        sample.stands.iter().cloned().for_each(|row| self.stand(row));
         self.asked(sample);
         sample.events.iter().cloned().for_each(|event| self.event(event));
         sample.gaps.iter().cloned().for_each(|gap| self.gap(gap));
@@ -618,6 +628,7 @@ impl PeriodBuilder {
         let traffic = |row: &PortRow| row.input_bytes.saturating_add(row.output_bytes);
         period.ports.sort_by(|a, b| traffic(b).cmp(&traffic(a)).then_with(|| a.id.cmp(&b.id)));
         asked::sort(&mut period);
+        period.stands = self.stands.finish();
         period.spawns = self.spawns.into_values().collect();
         period.spawns.sort_by(|a, b| {
             b.count

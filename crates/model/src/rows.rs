@@ -17,9 +17,17 @@ pub enum Rank {
     Queue,
     /// Among the largest by referenced binaries.
     Binary,
+    /// Others wait for it, as a sample of all processes tells.
+    WaitedFor,
 }
 
-text_names!(Rank { Reductions => "reductions", Memory => "memory", Queue => "queue", Binary => "binary" });
+text_names!(Rank {
+    Reductions => "reductions",
+    Memory => "memory",
+    Queue => "queue",
+    Binary => "binary",
+    WaitedFor => "waited_for",
+});
 
 /// One process in one second's scan; those with the most reductions and the longest queues are recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use crate::rows::{
 };
 use crate::series::{Family, Group, Metric, SeriesId, SeriesTable};
 use crate::source::TroubleKind;
+use crate::stands::StandRow;
 use crate::units::{Kind, Nanos, Unit};
 
 /// From when to when something was read.
@@ -124,6 +125,8 @@ pub struct Sample {
     pub ports: Vec<PortRow>,
     /// Origins of what is new.
     pub spawns: Vec<SpawnRow>,
+    /// Where processes stand that wait.
+    pub stands: Vec<StandRow>,
     /// Carriers, if somebody has asked for a walk.
     pub carriers: Vec<CarrierRow>,
     /// Tagged blocks, if somebody has asked for a walk through them.
@@ -163,6 +166,7 @@ impl Sample {
             tables: Vec::new(),
             ports: Vec::new(),
             spawns: Vec::new(),
+            stands: Vec::new(),
             carriers: Vec::new(),
             allocations: Vec::new(),
             code: Vec::new(),

@@ -242,6 +242,7 @@ struct Cursors {
     table: i64,
     port: i64,
     spawn: i64,
+    stand: i64,
     carrier: i64,
     allocation: i64,
     code: i64,

@@ -16,7 +16,7 @@ use std::path::Path;
 
 use beamtune_model::{
     AllocationRow, CarrierRow, CollectRow, CollectionRow, Event, Gap, Group, HolderRow, PortRow, ProcessRow,
-    Sample, Series, SeriesTable, SpawnRow, TableRow, TroubleKind, facts,
+    Sample, Series, SeriesTable, SpawnRow, StandRow, TableRow, TroubleKind, facts,
 };
 
 use crate::error::Error;
@@ -103,6 +103,7 @@ impl Replace {
         sample.tables.iter_mut().for_each(|row| self.table(row));
         sample.ports.iter_mut().for_each(|row| self.port(row));
         sample.spawns.iter_mut().for_each(|row| self.spawn(row));
+        sample.stands.iter_mut().for_each(|row| self.stand(row));
         sample.carriers.iter_mut().for_each(|row| self.carriers(row));
         sample.allocations.iter_mut().for_each(|row| self.allocations(row));
         sample.holders.iter_mut().for_each(|row| self.holder(row));
@@ -150,6 +151,15 @@ impl Replace {
         row.what = self.word(&row.what);
         row.kind = self.name(&row.kind);
         some(&mut row.maker, |text| self.name(text));
+    }
+
+    fn stand(&mut self, row: &mut StandRow) {
+        some(&mut row.pid, |text| self.id(text));
+        row.status = self.word(&row.status);
+        row.stack.iter_mut().for_each(|function| *function = self.name(function));
+        for (who, _) in &mut row.on {
+            *who = if is_id(who) { self.id(who) } else { self.node(who) };
+        }
     }
 
     fn carriers(&mut self, row: &mut CarrierRow) {

@@ -2,6 +2,7 @@
 
 mod locks;
 mod memory;
+mod stands;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -9,7 +10,8 @@ use std::rc::Rc;
 
 use beamtune_model::{
     AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Gap, HolderRow, LockRow,
-    LockSession, Nanos, PortRow, ProcessRow, Rank, Snapshot, SpawnRow, TableRow, TroubleKind, WaitRow,
+    LockSession, Nanos, PortRow, ProcessRow, Rank, Snapshot, SpawnRow, StandRow, TableRow, TroubleKind,
+    WaitRow,
 };
 use rusqlite::types::{FromSql, FromSqlError, Type};
 use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql};
@@ -144,6 +146,7 @@ pub(crate) const BY_TICK: &[&str] = &[
     TableRow::TABLE,
     PortRow::TABLE,
     SpawnRow::TABLE,
+    StandRow::TABLE,
     CarrierRow::TABLE,
     AllocationRow::TABLE,
     CodeRow::TABLE,
@@ -176,6 +179,7 @@ pub(crate) fn used_texts(connection: &Connection) -> rusqlite::Result<HashSet<i6
     add::<TableRow>(connection, &mut used)?;
     add::<PortRow>(connection, &mut used)?;
     add::<SpawnRow>(connection, &mut used)?;
+    add::<StandRow>(connection, &mut used)?;
     add::<CarrierRow>(connection, &mut used)?;
     add::<AllocationRow>(connection, &mut used)?;
     add::<CodeRow>(connection, &mut used)?;

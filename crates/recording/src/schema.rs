@@ -36,6 +36,7 @@ pub(crate) const TABLES: &[&str] = &[
 
 /// Those that files of an older beamtune do not have. A reader takes them for empty there; who goes on in such a file adds them.
 pub(crate) const LATER_TABLES: &[&str] = &[
+    "stand",
     "carrier",
     "allocation",
     "code",

@@ -31,7 +31,11 @@ CREATE TABLE port(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT N
   queue_bytes INTEGER NOT NULL, os_pid INTEGER);
 CREATE TABLE spawn(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, what_text INTEGER NOT NULL,
   kind_text INTEGER NOT NULL, maker_text INTEGER, count INTEGER NOT NULL, of INTEGER NOT NULL);
--- What is read only when somebody asks for it. Files of an older beamtune do not have these tables.
+-- Where processes stand that wait. Files of an older beamtune do not have this table, nor the next ones.
+CREATE TABLE stand(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, pid TEXT,
+  status_text INTEGER NOT NULL, stack_text INTEGER NOT NULL, count INTEGER NOT NULL, queued INTEGER NOT NULL,
+  of INTEGER NOT NULL, waits_for TEXT NOT NULL);
+-- What is read only when somebody asks for it.
 CREATE TABLE carrier(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL,
   allocator_text INTEGER NOT NULL, skipped_text INTEGER, in_pool INTEGER NOT NULL, single INTEGER NOT NULL,
   size_log2 INTEGER, used_tenths INTEGER, carriers INTEGER NOT NULL, bytes INTEGER NOT NULL,

@@ -396,6 +396,7 @@ impl Writer {
         rows::insert(&transaction, texts, t, &sample.tables)?;
         rows::insert(&transaction, texts, t, &sample.ports)?;
         rows::insert(&transaction, texts, t, &sample.spawns)?;
+        rows::insert(&transaction, texts, t, &sample.stands)?;
         rows::insert(&transaction, texts, t, &sample.carriers)?;
         rows::insert(&transaction, texts, t, &sample.allocations)?;
         rows::insert(&transaction, texts, t, &sample.code)?;

@@ -69,6 +69,11 @@ fn marked(second: i64, table: &mut beamtune_model::SeriesTable, secret: &str) ->
         (row.what, row.kind) = (secret.to_owned(), secret.to_owned());
         row.maker = Some(secret.to_owned());
     }
+    for row in &mut sample.stands {
+        (row.pid, row.status) = (Some(secret.to_owned()), secret.to_owned());
+        row.stack = vec![secret.to_owned(), format!("{secret}:{secret}/1")];
+        row.on = vec![(secret.to_owned(), 1), (format!("{secret}@{secret}"), 1)];
+    }
     for row in &mut sample.carriers {
         row.allocator = secret.to_owned();
         row.skipped = Some(secret.to_owned());

@@ -7,8 +7,8 @@ mod common;
 use beamtune_model::{
     AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Facts, Gap, Group,
     HolderRow, Incarnation, Kind, LockRow, LockSession, Nanos, PeriodBuilder, PortRow, ProcessRow,
-    ProcessTick, Rank, Sample, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, TableRow, Tick, TroubleKind,
-    Unit, WaitRow,
+    ProcessTick, Rank, Sample, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, StandRow, TableRow, Tick,
+    TroubleKind, Unit, WaitRow,
 };
 use beamtune_recording::{Error, Existing, Reader, Selection, Writer};
 use common::{assert_same, recorded, replayed, samples};
@@ -95,6 +95,22 @@ fn port() -> impl Strategy<Value = PortRow> {
 fn spawn() -> impl Strategy<Value = SpawnRow> {
     (any::<[i64; 3]>(), text(), text(), maybe_text())
         .prop_map(|([t, count, of], what, kind, maker)| SpawnRow { t, what, kind, maker, count, of })
+}
+
+fn stand() -> impl Strategy<Value = StandRow> {
+    let lists = (prop::collection::vec(text(), 0..3), prop::collection::vec((text(), any::<i64>()), 0..3));
+    (any::<[i64; 4]>(), maybe_text(), text(), lists).prop_map(
+        |([t, count, queued, of], pid, status, (stack, on))| StandRow {
+            t,
+            pid,
+            status,
+            stack,
+            count,
+            queued,
+            of,
+            on,
+        },
+    )
 }
 
 fn carriers() -> impl Strategy<Value = CarrierRow> {
@@ -338,7 +354,7 @@ fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
     let tick = (step(), prop::bool::weighted(0.1), span(), span(), 0..5_000_000_000_i64);
     let value = prop_oneof![any::<i64>(), 0..1_000_i64, Just(7)];
     let readings = prop::collection::btree_map(0..12_u32, value, 0..12);
-    let rows = (few(process()), few(table_row()), few(port()), few(spawn()), few(snapshot()));
+    let rows = (few(process()), few(table_row()), few(port()), few(spawn()), few(stand()), few(snapshot()));
     let rest = (few(busiest()), few(event()), few(gap()), few((text(), text())));
     let asked = (
         few(carriers()),
@@ -354,7 +370,8 @@ fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
             let mut sample = Sample::new(Tick { t: 0, incarnation: 0, vm, host, late });
             sample.readings =
                 readings.into_iter().map(|(id, value)| (beamtune_model::SeriesId(id), value)).collect();
-            (sample.processes, sample.tables, sample.ports, sample.spawns, sample.snapshots) = rows;
+            (sample.processes, sample.tables, sample.ports, sample.spawns, sample.stands, sample.snapshots) =
+                rows;
             (sample.busiest, sample.events, sample.gaps, sample.facts) = rest;
             (
                 sample.carriers,
@@ -478,6 +495,7 @@ proptest! {
             prop_assert_eq!(&period.tables, &expect.tables);
             prop_assert_eq!(&period.ports, &expect.ports);
             prop_assert_eq!(&period.spawns, &expect.spawns);
+            prop_assert_eq!(&period.stands, &expect.stands);
             prop_assert_eq!(&period.carriers, &expect.carriers);
             prop_assert_eq!(&period.allocations, &expect.allocations);
             prop_assert_eq!(&period.code, &expect.code);

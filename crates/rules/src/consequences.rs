@@ -74,6 +74,12 @@ const RELATIONS: &[Relation] = &[
         why: "it is the peer that is waited for",
     },
     Relation {
+        cause: "BT053",
+        effects: &["BT015"],
+        is_meant: waits_there,
+        why: "what they wait for is not there",
+    },
+    Relation {
         cause: "BT019",
         effects: &["BT016", "BT017"],
         is_meant: always,

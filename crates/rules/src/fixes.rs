@@ -144,7 +144,13 @@ pub(crate) const FIXES: &[Fix] = &[
                 None => ("none".to_owned(), true),
                 Some(seen) => (seen.to_string(), seen as f64 > quota.ceil()),
             };
-            shows(missed, format!("the quota is {quota:.1} cores, and the VM sees {told}"))
+            // Where their number was given, or is none too many, nothing comes of it.
+            let is_hit = view::emulator_flag(&period.facts, "+S").value().is_none()
+                && view::schedulers_online(period).is_ok_and(|online| online > quota.ceil());
+            missed.then(|| Sign {
+                shown: is_hit,
+                seen: format!("the quota is {quota:.1} cores, and the VM sees {told}"),
+            })
         },
     },
     Fix {

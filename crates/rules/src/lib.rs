@@ -11,6 +11,7 @@ mod consequences;
 pub mod contention;
 mod events;
 mod fixes;
+mod holds;
 mod known;
 mod memory;
 mod place;

@@ -31,6 +31,31 @@ const CALLS: &[&str] = &[
     "Elixir.DBConnection.Holder:",
 ];
 
+/// Modules through which a program waits, besides [`CALLS`].
+const WAYS: &[&str] = &[
+    "gen_server:",
+    "gen_statem:",
+    "gen_event:",
+    "gen_fsm:",
+    "gen_server2:",
+    "p1_server:",
+    "proc_lib:",
+    "supervisor:",
+    "gen_tcp:",
+    "inet_tcp:",
+    "inet:",
+    "ssl:",
+    "ssl_gen_statem:",
+    "tls_socket:",
+    "poolboy:",
+    "Elixir.GenServer:",
+    "Elixir.DBConnection",
+    "Elixir.Agent:",
+    "Elixir.Enum:",
+    "lists:",
+    "timer:",
+];
+
 /// The loops of behaviours, OTP's, RabbitMQ's and ejabberd's, whose receive takes whatever comes.
 const LOOPS: &[&str] = &[
     "gen_server:loop",
@@ -41,6 +66,34 @@ const LOOPS: &[&str] = &[
     "gen_batch_server:loop",
     "p1_server:collect_messages",
     "p1_fsm:collect_messages",
+];
+
+/// Processes that the VM and its applications keep for themselves, and that wait all the time.
+const SYSTEM: &[&str] = &[
+    "erts_dirty_process_signal_handler:",
+    "erts_code_purger:",
+    "erts_literal_area_collector:",
+    "init:",
+    "erl_prim_loader:",
+    "application_master:",
+    "user_drv:",
+    "user:",
+    "group:",
+    "prim_tty:",
+    "logger_server:",
+    "inet_gethost_native:",
+    "net_kernel:",
+    "inet_tcp_dist:",
+    "inet6_tcp_dist:",
+    "dist_util:",
+    "prim_socket:",
+    "prim_file:helper_loop",
+    "logger_std_h:file_ctrl_loop",
+    "rpc:nodes_observer_loop",
+    "global:loop",
+    "global_group:",
+    "standard_error:",
+    "socket_registry:",
 ];
 
 /// The function that a process was last seen in; `None` where it was not looked at closely.
@@ -56,6 +109,20 @@ pub(crate) fn is_call(place: &str) -> bool {
 /// True of the loop of a behaviour.
 pub(crate) fn is_loop(place: &str) -> bool {
     LOOPS.iter().any(|start| place.starts_with(start))
+}
+
+/// The innermost function of a stack that is the program's own: neither OTP's waiting nor what leads there.
+pub(crate) fn of_program(stack: &[String]) -> Option<&str> {
+    let is_machinery = |function: &str| {
+        is_call(function) || is_loop(function) || WAYS.iter().any(|way| function.starts_with(way))
+    };
+    stack.iter().map(String::as_str).find(|function| !is_machinery(function))
+}
+
+/// True of a place in which a process waits in the midst of something, and not for whatever comes next.
+pub(crate) fn is_in_midst(stack: &[String]) -> bool {
+    let is_system = |function: &String| SYSTEM.iter().any(|start| function.starts_with(start));
+    stack.first().is_some_and(|function| !is_loop(function)) && !stack.iter().any(is_system)
 }
 
 /// The share of the looks at a process in which it ran or was runnable; `None` of fewer than five looks, which say little.

@@ -55,6 +55,7 @@ mod super_carrier_full;
 mod swapped_out;
 mod too_few_schedulers;
 mod unread_messages;
+mod waiting_callers;
 
 /// Every rule.
 pub const RULES: &[Rule] = &[
@@ -110,6 +111,7 @@ pub const RULES: &[Rule] = &[
     scheduler_imbalance::RULE,
     known_fixes::RULE,
     numa::RULE,
+    waiting_callers::RULE,
 ];
 
 /// Those about waiting for locks: why the CPU is not used, and which locks are in the way.

@@ -12,6 +12,7 @@ mod messages;
 mod node;
 mod processes;
 mod setup;
+mod waiting;
 
 use beamtune_model::{Code, Finding, Level, Outcome, Period, ProcessRow, facts, metrics};
 

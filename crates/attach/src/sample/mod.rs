@@ -14,6 +14,7 @@ pub(crate) mod files;
 mod holders;
 pub(crate) mod locks;
 mod processes;
+mod stands;
 mod tables;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -40,6 +41,7 @@ const ITEMS: &[&str] = &[
     "host",
     "processes",
     "spawns",
+    "stands",
     "ets",
     "ports",
     "dist",
@@ -240,6 +242,7 @@ impl Life {
             "events" => self.events.add(value, span, clock, out),
             "processes" => processes::looks(value, t, self.known(value)?, out),
             "spawns" => processes::spawns(value, t, out),
+            "stands" => stands::stands(value, t, out),
             "ets" => tables::ets(value, t, out),
             "ports" => tables::ports(value, t, out),
             "dist" => tables::dist(value, out),

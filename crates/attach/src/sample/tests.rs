@@ -1,5 +1,6 @@
 mod asked;
 mod locks;
+mod stands;
 
 use beamtune_model::{FileAsk, Sample, SeriesTable, Tick};
 use proptest::prelude::*;

@@ -195,6 +195,7 @@ impl Evaluation {
                     culprit: case.culprit.as_deref(),
                     is_sick: !case.expect.is_empty(),
                     foreign_cores: 0.0,
+                    stolen_cores: 0.0,
                 };
                 self.examine(&started.target().to_string(), &started.processes(), truth, &place.accepts)
             }
@@ -231,6 +232,7 @@ impl Evaluation {
             culprit: word("sick=").filter(|culprit| *culprit != "-" && !expect.is_empty()),
             is_sick: run.setting == Setting::Sick,
             foreign_cores: 0.0,
+            stolen_cores: 0.0,
         };
         self.examine(node, &running.processes(), truth, &place.accepts)
     }
@@ -244,7 +246,12 @@ impl Evaluation {
         let open = |_: &str| Ok(Writer::in_memory()?);
         let taken = take_into(&live, &wish, Plan::default(), &self.stop, open, &mut |_| {});
         let (reader, _) = taken.map_err(Failed::into_error)?;
-        let truth = Truth { foreign_cores: Cpu::now(own).foreign_since(&before), ..truth };
+        let after = Cpu::now(own);
+        let truth = Truth {
+            foreign_cores: after.foreign_since(&before),
+            stolen_cores: after.stolen_since(&before),
+            ..truth
+        };
         let period = reader.period(&Selection::default())?;
         let (mut judged, remedies) = judge(&beamtune_rules::diagnose(&period), &truth);
         judged.remedies = remedies.len();
@@ -290,9 +297,10 @@ pub fn minutes(jobs: &[Job<'_>]) -> u64 {
 struct Cpu {
     at: Instant,
     cpus: f64,
-    /// In ticks, all and those in which somebody had a CPU.
+    /// In ticks, all, those in which somebody had a CPU, and of these those of other guests.
     all: f64,
     busy: f64,
+    stolen: f64,
     ours_ns: f64,
 }
 
@@ -300,8 +308,9 @@ impl Cpu {
     /// `own` are the processes of the case.
     fn now(own: &[u32]) -> Cpu {
         let tree = LocalTree::default();
-        let (busy, idle, cpus) = machine::cpu_times(&tree)
-            .map_or((0, 0, 0), |times| (times.busy_ticks + times.steal_ticks, times.idle_ticks, times.cpus));
+        let (busy, stolen, idle, cpus) = machine::cpu_times(&tree).map_or((0, 0, 0, 0), |times| {
+            (times.busy_ticks + times.steal_ticks, times.steal_ticks, times.idle_ticks, times.cpus)
+        });
         let of_case = own.iter().map(|pid| Family::of(&tree, *pid).map_or(0, |family| family.cpu_ns));
         // What cannot be read counts as others'.
         let ours =
@@ -311,6 +320,7 @@ impl Cpu {
             cpus: cpus as f64,
             all: (busy + idle) as f64,
             busy: busy as f64,
+            stolen: stolen as f64,
             ours_ns: ours as f64,
         }
     }
@@ -324,5 +334,11 @@ impl Cpu {
         let busy = (self.busy - before.busy) * self.cpus / all;
         let ours = (self.ours_ns - before.ours_ns) / self.at.duration_since(before.at).as_nanos() as f64;
         (busy - ours).max(0.0)
+    }
+
+    /// Cores that the hypervisor has given to other guests since.
+    fn stolen_since(&self, before: &Cpu) -> f64 {
+        let all = self.all - before.all;
+        if all > 0.0 { (self.stolen - before.stolen) * self.cpus / all } else { 0.0 }
     }
 }

@@ -8,6 +8,12 @@ use super::rows::Judged;
 /// With so much CPU used by processes that are not the case's, a starved VM is true and says nothing of the rule.
 pub const DISTURBED_CORES: f64 = 0.8;
 
+/// With so much CPU given to other guests by the hypervisor, as the kernel counts it, a finding of steal is true; it is the rule's own least.
+pub const STOLEN_CORES: f64 = 0.05;
+
+/// With so much of it, what a case shows may be disturbed.
+pub const MUCH_STOLEN_CORES: f64 = 0.2;
+
 /// The rule about CPU that others have.
 const STARVED: &str = "BT004";
 
@@ -28,6 +34,8 @@ pub struct Truth<'a> {
     pub culprit: Option<&'a str>,
     /// Cores that others had.
     pub foreign_cores: f64,
+    /// Cores that the hypervisor gave to other guests, among these.
+    pub stolen_cores: f64,
 }
 
 /// Which of the expected findings are true causes: the one that is named, or all.
@@ -52,6 +60,7 @@ pub fn judge(diagnosis: &Diagnosis, truth: &Truth<'_>) -> (Judged, Vec<Vec<Vec<S
     let mut judged = Judged {
         found: findings.iter().map(|finding| format!("{} {}", finding.code.0, level(finding))).collect(),
         foreign_cores: truth.foreign_cores,
+        stolen_cores: truth.stolen_cores,
         ..Judged::default()
     };
     let is_known = |finding: &Finding| {
@@ -61,7 +70,11 @@ pub fn judge(diagnosis: &Diagnosis, truth: &Truth<'_>) -> (Judged, Vec<Vec<Vec<S
     // True of the machine, and none of the case's own.
     let is_excused = |finding: &Finding| {
         let is_own = truth.is_sick && is_known(finding);
-        finding.code.0 == STARVED && !is_own && truth.foreign_cores >= DISTURBED_CORES
+        let is_true = match finding.subject.as_deref() {
+            Some("steal") => truth.stolen_cores >= STOLEN_CORES,
+            _ => truth.foreign_cores >= DISTURBED_CORES,
+        };
+        finding.code.0 == STARVED && !is_own && is_true
     };
     let is_expected = |finding: &Finding| truth.expect.iter().any(|code| is_hit(finding, code));
     if truth.is_sick {
@@ -155,6 +168,7 @@ mod tests {
             is_sick,
             culprit: Some("worker_7"),
             foreign_cores,
+            stolen_cores: foreign_cores / 10.0,
         };
         judge(&diagnosis(findings), &truth).0
     }
@@ -193,6 +207,15 @@ mod tests {
         assert_eq!(verdict(&found, &[], false, 0.1).false_findings.len(), 2);
         let cured = verdict(&found, &["BT004"], false, 0.9);
         assert_eq!((cured.false_findings.len(), cured.excused.len()), (1, 1), "{cured:?}");
+    }
+
+    #[test]
+    fn steal_is_true_where_the_kernel_has_counted_it() {
+        let steal = Finding { subject: Some("steal".to_owned()), ..finding("BT004", 50.0, None) };
+        let found = [steal, finding("BT005", 40.0, None)];
+        assert_eq!(verdict(&found, &["BT005"], true, 0.6).ranks, [Some(1)]);
+        assert_eq!(verdict(&found, &["BT005"], true, 0.4).ranks, [Some(2)]);
+        assert_eq!(verdict(&found, &["BT005"], true, 0.4).false_findings.len(), 1);
     }
 
     #[test]

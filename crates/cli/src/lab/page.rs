@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use beamtune_report::Style;
 use beamtune_report::table::{Align, Table};
 
-use super::judge::{DISTURBED_CORES, places};
+use super::judge::{DISTURBED_CORES, MUCH_STOLEN_CORES, places};
 use super::rows::{Row, Setting, told};
 
 /// What stands around the section in docs/evaluation.md.
@@ -123,7 +123,7 @@ pub fn sums(rows: &[Row]) -> Vec<String> {
         ),
         format!("remedies with flags that a VM of the release takes: {}", share(taken, advised)),
         format!(
-            "runs that could not be judged: {}; while others used {DISTURBED_CORES} cores and more: {disturbed}, of these with CPU starvation \
+            "runs that could not be judged: {}; while others used {DISTURBED_CORES} cores and more, or the hypervisor {MUCH_STOLEN_CORES}: {disturbed}, of these with CPU starvation \
              that was true therefore and takes no place: {excused}; repeated, since they were wrong meanwhile, so that the last run counts: {again}",
             rows.len() - judged.len()
         ),

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::judge::{DISTURBED_CORES, places};
+use super::judge::{DISTURBED_CORES, MUCH_STOLEN_CORES, places};
 
 /// One run of one case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -82,6 +82,9 @@ pub struct Judged {
     pub excused: Vec<String>,
     /// Cores that processes had which do not belong to the run.
     pub foreign_cores: f64,
+    /// Of these, what the hypervisor gave to other guests.
+    #[serde(default)]
+    pub stolen_cores: f64,
     pub resident_bytes: Option<i64>,
     /// Resident memory that is not explained; `None` where the pages were not looked at.
     pub unexplained_bytes: Option<i64>,
@@ -120,7 +123,7 @@ impl Row {
 
     /// Whether others had so much of the machine that a fault may be theirs.
     pub fn is_disturbed(&self) -> bool {
-        self.judged.foreign_cores >= DISTURBED_CORES
+        self.judged.foreign_cores >= DISTURBED_CORES || self.judged.stolen_cores >= MUCH_STOLEN_CORES
     }
 }
 

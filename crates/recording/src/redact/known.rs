@@ -168,6 +168,7 @@ pub(super) const WORDS: &[&str] = &[
     "allocators",
     "dist",
     "spawns",
+    "stands",
     "ports",
     "smaps",
     "smaps_rollup",

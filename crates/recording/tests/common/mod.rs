@@ -9,7 +9,8 @@ use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
     AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Gap, HolderRow,
     Incarnation, LockRow, LockSession, Nanos, PortRow, ProcessRow, ProcessTick, Rank, Sample, SampleBuilder,
-    SeriesTable, SizeCount, Snapshot, Span, SpawnRow, TableRow, Tick, TroubleKind, WaitRow, metrics,
+    SeriesTable, SizeCount, Snapshot, Span, SpawnRow, StandRow, TableRow, Tick, TroubleKind, WaitRow,
+    metrics,
 };
 use beamtune_recording::{Existing, Reader, Writer};
 
@@ -136,6 +137,16 @@ fn detail(second: i64, random: &mut Random, out: &mut SampleBuilder<'_>) {
         maker: (second % 20 == 0).then(|| "worker_sup".to_owned()),
         count: 3,
         of: 7,
+    });
+    out.sample.stands.push(StandRow {
+        t,
+        pid: (second % 20 == 0).then(|| "<0.5.0>".to_owned()),
+        status: "waiting".to_owned(),
+        stack: vec!["gen:do_call/4".to_owned(), "shop:buy/1".to_owned()],
+        count: 40,
+        queued: 2,
+        of: 200,
+        on: vec![("<0.9.0>".to_owned(), 39), ("other@host".to_owned(), 1)],
     });
     let blocks =
         |allocator: &str, count| BlockSum { allocator: allocator.to_owned(), count, bytes: 700 * count };

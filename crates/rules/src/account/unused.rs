@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use beamtune_model::{Missing, Period, ProcessUse, Scale, Share, Use, metrics};
 
+use crate::holds::{self, Hold};
 use crate::place;
 use crate::view::{self, Capacity, kind};
 
@@ -64,6 +65,8 @@ pub(crate) struct Unused<'a> {
     pub serial: Option<String>,
     /// Processes with messages that wait for something else.
     pub held_up: Vec<&'a ProcessUse>,
+    /// For whom others wait.
+    pub holds: Vec<Hold<'a>>,
 }
 
 impl Unused<'_> {
@@ -114,19 +117,30 @@ impl Unused<'_> {
             locks,
             serial,
             held_up,
+            holds: holds::certain(period),
         })
+    }
+
+    /// For whose answers work waits, in words; `None` where it waits for none.
+    pub(crate) fn outside(&self) -> Option<String> {
+        match (self.holds.first(), &self.held_up[..]) {
+            (Some(hold), _) => Some(format!("about {:.0} processes wait for {}", hold.waiting, hold.title)),
+            (None, []) => None,
+            (None, [_]) => Some(format!("{} while messages wait for it", stand(&self.held_up))),
+            (None, _) => Some(format!("{} while messages wait for them", stand(&self.held_up))),
+        }
     }
 
     /// For an account.
     pub(crate) fn shares(&self) -> Vec<Share> {
         let share = |what, cores, how: String| Share { what, cores, how };
-        let (nothing, why) = match self.held_up.is_empty() {
-            true => (
+        let (nothing, why) = match self.outside() {
+            None => (
                 Use::Nothing,
                 "no process was runnable: nobody asked for more, or they wait for something outside"
                     .to_owned(),
             ),
-            false => (Use::Outside, stand(&self.held_up)),
+            Some(why) => (Use::Outside, why),
         };
         let turns = match &self.serial {
             Some(title) => share(Use::SerialProcess, self.turns, title.clone()),
@@ -211,7 +225,7 @@ fn held_up(period: &Period) -> Vec<&ProcessUse> {
 }
 
 /// Where they stand: `shop_db (<0.99.0>) stands in prim_inet:recv0/3`, `7 processes stand in prim_inet:recv0/3`.
-pub(crate) fn stand(held_up: &[&ProcessUse]) -> String {
+fn stand(held_up: &[&ProcessUse]) -> String {
     let place = |process: &&ProcessUse| {
         process
             .row

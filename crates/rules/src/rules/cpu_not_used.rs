@@ -5,7 +5,9 @@
 use beamtune_model::{Code, Evidence, Missing, Period, Remedy, Unit, metrics};
 
 use super::contended_locks;
-use crate::account::{self, BLOCKED, Unused, stand};
+use crate::account::{self, BLOCKED, Unused};
+use crate::holds;
+use crate::place;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::view;
@@ -69,8 +71,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let used = view::process_cores(period)?;
     let unused = Unused::of(period, &capacity, used)?;
     let Unused { locks, held_up, serial, .. } = &unused;
+    let outside = unused.outside();
     if locks.is_none() && !unused.is_quota_used && unused.waited < WAITING {
-        if used < IDLE * capacity.cores && held_up.is_empty() {
+        if used < IDLE * capacity.cores && outside.is_none() {
             return Ok(Judgement::Healthy(format!(
                 "the node is idle: {used:.2} of {:.2} cores used, and no thread waited for a CPU",
                 capacity.cores
@@ -86,7 +89,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let cause = match locks {
         Some(_) => Cause::Locks,
         None => [
-            (unused.nothing, if held_up.is_empty() { Cause::Nothing } else { Cause::Outside }),
+            (unused.nothing, if outside.is_none() { Cause::Nothing } else { Cause::Outside }),
             (unused.turns, if serial.is_some() { Cause::SerialProcess } else { Cause::Turns }),
             (unused.stolen, Cause::Stolen),
             (unused.neighbours, Cause::Neighbours),
@@ -114,9 +117,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             format!("{of_capacity}, because the work goes on in turns: one process at a time, never two")
         }
         (Cause::Outside, _) => format!(
-            "{of_capacity}, because work waits for answers: {} while messages wait for {}",
-            stand(held_up),
-            if held_up.len() == 1 { "it" } else { "them" }
+            "{of_capacity}, because work waits for answers: {}",
+            outside.as_deref().unwrap_or_default()
         ),
         _ => format!(
             "{of_capacity}: there is no more runnable work; processes wait for something outside, or nobody asks"
@@ -152,7 +154,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             Evidence::text("with messages, and yet waiting", process.title())
                 .with_text(format!("{}: up to {} messages", process.title(), process.queue_max))
         }))
-        .because_some(waiting_where(period).map(|text| Evidence::text("where the busiest processes wait", text)))
+        .because_some(waiting_where(period).map(|text| Evidence::text("where processes wait in the midst of something", text)))
         .because_some(counted.as_ref().map(|thing| {
             let said = format!("{}: see the finding contended-locks, and what helps there", thing.name);
             Evidence::text("what they wait for the most, by counting", said)
@@ -227,24 +229,20 @@ fn remedies(period: &Period, cause: Cause) -> Vec<Option<Remedy>> {
     }
 }
 
-/// The functions in which the busiest processes were waiting, the most frequent first; the loops of OTP's
-/// behaviours say nothing and are left out.
+/// The program's functions in which processes of a sample wait in the midst of something, those of most first.
 fn waiting_where(period: &Period) -> Option<String> {
-    let mut places: Vec<(&str, usize)> = Vec::new();
-    for row in period.processes.iter().filter_map(|process| process.row.as_ref()) {
-        if row.status.as_deref() != Some("waiting") {
+    let mut places: Vec<(&str, i64)> = Vec::new();
+    for place in holds::waiting(period) {
+        let Some(at) = place::of_program(&place.stack).or(place.stack.first().map(String::as_str)) else {
             continue;
-        }
-        let Some(place) = row.current_function.as_deref() else { continue };
-        if place.starts_with("gen_server:loop") || place.starts_with("gen_statem:loop") {
-            continue;
-        }
-        match places.iter_mut().find(|(known, _)| *known == place) {
-            Some((_, count)) => *count += 1,
-            None => places.push((place, 1)),
+        };
+        match places.iter_mut().find(|(known, _)| *known == at) {
+            Some((_, count)) => *count += place.count,
+            None => places.push((at, place.count)),
         }
     }
     places.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
     let text: Vec<_> = places.iter().take(3).map(|(place, count)| format!("{place} ({count})")).collect();
-    (!text.is_empty()).then(|| text.join(", "))
+    (!text.is_empty())
+        .then(|| format!("{} of {} processes looked at", text.join(", "), period.stands.sampled))
 }

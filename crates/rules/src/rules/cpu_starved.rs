@@ -31,7 +31,7 @@ const WAIT: Scale = Scale {
     source: "judgement; a contended host turned the effect of a flag from −52 % to +12 % CPU (measured, OTP 25)",
 };
 
-/// Share of the CPUs' time that the hypervisor gave to other guests.
+/// Of the CPU time that the machine wanted, the share that the hypervisor gave to other guests.
 const STEAL: Scale = Scale {
     notice: 0.03,
     warning: 0.10,
@@ -182,10 +182,15 @@ fn steal(period: &Period) -> Option<Draft> {
     let busy = period.cores(&metrics::CPU_BUSY, "").ok()?;
     let share = if busy + steal > 0.0 { steal / (busy + steal) } else { 0.0 };
     let score = STEAL.score(share).filter(|_| steal >= WORTH_CORES)?;
+    // Of a machine that wants little, a large share may be taken, and little is lost.
+    let score = if steal < MUCH_CORES { score.min(50.0) } else { score };
     Some(
         Draft::new(
             score,
-            format!("the hypervisor gave {:.0} % of this machine's CPU time to other guests", share * 100.0),
+            format!(
+                "the hypervisor gave {:.0} % of the CPU time that this machine wanted to other guests",
+                share * 100.0
+            ),
         )
         .about("steal")
         .because(Evidence::number("stolen", steal, Unit::Cores))

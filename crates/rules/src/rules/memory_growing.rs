@@ -40,6 +40,7 @@ const SHORT_SECONDS: f64 = 300.0;
 const MOST_IN_SHORT: f64 = 74.0;
 const FAR: f64 = 50.0;
 const MOST_WHERE_FAR: f64 = 40.0;
+const MOST_OUTSIDE: f64 = 20.0;
 /// … and a node that works moves so much up and down within seconds, in bytes.
 const WORTH_BYTES_IN_SHORT: f64 = 16e6;
 
@@ -182,6 +183,8 @@ fn draft(period: &Period, score: f64, growing: &Growing, room: Option<Room>) -> 
     let owner = owner(period, kind);
     let draft = Draft::new(
         match short {
+            // Pages of carriers that are used for the first time look the same.
+            true if is_far && *kind == "outside" => score.min(MOST_OUTSIDE),
             true if is_far => score.min(MOST_WHERE_FAR),
             true => score.min(MOST_IN_SHORT),
             false => score,

@@ -5,6 +5,7 @@
 
 use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
 
+use crate::holds::{self, Hold};
 use crate::known;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -97,6 +98,12 @@ fn waiting(process: &ProcessUse) -> f64 {
     if points.is_empty() { 0.0 } else { points.iter().map(|p| p.1 as f64).sum::<f64>() / points.len() as f64 }
 }
 
+/// Who waits for it, if many do.
+fn waits_for<'a>(period: &'a Period, process: &ProcessUse) -> Option<Hold<'a>> {
+    let is_it = |hold: &Hold<'_>| hold.process.is_some_and(|held| held.pid == process.pid);
+    holds::holds(period).ok()?.into_iter().find(is_it)
+}
+
 fn describe(
     period: &Period,
     process: &ProcessUse,
@@ -127,6 +134,10 @@ fn describe(
     .because(Evidence::number("its share of all reductions", process.reductions as f64 / total, Unit::Ratio))
     .because(Evidence::number("messages in its queue, mean", queue, Unit::Count))
     .because(Evidence::number("messages in its queue, most", process.queue_max as f64, Unit::Count))
+    .because_some(waits_for(period, process).map(|hold| {
+        Evidence::number("processes that wait for its answer", hold.waiting, Unit::Count)
+            .with_text(format!("{} of {} looked at by chance", hold.seen.0, hold.seen.1))
+    }))
     .because(Evidence::number("schedulers active", active.cores(), Unit::Cores).with_text(format!("of {online:.0} online")))
     .because_some(row.and_then(|row| row.current_function.as_deref()).map(|f| Evidence::text("where it was", f)))
     .because_some(row.and_then(|row| row.initial_call.as_deref()).map(|f| Evidence::text("started with", f)))

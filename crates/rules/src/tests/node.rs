@@ -2,7 +2,7 @@
 
 use beamtune_model::{
     Event, Facts, LockRow, LockSession, Metric, Period, PeriodBuilder, PortRow, ProcessRow, ProcessTick,
-    SampleBuilder, Seen, SeriesTable, Span, SpawnRow, TableRow, Tick, WaitRow, facts, metrics,
+    SampleBuilder, Seen, SeriesTable, Span, SpawnRow, StandRow, TableRow, Tick, WaitRow, facts, metrics,
     units::SECOND_NS,
 };
 
@@ -120,6 +120,8 @@ pub struct Node {
     pub uneven: Vec<(f64, i64)>,
     pub locks: Vec<LockRow>,
     pub waits: Vec<WaitRow>,
+    /// Where processes stand, at the first and at the last second.
+    pub stands: Vec<StandRow>,
     pub without: Vec<&'static Metric>,
 }
 
@@ -270,6 +272,7 @@ pub fn node() -> Node {
         uneven: Vec::new(),
         locks: vec![LockRow { waited: 2_000_000, ..lock("run_queue", None) }],
         waits: Vec::new(),
+        stands: vec![stand(95, &["gen_server:loop/7", "proc_lib:init_p_do_apply/3"], &[])],
         without: Vec::new(),
     }
 }
@@ -283,6 +286,18 @@ pub fn lock(class: &str, id: Option<&str>) -> LockRow {
         tries: 1_000_000,
         collisions: 1_000,
         ..LockRow::default()
+    }
+}
+
+/// Of a hundred processes, so many that wait there, and monitor these.
+pub fn stand(count: i64, stack: &[&str], on: &[(&str, i64)]) -> StandRow {
+    StandRow {
+        status: "waiting".to_owned(),
+        stack: stack.iter().map(|&function| function.to_owned()).collect(),
+        count,
+        of: 100,
+        on: on.iter().map(|&(who, count)| (who.to_owned(), count)).collect(),
+        ..StandRow::default()
     }
 }
 
@@ -310,6 +325,9 @@ impl Node {
             let mut out =
                 SampleBuilder::new(&mut table, Tick { t, incarnation: 0, vm: span, host: span, late: 0 });
             self.fill(second, &mut out);
+            if second == 0 || second == self.seconds {
+                out.sample.stands = self.stands.iter().map(|row| StandRow { t, ..row.clone() }).collect();
+            }
             let sample = out.sample;
             builder.sample(&sample, &table);
         }

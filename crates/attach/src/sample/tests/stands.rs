@@ -1,0 +1,78 @@
+//! Where processes stand.
+
+use beamtune_model::StandRow;
+
+use super::*;
+
+fn function(module: &'static str, name: &'static str, arity: i64) -> Value<'static> {
+    Value::tuple([binary(module), binary(name), Value::from(arity)])
+}
+
+#[test]
+fn where_processes_stand_becomes_rows() {
+    let mut recording = Recording::default();
+    let call = || Value::list([function("gen", "do_call", 4), function("shop", "buy", 2)]);
+    let wanted = Value::list([
+        Value::tuple([binary("<0.9.0>"), Value::from(6i64)]),
+        Value::tuple([binary("other@host"), Value::from(1i64)]),
+    ]);
+    let sample = recording
+        .add(vec![done(
+            "stands",
+            &[
+                ("total", Value::from(900i64)),
+                ("sampled", Value::from(200i64)),
+                ("waiting", Value::from(190i64)),
+                ("rows", Value::list([Value::tuple([call(), Value::from(7i64), Value::from(2i64), wanted])])),
+                (
+                    "waited_for",
+                    Value::list([Value::tuple([
+                        binary("<0.9.0>"),
+                        Value::atom("running"),
+                        Value::from(3i64),
+                        Value::List(Vec::new()),
+                        Value::List(Vec::new()),
+                    ])]),
+                ),
+            ],
+        )])
+        .unwrap();
+    assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
+    let t = sample.stands[0].t;
+    let many = StandRow {
+        t,
+        pid: None,
+        status: "waiting".to_owned(),
+        stack: vec!["gen:do_call/4".to_owned(), "shop:buy/2".to_owned()],
+        count: 7,
+        queued: 2,
+        of: 200,
+        on: vec![("<0.9.0>".to_owned(), 6), ("other@host".to_owned(), 1)],
+    };
+    let held = StandRow {
+        pid: Some("<0.9.0>".to_owned()),
+        status: "running".to_owned(),
+        stack: Vec::new(),
+        count: 1,
+        queued: 3,
+        of: 0,
+        on: Vec::new(),
+        ..many.clone()
+    };
+    assert_eq!(sample.stands, [many, held]);
+}
+
+#[test]
+fn what_real_agents_tell_of_where_processes_stand_is_understood() {
+    for release in [23, 25, 27, 29] {
+        let mut recording = Recording::default();
+        recording.add_fixture(&format!("r{release}-sample-facts"));
+        let sample = recording.add_fixture(&format!("r{release}-sample-slow"));
+        let is_idle = |row: &StandRow| {
+            row.stack.first().is_some_and(|function| function.starts_with("gen_server:loop/"))
+        };
+        assert!(sample.stands.iter().any(is_idle), "OTP {release}: {:?}", sample.stands);
+        let mut by_chance = sample.stands.iter().filter(|row| row.pid.is_none());
+        assert!(by_chance.all(|row| row.of > 20 && row.count > 0), "OTP {release}");
+    }
+}

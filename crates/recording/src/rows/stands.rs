@@ -1,0 +1,42 @@
+//! Rows of where processes stand. Stacks are texts, since they come again and again.
+
+use beamtune_model::StandRow;
+
+use super::{Reader, Record, Writer, json};
+
+/// Entries of a list in a row: the agent tells eight.
+const MOST_ENTRIES: usize = 16;
+
+impl Record for StandRow {
+    const TABLE: &'static str = "stand";
+    const COLUMNS: &'static [&'static str] =
+        &["t", "pid", "status_text", "stack_text", "count", "queued", "of", "waits_for"];
+
+    fn write(&self, out: &mut Writer<'_, '_>) -> rusqlite::Result<()> {
+        let on = self.on.iter().map(|(who, count)| serde_json::json!([who, count]));
+        out.put(self.t)?;
+        out.put(&self.pid)?;
+        out.text(&self.status)?;
+        out.text(&json(self.stack.iter().map(String::as_str)))?;
+        out.put(self.count)?;
+        out.put(self.queued)?;
+        out.put(self.of)?;
+        out.put(serde_json::Value::from_iter(on).to_string())
+    }
+
+    fn read(from: &mut Reader<'_>) -> rusqlite::Result<Self> {
+        let mut row = StandRow {
+            t: from.get()?,
+            pid: from.get()?,
+            status: from.text()?,
+            stack: from.list()?,
+            count: from.get()?,
+            queued: from.get()?,
+            of: from.get()?,
+            on: from.json()?,
+        };
+        row.stack.truncate(MOST_ENTRIES);
+        row.on.truncate(MOST_ENTRIES);
+        Ok(row)
+    }
+}

@@ -1,0 +1,217 @@
+//! Whom processes wait for: a sample of all processes tells where each stands, and a call monitors who is called.
+
+use beamtune_model::{Missing, Period, ProcessUse, Stand, metrics};
+
+use crate::place;
+
+/// Of a sample so many must stand there before it is said of all.
+const FEWEST: i64 = 3;
+
+/// Fewer than this waiting for the same one explain no idle node (judgement).
+const MANY: f64 = 5.0;
+
+/// Words in the names of functions that take something of which there is a limited number, and wait until there is one.
+const TAKES: &[&str] =
+    &["checkout", "check_out", "acquire", "borrow", "lease", "get_connection", "with_connection"];
+
+/// Modules of which the same is true, whatever the function.
+const POOLS: &[&str] = &[
+    "poolboy:",
+    "hackney_pool:",
+    "Elixir.NimblePool:",
+    "Elixir.DBConnection",
+    "wpool",
+    "sbroker:",
+    "jobs:",
+    "ranch_conns_sup:start_protocol",
+    "ejabberd_sql:",
+];
+
+/// What a process does while others wait for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Does {
+    /// It runs, or has messages to take: it is behind.
+    Works,
+    /// It waits in the midst of something, at this place, for this process if that is known.
+    Waits {
+        /// `module:function/arity`.
+        at: String,
+        /// Title of a process, or another node.
+        on: Option<String>,
+    },
+    /// It waits for the next message, and has none: it has taken what they asked, and lets them wait.
+    LetsWait,
+    /// It was not looked at.
+    #[default]
+    Unknown,
+}
+
+/// A process, or another node, for which processes wait.
+#[derive(Debug, Clone)]
+pub(crate) struct Hold<'a> {
+    /// Its title; of another node, that.
+    pub title: String,
+    /// What is known of it; `None` of another node.
+    pub process: Option<&'a ProcessUse>,
+    /// Whether it is another node.
+    pub is_node: bool,
+    /// Whether it is a single one, and not several that are alike.
+    pub is_one: bool,
+    /// Those seen waiting for it, of how many.
+    pub seen: (i64, i64),
+    /// How many of all processes wait for it at a time, about.
+    pub waiting: f64,
+    /// What it does meanwhile.
+    pub does: Does,
+    /// The program's own function in which most of them wait.
+    pub at: Option<String>,
+    /// The function by which they take what there is too little of.
+    pub takes: Option<String>,
+    /// Of those who wait, the share that has messages of its own.
+    pub with_messages: f64,
+}
+
+impl Hold<'_> {
+    /// Whether it holds them up: those who wait want something, and do not just wait for work to be given to them.
+    pub(crate) fn is_certain(&self) -> bool {
+        self.takes.is_some() || matches!(self.does, Does::Waits { .. }) || self.with_messages >= 0.5
+    }
+}
+
+/// Those for whom processes wait in most looks, most first. Several that run the same and wait at the same place are one.
+pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
+    let stands = &period.stands;
+    let total = period.stat(&metrics::PROCESS_COUNT, "")?.mean();
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for place in waiting(period) {
+        for wanted in &place.on {
+            let kind = (process(period, &wanted.who).and_then(initial_call), does(period, &wanted.who));
+            let is_one = |group: &Group<'_>| match kind.0 {
+                Some(_) => group.kind == kind,
+                None => group.who.contains(&&*wanted.who),
+            };
+            let at = groups.iter().position(is_one).unwrap_or_else(|| {
+                groups.push(Group { kind, ..Group::default() });
+                groups.len() - 1
+            });
+            let group = &mut groups[at];
+            if !group.who.contains(&&*wanted.who) {
+                group.who.push(&wanted.who);
+            }
+            group.looks = group.looks.max(wanted.looks);
+            group.places.push((place, wanted.count));
+        }
+    }
+    let mut holds: Vec<Hold<'_>> = groups
+        .into_iter()
+        .filter_map(|group| {
+            let Group { kind: (_, does), who, looks, mut places } = group;
+            let seen: i64 = places.iter().map(|(_, count)| count).sum();
+            // What was seen in one look of several came and went.
+            if seen < FEWEST || 3 * looks < 2 * stands.looks {
+                return None;
+            }
+            places.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+            let stacks = || places.iter().map(|(place, _)| &*place.stack);
+            let queued: f64 = places
+                .iter()
+                .map(|(place, count)| *count as f64 * place.queued as f64 / place.count.max(1) as f64)
+                .sum();
+            let first = title(period, who[0]);
+            Some(Hold {
+                title: if who.len() == 1 { first } else { format!("{} processes like {first}", who.len()) },
+                is_node: who[0].contains('@'),
+                is_one: who.len() == 1,
+                process: process(period, who[0]),
+                does,
+                seen: (seen, stands.sampled),
+                waiting: total * seen as f64 / stands.sampled.max(1) as f64,
+                at: stacks().find_map(place::of_program).map(str::to_owned),
+                takes: stacks().find_map(takes).map(str::to_owned),
+                with_messages: queued / seen as f64,
+            })
+        })
+        .collect();
+    holds.sort_by(|a, b| b.waiting.total_cmp(&a.waiting).then_with(|| a.title.cmp(&b.title)));
+    Ok(holds)
+}
+
+/// Some that are waited for, run the same, and do the same.
+#[derive(Default)]
+struct Group<'a> {
+    kind: (Option<&'a str>, Does),
+    who: Vec<&'a str>,
+    /// In how many looks.
+    looks: u32,
+    /// Where those stand who wait, and how many of them.
+    places: Vec<(&'a Stand, i64)>,
+}
+
+fn initial_call(process: &ProcessUse) -> Option<&str> {
+    process.row.as_ref()?.initial_call.as_deref()
+}
+
+/// Those who surely hold up so many that it tells why nothing runs.
+pub(crate) fn certain(period: &Period) -> Vec<Hold<'_>> {
+    let holds = holds(period).unwrap_or_default().into_iter();
+    holds.filter(|hold| hold.is_certain() && hold.does != Does::Works && hold.waiting >= MANY).collect()
+}
+
+/// The places in which processes of the sample wait in the midst of something, with how many of how many stand there.
+pub(crate) fn waiting(period: &Period) -> impl Iterator<Item = &Stand> {
+    period.stands.places.iter().filter(|place| place.pid.is_none() && place::is_in_midst(&place.stack))
+}
+
+fn process<'a>(period: &'a Period, who: &str) -> Option<&'a ProcessUse> {
+    period.processes.iter().find(|process| process.pid == who)
+}
+
+fn title(period: &Period, who: &str) -> String {
+    process(period, who).map_or_else(|| who.to_owned(), ProcessUse::title)
+}
+
+/// As it was in most looks.
+fn does(period: &Period, who: &str) -> Does {
+    let own: Vec<&Stand> =
+        period.stands.places.iter().filter(|place| place.pid.as_deref() == Some(who)).collect();
+    let Some(most) = own.iter().max_by_key(|place| place.count) else { return Does::Unknown };
+    let busy = process(period, who).and_then(place::wanted_to_run).is_some_and(|share| share >= 0.7);
+    match most.stack.first() {
+        _ if busy || most.status != "waiting" => Does::Works,
+        Some(function) if place::is_call(function) => {
+            Does::Waits { at: function.clone(), on: most.on.first().map(|wanted| title(period, &wanted.who)) }
+        }
+        Some(function) if !place::is_loop(function) => Does::LetsWait,
+        _ if most.queued > 0 => Does::Works,
+        _ => Does::LetsWait,
+    }
+}
+
+fn takes(stack: &[String]) -> Option<&str> {
+    let is_taking = |function: &&String| {
+        let name = function.split_once(':').map_or("", |(_, name)| name);
+        POOLS.iter().any(|pool| function.starts_with(pool)) || TAKES.iter().any(|word| name.contains(word))
+    };
+    stack.iter().find(is_taking).map(String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_is_known_by_pools_and_by_words() {
+        let check = |stack: &[&str], expect: Option<&str>| {
+            let stack: Vec<String> = stack.iter().map(|&function| function.to_owned()).collect();
+            assert_eq!(takes(&stack), expect);
+        };
+        check(&["gen:do_call/4", "gen_server:call/3", "poolboy:checkout/3"], Some("poolboy:checkout/3"));
+        check(&["gen:do_call/4", "shop_pool:acquire/1"], Some("shop_pool:acquire/1"));
+        check(
+            &["Elixir.DBConnection.Holder:checkout_call/5"],
+            Some("Elixir.DBConnection.Holder:checkout_call/5"),
+        );
+        check(&["gen:do_call/4", "acquire:it/1"], None);
+        check(&[], None);
+    }
+}

@@ -1,0 +1,114 @@
+//! BT053: processes wait for one that lets them wait: a pool that has none left, or somebody who waits for others.
+
+use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
+
+use crate::holds::{self, Does, Hold};
+use crate::known;
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT053"),
+    name: "waiting-callers",
+    question: "Do processes wait for one that lets them wait?",
+    confirm: "twice as many of what they wait for (a larger pool): fewer must wait, and throughput rise; if not, look at what holds it",
+    needs: &[&metrics::PROCESS_COUNT],
+    since: 21,
+    judge,
+};
+
+/// Processes that wait for the same one at a time.
+const WAITING: Scale = Scale {
+    notice: 5.0,
+    warning: 10.0,
+    critical: 500.0,
+    source: "judgement: in a pool of the size that is needed hardly anybody waits",
+};
+
+/// Findings of one diagnosis; what else they wait for shows when these are gone.
+const MOST: usize = 2;
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let stands = &period.stands;
+    if stands.looks == 0 {
+        return Err(Missing {
+            what: "where processes stand".to_owned(),
+            why: "it was not recorded".to_owned(),
+            next: "record the node with this version of beamtune: beamtune record TARGET".to_owned(),
+        });
+    }
+    // Who works is behind, and another rule's.
+    let holds: Vec<Hold<'_>> =
+        holds::holds(period)?.into_iter().filter(|hold| hold.does != Does::Works).collect();
+    let found = holds.iter().filter_map(|hold| {
+        let score = WAITING.score(hold.waiting)?;
+        Some(describe(period, hold, if hold.is_certain() { score } else { score.min(20.0) }))
+    });
+    let in_midst: i64 = holds::waiting(period).map(|place| place.count).sum();
+    Ok(Judgement::found_or_healthy(
+        found.take(MOST).collect(),
+        format!(
+            "of {} processes looked at, {in_midst} waited in the midst of something, and no more than {:.0} of all for the same one",
+            stands.sampled,
+            holds.first().map_or(0.0, |hold| hold.waiting).ceil()
+        ),
+    ))
+}
+
+fn describe(period: &Period, hold: &Hold<'_>, score: f64) -> Draft {
+    let (seen, of) = hold.seen;
+    let at = hold.at.as_deref();
+    let (itself, has) = if hold.is_one { ("itself waits", "has") } else { ("themselves wait", "have") };
+    let what = match (&hold.does, &hold.takes) {
+        (Does::Waits { at, on: Some(on) }, _) => format!("which {itself} for {on} in {at}"),
+        (Does::Waits { at, on: None }, _) => format!("which {itself} in {at}"),
+        (_, Some(_)) => format!("which {has} none left to give"),
+        _ if hold.is_node => "another node".to_owned(),
+        _ => format!("which {has} taken their messages and not answered yet"),
+    };
+    let draft = Draft::new(score, format!("about {:.0} processes wait for {}, {what}", hold.waiting, hold.title))
+        .about(hold.title.clone())
+        .because(
+            Evidence::number("waiting for it at a time", hold.waiting, Unit::Count)
+                .against(WAITING.warning, WAITING.source)
+                .with_text(format!("{seen} of {of} looked at by chance")),
+        )
+        .because_some(hold.takes.as_deref().or(at).map(|place| Evidence::text("where they wait", place)))
+        .because_some(
+            hold.takes.as_deref().and(at).map(|place| Evidence::text("called from", place)),
+        )
+        .because_some((hold.with_messages > 0.0).then(|| {
+            Evidence::number("of those who wait, with messages of their own", hold.with_messages, Unit::Ratio)
+        }))
+        .but_if(
+            !hold.is_certain(),
+            "workers that ask it for work, and have none to do, look the same: see whether what they should do is left undone",
+        )
+        .but("a process may monitor another one for long, and wait for something else");
+    let draft = match hold.process {
+        Some(process) => known::explain(draft, period, process),
+        None => draft,
+    };
+    let is_pool = hold.takes.is_some();
+    draft
+        .fix_if(is_pool, || {
+            remedy::of(
+                period,
+                "code.shorter_hold",
+                "give back sooner: no call of another service, no sleep and no rendering between taking and giving back",
+                "a pool serves its size divided by the time that each holds a part of it",
+                "processes that wait for it under the same load, and throughput",
+            )
+        })
+        .fix(remedy::of(
+            period,
+            "code.more_in_flight",
+            if is_pool {
+                "a larger pool, if what is behind it has room: the time that each waits falls as its size grows"
+            } else {
+                "let it answer later without waiting itself (handle_call with noreply, a process for each request), or have several of it"
+            },
+            "the schedulers are idle meanwhile, so no emulator flag can help",
+            "throughput, and processes that wait, with twice as many",
+        ))
+}

@@ -1,0 +1,117 @@
+//! Rules on processes that wait for others.
+
+use beamtune_model::{Level, StandRow, metrics};
+
+use super::node::{Busy, Node, node, stand};
+use super::{assert_healthy, entries, finding, outcome, row};
+use crate::diagnose;
+
+const POOL: &str = "<0.77.0>";
+
+/// Thirty of a hundred wait for a pool, which waits for messages, and has none.
+fn pool(stack: &[&str]) -> Node {
+    node().with(|n| {
+        n.processes = (400, 0);
+        n.busiest = vec![Busy {
+            reductions: 1_000,
+            row: row(|r| {
+                r.name = Some("shop_pool".to_owned());
+                r.initial_call = Some("shop_pool:init/1".to_owned());
+            }),
+            ..Busy::default()
+        }];
+        n.stands = vec![
+            stand(60, &["gen_server:loop/7"], &[]),
+            stand(30, stack, &[(POOL, 30), ("<0.9.0>", 1)]),
+            held(POOL, "waiting", &["gen_server:loop/7"]),
+        ];
+    })
+}
+
+fn held(pid: &str, status: &str, stack: &[&str]) -> StandRow {
+    StandRow { pid: Some(pid.to_owned()), status: status.to_owned(), of: 0, ..stand(1, stack, &[]) }
+}
+
+#[test]
+fn a_pool_that_has_none_left_is_found_and_named() {
+    let found = finding(&pool(&["gen:do_call/4", "poolboy:checkout/3", "shop:buy/2"]), "BT053");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("shop_pool (<0.77.0>)")));
+    assert_eq!(
+        found.summary,
+        "about 120 processes wait for shop_pool (<0.77.0>), which has none left to give"
+    );
+    assert_eq!(entries(&found), ["code.shorter_hold", "code.more_in_flight"]);
+    let texts: Vec<_> = found.evidence.iter().filter_map(|evidence| evidence.text.as_deref()).collect();
+    assert!(texts.contains(&"shop:buy/2") && texts.contains(&"poolboy:checkout/3"), "{texts:?}");
+}
+
+#[test]
+fn who_only_may_wait_for_work_is_worth_a_notice() {
+    let node = pool(&["gen:do_call/4", "gen_server:call/3", "shop:next_job/1"]);
+    assert_eq!(finding(&node, "BT053").level, Level::Notice);
+    // With messages of their own they are wanted elsewhere.
+    let wanted = node.with(|n| n.stands[1].queued = 20);
+    assert_eq!(finding(&wanted, "BT053").level, Level::Warning);
+}
+
+#[test]
+fn one_that_waits_itself_is_told_with_what_it_waits_for() {
+    let node = pool(&["gen:do_call/4", "shop:buy/2"]).with(|n| {
+        n.stands[2] = StandRow {
+            on: vec![("other@host".to_owned(), 1)],
+            ..held(POOL, "waiting", &["gen:do_call/4", "shop_pool:ask/1"])
+        };
+    });
+    let found = finding(&node, "BT053");
+    assert_eq!(found.level, Level::Warning);
+    assert!(
+        found.summary.ends_with("which itself waits for other@host in gen:do_call/4"),
+        "{}",
+        found.summary
+    );
+}
+
+#[test]
+fn several_that_are_alike_are_one_finding() {
+    let node = pool(&["gen:do_call/4", "shop:buy/2"]).with(|n| {
+        n.busiest.push(Busy { pid: "<0.78.0>", ..n.busiest[0].clone() });
+        n.stands[1].on = vec![(POOL.to_owned(), 15), ("<0.78.0>".to_owned(), 15)];
+        n.stands[2] = held(POOL, "waiting", &["prim_inet:recv0/3"]);
+        n.stands.push(held("<0.78.0>", "waiting", &["prim_inet:recv0/3"]));
+    });
+    let found = finding(&node, "BT053");
+    assert_eq!(
+        found.summary,
+        "about 120 processes wait for 2 processes like shop_pool (<0.77.0>), which themselves wait in prim_inet:recv0/3"
+    );
+}
+
+#[test]
+fn who_works_for_those_that_wait_is_another_rules() {
+    let stack = ["gen:do_call/4", "shop:buy/2"];
+    assert_healthy(&pool(&stack).with(|n| n.stands[2].status = "running".to_owned()), "BT053");
+    assert_healthy(&pool(&stack).with(|n| n.stands[2].queued = 7), "BT053");
+    assert_healthy(&pool(&stack).with(|n| n.busiest[0].runnable_of_10 = 9), "BT053");
+}
+
+#[test]
+fn a_few_that_wait_are_nothing() {
+    let taking = ["gen:do_call/4", "poolboy:checkout/3"];
+    assert_healthy(&pool(&taking).with(|n| n.stands[1].on = vec![(POOL.to_owned(), 1)]), "BT053");
+    assert_healthy(&pool(&taking).with(|n| n.processes = (10, 0)), "BT053");
+    let nothing = node().with(|n| n.stands = Vec::new());
+    assert!(matches!(outcome(&nothing.period(), "BT053"), beamtune_model::Outcome::NotJudged { .. }));
+}
+
+#[test]
+fn what_waits_for_a_pool_tells_why_the_cpu_is_not_used() {
+    let node = pool(&["gen:do_call/4", "poolboy:checkout/3", "shop:buy/2"]);
+    let period = node.period();
+    let found = finding(&node, "BT015");
+    assert_eq!(found.subject.as_deref(), Some("waiting outside"));
+    assert!(found.summary.contains("about 120 processes wait for shop_pool"), "{}", found.summary);
+    let diagnosis = diagnose(&period);
+    let idle = diagnosis.findings().into_iter().find(|finding| finding.code.0 == "BT015").expect("found");
+    assert_eq!(idle.follows.as_ref().map(|follows| follows.code.0), Some("BT053"));
+    assert!(period.stat(&metrics::PROCESS_COUNT, "").is_ok());
+}

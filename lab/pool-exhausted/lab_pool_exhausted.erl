@@ -1,0 +1,69 @@
+%% A pool of connections from which each request takes one. Sick, a request calls a slow service while it
+%% holds the connection; cured, it calls the same service before it takes one.
+-module(lab_pool_exhausted).
+-behaviour(gen_server).
+
+-export([start/1, establish/1]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
+
+start(Args) -> lab:run(?MODULE, Args).
+
+establish(Context) ->
+    Connections = lab:int(Context, connections, 4, 10),
+    Requests = Connections * lab:int(Context, requests_per_connection, 12, 25),
+    ServiceMs = lab:int(Context, service_ms, 100, 300),
+    {Called, Pool} = lab:server(Context, pool, {?MODULE, Connections}),
+    Served = lab:counter(),
+    Sick = lab:sick(Context),
+    [lab:start(fun() -> request(Sick, Pool, ServiceMs, Served) end) || _ <- lists:seq(1, Requests)],
+    lab:wait_until(served, fun() -> lab:total(Served) > 2 * Connections end),
+    #{
+        sick => lab:culprit(Context, Called),
+        details => #{connections => Connections, requests => Requests, service_ms => ServiceMs}
+    }.
+
+%% A request comes, is served, and the next one of the same user comes a little later.
+request(Sick, Pool, ServiceMs, Served) ->
+    lab:pause(rand:uniform(200)),
+    serve(Sick, Pool, ServiceMs),
+    lab:count(Served),
+    request(Sick, Pool, ServiceMs, Served).
+
+serve(true, Pool, ServiceMs) ->
+    Connection = checkout(Pool),
+    call_service(ServiceMs),
+    query(Connection),
+    checkin(Pool, Connection);
+serve(false, Pool, ServiceMs) ->
+    call_service(ServiceMs),
+    Connection = checkout(Pool),
+    query(Connection),
+    checkin(Pool, Connection).
+
+%% Looks at what it has got, as pools do: so the function is among those that wait.
+checkout(Pool) ->
+    Connection = gen_server:call(Pool, checkout, infinity),
+    true = is_integer(Connection),
+    Connection.
+
+checkin(Pool, Connection) -> gen_server:cast(Pool, {checkin, Connection}).
+
+call_service(Ms) -> lab:pause(Ms).
+
+query(_Connection) -> lab:pause(1).
+
+%% The pool: connections that are free, and who waits for one, in the order in which they came.
+init(Connections) -> {ok, {lists:seq(1, Connections), queue:new()}}.
+
+handle_call(checkout, _, {[Connection | Free], Waiting}) -> {reply, Connection, {Free, Waiting}};
+handle_call(checkout, From, {[], Waiting}) -> {noreply, {[], queue:in(From, Waiting)}}.
+
+handle_cast({checkin, Connection}, {Free, Waiting}) ->
+    case queue:out(Waiting) of
+        {{value, From}, Left} ->
+            gen_server:reply(From, Connection),
+            {noreply, {Free, Left}};
+        {empty, _} -> {noreply, {[Connection | Free], Waiting}}
+    end.
+
+handle_info(_, State) -> {noreply, State}.
