@@ -35,6 +35,13 @@ fn waits_there(cause: &Finding, effect: &Finding) -> bool {
         && subject.is_some_and(|who| effect.summary.contains(who))
 }
 
+/// What the control group used, by a finding of its quota, was well below that.
+fn quota_suffices(throttled: &Finding) -> bool {
+    let number = |name| throttled.evidence.iter().find(|evidence| evidence.what == name)?.value;
+    let used = number("CPU of the whole control group").or(number("CPU of the VM"));
+    used.zip(number("quota")).is_some_and(|(used, quota)| used < 0.9 * quota)
+}
+
 /// Of two that may be the cause the first one that was found is told.
 const RELATIONS: &[Relation] = &[
     Relation {
@@ -81,9 +88,21 @@ const RELATIONS: &[Relation] = &[
     },
     Relation {
         cause: "BT019",
-        effects: &["BT016", "BT017"],
+        effects: &["BT016", "BT017", "BT011"],
         is_meant: always,
         why: "whoever needs a page that is swapped out waits for the disk",
+    },
+    Relation {
+        cause: "BT003",
+        effects: &["BT002"],
+        is_meant: |_, effect| quota_suffices(effect),
+        why: "the quota suffices for what the VM uses, but not for so many schedulers at once",
+    },
+    Relation {
+        cause: "BT003",
+        effects: &["BT016", "BT017"],
+        is_meant: may_be_the_hosts,
+        why: "threads that lose their CPU in the middle of a slice or of a collection seem to take long for it",
     },
     Relation {
         cause: "BT002",
@@ -158,6 +177,18 @@ const RELATIONS: &[Relation] = &[
         why: "these are the collections of new processes",
     },
     Relation {
+        cause: "BT017",
+        effects: &["BT011"],
+        is_meant: same_subject,
+        why: "it is this process whose collections take so long",
+    },
+    Relation {
+        cause: "BT029",
+        effects: &["BT046"],
+        is_meant: same_subject,
+        why: "these are the segments that the cache does not keep",
+    },
+    Relation {
         cause: "BT032",
         effects: &["BT011"],
         is_meant: always,
@@ -207,7 +238,7 @@ fn findings(verdicts: &[Verdict]) -> impl Iterator<Item = ((usize, usize), &Find
 
 #[cfg(test)]
 mod tests {
-    use beamtune_model::Code;
+    use beamtune_model::{Code, Evidence, Unit};
 
     use super::*;
     use crate::RULES;
@@ -263,6 +294,20 @@ mod tests {
     }
 
     #[test]
+    fn a_quota_that_suffices_is_used_up_by_too_many_schedulers() {
+        let throttled = |used: f64| {
+            let number = |what, value| Evidence::number(what, value, Unit::Cores);
+            let evidence = vec![number("quota", 1.0), number("CPU of the VM", used)];
+            Finding { evidence, ..finding("BT002", 90.0, "quota") }
+        };
+        let check = |used, expect| {
+            assert_eq!(cause_of_last(vec![finding("BT003", 40.0, "s"), throttled(used)]), expect, "{used}");
+        };
+        check(0.75, Some("BT003"));
+        check(0.95, None);
+    }
+
+    #[test]
     fn what_a_process_does_explains_what_is_seen_of_its_queue() {
         let check = |findings: Vec<Finding>, expect| assert_eq!(cause_of_last(findings), expect);
         check(vec![finding("BT041", 60.0, "a"), finding("BT005", 80.0, "a")], Some("BT041"));
@@ -279,11 +324,15 @@ mod tests {
         }
     }
 
-    /// Else what follows would have to be followed further.
+    /// Else what follows would have to be followed further. What only is followed as a notice is no cause itself.
     #[test]
     fn what_follows_from_a_consequence_is_told_of_its_cause_and_all_codes_exist() {
         for (place, Relation { cause, effects, .. }) in RELATIONS.iter().enumerate() {
-            for first in RELATIONS.iter().filter(|first| first.effects.contains(cause)) {
+            let is_cause = |first: &&Relation| {
+                first.effects.contains(cause)
+                    && (first.is_meant)(&finding(first.cause, 90.0, "a"), &finding(cause, 60.0, "a"))
+            };
+            for first in RELATIONS.iter().filter(is_cause) {
                 for effect in effects.iter().filter(|effect| !OF_THE_NODE.contains(effect)) {
                     let told = |of: &Relation| of.cause == first.cause && of.effects.contains(effect);
                     assert!(RELATIONS.iter().take(place).any(told), "{} {cause} {effect}", first.cause);

@@ -107,8 +107,9 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
         .filter_map(|group| {
             let Group { kind: (_, does), who, looks, mut places } = group;
             let seen: i64 = places.iter().map(|(_, count)| count).sum();
-            // What was seen in one look of several came and went.
-            if seen < FEWEST || 3 * looks < 2 * stands.looks {
+            // What was seen in one look of several came and went. And where each waits for one of its own, they are pairs.
+            if seen < FEWEST || seen < 2 * who.len() as i64 * i64::from(looks) || 3 * looks < 2 * stands.looks
+            {
                 return None;
             }
             places.sort_by_key(|(_, count)| std::cmp::Reverse(*count));

@@ -122,7 +122,9 @@ pub(crate) fn of_program(stack: &[String]) -> Option<&str> {
 /// True of a place in which a process waits in the midst of something, and not for whatever comes next.
 pub(crate) fn is_in_midst(stack: &[String]) -> bool {
     let is_system = |function: &String| SYSTEM.iter().any(|start| function.starts_with(start));
-    stack.first().is_some_and(|function| !is_loop(function)) && !stack.iter().any(is_system)
+    // Loops that a program has written itself are called so: ws_loop, main_loop.
+    let waits_for_all = |function: &String| is_loop(function) || function.contains("loop");
+    stack.first().is_some_and(|function| !waits_for_all(function)) && !stack.iter().any(is_system)
 }
 
 /// The share of the looks at a process in which it ran or was runnable; `None` of fewer than five looks, which say little.

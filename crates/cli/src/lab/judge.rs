@@ -22,7 +22,7 @@ const FIRST: usize = 3;
 
 /// What is known of a VM.
 pub struct Truth<'a> {
-    /// `CODE` of a finding above "notice", or `CODE:SUBJECT` of one at any level.
+    /// `CODE` of a finding above "notice", or `CODE:SUBJECT` of one at any level, with any subject where that is `*`.
     pub expect: &'a [String],
     /// Codes that may be found besides.
     pub allow: &'a [String],
@@ -49,6 +49,7 @@ pub fn causes<'a>(expect: &'a [String], cause: Option<&'a String>) -> Vec<&'a st
 /// Whether a finding is what was expected.
 fn is_hit(finding: &Finding, expectation: &str) -> bool {
     match expectation.split_once(':') {
+        Some((code, "*")) => finding.code.0 == code,
         Some((code, subject)) => finding.code.0 == code && finding.subject.as_deref() == Some(subject),
         None => finding.code.0 == expectation && finding.level > Level::Notice,
     }
@@ -193,6 +194,8 @@ mod tests {
         assert_eq!(verdict(&found, &["BT009"], true, 0.0).missing, ["BT009"]);
         assert!(verdict(&found, &["BT009"], false, 0.0).false_findings.is_empty());
         assert!(verdict(&found, &["BT009:subject"], true, 0.0).missing.is_empty());
+        assert!(verdict(&found, &["BT009:*"], true, 0.0).missing.is_empty());
+        assert_eq!(verdict(&found, &["BT009:other"], true, 0.0).missing, ["BT009:other"]);
         assert_eq!(verdict(&found, &["BT009:subject"], false, 0.0).false_findings.len(), 1);
     }
 

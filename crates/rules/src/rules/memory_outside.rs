@@ -36,6 +36,13 @@ const USUAL_BYTES: f64 = 64e6;
 /// Of malloc's memory, if less than this share is handed out, the rest is what malloc keeps.
 const KEPT: f64 = 0.5;
 
+/// The most by which resident memory became less from one look to the next, in bytes.
+fn largest_fall(period: &Period) -> Result<f64, Missing> {
+    let resident = period.stat(&metrics::RSS, "")?.trace.points();
+    let falls = resident.windows(2).map(|pair| pair[0].1.saturating_sub(pair[1].1));
+    Ok(falls.max().unwrap_or(0).max(0) as f64)
+}
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let resident = memory::resident(period)?;
     memory::all_carriers(period)?;
@@ -79,6 +86,18 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let healthy =
         || Ok(Judgement::Healthy(format!("{words} {} of {}", megabytes(bytes), megabytes(resident))));
     let Some(score) = SHARE.score(share).filter(|_| bytes >= WORTH_BYTES) else { return healthy() };
+    // What is resident and what is in carriers are read one after the other, which are of one instant only where little moves.
+    let moves = largest_fall(period)?;
+    if bytes < moves {
+        return Ok(Judgement::NotJudged {
+            reason: format!(
+                "{} of resident memory came and went between two looks, and {} are to be explained",
+                megabytes(moves),
+                megabytes(bytes)
+            ),
+            next: "look when the node has less to do: beamtune memory".to_owned(),
+        });
+    }
     let kept = in_use.is_some_and(|used| used < KEPT * bytes);
     let what = match (&disabled[..], kept) {
         ([], true) => "most of it is free and kept by malloc",

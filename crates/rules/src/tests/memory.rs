@@ -381,6 +381,14 @@ fn a_job_that_collects_everything_is_told_from_a_load_in_waves() {
 }
 
 #[test]
+fn what_comes_and_goes_between_two_looks_is_not_taken_for_somebody_elses() {
+    let swings = |every: i64| node().with(|n| (n.resident, n.resident_swings) = (600 * MB, every));
+    assert_eq!(finding(&swings(100 * MB), "BT025").code.0, "BT025");
+    let outcome = outcome(&swings(500 * MB).period(), "BT025");
+    assert!(matches!(outcome, Outcome::NotJudged { .. }), "{outcome:?}");
+}
+
+#[test]
 fn nothing_is_judged_where_allocators_were_not_read() {
     for code in ["BT024", "BT025"] {
         let outcome = outcome(&node().with(|n| n.without.push(&metrics::MBCS_CARRIERS_SIZE)).period(), code);

@@ -81,6 +81,8 @@ pub struct Node {
     pub queued: i64,
     /// (first, growth per second) of resident memory beyond what stands in [`Node::resident`].
     pub resident_growth: i64,
+    /// So much more is resident in each fourth second.
+    pub resident_swings: i64,
     /// Kinds of `erlang:memory/0`: (name, first, growth per second), in bytes.
     pub kinds: Vec<(&'static str, i64, i64)>,
     /// Of what is resident, what is given back and not yet taken.
@@ -246,6 +248,7 @@ pub fn node() -> Node {
         block_growth: 0,
         queued: 0,
         resident_growth: 0,
+        resident_swings: 0,
         given_back: 0,
         binary_waves: 0,
         kinds: vec![
@@ -462,7 +465,8 @@ impl Node {
         let own = self.cpu * self.schedulers as f64 + self.dirty_cpu_active * self.schedulers as f64;
         put(&metrics::PROCESS_USER, "", ns(own, s));
         put(&metrics::PROCESS_SYSTEM, "", ns(self.system, s));
-        put(&metrics::RSS, "", self.resident + self.resident_growth * s);
+        let swing = if s % 4 == 1 { self.resident_swings } else { 0 };
+        put(&metrics::RSS, "", self.resident + self.resident_growth * s + swing);
         put(&metrics::MEMORY_AVAILABLE, "", self.memory_available);
         self.fill_allocators(s, &mut put);
         put(&metrics::ANON_HUGE, "", self.huge);

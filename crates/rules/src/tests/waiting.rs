@@ -87,6 +87,19 @@ fn several_that_are_alike_are_one_finding() {
 }
 
 #[test]
+fn pairs_that_wait_for_each_other_are_no_pool() {
+    let node = pool(&["gen:do_call/4", "shop:buy/2"]).with(|n| {
+        let pids = ["<0.81.0>", "<0.82.0>", "<0.83.0>", "<0.84.0>"];
+        n.busiest = pids.map(|pid| Busy { pid, ..n.busiest[0].clone() }).to_vec();
+        n.stands[1].on = pids.map(|pid| (pid.to_owned(), 1)).to_vec();
+        n.stands.extend(pids.map(|pid| held(pid, "waiting", &["gen_server:loop/7"])));
+    });
+    assert_healthy(&node, "BT053");
+    // Nor is who waits for whatever comes.
+    assert_healthy(&pool(&["shop_socket:ws_loop/5", "shop_socket:init/1"]), "BT053");
+}
+
+#[test]
 fn who_works_for_those_that_wait_is_another_rules() {
     let stack = ["gen:do_call/4", "shop:buy/2"];
     assert_healthy(&pool(&stack).with(|n| n.stands[2].status = "running".to_owned()), "BT053");
