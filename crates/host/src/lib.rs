@@ -28,6 +28,7 @@ pub mod family;
 pub mod installation;
 pub mod machine;
 pub mod memory;
+mod netlink;
 pub mod pressure;
 pub mod process;
 pub mod product;

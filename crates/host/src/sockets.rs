@@ -6,7 +6,7 @@
 //! are given out; so only the beginning of both is read.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::distribution::Listener;
@@ -24,6 +24,11 @@ const MAX_DESCRIPTORS: usize = 2_000;
 pub struct Socket {
     /// Where it listens.
     pub listener: Listener,
+    /// Connections that wait to be accepted (net/ipv4/tcp_ipv4.c, `get_tcp4_sock`: of a listening socket `rx_queue`
+    /// counts these).
+    pub waiting: i64,
+    /// How many may; the files do not tell it.
+    pub limit: Option<i64>,
     /// The number by which open files refer to it.
     pub inode: u64,
 }
@@ -35,11 +40,14 @@ pub fn listening(content: &[u8]) -> Vec<Socket> {
         let mut fields = text::fields(line);
         let local = fields.nth(1)?;
         let state = fields.nth(1)?;
-        let inode = text::number(fields.nth(5)?)?;
+        let queues = fields.next()?;
+        let inode = text::number(fields.nth(4)?)?;
         // Two more follow at least; without them the number could be cut.
         fields.next()?;
         (state == LISTEN).then_some(())?;
-        Some(Socket { listener: address(std::str::from_utf8(local).ok()?)?, inode })
+        let (_, waiting) = std::str::from_utf8(queues).ok()?.split_once(':')?;
+        let waiting = i64::from(u32::from_str_radix(waiting, 16).ok()?);
+        Some(Socket { listener: address(std::str::from_utf8(local).ok()?)?, waiting, limit: None, inode })
     };
     text::lines(content).filter_map(line).collect()
 }
@@ -73,28 +81,31 @@ impl Sockets {
     /// The ports on which a process listens.
     pub fn listeners(&mut self, tree: &impl FileTree, pid: u32) -> Result<Vec<Listener>, HostError> {
         // Who may not see the files need not look at the sockets.
-        let folder = format!("/proc/{pid}/fd");
-        let descriptors = tree.list(&folder, MAX_DESCRIPTORS)?;
+        let held = held(tree, pid, MAX_DESCRIPTORS)?;
         let namespace = tree.read_link(&format!("/proc/{pid}/ns/net"))?;
         let sockets = match self.0.entry(namespace) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(of_namespace(tree, pid)?),
         };
-        let mut found = BTreeSet::new();
-        for descriptor in descriptors {
-            // One that has been closed meanwhile is none.
-            let Ok(target) = tree.read_link(&format!("{folder}/{descriptor}")) else { continue };
-            let number = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
-            let inode = number.and_then(|number| text::number(number.as_bytes()));
-            let socket = inode.and_then(|inode| sockets.iter().find(|socket| socket.inode == inode));
-            found.extend(socket.map(|socket| socket.listener));
-        }
+        let own = sockets.iter().filter(|socket| held.contains(&socket.inode));
+        let found: BTreeSet<Listener> = own.map(|socket| socket.listener).collect();
         Ok(found.into_iter().collect())
     }
 }
 
+/// The sockets among a process's first open files, at most so many.
+pub(crate) fn held(tree: &impl FileTree, pid: u32, max: usize) -> Result<HashSet<u64>, HostError> {
+    let folder = format!("/proc/{pid}/fd");
+    let inode = |descriptor: String| {
+        // One that has been closed meanwhile is none.
+        let target = tree.read_link(&format!("{folder}/{descriptor}")).ok()?;
+        text::number(target.strip_prefix("socket:[")?.strip_suffix(']')?.as_bytes())
+    };
+    Ok(tree.list(&folder, max)?.into_iter().filter_map(inode).collect())
+}
+
 /// The listening sockets of a process's network namespace.
-fn of_namespace(tree: &impl FileTree, pid: u32) -> Result<Vec<Socket>, HostError> {
+pub(crate) fn of_namespace(tree: &impl FileTree, pid: u32) -> Result<Vec<Socket>, HostError> {
     let mut sockets = Vec::new();
     for table in ["tcp", "tcp6"] {
         let mut content = Vec::new();
@@ -117,7 +128,7 @@ mod tests {
 
     const TABLE: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
         0: 00000000:D978 00000000:0000 0A 00000000:00000000 00:00000000 00000000   112        0 68134 1 0000 100 0 0 10 0\n   \
-        1: 0100007F:1538 00000000:0000 0A 00000000:00000000 00:00000000 00000000   112        0 68140 1 0000 100 0 0 10 0\n   \
+        1: 0100007F:1538 00000000:0000 0A 00000000:0000000B 00:00000000 00000000   112        0 68140 1 0000 100 0 0 10 0\n   \
         2: 0100007F:1538 0100007F:9C40 01 00000000:00000000 00:00000000 00000000   112        0 68150 1 0000 20 4 30 10 -1\n";
     const TABLE6: &str = "  sl  local_address                         remote_address                        st tx_queue\n   \
         0: 00000000000000000000000000000000:8B58 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 \
@@ -133,10 +144,10 @@ mod tests {
     #[cfg(target_endian = "little")]
     fn only_listening_sockets_are_taken() {
         let read = |content: &str| {
-            listening(content.as_bytes()).iter().map(|s| (s.listener, s.inode)).collect::<Vec<_>>()
+            listening(content.as_bytes()).iter().map(|s| (s.listener, s.waiting, s.inode)).collect::<Vec<_>>()
         };
-        assert_eq!(read(TABLE), [(at("0.0.0.0", 55_672), 68_134), (at("127.0.0.1", 5_432), 68_140)]);
-        assert_eq!(read(TABLE6), [(at("::", 35_672), 68_160), (at("::1", 8_080), 68_161)]);
+        assert_eq!(read(TABLE), [(at("0.0.0.0", 55_672), 0, 68_134), (at("127.0.0.1", 5_432), 11, 68_140)]);
+        assert_eq!(read(TABLE6), [(at("::", 35_672), 0, 68_160), (at("::1", 8_080), 0, 68_161)]);
     }
 
     #[test]

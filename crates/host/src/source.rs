@@ -24,6 +24,7 @@ use crate::pressure::Pressure;
 use crate::process::{self, Identity, Rollup, SMALL_FILE_BYTES, Status};
 use crate::threads::ThreadReader;
 use crate::tree::FileTree;
+use listen::ListenWatch;
 pub use memory::MemoryBudget;
 use memory::MemoryWatch;
 
@@ -79,6 +80,7 @@ pub struct HostSource<T> {
     /// Why `smaps_rollup` is not read again.
     rollup_refused: Option<String>,
     memory: MemoryWatch,
+    listen: ListenWatch,
     content: Vec<u8>,
 }
 
@@ -109,6 +111,7 @@ impl<T: FileTree> HostSource<T> {
             gaps: Gaps::default(),
             rollup_refused: None,
             memory: MemoryWatch::default(),
+            listen: ListenWatch::default(),
             content: Vec::new(),
         })
     }
@@ -138,6 +141,7 @@ impl<T: FileTree> HostSource<T> {
         self.threads = ThreadReader::default();
         self.rollup_refused = None;
         self.memory = self.memory.of_next_life();
+        self.listen = ListenWatch::default();
         Ok(())
     }
 
@@ -420,6 +424,7 @@ impl<T: FileTree> Source for HostSource<T> {
             self.tell_facts(&status, out);
             self.read_dear(&status, clock, out);
         }
+        self.read_listeners(detail, clock, out);
         if self.first && self.announce == Announce::Here {
             self.announce(clock, out);
         }
@@ -443,6 +448,11 @@ impl<T: FileTree> Source for HostSource<T> {
             }
         }
     }
+}
+
+/// Of what is looked at only where it is.
+fn of_another_host() -> Trouble {
+    Trouble::new(TroubleKind::Unsupported, "not judged: the node runs on another host")
 }
 
 /// How long the kernel will take to walk all of a process's memory.
@@ -533,6 +543,7 @@ impl Gaps {
     }
 }
 
+mod listen;
 mod memory;
 #[cfg(test)]
 mod tests;

@@ -224,6 +224,20 @@ metrics! {
         "Of malloc: the chunks that are handed out, by their headers. The rest is free and kept by malloc.";
     CONTENT_COST = HostContent / "cost", Nanoseconds, Gauge, "How long finding out took; the entity is empty.";
 
+    // Its listening TCP sockets. Where several share an address (SO_REUSEPORT), that with the longest queue.
+    ACCEPT_QUEUE = HostListen / "queue", Count, Gauge,
+        "Connections that wait to be accepted: netlink, sock_diag; where that is not to be had, rx_queue of /proc/PID/net/tcp and tcp6 (seldom where reading them is dear).";
+    ACCEPT_QUEUE_LIMIT = HostListen / "limit", Count, Gauge,
+        "Its limit, the lesser of backlog and net.core.somaxconn: netlink, sock_diag. A full queue holds one more.";
+    LISTENING_SOCKETS = HostListen / "sockets", Count, Gauge,
+        "Listening TCP sockets of the VM's network namespace, whoever has them.";
+    LISTEN_OVERFLOWS = HostListen / "overflows", Count, Counter,
+        "Times that a connection was turned away because an accept queue was full: ListenOverflows of /proc/PID/net/netstat, of the whole network namespace.";
+    LISTEN_DROPS = HostListen / "drops", Count, Counter,
+        "The same for whatever reason: ListenDrops, of the whole network namespace.";
+    PASSIVE_OPENS = HostListen / "passive_opens", Count, Counter,
+        "Connections that came into an accept queue: PassiveOpens of /proc/PID/net/snmp, of the whole network namespace.";
+
     // The machine.
     CPU_BUSY = HostCpu / "busy", Nanoseconds, Counter,
         "CPU time of all CPUs that was not idle, iowait or steal: /proc/stat.";

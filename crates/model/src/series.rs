@@ -56,6 +56,8 @@ pub enum Group {
     HostMapping,
     /// What stands in it; entity = use, see [`crate::memory::content`].
     HostContent,
+    /// Its listening TCP sockets; entity = `ADDRESS:PORT`, or empty for the whole network namespace.
+    HostListen,
 }
 
 text_names!(Group {
@@ -80,6 +82,7 @@ text_names!(Group {
     HostCpu => "host_cpu",
     HostMapping => "host_mapping",
     HostContent => "host_content",
+    HostListen => "host_listen",
 });
 
 impl Group {
@@ -105,6 +108,7 @@ impl Group {
             Group::HostCpu => &["cpu", "swap_traffic"],
             Group::HostMapping => &["smaps"],
             Group::HostContent => &["smaps", "memory_map"],
+            Group::HostListen => &["listen"],
         }
     }
 
@@ -120,6 +124,7 @@ impl Group {
                 | Group::HostCpu
                 | Group::HostMapping
                 | Group::HostContent
+                | Group::HostListen
         )
     }
 }

@@ -321,6 +321,10 @@ impl Replace {
     fn entity(&mut self, group: Group, text: &str) -> String {
         match group {
             Group::Dist if !text.is_empty() => self.node(text),
+            Group::HostListen => match text.rsplit_once(':') {
+                Some((address, port)) => format!("{}:{}", self.by("address", address), self.word(port)),
+                None => self.word(text),
+            },
             _ => self.path_of_words(text),
         }
     }
@@ -434,6 +438,9 @@ mod tests {
             "-setcookie argument1 +sbwt none -A 30 -s argument2"
         );
         assert_eq!(replace.entity(Group::Dist, "shop@web1.acme.example"), "node1@host1");
+        for (address, expect) in [("10.0.0.7:5672", "address1:5672"), ("[::]:80", "address2:80"), ("", "")] {
+            assert_eq!(replace.entity(Group::HostListen, address), expect);
+        }
         assert_eq!(replace.entity(Group::HostThread, "other/acme_nif/123"), "other/word1/123");
         assert_eq!(replace.entity(Group::Msacc, "dirty_io_scheduler/3"), "dirty_io_scheduler/3");
         assert_eq!(

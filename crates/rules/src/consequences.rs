@@ -5,6 +5,8 @@
 
 use beamtune_model::{Finding, Follows, Level, Outcome, Verdict};
 
+use crate::rules::accept_queue::SHORT_OF_CPU;
+
 /// One thing that leads to another.
 struct Relation {
     cause: &'static str,
@@ -40,6 +42,11 @@ fn quota_suffices(throttled: &Finding) -> bool {
     let number = |name| throttled.evidence.iter().find(|evidence| evidence.what == name)?.value;
     let used = number("CPU of the whole control group").or(number("CPU of the VM"));
     used.zip(number("quota")).is_some_and(|(used, quota)| used < 0.9 * quota)
+}
+
+/// That connections wait because the VM has no CPU left for accepting them.
+fn is_short_of_cpu(_: &Finding, effect: &Finding) -> bool {
+    effect.summary.contains(SHORT_OF_CPU)
 }
 
 /// Of two that may be the cause the first one that was found is told.
@@ -117,6 +124,12 @@ const RELATIONS: &[Relation] = &[
         why: "the quota takes the CPU that is not used",
     },
     Relation {
+        cause: "BT002",
+        effects: &["BT054"],
+        is_meant: is_short_of_cpu,
+        why: "whoever accepts is stopped with all others when the quota is used up",
+    },
+    Relation {
         cause: "BT049",
         effects: &["BT004"],
         is_meant: always,
@@ -135,6 +148,18 @@ const RELATIONS: &[Relation] = &[
         why: "others have the CPUs that the schedulers are bound to",
     },
     Relation {
+        cause: "BT049",
+        effects: &["BT054"],
+        is_meant: is_short_of_cpu,
+        why: "whoever accepts waits with all others for CPUs that others use",
+    },
+    Relation {
+        cause: "BT004",
+        effects: &["BT054"],
+        is_meant: is_short_of_cpu,
+        why: "whoever accepts waits with all others for a CPU",
+    },
+    Relation {
         cause: "BT004",
         effects: &["BT016", "BT017"],
         is_meant: may_be_the_hosts,
@@ -145,6 +170,12 @@ const RELATIONS: &[Relation] = &[
         effects: &["BT015"],
         is_meant: |_, effect| matches!(effect.subject.as_deref(), Some("neighbours" | "steal")),
         why: "others have the CPU that is not used",
+    },
+    Relation {
+        cause: "BT035",
+        effects: &["BT054"],
+        is_meant: is_short_of_cpu,
+        why: "whoever accepts waits with all others for a scheduler",
     },
     Relation {
         cause: "BT033",
@@ -282,6 +313,11 @@ mod tests {
         // Too little to explain anything.
         check(vec![finding("BT002", 10.0, "quota"), finding("BT016", 20.0, "a")], None);
         check(vec![finding("BT016", 90.0, "a")], None);
+        // Connections that wait though there is CPU left wait for something else.
+        let busy =
+            Finding { summary: format!("the schedulers {SHORT_OF_CPU}"), ..finding("BT054", 50.0, "p") };
+        check(vec![finding("BT002", 40.0, "quota"), busy], Some("BT002"));
+        check(vec![finding("BT002", 40.0, "quota"), finding("BT054", 50.0, "p")], None);
         // Of another process.
         check(vec![finding("BT005", 40.0, "a"), finding("BT006", 40.0, "b")], None);
         check(vec![finding("BT005", 40.0, "a"), finding("BT006", 40.0, "a")], Some("BT005"));

@@ -6,6 +6,7 @@
 //! One file per rule in `rules/`, one page per rule in `docs/rules/`, both named after the rule; a test
 //! holds them together. What several rules derive from a period in the same way stands in [`view`].
 
+mod acceptors;
 mod account;
 mod consequences;
 pub mod contention;

@@ -2,6 +2,7 @@
 
 use crate::rule::Rule;
 
+pub(crate) mod accept_queue;
 mod atoms_near_limit;
 mod binaries_retained;
 mod bound_schedulers;
@@ -112,6 +113,7 @@ pub const RULES: &[Rule] = &[
     known_fixes::RULE,
     numa::RULE,
     waiting_callers::RULE,
+    accept_queue::RULE,
 ];
 
 /// Those about waiting for locks: why the CPU is not used, and which locks are in the way.

@@ -6,6 +6,7 @@ mod cpu;
 mod died;
 mod host;
 mod limits;
+mod listen;
 mod locks;
 mod memory;
 mod messages;

@@ -191,7 +191,8 @@ fn the_host_far_away_is_read_as_the_one_here() {
     assert_eq!(far.readings(&sample), readings);
     assert!(readings.len() > 40, "{readings:?}");
     let gaps: Vec<_> = sample.gaps.iter().map(|gap| (gap.source.as_str(), gap.reason.as_str())).collect();
-    assert_eq!(gaps, [("host.smaps", "not judged: the node runs on another host")]);
+    let elsewhere = "not judged: the node runs on another host";
+    assert_eq!(gaps, [("host.listen", elsewhere), ("host.smaps", elsewhere)]);
     // The agent reads no command line and no program.
     for key in [facts::EMU_TYPE, facts::PRODUCT, facts::COMMAND_LINE, facts::NODE_NAME] {
         told.remove(key);
@@ -231,7 +232,8 @@ fn what_is_swapped_is_counted_in_pages_of_the_host_far_away() {
         let sample = far.sample(true, |ask| tell(&host, ask)).unwrap();
         let readings = far.readings(&sample);
         let bytes = ["in", "out"].map(|way| readings.get(&format!("host_cpu//swap_{way}")).copied());
-        let gaps = sample.gaps.into_iter().map(|gap| gap.source).filter(|source| source != "host.smaps");
+        let is_here_only = |source: &String| ["host.listen", "host.smaps"].contains(&source.as_str());
+        let gaps = sample.gaps.into_iter().map(|gap| gap.source).filter(|source| !is_here_only(source));
         (bytes, gaps.collect::<Vec<_>>())
     };
     // 256 pages, says its stat.
@@ -306,7 +308,7 @@ fn a_first_sample_without_detail_goes_without_the_rollup() {
     let (mut far, _) = Far::explored(&host);
     let sample = far.sample(false, |ask| tell(&host, ask)).unwrap();
     let gaps: Vec<_> = sample.gaps.iter().map(|gap| gap.source.as_str()).collect();
-    assert_eq!(gaps, ["host.smaps", "host.smaps_rollup"]);
+    assert_eq!(gaps, ["host.listen", "host.smaps", "host.smaps_rollup"]);
     let pss = "host_process//pss";
     assert!(!far.readings(&sample).contains_key(pss));
     let sample = far.sample(true, |ask| tell(&host, ask)).unwrap();
@@ -436,6 +438,7 @@ fn a_file_that_cannot_be_read_is_a_gap_with_its_reason() {
         gaps,
         [
             "host.cgroup_limits Denied: the node may not read /sys/fs/cgroup/pod/app/cpu.max on its host",
+            "host.listen Unsupported: not judged: the node runs on another host",
             "host.open_fds Unsupported: this kernel does not provide /proc/7/fd",
             "host.pressure TimedOut: reading /proc/pressure/cpu hangs on the node's host",
             "host.smaps Unsupported: not judged: the node runs on another host",

@@ -10,7 +10,7 @@ use crate::memory::{ContentSum, Depth, MUCH_PERCENT, MappingSum, MemoryMap, Memo
 use crate::process::Status;
 use crate::tree::FileTree;
 
-use super::{HostSource, rollup_ns, some};
+use super::{HostSource, of_another_host, rollup_ns, some};
 
 /// What looking at the memory may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,10 +173,7 @@ impl<T: FileTree> HostSource<T> {
     ) -> bool {
         let plan = match self.is_here {
             true => self.memory.plan(status, clock.now()),
-            false => {
-                let reason = "not judged: the node runs on another host";
-                Plan::Nothing(Some(Trouble::new(TroubleKind::Unsupported, reason)))
-            }
+            false => Plan::Nothing(Some(of_another_host())),
         };
         let (depth, without) = match plan {
             Plan::All => (Depth::Contents, None),

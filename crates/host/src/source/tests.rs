@@ -63,6 +63,15 @@ pub(super) fn host() -> FakeHost {
     host
 }
 
+/// Two listening sockets, of which the first is the VM's, where so many connections wait.
+fn listening(waiting: u32) -> String {
+    format!(
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
+         0: 00000000:1538 00000000:0000 0A 00000000:{waiting:08X} 00:00000000 00000000   112        0 68140 1 0000 100\n   \
+         1: 00000000:0050 00000000:0000 0A 00000000:00000005 00:00000000 00000000     0        0 68141 1 0000 100\n"
+    )
+}
+
 fn process(host: &FakeHost, comm: &str, start: i64) {
     let stat = FakeHost::stat(7, comm, 300, 200, start);
     host.file("/proc/7/stat", stat).file("/proc/7/cgroup", "0::/app\n");
@@ -79,6 +88,10 @@ fn process(host: &FakeHost, comm: &str, start: i64) {
         "/proc/7/limits",
         "Max open files            1024                 4096                 files\n",
     );
+    host.file("/proc/7/net/tcp", listening(0)).file("/proc/7/net/tcp6", "");
+    let overflows = "TcpExt: ListenOverflows ListenDrops\nTcpExt: 34 35\n";
+    host.file("/proc/7/net/netstat", overflows).file("/proc/7/net/snmp", "Tcp: PassiveOpens\nTcp: 9\n");
+    host.link("/proc/7/fd/3", "socket:[68140]").link("/proc/7/ns/net", "net:[1]");
     host.file("/proc/7/smaps_rollup", "Pss:  90 kB\nAnonHugePages:  0 kB\n");
     FakeVm::new().install(host, 7);
     host.link("/proc/7/fd/0", "/dev/null").link("/proc/7/fd/1", "/dev/null").link("/proc/7/root", "/");
@@ -148,7 +161,7 @@ fn the_first_sample_holds_everything() {
     check(&metrics::ANON_HUGE, "", 0);
     check(&metrics::SWAP, "", 1024);
     check(&metrics::THREADS, "", 2);
-    check(&metrics::OPEN_FDS, "", 2);
+    check(&metrics::OPEN_FDS, "", 3);
     check(&metrics::THREAD_CPU, "scheduler/1", 6_000);
     check(&metrics::CGROUP_QUOTA, "cpu", 1_500);
     check(&metrics::CGROUP_QUOTA, "own_cpu", 1_500);
@@ -370,4 +383,51 @@ fn a_rollup_that_took_too_long_is_not_read_again() {
         told[1].contains("it took 150 ms") && told[0] == "host.smaps: there is no /proc/7/smaps",
         "{told:?}"
     );
+}
+
+#[test]
+fn connections_that_wait_to_be_accepted_are_counted_at_the_vms_own_sockets() {
+    let host = host();
+    let mut fixture = Fixture::new(&host, Announce::Here);
+    fixture.sample(true).unwrap();
+    host.file("/proc/7/net/tcp", listening(17));
+    let (sample, _) = fixture.sample(false).unwrap();
+    let check = |metric: &Metric, entity: &str, expect: Option<i64>| {
+        assert_eq!(fixture.value(&sample, metric, entity), expect, "{} {entity}", metric.name);
+    };
+    check(&metrics::ACCEPT_QUEUE, "0.0.0.0:5432", Some(17));
+    check(&metrics::ACCEPT_QUEUE, "0.0.0.0:80", None);
+    check(&metrics::LISTENING_SOCKETS, "", Some(2));
+    check(&metrics::LISTEN_OVERFLOWS, "", Some(34));
+    check(&metrics::LISTEN_DROPS, "", Some(35));
+    check(&metrics::PASSIVE_OPENS, "", Some(9));
+    assert_eq!(reasons(&sample), [""; 0]);
+    // A socket that has just been opened.
+    let with_another = format!(
+        "{}   2: 00000000:0051 00000000:0000 0A 00000000:00000002 00:00000000 00000000 0 0 68142 1 0\n",
+        listening(0)
+    );
+    host.file("/proc/7/net/tcp", with_another).link("/proc/7/fd/4", "socket:[68142]");
+    let (sample, _) = fixture.sample(false).unwrap();
+    assert_eq!(fixture.value(&sample, &metrics::ACCEPT_QUEUE, "0.0.0.0:81"), Some(2));
+}
+
+#[test]
+fn queues_that_cannot_be_read_or_take_long_are_no_empty_ones() {
+    let host = host();
+    host.remove("/proc/7/net/tcp");
+    let mut fixture = Fixture::new(&host, Announce::Here);
+    let (sample, _) = fixture.sample(false).unwrap();
+    assert_eq!(fixture.value(&sample, &metrics::LISTENING_SOCKETS, ""), None);
+    assert_eq!(reasons(&sample), ["host.listen: there is no /proc/7/net/tcp"]);
+    host.file("/proc/7/net/tcp", listening(1));
+    // A look takes 10 ms now, and for two seconds there is no other.
+    fixture.clock.step.set(10_000_000);
+    let looks: Vec<Option<i64>> = (0..4)
+        .map(|_| {
+            let (sample, _) = fixture.sample(false).unwrap();
+            fixture.value(&sample, &metrics::ACCEPT_QUEUE, "0.0.0.0:5432")
+        })
+        .collect();
+    assert_eq!(looks, [Some(1), None, None, Some(1)]);
 }

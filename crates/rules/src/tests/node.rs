@@ -6,6 +6,8 @@ use beamtune_model::{
     units::SECOND_NS,
 };
 
+use super::listen::Listens;
+
 /// What a node does in each second; times in cores unless named otherwise.
 #[derive(Clone)]
 pub struct Node {
@@ -124,6 +126,11 @@ pub struct Node {
     pub waits: Vec<WaitRow>,
     /// Where processes stand, at the first and at the last second.
     pub stands: Vec<StandRow>,
+    pub listeners: Vec<Listens>,
+    /// Connections that come in each second, and such as are turned away.
+    pub connections: (i64, i64),
+    /// Listening sockets of other programs in the VM's network namespace.
+    pub foreign_listeners: i64,
     pub without: Vec<&'static Metric>,
 }
 
@@ -276,6 +283,9 @@ pub fn node() -> Node {
         locks: vec![LockRow { waited: 2_000_000, ..lock("run_queue", None) }],
         waits: Vec::new(),
         stands: vec![stand(95, &["gen_server:loop/7", "proc_lib:init_p_do_apply/3"], &[])],
+        listeners: vec![Listens { address: "0.0.0.0:8080", waiting: &[0], limit: Some(128) }],
+        connections: (50, 0),
+        foreign_listeners: 0,
         without: Vec::new(),
     }
 }
@@ -469,6 +479,7 @@ impl Node {
         put(&metrics::RSS, "", self.resident + self.resident_growth * s + swing);
         put(&metrics::MEMORY_AVAILABLE, "", self.memory_available);
         self.fill_allocators(s, &mut put);
+        self.fill_listeners(s, &mut put);
         put(&metrics::ANON_HUGE, "", self.huge);
         put(&metrics::SWAP, "", self.swapped);
         put(&metrics::MINOR_FAULTS, "", self.minor_faults * s);

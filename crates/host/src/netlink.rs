@@ -1,0 +1,236 @@
+//! What the kernel tells of listening TCP sockets by netlink (sock_diag(7)): how many connections wait to be accepted, and
+//! how many may, which stands in no file.
+//!
+//! Only sockets that listen are asked for, so that connections and the size of the kernel's tables cost little: 0.05 ms
+//! measured, 0.4 ms beside 120,000 connections. The files, as far as the listening sockets, take 7 and 42 ms.
+//!
+//! A netlink socket tells of the network namespace that it was made in; for a process in another one a thread of its own
+//! enters that (setns(2), which wants root), asks, and ends.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
+use std::thread;
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
+};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::distribution::Listener;
+use crate::error::HostError;
+use crate::sockets::Socket;
+
+/// What is asked, for messages.
+const WHAT: &str = "listening sockets (netlink, sock_diag)";
+
+// Of linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h and net/tcp_states.h.
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+/// NLM_F_REQUEST and NLM_F_DUMP.
+const REQUEST_ALL: u16 = 0x301;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+const IPPROTO_TCP: u8 = 6;
+const TCP_LISTEN: u32 = 10;
+/// Of a `struct nlmsghdr`, and of a `struct inet_diag_req_v2`.
+const HEADER_BYTES: usize = 16;
+const REQUEST_BYTES: usize = 56;
+/// Within a `struct inet_diag_msg`: the port and the address are as on the wire; of a listening socket `idiag_rqueue` is
+/// how many wait, `idiag_wqueue` how many may (net/ipv4/tcp_diag.c).
+const PORT_AT: usize = 4;
+const ADDRESS_AT: usize = 8;
+const RQUEUE_AT: usize = 56;
+const WQUEUE_AT: usize = 60;
+const INODE_AT: usize = 68;
+
+/// The kernel fills no more than this at once (net/netlink/af_netlink.c).
+const ANSWER_BYTES: usize = 32 * 1024;
+/// Enough for tens of thousands of sockets.
+const MOST_ANSWERS: usize = 200;
+
+/// The listening TCP sockets of a process's network namespace.
+pub(crate) fn listening(pid: u32) -> Result<Vec<Socket>, HostError> {
+    let path = format!("/proc/{pid}/ns/net");
+    let denied = |error| HostError::from_io(&path, error);
+    let theirs = fs::read_link(&path).map_err(denied)?;
+    if fs::read_link("/proc/self/ns/net").is_ok_and(|ours| ours == theirs) {
+        return ask().map_err(|error| HostError::from_io(WHAT, error));
+    }
+    let door = File::open(&path).map_err(denied)?;
+    let enter_and_ask = || {
+        move_into_link_name_space(door.as_fd(), Some(LinkNameSpaceType::Network))?;
+        ask()
+    };
+    let asked = thread::scope(|scope| {
+        let visitor = thread::Builder::new().spawn_scoped(scope, enter_and_ask)?;
+        visitor.join().unwrap_or_else(|_| Err(io::Error::other("the thread that asked has failed")))
+    });
+    asked.map_err(|error| HostError::from_io(WHAT, error))
+}
+
+/// Asks for those of the namespace that the thread is in.
+fn ask() -> io::Result<Vec<Socket>> {
+    let mut sockets = Vec::new();
+    let mut answer = vec![0; ANSWER_BYTES];
+    for family in [AF_INET, AF_INET6] {
+        let socket = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            Some(netlink::SOCK_DIAG),
+        )?;
+        send(&socket, &request(family), SendFlags::empty())?;
+        for _ in 0..MOST_ANSWERS {
+            // The answer is made while it is asked and received, so there is nothing to wait for.
+            let (_, length) = recv(&socket, &mut answer[..], RecvFlags::DONTWAIT)?;
+            if read(answer.get(..length).unwrap_or_default(), &mut sockets)? == Read::All {
+                break;
+            }
+        }
+    }
+    Ok(sockets)
+}
+
+/// Asks for all listening TCP sockets of a family.
+fn request(family: u8) -> Vec<u8> {
+    let length = HEADER_BYTES + REQUEST_BYTES;
+    let mut request = Vec::with_capacity(length);
+    request.extend((length as u32).to_ne_bytes());
+    request.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    request.extend(REQUEST_ALL.to_ne_bytes());
+    // Number of the request and of who asks: the kernel fills the second in.
+    request.extend([0; 8]);
+    request.extend([family, IPPROTO_TCP, 0, 0]);
+    request.extend((1_u32 << TCP_LISTEN).to_ne_bytes());
+    // Any address.
+    request.resize(length, 0);
+    request
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Read {
+    /// There is more to come.
+    Some,
+    All,
+}
+
+/// Reads one answer, which is of many messages.
+fn read(mut answer: &[u8], sockets: &mut Vec<Socket>) -> io::Result<Read> {
+    let cut = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is cut");
+    while !answer.is_empty() {
+        let length = u32_at(answer, 0).ok_or_else(cut)? as usize;
+        let kind = bytes_at(answer, 4).map(u16::from_ne_bytes);
+        let message = answer.get(HEADER_BYTES..length).ok_or_else(cut)?;
+        match kind {
+            Some(NLMSG_DONE) => return Ok(Read::All),
+            Some(NLMSG_ERROR) => {
+                let errno = u32_at(message, 0).ok_or_else(cut)? as i32;
+                return Err(io::Error::from_raw_os_error(errno.saturating_neg()));
+            }
+            Some(SOCK_DIAG_BY_FAMILY) => {
+                sockets.push(socket(message).ok_or_else(cut)?);
+            }
+            _ => {}
+        }
+        answer = answer.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Ok(Read::Some)
+}
+
+fn socket(message: &[u8]) -> Option<Socket> {
+    let address = match *message.first()? {
+        AF_INET6 => IpAddr::V6(Ipv6Addr::from(bytes_at::<16>(message, ADDRESS_AT)?)),
+        _ => IpAddr::V4(Ipv4Addr::from(bytes_at::<4>(message, ADDRESS_AT)?)),
+    };
+    Some(Socket {
+        listener: Listener { address, port: u16::from_be_bytes(bytes_at(message, PORT_AT)?) },
+        waiting: i64::from(u32_at(message, RQUEUE_AT)?),
+        limit: Some(i64::from(u32_at(message, WQUEUE_AT)?)),
+        inode: u64::from(u32_at(message, INODE_AT)?),
+    })
+}
+
+fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes_at(bytes, at).map(u32::from_ne_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn message(kind: u16, body: &[u8]) -> Vec<u8> {
+        let mut message = ((HEADER_BYTES + body.len()) as u32).to_ne_bytes().to_vec();
+        message.extend(kind.to_ne_bytes());
+        message.extend([0; 10]);
+        message.extend(body);
+        message
+    }
+
+    fn told(family: u8, address: &[u8], waiting: u32, limit: u32, inode: u32) -> Vec<u8> {
+        let mut body = vec![0; 72];
+        let numbers = [(RQUEUE_AT, waiting), (WQUEUE_AT, limit), (INODE_AT, inode)];
+        body[0] = family;
+        body[PORT_AT..PORT_AT + 2].copy_from_slice(&5_672_u16.to_be_bytes());
+        body[ADDRESS_AT..ADDRESS_AT + address.len()].copy_from_slice(address);
+        numbers.iter().for_each(|(at, number)| body[*at..at + 4].copy_from_slice(&number.to_ne_bytes()));
+        message(SOCK_DIAG_BY_FAMILY, &body)
+    }
+
+    fn at(address: &str, waiting: i64, limit: i64, inode: u64) -> Socket {
+        let listener = Listener { address: address.parse().unwrap(), port: 5_672 };
+        Socket { listener, waiting, limit: Some(limit), inode }
+    }
+
+    #[test]
+    fn each_socket_is_read_until_the_kernel_says_that_it_was_all() {
+        let mut sockets = Vec::new();
+        let first = [told(AF_INET, &[127, 0, 0, 1], 3, 128, 7), told(AF_INET, &[0; 4], 0, 5, 8)].concat();
+        assert_eq!(read(&first, &mut sockets).unwrap(), Read::Some);
+        let last = [told(AF_INET6, &[0; 16], 1, 4_096, 9), message(NLMSG_DONE, &[0; 4])].concat();
+        assert_eq!(read(&last, &mut sockets).unwrap(), Read::All);
+        assert_eq!(sockets, [at("127.0.0.1", 3, 128, 7), at("0.0.0.0", 0, 5, 8), at("::", 1, 4_096, 9)]);
+        let missing = (-2_i32).to_ne_bytes();
+        let error = read(&message(NLMSG_ERROR, &missing), &mut sockets).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound, "a kernel without tcp_diag");
+        assert!(read(&first[..first.len() - 1], &mut sockets).is_err());
+    }
+
+    #[test]
+    fn the_kernel_tells_by_netlink_what_stands_in_its_files() {
+        let here = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = here.local_addr().unwrap().port();
+        let _waits = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let own =
+            |sockets: Vec<Socket>| sockets.into_iter().find(|socket| socket.listener.port == port).unwrap();
+        match listening(std::process::id()) {
+            Ok(sockets) => {
+                let told = own(sockets);
+                assert_eq!(told.waiting, 1);
+                assert!(told.limit.is_some_and(|limit| limit > 0), "{told:?}");
+                let read =
+                    crate::sockets::of_namespace(&crate::tree::LocalTree::default(), std::process::id());
+                assert_eq!(own(read.unwrap()), Socket { limit: None, ..told });
+            }
+            Err(HostError::Missing { .. } | HostError::Unsupported { .. }) => {
+                println!("skipped, because this kernel has no sock_diag");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_a_panic_and_to_an_end(answer in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = read(&answer, &mut Vec::new());
+        }
+    }
+}

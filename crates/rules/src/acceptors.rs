@@ -1,0 +1,154 @@
+//! What is known of those who accept connections: where they stand, what servers call their number and limits, and what helps where
+//! they are too slow.
+
+use beamtune_model::{Evidence, Period, PortRow, ProcessUse, Unit, facts};
+
+use crate::place;
+use crate::remedy;
+use crate::rule::Draft;
+
+/// Where an acceptor of Ranch stands that has handed a connection over and may not take another one: its listener has come to
+/// `max_connections`, or the process that starts its connections is behind (ranch_conns_sup.erl).
+const RANCH_WAITS: &str = "ranch_conns_sup:start_protocol";
+/// That process, by what it was started with.
+const RANCH_STARTS: &str = "ranch_conns_sup:";
+/// More owners say nothing of who listens.
+const MOST_OWNERS: usize = 5;
+
+/// What was seen of acceptors.
+pub(crate) struct Acceptors {
+    /// One that waits until there are fewer connections.
+    pub at_limit: Option<Evidence>,
+    /// The process through which all connections of a listener of Ranch have to pass, where it has messages.
+    pub behind: Option<Evidence>,
+    /// Whose sockets have carried nothing yet, as those that listen.
+    pub owners: Option<Evidence>,
+}
+
+pub(crate) fn seen(period: &Period) -> Acceptors {
+    Acceptors { at_limit: at_limit(period), behind: behind(period), owners: owners(period) }
+}
+
+fn at_limit(period: &Period) -> Option<Evidence> {
+    let waits =
+        |process: &&ProcessUse| place::of(process).is_some_and(|place| place.starts_with(RANCH_WAITS));
+    let process = period.processes.iter().find(waits)?;
+    Some(Evidence::text(format!("stands in {RANCH_WAITS}"), process.title()))
+}
+
+fn behind(period: &Period) -> Option<Evidence> {
+    let starts = |process: &&ProcessUse| {
+        let call = process.row.as_ref().and_then(|row| row.initial_call.as_deref());
+        call.is_some_and(|call| call.starts_with(RANCH_STARTS))
+    };
+    let process = period.processes.iter().filter(starts).max_by_key(|process| process.queue_max)?;
+    (process.queue_max > 0).then(|| {
+        let what = "messages of the process that starts Ranch's connections";
+        Evidence::number(what, process.queue_max as f64, Unit::Count).with_text(process.title())
+    })
+}
+
+fn owners(period: &Period) -> Option<Evidence> {
+    let is_idle =
+        |port: &&PortRow| port.name == "tcp_inet" && port.input_bytes == 0 && port.output_bytes == 0;
+    let title = |pid: &String| {
+        let process = period.processes.iter().find(|process| process.pid == *pid);
+        process.map_or_else(|| pid.clone(), ProcessUse::title)
+    };
+    let owners = period.ports.iter().filter(is_idle).filter_map(|port| port.connected.as_ref());
+    let mut owners: Vec<String> = owners.map(title).collect();
+    owners.sort();
+    owners.dedup();
+    let is_telling = !owners.is_empty() && owners.len() <= MOST_OWNERS;
+    let what = "owners of sockets that have carried nothing, as those that listen";
+    is_telling.then(|| Evidence::text(what, owners.join(", ")))
+}
+
+/// What advice depends on.
+pub(crate) struct Sight {
+    /// The VM has no CPU left for accepting.
+    pub is_busy: bool,
+    /// The queue was full, or nearly.
+    pub is_full: bool,
+    /// The queue's limit.
+    pub limit: Option<i64>,
+}
+
+/// What servers call the number of their acceptors, the limit of connections and the queue's: the beginning of the product's name, the
+/// entry, and what to set.
+const SERVERS: &[(&str, &str, &str)] = &[
+    (
+        "RabbitMQ",
+        "rabbitmq.listeners",
+        "num_acceptors.tcp or .ssl above 10, num_conns_sups above 1 (advanced.config), tcp_listen_options.backlog above 128; connection_max or \
+         ranch_connection_max, if it is set",
+    ),
+    ("ejabberd", "ejabberd.backlog", "backlog of the listener, 5 by default; accept_interval, if it is set"),
+    (
+        "EMQX",
+        "emqx.listeners",
+        "acceptors above 16; max_connections and max_conn_rate of the listener, if they are set",
+    ),
+];
+
+/// Adds what helps.
+pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
+    const PROVE: &str = "ss -ltn: Recv-Q of that address must be 0 nearly always, under the same load";
+    let product = period.facts.get(facts::PRODUCT).unwrap_or_default();
+    let server = SERVERS.iter().find(|(name, _, _)| product.starts_with(name));
+    let has_ranch = period.facts.get(facts::APPLICATIONS).is_some_and(|list| list.contains("\"ranch\""));
+    let own = !sight.is_busy && server.is_none();
+    let draft = match server {
+        Some((_, entry, change)) if !sight.is_busy => {
+            draft.fix(remedy::of(period, entry, change, "it is what accepts here, and its limits", PROVE))
+        }
+        _ => draft,
+    };
+    draft
+        .fix_if(own && has_ranch, || {
+            remedy::of(
+                period,
+                "ranch.max_connections",
+                "max_connections, which is for each connection supervisor (1024 by default); ranch:info() tells how many there are",
+                "at the limit each acceptor stands still until a connection ends",
+                PROVE,
+            )
+        })
+        .fix_if(own, || {
+            remedy::of(
+                period,
+                "code.accept_loop",
+                "accept, hand the socket over, accept again: handshakes, look-ups and greetings belong into the connection's own process",
+                "whoever accepts holds up all who come after",
+                PROVE,
+            )
+        })
+        .fix_if(own, || {
+            remedy::of(
+                period,
+                if has_ranch { "ranch.num_acceptors" } else { "code.more_in_flight" },
+                if has_ranch { "num_acceptors above 10" } else { "more processes that accept from the same socket: ten to a hundred" },
+                "while one is held up others accept",
+                PROVE,
+            )
+        })
+        .fix_if(sight.is_full || sight.is_busy, || {
+            remedy::of(
+                period,
+                "socket.backlog",
+                "{backlog, 1024} where connections come in bursts",
+                "a longer queue carries over a burst, and makes clients wait where more come than are accepted all the time",
+                "TcpExtListenOverflows must not grow under the same load",
+            )
+        })
+        // Its values before and since Linux 5.4.
+        .fix_if(sight.is_full && matches!(sight.limit, Some(128 | 4_096)), || {
+            remedy::of(
+                period,
+                "host.listen_backlog",
+                "net.core.somaxconn above the backlog that the program asks for",
+                "it may be what limits this queue, whatever the program asks for",
+                "ss -ltn: Send-Q of that address, once it is opened anew",
+            )
+        })
+}

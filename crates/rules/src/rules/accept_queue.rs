@@ -1,0 +1,248 @@
+//! BT054: connections that the kernel has taken wait to be accepted by the VM.
+//!
+//! By Little's law as many wait on average as come in a second, times how long each waits. A listener whose acceptors keep up has an
+//! empty queue whenever one looks.
+
+use std::cmp::Ordering;
+
+use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, Unit, metrics};
+
+use crate::acceptors::{self, Sight};
+use crate::rule::{Draft, Judgement, Rule};
+use crate::view::{self, kind};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT054"),
+    name: "accept-queue",
+    question: "Do clients wait to be taken?",
+    confirm: "ss -ltn: Recv-Q of the listening socket stays above 0 (Send-Q is its limit); nstat -az TcpExtListenOverflows grows while \
+              clients wait",
+    needs: &[&metrics::LISTENING_SOCKETS],
+    since: 21,
+    judge,
+};
+
+/// How long a connection waits, in seconds.
+const WAIT: Scale = Scale {
+    notice: 0.02,
+    warning: 0.1,
+    critical: 1.0,
+    source: "judgement: taking a connection is some ten microseconds of work",
+};
+
+/// Share of the queue's limit that is taken.
+const FILL: Scale = Scale {
+    notice: 0.25,
+    warning: 0.5,
+    critical: 0.9,
+    source: "judgement: when it is full the kernel turns connections away",
+};
+
+/// Connections that were turned away, a second.
+const TURNED_AWAY: Scale = Scale {
+    notice: 0.02,
+    warning: 0.2,
+    critical: 5.0,
+    source: "judgement: each is a client that waits for a second at least, until it tries again",
+};
+
+/// Looks at a queue that say something, and those of them in which somebody waited.
+const MIN_LOOKS: u32 = 5;
+const MIN_ABOVE: usize = 3;
+
+/// From this share of time in which they work, schedulers have no time left to accept (judgement).
+const BUSY: f64 = 0.85;
+
+/// What a finding says where the VM has too little CPU to accept: then something else is the cause.
+pub(crate) const SHORT_OF_CPU: &str = "have no time to accept them";
+
+/// One listening address.
+struct Queue<'p> {
+    address: &'p str,
+    mean: f64,
+    most: i64,
+    limit: Option<i64>,
+    /// Looks, and those of them in which somebody waited.
+    looks: usize,
+    above: usize,
+    wait_seconds: f64,
+}
+
+impl<'p> Queue<'p> {
+    fn of(period: &'p Period, address: &'p str, accepted_per_s: f64) -> Option<Self> {
+        let stat = period.stat(&metrics::ACCEPT_QUEUE, address).ok()?;
+        let limit = period.stat(&metrics::ACCEPT_QUEUE_LIMIT, address).ok().map(|limit| limit.last.value);
+        let points = stat.trace.points();
+        let mean = stat.mean();
+        // Where fewer came than wait, all that is known is that they have waited all the time.
+        let wait_seconds = if mean > 0.0 { (mean / accepted_per_s).min(period.seconds()) } else { 0.0 };
+        Some(Queue {
+            address,
+            mean,
+            most: stat.max,
+            limit,
+            looks: points.len(),
+            above: points.iter().filter(|point| point.1 > 0).count(),
+            wait_seconds,
+        })
+    }
+
+    /// Share of the limit that is taken on average.
+    fn fill(&self) -> Option<f64> {
+        self.limit.map(|limit| self.mean / limit.max(1) as f64)
+    }
+
+    /// Share that was taken at most.
+    fn fullest(&self) -> f64 {
+        self.limit.map_or(0.0, |limit| self.most as f64 / limit.max(1) as f64)
+    }
+
+    fn score(&self) -> Option<f64> {
+        if self.above < MIN_ABOVE {
+            return None;
+        }
+        // Never seen empty, but for a time that is too short to matter, or that is not known since others accept more.
+        let lasting = (self.above == self.looks).then_some(5.0);
+        let fill = self.fill().and_then(|fill| FILL.score(fill));
+        [WAIT.score(self.wait_seconds), fill, lasting].into_iter().flatten().reduce(f64::max)
+    }
+}
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let sockets = period.stat(&metrics::LISTENING_SOCKETS, "")?;
+    if sockets.samples < MIN_LOOKS {
+        return Ok(Judgement::NotJudged {
+            reason: format!("the accept queues were looked at {} times only", sockets.samples),
+            next: "record for longer: --for 10s".to_owned(),
+        });
+    }
+    let accepted_per_s = period.rate(&metrics::PASSIVE_OPENS, "")?;
+    let turned_away_per_s = period.rate(&metrics::LISTEN_OVERFLOWS, "")?;
+    let addresses = period.entities(Group::HostListen).into_iter();
+    let queues: Vec<Queue<'_>> =
+        addresses.filter_map(|address| Queue::of(period, address, accepted_per_s)).collect();
+    let by_fill = |a: &&Queue<'_>, b: &&Queue<'_>| match a.fullest().total_cmp(&b.fullest()) {
+        // Of those that were empty in each look the shortest is full first.
+        Ordering::Equal => b.limit.cmp(&a.limit),
+        unequal => unequal,
+    };
+    let Some(fullest) = queues.iter().max_by(by_fill) else {
+        return Ok(Judgement::Healthy("the VM listens on no TCP port".to_owned()));
+    };
+    let namespace = Namespace {
+        turned_away_per_s,
+        // Several sockets of one address count as others': then less is said.
+        is_own: usize::try_from(sockets.max).is_ok_and(|sockets| sockets <= queues.len()),
+        fullest: fullest.address,
+    };
+    let drafts: Vec<Draft> = queues.iter().filter_map(|queue| describe(period, queue, &namespace)).collect();
+    let most = queues.iter().map(|queue| queue.most).max().unwrap_or(0);
+    let is_others = turned_away_per_s > 0.0 && !namespace.is_own;
+    let others = "; some were turned away in its network namespace, most likely by another program";
+    let sentence = format!(
+        "at most {most} connections were seen waiting at one of the {} addresses that the VM listens on{}",
+        queues.len(),
+        if is_others { others } else { "" }
+    );
+    Ok(Judgement::found_or_healthy(drafts, sentence))
+}
+
+/// What the kernel counts for all sockets of the VM's network namespace together.
+struct Namespace<'p> {
+    turned_away_per_s: f64,
+    /// Nobody but the VM listens there.
+    is_own: bool,
+    /// The address of the VM's queue that was the fullest.
+    fullest: &'p str,
+}
+
+impl Namespace<'_> {
+    /// The score of connections that were turned away, where it was this queue that was full.
+    fn score(&self, queue: &Queue<'_>) -> Option<f64> {
+        let was_full = queue.address == self.fullest && (self.is_own || queue.fullest() >= 1.0);
+        TURNED_AWAY.score(self.turned_away_per_s).filter(|_| was_full)
+    }
+}
+
+fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Option<Draft> {
+    let away = namespace.score(queue);
+    let score = [queue.score(), away].into_iter().flatten().reduce(f64::max)?;
+    let active = view::activity(period, kind::SCHEDULER).ok().map(|activity| activity.mean());
+    let acceptors = acceptors::seen(period);
+    let is_busy = active.is_some_and(|active| active >= BUSY);
+    let slow = "too few processes accept, or these do something else before they accept the next one";
+    let percent = 100.0 * active.unwrap_or_default();
+    let why = match active {
+        Some(_) if is_busy => format!("the schedulers, {percent:.0} % active, {SHORT_OF_CPU}"),
+        _ if acceptors.at_limit.is_some() && acceptors.behind.is_none() => {
+            "acceptors of Ranch wait until there are fewer connections (max_connections)".to_owned()
+        }
+        Some(_) => format!("the schedulers are {percent:.0} % active: {slow}"),
+        None => slow.to_owned(),
+    };
+    let summary = if queue.above >= MIN_ABOVE {
+        let limit = queue.limit.map_or(String::new(), |limit| format!(" of {limit}"));
+        let wait = time(queue.wait_seconds);
+        let wait = match namespace.is_own {
+            _ if queue.wait_seconds >= period.seconds() => format!("{wait} and more"),
+            true => format!("about {wait}"),
+            false => format!("at least {wait}"),
+        };
+        format!(
+            "{}: {} connections wait to be accepted ({}{limit} at most), each for {wait}; {why}",
+            queue.address,
+            few(queue.mean),
+            queue.most
+        )
+    } else {
+        format!(
+            "{}: its queue{} is full from time to time: {:.1} times a second a connection is turned away; {why}",
+            queue.address,
+            queue.limit.map_or(String::new(), |limit| format!(" of {limit} connections")),
+            namespace.turned_away_per_s
+        )
+    };
+    let draft = Draft::new(score, summary)
+        .about(queue.address)
+        .because(
+            Evidence::number("connections that wait, on average", queue.mean, Unit::Count).with_text(format!(
+                "{} at most; {} of {} looks found some",
+                queue.most, queue.above, queue.looks
+            )),
+        )
+        .because(
+            Evidence::number("time until one is accepted", queue.wait_seconds, Unit::Seconds)
+                .against(WAIT.warning, WAIT.source),
+        )
+        .because_some(queue.fill().map(|fill| {
+            Evidence::number("of the queue's limit", fill, Unit::Ratio).against(FILL.warning, FILL.source)
+        }))
+        .because_some((namespace.turned_away_per_s > 0.0).then(|| {
+            Evidence::number("turned away in this network namespace", namespace.turned_away_per_s, Unit::PerSecond)
+                .against(TURNED_AWAY.warning, TURNED_AWAY.source)
+        }))
+        .because_some(active.map(|active| Evidence::number("schedulers active", active, Unit::Ratio)))
+        .because_some(acceptors.at_limit)
+        .because_some(acceptors.behind)
+        .because_some(acceptors.owners)
+        .but_if(
+            !namespace.is_own,
+            "others listen in this network namespace too, and the kernel counts what is accepted for all of them: those that wait here may \
+             wait for longer",
+        )
+        .but_if(queue.limit.is_none(), "the queue's limit is not known: only netlink tells it, in a container to root")
+        .but_if(
+            away.is_some() && queue.fullest() < 1.0,
+            "no look has found this queue full: it is the one that is full first of those that the VM has",
+        );
+    let is_full = away.is_some() || queue.fill().is_some_and(|fill| fill >= FILL.warning);
+    Some(acceptors::advise(draft, period, &Sight { is_busy, is_full, limit: queue.limit }))
+}
+
+fn few(count: f64) -> String {
+    if count < 10.0 { format!("{count:.1}") } else { format!("{count:.0}") }
+}
+
+fn time(seconds: f64) -> String {
+    if seconds < 1.0 { format!("{:.0} ms", 1e3 * seconds) } else { format!("{seconds:.1} s") }
+}

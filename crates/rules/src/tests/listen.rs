@@ -1,0 +1,131 @@
+//! The rule on connections that wait to be accepted.
+
+use beamtune_model::{Level, Metric, Outcome, PortRow, facts, metrics};
+
+use super::node::{Busy, Node, node};
+use super::{assert_healthy, entries, finding, outcome, row};
+
+/// An address that the VM listens on.
+#[derive(Clone)]
+pub struct Listens {
+    pub address: &'static str,
+    /// Connections that wait in the first second, in the second one …, and again from the beginning.
+    pub waiting: &'static [i64],
+    pub limit: Option<i64>,
+}
+
+impl Node {
+    pub(super) fn fill_listeners(&self, s: i64, put: &mut impl FnMut(&'static Metric, &str, i64)) {
+        for Listens { address, waiting, limit } in &self.listeners {
+            put(&metrics::ACCEPT_QUEUE, address, waiting[s as usize % waiting.len()]);
+            if let Some(limit) = limit {
+                put(&metrics::ACCEPT_QUEUE_LIMIT, address, *limit);
+            }
+        }
+        put(&metrics::LISTENING_SOCKETS, "", self.listeners.len() as i64 + self.foreign_listeners);
+        put(&metrics::PASSIVE_OPENS, "", self.connections.0 * s);
+        put(&metrics::LISTEN_OVERFLOWS, "", self.connections.1 * s);
+        put(&metrics::LISTEN_DROPS, "", self.connections.1 * s);
+    }
+}
+
+fn listening(waiting: &'static [i64], limit: Option<i64>) -> Node {
+    node().with(|n| n.listeners = vec![Listens { address: "0.0.0.0:8080", waiting, limit }])
+}
+
+#[test]
+fn connections_that_wait_to_be_accepted_are_found_with_their_port_and_for_how_long_they_wait() {
+    let sick = listening(&[60, 70, 80], Some(128));
+    let found = finding(&sick, "BT054");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Critical, Some("0.0.0.0:8080")));
+    let begin = "0.0.0.0:8080: 69 connections wait to be accepted (80 of 128 at most), each for about 1.4 s; the schedulers are 30 % active";
+    assert!(found.summary.starts_with(begin), "{}", found.summary);
+    assert_eq!(
+        entries(&found),
+        ["code.accept_loop", "code.more_in_flight", "socket.backlog", "host.listen_backlog"]
+    );
+    // Where others listen, too, less is known of how long.
+    let shared = finding(&sick.clone().with(|n| n.foreign_listeners = 3), "BT054");
+    assert!(shared.summary.contains("each for at least 1.4 s") && shared.against.len() == 1, "{shared:#?}");
+    // A short wait of many is none, a wait of few is one.
+    assert_healthy(&listening(&[0, 1, 2], Some(1_024)).with(|n| n.connections = (1_000, 0)), "BT054");
+    let few = finding(&listening(&[0, 1, 2], Some(1_024)).with(|n| n.connections = (5, 0)), "BT054");
+    assert_eq!((few.level, entries(&few)), (Level::Warning, vec!["code.accept_loop", "code.more_in_flight"]));
+    // Who has waited all the time, and nobody came since.
+    let stuck = finding(&listening(&[1], Some(128)).with(|n| n.connections = (0, 0)), "BT054");
+    assert!(
+        stuck.level == Level::Critical && stuck.summary.contains("each for 10.0 s and more"),
+        "{stuck:#?}"
+    );
+    // Nobody knows how long, where another program accepts thousands; that it is never empty is worth a notice.
+    let other = listening(&[3, 2], None).with(|n| (n.connections, n.foreign_listeners) = ((5_000, 0), 1));
+    assert_eq!(finding(&other, "BT054").level, Level::Notice);
+    // Once or twice is by chance.
+    assert_healthy(&listening(&[9, 0, 0, 0, 0, 0], Some(10)), "BT054");
+}
+
+#[test]
+fn connections_that_are_turned_away_are_the_vms_where_its_queue_is_full_or_nobody_else_listens() {
+    let away = listening(&[0], Some(5)).with(|n| {
+        n.connections = (50, 1);
+        n.listeners.push(Listens { address: "[::]:4369", waiting: &[0], limit: Some(128) });
+    });
+    let found = finding(&away, "BT054");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("0.0.0.0:8080")));
+    assert!(
+        found.summary.contains("its queue of 5 connections is full from time to time: 1.0 times a second"),
+        "{found:#?}"
+    );
+    assert!(entries(&found).contains(&"socket.backlog"));
+    let shared = away.with(|n| n.foreign_listeners = 1);
+    let Outcome::Healthy(sentence) = outcome(&shared.period(), "BT054") else { panic!("another's") };
+    assert!(sentence.ends_with("by another program"), "{sentence}");
+    let full = shared.with(|n| n.listeners[1].waiting = &[129, 0, 0, 0, 0, 0]);
+    assert_eq!(finding(&full, "BT054").subject.as_deref(), Some("[::]:4369"));
+}
+
+#[test]
+fn why_connections_wait_is_told_from_what_the_vm_does_and_what_it_is() {
+    let sick = || listening(&[60, 70, 80], Some(1_024));
+    let busy = finding(&sick().with(|n| n.active = 0.97), "BT054");
+    assert!(busy.summary.ends_with("the schedulers, 97 % active, have no time to accept them"), "{busy:#?}");
+    assert_eq!(entries(&busy), ["socket.backlog"]);
+    let fact = |key, value: &str| sick().with(|n| n.facts.push((key, value.to_owned())));
+    let rabbit = finding(&fact(facts::PRODUCT, "RabbitMQ 3.10.8"), "BT054");
+    assert_eq!(entries(&rabbit), ["rabbitmq.listeners"]);
+    let ranch = fact(facts::APPLICATIONS, r#"{"kernel":"8.5","ranch":"2.1.0"}"#).with(|n| {
+        let stands = |place: &str| Busy {
+            row: row(|r| r.current_function = Some(place.to_owned())),
+            ..Busy::default()
+        };
+        n.busiest = vec![stands("ranch_conns_sup:start_protocol/3")];
+        n.sockets = vec![PortRow {
+            name: "tcp_inet".to_owned(),
+            connected: Some("<0.77.0>".to_owned()),
+            ..PortRow::default()
+        }];
+    });
+    let ranch = finding(&ranch, "BT054");
+    assert!(ranch.summary.ends_with("until there are fewer connections (max_connections)"), "{ranch:#?}");
+    assert_eq!(entries(&ranch), ["ranch.max_connections", "code.accept_loop", "ranch.num_acceptors"]);
+    let told = |text: &str| ranch.evidence.iter().any(|e| e.text.as_deref() == Some(text));
+    assert!(told("<0.77.0>"), "{ranch:#?}");
+    let behind = sick().with(|n| {
+        let row = row(|r| r.initial_call = Some("ranch_conns_sup:init/6".to_owned()));
+        n.busiest = vec![Busy { queue: (40, 0), row, ..Busy::default() }];
+    });
+    let behind = finding(&behind, "BT054");
+    assert!(behind.evidence.iter().any(|e| e.value == Some(40.0)), "{behind:#?}");
+}
+
+#[test]
+fn queues_that_nobody_could_read_are_not_judged() {
+    let without = node().with(|n| n.without.push(&metrics::LISTENING_SOCKETS));
+    assert!(matches!(outcome(&without.period(), "BT054"), Outcome::NotJudged { .. }));
+    let short = node().with(|n| n.seconds = 2);
+    assert!(matches!(outcome(&short.period(), "BT054"), Outcome::NotJudged { .. }));
+    let Outcome::Healthy(sentence) = outcome(&node().with(|n| n.listeners.clear()).period(), "BT054") else {
+        panic!("it listens nowhere")
+    };
+    assert_eq!(sentence, "the VM listens on no TCP port");
+}
