@@ -967,6 +967,9 @@ top_processes(#target{release = Release} = Target) ->
     Binary = call(Target, binaries, [50000000]),
     Busy = call(Target, busy, [1]),
     Idle = call(Target, idle, [3000]),
+    %% It takes no messages; each of these has 16 bytes for a number.
+    Waiting = spawn(node_of(Target), timer, sleep, [infinity]),
+    [call(Target, erlang, send, [Waiting, lists:seq(1, 20000)]) || _ <- [1, 2]],
     Agent = join(Target),
     %% Each fourth round looks closely at a process with a small heap.
     Rows = sample_rounds(Agent, 6),
@@ -976,6 +979,10 @@ top_processes(#target{release = Release} = Target) ->
           end,
     #{by := By, heap_bytes := Bytes, initial_call := {<<"agent_target">>, _, _}} = Row(Large),
     check("memory", lists:member(memory, By) andalso Bytes > 16000000),
+    #{by := By3, message_queue_len := 2, fragment_bytes := Loose, heap_bytes := Heap, memory_bytes := Memory} = Row(Waiting),
+    %% A collection may have moved them into the heap; beside it are their heads and the process's structure.
+    check("waiting messages", lists:member(queue, By3) andalso Loose < Heap andalso Heap >= 640000),
+    check("what is beside the heap", Memory - Heap > 2 * 88 andalso Memory - Heap < 4000),
     #{by := By2, binary_vheap_bytes := Vheap} = Row(Binary),
     check("binary", {lists:member(binary, By2), Vheap div 1000000}, {true, 50}),
     %% Not what a process says of itself while it answers.
@@ -984,6 +991,7 @@ top_processes(#target{release = Release} = Target) ->
     check("reductions", Delta > 1000),
     Release < 25 orelse check("parent", list_to_binary(call(Target, erlang, pid_to_list, [Busy])), maps:get(parent, Spinning)),
     agent_client:leave(Agent),
+    exit(Waiting, kill),
     [call(Target, stop, [P]) || P <- [Large, Binary, Busy, Idle]].
 
 %% The row of the process that spins; its reductions are counted when it is scheduled out.

@@ -28,7 +28,7 @@ establish(Context) ->
     [lab:start(fun() -> client(Pids, Past div Clients, PerS div Clients, Served) end) || _ <- lists:seq(1, Clients)],
     lab:wait_until(past, fun() -> lab:total(Served) >= Past - Past div 10 end),
     #{
-        sick => none,
+        sick => case [Name || {{Name, _}, true} <- lists:zip(Servers, Leaks)] of [Leaking] -> Leaking; [] -> none end,
         details => #{
             servers => {list, [Name || {Name, _} <- Servers]}, clients => Clients, requests_per_s => PerS,
             past_requests => Past

@@ -15,7 +15,7 @@ use beamtune_attach::connection::Connection;
 use beamtune_attach::etf::Term;
 use beamtune_attach::session::Session;
 use beamtune_attach::source::{Access, NodeSource};
-use beamtune_model::{Board, FileAsk, FileTold, Group, Metric, TroubleKind, facts, metrics};
+use beamtune_model::{Board, FileAsk, FileTold, Group, Metric, ProcessRow, TroubleKind, facts, metrics};
 use common::recorder::{Recorder, access};
 use common::{
     COOKIE, Otp, PATIENCE, TestNode, evaluate, eventually, free_port, on_each_release, on_release, soon,
@@ -184,6 +184,14 @@ fn samples_hold_what_each_release_can_tell() {
         );
         assert!(first.processes.iter().any(|process| process.name.as_deref() == Some("code_server")));
         assert!(first.processes.iter().all(|process| process.memory_bytes > 0 && process.t > 0));
+        // Its structure is more than its heap.
+        let is_whole = |process: &ProcessRow| {
+            process.total_bytes.is_some_and(|total| total > process.memory_bytes)
+                && process
+                    .fragment_bytes
+                    .is_some_and(|fragments| (0..process.memory_bytes).contains(&fragments))
+        };
+        assert!(first.processes.iter().all(is_whole), "{:?}", first.processes);
         // No series twice in a sample.
         let mut ids: Vec<_> = first.readings.iter().map(|(id, _)| *id).collect();
         ids.sort();

@@ -38,7 +38,7 @@ pub use diagnosis::{
 pub use facts::Facts;
 pub use files::{Board, FileAsk, FileTold, FileTrouble, FilesTold, ThreadFiles};
 pub use locks::{LockRow, LockSession, WaitRow};
-pub use period::{Missing, Period, PeriodBuilder, ProcessUse, Seen, SeriesStat};
+pub use period::{Alike, Mail, Missing, Period, PeriodBuilder, ProcessUse, Seen, SeriesStat};
 pub use rows::{
     AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, HolderRow, PortRow, ProcessRow,
     ProcessTick, Rank, SizeCount, SpawnRow, TableRow,

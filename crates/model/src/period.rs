@@ -5,6 +5,7 @@
 //! processes that used the most.
 
 mod asked;
+mod mail;
 
 use std::collections::HashMap;
 
@@ -21,6 +22,8 @@ use crate::source::TroubleKind;
 use crate::stands::{StandRow, Stands, StandsBuilder};
 use crate::units::{Kind, Nanos, SECOND_NS, Unit, seconds};
 use crate::window::{self, Break, Point};
+use mail::Looks;
+pub use mail::{Alike, Mail};
 
 /// Points that a trace keeps at most: enough to fit a slope and to draw a line.
 const TRACE_POINTS: usize = 128;
@@ -185,6 +188,8 @@ pub struct ProcessUse {
     pub queue: Trace,
     /// The last closer look at it.
     pub row: Option<ProcessRow>,
+    /// The messages that waited for it at a closer look, the heaviest ones.
+    pub mail: Option<Mail>,
 }
 
 impl ProcessUse {
@@ -198,6 +203,7 @@ impl ProcessUse {
             queue_max: 0,
             queue: Trace::default(),
             row: None,
+            mail: None,
         }
     }
 
@@ -256,6 +262,8 @@ pub struct Period {
     pub latest: Nanos,
     series: SeriesTable,
     stats: Vec<Option<SeriesStat>>,
+    /// Fragments of the same size in the heaps of processes that stood out, the most frequent size first.
+    pub fragments: Vec<Alike>,
     /// Processes that stood out, those with the most reductions first.
     pub processes: Vec<ProcessUse>,
     /// The last row of each ETS table seen, the largest first.
@@ -443,7 +451,8 @@ fn describe(metric: &Metric, entity: &str) -> String {
 pub struct PeriodBuilder {
     period: Period,
     uses: HashMap<String, ProcessUse>,
-    rows: HashMap<String, ProcessRow>,
+    rows: HashMap<String, Looks>,
+    fragments: HashMap<i64, Alike>,
     tables: HashMap<String, TableRow>,
     ports: HashMap<String, PortRow>,
     /// By what, kind and maker.
@@ -528,10 +537,13 @@ impl PeriodBuilder {
         self.rows.retain(|pid, _| uses.contains_key(pid));
     }
 
-    /// Adds a closer look at a process; the last one counts.
+    /// Adds a closer look at a process; the last one counts, and the one with the heaviest messages.
     pub fn process(&mut self, row: ProcessRow) {
-        if self.rows.len() < MOST_ROWS || self.rows.contains_key(&row.pid) {
-            self.rows.insert(row.pid.clone(), row);
+        mail::add_alike(&mut self.fragments, &row);
+        if let Some(looks) = self.rows.get_mut(&row.pid) {
+            looks.add(row);
+        } else if self.rows.len() < MOST_ROWS {
+            self.rows.insert(row.pid.clone(), Looks::new(row));
         }
     }
 
@@ -615,10 +627,12 @@ impl PeriodBuilder {
     /// Ends the period.
     pub fn finish(mut self) -> Period {
         // A process that only a closer look has seen (large, but idle) is known too.
-        for (pid, row) in self.rows {
-            self.uses.entry(pid.clone()).or_insert_with(|| ProcessUse::new(&pid)).row = Some(row);
+        for (pid, looks) in self.rows {
+            let entry = self.uses.entry(pid.clone()).or_insert_with(|| ProcessUse::new(&pid));
+            (entry.row, entry.mail) = (Some(looks.last), looks.mail);
         }
         let mut period = self.period;
+        period.fragments = mail::by_rows(self.fragments);
         period.processes = self.uses.into_values().collect();
         period.processes.sort_by(|a, b| b.reductions.cmp(&a.reductions).then_with(|| a.pid.cmp(&b.pid)));
         period.tables = self.tables.into_values().collect();

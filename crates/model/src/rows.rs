@@ -71,7 +71,7 @@ pub struct ProcessRow {
     pub queue: i64,
     /// `on_heap` or `off_heap`.
     pub message_queue_data: Option<String>,
-    /// Heap, stack and internals.
+    /// Of a live node its heap: young and old, with its stack and fragments. Of a crash dump all that it has.
     pub memory_bytes: i64,
     /// Heap with its old generation, in words.
     pub total_heap_words: Option<i64>,
@@ -83,6 +83,10 @@ pub struct ProcessRow {
     pub fullsweep_after: Option<i64>,
     /// Its `min_heap_size`, in words.
     pub min_heap_words: Option<i64>,
+    /// All that it has, as `process_info(P, memory)` says: heap, links, monitors, messages.
+    pub total_bytes: Option<i64>,
+    /// Of its heap, fragments: messages that no collection has moved into it yet. With `on_heap`, those in its queue are among them.
+    pub fragment_bytes: Option<i64>,
 }
 
 impl ProcessRow {

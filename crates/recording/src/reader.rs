@@ -26,7 +26,7 @@ pub use samples::Samples;
 
 use crate::error::Error;
 use crate::rows::{FactRow, Texts};
-use crate::schema::meta;
+use crate::schema::{self, meta};
 
 /// `source` of gaps that concern all that was recorded.
 const RECORDING: &str = "recording";
@@ -40,6 +40,8 @@ pub struct Reader {
     missing_bytes: Option<u64>,
     /// The tables that files of an older beamtune do not have, and this one does.
     later_tables: Vec<&'static str>,
+    /// The columns that files of an older beamtune do not have, nor does this one.
+    absent_columns: Vec<&'static schema::Column>,
 }
 
 /// One life of the VM, as far as it was recorded.
@@ -79,7 +81,8 @@ impl Reader {
     fn new(connection: Connection, path: PathBuf, missing_bytes: Option<u64>) -> Self {
         connection.set_prepared_statement_cache_capacity(64);
         let later_tables = open::later_tables(&connection);
-        Reader { connection, path, texts: Texts::default(), missing_bytes, later_tables }
+        let absent_columns = schema::absent_columns(&connection);
+        Reader { connection, path, texts: Texts::default(), missing_bytes, later_tables, absent_columns }
     }
 
     /// The file; `:memory:` for a recording that is in none.

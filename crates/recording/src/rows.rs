@@ -60,9 +60,12 @@ pub(crate) fn insert<R: Record>(
     Ok(())
 }
 
-/// A statement that selects rows above an id, up to a tick, in the order in which they came.
-pub(crate) fn select<R: Record>() -> String {
-    format!("SELECT id, tick, {} FROM {} WHERE id > ?1 ORDER BY id", R::COLUMNS.join(", "), R::TABLE)
+/// A statement that selects rows above an id, up to a tick, in the order in which they came. What stands in a column that the file does
+/// not have, since an older beamtune has made it, is null.
+pub(crate) fn select<R: Record>(lacks: impl Fn(&str, &str) -> bool) -> String {
+    let column = |name: &&'static str| if lacks(R::TABLE, name) { "NULL" } else { name };
+    let columns: Vec<&str> = R::COLUMNS.iter().map(column).collect();
+    format!("SELECT id, tick, {} FROM {} WHERE id > ?1 ORDER BY id", columns.join(", "), R::TABLE)
 }
 
 /// The values of a row on their way into a statement.
@@ -276,6 +279,8 @@ impl Record for ProcessRow {
         "minor_gcs",
         "fullsweep_after",
         "min_heap_words",
+        "total_bytes",
+        "fragment_bytes",
     ];
 
     fn write(&self, out: &mut Writer<'_, '_>) -> rusqlite::Result<()> {
@@ -297,7 +302,9 @@ impl Record for ProcessRow {
         out.put(self.binary_bytes)?;
         out.put(self.minor_gcs)?;
         out.put(self.fullsweep_after)?;
-        out.put(self.min_heap_words)
+        out.put(self.min_heap_words)?;
+        out.put(self.total_bytes)?;
+        out.put(self.fragment_bytes)
     }
 
     fn read(from: &mut Reader<'_>) -> rusqlite::Result<Self> {
@@ -322,6 +329,8 @@ impl Record for ProcessRow {
             minor_gcs: from.get()?,
             fullsweep_after: from.get()?,
             min_heap_words: from.get()?,
+            total_bytes: from.get()?,
+            fragment_bytes: from.get()?,
         })
     }
 }

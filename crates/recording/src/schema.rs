@@ -48,7 +48,27 @@ pub(crate) const LATER_TABLES: &[&str] = &[
     "lock_wait",
 ];
 
-/// Adds the tables that a file of an older beamtune does not have.
+/// A column that a table did not have from the start.
+#[derive(Debug)]
+pub(crate) struct Column {
+    pub(crate) table: &'static str,
+    pub(crate) name: &'static str,
+}
+
+/// Those of the tables that all files have. All are whole numbers that may be null.
+const LATER_COLUMNS: &[Column] =
+    &[Column { table: "process", name: "total_bytes" }, Column { table: "process", name: "fragment_bytes" }];
+
+/// Those that a file does not have, because an older beamtune has made it.
+pub(crate) fn absent_columns(connection: &Connection) -> Vec<&'static Column> {
+    let is_there = |column: &Column| {
+        // Nothing is read: a statement that names a column which is not there cannot be prepared.
+        connection.prepare(&format!("SELECT {} FROM {}", column.name, column.table)).is_ok()
+    };
+    LATER_COLUMNS.iter().filter(|column| !is_there(column)).collect()
+}
+
+/// Adds the tables and columns that a file of an older beamtune does not have.
 pub(crate) fn add_missing(connection: &Connection) -> rusqlite::Result<()> {
     for name in LATER_TABLES {
         let is_missing = connection
@@ -60,6 +80,9 @@ pub(crate) fn add_missing(connection: &Connection) -> rusqlite::Result<()> {
         {
             connection.execute_batch(statement)?;
         }
+    }
+    for Column { table, name } in absent_columns(connection) {
+        connection.execute_batch(&format!("ALTER TABLE {table} ADD COLUMN {name} INTEGER"))?;
     }
     Ok(())
 }
@@ -120,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_are_added_later_are_those_of_the_schema() {
+    fn tables_and_columns_that_are_added_later_are_those_of_the_schema() {
         let connection = Connection::open_in_memory().expect("sqlite");
         create(&connection).expect("created");
         let mut new = definitions(&connection);
@@ -128,6 +151,10 @@ mod tests {
             assert!(new.iter().any(|(found, _)| found == name), "{name}");
             connection.execute_batch(&format!("DROP TABLE {name}")).expect("dropped");
         }
+        for Column { table, name } in LATER_COLUMNS {
+            connection.execute_batch(&format!("ALTER TABLE {table} DROP COLUMN {name}")).expect("dropped");
+        }
+        assert_eq!(absent_columns(&connection).len(), LATER_COLUMNS.len());
         for _ in 0..2 {
             add_missing(&connection).expect("added");
             let mut old = definitions(&connection);

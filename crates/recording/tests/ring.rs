@@ -82,7 +82,7 @@ fn a_ring_holds_the_last_hours_and_reads_like_a_recording_that_began_then() {
 }
 
 #[test]
-fn a_ring_of_an_older_beamtune_gets_the_tables_that_it_has_not() {
+fn a_ring_of_an_older_beamtune_gets_the_tables_and_columns_that_it_has_not() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("a.btr");
     let (all, table) = samples(40);
@@ -91,7 +91,8 @@ fn a_ring_of_an_older_beamtune_gets_the_tables_that_it_has_not() {
     before.iter().for_each(|sample| writer.append(sample, &table).expect("stored"));
     drop(writer);
     count(&path, "SELECT count(*) FROM carrier");
-    let sql = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).executescript('DROP TABLE carrier')";
+    let sql = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).executescript(\
+         'DROP TABLE carrier; ALTER TABLE process DROP COLUMN total_bytes')";
     let dropped = Command::new("python3").args(["-c", sql]).arg(&path).status().expect("python3");
     assert!(dropped.success());
     let mut writer = Writer::ring(&path, ring(900), NODE).expect("goes on");
@@ -100,6 +101,11 @@ fn a_ring_of_an_older_beamtune_gets_the_tables_that_it_has_not() {
     let carriers = |samples: &[Sample]| samples.iter().map(|sample| sample.carriers.len()).sum::<usize>();
     assert_eq!(carriers(&found), carriers(after));
     assert!(carriers(after) > 0 && carriers(before) > 0);
+    let told = |samples: &[Sample]| -> usize {
+        samples.iter().flat_map(|sample| &sample.processes).filter(|row| row.total_bytes.is_some()).count()
+    };
+    assert_eq!(told(&found), told(after));
+    assert!(told(after) > 0 && told(before) > 0);
 }
 
 #[test]

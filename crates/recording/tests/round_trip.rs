@@ -38,7 +38,7 @@ fn span() -> impl Strategy<Value = Option<Span>> {
 fn process() -> impl Strategy<Value = ProcessRow> {
     let names = (text(), maybe_text(), maybe_text(), maybe_text(), maybe_text(), maybe_text(), maybe_text());
     let more = (maybe_text(), maybe_text(), prop::collection::vec(select(Rank::ALL), 0..3));
-    let numbers = (any::<[i64; 4]>(), any::<[Option<i64>; 5]>());
+    let numbers = (any::<[i64; 4]>(), any::<[Option<i64>; 7]>());
     (names, more, numbers).prop_map(|(names, more, ([t, reductions, queue, memory_bytes], options))| {
         ProcessRow {
             t,
@@ -60,6 +60,8 @@ fn process() -> impl Strategy<Value = ProcessRow> {
             minor_gcs: options[2],
             fullsweep_after: options[3],
             min_heap_words: options[4],
+            total_bytes: options[5],
+            fragment_bytes: options[6],
         }
     })
 }

@@ -8,6 +8,7 @@
 
 mod acceptors;
 mod account;
+mod beside;
 mod consequences;
 pub mod contention;
 mod events;

@@ -24,6 +24,7 @@ mod growing_message_queue;
 mod huge_pages;
 mod idle_heaps;
 mod known_fixes;
+mod large_messages;
 mod limits;
 mod links_and_monitors;
 mod literal_area;
@@ -114,6 +115,7 @@ pub const RULES: &[Rule] = &[
     numa::RULE,
     waiting_callers::RULE,
     accept_queue::RULE,
+    large_messages::RULE,
 ];
 
 /// Those about waiting for locks: why the CPU is not used, and which locks are in the way.

@@ -154,6 +154,8 @@ pub(super) fn looks(
             minor_gcs: number(row, "minor_gcs")?,
             fullsweep_after: number(row, "fullsweep_after")?,
             min_heap_words: number(row, "min_heap_size_words")?,
+            total_bytes: number(row, "memory_bytes")?,
+            fragment_bytes: number(row, "fragment_bytes")?,
         });
     }
     Ok(())

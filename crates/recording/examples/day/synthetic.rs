@@ -498,6 +498,8 @@ impl Node {
                 minor_gcs: Some(random.below(65_535) as i64),
                 fullsweep_after: Some(65_535),
                 min_heap_words: Some(233),
+                total_bytes: Some(random.events(9e6) * 8),
+                fragment_bytes: Some(random.events(1e3) * 8),
             });
         }
         for place in 0..20_i64 {

@@ -89,7 +89,10 @@ impl Reader {
         if LATER_TABLES.contains(&R::TABLE) && !self.later_tables.contains(&R::TABLE) {
             return Ok(false);
         }
-        self.scan(&rows::select::<R>(), *cursor, 1, |row| {
+        let lacks = |table: &str, column: &str| {
+            self.absent_columns.iter().any(|absent| (absent.table, absent.name) == (table, column))
+        };
+        self.scan(&rows::select::<R>(lacks), *cursor, 1, |row| {
             let (id, tick) = (row.get(0)?, row.get(1)?);
             if tick > end {
                 return ENOUGH;

@@ -108,6 +108,8 @@ fn detail(second: i64, random: &mut Random, out: &mut SampleBuilder<'_>) {
         reductions: random.below(1_000_000) as i64,
         memory_bytes: 4_096,
         binary_bytes: Some(random.below(1_000) as i64),
+        total_bytes: Some(4_096 + second),
+        fragment_bytes: Some(second),
         ..ProcessRow::default()
     });
     out.sample.tables.push(TableRow {

@@ -1,10 +1,12 @@
 //! BT043: many more links, monitors and timers than processes have a use for: most likely monitors that nobody takes away.
 //!
 //! The VM allocates each of them as a block of `fix_alloc`, in which hardly anything else is but one block for each process, and one
-//! for each message that lies in a heap. So the blocks tell how many there are, but not whose: a process's heap does not hold them.
+//! for each message that lies in a heap. So the blocks tell how many there are. Whose they are is told by what processes have beside their
+//! heaps, of those that were looked at: both sides of a link or monitor are charged with half of it.
 
-use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, Unit, metrics, units::SECOND_NS};
+use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
 
+use crate::beside::{self, Blocks};
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 
@@ -35,6 +37,12 @@ const GROWN: f64 = 0.01;
 /// What one takes at least, in bytes.
 const EACH_BYTES: f64 = 120.0;
 
+/// So many of those who have the most are told.
+const MOST_NAMED: usize = 3;
+
+/// Who has less than this share of them is not named (judgement): each client of a server that monitors it has a few.
+const WORTH_SHARE: f64 = 0.2;
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let blocks = Blocks::of(period)?;
     let processes = period.stat(&metrics::PROCESS_COUNT, "")?.last.value as f64;
@@ -49,11 +57,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let grown = blocks.last - blocks.first;
     let growth = grown / blocks.seconds.max(1.0);
     let grows = grown >= GROWN * count;
+    let (side, holders) = (beside::side_bytes(period), holders(period, count));
+    let holder = holders.first();
     let draft = Draft::new(
         if grows { score.max(30.0) } else { score },
         format!(
-            "{processes:.0} processes have about {count:.0} links, monitors and timers, {each:.0} for each{}",
-            if grows { format!(", and {growth:.0} more in each second") } else { String::new() }
+            "{processes:.0} processes have about {count:.0} links, monitors and timers, {each:.0} for each{}{}",
+            if grows { format!(", and {growth:.0} more in each second") } else { String::new() },
+            holder.map_or(String::new(), |(process, own)| {
+                format!("; {} has about {own:.0} of them", process.title())
+            })
         ),
     )
     .because(
@@ -61,54 +74,47 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .against(COUNT.warning, COUNT.source)
             .with_text("blocks of fix_alloc, but for those of processes and messages; a link has two of them from 25 on"),
     )
-    .because(Evidence::number("for each process", each, Unit::Count).against(USUAL, "judgement"))
-    .because(Evidence::number("what they take, at least", count * EACH_BYTES, Unit::Bytes))
-    .because(
-        Evidence::number("growth", growth, Unit::PerSecond).with_text(format!("seen for {:.0} s", blocks.seconds)),
-    )
-    .but("whose they are is not recorded: process_info(P, memory) far above its heap tells, see the page of this rule")
-    .but_if(!grows, "they do not grow: a node of one process for many may have a use for them")
-    .fix(remedy::of(
-        period,
-        "code.demonitor",
-        "demonitor(Ref, [flush]) when what was watched for is over, one monitor for each process that is watched in place of one for \
-         each request, and cancel_timer for timers that are not wanted any more",
-        "a monitor stays until one of both sides ends, and when that happens, a message comes for each",
-        "memory of that process, and blocks of fix_alloc",
-    ));
-    Ok(Judgement::found(draft))
+    .because(Evidence::number("for each process", each, Unit::Count).against(USUAL, "judgement"));
+    let draft = holders.iter().fold(draft, |draft, (process, own)| {
+        let what = format!("links and monitors of {}", process.title());
+        draft.because(
+            Evidence::number(what, *own, Unit::Count)
+                .with_text(format!("{:.1} MB beside its heap, {side:.0} bytes for each", own * side / 1e6)),
+        )
+    });
+    let draft = draft
+        .because(Evidence::number("what they take, at least", count * EACH_BYTES, Unit::Bytes))
+        .because(
+            Evidence::number("growth", growth, Unit::PerSecond)
+                .with_text(format!("seen for {:.0} s", blocks.seconds)),
+        )
+        .but_if(
+            holder.is_none(),
+            "none of the processes that were looked at is known to have many: it is timers, or a process that has and does little else; \
+             process_info(P, memory) far above its heap tells, see the page of this rule",
+        )
+        .but_if(!grows, "they do not grow: a node of one process for many may have a use for them")
+        .fix(remedy::of(
+            period,
+            "code.demonitor",
+            "demonitor(Ref, [flush]) when what was watched for is over, one monitor for each process that is watched in place of one for \
+             each request, and cancel_timer for timers that are not wanted any more",
+            "a monitor stays until one of both sides ends, and when that happens, a message comes for each",
+            "memory of that process, and blocks of fix_alloc",
+        ));
+    Ok(Judgement::found(match holder {
+        Some((process, _)) => draft.about(process.title()),
+        None => draft,
+    }))
 }
 
-/// Blocks of `fix_alloc`, of all its instances.
-struct Blocks {
-    first: f64,
-    last: f64,
-    /// Between the two.
-    seconds: f64,
-}
-
-impl Blocks {
-    fn of(period: &Period) -> Result<Blocks, Missing> {
-        let mut blocks = Blocks { first: 0.0, last: 0.0, seconds: 0.0 };
-        let mut instances = 0;
-        for entity in period.entities(Group::Allocator) {
-            if entity.split_once('/').is_none_or(|(allocator, _)| allocator != "fix_alloc") {
-                continue;
-            }
-            let Ok(own) = period.stat(&metrics::MBCS_BLOCKS, entity) else { continue };
-            instances += 1;
-            blocks.seconds = (own.last.t.saturating_sub(own.first.t)) as f64 / SECOND_NS as f64;
-            let others = [&metrics::POOL_BLOCKS, &metrics::SBCS_BLOCKS];
-            let others = others.into_iter().filter_map(|metric| period.stat(metric, entity).ok());
-            for stat in others.chain([own]) {
-                blocks.first += stat.first.value as f64;
-                blocks.last += stat.last.value as f64;
-            }
-        }
-        if instances > 0 {
-            Ok(blocks)
-        } else {
-            Err(period.missing_group(Group::Allocator, "blocks of fix_alloc"))
-        }
-    }
+/// Processes that were looked at and have many of all these, with how many, most first.
+fn holders(period: &Period, all: f64) -> Vec<(&ProcessUse, f64)> {
+    let side = beside::side_bytes(period);
+    let own = |process: &ProcessUse| Some(beside::links_bytes(process.row.as_ref()?)? / side);
+    let each = period.processes.iter().filter_map(|process| Some((process, own(process)?)));
+    let mut many: Vec<_> = each.filter(|(_, own)| *own >= WORTH_SHARE * all).collect();
+    many.sort_by(|a, b| b.1.total_cmp(&a.1));
+    many.truncate(MOST_NAMED);
+    many
 }

@@ -1,6 +1,6 @@
 //! Rules on messages and on processes that come and go: what stays in a queue, what searches it, and who waits for a log or a peer.
 
-use beamtune_model::{Level, Outcome, PortRow, ProcessRow, SpawnRow, metrics};
+use beamtune_model::{Level, Outcome, PortRow, ProcessRow, SpawnRow, facts, metrics};
 
 use super::node::{Allocates, Busy, Happens, Node, node};
 use super::{assert_healthy, entries, finding, outcome, row};
@@ -37,7 +37,7 @@ fn messages_that_stay_beside_a_receive_are_found() {
     assert_eq!(finding(&queue((2_000_000, 0), "shop:loop/2", "waiting"), "BT040").level, Level::Critical);
     assert_eq!(finding(&queue((300, 0), "shop:loop/2", "waiting"), "BT040").level, Level::Notice);
     // Where there are no aliases yet.
-    let old = stays.with(|n| n.facts.push((beamtune_model::facts::OTP_RELEASE, "23".to_owned())));
+    let old = stays.with(|n| n.facts.push((facts::OTP_RELEASE, "23".to_owned())));
     assert_eq!(entries(&finding(&old, "BT040")), ["code.receive_all"]);
 }
 
@@ -278,7 +278,7 @@ fn linked(blocks: i64, processes: i64) -> Node {
 fn more_links_and_monitors_than_processes_have_a_use_for_are_found() {
     let found = finding(&linked(500_000, 200), "BT043");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.demonitor"]));
-    assert_eq!(found.against.len(), 2, "nobody knows whose, and it does not grow");
+    assert_eq!((found.against.len(), found.subject), (2, None), "nobody knows whose, and it does not grow");
     assert_eq!(finding(&linked(90_000, 200), "BT043").level, Level::Notice);
     // Many processes have many.
     assert_healthy(&linked(500_000, 100_000), "BT043");
@@ -289,4 +289,110 @@ fn more_links_and_monitors_than_processes_have_a_use_for_are_found() {
     let grows = finding(&linked(90_000, 200).with(|n| n.block_growth = 2_000), "BT043");
     assert_eq!((grows.level, grows.against.len()), (Level::Warning, 1));
     assert!(grows.summary.contains("2000 more in each second"), "{}", grows.summary);
+}
+
+/// A process with so many bytes beside its heap, and messages in its queue.
+fn beside(pid: &'static str, bytes: i64, queue: i64, data: &str) -> Busy {
+    let row = row(|row| {
+        (row.memory_bytes, row.total_bytes) = (20_000, Some(20_000 + 776 + bytes));
+        (row.fragment_bytes, row.queue) = (Some(0), queue);
+        row.message_queue_data = Some(data.to_owned());
+    });
+    Busy { pid, queue: (queue, 0), row, ..Busy::default() }
+}
+
+#[test]
+fn who_has_most_of_the_monitors_is_named() {
+    let of = |all: Vec<Busy>| linked(500_000, 200).with(|n| n.busiest = all);
+    let server = || beside("<0.81.0>", 500_000 * 64, 0, "on_heap");
+    let client = || beside("<0.82.0>", 10_000 * 64, 0, "on_heap");
+    let named = finding(&of(vec![client(), server()]), "BT043");
+    assert_eq!((named.subject.as_deref(), named.against.len()), (Some("<0.81.0>"), 1));
+    assert!(named.summary.contains("<0.81.0> has about 500000 of them"), "{}", named.summary);
+    assert!(!format!("{:?}", named.evidence).contains("<0.82.0>"), "each client has a few");
+    // Those of 27 are larger.
+    let later = of(vec![server()]).with(|n| n.facts = vec![(facts::OTP_RELEASE, "27".to_owned())]);
+    assert!(finding(&later, "BT043").summary.contains("has about 444444 of them"));
+    // Messages on the heap have nothing but their heads beside it; those off the heap cannot be told from monitors.
+    let waiting = |data| of(vec![beside("<0.81.0>", 500_000 * 64, 100_000, data)]);
+    let less = finding(&waiting("on_heap"), "BT043");
+    assert!(less.summary.contains("has about 362500 of them"), "{}", less.summary);
+    assert_eq!(finding(&waiting("off_heap"), "BT043").subject, None);
+    // What an older beamtune has recorded.
+    let mut untold = server();
+    untold.row.total_bytes = None;
+    assert_eq!(finding(&of(vec![untold]), "BT043").subject, None);
+}
+
+/// A node that gives back so many megabytes of garbage in each second, and these processes.
+fn garbage(megabytes: i64, busiest: Vec<Busy>) -> Node {
+    node().with(|n| (n.reclaimed_words, n.busiest) = (megabytes * 125_000, busiest))
+}
+
+/// A process whose heap has so many bytes in fragments, and so many besides.
+fn fragments(pid: &'static str, fragments: i64, blocks: i64, queue: i64) -> Busy {
+    let mut busy = beside(pid, 88 * queue, queue, "on_heap");
+    busy.row.memory_bytes = fragments + blocks;
+    busy.row.total_bytes = Some(fragments + blocks + 776 + 88 * queue);
+    busy.row.fragment_bytes = Some(fragments);
+    busy
+}
+
+#[test]
+fn large_messages_that_wait_are_found() {
+    let found = finding(&garbage(400, vec![fragments("<0.81.0>", 800_000, 2_000, 4)]), "BT055");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("<0.81.0>")));
+    assert_eq!(entries(&found), ["code.smaller_messages", "code.shared_terms"]);
+    assert!(found.summary.contains("<0.81.0> have 200 kB"), "{}", found.summary);
+    assert!(found.summary.contains("up to 0.20 cores"), "{}", found.summary);
+    // Off the heap they are weighed to the byte, but for what may be links.
+    let off_heap = garbage(400, vec![beside("<0.81.0>", 4 * 200_088, 4, "off_heap")]);
+    let off_heap = finding(
+        &linked(1_100, 100).with(|n| *n = Node { allocators: n.allocators.clone(), ..off_heap }),
+        "BT055",
+    );
+    assert!(off_heap.summary.contains("have 184 kB"), "{}", off_heap.summary);
+    // So much waits that the memory is worth a warning.
+    let many = finding(&garbage(1, vec![fragments("<0.81.0>", 300_000_000, 2_000_000, 1_000)]), "BT055");
+    assert_eq!((many.level, entries(&many).len()), (Level::Warning, 3));
+}
+
+#[test]
+fn heaps_with_the_same_in_fragments_at_every_look_have_one_message() {
+    // There is room for it in the heap, so it need not wait.
+    let session = |pid, bytes, reductions| Busy { reductions, ..fragments(pid, bytes, 700_000, 1) };
+    let same = vec![session("<0.81.0>", 400_000, 90_000), session("<0.82.0>", 400_000, 90_000)];
+    let found = finding(&garbage(400, same), "BT055");
+    assert!(found.summary.contains("and 1 more have 400 kB"), "{}", found.summary);
+    // Of a size of its own each, they may be many small ones.
+    let sizes = [50_000, 60_000, 70_000, 80_000, 90_000];
+    let pids = ["<0.81.0>", "<0.82.0>", "<0.83.0>", "<0.84.0>", "<0.85.0>"];
+    let others = pids.into_iter().zip(sizes).map(|(pid, bytes)| session(pid, bytes, 90_000)).collect();
+    assert_healthy(&garbage(400, others), "BT055");
+    // Who does nothing keeps what came once.
+    assert_healthy(&garbage(400, vec![session("<0.81.0>", 400_000, 10)]), "BT055");
+}
+
+#[test]
+fn what_may_be_no_large_message_is_not_told_as_one() {
+    // Those to others are small.
+    let small = |pid| fragments(pid, 2_000, 1_000, 4);
+    let large = || fragments("<0.81.0>", 800_000, 2_000, 4);
+    let mut mixed = vec![large(), small("<0.82.0>"), small("<0.83.0>"), small("<0.84.0>")];
+    assert_eq!(finding(&garbage(400, mixed.clone()), "BT055").level, Level::Warning);
+    assert_eq!(finding(&garbage(200, mixed.clone()), "BT055").level, Level::Notice);
+    assert_healthy(&garbage(400, mixed.split_off(1)), "BT055");
+    // Copying that is not worth a change.
+    assert_healthy(&garbage(10, vec![large()]), "BT055");
+    // Messages that were taken from a large heap's fragments, and monitors of a server off the heap.
+    assert_healthy(&garbage(400, vec![fragments("<0.81.0>", 800_000, 900_000, 1)]), "BT055");
+    let server = linked(500_000, 200).with(|n| {
+        (n.reclaimed_words, n.busiest) = (50_000_000, vec![beside("<0.81.0>", 400_000 * 64, 3, "off_heap")]);
+    });
+    assert_healthy(&server, "BT055");
+    // Nobody has weighed what waits.
+    let mut untold = large();
+    (untold.row.fragment_bytes, untold.row.total_bytes) = (None, None);
+    let outcome = outcome(&garbage(400, vec![untold]).period(), "BT055");
+    assert!(matches!(outcome, Outcome::NotJudged { .. }), "{outcome:?}");
 }

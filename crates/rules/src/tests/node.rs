@@ -81,6 +81,8 @@ pub struct Node {
     pub block_growth: i64,
     /// Messages in all queues.
     pub queued: i64,
+    /// Words that collections give back in each second.
+    pub reclaimed_words: i64,
     /// (first, growth per second) of resident memory beyond what stands in [`Node::resident`].
     pub resident_growth: i64,
     /// So much more is resident in each fourth second.
@@ -254,6 +256,7 @@ pub fn node() -> Node {
         allocators: vec![Allocates::default(), Allocates { name: "fix_alloc", ..Allocates::small() }],
         block_growth: 0,
         queued: 0,
+        reclaimed_words: 1_000_000,
         resident_growth: 0,
         resident_swings: 0,
         given_back: 0,
@@ -540,6 +543,7 @@ impl Node {
             begun.map(|begin| size * (now_ms - begin).min(self.wave_ms) / self.wave_ms).sum()
         });
         put(&metrics::GARBAGE_COLLECTIONS, "", usual * s + waves);
+        put(&metrics::GC_WORDS_RECLAIMED, "", self.reclaimed_words * s);
         put(&metrics::SCAN_PROCESSES, "", self.processes.0);
         put(&metrics::RUN_QUEUE, "dirty_cpu", self.dirty_cpu_queue);
         put(&metrics::RUN_QUEUE, "dirty_io", self.dirty_io_queue);

@@ -1,0 +1,73 @@
+//! What a process has beside its heap: its own structure, its side of links and monitors, heads of messages, and messages off the heap.
+//! `process_info(P, memory)` tells it as one sum.
+
+use beamtune_model::{Group, Missing, Period, ProcessRow, metrics, units::SECOND_NS};
+
+/// The head of a message in a queue, in bytes (measured, OTP 23 to 29).
+pub const HEAD_BYTES: f64 = 88.0;
+
+/// The structure of a process without links and messages, in bytes: 736 to 776 (measured, OTP 23 to 29).
+const STRUCTURE_BYTES: f64 = 776.0;
+
+/// What either side of a monitor is charged with, in bytes: half of it, as long as both are there. A link is 40 to 48 (measured on OTP 23,
+/// 25, 27 and 29).
+pub fn side_bytes(period: &Period) -> f64 {
+    match period.facts.otp_release() {
+        Some(..=24) => 60.0,
+        Some(25..=26) => 64.0,
+        _ => 72.0,
+    }
+}
+
+/// What a process has beside its heap and its structure, in bytes; `None` where that was not recorded.
+pub fn bytes(row: &ProcessRow) -> Option<f64> {
+    let beside = row.total_bytes?.saturating_sub(row.memory_bytes) as f64;
+    Some((beside - STRUCTURE_BYTES).max(0.0))
+}
+
+/// Its links and monitors, in bytes; `None` where that was not recorded, or messages off the heap cannot be told from it.
+pub fn links_bytes(row: &ProcessRow) -> Option<f64> {
+    let is_told = row.queue == 0 || is_on_heap(row);
+    let heads = HEAD_BYTES * row.queue as f64;
+    bytes(row).filter(|_| is_told).map(|bytes| (bytes - heads).max(0.0))
+}
+
+/// True where messages in the queue count as a part of the heap.
+pub fn is_on_heap(row: &ProcessRow) -> bool {
+    row.message_queue_data.as_deref() == Some("on_heap")
+}
+
+/// Blocks of `fix_alloc`, of all its instances: links, monitors and timers of all processes, one for each process, one for each message that
+/// lies in a heap, and hardly anything else.
+pub struct Blocks {
+    pub first: f64,
+    pub last: f64,
+    /// Between the two.
+    pub seconds: f64,
+}
+
+impl Blocks {
+    pub fn of(period: &Period) -> Result<Blocks, Missing> {
+        let mut blocks = Blocks { first: 0.0, last: 0.0, seconds: 0.0 };
+        let mut instances = 0;
+        for entity in period.entities(Group::Allocator) {
+            if entity.split_once('/').is_none_or(|(allocator, _)| allocator != "fix_alloc") {
+                continue;
+            }
+            let Ok(own) = period.stat(&metrics::MBCS_BLOCKS, entity) else { continue };
+            instances += 1;
+            blocks.seconds = (own.last.t.saturating_sub(own.first.t)) as f64 / SECOND_NS as f64;
+            let others = [&metrics::POOL_BLOCKS, &metrics::SBCS_BLOCKS];
+            let others = others.into_iter().filter_map(|metric| period.stat(metric, entity).ok());
+            for stat in others.chain([own]) {
+                blocks.first += stat.first.value as f64;
+                blocks.last += stat.last.value as f64;
+            }
+        }
+        if instances > 0 {
+            Ok(blocks)
+        } else {
+            Err(period.missing_group(Group::Allocator, "blocks of fix_alloc"))
+        }
+    }
+}
