@@ -133,7 +133,9 @@ fn what_other_tools_have_printed_is_diagnosed_as_a_recording_is() {
         "what rabbitmq-diagnostics, msacc have printed (sizes that RabbitMQ told are rounded to four digits)",
         "BT007 268 processes",
         "BT011 collecting garbage took 0.00",
-        "BT023 restart-loop: earlier and later lives of the VM: the text tells nothing of it",
+        "BT023 restart-loop",
+        "next: beamtune doctor on the node",
+        "copy what recon_alloc:fragmentation(current)",
     ] {
         assert!(said.stdout.contains(words), "no {words:?} in: {}", said.stdout);
     }

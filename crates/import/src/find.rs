@@ -21,8 +21,6 @@ const CALL: Tool = "a call";
 const CUT: &str = "the text ends before the term does";
 const BROKEN: &str =
     "something stands in this term that stands in none: a line break in a number, or other text";
-const NO_NUMBER: &str =
-    "nothing is judged by this number alone: print recon_alloc:fragmentation(current), which tells the sizes";
 
 /// What the terms of tools begin with, in either language and without spaces: a broken one of them is named as such.
 const BEGINNINGS: [&str; 12] = [
@@ -160,17 +158,22 @@ impl Finder<'_> {
 
     /// A number that recon has answered.
     fn number(&mut self, at: usize) -> Option<usize> {
-        self.call_before(at).filter(|call| call.module == "recon_alloc" && call.function == "memory")?;
         let rest = &self.text[at..];
+        let call = self.call_before(at).filter(|_| rest.starts_with(|c: char| c.is_ascii_digit()))?;
         let end = at
             + rest
                 .find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '_' | 'e' | '-'))
                 .unwrap_or(rest.len());
-        let is_prompt = self.text[end..].starts_with('>');
-        (end > at && !is_prompt).then(|| {
-            self.add(terms::RECON, at, end, Err(NO_NUMBER));
-            end
-        })
+        if end == at || self.text[end..].starts_with('>') {
+            return None;
+        }
+        // A line break in the number leaves digits behind it.
+        let (next, _) = word(self.text, end);
+        let goes_on = !next.is_empty() && next.bytes().all(|byte| byte.is_ascii_digit());
+        let ends = self.text[end..].starts_with(|c| is_space(c) || c == '\u{1b}') && !goes_on;
+        let told = terms::number(call, &self.text[at..end], ends)?;
+        self.add(terms::RECON, at, end, told);
+        Some(end)
     }
 
     fn term(&mut self, at: usize) -> Option<usize> {
@@ -211,12 +214,16 @@ impl Finder<'_> {
         if at - end > LONGEST_CALL {
             return None;
         }
-        let is_punctuation = |word: &str| word.chars().all(|c| matches!(c, '.' | ')' | ';' | ',' | '`'));
+        // What stands behind it in IO.inspect(…, limit: :infinity); :ok, which Elixir needs to print all of a term.
+        let is_rest = |word: &str| {
+            let plain = word.trim_matches(|c| matches!(c, '.' | ')' | ';' | ',' | '`'));
+            matches!(plain, "" | "limit:" | ":infinity" | ":ok")
+        };
         let between = &self.text[..at];
         let mut behind = *end;
         while behind < at {
             let (between, next) = word(between, behind);
-            if !crate::call::is_prompt(between) && !is_punctuation(between) {
+            if !crate::call::is_prompt(between) && !is_rest(between) {
                 return None;
             }
             behind = next;

@@ -33,6 +33,33 @@ impl Value {
     }
 }
 
+/// The mean size of the blocks of an allocator, in bytes; 0 where it has none.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mean {
+    pub allocator: String,
+    /// In multiblock carriers.
+    pub mbcs: f64,
+    /// In single-block carriers.
+    pub sbcs: f64,
+}
+
+/// What a sum over all allocators is of, in bytes but for the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whole {
+    /// Carriers.
+    Allocated,
+    /// The same, added up from what the allocators have each.
+    AllocatedByType,
+    /// The same, added up from what the instances have each.
+    AllocatedByInstance,
+    /// Blocks.
+    Used,
+    /// Carriers without their blocks.
+    Unused,
+    /// Blocks as a share of the carriers.
+    Usage,
+}
+
 /// What a part tells.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Told {
@@ -42,6 +69,10 @@ pub struct Told {
     pub length_us: Option<i64>,
     pub carriers: Vec<CarrierRow>,
     pub allocations: Vec<AllocationRow>,
+    /// Mean sizes of blocks.
+    pub means: Vec<Mean>,
+    /// A sum over all allocators.
+    pub whole: Option<(Whole, f64)>,
     /// Why this is not all that the allocators have.
     pub partial: Option<&'static str>,
     /// What is not exact, for a person.

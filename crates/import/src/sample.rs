@@ -7,13 +7,13 @@ use std::collections::HashMap;
 
 use beamtune_model::units::Nanos;
 use beamtune_model::{
-    AllocationRow, CarrierRow, Gap, Group, LockRow, LockSession, Sample, SampleBuilder, SeriesTable, Span,
-    Tick, TroubleKind, facts, metrics,
+    AllocationRow, CarrierRow, Gap, Group, LockRow, LockSession, Metric, Sample, SampleBuilder, SeriesTable,
+    Span, Tick, TroubleKind, facts, metrics,
 };
 
 use crate::banner::Banner;
 use crate::instrument::TOOL as INSTRUMENT;
-use crate::part::{Named, Part, Told, Tool, Value};
+use crate::part::{Mean, Named, Part, Told, Tool, Value, Whole};
 use crate::terms::{RECON, UNKNOWN_LENGTH_US};
 use crate::{Imported, Unread};
 
@@ -23,6 +23,8 @@ const LCNT: Tool = "lcnt";
 const MICROSECOND: Nanos = 1_000;
 
 const TOLD_BEFORE: &str = "the same was told before, and otherwise: import one measurement at a time";
+const NO_SIZES: &str =
+    "of how much memory these averages are is not known: print recon_alloc:fragmentation(current) too";
 const NO_LENGTH: &str = "how long was measured is not known: times and rates are of one second";
 
 /// What was read of a text, of all tools.
@@ -37,6 +39,9 @@ pub struct Reading {
     facts: Vec<(&'static str, String)>,
     carriers: Vec<CarrierRow>,
     allocations: Vec<AllocationRow>,
+    means: Vec<Mean>,
+    /// Sums over all allocators, as they were told.
+    whole: Vec<(Whole, f64)>,
     length_us: Option<i64>,
     partial: Vec<(Tool, &'static str)>,
     remarks: Vec<&'static str>,
@@ -51,12 +56,16 @@ pub fn join(parts: Vec<Part>, banner: Banner) -> (Reading, Vec<(usize, usize, St
     let mut reading = Reading { banner, ..Reading::default() };
     let mut refused = Vec::new();
     let mut known: HashMap<(Group, String, String), i64> = HashMap::new();
-    for Part { tool, begin, end, told } in parts {
+    // Averages say something of sizes that are told before or after them.
+    let (averages, parts): (Vec<_>, Vec<_>) =
+        parts.into_iter().partition(|part| part.told.as_ref().is_ok_and(|told| !told.means.is_empty()));
+    for Part { tool, begin, end, told } in parts.into_iter().chain(averages) {
         match told.and_then(|told| reading.take(tool, told, &mut known)) {
             Ok(()) => {}
             Err(why) => refused.push((begin, end, why.to_owned())),
         }
     }
+    refused.sort_by_key(|(begin, ..)| *begin);
     (reading, refused)
 }
 
@@ -89,8 +98,15 @@ impl Reading {
                 || !told.allocations.is_empty()
                     && !self.allocations.is_empty()
                     && told.allocations != self.allocations;
-        if is_other || is_mixed || has_rows {
+        let has_means = !told.means.is_empty() && !self.means.is_empty() && told.means != self.means;
+        let has_sum =
+            |(of, sum): &(Whole, f64)| self.whole.iter().any(|told| told.0 == *of && told.1 != *sum);
+        let has_whole = told.whole.as_ref().is_some_and(has_sum);
+        if is_other || is_mixed || has_rows || has_means || has_whole {
             return Err(TOLD_BEFORE);
+        }
+        if !told.means.is_empty() && of_carriers(&self.values) != RECON {
+            return Err(NO_SIZES);
         }
         for value in told.values {
             if known.insert(key(&value), value.value).is_none() {
@@ -108,6 +124,10 @@ impl Reading {
         if !told.allocations.is_empty() {
             self.allocations = told.allocations;
         }
+        if !told.means.is_empty() {
+            self.means = told.means;
+        }
+        self.whole.extend(told.whole);
         // Microstates are counted in microseconds of their own length, and are the better clock.
         if self.length_us.is_none() || tool == crate::msacc::TOOL {
             self.length_us = told.length_us.or(self.length_us);
@@ -188,8 +208,59 @@ impl Reading {
     /// The values, but for sums over all instances of allocators where the instances are told too.
     fn counted_once(&self) -> Vec<Value> {
         let tool = of_carriers(&self.values);
-        let is_sum = |value: &Value| group(value) == Group::Allocator && !value.entity.contains('/');
-        self.values.iter().filter(|value| tool == INSTRUMENT || !is_sum(value)).cloned().collect()
+        let is_sum = |value: &Value| {
+            group(value) == Group::Allocator
+                && !value.entity.contains('/')
+                && !is_of(value, &metrics::CARRIERS_SIZE)
+        };
+        let values: Vec<Value> =
+            self.values.iter().filter(|value| tool == INSTRUMENT || !is_sum(value)).cloned().collect();
+        let (counts, sums) = (self.numbers_of_blocks(&values), self.all_together());
+        values.into_iter().chain(counts).chain(sums).collect()
+    }
+
+    /// How many blocks there are: their size, of all instances of an allocator, by the average.
+    fn numbers_of_blocks(&self, values: &[Value]) -> Vec<Value> {
+        let count = |allocator: &str, sizes: &Metric, mean: f64| {
+            let of_it = |value: &&Value| {
+                is_of(value, sizes)
+                    && value.entity.strip_prefix(allocator).is_some_and(|rest| rest.starts_with('/'))
+            };
+            let mut sizes = values.iter().filter(of_it).map(|value| value.value as f64).peekable();
+            sizes.peek()?;
+            let size: f64 = sizes.sum();
+            match mean > 0.0 {
+                true => Some((size / mean).round() as i64),
+                false => (size <= 0.0).then_some(0),
+            }
+        };
+        let mut counts = Vec::new();
+        for Mean { allocator, mbcs, sbcs } in &self.means {
+            let mut add = |metric, number: Option<i64>| {
+                counts.extend(number.map(|number| Value::of(metric, allocator.as_str(), number)));
+            };
+            add(&metrics::MBCS_BLOCKS, count(allocator, &metrics::MBCS_BLOCKS_SIZE, *mbcs));
+            let single = count(allocator, &metrics::SBCS_BLOCKS_SIZE, *sbcs);
+            add(&metrics::SBCS_BLOCKS, single);
+            add(&metrics::SBCS_CARRIERS, single);
+        }
+        counts
+    }
+
+    /// Carriers and blocks of all allocators: what of it was told, and what follows from that.
+    fn all_together(&self) -> Vec<Value> {
+        let told = |of| self.whole.iter().find(|(whole, _)| *whole == of).map(|(_, number)| *number);
+        let of_parts = || told(Whole::AllocatedByType).or(told(Whole::AllocatedByInstance));
+        let (allocated, used) = (told(Whole::Allocated).or_else(of_parts), told(Whole::Used));
+        let (unused, usage) = (told(Whole::Unused), told(Whole::Usage));
+        let carriers = allocated
+            .or_else(|| Some(used? + unused?))
+            .or_else(|| Some(used? / usage?))
+            .or_else(|| Some(unused? / (1.0 - usage.filter(|usage| *usage < 1.0)?)));
+        let blocks = used.or_else(|| Some(carriers? - unused?)).or_else(|| Some(carriers? * usage?));
+        let value = |metric, number: f64| Value::of(metric, "", number.round() as i64);
+        let carriers = carriers.map(|size| value(&metrics::CARRIERS_SIZE, size));
+        carriers.into_iter().chain(blocks.map(|size| value(&metrics::BLOCKS_SIZE, size))).collect()
     }
 
     fn all_facts(&self, by: &str, has_length: bool) -> Vec<(String, String)> {
@@ -211,11 +282,13 @@ impl Reading {
 
 /// Which tool tells what carriers and blocks there are.
 fn of_carriers(values: &[Value]) -> Tool {
-    let of_instance = |value: &Value| {
-        matches!(&value.series, Named::Metric(metric) if **metric == metrics::MBCS_CARRIERS_SIZE)
-            && value.entity.contains('/')
-    };
+    let of_instance =
+        |value: &Value| is_of(value, &metrics::MBCS_CARRIERS_SIZE) && value.entity.contains('/');
     if values.iter().any(of_instance) { RECON } else { INSTRUMENT }
+}
+
+fn is_of(value: &Value, of: &Metric) -> bool {
+    matches!(&value.series, Named::Metric(metric) if *metric == of)
 }
 
 fn group(value: &Value) -> Group {

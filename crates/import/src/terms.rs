@@ -2,7 +2,7 @@
 
 use beamtune_model::{Metric, metrics};
 
-use crate::part::{CUT_OFF, Told, Tool, Value};
+use crate::part::{CUT_OFF, Mean, Told, Tool, Value, Whole};
 use crate::term::Term;
 
 /// The name of the tool that tells of allocators.
@@ -25,10 +25,21 @@ const WHICH_SIZES: &str = "whether these sizes are current or the largest is not
 const ODD_INSTANCE: &str = "it is not what recon_alloc:fragmentation gives: blocks are larger than their carriers, or a size is missing";
 const ODD_CACHE: &str =
     "it is not what recon_alloc:cache_hit_rates gives: more hits than calls, or a number is missing";
-const AVERAGES: &str = "nothing is judged by averages or shares alone: print recon_alloc:fragmentation(current), which tells the sizes";
+const WHICH_MEANS: &str = "whether these averages are current or of the largest sizes is not known: copy the call too (recon_alloc:average_block_sizes(current))";
+const LARGEST_MEANS: &str =
+    "these are averages of the largest sizes: print recon_alloc:average_block_sizes(current)";
+const ODD_MEANS: &str = "it is not what recon_alloc:average_block_sizes gives: an average is missing or none";
+const RATIOS: &str = "of these shares no numbers follow: print recon_alloc:fragmentation(current) and average_block_sizes(current), which tell them";
+const WHICH_SUMS: &str = "whether these sums are current or the largest is not known: copy the call too (recon_alloc:memory(allocated_types))";
+const LARGEST_SUMS: &str = "the largest sizes of instances were not reached at the same time, so their sum says little: print the current ones";
+const ODD_SUM: &str = "it is no number of bytes (recon_alloc:set_unit(byte)), and no share between 0 and 1";
+const MAY_GO_ON: &str = "whether the number ends here is not known: copy the line behind it too";
 const PARTIAL: &str =
     "the shell has cut off the list of allocators: print rp(recon_alloc:fragmentation(current))";
+/// What `recon_alloc:memory` is asked for.
+const INSTANCES: &str = "allocated_instances";
 const POOL: &str = "recon counts abandoned carriers with the others";
+const ROUNDED_COUNTS: &str = "numbers of blocks follow from their sizes and averages";
 
 /// A call that stands right before a term: `recon_alloc:fragmentation(current)`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,14 +64,28 @@ pub fn understand(term: &Term, call: Option<&Call>) -> Option<(Tool, Result<Told
             Some(("scheduler:utilization", utilization(term, list, call)))
         }
         [Term::Tuple(key), Term::List(values)] => instances(key, values, term, list, call),
-        [Term::Tuple(key), value] if value.number().is_some() && is_instance(key) => {
-            Some((RECON, Err(AVERAGES)))
+        [Term::Tuple(key), value]
+            if is_instance(key) && (value.number().is_some() || value.atom() == Some("infinity")) =>
+        {
+            Some((RECON, Err(RATIOS)))
         }
-        [Term::Atom(name), Term::List(_) | Term::Integer(_)] if is_allocator(name) => {
-            Some((RECON, Err(AVERAGES)))
+        [Term::Atom(name), Term::List(_)] if is_allocator(name) => Some((RECON, means(term, list, call))),
+        [Term::Atom(name), size] if is_allocator(name) && size.number().is_some() => {
+            Some((RECON, types(term, list, call)))
+        }
+        [Term::Integer(_), size]
+            if size.number().is_some() && arguments(call, "memory")?.starts_with(INSTANCES) =>
+        {
+            Some((RECON, all_instances(term, list, call)))
         }
         _ => None,
     }
+}
+
+/// The arguments of a call of one of recon_alloc's functions.
+fn arguments<'a>(call: Option<&'a Call>, function: &str) -> Option<&'a str> {
+    let call = call.filter(|call| call.module == RECON && call.function == function)?;
+    Some(&call.arguments)
 }
 
 fn is_allocator(name: &str) -> bool {
@@ -233,4 +258,89 @@ fn fragmentation(list: &[Term], call: Option<&Call>) -> Result<Told, &'static st
         told.values.extend(values.iter().map(|(metric, value)| Value::of(metric, entity.as_str(), *value)));
     }
     Ok(told)
+}
+
+/// Mean sizes of blocks, of all instances of an allocator together.
+fn means(term: &Term, list: &[Term], call: Option<&Call>) -> Result<Told, &'static str> {
+    match arguments(call, "average_block_sizes") {
+        Some("current") => {}
+        Some("max") => return Err(LARGEST_MEANS),
+        _ => return Err(WHICH_MEANS),
+    }
+    if term.is_cut() {
+        return Err(CUT_OFF);
+    }
+    let mean = |line: &Term| {
+        let [name, Term::List(fields)] = line.tuple()? else { return None };
+        let of = |set| field(fields, set)?.number().filter(|mean| *mean >= 0.0);
+        Some(Mean { allocator: name.atom()?.to_owned(), mbcs: of("mbcs")?, sbcs: of("sbcs")? })
+    };
+    let means: Option<Vec<Mean>> = list.iter().map(mean).collect();
+    Ok(Told { means: means.ok_or(ODD_MEANS)?, remark: Some(ROUNDED_COUNTS), ..Told::default() })
+}
+
+/// Carriers by allocator: `memory(allocated_types)`.
+fn types(term: &Term, list: &[Term], call: Option<&Call>) -> Result<Told, &'static str> {
+    let sizes = sums(term, list, arguments(call, "memory"), "allocated_types")?;
+    let names = list.iter().filter_map(|line| line.tuple()?.first()?.atom());
+    let values = names.zip(&sizes).map(|(name, size)| Value::of(&metrics::CARRIERS_SIZE, name, *size));
+    Ok(Told { values: values.collect(), ..all_carriers(Whole::AllocatedByType, &sizes) })
+}
+
+/// Carriers by instance, all allocators together: `memory(allocated_instances)`.
+fn all_instances(term: &Term, list: &[Term], call: Option<&Call>) -> Result<Told, &'static str> {
+    let sizes = sums(term, list, arguments(call, "memory"), INSTANCES)?;
+    Ok(all_carriers(Whole::AllocatedByInstance, &sizes))
+}
+
+/// The sizes of a list with a name or number before each, as the call gives it that asks for `what`.
+fn sums(term: &Term, list: &[Term], arguments: Option<&str>, what: &str) -> Result<Vec<i64>, &'static str> {
+    is_current(arguments.and_then(|arguments| arguments.strip_prefix(what)).ok_or(WHICH_SUMS)?)?;
+    if term.is_cut() {
+        return Err(CUT_OFF);
+    }
+    let size = |line: &Term| match line.tuple()? {
+        [_, size] => size.integer().filter(|size| *size >= 0),
+        _ => None,
+    };
+    list.iter().map(size).collect::<Option<_>>().ok_or(ODD_SUM)
+}
+
+fn all_carriers(of: Whole, sizes: &[i64]) -> Told {
+    let sum = sizes.iter().map(|size| *size as f64).sum();
+    Told { whole: Some((of, sum)), ..Told::default() }
+}
+
+/// Of the arguments of `recon_alloc:memory` what stands behind the first one.
+fn is_current(behind: &str) -> Result<(), &'static str> {
+    match behind {
+        "" | ",current" => Ok(()),
+        ",max" => Err(LARGEST_SUMS),
+        _ => Err(WHICH_SUMS),
+    }
+}
+
+/// What a number tells that stands behind a call of `recon_alloc:memory`; `ends` if what follows shows that no digit is missing.
+pub fn number(call: &Call, digits: &str, ends: bool) -> Option<Result<Told, &'static str>> {
+    let arguments = arguments(Some(call), "memory")?;
+    let (of, behind) = [
+        (Whole::Allocated, "allocated"),
+        (Whole::Used, "used"),
+        (Whole::Unused, "unused"),
+        (Whole::Usage, "usage"),
+    ]
+    .into_iter()
+    .find_map(|(of, name)| Some((of, arguments.strip_prefix(name).filter(|rest| !rest.starts_with('_'))?)))?;
+    let read = || {
+        is_current(behind)?;
+        if !ends {
+            return Err(MAY_GO_ON);
+        }
+        let number = match of {
+            Whole::Usage => digits.parse().ok().filter(|share: &f64| *share > 0.0 && *share <= 1.0),
+            _ => digits.replace('_', "").parse().ok().map(|bytes: u64| bytes as f64),
+        };
+        Ok(Told { whole: Some((of, number.ok_or(ODD_SUM)?)), ..Told::default() })
+    };
+    Some(read())
 }

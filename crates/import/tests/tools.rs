@@ -288,9 +288,27 @@ fn what_is_known_but_not_judged_or_contradicts_itself_is_named() {
             "{text}: {whys:#?}"
         );
     };
-    check("x\n1> recon_alloc:memory(allocated).\n46936064\n", (3, 1), "this number alone");
-    check("[{binary_alloc,[{mbcs,624.4},{sbcs,0}]}]", (1, 1), "averages");
-    check("[{{eheap_alloc,1},0.02}]", (1, 1), "averages");
+    check("x\n1> recon_alloc:memory(allocated).\n469360\n64\n", (3, 1), "whether the number ends here");
+    check("recon_alloc:memory(allocated).\n46936064", (2, 1), "whether the number ends here");
+    check("recon_alloc:memory(allocated, max).\n46936064\n", (2, 1), "print the current ones");
+    check("recon_alloc:memory(used).\n45836.0\n", (2, 1), "set_unit(byte)");
+    check("recon_alloc:memory(usage).\n1.7\n", (2, 1), "share between 0 and 1");
+    check("[{binary_alloc,1234},{eheap_alloc,5}]", (1, 1), "copy the call too");
+    check("recon_alloc:memory(allocated_types).\n[{binary_alloc,0.5}]", (2, 1), "set_unit(byte)");
+    check("[{binary_alloc,[{mbcs,624.4},{sbcs,0}]}]", (1, 1), "copy the call too");
+    check(&format!("{AVERAGES}[{{binary_alloc,[{{mbcs,624.4}}]}}]"), (2, 1), "an average is missing");
+    check(
+        &format!("{AVERAGES}[{{binary_alloc,[{{mbcs,624.4}},{{sbcs,0}}]}}]"),
+        (2, 1),
+        "print recon_alloc:fragmentation(current) too",
+    );
+    check(
+        &AVERAGES.replace("current", "max").replace('\n', "[{binary_alloc,[{mbcs,6},{sbcs,0}]}]"),
+        (1, 38),
+        "largest sizes",
+    );
+    check("[{{eheap_alloc,1},0.02}]", (1, 1), "no numbers follow");
+    check("[{{ets_alloc,1},infinity},{{eheap_alloc,1},0.02}]", (1, 1), "no numbers follow");
     check("[{total,10},{processes,4},{system,7}]", (1, 1), "is not the sum");
     check(
         "[{total,10},{processes,4},{system,6}] [{total,11},{processes,4},{system,7}]",
@@ -320,6 +338,85 @@ fn what_is_known_but_not_judged_or_contradicts_itself_is_named() {
         assert!(!read(nothing.as_bytes()).is_ok_and(|reading| !reading.tools.is_empty()), "{nothing}");
     }
     assert_eq!(read(b"hello [1,2,3]"), Err(ImportError::Nothing));
+}
+
+const AVERAGES: &str = "recon_alloc:average_block_sizes(current).\n";
+
+#[test]
+fn averages_become_numbers_of_blocks_where_their_sizes_are_told() {
+    let sizes = "2> recon_alloc:fragmentation(current).\n\
+                 [{{binary_alloc,1},[{sbcs_usage,0.9},{mbcs_usage,0.8},{sbcs_block_size,60000000},\
+                 {sbcs_carriers_size,61000000},{mbcs_block_size,800},{mbcs_carriers_size,1000}]},\n\
+                 {{binary_alloc,0},[{sbcs_usage,1.0},{mbcs_usage,0.2},{sbcs_block_size,0},\
+                 {sbcs_carriers_size,0},{mbcs_block_size,200},{mbcs_carriers_size,1000}]}]\n";
+    let means = "1> recon_alloc:average_block_sizes(current).\n\
+                 [{binary_alloc,[{mbcs,10.0},{sbcs,600000.0}]},{ets_alloc,[{mbcs,12.5},{sbcs,0}]}]\n";
+    for text in [format!("{means}{sizes}"), format!("{sizes}{means}")] {
+        let told = told_by(&text);
+        check(
+            &told,
+            &[
+                ("allocator.mbcs_blocks binary_alloc", "100"),
+                ("allocator.sbcs_blocks binary_alloc", "100"),
+                ("allocator.sbcs_carriers binary_alloc", "100"),
+            ],
+        );
+        assert!(!told.keys().any(|key| key.ends_with("ets_alloc")), "its sizes are not told: {told:#?}");
+        assert!(told[facts::IMPORTED_REMARK].contains("averages"), "{told:#?}");
+        assert!(whys(&text).is_empty(), "{:?}", whys(&text));
+    }
+    let again = format!("{sizes}{means}{}", means.replace("10.0", "11.0"));
+    assert!(whys(&again)[0].2.contains("told before"), "{:?}", whys(&again));
+}
+
+#[test]
+fn recons_averages_are_read_on_several_releases_and_in_both_languages() {
+    for name in ["recon-otp25", "recon-otp29", "recon-elixir-otp25"] {
+        let text = fixture(name);
+        let told = told_by(&text);
+        // 200 binaries of 600 kB were made.
+        check(
+            &told,
+            &[("allocator.sbcs_blocks binary_alloc", "200"), ("allocator.sbcs_carriers binary_alloc", "200")],
+        );
+        for sum in ["allocator.carriers_size ", "allocator.blocks_size ", "allocator.carriers_size ll_alloc"]
+        {
+            assert!(told.contains_key(sum), "{name}: {sum}");
+        }
+        let of_recon: Vec<_> = whys(&text).into_iter().filter(|(.., why)| !why.contains("no tool")).collect();
+        assert!(of_recon.len() == 1 && of_recon[0].2.contains("no numbers follow"), "{name}: {of_recon:#?}");
+    }
+}
+
+#[test]
+fn two_sums_of_all_allocators_tell_the_others() {
+    let sums = |text: &str| {
+        let told = told_by(text);
+        ["carriers_size", "blocks_size"].map(|name| told.get(&format!("allocator.{name} ")).cloned())
+    };
+    let both = [Some("1000".to_owned()), Some("250".to_owned())];
+    let answer = |of: &str, number: &str| format!("1> recon_alloc:memory({of}).\n{number}\n");
+    for pair in [
+        [("allocated", "1000"), ("used", "250")],
+        [("used", "250"), ("unused", "750")],
+        [("allocated, current", "1000"), ("unused", "750")],
+        [("usage", "0.25"), ("allocated", "1000")],
+        [("used", "250"), ("usage", "0.25")],
+        [("unused", "750"), ("usage", "0.25")],
+        [("used", "250"), ("allocated_types", "[{binary_alloc,400},\n {eheap_alloc,600}]")],
+        [("used", "250"), ("allocated_instances", "[{0,400},{1,600}]")],
+    ] {
+        let text: String = pair.iter().map(|(of, number)| answer(of, number)).collect();
+        assert_eq!(sums(&text), both, "{text}");
+    }
+    assert_eq!(sums(&answer("allocated", "1_000")), [Some("1000".to_owned()), None]);
+    let elixir = "iex(1)> :recon_alloc.memory(:used)\n250\niex(2)> :recon_alloc.memory(:allocated_types)\n\
+                  [binary_alloc: 400, eheap_alloc: 600]\n";
+    assert_eq!(sums(elixir), both);
+    check(&told_by(elixir), &[("allocator.carriers_size eheap_alloc", "600")]);
+    assert!(!read(answer("usage", "0.25").as_bytes()).is_ok_and(|reading| reading.tools.is_empty()));
+    let twice = answer("used", "250") + &answer("used", "260");
+    assert!(whys(&twice)[0].2.contains("told before"), "{:?}", whys(&twice));
 }
 
 /// As mails, pages and terminals leave it.

@@ -22,6 +22,8 @@ pub mod kind {
     pub const DIRTY_CPU: &str = "dirty_cpu_scheduler";
     /// Dirty I/O schedulers.
     pub const DIRTY_IO: &str = "dirty_io_scheduler";
+    /// Threads of the async pool.
+    pub const ASYNC: &str = "async";
     /// All kinds of schedulers: those that busy wait.
     pub const SCHEDULERS: &[&str] = &[SCHEDULER, DIRTY_CPU, DIRTY_IO];
 }

@@ -8,7 +8,7 @@ mod bridge;
 mod movement;
 mod returns;
 
-pub use allocators::{Allocator, Carriers, allocators};
+pub use allocators::{Allocator, Carriers, all_together, allocators};
 pub use bridge::{Bridge, Mapping, Part};
 pub use movement::{Daily, Movement, Step};
 pub use returns::{Estimate, Returns};

@@ -108,6 +108,9 @@ metrics! {
     POOL_CARRIERS_SIZE = Allocator / "pool_carriers_size", Bytes, Gauge, "Their size.";
     FOREIGN_BLOCKS_SIZE = Allocator / "foreign_blocks_size", Bytes, Gauge,
         "Of the blocks above, those of other allocators (OTP 22 and 23 share one pool).";
+    CARRIERS_SIZE = Allocator / "carriers_size", Bytes, Gauge,
+        "All carriers of an allocator, or of all of them (no entity), as imported text tells: recon_alloc:memory(allocated).";
+    BLOCKS_SIZE = Allocator / "blocks_size", Bytes, Gauge, "The same of all blocks: recon_alloc:memory(used).";
     CARRIERS_SIZE_MAX = Allocator / "carriers_size_max", Bytes, Gauge, "Largest size of mbcs and sbcs carriers, added, since the VM started.";
     MBCS_CARRIERS_SIZE_MAX = Allocator / "mbcs_carriers_size_max", Bytes, Gauge,
         "Largest size of the multiblock carriers in use since the VM started.";

@@ -27,6 +27,8 @@ pub use mail::{Alike, Mail};
 
 /// Points that a trace keeps at most: enough to fit a slope and to draw a line.
 const TRACE_POINTS: usize = 128;
+/// Why something is missing of what was read from imported text.
+pub const NOT_IN_TEXT: &str = "the text tells nothing of it";
 /// Processes of which a use is kept; when twice as many have gathered, those with the least are dropped.
 const PROCESS_USES: usize = 1_000;
 /// Events, gaps, origins, tables and ports of which a period holds at most so many each. A busy day has some hundreds.
@@ -419,7 +421,7 @@ impl Period {
         };
         match self.gaps.iter().rev().find(explains) {
             Some(gap) => (gap.reason.clone(), (gap.source != source).then_some(gap.kind)),
-            None if self.is_imported() => ("the text tells nothing of it".to_owned(), None),
+            None if self.is_imported() => (NOT_IN_TEXT.to_owned(), None),
             None if host && self.host_ticks == 0 => ("the host was not read".to_owned(), None),
             None if !host && self.vm_ticks == 0 => ("the VM was not asked".to_owned(), None),
             None => ("it was not recorded".to_owned(), None),

@@ -4,14 +4,19 @@
 use std::collections::HashMap;
 
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{Diagnosis, Evidence, Finding, Follows, Level, Outcome, Period, facts};
+use beamtune_model::{Diagnosis, Evidence, Finding, Follows, Level, Outcome, Period, Verdict, facts};
 
 use crate::account;
+use crate::kinds;
 use crate::text::{self, Style};
 
 /// The whole answer of `doctor` and `diagnose`.
 pub fn render(period: &Period, diagnosis: &Diagnosis, style: Style) -> String {
-    format!("{}\n{}{}", heading(period, style), verdicts(diagnosis, style), gaps(period, style))
+    // Of a node there are better ways to tell it than by the VM's own sums.
+    let is_text = period.facts.get(facts::IMPORTED_FROM).is_some_and(|from| from != facts::CRASH_DUMP);
+    let kinds = Some(kinds::render(period, style)).filter(|kinds| is_text && !kinds.is_empty());
+    let kinds = kinds.map_or(String::new(), |kinds| format!("{kinds}\n"));
+    format!("{}\n{kinds}{}{}", heading(period, style), verdicts(diagnosis, style), gaps(period, style))
 }
 
 /// What was found, where the CPUs went, what looked healthy, and what could not be judged.
@@ -19,7 +24,11 @@ pub fn verdicts(diagnosis: &Diagnosis, style: Style) -> String {
     let findings = diagnosis.findings();
     let mut out = String::new();
     if findings.is_empty() {
-        out.push_str(&format!("{}\n", style.good("Nothing found.")));
+        let is_judged = |verdict: &Verdict| !matches!(verdict.outcome, Outcome::NotJudged { .. });
+        out.push_str(&match diagnosis.verdicts.is_empty() || diagnosis.verdicts.iter().any(is_judged) {
+            true => format!("{}\n", style.good("Nothing found.")),
+            false => "Nothing could be judged.\n".to_owned(),
+        });
     }
     for finding in &findings {
         out.push_str(&render_finding(finding, style));
@@ -173,7 +182,7 @@ fn evidence_text(evidence: &Evidence) -> String {
 
 fn rest(diagnosis: &Diagnosis, style: Style) -> String {
     let mut healthy = String::new();
-    let mut not_judged: Vec<(String, String)> = Vec::new();
+    let mut not_judged: Vec<(Vec<String>, String)> = Vec::new();
     let body = style.width.saturating_sub(8).max(40);
     for verdict in &diagnosis.verdicts {
         match &verdict.outcome {
@@ -188,10 +197,10 @@ fn rest(diagnosis: &Diagnosis, style: Style) -> String {
             Outcome::NotJudged { reason, next } => {
                 let name = format!("{} {}", verdict.code, verdict.rule);
                 let why = format!("{}; next: {next}", text::sentence(reason));
-                // Of a crash dump, most have one reason.
+                // Of a crash dump or of imported text, most have one reason.
                 match not_judged.iter_mut().find(|(_, known)| *known == why) {
-                    Some((names, _)) => names.push_str(&format!(", {name}")),
-                    None => not_judged.push((name, why)),
+                    Some((names, _)) => names.push(name),
+                    None => not_judged.push((vec![name], why)),
                 }
             }
         }
@@ -202,8 +211,10 @@ fn rest(diagnosis: &Diagnosis, style: Style) -> String {
     }
     if !not_judged.is_empty() {
         out.push_str(&format!("{}\n", style.bold("Not judged")));
+        not_judged.sort_by_key(|(names, _)| names.len());
         for (names, why) in not_judged {
-            out.push_str(&format!("  {}\n", text::wrap(&format!("{names}: {why}"), body, "        ")));
+            let told = format!("{}: {why}", names.join(", "));
+            out.push_str(&format!("  {}\n", text::wrap(&told, body, "        ")));
         }
     }
     out
@@ -236,7 +247,7 @@ fn gaps(period: &Period, style: Style) -> String {
 mod tests {
     use super::*;
     use beamtune_model::window::Point;
-    use beamtune_model::{Code, Facts, PeriodBuilder, Remedy, Series, Unit, Verdict, metrics};
+    use beamtune_model::{Code, Facts, PeriodBuilder, Remedy, Series, Unit, metrics};
 
     #[test]
     fn a_clock_that_is_wrong_is_told_where_that_is_sure() {

@@ -9,6 +9,7 @@ pub mod diagnosis;
 pub mod diff;
 pub mod flags;
 pub mod json;
+pub mod kinds;
 pub mod lint;
 pub mod load;
 pub mod locks;

@@ -49,6 +49,14 @@ fn is_short_of_cpu(_: &Finding, effect: &Finding) -> bool {
     effect.summary.contains(SHORT_OF_CPU)
 }
 
+/// Told of one of the processes that look for modules, load or purge them.
+fn of_loading(_: &Finding, effect: &Finding) -> bool {
+    let names = |text: &str| {
+        ["code_server (", "erl_prim_loader (", "erts_code_purger ("].iter().any(|who| text.contains(who))
+    };
+    effect.subject.as_deref().is_some_and(names) || names(&effect.summary)
+}
+
 /// Of two that may be the cause the first one that was found is told.
 const RELATIONS: &[Relation] = &[
     Relation {
@@ -92,6 +100,20 @@ const RELATIONS: &[Relation] = &[
         effects: &["BT015"],
         is_meant: waits_there,
         why: "what they wait for is not there",
+    },
+    Relation {
+        cause: "BT057",
+        effects: &["BT005", "BT006", "BT015"],
+        is_meant: of_loading,
+        why: "looking for modules, or asking all processes about them, is what it does",
+    },
+    Relation {
+        cause: "BT057",
+        effects: &["BT048", "BT032", "BT011"],
+        is_meant: |cause, _| {
+            cause.subject.as_deref().is_some_and(|subject| subject.starts_with("erts_code_purger"))
+        },
+        why: "modules that go take their literals along, and whoever refers to these is collected",
     },
     Relation {
         cause: "BT019",

@@ -7,6 +7,7 @@ use beamtune_flags::OtpVersion;
 use beamtune_model::memory::allocators;
 use beamtune_model::{Group, Period, ProcessRow, facts, metrics};
 
+use crate::place;
 use crate::view::{self, kind};
 
 /// One defect.
@@ -67,7 +68,8 @@ pub(crate) const FIXES: &[Fix] = &[
         what: "a scheduler can be stuck for ever while it takes a carrier out of the pool, and others with it",
         affected: &[("12.3", "13.2.2.10"), ("14.0", "14.2.5.2"), ("15.0", "15.1")],
         sign: |period| {
-            let pooled: i64 = allocators(period).iter().map(|allocator| allocator.pool.count).sum();
+            let pooled: i64 =
+                allocators(period).iter().fold(0, |sum, allocator| sum.saturating_add(allocator.pool.count));
             needs(pooled >= 100, format!("{pooled} carriers are in the pool"))
         },
     },
@@ -166,7 +168,12 @@ pub(crate) const FIXES: &[Fix] = &[
                         .iter()
                         .any(|module| function.starts_with(module))
             })?;
-            shows(true, format!("{} sends with {} messages waiting", slow.title(), slow.queue_max))
+            // One that only waits for its peer looks through nothing.
+            let looks = place::wanted_to_run(slow).is_some_and(|share| share >= 0.5);
+            Some(Sign {
+                shown: looks,
+                seen: format!("{} sends with {} messages waiting", slow.title(), slow.queue_max),
+            })
         },
     },
     Fix {

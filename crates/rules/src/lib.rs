@@ -27,7 +27,8 @@ pub mod watch;
 pub use rule::{Judgement, Rule};
 pub use rules::RULES;
 
-use beamtune_model::{Diagnosis, Outcome, Period, Verdict};
+use beamtune_model::period::NOT_IN_TEXT;
+use beamtune_model::{Diagnosis, Missing, Outcome, Period, Verdict};
 
 /// Judges a period by every rule, and tells where the CPUs went.
 pub fn diagnose(period: &Period) -> Diagnosis {
@@ -69,13 +70,28 @@ fn judge(rule: &Rule, period: &Period) -> Outcome {
             next: "record the node when it runs again: beamtune record --keep 6h".to_owned(),
         };
     }
+    let is_text = period.is_imported() && !view::is_crash_dump(period);
     match (rule.judge)(period) {
         Ok(Judgement::Found(findings)) => {
             Outcome::Found(findings.into_iter().map(|draft| draft.finish(rule)).collect())
         }
         Ok(Judgement::Healthy(sentence)) => Outcome::Healthy(sentence),
         Ok(Judgement::NotJudged { reason, next }) => Outcome::NotJudged { reason, next },
+        Err(missing) if is_text && missing.why == NOT_IN_TEXT => not_in_text(rule, missing),
         Err(missing) => Outcome::NotJudged { reason: missing.to_string(), next: missing.next },
+    }
+}
+
+/// Imported text tells nothing of what a rule needs: what else to copy, where tools print that.
+fn not_in_text(rule: &Rule, missing: Missing) -> Outcome {
+    match rules::BY_TEXT.iter().find(|(code, _)| *code == rule.code.0) {
+        Some((_, printed)) => {
+            Outcome::NotJudged { reason: missing.to_string(), next: format!("copy {printed}, too") }
+        }
+        None => Outcome::NotJudged {
+            reason: format!("what only a node can be asked for: {}", missing.why),
+            next: "beamtune doctor on the node".to_owned(),
+        },
     }
 }
 

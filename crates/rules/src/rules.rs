@@ -3,6 +3,7 @@
 use crate::rule::Rule;
 
 pub(crate) mod accept_queue;
+mod async_threads;
 mod atoms_near_limit;
 mod binaries_retained;
 mod bound_schedulers;
@@ -11,6 +12,7 @@ mod busy_distribution_port;
 pub(crate) mod busy_waiting;
 mod carrier_sizing;
 mod clock_off;
+mod code_loading;
 mod contended_locks;
 mod cpu_not_used;
 mod cpu_starved;
@@ -116,6 +118,8 @@ pub const RULES: &[Rule] = &[
     waiting_callers::RULE,
     accept_queue::RULE,
     large_messages::RULE,
+    async_threads::RULE,
+    code_loading::RULE,
 ];
 
 /// Those about waiting for locks: why the CPU is not used, and which locks are in the way.
@@ -129,6 +133,15 @@ pub(crate) const ABOUT_MEMORY: &[&str] = &[
 
 /// The codes of those about memory whose advice is for CPU time: mapping it again and again, and collecting it.
 pub(crate) const MEMORY_THAT_COSTS_CPU: &[&str] = &["BT029", "BT032", "BT045", "BT046", "BT047", "BT048"];
+
+/// Those that can judge by what tools print, and which ones.
+pub(crate) const BY_TEXT: &[(&str, &str)] = &[
+    ("BT007", "what rabbitmq-diagnostics status prints"),
+    ("BT011", "what msacc:start(10000), msacc:print() prints"),
+    ("BT024", "what recon_alloc:fragmentation(current) and fragmentation(max) print"),
+    ("BT025", "what rabbitmq-diagnostics status and recon_alloc:fragmentation(current) print"),
+    ("BT045", "what recon_alloc:fragmentation(current) and average_block_sizes(current) print"),
+];
 
 /// Those that can judge by a crash dump, which is of one moment and tells nothing of the host: why the node died, and what was full.
 pub(crate) const OF_ONE_MOMENT: &[&str] = &["BT007", "BT008", "BT009", "BT014", "BT028", "BT030", "BT038"];

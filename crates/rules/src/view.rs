@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use beamtune_model::cpu::entities_of;
-pub use beamtune_model::cpu::{foreign_cores, kind, process_cores, thread_cores, thread_rate};
+pub use beamtune_model::cpu::{entities_of, foreign_cores, kind, process_cores, thread_cores, thread_rate};
 use beamtune_model::{Facts, Group, Missing, Period, facts, metrics, units::SECOND_NS};
 
 /// True of what a crash dump tells: a single sample of a node that has ended.

@@ -196,6 +196,52 @@ ok
         }
     }
 
+    /// 200 binaries of 600 kB, each with a carrier of its own.
+    const PICTURES: &str = "recon_alloc:fragmentation(current).\n\
+        [{{binary_alloc,1},[{sbcs_usage,0.98},{mbcs_usage,0.9},{sbcs_block_size,120000000},{sbcs_carriers_size,123000000},\
+        {mbcs_block_size,9000000},{mbcs_carriers_size,10000000}]}]\n";
+
+    #[test]
+    fn blocks_with_a_carrier_of_their_own_are_judged_where_averages_are_told_too() {
+        assert_eq!(judged(PICTURES), ["BT024"], "how many there are is not known");
+        let means =
+            "recon_alloc:average_block_sizes(current).\n[{binary_alloc,[{mbcs,900.0},{sbcs,600000.0}]}]\n";
+        let finding = found(&format!("{PICTURES}{means}"), "BT045");
+        assert!(
+            finding.summary.starts_with("200 blocks of binary_alloc, 586 kB each"),
+            "{}",
+            finding.summary
+        );
+        assert!(finding.against.iter().any(|against| against.contains("flags are not told")), "{finding:?}");
+        let verdict = verdicts(PICTURES).into_iter().find(|(code, _)| *code == "BT045");
+        let Some((_, Outcome::NotJudged { next, .. })) = verdict else { panic!("{verdict:?}") };
+        assert!(next.contains("average_block_sizes(current)"), "{next}");
+    }
+
+    #[test]
+    fn sums_alone_tell_that_carriers_are_sparse_and_not_which() {
+        let sums = |used: &str| {
+            format!("recon_alloc:memory(allocated).\n900000000\nrecon_alloc:memory(used).\n{used}\n")
+        };
+        let finding = found(&sums("300000000"), "BT024");
+        assert!(finding.summary.ends_with("which of them keeps it is not known"), "{}", finding.summary);
+        assert!(finding.remedies.is_empty() && finding.subject.is_none(), "{finding:?}");
+        assert_eq!(judged(&sums("800000000")), ["BT024"]);
+        assert_eq!(judged("recon_alloc:memory(allocated).\n900000000\n"), [""; 0]);
+        let resident = "Total memory used: 2.5 gb\nCalculation strategy: rss\n";
+        let outside = found(&format!("{}{resident}", sums("800000000")), "BT025");
+        assert!(outside.summary.contains("outside of the VM's carriers"), "{}", outside.summary);
+    }
+
+    #[test]
+    fn kinds_of_memory_alone_say_what_to_copy_next() {
+        for (code, outcome) in verdicts("[{total,30},{processes,10},{system,20},{binary,5}]") {
+            let Outcome::NotJudged { next, .. } = outcome else { panic!("{code}: {outcome:?}") };
+            let copied = ["BT007", "BT011", "BT024", "BT025", "BT033", "BT045"].contains(&code);
+            assert_eq!(next.starts_with("copy what "), copied, "{code}: {next}");
+        }
+    }
+
     #[test]
     fn collecting_garbage_shows_in_threads_and_in_types_alone() {
         let gc = |text: &str| {

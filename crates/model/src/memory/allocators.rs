@@ -134,6 +134,12 @@ pub fn allocators(period: &Period) -> Vec<Allocator> {
     found
 }
 
+/// Carriers of all allocators and the blocks in them, in bytes, where imported text tells such sums; most texts tell the allocators one by one.
+pub fn all_together(period: &Period) -> Option<(i64, Option<i64>)> {
+    let last = |metric| period.stat(metric, "").ok().map(|stat| stat.last.value.max(0));
+    Some((last(&metrics::CARRIERS_SIZE)?, last(&metrics::BLOCKS_SIZE)))
+}
+
 const MBCS: [&Metric; 4] = [
     &metrics::MBCS_CARRIERS,
     &metrics::MBCS_CARRIERS_SIZE,

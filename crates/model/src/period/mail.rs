@@ -47,8 +47,8 @@ fn heap_bytes(row: &ProcessRow) -> Option<i64> {
     Some(row.memory_bytes.saturating_sub(row.fragment_bytes?))
 }
 
-/// Fragments of the same size for each message that waits, to the word, as closer looks have found them in heaps. A heap that holds one message that was taken or
-/// waits has as much as another one that holds the same; what many small messages add up to is different each time.
+/// Fragments of the same size for each message that waits, to the word, as closer looks have found them in heaps. A heap that holds one
+/// message, taken or not, has as much as another one that holds the same; what many small messages add up to is different each time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alike {
     /// Their size.

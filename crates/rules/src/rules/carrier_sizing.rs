@@ -1,6 +1,6 @@
 //! BT045: carriers do not fit the blocks: blocks a little too large to share one, or carriers hardly larger than the blocks in them.
 
-use beamtune_model::memory::{Allocator, allocators};
+use beamtune_model::memory::{Allocator, Carriers, allocators};
 use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::memory::{self, PAGE_BYTES, PAGE_SECONDS, Segments, megabytes};
@@ -68,15 +68,19 @@ impl Sizes {
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let resident = memory::resident(period)?;
     let all = allocators(period);
+    let (resident, _) = memory::resident_or_carriers(period, &all)?;
     let Some(first) = all.first() else {
         return Err(period.missing_group(Group::Allocator, "sizes of carriers and blocks"));
     };
-    let entity = format!("{}/0", first.name);
-    period.stat(&metrics::MBCS_CARRIERS_SIZE, &entity)?;
-    period.stat(&metrics::SBCS_CARRIERS_SIZE, &entity)?;
     let worth = WORTH_BYTES.max(WORTH_SHARE * resident);
+    if period.is_imported() {
+        all_counted(period, &all, worth)?;
+    } else {
+        let entity = format!("{}/0", first.name);
+        period.stat(&metrics::MBCS_CARRIERS_SIZE, &entity)?;
+        period.stat(&metrics::SBCS_CARRIERS_SIZE, &entity)?;
+    }
     let drafts = all.iter().filter_map(|allocator| {
         // These have no limit, or hold nothing for long.
         if matches!(&*allocator.name, "temp_alloc" | "ll_alloc" | "literal_alloc") {
@@ -85,9 +89,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let letter = beamtune_flags::allocator(&allocator.name)?.letter;
         let sizes = Sizes::of(period, letter);
         alone(period, allocator, letter, &sizes, worth)
-            .or_else(|| crowded(period, allocator, letter, &sizes, worth))
+            .or_else(|| crowded(period, allocator, letter, &sizes, (worth, resident)))
     });
     let drafts: Vec<Draft> = drafts.collect();
+    if drafts.is_empty() {
+        memory::all_carriers(period)?;
+    }
     let single = all.iter().fold(0_i64, |sum, allocator| sum.saturating_add(allocator.sbcs.size));
     Ok(Judgement::found_or_healthy(
         drafts,
@@ -95,6 +102,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             megabytes(single as f64)
         }),
     ))
+}
+
+/// That imported text tells how many blocks there are, where that matters: mostly it tells sizes alone.
+fn all_counted(period: &Period, all: &[Allocator], worth: f64) -> Result<(), Missing> {
+    let counted = |carriers: Carriers| carriers.blocks > 0 || (carriers.size as f64) < worth;
+    match all.iter().all(|allocator| counted(allocator.sbcs) && counted(allocator.multiblock())) {
+        true => Ok(()),
+        false => Err(period.missing_group(Group::Allocator, "the numbers of blocks")),
+    }
 }
 
 /// Blocks a little above the threshold.
@@ -105,6 +121,8 @@ fn alone(period: &Period, allocator: &Allocator, letter: char, sizes: &Sizes, wo
     if !most || (single.size as f64) < worth || mean_kb > A_LITTLE_ABOVE * sizes.sbct {
         return None;
     }
+    // Imported text tells nothing of it, and nothing of the flags.
+    let is_timed = allocator.segments_asked_per_s.is_some();
     let asked = allocator.segments_asked_per_s.unwrap_or(0.0);
     let anew = Segments::of(period).map_or(asked, |segments| asked * (1.0 - segments.hits));
     let cores = anew * (mean_kb * 1024.0 / PAGE_BYTES).ceil() * PAGE_SECONDS;
@@ -131,13 +149,18 @@ fn alone(period: &Period, allocator: &Allocator, letter: char, sizes: &Sizes, wo
         MAPPINGS.source,
     ))
     .because(Evidence::number("used by no block", single.free() as f64, Unit::Bytes))
-    .because(Evidence::number("asked for by it", asked, Unit::PerSecond))
-    .because(Evidence::number("of these mapped anew", anew, Unit::PerSecond))
-    .because(Evidence::number("CPU that this takes, of what the VM uses", share, Unit::Ratio).against(COST.warning, COST.source));
+    .because_some(is_timed.then(|| Evidence::number("asked for by it", asked, Unit::PerSecond)))
+    .because_some(is_timed.then(|| Evidence::number("of these mapped anew", anew, Unit::PerSecond)))
+    .because_some(is_timed.then(|| {
+        let what = "CPU that this takes, of what the VM uses";
+        Evidence::number(what, share, Unit::Ratio).against(COST.warning, COST.source)
+    }));
     let risk = "a carrier goes back only when all of its blocks are gone: blocks that live longer than others then keep more";
     Some(
         draft
             .but(risk)
+            .but_if(!is_timed, "how often they are asked for is not known, so what it costs is not, either")
+            .but_if(period.is_imported(), "flags are not told: the default threshold was taken")
             .fix(remedy::of(
                 period,
                 "+M<S>sbct",
@@ -156,7 +179,13 @@ fn alone(period: &Period, allocator: &Allocator, letter: char, sizes: &Sizes, wo
 }
 
 /// Carriers hardly larger than the blocks in them, by a flag.
-fn crowded(period: &Period, allocator: &Allocator, letter: char, sizes: &Sizes, worth: f64) -> Option<Draft> {
+fn crowded(
+    period: &Period,
+    allocator: &Allocator,
+    letter: char,
+    sizes: &Sizes,
+    (worth, resident): (f64, f64),
+) -> Option<Draft> {
     let carriers = allocator.multiblock();
     let free = carriers.free() as f64;
     let ratio = sizes.lmbcs / sizes.sbct;
@@ -166,7 +195,7 @@ fn crowded(period: &Period, allocator: &Allocator, letter: char, sizes: &Sizes, 
     if ratio >= FEW_BLOCKS || (carriers.size as f64) < worth || used >= WELL_USED || !large {
         return None;
     }
-    let resident = memory::resident(period).ok()?.max(1.0);
+    let resident = resident.max(1.0);
     let score = WASTE.score(free / resident)?;
     let name = &allocator.name;
     let prove =

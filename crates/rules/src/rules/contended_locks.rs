@@ -51,6 +51,7 @@ const MOST_CANDIDATES: usize = 5;
 const NEXT: &str = "beamtune locks TARGET";
 
 /// What helps those who may not look, or who want more than an operation.
+const NEXT_TEXT: &str = "copy what lcnt:conflicts() prints, too";
 const NEXT_STOCK: &str =
     "beamtune locks TARGET, as root; or on an emulator that counts locks (beamtune emulator run)";
 
@@ -72,7 +73,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             reason:
                 "locks were not counted, and nobody has watched what threads wait for, or saw enough of it"
                     .to_owned(),
-            next: NEXT_STOCK.to_owned(),
+            next: if period.is_imported() { NEXT_TEXT } else { NEXT_STOCK }.to_owned(),
         },
     })
 }

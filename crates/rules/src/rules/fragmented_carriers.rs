@@ -46,9 +46,6 @@ const MOST_WHERE_GIVEN_BACK: f64 = 50.0;
 /// … and from so much on it is told.
 const GIVEN_BACK_WORTH_A_WORD: f64 = 0.1;
 
-/// What a share is of, where the kernel was asked.
-const OF_RESIDENT: &str = "of what is resident";
-
 /// Carriers of this size are the smallest that are worth the calls for them (`+M<S>lmbcs`, in kB).
 const SMALL_CARRIER_KB: f64 = 256.0;
 
@@ -138,16 +135,9 @@ impl Sparse<'_> {
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let all = allocators(period);
-    let (resident, of) = match memory::resident(period) {
-        Ok(resident) => (resident, OF_RESIDENT),
-        // Tools of the VM do not tell what is resident: it is reckoned of all carriers that they tell.
-        Err(_) if period.is_imported() => {
-            (all.iter().map(|of| of.all().size as f64).sum(), "of all carriers")
-        }
-        Err(missing) => return Err(missing),
-    };
+    let (resident, of) = memory::resident_or_carriers(period, &all)?;
     if !all.iter().any(|allocator| allocator.all().size > 0) {
-        return Err(period.missing_group(Group::Allocator, "sizes of carriers and blocks"));
+        return all_together(period);
     }
     if !period.is_imported() {
         period.stat(&metrics::MBCS_CARRIERS_SIZE, &format!("{}/0", all[0].name))?;
@@ -194,6 +184,44 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found_or_healthy(
         drafts,
         format!("blocks take {used:.0} % of the {} in carriers", megabytes(sum.size as f64)),
+    ))
+}
+
+/// Of imported text that tells no more than sums over all allocators.
+fn all_together(period: &Period) -> Result<Judgement, Missing> {
+    let Some((carriers, Some(blocks))) = beamtune_model::memory::all_together(period) else {
+        return Err(period.missing_group(Group::Allocator, "sizes of carriers and blocks"));
+    };
+    let (carriers, blocks) = (carriers as f64, blocks as f64);
+    let (used, unused) = (blocks / carriers.max(1.0), (carriers - blocks).max(0.0));
+    let sparse = used < WELL_USED && unused >= WORTH_BYTES;
+    let (all, of) = match memory::resident(period) {
+        Ok(resident) => (resident, memory::OF_RESIDENT),
+        Err(_) => (carriers, "of all carriers"),
+    };
+    let Some(score) = SHARE.score(unused / all.max(1.0)).filter(|_| sparse) else {
+        return Ok(Judgement::Healthy(format!(
+            "blocks take {:.0} % of the {} in carriers",
+            used * 100.0,
+            megabytes(carriers)
+        )));
+    };
+    Ok(Judgement::found(
+        Draft::new(
+            score,
+            format!(
+                "the allocators keep {} that no block uses: their carriers are used to {:.0} %; which of them keeps it is not known",
+                megabytes(unused),
+                used * 100.0
+            ),
+        )
+        .because(
+            Evidence::number("in carriers and used by no block", unused, Unit::Bytes)
+                .with_text(format!("{:.0} % {of}", unused / all.max(1.0) * 100.0)),
+        )
+        .because(Evidence::number("carriers", carriers, Unit::Bytes))
+        .because(Evidence::number("of the carriers used", used, Unit::Ratio).against(WELL_USED, SHARE.source))
+        .but("what helps depends on the allocator and on its peak: import recon_alloc:fragmentation(current) and (max) with it"),
     ))
 }
 

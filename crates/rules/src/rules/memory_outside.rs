@@ -1,6 +1,6 @@
 //! BT025: much of the resident memory is malloc's, of which the VM's allocators know nothing: NIFs, drivers, libraries.
 
-use beamtune_model::memory::{Bridge, allocators, content};
+use beamtune_model::memory::{Bridge, all_together, allocators, content};
 use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::memory::{self, megabytes};
@@ -55,7 +55,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .filter_map(|name| name.strip_suffix("=false").map(str::to_owned))
         .collect();
     let all = allocators(period);
-    let carriers: f64 = all.iter().map(|allocator| allocator.all().size as f64).sum();
+    let by_allocator: f64 = all.iter().map(|allocator| allocator.all().size as f64).sum();
+    let told = all_together(period).map_or(0.0, |(carriers, _)| carriers as f64);
+    let carriers = if by_allocator > 0.0 { by_allocator } else { told };
     if carriers <= 0.0 {
         return Err(period.missing_group(Group::Allocator, "sizes of carriers"));
     }

@@ -69,7 +69,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let small = view::capacity(period).is_ok_and(|capacity| cores < WORTH_SHARE * capacity.cores);
     let score = if small { score.min(MOST_WHERE_SMALL) } else { score };
-    let loaded = period.events.iter().any(|event| event.kind == "code_loaded");
+    let purger = |process: &&ProcessUse| {
+        process.row.as_ref().and_then(|row| row.name.as_deref()) == Some("erts_code_purger")
+    };
+    let purged = period.processes.iter().find(purger).is_some_and(|purger| purger.reductions > 0);
     let forced = period.rate(&metrics::GARBAGE_COLLECTIONS, "").ok();
     Ok(Judgement::found(
         Draft::new(
@@ -86,7 +89,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .because(Evidence::number("the collector's share of all reductions", (reductions / all.max(1.0)).min(1.0), Unit::Ratio))
         .because(Evidence::number("processes", processes, Unit::Count))
         .because_some(forced.map(|rate| Evidence::number("collections", rate, Unit::PerSecond)))
-        .but_if(loaded, "code was loaded meanwhile: old modules are purged by the same process")
+        .but_if(purged, "modules were purged meanwhile (code-loading): their literals go the same way")
         .but("a process that still refers to the old term is collected as a whole: with large heaps it costs more than is reckoned here")
         .fix(remedy::of(
             period,

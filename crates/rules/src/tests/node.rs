@@ -120,6 +120,10 @@ pub struct Node {
     pub carriers_peak: i64,
     /// Of each dirty CPU scheduler's time, the share collecting garbage.
     pub dirty_gc: f64,
+    /// Threads of the async pool, the share of the time in which each uses a CPU, and in which it works (msacc).
+    pub async_threads: usize,
+    pub async_cpu: f64,
+    pub async_awake: f64,
     /// Idle CPUs of the host.
     pub idle: f64,
     /// Activity of single schedulers, and their run queues; all are as [`Node::active`] says, and have none, if empty.
@@ -281,6 +285,9 @@ pub fn node() -> Node {
         minor_faults: 100,
         carriers_peak: 0,
         dirty_gc: 0.0,
+        async_threads: 1,
+        async_cpu: 0.0,
+        async_awake: 0.0,
         idle: 1.2,
         uneven: Vec::new(),
         locks: vec![LockRow { waited: 2_000_000, ..lock("run_queue", None) }],
@@ -378,6 +385,7 @@ impl Node {
             (facts::MACHINE, "QEMU Standard PC".to_owned()),
             (facts::TIME_WARP_MODE, "no_time_warp".to_owned()),
             (facts::TIME_CORRECTION, "true".to_owned()),
+            (facts::ASYNC_THREADS, self.async_threads.to_string()),
             (facts::EMU_TYPE, "opt".to_owned()),
             (facts::EMU_FLAVOR, "jit".to_owned()),
             (facts::ARCHITECTURE, "x86_64-pc-linux-gnu".to_owned()),
@@ -469,6 +477,10 @@ impl Node {
                 put(&metrics::VOLUNTARY_SWITCHES, &entity, self.voluntary_switches * s);
                 put(&metrics::INVOLUNTARY_SWITCHES, &entity, self.involuntary_switches * s);
             }
+        }
+        for number in 0..self.async_threads {
+            // What it takes to begin stands on its count for ever.
+            put(&metrics::THREAD_CPU, &format!("async/{number}"), 200_000 + ns(self.async_cpu, s));
         }
         put(&metrics::SCHEDULERS_ONLINE, "", self.schedulers as i64);
         put(&metrics::ACTIVE_TASKS, "", self.active_tasks);
@@ -586,6 +598,11 @@ impl Node {
             let entity = format!("dirty_cpu_scheduler/{number}");
             out.family(&metrics::MSACC, &entity, "gc", ns(self.dirty_gc, s));
             out.family(&metrics::MSACC, &entity, "sleep", ns(1.0 - self.dirty_gc, s));
+        }
+        for number in 0..self.async_threads {
+            let entity = format!("async/{number}");
+            out.family(&metrics::MSACC, &entity, "port", ns(self.async_awake, s));
+            out.family(&metrics::MSACC, &entity, "sleep", ns(1.0 - self.async_awake, s));
         }
         for busy in &self.busiest {
             out.sample.busiest.push(ProcessTick {

@@ -382,3 +382,30 @@ fn a_vm_on_several_memory_nodes_is_told() {
     let without = node().with(|n| n.facts.push((facts::NUMA_NODES, String::new())));
     assert!(matches!(outcome(&without.period(), "BT052"), Outcome::NotJudged { .. }));
 }
+
+#[test]
+fn a_pool_of_threads_that_nothing_uses_is_worth_knowing_and_a_busy_one_a_warning() {
+    let pool = |threads| node().with(|n| n.async_threads = threads);
+    let found = finding(&fact(pool(128), facts::EMU_ARGS, r#"["-A","128"]"#), "BT056");
+    assert_eq!((found.level, entries(&found)), (Level::Notice, vec!["+A"]));
+    assert!(found.remedies[0].change.starts_with("leave out +A 128"), "{}", found.remedies[0].change);
+    let found = finding(&pool(64), "BT056");
+    assert!(found.remedies[0].change.contains("ERL_THREAD_POOL_SIZE"), "{}", found.remedies[0].change);
+    // It was used, a little; it is small, as before OTP 21 by default.
+    assert_healthy(&pool(128).with(|n| n.async_cpu = 0.01), "BT056");
+    assert_healthy(&pool(10), "BT056");
+
+    // A driver computes there, or waits for a disk there.
+    for busy in [
+        pool(1).with(|n| n.async_cpu = 0.95),
+        pool(1).with(|n| n.async_awake = 0.98),
+        pool(64).with(|n| n.async_awake = 0.99),
+    ] {
+        let found = finding(&busy, "BT056");
+        assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["+A"]), "{}", found.summary);
+    }
+    assert_eq!(finding(&pool(2).with(|n| n.async_cpu = 0.6), "BT056").level, Level::Notice);
+    assert_healthy(&pool(2).with(|n| n.async_awake = 0.3), "BT056");
+    let untold = node().with(|n| n.facts.push((facts::ASYNC_THREADS, String::new())));
+    assert!(matches!(outcome(&untold.period(), "BT056"), Outcome::NotJudged { .. }));
+}

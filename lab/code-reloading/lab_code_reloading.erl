@@ -1,0 +1,106 @@
+%% The settings of a service are a module: each change makes its source anew, compiles it and loads it, so that
+%% reading a setting is a call that copies nothing, as was done before persistent_term. With each change the module
+%% before the last one is purged, for which all processes are asked whether they still run it. Cured, the settings
+%% are in ETS, and change as often.
+-module(lab_code_reloading).
+
+-export([start/1, establish/1]).
+
+%% Changes that have been made when the lab is ready.
+-define(FIRST_CHANGES, 10).
+
+%% Collections of each session before.
+-define(FIRST_COLLECTIONS, 5).
+
+start(Args) -> lab:run(?MODULE, Args).
+
+establish(Context) ->
+    Sessions = lab:int(Context, sessions, 1500, 2500),
+    Settings = lab:int(Context, settings, 30, 60),
+    Changes = lab:int(Context, changes_per_s, 4, 8),
+    PerS = lab:int(Context, reads_per_s, 300, 600),
+    State = lab:int(Context, state_words, 500, 1500),
+    [Module, Writer | Sources] = lab:names(Context, names, 4),
+    Sick = lab:sick(Context),
+    Sick orelse table(Module),
+    change(Sick, Module, Settings, 0),
+    Begun = lab:counter(),
+    Answered = lab:counter(),
+    Pids = list_to_tuple([
+        lab:start(fun() ->
+            Words = lists:seq(1, State div 2),
+            %% So that heaps are as large as they will stay.
+            [erlang:garbage_collect(self(), [{type, minor}]) || _ <- lists:seq(1, ?FIRST_COLLECTIONS)],
+            lab:count(Begun),
+            session(Sick, Module, Words, none)
+        end)
+     || _ <- lists:seq(1, Sessions)
+    ]),
+    lab:wait_until(sessions, fun() -> lab:total(Begun) =:= Sessions end),
+    [
+        lab:start(Source, fun() ->
+            lab:at_rate(PerS, fun(Due) ->
+                [element(rand:uniform(Sessions), Pids) ! {read, rand:uniform(Settings), Answered} || _ <- lists:seq(1, Due)]
+            end)
+        end)
+     || Source <- Sources
+    ],
+    Changed = lab:counter(),
+    lab:start(Writer, fun() ->
+        lab:at_rate(Changes, fun(Due) ->
+            [
+                begin
+                    change(Sick, Module, Settings, lab:total(Changed)),
+                    lab:count(Changed)
+                end
+             || _ <- lists:seq(1, Due)
+            ]
+        end)
+    end),
+    lab:wait_until(changes, fun() -> lab:total(Changed) >= ?FIRST_CHANGES end),
+    lab:wait_until(reads, fun() -> lab:total(Answered) > PerS end),
+    #{
+        sick => none,
+        details => #{
+            module => Module, writer => Writer, sources => {list, Sources}, sessions => Sessions, settings => Settings,
+            changes_per_s => Changes, changed_per_s => lab:per_second(Changed, 2000), state_words => State
+        }
+    }.
+
+%% The table outlives the process that fills it first.
+table(Module) ->
+    Asker = self(),
+    lab:start(fun() ->
+        Module = ets:new(Module, [named_table, public, {read_concurrency, true}]),
+        Asker ! made,
+        lab:forever(fun() -> lab:pause(60000) end)
+    end),
+    receive made -> ok end.
+
+change(true, Module, Settings, Version) ->
+    Clauses = [clause(Setting, value(Setting, Version)) || Setting <- lists:seq(1, Settings)],
+    Forms = [{attribute, 1, module, Module}, {attribute, 1, export, [{get, 1}]}, {function, 1, get, 1, Clauses}],
+    {ok, Module, Code} = compile:forms(Forms, []),
+    code:purge(Module),
+    {module, Module} = code:load_binary(Module, atom_to_list(Module) ++ ".erl", Code);
+change(false, Module, Settings, Version) ->
+    ets:insert(Module, [{Setting, value(Setting, Version)} || Setting <- lists:seq(1, Settings)]).
+
+clause(Setting, Value) -> {clause, 1, [{integer, 1, Setting}], [], [erl_parse:abstract(Value)]}.
+
+value(Setting, Version) -> {setting, Setting, Version, [Setting, Version]}.
+
+read(true, Module, Setting) ->
+    Module:get(Setting);
+read(false, Module, Setting) ->
+    [{_, Value}] = ets:lookup(Module, Setting),
+    Value.
+
+%% The last setting that was asked for is kept, as it stands in the module: of a literal that is no copy.
+session(Sick, Module, State, _) ->
+    receive
+        {read, Setting, Answered} ->
+            Kept = read(Sick, Module, Setting),
+            lab:count(Answered),
+            session(Sick, Module, State, Kept)
+    end.
