@@ -195,6 +195,8 @@ pub fn item(name: &str, n: i64) -> Value<'static> {
                 ("message_queue_len", int(49_000)),
                 ("heap_bytes", int(1 << 30)),
                 ("binary_vheap_bytes", int(1 << 28)),
+                ("memory_bytes", int(1 << 31)),
+                ("fragment_bytes", int(1 << 20)),
                 ("minor_gcs", int(3)),
                 ("fullsweep_after", int(65_535)),
                 ("min_heap_size_words", int(233)),
@@ -206,6 +208,18 @@ pub fn item(name: &str, n: i64) -> Value<'static> {
             ("sampled", int(20)),
             ("calls", Value::list([Value::tuple([call("worker"), text("boss"), call("sup"), int(20)])])),
         ]),
+        "stands" => {
+            let wanted = Value::list([Value::tuple([text("<0.1.0>"), int(30)])]);
+            let at = || Value::list([call("gen"), call("shop")]);
+            let held = [text("<0.1.0>"), atom("waiting"), int(3), at(), Value::list([text("<0.2.0>")])];
+            map(&[
+                ("total", int(40)),
+                ("sampled", int(40)),
+                ("waiting", int(35)),
+                ("rows", Value::list([Value::tuple([at(), int(30), int(2), wanted])])),
+                ("waited_for", Value::list([Value::tuple(held)])),
+            ])
+        }
         "ets" => part(&[
             (
                 "rows",
