@@ -83,7 +83,9 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
     let stands = &period.stands;
     let total = period.stat(&metrics::PROCESS_COUNT, "")?.mean();
     let mut groups: Vec<Group<'_>> = Vec::new();
-    for place in waiting(period) {
+    let for_processes =
+        |place: &&Stand| !place.stack.first().is_some_and(|function| place::is_for_no_process(function));
+    for place in waiting(period).filter(for_processes) {
         for wanted in &place.on {
             let kind = (process(period, &wanted.who).and_then(initial_call), does(period, &wanted.who));
             let is_one = |group: &Group<'_>| match kind.0 {

@@ -43,6 +43,7 @@ const WAYS: &[&str] = &[
     "supervisor:",
     "gen_tcp:",
     "inet_tcp:",
+    "inet6_tcp:",
     "inet:",
     "ssl:",
     "ssl_gen_statem:",
@@ -117,6 +118,13 @@ pub(crate) fn of_program(stack: &[String]) -> Option<&str> {
         is_call(function) || is_loop(function) || WAYS.iter().any(|way| function.starts_with(way))
     };
     stack.iter().map(String::as_str).find(|function| !is_machinery(function))
+}
+
+/// True of a function in which a process waits for a socket, a file or the clock, whatever processes it monitors.
+pub(crate) fn is_for_no_process(function: &str) -> bool {
+    ["prim_inet:", "gen_tcp_socket:", "socket:", "prim_file:", "timer:sleep/1"]
+        .iter()
+        .any(|start| function.starts_with(start))
 }
 
 /// True of a place in which a process waits in the midst of something, and not for whatever comes next.

@@ -95,6 +95,8 @@ fn pairs_that_wait_for_each_other_are_no_pool() {
         n.stands.extend(pids.map(|pid| held(pid, "waiting", &["gen_server:loop/7"])));
     });
     assert_healthy(&node, "BT053");
+    // Nor do acceptors wait for the supervisor that they monitor.
+    assert_healthy(&pool(&["prim_inet:accept0/3", "inet6_tcp:accept/2", "ranch_acceptor:loop/5"]), "BT053");
     // Nor is who waits for whatever comes.
     assert_healthy(&pool(&["shop_socket:ws_loop/5", "shop_socket:init/1"]), "BT053");
 }
