@@ -16,7 +16,7 @@
 
 -export([run/2, drive/2]).
 -export([part/2, both/3, all/2, sick/1, culprit/2, int/4, pick/3, name/2, names/3, shuffle/3]).
--export([start/1, start/2, server/3, at_rate/2, forever/1, pause/1, wait_until/2]).
+-export([start/1, start/2, server/3, table/1, at_rate/2, forever/1, pause/1, wait_until/2]).
 -export([calibrate/0, work/2, load/4]).
 -export([counter/0, count/1, total/1, per_second/2]).
 -export([binary/1, allocated/1]).
@@ -256,6 +256,16 @@ server(#{sick := _} = Context, Key, {Module, Argument}) ->
             {ok, Pid} = gen_server:start_link({local, Name}, Module, Argument, []),
             {Name, Pid}
     end.
+
+%% A named table that all may read and write, of a process that does nothing else: it outlives whoever fills it first.
+table(Name) ->
+    Asker = self(),
+    start(fun() ->
+        Name = ets:new(Name, [named_table, public, {read_concurrency, true}]),
+        Asker ! made,
+        forever(fun() -> pause(60000) end)
+    end),
+    receive made -> ok end.
 
 %% Calls Fun(N) with the number N of what is due at PerSecond, about 50 times a second. What was
 %% missed for more than a second (a stopped VM) is dropped.

@@ -22,7 +22,7 @@ establish(Context) ->
     State = lab:int(Context, state_words, 500, 1500),
     [Module, Writer | Sources] = lab:names(Context, names, 4),
     Sick = lab:sick(Context),
-    Sick orelse table(Module),
+    Sick orelse lab:table(Module),
     change(Sick, Module, Settings, 0),
     Begun = lab:counter(),
     Answered = lab:counter(),
@@ -66,16 +66,6 @@ establish(Context) ->
             changes_per_s => Changes, changed_per_s => lab:per_second(Changed, 2000), state_words => State
         }
     }.
-
-%% The table outlives the process that fills it first.
-table(Module) ->
-    Asker = self(),
-    lab:start(fun() ->
-        Module = ets:new(Module, [named_table, public, {read_concurrency, true}]),
-        Asker ! made,
-        lab:forever(fun() -> lab:pause(60000) end)
-    end),
-    receive made -> ok end.
 
 change(true, Module, Settings, Version) ->
     Clauses = [clause(Setting, value(Setting, Version)) || Setting <- lists:seq(1, Settings)],

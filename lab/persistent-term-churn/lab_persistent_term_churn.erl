@@ -65,19 +65,9 @@ put_table(Context, Key, Table) ->
         true ->
             persistent_term:put(Key, Table);
         false ->
-            ets:whereis(Key) =/= undefined orelse owner(Key),
+            ets:whereis(Key) =/= undefined orelse lab:table(Key),
             ets:insert(Key, maps:to_list(Table))
     end.
-
-%% The table outlives the process that fills it first.
-owner(Key) ->
-    Asker = self(),
-    lab:start(fun() ->
-        Key = ets:new(Key, [named_table, public, {read_concurrency, true}]),
-        Asker ! made,
-        lab:forever(fun() -> lab:pause(60000) end)
-    end),
-    receive made -> ok end.
 
 row(Context, Key, Row) ->
     case lab:sick(Context) of

@@ -130,17 +130,13 @@ impl Item {
 
     fn to_value(self) -> Value<'static> {
         let name = Value::atom(self.name());
-        match self {
-            Item::Procs(top) | Item::Processes(top) | Item::Ets(top) | Item::Ports(top) => {
-                let parameters = Value::Map(vec![(Value::atom("top"), Value::from(u64::from(top)))]);
-                Value::tuple([name, parameters])
-            }
-            Item::Stands(sample) => {
-                let parameters = Value::Map(vec![(Value::atom("sample"), Value::from(u64::from(sample)))]);
-                Value::tuple([name, parameters])
-            }
-            _ => name,
-        }
+        let (key, count) = match self {
+            Item::Procs(top) | Item::Processes(top) | Item::Ets(top) | Item::Ports(top) => ("top", top),
+            Item::Stands(sample) => ("sample", sample),
+            _ => return name,
+        };
+        let parameters = Value::Map(vec![(Value::atom(key), Value::from(u64::from(count)))]);
+        Value::tuple([name, parameters])
     }
 }
 

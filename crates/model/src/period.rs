@@ -408,6 +408,28 @@ impl Period {
         self.facts.get(crate::facts::IMPORTED_FROM).is_some()
     }
 
+    /// Whether it is what a crash dump tells: a single sample of a node that has ended.
+    pub fn is_crash_dump(&self) -> bool {
+        self.facts.get(crate::facts::IMPORTED_FROM) == Some(crate::facts::CRASH_DUMP)
+    }
+
+    /// What is known of a process.
+    pub fn process(&self, pid: &str) -> Option<&ProcessUse> {
+        self.processes.iter().find(|process| process.pid == pid)
+    }
+
+    /// The title of a process; its pid, where nothing is known of it.
+    pub fn title_of(&self, pid: &str) -> String {
+        self.process(pid).map_or_else(|| pid.to_owned(), ProcessUse::title)
+    }
+
+    /// The process of a registered name, if a closer look has found it.
+    pub fn process_named(&self, name: &str) -> Option<&ProcessUse> {
+        let is_it =
+            |process: &&ProcessUse| process.row.as_ref().and_then(|row| row.name.as_deref()) == Some(name);
+        self.processes.iter().find(is_it)
+    }
+
     fn missing(&self, metric: &Metric, entity: &str) -> Missing {
         self.missing_group(metric.group, describe(metric, entity))
     }

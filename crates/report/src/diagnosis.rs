@@ -13,7 +13,7 @@ use crate::text::{self, Style};
 /// The whole answer of `doctor` and `diagnose`.
 pub fn render(period: &Period, diagnosis: &Diagnosis, style: Style) -> String {
     // Of a node there are better ways to tell it than by the VM's own sums.
-    let is_text = period.facts.get(facts::IMPORTED_FROM).is_some_and(|from| from != facts::CRASH_DUMP);
+    let is_text = period.is_imported() && !period.is_crash_dump();
     let kinds = Some(kinds::render(period, style)).filter(|kinds| is_text && !kinds.is_empty());
     let kinds = kinds.map_or(String::new(), |kinds| format!("{kinds}\n"));
     format!("{}\n{kinds}{}{}", heading(period, style), verdicts(diagnosis, style), gaps(period, style))

@@ -51,12 +51,8 @@ fn behind(period: &Period) -> Option<Evidence> {
 fn owners(period: &Period) -> Option<Evidence> {
     let is_idle =
         |port: &&PortRow| port.name == "tcp_inet" && port.input_bytes == 0 && port.output_bytes == 0;
-    let title = |pid: &String| {
-        let process = period.processes.iter().find(|process| process.pid == *pid);
-        process.map_or_else(|| pid.clone(), ProcessUse::title)
-    };
     let owners = period.ports.iter().filter(is_idle).filter_map(|port| port.connected.as_ref());
-    let mut owners: Vec<String> = owners.map(title).collect();
+    let mut owners: Vec<String> = owners.map(|pid| period.title_of(pid)).collect();
     owners.sort();
     owners.dedup();
     let is_telling = !owners.is_empty() && owners.len() <= MOST_OWNERS;

@@ -1,5 +1,7 @@
 //! Whom processes wait for: a sample of all processes tells where each stands, and a call monitors who is called.
 
+use std::collections::HashMap;
+
 use beamtune_model::{Missing, Period, ProcessUse, Stand, metrics};
 
 use crate::place;
@@ -83,11 +85,12 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
     let stands = &period.stands;
     let total = period.stat(&metrics::PROCESS_COUNT, "")?.mean();
     let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut kinds: HashMap<&str, Kind<'_>> = HashMap::new();
     let for_processes =
         |place: &&Stand| !place.stack.first().is_some_and(|function| place::is_for_no_process(function));
     for place in waiting(period).filter(for_processes) {
         for wanted in &place.on {
-            let kind = (process(period, &wanted.who).and_then(initial_call), does(period, &wanted.who));
+            let kind = kinds.entry(&wanted.who).or_insert_with(|| kind(period, &wanted.who)).clone();
             let is_one = |group: &Group<'_>| match kind.0 {
                 Some(_) => group.kind == kind,
                 None => group.who.contains(&&*wanted.who),
@@ -120,12 +123,12 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
                 .iter()
                 .map(|(place, count)| *count as f64 * place.queued as f64 / place.count.max(1) as f64)
                 .sum();
-            let first = title(period, who[0]);
+            let first = period.title_of(who[0]);
             Some(Hold {
                 title: if who.len() == 1 { first } else { format!("{} processes like {first}", who.len()) },
                 is_node: who[0].contains('@'),
                 is_one: who.len() == 1,
-                process: process(period, who[0]),
+                process: period.process(who[0]),
                 does,
                 seen: (seen, stands.sampled),
                 waiting: total * seen as f64 / stands.sampled.max(1) as f64,
@@ -142,7 +145,7 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
 /// Some that are waited for, run the same, and do the same.
 #[derive(Default)]
 struct Group<'a> {
-    kind: (Option<&'a str>, Does),
+    kind: Kind<'a>,
     who: Vec<&'a str>,
     /// In how many looks.
     looks: u32,
@@ -150,14 +153,18 @@ struct Group<'a> {
     places: Vec<(&'a Stand, i64)>,
 }
 
-fn initial_call(process: &ProcessUse) -> Option<&str> {
-    process.row.as_ref()?.initial_call.as_deref()
+/// What it was started with, and what it does.
+type Kind<'a> = (Option<&'a str>, Does);
+
+fn kind<'a>(period: &'a Period, who: &str) -> Kind<'a> {
+    let row = period.process(who).and_then(|process| process.row.as_ref());
+    (row.and_then(|row| row.initial_call.as_deref()), does(period, who))
 }
 
-/// Those who surely hold up so many that it tells why nothing runs.
-pub(crate) fn certain(period: &Period) -> Vec<Hold<'_>> {
-    let holds = holds(period).unwrap_or_default().into_iter();
-    holds.filter(|hold| hold.is_certain() && hold.does != Does::Works && hold.waiting >= MANY).collect()
+/// The one that surely holds up the most, if these are so many that it tells why nothing runs.
+pub(crate) fn certain(period: &Period) -> Option<Hold<'_>> {
+    let mut holds = holds(period).unwrap_or_default().into_iter();
+    holds.find(|hold| hold.is_certain() && hold.does != Does::Works && hold.waiting >= MANY)
 }
 
 /// The places in which processes of the sample wait in the midst of something, with how many of how many stand there.
@@ -165,25 +172,18 @@ pub(crate) fn waiting(period: &Period) -> impl Iterator<Item = &Stand> {
     period.stands.places.iter().filter(|place| place.pid.is_none() && place::is_in_midst(&place.stack))
 }
 
-fn process<'a>(period: &'a Period, who: &str) -> Option<&'a ProcessUse> {
-    period.processes.iter().find(|process| process.pid == who)
-}
-
-fn title(period: &Period, who: &str) -> String {
-    process(period, who).map_or_else(|| who.to_owned(), ProcessUse::title)
-}
-
 /// As it was in most looks.
 fn does(period: &Period, who: &str) -> Does {
     let own: Vec<&Stand> =
         period.stands.places.iter().filter(|place| place.pid.as_deref() == Some(who)).collect();
     let Some(most) = own.iter().max_by_key(|place| place.count) else { return Does::Unknown };
-    let busy = process(period, who).and_then(place::wanted_to_run).is_some_and(|share| share >= 0.7);
+    let busy = period.process(who).and_then(place::wanted_to_run).is_some_and(|share| share >= 0.7);
     match most.stack.first() {
         _ if busy || most.status != "waiting" => Does::Works,
-        Some(function) if place::is_call(function) => {
-            Does::Waits { at: function.clone(), on: most.on.first().map(|wanted| title(period, &wanted.who)) }
-        }
+        Some(function) if place::is_call(function) => Does::Waits {
+            at: function.clone(),
+            on: most.on.first().map(|wanted| period.title_of(&wanted.who)),
+        },
         Some(function) if !place::is_loop(function) => Does::LetsWait,
         _ if most.queued > 0 => Does::Works,
         _ => Does::LetsWait,

@@ -63,14 +63,14 @@ fn by<'a>(rules: impl Iterator<Item = &'a Rule>, period: &Period) -> Diagnosis {
 }
 
 fn judge(rule: &Rule, period: &Period) -> Outcome {
-    if view::is_crash_dump(period) && !rules::OF_ONE_MOMENT.contains(&rule.code.0) {
+    if period.is_crash_dump() && !rules::OF_ONE_MOMENT.contains(&rule.code.0) {
         return Outcome::NotJudged {
             reason: "a crash dump is of one moment and tells nothing of the host: what this rule needs is not in it"
                 .to_owned(),
             next: "record the node when it runs again: beamtune record --keep 6h".to_owned(),
         };
     }
-    let is_text = period.is_imported() && !view::is_crash_dump(period);
+    let is_text = period.is_imported() && !period.is_crash_dump();
     match (rule.judge)(period) {
         Ok(Judgement::Found(findings)) => {
             Outcome::Found(findings.into_iter().map(|draft| draft.finish(rule)).collect())

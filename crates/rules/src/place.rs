@@ -104,32 +104,32 @@ pub(crate) fn of(process: &ProcessUse) -> Option<&str> {
 
 /// True of a function in which a process waits for one certain answer.
 pub(crate) fn is_call(place: &str) -> bool {
-    CALLS.iter().any(|call| place.starts_with(call))
+    begins(place, CALLS)
 }
 
 /// True of the loop of a behaviour.
 pub(crate) fn is_loop(place: &str) -> bool {
-    LOOPS.iter().any(|start| place.starts_with(start))
+    begins(place, LOOPS)
+}
+
+fn begins(function: &str, starts: &[&str]) -> bool {
+    starts.iter().any(|start| function.starts_with(start))
 }
 
 /// The innermost function of a stack that is the program's own: neither OTP's waiting nor what leads there.
 pub(crate) fn of_program(stack: &[String]) -> Option<&str> {
-    let is_machinery = |function: &str| {
-        is_call(function) || is_loop(function) || WAYS.iter().any(|way| function.starts_with(way))
-    };
+    let is_machinery = |function: &str| is_call(function) || is_loop(function) || begins(function, WAYS);
     stack.iter().map(String::as_str).find(|function| !is_machinery(function))
 }
 
 /// True of a function in which a process waits for a socket, a file or the clock, whatever processes it monitors.
 pub(crate) fn is_for_no_process(function: &str) -> bool {
-    ["prim_inet:", "gen_tcp_socket:", "socket:", "prim_file:", "timer:sleep/1"]
-        .iter()
-        .any(|start| function.starts_with(start))
+    begins(function, &["prim_inet:", "gen_tcp_socket:", "socket:", "prim_file:", "timer:sleep/1"])
 }
 
 /// True of a place in which a process waits in the midst of something, and not for whatever comes next.
 pub(crate) fn is_in_midst(stack: &[String]) -> bool {
-    let is_system = |function: &String| SYSTEM.iter().any(|start| function.starts_with(start));
+    let is_system = |function: &String| begins(function, SYSTEM);
     // Loops that a program has written itself are called so: ws_loop, main_loop.
     let waits_for_all = |function: &String| is_loop(function) || function.contains("loop");
     stack.first().is_some_and(|function| !waits_for_all(function)) && !stack.iter().any(is_system)

@@ -5,11 +5,6 @@ use std::collections::{BTreeSet, HashMap};
 pub use beamtune_model::cpu::{entities_of, foreign_cores, kind, process_cores, thread_cores, thread_rate};
 use beamtune_model::{Facts, Group, Missing, Period, facts, metrics, units::SECOND_NS};
 
-/// True of what a crash dump tells: a single sample of a node that has ended.
-pub fn is_crash_dump(period: &Period) -> bool {
-    period.facts.get(facts::IMPORTED_FROM) == Some(facts::CRASH_DUMP)
-}
-
 /// How busy schedulers of a kind were, by the VM's own clock.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Activity {

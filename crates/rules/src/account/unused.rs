@@ -65,8 +65,8 @@ pub(crate) struct Unused<'a> {
     pub serial: Option<String>,
     /// Processes with messages that wait for something else.
     pub held_up: Vec<&'a ProcessUse>,
-    /// For whom others wait.
-    pub holds: Vec<Hold<'a>>,
+    /// For whom the most others wait.
+    pub hold: Option<Hold<'a>>,
 }
 
 impl Unused<'_> {
@@ -117,13 +117,13 @@ impl Unused<'_> {
             locks,
             serial,
             held_up,
-            holds: holds::certain(period),
+            hold: holds::certain(period),
         })
     }
 
     /// For whose answers work waits, in words; `None` where it waits for none.
     pub(crate) fn outside(&self) -> Option<String> {
-        match (self.holds.first(), &self.held_up[..]) {
+        match (&self.hold, &self.held_up[..]) {
             (Some(hold), _) => Some(format!("about {:.0} processes wait for {}", hold.waiting, hold.title)),
             (None, []) => None,
             (None, [_]) => Some(format!("{} while messages wait for it", stand(&self.held_up))),

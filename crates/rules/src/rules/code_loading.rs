@@ -65,9 +65,7 @@ struct Seen<'p> {
 
 impl<'p> Seen<'p> {
     fn find(period: &'p Period, name: &str) -> Option<Seen<'p>> {
-        let is =
-            |process: &&ProcessUse| process.row.as_ref().and_then(|row| row.name.as_deref()) == Some(name);
-        let process = period.processes.iter().find(is)?;
+        let process = period.process_named(name)?;
         Some(Seen { process, busy: f64::from(process.runnable) / f64::from(period.vm_ticks.max(1)) })
     }
 }

@@ -26,12 +26,8 @@ pub const RULE: Rule = Rule {
 };
 
 /// A message of at least so many bytes is a large one.
-const LARGE: Scale = Scale {
-    notice: 32_768.0,
-    warning: 32_768.0,
-    critical: 32_768.0,
-    source: "measured: 10 to 30 µs to copy and collect it, most messages take 1 µs",
-};
+const LARGE_BYTES: f64 = 32_768.0;
+const LARGE_SOURCE: &str = "measured: 10 to 30 µs to copy and collect it, most messages take 1 µs";
 
 /// Copying and collecting it, as a share of the CPU that the VM uses.
 const COST: Scale =
@@ -70,13 +66,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return Err(period.missing_group(Group::Processes, "fragments of heaps"));
     }
     let received = received(period);
-    let mut large: Vec<&Received<'_>> = received.iter().filter(|got| got.each >= LARGE.warning).collect();
+    let mut large: Vec<&Received<'_>> = received.iter().filter(|got| got.each >= LARGE_BYTES).collect();
     large.sort_by(|a, b| b.waiting.total_cmp(&a.waiting).then(b.each.total_cmp(&a.each)));
     let Some(first) = large.first() else {
         return Ok(Judgement::Healthy(format!(
             "of {} processes that messages waited for when they were looked at, none is known to get {:.0} kB and more in one",
             received.len(),
-            LARGE.warning / 1e3
+            LARGE_BYTES / 1e3
         )));
     };
     let held: f64 = large.iter().map(|got| got.waiting).sum();
@@ -162,7 +158,7 @@ struct Received<'p> {
 impl Received<'_> {
     fn evidence(&self) -> Evidence {
         Evidence::number(format!("a message to {}", self.process.title()), self.each, Unit::Bytes)
-            .against(LARGE.warning, LARGE.source)
+            .against(LARGE_BYTES, LARGE_SOURCE)
             .with_text(self.how.clone())
     }
 }
@@ -216,7 +212,7 @@ fn waiting(process: &ProcessUse, links: Option<f64>) -> Option<Received<'_>> {
 
 /// The most frequent size of large fragments, if it is so frequent that they are one message each.
 fn alike(period: &Period) -> Option<&Alike> {
-    let mut large = period.fragments.iter().filter(|alike| alike.bytes as f64 >= LARGE.warning);
+    let mut large = period.fragments.iter().filter(|alike| alike.bytes as f64 >= LARGE_BYTES);
     let first = large.next()?;
     let all = large.fold(first.rows, |sum, alike| sum.saturating_add(alike.rows));
     let is_most = f64::from(first.rows) >= MIN_SHARE * f64::from(all);

@@ -145,7 +145,7 @@ pub fn maker(period: &Period, what: &str) -> Option<(String, Evidence)> {
     let best = known.max_by_key(|row| row.count).and_then(|row| Some((row.maker.as_ref()?, row.count)));
     // Processes are met as they come; tables and ports are all counted, and all of a crash dump is.
     let label =
-        if what == "process" && !view::is_crash_dump(period) { "the newest are mostly" } else { "most are" };
+        if what == "process" && !period.is_crash_dump() { "the newest are mostly" } else { "most are" };
     // Shares, because tables and ports are looked at again and again.
     let percent = |part: i64, of: i64| format!("{:.0} %", 100.0 * part as f64 / of.max(1) as f64);
     let (name, text) = match best {

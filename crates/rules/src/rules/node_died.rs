@@ -8,7 +8,6 @@ use crate::known;
 use crate::memory::megabytes;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
-use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT038"),
@@ -103,7 +102,7 @@ fn death(slogan: &str) -> Death<'_> {
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    if !view::is_crash_dump(period) {
+    if !period.is_crash_dump() {
         if period.is_imported() {
             return Err(period.missing_group(Group::Vm, "whether the node lives"));
         }
@@ -308,8 +307,7 @@ fn holder(period: &Period) -> Option<Holder> {
     if most == Some("ets")
         && let Some(table) = period.tables.first()
     {
-        let owner = period.processes.iter().find(|process| process.pid == table.owner);
-        let owner = owner.map_or_else(|| table.owner.clone(), ProcessUse::title);
+        let owner = period.title_of(&table.owner);
         let title = format!("the ETS table {}", table.name);
         let bytes = table.memory_bytes as f64;
         let text = format!("{} objects, owner {owner}", table.objects);
@@ -338,7 +336,7 @@ fn holder(period: &Period) -> Option<Holder> {
 /// The process that was at work on the thread that ended the VM.
 fn worker(period: &Period) -> Option<&ProcessUse> {
     let pid = period.facts.get(facts::CRASH_PROCESS)?;
-    period.processes.iter().find(|process| process.pid == pid)
+    period.process(pid)
 }
 
 fn at_work(process: &ProcessUse) -> Evidence {

@@ -69,10 +69,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let small = view::capacity(period).is_ok_and(|capacity| cores < WORTH_SHARE * capacity.cores);
     let score = if small { score.min(MOST_WHERE_SMALL) } else { score };
-    let purger = |process: &&ProcessUse| {
-        process.row.as_ref().and_then(|row| row.name.as_deref()) == Some("erts_code_purger")
-    };
-    let purged = period.processes.iter().find(purger).is_some_and(|purger| purger.reductions > 0);
+    let purged = period.process_named("erts_code_purger").is_some_and(|purger| purger.reductions > 0);
     let forced = period.rate(&metrics::GARBAGE_COLLECTIONS, "").ok();
     Ok(Judgement::found(
         Draft::new(
