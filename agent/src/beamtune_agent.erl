@@ -207,6 +207,20 @@
 -define(MOST_WANTED, 5).
 %% With more beside its heap a process has long lists of monitors or links, which are not read (a monitor takes some 100 bytes).
 -define(FEW_MONITORS_BYTES, 16384).
+%% Where those that do the most stand: of how many in each sample; how many are remembered, and how many stacks of each are told.
+-define(RAN, 5).
+-define(RAN_KNOWN, 100).
+-define(RAN_STACKS, 8).
+%% Messages as they come: to how many processes at most, and at least; for how much of the budget (per cent), what the looks at one
+%% cost; the pauses between two looks; how many receivers are told, and remembered until then. A pause is longer than a message waits
+%% for a receiver that has nothing else to do, and shorter than receivers of some hundred messages a second stay idle.
+-define(MOST_RECEIVERS, 100).
+-define(LEAST_RECEIVERS, 10).
+-define(RECEIVERS_SHARE, 5).
+-define(RECEIVER_US, 5).
+-define(RECEIVER_PAUSES_MS, [1, 2]).
+-define(RECEIVER_ROWS, 20).
+-define(RECEIVERS_KNOWN, 500).
 
 %% One sample under way.
 -record(run, {seq, items, done = [], timeout_ms, timer, begin_ns, item_ns, timeouts = 0}).
@@ -484,7 +498,9 @@ bounded(Key, Map, Min, Default, Max) ->
                 old_counters = none,          % `none' in the very first round
                 old_marks = [],               % when the round before visited its places, first ones first
                 %% For the other items:
+                active = {0, []},             % how many processes of the node did something, about; some of them
                 new = 0, origins = #{}, sampled = 0,  % new processes and who made some of them, since `spawns' was read
+                most = [],                    % those that did the most when they were last read, these first
                 busy = #{}, queued = #{}}).   % the top ones since `processes' was read: Pid => sum, Pid => max
 
 -record(state, {agent, keeper, watcher = none, last_event = 0, filer = none, files = none, budget_ppm, features, own = [],
@@ -494,7 +510,13 @@ bounded(Key, Map, Min, Default, Max) ->
                 listing = none, to_list = [], listed = #{},
                 procs = #procs{},
                 heaps = #round{cost_ns = 500}, large = #{},
-                waited_for = [],              % whom `stands' has found that others wait for, until `processes' is read
+                %% Whom `stands' has found that others wait for, and who got the heaviest ones of `messages', until `processes' is read.
+                waited_for = [], received = [],
+                %% Where those that did the most ran since `processes' was read: Pid => #{stack => how often}.
+                ran = #{},
+                %% What `weigh' has found since `messages' was read: {how many did something, how many of them were looked at,
+                %% microseconds}, and {Pid, size} => {messages, words}.
+                weighed = {0, 0, 0}, came = #{},
                 tables = #round{cost_ns = 1000}, large_tables = #{},
                 ports = #round{cost_ns = 3000}, traffic = #{}, old_traffic = none}).
 
@@ -672,6 +694,9 @@ read(check_io, _, _) -> check_io();
 read(procs, Params, State) -> procs(bounded(top, Params, 1, 20, 100), State);
 read(processes, Params, State) -> processes(bounded(top, Params, 1, 10, 50), State);
 read(spawns, _, State) -> spawns(State);
+read(ran, _, State) -> ran(State);
+read(weigh, _, State) -> weigh(State);
+read(messages, _, State) -> messages(State);
 read(stands, Params, State) -> stands(bounded(sample, Params, 1, 200, 1000), State);
 read(ets, Params, State) -> tables(bounded(top, Params, 1, 10, 50), State);
 read(ports, Params, State) -> ports(bounded(top, Params, 1, 10, 50), State);
@@ -1362,6 +1387,8 @@ top_list({_, _, List}) -> lists:reverse(List).
 %% hot: in the very first round, when nothing is known of before, those that have done the most ever.
 -record(seen, {place, counters, old, old_list, old_place, old_counters, own,
                delta = 0, queue_sum = 0, queue_max = 0, queue_nonempty = 0, new = 0, gone = 0, dead = 0, fresh = [],
+               %% Those that did something: how many, and which of them, by chance; the next one is taken after so many.
+               active = 0, chosen = {0, []}, stride, skip,
                busy, queued, hot}).
 
 %% A part that is small is read when it is asked for. A large one has been read since the last sample, in steps (see step/1).
@@ -1491,9 +1518,11 @@ close_books(Old, #state{procs = #procs{round = #round{list = List}, books = Book
 
 begin_seen(#state{procs = Procs, own = Own} = State) ->
     #procs{counters = Counters, marks = Marks, old = Old, old_list = OldList, old_place = OldPlace, old_counters = OldCounters,
-           top = Top} = Procs,
+           top = Top, active = {Active, _}} = Procs,
+    Stride = 1 + Active div ?MOST_RECEIVERS,
     State#state{procs = Procs#procs{seen = #seen{place = next_place(Marks), counters = Counters, old = Old, old_list = OldList,
                                                  old_place = OldPlace, old_counters = OldCounters, own = Own,
+                                                 stride = Stride, skip = chance(Stride),
                                                  busy = top(Top), queued = top(Top), hot = top(Top)},
                                     left = 0, pause_ms = infinity, step_ns = 0}}.
 
@@ -1506,7 +1535,10 @@ end_procs(#state{procs = #procs{round = Round, seen = Scanned} = Procs} = State)
     {Busy, Queued, Watched, Dropped} = tops(Seen, Procs),
     Told = maps:fold(fun(P, R, M) -> merge(P, R, fun erlang:max/2, M) end, Procs#procs.told, Dropped),
     {ToldNow, ToldBefore} = case Round#round.rest of [] -> {#{}, Told}; _ -> {Told, Procs#procs.told_before} end,
+    {_, Chosen} = Seen#seen.chosen,
     Next = Procs#procs{round = end_part(Seen#seen.dead, Round), marks = [{NextPlace - 1, Now} | Marks],
+                       most = [P || {P, _, _, _} <- lists:sublist(Busy, ?RAN)],
+                       active = {Seen#seen.active * Round#round.total div max(1, Round#round.scanned), Chosen},
                        old = Seen#seen.old, old_place = NextOldPlace, seen = none, pause_ms = infinity, watched = Watched,
                        told = ToldNow, told_before = ToldBefore},
     Head = head(Round),
@@ -1686,8 +1718,15 @@ note(Pid, Now, Before, Queue, #seen{own = Own} = Seen) ->
     case lists:member(Pid, Own) of
         true -> Seen;
         false ->
-            Busy = case Delta of 0 -> Seen#seen.busy; _ -> top_add(Delta, {Pid, Queue, Now}, Seen#seen.busy) end,
-            queue(Pid, Delta, Queue, Now, Seen#seen{delta = Seen#seen.delta + Delta, busy = Busy})
+            queue(Pid, Delta, Queue, Now, did(Pid, Delta, Queue, Now, Seen))
+    end.
+
+did(_, 0, _, _, Seen) -> Seen;
+did(Pid, Delta, Queue, Now, #seen{active = Active, skip = Skip, chosen = {Count, Pids}} = Seen) ->
+    Done = Seen#seen{delta = Seen#seen.delta + Delta, busy = top_add(Delta, {Pid, Queue, Now}, Seen#seen.busy), active = Active + 1},
+    case Skip of
+        1 when Count < ?MOST_RECEIVERS -> Done#seen{skip = chance(2 * Seen#seen.stride - 1), chosen = {Count + 1, [Pid | Pids]}};
+        _ -> Done#seen{skip = max(1, Skip - 1)}
     end.
 
 queue(_, _, 0, _, Seen) -> Seen;
@@ -1844,6 +1883,105 @@ proper(_) -> [].
 %% 1 .. Of, by chance; the module rand may have to be loaded first.
 chance(Of) -> 1 + erlang:phash2(erlang:unique_integer(), Of).
 
+%%% Where processes run --------------------------------------------------------------------------------------
+
+%% Of those that did the most, where each stands that runs or wants to: told with `processes'.
+ran(#state{procs = #procs{most = Most}, ran = Ran} = State) ->
+    Running = details(fun running/1, Most, State),
+    {#{sampled => length(Running)}, State#state{ran = lists:foldl(fun add_ran/2, Ran, Running)}}.
+
+add_ran({Pid, #{stack := Stack}}, Ran) ->
+    case Ran of
+        #{Pid := #{Stack := Count} = Stacks} -> Ran#{Pid := Stacks#{Stack := Count + 1}};
+        #{Pid := Stacks} when map_size(Stacks) < 4 * ?RAN_STACKS -> Ran#{Pid := Stacks#{Stack => 1}};
+        #{Pid := _} -> Ran;
+        _ when map_size(Ran) < ?RAN_KNOWN -> Ran#{Pid => #{Stack => 1}};
+        _ -> Ran
+    end.
+
+%% The status is read from outside, and only who does not wait is asked for more.
+running(Pid) ->
+    case process_info(Pid, status) of
+        {_, Status} when Status =:= running; Status =:= runnable ->
+            case process_info(Pid, [current_function, current_stacktrace]) of
+                [{_, Function}, {_, Stack}] -> #{stack => stack(Function, Stack)};
+                undefined -> undefined
+            end;
+        _ -> undefined
+    end.
+
+%% Of the stack at most so many functions, the innermost first. A function of the VM's own that was interrupted is not on it.
+stack(Function, Stack) ->
+    case [mfa({M, F, A}) || {M, F, A, _} <- lists:sublist(Stack, ?STAND_DEPTH)] of
+        [At | _] = Functions ->
+            case mfa(Function) of At -> Functions; Interrupted -> [Interrupted | Functions] end;
+        [] -> [mfa(Function)]
+    end.
+
+%%% What messages weigh --------------------------------------------------------------------------------------
+
+%% Who has done nothing between two looks has taken no message, and what its heap has more than before is what came: the VM puts a
+%% message on the heap of its receiver, or into a fragment of it, when it is sent. Looked at are processes that `procs' has seen at work.
+weigh(#state{budget_ppm = Budget, interval_ns = Interval, procs = #procs{active = {Active, Pids}}, weighed = Before, came = Came} = State) ->
+    Most = min(?MOST_RECEIVERS, Interval * Budget * ?RECEIVERS_SHARE div (100 * 1000000 * 1000 * ?RECEIVER_US)),
+    case lists:sublist(Pids, max(?LEAST_RECEIVERS, Most)) of
+        [] -> {#{sampled => 0}, State};
+        Receivers ->
+            Begin = now_ns(),
+            {_, Now} = lists:foldl(fun(Pause, {Old, Sums}) ->
+                                       receive after Pause -> ok end,
+                                       New = receivers(Receivers),
+                                       {New, lists:foldl(fun came/2, Sums, lists:zip3(Receivers, Old, New))}
+                                   end, {receivers(Receivers), Came}, ?RECEIVER_PAUSES_MS),
+            {AllActive, AllSampled, Us} = Before,
+            Sampled = length(Receivers),
+            {#{sampled => Sampled},
+             State#state{weighed = {AllActive + Active, AllSampled + Sampled, Us + (now_ns() - Begin) div 1000}, came = Now}}
+    end.
+
+messages(#state{weighed = {Active, Sampled, Us}, came = Came} = State) ->
+    Weighed = [{Words, Pid, Class, Count} || {{Pid, Class}, {Count, Words}} <- maps:to_list(Came), Class =/= off_heap],
+    Sizes = lists:foldl(fun({Words, _, Class, Count}, Sums) -> add_came({others, Class}, Count, Words, Sums) end, #{}, Weighed),
+    Heaviest = lists:sublist(lists:reverse(lists:sort([Row || {_, Pid, _, _} = Row <- Weighed, is_pid(Pid)])), ?RECEIVER_ROWS),
+    Word = erlang:system_info(wordsize),
+    {#{active => Active, sampled => Sampled, us => Us,
+       off_heap => lists:sum([Count || {{_, off_heap}, {Count, _}} <- maps:to_list(Came)]),
+       sizes => [{Count, Words * Word} || {_, {Count, Words}} <- lists:sort(maps:to_list(Sizes))],
+       rows => [{id(Pid), Count, Words * Word} || {Words, Pid, _, Count} <- Heaviest]},
+     State#state{weighed = {0, 0, 0}, came = #{},
+                 received = lists:sublist(unique([Pid || {_, Pid, _, _} <- Heaviest]), ?MOST_WANTED)}}.
+
+%% [{reductions, messages, where these are, words in use}]. Read from outside, but for those that run: these answer when they are
+%% scheduled next, before they take a message.
+receivers(Pids) ->
+    read_all(fun(Pid, _) ->
+                 case process_info(Pid, [reductions, message_queue_len, message_queue_data, garbage_collection_info]) of
+                     [{_, Reductions}, {_, Queue}, {_, Data}, {_, Heaps}] ->
+                         {Reductions, Queue, Data, proplists:get_value(heap_size, Heaps) + proplists:get_value(mbuf_size, Heaps)};
+                     undefined -> undefined
+                 end
+             end, Pids).
+
+%% {Pid, binary digits of the words of one message} => {messages, words}; those off the heap are not weighed.
+%% A message that comes for a suspended process costs it a reduction; to take one costs more.
+came({Pid, {Done, Before, Data, WordsBefore}, {Reductions, Now, Data, Words}}, Sums)
+  when Reductions - Done =< 1, Now > Before, Words >= WordsBefore ->
+    Count = Now - Before,
+    Class = case Data of
+                on_heap -> length(integer_to_list((Words - WordsBefore) div Count, 2));
+                off_heap -> off_heap
+            end,
+    add_came({Pid, Class}, Count, Words - WordsBefore, Sums);
+came(_, Sums) -> Sums.
+
+%% Of a size that nobody new is remembered for the pid is left out.
+add_came(Key, Count, Words, Sums) ->
+    case Sums of
+        #{Key := {CountBefore, WordsBefore}} -> Sums#{Key => {CountBefore + Count, WordsBefore + Words}};
+        _ when map_size(Sums) < ?RECEIVERS_KNOWN; element(1, Key) =:= others -> Sums#{Key => {Count, Words}};
+        _ -> add_came({others, element(2, Key)}, Count, Words, Sums)
+    end.
+
 %%% What a process is ----------------------------------------------------------------------------------------
 
 %% #{call, parent} and, where there are, name and label: what it runs as its users know it, and who made it.
@@ -1947,16 +2085,20 @@ processes(Top, #state{procs = #procs{busy = Busy, queued = Queued} = Procs, larg
     Binaries = Foreign(Heaps#heaps.binaries),
     Why = [{P, reductions} || P <- best(Busy, Top)] ++ [{P, memory} || P <- Largest]
         ++ [{P, queue} || P <- best(Queued, Top)] ++ [{P, binary} || P <- Binaries]
-        ++ [{P, waited_for} || P <- State#state.waited_for],
+        ++ [{P, waited_for} || P <- State#state.waited_for] ++ [{P, message} || P <- State#state.received],
     Masters = maps:from_list(ets:select(ac_tab, [{{{application_master, '$1'}, '$2'}, [], [{{'$2', '$1'}}]}])),
     IsWalked = fix_blocks() =< ?WALKED_LINKS,
     Rows = details(fun(Pid) -> process_row(Pid, Masters, Features, IsWalked) end, unique([Pid || {Pid, _} <- Why]), State1),
     Head = case Part of not_yet -> unread(Round, erlang:system_info(process_count)); _ -> head(Round) end,
-    {Head#{rows => [Row#{by => [B || {P, B} <- Why, P =:= Pid], delta_reductions => maps:get(Pid, Busy, 0)}
+    {Head#{rows => [Row#{by => [B || {P, B} <- Why, P =:= Pid], delta_reductions => maps:get(Pid, Busy, 0),
+                         ran => most_ran(maps:get(Pid, State#state.ran, #{}))}
                     || {Pid, Row} <- Rows]},
-     State1#state{heaps = Round, procs = Procs#procs{busy = #{}, queued = #{}}, waited_for = [],
+     State1#state{heaps = Round, procs = Procs#procs{busy = #{}, queued = #{}}, waited_for = [], received = [], ran = #{},
                   large = maps:from_list([{Pid, true} || Pid <- Largest ++ Binaries])}}.
 
+most_ran(Stacks) -> [{Stack, maps:get(Stack, Stacks)} || Stack <- best(Stacks, ?RAN_STACKS)].
+
+%% A round begins with the list that is known.
 part_of_heaps(#state{heaps = #round{rest = []} = Round} = State) ->
     case known_processes(State) of
         {List, Total} -> next_round(List, Total, Round);
@@ -2028,8 +2170,7 @@ process_row(Pid, Masters, Features, IsWalked) ->
                     fullsweep_after => proplists:get_value(fullsweep_after, Gc),
                     min_heap_size_words => proplists:get_value(min_heap_size, Gc),
                     max_heap_size_words => max_heap(proplists:get_value(max_heap_size, Gc)),
-                    current_function => mfa(Function),
-                    stack => [mfa({M, F, A}) || {M, F, A, _} <- lists:sublist(Stack, 8)]},
+                    current_function => mfa(Function), stack => stack(Function, Stack)},
             Known = maps:merge(made_by(Parent), application(Leader, Masters)),
             maps:merge(maps:merge(Row, maps:with([name, label], Identity)),
                        maps:merge(Known, maps:from_list(Beside)));

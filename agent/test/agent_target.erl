@@ -1,7 +1,7 @@
 %% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
 -module(agent_target).
 -export([contended/4, contend/3, idle/1, busy/1, large/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, flood/1, named/1, labelled/1, short_lived/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
-         population/1, holding/1, held/1, listers/1, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
+         population/1, holding/1, held/1, listers/1, sending/2, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
 %% How many processes of the agent's are making a list just now, and when that was looked at: those that a collector has beside
 %% its reader, and that have one of their own.
@@ -22,6 +22,26 @@ holding(Callers) ->
 held(Holding) ->
     {dictionary, Dictionary} = process_info(Holding, dictionary),
     proplists:get_value(holder, Dictionary).
+
+%% So many processes that get messages while they may not run: half of them lists of so many small integers, the others atoms.
+sending(Receivers, Length) ->
+    keep(fun() ->
+             All = [spawn_link(fun take_all/0) || _ <- lists:seq(1, Receivers)],
+             List = lists:seq(1, Length),
+             spawn_link(fun() -> send_in_turn(lists:split(Receivers div 2, All), List) end)
+         end).
+
+send_in_turn({Large, Small} = Receivers, List) ->
+    [erlang:suspend_process(Pid) || Pid <- Large ++ Small],
+    [begin
+         [Pid ! List || Pid <- Large],
+         [Pid ! small || Pid <- Small],
+         receive after 1 -> ok end
+     end || _ <- lists:seq(1, 20)],
+    [erlang:resume_process(Pid) || Pid <- Large ++ Small],
+    receive after 10 -> send_in_turn(Receivers, List) end.
+
+take_all() -> receive _ -> take_all() end.
 
 %% Processes that all send so many bytes to a process of another node, again and again.
 senders(Count, Bytes, Sink) ->

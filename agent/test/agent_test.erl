@@ -10,7 +10,7 @@
 -type target() :: #target{}.
 
 -define(HOT, [msacc, scheduler_wall_time, run_queues, statistics, memory, counts, check_io, procs, events]).
--define(SLOW, [stands, processes, spawns, ets, ports, dist, allocators]).
+-define(SLOW, [stands, messages, processes, spawns, ets, ports, dist, allocators]).
 
 %% The state of a node without the agent.
 -define(CLEAN, #{msacc => false, scheduler_wall_time => false, module => false, old_code => false, code_server => false,
@@ -64,6 +64,7 @@ tests() ->
      {"new_processes_are_told_with_who_made_them", fun new_processes/1},
      {"those_that_wait_are_told_with_whom_they_wait_for", fun waiting_for/1},
      {"of_a_great_many_processes_some_are_looked_at", fun some_of_many/1},
+     {"messages_are_weighed_when_they_come", fun weighed_messages/1},
      {"processes_that_end_at_once_are_counted", fun short_lived/1},
      {"a_table_that_is_passed_through_many_times_counts_on", fun small_table/1, ["+P", "1024"]},
      {"the_largest_and_busiest_processes_are_named", fun top_processes/1},
@@ -322,6 +323,9 @@ keys(procs) ->
      top_queues, skipped | keys(part)];
 keys(processes) -> [rows | keys(part)];
 keys(spawns) -> [new, sampled, calls];
+keys(ran) -> [sampled];
+keys(weigh) -> [sampled];
+keys(messages) -> [active, sampled, us, off_heap, sizes, rows];
 keys(stands) -> [total, sampled, waiting, rows, waited_for];
 keys(ets) -> [memory_bytes, unread, rows, owners | keys(part)];
 keys(ports) -> [in_bytes, out_bytes, queue_bytes, kinds, owners, rows, sockets | keys(part)];
@@ -936,6 +940,33 @@ waiting_for(Target) ->
     check("a closer look at it", true, lists:member(waited_for, By)),
     agent_client:leave(Agent),
     call(Target, stop, [Holding]).
+
+%% Half of the receivers get a small one at a time, the others one of 80 kB.
+weighed_messages(Target) ->
+    Sending = call(Target, sending, [20, 5000]),
+    Agent = join(Target),
+    check("nobody known to work", 0, maps:get(sampled, value(weigh, agent_client:sample(Agent, 1, [procs, weigh])))),
+    wait(fun() ->
+             Sample = agent_client:sample(Agent, 2, [procs, weigh, messages, processes]),
+             #{active := Active, sampled := Sampled, us := Us, sizes := Sizes, rows := Rows} = value(messages, Sample),
+             Sampled > 0 andalso
+                 begin
+                     check("looked at", {Active, Sampled}, fun({A, S}) -> A >= S andalso S =< 100 end),
+                     check("microseconds", Us, fun(_) -> Us >= 3000 andalso Us < 1000000 end)
+                 end,
+             %% One that comes between the look at a queue and that at the heap makes another one seem twice as large.
+             [] =:= [0, 80000] -- [Bytes div Count || {Count, Bytes} <- Sizes] andalso
+                 begin
+                     [{Receiver, _, Heaviest} | Others] = Rows,
+                     check("the heaviest first", Others, fun(_) -> lists:all(fun({_, _, Bytes}) -> Bytes =< Heaviest end, Others) end),
+                     [#{by := By, initial_call := Call}] = [Row || #{pid := Pid} = Row <- maps:get(rows, value(processes, Sample)), Pid =:= Receiver],
+                     check("a closer look at the receiver", true, lists:member(message, By)),
+                     check("who that is", {<<"agent_target">>, <<"take_all">>, 0}, Call),
+                     true
+                 end
+         end, 30000),
+    agent_client:leave(Agent),
+    call(Target, stop, [Sending]).
 
 some_of_many(Target) ->
     Idle = call(Target, idle, [40000]),

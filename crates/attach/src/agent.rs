@@ -102,6 +102,12 @@ pub enum Item {
     Spawns,
     /// Where processes stand that wait; so many are chosen by chance.
     Stands(u32),
+    /// Where those run that do the most, for the closer looks.
+    Ran,
+    /// Looks at some processes that do something, for the messages that they get.
+    Weigh,
+    /// What these weigh, since it was told last.
+    Messages,
 }
 
 impl Item {
@@ -125,6 +131,9 @@ impl Item {
             Item::Allocators => "allocators",
             Item::Spawns => "spawns",
             Item::Stands(_) => "stands",
+            Item::Ran => "ran",
+            Item::Weigh => "weigh",
+            Item::Messages => "messages",
         }
     }
 

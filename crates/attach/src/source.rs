@@ -38,12 +38,17 @@ const EVERY_TIME: &[Item] = &[
     Item::CheckIo,
     Item::Procs(20),
     Item::Events,
+    // Those that `Procs` has found to do the most.
+    Item::Ran,
+    // It waits between its looks.
+    Item::Weigh,
 ];
 
 /// Read besides when detail is asked for.
 const IN_DETAIL: &[Item] = &[
-    // Before the closer looks, which those that are waited for have, too.
+    // Before the closer looks, which those that are waited for have, too, and those that get the heaviest messages.
     Item::Stands(200),
+    Item::Messages,
     Item::Processes(20),
     Item::Ets(20),
     Item::Ports(20),

@@ -19,6 +19,7 @@ pub mod files;
 pub mod load;
 pub mod locks;
 pub mod memory;
+pub mod messages;
 pub mod metrics;
 pub mod period;
 pub mod rows;
@@ -38,7 +39,8 @@ pub use diagnosis::{
 pub use facts::Facts;
 pub use files::{Board, FileAsk, FileTold, FileTrouble, FilesTold, ThreadFiles};
 pub use locks::{LockRow, LockSession, WaitRow};
-pub use period::{Alike, Mail, Missing, Period, PeriodBuilder, ProcessUse, Seen, SeriesStat};
+pub use messages::{MessageRow, Messages, Weighed};
+pub use period::{Mail, Missing, Period, PeriodBuilder, ProcessUse, Seen, SeriesStat};
 pub use rows::{
     AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, HolderRow, PortRow, ProcessRow,
     ProcessTick, Rank, SizeCount, SpawnRow, TableRow,

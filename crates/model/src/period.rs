@@ -5,34 +5,32 @@
 //! processes that used the most.
 
 mod asked;
+mod build;
 mod mail;
 
 use std::collections::HashMap;
 
 use crate::facts::Facts;
 use crate::locks::{LockRow, LockSession, WaitRow};
+use crate::messages::Messages;
 use crate::metrics;
 use crate::rows::{
-    AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, HolderRow, PortRow, ProcessRow,
-    ProcessTick, SpawnRow, TableRow,
+    AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, HolderRow, PortRow, ProcessRow, SpawnRow,
+    TableRow,
 };
-use crate::sample::{Event, Gap, Incarnation, Sample, Tick};
+use crate::sample::{Event, Gap, Incarnation};
 use crate::series::{Family, Group, Metric, Series, SeriesTable};
 use crate::source::TroubleKind;
-use crate::stands::{StandRow, Stands, StandsBuilder};
+use crate::stands::Stands;
 use crate::units::{Kind, Nanos, SECOND_NS, Unit, seconds};
 use crate::window::{self, Break, Point};
-use mail::Looks;
-pub use mail::{Alike, Mail};
+pub use build::PeriodBuilder;
+pub use mail::Mail;
 
 /// Points that a trace keeps at most: enough to fit a slope and to draw a line.
 const TRACE_POINTS: usize = 128;
 /// Why something is missing of what was read from imported text.
 pub const NOT_IN_TEXT: &str = "the text tells nothing of it";
-/// Processes of which a use is kept; when twice as many have gathered, those with the least are dropped.
-const PROCESS_USES: usize = 1_000;
-/// Events, gaps, origins, tables and ports of which a period holds at most so many each. A busy day has some hundreds.
-const MOST_ROWS: usize = 10_000;
 
 /// Raw readings of a series, thinned so that at most 128 are kept, evenly spread over the period.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -192,6 +190,8 @@ pub struct ProcessUse {
     pub row: Option<ProcessRow>,
     /// The messages that waited for it at a closer look, the heaviest ones.
     pub mail: Option<Mail>,
+    /// The stacks with which it was seen running or runnable, and how often.
+    pub ran: Vec<(Vec<String>, i64)>,
 }
 
 impl ProcessUse {
@@ -206,6 +206,7 @@ impl ProcessUse {
             queue: Trace::default(),
             row: None,
             mail: None,
+            ran: Vec::new(),
         }
     }
 
@@ -264,8 +265,6 @@ pub struct Period {
     pub latest: Nanos,
     series: SeriesTable,
     stats: Vec<Option<SeriesStat>>,
-    /// Fragments of the same size in the heaps of processes that stood out, the most frequent size first.
-    pub fragments: Vec<Alike>,
     /// Processes that stood out, those with the most reductions first.
     pub processes: Vec<ProcessUse>,
     /// The last row of each ETS table seen, the largest first.
@@ -278,6 +277,8 @@ pub struct Period {
     pub spawns: Vec<SpawnRow>,
     /// Where processes stood that waited, and for whom.
     pub stands: Stands,
+    /// What messages weigh that came for processes.
+    pub messages: Messages,
     /// What the last walk through carriers has found, the largest first; empty where nobody asked for one.
     pub carriers: Vec<CarrierRow>,
     /// What the last walk through tagged blocks has found, those with the most bytes first; empty where nobody asked for one.
@@ -467,213 +468,6 @@ fn describe(metric: &Metric, entity: &str) -> String {
         format!("{}.{}", metric.group, metric.name)
     } else {
         format!("{}.{} of {entity}", metric.group, metric.name)
-    }
-}
-
-/// Builds a [`Period`] from samples, or from the columns of stored chunks.
-#[derive(Debug, Default)]
-pub struct PeriodBuilder {
-    period: Period,
-    uses: HashMap<String, ProcessUse>,
-    rows: HashMap<String, Looks>,
-    fragments: HashMap<i64, Alike>,
-    tables: HashMap<String, TableRow>,
-    ports: HashMap<String, PortRow>,
-    /// By what, kind and maker.
-    spawns: HashMap<(String, String, Option<String>), SpawnRow>,
-    stands: StandsBuilder,
-}
-
-impl PeriodBuilder {
-    /// Starts with the facts of one life of the VM.
-    pub fn new(incarnation: Option<Incarnation>, facts: Facts, lives: u32) -> Self {
-        PeriodBuilder { period: Period { incarnation, facts, lives, ..Period::default() }, ..Self::default() }
-    }
-
-    /// Says which lives were seen, where the others' ticks are not added.
-    pub fn seen(&mut self, lives: Vec<Seen>) {
-        self.period.seen = lives;
-    }
-
-    /// Adds a tick; in the order of time.
-    pub fn tick(&mut self, tick: &Tick) {
-        let period = &mut self.period;
-        if period.ticks == 0 {
-            period.begin = tick.t;
-        }
-        period.end = period.end.max(tick.t);
-        period.ticks += 1;
-        period.vm_ticks += u32::from(tick.vm.is_some());
-        period.host_ticks += u32::from(tick.host.is_some());
-        period.latest = period.latest.max(tick.late);
-    }
-
-    /// Adds readings of one series, by time, and after those added before.
-    pub fn column(&mut self, series: &Series, points: impl IntoIterator<Item = Point>) {
-        let id =
-            self.period.series.intern(series.group, &series.entity, &series.name, series.unit, series.kind);
-        if self.period.stats.len() <= id.index() {
-            self.period.stats.resize(id.index() + 1, None);
-        }
-        let mut points = points.into_iter();
-        let stat = match &mut self.period.stats[id.index()] {
-            Some(stat) => stat,
-            empty => {
-                let Some(first) = points.next() else { return };
-                empty.insert(SeriesStat::new(series.unit, series.kind, first))
-            }
-        };
-        points.for_each(|point| stat.push(point));
-    }
-
-    /// Adds the processes that stood out at one tick.
-    pub fn busiest(&mut self, t: Nanos, ticks: &[ProcessTick]) {
-        for tick in ticks {
-            // The key is cloned only for a process seen for the first time.
-            if !self.uses.contains_key(&*tick.pid) {
-                self.uses.insert(tick.pid.to_string(), ProcessUse::new(&tick.pid));
-            }
-            let Some(entry) = self.uses.get_mut(&*tick.pid) else { continue };
-            entry.reductions = entry.reductions.saturating_add(tick.reductions);
-            entry.ticks += 1;
-            if let Some(runnable) = tick.runnable {
-                entry.judged += 1;
-                entry.runnable += u32::from(runnable);
-            }
-            entry.queue_max = entry.queue_max.max(tick.queue);
-            entry.queue.push(t, tick.queue);
-        }
-        if self.uses.len() > 2 * PROCESS_USES {
-            self.drop_least();
-        }
-    }
-
-    /// Keeps those with the most reductions and those with the longest queues, half of the places each.
-    fn drop_least(&mut self) {
-        let nth = |mut values: Vec<i64>| {
-            values.sort_unstable_by(|a, b| b.cmp(a));
-            values.get(PROCESS_USES / 2).copied().unwrap_or(0)
-        };
-        let reductions = nth(self.uses.values().map(|entry| entry.reductions).collect());
-        let queue = nth(self.uses.values().map(|entry| entry.queue_max).collect());
-        self.uses.retain(|_, entry| entry.reductions > reductions || entry.queue_max > queue);
-        let uses = &self.uses;
-        self.rows.retain(|pid, _| uses.contains_key(pid));
-    }
-
-    /// Adds a closer look at a process; the last one counts, and the one with the heaviest messages.
-    pub fn process(&mut self, row: ProcessRow) {
-        mail::add_alike(&mut self.fragments, &row);
-        if let Some(looks) = self.rows.get_mut(&row.pid) {
-            looks.add(row);
-        } else if self.rows.len() < MOST_ROWS {
-            self.rows.insert(row.pid.clone(), Looks::new(row));
-        }
-    }
-
-    /// Adds a row of an ETS table; the last one counts.
-    pub fn table(&mut self, row: TableRow) {
-        if self.tables.len() < MOST_ROWS || self.tables.contains_key(&row.id) {
-            self.period.tables_first.entry(row.id.clone()).or_insert((row.t, row.memory_bytes));
-            self.tables.insert(row.id.clone(), row);
-        }
-    }
-
-    /// Adds a row of a port; the last one counts.
-    pub fn port(&mut self, row: PortRow) {
-        if self.ports.len() < MOST_ROWS || self.ports.contains_key(&row.id) {
-            self.ports.insert(row.id.clone(), row);
-        }
-    }
-
-    /// Adds an origin of new things; several looks at one origin are added up.
-    pub fn spawn(&mut self, row: SpawnRow) {
-        let key = (row.what.clone(), row.kind.clone(), row.maker.clone());
-        if let Some(known) = self.spawns.get_mut(&key) {
-            known.t = row.t;
-            known.count = known.count.saturating_add(row.count);
-            known.of = known.of.saturating_add(row.of);
-        } else if self.spawns.len() < MOST_ROWS {
-            self.spawns.insert(key, row);
-        }
-    }
-
-    /// Adds a place where processes stand.
-    pub fn stand(&mut self, row: StandRow) {
-        self.stands.add(row, MOST_ROWS);
-    }
-
-    /// Adds an event.
-    pub fn event(&mut self, event: Event) {
-        if self.period.events.len() < MOST_ROWS {
-            self.period.events.push(event);
-        }
-    }
-
-    /// Adds a gap.
-    pub fn gap(&mut self, gap: Gap) {
-        if self.period.gaps.len() < MOST_ROWS {
-            self.period.gaps.push(gap);
-        }
-    }
-
-    /// Adds a whole sample, whose ids are those of `table`.
-    pub fn sample(&mut self, sample: &Sample, table: &SeriesTable) {
-        self.tick(&sample.tick);
-        if let Some(incarnation) = &sample.incarnation {
-            self.period.lives += 1;
-            self.period.incarnation = Some(incarnation.clone());
-        }
-        let t = sample.tick.t;
-        match self.period.seen.last_mut() {
-            Some(seen) if sample.incarnation.is_none() => seen.end = t,
-            _ => self.period.seen.push(Seen { begin: t, end: t }),
-        }
-        for (key, value) in &sample.facts {
-            self.period.facts.set(key, value.as_str());
-        }
-        for &(id, value) in &sample.readings {
-            let Some(series) = table.get(id) else { continue };
-            let Some(t) = sample.tick.instant(series.group.is_host()) else { continue };
-            self.column(series, [Point { t, incarnation: sample.tick.incarnation, value }]);
-        }
-        self.busiest(sample.tick.t, &sample.busiest);
-        sample.processes.iter().cloned().for_each(|row| self.process(row));
-        sample.tables.iter().cloned().for_each(|row| self.table(row));
-        sample.ports.iter().cloned().for_each(|row| self.port(row));
-        sample.spawns.iter().cloned().for_each(|row| self.spawn(row));
-        sample.stands.iter().cloned().for_each(|row| self.stand(row));
-        self.asked(sample);
-        sample.events.iter().cloned().for_each(|event| self.event(event));
-        sample.gaps.iter().cloned().for_each(|gap| self.gap(gap));
-    }
-
-    /// Ends the period.
-    pub fn finish(mut self) -> Period {
-        // A process that only a closer look has seen (large, but idle) is known too.
-        for (pid, looks) in self.rows {
-            let entry = self.uses.entry(pid.clone()).or_insert_with(|| ProcessUse::new(&pid));
-            (entry.row, entry.mail) = (Some(looks.last), looks.mail);
-        }
-        let mut period = self.period;
-        period.fragments = mail::by_rows(self.fragments);
-        period.processes = self.uses.into_values().collect();
-        period.processes.sort_by(|a, b| b.reductions.cmp(&a.reductions).then_with(|| a.pid.cmp(&b.pid)));
-        period.tables = self.tables.into_values().collect();
-        period.tables.sort_by(|a, b| b.memory_bytes.cmp(&a.memory_bytes).then_with(|| a.id.cmp(&b.id)));
-        period.ports = self.ports.into_values().collect();
-        // A hostile node may say any number.
-        let traffic = |row: &PortRow| row.input_bytes.saturating_add(row.output_bytes);
-        period.ports.sort_by(|a, b| traffic(b).cmp(&traffic(a)).then_with(|| a.id.cmp(&b.id)));
-        asked::sort(&mut period);
-        period.stands = self.stands.finish();
-        period.spawns = self.spawns.into_values().collect();
-        period.spawns.sort_by(|a, b| {
-            b.count
-                .cmp(&a.count)
-                .then_with(|| (&a.what, &a.kind, &a.maker).cmp(&(&b.what, &b.kind, &b.maker)))
-        });
-        period
     }
 }
 

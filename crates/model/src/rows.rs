@@ -19,6 +19,8 @@ pub enum Rank {
     Binary,
     /// Others wait for it, as a sample of all processes tells.
     WaitedFor,
+    /// It got one of the heaviest messages that were seen to come.
+    Message,
 }
 
 text_names!(Rank {
@@ -27,6 +29,7 @@ text_names!(Rank {
     Queue => "queue",
     Binary => "binary",
     WaitedFor => "waited_for",
+    Message => "message",
 });
 
 /// One process in one second's scan; those with the most reductions and the longest queues are recorded.
@@ -87,6 +90,11 @@ pub struct ProcessRow {
     pub total_bytes: Option<i64>,
     /// Of its heap, fragments: messages that no collection has moved into it yet. With `on_heap`, those in its queue are among them.
     pub fragment_bytes: Option<i64>,
+    /// Where it stood, `module:function/arity`, the innermost first, nine at most; empty where that was not told.
+    pub stack: Vec<String>,
+    /// Stacks with which it was seen running or runnable since the look before, and how often; those of the busiest processes only,
+    /// which are looked at in each second.
+    pub ran: Vec<(Vec<String>, i64)>,
 }
 
 impl ProcessRow {

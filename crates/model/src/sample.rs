@@ -1,6 +1,7 @@
 //! Samples: what was read at one tick, as it was read.
 
 use crate::locks::{LockRow, LockSession, WaitRow};
+use crate::messages::MessageRow;
 use crate::rows::{
     AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, HolderRow, PortRow, ProcessRow,
     ProcessTick, SpawnRow, TableRow,
@@ -127,6 +128,8 @@ pub struct Sample {
     pub spawns: Vec<SpawnRow>,
     /// Where processes stand that wait.
     pub stands: Vec<StandRow>,
+    /// What messages weigh that came.
+    pub messages: Vec<MessageRow>,
     /// Carriers, if somebody has asked for a walk.
     pub carriers: Vec<CarrierRow>,
     /// Tagged blocks, if somebody has asked for a walk through them.
@@ -167,6 +170,7 @@ impl Sample {
             ports: Vec::new(),
             spawns: Vec::new(),
             stands: Vec::new(),
+            messages: Vec::new(),
             carriers: Vec::new(),
             allocations: Vec::new(),
             code: Vec::new(),

@@ -246,6 +246,7 @@ struct Cursors {
     port: i64,
     spawn: i64,
     stand: i64,
+    message: i64,
     carrier: i64,
     allocation: i64,
     code: i64,

@@ -104,6 +104,7 @@ impl Replace {
         sample.ports.iter_mut().for_each(|row| self.port(row));
         sample.spawns.iter_mut().for_each(|row| self.spawn(row));
         sample.stands.iter_mut().for_each(|row| self.stand(row));
+        sample.messages.iter_mut().for_each(|row| some(&mut row.pid, |text| self.id(text)));
         sample.carriers.iter_mut().for_each(|row| self.carriers(row));
         sample.allocations.iter_mut().for_each(|row| self.allocations(row));
         sample.holders.iter_mut().for_each(|row| self.holder(row));
@@ -125,6 +126,8 @@ impl Replace {
         some(&mut row.label, |text| self.name(text));
         some(&mut row.initial_call, |text| self.name(text));
         some(&mut row.current_function, |text| self.name(text));
+        row.stack.iter_mut().for_each(|function| *function = self.name(function));
+        row.ran.iter_mut().flat_map(|(stack, _)| stack).for_each(|function| *function = self.name(function));
         some(&mut row.application, |text| self.application(text));
         some(&mut row.parent, |text| self.id(text));
         some(&mut row.status, |text| self.word(text));

@@ -2,6 +2,7 @@
 
 mod locks;
 mod memory;
+mod messages;
 mod stands;
 
 use std::cell::RefCell;
@@ -10,8 +11,8 @@ use std::rc::Rc;
 
 use beamtune_model::{
     AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Gap, HolderRow, LockRow,
-    LockSession, Nanos, PortRow, ProcessRow, Rank, Snapshot, SpawnRow, StandRow, TableRow, TroubleKind,
-    WaitRow,
+    LockSession, MessageRow, Nanos, PortRow, ProcessRow, Rank, Snapshot, SpawnRow, StandRow, TableRow,
+    TroubleKind, WaitRow,
 };
 use rusqlite::types::{FromSql, FromSqlError, Type};
 use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql};
@@ -130,6 +131,11 @@ impl<'a> Reader<'a> {
         self.parsed(&json)
     }
 
+    /// JSON, where there may be none.
+    fn maybe_json<T: DeserializeOwned + Default>(&mut self) -> rusqlite::Result<T> {
+        self.maybe_text()?.map_or_else(|| Ok(T::default()), |json| self.parsed(&json))
+    }
+
     /// What stands in the column itself as JSON.
     fn json<T: DeserializeOwned>(&mut self) -> rusqlite::Result<T> {
         let json: String = self.get()?;
@@ -150,6 +156,7 @@ pub(crate) const BY_TICK: &[&str] = &[
     PortRow::TABLE,
     SpawnRow::TABLE,
     StandRow::TABLE,
+    MessageRow::TABLE,
     CarrierRow::TABLE,
     AllocationRow::TABLE,
     CodeRow::TABLE,
@@ -281,6 +288,8 @@ impl Record for ProcessRow {
         "min_heap_words",
         "total_bytes",
         "fragment_bytes",
+        "stack_text",
+        "ran_text",
     ];
 
     fn write(&self, out: &mut Writer<'_, '_>) -> rusqlite::Result<()> {
@@ -304,7 +313,14 @@ impl Record for ProcessRow {
         out.put(self.fullsweep_after)?;
         out.put(self.min_heap_words)?;
         out.put(self.total_bytes)?;
-        out.put(self.fragment_bytes)
+        out.put(self.fragment_bytes)?;
+        out.maybe_text(
+            (!self.stack.is_empty()).then(|| json(self.stack.iter().map(String::as_str))).as_deref(),
+        )?;
+        let ran = self.ran.iter().map(|(stack, looks)| serde_json::json!([stack, looks]));
+        out.maybe_text(
+            (!self.ran.is_empty()).then(|| serde_json::Value::from_iter(ran).to_string()).as_deref(),
+        )
     }
 
     fn read(from: &mut Reader<'_>) -> rusqlite::Result<Self> {
@@ -331,6 +347,8 @@ impl Record for ProcessRow {
             min_heap_words: from.get()?,
             total_bytes: from.get()?,
             fragment_bytes: from.get()?,
+            stack: from.maybe_json()?,
+            ran: from.maybe_json()?,
         })
     }
 }

@@ -37,6 +37,7 @@ pub(crate) const TABLES: &[&str] = &[
 /// Those that files of an older beamtune do not have. A reader takes them for empty there; who goes on in such a file adds them.
 pub(crate) const LATER_TABLES: &[&str] = &[
     "stand",
+    "message",
     "carrier",
     "allocation",
     "code",
@@ -56,8 +57,12 @@ pub(crate) struct Column {
 }
 
 /// Those of the tables that all files have. All are whole numbers that may be null.
-const LATER_COLUMNS: &[Column] =
-    &[Column { table: "process", name: "total_bytes" }, Column { table: "process", name: "fragment_bytes" }];
+const LATER_COLUMNS: &[Column] = &[
+    Column { table: "process", name: "total_bytes" },
+    Column { table: "process", name: "fragment_bytes" },
+    Column { table: "process", name: "stack_text" },
+    Column { table: "process", name: "ran_text" },
+];
 
 /// Those that a file does not have, because an older beamtune has made it.
 pub(crate) fn absent_columns(connection: &Connection) -> Vec<&'static Column> {

@@ -6,9 +6,9 @@ mod common;
 
 use beamtune_model::{
     AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Facts, Gap, Group,
-    HolderRow, Incarnation, Kind, LockRow, LockSession, Nanos, PeriodBuilder, PortRow, ProcessRow,
-    ProcessTick, Rank, Sample, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, StandRow, TableRow, Tick,
-    TroubleKind, Unit, WaitRow,
+    HolderRow, Incarnation, Kind, LockRow, LockSession, MessageRow, Nanos, PeriodBuilder, PortRow,
+    ProcessRow, ProcessTick, Rank, Sample, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, StandRow,
+    TableRow, Tick, TroubleKind, Unit, WaitRow,
 };
 use beamtune_recording::{Error, Existing, Reader, Selection, Writer};
 use common::{assert_same, recorded, replayed, samples};
@@ -37,7 +37,9 @@ fn span() -> impl Strategy<Value = Option<Span>> {
 
 fn process() -> impl Strategy<Value = ProcessRow> {
     let names = (text(), maybe_text(), maybe_text(), maybe_text(), maybe_text(), maybe_text(), maybe_text());
-    let more = (maybe_text(), maybe_text(), prop::collection::vec(select(Rank::ALL), 0..3));
+    let ranks = prop::collection::vec(select(Rank::ALL), 0..3);
+    let ran = prop::collection::vec((prop::collection::vec(text(), 0..3), any::<i64>()), 0..3);
+    let more = (maybe_text(), maybe_text(), ranks, prop::collection::vec(text(), 0..3), ran);
     let numbers = (any::<[i64; 4]>(), any::<[Option<i64>; 7]>());
     (names, more, numbers).prop_map(|(names, more, ([t, reductions, queue, memory_bytes], options))| {
         ProcessRow {
@@ -62,6 +64,8 @@ fn process() -> impl Strategy<Value = ProcessRow> {
             min_heap_words: options[4],
             total_bytes: options[5],
             fragment_bytes: options[6],
+            stack: more.3,
+            ran: more.4,
         }
     })
 }
@@ -113,6 +117,13 @@ fn stand() -> impl Strategy<Value = StandRow> {
             on,
         },
     )
+}
+
+fn message() -> impl Strategy<Value = MessageRow> {
+    (any::<[i64; 7]>(), maybe_text()).prop_map(|(numbers, pid)| {
+        let [t, messages, bytes, off_heap, us, active, sampled] = numbers;
+        MessageRow { t, pid, messages, bytes, off_heap, us, active, sampled }
+    })
 }
 
 fn carriers() -> impl Strategy<Value = CarrierRow> {
@@ -356,7 +367,8 @@ fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
     let tick = (step(), prop::bool::weighted(0.1), span(), span(), 0..5_000_000_000_i64);
     let value = prop_oneof![any::<i64>(), 0..1_000_i64, Just(7)];
     let readings = prop::collection::btree_map(0..12_u32, value, 0..12);
-    let rows = (few(process()), few(table_row()), few(port()), few(spawn()), few(stand()), few(snapshot()));
+    let rows = (few(process()), few(table_row()), few(port()), few(spawn()), few(snapshot()));
+    let seen = (few(stand()), few(message()));
     let rest = (few(busiest()), few(event()), few(gap()), few((text(), text())));
     let asked = (
         few(carriers()),
@@ -367,13 +379,13 @@ fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
         few(collected()),
         (few(lock_session()), few(lock()), few(wait())),
     );
-    (tick, readings, rows, rest, asked).prop_map(
-        |((step, restarts, vm, host, late), readings, rows, rest, asked)| {
+    (tick, readings, rows, seen, rest, asked).prop_map(
+        |((step, restarts, vm, host, late), readings, rows, seen, rest, asked)| {
             let mut sample = Sample::new(Tick { t: 0, incarnation: 0, vm, host, late });
             sample.readings =
                 readings.into_iter().map(|(id, value)| (beamtune_model::SeriesId(id), value)).collect();
-            (sample.processes, sample.tables, sample.ports, sample.spawns, sample.stands, sample.snapshots) =
-                rows;
+            (sample.processes, sample.tables, sample.ports, sample.spawns, sample.snapshots) = rows;
+            (sample.stands, sample.messages) = seen;
             (sample.busiest, sample.events, sample.gaps, sample.facts) = rest;
             (
                 sample.carriers,
@@ -498,6 +510,7 @@ proptest! {
             prop_assert_eq!(&period.ports, &expect.ports);
             prop_assert_eq!(&period.spawns, &expect.spawns);
             prop_assert_eq!(&period.stands, &expect.stands);
+            prop_assert_eq!(&period.messages, &expect.messages);
             prop_assert_eq!(&period.carriers, &expect.carriers);
             prop_assert_eq!(&period.allocations, &expect.allocations);
             prop_assert_eq!(&period.code, &expect.code);

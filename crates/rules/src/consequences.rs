@@ -72,6 +72,12 @@ const RELATIONS: &[Relation] = &[
         why: "messages that nobody takes wait for ever",
     },
     Relation {
+        cause: "BT058",
+        effects: &["BT005", "BT006"],
+        is_meant: same_subject,
+        why: "searching whole tables is what it does all the time",
+    },
+    Relation {
         cause: "BT041",
         effects: &["BT005", "BT006"],
         is_meant: same_subject,

@@ -1,6 +1,6 @@
 //! Where a process stands, by the function that it was last seen in.
 
-use beamtune_model::ProcessUse;
+use beamtune_model::{ProcessRow, ProcessUse};
 
 /// Functions of OTP and of Elixir's libraries in which a process waits for the answer of a process, a port or the clock. Whatever else
 /// comes meanwhile has to wait, and is taken afterwards.
@@ -97,9 +97,53 @@ const SYSTEM: &[&str] = &[
     "socket_registry:",
 ];
 
+/// Functions that visit all objects of a table: searches by a pattern, under which the VM goes on with them, and those that are built
+/// of these. (A pattern whose key is bound is done before anybody could see it.)
+const SEARCHES: &[&str] = &[
+    "ets:select",
+    "ets:match",
+    "ets:count_trap/",
+    "ets:replace_trap/",
+    "ets:delete_trap/",
+    "ets:tab2list/",
+    "ets:foldl/",
+    "ets:foldr/",
+    "ets:do_foldl/",
+    "ets:do_foldr/",
+    "ets:tab2file/",
+];
+
+/// So deep in a stack a search may stand: above it are the functions that it is given.
+const SEARCH_DEPTH: usize = 4;
+
+/// Through these a program searches.
+const SEARCH_WAYS: &[&str] =
+    &["ets:", "mnesia:", "mnesia_lib:", "mnesia_tm:", "qlc:", "lists:", "Elixir.Enum:", "Elixir.Stream:"];
+
+/// The search of a table in which a process stands.
+pub(crate) fn of_search(stack: &[String]) -> Option<&str> {
+    let functions = stack.iter().take(SEARCH_DEPTH).map(String::as_str);
+    functions.into_iter().find(|function| begins(function, SEARCHES))
+}
+
+/// Who has called it.
+pub(crate) fn who_searches(stack: &[String]) -> Option<&str> {
+    let functions = stack.iter().map(String::as_str).skip_while(|function| !begins(function, SEARCHES));
+    functions.into_iter().find(|function| !begins(function, SEARCH_WAYS))
+}
+
 /// The function that a process was last seen in; `None` where it was not looked at closely.
 pub(crate) fn of(process: &ProcessUse) -> Option<&str> {
     process.row.as_ref()?.current_function.as_deref()
+}
+
+/// Where a process was, in words: the function, and the program's own that has led there.
+pub(crate) fn told(row: &ProcessRow) -> Option<String> {
+    let at = row.current_function.as_deref()?;
+    Some(match of_program(&row.stack).filter(|own| *own != at) {
+        Some(own) => format!("{at}, called by {own}"),
+        None => at.to_owned(),
+    })
 }
 
 /// True of a function in which a process waits for one certain answer.
@@ -143,6 +187,23 @@ pub(crate) fn wanted_to_run(process: &ProcessUse) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_search_is_told_with_who_has_called_it() {
+        let check = |stack: &str, search: Option<&str>, caller: Option<&str>| {
+            let stack: Vec<String> = stack.split_whitespace().map(str::to_owned).collect();
+            assert_eq!((of_search(&stack), who_searches(&stack)), (search, caller), "{stack:?}");
+        };
+        check("ets:select_trap/1 shop:find/1 shop:loop/0", Some("ets:select_trap/1"), Some("shop:find/1"));
+        check(
+            "shop:-sum/1-fun-0-/2 ets:do_foldl/4 ets:foldl/3 shop:sum/1",
+            Some("ets:do_foldl/4"),
+            Some("shop:sum/1"),
+        );
+        check("ets:match_object/2 mnesia_lib:db_match/2", Some("ets:match_object/2"), None);
+        check("ets:lookup/2 shop:find/1", None, None);
+        check("a:b/0 a:c/0 a:d/0 a:e/0 ets:select_trap/1", None, None);
+    }
 
     #[test]
     fn calls_and_loops_are_told_from_what_a_program_does_itself() {

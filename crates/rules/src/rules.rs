@@ -57,6 +57,7 @@ mod small_first_heaps;
 mod spawn_storm;
 mod super_carrier_full;
 mod swapped_out;
+mod table_scans;
 mod too_few_schedulers;
 mod unread_messages;
 mod waiting_callers;
@@ -120,6 +121,7 @@ pub const RULES: &[Rule] = &[
     large_messages::RULE,
     async_threads::RULE,
     code_loading::RULE,
+    table_scans::RULE,
 ];
 
 /// Those about waiting for locks: why the CPU is not used, and which locks are in the way.

@@ -14,6 +14,7 @@ mod messages;
 mod node;
 mod processes;
 mod setup;
+mod tables;
 mod waiting;
 
 use beamtune_model::{Code, Finding, Level, Outcome, Period, ProcessRow, facts, metrics};
@@ -48,7 +49,7 @@ fn entries(finding: &Finding) -> Vec<&str> {
 }
 
 fn row(change: impl FnOnce(&mut ProcessRow)) -> ProcessRow {
-    let mut row = ProcessRow::default();
+    let mut row = ProcessRow { stack: vec!["gen_server:loop/7".to_owned()], ..ProcessRow::default() };
     change(&mut row);
     row
 }

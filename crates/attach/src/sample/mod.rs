@@ -13,6 +13,7 @@ mod facts;
 pub(crate) mod files;
 mod holders;
 pub(crate) mod locks;
+mod messages;
 mod processes;
 mod stands;
 mod tables;
@@ -42,6 +43,9 @@ const ITEMS: &[&str] = &[
     "processes",
     "spawns",
     "stands",
+    "ran",
+    "weigh",
+    "messages",
     "ets",
     "ports",
     "dist",
@@ -243,6 +247,7 @@ impl Life {
             "processes" => processes::looks(value, t, self.known(value)?, out),
             "spawns" => processes::spawns(value, t, out),
             "stands" => stands::stands(value, t, out),
+            "messages" => messages::messages(value, t, out),
             "ets" => tables::ets(value, t, out),
             "ports" => tables::ports(value, t, out),
             "dist" => tables::dist(value, out),
@@ -253,6 +258,8 @@ impl Life {
             "holders" => holders::holders(value, t, out),
             "collect" => holders::collection(value, t, out),
             "locks" => locks::locks(value, span, clock, out),
+            // What these find is told with `processes` and with `messages`.
+            "ran" | "weigh" => Ok(()),
             // These are for the source of the host.
             "host" => Ok(()),
             _ => Ok(()),

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use beamtune_model::units::Nanos;
 use beamtune_model::{ProcessRow, ProcessTick, Rank, SampleBuilder, SpawnRow, metrics};
 
-use super::{Known, event, function, needed, number, rows, text, words};
+use super::{Known, amount, event, function, needed, number, rows, stands, text, words};
 use crate::etf::{Term, TermError};
 
 /// Processes that are told to be skipped, in one life of the VM.
@@ -134,6 +134,12 @@ pub(super) fn looks(
         let ranks = ranks.collect::<Result<Vec<_>, TermError>>()?;
         let of = |key: &str| row.get(key)?.map(function).transpose().map(Option::flatten);
         let heap_bytes = needed(row, "heap_bytes")?;
+        let current_function = of("current_function")?;
+        let ran = rows(row, "ran")?.map(|ran| {
+            let [stack, looks] = ran.tuple_of()?;
+            Ok((stands::stack(stack)?, amount(looks)?))
+        });
+        let ran = ran.collect::<Result<Vec<_>, TermError>>()?;
         out.sample.processes.push(ProcessRow {
             t,
             pid: text(row, "pid")?.unwrap_or_default(),
@@ -141,7 +147,7 @@ pub(super) fn looks(
             name: text(row, "name")?,
             label: text(row, "label")?,
             initial_call: of("initial_call")?,
-            current_function: of("current_function")?,
+            current_function,
             application: text(row, "application")?,
             parent: text(row, "parent")?.or(text(row, "parent_name")?),
             status: text(row, "status")?,
@@ -156,6 +162,8 @@ pub(super) fn looks(
             min_heap_words: number(row, "min_heap_size_words")?,
             total_bytes: number(row, "memory_bytes")?,
             fragment_bytes: number(row, "fragment_bytes")?,
+            stack: row.get("stack")?.map(stands::stack).transpose()?.unwrap_or_default(),
+            ran,
         });
     }
     Ok(())

@@ -46,7 +46,8 @@ pub(super) fn stands(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> 
     Ok(())
 }
 
-fn stack(value: Term<'_>) -> Result<Vec<String>, TermError> {
+/// Functions, the innermost first.
+pub(super) fn stack(value: Term<'_>) -> Result<Vec<String>, TermError> {
     let functions = value.list()?.take(MOST_ENTRIES).map(function);
     Ok(functions.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }

@@ -1,5 +1,6 @@
 mod asked;
 mod locks;
+mod messages;
 mod stands;
 
 use beamtune_model::{FileAsk, Sample, SeriesTable, Tick};

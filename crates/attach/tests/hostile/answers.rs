@@ -220,6 +220,16 @@ pub fn item(name: &str, n: i64) -> Value<'static> {
                 ("waited_for", Value::list([Value::tuple(held)])),
             ])
         }
+        "ran" => map(&[("sampled", int(5))]),
+        "weigh" => map(&[("sampled", int(30))]),
+        "messages" => map(&[
+            ("active", int(30)),
+            ("sampled", int(30)),
+            ("us", int(11_000)),
+            ("off_heap", int(1)),
+            ("sizes", Value::list([Value::tuple([int(4), int(400)]), Value::tuple([int(2), int(900_000)])])),
+            ("rows", Value::list([Value::tuple([text("<0.1.0>"), int(2), int(900_000)])])),
+        ]),
         "ets" => part(&[
             (
                 "rows",

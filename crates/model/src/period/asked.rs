@@ -2,7 +2,8 @@
 
 use std::cmp::Reverse;
 
-use super::{MOST_ROWS, Period, PeriodBuilder};
+use super::build::MOST_ROWS;
+use super::{Period, PeriodBuilder};
 use crate::facts;
 use crate::locks::{LockRow, LockSession, WaitRow};
 use crate::rows::{AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, HolderRow};

@@ -1,8 +1,5 @@
 //! Messages that wait, weighed from outside.
 
-use std::cmp::Reverse;
-use std::collections::HashMap;
-
 use crate::rows::ProcessRow;
 use crate::units::Nanos;
 
@@ -47,62 +44,22 @@ fn heap_bytes(row: &ProcessRow) -> Option<i64> {
     Some(row.memory_bytes.saturating_sub(row.fragment_bytes?))
 }
 
-/// Fragments of the same size for each message that waits, to the word, as closer looks have found them in heaps. A heap that holds one
-/// message, taken or not, has as much as another one that holds the same; what many small messages add up to is different each time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Alike {
-    /// Their size.
-    pub bytes: i64,
-    /// How often a heap had so much.
-    pub rows: u32,
-    /// At how many moments.
-    pub looks: u32,
-    /// In whose heap: the first ones, at most [`MOST_ALIKE`].
-    pub pids: Vec<String>,
-    last: Nanos,
-}
+/// Stacks of a process that are kept.
+const MOST_STACKS: usize = 16;
 
-/// Fewer bytes in fragments than this are passed over.
-const LEAST_ALIKE_BYTES: i64 = 8_192;
-
-/// Of each size so many processes are kept, and so many sizes.
-const MOST_ALIKE: usize = 16;
-const MOST_SIZES: usize = 10_000;
-
-/// Adds the fragments of a look to those of others.
-pub(super) fn add_alike(sizes: &mut HashMap<i64, Alike>, row: &ProcessRow) {
-    let bytes = row.fragment_bytes.map(|bytes| bytes / row.queue.max(1));
-    let Some(bytes) = bytes.filter(|bytes| *bytes >= LEAST_ALIKE_BYTES) else { return };
-    if sizes.len() >= MOST_SIZES && !sizes.contains_key(&bytes) {
-        return;
-    }
-    let new = || Alike { bytes, rows: 0, looks: 0, pids: Vec::new(), last: Nanos::MIN };
-    let alike = sizes.entry(bytes).or_insert_with(new);
-    alike.rows += 1;
-    alike.looks += u32::from(row.t > alike.last);
-    alike.last = row.t;
-    if alike.pids.len() < MOST_ALIKE && !alike.pids.contains(&row.pid) {
-        alike.pids.push(row.pid.clone());
-    }
-}
-
-/// Those of the most heaps first.
-pub(super) fn by_rows(sizes: HashMap<i64, Alike>) -> Vec<Alike> {
-    let mut all: Vec<Alike> = sizes.into_values().collect();
-    all.sort_by_key(|alike| (Reverse(alike.rows), Reverse(alike.bytes)));
-    all
-}
-
-/// Closer looks at a process: the last one, and the one at which the messages that waited weighed the most.
+/// Closer looks at a process: the last one, the one at which the messages that waited weighed the most, and where it ran.
 #[derive(Debug)]
 pub(super) struct Looks {
     pub last: ProcessRow,
     pub mail: Option<Mail>,
+    pub ran: Vec<(Vec<String>, i64)>,
 }
 
 impl Looks {
     pub fn new(row: ProcessRow) -> Self {
-        Looks { mail: Mail::of(&row), last: row }
+        let mut looks = Looks { mail: Mail::of(&row), last: row, ran: Vec::new() };
+        looks.add_ran();
+        looks
     }
 
     /// Adds the next look.
@@ -121,6 +78,18 @@ impl Looks {
             self.mail = mail;
         }
         self.last = row;
+        self.add_ran();
+    }
+
+    /// Adds where it ran before the last look.
+    fn add_ran(&mut self) {
+        for (stack, looks) in std::mem::take(&mut self.last.ran) {
+            if let Some((_, sum)) = self.ran.iter_mut().find(|(known, _)| *known == stack) {
+                *sum = sum.saturating_add(looks);
+            } else if self.ran.len() < MOST_STACKS {
+                self.ran.push((stack, looks));
+            }
+        }
     }
 }
 
@@ -176,16 +145,20 @@ mod tests {
     }
 
     #[test]
-    fn fragments_of_one_size_are_counted_by_moments_and_processes() {
-        let mut sizes = HashMap::new();
-        let rows = [(1, "a", 50_000), (1, "b", 50_000), (2, "a", 50_000), (2, "b", 60_000), (2, "c", 100)];
-        for (t, pid, fragments) in rows {
-            add_alike(&mut sizes, &ProcessRow { pid: pid.to_owned(), ..look((t, 0, 1_000, fragments)) });
+    fn where_it_ran_is_added_up() {
+        let ran = |places: &[(&str, i64)]| ProcessRow {
+            ran: places.iter().map(|&(place, looks)| (vec![place.to_owned()], looks)).collect(),
+            ..ProcessRow::default()
+        };
+        let mut all = Looks::new(ran(&[("ets:select_trap/1", 2)]));
+        all.add(ran(&[]));
+        all.add(ran(&[("gen_server:loop/7", 1), ("ets:select_trap/1", 3)]));
+        let told: Vec<_> = all.ran.iter().map(|(stack, looks)| (&*stack[0], *looks)).collect();
+        assert_eq!(told, [("ets:select_trap/1", 5), ("gen_server:loop/7", 1)]);
+        for place in 0..40 {
+            all.add(ran(&[(&format!("m:f/{place}"), 1)]));
         }
-        let all = by_rows(sizes);
-        let counted = |alike: &Alike| (alike.bytes, alike.rows, alike.looks, alike.pids.join(" "));
-        let counted: Vec<_> = all.iter().map(counted).collect();
-        assert_eq!(counted, [(50_000, 3, 2, "a b".to_owned()), (60_000, 1, 1, "b".to_owned())]);
+        assert_eq!(all.ran.len(), MOST_STACKS);
     }
 
     #[test]

@@ -1,5 +1,8 @@
+use super::build::PROCESS_USES;
 use super::*;
 use crate::metrics;
+use crate::rows::ProcessTick;
+use crate::sample::Tick;
 use crate::sample::{SampleBuilder, Span};
 use crate::source::TroubleKind;
 

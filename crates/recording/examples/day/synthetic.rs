@@ -500,6 +500,13 @@ impl Node {
                 min_heap_words: Some(233),
                 total_bytes: Some(random.events(9e6) * 8),
                 fragment_bytes: Some(random.events(1e3) * 8),
+                stack: ["gen_server:loop/7", "proc_lib:init_p_do_apply/3"].map(str::to_owned).to_vec(),
+                ran: (place < 5)
+                    .then(|| {
+                        (vec![format!("module_{}:handle_call/3", number % 300)], random.below(10) as i64)
+                    })
+                    .into_iter()
+                    .collect(),
             });
         }
         for place in 0..20_i64 {

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use beamtune_model::{
     AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Gap, Group, HolderRow, LockRow,
-    LockSession, Nanos, PortRow, ProcessRow, ProcessTick, Sample, SeriesTable, Snapshot, SpawnRow, StandRow,
-    TableRow, WaitRow,
+    LockSession, MessageRow, Nanos, PortRow, ProcessRow, ProcessTick, Sample, SeriesTable, Snapshot,
+    SpawnRow, StandRow, TableRow, WaitRow,
 };
 
 use super::parts::{Decoder, Segment, Taker};
@@ -170,6 +170,9 @@ impl Samples<'_> {
         self.records(&mut cursors.port, &mut samples, |sample, row: PortRow| sample.ports.push(row))?;
         self.records(&mut cursors.spawn, &mut samples, |sample, row: SpawnRow| sample.spawns.push(row))?;
         self.records(&mut cursors.stand, &mut samples, |sample, row: StandRow| sample.stands.push(row))?;
+        self.records(&mut cursors.message, &mut samples, |sample, row: MessageRow| {
+            sample.messages.push(row);
+        })?;
         self.records(&mut cursors.carrier, &mut samples, |sample, row: CarrierRow| {
             sample.carriers.push(row);
         })?;

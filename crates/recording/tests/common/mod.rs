@@ -8,9 +8,9 @@ use std::process::Command;
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
     AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Gap, HolderRow,
-    Incarnation, LockRow, LockSession, Nanos, PortRow, ProcessRow, ProcessTick, Rank, Sample, SampleBuilder,
-    SeriesTable, SizeCount, Snapshot, Span, SpawnRow, StandRow, TableRow, Tick, TroubleKind, WaitRow,
-    metrics,
+    Incarnation, LockRow, LockSession, MessageRow, Nanos, PortRow, ProcessRow, ProcessTick, Rank, Sample,
+    SampleBuilder, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, StandRow, TableRow, Tick, TroubleKind,
+    WaitRow, metrics,
 };
 use beamtune_recording::{Existing, Reader, Writer};
 
@@ -110,6 +110,8 @@ fn detail(second: i64, random: &mut Random, out: &mut SampleBuilder<'_>) {
         binary_bytes: Some(random.below(1_000) as i64),
         total_bytes: Some(4_096 + second),
         fragment_bytes: Some(second),
+        stack: vec!["prim_inet:recv0/3".to_owned(), "shop:buy/1".to_owned()],
+        ran: vec![(vec!["shop:total/1".to_owned(), "shop:buy/1".to_owned()], 3)],
         ..ProcessRow::default()
     });
     out.sample.tables.push(TableRow {
@@ -149,6 +151,16 @@ fn detail(second: i64, random: &mut Random, out: &mut SampleBuilder<'_>) {
         queued: 2,
         of: 200,
         on: vec![("<0.9.0>".to_owned(), 39), ("other@host".to_owned(), 1)],
+    });
+    out.sample.messages.push(MessageRow {
+        t,
+        pid: (second % 20 == 0).then(|| "<0.5.0>".to_owned()),
+        messages: 2,
+        bytes: 4_000 * second,
+        off_heap: 1,
+        us: 11_000,
+        active: 90,
+        sampled: 80,
     });
     let blocks =
         |allocator: &str, count| BlockSum { allocator: allocator.to_owned(), count, bytes: 700 * count };

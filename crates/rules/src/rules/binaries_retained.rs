@@ -8,6 +8,7 @@ use beamtune_model::{
 };
 
 use crate::memory::{self, megabytes};
+use crate::place;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 
@@ -127,7 +128,7 @@ fn draft(period: &Period, score: f64, process: &ProcessUse, row: &ProcessRow, by
             .map(|n| Evidence::number("minor collections since the last full one", n as f64, Unit::Count)),
     )
     .because_some(row.fullsweep_after.map(|n| Evidence::number("its fullsweep_after", n as f64, Unit::Count)))
-    .because_some(row.current_function.as_deref().map(|function| Evidence::text("where it is", function)))
+    .because_some(place::told(row).map(|at| Evidence::text("where it is", at)))
     .but("a process that is meant to hold large binaries whole, such as a cache, looks the same")
     .fix(
         remedy::of(

@@ -5,6 +5,7 @@ use beamtune_model::{
 };
 
 use crate::memory::{self, megabytes};
+use crate::place;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 
@@ -85,7 +86,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .because(Evidence::number("of them not collected as a whole since their last work", uncollected as f64, Unit::Count))
         .because(Evidence::text("started as", format!("{kind} ({same} of them)")))
         .because_some(row.fullsweep_after.map(|n| Evidence::number("fullsweep_after of the largest", n as f64, Unit::Count)))
-        .because_some(row.current_function.as_deref().map(|function| Evidence::text("where the largest is", function)))
+        .because_some(place::told(row).map(|at| Evidence::text("where the largest is", at)))
         .but("what of it is alive is not seen from outside: a cache on a heap looks the same (beamtune memory --what-if collect measures it)")
         .but_if(
             period.seconds() < 60.0,

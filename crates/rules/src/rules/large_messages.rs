@@ -1,13 +1,13 @@
 //! BT055: large messages are copied.
 //!
-//! Nothing counts the bytes that are sent, nor tells who sends them. But a message can be weighed where it lies. Off the heap, by what its
-//! receiver has beside its heap. Else it is a fragment of its receiver's heap until a collection moves it: one that the heap has no room for
-//! must wait, and heaps that have the same in fragments again and again, to the word, have one message of that size. Where such receivers
-//! are found, the garbage of the node says what all that can cost.
+//! Nothing counts the bytes that are sent, nor tells who sends them. But messages are weighed where they come: what the heap of a process
+//! has more than before, when that has done nothing in between, was sent to it. That is a sample of all messages, but for those that are
+//! taken at once. And those that wait are weighed where they lie: off the heap by what their receiver has beside its heap, else by the
+//! fragments of a heap that has no room for them. The garbage of the node says what all that can cost.
 
 use std::collections::BTreeMap;
 
-use beamtune_model::{Alike, Code, Evidence, Group, Missing, Period, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{Code, Evidence, Group, Missing, Period, ProcessUse, Scale, Unit, Weighed, metrics};
 
 use crate::beside::{self, Blocks};
 use crate::place;
@@ -46,14 +46,8 @@ const SECONDS_PER_BYTE: f64 = 0.5e-9;
 /// Bytes of a word: garbage is counted in words. 32-bit emulators are rare.
 const WORD_BYTES: f64 = 8.0;
 
-/// Fragments of one size are one message if they were seen so often, at so many moments, and are so large a part of all (judgement: many
-/// small messages add up to something else each time).
-const MIN_ROWS: u32 = 3;
-const MIN_LOOKS: u32 = 2;
-const MIN_SHARE: f64 = 0.5;
-
-/// Who has done less in the time seen has taken hardly any message (judgement).
-const MIN_REDUCTIONS: i64 = 10_000;
+/// So many large ones must have been seen to come: a few may be a state that is handed over once (judgement).
+const MIN_MESSAGES: i64 = 3;
 
 /// So many receivers are told.
 const MOST_NAMED: usize = 3;
@@ -61,29 +55,37 @@ const MOST_NAMED: usize = 3;
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let longest = period.stat(&metrics::SCAN_LONGEST_QUEUE, "")?;
     let reclaimed = period.rate(&metrics::GC_WORDS_RECLAIMED, "")? * WORD_BYTES;
+    let seen = period.messages.of_at_least(0.0);
     let is_told = |process: &ProcessUse| process.row.as_ref().is_some_and(|row| row.fragment_bytes.is_some());
-    if longest.max > 0 && !period.processes.iter().any(is_told) {
+    if seen.messages == 0 && longest.max > 0 && !period.processes.iter().any(is_told) {
         return Err(period.missing_group(Group::Processes, "fragments of heaps"));
     }
-    let received = received(period);
-    let mut large: Vec<&Received<'_>> = received.iter().filter(|got| got.each >= LARGE_BYTES).collect();
-    large.sort_by(|a, b| b.waiting.total_cmp(&a.waiting).then(b.each.total_cmp(&a.each)));
+    let came = period.messages.of_at_least(LARGE_BYTES);
+    let waiting = waiting(period);
+    let large = large(period, came, &waiting);
     let Some(first) = large.first() else {
         return Ok(Judgement::Healthy(format!(
-            "of {} processes that messages waited for when they were looked at, none is known to get {:.0} kB and more in one",
-            received.len(),
-            LARGE_BYTES / 1e3
+            "of {} messages that were seen to come, {} had {:.0} kB and more; of {} processes for which some waited, none is known to get such",
+            seen.messages,
+            came.messages,
+            LARGE_BYTES / 1e3,
+            waiting.len()
         )));
     };
     let held: f64 = large.iter().map(|got| got.waiting).sum();
-    // Other messages may be small, and other garbage no messages: as many of all as of the processes that were weighed.
-    let share = large.len() as f64 / received.len() as f64;
+    // Other messages may be small, and other garbage no messages.
+    let (share, of) = match seen.bytes {
+        0 => {
+            (large.len() as f64 / waiting.len().max(1) as f64, "as of the processes for which messages wait")
+        }
+        bytes => (came.bytes as f64 / bytes as f64, "as of the messages that were seen to come"),
+    };
     let cores = reclaimed * share * SECONDS_PER_BYTE;
     let all = view::process_cores(period)?;
     let used = cores / all.max(cores);
     let who = match large.len() {
-        1 => first.process.title(),
-        count => format!("{} and {} more", first.process.title(), count - 1),
+        1 => first.title.clone(),
+        count => format!("{} and {} more", first.title, count - 1),
     };
     let each = first.each / 1e3;
     let Some(score) = COST
@@ -100,10 +102,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let summary = format!(
         "messages to {who} have {each:.0} kB, which is copied for each: with the collections that throw it away, up to {cores:.2} cores"
     );
-    let draft = Draft::new(score, summary).about(first.process.title());
+    let draft = Draft::new(score, summary).about(first.title.clone());
     let draft = large.iter().take(MOST_NAMED).fold(draft, |draft, got| draft.because(got.evidence()));
     let text = format!(
-        "of {all:.2} cores: {:.0} % of the garbage, at {:.1} s for a GB",
+        "of {all:.2} cores: {:.0} % of the garbage, {of}, at {:.1} s for a GB",
         share * 100.0,
         SECONDS_PER_BYTE * 1e9
     );
@@ -113,9 +115,23 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 .against(COST.warning, COST.source)
                 .with_text(text),
         )
+        .because_some((came.messages > 0).then(|| {
+            let rate = period.messages.bytes_per_s as f64 * share;
+            Evidence::number("large messages sent in a second, at least", rate, Unit::Bytes).with_text(format!(
+                "{} of {} that were seen to come in {:.0} ms; those that are taken at once are not among them",
+                came.messages,
+                seen.messages,
+                period.messages.us as f64 / 1e3
+            ))
+        }))
         .because(Evidence::number("garbage of the node in a second", reclaimed, Unit::Bytes))
         .because(Evidence::number("such messages in queues", held, Unit::Bytes).against(HELD.warning, HELD.source))
-        .because_some(place::of(first.process).map(|place| Evidence::text("where the first one was", place)))
+        .because_some(
+            first
+                .process
+                .and_then(|process| place::told(process.row.as_ref()?))
+                .map(|at| Evidence::text("where the first one was", at)),
+        )
         .but("who sends them is not recorded")
         .but("how much of the garbage is messages is not recorded: if most is something else, they cost less")
         .fix(remedy::of(
@@ -145,8 +161,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 }
 
 /// What a process gets in one message.
+#[derive(Clone)]
 struct Received<'p> {
-    process: &'p ProcessUse,
+    title: String,
+    /// `None` where it was not looked at closely.
+    process: Option<&'p ProcessUse>,
     is_on_heap: bool,
     /// Bytes of a message, at least.
     each: f64,
@@ -157,45 +176,54 @@ struct Received<'p> {
 
 impl Received<'_> {
     fn evidence(&self) -> Evidence {
-        Evidence::number(format!("a message to {}", self.process.title()), self.each, Unit::Bytes)
+        Evidence::number(format!("a message to {}", self.title), self.each, Unit::Bytes)
             .against(LARGE_BYTES, LARGE_SOURCE)
             .with_text(self.how.clone())
     }
 }
 
-/// All that could be weighed.
-fn received(period: &Period) -> Vec<Received<'_>> {
-    let links = links_bytes(period);
-    let mut all: BTreeMap<&str, Received<'_>> = BTreeMap::new();
-    for process in &period.processes {
-        if let Some(received) = waiting(process, links) {
-            all.insert(&process.pid, received);
+/// Who gets large ones, those with the most waiting first.
+fn large<'p>(
+    period: &'p Period,
+    came: Weighed,
+    waiting: &BTreeMap<&'p str, Received<'p>>,
+) -> Vec<Received<'p>> {
+    let mut large: BTreeMap<&str, Received<'p>> = waiting
+        .iter()
+        .filter(|(_, got)| got.each >= LARGE_BYTES)
+        .map(|(&pid, got)| (pid, got.clone()))
+        .collect();
+    let to = period.messages.to.iter().filter(|(_, weighed)| weighed.each() >= LARGE_BYTES);
+    for (pid, weighed) in to.filter(|_| came.messages >= MIN_MESSAGES) {
+        let how = format!("{} that came while it did nothing", weighed.messages);
+        let got = large.entry(pid).or_insert_with(|| Received {
+            title: period.title_of(pid),
+            process: period.process(pid),
+            is_on_heap: true,
+            each: 0.0,
+            waiting: 0.0,
+            how: String::new(),
+        });
+        if got.each < weighed.each() {
+            (got.each, got.how) = (weighed.each(), how);
         }
     }
-    if let Some(alike) = alike(period) {
-        // Who does nothing keeps what came long ago.
-        let works = |process: &&ProcessUse| process.queue_max > 0 && process.reductions >= MIN_REDUCTIONS;
-        let of_size = |process: &&ProcessUse| alike.pids.contains(&process.pid);
-        for process in period.processes.iter().filter(of_size).filter(works) {
-            let before = all.remove(process.pid.as_str());
-            let same = Received {
-                process,
-                is_on_heap: process.row.as_ref().is_some_and(beside::is_on_heap),
-                each: alike.bytes as f64,
-                waiting: before.as_ref().map_or(0.0, |before| before.waiting),
-                how: format!(
-                    "the same in fragments of heaps, {} times at {} moments",
-                    alike.rows, alike.looks
-                ),
-            };
-            all.insert(&process.pid, before.filter(|before| before.each >= same.each).unwrap_or(same));
-        }
-    }
-    all.into_values().collect()
+    let mut large: Vec<Received<'p>> = large.into_values().collect();
+    large.sort_by(|a, b| b.waiting.total_cmp(&a.waiting).then(b.each.total_cmp(&a.each)));
+    large
 }
 
-/// By the messages that waited when a process was looked at.
-fn waiting(process: &ProcessUse, links: Option<f64>) -> Option<Received<'_>> {
+/// What is known by the messages that waited when a process was looked at.
+fn waiting(period: &Period) -> BTreeMap<&str, Received<'_>> {
+    let links = links_bytes(period);
+    period
+        .processes
+        .iter()
+        .filter_map(|process| Some((&*process.pid, waiting_for(process, links)?)))
+        .collect()
+}
+
+fn waiting_for(process: &ProcessUse, links: Option<f64>) -> Option<Received<'_>> {
     let mail = process.mail.as_ref()?;
     let bytes = mail.least_bytes() as f64;
     let (bytes, place) = if mail.is_on_heap {
@@ -205,18 +233,14 @@ fn waiting(process: &ProcessUse, links: Option<f64>) -> Option<Received<'_>> {
         (bytes - links? - beside::HEAD_BYTES * mail.messages as f64, "off the heap")
     };
     let waiting = bytes.max(0.0);
-    let how = format!("at least: {:.1} MB {place}, {} in the queue", waiting / 1e6, mail.messages);
-    let each = waiting / mail.messages.max(1) as f64;
-    Some(Received { process, is_on_heap: mail.is_on_heap, each, waiting, how })
-}
-
-/// The most frequent size of large fragments, if it is so frequent that they are one message each.
-fn alike(period: &Period) -> Option<&Alike> {
-    let mut large = period.fragments.iter().filter(|alike| alike.bytes as f64 >= LARGE_BYTES);
-    let first = large.next()?;
-    let all = large.fold(first.rows, |sum, alike| sum.saturating_add(alike.rows));
-    let is_most = f64::from(first.rows) >= MIN_SHARE * f64::from(all);
-    (is_most && first.rows >= MIN_ROWS && first.looks >= MIN_LOOKS).then_some(first)
+    Some(Received {
+        title: process.title(),
+        process: Some(process),
+        is_on_heap: mail.is_on_heap,
+        each: waiting / mail.messages.max(1) as f64,
+        waiting,
+        how: format!("at least: {:.1} MB {place}, {} in the queue", waiting / 1e6, mail.messages),
+    })
 }
 
 /// What all links and monitors of the node are charged with, in bytes, at most.

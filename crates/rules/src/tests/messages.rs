@@ -1,6 +1,6 @@
 //! Rules on messages and on processes that come and go: what stays in a queue, what searches it, and who waits for a log or a peer.
 
-use beamtune_model::{Level, Outcome, PortRow, ProcessRow, SpawnRow, facts, metrics};
+use beamtune_model::{Level, MessageRow, Outcome, PortRow, ProcessRow, SpawnRow, facts, metrics};
 
 use super::node::{Allocates, Busy, Happens, Node, node};
 use super::{assert_healthy, entries, finding, outcome, row};
@@ -357,20 +357,42 @@ fn large_messages_that_wait_are_found() {
     assert_eq!((many.level, entries(&many).len()), (Level::Warning, 3));
 }
 
+/// A node that gives back so many megabytes of garbage in each second, and what was seen to come in a look: (receiver, messages, bytes).
+fn seen_to_come(megabytes: i64, rows: &[(Option<&str>, i64, i64)]) -> Node {
+    let row = |&(pid, messages, bytes): &(Option<&str>, i64, i64)| MessageRow {
+        pid: pid.map(str::to_owned),
+        messages,
+        bytes,
+        us: 10_000,
+        active: 60,
+        sampled: 60,
+        ..MessageRow::default()
+    };
+    let session = || vec![fragments("<0.81.0>", 0, 700_000, 0)];
+    garbage(megabytes, session()).with(|n| n.messages = rows.iter().map(row).collect())
+}
+
 #[test]
-fn heaps_with_the_same_in_fragments_at_every_look_have_one_message() {
-    // There is room for it in the heap, so it need not wait.
-    let session = |pid, bytes, reductions| Busy { reductions, ..fragments(pid, bytes, 700_000, 1) };
-    let same = vec![session("<0.81.0>", 400_000, 90_000), session("<0.82.0>", 400_000, 90_000)];
-    let found = finding(&garbage(400, same), "BT055");
-    assert!(found.summary.contains("and 1 more have 400 kB"), "{}", found.summary);
-    // Of a size of its own each, they may be many small ones.
-    let sizes = [50_000, 60_000, 70_000, 80_000, 90_000];
-    let pids = ["<0.81.0>", "<0.82.0>", "<0.83.0>", "<0.84.0>", "<0.85.0>"];
-    let others = pids.into_iter().zip(sizes).map(|(pid, bytes)| session(pid, bytes, 90_000)).collect();
-    assert_healthy(&garbage(400, others), "BT055");
-    // Who does nothing keeps what came once.
-    assert_healthy(&garbage(400, vec![session("<0.81.0>", 400_000, 10)]), "BT055");
+fn large_messages_that_come_are_found_though_none_waits() {
+    let rows = [
+        (None, 12, 1_200),
+        (None, 6, 2_400_000),
+        (Some("<0.81.0>"), 4, 1_600_000),
+        (Some("<0.99.0>"), 2, 800_000),
+    ];
+    let found = finding(&seen_to_come(400, &rows), "BT055");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("<0.81.0>")));
+    assert!(found.summary.contains("<0.81.0> and 1 more have 400 kB"), "{}", found.summary);
+    assert!(found.summary.contains("up to 0.20 cores"), "{}", found.summary);
+    let sent = found.evidence.iter().find(|evidence| evidence.what.contains("at least"));
+    assert!(sent.and_then(|sent| sent.value).is_some_and(|bytes| bytes > 200e6), "{:?}", found.evidence);
+    assert_healthy(&seen_to_come(10, &rows), "BT055");
+    // One that was handed over.
+    assert_healthy(&seen_to_come(400, &[(None, 1, 400_000), (Some("<0.81.0>"), 1, 400_000)]), "BT055");
+    // Many small ones weigh more.
+    let mixed = [(None, 400_000, 40_000_000), (None, 6, 2_400_000), (Some("<0.81.0>"), 6, 2_400_000)];
+    assert_eq!(finding(&seen_to_come(800, &mixed), "BT055").level, Level::Notice);
+    assert_healthy(&seen_to_come(400, &[(None, 12, 1_200), (Some("<0.81.0>"), 12, 1_200)]), "BT055");
 }
 
 #[test]

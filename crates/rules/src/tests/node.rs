@@ -1,9 +1,9 @@
 //! A made-up node: two schedulers, ten seconds, healthy unless a test says otherwise.
 
 use beamtune_model::{
-    Event, Facts, LockRow, LockSession, Metric, Period, PeriodBuilder, PortRow, ProcessRow, ProcessTick,
-    SampleBuilder, Seen, SeriesTable, Span, SpawnRow, StandRow, TableRow, Tick, WaitRow, facts, metrics,
-    units::SECOND_NS,
+    Event, Facts, LockRow, LockSession, MessageRow, Metric, Period, PeriodBuilder, PortRow, ProcessRow,
+    ProcessTick, SampleBuilder, Seen, SeriesTable, Span, SpawnRow, StandRow, TableRow, Tick, WaitRow, facts,
+    metrics, units::SECOND_NS,
 };
 
 use super::listen::Listens;
@@ -52,6 +52,8 @@ pub struct Node {
     pub spawned: i64,
     /// Those of them that are seen alive.
     pub seen_alive: i64,
+    /// Tables as they are looked at.
+    pub ets: Vec<TableRow>,
     pub sockets: Vec<PortRow>,
     pub events: Vec<Happens>,
     /// Resident memory, and what of it is in huge pages, and what the VM uses, in bytes.
@@ -132,6 +134,8 @@ pub struct Node {
     pub waits: Vec<WaitRow>,
     /// Where processes stand, at the first and at the last second.
     pub stands: Vec<StandRow>,
+    /// What messages weigh that come.
+    pub messages: Vec<MessageRow>,
     pub listeners: Vec<Listens>,
     /// Connections that come in each second, and such as are turned away.
     pub connections: (i64, i64),
@@ -242,6 +246,7 @@ pub fn node() -> Node {
         spawns: Vec::new(),
         spawned: 50,
         seen_alive: 1,
+        ets: Vec::new(),
         sockets: Vec::new(),
         events: Vec::new(),
         resident: 200 << 20,
@@ -292,6 +297,7 @@ pub fn node() -> Node {
         uneven: Vec::new(),
         locks: vec![LockRow { waited: 2_000_000, ..lock("run_queue", None) }],
         waits: Vec::new(),
+        messages: Vec::new(),
         stands: vec![stand(95, &["gen_server:loop/7", "proc_lib:init_p_do_apply/3"], &[])],
         listeners: vec![Listens { address: "0.0.0.0:8080", waiting: &[0], limit: Some(128) }],
         connections: (50, 0),
@@ -349,6 +355,8 @@ impl Node {
                 SampleBuilder::new(&mut table, Tick { t, incarnation: 0, vm: span, host: span, late: 0 });
             self.fill(second, &mut out);
             if second == 0 || second == self.seconds {
+                out.sample.messages =
+                    self.messages.iter().map(|row| MessageRow { t, ..row.clone() }).collect();
                 out.sample.stands = self.stands.iter().map(|row| StandRow { t, ..row.clone() }).collect();
             }
             let sample = out.sample;
@@ -617,6 +625,7 @@ impl Node {
                 ..busy.row.clone()
             });
         }
+        out.sample.tables.extend(self.ets.iter().cloned());
         out.sample.spawns.extend(self.spawns.iter().cloned());
         out.sample.ports.extend(self.sockets.iter().cloned());
         for happens in self.events.iter().filter(|happens| s >= happens.from) {

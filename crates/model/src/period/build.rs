@@ -1,0 +1,232 @@
+//! Making a period of samples, or of the columns of stored chunks.
+
+use std::collections::HashMap;
+
+use super::mail::Looks;
+use super::{Period, ProcessUse, Seen, SeriesStat, asked};
+use crate::facts::Facts;
+use crate::messages::{MessageRow, MessagesBuilder};
+use crate::rows::{PortRow, ProcessRow, ProcessTick, SpawnRow, TableRow};
+use crate::sample::{Event, Gap, Incarnation, Sample, Tick};
+use crate::series::{Series, SeriesTable};
+use crate::stands::{StandRow, StandsBuilder};
+use crate::units::Nanos;
+use crate::window::Point;
+
+/// Processes of which a use is kept; when twice as many have gathered, those with the least are dropped.
+pub(super) const PROCESS_USES: usize = 1_000;
+
+/// Events, gaps, origins, tables and ports of which a period holds at most so many each. A busy day has some hundreds.
+pub(super) const MOST_ROWS: usize = 10_000;
+
+/// Builds a [`Period`] from samples, or from the columns of stored chunks.
+#[derive(Debug, Default)]
+pub struct PeriodBuilder {
+    pub(super) period: Period,
+    uses: HashMap<String, ProcessUse>,
+    rows: HashMap<String, Looks>,
+    tables: HashMap<String, TableRow>,
+    ports: HashMap<String, PortRow>,
+    /// By what, kind and maker.
+    spawns: HashMap<(String, String, Option<String>), SpawnRow>,
+    stands: StandsBuilder,
+    messages: MessagesBuilder,
+}
+
+impl PeriodBuilder {
+    /// Starts with the facts of one life of the VM.
+    pub fn new(incarnation: Option<Incarnation>, facts: Facts, lives: u32) -> Self {
+        PeriodBuilder { period: Period { incarnation, facts, lives, ..Period::default() }, ..Self::default() }
+    }
+
+    /// Says which lives were seen, where the others' ticks are not added.
+    pub fn seen(&mut self, lives: Vec<Seen>) {
+        self.period.seen = lives;
+    }
+
+    /// Adds a tick; in the order of time.
+    pub fn tick(&mut self, tick: &Tick) {
+        let period = &mut self.period;
+        if period.ticks == 0 {
+            period.begin = tick.t;
+        }
+        period.end = period.end.max(tick.t);
+        period.ticks += 1;
+        period.vm_ticks += u32::from(tick.vm.is_some());
+        period.host_ticks += u32::from(tick.host.is_some());
+        period.latest = period.latest.max(tick.late);
+    }
+
+    /// Adds readings of one series, by time, and after those added before.
+    pub fn column(&mut self, series: &Series, points: impl IntoIterator<Item = Point>) {
+        let id =
+            self.period.series.intern(series.group, &series.entity, &series.name, series.unit, series.kind);
+        if self.period.stats.len() <= id.index() {
+            self.period.stats.resize(id.index() + 1, None);
+        }
+        let mut points = points.into_iter();
+        let stat = match &mut self.period.stats[id.index()] {
+            Some(stat) => stat,
+            empty => {
+                let Some(first) = points.next() else { return };
+                empty.insert(SeriesStat::new(series.unit, series.kind, first))
+            }
+        };
+        points.for_each(|point| stat.push(point));
+    }
+
+    /// Adds the processes that stood out at one tick.
+    pub fn busiest(&mut self, t: Nanos, ticks: &[ProcessTick]) {
+        for tick in ticks {
+            // The key is cloned only for a process seen for the first time.
+            if !self.uses.contains_key(&*tick.pid) {
+                self.uses.insert(tick.pid.to_string(), ProcessUse::new(&tick.pid));
+            }
+            let Some(entry) = self.uses.get_mut(&*tick.pid) else { continue };
+            entry.reductions = entry.reductions.saturating_add(tick.reductions);
+            entry.ticks += 1;
+            if let Some(runnable) = tick.runnable {
+                entry.judged += 1;
+                entry.runnable += u32::from(runnable);
+            }
+            entry.queue_max = entry.queue_max.max(tick.queue);
+            entry.queue.push(t, tick.queue);
+        }
+        if self.uses.len() > 2 * PROCESS_USES {
+            self.drop_least();
+        }
+    }
+
+    /// Keeps those with the most reductions and those with the longest queues, half of the places each.
+    fn drop_least(&mut self) {
+        let nth = |mut values: Vec<i64>| {
+            values.sort_unstable_by(|a, b| b.cmp(a));
+            values.get(PROCESS_USES / 2).copied().unwrap_or(0)
+        };
+        let reductions = nth(self.uses.values().map(|entry| entry.reductions).collect());
+        let queue = nth(self.uses.values().map(|entry| entry.queue_max).collect());
+        self.uses.retain(|_, entry| entry.reductions > reductions || entry.queue_max > queue);
+        let uses = &self.uses;
+        self.rows.retain(|pid, _| uses.contains_key(pid));
+    }
+
+    /// Adds a closer look at a process; the last one counts, and the one with the heaviest messages.
+    pub fn process(&mut self, row: ProcessRow) {
+        if let Some(looks) = self.rows.get_mut(&row.pid) {
+            looks.add(row);
+        } else if self.rows.len() < MOST_ROWS {
+            self.rows.insert(row.pid.clone(), Looks::new(row));
+        }
+    }
+
+    /// Adds a row of an ETS table; the last one counts.
+    pub fn table(&mut self, row: TableRow) {
+        if self.tables.len() < MOST_ROWS || self.tables.contains_key(&row.id) {
+            self.period.tables_first.entry(row.id.clone()).or_insert((row.t, row.memory_bytes));
+            self.tables.insert(row.id.clone(), row);
+        }
+    }
+
+    /// Adds a row of a port; the last one counts.
+    pub fn port(&mut self, row: PortRow) {
+        if self.ports.len() < MOST_ROWS || self.ports.contains_key(&row.id) {
+            self.ports.insert(row.id.clone(), row);
+        }
+    }
+
+    /// Adds an origin of new things; several looks at one origin are added up.
+    pub fn spawn(&mut self, row: SpawnRow) {
+        let key = (row.what.clone(), row.kind.clone(), row.maker.clone());
+        if let Some(known) = self.spawns.get_mut(&key) {
+            known.t = row.t;
+            known.count = known.count.saturating_add(row.count);
+            known.of = known.of.saturating_add(row.of);
+        } else if self.spawns.len() < MOST_ROWS {
+            self.spawns.insert(key, row);
+        }
+    }
+
+    /// Adds a place where processes stand.
+    pub fn stand(&mut self, row: StandRow) {
+        self.stands.add(row, MOST_ROWS);
+    }
+
+    /// Adds messages that were weighed.
+    pub fn message(&mut self, row: MessageRow) {
+        self.messages.add(row, MOST_ROWS);
+    }
+
+    /// Adds an event.
+    pub fn event(&mut self, event: Event) {
+        if self.period.events.len() < MOST_ROWS {
+            self.period.events.push(event);
+        }
+    }
+
+    /// Adds a gap.
+    pub fn gap(&mut self, gap: Gap) {
+        if self.period.gaps.len() < MOST_ROWS {
+            self.period.gaps.push(gap);
+        }
+    }
+
+    /// Adds a whole sample, whose ids are those of `table`.
+    pub fn sample(&mut self, sample: &Sample, table: &SeriesTable) {
+        self.tick(&sample.tick);
+        if let Some(incarnation) = &sample.incarnation {
+            self.period.lives += 1;
+            self.period.incarnation = Some(incarnation.clone());
+        }
+        let t = sample.tick.t;
+        match self.period.seen.last_mut() {
+            Some(seen) if sample.incarnation.is_none() => seen.end = t,
+            _ => self.period.seen.push(Seen { begin: t, end: t }),
+        }
+        for (key, value) in &sample.facts {
+            self.period.facts.set(key, value.as_str());
+        }
+        for &(id, value) in &sample.readings {
+            let Some(series) = table.get(id) else { continue };
+            let Some(t) = sample.tick.instant(series.group.is_host()) else { continue };
+            self.column(series, [Point { t, incarnation: sample.tick.incarnation, value }]);
+        }
+        self.busiest(sample.tick.t, &sample.busiest);
+        sample.processes.iter().cloned().for_each(|row| self.process(row));
+        sample.tables.iter().cloned().for_each(|row| self.table(row));
+        sample.ports.iter().cloned().for_each(|row| self.port(row));
+        sample.spawns.iter().cloned().for_each(|row| self.spawn(row));
+        sample.stands.iter().cloned().for_each(|row| self.stand(row));
+        sample.messages.iter().cloned().for_each(|row| self.message(row));
+        self.asked(sample);
+        sample.events.iter().cloned().for_each(|event| self.event(event));
+        sample.gaps.iter().cloned().for_each(|gap| self.gap(gap));
+    }
+
+    /// Ends the period.
+    pub fn finish(mut self) -> Period {
+        // A process that only a closer look has seen (large, but idle) is known too.
+        for (pid, looks) in self.rows {
+            let entry = self.uses.entry(pid.clone()).or_insert_with(|| ProcessUse::new(&pid));
+            (entry.row, entry.mail, entry.ran) = (Some(looks.last), looks.mail, looks.ran);
+        }
+        let mut period = self.period;
+        period.processes = self.uses.into_values().collect();
+        period.processes.sort_by(|a, b| b.reductions.cmp(&a.reductions).then_with(|| a.pid.cmp(&b.pid)));
+        period.tables = self.tables.into_values().collect();
+        period.tables.sort_by(|a, b| b.memory_bytes.cmp(&a.memory_bytes).then_with(|| a.id.cmp(&b.id)));
+        period.ports = self.ports.into_values().collect();
+        // A hostile node may say any number.
+        let traffic = |row: &PortRow| row.input_bytes.saturating_add(row.output_bytes);
+        period.ports.sort_by(|a, b| traffic(b).cmp(&traffic(a)).then_with(|| a.id.cmp(&b.id)));
+        asked::sort(&mut period);
+        period.stands = self.stands.finish();
+        period.messages = self.messages.finish();
+        period.spawns = self.spawns.into_values().collect();
+        period.spawns.sort_by(|a, b| {
+            b.count
+                .cmp(&a.count)
+                .then_with(|| (&a.what, &a.kind, &a.maker).cmp(&(&b.what, &b.kind, &b.maker)))
+        });
+        period
+    }
+}

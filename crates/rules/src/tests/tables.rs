@@ -1,0 +1,78 @@
+//! The rule on searches of whole tables.
+
+use beamtune_model::{Level, Outcome, TableRow};
+
+use super::node::{Busy, Node, node};
+use super::{assert_healthy, entries, finding, outcome, row};
+
+/// A node that does a million reductions a second, so many of them in a process that stands so in each look.
+fn stands(pid: &'static str, reductions: i64, stack: &[&str]) -> Busy {
+    let row = row(|row| {
+        row.name = Some("sessions".to_owned());
+        let stack: Vec<String> = stack.iter().map(|&function| function.to_owned()).collect();
+        row.stack.clone_from(&stack);
+        row.ran = (!stack.is_empty()).then_some((stack, 1)).into_iter().collect();
+    });
+    Busy { pid, reductions, row, ..Busy::default() }
+}
+
+const SEARCH: &[&str] = &["ets:select_trap/1", "shop:of_user/1", "shop:loop/1"];
+
+fn searching(reductions: i64) -> Node {
+    node().with(|n| {
+        n.busiest = vec![stands("<0.77.0>", reductions, SEARCH)];
+        n.total_reductions = 1_000_000;
+        n.active = 0.5;
+    })
+}
+
+#[test]
+fn a_process_that_searches_a_table_is_found_with_who_asks() {
+    let found = finding(&searching(600_000), "BT058");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("sessions (<0.77.0>)")));
+    assert!(found.summary.contains("in shop:of_user/1: about 0.66 cores"), "{}", found.summary);
+    assert_eq!(entries(&found), ["code.table_index"]);
+    assert_eq!(finding(&searching(900_000), "BT058").level, Level::Critical);
+    assert_eq!(finding(&searching(80_000), "BT058").level, Level::Notice);
+    assert_healthy(&searching(20_000), "BT058");
+    // Hardly any work at all.
+    assert_eq!(finding(&searching(900_000).with(|n| n.active = 0.02), "BT058").level, Level::Notice);
+    // Several.
+    let two = searching(300_000).with(|n| n.busiest.push(stands("<0.78.0>", 200_000, SEARCH)));
+    let found = finding(&two, "BT058");
+    assert!(found.summary.starts_with("sessions (<0.77.0>) and 1 more go through"), "{}", found.summary);
+    assert!(found.summary.contains("0.55 cores"), "{}", found.summary);
+}
+
+#[test]
+fn large_tables_are_named_those_of_the_process_first() {
+    let table = |name: &str, owner: &str, objects| TableRow {
+        id: name.to_owned(),
+        name: name.to_owned(),
+        owner: owner.to_owned(),
+        kind: "set".to_owned(),
+        objects,
+        ..TableRow::default()
+    };
+    let tables = searching(600_000).with(|n| {
+        n.ets = vec![
+            table("orders", "<0.9.0>", 900_000),
+            table("sessions_by_id", "<0.77.0>", 30_000),
+            table("settings", "<0.77.0>", 30),
+        ];
+    });
+    let found = finding(&tables, "BT058");
+    let told = found.evidence.iter().find(|evidence| evidence.what.starts_with("tables")).expect("tables");
+    let expect = "sessions_by_id (set, 30000 objects, its own), orders (set, 900000 objects)";
+    assert_eq!(told.text.as_deref(), Some(expect));
+}
+
+#[test]
+fn what_is_no_search_is_not_told_as_one() {
+    let at =
+        |stack: &[&str]| searching(600_000).with(|n| n.busiest = vec![stands("<0.77.0>", 600_000, stack)]);
+    assert_healthy(&at(&["ets:lookup/2", "shop:of_user/1"]), "BT058");
+    assert_healthy(&at(&["shop:of_user/1"]), "BT058");
+    let unknown = outcome(&at(&[]).period(), "BT058");
+    assert!(matches!(unknown, Outcome::NotJudged { .. }), "{unknown:?}");
+}
