@@ -43,7 +43,7 @@ pub use messages::{MessageRow, Messages, Weighed};
 pub use period::{Mail, Missing, Period, PeriodBuilder, ProcessUse, Seen, SeriesStat};
 pub use rows::{
     AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, HolderRow, PortRow, ProcessRow,
-    ProcessTick, Rank, SizeCount, SpawnRow, TableRow,
+    ProcessTick, RanRow, Rank, SizeCount, SpawnRow, TableRow,
 };
 pub use sample::{Event, Gap, Incarnation, Sample, SampleBuilder, Snapshot, Span, Tick};
 pub use series::{Family, Group, Metric, Series, SeriesId, SeriesTable};

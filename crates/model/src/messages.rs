@@ -84,8 +84,8 @@ pub(crate) struct MessagesBuilder {
     /// By binary digits of the bytes of one.
     sizes: BTreeMap<u32, Weighed>,
     to: HashMap<(String, u32), Weighed>,
-    /// Sum over looks.
-    bytes_per_s: f64,
+    /// Scaled up to all processes that did something.
+    all_bytes: f64,
 }
 
 impl MessagesBuilder {
@@ -109,7 +109,7 @@ impl MessagesBuilder {
         }
         if row.us > 0 && row.sampled > 0 {
             let part = row.sampled as f64 / row.active.max(row.sampled) as f64;
-            self.bytes_per_s += row.bytes as f64 / (row.us as f64 / 1e6) / part;
+            self.all_bytes += row.bytes as f64 / part;
         }
     }
 
@@ -119,7 +119,7 @@ impl MessagesBuilder {
         to.sort_by(|a, b| b.1.bytes.cmp(&a.1.bytes).then_with(|| a.0.cmp(&b.0)));
         Messages {
             sizes: self.sizes.into_values().collect(),
-            bytes_per_s: (self.bytes_per_s / f64::from(self.messages.looks.max(1))) as i64,
+            bytes_per_s: (self.all_bytes / (self.messages.us.max(1) as f64 / 1e6)) as i64,
             to,
             ..self.messages
         }
@@ -164,8 +164,8 @@ mod tests {
         let told =
             [("<0.7.0>".to_owned(), large), ("<0.8.0>".to_owned(), Weighed { messages: 1, bytes: 900 })];
         assert_eq!(messages.to, told);
-        // 161 kB in 10 ms of half of the processes that do something, in one of three looks.
-        assert_eq!(messages.bytes_per_s, 161_000 * 100 * 2 / 3);
+        // 161 kB for half of the processes that do something, in 30 ms.
+        assert_eq!(messages.bytes_per_s, 161_000 * 2 * 100 / 3);
     }
 
     #[test]

@@ -92,9 +92,6 @@ pub struct ProcessRow {
     pub fragment_bytes: Option<i64>,
     /// Where it stood, `module:function/arity`, the innermost first, nine at most; empty where that was not told.
     pub stack: Vec<String>,
-    /// Stacks with which it was seen running or runnable since the look before, and how often; those of the busiest processes only,
-    /// which are looked at in each second.
-    pub ran: Vec<(Vec<String>, i64)>,
 }
 
 impl ProcessRow {
@@ -102,6 +99,19 @@ impl ProcessRow {
     pub fn title(&self) -> Option<&str> {
         title([&self.name, &self.label, &self.initial_call])
     }
+}
+
+/// A stack with which one of the busiest processes was seen running or runnable in the ten seconds before; they are looked at in each.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RanRow {
+    /// When it was told, from the recording's start.
+    pub t: Nanos,
+    /// `<0.123.0>`, as the node itself writes it.
+    pub pid: String,
+    /// `module:function/arity`, the innermost first, nine at most.
+    pub stack: Vec<String>,
+    /// How often.
+    pub looks: i64,
 }
 
 /// An ETS table, every ten seconds; those with the most memory are recorded.

@@ -4,7 +4,7 @@ use crate::locks::{LockRow, LockSession, WaitRow};
 use crate::messages::MessageRow;
 use crate::rows::{
     AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, HolderRow, PortRow, ProcessRow,
-    ProcessTick, SpawnRow, TableRow,
+    ProcessTick, RanRow, SpawnRow, TableRow,
 };
 use crate::series::{Family, Group, Metric, SeriesId, SeriesTable};
 use crate::source::TroubleKind;
@@ -130,6 +130,8 @@ pub struct Sample {
     pub stands: Vec<StandRow>,
     /// What messages weigh that came.
     pub messages: Vec<MessageRow>,
+    /// Where the busiest processes ran.
+    pub ran: Vec<RanRow>,
     /// Carriers, if somebody has asked for a walk.
     pub carriers: Vec<CarrierRow>,
     /// Tagged blocks, if somebody has asked for a walk through them.
@@ -171,6 +173,7 @@ impl Sample {
             spawns: Vec::new(),
             stands: Vec::new(),
             messages: Vec::new(),
+            ran: Vec::new(),
             carriers: Vec::new(),
             allocations: Vec::new(),
             code: Vec::new(),

@@ -247,6 +247,7 @@ struct Cursors {
     spawn: i64,
     stand: i64,
     message: i64,
+    ran: i64,
     carrier: i64,
     allocation: i64,
     code: i64,

@@ -104,6 +104,10 @@ impl Replace {
         sample.ports.iter_mut().for_each(|row| self.port(row));
         sample.spawns.iter_mut().for_each(|row| self.spawn(row));
         sample.stands.iter_mut().for_each(|row| self.stand(row));
+        for row in &mut sample.ran {
+            row.pid = self.id(&row.pid);
+            row.stack.iter_mut().for_each(|function| *function = self.name(function));
+        }
         sample.messages.iter_mut().for_each(|row| some(&mut row.pid, |text| self.id(text)));
         sample.carriers.iter_mut().for_each(|row| self.carriers(row));
         sample.allocations.iter_mut().for_each(|row| self.allocations(row));
@@ -127,7 +131,6 @@ impl Replace {
         some(&mut row.initial_call, |text| self.name(text));
         some(&mut row.current_function, |text| self.name(text));
         row.stack.iter_mut().for_each(|function| *function = self.name(function));
-        row.ran.iter_mut().flat_map(|(stack, _)| stack).for_each(|function| *function = self.name(function));
         some(&mut row.application, |text| self.application(text));
         some(&mut row.parent, |text| self.id(text));
         some(&mut row.status, |text| self.word(text));

@@ -11,8 +11,8 @@ use std::rc::Rc;
 
 use beamtune_model::{
     AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Gap, HolderRow, LockRow,
-    LockSession, MessageRow, Nanos, PortRow, ProcessRow, Rank, Snapshot, SpawnRow, StandRow, TableRow,
-    TroubleKind, WaitRow,
+    LockSession, MessageRow, Nanos, PortRow, ProcessRow, RanRow, Rank, Snapshot, SpawnRow, StandRow,
+    TableRow, TroubleKind, WaitRow,
 };
 use rusqlite::types::{FromSql, FromSqlError, Type};
 use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql};
@@ -131,9 +131,9 @@ impl<'a> Reader<'a> {
         self.parsed(&json)
     }
 
-    /// JSON, where there may be none.
-    fn maybe_json<T: DeserializeOwned + Default>(&mut self) -> rusqlite::Result<T> {
-        self.maybe_text()?.map_or_else(|| Ok(T::default()), |json| self.parsed(&json))
+    /// The same, where there may be none.
+    fn maybe_list(&mut self) -> rusqlite::Result<Vec<String>> {
+        self.maybe_text()?.map_or_else(|| Ok(Vec::new()), |json| self.parsed(&json))
     }
 
     /// What stands in the column itself as JSON.
@@ -157,6 +157,7 @@ pub(crate) const BY_TICK: &[&str] = &[
     SpawnRow::TABLE,
     StandRow::TABLE,
     MessageRow::TABLE,
+    RanRow::TABLE,
     CarrierRow::TABLE,
     AllocationRow::TABLE,
     CodeRow::TABLE,
@@ -190,6 +191,7 @@ pub(crate) fn used_texts(connection: &Connection) -> rusqlite::Result<HashSet<i6
     add::<PortRow>(connection, &mut used)?;
     add::<SpawnRow>(connection, &mut used)?;
     add::<StandRow>(connection, &mut used)?;
+    add::<RanRow>(connection, &mut used)?;
     add::<CarrierRow>(connection, &mut used)?;
     add::<AllocationRow>(connection, &mut used)?;
     add::<CodeRow>(connection, &mut used)?;
@@ -289,7 +291,6 @@ impl Record for ProcessRow {
         "total_bytes",
         "fragment_bytes",
         "stack_text",
-        "ran_text",
     ];
 
     fn write(&self, out: &mut Writer<'_, '_>) -> rusqlite::Result<()> {
@@ -316,10 +317,6 @@ impl Record for ProcessRow {
         out.put(self.fragment_bytes)?;
         out.maybe_text(
             (!self.stack.is_empty()).then(|| json(self.stack.iter().map(String::as_str))).as_deref(),
-        )?;
-        let ran = self.ran.iter().map(|(stack, looks)| serde_json::json!([stack, looks]));
-        out.maybe_text(
-            (!self.ran.is_empty()).then(|| serde_json::Value::from_iter(ran).to_string()).as_deref(),
         )
     }
 
@@ -347,9 +344,24 @@ impl Record for ProcessRow {
             min_heap_words: from.get()?,
             total_bytes: from.get()?,
             fragment_bytes: from.get()?,
-            stack: from.maybe_json()?,
-            ran: from.maybe_json()?,
+            stack: from.maybe_list()?,
         })
+    }
+}
+
+impl Record for RanRow {
+    const TABLE: &'static str = "ran";
+    const COLUMNS: &'static [&'static str] = &["t", "pid", "stack_text", "looks"];
+
+    fn write(&self, out: &mut Writer<'_, '_>) -> rusqlite::Result<()> {
+        out.put(self.t)?;
+        out.put(&self.pid)?;
+        out.text(&json(self.stack.iter().map(String::as_str)))?;
+        out.put(self.looks)
+    }
+
+    fn read(from: &mut Reader<'_>) -> rusqlite::Result<Self> {
+        Ok(RanRow { t: from.get()?, pid: from.get()?, stack: from.list()?, looks: from.get()? })
     }
 }
 

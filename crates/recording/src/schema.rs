@@ -38,6 +38,7 @@ pub(crate) const TABLES: &[&str] = &[
 pub(crate) const LATER_TABLES: &[&str] = &[
     "stand",
     "message",
+    "ran",
     "carrier",
     "allocation",
     "code",
@@ -61,7 +62,6 @@ const LATER_COLUMNS: &[Column] = &[
     Column { table: "process", name: "total_bytes" },
     Column { table: "process", name: "fragment_bytes" },
     Column { table: "process", name: "stack_text" },
-    Column { table: "process", name: "ran_text" },
 ];
 
 /// Those that a file does not have, because an older beamtune has made it.

@@ -21,7 +21,7 @@ CREATE TABLE process(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NO
   current_function_text INTEGER, application_text INTEGER, parent TEXT, status_text INTEGER,
   reductions INTEGER NOT NULL, queue INTEGER NOT NULL, message_queue_data_text INTEGER,
   memory_bytes INTEGER NOT NULL, total_heap_words INTEGER, binary_bytes INTEGER, minor_gcs INTEGER,
-  fullsweep_after INTEGER, min_heap_words INTEGER, total_bytes INTEGER, fragment_bytes INTEGER, stack_text INTEGER, ran_text INTEGER);
+  fullsweep_after INTEGER, min_heap_words INTEGER, total_bytes INTEGER, fragment_bytes INTEGER, stack_text INTEGER);
 CREATE TABLE ets(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, table_id TEXT NOT NULL,
   name_text INTEGER NOT NULL, owner TEXT NOT NULL, owner_name_text INTEGER, objects INTEGER NOT NULL,
   memory_bytes INTEGER NOT NULL, kind_text INTEGER NOT NULL, protection_text INTEGER NOT NULL,
@@ -39,6 +39,9 @@ CREATE TABLE stand(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT 
 CREATE TABLE message(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, pid TEXT,
   messages INTEGER NOT NULL, bytes INTEGER NOT NULL, off_heap INTEGER NOT NULL, us INTEGER NOT NULL,
   active INTEGER NOT NULL, sampled INTEGER NOT NULL);
+-- Where the busiest processes ran.
+CREATE TABLE ran(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, pid TEXT NOT NULL,
+  stack_text INTEGER NOT NULL, looks INTEGER NOT NULL);
 -- What is read only when somebody asks for it.
 CREATE TABLE carrier(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL,
   allocator_text INTEGER NOT NULL, skipped_text INTEGER, in_pool INTEGER NOT NULL, single INTEGER NOT NULL,

@@ -49,7 +49,6 @@ fn marked(second: i64, table: &mut beamtune_model::SeriesTable, secret: &str) ->
         row.initial_call = Some(format!("{secret}:{secret}/1"));
         row.current_function = Some(format!("shop:-{secret}/2-fun-0-/7"));
         row.stack = vec![secret.to_owned(), format!("{secret}:{secret}/1")];
-        row.ran = vec![(row.stack.clone(), 3)];
         row.application = Some(secret.to_owned());
         row.parent = Some(secret.to_owned());
         row.status = Some(secret.to_owned());
@@ -75,6 +74,9 @@ fn marked(second: i64, table: &mut beamtune_model::SeriesTable, secret: &str) ->
         (row.pid, row.status) = (Some(secret.to_owned()), secret.to_owned());
         row.stack = vec![secret.to_owned(), format!("{secret}:{secret}/1")];
         row.on = vec![(secret.to_owned(), 1), (format!("{secret}@{secret}"), 1)];
+    }
+    for row in &mut sample.ran {
+        (row.pid, row.stack) = (secret.to_owned(), vec![secret.to_owned(), format!("{secret}:{secret}/1")]);
     }
     sample.messages.iter_mut().for_each(|row| row.pid = Some(secret.to_owned()));
     for row in &mut sample.carriers {

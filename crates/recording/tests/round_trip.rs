@@ -7,8 +7,8 @@ mod common;
 use beamtune_model::{
     AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Facts, Gap, Group,
     HolderRow, Incarnation, Kind, LockRow, LockSession, MessageRow, Nanos, PeriodBuilder, PortRow,
-    ProcessRow, ProcessTick, Rank, Sample, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, StandRow,
-    TableRow, Tick, TroubleKind, Unit, WaitRow,
+    ProcessRow, ProcessTick, RanRow, Rank, Sample, SeriesTable, SizeCount, Snapshot, Span, SpawnRow,
+    StandRow, TableRow, Tick, TroubleKind, Unit, WaitRow,
 };
 use beamtune_recording::{Error, Existing, Reader, Selection, Writer};
 use common::{assert_same, recorded, replayed, samples};
@@ -38,8 +38,7 @@ fn span() -> impl Strategy<Value = Option<Span>> {
 fn process() -> impl Strategy<Value = ProcessRow> {
     let names = (text(), maybe_text(), maybe_text(), maybe_text(), maybe_text(), maybe_text(), maybe_text());
     let ranks = prop::collection::vec(select(Rank::ALL), 0..3);
-    let ran = prop::collection::vec((prop::collection::vec(text(), 0..3), any::<i64>()), 0..3);
-    let more = (maybe_text(), maybe_text(), ranks, prop::collection::vec(text(), 0..3), ran);
+    let more = (maybe_text(), maybe_text(), ranks, prop::collection::vec(text(), 0..3));
     let numbers = (any::<[i64; 4]>(), any::<[Option<i64>; 7]>());
     (names, more, numbers).prop_map(|(names, more, ([t, reductions, queue, memory_bytes], options))| {
         ProcessRow {
@@ -65,7 +64,6 @@ fn process() -> impl Strategy<Value = ProcessRow> {
             total_bytes: options[5],
             fragment_bytes: options[6],
             stack: more.3,
-            ran: more.4,
         }
     })
 }
@@ -117,6 +115,11 @@ fn stand() -> impl Strategy<Value = StandRow> {
             on,
         },
     )
+}
+
+fn ran() -> impl Strategy<Value = RanRow> {
+    (any::<[i64; 2]>(), text(), prop::collection::vec(text(), 0..3))
+        .prop_map(|([t, looks], pid, stack)| RanRow { t, pid, stack, looks })
 }
 
 fn message() -> impl Strategy<Value = MessageRow> {
@@ -368,7 +371,7 @@ fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
     let value = prop_oneof![any::<i64>(), 0..1_000_i64, Just(7)];
     let readings = prop::collection::btree_map(0..12_u32, value, 0..12);
     let rows = (few(process()), few(table_row()), few(port()), few(spawn()), few(snapshot()));
-    let seen = (few(stand()), few(message()));
+    let seen = (few(stand()), few(message()), few(ran()));
     let rest = (few(busiest()), few(event()), few(gap()), few((text(), text())));
     let asked = (
         few(carriers()),
@@ -385,7 +388,7 @@ fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
             sample.readings =
                 readings.into_iter().map(|(id, value)| (beamtune_model::SeriesId(id), value)).collect();
             (sample.processes, sample.tables, sample.ports, sample.spawns, sample.snapshots) = rows;
-            (sample.stands, sample.messages) = seen;
+            (sample.stands, sample.messages, sample.ran) = seen;
             (sample.busiest, sample.events, sample.gaps, sample.facts) = rest;
             (
                 sample.carriers,

@@ -1,6 +1,8 @@
 //! Where a process stands, by the function that it was last seen in.
 
-use beamtune_model::{ProcessRow, ProcessUse};
+use std::collections::BTreeMap;
+
+use beamtune_model::{Evidence, ProcessRow, ProcessUse};
 
 /// Functions of OTP and of Elixir's libraries in which a process waits for the answer of a process, a port or the clock. Whatever else
 /// comes meanwhile has to wait, and is taken afterwards.
@@ -137,13 +139,33 @@ pub(crate) fn of(process: &ProcessUse) -> Option<&str> {
     process.row.as_ref()?.current_function.as_deref()
 }
 
-/// Where a process was, in words: the function, and the program's own that has led there.
+/// Where a process was at a closer look, in words: the function, and the program's own that has led there.
 pub(crate) fn told(row: &ProcessRow) -> Option<String> {
-    let at = row.current_function.as_deref()?;
-    Some(match of_program(&row.stack).filter(|own| *own != at) {
+    Some(with_caller(row.current_function.as_deref()?, &row.stack))
+}
+
+fn with_caller(at: &str, stack: &[String]) -> String {
+    match of_program(stack).filter(|own| *own != at) {
         Some(own) => format!("{at}, called by {own}"),
         None => at.to_owned(),
-    })
+    }
+}
+
+/// Where a process ran most of the time, if it was among the busiest ones; else where it was at the last closer look.
+pub(crate) fn evidence(process: &ProcessUse) -> Option<Evidence> {
+    let mut places: BTreeMap<String, i64> = BTreeMap::new();
+    for (stack, looks) in &process.ran {
+        let Some(at) = stack.first() else { continue };
+        let sum = places.entry(with_caller(at, stack)).or_default();
+        *sum = sum.saturating_add(*looks);
+    }
+    let of = places.values().fold(0, |sum: i64, looks| sum.saturating_add(*looks));
+    match places.into_iter().max_by_key(|(_, looks)| *looks) {
+        Some((at, looks)) => {
+            Some(Evidence::text("where it ran", format!("{at}, in {looks} of {of} looks at it running")))
+        }
+        None => Some(Evidence::text("where it was", told(process.row.as_ref()?)?)),
+    }
 }
 
 /// True of a function in which a process waits for one certain answer.
@@ -186,6 +208,8 @@ pub(crate) fn wanted_to_run(process: &ProcessUse) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use beamtune_model::{PeriodBuilder, RanRow};
+
     use super::*;
 
     #[test]
@@ -203,6 +227,36 @@ mod tests {
         check("ets:match_object/2 mnesia_lib:db_match/2", Some("ets:match_object/2"), None);
         check("ets:lookup/2 shop:find/1", None, None);
         check("a:b/0 a:c/0 a:d/0 a:e/0 ets:select_trap/1", None, None);
+    }
+
+    #[test]
+    fn where_a_process_ran_the_most_is_told_with_who_has_called_that() {
+        let stack = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let told = |ran: &[(&str, i64)]| {
+            let mut builder = PeriodBuilder::default();
+            builder.process(ProcessRow {
+                pid: "<0.7.0>".to_owned(),
+                current_function: Some("gen_server:loop/7".to_owned()),
+                ..ProcessRow::default()
+            });
+            for &(at, looks) in ran {
+                builder.ran(RanRow { pid: "<0.7.0>".to_owned(), stack: stack(at), looks, t: 0 });
+            }
+            let period = builder.finish();
+            let evidence = period.process("<0.7.0>").and_then(evidence).expect("evidence");
+            format!("{}: {}", evidence.what, evidence.text.unwrap_or_default())
+        };
+        // The same place, though the stacks below it differ.
+        let ran = [
+            ("lists:foldl/3 shop:total/1 shop:buy/2", 3),
+            ("shop:price/1", 4),
+            ("lists:foldl/3 shop:total/1 shop:show/2", 2),
+        ];
+        assert_eq!(
+            told(&ran),
+            "where it ran: lists:foldl/3, called by shop:total/1, in 5 of 9 looks at it running"
+        );
+        assert_eq!(told(&[]), "where it was: gen_server:loop/7");
     }
 
     #[test]

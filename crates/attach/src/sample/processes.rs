@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use beamtune_model::units::Nanos;
-use beamtune_model::{ProcessRow, ProcessTick, Rank, SampleBuilder, SpawnRow, metrics};
+use beamtune_model::{ProcessRow, ProcessTick, RanRow, Rank, SampleBuilder, SpawnRow, metrics};
 
 use super::{Known, amount, event, function, needed, number, rows, stands, text, words};
 use crate::etf::{Term, TermError};
@@ -135,14 +135,15 @@ pub(super) fn looks(
         let of = |key: &str| row.get(key)?.map(function).transpose().map(Option::flatten);
         let heap_bytes = needed(row, "heap_bytes")?;
         let current_function = of("current_function")?;
-        let ran = rows(row, "ran")?.map(|ran| {
+        let pid = text(row, "pid")?.unwrap_or_default();
+        for ran in rows(row, "ran")? {
             let [stack, looks] = ran.tuple_of()?;
-            Ok((stands::stack(stack)?, amount(looks)?))
-        });
-        let ran = ran.collect::<Result<Vec<_>, TermError>>()?;
+            let (stack, looks) = (stands::stack(stack)?, amount(looks)?);
+            out.sample.ran.push(RanRow { t, pid: pid.clone(), stack, looks });
+        }
         out.sample.processes.push(ProcessRow {
             t,
-            pid: text(row, "pid")?.unwrap_or_default(),
+            pid,
             ranks: ranks.into_iter().flatten().collect(),
             name: text(row, "name")?,
             label: text(row, "label")?,
@@ -163,7 +164,6 @@ pub(super) fn looks(
             total_bytes: number(row, "memory_bytes")?,
             fragment_bytes: number(row, "fragment_bytes")?,
             stack: row.get("stack")?.map(stands::stack).transpose()?.unwrap_or_default(),
-            ran,
         });
     }
     Ok(())

@@ -6,7 +6,7 @@ use super::mail::Looks;
 use super::{Period, ProcessUse, Seen, SeriesStat, asked};
 use crate::facts::Facts;
 use crate::messages::{MessageRow, MessagesBuilder};
-use crate::rows::{PortRow, ProcessRow, ProcessTick, SpawnRow, TableRow};
+use crate::rows::{PortRow, ProcessRow, ProcessTick, RanRow, SpawnRow, TableRow};
 use crate::sample::{Event, Gap, Incarnation, Sample, Tick};
 use crate::series::{Series, SeriesTable};
 use crate::stands::{StandRow, StandsBuilder};
@@ -15,6 +15,9 @@ use crate::window::Point;
 
 /// Processes of which a use is kept; when twice as many have gathered, those with the least are dropped.
 pub(super) const PROCESS_USES: usize = 1_000;
+
+/// Stacks of a process that are kept.
+const MOST_STACKS: usize = 16;
 
 /// Events, gaps, origins, tables and ports of which a period holds at most so many each. A busy day has some hundreds.
 pub(super) const MOST_ROWS: usize = 10_000;
@@ -25,6 +28,8 @@ pub struct PeriodBuilder {
     pub(super) period: Period,
     uses: HashMap<String, ProcessUse>,
     rows: HashMap<String, Looks>,
+    /// By pid: stacks, and how often.
+    ran: HashMap<String, Vec<(Vec<String>, i64)>>,
     tables: HashMap<String, TableRow>,
     ports: HashMap<String, PortRow>,
     /// By what, kind and maker.
@@ -108,6 +113,7 @@ impl PeriodBuilder {
         self.uses.retain(|_, entry| entry.reductions > reductions || entry.queue_max > queue);
         let uses = &self.uses;
         self.rows.retain(|pid, _| uses.contains_key(pid));
+        self.ran.retain(|pid, _| uses.contains_key(pid));
     }
 
     /// Adds a closer look at a process; the last one counts, and the one with the heaviest messages.
@@ -116,6 +122,19 @@ impl PeriodBuilder {
             looks.add(row);
         } else if self.rows.len() < MOST_ROWS {
             self.rows.insert(row.pid.clone(), Looks::new(row));
+        }
+    }
+
+    /// Adds where one of the busiest processes ran; what is seen of one stack is added up.
+    pub fn ran(&mut self, row: RanRow) {
+        if self.ran.len() >= MOST_ROWS && !self.ran.contains_key(&row.pid) {
+            return;
+        }
+        let stacks = self.ran.entry(row.pid).or_default();
+        if let Some((_, looks)) = stacks.iter_mut().find(|(known, _)| *known == row.stack) {
+            *looks = looks.saturating_add(row.looks);
+        } else if stacks.len() < MOST_STACKS {
+            stacks.push((row.stack, row.looks));
         }
     }
 
@@ -197,6 +216,7 @@ impl PeriodBuilder {
         sample.spawns.iter().cloned().for_each(|row| self.spawn(row));
         sample.stands.iter().cloned().for_each(|row| self.stand(row));
         sample.messages.iter().cloned().for_each(|row| self.message(row));
+        sample.ran.iter().cloned().for_each(|row| self.ran(row));
         self.asked(sample);
         sample.events.iter().cloned().for_each(|event| self.event(event));
         sample.gaps.iter().cloned().for_each(|gap| self.gap(gap));
@@ -207,7 +227,10 @@ impl PeriodBuilder {
         // A process that only a closer look has seen (large, but idle) is known too.
         for (pid, looks) in self.rows {
             let entry = self.uses.entry(pid.clone()).or_insert_with(|| ProcessUse::new(&pid));
-            (entry.row, entry.mail, entry.ran) = (Some(looks.last), looks.mail, looks.ran);
+            (entry.row, entry.mail) = (Some(looks.last), looks.mail);
+        }
+        for (pid, ran) in self.ran {
+            self.uses.entry(pid.clone()).or_insert_with(|| ProcessUse::new(&pid)).ran = ran;
         }
         let mut period = self.period;
         period.processes = self.uses.into_values().collect();

@@ -44,22 +44,16 @@ fn heap_bytes(row: &ProcessRow) -> Option<i64> {
     Some(row.memory_bytes.saturating_sub(row.fragment_bytes?))
 }
 
-/// Stacks of a process that are kept.
-const MOST_STACKS: usize = 16;
-
-/// Closer looks at a process: the last one, the one at which the messages that waited weighed the most, and where it ran.
+/// Closer looks at a process: the last one, and the one at which the messages that waited weighed the most.
 #[derive(Debug)]
 pub(super) struct Looks {
     pub last: ProcessRow,
     pub mail: Option<Mail>,
-    pub ran: Vec<(Vec<String>, i64)>,
 }
 
 impl Looks {
     pub fn new(row: ProcessRow) -> Self {
-        let mut looks = Looks { mail: Mail::of(&row), last: row, ran: Vec::new() };
-        looks.add_ran();
-        looks
+        Looks { mail: Mail::of(&row), last: row }
     }
 
     /// Adds the next look.
@@ -78,18 +72,6 @@ impl Looks {
             self.mail = mail;
         }
         self.last = row;
-        self.add_ran();
-    }
-
-    /// Adds where it ran before the last look.
-    fn add_ran(&mut self) {
-        for (stack, looks) in std::mem::take(&mut self.last.ran) {
-            if let Some((_, sum)) = self.ran.iter_mut().find(|(known, _)| *known == stack) {
-                *sum = sum.saturating_add(looks);
-            } else if self.ran.len() < MOST_STACKS {
-                self.ran.push((stack, looks));
-            }
-        }
     }
 }
 
@@ -142,23 +124,6 @@ mod tests {
             Some((69_000, 9)),
             "the most counts"
         );
-    }
-
-    #[test]
-    fn where_it_ran_is_added_up() {
-        let ran = |places: &[(&str, i64)]| ProcessRow {
-            ran: places.iter().map(|&(place, looks)| (vec![place.to_owned()], looks)).collect(),
-            ..ProcessRow::default()
-        };
-        let mut all = Looks::new(ran(&[("ets:select_trap/1", 2)]));
-        all.add(ran(&[]));
-        all.add(ran(&[("gen_server:loop/7", 1), ("ets:select_trap/1", 3)]));
-        let told: Vec<_> = all.ran.iter().map(|(stack, looks)| (&*stack[0], *looks)).collect();
-        assert_eq!(told, [("ets:select_trap/1", 5), ("gen_server:loop/7", 1)]);
-        for place in 0..40 {
-            all.add(ran(&[(&format!("m:f/{place}"), 1)]));
-        }
-        assert_eq!(all.ran.len(), MOST_STACKS);
     }
 
     #[test]

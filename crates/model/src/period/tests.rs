@@ -1,7 +1,7 @@
 use super::build::PROCESS_USES;
 use super::*;
 use crate::metrics;
-use crate::rows::ProcessTick;
+use crate::rows::{ProcessTick, RanRow};
 use crate::sample::Tick;
 use crate::sample::{SampleBuilder, Span};
 use crate::source::TroubleKind;
@@ -199,4 +199,30 @@ fn uses_of_processes_are_bounded_and_the_heavy_ones_are_kept() {
     assert_eq!((&*period.processes[0].pid, period.processes[0].reductions), ("<0.1.0>", 500_000));
     let queued = period.processes.iter().find(|p| p.pid == "<0.2.0>").expect("kept for its queue");
     assert_eq!((queued.queue_max, queued.judged, queued.runnable), (77, 500, 0));
+}
+
+#[test]
+fn where_a_process_ran_is_added_up() {
+    let mut builder = PeriodBuilder::default();
+    let ran = |pid: &str, place: &str, looks| RanRow {
+        t: 0,
+        pid: pid.to_owned(),
+        stack: vec![place.to_owned()],
+        looks,
+    };
+    builder.ran(ran("<0.7.0>", "ets:select_trap/1", 2));
+    builder.ran(ran("<0.7.0>", "gen_server:loop/7", 1));
+    builder.ran(ran("<0.8.0>", "ets:select_trap/1", 5));
+    builder.ran(ran("<0.7.0>", "ets:select_trap/1", 3));
+    for place in 0..100 {
+        builder.ran(ran("<0.9.0>", &format!("m:f/{place}"), i64::MAX));
+    }
+    let period = builder.finish();
+    let told = |pid| {
+        let ran = &period.process(pid).expect("a process").ran;
+        ran.iter().map(|(stack, looks)| (&*stack[0], *looks)).collect::<Vec<_>>()
+    };
+    assert_eq!(told("<0.7.0>"), [("ets:select_trap/1", 5), ("gen_server:loop/7", 1)]);
+    assert_eq!(told("<0.8.0>"), [("ets:select_trap/1", 5)]);
+    assert_eq!(told("<0.9.0>").len(), 16, "no more are kept");
 }

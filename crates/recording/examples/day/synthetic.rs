@@ -10,8 +10,8 @@ use std::rc::Rc;
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
-    Ask, Clock, Incarnation, Nanos, PortRow, ProcessRow, ProcessTick, Rank, SampleBuilder, Source, Span,
-    SpawnRow, TableRow, Trouble, facts, metrics, units,
+    Ask, Clock, Incarnation, Nanos, PortRow, ProcessRow, ProcessTick, RanRow, Rank, SampleBuilder, Source,
+    Span, SpawnRow, TableRow, Trouble, facts, metrics, units,
 };
 
 const NORMAL: usize = 64;
@@ -501,12 +501,15 @@ impl Node {
                 total_bytes: Some(random.events(9e6) * 8),
                 fragment_bytes: Some(random.events(1e3) * 8),
                 stack: ["gen_server:loop/7", "proc_lib:init_p_do_apply/3"].map(str::to_owned).to_vec(),
-                ran: (place < 5)
-                    .then(|| {
-                        (vec![format!("module_{}:handle_call/3", number % 300)], random.below(10) as i64)
-                    })
-                    .into_iter()
-                    .collect(),
+            });
+        }
+        for place in 0..15_usize {
+            let number = random.below(PROCESSES);
+            out.sample.ran.push(RanRow {
+                t,
+                pid: pid(place),
+                stack: vec![format!("module_{}:handle_call/3", number % 300), "gen_server:loop/7".to_owned()],
+                looks: 1 + random.below(10) as i64,
             });
         }
         for place in 0..20_i64 {

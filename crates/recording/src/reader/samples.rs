@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use beamtune_model::{
     AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Gap, Group, HolderRow, LockRow,
-    LockSession, MessageRow, Nanos, PortRow, ProcessRow, ProcessTick, Sample, SeriesTable, Snapshot,
+    LockSession, MessageRow, Nanos, PortRow, ProcessRow, ProcessTick, RanRow, Sample, SeriesTable, Snapshot,
     SpawnRow, StandRow, TableRow, WaitRow,
 };
 
@@ -173,6 +173,7 @@ impl Samples<'_> {
         self.records(&mut cursors.message, &mut samples, |sample, row: MessageRow| {
             sample.messages.push(row);
         })?;
+        self.records(&mut cursors.ran, &mut samples, |sample, row: RanRow| sample.ran.push(row))?;
         self.records(&mut cursors.carrier, &mut samples, |sample, row: CarrierRow| {
             sample.carriers.push(row);
         })?;

@@ -8,9 +8,9 @@ use std::process::Command;
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
     AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Gap, HolderRow,
-    Incarnation, LockRow, LockSession, MessageRow, Nanos, PortRow, ProcessRow, ProcessTick, Rank, Sample,
-    SampleBuilder, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, StandRow, TableRow, Tick, TroubleKind,
-    WaitRow, metrics,
+    Incarnation, LockRow, LockSession, MessageRow, Nanos, PortRow, ProcessRow, ProcessTick, RanRow, Rank,
+    Sample, SampleBuilder, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, StandRow, TableRow, Tick,
+    TroubleKind, WaitRow, metrics,
 };
 use beamtune_recording::{Existing, Reader, Writer};
 
@@ -111,7 +111,6 @@ fn detail(second: i64, random: &mut Random, out: &mut SampleBuilder<'_>) {
         total_bytes: Some(4_096 + second),
         fragment_bytes: Some(second),
         stack: vec!["prim_inet:recv0/3".to_owned(), "shop:buy/1".to_owned()],
-        ran: vec![(vec!["shop:total/1".to_owned(), "shop:buy/1".to_owned()], 3)],
         ..ProcessRow::default()
     });
     out.sample.tables.push(TableRow {
@@ -151,6 +150,12 @@ fn detail(second: i64, random: &mut Random, out: &mut SampleBuilder<'_>) {
         queued: 2,
         of: 200,
         on: vec![("<0.9.0>".to_owned(), 39), ("other@host".to_owned(), 1)],
+    });
+    out.sample.ran.push(RanRow {
+        t,
+        pid: "<0.5.0>".to_owned(),
+        stack: vec!["shop:total/1".to_owned(), "shop:buy/1".to_owned()],
+        looks: 3,
     });
     out.sample.messages.push(MessageRow {
         t,

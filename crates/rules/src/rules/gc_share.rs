@@ -2,6 +2,7 @@
 
 use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, facts, metrics};
 
+use crate::place;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::view::{self, kind};
@@ -92,12 +93,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     )
     .because_some(heap.map(|words| Evidence::number("its heap", words as f64 * 8.0, Unit::Bytes)))
     .because_some(fullsweep.map(|n| Evidence::number("its fullsweep_after", n as f64, Unit::Count)))
-    .because_some(
-        culprit
-            .and_then(|p| p.row.as_ref())
-            .and_then(|row| row.current_function.as_deref())
-            .map(|f| Evidence::text("where it was", f)),
-    )
+    .because_some(culprit.and_then(place::evidence))
     .but_if(
         culprit.is_some(),
         "the VM does not count collections by process: it is named for its heap and its reductions",

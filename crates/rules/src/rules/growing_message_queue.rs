@@ -146,7 +146,7 @@ fn evidence(draft: Draft, process: &ProcessUse, last: f64) -> Draft {
             place::wanted_to_run(process)
                 .map(|share| Evidence::number("looks in which it ran or was runnable", share, Unit::Ratio)),
         )
-        .because_some(place::of(process).map(|f| Evidence::text("where it was", f)))
+        .because_some(place::evidence(process))
         .because_some(
             row.and_then(|row| row.initial_call.as_deref()).map(|f| Evidence::text("started with", f)),
         )

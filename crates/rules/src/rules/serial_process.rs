@@ -140,7 +140,7 @@ fn describe(
             .with_text(format!("{} of {} looked at by chance", hold.seen.0, hold.seen.1))
     }))
     .because(Evidence::number("schedulers active", active.cores(), Unit::Cores).with_text(format!("of {online:.0} online")))
-    .because_some(row.and_then(place::told).map(|at| Evidence::text("where it was", at)))
+    .because_some(place::evidence(process))
     .because_some(row.and_then(|row| row.initial_call.as_deref()).map(|f| Evidence::text("started with", f)))
     .because_some(row.and_then(|row| row.application.as_deref()).map(|a| Evidence::text("application", a)))
     .but_if(queue < 1.0, "no messages wait for it: it may be one long job that holds up nobody")

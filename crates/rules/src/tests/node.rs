@@ -2,8 +2,8 @@
 
 use beamtune_model::{
     Event, Facts, LockRow, LockSession, MessageRow, Metric, Period, PeriodBuilder, PortRow, ProcessRow,
-    ProcessTick, SampleBuilder, Seen, SeriesTable, Span, SpawnRow, StandRow, TableRow, Tick, WaitRow, facts,
-    metrics, units::SECOND_NS,
+    ProcessTick, RanRow, SampleBuilder, Seen, SeriesTable, Span, SpawnRow, StandRow, TableRow, Tick, WaitRow,
+    facts, metrics, units::SECOND_NS,
 };
 
 use super::listen::Listens;
@@ -619,6 +619,10 @@ impl Node {
                 queue: busy.queue.0 + busy.queue.1 * s,
                 runnable: Some(s % 10 < busy.runnable_of_10),
             });
+            if !busy.row.stack.is_empty() {
+                let (pid, stack) = (busy.pid.to_owned(), busy.row.stack.clone());
+                out.sample.ran.push(RanRow { t: s * SECOND_NS, pid, stack, looks: 1 });
+            }
             out.sample.processes.push(ProcessRow {
                 t: s * SECOND_NS,
                 pid: busy.pid.to_owned(),

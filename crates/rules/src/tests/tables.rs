@@ -9,9 +9,7 @@ use super::{assert_healthy, entries, finding, outcome, row};
 fn stands(pid: &'static str, reductions: i64, stack: &[&str]) -> Busy {
     let row = row(|row| {
         row.name = Some("sessions".to_owned());
-        let stack: Vec<String> = stack.iter().map(|&function| function.to_owned()).collect();
-        row.stack.clone_from(&stack);
-        row.ran = (!stack.is_empty()).then_some((stack, 1)).into_iter().collect();
+        row.stack = stack.iter().map(|&function| function.to_owned()).collect();
     });
     Busy { pid, reductions, row, ..Busy::default() }
 }
