@@ -212,13 +212,13 @@
 -define(RAN_KNOWN, 100).
 -define(RAN_STACKS, 8).
 %% Messages as they come: to how many processes at most, and at least; for how much of the budget (per cent), what the looks at one
-%% cost; the pauses between two looks; how many receivers are told, and remembered until then. A pause is longer than a message waits
-%% for a receiver that has nothing else to do, and shorter than receivers of some hundred messages a second stay idle.
--define(MOST_RECEIVERS, 100).
+%% cost; the pauses between two looks; how many receivers are told, and remembered until then. What is seen is what a receiver has not
+%% taken at the moment of a look, so there are some looks, with so little between them that it has taken nothing else.
+-define(MOST_RECEIVERS, 60).
 -define(LEAST_RECEIVERS, 10).
 -define(RECEIVERS_SHARE, 5).
--define(RECEIVER_US, 5).
--define(RECEIVER_PAUSES_MS, [1, 2]).
+-define(RECEIVER_US, 8).
+-define(RECEIVER_PAUSES_MS, [1, 1, 1, 1]).
 -define(RECEIVER_ROWS, 20).
 -define(RECEIVERS_KNOWN, 500).
 
@@ -1951,8 +1951,9 @@ messages(#state{weighed = {Active, Sampled, Us}, came = Came} = State) ->
      State#state{weighed = {0, 0, 0}, came = #{},
                  received = lists:sublist(unique([Pid || {_, Pid, _, _} <- Heaviest]), ?MOST_WANTED)}}.
 
-%% [{reductions, messages, where these are, words in use}]. Read from outside, but for those that run: these answer when they are
-%% scheduled next, before they take a message.
+%% [{reductions, messages, where these are, words in use}]. Read from outside, but for those that run or have messages that they have
+%% not looked at: these answer when they are scheduled next, before they take a message. So all is asked in one: after an answer they
+%% go on, and take what has come.
 receivers(Pids) ->
     read_all(fun(Pid, _) ->
                  case process_info(Pid, [reductions, message_queue_len, message_queue_data, garbage_collection_info]) of

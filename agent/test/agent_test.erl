@@ -951,8 +951,8 @@ weighed_messages(Target) ->
              #{active := Active, sampled := Sampled, us := Us, sizes := Sizes, rows := Rows} = value(messages, Sample),
              Sampled > 0 andalso
                  begin
-                     check("looked at", {Active, Sampled}, fun({A, S}) -> A >= S andalso S =< 100 end),
-                     check("microseconds", Us, fun(_) -> Us >= 3000 andalso Us < 1000000 end)
+                     check("looked at", {Active, Sampled}, fun({A, S}) -> A >= S andalso S =< 60 end),
+                     check("microseconds", Us, fun(_) -> Us >= 4000 andalso Us < 1000000 end)
                  end,
              %% One that comes between the look at a queue and that at the heap makes another one seem twice as large.
              [] =:= [0, 80000] -- [Bytes div Count || {Count, Bytes} <- Sizes] andalso
@@ -977,7 +977,7 @@ some_of_many(Target) ->
                  [Item || {stands, _, _, _, _} = Item <- items(agent_client:sample(Agent, 2, [procs, {stands, #{sample => 100}}]))],
              Sampled > 0 andalso
                  begin
-                     check("how many", {Total, Sampled}, fun({T, S}) -> T > 40000 andalso S > 20 andalso S =< 100 end),
+                     check("how many", {Total, Sampled}, fun({T, S}) -> T > 40000 andalso S > 20 andalso S =< 60 end),
                      check("where", [N || {[{<<"agent_target">>, <<"forever">>, 0} | _], N, 0, []} <- Rows],
                            fun([N]) -> N > Sampled div 2 end),
                      check("microseconds", Us, fun(_) -> Us < 250000 end),

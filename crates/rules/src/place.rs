@@ -33,7 +33,7 @@ const CALLS: &[&str] = &[
     "Elixir.DBConnection.Holder:",
 ];
 
-/// Modules through which a program waits, besides [`CALLS`].
+/// Modules through which a program waits or works, besides [`CALLS`].
 const WAYS: &[&str] = &[
     "gen_server:",
     "gen_statem:",
@@ -55,8 +55,43 @@ const WAYS: &[&str] = &[
     "Elixir.DBConnection",
     "Elixir.Agent:",
     "Elixir.Enum:",
+    "Elixir.Stream",
+    "Elixir.Map:",
+    "Elixir.Keyword:",
+    "Elixir.String",
+    "Elixir.Regex:",
+    "Elixir.Registry:",
+    "Elixir.Access:",
+    "Elixir.Kernel:",
     "lists:",
     "timer:",
+    "ets:",
+    "dets:",
+    "qlc:",
+    "mnesia_lib:",
+    "maps:",
+    "sets:",
+    "dict:",
+    "orddict:",
+    "gb_trees:",
+    "gb_sets:",
+    "queue:",
+    "array:",
+    "proplists:",
+    "binary:",
+    "string:",
+    "unicode:",
+    "unicode_util:",
+    "re:",
+    "io_lib:",
+    "io_lib_format:",
+    "io_lib_pretty:",
+    "json:",
+    "base64:",
+    "crypto:",
+    "zlib:",
+    "logger:",
+    "erl_eval:",
 ];
 
 /// The loops of behaviours, OTP's, RabbitMQ's and ejabberd's, whose receive takes whatever comes.
@@ -248,13 +283,13 @@ mod tests {
         };
         // The same place, though the stacks below it differ.
         let ran = [
-            ("lists:foldl/3 shop:total/1 shop:buy/2", 3),
+            ("ets:lookup/2 lists:foldl/3 shop:total/1 shop:buy/2", 3),
             ("shop:price/1", 4),
-            ("lists:foldl/3 shop:total/1 shop:show/2", 2),
+            ("ets:lookup/2 lists:foldl/3 shop:total/1 shop:show/2", 2),
         ];
         assert_eq!(
             told(&ran),
-            "where it ran: lists:foldl/3, called by shop:total/1, in 5 of 9 looks at it running"
+            "where it ran: ets:lookup/2, called by shop:total/1, in 5 of 9 looks at it running"
         );
         assert_eq!(told(&[]), "where it was: gen_server:loop/7");
     }

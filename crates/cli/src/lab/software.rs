@@ -38,6 +38,8 @@ pub struct Case {
     pub name: String,
     pub title: String,
     pub software: Software,
+    /// The file here that is its configuration, in place of `ejabberd.yml` or `yaws.conf`.
+    pub config: Option<String>,
     /// Emulator flags, behind the software's own.
     #[serde(default)]
     pub erl: Vec<String>,
@@ -74,6 +76,17 @@ pub enum Software {
     RabbitMq,
     Ejabberd,
     Yaws,
+}
+
+impl Software {
+    /// The name of its configuration.
+    fn config(self) -> Result<&'static str> {
+        match self {
+            Software::RabbitMq => bail!("RabbitMQ is run without a file of its own"),
+            Software::Ejabberd => Ok("ejabberd.yml"),
+            Software::Yaws => Ok("yaws.conf"),
+        }
+    }
 }
 
 /// All cases, by name.
@@ -158,6 +171,10 @@ pub fn start(case: &Case, stop: &Stop) -> Result<Up> {
     let port = free_port()?;
     let data_path = data.path().to_str().context("the folder of temporary files has no name in UTF-8")?;
     write_files(data.path(), port)?;
+    if let Some(config) = &case.config {
+        let (from, to) = (data.path().join(config), data.path().join(case.software.config()?));
+        std::fs::copy(&from, &to).with_context(|| format!("cannot copy lab/{FOLDER}/{config}"))?;
+    }
     let line = match case.software {
         Software::RabbitMq => preset::rabbitmq()?.start,
         Software::Ejabberd => preset::ejabberd(data.path())?.start,

@@ -221,6 +221,16 @@ fn counted(draft: Draft, period: &Period, thing: &Thing, contender: &Contender, 
         Unit::Ratio,
     );
     explained(draft, &answer)
+        .fix_if(entity.is_some_and(is_of_metrics), || {
+            remedy::of(
+                period,
+                "code.metrics_by_scheduler",
+                "a library that keeps a part of each metric for each scheduler and adds them up when they are read (peep for Elixir), or counters \
+                 with write_concurrency in place of rows",
+                "all processes that count the same thing write the same row, whatever lock it has",
+                "time waited for it as a share of the duration (beamtune locks) and throughput, under the same load",
+            )
+        })
         .because(left.with_text(next))
         .but_if(!contender.is_whole, "only single locks were told, so there may be more of this class")
         .but_if(
@@ -228,6 +238,15 @@ fn counted(draft: Draft, period: &Period, thing: &Thing, contender: &Contender, 
             "only locks that stand out are told one by one: others of the same ones may be among these",
         )
         .but("whoever does not wait here any more comes to the next lock sooner: at least that would remain")
+}
+
+/// Names of tables in which libraries keep metrics begin so: prometheus.erl, Telemetry.Metrics' reporters, folsom, exometer.
+const METRICS: &[&str] =
+    &["prometheus_", "telemetry_metrics", "Elixir.TelemetryMetrics", "folsom_", "exometer_"];
+
+/// True of a table of metrics.
+fn is_of_metrics(entity: &Entity) -> bool {
+    matches!(entity.what, What::Table) && METRICS.iter().any(|name| entity.id.starts_with(name))
 }
 
 /// Of a table's many locks, whether one has most of the waiting.

@@ -43,6 +43,8 @@ const MOST_WHERE_FAR: f64 = 40.0;
 const MOST_OUTSIDE: f64 = 20.0;
 /// … and a node that works moves so much up and down within seconds, in bytes.
 const WORTH_BYTES_IN_SHORT: f64 = 16e6;
+/// … nor does it go on, if so much less comes in its second half than in its first.
+const LEAST_GOING_ON: f64 = 0.4;
 
 /// Kinds of `erlang:memory/0` that are looked at. Atoms have a rule of their own.
 const KINDS: [&str; 4] = ["processes", "binary", "ets", "code"];
@@ -105,8 +107,17 @@ fn steady(points: &[(f64, f64)]) -> Option<Trend> {
     let trend = growth(points, f64::INFINITY)?;
     let (first, last) = (points.first()?, points.last()?);
     let length = last.0 - first.0;
-    let worth = if length < SHORT_SECONDS { WORTH_BYTES_IN_SHORT } else { WORTH_BYTES };
-    (trend.slope * length >= worth).then_some(trend)
+    let is_short = length < SHORT_SECONDS;
+    let worth = if is_short { WORTH_BYTES_IN_SHORT } else { WORTH_BYTES };
+    (trend.slope * length >= worth && (!is_short || goes_on(points, first.0 + length / 2.0))).then_some(trend)
+}
+
+/// Whether as much comes in the second half as in the first, about: a node that has just got work takes what that needs, and then no more.
+fn goes_on(points: &[(f64, f64)], middle: f64) -> bool {
+    let half = points.partition_point(|(t, _)| *t < middle);
+    let rise = |from: usize, to: usize| Some(points.get(to)?.1 - points.get(from)?.1);
+    let rises = rise(0, half).zip(rise(half, points.len().saturating_sub(1)));
+    rises.is_none_or(|(before, after)| after >= LEAST_GOING_ON * before)
 }
 
 /// One trace minus another, each point with the nearest one in time.
@@ -250,5 +261,24 @@ fn draft(period: &Period, score: f64, growing: &Growing, room: Option<Room>) -> 
             "what the VM did not allocate, it cannot free",
             prove,
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_grows_less_and_less_is_no_steady_growth() {
+        let points = |seconds: i32, bytes: fn(f64) -> f64| {
+            (0..=seconds).map(|t| (f64::from(t), 100e6 + bytes(f64::from(t)))).collect::<Vec<_>>()
+        };
+        assert!(steady(&points(11, |t| 3e6 * t)).is_some());
+        // A load that has just begun.
+        assert!(steady(&points(11, |t| 60e6 * (1.0 - (-t / 2.5).exp()))).is_none());
+        // Faster and faster.
+        assert!(steady(&points(11, |t| 0.4e6 * t * t)).is_some());
+        // In so long a time it is told, whatever it does at the end.
+        assert!(steady(&points(400, |t| 60e6 * (1.0 - (-t / 90.0).exp()))).is_some());
     }
 }

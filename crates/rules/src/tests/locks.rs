@@ -49,6 +49,16 @@ fn a_table_that_all_write_is_found_with_what_remains_without_it() {
 }
 
 #[test]
+fn for_a_table_of_metrics_there_are_libraries_that_need_none() {
+    let of = |name: &'static str| {
+        let locks = vec![waiting("db_hash_slot", None, 1.80), waiting("db_hash_slot", Some(name), 1.75)];
+        hot_table().with(|n| (n.large_tables, n.locks) = (vec![(name, 1 << 20, 0)], locks))
+    };
+    assert!(entries(&finding(&of("prometheus_counter_table"), CODE)).contains(&"code.metrics_by_scheduler"));
+    assert!(!entries(&finding(&of("carts"), CODE)).contains(&"code.metrics_by_scheduler"));
+}
+
+#[test]
 fn locks_are_judged_alone_where_only_they_are_asked_for() {
     let verdicts = crate::diagnose_locks(&hot_table().period()).verdicts;
     assert_eq!(verdicts.iter().map(|verdict| verdict.code.0).collect::<Vec<_>>(), ["BT015", CODE]);

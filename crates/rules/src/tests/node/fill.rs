@@ -1,0 +1,287 @@
+//! What a made-up node shows in a second.
+
+use beamtune_model::{
+    Event, Facts, Metric, ProcessRow, ProcessTick, RanRow, SampleBuilder, TableRow, facts, metrics,
+    units::SECOND_NS,
+};
+
+use super::{Happens, Node};
+
+/// What the VM's monotonic clock and the host's wall clock show when the recording begins, in nanoseconds.
+const VM_CLOCK: i64 = -576_460_751_000_000_000;
+const WALL_CLOCK: i64 = 1_700_000_000_000_000_000;
+
+/// Cores as nanoseconds up to a second.
+fn ns(cores: f64, second: i64) -> i64 {
+    (cores * (second * SECOND_NS) as f64) as i64
+}
+
+impl Node {
+    pub(super) fn facts(&self) -> Facts {
+        let mut facts = Facts::default();
+        for (key, value) in [
+            (facts::OTP_RELEASE, "25".to_owned()),
+            (facts::SCHEDULERS_ONLINE, self.schedulers.to_string()),
+            (facts::PERF_COUNTER_HZ, "1000000000".to_owned()),
+            (facts::PROCESS_LIMIT, "262144".to_owned()),
+            (facts::PORT_LIMIT, "65536".to_owned()),
+            (facts::ATOM_LIMIT, "1048576".to_owned()),
+            (facts::EMU_ARGS, "[]".to_owned()),
+            (facts::CGROUP_PATH, "/".to_owned()),
+            (facts::DIRTY_CPU_SCHEDULERS, self.schedulers.to_string()),
+            (facts::NOFILE_SOFT, "1000000".to_owned()),
+            (facts::HUGE_PAGES, "madvise".to_owned()),
+            (facts::CLOCKSOURCE, "tsc".to_owned()),
+            (facts::HOST_MEMORY, (16_i64 << 30).to_string()),
+            (facts::MACHINE, "QEMU Standard PC".to_owned()),
+            (facts::TIME_WARP_MODE, "no_time_warp".to_owned()),
+            (facts::TIME_CORRECTION, "true".to_owned()),
+            (facts::ASYNC_THREADS, self.async_threads.to_string()),
+            (facts::EMU_TYPE, "opt".to_owned()),
+            (facts::EMU_FLAVOR, "jit".to_owned()),
+            (facts::ARCHITECTURE, "x86_64-pc-linux-gnu".to_owned()),
+            (facts::ERTS_VERSION, "13.2.2.16".to_owned()),
+            (facts::MIN_HEAP_WORDS, "233".to_owned()),
+            (facts::SCHEDULER_BIND_TYPE, "unbound".to_owned()),
+            (facts::SCHEDULER_BINDINGS, r#"["unbound","unbound"]"#.to_owned()),
+            (facts::CPUS_ALLOWED, "0-1".to_owned()),
+            (facts::NUMA_NODES, r#"["0-1"]"#.to_owned()),
+        ] {
+            facts.set(key, value);
+        }
+        for (key, value) in &self.facts {
+            facts.set(key, value.as_str());
+        }
+        facts
+    }
+
+    fn fill_allocators(&self, s: i64, put: &mut impl FnMut(&'static Metric, &str, i64)) {
+        use metrics::*;
+        for (place, allocator) in self.allocators.iter().enumerate() {
+            let entity = format!("{}/0", allocator.name);
+            let is_last = place + 1 == self.allocators.len();
+            let mut mbcs = allocator.mbcs;
+            mbcs[2] += if is_last { self.block_growth * s } else { 0 };
+            for (names, values) in [
+                ([&MBCS_CARRIERS, &MBCS_CARRIERS_SIZE, &MBCS_BLOCKS, &MBCS_BLOCKS_SIZE], mbcs),
+                ([&POOL_CARRIERS, &POOL_CARRIERS_SIZE, &POOL_BLOCKS, &POOL_BLOCKS_SIZE], allocator.pool),
+                ([&SBCS_CARRIERS, &SBCS_CARRIERS_SIZE, &SBCS_BLOCKS, &SBCS_BLOCKS_SIZE], allocator.sbcs),
+            ] {
+                names.into_iter().zip(values).for_each(|(name, value)| put(name, &entity, value));
+            }
+            put(&MBCS_CARRIERS_SIZE_MAX, &entity, allocator.peak.0);
+            put(&MBCS_BLOCKS_SIZE_MAX, &entity, allocator.peak.1);
+            put(&MSEG_CARRIERS_SIZE, &entity, allocator.mbcs[1] + allocator.pool[1] + allocator.sbcs[1]);
+            put(&SEGMENTS_ASKED, &entity, allocator.segments_asked * s);
+            put(&ALLOCATIONS, &entity, 1_000 * s);
+        }
+        if let Some(first) = self.allocators.first() {
+            put(&CARRIERS_SIZE_MAX, &format!("{}/0", first.name), self.carriers_peak);
+        }
+        put(&MSEG_ALLOCATIONS, "0", self.segments.0 * s);
+        put(&MSEG_CREATES, "0", self.segments.1 * s);
+        put(&MSEG_DESTROYS, "0", (self.segments.1 - self.segments_kept) * s);
+        put(&MMAP_USED, "literal", self.literals.0);
+        put(&MMAP_TOTAL, "literal", self.literals.1);
+        put(&MMAP_OS_USED, "default", self.mapped);
+        if let Some((used, total)) = self.super_carrier {
+            put(&MMAP_USED, "default", used);
+            put(&MMAP_TOTAL, "default", total);
+        }
+        if !self.contents.is_empty() {
+            put(&MAPPING_RESIDENT, "anonymous", self.resident);
+            put(&MAPPING_LAZY_FREE, "anonymous", self.given_back);
+        }
+        for (entity, resident, in_use) in &self.contents {
+            put(&CONTENT_RESIDENT, entity, *resident);
+            put(&CONTENT_SIZE, entity, *resident);
+            put(&CONTENT_COUNT, entity, 1);
+            if let Some(in_use) = in_use {
+                put(&CONTENT_IN_USE, entity, *in_use);
+            }
+        }
+    }
+
+    pub(super) fn fill(&self, s: i64, out: &mut SampleBuilder<'_>) {
+        let mut put = |metric: &'static Metric, entity: &str, value: i64| {
+            if !self.without.contains(&metric) {
+                out.metric(metric, entity, value);
+            }
+        };
+        let kinds = [
+            ("scheduler", self.schedulers, self.active, self.cpu),
+            ("dirty_cpu_scheduler", self.schedulers, self.dirty_cpu_active, self.dirty_cpu_active),
+            ("dirty_io_scheduler", 10, self.dirty_io_active, 0.0),
+        ];
+        for (kind, count, active, cpu) in kinds {
+            for number in 1..=count {
+                let entity = format!("{kind}/{number}");
+                let own = self.uneven.get(number - 1).filter(|_| kind == "scheduler");
+                put(&metrics::SCHEDULER_ACTIVE, &entity, ns(own.map_or(active, |own| own.0), s));
+                if kind == "scheduler" {
+                    put(&metrics::RUN_QUEUE, &entity, own.map_or(0, |own| own.1));
+                }
+                put(&metrics::SCHEDULER_TOTAL, &entity, ns(1.0, s));
+                put(&metrics::THREAD_CPU, &entity, ns(cpu, s));
+                let wait = if kind == "scheduler" { self.wait } else { 0.0 };
+                put(&metrics::THREAD_WAIT, &entity, ns(wait, s));
+                put(&metrics::VOLUNTARY_SWITCHES, &entity, self.voluntary_switches * s);
+                put(&metrics::INVOLUNTARY_SWITCHES, &entity, self.involuntary_switches * s);
+            }
+        }
+        for number in 0..self.async_threads {
+            // What it takes to begin stands on its count for ever.
+            put(&metrics::THREAD_CPU, &format!("async/{number}"), 200_000 + ns(self.async_cpu, s));
+        }
+        put(&metrics::SCHEDULERS_ONLINE, "", self.schedulers as i64);
+        put(&metrics::ACTIVE_TASKS, "", self.active_tasks);
+        put(&metrics::OPEN_FDS, "", self.open_files);
+        put(&metrics::CPUS_ALLOWED, "", self.cpus);
+        put(&metrics::CPUS_ONLINE, "", self.cpus);
+        let own = self.cpu * self.schedulers as f64 + self.dirty_cpu_active * self.schedulers as f64;
+        put(&metrics::PROCESS_USER, "", ns(own, s));
+        put(&metrics::PROCESS_SYSTEM, "", ns(self.system, s));
+        let swing = if s % 4 == 1 { self.resident_swings } else { 0 };
+        put(&metrics::RSS, "", self.resident + self.resident_growth * s + swing);
+        put(&metrics::MEMORY_AVAILABLE, "", self.memory_available);
+        self.fill_allocators(s, &mut put);
+        self.fill_listeners(s, &mut put);
+        put(&metrics::ANON_HUGE, "", self.huge);
+        put(&metrics::SWAP, "", self.swapped);
+        put(&metrics::MINOR_FAULTS, "", self.minor_faults * s);
+        put(&metrics::SPAWNED, "", self.spawned * s);
+        put(&metrics::CPU_IDLE, "", ns(self.idle, s));
+        put(&metrics::MAJOR_FAULTS, "", self.major_faults * s);
+        put(&metrics::SWAP_IN, "", 4096 * self.major_faults * s);
+        put(&metrics::SWAP_OUT, "", 0);
+        put(&metrics::PRESSURE_MEMORY_SOME, "host", ns(self.memory_pressure, s));
+        if let Some((used, limit)) = self.group_memory {
+            put(&metrics::CGROUP_MEMORY, "memory", used);
+            put(&metrics::CGROUP_MEMORY_LIMIT, "memory", limit);
+        }
+        let gained = |seconds: i64| (self.clock_gain * (seconds * SECOND_NS) as f64) as i64;
+        put(&metrics::CLOCK_OFFSET, "", -VM_CLOCK - gained(s));
+        let stepped = if 2 * s > self.seconds { self.clock_step } else { 0.0 };
+        let wall = |step: f64| WALL_CLOCK + (step * SECOND_NS as f64) as i64;
+        put(&metrics::WALL_CLOCK, "", wall(stepped));
+        if s == 0 || s == self.seconds {
+            let ahead = (self.clock_ahead * SECOND_NS as f64) as i64;
+            put(&metrics::TIME_OFFSET, "", wall(self.clock_step) - VM_CLOCK - gained(self.seconds) + ahead);
+        }
+        let spaces = self.channel.len().saturating_sub(1).max(1) as i64;
+        let looks = self.channel.iter().enumerate();
+        for (_, look) in looks.filter(|(index, _)| self.seconds * *index as i64 / spaces == s) {
+            put(&metrics::DIST_QUEUE, "other@host", look.queue);
+            put(&metrics::DIST_OUTPUT, "other@host", look.output);
+        }
+        put(&metrics::CPU_BUSY, "", ns(own + self.foreign, s));
+        put(&metrics::CPU_STEAL, "", ns(self.steal, s));
+        if let Some(quota) = self.quota {
+            put(&metrics::CGROUP_QUOTA, "cpu", quota);
+            put(&metrics::CGROUP_PERIODS, "cpu", 10 * s);
+            put(&metrics::CGROUP_THROTTLED, "cpu", self.throttled_periods_of_10 * s);
+            put(&metrics::CGROUP_THROTTLED_TIME, "cpu", ns(self.throttled, s));
+            put(&metrics::CGROUP_USAGE, "cpu", ns(own, s));
+        }
+        for (metric, (first, growth)) in [
+            (&metrics::PROCESS_COUNT, self.processes),
+            (&metrics::PORT_COUNT, self.ports),
+            (&metrics::ATOM_COUNT, self.atoms),
+            (&metrics::ETS_COUNT, self.tables),
+        ] {
+            put(metric, "", first + growth * s);
+        }
+        for kind in ["long_schedule", "long_gc", "large_heap", "busy_port", "busy_dist_port"] {
+            let of_kind = || self.events.iter().filter(|happens| happens.kind == kind && s >= happens.from);
+            let times = |happens: &Happens| s + 1 - happens.from;
+            put(&metrics::EVENT_COUNT, kind, of_kind().map(times).sum());
+            let ns = |happens: &Happens| happens.milliseconds * 1_000_000;
+            put(&metrics::EVENT_TIME, kind, of_kind().map(|happens| times(happens) * ns(happens)).sum());
+            put(&metrics::EVENT_LONGEST, kind, of_kind().map(ns).max().unwrap_or(0));
+        }
+        let (usual, wave) = self.collections;
+        let waves = wave.map_or(0, |(every_ms, size)| {
+            let now_ms = s * 1_000;
+            let begun = (1..).map(|wave| wave * every_ms).take_while(|begin| *begin < now_ms);
+            begun.map(|begin| size * (now_ms - begin).min(self.wave_ms) / self.wave_ms).sum()
+        });
+        put(&metrics::GARBAGE_COLLECTIONS, "", usual * s + waves);
+        put(&metrics::GC_WORDS_RECLAIMED, "", self.reclaimed_words * s);
+        put(&metrics::SCAN_PROCESSES, "", self.processes.0);
+        put(&metrics::RUN_QUEUE, "dirty_cpu", self.dirty_cpu_queue);
+        put(&metrics::RUN_QUEUE, "dirty_io", self.dirty_io_queue);
+        put(&metrics::SCAN_REDUCTIONS, "", self.total_reductions * s);
+        put(&metrics::REDUCTIONS, "", self.total_reductions * s);
+        put(&metrics::SCAN_SPAWNED, "", self.seen_alive * s);
+        let longest = self.busiest.iter().map(|busy| busy.queue.0 + busy.queue.1 * s).max().unwrap_or(0);
+        put(&metrics::SCAN_LONGEST_QUEUE, "", longest);
+        put(&metrics::SCAN_QUEUED, "", self.queued);
+        put(&metrics::POLLSET_KERNEL_POLL, "0", i64::from(self.epoll));
+        put(&metrics::POLLSET_FDS, "0", self.descriptors);
+        put(&metrics::POLLSET_KERNEL_POLL, "1", 0);
+        put(&metrics::POLLSET_FDS, "1", 0);
+        let grown: i64 = self.kinds.iter().map(|kind| kind.2 * s).sum();
+        out.family(&metrics::MEMORY, "", "total", self.used + grown);
+        for (kind, first, growth) in &self.kinds {
+            let wave = if *kind == "binary" && s % 4 == 3 { self.binary_waves } else { 0 };
+            out.family(&metrics::MEMORY, "", kind, first + growth * s + wave);
+        }
+        for (name, first, growth) in &self.large_tables {
+            out.sample.tables.push(TableRow {
+                t: s * SECOND_NS,
+                id: (*name).to_owned(),
+                name: (*name).to_owned(),
+                owner: "<0.55.0>".to_owned(),
+                memory_bytes: first + growth * s,
+                ..TableRow::default()
+            });
+        }
+        for number in 1..=self.schedulers {
+            let entity = format!("scheduler/{number}");
+            let emulator = (self.active - self.gc).max(0.0);
+            let other = (self.cpu - self.active).max(0.0);
+            out.family(&metrics::MSACC, &entity, "emulator", ns(emulator, s));
+            out.family(&metrics::MSACC, &entity, "gc", ns(self.gc, s));
+            out.family(&metrics::MSACC, &entity, "other", ns(other, s));
+            out.family(&metrics::MSACC, &entity, "sleep", ns(1.0 - emulator - self.gc - other, s));
+        }
+        for number in (1..=self.schedulers).filter(|_| self.dirty_gc > 0.0) {
+            let entity = format!("dirty_cpu_scheduler/{number}");
+            out.family(&metrics::MSACC, &entity, "gc", ns(self.dirty_gc, s));
+            out.family(&metrics::MSACC, &entity, "sleep", ns(1.0 - self.dirty_gc, s));
+        }
+        for number in 0..self.async_threads {
+            let entity = format!("async/{number}");
+            out.family(&metrics::MSACC, &entity, "port", ns(self.async_awake, s));
+            out.family(&metrics::MSACC, &entity, "sleep", ns(1.0 - self.async_awake, s));
+        }
+        for busy in &self.busiest {
+            out.sample.busiest.push(ProcessTick {
+                pid: busy.pid.into(),
+                reductions: busy.reductions,
+                queue: busy.queue.0 + busy.queue.1 * s,
+                runnable: Some(s % 10 < busy.runnable_of_10),
+            });
+            if !busy.row.stack.is_empty() {
+                let (pid, stack) = (busy.pid.to_owned(), busy.row.stack.clone());
+                out.sample.ran.push(RanRow { t: s * SECOND_NS, pid, stack, looks: 1 });
+            }
+            out.sample.processes.push(ProcessRow {
+                t: s * SECOND_NS,
+                pid: busy.pid.to_owned(),
+                ..busy.row.clone()
+            });
+        }
+        out.sample.tables.extend(self.ets.iter().cloned());
+        out.sample.spawns.extend(self.spawns.iter().cloned());
+        out.sample.ports.extend(self.sockets.iter().cloned());
+        for happens in self.events.iter().filter(|happens| s >= happens.from) {
+            out.sample.events.push(Event {
+                t: s * SECOND_NS,
+                kind: happens.kind.to_owned(),
+                subject: happens.subject.to_owned(),
+                detail: format!("{} ms", happens.milliseconds),
+            });
+        }
+    }
+}
