@@ -36,10 +36,16 @@ const USUAL_BYTES: f64 = 64e6;
 /// Of malloc's memory, if less than this share is handed out, the rest is what malloc keeps.
 const KEPT: f64 = 0.5;
 
-/// The most by which resident memory became less from one look to the next, in bytes.
+/// So many looks one behind the other may be those at which resident memory, carriers and the content of pages were read.
+const LOOKS_APART: usize = 3;
+
+/// The most by which resident memory became less within a few looks, in bytes.
 fn largest_fall(period: &Period) -> Result<f64, Missing> {
     let resident = period.stat(&metrics::RSS, "")?.trace.points();
-    let falls = resident.windows(2).map(|pair| pair[0].1.saturating_sub(pair[1].1));
+    let falls = resident.iter().enumerate().flat_map(|(place, from)| {
+        let next = resident.iter().skip(place + 1).take(LOOKS_APART);
+        next.map(|to| from.1.saturating_sub(to.1))
+    });
     Ok(falls.max().unwrap_or(0).max(0) as f64)
 }
 
@@ -93,7 +99,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if bytes < moves {
         return Ok(Judgement::NotJudged {
             reason: format!(
-                "{} of resident memory came and went between two looks, and {} are to be explained",
+                "{} of resident memory came and went within a few looks, and {} are to be explained",
                 megabytes(moves),
                 megabytes(bytes)
             ),
