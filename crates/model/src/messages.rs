@@ -52,14 +52,10 @@ impl Weighed {
 /// The messages that were weighed in a period.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Messages {
-    /// How often it was told what was seen.
-    pub looks: u32,
     /// For how long processes were looked at, in microseconds.
     pub us: i64,
     /// Those seen by size, the smallest first.
     pub sizes: Vec<Weighed>,
-    /// Those not weighed, since they lie off the heap.
-    pub off_heap: i64,
     /// Bytes that were sent in a second, at least: messages that were taken at once are not among them.
     pub bytes_per_s: i64,
     /// Receivers of the heaviest ones, those that got the most bytes first. Who gets messages of several sizes has several entries.
@@ -100,10 +96,8 @@ impl MessagesBuilder {
         }
         if self.last != Some(row.t) {
             self.last = Some(row.t);
-            self.messages.looks += 1;
             self.messages.us = self.messages.us.saturating_add(row.us);
         }
-        self.messages.off_heap = self.messages.off_heap.saturating_add(row.off_heap);
         if row.messages > 0 {
             self.sizes.entry(size).or_default().add(row.messages, row.bytes);
         }
@@ -156,7 +150,7 @@ mod tests {
         ];
         rows.into_iter().for_each(|row| builder.add(row, 10));
         let messages = builder.finish();
-        assert_eq!(messages.looks, 3);
+        assert_eq!(messages.us, 30_000, "once for each look");
         let (small, large) =
             (Weighed { messages: 10, bytes: 1_000 }, Weighed { messages: 3, bytes: 160_000 });
         assert_eq!(messages.sizes, [small, large]);

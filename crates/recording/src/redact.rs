@@ -106,7 +106,7 @@ impl Replace {
         sample.stands.iter_mut().for_each(|row| self.stand(row));
         for row in &mut sample.ran {
             row.pid = self.id(&row.pid);
-            row.stack.iter_mut().for_each(|function| *function = self.name(function));
+            self.stack(&mut row.stack);
         }
         sample.messages.iter_mut().for_each(|row| some(&mut row.pid, |text| self.id(text)));
         sample.carriers.iter_mut().for_each(|row| self.carriers(row));
@@ -130,7 +130,7 @@ impl Replace {
         some(&mut row.label, |text| self.name(text));
         some(&mut row.initial_call, |text| self.name(text));
         some(&mut row.current_function, |text| self.name(text));
-        row.stack.iter_mut().for_each(|function| *function = self.name(function));
+        self.stack(&mut row.stack);
         some(&mut row.application, |text| self.application(text));
         some(&mut row.parent, |text| self.id(text));
         some(&mut row.status, |text| self.word(text));
@@ -159,10 +159,14 @@ impl Replace {
         some(&mut row.maker, |text| self.name(text));
     }
 
+    fn stack(&mut self, stack: &mut [String]) {
+        stack.iter_mut().for_each(|function| *function = self.name(function));
+    }
+
     fn stand(&mut self, row: &mut StandRow) {
         some(&mut row.pid, |text| self.id(text));
         row.status = self.word(&row.status);
-        row.stack.iter_mut().for_each(|function| *function = self.name(function));
+        self.stack(&mut row.stack);
         for (who, _) in &mut row.on {
             *who = if is_id(who) { self.id(who) } else { self.node(who) };
         }

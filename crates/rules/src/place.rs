@@ -153,20 +153,11 @@ const SEARCHES: &[&str] = &[
 /// So deep in a stack a search may stand: above it are the functions that it is given.
 const SEARCH_DEPTH: usize = 4;
 
-/// Through these a program searches.
-const SEARCH_WAYS: &[&str] =
-    &["ets:", "mnesia:", "mnesia_lib:", "mnesia_tm:", "qlc:", "lists:", "Elixir.Enum:", "Elixir.Stream:"];
-
-/// The search of a table in which a process stands.
-pub(crate) fn of_search(stack: &[String]) -> Option<&str> {
-    let functions = stack.iter().take(SEARCH_DEPTH).map(String::as_str);
-    functions.into_iter().find(|function| begins(function, SEARCHES))
-}
-
-/// Who has called it.
-pub(crate) fn who_searches(stack: &[String]) -> Option<&str> {
-    let functions = stack.iter().map(String::as_str).skip_while(|function| !begins(function, SEARCHES));
-    functions.into_iter().find(|function| !begins(function, SEARCH_WAYS))
+/// The search of a table in which a process stands, and the program's own function that has called it.
+pub(crate) fn of_search(stack: &[String]) -> Option<(&str, Option<&str>)> {
+    let at = stack.iter().take(SEARCH_DEPTH).position(|function| begins(function, SEARCHES))?;
+    let below = stack.get(at..)?;
+    Some((below.first()?, of_program(below)))
 }
 
 /// The function that a process was last seen in; `None` where it was not looked at closely.
@@ -249,19 +240,18 @@ mod tests {
 
     #[test]
     fn a_search_is_told_with_who_has_called_it() {
-        let check = |stack: &str, search: Option<&str>, caller: Option<&str>| {
+        let check = |stack: &str, expect: Option<(&str, Option<&str>)>| {
             let stack: Vec<String> = stack.split_whitespace().map(str::to_owned).collect();
-            assert_eq!((of_search(&stack), who_searches(&stack)), (search, caller), "{stack:?}");
+            assert_eq!(of_search(&stack), expect, "{stack:?}");
         };
-        check("ets:select_trap/1 shop:find/1 shop:loop/0", Some("ets:select_trap/1"), Some("shop:find/1"));
+        check("ets:select_trap/1 shop:find/1 shop:loop/0", Some(("ets:select_trap/1", Some("shop:find/1"))));
         check(
             "shop:-sum/1-fun-0-/2 ets:do_foldl/4 ets:foldl/3 shop:sum/1",
-            Some("ets:do_foldl/4"),
-            Some("shop:sum/1"),
+            Some(("ets:do_foldl/4", Some("shop:sum/1"))),
         );
-        check("ets:match_object/2 mnesia_lib:db_match/2", Some("ets:match_object/2"), None);
-        check("ets:lookup/2 shop:find/1", None, None);
-        check("a:b/0 a:c/0 a:d/0 a:e/0 ets:select_trap/1", None, None);
+        check("ets:match_object/2 mnesia_lib:db_match/2", Some(("ets:match_object/2", None)));
+        check("ets:lookup/2 shop:find/1", None);
+        check("a:b/0 a:c/0 a:d/0 a:e/0 ets:select_trap/1", None);
     }
 
     #[test]

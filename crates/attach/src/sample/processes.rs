@@ -134,7 +134,6 @@ pub(super) fn looks(
         let ranks = ranks.collect::<Result<Vec<_>, TermError>>()?;
         let of = |key: &str| row.get(key)?.map(function).transpose().map(Option::flatten);
         let heap_bytes = needed(row, "heap_bytes")?;
-        let current_function = of("current_function")?;
         let pid = text(row, "pid")?.unwrap_or_default();
         for ran in rows(row, "ran")? {
             let [stack, looks] = ran.tuple_of()?;
@@ -148,7 +147,7 @@ pub(super) fn looks(
             name: text(row, "name")?,
             label: text(row, "label")?,
             initial_call: of("initial_call")?,
-            current_function,
+            current_function: of("current_function")?,
             application: text(row, "application")?,
             parent: text(row, "parent")?.or(text(row, "parent_name")?),
             status: text(row, "status")?,

@@ -59,20 +59,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         ));
     };
     let cores = share.min(1.0) * active;
-    let small = cores < WORTH_CORES;
-    Ok(Judgement::found(describe(
-        period,
-        if small { score.min(20.0) } else { score },
-        &searches,
-        first,
-        cores,
-    )))
+    let score = if cores < WORTH_CORES { score.min(20.0) } else { score };
+    let of_all = Evidence::number("of the schedulers' activity, about", share.min(1.0), Unit::Ratio);
+    let draft = describe(period, score, &searches, first, cores);
+    Ok(Judgement::found(draft.because(of_all.against(SHARE.warning, SHARE.source))))
 }
 
 /// A process that searches.
 struct Search<'p> {
     process: &'p ProcessUse,
-    /// The function of `ets` that it was last seen in, and who called that.
+    /// The function of `ets` that it was mostly seen in, and who called that.
     function: &'p str,
     caller: Option<&'p str>,
     /// Looks at which it did so, and all in which it ran or wanted to.
@@ -84,26 +80,20 @@ struct Search<'p> {
 impl<'p> Search<'p> {
     fn of(process: &'p ProcessUse, total: f64) -> Option<Search<'p>> {
         let mut seen: (i64, i64) = (0, 0);
-        let mut most: Option<(&'p [String], i64)> = None;
+        let mut most: Option<((&'p str, Option<&'p str>), i64)> = None;
         for (stack, looks) in &process.ran {
             seen.1 = seen.1.saturating_add(*looks);
-            if place::of_search(stack).is_some() {
+            if let Some(search) = place::of_search(stack) {
                 seen.0 = seen.0.saturating_add(*looks);
-                most = most.filter(|(_, before)| before >= looks).or(Some((stack, *looks)));
+                most = most.filter(|(_, before)| before >= looks).or(Some((search, *looks)));
             }
         }
-        let (stack, _) = most?;
+        let ((function, caller), _) = most?;
         let part = seen.0 as f64 / seen.1 as f64;
         if seen.0 < MIN_LOOKS || total <= 0.0 {
             return None;
         }
-        Some(Search {
-            process,
-            function: place::of_search(stack)?,
-            caller: place::who_searches(stack),
-            seen,
-            share: process.reductions as f64 / total * part,
-        })
+        Some(Search { process, function, caller, seen, share: process.reductions as f64 / total * part })
     }
 
     fn evidence(&self) -> Evidence {
@@ -125,10 +115,7 @@ fn describe(period: &Period, score: f64, searches: &[Search<'_>], first: &Search
     let verb = if searches.len() == 1 { "goes" } else { "go" };
     let by = first.caller.map_or_else(String::new, |caller| format!(", in {caller}"));
     let draft = Draft::new(score, format!("{who} {verb} through whole tables{by}: about {cores:.2} cores"))
-        .about(first.process.title())
-        .because(
-            Evidence::number("cores for it, about", cores, Unit::Cores).against(SHARE.warning, SHARE.source),
-        );
+        .about(first.process.title());
     searches
         .iter()
         .take(MOST_NAMED)

@@ -4,14 +4,10 @@ use beamtune_model::StandRow;
 
 use super::*;
 
-fn function(module: &'static str, name: &'static str, arity: i64) -> Value<'static> {
-    Value::tuple([binary(module), binary(name), Value::from(arity)])
-}
-
 #[test]
 fn where_processes_stand_becomes_rows() {
     let mut recording = Recording::default();
-    let call = || Value::list([function("gen", "do_call", 4), function("shop", "buy", 2)]);
+    let stack = || Value::list([call("gen", "do_call", 4), call("shop", "buy", 2)]);
     let wanted = Value::list([
         Value::tuple([binary("<0.9.0>"), Value::from(6i64)]),
         Value::tuple([binary("other@host"), Value::from(1i64)]),
@@ -23,7 +19,10 @@ fn where_processes_stand_becomes_rows() {
                 ("total", Value::from(900i64)),
                 ("sampled", Value::from(200i64)),
                 ("waiting", Value::from(190i64)),
-                ("rows", Value::list([Value::tuple([call(), Value::from(7i64), Value::from(2i64), wanted])])),
+                (
+                    "rows",
+                    Value::list([Value::tuple([stack(), Value::from(7i64), Value::from(2i64), wanted])]),
+                ),
                 (
                     "waited_for",
                     Value::list([Value::tuple([
