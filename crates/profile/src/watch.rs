@@ -16,6 +16,8 @@
 //! uprobes more often than they may while it is watched have them taken out again. What traps and samples have cost the VM is
 //! worked out from what one costs here ([`crate::probe`]).
 
+mod choose;
+
 use std::io;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -31,13 +33,12 @@ use crate::record::{Record, Sample};
 use crate::sample;
 use crate::stack::{Stack, StackEnd};
 use crate::stream::{Event, LEAST_RING_BYTES, Options, Refusal, Stream};
-use crate::threads::{Change, Thread};
+use crate::threads::Change;
 use crate::timeline::{Moment, Timeline, Waited};
 use crate::unwind::Unwinder;
 use crate::waits::{Found, How, Waits};
+use choose::{Chosen, MOST_THREADS, choose};
 
-/// Threads that are watched, those first that sleep and run the most. Each takes up to three rings and as many files.
-const MOST_THREADS: usize = 64;
 /// Memory of all rings together.
 const RINGS_BYTES: usize = 64 << 20;
 /// The largest ring: room for 120 samples, or for 50,000 switches.
@@ -508,84 +509,9 @@ fn unwound(unwinder: &mut Unwinder, sample: &Sample<'_>) -> Stack {
     }
 }
 
-/// The threads that are worth watching.
-#[derive(Debug, PartialEq)]
-struct Chosen<'a> {
-    threads: Vec<&'a Thread>,
-    /// Active ones that are not among them.
-    left_out: usize,
-    /// What they all used of the CPUs.
-    cores: f64,
-    /// How often they all left their CPUs in a second.
-    switches: f64,
-}
-
-/// Chooses threads that have done anything: those first that slept the most often, which is what waiting shows by, then those that ran
-/// the longest.
-fn choose(before: &Change) -> Chosen<'_> {
-    let mut threads: Vec<&Thread> = before
-        .threads
-        .iter()
-        .filter(|thread| {
-            let counts = [thread.ran, thread.sleeps, thread.preempted];
-            counts.iter().flatten().any(|count| *count > 0)
-        })
-        .collect();
-    threads.sort_by_key(|thread| {
-        std::cmp::Reverse((thread.sleeps.unwrap_or(0), thread.ran.unwrap_or(0), thread.tid))
-    });
-    let seconds = (before.length.max(1) as f64) / SECOND_NS as f64;
-    let ran: i64 = threads.iter().filter_map(|thread| thread.ran).fold(0, i64::saturating_add);
-    let switches = threads.iter().flat_map(|thread| [thread.sleeps, thread.preempted]).flatten();
-    let switches: i64 = switches.fold(0, i64::saturating_add);
-    let left_out = threads.len().saturating_sub(MOST_THREADS);
-    threads.truncate(MOST_THREADS);
-    Chosen {
-        threads,
-        left_out,
-        cores: ran as f64 / SECOND_NS as f64 / seconds,
-        switches: switches as f64 / seconds,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn thread(tid: u32, ran: i64, sleeps: i64) -> Thread {
-        Thread {
-            tid,
-            kind: "scheduler".to_owned(),
-            ran: Some(ran),
-            queued: Some(0),
-            sleeps: Some(sleeps),
-            preempted: Some(0),
-        }
-    }
-
-    #[test]
-    fn threads_that_sleep_the_most_come_first_and_those_that_do_nothing_not_at_all() {
-        let threads = vec![
-            thread(1, 0, 0),
-            thread(2, SECOND_NS, 0),
-            thread(3, 2_000_000, 900),
-            Thread { preempted: Some(7), ..thread(4, 500_000_000, 100) },
-        ];
-        let change = Change { length: SECOND_NS, threads };
-        let chosen = choose(&change);
-        let tids: Vec<u32> = chosen.threads.iter().map(|thread| thread.tid).collect();
-        assert_eq!(tids, [3, 4, 2]);
-        assert_eq!((chosen.left_out, chosen.switches), (0, 1_007.0));
-        assert!((chosen.cores - 1.502).abs() < 1e-9);
-    }
-
-    #[test]
-    fn not_more_threads_are_watched_than_there_is_room_for() {
-        let threads = (1..=100).map(|tid| thread(tid, 1_000, 0)).collect();
-        let change = Change { length: SECOND_NS, threads };
-        let chosen = choose(&change);
-        assert_eq!((chosen.threads.len(), chosen.left_out), (MOST_THREADS, 36));
-    }
 
     #[test]
     fn where_there_is_no_room_for_rings_all_get_smaller_ones() {
@@ -603,12 +529,5 @@ mod tests {
         assert_eq!(late(Some(1_000), 400, 3), 200);
         assert_eq!(late(Some(1_000), 4_000, 3), 0);
         assert_eq!((late(None, 0, 3), late(Some(1_000), 0, 0)), (0, 1_000));
-    }
-
-    #[test]
-    fn a_vm_that_does_nothing_has_nothing_to_watch() {
-        let chosen_nothing = Change { length: 0, threads: vec![thread(1, 0, 0)] };
-        let chosen = choose(&chosen_nothing);
-        assert!(chosen.threads.is_empty());
     }
 }

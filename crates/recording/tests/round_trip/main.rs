@@ -1,0 +1,195 @@
+//! What was written is read back, whatever it was.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "in a test, whatever is unexpected is to end it")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod strategies;
+
+use beamtune_model::{Facts, Group, Kind, Nanos, PeriodBuilder, Sample, SeriesTable, Unit};
+use beamtune_recording::{Error, Existing, Reader, Selection, Writer};
+use common::{assert_same, recorded, replayed, samples};
+use proptest::prelude::*;
+use strategies::{any_sample, sequence};
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_sequence_of_samples_is_read_back(
+        parts in prop::collection::vec(any_sample(), 1..40), in_file in any::<bool>(), at in any::<prop::sample::Index>(),
+    ) {
+        let (samples, table) = sequence(parts);
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("any.btr");
+        let mut writer = if in_file { Writer::create(&path, Existing::Refuse) } else { Writer::in_memory() }.expect("created");
+        let peek = at.index(samples.len());
+        for (index, sample) in samples.iter().enumerate() {
+            writer.append(sample, &table).expect("stored");
+            if in_file && index == peek {
+                let live = Reader::open(&path).expect("can be read while it is written");
+                assert_same(&replayed(&live), &samples[..=index]);
+                prop_assert!(!live.is_closed());
+            }
+        }
+        let reader = writer.finish().expect("finished");
+        assert_same(&replayed(&reader), &samples);
+        prop_assert!(reader.is_closed());
+
+        // The facts of each life, as a reader of all samples would know them.
+        for life in reader.lives().expect("readable") {
+            let mut facts = Facts::default();
+            for sample in samples.iter().filter(|sample| sample.tick.incarnation == life.id) {
+                sample.facts.iter().for_each(|(key, value)| facts.set(key, value.as_str()));
+            }
+            prop_assert_eq!(reader.facts(life.id).expect("readable"), facts);
+            let ticks = samples.iter().filter(|sample| sample.tick.incarnation == life.id).count();
+            prop_assert_eq!(life.ticks as usize, ticks);
+        }
+    }
+
+    #[test]
+    fn a_period_says_the_same_as_its_samples(
+        parts in prop::collection::vec(any_sample(), 1..40), from in any::<prop::sample::Index>(),
+        to in any::<prop::sample::Index>(), all in any::<bool>(),
+    ) {
+        let (samples, table) = sequence(parts);
+        let mut writer = Writer::in_memory().expect("created");
+        samples.iter().for_each(|sample| writer.append(sample, &table).expect("stored"));
+        let reader = writer.finish().expect("finished");
+
+        let (from, to) = (samples[from.index(samples.len())].tick.t, samples[to.index(samples.len())].tick.t);
+        let (from, to) = if all { (Nanos::MIN, Nanos::MAX) } else { (from.min(to), from.max(to)) };
+        for life in reader.lives().expect("readable") {
+            let selection = Selection { incarnation: Some(life.id), from: Some(from), to: Some(to) };
+            let period = reader.period(&selection).expect("readable");
+
+            let mut expect = PeriodBuilder::default();
+            // Gaps that began before and reach in say as well why something is missing.
+            let (begin, end) = (from.max(life.begin), to.min(life.end));
+            let earlier = |s: &&Sample| s.tick.incarnation == life.id && s.tick.t < begin && s.tick.t <= end;
+            let gaps = samples.iter().filter(earlier).flat_map(|s| &s.gaps);
+            gaps.filter(|gap| gap.end >= begin).for_each(|gap| expect.gap(gap.clone()));
+            for sample in samples.iter().filter(|s| s.tick.incarnation == life.id && (from..=to).contains(&s.tick.t)) {
+                expect.sample(sample, &table);
+            }
+            let expect = expect.finish();
+            prop_assert_eq!((period.begin, period.end), (expect.begin, expect.end));
+            prop_assert_eq!(
+                (period.ticks, period.vm_ticks, period.host_ticks, period.latest),
+                (expect.ticks, expect.vm_ticks, expect.host_ticks, expect.latest)
+            );
+            let stats = |period: &beamtune_model::Period| {
+                let mut stats: Vec<_> =
+                    period.series().map(|(series, stat)| (format!("{series:?}"), format!("{stat:?}"))).collect();
+                stats.sort_unstable();
+                stats
+            };
+            prop_assert_eq!(stats(&period), stats(&expect));
+            prop_assert_eq!(&period.processes, &expect.processes);
+            prop_assert_eq!(&period.tables, &expect.tables);
+            prop_assert_eq!(&period.ports, &expect.ports);
+            prop_assert_eq!(&period.spawns, &expect.spawns);
+            prop_assert_eq!(&period.stands, &expect.stands);
+            prop_assert_eq!(&period.messages, &expect.messages);
+            prop_assert_eq!(&period.carriers, &expect.carriers);
+            prop_assert_eq!(&period.allocations, &expect.allocations);
+            prop_assert_eq!(&period.code, &expect.code);
+            prop_assert_eq!(&period.holders, &expect.holders);
+            prop_assert_eq!(&period.collections, &expect.collections);
+            prop_assert_eq!(&period.collected, &expect.collected);
+            prop_assert_eq!(&period.lock_session, &expect.lock_session);
+            prop_assert_eq!(&period.locks, &expect.locks);
+            prop_assert_eq!(&period.waits, &expect.waits);
+            prop_assert_eq!(&period.events, &expect.events);
+            prop_assert_eq!(&period.gaps, &expect.gaps);
+        }
+    }
+}
+
+#[test]
+fn a_period_is_about_the_longest_life_unless_another_is_asked_for() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("a.btr");
+    recorded(&path, 700);
+    let reader = Reader::open(&path).expect("opened");
+    let lives = reader.lives().expect("readable");
+    assert_eq!(lives.iter().map(|life| (life.id, life.ticks)).collect::<Vec<_>>(), [(0, 500), (1, 200)]);
+
+    let period = reader.period(&Selection::default()).expect("readable");
+    assert_eq!((period.ticks, period.lives, period.facts.get("otp_release")), (500, 2, Some("25")));
+    assert_eq!(period.incarnation.as_ref().map(|life| life.boot.as_str()), Some("boot 0"));
+    let asked = Selection { incarnation: Some(1), ..Selection::default() };
+    let period = reader.period(&asked).expect("readable");
+    assert_eq!((period.ticks, period.facts.get("otp_release")), (200, Some("27")));
+    assert_eq!(period.incarnation.as_ref().map(|life| life.boot.as_str()), Some("boot 1"));
+
+    let asked = Selection { incarnation: Some(9), ..Selection::default() };
+    let error = reader.period(&asked).expect_err("there is no such life").to_string();
+    assert_eq!(error, "there is no incarnation 9 in the recording; it has [0, 1]");
+}
+
+#[test]
+fn samples_that_cannot_follow_are_refused_and_leave_nothing_behind() {
+    let (samples, table) = samples(3);
+    let mut writer = Writer::in_memory().expect("created");
+    writer.append(&samples[1], &table).expect("stored");
+    assert!(
+        matches!(writer.append(&samples[1], &table), Err(Error::OutOfOrder { .. })),
+        "the same tick twice"
+    );
+    assert!(matches!(writer.append(&samples[0], &table), Err(Error::OutOfOrder { .. })), "backwards");
+    assert!(matches!(writer.append(&samples[2], &SeriesTable::default()), Err(Error::ForeignSeries)));
+    writer.append(&samples[2], &table).expect("stored");
+    let reader = writer.finish().expect("finished");
+    assert_eq!(replayed(&reader), samples[1..]);
+}
+
+#[test]
+fn a_gap_that_goes_on_is_prolonged_where_it_began() {
+    let (mut samples, table) = samples(3);
+    samples.iter_mut().for_each(|sample| sample.gaps.clear());
+    samples[0].gaps.push(common::gap(0, 10, "vm"));
+    samples[1].gaps.push(common::gap(5, 10, "host"));
+    let mut writer = Writer::in_memory().expect("created");
+    writer.append(&samples[0], &table).expect("stored");
+    writer.prolong_gap("vm", 0, 20);
+    writer.append(&samples[1], &table).expect("stored");
+    writer.prolong_gap("vm", 0, 30);
+    writer.prolong_gap("vm", 0, 40);
+    let reader = writer.finish().expect("finished");
+    samples[0].gaps[0].end = 40;
+    assert_eq!(replayed(&reader), samples[..2]);
+}
+
+#[test]
+fn series_that_come_and_go_by_the_thousand_are_read_back() {
+    let mut table = SeriesTable::default();
+    let mut writer = Writer::in_memory().expect("created");
+    let mut samples = Vec::new();
+    for second in 0..250 {
+        let mut sample = Sample::new(common::tick(second, 0));
+        for thread in 0..150 {
+            let entity = format!("other/x/{}", second * 150 + thread);
+            let id = table.intern(Group::HostThread, &entity, "cpu", Unit::Nanoseconds, Kind::Counter);
+            sample.readings.push((id, thread));
+        }
+        writer.append(&sample, &table).expect("stored");
+        samples.push(sample);
+    }
+    assert_same(&replayed(&writer.finish().expect("finished")), &samples);
+}
+
+#[test]
+fn a_recording_without_any_sample_is_an_empty_one() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("empty.btr");
+    let mut writer = Writer::create(&path, Existing::Refuse).expect("created");
+    writer.set_wall_at_zero(-5).expect("stored");
+    let reader = writer.finish().expect("finished");
+    assert_eq!(replayed(&reader), []);
+    assert_eq!(reader.lives().expect("readable"), []);
+    assert_eq!(reader.period(&Selection::default()).expect("readable").ticks, 0);
+    assert_eq!(reader.wall_at_zero(), Some(-5));
+    assert_eq!(reader.written_by().as_deref(), Some(concat!("beamtune ", env!("CARGO_PKG_VERSION"))));
+}
