@@ -143,6 +143,9 @@ pub enum Depth {
     Mappings,
     /// What stands there, too.
     Contents,
+    /// The same of a VM whose carriers come and go: its lists are followed before the pages are read, too, so that what is unmapped
+    /// in between has its owner.
+    Moving,
 }
 
 /// Reads the memory of one process again and again, and remembers where its landmarks are.
@@ -192,9 +195,10 @@ impl MemoryReader {
             kinds: &kinds,
             extents: &extents,
         };
-        let found = (depth == Depth::Contents).then(|| {
+        let found = (depth != Depth::Mappings).then(|| {
             let threads = stacks::own_numbers(tree, pid, threads);
-            contents::read(&process, tree, &threads, malloc, &mut self.landmarks, &meter)
+            let moves = depth == Depth::Moving;
+            contents::read(&process, tree, &threads, malloc, moves, &mut self.landmarks, &meter)
         });
         let cut_lists = found.iter().flatten().map(|found| found.cut_lists).sum();
         let contents = found.map(|found| found.map(|found| found.sums));

@@ -40,6 +40,9 @@ const SAMPLE: usize = 200;
 /// Carriers at most: a terabyte in those of a megabyte.
 const MOST_CARRIERS: usize = 1_000_000;
 
+/// How often a list is followed that is being changed: where carriers come and go by the hundred in a second, one walk in some is torn.
+const TRIES: usize = 5;
+
 /// Bits of `chdr`; the next one is always 0.
 const MSEG: u64 = 1;
 const SBC: u64 = 2;
@@ -96,7 +99,7 @@ impl Header {
         if !address.is_multiple_of(8) || address == 0 {
             return None;
         }
-        let [chdr, next, prev, allocator] = image.words(address)?;
+        let [chdr, next, prev, allocator] = image.words_now(address)?;
         Some(Header { chdr, next, prev, allocator })
     }
 
@@ -167,29 +170,19 @@ impl Allocators {
         let mut sentinels: HashSet<u64> = HashSet::new();
         for (at, allocator) in self.all.iter().enumerate() {
             // mbc_list, sbc_list, pooled_tree, dc_list, sentinel.
-            let lists = allocator.address.saturating_add(self.lists_at);
-            let Some([mbcs, mbcs_end, sbcs, sbcs_end, _, leaving, leaving_end, sentinel]) =
-                image.words(lists)
-            else {
-                found.cut += 1;
-                continue;
-            };
-            let ends = [
-                (Set::Mbcs, mbcs, mbcs_end),
-                (Set::Sbcs, sbcs, sbcs_end),
-                (Set::Leaving, leaving, leaving_end),
-            ];
-            for (set, first, last) in ends {
-                found.follow(image, (first, last), 0, &|address| self.in_list(image, at, set, address));
+            let lists = || image.words_now::<8>(allocator.address.saturating_add(self.lists_at));
+            for (set, first) in [(Set::Mbcs, 0), (Set::Sbcs, 2), (Set::Leaving, 5)] {
+                let ends = || lists()?.get(first..first + 2)?.first_chunk().copied();
+                found.follow(&ends, 0, &|address| self.in_list(image, at, set, address));
             }
+            let sentinel = lists().map_or(0, |[.., sentinel]| sentinel);
             if emulator.is_data(sentinel) {
                 sentinels.insert(sentinel);
             }
         }
         for sentinel in sentinels {
-            let ends = image.words(sentinel.saturating_add(NEXT));
-            let [first, last] = ends.unwrap_or_default().map(|link| link & !MARKS);
-            found.follow(image, (first, last), sentinel, &|node| self.in_ring(image, node));
+            let ends = || Some(image.words_now(sentinel.saturating_add(NEXT))?.map(|link| link & !MARKS));
+            found.follow(&ends, sentinel, &|node| self.in_ring(image, node));
         }
         found
     }
@@ -204,7 +197,7 @@ impl Allocators {
 
     /// A node in a ring of abandoned carriers. The VM puts some that are no carriers there when instrument is used.
     fn in_ring(&self, image: &Image<'_>, node: u64) -> Option<Link> {
-        let [next, prev, origin] = image.words(node.checked_add(NEXT)?)?;
+        let [next, prev, origin] = image.words_now(node.checked_add(NEXT)?)?;
         let address = node.checked_sub(CPOOL)?;
         let owner = self.by_address.get(&(origin & !FLAGS));
         let of_owner = |at: &usize| carrier(address, &Header::read(image, address)?, Set::Pool, *at);
@@ -227,43 +220,49 @@ impl Link {
 }
 
 impl Carriers {
-    /// Follows a chain from its first link on and, where that does not reach the end, from its last one back. Behind both ends
-    /// stands 0, or the sentinel.
-    fn follow(
-        &mut self,
-        image: &Image<'_>,
-        (first, last): (u64, u64),
-        end: u64,
-        read: &dyn Fn(u64) -> Option<Link>,
-    ) {
-        let begin = self.all.len();
-        let Err(forward) = self.walk(first, end, read) else { return };
-        let known: HashSet<u64> = self.all[begin..].iter().map(|carrier| carrier.address).collect();
-        let middle = self.all.len();
-        let backward = self.walk(last, end, &|address| read(address).map(Link::turned));
-        // Where both meet, nothing is missing; nor where both stop at the same one, which was mapped just now.
-        let met = self.all[middle..].iter().position(|carrier| known.contains(&carrier.address));
-        self.all.truncate(met.map_or(self.all.len(), |met| middle + met));
-        let is_new = backward == Err(forward) && image.pages.is_absent(forward);
-        if met.is_none() && backward.is_err() && !is_new {
-            self.cut += 1;
-        }
-    }
-
-    /// Goes on as long as each link agrees with the one before; an error says where that is over.
-    fn walk(&mut self, first: u64, end: u64, read: &dyn Fn(u64) -> Option<Link>) -> Result<(), u64> {
-        let (mut address, mut before) = (first, end);
-        // Links that go round would never end.
-        for _ in 0..MOST_CARRIERS.saturating_sub(self.all.len()) {
-            if address == end {
-                return Ok(());
+    /// Follows a chain from its first link on and, where that does not reach the end, from its last one back; and again where neither
+    /// did, or the two did not meet. What was in it at any of these times has been found. Behind both ends stands 0, or the sentinel.
+    fn follow(&mut self, ends: &dyn Fn() -> Option<[u64; 2]>, end: u64, read: &dyn Fn(u64) -> Option<Link>) {
+        let most = MOST_CARRIERS.saturating_sub(self.all.len());
+        let mut known: HashSet<u64> = HashSet::new();
+        for _ in 0..TRIES {
+            let Some([first, last]) = ends() else { break };
+            let (forward, reaches_end) = walk(first, end, most, read);
+            if reaches_end && known.is_empty() {
+                self.all.extend(forward);
+                return;
             }
-            let link = read(address).filter(|link| link.prev == before).ok_or(address)?;
-            self.all.extend(link.carrier);
-            (before, address) = (address, link.next);
+            let (backward, reaches_begin) = match reaches_end {
+                true => (Vec::new(), true),
+                false => walk(last, end, most, &|address| read(address).map(Link::turned)),
+            };
+            // Where both meet, nothing is missing.
+            let seen: HashSet<u64> = forward.iter().map(|carrier| carrier.address).collect();
+            let meets = backward.iter().any(|carrier| seen.contains(&carrier.address));
+            let found = forward.into_iter().chain(backward);
+            self.all.extend(found.filter(|carrier| known.insert(carrier.address)));
+            if reaches_begin || meets {
+                return;
+            }
         }
-        Err(address)
+        self.cut += 1;
     }
+}
+
+/// Goes on as long as each link agrees with the one before: what was passed, and whether the end was reached.
+fn walk(first: u64, end: u64, most: usize, read: &dyn Fn(u64) -> Option<Link>) -> (Vec<Carrier>, bool) {
+    let mut passed = Vec::new();
+    let (mut address, mut before) = (first, end);
+    // Links that go round would never end.
+    for _ in 0..most {
+        if address == end {
+            return (passed, true);
+        }
+        let Some(link) = read(address).filter(|link| link.prev == before) else { break };
+        passed.extend(link.carrier);
+        (before, address) = (address, link.next);
+    }
+    (passed, false)
 }
 
 fn carrier(address: u64, header: &Header, set: Set, allocator: usize) -> Option<Carrier> {
@@ -346,4 +345,84 @@ fn lists_at(image: &Image<'_>, named_at: usize, all: &[Allocator]) -> Option<u64
     }
     let (offset, _) = votes.into_iter().max_by_key(|(offset, votes)| (*votes, usize::MAX - offset))?;
     Some(offset as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A list of carriers, by their addresses, that others change while it is read: the oldest one leaves, a new one comes last.
+    struct Changing {
+        list: RefCell<Vec<u64>>,
+        reads: Cell<usize>,
+        /// At which reads that happens.
+        at: Vec<usize>,
+    }
+
+    impl Changing {
+        fn link(&self, address: u64) -> Option<Link> {
+            let read = self.reads.get();
+            self.reads.set(read + 1);
+            let mut list = self.list.borrow_mut();
+            if self.at.contains(&read) {
+                let newest = list.last().copied().unwrap_or(0);
+                list.remove(0);
+                list.push(newest + 8);
+            }
+            let place = list.iter().position(|known| *known == address)?;
+            let neighbour =
+                |place: Option<usize>| place.and_then(|place| list.get(place)).copied().unwrap_or(0);
+            let carrier = Carrier { address, size: 64, is_mseg: true, set: Set::Sbcs, allocator: 0 };
+            Some(Link {
+                next: neighbour(Some(place + 1)),
+                prev: neighbour(place.checked_sub(1)),
+                carrier: Some(carrier),
+            })
+        }
+
+        fn ends(&self) -> Option<[u64; 2]> {
+            let list = self.list.borrow();
+            Some([*list.first()?, *list.last()?])
+        }
+    }
+
+    fn followed(length: u64, at: Vec<usize>) -> (Vec<u64>, Vec<u64>, usize) {
+        let list = (1..=length).map(|number| number * 8).collect();
+        let changing = Changing { list: RefCell::new(list), reads: Cell::new(0), at };
+        let mut found = Carriers::default();
+        found.follow(&|| changing.ends(), 0, &|address| changing.link(address));
+        let addresses = found.all.iter().map(|carrier| carrier.address).collect();
+        (addresses, changing.list.into_inner(), found.cut)
+    }
+
+    #[test]
+    fn a_list_that_changes_as_it_is_read_is_followed_again() {
+        // The first one is gone when it is read, and so is the way back, since there is another one before the last by then.
+        let (mut found, list, cut) = followed(4, vec![0, 1]);
+        found.sort_unstable();
+        assert_eq!((&found, cut), (&list, 0));
+        // One that never stands still is cut; what was seen of it is kept.
+        let (found, _, cut) = followed(4, (0..1_000).collect());
+        assert_eq!((found.len(), cut), (0, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn what_stays_in_a_list_is_found_once_or_the_list_is_told_as_cut(
+            length in 1..40_u64,
+            at in proptest::collection::vec(0..200_usize, 0..20),
+        ) {
+            let (mut found, list, cut) = followed(length, at);
+            let stayed: Vec<u64> = list.iter().copied().filter(|address| *address <= length * 8).collect();
+            prop_assert!(cut > 0 || stayed.iter().all(|address| found.contains(address)), "{found:?} {list:?}");
+            let all = found.len();
+            found.sort_unstable();
+            found.dedup();
+            prop_assert_eq!(found.len(), all);
+        }
+    }
 }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use beamtune_model::memory::{content, mapping as kinds};
 
 use crate::error::HostError;
-use crate::tree::FileTree;
+use crate::tree::{FileTree, ReadAt};
 
 use super::ContentSum;
-use super::allocators::{Allocators, Carriers, Set};
+use super::allocators::{Allocators, Carrier, Set};
 use super::claims::{Claims, Kind};
 use super::emulator::Emulator;
 use super::image::{Image, Range, Ranges};
@@ -20,8 +20,6 @@ use super::segments::{self, Caches};
 use super::smaps::Mapping;
 use super::stacks::{self, Thread};
 
-/// How often lists are followed again that were just being changed.
-const TRIES: usize = 3;
 /// Following malloc's chunks means to read nearly all pages: 2.6 GB a second were. It is left out where it takes more than so
 /// much of the time that there is.
 const CHUNK_BYTES_PER_NS: u64 = 2;
@@ -108,12 +106,13 @@ pub(super) struct Found {
     pub cut_lists: usize,
 }
 
-/// Reads what stands in a process's memory.
+/// Reads what stands in a process's memory; `moves` as in [`super::Depth::Moving`].
 pub(super) fn read(
     process: &Process<'_>,
     tree: &impl FileTree,
     threads: &[Thread<'_>],
     malloc: Option<&str>,
+    moves: bool,
     landmarks: &mut Option<Landmarks>,
     meter: &Meter<'_>,
 ) -> Result<Found, HostError> {
@@ -122,14 +121,21 @@ pub(super) fn read(
     let memory_path = format!("/proc/{pid}/mem");
     let memory = tree.open(&memory_path)?;
     let program = tree.open(&format!("/proc/{pid}/exe"))?;
-    let pages = read_pages(process, tree, meter)?;
+    let pagemap_path = format!("/proc/{pid}/pagemap");
+    let pagemap = tree.open(&pagemap_path)?;
     let looked_at = process.with_kinds().filter(|(mapping, kind)| Process::is_looked_at(mapping, kind));
     let anonymous = Ranges::of(looked_at.map(|(mapping, _)| mapping));
-    let image = Image::new(&*memory, &pages, &anonymous, meter);
     let of_program = || process.mappings.iter().filter(|mapping| mapping.path == process.emulator);
     let kept = process.static_data().filter(|(path, _)| *path == process.emulator).map(|(_, range)| range);
     let emulator = Emulator::new(&*program, of_program().collect(), kept);
     let begin = of_program().map(|mapping| mapping.start).next().unwrap_or(0);
+    let files = [&*memory, &*pagemap];
+    let earlier = landmarks.as_ref().filter(|known| moves && known.program == begin).map(|known| {
+        let none = Pages::new(rustix::param::page_size() as u64);
+        known.allocators.carriers(&Image::new(files, &none, &anonymous, meter), &emulator)
+    });
+    let pages = read_pages(process, &*pagemap, &pagemap_path, meter)?;
+    let image = Image::new(files, &pages, &anonymous, meter);
     Landmarks::update(landmarks, &image, &emulator, begin);
     if meter.is_over() {
         // Not all of them may have been found.
@@ -139,6 +145,7 @@ pub(super) fn read(
     let Some(landmarks) = landmarks else { return Err(HostError::NoAllocators { pid }) };
     let mut map = Map::new(&image, process);
     let cut_lists = map.carriers(landmarks, &emulator);
+    map.gone(&landmarks.allocators, &earlier.unwrap_or_default().all);
     map.stacks(stacks::find(&image, tree, pid, threads, process.mappings));
     map.static_data();
     if malloc == Some(GLIBC) {
@@ -165,17 +172,31 @@ pub(super) fn read(
     Ok(Found { sums, cut_lists })
 }
 
+/// What a carrier is told as.
+fn entity(allocators: &Allocators, carrier: &Carrier) -> String {
+    let name = allocators.name(carrier);
+    match carrier.set {
+        Set::Mbcs => content::carriers(name, content::MBCS),
+        Set::Sbcs => content::carriers(name, content::SBCS),
+        Set::Pool => content::carriers(name, content::POOL),
+        Set::Leaving => content::MSEG_CACHE.to_owned(),
+    }
+}
+
 /// The pages of all that is looked at, and of the emulator's static data.
-fn read_pages(process: &Process<'_>, tree: &impl FileTree, meter: &Meter<'_>) -> Result<Pages, HostError> {
-    let path = format!("/proc/{}/pagemap", process.pid);
-    let file = tree.open(&path)?;
+fn read_pages(
+    process: &Process<'_>,
+    file: &dyn ReadAt,
+    path: &str,
+    meter: &Meter<'_>,
+) -> Result<Pages, HostError> {
     let mut pages = Pages::new(rustix::param::page_size() as u64);
     let mut buffer = Vec::new();
     for (mapping, kind) in process.with_kinds() {
         let is_data = mapping.path == process.emulator && mapping.write;
         let has_pages = mapping.resident > 0 || mapping.swapped > 0;
         if has_pages && (is_data || Process::is_looked_at(mapping, kind)) {
-            pages::read(&*file, &path, mapping, meter, &mut buffer, &mut pages)?;
+            pages::read(file, path, mapping, meter, &mut buffer, &mut pages)?;
         }
     }
     Ok(pages)
@@ -229,16 +250,7 @@ impl<'a> Map<'a> {
     /// Claims carriers and cached segments; gives how many lists could not be followed to their end.
     fn carriers(&mut self, landmarks: &Landmarks, emulator: &Emulator<'_>) -> usize {
         let allocators = &landmarks.allocators;
-        let mut found = Carriers::default();
-        for attempt in 0..TRIES {
-            let again = allocators.carriers(self.image, emulator);
-            if attempt == 0 || again.cut < found.cut {
-                found = again;
-            }
-            if found.cut == 0 {
-                break;
-            }
-        }
+        let found = allocators.carriers(self.image, emulator);
         for carrier in &found.all {
             let Some(end) = carrier.address.checked_add(carrier.size) else { continue };
             let itself = Range { start: carrier.address, end };
@@ -250,20 +262,13 @@ impl<'a> Map<'a> {
             let range = around
                 .filter(|chunk| chunk.start < itself.start && itself.end <= chunk.end)
                 .unwrap_or(itself);
-            let name = allocators.name(carrier);
-            let entity = match carrier.set {
-                Set::Mbcs => content::carriers(name, content::MBCS),
-                Set::Sbcs => content::carriers(name, content::SBCS),
-                Set::Pool => content::carriers(name, content::POOL),
-                Set::Leaving => content::MSEG_CACHE.to_owned(),
-            };
-            let kind = self.kind(&entity);
+            let kind = self.kind(&entity(allocators, carrier));
             if self.claims.whole(range, kind) {
                 self.add(kind, 1, carrier.size);
                 if !carrier.is_mseg {
                     self.from_malloc.insert(carrier.address);
                 }
-                if name == "literal_alloc" {
+                if allocators.name(carrier) == "literal_alloc" {
                     let area = landmarks.areas.iter().find(|area| area.contains(carrier.address));
                     self.areas_of_literals.extend(area.map(|area| area.start));
                 }
@@ -277,6 +282,18 @@ impl<'a> Map<'a> {
             }
         }
         found.cut
+    }
+
+    /// Claims what was in carriers that are gone: their pages may have been read before.
+    fn gone(&mut self, allocators: &Allocators, earlier: &[Carrier]) {
+        for carrier in earlier {
+            let Some(end) = carrier.address.checked_add(carrier.size) else { continue };
+            let range = Range { start: carrier.address, end };
+            if self.image.anonymous.cover(range.start, range.end) && !self.claims.free(range).is_empty() {
+                let kind = self.kind(&entity(allocators, carrier));
+                self.claims.rest(range, kind);
+            }
+        }
     }
 
     fn stacks(&mut self, stacks: Vec<(Range, &str)>) {

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::tree::ReadAt;
 
 use super::meter::Meter;
-use super::pages::Pages;
+use super::pages::{self, Pages};
 use super::smaps::Mapping;
 
 /// A range of addresses.
@@ -62,6 +62,8 @@ impl Ranges {
 /// The memory of a process.
 pub(super) struct Image<'a> {
     file: &'a dyn ReadAt,
+    pagemap: &'a dyn ReadAt,
+    /// Which were in memory when they were looked at.
     pub pages: &'a Pages,
     /// Anonymous memory with access.
     pub anonymous: &'a Ranges,
@@ -75,14 +77,40 @@ impl fmt::Debug for Image<'_> {
 }
 
 impl<'a> Image<'a> {
-    pub fn new(file: &'a dyn ReadAt, pages: &'a Pages, anonymous: &'a Ranges, meter: &'a Meter<'a>) -> Self {
-        Image { file, pages, anonymous, meter }
+    /// Of its memory and its page map, as they are now, and of what was seen of both.
+    pub fn new(
+        [file, pagemap]: [&'a dyn ReadAt; 2],
+        pages: &'a Pages,
+        anonymous: &'a Ranges,
+        meter: &'a Meter<'a>,
+    ) -> Self {
+        Image { file, pagemap, pages, anonymous, meter }
     }
 
     /// Fills the buffer from an address on; false if not all of it is in memory, or too much was read already.
     pub fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        let end = address.checked_add(into.len() as u64);
+        end.is_some_and(|end| end <= self.pages.present_until(address)) && self.fill(address, into)
+    }
+
+    /// The same of memory that may have come since the pages were looked at.
+    fn read_now(&self, address: u64, into: &mut [u8]) -> bool {
         let Some(end) = address.checked_add(into.len() as u64) else { return false };
-        if self.pages.present_until(address) < end || !self.meter.take() {
+        if end <= self.pages.present_until(address) {
+            return self.fill(address, into);
+        }
+        let mut page = self.pages.floor(address);
+        while page < end {
+            if !self.meter.take() || !pages::is_present_now(self.pagemap, self.pages.page_bytes(), page) {
+                return false;
+            }
+            page = page.saturating_add(self.pages.page_bytes());
+        }
+        self.fill(address, into)
+    }
+
+    fn fill(&self, address: u64, into: &mut [u8]) -> bool {
+        if !self.meter.take() {
             return false;
         }
         let mut filled = 0;
@@ -108,6 +136,12 @@ impl<'a> Image<'a> {
     pub fn words<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
         let mut bytes = [[0_u8; 8]; N];
         self.read(address, bytes.as_flattened_mut()).then(|| bytes.map(u64::from_le_bytes))
+    }
+
+    /// The same of memory that may have come since the pages were looked at.
+    pub fn words_now<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
+        let mut bytes = [[0_u8; 8]; N];
+        self.read_now(address, bytes.as_flattened_mut()).then(|| bytes.map(u64::from_le_bytes))
     }
 
     /// The word at an address.

@@ -208,6 +208,13 @@ pub(super) fn read(
     Ok(())
 }
 
+/// Whether a page is in memory now, whatever it was when all were read.
+pub(super) fn is_present_now(file: &dyn ReadAt, page_bytes: u64, page: u64) -> bool {
+    let mut entry = [0_u8; 8];
+    let read = file.read_at(page / page_bytes * 8, &mut entry);
+    read.is_ok_and(|read| read == entry.len()) && u64::from_ne_bytes(entry) & PRESENT != 0
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

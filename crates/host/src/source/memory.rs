@@ -119,7 +119,7 @@ impl MemoryWatch {
             if self.in_vain >= IN_VAIN || left < spent / i64::from(looks) {
                 break;
             }
-            let Ok(again) = self.reader.read(tree, pid, threads(), depth, clock, left) else { break };
+            let Ok(again) = self.reader.read(tree, pid, threads(), Depth::Moving, clock, left) else { break };
             if again.contents.as_ref().is_none_or(Result::is_err) {
                 break;
             }

@@ -36,6 +36,9 @@ const USUAL_BYTES: f64 = 64e6;
 /// Of malloc's memory, if less than this share is handed out, the rest is what malloc keeps.
 const KEPT: f64 = 0.5;
 
+/// What pages are told as that nothing is known of: perhaps another malloc than glibc's.
+const NOT_RECOGNISED: &str = "not recognised";
+
 /// So many looks one behind the other may be those at which resident memory, carriers and the content of pages were read.
 const LOOKS_APART: usize = 3;
 
@@ -71,13 +74,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         period.stat(&metrics::MBCS_CARRIERS_SIZE, &format!("{}/0", all[0].name))?;
     }
     let looked = bridge.explained().is_some();
-    let (bytes, in_use) = if looked {
+    let (bytes, label, in_use) = if looked {
         let malloc = || bridge.parts_of("malloc");
         let in_use: Option<i64> = malloc().map(|part| part.in_use).sum();
         // Unknown memory is nobody's; malloc of another kind than glibc's stands there.
         let unknown = bridge.unknown.as_ref().map_or(0, |part| part.resident) as f64;
         let known = bridge.resident_of("malloc") as f64;
-        (known.max(unknown), in_use.filter(|_| known >= unknown).map(|bytes| bytes as f64))
+        match known >= unknown {
+            true => (known, "malloc", in_use.map(|bytes| bytes as f64)),
+            false => (unknown, NOT_RECOGNISED, None),
+        }
     } else {
         // What the VM has mapped for itself can be resident as a whole at most: carriers, cached segments, the super carrier.
         // So at least this much is something else.
@@ -87,12 +93,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .iter()
             .filter_map(|metric| period.stat(metric, "default").ok())
             .fold(0.0, |sum, stat| sum + stat.last.value as f64);
-        ((resident - carriers.max(mapped + from_malloc) - USUAL_BYTES).max(0.0), None)
+        let outside = resident - carriers.max(mapped + from_malloc) - USUAL_BYTES;
+        (outside.max(0.0), "outside of carriers, at least", None)
     };
     let share = bytes / resident.max(1.0);
-    let words = if looked { "malloc holds" } else { "outside of carriers are at least" };
-    let healthy =
-        || Ok(Judgement::Healthy(format!("{words} {} of {}", megabytes(bytes), megabytes(resident))));
+    let healthy = || {
+        Ok(Judgement::Healthy(format!("{label}: {} of {} resident", megabytes(bytes), megabytes(resident))))
+    };
     let Some(score) = SHARE.score(share).filter(|_| bytes >= WORTH_BYTES) else { return healthy() };
     // What is resident and what is in carriers are read one after the other, which are of one instant only where little moves.
     let moves = largest_fall(period)?;
@@ -116,7 +123,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         ("its first arena", content::MALLOC_HEAP),
         ("arenas of further threads", content::MALLOC_ARENAS),
         ("large chunks, each mapped by itself", content::MALLOC_MAPPED),
-        ("not recognised", content::UNKNOWN),
+        (NOT_RECOGNISED, content::UNKNOWN),
     ];
     let mut draft = Draft::new(
         // What was allocated on purpose looks the same.
@@ -128,11 +135,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         ),
     )
     .because(
-        Evidence::number(if looked { "malloc" } else { "outside of carriers, at least" }, bytes, Unit::Bytes)
+        Evidence::number(label, bytes, Unit::Bytes)
             .with_text(format!("{:.0} % of what is resident", share * 100.0)),
     )
     .because_some(in_use.map(|used| Evidence::number("of it handed out", used, Unit::Bytes)));
-    for (name, entity) in entities {
+    for (name, entity) in entities.into_iter().filter(|(name, _)| *name != label) {
         let part = bridge.parts.iter().chain(&bridge.unknown).find(|part| part.entity == entity);
         draft = draft.because_some(
             part.filter(|part| part.resident as f64 > 0.05 * bytes)
@@ -150,6 +157,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             )
         }))
         .but("a NIF may hold it on purpose: a cache, a database, a machine-learning model")
+        .but_if(label == NOT_RECOGNISED, "what came or went while the pages were looked at stands there, too")
         .but_if(!looked, view::not_looked_at(period));
     Ok(Judgement::found(if disabled.is_empty() {
         draft
