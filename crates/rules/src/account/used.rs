@@ -26,9 +26,14 @@ pub fn used(period: &Period) -> Result<Vec<Share>, Missing> {
     let mut known = 0.0;
     for (flag, of) in FLAGS {
         let spinning = Spinning::of(period, flag, of)?;
+        let threads = match of {
+            kind::DIRTY_CPU => "dirty CPU schedulers",
+            kind::DIRTY_IO => "dirty I/O schedulers",
+            _ => "schedulers",
+        };
         known += spinning.cpu;
-        shares.add(Use::BusyWaiting, spinning.spun);
-        shares.add(Use::Switching, (spinning.cpu - spinning.worked - spinning.spun).max(0.0));
+        shares.add(Use::BusyWaiting, spinning.spun, threads);
+        shares.add(Use::Switching, (spinning.cpu - spinning.worked - spinning.spun).max(0.0), threads);
         let states = view::states(period, &[of]);
         // Only normal schedulers do so many things that there must be accounting to tell them apart.
         match of {
@@ -38,17 +43,17 @@ pub fn used(period: &Period) -> Result<Vec<Share>, Missing> {
                 let collecting =
                     states.ok().map_or(0.0, |states| states.gc() / states.awake().max(f64::MIN_POSITIVE));
                 let collected = spinning.worked * collecting.clamp(0.0, 1.0);
-                shares.add(Use::Collections, collected);
-                shares.add(what, spinning.worked - collected);
+                shares.add(Use::Collections, collected, threads);
+                shares.add(what, spinning.worked - collected, "neither idle nor collecting");
             }
         }
     }
     let polling = view::thread_cores(period, &metrics::THREAD_CPU, &["poll"]).unwrap_or(0.0);
-    shares.add(Use::Polling, polling);
+    shares.add(Use::Polling, polling, "threads that do nothing else");
     // With a small budget threads are read in turns, and what is left over is not known by thread.
     let others = others(period).max(view::process_cores(period)? - known - polling);
-    shares.add(Use::OtherThreads, others);
-    Ok(shares.list)
+    shares.add(Use::OtherThreads, others, "CPU of the process that is no scheduler's");
+    Ok(shares.told())
 }
 
 /// CPU of the threads that are neither schedulers nor wait for sockets, in cores.
@@ -65,18 +70,36 @@ fn others(period: &Period) -> f64 {
         .sum()
 }
 
+/// A part of less than this of its share is not told.
+const SMALL: f64 = 0.05;
+
+/// Uses, each with what it is made of: states of microstate accounting, kinds of threads.
 #[derive(Default)]
 struct Shares {
-    list: Vec<Share>,
+    list: Vec<(Use, Vec<(String, f64)>)>,
 }
 
 impl Shares {
-    fn add(&mut self, what: Use, cores: f64) {
+    fn add(&mut self, what: Use, cores: f64, part: &str) {
         let cores = cores.max(0.0);
-        match self.list.iter_mut().find(|share| share.what == what) {
-            Some(share) => share.cores += cores,
-            None => self.list.push(Share { what, cores, how: String::new() }),
+        match self.list.iter_mut().find(|(known, _)| *known == what) {
+            Some((_, parts)) => parts.push((part.to_owned(), cores)),
+            None => self.list.push((what, vec![(part.to_owned(), cores)])),
         }
+    }
+
+    fn told(self) -> Vec<Share> {
+        let share = |(what, mut parts): (Use, Vec<(String, f64)>)| {
+            let cores: f64 = parts.iter().map(|(_, cores)| cores).sum();
+            parts.retain(|(_, part)| *part > 0.0 && *part >= SMALL * cores);
+            parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+            let names: Vec<String> = match &parts[..] {
+                [(only, _)] => vec![only.clone()],
+                _ => parts.iter().map(|(name, part)| format!("{name} {part:.2}")).collect(),
+            };
+            Share { what, cores, how: names.join(", ") }
+        };
+        self.list.into_iter().map(share).collect()
     }
 
     /// Divides the work of normal schedulers as their states are divided. Where the emulator does not count busy waiting apart it
@@ -89,12 +112,12 @@ impl Shares {
         };
         let total: f64 = states.cores.iter().map(|(name, cores)| weight(name, *cores)).sum();
         if total <= 0.0 {
-            return self.add(Use::Code, worked);
+            return self.add(Use::Code, worked, "schedulers");
         }
         for (name, cores) in &states.cores {
             let what =
                 STATES.iter().find(|(state, _)| state == name).map_or(Use::Housekeeping, |(_, what)| *what);
-            self.add(what, worked * weight(name, *cores) / total);
+            self.add(what, worked * weight(name, *cores) / total, name);
         }
     }
 }

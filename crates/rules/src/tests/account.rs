@@ -31,6 +31,11 @@ fn each_reason_has_its_share() {
     // A hundred switches a second of 25 µs, of each.
     assert_cores(&healthy, Use::Switching, 0.005);
     assert_cores(&healthy, Use::BusyWaiting, 0.015);
+    // Each says what it is made of.
+    let how =
+        |what| account(&healthy).shares.into_iter().find(|share| share.what == what).map(|share| share.how);
+    assert_eq!(how(Use::BusyWaiting).as_deref(), Some("schedulers"));
+    assert!(account(&healthy).shares.iter().all(|share| !share.how.is_empty()), "{:#?}", account(&healthy));
 
     let spinning = node().with(|n| (n.active, n.cpu, n.voluntary_switches) = (0.1, 0.6, 0));
     assert_cores(&spinning, Use::BusyWaiting, 1.0);
