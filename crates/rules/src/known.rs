@@ -99,6 +99,13 @@ const KNOWN: &[Known] = &[
         why: "each name takes a lock of all nodes",
     },
     Known {
+        by: By::Started("global:loop_the_registrar/0"),
+        what: "takes names for the whole cluster one after the other, each under a lock of all nodes",
+        entry: "code.around_the_server",
+        change: "pg, or names per node, in place of global: for what comes and goes with each user or device",
+        why: "each name takes a lock of all nodes",
+    },
+    Known {
         by: By::Name("net_kernel"),
         what: "makes connections to other nodes, and tells who wants to know of them",
         entry: "code.around_the_server",
