@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use beamtune_flags::Kind;
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Diagnosis, Evidence, Finding, Follows, Level, Outcome, Period, Verdict, facts};
 
@@ -16,11 +17,35 @@ pub fn render(period: &Period, diagnosis: &Diagnosis, style: Style) -> String {
     let is_text = period.is_imported() && !period.is_crash_dump();
     let kinds = Some(kinds::render(period, style)).filter(|kinds| is_text && !kinds.is_empty());
     let kinds = kinds.map_or(String::new(), |kinds| format!("{kinds}\n"));
-    format!("{}\n{kinds}{}{}", heading(period, style), verdicts(diagnosis, style), gaps(period, style))
+    format!(
+        "{}\n{kinds}{}{}",
+        heading(period, style),
+        verdicts(period, diagnosis, style),
+        gaps(period, style)
+    )
 }
 
-/// What was found, where the CPUs went, what looked healthy, and what could not be judged.
-pub fn verdicts(diagnosis: &Diagnosis, style: Style) -> String {
+/// Products whose scripts start the VM, by the beginning of their names, and where they take its flags from.
+const FLAGS_GO: [(&str, &str); 2] = [
+    (
+        "RabbitMQ",
+        "SERVER_ADDITIONAL_ERL_ARGS in rabbitmq-env.conf, or RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS in the environment of its service",
+    ),
+    ("ejabberd", "ERL_OPTIONS in ejabberdctl.cfg"),
+];
+
+/// Where flags go that remedies name, of a product that has a place of its own for them.
+fn flags_go(period: &Period, findings: &[&Finding]) -> Option<String> {
+    let product = period.facts.get(facts::PRODUCT)?;
+    let (name, place) = FLAGS_GO.iter().find(|(name, _)| product.starts_with(name))?;
+    let is_flag =
+        |entry: &str| beamtune_flags::entry(entry).is_some_and(|entry| entry.kind == Kind::EmulatorFlag);
+    let mut remedies = findings.iter().flat_map(|finding| &finding.remedies);
+    remedies.any(|remedy| is_flag(&remedy.entry)).then(|| format!("Of {name} flags go into {place}."))
+}
+
+/// What was found and where flags go that help, where the CPUs went, what looked healthy, and what could not be judged.
+pub fn verdicts(period: &Period, diagnosis: &Diagnosis, style: Style) -> String {
     let findings = diagnosis.findings();
     let mut out = String::new();
     if findings.is_empty() {
@@ -33,6 +58,9 @@ pub fn verdicts(diagnosis: &Diagnosis, style: Style) -> String {
     for finding in &findings {
         out.push_str(&render_finding(finding, style));
         out.push('\n');
+    }
+    if let Some(told) = flags_go(period, &findings) {
+        out.push_str(&format!("{}\n\n", text::wrap(&told, style.width, "")));
     }
     if let Some(cpu) = &diagnosis.cpu {
         out.push_str(&format!("{}\n", account::render(cpu, style)));
@@ -357,5 +385,25 @@ Not judged
   BT004 cpu-starved: no host; next: run it there
 ";
         assert_eq!(text, expect);
+    }
+
+    #[test]
+    fn where_flags_go_is_told_of_products_that_have_a_place_for_them() {
+        let told = |entry: &str, product: &str| {
+            let mut diagnosis = sick();
+            if let Outcome::Found(found) = &mut diagnosis.verdicts[0].outcome {
+                found[0].remedies[0].entry = entry.to_owned();
+            }
+            let mut period = Period::default();
+            period.facts.set(facts::PRODUCT, product);
+            let text = render(&period, &diagnosis, Style::PLAIN);
+            text.lines().find(|line| line.starts_with("Of ")).map(str::to_owned)
+        };
+        let rabbit = told("+sbwt", "RabbitMQ 3.10.8").expect("a place");
+        assert!(rabbit.starts_with("Of RabbitMQ flags go into SERVER_ADDITIONAL_ERL_ARGS"), "{rabbit}");
+        let ejabberd = told("+sbwt", "ejabberd 23.01");
+        assert_eq!(ejabberd.as_deref(), Some("Of ejabberd flags go into ERL_OPTIONS in ejabberdctl.cfg."));
+        assert_eq!(told("code.back_pressure", "RabbitMQ 3.10.8"), None, "no flag helps");
+        assert_eq!(told("+sbwt", "Livebook 0.9"), None);
     }
 }

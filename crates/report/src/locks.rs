@@ -58,7 +58,7 @@ pub fn render(period: &Period, page: &Page<'_>, style: Style) -> String {
         out.push_str(section);
     }
     out.push('\n');
-    out.push_str(&diagnosis::verdicts(page.verdicts, style));
+    out.push_str(&diagnosis::verdicts(period, page.verdicts, style));
     out
 }
 

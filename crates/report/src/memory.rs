@@ -45,7 +45,7 @@ pub fn render(
         out.push_str(section);
     }
     out.push('\n');
-    out.push_str(&diagnosis::verdicts(verdicts, style));
+    out.push_str(&diagnosis::verdicts(period, verdicts, style));
     out
 }
 

@@ -15,6 +15,11 @@ const RANCH_STARTS: &str = "ranch_conns_sup:";
 /// More owners say nothing of who listens.
 const MOST_OWNERS: usize = 5;
 
+/// No shorter queue is advised (judgement).
+const LEAST_BACKLOG: i64 = 1_024;
+/// The kernel's limit of any queue, `net.core.somaxconn`, before and since Linux 5.4. What it is set to is not recorded.
+const KERNEL_LIMITS: [i64; 2] = [128, 4_096];
+
 /// What was seen of acceptors.
 pub(crate) struct Acceptors {
     /// One that waits until there are fewer connections.
@@ -94,6 +99,10 @@ pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
     let server = SERVERS.iter().find(|(name, _, _)| product.starts_with(name));
     let has_ranch = period.facts.get(facts::APPLICATIONS).is_some_and(|list| list.contains("\"ranch\""));
     let own = !sight.is_busy && server.is_none();
+    let backlog = sight.limit.map_or(LEAST_BACKLOG, |limit| limit.saturating_mul(4).max(LEAST_BACKLOG));
+    // It may be the kernel that made it so short, or would.
+    let is_cut =
+        sight.limit.is_some_and(|limit| KERNEL_LIMITS.contains(&limit)) || backlog > KERNEL_LIMITS[1];
     let draft = match server {
         Some((_, entry, change)) if !sight.is_busy => {
             draft.fix(remedy::of(period, entry, change, "it is what accepts here, and its limits", PROVE))
@@ -128,17 +137,17 @@ pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
                 PROVE,
             )
         })
-        .fix_if(sight.is_full || sight.is_busy, || {
+        .fix_if(sight.is_full, || {
+            let more = if is_cut { ", with net.core.somaxconn at least as large: it cuts off what is more" } else { "" };
             remedy::of(
                 period,
                 "socket.backlog",
-                "{backlog, 1024} where connections come in bursts",
+                &format!("{{backlog, {backlog}}} where connections come in bursts{more}"),
                 "a longer queue carries over a burst, and makes clients wait where more come than are accepted all the time",
                 "TcpExtListenOverflows must not grow under the same load",
             )
         })
-        // Its values before and since Linux 5.4.
-        .fix_if(sight.is_full && matches!(sight.limit, Some(128 | 4_096)), || {
+        .fix_if(sight.is_full && is_cut, || {
             remedy::of(
                 period,
                 "host.listen_backlog",

@@ -6,6 +6,7 @@
 use beamtune_model::{Finding, Follows, Level, Outcome, Verdict};
 
 use crate::rules::accept_queue::SHORT_OF_CPU;
+use crate::rules::long_gc::ON_ITS_HEAP;
 
 /// One thing that leads to another.
 struct Relation {
@@ -27,7 +28,12 @@ fn same_subject(cause: &Finding, effect: &Finding) -> bool {
 
 /// These rules look themselves whether the time may be the host's, and make no more than a notice of it then: what is worse is the VM's.
 fn may_be_the_hosts(_: &Finding, effect: &Finding) -> bool {
-    effect.level == Level::Notice
+    effect.level == Level::Notice && takes_long(effect)
+}
+
+/// A heap that is large is so whatever the host does.
+fn takes_long(effect: &Finding) -> bool {
+    !effect.summary.contains(ON_ITS_HEAP)
 }
 
 /// That work waits for answers, as told of this process.
@@ -124,7 +130,7 @@ const RELATIONS: &[Relation] = &[
     Relation {
         cause: "BT019",
         effects: &["BT016", "BT017", "BT011"],
-        is_meant: always,
+        is_meant: |_, effect| takes_long(effect),
         why: "whoever needs a page that is swapped out waits for the disk",
     },
     Relation {

@@ -5,8 +5,9 @@
 
 use beamtune_flags::OtpVersion;
 use beamtune_model::memory::allocators;
-use beamtune_model::{Group, Period, ProcessRow, facts, metrics};
+use beamtune_model::{Group, LockRow, Period, ProcessRow, facts, metrics};
 
+use crate::contention;
 use crate::place;
 use crate::view::{self, kind};
 
@@ -53,10 +54,11 @@ pub(crate) const FIXES: &[Fix] = &[
     Fix {
         id: "OTP-19983, erlang/otp#10651",
         what: "a hibernating process with a large heap may miss the message that should wake it",
-        affected: &[("16.0", "16.2.1")],
+        // Since OTP 27.0, by the notes of ERTS 16.2.1; they name no patch of OTP 27 that has the fix.
+        affected: &[("15.0", "16.2.1")],
         sign: |period| {
             let asleep = rows(period).filter(|row| {
-                row.current_function.as_deref() == Some("erlang:hibernate/3")
+                row.current_function.as_deref().is_some_and(hibernates)
                     && row.total_heap_words.unwrap_or(0) > LARGE_HEAP_WORDS
             });
             let count = asleep.count();
@@ -230,10 +232,8 @@ pub(crate) const FIXES: &[Fix] = &[
         what: "many senders to one process wait for the lock of its queue; since then message_queue_data off_heap avoids that",
         affected: &[("0", "13.0")],
         sign: |period| {
-            let hot = period
-                .locks
-                .iter()
-                .find(|lock| lock.class == "proc_msgq" && lock.collisions * 20 >= lock.tries.max(1))?;
+            let hot =
+                period.locks.iter().find(|lock| lock.class == "proc_msgq" && is_contended(period, lock))?;
             shows(true, format!("{} of {} tries to lock a queue met another", hot.collisions, hot.tries))
         },
     },
@@ -290,6 +290,18 @@ pub(crate) const FIXES: &[Fix] = &[
 
 /// From here on a collection goes to a dirty scheduler, in words (ERTS_POTENTIALLY_LONG_GC_HSIZE).
 const LARGE_HEAP_WORDS: i64 = 131_072;
+
+/// Where a process stands that hibernates: since OTP 28 `gen_server` and `gen_statem` do so without leaving their own loop.
+fn hibernates(function: &str) -> bool {
+    function.starts_with("erlang:hibernate/") || function.contains(":loop_hibernate/")
+}
+
+/// A lock of which one try of twenty meets another, often enough that it is not by chance.
+fn is_contended(period: &Period, lock: &LockRow) -> bool {
+    let often = lock.collisions >= 1_000;
+    let long = contention::length(period).is_some_and(|length| lock.waited.saturating_mul(100) >= length);
+    lock.collisions.saturating_mul(20) >= lock.tries.max(1) && (often || long)
+}
 
 fn rows(period: &Period) -> impl Iterator<Item = &ProcessRow> {
     period.processes.iter().filter_map(|process| process.row.as_ref())

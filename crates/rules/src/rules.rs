@@ -31,7 +31,7 @@ mod limits;
 mod links_and_monitors;
 mod literal_area;
 mod logger_overload;
-mod long_gc;
+pub(crate) mod long_gc;
 mod long_schedule;
 mod memory_growing;
 mod memory_near_limit;

@@ -50,6 +50,15 @@ pub fn activity(period: &Period, kind: &str) -> Result<Activity, Missing> {
     Ok(Activity { shares })
 }
 
+/// Processes that are started in a second. The VM's counter has slots, too, that it passes over because their process is alive: on a table that
+/// is half full each second one.
+pub fn spawn_rate(period: &Period) -> Result<f64, Missing> {
+    let counted = period.rate(&metrics::SPAWNED, "")?;
+    let alive = period.stat(&metrics::PROCESS_COUNT, "")?.mean();
+    let limit = period.facts.number(facts::PROCESS_LIMIT).filter(|limit| *limit > 0);
+    Ok(counted * limit.map_or(1.0, |limit| (1.0 - alive / limit as f64).clamp(0.0, 1.0)))
+}
+
 /// Normal schedulers online: the mean over the period, for it can be changed meanwhile.
 pub fn schedulers_online(period: &Period) -> Result<f64, Missing> {
     match period.stat(&metrics::SCHEDULERS_ONLINE, "") {

@@ -288,7 +288,7 @@ fn change(
             .then_some(("+MMmcs 30".to_owned(), "segments that are kept need not be mapped anew")),
         "+M<S>sbct" => plain(
             "a larger threshold for carriers of one block (+M<S>sbct), for the allocator that maps the most",
-            "each large block is a mapping of its own, and takes the lock twice",
+            "each large block has a carrier of its own, and takes the lock twice",
         ),
         "+M<S>lmbcs" => plain(
             "larger carriers (+M<S>lmbcs), for the allocator that maps the most",

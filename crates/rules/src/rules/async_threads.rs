@@ -23,6 +23,9 @@ pub const RULE: Rule = Rule {
 /// From so many threads on a pool was asked for by somebody: the default has been 1 since OTP 21, and was 10 before.
 const MANY: f64 = 30.0;
 
+/// The VM does not start with more (OTP 25 and 29).
+const MOST: f64 = 1_024.0;
+
 /// A thread that has done nothing but begin has used less of a CPU, in seconds: 3 to 130 µs were measured (OTP 23, 25, 27, 29).
 const BEGUN_SECONDS: f64 = 0.0005;
 
@@ -86,7 +89,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
 /// A driver keeps them busy: what it is given waits.
 fn busy(period: &Period, pool: &Pool, score: f64) -> Draft {
-    let more = (4.0 * pool.threads).clamp(8.0, 128.0);
+    let more = (4.0 * pool.threads).clamp(8.0, MOST);
     Draft::new(
         score,
         format!(
@@ -103,13 +106,15 @@ fn busy(period: &Period, pool: &Pool, score: f64) -> Draft {
         "that driver may be standard output's: a terminal or a pipe that is slow takes what is printed and logged there",
     )
     .but("files are no reason: they have gone by the dirty I/O schedulers since OTP 21 (dirty-schedulers-saturated)")
-    .fix(remedy::of(
-        period,
-        "+A",
-        &format!("+A {more:.0}"),
-        "jobs of that driver then run beside each other",
-        "msacc: the share of sleep of the threads of type async; throughput under the same load",
-    ))
+    .fix_if(more > pool.threads, || {
+        remedy::of(
+            period,
+            "+A",
+            &format!("+A {more:.0}"),
+            "jobs of that driver then run beside each other",
+            "msacc: the share of sleep of the threads of type async; throughput under the same load",
+        )
+    })
 }
 
 /// What an old configuration has left.

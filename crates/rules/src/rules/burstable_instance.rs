@@ -54,17 +54,48 @@ const T3: &[(&str, f64)] = &[
     ("2xlarge", 40.0),
 ];
 
-/// Of a machine's model: the type, and what it may use of each CPU all the time, 0 to 1.
-fn baseline(machine: &str) -> Option<(&str, f64)> {
-    let of_type = machine.split_whitespace().next_back()?;
-    let (family, size) = of_type.split_once('.')?;
-    let sizes = match family {
-        "t2" => T2,
-        "t3" | "t3a" | "t4g" => T3,
-        _ => return None,
-    };
-    let (_, percent) = sizes.iter().find(|(name, _)| *name == size)?;
-    Some((of_type, percent / 100.0))
+/// Machines of other clouds have types that earn credits too, or share their CPUs, and do not tell their type.
+const UNTOLD: &[(&str, &str)] = &[
+    ("Microsoft Corporation Virtual Machine", "Azure's B series earns credits for CPU"),
+    (
+        "Google Compute Engine",
+        "Google's shared-core types (e2-micro, e2-small, e2-medium, f1, g1) have a part of their CPUs only",
+    ),
+];
+
+/// A type that earns credits.
+#[derive(Debug, PartialEq)]
+struct Burstable<'a> {
+    of_type: &'a str,
+    /// What it may use of each CPU all the time, 0 to 1.
+    baseline: f64,
+    /// Unless it was chosen otherwise, the rest is charged, and nothing is slowed down (Amazon EC2 User Guide, "Unlimited mode").
+    is_unlimited: bool,
+}
+
+impl<'a> Burstable<'a> {
+    /// By a machine's model.
+    fn of(machine: &'a str) -> Option<Self> {
+        let of_type = machine.split_whitespace().next_back()?;
+        let (family, size) = of_type.split_once('.')?;
+        let (sizes, is_unlimited) = match family {
+            "t2" => (T2, false),
+            "t3" | "t3a" | "t4g" => (T3, true),
+            _ => return None,
+        };
+        let (_, percent) = sizes.iter().find(|(name, _)| *name == size)?;
+        Some(Burstable { of_type, baseline: percent / 100.0, is_unlimited })
+    }
+
+    /// What comes when the credits are spent.
+    fn then(&self) -> &'static str {
+        match self.is_unlimited {
+            true => "the rest is charged, unless it was launched in standard mode, which slows it down",
+            false => {
+                "it is slowed down, unless it was launched in unlimited mode, in which the rest is charged"
+            }
+        }
+    }
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -74,10 +105,18 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .facts
         .get(facts::MACHINE)
         .ok_or_else(|| period.missing_group(Group::HostCpu, "the machine's model"))?;
-    let Some((of_type, share)) = baseline(machine) else {
+    if let Some((_, why)) = UNTOLD.iter().find(|(model, _)| machine.contains(model)) {
+        return Ok(Judgement::NotJudged {
+            reason: format!("{machine} does not tell its type, and {why}"),
+            next: "see which type it is in the cloud's console".to_owned(),
+        });
+    }
+    let Some(burstable) = Burstable::of(machine) else {
         return Ok(Judgement::Healthy(format!("{machine} is not known to limit CPU by credits")));
     };
-    let earned = share * cpus;
+    let Burstable { of_type, baseline, is_unlimited } = burstable;
+    let then = burstable.then();
+    let earned = baseline * cpus;
     let steal = period.cores(&metrics::CPU_STEAL, "").unwrap_or(0.0);
     let are_spent = steal >= CREDITS_SPENT * cpus;
     let of_earned = busy / earned.max(f64::MIN_POSITIVE);
@@ -100,7 +139,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )
     } else {
         format!(
-            "{of_type} earns credits for {earned:.2} cores, and {busy:.2} are used: when the credits are spent it is slowed down"
+            "{of_type} earns credits for {earned:.2} cores, and {busy:.2} are used: when the credits are spent {then}"
         )
     };
     let spinning = || {
@@ -118,7 +157,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .because(Evidence::number("CPU used on the whole machine", busy, Unit::Cores))
             .because(
                 Evidence::number("CPU that it earns credits for", earned, Unit::Cores)
-                    .with_text(format!("{:.1} % of each of {cpus:.0} CPUs", share * 100.0)),
+                    .with_text(format!("{:.1} % of each of {cpus:.0} CPUs", baseline * 100.0)),
             )
             .because(
                 Evidence::number("used, of what is earned", of_earned, Unit::Ratio)
@@ -130,12 +169,18 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 is_short && !are_spent,
                 "this is a short look, and credits are for a day: a burst is what they are for",
             )
-            .but("in unlimited mode nothing is slowed down, and the rest is charged")
+            .but_if(
+                are_spent && is_unlimited,
+                "its default is the unlimited mode, in which nothing is slowed down: if it is in that, the hypervisor takes the CPU for others",
+            )
             .fix_if(mostly_spinning, spinning)
             .fix(remedy::of(
                 period,
                 "host.instance_type",
-                "a type without credits (m, c, r), a larger one, or unlimited mode where bursts are rare",
+                match is_unlimited {
+                    true => "a type without credits (m, c, r) or a larger one; unlimited mode, its default, pays where bursts are rare",
+                    false => "a type without credits (m, c, r), a larger one, or unlimited mode where bursts are rare",
+                },
                 "what is used is more than what this type may use all the time",
                 "steal must be gone, and p99 be even, over a day",
             ))
@@ -149,11 +194,14 @@ mod tests {
 
     #[test]
     fn types_that_earn_credits_are_known() {
-        let check =
-            |machine: &str, expect: Option<(&str, f64)>| assert_eq!(baseline(machine), expect, "{machine}");
-        check("Amazon EC2 t3.medium", Some(("t3.medium", 0.2)));
-        check("Amazon EC2 t4g.2xlarge", Some(("t4g.2xlarge", 0.4)));
-        check("Amazon EC2 t2.xlarge", Some(("t2.xlarge", 0.225)));
+        let check = |machine: &str, expect: Option<(&'static str, f64, bool)>| {
+            let expect =
+                expect.map(|(of_type, baseline, is_unlimited)| Burstable { of_type, baseline, is_unlimited });
+            assert_eq!(Burstable::of(machine), expect, "{machine}");
+        };
+        check("Amazon EC2 t3.medium", Some(("t3.medium", 0.2, true)));
+        check("Amazon EC2 t4g.2xlarge", Some(("t4g.2xlarge", 0.4, true)));
+        check("Amazon EC2 t2.xlarge", Some(("t2.xlarge", 0.225, false)));
         check("Amazon EC2 m7i.large", None);
         check("Amazon EC2 t3.metal", None);
         check("Dell Inc. PowerEdge R740", None);

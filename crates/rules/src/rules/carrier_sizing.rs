@@ -31,6 +31,9 @@ const MAPPINGS: Scale = Scale {
 };
 const MOST_MAPPINGS: f64 = 65_530.0;
 
+/// Single-block carriers that an instance maps itself, unless it is told otherwise (`mmsbc`); those beyond are malloc's.
+const MOST_MAPPED: f64 = 256.0;
+
 /// Where it costs neither: worth knowing.
 const WORTH_KNOWING: f64 = 10.0;
 
@@ -47,23 +50,28 @@ const FEW_BLOCKS: f64 = 8.0;
 /// Carriers that are used better than this waste nothing.
 const WELL_USED: f64 = 0.85;
 
-/// What is in effect for an allocator, in kB.
+/// What is in effect for an allocator, sizes in kB.
 struct Sizes {
     sbct: f64,
     lmbcs: f64,
+    /// Single-block carriers that all instances together map themselves, at most.
+    mapped: f64,
 }
 
 impl Sizes {
     fn of(period: &Period, letter: char) -> Sizes {
         let given = |name: &str| {
             let flag = |of: char| view::emulator_flag(&period.facts, &format!("+M{of}{name}"));
-            let value =
-                flag(letter).value().or(flag('u').value()).and_then(|value| value.parse::<f64>().ok());
-            value.filter(|kb| *kb > 0.0)
+            flag(letter).value().or(flag('u').value()).and_then(|value| value.parse::<f64>().ok())
         };
+        let size = |name, default| given(name).filter(|kb| *kb > 0.0).unwrap_or(default);
+        let schedulers = period.facts.number(facts::SCHEDULERS);
         // By default schedulers have half of the largest carrier each, where there is more than one.
-        let split = period.facts.number(facts::SCHEDULERS).unwrap_or(2).clamp(1, 2) as f64;
-        Sizes { sbct: given("sbct").unwrap_or(512.0), lmbcs: given("lmbcs").unwrap_or(10_240.0 / split) }
+        let split = schedulers.unwrap_or(2).clamp(1, 2) as f64;
+        // Each scheduler has an instance, and all other threads share one.
+        let each = given("mmsbc").filter(|count| *count >= 0.0).unwrap_or(MOST_MAPPED);
+        let mapped = schedulers.map_or(f64::INFINITY, |schedulers| each * (schedulers as f64 + 1.0));
+        Sizes { sbct: size("sbct", 512.0), lmbcs: size("lmbcs", 10_240.0 / split), mapped }
     }
 }
 
@@ -128,9 +136,11 @@ fn alone(period: &Period, allocator: &Allocator, letter: char, sizes: &Sizes, wo
     let cores = anew * (mean_kb * 1024.0 / PAGE_BYTES).ceil() * PAGE_SECONDS;
     let used = view::process_cores(period).ok().filter(|cores| *cores > 0.0);
     let share = used.map_or(0.0, |used| (cores / used).min(1.0));
-    let mappings = single.count as f64 / MOST_MAPPINGS;
-    let score =
-        [COST.score(share), MAPPINGS.score(mappings)].into_iter().flatten().fold(WORTH_KNOWING, f64::max);
+    let mapped = mappings(period, single, sizes);
+    let score = [COST.score(share), MAPPINGS.score(mapped / MOST_MAPPINGS)]
+        .into_iter()
+        .flatten()
+        .fold(WORTH_KNOWING, f64::max);
     let (sbct, lmbcs) = fitting(mean_kb);
     let prove = "the same load: page faults and CPU in the kernel; beamtune memory: single-block carriers must be gone";
     let name = &allocator.name;
@@ -138,13 +148,14 @@ fn alone(period: &Period, allocator: &Allocator, letter: char, sizes: &Sizes, wo
     let draft = Draft::new(
         score,
         format!(
-            "{} blocks of {name}, {mean_kb:.0} kB each on average, have a mapping of their own each: the threshold is {:.0} kB",
+            "{} blocks of {name}, {mean_kb:.0} kB each on average, have a carrier of their own each: the threshold is {:.0} kB",
             single.blocks, sizes.sbct
         ),
     )
     .about(name.as_str())
     .because(Evidence::number("in single-block carriers", single.size as f64, Unit::Bytes))
-    .because(Evidence::number("these carriers, each a mapping", single.count as f64, Unit::Count).against(
+    .because(Evidence::number("these carriers", single.count as f64, Unit::Count))
+    .because(Evidence::number("mappings that they make at most", mapped, Unit::Count).against(
         MAPPINGS.warning * MOST_MAPPINGS,
         MAPPINGS.source,
     ))
@@ -176,6 +187,15 @@ fn alone(period: &Period, allocator: &Allocator, letter: char, sizes: &Sizes, wo
                 prove,
             )),
     )
+}
+
+/// The mappings that single-block carriers can have made. The kernel merges neighbours, so that there are mostly far fewer.
+fn mappings(period: &Period, single: Carriers, sizes: &Sizes) -> f64 {
+    let counted = period.entities(Group::HostMapping).into_iter();
+    let all: Option<f64> = counted
+        .filter_map(|kind| Some(period.stat(&metrics::MAPPING_COUNT, kind).ok()?.last.value as f64))
+        .reduce(|a, b| a + b);
+    (single.count as f64).min(sizes.mapped).min(all.unwrap_or(f64::INFINITY))
 }
 
 /// Carriers hardly larger than the blocks in them, by a flag.

@@ -47,6 +47,9 @@ const MOST: usize = 3;
 /// Tables that are named as those that may be meant.
 const MOST_CANDIDATES: usize = 5;
 
+/// A queue of fewer messages is none that many send to at once (judgement).
+const MANY_MESSAGES: i64 = 100;
+
 /// What those who look themselves are to type.
 const NEXT: &str = "beamtune locks TARGET";
 
@@ -381,8 +384,17 @@ fn operation(mut draft: Draft, period: &Period, first: &Operation) -> Draft {
     explained(draft, &contention::answer(period, class, None))
 }
 
+/// The process that may be meant, where many send to one: that with the longest queue.
+pub(super) fn receiver(period: &Period) -> Option<Evidence> {
+    let process = period.processes.iter().max_by_key(|process| process.queue_max)?;
+    (process.queue_max >= MANY_MESSAGES).then(|| {
+        let text = format!("{}: up to {} messages", process.title(), process.queue_max);
+        Evidence::text("the process with the longest queue, whose lock each sender takes", text)
+    })
+}
+
 /// Tables that may be meant, the largest first: those that all may write, and that have one lock. Several may have one name.
-fn candidates(period: &Period) -> Option<Evidence> {
+pub(super) fn candidates(period: &Period) -> Option<Evidence> {
     let has_one_lock =
         |options: &[String]| !options.iter().any(|option| option.starts_with("write_concurrency"));
     let mut names: Vec<(&str, usize)> = Vec::new();

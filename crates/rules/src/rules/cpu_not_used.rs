@@ -126,10 +126,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     // Where locks were counted it is known which, and what helps against that one is said there.
     let counted = (cause == Cause::Locks).then(|| contended_locks::most_waited(period)).flatten();
+    // Else by what most such waiting is for: a table that all write, a process that all send to.
+    let is_guessed = cause == Cause::Locks && counted.is_none();
+    let candidates = [contended_locks::candidates, contended_locks::receiver]
+        .into_iter()
+        .filter_map(|candidate| candidate(period).filter(|_| is_guessed));
     // An explanation is a notice; that locks hold the node back is more than that.
     let score = locks.as_ref().map_or(10.0, |(score, _)| *score);
-    let draft = Draft::new(score, summary)
-        .about(cause.name())
+    let draft = candidates.fold(Draft::new(score, summary).about(cause.name()), Draft::because)
         .because(Evidence::number("capacity", capacity.cores, Unit::Cores).with_text(account::capacity_text(&capacity)))
         .because(Evidence::number("CPU of the VM", used, Unit::Cores))
         .because(Evidence::number("not used: stopped by the quota", share(unused.stopped), Unit::Ratio))
@@ -160,7 +164,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             Evidence::text("what they wait for the most, by counting", said)
         }))
         .but_if(
-            cause == Cause::Locks && counted.is_none(),
+            is_guessed,
             "native code that blocks, page faults and interrupts look the same from here; which lock it is takes a lock-counting emulator",
         )
         .but_if(cause == Cause::Outside, "messages that a process never takes look the same: see whether they stay");

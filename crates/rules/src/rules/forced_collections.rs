@@ -1,7 +1,7 @@
 //! BT032: a job collects every process again and again: background collectors of old advice.
 //!
-//! It is seen by the counter of collections: it jumps by the number of processes, in one second, while the work between two jumps
-//! needs few.
+//! It is seen by the counter of collections: it jumps by the number of processes, from one reading to the next, while the work between two
+//! jumps needs few.
 
 use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics, units::SECOND_NS};
 
@@ -25,7 +25,7 @@ const ALL_OF_THEM: f64 = 0.8;
 /// More than that are no round through all processes, but waves of work.
 const MORE_THAN_ALL: f64 = 2.0;
 
-/// A jump stands out if the seconds around it have this many times fewer.
+/// A jump stands out if the readings around it have this many times fewer.
 const STANDS_OUT: f64 = 4.0;
 
 /// Jumps that make a job.
@@ -75,7 +75,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .collect();
     let mut sizes: Vec<f64> = steps.iter().map(|step| step.1).collect();
     sizes.sort_by(f64::total_cmp);
-    // Of short recordings up to two thirds of the seconds may have a part of a round.
+    // Of short recordings up to two thirds of the steps may have a part of a round.
     let usual = sizes.get(sizes.len() / 4).copied().unwrap_or(0.0);
     let jumps = jumps(&steps, ALL_OF_THEM * processes, usual.max(1.0));
     let healthy = || {
@@ -109,15 +109,17 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         row.current_function.as_deref().filter(|function| function.contains("garbage_collect"))?;
         Some(process.title())
     });
+    // Of a long recording fewer readings are kept than there were.
+    let step = if step_s < 1.5 { "a second".to_owned() } else { format!("{step_s:.1} s") };
     let draft = Draft::new(
         score.min(74.0),
         format!(
-            "about every {} some job collects all processes: {forced:.0} collections within a second, on a node of {processes:.0} processes",
+            "about every {} some job collects all processes: {forced:.0} collections within {step}, on a node of {processes:.0} processes",
             view::duration_text(every)
         ),
     )
     .because(Evidence::number("collections at such a moment", forced, Unit::Count))
-    .because(Evidence::number("in other seconds, usually", usual, Unit::Count))
+    .because(Evidence::number(format!("in {step} without one, usually"), usual, Unit::Count))
     .because(Evidence::number("such moments", jumps.len() as f64, Unit::Count))
     .because(Evidence::number("processes", processes, Unit::Count))
     .because_some(caller.as_ref().map(|name| Evidence::text("seen collecting others", name.as_str())))

@@ -19,7 +19,8 @@ pub const RULE: Rule = Rule {
     code: Code("BT055"),
     name: "large-messages",
     question: "Are large messages copied?",
-    confirm: "erts_debug:flat_size(Message) * 8 where it is sent: as many bytes as told here; and what the receiver reads of it",
+    confirm: "erts_debug:flat_size(Message) * 8 where it is sent, without literals and persistent terms in it, which it counts and which are not \
+              copied: as many bytes as told here; and what the receiver reads of it",
     needs: &[&metrics::SCAN_LONGEST_QUEUE, &metrics::GC_WORDS_RECLAIMED],
     since: 23,
     judge,
@@ -145,7 +146,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             period,
             "code.shared_terms",
             "put what many read into persistent_term (if it hardly changes) or an ETS table, and send the key; keep large texts as binaries",
-            "persistent terms and binaries above 64 bytes are not copied, and ETS copies only what is looked up",
+            "persistent terms, literals of loaded modules and binaries above 64 bytes are not copied, and ETS copies only what is looked up",
             "words reclaimed in a second, and CPU per request, under the same load",
         ))
         .fix_if(held >= HELD.notice && first.is_on_heap, || {

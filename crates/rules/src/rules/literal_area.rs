@@ -35,7 +35,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             megabytes(total)
         )));
     };
-    let wanted_mb = (2.0 * now / f64::from(1 << 20)).max(1024.0).ceil();
+    // What is left must be more than there was, also where the area was made small, or has 1,024 MB already.
+    let wanted_mb = (2.0 * total.max(2.0 * now) / f64::from(1 << 20)).ceil();
     let grown = (used.last.value - used.first.value) as f64;
     Ok(Judgement::found(
         Draft::new(

@@ -1,8 +1,9 @@
-//! BT017: a process stands still while its garbage is collected.
+//! BT017: a process stands still while its garbage is collected, or has a heap with which it will.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Unit, metrics};
 
-use crate::events::told;
+use crate::events::{Told, told};
+use crate::memory::{self, megabytes};
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 
@@ -32,11 +33,76 @@ const STANDS: Scale = Scale {
     source: "judgement: of 20 who ask a process one meets a collection",
 };
 
+/// A heap of this size is looked at closely by who operates nodes; of a smaller one the VM tells itself (`large_heap`, from 128 MB on).
+const LARGE_BYTES: f64 = 500e6;
+/// It may be so on purpose: worth knowing.
+const WORTH_KNOWING: f64 = 10.0;
+/// How a heap is told of that has held nobody up so far.
+pub(crate) const ON_ITS_HEAP: &str = "on its heap: a full collection";
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let told = told(period, "long_gc")?;
-    let Some(score) = LONGEST.score(told.longest) else {
-        return Ok(Judgement::Healthy("no collection took 100 ms or more".to_owned()));
+    let stands = LONGEST.score(told.longest).map(|score| stands_still(period, &told, score));
+    let is_told = |who: &str| {
+        let culprit = told.culprit.as_ref().filter(|_| stands.is_some());
+        culprit.is_some_and(|culprit| culprit.subject.contains(who))
     };
+    let large = large_heap(period, is_told);
+    let drafts: Vec<Draft> = stands.into_iter().chain(large).collect();
+    Ok(Judgement::found_or_healthy(drafts, "no collection took 100 ms or more"))
+}
+
+/// What helps where a large state is alive.
+fn less_garbage(period: &Period) -> Option<Remedy> {
+    remedy::of(
+        period,
+        "code.less_garbage",
+        "keep large data out of the process's heap: ETS, persistent_term or binaries; split the state over several processes",
+        "a full collection copies all that is alive, and nobody is answered meanwhile",
+        "long_gc events, and p99 of what asks this process, under the same load",
+    )
+}
+
+/// The process at work that has the largest heap, if it is large; else that of which the VM has told so. None of which more is told.
+fn large_heap(period: &Period, is_told: impl Fn(&str) -> bool) -> Option<Draft> {
+    let bytes = |process: &ProcessUse| Some(8.0 * process.row.as_ref()?.total_heap_words? as f64);
+    // Those that do nothing are idle-heaps'.
+    let works = period.processes.iter().filter(|process| !memory::is_idle(period, process));
+    let seen = works.filter_map(|process| Some((process, bytes(process)?)));
+    let largest = seen.filter(|(_, bytes)| *bytes >= LARGE_BYTES).max_by(|a, b| a.1.total_cmp(&b.1));
+    let events = told(period, "large_heap").ok();
+    let event = events.as_ref().and_then(|events| events.culprit.as_ref());
+    let (who, pid, has, queue) = match (largest, event) {
+        (Some((process, bytes)), _) => {
+            (process.title(), process.pid.as_str(), megabytes(bytes), process.queue_max)
+        }
+        (None, Some(event)) => {
+            // "150 MB of heap in lists:map/2"
+            let has = event.last.detail.split_once(" of heap").map_or("much", |(has, _)| has);
+            (event.subject.to_owned(), event.subject, has.to_owned(), 0)
+        }
+        (None, None) => return None,
+    };
+    if is_told(pid) {
+        return None;
+    }
+    let draft = Draft::new(
+        WORTH_KNOWING,
+        format!("{who} has {has} {ON_ITS_HEAP} copies what of it is alive, needs as much memory once more, and nobody is answered meanwhile"),
+    )
+    .about(who)
+    .because(Evidence::text("its heap", has))
+    .because_some(events.filter(|events| events.count > 0).map(|events| {
+        let what = "collections after which some process had 128 MB of heap and more";
+        Evidence::number(what, events.count as f64, Unit::Count)
+    }))
+    .but("a large state may be on purpose")
+    .but_if(queue > 1_000, "messages that wait in its queue are a part of its heap");
+    Some(draft.fix(less_garbage(period)))
+}
+
+/// Collections of 100 ms and more.
+fn stands_still(period: &Period, told: &Told<'_>, score: f64) -> Draft {
     let stands = told.culprit.as_ref().map_or(0.0, |culprit| {
         told.seconds / period.seconds().max(1.0) * culprit.count as f64 / culprit.of.max(1) as f64
     });
@@ -73,23 +139,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     )
     .because_some((queue > 0).then(|| Evidence::number("messages in its queue", queue as f64, Unit::Count)))
     .but_if(hosts, "schedulers waited for a CPU for about as long: on a host with CPU left it may be short");
-    Ok(Judgement::found(
-        told.blame(draft)
-        .fix(remedy::of(
+    told.blame(draft).fix(less_garbage(period)).fix_if(queue > 1_000, || {
+        remedy::of(
             period,
-            "code.less_garbage",
-            "keep large data out of the process's heap: ETS, persistent_term or binaries; split the state over several processes",
-            "a full collection copies all that is alive, and nobody is answered meanwhile",
-            "long_gc events, and p99 of what asks this process, under the same load",
-        ))
-        .fix_if(queue > 1_000, || {
-            remedy::of(
-                period,
-                "process.message_queue_data",
-                "process_flag(message_queue_data, off_heap) in this process",
-                "a long queue on the heap is copied by each full collection",
-                "long_gc events, with a queue as long",
-            )
-        }),
-    ))
+            "process.message_queue_data",
+            "process_flag(message_queue_data, off_heap) in this process",
+            "a long queue on the heap is copied by each full collection",
+            "long_gc events, with a queue as long",
+        )
+    })
 }

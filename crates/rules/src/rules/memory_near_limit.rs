@@ -29,6 +29,8 @@ const MOST_OF_HOST: f64 = 0.25;
 
 /// RabbitMQ blocks publishers from this share of the memory on that it sees, unless it is told otherwise: until 3.13, and since 4.0.
 const WATERMARKS: (f64, f64) = (0.4, 0.6);
+/// No VM tells what the watermark was set to, so that no more than a warning is told of the default.
+const ASSUMED: f64 = 60.0;
 const WATERMARK_SOURCE: &str = "rabbitmq.com, \"Memory Alarm Threshold\", of 3.13 and of 4.2";
 
 struct Limit {
@@ -37,6 +39,22 @@ struct Limit {
     used: f64,
     what: &'static str,
     is_group: bool,
+}
+
+impl Limit {
+    /// What was judged.
+    fn said(&self, resident: f64) -> String {
+        let (size, taken) = (megabytes(self.bytes), 100.0 * self.used);
+        // Others have a part of it, too.
+        if self.used * self.bytes > resident + 1.0 {
+            return format!(
+                "{taken:.0} % of {} ({size}) are taken, {} of it by the VM",
+                self.what,
+                megabytes(resident)
+            );
+        }
+        format!("{} resident, {taken:.0} % of {} ({size})", megabytes(resident), self.what)
+    }
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -49,23 +67,20 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             next: "record on the node's host".to_owned(),
         });
     };
-    if let Some(draft) = rabbitmq(period, resident, &limits) {
-        return Ok(Judgement::found(draft));
-    }
-    let sentence = format!(
-        "{} resident, {:.0} % of {} ({})",
-        megabytes(resident),
-        100.0 * resident / tightest.bytes,
-        tightest.what,
-        megabytes(tightest.bytes)
-    );
-    let Some(score) = USED.score(tightest.used) else { return Ok(Judgement::Healthy(sentence)) };
+    let sentence = tightest.said(resident);
+    let near = USED.score(tightest.used).map(|score| near(period, tightest, resident, score, &sentence));
+    let drafts: Vec<Draft> = near.into_iter().chain(rabbitmq(period, resident, &limits)).collect();
+    Ok(Judgement::found_or_healthy(drafts, sentence))
+}
+
+/// The end is near.
+fn near(period: &Period, tightest: &Limit, resident: f64, score: f64, sentence: &str) -> Draft {
     let end = if tightest.is_group {
         "beyond it the kernel kills the VM"
     } else {
         "beyond it the kernel kills the largest process"
     };
-    let draft = Draft::new(score, format!("{sentence}: {end}, without a crash dump"))
+    Draft::new(score, format!("{sentence}: {end}, without a crash dump"))
         .about(if tightest.is_group { "control group" } else { "host" })
         .because(Evidence::number("taken", tightest.used, Unit::Ratio).against(USED.warning, USED.source))
         .because(Evidence::number("resident at most", resident, Unit::Bytes))
@@ -85,8 +100,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "beamtune memory says where the memory is, and what gives it back",
             "what is kept without need brings the end nearer",
             "resident memory under the same load",
-        ));
-    Ok(Judgement::found(draft))
+        ))
 }
 
 /// What may end the VM for its memory, each with how much of it is taken.
@@ -133,7 +147,7 @@ fn rabbitmq(period: &Period, resident: f64, limits: &[Limit]) -> Option<Draft> {
     let seen = limits.iter().map(|limit| limit.bytes).reduce(f64::min)?;
     let watermark = share * seen;
     let (score, said) = match resident / watermark {
-        used if used >= 1.0 => (80.0, "RabbitMQ blocks all publishers"),
+        used if used >= 1.0 => (ASSUMED, "RabbitMQ blocks all publishers"),
         used if used >= 0.85 => (30.0, "RabbitMQ is about to block all publishers"),
         _ => return None,
     };

@@ -240,7 +240,7 @@ fn out_of_memory(period: &Period, allocator: &str, bytes: f64, kind: &str) -> Dr
         remedy::of(
             period,
             "+MIscs",
-            "+MIscs 2048",
+            &format!("+MIscs {}", larger_area_mb(period)),
             "literals and persistent terms have an area of their own, 1 GB unless it is told otherwise",
             "beamtune memory shows how far the area is used",
         )
@@ -290,6 +290,14 @@ fn out_of_memory(period: &Period, allocator: &str, bytes: f64, kind: &str) -> Dr
             "beamtune record --keep 6h: how memory goes before the next end",
         )
     })
+}
+
+/// Twice the area for literals that was too small, in MB.
+fn larger_area_mb(period: &Period) -> i64 {
+    /// Where the dump does not tell its size.
+    const DEFAULT_MB: i64 = 1_024;
+    let size = period.stat(&metrics::MMAP_TOTAL, "literal").ok().map(|stat| stat.last.value >> 20);
+    size.filter(|size| *size > 0).unwrap_or(DEFAULT_MB).saturating_mul(2)
 }
 
 /// The kind of memory that there was most of, of those that somebody holds.

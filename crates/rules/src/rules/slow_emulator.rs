@@ -125,7 +125,7 @@ fn interpreter(period: &Period, share: f64, used: Evidence, architecture: &str, 
         true => draft.fix(remedy::of(
             period,
             "-emu_flavor",
-            "-emu_flavor jit, or leave it out",
+            "leave out -emu_flavor emu",
             "the interpreter was asked for by -emu_flavor emu",
             "system_info(emu_flavor) must be jit; CPU per request under the same load",
         )),

@@ -13,7 +13,7 @@ pub const RULE: Rule = Rule {
     name: "small-first-heaps",
     question: "Do new processes grow their heap step by step?",
     confirm: "min_heap_size for these processes, under the same load: collections per request must fall, and memory stay within its guard",
-    needs: &[&metrics::GARBAGE_COLLECTIONS, &metrics::SPAWNED],
+    needs: &[&metrics::GARBAGE_COLLECTIONS, &metrics::SPAWNED, &metrics::PROCESS_COUNT],
     since: 21,
     judge,
 };
@@ -43,7 +43,7 @@ const GROWING: f64 = 2.0 / 3.0;
 /// Heaps grow by about this factor, as the row of Fibonacci does (grow_heap in erl_gc.c).
 const GROWTH: f64 = 1.618;
 
-/// No larger first heap is advised, in words (371 kB, a step of the VM's own row): one above 512 kB has a mapping of its own, which is made
+/// No larger first heap is advised, in words (371 kB, a step of the VM's own row): one above 512 kB has a carrier of its own, which is made
 /// and unmade with each process.
 const MOST_WORDS: f64 = 46_422.0;
 
@@ -57,7 +57,7 @@ const KINDS: usize = 3;
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let collecting = view::collecting(period, &[kind::SCHEDULER])?;
     let rate = period.rate(&metrics::GARBAGE_COLLECTIONS, "")?;
-    let spawned = period.rate(&metrics::SPAWNED, "")?;
+    let spawned = view::spawn_rate(period)?;
     let first_words = period.fact_number(facts::MIN_HEAP_WORDS)? as f64;
     let steps = rate / spawned.max(0.1);
     let share = collecting.share();

@@ -1,6 +1,6 @@
 //! BT039: processes are started for so little that starting and ending them is much of what the node does.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, SpawnRow, Unit, facts, metrics};
+use beamtune_model::{Code, Evidence, Missing, Period, Scale, SpawnRow, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -40,15 +40,11 @@ const FEWEST: i64 = 20;
 const LEAST_SEEN: f64 = 0.1;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let counted = period.rate(&metrics::SPAWNED, "")?;
-    let alive = period.stat(&metrics::PROCESS_COUNT, "")?.mean();
+    let rate = view::spawn_rate(period)?;
     // Busy waiting is in their CPU time, and what others took from them is in their active time.
     let active = view::activity(period, kind::SCHEDULER)?.cores();
     let cpu = view::thread_cores(period, &metrics::THREAD_CPU, &[kind::SCHEDULER]);
     let busy = cpu.map_or(active, |cpu| cpu.min(active));
-    // Slots that are passed over because their process is alive are counted too.
-    let limit = period.facts.number(facts::PROCESS_LIMIT).filter(|limit| *limit > 0);
-    let rate = counted * limit.map_or(1.0, |limit| (1.0 - alive / limit as f64).clamp(0.0, 1.0));
     let cores = rate * PROCESS_USEC / 1e6;
     let share = if busy > 0.0 { (cores / busy).min(1.0) } else { 0.0 };
     let Some(score) = SHARE.score(share) else {

@@ -1,6 +1,6 @@
 //! Rules on CPU time: who uses it, who waits for it, why it is not used.
 
-use beamtune_model::{Level, ProcessRow, facts};
+use beamtune_model::{Evidence, Level, ProcessRow, TableRow, facts};
 
 use super::node::{Busy, Node, node};
 use super::{assert_healthy, entries, finding, serial};
@@ -221,6 +221,36 @@ fn unused_cpu_is_explained_by_its_largest_cause() {
         Some("locks")
     ));
     assert_healthy(&node().with(|n| (n.active, n.cpu) = (0.01, 0.01)), "BT015");
+}
+
+#[test]
+fn what_locks_may_be_meant_is_told_where_nobody_has_counted_them() {
+    let table = |name: &str, options: &[&str]| TableRow {
+        id: name.to_owned(),
+        name: name.to_owned(),
+        protection: "public".to_owned(),
+        options: options.iter().map(|&option| option.to_owned()).collect(),
+        ..TableRow::default()
+    };
+    let locked = node().with(|n| {
+        (n.active, n.cpu) = (0.95, 0.4);
+        n.ets = vec![table("carts", &[]), table("visits", &["write_concurrency"])];
+        n.busiest = vec![Busy { pid: "<0.77.0>", queue: (400, 0), ..Busy::default() }];
+    });
+    let texts = |node: &Node| {
+        let of = |evidence: &Evidence| Some((evidence.what.clone(), evidence.text.clone()?));
+        let all = finding(node, "BT015").evidence.iter().filter_map(of).collect::<Vec<_>>();
+        let named = |what: &str| all.iter().find(|told| told.0.starts_with(what)).map(|told| told.1.clone());
+        (named("public tables without write_concurrency"), named("the process with the longest queue"))
+    };
+    assert_eq!(texts(&locked), (Some("carts".to_owned()), Some("<0.77.0>: up to 400 messages".to_owned())));
+    let few = locked.clone().with(|n| (n.ets, n.busiest[0].queue) = (Vec::new(), (9, 0)));
+    assert_eq!(texts(&few), (None, None));
+    // Another cause has nothing to do with them.
+    assert_eq!(
+        texts(&locked.with(|n| (n.active, n.cpu, n.wait, n.foreign) = (0.3, 0.3, 0.9, 1.9))),
+        (None, None)
+    );
 }
 
 #[test]

@@ -18,6 +18,8 @@ struct Dump {
     memory: Vec<(&'static str, i64)>,
     processes: Vec<ProcessRow>,
     tables: Vec<TableRow>,
+    /// The area for literals.
+    literals_mib: Option<i64>,
 }
 
 impl Dump {
@@ -38,6 +40,9 @@ impl Dump {
         }
         out.metric(&metrics::ATOM_COUNT, "", 9_000);
         out.metric(&metrics::ETS_COUNT, "", 20);
+        if let Some(mib) = self.literals_mib {
+            out.metric(&metrics::MMAP_TOTAL, "literal", mib << 20);
+        }
         out.sample.processes = self.processes;
         out.sample.tables = self.tables;
         let sample = out.sample;
@@ -65,6 +70,7 @@ fn dump(slogan: &'static str) -> Dump {
         memory: vec![("total", 1_000), ("processes", 800), ("binary", 100), ("ets", 50)],
         processes: vec![process("<0.5.0>", "cache", 500, 3), process("<0.7.0>", "report", 200, 0)],
         tables: Vec::new(),
+        literals_mib: None,
     }
 }
 
@@ -137,9 +143,15 @@ fn what_cannot_be_a_leak_is_told_apart() {
             .finding();
     assert!(wrong.against.iter().any(|against| against.contains("a wrong size")), "{:?}", wrong.against);
     assert!(entries(&wrong).is_empty(), "{:?}", entries(&wrong));
-    let literal =
-        dump("literal_alloc: Cannot allocate 70000 bytes of memory (of type \"literal\").").finding();
-    assert_eq!(entries(&literal), ["+MIscs"]);
+    let advised = |literals_mib| {
+        let mut literal = dump("literal_alloc: Cannot allocate 70000 bytes of memory (of type \"literal\").");
+        literal.literals_mib = literals_mib;
+        let found = literal.finding();
+        assert_eq!(entries(&found), ["+MIscs"]);
+        found.remedies[0].change.clone()
+    };
+    assert_eq!(advised(None), "+MIscs 2048");
+    assert_eq!(advised(Some(4_096)), "+MIscs 8192", "what it had did not suffice");
     let mut queue = dump(NO_HEAP);
     queue.processes[0].queue = 2_000;
     queue.facts.push((facts::CRASH_PROCESS, "<0.5.0>"));

@@ -274,4 +274,16 @@ fn a_machine_that_spends_more_credits_than_it_earns_is_told() {
     let spent = finding(&burstable("t3.medium").with(|n| n.steal = 0.4), "BT036");
     assert_eq!(spent.level, Level::Critical);
     assert!(spent.summary.contains("seem to be spent"), "{}", spent.summary);
+    // By default one family is charged what it has not earned, and the other one is slowed down.
+    assert!(spends.summary.contains("spent the rest is charged, unless"), "{}", spends.summary);
+    assert!(spent.against.iter().any(|against| against.contains("takes the CPU for others")), "{spent:#?}");
+    let older = finding(&burstable("t2.medium"), "BT036");
+    assert!(older.summary.contains("spent it is slowed down, unless"), "{}", older.summary);
+    let spent = finding(&burstable("t2.medium").with(|n| n.steal = 0.4), "BT036");
+    assert!(spent.against.is_empty(), "{spent:#?}");
+    // Others do not tell their type.
+    for model in ["Microsoft Corporation Virtual Machine", "Google Compute Engine"] {
+        let untold = node().with(|n| n.facts.push((facts::MACHINE, model.to_owned())));
+        assert!(matches!(outcome(&untold.period(), "BT036"), Outcome::NotJudged { .. }), "{model}");
+    }
 }

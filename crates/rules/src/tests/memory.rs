@@ -315,6 +315,14 @@ fn a_literal_area_that_fills_is_found_in_time() {
     check(80, Level::Warning);
     check(95, Level::Critical);
     assert_healthy(&node(), "BT030");
+    // What is advised is more than there is.
+    let advised = |used_mib: i64, size_mib: i64| {
+        let found = finding(&node().with(|n| n.literals = (used_mib << 20, size_mib << 20)), "BT030");
+        found.remedies[0].change.clone()
+    };
+    assert_eq!(advised(600, 1_024), "+MIscs 2400");
+    assert_eq!(advised(520, 1_024), "+MIscs 2080");
+    assert_eq!(advised(60, 100), "+MIscs 240");
 }
 
 #[test]
@@ -360,6 +368,14 @@ fn a_job_that_collects_everything_is_told_from_a_load_in_waves() {
     };
     let found = finding(&job(30_000, 2_100), "BT032");
     assert!(found.summary.contains("every 30 s"), "{}", found.summary);
+    // Of twenty minutes each tenth second or so is kept.
+    let long = finding(&job(96_000, 2_100).with(|n| (n.seconds, n.collections.0) = (1_300, 20)), "BT032");
+    let step = long.evidence[1]
+        .what
+        .strip_prefix("in ")
+        .and_then(|rest| rest.strip_suffix(" s without one, usually"));
+    let step: f64 = step.and_then(|step| step.parse().ok()).unwrap_or_else(|| panic!("{long:#?}"));
+    assert!(step > 5.0 && long.summary.contains(&format!("within {step:.1} s")), "{}", long.summary);
     assert_eq!(entries(&found), ["code.no_forced_collections"]);
     assert_healthy(&job(30_000, 500), "BT032");
     // A log that is written in pulses makes many collections of few processes.
@@ -371,6 +387,7 @@ fn a_job_that_collects_everything_is_told_from_a_load_in_waves() {
     for every_ms in [2_500, 3_500] {
         let found = finding(&job(every_ms, 2_100).with(|n| n.seconds = 20), "BT032");
         assert_eq!(found.level, Level::Warning, "{}", found.summary);
+        assert!(found.summary.contains("collections within a second"), "{}", found.summary);
     }
     // Each third second has one, and many a round falls into two.
     for every_ms in [2_700, 3_100] {
@@ -418,7 +435,10 @@ fn memory_that_comes_near_its_limit_is_told() {
             n.facts.push((facts::HOST_MEMORY, (4096 * MB).to_string()));
         })
     };
-    assert_eq!(finding(&host(2_048), "BT037").subject.as_deref(), Some("host"));
+    let full = finding(&host(2_048), "BT037");
+    assert_eq!(full.subject.as_deref(), Some("host"));
+    let said = "95 % of the host's memory (4096 MB) are taken, 2048 MB of it by the VM";
+    assert!(full.summary.starts_with(said), "{}", full.summary);
     assert_healthy(&host(500), "BT037");
 }
 
@@ -433,5 +453,14 @@ fn rabbitmq_that_comes_to_its_watermark_is_told() {
     assert_healthy(&rabbit(300), "BT037");
     assert_eq!(finding(&rabbit(360), "BT037").level, Level::Warning);
     let blocks = finding(&rabbit(410), "BT037");
-    assert_eq!((blocks.level, entries(&blocks)), (Level::Critical, vec!["rabbitmq.memory_watermark"]));
+    // Where the watermark is no VM tells.
+    assert_eq!((blocks.level, entries(&blocks)), (Level::Warning, vec!["rabbitmq.memory_watermark"]));
+
+    // That publishers wait does not hide that the kernel is about to kill it.
+    let Outcome::Found(both) = outcome(&rabbit(980).period(), "BT037") else { panic!("found") };
+    let subjects: Vec<_> = both.iter().map(|found| (found.level, found.subject.as_deref())).collect();
+    assert_eq!(
+        subjects,
+        [(Level::Critical, Some("control group")), (Level::Warning, Some("memory watermark"))]
+    );
 }

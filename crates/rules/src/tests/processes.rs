@@ -109,6 +109,46 @@ fn slices_and_collections_that_take_long_are_found_with_their_process() {
 }
 
 #[test]
+fn a_large_heap_is_worth_a_notice_before_it_holds_anybody_up() {
+    let state = |megabytes: i64, reductions: i64| {
+        node().with(|n| {
+            let row = row(|row| row.total_heap_words = Some(megabytes * 1_000_000 / 8));
+            n.busiest = vec![Busy { pid: "<0.77.0>", reductions, row, ..Busy::default() }];
+        })
+    };
+    let found = finding(&state(600, 50_000), "BT017");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Notice, Some("<0.77.0>")));
+    assert!(found.summary.starts_with("<0.77.0> has 600 MB on its heap"), "{}", found.summary);
+    assert_eq!(entries(&found), ["code.less_garbage"]);
+    assert_healthy(&state(400, 50_000), "BT017");
+    // Of what does nothing BT031 tells.
+    assert_healthy(&state(600, 0), "BT017");
+    // The VM tells of smaller ones by itself.
+    let told = finding(&happens("large_heap", 0, "cache (<0.9.0>)"), "BT017");
+    assert_eq!((told.level, told.subject.as_deref()), (Level::Notice, Some("cache (<0.9.0>)")));
+    // Of a process that has stood still already nothing more has to be said; of another one it is.
+    let found = |pid: &'static str| {
+        let both = state(600, 50_000).with(|n| {
+            n.events = happens("long_gc", 700, "state (<0.77.0>)").events;
+            n.busiest[0].pid = pid;
+        });
+        let Outcome::Found(found) = outcome(&both.period(), "BT017") else { panic!("found") };
+        found.into_iter().map(|found| found.level).collect::<Vec<_>>()
+    };
+    assert_eq!(found("<0.77.0>"), [Level::Critical]);
+    assert_eq!(found("<0.78.0>"), [Level::Critical, Level::Notice]);
+    // It is no consequence of a host that has no CPU left.
+    let starved = crate::diagnose(&state(600, 50_000).with(|n| (n.wait, n.foreign) = (0.6, 1.5)).period());
+    let findings = starved.findings();
+    let large = findings.iter().find(|found| found.code.0 == "BT017").expect("it");
+    assert!(
+        findings.iter().any(|found| found.code.0 == "BT004" && found.level > Level::Notice),
+        "{findings:#?}"
+    );
+    assert!(large.follows.is_none(), "{large:#?}");
+}
+
+#[test]
 fn processes_that_wait_for_another_node_are_found() {
     let many = happens("busy_dist_port", 0, "sender (<0.9.0>)").with(|n| {
         n.events = std::iter::repeat_n(n.events[0].clone(), 10).collect();

@@ -48,6 +48,16 @@ fn blocks_a_little_too_large_to_share_a_carrier_are_told() {
     assert!(finding(&churn, "BT045").level >= Level::Warning);
     let many = pictures().with(|n| n.allocators[1].sbcs = [30_000, 18_450 * MB, 30_000, 18_000 * MB]);
     assert_eq!(finding(&many, "BT045").level, Level::Warning);
+    // An instance maps 256 of them itself, unless it is told otherwise, and the others are malloc's: of two schedulers and one more.
+    let many = fact(many, facts::SCHEDULERS, "2");
+    let few = finding(&many, "BT045");
+    assert_eq!(few.level, Level::Notice);
+    assert_eq!(evidence(&few, "mappings that they make at most").and_then(|of| of.value), Some(768.0));
+    let more = |most: &str| fact(many.clone(), facts::EMU_ARGS, &format!(r#"["-MBmmsbc","{most}"]"#));
+    assert_eq!(finding(&more("100000"), "BT045").level, Level::Warning);
+    // And no more than the process has, which the kernel counts.
+    let merged = more("100000").with(|n| n.contents = vec![("unknown", 0, None)]);
+    assert_eq!(finding(&merged, "BT045").level, Level::Notice);
 
     // Huge ones are meant to have a carrier of their own; few are not worth a change; and a threshold above them helps.
     assert_healthy(&pictures().with(|n| n.allocators[1].sbcs = [20, 123 * MB, 20, 120 * MB]), "BT045");
@@ -134,7 +144,7 @@ fn new_processes_that_grow_step_by_step_are_told_with_the_heap_to_set() {
     assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("shop:request/2")));
     assert_eq!(entries(&found), ["process.min_heap_size", "+hms"]);
     // Six steps of 1.618 up from 233 words.
-    assert!(found.remedies[0].change.contains("{min_heap_size, 4180}"), "{}", found.remedies[0].change);
+    assert!(found.remedies[0].change.contains("{min_heap_size, 4185}"), "{}", found.remedies[0].change);
     let seen = requests().with(|n| {
         n.busiest = vec![Busy {
             row: row(|row| {
@@ -161,6 +171,14 @@ fn new_processes_that_grow_step_by_step_are_told_with_the_heap_to_set() {
 
     assert_healthy(&requests().with(|n| n.collections.0 = 300), "BT047");
     assert_healthy(&requests().with(|n| n.spawned = 2), "BT047");
+    // Slots that are passed over are no processes: of these 200 hardly 19.
+    assert_healthy(&requests().with(|n| (n.processes, n.collections.0) = ((238_000, 0), 600)), "BT047");
+    let half = finding(&requests().with(|n| n.processes = (131_072, 0)), "BT047");
+    assert!(
+        half.summary.contains("each of 100 new processes a second is collected 18 times"),
+        "{}",
+        half.summary
+    );
     assert_healthy(&requests().with(|n| n.collections.0 = 200_000), "BT047");
     assert_healthy(&requests().with(|n| n.gc = 0.01), "BT047");
     assert_healthy(&node(), "BT047");
@@ -310,12 +328,18 @@ fn every_defect_has_a_sign_that_a_node_can_show() {
         n.kinds.push(("binary", 50 * MB, 20 * MB));
         n.channel = vec![super::node::Channel { queue: 0, output: 0 }; 3];
     };
-    check("16.1", "OTP-19983", &|n| {
-        process(n, &|busy| {
-            busy.row.current_function = Some("erlang:hibernate/3".to_owned());
-            busy.row.total_heap_words = Some(1_000_000);
+    for (version, function) in [
+        ("15.2.7", "erlang:hibernate/3"),
+        ("16.1", "gen_server:loop_hibernate/4"),
+        ("16.1", "erlang:hibernate/0"),
+    ] {
+        check(version, "OTP-19983", &|n| {
+            process(n, &|busy| {
+                busy.row.current_function = Some(function.to_owned());
+                busy.row.total_heap_words = Some(1_000_000);
+            });
         });
-    });
+    }
     check("15.0.1", "OTP-19154", &|n| n.allocators[0].pool = [200, 200 * MB, 500, 50 * MB]);
     check("15.0.1", "OTP-19209", &|n| n.gc = 0.2);
     check("14.2.3", "OTP-19015", &|n| {
@@ -349,6 +373,19 @@ fn every_defect_has_a_sign_that_a_node_can_show() {
         n.locks =
             vec![beamtune_model::LockRow { collisions: 100_000, ..super::node::lock("proc_msgq", None) }];
     });
+    check("12.3", "OTP-16982", &|n| {
+        // Few, and waited for through a fiftieth of the time.
+        let waits =
+            beamtune_model::LockRow { tries: 100, collisions: 20, ..super::node::lock("proc_msgq", None) };
+        n.locks_counted = Some(10_000_000_000);
+        n.locks = vec![beamtune_model::LockRow { waited: 200_000_000, ..waits }];
+    });
+    // Three tries say nothing.
+    let by_chance = erts("12.3").with(|n| {
+        let row = super::node::lock("proc_msgq", None);
+        n.locks = vec![beamtune_model::LockRow { tries: 3, collisions: 1, ..row }];
+    });
+    assert_healthy(&by_chance, "BT051");
     check("12.3", "OTP-16852", &|n| {
         n.gc = 0.2;
         process(n, &|busy| busy.row.binary_bytes = Some(200 * MB));
@@ -404,6 +441,15 @@ fn a_pool_of_threads_that_nothing_uses_is_worth_knowing_and_a_busy_one_a_warning
         let found = finding(&busy, "BT056");
         assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["+A"]), "{}", found.summary);
     }
+    // More than there are, as many as the VM takes at most.
+    let advised = |threads| {
+        let found = finding(&pool(threads).with(|n| n.async_awake = 0.99), "BT056");
+        found.remedies.first().map(|remedy| remedy.change.clone())
+    };
+    assert_eq!(advised(1).as_deref(), Some("+A 8"));
+    assert_eq!(advised(200).as_deref(), Some("+A 800"));
+    assert_eq!(advised(512).as_deref(), Some("+A 1024"));
+    assert_eq!(advised(1_024), None);
     assert_eq!(finding(&pool(2).with(|n| n.async_cpu = 0.6), "BT056").level, Level::Notice);
     assert_healthy(&pool(2).with(|n| n.async_awake = 0.3), "BT056");
     let untold = node().with(|n| n.facts.push((facts::ASYNC_THREADS, String::new())));

@@ -89,6 +89,7 @@ impl Node {
             put(&MMAP_TOTAL, "default", total);
         }
         if !self.contents.is_empty() {
+            put(&MAPPING_COUNT, "anonymous", 140);
             put(&MAPPING_RESIDENT, "anonymous", self.resident);
             put(&MAPPING_LAZY_FREE, "anonymous", self.given_back);
         }
