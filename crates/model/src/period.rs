@@ -186,6 +186,8 @@ pub struct ProcessUse {
     pub queue_max: i64,
     /// Its queue over time, thinned.
     pub queue: Trace,
+    /// When it was last told of, and its queue then; nobody tells of a process that has ended, or that does nothing and has no messages.
+    pub queue_last: (Nanos, i64),
     /// The last closer look at it.
     pub row: Option<ProcessRow>,
     /// The messages that waited for it at a closer look, the heaviest ones.
@@ -204,6 +206,7 @@ impl ProcessUse {
             runnable: 0,
             queue_max: 0,
             queue: Trace::default(),
+            queue_last: (0, 0),
             row: None,
             mail: None,
             ran: Vec::new(),

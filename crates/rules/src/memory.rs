@@ -1,7 +1,7 @@
 //! What the rules about memory derive from a period in the same way.
 
 use beamtune_model::memory::{Allocator, Bridge, Carriers, content};
-use beamtune_model::{Group, Metric, Missing, Period, ProcessUse, metrics};
+use beamtune_model::{Group, Metric, Missing, Period, ProcessUse, facts, metrics};
 
 /// Bytes as a person says them.
 pub fn megabytes(bytes: f64) -> String {
@@ -63,13 +63,15 @@ pub struct Room {
     pub of: &'static str,
 }
 
-/// The least room that is known of.
+/// The least room that is known of. What the kernel caches for a group counts in its usage and gives way: what is resident is held against
+/// its limit, as BT037 does; what others of the group have is not known apart from that.
 pub fn room(period: &Period) -> Option<Room> {
     let last = |metric, entity| period.stat(metric, entity).ok().map(|stat| stat.last.value as f64);
     let group = last(&metrics::CGROUP_MEMORY_LIMIT, "memory")
-        .zip(last(&metrics::CGROUP_MEMORY, "memory"))
-        .map(|(limit, used)| Room {
-            bytes: (limit - used).max(0.0),
+        .filter(|limit| *limit > 0.0)
+        .zip(resident(period).ok())
+        .map(|(limit, resident)| Room {
+            bytes: (limit - resident).max(0.0),
             of: "the memory limit of its control group",
         });
     let host = last(&metrics::MEMORY_AVAILABLE, "")
@@ -115,6 +117,40 @@ impl Segments {
 /// What the kernel and the CPU need for a page that is mapped, cleared, touched and unmapped again, in seconds: 50,000 faults a second
 /// took 0.10 to 0.13 cores of the kernel (lab mseg-cache-thrash, OTP 23 to 29).
 pub const PAGE_SECONDS: f64 = 2.2e-6;
+
+/// With `+MMscrpm true`, the default, a super carrier counts as committed from the start: one larger than memory and swap is refused, and
+/// the VM does not start ("Failed to create super carrier", run on OTP 25). So much of the host's memory is left for all else.
+const MOST_OF_HOST: f64 = 0.9;
+
+/// What a super carrier needs above the largest size that carriers have had.
+const SUPER_CARRIER_ROOM: f64 = 1.25;
+
+/// Sizes of super carriers are told in steps of so many MB.
+const STEP_MB: f64 = 64.0;
+
+const MB: f64 = (1 << 20) as f64;
+
+/// The largest super carrier that the node's memory has room for (`+MMscs`), in MB of 1,048,576 bytes; infinite where that is not known.
+pub fn largest_super_carrier_mb(period: &Period) -> f64 {
+    let host = period.facts.number(facts::HOST_MEMORY).filter(|bytes| *bytes > 0);
+    let host = host.map(|bytes| MOST_OF_HOST * bytes as f64);
+    let group = period.stat(&metrics::CGROUP_MEMORY_LIMIT, "memory").ok().map(|stat| stat.last.value);
+    let group = group.filter(|bytes| *bytes > 0).map(|bytes| bytes as f64);
+    (host.unwrap_or(f64::INFINITY).min(group.unwrap_or(f64::INFINITY)) / MB).floor()
+}
+
+/// A super carrier for the largest size that carriers have had, as far as there is memory for it, in MB of 1,048,576 bytes; `None` where
+/// that size is not known.
+pub fn fitting_super_carrier_mb(period: &Period, all: &[Allocator]) -> Option<f64> {
+    let peak = peak(all);
+    let wanted = (peak * SUPER_CARRIER_ROOM / MB / STEP_MB).ceil() * STEP_MB;
+    (peak > 0.0).then(|| wanted.min(largest_super_carrier_mb(period)))
+}
+
+/// The largest size that all carriers have had, in bytes; 0 where it was not read.
+pub fn peak(all: &[Allocator]) -> f64 {
+    all.iter().fold(0_i64, |sum, allocator| sum.saturating_add(allocator.largest)) as f64
+}
 
 /// A page of the kernel's, in bytes.
 pub const PAGE_BYTES: f64 = 4096.0;

@@ -175,6 +175,7 @@ fn serial() -> Node {
                 r.name = Some("router".to_owned());
                 r.current_function = Some("router:handle/2".to_owned());
             }),
+            ..Busy::default()
         }];
     })
 }

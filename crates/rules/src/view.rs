@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 pub use beamtune_model::cpu::{entities_of, foreign_cores, kind, process_cores, thread_cores, thread_rate};
-use beamtune_model::{Facts, Group, Missing, Period, facts, metrics, units::SECOND_NS};
+use beamtune_model::{Facts, Group, Missing, Period, ProcessUse, facts, metrics, units::SECOND_NS};
 
 /// How busy schedulers of a kind were, by the VM's own clock.
 #[derive(Debug, Clone, PartialEq)]
@@ -201,6 +201,14 @@ pub fn quota_cores(period: &Period) -> Option<f64> {
     period.stat(&metrics::CGROUP_QUOTA, "cpu").ok().map(|stat| stat.mean() / 1_000.0)
 }
 
+/// How many schedulers fit what the VM may use, in cores: rounded down where that suffices for what it uses. With less than that
+/// the part of the last CPU would be lost to it (quota 1.9, 1.8 cores used: one scheduler is little more than half).
+pub fn schedulers_that_fit(period: &Period, limit: f64) -> i64 {
+    let suffices = process_cores(period).is_ok_and(|used| used <= limit.floor());
+    let fit = if suffices { limit.floor() } else { limit.ceil() };
+    fit.max(1.0) as i64
+}
+
 /// The VM's CPU quota in cores; `None` if it has none, missing if its control groups could not be read.
 pub fn known_quota(period: &Period) -> Result<Option<f64>, Missing> {
     match quota_cores(period) {
@@ -277,6 +285,22 @@ pub fn run_queue(period: &Period, prefix: &str) -> Result<f64, Missing> {
         .sum())
 }
 
+/// Who has messages or does anything is told of in each look at all processes, and these come each second, a slow one in three:
+/// a queue of which nobody has told for so much longer, in seconds, has gone, with its process or without it.
+const QUEUE_TOLD_SECONDS: f64 = 15.0;
+/// Where samples come less often, so many of them may lack it.
+const QUEUE_TOLD_TICKS: f64 = 3.0;
+
+/// Messages in the queue of a process at the end; `None` where it has gone. Held against the last look at all processes, not
+/// against the end of the period: a node that no longer answers has not lost its queues by that.
+pub fn queue_now(period: &Period, process: &ProcessUse) -> Option<f64> {
+    let (told, queue) = process.queue_last;
+    let looked = period.stat(&metrics::SCAN_LONGEST_QUEUE, "").map_or(period.end, |stat| stat.last.t);
+    let between = period.seconds() / f64::from(period.vm_ticks.max(1));
+    let most = QUEUE_TOLD_SECONDS.max(QUEUE_TOLD_TICKS * between);
+    (looked.saturating_sub(told) as f64 <= most * SECOND_NS as f64).then_some(queue as f64)
+}
+
 /// What is known of an emulator flag on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flag {
@@ -314,6 +338,11 @@ pub fn emulator_flag(facts: &Facts, flag: &str) -> Flag {
         None => Flag::Unknown,
         Some(args) => beamtune_flags::effective(&args, flag).map_or(Flag::Default, Flag::Set),
     }
+}
+
+/// Whether dirty schedulers share instances of the allocators, as they do unless each has its own (`+Mdai max`).
+pub fn shares_dirty_allocators(facts: &Facts) -> bool {
+    emulator_flag(facts, "+Mdai").value() != Some("max")
 }
 
 /// The flags that switch busy waiting off, without those that are set so already; `None` if all are.

@@ -96,6 +96,7 @@ impl PeriodBuilder {
             }
             entry.queue_max = entry.queue_max.max(tick.queue);
             entry.queue.push(t, tick.queue);
+            entry.queue_last = (t, tick.queue);
         }
         if self.uses.len() > 2 * PROCESS_USES {
             self.drop_least();

@@ -31,6 +31,9 @@ const WORTH_BYTES: f64 = 32e6;
 /// A heap that is this many times smaller than the binaries it refers to holds little but references.
 const TIMES_SMALLER: f64 = 8.0;
 
+/// So many minor collections after the last full one show that full ones, more of them, would help: who is not collected has none.
+const MANY_MINOR: i64 = 20;
+
 /// Processes that are named.
 const MOST: usize = 3;
 
@@ -81,6 +84,7 @@ fn draft(period: &Period, score: f64, process: &ProcessUse, row: &ProcessRow, by
     let idle = memory::is_idle(period, process);
     let sweeps = row.fullsweep_after.unwrap_or(65_535);
     let swept = row.minor_gcs == Some(0);
+    let often = row.minor_gcs.is_some_and(|n| n > MANY_MINOR);
     let state = match (idle, swept) {
         (true, true) => "it does nothing, and has been collected as a whole",
         (true, false) => "it does nothing, so nothing makes it collect",
@@ -140,7 +144,7 @@ fn draft(period: &Period, score: f64, process: &ProcessUse, row: &ProcessRow, by
         )
         .map(|remedy| remedy.saving(saving)),
     )
-    .fix_if(!swept && idle, || {
+    .fix_if(!swept && (idle || !often), || {
         remedy::of(
             period,
             "code.hibernate",
@@ -149,7 +153,7 @@ fn draft(period: &Period, score: f64, process: &ProcessUse, row: &ProcessRow, by
             &prove,
         )
     })
-    .fix_if(!swept && sweeps > 20, || {
+    .fix_if(!swept && !idle && often && sweeps > MANY_MINOR, || {
         remedy::of(
             period,
             "process.fullsweep_after",

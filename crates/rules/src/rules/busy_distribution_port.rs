@@ -26,8 +26,10 @@ const RATE: Scale = Scale {
     source: "judgement: each one stands still until the other node has taken what waits",
 };
 
-/// What the buffer may be at most to be raised further: what waits in it is memory, and delay.
-const LARGE_BYTES: i64 = 128 << 20;
+/// A larger buffer is not advised, in kB: what waits in it is memory, and delay …
+const LARGE_KB: i64 = 131_072;
+/// … nor one that is not so many times larger than what it is: RabbitMQ has 128,000 kB by default.
+const WORTH_TIMES: i64 = 2;
 
 /// Channels are looked at every ten seconds: one that was not seen for longer is gone.
 const LOOK: Nanos = 15 * SECOND_NS;
@@ -165,8 +167,10 @@ fn bursts(period: &Period, told: &Told<'_>, score: f64) -> Draft {
     let larger = period
         .fact_number(facts::DIST_BUF_BUSY_LIMIT)
         .ok()
-        .filter(|bytes| *bytes < LARGE_BYTES)
-        .map(|bytes| (bytes.max(1 << 20) / 1024 * 8).min(131_072));
+        .map(|bytes| bytes / 1024)
+        .map(|kilobytes| (kilobytes, kilobytes.max(1_024).saturating_mul(8).min(LARGE_KB)))
+        .filter(|(now, larger)| *larger >= now.saturating_mul(WORTH_TIMES))
+        .map(|(_, larger)| larger);
     let draft = Draft::new(
         score,
         format!("{:.1} times a second a process had to wait because the channel to another node was full", told.rate),

@@ -109,7 +109,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let stopped = view::throttled_cores(period).unwrap_or(0.0);
     let waited = view::thread_cores(period, &metrics::THREAD_WAIT, kind::SCHEDULERS).unwrap_or(0.0);
     let by_quota = HURTS.score(stopped / spun).filter(|_| stopped >= 0.05);
-    let by_neighbours = HURTS.score(waited / spun).filter(|_| waited >= 0.05);
+    // What waking up takes is no crowd.
+    let long_turns = view::wait_per_turn_seconds(period).is_ok_and(|turn| turn >= view::TURN_SECONDS);
+    let by_neighbours = HURTS.score(waited / spun).filter(|_| waited >= 0.05 && long_turns);
     score = score.max(by_quota.unwrap_or(0.0)).max(by_neighbours.unwrap_or(0.0).min(60.0));
 
     let states = view::states(period, kind::SCHEDULERS).ok();

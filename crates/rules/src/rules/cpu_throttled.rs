@@ -44,6 +44,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let score = if stopped < WORTH_CORES { score.min(20.0) } else { score };
     let online = view::schedulers_online(period).ok();
+    let fit = view::schedulers_that_fit(period, quota);
     let spins = view::busy_waiting_off(&period.facts);
     let group = period.cores(&metrics::CGROUP_USAGE, "cpu").ok();
     Ok(Judgement::found(
@@ -85,8 +86,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "the VM then runs on when it has work",
             "throttled_periods must stop growing under the same load",
         ))
-        .fix_if(online.is_some_and(|n| n > quota.ceil()), || {
-            let fit = (quota.floor().max(1.0)) as i64;
+        .fix_if(online.is_some_and(|n| n > fit as f64), || {
             remedy::of(
                 period,
                 "+S",

@@ -46,7 +46,7 @@ fn describe(
 ) -> Draft {
     let threads = activity.shares.len();
     let total = period.facts.number(facts::DIRTY_CPU_SCHEDULERS).map_or(threads, |n| n.max(0) as usize);
-    let cpus = period.stat(&metrics::CPUS_ALLOWED, "").map_or(0.0, |stat| stat.mean());
+    let useful = most_useful(period).unwrap_or(0);
     let gc = view::states(period, &[kind::DIRTY_CPU]).map(|states| states.gc()).unwrap_or(0.0);
     let by_gc = !io && gc > activity.cores() / 2.0;
     let who = period
@@ -80,7 +80,7 @@ fn describe(
             "dirty_io run queue and file latency under the same load",
         )
     })
-    .fix_if(!io && by_gc, || {
+    .fix_if(!io && by_gc && view::shares_dirty_allocators(&period.facts), || {
         remedy::of(
             period,
             "+Mdai",
@@ -89,20 +89,20 @@ fn describe(
             "throughput under the same load; a lock-counting emulator shows alcu_allocator",
         )
     })
-    .fix_if(!io && (threads as f64) < cpus, || {
+    .fix_if(!io && threads < useful, || {
         remedy::of(
             period,
             "+SDcpu",
-            &format!("+SDcpu {cpus:.0}:{cpus:.0}"),
-            "there are fewer dirty CPU schedulers than CPUs",
+            &format!("+SDcpu {useful}:{useful}"),
+            "there are fewer dirty CPU schedulers than the VM could use",
             "dirty_cpu run queue and throughput under the same load",
         )
     })
-    .fix_if(!io && threads < total, || {
+    .fix_if(!io && threads < total.min(useful), || {
         remedy::of(
             period,
             "system_flag.dirty_cpu_schedulers_online",
-            &format!("erlang:system_flag(dirty_cpu_schedulers_online, {total})"),
+            &format!("erlang:system_flag(dirty_cpu_schedulers_online, {})", total.min(useful)),
             "some of them are not online",
             "dirty_cpu run queue; run beamtune doctor again",
         )
@@ -120,4 +120,12 @@ fn describe(
             "dirty_cpu run queue under the same load",
         )
     })
+}
+
+/// How many dirty CPU schedulers can be of use: no more than there are normal ones online (more are cut, or refused with badarg), nor
+/// than there are CPUs for.
+fn most_useful(period: &Period) -> Result<usize, Missing> {
+    let cores =
+        view::capacity(period).map(|capacity| capacity.cores).or_else(|_| view::schedulers_online(period))?;
+    Ok(cores.max(1.0) as usize)
 }

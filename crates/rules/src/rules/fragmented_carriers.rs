@@ -4,7 +4,9 @@
 //! full. The first is told from the second by the largest size that the blocks have ever had.
 
 use beamtune_model::memory::{Allocator, Bridge, Carriers, allocators, content};
-use beamtune_model::{CarrierRow, Code, Evidence, Group, Missing, Period, Remedy, Scale, Unit, metrics};
+use beamtune_model::{
+    CarrierRow, Code, Evidence, Group, Missing, Period, Remedy, Scale, Unit, facts, metrics,
+};
 
 use crate::memory::{self, Unused, megabytes};
 use crate::remedy;
@@ -48,6 +50,13 @@ const GIVEN_BACK_WORTH_A_WORD: f64 = 0.1;
 
 /// Carriers of this size are the smallest that are worth the calls for them (`+M<S>lmbcs`, in kB).
 const SMALL_CARRIER_KB: f64 = 256.0;
+
+/// So many carriers of single blocks may come from segments where all blocks from 64 kB on have one (`+M<S>mmsbc`; 256 by default,
+/// then malloc). A process has at most 65,530 mappings (vm.max_map_count), those of all instances together.
+const MANY_SINGLE: u32 = 8_192;
+
+/// With these strategies no carrier is ever given to another instance: they set acul to 0 (run on OTP 25).
+const KEEP_CARRIERS: [&str; 3] = ["bf", "aobf", "gf"];
 
 /// Which carriers it is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -326,12 +335,13 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
         remedy::of(
             period,
             "+M<S>sbct",
-            &format!("+M{letter}sbct 64"),
-            "blocks of 64 kB and more then have a carrier each, which goes with them, and small ones no longer keep theirs",
+            &format!("+M{letter}sbct 64 +M{letter}mmsbc {MANY_SINGLE}"),
+            "blocks of 64 kB and more then have a carrier each, which goes with them, and small ones no longer keep theirs; without mmsbc those beyond 256 for each instance come from malloc",
             prove,
         )
         .map(|remedy| bytes.into_iter().fold(remedy, Remedy::saving))
     };
+    let keeps = keeps_carriers(period, letter);
     let room = sparse.carriers.blocks_size as f64 * (1.0 / WELL_USED - 1.0);
     draft
         // What waves of large binaries have left between small ones; whether they are large is not known.
@@ -358,8 +368,8 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
             remedy::of(
                 period,
                 "+M<S>lmbcs",
-                &format!("+M{letter}lmbcs {SMALL_CARRIER_KB:.0} +M{letter}smbcs {SMALL_CARRIER_KB:.0} +M{letter}sbct 64"),
-                "the smaller carriers are, the more of them are left without a block",
+                &format!("+M{letter}lmbcs {SMALL_CARRIER_KB:.0} +M{letter}smbcs {SMALL_CARRIER_KB:.0} +M{letter}sbct 64 +M{letter}mmsbc {MANY_SINGLE}"),
+                "the smaller carriers are, the more of them are left without a block; larger blocks have carriers of their own, beyond 256 for each instance from malloc unless mmsbc allows more",
                 prove,
             )
             .map(|remedy| remedy.saving(sparse.saved_by_small()))
@@ -375,7 +385,19 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
             .map(|remedy| remedy.saving(sparse.saved_by_pages()))
         })
         .fix_if(!after_peak && name == "binary_alloc", || large_apart(None))
-        .fix_if(!after_peak, || {
+        .fix_if(!after_peak && keeps.is_some(), || {
+            remedy::of(
+                period,
+                "+M<S>as",
+                &format!("+M{letter}as aoffcbf"),
+                &format!(
+                    "with {}, in place of which it stands, an instance keeps its carriers for itself (acul is 0), however few blocks are in them; with this one they are shared",
+                    keeps.as_deref().unwrap_or_default()
+                ),
+                prove,
+            )
+        })
+        .fix_if(!after_peak && keeps.is_none(), || {
             remedy::of(
                 period,
                 "+M<S>acul",
@@ -384,4 +406,20 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
                 prove,
             )
         })
+}
+
+/// The flag with which an allocator's instances keep their carriers for themselves. Of it and `acul` the later one counts: an `acul`
+/// after it changes the strategy (run on OTP 25).
+fn keeps_carriers(period: &Period, letter: char) -> Option<String> {
+    let mut keeps = None;
+    for setting in beamtune_flags::parse_emu_args(&period.facts.list(facts::EMU_ARGS)?) {
+        let of = |name: &str| [letter, 'u'].iter().any(|of| setting.flag == format!("+M{of}{name}"));
+        let value = setting.value.as_deref().unwrap_or_default();
+        if of("as") {
+            keeps = KEEP_CARRIERS.contains(&value).then(|| format!("{} {value}", setting.flag));
+        } else if of("acul") && value != "0" {
+            keeps = None;
+        }
+    }
+    keeps
 }

@@ -1,6 +1,6 @@
 //! BT011: collecting garbage takes much of the schedulers' time.
 
-use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, facts, metrics};
+use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Unit, facts, metrics};
 
 use crate::place;
 use crate::remedy;
@@ -34,6 +34,11 @@ const WORTH_SHARE: f64 = 0.10;
 
 /// Full sweeps that come so soon are what the time goes into.
 const FEW_SWEEPS: i64 = 20;
+
+/// From so much of the time of dirty CPU schedulers on, they may wait for their shared allocator while they collect …
+const DIRTY_SHARE: f64 = 0.13;
+/// … if so many collect at a time on average that they meet there. (A node stood still with 13–36 % of many of them, and one allocator.)
+const DIRTY_MEET: f64 = 1.0;
 
 /// What +hms 2586 adds to each process, against the default of 233 words.
 const SMALL_HEAP_BYTES: f64 = (2_586.0 - 233.0) * 8.0;
@@ -99,6 +104,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         "the VM does not count collections by process: it is named for its heap and its reductions",
     );
 
+    let meet = dirty >= DIRTY_MEET
+        && dirty_schedulers(period).is_some_and(|threads| dirty >= DIRTY_SHARE * threads)
+        && view::shares_dirty_allocators(&period.facts);
+    let own_allocators = if meet { own_allocators(period) } else { None };
+    let draft = draft.but_if(
+        own_allocators.is_some(),
+        "that dirty schedulers wait for their shared allocator is a guess from how many collect at a time: locks that are counted would prove it (beamtune locks, docs/locks.md)",
+    );
+
     // The heap that it needs, with room to grow before the next collection.
     let words = heap.map_or(100_000, |words| (words as f64 * 1.5) as i64);
     Ok(Judgement::found(
@@ -122,6 +136,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "a full collection copies all that is alive, each time",
             "gc share and reductions per request under the same load",
         ))
+        .fix(own_allocators)
         .fix_if(culprit.is_some(), || {
             remedy::of(
                 period,
@@ -143,6 +158,23 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             )
         }),
     ))
+}
+
+/// Dirty CPU schedulers online, or as many as there are.
+fn dirty_schedulers(period: &Period) -> Option<f64> {
+    let count = |fact| period.facts.number(fact);
+    let threads = count(facts::DIRTY_CPU_SCHEDULERS_ONLINE).or_else(|| count(facts::DIRTY_CPU_SCHEDULERS))?;
+    Some(threads as f64)
+}
+
+fn own_allocators(period: &Period) -> Option<Remedy> {
+    remedy::of(
+        period,
+        "+Mdai",
+        "+Mdai max",
+        "several dirty schedulers collect at a time, and all take their memory from one locked instance of each allocator",
+        "throughput and gc share under the same load, and beamtune locks: alcu_allocator",
+    )
 }
 
 /// The process whose heap and work together are largest, if it stands out.

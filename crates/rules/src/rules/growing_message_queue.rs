@@ -3,6 +3,7 @@
 use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
 use beamtune_stats::{Trend, trend};
 
+use crate::beside::is_on_heap;
 use crate::known;
 use crate::place;
 use crate::remedy;
@@ -32,6 +33,9 @@ const MIN_GROWTH: f64 = 0.10;
 /// … or in messages: a very long queue need not grow by much.
 const MIN_GROWN: f64 = 1_000.0;
 
+/// A queue that has grown and holds less than this share of its largest length has been emptied meanwhile: what it grew by is gone.
+const STILL_THERE: f64 = 0.5;
+
 /// Where a look at all processes takes several samples, so many such looks say something.
 const WHOLE_ROUNDS: u32 = 3;
 
@@ -43,10 +47,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let longest = period.stat(&metrics::SCAN_LONGEST_QUEUE, "")?;
     let mut drafts = Vec::new();
     for process in period.processes.iter().filter(|p| p.queue_max as f64 >= LENGTH.notice) {
-        let points = view::trend_points(&process.queue);
-        let Some(&(_, last)) = points.last() else { continue };
+        let Some(last) = view::queue_now(period, process) else { continue };
         let Some(score) = LENGTH.score(last) else { continue };
-        match trend(&points).filter(|trend| grows(trend, &points)) {
+        let points = view::trend_points(&process.queue);
+        let is_at_its_end = last >= STILL_THERE * process.queue_max as f64;
+        match trend(&points).filter(|trend| is_at_its_end && grows(trend, &points)) {
             Some(trend) => drafts.push(growing(period, process, score.max(30.0), last, &trend)),
             None if last >= LONG => drafts.push(steady(period, process, score.clamp(30.0, 60.0), last)),
             None => drafts.push(steady(period, process, score.min(20.0), last)),
@@ -65,10 +70,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     }
     Ok(Judgement::found_or_healthy(
         drafts,
-        format!(
-            "the longest message queue seen held {} messages, and none grew past {:.0}",
-            longest.max, LENGTH.notice
-        ),
+        match LENGTH.score(longest.max as f64) {
+            Some(_) => {
+                format!("the longest message queue seen held {} messages, and they are gone", longest.max)
+            }
+            None => format!(
+                "the longest message queue seen held {} messages, and none grew past {:.0}",
+                longest.max, LENGTH.notice
+            ),
+        },
     ))
 }
 
@@ -107,7 +117,7 @@ fn growing(period: &Period, process: &ProcessUse, score: f64, last: f64, trend: 
             "it handles fewer messages than arrive",
             "messages handled per second under the same load",
         ))
-        .fix_if(on_heap(process), || {
+        .fix_if(process.row.as_ref().is_some_and(is_on_heap), || {
             remedy::of(
                 period,
                 "process.message_queue_data",
@@ -155,8 +165,4 @@ fn evidence(draft: Draft, process: &ProcessUse, last: f64) -> Draft {
             row.and_then(|row| row.message_queue_data.as_deref())
                 .map(|d| Evidence::text("message_queue_data", d)),
         )
-}
-
-fn on_heap(process: &ProcessUse) -> bool {
-    process.row.as_ref().and_then(|row| row.message_queue_data.as_deref()) == Some("on_heap")
 }

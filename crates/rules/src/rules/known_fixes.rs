@@ -60,9 +60,21 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let mut draft = Draft::new(
         if shown > 0 { SHOWN } else { POSSIBLE },
         format!(
-            "ERTS {text} has {} known defects that concern this node{}, mended in ERTS {enough_text} (OTP {release})",
-            found.len(),
-            if shown > 0 { format!(", {shown} of which it seems to show") } else { String::new() }
+            "ERTS {text} has {} that {} this node{}, mended in ERTS {enough_text} (OTP {release})",
+            if found.len() == 1 {
+                "a known defect".to_owned()
+            } else {
+                format!("{} known defects", found.len())
+            },
+            if found.len() == 1 { "concerns" } else { "concern" },
+            if shown > 0 {
+                match (shown, found.len()) {
+                    (1, 1) => ", which it seems to show".to_owned(),
+                    _ => format!(", {shown} of which it seems to show"),
+                }
+            } else {
+                String::new()
+            }
         ),
     )
     .about(format!("ERTS {text}"));

@@ -2,6 +2,7 @@
 
 use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Unit, metrics};
 
+use crate::beside::is_on_heap;
 use crate::events::{Told, told};
 use crate::memory::{self, megabytes};
 use crate::remedy;
@@ -112,6 +113,7 @@ fn stands_still(period: &Period, told: &Told<'_>, score: f64) -> Draft {
     let process = told.culprit.as_ref().and_then(|culprit| {
         period.processes.iter().find(|process| culprit.subject.contains(process.pid.as_str()))
     });
+    let on_heap = process.and_then(|process| process.row.as_ref()).is_some_and(is_on_heap);
     let queue = process.map_or(0, |process| process.queue_max);
     let draft = Draft::new(
         score,
@@ -139,7 +141,7 @@ fn stands_still(period: &Period, told: &Told<'_>, score: f64) -> Draft {
     )
     .because_some((queue > 0).then(|| Evidence::number("messages in its queue", queue as f64, Unit::Count)))
     .but_if(hosts, "schedulers waited for a CPU for about as long: on a host with CPU left it may be short");
-    told.blame(draft).fix(less_garbage(period)).fix_if(queue > 1_000, || {
+    told.blame(draft).fix(less_garbage(period)).fix_if(queue > 1_000 && on_heap, || {
         remedy::of(
             period,
             "process.message_queue_data",

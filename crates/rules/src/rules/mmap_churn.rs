@@ -4,7 +4,7 @@
 use beamtune_model::memory::{Allocator, allocators};
 use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
 
-use crate::memory::{PAGE_BYTES, PAGE_SECONDS, Segments, megabytes};
+use crate::memory::{self, PAGE_BYTES, PAGE_SECONDS, Segments, megabytes};
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::view;
@@ -41,12 +41,6 @@ const WORTH_CORES: f64 = 0.02;
 /// With fewer segments that come and go it is something else that faults: malloc, files, or another's memory.
 const FEW_SEGMENTS: f64 = 2.0;
 
-/// What a super carrier needs above the largest size that carriers have had.
-const ROOM: f64 = 1.25;
-
-/// Sizes of super carriers are told in steps of so many MB.
-const STEP_MB: f64 = 64.0;
-
 /// Less of what the node could use than this holds nothing up yet: that is never critical.
 const WORTH_SHARE: f64 = 0.10;
 const MOST_WHERE_SMALL: f64 = 60.0;
@@ -77,10 +71,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let all = allocators(period);
     let most =
         all.iter().max_by(|a, b| turnover(a).total_cmp(&turnover(b))).filter(|most| turnover(most) > 0.0);
-    let peak = all.iter().fold(0_i64, |sum, allocator| sum.saturating_add(allocator.largest)) as f64;
-    let megabytes_needed = ((peak * ROOM / f64::from(1 << 20)) / STEP_MB).ceil().max(1.0) * STEP_MB;
+    let peak = memory::peak(&all);
     let super_carrier = view::emulator_flag(&period.facts, "+MMscs");
     let overflows = super_carrier.value().is_some();
+    let present = super_carrier.value().and_then(|value| value.parse::<f64>().ok()).unwrap_or(0.0);
+    let larger = memory::fitting_super_carrier_mb(period, &all).filter(|megabytes| *megabytes > present);
+    let may_map = view::emulator_flag(&period.facts, "+MMsco").value() == Some("false");
     let prove = "the same load: page faults and CPU in the kernel, per request; and resident memory, which stays at its peak";
     let draft = Draft::new(
         score,
@@ -106,15 +102,24 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .but("drivers and NIFs that use malloc for large blocks fault, too");
     Ok(Judgement::found(
         draft
-            .fix_if(peak > 0.0, || {
+            .fix_if(larger.is_some(), || {
                 remedy::of(
                     period,
                     "+MMscs",
-                    &format!("+MMscs {megabytes_needed:.0} +MMsco false"),
+                    &format!("+MMscs {:.0} +MMsco false", larger.unwrap_or_default()),
                     match overflows {
                         true => "it is too small for the peak: what does not fit in is mapped as before",
                         false => "carriers then come out of one mapping that is kept; what does not fit in is mapped as before",
                     },
+                    prove,
+                )
+            })
+            .fix_if(peak > 0.0 && larger.is_none() && overflows && !may_map, || {
+                remedy::of(
+                    period,
+                    "+MMsco",
+                    "+MMsco false",
+                    "there is no memory for a larger super carrier; what does not fit is then mapped by the VM, whose cache keeps some of it",
                     prove,
                 )
             })

@@ -51,7 +51,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         (None, Some(value)) => format!("the environment variable ERL_MAX_PORTS={value}"),
         (None, None) => "the limit of open files at start (ulimit -n)".to_owned(),
     };
-    let fit = (count * 4.0).max(65_536.0);
+    let fit = |most: f64| (most * 4.0).max(65_536.0);
+    let places = fit(count);
+    // Files, and sockets of the module socket, are no ports.
+    let open = period.stat(&metrics::OPEN_FDS, "").ok().map(|stat| stat.max as f64);
+    let files = fit(open.map_or(count, |open| open.max(count)));
     Ok(Judgement::found(
         Draft::new(
             score,
@@ -67,6 +71,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 .against(SIZE.warning, SIZE.source)
                 .with_text(format!("reckoned, {place:.0} bytes a place")),
         )
+        .because_some(open.map(|open| Evidence::number("open files, most", open, Unit::Count)))
         .because_some(
             period.facts.number(facts::NOFILE_SOFT).map(|n| Evidence::number("limit of open files", n as f64, Unit::Count)),
         )
@@ -76,18 +81,18 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .fix(remedy::of(
             period,
             "+Q",
-            &format!("+Q {fit:.0}"),
+            &format!("+Q {places:.0}"),
             "the flag overrides what the limit of open files suggests",
             "restart with the flag: RSS and system_info(port_limit)",
-        ).map(|remedy| remedy.saving(bytes - fit * place)))
-        .fix_if(by_flag.is_none() && by_environment.is_none(), || {
+        ).map(|remedy| remedy.saving(bytes - places * place)))
+        .fix_if(by_flag.is_none() && by_environment.is_none() && files < limit, || {
             remedy::of(
                 period,
                 "host.nofile",
-                &format!("set the limit of open files to {fit:.0} for this service (systemd: LimitNOFILE=; Docker: --ulimit nofile=)"),
+                &format!("set the limit of open files to {files:.0} for this service (systemd: LimitNOFILE=; Docker: --ulimit nofile=)"),
                 "the VM sizes its port table by it",
                 "restart; /proc/PID/limits and system_info(port_limit)",
-            ).map(|remedy| remedy.saving(bytes - fit * place))
+            ).map(|remedy| remedy.saving(bytes - files * place))
         }),
     ))
 }

@@ -10,6 +10,7 @@ use crate::events::{Told, told};
 use crate::place;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT044"),
@@ -74,11 +75,11 @@ fn standing(period: &Period, process: &ProcessUse) -> Option<Draft> {
         && (is_suspended || status == Some("waiting"))
         && place::wanted_to_run(process)? <= MOST_RUNNABLE;
     let least = process.queue.points().iter().map(|point| point.1).min()?;
-    let last = process.queue.points().last()?.1;
+    let last = view::queue_now(period, process)?;
     if !stands || least < 1 {
         return None;
     }
-    let score = HELD_UP.score(last as f64)?;
+    let score = HELD_UP.score(last)?;
     let which = port.map_or("a port".to_owned(), |port| format!("{} {}", port.name, port.id));
     let draft = Draft::new(
         if port.is_some() { score } else { score.min(40.0) },
@@ -89,7 +90,7 @@ fn standing(period: &Period, process: &ProcessUse) -> Option<Draft> {
     )
     .about(process.title())
     .because(
-        Evidence::number("messages that wait for it", last as f64, Unit::Count)
+        Evidence::number("messages that wait for it", last, Unit::Count)
             .against(HELD_UP.warning, HELD_UP.source)
             .with_text(format!("never fewer than {least}")),
     )

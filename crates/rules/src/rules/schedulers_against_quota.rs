@@ -48,13 +48,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     // Without load nothing can be lost; that it will be is a guess.
     let harmless = stopped.is_some_and(|cores| cores < 0.001) && waited.is_some_and(|cores| cores < 0.05);
     let score = RATIO.score(ratio).map(|score| if harmless { score.min(20.0) } else { score });
-    let Some(score) = score else {
+    let fit = view::schedulers_that_fit(period, limit);
+    // One that has but a part of a CPU is better than none for that part.
+    let Some(score) = score.filter(|_| capacity.online > fit as f64) else {
         return Ok(Judgement::Healthy(format!(
             "{:.0} schedulers online for {limit:.2} cores ({limit_name})",
             capacity.online
         )));
     };
-    let fit = limit.floor().max(1.0) as i64;
     let seen = period.facts.number(facts::CPU_QUOTA);
     Ok(Judgement::found(
         Draft::new(

@@ -3,7 +3,7 @@
 use beamtune_model::memory::allocators;
 use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
 
-use crate::memory::Segments;
+use crate::memory::{self, Segments};
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::view;
@@ -29,6 +29,9 @@ const MAPPED: Scale = Scale {
 /// The most segments that a cache can keep (`+MMmcs`; larger values are taken as this).
 const MOST_CACHED: &str = "30";
 
+/// Twice the default of what a cached segment may be larger than what is asked for (judgement; recon names these flags after `+MMmcs`).
+const LOOSER: &str = "+MMrmcbf 40 +MMamcbf 8192";
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let Segments { asked, mapped, hits } = Segments::of(period)?;
     let Some(score) = MAPPED.score(mapped).filter(|_| hits < Segments::GOOD_HITS) else {
@@ -38,6 +41,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )));
     };
     let mut askers = allocators(period);
+    let size = memory::fitting_super_carrier_mb(period, &askers);
     askers.retain(|allocator| allocator.segments_asked_per_s.is_some_and(|rate| rate > 0.0));
     askers.sort_by(|a, b| {
         b.segments_asked_per_s.unwrap_or(0.0).total_cmp(&a.segments_asked_per_s.unwrap_or(0.0))
@@ -47,6 +51,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let faults = period.rate(&metrics::MINOR_FAULTS, "").ok();
     let system = period.cores(&metrics::PROCESS_SYSTEM, "").ok();
     let has_super_carrier = view::emulator_flag(&period.facts, "+MMscs").value().is_some();
+    let fits_loosely = ["+MMrmcbf", "+MMamcbf"]
+        .iter()
+        .any(|flag| view::emulator_flag(&period.facts, flag).value().is_some());
     let cached = view::emulator_flag(&period.facts, "+MMmcs");
     let prove = "the same load: page faults and CPU in the kernel, per request; beamtune memory: segments mapped anew";
     Ok(Judgement::found(
@@ -68,16 +75,6 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         }))
         .because_some(faults.map(|rate| Evidence::number("page faults", rate, Unit::PerSecond)))
         .because_some(system.map(|cores| Evidence::number("CPU in the kernel", cores, Unit::Cores)))
-        .fix_if(letter.is_some(), || {
-            let letter = letter.unwrap_or('u');
-            remedy::of(
-                period,
-                "+M<S>sbct",
-                &format!("+M{letter}sbct 4096 +M{letter}lmbcs 40960"),
-                "blocks of up to 4 MB then share carriers that stay, in place of a segment for each",
-                prove,
-            )
-        })
         .fix_if(cached.value() != Some(MOST_CACHED), || {
             remedy::of(
                 period,
@@ -87,12 +84,34 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 prove,
             )
         })
+        .fix_if(!fits_loosely, || {
+            remedy::of(
+                period,
+                "+MMrmcbf",
+                LOOSER,
+                "a cached segment that is up to twice as much too large is then taken as it is; by default (20 %, 4 MB) it is cut, and the rest is of use to hardly anybody",
+                prove,
+            )
+        })
         .fix_if(!has_super_carrier, || {
             remedy::of(
                 period,
                 "+MMscs",
-                "+MMscs N with N in MB above the peak of all carriers, and +MMsco false",
+                &match size {
+                    Some(megabytes) => format!("+MMscs {megabytes:.0} +MMsco false"),
+                    None => "+MMscs N with N in MB above the peak of all carriers and below the node's memory, and +MMsco false".to_owned(),
+                },
                 "segments then come out of one mapping, without a call of the kernel for each",
+                prove,
+            )
+        })
+        .fix_if(letter.is_some(), || {
+            let letter = letter.unwrap_or('u');
+            remedy::of(
+                period,
+                "+M<S>sbct",
+                &format!("+M{letter}sbct 4096 +M{letter}lmbcs 40960"),
+                "blocks of up to 4 MB then share carriers that stay, in place of a segment for each; not where memory comes in high peaks, for a few small blocks then keep such carriers",
                 prove,
             )
         }),

@@ -3,7 +3,7 @@
 use beamtune_model::memory::allocators;
 use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
 
-use crate::memory::megabytes;
+use crate::memory::{self, megabytes};
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::view;
@@ -62,9 +62,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         (true, false) => "the VM ends when it needs another carrier",
     };
     let wanted_mb = ((used + from_malloc.unwrap_or(0.0) + outside) * ROOM / f64::from(1 << 20)).ceil();
+    let most_mb = memory::largest_super_carrier_mb(period);
+    // What it describes itself with is no part of its size.
+    let set_mb =
+        view::emulator_flag(&period.facts, "+MMscs").value().and_then(|value| value.parse::<f64>().ok());
+    let now_mb = set_mb.unwrap_or(0.0).max(total / f64::from(1 << 20));
+    let larger_mb = Some(wanted_mb.min(most_mb)).filter(|megabytes| *megabytes > now_mb);
     Ok(Judgement::found(
         Draft::new(
-            if only && !malloc { score.max(75.0) } else { score.min(74.0) },
+            // Only where the next carrier ends the VM is it critical.
+            if only && !malloc { score } else { score.min(74.0) },
             format!("the super carrier of {} is used to {:.1} %; {next}", megabytes(total), share * 100.0),
         )
         .about("super carrier")
@@ -73,13 +80,19 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .because_some(from_malloc.map(|bytes| Evidence::number("carriers from malloc", bytes, Unit::Bytes)))
         .because_some((outside > 0.0).then(|| Evidence::number("mapped outside of it", outside, Unit::Bytes)))
         .but("each allocator's first carriers are malloc's on any node")
-        .fix(remedy::of(
-            period,
-            "+MMscs",
-            &format!("+MMscs {wanted_mb:.0}"),
-            "half as much again as is in use now; it takes address space, and memory only where it is used",
-            "the same load: beamtune memory shows how far it is used, and no more carriers from malloc",
-        ))
+        .but_if(larger_mb.is_none(), "the node's memory, or its control group's limit, has no room for a larger one")
+        .fix_if(larger_mb.is_some(), || {
+            remedy::of(
+                period,
+                "+MMscs",
+                &format!("+MMscs {:.0}", larger_mb.unwrap_or_default()),
+                match wanted_mb > most_mb {
+                    true => "as large as the node's memory allows; it is touched only where it is used, but counts as committed from the start",
+                    false => "half as much again as is in use now; it is touched only where it is used, but counts as committed from the start",
+                },
+                "the same load: beamtune memory shows how far it is used, and no more carriers from malloc",
+            )
+        })
         .fix_if(only, || {
             remedy::of(
                 period,

@@ -8,6 +8,7 @@ use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, m
 use crate::place;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT040"),
@@ -42,6 +43,8 @@ const MOVES: f64 = 0.10;
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let longest = period.stat(&metrics::SCAN_LONGEST_QUEUE, "")?;
     let drafts = period.processes.iter().filter_map(|process| {
+        // Those of a process that has ended stay no longer.
+        view::queue_now(period, process)?;
         let stay = stay(process)?;
         let score = STAY.score(stay)?;
         Some(describe(period, process, score, stay))

@@ -51,7 +51,14 @@ fn busy_waiting_that_a_quota_punishes_is_critical() {
     });
     assert_eq!(finding(&node, "BT001").level, Level::Critical);
     // Neighbours that wait may be the cause of the wait themselves.
-    assert_eq!(finding(&spinning().with(|n| n.wait = 0.9), "BT001").level, Level::Warning);
+    let crowded = finding(&spinning().with(|n| n.wait = 0.9), "BT001");
+    assert_eq!(
+        (crowded.level, crowded.against.iter().any(|but| but.contains("crowded"))),
+        (Level::Warning, true)
+    );
+    // Many short waits are what waking up takes.
+    let wakes = finding(&spinning().with(|n| (n.wait, n.voluntary_switches) = (0.3, 3_000)), "BT001");
+    assert!(!wakes.against.iter().any(|but| but.contains("crowded")), "{wakes:#?}");
 }
 
 #[test]
@@ -70,6 +77,16 @@ fn a_used_up_quota_is_throttling() {
     // With as many schedulers as the quota gives there is no +S to recommend.
     let fits = sick.with(|n| n.quota = Some(2_000));
     assert_eq!(entries(&finding(&fits, "BT002")), ["host.cpu_quota", "+sbwt"]);
+    // Nor where one fewer could not use what the VM uses now.
+    let uses = |cores: f64| fits.clone().with(|n| (n.quota, n.cpu) = (Some(1_900), cores / 2.0));
+    assert_eq!(entries(&finding(&uses(1.8), "BT002")), ["host.cpu_quota", "+sbwt"]);
+    assert_eq!(entries(&finding(&uses(0.8), "BT002")), ["host.cpu_quota", "+S", "+sbwt"]);
+    let many = uses(1.8).with(|n| (n.schedulers, n.cpu) = (4, 0.45));
+    assert!(
+        finding(&many, "BT002").remedies[1].change.starts_with("+S 2:2"),
+        "{:?}",
+        finding(&many, "BT002")
+    );
 }
 
 #[test]
@@ -93,6 +110,13 @@ fn schedulers_are_held_against_quota_and_cpus() {
     check(2, 2, Some(1_500), Some(Level::Notice));
     check(2, 8, Some(2_000), None);
     check(8, 2, None, Some(Level::Warning));
+    // Half a CPU is lost with one scheduler fewer, where it is used.
+    assert_healthy(&node().with(|n| (n.quota, n.cpu) = (Some(1_500), 0.7)), "BT003");
+    let used = |cores: f64| {
+        node().with(|n| (n.schedulers, n.cpus, n.quota, n.cpu) = (8, 8, Some(2_500), cores / 8.0))
+    };
+    assert_eq!(finding(&used(2.2), "BT003").remedies[0].change, "+S 3:3");
+    assert_eq!(finding(&used(1.2), "BT003").remedies[0].change, "+S 2:2");
     // A quota below one core cannot be met by fewer than one scheduler.
     check(1, 2, Some(500), None);
     // As long as nothing is lost it is only worth knowing.
@@ -159,15 +183,29 @@ fn dirty_schedulers_are_saturated_when_work_waits_for_them() {
         n.dirty_cpu_queue = 3;
     });
     assert_eq!(entries(&finding(&cpu, "BT012")), ["code.shorter_dirty_work"]);
-    // Fewer threads than CPUs; and some that are not online.
-    let few = cpu.clone().with(|n| n.cpus = 8);
-    assert_eq!(entries(&finding(&few, "BT012")), ["+SDcpu", "code.shorter_dirty_work"]);
-    let offline = cpu.with(|n| {
-        n.schedulers = 4;
-        n.facts.push((facts::DIRTY_CPU_SCHEDULERS_ONLINE, "1".to_owned()));
-    });
-    let found = finding(&offline, "BT012");
-    assert!(entries(&found).contains(&"system_flag.dirty_cpu_schedulers_online"), "{found:#?}");
+    // As many as there are normal ones: no more would start, however many CPUs there are.
+    assert_eq!(entries(&finding(&cpu.clone().with(|n| n.cpus = 8), "BT012")), ["code.shorter_dirty_work"]);
+    // Fewer threads than those and the CPUs; and some that are not online.
+    let online = |dirty: &str, started: &str, cpus: i64| {
+        cpu.clone().with(|n| {
+            (n.schedulers, n.cpus) = (4, cpus);
+            n.facts.push((facts::DIRTY_CPU_SCHEDULERS_ONLINE, dirty.to_owned()));
+            n.facts.push((facts::DIRTY_CPU_SCHEDULERS, started.to_owned()));
+        })
+    };
+    let few = finding(&online("1", "1", 4), "BT012");
+    assert_eq!(entries(&few), ["+SDcpu", "code.shorter_dirty_work"]);
+    assert_eq!(few.remedies[0].change, "+SDcpu 4:4");
+    let offline = finding(&online("1", "4", 3), "BT012");
+    assert!(entries(&offline).contains(&"system_flag.dirty_cpu_schedulers_online"), "{offline:#?}");
+    assert!(offline.remedies[1].change.ends_with("online, 3)"), "{offline:#?}");
+    // Those that are offline have no CPU to run on.
+    assert_eq!(entries(&finding(&online("2", "4", 2), "BT012")), ["code.shorter_dirty_work"]);
+    // What collects is given an allocator of its own, if it has none.
+    let collecting = cpu.clone().with(|n| n.dirty_gc = 0.6);
+    assert_eq!(entries(&finding(&collecting, "BT012")), ["+Mdai", "code.shorter_dirty_work"]);
+    let own = collecting.with(|n| n.facts.push((facts::EMU_ARGS, r#"["-Mdai","max"]"#.to_owned())));
+    assert_eq!(entries(&finding(&own, "BT012")), ["code.shorter_dirty_work"]);
     assert_healthy(&node(), "BT012");
 }
 

@@ -103,6 +103,11 @@ fn a_port_table_sized_by_ulimit_is_told_from_one_that_was_asked_for() {
     let found = finding(&limit(134_217_727), "BT014");
     assert_eq!((found.level, entries(&found)), (Level::Critical, vec!["+Q", "host.nofile"]));
     assert!(found.summary.contains("limit of open files"), "{}", found.summary);
+    // Files that are no ports need their descriptors, but no place in the table.
+    let files = finding(&limit(134_217_727).with(|n| n.open_files = 100_000), "BT014");
+    let changes: Vec<_> = files.remedies.iter().map(|remedy| remedy.change.as_str()).collect();
+    assert_eq!(changes[0], "+Q 65536");
+    assert!(changes[1].contains(" 400000 "), "{changes:?}");
     let by_flag =
         limit(16_777_216).with(|n| n.facts.push((facts::EMU_ARGS, r#"["-Q","16777216"]"#.to_owned())));
     let found = finding(&by_flag, "BT014");

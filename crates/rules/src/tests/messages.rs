@@ -60,6 +60,16 @@ fn messages_that_are_taken_or_wait_for_the_end_of_a_call_do_not_stay() {
 }
 
 #[test]
+fn a_process_that_has_ended_keeps_no_messages() {
+    for (node, code) in [(queue((5_000, 0), "shop:loop/2", "waiting"), "BT040"), (hub(4_000, 8_346), "BT044")]
+    {
+        let until = |last: i64| node.clone().with(|n| (n.seconds, n.busiest[0].until) = (60, Some(last)));
+        assert_eq!(finding(&until(55), code).level, Level::Warning, "{code}");
+        assert_healthy(&until(30), code);
+    }
+}
+
+#[test]
 fn a_loop_that_takes_everything_and_yet_sleeps_has_missed_its_wake_up() {
     let sleeps = queue((5_000, 0), "gen_server:loop/7", "waiting");
     let off_heap = changed(sleeps, |row| row.message_queue_data = Some("off_heap".to_owned()));

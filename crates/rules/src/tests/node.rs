@@ -195,6 +195,8 @@ pub struct Busy {
     /// Looks of ten in which it was runnable.
     pub runnable_of_10: i64,
     pub row: ProcessRow,
+    /// The last second in which it is told of, if that is not the end.
+    pub until: Option<i64>,
 }
 
 /// Something that the VM tells in each second.
@@ -209,7 +211,8 @@ pub struct Happens {
 
 impl Default for Busy {
     fn default() -> Self {
-        Busy { pid: "<0.77.0>", reductions: 0, queue: (0, 0), runnable_of_10: 0, row: ProcessRow::default() }
+        let row = ProcessRow::default();
+        Busy { pid: "<0.77.0>", reductions: 0, queue: (0, 0), runnable_of_10: 0, row, until: None }
     }
 }
 

@@ -65,6 +65,30 @@ fn a_queue_that_grows_is_found_and_its_process_named() {
     assert_eq!(entries(&finding(&off_heap, "BT006")), ["code.back_pressure", "code.split_process"]);
 }
 
+#[test]
+fn a_queue_that_is_gone_is_not_told_however_long_it_was() {
+    // Of who has died, or has emptied its queue, nobody tells any more.
+    let gone = |until| {
+        queue(2_000, 1_000).with(|n| {
+            n.seconds = 60;
+            n.busiest[0].until = Some(until);
+        })
+    };
+    assert_healthy(&gone(30), "BT006");
+    assert_healthy(&gone(30).with(|n| n.busiest[0].queue = (200_000, 0)), "BT006");
+    // A slow look at all processes may miss one for some seconds.
+    assert_eq!(finding(&gone(50), "BT006").level, Level::Warning);
+    // The node no longer answers: that empties no queue.
+    let mut period = gone(60).period();
+    period.end += 60 * beamtune_model::units::SECOND_NS;
+    assert!(matches!(outcome(&period, "BT006"), Outcome::Found(_)));
+    // Emptied meanwhile, and some messages again since.
+    let refilled = period.processes.first_mut().expect("the process");
+    refilled.queue_last.1 = 1_500;
+    let Outcome::Found(found) = outcome(&period, "BT006") else { panic!("found") };
+    assert!(found[0].summary.contains("holds 1500 messages, but does not grow"), "{}", found[0].summary);
+}
+
 fn happens(kind: &'static str, milliseconds: i64, subject: &'static str) -> Node {
     node().with(|n| n.events = vec![Happens { kind, milliseconds, subject, from: 1 }])
 }
@@ -94,7 +118,12 @@ fn slices_and_collections_that_take_long_are_found_with_their_process() {
     assert_eq!(entries(&large), ["code.less_garbage"]);
     let queued = happens("long_gc", 700, "state (<0.77.0>)")
         .with(|n| n.busiest = vec![Busy { queue: (50_000, 0), ..Busy::default() }]);
-    assert_eq!(entries(&finding(&queued, "BT017")), ["code.less_garbage", "process.message_queue_data"]);
+    let of = |data: &str| {
+        let set = queued.clone().with(|n| n.busiest[0].row.message_queue_data = Some(data.to_owned()));
+        finding(&set, "BT017")
+    };
+    assert_eq!(entries(&of("on_heap")), ["code.less_garbage", "process.message_queue_data"]);
+    assert_eq!(entries(&of("off_heap")), ["code.less_garbage"]);
 
     // What the operating system took away is in the VM's clock too.
     for (kind, code) in [("long_schedule", "BT016"), ("long_gc", "BT017")] {
@@ -157,9 +186,15 @@ fn processes_that_wait_for_another_node_are_found() {
     let found = finding(&many, "BT018");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["+zdbbl", "code.back_pressure"]));
     assert!(found.remedies[0].change.starts_with("+zdbbl 8192 (8 MB"), "{}", found.remedies[0].change);
-    // A buffer that is large already is not what is missing.
-    let large = many.with(|n| n.facts.push((facts::DIST_BUF_BUSY_LIMIT, "134217728".to_owned())));
-    assert_eq!(entries(&finding(&large, "BT018")), ["code.back_pressure"]);
+    // A buffer that is large already is not what is missing: RabbitMQ's, or one of which the largest advised is not twice as much.
+    let limit = |kilobytes: i64| {
+        let bytes = (kilobytes << 10).to_string();
+        finding(&many.clone().with(|n| n.facts.push((facts::DIST_BUF_BUSY_LIMIT, bytes))), "BT018")
+    };
+    for large in [131_072, 128_000, 65_537] {
+        assert_eq!(entries(&limit(large)), ["code.back_pressure"], "{large}");
+    }
+    assert!(limit(65_536).remedies[0].change.starts_with("+zdbbl 131072 "));
 }
 
 /// Looks at a channel whose output the VM counts.
@@ -288,6 +323,18 @@ fn garbage_collection_is_blamed_on_the_process_with_the_heap() {
     assert_eq!(found.subject.as_deref(), Some("hoarder (<0.77.0>)"));
     assert_eq!(entries(&found), ["code.less_garbage", "process.min_heap_size"]);
     assert!(found.remedies[1].change.contains("15000000"), "{}", found.remedies[1].change);
+    // Several dirty schedulers that collect at a time meet at their allocator.
+    let dirty = |schedulers: usize, share: f64| {
+        one.clone().with(|n| (n.schedulers, n.cpus, n.dirty_gc) = (schedulers, 8, share))
+    };
+    let meet = finding(&dirty(8, 0.2), "BT011");
+    assert_eq!(entries(&meet), ["code.less_garbage", "+Mdai", "process.min_heap_size"]);
+    assert!(meet.against.iter().any(|but| but.contains("beamtune locks")), "{meet:#?}");
+    for unlikely in [dirty(8, 0.1), dirty(2, 0.3)] {
+        assert!(!entries(&finding(&unlikely, "BT011")).contains(&"+Mdai"));
+    }
+    let own = dirty(8, 0.2).with(|n| n.facts.push((facts::EMU_ARGS, r#"["-Mdai","max"]"#.to_owned())));
+    assert!(!entries(&finding(&own, "BT011")).contains(&"+Mdai"));
     let swept = one.with(|n| n.busiest[0].row.fullsweep_after = Some(0));
     assert_eq!(entries(&finding(&swept, "BT011"))[0], "process.fullsweep_after");
     assert_healthy(&node(), "BT011");

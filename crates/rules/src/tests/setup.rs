@@ -122,6 +122,12 @@ fn a_super_carrier_is_advised_with_a_size_above_the_peak() {
     let found = finding(&small, "BT046");
     assert_eq!(entries(&found), ["+MMscs"]);
     assert!(found.remedies[0].why.contains("too small"), "{}", found.remedies[0].why);
+    // The host has not so much memory: the VM would not start.
+    let host = |node: &Node, megabytes: i64| {
+        finding(&fact(node.clone(), facts::HOST_MEMORY, &(megabytes << 20).to_string()), "BT046")
+    };
+    assert_eq!(host(&small, 400).remedies[0].change, "+MMscs 360 +MMsco false");
+    assert_eq!(entries(&host(&small, 70)), ["+MMsco"]);
 }
 
 fn spawn(kind: &str, count: i64) -> SpawnRow {

@@ -256,7 +256,7 @@ impl Node {
             out.family(&metrics::MSACC, &entity, "port", ns(self.async_awake, s));
             out.family(&metrics::MSACC, &entity, "sleep", ns(1.0 - self.async_awake, s));
         }
-        for busy in &self.busiest {
+        for busy in self.busiest.iter().filter(|busy| busy.until.is_none_or(|until| s <= until)) {
             out.sample.busiest.push(ProcessTick {
                 pid: busy.pid.into(),
                 reductions: busy.reductions,
