@@ -17,6 +17,10 @@ const LONGEST_CALL: usize = 400;
 /// Bytes of terms that are read in vain, for each byte of the text: brackets within brackets that are never closed.
 const IN_VAIN: usize = 4;
 
+/// Names that stand behind a call in the same statement, beside brackets and quotes: `…, limit: :infinity); :ok`, which Elixir needs to
+/// print all of a term, `… |> IO.inspect(limit: :infinity)`, `…), halt().`
+const AROUND: [&str; 8] = ["IO", "inspect", "limit", "infinity", "ok", "pretty", "true", "halt"];
+
 const CALL: Tool = "a call";
 const CUT: &str = "the text ends before the term does";
 const BROKEN: &str =
@@ -105,7 +109,7 @@ impl Finder<'_> {
         let end = match rest.chars().next() {
             _ if self.parts.len() >= MOST_PARTS => return self.text.len(),
             Some('[' | '{' | '#' | '%') => self.term(at),
-            Some('A' | 'T' | 'E' | 'R' | 'a'..='z' | ':' | '0'..='9') => self.word(at),
+            Some('A' | 'E' | 'F' | 'M' | 'R' | 'T' | 'a'..='z' | ':' | '0'..='9') => self.word(at),
             _ => None,
         };
         match end.filter(|end| *end > at) {
@@ -124,9 +128,10 @@ impl Finder<'_> {
             if is_space(c) || c == '\u{1b}' {
                 return skip_spaces(self.text, at + n);
             }
-            // A word may touch a prompt (`7>`) or a bracket.
+            // A word may touch a prompt (`7>`) or a bracket, and a line the one before it.
             if matches!(c, '[' | '{' | '#' | '%')
                 || !is_name(before) && is_name(c)
+                || !before.is_uppercase() && c.is_uppercase()
                 || c == ':' && before != ':'
             {
                 return at + n;
@@ -150,7 +155,11 @@ impl Finder<'_> {
             self.add(msacc::TOOL, at, end, told);
             return Some(end);
         }
-        let is_label = at == 0 || self.text[..at].ends_with(|c: char| is_space(c) || matches!(c, 'm' | '>'));
+        let is_behind_part = self.parts.last().is_some_and(|part| part.end == at);
+        let is_label = is_behind_part
+            || self.text[at..].starts_with(char::is_uppercase)
+            || at == 0
+            || self.text[..at].ends_with(|c: char| is_space(c) || matches!(c, 'm' | '>' | ')' | '.'));
         let (tool, end, told) = rabbitmq::read(self.text, at).filter(|_| is_label)?;
         self.add(tool, at, end, told);
         Some(end)
@@ -164,13 +173,17 @@ impl Finder<'_> {
             + rest
                 .find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '_' | 'e' | '-'))
                 .unwrap_or(rest.len());
-        if end == at || self.text[end..].starts_with('>') {
+        let behind = &self.text[end..];
+        // Digits before `>` are those of a prompt. Where they stand right behind the call, the answer's touch them.
+        let is_prompt = behind.starts_with('>');
+        if end == at || is_prompt && self.parts.last().is_none_or(|part| part.end != at) {
             return None;
         }
         // A line break in the number leaves digits behind it.
         let (next, _) = word(self.text, end);
         let goes_on = !next.is_empty() && next.bytes().all(|byte| byte.is_ascii_digit());
-        let ends = self.text[end..].starts_with(|c| is_space(c) || c == '\u{1b}') && !goes_on;
+        let is_alone = behind.starts_with(|c| is_space(c) || c == '\u{1b}') && !goes_on;
+        let ends = is_alone || behind.starts_with("iex(") || behind.starts_with('(') && next.contains(')');
         let told = terms::number(call, &self.text[at..end], ends)?;
         self.add(terms::RECON, at, end, told);
         Some(end)
@@ -208,22 +221,20 @@ impl Finder<'_> {
         }
     }
 
-    /// The call that nothing but prompts and spaces stand behind.
+    /// The call that nothing but prompts and the rest of its own statement stand behind.
     fn call_before(&self, at: usize) -> Option<&Call> {
         let (call, end) = self.call.as_ref()?;
         if at - end > LONGEST_CALL {
             return None;
         }
-        // What stands behind it in IO.inspect(…, limit: :infinity); :ok, which Elixir needs to print all of a term.
-        let is_rest = |word: &str| {
-            let plain = word.trim_matches(|c| matches!(c, '.' | ')' | ';' | ',' | '`'));
-            matches!(plain, "" | "limit:" | ":infinity" | ":ok")
-        };
-        let between = &self.text[..at];
+        let text = &self.text[..at];
         let mut behind = *end;
         while behind < at {
-            let (between, next) = word(between, behind);
-            if !crate::call::is_prompt(between) && !is_rest(between) {
+            let (word, next) = word(text, behind);
+            let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '@');
+            let is_rest =
+                || word.split(|c| !is_name(c)).all(|name| name.is_empty() || AROUND.contains(&name));
+            if !crate::call::is_prompt(word) && !is_rest() {
                 return None;
             }
             behind = next;

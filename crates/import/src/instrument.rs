@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use beamtune_model::{AllocationRow, BlockSum, CarrierRow, Metric, SizeCount, metrics};
 
-use crate::part::{CUT_OFF, Told, Tool, Value};
+use crate::part::{CARRIERS, CUT_OFF, Partial, Told, Tool, Value};
 use crate::term::Term;
 use crate::terms::Call;
 
@@ -231,7 +231,12 @@ fn carriers(start: i64, release: u32, all: &[Term], is_whole: bool) -> Option<To
     rows.sort_by_key(|row| std::cmp::Reverse(row.bytes));
     let is_scanned = carriers.iter().all(|carrier| carrier.unscanned == 0);
     let values = if is_scanned { sums(&carriers) } else { Vec::new() };
-    Some(Told { values, carriers: rows, partial: (!is_whole).then_some(SOME), ..Told::default() })
+    Some(Told {
+        values,
+        carriers: rows,
+        partial: (!is_whole).then_some(Partial { item: CARRIERS, why: SOME }),
+        ..Told::default()
+    })
 }
 
 /// What each allocator has in all of its instances, which are not told apart.
@@ -249,14 +254,14 @@ fn sums(carriers: &[Carrier<'_>]) -> Vec<Value> {
         }
     }
     let of = |((allocator, set), values): ((&str, usize), [i64; 4])| {
-        let named = SETS[set].into_iter().zip(values);
+        let named = CARRIER_SETS[set].into_iter().zip(values);
         named.map(|(metric, value)| Value::of(metric, allocator, value)).collect::<Vec<_>>()
     };
     sums.into_iter().flat_map(of).collect()
 }
 
 /// Carriers, their size, blocks, their size: of multiblock carriers, of those of a single block, of abandoned ones.
-const SETS: [[&Metric; 4]; 3] = [
+pub const CARRIER_SETS: [[&Metric; 4]; 3] = [
     [
         &metrics::MBCS_CARRIERS,
         &metrics::MBCS_CARRIERS_SIZE,

@@ -105,7 +105,7 @@ pub fn read(bytes: &[u8]) -> Result<Reading, ImportError> {
     let text = as_text(bytes)?;
     let found = find::find(&text);
     let has_parts = !found.parts.is_empty();
-    let (mut reading, refused) = sample::join(found.parts, found.banner);
+    let (mut reading, refused) = sample::join(&text, found.parts, found.banner);
     reading.unread = named(&text, refused);
     let walked = walk::walk(&found.rest);
     let has_locks = !(walked.tables.is_empty() && walked.told.is_empty());

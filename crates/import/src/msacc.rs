@@ -45,10 +45,19 @@ const STATES: [&str; 15] = [
 /// The line above a table that tells how long was measured.
 const REAL_TIME: [&str; 4] = ["Average", "thread", "real-time", ":"];
 
+/// What the lines above the two halves of a table begin with.
+const SECTION: &str = "Stats";
+
 /// No build has as many.
 const MOST_STATES: usize = 40;
 /// Threads: 1,024 schedulers of each kind, and those for ports.
 const MOST_THREADS: usize = 4_096;
+
+/// The last number that fits into two digits: a larger one is printed as stars.
+const LAST_NUMBER: i64 = 99;
+const STARS: &str = "**";
+/// In the place of a number that is not told.
+const NO_NUMBER: i64 = -1;
 
 /// Hundredths of a per cent in all of a thread's time.
 const WHOLE: i64 = 10_000;
@@ -65,6 +74,8 @@ const BROKEN_ROW: &str =
 const MISSING_THREADS: &str = "threads are missing in this table of msacc";
 const ODD_MEAN: &str =
     "the threads of this table of msacc do not fit its lines per type: some are missing or changed";
+const NUMBERED: &str =
+    "msacc prints no number beyond 99, so threads from there on are numbered by their order";
 const NO_TIME: &str = "these threads of msacc have counted no time: start it first (msacc:start(1000))";
 
 /// Whether a table, or the lines above it, begin here.
@@ -128,6 +139,11 @@ fn table(text: &str, heading: usize, length_us: Option<i64>) -> (usize, Result<T
             break end;
         }
         let (name, end) = word(text, begin);
+        // Where the line break is lost, the next line touches.
+        let (name, end) = match name.find(SECTION) {
+            Some(length) if length > 0 => (&name[..length], begin + length),
+            _ => (name, end),
+        };
         let Some(more) = split_states(name).filter(|_| states.len() < MOST_STATES) else {
             return (at, Err(BROKEN_HEADING));
         };
@@ -144,11 +160,18 @@ fn table(text: &str, heading: usize, length_us: Option<i64>) -> (usize, Result<T
             continue;
         }
         let Some((kind, end)) = label(text, begin, is_types) else { break };
-        let Some((row, end)) = row(text, kind, end, is_types, states.len()) else {
+        let Some((mut row, end)) = row(text, kind, end, is_types, states.len()) else {
             return (end, Err(BROKEN_ROW));
         };
         if if is_types { types.len() } else { threads.len() } == MOST_THREADS {
             return (end, Err(BROKEN_ROW));
+        }
+        if row.id == Some(NO_NUMBER) {
+            let before = threads.last().filter(|last| last.kind == kind).and_then(|last| last.id);
+            row.id = before.filter(|last| *last >= LAST_NUMBER).map(|last| last + 1);
+            if row.id.is_none() {
+                return (end, Err(MISSING_THREADS));
+            }
         }
         if is_types { &mut types } else { &mut threads }.push(row);
         at = end;
@@ -192,7 +215,8 @@ fn tell(
         return Err(NO_TIME);
     }
     let facts = counts_of(threads.iter().map(|row| row.kind));
-    Ok(Told { facts, values, length_us, ..Told::default() })
+    let remark = threads.iter().any(|row| row.id > Some(LAST_NUMBER)).then_some(NUMBERED);
+    Ok(Told { facts, values, length_us, remark, ..Told::default() })
 }
 
 /// How many schedulers of each kind there are: msacc tells of every one, online or not.
@@ -230,7 +254,7 @@ fn whole(threads: &[Row], types: &[Row]) -> Result<(), &'static str> {
 
 /// `Stats per thread:` or `Stats per type:`; whether it is the second one, and where it ends.
 fn section(text: &str, at: usize) -> Option<(bool, usize)> {
-    let behind = follow(text, at, &["Stats", "per"])?;
+    let behind = follow(text, at, &[SECTION, "per"])?;
     let next = skip_spaces(text, behind);
     follow(text, next, &["thread:"])
         .map(|end| (false, end))
@@ -259,9 +283,12 @@ fn row(text: &str, kind: &'static str, begin: usize, is_types: bool, states: usi
         true => None,
         false => {
             let number = skip_spaces(text, at + "(".len());
-            let digits = text[number..].find(|c: char| !c.is_ascii_digit())?;
-            let id: i64 = text[number..number + digits].parse().ok()?;
-            at = number + digits;
+            let end = number + text[number..].find(|c: char| !(c.is_ascii_digit() || c == '*'))?;
+            let id = match &text[number..end] {
+                STARS => NO_NUMBER,
+                digits => digits.parse().ok()?,
+            };
+            at = end;
             at += text[at..].starts_with(')').then_some(1)?;
             Some(id)
         }

@@ -60,6 +60,17 @@ pub enum Whole {
     Usage,
 }
 
+/// The item of all carriers; rules about them look for it.
+pub const CARRIERS: &str = "vm.carriers";
+
+/// That a part tells some of it only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Partial {
+    /// The item that a recording has a gap in.
+    pub item: &'static str,
+    pub why: &'static str,
+}
+
 /// What a part tells.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Told {
@@ -73,8 +84,8 @@ pub struct Told {
     pub means: Vec<Mean>,
     /// A sum over all allocators.
     pub whole: Option<(Whole, f64)>,
-    /// Why this is not all that the allocators have.
-    pub partial: Option<&'static str>,
+    /// Why this is not all that there is, and of what.
+    pub partial: Option<Partial>,
     /// What is not exact, for a person.
     pub remark: Option<&'static str>,
 }

@@ -1,4 +1,4 @@
-//! What `rabbitmq-diagnostics` and `rabbitmqctl` print of a node: `status` and `memory_breakdown`.
+//! What `rabbitmq-diagnostics` and `rabbitmqctl` print of a node: `status`, `memory_breakdown` and the alarms.
 //!
 //! Most kinds of memory there are RabbitMQ's own sums over its processes and tables; three are the VM's (`code`, `atom`, `binary`), and of
 //! the total it is told what it is of. Sizes are rounded to four digits behind the point, mostly of a gigabyte.
@@ -46,9 +46,31 @@ const KINDS: [&str; 30] = [
 /// Of these, those that `erlang:memory()` tells too.
 const OF_THE_VM: [&str; 3] = ["atom", "binary", "code"];
 
+/// Units of sizes. Which of them are printed depends on the release.
+const UNITS: [(&str, f64); 9] = [
+    ("bytes", 1.0),
+    ("kib", 1_024.0),
+    ("mib", 1_048_576.0),
+    ("gib", 1_073_741_824.0),
+    ("tib", 1_099_511_627_776.0),
+    ("kb", 1e3),
+    ("mb", 1e6),
+    ("gb", 1e9),
+    ("tb", 1e12),
+];
+
+/// What alarms are of, as their lines begin.
+const ALARMS: [&str; 3] = [OF_MEMORY, "Free disk space", "File descriptor"];
+const OF_MEMORY: &str = "Memory";
+
+/// `0.4 of available memory, computed to:` has so many words before the last two.
+const MOST_SETTING_WORDS: usize = 8;
+
 const ROUNDED: &str = "sizes that RabbitMQ told are rounded to four digits";
 const ODD: &str = "it is no size with a unit";
 const STRATEGY: &str = "of what this is the total is not known: copy the line \"Calculation strategy\" too";
+const NO_WATERMARK: &str = "the watermark that it was computed to is missing: copy the whole line";
+const NO_NODE: &str = "whether the node's name ends here is not known: copy the line behind it too";
 const OTHER_TOTAL: &str = "nothing is judged by this total: set vm_memory_calculation_strategy to rss";
 
 /// Reads a line that begins here: where it ends, and what it tells; `None` if it is none of RabbitMQ's.
@@ -66,23 +88,33 @@ fn line(text: &str, begin: usize) -> Option<(usize, Result<Told, &'static str>)>
         return processes(text, behind);
     }
     if let Some(behind) = follow(text, begin, &["RabbitMQ", "version:"]) {
-        let (version, end) = word(text, behind);
+        let (version, end) = word_before(text, behind, &["RabbitMQ release", "Node name:"]);
         // Where the text ends, the version may go on.
         let is_whole = version.len() < 40 && end < text.len();
         let is_version = version.starts_with(|c: char| c.is_ascii_digit()) && is_whole;
         let told = Told { facts: vec![(facts::PRODUCT, format!("RabbitMQ {version}"))], ..Told::default() };
         return is_version.then_some((end, Ok(told)));
     }
-    let kind =
-        KINDS.iter().find(|kind| rest.strip_prefix(**kind).is_some_and(|rest| rest.starts_with(':')))?;
+    if let Some(behind) = follow(text, begin, &["Memory", "high", "watermark", "setting:"]) {
+        return Some(watermark(text, behind));
+    }
+    if let Some(told) = alarms(text, begin) {
+        return Some(told);
+    }
+    let kind = kind(rest)?;
     // Other lines of `status` have some of these words too.
     let (bytes, end) = size(text, begin + kind.len() + 1)?;
     let end = share(text, end)?;
-    let values = match OF_THE_VM.contains(kind) {
+    let values = match OF_THE_VM.contains(&kind) {
         true => vec![Value::named(&metrics::MEMORY, "", kind, bytes)],
         false => Vec::new(),
     };
     Some((end, Ok(Told { values, remark: Some(ROUNDED), ..Told::default() })))
+}
+
+/// The kind of memory that a line begins with.
+fn kind(rest: &str) -> Option<&'static str> {
+    KINDS.iter().find(|kind| rest.strip_prefix(**kind).is_some_and(|rest| rest.starts_with(':'))).copied()
 }
 
 /// `0.1279 gb`, then `Calculation strategy: rss`.
@@ -90,7 +122,7 @@ fn total(text: &str, begin: usize) -> (usize, Result<Told, &'static str>) {
     let Some((bytes, end)) = size(text, begin) else { return (begin, Err(ODD)) };
     let next = skip_spaces(text, end);
     let Some(behind) = follow(text, next, &["Calculation", "strategy:"]) else { return (end, Err(STRATEGY)) };
-    let (strategy, end) = word(text, behind);
+    let (strategy, end) = word_before(text, behind, &["Memory high", "Memory alarm"]);
     let told = match strategy {
         "rss" => Ok(Value::of(&metrics::RSS, "", bytes)),
         "erlang" => Ok(Value::named(&metrics::MEMORY, "", "total", bytes)),
@@ -99,12 +131,66 @@ fn total(text: &str, begin: usize) -> (usize, Result<Told, &'static str>) {
     (end, told.map(|value| Told { values: vec![value], remark: Some(ROUNDED), ..Told::default() }))
 }
 
+/// `0.4 of available memory, computed to: 10.1106 gb`, or a size in front of the comma.
+fn watermark(text: &str, begin: usize) -> (usize, Result<Told, &'static str>) {
+    let mut at = begin;
+    for _ in 0..MOST_SETTING_WORDS {
+        at = skip_spaces(text, at);
+        if let Some(behind) = follow(text, at, &["computed", "to:"]) {
+            let Some((bytes, end)) = size(text, behind) else { return (behind, Err(ODD)) };
+            let facts = vec![(facts::MEMORY_WATERMARK_BYTES, bytes.to_string())];
+            return (end, Ok(Told { facts, remark: Some(ROUNDED), ..Told::default() }));
+        }
+        at = word(text, at).1;
+    }
+    (begin, Err(NO_WATERMARK))
+}
+
+/// `Memory alarm on node rabbit@a`, a line for each alarm of the cluster. Only of those of memory something follows here.
+fn alarms(text: &str, begin: usize) -> Option<(usize, Result<Told, &'static str>)> {
+    let mut nodes: Vec<&str> = Vec::new();
+    let mut end = None;
+    let mut at = begin;
+    while let Some((kind, behind)) =
+        ALARMS.iter().find_map(|kind| Some((*kind, follow(text, at, &[kind, "alarm", "on", "node"])?)))
+    {
+        let (node, behind) =
+            word_before(text, behind, &["Memory alarm", "Free disk space", "File descriptor"]);
+        // Where the text ends, there may be more of it.
+        if behind >= text.len() {
+            return Some((behind, Err(NO_NODE)));
+        }
+        if kind == OF_MEMORY && !nodes.contains(&node) {
+            nodes.push(node);
+        }
+        end = Some(behind);
+        at = skip_spaces(text, behind);
+    }
+    let facts = match nodes.len() {
+        0 => Vec::new(),
+        count => vec![(facts::MEMORY_ALARMS, count.to_string())],
+    };
+    Some((end?, Ok(Told { facts, ..Told::default() })))
+}
+
+/// The next word, and where it ends: before the first of these, too, which touch it where a line break was lost.
+fn word_before<'a>(text: &'a str, from: usize, next: &[&str]) -> (&'a str, usize) {
+    let (word, end) = word(text, from);
+    let begin = end - word.len();
+    let touches = next.iter().filter_map(|label| {
+        let first = label.split(' ').next()?;
+        let at = word.find(first).filter(|at| *at > 0)?;
+        text[begin + at..].starts_with(label).then_some(at)
+    });
+    touches.min().map_or((word, end), |at| (&word[..at], begin + at))
+}
+
 /// `268 used, 1048576 limit`.
 fn processes(text: &str, begin: usize) -> Option<(usize, Result<Told, &'static str>)> {
     let (used, at) = word(text, begin);
     let (label, at) = word(text, at);
     let (limit, at) = word(text, at);
-    let (last, end) = word(text, at);
+    let (last, end) = word_before(text, at, &["Scheduler run"]);
     let fits = label == "used," && last == "limit";
     let (used, limit): (i64, i64) = used.parse().ok().zip(limit.parse().ok()).filter(|_| fits)?;
     let told = Told {
@@ -119,13 +205,12 @@ fn processes(text: &str, begin: usize) -> Option<(usize, Result<Told, &'static s
 fn size(text: &str, begin: usize) -> Option<(i64, usize)> {
     let (number, at) = word(text, begin);
     let (unit, end) = word(text, at);
-    let bytes = match unit {
-        "bytes" => 1.0,
-        "kb" => 1e3,
-        "mb" => 1e6,
-        "gb" => 1e9,
-        _ => return None,
-    };
+    let begin = end - unit.len();
+    let (bytes, end) = UNITS.iter().find_map(|(name, bytes)| {
+        let rest = unit.strip_prefix(name)?;
+        let ends = !rest.starts_with(|c: char| c.is_ascii_lowercase()) || kind(rest).is_some();
+        ends.then_some((*bytes, begin + name.len()))
+    })?;
     let is_number = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') && number.len() < 18;
     let number: f64 = number.parse().ok().filter(|_| is_number)?;
     let size = (number * bytes).round();

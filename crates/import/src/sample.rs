@@ -13,7 +13,7 @@ use beamtune_model::{
 
 use crate::banner::Banner;
 use crate::instrument::TOOL as INSTRUMENT;
-use crate::part::{Mean, Named, Part, Told, Tool, Value, Whole};
+use crate::part::{CARRIERS, Mean, Named, Part, Partial, Told, Tool, Value, Whole};
 use crate::terms::{RECON, UNKNOWN_LENGTH_US};
 use crate::{Imported, Unread};
 
@@ -43,7 +43,7 @@ pub struct Reading {
     /// Sums over all allocators, as they were told.
     whole: Vec<(Whole, f64)>,
     length_us: Option<i64>,
-    partial: Vec<(Tool, &'static str)>,
+    partial: Vec<Cut>,
     remarks: Vec<&'static str>,
     /// What was not read.
     pub unread: Vec<Unread>,
@@ -51,8 +51,18 @@ pub struct Reading {
     pub banner: Banner,
 }
 
+/// A part that tells some of it only.
+#[derive(Debug, Clone, PartialEq)]
+struct Cut {
+    tool: Tool,
+    partial: Partial,
+    /// Where it begins, in bytes, and in which line, from 1.
+    begin: usize,
+    line: usize,
+}
+
 /// Puts parts together, each as a whole or not at all, and says where those stand that are not.
-pub fn join(parts: Vec<Part>, banner: Banner) -> (Reading, Vec<(usize, usize, String)>) {
+pub fn join(text: &str, parts: Vec<Part>, banner: Banner) -> (Reading, Vec<(usize, usize, String)>) {
     let mut reading = Reading { banner, ..Reading::default() };
     let mut refused = Vec::new();
     let mut known: HashMap<(Group, String, String), i64> = HashMap::new();
@@ -60,12 +70,15 @@ pub fn join(parts: Vec<Part>, banner: Banner) -> (Reading, Vec<(usize, usize, St
     let (averages, parts): (Vec<_>, Vec<_>) =
         parts.into_iter().partition(|part| part.told.as_ref().is_ok_and(|told| !told.means.is_empty()));
     for Part { tool, begin, end, told } in parts.into_iter().chain(averages) {
-        match told.and_then(|told| reading.take(tool, told, &mut known)) {
+        match told.and_then(|told| reading.take(tool, begin, told, &mut known)) {
             Ok(()) => {}
             Err(why) => refused.push((begin, end, why.to_owned())),
         }
     }
     refused.sort_by_key(|(begin, ..)| *begin);
+    for cut in &mut reading.partial {
+        cut.line = 1 + text[..cut.begin].matches('\n').count();
+    }
     (reading, refused)
 }
 
@@ -73,6 +86,7 @@ impl Reading {
     fn take(
         &mut self,
         tool: Tool,
+        begin: usize,
         told: Told,
         known: &mut HashMap<(Group, String, String), i64>,
     ) -> Result<(), &'static str> {
@@ -132,12 +146,18 @@ impl Reading {
         if self.length_us.is_none() || tool == crate::msacc::TOOL {
             self.length_us = told.length_us.or(self.length_us);
         }
-        self.partial.extend(told.partial.map(|why| (tool, why)));
+        if let Some(partial) = told.partial.filter(|partial| !self.has_gap(tool, partial.item)) {
+            self.partial.push(Cut { tool, partial, begin, line: 0 });
+        }
         if let Some(remark) = told.remark.filter(|remark| !self.remarks.contains(remark)) {
             self.remarks.push(remark);
         }
         self.saw(tool);
         Ok(())
+    }
+
+    fn has_gap(&self, tool: Tool, item: &str) -> bool {
+        self.partial.iter().any(|cut| cut.tool == tool && cut.partial.item == item)
     }
 
     fn saw(&mut self, tool: Tool) {
@@ -182,16 +202,17 @@ impl Reading {
         values.iter().for_each(|value| add(&mut builder, value, value.value));
         let mut last = builder.sample;
         last.facts.extend(self.all_facts(by, has_length));
-        if let Some((_, reason)) = self.partial.iter().find(|(tool, _)| *tool == of_carriers(&values)) {
-            // Rules about all carriers look for it.
-            let source = "vm.carriers".to_owned();
-            last.gaps.push(Gap {
-                begin: 0,
-                end,
-                source,
-                kind: TroubleKind::Garbled,
-                reason: (*reason).to_owned(),
-            });
+        for Cut { tool, partial: Partial { item, why }, line, .. } in self.partial {
+            // Of two tools that tell of carriers one counts.
+            if item != CARRIERS || tool == of_carriers(&values) {
+                last.gaps.push(Gap {
+                    begin: 0,
+                    end,
+                    source: item.to_owned(),
+                    kind: TroubleKind::Garbled,
+                    reason: format!("line {line}: {why}"),
+                });
+            }
         }
         let at = |t: &mut Nanos| *t = end;
         last.carriers = self.carriers;
@@ -221,6 +242,9 @@ impl Reading {
 
     /// How many blocks there are: their size, of all instances of an allocator, by the average.
     fn numbers_of_blocks(&self, values: &[Value]) -> Vec<Value> {
+        if values.iter().any(|value| is_of(value, &metrics::MBCS_BLOCKS) && value.entity.contains('/')) {
+            return Vec::new();
+        }
         let count = |allocator: &str, sizes: &Metric, mean: f64| {
             let of_it = |value: &&Value| {
                 is_of(value, sizes)

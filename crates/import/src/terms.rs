@@ -2,7 +2,8 @@
 
 use beamtune_model::{Metric, metrics};
 
-use crate::part::{CUT_OFF, Mean, Told, Tool, Value, Whole};
+use crate::instrument::CARRIER_SETS;
+use crate::part::{CARRIERS, CUT_OFF, Mean, Partial, Told, Tool, Value, Whole};
 use crate::term::Term;
 
 /// The name of the tool that tells of allocators.
@@ -34,8 +35,15 @@ const WHICH_SUMS: &str = "whether these sums are current or the largest is not k
 const LARGEST_SUMS: &str = "the largest sizes of instances were not reached at the same time, so their sum says little: print the current ones";
 const ODD_SUM: &str = "it is no number of bytes (recon_alloc:set_unit(byte)), and no share between 0 and 1";
 const MAY_GO_ON: &str = "whether the number ends here is not known: copy the line behind it too";
+const ALLOCATORS: &str = "which allocator or instance this is of does not stand in it: print recon_alloc:fragmentation(current), which sums it up";
+const CUT_ALLOCATORS: &str = "the shell has cut off the list of allocators: print rp(recon_alloc:fragmentation(current)), which is shorter";
+const ODD_ALLOCATOR: &str = "it is not what recon_alloc:allocators gives: blocks are larger than their carriers, or a size is missing";
 const PARTIAL: &str =
     "the shell has cut off the list of allocators: print rp(recon_alloc:fragmentation(current))";
+const CUT_UTILIZATION: &str =
+    "the shell has cut off the list of schedulers behind the normal ones: print rp(scheduler:utilization(1))";
+const CUT_CACHE: &str =
+    "the shell has cut off the list of instances: print rp(recon_alloc:cache_hit_rates())";
 /// What `recon_alloc:memory` is asked for.
 const INSTANCES: &str = "allocated_instances";
 const POOL: &str = "recon counts abandoned carriers with the others";
@@ -61,9 +69,12 @@ pub fn understand(term: &Term, call: Option<&Call>) -> Option<(Tool, Result<Told
         [name, Term::Float(_) | Term::Integer(_), Term::Text(_) | Term::Atom(_)]
             if name.atom() == Some("total") =>
         {
-            Some(("scheduler:utilization", utilization(term, list, call)))
+            Some(("scheduler:utilization", utilization(list, call)))
         }
-        [Term::Tuple(key), Term::List(values)] => instances(key, values, term, list, call),
+        [name, Term::Integer(_), Term::List(_)] if name.atom() == Some("instance") => {
+            Some((RECON, Err(ALLOCATORS)))
+        }
+        [Term::Tuple(key), Term::List(values)] => instances(key, values, list, call),
         [Term::Tuple(key), value]
             if is_instance(key) && (value.number().is_some() || value.atom() == Some("infinity")) =>
         {
@@ -117,20 +128,40 @@ fn memory(term: &Term, list: &[Term]) -> Result<Told, &'static str> {
     Ok(Told { values, ..Told::default() })
 }
 
-fn utilization(term: &Term, list: &[Term], call: Option<&Call>) -> Result<Told, &'static str> {
-    if term.is_cut() {
+/// The lines of a list that a shell has printed in full; `is_cut` if it has not printed all of them.
+fn printed(list: &[Term]) -> (Vec<&Term>, bool) {
+    let whole: Vec<&Term> = list.iter().filter(|line| !line.is_cut()).collect();
+    let is_cut = whole.len() < list.len();
+    (whole, is_cut)
+}
+
+/// The kind that a line of `scheduler:utilization` is of, which a shell prints first.
+fn kind_of(line: &Term) -> Option<&str> {
+    line.tuple()?.first()?.atom()
+}
+
+fn utilization(list: &[Term], call: Option<&Call>) -> Result<Told, &'static str> {
+    let (lines, is_cut) = printed(list);
+    // Behind the last normal scheduler stands a dirty one. How many of those a cut list leaves out is not known.
+    if is_cut && !list.iter().filter_map(kind_of).any(|kind| kind == "cpu") {
         return Err(CUT_OFF);
     }
     let mut threads: Vec<(&str, i64, f64)> = Vec::new();
-    for line in list.iter().filter_map(Term::tuple) {
+    for line in lines {
+        let Some(line) = line.tuple() else { return Err(ODD_UTILIZATION) };
         let ([_, share, _] | [_, _, share, _]) = line else { return Err(ODD_UTILIZATION) };
         let share = share.number().filter(|share| (0.0..=1.0).contains(share) || line.len() == 3);
         let share = share.ok_or(ODD_UTILIZATION)?;
         match (line, line[0].atom()) {
             ([_, _, _], Some("total" | "weighted")) => {}
+            ([_, _, _, _], Some("cpu" | "io")) if is_cut => {}
             ([_, id, _, _], Some(kind)) => threads.push((kind, id.integer().ok_or(ODD_UTILIZATION)?, share)),
             _ => return Err(ODD_UTILIZATION),
         }
+    }
+    let normal = list.iter().filter(|line| kind_of(line) == Some("normal")).count();
+    if is_cut && threads.len() < normal.max(1) {
+        return Err(CUT_OFF);
     }
     // Schedulers have numbers without holes: the normal ones first, then dirty ones.
     threads.sort_by_key(|(_, id, _)| *id);
@@ -167,24 +198,28 @@ fn utilization(term: &Term, list: &[Term], call: Option<&Call>) -> Result<Told, 
         values.push(Value::of(&metrics::SCHEDULER_TOTAL, entity, length));
     }
     // Dirty CPU schedulers are always told, after all normal ones.
-    if !in_turn || dirty_cpu == 0 {
+    if !in_turn || dirty_cpu == 0 && !is_cut {
         return Err(ODD_UTILIZATION);
     }
-    Ok(Told { values, length_us: told_us, ..Told::default() })
+    let partial = is_cut.then_some(Partial { item: "vm.scheduler_wall_time", why: CUT_UTILIZATION });
+    Ok(Told { values, length_us: told_us, partial, ..Told::default() })
 }
 
 fn instances(
     key: &[Term],
     values: &[Term],
-    term: &Term,
     list: &[Term],
     call: Option<&Call>,
 ) -> Option<(Tool, Result<Told, &'static str>)> {
     match key {
-        [Term::Atom(name), Term::Integer(_)] if name == "instance" => Some((RECON, cache(term, list))),
+        [Term::Atom(name), Term::Integer(_)] if name == "instance" => Some((RECON, cache(list))),
         _ if is_instance(key) && field(values, "mbcs_usage").is_some() => {
             Some((RECON, fragmentation(list, call)))
         }
+        [Term::Atom(name), Term::Integer(_)] if is_allocator(name) && field(values, "options").is_some() => {
+            Some((RECON, allocators(list)))
+        }
+        [Term::Atom(name), Term::List(_)] if is_allocator(name) => Some((RECON, Err(ALLOCATORS))),
         _ => None,
     }
 }
@@ -200,12 +235,11 @@ fn amount(values: &[Term], name: &str) -> Option<i64> {
     field(values, name)?.integer().filter(|amount| *amount >= 0)
 }
 
-fn cache(term: &Term, list: &[Term]) -> Result<Told, &'static str> {
-    if term.is_cut() {
-        return Err(CUT_OFF);
-    }
-    let mut told = Told::default();
-    for line in list {
+fn cache(list: &[Term]) -> Result<Told, &'static str> {
+    let (lines, is_cut) = printed(list);
+    let partial = is_cut.then_some(Partial { item: "vm.mseg", why: CUT_CACHE });
+    let mut told = Told { partial, ..Told::default() };
+    for line in lines {
         let Some([Term::Tuple(key), Term::List(fields)]) = line.tuple() else { return Err(ODD_CACHE) };
         let [_, Term::Integer(instance)] = key.as_slice() else { return Err(ODD_CACHE) };
         let (hits, calls) = amount(fields, "hits").zip(amount(fields, "calls")).ok_or(ODD_CACHE)?;
@@ -229,7 +263,7 @@ fn fragmentation(list: &[Term], call: Option<&Call>) -> Result<Told, &'static st
     for line in list {
         // The most wasteful ones come first, so what a shell has left out is the least of it.
         if line.is_cut() {
-            told.partial = Some(PARTIAL);
+            told.partial = Some(Partial { item: CARRIERS, why: PARTIAL });
             continue;
         }
         let Some([Term::Tuple(key), Term::List(fields)]) = line.tuple() else { return Err(ODD_INSTANCE) };
@@ -258,6 +292,49 @@ fn fragmentation(list: &[Term], call: Option<&Call>) -> Result<Told, &'static st
         told.values.extend(values.iter().map(|(metric, value)| Value::of(metric, entity.as_str(), *value)));
     }
     Ok(told)
+}
+
+/// `recon_alloc:allocators()`, and what a snapshot holds of it: of each instance what `erlang:system_info({allocator, A})` tells, with the
+/// sizes of all kinds of blocks added up.
+fn allocators(list: &[Term]) -> Result<Told, &'static str> {
+    let mut told = Told::default();
+    for line in list {
+        match instance(line) {
+            Some(values) => told.values.extend(values),
+            None if line.is_cut() => told.partial = Some(Partial { item: CARRIERS, why: CUT_ALLOCATORS }),
+            None => return Err(ODD_ALLOCATOR),
+        }
+    }
+    Ok(told)
+}
+
+/// An instance of an allocator; nothing of malloc and of the cache of segments, nor of an allocator that is switched off. `None` if some of it
+/// is missing.
+fn instance(line: &Term) -> Option<Vec<Value>> {
+    let [Term::Tuple(key), Term::List(fields)] = line.tuple()? else { return None };
+    let [Term::Atom(name), Term::Integer(instance)] = key.as_slice() else { return None };
+    // A shell leaves out what stands last, be it whole fields.
+    if fields.iter().any(|field| field.tuple().is_none_or(|field| field.contains(&Term::Cut))) {
+        return None;
+    }
+    let mut values = Vec::new();
+    for (set, metrics) in ["mbcs", "sbcs", "mbcs_pool"].into_iter().zip(CARRIER_SETS) {
+        let Some(sizes) = field(fields, set) else { continue };
+        let sizes = sizes.list()?;
+        let now = |name| {
+            sizes.iter().find_map(|size| match size.tuple()? {
+                [key, now, ..] if key.atom() == Some(name) => now.integer().filter(|now| *now >= 0),
+                _ => None,
+            })
+        };
+        let numbers = [now("carriers")?, now("carriers_size")?, now("blocks")?, now("blocks_size")?];
+        if numbers[3] > numbers[1] {
+            return None;
+        }
+        let of = |(metric, value)| Value::of(metric, format!("{name}/{instance}"), value);
+        values.extend(metrics.into_iter().zip(numbers).map(of));
+    }
+    Some(values)
 }
 
 /// Mean sizes of blocks, of all instances of an allocator together.

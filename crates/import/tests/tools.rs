@@ -3,83 +3,12 @@
 //! 23 and 25, were put back into the text. The extra microstates are of made counts, printed by msacc itself.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
+mod told;
 
-use beamtune_import::{ImportError, Reading, read};
-use beamtune_model::{Period, PeriodBuilder, SeriesTable, facts};
+use beamtune_import::{ImportError, read};
+use beamtune_model::{SeriesTable, facts};
 use proptest::prelude::*;
-
-/// Values by series, facts by key, and rows as text: all that a text tells.
-type Told = BTreeMap<String, String>;
-
-fn folder() -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tools")
-}
-
-fn fixture(name: &str) -> String {
-    fs::read_to_string(folder().join(format!("{name}.txt"))).expect("a fixture")
-}
-
-fn fixtures() -> Vec<(String, String)> {
-    let mut all: Vec<_> = fs::read_dir(folder())
-        .expect("the fixtures")
-        .map(|entry| entry.expect("an entry").path())
-        .map(|path| {
-            (
-                path.file_stem().expect("a name").to_string_lossy().into_owned(),
-                fs::read_to_string(&path).expect("text"),
-            )
-        })
-        .collect();
-    all.sort();
-    all
-}
-
-fn told(reading: Reading) -> Told {
-    let mut table = SeriesTable::default();
-    let mut told = Told::new();
-    for sample in reading.samples("a test", &mut table) {
-        for (id, value) in &sample.readings {
-            let series = table.get(*id).expect("a series");
-            told.insert(format!("{}.{} {}", series.group, series.name, series.entity), value.to_string());
-        }
-        told.extend(sample.facts);
-        for (n, row) in sample.carriers.iter().enumerate() {
-            told.insert(format!("carrier {n}"), format!("{row:?}"));
-        }
-        for (n, row) in sample.allocations.iter().enumerate() {
-            told.insert(format!("allocation {n}"), format!("{row:?}"));
-        }
-    }
-    told
-}
-
-fn told_by(text: &str) -> Told {
-    told(read(text.as_bytes()).unwrap_or_else(|error| panic!("{error}: {text}")))
-}
-
-fn check(told: &Told, expect: &[(&str, &str)]) {
-    for (key, value) in expect {
-        assert_eq!(told.get(*key).map(String::as_str), Some(*value), "{key} of {told:#?}");
-    }
-}
-
-fn whys(text: &str) -> Vec<(usize, usize, String)> {
-    let unread = read(text.as_bytes()).map(|reading| reading.unread).unwrap_or_default();
-    unread.into_iter().map(|unread| (unread.line, unread.column, unread.why)).collect()
-}
-
-fn period(text: &str) -> Period {
-    let mut table = SeriesTable::default();
-    let samples = read(text.as_bytes()).expect("a reading").samples("a test", &mut table);
-    let mut facts = beamtune_model::Facts::default();
-    samples.iter().flat_map(|sample| &sample.facts).for_each(|(key, value)| facts.set(key, value.as_str()));
-    let mut builder = PeriodBuilder::new(None, facts, 1);
-    samples.iter().for_each(|sample| builder.sample(sample, &table));
-    builder.finish()
-}
+use told::*;
 
 #[test]
 fn a_session_is_read_on_each_release() {
@@ -280,6 +209,62 @@ fn rabbitmqs_own_lines_are_read_and_its_sums_are_not_taken_for_the_vms() {
 }
 
 #[test]
+fn rabbitmqs_watermark_and_alarms_are_facts() {
+    let healthy = told_by(&fixture("rabbitmq-status-otp25"));
+    check(&healthy, &[(facts::MEMORY_WATERMARK_BYTES, "10110600000")]);
+    assert!(!healthy.contains_key(facts::MEMORY_ALARMS));
+    let alarmed = told_by(&fixture("rabbitmq-alarms-otp25"));
+    check(&alarmed, &[(facts::MEMORY_WATERMARK_BYTES, "60000000"), (facts::MEMORY_ALARMS, "1")]);
+    check(&told_by(&fixture("rabbitmq-check_alarms-otp25")), &[(facts::MEMORY_ALARMS, "1")]);
+    let setting = "Memory high watermark setting: 0.6 of available memory, computed to:";
+    for (size, bytes) in [
+        ("1.5 gib", "1610612736"),
+        ("2 tib", "2199023255552"),
+        ("0.5 mib", "524288"),
+        ("3 kib", "3072"),
+        ("1.5 tb", "1500000000000"),
+    ] {
+        check(&told_by(&format!("{setting} {size}\n")), &[(facts::MEMORY_WATERMARK_BYTES, bytes)]);
+    }
+    assert!(whys(&format!("{setting} 1.5 parsecs\n"))[0].2.contains("no size with a unit"));
+    assert!(whys("Memory high watermark setting: 0.6 of available\n")[0].2.contains("copy the whole line"));
+    let two = "Memory alarm on node a@x\nFree disk space alarm on node a@x\nMemory alarm on node b@x\nMemory alarm on node b@x\n";
+    check(&told_by(two), &[(facts::MEMORY_ALARMS, "2")]);
+    check(&told_by(&two.replace('\n', "")[..75]), &[(facts::MEMORY_ALARMS, "1")]);
+    let disk = told_by("RabbitMQ version: 3.10.8\nFree disk space alarm on node a@x\n");
+    assert!(!disk.contains_key(facts::MEMORY_ALARMS), "{disk:?}");
+    assert!(whys("Memory alarm on node a@x")[0].2.contains("whether the node's name ends here"));
+}
+
+#[test]
+fn a_call_within_a_command_or_another_call_is_the_one_before_the_answer() {
+    for name in [
+        "rabbitmq-eval-otp25",
+        "called-elixir-otp27",
+        "called-elixir-otp29",
+        "called-erl-otp27",
+        "called-erl-otp29",
+    ] {
+        let text = fixture(name);
+        let told = told_by(&text);
+        assert!(told.contains_key("allocator.mbcs_carriers_size ll_alloc/1"), "{name}: {told:#?}");
+        let refused: Vec<_> = whys(&text).into_iter().filter(|(line, ..)| *line > 1).collect();
+        assert!(refused.is_empty(), "{name}: {refused:?}");
+        let (_, answer) = text.split_once('\n').expect("a call");
+        for call in [
+            "bin/app rpc \":recon_alloc.fragmentation(:current) |> IO.inspect(limit: :infinity)\"",
+            "bin/app eval 'IO.inspect(:recon_alloc.fragmentation(:current), limit: :infinity, pretty: true)'",
+            "1> io:format(\"~p~n\", [recon_alloc:fragmentation(current)]).",
+        ] {
+            assert_eq!(told_by(&format!("{call}\n{answer}")), told, "{call}");
+        }
+        // Words that belong to no call.
+        let other = format!("recon_alloc:fragmentation(current) was better than this:\n{answer}");
+        assert!(whys(&other).iter().any(|(.., why)| why.contains("copy the call too")), "{name}");
+    }
+}
+
+#[test]
 fn what_is_known_but_not_judged_or_contradicts_itself_is_named() {
     let check = |text: &str, place: (usize, usize), why: &str| {
         let whys = whys(text);
@@ -389,6 +374,42 @@ fn recons_averages_are_read_on_several_releases_and_in_both_languages() {
 }
 
 #[test]
+fn a_snapshot_tells_the_same_as_the_sums_that_recon_makes_of_it() {
+    // Where the two differ, the second one is refused.
+    let text = fixture("recon-snapshot-otp25");
+    let refused: Vec<_> = whys(&text).into_iter().filter(|(.., why)| !why.contains("no tool")).collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+    let told = told_by(&text);
+    for series in
+        ["mbcs_carriers", "mbcs_blocks", "pool_carriers_size", "mbcs_blocks_size", "sbcs_carriers_size"]
+    {
+        assert!(told.contains_key(&format!("allocator.{series} eheap_alloc/1")), "{series}: {told:#?}");
+    }
+    assert!(told.contains_key("memory.ets "), "{told:#?}");
+    let allocators = told_by(&fixture("recon-allocators-otp29"));
+    assert!(allocators.contains_key("allocator.mbcs_carriers_size std_alloc/1"), "{allocators:#?}");
+    assert!(!allocators.keys().any(|key| key.contains("eheap_alloc")), "the shell has cut it off");
+    for other in ["[{{ets_alloc,[1,0]},[{calls,[]}]}]", "[{instance,0,[{versions,\"0.9\",\"3.0\"}]}]"] {
+        assert!(whys(other)[0].2.contains("does not stand in it"), "{other}");
+    }
+    let odd = "[{{ets_alloc,1},[{options,[]},{mbcs,[{blocks,1,1,1},{blocks_size,9,9,9},{carriers,1},{carriers_size,8,8,8}]}]}]";
+    assert!(whys(odd)[0].2.contains("blocks are larger"), "{:?}", whys(odd));
+}
+
+#[test]
+fn sessions_of_newer_elixir_are_read() {
+    for release in ["27", "29"] {
+        let text = fixture(&format!("elixir-session-otp{release}"));
+        let told = told_by(&text);
+        for series in ["memory.ets ", "msacc.gc scheduler/2", "scheduler_time.active scheduler/2"] {
+            assert!(told.contains_key(series), "{release}: {series}");
+        }
+        let refused: Vec<_> = whys(&text).into_iter().filter(|(.., why)| !why.contains("no tool")).collect();
+        assert!(refused.is_empty(), "{release}: {refused:?}");
+    }
+}
+
+#[test]
 fn two_sums_of_all_allocators_tell_the_others() {
     let sums = |text: &str| {
         let told = told_by(text);
@@ -419,31 +440,38 @@ fn two_sums_of_all_allocators_tell_the_others() {
     assert!(whys(&twice)[0].2.contains("told before"), "{:?}", whys(&twice));
 }
 
-/// As mails, pages and terminals leave it.
-fn mangled(text: &str, how: u32) -> String {
-    match how {
-        0 => text.lines().map(|line| format!("> {line}\n")).collect(),
-        1 => text.lines().map(str::trim).collect::<Vec<_>>().join(" "),
-        2 => text.replace(' ', "\u{a0}"),
-        3 => text.lines().map(|line| format!("\x1b[32m{line}\x1b[0m\r\n")).collect(),
-        4 => text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect(),
-        5 => format!(
-            "Hello,\nthis is what we saw [see above] on {{web1}} when it hung:\n\n```\n{text}```\nAny ideas? 100% CPU…\n"
-        ),
-        _ => text.lines().map(|line| format!("    {line}\n\n")).collect(),
-    }
-}
-
 #[test]
 fn what_copying_does_to_a_text_changes_nothing_that_is_read() {
     for (name, text) in fixtures() {
         let expect = told_by(&text);
-        assert!(expect.len() > 3, "{name}: {expect:#?}");
-        for how in 0..7 {
+        assert!(expect.len() >= 3, "{name}: {expect:#?}");
+        for how in 0..WAYS {
             let told = told_by(&mangled(&text, how));
             let differ = |key: &&String| told.get(*key) != expect.get(*key);
             let others: Vec<_> = expect.keys().chain(told.keys()).filter(differ).collect();
             assert!(others.is_empty(), "{name}, {how}: {others:?}");
+        }
+    }
+}
+
+#[test]
+fn where_lines_touch_each_other_nothing_is_read_otherwise() {
+    for (name, text) in fixtures() {
+        let expect = told_by(&text);
+        for how in WAYS..ALL_WAYS {
+            let told = told_by(&mangled(&text, how));
+            let others: Vec<_> = told.iter().filter(|(key, value)| expect.get(*key) != Some(value)).collect();
+            assert!(others.is_empty(), "{name}, {how}: {others:?}");
+            // A number touches the one of the prompt behind it: `4693606` and `2>`.
+            let is_ambiguous = text.contains("> recon_alloc:memory(used).\n");
+            let missing: Vec<_> = expect.keys().filter(|key| !told.contains_key(*key)).collect();
+            let refused = whys(&mangled(&text, how));
+            let is_named = refused.iter().any(|(.., why)| why.contains("whether the number ends here"));
+            assert_eq!(
+                (missing.is_empty(), is_named),
+                (!is_ambiguous, is_ambiguous),
+                "{name}, {how}: {missing:?}"
+            );
         }
     }
 }
@@ -466,7 +494,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn what_is_cut_out_of_a_text_is_missing_and_never_another_value(pick in 0..1_000_usize, begin in 0.0..1.0_f64, end in 0.0..1.0_f64, how in 0..7_u32) {
+    fn what_is_cut_out_of_a_text_is_missing_and_never_another_value(pick in 0..1_000_usize, begin in 0.0..1.0_f64, end in 0.0..1.0_f64, how in 0..ALL_WAYS) {
         let all = fixtures();
         let (name, text) = &all[pick % all.len()];
         let expect = told_by(text);

@@ -71,6 +71,8 @@ keys! {
     APPLICATIONS = "applications", "JSON object: started applications and their versions.";
     ELIXIR_VERSION = "elixir_version", "Version of Elixir where it runs.";
     PRODUCT = "product", "What the node runs, for a person: `RabbitMQ 3.10.8`.";
+    MEMORY_WATERMARK_BYTES = "memory_watermark_bytes", "Resident memory from which RabbitMQ blocks publishers, bytes, as it told itself.";
+    MEMORY_ALARMS = "memory_alarms", "Nodes of a RabbitMQ cluster on which the memory alarm is in effect, where there are any: all publishers are blocked.";
 
     HOST_NAME = "host_name", "Name of the host.";
     KERNEL_VERSION = "kernel_version", "Release of the host's kernel.";

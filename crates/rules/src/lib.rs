@@ -23,6 +23,7 @@ pub mod rule;
 pub mod rules;
 pub mod view;
 pub mod watch;
+mod watermark;
 
 pub use rule::{Judgement, Rule};
 pub use rules::RULES;

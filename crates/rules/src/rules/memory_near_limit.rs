@@ -5,6 +5,7 @@ use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metric
 use crate::memory::megabytes;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::watermark;
 
 pub const RULE: Rule = Rule {
     code: Code("BT037"),
@@ -58,19 +59,36 @@ impl Limit {
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let resident = period.stat(&metrics::RSS, "")?.max as f64;
-    let limits = limits(period, resident);
-    let Some(tightest) = limits.iter().max_by(|a, b| a.used.total_cmp(&b.used)) else {
-        return Err(Missing {
-            what: "the limit of memory".to_owned(),
-            why: "neither the host's memory nor the limit of a control group was recorded".to_owned(),
-            next: "record on the node's host".to_owned(),
-        });
+    let alarm = watermark::alarm(period, who(period));
+    let resident = match (period.stat(&metrics::RSS, ""), &alarm) {
+        (Ok(stat), _) => stat.max as f64,
+        (Err(_), Some(_)) => return Ok(Judgement::found_or_healthy(alarm.into_iter().collect(), "")),
+        (Err(missing), None) => return Err(missing),
     };
-    let sentence = tightest.said(resident);
-    let near = USED.score(tightest.used).map(|score| near(period, tightest, resident, score, &sentence));
-    let drafts: Vec<Draft> = near.into_iter().chain(rabbitmq(period, resident, &limits)).collect();
-    Ok(Judgement::found_or_healthy(drafts, sentence))
+    let limits = limits(period, resident);
+    let told = watermark::told(period);
+    let rabbitmq = alarm.or_else(|| match told {
+        Some(bytes) => watermark::near(period, resident, bytes, who(period)),
+        None => rabbitmq(period, resident, &limits),
+    });
+    let tightest = limits.iter().max_by(|a, b| a.used.total_cmp(&b.used));
+    let sentence = match (tightest, told) {
+        (Some(tightest), _) => tightest.said(resident),
+        (None, Some(bytes)) => {
+            format!("{}; how much memory its host has was not told", watermark::sizes(resident, bytes))
+        }
+        (None, None) => {
+            return Err(Missing {
+                what: "the limit of memory".to_owned(),
+                why: "neither the host's memory nor the limit of a control group was recorded".to_owned(),
+                next: "record on the node's host".to_owned(),
+            });
+        }
+    };
+    let near = tightest.and_then(|tightest| {
+        USED.score(tightest.used).map(|score| near(period, tightest, resident, score, &sentence))
+    });
+    Ok(Judgement::found_or_healthy(near.into_iter().chain(rabbitmq).collect(), sentence))
 }
 
 /// The end is near.
@@ -146,14 +164,10 @@ fn rabbitmq(period: &Period, resident: f64, limits: &[Limit]) -> Option<Draft> {
     // It takes the smaller one for its memory.
     let seen = limits.iter().map(|limit| limit.bytes).reduce(f64::min)?;
     let watermark = share * seen;
-    let (score, said) = match resident / watermark {
-        used if used >= 1.0 => (ASSUMED, "RabbitMQ blocks all publishers"),
-        used if used >= 0.85 => (30.0, "RabbitMQ is about to block all publishers"),
-        _ => return None,
-    };
+    let (score, said) = watermark::taken(resident / watermark)?;
     Some(
         Draft::new(
-            score,
+            score.min(ASSUMED),
             format!(
                 "{said}: {} are resident, and its memory watermark is at {} ({:.0} % of {}), unless it is set otherwise",
                 megabytes(resident),
@@ -167,13 +181,7 @@ fn rabbitmq(period: &Period, resident: f64, limits: &[Limit]) -> Option<Draft> {
         .because(Evidence::number("memory that it sees", seen, Unit::Bytes))
         .because_some(who(period))
         .but("vm_memory_high_watermark may be set to something else, which no VM tells: rabbitmq-diagnostics status does")
-        .fix(remedy::of(
-            period,
-            "rabbitmq.memory_watermark",
-            "consumers that keep up, shorter queues (length limits), or quorum queues and streams, which keep messages on disk; then the watermark itself",
-            "publishers wait until memory is below the watermark again",
-            "rabbitmq-diagnostics alarms must be empty under the same load",
-        )),
+        .fix(watermark::raise(period)),
     )
 }
 

@@ -487,6 +487,33 @@ fn memory_that_comes_near_its_limit_is_told() {
 }
 
 #[test]
+fn a_watermark_that_rabbitmq_told_counts_in_place_of_its_default() {
+    let rabbit = |resident: i64, facts: &[(&'static str, &str)]| {
+        node().with(|n| {
+            n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned()));
+            n.facts.extend(facts.iter().map(|(key, value)| (*key, (*value).to_owned())));
+            (n.resident, n.group_memory) = (resident * MB, Some((resident * MB, 1_000 * MB)));
+        })
+    };
+    let at_200 = [(facts::MEMORY_WATERMARK_BYTES, "200000000")];
+    assert_healthy(&rabbit(150, &at_200), "BT037");
+    assert_eq!(finding(&rabbit(180, &at_200), "BT037").level, Level::Warning);
+    let blocks = finding(&rabbit(210, &at_200), "BT037");
+    assert_eq!((blocks.level, entries(&blocks)), (Level::Critical, vec!["rabbitmq.memory_watermark"]));
+    assert!(!blocks.summary.contains("unless"), "{}", blocks.summary);
+    assert!(blocks.against.is_empty(), "{:?}", blocks.against);
+    // It was raised: what would block by the default does not.
+    let at_900 = [(facts::MEMORY_WATERMARK_BYTES, "900000000")];
+    assert_healthy(&rabbit(500, &at_900), "BT037");
+    // The group ends the VM before a watermark beyond its limit.
+    let beyond = [(facts::MEMORY_WATERMARK_BYTES, "9000000000")];
+    assert_eq!(finding(&rabbit(980, &beyond), "BT037").subject.as_deref(), Some("control group"));
+    let alarm = finding(&rabbit(100, &[(facts::MEMORY_ALARMS, "2")]), "BT037");
+    assert_eq!(alarm.level, Level::Critical);
+    assert!(alarm.summary.contains("2 nodes"), "{}", alarm.summary);
+}
+
+#[test]
 fn rabbitmq_that_comes_to_its_watermark_is_told() {
     let rabbit = |resident: i64| {
         node().with(|n| {

@@ -1,0 +1,100 @@
+//! What is told by a text, as the tests compare it.
+#![allow(dead_code, reason = "each of the tests that share it uses a part")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use beamtune_import::{Reading, read};
+use beamtune_model::{Period, PeriodBuilder, SeriesTable};
+
+/// Values by series, facts by key, and rows as text: all that a text tells.
+pub type Told = BTreeMap<String, String>;
+
+pub fn folder() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tools")
+}
+
+pub fn fixture(name: &str) -> String {
+    fs::read_to_string(folder().join(format!("{name}.txt"))).expect("a fixture")
+}
+
+pub fn fixtures() -> Vec<(String, String)> {
+    let mut all: Vec<_> = fs::read_dir(folder())
+        .expect("the fixtures")
+        .map(|entry| entry.expect("an entry").path())
+        .map(|path| {
+            (
+                path.file_stem().expect("a name").to_string_lossy().into_owned(),
+                fs::read_to_string(&path).expect("text"),
+            )
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+pub fn told(reading: Reading) -> Told {
+    let mut table = SeriesTable::default();
+    let mut told = Told::new();
+    for sample in reading.samples("a test", &mut table) {
+        for (id, value) in &sample.readings {
+            let series = table.get(*id).expect("a series");
+            told.insert(format!("{}.{} {}", series.group, series.name, series.entity), value.to_string());
+        }
+        told.extend(sample.facts);
+        for (n, row) in sample.carriers.iter().enumerate() {
+            told.insert(format!("carrier {n}"), format!("{row:?}"));
+        }
+        for (n, row) in sample.allocations.iter().enumerate() {
+            told.insert(format!("allocation {n}"), format!("{row:?}"));
+        }
+    }
+    told
+}
+
+pub fn told_by(text: &str) -> Told {
+    told(read(text.as_bytes()).unwrap_or_else(|error| panic!("{error}: {text}")))
+}
+
+pub fn check(told: &Told, expect: &[(&str, &str)]) {
+    for (key, value) in expect {
+        assert_eq!(told.get(*key).map(String::as_str), Some(*value), "{key} of {told:#?}");
+    }
+}
+
+pub fn whys(text: &str) -> Vec<(usize, usize, String)> {
+    let unread = read(text.as_bytes()).map(|reading| reading.unread).unwrap_or_default();
+    unread.into_iter().map(|unread| (unread.line, unread.column, unread.why)).collect()
+}
+
+pub fn period(text: &str) -> Period {
+    let mut table = SeriesTable::default();
+    let samples = read(text.as_bytes()).expect("a reading").samples("a test", &mut table);
+    let mut facts = beamtune_model::Facts::default();
+    samples.iter().flat_map(|sample| &sample.facts).for_each(|(key, value)| facts.set(key, value.as_str()));
+    let mut builder = PeriodBuilder::new(None, facts, 1);
+    samples.iter().for_each(|sample| builder.sample(sample, &table));
+    builder.finish()
+}
+
+/// In how many ways [`mangled`] changes a text, but for the last two, which leave nothing in the place of a line break.
+pub const WAYS: u32 = 7;
+pub const ALL_WAYS: u32 = 9;
+
+/// As mails, pages and terminals leave it.
+pub fn mangled(text: &str, how: u32) -> String {
+    match how {
+        0 => text.lines().map(|line| format!("> {line}\n")).collect(),
+        1 => text.lines().map(str::trim).collect::<Vec<_>>().join(" "),
+        2 => text.replace(' ', "\u{a0}"),
+        3 => text.lines().map(|line| format!("\x1b[32m{line}\x1b[0m\r\n")).collect(),
+        4 => text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect(),
+        5 => format!(
+            "Hello,\nthis is what we saw [see above] on {{web1}} when it hung:\n\n```\n{text}```\nAny ideas? 100% CPU…\n"
+        ),
+        6 => text.lines().map(|line| format!("    {line}\n\n")).collect(),
+        7 => text.lines().collect::<String>() + "\n",
+        _ => text.lines().map(str::trim).collect::<String>() + "\n",
+    }
+}
