@@ -15,6 +15,7 @@ pub mod page;
 pub mod rows;
 pub mod run;
 pub mod software;
+pub mod synthetic;
 
 use anyhow::{Context, Result, bail};
 use include_dir::{Dir, include_dir};

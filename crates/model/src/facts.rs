@@ -99,6 +99,7 @@ keys! {
     RECORDED_BY = "recorded_by", "beamtune's version.";
     IMPORTED_FROM = "imported_from", "What was read in place of a node: the tools that have printed it, `lcnt`, `msacc`, `recon_alloc` …, with commas; `crash_dump` for a crash dump.";
     IMPORTED_REMARK = "imported_remark", "What of that is not exact, for a person.";
+    SYNTHETIC = "synthetic", "Of a recording that nobody has measured: what was made up.";
     CRASH_SLOGAN = "crash_slogan", "Of a crash dump: why the VM ended, in its own words.";
     CRASH_TIME = "crash_time", "Of a crash dump: when it was begun, by the local time of the node's host: `Mon Nov 23 05:28:30 2026`.";
     CRASH_PROCESS = "crash_process", "Of a crash dump: the process that the thread was at which ended the VM.";

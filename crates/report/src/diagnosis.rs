@@ -93,7 +93,11 @@ pub fn heading(period: &Period, style: Style) -> String {
         ));
     }
     second.extend(clock_difference(period));
-    format!("{}\n{}\n", first.join(" · "), style.dim(&second.join(" · ")))
+    let synthetic = facts.get(facts::SYNTHETIC).map_or(String::new(), |what| {
+        let told = format!("SYNTHETIC, nobody has measured this: {}", text::clean_words(what));
+        format!("{}\n", style.bold(&text::wrap(&told, style.width, "")))
+    });
+    format!("{}\n{}\n{synthetic}", first.join(" · "), style.dim(&second.join(" · ")))
 }
 
 /// How much of it there is.
@@ -303,6 +307,15 @@ mod tests {
         check(3_200, 4_000, None);
         check(i64::MIN, 0, Some("its clock is 106752.0 days behind the recorder's"));
         assert_eq!(clock_difference(&Period::default()), None);
+    }
+
+    #[test]
+    fn a_recording_that_nobody_has_measured_says_so() {
+        let mut made_up = Facts::default();
+        made_up.set(facts::SYNTHETIC, "two memory nodes; sick");
+        let told = |facts: Facts| heading(&PeriodBuilder::new(None, facts, 1).finish(), Style::PLAIN);
+        assert!(told(made_up).contains("\nSYNTHETIC, nobody has measured this: two memory nodes; sick\n"));
+        assert!(!told(Facts::default()).contains("SYNTHETIC"));
     }
 
     fn sick() -> Diagnosis {

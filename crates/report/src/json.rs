@@ -37,6 +37,8 @@ pub(crate) struct Node<'a> {
     otp_version: Option<&'a str>,
     erts_version: Option<&'a str>,
     schedulers_online: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    synthetic: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -89,6 +91,7 @@ impl<'a> Node<'a> {
             otp_version: facts.get(facts::OTP_VERSION),
             erts_version: facts.get(facts::ERTS_VERSION),
             schedulers_online: facts.number(facts::SCHEDULERS_ONLINE),
+            synthetic: facts.get(facts::SYNTHETIC),
         }
     }
 }

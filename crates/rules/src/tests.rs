@@ -5,18 +5,19 @@ mod account;
 mod code;
 mod cpu;
 mod died;
+mod disturbed;
 mod host;
 mod limits;
 mod listen;
 mod locks;
 mod memory;
 mod messages;
-mod node;
 mod processes;
 mod setup;
 mod tables;
 mod waiting;
 
+use beamtune_made as node;
 use beamtune_model::{Code, Finding, Level, Outcome, Period, ProcessRow, facts, metrics};
 
 use crate::{RULES, diagnose};

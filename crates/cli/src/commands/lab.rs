@@ -9,11 +9,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use beamtune_recording::{Existing, Writer};
 use beamtune_report::table::{Align, Table};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::lab::run::{Erlang, Modules, Options, Running, Said};
-use crate::lab::{Lab, all, find, software};
+use crate::lab::{Lab, all, find, software, synthetic};
 use crate::terminal;
 
 /// VMs with a known pathology, to try beamtune on.
@@ -28,6 +29,8 @@ pub enum Args {
     },
     /// Run a lab until Ctrl-C, or until its time is up.
     Run(RunArgs),
+    /// Write the recording of a made-up node, sick with what no machine at hand can be sick with.
+    Synthetic(SyntheticArgs),
     Evaluate(evaluate::Args),
 }
 
@@ -55,12 +58,29 @@ pub struct RunArgs {
     params: Vec<String>,
 }
 
+/// Which recording, and where.
+#[derive(clap::Args)]
+pub struct SyntheticArgs {
+    /// Its name; `beamtune lab list` shows all.
+    name: String,
+    /// The file to write.
+    file: PathBuf,
+    /// Of its healthy twin.
+    #[arg(long)]
+    healthy: bool,
+}
+
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
     match args {
         Args::List => list(),
         Args::Show { name } => show(name),
         Args::Run(args) => run_lab(args),
+        Args::Synthetic(args) => {
+            let case = synthetic::find(&args.name)?;
+            case.write(Writer::create(&args.file, Existing::Refuse)?, !args.healthy)?;
+            Ok(ExitCode::SUCCESS)
+        }
         Args::Evaluate(args) => evaluate::run(args),
     }
 }
@@ -92,6 +112,12 @@ fn list() -> Result<ExitCode> {
     for case in software::all()? {
         let finds = if case.expect.is_empty() { "nothing".to_owned() } else { case.expect.join(" ") };
         table.row([case.name, finds, case.title]);
+    }
+    terminal::print(&format!("\n{}", table.render(terminal::style())));
+    let mut table =
+        Table::new(&[("synthetic", Align::Left), ("finds", Align::Left), ("what is made up", Align::Left)]);
+    for case in synthetic::CASES {
+        table.row([case.name.to_owned(), case.expect.join(" "), case.title.to_owned()]);
     }
     terminal::print(&format!("\n{}", table.render(terminal::style())));
     Ok(ExitCode::SUCCESS)

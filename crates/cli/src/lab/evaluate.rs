@@ -13,7 +13,7 @@ use beamtune_host::family::{self, Family};
 use beamtune_host::machine;
 use beamtune_host::tree::LocalTree;
 use beamtune_model::memory::Bridge;
-use beamtune_recording::{Plan, Selection, Stop, Writer};
+use beamtune_recording::{Plan, Reader, Selection, Stop, Writer};
 
 use super::accepts::Accepts;
 use super::judge::{Truth, causes, judge};
@@ -22,7 +22,7 @@ use super::otp::Installed;
 use super::rows::{Judged, Row, Rows, Run, Setting};
 use super::run::{Modules, Options, Running, Said};
 use super::software::{self, Case};
-use super::{Lab, page};
+use super::{Lab, page, synthetic};
 use crate::access::AccessArgs;
 use crate::subject::Live;
 use crate::take::{Failed, Wish, take_into};
@@ -38,8 +38,8 @@ const LAB_SECONDS: u32 = 240;
 const REPEATS: u32 = 2;
 /// Robust labs at a time, where there are as many CPUs.
 const AT_A_TIME: usize = 2;
-/// What a run takes before one has been seen.
-const USUAL_RUN: Duration = Duration::from_secs(20);
+/// What a run takes before one has been seen: the mean of 700 runs, of which the look takes 10 s.
+const USUAL_RUN: Duration = Duration::from_secs(12);
 
 /// One run that is to be done.
 pub struct Job<'a> {
@@ -50,11 +50,17 @@ pub struct Job<'a> {
 pub enum What<'a> {
     Lab(&'a Lab),
     Software(&'a Case),
+    Synthetic(&'static synthetic::Case),
 }
 
 impl Job<'_> {
     fn is_robust(&self) -> bool {
         matches!(self.what, What::Lab(lab) if lab.manifest.robust)
+    }
+
+    /// Nothing is run, so it takes no time, and says nothing of how long others take.
+    fn is_synthetic(&self) -> bool {
+        matches!(self.what, What::Synthetic(_))
     }
 }
 
@@ -79,9 +85,12 @@ struct Place {
     accepts: Accepts,
 }
 
+#[derive(Default)]
 struct Progress {
     total: usize,
     done: usize,
+    /// Of these, those that took their time, and how much.
+    timed: u32,
     took: Duration,
     /// Of each kind, those that have not begun.
     robust: usize,
@@ -112,18 +121,20 @@ impl Evaluation {
             day: jiff::Zoned::now().strftime("%Y-%m-%d").to_string(),
             cpus: thread::available_parallelism().map_or(1, Into::into),
             linux: kernel.trim().split('.').take(2).collect::<Vec<_>>().join("."),
-            progress: Mutex::new(Progress { total: 0, done: 0, took: Duration::ZERO, robust: 0, others: 0 }),
+            progress: Mutex::new(Progress::default()),
         })
     }
 
     /// Does all of them, or as many as there are before it is to stop.
     pub fn run(&self, jobs: Vec<Job<'_>>) -> Result<()> {
+        let (synthetic, jobs): (VecDeque<_>, VecDeque<_>) = jobs.into_iter().partition(Job::is_synthetic);
         let (robust, others): (VecDeque<_>, VecDeque<_>) = jobs.into_iter().partition(Job::is_robust);
         {
             let mut progress = self.progress();
             (progress.robust, progress.others) = (robust.len(), others.len());
-            progress.total = robust.len() + others.len();
+            progress.total = synthetic.len() + robust.len() + others.len();
         }
+        self.drain(synthetic, 1)?;
         self.drain(robust, AT_A_TIME.min(self.cpus))?;
         self.drain(others, 1)
     }
@@ -148,7 +159,7 @@ impl Evaluation {
 
     /// One run with its repetitions.
     fn one(&self, job: &Job<'_>) -> Result<()> {
-        {
+        if !job.is_synthetic() {
             let mut progress = self.progress();
             let left = if job.is_robust() { &mut progress.robust } else { &mut progress.others };
             *left = left.saturating_sub(1);
@@ -183,9 +194,13 @@ impl Evaluation {
 
     fn try_once(&self, job: &Job<'_>) -> Result<Judged> {
         let release = job.run.release;
-        let place = self.places.get(&release).with_context(|| format!("OTP {release} is not there"))?;
+        let place = || self.places.get(&release).with_context(|| format!("OTP {release} is not there"));
         match job.what {
-            What::Lab(lab) => self.lab(lab, &job.run, place),
+            What::Synthetic(case) => {
+                let accepts = self.places.get(&release).map(|place| &place.accepts);
+                judge_synthetic(case, job.run.setting == Setting::Sick, accepts)
+            }
+            What::Lab(lab) => self.lab(lab, &job.run, place()?),
             What::Software(case) => {
                 let started = software::start(case, &self.stop)?;
                 let truth = Truth {
@@ -197,7 +212,7 @@ impl Evaluation {
                     foreign_cores: 0.0,
                     stolen_cores: 0.0,
                 };
-                self.examine(&started.target().to_string(), &started.processes(), truth, &place.accepts)
+                self.examine(&started.target().to_string(), &started.processes(), truth, &place()?.accepts)
             }
         }
     }
@@ -252,24 +267,18 @@ impl Evaluation {
             stolen_cores: after.stolen_since(&before),
             ..truth
         };
-        let period = reader.period(&Selection::default())?;
-        let (mut judged, remedies) = judge(&beamtune_rules::diagnose(&period), &truth);
-        judged.remedies = remedies.len();
-        for flags in remedies {
-            let refused = accepts.refused(&flags)?;
-            judged.refused.extend((!refused.is_empty()).then(|| refused.join(" ")));
-        }
-        let bridge = Bridge::of(&period);
-        (judged.resident_bytes, judged.unexplained_bytes) = (bridge.resident, bridge.unexplained());
-        Ok(judged)
+        judge_recording(&reader, &truth, Some(accepts))
     }
 
     /// A line of progress.
     fn tell(&self, row: &Row, took: Duration) {
         let mut progress = self.progress();
         progress.done += 1;
-        progress.took += took;
-        let mean = progress.took / u32::try_from(progress.done).unwrap_or(u32::MAX);
+        if !row.run.is_synthetic {
+            progress.timed += 1;
+            progress.took += took;
+        }
+        let mean = progress.took.checked_div(progress.timed).unwrap_or(USUAL_RUN);
         let slots = progress.robust.div_ceil(AT_A_TIME.min(self.cpus)) + progress.others;
         let left = mean * u32::try_from(slots).unwrap_or(u32::MAX);
         terminal::complain(&format!(
@@ -286,10 +295,46 @@ impl Evaluation {
     }
 }
 
+/// Judges what a recording says. Remedies count only where a VM can be asked for their flags.
+fn judge_recording(reader: &Reader, truth: &Truth<'_>, accepts: Option<&Accepts>) -> Result<Judged> {
+    let period = reader.period(&Selection::default())?;
+    let (mut judged, remedies) = judge(&beamtune_rules::diagnose(&period), truth);
+    if let Some(accepts) = accepts {
+        judged.remedies = remedies.len();
+        for flags in remedies {
+            let refused = accepts.refused(&flags)?;
+            judged.refused.extend((!refused.is_empty()).then(|| refused.join(" ")));
+        }
+    }
+    let bridge = Bridge::of(&period);
+    (judged.resident_bytes, judged.unexplained_bytes) = (bridge.resident, bridge.unexplained());
+    Ok(judged)
+}
+
+/// Judges the recording of a made-up node.
+pub fn judge_synthetic(case: &synthetic::Case, is_sick: bool, accepts: Option<&Accepts>) -> Result<Judged> {
+    let (expect, allow) = (owned(case.expect), owned(case.allow));
+    let truth = Truth {
+        expect: &expect,
+        allow: &allow,
+        causes: causes(&expect, None),
+        culprit: None,
+        is_sick,
+        foreign_cores: 0.0,
+        stolen_cores: 0.0,
+    };
+    judge_recording(&case.recording(is_sick)?, &truth, accepts)
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(ToString::to_string).collect()
+}
+
 /// How long so many runs take, by what is usual.
 pub fn minutes(jobs: &[Job<'_>]) -> u64 {
     let robust = jobs.iter().filter(|job| job.is_robust()).count();
-    let slots = robust.div_ceil(AT_A_TIME) + jobs.len() - robust;
+    let others = jobs.iter().filter(|job| !job.is_robust() && !job.is_synthetic()).count();
+    let slots = robust.div_ceil(AT_A_TIME) + others;
     (slots as u64 * USUAL_RUN.as_secs()).div_ceil(60)
 }
 

@@ -1,5 +1,7 @@
 //! What an evaluation has shown, for the terminal and for docs/evaluation.md.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use anyhow::{Result, bail};
 use beamtune_report::Style;
 use beamtune_report::table::{Align, Table};
@@ -99,6 +101,7 @@ pub fn sums(rows: &[Row]) -> Vec<String> {
     let to_name = sick.iter().filter(|row| row.judged.culprit.is_some()).count();
     let named = sick.iter().filter(|row| row.judged.culprit == Some(true)).count();
     let with_false = |rows: &[&Row]| rows.iter().filter(|row| !row.judged.false_findings.is_empty()).count();
+    let with_any = well.iter().filter(|row| row.above_notice().next().is_some()).count();
     let (advised, taken) =
         judged.iter().fold((0, 0), |(all, taken), row| (all + row.judged.remedies, taken + accepted(row)));
     let right = rows.iter().filter(|row| row.faults().is_empty()).count();
@@ -118,6 +121,11 @@ pub fn sums(rows: &[Row]) -> Vec<String> {
             share(with_false(&well), well.len())
         ),
         format!(
+            "cured or healthy with any finding above notice, also one that its case allows or that others' work explains: {}{}",
+            share(with_any, well.len()),
+            named_with_any(&well)
+        ),
+        format!(
             "sick with a finding above notice beside what is known: {}",
             share(with_false(&sick), sick.len())
         ),
@@ -130,8 +138,31 @@ pub fn sums(rows: &[Row]) -> Vec<String> {
     ]
 }
 
+/// `: carrier-sizing BT024 on 23, 27; …`: which cases have what above "notice" that are not sick, and on which releases.
+fn named_with_any(well: &[&Row]) -> String {
+    let mut cases: BTreeMap<(&str, &str), BTreeSet<u32>> = BTreeMap::new();
+    for row in well {
+        for code in row.above_notice() {
+            cases.entry((&row.run.case, code)).or_default().insert(row.run.release);
+        }
+    }
+    let told = cases.iter().map(|((case, code), releases)| {
+        let releases: Vec<String> = releases.iter().map(u32::to_string).collect();
+        format!("{case} {code} on {}", releases.join(", "))
+    });
+    let told: Vec<String> = told.collect();
+    if told.is_empty() { String::new() } else { format!(": {}", told.join("; ")) }
+}
+
+/// The sum of made-up recordings, which are counted apart.
+pub fn synthetic(rows: &[Row]) -> String {
+    let right = rows.iter().filter(|row| row.faults().is_empty()).count();
+    format!("synthetic: right {right} of {}", rows.len())
+}
+
 /// The section of docs/evaluation.md.
 pub fn section(rows: &[Row]) -> String {
+    let (made, rows): (Vec<Row>, Vec<Row>) = rows.iter().cloned().partition(|row| row.run.is_synthetic);
     let (labs, software): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.run.is_lab);
     let list = |of: &dyn Fn(&Row) -> String| {
         let mut all: Vec<String> = rows.iter().map(of).collect();
@@ -159,9 +190,26 @@ pub fn section(rows: &[Row]) -> String {
     text.push_str(
         "\nThe place is that of the true cause among the findings that follow from no other. A run is right if all that was expected was \
          found, the culprit named, the cause placed among the first three, every advised flag taken by a VM of that release, nothing else \
-         found above notice, and its resident memory explained.\n\n\
-         | case | OTP | setting | found | place | culprit | remedies | right? |\n|---|---|---|---|---|---|---|---|\n",
+         found above notice, and its resident memory explained.\n\n",
     );
+    text.push_str(&markdown(&rows));
+    text.push_str(&memory(&labs));
+    if !made.is_empty() {
+        text.push_str(&format!(
+            "\nWhat the machine cannot be sick with is made up: recordings that nobody has measured, each with a healthy twin, written and read \
+             as any other and marked as synthetic (`beamtune lab synthetic`). They are in none of the sums above; {}.\n\n{}",
+            synthetic(&made),
+            markdown(&made)
+        ));
+    }
+    text
+}
+
+/// All runs as a table of a page.
+fn markdown(rows: &[Row]) -> String {
+    let mut text = "| case | OTP | setting | found | place | culprit | remedies | false | right? |\n\
+                    |---|---|---|---|---|---|---|---|---|\n"
+        .to_owned();
     for row in rows {
         let faults = row.faults();
         let cells = [
@@ -172,11 +220,11 @@ pub fn section(rows: &[Row]) -> String {
             told(&row.judged.ranks),
             culprit(row).to_owned(),
             remedies(row),
+            row.judged.false_findings.len().to_string(),
             if faults.is_empty() { "right".to_owned() } else { faults.join("; ") },
         ];
         text.push_str(&format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | ")));
     }
-    text.push_str(&memory(&labs));
     text
 }
 
@@ -245,12 +293,50 @@ mod tests {
     }
 
     #[test]
+    fn what_a_case_allows_is_summed_up_with_its_name_where_nothing_is_wrong() {
+        let well = |case: &str, release: u32, found: &str| {
+            let mut row = row(case, Setting::Cured);
+            (row.run.release, row.judged.found) =
+                (release, vec!["BT015 notice".to_owned(), found.to_owned()]);
+            row
+        };
+        let mut sick = row("a", Setting::Sick);
+        sick.judged.found = vec!["BT009 critical".to_owned()];
+        let rows = [
+            sick,
+            well("a", 27, "BT024 warning"),
+            well("a", 23, "BT024 critical"),
+            well("b", 25, "BT024 notice"),
+        ];
+        let sums = sums(&rows).join("\n");
+        assert!(sums.contains("that should not be: 0 of 3"), "{sums}");
+        assert!(sums.contains("work explains: 2 of 3 (66.7 %): a BT024 on 23, 27\n"), "{sums}");
+    }
+
+    #[test]
+    fn what_is_made_up_has_a_sum_and_a_table_of_its_own() {
+        let mut made = row("made", Setting::Sick);
+        (made.run.is_lab, made.run.is_synthetic, made.day) = (false, true, "2000-01-01".to_owned());
+        let mut wrong = made.clone();
+        wrong.judged.ranks = vec![None];
+        let text = section(&[row("a", Setting::Sick), made, wrong]);
+        let (measured, synthetic) = text.split_once("made up").expect("a part of its own");
+        assert!(measured.contains("all right: 1 of 1") && !measured.contains("2000-01-01"), "{text}");
+        assert!(!measured.contains("| made |") && !measured.contains("Software:"), "{text}");
+        assert!(
+            synthetic.contains("synthetic: right 1 of 2") && synthetic.matches("| made |").count() == 2,
+            "{text}"
+        );
+        assert!(!section(&[row("a", Setting::Sick)]).contains("synthetic"), "nothing was made up");
+    }
+
+    #[test]
     fn only_what_is_between_the_marks_is_replaced() {
         let page = "# Page\n<!-- labs: begin -->\nold\n<!-- labs: end -->\nrest\n";
         let written = replaced(page, &section(&[row("a", Setting::Sick)])).expect("a page");
         assert!(written.starts_with("# Page\n<!-- labs: begin -->\nEvery lab"), "{written}");
         assert!(written.ends_with("\n<!-- labs: end -->\nrest\n") && !written.contains("old"), "{written}");
-        assert!(written.contains("| a | 25 | sick |  | 1 | named |  | right |"), "{written}");
+        assert!(written.contains("| a | 25 | sick |  | 1 | named |  | 0 | right |"), "{written}");
         replaced("# Page\n", "").expect_err("no marks");
     }
 }

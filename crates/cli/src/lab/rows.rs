@@ -37,6 +37,9 @@ pub struct Run {
     pub case: String,
     /// Whether it is one of the labs, or software that others use.
     pub is_lab: bool,
+    /// Whether nothing was run: a recording of a made-up node was judged.
+    #[serde(default)]
+    pub is_synthetic: bool,
     pub release: u32,
     pub setting: Setting,
     pub seed: u32,
@@ -121,6 +124,15 @@ impl Row {
         faults
     }
 
+    /// Codes of what was found above "notice", also where that was allowed or excused.
+    pub fn above_notice(&self) -> impl Iterator<Item = &str> {
+        self.judged
+            .found
+            .iter()
+            .filter_map(|told| told.split_once(' ').filter(|(_, level)| *level != "notice"))
+            .map(|(code, _)| code)
+    }
+
     /// Whether others had so much of the machine that a fault may be theirs.
     pub fn is_disturbed(&self) -> bool {
         self.judged.foreign_cores >= DISTURBED_CORES || self.judged.stolen_cores >= MUCH_STOLEN_CORES
@@ -189,8 +201,8 @@ impl Rows {
     }
 }
 
-fn key(run: &Run) -> (bool, &str, u32, Setting) {
-    (!run.is_lab, &run.case, run.release, run.setting)
+fn key(run: &Run) -> (bool, bool, &str, u32, Setting) {
+    (run.is_synthetic, !run.is_lab, &run.case, run.release, run.setting)
 }
 
 /// Whether two are the same run, whatever their seeds.
@@ -210,7 +222,14 @@ pub mod tests {
     pub fn row(case: &str, setting: Setting) -> Row {
         let sick = setting == Setting::Sick;
         Row {
-            run: Run { case: case.to_owned(), is_lab: true, release: 25, setting, seed: 7 },
+            run: Run {
+                case: case.to_owned(),
+                is_lab: true,
+                is_synthetic: false,
+                release: 25,
+                setting,
+                seed: 7,
+            },
             master: 1,
             day: "2026-11-23".to_owned(),
             cpus: 2,

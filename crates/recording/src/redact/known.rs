@@ -37,6 +37,7 @@ pub(super) const FACTS: &[&str] = &[
     "crash_time",
     "crash_dump_missing",
     "imported_remark",
+    "synthetic",
 ];
 
 /// Words of the VM's own: threads, states, allocators, kinds, values of flags.

@@ -1,33 +1,9 @@
 //! The rule on connections that wait to be accepted.
 
-use beamtune_model::{Level, Metric, Outcome, PortRow, facts, metrics};
+use beamtune_model::{Level, Outcome, PortRow, facts, metrics};
 
-use super::node::{Busy, Node, node};
+use super::node::{Busy, Listens, Node, node};
 use super::{assert_healthy, entries, finding, outcome, row};
-
-/// An address that the VM listens on.
-#[derive(Clone)]
-pub struct Listens {
-    pub address: &'static str,
-    /// Connections that wait in the first second, in the second one …, and again from the beginning.
-    pub waiting: &'static [i64],
-    pub limit: Option<i64>,
-}
-
-impl Node {
-    pub(super) fn fill_listeners(&self, s: i64, put: &mut impl FnMut(&'static Metric, &str, i64)) {
-        for Listens { address, waiting, limit } in &self.listeners {
-            put(&metrics::ACCEPT_QUEUE, address, waiting[s as usize % waiting.len()]);
-            if let Some(limit) = limit {
-                put(&metrics::ACCEPT_QUEUE_LIMIT, address, *limit);
-            }
-        }
-        put(&metrics::LISTENING_SOCKETS, "", self.listeners.len() as i64 + self.foreign_listeners);
-        put(&metrics::PASSIVE_OPENS, "", self.connections.0 * s);
-        put(&metrics::LISTEN_OVERFLOWS, "", self.connections.1 * s);
-        put(&metrics::LISTEN_DROPS, "", self.connections.1 * s);
-    }
-}
 
 fn listening(waiting: &'static [i64], limit: Option<i64>) -> Node {
     node().with(|n| n.listeners = vec![Listens { address: "0.0.0.0:8080", waiting, limit }])

@@ -10,12 +10,13 @@ use crate::lab::evaluate::{Evaluation, Job, What, minutes};
 use crate::lab::otp::{self, Installed};
 use crate::lab::rows::{Row, Rows, Run, Setting, is_same};
 use crate::lab::software::{self, Case};
-use crate::lab::{Lab, all, elixir, page};
+use crate::lab::{Lab, all, elixir, page, synthetic};
 use crate::releases::{Releases, parse_releases};
 use crate::take::stop_on_signals;
 use crate::terminal;
 
-/// Run all labs, sick and cured, and real software, look at each as doctor does, and say how often that is right.
+/// Run all labs, sick and cured, and real software, look at each as doctor does, and say how often that is right. What no machine
+/// at hand can be sick with is judged by recordings that are made up, and counted apart.
 ///
 /// Takes two hours on a quiet machine, half an hour with --quick. Ctrl-C ends it; --resume goes on from there.
 /// Exit status: 0 = all right, 1 = something is not, 2 = could not do the work.
@@ -27,7 +28,7 @@ pub struct Args {
     /// Each lab on one of the releases, a different one from lab to lab.
     #[arg(long)]
     quick: bool,
-    /// Only these labs and cases of software.
+    /// Only these labs, cases of software and synthetic recordings.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     labs: Vec<String>,
     /// Only labs that show what they show also beside other work on the machine.
@@ -69,6 +70,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(own) = own.as_ref().filter(|own| installed.iter().any(|one| one.release == own.release)) {
         jobs.extend(jobs_of_software(args, master, own, &cases));
     }
+    jobs.extend(jobs_of_synthetic(args, master));
     let is_planned = |run: &Run| jobs.iter().any(|job| is_same(&job.run, run));
     let kept: Vec<Row> = before.iter().filter(|row| args.resume || !is_planned(&row.run)).cloned().collect();
     jobs.retain(|job| !kept.iter().any(|row| is_same(&row.run, &job.run)));
@@ -89,8 +91,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// Prints what there is, and writes the page.
 fn tell(args: &Args, rows: &[Row], is_whole: bool) -> Result<ExitCode> {
-    terminal::print(&page::table(rows, terminal::style()));
-    page::sums(rows).iter().for_each(|sum| terminal::print(&format!("{sum}\n")));
+    let (synthetic, measured): (Vec<Row>, Vec<Row>) =
+        rows.iter().cloned().partition(|row| row.run.is_synthetic);
+    for rows in [&measured, &synthetic].into_iter().filter(|rows| !rows.is_empty()) {
+        terminal::print(&format!("{}\n", page::table(rows, terminal::style())));
+    }
+    page::sums(&measured).iter().for_each(|sum| terminal::print(&format!("{sum}\n")));
+    if !synthetic.is_empty() {
+        terminal::print(&format!("{}\n", page::synthetic(&synthetic)));
+    }
     if !is_whole {
         bail!("it was ended before all runs were done: --resume goes on");
     }
@@ -122,7 +131,9 @@ fn skip(why: &str) {
 
 fn check_names(names: &[String], labs: &[Lab], cases: &[Case]) -> Result<()> {
     let is_known = |name: &&String| {
-        labs.iter().any(|lab| lab.manifest.name == **name) || cases.iter().any(|case| case.name == **name)
+        labs.iter().any(|lab| lab.manifest.name == **name)
+            || cases.iter().any(|case| case.name == **name)
+            || synthetic::CASES.iter().any(|case| case.name == *name)
     };
     match names.iter().find(|name| !is_known(name)) {
         Some(name) => bail!("there is no lab and no case {name:?}: beamtune lab list shows the labs"),
@@ -165,7 +176,14 @@ fn jobs_of_labs<'a>(args: &Args, master: u64, installed: &[Installed], labs: &'a
                 None => &[Setting::Healthy],
             };
             jobs.extend(settings.iter().map(|setting| Job {
-                run: Run { case: name.clone(), is_lab: true, release: one.release, setting: *setting, seed },
+                run: Run {
+                    case: name.clone(),
+                    is_lab: true,
+                    is_synthetic: false,
+                    release: one.release,
+                    setting: *setting,
+                    seed,
+                },
                 what: What::Lab(lab),
             }));
         }
@@ -183,15 +201,41 @@ fn jobs_of_software<'a>(args: &Args, master: u64, own: &Installed, cases: &'a [C
         let setting = if case.expect.is_empty() { Setting::Healthy } else { Setting::Sick };
         let seed = seed(master, &case.name, own.release);
         jobs.push(Job {
-            run: Run { case: case.name.clone(), is_lab: false, release: own.release, setting, seed },
+            run: Run {
+                case: case.name.clone(),
+                is_lab: false,
+                is_synthetic: false,
+                release: own.release,
+                setting,
+                seed,
+            },
             what: What::Software(case),
         });
     }
     jobs
 }
 
-fn is_wanted(args: &Args, name: &String) -> bool {
-    args.labs.is_empty() || args.labs.contains(name)
+/// Each once, whatever is installed: these need no VM.
+fn jobs_of_synthetic(args: &Args, master: u64) -> Vec<Job<'static>> {
+    let wanted = synthetic::CASES.iter().filter(|case| is_wanted(args, case.name));
+    let settings = [Setting::Sick, Setting::Healthy];
+    let runs = wanted.flat_map(|case| settings.map(|setting| (case, setting)));
+    runs.map(|(case, setting)| Job {
+        run: Run {
+            case: case.name.to_owned(),
+            is_lab: false,
+            is_synthetic: true,
+            release: synthetic::RELEASE,
+            setting,
+            seed: seed(master, case.name, synthetic::RELEASE),
+        },
+        what: What::Synthetic(case),
+    })
+    .collect()
+}
+
+fn is_wanted(args: &Args, name: &str) -> bool {
+    args.labs.is_empty() || args.labs.iter().any(|wanted| wanted == name)
 }
 
 /// Differs from evaluation to evaluation, which is all that is asked of it.

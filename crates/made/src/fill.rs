@@ -5,7 +5,7 @@ use beamtune_model::{
     units::SECOND_NS,
 };
 
-use super::{Happens, Node};
+use super::{Happens, Listens, Node};
 
 /// What the VM's monotonic clock and the host's wall clock show when the recording begins, in nanoseconds.
 const VM_CLOCK: i64 = -576_460_751_000_000_000;
@@ -20,6 +20,7 @@ impl Node {
     pub(super) fn facts(&self) -> Facts {
         let mut facts = Facts::default();
         for (key, value) in [
+            (facts::SYNTHETIC, "a made-up node".to_owned()),
             (facts::OTP_RELEASE, "25".to_owned()),
             (facts::SCHEDULERS_ONLINE, self.schedulers.to_string()),
             (facts::PERF_COUNTER_HZ, "1000000000".to_owned()),
@@ -101,6 +102,19 @@ impl Node {
                 put(&CONTENT_IN_USE, entity, *in_use);
             }
         }
+    }
+
+    fn fill_listeners(&self, s: i64, put: &mut impl FnMut(&'static Metric, &str, i64)) {
+        for Listens { address, waiting, limit } in &self.listeners {
+            put(&metrics::ACCEPT_QUEUE, address, waiting[s as usize % waiting.len()]);
+            if let Some(limit) = limit {
+                put(&metrics::ACCEPT_QUEUE_LIMIT, address, *limit);
+            }
+        }
+        put(&metrics::LISTENING_SOCKETS, "", self.listeners.len() as i64 + self.foreign_listeners);
+        put(&metrics::PASSIVE_OPENS, "", self.connections.0 * s);
+        put(&metrics::LISTEN_OVERFLOWS, "", self.connections.1 * s);
+        put(&metrics::LISTEN_DROPS, "", self.connections.1 * s);
     }
 
     pub(super) fn fill(&self, s: i64, out: &mut SampleBuilder<'_>) {
