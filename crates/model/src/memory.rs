@@ -9,7 +9,7 @@ mod movement;
 mod returns;
 
 pub use allocators::{Allocator, Carriers, all_together, allocators};
-pub use bridge::{Bridge, Mapping, Part};
+pub use bridge::{Bridge, Mapping, PAGE_BYTES, Part, moved_while_looking};
 pub use movement::{Daily, Movement, Step};
 pub use returns::{Estimate, Returns};
 

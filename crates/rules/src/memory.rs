@@ -1,5 +1,6 @@
 //! What the rules about memory derive from a period in the same way.
 
+pub use beamtune_model::memory::PAGE_BYTES;
 use beamtune_model::memory::{Allocator, Bridge, Carriers, content};
 use beamtune_model::{Group, Metric, Missing, Period, ProcessUse, facts, metrics};
 
@@ -151,9 +152,6 @@ pub fn fitting_super_carrier_mb(period: &Period, all: &[Allocator]) -> Option<f6
 pub fn peak(all: &[Allocator]) -> f64 {
     all.iter().fold(0_i64, |sum, allocator| sum.saturating_add(allocator.largest)) as f64
 }
-
-/// A page of the kernel's, in bytes.
-pub const PAGE_BYTES: f64 = 4096.0;
 
 /// Memory that carriers take and blocks do not, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]

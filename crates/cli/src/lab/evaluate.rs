@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use beamtune_host::family::{self, Family};
 use beamtune_host::machine;
 use beamtune_host::tree::LocalTree;
-use beamtune_model::memory::Bridge;
+use beamtune_model::memory::{Bridge, moved_while_looking};
 use beamtune_recording::{Plan, Reader, Selection, Stop, Writer};
 
 use super::accepts::Accepts;
@@ -308,6 +308,7 @@ fn judge_recording(reader: &Reader, truth: &Truth<'_>, accepts: Option<&Accepts>
     }
     let bridge = Bridge::of(&period);
     (judged.resident_bytes, judged.unexplained_bytes) = (bridge.resident, bridge.unexplained());
+    judged.moved_bytes = moved_while_looking(&period) as i64;
     Ok(judged)
 }
 

@@ -190,7 +190,7 @@ pub fn section(rows: &[Row]) -> String {
     text.push_str(
         "\nThe place is that of the true cause among the findings that follow from no other. A run is right if all that was expected was \
          found, the culprit named, the cause placed among the first three, every advised flag taken by a VM of that release, nothing else \
-         found above notice, and its resident memory explained.\n\n",
+         found above notice, and its resident memory explained but for what came and went meanwhile.\n\n",
     );
     text.push_str(&markdown(&rows));
     text.push_str(&memory(&labs));

@@ -91,6 +91,9 @@ pub struct Judged {
     pub resident_bytes: Option<i64>,
     /// Resident memory that is not explained; `None` where the pages were not looked at.
     pub unexplained_bytes: Option<i64>,
+    /// What may have come and gone while the pages were looked at, which nobody can explain.
+    #[serde(default)]
+    pub moved_bytes: i64,
     /// What the first remedy of what was expected is estimated to give back.
     pub estimate_bytes: Option<f64>,
 }
@@ -116,7 +119,10 @@ impl Row {
         faults.extend(false_findings.iter().map(|finding| format!("false: {finding}")));
         if let (Some(resident), Some(unexplained)) =
             (self.judged.resident_bytes, self.judged.unexplained_bytes)
-            && (unexplained.abs() as f64) > UNEXPLAINED_BYTES.max(UNEXPLAINED_SHARE * resident as f64)
+            && (unexplained.abs() as f64)
+                > UNEXPLAINED_BYTES
+                    .max(UNEXPLAINED_SHARE * resident as f64)
+                    .max(self.judged.moved_bytes as f64)
         {
             let mb = |bytes: i64| bytes as f64 / 1e6;
             faults.push(format!("{:.1} of {:.1} MB are not explained", mb(unexplained), mb(resident)));
@@ -275,5 +281,9 @@ pub mod tests {
             (judged.resident_bytes, judged.unexplained_bytes) = (Some(100_000_000), Some(9_000_000));
         };
         check(unexplained, "9.0 of 100.0 MB are not explained");
+        let mut churning = row("a", Setting::Sick);
+        unexplained(&mut churning.judged);
+        churning.judged.moved_bytes = 10_000_000;
+        assert_eq!(churning.faults(), [] as [String; 0], "so much came and went meanwhile");
     }
 }

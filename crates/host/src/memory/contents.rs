@@ -145,7 +145,12 @@ pub(super) fn read(
     let Some(landmarks) = landmarks else { return Err(HostError::NoAllocators { pid }) };
     let mut map = Map::new(&image, process);
     let cut_lists = map.carriers(landmarks, &emulator);
-    map.gone(&landmarks.allocators, &earlier.unwrap_or_default().all);
+    if moves {
+        // Segments that were taken out of a cache between the two readings; and what was unmapped since the pages were read.
+        let later = landmarks.allocators.carriers(&image, &emulator);
+        map.passing(&landmarks.allocators, &later.all);
+        map.passing(&landmarks.allocators, &earlier.unwrap_or_default().all);
+    }
     map.stacks(stacks::find(&image, tree, pid, threads, process.mappings));
     map.static_data();
     if malloc == Some(GLIBC) {
@@ -284,9 +289,9 @@ impl<'a> Map<'a> {
         found.cut
     }
 
-    /// Claims what was in carriers that are gone: their pages may have been read before.
-    fn gone(&mut self, allocators: &Allocators, earlier: &[Carrier]) {
-        for carrier in earlier {
+    /// Claims what nobody else has of carriers that were there at some instant of the reading.
+    fn passing(&mut self, allocators: &Allocators, carriers: &[Carrier]) {
+        for carrier in carriers {
             let Some(end) = carrier.address.checked_add(carrier.size) else { continue };
             let range = Range { start: carrier.address, end };
             if self.image.anonymous.cover(range.start, range.end) && !self.claims.free(range).is_empty() {

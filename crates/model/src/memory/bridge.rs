@@ -7,7 +7,18 @@ use super::{content, mapping};
 use crate::metrics;
 use crate::period::Period;
 use crate::series::Metric;
-use crate::units::Nanos;
+use crate::units::{Nanos, SECOND_NS};
+
+/// A page of the kernel's, in bytes.
+pub const PAGE_BYTES: f64 = 4096.0;
+
+/// What may have come and gone while the pages were last looked at, in bytes: the page faults of that time, by their mean; 0 where they were
+/// not looked at.
+pub fn moved_while_looking(period: &Period) -> f64 {
+    let took_ns = period.stat(&metrics::CONTENT_COST, "").map_or(0, |stat| stat.last.value);
+    let faults_per_s = period.rate(&metrics::MINOR_FAULTS, "").unwrap_or(0.0);
+    faults_per_s * PAGE_BYTES * took_ns as f64 / SECOND_NS as f64
+}
 
 /// A kind of mappings, as the kernel counts them. All sizes are in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! BT025: much of the resident memory is malloc's, of which the VM's allocators know nothing: NIFs, drivers, libraries.
 
-use beamtune_model::memory::{Bridge, all_together, allocators, content};
+use beamtune_model::memory::{Bridge, all_together, allocators, content, moved_while_looking};
 use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::memory::{self, megabytes};
@@ -102,11 +102,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let Some(score) = SHARE.score(share).filter(|_| bytes >= WORTH_BYTES) else { return healthy() };
     // What is resident and what is in carriers are read one after the other, which are of one instant only where little moves.
-    let moves = largest_fall(period)?;
+    let moves = largest_fall(period)?.max(moved_while_looking(period));
     if bytes < moves {
         return Ok(Judgement::NotJudged {
             reason: format!(
-                "{} of resident memory came and went within a few looks, and {} are to be explained",
+                "{} of resident memory may have come and gone while it was looked at, and {} are to be explained",
                 megabytes(moves),
                 megabytes(bytes)
             ),
