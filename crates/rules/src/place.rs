@@ -177,6 +177,9 @@ fn with_caller(at: &str, stack: &[String]) -> String {
     }
 }
 
+/// Fewer looks at a process that ran say nothing of where it spends its time: one that only sleeps is caught once, too.
+const FEWEST_RUNNING: i64 = 3;
+
 /// Where a process ran most of the time, if it was among the busiest ones; else where it was at the last closer look.
 pub(crate) fn evidence(process: &ProcessUse) -> Option<Evidence> {
     let mut places: BTreeMap<String, i64> = BTreeMap::new();
@@ -186,7 +189,7 @@ pub(crate) fn evidence(process: &ProcessUse) -> Option<Evidence> {
         *sum = sum.saturating_add(*looks);
     }
     let of = places.values().fold(0, |sum: i64, looks| sum.saturating_add(*looks));
-    match places.into_iter().max_by_key(|(_, looks)| *looks) {
+    match places.into_iter().max_by_key(|(_, looks)| *looks).filter(|_| of >= FEWEST_RUNNING) {
         Some((at, looks)) => {
             Some(Evidence::text("where it ran", format!("{at}, in {looks} of {of} looks at it running")))
         }

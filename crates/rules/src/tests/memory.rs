@@ -51,6 +51,10 @@ fn carriers_that_a_peak_has_left_are_told_from_those_that_never_fit() {
     for args in [r#"["-MBas","bf","-MBacul","70"]"#, r#"["-MBas","aoff"]"#, r#"["-MHas","bf"]"#] {
         assert_eq!(entries(&finding(&with(args), "BT024"))[2], "+M<S>acul");
     }
+    // What BT045 has advised is not taken back.
+    let raised = finding(&with(r#"["-MBsbct","2048"]"#), "BT024");
+    assert_eq!(entries(&raised), ["+M<S>acful", "+M<S>acul"]);
+    assert!(raised.against.iter().any(|against| against.starts_with("sbct is above")), "{raised:#?}");
 
     // A peak that has come again while it was looked at: what comes and goes is kept apart from what stays.
     let waves = after_a_peak().with(|n| n.binary_waves = 150 * MB);
