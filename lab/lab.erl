@@ -15,7 +15,7 @@
 -module(lab).
 
 -export([run/2, drive/2]).
--export([part/2, both/3, all/2, sick/1, culprit/2, int/4, pick/3, name/2, names/3, shuffle/3]).
+-export([part/2, both/3, all/2, sick/1, culprit/2, int/4, cores/1, demand/4, pick/3, name/2, names/3, shuffle/3]).
 -export([start/1, start/2, server/3, table/1, at_rate/2, forever/1, pause/1, wait_until/2]).
 -export([calibrate/0, work/2, load/4]).
 -export([counter/0, count/1, total/1, per_second/2]).
@@ -193,6 +193,16 @@ int(#{params := Params} = Context, Key, Low, High) ->
     case Params of
         #{Key := Given} -> Given;
         #{} -> Low + drawn(Context, Key, High - Low + 1) - 1
+    end.
+
+%% CPUs of the machine that it is to be sick on: as many schedulers it has where its manifest says two of them.
+cores(Context) -> int(Context, cores, 2, 2).
+
+%% Drawn as by int/4 for two CPUs: what there must be more of on a larger machine.
+demand(#{params := Params} = Context, Key, Low, High) ->
+    case Params of
+        #{Key := Given} -> Given;
+        #{} -> int(Context, Key, Low, High) * cores(Context) div 2
     end.
 
 pick(Context, Key, List) -> lists:nth(drawn(Context, Key, length(List)), List).

@@ -8,7 +8,7 @@
 start(Args) -> lab:run(?MODULE, Args).
 
 establish(Context) ->
-    Processes = lab:int(Context, processes, 24, 40),
+    Processes = lab:demand(Context, processes, 24, 40),
     Keys = lab:int(Context, keys, 3, 6),
     [Owner, Table] = lab:names(Context, table, 2),
     Batches = lab:counter(),

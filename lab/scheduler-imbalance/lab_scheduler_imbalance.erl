@@ -8,7 +8,7 @@ start(Args) -> lab:run(?MODULE, Args).
 
 establish(Context) ->
     Units = lab:calibrate(),
-    Workers = lab:int(Context, workers, 6, 10),
+    Workers = lab:demand(Context, workers, 6, 10),
     %% What all of them ask for together, in per cent of a CPU.
     Wanted = lab:int(Context, wanted_pct, 125, 160),
     Scheduler = lab:int(Context, scheduler, 1, erlang:system_info(schedulers)),

@@ -24,7 +24,7 @@ establish(Context) ->
     Worker = lab:start(Sick, fun() -> worker(FeederPid, UnitsPerMs, JobMs, Done) end),
     case lab:sick(Context) of
         true -> ok;
-        false -> [lab:start(fun() -> worker(FeederPid, UnitsPerMs, JobMs, Done) end) || _ <- [2, 3, 4]]
+        false -> [lab:start(fun() -> worker(FeederPid, UnitsPerMs, JobMs, Done) end) || _ <- lists:seq(2, 2 * lab:cores(Context))]
     end,
     [lab:start(Other, fun() -> lab:load(UnitsPerMs, 2, 200, Steps) end) || Other <- Others],
     lab:wait_until(jobs_done, fun() -> lab:total(Done) * JobMs > 1000 end),

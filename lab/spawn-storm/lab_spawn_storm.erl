@@ -9,9 +9,9 @@
 start(Args) -> lab:run(?MODULE, Args).
 
 establish(Context) ->
-    Servers = lab:int(Context, servers, 2, 4),
+    Servers = lab:demand(Context, servers, 2, 4),
     Elements = lab:int(Context, elements, 60, 240),
-    PerS = lab:int(Context, elements_per_s, 45000, 70000),
+    PerS = lab:demand(Context, elements_per_s, 45000, 70000),
     Units = lab:int(Context, units, 1, 3),
     Map = case lab:sick(Context) of true -> fun map_each/2; false -> fun lists:map/2 end,
     Mapped = lab:counter(),

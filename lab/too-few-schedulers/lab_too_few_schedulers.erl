@@ -8,9 +8,9 @@ start(Args) -> lab:run(?MODULE, Args).
 
 establish(Context) ->
     Units = lab:calibrate(),
-    Workers = lab:int(Context, workers, 6, 12),
+    Workers = lab:demand(Context, workers, 6, 12),
     %% What all of them ask for together, in per cent of a CPU.
-    Wanted = lab:int(Context, wanted_pct, 130, 165),
+    Wanted = lab:demand(Context, wanted_pct, 130, 165),
     %% How often each begins anew, so that they do not all sleep at once.
     CycleMs = lab:int(Context, cycle_ms, 80, 150),
     Names = lab:names(Context, workers, Workers),

@@ -13,6 +13,7 @@ use beamtune_recording::{Existing, Writer};
 use beamtune_report::table::{Align, Table};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::lab::manifest::CORES;
 use crate::lab::run::{Erlang, Modules, Options, Running, Said};
 use crate::lab::{Lab, all, find, software, synthetic};
 use crate::terminal;
@@ -45,6 +46,9 @@ pub struct RunArgs {
     /// Names, sizes and the sick element are drawn from it; drawn itself if not given.
     #[arg(long)]
     seed: Option<u32>,
+    /// CPUs of the machine that it is to be sick on: it gets as many schedulers, and work for them.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(2..=64), default_value_t = CORES)]
+    cores: u32,
     /// The lab ends by itself after this.
     #[arg(long = "for", value_parser = terminal::parse_duration, default_value = "10m")]
     length: Duration,
@@ -147,6 +151,7 @@ fn run_lab(args: &RunArgs) -> Result<ExitCode> {
         cured: args.cured || lab.manifest.sick.is_none(),
         erlang: Erlang { root: args.otp_root.clone(), erl: args.erl.clone() },
         for_seconds: args.length.as_secs().max(1) as u32,
+        cores: args.cores,
         params: args.params.clone(),
     };
     let stop = terminal::stop_flag(&[SIGINT, SIGTERM])?;

@@ -222,6 +222,7 @@ impl Evaluation {
             seed: run.seed,
             cured: run.setting != Setting::Sick,
             erlang: place.installed.erlang.clone(),
+            cores: run.cores,
             for_seconds: LAB_SECONDS,
             params: Vec::new(),
         };

@@ -47,6 +47,12 @@ fn first_release() -> u32 {
     23
 }
 
+/// CPUs of the machine that settings are for, unless another number is asked for.
+pub const CORES: u32 = 2;
+
+/// Flags whose values grow with the machine.
+const OF_CORES: [&str; 2] = ["+S", "+SDcpu"];
+
 /// How the VM is started.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -95,6 +101,22 @@ pub struct Driver {
     pub erl: Vec<String>,
 }
 
+impl Setting {
+    /// Its emulator flags for a machine of so many CPUs. A single scheduler is one on any machine: the lab is about one.
+    pub fn flags(&self, cores: u32) -> Vec<String> {
+        let scaled = |number: &str| match number.parse::<u32>() {
+            Ok(number) if number.is_multiple_of(CORES) => (number / CORES * cores).to_string(),
+            _ => number.to_owned(),
+        };
+        let before = [""].into_iter().chain(self.erl.iter().map(String::as_str));
+        let flags = before.zip(&self.erl).map(|(before, flag)| match OF_CORES.contains(&before) {
+            true => flag.split(':').map(scaled).collect::<Vec<_>>().join(":"),
+            false => flag.clone(),
+        });
+        flags.collect()
+    }
+}
+
 impl Manifest {
     /// Reads a manifest; errors name the line.
     pub fn parse(text: &str) -> Result<Manifest> {
@@ -107,5 +129,23 @@ impl Manifest {
             Some(sick) if !cured => sick,
             _ => &self.cured,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schedulers_grow_with_the_machine_unless_there_is_to_be_one() {
+        let check = |erl: &[&str], cores: u32, expect: &[&str]| {
+            let erl = erl.iter().map(|flag| (*flag).to_owned()).collect();
+            assert_eq!(Setting { erl, ..Setting::default() }.flags(cores), expect, "{cores}");
+        };
+        check(&["+S", "2:2", "+Q", "2048"], 2, &["+S", "2:2", "+Q", "2048"]);
+        check(&["+S", "2:2", "+Q", "2048"], 64, &["+S", "64:64", "+Q", "2048"]);
+        check(&["+S", "8:8", "+SDcpu", "8:8"], 3, &["+S", "12:12", "+SDcpu", "12:12"]);
+        check(&["+S", "1:1", "+SDio", "4"], 16, &["+S", "1:1", "+SDio", "4"]);
+        check(&[], 4, &[]);
     }
 }

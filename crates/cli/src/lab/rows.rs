@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::judge::{DISTURBED_CORES, MUCH_STOLEN_CORES, places};
+use super::manifest::CORES;
 
 /// One run of one case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -43,6 +44,13 @@ pub struct Run {
     pub release: u32,
     pub setting: Setting,
     pub seed: u32,
+    /// CPUs of the machine that the lab was to be sick on.
+    #[serde(default = "usual_cores")]
+    pub cores: u32,
+}
+
+fn usual_cores() -> u32 {
+    CORES
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -213,7 +221,7 @@ fn key(run: &Run) -> (bool, bool, &str, u32, Setting) {
 
 /// Whether two are the same run, whatever their seeds.
 pub fn is_same(a: &Run, b: &Run) -> bool {
-    key(a) == key(b)
+    key(a) == key(b) && a.cores == b.cores
 }
 
 fn line(row: &Row) -> Result<String> {
@@ -235,6 +243,7 @@ pub mod tests {
                 release: 25,
                 setting,
                 seed: 7,
+                cores: CORES,
             },
             master: 1,
             day: "2026-11-23".to_owned(),

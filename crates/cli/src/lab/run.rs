@@ -29,6 +29,8 @@ pub struct Options {
     pub seed: u32,
     pub cured: bool,
     pub erlang: Erlang,
+    /// CPUs of the machine that it is to be sick on: it has schedulers and work for them.
+    pub cores: u32,
     /// The lab ends by itself after this.
     pub for_seconds: u32,
     /// Parameters `key=number` that take the place of drawn ones.
@@ -152,11 +154,12 @@ impl Running {
         modules.add_library(lab)?;
         let setting = lab.manifest.setting(options.cured);
         let conditions = Conditions::new(&setting.host, &name)?;
-        let mut params = vec![format!("for_s={}", options.for_seconds)];
+        let mut params = vec![format!("for_s={}", options.for_seconds), format!("cores={}", options.cores)];
         params.extend(setting.params.iter().map(|(key, value)| format!("{key}={value}")));
         params.extend(options.params.iter().cloned());
 
-        let mut command = vm(lab, options, &conditions, &modules.folders(lab)?, &setting.erl, "");
+        let mut command =
+            vm(lab, options, &conditions, &modules.folders(lab)?, &setting.flags(options.cores), "");
         command.args(["-run", &lab.module(), "start"]).args(arguments(options)).args(&params);
         command.envs(&setting.env).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| {

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use beamtune_recording::Stop;
 
 use crate::lab::evaluate::{Evaluation, Job, What, minutes};
+use crate::lab::manifest::CORES;
 use crate::lab::otp::{self, Installed};
 use crate::lab::rows::{Row, Rows, Run, Setting, is_same};
 use crate::lab::software::{self, Case};
@@ -34,6 +35,9 @@ pub struct Args {
     /// Only labs that show what they show also beside other work on the machine.
     #[arg(long)]
     robust: bool,
+    /// CPUs of the machine that labs are to be sick on: as many schedulers, and work for them. This machine should have as many.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64), default_value_t = CORES)]
+    cores: u32,
     /// The seed of all seeds; drawn itself if not given.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -183,6 +187,7 @@ fn jobs_of_labs<'a>(args: &Args, master: u64, installed: &[Installed], labs: &'a
                     release: one.release,
                     setting: *setting,
                     seed,
+                    cores: args.cores,
                 },
                 what: What::Lab(lab),
             }));
@@ -208,6 +213,7 @@ fn jobs_of_software<'a>(args: &Args, master: u64, own: &Installed, cases: &'a [C
                 release: own.release,
                 setting,
                 seed,
+                cores: CORES,
             },
             what: What::Software(case),
         });
@@ -228,6 +234,7 @@ fn jobs_of_synthetic(args: &Args, master: u64) -> Vec<Job<'static>> {
             release: synthetic::RELEASE,
             setting,
             seed: seed(master, case.name, synthetic::RELEASE),
+            cores: CORES,
         },
         what: What::Synthetic(case),
     })
