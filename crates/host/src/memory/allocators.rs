@@ -170,19 +170,27 @@ impl Allocators {
         let mut sentinels: HashSet<u64> = HashSet::new();
         for (at, allocator) in self.all.iter().enumerate() {
             // mbc_list, sbc_list, pooled_tree, dc_list, sentinel.
-            let lists = || image.words_now::<8>(allocator.address.saturating_add(self.lists_at));
-            for (set, first) in [(Set::Mbcs, 0), (Set::Sbcs, 2), (Set::Leaving, 5)] {
-                let ends = || lists()?.get(first..first + 2)?.first_chunk().copied();
-                found.follow(&ends, 0, &|address| self.in_list(image, at, set, address));
+            let lists = || image.words_now(allocator.address.saturating_add(self.lists_at));
+            let Some([mbcs, mbcs_end, sbcs, sbcs_end, _, leaving, leaving_end, sentinel]) = lists() else {
+                found.cut += 1;
+                continue;
+            };
+            let ends = [
+                (Set::Mbcs, 0, [mbcs, mbcs_end]),
+                (Set::Sbcs, 2, [sbcs, sbcs_end]),
+                (Set::Leaving, 5, [leaving, leaving_end]),
+            ];
+            for (set, place, ends) in ends {
+                let again = || lists()?.get(place..place + 2)?.first_chunk().copied();
+                found.follow(ends, &again, 0, &|address| self.in_list(image, at, set, address));
             }
-            let sentinel = lists().map_or(0, |[.., sentinel]| sentinel);
             if emulator.is_data(sentinel) {
                 sentinels.insert(sentinel);
             }
         }
         for sentinel in sentinels {
             let ends = || Some(image.words_now(sentinel.saturating_add(NEXT))?.map(|link| link & !MARKS));
-            found.follow(&ends, sentinel, &|node| self.in_ring(image, node));
+            found.follow(ends().unwrap_or_default(), &ends, sentinel, &|node| self.in_ring(image, node));
         }
         found
     }
@@ -221,12 +229,20 @@ impl Link {
 
 impl Carriers {
     /// Follows a chain from its first link on and, where that does not reach the end, from its last one back; and again where neither
-    /// did, or the two did not meet. What was in it at any of these times has been found. Behind both ends stands 0, or the sentinel.
-    fn follow(&mut self, ends: &dyn Fn() -> Option<[u64; 2]>, end: u64, read: &dyn Fn(u64) -> Option<Link>) {
+    /// did, or the two did not meet, from the ends that it has by then. What was in it at any of these times has been found. Behind both
+    /// ends stands 0, or the sentinel.
+    fn follow(
+        &mut self,
+        ends: [u64; 2],
+        again: &dyn Fn() -> Option<[u64; 2]>,
+        end: u64,
+        read: &dyn Fn(u64) -> Option<Link>,
+    ) {
         let most = MOST_CARRIERS.saturating_sub(self.all.len());
         let mut known: HashSet<u64> = HashSet::new();
-        for _ in 0..TRIES {
-            let Some([first, last]) = ends() else { break };
+        for attempt in 0..TRIES {
+            let now = if attempt == 0 { Some(ends) } else { again() };
+            let Some([first, last]) = now else { break };
             let (forward, reaches_end) = walk(first, end, most, read);
             if reaches_end && known.is_empty() {
                 self.all.extend(forward);
@@ -394,7 +410,8 @@ mod tests {
         let list = (1..=length).map(|number| number * 8).collect();
         let changing = Changing { list: RefCell::new(list), reads: Cell::new(0), at };
         let mut found = Carriers::default();
-        found.follow(&|| changing.ends(), 0, &|address| changing.link(address));
+        let ends = changing.ends().unwrap_or_default();
+        found.follow(ends, &|| changing.ends(), 0, &|address| changing.link(address));
         let addresses = found.all.iter().map(|carrier| carrier.address).collect();
         (addresses, changing.list.into_inner(), found.cut)
     }

@@ -132,11 +132,6 @@ impl Pages {
         self.runs[first..].iter().map(|run| (run.start, self.end(run), run.is_present))
     }
 
-    /// True of an address whose page is neither in memory nor swapped out.
-    pub fn is_absent(&self, address: u64) -> bool {
-        self.from(address).next().is_none_or(|(start, ..)| start > address)
-    }
-
     /// Where the pages end that are in memory from an address on; the address itself where its page is not.
     pub fn present_until(&self, address: u64) -> u64 {
         let mut until = address;
@@ -261,7 +256,9 @@ mod tests {
         assert_eq!(pages.present_until(page(1) + 8), page(3));
         assert_eq!(pages.present_until(page(3)), page(3));
         assert_eq!(pages.present_until(page(9)), page(9));
-        let absent: Vec<u64> = (0..8).filter(|index| pages.is_absent(page(*index) + 1)).collect();
+        let absent: Vec<u64> = (0..8)
+            .filter(|index| pages.amount(page(*index), page(*index) + 1) == Amount::default())
+            .collect();
         assert_eq!(absent, [0, 5, 7]);
         assert_eq!(pages.next_present(BASE, page(7)), Some(page(1)));
         assert_eq!(pages.next_present(page(2) + 1, page(7)), Some(page(4)));
