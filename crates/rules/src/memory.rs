@@ -115,6 +115,9 @@ impl Segments {
     }
 }
 
+/// Larger blocks get a carrier of their own, unless it is told otherwise (`+M<S>sbct`), in kB.
+pub const DEFAULT_SBCT_KB: f64 = 512.0;
+
 /// What the kernel and the CPU need for a page that is mapped, cleared, touched and unmapped again, in seconds: 50,000 faults a second
 /// took 0.10 to 0.13 cores of the kernel (lab mseg-cache-thrash, OTP 23 to 29).
 pub const PAGE_SECONDS: f64 = 2.2e-6;

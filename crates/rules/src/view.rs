@@ -340,6 +340,12 @@ pub fn emulator_flag(facts: &Facts, flag: &str) -> Flag {
     }
 }
 
+/// The number that a flag of an allocator is set to, by its letter or for all of them: `+MBsbct`, `+Musbct`.
+pub fn allocator_flag(facts: &Facts, letter: char, name: &str) -> Option<f64> {
+    let flag = |of: char| emulator_flag(facts, &format!("+M{of}{name}"));
+    flag(letter).value().or(flag('u').value()).and_then(|value| value.parse().ok())
+}
+
 /// Whether dirty schedulers share instances of the allocators, as they do unless each has its own (`+Mdai max`).
 pub fn shares_dirty_allocators(facts: &Facts) -> bool {
     emulator_flag(facts, "+Mdai").value() != Some("max")

@@ -60,10 +60,7 @@ struct Sizes {
 
 impl Sizes {
     fn of(period: &Period, letter: char) -> Sizes {
-        let given = |name: &str| {
-            let flag = |of: char| view::emulator_flag(&period.facts, &format!("+M{of}{name}"));
-            flag(letter).value().or(flag('u').value()).and_then(|value| value.parse::<f64>().ok())
-        };
+        let given = |name: &str| view::allocator_flag(&period.facts, letter, name);
         let size = |name, default| given(name).filter(|kb| *kb > 0.0).unwrap_or(default);
         let schedulers = period.facts.number(facts::SCHEDULERS);
         // By default schedulers have half of the largest carrier each, where there is more than one.
@@ -71,7 +68,7 @@ impl Sizes {
         // Each scheduler has an instance, and all other threads share one.
         let each = given("mmsbc").filter(|count| *count >= 0.0).unwrap_or(MOST_MAPPED);
         let mapped = schedulers.map_or(f64::INFINITY, |schedulers| each * (schedulers as f64 + 1.0));
-        Sizes { sbct: size("sbct", 512.0), lmbcs: size("lmbcs", 10_240.0 / split), mapped }
+        Sizes { sbct: size("sbct", memory::DEFAULT_SBCT_KB), lmbcs: size("lmbcs", 10_240.0 / split), mapped }
     }
 }
 

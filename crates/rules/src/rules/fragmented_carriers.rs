@@ -51,9 +51,6 @@ const GIVEN_BACK_WORTH_A_WORD: f64 = 0.1;
 /// Carriers of this size are the smallest that are worth the calls for them (`+M<S>lmbcs`, in kB).
 const SMALL_CARRIER_KB: f64 = 256.0;
 
-/// Larger blocks get a carrier of their own, unless it is told otherwise (`sbct`), in kB.
-const DEFAULT_SBCT_KB: f64 = 512.0;
-
 /// So many carriers of single blocks may come from segments where all blocks from 64 kB on have one (`+M<S>mmsbc`; 256 by default,
 /// then malloc). A process has at most 65,530 mappings (vm.max_map_count), those of all instances together.
 const MANY_SINGLE: u32 = 8_192;
@@ -345,11 +342,8 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
         .map(|remedy| bytes.into_iter().fold(remedy, Remedy::saving))
     };
     // Who lets large blocks share carriers has had a reason: carriers of their own were too many (BT045).
-    let given = [letter, 'u'].into_iter().find_map(|letter| {
-        let flag = view::emulator_flag(&period.facts, &format!("+M{letter}sbct"));
-        flag.value()?.parse::<f64>().ok()
-    });
-    let is_raised = given.is_some_and(|kilobytes| kilobytes > DEFAULT_SBCT_KB);
+    let given = view::allocator_flag(&period.facts, letter, "sbct");
+    let is_raised = given.is_some_and(|kilobytes| kilobytes > memory::DEFAULT_SBCT_KB);
     let keeps = keeps_carriers(period, letter);
     let room = sparse.carriers.blocks_size as f64 * (1.0 / WELL_USED - 1.0);
     draft
