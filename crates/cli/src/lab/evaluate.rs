@@ -19,7 +19,7 @@ use super::accepts::Accepts;
 use super::judge::{Truth, causes, judge};
 use super::manifest::Manifest;
 use super::otp::Installed;
-use super::rows::{Judged, Row, Rows, Run, Setting};
+use super::rows::{Judged, Kind, Row, Rows, Run, Setting};
 use super::run::{Modules, Options, Running, Said};
 use super::software::{self, Case};
 use super::{Lab, page, synthetic};
@@ -60,7 +60,7 @@ impl Job<'_> {
 
     /// Nothing is run, so it takes no time, and says nothing of how long others take.
     fn is_synthetic(&self) -> bool {
-        matches!(self.what, What::Synthetic(_))
+        self.run.kind == Kind::Synthetic
     }
 }
 
@@ -275,7 +275,7 @@ impl Evaluation {
     fn tell(&self, row: &Row, took: Duration) {
         let mut progress = self.progress();
         progress.done += 1;
-        if !row.run.is_synthetic {
+        if row.run.kind != Kind::Synthetic {
             progress.timed += 1;
             progress.took += took;
         }

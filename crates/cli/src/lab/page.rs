@@ -7,7 +7,7 @@ use beamtune_report::Style;
 use beamtune_report::table::{Align, Table};
 
 use super::judge::{DISTURBED_CORES, MUCH_STOLEN_CORES, places};
-use super::rows::{Row, Setting, told};
+use super::rows::{Kind, Row, Setting, told};
 
 /// What stands around the section in docs/evaluation.md.
 const BEGIN: &str = "<!-- labs: begin -->\n";
@@ -162,8 +162,9 @@ pub fn synthetic(rows: &[Row]) -> String {
 
 /// The section of docs/evaluation.md.
 pub fn section(rows: &[Row]) -> String {
-    let (made, rows): (Vec<Row>, Vec<Row>) = rows.iter().cloned().partition(|row| row.run.is_synthetic);
-    let (labs, software): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.run.is_lab);
+    let (made, rows): (Vec<Row>, Vec<Row>) =
+        rows.iter().cloned().partition(|row| row.run.kind == Kind::Synthetic);
+    let (labs, software): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.run.kind == Kind::Lab);
     let list = |of: &dyn Fn(&Row) -> String| {
         let mut all: Vec<String> = rows.iter().map(of).collect();
         all.sort_unstable();
@@ -316,7 +317,7 @@ mod tests {
     #[test]
     fn what_is_made_up_has_a_sum_and_a_table_of_its_own() {
         let mut made = row("made", Setting::Sick);
-        (made.run.is_lab, made.run.is_synthetic, made.day) = (false, true, "2000-01-01".to_owned());
+        (made.run.kind, made.day) = (Kind::Synthetic, "2000-01-01".to_owned());
         let mut wrong = made.clone();
         wrong.judged.ranks = vec![None];
         let text = section(&[row("a", Setting::Sick), made, wrong]);

@@ -36,11 +36,7 @@ pub struct Row {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     pub case: String,
-    /// Whether it is one of the labs, or software that others use.
-    pub is_lab: bool,
-    /// Whether nothing was run: a recording of a made-up node was judged.
-    #[serde(default)]
-    pub is_synthetic: bool,
+    pub kind: Kind,
     pub release: u32,
     pub setting: Setting,
     pub seed: u32,
@@ -51,6 +47,16 @@ pub struct Run {
 
 fn usual_cores() -> u32 {
     CORES
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    Lab,
+    /// What others use, unmodified.
+    Software,
+    /// Nothing was run: a recording of a made-up node was judged.
+    Synthetic,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -215,8 +221,8 @@ impl Rows {
     }
 }
 
-fn key(run: &Run) -> (bool, bool, &str, u32, Setting) {
-    (run.is_synthetic, !run.is_lab, &run.case, run.release, run.setting)
+fn key(run: &Run) -> (Kind, &str, u32, Setting) {
+    (run.kind, &run.case, run.release, run.setting)
 }
 
 /// Whether two are the same run, whatever their seeds.
@@ -236,15 +242,7 @@ pub mod tests {
     pub fn row(case: &str, setting: Setting) -> Row {
         let sick = setting == Setting::Sick;
         Row {
-            run: Run {
-                case: case.to_owned(),
-                is_lab: true,
-                is_synthetic: false,
-                release: 25,
-                setting,
-                seed: 7,
-                cores: CORES,
-            },
+            run: Run { case: case.to_owned(), kind: Kind::Lab, release: 25, setting, seed: 7, cores: CORES },
             master: 1,
             day: "2026-11-23".to_owned(),
             cpus: 2,

@@ -9,7 +9,7 @@ use beamtune_recording::Stop;
 use crate::lab::evaluate::{Evaluation, Job, What, minutes};
 use crate::lab::manifest::CORES;
 use crate::lab::otp::{self, Installed};
-use crate::lab::rows::{Row, Rows, Run, Setting, is_same};
+use crate::lab::rows::{Kind, Row, Rows, Run, Setting, is_same};
 use crate::lab::software::{self, Case};
 use crate::lab::{Lab, all, elixir, page, synthetic};
 use crate::releases::{Releases, parse_releases};
@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 /// Prints what there is, and writes the page.
 fn tell(args: &Args, rows: &[Row], is_whole: bool) -> Result<ExitCode> {
     let (synthetic, measured): (Vec<Row>, Vec<Row>) =
-        rows.iter().cloned().partition(|row| row.run.is_synthetic);
+        rows.iter().cloned().partition(|row| row.run.kind == Kind::Synthetic);
     for rows in [&measured, &synthetic].into_iter().filter(|rows| !rows.is_empty()) {
         terminal::print(&format!("{}\n", page::table(rows, terminal::style())));
     }
@@ -182,8 +182,7 @@ fn jobs_of_labs<'a>(args: &Args, master: u64, installed: &[Installed], labs: &'a
             jobs.extend(settings.iter().map(|setting| Job {
                 run: Run {
                     case: name.clone(),
-                    is_lab: true,
-                    is_synthetic: false,
+                    kind: Kind::Lab,
                     release: one.release,
                     setting: *setting,
                     seed,
@@ -208,8 +207,7 @@ fn jobs_of_software<'a>(args: &Args, master: u64, own: &Installed, cases: &'a [C
         jobs.push(Job {
             run: Run {
                 case: case.name.clone(),
-                is_lab: false,
-                is_synthetic: false,
+                kind: Kind::Software,
                 release: own.release,
                 setting,
                 seed,
@@ -229,8 +227,7 @@ fn jobs_of_synthetic(args: &Args, master: u64) -> Vec<Job<'static>> {
     runs.map(|(case, setting)| Job {
         run: Run {
             case: case.name.to_owned(),
-            is_lab: false,
-            is_synthetic: true,
+            kind: Kind::Synthetic,
             release: synthetic::RELEASE,
             setting,
             seed: seed(master, case.name, synthetic::RELEASE),
