@@ -12,6 +12,10 @@ const FEWEST: i64 = 3;
 /// Fewer than this waiting for the same one explain no idle node (judgement).
 const MANY: f64 = 5.0;
 
+/// Share of the looks from which one that takes whatever comes works, although it had nothing to do in the looks at its stack
+/// (judgement: who only waits for others is hardly ever seen running).
+const OFTEN: f64 = 0.2;
+
 /// Words in the names of functions that take something of which there is a limited number, and wait until there is one.
 const TAKES: &[&str] =
     &["checkout", "check_out", "acquire", "borrow", "lease", "get_connection", "with_connection"];
@@ -77,6 +81,13 @@ impl Hold<'_> {
     /// Whether it holds them up: those who wait want something, and do not just wait for work to be given to them.
     pub(crate) fn is_certain(&self) -> bool {
         self.takes.is_some() || matches!(self.does, Does::Waits { .. }) || self.with_messages >= 0.5
+    }
+
+    /// Whether it works, and cannot keep up: so many wait for one server only if it has hardly any time to spare, as
+    /// L = ρ / (1 - ρ) = 5 at ρ = 0.83 (M/M/1). What it does not do itself of that, another one does to which it hands each job,
+    /// as `global` does.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.does == Does::Works && self.is_one && !self.is_node && self.waiting >= MANY
     }
 }
 
@@ -177,15 +188,15 @@ fn does(period: &Period, who: &str) -> Does {
     let own: Vec<&Stand> =
         period.stands.places.iter().filter(|place| place.pid.as_deref() == Some(who)).collect();
     let Some(most) = own.iter().max_by_key(|place| place.count) else { return Does::Unknown };
-    let busy = period.process(who).and_then(place::wanted_to_run).is_some_and(|share| share >= 0.7);
+    let ran = period.process(who).and_then(place::wanted_to_run).unwrap_or(0.0);
     match most.stack.first() {
-        _ if busy || most.status != "waiting" => Does::Works,
+        _ if ran >= 0.7 || most.status != "waiting" => Does::Works,
         Some(function) if place::is_call(function) => Does::Waits {
             at: function.clone(),
             on: most.on.first().map(|wanted| period.title_of(&wanted.who)),
         },
         Some(function) if !place::is_loop(function) => Does::LetsWait,
-        _ if most.queued > 0 => Does::Works,
+        _ if most.queued > 0 || ran >= OFTEN => Does::Works,
         _ => Does::LetsWait,
     }
 }

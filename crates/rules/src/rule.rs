@@ -2,6 +2,9 @@
 
 use beamtune_model::{Code, Evidence, Finding, Level, Metric, Missing, Period, Remedy};
 
+/// Score of what is worth a notice, and no more: it harms little, or may have another reason.
+pub const NOTICE: f64 = 20.0;
+
 /// A rule: what it is called, what it needs, and how it judges.
 pub struct Rule {
     /// Permanent; never given to another rule.

@@ -18,10 +18,10 @@ mod tables;
 mod waiting;
 
 use beamtune_made as node;
-use beamtune_model::{Code, Finding, Level, Outcome, Period, ProcessRow, facts, metrics};
+use beamtune_model::{Code, Finding, Level, Outcome, Period, ProcessRow, StandRow, facts, metrics};
 
 use crate::{RULES, diagnose};
-use node::{Busy, Node, node};
+use node::{Busy, Node, node, stand};
 
 fn outcome(period: &Period, code: &str) -> Outcome {
     let diagnosis = diagnose(period);
@@ -161,6 +161,11 @@ fn every_remedy_named_in_the_rules_has_an_entry() {
         assert!(!entry.risk.to_string().is_empty(), "{id} says nothing of its risk");
         assert!(!entry.releases(Some(25)).is_empty(), "{id} does not say for which releases");
     }
+}
+
+/// Where the process stands for which others wait.
+fn held(pid: &str, status: &str, stack: &[&str]) -> StandRow {
+    StandRow { pid: Some(pid.to_owned()), status: status.to_owned(), of: 0, ..stand(1, stack, &[]) }
 }
 
 fn serial() -> Node {

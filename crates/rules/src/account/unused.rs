@@ -61,7 +61,7 @@ pub(crate) struct Unused<'a> {
     pub blocked_share: f64,
     /// The score of the signs of lock contention, with the sign in words.
     pub locks: Option<(f64, String)>,
-    /// The process that does most of the work.
+    /// The process behind which everything waits.
     pub serial: Option<String>,
     /// Processes with messages that wait for something else.
     pub held_up: Vec<&'a ProcessUse>,
@@ -195,7 +195,7 @@ fn locks(period: &Period, active: &view::Activity, blocked: f64, share: f64) -> 
     warning(score).map(|score| (score, text))
 }
 
-/// A process that is nearly always runnable and does most of the work.
+/// A process that is nearly always runnable and does most of the work, or for which many others wait while it works.
 fn serial(period: &Period) -> Option<String> {
     let total = period.stat(&metrics::SCAN_REDUCTIONS, "").ok()?.delta as f64;
     period
@@ -206,6 +206,7 @@ fn serial(period: &Period) -> Option<String> {
                 && process.reductions as f64 >= 0.3 * total
         })
         .map(|process| process.title())
+        .or_else(|| Some(holds::holds(period).ok()?.into_iter().find(Hold::is_behind)?.title))
 }
 
 /// Processes that have messages in most seconds and yet are hardly ever runnable: each stands in a receive for something

@@ -3,7 +3,7 @@
 use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -57,7 +57,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let in_part = host.zip(allowed).is_some_and(|(host, allowed)| allowed < host);
     let is_waking_up = view::wait_per_turn_seconds(period).is_ok_and(|each| each < view::TURN_SECONDS);
     let score = match WAIT.score(share).filter(|_| in_vain >= WORTH_CORES && !is_waking_up) {
-        Some(score) if in_vain < MUCH_CORES => score.min(20.0),
+        Some(score) if in_vain < MUCH_CORES => score.min(NOTICE),
         Some(score) => score,
         None if quota.is_some() || in_part => AT_RISK,
         None => {

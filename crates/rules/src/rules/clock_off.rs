@@ -8,7 +8,7 @@ use beamtune_model::{Code, Evidence, Missing, Nanos, Period, Scale, SeriesStat, 
 use beamtune_stats::trend;
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -108,7 +108,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     // It looks at the host's time every 15 to 60 s (OTP's erl_time_sup.c), and takes over what it sees.
     let soon = warps && off.is_none();
-    let score = if soon { score.min(20.0) } else { score };
+    let score = if soon { score.min(NOTICE) } else { score };
     Ok(Judgement::found(
         Draft::new(score, summary(&clocks, gain))
             .because(

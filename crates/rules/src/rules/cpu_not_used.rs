@@ -110,7 +110,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         (Cause::Neighbours, _) => format!("{of_capacity}, because other processes have the CPUs"),
         (Cause::Stolen, _) => format!("{of_capacity}, because the hypervisor gives them to others"),
         (Cause::SerialProcess, _) => format!(
-            "{of_capacity}, because one process does most of the work: {}",
+            "{of_capacity}, because all else waits for one process: {}",
             serial.as_deref().unwrap_or("see serial-process")
         ),
         (Cause::Turns, _) => {

@@ -3,7 +3,7 @@
 use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 use crate::view::{self, Capacity, kind};
 
 pub const RULE: Rule = Rule {
@@ -89,7 +89,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         && let Some(score) = WAIT.score(waiting.share())
     {
         let score = match quota || waiting.per_turn_seconds < view::TURN_SECONDS || !is_crowded {
-            true => score.min(20.0),
+            true => score.min(NOTICE),
             false if waiting.waited < MUCH_CORES => score.min(50.0),
             false => score,
         };

@@ -3,7 +3,7 @@
 use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -42,7 +42,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             share * 100.0
         )));
     };
-    let score = if stopped < WORTH_CORES { score.min(20.0) } else { score };
+    let score = if stopped < WORTH_CORES { score.min(NOTICE) } else { score };
     let online = view::schedulers_online(period).ok();
     let fit = view::schedulers_that_fit(period, quota);
     let spins = view::busy_waiting_off(&period.facts);

@@ -3,7 +3,7 @@
 use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -30,7 +30,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         healthy.push(format!("{name} busy {:.0} %", activity.mean() * 100.0));
         let Some(score) = USE.score(activity.mean()) else { continue };
         // Busy without anybody waiting is full use, not a shortage.
-        let score = if waiting >= 0.5 { score } else { score.min(20.0) };
+        let score = if waiting >= 0.5 { score } else { score.min(NOTICE) };
         drafts.push(describe(period, score, name, &activity, waiting, io));
     }
     Ok(Judgement::found_or_healthy(drafts, healthy.join(", ")))

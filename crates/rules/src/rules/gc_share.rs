@@ -4,7 +4,7 @@ use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Remedy, Scale,
 
 use crate::place;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -66,7 +66,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .or_else(|_| view::schedulers_online(period))
         .or_else(|_| period.fact_number(facts::SCHEDULERS).map(|all| all as f64))?;
     let small = gc < WORTH_SHARE * capacity;
-    let score = if small { score.min(20.0) } else { score };
+    let score = if small { score.min(NOTICE) } else { score };
 
     let culprit = culprit(period);
     let heap = culprit.and_then(|p| p.row.as_ref()).and_then(|row| row.total_heap_words);

@@ -7,7 +7,7 @@ use crate::beside::is_on_heap;
 use crate::known;
 use crate::place;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -54,7 +54,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         match trend(&points).filter(|trend| is_at_its_end && grows(trend, &points)) {
             Some(trend) => drafts.push(growing(period, process, score.max(30.0), last, &trend)),
             None if last >= LONG => drafts.push(steady(period, process, score.clamp(30.0, 60.0), last)),
-            None => drafts.push(steady(period, process, score.min(20.0), last)),
+            None => drafts.push(steady(period, process, score.min(NOTICE), last)),
         }
     }
     let reached = period.stat(&metrics::SCAN_COVERAGE, "").map_or(1_000.0, |stat| stat.mean());

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use beamtune_model::{Evidence, Metric, Missing, Period, Scale, SpawnRow, Unit};
 use beamtune_stats::{Trend, trend};
 
-use crate::rule::Draft;
+use crate::rule::{Draft, NOTICE};
 use crate::view;
 
 /// Share of a limit that is in use.
@@ -72,7 +72,7 @@ impl Filling {
         let full = FULL.score(self.share());
         let left = self.left_seconds().and_then(|left| {
             let score = LEFT.score(left)?;
-            Some(if left > REACH * self.observed_seconds { score.min(20.0) } else { score })
+            Some(if left > REACH * self.observed_seconds { score.min(NOTICE) } else { score })
         });
         match (full, left) {
             (Some(a), Some(b)) => Some(a.max(b)),

@@ -6,7 +6,7 @@ use crate::beside::is_on_heap;
 use crate::events::{Told, told};
 use crate::memory::{self, megabytes};
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 
 pub const RULE: Rule = Rule {
     code: Code("BT017"),
@@ -109,7 +109,7 @@ fn stands_still(period: &Period, told: &Told<'_>, score: f64) -> Draft {
     });
     let score = STANDS.score(stands).map_or(score, |of_time| of_time.max(score));
     let hosts = told.may_be_the_hosts(period);
-    let score = if hosts { score.min(20.0) } else { score };
+    let score = if hosts { score.min(NOTICE) } else { score };
     let process = told.culprit.as_ref().and_then(|culprit| {
         period.processes.iter().find(|process| culprit.subject.contains(process.pid.as_str()))
     });

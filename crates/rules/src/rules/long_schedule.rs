@@ -7,7 +7,7 @@ use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
 
 use crate::events::told;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 
 pub const RULE: Rule = Rule {
     code: Code("BT016"),
@@ -37,7 +37,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let alone = told.count <= FEW;
     let hosts = told.may_be_the_hosts(period);
-    let score = if alone || hosts { score.min(20.0) } else { score };
+    let score = if alone || hosts { score.min(NOTICE) } else { score };
     let draft = Draft::new(
         score,
         match &told.culprit {

@@ -7,7 +7,7 @@
 use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -47,7 +47,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let waited = view::thread_cores(period, &metrics::THREAD_WAIT, &[view::kind::SCHEDULER]).ok();
     // Without load nothing can be lost; that it will be is a guess.
     let harmless = stopped.is_some_and(|cores| cores < 0.001) && waited.is_some_and(|cores| cores < 0.05);
-    let score = RATIO.score(ratio).map(|score| if harmless { score.min(20.0) } else { score });
+    let score = RATIO.score(ratio).map(|score| if harmless { score.min(NOTICE) } else { score });
     let fit = view::schedulers_that_fit(period, limit);
     // One that has but a part of a CPU is better than none for that part.
     let Some(score) = score.filter(|_| capacity.online > fit as f64) else {

@@ -5,7 +5,7 @@ use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
 
 use crate::memory::{self, Segments};
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -59,7 +59,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found(
         Draft::new(
             // What it costs is the kernel's time: without much of that it is a notice.
-            if system.is_some_and(|cores| cores < 0.05) { score.min(20.0) } else { score },
+            if system.is_some_and(|cores| cores < 0.05) { score.min(NOTICE) } else { score },
             format!(
                 "{mapped:.0} segments a second are mapped anew and as many unmapped; the cache serves {:.0} % of what is asked for{}",
                 hits * 100.0,

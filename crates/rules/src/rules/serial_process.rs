@@ -9,7 +9,7 @@ use crate::holds::{self, Hold};
 use crate::known;
 use crate::place;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -51,20 +51,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "only one scheduler is online, so no process keeps others from running beside it".to_owned(),
         ));
     }
-    let mut always: Vec<_> = period
+    let holds = holds::holds(period).unwrap_or_default();
+    let (always, often): (Vec<_>, Vec<_>) = period
         .processes
         .iter()
-        .filter_map(|process| Some((process, score(process, total, &active)?)))
-        .map(|(process, (score, looks))| (process, score, looks))
-        .collect();
+        .filter_map(|process| Server::new(process, total, &active, &holds))
+        .partition(|server| SATURATION.score(server.looks).is_some());
     // Several that are always busy run beside each other: none of them holds up the others.
-    if always.len() > MOST {
-        always.clear();
-    }
-    let drafts: Vec<_> = always
-        .into_iter()
-        .map(|(process, score, looks)| describe(period, process, score, looks, total, &active))
-        .collect();
+    let always = if always.len() > MOST { Vec::new() } else { always };
+    let servers = always.into_iter().chain(often).take(MOST);
+    let drafts: Vec<_> = servers.map(|server| describe(period, &server, total, &active)).collect();
     let busiest = period.processes.first().filter(|_| total > 0.0).map_or(String::new(), |process| {
         format!(
             "; the busiest process, {}, did {:.0} % of the reductions",
@@ -78,19 +74,44 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// The score of a process and the share of looks in which it wanted to run.
-fn score(process: &ProcessUse, total: f64, active: &view::Activity) -> Option<(f64, f64)> {
-    if process.judged < MIN_LOOKS || total <= 0.0 || (process.reductions as f64) < MIN_SHARE * total {
-        return None;
+/// A process that wants to run in most looks at it, or for which many wait.
+struct Server<'a> {
+    process: &'a ProcessUse,
+    score: f64,
+    /// Share of the looks in which it ran or was runnable.
+    looks: f64,
+    /// Who waits for its answer, if many do.
+    callers: Option<&'a Hold<'a>>,
+}
+
+impl<'a> Server<'a> {
+    fn new(
+        process: &'a ProcessUse,
+        total: f64,
+        active: &view::Activity,
+        holds: &'a [Hold<'a>],
+    ) -> Option<Self> {
+        let is_it = |hold: &&Hold<'_>| hold.process.is_some_and(|held| held.pid == process.pid);
+        let callers = holds.iter().find(is_it);
+        let is_behind = callers.is_some_and(Hold::is_behind);
+        let carries = process.reductions as f64 >= MIN_SHARE * total;
+        if process.judged < MIN_LOOKS || total <= 0.0 || !(carries || is_behind) {
+            return None;
+        }
+        let looks = f64::from(process.runnable) / f64::from(process.judged);
+        let idle = active.shares.len() as f64 - active.cores();
+        // With all schedulers busy, the node is short of CPU rather than of parallelism; with none busy, the process is
+        // "running" on a dirty scheduler, waiting for a disk. And busy alone may be one job that runs by itself: only those
+        // who wait make it a bottleneck.
+        let holds_up = idle >= 0.5 && active.cores() >= MIN_ACTIVE && (waiting(process) >= 1.0 || is_behind);
+        let score = match SATURATION.score(looks) {
+            Some(score) if holds_up => score,
+            Some(score) => score.min(NOTICE),
+            None if holds_up && is_behind => NOTICE,
+            None => return None,
+        };
+        Some(Self { process, score, looks, callers })
     }
-    let looks = f64::from(process.runnable) / f64::from(process.judged);
-    let score = SATURATION.score(looks)?;
-    let idle = active.shares.len() as f64 - active.cores();
-    // With all schedulers busy, the node is short of CPU rather than of parallelism; with none busy, the process is
-    // "running" on a dirty scheduler, waiting for a disk. And busy alone may be one job that runs by itself: only those
-    // who wait make it a bottleneck.
-    let holds_up = idle >= 0.5 && active.cores() >= MIN_ACTIVE && waiting(process) >= 1.0;
-    Some((if holds_up { score } else { score.min(20.0) }, looks))
 }
 
 /// Mean length of its queue where it was seen.
@@ -99,23 +120,18 @@ fn waiting(process: &ProcessUse) -> f64 {
     if points.is_empty() { 0.0 } else { points.iter().map(|p| p.1 as f64).sum::<f64>() / points.len() as f64 }
 }
 
-/// Who waits for it, if many do.
-fn waits_for<'a>(period: &'a Period, process: &ProcessUse) -> Option<Hold<'a>> {
-    let is_it = |hold: &Hold<'_>| hold.process.is_some_and(|held| held.pid == process.pid);
-    holds::holds(period).ok()?.into_iter().find(is_it)
-}
-
-fn describe(
-    period: &Period,
-    process: &ProcessUse,
-    score: f64,
-    looks: f64,
-    total: f64,
-    active: &view::Activity,
-) -> Draft {
+fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Activity) -> Draft {
+    let &Server { process, score, looks, callers } = server;
     let online = active.shares.len() as f64;
     let queue = waiting(process);
-    let waits = if queue >= 1.0 { format!(", with {queue:.0} messages waiting") } else { String::new() };
+    let waits = match callers {
+        Some(hold) if hold.waiting > queue => {
+            format!(", with about {:.0} processes waiting for its answer", hold.waiting)
+        }
+        _ if queue >= 1.5 => format!(", with {queue:.0} messages waiting"),
+        _ if queue >= 1.0 => ", with a message waiting".to_owned(),
+        _ => String::new(),
+    };
     let row = process.row.as_ref();
     let draft = Draft::new(
         score,
@@ -135,7 +151,7 @@ fn describe(
     .because(Evidence::number("its share of all reductions", process.reductions as f64 / total, Unit::Ratio))
     .because(Evidence::number("messages in its queue, mean", queue, Unit::Count))
     .because(Evidence::number("messages in its queue, most", process.queue_max as f64, Unit::Count))
-    .because_some(waits_for(period, process).map(|hold| {
+    .because_some(callers.map(|hold| {
         Evidence::number("processes that wait for its answer", hold.waiting, Unit::Count)
             .with_text(format!("{} of {} looked at by chance", hold.seen.0, hold.seen.1))
     }))
@@ -143,7 +159,11 @@ fn describe(
     .because_some(place::evidence(process))
     .because_some(row.and_then(|row| row.initial_call.as_deref()).map(|f| Evidence::text("started with", f)))
     .because_some(row.and_then(|row| row.application.as_deref()).map(|a| Evidence::text("application", a)))
-    .but_if(queue < 1.0, "no messages wait for it: it may be one long job that holds up nobody")
+    .but_if(queue < 1.0 && callers.is_none(), "no messages wait for it: it may be one long job that holds up nobody")
+    .but_if(
+        SATURATION.score(looks).is_none(),
+        "it does not run all the time: another one, to which it hands each job, may be what is slow",
+    )
     .but_if(
         active.cores() < MIN_ACTIVE,
         "it uses hardly any CPU: it waits for a disk or a device on a dirty scheduler",

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -70,7 +70,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let capacity =
         view::capacity(period).map(|capacity| capacity.cores).or_else(|_| view::schedulers_online(period))?;
-    let score = if collecting.gc < WORTH_SHARE * capacity { score.min(20.0) } else { score };
+    let score = if collecting.gc < WORTH_SHARE * capacity { score.min(NOTICE) } else { score };
     let kinds = kinds(period);
     let main = kinds.first().filter(|kind| kind.1 > 0.5).map(|kind| kind.0.as_str());
     let (words, seen) = needed(period, main, first_words, steps);

@@ -3,7 +3,7 @@
 use beamtune_model::{Code, Evidence, Missing, Period, Scale, SpawnRow, Unit, metrics};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -54,7 +54,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )));
     };
     let small = cores < WORTH_CORES;
-    Ok(Judgement::found(describe(period, if small { score.min(20.0) } else { score }, rate, share, cores)))
+    Ok(Judgement::found(describe(period, if small { score.min(NOTICE) } else { score }, rate, share, cores)))
 }
 
 fn describe(period: &Period, score: f64, rate: f64, share: f64, cores: f64) -> Draft {

@@ -3,7 +3,7 @@
 use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -48,7 +48,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let pressed = pressure.is_some_and(|cores| cores >= PRESSED);
     // A few pages that were written out once say nothing.
     let swapped = share >= OUT.notice;
-    let waits = FAULTS.score(faults).map(|score| if swapped || pressed { score } else { score.min(20.0) });
+    let waits = FAULTS.score(faults).map(|score| if swapped || pressed { score } else { score.min(NOTICE) });
     // What is out and is not touched costs nothing yet.
     let idle = OUT.score(share).map(|score| score.min(40.0));
     let Some(score) = waits.into_iter().chain(idle).reduce(f64::max) else {

@@ -8,7 +8,7 @@ use beamtune_model::{Code, Evidence, Group, Missing, Period, ProcessUse, Scale, 
 
 use crate::place;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -59,7 +59,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         ));
     };
     let cores = share.min(1.0) * active;
-    let score = if cores < WORTH_CORES { score.min(20.0) } else { score };
+    let score = if cores < WORTH_CORES { score.min(NOTICE) } else { score };
     let of_all = Evidence::number("of the schedulers' activity, about", share.min(1.0), Unit::Ratio);
     let draft = describe(period, score, &searches, first, cores);
     Ok(Judgement::found(draft.because(of_all.against(SHARE.warning, SHARE.source))))

@@ -5,7 +5,7 @@ use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
 use crate::holds::{self, Does, Hold};
 use crate::known;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 
 pub const RULE: Rule = Rule {
     code: Code("BT053"),
@@ -42,7 +42,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         holds::holds(period)?.into_iter().filter(|hold| hold.does != Does::Works).collect();
     let found = holds.iter().filter_map(|hold| {
         let score = WAITING.score(hold.waiting)?;
-        Some(describe(period, hold, if hold.is_certain() { score } else { score.min(20.0) }))
+        Some(describe(period, hold, if hold.is_certain() { score } else { score.min(NOTICE) }))
     });
     let in_midst: i64 = holds::waiting(period).map(|place| place.count).sum();
     Ok(Judgement::found_or_healthy(

@@ -2,8 +2,8 @@
 
 use beamtune_model::{Level, Outcome, facts, metrics};
 
-use super::node::{Busy, Channel, Happens, Node, node};
-use super::{assert_healthy, entries, finding, outcome, row, serial};
+use super::node::{Busy, Channel, Happens, Node, node, stand};
+use super::{assert_healthy, entries, finding, held, outcome, row, serial};
 
 #[test]
 fn one_busy_process_with_a_queue_is_the_bottleneck() {
@@ -25,6 +25,27 @@ fn one_busy_process_with_a_queue_is_the_bottleneck() {
         }),
         "BT005",
     );
+    // Callers wait for its answer, whatever its queue.
+    let called = serial().with(|n| {
+        n.busiest[0].queue = (0, 0);
+        n.processes = (400, 0);
+        n.stands = vec![
+            stand(90, &["gen_server:loop/7"], &[]),
+            stand(10, &["gen:do_call/4", "shop:buy/2"], &[("<0.99.0>", 10)]),
+            held("<0.99.0>", "running", &[]),
+        ];
+    });
+    let found = finding(&called, "BT005");
+    assert_eq!(found.level, Level::Critical);
+    assert!(found.summary.contains("with about 40 processes waiting for its answer"), "{}", found.summary);
+    // It hands each job to another one: its callers tell that it is never idle.
+    let hands_on = called.with(|n| (n.busiest[0].runnable_of_10, n.busiest[0].reductions) = (3, 50_000));
+    assert_eq!(finding(&hands_on, "BT005").level, Level::Notice);
+    assert_eq!(finding(&hands_on, "BT015").subject.as_deref(), Some("one serial process"));
+    let waits = hands_on.clone().with(|n| n.stands[2] = held("<0.99.0>", "waiting", &["prim_inet:recv0/3"]));
+    assert_healthy(&waits, "BT005");
+    finding(&waits, "BT053");
+    assert_healthy(&hands_on.with(|n| n.processes = (40, 0)), "BT005");
     // Often idle itself.
     assert_healthy(&serial().with(|n| n.busiest[0].runnable_of_10 = 5), "BT005");
     // A small part of the work.

@@ -3,7 +3,7 @@
 use beamtune_model::{Level, StandRow, metrics};
 
 use super::node::{Busy, Node, node, stand};
-use super::{assert_healthy, entries, finding, outcome, row};
+use super::{assert_healthy, entries, finding, held, outcome, row};
 use crate::diagnose;
 
 const POOL: &str = "<0.77.0>";
@@ -26,10 +26,6 @@ fn pool(stack: &[&str]) -> Node {
             held(POOL, "waiting", &["gen_server:loop/7"]),
         ];
     })
-}
-
-fn held(pid: &str, status: &str, stack: &[&str]) -> StandRow {
-    StandRow { pid: Some(pid.to_owned()), status: status.to_owned(), of: 0, ..stand(1, stack, &[]) }
 }
 
 #[test]
@@ -107,6 +103,8 @@ fn who_works_for_those_that_wait_is_another_rules() {
     assert_healthy(&pool(&stack).with(|n| n.stands[2].status = "running".to_owned()), "BT053");
     assert_healthy(&pool(&stack).with(|n| n.stands[2].queued = 7), "BT053");
     assert_healthy(&pool(&stack).with(|n| n.busiest[0].runnable_of_10 = 9), "BT053");
+    assert_healthy(&pool(&stack).with(|n| n.busiest[0].runnable_of_10 = 3), "BT053");
+    finding(&pool(&stack).with(|n| n.busiest[0].runnable_of_10 = 1), "BT053");
 }
 
 #[test]
