@@ -99,6 +99,16 @@ pub const CASES: &[Case] = &[
         },
     },
     Case {
+        name: "clock-running-off",
+        title: "a VM whose clock gains a second in 100, and is a minute behind the host's; healthy, they go together",
+        expect: &["BT021"],
+        allow: &[],
+        node: |is_sick| {
+            node()
+                .with(|n| (n.clock_gain, n.clock_ahead) = if is_sick { (0.0098, -60.0) } else { (0.0, 0.01) })
+        },
+    },
+    Case {
         name: "burstable-instance",
         title: "an instance that pays for CPU with credits, and one of the same size that does not",
         expect: &["BT036:t3.medium"],
@@ -116,6 +126,32 @@ pub const CASES: &[Case] = &[
         node: |is_sick| {
             let nodes = fact(node(), facts::NUMA_NODES, r#"["0-1","2-3"]"#);
             fact(nodes, facts::CPUS_ALLOWED, if is_sick { "0-3" } else { "0-1" })
+        },
+    },
+    Case {
+        name: "poll-in-place-of-epoll",
+        title: "a build without kernel poll, with 5,000 sockets; healthy, one with it",
+        expect: &["BT013"],
+        allow: &[],
+        node: |is_sick| node().with(|n| (n.epoll, n.descriptors) = (!is_sick, 5_000)),
+    },
+    Case {
+        name: "interpreter",
+        title: "a busy node whose emulator interprets its code; healthy, one that compiles it",
+        expect: &["BT034:interpreter"],
+        allow: &[],
+        node: |is_sick| {
+            fact(node(), facts::EMU_FLAVOR, if is_sick { "emu" } else { "jit" }).with(|n| n.cpu = 0.6)
+        },
+    },
+    Case {
+        name: "known-defect",
+        title: "messages off the heap under a version that may not wake their receivers; healthy, a version that does",
+        expect: &["BT051:ERTS 13.1.5"],
+        allow: &[],
+        node: |is_sick| {
+            let version = if is_sick { "13.1.5" } else { "13.2.2.16" };
+            fact(fact(node(), facts::MESSAGE_QUEUE_DATA, "off_heap"), facts::ERTS_VERSION, version)
         },
     },
     Case {
