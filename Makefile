@@ -15,9 +15,10 @@ demo: build      ## a sick lab node and a RabbitMQ under load, diagnosed; what a
 	scripts/install.sh demo
 	scripts/demo.sh $(BINARY)
 
-test: build-ci   ## installs what tests need and runs all of them
+# The chroots are fetched and unpacked while the compiler is at work.
+test:            ## installs what tests need and runs all of them
 	scripts/install.sh test
-	scripts/otp.sh
+	scripts/otp.sh & chroots=$$!; $(MAKE) --no-print-directory build-ci; built=$$?; wait $$chroots && exit $$built
 	$(MAKE) --no-print-directory check
 	$(MAKE) --no-print-directory agent-check
 	scripts/test.sh $(TARGET)/ci/beamtune
