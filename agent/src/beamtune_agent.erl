@@ -205,6 +205,8 @@
 -define(STAND_CHUNKS, 10).
 -define(MOST_ON, 8).
 -define(MOST_WANTED, 5).
+%% Who has more connections than these serves many, and waits for none of them.
+-define(MOST_PEERS, 3).
 %% With more beside its heap a process has long lists of monitors or links, which are not read (a monitor takes some 100 bytes).
 -define(FEW_MONITORS_BYTES, 16384).
 %% Where those that do the most stand: of how many in each sample; how many are remembered, and how many stacks of each are told.
@@ -1792,8 +1794,8 @@ stands(Most, #state{budget_ppm = Budget, own = Own} = State) ->
             Places = lists:foldl(fun add_stand/2, #{}, Waiting),
             Wanted = most_wanted(Waiting),
             %% Those that are waited for may wait for others themselves.
-            First = details(fun stand/1, Wanted, State),
-            Next = details(fun stand/1, most_wanted([Stand || {_, Stand} <- First]) -- Wanted, State),
+            First = details(fun wanted/1, Wanted, State),
+            Next = details(fun wanted/1, most_wanted([Stand || {_, Stand} <- First]) -- Wanted, State),
             Rows = lists:reverse(lists:keysort(2, [{Stack, N, Queued, best_on(On)}
                                                    || {Stack, {N, Queued, On}} <- maps:to_list(Places)])),
             {#{total => Total, sampled => length(Stood), waiting => length(Waiting),
@@ -1811,8 +1813,10 @@ stand(Pid) ->
             case process_info(Pid, [current_stacktrace, garbage_collection_info, memory]) of
                 [{_, Stack}, {_, Heaps}, {_, Memory}] ->
                     Beside = Memory - heap_words(Heaps) * erlang:system_info(wordsize),
+                    HasFew = Beside < ?FEW_MONITORS_BYTES,
                     #{status => waiting, queue => Queue, stack => [mfa({M, F, A}) || {M, F, A, _} <- lists:sublist(Stack, ?STAND_DEPTH)],
-                      on => case Beside < ?FEW_MONITORS_BYTES andalso not is_loop(Stack) of
+                      has_few => HasFew,
+                      on => case HasFew andalso not is_loop(Stack) of
                                 true -> monitored(Pid);
                                 false -> []
                             end};
@@ -1820,6 +1824,13 @@ stand(Pid) ->
             end;
         [{_, Status}, {_, Queue}] -> #{status => Status, queue => Queue, stack => [], on => []};
         undefined -> undefined
+    end.
+
+%% One that others wait for, also with the other ends of its connections: what it waits for may be there.
+wanted(Pid) ->
+    case stand(Pid) of
+        #{has_few := true, on := On} = Stand -> Stand#{on := On ++ peers(Pid)};
+        Stand -> Stand
     end.
 
 is_loop([{gen_server, loop, _, _} | _]) -> true;
@@ -1845,6 +1856,35 @@ of_monitor({process, {Name, Node}}) when Node =:= node() -> [Pid || Pid <- [wher
 of_monitor({process, {_, Node}}) -> [Node];
 of_monitor(_) -> [].
 
+%% Of a process that has few of them.
+peers(Pid) ->
+    case process_info(Pid, links) of
+        {_, Links} ->
+            case [Port || Port <- Links, is_port(Port)] of
+                Ports when length(Ports) =< ?MOST_PEERS -> lists:usort([Peer || Port <- Ports, Peer <- peer(Port)]);
+                _ -> []
+            end;
+        undefined -> []
+    end.
+
+%% The driver answers, and no process.
+peer(Port) ->
+    case erlang:port_info(Port, name) of
+        {_, "tcp_inet"} ->
+            case prim_inet:peername(Port) of
+                {ok, {Address, Number}} when is_tuple(Address) -> [{tcp, address(Address, Number)}];
+                _ -> []
+            end;
+        _ -> []
+    end.
+
+%% As a URL has it, but for zeros of IPv6: inet_parse may not be loaded.
+address({_, _, _, _} = Address, Number) ->
+    iolist_to_binary([lists:join($., [integer_to_list(N) || N <- tuple_to_list(Address)]), $:, integer_to_list(Number)]);
+address(Address, Number) ->
+    iolist_to_binary([$[, lists:join($:, [integer_to_list(N, 16) || N <- tuple_to_list(Address)]), "]:", integer_to_list(Number)]).
+
+on({tcp, Address}) -> Address;
 on(Node) when is_atom(Node) -> bin(Node);
 on(Pid) -> id(Pid).
 

@@ -1,7 +1,7 @@
 %% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
 -module(agent_target).
 -export([contended/4, contend/3, idle/1, busy/1, large/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, flood/1, named/1, labelled/1, short_lived/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
-         population/1, holding/1, held/1, listers/1, sending/2, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
+         population/1, holding/1, held/1, services/1, listers/1, sending/2, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
 %% How many processes of the agent's are making a list just now, and when that was looked at: those that a collector has beside
 %% its reader, and that have one of their own.
@@ -11,17 +11,35 @@ listers(Agent) ->
     Making = [Lister || Collector <- Links(Agent), Lister <- Links(Collector), Lister =/= Agent, length(Links(Lister)) > 1],
     {length(Making), erlang:monotonic_time(nanosecond)}.
 
-%% A gen_server-like process that never answers, and so many that have called it; linked to the one that is returned, which tells its pid.
+%% A gen_server-like process that never answers, with a connection to each of two services, and so many that have called it; linked to
+%% the one that is returned, which tells its pid, and the addresses of the services.
 holding(Callers) ->
     keep(fun() ->
-             Holder = spawn_link(fun Hold() -> receive {'$gen_call', _, _} -> Hold() end end),
+             Services = [Service || {Options, Ip} <- [{[{ip, {127, 0, 0, 1}}], "127.0.0.1"}, {[inet6, {ip, {0, 0, 0, 0, 0, 0, 0, 1}}], "[0:0:0:0:0:0:0:1]"}],
+                                    {ok, Listen} <- [gen_tcp:listen(0, Options)], Service <- [service(Listen, Ip)]],
+             Holder = spawn_link(fun() ->
+                                     [{ok, _} = gen_tcp:connect(Address, Port, [Family]) || {Family, Address, Port, _} <- Services],
+                                     hold()
+                                 end),
              put(holder, Holder),
+             put(services, [Told || {_, _, _, Told} <- Services]),
              [spawn_link(fun() -> took = gen_server:call(Holder, take, infinity) end) || _ <- lists:seq(1, Callers)]
          end).
 
-held(Holding) ->
+service(Listen, Ip) ->
+    {ok, {Address, Port}} = inet:sockname(Listen),
+    Family = case tuple_size(Address) of 4 -> inet; 8 -> inet6 end,
+    {Family, Address, Port, iolist_to_binary([Ip, $:, integer_to_list(Port)])}.
+
+hold() -> receive {'$gen_call', _, _} -> hold() end.
+
+held(Holding) -> kept(holder, Holding).
+
+services(Holding) -> kept(services, Holding).
+
+kept(Key, Holding) ->
     {dictionary, Dictionary} = process_info(Holding, dictionary),
-    proplists:get_value(holder, Dictionary).
+    proplists:get_value(Key, Dictionary).
 
 %% So many processes that get messages while they may not run: half of them lists of so many small integers, the others atoms.
 sending(Receivers, Length) ->

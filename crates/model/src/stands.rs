@@ -24,6 +24,7 @@ pub struct StandRow {
     /// How many were looked at; 0 with a `pid`.
     pub of: i64,
     /// Whom they monitor as they stand there, a pid or another node's name, and how many of them do. A call monitors who is called.
+    /// With a `pid` also the other ends of its TCP connections: `10.0.0.7:5432`, `[::1]:5432`.
     pub on: Vec<(String, i64)>,
 }
 
@@ -46,15 +47,22 @@ pub struct Stand {
     pub on: Vec<Wanted>,
 }
 
-/// Who is monitored by those who stand somewhere.
+/// Who is monitored by those who stand somewhere, or at the other end of its connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// A pid, or the name of another node.
+    /// A pid, the name of another node, or an address.
     pub who: String,
     /// By how many, in all looks together.
     pub count: i64,
     /// In how many looks.
     pub looks: u32,
+}
+
+impl Wanted {
+    /// Whether it is the other end of a connection.
+    pub fn is_address(&self) -> bool {
+        self.who.contains(':') && !self.who.contains('@')
+    }
 }
 
 /// Where processes stood in a period.

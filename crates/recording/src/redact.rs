@@ -168,7 +168,11 @@ impl Replace {
         row.status = self.word(&row.status);
         self.stack(&mut row.stack);
         for (who, _) in &mut row.on {
-            *who = if is_id(who) { self.id(who) } else { self.node(who) };
+            *who = match &*who {
+                who if is_id(who) => self.id(who),
+                who if who.contains('@') => self.node(who),
+                who => self.address(who),
+            };
         }
     }
 
@@ -331,11 +335,16 @@ impl Replace {
     fn entity(&mut self, group: Group, text: &str) -> String {
         match group {
             Group::Dist if !text.is_empty() => self.node(text),
-            Group::HostListen => match text.rsplit_once(':') {
-                Some((address, port)) => format!("{}:{}", self.by("address", address), self.word(port)),
-                None => self.word(text),
-            },
+            Group::HostListen => self.address(text),
             _ => self.path_of_words(text),
+        }
+    }
+
+    /// The port stays: it tells what kind of service that is.
+    fn address(&mut self, text: &str) -> String {
+        match text.rsplit_once(':') {
+            Some((address, port)) => format!("{}:{}", self.by("address", address), self.word(port)),
+            None => self.word(text),
         }
     }
 

@@ -73,7 +73,7 @@ fn marked(second: i64, table: &mut beamtune_model::SeriesTable, secret: &str) ->
     for row in &mut sample.stands {
         (row.pid, row.status) = (Some(secret.to_owned()), secret.to_owned());
         row.stack = vec![secret.to_owned(), format!("{secret}:{secret}/1")];
-        row.on = vec![(secret.to_owned(), 1), (format!("{secret}@{secret}"), 1)];
+        row.on = vec![(secret.to_owned(), 1), (format!("{secret}@{secret}"), 1), (format!("{secret}:80"), 1)];
     }
     for row in &mut sample.ran {
         (row.pid, row.stack) = (secret.to_owned(), vec![secret.to_owned(), format!("{secret}:{secret}/1")]);

@@ -75,12 +75,23 @@ pub(crate) struct Hold<'a> {
     pub takes: Option<String>,
     /// Of those who wait, the share that has messages of its own.
     pub with_messages: f64,
+    /// The other ends of its connections, or of those that are alike: addresses, those of most first.
+    pub peers: Vec<&'a str>,
 }
 
 impl Hold<'_> {
     /// Whether it holds them up: those who wait want something, and do not just wait for work to be given to them.
     pub(crate) fn is_certain(&self) -> bool {
         self.takes.is_some() || matches!(self.does, Does::Waits { .. }) || self.with_messages >= 0.5
+    }
+
+    /// Whom it talks to, in words: one address, or the first one and how many others.
+    pub(crate) fn peer(&self) -> Option<String> {
+        match &self.peers[..] {
+            [] => None,
+            [one] => Some((*one).to_owned()),
+            [first, others @ ..] => Some(format!("{first} and {} more", others.len())),
+        }
     }
 
     /// Whether it works, and cannot keep up: so many wait for one server only if it has hardly any time to spare, as
@@ -146,6 +157,7 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
                 at: stacks().find_map(place::of_program).map(str::to_owned),
                 takes: stacks().find_map(takes).map(str::to_owned),
                 with_messages: queued / seen as f64,
+                peers: peers(period, &who),
             })
         })
         .collect();
@@ -193,12 +205,29 @@ fn does(period: &Period, who: &str) -> Does {
         _ if ran >= 0.7 || most.status != "waiting" => Does::Works,
         Some(function) if place::is_call(function) => Does::Waits {
             at: function.clone(),
-            on: most.on.first().map(|wanted| period.title_of(&wanted.who)),
+            on: most.on.iter().find(|wanted| !wanted.is_address()).map(|wanted| period.title_of(&wanted.who)),
         },
         Some(function) if !place::is_loop(function) => Does::LetsWait,
         _ if most.queued > 0 || ran >= OFTEN => Does::Works,
         _ => Does::LetsWait,
     }
+}
+
+/// Whom these talk to over TCP.
+fn peers<'a>(period: &'a Period, who: &[&str]) -> Vec<&'a str> {
+    let is_one = |place: &&Stand| place.pid.as_deref().is_some_and(|pid| who.contains(&pid));
+    let mut peers: Vec<(&str, i64)> = Vec::new();
+    for wanted in period.stands.places.iter().filter(is_one).flat_map(|place| &place.on) {
+        if !wanted.is_address() {
+            continue;
+        }
+        match peers.iter_mut().find(|(address, _)| *address == wanted.who) {
+            Some((_, count)) => *count += wanted.count,
+            None => peers.push((&wanted.who, wanted.count)),
+        }
+    }
+    peers.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0)));
+    peers.into_iter().map(|(address, _)| address).collect()
 }
 
 fn takes(stack: &[String]) -> Option<&str> {

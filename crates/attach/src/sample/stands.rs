@@ -1,5 +1,7 @@
 //! Where processes stand that wait, and whom they wait for.
 
+use std::net::SocketAddr;
+
 use beamtune_model::units::Nanos;
 use beamtune_model::{SampleBuilder, StandRow};
 
@@ -16,7 +18,7 @@ pub(super) fn stands(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> 
         let [at, count, queued, on] = row.tuple_of()?;
         let on = on.list()?.take(MOST_ENTRIES).map(|wanted| {
             let [who, count] = wanted.tuple_of()?;
-            Ok((words(who)?.unwrap_or_default(), amount(count)?))
+            Ok((self::who(who)?, amount(count)?))
         });
         out.sample.stands.push(StandRow {
             t,
@@ -31,7 +33,7 @@ pub(super) fn stands(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> 
     }
     for row in rows(value, "waited_for")? {
         let [pid, status, queue, at, on] = row.tuple_of()?;
-        let on = on.list()?.take(MOST_ENTRIES).map(|who| Ok((words(who)?.unwrap_or_default(), 1)));
+        let on = on.list()?.take(MOST_ENTRIES).map(|who| Ok((self::who(who)?, 1)));
         out.sample.stands.push(StandRow {
             t,
             pid: words(pid)?,
@@ -44,6 +46,12 @@ pub(super) fn stands(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> 
         });
     }
     Ok(())
+}
+
+/// A process, another node, or an address, which is written as usual: the agent tells all zeros of IPv6.
+fn who(value: Term<'_>) -> Result<String, TermError> {
+    let who = words(value)?.unwrap_or_default();
+    Ok(who.parse().map_or(who, |address: SocketAddr| address.to_string()))
 }
 
 /// Functions, the innermost first.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use beamtune_model::{Missing, Period, ProcessUse, Scale, Share, Use, metrics};
 
-use crate::holds::{self, Hold};
+use crate::holds::{self, Does, Hold};
 use crate::place;
 use crate::view::{self, Capacity, kind};
 
@@ -124,7 +124,14 @@ impl Unused<'_> {
     /// For whose answers work waits, in words; `None` where it waits for none.
     pub(crate) fn outside(&self) -> Option<String> {
         match (&self.hold, &self.held_up[..]) {
-            (Some(hold), _) => Some(format!("about {:.0} processes wait for {}", hold.waiting, hold.title)),
+            (Some(hold), _) => {
+                let further = match (&hold.does, hold.peer()) {
+                    (Does::Waits { on: Some(on), .. }, _) => format!(", and that for {on}"),
+                    (_, Some(peer)) => format!(", and that for {peer}"),
+                    _ => String::new(),
+                };
+                Some(format!("about {:.0} processes wait for {}{further}", hold.waiting, hold.title))
+            }
             (None, []) => None,
             (None, [_]) => Some(format!("{} while messages wait for it", stand(&self.held_up))),
             (None, _) => Some(format!("{} while messages wait for them", stand(&self.held_up))),

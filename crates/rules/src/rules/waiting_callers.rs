@@ -4,6 +4,7 @@ use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
 
 use crate::holds::{self, Does, Hold};
 use crate::known;
+use crate::place;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, NOTICE, Rule};
 
@@ -61,7 +62,10 @@ fn describe(period: &Period, hold: &Hold<'_>, score: f64) -> Draft {
     let (itself, has) = if hold.is_one { ("itself waits", "has") } else { ("themselves wait", "have") };
     let what = match (&hold.does, &hold.takes) {
         (Does::Waits { at, on: Some(on) }, _) => format!("which {itself} for {on} in {at}"),
-        (Does::Waits { at, on: None }, _) => format!("which {itself} in {at}"),
+        (Does::Waits { at, on: None }, _) => match hold.peer().filter(|_| place::is_for_no_process(at)) {
+            Some(peer) => format!("which {itself} for {peer} in {at}"),
+            None => format!("which {itself} in {at}"),
+        },
         (_, Some(_)) => format!("which {has} none left to give"),
         _ if hold.is_node => "another node".to_owned(),
         _ => format!("which {has} taken their messages and not answered yet"),
@@ -77,6 +81,7 @@ fn describe(period: &Period, hold: &Hold<'_>, score: f64) -> Draft {
         .because_some(
             hold.takes.as_deref().and(at).map(|place| Evidence::text("called from", place)),
         )
+        .because_some(hold.peer().map(|peer| Evidence::text("connected to", peer)))
         .because_some((hold.with_messages > 0.0).then(|| {
             Evidence::number("of those who wait, with messages of their own", hold.with_messages, Unit::Ratio)
         }))

@@ -80,6 +80,46 @@ fn several_that_are_alike_are_one_finding() {
         found.summary,
         "about 120 processes wait for 2 processes like shop_pool (<0.77.0>), which themselves wait in prim_inet:recv0/3"
     );
+    // Replicas of a service are no reason to tell them apart.
+    let connected = node.with(|n| {
+        n.stands[2].on = vec![("10.0.0.7:5432".to_owned(), 1)];
+        n.stands[3].on = vec![("10.0.0.8:5432".to_owned(), 1)];
+    });
+    let found = finding(&connected, "BT053");
+    assert!(
+        found.summary.ends_with("which themselves wait for 10.0.0.7:5432 and 1 more in prim_inet:recv0/3"),
+        "{}",
+        found.summary
+    );
+}
+
+#[test]
+fn the_service_behind_whom_they_wait_for_is_named() {
+    // A client of a database that takes what comes: it has asked, and lets its callers wait.
+    let client = pool(&["gen:do_call/4", "poolboy:checkout/3"])
+        .with(|n| n.stands[2].on = vec![("[::1]:5432".to_owned(), 1)]);
+    let found = finding(&client, "BT053");
+    let evidence = found.evidence.iter().find(|evidence| evidence.what == "connected to");
+    assert_eq!(evidence.and_then(|evidence| evidence.text.as_deref()), Some("[::1]:5432"));
+    let idle = finding(&client, "BT015");
+    assert!(
+        idle.summary.ends_with("wait for shop_pool (<0.77.0>), and that for [::1]:5432"),
+        "{}",
+        idle.summary
+    );
+    // Who waits for a process is not told to wait for whom it is connected to.
+    let asks = client.with(|n| {
+        n.stands[2] = StandRow {
+            on: vec![("10.0.0.7:5432".to_owned(), 1), ("other@::1".to_owned(), 1)],
+            ..held(POOL, "waiting", &["gen:do_call/4", "shop_pool:ask/1"])
+        };
+    });
+    let found = finding(&asks, "BT053");
+    assert!(
+        found.summary.ends_with("which itself waits for other@::1 in gen:do_call/4"),
+        "{}",
+        found.summary
+    );
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn where_processes_stand_becomes_rows() {
                         Value::atom("running"),
                         Value::from(3i64),
                         Value::List(Vec::new()),
-                        Value::List(Vec::new()),
+                        Value::list(["10.0.0.7:5432", "[0:0:0:0:0:0:0:1]:80", "<0.10.0>"].map(binary)),
                     ])]),
                 ),
             ],
@@ -55,7 +55,7 @@ fn where_processes_stand_becomes_rows() {
         count: 1,
         queued: 3,
         of: 0,
-        on: Vec::new(),
+        on: ["10.0.0.7:5432", "[::1]:80", "<0.10.0>"].map(|who| (who.to_owned(), 1)).to_vec(),
         ..many.clone()
     };
     assert_eq!(sample.stands, [many, held]);
