@@ -106,10 +106,9 @@ mod tests {
         for lab in &labs {
             let name = &lab.manifest.name;
             assert_eq!(lab.folder.path().to_str(), Some(name.as_str()), "folder and name");
-            assert!(
-                lab.readme().is_some_and(|text| text.starts_with(&format!("# {name}"))),
-                "{name}: README"
-            );
+            let readme = lab.readme().expect("a README");
+            assert!(readme.starts_with(&format!("# {name}")), "{name}: README");
+            assert!(readme.contains("\n**Seen in** "), "{name}: README says where it was seen");
             let module = lab.module();
             match lab.elixir().expect("its source") {
                 Some((source, _)) => assert_eq!(source, format!("{module}.ex"), "{name}"),
@@ -127,7 +126,7 @@ mod tests {
     fn every_expected_code_is_a_rule() {
         for lab in all().expect("manifests") {
             for code in lab.manifest.expect.iter().chain(&lab.manifest.allow).chain(&lab.manifest.counted) {
-                let code = code.split(':').next().unwrap_or(code);
+                let code = judge::code_of(code);
                 let known = beamtune_rules::RULES.iter().any(|rule| rule.code.0 == code);
                 assert!(known, "{}: {code}", lab.manifest.name);
             }

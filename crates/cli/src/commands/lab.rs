@@ -82,7 +82,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Args::Run(args) => run_lab(args),
         Args::Synthetic(args) => {
             let case = synthetic::find(&args.name)?;
-            case.write(Writer::create(&args.file, Existing::Refuse)?, !args.healthy)?;
+            let writer = Writer::create(&args.file, Existing::Refuse)?;
+            case.write(writer, !args.healthy, synthetic::USUAL_RELEASE)?;
             Ok(ExitCode::SUCCESS)
         }
         Args::Evaluate(args) => evaluate::run(args),

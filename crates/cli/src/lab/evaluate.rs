@@ -198,7 +198,7 @@ impl Evaluation {
         match job.what {
             What::Synthetic(case) => {
                 let accepts = self.places.get(&release).map(|place| &place.accepts);
-                judge_synthetic(case, job.run.setting == Setting::Sick, accepts)
+                judge_synthetic(case, job.run.setting == Setting::Sick, release, accepts)
             }
             What::Lab(lab) => self.lab(lab, &job.run, place()?),
             What::Software(case) => {
@@ -314,7 +314,12 @@ fn judge_recording(reader: &Reader, truth: &Truth<'_>, accepts: Option<&Accepts>
 }
 
 /// Judges the recording of a made-up node.
-pub fn judge_synthetic(case: &synthetic::Case, is_sick: bool, accepts: Option<&Accepts>) -> Result<Judged> {
+pub fn judge_synthetic(
+    case: &synthetic::Case,
+    is_sick: bool,
+    release: u32,
+    accepts: Option<&Accepts>,
+) -> Result<Judged> {
     let (expect, allow) = (owned(case.expect), owned(case.allow));
     let truth = Truth {
         expect: &expect,
@@ -325,7 +330,7 @@ pub fn judge_synthetic(case: &synthetic::Case, is_sick: bool, accepts: Option<&A
         foreign_cores: 0.0,
         stolen_cores: 0.0,
     };
-    judge_recording(&case.recording(is_sick)?, &truth, accepts)
+    judge_recording(&case.recording(is_sick, release)?, &truth, accepts)
 }
 
 fn owned(words: &[&str]) -> Vec<String> {

@@ -13,8 +13,8 @@ pub struct Manifest {
     pub name: String,
     pub title: String,
     pub summary: String,
-    /// `CODE` or `CODE:SUBJECT` of what must be found when it is sick, and must not when it is cured. With a
-    /// subject, a notice is enough.
+    /// `CODE`, `CODE:SUBJECT` or `CODE!ENTRY` (with that remedy) of what must be found when it is sick, and must not when it is cured.
+    /// With a subject or a remedy, a notice is enough.
     #[serde(default)]
     pub expect: Vec<String>,
     /// Codes that may be found besides, above "notice", sick or cured.

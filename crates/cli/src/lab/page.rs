@@ -174,11 +174,12 @@ pub fn section(rows: &[Row]) -> String {
     let mut text = format!(
         "Every lab (see [lab/README.md](../lab/README.md)), sick and cured, and software as Debian brings it, idle, loaded and with \
          bad settings (see [lab/software](../lab/software/README.md)), judged as by `beamtune doctor` (10 s). Written by `make labs`; \
-         measured on {}, {} CPUs, Linux {}, master seed {}.\n",
+         measured on {}, {} CPUs, Linux {}, master seed {}. The runs took {:.0} minutes in all; those of robust labs went two at a time.\n",
         list(&|row| row.day.clone()),
         list(&|row| row.cpus.to_string()),
         list(&|row| row.linux.clone()),
         list(&|row| row.master.to_string()),
+        rows.iter().map(|row| row.took_s).sum::<f64>() / 60.0,
     );
     for (what, rows) in [("Labs", &labs), ("Software", &software)] {
         if rows.is_empty() {

@@ -7,8 +7,14 @@ use beamtune_made::{Allocates, Node, node};
 use beamtune_model::facts;
 use beamtune_recording::{Reader, Writer};
 
-/// The release that made-up nodes say they are of.
-pub const RELEASE: u32 = 25;
+/// Releases that made-up nodes say they are of, with a version of ERTS of each.
+const RELEASES: [(u32, &str); 4] = [(23, "11.1.8"), (25, "13.2.2.16"), (27, "15.2.7.4"), (29, "17.1")];
+
+/// The release of one that is written for a person.
+pub const USUAL_RELEASE: u32 = 25;
+
+/// Any of them.
+const ALL: (u32, u32) = (23, 29);
 
 const MB: i64 = 1 << 20;
 
@@ -20,21 +26,38 @@ pub struct Case {
     /// As in a lab's manifest.
     pub expect: &'static [&'static str],
     pub allow: &'static [&'static str],
+    /// The first and the last release that can be sick with it.
+    releases: (u32, u32),
     /// The node, sick or not.
     node: fn(bool) -> Node,
 }
 
 impl Case {
+    /// The releases of which there is such a node.
+    pub fn releases(&self) -> impl Iterator<Item = u32> {
+        let (first, last) = self.releases;
+        RELEASES
+            .into_iter()
+            .map(|(release, _)| release)
+            .filter(move |release| (first..=last).contains(release))
+    }
+
     /// Its recording, in memory.
-    pub fn recording(&self, is_sick: bool) -> Result<Reader> {
-        Ok(self.write(Writer::in_memory()?, is_sick)?)
+    pub fn recording(&self, is_sick: bool, release: u32) -> Result<Reader> {
+        Ok(self.write(Writer::in_memory()?, is_sick, release)?)
     }
 
     /// Writes it, and says in its facts what it is.
-    pub fn write(&self, mut writer: Writer, is_sick: bool) -> Result<Reader, beamtune_recording::Error> {
+    pub fn write(
+        &self,
+        mut writer: Writer,
+        is_sick: bool,
+        release: u32,
+    ) -> Result<Reader, beamtune_recording::Error> {
         let setting = if is_sick { "sick" } else { "healthy" };
         let what = format!("{}; {setting}", self.title);
-        let (samples, table) = fact((self.node)(is_sick), facts::SYNTHETIC, &what).samples();
+        let node = of_release((self.node)(is_sick), release);
+        let (samples, table) = fact(node, facts::SYNTHETIC, &what).samples();
         for sample in &samples {
             writer.append(sample, &table)?;
         }
@@ -57,6 +80,7 @@ pub const CASES: &[Case] = &[
         title: "a guest whose CPUs the hypervisor gives to others",
         expect: &["BT004:steal"],
         allow: &[],
+        releases: ALL,
         node: |is_sick| node().with(|n| n.steal = if is_sick { 0.4 } else { 0.01 }),
     },
     Case {
@@ -64,6 +88,7 @@ pub const CASES: &[Case] = &[
         title: "a host that is short of memory, with swap",
         expect: &["BT019"],
         allow: &[],
+        releases: ALL,
         node: |is_sick| {
             node().with(|n| (n.swapped, n.major_faults) = if is_sick { (100 * MB, 50) } else { (MB, 0) })
         },
@@ -74,6 +99,7 @@ pub const CASES: &[Case] = &[
         expect: &["BT020"],
         // The same memory, seen from the VM.
         allow: &["BT024"],
+        releases: ALL,
         node: |is_sick| {
             let pages = fact(node(), facts::HUGE_PAGES, "always");
             pages.with(|n| {
@@ -93,6 +119,7 @@ pub const CASES: &[Case] = &[
         title: "half a core in the kernel, with a clock source that takes a call, or with one that does not",
         expect: &["BT022"],
         allow: &[],
+        releases: ALL,
         node: |is_sick| {
             let source = if is_sick { "acpi_pm" } else { "kvm-clock" };
             fact(node(), facts::CLOCKSOURCE, source).with(|n| n.system = 0.5)
@@ -103,6 +130,7 @@ pub const CASES: &[Case] = &[
         title: "a VM whose clock gains a second in 100, and is a minute behind the host's; healthy, they go together",
         expect: &["BT021"],
         allow: &[],
+        releases: ALL,
         node: |is_sick| {
             node()
                 .with(|n| (n.clock_gain, n.clock_ahead) = if is_sick { (0.0098, -60.0) } else { (0.0, 0.01) })
@@ -113,6 +141,7 @@ pub const CASES: &[Case] = &[
         title: "an instance that pays for CPU with credits, and one of the same size that does not",
         expect: &["BT036:t3.medium"],
         allow: &[],
+        releases: ALL,
         node: |is_sick| {
             let machine = if is_sick { "Amazon EC2 t3.medium" } else { "Amazon EC2 m5.large" };
             fact(node(), facts::MACHINE, machine)
@@ -123,6 +152,7 @@ pub const CASES: &[Case] = &[
         title: "CPUs of two memory nodes; healthy, the VM is kept to those of one",
         expect: &["BT052:*"],
         allow: &[],
+        releases: ALL,
         node: |is_sick| {
             let nodes = fact(node(), facts::NUMA_NODES, r#"["0-1","2-3"]"#);
             fact(nodes, facts::CPUS_ALLOWED, if is_sick { "0-3" } else { "0-1" })
@@ -133,6 +163,7 @@ pub const CASES: &[Case] = &[
         title: "a build without kernel poll, with 5,000 sockets; healthy, one with it",
         expect: &["BT013"],
         allow: &[],
+        releases: ALL,
         node: |is_sick| node().with(|n| (n.epoll, n.descriptors) = (!is_sick, 5_000)),
     },
     Case {
@@ -140,6 +171,7 @@ pub const CASES: &[Case] = &[
         title: "a busy node whose emulator interprets its code; healthy, one that compiles it",
         expect: &["BT034:interpreter"],
         allow: &[],
+        releases: (24, 29),
         node: |is_sick| {
             fact(node(), facts::EMU_FLAVOR, if is_sick { "emu" } else { "jit" }).with(|n| n.cpu = 0.6)
         },
@@ -149,6 +181,7 @@ pub const CASES: &[Case] = &[
         title: "messages off the heap under a version that may not wake their receivers; healthy, a version that does",
         expect: &["BT051:ERTS 13.1.5"],
         allow: &[],
+        releases: (25, 25),
         node: |is_sick| {
             let version = if is_sick { "13.1.5" } else { "13.2.2.16" };
             fact(fact(node(), facts::MESSAGE_QUEUE_DATA, "off_heap"), facts::ERTS_VERSION, version)
@@ -159,6 +192,7 @@ pub const CASES: &[Case] = &[
         title: "100 CPUs and 64 schedulers, all busy; healthy, 100 schedulers for the same work",
         expect: &["BT035"],
         allow: &[],
+        releases: ALL,
         node: |is_sick| {
             let (schedulers, active, tasks) = if is_sick { (64, 0.97, 110) } else { (100, 0.62, 63) };
             hundred_cores(schedulers).with(|n| (n.active, n.cpu, n.active_tasks) = (active, active, tasks))
@@ -170,6 +204,8 @@ pub const CASES: &[Case] = &[
         expect: &["BT003"],
         // The quota is used up in some periods.
         allow: &["BT002"],
+        // Older ones do not see the quota, which is a finding of its own.
+        releases: (25, 29),
         node: |is_sick| {
             let (schedulers, active) = if is_sick { (100, 0.1) } else { (16, 0.625) };
             hundred_cores(schedulers).with(|n| {
@@ -183,6 +219,7 @@ pub const CASES: &[Case] = &[
         title: "100 schedulers, of which 40 have five processes waiting each, and the others nothing to do; healthy, they share the work",
         expect: &["BT050"],
         allow: &[],
+        releases: ALL,
         node: |is_sick| {
             let uneven = |number| if number < 40 { (1.0, 5) } else { (0.1, 0) };
             let even = |_| (0.46, 0);
@@ -195,6 +232,16 @@ pub const CASES: &[Case] = &[
         },
     },
 ];
+
+/// Before what makes it sick, which may be another version.
+fn of_release(node: Node, release: u32) -> Node {
+    let erts = RELEASES.iter().find(|(known, _)| *known == release).map(|(_, erts)| (*erts).to_owned());
+    node.with(|n| {
+        let version = erts.map(|erts| (facts::ERTS_VERSION, erts));
+        let of = [(facts::OTP_RELEASE, release.to_string())].into_iter().chain(version);
+        n.facts.splice(0..0, of);
+    })
+}
 
 fn fact(node: Node, key: &'static str, value: &str) -> Node {
     node.with(|n| n.facts.push((key, value.to_owned())))
@@ -223,12 +270,19 @@ mod tests {
     fn each_is_found_sick_and_nothing_is_found_in_its_healthy_twin() {
         for case in CASES {
             for (is_sick, setting) in [(true, Setting::Sick), (false, Setting::Healthy)] {
-                let judged = judge_synthetic(case, is_sick, None).expect("judged");
-                assert_eq!(judged.ranks.len(), case.expect.len() * usize::from(is_sick), "{}", case.name);
-                let row = Row { judged, ..row(case.name, setting) };
-                assert_eq!(row.faults(), [""; 0], "{}: {row:?}", case.name);
-                // Here a healthy twin is one of which not even allowed things are said.
-                assert!(is_sick || row.above_notice().next().is_none(), "{}: {row:?}", case.name);
+                assert!(case.releases().next().is_some(), "{}", case.name);
+                for release in case.releases() {
+                    let judged = judge_synthetic(case, is_sick, release, None).expect("judged");
+                    assert_eq!(judged.ranks.len(), case.expect.len() * usize::from(is_sick), "{}", case.name);
+                    let row = Row { judged, ..row(case.name, setting) };
+                    assert_eq!(row.faults(), [""; 0], "{} on {release}: {row:?}", case.name);
+                    // Here a healthy twin is one of which not even allowed things are said.
+                    assert!(
+                        is_sick || row.above_notice().next().is_none(),
+                        "{} on {release}: {row:?}",
+                        case.name
+                    );
+                }
             }
         }
     }
@@ -245,10 +299,14 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), count);
         for case in CASES {
-            let period = case.recording(true).expect("written").period(&Selection::default()).expect("read");
-            let told = format!("{}; sick", case.title);
-            assert_eq!(period.facts.get(facts::SYNTHETIC), Some(told.as_str()));
-            assert_eq!(period.facts.otp_release(), Some(RELEASE));
+            for release in case.releases() {
+                let recording = case.recording(true, release).expect("written");
+                let period = recording.period(&Selection::default()).expect("read");
+                let told = format!("{}; sick", case.title);
+                assert_eq!(period.facts.get(facts::SYNTHETIC), Some(told.as_str()));
+                assert_eq!(period.facts.otp_release(), Some(release));
+            }
+            assert!(case.releases().any(|release| release == USUAL_RELEASE), "{}", case.name);
         }
     }
 }

@@ -219,23 +219,25 @@ fn jobs_of_software<'a>(args: &Args, master: u64, own: &Installed, cases: &'a [C
     jobs
 }
 
-/// Each once, whatever is installed: these need no VM.
+/// Of all releases that are asked for, whatever is installed: these need no VM.
 fn jobs_of_synthetic(args: &Args, master: u64) -> Vec<Job<'static>> {
-    let wanted = synthetic::CASES.iter().filter(|case| is_wanted(args, case.name));
-    let settings = [Setting::Sick, Setting::Healthy];
-    let runs = wanted.flat_map(|case| settings.map(|setting| (case, setting)));
-    runs.map(|(case, setting)| Job {
-        run: Run {
-            case: case.name.to_owned(),
-            kind: Kind::Synthetic,
-            release: synthetic::RELEASE,
-            setting,
-            seed: seed(master, case.name, synthetic::RELEASE),
-            cores: CORES,
-        },
-        what: What::Synthetic(case),
-    })
-    .collect()
+    let mut jobs = Vec::new();
+    for case in synthetic::CASES.iter().filter(|case| is_wanted(args, case.name)) {
+        for release in case.releases().filter(|release| args.otp.0.contains(release)) {
+            jobs.extend([Setting::Sick, Setting::Healthy].map(|setting| Job {
+                run: Run {
+                    case: case.name.to_owned(),
+                    kind: Kind::Synthetic,
+                    release,
+                    setting,
+                    seed: seed(master, case.name, release),
+                    cores: CORES,
+                },
+                what: What::Synthetic(case),
+            }));
+        }
+    }
+    jobs
 }
 
 fn is_wanted(args: &Args, name: &str) -> bool {
