@@ -6,6 +6,7 @@
 use beamtune_model::{Finding, Follows, Level, Outcome, Verdict};
 
 use crate::rules::accept_queue::SHORT_OF_CPU;
+use crate::rules::burstable_instance::ARE_SPENT;
 use crate::rules::long_gc::ON_ITS_HEAP;
 
 /// One thing that leads to another.
@@ -259,6 +260,14 @@ const RELATIONS: &[Relation] = &[
         is_meant: always,
         why: "these collections are asked for",
     },
+    Relation {
+        cause: "BT036",
+        effects: &["BT004", "BT015"],
+        is_meant: |cause, effect| {
+            cause.summary.contains(ARE_SPENT) && effect.subject.as_deref() == Some("steal")
+        },
+        why: "an instance without credits is given a part of its CPUs only",
+    },
 ];
 
 /// Below this a cause explains nothing.
@@ -352,6 +361,12 @@ mod tests {
             Finding { summary: format!("the schedulers {SHORT_OF_CPU}"), ..finding("BT054", 50.0, "p") };
         check(vec![finding("BT002", 40.0, "quota"), busy], Some("BT002"));
         check(vec![finding("BT002", 40.0, "quota"), finding("BT054", 50.0, "p")], None);
+        let credits =
+            |said: &str| Finding { summary: said.to_owned(), ..finding("BT036", 80.0, "t3.medium") };
+        let spent = credits(&format!("the CPU credits {ARE_SPENT}"));
+        check(vec![spent.clone(), finding("BT004", 60.0, "steal")], Some("BT036"));
+        check(vec![spent, finding("BT004", 60.0, "neighbours")], None);
+        check(vec![credits("it uses more than it earns"), finding("BT004", 60.0, "steal")], None);
         // Of another process.
         check(vec![finding("BT005", 40.0, "a"), finding("BT006", 40.0, "b")], None);
         check(vec![finding("BT005", 40.0, "a"), finding("BT006", 40.0, "a")], Some("BT005"));
@@ -395,6 +410,31 @@ mod tests {
     }
 
     /// Else what follows would have to be followed further. What only is followed as a notice is no cause itself.
+    #[test]
+    fn the_page_of_all_rules_tells_each_relation() {
+        let page = include_str!("../../../docs/rules/README.md");
+        let rows: Vec<Vec<&str>> =
+            page.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
+        let link = |code: &str| {
+            let rule = RULES.iter().find(|rule| rule.code.0 == code).expect("a rule");
+            format!("]({}.md)", rule.name)
+        };
+        for relation in RELATIONS {
+            for effect in relation.effects {
+                let is_told = |row: &&Vec<&str>| {
+                    matches!(row[..], ["", cause, effects, why, ""]
+                        if cause.contains(&link(relation.cause)) && effects.contains(&link(effect)) && why == relation.why)
+                };
+                assert!(
+                    rows.iter().any(|row| is_told(&row)),
+                    "{} → {effect}: {}",
+                    relation.cause,
+                    relation.why
+                );
+            }
+        }
+    }
+
     #[test]
     fn what_follows_from_a_consequence_is_told_of_its_cause_and_all_codes_exist() {
         for (place, Relation { cause, effects, .. }) in RELATIONS.iter().enumerate() {

@@ -163,7 +163,7 @@ const KNOWN: &[Known] = &[
         why: "each registration and each end of a registered process goes through its partition; by default there is one",
     },
     Known {
-        by: By::Started("Elixir.Phoenix.PubSub.PG2:"),
+        by: By::Started("Elixir.Phoenix.PubSub.PG2Worker:"),
         what: "the part of Phoenix.PubSub that takes broadcasts from other nodes, one after the other",
         entry: "code.around_the_server",
         change: "pool_size of Phoenix.PubSub above 1, the same on all nodes; local_broadcast for what other nodes need not know",
@@ -311,6 +311,16 @@ mod tests {
             Some("Elixir.Shop.R.PIDPartition0"),
             "Elixir.Registry.Partition:init/1",
             Some(By::Partition(".PIDPartition")),
+        );
+        check(
+            Some("Elixir.Shop.PubSub.Adapter_2"),
+            "Elixir.Phoenix.PubSub.PG2Worker:init/1",
+            Some(By::Started("Elixir.Phoenix.PubSub.PG2Worker:")),
+        );
+        check(
+            None,
+            "Elixir.DBConnection.ConnectionPool:init/1",
+            Some(By::Started("Elixir.DBConnection.ConnectionPool:")),
         );
         check(Some("rex"), "rpc:init/1", Some(By::Name("rex")));
         check(None, "shop:supervisor/1", None);

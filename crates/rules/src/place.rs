@@ -222,6 +222,11 @@ pub(crate) fn is_for_no_process(function: &str) -> bool {
     begins(function, &["prim_inet:", "gen_tcp_socket:", "socket:", "prim_file:", "timer:sleep/1"])
 }
 
+/// True of a function in which a process waits for the next connection.
+pub(crate) fn is_accept(function: &str) -> bool {
+    begins(function, &["prim_inet:accept", "gen_tcp_socket:accept", "socket:accept"])
+}
+
 /// True of a place in which a process waits in the midst of something, and not for whatever comes next.
 pub(crate) fn is_in_midst(stack: &[String]) -> bool {
     let is_system = |function: &String| begins(function, SYSTEM);

@@ -3,10 +3,11 @@
 
 use std::collections::HashMap;
 
-use beamtune_model::{Missing, Period, ProcessUse, Scale, Share, Use, metrics};
+use beamtune_model::{Missing, Period, ProcessUse, Scale, Share, Stand, Use, metrics};
 
 use crate::holds::{self, Does, Hold};
 use crate::place;
+use crate::rules::contended_locks;
 use crate::view::{self, Capacity, kind};
 
 /// Share of the schedulers' awake time in which they were blocked, neither on a CPU nor waiting for one.
@@ -61,12 +62,16 @@ pub(crate) struct Unused<'a> {
     pub blocked_share: f64,
     /// The score of the signs of lock contention, with the sign in words.
     pub locks: Option<(f64, String)>,
+    /// The lock that is waited for most, where they were counted.
+    pub lock: Option<String>,
     /// The process behind which everything waits.
     pub serial: Option<String>,
     /// Processes with messages that wait for something else.
     pub held_up: Vec<&'a ProcessUse>,
     /// For whom the most others wait.
     pub hold: Option<Hold<'a>>,
+    /// How many processes were looked at, if none of them waited in the midst of anything: nobody asks for more.
+    pub none_waits_of: Option<i64>,
 }
 
 impl Unused<'_> {
@@ -115,9 +120,11 @@ impl Unused<'_> {
             waited,
             blocked_share,
             locks,
+            lock: contended_locks::most_waited(period).map(|thing| thing.name),
             serial,
             held_up,
             hold: holds::certain(period),
+            none_waits_of: none_waits_of(period),
         })
     }
 
@@ -144,8 +151,17 @@ impl Unused<'_> {
         let (nothing, why) = match self.outside() {
             None => (
                 Use::Nothing,
-                "no process was runnable: nobody asked for more, or they wait for something outside"
-                    .to_owned(),
+                match self.none_waits_of {
+                    Some(of) => {
+                        format!(
+                            "nobody asked for more: of {of} processes looked at, none waited in the midst of anything"
+                        )
+                    }
+                    None => {
+                        "no process was runnable: nobody asked for more, or they wait for something outside"
+                            .to_owned()
+                    }
+                },
             ),
             Some(why) => (Use::Outside, why),
         };
@@ -168,13 +184,27 @@ impl Unused<'_> {
             share(
                 Use::Locks,
                 self.blocked,
-                "awake, and neither on a CPU nor waiting for one: locks, or native code that blocks"
-                    .to_owned(),
+                match &self.lock {
+                    Some(lock) => format!(
+                        "awake, and neither on a CPU nor waiting for one; by counting, most waited for {lock}"
+                    ),
+                    None => {
+                        "awake, and neither on a CPU nor waiting for one: locks, or native code that blocks"
+                            .to_owned()
+                    }
+                },
             ),
             turns,
             share(nothing, self.nothing, why),
         ]
     }
+}
+
+/// How many processes were looked at by chance, where none waited in the midst of anything but the next connection.
+fn none_waits_of(period: &Period) -> Option<i64> {
+    let waits = |place: &Stand| place.stack.first().is_some_and(|function| !place::is_accept(function));
+    let sampled = period.stands.sampled;
+    (sampled > 0 && !holds::waiting(period).any(waits)).then_some(sampled)
 }
 
 /// The score of the signs of lock contention, with the sign in words.

@@ -63,6 +63,9 @@ const UNTOLD: &[(&str, &str)] = &[
     ),
 ];
 
+/// Part of the sentence that says so.
+pub(crate) const ARE_SPENT: &str = "seem to be spent";
+
 /// A type that earns credits.
 #[derive(Debug, PartialEq)]
 struct Burstable<'a> {
@@ -135,7 +138,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let mostly_spinning = spun >= MOSTLY_SPINNING * busy;
     let summary = if are_spent {
         format!(
-            "the CPU credits of {of_type} seem to be spent: it earns {earned:.2} cores, {busy:.2} are used, and the hypervisor takes {steal:.2}"
+            "the CPU credits of {of_type} {ARE_SPENT}: it earns {earned:.2} cores, {busy:.2} are used, and the hypervisor takes {steal:.2}"
         )
     } else {
         format!(

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use beamtune_model::units::{SECOND_NS, seconds};
-use beamtune_model::{Code, Evidence, Missing, Nanos, Period, Scale, TableRow, Unit};
+use beamtune_model::{Code, Evidence, Missing, Nanos, Period, Remedy, Scale, TableRow, Unit};
 
 use crate::contention::look::{self, Look};
 use crate::contention::{
@@ -82,7 +82,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 }
 
 /// What was waited for the longest, where locks were counted and that is enough for a finding.
-pub(super) fn most_waited(period: &Period) -> Option<Thing> {
+pub(crate) fn most_waited(period: &Period) -> Option<Thing> {
     let first = contention::things(period, &contention::contenders(period)).into_iter().next()?;
     Schedulers::of(period).score(first.share?)?;
     Some(first)
@@ -224,16 +224,10 @@ fn counted(draft: Draft, period: &Period, thing: &Thing, contender: &Contender, 
         Unit::Ratio,
     );
     explained(draft, &answer)
-        .fix_if(entity.is_some_and(is_of_metrics), || {
-            remedy::of(
-                period,
-                "code.metrics_by_scheduler",
-                "a library that keeps a part of each metric for each scheduler and adds them up when they are read (peep for Elixir), or counters \
-                 with write_concurrency in place of rows",
-                "all processes that count the same thing write the same row, whatever lock it has",
-                "time waited for it as a share of the duration (beamtune locks) and throughput, under the same load",
-            )
-        })
+        .fix_if(
+            entity.is_some_and(|entity| matches!(entity.what, What::Table) && is_of_metrics(&entity.id)),
+            || metrics_by_scheduler(period),
+        )
         .because(left.with_text(next))
         .but_if(!contender.is_whole, "only single locks were told, so there may be more of this class")
         .but_if(
@@ -247,9 +241,21 @@ fn counted(draft: Draft, period: &Period, thing: &Thing, contender: &Contender, 
 const METRICS: &[&str] =
     &["prometheus_", "telemetry_metrics", "Elixir.TelemetryMetrics", "folsom_", "exometer_"];
 
-/// True of a table of metrics.
-fn is_of_metrics(entity: &Entity) -> bool {
-    matches!(entity.what, What::Table) && METRICS.iter().any(|name| entity.id.starts_with(name))
+/// True of the name of a table of metrics.
+fn is_of_metrics(table: &str) -> bool {
+    METRICS.iter().any(|name| table.starts_with(name))
+}
+
+/// What to do about a table of metrics that all write.
+fn metrics_by_scheduler(period: &Period) -> Option<Remedy> {
+    remedy::of(
+        period,
+        "code.metrics_by_scheduler",
+        "a library that keeps a part of each metric for each scheduler and adds them up when they are read (peep for Elixir), or counters \
+         with write_concurrency in place of rows",
+        "all processes that count the same thing write the same row, whatever lock it has",
+        "time waited for it as a share of the duration (beamtune locks) and throughput, under the same load",
+    )
 }
 
 /// Of a table's many locks, whether one has most of the waiting.
@@ -379,7 +385,10 @@ fn operation(mut draft: Draft, period: &Period, first: &Operation) -> Draft {
     if class.starts_with("db_") {
         let how =
             "look for the tables that the program uses with it most, of those that several processes write";
-        draft = draft.because(Evidence::text("how to find the table", how)).because_some(candidates(period));
+        draft = draft
+            .because(Evidence::text("how to find the table", how))
+            .because_some(candidates(period))
+            .fix(metrics_candidates(period));
     }
     explained(draft, &contention::answer(period, class, None))
 }
@@ -395,26 +404,36 @@ pub(super) fn receiver(period: &Period) -> Option<Evidence> {
 
 /// Tables that may be meant, the largest first: those that all may write, and that have one lock. Several may have one name.
 pub(super) fn candidates(period: &Period) -> Option<Evidence> {
-    let has_one_lock =
-        |options: &[String]| !options.iter().any(|option| option.starts_with("write_concurrency"));
-    let mut names: Vec<(&str, usize)> = Vec::new();
+    let mut names: Vec<(&TableRow, usize)> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
-    let meant = |table: &&TableRow| table.protection == "public" && has_one_lock(&table.options);
-    for table in period.tables.iter().filter(meant) {
+    for table in all_write(period) {
         let place = *places.entry(table.name.as_str()).or_insert_with(|| {
-            names.push((table.name.as_str(), 0));
+            names.push((table, 0));
             names.len() - 1
         });
         if let Some((_, tables)) = names.get_mut(place) {
             *tables += 1;
         }
     }
-    let told = names.iter().take(MOST_CANDIDATES).map(|(name, tables)| match tables {
-        1 => (*name).to_owned(),
-        several => format!("{name} ({several} tables)"),
+    let told = names.iter().take(MOST_CANDIDATES).map(|(table, tables)| match (&table.owner_name, tables) {
+        (Some(owner), 1) => format!("{} of {owner}", table.name),
+        (None, 1) => table.name.clone(),
+        (_, several) => format!("{} ({several} tables)", table.name),
     });
     (!names.is_empty()).then(|| {
         let names = told.collect::<Vec<_>>().join(", ");
         Evidence::text("public tables without write_concurrency, the largest", names)
     })
+}
+
+/// What to do, if one of these tables is of metrics.
+pub(super) fn metrics_candidates(period: &Period) -> Option<Remedy> {
+    all_write(period).any(|table| is_of_metrics(&table.name)).then(|| metrics_by_scheduler(period)).flatten()
+}
+
+/// Tables that all may write, and that have one lock.
+fn all_write(period: &Period) -> impl Iterator<Item = &TableRow> {
+    let has_one_lock =
+        |options: &[String]| !options.iter().any(|option| option.starts_with("write_concurrency"));
+    period.tables.iter().filter(move |table| table.protection == "public" && has_one_lock(&table.options))
 }

@@ -120,9 +120,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "{of_capacity}, because work waits for answers: {}",
             outside.as_deref().unwrap_or_default()
         ),
-        _ => format!(
-            "{of_capacity}: there is no more runnable work; processes wait for something outside, or nobody asks"
-        ),
+        _ => match unused.none_waits_of {
+            Some(_) => format!("{of_capacity}: there is no more work, since nobody asks for more"),
+            None => format!(
+                "{of_capacity}: there is no more runnable work; processes wait for something outside, or nobody asks"
+            ),
+        },
     };
     // Where locks were counted it is known which, and what helps against that one is said there.
     let counted = (cause == Cause::Locks).then(|| contended_locks::most_waited(period)).flatten();
@@ -168,7 +171,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "native code that blocks, page faults and interrupts look the same from here; which lock it is takes a lock-counting emulator",
         )
         .but_if(cause == Cause::Outside, "messages that a process never takes look the same: see whether they stay");
-    let remedies = if counted.is_some() { Vec::new() } else { remedies(period, cause) };
+    let mut remedies = if counted.is_some() { Vec::new() } else { remedies(period, cause) };
+    if is_guessed {
+        remedies.insert(1, contended_locks::metrics_candidates(period));
+    }
     Ok(Judgement::found(remedies.into_iter().fold(draft, Draft::fix)))
 }
 

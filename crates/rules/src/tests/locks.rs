@@ -255,6 +255,14 @@ fn on_a_stock_vm_the_operation_is_named_and_how_to_find_the_table() {
     assert!(text(finding, "how to find the table").contains("several processes write"));
     assert_eq!(entries(finding), ["ets.write_concurrency", "ets.read_concurrency", "build.lock_counting"]);
     assert_healthy(&seen(0.01), CODE);
+
+    // A library's table of metrics is known by its name, and so is what helps.
+    period.tables[0].name = "prometheus_counter_table".to_owned();
+    period.tables[0].owner_name = Some("prometheus_sup".to_owned());
+    let Outcome::Found(findings) = outcome(&period, CODE) else { panic!("nothing found") };
+    let named = text(&findings[0], "public tables without write_concurrency, the largest");
+    assert_eq!(named, "prometheus_counter_table of prometheus_sup");
+    assert!(entries(&findings[0]).contains(&"code.metrics_by_scheduler"), "{:?}", entries(&findings[0]));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Rules on processes that wait for others.
 
-use beamtune_model::{Level, StandRow, metrics};
+use beamtune_model::{Level, StandRow, Use, metrics};
 
 use super::node::{Busy, Node, node, stand};
 use super::{assert_healthy, entries, finding, held, outcome, row};
@@ -167,4 +167,28 @@ fn what_waits_for_a_pool_tells_why_the_cpu_is_not_used() {
     let idle = diagnosis.findings().into_iter().find(|finding| finding.code.0 == "BT015").expect("found");
     assert_eq!(idle.follows.as_ref().map(|follows| follows.code.0), Some("BT053"));
     assert!(period.stat(&metrics::PROCESS_COUNT, "").is_ok());
+}
+
+#[test]
+fn a_load_that_is_too_weak_is_told_from_work_that_waits() {
+    let idle = node().with(|n| {
+        (n.active, n.cpu) = (0.1, 0.1);
+        n.stands = vec![
+            stand(60, &["gen_server:loop/7"], &[]),
+            stand(20, &["prim_inet:accept0/3", "inet_tcp:accept/1", "ranch_acceptor:run/5"], &[]),
+        ];
+    });
+    let told = |node: &Node| {
+        let shares = diagnose(&node.period()).cpu.expect("an account").shares;
+        let share = shares.into_iter().find(|share| share.what == Use::Nothing).expect("not used");
+        (finding(node, "BT015").summary, share.how)
+    };
+    let (summary, how) = told(&idle);
+    assert!(summary.ends_with("there is no more work, since nobody asks for more"), "{summary}");
+    assert!(how.ends_with("none waited in the midst of anything"), "{how}");
+    // Somebody sleeps, or waits for a socket: that may be why.
+    let waits = idle.with(|n| n.stands.push(stand(1, &["prim_inet:recv0/3", "shop:buy/2"], &[])));
+    let (summary, how) = told(&waits);
+    assert!(summary.ends_with("or nobody asks"), "{summary}");
+    assert!(how.ends_with("or they wait for something outside"), "{how}");
 }
