@@ -15,7 +15,9 @@ use beamtune_recording::Reader;
 use common::containers::{Container, can_contain};
 use common::group::Group;
 use common::network::Network;
-use common::{Otp, Running, Said, TestNode, all_otps, beamtune, folder, otp, run, unique, wait_until};
+use common::{
+    Otp, Running, Said, TestNode, all_otps, beamtune, folder, on_all_otps, otp, run, unique, wait_until,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -198,16 +200,16 @@ fn node_in(network: &Network, otp: &Otp, name: &str) -> Running {
 
 #[test]
 fn a_node_in_a_network_of_its_own_and_nothing_else_is_looked_into() {
-    for otp in all_otps() {
+    on_all_otps(|otp| {
         let Some(network) = Network::new() else { return };
         let name = format!("{}@127.0.0.1", unique("netns"));
-        let node = node_in(&network, &otp, &name);
+        let node = node_in(&network, otp, &name);
         let row = row(node.pid());
         assert_eq!(row["place"], format!("network {}", row["network_namespace"]), "{row:#}");
         assert_eq!((&row["node"], &row["attachable"]), (&name.as_str().into(), &true.into()), "{row:#}");
         assert_attached(&run(&mut doctor(&node.pid().to_string())));
         assert_attached(&run(&mut doctor(&name)));
-    }
+    });
 }
 
 #[test]
@@ -229,15 +231,15 @@ fn a_node_without_epmd_on_the_containers_own_address_is_looked_into() {
     if !can_contain() {
         return;
     }
-    for otp in all_otps() {
-        let home = Home::new(&otp);
+    on_all_otps(|otp| {
+        let home = Home::new(otp);
         let name = format!("{}@127.0.0.2", unique("boxed"));
         let only = ["-kernel", "inet_dist_use_interface", "{127,0,0,2}"];
         let only = [&["-start_epmd", "false", "-erl_epmd_port", "9100"], &only[..]].concat();
-        let container = home.node(&otp, &name, &only);
+        let container = home.node(otp, &name, &only);
         assert_attached(&run(&mut doctor(&container.pid_text())));
         assert_attached(&run(&mut doctor(&name)));
-    }
+    });
 }
 
 #[test]
@@ -259,8 +261,8 @@ fn a_node_with_tls_in_a_container_is_looked_into() {
     if !can_contain() {
         return;
     }
-    for otp in all_otps() {
-        let home = Home::new(&otp);
+    on_all_otps(|otp| {
+        let home = Home::new(otp);
         let pem = home.there.join("node.pem");
         let mut command = Command::new("openssl");
         command.args(["req", "-x509", "-nodes", "-days", "2", "-newkey", "rsa:2048", "-subj", "/CN=node"]);
@@ -277,10 +279,10 @@ fn a_node_with_tls_in_a_container_is_looked_into() {
         let before = ["env", &format!("HOME={}", home.path.path().display()), "sh", "-c", &enter, "sh"];
         let options = home.path.path().join("options").display().to_string();
         let args = ["-name", &name, "-proto_dist", "inet_tls", "-ssl_dist_optfile", &options];
-        let container = Container::run(&otp, ALL, &before, &name, &args);
+        let container = Container::run(otp, ALL, &before, &name, &args);
         assert_eq!(row(container.pid)["attachable"], true);
         assert_attached(&run(&mut doctor(&container.pid_text())));
-    }
+    });
 }
 
 #[test]
@@ -288,24 +290,24 @@ fn a_recording_goes_on_when_the_container_is_started_again() {
     if !can_contain() {
         return;
     }
-    for otp in all_otps() {
+    on_all_otps(|otp| {
         let folder = folder();
         let file = folder.path().join("restart.btr");
         let name = format!("{}@127.0.0.1", unique("boxed"));
-        let home = Home::new(&otp);
-        let first = home.node(&otp, &name, &[]);
+        let home = Home::new(otp);
+        let first = home.node(otp, &name, &[]);
         let first_pid = first.pid_text();
         let mut command = beamtune();
         command.args(["record", "--keep", "1h", "--max-size", "20MB", &name, "-o"]).arg(&file);
         let mut recording = Running::start(&mut command);
         wait_until("samples of VM and host", || whole_samples(&file, 0) >= 2);
         drop(first);
-        let second = home.node(&otp, &name, &[]);
+        let second = home.node(otp, &name, &[]);
         wait_until("samples of VM and host of the next life", || whole_samples(&file, 1) >= 2);
         recording.signal("INT");
         assert_eq!(recording.wait().code(), Some(0));
         assert_eq!(pids_in(&file), [first_pid, second.pid_text()], "OTP {}", otp.release);
-    }
+    });
 }
 
 #[test]

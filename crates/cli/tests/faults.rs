@@ -6,7 +6,9 @@ mod common;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use common::{Running, TestNode, all_otps, beamtune, folder, otp, run, text, unique, wait_until};
+use common::{
+    Running, TestNode, all_otps, beamtune, folder, on_all_otps, otp, run, text, unique, wait_until,
+};
 
 /// A doctor of two seconds.
 fn doctor(target: &str) -> Command {
@@ -17,12 +19,12 @@ fn doctor(target: &str) -> Command {
 
 #[test]
 fn a_wrong_cookie_is_called_a_wrong_cookie() {
-    for otp in all_otps() {
-        let node = TestNode::start(&otp, &[], "ok");
+    on_all_otps(|otp| {
+        let node = TestNode::start(otp, &[], "ok");
         let said = run(doctor(&node.name).env("BEAMTUNE_COOKIE", "wrong"));
         said.assert_refused(&["cookie", "BEAMTUNE_COOKIE"]);
         assert!(!said.stderr.contains(&node.cookie));
-    }
+    });
 }
 
 #[test]
@@ -36,13 +38,13 @@ fn a_node_that_is_not_there_is_told_with_those_that_are() {
 
 #[test]
 fn a_frozen_node_is_told_from_an_absent_one() {
-    for otp in all_otps() {
-        let node = TestNode::start(&otp, &[], "ok");
+    on_all_otps(|otp| {
+        let node = TestNode::start(otp, &[], "ok");
         node.running.signal("STOP");
         let said = run(&mut doctor(&node.name));
         node.running.signal("CONT");
         said.assert_refused(&["said nothing for", "SIGSTOP"]);
-    }
+    });
 }
 
 #[test]
@@ -140,8 +142,8 @@ fn a_node_that_dies_leaves_a_gap_and_a_whole_recording() {
 
 #[test]
 fn a_restarted_node_is_found_again_and_its_lives_are_kept_apart() {
-    for otp in all_otps() {
-        let node = TestNode::start(&otp, &[], "ok");
+    on_all_otps(|otp| {
+        let node = TestNode::start(otp, &[], "ok");
         let (name, cookie) = (node.name.clone(), node.cookie.clone());
         let folder = folder();
         let path = folder.path().join("restart.beamtune");
@@ -167,7 +169,7 @@ fn a_restarted_node_is_found_again_and_its_lives_are_kept_apart() {
         assert!(status.success(), "{status}");
         let answer = run(beamtune().args(["diagnose", "--json"]).arg(&path)).json();
         assert_eq!(answer["period"]["lives"], 2, "OTP {}: {answer:#}", otp.release);
-    }
+    });
 }
 
 #[test]
@@ -216,8 +218,8 @@ fn a_vm_without_distribution_is_judged_from_the_host_alone() {
 #[test]
 fn a_killed_doctor_leaves_nothing_on_the_node() {
     let kills: u32 = 50;
-    for otp in all_otps() {
-        let node = TestNode::start(&otp, &[], "ok");
+    on_all_otps(|otp| {
+        let node = TestNode::start(otp, &[], "ok");
         let each = kills.div_ceil(all_otps().len() as u32);
         for turn in 0..each {
             let mut doctor = Running::start(&mut doctor(&node.name));
@@ -231,7 +233,7 @@ fn a_killed_doctor_leaves_nothing_on_the_node() {
         wait_until("the agent is gone", || common::eval_in(&node, clean) == "true");
         assert_eq!(common::eval_in(&node, "erlang:system_flag(scheduler_wall_time, false)"), "false");
         assert_eq!(common::eval_in(&node, "erlang:system_flag(microstate_accounting, false)"), "false");
-    }
+    });
 }
 
 #[test]

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use beamtune_model::metrics::ROUND_TRIP;
 use beamtune_recording::Reader;
 use common::containers::{Container, can_contain};
-use common::{Otp, Said, all_otps, beamtune, folder, run, unique};
+use common::{Otp, Said, all_otps, beamtune, folder, on_all_otps, run, unique};
 
 const COOKIE: &str = "other_hosts";
 
@@ -58,10 +58,10 @@ fn a_node_on_another_host_is_reached_by_each_of_its_names() {
     if !can_contain() {
         return;
     }
-    for otp in all_otps() {
+    on_all_otps(|otp| {
         let folder = folder();
         let (alive, host) = (unique("far"), "far.example.test");
-        let node = node(&otp, &format!("{alive}@{host}"), &[]);
+        let node = node(otp, &format!("{alive}@{host}"), &[]);
         let [v4, v6] = node.join();
         // At the first address is EPMD only: the node listens at the other one.
         let hosts = format!("{v6} {host}\n{v4} {host}");
@@ -76,7 +76,7 @@ fn a_node_on_another_host_is_reached_by_each_of_its_names() {
         // Another node's name, and the EPMD there.
         let said = elsewhere(&hosts, folder.path(), &doctor(&format!("nobody@{host}")));
         said.assert_refused(&["knows no node \"nobody\"", &alive]);
-    }
+    });
 }
 
 #[test]
@@ -84,16 +84,16 @@ fn a_host_with_only_an_ipv6_address_is_reached() {
     if !can_contain() {
         return;
     }
-    for otp in all_otps() {
+    on_all_otps(|otp| {
         let folder = folder();
         let host = "far6.example.test";
-        let node = node(&otp, &format!("{}@{host}", unique("far")), &["-proto_dist", "inet6_tcp"]);
+        let node = node(otp, &format!("{}@{host}", unique("far")), &["-proto_dist", "inet6_tcp"]);
         let [_, v6] = node.join();
         let hosts = format!("{v6} {host}");
         assert_attached(&elsewhere(&hosts, folder.path(), &doctor(&node.name)), &node);
         assert_attached(&elsewhere(&hosts, folder.path(), &doctor(&format!("{host}:9100"))), &node);
         assert_attached(&elsewhere("", folder.path(), &doctor(&format!("[{v6}]:9100"))), &node);
-    }
+    });
 }
 
 /// Hands on what comes to a port of its own, each byte after this time, in both directions. It ends with the process.

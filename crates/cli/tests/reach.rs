@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Otp, Said, TestNode, all_otps, beamtune, folder, otp, run, text, unique};
+use common::{Otp, Said, TestNode, beamtune, folder, on_all_otps, otp, run, text, unique};
 use tempfile::TempDir;
 
 /// A node whose certificate only itself has signed, for "node".
@@ -48,32 +48,32 @@ fn assert_attached(said: &Said) {
 
 #[test]
 fn a_node_with_tls_is_looked_into_without_any_option() {
-    for otp in all_otps() {
-        let secure = start(&otp, "inet_tls", "127.0.0.1");
+    on_all_otps(|otp| {
+        let secure = start(otp, "inet_tls", "127.0.0.1");
         let rows = run(beamtune().args(["nodes", "--json"])).json();
         let row = rows.as_array().into_iter().flatten().find(|row| row["pid"] == secure.node.pid()).cloned();
         assert_eq!(row.expect("a row")["attachable"], true);
         assert_attached(&doctor(&secure.node.pid().to_string(), &[]));
         // By its name too.
         assert_attached(&doctor(&secure.node.name, &[]));
-    }
+    });
 }
 
 #[test]
 fn a_node_over_ipv6_is_looked_into() {
-    for otp in all_otps() {
+    on_all_otps(|otp| {
         let name = format!("{}@::1", unique("v6"));
-        let node = TestNode::named(&otp, &["-name", &name], &name, &["-proto_dist", "inet6_tcp"], "ok");
+        let node = TestNode::named(otp, &["-name", &name], &name, &["-proto_dist", "inet6_tcp"], "ok");
         assert_attached(&doctor(&node.pid().to_string(), &[]));
         assert_attached(&doctor(&node.name, &[]));
-    }
+    });
     let Some(otp) = otp(25) else { return };
     assert_attached(&doctor(&start(&otp, "inet6_tls", "::1").node.name, &[]));
 }
 
 #[test]
 fn a_node_without_epmd_is_looked_into() {
-    for otp in all_otps() {
+    on_all_otps(|otp| {
         // Nobody else's at the moment.
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let port = free.expect("a free port").port().to_string();
@@ -81,11 +81,11 @@ fn a_node_without_epmd_is_looked_into() {
         // The kernel's parameter is for OTP 23.0, which has no such flag.
         let options =
             ["-start_epmd", "false", "-erl_epmd_port", &port, "-kernel", "inet_dist_listen_min", &port];
-        let node = TestNode::named(&otp, &["-name", &name], &name, &options, "ok");
+        let node = TestNode::named(otp, &["-name", &name], &name, &options, "ok");
         assert_attached(&doctor(&node.pid().to_string(), &[]));
         assert_attached(&doctor(&format!("127.0.0.1:{port}"), &[]));
         assert_attached(&doctor(&node.name, &[]));
-    }
+    });
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use beamtune_recording::Reader;
 use common::group::Group;
-use common::{Otp, Running, TestNode, all_otps, beamtune, folder, otp, run, text, unique, wait_until};
+use common::{Otp, Running, TestNode, beamtune, folder, on_all_otps, otp, run, text, unique, wait_until};
 
 /// What the node is told to be its cookie, so that the next one of its name has the same.
 const COOKIE: &str = "ring_cookie";
@@ -33,11 +33,11 @@ fn samples(file: &Path) -> usize {
 
 #[test]
 fn a_ring_outlives_its_recorder_and_its_node() {
-    for otp in all_otps() {
+    on_all_otps(|otp| {
         let folder = folder();
         let name = format!("{}@127.0.0.1", unique("ring"));
         let file = folder.path().join(format!("{name}.btr"));
-        let first = node(&otp, &name);
+        let first = node(otp, &name);
         // One that is not there does not keep the other from being recorded.
         let targets = ["nobody_at_home@127.0.0.1", &name];
         let killed = recorder(&targets, folder.path());
@@ -51,7 +51,7 @@ fn a_ring_outlives_its_recorder_and_its_node() {
         let lives = || Reader::open(&file).and_then(|reader| reader.lives()).map_or(0, |lives| lives.len());
         assert_eq!(lives(), 1, "OTP {}: the node is the same", otp.release);
         drop(first);
-        let second = node(&otp, &name);
+        let second = node(otp, &name);
         wait_until("samples of the node's next life", || lives() == 2);
         again.signal("INT");
         assert_eq!(again.wait().code(), Some(0));
@@ -64,7 +64,7 @@ fn a_ring_outlives_its_recorder_and_its_node() {
         assert_eq!(pauses, 1, "OTP {}: {gaps:#?}", otp.release);
         let said = run(beamtune().arg("diagnose").arg(&file));
         assert!(said.stdout.contains(&name), "{}\n{}", said.stdout, said.stderr);
-    }
+    });
 }
 
 #[test]

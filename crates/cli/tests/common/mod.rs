@@ -81,6 +81,16 @@ pub fn all_otps() -> Vec<Otp> {
     RELEASES.into_iter().filter_map(otp).collect()
 }
 
+/// Does the same on all installed releases at once: for tests that wait for most of their time.
+pub fn on_all_otps(test: impl Fn(&Otp) + Sync) {
+    let test = &test;
+    std::thread::scope(|scope| {
+        for otp in all_otps() {
+            scope.spawn(move || test(&otp));
+        }
+    });
+}
+
 impl Otp {
     /// A command of this release's system.
     pub fn command(&self, program: &str) -> Command {
