@@ -6,6 +6,7 @@
 
 mod cost;
 mod day;
+mod dump;
 mod figure;
 mod huge;
 mod load;
@@ -49,7 +50,7 @@ struct Group {
 }
 
 /// In this order; they are numbered from 1.
-const GROUPS: [Group; 13] = [
+const GROUPS: [Group; 14] = [
     Group { name: "list of nodes", measure: speed::nodes, method: String::new },
     Group { name: "first sample", measure: speed::first_sample, method: speed::first_sample_method },
     Group { name: "size", measure: size::measure, method: size::method },
@@ -63,6 +64,7 @@ const GROUPS: [Group; 13] = [
     Group { name: "load, messages", measure: load::exchange::measure, method: load::exchange::method },
     Group { name: "load, scale", measure: load::scale::measure, method: load::scale::method },
     Group { name: "memory", measure: memory::measure, method: memory::method },
+    Group { name: "crash dump", measure: dump::measure, method: dump::method },
 ];
 
 /// What the measurements need.

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -10,7 +9,7 @@ use beamtune_recording::Reader;
 
 use super::Bench;
 use super::figure::Figure;
-use super::process::{Running, command, output, peak_rss_bytes, wait_for};
+use super::process::{command, output, run_whole};
 
 const HOURS: u32 = 24;
 const SIZE_LIMIT_MB: f64 = 500.0;
@@ -30,7 +29,7 @@ pub fn method() -> String {
 pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
     let file = bench.folder.path().join("day.beamtune");
     let example = build(bench)?;
-    let written = run(command(example).arg("write").arg(&file).arg(HOURS.to_string()))?;
+    let written = run_whole(command(example).arg("write").arg(&file).arg(HOURS.to_string()), PATIENCE)?;
     let size = fs::metadata(&file)?.len();
 
     let begin = Instant::now();
@@ -39,7 +38,7 @@ pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
     let ticks: u32 = lives.iter().map(|life| life.ticks).sum();
     ensure!(ticks == HOURS * 3_600, "the day holds {ticks} samples");
 
-    let diagnosed = run(command(&bench.beamtune).arg("diagnose").arg(&file))?;
+    let diagnosed = run_whole(command(&bench.beamtune).arg("diagnose").arg(&file), PATIENCE)?;
     let mb = |mb: f64| format!("{mb:.0} MB");
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
     let day = format!("{HOURS} h at one sample a second, 64 + 64 schedulers (synthetic)");
@@ -77,27 +76,4 @@ fn build(bench: &Bench) -> Result<PathBuf> {
     let this = std::env::current_exe()?;
     let target = this.parent().and_then(Path::parent).context("this program lies in no target folder")?;
     Ok(target.join("release/examples/day"))
-}
-
-/// What a program that ran to its end has used.
-struct Used {
-    time: Duration,
-    peak_rss_bytes: u64,
-}
-
-/// Runs a program, and looks at its memory until it ends. Both of those run here end with 1, too, to say
-/// something of what they saw.
-fn run(command: &mut Command) -> Result<Used> {
-    let begin = Instant::now();
-    let mut running = Running::start(command)?;
-    let mut peak = 0;
-    let status = wait_for("its end", PATIENCE, || {
-        peak = peak.max(peak_rss_bytes(running.pid()).unwrap_or(0));
-        running.ended()
-    });
-    let time = begin.elapsed();
-    match status.with_context(|| format!("{command:?}"))?.code() {
-        Some(0 | 1) => Ok(Used { time, peak_rss_bytes: peak }),
-        _ => Err(running.failure()).with_context(|| format!("{command:?}")),
-    }
 }

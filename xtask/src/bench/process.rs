@@ -203,6 +203,30 @@ impl Drop for Running {
     }
 }
 
+/// What a program that ran to its end has used.
+pub struct Used {
+    /// From its start to its end.
+    pub time: Duration,
+    /// The most that was ever resident.
+    pub peak_rss_bytes: u64,
+}
+
+/// Runs a program, and looks at its memory until it ends. A status of 1 is no failure: it says that something was found.
+pub fn run_whole(command: &mut Command, patience: Duration) -> Result<Used> {
+    let begin = Instant::now();
+    let mut running = Running::start(command)?;
+    let mut peak = 0;
+    let status = wait_for("its end", patience, || {
+        peak = peak.max(peak_rss_bytes(running.pid()).unwrap_or(0));
+        running.ended()
+    });
+    let time = begin.elapsed();
+    match status.with_context(|| format!("{command:?}"))?.code() {
+        Some(0 | 1) => Ok(Used { time, peak_rss_bytes: peak }),
+        _ => Err(running.failure()).with_context(|| format!("{command:?}")),
+    }
+}
+
 /// The most memory that a process ever had, in bytes; `None` once it has ended.
 pub fn peak_rss_bytes(pid: u32) -> Option<u64> {
     peak_of_status(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
