@@ -1,6 +1,7 @@
 %% Counters of all processes in a few rows of one ETS table without write_concurrency: whoever
 %% counts takes the lock of the whole table, and the schedulers wait for each other. Cured, there is
-%% an array of atomic counters for each scheduler.
+%% an array of atomic counters for each scheduler. In both there is as much to count; sick, it is more than
+%% can be counted.
 -module(lab_lock_contention).
 
 -export([start/1, establish/1]).
@@ -10,8 +11,9 @@ start(Args) -> lab:run(?MODULE, Args).
 establish(Context) ->
     Processes = lab:demand(Context, processes, 24, 40),
     Keys = lab:int(Context, keys, 3, 6),
+    PerS = lab:demand(Context, events_per_s, 3000000, 4000000),
     [Owner, Table] = lab:names(Context, table, 2),
-    Batches = lab:counter(),
+    Counted = lab:counter(),
     Sick = lab:sick(Context),
     Ready = lab:counter(),
     lab:start(Owner, fun() ->
@@ -27,19 +29,24 @@ establish(Context) ->
             true -> fun(Key) -> ets:update_counter(Table, Key, 1) end;
             false -> fun(Key) -> counters:add(Counters, Key, 1) end
         end,
-    [lab:start(fun() -> counting(Bump, N rem Keys + 1, Keys, Batches) end) || N <- lists:seq(1, Processes)],
-    lab:wait_until(counting, fun() -> lab:total(Batches) > Processes end),
+    [
+        lab:start(fun() ->
+            lab:at_rate(PerS div Processes, fun(Due) ->
+                count(Bump, (N + Due) rem Keys + 1, Due),
+                counters:add(Counted, 1, Due)
+            end)
+        end)
+     || N <- lists:seq(1, Processes)
+    ],
+    lab:wait_until(counting, fun() -> lab:total(Counted) > PerS div 20 end),
     #{
         sick => none,
-        details => #{table => Table, owner => Owner, keys => Keys, processes => Processes}
+        details => #{
+            table => Table, owner => Owner, keys => Keys, processes => Processes, events_per_s => PerS
+        }
     }.
 
-counting(Bump, Key, Keys, Batches) ->
-    counting(Bump, Key, 1000),
-    lab:count(Batches),
-    counting(Bump, Key rem Keys + 1, Keys, Batches).
-
-counting(_, _, 0) -> ok;
-counting(Bump, Key, Left) ->
+count(_, _, 0) -> ok;
+count(Bump, Key, Left) ->
     Bump(Key),
-    counting(Bump, Key, Left - 1).
+    count(Bump, Key, Left - 1).

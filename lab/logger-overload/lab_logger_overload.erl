@@ -4,6 +4,7 @@
 -module(lab_logger_overload).
 
 -export([start/1, establish/1]).
+-export([slow_pipe/1]).
 
 -include_lib("kernel/include/logger.hrl").
 
@@ -15,9 +16,7 @@ establish(Context) ->
     Bytes = lab:int(Context, event_bytes, 200, 400),
     WrittenPerS = lab:int(Context, written_per_s, 80, 150),
     Handler = lab:name(Context, handler),
-    Pipe = lists:concat(["/tmp/lab-log-", os:getpid(), "-", erlang:unique_integer([positive])]),
-    [] = os:cmd("mkfifo -m 600 " ++ Pipe),
-    _ = open_reader(Pipe, WrittenPerS * Bytes),
+    Pipe = slow_pipe(WrittenPerS * Bytes),
     %% Nothing of the lab's may come on the terminal, which the runner reads.
     _ = logger:remove_handler(default),
     %% A pipe cannot be synced. Without the limit of bursts, which is 500 events in each second, and with a small
@@ -57,6 +56,13 @@ worker(N, EventsPerS, Text, Done) ->
 queue_len(Name) ->
     {message_queue_len, Length} = erlang:process_info(whereis(Name), message_queue_len),
     Length.
+
+%% A named pipe that is read at a pace.
+slow_pipe(BytesPerS) ->
+    Pipe = lists:concat(["/tmp/lab-log-", os:getpid(), "-", erlang:unique_integer([positive])]),
+    [] = os:cmd("mkfifo -m 600 " ++ Pipe),
+    _ = open_reader(Pipe, BytesPerS),
+    Pipe.
 
 %% Opened for both directions, the pipe blocks nobody at opening, and never ends: so each read has a limit. The
 %% shell ends with the VM (it looks for its parent, erl_child_setup, each time) and then takes the pipe away. Not

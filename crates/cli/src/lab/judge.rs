@@ -24,7 +24,7 @@ const FIRST: usize = 3;
 /// What is known of a VM.
 pub struct Truth<'a> {
     /// `CODE` of a finding above "notice", `CODE:SUBJECT` of one at any level, with any subject where that is `*`, or `CODE!ENTRY` of
-    /// one at any level with a remedy of that entry.
+    /// one at any level with a remedy of that entry. Several of these with `|` between them, where either will do.
     pub expect: &'a [String],
     /// Codes that may be found besides.
     pub allow: &'a [String],
@@ -48,21 +48,23 @@ pub fn causes<'a>(expect: &'a [String], cause: Option<&'a String>) -> Vec<&'a st
     }
 }
 
-/// The rule's code of what is expected or allowed.
-pub fn code_of(expectation: &str) -> &str {
-    expectation.split([':', '!']).next().unwrap_or(expectation)
+/// The codes of what is expected or allowed.
+pub fn codes(expectation: &str) -> impl Iterator<Item = &str> {
+    expectation.split('|').filter_map(|either| either.split([':', '!']).next())
 }
 
 /// Whether a finding is what was expected.
 fn is_hit(finding: &Finding, expectation: &str) -> bool {
-    let code = code_of(expectation);
-    finding.code.0 == code
-        && match expectation.strip_prefix(code).and_then(|rest| rest.split_at_checked(1)) {
-            Some((":", "*")) => true,
-            Some((":", subject)) => finding.subject.as_deref() == Some(subject),
-            Some((_, entry)) => finding.remedies.iter().any(|remedy| remedy.entry == entry),
-            None => finding.level > Level::Notice,
+    expectation.split('|').any(|either| {
+        if let Some((code, entry)) = either.split_once('!') {
+            return finding.code.0 == code && finding.remedies.iter().any(|remedy| remedy.entry == entry);
         }
+        match either.split_once(':') {
+            Some((code, "*")) => finding.code.0 == code,
+            Some((code, subject)) => finding.code.0 == code && finding.subject.as_deref() == Some(subject),
+            None => finding.code.0 == either && finding.level > Level::Notice,
+        }
+    })
 }
 
 /// Judges a diagnosis. Whether flags are accepted is for a VM to say: they are given back, by remedies.
@@ -75,7 +77,7 @@ pub fn judge(diagnosis: &Diagnosis, truth: &Truth<'_>) -> (Judged, Vec<Vec<Vec<S
         ..Judged::default()
     };
     let is_known = |finding: &Finding| {
-        let code = |known: &String| code_of(known) == finding.code.0;
+        let code = |known: &String| codes(known).any(|code| code == finding.code.0);
         truth.expect.iter().chain(truth.allow).any(code)
     };
     // True of the machine, and none of the case's own.
@@ -230,6 +232,17 @@ mod tests {
         // Cured, the same is found, and something else advised.
         assert!(verdict(&advised("+hms"), &["BT011!+Mdai"], false, 0.0).false_findings.is_empty());
         assert_eq!(verdict(&advised("+Mdai"), &["BT011!+Mdai"], false, 0.0).false_findings.len(), 1);
+    }
+
+    #[test]
+    fn either_of_two_findings_will_do_where_both_say_the_same() {
+        let found = [finding("BT017", 80.0, None), finding("BT011", 70.0, Some("BT017"))];
+        let judged = verdict(&found, &["BT011|BT017"], true, 0.0);
+        assert_eq!((judged.ranks, judged.missing.len(), judged.false_findings.len()), (vec![Some(1)], 0, 0));
+        assert_eq!(verdict(&found[1..], &["BT011|BT017"], false, 0.0).false_findings.len(), 1);
+        let judged = verdict(&[finding("BT005", 80.0, None)], &["BT011|BT017:*"], true, 0.0);
+        assert_eq!(judged.missing, ["BT011|BT017:*"]);
+        assert_eq!(judged.false_findings.len(), 1);
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub struct Manifest {
     pub title: String,
     pub summary: String,
     /// `CODE`, `CODE:SUBJECT` or `CODE!ENTRY` (with that remedy) of what must be found when it is sick, and must not when it is cured.
-    /// With a subject or a remedy, a notice is enough.
+    /// With a subject or a remedy, a notice is enough; of several with `|` between them one will do.
     #[serde(default)]
     pub expect: Vec<String>,
     /// Codes that may be found besides, above "notice", sick or cured.
