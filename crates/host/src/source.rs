@@ -27,6 +27,7 @@ use crate::tree::FileTree;
 use listen::ListenWatch;
 pub use memory::MemoryBudget;
 use memory::MemoryWatch;
+use open_files::OpenFilesWatch;
 
 /// Open files that are counted one by one, where the kernel does not tell their number.
 const MAX_OPEN_FILES: usize = 100_000;
@@ -81,6 +82,7 @@ pub struct HostSource<T> {
     rollup_refused: Option<String>,
     memory: MemoryWatch,
     listen: ListenWatch,
+    open_files: OpenFilesWatch,
     content: Vec<u8>,
 }
 
@@ -112,6 +114,7 @@ impl<T: FileTree> HostSource<T> {
             rollup_refused: None,
             memory: MemoryWatch::default(),
             listen: ListenWatch::default(),
+            open_files: OpenFilesWatch::default(),
             content: Vec::new(),
         })
     }
@@ -142,6 +145,7 @@ impl<T: FileTree> HostSource<T> {
         self.rollup_refused = None;
         self.memory = self.memory.of_next_life();
         self.listen = ListenWatch::default();
+        self.open_files = OpenFilesWatch::default();
         Ok(())
     }
 
@@ -305,6 +309,7 @@ impl<T: FileTree> HostSource<T> {
             Ok(count) => {
                 some(out, &metrics::OPEN_FDS, "", i64::try_from(count).ok());
                 self.note("host.open_fds", Ok(()));
+                self.read_open_files(count, out);
             }
             Err(error) => self.note("host.open_fds", Err(error)),
         }
@@ -545,5 +550,6 @@ impl Gaps {
 
 mod listen;
 mod memory;
+mod open_files;
 #[cfg(test)]
 mod tests;

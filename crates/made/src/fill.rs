@@ -148,12 +148,24 @@ impl Node {
             // What it takes to begin stands on its count for ever.
             put(&metrics::THREAD_CPU, &format!("async/{number}"), 200_000 + ns(self.async_cpu, s));
         }
+        for (number, (cpu, _)) in self.poll_threads.iter().enumerate() {
+            put(&metrics::THREAD_CPU, &format!("poll/{number}"), ns(*cpu, s));
+            put(&metrics::THREAD_WAIT, &format!("poll/{number}"), 0);
+        }
         put(&metrics::SCHEDULERS_ONLINE, "", self.schedulers as i64);
         put(&metrics::ACTIVE_TASKS, "", self.active_tasks);
         put(&metrics::OPEN_FDS, "", self.open_files);
+        for (kind, count) in &self.open_kinds {
+            put(&metrics::OPEN_FILES_OF_KIND, kind, *count);
+        }
+        if !self.open_kinds.is_empty() {
+            put(&metrics::OPEN_FILES_LOOKED_AT, "", self.open_kinds.iter().map(|(_, count)| count).sum());
+        }
         put(&metrics::CPUS_ALLOWED, "", self.cpus);
         put(&metrics::CPUS_ONLINE, "", self.cpus);
-        let own = self.cpu * self.schedulers as f64 + self.dirty_cpu_active * self.schedulers as f64;
+        let polling: f64 = self.poll_threads.iter().map(|(cpu, _)| cpu).sum();
+        let own =
+            self.cpu * self.schedulers as f64 + self.dirty_cpu_active * self.schedulers as f64 + polling;
         put(&metrics::PROCESS_USER, "", ns(own, s));
         put(&metrics::PROCESS_SYSTEM, "", ns(self.system, s));
         let swing = if s % 4 == 1 { self.resident_swings } else { 0 };
@@ -269,6 +281,11 @@ impl Node {
             let entity = format!("async/{number}");
             out.family(&metrics::MSACC, &entity, "port", ns(self.async_awake, s));
             out.family(&metrics::MSACC, &entity, "sleep", ns(1.0 - self.async_awake, s));
+        }
+        for (number, (_, awake)) in self.poll_threads.iter().enumerate() {
+            let entity = format!("poll/{number}");
+            out.family(&metrics::MSACC, &entity, "check_io", ns(*awake, s));
+            out.family(&metrics::MSACC, &entity, "sleep", ns(1.0 - awake, s));
         }
         for busy in self.busiest.iter().filter(|busy| busy.until.is_none_or(|until| s <= until)) {
             out.sample.busiest.push(ProcessTick {

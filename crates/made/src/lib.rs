@@ -29,6 +29,8 @@ pub struct Node {
     pub involuntary_switches: i64,
     pub active_tasks: i64,
     pub open_files: i64,
+    /// What they are: kinds, and how many of each were looked at.
+    pub open_kinds: Vec<(&'static str, i64)>,
     pub dirty_cpu_active: f64,
     pub dirty_io_active: f64,
     pub dirty_cpu_queue: i64,
@@ -48,6 +50,8 @@ pub struct Node {
     pub facts: Vec<(&'static str, String)>,
     pub epoll: bool,
     pub descriptors: i64,
+    /// Of each poll thread: its CPU, and the share of its time in which it does not sleep.
+    pub poll_threads: Vec<(f64, f64)>,
     pub total_reductions: i64,
     pub busiest: Vec<Busy>,
     pub spawns: Vec<SpawnRow>,
@@ -240,6 +244,7 @@ pub fn node() -> Node {
         involuntary_switches: 1,
         active_tasks: 3,
         open_files: 30,
+        open_kinds: Vec::new(),
         dirty_cpu_active: 0.01,
         dirty_io_active: 0.01,
         dirty_cpu_queue: 0,
@@ -256,6 +261,7 @@ pub fn node() -> Node {
         facts: Vec::new(),
         epoll: true,
         descriptors: 10,
+        poll_threads: vec![(0.0, 0.0)],
         total_reductions: 1_000_000,
         busiest: Vec::new(),
         spawns: Vec::new(),

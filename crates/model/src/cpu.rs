@@ -24,6 +24,8 @@ pub mod kind {
     pub const DIRTY_IO: &str = "dirty_io_scheduler";
     /// Threads of the async pool.
     pub const ASYNC: &str = "async";
+    /// Poll threads, which wait for sockets.
+    pub const POLL: &str = "poll";
     /// All kinds of schedulers: those that busy wait.
     pub const SCHEDULERS: &[&str] = &[SCHEDULER, DIRTY_CPU, DIRTY_IO];
 }

@@ -241,6 +241,12 @@ metrics! {
     PASSIVE_OPENS = HostListen / "passive_opens", Count, Counter,
         "Connections that came into an accept queue: PassiveOpens of /proc/PID/net/snmp, of the whole network namespace.";
 
+    // What its open files are (every ten seconds).
+    OPEN_FILES_LOOKED_AT = HostFiles / "looked_at", Count, Gauge,
+        "Open files that were looked at, evenly over all of them: links of /proc/PID/fd that were read, 1,024 at most.";
+    OPEN_FILES_OF_KIND = HostFiles / "open", Count, Gauge,
+        "How many of those looked at are of this kind; kinds that a sixteenth of them are of, or more.";
+
     // The machine.
     CPU_BUSY = HostCpu / "busy", Nanoseconds, Counter,
         "CPU time of all CPUs that was not idle, iowait or steal: /proc/stat.";

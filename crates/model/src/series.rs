@@ -58,6 +58,8 @@ pub enum Group {
     HostContent,
     /// Its listening TCP sockets; entity = `ADDRESS:PORT`, or empty for the whole network namespace.
     HostListen,
+    /// What its open files are; entity = `socket`, `pipe`, another kind, a device, or the folder of files; empty for all.
+    HostFiles,
 }
 
 text_names!(Group {
@@ -83,6 +85,7 @@ text_names!(Group {
     HostMapping => "host_mapping",
     HostContent => "host_content",
     HostListen => "host_listen",
+    HostFiles => "host_files",
 });
 
 impl Group {
@@ -109,6 +112,7 @@ impl Group {
             Group::HostMapping => &["smaps"],
             Group::HostContent => &["smaps", "memory_map"],
             Group::HostListen => &["listen"],
+            Group::HostFiles => &["open_files", "open_fds"],
         }
     }
 
@@ -125,6 +129,7 @@ impl Group {
                 | Group::HostMapping
                 | Group::HostContent
                 | Group::HostListen
+                | Group::HostFiles
         )
     }
 }

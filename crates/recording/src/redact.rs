@@ -336,6 +336,7 @@ impl Replace {
         match group {
             Group::Dist if !text.is_empty() => self.node(text),
             Group::HostListen => self.address(text),
+            Group::HostFiles if text.starts_with('/') => self.path(text),
             _ => self.path_of_words(text),
         }
     }
@@ -459,6 +460,14 @@ mod tests {
         assert_eq!(replace.entity(Group::Dist, "shop@web1.acme.example"), "node1@host1");
         for (address, expect) in [("10.0.0.7:5672", "address1:5672"), ("[::]:80", "address2:80"), ("", "")] {
             assert_eq!(replace.entity(Group::HostListen, address), expect);
+        }
+        for (files, expect) in [
+            ("/srv/acme/uploads", "/folder3/folder4/folder5"),
+            ("socket", "socket"),
+            ("eventpoll", "eventpoll"),
+            ("", ""),
+        ] {
+            assert_eq!(replace.entity(Group::HostFiles, files), expect);
         }
         assert_eq!(replace.entity(Group::HostThread, "other/acme_nif/123"), "other/word1/123");
         assert_eq!(replace.entity(Group::Msacc, "dirty_io_scheduler/3"), "dirty_io_scheduler/3");

@@ -268,6 +268,12 @@ const RELATIONS: &[Relation] = &[
         },
         why: "an instance without credits is given a part of its CPUs only",
     },
+    Relation {
+        cause: "BT013",
+        effects: &["BT059"],
+        is_meant: always,
+        why: "each wait looks through all descriptors",
+    },
 ];
 
 /// Below this a cause explains nothing.

@@ -81,6 +81,12 @@ impl Draft {
         self
     }
 
+    /// Adds to its sentence.
+    pub fn and(mut self, more: &str) -> Self {
+        self.summary.push_str(more);
+        self
+    }
+
     /// Adds evidence.
     pub fn because(mut self, evidence: Evidence) -> Self {
         self.evidence.push(evidence);

@@ -42,6 +42,7 @@ mod node_died;
 mod numa;
 mod oversized_port_table;
 mod persistent_term_churn;
+mod poll_thread_saturated;
 mod port_backpressure;
 mod ports_near_limit;
 mod processes_near_limit;
@@ -122,6 +123,7 @@ pub const RULES: &[Rule] = &[
     async_threads::RULE,
     code_loading::RULE,
     table_scans::RULE,
+    poll_thread_saturated::RULE,
 ];
 
 /// Those about waiting for locks: why the CPU is not used, and which locks are in the way.

@@ -167,6 +167,19 @@ pub const CASES: &[Case] = &[
         node: |is_sick| node().with(|n| (n.epoll, n.descriptors) = (!is_sick, 5_000)),
     },
     Case {
+        name: "poll-thread-full",
+        title: "one poll thread for 40,000 busy sockets, which uses a core; healthy, half of one",
+        expect: &["BT059"],
+        allow: &[],
+        releases: ALL,
+        node: |is_sick| {
+            hundred_cores(16).with(|n| {
+                (n.cpus, n.active, n.cpu, n.active_tasks, n.descriptors) = (16, 0.45, 0.5, 8, 40_000);
+                n.poll_threads = vec![if is_sick { (0.98, 0.7) } else { (0.5, 0.4) }];
+            })
+        },
+    },
+    Case {
         name: "interpreter",
         title: "a busy node whose emulator interprets its code; healthy, one that compiles it",
         expect: &["BT034:interpreter"],

@@ -386,6 +386,34 @@ fn a_rollup_that_took_too_long_is_not_read_again() {
 }
 
 #[test]
+fn open_files_are_told_by_what_they_are_and_many_of_them_by_a_sample() {
+    let host = host();
+    for number in 4..8 {
+        host.link(&format!("/proc/7/fd/{number}"), &format!("/srv/shop/uploads/{number}.jpg"));
+    }
+    let mut fixture = Fixture::new(&host, Announce::Here);
+    let (sample, _) = fixture.sample(true).unwrap();
+    let told = |fixture: &Fixture, sample: &Sample, entity: &str| {
+        fixture.value(sample, &metrics::OPEN_FILES_OF_KIND, entity)
+    };
+    assert_eq!(fixture.value(&sample, &metrics::OPEN_FILES_LOOKED_AT, ""), Some(7));
+    assert_eq!(told(&fixture, &sample, "/srv/shop/uploads"), Some(4));
+    assert_eq!(told(&fixture, &sample, "/dev/null"), Some(2));
+    assert_eq!(told(&fixture, &sample, "socket"), Some(1));
+    // Only in a closer look.
+    let (sample, _) = fixture.sample(false).unwrap();
+    assert_eq!(fixture.value(&sample, &metrics::OPEN_FILES_LOOKED_AT, ""), None);
+    for number in 8..3_000 {
+        host.link(&format!("/proc/7/fd/{number}"), "/srv/shop/uploads/x.jpg");
+    }
+    let (sample, _) = fixture.sample(true).unwrap();
+    // 1,024 looks at 3,000 of them, and at numbers beyond.
+    assert_eq!(fixture.value(&sample, &metrics::OPEN_FILES_LOOKED_AT, ""), Some(894));
+    assert_eq!(told(&fixture, &sample, "/srv/shop/uploads"), Some(892));
+    assert_eq!(told(&fixture, &sample, "socket"), None, "too few to tell of");
+}
+
+#[test]
 fn connections_that_wait_to_be_accepted_are_counted_at_the_vms_own_sockets() {
     let host = host();
     let mut fixture = Fixture::new(&host, Announce::Here);

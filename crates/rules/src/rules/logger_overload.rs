@@ -1,7 +1,8 @@
 //! BT042: the logger cannot write what is logged, and makes those who log wait, or drops it.
 //!
 //! Each handler of the logger that writes is a process with a protection of its own: from ten messages in its queue on, each process that
-//! logs has to wait until its event is written; from 200 on events are dropped, from 1,000 on all that waits is thrown away.
+//! logs has to wait until its event is written; from 200 on events are dropped, from 1,000 on all that waits is thrown away. The process
+//! `error_logger`, which hands events on to handlers of the time before OTP 21, has none: its queue grows.
 
 use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
 
@@ -59,6 +60,17 @@ const DROP: Scale = Scale {
     source: "from drop_mode_qlen (200) on events are lost: logger's own protection; the shares are judgement",
 };
 
+/// Hands events on to handlers that were written for releases before 21. Nobody waits for it, and it drops nothing.
+const UNPROTECTED: &str = "error_logger";
+
+/// Messages in its queue, on the average.
+const QUEUE: Scale = Scale {
+    notice: 1_000.0,
+    warning: 5_000.0,
+    critical: 100_000.0,
+    source: "judgement: from flush_qlen (1,000) on a handler with protection throws away what waits",
+};
+
 /// Looks at all that say something.
 const MIN_LOOKS: f64 = 5.0;
 
@@ -75,6 +87,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let mut longest = 0;
     let mut drafts = Vec::new();
     for process in &period.processes {
+        if is_unprotected(process) {
+            longest = longest.max(process.queue_max);
+            let mean = mean_queue(process, looks);
+            drafts.extend(QUEUE.score(mean).map(|score| unprotected(period, process, mean, score)));
+        }
         let Some(handler) = handler(process) else { continue };
         longest = longest.max(process.queue_max);
         let load = Load::of(process, handler, looks);
@@ -87,6 +104,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "no handler of the logger was behind; the most that one had in its queue were {longest} messages"
         ),
     ))
+}
+
+fn is_unprotected(process: &ProcessUse) -> bool {
+    process.row.as_ref().and_then(|row| row.name.as_deref()) == Some(UNPROTECTED)
 }
 
 fn handler(process: &ProcessUse) -> Option<&'static Handler> {
@@ -103,6 +124,18 @@ fn handler(process: &ProcessUse) -> Option<&'static Handler> {
     })
 }
 
+/// Share of the looks in which a process is told of: where it was among the busiest or had one of the longest queues.
+fn told(process: &ProcessUse, looks: f64) -> f64 {
+    (f64::from(process.ticks) / looks).min(1.0)
+}
+
+/// Messages in the queue of a process, on the average of all looks.
+fn mean_queue(process: &ProcessUse, looks: f64) -> f64 {
+    let lengths = process.queue.points();
+    told(process, looks) * lengths.iter().map(|point| point.1 as f64).sum::<f64>()
+        / lengths.len().max(1) as f64
+}
+
 /// How often a handler was behind, as shares of the looks at it.
 struct Load {
     waits: f64,
@@ -114,8 +147,8 @@ impl Load {
     fn of(process: &ProcessUse, handler: &Handler, looks: f64) -> Load {
         let lengths: Vec<i64> = process.queue.points().iter().map(|point| point.1).collect();
         let points = lengths.len().max(1) as f64;
-        // It is told where it was among the busiest or had one of the longest queues; in the other looks it was not behind.
-        let told = (f64::from(process.ticks) / looks).min(1.0);
+        // In the other looks it was not behind.
+        let told = told(process, looks);
         let share = |least: i64| lengths.iter().filter(|length| **length >= least).count() as f64 / points;
         Load {
             waits: told * share(handler.sync),
@@ -178,5 +211,38 @@ fn describe(period: &Period, process: &ProcessUse, handler: &Handler, load: &Loa
          handler with a file of its own for what is much",
         "one process writes all events of a handler, one after the other",
         "messages in the handler's queue",
+    ))
+}
+
+/// What waits for `error_logger` is neither held back nor dropped.
+fn unprotected(period: &Period, process: &ProcessUse, mean: f64, score: f64) -> Draft {
+    Draft::new(
+        score,
+        format!(
+            "{} is behind, with {mean:.0} messages in its queue: it holds back nobody and drops nothing, so what waits only grows",
+            process.title()
+        ),
+    )
+    .about(process.title())
+    .because(
+        Evidence::number("messages in its queue, mean", mean, Unit::Count)
+            .against(QUEUE.warning, QUEUE.source),
+    )
+    .because(Evidence::number("messages in its queue, most", process.queue_max as f64, Unit::Count))
+    .because_some(place::of(process).map(|place| Evidence::text("where it was", place)))
+    .fix(remedy::of(
+        period,
+        "code.faster_log",
+        "put handlers of logger in the place of those that error_logger has (error_logger:which_report_handlers/0), which are a library's \
+         or an old configuration's",
+        "handlers of logger are protected: who logs waits for them, and what is too much is dropped",
+        "messages in its queue; without such handlers the process is not there",
+    ))
+    .fix(remedy::of(
+        period,
+        "kernel.logger_level",
+        "log less: -kernel logger_level warning, or a level per module (logger:set_module_level/2)",
+        "what is below the level is dropped before anything is done for it",
+        "messages in its queue, and the node's memory",
     ))
 }

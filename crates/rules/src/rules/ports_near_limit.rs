@@ -1,6 +1,6 @@
 //! BT008: the port table, or the file descriptors behind it, is nearly full or filling up.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Unit, facts, metrics};
+use beamtune_model::{Code, Evidence, Group, Missing, Period, Unit, facts, metrics};
 
 use super::limits::{Filling, maker};
 use crate::remedy;
@@ -15,6 +15,8 @@ pub const RULE: Rule = Rule {
     since: 21,
     judge,
 };
+
+const STILL_ARRIVING: &str = "a node that has just got more users grows too: look whether it goes on";
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let table = period.fact_number(facts::PORT_LIMIT)? as f64;
@@ -73,7 +75,30 @@ fn by_table_size(period: &Period, ports: &Filling, score: f64, maker: Maker<'_>)
 fn by_descriptors(period: &Period, ports: &Filling, files: &Filling, score: f64, maker: Maker<'_>) -> Draft {
     let filling = Filling { growth: files.growth.or(ports.growth), ..*files };
     let leak = filling.growth.is_some();
-    common(period, filling.draft(score, "open files"), leak, maker)
+    let commonest = Commonest::of(period);
+    let mostly = commonest.as_ref().filter(|kind| kind.share() > 0.5);
+    // Where they are files, whoever made the few ports is not to be named.
+    let files_of = mostly.filter(|kind| !kind.is_socket && files.now > 2.0 * ports.now);
+    let draft = filling.draft(score, "open files");
+    let draft = match mostly {
+        Some(kind) => draft.and(&format!("; most are {}", kind.what)),
+        None => draft,
+    };
+    match files_of {
+        Some(kind) => draft
+            .about(kind.what.clone())
+            .but_if(leak, STILL_ARRIVING)
+            .fix_if(leak, || {
+                remedy::of(
+                    period,
+                    "code.close_ports",
+                    "close files when their work is done (file:close/1): they stay open for as long as the process that opened them lives",
+                    "a table that leaks is full one day, whatever its size",
+                    "the number of open files must stop growing under the same load",
+                )
+            }),
+        None => common(period, draft, leak, maker),
+    }
         .because(Evidence::number("ports now", ports.now, Unit::Count))
         .because_some((files.now > ports.now).then(|| {
             Evidence::number("open files that are no port's", files.now - ports.now, Unit::Count)
@@ -82,6 +107,10 @@ fn by_descriptors(period: &Period, ports: &Filling, files: &Filling, score: f64,
         .because_some((ports.limit > files.limit).then(|| {
             Evidence::number("ports that the table has room for (+Q)", ports.limit, Unit::Count)
                 .with_text("more than files may be open")
+        }))
+        .because_some(commonest.map(|kind| {
+            Evidence::number("open files of the commonest kind", (kind.share() * files.now).round(), Unit::Count)
+                .with_text(format!("{}: {} of {} that were looked at", kind.what, kind.count, kind.looked_at))
         }))
         .fix(remedy::of(
             period,
@@ -96,11 +125,46 @@ fn by_descriptors(period: &Period, ports: &Filling, files: &Filling, score: f64,
         ))
 }
 
+/// What most of the open files are, where that was looked at.
+struct Commonest {
+    what: String,
+    is_socket: bool,
+    /// Of so many that were looked at.
+    count: i64,
+    looked_at: i64,
+}
+
+impl Commonest {
+    fn of(period: &Period) -> Option<Commonest> {
+        let looked_at = period.stat(&metrics::OPEN_FILES_LOOKED_AT, "").ok()?.last;
+        // A kind that was not told of in the last look is no common one any more.
+        let (kind, count) = period
+            .entities(Group::HostFiles)
+            .into_iter()
+            .filter_map(|kind| Some((kind, period.stat(&metrics::OPEN_FILES_OF_KIND, kind).ok()?.last)))
+            .filter(|(_, last)| last.t >= looked_at.t)
+            .map(|(kind, last)| (kind, last.value))
+            .max_by_key(|&(kind, count)| (count, kind))?;
+        let what = match kind {
+            "socket" => "sockets".to_owned(),
+            "pipe" => "pipes".to_owned(),
+            device if device.starts_with("/dev/") => format!("files opened as {device}"),
+            folder if folder.starts_with('/') => format!("files in {folder}"),
+            other => format!("of the kind {other}"),
+        };
+        Some(Commonest { what, is_socket: kind == "socket", count, looked_at: looked_at.value })
+    }
+
+    fn share(&self) -> f64 {
+        self.count as f64 / self.looked_at.max(1) as f64
+    }
+}
+
 fn common(period: &Period, draft: Draft, leak: bool, maker: Maker<'_>) -> Draft {
     draft
         .because_some(maker.map(|(_, evidence)| evidence.clone()))
         .about(maker.map_or_else(|| "ports".to_owned(), |(name, _)| name.clone()))
-        .but_if(leak, "a node that has just got more users grows too: look whether it goes on")
+        .but_if(leak, STILL_ARRIVING)
         .fix_if(leak, || {
             remedy::of(
                 period,

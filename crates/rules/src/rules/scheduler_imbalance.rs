@@ -88,7 +88,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let numbers: Vec<&str> = busy.iter().map(|one| one.number).take(8).collect();
     let numbers = numbers.join(", ");
-    let no_compaction = view::emulator_flag(&period.facts, "+scl").value() == Some("false");
+    // +sub true implies +scl false.
+    let is = |flag, value| view::emulator_flag(&period.facts, flag).value() == Some(value);
+    let (by_use, no_compaction) = (is("+sub", "true"), is("+scl", "false"));
     let prove = "run queues of the single schedulers (beamtune show --view schedulers), throughput and latency under the same load";
     Ok(Judgement::found(
         Draft::new(
@@ -102,7 +104,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .because(Evidence::number("schedulers idle, on the average", idle, Unit::Count))
         .because(Evidence::number("of the schedulers' time lost", share, Unit::Ratio).against(LOST.warning, LOST.source))
         .because(Evidence::number("schedulers online", online, Unit::Count))
-        .because_some(no_compaction.then(|| Evidence::text("compaction of load", "switched off (+scl false)")))
+        .because_some((by_use || no_compaction).then(|| {
+            let flag = if by_use { "+sub true" } else { "+scl false" };
+            Evidence::text("compaction of load", format!("switched off ({flag})"))
+        }))
         .but("a call of a NIF that never gives up its scheduler keeps what was queued there only until others have taken it: see long-schedule")
         .fix(remedy::of(
             period,
@@ -111,6 +116,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "processes that are not bound go to the scheduler that has nothing to do",
             prove,
         ))
+        .fix_if(by_use, || {
+            remedy::of(period, "+sub", "+sub false, or leave it out", "the default, with which everybody else runs", prove)
+        })
         .fix_if(no_compaction, || {
             remedy::of(period, "+scl", "+scl true, or leave it out", "the default, with which everybody else runs", prove)
         }),

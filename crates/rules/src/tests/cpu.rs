@@ -90,6 +90,37 @@ fn a_used_up_quota_is_throttling() {
 }
 
 #[test]
+fn dirty_schedulers_that_use_up_a_quota_are_told_with_as_many_as_fit() {
+    let sick = node().with(|n| {
+        n.quota = Some(1_900);
+        n.cpu = 0.4;
+        n.dirty_cpu_active = 0.5;
+        n.throttled_periods_of_10 = 6;
+        n.throttled = 0.4;
+    });
+    let found = finding(&sick, "BT002");
+    assert_eq!(entries(&found), ["host.cpu_quota", "+SDcpu", "+sbwt"]);
+    assert!(found.remedies[1].change.starts_with("+SDcpu :1;"), "{}", found.remedies[1].change);
+    let dirty = found.evidence.iter().find(|evidence| evidence.what == "CPU of the dirty CPU schedulers");
+    assert_eq!(dirty.and_then(|evidence| evidence.value), Some(1.0));
+    let told = |change: &dyn Fn(&mut Node)| {
+        entries(&finding(&sick.clone().with(change), "BT002")).contains(&"+SDcpu")
+    };
+    // They do little; one is all there is; the normal ones alone, or one of these, would use the quota up.
+    assert!(!told(&|n: &mut Node| n.dirty_cpu_active = 0.2));
+    assert!(!told(&|n: &mut Node| n.facts.push((facts::DIRTY_CPU_SCHEDULERS_ONLINE, "1".to_owned()))));
+    assert!(!told(&|n: &mut Node| n.cpu = 0.6));
+    assert!(!told(&|n: &mut Node| n.quota = Some(900)));
+    // Where there are too many normal ones as well, both are told with one restart.
+    let many = sick.with(|n| (n.schedulers, n.cpu, n.dirty_cpu_active) = (4, 0.2, 0.25));
+    assert!(
+        finding(&many, "BT002").remedies[1].change.ends_with("+SDcpu 1:1"),
+        "{:?}",
+        finding(&many, "BT002")
+    );
+}
+
+#[test]
 fn schedulers_are_held_against_quota_and_cpus() {
     let check = |schedulers: usize, cpus: i64, quota: Option<i64>, expect: Option<Level>| {
         let node = node().with(|n| {

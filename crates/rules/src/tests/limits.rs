@@ -2,7 +2,7 @@
 
 use beamtune_model::{Level, SpawnRow, facts};
 
-use super::node::node;
+use super::node::{Node, node};
 use super::{assert_healthy, entries, finding};
 
 fn spawn(what: &str, kind: &str, maker: &str) -> SpawnRow {
@@ -41,6 +41,40 @@ fn ports_and_descriptors_are_each_held_against_their_limit() {
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["host.nofile"]));
     let others = found.evidence.iter().find(|evidence| evidence.what == "open files that are no port's");
     assert_eq!(others.and_then(|evidence| evidence.value), Some(880.0));
+    // What they are was not looked at. Where it was, most of them are named.
+    let commonest = |node: &Node| {
+        let found = finding(node, "BT008");
+        let told =
+            found.evidence.into_iter().find(|evidence| evidence.what == "open files of the commonest kind");
+        told.map(|evidence| (evidence.value, evidence.text.unwrap_or_default()))
+    };
+    assert_eq!(commonest(&files), None);
+    let looked = |kinds: &[(&'static str, i64)]| {
+        let kinds = kinds.to_vec();
+        commonest(&files.clone().with(|n| n.open_kinds = kinds)).expect("a kind")
+    };
+    assert_eq!(
+        looked(&[("/srv/uploads", 400), ("socket", 40), ("eventpoll", 10)]),
+        (Some(800.0), "files in /srv/uploads: 400 of 450 that were looked at".to_owned())
+    );
+    assert!(looked(&[("/srv/uploads", 4), ("socket", 40)]).1.starts_with("sockets: 40 of 44"));
+    assert!(looked(&[("/dev/null", 9)]).1.starts_with("files opened as /dev/null: 9 of 9"));
+    // They are what it is about, and not the few ports.
+    let uploads = finding(
+        &files.clone().with(|n| {
+            n.open_kinds = vec![("/srv/uploads", 400), ("socket", 40)];
+            n.spawns = vec![spawn("port", "tcp_inet", "net_kernel")];
+        }),
+        "BT008",
+    );
+    assert_eq!(uploads.subject.as_deref(), Some("files in /srv/uploads"));
+    assert!(uploads.summary.ends_with("; most are files in /srv/uploads"), "{}", uploads.summary);
+    assert!(!uploads.evidence.iter().any(|evidence| evidence.what == "most are"), "{:?}", uploads.evidence);
+    let closes = files.clone().with(|n| {
+        n.open_kinds = vec![("/srv/uploads", 400)];
+        n.ports = (20, 2);
+    });
+    assert!(finding(&closes, "BT008").remedies[0].change.starts_with("close files"), "a leak of files");
     // Files are counted seldom; that ports grow tells where they are going.
     let few = node().with(|n| {
         n.ports = (300, 20);
@@ -95,6 +129,63 @@ fn poll_is_judged_by_how_many_it_has_to_look_through() {
     check(9_000, Level::Critical);
     // One fallback set without kernel poll is normal: the made-up node has one.
     assert_healthy(&node(), "BT013");
+}
+
+#[test]
+fn poll_threads_that_cannot_keep_up_are_told_by_their_set() {
+    let busy = |threads: &[(f64, f64)]| {
+        let threads = threads.to_vec();
+        node().with(|n| (n.poll_threads, n.descriptors) = (threads, 40_000))
+    };
+    let flags = |node: Node, args: &str| node.with(|n| n.facts.push((facts::EMU_ARGS, args.to_owned())));
+    let found = finding(&busy(&[(0.98, 0.7)]), "BT059");
+    assert_eq!((found.level, entries(&found)), (Level::Critical, vec!["socket.active", "+IOt", "+IOp"]));
+    assert_eq!(
+        found.summary,
+        "the poll thread works for 98 % of the time: sockets with data wait to be told of"
+    );
+    assert_eq!(found.remedies[1].change, "+IOt 2");
+    // It waits for a lock, and uses little CPU.
+    assert_eq!(finding(&busy(&[(0.3, 0.9)]), "BT059").level, Level::Warning);
+    assert_eq!(finding(&busy(&[(0.7, 0.1)]), "BT059").level, Level::Notice);
+
+    // Two threads of one set do each other's work, those of two sets do not.
+    let uneven = busy(&[(0.98, 0.0), (0.1, 0.0)]);
+    assert_healthy(&uneven, "BT059");
+    for args in [r#"["-IOt","2","-IOp","2"]"#, r#"["-IOt","2","-IOPp","100"]"#] {
+        let found = finding(&flags(uneven.clone(), args), "BT059");
+        assert!(found.summary.starts_with("the threads of one of 2 poll sets work"), "{}", found.summary);
+        assert_eq!(found.remedies[1].change, "+IOt 4");
+    }
+    assert_healthy(&flags(uneven, r#"["-IOt","2","-IOPp","50"]"#), "BT059");
+
+    // Of twelve threads the eleventh is of the first set.
+    let twelve: Vec<(f64, f64)> = (0..12).map(|nth| (if nth % 6 == 4 { 0.98 } else { 0.0 }, 0.0)).collect();
+    assert!(finding(&flags(busy(&twelve), r#"["-IOt","12","-IOp","6"]"#), "BT059").level >= Level::Warning);
+
+    // What was switched off is told; a flag that the release does not know is not.
+    let off = flags(busy(&[(0.98, 0.0)]), r#"["-IOs","false"]"#);
+    assert_eq!(entries(&finding(&off, "BT059")), ["socket.active", "+IOs", "+IOt", "+IOp"]);
+
+    // Schedulers without time are the narrower place.
+    let full = busy(&[(0.98, 0.0)]).with(|n| (n.active, n.cpu) = (0.95, 0.95));
+    assert_eq!(finding(&full, "BT059").level, Level::Notice);
+    // One descriptor that nobody takes anything from keeps a thread busy as well.
+    let few = finding(&busy(&[(0.98, 0.0)]).with(|n| n.descriptors = 4), "BT059");
+    assert!(few.against.iter().any(|text| text.contains("so few descriptors")), "{:?}", few.against);
+    assert_healthy(&busy(&[(0.5, 0.5)]), "BT059");
+}
+
+#[test]
+fn a_poll_thread_without_epoll_is_busy_because_of_that() {
+    let node = node().with(|n| {
+        n.epoll = false;
+        n.descriptors = 9_000;
+        n.poll_threads = vec![(0.99, 0.1)];
+    });
+    let found = finding(&node, "BT059");
+    assert_eq!(found.follows.as_ref().map(|cause| cause.code.0), Some("BT013"));
+    assert_eq!(entries(&found), ["socket.active"]);
 }
 
 #[test]

@@ -160,6 +160,20 @@ fn a_log_that_others_wait_for_is_found_with_its_handler() {
 }
 
 #[test]
+fn the_old_error_logger_is_judged_by_its_queue_for_nothing_protects_it() {
+    let behind = finding(&handler("error_logger", 20_000), "BT042");
+    assert_eq!((behind.level, behind.subject.as_deref()), (Level::Warning, Some("error_logger (<0.77.0>)")));
+    assert_eq!(entries(&behind), ["code.faster_log", "kernel.logger_level"]);
+    assert_eq!(finding(&handler("error_logger", 200_000), "BT042").level, Level::Critical);
+    assert_eq!(finding(&handler("error_logger", 2_000), "BT042").level, Level::Notice);
+    // So many would hold up those who log by a handler of logger's.
+    assert_healthy(&handler("error_logger", 300), "BT042");
+    // Its growing queue is no second cause.
+    let grows = finding(&handler("error_logger", 20_000).with(|n| n.busiest[0].queue.1 = 1_000), "BT006");
+    assert_eq!(grows.follows.as_ref().map(|cause| cause.code.0), Some("BT042"));
+}
+
+#[test]
 fn of_a_log_nothing_is_said_after_a_few_looks() {
     let short = handler("logger_std_h_default", 60).with(|n| n.seconds = 3);
     assert!(matches!(outcome(&short.period(), "BT042"), Outcome::NotJudged { .. }));

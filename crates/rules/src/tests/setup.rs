@@ -266,6 +266,12 @@ fn processes_that_wait_for_one_scheduler_while_another_idles_are_told() {
     assert_eq!(entries(&found), ["code.unbound_processes"]);
     let fixed = fact(uneven(vec![(0.1, 0), (1.0, 7)]), facts::EMU_ARGS, r#"["-scl","false"]"#);
     assert_eq!(entries(&finding(&fixed, "BT050")), ["code.unbound_processes", "+scl"]);
+    // It implies +scl false.
+    let by_use =
+        finding(&fact(uneven(vec![(0.1, 0), (1.0, 7)]), facts::EMU_ARGS, r#"["-sub","true"]"#), "BT050");
+    assert_eq!(entries(&by_use), ["code.unbound_processes", "+sub"]);
+    let compaction = evidence(&by_use, "compaction of load").and_then(|of| of.text.as_deref());
+    assert_eq!(compaction, Some("switched off (+sub true)"));
     assert_healthy(&uneven(vec![(1.0, 5), (1.0, 7)]), "BT050");
     assert_healthy(&uneven(vec![(0.2, 0), (1.0, 1)]), "BT050");
     assert_healthy(&uneven(vec![(0.9, 2), (0.4, 2)]), "BT050");
