@@ -34,6 +34,9 @@ const USUAL: f64 = 20.0;
 /// Growth in the time seen that is more than what comes and goes, as a share of all (judgement).
 const GROWN: f64 = 0.01;
 
+/// With more blocks of `fix_alloc` than this the agent asks no process for its memory, as agent/README.md says.
+const ASKED_BLOCKS: f64 = 300_000.0;
+
 /// What one takes at least, in bytes.
 const EACH_BYTES: f64 = 120.0;
 
@@ -89,11 +92,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 .with_text(format!("seen for {:.0} s", blocks.seconds)),
         )
         .but_if(
-            holder.is_none(),
+            holder.is_none() && blocks.last <= ASKED_BLOCKS,
             "none of the processes that were looked at is known to have many: it is timers, or a process that has and does little else; \
              process_info(P, memory) far above its heap tells, see the page of this rule",
         )
-        .but_if(!grows, "they do not grow: a node of one process for many may have a use for them")
+        .but_if(
+            holder.is_none() && blocks.last > ASKED_BLOCKS,
+            "whose they are is not asked where there are so many, since who has them does nothing else meanwhile: it may be a process, or timers; \
+             see the page of this rule",
+        )
+        .but_if(!grows, "they hardly grow: a node of one process for many may have a use for them")
         .fix(remedy::of(
             period,
             "code.demonitor",

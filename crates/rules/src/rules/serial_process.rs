@@ -101,9 +101,10 @@ impl<'a> Server<'a> {
         let looks = f64::from(process.runnable) / f64::from(process.judged);
         let idle = active.shares.len() as f64 - active.cores();
         // With all schedulers busy, the node is short of CPU rather than of parallelism; with none busy, the process is
-        // "running" on a dirty scheduler, waiting for a disk. And busy alone may be one job that runs by itself: only those
-        // who wait make it a bottleneck.
-        let holds_up = idle >= 0.5 && active.cores() >= MIN_ACTIVE && (waiting(process) >= 1.0 || is_behind);
+        // "running" on a dirty scheduler, waiting for a disk, which matters where callers wait for it. And busy alone may be one
+        // job that runs by itself: only those who wait make it a bottleneck.
+        let has_queue = active.cores() >= MIN_ACTIVE && waiting(process) >= 1.0;
+        let holds_up = idle >= 0.5 && (has_queue || is_behind);
         let score = match SATURATION.score(looks) {
             Some(score) if holds_up => score,
             Some(score) => score.min(NOTICE),

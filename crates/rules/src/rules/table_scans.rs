@@ -58,7 +58,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "no busy process was seen again and again in a search of a whole table".to_owned(),
         ));
     };
-    let cores = share.min(1.0) * active;
+    // Nor does any of them use more than one.
+    let cores = (share.min(1.0) * active).min(searches.len() as f64);
     let score = if cores < WORTH_CORES { score.min(NOTICE) } else { score };
     let of_all = Evidence::number("of the schedulers' activity, about", share.min(1.0), Unit::Ratio);
     let draft = describe(period, score, &searches, first, cores);
@@ -100,7 +101,7 @@ impl<'p> Search<'p> {
         let by = self.caller.map_or_else(String::new, |caller| format!(", called by {caller}"));
         Evidence::number(
             format!("reductions of {}, as long as it was seen searching", self.process.title()),
-            self.share,
+            self.share.min(1.0),
             Unit::Ratio,
         )
         .with_text(format!("{}{by}, in {} of {} looks", self.function, self.seen.0, self.seen.1))

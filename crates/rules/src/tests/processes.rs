@@ -38,6 +38,8 @@ fn one_busy_process_with_a_queue_is_the_bottleneck() {
     let found = finding(&called, "BT005");
     assert_eq!(found.level, Level::Critical);
     assert!(found.summary.contains("with about 40 processes waiting for its answer"), "{}", found.summary);
+    // As well where it waits for a disk on a dirty scheduler.
+    assert_eq!(finding(&called.clone().with(|n| n.active = 0.01), "BT005").level, Level::Critical);
     // It hands each job to another one: its callers tell that it is never idle.
     let hands_on = called.with(|n| (n.busiest[0].runnable_of_10, n.busiest[0].reductions) = (3, 50_000));
     assert_eq!(finding(&hands_on, "BT005").level, Level::Notice);
