@@ -85,6 +85,11 @@ impl Hold<'_> {
         self.takes.is_some() || matches!(self.does, Does::Waits { .. }) || self.with_messages >= 0.5
     }
 
+    /// Whether it surely holds up so many that it tells why nothing runs.
+    pub(crate) fn leaves_idle(&self) -> bool {
+        self.is_certain() && self.does != Does::Works && self.waiting >= MANY
+    }
+
     /// Whom it talks to, in words: one address, or the first one and how many others.
     pub(crate) fn peer(&self) -> Option<String> {
         match &self.peers[..] {
@@ -182,12 +187,6 @@ type Kind<'a> = (Option<&'a str>, Does);
 fn kind<'a>(period: &'a Period, who: &str) -> Kind<'a> {
     let row = period.process(who).and_then(|process| process.row.as_ref());
     (row.and_then(|row| row.initial_call.as_deref()), does(period, who))
-}
-
-/// The one that surely holds up the most, if these are so many that it tells why nothing runs.
-pub(crate) fn certain(period: &Period) -> Option<Hold<'_>> {
-    let mut holds = holds(period).unwrap_or_default().into_iter();
-    holds.find(|hold| hold.is_certain() && hold.does != Does::Works && hold.waiting >= MANY)
 }
 
 /// The places in which processes of the sample wait in the midst of something, with how many of how many stand there.

@@ -340,6 +340,38 @@ pub fn emulator_flag(facts: &Facts, flag: &str) -> Flag {
     }
 }
 
+/// Mean length of a process's queue in the looks in which it was told of.
+pub fn mean_queue(process: &ProcessUse) -> f64 {
+    let lengths = process.queue.points();
+    lengths.iter().map(|point| point.1 as f64).sum::<f64>() / lengths.len().max(1) as f64
+}
+
+/// The poll sets of a VM.
+pub struct PollSets {
+    /// How many.
+    pub count: usize,
+    /// Whether any of them is one of the kernel (epoll).
+    pub use_epoll: bool,
+    /// The most descriptors that were in all of them; `None` where they were not counted.
+    pub descriptors: Option<f64>,
+}
+
+/// The poll sets; `None` where they were not read.
+pub fn poll_sets(period: &Period) -> Option<PollSets> {
+    let sets: Vec<_> = period
+        .entities(Group::CheckIo)
+        .into_iter()
+        .filter_map(|set| Some((set, period.stat(&metrics::POLLSET_KERNEL_POLL, set).ok()?)))
+        .collect();
+    let descriptors =
+        sets.iter().filter_map(|(set, _)| Some(period.stat(&metrics::POLLSET_FDS, set).ok()?.max as f64));
+    (!sets.is_empty()).then(|| PollSets {
+        count: sets.len(),
+        use_epoll: sets.iter().any(|(_, stat)| stat.last.value == 1),
+        descriptors: descriptors.reduce(|sum, count| sum + count),
+    })
+}
+
 /// The number that a flag of an allocator is set to, by its letter or for all of them: `+MBsbct`, `+Musbct`.
 pub fn allocator_flag(facts: &Facts, letter: char, name: &str) -> Option<f64> {
     let flag = |of: char| emulator_flag(facts, &format!("+M{of}{name}"));

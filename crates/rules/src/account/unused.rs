@@ -93,7 +93,8 @@ impl Unused<'_> {
         let blocked = off_cpu - stolen;
         let blocked_share = if awake > 0.0 { blocked / awake } else { 0.0 };
         let locks = locks(period, &active, blocked, blocked_share);
-        let serial = serial(period);
+        let holds = holds::holds(period).unwrap_or_default();
+        let serial = serial(period, &holds);
 
         // Threads that a quota stops wait as well; there is no telling them from those that neighbours keep waiting.
         let (stopped, neighbours) = if is_quota_used { (waited, 0.0) } else { (0.0, waited) };
@@ -120,10 +121,10 @@ impl Unused<'_> {
             waited,
             blocked_share,
             locks,
-            lock: contended_locks::most_waited(period).map(|thing| thing.name),
+            lock: contended_locks::most_waited(period),
             serial,
             held_up,
-            hold: holds::certain(period),
+            hold: holds.into_iter().find(Hold::leaves_idle),
             none_waits_of: none_waits_of(period),
         })
     }
@@ -233,7 +234,7 @@ fn locks(period: &Period, active: &view::Activity, blocked: f64, share: f64) -> 
 }
 
 /// A process that is nearly always runnable and does most of the work, or for which many others wait while it works.
-fn serial(period: &Period) -> Option<String> {
+fn serial(period: &Period, holds: &[Hold<'_>]) -> Option<String> {
     let total = period.stat(&metrics::SCAN_REDUCTIONS, "").ok()?.delta as f64;
     period
         .processes
@@ -243,7 +244,7 @@ fn serial(period: &Period) -> Option<String> {
                 && process.reductions as f64 >= 0.3 * total
         })
         .map(|process| process.title())
-        .or_else(|| Some(holds::holds(period).ok()?.into_iter().find(Hold::is_behind)?.title))
+        .or_else(|| Some(holds.iter().find(|hold| hold.is_behind())?.title.clone()))
 }
 
 /// Processes that have messages in most seconds and yet are hardly ever runnable: each stands in a receive for something

@@ -82,10 +82,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 }
 
 /// What was waited for the longest, where locks were counted and that is enough for a finding.
-pub(crate) fn most_waited(period: &Period) -> Option<Thing> {
+pub(crate) fn most_waited(period: &Period) -> Option<String> {
     let first = contention::things(period, &contention::contenders(period)).into_iter().next()?;
     Schedulers::of(period).score(first.share?)?;
-    Some(first)
+    Some(first.name)
 }
 
 /// Normal schedulers online; `None` where that is not known.

@@ -128,7 +128,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         },
     };
     // Where locks were counted it is known which, and what helps against that one is said there.
-    let counted = (cause == Cause::Locks).then(|| contended_locks::most_waited(period)).flatten();
+    let counted = unused.lock.as_ref().filter(|_| cause == Cause::Locks);
     // Else by what most such waiting is for: a table that all write, a process that all send to.
     let is_guessed = cause == Cause::Locks && counted.is_none();
     let candidates = [contended_locks::candidates, contended_locks::receiver]
@@ -162,8 +162,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 .with_text(format!("{}: up to {} messages", process.title(), process.queue_max))
         }))
         .because_some(waiting_where(period).map(|text| Evidence::text("where processes wait in the midst of something", text)))
-        .because_some(counted.as_ref().map(|thing| {
-            let said = format!("{}: see the finding contended-locks, and what helps there", thing.name);
+        .because_some(counted.map(|lock| {
+            let said = format!("{lock}: see the finding contended-locks, and what helps there");
             Evidence::text("what they wait for the most, by counting", said)
         }))
         .but_if(
@@ -171,10 +171,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "native code that blocks, page faults and interrupts look the same from here; which lock it is takes a lock-counting emulator",
         )
         .but_if(cause == Cause::Outside, "messages that a process never takes look the same: see whether they stay");
-    let mut remedies = if counted.is_some() { Vec::new() } else { remedies(period, cause) };
-    if is_guessed {
-        remedies.insert(1, contended_locks::metrics_candidates(period));
-    }
+    let remedies = if counted.is_some() { Vec::new() } else { remedies(period, cause) };
     Ok(Judgement::found(remedies.into_iter().fold(draft, Draft::fix)))
 }
 
@@ -189,6 +186,7 @@ fn remedies(period: &Period, cause: Cause) -> Vec<Option<Remedy>> {
                 "a table has one lock by default",
                 "switches a second and throughput under the same load",
             ),
+            contended_locks::metrics_candidates(period),
             of(
                 "code.split_process",
                 "the next one is a process that all send to: several processes by key, or message_queue_data off_heap (25+)",

@@ -41,8 +41,9 @@ struct Dirty {
 }
 
 impl Dirty {
-    /// Of what others of the group leave of the quota. `None` where they have little part in it, or cannot be fewer. As many as normal ones are online by default, so both together may
-    /// want twice the quota: with a quota of 1.35 cores and two of each, two kept the group stopped in 49 to 75 % of the periods and
+    /// Of what others of the group leave of the quota. `None` where they have little part in it, or cannot be fewer.
+    ///
+    /// As many as normal ones are online by default, so both together may want twice the quota: with a quota of 1.35 cores and two of each, two kept the group stopped in 49 to 75 % of the periods and
     /// requests of normal schedulers waiting for up to 128 ms, one in none and for up to 4 ms, with as much done (measured, OTP 25).
     fn of(period: &Period, quota: f64) -> Option<Dirty> {
         let cores = view::thread_cores(period, &metrics::THREAD_CPU, &[kind::DIRTY_CPU]).ok()?;

@@ -9,6 +9,7 @@ use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, m
 use crate::place;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT042"),
@@ -89,7 +90,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     for process in &period.processes {
         if is_unprotected(process) {
             longest = longest.max(process.queue_max);
-            let mean = mean_queue(process, looks);
+            let mean = told(process, looks) * view::mean_queue(process);
             drafts.extend(QUEUE.score(mean).map(|score| unprotected(period, process, mean, score)));
         }
         let Some(handler) = handler(process) else { continue };
@@ -127,13 +128,6 @@ fn handler(process: &ProcessUse) -> Option<&'static Handler> {
 /// Share of the looks in which a process is told of: where it was among the busiest or had one of the longest queues.
 fn told(process: &ProcessUse, looks: f64) -> f64 {
     (f64::from(process.ticks) / looks).min(1.0)
-}
-
-/// Messages in the queue of a process, on the average of all looks.
-fn mean_queue(process: &ProcessUse, looks: f64) -> f64 {
-    let lengths = process.queue.points();
-    told(process, looks) * lengths.iter().map(|point| point.1 as f64).sum::<f64>()
-        / lengths.len().max(1) as f64
 }
 
 /// How often a handler was behind, as shares of the looks at it.

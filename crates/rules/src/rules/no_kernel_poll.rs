@@ -1,6 +1,6 @@
 //! BT013: the VM waits for its sockets with poll or select, whose cost grows with every idle connection.
 
-use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -26,24 +26,16 @@ const DESCRIPTORS: Scale = Scale {
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     // One fallback set without kernel poll is normal, see ERTS's erl_check_io.c; none with it is not.
-    let sets: Vec<_> = period
-        .entities(Group::CheckIo)
-        .into_iter()
-        .filter_map(|set| Some((set, period.stat(&metrics::POLLSET_KERNEL_POLL, set).ok()?)))
-        .collect();
-    let known = match (sets.is_empty(), period.facts.flag(facts::KERNEL_POLL)) {
-        (false, _) => sets.iter().any(|(_, stat)| stat.last.value == 1),
-        (true, Some(flag)) => flag,
-        (true, None) => return period.stat(&metrics::POLLSET_KERNEL_POLL, "0").map(|_| healthy()),
+    let sets = view::poll_sets(period);
+    let known = match (&sets, period.facts.flag(facts::KERNEL_POLL)) {
+        (Some(sets), _) => sets.use_epoll,
+        (None, Some(flag)) => flag,
+        (None, None) => return period.stat(&metrics::POLLSET_KERNEL_POLL, "0").map(|_| healthy()),
     };
     if known {
         return Ok(healthy());
     }
-    let descriptors: f64 = sets
-        .iter()
-        .filter_map(|(set, _)| period.stat(&metrics::POLLSET_FDS, set).ok())
-        .map(|stat| stat.max as f64)
-        .sum();
+    let descriptors = sets.as_ref().and_then(|sets| sets.descriptors).unwrap_or(0.0);
     let Some(score) = DESCRIPTORS.score(descriptors) else {
         return Ok(Judgement::Healthy("sockets are waited for with poll, and there are none".to_owned()));
     };
@@ -53,7 +45,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             score,
             format!("the VM waits for its {descriptors:.0} descriptors with poll: each wait looks through all of them"),
         )
-        .because(Evidence::number("poll sets with epoll", 0.0, Unit::Count).with_text(format!("of {}", sets.len())))
+        .because(Evidence::number("poll sets with epoll", 0.0, Unit::Count).with_text(format!("of {}", sets.map_or(0, |sets| sets.count))))
         .because(
             Evidence::number("descriptors in the sets", descriptors, Unit::Count)
                 .against(DESCRIPTORS.warning, DESCRIPTORS.source),

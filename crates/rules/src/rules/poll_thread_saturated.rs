@@ -5,7 +5,7 @@
 //! costs in all, so it takes many schedulers to keep one poll thread busy. Descriptors that stay on for a dozen events in a row are
 //! polled by the schedulers themselves (since 21.2, of NIFs since 28.0), and cost the thread nothing.
 
-use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, NOTICE, Rule};
@@ -134,12 +134,9 @@ fn describe(
     };
     let each: Vec<_> = threads.iter().take(8).map(|one| format!("{} {:.2}", one.entity, one.cores)).collect();
     let check_io = view::states(period, &[kind::POLL]).map(|states| states.get("check_io")).ok();
-    let descriptors = descriptors(period);
-    let uses_epoll = period
-        .entities(Group::CheckIo)
-        .into_iter()
-        .filter_map(|set| period.stat(&metrics::POLLSET_KERNEL_POLL, set).ok())
-        .any(|stat| stat.last.value == 1);
+    let of_kernel = view::poll_sets(period);
+    let descriptors = of_kernel.as_ref().and_then(|sets| sets.descriptors);
+    let uses_epoll = of_kernel.is_some_and(|sets| sets.use_epoll);
     let more = (threads.len() * 2).min(MOST_THREADS);
     let prove = "CPU of the poll threads (top -H -p PID), packets received and latency under the same load";
     Draft::new(
@@ -196,14 +193,4 @@ fn describe(
             prove,
         )
     })
-}
-
-/// In all poll sets; `None` where they were not read.
-fn descriptors(period: &Period) -> Option<f64> {
-    let sets = period.entities(Group::CheckIo);
-    let counts: Vec<f64> = sets
-        .into_iter()
-        .filter_map(|set| Some(period.stat(&metrics::POLLSET_FDS, set).ok()?.max as f64))
-        .collect();
-    (!counts.is_empty()).then(|| counts.iter().sum())
 }

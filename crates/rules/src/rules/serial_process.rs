@@ -103,7 +103,7 @@ impl<'a> Server<'a> {
         // With all schedulers busy, the node is short of CPU rather than of parallelism; with none busy, the process is
         // "running" on a dirty scheduler, waiting for a disk, which matters where callers wait for it. And busy alone may be one
         // job that runs by itself: only those who wait make it a bottleneck.
-        let has_queue = active.cores() >= MIN_ACTIVE && waiting(process) >= 1.0;
+        let has_queue = active.cores() >= MIN_ACTIVE && view::mean_queue(process) >= 1.0;
         let holds_up = idle >= 0.5 && (has_queue || is_behind);
         let score = match SATURATION.score(looks) {
             Some(score) if holds_up => score,
@@ -115,16 +115,10 @@ impl<'a> Server<'a> {
     }
 }
 
-/// Mean length of its queue where it was seen.
-fn waiting(process: &ProcessUse) -> f64 {
-    let points = process.queue.points();
-    if points.is_empty() { 0.0 } else { points.iter().map(|p| p.1 as f64).sum::<f64>() / points.len() as f64 }
-}
-
 fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Activity) -> Draft {
     let &Server { process, score, looks, callers } = server;
     let online = active.shares.len() as f64;
-    let queue = waiting(process);
+    let queue = view::mean_queue(process);
     let waits = match callers {
         Some(hold) if hold.waiting > queue => {
             format!(", with about {:.0} processes waiting for its answer", hold.waiting)
