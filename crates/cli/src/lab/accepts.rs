@@ -10,7 +10,7 @@ use beamtune_model::Remedy;
 use super::host::Conditions;
 use super::run::Erlang;
 
-/// Asks the VMs of one Erlang, each flag once.
+/// Asks the VMs of one Erlang, the same thing once.
 pub struct Accepts {
     erlang: Erlang,
     /// Whether a VM has started with these words.
@@ -22,36 +22,30 @@ impl Accepts {
         Accepts { erlang: erlang.clone(), known: Mutex::default() }
     }
 
-    /// Which of these flags the VM refuses.
-    pub fn refused(&self, flags: &[Vec<String>]) -> Result<Vec<String>> {
-        let mut refused = Vec::new();
-        for flag in flags {
-            // Held meanwhile, so that nobody asks the same at the same time.
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_accepted = match known.get(flag) {
-                Some(is_accepted) => *is_accepted,
-                None => {
-                    let is_accepted = self.starts_with(flag)?;
-                    known.insert(flag.clone(), is_accepted);
-                    is_accepted
-                }
-            };
-            refused.extend((!is_accepted).then(|| flag.join(" ")));
+    /// Whether the VM starts with these words. Those of a remedy are given together, since one may need another (no `+IOp 2` without
+    /// `+IOt 2`).
+    pub fn takes(&self, words: &[String]) -> Result<bool> {
+        // Held meanwhile, so that nobody asks the same at the same time.
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(is_taken) = known.get(words) {
+            return Ok(*is_taken);
         }
-        Ok(refused)
+        let is_taken = self.starts_with(words)?;
+        known.insert(words.to_vec(), is_taken);
+        Ok(is_taken)
     }
 
-    fn starts_with(&self, flag: &[String]) -> Result<bool> {
+    fn starts_with(&self, words: &[String]) -> Result<bool> {
         let mut command = self.erlang.command(&self.erlang.erl(), &Conditions::default());
-        command.args(flag).args(["-noshell", "-eval", "halt()."]);
+        command.args(words).args(["-noshell", "-eval", "halt()."]);
         let output = command.output().with_context(|| format!("cannot run {}", self.erlang.erl()))?;
         Ok(output.status.success())
     }
 }
 
-/// The emulator flags that a remedy tells to set, each with its value. Where it says what to put in place of a value
+/// The words of the emulator flags that a remedy tells to set, with their values. Where it says what to put in place of a value
 /// (`+MMscs N with N in MB …`), one that the flag takes stands for that.
-pub fn flags_of(remedy: &Remedy) -> Vec<Vec<String>> {
+pub fn flags_of(remedy: &Remedy) -> Vec<String> {
     let words: Vec<&str> =
         remedy.change.split_whitespace().map(|word| word.trim_end_matches([',', '.', ';', ':'])).collect();
     let mut flags = Vec::new();
@@ -66,9 +60,7 @@ pub fn flags_of(remedy: &Remedy) -> Vec<Vec<String>> {
             Some(example) if is_placeholder(&value) => example.clone(),
             _ => value,
         });
-        flags.push(
-            [Some(setting.flag), value].into_iter().flatten().filter(|word| !word.is_empty()).collect(),
-        );
+        flags.extend([Some(setting.flag), value].into_iter().flatten().filter(|word| !word.is_empty()));
     }
     flags
 }
@@ -83,7 +75,7 @@ fn is_placeholder(value: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn advising(change: &str) -> Vec<String> {
+    fn advising(change: &str) -> String {
         let word = String::new;
         let remedy = Remedy {
             entry: word(),
@@ -95,24 +87,24 @@ mod tests {
             prove: word(),
             saves_bytes: None,
         };
-        flags_of(&remedy).iter().map(|flag| flag.join(" ")).collect()
+        flags_of(&remedy).join(" ")
     }
 
     #[test]
     fn the_flags_of_a_remedy_are_found_in_its_words() {
-        let check = |change: &str, expect: &[&str]| assert_eq!(advising(change), expect, "{change}");
-        check("+sbwt none +sbwtdcpu none", &["+sbwt none", "+sbwtdcpu none"]);
-        check("+Q 65536", &["+Q 65536"]);
-        check("start it with +S 2:2, and no more", &["+S 2:2"]);
-        check("split the process into several", &[]);
-        check("+1 schedulers", &[]);
+        let check = |change: &str, expect: &str| assert_eq!(advising(change), expect, "{change}");
+        check("+sbwt none +sbwtdcpu none", "+sbwt none +sbwtdcpu none");
+        check("+Q 65536", "+Q 65536");
+        check("start it with +S 2:2, and no more", "+S 2:2");
+        check("split the process into several", "");
+        check("+1 schedulers", "");
     }
 
     #[test]
     fn what_stands_for_a_value_is_replaced_by_one() {
         let found = advising("+MMscs N with N in MB above the peak of all carriers, and +MMsco false");
-        let [size, only] = found.as_slice() else { panic!("{found:?}") };
-        let number = size.strip_prefix("+MMscs ").and_then(|value| value.parse::<u32>().ok());
-        assert!(number.is_some() && only == "+MMsco false", "{found:?}");
+        let words: Vec<&str> = found.split(' ').collect();
+        let ["+MMscs", size, "+MMsco", "false"] = words.as_slice() else { panic!("{found}") };
+        assert!(size.parse::<u32>().is_ok(), "{found}");
     }
 }

@@ -303,8 +303,7 @@ fn judge_recording(reader: &Reader, truth: &Truth<'_>, accepts: Option<&Accepts>
     if let Some(accepts) = accepts {
         judged.remedies = remedies.len();
         for flags in remedies {
-            let refused = accepts.refused(&flags)?;
-            judged.refused.extend((!refused.is_empty()).then(|| refused.join(" ")));
+            judged.refused.extend((!accepts.takes(&flags)?).then(|| flags.join(" ")));
         }
     }
     let bridge = Bridge::of(&period);

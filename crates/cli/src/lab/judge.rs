@@ -67,8 +67,8 @@ fn is_hit(finding: &Finding, expectation: &str) -> bool {
     })
 }
 
-/// Judges a diagnosis. Whether flags are accepted is for a VM to say: they are given back, by remedies.
-pub fn judge(diagnosis: &Diagnosis, truth: &Truth<'_>) -> (Judged, Vec<Vec<Vec<String>>>) {
+/// Judges a diagnosis. Whether flags are accepted is for a VM to say: their words are given back, by remedies.
+pub fn judge(diagnosis: &Diagnosis, truth: &Truth<'_>) -> (Judged, Vec<Vec<String>>) {
     let findings = diagnosis.findings();
     let mut judged = Judged {
         found: findings.iter().map(|finding| format!("{} {}", finding.code.0, level(finding))).collect(),
