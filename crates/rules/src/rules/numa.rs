@@ -99,8 +99,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         })
         .fix(remedy::of(
             period,
-            "+sbt",
-            "+sbt tnnps, only where no other VM and no quota shares these CPUs",
+            "+stbt",
+            "+stbt tnnps, only where no other VM and no quota shares these CPUs",
             "schedulers then stay near the memory that they have allocated; bound ones cannot evade neighbours (see bound-schedulers)",
             prove,
         )),

@@ -420,7 +420,7 @@ fn a_vm_on_several_memory_nodes_is_told() {
     };
     let found = finding(&two(node()), "BT052");
     assert_eq!(found.level, Level::Notice);
-    assert_eq!(entries(&found), ["host.memory_node", "+sbt"]);
+    assert_eq!(entries(&found), ["host.memory_node", "+stbt"]);
     assert!(found.remedies[0].change.contains("+S 2:2"), "{}", found.remedies[0].change);
     let large = finding(&two(node().with(|n| n.cpu = 0.9)), "BT052");
     assert!(large.remedies[0].change.starts_with("one VM for each"), "{}", large.remedies[0].change);
