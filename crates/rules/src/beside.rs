@@ -1,7 +1,9 @@
 //! What a process has beside its heap: its own structure, its side of links and monitors, heads of messages, and messages off the heap.
 //! `process_info(P, memory)` tells it as one sum.
 
-use beamtune_model::{Group, Missing, Period, ProcessRow, metrics, units::SECOND_NS};
+use beamtune_model::{Group, Missing, Period, ProcessRow, ProcessUse, Remedy, metrics, units::SECOND_NS};
+
+use crate::remedy;
 
 /// The head of a message in a queue, in bytes (measured, OTP 23 to 29).
 pub const HEAD_BYTES: f64 = 88.0;
@@ -35,6 +37,25 @@ pub fn links_bytes(row: &ProcessRow) -> Option<f64> {
 /// True where messages in the queue count as a part of the heap.
 pub fn is_on_heap(row: &ProcessRow) -> bool {
     row.message_queue_data.as_deref() == Some("on_heap")
+}
+
+/// So many messages that lie in a heap are worth keeping out of it (judgement): each full collection copies them.
+const MANY_MESSAGES: i64 = 1_000;
+
+/// True where collections copy messages in number, since the queue is a part of the heap.
+pub fn has_long_queue_on_heap(process: &ProcessUse) -> bool {
+    process.queue_max > MANY_MESSAGES && process.row.as_ref().is_some_and(is_on_heap)
+}
+
+/// The remedy where messages lie in a heap.
+pub fn off_heap(period: &Period, why: &str, prove: &str) -> Option<Remedy> {
+    remedy::of(
+        period,
+        "process.message_queue_data",
+        "process_flag(message_queue_data, off_heap) in this process",
+        why,
+        prove,
+    )
 }
 
 /// Blocks of `fix_alloc`, of all its instances: links, monitors and timers of all processes, one for each process, one for each message that

@@ -2,6 +2,7 @@
 
 use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Unit, facts, metrics};
 
+use crate::beside::{has_long_queue_on_heap, off_heap};
 use crate::place;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, NOTICE, Rule};
@@ -71,6 +72,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let culprit = culprit(period);
     let heap = culprit.and_then(|p| p.row.as_ref()).and_then(|row| row.total_heap_words);
     let fullsweep = culprit.and_then(|p| p.row.as_ref()).and_then(|row| row.fullsweep_after);
+    let with_queue = culprit.filter(|process| has_long_queue_on_heap(process));
     let draft = Draft::new(
         score,
         match culprit {
@@ -98,6 +100,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     )
     .because_some(heap.map(|words| Evidence::number("its heap", words as f64 * 8.0, Unit::Bytes)))
     .because_some(fullsweep.map(|n| Evidence::number("its fullsweep_after", n as f64, Unit::Count)))
+    .because_some(
+        with_queue.map(|process| {
+            Evidence::number("messages that lie in it", process.queue_max as f64, Unit::Count)
+        }),
+    )
     .because_some(culprit.and_then(place::evidence))
     .but_if(
         culprit.is_some(),
@@ -129,6 +136,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 "gc share under the same load; binaries that old data refers to are then kept for longer",
             )
         })
+        .fix_if(with_queue.is_some(), || {
+            off_heap(
+                period,
+                "messages that wait lie in its heap, and each full collection copies them, also those that its code orders (garbage_collect)",
+                "gc share, and messages handled a second",
+            )
+        })
         .fix(remedy::of(
             period,
             "code.less_garbage",
@@ -137,7 +151,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "gc share and reductions per request under the same load",
         ))
         .fix(own_allocators)
-        .fix_if(culprit.is_some(), || {
+        // Of a heap full of messages, 1.5 times as much is no size to begin with.
+        .fix_if(culprit.is_some() && with_queue.is_none(), || {
             remedy::of(
                 period,
                 "process.min_heap_size",

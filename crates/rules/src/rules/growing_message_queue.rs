@@ -3,7 +3,7 @@
 use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
 use beamtune_stats::{Trend, trend};
 
-use crate::beside::is_on_heap;
+use crate::beside::{is_on_heap, off_heap};
 use crate::known;
 use crate::place;
 use crate::remedy;
@@ -118,11 +118,10 @@ fn growing(period: &Period, process: &ProcessUse, score: f64, last: f64, trend: 
             "messages handled per second under the same load",
         ))
         .fix_if(process.row.as_ref().is_some_and(is_on_heap), || {
-            remedy::of(
+            off_heap(
                 period,
-                "process.message_queue_data",
-                "process_flag(message_queue_data, off_heap) in this process",
-                "a long queue on the heap is copied by each full collection; this cures the collection's cost, not the growth",
+                "a long queue on the heap is copied by each full collection; this cures what collections cost, and the growth only where they \
+                 are what it has no time for messages for",
                 "gc share of the schedulers (BT011) and the process's memory",
             )
         })

@@ -2,7 +2,7 @@
 
 use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Unit, metrics};
 
-use crate::beside::is_on_heap;
+use crate::beside::{has_long_queue_on_heap, off_heap};
 use crate::events::{Told, told};
 use crate::memory::{self, megabytes};
 use crate::remedy;
@@ -113,7 +113,6 @@ fn stands_still(period: &Period, told: &Told<'_>, score: f64) -> Draft {
     let process = told.culprit.as_ref().and_then(|culprit| {
         period.processes.iter().find(|process| culprit.subject.contains(process.pid.as_str()))
     });
-    let on_heap = process.and_then(|process| process.row.as_ref()).is_some_and(is_on_heap);
     let queue = process.map_or(0, |process| process.queue_max);
     let draft = Draft::new(
         score,
@@ -141,11 +140,9 @@ fn stands_still(period: &Period, told: &Told<'_>, score: f64) -> Draft {
     )
     .because_some((queue > 0).then(|| Evidence::number("messages in its queue", queue as f64, Unit::Count)))
     .but_if(hosts, "schedulers waited for a CPU for about as long: on a host with CPU left it may be short");
-    told.blame(draft).fix(less_garbage(period)).fix_if(queue > 1_000 && on_heap, || {
-        remedy::of(
+    told.blame(draft).fix(less_garbage(period)).fix_if(process.is_some_and(has_long_queue_on_heap), || {
+        off_heap(
             period,
-            "process.message_queue_data",
-            "process_flag(message_queue_data, off_heap) in this process",
             "a long queue on the heap is copied by each full collection",
             "long_gc events, with a queue as long",
         )

@@ -358,6 +358,12 @@ fn garbage_collection_is_blamed_on_the_process_with_the_heap() {
     }
     let own = dirty(8, 0.2).with(|n| n.facts.push((facts::EMU_ARGS, r#"["-Mdai","max"]"#.to_owned())));
     assert!(!entries(&finding(&own, "BT011")).contains(&"+Mdai"));
+    // Messages in its heap are copied with it, and a heap of that size from the start would cure nothing.
+    let queued = one.clone().with(|n| {
+        n.busiest[0].queue = (150_000, 0);
+        n.busiest[0].row.message_queue_data = Some("on_heap".to_owned());
+    });
+    assert_eq!(entries(&finding(&queued, "BT011")), ["process.message_queue_data", "code.less_garbage"]);
     let swept = one.with(|n| n.busiest[0].row.fullsweep_after = Some(0));
     assert_eq!(entries(&finding(&swept, "BT011"))[0], "process.fullsweep_after");
     assert_healthy(&node(), "BT011");
