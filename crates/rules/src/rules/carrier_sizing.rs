@@ -22,6 +22,9 @@ pub const RULE: Rule = Rule {
 const COST: Scale =
     Scale { notice: 0.02, warning: 0.10, critical: 0.50, source: "judgement; 2.2 µs a page were measured" };
 
+/// Below this nobody would win anything by it, however little else the VM does.
+const WORTH_CORES: f64 = 0.05;
+
 /// Mappings, as a share of those that the kernel allows a process.
 const MAPPINGS: Scale = Scale {
     notice: 0.10,
@@ -134,10 +137,9 @@ fn alone(period: &Period, allocator: &Allocator, letter: char, sizes: &Sizes, wo
     let used = view::process_cores(period).ok().filter(|cores| *cores > 0.0);
     let share = used.map_or(0.0, |used| (cores / used).min(1.0));
     let mapped = mappings(period, single, sizes);
-    let score = [COST.score(share), MAPPINGS.score(mapped / MOST_MAPPINGS)]
-        .into_iter()
-        .flatten()
-        .fold(WORTH_KNOWING, f64::max);
+    let cost = COST.score(share).filter(|_| cores >= WORTH_CORES);
+    let score =
+        [cost, MAPPINGS.score(mapped / MOST_MAPPINGS)].into_iter().flatten().fold(WORTH_KNOWING, f64::max);
     let (sbct, lmbcs) = fitting(mean_kb);
     let prove = "the same load: page faults and CPU in the kernel; beamtune memory: single-block carriers must be gone";
     let name = &allocator.name;
