@@ -28,7 +28,7 @@ pub struct Node {
     pub voluntary_switches: i64,
     pub involuntary_switches: i64,
     pub active_tasks: i64,
-    pub open_files: i64,
+    pub open_files: (i64, i64),
     /// What they are: kinds, and how many of each were looked at.
     pub open_kinds: Vec<(&'static str, i64)>,
     pub dirty_cpu_active: f64,
@@ -243,7 +243,7 @@ pub fn node() -> Node {
         voluntary_switches: 100,
         involuntary_switches: 1,
         active_tasks: 3,
-        open_files: 30,
+        open_files: (30, 0),
         open_kinds: Vec::new(),
         dirty_cpu_active: 0.01,
         dirty_io_active: 0.01,

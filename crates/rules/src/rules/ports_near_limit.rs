@@ -77,22 +77,29 @@ fn by_descriptors(period: &Period, ports: &Filling, files: &Filling, score: f64,
     let leak = filling.growth.is_some();
     let commonest = Commonest::of(period);
     let mostly = commonest.as_ref().filter(|kind| kind.share() > 0.5);
-    // Where they are files, whoever made the few ports is not to be named.
-    let files_of = mostly.filter(|kind| !kind.is_socket && files.now > 2.0 * ports.now);
+    // Where they are no ports', whoever made the few ports is not to be named, unless these are what grows.
+    let is_of_ports = files.now <= 2.0 * ports.now || (files.growth.is_none() && ports.growth.is_some());
+    let of_no_port = mostly.filter(|kind| kind.descriptor != Descriptor::Socket && !is_of_ports);
     let draft = filling.draft(score, "open files");
     let draft = match mostly {
         Some(kind) => draft.and(&format!("; most are {}", kind.what)),
         None => draft,
     };
-    match files_of {
+    match of_no_port {
         Some(kind) => draft
             .about(kind.what.clone())
             .but_if(leak, STILL_ARRIVING)
             .fix_if(leak, || {
+                let close = match kind.descriptor {
+                    Descriptor::File => {
+                        "close files when their work is done (file:close/1): they stay open for as long as the process that opened them lives"
+                    }
+                    _ => "close them when their work is done: most likely native code (a NIF, a driver) has opened them",
+                };
                 remedy::of(
                     period,
                     "code.close_ports",
-                    "close files when their work is done (file:close/1): they stay open for as long as the process that opened them lives",
+                    close,
                     "a table that leaks is full one day, whatever its size",
                     "the number of open files must stop growing under the same load",
                 )
@@ -125,10 +132,19 @@ fn by_descriptors(period: &Period, ports: &Filling, files: &Filling, score: f64,
         ))
 }
 
+/// What a descriptor is of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Descriptor {
+    Socket,
+    File,
+    /// A pipe, a device, a poll set …
+    Other,
+}
+
 /// What most of the open files are, where that was looked at.
 struct Commonest {
     what: String,
-    is_socket: bool,
+    descriptor: Descriptor,
     /// Of so many that were looked at.
     count: i64,
     looked_at: i64,
@@ -145,14 +161,14 @@ impl Commonest {
             .filter(|(_, last)| last.t >= looked_at.t)
             .map(|(kind, last)| (kind, last.value))
             .max_by_key(|&(kind, count)| (count, kind))?;
-        let what = match kind {
-            "socket" => "sockets".to_owned(),
-            "pipe" => "pipes".to_owned(),
-            device if device.starts_with("/dev/") => format!("files opened as {device}"),
-            folder if folder.starts_with('/') => format!("files in {folder}"),
-            other => format!("of the kind {other}"),
+        let (what, descriptor) = match kind {
+            "socket" => ("sockets".to_owned(), Descriptor::Socket),
+            "pipe" => ("pipes".to_owned(), Descriptor::Other),
+            device if device.starts_with("/dev/") => (format!("files opened as {device}"), Descriptor::Other),
+            folder if folder.starts_with('/') => (format!("files in {folder}"), Descriptor::File),
+            other => (format!("of the kind {other}"), Descriptor::Other),
         };
-        Some(Commonest { what, is_socket: kind == "socket", count, looked_at: looked_at.value })
+        Some(Commonest { what, descriptor, count, looked_at: looked_at.value })
     }
 
     fn share(&self) -> f64 {

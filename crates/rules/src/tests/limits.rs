@@ -34,7 +34,7 @@ fn tables_that_fill_up_are_found_and_their_makers_named() {
 #[test]
 fn ports_and_descriptors_are_each_held_against_their_limit() {
     let files = node().with(|n| {
-        n.open_files = 900;
+        n.open_files = (900, 0);
         n.facts.push((facts::NOFILE_SOFT, "1024".to_owned()));
     });
     let found = finding(&files, "BT008");
@@ -70,15 +70,25 @@ fn ports_and_descriptors_are_each_held_against_their_limit() {
     assert_eq!(uploads.subject.as_deref(), Some("files in /srv/uploads"));
     assert!(uploads.summary.ends_with("; most are files in /srv/uploads"), "{}", uploads.summary);
     assert!(!uploads.evidence.iter().any(|evidence| evidence.what == "most are"), "{:?}", uploads.evidence);
-    let closes = files.clone().with(|n| {
-        n.open_kinds = vec![("/srv/uploads", 400)];
+    let grows = |kind: &'static str| {
+        let node = files.clone().with(|n| (n.open_files, n.open_kinds) = ((700, 5), vec![(kind, 400)]));
+        finding(&node, "BT008").remedies[0].change.clone()
+    };
+    assert!(grows("/srv/uploads").starts_with("close files"), "{}", grows("/srv/uploads"));
+    assert!(grows("pipe").starts_with("close them"), "{}", grows("pipe"));
+    // Ports leak beside many files that stay as they are.
+    let ports = files.clone().with(|n| {
+        n.open_kinds = vec![("/srv/uploads", 400), ("socket", 40)];
         n.ports = (20, 2);
+        n.spawns = vec![spawn("port", "tcp_inet", "acceptor")];
     });
-    assert!(finding(&closes, "BT008").remedies[0].change.starts_with("close files"), "a leak of files");
+    let found = finding(&ports, "BT008");
+    assert_eq!(found.subject.as_deref(), Some("tcp_inet made by acceptor"));
+    assert!(found.remedies[0].change.starts_with("close sockets"), "{}", found.remedies[0].change);
     // Files are counted seldom; that ports grow tells where they are going.
     let few = node().with(|n| {
         n.ports = (300, 20);
-        n.open_files = 500;
+        n.open_files = (500, 0);
         n.facts.push((facts::NOFILE_SOFT, "1024".to_owned()));
     });
     assert_eq!(entries(&finding(&few, "BT008")), ["code.close_ports", "host.nofile"]);
@@ -195,7 +205,7 @@ fn a_port_table_sized_by_ulimit_is_told_from_one_that_was_asked_for() {
     assert_eq!((found.level, entries(&found)), (Level::Critical, vec!["+Q", "host.nofile"]));
     assert!(found.summary.contains("limit of open files"), "{}", found.summary);
     // Files that are no ports need their descriptors, but no place in the table.
-    let files = finding(&limit(134_217_727).with(|n| n.open_files = 100_000), "BT014");
+    let files = finding(&limit(134_217_727).with(|n| n.open_files = (100_000, 0)), "BT014");
     let changes: Vec<_> = files.remedies.iter().map(|remedy| remedy.change.as_str()).collect();
     assert_eq!(changes[0], "+Q 65536");
     assert!(changes[1].contains(" 400000 "), "{changes:?}");
