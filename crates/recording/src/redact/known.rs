@@ -184,6 +184,8 @@ pub(super) const WORDS: &[&str] = &[
     "smaps_rollup",
     "memory_map",
     "open_fds",
+    "open_files",
+    "listen",
     "threads",
     "schedstat",
     "cgroup",

@@ -35,7 +35,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if known {
         return Ok(healthy());
     }
-    let descriptors = sets.as_ref().and_then(|sets| sets.descriptors).unwrap_or(0.0);
+    let Some(descriptors) = sets.as_ref().and_then(|sets| sets.descriptors) else {
+        return period.stat(&metrics::POLLSET_FDS, "0").map(|_| healthy());
+    };
     let Some(score) = DESCRIPTORS.score(descriptors) else {
         return Ok(Judgement::Healthy("sockets are waited for with poll, and there are none".to_owned()));
     };

@@ -88,9 +88,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let numbers: Vec<&str> = busy.iter().map(|one| one.number).take(8).collect();
     let numbers = numbers.join(", ");
-    // +sub true implies +scl false.
+    // +sub true implies +scl false, and +scl true behind it takes it back.
     let is = |flag, value| view::emulator_flag(&period.facts, flag).value() == Some(value);
-    let (by_use, no_compaction) = (is("+sub", "true"), is("+scl", "false"));
+    let (by_use, no_compaction) = (is("+sub", "true") && !is("+scl", "true"), is("+scl", "false"));
     let prove = "run queues of the single schedulers (beamtune show --view schedulers), throughput and latency under the same load";
     Ok(Judgement::found(
         Draft::new(
