@@ -90,6 +90,15 @@ impl Hold<'_> {
         self.is_certain() && self.does != Does::Works && self.waiting >= MANY
     }
 
+    /// For whom it waits itself, where that is known: a process, a node, or the other end of its connection.
+    pub(crate) fn waits_for(&self) -> Option<String> {
+        match &self.does {
+            Does::Waits { on: Some(on), .. } => Some(on.clone()),
+            Does::Waits { at, on: None } if place::is_for_peer(at) => self.peer(),
+            _ => None,
+        }
+    }
+
     /// Whom it talks to, in words: one address, or the first one and how many others.
     pub(crate) fn peer(&self) -> Option<String> {
         match &self.peers[..] {
@@ -138,7 +147,7 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
         .into_iter()
         .filter_map(|group| {
             let Group { kind: (_, does), who, looks, mut places } = group;
-            let seen: i64 = places.iter().map(|(_, count)| count).sum();
+            let seen = places.iter().fold(0, |sum: i64, (_, count)| sum.saturating_add(*count));
             // What was seen in one look of several came and went. And where each waits for one of its own, they are pairs.
             if seen < FEWEST || seen < 2 * who.len() as i64 * i64::from(looks) || 3 * looks < 2 * stands.looks
             {
@@ -215,16 +224,15 @@ fn does(period: &Period, who: &str) -> Does {
 /// Whom these talk to over TCP.
 fn peers<'a>(period: &'a Period, who: &[&str]) -> Vec<&'a str> {
     let is_one = |place: &&Stand| place.pid.as_deref().is_some_and(|pid| who.contains(&pid));
-    let mut peers: Vec<(&str, i64)> = Vec::new();
+    let mut peers: HashMap<&str, i64> = HashMap::new();
     for wanted in period.stands.places.iter().filter(is_one).flat_map(|place| &place.on) {
         if !wanted.is_address() {
             continue;
         }
-        match peers.iter_mut().find(|(address, _)| *address == wanted.who) {
-            Some((_, count)) => *count += wanted.count,
-            None => peers.push((&wanted.who, wanted.count)),
-        }
+        let count = peers.entry(&wanted.who).or_default();
+        *count = count.saturating_add(wanted.count);
     }
+    let mut peers: Vec<(&str, i64)> = peers.into_iter().collect();
     peers.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0)));
     peers.into_iter().map(|(address, _)| address).collect()
 }

@@ -222,6 +222,11 @@ pub(crate) fn is_for_no_process(function: &str) -> bool {
     begins(function, &["prim_inet:", "gen_tcp_socket:", "socket:", "prim_file:", "timer:sleep/1"])
 }
 
+/// True of a function in which a process waits for the other end of a connection.
+pub(crate) fn is_for_peer(function: &str) -> bool {
+    begins(function, &["prim_inet:", "gen_tcp_socket:", "socket:"]) && !is_accept(function)
+}
+
 /// True of a function in which a process waits for the next connection.
 pub(crate) fn is_accept(function: &str) -> bool {
     begins(function, &["prim_inet:accept", "gen_tcp_socket:accept", "socket:accept"])

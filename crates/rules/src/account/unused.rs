@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use beamtune_model::{Missing, Period, ProcessUse, Scale, Share, Stand, Use, metrics};
+use beamtune_model::{Missing, Period, ProcessUse, Scale, Share, Stand, Stands, Use, metrics};
 
 use crate::holds::{self, Does, Hold};
 use crate::place;
@@ -70,7 +70,7 @@ pub(crate) struct Unused<'a> {
     pub held_up: Vec<&'a ProcessUse>,
     /// For whom the most others wait.
     pub hold: Option<Hold<'a>>,
-    /// How many processes were looked at, if none of them waited in the midst of anything: nobody asks for more.
+    /// How many processes were looked at, if each of them waited, and none in the midst of anything: most likely nobody asks for more.
     pub none_waits_of: Option<i64>,
 }
 
@@ -133,9 +133,12 @@ impl Unused<'_> {
     pub(crate) fn outside(&self) -> Option<String> {
         match (&self.hold, &self.held_up[..]) {
             (Some(hold), _) => {
-                let further = match (&hold.does, hold.peer()) {
-                    (Does::Waits { on: Some(on), .. }, _) => format!(", and that for {on}"),
-                    (_, Some(peer)) => format!(", and that for {peer}"),
+                let further = match (&hold.does, hold.waits_for(), hold.peer()) {
+                    (_, Some(on), _) => format!(", and that for {on}"),
+                    // It has asked, and takes the answer when it comes.
+                    (Does::LetsWait | Does::Unknown, None, Some(peer)) => {
+                        format!(", and that is connected to {peer}")
+                    }
                     _ => String::new(),
                 };
                 Some(format!("about {:.0} processes wait for {}{further}", hold.waiting, hold.title))
@@ -155,7 +158,7 @@ impl Unused<'_> {
                 match self.none_waits_of {
                     Some(of) => {
                         format!(
-                            "nobody asked for more: of {of} processes looked at, none waited in the midst of anything"
+                            "most likely nobody asked for more: of {of} processes looked at, none waited in the midst of anything"
                         )
                     }
                     None => {
@@ -201,11 +204,14 @@ impl Unused<'_> {
     }
 }
 
-/// How many processes were looked at by chance, where none waited in the midst of anything but the next connection.
+/// How many processes were looked at by chance, where all of them waited, and for nothing but what comes next.
 fn none_waits_of(period: &Period) -> Option<i64> {
     let waits = |place: &Stand| place.stack.first().is_some_and(|function| !place::is_accept(function));
-    let sampled = period.stands.sampled;
-    (sampled > 0 && !holds::waiting(period).any(waits)).then_some(sampled)
+    let Stands { sampled, places, .. } = &period.stands;
+    // Those that ran, or stood in a send, have no place, nor have those in the rarest of many places.
+    let told = places.iter().filter(|place| place.pid.is_none());
+    let told = told.fold(0, |sum: i64, place| sum.saturating_add(place.count));
+    (told > 0 && told >= *sampled && !holds::waiting(period).any(waits)).then_some(*sampled)
 }
 
 /// The score of the signs of lock contention, with the sign in words.

@@ -2,6 +2,8 @@
 //!
 //! What is left of the capacity is split into causes in [`crate::account`], and the largest one is told.
 
+use std::collections::HashMap;
+
 use beamtune_model::{Code, Evidence, Missing, Period, Remedy, Unit, metrics};
 
 use super::contended_locks;
@@ -121,7 +123,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             outside.as_deref().unwrap_or_default()
         ),
         _ => match unused.none_waits_of {
-            Some(_) => format!("{of_capacity}: there is no more work, since nobody asks for more"),
+            Some(of) => format!(
+                "{of_capacity}: there is no more work; of {of} processes looked at none waited in the midst of anything"
+            ),
             None => format!(
                 "{of_capacity}: there is no more runnable work; processes wait for something outside, or nobody asks"
             ),
@@ -239,16 +243,15 @@ fn remedies(period: &Period, cause: Cause) -> Vec<Option<Remedy>> {
 
 /// The program's functions in which processes of a sample wait in the midst of something, those of most first.
 fn waiting_where(period: &Period) -> Option<String> {
-    let mut places: Vec<(&str, i64)> = Vec::new();
+    let mut places: HashMap<&str, i64> = HashMap::new();
     for place in holds::waiting(period) {
         let Some(at) = place::of_program(&place.stack).or(place.stack.first().map(String::as_str)) else {
             continue;
         };
-        match places.iter_mut().find(|(known, _)| *known == at) {
-            Some((_, count)) => *count += place.count,
-            None => places.push((at, place.count)),
-        }
+        let count = places.entry(at).or_default();
+        *count = count.saturating_add(place.count);
     }
+    let mut places: Vec<(&str, i64)> = places.into_iter().collect();
     places.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
     let text: Vec<_> = places.iter().take(3).map(|(place, count)| format!("{place} ({count})")).collect();
     (!text.is_empty())

@@ -4,7 +4,6 @@ use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
 
 use crate::holds::{self, Does, Hold};
 use crate::known;
-use crate::place;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, NOTICE, Rule};
 
@@ -45,7 +44,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let score = WAITING.score(hold.waiting)?;
         Some(describe(period, hold, if hold.is_certain() { score } else { score.min(NOTICE) }))
     });
-    let in_midst: i64 = holds::waiting(period).map(|place| place.count).sum();
+    let in_midst = holds::waiting(period).fold(0, |sum: i64, place| sum.saturating_add(place.count));
     Ok(Judgement::found_or_healthy(
         found.take(MOST).collect(),
         format!(
@@ -61,9 +60,8 @@ fn describe(period: &Period, hold: &Hold<'_>, score: f64) -> Draft {
     let at = hold.at.as_deref();
     let (itself, has) = if hold.is_one { ("itself waits", "has") } else { ("themselves wait", "have") };
     let what = match (&hold.does, &hold.takes) {
-        (Does::Waits { at, on: Some(on) }, _) => format!("which {itself} for {on} in {at}"),
-        (Does::Waits { at, on: None }, _) => match hold.peer().filter(|_| place::is_for_no_process(at)) {
-            Some(peer) => format!("which {itself} for {peer} in {at}"),
+        (Does::Waits { at, .. }, _) => match hold.waits_for() {
+            Some(whom) => format!("which {itself} for {whom} in {at}"),
             None => format!("which {itself} in {at}"),
         },
         (_, Some(_)) => format!("which {has} none left to give"),

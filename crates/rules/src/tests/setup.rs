@@ -46,6 +46,14 @@ fn blocks_a_little_too_large_to_share_a_carrier_are_told() {
     // Mapping them again and again takes CPU, and the kernel allows so many mappings.
     let churn = pictures().with(|n| (n.allocators[1].segments_asked, n.segments) = (2_000, (2_000, 2_000)));
     assert!(finding(&churn, "BT045").level >= Level::Warning);
+    // Much of what a VM does that does next to nothing is little.
+    let idle = pictures().with(|n| {
+        (n.active, n.cpu) = (0.01, 0.02);
+        (n.allocators[1].segments_asked, n.segments) = (20, (20, 20));
+    });
+    let found = finding(&idle, "BT045");
+    let share = evidence(&found, "CPU that this takes, of what the VM uses").and_then(|of| of.value);
+    assert!(share.is_some_and(|share| share > 0.1) && found.level == Level::Notice, "{share:?}");
     let many = pictures().with(|n| n.allocators[1].sbcs = [30_000, 18_450 * MB, 30_000, 18_000 * MB]);
     assert_eq!(finding(&many, "BT045").level, Level::Warning);
     // An instance maps 256 of them itself, unless it is told otherwise, and the others are malloc's: of two schedulers and one more.
@@ -272,6 +280,9 @@ fn processes_that_wait_for_one_scheduler_while_another_idles_are_told() {
     assert_eq!(entries(&by_use), ["code.unbound_processes", "+sub"]);
     let compaction = evidence(&by_use, "compaction of load").and_then(|of| of.text.as_deref());
     assert_eq!(compaction, Some("switched off (+sub true)"));
+    // Of the two the later one counts; which that is, is not told where both are given.
+    let both = fact(uneven(vec![(0.1, 0), (1.0, 7)]), facts::EMU_ARGS, r#"["-sub","true","-scl","true"]"#);
+    assert_eq!(entries(&finding(&both, "BT050")), ["code.unbound_processes"]);
     assert_healthy(&uneven(vec![(1.0, 5), (1.0, 7)]), "BT050");
     assert_healthy(&uneven(vec![(0.2, 0), (1.0, 1)]), "BT050");
     assert_healthy(&uneven(vec![(0.9, 2), (0.4, 2)]), "BT050");
