@@ -6,6 +6,8 @@
 
 %% Rounds that have been made when the lab is ready.
 -define(FIRST_ROUNDS, 2).
+%% Requests that each session has had by then.
+-define(WARM_REQUESTS, 200).
 
 start(Args) -> lab:run(?MODULE, Args).
 
@@ -13,11 +15,15 @@ establish(Context) ->
     Sessions = lab:int(Context, sessions, 2500, 4000),
     Fields = lab:int(Context, fields, 20, 60),
     PerS = lab:int(Context, per_s, 200, 600),
-    EveryMs = lab:int(Context, every_ms, 2500, 3500),
+    EveryMs = lab:int(Context, every_ms, 2000, 2800),
     [Job | Sources] = Names = lab:names(Context, processes, lab:int(Context, processes, 3, 5)),
     Begun = lab:counter(),
     Pids = list_to_tuple([lab:start(fun() -> session(Fields, Begun) end) || _ <- lists:seq(1, Sessions)]),
     lab:wait_until(sessions, fun() -> lab:total(Begun) =:= Sessions end),
+    %% Heaps have grown to what they need before anybody looks: nobody collects them for hours, cured.
+    Warm = lab:counter(),
+    [[Pid ! {request, Warm} || Pid <- tuple_to_list(Pids)] || _ <- lists:seq(1, ?WARM_REQUESTS)],
+    lab:wait_until(warm, fun() -> lab:total(Warm) =:= ?WARM_REQUESTS * Sessions end),
     Answered = lab:counter(),
     [
         lab:start(Source, fun() ->

@@ -35,7 +35,7 @@ establish(Context) ->
         }
     }.
 
-%% Nearly all of the past requests go to each server in turn, so that the leaking one has its part of them.
+%% To each server as many, by chance.
 client(Servers, Past, PerS, Served) ->
     request(Servers, Past, Served),
     lab:at_rate(PerS, fun(Due) ->
@@ -48,7 +48,7 @@ client(Servers, Past, PerS, Served) ->
 request(_, 0, _) ->
     ok;
 request(Servers, Left, Served) ->
-    Server = element(1 + Left rem tuple_size(Servers), Servers),
+    Server = element(rand:uniform(tuple_size(Servers)), Servers),
     lent = gen_server:call(Server, lend, infinity),
     returned = gen_server:call(Server, give_back, infinity),
     lab:count(Served),

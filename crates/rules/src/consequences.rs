@@ -92,7 +92,7 @@ const RELATIONS: &[Relation] = &[
     },
     Relation {
         cause: "BT042",
-        effects: &["BT005", "BT006"],
+        effects: &["BT005", "BT006", "BT053"],
         is_meant: same_subject,
         why: "one process writes what all log",
     },

@@ -100,7 +100,7 @@ const KNOWN: &[Known] = &[
     },
     Known {
         by: By::Started("global:loop_the_registrar/0"),
-        what: "takes names for the whole cluster one after the other, each under a lock of all nodes",
+        what: "takes names for global_name_server one after the other, each under a lock of all nodes",
         entry: "code.around_the_server",
         change: "pg, or names per node, in place of global: for what comes and goes with each user or device",
         why: "each name takes a lock of all nodes",

@@ -80,7 +80,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let jumps = jumps(&steps, ALL_OF_THEM * processes, usual.max(1.0));
     let healthy = || {
         Ok(Judgement::Healthy(format!(
-            "{rate:.0} collections a second, and no moment at which all processes are collected"
+            "{rate:.0} collections a second, and no three moments in {:.0} s at which all processes are collected",
+            period.seconds()
         )))
     };
     if processes < FEW_PROCESSES || jumps.len() < ENOUGH {
