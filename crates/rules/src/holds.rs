@@ -240,7 +240,9 @@ fn peers<'a>(period: &'a Period, who: &[&str]) -> Vec<&'a str> {
 fn takes(stack: &[String]) -> Option<&str> {
     let is_taking = |function: &&String| {
         let name = function.split_once(':').map_or("", |(_, name)| name);
-        POOLS.iter().any(|pool| function.starts_with(pool)) || TAKES.iter().any(|word| name.contains(word))
+        // Who gives back takes nothing, though `lease` stands in the word.
+        let is_taking_word = TAKES.iter().any(|word| name.contains(word)) && !name.contains("release");
+        POOLS.iter().any(|pool| function.starts_with(pool)) || is_taking_word
     };
     stack.iter().find(is_taking).map(String::as_str)
 }
@@ -262,6 +264,8 @@ mod tests {
             Some("Elixir.DBConnection.Holder:checkout_call/5"),
         );
         check(&["gen:do_call/4", "acquire:it/1"], None);
+        check(&["gen:do_call/4", "shop_pool:release_connection/2"], None);
+        check(&["gen:do_call/4", "shop_pool:lease/1"], Some("shop_pool:lease/1"));
         check(&[], None);
     }
 }

@@ -104,7 +104,7 @@ fn by_descriptors(period: &Period, ports: &Filling, files: &Filling, score: f64,
                     "the number of open files must stop growing under the same load",
                 )
             }),
-        None => common(period, draft, leak, maker),
+        None => common(period, draft, leak, maker.filter(|_| is_of_ports)),
     }
         .because(Evidence::number("ports now", ports.now, Unit::Count))
         .because_some((files.now > ports.now).then(|| {

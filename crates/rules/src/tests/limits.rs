@@ -85,6 +85,12 @@ fn ports_and_descriptors_are_each_held_against_their_limit() {
     let found = finding(&ports, "BT008");
     assert_eq!(found.subject.as_deref(), Some("tcp_inet made by acceptor"));
     assert!(found.remedies[0].change.starts_with("close sockets"), "{}", found.remedies[0].change);
+    // Sockets of the module `socket` are no ports, so whoever makes the few ports has not opened them.
+    let sockets = files.clone().with(|n| {
+        n.open_kinds = vec![("socket", 400)];
+        n.spawns = vec![spawn("port", "tcp_inet", "acceptor")];
+    });
+    assert_eq!(finding(&sockets, "BT008").subject.as_deref(), Some("ports"));
     // Files are counted seldom; that ports grow tells where they are going.
     let few = node().with(|n| {
         n.ports = (300, 20);
