@@ -143,6 +143,12 @@ pub(crate) const FIXES: &[Fix] = &[
         affected: &[("11.0", "13.2.2.9"), ("14.0", "14.2.5")],
         sign: |period| {
             let quota = view::known_quota(period).ok().flatten()?;
+            // A quota of a group above its own no release looks for.
+            let [tightest, own] =
+                [facts::CGROUP_PATH, facts::CGROUP_OWN_PATH].map(|fact| period.facts.get(fact));
+            if own.is_some() && own != tightest {
+                return None;
+            }
             let seen = period.facts.number(facts::CPU_QUOTA);
             let (told, missed) = match seen {
                 None => ("none".to_owned(), true),

@@ -2,7 +2,10 @@
 
 pub use beamtune_model::memory::PAGE_BYTES;
 use beamtune_model::memory::{Allocator, Bridge, Carriers, content};
-use beamtune_model::{Group, Metric, Missing, Period, ProcessUse, facts, metrics};
+use beamtune_model::{Group, Metric, Missing, Period, ProcessUse, Remedy, facts, metrics};
+
+use crate::remedy;
+use crate::view;
 
 /// Bytes as a person says them.
 pub fn megabytes(bytes: f64) -> String {
@@ -11,6 +14,18 @@ pub fn megabytes(bytes: f64) -> String {
         mb if mb.abs() >= 9.95 => format!("{mb:.0} MB"),
         mb => format!("{mb:.1} MB"),
     }
+}
+
+/// The most segments that a cache can keep (`+MMmcs`; larger values are taken as this).
+const MOST_CACHED_SEGMENTS: u32 = 30;
+
+/// A cache of segments that keeps as many as it can; `None` where it does so already.
+pub fn larger_segment_cache(period: &Period, why: &str, prove: &str) -> Option<Remedy> {
+    let given =
+        view::emulator_flag(&period.facts, "+MMmcs").value().and_then(|most| most.parse::<u32>().ok());
+    let change = format!("+MMmcs {MOST_CACHED_SEGMENTS}");
+    let is_larger = given.is_none_or(|most| most < MOST_CACHED_SEGMENTS);
+    is_larger.then(|| remedy::of(period, "+MMmcs", &change, why, prove)).flatten()
 }
 
 /// Resident memory at the end of the period, in bytes.

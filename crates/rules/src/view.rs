@@ -378,6 +378,11 @@ pub fn allocator_flag(facts: &Facts, letter: char, name: &str) -> Option<f64> {
     flag(letter).value().or(flag('u').value()).and_then(|value| value.parse().ok())
 }
 
+/// Whether such a flag is not set, or to less than this: what is higher already is not to be lowered by what should raise it.
+pub fn is_lower(facts: &Facts, letter: char, name: &str, than: f64) -> bool {
+    allocator_flag(facts, letter, name).is_none_or(|given| given < than)
+}
+
 /// Whether dirty schedulers share instances of the allocators, as they do unless each has its own (`+Mdai max`).
 pub fn shares_dirty_allocators(facts: &Facts) -> bool {
     emulator_flag(facts, "+Mdai").value() != Some("max")

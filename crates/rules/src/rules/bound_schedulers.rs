@@ -56,7 +56,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         period.facts.get(facts::CPUS_ALLOWED).and_then(view::cpu_list).map(|cpus| cpus.len() as i64);
     let in_part = host.zip(allowed).is_some_and(|(host, allowed)| allowed < host);
     let is_waking_up = view::wait_per_turn_seconds(period).is_ok_and(|each| each < view::TURN_SECONDS);
-    let score = match WAIT.score(share).filter(|_| in_vain >= WORTH_CORES && !is_waking_up) {
+    let by_waiting = WAIT.score(share).filter(|_| in_vain >= WORTH_CORES && !is_waking_up);
+    let score = match by_waiting {
         Some(score) if in_vain < MUCH_CORES => score.min(NOTICE),
         Some(score) => score,
         None if quota.is_some() || in_part => AT_RISK,
@@ -67,7 +68,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             )));
         }
     };
-    let lost = score > AT_RISK;
+    let lost = by_waiting.is_some();
     let flag =
         ["+sbt", "+stbt"].into_iter().find(|flag| view::emulator_flag(&period.facts, flag).value().is_some());
     let prove = "run-queue wait of the scheduler threads, and latency, under the same load";

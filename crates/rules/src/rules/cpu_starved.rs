@@ -147,7 +147,7 @@ fn describe(period: &Period, waiting: &Waiting, score: f64, cpus: f64, quota: bo
             "run-queue wait of the scheduler threads must fall towards 0",
         )
     })
-    .fix_if(too_many, || {
+    .fix_if(too_many && !quota, || {
         let fit = capacity.allowed.floor().max(1.0) as i64;
         remedy::of(
             period,

@@ -51,9 +51,17 @@ const GIVEN_BACK_WORTH_A_WORD: f64 = 0.1;
 /// Carriers of this size are the smallest that are worth the calls for them (`+M<S>lmbcs`, in kB).
 const SMALL_CARRIER_KB: f64 = 256.0;
 
+/// A threshold below which blocks of up to 2 MB share carriers (`+M<S>sbct`, in kB).
+const SHARING_SBCT_KB: f64 = 2_048.0;
+
 /// So many carriers of single blocks may come from segments where all blocks from 64 kB on have one (`+M<S>mmsbc`; 256 by default,
 /// then malloc). A process has at most 65,530 mappings (vm.max_map_count), those of all instances together.
 const MANY_SINGLE: u32 = 8_192;
+
+/// Carriers that are used to less than this are shared by all schedulers (`+M<S>acul`, in %) …
+const SHARED_BELOW: f64 = 80.0;
+/// … and give free pages back (`+M<S>acful`, in %).
+const FREED_BELOW: f64 = 60.0;
 
 /// With these strategies no carrier is ever given to another instance: they set acul to 0 (run on OTP 25).
 const KEEP_CARRIERS: [&str; 3] = ["bf", "aobf", "gf"];
@@ -313,15 +321,22 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
     let Some(letter) = sparse.letter() else { return draft };
     let prove = "the same load with the same peak, then beamtune memory again: resident, and how far the carriers are used";
     let sbct = "beamtune memory again after the same load: resident, and single-block carriers";
+    let is_lower = |name: &str, than: f64| view::is_lower(&period.facts, letter, name, than);
     if sparse.set == Set::SingleBlock {
+        let are_below = sparse.carriers.mean_block().is_some_and(|bytes| bytes <= SHARING_SBCT_KB * 1024.0);
         return draft
-            .fix(remedy::of(
-                period,
-                "+M<S>sbct",
-                &format!("+M{letter}sbct 2048 +M{letter}lmbcs 20480"),
-                "blocks of this size then share carriers in place of taking one each",
-                sbct,
-            ))
+            .fix_if(are_below && is_lower("sbct", SHARING_SBCT_KB), || {
+                remedy::of(
+                    period,
+                    "+M<S>sbct",
+                    &format!(
+                        "+M{letter}sbct {SHARING_SBCT_KB:.0} +M{letter}lmbcs {:.0}",
+                        10.0 * SHARING_SBCT_KB
+                    ),
+                    "blocks of this size then share carriers in place of taking one each",
+                    sbct,
+                )
+            })
             .fix(remedy::of(
                 period,
                 "+M<S>rsbcst",
@@ -370,7 +385,7 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
                 prove,
             ).map(|remedy| remedy.saving(sparse.unused.bytes))
         })
-        .fix_if(after_peak && sparse.saved_by_small() >= 0.1 * sparse.unused.bytes, || {
+        .fix_if(after_peak && !is_raised && sparse.saved_by_small() >= 0.1 * sparse.unused.bytes, || {
             remedy::of(
                 period,
                 "+M<S>lmbcs",
@@ -380,11 +395,11 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
             )
             .map(|remedy| remedy.saving(sparse.saved_by_small()))
         })
-        .fix_if(sparse.allocator.pool.size > 0, || {
+        .fix_if(sparse.allocator.pool.size > 0 && is_lower("acful", FREED_BELOW), || {
             remedy::of(
                 period,
                 "+M<S>acful",
-                &format!("+M{letter}acful 60"),
+                &format!("+M{letter}acful {FREED_BELOW:.0}"),
                 "free pages of carriers in the pool are given back with MADV_FREE; they count as resident until the kernel takes them (from 28.1 on, +Mumadtn true takes them at once)",
                 prove,
             )
@@ -403,11 +418,11 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
                 prove,
             )
         })
-        .fix_if(!after_peak && keeps.is_none(), || {
+        .fix_if(!after_peak && keeps.is_none() && is_lower("acul", SHARED_BELOW), || {
             remedy::of(
                 period,
                 "+M<S>acul",
-                &format!("+M{letter}acul 80"),
+                &format!("+M{letter}acul {SHARED_BELOW:.0}"),
                 "carriers that are used to less than 80 % are then shared and filled by all schedulers (60 % by default, 45 % for heaps)",
                 prove,
             )

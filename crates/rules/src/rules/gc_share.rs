@@ -41,8 +41,10 @@ const DIRTY_SHARE: f64 = 0.13;
 /// … if so many collect at a time on average that they meet there. (A node stood still with 13–36 % of many of them, and one allocator.)
 const DIRTY_MEET: f64 = 1.0;
 
-/// What +hms 2586 adds to each process, against the default of 233 words.
-const SMALL_HEAP_BYTES: f64 = (2_586.0 - 233.0) * 8.0;
+/// The first heap that is advised where many small ones are collected, in words: about 20 kB.
+const FIRST_HEAP_WORDS: i64 = 2_586;
+/// By default (`+hms`).
+const DEFAULT_FIRST_HEAP_WORDS: i64 = 233;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let collecting = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU])?;
@@ -120,6 +122,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         "that dirty schedulers wait for their shared allocator is a guess from how many collect at a time: locks that are counted would prove it (beamtune locks, docs/locks.md)",
     );
 
+    let first_heap = period.facts.number(facts::MIN_HEAP_WORDS).unwrap_or(DEFAULT_FIRST_HEAP_WORDS);
     // The heap that it needs, with room to grow before the next collection.
     let words = heap.map_or(100_000, |words| (words as f64 * 1.5) as i64);
     Ok(Judgement::found(
@@ -161,13 +164,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 "collections a second and the gc share under the same load; memory grows by the heap",
             )
         })
-        .fix_if(culprit.is_none() && !is_imported, || {
+        .fix_if(culprit.is_none() && !is_imported && first_heap < FIRST_HEAP_WORDS, || {
             let processes = period.stat(&metrics::PROCESS_COUNT, "").map_or(0.0, |stat| stat.mean());
-            let megabytes = processes * SMALL_HEAP_BYTES / 1e6;
+            let megabytes = processes * (FIRST_HEAP_WORDS - first_heap) as f64 * 8.0 / 1e6;
             remedy::of(
                 period,
                 "+hms",
-                &format!("+hms 2586 (about 20 kB a process; {megabytes:.0} MB more for those that run now), then compare"),
+                &format!("+hms {FIRST_HEAP_WORDS} (about 20 kB a process; {megabytes:.0} MB more for those that run now), then compare"),
                 "short-lived processes then end before their first collection",
                 "collections a second, CPU per request and RSS under the same load",
             )

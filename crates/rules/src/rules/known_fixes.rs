@@ -47,12 +47,17 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     }
     // The same branch has all of them from the latest of these versions on.
     let latest = found.iter().filter_map(|(_, until, _)| Some((OtpVersion::parse(until)?, *until)));
-    let Some((enough, enough_text)) = latest.max_by(|a, b| a.0.cmp(&b.0)) else {
+    let Some((mut enough, mut enough_text)) = latest.max_by(|a, b| a.0.cmp(&b.0)) else {
         return Ok(Judgement::Healthy(format!(
             "of {} defects that are known here ERTS {text} has {lacks}, and the node has to do with none of these",
             FIXES.len()
         )));
     };
+    // If that is of a later branch, others may not be mended in its first version.
+    while let Some(later) = found.iter().find_map(|(fix, ..)| fix.fixed_in(&enough)) {
+        let Some(version) = OtpVersion::parse(later).filter(|version| *version > enough) else { break };
+        (enough, enough_text) = (version, later);
+    }
     // Those that are shown come first.
     found.sort_by_key(|(_, _, sign)| !sign.shown);
     let shown = found.iter().filter(|(_, _, sign)| sign.shown).count();

@@ -77,6 +77,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         (None, Some(bytes)) => {
             format!("{}; how much memory its host has was not told", watermark::sizes(resident, bytes))
         }
+        // That it stops publishers is known, also where its watermark is not.
+        (None, None) if rabbitmq.is_some() => format!("{} resident", megabytes(resident)),
         (None, None) => {
             return Err(Missing {
                 what: "the limit of memory".to_owned(),

@@ -123,15 +123,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     prove,
                 )
             })
-            .fix_if(view::emulator_flag(&period.facts, "+MMmcs").value() != Some("30"), || {
-                remedy::of(
-                    period,
-                    "+MMmcs",
-                    "+MMmcs 30",
-                    "the cache then keeps three times as many segments (10 by default), which may do for small waves",
-                    prove,
-                )
-            }),
+            .fix(memory::larger_segment_cache(
+                period,
+                "the cache then keeps three times as many segments (10 by default), which may do for small waves",
+                prove,
+            )),
     ))
 }
 

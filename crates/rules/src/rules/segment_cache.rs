@@ -26,8 +26,9 @@ const MAPPED: Scale = Scale {
     source: "judgement: a call of mmap, one of munmap and a page fault for each 4 kB that is touched",
 };
 
-/// The most segments that a cache can keep (`+MMmcs`; larger values are taken as this).
-const MOST_CACHED: &str = "30";
+/// A threshold below which blocks of up to 4 MB share carriers, in kB, and the carriers that go with it.
+const SHARING_SBCT_KB: u32 = 4_096;
+const SHARING_LMBCS_KB: u32 = 10 * SHARING_SBCT_KB;
 
 /// Twice the default of what a cached segment may be larger than what is asked for (judgement; recon names these flags after `+MMmcs`).
 const LOOSER: &str = "+MMrmcbf 40 +MMamcbf 8192";
@@ -48,13 +49,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     });
     let most = askers.first();
     let letter = most.and_then(|most| beamtune_flags::allocator(&most.name)).map(|known| known.letter);
+    let raises =
+        letter.filter(|letter| view::is_lower(&period.facts, *letter, "sbct", f64::from(SHARING_SBCT_KB)));
     let faults = period.rate(&metrics::MINOR_FAULTS, "").ok();
     let system = period.cores(&metrics::PROCESS_SYSTEM, "").ok();
     let has_super_carrier = view::emulator_flag(&period.facts, "+MMscs").value().is_some();
     let fits_loosely = ["+MMrmcbf", "+MMamcbf"]
         .iter()
         .any(|flag| view::emulator_flag(&period.facts, flag).value().is_some());
-    let cached = view::emulator_flag(&period.facts, "+MMmcs");
     let prove = "the same load: page faults and CPU in the kernel, per request; beamtune memory: segments mapped anew";
     Ok(Judgement::found(
         Draft::new(
@@ -75,15 +77,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         }))
         .because_some(faults.map(|rate| Evidence::number("page faults", rate, Unit::PerSecond)))
         .because_some(system.map(|cores| Evidence::number("CPU in the kernel", cores, Unit::Cores)))
-        .fix_if(cached.value() != Some(MOST_CACHED), || {
-            remedy::of(
-                period,
-                "+MMmcs",
-                &format!("+MMmcs {MOST_CACHED}"),
-                "the cache then keeps three times as many segments (10 by default)",
-                prove,
-            )
-        })
+        .fix(memory::larger_segment_cache(
+            period,
+            "the cache then keeps three times as many segments (10 by default)",
+            prove,
+        ))
         .fix_if(!fits_loosely, || {
             remedy::of(
                 period,
@@ -105,12 +103,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 prove,
             )
         })
-        .fix_if(letter.is_some(), || {
-            let letter = letter.unwrap_or('u');
+        .fix_if(raises.is_some(), || {
+            let letter = raises.unwrap_or('u');
             remedy::of(
                 period,
                 "+M<S>sbct",
-                &format!("+M{letter}sbct 4096 +M{letter}lmbcs 40960"),
+                &format!("+M{letter}sbct {SHARING_SBCT_KB} +M{letter}lmbcs {SHARING_LMBCS_KB}"),
                 "blocks of up to 4 MB then share carriers that stay, in place of a segment for each; not where memory comes in high peaks, for a few small blocks then keep such carriers",
                 prove,
             )

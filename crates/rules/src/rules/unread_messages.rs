@@ -5,6 +5,7 @@
 
 use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
 
+use crate::beside::is_on_heap;
 use crate::place;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -128,7 +129,7 @@ fn describe(period: &Period, process: &ProcessUse, score: f64, stay: f64) -> Dra
             "messages in its queue while the callee is slow",
         )
     })
-    .fix_if(takes_all, || {
+    .fix_if(takes_all && !row.is_some_and(is_on_heap), || {
         remedy::of(
             period,
             "process.message_queue_data",

@@ -177,6 +177,9 @@ fn waiting_for_a_cpu_is_blamed_on_who_has_it() {
     });
     let found = finding(&throttled, "BT004");
     assert_eq!((found.level, entries(&found)), (Level::Notice, vec![]));
+    let alone = throttled.with(|n| (n.schedulers, n.foreign) = (8, 0.05));
+    let found = finding(&alone, "BT004");
+    assert_eq!((found.level, entries(&found)), (Level::Notice, vec![]));
     // More schedulers than CPUs displace each other.
     let itself = starved.clone().with(|n| {
         n.schedulers = 8;

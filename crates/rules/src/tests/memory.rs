@@ -55,6 +55,10 @@ fn carriers_that_a_peak_has_left_are_told_from_those_that_never_fit() {
     let raised = finding(&with(r#"["-MBsbct","2048"]"#), "BT024");
     assert_eq!(entries(&raised), ["+M<S>acful", "+M<S>acul"]);
     assert!(raised.against.iter().any(|against| against.starts_with("sbct is above")), "{raised:#?}");
+    let raised = after_a_peak().with(|n| n.facts.push((facts::EMU_ARGS, r#"["-MBsbct","2048"]"#.to_owned())));
+    assert_eq!(entries(&finding(&raised, "BT024")), ["code.binary_copy", "+M<S>acful"]);
+    // Nor is what is so already, or higher.
+    assert_eq!(entries(&finding(&with(r#"["-MBacul","90","-Muacful","60"]"#), "BT024")), ["+M<S>sbct"]);
 
     // A peak that has come again while it was looked at: what comes and goes is kept apart from what stays.
     let waves = after_a_peak().with(|n| n.binary_waves = 150 * MB);
@@ -70,6 +74,9 @@ fn carriers_that_a_peak_has_left_are_told_from_those_that_never_fit() {
         n.allocators[0].sbcs = [300, 300 * MB, 300, 170 * MB];
     });
     assert_eq!(entries(&finding(&single, "BT024")), ["+M<S>sbct", "+M<S>rsbcst"]);
+    // Huge ones would still have carriers of their own.
+    let huge = single.clone().with(|n| n.allocators[0].sbcs = [30, 300 * MB, 30, 170 * MB]);
+    assert_eq!(entries(&finding(&huge, "BT024")), ["+M<S>rsbcst"]);
     assert_healthy(&node(), "BT024");
     // A carrier twice as large as the huge table in it, of which nobody has looked at the pages.
     let table = node().with(|n| {
@@ -341,6 +348,10 @@ fn a_cache_of_segments_that_serves_nobody_names_who_asks() {
     let loose = r#"["-MMmcs","30","-MMrmcbf","40"]"#;
     let loose = thrash.clone().with(|n| n.facts = vec![(facts::EMU_ARGS, loose.to_owned())]);
     assert_eq!(entries(&finding(&loose, "BT029")), ["+MMscs", "+M<S>sbct"]);
+    // Larger caches are cut to 30 by the VM, and a higher threshold is not taken back.
+    let raised = r#"["-MMmcs","100","-MBsbct","8192"]"#;
+    let raised = thrash.clone().with(|n| n.facts = vec![(facts::EMU_ARGS, raised.to_owned())]);
+    assert_eq!(entries(&finding(&raised, "BT029")), ["+MMrmcbf", "+MMscs"]);
     assert_eq!(finding(&thrash.clone().with(|n| n.system = 0.0), "BT029").level, Level::Notice);
     assert_healthy(&thrash.clone().with(|n| n.segments = (40_000, 3_000)), "BT029");
     // Memory that grows, or a super carrier that is full and refuses.
@@ -515,6 +526,9 @@ fn a_watermark_that_rabbitmq_told_counts_in_place_of_its_default() {
     let alarm = finding(&rabbit(100, &[(facts::MEMORY_ALARMS, "2")]), "BT037");
     assert_eq!(alarm.level, Level::Critical);
     assert!(alarm.summary.contains("2 nodes"), "{}", alarm.summary);
+    // Also where nothing is known of what memory there is.
+    let alone = rabbit(100, &[(facts::MEMORY_ALARMS, "1"), (facts::HOST_MEMORY, "0")]);
+    assert_eq!(finding(&alone.with(|n| n.group_memory = None), "BT037").level, Level::Critical);
 }
 
 #[test]

@@ -75,6 +75,8 @@ fn a_loop_that_takes_everything_and_yet_sleeps_has_missed_its_wake_up() {
     let off_heap = changed(sleeps, |row| row.message_queue_data = Some("off_heap".to_owned()));
     let found = finding(&off_heap, "BT040");
     assert_eq!(entries(&found), ["process.message_queue_data"]);
+    let on_heap = changed(off_heap, |row| row.message_queue_data = Some("on_heap".to_owned()));
+    assert!(entries(&finding(&on_heap, "BT040")).is_empty());
     assert!(found.against.iter().any(|against| against.contains("8119")), "{:?}", found.against);
 }
 

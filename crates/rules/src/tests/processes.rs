@@ -331,6 +331,8 @@ fn garbage_collection_is_blamed_on_the_process_with_the_heap() {
     });
     let spread = finding(&sick, "BT011");
     assert_eq!((spread.level, entries(&spread)), (Level::Critical, vec!["code.less_garbage", "+hms"]));
+    let large = sick.clone().with(|n| n.facts.push((facts::MIN_HEAP_WORDS, "8192".to_owned())));
+    assert_eq!(entries(&finding(&large, "BT011")), ["code.less_garbage"]);
     let one = sick.with(|n| {
         n.dirty_io_active = 0.9;
         n.busiest = vec![Busy {

@@ -254,6 +254,13 @@ fn bound_schedulers_that_wait_while_a_cpu_is_idle_are_told() {
         Level::Notice
     );
     assert_healthy(&bound().with(|n| n.voluntary_switches = 20_000), "BT049");
+    // A little waiting is told as such.
+    let little = finding(&bound().with(|n| (n.cpu, n.wait, n.voluntary_switches) = (1.0, 0.07, 20)), "BT049");
+    assert!(
+        little.level == Level::Notice && little.summary.contains("that others use"),
+        "{}",
+        little.summary
+    );
     // Not the VM's own CPUs.
     let risk = finding(&bound().with(|n| (n.wait, n.quota) = (0.001, Some(1_000))), "BT049");
     assert_eq!(risk.level, Level::Notice);
@@ -314,14 +321,22 @@ fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
     let quota = erts("13.1.5").with(|n| n.quota = Some(1_000));
     let found = finding(&quota, "BT051");
     assert_eq!(found.level, Level::Warning);
-    assert_healthy(&fact(quota, facts::CPU_QUOTA, "1"), "BT051");
-    let sender = erts("13.2.2.16").with(|n| {
+    assert_healthy(&fact(quota.clone(), facts::CPU_QUOTA, "1"), "BT051");
+    // A quota of a group above its own no release looks for.
+    let own = |own: &str| fact(fact(quota.clone(), facts::CGROUP_PATH, "/pod"), facts::CGROUP_OWN_PATH, own);
+    assert_eq!(finding(&own("/pod"), "BT051").level, Level::Warning);
+    assert_healthy(&own("/pod/shop"), "BT051");
+    let sends = |n: &mut Node| {
         n.busiest = vec![Busy {
             queue: (5_000, 0),
             row: row(|row| row.current_function = Some("prim_inet:send/3".to_owned())),
             ..Busy::default()
         }];
-    });
+    };
+    // The first version in which the one is mended has the other again.
+    let both = finding(&quota.with(sends), "BT051");
+    assert!(both.remedies[0].change.starts_with("OTP 26 with ERTS 14.2.5"), "{}", both.remedies[0].change);
+    let sender = erts("13.2.2.16").with(sends);
     let sender = fact(sender, facts::EMU_ARGS, r#"["-Mea","config"]"#);
     let found = finding(&sender, "BT051");
     assert!(found.remedies[0].change.starts_with("OTP 26"), "{}", found.remedies[0].change);
