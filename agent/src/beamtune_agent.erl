@@ -81,6 +81,7 @@
 -define(FLOOD, 100).
 -define(FLOOD_MS, 100).
 -define(PAUSE_MS, 1000).
+-define(MOST_PAUSE_MS, 60000).
 %% How many of the last ones are kept for clients that have not read them yet.
 -define(EVENTS_KEPT, 50).
 %% process_info(P, memory) walks P's links, monitors and messages, and P does nothing else meanwhile: 0.1 us for each monitor
@@ -88,6 +89,8 @@
 %% or the process more of the latter.
 -define(WALKED_LINKS, 300000).
 -define(WALKED_MESSAGES, 1000000).
+%% With fewer free places in the table of processes none is taken to see how many have been started.
+-define(FREE_PLACES, 100).
 %% Between two looks whether somebody else's system_monitor has gone.
 -define(TRY_AGAIN_MS, 10000).
 %% Of the host's files: how many one request may name, how many bytes of one and of all are read, and of how many threads.
@@ -122,7 +125,8 @@
 %% Before ERTS 15.1, a walk that pauses within the pool leaves the VM's count of pooled carriers wrong for good. It does not where it
 %% has no more blocks to look at than before the first pause; some may come meanwhile.
 -define(POOL_BLOCKS, 6000).
-%% While the code of all modules is listed, the VM stands still: it is not, where a scheduler does not answer within this time.
+%% While the code of all modules is listed, or a system_monitor is set, the VM stands still: neither is done where a scheduler does not
+%% answer within this time.
 -define(PROBE_NS, 100000000).
 -define(MAX_MODULES, 100000).
 %% How many processes a request may name, and how many can be chosen by chance.
@@ -545,8 +549,12 @@ collect(#state{procs = #procs{pause_ms = Pause}, listing = Listing} = State) ->
                                            timeout_ms = Timeout, interval_ns = Interval, rested_ns = now_ns()},
                                Items),
             [{_, Reductions}, {_, Memory}] = process_info(self(), [reductions, memory]),
-            [[{_, ReaderReductions}, {_, ReaderMemory}]] = read_all(fun(P, _) -> process_info(P, [reductions, memory]) end,
-                                                                    [element(1, get(reader))]),
+            {ReaderReductions, ReaderMemory} =
+                case read_all(fun(P, _) -> process_info(P, [reductions, memory]) end, [element(1, get(reader))]) of
+                    [[{_, R}, {_, M}]] -> {R, M};
+                    %% It was held up for so long, by itself, that another one has taken its place.
+                    _ -> {0, 0}
+                end,
             State#state.agent ! {finished, self(), #{reductions => Reductions + ReaderReductions,
                                                      memory => Memory + ReaderMemory,
                                                      scan_us => Done#state.scan_ns div 1000}},
@@ -682,16 +690,23 @@ read(statistics, _, _) ->
     {{input, In}, {output, Out}} = erlang:statistics(io),
     {Switches, _} = erlang:statistics(context_switches),
     {Runtime, _} = erlang:statistics(runtime),
-    {Wall, _} = erlang:statistics(wall_clock),
+    %% Of statistics(wall_clock) somebody else may want to know how much it is since the last call.
+    Wall = erlang:convert_time_unit(erlang:monotonic_time() - erlang:system_info(start_time), native, millisecond),
     #{reductions => Reductions, gc_count => Gcs, gc_reclaimed_words => Words, io_in_bytes => In,
       io_out_bytes => Out, context_switches => Switches, runtime_ms => Runtime, wall_ms => Wall};
 read(memory, _, _) ->
     try maps:from_list(erlang:memory()) catch error:notsup -> throw(unsupported) end;
 read(counts, _, #state{spawned = Before} = State) ->
-    Spawned = spawned(spawn(fun() -> ok end), Before),
-    {#{processes => erlang:system_info(process_count), ports => erlang:system_info(port_count),
-       atoms => erlang:system_info(atom_count), ets => erlang:system_info(ets_count), spawned => element(1, Spawned)},
-     State#state{spawned = Spawned}};
+    Processes = erlang:system_info(process_count),
+    Counts = #{processes => Processes, ports => erlang:system_info(port_count),
+               atoms => erlang:system_info(atom_count), ets => erlang:system_info(ets_count)},
+    %% Where there is no place for it, the VM would tell the log of it.
+    case erlang:system_info(process_limit) - Processes of
+        Free when Free < ?FREE_PLACES -> {Counts, State};
+        _ ->
+            Spawned = spawned(spawn(fun() -> ok end), Before),
+            {Counts#{spawned => element(1, Spawned)}, State#state{spawned = Spawned}}
+    end;
 read(check_io, _, _) -> check_io();
 read(procs, Params, State) -> procs(bounded(top, Params, 1, 20, 100), State);
 read(processes, Params, State) -> processes(bounded(top, Params, 1, 10, 50), State);
@@ -766,28 +781,50 @@ start_watcher(_, Agent) -> Agent.
 %% From OTP 28 on a trace session could be ours alone (trace:system/3). It is not, because its end takes the VM's lock for changing
 %% code. On OTP 29.1.2 that lock may stay taken for ever when several want it at once: then nobody can load or purge code any more
 %% (the purger and who loads stay suspended). agent/README.md has what was tried.
--record(events, {how, told = #{}, rows = [], last = 0, in_window = 0, window_ms = 0, floods = 0}).
+-record(events, {how, told = #{}, rows = [], last = 0, in_window = 0, window_ms = 0, floods = 0, pause_ms = ?PAUSE_MS, flood_ms = none}).
 
 watcher() -> watcher(begin_watching(#events{})).
 
+%% Whenever a system_monitor is set, all schedulers come to rest: with one that is inside a long NIF all others would wait for that, so
+%% they are asked before.
 begin_watching(Events) ->
     case erlang:system_monitor() of
         undefined ->
-            erlang:system_monitor(self(), ?EVENTS),
-            Events#events{how = monitor};
+            case schedulers_answer() of
+                true -> is_taken(erlang:system_monitor(self(), ?EVENTS), Events#events{how = monitor});
+                false -> later(?PAUSE_MS, paused, Events)
+            end;
         {Owner, _} when Owner =:= self() -> Events#events{how = monitor};
-        {Owner, _} ->
-            erlang:start_timer(?TRY_AGAIN_MS, self(), again),
-            Events#events{how = {taken, Owner}}
+        {Owner, _} -> later(?TRY_AGAIN_MS, {taken, Owner}, Events)
     end.
 
-pause_watching(#events{floods = Floods} = Events) ->
+later(Ms, How, Events) ->
+    erlang:start_timer(Ms, self(), again),
+    Events#events{how = How}.
+
+%% What stood there a moment ago, if somebody else has come in between: it is his.
+is_taken({Owner, Options}, Events) when Owner =/= self() ->
+    erlang:system_monitor(Owner, Options),
+    later(?TRY_AGAIN_MS, {taken, Owner}, Events);
+is_taken(_, Events) -> Events.
+
+%% For a second, and twice as long each time as long as floods follow each other.
+pause_watching(#events{floods = Floods, flood_ms = Last, pause_ms = Before} = Events) ->
+    Now = now_ms(),
+    Ms = case is_integer(Last) andalso Now - Last < 2 * Before of
+             true -> min(?MOST_PAUSE_MS, 2 * Before);
+             false -> ?PAUSE_MS
+         end,
+    Flooded = Events#events{floods = Floods + 1, flood_ms = Now + Ms, pause_ms = Ms},
     case erlang:system_monitor() of
-        {Owner, _} when Owner =:= self() -> erlang:system_monitor(undefined);
-        _ -> ok
-    end,
-    erlang:start_timer(?PAUSE_MS, self(), again),
-    Events#events{how = paused, floods = Floods + 1}.
+        {Owner, _} when Owner =:= self() ->
+            case schedulers_answer() of
+                true -> is_taken(erlang:system_monitor(undefined), later(Ms, paused, Flooded));
+                %% Tried again with the next so many.
+                false -> Events#events{in_window = 0, window_ms = Now}
+            end;
+        _ -> later(Ms, paused, Flooded)
+    end.
 
 watcher(Events) ->
     receive
@@ -1170,7 +1207,9 @@ environment(Release) ->
     [{bin(Name), [bin(Word) || Word <- flags(words(Value, [], []))]} || {Name, Value} <- Set(Flags)]
         ++ [{bin(Name), [bin(Value)]} || {Name, Value} <- Set(Numbers)].
 
-%% Of a list of arguments, the emulator's flags with their values, and the harmless ones of the others.
+%% Of a list of arguments, the emulator's flags with their values, and the harmless ones of the others. What follows `-extra' is the
+%% program's own.
+flags(["-extra" | _]) -> [];
 flags([[Sign | Name] = Flag | Rest]) when Sign =:= $-; Sign =:= $+ ->
     {Values, Next} = lists:splitwith(fun([C | _]) -> C =/= $- andalso C =/= $+ end, Rest),
     Kept = case Sign of $+ -> [Values]; $- -> harmless(Name, Values) end,
@@ -1790,12 +1829,14 @@ stands(Most, #state{budget_ppm = Budget, own = Own} = State) ->
             Count = max(?LEAST_STANDS, min(Most, 10 * Budget * ?STANDS_SHARE div (100 * ?STAND_US))),
             Chosen = some(Count, List, Total) -- Own,
             Stood = details(fun stand/1, Chosen, State),
+            MayWalk = may_walk(),
+            IsWanted = fun(Pid) -> wanted(Pid, MayWalk) end,
             Waiting = [Stand || {_, #{status := waiting} = Stand} <- Stood],
             Places = lists:foldl(fun add_stand/2, #{}, Waiting),
             Wanted = most_wanted(Waiting),
             %% Those that are waited for may wait for others themselves.
-            First = details(fun wanted/1, Wanted, State),
-            Next = details(fun wanted/1, most_wanted([Stand || {_, Stand} <- First]) -- Wanted, State),
+            First = details(IsWanted, Wanted, State),
+            Next = details(IsWanted, most_wanted([Stand || {_, Stand} <- First]) -- Wanted, State),
             Rows = lists:reverse(lists:keysort(2, [{Stack, N, Queued, best_on(On)}
                                                    || {Stack, {N, Queued, On}} <- maps:to_list(Places)])),
             {#{total => Total, sampled => length(Stood), waiting => length(Waiting),
@@ -1806,14 +1847,15 @@ stands(Most, #state{budget_ppm = Budget, own = Own} = State) ->
     end.
 
 %% Status and queue first: they are read from outside, and only who waits is asked for more. Whom a process monitors tells whom it
-%% waits for: a call monitors who is called. Not where it waits in the loop of a behaviour, nor where there are many monitors.
-stand(Pid) ->
+%% waits for: a call monitors who is called. Not where it waits in the loop of a behaviour, as one does that very many monitor.
+stand(Pid) -> stand(Pid, fun(Stack) -> not is_loop(Stack) end).
+
+stand(Pid, MayAsk) ->
     case process_info(Pid, [status, message_queue_len]) of
         [{_, waiting}, {_, Queue}] ->
-            case process_info(Pid, [current_stacktrace, garbage_collection_info, memory]) of
-                [{_, Stack}, {_, Heaps}, {_, Memory}] ->
-                    Beside = Memory - heap_words(Heaps) * erlang:system_info(wordsize),
-                    HasFew = Beside < ?FEW_MONITORS_BYTES,
+            case process_info(Pid, current_stacktrace) of
+                {_, Stack} ->
+                    HasFew = Queue =< ?WALKED_MESSAGES andalso MayAsk(Stack) andalso has_few_monitors(Pid),
                     #{status => waiting, queue => Queue, stack => [mfa({M, F, A}) || {M, F, A, _} <- lists:sublist(Stack, ?STAND_DEPTH)],
                       has_few => HasFew,
                       on => case HasFew andalso not is_loop(Stack) of
@@ -1826,9 +1868,18 @@ stand(Pid) ->
         undefined -> undefined
     end.
 
-%% One that others wait for, also with the other ends of its connections: what it waits for may be there.
-wanted(Pid) ->
-    case stand(Pid) of
+%% Whether there are so few that they may be listed.
+has_few_monitors(Pid) ->
+    case process_info(Pid, [garbage_collection_info, memory]) of
+        [{_, Heaps}, {_, Memory}] ->
+            Memory - heap_words(Heaps) * erlang:system_info(wordsize) < ?FEW_MONITORS_BYTES;
+        undefined -> false
+    end.
+
+%% One that others wait for, also with the other ends of its connections: what it waits for may be there. It is one that very many
+%% may monitor, so it is not asked for them where there are very many at all.
+wanted(Pid, MayWalk) ->
+    case stand(Pid, fun(_) -> MayWalk end) of
         #{has_few := true, on := On} = Stand -> Stand#{on := On ++ peers(Pid)};
         Stand -> Stand
     end.
@@ -2128,7 +2179,7 @@ processes(Top, #state{procs = #procs{busy = Busy, queued = Queued} = Procs, larg
         ++ [{P, queue} || P <- best(Queued, Top)] ++ [{P, binary} || P <- Binaries]
         ++ [{P, waited_for} || P <- State#state.waited_for] ++ [{P, message} || P <- State#state.received],
     Masters = maps:from_list(ets:select(ac_tab, [{{{application_master, '$1'}, '$2'}, [], [{{'$2', '$1'}}]}])),
-    IsWalked = fix_blocks() =< ?WALKED_LINKS,
+    IsWalked = may_walk(),
     Rows = details(fun(Pid) -> process_row(Pid, Masters, Features, IsWalked) end, unique([Pid || {Pid, _} <- Why]), State1),
     Head = case Part of not_yet -> unread(Round, erlang:system_info(process_count)); _ -> head(Round) end,
     {Head#{rows => [Row#{by => [B || {P, B} <- Why, P =:= Pid], delta_reductions => maps:get(Pid, Busy, 0),
@@ -2158,10 +2209,15 @@ known_processes(#state{procs = #procs{round = #round{alive = Alive, list = List,
             {All, length(All)}
     end.
 
-%% Links and monitors of all processes, and some other blocks: at least so many.
-fix_blocks() ->
-    lists:sum([element(1, carriers(Set, Data)) || {instance, _, Data} <- system_list({allocator, fix_alloc}),
-                                                  Set <- [mbcs, mbcs_pool, sbcs]]).
+%% Whether links and monitors of all processes (and some other blocks) are so few that walking those of one holds it up for a moment
+%% only. How many they are is not known where +MFe false has switched their allocator off.
+may_walk() ->
+    case system_list({allocator, fix_alloc}) of
+        [] -> false;
+        Instances ->
+            Blocks = [element(1, carriers(Set, Data)) || {instance, _, Data} <- Instances, Set <- [mbcs, mbcs_pool, sbcs]],
+            lists:sum(Blocks) =< ?WALKED_LINKS
+    end.
 
 %% {words of heap, words of binaries}
 heap(Pid) ->
@@ -2845,14 +2901,18 @@ about_bytes([Count], [From]) -> Count * From * 3 div 2.
 %% a scheduler that is inside a long NIF all others would wait for that, so they are asked something else before, which does no harm.
 code_memory(Top, Params) ->
     Until = until(code_memory, Params),
-    Probe = fun() -> erlang:statistics(garbage_collection) end,
-    case aside(Probe, now_ns() + ?PROBE_NS, [{priority, high}, max_words(?ASIDE_WORDS)]) of
-        {ok, _} -> ok;
-        _ -> error(a_scheduler_does_not_answer)
-    end,
+    schedulers_answer() orelse error(a_scheduler_does_not_answer),
     case aside(fun() -> loaded(Top) end, Until) of
         {ok, Value} -> Value;
         Why -> error({not_listed, Why})
+    end.
+
+%% This asks all of them, and stops none.
+schedulers_answer() ->
+    Probe = fun() -> erlang:statistics(garbage_collection) end,
+    case aside(Probe, now_ns() + ?PROBE_NS, [{priority, high}, max_words(?ASIDE_WORDS)]) of
+        {ok, _} -> true;
+        _ -> false
     end.
 
 %% Lines of the form `module 123' or `module 123 (45 old)' behind two lines of sums.

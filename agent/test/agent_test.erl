@@ -63,6 +63,7 @@ tests() ->
      {"with_a_small_budget_threads_are_read_in_turns", fun thinned_threads/1},
      {"new_processes_are_told_with_who_made_them", fun new_processes/1},
      {"those_that_wait_are_told_with_whom_they_wait_for", fun waiting_for/1},
+     {"who_others_wait_for_is_not_asked_for_what_may_be_very_many", fun waiting_for_a_hub/1, ["+MFe", "false"]},
      {"of_a_great_many_processes_some_are_looked_at", fun some_of_many/1},
      {"messages_are_weighed_when_they_come", fun weighed_messages/1},
      {"processes_that_end_at_once_are_counted", fun short_lived/1},
@@ -459,6 +460,10 @@ small_table(Target) ->
     call(Target, agent_target, idle, [500]),
     Agent = join(Target),
     [counts_spawned(Agent, Target, N, 20000) || N <- [1, 3]],
+    %% Where hardly any is free, none is taken, and the others are counted all the same.
+    call(Target, agent_target, idle, [400]),
+    Counts = value(counts, agent_client:sample(Agent, 5, [counts])),
+    check("nearly full", {maps:is_key(spawned, Counts), maps:get(processes, Counts)}, fun({Is, N}) -> not Is andalso N > 924 end),
     {beamtune, left} = agent_client:leave(Agent).
 
 counts_spawned(Agent, Target, N, Many) ->
@@ -922,7 +927,12 @@ new_processes(#target{release = Release} = Target) ->
     agent_client:leave(Agent),
     call(Target, stop, [Population]).
 
-waiting_for(Target) ->
+waiting_for(Target) -> waiting_for(Target, fun(Holding) -> call(Target, services, [Holding]) end).
+
+%% How many links and monitors there are is not known there.
+waiting_for_a_hub(Target) -> waiting_for(Target, fun(_) -> [] end).
+
+waiting_for(Target, Peered) ->
     Holding = call(Target, holding, [40]),
     Holder = list_to_binary(call(Target, erlang, pid_to_list, [call(Target, held, [Holding])])),
     Agent = join(Target),
@@ -935,7 +945,7 @@ waiting_for(Target) ->
     check("where they stand", [{<<"gen">>, <<"do_call">>, 4}, {<<"gen_server">>, <<"call">>, 3}], lists:sublist(Stack, 2)),
     check("for whom", [{Holder, 40}], On),
     [{_, Status, 0, [Top | _], Peers}] = [W || {Pid, _, _, _, _} = W <- For, Pid =:= Holder],
-    check("whom it talks to", call(Target, services, [Holding]), Peers),
+    check("whom it talks to", Peered(Holding), Peers),
     check("what that does", {waiting, <<"agent_target">>}, {Status, element(1, Top)}),
     [#{by := By}] = [Row || #{pid := Pid} = Row <- maps:get(rows, value(processes, Sample)), Pid =:= Holder],
     check("a closer look at it", true, lists:member(waited_for, By)),
@@ -1314,7 +1324,7 @@ busy(Target) ->
 
 secrets(#target{release = Release} = Target) ->
     Variable = "ERL_OTP" ++ integer_to_list(Release) ++ "_FLAGS",
-    call(Target, os, putenv, ["ERL_FLAGS", "+sbwt none -setcookie 'S3cr3t 1' -mnesia dir \"S3cr3t x\" -sname foo +A 4"]),
+    call(Target, os, putenv, ["ERL_FLAGS", "+sbwt none -setcookie 'S3cr3t 1' -mnesia dir \"S3cr3t x\" -sname foo +A 4 -extra +token S3cr3t"]),
     call(Target, os, putenv, [Variable, "-kernel net_ticktime 20 secret S3cr3t"]),
     call(Target, os, putenv, ["SECRET", "S3cr3t"]),
     Agent = join(Target),

@@ -2,7 +2,7 @@
 
 use beamtune_model::{SampleBuilder, metrics, units};
 
-use super::{Known, MOST_ENTITIES, list, needed};
+use super::{Known, MOST_ENTITIES, list, needed, number};
 use crate::etf::{Term, TermError};
 
 /// Microstate accounting: a row of counters per thread, in the order of `states`.
@@ -87,9 +87,12 @@ pub(super) fn counts(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(),
         (&metrics::PORT_COUNT, "ports"),
         (&metrics::ATOM_COUNT, "atoms"),
         (&metrics::ETS_COUNT, "ets"),
-        (&metrics::SPAWNED, "spawned"),
     ] {
         out.metric(metric, "", needed(value, key)?);
+    }
+    // Not counted where the table of processes is nearly full.
+    if let Some(spawned) = number(value, "spawned")? {
+        out.metric(&metrics::SPAWNED, "", spawned);
     }
     Ok(())
 }
