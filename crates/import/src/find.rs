@@ -3,7 +3,8 @@
 
 use crate::banner::{self, Banner};
 use crate::part::{Part, Tool};
-use crate::term::{self, Fault};
+use crate::statement::{Before, LONGEST_CALL, call, is_piped_on};
+use crate::term::{self, Fault, NoTerm};
 use crate::terms::{self, Call};
 use crate::text::{Tokens, is_space, skip_spaces, word};
 use crate::{instrument, msacc, rabbitmq};
@@ -11,17 +12,22 @@ use crate::{instrument, msacc, rabbitmq};
 /// Parts that are kept: `status` has some sixty lines.
 const MOST_PARTS: usize = 2_000;
 
-/// The longest call that is looked at, in bytes.
-const LONGEST_CALL: usize = 400;
-
-/// Bytes of terms that are read in vain, for each byte of the text: brackets within brackets that are never closed.
-const IN_VAIN: usize = 4;
+/// Bytes of terms that are read in vain, for each byte of the text. A term that is none of a tool's is read again at each bracket within
+/// it, so each of its bytes as often as terms are deep, and once more where it is too deep. Only text that is made for it needs more.
+const IN_VAIN: usize = term::DEEPEST as usize + 2;
 
 /// Names that stand behind a call in the same statement, beside brackets and quotes: `…, limit: :infinity); :ok`, which Elixir needs to
 /// print all of a term, `… |> IO.inspect(limit: :infinity)`, `…), halt().`
 const AROUND: [&str; 8] = ["IO", "inspect", "limit", "infinity", "ok", "pretty", "true", "halt"];
 
-const CALL: Tool = "a call";
+/// A term whose tool is not known.
+const TERM: Tool = "a term";
+
+const CHANGED: &str = "what stands around the call in its statement makes something else of its answer, or takes some of it only: print all of it";
+const SEVERAL: &str = "several calls stand in one statement, and of which one this is the answer is not known: print each by itself";
+const TOO_MANY: &str =
+    "there are too many parts before it, and neither it nor what follows was read: import the rest by itself";
+const EXHAUSTED: &str = "too much was read in vain before it, brackets within brackets: import it by itself";
 const CUT: &str = "the text ends before the term does";
 const BROKEN: &str =
     "something stands in this term that stands in none: a line break in a number, or other text";
@@ -59,16 +65,17 @@ pub fn find(text: &str) -> Found {
         text,
         release,
         parts: Vec::new(),
+        blanks: Vec::new(),
+        behind_part: 0,
         call: None,
         budget: text.len().saturating_mul(IN_VAIN).saturating_add(1_024),
     };
     let mut at = skip_spaces(text, 0);
-    while at < text.len() {
+    while at < text.len() && finder.parts.len() <= MOST_PARTS {
         at = finder.step(at);
     }
-    let rest = blanked(text, &finder.parts);
-    let parts = finder.parts.into_iter().filter(|part| part.tool != CALL).collect();
-    Found { parts, banner, rest }
+    let rest = blanked(text, &finder.blanks);
+    Found { parts: finder.parts, banner, rest }
 }
 
 /// The first banner in the text, which `rabbitmq-diagnostics status` has in the middle of a line.
@@ -80,25 +87,52 @@ fn banners(text: &str) -> Banner {
         .unwrap_or_default()
 }
 
-/// The text with spaces in the place of each letter of the parts.
-fn blanked(text: &str, parts: &[Part]) -> String {
+/// The text with spaces in the place of each letter that was understood.
+fn blanked(text: &str, blanks: &[(usize, usize)]) -> String {
     let mut rest = String::with_capacity(text.len());
     let mut at = 0;
-    for part in parts {
-        rest.push_str(&text[at..part.begin]);
-        rest.extend(text[part.begin..part.end].chars().map(|c| if c == '\n' { c } else { ' ' }));
-        at = part.end;
+    for (begin, end) in blanks {
+        rest.push_str(&text[at..*begin]);
+        rest.extend(text[*begin..*end].chars().map(|c| if c == '\n' { c } else { ' ' }));
+        at = *end;
     }
     rest.push_str(&text[at..]);
     rest
 }
 
+/// A call, which stands before its answer.
+struct Asked {
+    call: Call,
+    begin: usize,
+    end: usize,
+    before: Before,
+    /// Others in the same statement are answered beside it.
+    is_one_of_several: bool,
+}
+
+impl Asked {
+    /// Why what follows may be no answer of the call.
+    fn doubt(&self) -> Option<&'static str> {
+        match self {
+            Asked { before: Before { changes: true, .. }, .. } => Some(CHANGED),
+            Asked { is_one_of_several: true, .. } => Some(SEVERAL),
+            _ => None,
+        }
+    }
+}
+
 struct Finder<'a> {
     text: &'a str,
     release: Option<u32>,
+    /// At most [`MOST_PARTS`], and the first one that is too many.
     parts: Vec<Part>,
-    /// The last call, and where it ends.
-    call: Option<(Call, usize)>,
+    /// Where parts and calls begin and end.
+    blanks: Vec<(usize, usize)>,
+    /// Where the last part ends.
+    behind_part: usize,
+    /// The last call.
+    call: Option<Asked>,
+    /// Bytes that may be read in vain.
     budget: usize,
 }
 
@@ -107,7 +141,6 @@ impl Finder<'_> {
     fn step(&mut self, at: usize) -> usize {
         let rest = &self.text[at..];
         let end = match rest.chars().next() {
-            _ if self.parts.len() >= MOST_PARTS => return self.text.len(),
             Some('[' | '{' | '#' | '%') => self.term(at),
             Some('A' | 'E' | 'F' | 'M' | 'R' | 'T' | 'a'..='z' | ':' | '0'..='9') => self.word(at),
             _ => None,
@@ -143,8 +176,8 @@ impl Finder<'_> {
 
     fn word(&mut self, at: usize) -> Option<usize> {
         if let Some((call, end)) = call(self.text, at) {
-            self.add(CALL, at, end, Ok(Default::default()));
-            self.call = Some((call, end));
+            self.blanks.push((at, end));
+            self.call = Some(self.asked(call, at, end));
             return Some(end);
         }
         if let Some(end) = self.number(at) {
@@ -155,7 +188,7 @@ impl Finder<'_> {
             self.add(msacc::TOOL, at, end, told);
             return Some(end);
         }
-        let is_behind_part = self.parts.last().is_some_and(|part| part.end == at);
+        let is_behind_part = self.is_behind_another(at);
         let is_label = is_behind_part
             || self.text[at..].starts_with(char::is_uppercase)
             || at == 0
@@ -169,6 +202,7 @@ impl Finder<'_> {
     fn number(&mut self, at: usize) -> Option<usize> {
         let rest = &self.text[at..];
         let call = self.call_before(at).filter(|_| rest.starts_with(|c: char| c.is_ascii_digit()))?;
+        let doubt = call.doubt();
         let end = at
             + rest
                 .find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '_' | 'e' | '-'))
@@ -176,7 +210,7 @@ impl Finder<'_> {
         let behind = &self.text[end..];
         // Digits before `>` are those of a prompt. Where they stand right behind the call, the answer's touch them.
         let is_prompt = behind.starts_with('>');
-        if end == at || is_prompt && self.parts.last().is_none_or(|part| part.end != at) {
+        if end == at || is_prompt && !self.is_behind_another(at) {
             return None;
         }
         // A line break in the number leaves digits behind it.
@@ -184,51 +218,93 @@ impl Finder<'_> {
         let goes_on = !next.is_empty() && next.bytes().all(|byte| byte.is_ascii_digit());
         let is_alone = behind.starts_with(|c| is_space(c) || c == '\u{1b}') && !goes_on;
         let ends = is_alone || behind.starts_with("iex(") || behind.starts_with('(') && next.contains(')');
-        let told = terms::number(call, &self.text[at..end], ends)?;
-        self.add(terms::RECON, at, end, told);
+        let told = terms::number(&call.call, &self.text[at..end], ends)?;
+        self.add(terms::RECON, at, end, doubt.map_or(told, Err));
         Some(end)
     }
 
     fn term(&mut self, at: usize) -> Option<usize> {
         if self.budget == 0 {
+            if self.begins_as_known(at) {
+                self.add(TERM, at, at + 1, Err(EXHAUSTED));
+            }
             return None;
         }
         match term::read(self.text, at) {
             Ok((term, end)) => {
-                let call = self.call_before(at);
+                let asked = self.call_before(at);
+                let changes = asked.is_some_and(|asked| asked.before.changes);
+                let call = asked.and_then(Self::known);
                 let understood = msacc::threads(&term)
                     .map(|told| (msacc::TOOL, told))
                     .or_else(|| terms::understand(&term, call))
                     .or_else(|| instrument::understand(&term, call, self.release));
                 let Some((tool, told)) = understood else {
-                    self.budget = self.budget.saturating_sub(end - at);
+                    self.charge(end - at);
                     return None;
                 };
-                self.add(tool, at, end, told);
+                self.add(tool, at, end, if changes { Err(CHANGED) } else { told });
                 Some(end)
             }
-            Err((fault, end)) => {
-                self.budget = self.budget.saturating_sub(end - at);
-                let compact: String = self.text[at..].chars().filter(|c| !is_space(*c)).take(24).collect();
-                let is_known = BEGINNINGS.iter().any(|beginning| compact.starts_with(beginning));
-                if !is_known {
+            Err(NoTerm { fault, end, looked }) => {
+                self.charge(looked - at);
+                if !self.begins_as_known(at) {
                     return None;
                 }
                 let why = if fault == Fault::Ends { CUT } else { BROKEN };
-                self.add("a term", at, end, Err(why));
+                self.add(TERM, at, end, Err(why));
                 Some(end)
             }
         }
     }
 
+    /// Takes what was read in vain from the budget; an attempt costs something, too.
+    fn charge(&mut self, bytes: usize) {
+        self.budget = self.budget.saturating_sub(bytes.max(1));
+    }
+
+    /// Whether a term begins here as those of the tools do.
+    fn begins_as_known(&self, at: usize) -> bool {
+        let compact: String = self.text[at..].chars().filter(|c| !is_space(*c)).take(24).collect();
+        BEGINNINGS.iter().any(|beginning| compact.starts_with(beginning))
+    }
+
+    /// Whether a part or a call ends here.
+    fn is_behind_another(&self, at: usize) -> bool {
+        self.blanks.last().is_some_and(|(_, end)| *end == at)
+    }
+
+    /// A call that begins here, with what its statement makes of it.
+    fn asked(&self, call: Call, begin: usize, end: usize) -> Asked {
+        let mut from = self.behind_part.max(begin.saturating_sub(LONGEST_CALL));
+        while !self.text.is_char_boundary(from) {
+            from += 1;
+        }
+        let mut before = Before::read(self.text, from, begin);
+        before.changes |= is_piped_on(self.text, end);
+        let is_one_of_several = self.call.as_ref().is_some_and(|first| {
+            before.begin <= first.begin
+                && (first.is_one_of_several || first.call != call)
+                && first.before.is_answered_beside(&self.text[first.end..begin])
+        });
+        Asked { call, begin, end, before, is_one_of_several }
+    }
+
+    /// The call, if what follows is its answer.
+    fn known(asked: &Asked) -> Option<&Call> {
+        (!asked.is_one_of_several).then_some(&asked.call)
+    }
+
     /// The call that nothing but prompts and the rest of its own statement stand behind.
-    fn call_before(&self, at: usize) -> Option<&Call> {
-        let (call, end) = self.call.as_ref()?;
-        if at - end > LONGEST_CALL {
+    fn call_before(&self, at: usize) -> Option<&Asked> {
+        let asked = self.call.as_ref()?;
+        if at - asked.end > LONGEST_CALL {
             return None;
         }
         let text = &self.text[..at];
-        let mut behind = *end;
+        // Of a function around the call other arguments may follow: `lists:sublist(…, 3)`.
+        let rest_of_line = text[asked.end..].find('\n').filter(|_| asked.before.changes);
+        let mut behind = asked.end + rest_of_line.unwrap_or(0);
         while behind < at {
             let (word, next) = word(text, behind);
             let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '@');
@@ -239,40 +315,13 @@ impl Finder<'_> {
             }
             behind = next;
         }
-        Some(call)
+        Some(asked)
     }
 
     fn add(&mut self, tool: Tool, begin: usize, end: usize, told: Result<crate::part::Told, &'static str>) {
+        let told = if self.parts.len() < MOST_PARTS { told } else { Err(TOO_MANY) };
         self.parts.push(Part { tool, begin, end, told });
+        self.blanks.push((begin, end));
+        self.behind_part = end;
     }
-}
-
-/// Reads a call of one of the modules, with its brackets: `recon_alloc:fragmentation(current)`, `:recon_alloc.fragmentation(:current)`.
-fn call(text: &str, at: usize) -> Option<(Call, usize)> {
-    const MODULES: [&str; 5] = ["recon_alloc", "instrument", "scheduler", "msacc", "erlang"];
-    if text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_') {
-        return None;
-    }
-    let rest = &text[at..];
-    let plain = rest.strip_prefix(':').unwrap_or(rest);
-    let (module, behind) = MODULES
-        .iter()
-        .find_map(|module| Some((*module, plain.strip_prefix(module)?.strip_prefix([':', '.'])?)))?;
-    let name = behind.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|name| *name > 0)?;
-    let inner = behind[name..].strip_prefix('(')?;
-    let mut depth = 1;
-    for (n, c) in inner.char_indices().take_while(|(n, _)| *n < LONGEST_CALL) {
-        depth += match c {
-            '(' => 1,
-            ')' => -1,
-            _ => 0,
-        };
-        if depth == 0 {
-            let arguments = inner[..n].chars().filter(|c| !is_space(*c) && *c != ':').collect();
-            let call = Call { module, function: behind[..name].to_owned(), arguments };
-            let end = text.len() - inner.len() + n + 1;
-            return Some((call, end + usize::from(text[end..].starts_with('.'))));
-        }
-    }
-    None
 }

@@ -4,7 +4,7 @@
 //! blocks, a place ends at a power of two times the start, less the start until OTP 26; of free blocks, at twice that until OTP 25. So the
 //! release has to be known.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use beamtune_model::{AllocationRow, BlockSum, CarrierRow, Metric, SizeCount, metrics};
 
@@ -196,12 +196,13 @@ fn carriers(start: i64, release: u32, all: &[Term], is_whole: bool) -> Option<To
     // 26 has had both; where it is as later, the first place stays empty.
     let is_since_26 = release >= 27 || release == 26 && carriers.iter().all(|carrier| carrier.free[0] == 0);
     let bounds = free_bounds(start, is_since_26, places);
-    let mut rows: BTreeMap<_, (CarrierRow, Vec<i64>)> = BTreeMap::new();
+    // With each row the places of its allocators among its blocks.
+    let mut rows: BTreeMap<_, (CarrierRow, Vec<i64>, HashMap<&str, usize>)> = BTreeMap::new();
     for carrier in &carriers {
         let size_log2 = i64::from(carrier.bytes.ilog2());
         let used_tenths = carrier.used().saturating_mul(10) / carrier.bytes;
         let key = (carrier.allocator, carrier.in_pool, carrier.is_single(), size_log2, used_tenths);
-        let (row, free) = rows.entry(key).or_insert_with(|| {
+        let (row, free, places_of) = rows.entry(key).or_insert_with(|| {
             let row = CarrierRow {
                 allocator: carrier.allocator.to_owned(),
                 in_pool: carrier.in_pool,
@@ -210,24 +211,28 @@ fn carriers(start: i64, release: u32, all: &[Term], is_whole: bool) -> Option<To
                 used_tenths: Some(used_tenths),
                 ..CarrierRow::default()
             };
-            (row, vec![0; places])
+            (row, vec![0; places], HashMap::new())
         });
         row.carriers += 1;
         row.bytes = row.bytes.saturating_add(carrier.bytes);
         row.unscanned_bytes = row.unscanned_bytes.saturating_add(carrier.unscanned);
         for block in &carrier.blocks {
-            match row.blocks.iter_mut().find(|sum| sum.allocator == block.allocator) {
+            let known = places_of.get(block.allocator.as_str()).and_then(|place| row.blocks.get_mut(*place));
+            match known {
                 Some(sum) => {
                     sum.count = sum.count.saturating_add(block.count);
                     sum.bytes = sum.bytes.saturating_add(block.bytes);
                 }
-                None => row.blocks.push(block.clone()),
+                None => {
+                    places_of.insert(&block.allocator, row.blocks.len());
+                    row.blocks.push(block.clone());
+                }
             }
         }
         free.iter_mut().zip(&carrier.free).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
     }
     let mut rows: Vec<CarrierRow> =
-        rows.into_values().map(|(row, free)| CarrierRow { free: sizes(&bounds, &free), ..row }).collect();
+        rows.into_values().map(|(row, free, _)| CarrierRow { free: sizes(&bounds, &free), ..row }).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.bytes));
     let is_scanned = carriers.iter().all(|carrier| carrier.unscanned == 0);
     let values = if is_scanned { sums(&carriers) } else { Vec::new() };

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, HashMap};
 use beamtune_model::locks::WAIT_BINS;
 use beamtune_model::{LockRow, LockSession};
 
+use crate::Imported;
 use crate::made::{Made, made};
 use crate::row::{HALF_DIGIT, Place};
 use crate::walk::{Found, Log, Row, Told};
-use crate::{Imported, Unread};
 
 /// A microsecond in nanoseconds.
 const MICROSECOND: i64 = 1_000;
@@ -71,8 +71,8 @@ impl Sum {
     }
 }
 
-/// Joins all that was found.
-pub fn join(found: Found) -> Imported {
+/// Joins all that was found, and says how many parts beyond those that are named were not read.
+pub fn join(found: Found) -> (Imported, usize) {
     let Found { tables, told, mut unread, banner } = found;
     let mut refused: Vec<(&Row, &'static str)> = Vec::new();
     let mut rows = Vec::new();
@@ -103,8 +103,8 @@ pub fn join(found: Found) -> Imported {
         remark: remark(&length, told.locks.is_some(), has_whole, is_rounded),
         ..LockSession::default()
     };
-    let unread: Vec<Unread> = unread.finish();
-    Imported { session, rows, unread, banner }
+    let (unread, more) = unread.finish();
+    (Imported { session, rows, unread, banner }, more)
 }
 
 /// What `information` told; of several answers the first.
@@ -263,7 +263,7 @@ fn single_locks<'t>(
 ) -> (Vec<Timed<'t>>, i64) {
     let (wholes, places): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.made.place.is_none());
     let wholes = apart(once(wholes), refused);
-    let mut locks = wholes.iter().map(|row| row.made.locks.max(1)).sum();
+    let mut locks = wholes.iter().fold(0_i64, |sum, row| sum.saturating_add(row.made.locks.max(1)));
     let mut all: Vec<Option<Timed<'t>>> = wholes.into_iter().map(Some).collect();
     // By their names, and by their names and sums.
     let (mut named, mut summed): (HashMap<_, Vec<usize>>, HashMap<_, Vec<usize>>) =
@@ -286,7 +286,7 @@ fn single_locks<'t>(
             _ => None,
         };
         if known.is_empty() {
-            locks += first.made.locks.max(1);
+            locks = locks.saturating_add(first.made.locks.max(1));
             all.extend(places.into_iter().map(Some));
             continue;
         }

@@ -23,6 +23,7 @@ mod part;
 mod rabbitmq;
 mod row;
 mod sample;
+mod statement;
 mod term;
 mod terms;
 mod text;
@@ -91,7 +92,7 @@ pub enum ImportError {
     Unreadable(String),
 }
 
-/// Parts of the text that are named one by one.
+/// Parts of the text that are named one by one. How many there are beyond these is said behind them.
 const MOST_UNREAD: usize = 1_000;
 
 /// Characters of such a part that are told.
@@ -106,18 +107,26 @@ pub fn read(bytes: &[u8]) -> Result<Reading, ImportError> {
     let found = find::find(&text);
     let has_parts = !found.parts.is_empty();
     let (mut reading, refused) = sample::join(&text, found.parts, found.banner);
+    let mut more = refused.len().saturating_sub(MOST_UNREAD);
     reading.unread = named(&text, refused);
     let walked = walk::walk(&found.rest);
     let has_locks = !(walked.tables.is_empty() && walked.told.is_empty());
     if !has_parts && !has_locks {
         return Err(ImportError::Nothing);
     }
-    match has_locks {
-        true => reading.add_locks(join::join(walked)),
-        false => reading.unread.extend(walked.unread.finish()),
-    }
-    reading.unread.sort_by_key(|unread| (unread.line, unread.column));
-    reading.unread.truncate(MOST_UNREAD);
+    more += match has_locks {
+        true => {
+            let (imported, more) = join::join(walked);
+            reading.add_locks(imported);
+            more
+        }
+        false => {
+            let (unread, more) = walked.unread.finish();
+            reading.unread.extend(unread);
+            more
+        }
+    };
+    limit(&mut reading.unread, more);
     Ok(reading)
 }
 
@@ -130,7 +139,22 @@ pub fn lcnt(bytes: &[u8]) -> Result<Imported, ImportError> {
     if found.tables.is_empty() && found.told.is_empty() {
         return Err(ImportError::Nothing);
     }
-    Ok(join::join(found))
+    let (mut imported, more) = join::join(found);
+    limit(&mut imported.unread, more);
+    Ok(imported)
+}
+
+/// Brings parts into the order of the text, and says behind the last one that is named how many there are beyond it, with `more` that are
+/// not among them.
+fn limit(unread: &mut Vec<Unread>, more: usize) {
+    unread.sort_by_key(|unread| (unread.line, unread.column));
+    let more = more + unread.len().saturating_sub(MOST_UNREAD);
+    unread.truncate(MOST_UNREAD);
+    if more > 0 {
+        let (line, column) = unread.last().map_or((1, 1), |last| (last.line, last.column));
+        let why = format!("{more} more parts of the text were not read");
+        unread.push(Unread { line, column, text: String::new(), why });
+    }
 }
 
 fn as_text(bytes: &[u8]) -> Result<std::borrow::Cow<'_, str>, ImportError> {

@@ -9,7 +9,7 @@ use beamtune_model::{facts, metrics};
 
 use crate::part::{CUT_OFF, Told, Value};
 use crate::term::Term;
-use crate::text::{follow, skip_spaces, word};
+use crate::text::{find_within, follow, skip_spaces, word};
 
 /// The tool's name.
 pub const TOOL: &str = "msacc";
@@ -42,6 +42,10 @@ const STATES: [&str; 15] = [
     "sleep",
     "timers",
 ];
+/// The state that all threads have, in every build, but in what `msacc:stats(runtime, …)` makes of them: that leaves it out, so its shares are
+/// of the time at work.
+const SLEEP: &str = "sleep";
+
 /// The line above a table that tells how long was measured.
 const REAL_TIME: [&str; 4] = ["Average", "thread", "real-time", ":"];
 
@@ -76,6 +80,7 @@ const ODD_MEAN: &str =
     "the threads of this table of msacc do not fit its lines per type: some are missing or changed";
 const NUMBERED: &str =
     "msacc prints no number beyond 99, so threads from there on are numbered by their order";
+const RUN_TIME: &str = "these are shares of run-time, without sleep, so how busy threads were is not told: print msacc:print() instead";
 const NO_TIME: &str = "these threads of msacc have counted no time: start it first (msacc:start(1000))";
 
 /// Whether a table, or the lines above it, begin here.
@@ -163,12 +168,13 @@ fn table(text: &str, heading: usize, length_us: Option<i64>) -> (usize, Result<T
         let Some((mut row, end)) = row(text, kind, end, is_types, states.len()) else {
             return (end, Err(BROKEN_ROW));
         };
-        if if is_types { types.len() } else { threads.len() } == MOST_THREADS {
+        // Each type has one line.
+        if threads.len() == MOST_THREADS || types.len() == TYPES.len() {
             return (end, Err(BROKEN_ROW));
         }
         if row.id == Some(NO_NUMBER) {
             let before = threads.last().filter(|last| last.kind == kind).and_then(|last| last.id);
-            row.id = before.filter(|last| *last >= LAST_NUMBER).map(|last| last + 1);
+            row.id = before.filter(|last| *last >= LAST_NUMBER).and_then(|last| last.checked_add(1));
             if row.id.is_none() {
                 return (end, Err(MISSING_THREADS));
             }
@@ -190,6 +196,9 @@ fn tell(
     names.dedup();
     if names.len() != states.len() {
         return Err(BROKEN_HEADING);
+    }
+    if !states.iter().any(|state| state == SLEEP) {
+        return Err(RUN_TIME);
     }
     // The scheduler's is the last line: whatever was cut off, it is missing.
     if !types.iter().any(|row| row.kind == "scheduler") {
@@ -237,7 +246,7 @@ fn whole(threads: &[Row], types: &[Row]) -> Result<(), &'static str> {
         let of: Vec<&Row> = threads.iter().filter(|row| row.kind == of_type.kind).collect();
         let mut ids: Vec<i64> = of.iter().filter_map(|row| row.id).collect();
         ids.sort_unstable();
-        let has_hole = ids.windows(2).any(|pair| pair[1] != pair[0] + 1);
+        let has_hole = ids.windows(2).any(|pair| pair[0].checked_add(1) != Some(pair[1]));
         if of.is_empty() || has_hole || ids.first().is_some_and(|first| *first > 1) {
             return Err(MISSING_THREADS);
         }
@@ -316,7 +325,7 @@ fn row(text: &str, kind: &'static str, begin: usize, is_types: bool, states: usi
 /// `12.34%`, or `12.34%( 1.2%)`, in hundredths of a per cent; and whether there are brackets.
 fn cell(text: &str, at: usize) -> Option<(i64, bool, usize)> {
     let rest = &text[at..];
-    let end = rest.find('%').filter(|end| (4..=6).contains(end))?;
+    let end = find_within(rest, "%", 6).filter(|end| *end >= 4)?;
     let (whole, part) = rest[..end].split_once('.')?;
     let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     if !is_number(whole) || !is_number(part) || part.len() != 2 {
@@ -326,9 +335,9 @@ fn cell(text: &str, at: usize) -> Option<(i64, bool, usize)> {
     let behind = at + end + "%".len();
     let Some(inner) = text[behind..].strip_prefix('(') else { return Some((share, false, behind)) };
     // What is wider than its place is printed as stars.
-    let close = inner.find("%)")?;
+    let close = find_within(inner, "%)", 8)?;
     let may = |c: char| c.is_ascii_digit() || matches!(c, '.' | '*') || crate::text::is_space(c);
-    (close <= 8 && inner[..close].chars().all(may)).then_some((share, true, behind + 1 + close + 2))
+    inner[..close].chars().all(may).then_some((share, true, behind + 1 + close + 2))
 }
 
 /// The states in a word of the heading: those that touch are told apart where that is one way only. `None` if it is no name.
@@ -378,6 +387,10 @@ pub fn threads(term: &Term) -> Option<Result<Told, &'static str>> {
     if term.is_cut() {
         return Some(Err(CUT_OFF));
     }
+    let counters = |thread: &Term| get(thread.map()?, "counters")?.map().map(|map| get(map, SLEEP).is_some());
+    if list.iter().filter_map(counters).any(|has_sleep| !has_sleep) {
+        return Some(Err(RUN_TIME));
+    }
     Some(list.iter().map(thread).collect::<Option<Vec<_>>>().ok_or(ODD_MAP).and_then(of_threads))
 }
 
@@ -396,7 +409,7 @@ fn of_threads(threads: Vec<Thread>) -> Result<Told, &'static str> {
     if seen.windows(2).any(|pair| pair[0] == pair[1]) {
         return Err(ODD_MAP);
     }
-    if seen.windows(2).any(|pair| pair[0].0 == pair[1].0 && pair[1].1 != pair[0].1 + 1) {
+    if seen.windows(2).any(|pair| pair[0].0 == pair[1].0 && pair[0].1.checked_add(1) != Some(pair[1].1)) {
         return Err(MISSING_THREADS);
     }
     let sum =

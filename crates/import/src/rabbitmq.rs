@@ -3,10 +3,12 @@
 //! Most kinds of memory there are RabbitMQ's own sums over its processes and tables; three are the VM's (`code`, `atom`, `binary`), and of
 //! the total it is told what it is of. Sizes are rounded to four digits behind the point, mostly of a gigabyte.
 
+use std::collections::HashSet;
+
 use beamtune_model::{facts, metrics};
 
 use crate::part::{Told, Tool, Value};
-use crate::text::{follow, skip_spaces, word};
+use crate::text::{find_within, follow, skip_spaces, word};
 
 const TOOL: Tool = "rabbitmq-diagnostics";
 
@@ -46,9 +48,14 @@ const KINDS: [&str; 30] = [
 /// Of these, those that `erlang:memory()` tells too.
 const OF_THE_VM: [&str; 3] = ["atom", "binary", "code"];
 
-/// Units of sizes. Which of them are printed depends on the release.
-const UNITS: [(&str, f64); 9] = [
+/// Units of sizes. Which of them are printed depends on the release; what was asked for with `--unit` is printed as it was typed, in large
+/// letters too (deps/rabbitmq_cli/lib/rabbitmq/cli/information_unit.ex).
+const UNITS: [(&str, f64); 13] = [
     ("bytes", 1.0),
+    ("kilobytes", 1e3),
+    ("megabytes", 1e6),
+    ("gigabytes", 1e9),
+    ("terabytes", 1e12),
     ("kib", 1_024.0),
     ("mib", 1_048_576.0),
     ("gib", 1_073_741_824.0),
@@ -59,8 +66,8 @@ const UNITS: [(&str, f64); 9] = [
     ("tb", 1e12),
 ];
 
-/// What alarms are of, as their lines begin.
-const ALARMS: [&str; 3] = [OF_MEMORY, "Free disk space", "File descriptor"];
+/// What alarms are of, as their lines begin (deps/rabbitmq_cli/lib/rabbitmq/cli/core/alarms.ex).
+const ALARMS: [&str; 3] = [OF_MEMORY, "Free disk space", "File descriptor limit"];
 const OF_MEMORY: &str = "Memory";
 
 /// `0.4 of available memory, computed to:` has so many words before the last two.
@@ -148,20 +155,18 @@ fn watermark(text: &str, begin: usize) -> (usize, Result<Told, &'static str>) {
 
 /// `Memory alarm on node rabbit@a`, a line for each alarm of the cluster. Only of those of memory something follows here.
 fn alarms(text: &str, begin: usize) -> Option<(usize, Result<Told, &'static str>)> {
-    let mut nodes: Vec<&str> = Vec::new();
+    let mut nodes: HashSet<&str> = HashSet::new();
     let mut end = None;
     let mut at = begin;
-    while let Some((kind, behind)) =
-        ALARMS.iter().find_map(|kind| Some((*kind, follow(text, at, &[kind, "alarm", "on", "node"])?)))
-    {
+    while let Some((kind, behind)) = alarm(text, at) {
         let (node, behind) =
             word_before(text, behind, &["Memory alarm", "Free disk space", "File descriptor"]);
         // Where the text ends, there may be more of it.
         if behind >= text.len() {
             return Some((behind, Err(NO_NODE)));
         }
-        if kind == OF_MEMORY && !nodes.contains(&node) {
-            nodes.push(node);
+        if kind == OF_MEMORY {
+            nodes.insert(node);
         }
         end = Some(behind);
         at = skip_spaces(text, behind);
@@ -171,6 +176,14 @@ fn alarms(text: &str, begin: usize) -> Option<(usize, Result<Told, &'static str>
         count => vec![(facts::MEMORY_ALARMS, count.to_string())],
     };
     Some((end?, Ok(Told { facts, ..Told::default() })))
+}
+
+/// Of what an alarm is whose line begins here, and where the node's name follows.
+fn alarm(text: &str, at: usize) -> Option<(&'static str, usize)> {
+    ALARMS.into_iter().find_map(|kind| {
+        let words: Vec<&str> = kind.split(' ').chain(["alarm", "on", "node"]).collect();
+        Some((kind, follow(text, at, &words)?))
+    })
 }
 
 /// The next word, and where it ends: before the first of these, too, which touch it where a line break was lost.
@@ -207,9 +220,9 @@ fn size(text: &str, begin: usize) -> Option<(i64, usize)> {
     let (unit, end) = word(text, at);
     let begin = end - unit.len();
     let (bytes, end) = UNITS.iter().find_map(|(name, bytes)| {
-        let rest = unit.strip_prefix(name)?;
+        let (unit, rest) = unit.split_at_checked(name.len())?;
         let ends = !rest.starts_with(|c: char| c.is_ascii_lowercase()) || kind(rest).is_some();
-        ends.then_some((*bytes, begin + name.len()))
+        (ends && unit.eq_ignore_ascii_case(name)).then_some((*bytes, begin + name.len()))
     })?;
     let is_number = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') && number.len() < 18;
     let number: f64 = number.parse().ok().filter(|_| is_number)?;
@@ -221,7 +234,7 @@ fn size(text: &str, begin: usize) -> Option<(i64, usize)> {
 fn share(text: &str, begin: usize) -> Option<usize> {
     let at = skip_spaces(text, begin);
     let inner = text[at..].strip_prefix('(')?;
-    let close = inner.find("%)").filter(|close| *close <= 8)?;
+    let close = find_within(inner, "%)", 8)?;
     let number = inner[..close].trim();
     number.parse::<f64>().ok().filter(|share| (0.0..=1_000.0).contains(share)).map(|_| at + 1 + close + 2)
 }

@@ -132,8 +132,7 @@ pub fn read(tokens: &mut Tokens<'_>, head: &Head, budget: &mut u32) -> Result<(C
         Err(fault) => fault,
     };
     let Some(first) = tokens.peek(0) else { return Err(fault) };
-    let is_first = tokens.whole()[first.line_begin..first.begin].trim().is_empty();
-    if !is_first {
+    if !first.is_first {
         return Err(fault);
     }
     let line = tokens.line_of(first);

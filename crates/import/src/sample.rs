@@ -245,26 +245,21 @@ impl Reading {
         if values.iter().any(|value| is_of(value, &metrics::MBCS_BLOCKS) && value.entity.contains('/')) {
             return Vec::new();
         }
-        let count = |allocator: &str, sizes: &Metric, mean: f64| {
-            let of_it = |value: &&Value| {
-                is_of(value, sizes)
-                    && value.entity.strip_prefix(allocator).is_some_and(|rest| rest.starts_with('/'))
-            };
-            let mut sizes = values.iter().filter(of_it).map(|value| value.value as f64).peekable();
-            sizes.peek()?;
-            let size: f64 = sizes.sum();
-            match mean > 0.0 {
-                true => Some((size / mean).round() as i64),
-                false => (size <= 0.0).then_some(0),
-            }
+        let (mbcs_sizes, sbcs_sizes) = (
+            by_allocator(values, &metrics::MBCS_BLOCKS_SIZE),
+            by_allocator(values, &metrics::SBCS_BLOCKS_SIZE),
+        );
+        let count = |size: Option<&f64>, mean: f64| match mean > 0.0 {
+            true => Some((size? / mean).round() as i64),
+            false => (*size? <= 0.0).then_some(0),
         };
         let mut counts = Vec::new();
         for Mean { allocator, mbcs, sbcs } in &self.means {
             let mut add = |metric, number: Option<i64>| {
                 counts.extend(number.map(|number| Value::of(metric, allocator.as_str(), number)));
             };
-            add(&metrics::MBCS_BLOCKS, count(allocator, &metrics::MBCS_BLOCKS_SIZE, *mbcs));
-            let single = count(allocator, &metrics::SBCS_BLOCKS_SIZE, *sbcs);
+            add(&metrics::MBCS_BLOCKS, count(mbcs_sizes.get(allocator.as_str()), *mbcs));
+            let single = count(sbcs_sizes.get(allocator.as_str()), *sbcs);
             add(&metrics::SBCS_BLOCKS, single);
             add(&metrics::SBCS_CARRIERS, single);
         }
@@ -302,6 +297,17 @@ impl Reading {
         of_parts.extend(more);
         told.chain(of_parts).map(|(key, value)| (key.to_owned(), value)).collect()
     }
+}
+
+/// What all instances of each allocator have together.
+fn by_allocator<'a>(values: &'a [Value], of: &Metric) -> HashMap<&'a str, f64> {
+    let mut sums = HashMap::new();
+    for value in values.iter().filter(|value| is_of(value, of)) {
+        if let Some((allocator, _)) = value.entity.rsplit_once('/') {
+            *sums.entry(allocator).or_insert(0.0) += value.value as f64;
+        }
+    }
+    sums
 }
 
 /// Which tool tells what carriers and blocks there are.

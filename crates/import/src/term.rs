@@ -3,10 +3,14 @@
 //!
 //! It reads no more of either language than its terms: nothing is evaluated, and a word where none may be makes it no term at all.
 
-use crate::text::skip_spaces;
+use crate::text::{find_within, skip_spaces};
 
 /// Terms within terms.
-const DEEPEST: u32 = 32;
+pub const DEEPEST: u32 = 32;
+/// `#Reference<` has so many letters before its bracket.
+const LONGEST_KIND: usize = "#Reference".len();
+/// Bytes of a pid, a reference or a function.
+const LONGEST_PRINTED: usize = 200;
 /// Parts of one term: that many lie in what the VM tells of 100,000 carriers.
 const MOST_PARTS: usize = 2_000_000;
 
@@ -94,12 +98,22 @@ pub enum Fault {
     Large,
 }
 
-/// Reads the term that begins at a place, and gives it with the place behind it; or why there is none, and how far it was read.
-pub fn read(text: &str, at: usize) -> Result<(Term, usize), (Fault, usize)> {
-    let mut reader = Reader { text, at, parts: 0 };
+/// A place without a term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoTerm {
+    pub fault: Fault,
+    /// How far it was one.
+    pub end: usize,
+    /// How far the text was looked at, which is what it has cost: the end of a string may be sought beyond all that is a term.
+    pub looked: usize,
+}
+
+/// Reads the term that begins at a place, and gives it with the place behind it; or why there is none.
+pub fn read(text: &str, at: usize) -> Result<(Term, usize), NoTerm> {
+    let mut reader = Reader { text, at, parts: 0, looked: at };
     match reader.term(0) {
         Ok(term) => Ok((term, reader.at)),
-        Err(fault) => Err((fault, reader.at)),
+        Err(fault) => Err(NoTerm { fault, end: reader.at, looked: reader.looked.max(reader.at) }),
     }
 }
 
@@ -107,11 +121,17 @@ struct Reader<'a> {
     text: &'a str,
     at: usize,
     parts: usize,
+    looked: usize,
 }
 
 impl<'a> Reader<'a> {
     fn rest(&self) -> &'a str {
         &self.text[self.at..]
+    }
+
+    /// Notes that so many bytes from here were looked at.
+    fn look(&mut self, bytes: usize) {
+        self.looked = self.looked.max(self.at + bytes);
     }
 
     fn skip_spaces(&mut self) {
@@ -239,6 +259,7 @@ impl<'a> Reader<'a> {
         let rest = self.rest();
         let may = |c: char| c.is_alphanumeric() || matches!(c, '_' | '@' | '?' | '!' | '.');
         let end = rest.find(|c| !may(c)).unwrap_or(rest.len());
+        self.look(end);
         // What Elixir's shell has cut off stands beside nothing.
         if end == 0 || rest[..end].contains("..") {
             return Err(self.strange_or_end());
@@ -255,7 +276,10 @@ impl<'a> Reader<'a> {
             match c {
                 '\\' => text.extend(letters.next().map(|(_, c)| c)),
                 // A name or a figure has no line break in it; whatever this is began elsewhere.
-                '\n' => return Err(Fault::Strange),
+                '\n' => {
+                    self.look(at);
+                    return Err(Fault::Strange);
+                }
                 c if c == quote => {
                     self.at += at + 1;
                     return Ok(text);
@@ -263,6 +287,7 @@ impl<'a> Reader<'a> {
                 c => text.push(c),
             }
         }
+        self.look(self.rest().len());
         Err(Fault::Ends)
     }
 
@@ -272,13 +297,14 @@ impl<'a> Reader<'a> {
         self.skip_spaces();
         let text = if self.rest().starts_with('"') { Some(self.quoted('"')?) } else { None };
         let rest = self.rest();
-        let end = rest.find(">>").ok_or(Fault::Ends)?;
-        let between = &rest[..end];
         let may = |c: char| {
             c.is_ascii_alphanumeric() || crate::text::is_space(c) || matches!(c, ',' | ':' | '/' | '.' | '…')
         };
-        if !between.chars().all(may) {
-            return Err(Fault::Strange);
+        let end = rest.find(|c| !may(c)).unwrap_or(rest.len());
+        let (between, behind) = rest.split_at(end);
+        self.look(end);
+        if !behind.starts_with(">>") {
+            return Err(if ">".starts_with(behind) { Fault::Ends } else { Fault::Strange });
         }
         self.at += end + ">>".len();
         let is_cut = between.contains("...") || between.contains('…');
@@ -292,7 +318,8 @@ impl<'a> Reader<'a> {
     /// `<0.80.0>`, `#Ref<…>`, `#PID<…>`, `#Fun<…>`.
     fn printed_only(&mut self, first: char) -> Result<Term, Fault> {
         let rest = self.rest();
-        let open = rest.find('<').filter(|open| *open <= "#Reference".len()).ok_or(self.strange_or_end())?;
+        let open = find_within(rest, "<", LONGEST_KIND).ok_or(self.strange_or_end())?;
+        self.look(open + LONGEST_PRINTED);
         if !rest[..open].strip_prefix(first).unwrap_or_default().chars().all(char::is_alphabetic) {
             return Err(Fault::Strange);
         }
@@ -303,7 +330,7 @@ impl<'a> Reader<'a> {
                     return Ok(Term::Other);
                 }
                 '\n' | '[' | '{' => return Err(Fault::Strange),
-                _ if at > 200 => return Err(Fault::Large),
+                _ if at > LONGEST_PRINTED => return Err(Fault::Large),
                 _ => {}
             }
         }
@@ -318,6 +345,7 @@ impl<'a> Reader<'a> {
             rest[from..].find(|c| !is_digit(c)).map_or(rest.len(), |end| from + end)
         };
         let mut end = digits(sign);
+        self.look(end);
         if end == sign {
             return Err(if rest.len() == sign { Fault::Ends } else { Fault::Strange });
         }
@@ -325,6 +353,7 @@ impl<'a> Reader<'a> {
         if rest[end..].starts_with('.') && rest[end + 1..].starts_with(|c: char| c.is_ascii_digit()) {
             is_float = true;
             end = digits(end + 1);
+            self.look(end);
             if rest[end..].starts_with(['e', 'E']) {
                 let exponent = end + 1 + usize::from(rest[end + 1..].starts_with(['-', '+']));
                 end = digits(exponent);
@@ -415,14 +444,29 @@ mod tests {
             assert_eq!(read(text, 0).map(|(term, _)| term.is_cut()), Ok(true), "{text}");
         }
         for text in ["", "[", "[1", "{a,12", "[{a,1},", "\"abc", "#{a", "#{a =>", "[..", "1.5e"] {
-            assert_eq!(read(text, 0).map_err(|(fault, _)| fault), Err(Fault::Ends), "{text}");
+            assert_eq!(read(text, 0).map_err(|no| no.fault), Err(Fault::Ends), "{text}");
         }
         for text in
             ["[1 2]", "{a,1]", "12us", "[1.2.3]", "16#ff ", "#{a,1}", "[\"a\nb\"]", "(", "[emu lator]"]
         {
-            assert_eq!(read(text, 0).map_err(|(fault, _)| fault), Err(Fault::Strange), "{text}");
+            assert_eq!(read(text, 0).map_err(|no| no.fault), Err(Fault::Strange), "{text}");
         }
-        assert_eq!(read(&"[".repeat(100), 0).map_err(|(fault, _)| fault), Err(Fault::Large));
+        assert_eq!(read(&"[".repeat(100), 0).map_err(|no| no.fault), Err(Fault::Large));
+    }
+
+    #[test]
+    fn what_is_no_term_is_not_looked_at_to_the_end_of_the_text() {
+        for (begin, more) in
+            [("#", "#"), ("[<<", "[<<"), ("[<<1,2", "[<<1,2"), ("[#R", "[#R"), ("<", " ["), ("{#Ref", "\n")]
+        {
+            let text = begin.to_owned() + &more.repeat(10_000);
+            let looked = read(&text, 0).map(|_| ()).map_err(|no| no.looked);
+            assert!(looked.is_err_and(|looked| looked <= 300), "{begin}: {looked:?}");
+        }
+        // A string may be long, and what it costs is told although the term does not reach there.
+        let text = "{a,\"".to_owned() + &"b".repeat(10_000);
+        let no = read(&text, 0).expect_err("no term");
+        assert_eq!((no.end, no.looked), (3, text.len()));
     }
 
     fn terms() -> impl Strategy<Value = Term> {

@@ -9,6 +9,9 @@ use crate::term::Term;
 /// The name of the tool that tells of allocators.
 pub const RECON: Tool = "recon_alloc";
 
+/// What the VM maps itself, beside its allocators.
+const MMAP: &str = "erts_mmap";
+
 /// The fewest kinds of memory by which the list is known.
 const OF_MEMORY: [&str; 3] = ["total", "processes", "system"];
 
@@ -61,6 +64,25 @@ pub struct Call {
 /// What a term tells, if it is of one of these tools.
 pub fn understand(term: &Term, call: Option<&Call>) -> Option<(Tool, Result<Told, &'static str>)> {
     let list = term.list()?;
+    let Some(behind) = behind_mmap(list) else { return understand_list(term, list, call) };
+    let why = if term.is_cut() { CUT_OFF } else { ODD_ALLOCATOR };
+    understand_list(term, behind, call).or(Some((RECON, Err(why))))
+}
+
+/// What stands behind the VM's own `mmap`, of which recon since 2.5.4 tells before all allocators: `{{erts_mmap,0},…}`, or `false` in the place
+/// of its numbers. Those are not of carriers, and nothing is read of them.
+fn behind_mmap(list: &[Term]) -> Option<&[Term]> {
+    let (first, behind) = list.split_first()?;
+    let [Term::Tuple(key), Term::List(_) | Term::Atom(_)] = first.tuple()? else { return None };
+    let is_mmap = matches!(key.as_slice(), [Term::Atom(name), Term::Integer(_)] if name == MMAP);
+    is_mmap.then_some(behind)
+}
+
+fn understand_list(
+    term: &Term,
+    list: &[Term],
+    call: Option<&Call>,
+) -> Option<(Tool, Result<Told, &'static str>)> {
     let first = list.first()?.tuple()?;
     match first {
         [name, Term::Integer(_)] if name.atom() == Some("total") => {

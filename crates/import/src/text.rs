@@ -6,6 +6,9 @@ use std::collections::VecDeque;
 /// An atom has at most 255 characters; some of them are escaped.
 const LONGEST_QUOTED: usize = 600;
 
+/// Letters of a word that are looked at: a node's name is an atom and has at most 255, and a prompt has some around it.
+const LONGEST_WORD: usize = 300;
+
 /// A histogram has 30 marks between its bars.
 const LONGEST_MARKS: usize = 64;
 
@@ -22,6 +25,8 @@ pub struct Token<'a> {
     pub begin: usize,
     /// Where its line begins there.
     pub line_begin: usize,
+    /// Whether nothing but white space stands before it in its line.
+    pub is_first: bool,
 }
 
 /// All words, read as they are asked for.
@@ -33,12 +38,14 @@ pub struct Tokens<'a> {
     line_begin: usize,
     /// Characters of the line before `at`.
     column: usize,
+    /// Whether these are white space.
+    is_blank: bool,
     ahead: VecDeque<Token<'a>>,
 }
 
 impl<'a> Tokens<'a> {
     pub fn new(text: &'a str) -> Self {
-        Tokens { text, at: 0, line: 1, line_begin: 0, column: 0, ahead: VecDeque::new() }
+        Tokens { text, at: 0, line: 1, line_begin: 0, column: 0, is_blank: true, ahead: VecDeque::new() }
     }
 
     /// The text that the words are of.
@@ -95,7 +102,9 @@ impl<'a> Tokens<'a> {
             column: self.column + 1,
             begin: self.at,
             line_begin: self.line_begin,
+            is_first: self.is_blank,
         };
+        self.is_blank = false;
         self.column += token.text.chars().count();
         self.at += length;
         Some(token)
@@ -107,10 +116,13 @@ impl<'a> Tokens<'a> {
             let Some(length) = space(&self.text[self.at..], &mut is_quoting) else { return };
             self.column += self.text[self.at..self.at + length].chars().count();
             self.at += length;
+            // Marks of quoting and codes for colours are no blank.
+            self.is_blank &= c.is_whitespace();
             if c == '\n' {
                 self.line += 1;
                 self.line_begin = self.at;
                 self.column = 0;
+                self.is_blank = true;
             }
         }
     }
@@ -138,12 +150,19 @@ pub fn follow(text: &str, begin: usize, words: &[&str]) -> Option<usize> {
     Some(at)
 }
 
-/// The next word, and where it ends.
+/// The next word, and where it ends: at a space, or at the latest after [`LONGEST_WORD`] letters. Whoever goes through a text asks for the
+/// word at each of its places.
 pub fn word(text: &str, from: usize) -> (&str, usize) {
     let begin = skip_spaces(text, from);
-    let is_end = |c: char| is_space(c) || c == '\u{1b}';
-    let end = text[begin..].find(is_end).map_or(text.len(), |end| begin + end);
+    let is_end = |(n, (_, c)): &(usize, (usize, char))| *n == LONGEST_WORD || is_space(*c) || *c == '\u{1b}';
+    let end = text[begin..].char_indices().enumerate().find(is_end);
+    let end = end.map_or(text.len(), |(_, (end, _))| begin + end);
     (&text[begin..end], end)
+}
+
+/// Where a pattern begins in a text, if that is at most `most` bytes behind the text's begin.
+pub fn find_within(text: &str, pattern: &str, most: usize) -> Option<usize> {
+    (0..=most).find(|at| text.get(*at..).is_some_and(|rest| rest.starts_with(pattern)))
 }
 
 /// Bytes of the space that `rest` begins with, `None` if with none. `is_quoting`: no word has stood in this line yet, so a `>` is a mark of
@@ -289,6 +308,16 @@ mod tests {
         let four = tokens.peek(0).expect("a word");
         assert_eq!(tokens.line_of(four), "  three four");
         assert_eq!(tokens.left_in_line(), 1);
+    }
+
+    #[test]
+    fn a_word_has_an_end() {
+        let long = "é".repeat(1_000);
+        assert_eq!(word(&long, 0).0.chars().count(), LONGEST_WORD);
+        assert_eq!(word(" short one", 0), ("short", 6));
+        assert_eq!(find_within("12.34%", "%", 6), Some(5));
+        assert_eq!(find_within("é12.34%", "%", 6), None);
+        assert_eq!(find_within("12", "%", 6), None);
     }
 
     #[test]

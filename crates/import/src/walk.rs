@@ -114,16 +114,10 @@ impl Log {
         self.lines = 0;
     }
 
-    /// All of them, by their places.
-    pub fn finish(mut self) -> Vec<Unread> {
+    /// Those that are kept, and how many more there were.
+    pub fn finish(mut self) -> (Vec<Unread>, usize) {
         self.end();
-        self.list.sort_by_key(|unread| (unread.line, unread.column));
-        if self.more > 0 {
-            let last = self.list.last().map_or((1, 1), |last| (last.line, last.column));
-            let why = format!("{} more parts of the text were not read", self.more);
-            self.list.push(Unread { line: last.0, column: last.1, text: String::new(), why });
-        }
-        self.list
+        (self.list, self.more)
     }
 }
 
@@ -192,10 +186,6 @@ impl<'a> Walk<'a> {
         self.row(token);
     }
 
-    fn is_first_in_line(&self, token: Token<'_>) -> bool {
-        self.tokens.whole()[token.line_begin..token.begin].trim().is_empty()
-    }
-
     fn leave_table(&mut self) {
         self.head = None;
         self.is_anchored = false;
@@ -211,7 +201,7 @@ impl<'a> Walk<'a> {
             self.tokens.skip(1);
             return true;
         }
-        let is_first = self.is_first_in_line(token);
+        let is_first = token.is_first;
         let is_elixirs = token.text == "Interactive" && self.tokens.word(1) == "Elixir";
         let begins_banner = matches!(token.text, banner::BEGINS | "Eshell") || token.text.starts_with("```");
         if is_first && (begins_banner || is_elixirs) {
@@ -360,7 +350,7 @@ impl<'a> Walk<'a> {
         let is_answer = matches!(token.text, "ok" | ":ok" | "true" | "false")
             || token.text.starts_with("{ok,")
             || token.text.starts_with("{:ok,");
-        if is_answer && (self.head.is_some() || self.is_telling || self.is_first_in_line(token)) {
+        if is_answer && (self.head.is_some() || self.is_telling || token.is_first) {
             self.leave_table();
             self.is_telling = false;
             if token.text.starts_with('{') {
@@ -375,7 +365,7 @@ impl<'a> Walk<'a> {
     /// A row of the table in which we are, or something that is not read.
     fn row(&mut self, token: Token<'a>) {
         self.is_telling = false;
-        let is_first = self.is_first_in_line(token);
+        let is_first = token.is_first;
         let begins = is_first || self.is_anchored;
         let mut why = NO_TABLE;
         if let Some(head) = self.head.take() {

@@ -1,6 +1,7 @@
 //! What msacc, erlang:memory, scheduler, recon_alloc, instrument and rabbitmq-diagnostics have printed on real VMs (the folder
 //! `fixtures/tools`, made by `+S 2:2 +SDio 2`), whole and as people paste it. The shells read from a pipe, so what was typed, and the banner of
 //! 23 and 25, were put back into the text. The extra microstates are of made counts, printed by msacc itself.
+//! `recon-mmap-otp27` is put together by hand, in the form of recon 2.5.6 (src/recon_alloc.erl) and of erts/emulator/sys/common/erl_mmap.c.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod told;
@@ -87,6 +88,24 @@ fn shares_of_msacc_become_times_where_the_real_time_is_printed() {
     ] {
         let whys = whys(&table.replacen(whole, broken, 1));
         assert!(whys.iter().any(|(.., text)| text.contains(why)), "{broken}: {whys:#?}");
+    }
+}
+
+#[test]
+fn shares_of_run_time_are_not_taken_for_those_of_real_time() {
+    // msacc:print(msacc:stats(runtime, msacc:stats())), and what stats answers itself.
+    let table = "        Thread      aux emulator       gc\n\nStats per thread:\n scheduler( 1)    1.00%   40.00%   59.00%\n\n\
+                 Stats per type:\n     scheduler    1.00%   40.00%   59.00%\nok\n";
+    let answer = "[#{id => 1,type => scheduler,'$type' => msacc_stats,system => 100.0,\n\
+                  counters => #{gc => #{thread => 59.0,system => 59.0},aux => #{thread => 41.0,system => 41.0}}}]";
+    let counters = "[#{id => 1,type => scheduler,counters => #{gc => 59,aux => 41}}]";
+    for text in [table, answer, counters] {
+        let whys = whys(&format!("1> msacc.\n{text}"));
+        let place = (2, if text == table { 9 } else { 1 });
+        let is_named = |(line, column, why): &(usize, usize, String)| {
+            (*line, *column) == place && why.contains("without sleep") && why.contains("msacc:print()")
+        };
+        assert!(whys.iter().any(is_named), "{text}: {whys:?}");
     }
 }
 
@@ -231,8 +250,20 @@ fn rabbitmqs_watermark_and_alarms_are_facts() {
     let two = "Memory alarm on node a@x\nFree disk space alarm on node a@x\nMemory alarm on node b@x\nMemory alarm on node b@x\n";
     check(&told_by(two), &[(facts::MEMORY_ALARMS, "2")]);
     check(&told_by(&two.replace('\n', "")[..75]), &[(facts::MEMORY_ALARMS, "1")]);
-    let disk = told_by("RabbitMQ version: 3.10.8\nFree disk space alarm on node a@x\n");
-    assert!(!disk.contains_key(facts::MEMORY_ALARMS), "{disk:?}");
+    for other in ["Free disk space", "File descriptor limit"] {
+        let alone = format!("RabbitMQ version: 3.10.8\n{other} alarm on node a@x\n");
+        assert!(!told_by(&alone).contains_key(facts::MEMORY_ALARMS), "{other}");
+        assert!(whys(&alone).is_empty(), "{:?}", whys(&alone));
+        let between =
+            format!("Memory alarm on node a@x\n{other} alarm on node a@x\nMemory alarm on node b@x\n");
+        check(&told_by(&between), &[(facts::MEMORY_ALARMS, "2")]);
+    }
+    for unit in ["MB", "mb", "Mb", "megabytes", "MEGABYTES"] {
+        let text = format!(
+            "Total memory used: 127.9 {unit}\nCalculation strategy: rss\ncode: 31.3 {unit} (24.5%)\n"
+        );
+        check(&told_by(&text), &[("host_process.rss ", "127900000"), ("memory.code ", "31300000")]);
+    }
     assert!(whys("Memory alarm on node a@x")[0].2.contains("whether the node's name ends here"));
 }
 
@@ -392,8 +423,32 @@ fn a_snapshot_tells_the_same_as_the_sums_that_recon_makes_of_it() {
     for other in ["[{{ets_alloc,[1,0]},[{calls,[]}]}]", "[{instance,0,[{versions,\"0.9\",\"3.0\"}]}]"] {
         assert!(whys(other)[0].2.contains("does not stand in it"), "{other}");
     }
+    let cut = "[{{erts_mmap,0},[{default_mmap,[{...}|...]}]},{...}|...]";
+    assert!(whys(cut)[0].2.contains("cut it off"), "{:?}", whys(cut));
     let odd = "[{{ets_alloc,1},[{options,[]},{mbcs,[{blocks,1,1,1},{blocks_size,9,9,9},{carriers,1},{carriers_size,8,8,8}]}]}]";
     assert!(whys(odd)[0].2.contains("blocks are larger"), "{:?}", whys(odd));
+}
+
+#[test]
+fn what_the_vm_maps_itself_stands_before_the_allocators_and_nothing_is_read_of_it() {
+    let text = fixture("recon-mmap-otp27");
+    let told = told_by(&text);
+    check(
+        &told,
+        &[
+            ("memory.total ", "13617624"),
+            ("allocator.mbcs_carriers_size eheap_alloc/1", "1048576"),
+            ("allocator.mbcs_blocks eheap_alloc/1", "7"),
+            ("allocator.pool_carriers_size eheap_alloc/1", "262144"),
+        ],
+    );
+    assert!(!told.keys().any(|key| key.contains("mmap")), "{told:#?}");
+    let refused: Vec<_> = whys(&text).into_iter().filter(|(.., why)| !why.contains("no tool")).collect();
+    assert!(refused.is_empty(), "{refused:?}");
+    let begin = text.find("[{default_mmap").expect("its numbers");
+    let end = text.find("{{sys_alloc").expect("what follows");
+    let without = format!("{}false}},\n  {}", &text[..begin], &text[end..]);
+    assert_eq!(told_by(&without), told);
 }
 
 #[test]

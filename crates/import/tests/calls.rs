@@ -1,0 +1,149 @@
+//! Whose answer a list is: what stands around a call in its statement, before it and behind it.
+#![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
+
+mod told;
+
+use told::*;
+
+/// An answer of `recon_alloc:fragmentation` with one instance, of so many bytes of carriers.
+fn answer(bytes: u32) -> String {
+    format!(
+        "[{{{{eheap_alloc,1}},\n  [{{sbcs_usage,1.0}},\n   {{mbcs_usage,0.5}},\n   {{sbcs_block_size,0}},\n   {{sbcs_carriers_size,0}},\n   \
+         {{mbcs_block_size,5}},\n   {{mbcs_carriers_size,{bytes}}}]}}]"
+    )
+}
+
+const CURRENT: &str = "allocator.mbcs_carriers_size eheap_alloc/1";
+const LARGEST: &str = "allocator.mbcs_carriers_size_max eheap_alloc/1";
+
+/// Another answer, so that something is read.
+const OTHER: &str = "7> erlang:memory().\n[{total,3},{processes,1},{system,2}]\n";
+
+fn check_refused(text: &str, line: usize, why: &str) {
+    let text = format!("{text}\n{OTHER}");
+    let told = told_by(&text);
+    assert!(!told.keys().any(|key| key.starts_with("allocator.")), "{text}: {told:#?}");
+    let whys = whys(&text);
+    assert!(whys.iter().any(|(at, _, text)| *at == line && text.contains(why)), "{text}: {whys:?}");
+}
+
+#[test]
+fn answers_of_two_calls_in_one_expression_are_not_taken_for_those_of_one() {
+    let (max, current) = (answer(90), answer(80));
+    for (calls, answers) in [
+        (
+            "{recon_alloc:fragmentation(max), recon_alloc:fragmentation(current)}.",
+            format!("{{{max},\n {current}}}"),
+        ),
+        (
+            "[recon_alloc:fragmentation(max), recon_alloc:fragmentation(current)].",
+            format!("[{max},\n {current}]"),
+        ),
+        (
+            "io:format(\"~p~n~p~n\", [recon_alloc:fragmentation(max), recon_alloc:fragmentation(current)]).",
+            format!("{max}\n{current}\nok"),
+        ),
+        (
+            "rp(recon_alloc:fragmentation(max)), rp(recon_alloc:fragmentation(current)).",
+            format!("{max}\n{current}\nok"),
+        ),
+        (
+            "{recon_alloc:fragmentation(max), recon_alloc:fragmentation(max), recon_alloc:fragmentation(current)}.",
+            format!("{{{max},\n {max},\n {current}}}"),
+        ),
+    ] {
+        for prompt in ["", "1> "] {
+            check_refused(&format!("{prompt}{calls}\n{answers}"), 2, "copy the call too");
+        }
+    }
+    let elixirs = "iex(1)> {:recon_alloc.fragmentation(:max), :recon_alloc.fragmentation(:current)}";
+    check_refused(&format!("{elixirs}\n{{{max},\n {current}}}"), 2, "copy the call too");
+}
+
+#[test]
+fn numbers_of_two_calls_are_not_mixed_up() {
+    let calls = "1> rp(recon_alloc:memory(used)), rp(recon_alloc:memory(allocated)).";
+    check_refused(&format!("{calls}\n250\n1000\nok"), 2, "several calls stand in one statement");
+}
+
+#[test]
+fn of_calls_one_behind_the_other_the_last_one_is_answered() {
+    for calls in [
+        "1> recon_alloc:fragmentation(max), recon_alloc:fragmentation(current).",
+        "1> recon_alloc:snapshot(), rp(recon_alloc:fragmentation(current)).",
+        "1> {recon_alloc:fragmentation(current), recon_alloc:fragmentation(current)}.",
+        "as (see recon_alloc:fragmentation(max)) prints, but\nrecon_alloc:fragmentation(current).",
+        "1> {recon_alloc:fragmentation(max)}.\n2> recon_alloc:fragmentation(current).",
+        "{recon_alloc:memory(max)}.\nrecon_alloc:fragmentation(current).",
+        "1> timer:sleep(10), recon_alloc:fragmentation(current).",
+        "application:ensure_all_started(recon).\n{ok,[recon]}\nrecon_alloc:fragmentation(current).",
+    ] {
+        check(&told_by(&format!("{calls}\n{}\n", answer(80))), &[(CURRENT, "80")]);
+    }
+    let each = format!(
+        "1> recon_alloc:fragmentation(max).\n{}\n2> recon_alloc:fragmentation(current).\n{}\n",
+        answer(90),
+        answer(80)
+    );
+    check(&told_by(&each), &[(LARGEST, "90"), (CURRENT, "80")]);
+}
+
+#[test]
+fn what_a_function_makes_of_an_answer_is_not_the_answer() {
+    let printed = answer(80);
+    for call in [
+        "lists:filter(fun({{A,_},_}) -> A =:= eheap_alloc end, recon_alloc:fragmentation(current)).",
+        "tl(recon_alloc:fragmentation(current)).",
+        "lists:nthtail(3, recon_alloc:fragmentation(current)).",
+        "rp(tl(recon_alloc:fragmentation(current))).",
+        "[X || X <- recon_alloc:fragmentation(current)].",
+        "Enum.drop(:recon_alloc.fragmentation(:current), true)",
+        ":recon_alloc.fragmentation(:current) |> Enum.take(3)",
+        "io:format(\"~p~n\", [tl(recon_alloc:fragmentation(current))]).",
+    ] {
+        for prompt in ["", "1> ", "iex(4)> ", "$ bin/app eval '"] {
+            check_refused(&format!("{prompt}{call}\n{printed}"), 2, "what stands around the call");
+        }
+    }
+    for call in [
+        "1> lists:filter(fun({{A,_},_}) -> A =:= eheap_alloc end,\n1> recon_alloc:fragmentation(current)).",
+        "iex(1)> tl(\n...(1)> :recon_alloc.fragmentation(:current))",
+    ] {
+        check_refused(&format!("{call}\n{printed}"), 3, "what stands around the call");
+    }
+    for call in
+        ["iex(1)> tl :recon_alloc.fragmentation(:current)", "1> Known -- recon_alloc:fragmentation(current)."]
+    {
+        check_refused(&format!("{call}\n{printed}"), 2, "what stands around the call");
+    }
+    let first = "1> lists:sublist(recon_alloc:fragmentation(current), 3).";
+    check_refused(&format!("{first}\n{printed}"), 2, "what stands around the call");
+    let allocators = "[{{eheap_alloc,1},[{options,[]},{mbcs,[{blocks,1,1,1},{blocks_size,5,9,9},{carriers,1},{carriers_size,8,8,8}]}]}]";
+    for call in [
+        "tl(recon_alloc:allocators())",
+        "lists:sublist(recon_alloc:allocators(), 3)",
+        ":recon_alloc.allocators() |> Enum.take(3)",
+    ] {
+        check_refused(&format!("1> {call}.\n{allocators}"), 2, "what stands around the call");
+    }
+    let number = "1> round(recon_alloc:memory(used)).\n250";
+    check_refused(number, 2, "what stands around the call");
+    check(&told_by(&format!("1> rp(recon_alloc:allocators()).\n{allocators}\n")), &[(CURRENT, "8")]);
+}
+
+#[test]
+fn a_call_within_what_prints_it_is_answered_whole() {
+    for call in [
+        "rp(recon_alloc:fragmentation(current)).",
+        "X = recon_alloc:fragmentation(current).",
+        "io:format(\"~p~n\", [recon_alloc:fragmentation(current)]).",
+        "io:fwrite(\"~p~n\",[recon_alloc:fragmentation(current)]), halt().",
+        "IO.inspect(:recon_alloc.fragmentation(:current), limit: :infinity)",
+        ":recon_alloc.fragmentation(:current) |> IO.inspect(limit: :infinity)",
+        "IO.inspect :recon_alloc.fragmentation(:current), limit: :infinity",
+    ] {
+        for prompt in ["", "1> ", "iex(s@h)4> ", "$ bin/app eval '", "I got this from ", "7>"] {
+            check(&told_by(&format!("{prompt}{call}\n{}\n", answer(80))), &[(CURRENT, "80")]);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Text that was made to cost much. Each of these would take minutes if the time grew with the square of its length; none is timed.
+#![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
+
+mod told;
+
+use beamtune_import::read;
+use beamtune_model::facts;
+use told::*;
+
+/// A list that is read wherever the text before it does not use up what may be read.
+const MEMORY: &str = "\n1> erlang:memory().\n[{total,3},{processes,1},{system,2}]\n";
+
+fn check_memory(before: &str) {
+    check(&told_by(&format!("{before}{MEMORY}")), &[("memory.total ", "3")]);
+}
+
+#[test]
+fn words_without_an_end_are_read_in_linear_time() {
+    check_memory(&"code:".repeat(60_000));
+}
+
+#[test]
+fn a_bracket_without_an_end_is_sought_no_further_than_it_may_be() {
+    check_memory(&"code: 1 kb (".repeat(100_000));
+    check_memory(&"[<<".repeat(300_000));
+}
+
+#[test]
+fn a_long_blank_at_the_begin_of_a_line_is_looked_at_once() {
+    check_memory(&(" ".repeat(1_000_000) + &"a ".repeat(200_000)));
+    // The second word of the line is as far from its begin as the last one.
+    let table = "lock id #tries #collisions time [us] duration [%]\n";
+    check_memory(&(table.to_owned() + &" ".repeat(1_000_000) + &"a ".repeat(200_000)));
+}
+
+#[test]
+fn what_is_behind_a_deep_term_of_others_is_read() {
+    check_memory(&format!("{}{}{{a,1}}{}", "[".repeat(8), "{a,1},".repeat(2_000), "]".repeat(8)));
+}
+
+#[test]
+fn what_is_behind_a_deep_term_that_is_broken_is_read() {
+    check_memory(&format!("{}{}{{a,1", "[".repeat(31), "{a,1},".repeat(2_000)));
+}
+
+#[test]
+fn where_too_much_was_read_in_vain_that_is_said() {
+    // Each bracket begins a string, by way of a code for colours, that takes all others for a part of it and has no end.
+    let text = "[\u{1b}[\\\"".repeat(30_000);
+    let whys = whys(&format!("{MEMORY}{text}{}", MEMORY.replace('3', "4")));
+    assert!(whys.iter().any(|(line, _, why)| *line == 6 && why.contains("in vain")), "{whys:?}");
+}
+
+#[test]
+fn nodes_with_alarms_are_counted_in_linear_time() {
+    let alarms: String = (0..80_000).map(|n| format!("Memory alarm on node r{n}\n")).collect();
+    check(&told_by(&(alarms + "\n")), &[(facts::MEMORY_ALARMS, "80000")]);
+}
+
+#[test]
+fn allocators_of_a_carrier_are_added_up_in_linear_time() {
+    let blocks: Vec<_> = (0..100_000).map(|n| format!("{{a{n},1,1}}")).collect();
+    let carriers = format!(
+        "Erlang/OTP 27 [erts-15.0] [smp:2:2]\n1> instrument:carriers().\n\
+         {{ok,{{512,[{{eheap_alloc,false,1048576,0,[{}],{{0,0,3,1}}}}]}}}}\n",
+        blocks.join(",")
+    );
+    assert!(told_by(&carriers)["carrier 0"].contains("a99999"));
+}
+
+#[test]
+fn sizes_and_averages_of_many_allocators_are_joined_in_linear_time() {
+    let sizes: Vec<_> = (0..20_000)
+        .map(|n| {
+            format!(
+                "{{{{a{n}_alloc,0}},[{{mbcs_usage,1.0}},{{sbcs_block_size,0}},{{sbcs_carriers_size,0}},\
+                 {{mbcs_block_size,8}},{{mbcs_carriers_size,9}}]}}"
+            )
+        })
+        .collect();
+    let means: Vec<_> = (0..20_000).map(|n| format!("{{a{n}_alloc,[{{mbcs,2.0}},{{sbcs,0}}]}}")).collect();
+    let text = format!(
+        "1> recon_alloc:fragmentation(current).\n[{}]\n2> recon_alloc:average_block_sizes(current).\n[{}]\n",
+        sizes.join(","),
+        means.join(",")
+    );
+    check(&told_by(&text), &[("allocator.mbcs_blocks a9_alloc", "4")]);
+}
+
+#[test]
+fn what_lies_beyond_the_limits_is_counted() {
+    let more = |text: &str| {
+        let unread = read(text.as_bytes()).expect("a reading").unread;
+        assert_eq!(unread.len(), 1_001);
+        unread.last().expect("the last one").why.clone()
+    };
+    // Words of no tool, and lists that contradict the first one.
+    let words = "word\n1>\n".repeat(1_500);
+    let lists = "[{total,4},{processes,1},{system,3}]\n".repeat(1_200);
+    let table = "lock id #tries #collisions time [us] duration [%]\ndb_tab 1 9 0 0 0.0000\n1>\n";
+    let memory = MEMORY.trim_start();
+    for (text, expect) in [
+        (format!("{memory}{words}"), 500),
+        (format!("{memory}{lists}"), 200),
+        (format!("{memory}{lists}{words}"), 1_700),
+        (format!("{table}{words}"), 500),
+        (format!("{table}{memory}{lists}{words}"), 1_700),
+    ] {
+        let begin = &text[..80];
+        assert_eq!(more(&text), format!("{expect} more parts of the text were not read"), "{begin}");
+    }
+    let locks = beamtune_import::lcnt(format!("{table}{words}").as_bytes()).expect("a table");
+    assert_eq!(
+        locks.unread.last().map(|last| last.why.as_str()),
+        Some("500 more parts of the text were not read")
+    );
+}
+
+#[test]
+fn calls_are_no_parts_and_where_parts_are_too_many_that_is_said() {
+    check_memory(&"1> erlang:statistics(run_queue).\n0\n".repeat(2_500));
+    let lists = "[{total,4},{processes,1},{system,3}]\n".repeat(2_500);
+    let whys = whys(&format!("{lists}{MEMORY}"));
+    assert!(whys.iter().any(|(line, _, why)| *line == 2_001 && why.contains("too many parts")), "{whys:?}");
+    let told = told_by(&format!("{lists}{MEMORY}"));
+    check(&told, &[("memory.total ", "4")]);
+}
+
+#[test]
+fn numbers_of_threads_beyond_all_bounds_do_no_harm() {
+    let heading = "      Thread      aux    sleep\n\nStats per thread:\n";
+    for threads in [
+        "scheduler(9223372036854775807)  0.00%  100.00%\n scheduler(**)  0.00%  100.00%\n",
+        "scheduler(9223372036854775807)  0.00%  100.00%\n scheduler(9223372036854775807)  0.00%  100.00%\n",
+        "scheduler( 0)  0.00%  100.00%\n scheduler(9223372036854775807)  0.00%  100.00%\n",
+    ] {
+        let text = format!("{heading} {threads}\nStats per type:\n  scheduler  0.00%  100.00%\nok\n");
+        assert!(whys(&text).iter().any(|(.., why)| why.contains("threads are missing")), "{text}");
+    }
+}
+
+#[test]
+fn numbers_of_locks_beyond_all_bounds_do_no_harm() {
+    let row = "db_tab a 9223372036854775807 0 0.0000 0 0.0000\n";
+    let other = "db_tab b 9223372036854775807 0 0.0000 0 0.0000\n";
+    let locks = format!(
+        "lcnt:conflicts([{{combine,false}}]).\nlock id #tries #collisions collisions [%] time [us] duration [%]\n{row}{other}"
+    );
+    assert!(read(locks.as_bytes()).is_ok());
+    let many =
+        "db_tab 9223372036854775807 9 0 0.0000 0 0.0000\nets 9223372036854775807 9 0 0.0000 0 0.0000\n";
+    let inspected = format!(
+        "lcnt:inspect({{db_tab, a}}, [{{combine,true}}]).\nlock id #tries #collisions collisions [%] time [us] duration [%]\n{many}"
+    );
+    assert!(read(inspected.as_bytes()).is_ok());
+}
