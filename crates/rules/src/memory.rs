@@ -16,6 +16,12 @@ pub fn megabytes(bytes: f64) -> String {
     }
 }
 
+/// The flags with which blocks of up to so many kB share carriers, of an allocator by its letter: the threshold, and carriers for ten of
+/// the largest blocks (one without the other makes it worse, erlang/otp#9521).
+pub fn sharing_carriers(letter: char, sbct_kb: f64) -> String {
+    format!("+M{letter}sbct {sbct_kb:.0} +M{letter}lmbcs {:.0}", 10.0 * sbct_kb)
+}
+
 /// The most segments that a cache can keep (`+MMmcs`; larger values are taken as this).
 const MOST_CACHED_SEGMENTS: u32 = 30;
 

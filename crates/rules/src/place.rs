@@ -217,14 +217,17 @@ pub(crate) fn of_program(stack: &[String]) -> Option<&str> {
     stack.iter().map(String::as_str).find(|function| !is_machinery(function))
 }
 
+/// Modules through which a process waits for a socket.
+const SOCKETS: &[&str] = &["prim_inet:", "gen_tcp_socket:", "socket:"];
+
 /// True of a function in which a process waits for a socket, a file or the clock, whatever processes it monitors.
 pub(crate) fn is_for_no_process(function: &str) -> bool {
-    begins(function, &["prim_inet:", "gen_tcp_socket:", "socket:", "prim_file:", "timer:sleep/1"])
+    begins(function, SOCKETS) || begins(function, &["prim_file:", "timer:sleep/1"])
 }
 
 /// True of a function in which a process waits for the other end of a connection.
 pub(crate) fn is_for_peer(function: &str) -> bool {
-    begins(function, &["prim_inet:", "gen_tcp_socket:", "socket:"]) && !is_accept(function)
+    begins(function, SOCKETS) && !is_accept(function)
 }
 
 /// True of a function in which a process waits for the next connection.

@@ -140,7 +140,7 @@ fn alone(period: &Period, allocator: &Allocator, letter: char, sizes: &Sizes, wo
     let cost = COST.score(share).filter(|_| cores >= WORTH_CORES);
     let score =
         [cost, MAPPINGS.score(mapped / MOST_MAPPINGS)].into_iter().flatten().fold(WORTH_KNOWING, f64::max);
-    let (sbct, lmbcs) = fitting(mean_kb);
+    let sbct = fitting_sbct_kb(mean_kb);
     let prove = "the same load: page faults and CPU in the kernel; beamtune memory: single-block carriers must be gone";
     let name = &allocator.name;
     let runtime = format!("erlang:system_flag(erts_alloc, {{{name}, sbct, {}}})", sbct * 1024.0);
@@ -174,7 +174,7 @@ fn alone(period: &Period, allocator: &Allocator, letter: char, sizes: &Sizes, wo
             .fix(remedy::of(
                 period,
                 "+M<S>sbct",
-                &format!("+M{letter}sbct {sbct:.0} +M{letter}lmbcs {lmbcs:.0}, both together"),
+                &format!("{}, both together", memory::sharing_carriers(letter, sbct)),
                 "blocks of that size then share carriers, which stay mapped",
                 prove,
             ))
@@ -256,8 +256,7 @@ fn crowded(
 const WASTE: Scale =
     Scale { notice: 0.05, warning: 0.25, critical: 0.70, source: "judgement: as of fragmented-carriers" };
 
-/// A threshold that blocks of this mean size stay below, and the carriers that go with it: ten of the largest blocks. In kB.
-fn fitting(mean_kb: f64) -> (f64, f64) {
-    let sbct = (2.0 * mean_kb).log2().ceil().exp2().clamp(1_024.0, 65_536.0);
-    (sbct, 10.0 * sbct)
+/// A threshold that blocks of this mean size stay below.
+fn fitting_sbct_kb(mean_kb: f64) -> f64 {
+    (2.0 * mean_kb).log2().ceil().exp2().clamp(1_024.0, 65_536.0)
 }

@@ -329,10 +329,7 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
                 remedy::of(
                     period,
                     "+M<S>sbct",
-                    &format!(
-                        "+M{letter}sbct {SHARING_SBCT_KB:.0} +M{letter}lmbcs {:.0}",
-                        10.0 * SHARING_SBCT_KB
-                    ),
+                    &memory::sharing_carriers(letter, SHARING_SBCT_KB),
                     "blocks of this size then share carriers in place of taking one each",
                     sbct,
                 )

@@ -54,9 +54,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )));
     };
     // If that is of a later branch, others may not be mended in its first version.
-    while let Some(later) = found.iter().find_map(|(fix, ..)| fix.fixed_in(&enough)) {
-        let Some(version) = OtpVersion::parse(later).filter(|version| *version > enough) else { break };
-        (enough, enough_text) = (version, later);
+    let mended_after = |version: &OtpVersion| {
+        found.iter().find_map(|(fix, ..)| {
+            let later = fix.fixed_in(version)?;
+            Some((OtpVersion::parse(later)?, later))
+        })
+    };
+    while let Some(later) = mended_after(&enough) {
+        (enough, enough_text) = later;
     }
     // Those that are shown come first.
     found.sort_by_key(|(_, _, sign)| !sign.shown);

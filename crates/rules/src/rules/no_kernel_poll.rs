@@ -35,7 +35,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if known {
         return Ok(healthy());
     }
-    let Some(descriptors) = sets.as_ref().and_then(|sets| sets.descriptors) else {
+    let counted = sets.and_then(|sets| Some((sets.count, sets.descriptors?)));
+    let Some((sets, descriptors)) = counted else {
         return period.stat(&metrics::POLLSET_FDS, "0").map(|_| healthy());
     };
     let Some(score) = DESCRIPTORS.score(descriptors) else {
@@ -47,7 +48,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             score,
             format!("the VM waits for its {descriptors:.0} descriptors with poll: each wait looks through all of them"),
         )
-        .because(Evidence::number("poll sets with epoll", 0.0, Unit::Count).with_text(format!("of {}", sets.map_or(0, |sets| sets.count))))
+        .because(Evidence::number("poll sets with epoll", 0.0, Unit::Count).with_text(format!("of {sets}")))
         .because(
             Evidence::number("descriptors in the sets", descriptors, Unit::Count)
                 .against(DESCRIPTORS.warning, DESCRIPTORS.source),

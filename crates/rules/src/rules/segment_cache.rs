@@ -26,9 +26,8 @@ const MAPPED: Scale = Scale {
     source: "judgement: a call of mmap, one of munmap and a page fault for each 4 kB that is touched",
 };
 
-/// A threshold below which blocks of up to 4 MB share carriers, in kB, and the carriers that go with it.
-const SHARING_SBCT_KB: u32 = 4_096;
-const SHARING_LMBCS_KB: u32 = 10 * SHARING_SBCT_KB;
+/// A threshold below which blocks of up to 4 MB share carriers, in kB.
+const SHARING_SBCT_KB: f64 = 4_096.0;
 
 /// Twice the default of what a cached segment may be larger than what is asked for (judgement; recon names these flags after `+MMmcs`).
 const LOOSER: &str = "+MMrmcbf 40 +MMamcbf 8192";
@@ -49,8 +48,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     });
     let most = askers.first();
     let letter = most.and_then(|most| beamtune_flags::allocator(&most.name)).map(|known| known.letter);
-    let raises =
-        letter.filter(|letter| view::is_lower(&period.facts, *letter, "sbct", f64::from(SHARING_SBCT_KB)));
+    let raises = letter.filter(|letter| view::is_lower(&period.facts, *letter, "sbct", SHARING_SBCT_KB));
     let faults = period.rate(&metrics::MINOR_FAULTS, "").ok();
     let system = period.cores(&metrics::PROCESS_SYSTEM, "").ok();
     let has_super_carrier = view::emulator_flag(&period.facts, "+MMscs").value().is_some();
@@ -103,15 +101,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 prove,
             )
         })
-        .fix_if(raises.is_some(), || {
-            let letter = raises.unwrap_or('u');
+        .fix(raises.and_then(|letter| {
             remedy::of(
                 period,
                 "+M<S>sbct",
-                &format!("+M{letter}sbct {SHARING_SBCT_KB} +M{letter}lmbcs {SHARING_LMBCS_KB}"),
+                &memory::sharing_carriers(letter, SHARING_SBCT_KB),
                 "blocks of up to 4 MB then share carriers that stay, in place of a segment for each; not where memory comes in high peaks, for a few small blocks then keep such carriers",
                 prove,
             )
-        }),
+        })),
     ))
 }
