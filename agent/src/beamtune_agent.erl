@@ -791,7 +791,7 @@ begin_watching(Events) ->
     case erlang:system_monitor() of
         undefined ->
             case schedulers_answer() of
-                true -> is_taken(erlang:system_monitor(self(), ?EVENTS), Events#events{how = monitor});
+                true -> unless_anothers(erlang:system_monitor(self(), ?EVENTS), Events, fun() -> Events#events{how = monitor} end);
                 false -> later(?PAUSE_MS, paused, Events)
             end;
         {Owner, _} when Owner =:= self() -> Events#events{how = monitor};
@@ -802,11 +802,11 @@ later(Ms, How, Events) ->
     erlang:start_timer(Ms, self(), again),
     Events#events{how = How}.
 
-%% What stood there a moment ago, if somebody else has come in between: it is his.
-is_taken({Owner, Options}, Events) when Owner =/= self() ->
+%% What stood there a moment ago is somebody else's, if he has come in between: it stands there again.
+unless_anothers({Owner, Options}, Events, _) when Owner =/= self() ->
     erlang:system_monitor(Owner, Options),
     later(?TRY_AGAIN_MS, {taken, Owner}, Events);
-is_taken(_, Events) -> Events.
+unless_anothers(_, _, Then) -> Then().
 
 %% For a second, and twice as long each time as long as floods follow each other.
 pause_watching(#events{floods = Floods, flood_ms = Last, pause_ms = Before} = Events) ->
@@ -819,7 +819,7 @@ pause_watching(#events{floods = Floods, flood_ms = Last, pause_ms = Before} = Ev
     case erlang:system_monitor() of
         {Owner, _} when Owner =:= self() ->
             case schedulers_answer() of
-                true -> is_taken(erlang:system_monitor(undefined), later(Ms, paused, Flooded));
+                true -> unless_anothers(erlang:system_monitor(undefined), Flooded, fun() -> later(Ms, paused, Flooded) end);
                 %% Tried again with the next so many.
                 false -> Events#events{in_window = 0, window_ms = Now}
             end;
@@ -1829,14 +1829,14 @@ stands(Most, #state{budget_ppm = Budget, own = Own} = State) ->
             Count = max(?LEAST_STANDS, min(Most, 10 * Budget * ?STANDS_SHARE div (100 * ?STAND_US))),
             Chosen = some(Count, List, Total) -- Own,
             Stood = details(fun stand/1, Chosen, State),
-            MayWalk = may_walk(),
-            IsWanted = fun(Pid) -> wanted(Pid, MayWalk) end,
             Waiting = [Stand || {_, #{status := waiting} = Stand} <- Stood],
             Places = lists:foldl(fun add_stand/2, #{}, Waiting),
             Wanted = most_wanted(Waiting),
+            MayWalk = Wanted =/= [] andalso may_walk(),
+            Ask = fun(Pid) -> wanted(Pid, MayWalk) end,
             %% Those that are waited for may wait for others themselves.
-            First = details(IsWanted, Wanted, State),
-            Next = details(IsWanted, most_wanted([Stand || {_, Stand} <- First]) -- Wanted, State),
+            First = details(Ask, Wanted, State),
+            Next = details(Ask, most_wanted([Stand || {_, Stand} <- First]) -- Wanted, State),
             Rows = lists:reverse(lists:keysort(2, [{Stack, N, Queued, best_on(On)}
                                                    || {Stack, {N, Queued, On}} <- maps:to_list(Places)])),
             {#{total => Total, sampled => length(Stood), waiting => length(Waiting),
@@ -1848,17 +1848,19 @@ stands(Most, #state{budget_ppm = Budget, own = Own} = State) ->
 
 %% Status and queue first: they are read from outside, and only who waits is asked for more. Whom a process monitors tells whom it
 %% waits for: a call monitors who is called. Not where it waits in the loop of a behaviour, as one does that very many monitor.
-stand(Pid) -> stand(Pid, fun(Stack) -> not is_loop(Stack) end).
+stand(Pid) -> stand(Pid, fun erlang:'not'/1).
 
+%% MayAsk: of whether it stands in a loop, whether it may be asked for what walks its links and monitors.
 stand(Pid, MayAsk) ->
     case process_info(Pid, [status, message_queue_len]) of
         [{_, waiting}, {_, Queue}] ->
             case process_info(Pid, current_stacktrace) of
                 {_, Stack} ->
-                    HasFew = Queue =< ?WALKED_MESSAGES andalso MayAsk(Stack) andalso has_few_monitors(Pid),
+                    IsLoop = is_loop(Stack),
+                    HasFew = Queue =< ?WALKED_MESSAGES andalso MayAsk(IsLoop) andalso has_few_monitors(Pid),
                     #{status => waiting, queue => Queue, stack => [mfa({M, F, A}) || {M, F, A, _} <- lists:sublist(Stack, ?STAND_DEPTH)],
                       has_few => HasFew,
-                      on => case HasFew andalso not is_loop(Stack) of
+                      on => case HasFew andalso not IsLoop of
                                 true -> monitored(Pid);
                                 false -> []
                             end};
