@@ -11,13 +11,13 @@ main([Release, Root, Beams | Numbers]) ->
     [Processes, Tables, Seconds, Budget] = [list_to_integer(N) || N <- Numbers],
     %% No spinning: it would drown the rest.
     Flags = ["+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none", "+P", integer_to_list(max(262144, 2 * Processes))],
-    Target = agent_test:start(Release, Root, Beams, case list_to_integer(Release) >= 27 of
-                                                        true when Processes < 500000 -> lists:sublist(Flags, 6);
-                                                        _ -> Flags
-                                                    end),
-    Node = agent_test:node_of(Target),
-    agent_test:call(Target, idle, [Processes]),
-    agent_test:call(Target, unnamed_tables, [Tables]),
+    Target = agent_nodes:start(Release, Root, Beams, case list_to_integer(Release) >= 27 of
+                                                         true when Processes < 500000 -> lists:sublist(Flags, 6);
+                                                         _ -> Flags
+                                                     end),
+    Node = agent_nodes:node_of(Target),
+    agent_nodes:call(Target, idle, [Processes]),
+    agent_nodes:call(Target, unnamed_tables, [Tables]),
     OsPid = erpc:call(Node, os, getpid, []),
     %% For by_vm/1: the agent leaves on what is on already, so that all of the time is counted, not its windows only.
     erpc:call(Node, erlang, system_flag, [microstate_accounting, true]),
@@ -26,9 +26,9 @@ main([Release, Root, Beams | Numbers]) ->
     Agent = agent_client:join(Node, #{budget_ppm => Budget}),
     %% The first samples are not those of a steady state.
     _ = samples(Agent, 1, 10, []),
-    Watch = agent_test:call(Target, watch_long_schedules, [1]),
+    Watch = agent_nodes:call(Target, watch_long_schedules, [1]),
     {Used, Samples} = used(OsPid, fun() -> samples(Agent, 11, Seconds, []) end),
-    Slices = longest_slices(Node, Agent, agent_test:call(Target, long_schedules, [Watch])),
+    Slices = longest_slices(Node, Agent, agent_nodes:call(Target, long_schedules, [Watch])),
     Items = lists:append([maps:get(items, S) || S <- Samples]),
     io:format("OTP ~s, ~b processes, ~b tables: ~.3f % of a core by the OS, ~.3f % by the VM~n",
               [Release, Processes, Tables, Used - Base, by_vm(Samples)]),
@@ -38,7 +38,7 @@ main([Release, Root, Beams | Numbers]) ->
     {Us, _} = timer:tc(fun() -> agent_client:leave(Agent) end),
     io:format("  the agent's memory ~b kB; leaving took ~b ms; ~b procs parts a round~n",
               [Memory div 1024, Us div 1000, lists:max([P || {procs, ok, _, _, #{part := P}} <- Items])]),
-    agent_test:stop(Target),
+    agent_nodes:stop(Target),
     halt(0).
 
 %% Of the agent, its collector and the reader. One that the host has preempted shows too.

@@ -21,20 +21,20 @@
 %% Release, folder of its root, folder of the target's beams there, where to write.
 -spec main([string()]) -> no_return().
 main([Release, Root, Beams, Out]) ->
-    Target = agent_test:start(Release, Root, Beams, ["+sbwt", "none", "-kernel", "net_ticktime", "30"]),
-    Node = agent_test:node_of(Target),
+    Target = agent_nodes:start(Release, Root, Beams, ["+sbwt", "none", "-kernel", "net_ticktime", "30"]),
+    Node = agent_nodes:node_of(Target),
     %% Encoded by the node itself.
     Write = fun(Name, Term) ->
                 write(Out, ["r", Release, "-", Name], erpc:call(Node, erlang, term_to_binary, [Term]))
             end,
-    agent_test:call(Target, named, ['Elixir.My.Größe']),
-    agent_test:call(Target, large, [1000]),
-    agent_test:call(Target, busy, [1]),
-    agent_test:call(Target, garbage, [20, 10000]),
-    agent_test:call(Target, sharing, [3, 2, 50000]),
-    agent_test:call(Target, tables, [['my table']]),
-    Population = agent_test:call(Target, population, [5]),
-    list_to_integer(Release) >= 27 andalso agent_test:call(Target, labelled, [{my_worker, <<"größe"/utf8>>}]),
+    agent_nodes:call(Target, named, ['Elixir.My.Größe']),
+    agent_nodes:call(Target, large, [1000]),
+    agent_nodes:call(Target, busy, [1]),
+    agent_nodes:call(Target, garbage, [20, 10000]),
+    agent_nodes:call(Target, sharing, [3, 2, 50000]),
+    agent_nodes:call(Target, tables, [['my table']]),
+    Population = agent_nodes:call(Target, population, [5]),
+    list_to_integer(Release) >= 27 andalso agent_nodes:call(Target, labelled, [{my_worker, <<"größe"/utf8>>}]),
     #{agent := Pid, session := Session, joined := Joined} = Agent = agent_client:join(Node, #{lease_ms => 5000}),
     Write("joined", {beamtune, joined, Joined}),
     First = agent_client:sample(Agent, 1, [facts, {procs, #{top => 5}}, no_such_item]),
@@ -60,8 +60,8 @@ main([Release, Root, Beams, Out]) ->
                             {"bindings", [{'Beam', <<"the beam">>}, {'Client', self()}, {'Name', beamtune_agent_00000000},
                                           {'Options', #{lease_ms => 5000, budget_ppm => 10000}}]}],
         Release =:= "25"],
-    agent_test:stop(Target),
-    counted_locks(agent_test:start_lcnt(Release, Root, Beams), fun(Name, Node2, Term) ->
+    agent_nodes:stop(Target),
+    counted_locks(agent_nodes:start_lcnt(Release, Root, Beams), fun(Name, Node2, Term) ->
                       write(Out, ["r", Release, "-", Name], erpc:call(Node2, erlang, term_to_binary, [Term]))
                   end),
     halt(0).
@@ -77,19 +77,19 @@ in_time(Agent) ->
 %% What an emulator that counts locks tells, of a release for which one is there.
 counted_locks(none, _) -> io:format("no sample-locks: no emulator that counts locks~n");
 counted_locks(Target, Write) ->
-    Node = agent_test:node_of(Target),
+    Node = agent_nodes:node_of(Target),
     Self = self(),
     Busy = spawn(fun() ->
-                     agent_test:call(Target, contended, [sessions, [{write_concurrency, true}], 1, 1]),
+                     agent_nodes:call(Target, contended, [sessions, [{write_concurrency, true}], 1, 1]),
                      Self ! ready,
-                     agent_test:call(Target, contend, [sessions, 8, 300000])
+                     agent_nodes:call(Target, contend, [sessions, 8, 300000])
                  end),
     receive ready -> ok end,
     Agent = agent_client:join(Node, #{}),
     Write("sample-locks", Node, {beamtune, sample, 1, agent_client:sample(Agent, 1, [{locks, #{for_ms => 500, top => 5}}])}),
     agent_client:leave(Agent),
     exit(Busy, kill),
-    agent_test:stop(Target).
+    agent_nodes:stop(Target).
 
 write(Out, Name, Bytes) ->
     ok = file:write_file(filename:join(Out, [Name, ".etf"]), Bytes).

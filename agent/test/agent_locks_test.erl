@@ -3,7 +3,7 @@
 -module(agent_locks_test).
 -export([tests/0]).
 
--import(agent_test, [apart/1, call/3, call/4, check/2, check/3, clean/1, items/1, join/1, join/2, result/1, value/2, wait/2, with_lcnt/2]).
+-import(agent_nodes, [apart/1, call/3, call/4, check/2, check/3, clean/1, items/1, join/1, join/2, result/1, value/2, wait/2, with_lcnt/2]).
 
 -define(FEW, [allocator, db, distribution, generic, io, scheduler]).
 -define(ALL, [allocator, db, debug, distribution, generic, io, process, scheduler]).

@@ -2,7 +2,7 @@
 -module(agent_long_test).
 -export([tests/0]).
 
--import(agent_test, [call/3, call/4, check/2, check/3, clean/1, join/1, join/2, value/2, wait/2]).
+-import(agent_nodes, [call/3, call/4, check/2, check/3, clean/1, join/1, join/2, value/2, wait/2]).
 
 %% Name, what to do, the node's flags.
 tests() ->

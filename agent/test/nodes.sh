@@ -4,9 +4,7 @@ copies=()
 trap 'rm -rf "$work" "${copies[@]}"' EXIT
 export AGENT_PREBUILT=$PWD/agent/prebuilt AGENT_SOURCE=$PWD/agent/src/beamtune_agent.erl AGENT_FIXTURES=$PWD/agent/fixtures
 mkdir "$work/client" "$work/target23" "$work/target25"
-erlc -Werror -o "$work/client" agent/test/agent_client.erl agent/test/agent_test.erl agent/test/agent_long_test.erl \
-    agent/test/agent_locks_test.erl \
-    agent/test/agent_cost.erl agent/test/agent_fixtures.erl
+erlc -Werror -o "$work/client" agent/test/agent_{client,nodes,test,cost,fixtures}.erl agent/test/agent_*_test.erl
 erlc -Werror -o "$work/target25" agent/test/agent_target.erl
 erlc -Werror +r23 -o "$work/target23" agent/test/agent_target.erl
 epmd -daemon

@@ -1,0 +1,204 @@
+%% @doc Tests on nodes that make it hard: with processes that hang, more work than they can do, very much of something, strange
+%% names, and what vanishes while it is read. Part of agent_test, which runs them.
+-module(agent_hard_nodes_test).
+-export([tests/0]).
+
+-include("agent_test.hrl").
+
+-import(agent_nodes, [apart/1, call/3, call/4, check/2, check/3, items/1, join/1, result/1, value/2, wait/2]).
+
+%% Name, what to do, the node's flags.
+tests() ->
+    [{"a_hanging_process_is_left_out", fun hanging_process/1},
+     {"a_client_that_comes_during_a_long_purge_is_told_to_wait", fun long_purge/1},
+     {"with_many_processes_the_module_stays_until_the_node_is_calm", fun calm/1},
+     {"an_overloaded_node_gets_no_timeouts", fun overloaded/1},
+     {"no_item_waits_for_a_long_list_nor_tells_zero_for_it", fun long_lists/1},
+     {"long_lists_are_made_one_after_the_other", fun one_list_at_a_time/1},
+     {"a_process_with_a_million_messages_is_not_read", fun flooded/1},
+     {"strange_names_and_labels_come_as_bounded_utf8", fun strange_names/1},
+     {"tables_may_vanish_during_the_scan", fun vanishing_tables/1},
+     {"processes_may_come_and_go_during_the_scan", fun churn/1}].
+
+hanging_process(Target) ->
+    Pid = call(Target, hanging, []),
+    Depth = call(Target, depth, []),
+    Agent = join(Target),
+    agent_client:sample(Agent, 1, [procs]),
+    %% Some seconds on one scheduler. Processes that spin keep the other ones awake, so that they take over its work.
+    Busy = call(Target, busy, [8]),
+    wait(fun() -> lists:min(lists:droplast(call(Target, erlang, statistics, [active_tasks]))) > 1 end, 5000),
+    call(Target, hang, [Pid, Depth]),
+    Bin = list_to_binary(call(Target, erlang, pid_to_list, [Pid])),
+    Sample = agent_client:sample(Agent, 2, [procs, counts]),
+    {procs, ok, _, Cost, Value} = lists:keyfind(procs, 1, items(Sample)),
+    check("left out", [Bin], [P || {P, _} <- maps:get(skipped, Value)]),
+    check("the others are read, and the round goes on", {2, true}, {maps:get(round, Value), maps:is_key(delta_reductions, Value)}),
+    check("soon", Cost < 1000000),
+    #{processes := _} = value(counts, Sample),
+    Next = agent_client:sample(Agent, 3, [procs]),
+    check("left out", [Bin], [P || {P, _} <- maps:get(skipped, value(procs, Next))]),
+    check("no restarts", 0, maps:get(restarts, maps:get(agent, Next))),
+    %% A purge waits for every process: so it is not begun before this one answers again.
+    call(Target, stop, [Pid]),
+    agent_client:leave(Agent),
+    call(Target, stop, [Busy]).
+
+long_purge(Target) ->
+    Pid = call(Target, hanging, []),
+    Depth = call(Target, depth, []),
+    Busy = call(Target, busy, [8]),
+    wait(fun() -> lists:min(lists:droplast(call(Target, erlang, statistics, [active_tasks]))) > 1 end, 5000),
+    #{agent := Agent} = join(Target),
+    call(Target, hang, [Pid, Depth]),
+    Agent ! {leave, self()},
+    receive {beamtune, left, #{remaining := 0}} -> ok after 5000 -> exit(no_answer) end,
+    Second = apart(fun() ->
+                       Joined = join(Target),
+                       receive {beamtune, waiting} -> ok after 0 -> exit(not_told_to_wait) end,
+                       agent_client:leave(Joined)
+                   end),
+    {beamtune, left} = result(Second),
+    [call(Target, stop, [P]) || P <- [Pid, Busy]].
+
+calm(Target) ->
+    [Idle, Busy] = [call(Target, idle, [5000]), call(Target, busy, [16])],
+    wait(fun() -> call(Target, erlang, statistics, [total_run_queue_lengths]) > 4 end, 5000),
+    [begin
+         {Us, {beamtune, left}} = timer:tc(fun() -> agent_client:leave(join(Target)) end),
+         check("soon", Us < 2000000),
+         check("all but the module", ?CLEAN#{module => true}, call(Target, state, [agent_client:name()]))
+     end || _ <- [1, 2]],
+    call(Target, stop, [Busy]),
+    wait(fun() -> call(Target, state, [agent_client:name()]) =:= ?CLEAN end, 5000),
+    call(Target, stop, [Idle]).
+
+overloaded(Target) ->
+    Busy = call(Target, busy, [200]),
+    Agent = join(Target),
+    [begin
+         Sample = agent_client:sample(Agent, N, ?HOT ++ ?SLOW),
+         check("all ok", [], [I || I <- items(Sample), element(2, I) =/= ok])
+     end || N <- [1, 2, 3]],
+    agent_client:leave(Agent),
+    call(Target, stop, [Busy]).
+
+%% Each list is made at priority normal, for which one turn takes long here.
+long_lists(Target) ->
+    [Idle, Tables] = [call(Target, F, [40000]) || F <- [idle, unnamed_tables]],
+    Busy = call(Target, busy, [400]),
+    Agent = join(Target),
+    First = agent_client:sample(Agent, 1, [procs, processes, ets]),
+    [begin
+         check({Item, "not read yet"}, #{scanned => 0, part => 0, last => false},
+               maps:with([scanned, part, last], Value)),
+         check({Item, "total"}, maps:get(total, Value), fun(Total) -> Total > 40000 end),
+         check({Item, "microseconds"}, Us, fun(_) -> Us < 250000 end)
+     end || {Item, ok, _, Us, Value} <- items(First)],
+    check("no sums", [], maps:keys(maps:with([memory_bytes, unread], value(ets, First)))),
+    %% The lists are taken when they are there, and are not begun anew each time.
+    [wait(fun() ->
+              Value = value(Item, agent_client:sample(Agent, 2, [procs, Item])),
+              maps:get(scanned, Value) > 0 andalso maps:get(total, Value) > 40000
+          end, 60000) || Item <- [procs, processes, ets]],
+    call(Target, stop, [Busy]),
+    %% Round follows round, and each reads all.
+    Parts = table_parts(Agent, 3),
+    [#{total := Total} | _] = Second = [P || #{round := 2} = P <- Parts],
+    check("the whole list", Total, lists:sum([maps:get(scanned, P) || P <- Second])),
+    [call(Target, stop, [P]) || P <- [Idle, Tables]],
+    wait(fun() -> call(Target, erlang, system_info, [process_count]) < 1000 end, 10000),
+    agent_client:leave(Agent).
+
+one_list_at_a_time(Target) ->
+    [Idle, Tables] = [call(Target, F, [40000]) || F <- [idle, unnamed_tables]],
+    Busy = call(Target, busy, [100]),
+    #{agent := Pid} = Agent = join(Target),
+    Pid ! {sample, self(), 1, [procs, ets], #{}},
+    {#{end_ns := End}, Looks} = looking_at_listers(Target, Pid, []),
+    check("while a sample is read", [], [L || {N, At} = L <- Looks, N > 0, At < End]),
+    wait(fun() ->
+             Sample = agent_client:sample(Agent, 2, [procs, ets]),
+             check("one at a time", call(Target, listers, [Pid]), fun({Listers, _}) -> Listers =< 1 end),
+             lists:all(fun(Item) -> maps:get(scanned, value(Item, Sample)) > 0 end, [procs, ets])
+         end, 60000),
+    [call(Target, stop, [P]) || P <- [Busy, Idle, Tables]],
+    wait(fun() -> call(Target, erlang, system_info, [process_count]) < 1000 end, 10000),
+    agent_client:leave(Agent).
+
+%% Until the first sample is there.
+looking_at_listers(Target, Pid, Looks) ->
+    receive {beamtune, sample, 1, Sample} -> {Sample, Looks}
+    after 0 -> looking_at_listers(Target, Pid, [call(Target, listers, [Pid]) | Looks])
+    end.
+
+%% What `ets' tells until it has begun a round.
+table_parts(Agent, Round) ->
+    case value(ets, agent_client:sample(Agent, 3, [ets])) of
+        #{round := Round} -> [];
+        Value -> [Value | table_parts(Agent, Round)]
+    end.
+
+flooded(Target) ->
+    Pid = call(Target, flood, [1000000]),
+    Bin = list_to_binary(call(Target, erlang, pid_to_list, [Pid])),
+    Agent = join(Target),
+    agent_client:sample(Agent, 1, [procs, processes]),
+    Sample = agent_client:sample(Agent, 2, [procs, processes]),
+    #{queue_max := 1000000, top_queues := [{Bin, 1000000, _, _} | _]} = value(procs, Sample),
+    [Row] = [R || #{pid := P} = R <- maps:get(rows, value(processes, Sample)), P =:= Bin],
+    #{message_queue_len := 1000000, by := By} = Row,
+    check("why it is listed", lists:member(queue, By)),
+    %% Nothing of it was copied: the agent's memory stays small.
+    check("memory", maps:get(memory_bytes, maps:get(agent, Sample)), fun(Bytes) -> Bytes < 2000000 end),
+    agent_client:leave(Agent),
+    call(Target, erlang, exit, [Pid, kill]).
+
+strange_names(#target{release = Release} = Target) ->
+    Long = list_to_atom(lists:duplicate(255, 16#1F98A)),
+    Elixir = 'Elixir.My.Größe',
+    Control = list_to_atom("a\e[31m\n\0b"),
+    Pids = [call(Target, named, [Name]) || Name <- [Long, Elixir, Control]],
+    Tables = call(Target, tables, [[list_to_atom("tab_" ++ lists:duplicate(200, 16#4E2D)), 'my table']]),
+    Deep = lists:foldl(fun(N, T) -> {N, T, <<0:80000>>} end, [], lists:seq(1, 2000)),
+    Labels = [Deep, <<"größe"/utf8>>, <<255, 254, 0>>, "größe", [1 | 2], #{key => lists:seq(1, 100000)}, {my_worker, 7}],
+    Labelled = [call(Target, labelled, [L]) || Release >= 27, L <- Labels],
+    Agent = join(Target),
+    Sample = agent_client:sample(Agent, 1, [procs, {processes, #{top => 50}}, {ets, #{top => 50}}]),
+    Rows = maps:get(rows, value(processes, Sample)),
+    Names = [N || #{name := N} <- Rows],
+    check("cut", true, lists:any(fun(N) -> byte_size(N) =:= 252 end, Names)),
+    check("elixir", true, lists:member(<<"Elixir.My.Größe"/utf8>>, Names)),
+    check("control", true, lists:member(<<"a\e[31m\n\0b">>, Names)),
+    check("utf8", [], [N || N <- Names, unicode:characters_to_binary(N) =/= N orelse byte_size(N) > 255]),
+    check("table", true, lists:member(<<"my table">>, [N || #{name := N, named := true} <- maps:get(rows, value(ets, Sample))])),
+    Texts = [L || #{label := L} <- Rows],
+    check("labels", length(Labelled), length(Texts)),
+    check("bounded", [], [T || T <- Texts, byte_size(T) > 512 orelse unicode:characters_to_binary(T) =/= T]),
+    Release >= 27 andalso check("plain labels", [], [<<"größe"/utf8>>, <<"{my_worker,7}">>, <<"[1|2]">>] -- Texts),
+    agent_client:leave(Agent),
+    [call(Target, stop, [P]) || P <- [Tables | Pids ++ Labelled]].
+
+vanishing_tables(Target) ->
+    Churn = call(Target, churn_tables, [4]),
+    Agent = join(Target),
+    [begin
+         Sample = agent_client:sample(Agent, N, [ets]),
+         #{total := _} = value(ets, Sample)
+     end || N <- lists:seq(1, 50)],
+    agent_client:leave(Agent),
+    call(Target, stop, [Churn]).
+
+churn(Target) ->
+    Churn = call(Target, churn_processes, [4]),
+    Idle = call(Target, idle, [1000]),
+    Agent = join(Target),
+    Samples = [agent_client:sample(Agent, N, [procs, processes, spawns]) || N <- lists:seq(1, 30)],
+    [check("sane", value(procs, S), fun(#{new := New, gone := Gone, scanned := Scanned} = V) ->
+                                       New >= 0 andalso Gone >= 0 andalso Scanned > 0
+                                           andalso maps:get(delta_reductions, V, 0) >= 0
+                                   end) || S <- Samples],
+    call(Target, stop, [Churn]),
+    call(Target, stop, [Idle]),
+    wait(fun() -> call(Target, erlang, system_info, [process_count]) < 200 end, 10000),
+    agent_client:leave(Agent).

@@ -1,0 +1,262 @@
+%% @doc Tests of what is told of processes: that rounds and counts are exact, which processes are found, and what they do, weigh
+%% and wait for. Part of agent_test, which runs them.
+-module(agent_processes_test).
+-export([tests/0]).
+
+-include("agent_test.hrl").
+
+-import(agent_nodes, [call/3, call/4, check/2, check/3, items/1, join/1, join/2, node_of/1, value/2, wait/2]).
+
+%% Name, what to do, the node's flags.
+tests() ->
+    [{"deltas_new_and_gone_are_exact", fun exact/1},
+     {"a_small_budget_cuts_rounds_into_parts_that_are_exact_too", fun exact_in_parts/1},
+     {"a_hot_process_among_many_is_found_within_three_samples", fun hot_among_many/1},
+     {"new_processes_are_told_with_who_made_them", fun new_processes/1},
+     {"those_that_wait_are_told_with_whom_they_wait_for", fun waiting_for/1},
+     {"who_others_wait_for_is_not_asked_for_what_may_be_very_many", fun waiting_for_a_hub/1, ["+MFe", "false"]},
+     {"of_a_great_many_processes_some_are_looked_at", fun some_of_many/1},
+     {"messages_are_weighed_when_they_come", fun weighed_messages/1},
+     {"processes_that_end_at_once_are_counted", fun short_lived/1},
+     {"a_table_that_is_passed_through_many_times_counts_on", fun small_table/1, ["+P", "1024"]},
+     {"the_largest_and_busiest_processes_are_named", fun top_processes/1}].
+
+%%% Rounds ----------------------------------------------------------------------------------------------------
+
+%% While nothing runs, every number can be compared with the truth. Two rounds follow each change, because a round that
+%% finds as many processes as before uses its old list.
+exact(Target) -> exact(Target, 1000000, 1000).
+
+exact(Target, Budget, Count) ->
+    Population = call(Target, population, [Count]),
+    Agent = join(Target, #{budget_ppm => Budget}),
+    Before = maps:from_list(ask(Population, work)),
+    _ = whole_rounds(Agent, 2),
+    lists:foldl(fun({End, Start}, Known) ->
+                    {Started, Ended} = ask(Population, {turnover, End, Start}),
+                    Truth = maps:from_list(ask(Population, work)),
+                    Values = whole_rounds(Agent, 2),
+                    Sum = fun(Key) -> lists:sum([maps:get(Key, V) || V <- Values]) end,
+                    check({new, End, Start}, Started, Sum(new)),
+                    check({gone, End, Start}, Ended, Sum(gone)),
+                    Deltas = lists:foldl(fun({Pid, D, _, _}, Map) -> maps:update_with(Pid, fun(B) -> B + D end, D, Map) end,
+                                         #{}, lists:append([maps:get(top_reductions, V) || V <- Values])),
+                    Worked = maps:filter(fun(_, D) -> D > 1500 end,
+                                         maps:map(fun(Pid, R) -> R - maps:get(Pid, Known, 0) end, Truth)),
+                    check("enough have worked", map_size(Worked), fun(N) -> N > 30 end),
+                    %% Being asked may cost a process a reduction or two.
+                    Wrong = [{Pid, D, maps:get(Pid, Deltas, none)}
+                             || {Pid, D} <- maps:to_list(Worked), abs(D - maps:get(Pid, Deltas, 0)) > 5],
+                    check({"deltas", End, Start}, [], Wrong),
+                    Truth
+                end, Before, [{0, 0}, {10, 0}, {0, 10}, {10, 10}, {300, 300}, {200, 0}, {0, 400}, {1, 1}, {500, 100}, {0, 0}]),
+    agent_client:leave(Agent),
+    call(Target, stop, [Population]).
+
+exact_in_parts(Target) -> exact(Target, 100, 3000).
+
+%% The parts of so many rounds.
+whole_rounds(_, 0) -> [];
+whole_rounds(Agent, Rounds) ->
+    Value = value(procs, agent_client:sample(Agent, Rounds, [{procs, #{top => 100}}])),
+    [Value | whole_rounds(Agent, case maps:get(last, Value) of true -> Rounds - 1; false -> Rounds end)].
+
+%% With so many processes a round takes three samples, and a list of them is made beside, now and then: what is hot at first is
+%% told by the third one; a new one when a list and a round have passed, and from then on in each.
+hot_among_many(Target) ->
+    Idle = call(Target, idle, [100000]),
+    Hot = call(Target, busy, [1]),
+    Agent = join(Target),
+    check("the first one", lists:member(true, [found(Hot, Agent) || _ <- [1, 2, 3]])),
+    check("in each", [true, true, true], [found(Hot, Agent) || _ <- [1, 2, 3]]),
+    call(Target, stop, [Hot]),
+    Later = call(Target, busy, [1]),
+    check("a later one", found_in_rounds(Later, Agent, 4)),
+    check("that in each", [true, true, true], [found(Later, Agent) || _ <- [1, 2, 3]]),
+    agent_client:leave(Agent),
+    %% With so many, taking the module out would be felt: the next one does, when there are fewer.
+    check("all but the module", ?CLEAN#{module => true}, call(Target, state, [agent_client:name()])),
+    [call(Target, stop, [P]) || P <- [Idle, Later]],
+    wait(fun() -> call(Target, erlang, system_info, [process_count]) < 1000 end, 5000),
+    agent_client:leave(join(Target)).
+
+%% Whether the one that the process has started is told in the sample of the second that follows.
+found(Keeper, Agent) -> element(1, found_or_last(Keeper, Agent)).
+
+%% The same before so many rounds have ended. One round may have begun before the process did, one more may still go by the
+%% list of that time. How many samples a round takes depends on the machine.
+found_in_rounds(_, _, 0) -> false;
+found_in_rounds(Keeper, Agent, Rounds) ->
+    case found_or_last(Keeper, Agent) of
+        {true, _} -> true;
+        {false, Last} -> found_in_rounds(Keeper, Agent, case Last of true -> Rounds - 1; false -> Rounds end)
+    end.
+
+found_or_last(Keeper, Agent) ->
+    {links, Links} = rpc:call(node(Keeper), erlang, process_info, [Keeper, links]),
+    Pids = [list_to_binary(rpc:call(node(Keeper), erlang, pid_to_list, [P])) || P <- Links],
+    timer:sleep(1000),
+    #{top_reductions := Top, last := Last} = value(procs, agent_client:sample(Agent, 1, [procs])),
+    {lists:any(fun({Pid, Delta, _, _}) -> lists:member(Pid, Pids) andalso Delta > 100000 end, Top), Last}.
+
+%% Without a process of its own on the target, which would be new and gone too.
+ask(Population, Question) ->
+    Population ! {self(), Question},
+    receive {Population, Answer} -> Answer after 30000 -> exit(no_answer) end.
+
+%%% Closer looks ----------------------------------------------------------------------------------------------
+
+new_processes(#target{release = Release} = Target) ->
+    Population = call(Target, population, [100]),
+    Agent = join(Target),
+    agent_client:sample(Agent, 1, [procs, spawns]),
+    {50, 0} = ask(Population, {turnover, 0, 50}),
+    agent_client:sample(Agent, 2, [procs]),
+    #{new := 50, sampled := 20, calls := Calls} = value(spawns, agent_client:sample(Agent, 3, [procs, spawns])),
+    Worker = {<<"agent_target">>, <<"worker">>, 0},
+    Parent = case Release >= 25 of true -> {<<"agent_target">>, <<"population_loop">>, 1}; false -> undefined end,
+    check("who made them", [{Worker, <<>>, Parent, 20}], Calls),
+    agent_client:leave(Agent),
+    call(Target, stop, [Population]).
+
+waiting_for(Target) -> waiting_for(Target, fun(Holding) -> call(Target, services, [Holding]) end).
+
+waiting_for(Target, Peered) ->
+    Holding = call(Target, holding, [40]),
+    Holder = list_to_binary(call(Target, erlang, pid_to_list, [call(Target, held, [Holding])])),
+    Agent = join(Target),
+    Sample = agent_client:sample(Agent, 1, [procs, {stands, #{sample => 1000}}, processes]),
+    #{total := Total, sampled := Sampled, waiting := Waiting, rows := Rows, waited_for := For} = value(stands, Sample),
+    %% A node with so few is looked at as a whole but for the agent's own processes.
+    check("looked at", Sampled, fun(N) -> N > 80 andalso N < Total end),
+    check("waiting", Waiting, fun(N) -> N > 40 andalso N =< Sampled end),
+    [{Stack, 40, 0, On}] = [Row || {_, 40, _, _} = Row <- Rows],
+    check("where they stand", [{<<"gen">>, <<"do_call">>, 4}, {<<"gen_server">>, <<"call">>, 3}], lists:sublist(Stack, 2)),
+    check("for whom", [{Holder, 40}], On),
+    [{_, Status, 0, [Top | _], Peers}] = [W || {Pid, _, _, _, _} = W <- For, Pid =:= Holder],
+    check("whom it talks to", Peered(Holding), Peers),
+    check("what that does", {waiting, <<"agent_target">>}, {Status, element(1, Top)}),
+    [#{by := By}] = [Row || #{pid := Pid} = Row <- maps:get(rows, value(processes, Sample)), Pid =:= Holder],
+    check("a closer look at it", true, lists:member(waited_for, By)),
+    agent_client:leave(Agent),
+    call(Target, stop, [Holding]).
+
+%% How many links and monitors there are is not known there.
+waiting_for_a_hub(Target) -> waiting_for(Target, fun(_) -> [] end).
+
+%% Half of the receivers get a small one at a time, the others one of 80 kB.
+weighed_messages(Target) ->
+    Sending = call(Target, sending, [20, 5000]),
+    Agent = join(Target),
+    check("nobody known to work", 0, maps:get(sampled, value(weigh, agent_client:sample(Agent, 1, [procs, weigh])))),
+    wait(fun() ->
+             Sample = agent_client:sample(Agent, 2, [procs, weigh, messages, processes]),
+             #{active := Active, sampled := Sampled, us := Us, sizes := Sizes, rows := Rows} = value(messages, Sample),
+             Sampled > 0 andalso
+                 begin
+                     check("looked at", {Active, Sampled}, fun({A, S}) -> A >= S andalso S =< 60 end),
+                     check("microseconds", Us, fun(_) -> Us >= 4000 andalso Us < 1000000 end)
+                 end,
+             %% One that comes between the look at a queue and that at the heap makes another one seem twice as large.
+             [] =:= [0, 80000] -- [Bytes div Count || {Count, Bytes} <- Sizes] andalso
+                 begin
+                     [{Receiver, _, Heaviest} | Others] = Rows,
+                     check("the heaviest first", Others, fun(_) -> lists:all(fun({_, _, Bytes}) -> Bytes =< Heaviest end, Others) end),
+                     [#{by := By, initial_call := Call}] = [Row || #{pid := Pid} = Row <- maps:get(rows, value(processes, Sample)), Pid =:= Receiver],
+                     check("a closer look at the receiver", true, lists:member(message, By)),
+                     check("who that is", {<<"agent_target">>, <<"take_all">>, 0}, Call),
+                     true
+                 end
+         end, 30000),
+    agent_client:leave(Agent),
+    call(Target, stop, [Sending]).
+
+some_of_many(Target) ->
+    Idle = call(Target, idle, [40000]),
+    Agent = join(Target),
+    check("no list yet", 0, maps:get(sampled, value(stands, agent_client:sample(Agent, 1, [procs, stands])))),
+    wait(fun() ->
+             [{stands, ok, _, Us, #{total := Total, sampled := Sampled, rows := Rows}}] =
+                 [Item || {stands, _, _, _, _} = Item <- items(agent_client:sample(Agent, 2, [procs, {stands, #{sample => 100}}]))],
+             Sampled > 0 andalso
+                 begin
+                     check("how many", {Total, Sampled}, fun({T, S}) -> T > 40000 andalso S > 20 andalso S =< 100 end),
+                     check("where", [N || {[{<<"agent_target">>, <<"forever">>, 0} | _], N, 0, []} <- Rows],
+                           fun([N]) -> N > Sampled div 2 end),
+                     check("microseconds", Us, fun(_) -> Us < 250000 end),
+                     true
+                 end
+         end, 60000),
+    call(Target, stop, [Idle]),
+    agent_client:leave(Agent).
+
+top_processes(#target{release = Release} = Target) ->
+    Large = call(Target, large, [1000000]),
+    Binary = call(Target, binaries, [50000000]),
+    Busy = call(Target, busy, [1]),
+    Idle = call(Target, idle, [3000]),
+    %% It takes no messages; each of these has 16 bytes for a number.
+    Waiting = spawn(node_of(Target), timer, sleep, [infinity]),
+    [call(Target, erlang, send, [Waiting, lists:seq(1, 20000)]) || _ <- [1, 2]],
+    Agent = join(Target),
+    %% Each fourth round looks closely at a process with a small heap.
+    Rows = sample_rounds(Agent, 6),
+    Row = fun(Pid) ->
+              Bin = list_to_binary(call(Target, erlang, pid_to_list, [Pid])),
+              case [R || #{pid := P} = R <- Rows, P =:= Bin] of [R] -> R; [] -> exit({not_listed, Bin}) end
+          end,
+    #{by := By, heap_bytes := Bytes, initial_call := {<<"agent_target">>, _, _}} = Row(Large),
+    check("memory", lists:member(memory, By) andalso Bytes > 16000000),
+    #{by := By3, message_queue_len := 2, fragment_bytes := Loose, heap_bytes := Heap, memory_bytes := Memory} = Row(Waiting),
+    %% A collection may have moved them into the heap; beside it are their heads and the process's structure.
+    check("waiting messages", lists:member(queue, By3) andalso Loose < Heap andalso Heap >= 640000),
+    check("what is beside the heap", Memory - Heap > 2 * 88 andalso Memory - Heap < 4000),
+    #{by := By2, binary_vheap_bytes := Vheap} = Row(Binary),
+    check("binary", {lists:member(binary, By2), Vheap div 1000000}, {true, 50}),
+    %% Not what a process says of itself while it answers.
+    check("status", [waiting, waiting], [maps:get(status, Row(P)) || P <- [Large, Binary]]),
+    #{delta_reductions := Delta} = Spinning = busiest(Agent, 100),
+    check("reductions", Delta > 1000),
+    Release < 25 orelse check("parent", list_to_binary(call(Target, erlang, pid_to_list, [Busy])), maps:get(parent, Spinning)),
+    agent_client:leave(Agent),
+    exit(Waiting, kill),
+    [call(Target, stop, [P]) || P <- [Large, Binary, Busy, Idle]].
+
+%% The row of the process that spins; its reductions are counted when it is scheduled out.
+busiest(Agent, Tries) ->
+    Rows = sample_rounds(Agent, 1),
+    case [R || #{by := By, current_function := {<<"agent_target">>, <<"spin">>, 0}} = R <- Rows, lists:member(reductions, By)] of
+        [Row] -> Row;
+        [] when Tries > 0 -> busiest(Agent, Tries - 1)
+    end.
+
+sample_rounds(Agent, Rounds) ->
+    case value(processes, agent_client:sample(Agent, 1, [procs, processes])) of
+        #{round := Round, rows := Rows} when Round >= Rounds -> Rows;
+        _ -> sample_rounds(Agent, Rounds)
+    end.
+
+%%% Counts ----------------------------------------------------------------------------------------------------
+
+%% Also across the point where the number of a pid outgrows its first part.
+short_lived(Target) ->
+    Agent = join(Target),
+    [counts_spawned(Agent, Target, N, Many) || {N, Many} <- [{1, 100}, {3, 40000}]],
+    {beamtune, left} = agent_client:leave(Agent).
+
+%% Most slots are held all the time.
+small_table(Target) ->
+    call(Target, agent_target, idle, [500]),
+    Agent = join(Target),
+    [counts_spawned(Agent, Target, N, 20000) || N <- [1, 3]],
+    %% Where hardly any is free, none is taken, and the others are counted all the same.
+    call(Target, agent_target, idle, [400]),
+    Counts = value(counts, agent_client:sample(Agent, 5, [counts])),
+    check("nearly full", {maps:is_key(spawned, Counts), maps:get(processes, Counts)}, fun({Is, N}) -> not Is andalso N > 924 end),
+    {beamtune, left} = agent_client:leave(Agent).
+
+counts_spawned(Agent, Target, N, Many) ->
+    Spawned = fun(At) -> maps:get(spawned, value(counts, agent_client:sample(Agent, At, [counts]))) end,
+    Before = Spawned(N),
+    call(Target, agent_target, short_lived, [Many]),
+    check({"started", Many}, Spawned(N + 1) - Before, fun(Counted) -> Counted >= Many andalso Counted < 3 * Many + 200 end).

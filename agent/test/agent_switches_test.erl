@@ -1,0 +1,161 @@
+%% @doc Tests of what the agent switches on in the VM: accounting, and the system monitor, which tells it of events. What
+%% somebody else has set there stays. Part of agent_test, which runs them.
+-module(agent_switches_test).
+-export([tests/0]).
+
+-include("agent_test.hrl").
+
+-import(agent_nodes, [call/3, call/4, check/2, check/3, clean/2, items/1, join/1, start/4, stop/1, value/2, wait/2]).
+
+%% Name, what to do, the node's flags.
+tests() ->
+    [{"accounting_is_on_for_a_part_of_the_time", fun msacc_in_windows/1},
+     {"accounting_that_was_on_before_stays_on", fun msacc_was_on/1},
+     {"accounting_that_somebody_switches_on_stays_on", fun msacc_switched_on/1},
+     {"accounting_that_somebody_switches_off_comes_on_again", fun msacc_switched_off/1},
+     {"long_slices_long_collections_and_large_heaps_are_told_with_their_process", fun long_ones/1},
+     {"processes_that_wait_for_a_busy_node_are_told", fun busy_node/1},
+     {"somebody_elses_system_monitor_stays", fun foreign_monitor/1},
+     {"a_system_monitor_that_comes_later_stays", fun later_monitor/1},
+     {"a_flood_of_events_is_not_taken", fun flood/1}].
+
+%%% Accounting ------------------------------------------------------------------------------------------------
+
+msacc_in_windows(Target) ->
+    Agent = join(Target),
+    {_, Before, Begin} = accounted(Agent, 1),
+    %% Each asks for a window of 20 ms before the next one.
+    Seqs = lists:seq(2, 16),
+    Samples = [begin receive after 100 -> ok end, accounted(Agent, Seq) end || Seq <- Seqs],
+    {Unit, After, End} = lists:last(Samples),
+    %% All threads are in some state all the time.
+    Shares = [1.0e9 * (A - B) / Unit / (End - Begin) || {Id, A} <- maps:to_list(After), {I, B} <- maps:to_list(Before), I =:= Id],
+    check("windows", Shares, fun(_) -> lists:min(Shares) > 0.05 andalso lists:max(Shares) < 0.6 end),
+    check("of one length for all", Shares, fun(_) -> lists:max(Shares) < 1.3 * lists:min(Shares) end),
+    wait(fun() -> not is_accounting(Target) end, 5000),
+    agent_client:leave(Agent).
+
+%% {units in a second, by thread what is counted, when in ns}
+accounted(Agent, Seq) ->
+    Sample = agent_client:sample(Agent, Seq, [facts, msacc]),
+    {msacc, ok, At, _, #{threads := Threads}} = lists:keyfind(msacc, 1, items(Sample)),
+    {maps:get(perf_counter_per_s, value(facts, Sample)),
+     maps:from_list([{{Type, Id}, lists:sum(Counters)} || {Type, Id, Counters} <- Threads]), At}.
+
+is_accounting(Target) -> maps:get(msacc, call(Target, state, [agent_client:name()])).
+
+msacc_was_on(Target) ->
+    call(Target, erlang, system_flag, [microstate_accounting, true]),
+    #{joined := #{msacc_was_on := true}} = Agent = join(Target),
+    agent_client:sample(Agent, 1, ?HOT),
+    agent_client:leave(Agent),
+    clean(Target, maps:put(msacc, true, ?CLEAN)),
+    call(Target, erlang, system_flag, [microstate_accounting, false]).
+
+msacc_switched_on(Target) ->
+    Agent = join(Target),
+    wait(fun() -> not is_accounting(Target) end, 5000),
+    call(Target, erlang, system_flag, [microstate_accounting, true]),
+    %% Some windows come and go.
+    [begin receive after 50 -> ok end, agent_client:sample(Agent, Seq, [msacc]) end || Seq <- lists:seq(1, 10)],
+    check("on", true, is_accounting(Target)),
+    agent_client:leave(Agent),
+    clean(Target, maps:put(msacc, true, ?CLEAN)),
+    call(Target, erlang, system_flag, [microstate_accounting, false]).
+
+msacc_switched_off(Target) ->
+    Agent = join(Target),
+    call(Target, erlang, system_flag, [microstate_accounting, false]),
+    {_, Before, _} = accounted(Agent, 1),
+    wait(fun() -> {_, After, _} = accounted(Agent, 2), After =/= Before end, 5000),
+    agent_client:leave(Agent).
+
+%%% Events ----------------------------------------------------------------------------------------------------
+
+%% The rows of the first samples that satisfy.
+events(_, _, 0) -> exit(no_such_event);
+events(Agent, Satisfies, Tries) ->
+    Value = value(events, agent_client:sample(Agent, Tries, [events])),
+    case Satisfies(Value) of
+        [_ | _] = Found -> Found;
+        [] -> receive after 100 -> events(Agent, Satisfies, Tries - 1) end
+    end.
+
+of_kind(Kind, Subject) ->
+    Id = list_to_binary(rpc:call(node(Subject), erlang, pid_to_list, [Subject])),
+    fun(#{rows := Rows}) -> [R || #{kind := K, subject := S} = R <- Rows, K =:= Kind, S =:= Id] end.
+
+long_ones(Target) ->
+    Depth = call(Target, depth, []),
+    Agent = join(Target),
+    #{how := How, rows := [], counts := []} = value(events, agent_client:sample(Agent, 1, [events])),
+    check("how", monitor, How),
+    Slow = call(Target, hanging, []),
+    call(Target, hang, [Slow, Depth]),
+    [#{value := Ms, in := {_, _, _}, out := {_, _, _}} | _] = events(Agent, of_kind(long_schedule, Slow), 600),
+    check("milliseconds", Ms > 500),
+    Large = call(Target, large, [12000000]),
+    [#{value := Bytes, call := {<<"agent_target">>, _, _}} | _] = events(Agent, of_kind(large_heap, Large), 100),
+    check("bytes", Bytes > 128000000),
+    Large ! collect,
+    [#{value := Took, heap_bytes := Heap} | _] = events(Agent, of_kind(long_gc, Large), 100),
+    check("collection", Took >= 100 andalso Heap > 128000000),
+    #{counts := Counts} = value(events, agent_client:sample(Agent, 1, [events])),
+    check("counts", [large_heap, long_gc, long_schedule], lists:sort([K || {K, N, _} <- Counts, N > 0])),
+    agent_client:leave(Agent),
+    [call(Target, stop, [P]) || P <- [Large, Slow]].
+
+busy_node(#target{release = Release, root = Root, beams = Beams} = Target) ->
+    #target{node = Busy} = Other = start(integer_to_list(Release), Root, Beams, []),
+    Agent = join(Target),
+    agent_client:sample(Agent, 1, [events]),
+    Senders = call(Target, senders, [1, 4000000, call(Other, sink, [])]),
+    %% While the connection is just being made, the VM does not say which one it is.
+    [#{node := Node} | _] =
+        events(Agent, fun(#{rows := Rows}) ->
+                          [R || #{kind := busy_dist_port, node := _, call := {<<"agent_target">>, _, _}} = R <- Rows]
+                      end, 100),
+    check("node", atom_to_binary(Busy, utf8), Node),
+    %% More than what the nodes said when they met, which is all that the VM counts as the port's output.
+    #{node := Node} = sent(Agent, Node, 4000000, 100),
+    call(Target, stop, [Senders]),
+    agent_client:leave(Agent),
+    stop(Other).
+
+sent(Agent, Node, Least, Tries) when Tries > 0 ->
+    #{rows := Rows} = value(dist, agent_client:sample(Agent, 1, [dist])),
+    case [R || #{node := N, out_bytes := Out} = R <- Rows, N =:= Node, Out > Least] of
+        [Row] -> Row;
+        [] -> receive after 100 -> sent(Agent, Node, Least, Tries - 1) end
+    end.
+
+foreign_monitor(Target) ->
+    Owner = call(Target, watch_long_schedules, [5000]),
+    Foreign = call(Target, erlang, system_monitor, []),
+    Agent = join(Target),
+    #{how := taken, owner := Bin} = value(events, agent_client:sample(Agent, 1, [events])),
+    check("owner", list_to_binary(call(Target, erlang, pid_to_list, [Owner])), Bin),
+    check("while sampling", Foreign, call(Target, erlang, system_monitor, [])),
+    agent_client:leave(Agent),
+    check("after leaving", Foreign, call(Target, erlang, system_monitor, [])),
+    call(Target, stop, [Owner]).
+
+later_monitor(Target) ->
+    Agent = join(Target),
+    agent_client:sample(Agent, 1, [events]),
+    Owner = call(Target, watch_long_schedules, [5000]),
+    #{how := taken} = value(events, agent_client:sample(Agent, 2, [events])),
+    {Owner, _} = call(Target, erlang, system_monitor, []),
+    agent_client:leave(Agent),
+    {Owner, _} = call(Target, erlang, system_monitor, []),
+    call(Target, stop, [Owner]).
+
+flood(#target{release = Release, root = Root, beams = Beams} = Target) ->
+    Other = start(integer_to_list(Release), Root, Beams, []),
+    Agent = join(Target),
+    agent_client:sample(Agent, 1, [events]),
+    Senders = call(Target, senders, [400, 200000, call(Other, sink, [])]),
+    [_] = events(Agent, fun(#{floods := N}) -> [N || N > 0] end, 200),
+    call(Target, stop, [Senders]),
+    agent_client:leave(Agent),
+    stop(Other).
