@@ -1163,6 +1163,8 @@ facts(#state{features = Features}) ->
           alloc_util_allocators => [bin(A) || A <- Allocators],
           disabled_allocators => [bin(A) || A <- Allocators, IsDisabled(A)],
           applications => applications(),
+          memory_watermark_set => watermark(rabbit(vm_memory_high_watermark)),
+          memory_total_set => memory_size(rabbit(total_memory_available_override_value)),
           connected_nodes => length(nodes(connected)), hidden_nodes => length(nodes(hidden)),
           known_nodes => length(nodes(known)),
           multi_scheduling => bin(Info(multi_scheduling)),
@@ -1189,6 +1191,29 @@ applications() ->
     Running = ets:select(ac_tab, [{{{application_master, '$1'}, '_'}, [], ['$1']}]),
     Loaded = ets:select(ac_tab, [{{{loaded, '$1'}, '$2'}, [], [{{'$1', {element, 6, '$2'}}}]}]),
     [{bin(App), bin(Version), lists:member(App, Running)} || {App, Version} <- lists:sort(lists:sublist(Loaded, 500))].
+
+%% Of RabbitMQ the share of memory from which it blocks its publishers, or the size, and of how much memory, as it was set when it was
+%% started. No other parameter of an application is read. What is neither a number nor a size stays here.
+watermark({relative, Share}) -> share(Share);
+watermark({absolute, Size}) -> memory_size(Size);
+watermark(Share) -> share(Share).
+
+rabbit(Parameter) ->
+    case ets:lookup(ac_tab, {env, rabbit, Parameter}) of
+        [{_, Value}] -> Value;
+        [] -> absent
+    end.
+
+share(Share) when is_number(Share), abs(Share) < 1000 -> float_to_binary(float(Share), [{decimals, 6}]);
+share(_) -> absent.
+
+memory_size(Bytes) when is_integer(Bytes), abs(Bytes) < 1 bsl 62 -> integer_to_binary(Bytes);
+memory_size(Text) when is_list(Text); is_binary(Text) ->
+    case re:run(bin(Text), "^[0-9]{1,18}[A-Za-z]{0,3}$", [{capture, none}]) of
+        match -> bin(Text);
+        nomatch -> absent
+    end;
+memory_size(_) -> absent.
 
 %% Those of init, as init:get_arguments/0 would tell them. What is not known to be harmless is left out: other arguments may
 %% hold secrets (-setcookie, application parameters, -eval). Text stays a list here, because OTP 29 refuses some of what OTP

@@ -48,6 +48,10 @@ const KEEPS_UP: f64 = 0.9;
 /// More than this used by programs that are neither broker nor load, in cores: then waiting for a CPU is their fault.
 const QUIET_CORES: f64 = 0.3;
 
+/// More than this given to other guests by the hypervisor, in cores: then that it steals is true. BT004 speaks from 0.05 on, in a part of
+/// the time that is counted here.
+const QUIET_STOLEN_CORES: f64 = 0.04;
+
 /// Recordings that are tried before a machine is called not quiet.
 const ATTEMPTS: u32 = 4;
 
@@ -153,7 +157,8 @@ fn assert_no_finding_above_notice(broker: &Broker, load: Option<&Traffic>) {
         let mut doctor = beamtune();
         doctor.args(["doctor", &broker.pid.to_string(), "--for", "12s", "--json"]);
         let said = run_for(&mut doctor, 2 * PATIENCE);
-        let others = Cpu::read(&ours).others_since(&before);
+        let after = Cpu::read(&ours);
+        let (others, stolen) = (after.others_since(&before), after.stolen_since(&before));
         let answer = said.json();
 
         if let Some(load) = load {
@@ -162,18 +167,20 @@ fn assert_no_finding_above_notice(broker: &Broker, load: Option<&Traffic>) {
         assert_eq!(answer["node"]["product"], broker.product.as_str());
         let above = above_notice(&answer);
         assert_eq!(said.status, Some(if above.is_empty() { 0 } else { 1 }), "{}", said.stderr);
-        eprintln!("attempt {attempt}, other programs used {others:.2} cores: {}", summaries(&answer));
+        let machine = format!("others used {others:.2} cores, {stolen:.2} cores were stolen");
+        eprintln!("attempt {attempt}, {machine}: {}", summaries(&answer));
         // Where others have the CPUs, that the broker waits for one is the truth.
+        let is_busy = others > QUIET_CORES || stolen > QUIET_STOLEN_CORES;
         let (excused, faults): (Vec<&Value>, Vec<&Value>) =
-            above.into_iter().partition(|finding| finding["code"] == "BT004" && others > QUIET_CORES);
-        assert!(faults.is_empty(), "other programs used {others:.2} cores; found: {faults:#?}");
+            above.into_iter().partition(|finding| finding["code"] == "BT004" && is_busy);
+        assert!(faults.is_empty(), "{machine}; found: {faults:#?}");
         if excused.is_empty() {
             return;
         }
     }
     eprintln!(
-        "skipped in part, because other programs used more than {QUIET_CORES} cores each time: only that there is \
-         nothing but BT004 was seen"
+        "skipped in part, because others used more than {QUIET_CORES} cores, or the hypervisor took more than \
+         {QUIET_STOLEN_CORES}, each time: only that there is nothing but BT004 was seen"
     );
 }
 
@@ -421,6 +428,8 @@ struct Cpu {
     cpus: f64,
     all: f64,
     busy: f64,
+    /// What the hypervisor gave to other guests while a CPU was wanted here; part of `busy`.
+    stolen: f64,
     /// Of our processes.
     ours: f64,
 }
@@ -440,10 +449,16 @@ impl Cpu {
             let rest = stat.rsplit(')').next().expect("fields").split_whitespace();
             rest.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>()
         };
-        Cpu { cpus, all, busy: all - total[3] - total[4], ours: pids.iter().map(of).sum() }
+        let ours = pids.iter().map(of).sum();
+        Cpu { cpus, all, busy: all - total[3] - total[4], stolen: total[7], ours }
     }
 
-    /// Cores that programs other than ours have used since.
+    /// Cores that the hypervisor has given to other guests since.
+    fn stolen_since(&self, before: &Cpu) -> f64 {
+        (self.stolen - before.stolen) * self.cpus / (self.all - before.all)
+    }
+
+    /// Cores that programs other than ours, and other guests, have used since.
     fn others_since(&self, before: &Cpu) -> f64 {
         let others = (self.busy - before.busy) - (self.ours - before.ours);
         (others * self.cpus / (self.all - before.all)).max(0.0)

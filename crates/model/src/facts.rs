@@ -72,6 +72,8 @@ keys! {
     ELIXIR_VERSION = "elixir_version", "Version of Elixir where it runs.";
     PRODUCT = "product", "What the node runs, for a person: `RabbitMQ 3.10.8`.";
     MEMORY_WATERMARK_BYTES = "memory_watermark_bytes", "Resident memory from which RabbitMQ blocks publishers, bytes, as it told itself.";
+    MEMORY_WATERMARK_SET = "memory_watermark_set", "What it was set to when RabbitMQ was started: a share of the memory that it sees (`0.400000`), or a size (`2147483648`, `2GB`).";
+    MEMORY_TOTAL_SET = "memory_total_set", "The memory that RabbitMQ was told to have, where it does not take the host's: `total_memory_available_override_value`, a size.";
     MEMORY_ALARMS = "memory_alarms", "Nodes of a RabbitMQ cluster on which the memory alarm is in effect, where there are any: all publishers are blocked.";
 
     HOST_NAME = "host_name", "Name of the host.";

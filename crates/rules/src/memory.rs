@@ -71,9 +71,11 @@ pub fn all_carriers(period: &Period) -> Result<(), Missing> {
 /// takes more than ten.
 const OF_BEING_SEEN: f64 = 2.0;
 
-/// True of a process that did nothing in the period but to be looked at.
+/// True of a process that did nothing in the period but to be looked at. Whoever collects a huge heap whenever it is looked at cannot be
+/// asked, but the VM tells of its collections.
 pub fn is_idle(period: &Period, process: &ProcessUse) -> bool {
     process.reductions as f64 <= OF_BEING_SEEN * period.seconds()
+        && !period.events.iter().any(|event| event.subject.contains(&process.pid))
 }
 
 /// Room that resident memory has to grow: until the limit of its control group, or until the host has no more.

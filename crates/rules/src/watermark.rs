@@ -9,6 +9,55 @@ use crate::rule::Draft;
 /// The score of publishers that are blocked: critical.
 const BLOCKS: f64 = 80.0;
 
+/// What the watermark was set to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Watermark {
+    /// Of the memory that RabbitMQ sees.
+    Share(f64),
+    Bytes(f64),
+}
+
+/// Units of sizes in RabbitMQ's configuration, in bytes (its rabbit_resource_monitor_misc.erl).
+const UNITS: &[(&[&str], f64)] = &[
+    (&[""], 1.0),
+    (&["k", "kib"], 1024.0),
+    (&["m", "mib"], 1024.0 * 1024.0),
+    (&["g", "gib"], 1024.0 * 1024.0 * 1024.0),
+    (&["kb"], 1e3),
+    (&["mb"], 1e6),
+    (&["gb"], 1e9),
+];
+
+/// A size as RabbitMQ reads it, in bytes.
+pub fn size(text: &str) -> Option<f64> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    let (number, unit) = text.split_at(end + text.len() - digits.len());
+    let unit = unit.to_ascii_lowercase();
+    let (_, bytes) = UNITS.iter().find(|(names, _)| names.contains(&unit.as_str()))?;
+    Some(number.parse::<f64>().ok()? * bytes)
+}
+
+impl Watermark {
+    /// As [`facts::MEMORY_WATERMARK_SET`] has it: a share has a point, a size has none.
+    pub fn parse(text: &str) -> Option<Watermark> {
+        if text.contains('.') {
+            text.parse().ok().map(Watermark::Share)
+        } else {
+            size(text).map(Watermark::Bytes)
+        }
+    }
+
+    /// Of so much memory, in bytes. With 0 and less all publishers are blocked from the start, as some do to stop them.
+    pub fn bytes(self, seen: f64) -> f64 {
+        let bytes = match self {
+            Watermark::Share(share) => share * seen,
+            Watermark::Bytes(bytes) => bytes,
+        };
+        bytes.clamp(0.0, seen)
+    }
+}
+
 /// The watermark that RabbitMQ has told.
 pub fn told(period: &Period) -> Option<f64> {
     period.facts.number(facts::MEMORY_WATERMARK_BYTES).map(|bytes| bytes as f64).filter(|bytes| *bytes > 0.0)
@@ -77,6 +126,26 @@ pub fn raise(period: &Period) -> Option<Remedy> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_and_sizes_are_told_apart() {
+        let of_4_gb = |text| Watermark::parse(text).map(|set| set.bytes(4e9));
+        assert_eq!(of_4_gb("0.400000"), Some(1.6e9));
+        assert_eq!(of_4_gb("2147483648"), Some(2_147_483_648.0));
+        assert_eq!(of_4_gb("2GB"), Some(2e9));
+        assert_eq!(of_4_gb("512MiB"), Some(536_870_912.0));
+        assert_eq!(of_4_gb("1G"), Some(1_073_741_824.0));
+        // No more than there is, and no less than nothing.
+        for text in ["40.000000", "9GB", "9000000000"] {
+            assert_eq!(of_4_gb(text), Some(4e9), "{text}");
+        }
+        for text in ["0", "0.000000", "-0.400000", "-1"] {
+            assert_eq!(of_4_gb(text), Some(0.0), "{text}");
+        }
+        for text in ["", "?", "GB", "2 GB", "2 parsecs", "1TB", "-", "--1"] {
+            assert_eq!(of_4_gb(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn an_alarm_counts_whatever_memory_is_resident() {

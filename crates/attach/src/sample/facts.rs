@@ -45,6 +45,8 @@ const PLAIN: &[(&str, &str)] = &[
     ("dist_buf_busy_limit_bytes", facts::DIST_BUF_BUSY_LIMIT),
     ("async_dist", facts::ASYNC_DIST),
     ("port_parallelism", facts::PORT_PARALLELISM),
+    ("memory_watermark_set", facts::MEMORY_WATERMARK_SET),
+    ("memory_total_set", facts::MEMORY_TOTAL_SET),
 ];
 
 /// What runs where an application of this name is started.

@@ -24,6 +24,8 @@ pub(super) const FACTS: &[&str] = &[
     "async_dist",
     "allocators",
     "elixir_version",
+    "memory_watermark_set",
+    "memory_total_set",
     "cpu_model",
     "cgroup_version",
     "cgroup_reaches_root",

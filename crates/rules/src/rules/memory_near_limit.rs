@@ -5,7 +5,7 @@ use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metric
 use crate::memory::megabytes;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
-use crate::watermark;
+use crate::watermark::{self, Watermark};
 
 pub const RULE: Rule = Rule {
     code: Code("BT037"),
@@ -30,7 +30,7 @@ const MOST_OF_HOST: f64 = 0.25;
 
 /// RabbitMQ blocks publishers from this share of the memory on that it sees, unless it is told otherwise: until 3.13, and since 4.0.
 const WATERMARKS: (f64, f64) = (0.4, 0.6);
-/// No VM tells what the watermark was set to, so that no more than a warning is told of the default.
+/// What it was set to may have been changed since, so that no more than a warning is told without RabbitMQ's own word.
 const ASSUMED: f64 = 60.0;
 const WATERMARK_SOURCE: &str = "rabbitmq.com, \"Memory Alarm Threshold\", of 3.13 and of 4.2";
 
@@ -69,7 +69,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let told = watermark::told(period);
     let rabbitmq = alarm.or_else(|| match told {
         Some(bytes) => watermark::near(period, resident, bytes, who(period)),
-        None => rabbitmq(period, resident, &limits),
+        None => rabbitmq(period, resident),
     });
     let tightest = limits.iter().max_by(|a, b| a.used.total_cmp(&b.used));
     let sentence = match (tightest, told) {
@@ -95,6 +95,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
 /// The end is near.
 fn near(period: &Period, tightest: &Limit, resident: f64, score: f64, sentence: &str) -> Draft {
+    // RabbitMQ takes the host's memory for its own, unless it is told: then the kernel is there before its watermark.
+    let beyond =
+        Assumed::of(period).filter(|mark| mark.bytes > tightest.bytes && watermark::told(period).is_none());
     let end = if tightest.is_group {
         "beyond it the kernel kills the VM"
     } else {
@@ -114,6 +117,18 @@ fn near(period: &Period, tightest: &Limit, resident: f64, score: f64, sentence: 
             "a full collection of a large heap needs that heap a second time for a moment",
             "resident memory at the daily peak, against the limit",
         ))
+        .fix(beyond.and_then(|mark| {
+            remedy::of(
+                period,
+                "rabbitmq.memory_watermark",
+                &format!("total_memory_available_override_value = {:.0}MB, the limit, in rabbitmq.conf", tightest.bytes / 1e6),
+                &format!(
+                    "RabbitMQ knows nothing of its control group: it slows publishers down from {} on, which it never reaches",
+                    megabytes(mark.bytes)
+                ),
+                "rabbitmq-diagnostics status must tell a watermark below the limit",
+            )
+        }))
         .fix(remedy::of(
             period,
             "code.bounded_table",
@@ -158,31 +173,65 @@ fn who(period: &Period) -> Option<Evidence> {
     Some(Evidence::number(format!("most of it by the VM's account: {kind}"), bytes, Unit::Bytes))
 }
 
+/// Where RabbitMQ blocks its publishers, as far as that can be known from outside.
+struct Assumed {
+    bytes: f64,
+    /// The memory that it takes for its own.
+    seen: f64,
+    /// Whether it was set when it was started.
+    is_set: bool,
+    share: Option<f64>,
+}
+
+impl Assumed {
+    /// `None` where it is no RabbitMQ, or nothing tells how much memory it sees. It knows of no control group: in containers the memory that
+    /// there is has to be told (rabbitmq-server#10974).
+    fn of(period: &Period) -> Option<Assumed> {
+        let version = period.facts.get(facts::PRODUCT)?.strip_prefix("RabbitMQ ")?;
+        let major: u32 = version.split('.').next()?.parse().ok()?;
+        let told = period.facts.get(facts::MEMORY_TOTAL_SET).and_then(watermark::size);
+        let host = period.facts.number(facts::HOST_MEMORY).map(|bytes| bytes as f64);
+        let seen = told.or(host).filter(|bytes| *bytes > 0.0)?;
+        let set = period.facts.get(facts::MEMORY_WATERMARK_SET).and_then(Watermark::parse);
+        let default = Watermark::Share(if major >= 4 { WATERMARKS.1 } else { WATERMARKS.0 });
+        let mark = set.unwrap_or(default);
+        let bytes = mark.bytes(seen);
+        let share = matches!(mark, Watermark::Share(_)).then_some(bytes / seen);
+        Some(Assumed { bytes, seen, is_set: set.is_some(), share })
+    }
+}
+
 /// RabbitMQ that has come to its own limit, or is near it.
-fn rabbitmq(period: &Period, resident: f64, limits: &[Limit]) -> Option<Draft> {
-    let version = period.facts.get(facts::PRODUCT)?.strip_prefix("RabbitMQ ")?;
-    let major: u32 = version.split('.').next()?.parse().ok()?;
-    let share = if major >= 4 { WATERMARKS.1 } else { WATERMARKS.0 };
-    // It takes the smaller one for its memory.
-    let seen = limits.iter().map(|limit| limit.bytes).reduce(f64::min)?;
-    let watermark = share * seen;
-    let (score, said) = watermark::taken(resident / watermark)?;
+fn rabbitmq(period: &Period, resident: f64) -> Option<Draft> {
+    let Assumed { bytes, seen, is_set, share } = Assumed::of(period)?;
+    let (score, said) = watermark::taken(resident / bytes)?;
+    let (source, unless, but) = match is_set {
+        true => (
+            "vm_memory_high_watermark, as it was set at start",
+            "",
+            "rabbitmqctl set_vm_memory_high_watermark may have changed it since the start: rabbitmq-diagnostics status tells",
+        ),
+        false => (
+            WATERMARK_SOURCE,
+            ", unless it is set otherwise",
+            "vm_memory_high_watermark may be set to something else: rabbitmq-diagnostics status tells",
+        ),
+    };
+    let of = share.map_or(String::new(), |share| format!(" ({:.0} % of {})", share * 100.0, megabytes(seen)));
     Some(
         Draft::new(
             score.min(ASSUMED),
             format!(
-                "{said}: {} are resident, and its memory watermark is at {} ({:.0} % of {}), unless it is set otherwise",
+                "{said}: {} are resident, and its memory watermark is at {}{of}{unless}",
                 megabytes(resident),
-                megabytes(watermark),
-                share * 100.0,
-                megabytes(seen)
+                megabytes(bytes),
             ),
         )
         .about("memory watermark")
-        .because(Evidence::number("resident at most", resident, Unit::Bytes).against(watermark, WATERMARK_SOURCE))
+        .because(Evidence::number("resident at most", resident, Unit::Bytes).against(bytes, source))
         .because(Evidence::number("memory that it sees", seen, Unit::Bytes))
         .because_some(who(period))
-        .but("vm_memory_high_watermark may be set to something else, which no VM tells: rabbitmq-diagnostics status does")
+        .but(but)
         .fix(watermark::raise(period)),
     )
 }
@@ -191,19 +240,42 @@ fn rabbitmq(period: &Period, resident: f64, limits: &[Limit]) -> Option<Draft> {
 mod tests {
     use super::*;
 
+    /// Whether RabbitMQ is told to be near its watermark, on a host with 1 GB.
+    fn is_near(told: &[(&str, &str)], resident: f64) -> bool {
+        let mut period = Period::default();
+        period.facts.set(facts::HOST_MEMORY, "1000000000");
+        for (fact, value) in told {
+            period.facts.set(fact, *value);
+        }
+        rabbitmq(&period, resident).is_some()
+    }
+
     #[test]
     fn the_first_number_of_a_version_decides_on_the_watermark() {
-        let drafts = |product: &str, resident: f64| {
-            let mut period = Period::default();
-            period.facts.set(facts::PRODUCT, product);
-            let limit = Limit { bytes: 1e9, used: resident / 1e9, what: "", is_group: true };
-            rabbitmq(&period, resident, &[limit]).is_some()
-        };
+        let drafts = |product: &str, resident: f64| is_near(&[(facts::PRODUCT, product)], resident);
         assert!(drafts("RabbitMQ 3.10.8", 0.41e9));
         assert!(drafts("RabbitMQ 3.10.8", 0.35e9));
         assert!(!drafts("RabbitMQ 3.10.8", 0.3e9));
         assert!(!drafts("RabbitMQ 4.1.0", 0.45e9));
         assert!(drafts("RabbitMQ 4.1.0", 0.6e9));
         assert!(!drafts("ejabberd 23.01", 0.9e9));
+    }
+
+    #[test]
+    fn what_the_watermark_was_set_to_counts_in_place_of_the_default() {
+        let product = (facts::PRODUCT, "RabbitMQ 3.10.8");
+        let set =
+            |set: &str, resident: f64| is_near(&[product, (facts::MEMORY_WATERMARK_SET, set)], resident);
+        assert!(!set("0.800000", 0.6e9));
+        assert!(set("0.800000", 0.81e9));
+        assert!(set("200000000", 0.21e9));
+        assert!(!set("2GB", 0.8e9));
+        // Nobody may publish.
+        assert!(set("0.000000", 0.1e9));
+        // What cannot be read is not what counts for RabbitMQ either.
+        assert!(set("2 parsecs", 0.41e9) && !set("2 parsecs", 0.3e9));
+        // In a container it has been told how much there is.
+        let of_500 = |resident: f64| is_near(&[product, (facts::MEMORY_TOTAL_SET, "500MB")], resident);
+        assert!(of_500(0.2e9) && !of_500(0.1e9));
     }
 }

@@ -3,7 +3,7 @@
 use beamtune_model::rows::BlockSum;
 use beamtune_model::{CarrierRow, CollectRow, HolderRow, Level, Outcome, Period, Rank, facts, metrics};
 
-use super::node::{Allocates, Busy, Node, node};
+use super::node::{Allocates, Busy, Happens, Node, node};
 use super::{assert_healthy, entries, finding, outcome, row};
 
 const MB: i64 = 1_000_000;
@@ -413,6 +413,14 @@ fn heaps_of_processes_that_do_nothing_are_added_up() {
     // To be looked at takes one or two.
     assert_eq!(finding(&idle(1), "BT031").level, Level::Warning);
     assert_healthy(&idle(1_000), "BT031");
+    // One that collects whenever it is looked at is not idle.
+    let collects = idle(0).with(|n| {
+        n.busiest.truncate(1);
+        n.busiest[0].row.memory_bytes = 180 * MB;
+    });
+    assert_eq!(finding(&collects, "BT031").level, Level::Warning);
+    let event = Happens { kind: "long_gc", milliseconds: 900, subject: "sessions (<0.81.0>)", from: 1 };
+    assert_healthy(&collects.with(|n| n.events = vec![event]), "BT031");
     assert_healthy(&node(), "BT031");
 }
 
@@ -506,6 +514,7 @@ fn a_watermark_that_rabbitmq_told_counts_in_place_of_its_default() {
     let rabbit = |resident: i64, facts: &[(&'static str, &str)]| {
         node().with(|n| {
             n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned()));
+            n.facts.push((facts::MEMORY_TOTAL_SET, "1000MB".to_owned()));
             n.facts.extend(facts.iter().map(|(key, value)| (*key, (*value).to_owned())));
             (n.resident, n.group_memory) = (resident * MB, Some((resident * MB, 1_000 * MB)));
         })
@@ -536,6 +545,7 @@ fn rabbitmq_that_comes_to_its_watermark_is_told() {
     let rabbit = |resident: i64| {
         node().with(|n| {
             n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned()));
+            n.facts.push((facts::MEMORY_TOTAL_SET, "1000MB".to_owned()));
             (n.resident, n.group_memory) = (resident * MB, Some((resident * MB, 1_000 * MB)));
         })
     };
@@ -552,4 +562,12 @@ fn rabbitmq_that_comes_to_its_watermark_is_told() {
         subjects,
         [(Level::Critical, Some("control group")), (Level::Warning, Some("memory watermark"))]
     );
+    assert!(!entries(&both[0]).contains(&"rabbitmq.memory_watermark"));
+    // It takes the host's memory for its own, and is killed before it blocks anybody.
+    let untold = rabbit(980).with(|n| {
+        n.facts.retain(|fact| fact.0 != facts::MEMORY_TOTAL_SET);
+        n.facts.push((facts::HOST_MEMORY, (16_384 * MB).to_string()));
+    });
+    let Outcome::Found(kills) = outcome(&untold.period(), "BT037") else { panic!("found") };
+    assert!(entries(&kills[0]).contains(&"rabbitmq.memory_watermark"), "{kills:#?}");
 }
