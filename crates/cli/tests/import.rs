@@ -150,3 +150,55 @@ fn what_other_tools_have_printed_is_diagnosed_as_a_recording_is() {
     let errors: Vec<_> = schema.iter_errors(&document).map(|error| error.to_string()).collect();
     assert!(errors.is_empty(), "{errors:#?}");
 }
+
+#[test]
+fn what_is_worth_a_look_in_text_alone_is_a_notice() {
+    let folder = folder();
+    let banner =
+        "Erlang/OTP 25 [erts-13.1.5] [source] [64-bit] [smp:2:2] [ds:2:2:2] [async-threads:1] [jit:ns]\n\n";
+    let check = |text: &str, status: i32, words: &str| {
+        let said = import(&format!("{banner}{text}"), folder.path(), &[]);
+        assert_eq!(said.status, Some(status), "{}\n{}", said.stdout, said.stderr);
+        assert!(said.stdout.contains(words), "no {words:?} in: {}\n{}", said.stdout, said.stderr);
+    };
+    let spinning = "\
+1> msacc:start(1000), msacc:print().
+Average thread real-time    : 1000000 us
+Accumulated system run-time : 1200000 us
+Average scheduler run-time  : 600000 us
+
+        Thread      aux check_io emulator       gc    other     port    sleep
+
+Stats per thread:
+     async( 0)    0.00%    0.00%    0.00%    0.00%    0.00%    0.00%  100.00%
+       aux( 1)    0.00%    0.00%    0.00%    0.00%    0.00%    0.00%  100.00%
+dirty_cpu_( 1)    0.00%    0.00%    0.00%    0.00%    0.00%    0.00%  100.00%
+dirty_cpu_( 2)    0.00%    0.00%    0.00%    0.00%    0.00%    0.00%  100.00%
+dirty_io_s( 1)    0.00%    0.00%    0.00%    0.00%    0.00%    0.00%  100.00%
+dirty_io_s( 2)    0.00%    0.00%    0.00%    0.00%    0.00%    0.00%  100.00%
+      poll( 0)    0.00%    0.00%    0.00%    0.00%    0.00%    0.00%  100.00%
+ scheduler( 1)    0.00%    0.00%    8.00%    0.00%   52.00%    0.00%   40.00%
+ scheduler( 2)    0.00%    0.00%    8.00%    0.00%   52.00%    0.00%   40.00%
+ok
+";
+    check(spinning, 0, "NOTICE    BT001 busy-waiting");
+    check(
+        &spinning.replace("8.00%    0.00%   52.00%", "52.00%    0.00%    8.00%"),
+        0,
+        "BT001 the schedulers were awake for",
+    );
+    let utilization = |cpu: &str| {
+        format!(
+            "1> scheduler:utilization(10).\n[{{total,0.5,\"50.0%\"}},\n {{weighted,0.5,\"50.0%\"}},\n {{normal,1,0.1,\"10.0%\"}},\n {{normal,2,0.1,\"10.0%\"}},\n {{cpu,3,{cpu},\"\"}},\n {{cpu,4,{cpu},\"\"}}]\n"
+        )
+    };
+    check(&utilization("1.0"), 0, "NOTICE    BT012 dirty-schedulers-saturated");
+    check(&utilization("0.2"), 0, "BT012 dirty CPU schedulers busy 20 %");
+    let cache = |hits: i64| {
+        format!(
+            "1> recon_alloc:cache_hit_rates().\n[{{{{instance,0}},\n  [{{hit_rate,0.5}},{{hits,{hits}}},{{calls,20000}}]}}]\n"
+        )
+    };
+    check(&cache(10_000), 0, "NOTICE    BT029 segment-cache");
+    check(&cache(19_000), 0, "BT029 the cache of segments has served 95 %");
+}

@@ -36,7 +36,7 @@ pub enum Use {
     Stolen,
     /// Threads waited for each other inside the VM.
     Locks,
-    /// One process worked, and the others waited for it.
+    /// One process worked all the time, and not all cores were wanted beside it.
     SerialProcess,
     /// Processes worked one at a time.
     Turns,

@@ -24,7 +24,7 @@ fn words(what: Use) -> &'static str {
         Use::Others => "taken by other processes",
         Use::Stolen => "taken by the hypervisor",
         Use::Locks => "blocked inside the VM",
-        Use::SerialProcess => "waiting for one process",
+        Use::SerialProcess => "one serial process",
         Use::Turns => "one at a time",
         Use::Outside => "waiting for answers",
         Use::NoScheduler => "no scheduler for it",

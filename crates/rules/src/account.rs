@@ -4,7 +4,7 @@
 mod unused;
 mod used;
 
-pub(crate) use unused::{BLOCKED, Unused};
+pub(crate) use unused::{BLOCKED, Serial, Unused};
 
 use beamtune_model::{Account, Missing, Period, Share, Use};
 

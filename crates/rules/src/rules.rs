@@ -140,10 +140,13 @@ pub(crate) const MEMORY_THAT_COSTS_CPU: &[&str] = &["BT029", "BT032", "BT045", "
 
 /// Those that can judge by what tools print, and which ones.
 pub(crate) const BY_TEXT: &[(&str, &str)] = &[
+    ("BT001", "what msacc:start(10000), msacc:print() prints"),
     ("BT007", "what rabbitmq-diagnostics status prints"),
     ("BT011", "what msacc:start(10000), msacc:print() prints"),
+    ("BT012", "what scheduler:utilization(10) prints"),
     ("BT024", "what recon_alloc:fragmentation(current) and fragmentation(max) print"),
     ("BT025", "what rabbitmq-diagnostics status and recon_alloc:fragmentation(current) print"),
+    ("BT029", "what recon_alloc:cache_hit_rates() prints"),
     ("BT045", "what recon_alloc:fragmentation(current) and average_block_sizes(current) print"),
 ];
 

@@ -64,14 +64,33 @@ pub(crate) struct Unused<'a> {
     pub locks: Option<(f64, String)>,
     /// The lock that is waited for most, where they were counted.
     pub lock: Option<String>,
-    /// The process behind which everything waits.
-    pub serial: Option<String>,
+    /// The one process that works.
+    pub serial: Option<Serial>,
     /// Processes with messages that wait for something else.
     pub held_up: Vec<&'a ProcessUse>,
     /// For whom the most others wait.
     pub hold: Option<Hold<'a>>,
     /// How many processes were looked at, if each of them waited, and none in the midst of anything: most likely nobody asks for more.
     pub none_waits_of: Option<i64>,
+}
+
+/// A process that works while the others do not, as it uses one core at most.
+pub(crate) struct Serial {
+    title: String,
+    /// Whether messages, or processes, were seen waiting for it. Where none were, it may be a job that holds up nobody.
+    is_waited_for: bool,
+}
+
+impl Serial {
+    /// In words.
+    pub(crate) fn said(&self) -> String {
+        match self.is_waited_for {
+            true => format!("all else waits for one process: {}", self.title),
+            false => {
+                format!("one process runs all the time, and nothing was seen waiting for it: {}", self.title)
+            }
+        }
+    }
 }
 
 impl Unused<'_> {
@@ -94,7 +113,15 @@ impl Unused<'_> {
         let blocked_share = if awake > 0.0 { blocked / awake } else { 0.0 };
         let locks = locks(period, &active, blocked, blocked_share);
         let holds = holds::holds(period).unwrap_or_default();
-        let serial = serial(period, &holds);
+        let held_up = held_up(period);
+        let waits_outside = !held_up.is_empty() || holds.iter().any(Hold::leaves_idle);
+        // A job by itself is not what others wait for.
+        let alone = serial(period, &holds);
+        let is_serial = match &alone {
+            Some(serial) => serial.is_waited_for || !waits_outside,
+            None => in_turns(period, &active),
+        };
+        let serial = alone.filter(|_| is_serial);
 
         // Threads that a quota stops wait as well; there is no telling them from those that neighbours keep waiting.
         let (stopped, neighbours) = if is_quota_used { (waited, 0.0) } else { (0.0, waited) };
@@ -107,8 +134,7 @@ impl Unused<'_> {
         };
         let (stopped, neighbours, stolen, blocked) =
             (take(stopped), take(neighbours), take(stolen), take(blocked));
-        let turns = take(if serial.is_some() || in_turns(period, &active) { f64::INFINITY } else { 0.0 });
-        let held_up = held_up(period);
+        let turns = take(if is_serial { f64::INFINITY } else { 0.0 });
         Ok(Unused {
             cores,
             stopped,
@@ -170,7 +196,7 @@ impl Unused<'_> {
             Some(why) => (Use::Outside, why),
         };
         let turns = match &self.serial {
-            Some(title) => share(Use::SerialProcess, self.turns, title.clone()),
+            Some(serial) => share(Use::SerialProcess, self.turns, serial.said()),
             None => share(Use::Turns, self.turns, "at most one process was runnable at a time".to_owned()),
         };
         vec![
@@ -240,17 +266,27 @@ fn locks(period: &Period, active: &view::Activity, blocked: f64, share: f64) -> 
 }
 
 /// A process that is nearly always runnable and does most of the work, or for which many others wait while it works.
-fn serial(period: &Period, holds: &[Hold<'_>]) -> Option<String> {
+fn serial(period: &Period, holds: &[Hold<'_>]) -> Option<Serial> {
     let total = period.stat(&metrics::SCAN_REDUCTIONS, "").ok()?.delta as f64;
-    period
-        .processes
-        .iter()
-        .find(|process| {
-            place::wanted_to_run(process).is_some_and(|share| share >= 0.7)
-                && process.reductions as f64 >= 0.3 * total
+    let is_busy = |process: &&ProcessUse| {
+        place::wanted_to_run(process).is_some_and(|share| share >= 0.7)
+            && process.reductions as f64 >= 0.3 * total
+    };
+    let is_held_by = |pid: &str| holds.iter().any(|hold| hold.process.is_some_and(|held| held.pid == pid));
+    let mut busy: Vec<Serial> = (period.processes.iter().filter(is_busy))
+        .map(|process| Serial {
+            title: process.title(),
+            is_waited_for: view::mean_queue(process) >= 1.0 || is_held_by(&process.pid),
         })
-        .map(|process| process.title())
-        .or_else(|| Some(holds.iter().find(|hold| hold.is_behind())?.title.clone()))
+        .collect();
+    busy.sort_by_key(|serial| !serial.is_waited_for);
+    // Two jobs beside each other are not one.
+    let is_one = busy.len() == 1 || busy.first().is_some_and(|first| first.is_waited_for);
+    let busy = busy.into_iter().next().filter(|_| is_one);
+    busy.or_else(|| {
+        let behind = holds.iter().find(|hold| hold.is_behind())?;
+        Some(Serial { title: behind.title.clone(), is_waited_for: true })
+    })
 }
 
 /// Processes that have messages in most seconds and yet are hardly ever runnable: each stands in a receive for something

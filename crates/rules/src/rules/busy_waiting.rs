@@ -7,7 +7,7 @@
 use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -40,6 +40,9 @@ const HURTS: Scale = Scale {
 
 /// Below this nobody would win anything by a change.
 const WORTH_CORES: f64 = 0.10;
+
+/// Less of what the node could use than this is a notice: 0.1 cores are much of two, and nothing of sixty-four (judgement).
+const WORTH_SHARE: f64 = 0.05;
 
 /// Going to sleep and waking up take time that the VM does not count as activity: measured on OTP 25 with busy
 /// waiting off, 20–25 µs for each switch.
@@ -103,7 +106,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if spun < WORTH_CORES {
         return healthy();
     }
-    let Some(mut score) = SHARE.score(share) else { return healthy() };
+    let Some(score) = SHARE.score(share) else { return healthy() };
+    let is_little = view::capacity(period).is_ok_and(|capacity| spun < WORTH_SHARE * capacity.cores);
+    let score = if is_little { score.min(NOTICE) } else { score };
 
     // Of those kept waiting, only a quota's stops are surely made worse by spinning; neighbours may be the cause themselves.
     let stopped = view::throttled_cores(period).unwrap_or(0.0);
@@ -112,7 +117,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     // What waking up takes is no crowd.
     let long_turns = view::wait_per_turn_seconds(period).is_ok_and(|turn| turn >= view::TURN_SECONDS);
     let by_neighbours = HURTS.score(waited / spun).filter(|_| waited >= 0.05 && long_turns);
-    score = score.max(by_quota.unwrap_or(0.0)).max(by_neighbours.unwrap_or(0.0).min(60.0));
+    let score = score.max(by_quota.unwrap_or(0.0)).max(by_neighbours.unwrap_or(0.0).min(60.0));
 
     let states = view::states(period, kind::SCHEDULERS).ok();
     let state = |name: &str| {
@@ -166,9 +171,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 /// By what a build with extra microstates has printed: it counts spinning by itself, apart from what the operating system shows.
 fn by_microstates(period: &Period) -> Option<Judgement> {
     let states = view::states(period, kind::SCHEDULERS).ok().filter(|_| period.is_imported())?;
-    // Ordinary builds have no such state, and count spinning with `other`.
-    let (_, spun) = states.cores.iter().find(|(state, _)| state == BUSY_WAIT)?;
     let awake = states.awake();
+    let Some((_, spun)) = states.cores.iter().find(|(state, _)| state == BUSY_WAIT) else {
+        return by_other(period, &states, awake);
+    };
     let share = if awake > 0.0 { spun / awake } else { 0.0 };
     let sentence = format!("the schedulers were awake for {awake:.2} cores, {spun:.2} of it busy waiting");
     let Some(score) = SHARE.score(share).filter(|_| *spun >= WORTH_CORES) else {
@@ -192,6 +198,39 @@ fn by_microstates(period: &Period) -> Option<Judgement> {
             &view::busy_waiting_off(&period.facts).unwrap_or_default(),
             "idle schedulers then sleep at once, and the CPU figure shows work only",
             "restart with the flags under the same load, and msacc again; watch the p99 latency",
+        )),
+    ))
+}
+
+/// By what an ordinary build has printed: it counts spinning with scheduling itself, so much of that is a notice.
+fn by_other(period: &Period, states: &view::States, awake: f64) -> Option<Judgement> {
+    let (_, other) = states.cores.iter().find(|(state, _)| state == "other")?;
+    let emulator = states.get("emulator");
+    let share = if awake > 0.0 { other / awake } else { 0.0 };
+    if *other < WORTH_CORES || share < SHARE.warning || *other <= emulator {
+        return Some(Judgement::Healthy(format!(
+            "the schedulers were awake for {awake:.2} cores, {other:.2} of it in `other`, with which busy waiting is counted"
+        )));
+    }
+    Some(Judgement::found(
+        Draft::new(
+            NOTICE,
+            format!(
+                "{:.0} % of the time in which schedulers do not sleep is `other`, more than Erlang code has: most likely busy waiting",
+                share * 100.0
+            ),
+        )
+        .because(Evidence::number("time in the msacc state `other`", *other, Unit::Cores))
+        .because(Evidence::number("time in the msacc state `emulator`", emulator, Unit::Cores))
+        .because(Evidence::number("share of `other`", share, Unit::Ratio).against(SHARE.warning, SHARE.source))
+        .but("`other` holds scheduling itself, too: very many short turns of processes look the same")
+        .but("what of it was CPU is not known: the operating system was not asked (beamtune doctor does)")
+        .fix(remedy::of(
+            period,
+            "+sbwt",
+            &view::busy_waiting_off(&period.facts).unwrap_or_default(),
+            "idle schedulers then sleep at once, and the CPU figure shows work only",
+            "restart with the flags under the same load, and msacc again: `other` must turn into `sleep`; watch the p99 latency",
         )),
     ))
 }

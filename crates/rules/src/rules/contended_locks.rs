@@ -35,6 +35,13 @@ const WAITED: Scale = Scale {
     source: "measured on OTP 25, 2 schedulers and one table that 32 processes write: 0.87–0.98 by default, 0.10–0.13 with write_concurrency auto",
 };
 
+/// Time waited for one table, as a share of the duration, that operators look into whatever the number of schedulers (practice: one of
+/// 11.8 % was sharded, which left 0.17 %).
+const OF_TABLE: f64 = 0.10;
+
+/// The score of what is little of the time that all schedulers have.
+const LOOKED_INTO: f64 = 10.0;
+
 /// Without the number of schedulers a share says less: a hundred of them may wait as long together as two.
 const MOST_WITHOUT_SCHEDULERS: f64 = 50.0;
 
@@ -84,7 +91,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 /// What was waited for the longest, where locks were counted and that is enough for a finding.
 pub(crate) fn most_waited(period: &Period) -> Option<String> {
     let first = contention::things(period, &contention::contenders(period)).into_iter().next()?;
-    Schedulers::of(period).score(first.share?)?;
+    Schedulers::of(period).score_of(&first)?;
     Some(first.name)
 }
 
@@ -105,6 +112,13 @@ impl Schedulers {
     fn score(self, share: f64) -> Option<f64> {
         let score = WAITED.score(self.part(share))?;
         Some(if self.0.is_none() { score.min(MOST_WITHOUT_SCHEDULERS) } else { score })
+    }
+
+    /// Of one thing: a table is worth a notice also where that is little of the time of many schedulers.
+    fn score_of(self, thing: &Thing) -> Option<f64> {
+        let share = thing.share?;
+        let is_looked_into = thing.class.starts_with("db_") && thing.id.is_some() && share >= OF_TABLE;
+        self.score(share).or(is_looked_into.then_some(LOOKED_INTO))
     }
 
     /// What the score is of; or that it cannot be told well.
@@ -141,7 +155,7 @@ fn by_counts(period: &Period) -> Judgement {
         .zip(contention::what_remains(period, &things, MOST))
         .filter_map(|(thing, rest)| {
             let share = thing.share?;
-            let score = schedulers.score(share)?;
+            let score = schedulers.score_of(thing)?;
             let contender = contenders.iter().find(|contender| contender.class == thing.class)?;
             let draft = Draft::new(
                 score,
@@ -151,11 +165,15 @@ fn by_counts(period: &Period) -> Judgement {
                     100.0 * share
                 ),
             );
-            let draft = schedulers.told(draft.because(waited(thing.waited, length, share)), share);
+            let draft = schedulers.told(draft.because(waited(thing.waited, length, share)), share).but_if(
+                schedulers.score(share).is_none(),
+                "of the time that all schedulers have it is little: it limits the node once they all come here",
+            );
             Some(counted(draft, period, thing, contender, &rest))
         })
         .collect();
-    if drafts.is_empty() {
+    // Each a little may be much together.
+    if !things.iter().any(|thing| thing.share.is_some_and(|share| schedulers.score(share).is_some())) {
         drafts.extend(spread(period, &contenders, &things, schedulers));
     }
     let categories = period.lock_session.as_ref().map_or(&[][..], |session| session.categories.as_slice());
@@ -388,6 +406,7 @@ fn operation(mut draft: Draft, period: &Period, first: &Operation) -> Draft {
         draft = draft
             .because(Evidence::text("how to find the table", how))
             .because_some(candidates(period))
+            .because_some(metrics(period))
             .fix(metrics_candidates(period));
     }
     explained(draft, &contention::answer(period, class, None))
@@ -426,14 +445,30 @@ pub(super) fn candidates(period: &Period) -> Option<Evidence> {
     })
 }
 
-/// What to do, if one of these tables is of metrics.
+/// Tables of metrics that all may write: a row that all count in is one lock, whatever locks its table has.
+pub(super) fn metrics(period: &Period) -> Option<Evidence> {
+    let names: Vec<&str> =
+        of_metrics(period).map(|table| table.name.as_str()).take(MOST_CANDIDATES).collect();
+    (!names.is_empty()).then(|| Evidence::text("tables of metrics that all may write", names.join(", ")))
+}
+
+/// What to do about them, if there are any.
 pub(super) fn metrics_candidates(period: &Period) -> Option<Remedy> {
-    all_write(period).any(|table| is_of_metrics(&table.name)).then(|| metrics_by_scheduler(period)).flatten()
+    of_metrics(period).next().and_then(|_| metrics_by_scheduler(period))
+}
+
+fn of_metrics(period: &Period) -> impl Iterator<Item = &TableRow> {
+    public(period).filter(|table| is_of_metrics(&table.name))
 }
 
 /// Tables that all may write, and that have one lock.
 fn all_write(period: &Period) -> impl Iterator<Item = &TableRow> {
     let has_one_lock =
         |options: &[String]| !options.iter().any(|option| option.starts_with("write_concurrency"));
-    period.tables.iter().filter(move |table| table.protection == "public" && has_one_lock(&table.options))
+    public(period).filter(move |table| has_one_lock(&table.options))
+}
+
+/// Tables that all may write.
+fn public(period: &Period) -> impl Iterator<Item = &TableRow> {
+    period.tables.iter().filter(|table| table.protection == "public")
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use beamtune_model::{Code, Evidence, Missing, Period, Remedy, Unit, metrics};
 
 use super::contended_locks;
-use crate::account::{self, BLOCKED, Unused};
+use crate::account::{self, BLOCKED, Serial, Unused};
 use crate::holds;
 use crate::place;
 use crate::remedy;
@@ -111,10 +111,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         (Cause::Quota, _) => format!("{of_capacity}, because a CPU quota stops the VM"),
         (Cause::Neighbours, _) => format!("{of_capacity}, because other processes have the CPUs"),
         (Cause::Stolen, _) => format!("{of_capacity}, because the hypervisor gives them to others"),
-        (Cause::SerialProcess, _) => format!(
-            "{of_capacity}, because all else waits for one process: {}",
-            serial.as_deref().unwrap_or("see serial-process")
-        ),
+        (Cause::SerialProcess, _) => {
+            format!("{of_capacity}; {}", serial.as_ref().map(Serial::said).unwrap_or_default())
+        }
         (Cause::Turns, _) => {
             format!("{of_capacity}, because the work goes on in turns: one process at a time, never two")
         }
@@ -135,7 +134,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let counted = unused.lock.as_ref().filter(|_| cause == Cause::Locks);
     // Else by what most such waiting is for: a table that all write, a process that all send to.
     let is_guessed = cause == Cause::Locks && counted.is_none();
-    let candidates = [contended_locks::candidates, contended_locks::receiver]
+    let candidates = [contended_locks::candidates, contended_locks::metrics, contended_locks::receiver]
         .into_iter()
         .filter_map(|candidate| candidate(period).filter(|_| is_guessed));
     // An explanation is a notice; that locks hold the node back is more than that.

@@ -24,13 +24,23 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let mut drafts = Vec::new();
     let mut healthy = Vec::new();
     for (kind, queue, io) in [(kind::DIRTY_CPU, "dirty_cpu", false), (kind::DIRTY_IO, "dirty_io", true)] {
-        let activity = view::activity(period, kind)?;
-        let waiting = view::run_queue(period, queue)?;
+        let activity = match view::activity(period, kind) {
+            Ok(activity) => activity,
+            // scheduler:utilization prints dirty CPU schedulers, and no others …
+            Err(_) if io && period.is_imported() => continue,
+            Err(missing) => return Err(missing),
+        };
+        let waiting = match view::run_queue(period, queue) {
+            Ok(waiting) => Some(waiting),
+            // … and how busy they were, but no queue.
+            Err(_) if period.is_imported() => None,
+            Err(missing) => return Err(missing),
+        };
         let name = if io { "dirty I/O schedulers" } else { "dirty CPU schedulers" };
         healthy.push(format!("{name} busy {:.0} %", activity.mean() * 100.0));
         let Some(score) = USE.score(activity.mean()) else { continue };
         // Busy without anybody waiting is full use, not a shortage.
-        let score = if waiting >= 0.5 { score } else { score.min(NOTICE) };
+        let score = if waiting.is_some_and(|waiting| waiting >= 0.5) { score } else { score.min(NOTICE) };
         drafts.push(describe(period, score, name, &activity, waiting, io));
     }
     Ok(Judgement::found_or_healthy(drafts, healthy.join(", ")))
@@ -41,7 +51,7 @@ fn describe(
     score: f64,
     name: &str,
     activity: &view::Activity,
-    waiting: f64,
+    waiting: Option<f64>,
     io: bool,
 ) -> Draft {
     let threads = activity.shares.len();
@@ -58,19 +68,27 @@ fn describe(
     Draft::new(
         score,
         format!(
-            "all {threads} {name} were busy {:.0} % of the time, and {waiting:.1} jobs waited for one",
-            activity.mean() * 100.0
+            "all {threads} {name} were busy {:.0} % of the time{}",
+            activity.mean() * 100.0,
+            waiting.map_or(String::new(), |jobs| format!(", and {jobs:.1} jobs waited for one"))
         ),
     )
     .about(name)
     .because(Evidence::number("mean use", activity.mean(), Unit::Ratio).against(USE.warning, USE.source))
-    .because(Evidence::number("jobs waiting, mean", waiting, Unit::Count))
+    .because_some(waiting.map(|jobs| Evidence::number("jobs waiting, mean", jobs, Unit::Count)))
     .because(Evidence::number("threads", threads as f64, Unit::Count))
     .because_some(by_gc.then(|| Evidence::number("of it garbage collection of large heaps", gc, Unit::Cores)))
     .because_some(who.map(|(title, function)| {
         Evidence::text("a process that was running", format!("{title} in {function}"))
     }))
-    .but_if(waiting < 0.5, "nothing waited for them: they are in full use, but not too few")
+    .but_if(
+        waiting.is_some_and(|jobs| jobs < 0.5),
+        "nothing waited for them: they are in full use, but not too few",
+    )
+    .but_if(
+        waiting.is_none(),
+        "whether anything waited for them is not known: erlang:statistics(run_queue_lengths_all), whose last two are theirs",
+    )
     .fix_if(io, || {
         remedy::of(
             period,

@@ -1,7 +1,7 @@
 //! BT029: segments are mapped and given back all the time, since the cache of segments is too small for what is going on.
 
 use beamtune_model::memory::allocators;
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Code, Evidence, Group, Metric, Missing, Period, Scale, Unit, metrics};
 
 use crate::memory::{self, Segments};
 use crate::remedy;
@@ -33,7 +33,10 @@ const SHARING_SBCT_KB: f64 = 4_096.0;
 const LOOSER: &str = "+MMrmcbf 40 +MMamcbf 8192";
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let Segments { asked, mapped, hits } = Segments::of(period)?;
+    let Segments { asked, mapped, hits } = match Segments::of(period) {
+        Ok(segments) => segments,
+        Err(missing) => return by_totals(period).ok_or(missing),
+    };
     let Some(score) = MAPPED.score(mapped).filter(|_| hits < Segments::GOOD_HITS) else {
         return Ok(Judgement::Healthy(format!(
             "{mapped:.0} segments a second are mapped and unmapped again ({:.0} % come from the cache)",
@@ -110,5 +113,46 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 prove,
             )
         })),
+    ))
+}
+
+/// With fewer segments asked for than this since the VM was started the cache has had no occasion yet (judgement).
+const FEW_ASKED: i64 = 1_000;
+
+/// By what recon has printed: what the cache has served since the VM was started.
+fn by_totals(period: &Period) -> Option<Judgement> {
+    let instances = period.entities(Group::Mseg);
+    if !period.is_imported() || instances.is_empty() {
+        return None;
+    }
+    let sum = |metric: &'static Metric| -> Option<i64> {
+        instances.iter().try_fold(0_i64, |sum, instance| {
+            Some(sum.saturating_add(period.stat(metric, instance).ok()?.last.value))
+        })
+    };
+    let (asked, served) = (sum(&metrics::MSEG_ALLOCATIONS)?, sum(&metrics::MSEG_CACHE_HITS)?);
+    let hits = if asked > 0 { served as f64 / asked as f64 } else { 1.0 };
+    let said = format!(
+        "the cache of segments has served {:.0} % of {asked} calls since the VM was started",
+        hits * 100.0
+    );
+    if asked < FEW_ASKED || hits >= Segments::GOOD_HITS {
+        return Some(Judgement::Healthy(said));
+    }
+    Some(Judgement::found(
+        Draft::new(NOTICE, said)
+            .about("segment cache")
+            .because(Evidence::number("asked for", asked as f64, Unit::Count))
+            .because(
+                Evidence::number("served by the cache", hits, Unit::Ratio)
+                    .against(Segments::GOOD_HITS, "recon's threshold"),
+            )
+            .but("how often segments are asked for is not known: seldom, it costs nothing")
+            .but("memory that comes in high peaks is served by no cache")
+            .fix(memory::larger_segment_cache(
+                period,
+                "the cache then keeps three times as many segments (10 by default)",
+                "recon_alloc:cache_hit_rates() of a node that has run as long with it; page faults and CPU in the kernel, per request",
+            )),
     ))
 }

@@ -21,6 +21,12 @@ fn cpu_without_activity_is_busy_waiting() {
     assert_healthy(&node(), "BT001");
     // Nor is it worth a word where hardly any CPU is used.
     assert_healthy(&spinning().with(|n| n.cpu = 0.04), "BT001");
+    // 0.3 cores are little of 64.
+    let large = spinning().with(|n| {
+        (n.schedulers, n.cpus, n.voluntary_switches) = (64, 64, 0);
+        (n.active, n.cpu) = (0.0005, 0.005);
+    });
+    assert_eq!(super::finding(&large, "BT001").level, Level::Notice);
 }
 
 #[test]
@@ -252,6 +258,11 @@ fn unused_cpu_is_explained_by_its_largest_cause() {
     };
     check(&node(), "no runnable work", Level::Notice);
     check(&serial(), "one serial process", Level::Notice);
+    assert!(finding(&serial(), "BT015").summary.contains("all else waits for one process: router"));
+    // Nobody waits for it: that is said, and it is no reason where others wait for something else.
+    let alone = serial().with(|n| n.busiest[0].queue = (0, 0));
+    let said = finding(&alone, "BT015").summary;
+    assert!(said.contains("nothing was seen waiting for it: router"), "{said}");
     check(
         &node().with(|n| (n.active, n.cpu, n.active_tasks) = (0.5, 0.5, 2)),
         "one at a time",
@@ -351,6 +362,13 @@ fn work_that_waits_for_answers_is_told_from_an_idle_node() {
     let expect =
         "because work waits for answers: shop_db (<0.77.0>) stands in prim_inet:recv0/3 while messages";
     assert!(found.summary.contains(expect), "{}", found.summary);
+    // A job that runs beside it explains nothing.
+    let job = Busy { pid: "<0.99.0>", reductions: 800_000, runnable_of_10: 10, ..Busy::default() };
+    let beside = waits.clone().with(|n| {
+        (n.active, n.cpu) = (0.5, 0.5);
+        n.busiest.push(job);
+    });
+    assert_eq!(finding(&beside, "BT015").subject.as_deref(), Some("waiting outside"));
     // No messages, or runnable, or suspended: nobody waits for an answer.
     assert_healthy(&with(worker(0, 1, "waiting")), "BT015");
     assert_healthy(&with(worker(7, 9, "waiting")), "BT015");

@@ -77,7 +77,27 @@ fn the_same_share_is_less_on_more_schedulers() {
     let level = |schedulers| finding(&hot_table().with(|n| n.schedulers = schedulers), CODE).level;
     assert_eq!(level(2), Level::Critical);
     assert_eq!(level(6), Level::Warning);
-    assert_healthy(&hot_table().with(|n| n.schedulers = 64), CODE);
+    // Little of what 64 have, and yet what operators look into.
+    let many = hot_table().with(|n| n.schedulers = 64);
+    assert_eq!(level(64), Level::Notice);
+    assert_eq!(finding(&many, CODE).subject.as_deref(), Some("db_tab of the table carts"));
+    let little =
+        |class, waited_s| many.clone().with(|n| n.locks = vec![waiting(class, Some("carts"), waited_s)]);
+    assert_eq!(finding(&little("db_hash_slot", 0.11), CODE).level, Level::Notice);
+    assert_healthy(&little("db_hash_slot", 0.09), CODE);
+    // The cured lab dirty-collections waits as long for allocators.
+    assert_healthy(&little("alcu_allocator", 0.20), CODE);
+    // A hundred such tables are much together.
+    let tables: Vec<_> = (0..100).map(|at| format!("shard_{at}")).collect();
+    let shards = many.with(|n| {
+        n.locks = tables.iter().map(|name| waiting("db_tab", Some(name), 0.12)).collect();
+    });
+    let Outcome::Found(findings) = outcome(&shards.period(), CODE) else { panic!("nothing found") };
+    let first = findings
+        .iter()
+        .max_by(|a, b| a.score.total_cmp(&b.score))
+        .map(|found| (found.level, found.subject.as_deref()));
+    assert_eq!(first, Some((Level::Warning, Some("many locks"))));
 }
 
 #[test]
@@ -262,6 +282,12 @@ fn on_a_stock_vm_the_operation_is_named_and_how_to_find_the_table() {
     let Outcome::Found(findings) = outcome(&period, CODE) else { panic!("nothing found") };
     let named = text(&findings[0], "public tables without write_concurrency, the largest");
     assert_eq!(named, "prometheus_counter_table of prometheus_sup");
+    assert!(entries(&findings[0]).contains(&"code.metrics_by_scheduler"), "{:?}", entries(&findings[0]));
+
+    // As the libraries make it: rows that all count in are contended all the same.
+    period.tables[0].options = vec!["write_concurrency".to_owned()];
+    let Outcome::Found(findings) = outcome(&period, CODE) else { panic!("nothing found") };
+    assert_eq!(text(&findings[0], "tables of metrics that all may write"), "prometheus_counter_table");
     assert!(entries(&findings[0]).contains(&"code.metrics_by_scheduler"), "{:?}", entries(&findings[0]));
 }
 
