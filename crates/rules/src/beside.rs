@@ -52,7 +52,7 @@ pub fn off_heap(period: &Period, why: &str, prove: &str) -> Option<Remedy> {
     remedy::of(
         period,
         "process.message_queue_data",
-        "process_flag(message_queue_data, off_heap) in this process",
+        "process_flag(message_queue_data, off_heap) in the process named",
         why,
         prove,
     )

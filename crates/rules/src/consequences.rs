@@ -228,7 +228,7 @@ const RELATIONS: &[Relation] = &[
         cause: "BT005",
         effects: &["BT015"],
         is_meant: |_, effect| effect.subject.as_deref() == Some("one serial process"),
-        why: "all others wait for that process",
+        why: "one process uses one core at most",
     },
     Relation {
         cause: "BT048",
@@ -239,8 +239,14 @@ const RELATIONS: &[Relation] = &[
     Relation {
         cause: "BT047",
         effects: &["BT011"],
-        is_meant: |_, effect| effect.subject.is_none(),
+        is_meant: |cause, effect| effect.subject.is_none() || same_subject(cause, effect),
         why: "these are the collections of new processes",
+    },
+    Relation {
+        cause: "BT046",
+        effects: &["BT015"],
+        is_meant: |cause, effect| cause.level > Level::Notice && effect.subject.as_deref() == Some("locks"),
+        why: "threads stand still in page faults, and wait for each other to map memory",
     },
     Relation {
         cause: "BT017",
@@ -253,6 +259,12 @@ const RELATIONS: &[Relation] = &[
         effects: &["BT046"],
         is_meant: same_subject,
         why: "these are the segments that the cache does not keep",
+    },
+    Relation {
+        cause: "BT028",
+        effects: &["BT045", "BT046"],
+        is_meant: always,
+        why: "what a full super carrier cannot give is mapped, and unmapped again, by itself",
     },
     Relation {
         cause: "BT032",
@@ -382,6 +394,10 @@ mod tests {
         check(both, Some("BT019"));
         check(vec![finding("BT033", 40.0, "t"), finding("BT015", 40.0, "locks")], Some("BT033"));
         check(vec![finding("BT033", 40.0, "t"), finding("BT015", 40.0, "quota")], None);
+        check(vec![finding("BT046", 40.0, "t"), finding("BT015", 40.0, "locks")], Some("BT046"));
+        check(vec![finding("BT046", 10.0, "t"), finding("BT015", 40.0, "locks")], None);
+        check(vec![finding("BT047", 40.0, "a"), finding("BT011", 40.0, "a")], Some("BT047"));
+        check(vec![finding("BT047", 40.0, "a"), finding("BT011", 40.0, "b")], None);
     }
 
     #[test]

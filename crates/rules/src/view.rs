@@ -340,6 +340,10 @@ pub fn emulator_flag(facts: &Facts, flag: &str) -> Flag {
     }
 }
 
+/// What every process that was started with a fun was started with. Our own agent has such, and where the others end at once, it sees
+/// none but these.
+pub const ANY_FUN: &str = "erlang:apply/2";
+
 /// Mean length of a process's queue in the looks in which it was told of.
 pub fn mean_queue(process: &ProcessUse) -> f64 {
     let lengths = process.queue.points();

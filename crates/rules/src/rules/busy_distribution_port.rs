@@ -196,7 +196,8 @@ fn bursts(period: &Period, told: &Told<'_>, score: f64) -> Draft {
         .fix(remedy::of(
             period,
             "code.back_pressure",
-            "send less at a time to other nodes: smaller messages, chunks, or only what is asked for",
+            "send less at a time to other nodes: smaller messages, chunks, or only what is asked for; where a process must not stand still, \
+             erlang:send/3 with nosuspend, which tells that the channel is full, and drop or keep the message",
             "one channel carries everything between two nodes, and large messages hold up the small ones",
             "busy_dist_port events, and p99 of calls between the nodes",
         ))

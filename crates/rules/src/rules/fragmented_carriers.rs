@@ -10,7 +10,7 @@ use beamtune_model::{
 
 use crate::memory::{self, Unused, megabytes};
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -34,8 +34,10 @@ const SHARE: Scale = Scale {
 /// Carriers that are used better than this are what every allocator has.
 const WELL_USED: f64 = 0.75;
 
-/// Below this it is not worth a change.
+/// Below this it is not worth a change …
 const WORTH_BYTES: f64 = 32e6;
+/// … and below this nobody is in need of it (judgement).
+const WORTH_WARNING_BYTES: f64 = 100e6;
 
 /// Blocks have filled the carriers once, if they have reached this share of their largest size …
 const FILLED: f64 = 0.70;
@@ -150,6 +152,11 @@ impl Sparse<'_> {
     }
 }
 
+/// A share of little is little.
+fn by_need(score: f64, unused_bytes: f64) -> f64 {
+    if unused_bytes < WORTH_WARNING_BYTES { score.min(NOTICE) } else { score }
+}
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let all = allocators(period);
     let (resident, of) = memory::resident_or_carriers(period, &all)?;
@@ -187,7 +194,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             let walked = period.carriers.iter().filter(of_set).collect();
             drafts.push(draft(
                 period,
-                score,
+                by_need(score, unused.bytes),
                 (resident, of),
                 &Sparse { allocator, set, carriers, unused, given_back, walked },
             ));
@@ -225,7 +232,7 @@ fn all_together(period: &Period) -> Result<Judgement, Missing> {
     };
     Ok(Judgement::found(
         Draft::new(
-            score,
+            by_need(score, unused),
             format!(
                 "the allocators keep {} that no block uses: their carriers are used to {:.0} %; which of them keeps it is not known",
                 megabytes(unused),

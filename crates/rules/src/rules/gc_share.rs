@@ -1,6 +1,10 @@
 //! BT011: collecting garbage takes much of the schedulers' time.
 
-use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Unit, facts, metrics};
+use std::collections::HashMap;
+
+use beamtune_model::{
+    Code, Evidence, Missing, Period, ProcessRow, ProcessUse, Remedy, Scale, Unit, facts, metrics,
+};
 
 use crate::beside::{has_long_queue_on_heap, off_heap};
 use crate::place;
@@ -35,6 +39,9 @@ const WORTH_SHARE: f64 = 0.10;
 
 /// Full sweeps that come so soon are what the time goes into.
 const FEW_SWEEPS: i64 = 20;
+
+/// The heap that one needs, with room to grow before the next collection.
+const ROOM: f64 = 1.5;
 
 /// From so much of the time of dirty CPU schedulers on, they may wait for their shared allocator while they collect …
 const DIRTY_SHARE: f64 = 0.13;
@@ -71,47 +78,33 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let small = gc < WORTH_SHARE * capacity;
     let score = if small { score.min(NOTICE) } else { score };
 
-    let culprit = culprit(period);
-    let heap = culprit.and_then(|p| p.row.as_ref()).and_then(|row| row.total_heap_words);
-    let fullsweep = culprit.and_then(|p| p.row.as_ref()).and_then(|row| row.fullsweep_after);
-    let with_queue = culprit.filter(|process| has_long_queue_on_heap(process));
+    let whose = Whose::of(period);
     let draft = Draft::new(
         score,
-        match culprit {
-            Some(process) => format!(
-                "{:.0} % of the schedulers' work is garbage collection, most likely of {}",
-                share * 100.0,
-                process.title()
-            ),
-            None if is_imported => format!(
-                "{:.0} % of the schedulers' work is garbage collection; of which processes is not known",
-                share * 100.0
-            ),
-            None => format!(
-                "{:.0} % of the schedulers' work is garbage collection, spread over many processes",
-                share * 100.0
-            ),
-        },
+        format!(
+            "{:.0} % of the schedulers' work is garbage collection{}",
+            share * 100.0,
+            match (whose.kind, whose.one()) {
+                (Some(call), _) => format!(", most likely of the processes started with {call}"),
+                (None, Some(process)) => format!(", most likely of {}", process.title()),
+                (None, None) if is_imported => "; of which processes is not known".to_owned(),
+                (None, None) => ", spread over many processes".to_owned(),
+            }
+        ),
     )
     .because(Evidence::number("time in collections", gc, Unit::Cores))
     .because(Evidence::number("share of the work", share, Unit::Ratio).against(SHARE.warning, SHARE.source))
     .because(Evidence::number("of it on dirty CPU schedulers: large heaps", dirty, Unit::Cores))
-    .because_some(rate.map(|rate| Evidence::number("collections", rate, Unit::PerSecond)))
-    .because_some(
-        culprit.map(|process| Evidence::text("process with the most work on a large heap", process.title())),
-    )
-    .because_some(heap.map(|words| Evidence::number("its heap", words as f64 * 8.0, Unit::Bytes)))
-    .because_some(fullsweep.map(|n| Evidence::number("its fullsweep_after", n as f64, Unit::Count)))
-    .because_some(
-        with_queue.map(|process| {
-            Evidence::number("messages that lie in it", process.queue_max as f64, Unit::Count)
-        }),
-    )
-    .because_some(culprit.and_then(place::evidence))
-    .but_if(
-        culprit.is_some(),
-        "the VM does not count collections by process: it is named for its heap and its reductions",
-    );
+    .because_some(rate.map(|rate| Evidence::number("collections", rate, Unit::PerSecond)));
+    let draft = whose
+        .evidence()
+        .fold(draft, Draft::because)
+        .because_some(whose.one().and_then(place::evidence))
+        .but_if(
+            whose.is_known(),
+            "the VM does not count collections by process: who is named is named for heap and reductions",
+        );
+    let has_queue = whose.with_queue().is_some();
 
     let meet = dirty >= DIRTY_MEET
         && dirty_schedulers(period).is_some_and(|threads| dirty >= DIRTY_SHARE * threads)
@@ -123,23 +116,21 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     );
 
     let first_heap = period.facts.number(facts::MIN_HEAP_WORDS).unwrap_or(DEFAULT_FIRST_HEAP_WORDS);
-    // The heap that it needs, with room to grow before the next collection.
-    let words = heap.map_or(100_000, |words| (words as f64 * 1.5) as i64);
     Ok(Judgement::found(
-        match culprit {
-            Some(process) => draft.about(process.title()),
+        match whose.title() {
+            Some(title) => draft.about(title),
             None => draft,
         }
-        .fix_if(fullsweep.is_some_and(|n| n < FEW_SWEEPS), || {
+        .fix_if(whose.fullsweep_after().is_some_and(|n| n < FEW_SWEEPS), || {
             remedy::of(
                 period,
                 "process.fullsweep_after",
-                "spawn_opt {fullsweep_after, 65535} (the default) for this process",
+                &format!("spawn_opt {{fullsweep_after, 65535}} (the default) {}", whose.place()),
                 "it is set so low that nearly every collection copies the whole heap",
                 "gc share under the same load; binaries that old data refers to are then kept for longer",
             )
         })
-        .fix_if(with_queue.is_some(), || {
+        .fix_if(has_queue, || {
             off_heap(
                 period,
                 "messages that wait lie in its heap, and each full collection copies them, also those that its code orders (garbage_collect)",
@@ -155,16 +146,20 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         ))
         .fix(own_allocators)
         // Of a heap full of messages, 1.5 times as much is no size to begin with.
-        .fix_if(culprit.is_some() && with_queue.is_none(), || {
+        .fix_if(!has_queue, || {
+            let words = (whose.heap_words()? as f64 * ROOM) as i64;
+            let cost = whose.kind.map_or(String::new(), |_| {
+                format!("; {:.0} MB for each 1,000 of them", words as f64 * 8.0 / 1e3)
+            });
             remedy::of(
                 period,
                 "process.min_heap_size",
-                &format!("spawn_opt {{min_heap_size, {words}}} for this process"),
+                &format!("spawn_opt {{min_heap_size, {words}}} {}{cost}", whose.place()),
                 "a heap that is large from the start is collected less often",
                 "collections a second and the gc share under the same load; memory grows by the heap",
             )
         })
-        .fix_if(culprit.is_none() && !is_imported && first_heap < FIRST_HEAP_WORDS, || {
+        .fix_if(!whose.is_known() && !is_imported && first_heap < FIRST_HEAP_WORDS, || {
             let processes = period.stat(&metrics::PROCESS_COUNT, "").map_or(0.0, |stat| stat.mean());
             let megabytes = processes * (FIRST_HEAP_WORDS - first_heap) as f64 * 8.0 / 1e6;
             remedy::of(
@@ -195,13 +190,108 @@ fn own_allocators(period: &Period) -> Option<Remedy> {
     )
 }
 
-/// The process whose heap and work together are largest, if it stands out.
-fn culprit(period: &Period) -> Option<&ProcessUse> {
-    let weight = |process: &ProcessUse| {
-        let heap = process.row.as_ref().and_then(|row| row.total_heap_words).unwrap_or(0);
-        heap as f64 * process.reductions as f64
-    };
-    let total: f64 = period.processes.iter().map(weight).sum();
-    let first = period.processes.iter().max_by(|a, b| weight(a).total_cmp(&weight(b)))?;
-    (total > 0.0 && weight(first) / total > 0.5).then_some(first)
+/// Whose garbage it is, by heap and work together.
+struct Whose<'a> {
+    /// What they were started with, where it is several that are alike.
+    kind: Option<&'a str>,
+    /// One, or several that are alike; none where nothing stands out.
+    processes: Vec<&'a ProcessUse>,
+}
+
+impl<'a> Whose<'a> {
+    fn of(period: &'a Period) -> Self {
+        let weight = |process: &ProcessUse| {
+            let heap = process.row.as_ref().and_then(|row| row.total_heap_words).unwrap_or(0);
+            heap as f64 * process.reductions as f64
+        };
+        let half = period.processes.iter().map(weight).sum::<f64>() / 2.0;
+        if let Some(one) = period.processes.iter().find(|process| weight(process) > half) {
+            return Whose { kind: None, processes: vec![one] };
+        }
+        let mut kinds: HashMap<&str, (f64, Vec<&ProcessUse>)> = HashMap::new();
+        for process in period.processes.iter().filter(|process| weight(process) > 0.0) {
+            let call = process.row.as_ref().and_then(|row| row.initial_call.as_deref());
+            let Some(call) = call.filter(|call| *call != view::ANY_FUN) else { continue };
+            let kind = kinds.entry(call).or_default();
+            kind.0 += weight(process);
+            kind.1.push(process);
+        }
+        let most = kinds.into_iter().find(|(_, (weight, _))| *weight > half);
+        most.map_or(Whose { kind: None, processes: Vec::new() }, |(call, (_, processes))| Whose {
+            kind: Some(call),
+            processes,
+        })
+    }
+
+    fn is_known(&self) -> bool {
+        !self.processes.is_empty()
+    }
+
+    /// The only one.
+    fn one(&self) -> Option<&'a ProcessUse> {
+        self.processes.first().copied().filter(|_| self.kind.is_none())
+    }
+
+    fn title(&self) -> Option<String> {
+        self.kind.map(str::to_owned).or_else(|| Some(self.one()?.title()))
+    }
+
+    /// Where a setting goes.
+    fn place(&self) -> String {
+        self.kind.map_or_else(|| "for this process".to_owned(), |call| format!("where {call} is started"))
+    }
+
+    fn rows(&self) -> impl Iterator<Item = &'a ProcessRow> {
+        self.processes.iter().filter_map(|process| process.row.as_ref())
+    }
+
+    /// The median.
+    fn heap_words(&self) -> Option<i64> {
+        let mut heaps: Vec<i64> = self.rows().filter_map(|row| row.total_heap_words).collect();
+        heaps.sort_unstable();
+        heaps.get(heaps.len() / 2).copied()
+    }
+
+    /// The least.
+    fn fullsweep_after(&self) -> Option<i64> {
+        self.rows().filter_map(|row| row.fullsweep_after).min()
+    }
+
+    /// The one with the longest queue, where messages lie in heaps in number.
+    fn with_queue(&self) -> Option<&'a ProcessUse> {
+        let long = self.processes.iter().copied().filter(|process| has_long_queue_on_heap(process));
+        long.max_by_key(|process| process.queue_max)
+    }
+
+    fn evidence(&self) -> impl Iterator<Item = Evidence> {
+        let (who, heap, fullsweep) = match self.kind {
+            Some(call) => (
+                Evidence::text(
+                    "processes with the most work on large heaps",
+                    format!("{} that stand out were started with {call}", self.processes.len()),
+                ),
+                "their heaps, the median",
+                "their fullsweep_after, the least",
+            ),
+            None => (
+                Evidence::text(
+                    "process with the most work on a large heap",
+                    self.title().unwrap_or_default(),
+                ),
+                "its heap",
+                "its fullsweep_after",
+            ),
+        };
+        [
+            self.is_known().then_some(who),
+            self.heap_words().map(|words| Evidence::number(heap, words as f64 * 8.0, Unit::Bytes)),
+            self.fullsweep_after().map(|n| Evidence::number(fullsweep, n as f64, Unit::Count)),
+            self.with_queue().map(|process| {
+                Evidence::number("messages that lie in it", process.queue_max as f64, Unit::Count)
+                    .with_text(process.title())
+            }),
+        ]
+        .into_iter()
+        .flatten()
+    }
 }

@@ -6,7 +6,7 @@ use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
 
 use crate::memory::{self, PAGE_BYTES, PAGE_SECONDS, Segments, megabytes};
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -41,9 +41,11 @@ const WORTH_CORES: f64 = 0.02;
 /// With fewer segments that come and go it is something else that faults: malloc, files, or another's memory.
 const FEW_SEGMENTS: f64 = 2.0;
 
-/// Less of what the node could use than this holds nothing up yet: that is never critical.
+/// Less of what the node could use than this holds nothing up yet: that is never critical …
 const WORTH_SHARE: f64 = 0.10;
 const MOST_WHERE_SMALL: f64 = 60.0;
+/// … and less than this, however much of what the VM uses, is a notice (judgement).
+const LITTLE_SHARE: f64 = 0.03;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let faults = period.rate(&metrics::MINOR_FAULTS, "")?;
@@ -66,8 +68,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if segments.mapped < FEW_SEGMENTS {
         return healthy(", and not for the VM's carriers: hardly any is unmapped");
     }
-    let small = view::capacity(period).is_ok_and(|capacity| cores < WORTH_SHARE * capacity.cores);
-    let score = if small { score.min(MOST_WHERE_SMALL) } else { score };
+    let score = match view::capacity(period).map(|capacity| cores / capacity.cores) {
+        Ok(share) if share < LITTLE_SHARE => score.min(NOTICE),
+        Ok(share) if share < WORTH_SHARE => score.min(MOST_WHERE_SMALL),
+        _ => score,
+    };
     let all = allocators(period);
     let most =
         all.iter().max_by(|a, b| turnover(a).total_cmp(&turnover(b))).filter(|most| turnover(most) > 0.0);

@@ -47,10 +47,6 @@ const GROWTH: f64 = 1.618;
 /// and unmade with each process.
 const MOST_WORDS: f64 = 46_422.0;
 
-/// What every process that was started with a fun was started with. Our own agent has such, and where the others end at once, it sees
-/// none but these.
-const ANY_FUN: &str = "erlang:apply/2";
-
 /// Kinds of new processes that are told.
 const KINDS: usize = 3;
 
@@ -137,7 +133,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 /// Initial calls of new processes, with their share of the sample, the most frequent first.
 fn kinds(period: &Period) -> Vec<(String, f64)> {
     let mut counts: BTreeMap<&str, i64> = BTreeMap::new();
-    for row in period.spawns.iter().filter(|row| row.what == "process" && row.kind != ANY_FUN) {
+    for row in period.spawns.iter().filter(|row| row.what == "process" && row.kind != view::ANY_FUN) {
         let count = counts.entry(&row.kind).or_default();
         *count = count.saturating_add(row.count);
     }

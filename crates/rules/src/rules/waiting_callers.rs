@@ -114,4 +114,12 @@ fn describe(period: &Period, hold: &Hold<'_>, score: f64) -> Draft {
             "the schedulers are idle meanwhile, so no emulator flag can help",
             "throughput, and processes that wait, with twice as many",
         ))
+        .fix(remedy::of(
+            period,
+            "code.back_pressure",
+            "refuse at the entry what would wait longer than its caller does: gen_server:call/2 and GenServer.call/2 end their caller after 5 s \
+             (DBConnection's pools do so by queue_target and queue_interval)",
+            "what is done after the caller has given up is done for nobody",
+            "time-outs of callers, and throughput, under the same load",
+        ))
 }

@@ -372,6 +372,52 @@ fn garbage_collection_is_blamed_on_the_process_with_the_heap() {
 }
 
 #[test]
+fn garbage_collection_is_blamed_on_the_processes_that_are_alike() {
+    let of = |call: &'static str| {
+        node().with(|n| {
+            (n.active, n.cpu, n.gc) = (0.8, 0.8, 0.5);
+            let pids = ["<0.91.0>", "<0.92.0>", "<0.93.0>", "<0.94.0>"];
+            n.busiest = pids
+                .into_iter()
+                .zip([40_000, 50_000, 60_000, 70_000])
+                .map(|(pid, words)| Busy {
+                    pid,
+                    reductions: 200_000,
+                    row: row(|r| {
+                        r.initial_call =
+                            Some(if words == 40_000 { "shop_cart:init/1" } else { call }.to_owned());
+                        r.total_heap_words = Some(words);
+                    }),
+                    ..Busy::default()
+                })
+                .collect();
+        })
+    };
+    let sessions = of("shop_session:init/1");
+    let found = finding(&sessions, "BT011");
+    assert_eq!(found.subject.as_deref(), Some("shop_session:init/1"));
+    assert!(found.summary.ends_with("most likely of the processes started with shop_session:init/1"));
+    assert_eq!(entries(&found), ["code.less_garbage", "process.min_heap_size"]);
+    let change = &found.remedies[1].change;
+    assert_eq!(
+        change,
+        "spawn_opt {min_heap_size, 90000} where shop_session:init/1 is started; 720 MB for each 1,000 of them"
+    );
+    let swept = finding(&sessions.with(|n| n.busiest[3].row.fullsweep_after = Some(2)), "BT011");
+    assert_eq!(
+        swept.remedies[0].change,
+        "spawn_opt {fullsweep_after, 65535} (the default) where shop_session:init/1 is started"
+    );
+    let queued = of("shop_session:init/1").with(|n| {
+        n.busiest[2].queue = (20_000, 0);
+        n.busiest[2].row.message_queue_data = Some("on_heap".to_owned());
+    });
+    assert_eq!(entries(&finding(&queued, "BT011")), ["process.message_queue_data", "code.less_garbage"]);
+    // What each fun was started with tells nothing.
+    assert_eq!(entries(&finding(&of("erlang:apply/2"), "BT011")), ["code.less_garbage", "+hms"]);
+}
+
+#[test]
 fn of_a_process_of_otp_it_is_told_what_it_is_and_how_to_do_without() {
     let named = |name: &str| serial().with(|n| n.busiest[0].row.name = Some(name.to_owned()));
     let found = finding(&named("file_server_2"), "BT005");

@@ -418,6 +418,10 @@ fn every_defect_has_a_sign_that_a_node_can_show() {
         n.locks_counted = Some(10_000_000_000);
         n.locks = vec![beamtune_model::LockRow { waited: 200_000_000, ..waits }];
     });
+    check("15.2", "erlang/otp#9594", &|n| {
+        n.locks =
+            vec![beamtune_model::LockRow { collisions: 100_000, ..super::node::lock("run_queue", None) }];
+    });
     // Three tries say nothing.
     let by_chance = erts("12.3").with(|n| {
         let row = super::node::lock("proc_msgq", None);

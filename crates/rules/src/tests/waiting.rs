@@ -36,7 +36,7 @@ fn a_pool_that_has_none_left_is_found_and_named() {
         found.summary,
         "about 120 processes wait for shop_pool (<0.77.0>), which has none left to give"
     );
-    assert_eq!(entries(&found), ["code.shorter_hold", "code.more_in_flight"]);
+    assert_eq!(entries(&found), ["code.shorter_hold", "code.more_in_flight", "code.back_pressure"]);
     let texts: Vec<_> = found.evidence.iter().filter_map(|evidence| evidence.text.as_deref()).collect();
     assert!(texts.contains(&"shop:buy/2") && texts.contains(&"poolboy:checkout/3"), "{texts:?}");
 }
