@@ -14,7 +14,7 @@ establish(Context) ->
     Files = lab:int(Context, files, 10, 20),
     Kb = lab:int(Context, file_kb, 200, 400),
     %% Of what the file server can read.
-    DemandPct = lab:int(Context, demand_pct, 105, 112),
+    DemandPct = lab:int(Context, demand_pct, 125, 135),
     Folder = filename:join(filename:dirname(code:which(?MODULE)), atom_to_list(lab:name(Context, folder))),
     ok = filelib:ensure_dir(filename:join(Folder, "any")),
     Paths = [filename:join(Folder, integer_to_list(N)) || N <- lists:seq(1, Files)],

@@ -16,7 +16,8 @@ establish(Context) ->
     Count = lab:int(Context, servers, 3, 6),
     Clients = lab:int(Context, clients, 20, 60),
     PerS = lab:int(Context, requests_per_s, 1500, 3000),
-    Past = lab:int(Context, past_requests, 250000, 400000),
+    Each = lab:int(Context, past_requests, 60000, 80000),
+    Past = Each * Count,
     Leaks = lab:shuffle(Context, which, [lab:sick(Context) | [false || _ <- lists:seq(2, Count)]]),
     Servers = [
         lab:server(Context, {server, N}, {?MODULE, IsLeaking})
@@ -31,7 +32,7 @@ establish(Context) ->
         sick => case [Name || {{Name, _}, true} <- lists:zip(Servers, Leaks)] of [Leaking] -> Leaking; [] -> none end,
         details => #{
             servers => {list, [Name || {Name, _} <- Servers]}, clients => Clients, requests_per_s => PerS,
-            past_requests => Past
+            past_requests => Each
         }
     }.
 
