@@ -5,17 +5,23 @@
 //! busy, and nothing is left there if we are gone. Source: lib/kernel/src/erpc.erl (`call/5`), the same in
 //! OTP 23 to 29.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::connection::Connection;
 use crate::error::{AttachError, printable};
 use crate::etf::{Document, Reference, Term, TermError, Value};
 use crate::message::{self, Message, Spawn};
 
+/// Why nothing can be started.
+pub(crate) const TABLE_FULL: &str = "system_limit";
+/// Each time in vain may be a line in the log of the node.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
 impl Connection {
     /// Calls `module:function(arguments...)` in a new process of the node. Yields what it returns.
     ///
-    /// At the deadline the answer is given up; the function itself runs to its end.
+    /// At the deadline the answer is given up; the function itself runs to its end. Where the process table is full, a place in it is waited
+    /// for until then.
     pub fn call(
         &mut self,
         module: &str,
@@ -28,7 +34,8 @@ impl Connection {
         let arguments =
             vec![Value::from(&result), Value::atom(module), Value::atom(function), Value::List(arguments)];
         let spawn = Spawn { module: "erpc", function: "execute_call", arguments };
-        self.send(&message::spawn_request(&request, &me, spawn)?, deadline)?;
+        let spawn = message::spawn_request(&request, &me, spawn)?;
+        self.send(&spawn, deadline)?;
         let failed = |node: &str, reason: String| AttachError::CallFailed {
             node: node.to_owned(),
             function: printable(&name),
@@ -41,6 +48,14 @@ impl Connection {
                 _ => false,
             })?;
             match answer {
+                // Nothing was started, so it can be asked for again: where clients come and go, places in the table become free.
+                Message::SpawnReply { result: Err(reason), .. } if reason == TABLE_FULL => {
+                    if Instant::now() + ASK_AGAIN >= deadline {
+                        return Err(AttachError::ProcessTableFull { node: self.node().to_string() });
+                    }
+                    std::thread::sleep(ASK_AGAIN);
+                    self.send(&spawn, deadline)?;
+                }
                 Message::SpawnReply { result: Err(reason), .. } => {
                     return Err(failed(self.node(), printable(&reason)));
                 }

@@ -352,6 +352,14 @@ pub enum AttachError {
     /// A term of ours cannot be put on the wire.
     #[error(transparent)]
     Unsendable(#[from] EncodeError),
+    /// The node cannot start the process that asks it.
+    #[error(
+        "{node} can start no process (system_limit): its process table is full; end processes there, or start it with a larger +P"
+    )]
+    ProcessTableFull {
+        /// The node.
+        node: String,
+    },
     /// A function called on the node did not return.
     #[error("{function} on {node} ended with {reason}")]
     CallFailed {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use beamtune_model::FileAsk;
 
 use crate::agent::{self, Answer, Item, Joined, Terms, Word};
+use crate::call::TABLE_FULL;
 use crate::connection::Connection;
 use crate::error::{AttachError, printable};
 use crate::etf::{Document, Pid, Reference, TermError, Value};
@@ -74,6 +75,10 @@ impl Session {
                     return Ok(Session { line, joined, release, clock, lease: terms.lease });
                 }
                 Ok(_) => {}
+                // It had a place itself, and the processes that it starts had none.
+                Err(AttachError::AgentEnded { node, reason }) if reason.contains(TABLE_FULL) => {
+                    return Err(AttachError::ProcessTableFull { node });
+                }
                 Err(AttachError::AgentEnded { node, reason }) => {
                     return Err(AttachError::AgentRefused { node, reason });
                 }

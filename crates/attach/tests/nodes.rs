@@ -77,6 +77,29 @@ fn calls_that_fail_say_why() {
 }
 
 #[test]
+fn a_place_in_a_full_process_table_is_waited_for() {
+    // For three seconds whatever place becomes free is taken.
+    const FILL: &str = "End = erlang:monotonic_time(millisecond) + 3000,
+        Fill = fun Fill() ->
+            Left = End - erlang:monotonic_time(millisecond),
+            [catch spawn(timer, sleep, [Left]) || _ <- lists:seq(1, 1100), Left > 0, erlang:system_info(process_count) < 1024],
+            receive after 5 -> ok end,
+            Left > 0 andalso Fill()
+        end,
+        spawn(Fill), ok";
+    on_each_release(|otp| {
+        let node = otp.start_with(&["+P", "1024"]);
+        let mut connection = node.connect();
+        evaluate(&mut connection, FILL);
+        eventually("a full table", || {
+            let called = connection.call("erlang", "node", vec![], Instant::now() + SECOND / 2);
+            matches!(called, Err(AttachError::ProcessTableFull { .. }))
+        });
+        assert!(call(&mut connection, "erlang", "node", vec![]).root().is_atom(&node.name));
+    });
+}
+
+#[test]
 fn terms_of_every_kind_go_there_and_come_back() {
     on_each_release(|otp| {
         let node = otp.start();
