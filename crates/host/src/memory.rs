@@ -49,6 +49,7 @@ use beamtune_model::memory::content;
 use beamtune_model::{Clock, Nanos};
 
 use crate::error::HostError;
+use crate::process;
 use crate::tree::FileTree;
 
 pub(crate) use contents::MUCH_PERCENT;
@@ -119,6 +120,8 @@ pub struct MemoryMap {
     pub native_libraries: Vec<String>,
     /// Lists of carriers that could not be followed to their end.
     pub cut_lists: usize,
+    /// Page faults of the process meanwhile: pages that may have been looked for before they came. `None` where that is not known.
+    pub faults: Option<i64>,
     /// How long it took.
     pub cost_ns: Nanos,
 }
@@ -168,6 +171,7 @@ impl MemoryReader {
         budget_ns: Nanos,
     ) -> Result<MemoryMap, HostError> {
         let meter = Meter::start(clock, budget_ns);
+        let faults_before = faults(tree, pid);
         let path = format!("/proc/{pid}/smaps");
         let mappings = smaps::read(&*tree.open(&path)?, &path, &meter)?;
         if mappings.is_empty() {
@@ -208,7 +212,13 @@ impl MemoryReader {
             malloc,
             native_libraries,
             cut_lists,
+            faults: faults_before.zip(faults(tree, pid)).map(|(before, after)| after.saturating_sub(before)),
             cost_ns: meter.spent_ns(),
         })
     }
+}
+
+/// Those of the process so far.
+fn faults(tree: &impl FileTree, pid: u32) -> Option<i64> {
+    Some(process::read_stat(tree, pid, &mut Vec::new()).ok()?.minor_faults)
 }

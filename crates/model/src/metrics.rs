@@ -226,6 +226,8 @@ metrics! {
     CONTENT_IN_USE = HostContent / "in_use", Bytes, Gauge,
         "Of malloc: the chunks that are handed out, by their headers. The rest is free and kept by malloc.";
     CONTENT_COST = HostContent / "cost", Nanoseconds, Gauge, "How long finding out took; the entity is empty.";
+    CONTENT_FAULTS = HostContent / "faults", Count, Gauge,
+        "Minor page faults of the process meanwhile, so that pages may have come that were looked for before; the entity is empty.";
 
     // Its listening TCP sockets. Where several share an address (SO_REUSEPORT), that with the longest queue.
     ACCEPT_QUEUE = HostListen / "queue", Count, Gauge,

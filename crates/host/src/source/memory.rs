@@ -230,6 +230,7 @@ impl<T: FileTree> HostSource<T> {
             tell_mapping(out, kind, sum);
         }
         out.metric(&metrics::CONTENT_COST, "", map.cost_ns);
+        some(out, &metrics::CONTENT_FAULTS, "", map.faults);
         let libraries = (!map.native_libraries.is_empty())
             .then(|| serde_json::Value::from(map.native_libraries).to_string());
         for (key, value) in

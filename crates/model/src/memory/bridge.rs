@@ -12,9 +12,12 @@ use crate::units::{Nanos, SECOND_NS};
 /// A page of the kernel's, in bytes.
 pub const PAGE_BYTES: f64 = 4096.0;
 
-/// What may have come and gone while the pages were last looked at, in bytes: the page faults of that time, by their mean; 0 where they were
-/// not looked at.
+/// What may have come and gone while the pages were last looked at, in bytes: the page faults of that time; of older recordings, which do
+/// not tell them, by their mean. 0 where the pages were not looked at.
 pub fn moved_while_looking(period: &Period) -> f64 {
+    if let Ok(faults) = period.stat(&metrics::CONTENT_FAULTS, "") {
+        return faults.last.value.max(0) as f64 * PAGE_BYTES;
+    }
     let took_ns = period.stat(&metrics::CONTENT_COST, "").map_or(0, |stat| stat.last.value);
     let faults_per_s = period.rate(&metrics::MINOR_FAULTS, "").unwrap_or(0.0);
     faults_per_s * PAGE_BYTES * took_ns as f64 / SECOND_NS as f64
@@ -164,4 +167,40 @@ fn seen_last<'p>(period: &'p Period, metric: &Metric) -> (Vec<&'p str>, Option<N
 
 fn sum(parts: &[Part]) -> i64 {
     parts.iter().fold(0, |sum, part| sum.saturating_add(part.resident))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::window::Point;
+    use crate::{Facts, PeriodBuilder, Series};
+
+    #[test]
+    fn what_moved_meanwhile_is_what_faulted_then_and_the_mean_only_where_that_was_not_told() {
+        let moved = |readings: &[(&Metric, &[(Nanos, i64)])]| {
+            let mut builder = PeriodBuilder::new(None, Facts::default(), 1);
+            for &(metric, values) in readings {
+                let series = Series {
+                    group: metric.group,
+                    entity: "".into(),
+                    name: metric.name.into(),
+                    unit: metric.unit,
+                    kind: metric.kind,
+                };
+                builder.column(&series, values.iter().map(|&(t, value)| Point { t, incarnation: 0, value }));
+            }
+            moved_while_looking(&builder.finish())
+        };
+        let second = SECOND_NS;
+        // A thousand a second, and a tenth of a second.
+        let mean = [
+            (&metrics::MINOR_FAULTS, &[(0, 0), (second, 1_000), (2 * second, 2_000)][..]),
+            (&metrics::CONTENT_COST, &[(second, second / 10)][..]),
+        ];
+        assert_eq!(moved(&mean), 100.0 * PAGE_BYTES);
+        // All at once, while the pages were looked at.
+        let told = (&metrics::CONTENT_FAULTS, &[(second, 900)][..]);
+        assert_eq!(moved(&[mean[0], mean[1], told]), 900.0 * PAGE_BYTES);
+        assert_eq!(moved(&[]), 0.0);
+    }
 }

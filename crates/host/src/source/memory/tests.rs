@@ -136,6 +136,8 @@ fn what_stands_in_memory_comes_with_detail() {
     let sample = fixture.sample(0);
     assert_eq!(fixture.seen(&sample), (true, true, true, vec![]));
     assert_eq!(fixture.value(&sample, &metrics::CONTENT_COST, ""), Some(3_000_000));
+    // It stands still.
+    assert_eq!(fixture.value(&sample, &metrics::CONTENT_FAULTS, ""), Some(0));
     let of = |metric, entity| fixture.value(&sample, metric, entity);
     assert_eq!(of(&metrics::CONTENT_SIZE, "carriers/literal_alloc/mbcs"), Some(0x4_0000));
     assert_eq!(of(&metrics::CONTENT_COUNT, "carriers/eheap_alloc/mbcs"), Some(1));
