@@ -49,6 +49,7 @@ unit:            ## the tests that need no Erlang
 labs: build      ## every lab, sick and cured, on all releases, and real software (two hours, on a quiet machine; LABS="--fresh --quick": half an hour); writes docs/evaluation.md
 	scripts/install.sh test
 	scripts/otp.sh
+	scripts/perftest.sh
 	$(BINARY) lab evaluate $(or $(LABS),--fresh) -o target/lab-evaluation.jsonl --page docs/evaluation.md
 
 locks: build     ## asks nodes with and without contention whether threads wait (half an hour, on a quiet machine); writes docs/evaluation.md

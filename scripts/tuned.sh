@@ -57,12 +57,7 @@ tuned() {
         docs/tuned.md
 }
 
-# The tests of RabbitMQ fetch it through Maven (crates/cli/tests/perftest/pom.xml).
-perftest=${PERFTEST:-$HOME/.cache/beamtune/perftest}
-if [ ! -d "$perftest" ]; then
-    echo "PerfTest is not in $perftest: run cargo test -p beamtune --test rabbitmq once, or name its folder with PERFTEST" >&2
-    exit 2
-fi
+perftest=${PERFTEST:-$(scripts/perftest.sh)}
 tuned rabbitmq "RabbitMQ $(dpkg-query -W -f '${Version}' rabbitmq-server 2>/dev/null) with 4,000 messages of 1 kB a second through four queues." \
     --rabbitmq --no-pins --guard p99:+10% --guard rss:+20% --for 12s \
     --load-cmd "java -XX:+UseSerialGC -Xmx256m -cp '$perftest/*' com.rabbitmq.perf.PerfTest --uri amqp://127.0.0.1:\$BEAMTUNE_PORT --qos 50 --queue-pattern load_%d --queue-pattern-from 1 --queue-pattern-to 4 --producers 4 --consumers 4 --rate 1000 --size 1000 --time 22"

@@ -382,45 +382,15 @@ impl Drop for PerfTest {
     }
 }
 
-/// The folder with PerfTest and what it needs, fetched once through Maven; or it has been said why the test is skipped.
-///
-/// It is complete if it holds the pom by which it was fetched, so another version is fetched anew.
+/// The folder with PerfTest and what it needs, fetched once; or it has been said why the test is skipped.
 fn perftest() -> Option<PathBuf> {
-    for (program, argument) in [("java", "-version"), ("mvn", "--version")] {
-        let there = Command::new(program).arg(argument).output().is_ok_and(|output| output.status.success());
-        if !there {
-            eprintln!("skipped, because {program} is not installed (scripts/install.sh test)");
-            return None;
-        }
-    }
-    let pom = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/perftest/pom.xml");
-    let wanted = fs::read(&pom).expect("the pom");
-    let cache = cache().join("perftest");
-    if fs::read(cache.join("pom.xml")).is_ok_and(|had| had == wanted) {
-        return Some(cache);
-    }
-    fs::create_dir_all(cache.parent().expect("a parent")).expect("the cache");
-    let _ = fs::remove_dir_all(&cache);
-    let mut maven = Command::new("mvn");
-    maven.args(["--batch-mode", "--quiet", "-f"]).arg(&pom).arg("dependency:copy-dependencies");
-    maven.arg(format!("-DoutputDirectory={}", cache.display())).arg("-DincludeScope=runtime");
-    let said = run_for(&mut maven, 10 * PATIENCE);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/perftest.sh");
+    let said = run_for(&mut Command::new(script), 10 * PATIENCE);
     if said.status != Some(0) {
-        let error = said.stdout.lines().find(|line| line.contains("ERROR")).unwrap_or_default();
-        eprintln!("skipped, because Maven could not fetch PerfTest: {error}");
+        eprintln!("skipped, because {}", said.stderr.trim());
         return None;
     }
-    fs::write(cache.join("pom.xml"), wanted).expect("the mark of a complete folder");
-    Some(cache)
-}
-
-/// Where what was fetched is kept, outside of the repository.
-fn cache() -> PathBuf {
-    if let Some(folder) = std::env::var_os("BEAMTUNE_CACHE") {
-        return folder.into();
-    }
-    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
-    std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from).join("beamtune")
+    Some(PathBuf::from(said.stdout.trim()))
 }
 
 /// CPU time since the machine started, in the kernel's ticks.

@@ -122,9 +122,7 @@ impl Case {
         }
         let needs_perftest = self.load.as_ref().is_some_and(|load| load.command.contains("$PERFTEST"));
         if needs_perftest && !perftest().is_some_and(|folder| folder.is_dir()) {
-            return Some(
-                "PerfTest was not fetched (cargo test -p beamtune --test rabbitmq does, once)".to_owned(),
-            );
+            return Some("PerfTest was not fetched (scripts/perftest.sh does, once)".to_owned());
         }
         None
     }
