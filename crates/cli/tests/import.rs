@@ -179,9 +179,17 @@ dirty_io_s( 2)    0.00%    0.00%    0.00%    0.00%    0.00%    0.00%  100.00%
       poll( 0)    0.00%    0.00%    0.00%    0.00%    0.00%    0.00%  100.00%
  scheduler( 1)    0.00%    0.00%    8.00%    0.00%   52.00%    0.00%   40.00%
  scheduler( 2)    0.00%    0.00%    8.00%    0.00%   52.00%    0.00%   40.00%
+
+Stats per type:
+         async    0.00%    0.00%    0.00%    0.00%    0.00%    0.00%  100.00%
+           aux    0.00%    0.00%    0.00%    0.00%    0.00%    0.00%  100.00%
+dirty_cpu_sche    0.00%    0.00%    0.00%    0.00%    0.00%    0.00%  100.00%
+dirty_io_sched    0.00%    0.00%    0.00%    0.00%    0.00%    0.00%  100.00%
+          poll    0.00%    0.00%    0.00%    0.00%    0.00%    0.00%  100.00%
+     scheduler    0.00%    0.00%    8.00%    0.00%   52.00%    0.00%   40.00%
 ok
 ";
-    check(spinning, 0, "NOTICE    BT001 busy-waiting");
+    check(spinning, 0, "notice    BT001 busy-waiting");
     check(
         &spinning.replace("8.00%    0.00%   52.00%", "52.00%    0.00%    8.00%"),
         0,
@@ -192,13 +200,13 @@ ok
             "1> scheduler:utilization(10).\n[{{total,0.5,\"50.0%\"}},\n {{weighted,0.5,\"50.0%\"}},\n {{normal,1,0.1,\"10.0%\"}},\n {{normal,2,0.1,\"10.0%\"}},\n {{cpu,3,{cpu},\"\"}},\n {{cpu,4,{cpu},\"\"}}]\n"
         )
     };
-    check(&utilization("1.0"), 0, "NOTICE    BT012 dirty-schedulers-saturated");
+    check(&utilization("1.0"), 0, "notice    BT012 dirty-schedulers-saturated");
     check(&utilization("0.2"), 0, "BT012 dirty CPU schedulers busy 20 %");
     let cache = |hits: i64| {
         format!(
             "1> recon_alloc:cache_hit_rates().\n[{{{{instance,0}},\n  [{{hit_rate,0.5}},{{hits,{hits}}},{{calls,20000}}]}}]\n"
         )
     };
-    check(&cache(10_000), 0, "NOTICE    BT029 segment-cache");
+    check(&cache(10_000), 0, "notice    BT029 segment-cache");
     check(&cache(19_000), 0, "BT029 the cache of segments has served 95 %");
 }

@@ -133,6 +133,35 @@ impl Evidence {
 /// What speaks against a finding, or would explain it otherwise.
 pub type Against = String;
 
+/// What a finding costs, estimated from the recording: what would be won at most by mending it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(tag = "kind", content = "value", rename_all = "snake_case")]
+pub enum Cost {
+    /// CPU time that goes into it, or that it keeps from who wants it, in cores.
+    CpuCores(f64),
+    /// Memory that it holds, in bytes.
+    MemoryBytes(f64),
+    /// How long somebody stands still for it each time, in seconds: the longest that was seen, or the mean where only that is known.
+    DelaySeconds(f64),
+    /// How many processes, messages, jobs or clients wait for it at a time, on average.
+    Waiting(f64),
+    /// Time until there is no more of something, in seconds; 0 where there is none left.
+    EndSeconds(f64),
+}
+
+impl Cost {
+    /// As a number of its own unit.
+    pub fn value(self) -> f64 {
+        match self {
+            Cost::CpuCores(value)
+            | Cost::MemoryBytes(value)
+            | Cost::DelaySeconds(value)
+            | Cost::Waiting(value)
+            | Cost::EndSeconds(value) => value,
+        }
+    }
+}
+
 /// What to do about a finding.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Remedy {
@@ -179,6 +208,9 @@ pub struct Finding {
     /// The process, table, thread or limit that it is about, where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
+    /// What it costs; `None` where the recording does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
     /// What it is a consequence of, if that was found, too. It stands under that one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub follows: Option<Follows>,
@@ -329,6 +361,7 @@ mod tests {
             score,
             summary: String::new(),
             subject: None,
+            cost: None,
             follows: cause.map(|cause| Follows { code: Code(cause), rule: "cause", why: "so it is" }),
             evidence: vec![],
             against: vec![],
@@ -370,6 +403,7 @@ mod tests {
             score,
             summary: String::new(),
             subject: None,
+            cost: None,
             follows: None,
             evidence: vec![],
             against: vec![],

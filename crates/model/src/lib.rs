@@ -34,7 +34,7 @@ pub mod window;
 
 pub use account::{Account, Share, Use};
 pub use diagnosis::{
-    Against, Code, Diagnosis, Evidence, Finding, Follows, Level, Outcome, Remedy, Scale, Verdict,
+    Against, Code, Cost, Diagnosis, Evidence, Finding, Follows, Level, Outcome, Remedy, Scale, Verdict,
 };
 pub use facts::Facts;
 pub use files::{Board, FileAsk, FileTold, FileTrouble, FilesTold, ThreadFiles};

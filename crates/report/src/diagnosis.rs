@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use beamtune_flags::Kind;
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{Diagnosis, Evidence, Finding, Follows, Level, Outcome, Period, Verdict, facts};
+use beamtune_model::{Cost, Diagnosis, Evidence, Finding, Follows, Level, Outcome, Period, Verdict, facts};
 
 use crate::account;
 use crate::kinds;
@@ -142,8 +142,9 @@ fn render_finding(finding: &Finding, style: Style) -> String {
         Level::Notice => "notice",
     };
     let body = style.width.saturating_sub(4).max(40);
+    let cost = finding.cost.map_or(String::new(), |cost| format!(" · {}", cost_text(cost)));
     let mut out = format!(
-        "{}  {} {}\n    {}\n",
+        "{}  {} {}{cost}\n    {}\n",
         style.level(finding.level, &format!("{label:<8}")),
         finding.code,
         style.dim(finding.rule),
@@ -200,6 +201,17 @@ fn render_finding(finding: &Finding, style: Style) -> String {
         }
     }
     out
+}
+
+/// What is at stake, in a few words. It is an estimate.
+fn cost_text(cost: Cost) -> String {
+    match cost {
+        Cost::CpuCores(cores) => format!("costs {cores:.2} cores"),
+        Cost::MemoryBytes(bytes) => format!("costs {} of memory", text::bytes(bytes)),
+        Cost::DelaySeconds(seconds) => format!("delays of {}", text::seconds(seconds)),
+        Cost::Waiting(count) => format!("{} waiting", text::decimal(count)),
+        Cost::EndSeconds(seconds) => format!("{} left", text::seconds(seconds)),
+    }
 }
 
 fn evidence_text(evidence: &Evidence) -> String {
@@ -327,6 +339,7 @@ mod tests {
             summary: "the message queue of Elixir.Shop.Cart (<0.9.0>) grows by 12 messages a second"
                 .to_owned(),
             subject: Some("Elixir.Shop.Cart (<0.9.0>)".to_owned()),
+            cost: None,
             follows: Some(Follows {
                 code: Code("BT005"),
                 rule: "serial-process",
@@ -398,6 +411,25 @@ Not judged
   BT004 cpu-starved: no host; next: run it there
 ";
         assert_eq!(text, expect);
+    }
+
+    #[test]
+    fn what_a_finding_costs_stands_beside_its_name() {
+        let check = |cost: Option<Cost>, expect: &str| {
+            let mut diagnosis = sick();
+            if let Outcome::Found(found) = &mut diagnosis.verdicts[0].outcome {
+                found[0].cost = cost;
+            }
+            let text = render(&Period::default(), &diagnosis, Style::PLAIN);
+            let line = text.lines().find(|line| line.starts_with("CRITICAL")).expect("a finding");
+            assert_eq!(line, format!("CRITICAL  BT006 growing-message-queue{expect}"));
+        };
+        check(None, "");
+        check(Some(Cost::CpuCores(0.914)), " · costs 0.91 cores");
+        check(Some(Cost::MemoryBytes(1.23e9)), " · costs 1.23 GB of memory");
+        check(Some(Cost::DelaySeconds(0.128)), " · delays of 128 ms");
+        check(Some(Cost::Waiting(14_302.0)), " · 14,302 waiting");
+        check(Some(Cost::EndSeconds(117.0)), " · 117 s left");
     }
 
     #[test]

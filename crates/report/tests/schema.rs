@@ -38,6 +38,7 @@ fn a_full_diagnosis_fits_the_schema() {
         score: 40.0,
         summary: "it spins".to_owned(),
         subject: Some("schedulers".to_owned()),
+        cost: Some(Cost::Waiting(14_302.0)),
         follows: Some(Follows { code: Code("BT002"), rule: "cpu-throttled", why: "one leads to the other" }),
         evidence: vec![
             Evidence::number("CPU", 0.4, Unit::Cores).against(0.2, "judgement").with_text("of 2"),

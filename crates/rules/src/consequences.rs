@@ -343,6 +343,7 @@ mod tests {
             score,
             summary: String::new(),
             subject: Some(subject.to_owned()),
+            cost: None,
             follows: None,
             evidence: Vec::new(),
             against: Vec::new(),

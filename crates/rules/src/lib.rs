@@ -29,7 +29,8 @@ pub use rule::{Judgement, Rule};
 pub use rules::RULES;
 
 use beamtune_model::period::NOT_IN_TEXT;
-use beamtune_model::{Diagnosis, Missing, Outcome, Period, Verdict};
+use beamtune_model::{Cost, Diagnosis, Missing, Outcome, Period, Verdict};
+use rule::{Draft, NOTICE};
 
 /// Judges a period by every rule, and tells where the CPUs went.
 pub fn diagnose(period: &Period) -> Diagnosis {
@@ -74,12 +75,25 @@ fn judge(rule: &Rule, period: &Period) -> Outcome {
     let is_text = period.is_imported() && !period.is_crash_dump();
     match (rule.judge)(period) {
         Ok(Judgement::Found(findings)) => {
-            Outcome::Found(findings.into_iter().map(|draft| draft.finish(rule)).collect())
+            let may_use = view::capacity(period).ok().map(|capacity| capacity.cores);
+            Outcome::Found(findings.into_iter().map(|draft| by_cost(draft, may_use).finish(rule)).collect())
         }
         Ok(Judgement::Healthy(sentence)) => Outcome::Healthy(sentence),
         Ok(Judgement::NotJudged { reason, next }) => Outcome::NotJudged { reason, next },
         Err(missing) if is_text && missing.why == NOT_IN_TEXT => not_in_text(rule, missing),
         Err(missing) => Outcome::NotJudged { reason: missing.to_string(), next: missing.next },
+    }
+}
+
+/// CPU time of less than this share of what the node may use is a notice, however much of its work it is (judgement).
+const LITTLE_CPU: f64 = 0.01;
+
+/// Severity follows from the cost, as far as that is known in a unit that all nodes have in common: a tenth of a core is much of two, and
+/// nothing of sixty-four.
+fn by_cost(draft: Draft, may_use_cores: Option<f64>) -> Draft {
+    match (draft.cost(), may_use_cores) {
+        (Some(Cost::CpuCores(cores)), Some(may_use)) if cores < LITTLE_CPU * may_use => draft.at_most(NOTICE),
+        _ => draft,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The contract of a rule.
 
-use beamtune_model::{Code, Evidence, Finding, Level, Metric, Missing, Period, Remedy};
+use beamtune_model::{Code, Cost, Evidence, Finding, Level, Metric, Missing, Period, Remedy};
 
 /// Score of what is worth a notice, and no more: it harms little, or may have another reason.
 pub const NOTICE: f64 = 20.0;
@@ -57,6 +57,7 @@ pub struct Draft {
     score: f64,
     summary: String,
     subject: Option<String>,
+    cost: Option<Cost>,
     evidence: Vec<Evidence>,
     against: Vec<String>,
     remedies: Vec<Remedy>,
@@ -69,6 +70,7 @@ impl Draft {
             score,
             summary: summary.into(),
             subject: None,
+            cost: None,
             evidence: Vec::new(),
             against: Vec::new(),
             remedies: Vec::new(),
@@ -79,6 +81,25 @@ impl Draft {
     pub fn about(mut self, subject: impl Into<String>) -> Self {
         self.subject = Some(subject.into());
         self
+    }
+
+    /// What it costs, where that is known. What is nothing, or no number, is not told.
+    pub fn costs(mut self, cost: impl Into<Option<Cost>>) -> Self {
+        let is_told = |cost: &Cost| match cost {
+            Cost::EndSeconds(seconds) => seconds.is_finite() && *seconds >= 0.0,
+            cost => cost.value().is_finite() && cost.value() > 0.0,
+        };
+        self.cost = cost.into().filter(is_told);
+        self
+    }
+
+    pub(crate) fn cost(&self) -> Option<Cost> {
+        self.cost
+    }
+
+    /// Limits its score.
+    pub(crate) fn at_most(self, score: f64) -> Self {
+        Draft { score: self.score.min(score), ..self }
     }
 
     /// Adds to its sentence.
@@ -129,6 +150,7 @@ impl Draft {
             score: self.score,
             summary: self.summary,
             subject: self.subject,
+            cost: self.cost,
             follows: None,
             evidence: self.evidence,
             against: self.against,

@@ -45,6 +45,11 @@ fn assert_healthy(node: &Node, code: &str) {
     assert!(matches!(outcome, Outcome::Healthy(_)), "{code}: {outcome:?}");
 }
 
+/// The value of what a finding names as evidence.
+fn value(finding: &Finding, what: &str) -> Option<f64> {
+    finding.evidence.iter().find(|evidence| evidence.what == what).and_then(|evidence| evidence.value)
+}
+
 fn entries(finding: &Finding) -> Vec<&str> {
     finding.remedies.iter().map(|remedy| remedy.entry.as_str()).collect()
 }

@@ -120,6 +120,7 @@ mod tests {
             evidence: Vec::new(),
             against: Vec::new(),
             confirm: "",
+            cost: None,
             follows: None,
             remedies: changes.iter().map(remedy).collect(),
         };

@@ -153,6 +153,7 @@ mod tests {
             score,
             summary: format!("{code} of worker_7"),
             subject: Some("subject".to_owned()),
+            cost: None,
             follows: follows.map(|code| Follows { code: Code(code), rule: "rule", why: "why" }),
             evidence: Vec::new(),
             against: Vec::new(),

@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 
-use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Code, Cost, Evidence, Group, Missing, Period, Scale, Unit, metrics};
 
 use crate::acceptors::{self, Sight};
 use crate::rule::{Draft, Judgement, Rule};
@@ -204,6 +204,7 @@ fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Op
     };
     let draft = Draft::new(score, summary)
         .about(queue.address)
+        .costs(Cost::DelaySeconds(queue.wait_seconds))
         .because(
             Evidence::number("connections that wait, on average", queue.mean, Unit::Count).with_text(format!(
                 "{} at most; {} of {} looks found some",

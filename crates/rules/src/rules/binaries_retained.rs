@@ -4,7 +4,7 @@
 //! two it is, or whether the binaries are wanted, is not seen from outside: so what would tell is said.
 
 use beamtune_model::{
-    Code, Evidence, Group, HolderRow, Missing, Period, ProcessRow, ProcessUse, Scale, Unit, metrics,
+    Code, Cost, Evidence, Group, HolderRow, Missing, Period, ProcessRow, ProcessUse, Scale, Unit, metrics,
 };
 
 use crate::memory::{self, megabytes};
@@ -113,6 +113,7 @@ fn draft(period: &Period, score: f64, process: &ProcessUse, row: &ProcessRow, by
         ),
     )
     .about(who)
+    .costs(Cost::MemoryBytes(saving))
     .because(Evidence::number("binaries that it refers to", bytes, Unit::Bytes))
     .because_some(holder.map(|holder| {
         Evidence::number("thereof held by nobody else", holder.alone_bytes as f64, Unit::Bytes)

@@ -1,6 +1,6 @@
 //! BT049: schedulers are bound to CPUs that others use too. They wait there while another CPU is idle.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, NOTICE, Rule};
@@ -82,6 +82,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             false => "schedulers are bound to CPUs, though the VM has no CPUs of its own: others may be bound to the same".to_owned(),
         },
     )
+    .costs(lost.then_some(Cost::CpuCores(in_vain)))
     .because(Evidence::text("bound", how).with_text(format!("{how}: to CPU {}", told(&cpus))))
     .because(Evidence::number("schedulers kept waiting for a CPU", waited, Unit::Cores))
     .because(Evidence::number("schedulers on a CPU", ran, Unit::Cores))

@@ -1,6 +1,6 @@
 //! BT036: a cloud machine that earns its CPU by credits, and spends more than it earns.
 
-use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{Code, Cost, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics};
 
 use super::busy_waiting::{FLAGS, Spinning};
 use crate::remedy;
@@ -157,6 +157,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found(
         Draft::new(score, summary)
             .about(of_type)
+            .costs(Cost::CpuCores(if are_spent { steal } else { busy - earned }))
             .because(Evidence::number("CPU used on the whole machine", busy, Unit::Cores))
             .because(
                 Evidence::number("CPU that it earns credits for", earned, Unit::Cores)

@@ -1,7 +1,7 @@
 //! BT018: processes stand still because the channel to another node is full.
 
 use beamtune_model::{
-    Code, Evidence, Group, Missing, Nanos, Period, Scale, Unit, facts, metrics, units::SECOND_NS,
+    Code, Cost, Evidence, Group, Missing, Nanos, Period, Scale, Unit, facts, metrics, units::SECOND_NS,
 };
 
 use crate::events::{Told, told};
@@ -127,6 +127,7 @@ fn stands(period: &Period, node: &str, standstill: &Standstill, rate: Option<f64
         format!("the channel to {node} {verb} still: for {seconds:.0} s that node has taken nothing"),
     )
     .about(node)
+    .costs(Cost::DelaySeconds(seconds))
     .because(
         Evidence::number("bytes in its socket's queue, all that time", bytes as f64, Unit::Bytes)
             .with_text("up to +zdbbl more wait before it, which the VM tells nobody"),

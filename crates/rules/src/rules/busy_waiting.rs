@@ -4,7 +4,7 @@
 //! VM's own clock (scheduler wall time) calls that idle, the operating system calls it CPU. The
 //! difference of the two is what spinning costs, less what going to sleep and waking up cost anyway.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, NOTICE, Rule};
@@ -134,6 +134,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 share * 100.0
             ),
         )
+        .costs(Cost::CpuCores(spun))
         .because(Evidence::number("CPU of the scheduler threads, by the operating system", os, Unit::Cores))
         .because(Evidence::number("activity of the schedulers, by the VM", active, Unit::Cores))
         .because(Evidence::number("busy waiting, sleep and wake-up apart", spun, Unit::Cores))
@@ -185,6 +186,7 @@ fn by_microstates(period: &Period) -> Option<Judgement> {
             score,
             format!("{:.0} % of the time in which schedulers do not sleep is busy waiting", share * 100.0),
         )
+        .costs(Cost::CpuCores(*spun))
         .because(Evidence::number(format!("time in the msacc state `{BUSY_WAIT}`"), *spun, Unit::Cores))
         .because(Evidence::number("time in all states but `sleep`", awake, Unit::Cores))
         .because(

@@ -1,7 +1,7 @@
 //! BT045: carriers do not fit the blocks: blocks a little too large to share one, or carriers hardly larger than the blocks in them.
 
 use beamtune_model::memory::{Allocator, Carriers, allocators};
-use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{Code, Cost, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::memory::{self, PAGE_BYTES, PAGE_SECONDS, Segments, megabytes};
 use crate::remedy;
@@ -152,6 +152,7 @@ fn alone(period: &Period, allocator: &Allocator, letter: char, sizes: &Sizes, wo
         ),
     )
     .about(name.as_str())
+    .costs(if cost.is_some() { Cost::CpuCores(cores) } else { Cost::MemoryBytes(single.free() as f64) })
     .because(Evidence::number("in single-block carriers", single.size as f64, Unit::Bytes))
     .because(Evidence::number("these carriers", single.count as f64, Unit::Count))
     .because(Evidence::number("mappings that they make at most", mapped, Unit::Count).against(
@@ -231,6 +232,7 @@ fn crowded(
             ),
         )
         .about(name.as_str())
+        .costs(Cost::MemoryBytes(free))
         .because(Evidence::number("largest carrier for each largest block", ratio, Unit::Ratio).against(FEW_BLOCKS, "the default has ten and more; erlang/otp#9521"))
         .because(Evidence::number("of the carriers used", used, Unit::Ratio).against(WELL_USED, "judgement"))
         .because(Evidence::number("used by no block", free, Unit::Bytes).with_text(format!("{:.0} % of what is resident", free / resident * 100.0)))

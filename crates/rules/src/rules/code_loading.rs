@@ -5,7 +5,7 @@
 //! asks every process, one after the other, whether it still runs it. Both processes are known by their names, and what they do tells
 //! which of the two it is.
 
-use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, facts, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, facts, metrics};
 
 use crate::place;
 use crate::remedy;
@@ -135,6 +135,7 @@ fn reloaded(period: &Period, purges: &Purges<'_>, server: Option<Seen<'_>>, scor
         ),
     )
     .about(purger.process.title())
+    .costs(Cost::CpuCores(*cores))
     .because(Evidence::number("modules purged", *per_s, Unit::PerSecond).with_text("by the purger's reductions"))
     .because(Evidence::number("CPU that asking takes, of what the VM uses", *share, Unit::Ratio).against(PURGES.warning, PURGES.source))
     .because(Evidence::number("which is", *cores, Unit::Cores))
@@ -168,6 +169,7 @@ fn searched(period: &Period, server: Seen<'_>, busy: f64, all: f64, score: f64) 
         ),
     )
     .about(process.title())
+    .costs(Cost::Waiting(view::mean_queue(process)))
     .because(
         Evidence::number("looks in which it, or who reads files for it, was at work", busy, Unit::Ratio)
             .against(SEARCHES.warning, SEARCHES.source),

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use beamtune_model::units::{SECOND_NS, seconds};
-use beamtune_model::{Code, Evidence, Missing, Nanos, Period, Remedy, Scale, TableRow, Unit};
+use beamtune_model::{Code, Cost, Evidence, Missing, Nanos, Period, Remedy, Scale, TableRow, Unit};
 
 use crate::contention::look::{self, Look};
 use crate::contention::{
@@ -165,7 +165,9 @@ fn by_counts(period: &Period) -> Judgement {
                     100.0 * share
                 ),
             );
-            let draft = schedulers.told(draft.because(waited(thing.waited, length, share)), share).but_if(
+            // Threads that wait for one second in each second have lost one core.
+            let draft = draft.costs(Cost::CpuCores(share)).because(waited(thing.waited, length, share));
+            let draft = schedulers.told(draft, share).but_if(
                 schedulers.score(share).is_none(),
                 "of the time that all schedulers have it is little: it limits the node once they all come here",
             );
@@ -315,10 +317,11 @@ fn spread(
         100.0 * share,
         first.class
     );
-    let draft =
-        schedulers.told(Draft::new(score, summary).about("many locks"), share).because_some(first.share.map(
-            |share| Evidence::number(format!("waited for the class {}", first.class), share, Unit::Ratio),
-        ));
+    let draft = schedulers
+        .told(Draft::new(score, summary).about("many locks").costs(Cost::CpuCores(share)), share)
+        .because_some(first.share.map(|share| {
+            Evidence::number(format!("waited for the class {}", first.class), share, Unit::Ratio)
+        }));
     let draft = things.iter().take(MOST).fold(draft, |draft, thing| {
         let share = thing.share.unwrap_or(0.0);
         draft.because(Evidence::number(format!("waited for {}", thing.name), share, Unit::Ratio))

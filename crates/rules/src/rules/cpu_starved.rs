@@ -1,6 +1,6 @@
 //! BT004: the schedulers want to run, and others have the CPUs.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, NOTICE, Rule};
@@ -125,6 +125,7 @@ fn describe(period: &Period, waiting: &Waiting, score: f64, cpus: f64, quota: bo
             waiting.share() * 100.0
         ),
     )
+    .costs(Cost::CpuCores(waited))
     .because(Evidence::number("schedulers kept waiting for a CPU", waited, Unit::Cores))
     .because(Evidence::number("schedulers on a CPU", ran, Unit::Cores))
     .because(Evidence::number("share of waiting", waiting.share(), Unit::Ratio).against(WAIT.warning, WAIT.source))
@@ -193,6 +194,7 @@ fn steal(period: &Period) -> Option<Draft> {
             ),
         )
         .about("steal")
+        .costs(Cost::CpuCores(steal))
         .because(Evidence::number("stolen", steal, Unit::Cores))
         .because(Evidence::number("share of steal", share, Unit::Ratio).against(STEAL.warning, STEAL.source))
         .fix(remedy::of(

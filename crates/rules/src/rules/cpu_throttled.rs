@@ -1,6 +1,6 @@
 //! BT002: the kernel stops the VM because its control group has used up its CPU quota.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, NOTICE, Rule};
@@ -86,6 +86,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 share * 100.0
             ),
         )
+        .costs(Cost::CpuCores(stopped))
         .because(
             Evidence::number("throttled periods", share, Unit::Ratio)
                 .against(PERIODS.warning, PERIODS.source),

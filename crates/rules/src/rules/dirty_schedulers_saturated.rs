@@ -1,6 +1,6 @@
 //! BT012: all dirty schedulers are busy, and work waits for them.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, NOTICE, Rule};
@@ -74,6 +74,7 @@ fn describe(
         ),
     )
     .about(name)
+    .costs(waiting.map(Cost::Waiting))
     .because(Evidence::number("mean use", activity.mean(), Unit::Ratio).against(USE.warning, USE.source))
     .because_some(waiting.map(|jobs| Evidence::number("jobs waiting, mean", jobs, Unit::Count)))
     .because(Evidence::number("threads", threads as f64, Unit::Count))

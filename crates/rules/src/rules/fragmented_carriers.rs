@@ -5,7 +5,7 @@
 
 use beamtune_model::memory::{Allocator, Bridge, Carriers, allocators, content};
 use beamtune_model::{
-    CarrierRow, Code, Evidence, Group, Missing, Period, Remedy, Scale, Unit, facts, metrics,
+    CarrierRow, Code, Cost, Evidence, Group, Missing, Period, Remedy, Scale, Unit, facts, metrics,
 };
 
 use crate::memory::{self, Unused, megabytes};
@@ -239,6 +239,7 @@ fn all_together(period: &Period) -> Result<Judgement, Missing> {
                 used * 100.0
             ),
         )
+        .costs(Cost::MemoryBytes(unused))
         .because(
             Evidence::number("in carriers and used by no block", unused, Unit::Bytes)
                 .with_text(format!("{:.0} % {of}", unused / all.max(1.0) * 100.0)),
@@ -276,6 +277,7 @@ fn draft(period: &Period, score: f64, (resident, of): (f64, &str), sparse: &Spar
         ),
     )
     .about(name.as_str())
+    .costs(Cost::MemoryBytes(unused.bytes))
     .because(
         Evidence::number(
             if unused.looked { "resident and used by no block" } else { "in carriers and used by no block" },

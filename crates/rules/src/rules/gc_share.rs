@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use beamtune_model::{
-    Code, Evidence, Missing, Period, ProcessRow, ProcessUse, Remedy, Scale, Unit, facts, metrics,
+    Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessUse, Remedy, Scale, Unit, facts, metrics,
 };
 
 use crate::beside::{has_long_queue_on_heap, off_heap};
@@ -92,6 +92,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             }
         ),
     )
+    .costs(Cost::CpuCores(gc))
     .because(Evidence::number("time in collections", gc, Unit::Cores))
     .because(Evidence::number("share of the work", share, Unit::Ratio).against(SHARE.warning, SHARE.source))
     .because(Evidence::number("of it on dirty CPU schedulers: large heaps", dirty, Unit::Cores))

@@ -1,6 +1,6 @@
 //! BT006: a process gets messages faster than it handles them.
 
-use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
 use beamtune_stats::{Trend, trend};
 
 use crate::beside::{is_on_heap, off_heap};
@@ -147,6 +147,7 @@ fn evidence(draft: Draft, process: &ProcessUse, last: f64) -> Draft {
     let row = process.row.as_ref();
     draft
         .about(process.title())
+        .costs(Cost::Waiting(last))
         .because(
             Evidence::number("messages in its queue", last, Unit::Count)
                 .against(LENGTH.warning, LENGTH.source),

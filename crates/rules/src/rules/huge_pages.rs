@@ -3,7 +3,7 @@
 //! With `always` the kernel backs each 2 MB of a carrier as a whole once a byte of it is touched, and khugepaged joins small
 //! pages later. What the VM has freed within them stays resident.
 
-use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{Code, Cost, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -70,6 +70,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 megabytes(huge)
             ),
         )
+        .costs(Cost::MemoryBytes(unused))
         .because(Evidence::number("resident", rss, Unit::Bytes))
         .because(Evidence::number("used, by the VM", used, Unit::Bytes))
         .because(Evidence::number("resident and not used", share, Unit::Ratio).against(UNUSED.warning, UNUSED.source))

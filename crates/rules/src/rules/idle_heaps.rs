@@ -1,7 +1,7 @@
 //! BT031: processes that do nothing keep large heaps: they have grown for work that is over, and nothing collects them.
 
 use beamtune_model::{
-    Code, Evidence, Group, Missing, Period, ProcessRow, ProcessUse, Rank, Scale, Unit, metrics,
+    Code, Cost, Evidence, Group, Missing, Period, ProcessRow, ProcessUse, Rank, Scale, Unit, metrics,
 };
 
 use crate::memory::{self, megabytes};
@@ -74,6 +74,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             ),
         )
         .about(who)
+        .costs(Cost::MemoryBytes(bytes))
         .because(
             Evidence::number("heaps of idle processes", bytes, Unit::Bytes)
                 .with_text(format!("{:.0} % of what is resident", 100.0 * bytes / resident.max(1.0)))

@@ -7,7 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use beamtune_model::{Code, Evidence, Group, Missing, Period, ProcessUse, Scale, Unit, Weighed, metrics};
+use beamtune_model::{
+    Code, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, Unit, Weighed, metrics,
+};
 
 use crate::beside::{self, Blocks};
 use crate::place;
@@ -89,13 +91,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         count => format!("{} and {} more", first.title, count - 1),
     };
     let each = first.each / 1e3;
-    let Some(score) = COST
-        .score(used)
-        .filter(|_| cores >= WORTH_CORES)
-        .into_iter()
-        .chain(HELD.score(held))
-        .reduce(f64::max)
-    else {
+    let by_cpu = COST.score(used).filter(|_| cores >= WORTH_CORES);
+    let by_memory = HELD.score(held);
+    let Some(score) = by_cpu.into_iter().chain(by_memory).reduce(f64::max) else {
         return Ok(Judgement::Healthy(format!(
             "messages to {who} have {each:.0} kB, but copying them takes {cores:.3} cores at most"
         )));
@@ -111,6 +109,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         SECONDS_PER_BYTE * 1e9
     );
     let draft = draft
+        .costs(if by_memory > by_cpu { Cost::MemoryBytes(held) } else { Cost::CpuCores(cores) })
         .because(
             Evidence::number("copying and collecting, at most", used, Unit::Ratio)
                 .against(COST.warning, COST.source)

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use beamtune_model::{Evidence, Metric, Missing, Period, Scale, SpawnRow, Unit};
+use beamtune_model::{Cost, Evidence, Metric, Missing, Period, Scale, SpawnRow, Unit};
 use beamtune_stats::{Trend, trend};
 
 use crate::rule::{Draft, NOTICE};
@@ -103,6 +103,7 @@ impl Filling {
     /// A finding with the numbers that all limits have.
     pub fn draft(&self, score: f64, what: &str) -> Draft {
         Draft::new(score, self.sentence(what))
+            .costs(self.left_seconds().map(Cost::EndSeconds))
             .because(Evidence::number(format!("{what} now"), self.now, Unit::Count))
             .because(Evidence::number("limit", self.limit, Unit::Count))
             .because(

@@ -4,7 +4,7 @@
 //! for each message that lies in a heap. So the blocks tell how many there are. Whose they are is told by what processes have beside their
 //! heaps, of those that were looked at: both sides of a link or monitor are charged with half of it.
 
-use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
 
 use crate::beside::{self, Blocks};
 use crate::remedy;
@@ -72,6 +72,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             })
         ),
     )
+    .costs(Cost::MemoryBytes(count * side))
     .because(
         Evidence::number("links, monitors and timers", count, Unit::Count)
             .against(COUNT.warning, COUNT.source)

@@ -4,7 +4,7 @@
 //! logs has to wait until its event is written; from 200 on events are dropped, from 1,000 on all that waits is thrown away. The process
 //! `error_logger`, which hands events on to handlers of the time before OTP 21, has none: its queue grows.
 
-use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
 
 use crate::place;
 use crate::remedy;
@@ -161,6 +161,7 @@ fn describe(period: &Period, process: &ProcessUse, handler: &Handler, load: &Loa
         format!("the logger's handler {} is behind, with {:.0} messages in its queue: {what}", process.title(), load.mean),
     )
     .about(process.title())
+    .costs(Cost::Waiting(load.mean))
     .because(
         Evidence::number("looks in which those who log had to wait", load.waits, Unit::Ratio)
             .against(SYNC.warning, SYNC.source)
@@ -218,6 +219,7 @@ fn unprotected(period: &Period, process: &ProcessUse, mean: f64, score: f64) -> 
         ),
     )
     .about(process.title())
+    .costs(Cost::Waiting(mean))
     .because(
         Evidence::number("messages in its queue, mean", mean, Unit::Count)
             .against(QUEUE.warning, QUEUE.source),

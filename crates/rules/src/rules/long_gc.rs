@@ -1,6 +1,6 @@
 //! BT017: a process stands still while its garbage is collected, or has a heap with which it will.
 
-use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Unit, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Unit, metrics};
 
 use crate::beside::{has_long_queue_on_heap, off_heap};
 use crate::events::{Told, told};
@@ -129,6 +129,7 @@ fn stands_still(period: &Period, told: &Told<'_>, score: f64) -> Draft {
             ),
         },
     )
+    .costs(Cost::DelaySeconds(told.longest))
     .because(
         Evidence::number("longest collection", told.longest, Unit::Seconds)
             .against(LONGEST.warning, LONGEST.source),

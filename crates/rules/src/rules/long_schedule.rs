@@ -3,7 +3,7 @@
 //! A process gives its scheduler back after some 4,000 reductions, about a millisecond. A NIF, a driver or a built-in function
 //! that does not count its work keeps it, and everybody in that scheduler's queue waits.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, metrics};
 
 use crate::events::told;
 use crate::remedy;
@@ -52,6 +52,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             }
         },
     )
+    .costs(Cost::DelaySeconds(told.longest))
     .because(Evidence::number("longest slice", told.longest, Unit::Seconds).against(LONGEST.warning, LONGEST.source))
     .because(Evidence::number("such slices", told.rate, Unit::PerSecond))
     .because(Evidence::number("time in them", told.seconds / period.seconds(), Unit::Cores))

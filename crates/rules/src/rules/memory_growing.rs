@@ -1,6 +1,8 @@
 //! BT027: a kind of memory grows steadily: which, how fast, who has it, and when there is no more.
 
-use beamtune_model::{Code, Evidence, Group, Missing, Period, Rank, Scale, Unit, metrics, units::SECOND_NS};
+use beamtune_model::{
+    Code, Cost, Evidence, Group, Missing, Period, Rank, Scale, Unit, metrics, units::SECOND_NS,
+};
 use beamtune_stats::Trend;
 
 use super::limits::growth;
@@ -203,6 +205,7 @@ fn draft(period: &Period, score: f64, growing: &Growing, room: Option<Room>) -> 
         format!("{title} grows by {} a second and is at {}{until}", megabytes(trend.slope), megabytes(*now)),
     )
     .about(owner.as_ref().map_or_else(|| (*kind).to_owned(), |(name, _)| name.clone()))
+    .costs(left.map(Cost::EndSeconds))
     .because(Evidence::number("now", *now, Unit::Bytes))
     .because(Evidence::number("growth in a second", trend.slope, Unit::Bytes).with_text(format!(
         "95 % interval {} to {}, seen for {}",

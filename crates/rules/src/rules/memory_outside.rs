@@ -1,7 +1,7 @@
 //! BT025: much of the resident memory is malloc's, of which the VM's allocators know nothing: NIFs, drivers, libraries.
 
 use beamtune_model::memory::{Bridge, all_together, allocators, content, moved_while_looking};
-use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{Code, Cost, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::memory::{self, megabytes};
 use crate::remedy;
@@ -134,6 +134,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             megabytes(resident)
         ),
     )
+    .costs(Cost::MemoryBytes(bytes))
     .because(
         Evidence::number(label, bytes, Unit::Bytes)
             .with_text(format!("{:.0} % of what is resident", share * 100.0)),

@@ -2,7 +2,7 @@
 //! at once is more than it keeps.
 
 use beamtune_model::memory::{Allocator, allocators};
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, metrics};
 
 use crate::memory::{self, PAGE_BYTES, PAGE_SECONDS, Segments, megabytes};
 use crate::remedy;
@@ -93,6 +93,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         ),
     )
     .about(most.map_or_else(|| "carriers".to_owned(), |most| most.name.clone()))
+    .costs(Cost::CpuCores(cores))
     .because(Evidence::number("page faults that growth does not explain", again, Unit::PerSecond))
     .because(Evidence::number("CPU that these take", cores, Unit::Cores))
     .because(

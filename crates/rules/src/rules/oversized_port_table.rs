@@ -1,6 +1,6 @@
 //! BT014: memory for a port table of many millions of places, because the limit of open files is unlimited.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -64,6 +64,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 bytes / 1e6
             ),
         )
+        .costs(Cost::MemoryBytes(bytes))
         .because(Evidence::number("places", limit, Unit::Count))
         .because(Evidence::number("ports, most", count, Unit::Count))
         .because(

@@ -3,7 +3,7 @@
 //! The VM has a process for that, the collector of literal areas. It asks each process once for each term that goes, so its reductions
 //! tell how many searches there were.
 
-use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -80,6 +80,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             ),
         )
         .about("persistent terms")
+        .costs(Cost::CpuCores(cores))
         .because(Evidence::number("searched processes", searches, Unit::PerSecond).with_text(format!("the collector's reductions, {:.0} for each", measured.1)))
         .because(Evidence::number("CPU that this takes", cores, Unit::Cores))
         .because(Evidence::number("of the CPU that the VM uses", share, Unit::Ratio).against(COST.warning, COST.source))

@@ -4,7 +4,7 @@
 //! a receive until the driver has taken all, of which nothing is told: then the process stands in `prim_inet`, and bytes wait in the
 //! queue of a socket of its own.
 
-use beamtune_model::{Code, Evidence, Missing, Period, PortRow, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, PortRow, ProcessUse, Scale, Unit, metrics};
 
 use crate::events::{Told, told};
 use crate::place;
@@ -89,6 +89,7 @@ fn standing(period: &Period, process: &ProcessUse) -> Option<Draft> {
         ),
     )
     .about(process.title())
+    .costs(Cost::Waiting(last))
     .because(
         Evidence::number("messages that wait for it", last, Unit::Count)
             .against(HELD_UP.warning, HELD_UP.source)

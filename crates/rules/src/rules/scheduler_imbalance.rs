@@ -4,7 +4,7 @@
 //! that were started with the option `{scheduler, N}`, or set it by `process_flag/2`.
 
 use beamtune_model::cpu::entities_of;
-use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, SeriesStat, Unit, metrics};
+use beamtune_model::{Code, Cost, Evidence, Group, Missing, Period, Scale, SeriesStat, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -100,6 +100,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             ),
         )
         .about(format!("scheduler {numbers}"))
+        .costs(Cost::Waiting(waiting))
         .because(Evidence::number("processes waiting there, on the average", waiting, Unit::Count))
         .because(Evidence::number("schedulers idle, on the average", idle, Unit::Count))
         .because(Evidence::number("of the schedulers' time lost", share, Unit::Ratio).against(LOST.warning, LOST.source))

@@ -4,7 +4,7 @@
 //! quotas of control groups at all, and releases up to 26 miss some; a quota that was changed later is
 //! never seen, nor is one that an outer group sets.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, NOTICE, Rule};
@@ -65,6 +65,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 capacity.online
             ),
         )
+        .costs(stopped.into_iter().chain(waited).reduce(f64::max).map(Cost::CpuCores))
         .because(Evidence::number("schedulers online", capacity.online, Unit::Count))
         .because(Evidence::number("cores that the VM may use", limit, Unit::Cores).with_text(limit_name))
         .because(

@@ -3,7 +3,7 @@
 //! A receive that does not match goes through all messages, each time, at one reduction for each. So a process with a long queue
 //! that looks for one kind of message in it gets slower by the length of its queue, and the queue does not go away.
 
-use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
 
 use crate::place;
 use crate::remedy;
@@ -91,6 +91,7 @@ fn describe(period: &Period, process: &ProcessUse, score: f64, search: &Search) 
         ),
     )
     .about(process.title())
+    .costs(Cost::Waiting(search.length))
     .because(
         Evidence::number("messages in its queue, at least", search.length, Unit::Count)
             .against(LENGTH.warning, LENGTH.source),

@@ -3,7 +3,7 @@
 //! A process runs on one scheduler at a time. When one is always runnable, has messages waiting and the
 //! other schedulers have little to do, more cores change nothing: the process has to be split.
 
-use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
 
 use crate::holds::{self, Hold};
 use crate::known;
@@ -138,6 +138,7 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
         ),
     )
     .about(process.title())
+    .costs(Cost::Waiting(callers.map_or(queue, |hold| hold.waiting.max(queue))))
     .because(
         Evidence::number("looks in which it ran or was runnable", looks, Unit::Ratio)
             .against(SATURATION.warning, SATURATION.source)

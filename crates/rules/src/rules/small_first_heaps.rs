@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, NOTICE, Rule};
@@ -79,6 +79,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             main.map_or(String::new(), |main| format!("; most of them are {main}"))
         ),
     )
+    .costs(Cost::CpuCores(collecting.gc))
     .because(Evidence::number("collections", rate, Unit::PerSecond))
     .because(Evidence::number("new processes", spawned, Unit::PerSecond))
     .because(Evidence::number("collections for each of them", steps, Unit::Count).against(*STEPS.start(), "judgement"))

@@ -1,6 +1,6 @@
 //! BT039: processes are started for so little that starting and ending them is much of what the node does.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, SpawnRow, Unit, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, SpawnRow, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, NOTICE, Rule};
@@ -72,6 +72,7 @@ fn describe(period: &Period, score: f64, rate: f64, share: f64, cores: f64) -> D
             share * 100.0
         ),
     )
+    .costs(Cost::CpuCores(cores))
     .because(Evidence::number("processes started", rate, Unit::PerSecond))
     .because(
         Evidence::number("share of the schedulers' CPU time, at 2 µs each", share, Unit::Ratio)

@@ -4,7 +4,9 @@
 //! is small. The VM interrupts such a search every thousand objects, so a process that is busy with one stands there when it is looked at,
 //! and its stack names the function that asked.
 
-use beamtune_model::{Code, Evidence, Group, Missing, Period, ProcessUse, Scale, TableRow, Unit, metrics};
+use beamtune_model::{
+    Code, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, TableRow, Unit, metrics,
+};
 
 use crate::place;
 use crate::remedy;
@@ -116,7 +118,8 @@ fn describe(period: &Period, score: f64, searches: &[Search<'_>], first: &Search
     let verb = if searches.len() == 1 { "goes" } else { "go" };
     let by = first.caller.map_or_else(String::new, |caller| format!(", in {caller}"));
     let draft = Draft::new(score, format!("{who} {verb} through whole tables{by}: about {cores:.2} cores"))
-        .about(first.process.title());
+        .about(first.process.title())
+        .costs(Cost::CpuCores(cores));
     searches
         .iter()
         .take(MOST_NAMED)

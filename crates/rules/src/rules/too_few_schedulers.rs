@@ -1,6 +1,6 @@
 //! BT035: fewer schedulers than the CPUs that the VM may use, while they are all busy and processes wait for them.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -62,6 +62,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             capacity.online
         ),
     )
+    .costs(Cost::Waiting(waiting))
     .because(Evidence::number("schedulers online", capacity.online, Unit::Count))
     .because(Evidence::number("CPUs that the VM may use", cores, Unit::Count))
     .because(

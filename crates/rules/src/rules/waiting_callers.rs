@@ -1,6 +1,6 @@
 //! BT053: processes wait for one that lets them wait: a pool that has none left, or somebody who waits for others.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Code, Cost, Evidence, Group, Missing, Period, Scale, Unit, metrics};
 
 use crate::holds::{self, Does, Hold};
 use crate::known;
@@ -31,10 +31,14 @@ const MOST: usize = 2;
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let stands = &period.stands;
     if stands.looks == 0 {
-        return Err(Missing {
-            what: "where processes stand".to_owned(),
-            why: "it was not recorded".to_owned(),
-            next: "record the node with this version of beamtune: beamtune record TARGET".to_owned(),
+        let missing = period.missing_group(Group::Processes, "where processes stand");
+        return Err(match period.is_imported() {
+            true => missing,
+            false => Missing {
+                why: "it was not recorded".to_owned(),
+                next: "record the node with this version of beamtune: beamtune record TARGET".to_owned(),
+                ..missing
+            },
         });
     }
     // Who works is behind, and another rule's.
@@ -70,6 +74,7 @@ fn describe(period: &Period, hold: &Hold<'_>, score: f64) -> Draft {
     };
     let draft = Draft::new(score, format!("about {:.0} processes wait for {}, {what}", hold.waiting, hold.title))
         .about(hold.title.clone())
+        .costs(Cost::Waiting(hold.waiting))
         .because(
             Evidence::number("waiting for it at a time", hold.waiting, Unit::Count)
                 .against(WAITING.warning, WAITING.source)

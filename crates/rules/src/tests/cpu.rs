@@ -1,9 +1,9 @@
 //! Rules on CPU time: who uses it, who waits for it, why it is not used.
 
-use beamtune_model::{Evidence, Level, ProcessRow, TableRow, facts};
+use beamtune_model::{Cost, Evidence, Level, ProcessRow, TableRow, facts};
 
 use super::node::{Busy, Node, node};
-use super::{assert_healthy, entries, finding, serial};
+use super::{assert_healthy, entries, finding, serial, value};
 
 fn spinning() -> Node {
     node().with(|n| {
@@ -16,6 +16,7 @@ fn spinning() -> Node {
 fn cpu_without_activity_is_busy_waiting() {
     let finding = finding(&spinning(), "BT001");
     assert_eq!(finding.level, Level::Warning);
+    assert_eq!(finding.cost, value(&finding, "busy waiting, sleep and wake-up apart").map(Cost::CpuCores));
     assert_eq!(entries(&finding), ["+sbwt"]);
     // Work is not.
     assert_healthy(&node(), "BT001");

@@ -1,9 +1,9 @@
 //! Rules on what fills up, and on what was made too large or too slow for it.
 
-use beamtune_model::{Level, SpawnRow, facts};
+use beamtune_model::{Cost, Level, SpawnRow, facts};
 
 use super::node::{Node, node};
-use super::{assert_healthy, entries, finding};
+use super::{assert_healthy, entries, finding, value};
 
 fn spawn(what: &str, kind: &str, maker: &str) -> SpawnRow {
     SpawnRow {
@@ -26,8 +26,11 @@ fn tables_that_fill_up_are_found_and_their_makers_named() {
     assert_eq!(found.level, Level::Critical);
     assert_eq!(found.subject.as_deref(), Some("worker:init/1 made by pool"));
     assert_eq!(entries(&found), ["code.bounded_processes", "+P"]);
+    assert!(found.cost.is_some() && found.cost == value(&found, "time to the limit").map(Cost::EndSeconds));
     let full = finding(&node().with(|n| n.processes = (230_000, 0)), "BT007");
     assert_eq!((full.level, entries(&full)), (Level::Warning, vec!["+P"]));
+    // It does not grow.
+    assert_eq!(full.cost, None);
     assert_healthy(&node().with(|n| n.processes = (100_000, 0)), "BT007");
 }
 

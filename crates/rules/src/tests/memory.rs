@@ -1,10 +1,10 @@
 //! The rules about memory.
 
 use beamtune_model::rows::BlockSum;
-use beamtune_model::{CarrierRow, CollectRow, HolderRow, Level, Outcome, Period, Rank, facts, metrics};
+use beamtune_model::{CarrierRow, CollectRow, Cost, HolderRow, Level, Outcome, Period, Rank, facts, metrics};
 
 use super::node::{Allocates, Busy, Happens, Node, node};
-use super::{assert_healthy, entries, finding, outcome, row};
+use super::{assert_healthy, entries, finding, outcome, row, value};
 
 const MB: i64 = 1_000_000;
 
@@ -101,6 +101,7 @@ fn carriers_whose_pages_are_not_resident_cost_nothing() {
     assert_healthy(&looked(20 * MB), "BT024");
     let found = finding(&looked(250 * MB), "BT024");
     assert!(found.summary.contains("242 MB"), "{}", found.summary);
+    assert_eq!(found.cost, value(&found, "resident and used by no block").map(Cost::MemoryBytes));
     assert!(found.against.iter().all(|against| !against.contains("not looked at")), "{:?}", found.against);
     // The kernel has it already, and only has not taken it.
     let given_back = |bytes: i64| finding(&looked(250 * MB).with(|n| n.given_back = bytes), "BT024");

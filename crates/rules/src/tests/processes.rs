@@ -1,6 +1,6 @@
 //! Rules on processes: those that others wait for, and what holds them up.
 
-use beamtune_model::{Level, Outcome, facts, metrics};
+use beamtune_model::{Cost, Level, Outcome, facts, metrics};
 
 use super::node::{Busy, Channel, Happens, Node, node, stand};
 use super::{assert_healthy, entries, finding, held, outcome, row, serial};
@@ -133,7 +133,8 @@ fn slices_and_collections_that_take_long_are_found_with_their_process() {
     assert_eq!((once.level, once.against.len()), (Level::Notice, 1));
 
     // One of 700 ms in each second stands still for most of the time; one of 130 ms for an eighth of it; a single one for hardly any.
-    assert_eq!(finding(&happens("long_gc", 700, "state (<0.77.0>)"), "BT017").level, Level::Critical);
+    let long = finding(&happens("long_gc", 700, "state (<0.77.0>)"), "BT017");
+    assert_eq!((long.level, long.cost), (Level::Critical, Some(Cost::DelaySeconds(0.7))));
     let once = happens("long_gc", 130, "state (<0.77.0>)").with(|n| n.events[0].from = 10);
     assert_eq!(finding(&once, "BT017").level, Level::Notice);
     let large = finding(&happens("long_gc", 130, "state (<0.77.0>)"), "BT017");

@@ -1,6 +1,6 @@
 //! The rule on searches of whole tables.
 
-use beamtune_model::{Level, Outcome, TableRow};
+use beamtune_model::{Cost, Finding, Level, Outcome, TableRow};
 
 use super::node::{Busy, Node, node};
 use super::{assert_healthy, entries, finding, outcome, row};
@@ -63,6 +63,27 @@ fn large_tables_are_named_those_of_the_process_first() {
     let told = found.evidence.iter().find(|evidence| evidence.what.starts_with("tables")).expect("tables");
     let expect = "sessions_by_id (set, 30000 objects, its own), orders (set, 900000 objects)";
     assert_eq!(told.text.as_deref(), Some(expect));
+}
+
+#[test]
+fn what_takes_little_of_a_large_machine_is_a_notice() {
+    let on = |cpus: i32, active: f64| {
+        let node = searching(600_000).with(|n| {
+            (n.schedulers, n.cpus) = (cpus as usize, cpus.into());
+            (n.active, n.cpu) = (active, active);
+        });
+        finding(&node, "BT058")
+    };
+    let cores = |found: &Finding| match found.cost {
+        Some(Cost::CpuCores(cores)) => cores,
+        other => panic!("{other:?}"),
+    };
+    let (small, large) = (on(2, 0.16), on(64, 0.005));
+    // The same work.
+    let ratio = cores(&small) / cores(&large);
+    assert!((0.99..1.01).contains(&ratio), "{ratio}");
+    assert!(small.level > Level::Notice);
+    assert_eq!(large.level, Level::Notice);
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Rules on processes that wait for others.
 
-use beamtune_model::{Level, StandRow, Use, metrics};
+use beamtune_model::{Cost, Level, StandRow, Use, metrics};
 
 use super::node::{Busy, Node, node, stand};
-use super::{assert_healthy, entries, finding, held, outcome, row};
+use super::{assert_healthy, entries, finding, held, outcome, row, value};
 use crate::diagnose;
 
 const POOL: &str = "<0.77.0>";
@@ -37,6 +37,9 @@ fn a_pool_that_has_none_left_is_found_and_named() {
         "about 120 processes wait for shop_pool (<0.77.0>), which has none left to give"
     );
     assert_eq!(entries(&found), ["code.shorter_hold", "code.more_in_flight", "code.back_pressure"]);
+    assert!(
+        found.cost.is_some() && found.cost == value(&found, "waiting for it at a time").map(Cost::Waiting)
+    );
     let texts: Vec<_> = found.evidence.iter().filter_map(|evidence| evidence.text.as_deref()).collect();
     assert!(texts.contains(&"shop:buy/2") && texts.contains(&"poolboy:checkout/3"), "{texts:?}");
 }
