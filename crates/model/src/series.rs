@@ -188,6 +188,19 @@ pub struct Series {
     pub kind: Kind,
 }
 
+impl Series {
+    /// The series of a metric of the catalogue, of one entity.
+    pub fn of(metric: &Metric, entity: &str) -> Series {
+        Series {
+            group: metric.group,
+            entity: entity.into(),
+            name: metric.name.into(),
+            unit: metric.unit,
+            kind: metric.kind,
+        }
+    }
+}
+
 type ByName = HashMap<Box<str>, SeriesId>;
 
 /// All series of a recording, in the order in which they were first seen.

@@ -298,13 +298,7 @@ mod tests {
         let check = |ahead_ms: i64, error_ms: i64, expect: Option<&str>| {
             let mut builder = PeriodBuilder::new(None, Facts::default(), 1);
             for (metric, ms) in [(&metrics::WALL_AHEAD, ahead_ms), (&metrics::WALL_AHEAD_ERROR, error_ms)] {
-                let series = Series {
-                    group: metric.group,
-                    entity: "".into(),
-                    name: metric.name.into(),
-                    unit: metric.unit,
-                    kind: metric.kind,
-                };
+                let series = Series::of(metric, "");
                 let value = ms.saturating_mul(1_000_000);
                 builder.column(&series, [Point { t: 0, incarnation: 0, value }]);
             }

@@ -180,13 +180,7 @@ mod tests {
         let moved = |readings: &[(&Metric, &[(Nanos, i64)])]| {
             let mut builder = PeriodBuilder::new(None, Facts::default(), 1);
             for &(metric, values) in readings {
-                let series = Series {
-                    group: metric.group,
-                    entity: "".into(),
-                    name: metric.name.into(),
-                    unit: metric.unit,
-                    kind: metric.kind,
-                };
+                let series = Series::of(metric, "");
                 builder.column(&series, values.iter().map(|&(t, value)| Point { t, incarnation: 0, value }));
             }
             moved_while_looking(&builder.finish())

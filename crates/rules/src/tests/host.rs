@@ -153,13 +153,7 @@ fn day(
         (&metrics::CLOCK_OFFSET, offset, 1, DAY),
         (&metrics::TIME_OFFSET, system, 10, DAY),
     ] {
-        let series = Series {
-            group: metric.group,
-            entity: "".into(),
-            name: metric.name.into(),
-            unit: metric.unit,
-            kind: metric.kind,
-        };
+        let series = Series::of(metric, "");
         let point = |second| Point { t: second * SECOND_NS, incarnation: 0, value: value(second) };
         builder.column(&series, (0..=until).step_by(every).map(point));
     }
