@@ -2106,6 +2106,26 @@ add_came(Key, Count, Words, Sums) ->
 %% #{call, parent} and, where there are, name and label: what it runs as its users know it, and who made it.
 %% `undefined' when it has ended. This and all that asks single processes runs in the reader.
 identity(Pid, Features) ->
+    case noted(Pid, Features) of
+        #{call := {<<"proc_lib">>, _, _}, parent := Parent} = Identity ->
+            case maker(Parent, Features) of
+                <<>> -> Identity;
+                Maker -> Identity#{call => {child_of, Maker}}
+            end;
+        Identity -> Identity
+    end.
+
+%% Who made a process, as its users know it; <<>> where no more is known of that one, either.
+maker(Parent, Features) when is_pid(Parent), node(Parent) =:= node() ->
+    case noted(Parent, Features) of
+        #{call := {<<"proc_lib">>, _, _}} = Identity -> called(maps:remove(call, Identity));
+        Identity -> called(Identity)
+    end;
+maker(Name, _) when is_atom(Name), Name =/= undefined -> bin(Name);
+maker(_, _) -> <<>>.
+
+%% The same as identity/2, of this process alone.
+noted(Pid, Features) ->
     Parent = [parent || lists:member(parent, Features)],
     case process_info(Pid, [registered_name, initial_call, garbage_collection_info | Parent]) of
         [{_, Name}, {_, Call}, {_, Heaps} | Made] ->
@@ -3490,6 +3510,7 @@ entity(Text) -> #{entity => cut(Text, ?TEXT_BYTES)}.
 called(#{name := Name}) -> Name;
 called(#{label := Label}) -> Label;
 called(#{call := {Module, Function, Arity}}) -> <<Module/binary, ":", Function/binary, "/", (integer_to_binary(Arity))/binary>>;
+called(#{call := {child_of, Maker}}) -> <<"child of ", Maker/binary>>;
 called(_) -> <<>>.
 
 of_owner(Thing, Owner, Features) ->

@@ -192,6 +192,7 @@ some_of_many(Target) ->
 
 top_processes(#target{release = Release} = Target) ->
     Large = call(Target, large, [1000000]),
+    {Maker, Child} = call(Target, large_child, [900000]),
     Binary = call(Target, binaries, [50000000]),
     Busy = call(Target, busy, [1]),
     Idle = call(Target, idle, [3000]),
@@ -207,6 +208,11 @@ top_processes(#target{release = Release} = Target) ->
           end,
     #{by := By, heap_bytes := Bytes, initial_call := {<<"agent_target">>, _, _}} = Row(Large),
     check("memory", lists:member(memory, By) andalso Bytes > 16000000),
+    check("what was started by proc_lib", maps:get(initial_call, Row(Child)),
+          fun({<<"agent_target">>, _, _}) -> Release >= 27;
+             ({child_of, <<"agent_target:", _/binary>>}) -> Release =:= 25;
+             ({<<"proc_lib">>, <<"init_p">>, _}) -> Release =:= 23
+          end),
     #{by := By3, message_queue_len := 2, fragment_bytes := Loose, heap_bytes := Heap, memory_bytes := Memory} = Row(Waiting),
     %% A collection may have moved them into the heap; beside it are their heads and the process's structure.
     check("waiting messages", lists:member(queue, By3) andalso Loose < Heap andalso Heap >= 640000),
@@ -220,6 +226,7 @@ top_processes(#target{release = Release} = Target) ->
     Release < 25 orelse check("parent", list_to_binary(call(Target, erlang, pid_to_list, [Busy])), maps:get(parent, Spinning)),
     agent_client:leave(Agent),
     exit(Waiting, kill),
+    exit(Maker, kill),
     [call(Target, stop, [P]) || P <- [Large, Binary, Busy, Idle]].
 
 %% The row of the process that spins; its reductions are counted when it is scheduled out.

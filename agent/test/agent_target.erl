@@ -1,6 +1,6 @@
 %% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
 -module(agent_target).
--export([contended/4, contend/3, idle/1, busy/1, large/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, flood/1, named/1, labelled/1, short_lived/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
+-export([contended/4, contend/3, idle/1, busy/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, flood/1, named/1, labelled/1, short_lived/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
          population/1, holding/1, held/1, services/1, listers/1, sending/2, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
 %% How many processes of the agent's are making a list just now, and when that was looked at: those that a collector has beside
@@ -102,6 +102,16 @@ busy(Count) -> keep(fun() -> [spawn_link(fun spin/0) || _ <- lists:seq(1, Count)
 
 %% A process with so many list elements of data.
 large(Elements) -> keep(fun() -> put(data, lists:seq(1, Elements)) end).
+
+%% The same, started as OTP's own behaviours are, by a process that has no name either. Both end with the first one.
+large_child(Elements) ->
+    Self = self(),
+    Maker = proc_lib:spawn(fun() ->
+                               Child = proc_lib:spawn_link(fun() -> put(data, lists:seq(1, Elements)), Self ! {self(), large}, loop() end),
+                               Self ! {self(), Child},
+                               loop()
+                           end),
+    receive {Maker, Child} -> receive {Child, large} -> {Maker, Child} end end.
 
 %% A process that refers to so many bytes of binary.
 binaries(Bytes) -> keep(fun() -> put(data, binary:copy(<<0>>, Bytes)) end).

@@ -58,7 +58,8 @@ pub struct ProcessRow {
     pub name: Option<String>,
     /// Label set by `proc_lib:set_label/1`, formatted and bounded by the node.
     pub label: Option<String>,
-    /// `module:function/arity` it was started with (through proc_lib where it was).
+    /// `module:function/arity` it was started with (through proc_lib where it was). Before OTP 26.2 that is not read of large heaps:
+    /// there it is `child of` who made it, if that is known.
     pub initial_call: Option<String>,
     /// `module:function/arity` at the time of the look.
     pub current_function: Option<String>,

@@ -361,13 +361,18 @@ fn words(value: Term<'_>) -> Result<Option<String>, TermError> {
     Ok(Some(text).filter(|text| !text.is_empty()))
 }
 
-/// `{Module, Function, Arity}` as `module:function/arity`; `None` for `undefined`.
+/// `{Module, Function, Arity}` as `module:function/arity`, `{child_of, Maker}` as `child of maker`; `None` for `undefined`.
 fn function(value: Term<'_>) -> Result<Option<String>, TermError> {
     if value.kind() == Kind::Atom {
         return Ok(None);
     }
-    let [module, function, arity] = value.tuple_of()?;
     let part = |term| words(term).map(Option::unwrap_or_default);
+    if let Ok([tag, maker]) = value.tuple_of()
+        && tag.as_atom().is_ok_and(|tag| tag == "child_of")
+    {
+        return Ok(Some(format!("child of {}", part(maker)?)));
+    }
+    let [module, function, arity] = value.tuple_of()?;
     Ok(Some(format!("{}:{}/{}", part(module)?, part(function)?, arity.as_i64()?)))
 }
 

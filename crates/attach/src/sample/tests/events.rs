@@ -54,7 +54,12 @@ fn events_are_told_when_they_happened_with_their_process() {
         ),
         row(
             "busy_dist_port",
-            &[("value", Value::from(0i64)), ("port", binary("#Port<0.4>")), ("node", binary("b@host"))],
+            &[
+                ("value", Value::from(0i64)),
+                ("call", Value::tuple([Value::atom("child_of"), binary("shop_sup")])),
+                ("port", binary("#Port<0.4>")),
+                ("node", binary("b@host")),
+            ],
         ),
         row("long_nap", &[("value", Value::from(1i64))]),
     ];
@@ -72,7 +77,7 @@ fn events_are_told_when_they_happened_with_their_process() {
         [
             (600_000, "long_schedule", "app:init/1 (<0.9.0>)", "230 ms from app:loop/0"),
             (600_000, "long_gc", "big (<0.9.0>)", "120 ms, 2 MB of heap"),
-            (600_000, "busy_dist_port", "<0.9.0>", "waited for b@host #Port<0.4>"),
+            (600_000, "busy_dist_port", "child of shop_sup (<0.9.0>)", "waited for b@host #Port<0.4>"),
             (
                 1_002_000,
                 "event_flood",
