@@ -73,16 +73,19 @@ const KNOWN: &[Known] = &[
     Known {
         by: By::Name("code_server"),
         what: "finds and loads modules; who calls a function that is not loaded, or does not exist, asks it each time",
-        entry: "-mode",
-        change: "-mode embedded, which loads all modules when the node starts; and look for calls of modules that do not exist",
+        // No flag: without a boot script that names all modules (RabbitMQ, erl -pa …) an embedded node does not even start.
+        entry: "code.known_modules",
+        change: "load what is needed at start (code:ensure_modules_loaded/1, or a release's boot script with -mode embedded), and look for \
+                 calls of modules that do not exist",
         why: "a loaded module is called without asking",
     },
     Known {
         by: By::Name("rex"),
-        what: "takes the calls of rpc from other nodes, one after the other",
+        what: "takes rpc:block_call, which it runs itself, one after the other; rpc:sbcast; and calls of rpc by C nodes, or where either node \
+               is before 23, for each of which it starts a process (call, cast and multicall of 23 and later go past it)",
         entry: "code.around_the_server",
-        change: "erpc in place of rpc where the calling node can be changed (23 and later)",
-        why: "erpc starts a process for each call, and asks nobody",
+        change: "rpc:call or erpc in place of rpc:block_call; an upgrade of nodes before 23; fewer and larger calls by C nodes",
+        why: "erpc, by which rpc:call goes, starts a process for each call, and asks nobody",
     },
     Known {
         by: By::Name("application_controller"),
@@ -246,8 +249,7 @@ const KNOWN: &[Known] = &[
 
 /// Adds what is known of a process that is not the program's own, with what to do in its stead; nothing where it is the program's own.
 pub(crate) fn explain(draft: Draft, period: &Period, process: &ProcessUse) -> Draft {
-    let known = process.row.as_ref().and_then(|row| of(row.name.as_deref(), row.initial_call.as_deref()));
-    let Some(known) = known else { return draft };
+    let Some(known) = of_process(process) else { return draft };
     draft.because(Evidence::text("what it is", known.what)).fix(remedy::of(
         period,
         known.entry,
@@ -255,6 +257,16 @@ pub(crate) fn explain(draft: Draft, period: &Period, process: &ProcessUse) -> Dr
         known.why,
         "messages in its queue, and throughput, under the same load",
     ))
+}
+
+/// True of a process that is not the program's own: whoever runs it cannot change its code.
+pub(crate) fn knows(process: &ProcessUse) -> bool {
+    of_process(process).is_some()
+}
+
+fn of_process(process: &ProcessUse) -> Option<&'static Known> {
+    let row = process.row.as_ref()?;
+    of(row.name.as_deref(), row.initial_call.as_deref())
 }
 
 /// By the name before what it was started with: a supervisor may be known better.
@@ -325,6 +337,21 @@ mod tests {
         check(Some("rex"), "rpc:init/1", Some(By::Name("rex")));
         check(None, "shop:supervisor/1", None);
         check(None, "rex", None);
+    }
+
+    #[test]
+    fn what_is_told_of_rex_and_of_the_code_server_can_be_done() {
+        let told = |name: &str| of(Some(name), None).expect("known");
+        // Since 23 rpc:call goes past rex.
+        assert!(told("rex").what.contains("multicall of 23 and later go past it"), "{}", told("rex").what);
+        assert!(told("rex").change.starts_with("rpc:call or erpc in place of rpc:block_call"));
+        // A node whose boot script does not name its modules does not start with the flag alone.
+        assert_eq!(told("code_server").entry, "code.known_modules");
+        assert!(
+            told("code_server").change.contains("ensure_modules_loaded"),
+            "{}",
+            told("code_server").change
+        );
     }
 
     #[test]

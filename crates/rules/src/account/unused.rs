@@ -56,8 +56,8 @@ pub(crate) struct Unused<'a> {
     pub nothing: f64,
     /// Whether the quota was used up.
     pub is_quota_used: bool,
-    /// Time in which schedulers waited for a CPU, whoever had it.
-    pub waited: f64,
+    /// Time in which schedulers waited for a CPU that nobody else can have had: for each other, or for their turn.
+    pub among_themselves: f64,
     /// Of the time in which schedulers were awake, the share in which they were blocked.
     pub blocked_share: f64,
     /// The score of the signs of lock contention, with the sign in words.
@@ -108,8 +108,7 @@ impl Unused<'_> {
         let awake = states.awake().max(active.cores());
         // Blocked: awake by the VM's clock, but neither running nor runnable by the kernel's. What the hypervisor took looks the same.
         let off_cpu = (awake - cpu - waited).max(0.0);
-        let stolen = steal.min(off_cpu);
-        let blocked = off_cpu - stolen;
+        let blocked = (off_cpu - steal).max(0.0);
         let blocked_share = if awake > 0.0 { blocked / awake } else { 0.0 };
         let locks = locks(period, &active, blocked, blocked_share);
         let holds = holds::holds(period).unwrap_or_default();
@@ -123,8 +122,14 @@ impl Unused<'_> {
         };
         let serial = alone.filter(|_| is_serial);
 
-        // Threads that a quota stops wait as well; there is no telling them from those that neighbours keep waiting.
-        let (stopped, neighbours) = if is_quota_used { (waited, 0.0) } else { (0.0, waited) };
+        // Threads that a quota stops wait as well; there is no telling them from those that neighbours keep waiting. Neighbours keep them
+        // waiting for no longer than these ran themselves; where others were not counted, all may be theirs.
+        let foreign = view::foreign_cores(period).unwrap_or(f64::INFINITY);
+        let (stopped, neighbours) = if is_quota_used { (waited, 0.0) } else { (0.0, waited.min(foreign)) };
+        // The rest they waited for each other, unless the hypervisor had the CPU.
+        let rest = waited - stopped - neighbours;
+        let stolen = steal.min(off_cpu + rest);
+        let among_themselves = rest - (stolen - off_cpu).max(0.0);
         let cores = (capacity.cores - used).max(0.0);
         let mut left = cores;
         let mut take = |cores: f64| {
@@ -144,7 +149,7 @@ impl Unused<'_> {
             turns,
             nothing: left,
             is_quota_used,
-            waited,
+            among_themselves,
             blocked_share,
             locks,
             lock: contended_locks::most_waited(period),
@@ -326,11 +331,17 @@ fn stand(held_up: &[&ProcessUse]) -> String {
     }
 }
 
-/// True if one scheduler's worth of work was done and mostly no more than one process wanted to run: many processes that
-/// take turns. The agent's collector is a second one, and its other processes are now and then caught running too.
+/// True if one scheduler's worth of work was done, somebody wanted to run nearly always, and mostly no more than one: many processes that
+/// take turns. The agent's collector is another one, and its other processes are now and then caught running too. Where as much work comes in
+/// pieces that are independent of each other, nobody wants to run in 33 to 50 % of the looks (Poisson); one of eleven at most comes by that in
+/// less than five recordings of a hundred.
 fn in_turns(period: &Period, active: &view::Activity) -> bool {
     let Ok(tasks) = period.stat(&metrics::ACTIVE_TASKS, "") else { return false };
     let looks = tasks.trace.points();
-    let alone = looks.iter().filter(|(_, tasks)| *tasks <= 2).count();
-    active.shares.len() > 1 && (0.7..=1.1).contains(&active.cores()) && 2 * alone > looks.len()
+    let of = |most: i64| looks.iter().filter(|(_, tasks)| *tasks <= most).count();
+    let (nobody, no_more_than_one) = (of(1), of(2));
+    active.shares.len() > 1
+        && (0.7..=1.1).contains(&active.cores())
+        && 10 * nobody <= looks.len()
+        && 2 * no_more_than_one > looks.len()
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use beamtune_model::{Code, Evidence, Missing, Period, Remedy, Unit, metrics};
 
-use super::contended_locks;
+use super::{contended_locks, cpu_starved};
 use crate::account::{self, BLOCKED, Serial, Unused};
 use crate::holds;
 use crate::place;
@@ -36,7 +36,7 @@ const IDLE: f64 = 0.05;
 /// Left-over capacity below this share needs no explanation.
 const UNUSED: f64 = 0.25;
 
-/// Kept waiting or stopped for more than this, in cores, a node is not idle, whatever it used.
+/// Kept waiting by others for more than this, in cores, a node is not idle, whatever it used.
 const WAITING: f64 = 0.05;
 
 /// Why capacity is left over.
@@ -74,10 +74,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let unused = Unused::of(period, &capacity, used)?;
     let Unused { locks, held_up, serial, .. } = &unused;
     let outside = unused.outside();
-    if locks.is_none() && !unused.is_quota_used && unused.waited < WAITING {
+    if locks.is_none() && !unused.is_quota_used && unused.neighbours < WAITING {
         if used < IDLE * capacity.cores && outside.is_none() {
             return Ok(Judgement::Healthy(format!(
-                "the node is idle: {used:.2} of {:.2} cores used, and no thread waited for a CPU",
+                "the node is idle: {used:.2} of {:.2} cores used, and no thread waited for a CPU that others had",
                 capacity.cores
             )));
         }
@@ -150,6 +150,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .because(Evidence::number("not used: blocked inside the VM", share(unused.blocked), Unit::Ratio))
         .because(Evidence::number("not used: idle while one process works", share(unused.turns), Unit::Ratio))
         .because(Evidence::number("not used: nothing to run", share(unused.nothing), Unit::Ratio))
+        .because_some((unused.among_themselves >= WAITING).then(|| {
+            let what = "threads kept waiting while nobody else can have had the CPU: for each other";
+            Evidence::number(what, unused.among_themselves, Unit::Cores)
+        }))
         .because(
             Evidence::number("blocked share of the schedulers' awake time", unused.blocked_share, Unit::Ratio)
                 .against(BLOCKED.warning, BLOCKED.source),
@@ -173,9 +177,18 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             is_guessed,
             "native code that blocks, page faults and interrupts look the same from here; which lock it is takes a lock-counting emulator",
         )
+        .but_if(
+            cause == Cause::Neighbours && is_part_of_host(period, capacity.allowed),
+            "the VM may run on a part of the host's CPUs, and where others ran is not recorded: its own threads may have had them",
+        )
         .but_if(cause == Cause::Outside, "messages that a process never takes look the same: see whether they stay");
     let remedies = if counted.is_some() { Vec::new() } else { remedies(period, cause) };
     Ok(Judgement::found(remedies.into_iter().fold(draft, Draft::fix)))
+}
+
+/// Whether there are CPUs that the VM may not run on.
+fn is_part_of_host(period: &Period, allowed: f64) -> bool {
+    period.stat(&metrics::CPUS_ONLINE, "").is_ok_and(|online| allowed < online.mean())
 }
 
 /// What to do about a cause, best first.
@@ -221,7 +234,14 @@ fn remedies(period: &Period, cause: Cause) -> Vec<Option<Remedy>> {
         )],
         Cause::Neighbours | Cause::Stolen => vec![of(
             "host.cpu_isolation",
-            "see the finding cpu-starved",
+            // So little of it is no finding there.
+            match cause {
+                _ if cpu_starved::is_found(period) => "see the finding cpu-starved",
+                Cause::Stolen => "a machine type with dedicated CPUs, or another host",
+                _ => {
+                    "move the neighbours away, or give the VM CPUs of its own (cpuset, a dedicated node pool)"
+                }
+            },
             "others have the CPUs",
             "run-queue wait must fall towards 0",
         )],

@@ -48,15 +48,28 @@ const MUCH_CORES: f64 = 0.25;
 /// Where the CPUs that the VM may use were busy for less than this share of the time, whatever it waited for was a burst (judgement).
 const CROWDED: f64 = 0.5;
 
+/// Who had the CPUs for which the schedulers waited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    /// Nobody: a quota stopped them.
+    Quota,
+    /// The VM's own threads, more than there are CPUs: they displace each other.
+    Itself,
+    /// Other processes.
+    Others,
+    /// Its own threads or others: the VM may run on a part of the host's CPUs, and on which of them others ran is not recorded.
+    Unknown,
+}
+
 /// What the schedulers' waiting comes to.
 struct Waiting {
     ran: f64,
     waited: f64,
     /// Waiting for each time that a thread got a CPU.
     per_turn_seconds: f64,
+    /// CPU of others, of the whole host.
     foreign: f64,
-    /// More of its own threads than CPUs: they displace each other.
-    itself: bool,
+    who: Who,
     capacity: Capacity,
 }
 
@@ -70,30 +83,38 @@ impl Waiting {
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let waited = view::thread_cores(period, &metrics::THREAD_WAIT, kind::SCHEDULERS)?;
     let foreign = view::foreign_cores(period)?;
+    let cpus = period.stat(&metrics::CPUS_ONLINE, "")?.mean();
+    let capacity = view::capacity(period)?;
+    // For so much there was no room on the CPUs that the VM may not use.
+    let surely_here = foreign - (cpus - capacity.allowed).max(0.0);
+    // Neighbours that used half of what was waited for are to blame, whatever else there is.
+    let who = match waited / 2.0 {
+        _ if view::quota_used_up(period) => Who::Quota,
+        half if foreign < half => Who::Itself,
+        half if surely_here < half => Who::Unknown,
+        _ => Who::Others,
+    };
     let waiting = Waiting {
         // Without the counters every wait is taken for a lack of CPU.
         per_turn_seconds: view::wait_per_turn_seconds(period).unwrap_or(f64::INFINITY),
         ran: view::thread_cores(period, &metrics::THREAD_CPU, kind::SCHEDULERS)?,
         waited,
         foreign,
-        // Neighbours that used half of what was waited for are to blame, whatever else there is.
-        itself: foreign < waited / 2.0,
-        capacity: view::capacity(period)?,
+        who,
+        capacity,
     };
-    let cpus = period.stat(&metrics::CPUS_ONLINE, "")?.mean();
-    let quota = view::quota_used_up(period);
 
     let is_crowded = foreign + view::process_cores(period)? >= CROWDED * waiting.capacity.allowed;
     let mut drafts = Vec::new();
     if waiting.waited >= WORTH_CORES
         && let Some(score) = WAIT.score(waiting.share())
     {
-        let score = match quota || waiting.per_turn_seconds < view::TURN_SECONDS || !is_crowded {
+        let score = match who == Who::Quota || waiting.per_turn_seconds < view::TURN_SECONDS || !is_crowded {
             true => score.min(NOTICE),
             false if waiting.waited < MUCH_CORES => score.min(50.0),
             false => score,
         };
-        drafts.push(describe(period, &waiting, score, cpus, quota).but_if(
+        drafts.push(describe(period, &waiting, score, cpus).but_if(
             !is_crowded,
             "the CPUs that it may use were idle for most of the time: it was a burst, or the threads are bound",
         ));
@@ -108,20 +129,23 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-fn describe(period: &Period, waiting: &Waiting, score: f64, cpus: f64, quota: bool) -> Draft {
-    let Waiting { ran, waited, per_turn_seconds, foreign, itself, ref capacity } = *waiting;
+fn describe(period: &Period, waiting: &Waiting, score: f64, cpus: f64) -> Draft {
+    let Waiting { ran, waited, per_turn_seconds, foreign, who, ref capacity } = *waiting;
     let short = per_turn_seconds < view::TURN_SECONDS;
-    let who = match (quota, itself) {
-        (true, _) => "the CPU quota stopped them".to_owned(),
-        (false, true) => "more of the VM's own threads wanted to run than there are CPUs".to_owned(),
-        (false, false) => format!("other processes used {foreign:.2} of {cpus:.0} cores"),
+    let quota = who == Who::Quota;
+    let why = match who {
+        Who::Quota => "the CPU quota stopped them".to_owned(),
+        Who::Itself => "more of the VM's own threads wanted to run than there are CPUs".to_owned(),
+        Who::Others => format!("other processes used {foreign:.2} of {cpus:.0} cores"),
+        Who::Unknown => format!("the VM may run on {:.0} of {cpus:.0} CPUs", capacity.allowed),
     };
     let spins = view::busy_waiting_off(&period.facts);
-    let too_many = itself && capacity.online > capacity.allowed;
+    // They displace each other, whoever else is there.
+    let too_many = capacity.online > capacity.allowed;
     Draft::new(
         score,
         format!(
-            "the schedulers waited for a CPU in {:.0} % of the time in which they wanted one: {who}",
+            "the schedulers waited for a CPU in {:.0} % of the time in which they wanted one: {why}",
             waiting.share() * 100.0
         ),
     )
@@ -139,7 +163,11 @@ fn describe(period: &Period, waiting: &Waiting, score: f64, cpus: f64, quota: bo
     )
     .but_if(short, "each wait was shorter than 0.2 ms: that is what waking up takes, not a lack of CPU")
     .but_if(quota, "threads that a quota stops wait as well: see cpu-throttled, neighbours cannot be told from it here")
-    .fix_if(!itself && !quota, || {
+    .but_if(
+        who == Who::Unknown,
+        "who else used these CPUs is not recorded: what others used is of the whole host, and it may be the VM's own threads that had them",
+    )
+    .fix_if(who == Who::Others, || {
         remedy::of(
             period,
             "host.cpu_isolation",
@@ -158,7 +186,16 @@ fn describe(period: &Period, waiting: &Waiting, score: f64, cpus: f64, quota: bo
             "run-queue wait and context switches under the same load",
         )
     })
-    .fix_if(itself && !too_many && !quota, || {
+    .fix_if(who == Who::Unknown, || {
+        remedy::of(
+            period,
+            "host.cpu_isolation",
+            "see who else runs on these CPUs (ps -eLo psr,pid,comm), and move them away, or give the VM CPUs of its own, or more of them",
+            "what others have of so few CPUs no flag gives back",
+            "run-queue wait of the scheduler threads must fall towards 0",
+        )
+    })
+    .fix_if(who == Who::Itself && !too_many, || {
         remedy::of(
             period,
             "host.cpu_isolation",
@@ -176,6 +213,11 @@ fn describe(period: &Period, waiting: &Waiting, score: f64, cpus: f64, quota: bo
             "with a crowded host the effect can go either way (measured: −52 % CPU alone, +12 % crowded): compare under your load",
         )
     })
+}
+
+/// Whether there is a finding to which another rule can point.
+pub(crate) fn is_found(period: &Period) -> bool {
+    matches!(judge(period), Ok(Judgement::Found(_)))
 }
 
 fn steal(period: &Period) -> Option<Draft> {

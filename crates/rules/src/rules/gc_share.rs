@@ -48,6 +48,14 @@ const DIRTY_SHARE: f64 = 0.13;
 /// … if so many collect at a time on average that they meet there. (A node stood still with 13–36 % of many of them, and one allocator.)
 const DIRTY_MEET: f64 = 1.0;
 
+/// Beyond this a heap goes to a dirty scheduler (ERTS_POTENTIALLY_LONG_GC_HSIZE), and it is what lives in it that costs: no size for all
+/// that are started alike, also those that stay small. In words.
+const LARGEST_FOR_ALL_WORDS: i64 = 131_072;
+
+/// The same of one process: 64 MB. The young heap that is asked for comes beside the old one, and beyond that it costs too much memory
+/// (judgement). In words.
+const LARGEST_FOR_ONE_WORDS: i64 = 8 << 20;
+
 /// The first heap that is advised where many small ones are collected, in words: about 20 kB.
 const FIRST_HEAP_WORDS: i64 = 2_586;
 /// By default (`+hms`).
@@ -149,9 +157,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         // Of a heap full of messages, 1.5 times as much is no size to begin with.
         .fix_if(!has_queue, || {
             let words = (whose.heap_words()? as f64 * ROOM) as i64;
-            let cost = whose.kind.map_or(String::new(), |_| {
-                format!("; {:.0} MB for each 1,000 of them", words as f64 * 8.0 / 1e3)
-            });
+            let largest =
+                if whose.kind.is_some() { LARGEST_FOR_ALL_WORDS } else { LARGEST_FOR_ONE_WORDS };
+            if words > largest {
+                return None;
+            }
+            let megabytes = words as f64 * 8.0 / 1e6;
+            let cost = match whose.kind {
+                Some(_) => format!("; {:.0} MB for each 1,000 of them", megabytes * 1e3),
+                None => format!("; {:.1} MB", megabytes.max(0.1)),
+            };
             remedy::of(
                 period,
                 "process.min_heap_size",

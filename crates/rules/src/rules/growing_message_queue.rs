@@ -98,6 +98,8 @@ fn growing(period: &Period, process: &ProcessUse, score: f64, last: f64, trend: 
             trend.slope
         ),
     );
+    // Code of OTP's, or of a product, is not to be changed by whoever runs it; who sends to it is another matter.
+    let is_own = !known::knows(process);
     known::explain(evidence(draft, process, last), period, process)
         .because(
             Evidence::number("growth", trend.slope, Unit::PerSecond)
@@ -110,14 +112,16 @@ fn growing(period: &Period, process: &ProcessUse, score: f64, last: f64, trend: 
             "without it the queue grows until memory ends",
             "the queue must stay bounded under the same load",
         ))
-        .fix(remedy::of(
-            period,
-            "code.split_process",
-            "split the process by key, or make its callback cheaper",
-            "it handles fewer messages than arrive",
-            "messages handled per second under the same load",
-        ))
-        .fix_if(process.row.as_ref().is_some_and(is_on_heap), || {
+        .fix_if(is_own, || {
+            remedy::of(
+                period,
+                "code.split_process",
+                "split the process by key, or make its callback cheaper",
+                "it handles fewer messages than arrive",
+                "messages handled per second under the same load",
+            )
+        })
+        .fix_if(is_own && process.row.as_ref().is_some_and(is_on_heap), || {
             off_heap(
                 period,
                 "a long queue on the heap is copied by each full collection; this cures what collections cost, and the growth only where they \

@@ -12,7 +12,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT020"),
     name: "huge-pages",
     question: "Do transparent huge pages hold memory that the VM does not use?",
-    confirm: "AnonHugePages in smaps_rollup before and after khugepaged was told madvise: resident memory must fall with it",
+    confirm: "AnonHugePages and Rss in smaps_rollup under the same load, before, and after madvise and a restart of the VM",
     needs: &[&metrics::RSS],
     since: 21,
     judge,

@@ -36,6 +36,14 @@ const MIN_STEPS_UP: f64 = 0.5;
 /// How far a growth is carried forward: so many times the time observed. Ten seconds tell of an hour, not of days.
 const REACH: f64 = 360.0;
 
+/// An end that is near is critical if so much of the limit is in use, or if it comes within so many times the time observed: users who come
+/// back after a fail-over grow as fast as a leak, and stop (judgement).
+const MUCH_IN_USE: f64 = 0.5;
+const WITHIN: f64 = 10.0;
+
+/// What the time left counts at most where neither holds: the strongest warning.
+const MOST_UNSURE: f64 = 74.0;
+
 /// A count held against its limit.
 pub struct Filling {
     /// The count at the end.
@@ -72,7 +80,12 @@ impl Filling {
         let full = FULL.score(self.share());
         let left = self.left_seconds().and_then(|left| {
             let score = LEFT.score(left)?;
-            Some(if left > REACH * self.observed_seconds { score.min(NOTICE) } else { score })
+            let is_sure = self.share() >= MUCH_IN_USE || left <= WITHIN * self.observed_seconds;
+            Some(match left > REACH * self.observed_seconds {
+                true => score.min(NOTICE),
+                false if is_sure => score,
+                false => score.min(MOST_UNSURE),
+            })
         });
         match (full, left) {
             (Some(a), Some(b)) => Some(a.max(b)),
@@ -225,8 +238,15 @@ mod tests {
             |now, growth, observed_seconds| Filling { now, limit: 262_144.0, growth, observed_seconds };
         let grows = |slope| growth(&line(10, 10_000.0, slope), 200_000.0);
         assert_eq!(filling(20_000.0, None, 10.0).score(), None);
-        let soon = filling(20_000.0, grows(1_000.0), 10.0).score().expect("ten minutes are not far");
+        let soon = filling(20_000.0, grows(1_000.0), 60.0).score().expect("ten minutes are not far");
         assert!(soon >= 75.0, "{soon}");
+        // Users who come back: ten seconds of them tell less, unless half is in use, or the end is as near.
+        let returning = filling(20_000.0, grows(1_000.0), 10.0).score().expect("a warning");
+        assert!((70.0..75.0).contains(&returning), "{returning}");
+        let half = filling(140_000.0, grows(1_000.0), 10.0).score().expect("it is half full");
+        assert!(half >= 75.0, "{half}");
+        let at_once = filling(20_000.0, grows(4_000.0), 10.0).score().expect("a minute is near");
+        assert!(at_once >= 75.0, "{at_once}");
         let hours = filling(20_000.0, grows(20.0), 60.0).score().expect("three hours, seen for a minute");
         assert!((25.0..75.0).contains(&hours), "{hours}");
         let guess = filling(20_000.0, grows(20.0), 10.0).score().expect("three hours, seen for ten seconds");

@@ -16,6 +16,9 @@ pub const RULE: Rule = Rule {
     judge,
 };
 
+/// What a kernel lets a limit of open files be (fs.nr_open) unless it was told otherwise: a higher one is refused (EPERM, kernel/sys.c).
+const USUAL_NR_OPEN: f64 = 1_048_576.0;
+
 const STILL_ARRIVING: &str = "a node that has just got more users grows too: look whether it goes on";
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -28,7 +31,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let maker = maker(period, "port");
     let by_table = ports.score();
-    let by_files = files.as_ref().and_then(|files| files.score().or(by_growth_of_ports(&ports, files)));
+    let by_files = files.as_ref().and_then(|files| with_growth_of(&ports, files).score());
     // One leak fills both; the limit that is met first is the one to be told of.
     match (by_table, by_files, &files) {
         (table, Some(score), Some(files)) if table.is_none_or(|table| score >= table) => {
@@ -48,10 +51,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 }
 
 /// Open files are counted every ten seconds only, too seldom for a trend in a short recording; ports every
-/// second, and as a rule each has a descriptor.
-fn by_growth_of_ports(ports: &Filling, files: &Filling) -> Option<f64> {
-    let as_files = Filling { now: files.now, limit: files.limit, growth: ports.growth, ..*files };
-    as_files.score()
+/// second, and as a rule each has a descriptor: their growth stands in, however full the limit is already.
+fn with_growth_of(ports: &Filling, files: &Filling) -> Filling {
+    Filling { growth: files.growth.or(ports.growth), ..*files }
 }
 
 type Maker<'a> = Option<&'a (String, Evidence)>;
@@ -73,7 +75,7 @@ fn by_table_size(period: &Period, ports: &Filling, score: f64, maker: Maker<'_>)
 }
 
 fn by_descriptors(period: &Period, ports: &Filling, files: &Filling, score: f64, maker: Maker<'_>) -> Draft {
-    let filling = Filling { growth: files.growth.or(ports.growth), ..*files };
+    let filling = with_growth_of(ports, files);
     let leak = filling.growth.is_some();
     let commonest = Commonest::of(period);
     let mostly = commonest.as_ref().filter(|kind| kind.share() > 0.5);
@@ -122,7 +124,7 @@ fn by_descriptors(period: &Period, ports: &Filling, files: &Filling, score: f64,
         .fix(remedy::of(
             period,
             "host.nofile",
-            &format!("raise the limit of open files above {:.0} (systemd: LimitNOFILE=)", files.limit * 2.0),
+            &raise_files_above(files.limit * 2.0),
             if leak {
                 "gives time, cures nothing"
             } else {
@@ -130,6 +132,11 @@ fn by_descriptors(period: &Period, ports: &Filling, files: &Filling, score: f64,
             },
             "restart; /proc/PID/limits shows the new limit",
         ))
+}
+
+fn raise_files_above(limit: f64) -> String {
+    let first = if limit >= USUAL_NR_OPEN { " (raise sysctl fs.nr_open first, if it is lower)" } else { "" };
+    format!("raise the limit of open files above {limit:.0} (systemd: LimitNOFILE=){first}")
 }
 
 /// What a descriptor is of.

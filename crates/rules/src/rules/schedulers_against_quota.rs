@@ -44,7 +44,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let by_quota = capacity.quota.is_some_and(|quota| quota < capacity.allowed);
     let limit_name = if by_quota { "CPU quota" } else { "CPUs allowed" };
     let stopped = view::throttled_cores(period);
-    let waited = view::thread_cores(period, &metrics::THREAD_WAIT, &[view::kind::SCHEDULER]).ok();
+    // What waking up takes is waited for with any number of schedulers. Without the counters every wait is a loss.
+    let wakes_up = view::wait_per_turn_seconds(period).is_ok_and(|seconds| seconds < view::TURN_SECONDS);
+    let waited = view::thread_cores(period, &metrics::THREAD_WAIT, &[view::kind::SCHEDULER])
+        .ok()
+        .map(|cores| if wakes_up { 0.0 } else { cores });
     // Without load nothing can be lost; that it will be is a guess.
     let harmless = stopped.is_some_and(|cores| cores < 0.001) && waited.is_some_and(|cores| cores < 0.05);
     let score = RATIO.score(ratio).map(|score| if harmless { score.min(NOTICE) } else { score });

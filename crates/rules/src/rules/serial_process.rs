@@ -3,7 +3,7 @@
 //! A process runs on one scheduler at a time. When one is always runnable, has messages waiting and the
 //! other schedulers have little to do, more cores change nothing: the process has to be split.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessUse, Scale, Unit, metrics};
 
 use crate::holds::{self, Hold};
 use crate::known;
@@ -165,22 +165,31 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
         "it uses hardly any CPU: it waits for a disk or a device on a dirty scheduler",
     )
     .but_if(online - active.cores() < 0.5, "the other schedulers are busy too: splitting it gains little before there is more CPU");
+    // Nobody splits a process of OTP's, or of a product: what there is to do instead is known.
+    let is_own = !known::knows(process);
     known::explain(draft, period, process)
-    .fix(remedy::of(
-        period,
-        "code.split_process",
-        "split it by key into several processes, or let callers read from ETS or persistent_term without asking it",
-        "one process uses one scheduler at most",
-        "throughput under the same load should rise with the number of parts; run beamtune diff on both recordings",
-    ))
-    .fix(remedy::of(
-        period,
-        "code.cheaper_callback",
-        &format!(
-            "make each message cheaper: profile {}",
-            row.and_then(|row| row.current_function.as_deref()).unwrap_or("its callbacks")
-        ),
-        "what it does for each message bounds the whole node",
-        "reductions per message of the process",
-    ))
+    .fix_if(is_own, || {
+        remedy::of(
+            period,
+            "code.split_process",
+            "split it by key into several processes, or let callers read from ETS or persistent_term without asking it",
+            "one process uses one scheduler at most",
+            "throughput under the same load should rise with the number of parts; run beamtune diff on both recordings",
+        )
+    })
+    .fix_if(is_own, || {
+        remedy::of(
+            period,
+            "code.cheaper_callback",
+            &format!("make each message cheaper: profile {}", row.map_or("its callbacks", profiled)),
+            "what it does for each message bounds the whole node",
+            "reductions per message of the process",
+        )
+    })
+}
+
+/// What of it is to be profiled: the program's own function where it stood; what it was in else, unless that is a behaviour's loop.
+fn profiled(row: &ProcessRow) -> &str {
+    let current = row.current_function.as_deref().filter(|function| !place::is_loop(function));
+    place::of_program(&row.stack).or(current).unwrap_or("its callbacks")
 }

@@ -49,8 +49,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     // A few pages that were written out once say nothing.
     let swapped = share >= OUT.notice;
     let waits = FAULTS.score(faults).map(|score| if swapped || pressed { score } else { score.min(NOTICE) });
-    // What is out and is not touched costs nothing yet.
-    let idle = OUT.score(share).map(|score| score.min(40.0));
+    // What is out and is not touched costs nothing yet. A node that sleeps is no worse for it, unless somebody is short of memory, or nearly
+    // all of it has to come back one day.
+    let is_risk = waits.is_some() || pressed || share >= OUT.critical;
+    let idle = OUT.score(share).map(|score| score.min(if is_risk { 40.0 } else { NOTICE }));
     let Some(score) = waits.into_iter().chain(idle).reduce(f64::max) else {
         return Ok(Judgement::Healthy(format!(
             "{:.0} MB of the VM are swapped out, and it read {faults:.1} pages a second from a disk",

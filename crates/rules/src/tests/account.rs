@@ -39,9 +39,13 @@ fn each_reason_has_its_share() {
 
     let spinning = node().with(|n| (n.active, n.cpu, n.voluntary_switches) = (0.1, 0.6, 0));
     assert_cores(&spinning, Use::BusyWaiting, 1.0);
-    let starved = node().with(|n| (n.active, n.cpu, n.wait) = (0.8, 0.3, 0.5));
+    let starved = node().with(|n| (n.active, n.cpu, n.wait, n.foreign) = (0.8, 0.3, 0.5, 1.2));
     assert_cores(&starved, Use::Others, 1.0);
     assert_cores(&starved, Use::Stolen, 0.0);
+    // Others took no more than they used: the rest is the threads' waiting for each other, or the hypervisor's.
+    let alone = starved.with(|n| n.foreign = 0.2);
+    assert_cores(&alone, Use::Others, 0.2);
+    assert_cores(&alone.with(|n| n.steal = 0.7), Use::Stolen, 0.7);
     // Blocked, for neither a quota nor others had the CPUs.
     let locked = node().with(|n| (n.active, n.cpu) = (0.9, 0.3));
     assert_cores(&locked, Use::Locks, 1.2 - 2.0 * node().wait);

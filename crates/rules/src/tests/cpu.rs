@@ -1,9 +1,9 @@
 //! Rules on CPU time: who uses it, who waits for it, why it is not used.
 
-use beamtune_model::{Cost, Evidence, Level, ProcessRow, TableRow, facts};
+use beamtune_model::{Cost, Evidence, Finding, Level, Outcome, ProcessRow, TableRow, facts, metrics};
 
 use super::node::{Busy, Node, node};
-use super::{assert_healthy, entries, finding, serial, value};
+use super::{assert_healthy, entries, finding, outcome, serial, value};
 
 fn spinning() -> Node {
     node().with(|n| {
@@ -157,8 +157,11 @@ fn schedulers_are_held_against_quota_and_cpus() {
     assert_eq!(finding(&used(1.2), "BT003").remedies[0].change, "+S 2:2");
     // A quota below one core cannot be met by fewer than one scheduler.
     check(1, 2, Some(500), None);
-    // As long as nothing is lost it is only worth knowing.
+    // As long as nothing is lost it is only worth knowing; and what waking up takes is no loss.
     assert_eq!(finding(&node().with(|n| n.schedulers = 8), "BT003").level, Level::Notice);
+    let wakes = node().with(|n| (n.schedulers, n.wait, n.voluntary_switches) = (8, 0.2, 20_000));
+    let found = finding(&wakes, "BT003");
+    assert_eq!((found.level, found.cost), (Level::Notice, None));
 }
 
 #[test]
@@ -198,6 +201,38 @@ fn waiting_for_a_cpu_is_blamed_on_who_has_it() {
     // As many schedulers as CPUs, but dirty ones beside them.
     let found = finding(&starved.with(|n| n.foreign = 0.05), "BT004");
     assert_eq!(entries(&found), ["host.cpu_isolation", "+sbwt"]);
+}
+
+/// What BT004 finds where the host has so many CPUs, and the VM may run on those that it has.
+fn starved_on_host_of(node: &Node, cpus: i64) -> Finding {
+    let online = metrics::CPUS_ONLINE;
+    let (mut samples, table) = node.samples();
+    let series = table.find(online.group, "", online.name).expect("the series");
+    for (id, value) in samples.iter_mut().flat_map(|sample| &mut sample.readings) {
+        if *id == series {
+            *value = cpus;
+        }
+    }
+    match outcome(&node.period_of(&samples, &table), "BT004") {
+        Outcome::Found(findings) => findings.into_iter().next().expect("a finding"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn neighbours_are_not_blamed_where_they_may_have_run_on_other_cpus() {
+    let many = node().with(|n| (n.schedulers, n.wait, n.foreign) = (8, 0.3, 1.3));
+    let found = starved_on_host_of(&many, 8);
+    assert!(found.summary.ends_with("the VM may run on 2 of 8 CPUs"), "{}", found.summary);
+    assert_eq!(entries(&found), ["+S", "host.cpu_isolation", "+sbwt"]);
+    assert!(found.against.iter().any(|but| but.contains("is not recorded")), "{:?}", found.against);
+    // The CPUs that are not the VM's had no room for so much. Its own threads are too many all the same.
+    let full = starved_on_host_of(&many.clone().with(|n| n.foreign = 7.5), 8);
+    assert!(full.summary.contains("other processes used 7.50 of 8 cores"), "{}", full.summary);
+    assert_eq!(entries(&full), ["host.cpu_isolation", "+S", "+sbwt"]);
+    // One scheduler on one of two CPUs: nobody knows, and there is no +S to offer.
+    let one = many.with(|n| (n.schedulers, n.cpus, n.wait, n.foreign) = (1, 1, 0.7, 0.8));
+    assert_eq!(entries(&starved_on_host_of(&one, 2)), ["host.cpu_isolation", "+sbwt"]);
 }
 
 #[test]
@@ -269,6 +304,12 @@ fn unused_cpu_is_explained_by_its_largest_cause() {
         "one at a time",
         Level::Notice,
     );
+    // As many as one scheduler has to do, and by chance hardly two at a time.
+    check(
+        &node().with(|n| (n.active, n.cpu, n.active_tasks) = (0.5, 0.5, 1)),
+        "no runnable work",
+        Level::Notice,
+    );
     check(
         &node().with(|n| {
             n.quota = Some(2_000);
@@ -290,6 +331,17 @@ fn unused_cpu_is_explained_by_its_largest_cause() {
     check(&starved(0.3), "neighbours", Level::Notice);
     // Hardly any CPU used is not idle where the threads wait for one.
     check(&starved(0.02), "neighbours", Level::Notice);
+    assert_eq!(finding(&starved(0.3), "BT015").remedies[0].change, "see the finding cpu-starved");
+    // Too little for that rule.
+    let little = node().with(|n| (n.active, n.cpu, n.wait, n.foreign) = (0.9, 0.85, 0.09, 0.3));
+    assert_healthy(&little, "BT004");
+    check(&little, "neighbours", Level::Notice);
+    let change = finding(&little, "BT015").remedies[0].change.clone();
+    assert!(change.starts_with("move the neighbours"), "{change}");
+    // Where no other process runs, threads wait for each other.
+    let alone = |cpu| node().with(|n| (n.active, n.cpu, n.wait, n.foreign) = (cpu, cpu, 0.3, 0.0));
+    assert_healthy(&alone(0.9), "BT015");
+    check(&alone(0.5), "no runnable work", Level::Notice);
     // Awake by the VM's clock, neither running nor runnable by the kernel's.
     check(&node().with(|n| (n.active, n.cpu) = (0.95, 0.4)), "locks", Level::Warning);
     // Never asleep, and yet giving up the CPU all the time.

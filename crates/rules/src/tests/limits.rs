@@ -23,7 +23,10 @@ fn tables_that_fill_up_are_found_and_their_makers_named() {
         n.spawns = vec![spawn("process", "worker:init/1", "pool")];
     });
     let found = finding(&leak, "BT007");
-    assert_eq!(found.level, Level::Critical);
+    // For ten seconds users who come back look the same; not for a minute, nor where half of the table is in use.
+    assert_eq!(found.level, Level::Warning);
+    assert_eq!(finding(&leak.clone().with(|n| n.seconds = 60), "BT007").level, Level::Critical);
+    assert_eq!(finding(&node().with(|n| n.processes = (130_000, 500)), "BT007").level, Level::Critical);
     assert_eq!(found.subject.as_deref(), Some("worker:init/1 made by pool"));
     assert_eq!(entries(&found), ["code.bounded_processes", "+P"]);
     assert!(found.cost.is_some() && found.cost == value(&found, "time to the limit").map(Cost::EndSeconds));
@@ -101,6 +104,27 @@ fn ports_and_descriptors_are_each_held_against_their_limit() {
         n.facts.push((facts::NOFILE_SOFT, "1024".to_owned()));
     });
     assert_eq!(entries(&finding(&few, "BT008")), ["code.close_ports", "host.nofile"]);
+    // As well where many are in use already, while the table has room for hours.
+    let many = node().with(|n| {
+        (n.ports, n.open_files) = ((2_880, 10), (3_000, 0));
+        n.facts.push((facts::NOFILE_SOFT, "4096".to_owned()));
+    });
+    let found = finding(&many, "BT008");
+    assert_eq!((found.level, entries(&found)), (Level::Critical, vec!["code.close_ports", "host.nofile"]));
+    // The kernel refuses a limit above its own.
+    let raise = |limit: i64| {
+        let nearly = node().with(|n| {
+            n.open_files = (9 * limit / 10, 0);
+            n.facts.push((facts::NOFILE_SOFT, limit.to_string()));
+        });
+        finding(&nearly, "BT008").remedies[0].change.clone()
+    };
+    assert!(
+        raise(600_000).ends_with(" (raise sysctl fs.nr_open first, if it is lower)"),
+        "{}",
+        raise(600_000)
+    );
+    assert!(raise(500_000).ends_with("LimitNOFILE=)"), "{}", raise(500_000));
     let leak = node().with(|n| {
         n.ports = (20_000, 500);
         n.spawns = vec![spawn("port", "tcp_inet", "acceptor")];
@@ -113,8 +137,10 @@ fn ports_and_descriptors_are_each_held_against_their_limit() {
 
 #[test]
 fn atoms_that_grow_are_found() {
-    let found = finding(&node().with(|n| n.atoms = (100_000, 5_000)), "BT009");
-    assert_eq!((found.level, entries(&found)), (Level::Critical, vec!["code.no_atoms_from_input", "+t"]));
+    let leak = node().with(|n| n.atoms = (100_000, 5_000));
+    let found = finding(&leak, "BT009");
+    assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.no_atoms_from_input", "+t"]));
+    assert_eq!(finding(&leak.with(|n| n.seconds = 30), "BT009").level, Level::Critical);
     let full = finding(&node().with(|n| n.atoms = (900_000, 0)), "BT009");
     assert_eq!(entries(&full), ["+t"]);
     assert_healthy(&node(), "BT009");
