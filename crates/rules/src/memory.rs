@@ -2,10 +2,11 @@
 
 pub use beamtune_model::memory::PAGE_BYTES;
 use beamtune_model::memory::{Allocator, Bridge, Carriers, content};
-use beamtune_model::{Group, Metric, Missing, Period, ProcessUse, Remedy, facts, metrics};
+use beamtune_model::{Group, Metric, Missing, Period, ProcessRow, ProcessUse, Remedy, facts, metrics};
 
 use crate::remedy;
 use crate::view;
+use crate::watermark::{self, Assumed};
 
 /// Bytes as a person says them.
 pub fn megabytes(bytes: f64) -> String {
@@ -78,29 +79,62 @@ pub fn is_idle(period: &Period, process: &ProcessUse) -> bool {
         && !period.events.iter().any(|event| event.subject.contains(&process.pid))
 }
 
-/// Room that resident memory has to grow: until the limit of its control group, or until the host has no more.
+/// True of a process that hibernates: its heap was collected as a whole for that, and is as small as can be. Its count of collections
+/// since the last full one does not show it (OTP's erl_gc.c, garbage_collect_hibernate). Since OTP 28 behaviours do so within their loop.
+pub fn hibernates(row: &ProcessRow) -> bool {
+    let is_there = |at: &str| at.starts_with("erlang:hibernate/") || at.contains(":loop_hibernate/");
+    row.current_function.as_deref().is_some_and(is_there)
+}
+
+/// Room that resident memory has to grow, until something happens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Room {
     /// In bytes.
     pub bytes: f64,
-    /// Whose limit ends it.
-    pub of: &'static str,
+    /// What ends it.
+    pub end: End,
+}
+
+/// What ends the growth of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    ControlGroup,
+    Host,
+    /// RabbitMQ's own, from which it blocks its publishers; with what is unsure about it, unless it has told it itself.
+    Watermark {
+        unsure: Option<&'static str>,
+    },
+}
+
+impl End {
+    /// What happens then.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            End::ControlGroup => "the memory limit of its control group is used up",
+            End::Host => "the host's memory is used up",
+            End::Watermark { .. } => "RabbitMQ blocks its publishers",
+        }
+    }
 }
 
 /// The least room that is known of. What the kernel caches for a group counts in its usage and gives way: what is resident is held against
-/// its limit, as BT037 does; what others of the group have is not known apart from that.
+/// its limit, as BT037 does; what others of the group have is not known apart from that. A watermark that is reached is BT037's.
 pub fn room(period: &Period) -> Option<Room> {
     let last = |metric, entity| period.stat(metric, entity).ok().map(|stat| stat.last.value as f64);
+    let resident = resident(period).ok();
     let group = last(&metrics::CGROUP_MEMORY_LIMIT, "memory")
         .filter(|limit| *limit > 0.0)
-        .zip(resident(period).ok())
-        .map(|(limit, resident)| Room {
-            bytes: (limit - resident).max(0.0),
-            of: "the memory limit of its control group",
-        });
-    let host = last(&metrics::MEMORY_AVAILABLE, "")
-        .map(|bytes| Room { bytes: bytes.max(0.0), of: "the host's memory" });
-    [group, host].into_iter().flatten().min_by(|a, b| a.bytes.total_cmp(&b.bytes))
+        .zip(resident)
+        .map(|(limit, resident)| Room { bytes: (limit - resident).max(0.0), end: End::ControlGroup });
+    let host =
+        last(&metrics::MEMORY_AVAILABLE, "").map(|bytes| Room { bytes: bytes.max(0.0), end: End::Host });
+    let told = watermark::told(period).map(|mark| (mark, None));
+    let mark = told.or_else(|| Assumed::of(period).map(|assumed| (assumed.bytes, Some(assumed.but()))));
+    let mark = mark
+        .zip(resident)
+        .filter(|((mark, _), resident)| mark > resident)
+        .map(|((mark, unsure), resident)| Room { bytes: mark - resident, end: End::Watermark { unsure } });
+    [group, host, mark].into_iter().flatten().min_by(|a, b| a.bytes.total_cmp(&b.bytes))
 }
 
 /// Calls for segments, per second.

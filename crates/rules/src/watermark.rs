@@ -9,6 +9,10 @@ use crate::rule::Draft;
 /// The score of publishers that are blocked: critical.
 const BLOCKS: f64 = 80.0;
 
+/// RabbitMQ blocks publishers from this share of the memory on that it sees, unless it is told otherwise: until 3.13, and since 4.0
+/// (rabbitmq.com, "Memory Alarm Threshold", of 3.13 and of 4.2).
+const DEFAULTS: (f64, f64) = (0.4, 0.6);
+
 /// What the watermark was set to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Watermark {
@@ -61,6 +65,56 @@ impl Watermark {
 /// The watermark that RabbitMQ has told.
 pub fn told(period: &Period) -> Option<f64> {
     period.facts.number(facts::MEMORY_WATERMARK_BYTES).map(|bytes| bytes as f64).filter(|bytes| *bytes > 0.0)
+}
+
+/// Where RabbitMQ blocks its publishers, as far as that can be known from outside. All sizes in bytes.
+pub struct Assumed {
+    /// From so much resident memory on.
+    pub bytes: f64,
+    /// The memory that it takes for its own.
+    pub seen: f64,
+    /// Whether it was set when it was started.
+    pub is_set: bool,
+    /// As a share of that memory, where it is one.
+    pub share: Option<f64>,
+}
+
+impl Assumed {
+    /// `None` where it is no RabbitMQ, or nothing tells how much memory it sees. It knows of no control group: in containers the memory that
+    /// there is has to be told (rabbitmq-server#10974).
+    pub fn of(period: &Period) -> Option<Assumed> {
+        let major: u32 = version(period)?.split('.').next()?.parse().ok()?;
+        let told = period.facts.get(facts::MEMORY_TOTAL_SET).and_then(size);
+        let host = period.facts.number(facts::HOST_MEMORY).map(|bytes| bytes as f64);
+        let seen = told.or(host).filter(|bytes| *bytes > 0.0)?;
+        let text = period.facts.get(facts::MEMORY_WATERMARK_SET);
+        let set = text.and_then(Watermark::parse);
+        // A size that it cannot read is the old default to any version (its rabbit_memory.hrl).
+        let default = Watermark::Share(if major >= 4 && text.is_none() { DEFAULTS.1 } else { DEFAULTS.0 });
+        let mark = set.unwrap_or(default);
+        let bytes = mark.bytes(seen);
+        let share = matches!(mark, Watermark::Share(_)).then_some(bytes / seen);
+        Some(Assumed { bytes, seen, is_set: set.is_some(), share })
+    }
+
+    /// What is not sure about it.
+    pub fn but(&self) -> &'static str {
+        match self.is_set {
+            true => {
+                "rabbitmqctl set_vm_memory_high_watermark may have changed it since the start, and resident memory is held against it \
+                 unless vm_memory_calculation_strategy says otherwise: rabbitmq-diagnostics status tells"
+            }
+            false => {
+                "vm_memory_high_watermark may be set to something else, and resident memory is held against it unless \
+                 vm_memory_calculation_strategy says otherwise: rabbitmq-diagnostics status tells"
+            }
+        }
+    }
+}
+
+/// The version of a node that is RabbitMQ's.
+pub fn version(period: &Period) -> Option<&str> {
+    period.facts.get(facts::PRODUCT)?.strip_prefix("RabbitMQ ")
 }
 
 /// RabbitMQ that says itself that it blocks its publishers.
@@ -145,6 +199,17 @@ mod tests {
         for text in ["", "?", "GB", "2 GB", "2 parsecs", "1TB", "-", "--1"] {
             assert_eq!(of_4_gb(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_not_sure_of_a_watermark_is_told_with_what_is_held_against_it() {
+        let mut period = Period::default();
+        period.facts.set(facts::PRODUCT, "RabbitMQ 4.1.0");
+        period.facts.set(facts::HOST_MEMORY, "1000000000");
+        let but = |period: &Period| Assumed::of(period).map_or("", |assumed| assumed.but());
+        assert!(but(&period).contains("vm_memory_calculation_strategy"), "{}", but(&period));
+        period.facts.set(facts::MEMORY_WATERMARK_SET, "0.500000");
+        assert!(but(&period).contains("vm_memory_calculation_strategy"), "{}", but(&period));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use beamtune_model::{
 use crate::memory::{self, megabytes};
 use crate::place;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 
 pub const RULE: Rule = Rule {
     code: Code("BT026"),
@@ -37,11 +37,16 @@ const MANY_MINOR: i64 = 20;
 /// Processes that are named.
 const MOST: usize = 3;
 
+/// A process that is counted to refer to so many times all binaries of the node refers to some of them many times: its count and their
+/// size are read at different instants, so what is a little more says nothing (judgement).
+const COUNTED_AGAIN: f64 = 1.1;
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let resident = memory::resident(period)?;
     period.stat(&metrics::SCAN_PROCESSES, "")?;
-    let all = period.find(Group::Memory, "", "binary").map(|stat| stat.last.value as f64);
-    let all = all.ok_or_else(|| period.missing_group(Group::Memory, "memory of binaries"))?;
+    let stat = period.find(Group::Memory, "", "binary");
+    let stat = stat.ok_or_else(|| period.missing_group(Group::Memory, "memory of binaries"))?;
+    let (all, most) = (stat.last.value as f64, stat.max as f64);
     let mut holders: Vec<(&ProcessUse, &ProcessRow, f64)> = period
         .processes
         .iter()
@@ -49,7 +54,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             let row = process.row.as_ref()?;
             let bytes = match asked(period, process) {
                 Some(holder) => holder.bytes,
-                // A binary counts for each reference to it.
+                // A binary counts for each reference to it: as a whole; before OTP 27 what came in a message as the part only (copy.c).
                 None => row.binary_bytes?,
             };
             Some((process, row, (bytes as f64).min(all)))
@@ -61,7 +66,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .into_iter()
         .filter_map(|holder| Some((SHARE.score(holder.2 / resident.max(1.0))?, holder)))
         .take(MOST)
-        .map(|(score, (process, row, bytes))| draft(period, score, process, row, bytes, all))
+        .map(|(score, (process, row, bytes))| {
+            let draft = draft(period, score, process, row, bytes, all);
+            let counted = row.binary_bytes.filter(|_| asked(period, process).is_none());
+            match counted.is_some_and(|counted| counted as f64 > COUNTED_AGAIN * most) {
+                true => draft.at_most(NOTICE).but(
+                    "one binary that this process refers to many times counts each time: it is counted to refer to more than there is",
+                ),
+                false => draft,
+            }
+        })
         .collect();
     let largest = period.processes.iter().filter_map(|process| process.row.as_ref()?.binary_bytes).max();
     Ok(Judgement::found_or_healthy(
@@ -83,7 +97,7 @@ fn draft(period: &Period, score: f64, process: &ProcessUse, row: &ProcessRow, by
     let who = process.title();
     let idle = memory::is_idle(period, process);
     let sweeps = row.fullsweep_after.unwrap_or(65_535);
-    let swept = row.minor_gcs == Some(0);
+    let swept = row.minor_gcs == Some(0) || memory::hibernates(row);
     let often = row.minor_gcs.is_some_and(|n| n > MANY_MINOR);
     let state = match (idle, swept) {
         (true, true) => "it does nothing, and has been collected as a whole",

@@ -25,8 +25,12 @@ const SPENT: Scale = Scale {
     source: "Amazon EC2 User Guide, burstable performance instances: at 100 % of the baseline as much is earned as spent",
 };
 
-/// Time that the hypervisor takes, as a share of all CPUs, from which on the credits seem to be spent.
+/// Time that the hypervisor takes, as a share of all CPUs, from which on the credits seem to be spent …
 const CREDITS_SPENT: f64 = 0.05;
+/// … if what is used comes to the baseline, about: an instance without credits has that. What is taken from one that uses less is others'.
+const AT_BASELINE: f64 = 0.95;
+/// Nothing is slowed down in unlimited mode: where that is the default it is not known that the credits are what is missing.
+const MOST_WHERE_UNLIMITED: f64 = 74.0;
 
 /// Credits are kept for a day: a short look says how they go, not how many are left.
 const LONG_SECONDS: f64 = 3_600.0;
@@ -54,13 +58,14 @@ const T3: &[(&str, f64)] = &[
     ("2xlarge", 40.0),
 ];
 
-/// Machines of other clouds have types that earn credits too, or share their CPUs, and do not tell their type.
+/// Machines of other clouds, and of Amazon's older types, earn credits too, or share their CPUs, and do not tell their type.
 const UNTOLD: &[(&str, &str)] = &[
     ("Microsoft Corporation Virtual Machine", "Azure's B series earns credits for CPU"),
     (
         "Google Compute Engine",
         "Google's shared-core types (e2-micro, e2-small, e2-medium, f1, g1) have a part of their CPUs only",
     ),
+    ("Xen HVM domU", "it may be Amazon's t2, which earns credits for CPU, as well as any other guest of Xen"),
 ];
 
 /// Part of the sentence that says so.
@@ -121,14 +126,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let then = burstable.then();
     let earned = baseline * cpus;
     let steal = period.cores(&metrics::CPU_STEAL, "").unwrap_or(0.0);
-    let are_spent = steal >= CREDITS_SPENT * cpus;
     let of_earned = busy / earned.max(f64::MIN_POSITIVE);
+    let are_spent = steal >= CREDITS_SPENT * cpus && of_earned >= AT_BASELINE;
     let healthy = || {
         Ok(Judgement::Healthy(format!("{machine} uses {busy:.2} cores, and earns credits for {earned:.2}")))
     };
     let Some(score) = SPENT.score(of_earned) else { return healthy() };
     let is_short = period.seconds() < LONG_SECONDS;
     let score = match (are_spent, is_short) {
+        (true, _) if is_unlimited => score.clamp(25.0, MOST_WHERE_UNLIMITED),
         (true, _) => score.max(75.0),
         (false, true) => score.min(40.0),
         (false, false) => score,

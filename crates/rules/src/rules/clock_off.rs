@@ -101,7 +101,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let worst = apart.into_iter().chain(off).reduce(f64::max);
     // Where it may warp, the VM takes over a step, within a minute, and no timer suffers.
     let warps = mode == "multi_time_warp" && corrected;
-    let stepped = (clocks.step > 0.0).then_some(if warps { 10.0 } else { 30.0 });
+    // A small one is made good soon, by 1 %.
+    let is_small = corrected && clocks.step < APART.warning;
+    let stepped = (clocks.step > 0.0).then_some(match (warps, is_small) {
+        (true, _) => 10.0,
+        (false, true) => NOTICE,
+        (false, false) => 30.0,
+    });
     let uncorrected = (!corrected).then_some(15.0);
     let Some(score) = [worst, stepped, uncorrected].into_iter().flatten().reduce(f64::max) else {
         return Ok(Judgement::Healthy(healthy(&clocks, gain)));

@@ -39,6 +39,12 @@ const WORTH_BYTES: f64 = 32e6;
 /// … and below this nobody is in need of it (judgement).
 const WORTH_WARNING_BYTES: f64 = 100e6;
 
+/// From here on the VM itself takes carriers for used: it begins to share those of heaps below 45 % only, others below 60 % (erl_alloc.c,
+/// ERTS_ALC_DEFAULT_ENABLED_ACUL). That is worth no more than a notice …
+const HALF_USED: f64 = 0.5;
+/// … unless so much lies in them (judgement).
+const MUCH_BYTES: f64 = 1e9;
+
 /// Blocks have filled the carriers once, if they have reached this share of their largest size …
 const FILLED: f64 = 0.70;
 /// … and have become fewer since, if they are at most this share of their own largest size.
@@ -56,9 +62,12 @@ const SMALL_CARRIER_KB: f64 = 256.0;
 /// A threshold below which blocks of up to 2 MB share carriers (`+M<S>sbct`, in kB).
 const SHARING_SBCT_KB: f64 = 2_048.0;
 
-/// So many carriers of single blocks may come from segments where all blocks from 64 kB on have one (`+M<S>mmsbc`; 256 by default,
-/// then malloc). A process has at most 65,530 mappings (vm.max_map_count), those of all instances together.
-const MANY_SINGLE: u32 = 8_192;
+/// So many carriers of single blocks may come from segments where all blocks from 64 kB on have one (`+M<S>mmsbc`), of an instance at
+/// most, and by default; beyond these, malloc gives them.
+const MANY_SINGLE: usize = 8_192;
+const DEFAULT_SINGLE: usize = 256;
+/// Each is a mapping of its own, of which a process has at most 65,530 (vm.max_map_count): about half of that is for one allocator.
+const MOST_MAPPINGS: usize = 30_000;
 
 /// Carriers that are used to less than this are shared by all schedulers (`+M<S>acul`, in %) …
 const SHARED_BELOW: f64 = 80.0;
@@ -112,6 +121,11 @@ impl Sparse<'_> {
         })
     }
 
+    /// What each instance may map as carriers of single blocks (`+M<S>mmsbc`).
+    fn single_from_segments(&self) -> usize {
+        (MOST_MAPPINGS / self.allocator.instances.max(1)).clamp(DEFAULT_SINGLE, MANY_SINGLE)
+    }
+
     /// Letter of the allocator in flags.
     fn letter(&self) -> Option<char> {
         beamtune_flags::allocator(&self.allocator.name).map(|known| known.letter)
@@ -152,9 +166,10 @@ impl Sparse<'_> {
     }
 }
 
-/// A share of little is little.
-fn by_need(score: f64, unused_bytes: f64) -> f64 {
-    if unused_bytes < WORTH_WARNING_BYTES { score.min(NOTICE) } else { score }
+/// A share of little is little, and so is what carriers that are half full lack.
+fn by_need(score: f64, unused_bytes: f64, used: f64) -> f64 {
+    let is_usual = used >= HALF_USED && unused_bytes <= MUCH_BYTES;
+    if unused_bytes < WORTH_WARNING_BYTES || is_usual { score.min(NOTICE) } else { score }
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -194,7 +209,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             let walked = period.carriers.iter().filter(of_set).collect();
             drafts.push(draft(
                 period,
-                by_need(score, unused.bytes),
+                by_need(score, unused.bytes, carriers.used().unwrap_or(0.0)),
                 (resident, of),
                 &Sparse { allocator, set, carriers, unused, given_back, walked },
             ));
@@ -232,7 +247,7 @@ fn all_together(period: &Period) -> Result<Judgement, Missing> {
     };
     Ok(Judgement::found(
         Draft::new(
-            by_need(score, unused),
+            by_need(score, unused, used),
             format!(
                 "the allocators keep {} that no block uses: their carriers are used to {:.0} %; which of them keeps it is not known",
                 megabytes(unused),
@@ -352,12 +367,13 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
             ));
     }
     let after_peak = sparse.after_peak();
+    let apart = format!("+M{letter}sbct 64 +M{letter}mmsbc {}", sparse.single_from_segments());
     let large_apart = |bytes: Option<f64>| {
         remedy::of(
             period,
             "+M<S>sbct",
-            &format!("+M{letter}sbct 64 +M{letter}mmsbc {MANY_SINGLE}"),
-            "blocks of 64 kB and more then have a carrier each, which goes with them, and small ones no longer keep theirs; without mmsbc those beyond 256 for each instance come from malloc",
+            &apart,
+            "blocks of 64 kB and more then have a carrier each, which is a mapping of its own and goes with them, and small ones no longer keep theirs; without mmsbc those beyond 256 for each instance come from malloc",
             prove,
         )
         .map(|remedy| bytes.into_iter().fold(remedy, Remedy::saving))
@@ -391,12 +407,13 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
                 prove,
             ).map(|remedy| remedy.saving(sparse.unused.bytes))
         })
-        .fix_if(after_peak && !is_raised && sparse.saved_by_small() >= 0.1 * sparse.unused.bytes, || {
+        // A heap is made anew each time it grows or is collected: those above 64 kB would be mapped and unmapped all the time.
+        .fix_if(after_peak && !is_raised && name != "eheap_alloc" && sparse.saved_by_small() >= 0.1 * sparse.unused.bytes, || {
             remedy::of(
                 period,
                 "+M<S>lmbcs",
-                &format!("+M{letter}lmbcs {SMALL_CARRIER_KB:.0} +M{letter}smbcs {SMALL_CARRIER_KB:.0} +M{letter}sbct 64 +M{letter}mmsbc {MANY_SINGLE}"),
-                "the smaller carriers are, the more of them are left without a block; larger blocks have carriers of their own, beyond 256 for each instance from malloc unless mmsbc allows more",
+                &format!("+M{letter}lmbcs {SMALL_CARRIER_KB:.0} +M{letter}smbcs {SMALL_CARRIER_KB:.0} {apart}"),
+                "the smaller carriers are, the more of them are left without a block; each larger block has a carrier and a mapping of its own, beyond 256 for each instance from malloc unless mmsbc allows more",
                 prove,
             )
             .map(|remedy| remedy.saving(sparse.saved_by_small()))

@@ -1,13 +1,13 @@
 //! BT031: processes that do nothing keep large heaps: they have grown for work that is over, and nothing collects them.
 
 use beamtune_model::{
-    Code, Cost, Evidence, Group, Missing, Period, ProcessRow, ProcessUse, Rank, Scale, Unit, metrics,
+    Code, Cost, Evidence, Group, Missing, Period, ProcessRow, ProcessUse, Rank, Remedy, Scale, Unit, metrics,
 };
 
 use crate::memory::{self, megabytes};
 use crate::place;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 
 pub const RULE: Rule = Rule {
     code: Code("BT031"),
@@ -28,6 +28,11 @@ const LARGE_BYTES: i64 = 4_000_000;
 /// All of them together.
 const WORTH_BYTES: f64 = 48e6;
 
+/// How much of it is garbage is not seen from outside …
+const MOST: f64 = 74.0;
+/// … and least of all where the last collection was a full one: it may have come after all work, or in the middle of the last.
+const MOST_WHERE_SWEPT: f64 = 40.0;
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let resident = memory::resident(period)?;
     let scanned = period.stat(&metrics::SCAN_PROCESSES, "")?.last.value;
@@ -39,52 +44,60 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             let waits = row.status.as_deref().is_none_or(|status| status == "waiting");
             // Messages that wait are a matter of their own (BT006), and may be what the heap holds.
             let quiet = memory::is_idle(period, process) && row.queue == 0 && waits;
-            quiet && row.ranks.contains(&Rank::Memory) && row.memory_bytes >= LARGE_BYTES
+            let is_large = row.ranks.contains(&Rank::Memory) && row.memory_bytes >= LARGE_BYTES;
+            // Who hibernates has nothing to give back.
+            quiet && is_large && !memory::hibernates(row)
         })
         .collect();
     idle.sort_by_key(|(_, row)| std::cmp::Reverse(row.memory_bytes));
-    let seen = idle.iter().fold(0.0, |sum, (_, row)| sum + row.memory_bytes as f64);
-    // The largest are looked at closely. What the others hold is known as a sum, and taken to be idle by the same share.
+    let seen = bytes_of(idle.iter().map(|(_, row)| *row));
+    let swept = bytes_of(idle.iter().map(|(_, row)| *row).filter(|row| row.minor_gcs == Some(0)));
+    // The largest are looked at closely. What the others hold is known as a sum, and they need not be like these.
     let large = period.processes.iter().filter_map(|process| process.row.as_ref());
-    let large = large.filter(|row| row.ranks.contains(&Rank::Memory));
-    let all_large = large.fold(0.0, |sum, row| sum + row.memory_bytes as f64);
+    let all_large = bytes_of(large.filter(|row| row.ranks.contains(&Rank::Memory)));
     let all = period.find(Group::Memory, "", "processes").map_or(0.0, |stat| stat.last.value as f64);
-    let bytes = seen.max(all * seen / all_large.max(1.0));
-    let score = SHARE.score(bytes / resident.max(1.0)).filter(|_| seen >= WORTH_BYTES);
+    let with_others = all * seen / all_large.max(1.0);
+    let score_of = |bytes: f64| SHARE.score(bytes / resident.max(1.0));
+    let score = [score_of(seen), score_of(with_others).map(|score| score.min(NOTICE))];
+    let score = score.into_iter().flatten().reduce(f64::max).filter(|_| seen >= WORTH_BYTES);
     let (Some(score), Some((first, row))) = (score, idle.first()) else {
         return Ok(Judgement::Healthy(format!(
             "of {scanned} processes, the large ones that do nothing hold {}",
             megabytes(seen)
         )));
     };
-    let uncollected = idle.iter().filter(|(_, row)| row.minor_gcs != Some(0)).count();
     let who = first.title();
     let count = idle.len();
     let kind = row.initial_call.as_deref().unwrap_or("unknown");
     let same = idle.iter().filter(|(_, other)| other.initial_call == row.initial_call).count();
+    let saving = |remedy: Remedy| if seen > swept { remedy.saving(seen - swept) } else { remedy };
     Ok(Judgement::found(
         Draft::new(
-            // How much of it is garbage is not seen from outside.
-            score.min(74.0),
+            score.min(if swept > 0.5 * seen { MOST_WHERE_SWEPT } else { MOST }),
             format!(
-                "processes that do nothing hold about {} of heap: the {count} largest {}, {who} {} of it",
-                megabytes(bytes),
+                "{count} large processes that do nothing hold {} of heap, {who} {} of it",
                 megabytes(seen),
                 megabytes(row.memory_bytes as f64)
             ),
         )
         .about(who)
-        .costs(Cost::MemoryBytes(bytes))
+        .costs(Cost::MemoryBytes(seen))
         .because(
-            Evidence::number("heaps of idle processes", bytes, Unit::Bytes)
-                .with_text(format!("{:.0} % of what is resident", 100.0 * bytes / resident.max(1.0)))
+            Evidence::number("heaps of idle processes that were looked at closely", seen, Unit::Bytes)
+                .with_text(format!(
+                    "{:.0} % of what is resident; {} in the largest processes, idle or not",
+                    100.0 * seen / resident.max(1.0),
+                    megabytes(all_large)
+                ))
                 .against(SHARE.warning * resident, SHARE.source),
         )
-        .because(
-            Evidence::number(format!("of the {count} that were looked at closely"), seen, Unit::Bytes)
-                .with_text(format!("of {} in the largest processes, idle or not", megabytes(all_large))),
-        )
-        .because(Evidence::number("of them not collected as a whole since their last work", uncollected as f64, Unit::Count))
+        .because_some((with_others > seen).then(|| {
+            Evidence::number("heaps of all idle processes, if the others are like these", with_others, Unit::Bytes)
+        }))
+        .because_some((swept > 0.0).then(|| {
+            Evidence::number("of processes whose last collection was a full one", swept, Unit::Bytes)
+                .with_text("what they have made since is not known")
+        }))
         .because(Evidence::text("started as", format!("{kind} ({same} of them)")))
         .because_some(row.fullsweep_after.map(|n| Evidence::number("fullsweep_after of the largest", n as f64, Unit::Count)))
         .because_some(place::told(row).map(|at| Evidence::text("where the largest is", at)))
@@ -99,20 +112,17 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "let them hibernate after work (hibernate_after 15000 or so)",
             "a heap that has grown stays that large until the next collection, and an idle process has none",
             "beamtune memory --what-if collect before; resident memory after the same load",
-        ).map(|remedy| remedy.saving(bytes)))
+        ).map(saving))
         .fix(remedy::of(
             period,
             "code.worker_per_job",
             "do large work in a process of its own that ends with it",
             "its heap goes back as a whole, without a collection",
             "resident memory after the same load",
-        ).map(|remedy| remedy.saving(bytes)))
-        .fix(remedy::of(
-            period,
-            "process.fullsweep_after",
-            "spawn_opt {fullsweep_after, 10} for these processes",
-            "minor collections leave what is in the old heap, garbage or not",
-            "resident memory after the same load; the share of garbage collection (BT011)",
-        )),
+        ).map(saving)),
     ))
+}
+
+fn bytes_of<'r>(rows: impl Iterator<Item = &'r ProcessRow>) -> f64 {
+    rows.fold(0.0, |sum, row| sum + row.memory_bytes as f64)
 }

@@ -3,13 +3,14 @@
 use beamtune_model::{
     Code, Cost, Evidence, Group, Missing, Period, Rank, Scale, Unit, metrics, units::SECOND_NS,
 };
-use beamtune_stats::Trend;
+use beamtune_stats::{Trend, trend};
 
 use super::limits::growth;
-use crate::memory::{self, Room, megabytes};
+use crate::memory::{self, End, Room, megabytes};
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 use crate::view;
+use crate::watermark;
 
 pub const RULE: Rule = Rule {
     code: Code("BT027"),
@@ -42,11 +43,16 @@ const SHORT_SECONDS: f64 = 300.0;
 const MOST_IN_SHORT: f64 = 74.0;
 const FAR: f64 = 50.0;
 const MOST_WHERE_FAR: f64 = 40.0;
-const MOST_OUTSIDE: f64 = 20.0;
+/// … and beyond so many times nothing follows of when there is no more: a minute tells of a day, ten seconds do not (judgement) …
+const BEYOND_REACH: f64 = 1_440.0;
 /// … and a node that works moves so much up and down within seconds, in bytes.
 const WORTH_BYTES_IN_SHORT: f64 = 16e6;
-/// … nor does it go on, if so much less comes in its second half than in its first.
+
+/// Growth does not go on, if so much less comes in its second half than in its first.
 const LEAST_GOING_ON: f64 = 0.4;
+
+/// Where resident memory rises by less than this share of what a kind grows by, that fills carriers which the VM has already (judgement).
+const LEAST_RISE: f64 = 0.25;
 
 /// Kinds of `erlang:memory/0` that are looked at. Atoms have a rule of their own.
 const KINDS: [&str; 4] = ["processes", "binary", "ets", "code"];
@@ -55,6 +61,8 @@ struct Growing {
     kind: &'static str,
     now: f64,
     trend: Trend,
+    /// What of it is carried forward, in bytes a second.
+    pace: f64,
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -69,31 +77,47 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let room = memory::room(period);
     let mut found = Vec::new();
     for kind in KINDS {
-        if let Some(stat) = period.find(Group::Memory, "", kind)
-            && let Some(trend) = steady(&view::trend_points(&stat.trace))
-        {
-            found.push(Growing { kind, now: stat.last.value as f64, trend });
+        let Some(stat) = period.find(Group::Memory, "", kind) else { continue };
+        let points = view::trend_points(&stat.trace);
+        if let Some(trend) = steady(&points) {
+            found.push(Growing {
+                kind,
+                now: stat.last.value as f64,
+                trend,
+                pace: pace(&points, trend.slope),
+            });
         }
     }
     // What the system has given beyond what the VM uses. It also becomes more when the VM uses less: only what goes on
     // growing as a whole counts.
     let outside = difference(resident.trace.points(), total.trace.points());
-    if steady(&view::trend_points(&resident.trace)).is_some()
+    let resident_points = view::trend_points(&resident.trace);
+    if steady(&resident_points).is_some()
         && let Some(trend) = steady(&outside)
         && let Some(&(_, now)) = outside.last()
         && found.iter().all(|growing| growing.trend.slope < trend.slope)
     {
-        found.push(Growing { kind: "outside", now, trend });
+        found.push(Growing { kind: "outside", now, trend, pace: pace(&outside, trend.slope) });
     }
+    let rise = trend(&resident_points).filter(|rise| rise.p < 0.01 && rise.low > 0.0);
     let mut drafts: Vec<Draft> = Vec::new();
     for growing in &found {
+        let rises = rise.is_some_and(|rise| rise.slope >= LEAST_RISE * growing.trend.slope);
+        let fills = growing.kind != "outside" && !rises;
+        // What needs no more of the system comes to no limit of it.
+        let room = room.filter(|_| !fills);
         let score = match room {
-            Some(room) => LEFT.score(room.bytes / growing.trend.slope.max(1e-9)),
-            None => RATE.score(growing.trend.slope * 3600.0 / growing.now.max(1.0)),
+            Some(room) => LEFT.score(room.bytes / growing.pace.max(1e-9)),
+            None => RATE.score(growing.pace * 3600.0 / growing.now.max(1.0)),
         };
-        if let Some(score) = score {
-            drafts.push(draft(period, score, growing, room));
-        }
+        let Some(score) = score else { continue };
+        let draft = draft(period, score, growing, room);
+        drafts.push(match fills {
+            true => draft.at_most(NOTICE).but(
+                "resident memory does not rise with it: so far it fills carriers that the VM has already, as after a peak",
+            ),
+            false => draft,
+        });
     }
     Ok(Judgement::found_or_healthy(
         drafts,
@@ -109,17 +133,33 @@ fn steady(points: &[(f64, f64)]) -> Option<Trend> {
     let trend = growth(points, f64::INFINITY)?;
     let (first, last) = (points.first()?, points.last()?);
     let length = last.0 - first.0;
-    let is_short = length < SHORT_SECONDS;
-    let worth = if is_short { WORTH_BYTES_IN_SHORT } else { WORTH_BYTES };
-    (trend.slope * length >= worth && (!is_short || goes_on(points, first.0 + length / 2.0))).then_some(trend)
+    let worth = if length < SHORT_SECONDS { WORTH_BYTES_IN_SHORT } else { WORTH_BYTES };
+    (trend.slope * length >= worth && goes_on(points, first.0 + length / 2.0)).then_some(trend)
 }
 
 /// Whether as much comes in the second half as in the first, about: a node that has just got work takes what that needs, and then no more.
 fn goes_on(points: &[(f64, f64)], middle: f64) -> bool {
     let half = points.partition_point(|(t, _)| *t < middle);
-    let rise = |from: usize, to: usize| Some(points.get(to)?.1 - points.get(from)?.1);
+    let rise = |from: usize, to: usize| {
+        let (first, last) = (points.get(from)?, points.get(to)?);
+        // Of few points no slope can be had; of many their ends say little.
+        let slope = points.get(from..=to).and_then(trend).map(|trend| trend.slope * (last.0 - first.0));
+        Some(slope.unwrap_or(last.1 - first.1))
+    };
     let rises = rise(0, half).zip(rise(half, points.len().saturating_sub(1)));
     rises.is_none_or(|(before, after)| after >= LEAST_GOING_ON * before)
+}
+
+/// How fast it grows from now on, in bytes a second: of a long recording no faster than in its last third, since a load that has begun in
+/// it may soon have what it needs.
+fn pace(points: &[(f64, f64)], slope: f64) -> f64 {
+    let (Some(first), Some(last)) = (points.first(), points.last()) else { return slope };
+    let length = last.0 - first.0;
+    if length < SHORT_SECONDS {
+        return slope;
+    }
+    let late = points.partition_point(|(t, _)| *t < last.0 - length / 3.0);
+    points.get(late..).and_then(trend).map_or(slope, |late| late.slope.min(slope))
 }
 
 /// One trace minus another, each point with the nearest one in time.
@@ -179,7 +219,7 @@ fn owner(period: &Period, kind: &str) -> Option<(String, Evidence)> {
 }
 
 fn draft(period: &Period, score: f64, growing: &Growing, room: Option<Room>) -> Draft {
-    let Growing { kind, now, trend } = growing;
+    let Growing { kind, now, trend, pace } = growing;
     let title = match *kind {
         "processes" => "memory of processes",
         "binary" => "memory of binaries",
@@ -188,21 +228,23 @@ fn draft(period: &Period, score: f64, growing: &Growing, room: Option<Room>) -> 
         _ => "memory beyond what the VM uses (NIFs, drivers, malloc, carriers)",
     };
     let short = period.seconds() < SHORT_SECONDS;
-    let left = room.map(|room| room.bytes / trend.slope.max(1e-9));
-    let is_far = left.is_none_or(|left| left > FAR * period.seconds());
+    let left = room.map(|room| room.bytes / pace.max(1e-9));
+    let is_farther = |times: f64| left.is_some_and(|left| left > times * period.seconds());
+    let is_far = left.is_none() || is_farther(FAR);
     let until = left.zip(room).map_or(String::new(), |(left, room)| {
-        format!("; {} is used up in {}", room.of, view::duration_text(left))
+        format!("; {} in {}", room.end.sentence(), view::duration_text(left))
     });
     let owner = owner(period, kind);
     let draft = Draft::new(
         match short {
+            true if is_farther(BEYOND_REACH) => score.min(NOTICE),
             // Pages of carriers that are used for the first time look the same.
-            true if is_far && *kind == "outside" => score.min(MOST_OUTSIDE),
+            true if is_far && *kind == "outside" => score.min(NOTICE),
             true if is_far => score.min(MOST_WHERE_FAR),
             true => score.min(MOST_IN_SHORT),
             false => score,
         },
-        format!("{title} grows by {} a second and is at {}{until}", megabytes(trend.slope), megabytes(*now)),
+        format!("{title} grows by {} a second and is at {}{until}", megabytes(*pace), megabytes(*now)),
     )
     .about(owner.as_ref().map_or_else(|| (*kind).to_owned(), |(name, _)| name.clone()))
     .costs(left.map(Cost::EndSeconds))
@@ -213,14 +255,38 @@ fn draft(period: &Period, score: f64, growing: &Growing, room: Option<Room>) -> 
         megabytes(trend.high),
         view::duration_text(period.seconds())
     )))
+    .because_some(
+        (*pace < trend.slope).then(|| Evidence::number("growth in a second, in the last third", *pace, Unit::Bytes)),
+    )
     .because_some(left.map(|left| {
         Evidence::number("time until there is no more", left, Unit::Seconds).against(LEFT.warning, LEFT.source)
     }))
-    .because_some(room.map(|room| Evidence::number(format!("left of {}", room.of), room.bytes, Unit::Bytes)))
+    .because_some(room.map(|room| Evidence::number(format!("left until {}", room.end.sentence()), room.bytes, Unit::Bytes)))
     .because_some(owner.map(|(_, evidence)| evidence))
     .but_if(short, "it was seen for a short time only: a peak that is being built looks the same (record for hours: beamtune record --keep 6h)");
+    let draft = match room.map(|room| room.end) {
+        Some(End::Watermark { unsure: Some(but) }) => draft.but(but),
+        _ => draft,
+    };
     let prove = "beamtune memory --for 10m: the growth must end under the same load";
     match *kind {
+        // Its own code is not what its operators can change.
+        "processes" | "binary" if watermark::version(period).is_some() => draft.fix(remedy::of(
+            period,
+            "code.back_pressure",
+            "consumers that keep up (more of them, a larger prefetch); a limit for the queues that grow: max-length with overflow reject-publish, or message-ttl",
+            "what is published and not consumed waits in queues: rabbitmqctl list_queues name messages consumers tells where",
+            prove,
+        )),
+        "ets" if watermark::version(period).is_some() => draft.fix(remedy::of(
+            period,
+            "code.back_pressure",
+            "see what becomes more: rabbitmqctl list_queues, list_connections, list_channels, list_bindings; delete what nobody uses (expires, \
+             auto-delete), and limit them for a virtual host or a user (set_vhost_limits, set_user_limits)",
+            "its tables have a row for each queue, connection, channel and binding, and for the metrics of these",
+            prove,
+        )),
+        "code" if watermark::version(period).is_some() => draft,
         "ets" => draft
             .fix(remedy::of(
                 period,
@@ -281,7 +347,28 @@ mod tests {
         assert!(steady(&points(11, |t| 60e6 * (1.0 - (-t / 2.5).exp()))).is_none());
         // Faster and faster.
         assert!(steady(&points(11, |t| 0.4e6 * t * t)).is_some());
-        // In so long a time it is told, whatever it does at the end.
-        assert!(steady(&points(400, |t| 60e6 * (1.0 - (-t / 90.0).exp()))).is_some());
+        // What saturates is not told in a longer time either.
+        assert!(steady(&points(400, |t| 60e6 * (1.0 - (-t / 90.0).exp()))).is_none());
+        assert!(steady(&points(310, |t| 200e6 * (1.0 - (-t / 60.0).exp()))).is_none());
+        assert!(steady(&points(400, |t| 0.1e6 * t)).is_some());
+    }
+
+    #[test]
+    fn growth_that_becomes_slower_is_carried_forward_as_it_was_in_the_end() {
+        let paced = |seconds: i32, bytes: fn(f64) -> f64| {
+            let points: Vec<_> = (0..=seconds).map(|t| (f64::from(t), bytes(f64::from(t)))).collect();
+            let slope = steady(&points).expect("growth").slope;
+            (slope, pace(&points, slope))
+        };
+        // Half as fast from the middle on.
+        let slower = |t: f64| 100e6 + if t < 200.0 { 1e6 * t } else { 200e6 + 0.5e6 * (t - 200.0) };
+        let (slope, pace) = paced(400, slower);
+        assert!(slope > 0.6e6 && (pace - 0.5e6).abs() < 1e3, "{slope} {pace}");
+        // Nothing is carried forward faster than it was on the whole.
+        let (slope, pace) = paced(400, |t| 100e6 + 500.0 * t * t);
+        assert_eq!(slope, pace);
+        // Of a short recording a third is too little.
+        let (slope, pace) = paced(60, |t| 100e6 + if t < 30.0 { 2e6 * t } else { 60e6 + 1e6 * (t - 30.0) });
+        assert_eq!(slope, pace);
     }
 }

@@ -1,11 +1,11 @@
 //! BT037: the VM has taken nearly all the memory that it may have: the kernel is about to end it, or RabbitMQ holds up its publishers.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{Code, Evidence, Missing, Period, Rank, Scale, Unit, facts, metrics};
 
 use crate::memory::megabytes;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
-use crate::watermark::{self, Watermark};
+use crate::watermark::{self, Assumed};
 
 pub const RULE: Rule = Rule {
     code: Code("BT037"),
@@ -28,14 +28,19 @@ const USED: Scale = Scale {
 /// A host's memory is this VM's concern where it has so much of it (judgement).
 const MOST_OF_HOST: f64 = 0.25;
 
-/// RabbitMQ blocks publishers from this share of the memory on that it sees, unless it is told otherwise: until 3.13, and since 4.0.
-const WATERMARKS: (f64, f64) = (0.4, 0.6);
+/// A host that has so much left, in bytes, and room for a second one of the largest heap, is not about to kill anybody (judgement) …
+const AMPLE_BYTES: f64 = 4e9;
+/// … so it counts as one of which no more than this is taken: a notice.
+const MOST_WHERE_AMPLE: f64 = 0.79;
+
 /// What it was set to may have been changed since, so that no more than a warning is told without RabbitMQ's own word.
 const ASSUMED: f64 = 60.0;
 const WATERMARK_SOURCE: &str = "rabbitmq.com, \"Memory Alarm Threshold\", of 3.13 and of 4.2";
 
 struct Limit {
     bytes: f64,
+    /// What is left of it, in bytes.
+    left: f64,
     /// Share of it that is taken.
     used: f64,
     what: &'static str,
@@ -71,7 +76,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         Some(bytes) => watermark::near(period, resident, bytes, who(period)),
         None => rabbitmq(period, resident),
     });
-    let tightest = limits.iter().max_by(|a, b| a.used.total_cmp(&b.used));
+    let ample = AMPLE_BYTES.max(largest_heap(period));
+    let concern = |limit: &Limit| match !limit.is_group && limit.left > ample {
+        true => limit.used.min(MOST_WHERE_AMPLE),
+        false => limit.used,
+    };
+    let tightest = limits.iter().max_by(|a, b| concern(a).total_cmp(&concern(b)));
     let sentence = match (tightest, told) {
         (Some(tightest), _) => tightest.said(resident),
         (None, Some(bytes)) => {
@@ -88,7 +98,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         }
     };
     let near = tightest.and_then(|tightest| {
-        USED.score(tightest.used).map(|score| near(period, tightest, resident, score, &sentence))
+        USED.score(concern(tightest)).map(|score| near(period, tightest, resident, score, &sentence))
     });
     Ok(Judgement::found_or_healthy(near.into_iter().chain(rabbitmq).collect(), sentence))
 }
@@ -103,6 +113,9 @@ fn near(period: &Period, tightest: &Limit, resident: f64, score: f64, sentence: 
     } else {
         "beyond it the kernel kills the largest process"
     };
+    // A host has what it has, and no group can be given more than that.
+    let host = period.facts.number(facts::HOST_MEMORY).map(|bytes| bytes as f64).filter(|bytes| *bytes > 0.0);
+    let wanted = host.map_or(1.5 * resident, |host| host.min(1.5 * resident));
     Draft::new(score, format!("{sentence}: {end}, without a crash dump"))
         .about(if tightest.is_group { "control group" } else { "host" })
         .because(Evidence::number("taken", tightest.used, Unit::Ratio).against(USED.warning, USED.source))
@@ -110,13 +123,15 @@ fn near(period: &Period, tightest: &Limit, resident: f64, score: f64, sentence: 
         .because(Evidence::number("limit", tightest.bytes, Unit::Bytes))
         .because_some(who(period))
         .but_if(!tightest.is_group, "what others of the host need counts as taken, too")
-        .fix(remedy::of(
-            period,
-            "host.memory_limit",
-            &format!("a limit of {} or more, if that is what the node needs", megabytes(resident * 1.5)),
-            "a full collection of a large heap needs that heap a second time for a moment",
-            "resident memory at the daily peak, against the limit",
-        ))
+        .fix_if(tightest.is_group && wanted > tightest.bytes, || {
+            remedy::of(
+                period,
+                "host.memory_limit",
+                &format!("a limit of {} or more, if that is what the node needs", megabytes(wanted)),
+                "a full collection of a large heap needs that heap a second time for a moment",
+                "resident memory at the daily peak, against the limit",
+            )
+        })
         .fix(beyond.and_then(|mark| {
             remedy::of(
                 period,
@@ -144,6 +159,7 @@ fn limits(period: &Period, resident: f64) -> Vec<Limit> {
     let group =
         last(&metrics::CGROUP_MEMORY_LIMIT, "memory").filter(|limit| *limit > 0.0).map(|limit| Limit {
             bytes: limit,
+            left: limit - resident,
             used: resident / limit,
             what: "the memory limit of its control group",
             is_group: true,
@@ -155,12 +171,20 @@ fn limits(period: &Period, resident: f64) -> Vec<Limit> {
         let own = resident / bytes;
         Limit {
             bytes,
+            left: available.unwrap_or(bytes - resident),
             used: if own >= MOST_OF_HOST { taken.max(own) } else { own },
             what: "the host's memory",
             is_group: false,
         }
     });
     [group, host].into_iter().flatten().collect()
+}
+
+/// The largest heap of a process that was looked at closely, in bytes.
+fn largest_heap(period: &Period) -> f64 {
+    let rows = period.processes.iter().filter_map(|process| process.row.as_ref());
+    let large = rows.filter(|row| row.ranks.contains(&Rank::Memory));
+    large.fold(0.0, |most, row| most.max(row.memory_bytes as f64))
 }
 
 /// Who has the most, as a hint.
@@ -173,49 +197,14 @@ fn who(period: &Period) -> Option<Evidence> {
     Some(Evidence::number(format!("most of it by the VM's account: {kind}"), bytes, Unit::Bytes))
 }
 
-/// Where RabbitMQ blocks its publishers, as far as that can be known from outside.
-struct Assumed {
-    bytes: f64,
-    /// The memory that it takes for its own.
-    seen: f64,
-    /// Whether it was set when it was started.
-    is_set: bool,
-    share: Option<f64>,
-}
-
-impl Assumed {
-    /// `None` where it is no RabbitMQ, or nothing tells how much memory it sees. It knows of no control group: in containers the memory that
-    /// there is has to be told (rabbitmq-server#10974).
-    fn of(period: &Period) -> Option<Assumed> {
-        let version = period.facts.get(facts::PRODUCT)?.strip_prefix("RabbitMQ ")?;
-        let major: u32 = version.split('.').next()?.parse().ok()?;
-        let told = period.facts.get(facts::MEMORY_TOTAL_SET).and_then(watermark::size);
-        let host = period.facts.number(facts::HOST_MEMORY).map(|bytes| bytes as f64);
-        let seen = told.or(host).filter(|bytes| *bytes > 0.0)?;
-        let set = period.facts.get(facts::MEMORY_WATERMARK_SET).and_then(Watermark::parse);
-        let default = Watermark::Share(if major >= 4 { WATERMARKS.1 } else { WATERMARKS.0 });
-        let mark = set.unwrap_or(default);
-        let bytes = mark.bytes(seen);
-        let share = matches!(mark, Watermark::Share(_)).then_some(bytes / seen);
-        Some(Assumed { bytes, seen, is_set: set.is_some(), share })
-    }
-}
-
 /// RabbitMQ that has come to its own limit, or is near it.
 fn rabbitmq(period: &Period, resident: f64) -> Option<Draft> {
-    let Assumed { bytes, seen, is_set, share } = Assumed::of(period)?;
+    let assumed = Assumed::of(period)?;
+    let Assumed { bytes, seen, is_set, share } = assumed;
     let (score, said) = watermark::taken(resident / bytes)?;
-    let (source, unless, but) = match is_set {
-        true => (
-            "vm_memory_high_watermark, as it was set at start",
-            "",
-            "rabbitmqctl set_vm_memory_high_watermark may have changed it since the start: rabbitmq-diagnostics status tells",
-        ),
-        false => (
-            WATERMARK_SOURCE,
-            ", unless it is set otherwise",
-            "vm_memory_high_watermark may be set to something else: rabbitmq-diagnostics status tells",
-        ),
+    let (source, unless) = match is_set {
+        true => ("vm_memory_high_watermark, as it was set at start", ""),
+        false => (WATERMARK_SOURCE, ", unless it is set otherwise"),
     };
     let of = share.map_or(String::new(), |share| format!(" ({:.0} % of {})", share * 100.0, megabytes(seen)));
     Some(
@@ -231,7 +220,7 @@ fn rabbitmq(period: &Period, resident: f64) -> Option<Draft> {
         .because(Evidence::number("resident at most", resident, Unit::Bytes).against(bytes, source))
         .because(Evidence::number("memory that it sees", seen, Unit::Bytes))
         .because_some(who(period))
-        .but(but)
+        .but(assumed.but())
         .fix(watermark::raise(period)),
     )
 }
@@ -272,8 +261,10 @@ mod tests {
         assert!(!set("2GB", 0.8e9));
         // Nobody may publish.
         assert!(set("0.000000", 0.1e9));
-        // What cannot be read is not what counts for RabbitMQ either.
+        // What cannot be read is not what counts for RabbitMQ either: it takes 0.4, also where that is not its default.
         assert!(set("2 parsecs", 0.41e9) && !set("2 parsecs", 0.3e9));
+        let newer = [(facts::PRODUCT, "RabbitMQ 4.1.0"), (facts::MEMORY_WATERMARK_SET, "2 parsecs")];
+        assert!(is_near(&newer, 0.41e9) && !is_near(&newer, 0.3e9));
         // In a container it has been told how much there is.
         let of_500 = |resident: f64| is_near(&[product, (facts::MEMORY_TOTAL_SET, "500MB")], resident);
         assert!(of_500(0.2e9) && !of_500(0.1e9));

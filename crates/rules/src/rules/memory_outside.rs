@@ -1,6 +1,6 @@
 //! BT025: much of the resident memory is malloc's, of which the VM's allocators know nothing: NIFs, drivers, libraries.
 
-use beamtune_model::memory::{Bridge, all_together, allocators, content, moved_while_looking};
+use beamtune_model::memory::{Bridge, all_together, allocators, content, mapping, moved_while_looking};
 use beamtune_model::{Code, Cost, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::memory::{self, megabytes};
@@ -52,6 +52,17 @@ fn largest_fall(period: &Period) -> Result<f64, Missing> {
     Ok(falls.max().unwrap_or(0).max(0) as f64)
 }
 
+/// Resident memory that machine code takes which the JIT has made, in bytes. It is mapped twice, to be written and to be run, and each of
+/// its pages is resident twice. Where mappings were not read it is taken for twice what the VM tells of code.
+fn machine_code(period: &Period, bridge: &Bridge) -> f64 {
+    if !bridge.mappings.is_empty() {
+        return bridge.mapping(mapping::JIT).map_or(0.0, |mapped| mapped.resident as f64);
+    }
+    let is_jit = period.facts.get(facts::EMU_FLAVOR) == Some("jit");
+    let code = period.find(Group::Memory, "", "code").filter(|_| is_jit);
+    code.map_or(0.0, |stat| 2.0 * stat.last.value as f64)
+}
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let resident = memory::resident(period)?;
     memory::all_carriers(period)?;
@@ -93,7 +104,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .iter()
             .filter_map(|metric| period.stat(metric, "default").ok())
             .fold(0.0, |sum, stat| sum + stat.last.value as f64);
-        let outside = resident - carriers.max(mapped + from_malloc) - USUAL_BYTES;
+        let outside =
+            resident - carriers.max(mapped + from_malloc) - machine_code(period, &bridge) - USUAL_BYTES;
         (outside.max(0.0), "outside of carriers, at least", None)
     };
     let share = bytes / resident.max(1.0);

@@ -6,7 +6,7 @@
 use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, Unit, facts, units::SECOND_NS};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -19,7 +19,7 @@ pub const RULE: Rule = Rule {
     judge,
 };
 
-/// Seconds from one start to the next, of the shortest life that was seen whole.
+/// Seconds from one start to the next, the median of the last lives that were seen whole.
 const LIFE: Scale = Scale {
     notice: 3_600.0,
     warning: 600.0,
@@ -27,8 +27,12 @@ const LIFE: Scale = Scale {
     source: "judgement: nobody restarts a node twice in ten minutes on purpose; systemd gives up after 5 starts in 10 s",
 };
 
-/// Fewer are no loop: an upgrade and its correction.
+/// Fewer are no loop: an upgrade and its correction. So many of the last lives say how long they are: a start that failed once, weeks ago,
+/// is none.
 const LOOP: usize = 3;
+
+/// A life that is so many times as long as the ones before says that it is over (judgement).
+const OVER: f64 = 10.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     if period.is_imported() {
@@ -44,8 +48,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let seconds = last.end as f64 / SECOND_NS as f64 - first;
     let restarts = starts.len() - 1;
     let whole: Vec<f64> = starts.windows(2).skip(1).map(|pair| pair[1] - pair[0]).collect();
-    let shortest = whole.iter().copied().fold(f64::INFINITY, f64::min);
-    let score = match LIFE.score(shortest) {
+    let recent = whole.get(whole.len().saturating_sub(LOOP)..).unwrap_or_default();
+    let usual = beamtune_stats::median(recent).unwrap_or(f64::INFINITY);
+    let present = last.end.saturating_sub(last.begin) as f64 / SECOND_NS as f64;
+    let is_over = present >= OVER * usual;
+    let score = match LIFE.score(usual) {
+        Some(score) if is_over => score.min(NOTICE),
         Some(score) if restarts < LOOP => score.min(70.0),
         Some(score) => score,
         // Of a single one it cannot be told how long lives are: more than what was seen.
@@ -55,8 +63,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             return Ok(Judgement::Healthy(match restarts {
                 0 => format!("the VM was not started again in {observed}"),
                 _ => format!(
-                    "{restarts} restarts in {observed}, {} apart at least",
-                    view::duration_text(shortest)
+                    "{restarts} restarts in {observed}, the last ones {} apart",
+                    view::duration_text(usual)
                 ),
             }));
         }
@@ -64,9 +72,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let summary = match restarts {
         1 => format!("the VM was started again within {}", view::duration_text(seconds)),
         _ => format!(
-            "the VM was started again {restarts} times within {}; a life takes {} and more",
+            "the VM was started again {restarts} times within {}; a life takes about {}",
             view::duration_text(seconds),
-            view::duration_text(shortest)
+            view::duration_text(usual)
         ),
     };
     let heart = [facts::INIT_ARGS, facts::COMMAND_LINE]
@@ -81,7 +89,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         Draft::new(score, summary)
             .because(Evidence::number("restarts", restarts as f64, Unit::Count))
             .because_some((!whole.is_empty()).then(|| {
-                Evidence::number("shortest life, from start to start", shortest, Unit::Seconds)
+                Evidence::number("a life, from start to start: median of the last ones", usual, Unit::Seconds)
                     .against(LIFE.warning, LIFE.source)
             }))
             .because_some(lengths(&whole))
@@ -91,6 +99,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     .with_text("with what the kernel caches for it")
             }))
             .because_some(gone.map(|event| Evidence::text("how it was lost", event.detail.clone())))
+            .but_if(
+                is_over,
+                format!("it seems to be over: the present life has lasted for {} so far", view::duration_text(present)),
+            )
             .but_if(restarts < LOOP, "a deploy, or somebody who tries something, looks the same: see whether it goes on")
             .fix_if(full, || {
                 remedy::of(

@@ -137,6 +137,24 @@ fn memory_of_tables_and_binaries_is_told_with_who_has_it() {
 }
 
 #[test]
+fn nobody_is_told_to_change_the_code_of_others_or_to_delete_their_data() {
+    let advised = |fact: &'static str, value: &'static str, most: usize| {
+        let mut dump = dump(NO_HEAP);
+        dump.facts.push((fact, value));
+        dump.memory[most].1 = 900;
+        let found = dump.finding();
+        entries(&found).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    for most in [1, 2, 3] {
+        for (fact, value) in [(facts::PRODUCT, "RabbitMQ 4.1.0"), (facts::NODE_NAME, "emqx@10.0.0.7")] {
+            assert_eq!(advised(fact, value, most), ["host.memory_limit"], "{fact} {most}");
+        }
+        // One's own release has a name, too.
+        assert!(advised(facts::PRODUCT, "release rabbits", most).len() > 1, "{most}");
+    }
+}
+
+#[test]
 fn what_cannot_be_a_leak_is_told_apart() {
     let wrong =
         dump("binary_alloc: Cannot allocate 1152921504606847000 bytes of memory (of type \"binary\").")

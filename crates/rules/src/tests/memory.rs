@@ -1,7 +1,9 @@
 //! The rules about memory.
 
 use beamtune_model::rows::BlockSum;
-use beamtune_model::{CarrierRow, CollectRow, Cost, HolderRow, Level, Outcome, Period, Rank, facts, metrics};
+use beamtune_model::{
+    CarrierRow, CollectRow, Cost, Finding, HolderRow, Level, Outcome, Period, Rank, facts, metrics,
+};
 
 use super::node::{Allocates, Busy, Happens, Node, node};
 use super::{assert_healthy, entries, finding, outcome, row, value};
@@ -66,8 +68,18 @@ fn carriers_that_a_peak_has_left_are_told_from_those_that_never_fit() {
     assert_eq!(entries(&found), ["+M<S>sbct", "code.binary_copy", "+M<S>lmbcs", "+M<S>acful"]);
     assert!(found.against.iter().any(|against| against.contains("has come again")), "{:?}", found.against);
 
+    // Heaps would be mapped and unmapped with each collection, if they had carriers of their own.
     let heaps = after_a_peak().with(|n| n.allocators[1].name = "eheap_alloc");
-    assert!(entries(&finding(&heaps, "BT024")).contains(&"code.hibernate"));
+    assert_eq!(entries(&finding(&heaps, "BT024")), ["code.hibernate", "+M<S>acful"]);
+
+    // A process has so many mappings, of all instances together.
+    let instances = steady.clone().with(|n| {
+        let other =
+            |name| Allocates { name, mbcs: [0; 4], peak: (0, 0), segments_asked: 0, ..Allocates::default() };
+        n.allocators
+            .extend(["binary_alloc/1", "binary_alloc/2", "binary_alloc/3", "binary_alloc/4"].map(other));
+    });
+    assert_eq!(finding(&instances, "BT024").remedies[1].change, "+MBsbct 64 +MBmmsbc 6000");
 
     let single = node().with(|n| {
         n.resident = 600 * MB;
@@ -116,6 +128,20 @@ fn carriers_whose_pages_are_not_resident_cost_nothing() {
     assert!(
         finding(&after_a_peak(), "BT024").against.iter().any(|against| against.contains("not looked at"))
     );
+}
+
+#[test]
+fn carriers_that_are_half_full_are_a_notice_unless_much_lies_in_them() {
+    let level = |times: i64, used_pct: i64| {
+        let node = node().with(|n| {
+            n.resident = times * 500 * MB;
+            let mbcs = [40, times * 400 * MB, 100_000, times * 4 * used_pct * MB];
+            n.allocators[0] = Allocates { mbcs, peak: (mbcs[1], mbcs[3]), ..Allocates::default() };
+        });
+        finding(&node, "BT024").level
+    };
+    assert_eq!([level(1, 55), level(1, 45)], [Level::Notice, Level::Warning]);
+    assert_eq!(level(10, 55), Level::Warning);
 }
 
 #[test]
@@ -181,8 +207,20 @@ fn memory_of_native_code_is_told_from_what_malloc_keeps() {
 #[test]
 fn what_carriers_cannot_hold_is_outside_of_them() {
     let found = finding(&node().with(|n| n.resident = 600 * MB), "BT025");
-    assert!(found.summary.contains("379 MB"), "600 - 157.3 - 64: {}", found.summary);
+    assert!(found.summary.contains("358 MB"), "600 - 157.4 - 64 - twice 10.5 of code: {}", found.summary);
     assert!(found.level < Level::Critical);
+    // Machine code is mapped twice, and resident twice: an application of 100 MB of it is no leak …
+    let code = |flavor: &str| {
+        let flavor = flavor.to_owned();
+        node().with(|n| {
+            n.resident = 450 * MB;
+            n.kinds = vec![("code", 100 * MB, 0)];
+            n.facts = vec![(facts::EMU_FLAVOR, flavor)];
+        })
+    };
+    assert_healthy(&code("jit"), "BT025");
+    // … which an interpreter does not have.
+    assert!(finding(&code("emu"), "BT025").summary.contains("229 MB"), "450 - 157.4 - 64");
     // Segments that the VM has mapped and keeps are its own.
     assert_healthy(&node().with(|n| (n.resident, n.mapped) = (600 * MB, 500 * MB)), "BT025");
 }
@@ -233,6 +271,14 @@ fn a_small_heap_that_keeps_large_binaries_is_named() {
     assert_eq!(entries(&idle), ["code.binary_copy", "code.hibernate"]);
     let swept = finding(&holder(|busy| busy.row.minor_gcs = Some(0)), "BT026");
     assert_eq!(entries(&swept), ["code.binary_copy"]);
+    let hibernates = holder(|busy| busy.row.current_function = Some("erlang:hibernate/3".to_owned()));
+    assert_eq!(entries(&finding(&hibernates, "BT026")), ["code.binary_copy"]);
+    // More than there is cannot be held: it is counted for each reference.
+    let again = finding(&holder(|busy| busy.row.binary_bytes = Some(900 * MB)), "BT026");
+    assert_eq!(again.level, Level::Notice);
+    assert!(again.against.iter().any(|but| but.contains("counts each time")), "{again:#?}");
+    let nearly = finding(&holder(|busy| busy.row.binary_bytes = Some(310 * MB)), "BT026");
+    assert_eq!(nearly.level, Level::Warning, "read at another instant");
     // What it refers to is known better once it was asked.
     let asked = |bytes: i64, alone_bytes: i64, freed: i64| {
         let mut period = holder(|_| ()).period();
@@ -245,6 +291,7 @@ fn a_small_heap_that_keeps_large_binaries_is_named() {
     };
     let Outcome::Found(found) = asked(190 * MB, 60 * MB, 50 * MB) else { panic!("nothing found") };
     let found = &found[0];
+    assert_eq!(found.level, Level::Warning);
     let number = |what: &str| found.evidence.iter().find(|one| one.what == what).and_then(|one| one.value);
     assert_eq!(number("thereof held by nobody else"), Some((60 * MB) as f64));
     assert_eq!(number("what a collection of it has given back"), Some((50 * MB) as f64));
@@ -262,12 +309,12 @@ fn growth_is_told_with_its_owner_and_the_time_that_is_left() {
             n.kinds = vec![(kind, 100 * MB, 2 * MB), ("atom", MB, 0)];
             n.resident_growth = 2 * MB;
             n.large_tables = vec![("settled", 90 * MB, 0), ("sessions", 10 * MB, 2 * MB)];
-            n.memory_available = 72_000 * MB;
+            n.memory_available = 6_000 * MB;
         })
     };
     let found = finding(&growing("ets"), "BT027");
     assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("sessions")));
-    assert!(found.summary.contains("10.0 h"), "{}", found.summary);
+    assert!(found.summary.contains("50 min"), "{}", found.summary);
     assert_eq!(entries(&found), ["code.bounded_table", "ets.compressed"]);
     assert_eq!(entries(&finding(&growing("binary"), "BT027")), ["code.binary_copy"]);
     assert_eq!(entries(&finding(&growing("processes"), "BT027")), ["code.back_pressure"]);
@@ -278,8 +325,68 @@ fn growth_is_told_with_its_owner_and_the_time_that_is_left() {
         let node = growing("ets").with(|n| (n.seconds, n.memory_available) = (seconds, available * MB));
         finding(&node, "BT027").score
     };
-    assert_eq!([score(30, 7_200), score(30, 2_000)], [40.0, 74.0]);
+    // … and of days ten seconds tell nothing.
+    assert_eq!([score(30, 100_000), score(30, 7_200), score(30, 2_000)], [20.0, 40.0, 74.0]);
     assert!(score(400, 7_200) >= 75.0);
+}
+
+#[test]
+fn what_fills_carriers_that_are_resident_comes_to_no_limit() {
+    let growing = |resident_growth: i64| {
+        let node = node().with(|n| {
+            n.kinds = vec![("ets", 100 * MB, 2 * MB)];
+            n.resident_growth = resident_growth;
+            n.memory_available = 2_000 * MB;
+        });
+        finding(&node, "BT027")
+    };
+    for rises in [0, MB / 10] {
+        let fills = growing(rises);
+        assert_eq!((fills.level, fills.cost), (Level::Notice, None), "{fills:#?}");
+        assert!(!fills.summary.contains("used up"), "{}", fills.summary);
+        assert!(fills.against.iter().any(|but| but.contains("does not rise with it")), "{fills:#?}");
+    }
+    let grows = growing(MB);
+    assert!(grows.level > Level::Notice && grows.summary.contains("is used up in"), "{grows:#?}");
+}
+
+#[test]
+fn a_rabbitmq_that_grows_blocks_its_publishers_first() {
+    let growing_kind = |kind: &'static str, facts: &[(&'static str, &str)]| {
+        let node = node().with(|n| {
+            n.kinds = vec![(kind, 100 * MB, 2 * MB)];
+            n.large_tables = vec![("rabbit_queue", 90 * MB, 2 * MB)];
+            n.resident_growth = 2 * MB;
+            n.memory_available = 72_000 * MB;
+            n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned()));
+            n.facts.push((facts::HOST_MEMORY, (80_000 * MB).to_string()));
+            n.facts.extend(facts.iter().map(|&(fact, value)| (fact, value.to_owned())));
+        });
+        finding(&node, "BT027")
+    };
+    let growing = |facts: &[(&'static str, &str)]| growing_kind("binary", facts);
+    let ends = |found: &Finding, words: &str| assert!(found.summary.contains(words), "{}", found.summary);
+    let is_unsure =
+        |found: &Finding| found.against.iter().any(|but| but.contains("vm_memory_high_watermark"));
+    // 40 % of what there is.
+    let found = growing(&[]);
+    ends(&found, "RabbitMQ blocks its publishers in 4.4 h");
+    assert_eq!(entries(&found), ["code.back_pressure"]);
+    assert!(is_unsure(&found), "{found:#?}");
+    let told = (72_000 * MB).to_string();
+    let found = growing(&[(facts::MEMORY_WATERMARK_BYTES, &told)]);
+    ends(&found, "RabbitMQ blocks its publishers in 10.0 h");
+    assert!(!is_unsure(&found), "{found:#?}");
+    // What it has come to already is BT037's.
+    ends(&growing(&[(facts::MEMORY_WATERMARK_SET, "0.000000")]), "the host's memory is used up in 10.0 h");
+    // Its own tables are named, and nobody is told to delete from them, or to change its code.
+    let tables = growing_kind("ets", &[]);
+    assert_eq!(
+        (tables.subject.as_deref(), entries(&tables)),
+        (Some("rabbit_queue"), vec!["code.back_pressure"])
+    );
+    assert!(tables.remedies[0].change.contains("list_connections"), "{tables:#?}");
+    assert_eq!(entries(&growing_kind("code", &[])), [""; 0]);
 }
 
 #[test]
@@ -406,11 +513,31 @@ fn heaps_of_processes_that_do_nothing_are_added_up() {
     };
     let found = finding(&idle(0), "BT031");
     assert_eq!(found.level, Level::Warning);
-    assert!(found.summary.starts_with("processes that do nothing hold about 180 MB"), "{}", found.summary);
-    assert_eq!(entries(&found), ["code.hibernate", "code.worker_per_job", "process.fullsweep_after"]);
-    // Those that are not among the largest are like them.
-    let many = finding(&idle(0).with(|n| n.kinds = vec![("processes", 400 * MB, 0)]), "BT031");
-    assert!(many.summary.contains("about 400 MB of heap: the 3 largest 180 MB"), "{}", many.summary);
+    assert!(found.summary.starts_with("3 large processes that do nothing hold 180 MB"), "{}", found.summary);
+    assert_eq!(entries(&found), ["code.hibernate", "code.worker_per_job"]);
+    assert_eq!(found.remedies[0].saves_bytes, Some((180 * MB) as f64));
+    // Those that are not among the largest may be like them, or not.
+    let many = |resident: i64| {
+        let node = idle(0).with(|n| (n.resident, n.kinds) = (resident, vec![("processes", 400 * MB, 0)]));
+        finding(&node, "BT031")
+    };
+    let of_many = many(500 * MB);
+    assert_eq!((of_many.score, of_many.cost), (found.score, found.cost), "what was seen counts");
+    let all = value(&of_many, "heaps of all idle processes, if the others are like these");
+    assert_eq!(all, Some((400 * MB) as f64));
+    // 9 % were seen, and it may be 20 %, or 8 and 18.
+    assert_eq!([many(2_000 * MB).level, many(2_200 * MB).level], [Level::Notice; 2]);
+    assert_eq!(many(1_500 * MB).level, Level::Notice, "12 %, and perhaps 27");
+    let with = |change: fn(&mut Busy)| idle(0).with(|n| n.busiest.iter_mut().for_each(change));
+    // Who hibernates was collected for it, whatever its count of collections says.
+    for at in ["erlang:hibernate/3", "gen_server:loop_hibernate/4"] {
+        let mut hibernating = with(|busy| busy.row.minor_gcs = Some(7));
+        hibernating.busiest.iter_mut().for_each(|busy| busy.row.current_function = Some(at.to_owned()));
+        assert_healthy(&hibernating, "BT031");
+    }
+    // A full collection may have come in the middle of the last work: what has been made since is not seen.
+    let swept = finding(&with(|busy| busy.row.minor_gcs = Some(0)).with(|n| n.resident = 200 * MB), "BT031");
+    assert_eq!((swept.score, swept.remedies[0].saves_bytes), (40.0, None));
     // To be looked at takes one or two.
     assert_eq!(finding(&idle(1), "BT031").level, Level::Warning);
     assert_healthy(&idle(1_000), "BT031");
@@ -508,6 +635,30 @@ fn memory_that_comes_near_its_limit_is_told() {
     let said = "95 % of the host's memory (4096 MB) are taken, 2048 MB of it by the VM";
     assert!(full.summary.starts_with(said), "{}", full.summary);
     assert_healthy(&host(500), "BT037");
+    // It has what it has; a group has no more than that.
+    assert_eq!(entries(&full), ["code.bounded_table"]);
+    let of_host = |megabytes: i64| {
+        let fact = (facts::HOST_MEMORY, (megabytes * MB).to_string());
+        finding(&limited(430, 500).with(|n| n.facts.push(fact)), "BT037").remedies[0].change.clone()
+    };
+    assert!(of_host(4_096).starts_with("a limit of 645 MB"), "{}", of_host(4_096));
+    assert!(of_host(600).starts_with("a limit of 600 MB"), "{}", of_host(600));
+    assert_eq!(of_host(500), "beamtune memory says where the memory is, and what gives it back");
+}
+
+#[test]
+fn a_host_with_room_for_the_largest_heap_is_not_about_to_kill_anybody() {
+    let level = |available: i64, heap: i64| {
+        let node = node().with(|n| {
+            (n.resident, n.memory_available) = (40_000 * MB, available * MB);
+            n.facts.push((facts::HOST_MEMORY, (64_000 * MB).to_string()));
+            let row = row(|row| (row.ranks, row.memory_bytes) = (vec![Rank::Memory], heap * MB));
+            n.busiest = vec![Busy { row, ..Busy::default() }];
+        });
+        finding(&node, "BT037").level
+    };
+    assert_eq!([level(10_000, 100), level(10_000, 11_000)], [Level::Notice, Level::Warning]);
+    assert_eq!(level(3_000, 100), Level::Critical);
 }
 
 #[test]
