@@ -84,7 +84,11 @@ const SERVERS: &[(&str, &str, &str)] = &[
         "num_acceptors.tcp or .ssl above 10, num_conns_sups above 1 (advanced.config), tcp_listen_options.backlog above 128; connection_max or \
          ranch_connection_max, if it is set",
     ),
-    ("ejabberd", "ejabberd.backlog", "backlog of the listener, 5 by default; accept_interval, if it is set"),
+    (
+        "ejabberd",
+        "ejabberd.backlog",
+        "backlog of the listener, 5 by default (ss -ltn tells, as Send-Q); accept_interval, if it is set",
+    ),
     (
         "EMQX",
         "emqx.listeners",

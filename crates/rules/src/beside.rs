@@ -1,7 +1,10 @@
 //! What a process has beside its heap: its own structure, its side of links and monitors, heads of messages, and messages off the heap.
 //! `process_info(P, memory)` tells it as one sum.
 
-use beamtune_model::{Group, Missing, Period, ProcessRow, ProcessUse, Remedy, metrics, units::SECOND_NS};
+use beamtune_model::{
+    Group, Missing, Period, ProcessRow, ProcessUse, Remedy, metrics,
+    units::{Nanos, SECOND_NS},
+};
 
 use crate::remedy;
 
@@ -65,11 +68,14 @@ pub struct Blocks {
     pub last: f64,
     /// Between the two.
     pub seconds: f64,
+    /// When the first ones were read, and the last ones.
+    pub first_at: Nanos,
+    pub last_at: Nanos,
 }
 
 impl Blocks {
     pub fn of(period: &Period) -> Result<Blocks, Missing> {
-        let mut blocks = Blocks { first: 0.0, last: 0.0, seconds: 0.0 };
+        let mut blocks = Blocks { first: 0.0, last: 0.0, seconds: 0.0, first_at: 0, last_at: 0 };
         let mut instances = 0;
         for entity in period.entities(Group::Allocator) {
             if entity.split_once('/').is_none_or(|(allocator, _)| allocator != "fix_alloc") {
@@ -77,6 +83,7 @@ impl Blocks {
             }
             let Ok(own) = period.stat(&metrics::MBCS_BLOCKS, entity) else { continue };
             instances += 1;
+            (blocks.first_at, blocks.last_at) = (own.first.t, own.last.t);
             blocks.seconds = (own.last.t.saturating_sub(own.first.t)) as f64 / SECOND_NS as f64;
             let others = [&metrics::POOL_BLOCKS, &metrics::SBCS_BLOCKS];
             let others = others.into_iter().filter_map(|metric| period.stat(metric, entity).ok());

@@ -232,8 +232,15 @@ const RELATIONS: &[Relation] = &[
     },
     Relation {
         cause: "BT048",
-        effects: &["BT032", "BT011"],
+        effects: &["BT032"],
         is_meant: always,
+        why: "whoever refers to a persistent term that goes is collected",
+    },
+    Relation {
+        cause: "BT048",
+        effects: &["BT011"],
+        // One process that is named makes its own garbage.
+        is_meant: |_, effect| effect.subject.is_none(),
         why: "whoever refers to a persistent term that goes is collected",
     },
     Relation {

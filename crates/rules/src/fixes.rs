@@ -8,6 +8,7 @@ use beamtune_model::memory::allocators;
 use beamtune_model::{Group, LockRow, Period, ProcessRow, facts, metrics};
 
 use crate::contention;
+use crate::memory;
 use crate::place;
 use crate::view::{self, kind};
 
@@ -58,8 +59,7 @@ pub(crate) const FIXES: &[Fix] = &[
         affected: &[("15.0", "16.2.1")],
         sign: |period| {
             let asleep = rows(period).filter(|row| {
-                row.current_function.as_deref().is_some_and(hibernates)
-                    && row.total_heap_words.unwrap_or(0) > LARGE_HEAP_WORDS
+                memory::hibernates(row) && row.total_heap_words.unwrap_or(0) > LARGE_HEAP_WORDS
             });
             let count = asleep.count();
             needs(count > 0, format!("{count} processes with large heaps hibernate"))
@@ -112,7 +112,8 @@ pub(crate) const FIXES: &[Fix] = &[
                     && process.judged >= 5
                     && process.runnable == process.judged
             })?;
-            shows(true, format!("{} ran in it all the time", stuck.title()))
+            // A parser that is always at work is seen there, too.
+            needs(true, format!("{} ran all the time, and was seen in it", stuck.title()))
         },
     },
     Fix {
@@ -188,9 +189,9 @@ pub(crate) const FIXES: &[Fix] = &[
                 let function =
                     process.row.as_ref().and_then(|row| row.current_function.as_deref()).unwrap_or_default();
                 process.queue_max >= 1_000
-                    && ["prim_inet:", "gen_tcp:", "inet_tcp:"]
+                    && ["prim_inet:send", "gen_tcp:send", "inet_tcp:send"]
                         .iter()
-                        .any(|module| function.starts_with(module))
+                        .any(|send| function.starts_with(send))
             })?;
             // One that only waits for its peer looks through nothing.
             let looks = place::wanted_to_run(slow).is_some_and(|share| share >= 0.5);
@@ -214,7 +215,7 @@ pub(crate) const FIXES: &[Fix] = &[
                 bytes >= 64e6 && each >= 4_096.0,
                 format!(
                     "fix_alloc holds {}, {each:.0} bytes for each process",
-                    crate::memory::megabytes(bytes)
+                    memory::megabytes(bytes)
                 ),
             )
         },
@@ -272,7 +273,7 @@ pub(crate) const FIXES: &[Fix] = &[
                 format!(
                     "collections take {:.2} cores, and a process refers to {}",
                     collecting.gc,
-                    crate::memory::megabytes(holder as f64)
+                    memory::megabytes(holder as f64)
                 ),
             )
         },
@@ -313,11 +314,6 @@ pub(crate) const FIXES: &[Fix] = &[
 
 /// From here on a collection goes to a dirty scheduler, in words (ERTS_POTENTIALLY_LONG_GC_HSIZE).
 const LARGE_HEAP_WORDS: i64 = 131_072;
-
-/// Where a process stands that hibernates: since OTP 28 `gen_server` and `gen_statem` do so without leaving their own loop.
-fn hibernates(function: &str) -> bool {
-    function.starts_with("erlang:hibernate/") || function.contains(":loop_hibernate/")
-}
 
 /// A lock of which one try of twenty meets another, often enough that it is not by chance.
 fn is_contended(period: &Period, lock: &LockRow) -> bool {
@@ -360,7 +356,7 @@ fn binaries_grow(period: &Period) -> Option<Sign> {
     let grown = last - first;
     needs(
         grown >= 64e6 && grown >= 0.25 * first && last >= 0.9 * stat.max as f64,
-        format!("binaries grew by {}", crate::memory::megabytes(grown)),
+        format!("binaries grew by {}", memory::megabytes(grown)),
     )
 }
 

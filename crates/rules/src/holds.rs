@@ -237,14 +237,19 @@ fn peers<'a>(period: &'a Period, who: &[&str]) -> Vec<&'a str> {
     peers.into_iter().map(|(address, _)| address).collect()
 }
 
+/// Above the program's innermost function is what it waits through. Below it may stand a pool, too, of which it has got what it
+/// works with: who calls another server within a transaction does not wait for a connection.
 fn takes(stack: &[String]) -> Option<&str> {
-    let is_taking = |function: &&String| {
-        let name = function.split_once(':').map_or("", |(_, name)| name);
-        // Who gives back takes nothing, though `lease` stands in the word.
-        let is_taking_word = TAKES.iter().any(|word| name.contains(word)) && !name.contains("release");
-        POOLS.iter().any(|pool| function.starts_with(pool)) || is_taking_word
+    let is_pools = |function: &&str| POOLS.iter().any(|pool| function.starts_with(pool));
+    let is_taking_word = |function: &&str| {
+        let (module, name) = function.split_once(':').unwrap_or(("", function));
+        // Who gives back takes nothing, though `lease` stands in the word; and a shop's checkout is none of a pool.
+        let is_page = ["Controller", "Live", "View", "_handler"].iter().any(|end| module.ends_with(end));
+        TAKES.iter().any(|word| name.contains(word)) && !name.contains("release") && !is_page
     };
-    stack.iter().find(is_taking).map(String::as_str)
+    let own = place::of_program(stack);
+    let through = stack.iter().map(String::as_str).take_while(|function| Some(*function) != own);
+    through.chain(own).find(|function| is_pools(function) || is_taking_word(function))
 }
 
 #[cfg(test)]
@@ -266,6 +271,16 @@ mod tests {
         check(&["gen:do_call/4", "acquire:it/1"], None);
         check(&["gen:do_call/4", "shop_pool:release_connection/2"], None);
         check(&["gen:do_call/4", "shop_pool:lease/1"], Some("shop_pool:lease/1"));
+        // Within what was taken already.
+        let in_transaction = [
+            "gen:do_call/4",
+            "Elixir.GenServer:call/3",
+            "Elixir.Shop.Limiter:wait/1",
+            "Elixir.DBConnection:run_transaction/4",
+            "Elixir.Ecto.Adapters.SQL:checkout_or_transaction/4",
+        ];
+        check(&in_transaction, None);
+        check(&["gen:do_call/4", "Elixir.ShopWeb.CartController:checkout/2"], None);
         check(&[], None);
     }
 }

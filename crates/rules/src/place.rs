@@ -202,6 +202,11 @@ pub(crate) fn is_call(place: &str) -> bool {
     begins(place, CALLS)
 }
 
+/// True of such a function in which a process does nothing but to wait in a receive: built-in functions and those of files may be at work.
+pub(crate) fn is_receive_of_call(place: &str) -> bool {
+    is_call(place) && !begins(place, &["erlang:", "erts_internal:", "prim_file:", "file:", "io:"])
+}
+
 /// True of the loop of a behaviour.
 pub(crate) fn is_loop(place: &str) -> bool {
     begins(place, LOOPS)

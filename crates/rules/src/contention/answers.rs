@@ -367,9 +367,10 @@ fn change(
             "binaries as keys, and no atoms from input",
             "a binary needs no look into the table of atoms",
         ),
-        "-mode" => {
-            plain("all code loaded at start (-mode embedded)", "modules are not loaded while the node works")
-        }
+        "-mode" => plain(
+            "all code loaded at start (code:ensure_modules_loaded/1; a release: -mode embedded)",
+            "modules are not loaded while the node works",
+        ),
         "+zosrl" => plain("a lower +zosrl, such as 2", "fewer processes are asked at a time"),
         "code.ets_in_place_of_process" => plain(
             "ETS for what changes, and few and large changes",

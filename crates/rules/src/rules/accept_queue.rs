@@ -134,6 +134,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         // Several sockets of one address count as others': then less is said.
         is_own: usize::try_from(sockets.max).is_ok_and(|sockets| sockets <= queues.len()),
         fullest: fullest.address,
+        addresses: queues.len(),
     };
     let drafts: Vec<Draft> = queues.iter().filter_map(|queue| describe(period, queue, &namespace)).collect();
     let most = queues.iter().map(|queue| queue.most).max().unwrap_or(0);
@@ -154,9 +155,16 @@ struct Namespace<'p> {
     is_own: bool,
     /// The address of the VM's queue that was the fullest.
     fullest: &'p str,
+    /// Addresses at which the VM listens.
+    addresses: usize,
 }
 
 impl Namespace<'_> {
+    /// Whether all that is accepted is accepted at one address: else those who wait there may wait for longer than it seems.
+    fn is_alone(&self) -> bool {
+        self.is_own && self.addresses == 1
+    }
+
     /// The score of connections that were turned away, where it was this queue that was full.
     fn score(&self, queue: &Queue<'_>) -> Option<f64> {
         let was_full = queue.address == self.fullest && (self.is_own || queue.fullest() >= 1.0);
@@ -183,7 +191,7 @@ fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Op
     let summary = if queue.above >= MIN_ABOVE {
         let limit = queue.limit.map_or(String::new(), |limit| format!(" of {limit}"));
         let wait = time(queue.wait_seconds);
-        let wait = match namespace.is_own {
+        let wait = match namespace.is_alone() {
             _ if queue.wait_seconds >= period.seconds() => format!("{wait} and more"),
             true => format!("about {wait}"),
             false => format!("at least {wait}"),
@@ -230,6 +238,10 @@ fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Op
             !namespace.is_own,
             "others listen in this network namespace too, and the kernel counts what is accepted for all of them: those that wait here may \
              wait for longer",
+        )
+        .but_if(
+            namespace.is_own && !namespace.is_alone(),
+            "the kernel counts what is accepted at all addresses together: those that wait here may wait for longer",
         )
         .but_if(queue.limit.is_none(), "the queue's limit is not known: only netlink tells it, in a container to root")
         .but_if(

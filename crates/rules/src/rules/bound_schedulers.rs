@@ -56,9 +56,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         period.facts.get(facts::CPUS_ALLOWED).and_then(view::cpu_list).map(|cpus| cpus.len() as i64);
     let in_part = host.zip(allowed).is_some_and(|(host, allowed)| allowed < host);
     let is_waking_up = view::wait_per_turn_seconds(period).is_ok_and(|each| each < view::TURN_SECONDS);
-    let by_waiting = WAIT.score(share).filter(|_| in_vain >= WORTH_CORES && !is_waking_up);
+    // Threads that the quota stops are ready to run all the while, bound or not.
+    let by_waiting =
+        WAIT.score(share).filter(|_| in_vain >= WORTH_CORES && !is_waking_up && !view::quota_used_up(period));
     let score = match by_waiting {
-        Some(score) if in_vain < MUCH_CORES => score.min(NOTICE),
+        // The CPUs that were idle may not be the VM's.
+        Some(score) if in_vain < MUCH_CORES || in_part => score.min(NOTICE),
         Some(score) => score,
         None if quota.is_some() || in_part => AT_RISK,
         None => {
@@ -90,6 +93,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .because(Evidence::number("share of waiting while a CPU was idle", share, Unit::Ratio).against(WAIT.warning, WAIT.source))
     .because_some(quota.map(|quota| Evidence::number("CPU quota", quota, Unit::Cores)))
     .because_some(allowed.filter(|_| in_part).map(|cpus| Evidence::number("CPUs that the VM may run on", cpus as f64, Unit::Count)))
+    .but_if(lost && in_part, "the VM may run on some of the host's CPUs only: those that were idle may be others")
     .but_if(lost, "bursts of a few milliseconds wait on a host with idle CPUs, too: compare without binding")
     .but_if(!lost, "on CPUs that are kept for this VM alone (cpuset, isolcpus) binding does no harm");
     Ok(Judgement::found(

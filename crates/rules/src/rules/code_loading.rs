@@ -11,6 +11,7 @@ use crate::place;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::view;
+use crate::watermark;
 
 pub const RULE: Rule = Rule {
     code: Code("BT057"),
@@ -21,6 +22,8 @@ pub const RULE: Rule = Rule {
     since: 21,
     judge,
 };
+
+const PROVE_SEARCH: &str = "looks in which code_server is at work, under the same load";
 
 /// Share of the looks in which the code server, or who reads files for it, was at work.
 const SEARCHES: Scale = Scale {
@@ -188,15 +191,39 @@ fn searched(period: &Period, server: Seen<'_>, busy: f64, all: f64, score: f64) 
         "each call of a module that does not exist is a look through all folders of the code path, by one process",
         "looks in which code_server is at work, and CPU in the kernel, per request",
     ))
-    .fix_if(!embedded, || {
+    .fix_if(!embedded && boots_release(period), || {
         remedy::of(
             period,
             "-mode",
-            "-mode embedded, as releases have it: all modules are loaded at start",
+            "-mode embedded: this release's boot script then loads all of its modules at start",
             "what is not loaded then is looked for in no folder",
-            "looks in which code_server is at work, under the same load",
+            PROVE_SEARCH,
         )
     })
+    // Where the boot script does not name all modules, embedded mode does not load them, and the node does not even start.
+    .fix_if(!embedded && !boots_release(period), || {
+        remedy::of(
+            period,
+            "code.known_modules",
+            "modules that are there and not loaded yet: code:ensure_modules_loaded/1 for those of the application, at its start. No -mode \
+             embedded without a release, whose boot script names all modules",
+            "what is loaded is looked for in no folder",
+            PROVE_SEARCH,
+        )
+    })
+}
+
+/// True where it was started with a boot script that is not OTP's own, as a release is. RabbitMQ is none, also where its script is its own.
+fn boots_release(period: &Period) -> bool {
+    const OTPS: &[&str] = &["start_sasl", "start_clean", "start", "no_dot_erlang"];
+    let arguments = period.facts.list(facts::INIT_ARGS).unwrap_or_default();
+    let boot = arguments.iter().rev().find_map(|argument| argument.strip_prefix("-boot "));
+    let is_own = boot.is_some_and(|boot| {
+        // Releases call theirs `start`, too, in a folder of their own.
+        let name = boot.rsplit('/').next().unwrap_or(boot);
+        !OTPS.contains(&name) || boot.contains("/releases/")
+    });
+    is_own && watermark::version(period).is_none()
 }
 
 /// True where the node was told so; a release may be that without a word of it.

@@ -25,6 +25,10 @@ const SHOWN: f64 = 30.0;
 /// What it only has the conditions for.
 const POSSIBLE: f64 = 10.0;
 
+/// Below these no version is enough, whatever it mends: binaries were built in a way that corrupts memory (OTP-19462), and those of ERTS 13
+/// and 14 that brought the fixes of signals to dirty processes could crash by them (OTP-18957).
+const FLOORS: &[&str] = &["13.2.2.13", "14.2.5.7", "15.2.2"];
+
 /// The releases of OTP go by 12 before those of ERTS: ERTS 13 is of OTP 25.
 const OTP_AHEAD: u32 = 12;
 
@@ -62,6 +66,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     while let Some(later) = mended_after(&enough) {
         (enough, enough_text) = later;
+    }
+    let is_floor = |floor: &&str| {
+        OtpVersion::parse(floor).is_some_and(|floor| floor.release() == enough.release() && floor > enough)
+    };
+    if let Some(floor) = FLOORS.iter().copied().find(is_floor)
+        && let Some(version) = OtpVersion::parse(floor)
+    {
+        (enough, enough_text) = (version, floor);
     }
     // Those that are shown come first.
     found.sort_by_key(|(_, _, sign)| !sign.shown);

@@ -14,7 +14,7 @@ use beamtune_model::{
 use crate::beside::{self, Blocks};
 use crate::place;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -51,6 +51,9 @@ const WORD_BYTES: f64 = 8.0;
 
 /// So many large ones must have been seen to come: a few may be a state that is handed over once (judgement).
 const MIN_MESSAGES: i64 = 3;
+
+/// Where less than this share of what they may cost was seen to come, other garbage may be nearly all of it (judgement).
+const SURE: f64 = 0.1;
 
 /// So many receivers are told.
 const MOST_NAMED: usize = 3;
@@ -91,7 +94,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         count => format!("{} and {} more", first.title, count - 1),
     };
     let each = first.each / 1e3;
+    // What was seen to come is what they cost at least.
+    let sure = period.messages.bytes_per_s as f64 * share * SECONDS_PER_BYTE;
+    let is_sure = seen.bytes == 0 || sure >= SURE * cores;
     let by_cpu = COST.score(used).filter(|_| cores >= WORTH_CORES);
+    let by_cpu = by_cpu.map(|score| if is_sure { score } else { score.min(NOTICE) });
     let by_memory = HELD.score(held);
     let Some(score) = by_cpu.into_iter().chain(by_memory).reduce(f64::max) else {
         return Ok(Judgement::Healthy(format!(

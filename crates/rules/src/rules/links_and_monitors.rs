@@ -4,6 +4,7 @@
 //! for each message that lies in a heap. So the blocks tell how many there are. Whose they are is told by what processes have beside their
 //! heaps, of those that were looked at: both sides of a link or monitor are charged with half of it.
 
+use beamtune_model::units::{Nanos, SECOND_NS};
 use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
 
 use crate::beside::{self, Blocks};
@@ -40,6 +41,9 @@ const ASKED_BLOCKS: f64 = 300_000.0;
 /// What one takes at least, in bytes.
 const EACH_BYTES: f64 = 120.0;
 
+/// Readings of queues that are so near to a count of blocks are of the same time.
+const ABOUT_NS: u64 = 2 * SECOND_NS as u64;
+
 /// So many of those who have the most are told.
 const MOST_NAMED: usize = 3;
 
@@ -49,15 +53,15 @@ const WORTH_SHARE: f64 = 0.2;
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let blocks = Blocks::of(period)?;
     let processes = period.stat(&metrics::PROCESS_COUNT, "")?.last.value as f64;
-    let queued = period.stat(&metrics::SCAN_QUEUED, "").map_or(0.0, |stat| stat.last.value as f64);
-    let count = (blocks.last - processes - queued).max(0.0);
+    let queued = Queued::of(period, &blocks);
+    let count = (blocks.last - processes - queued.most).max(0.0);
     let each = count / processes.max(1.0);
     let Some(score) = COUNT.score(count).filter(|_| each > USUAL) else {
         return Ok(Judgement::Healthy(format!(
             "about {count:.0} links, monitors and timers for {processes:.0} processes: {each:.1} for each"
         )));
     };
-    let grown = blocks.last - blocks.first;
+    let grown = blocks.last - blocks.first - queued.grown;
     let growth = grown / blocks.seconds.max(1.0);
     let grows = grown >= GROWN * count;
     let (side, holders) = (beside::side_bytes(period), holders(period, count));
@@ -115,6 +119,30 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         Some((process, _)) => draft.about(process.title()),
         None => draft,
     }))
+}
+
+/// Messages in queues, which have blocks of `fix_alloc` too. Blocks are read each ten seconds, queues each second: those that may have been
+/// there when the blocks were counted.
+struct Queued {
+    /// The most in the seconds about the last count.
+    most: f64,
+    /// So many more than about the first one, at most.
+    grown: f64,
+}
+
+impl Queued {
+    fn of(period: &Period, blocks: &Blocks) -> Queued {
+        let Ok(stat) = period.stat(&metrics::SCAN_QUEUED, "") else {
+            return Queued { most: 0.0, grown: 0.0 };
+        };
+        let about = |at: Nanos| {
+            let near = stat.trace.points().iter().filter(move |point| point.0.abs_diff(at) <= ABOUT_NS);
+            near.map(|point| point.1 as f64)
+        };
+        let most = about(blocks.last_at).fold(stat.last.value as f64, f64::max);
+        let least = about(blocks.first_at).reduce(f64::min).unwrap_or(0.0);
+        Queued { most, grown: (most - least).max(0.0) }
+    }
 }
 
 /// Processes that were looked at and have many of all these, with how many, most first.

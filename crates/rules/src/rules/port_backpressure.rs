@@ -9,7 +9,7 @@ use beamtune_model::{Code, Cost, Evidence, Missing, Period, PortRow, ProcessUse,
 use crate::events::{Told, told};
 use crate::place;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, NOTICE, Rule};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -22,11 +22,12 @@ pub const RULE: Rule = Rule {
     judge,
 };
 
-/// Processes that were suspended, a second.
+/// Processes that were suspended, a second. How long is not told, and of thousands of connections many are, each for a moment: that is how a
+/// fast sender is slowed down. So it is never critical, and without bytes that wait in a port no more than a notice.
 const RATE: Scale = Scale {
     notice: 0.2,
     warning: 5.0,
-    critical: 100.0,
+    critical: f64::INFINITY,
     source: "judgement: each one stands still until its peer has taken what waits",
 };
 
@@ -50,7 +51,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         period.processes.iter().filter_map(|process| standing(period, process)).collect();
     match told(period, "busy_port") {
         Ok(told) => {
-            let score = RATE.score(told.rate);
+            let waits = fullest(period, |_| true).is_some();
+            let score = RATE.score(told.rate).map(|score| if waits { score } else { score.min(NOTICE) });
             drafts.extend(score.map(|score| suspended(period, &told, score)));
         }
         // Those that stand still are seen without events.

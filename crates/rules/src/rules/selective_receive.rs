@@ -36,13 +36,16 @@ const RUNNABLE: f64 = 0.85;
 /// million a second).
 const SEARCH_PER_SECOND: f64 = 100e6;
 
+/// More is not told of a function of the program's own, which may have a tight loop in place of a receive: a warning.
+const MOST_OF_OWN: f64 = 40.0;
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let longest = period.stat(&metrics::SCAN_LONGEST_QUEUE, "")?;
     let drafts = period.processes.iter().filter_map(|process| {
         let search = Search::of(period, process)?;
         let score = LENGTH.score(search.length)?;
         // In a call that is always runnable nothing else takes time; a loop of the program's own may be what costs.
-        Some(describe(period, process, if search.in_call { score } else { score.min(60.0) }, &search))
+        Some(describe(period, process, if search.in_call { score } else { score.min(MOST_OF_OWN) }, &search))
     });
     Ok(Judgement::found_or_healthy(
         drafts.collect(),
@@ -74,7 +77,7 @@ impl Search {
         let seconds = period.seconds() * told * cpu;
         let reductions = if seconds > 0.0 { process.reductions as f64 / seconds } else { 0.0 };
         let place = place::of(process)?;
-        let in_call = place::is_call(place);
+        let in_call = place::is_receive_of_call(place);
         let searches = reductions >= SEARCH_PER_SECOND && !place::is_loop(place);
         searches.then_some(Search { length, reductions, in_call, runnable })
     }
@@ -85,8 +88,9 @@ fn describe(period: &Period, process: &ProcessUse, score: f64, search: &Search) 
     Draft::new(
         score,
         format!(
-            "{} is busy with searching its own queue: it is in {place}, with {:.0} messages in its queue and more",
+            "{} is {}busy with searching its own queue: it is in {place}, with {:.0} messages in its queue and more",
             process.title(),
+            if search.in_call { "" } else { "most likely " },
             search.length
         ),
     )

@@ -131,14 +131,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// Initial calls of new processes, with their share of the sample, the most frequent first.
+/// Initial calls of new processes, with their share of the sample, the most frequent first. Those that began with a fun of which no
+/// more is known are part of the sample, and no kind.
 fn kinds(period: &Period) -> Vec<(String, f64)> {
     let mut counts: BTreeMap<&str, i64> = BTreeMap::new();
-    for row in period.spawns.iter().filter(|row| row.what == "process" && row.kind != view::ANY_FUN) {
+    for row in period.spawns.iter().filter(|row| row.what == "process") {
         let count = counts.entry(&row.kind).or_default();
         *count = count.saturating_add(row.count);
     }
     let all = counts.values().fold(0_i64, |sum, count| sum.saturating_add(*count)).max(1) as f64;
+    counts.remove(view::ANY_FUN);
     let mut kinds: Vec<(String, f64)> =
         counts.into_iter().map(|(kind, count)| (kind.to_owned(), count as f64 / all)).collect();
     kinds.sort_by(|a, b| b.1.total_cmp(&a.1));

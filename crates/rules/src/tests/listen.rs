@@ -23,6 +23,12 @@ fn connections_that_wait_to_be_accepted_are_found_with_their_port_and_for_how_lo
     // Where others listen, too, less is known of how long.
     let shared = finding(&sick.clone().with(|n| n.foreign_listeners = 3), "BT054");
     assert!(shared.summary.contains("each for at least 1.4 s") && shared.against.len() == 1, "{shared:#?}");
+    // What is accepted is counted for both of its addresses together.
+    let two = sick.clone().with(|n| {
+        n.listeners.push(Listens { address: "0.0.0.0:9090", waiting: &[0, 0, 0], limit: Some(128) });
+    });
+    let both = finding(&two, "BT054");
+    assert!(both.summary.contains("each for at least 1.4 s") && both.against.len() == 1, "{both:#?}");
     // A short wait of many is none, a wait of few is one.
     assert_healthy(&listening(&[0, 1, 2], Some(1_024)).with(|n| n.connections = (1_000, 0)), "BT054");
     let few = finding(&listening(&[0, 1, 2], Some(1_024)).with(|n| n.connections = (5, 0)), "BT054");

@@ -176,6 +176,9 @@ fn new_processes_that_grow_step_by_step_are_told_with_the_heap_to_set() {
     let found = finding(&mixed, "BT047");
     assert_eq!((found.subject.as_deref(), entries(&found)), (None, vec!["process.min_heap_size", "+hms"]));
     assert!(found.remedies[0].change.contains("short-lived"), "{}", found.remedies[0].change);
+    // They are most of those that are known by more than a fun, and few of all.
+    let few = requests().with(|n| n.spawns = vec![spawn("erlang:apply/2", 900), spawn("shop:request/2", 30)]);
+    assert_eq!(finding(&few, "BT047").subject, None);
     // A fun says nothing of who has started it.
     let funs = requests().with(|n| n.spawns = vec![spawn("erlang:apply/2", 100)]);
     assert_eq!(finding(&funs, "BT047").subject, None);
@@ -261,6 +264,12 @@ fn bound_schedulers_that_wait_while_a_cpu_is_idle_are_told() {
         "{}",
         little.summary
     );
+    // What the quota stops waits, bound or not; and idle CPUs may be none of those that the VM may use.
+    let throttled = bound().with(|n| (n.quota, n.throttled_periods_of_10, n.throttled) = (Some(500), 5, 0.8));
+    assert!(finding(&throttled, "BT049").summary.contains("no CPUs of its own"));
+    let set = fact(fact(bound(), facts::HOST_CPUS, "64"), facts::CPUS_ALLOWED, "0-1");
+    let found = finding(&set, "BT049");
+    assert!(found.level == Level::Notice && found.summary.contains("that others use"), "{found:#?}");
     // Not the VM's own CPUs.
     let risk = finding(&bound().with(|n| (n.wait, n.quota) = (0.001, Some(1_000))), "BT049");
     assert_eq!(risk.level, Level::Notice);
@@ -306,8 +315,9 @@ fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
     let found = finding(&off_heap("13.1.5"), "BT051");
     assert_eq!((found.level, found.subject.as_deref()), (Level::Notice, Some("ERTS 13.1.5")));
     assert_eq!(entries(&found), ["build.otp_version"]);
+    // Below that the branch has worse.
     assert!(
-        found.remedies[0].change.starts_with("OTP 25 with ERTS 13.2.2.7"),
+        found.remedies[0].change.starts_with("OTP 25 with ERTS 13.2.2.13"),
         "{}",
         found.remedies[0].change
     );
