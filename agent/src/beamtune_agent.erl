@@ -2076,10 +2076,14 @@ receivers(Pids) ->
     read_all(fun(Pid, _) ->
                  case process_info(Pid, [reductions, message_queue_len, message_queue_data, garbage_collection_info]) of
                      [{_, Reductions}, {_, Queue}, {_, Data}, {_, Heaps}] ->
-                         {Reductions, Queue, Data, proplists:get_value(heap_size, Heaps) + proplists:get_value(mbuf_size, Heaps)};
+                         {Reductions, Queue, Data, used_words(Heaps)};
                      undefined -> undefined
                  end
              end, Pids).
+
+%% Words in use, old ones too: a full collection moves these into the young heap, and none makes the sum larger.
+used_words(Heaps) ->
+    lists:sum([proplists:get_value(Key, Heaps) || Key <- [heap_size, old_heap_size, mbuf_size]]).
 
 %% {Pid, binary digits of the words of one message} => {messages, words}; those off the heap are not weighed.
 %% A message that comes for a suspended process costs it a reduction; to take one costs more.
