@@ -35,6 +35,28 @@ impl Banner {
     }
 }
 
+/// What all of these tell alike. One that lost a part of its line says nothing against the others.
+pub(crate) fn alike(all: &[Banner]) -> Banner {
+    fn one<T: Clone + PartialEq>(all: &[Banner], of: impl Fn(&Banner) -> &Option<T>) -> Option<T> {
+        let mut told = all.iter().filter_map(|banner| of(banner).as_ref());
+        let first = told.next()?;
+        told.all(|other| other == first).then(|| first.clone())
+    }
+    Banner {
+        release: one(all, |banner| &banner.release),
+        erts: one(all, |banner| &banner.erts),
+        schedulers: one(all, |banner| &banner.schedulers),
+        dirty: one(all, |banner| &banner.dirty),
+    }
+}
+
+/// Whether a banner tells something otherwise than one before it.
+pub(crate) fn differs(banner: &Banner, before: &[Banner]) -> bool {
+    let told = banner.facts();
+    let is_other = |(key, value): (&str, String)| told.iter().any(|(of, new)| *of == key && *new != value);
+    before.iter().flat_map(Banner::facts).any(is_other)
+}
+
 /// Its first word.
 pub const BEGINS: &str = "Erlang/OTP";
 

@@ -33,6 +33,9 @@ use things::Things;
 /// How every dump begins.
 pub const BEGINNING: &[u8] = b"=erl_crash_dump:";
 
+/// What editors put before a text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// How a file of gzip begins.
 pub const GZIP: &[u8] = &[0x1f, 0x8b];
 
@@ -67,6 +70,20 @@ pub struct Told {
     pub missing: Option<String>,
 }
 
+/// Whether a file that begins so is a dump.
+pub fn begins(bytes: &[u8]) -> bool {
+    bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes).starts_with(BEGINNING)
+}
+
+/// Where the first line of a dump begins and ends within other text.
+pub(crate) fn within(text: &str) -> Option<(usize, usize)> {
+    // Who only names that line does not write the version of its form behind it.
+    let is_head = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
+    let mark = "=erl_crash_dump:";
+    let (begin, _) = text.match_indices(mark).find(|(begin, _)| is_head(&text[begin + mark.len()..]))?;
+    Some((begin, text[begin..].find('\n').map_or(text.len(), |end| begin + end)))
+}
+
 /// Reads a dump, and adds what it tells to a sample.
 ///
 /// # Errors
@@ -77,9 +94,10 @@ pub fn read(input: impl Read, out: &mut SampleBuilder<'_>) -> Result<Told, Impor
     if first.starts_with(GZIP) {
         return Err(ImportError::Compressed);
     }
-    if !first.starts_with(BEGINNING) {
+    if !begins(first) {
         return Err(ImportError::NoDump);
     }
+    let first = first.strip_prefix(BYTE_ORDER_MARK).unwrap_or(first);
     let mut section = Section::default();
     section.begin(first);
     let mut dump = Dump::default();
@@ -232,7 +250,7 @@ impl Dump {
             self.run_queue(section, &format!("scheduler/{}", section.id));
         }
         if let Some(pid) = section.text("Current Process") {
-            self.processes.running.push(pid.clone());
+            self.processes.running.insert(pid.clone());
             let is_collected = section.bytes("Current Process State") == Some(b"Garbing");
             self.running.push(Running {
                 thread: format!("{}:{}", section.tag, section.id),
@@ -268,8 +286,17 @@ impl Dump {
         one(true).or_else(|| one(false)).map(|running| running.pid.as_str())
     }
 
+    /// The only process that was collected, where none is known by its thread: a normal scheduler that the head names had no process.
+    fn collected(&self) -> Option<&str> {
+        let is_known = self.head.thread.as_deref().is_some_and(|thread| thread != "scheduler:0");
+        match self.processes.collected.as_slice() {
+            [one] if !is_known && self.has(PROCESSES) => Some(one),
+            _ => None,
+        }
+    }
+
     fn tell(self, missing: Option<&str>, out: &mut SampleBuilder<'_>) {
-        let process = self.process().or(self.processes.collected.as_deref()).map(str::to_owned);
+        let process = self.process().or_else(|| self.collected()).map(str::to_owned);
         let has = |part| self.has(part);
         let all = [has(PORTS), has(TABLES), has(TIMERS)];
         let all_processes = has(PROCESSES);

@@ -3,7 +3,7 @@
 
 use crate::banner::{self, Banner};
 use crate::part::{Part, Tool};
-use crate::statement::{Before, LONGEST_CALL, call, is_piped_on};
+use crate::statement::{Before, LONGEST_CALL, call, is_piped_on, is_reckoned_with};
 use crate::term::{self, Fault, NoTerm};
 use crate::terms::{self, Call};
 use crate::text::{Tokens, is_space, skip_spaces, word};
@@ -20,11 +20,24 @@ const IN_VAIN: usize = term::DEEPEST as usize + 2;
 /// print all of a term, `… |> IO.inspect(limit: :infinity)`, `…), halt().`
 const AROUND: [&str; 8] = ["IO", "inspect", "limit", "infinity", "ok", "pretty", "true", "halt"];
 
+/// Marks that stand behind a call in its statement and change nothing of its answer.
+const MARKS: [char; 17] = [
+    '(', ')', '[', ']', '{', '}', '"', '\'', '`', '\u{201c}', '\u{201d}', '\u{2019}', '\\', ',', ';', '.',
+    ':',
+];
+
 /// A term whose tool is not known.
 const TERM: Tool = "a term";
 
+/// What is named where a text has several.
+const BANNER: Tool = "a banner";
+
+const OTHER_BANNER: &str = "another banner than before, so what the two tell otherwise is not taken, be it the release: import what one VM has printed at a time";
+
 const CHANGED: &str = "what stands around the call in its statement makes something else of its answer, or takes some of it only: print all of it";
 const SEVERAL: &str = "several calls stand in one statement, and of which one this is the answer is not known: print each by itself";
+const BESIDE: &str =
+    "more stands in its line, so it may be no answer of the call: copy both as the shell has printed them";
 const TOO_MANY: &str =
     "there are too many parts before it, and neither it nor what follows was read: import the rest by itself";
 const EXHAUSTED: &str = "too much was read in vain before it, brackets within brackets: import it by itself";
@@ -59,7 +72,7 @@ pub struct Found {
 
 /// Finds all of it.
 pub fn find(text: &str) -> Found {
-    let banner = banners(text);
+    let (banner, other) = banners(text);
     let release = banner.release.as_deref().and_then(|release| release.parse().ok());
     let mut finder = Finder {
         text,
@@ -75,16 +88,23 @@ pub fn find(text: &str) -> Found {
         at = finder.step(at);
     }
     let rest = blanked(text, &finder.blanks);
+    finder.parts.extend(other);
     Found { parts: finder.parts, banner, rest }
 }
 
-/// The first banner in the text, which `rabbitmq-diagnostics status` has in the middle of a line.
-fn banners(text: &str) -> Banner {
-    text.match_indices(banner::BEGINS)
-        .take(16)
-        .map(|(at, _)| banner::read(&mut Tokens::new(&text[at..])))
-        .find(|banner| banner.erts.is_some())
-        .unwrap_or_default()
+/// What the banners in the text tell, which `rabbitmq-diagnostics status` has in the middle of a line; and the first one that tells some of it
+/// otherwise than those before.
+fn banners(text: &str) -> (Banner, Option<Part>) {
+    let all = text.match_indices(banner::BEGINS).take(16);
+    let all = all.map(|(at, _)| (at, banner::read(&mut Tokens::new(&text[at..]))));
+    let (places, all): (Vec<usize>, Vec<Banner>) = all.filter(|(_, banner)| banner.erts.is_some()).unzip();
+    let differs = |n: &usize| banner::differs(&all[*n], &all[..*n]);
+    let other = (1..all.len()).find(differs).map(|n| {
+        let begin = places[n];
+        let end = text[begin..].find('\n').map_or(text.len(), |end| begin + end);
+        Part { tool: BANNER, begin, end, told: Err(OTHER_BANNER) }
+    });
+    (banner::alike(&all), other)
 }
 
 /// The text with spaces in the place of each letter that was understood.
@@ -214,9 +234,16 @@ impl Finder<'_> {
             return None;
         }
         // A line break in the number leaves digits behind it.
-        let (next, _) = word(self.text, end);
+        let (next, next_end) = word(self.text, end);
         let goes_on = !next.is_empty() && next.bytes().all(|byte| byte.is_ascii_digit());
-        let is_alone = behind.starts_with(|c| is_space(c) || c == '\u{1b}') && !goes_on;
+        let is_apart = behind.starts_with(|c| is_space(c) || c == '\u{1b}');
+        // In its line a shell prints nothing behind it; where line breaks were lost, its next prompt.
+        let is_last = next.is_empty()
+            || self.text[end..next_end - next.len()].contains('\n')
+            || matches!(next, "ok" | ":ok")
+            || next.find('>').is_some_and(|end| crate::call::is_prompt(&next[..=end]));
+        let doubt = doubt.or((is_apart && !is_last).then_some(BESIDE));
+        let is_alone = is_apart && is_last && !goes_on;
         let ends = is_alone || behind.starts_with("iex(") || behind.starts_with('(') && next.contains(')');
         let told = terms::number(&call.call, &self.text[at..end], ends)?;
         self.add(terms::RECON, at, end, doubt.map_or(told, Err));
@@ -282,6 +309,8 @@ impl Finder<'_> {
         }
         let mut before = Before::read(self.text, from, begin);
         before.changes |= is_piped_on(self.text, end);
+        let is_number = call.module == terms::RECON && call.function == "memory";
+        before.changes |= is_number && is_reckoned_with(self.text, begin, end);
         let is_one_of_several = self.call.as_ref().is_some_and(|first| {
             before.begin <= first.begin
                 && (first.is_one_of_several || first.call != call)
@@ -308,8 +337,12 @@ impl Finder<'_> {
         while behind < at {
             let (word, next) = word(text, behind);
             let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '@');
-            let is_rest =
-                || word.split(|c| !is_name(c)).all(|name| name.is_empty() || AROUND.contains(&name));
+            // Any other mark makes something else of the answer, or begins a remark.
+            let is_mark = |c: char| is_name(c) || MARKS.contains(&c);
+            let is_rest = || {
+                word.split("|>").all(|part| part.chars().all(is_mark))
+                    && word.split(|c| !is_name(c)).all(|name| name.is_empty() || AROUND.contains(&name))
+            };
             if !crate::call::is_prompt(word) && !is_rest() {
                 return None;
             }

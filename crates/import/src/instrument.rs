@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use beamtune_model::{AllocationRow, BlockSum, CarrierRow, Metric, SizeCount, metrics};
 
-use crate::part::{CARRIERS, CUT_OFF, Partial, Told, Tool, Value};
+use crate::part::{ALLOCATIONS, CARRIERS, CUT_OFF, Partial, Told, Tool, Value};
 use crate::term::Term;
 use crate::terms::Call;
 
@@ -20,6 +20,8 @@ const MOST_PLACES: usize = 64;
 
 const RELEASE: &str = "which sizes its histograms count depends on the OTP release: copy the VM's banner too (Erlang/OTP 27 [erts-15.0] …)";
 const ODD: &str = "it is not what this function of instrument answers: a count is no number, or its histograms are not alike";
+const BY_PROCESS: &str = "it is told by process or function: print instrument:allocations()";
+const SOME_BLOCKS: &str = "instrument was asked for some of the blocks, or the call was not copied";
 const SOME: &str = "instrument was asked for some of the carriers, or the call was not copied";
 
 /// What the answer of one of the two functions tells; `None` if it is something else.
@@ -39,14 +41,22 @@ pub fn understand(
             (Some(start), Some(release)) if start > 0 && start <= 1 << 30 => told(start, release).ok_or(ODD),
             _ => Err(ODD),
         };
+    let is_all_of = |name: &str| call.is_some_and(|call| call.function == name && call.arguments.is_empty());
     let told = match answer.as_slice() {
+        // With `flags` pids or functions stand in the place of names.
+        [Term::Integer(_), Term::Integer(_), Term::Map(origins)]
+            if origins.iter().any(|(origin, _)| matches!(origin, Term::Other | Term::Tuple(_))) =>
+        {
+            Err(BY_PROCESS)
+        }
         [Term::Integer(_), Term::Integer(unscanned), Term::Map(origins)] => {
-            whole(&|start, release| allocations(start, release, *unscanned, origins))
+            let is_whole = is_all_of("allocations");
+            whole(&|start, release| allocations(start, release, *unscanned, origins, is_whole))
         }
         [Term::Integer(_), Term::List(all)]
             if all.iter().all(|carrier| carrier.tuple().is_some_and(|parts| parts.len() == 6)) =>
         {
-            let is_whole = call.is_some_and(|call| call.function == "carriers" && call.arguments.is_empty());
+            let is_whole = is_all_of("carriers");
             whole(&|start, release| carriers(start, release, all, is_whole))
         }
         _ => return None,
@@ -99,8 +109,15 @@ fn free_bounds(start: i64, is_since_26: bool, places: usize) -> Vec<i64> {
     (0..places).map(bound).collect()
 }
 
-fn allocations(start: i64, release: u32, unscanned: i64, origins: &[(Term, Term)]) -> Option<Told> {
-    let mut told = Told::default();
+fn allocations(
+    start: i64,
+    release: u32,
+    unscanned: i64,
+    origins: &[(Term, Term)],
+    is_whole: bool,
+) -> Option<Told> {
+    let partial = (!is_whole).then_some(Partial { item: ALLOCATIONS, why: SOME_BLOCKS });
+    let mut told = Told { partial, ..Told::default() };
     for (origin, kinds) in origins {
         for (kind, histogram) in kinds.map()? {
             let counts = counts(histogram)?;

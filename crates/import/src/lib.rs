@@ -81,6 +81,9 @@ pub enum ImportError {
          recon_alloc:fragmentation(current), scheduler:utilization(1) or rabbitmq-diagnostics status print, with headings and calls"
     )]
     Nothing,
+    /// A crash dump within other text.
+    #[error("it holds a crash dump, which must be a file of its own: beamtune import erl_crash.dump")]
+    DumpWithin,
     /// A crash dump in an archive.
     #[error("it is compressed: gunzip -c FILE | beamtune import -")]
     Compressed,
@@ -98,6 +101,8 @@ const MOST_UNREAD: usize = 1_000;
 /// Characters of such a part that are told.
 const TOLD_CHARS: usize = 120;
 
+const DUMP: &str = "a crash dump must be a file of its own: beamtune import erl_crash.dump";
+
 /// Reads what any of the tools has printed. Text that is no UTF-8 is read with marks in the place of what is wrong.
 ///
 /// # Errors
@@ -106,13 +111,16 @@ pub fn read(bytes: &[u8]) -> Result<Reading, ImportError> {
     let text = as_text(bytes)?;
     let found = find::find(&text);
     let has_parts = !found.parts.is_empty();
-    let (mut reading, refused) = sample::join(&text, found.parts, found.banner);
+    let (mut reading, mut refused) = sample::join(&text, found.parts, found.banner);
+    let dump = crash_dump::within(&text);
+    refused.extend(dump.map(|(begin, end)| (begin, end, DUMP.to_owned())));
+    refused.sort_by_key(|(begin, ..)| *begin);
     let mut more = refused.len().saturating_sub(MOST_UNREAD);
     reading.unread = named(&text, refused);
     let walked = walk::walk(&found.rest);
     let has_locks = !(walked.tables.is_empty() && walked.told.is_empty());
     if !has_parts && !has_locks {
-        return Err(ImportError::Nothing);
+        return Err(if dump.is_some() { ImportError::DumpWithin } else { ImportError::Nothing });
     }
     more += match has_locks {
         true => {

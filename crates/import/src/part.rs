@@ -63,6 +63,9 @@ pub enum Whole {
 /// The item of all carriers; rules about them look for it.
 pub const CARRIERS: &str = "vm.carriers";
 
+/// The item of all allocations.
+pub const ALLOCATIONS: &str = "vm.allocations";
+
 /// That a part tells some of it only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Partial {

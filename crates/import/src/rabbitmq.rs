@@ -10,7 +10,7 @@ use beamtune_model::{facts, metrics};
 use crate::part::{Told, Tool, Value};
 use crate::text::{find_within, follow, skip_spaces, word};
 
-const TOOL: Tool = "rabbitmq-diagnostics";
+pub const TOOL: Tool = "rabbitmq-diagnostics";
 
 /// Its kinds of memory.
 const KINDS: [&str; 30] = [
@@ -66,6 +66,9 @@ const UNITS: [(&str, f64); 13] = [
     ("tb", 1e12),
 ];
 
+/// Units of one or two letters, which are printed as they were asked for too.
+const OTHER_UNITS: [&str; 10] = ["k", "ki", "m", "mi", "g", "gi", "t", "ti", "p", "pi"];
+
 /// What alarms are of, as their lines begin (deps/rabbitmq_cli/lib/rabbitmq/cli/core/alarms.ex).
 const ALARMS: [&str; 3] = [OF_MEMORY, "Free disk space", "File descriptor limit"];
 const OF_MEMORY: &str = "Memory";
@@ -73,8 +76,10 @@ const OF_MEMORY: &str = "Memory";
 /// `0.4 of available memory, computed to:` has so many words before the last two.
 const MOST_SETTING_WORDS: usize = 8;
 
-const ROUNDED: &str = "sizes that RabbitMQ told are rounded to four digits";
+/// The remark of all that is rounded.
+pub const ROUNDED: &str = "sizes that RabbitMQ told are rounded to four digits";
 const ODD: &str = "it is no size with a unit";
+const OTHER_UNIT: &str = "its unit is not known here: print it with --unit bytes";
 const STRATEGY: &str = "of what this is the total is not known: copy the line \"Calculation strategy\" too";
 const NO_WATERMARK: &str = "the watermark that it was computed to is missing: copy the whole line";
 const NO_NODE: &str = "whether the node's name ends here is not known: copy the line behind it too";
@@ -110,7 +115,10 @@ fn line(text: &str, begin: usize) -> Option<(usize, Result<Told, &'static str>)>
     }
     let kind = kind(rest)?;
     // Other lines of `status` have some of these words too.
-    let (bytes, end) = size(text, begin + kind.len() + 1)?;
+    let behind = begin + kind.len() + 1;
+    let Some((bytes, end)) = size(text, behind) else {
+        return Some((share(text, other_unit(text, behind)?)?, Err(OTHER_UNIT)));
+    };
     let end = share(text, end)?;
     let values = match OF_THE_VM.contains(&kind) {
         true => vec![Value::named(&metrics::MEMORY, "", kind, bytes)],
@@ -126,7 +134,7 @@ fn kind(rest: &str) -> Option<&'static str> {
 
 /// `0.1279 gb`, then `Calculation strategy: rss`.
 fn total(text: &str, begin: usize) -> (usize, Result<Told, &'static str>) {
-    let Some((bytes, end)) = size(text, begin) else { return (begin, Err(ODD)) };
+    let Some((bytes, end)) = size(text, begin) else { return no_size(text, begin) };
     let next = skip_spaces(text, end);
     let Some(behind) = follow(text, next, &["Calculation", "strategy:"]) else { return (end, Err(STRATEGY)) };
     let (strategy, end) = word_before(text, behind, &["Memory high", "Memory alarm"]);
@@ -144,7 +152,7 @@ fn watermark(text: &str, begin: usize) -> (usize, Result<Told, &'static str>) {
     for _ in 0..MOST_SETTING_WORDS {
         at = skip_spaces(text, at);
         if let Some(behind) = follow(text, at, &["computed", "to:"]) {
-            let Some((bytes, end)) = size(text, behind) else { return (behind, Err(ODD)) };
+            let Some((bytes, end)) = size(text, behind) else { return no_size(text, behind) };
             let facts = vec![(facts::MEMORY_WATERMARK_BYTES, bytes.to_string())];
             return (end, Ok(Told { facts, remark: Some(ROUNDED), ..Told::default() }));
         }
@@ -212,6 +220,19 @@ fn processes(text: &str, begin: usize) -> Option<(usize, Result<Told, &'static s
         ..Told::default()
     };
     (0 <= used && used <= limit).then_some((end, Ok(told)))
+}
+
+/// Where there is no size: how far it was one, and why that is none.
+fn no_size(text: &str, begin: usize) -> (usize, Result<Told, &'static str>) {
+    other_unit(text, begin).map_or((begin, Err(ODD)), |end| (end, Err(OTHER_UNIT)))
+}
+
+/// Where a number ends that one of the units stands behind which are not known here.
+fn other_unit(text: &str, begin: usize) -> Option<usize> {
+    let (number, at) = word(text, begin);
+    let (unit, end) = word(text, at);
+    let is_number = number.parse::<f64>().is_ok_and(f64::is_finite);
+    (is_number && OTHER_UNITS.iter().any(|other| unit.eq_ignore_ascii_case(other))).then_some(end)
 }
 
 /// A size in bytes, and where it ends.

@@ -14,6 +14,7 @@ use beamtune_model::{
 use crate::banner::Banner;
 use crate::instrument::TOOL as INSTRUMENT;
 use crate::part::{CARRIERS, Mean, Named, Part, Partial, Told, Tool, Value, Whole};
+use crate::rabbitmq::ROUNDED;
 use crate::terms::{RECON, UNKNOWN_LENGTH_US};
 use crate::{Imported, Unread};
 
@@ -51,6 +52,9 @@ pub struct Reading {
     pub banner: Banner,
 }
 
+/// What was told, by what it is of; and whether it was rounded.
+type Known = HashMap<(Group, String, String), (i64, bool)>;
+
 /// A part that tells some of it only.
 #[derive(Debug, Clone, PartialEq)]
 struct Cut {
@@ -65,7 +69,7 @@ struct Cut {
 pub fn join(text: &str, parts: Vec<Part>, banner: Banner) -> (Reading, Vec<(usize, usize, String)>) {
     let mut reading = Reading { banner, ..Reading::default() };
     let mut refused = Vec::new();
-    let mut known: HashMap<(Group, String, String), i64> = HashMap::new();
+    let mut known = Known::new();
     // Averages say something of sizes that are told before or after them.
     let (averages, parts): (Vec<_>, Vec<_>) =
         parts.into_iter().partition(|part| part.told.as_ref().is_ok_and(|told| !told.means.is_empty()));
@@ -83,18 +87,17 @@ pub fn join(text: &str, parts: Vec<Part>, banner: Banner) -> (Reading, Vec<(usiz
 }
 
 impl Reading {
-    fn take(
-        &mut self,
-        tool: Tool,
-        begin: usize,
-        told: Told,
-        known: &mut HashMap<(Group, String, String), i64>,
-    ) -> Result<(), &'static str> {
+    fn take(&mut self, tool: Tool, begin: usize, told: Told, known: &mut Known) -> Result<(), &'static str> {
         let key = |value: &Value| match &value.series {
             Named::Metric(metric) => (metric.group, value.entity.clone(), metric.name.to_owned()),
             Named::Family(family, name) => (family.group, value.entity.clone(), name.clone()),
         };
-        let differs = |value: &Value| known.get(&key(value)).is_some_and(|before| *before != value.value);
+        // What was rounded says nothing against what was not, and gives way to it.
+        let is_rounded = told.remark == Some(ROUNDED);
+        let differs = |value: &Value| {
+            let before = known.get(&key(value)).filter(|(_, rounded)| *rounded == is_rounded);
+            before.is_some_and(|(before, _)| *before != value.value)
+        };
         let of_banner = self.banner.facts();
         let another = |(key, value): &(&str, String)| {
             self.facts.iter().chain(&of_banner).any(|(known, before)| known == key && before != value)
@@ -123,9 +126,14 @@ impl Reading {
             return Err(NO_SIZES);
         }
         for value in told.values {
-            if known.insert(key(&value), value.value).is_none() {
-                self.values.push(value);
+            let of = key(&value);
+            match known.get(&of) {
+                Some((_, true)) if !is_rounded => self.values.retain(|before| key(before) != of),
+                Some(_) => continue,
+                None => {}
             }
+            known.insert(of, (value.value, is_rounded));
+            self.values.push(value);
         }
         for fact in told.facts {
             if !self.facts.contains(&fact) {

@@ -12,7 +12,7 @@ use crate::text::{is_space, word};
 pub const LONGEST_CALL: usize = 400;
 
 /// Functions that print or write what they are given as it is, or carry it from another node.
-const PRINTERS: [&str; 24] = [
+const PRINTERS: [&str; 28] = [
     "rp",
     "eval",
     "io:format",
@@ -33,6 +33,10 @@ const PRINTERS: [&str; 24] = [
     "rpc.call",
     "erpc:call",
     "erpc.call",
+    "apply",
+    "erlang:apply",
+    "erlang.apply",
+    "Kernel.apply",
     "file:write_file",
     "file.write_file",
     "File.write",
@@ -44,6 +48,9 @@ const BARE: [&str; 4] = ["IO.inspect", "inspect", "catch", "begin"];
 
 /// Operators that make something else of what stands behind them.
 const OPERATORS: [&str; 4] = ["<-", "||", "--", "++"];
+
+/// Words that reckon with the numbers on both sides of them.
+const RECKONING: [&str; 7] = ["div", "rem", "bsl", "bsr", "band", "bor", "bxor"];
 
 /// What stands before a call in its statement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -105,6 +112,21 @@ pub fn is_piped_on(text: &str, end: usize) -> bool {
     pipe == "|>" && !PRINTERS.contains(&name.trim_start_matches(':'))
 }
 
+/// Whether the number that a call between two places answers is reckoned with in its line: `… / 1024`, `… - call()`. Of a list that cannot be:
+/// a dash beside its call is that of whoever has written the text, as is one at the begin of a line.
+pub fn is_reckoned_with(text: &str, begin: usize, end: usize) -> bool {
+    let is_blank = |c: char| is_space(c) && c != '\n';
+    let before = text[..begin].trim_end_matches(is_blank).strip_suffix(['+', '-', '*', '/']);
+    let is_operand = |c: char| c.is_alphanumeric() || matches!(c, '_' | ')');
+    let is_behind = before.is_some_and(|before| before.trim_end_matches(is_blank).ends_with(is_operand));
+    let (next, next_end) = word(text, end);
+    let is_in_line = !text[end..next_end - next.len()].contains('\n');
+    // An arrow shows what was answered, and behind a full stop nothing goes on.
+    let is_arrow = next.starts_with("->") || next.starts_with("=>");
+    let is_operator = next.starts_with(['+', '-', '*', '/', '<', '>', '=']) || RECKONING.contains(&next);
+    is_behind || is_in_line && is_operator && !is_arrow && !text[..end].ends_with('.')
+}
+
 /// Where the statement begins in which a place stands, and whether a prompt of Erlang's shell or Elixir's stands before it.
 fn begins(text: &str, from: usize, at: usize) -> (usize, bool) {
     let (mut begin, mut prompt) = (from, "");
@@ -160,35 +182,66 @@ fn closed(text: &str) -> usize {
     closed
 }
 
-/// Reads a call of one of the modules, with its brackets: `recon_alloc:fragmentation(current)`, `:recon_alloc.fragmentation(:current)`.
+/// Reads a call of one of the modules, with its brackets: `recon_alloc:fragmentation(current)`, `:recon_alloc.fragmentation(:current)`; or
+/// what another function carries of it: `rpc:call(N, recon_alloc, fragmentation, [current])`.
 pub fn call(text: &str, at: usize) -> Option<(Call, usize)> {
-    const MODULES: [&str; 5] = ["recon_alloc", "instrument", "scheduler", "msacc", "erlang"];
+    // `recon` is the beginning of another one.
+    const MODULES: [&str; 6] = ["recon_alloc", "recon", "instrument", "scheduler", "msacc", "erlang"];
     if text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_') {
         return None;
     }
     let rest = &text[at..];
     let plain = rest.strip_prefix(':').unwrap_or(rest);
-    let (module, behind) = MODULES
-        .iter()
-        .find_map(|module| Some((*module, plain.strip_prefix(module)?.strip_prefix([':', '.'])?)))?;
+    let (module, behind) = MODULES.iter().find_map(|module| Some((*module, plain.strip_prefix(module)?)))?;
+    let Some(behind) = behind.strip_prefix([':', '.']) else { return carried(text, module, behind) };
+    let (function, behind) = name(behind)?;
+    let inner = behind.strip_prefix('(')?;
+    let length = enclosed(inner, '(', ')')?;
+    let end = text.len() - inner.len() + length + 1;
+    Some(called(text, module, function, &inner[..length], end))
+}
+
+/// Reads on behind the module where function and arguments are told apart, up to the bracket of the function that carries the call.
+fn carried(text: &str, module: &'static str, behind: &str) -> Option<(Call, usize)> {
+    fn past(rest: &str, mark: char) -> Option<&str> {
+        Some(rest.trim_start_matches(is_space).strip_prefix(mark)?.trim_start_matches(is_space))
+    }
+    let rest = past(behind, ',')?;
+    let (function, rest) = name(rest.strip_prefix(':').unwrap_or(rest))?;
+    let inner = past(past(rest, ',')?, '[')?;
+    let length = enclosed(inner, '[', ']')?;
+    let rest = &inner[length + 1..];
+    // How long it may take stands behind the arguments.
+    let is_limit = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '_');
+    let rest = past(rest, ',').map_or(rest, |limit| limit.trim_start_matches(is_limit));
+    let rest = rest.trim_start_matches(is_space).strip_prefix(')')?;
+    Some(called(text, module, function, &inner[..length], text.len() - rest.len()))
+}
+
+/// The name of a function that a text begins with, and what stands behind it.
+fn name(text: &str) -> Option<(&str, &str)> {
     let is_end = |(n, c): &(usize, char)| *n >= LONGEST_CALL || !(c.is_ascii_alphanumeric() || *c == '_');
-    let (name, _) = behind.char_indices().find(is_end).filter(|(name, _)| *name > 0)?;
-    let inner = behind[name..].strip_prefix('(')?;
+    let (end, _) = text.char_indices().find(is_end).filter(|(end, _)| *end > 0)?;
+    Some(text.split_at(end))
+}
+
+/// Bytes up to the bracket that closes one that has been opened.
+fn enclosed(inner: &str, open: char, close: char) -> Option<usize> {
     let mut depth = 1;
     for (n, c) in inner.char_indices().take_while(|(n, _)| *n < LONGEST_CALL) {
-        depth += match c {
-            '(' => 1,
-            ')' => -1,
-            _ => 0,
-        };
+        depth += i32::from(c == open) - i32::from(c == close);
         if depth == 0 {
-            let arguments = inner[..n].chars().filter(|c| !is_space(*c) && *c != ':').collect();
-            let call = Call { module, function: behind[..name].to_owned(), arguments };
-            let end = text.len() - inner.len() + n + 1;
-            return Some((call, end + usize::from(text[end..].starts_with('.'))));
+            return Some(n);
         }
     }
     None
+}
+
+/// A call that ends at a place, with the full stop behind it.
+fn called(text: &str, module: &'static str, function: &str, arguments: &str, end: usize) -> (Call, usize) {
+    let arguments = arguments.chars().filter(|c| !is_space(*c) && *c != ':').collect();
+    let call = Call { module, function: function.to_owned(), arguments };
+    (call, end + usize::from(text[end..].starts_with('.')))
 }
 
 #[cfg(test)]
@@ -222,6 +275,44 @@ mod tests {
         ] {
             let text = format!("{before}call()");
             assert_eq!(Before::read(&text, 0, before.len()).changes, changes, "{before}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_reckoned_with_where_an_operator_stands_beside_its_call() {
+        for (before, behind, expect) in [
+            ("", " / 1024.", true),
+            ("", "/1024", true),
+            ("1> ", " div 1024.", true),
+            ("f() - ", ".", true),
+            ("2 * ", ".", true),
+            ("x -", "", true),
+            ("- ", "", false),
+            ("a\n- ", ".\n- b", false),
+            ("1> ", ".\n123\n", false),
+            ("", ". - 5 minutes later", false),
+            ("", " => 123", false),
+            ("", " division", false),
+        ] {
+            let text = format!("{before}call(){behind}");
+            let end = before.len() + "call()".len() + usize::from(behind.starts_with('.'));
+            assert_eq!(is_reckoned_with(&text, before.len(), end), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_call_that_another_function_carries_is_read_up_to_that_ones_bracket() {
+        for (text, arguments) in [
+            ("recon_alloc, fragmentation, [current]).", Some("current")),
+            (":recon_alloc , :fragmentation,[:current] , 5000)", Some("current")),
+            ("recon_alloc,fragmentation,[], infinity).", Some("")),
+            ("recon_alloc, fragmentation, [current]}", None),
+            ("recon_alloc, fragmentation, [current", None),
+            ("recon_alloc, and fragmentation", None),
+        ] {
+            let read = call(text, 0);
+            assert_eq!(read.as_ref().map(|(call, _)| call.arguments.as_str()), arguments, "{text}");
+            assert!(read.is_none_or(|(_, end)| end == text.len()), "{text}");
         }
     }
 }

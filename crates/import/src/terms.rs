@@ -4,6 +4,7 @@ use beamtune_model::{Metric, metrics};
 
 use crate::instrument::CARRIER_SETS;
 use crate::part::{CARRIERS, CUT_OFF, Mean, Partial, Told, Tool, Value, Whole};
+use crate::rabbitmq;
 use crate::term::Term;
 
 /// The name of the tool that tells of allocators.
@@ -22,6 +23,10 @@ const NATIVE_PER_US: i64 = 1_000;
 pub const UNKNOWN_LENGTH_US: i64 = 1_000_000;
 
 const SUM: &str = "the total is not the sum of processes and system, so it is no answer of erlang:memory()";
+const SOME_KINDS: &str = "these are some of the kinds of memory: print erlang:memory()";
+const OF_RABBITMQ: &str = "in RabbitMQ's terms most kinds of memory are its own sums: print rabbitmq-diagnostics status without --formatter, or by rabbitmqctl eval erlang:memory()";
+const USAGE: &str =
+    "which kind of scheduler each of these is does not stand in it: print scheduler:utilization(1)";
 const NO_BYTES: &str = "it holds something that is no number of bytes";
 const ODD_UTILIZATION: &str =
     "it is not what scheduler:utilization gives: a share is not between 0 and 1, or schedulers are missing";
@@ -84,7 +89,19 @@ fn understand_list(
     call: Option<&Call>,
 ) -> Option<(Tool, Result<Told, &'static str>)> {
     let first = list.first()?.tuple()?;
+    if is_of_rabbitmq(list) {
+        return Some((rabbitmq::TOOL, Err(OF_RABBITMQ)));
+    }
+    let asked = |module: &str, function: &str| {
+        call.is_some_and(|call| call.module == module && call.function == function)
+    };
     match first {
+        [Term::Integer(_), share] if share.number().is_some() && asked("recon", "scheduler_usage") => {
+            Some(("recon", Err(USAGE)))
+        }
+        [Term::Atom(name), Term::Integer(_)] if name != "total" && asked("erlang", "memory") => {
+            Some(("erlang:memory", Err(SOME_KINDS)))
+        }
         [name, Term::Integer(_)] if name.atom() == Some("total") => {
             Some(("erlang:memory", memory(term, list)))
         }
@@ -115,6 +132,12 @@ fn understand_list(
     }
 }
 
+/// Whether `rabbitmqctl status` has printed a list, or the list of kinds of memory within it.
+fn is_of_rabbitmq(list: &[Term]) -> bool {
+    let is_memory = |kinds: &[Term]| field(kinds, "connection_readers").is_some();
+    is_memory(list) || field(list, "memory").and_then(Term::list).is_some_and(is_memory)
+}
+
 /// The arguments of a call of one of recon_alloc's functions.
 fn arguments<'a>(call: Option<&'a Call>, function: &str) -> Option<&'a str> {
     let call = call.filter(|call| call.module == RECON && call.function == function)?;
@@ -143,6 +166,9 @@ fn memory(term: &Term, list: &[Term]) -> Result<Told, &'static str> {
     let kinds = kinds.ok_or(NO_BYTES)?;
     let size = |name: &str| kinds.iter().find(|(kind, _)| *kind == name).map(|(_, size)| *size);
     let [total, processes, system] = OF_MEMORY.map(size);
+    if processes.is_none() || system.is_none() {
+        return Err(SOME_KINDS);
+    }
     if total.is_none() || total != processes.zip(system).and_then(|(a, b)| a.checked_add(b)) {
         return Err(SUM);
     }

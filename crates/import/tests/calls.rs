@@ -100,6 +100,8 @@ fn what_a_function_makes_of_an_answer_is_not_the_answer() {
         "Enum.drop(:recon_alloc.fragmentation(:current), true)",
         ":recon_alloc.fragmentation(:current) |> Enum.take(3)",
         "io:format(\"~p~n\", [tl(recon_alloc:fragmentation(current))]).",
+        "tl(rpc:call(N, recon_alloc, fragmentation, [current])).",
+        ":rpc.call(n, :recon_alloc, :fragmentation, [:current]) |> Enum.take(3)",
     ] {
         for prompt in ["", "1> ", "iex(4)> ", "$ bin/app eval '"] {
             check_refused(&format!("{prompt}{call}\n{printed}"), 2, "what stands around the call");
@@ -132,8 +134,51 @@ fn what_a_function_makes_of_an_answer_is_not_the_answer() {
 }
 
 #[test]
+fn a_number_that_is_reckoned_with_or_stands_in_prose_is_not_the_answer() {
+    for (text, line) in [
+        ("1> recon_alloc:memory(allocated) / 1024 / 1024.\n53.203125", 2),
+        ("recon_alloc:memory(allocated)/1024/1024.\n53.203125", 2),
+        ("iex(1)> :recon_alloc.memory(:allocated) / 1_048_576\n53.203125", 2),
+        ("io:format(\"~p~n\", [recon_alloc:memory(used) / 1024 / 1024]).\n53.203125\nok", 2),
+        ("1> recon_alloc:memory(used) div 1024.\n53203", 2),
+        ("recon_alloc:memory(allocated) - recon_alloc:memory(used).\n12345678", 2),
+        ("1> 2 * recon_alloc:memory(used).\n12345678", 2),
+    ] {
+        check_refused(text, line, "what stands around the call");
+    }
+    for text in ["I ran `recon_alloc:memory(allocated)` 3 times", "recon_alloc:memory(allocated): 4 GB"] {
+        check_refused(text, 1, "more stands in its line");
+    }
+    for text in
+        ["recon_alloc:memory(used) % 3\n", "recon_alloc:memory(used) # 3\n", "recon_alloc:memory(used) = 3\n"]
+    {
+        let told = told_by(&format!("{text}{OTHER}"));
+        assert!(!told.keys().any(|key| key.starts_with("allocator.")), "{text}: {told:#?}");
+    }
+    for text in [
+        "- recon_alloc:memory(used).\n250\n",
+        "* `recon_alloc:memory(used)`: 250\n",
+        "recon_alloc:memory(used). 250 ok 2> halt().\n",
+        "1>recon_alloc:memory(used).\n250 2>recon_alloc:memory(usage).\n0.25\n",
+    ] {
+        check(&told_by(text), &[("allocator.blocks_size ", "250")]);
+    }
+    let total = "[{total,3},{processes,1},{system,2}]\n";
+    for call in
+        ["before - erlang:memory():", "erlang:memory() - 5 minutes later:", "erlang:memory(). % later"]
+    {
+        check(&told_by(&format!("{call}\n{total}")), &[("memory.total ", "3")]);
+    }
+}
+
+#[test]
 fn a_call_within_what_prints_it_is_answered_whole() {
     for call in [
+        "rpc:call('shop@web1', recon_alloc, fragmentation, [current]).",
+        "rpc:call(N, recon_alloc, fragmentation, [current], 5000).",
+        "erpc:call(N,recon_alloc,fragmentation,[current]).",
+        "apply(recon_alloc, fragmentation, [current]).",
+        ":rpc.call(n, :recon_alloc, :fragmentation, [:current]) |> IO.inspect(limit: :infinity)",
         "rp(recon_alloc:fragmentation(current)).",
         "X = recon_alloc:fragmentation(current).",
         "io:format(\"~p~n\", [recon_alloc:fragmentation(current)]).",

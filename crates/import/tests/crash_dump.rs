@@ -196,6 +196,45 @@ fn what_is_no_dump_is_told_from_one() {
 }
 
 #[test]
+fn a_process_that_was_collected_is_named_only_where_it_may_be_the_one() {
+    let garbing = |pid: u32| format!("=proc:<0.{pid}.0>\nState: Garbing\n");
+    let dump = |head: &str, processes: &str| {
+        let text = format!(
+            "=erl_crash_dump:0.5\nSlogan: x\nSystem version: Erlang/OTP 27 [64-bit]\n{head}=scheduler:2\nCurrent Process: \n\
+             {processes}=port:#Port<0.1>\n=end\n"
+        );
+        Dump::of(text.as_bytes()).expect("a dump").fact(facts::CRASH_PROCESS).map(str::to_owned)
+    };
+    let (one, two) = (garbing(7), garbing(7) + &garbing(8));
+    assert_eq!(dump("Calling Thread: scheduler:2\n", &one), None, "that thread had no process");
+    for head in ["", "Calling Thread: scheduler:0\n"] {
+        assert_eq!(dump(head, &one).as_deref(), Some("<0.7.0>"), "{head}");
+        assert_eq!(dump(head, &two), None, "{head}");
+    }
+}
+
+#[test]
+fn processes_that_ran_are_found_among_many_at_once() {
+    let running: String =
+        (0..4_000).map(|n| format!("=scheduler:{n}\nCurrent Process: <0.{}.1>\n", 500_000 + n)).collect();
+    let processes: String = (0..100_000)
+        .map(|n| {
+            format!("=proc:<0.{n}.0>\nState: Waiting\nMemory: 5\nReductions: 6\nMessage queue length: 0\n")
+        })
+        .collect();
+    let text = format!("=erl_crash_dump:0.5\nSlogan: x\n{running}{processes}=port:#Port<0.1>\n=end\n");
+    let dump = Dump::of(text.as_bytes()).expect("a dump");
+    assert_eq!(dump.reading(Group::Vm, "", "process_count"), Some(100_000));
+}
+
+#[test]
+fn a_mark_before_the_first_line_is_passed_over() {
+    let whole = [b"\xef\xbb\xbf".as_slice(), &fixture("25-halt")].concat();
+    let dump = Dump::of(whole.as_slice()).expect("a dump");
+    assert_eq!(dump.fact(facts::CRASH_SLOGAN), Some("gone for good"));
+}
+
+#[test]
 fn numbers_that_cannot_be_are_missing() {
     let dump = Dump::of(
         b"=erl_crash_dump:0.5\nSlogan: x\nSystem version: Erlang/OTP 27 [64-bit]\n=memory\ntotal: 18446744073709551616\n\

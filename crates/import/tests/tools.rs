@@ -359,6 +359,88 @@ fn what_is_known_but_not_judged_or_contradicts_itself_is_named() {
 const AVERAGES: &str = "recon_alloc:average_block_sizes(current).\n";
 
 #[test]
+fn what_other_calls_and_options_make_the_tools_print_is_named_with_what_to_print_instead() {
+    let check = |text: &str, place: (usize, usize), why: &str| {
+        let whys = whys(text);
+        let is_it =
+            |(line, column, text): &(usize, usize, String)| (*line, *column) == place && text.contains(why);
+        assert!(whys.iter().any(is_it), "{text}: {whys:#?}");
+    };
+    check("1> recon:scheduler_usage(1000).\n[{1,0.02},{2,0.0}]\n", (2, 1), "print scheduler:utilization(1)");
+    check("1> erlang:memory([total, binary]).\n[{total,10},{binary,4}]\n", (2, 1), "print erlang:memory()");
+    check("1> erlang:memory([code, binary]).\n[{code,10},{binary,4}]\n", (2, 1), "print erlang:memory()");
+    let memory = "[{total,10},{connection_readers,0},{queue_procs,4}]";
+    check(memory, (1, 1), "without --formatter");
+    check(&format!("[{{pid,12}},\n {{memory,{memory}}},\n {{uptime,5}}]"), (1, 1), "without --formatter");
+    for unit in ["g", "G", "gi", "m", "Mi"] {
+        check(&format!("Total memory used: 0.5 {unit}\n"), (1, 1), "its unit is not known here");
+        check(&format!("code: 0.0313 {unit} (24.5 %)\n"), (1, 1), "its unit is not known here");
+    }
+}
+
+#[test]
+fn a_part_of_the_blocks_is_not_taken_for_all_of_them() {
+    let banner = "Erlang/OTP 27 [erts-15.0] [smp:2:2]\n";
+    let answer = "{ok,{128,0,#{system => #{binary => {3,1,0,2}}}}}\n";
+    let gaps = |call: &str| {
+        let mut table = SeriesTable::default();
+        let reading = read(format!("{banner}1> {call}.\n{answer}").as_bytes()).expect("a reading");
+        let gaps = reading.samples("a test", &mut table).into_iter().flat_map(|sample| sample.gaps);
+        gaps.map(|gap| gap.source).collect::<Vec<_>>()
+    };
+    assert_eq!(gaps("instrument:allocations()"), [""; 0]);
+    assert_eq!(gaps("instrument:allocations(#{allocator_types => [binary_alloc]})"), ["vm.allocations"]);
+    for (flag, origin) in [("per_process", "<0.80.0>"), ("per_mfa", "{lists,reverse,1}")] {
+        let text = format!(
+            "{banner}1> instrument:allocations(#{{flags => [{flag}]}}).\n{}",
+            answer.replace("system", origin)
+        );
+        assert!(whys(&text)[0].2.contains("by process or function"), "{text}: {:?}", whys(&text));
+    }
+}
+
+#[test]
+fn what_two_banners_tell_otherwise_is_not_taken() {
+    let banner = |release: &str| {
+        format!(
+            "Erlang/OTP {release} [erts-{release}.1] [smp:8:4]\n1> erlang:memory().\n[{{total,3}},{{processes,1}},{{system,2}}]\n"
+        )
+    };
+    let text = banner("25") + &banner("27");
+    let told = told_by(&text);
+    check(&told, &[(facts::SCHEDULERS_ONLINE, "4"), ("memory.total ", "3")]);
+    assert!(!told.contains_key(facts::OTP_RELEASE) && !told.contains_key(facts::ERTS_VERSION), "{told:#?}");
+    let other = whys(&text);
+    assert!(other.len() == 1 && other[0].0 == 4 && other[0].2.contains("another banner"), "{other:?}");
+    let twice = banner("25") + &banner("25");
+    check(&told_by(&twice), &[(facts::OTP_RELEASE, "25")]);
+    assert!(whys(&twice).is_empty(), "{:?}", whys(&twice));
+}
+
+#[test]
+fn sizes_that_rabbitmq_has_rounded_give_way_to_exact_ones() {
+    let rounded = "code: 0.0313 gb (24.5 %)\n";
+    let exact =
+        "1> erlang:memory().\n[{total,40000000},{processes,8750000},{system,31250000},{code,31250000}]\n";
+    for text in [format!("{rounded}{exact}"), format!("{exact}{rounded}")] {
+        check(&told_by(&text), &[("memory.code ", "31250000"), ("memory.total ", "40000000")]);
+        assert!(whys(&text).is_empty(), "{text}: {:?}", whys(&text));
+    }
+    let again = format!("{rounded}{}", rounded.replace('3', "4"));
+    assert!(whys(&again)[0].2.contains("told before"), "{:?}", whys(&again));
+}
+
+#[test]
+fn a_crash_dump_within_text_is_named_as_such() {
+    let head = "=erl_crash_dump:0.5\nMon Nov 23 05:28:30 2026\nSlogan: no more\n";
+    assert_eq!(read(format!("It died:\n\n{head}").as_bytes()), Err(ImportError::DumpWithin));
+    let text = format!("1> erlang:memory().\n[{{total,3}},{{processes,1}},{{system,2}}]\nthen\n{head}");
+    let named = whys(&text);
+    assert!(named.iter().any(|(line, _, why)| *line == 4 && why.contains("a file of its own")), "{named:?}");
+    assert_eq!(read(b"a file that begins with =erl_crash_dump: is one"), Err(ImportError::Nothing));
+}
+
+#[test]
 fn averages_become_numbers_of_blocks_where_their_sizes_are_told() {
     let sizes = "2> recon_alloc:fragmentation(current).\n\
                  [{{binary_alloc,1},[{sbcs_usage,0.9},{mbcs_usage,0.8},{sbcs_block_size,60000000},\

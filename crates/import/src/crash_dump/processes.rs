@@ -1,6 +1,6 @@
 //! Processes: those that stand out become rows, of the others it is counted as what they were started.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use beamtune_model::{ProcessRow, Rank, SampleBuilder, SpawnRow, metrics};
 
@@ -31,10 +31,10 @@ pub(super) struct Processes {
     places: HashMap<String, u32>,
     names: HashMap<u64, String>,
     count: i64,
-    /// Of those collected at that moment; the last of several.
-    pub(super) collected: Option<String>,
+    /// Those collected at that moment, two at most: of several none stands out.
+    pub(super) collected: Vec<String>,
     /// Those that ran on a scheduler, which are told whatever they hold.
-    pub(super) running: Vec<String>,
+    pub(super) running: HashSet<String>,
     /// Rows of those.
     ran: Vec<ProcessRow>,
 }
@@ -71,8 +71,8 @@ impl Processes {
             }
         }
         let state = section.bytes("State").unwrap_or_default();
-        if state == b"Garbing" {
-            self.collected = Some(pid.to_owned());
+        if state == b"Garbing" && self.collected.len() < 2 {
+            self.collected.push(pid.to_owned());
         }
         let (Some(memory), Some(queue), Some(reductions)) =
             (section.number("Memory"), section.number("Message queue length"), section.number("Reductions"))
@@ -101,7 +101,7 @@ impl Processes {
         self.rows.queue.offer(queue, row);
         self.rows.reductions.offer(reductions, row);
         self.rows.binary.offer(binary.unwrap_or(0), row);
-        if self.ran.len() < self.running.len() && self.running.iter().any(|running| running == pid) {
+        if self.ran.len() < self.running.len() && self.running.contains(pid) {
             self.ran.push(row());
         }
     }

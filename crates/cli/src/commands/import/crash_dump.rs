@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use beamtune_import::crash_dump::{BEGINNING, GZIP, read};
+use beamtune_import::crash_dump::{GZIP, begins, read};
 use beamtune_model::{SampleBuilder, SeriesTable, Span, Tick, facts};
 use beamtune_recording::{Existing, Reader, Selection, Writer};
 
@@ -33,7 +33,7 @@ fn is_dump(input: &mut impl BufRead) -> Result<bool> {
     if begin.starts_with(GZIP) {
         bail!("it is compressed: gunzip -c FILE | beamtune import -");
     }
-    Ok(begin.starts_with(BEGINNING))
+    Ok(begins(begin))
 }
 
 /// Reads it, says what is missing of it, and judges what is there.
@@ -113,5 +113,7 @@ Memory: 4000
         assert!(told.is_err_and(|told| told.contains("gunzip -c")));
         assert_eq!(is_dump(&mut DUMP.as_bytes()).ok(), Some(true));
         assert_eq!(is_dump(&mut b"lcnt:conflicts()".as_slice()).ok(), Some(false));
+        let marked = format!("\u{feff}{DUMP}");
+        assert_eq!(is_dump(&mut marked.as_bytes()).ok(), Some(true), "editors put a mark before a text");
     }
 }
