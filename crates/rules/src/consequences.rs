@@ -239,8 +239,8 @@ const RELATIONS: &[Relation] = &[
     Relation {
         cause: "BT048",
         effects: &["BT011"],
-        // One process that is named makes its own garbage.
-        is_meant: |_, effect| effect.subject.is_none(),
+        // One process that is named, with its pid, makes its own garbage; a kind may be those that refer to the term.
+        is_meant: |_, effect| effect.subject.as_deref().is_none_or(|subject| !subject.contains('<')),
         why: "whoever refers to a persistent term that goes is collected",
     },
     Relation {

@@ -59,7 +59,7 @@ pub(crate) const FIXES: &[Fix] = &[
         affected: &[("15.0", "16.2.1")],
         sign: |period| {
             let asleep = rows(period).filter(|row| {
-                memory::hibernates(row) && row.total_heap_words.unwrap_or(0) > LARGE_HEAP_WORDS
+                memory::hibernates(row) && row.total_heap_words.unwrap_or(0) > memory::LARGE_HEAP_WORDS
             });
             let count = asleep.count();
             needs(count > 0, format!("{count} processes with large heaps hibernate"))
@@ -213,10 +213,7 @@ pub(crate) const FIXES: &[Fix] = &[
             // Monitors and timers that are in use, or left, look the same.
             needs(
                 bytes >= 64e6 && each >= 4_096.0,
-                format!(
-                    "fix_alloc holds {}, {each:.0} bytes for each process",
-                    memory::megabytes(bytes)
-                ),
+                format!("fix_alloc holds {}, {each:.0} bytes for each process", memory::megabytes(bytes)),
             )
         },
     },
@@ -311,9 +308,6 @@ pub(crate) const FIXES: &[Fix] = &[
         },
     },
 ];
-
-/// From here on a collection goes to a dirty scheduler, in words (ERTS_POTENTIALLY_LONG_GC_HSIZE).
-const LARGE_HEAP_WORDS: i64 = 131_072;
 
 /// A lock of which one try of twenty meets another, often enough that it is not by chance.
 fn is_contended(period: &Period, lock: &LockRow) -> bool {

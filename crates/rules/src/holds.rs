@@ -22,13 +22,16 @@ const TAKES: &[&str] =
 
 /// Modules of which the same is true, whatever the function.
 const POOLS: &[&str] = &[
-    "poolboy:",
+    // Not poolboy:transaction/3, which stays on the stack while the worker is asked.
+    "poolboy:checkout",
     "hackney_pool:",
     "Elixir.NimblePool:",
     "Elixir.DBConnection",
     "wpool",
     "sbroker:",
+    "sbroker_gen:",
     "jobs:",
+    "jobs_server:",
     "ranch_conns_sup:start_protocol",
     "ejabberd_sql:",
 ];
@@ -280,6 +283,14 @@ mod tests {
             "Elixir.Ecto.Adapters.SQL:checkout_or_transaction/4",
         ];
         check(&in_transaction, None);
+        check(&["gen:do_call/4", "gen_server:call/2", "poolboy:transaction/3", "shop:pay/1"], None);
+        let sql = [
+            "gen:do_call/4",
+            "p1_fsm:sync_send_event/3",
+            "ejabberd_sql:sync_send_event/3",
+            "mod_roster:get/1",
+        ];
+        check(&sql, Some("ejabberd_sql:sync_send_event/3"));
         check(&["gen:do_call/4", "Elixir.ShopWeb.CartController:checkout/2"], None);
         check(&[], None);
     }

@@ -74,7 +74,7 @@ const KNOWN: &[Known] = &[
         by: By::Name("code_server"),
         what: "finds and loads modules; who calls a function that is not loaded, or does not exist, asks it each time",
         // No flag: without a boot script that names all modules (RabbitMQ, erl -pa …) an embedded node does not even start.
-        entry: "code.known_modules",
+        entry: "code.load_at_start",
         change: "load what is needed at start (code:ensure_modules_loaded/1, or a release's boot script with -mode embedded), and look for \
                  calls of modules that do not exist",
         why: "a loaded module is called without asking",
@@ -346,7 +346,7 @@ mod tests {
         assert!(told("rex").what.contains("multicall of 23 and later go past it"), "{}", told("rex").what);
         assert!(told("rex").change.starts_with("rpc:call or erpc in place of rpc:block_call"));
         // A node whose boot script does not name its modules does not start with the flag alone.
-        assert_eq!(told("code_server").entry, "code.known_modules");
+        assert_eq!(told("code_server").entry, "code.load_at_start");
         assert!(
             told("code_server").change.contains("ensure_modules_loaded"),
             "{}",

@@ -79,6 +79,9 @@ pub fn is_idle(period: &Period, process: &ProcessUse) -> bool {
         && !period.events.iter().any(|event| event.subject.contains(&process.pid))
 }
 
+/// From here on a collection goes to a dirty scheduler, in words (ERTS_POTENTIALLY_LONG_GC_HSIZE).
+pub const LARGE_HEAP_WORDS: i64 = 131_072;
+
 /// True of a process that hibernates: its heap was collected as a whole for that, and is as small as can be. Its count of collections
 /// since the last full one does not show it (OTP's erl_gc.c, garbage_collect_hibernate). Since OTP 28 behaviours do so within their loop.
 pub fn hibernates(row: &ProcessRow) -> bool {

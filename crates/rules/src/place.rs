@@ -41,6 +41,7 @@ const WAYS: &[&str] = &[
     "gen_fsm:",
     "gen_server2:",
     "p1_server:",
+    "p1_fsm:",
     "proc_lib:",
     "supervisor:",
     "gen_tcp:",

@@ -9,6 +9,9 @@ use crate::rule::Draft;
 /// The score of publishers that are blocked: critical.
 const BLOCKS: f64 = 80.0;
 
+/// What it was set to may have been changed since, so that no more than a warning is told without RabbitMQ's own word.
+pub const ASSUMED: f64 = 60.0;
+
 /// RabbitMQ blocks publishers from this share of the memory on that it sees, unless it is told otherwise: until 3.13, and since 4.0
 /// (rabbitmq.com, "Memory Alarm Threshold", of 3.13 and of 4.2).
 const DEFAULTS: (f64, f64) = (0.4, 0.6);

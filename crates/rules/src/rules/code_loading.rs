@@ -204,7 +204,7 @@ fn searched(period: &Period, server: Seen<'_>, busy: f64, all: f64, score: f64) 
     .fix_if(!embedded && !boots_release(period), || {
         remedy::of(
             period,
-            "code.known_modules",
+            "code.load_at_start",
             "modules that are there and not loaded yet: code:ensure_modules_loaded/1 for those of the application, at its start. No -mode \
              embedded without a release, whose boot script names all modules",
             "what is loaded is looked for in no folder",
@@ -215,7 +215,7 @@ fn searched(period: &Period, server: Seen<'_>, busy: f64, all: f64, score: f64) 
 
 /// True where it was started with a boot script that is not OTP's own, as a release is. RabbitMQ is none, also where its script is its own.
 fn boots_release(period: &Period) -> bool {
-    const OTPS: &[&str] = &["start_sasl", "start_clean", "start", "no_dot_erlang"];
+    const OTPS: &[&str] = &["no_dot_erlang", "start", "start_all_example", "start_clean", "start_sasl"];
     let arguments = period.facts.list(facts::INIT_ARGS).unwrap_or_default();
     let boot = arguments.iter().rev().find_map(|argument| argument.strip_prefix("-boot "));
     let is_own = boot.is_some_and(|boot| {

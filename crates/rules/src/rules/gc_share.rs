@@ -7,6 +7,7 @@ use beamtune_model::{
 };
 
 use crate::beside::{has_long_queue_on_heap, off_heap};
+use crate::memory;
 use crate::place;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, NOTICE, Rule};
@@ -48,9 +49,8 @@ const DIRTY_SHARE: f64 = 0.13;
 /// … if so many collect at a time on average that they meet there. (A node stood still with 13–36 % of many of them, and one allocator.)
 const DIRTY_MEET: f64 = 1.0;
 
-/// Beyond this a heap goes to a dirty scheduler (ERTS_POTENTIALLY_LONG_GC_HSIZE), and it is what lives in it that costs: no size for all
-/// that are started alike, also those that stay small. In words.
-const LARGEST_FOR_ALL_WORDS: i64 = 131_072;
+/// Beyond this it is what lives in a heap that costs: no size for all that are started alike, also those that stay small. In words.
+const LARGEST_FOR_ALL_WORDS: i64 = memory::LARGE_HEAP_WORDS;
 
 /// The same of one process: 64 MB. The young heap that is asked for comes beside the old one, and beyond that it costs too much memory
 /// (judgement). In words.
@@ -93,7 +93,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "{:.0} % of the schedulers' work is garbage collection{}",
             share * 100.0,
             match (whose.kind, whose.one()) {
-                (Some(call), _) => format!(", most likely of the processes started with {call}"),
+                (Some(call), _) => format!(", most likely of {}", started(call)),
                 (None, Some(process)) => format!(", most likely of {}", process.title()),
                 (None, None) if is_imported => "; of which processes is not known".to_owned(),
                 (None, None) => ", spread over many processes".to_owned(),
@@ -206,6 +206,17 @@ fn own_allocators(period: &Period) -> Option<Remedy> {
     )
 }
 
+/// How those are called of which it is not known what they were started with.
+const CHILD_OF: &str = "child of ";
+
+/// Processes of a kind, in words.
+fn started(call: &str) -> String {
+    match call.strip_prefix(CHILD_OF) {
+        Some(maker) => format!("the children of {maker}"),
+        None => format!("the processes started with {call}"),
+    }
+}
+
 /// Whose garbage it is, by heap and work together.
 struct Whose<'a> {
     /// What they were started with, where it is several that are alike.
@@ -254,7 +265,13 @@ impl<'a> Whose<'a> {
 
     /// Where a setting goes.
     fn place(&self) -> String {
-        self.kind.map_or_else(|| "for this process".to_owned(), |call| format!("where {call} is started"))
+        self.kind.map_or_else(
+            || "for this process".to_owned(),
+            |call| match call.strip_prefix(CHILD_OF) {
+                Some(maker) => format!("where {maker} starts them"),
+                None => format!("where {call} is started"),
+            },
+        )
     }
 
     fn rows(&self) -> impl Iterator<Item = &'a ProcessRow> {
@@ -284,7 +301,7 @@ impl<'a> Whose<'a> {
             Some(call) => (
                 Evidence::text(
                     "processes with the most work on large heaps",
-                    format!("{} that stand out were started with {call}", self.processes.len()),
+                    format!("{} that stand out are of {}", self.processes.len(), started(call)),
                 ),
                 "their heaps, the median",
                 "their fullsweep_after, the least",

@@ -70,11 +70,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let is_floor = |floor: &&str| {
         OtpVersion::parse(floor).is_some_and(|floor| floor.release() == enough.release() && floor > enough)
     };
-    if let Some(floor) = FLOORS.iter().copied().find(is_floor)
-        && let Some(version) = OtpVersion::parse(floor)
-    {
-        (enough, enough_text) = (version, floor);
-    }
+    let floor = FLOORS.iter().copied().find(is_floor);
     // Those that are shown come first.
     found.sort_by_key(|(_, _, sign)| !sign.shown);
     let shown = found.iter().filter(|(_, _, sign)| sign.shown).count();
@@ -105,8 +101,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .because(Evidence::text(fix.id, format!("{}; {}; mended in ERTS {until}", fix.what, sign.seen)));
     }
     let stopped = refused(period, release);
-    let draft =
-        draft.but_if(shown > 0, "what is seen may have another cause: the other findings first").but_if(
+    let draft = draft
+        .because_some(floor.map(|floor| {
+            let text = format!("versions of this branch below {floor} can corrupt memory where binaries are built (OTP-19462)");
+            Evidence::text("why a later one", text)
+        }))
+        .but_if(shown > 0, "what is seen may have another cause: the other findings first").but_if(
             !stopped.is_empty(),
             format!(
                 "OTP {release} refuses or ignores what this node is started with: {}",
@@ -116,7 +116,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found(draft.fix(remedy::of(
         period,
         "build.otp_version",
-        &format!("OTP {release} with ERTS {enough_text} or later; best the latest patch of that release, or of a newer one"),
+        &format!(
+            "OTP {release} with ERTS {} or later; best the latest patch of that release, or of a newer one",
+            floor.unwrap_or(enough_text)
+        ),
         "the defect is not there any more",
         "erlang:system_info(version); then the same load for as long as it took to show, beside an old node",
     ))))

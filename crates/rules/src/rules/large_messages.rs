@@ -52,8 +52,9 @@ const WORD_BYTES: f64 = 8.0;
 /// So many large ones must have been seen to come: a few may be a state that is handed over once (judgement).
 const MIN_MESSAGES: i64 = 3;
 
-/// Where less than this share of what they may cost was seen to come, other garbage may be nearly all of it (judgement).
-const SURE: f64 = 0.1;
+/// Where less than this share of what they may cost was seen to come, other garbage is nearly all of it (judgement): most messages are not seen,
+/// since who waits for one takes it at once.
+const SURE: f64 = 0.02;
 
 /// So many receivers are told.
 const MOST_NAMED: usize = 3;

@@ -140,7 +140,7 @@ impl Queued {
             near.map(|point| point.1 as f64)
         };
         let most = about(blocks.last_at).fold(stat.last.value as f64, f64::max);
-        let least = about(blocks.first_at).reduce(f64::min).unwrap_or(0.0);
+        let least = about(blocks.first_at).reduce(f64::min).unwrap_or(stat.first.value as f64);
         Queued { most, grown: (most - least).max(0.0) }
     }
 }

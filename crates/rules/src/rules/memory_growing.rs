@@ -99,7 +99,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     {
         found.push(Growing { kind: "outside", now, trend, pace: pace(&outside, trend.slope) });
     }
-    let rise = trend(&resident_points).filter(|rise| rise.p < 0.01 && rise.low > 0.0);
+    // What is swapped out meanwhile was needed, too.
+    let swapped =
+        period.stat(&metrics::SWAP, "").map(|stat| stat.trace.points().to_vec()).unwrap_or_default();
+    let rise = trend(&with(&resident_points, &swapped)).filter(|rise| rise.p < 0.01 && rise.low > 0.0);
     let mut drafts: Vec<Draft> = Vec::new();
     for growing in &found {
         let rises = rise.is_some_and(|rise| rise.slope >= LEAST_RISE * growing.trend.slope);
@@ -160,6 +163,15 @@ fn pace(points: &[(f64, f64)], slope: f64) -> f64 {
     }
     let late = points.partition_point(|(t, _)| *t < last.0 - length / 3.0);
     points.get(late..).and_then(trend).map_or(slope, |late| late.slope.min(slope))
+}
+
+/// Points, by seconds, and at each the last one of a trace before or at it; the points alone where that has none.
+fn with(points: &[(f64, f64)], trace: &[(i64, i64)]) -> Vec<(f64, f64)> {
+    let at = |t: f64| {
+        let after = trace.partition_point(|&(other, _)| other as f64 / SECOND_NS as f64 <= t);
+        after.checked_sub(1).and_then(|place| trace.get(place)).or_else(|| trace.first())
+    };
+    points.iter().map(|&(t, value)| (t, value + at(t).map_or(0.0, |&(_, more)| more as f64))).collect()
 }
 
 /// One trace minus another, each point with the nearest one in time.
@@ -265,7 +277,7 @@ fn draft(period: &Period, score: f64, growing: &Growing, room: Option<Room>) -> 
     .because_some(owner.map(|(_, evidence)| evidence))
     .but_if(short, "it was seen for a short time only: a peak that is being built looks the same (record for hours: beamtune record --keep 6h)");
     let draft = match room.map(|room| room.end) {
-        Some(End::Watermark { unsure: Some(but) }) => draft.but(but),
+        Some(End::Watermark { unsure: Some(but) }) => draft.at_most(watermark::ASSUMED).but(but),
         _ => draft,
     };
     let prove = "beamtune memory --for 10m: the growth must end under the same load";
@@ -351,6 +363,18 @@ mod tests {
         assert!(steady(&points(400, |t| 60e6 * (1.0 - (-t / 90.0).exp()))).is_none());
         assert!(steady(&points(310, |t| 200e6 * (1.0 - (-t / 60.0).exp()))).is_none());
         assert!(steady(&points(400, |t| 0.1e6 * t)).is_some());
+    }
+
+    #[test]
+    fn what_is_swapped_out_meanwhile_counts_as_resident() {
+        let second = |t: i64| t * SECOND_NS;
+        let resident: Vec<(f64, f64)> = (0..10).map(|t| (f64::from(t), 2e9)).collect();
+        let swapped: Vec<(i64, i64)> = (0..10).map(|t| (second(t), 5_000_000 * t)).collect();
+        assert!(trend(&resident).is_none_or(|rise| rise.slope == 0.0));
+        assert_eq!(trend(&with(&resident, &swapped)).map(|rise| rise.slope), Some(5e6));
+        // Read each ten seconds only, and not at all.
+        assert_eq!(with(&resident, &[(second(3), 7)]).iter().map(|point| point.1).sum::<f64>(), 20e9 + 70.0);
+        assert_eq!(with(&resident, &[]), resident);
     }
 
     #[test]

@@ -33,8 +33,6 @@ const AMPLE_BYTES: f64 = 4e9;
 /// … so it counts as one of which no more than this is taken: a notice.
 const MOST_WHERE_AMPLE: f64 = 0.79;
 
-/// What it was set to may have been changed since, so that no more than a warning is told without RabbitMQ's own word.
-const ASSUMED: f64 = 60.0;
 const WATERMARK_SOURCE: &str = "rabbitmq.com, \"Memory Alarm Threshold\", of 3.13 and of 4.2";
 
 struct Limit {
@@ -209,7 +207,7 @@ fn rabbitmq(period: &Period, resident: f64) -> Option<Draft> {
     let of = share.map_or(String::new(), |share| format!(" ({:.0} % of {})", share * 100.0, megabytes(seen)));
     Some(
         Draft::new(
-            score.min(ASSUMED),
+            score.min(watermark::ASSUMED),
             format!(
                 "{said}: {} are resident, and its memory watermark is at {}{of}{unless}",
                 megabytes(resident),

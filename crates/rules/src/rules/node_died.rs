@@ -258,7 +258,7 @@ fn out_of_memory(period: &Period, allocator: &str, bytes: f64, kind: &str) -> Dr
             "beamtune memory shows how far the area is used",
         )
     })
-    .fix_if(queue.is_some_and(|(_, queue)| queue as f64 >= QUEUE.notice), || {
+    .fix_if(is_own && queue.is_some_and(|(_, queue)| queue as f64 >= QUEUE.notice), || {
         remedy::of(
             period,
             "code.back_pressure",

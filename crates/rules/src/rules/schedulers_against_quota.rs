@@ -29,6 +29,11 @@ const RATIO: Scale = Scale {
     source: "judgement; an upgrade that changed the count by quota caused outages (erlang/otp#8450)",
 };
 
+/// With so many times as many a burst of all of them uses up its quota in an eighth of each period, whatever they do now (judgement): a
+/// warning, and no more while nothing is lost.
+const MANY_TIMES: f64 = 8.0;
+const MOST_WHERE_HARMLESS: f64 = 40.0;
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let capacity = view::capacity(period)?;
     let limit = capacity.allowed.min(capacity.quota.unwrap_or(f64::INFINITY));
@@ -51,7 +56,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .map(|cores| if wakes_up { 0.0 } else { cores });
     // Without load nothing can be lost; that it will be is a guess.
     let harmless = stopped.is_some_and(|cores| cores < 0.001) && waited.is_some_and(|cores| cores < 0.05);
-    let score = RATIO.score(ratio).map(|score| if harmless { score.min(NOTICE) } else { score });
+    let score = RATIO.score(ratio).map(|score| match harmless {
+        true if ratio < MANY_TIMES => score.min(NOTICE),
+        true => score.min(MOST_WHERE_HARMLESS),
+        false => score,
+    });
     let fit = view::schedulers_that_fit(period, limit);
     // One that has but a part of a CPU is better than none for that part.
     let Some(score) = score.filter(|_| capacity.online > fit as f64) else {

@@ -27,7 +27,7 @@ fn searching(of_10: i64) -> Node {
 fn a_code_server_that_searches_for_modules_is_told() {
     let found = finding(&searching(7), "BT057");
     assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("code_server (<0.50.0>)")));
-    assert_eq!(entries(&found), ["code.known_modules", "code.known_modules"]);
+    assert_eq!(entries(&found), ["code.known_modules", "code.load_at_start"]);
     assert_eq!(finding(&searching(10), "BT057").level, Level::Critical);
     // Who reads the files for it is at work more often than itself.
     let by_loader = searching(1).with(|n| {
@@ -61,7 +61,7 @@ fn a_code_server_that_searches_for_modules_is_told() {
     assert_eq!(entries(&finding(&release, "BT057")), ["code.known_modules", "-mode"]);
     let rabbit = release.with(|n| n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned())));
     for none in [rabbit, boots("start_clean"), boots("/usr/lib/erlang/bin/start")] {
-        assert_eq!(entries(&finding(&none, "BT057")), ["code.known_modules", "code.known_modules"]);
+        assert_eq!(entries(&finding(&none, "BT057")), ["code.known_modules", "code.load_at_start"]);
     }
     // A look or two: the node loads what it has not used before.
     assert_healthy(&searching(1), "BT057");

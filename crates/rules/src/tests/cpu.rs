@@ -159,6 +159,8 @@ fn schedulers_are_held_against_quota_and_cpus() {
     check(1, 2, Some(500), None);
     // As long as nothing is lost it is only worth knowing; and what waking up takes is no loss.
     assert_eq!(finding(&node().with(|n| n.schedulers = 8), "BT003").level, Level::Notice);
+    // The next burst of sixteen for each core is.
+    assert_eq!(finding(&node().with(|n| n.schedulers = 32), "BT003").level, Level::Warning);
     let wakes = node().with(|n| (n.schedulers, n.wait, n.voluntary_switches) = (8, 0.2, 20_000));
     let found = finding(&wakes, "BT003");
     assert_eq!((found.level, found.cost), (Level::Notice, None));

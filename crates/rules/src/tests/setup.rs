@@ -321,6 +321,8 @@ fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
         "{}",
         found.remedies[0].change
     );
+    assert!(found.summary.ends_with("mended in ERTS 13.2.2.7 (OTP 25)"), "{}", found.summary);
+    assert!(found.evidence.iter().any(|of| of.text.as_ref().is_some_and(|text| text.contains("OTP-19462"))));
     assert!(found.evidence.iter().any(|of| of.what.contains("erlang/otp#7801")), "{:?}", found.evidence);
     assert_healthy(&off_heap("13.2.2.16"), "BT051");
     assert_healthy(&off_heap("15.2.7"), "BT051");
