@@ -82,6 +82,8 @@
 -define(FLOOD_MS, 100).
 -define(PAUSE_MS, 1000).
 -define(MOST_PAUSE_MS, 60000).
+%% Where a scheduler does not answer, for this and as much again by chance.
+-define(BUSY_MS, 250).
 %% How many of the last ones are kept for clients that have not read them yet.
 -define(EVENTS_KEPT, 50).
 %% process_info(P, memory) walks P's links, monitors and messages, and P does nothing else meanwhile: 0.1 us for each monitor
@@ -792,7 +794,8 @@ begin_watching(Events) ->
         undefined ->
             case schedulers_answer() of
                 true -> unless_anothers(erlang:system_monitor(self(), ?EVENTS), Events, fun() -> Events#events{how = monitor} end);
-                false -> later(?PAUSE_MS, paused, Events)
+                %% By chance, since a job that comes each second would be met each time.
+                false -> later(?BUSY_MS + erlang:phash2(erlang:monotonic_time(), ?BUSY_MS), paused, Events)
             end;
         {Owner, _} when Owner =:= self() -> Events#events{how = monitor};
         {Owner, _} -> later(?TRY_AGAIN_MS, {taken, Owner}, Events)
