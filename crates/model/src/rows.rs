@@ -95,6 +95,9 @@ pub struct ProcessRow {
     pub stack: Vec<String>,
 }
 
+/// What an initial call begins with that is not known, in front of who made the process.
+pub const CHILD_OF: &str = "child of ";
+
 impl ProcessRow {
     /// What a person calls the process: registered name, else label, else what it was started with.
     pub fn title(&self) -> Option<&str> {

@@ -66,16 +66,19 @@ pub fn off_heap(period: &Period, why: &str, prove: &str) -> Option<Remedy> {
 pub struct Blocks {
     pub first: f64,
     pub last: f64,
-    /// Between the two.
-    pub seconds: f64,
     /// When the first ones were read, and the last ones.
     pub first_at: Nanos,
     pub last_at: Nanos,
 }
 
 impl Blocks {
+    /// Between the two.
+    pub fn seconds(&self) -> f64 {
+        self.last_at.saturating_sub(self.first_at) as f64 / SECOND_NS as f64
+    }
+
     pub fn of(period: &Period) -> Result<Blocks, Missing> {
-        let mut blocks = Blocks { first: 0.0, last: 0.0, seconds: 0.0, first_at: 0, last_at: 0 };
+        let mut blocks = Blocks { first: 0.0, last: 0.0, first_at: 0, last_at: 0 };
         let mut instances = 0;
         for entity in period.entities(Group::Allocator) {
             if entity.split_once('/').is_none_or(|(allocator, _)| allocator != "fix_alloc") {
@@ -84,7 +87,6 @@ impl Blocks {
             let Ok(own) = period.stat(&metrics::MBCS_BLOCKS, entity) else { continue };
             instances += 1;
             (blocks.first_at, blocks.last_at) = (own.first.t, own.last.t);
-            blocks.seconds = (own.last.t.saturating_sub(own.first.t)) as f64 / SECOND_NS as f64;
             let others = [&metrics::POOL_BLOCKS, &metrics::SBCS_BLOCKS];
             let others = others.into_iter().filter_map(|metric| period.stat(metric, entity).ok());
             for stat in others.chain([own]) {

@@ -20,6 +20,7 @@ mod tables;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use beamtune_model::rows::CHILD_OF;
 use beamtune_model::units::Nanos;
 use beamtune_model::{Event, Gap, SampleBuilder, Span, TroubleKind, metrics};
 
@@ -370,7 +371,7 @@ fn function(value: Term<'_>) -> Result<Option<String>, TermError> {
     if let Ok([tag, maker]) = value.tuple_of()
         && tag.as_atom().is_ok_and(|tag| tag == "child_of")
     {
-        return Ok(Some(format!("child of {}", part(maker)?)));
+        return Ok(Some(format!("{CHILD_OF}{}", part(maker)?)));
     }
     let [module, function, arity] = value.tuple_of()?;
     Ok(Some(format!("{}:{}/{}", part(module)?, part(function)?, arity.as_i64()?)))

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use beamtune_model::rows::CHILD_OF;
 use beamtune_model::{
     Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessUse, Remedy, Scale, Unit, facts, metrics,
 };
@@ -205,9 +206,6 @@ fn own_allocators(period: &Period) -> Option<Remedy> {
         "throughput and gc share under the same load, and beamtune locks: alcu_allocator",
     )
 }
-
-/// How those are called of which it is not known what they were started with.
-const CHILD_OF: &str = "child of ";
 
 /// Processes of a kind, in words.
 fn started(call: &str) -> String {

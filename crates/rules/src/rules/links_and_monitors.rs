@@ -62,7 +62,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )));
     };
     let grown = blocks.last - blocks.first - queued.grown;
-    let growth = grown / blocks.seconds.max(1.0);
+    let growth = grown / blocks.seconds().max(1.0);
     let grows = grown >= GROWN * count;
     let (side, holders) = (beside::side_bytes(period), holders(period, count));
     let holder = holders.first();
@@ -94,7 +94,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .because(Evidence::number("what they take, at least", count * EACH_BYTES, Unit::Bytes))
         .because(
             Evidence::number("growth", growth, Unit::PerSecond)
-                .with_text(format!("seen for {:.0} s", blocks.seconds)),
+                .with_text(format!("seen for {:.0} s", blocks.seconds())),
         )
         .but_if(
             holder.is_none() && blocks.last <= ASKED_BLOCKS,
