@@ -90,6 +90,9 @@
 %% (0.25 us where there are a million of them), 0.02 us for each message. It is not asked where the node has more of the former,
 %% or the process more of the latter.
 -define(WALKED_LINKS, 300000).
+%% What one takes at least, in bytes: a monitor on OTP 23, either side of a link on 27.
+-define(MONITOR_BYTES, 120).
+-define(LINK_BYTES, 40).
 -define(WALKED_MESSAGES, 1000000).
 %% With fewer free places in the table of processes none is taken to see how many have been started.
 -define(FREE_PLACES, 100).
@@ -2263,14 +2266,14 @@ known_processes(#state{procs = #procs{round = #round{alive = Alive, list = List,
             {All, length(All)}
     end.
 
-%% Whether links and monitors of all processes (and some other blocks) are so few that walking those of one holds it up for a moment
-%% only. How many they are is not known where +MFe false has switched their allocator off.
+%% Whether links and monitors of all processes are so few that walking those of one holds it up for a moment only. How many they are
+%% is not known where +MFe false has switched their allocator off.
 may_walk() ->
-    case system_list({allocator, fix_alloc}) of
+    case fixed() of
         [] -> false;
-        Instances ->
-            Blocks = [element(1, carriers(Set, Data)) || {instance, _, Data} <- Instances, Set <- [mbcs, mbcs_pool, sbcs]],
-            lists:sum(Blocks) =< ?WALKED_LINKS
+        Fixed ->
+            Count = fun(Kind, Each) -> proplists:get_value(Kind, Fixed, 0) div Each end,
+            Count(<<"monitor">>, ?MONITOR_BYTES) + Count(<<"link">>, ?LINK_BYTES) =< ?WALKED_LINKS
     end.
 
 %% {words of heap, words of binaries}
@@ -2536,6 +2539,7 @@ allocators() ->
     #{disabled => [bin(A) || {A, false} <- All],
       instances => [instance(A, Number, Data) || {A, Instances} <- Enabled, {instance, Number, Data} <- Instances],
       foreign => foreign(Enabled),
+      fixed => fixed(),
       mseg => [mseg(Number, Data) || {instance, Number, Data} <- system_list({allocator, mseg_alloc})],
       mmap => [mmap(Kind, Data) || {Kind, Data} <- system_list({allocator, erts_mmap})]}.
 
@@ -2586,6 +2590,27 @@ foreign(Allocators) ->
     [{In, Of, Bytes} || {{In, Of}, Bytes} <- maps:to_list(lists:foldl(fun({Key, Size}, Map) ->
                                                                           merge(Key, Size, fun erlang:'+'/2, Map)
                                                                       end, #{}, Blocks))].
+
+%% {Kind, Bytes} of what fix_alloc holds: monitor, link, bif_timer, proc, msg_ref ... Each scheduler tells what it has given out and taken
+%% back, which are sums of all only together, and wrap; erlang:memory/0 asks in the same way.
+fixed() ->
+    Ref = make_ref(),
+    case catch erlang:system_info({memory_internal, Ref, [fix_alloc]}) of
+        true -> [{bin(Kind), Bytes} || {Kind, Bytes} <- lists:sort(maps:to_list(fixed(erlang:system_info(schedulers), Ref, #{}, 0)))];
+        _ -> []
+    end.
+
+fixed(0, _, Sums, 0) -> Sums;
+fixed(0, _, Sums, Mask) -> maps:map(fun(_, Bytes) -> Bytes band Mask end, Sums);
+fixed(Schedulers, Ref, Sums, Mask) ->
+    receive
+        {Ref, _, Told} ->
+            Types = [Of || {fix_alloc, _, Data} <- Told, Of <- [lists:keyfind(fix_types, 1, Data)], Of =/= false],
+            Add = fun({Kind, _, Used}, Map) -> merge(Kind, Used, fun erlang:'+'/2, Map) end,
+            Masks = [M || {fix_types, M, _} <- Types],
+            fixed(Schedulers - 1, Ref, lists:foldl(Add, Sums, lists:append([element(tuple_size(Of), Of) || Of <- Types])),
+                  lists:max([Mask | Masks]))
+    end.
 
 %% {Instance, CachedSegments, CacheHits, Segments, SegmentsMax, SegmentBytes, SegmentBytesMax, Alloc, Dealloc, Realloc,
 %% Create, Destroy}, summed over the kinds of memory.

@@ -5,7 +5,7 @@
 
 -include("agent_test.hrl").
 
--import(agent_nodes, [call/3, call/4, check/2, check/3, items/1, join/1, join/2, value/2]).
+-import(agent_nodes, [call/3, call/4, check/2, check/3, items/1, join/1, join/2, node_of/1, value/2, wait/2]).
 
 %% Name, what to do, the node's flags.
 tests() ->
@@ -18,6 +18,8 @@ tests() ->
      {"secrets_do_not_leave_the_node", fun secrets/1,
       ["-rabbit", "default_pass", "\"S3cr3t\"", "-kernel", "net_ticktime", "30", "my_key", "\"S3cr3t\"", "-user_flag", "S3cr3t",
        "-extra", "--password=S3cr3t"]},
+     {"timers_are_told_by_their_bytes", fun fixed_kinds/1},
+     {"without_their_allocator_no_kinds_are_told", fun no_fixed_kinds/1, ["+MFe", "false"]},
      {"disabled_allocators_are_told", fun disabled_allocators/1, ["+MBe", "false"]}].
 
 %%% Answers ---------------------------------------------------------------------------------------------------
@@ -128,7 +130,7 @@ keys(collect) ->
      binary_after, by_chance, memory_before, memory_after, us, longest_us, late_ms, queue, stopped, rows];
 %% Of an emulator that counts no locks.
 keys(locks) -> [told];
-keys(allocators) -> [disabled, instances, foreign, mseg, mmap];
+keys(allocators) -> [disabled, instances, foreign, fixed, mseg, mmap];
 keys(part) -> [total, scanned, round, part, last].
 
 only_plain_data(Target) ->
@@ -179,6 +181,28 @@ disabled_allocators(Target) ->
     {memory, unsupported, _, _, _} = lists:keyfind(memory, 1, items(Sample)),
     check("facts", [<<"binary_alloc">>], maps:get(disabled_allocators, value(facts, Sample))),
     check("dump", [<<"binary_alloc">>], maps:get(disabled, value(allocators, Sample))),
+    agent_client:leave(Agent).
+
+fixed_kinds(Target) ->
+    Agent = join(Target),
+    Bytes = fun(Seq, Kind) ->
+                #{fixed := Fixed} = value(allocators, agent_client:sample(Agent, Seq, [allocators])),
+                proplists:get_value(Kind, Fixed)
+            end,
+    Waiting = spawn(node_of(Target), timer, sleep, [infinity]),
+    Before = Bytes(1, <<"bif_timer">>),
+    [call(Target, erlang, send_after, [600000, Waiting, none]) || _ <- lists:seq(1, 200)],
+    %% 152 bytes each, and those of who calls meanwhile.
+    check("timers", Bytes(2, <<"bif_timer">>) - Before, fun(More) -> More >= 200 * 150 andalso More =< 220 * 160 end),
+    check("monitors and links", [is_integer(Bytes(3, Kind)) || Kind <- [<<"monitor">>, <<"link">>, <<"proc">>]], [true, true, true]),
+    exit(Waiting, kill),
+    %% They go with who is to get them.
+    wait(fun() -> Bytes(erlang:unique_integer([positive]), <<"bif_timer">>) - Before < 20 * 160 end, 5000),
+    agent_client:leave(Agent).
+
+no_fixed_kinds(Target) ->
+    Agent = join(Target),
+    check("none", [], maps:get(fixed, value(allocators, agent_client:sample(Agent, 1, [allocators])))),
     agent_client:leave(Agent).
 
 %%% Requests --------------------------------------------------------------------------------------------------

@@ -123,6 +123,8 @@ metrics! {
     FREES = Allocator / "frees", Count, Counter, "Calls of free.";
     REALLOCATIONS = Allocator / "reallocations", Count, Counter, "Calls of realloc.";
 
+    FIXED_SIZE = FixAlloc / "size", Bytes, Gauge, "Blocks of this kind, in all instances together.";
+
     // The segment cache.
     MSEG_ALLOCATIONS = Mseg / "allocations", Count, Counter, "Segments asked for: mseg_alloc calls.";
     MSEG_CACHE_HITS = Mseg / "cache_hits", Count, Counter, "Segments that the cache could give.";

@@ -32,6 +32,8 @@ pub enum Group {
     CheckIo,
     /// Allocators; entity `eheap_alloc/1`: allocator and instance.
     Allocator,
+    /// What `fix_alloc` holds, in all its instances; entity = kind: `monitor`, `link`, `bif_timer`, `proc` …
+    FixAlloc,
     /// The segment cache; entity = instance.
     Mseg,
     /// Address space kept by the VM; entity `default` or `literal`.
@@ -72,6 +74,7 @@ text_names!(Group {
     Events => "events",
     CheckIo => "check_io",
     Allocator => "allocator",
+    FixAlloc => "fix_alloc",
     Mseg => "mseg",
     Mmap => "mmap",
     Code => "code",
@@ -100,7 +103,7 @@ impl Group {
             Group::Processes => &["procs"],
             Group::Events => &["events"],
             Group::CheckIo => &["check_io"],
-            Group::Allocator | Group::Mseg | Group::Mmap => &["allocators"],
+            Group::Allocator | Group::FixAlloc | Group::Mseg | Group::Mmap => &["allocators"],
             Group::Code => &["code_memory"],
             Group::Dist => &["dist"],
             Group::Agent => &[],

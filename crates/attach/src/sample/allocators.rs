@@ -68,6 +68,10 @@ pub(super) fn allocators(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result
         // Of all its instances together.
         out.metric(&metrics::FOREIGN_BLOCKS_SIZE, &allocator, bytes);
     }
+    for kind in list(value, "fixed")? {
+        let [kind, bytes] = kind.tuple_of()?;
+        out.metric(&metrics::FIXED_SIZE, &words(kind)?.unwrap_or_default(), bytes.as_i64()?);
+    }
     for row in list(value, "mseg")? {
         let [instance, cached, hits, _, _, bytes, _, allocations, _, _, creates, destroys] =
             row.tuple_of()?;

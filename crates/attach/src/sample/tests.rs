@@ -178,6 +178,7 @@ fn allocators_are_told_by_instance() {
                 ("disabled", Value::list([])),
                 ("instances", Value::list([instance])),
                 ("foreign", Value::list([foreign(4), foreign(5)])),
+                ("fixed", Value::list([Value::tuple([binary("monitor"), Value::from(128i64)])])),
                 ("mseg", Value::list([tuple(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11])])),
                 ("mmap", Value::list([area])),
             ],
@@ -209,6 +210,7 @@ fn allocators_are_told_by_instance() {
     .map(|reading| format!("allocator/eheap_alloc/1/{reading}"));
     let mut expect = expect.to_vec();
     expect.push("allocator/eheap_alloc/foreign_blocks_size=9".to_owned());
+    expect.push("fix_alloc/monitor/size=128".to_owned());
     for reading in
         ["cached_segments=1", "cache_hits=2", "segments_size=5", "allocations=7", "creates=10", "destroys=11"]
     {
@@ -440,6 +442,7 @@ fn anything() -> impl Strategy<Value = Value<'static>> {
         "kinds",
         "instances",
         "foreign",
+        "fixed",
         "mseg",
         "mmap",
         "schedulers",

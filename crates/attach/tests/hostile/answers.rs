@@ -294,6 +294,7 @@ pub fn item(name: &str, n: i64) -> Value<'static> {
             map(&[
                 ("instances", Value::list([instance("eheap_alloc", 0), instance("binary_alloc", 1)])),
                 ("foreign", Value::list([Value::tuple([text("ll_alloc"), text("eheap_alloc"), int(5)])])),
+                ("fixed", Value::list([Value::tuple([text("monitor"), int(128 * n)])])),
                 ("mseg", Value::list([Value::Tuple(ints(0..12))])),
                 ("mmap", Value::list([map(&[("kind", text("default_mmap")), ("os_bytes", int(5))])])),
             ])

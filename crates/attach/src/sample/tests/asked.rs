@@ -185,7 +185,7 @@ fn a_count_of_carriers_below_nothing_is_not_told() {
     let instance =
         Value::tuple([binary("eheap_alloc"), Value::from(1i64), set(3), set(-2), set(0), tuple(&[1; 9])]);
     let mut pairs = vec![("instances", Value::list([instance]))];
-    pairs.extend(["disabled", "foreign", "mseg", "mmap"].map(|key| (key, Value::list([]))));
+    pairs.extend(["disabled", "foreign", "fixed", "mseg", "mmap"].map(|key| (key, Value::list([]))));
     let mut recording = Recording::default();
     let sample = recording.add(vec![done("allocators", &pairs)]).unwrap();
     let found = recording.readings(&sample);
