@@ -32,7 +32,7 @@ establish(Context) ->
     ],
     lab:wait_until(locks_held, fun() -> lab:total(Held) > 500 end),
     #{
-        sick => none,
+        sick => lab:culprit(Context, Sick),
         details => #{pid => Lock, workers => {list, Names}, held_us => HeldUs, demand_pct => DemandPct}
     }.
 

@@ -279,17 +279,17 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// All findings, worst first; of equal scores the lower code first. What follows from another one stands under it, and a cause is as bad
-    /// as the worst that follows from it.
+    /// All findings, worst first; of equal scores the lower code first. What follows from another one stands under it, and what follows from
+    /// that under both; a cause is as bad as the worst of these.
     pub fn findings(&self) -> Vec<&Finding> {
-        let mut by_score = self.by_score();
-        let causes: Vec<Code> = by_score.iter().map(|finding| finding.code).collect();
-        let (consequences, mut first): (Vec<&Finding>, Vec<&Finding>) = by_score
-            .drain(..)
-            .partition(|finding| finding.cause().is_some_and(|cause| causes.contains(&cause)));
+        let by_score = self.by_score();
+        let is_found = |code: Code| by_score.iter().any(|finding| finding.code == code);
+        let (consequences, mut first): (Vec<&Finding>, Vec<&Finding>) =
+            by_score.iter().partition(|finding| finding.cause().is_some_and(is_found));
         let worst = |cause: &Finding| {
-            let of = consequences.iter().filter(|finding| finding.cause() == Some(cause.code));
-            of.map(|finding| finding.score).fold(cause.score, f64::max)
+            let mut all = Vec::new();
+            add_consequences(cause.code, &consequences, &mut all);
+            all.iter().map(|finding| finding.score).fold(cause.score, f64::max)
         };
         // A stable sort: of several findings of a rule the worst one comes first, and has what follows.
         first.sort_by(|a, b| worst(b).total_cmp(&worst(a)));
@@ -298,7 +298,13 @@ impl Diagnosis {
             let is_first = findings.iter().all(|finding: &&Finding| finding.code != cause.code);
             findings.push(cause);
             if is_first {
-                findings.extend(consequences.iter().filter(|finding| finding.cause() == Some(cause.code)));
+                add_consequences(cause.code, &consequences, &mut findings);
+            }
+        }
+        // Those that follow from each other have no first cause, and are told all the same.
+        for finding in consequences {
+            if !is_in(finding, &findings) {
+                findings.push(finding);
             }
         }
         findings
@@ -322,6 +328,21 @@ impl Diagnosis {
     pub fn worst(&self) -> Option<Level> {
         self.by_score().iter().map(|finding| finding.level).max()
     }
+}
+
+/// Adds what follows from a rule's findings, each with what follows from it in turn, unless it is among them already.
+fn add_consequences<'a>(code: Code, consequences: &[&'a Finding], findings: &mut Vec<&'a Finding>) {
+    for &finding in consequences.iter().filter(|finding| finding.cause() == Some(code)) {
+        if !is_in(finding, findings) {
+            findings.push(finding);
+            add_consequences(finding.code, consequences, findings);
+        }
+    }
+}
+
+/// Whether it is this very finding: a rule may tell several.
+fn is_in(finding: &Finding, findings: &[&Finding]) -> bool {
+    findings.iter().any(|other| std::ptr::eq(*other, finding))
 }
 
 #[cfg(test)]
@@ -387,6 +408,22 @@ mod tests {
         );
         // Its cause was not found.
         check(vec![finding("BT016", 30.0, Some("BT002")), finding("BT017", 90.0, None)], &["BT017", "BT016"]);
+        // What follows from a consequence stands under it, and counts for the first cause.
+        check(
+            vec![
+                finding("BT001", 50.0, None),
+                cause(),
+                finding("BT015", 90.0, Some("BT005")),
+                finding("BT005", 10.0, Some("BT002")),
+                finding("BT016", 20.0, Some("BT002")),
+            ],
+            &["BT002", "BT016", "BT005", "BT015", "BT001"],
+        );
+        // Nothing is lost, whatever was said of it.
+        check(
+            vec![finding("BT005", 10.0, Some("BT006")), finding("BT006", 20.0, Some("BT005")), cause()],
+            &["BT002", "BT006", "BT005"],
+        );
         // Of two findings of the cause's rule, the worse one has it.
         check(
             vec![cause(), finding("BT002", 60.0, None), finding("BT017", 10.0, Some("BT002"))],

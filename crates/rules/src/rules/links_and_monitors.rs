@@ -35,11 +35,15 @@ const USUAL: f64 = 20.0;
 /// Growth in the time seen that is more than what comes and goes, as a share of all (judgement).
 const GROWN: f64 = 0.01;
 
-/// With more blocks of `fix_alloc` than this the agent asks no process for its memory, as agent/README.md says.
-const ASKED_BLOCKS: f64 = 300_000.0;
+/// With more links and monitors than this the agent asks no process for its memory, as agent/README.md says.
+const ASKED: f64 = 300_000.0;
 
-/// What one takes at least, in bytes.
+/// What a monitor takes at least, in bytes, and either side of a link: with these the agent counts.
 const EACH_BYTES: f64 = 120.0;
+const SIDE_OF_LINK_BYTES: f64 = 40.0;
+
+/// What takes this share of the bytes is what they are (judgement).
+const MOSTLY: f64 = 0.8;
 
 /// Readings of queues that are so near to a count of blocks are of the same time.
 const ABOUT_NS: u64 = 2 * SECOND_NS as u64;
@@ -64,12 +68,18 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let grown = blocks.last - blocks.first - queued.grown;
     let growth = grown / blocks.seconds().max(1.0);
     let grows = grown >= GROWN * count;
-    let (side, holders) = (beside::side_bytes(period), holders(period, count));
+    let kinds = Kinds::of(period);
+    let what = kinds.as_ref().and_then(Kinds::most);
+    let side = beside::side_bytes(period);
+    // Timers are charged to nobody.
+    let holders = if what == Some(TIMERS) { Vec::new() } else { holders(period, count) };
     let holder = holders.first();
+    let is_asked = kinds.as_ref().map_or(blocks.last, Kinds::walked) <= ASKED;
+    let named = what.unwrap_or("links, monitors and timers");
     let draft = Draft::new(
         if grows { score.max(30.0) } else { score },
         format!(
-            "{processes:.0} processes have about {count:.0} links, monitors and timers, {each:.0} for each{}{}",
+            "{processes:.0} processes have about {count:.0} {named}, {each:.0} for each{}{}",
             if grows { format!(", and {growth:.0} more in each second") } else { String::new() },
             holder.map_or(String::new(), |(process, own)| {
                 format!("; {} has about {own:.0} of them", process.title())
@@ -90,6 +100,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 .with_text(format!("{:.1} MB beside its heap, {side:.0} bytes for each", own * side / 1e6)),
         )
     });
+    let draft = kinds.iter().flat_map(Kinds::parts).fold(draft, |draft, (kind, bytes)| {
+        draft.because(Evidence::number(format!("memory of {kind}"), bytes, Unit::Bytes))
+    });
     let draft = draft
         .because(Evidence::number("what they take, at least", count * EACH_BYTES, Unit::Bytes))
         .because(
@@ -97,28 +110,92 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 .with_text(format!("seen for {:.0} s", blocks.seconds())),
         )
         .but_if(
-            holder.is_none() && blocks.last <= ASKED_BLOCKS,
-            "none of the processes that were looked at is known to have many: it is timers, or a process that has and does little else; \
-             process_info(P, memory) far above its heap tells, see the page of this rule",
+            what == Some(TIMERS),
+            "timers are charged to nobody: whose they are tells the code that calls erlang:send_after and start_timer, and what comes of them",
         )
         .but_if(
-            holder.is_none() && blocks.last > ASKED_BLOCKS,
-            "whose they are is not asked where there are so many, since who has them does nothing else meanwhile: it may be a process, or timers; \
-             see the page of this rule",
+            holder.is_none() && what != Some(TIMERS) && is_asked,
+            format!(
+                "none of the processes that were looked at is known to have many: it is {}a process that has and does little else; \
+                 process_info(P, memory) far above its heap tells, see the page of this rule",
+                if what.is_none() { "timers, or " } else { "" }
+            ),
+        )
+        .but_if(
+            holder.is_none() && what != Some(TIMERS) && !is_asked,
+            format!(
+                "whose they are is not asked where there are so many, since who has them does nothing else meanwhile{}; see the page of this rule",
+                if what.is_none() { ": it may be a process, or timers" } else { "" }
+            ),
         )
         .but_if(!grows, "they hardly grow: a node of one process for many may have a use for them")
         .fix(remedy::of(
             period,
             "code.demonitor",
-            "demonitor(Ref, [flush]) when what was watched for is over, one monitor for each process that is watched in place of one for \
-             each request, and cancel_timer for timers that are not wanted any more",
-            "a monitor stays until one of both sides ends, and when that happens, a message comes for each",
+            match what {
+                Some(TIMERS) => {
+                    "erlang:cancel_timer(Ref, [{async, true}, {info, false}]) when what a timer was set for has come, and one timer in place of \
+                     many that end at about the same time"
+                }
+                Some(LINKS) => {
+                    "unlink what is not to end together any more, and start what is under a supervisor in place of one process that links to all"
+                }
+                Some(_) => {
+                    "demonitor(Ref, [flush]) when what was watched for is over, and one monitor for each process that is watched in place of one \
+                     for each request"
+                }
+                None => {
+                    "demonitor(Ref, [flush]) when what was watched for is over, one monitor for each process that is watched in place of one for \
+                     each request, and cancel_timer for timers that are not wanted any more"
+                }
+            },
+            match what {
+                Some(TIMERS) => "a timer stays until its time has come, and its message comes whether anybody wants it or not",
+                _ => "a monitor or link stays until one of both sides ends, and when that happens, a message comes for each",
+            },
             "memory of that process, and blocks of fix_alloc",
         ));
     Ok(Judgement::found(match holder {
         Some((process, _)) => draft.about(process.title()),
         None => draft,
     }))
+}
+
+const MONITORS: &str = "monitors";
+const LINKS: &str = "links";
+const TIMERS: &str = "timers";
+
+/// What the blocks are, in bytes.
+struct Kinds {
+    monitors: f64,
+    links: f64,
+    timers: f64,
+}
+
+impl Kinds {
+    /// `None` of recordings that do not tell: older ones, and of a VM without `fix_alloc`.
+    fn of(period: &Period) -> Option<Kinds> {
+        let bytes = |kind| Some(period.stat(&metrics::FIXED_SIZE, kind).ok()?.last.value as f64);
+        // Timers of erlang:send_after and start_timer, and those of a receive of processes that have both.
+        let timers = ["bif_timer", "ll_ptimer", "hl_ptimer"].map(|kind| bytes(kind).unwrap_or(0.0));
+        Some(Kinds { monitors: bytes("monitor")?, links: bytes("link")?, timers: timers.iter().sum() })
+    }
+
+    fn parts(&self) -> [(&'static str, f64); 3] {
+        [(MONITORS, self.monitors), (LINKS, self.links), (TIMERS, self.timers)]
+    }
+
+    /// What nearly all of them are.
+    fn most(&self) -> Option<&'static str> {
+        let parts = self.parts();
+        let all: f64 = parts.iter().map(|(_, bytes)| bytes).sum();
+        parts.into_iter().find(|(_, bytes)| all > 0.0 && *bytes >= MOSTLY * all).map(|(kind, _)| kind)
+    }
+
+    /// How many would be walked to find out whose they are, as the agent counts.
+    fn walked(&self) -> f64 {
+        self.monitors / EACH_BYTES + self.links / SIDE_OF_LINK_BYTES
+    }
 }
 
 /// Messages in queues, which have blocks of `fix_alloc` too. Blocks are read each ten seconds, queues each second: those that may have been

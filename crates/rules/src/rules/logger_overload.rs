@@ -6,6 +6,7 @@
 
 use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
 
+use crate::holds;
 use crate::place;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -71,6 +72,12 @@ const QUEUE: Scale = Scale {
     critical: 100_000.0,
     source: "judgement: from flush_qlen (1,000) on a handler with protection throws away what waits",
 };
+
+/// The evidence that it is ends of processes which are logged.
+pub(crate) const ENDING: &str = "of those who wait for it, processes whose end is logged";
+
+/// From this share of those who wait on, the log is full of ends (judgement).
+const MOSTLY: f64 = 0.5;
 
 /// Looks at all that say something.
 const MIN_LOOKS: f64 = 5.0;
@@ -155,6 +162,7 @@ impl Load {
 fn describe(period: &Period, process: &ProcessUse, handler: &Handler, load: &Load, score: f64) -> Draft {
     let drops = DROP.score(load.drops).is_some();
     let most = process.queue_max;
+    let ending = ending(period, process).filter(|share| *share >= MOSTLY);
     let what = if drops { "who logs waits for it, and events are dropped" } else { "who logs waits for it" };
     Draft::new(
         score,
@@ -178,18 +186,29 @@ fn describe(period: &Period, process: &ProcessUse, handler: &Handler, load: &Loa
         Evidence::number("looks in which it ran or was runnable", share, Unit::Ratio).with_text(text)
     }))
     .because_some(place::of(process).map(|place| Evidence::text("where it was", place)))
+    .because_some(ending.map(|share| Evidence::number(ENDING, share, Unit::Ratio)))
     .but(format!(
         "by the values that {} have when nobody sets them; what this node has set is not read",
         handler.settings
     ))
-    .fix(remedy::of(
-        period,
-        "kernel.logger_level",
-        "log less: -kernel logger_level warning (in Elixir config :logger, level: :warning), or a level per module \
-         (logger:set_module_level/2)",
-        "what is below the level is dropped before anything is done for it",
-        "messages in the handler's queue, and p99 of what logs, under the same load",
-    ))
+    .fix(match ending {
+        None => remedy::of(
+            period,
+            "kernel.logger_level",
+            "log less: -kernel logger_level warning (in Elixir config :logger, level: :warning), or a level per module \
+             (logger:set_module_level/2)",
+            "what is below the level is dropped before anything is done for it",
+            "messages in the handler's queue, and p99 of what logs, under the same load",
+        ),
+        // Reports of ends are errors, which no level in use drops.
+        Some(_) => remedy::of(
+            period,
+            "code.fewer_ends",
+            "see in the log why they end, and mend that; format_status/1 (format_status/2 before OTP 25) leaves large states out of the reports",
+            "each end is logged once by the process itself and once by proc_lib, with its state",
+            "processes that end a second, and messages in the handler's queue",
+        ),
+    })
     .fix_if(!handler.name.starts_with("Elixir"), || {
         remedy::of(
             period,
@@ -207,6 +226,13 @@ fn describe(period: &Period, process: &ProcessUse, handler: &Handler, load: &Loa
         "one process writes all events of a handler, one after the other",
         "messages in the handler's queue",
     ))
+}
+
+/// Of those who wait for it, the share whose end is what they log; `None` where few were seen waiting.
+fn ending(period: &Period, process: &ProcessUse) -> Option<f64> {
+    let holds = holds::holds(period).ok()?;
+    let its = holds.iter().find(|hold| hold.process.is_some_and(|one| std::ptr::eq(one, process)))?;
+    Some(its.ending)
 }
 
 /// What waits for `error_logger` is neither held back nor dropped.

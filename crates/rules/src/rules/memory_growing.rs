@@ -65,6 +65,9 @@ struct Growing {
     pace: f64,
 }
 
+/// What the summary of growing binaries begins with.
+pub(crate) const OF_BINARIES: &str = "memory of binaries";
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     if period.is_imported() {
         // Whatever tools have printed of memory is of one instant.
@@ -234,7 +237,7 @@ fn draft(period: &Period, score: f64, growing: &Growing, room: Option<Room>) -> 
     let Growing { kind, now, trend, pace } = growing;
     let title = match *kind {
         "processes" => "memory of processes",
-        "binary" => "memory of binaries",
+        "binary" => OF_BINARIES,
         "ets" => "memory of ETS tables",
         "code" => "memory of code",
         _ => "memory beyond what the VM uses (NIFs, drivers, malloc, carriers)",

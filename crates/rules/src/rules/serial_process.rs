@@ -42,6 +42,13 @@ const MIN_ACTIVE: f64 = 0.5;
 /// More processes than this are not "one".
 const MOST: usize = 2;
 
+/// From this share of the looks on it is what the process does (judgement).
+const MOSTLY: f64 = 0.5;
+
+/// The evidence that it goes through all elements of something most of the time.
+pub(crate) const GOES_THROUGH_ALL: &str =
+    "looks at it running in which it went through all elements of something";
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let total = period.stat(&metrics::SCAN_REDUCTIONS, "")?.delta as f64;
     let active = view::activity(period, kind::SCHEDULER)?;
@@ -153,6 +160,11 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
     }))
     .because(Evidence::number("schedulers active", active.cores(), Unit::Cores).with_text(format!("of {online:.0} online")))
     .because_some(place::evidence(process))
+    .because_some(
+        place::goes_through_all(process)
+            .filter(|share| *share >= MOSTLY)
+            .map(|share| Evidence::number(GOES_THROUGH_ALL, share, Unit::Ratio)),
+    )
     .because_some(row.and_then(|row| row.initial_call.as_deref()).map(|f| Evidence::text("started with", f)))
     .because_some(row.and_then(|row| row.application.as_deref()).map(|a| Evidence::text("application", a)))
     .but_if(queue < 1.0 && callers.is_none(), "no messages wait for it: it may be one long job that holds up nobody")

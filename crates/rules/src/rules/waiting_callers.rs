@@ -25,6 +25,9 @@ const WAITING: Scale = Scale {
     source: "judgement: in a pool of the size that is needed hardly anybody waits",
 };
 
+/// The evidence that callers do not wait for their answer any more.
+pub(crate) const GIVEN_UP: &str = "requests beyond those of who still waits";
+
 /// Findings of one diagnosis; what else they wait for shows when these are gone.
 const MOST: usize = 2;
 
@@ -61,6 +64,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
 fn describe(period: &Period, hold: &Hold<'_>, score: f64) -> Draft {
     let (seen, of) = hold.seen;
+    let given_up = hold.given_up();
     let at = hold.at.as_deref();
     let (itself, has) = if hold.is_one { ("itself waits", "has") } else { ("themselves wait", "have") };
     let what = match (&hold.does, &hold.takes) {
@@ -85,6 +89,10 @@ fn describe(period: &Period, hold: &Hold<'_>, score: f64) -> Draft {
             hold.takes.as_deref().and(at).map(|place| Evidence::text("called from", place)),
         )
         .because_some(hold.peer().map(|peer| Evidence::text("connected to", peer)))
+        .because_some(given_up.map(|requests| {
+            Evidence::number(GIVEN_UP, requests, Unit::Count)
+                .with_text("of callers that have given up, unless they are messages that nobody waits for")
+        }))
         .because_some((hold.with_messages > 0.0).then(|| {
             Evidence::number("of those who wait, with messages of their own", hold.with_messages, Unit::Ratio)
         }))
@@ -98,7 +106,17 @@ fn describe(period: &Period, hold: &Hold<'_>, score: f64) -> Draft {
         None => draft,
     };
     let is_pool = hold.takes.is_some();
+    let back_pressure = remedy::of(
+        period,
+        "code.back_pressure",
+        "refuse at the entry what would wait longer than its caller does, and drop what has: gen_server:call/2 and GenServer.call/2 end their \
+         caller after 5 s (DBConnection's pools do so by queue_target and queue_interval)",
+        "what is done after the caller has given up is done for nobody",
+        "time-outs of callers, and throughput, under the same load",
+    );
+    let (first, last) = if given_up.is_some() { (back_pressure, None) } else { (None, back_pressure) };
     draft
+        .fix(first)
         .fix_if(is_pool, || {
             remedy::of(
                 period,
@@ -119,12 +137,5 @@ fn describe(period: &Period, hold: &Hold<'_>, score: f64) -> Draft {
             "the schedulers are idle meanwhile, so no emulator flag can help",
             "throughput, and processes that wait, with twice as many",
         ))
-        .fix(remedy::of(
-            period,
-            "code.back_pressure",
-            "refuse at the entry what would wait longer than its caller does: gen_server:call/2 and GenServer.call/2 end their caller after 5 s \
-             (DBConnection's pools do so by queue_target and queue_interval)",
-            "what is done after the caller has given up is done for nobody",
-            "time-outs of callers, and throughput, under the same load",
-        ))
+        .fix(last)
 }

@@ -1,9 +1,11 @@
-//! A healthy node stays healthy, however badly it was looked at: seconds that are missing, late reads, a clock that is set, and a restart.
+//! However badly a node was looked at (seconds that are missing, late reads, a clock that is set, a restart), a healthy one stays healthy, and
+//! nothing is found in a sick one that was not found when it was looked at well.
 
 use beamtune_model::{Level, Period, units::SECOND_NS};
 use proptest::prelude::*;
 
-use super::node::{Node, node};
+use super::node::{Busy, Node, node};
+use super::serial;
 use crate::diagnose;
 
 /// A clock that was set, and a restart, are true.
@@ -56,16 +58,45 @@ impl Disturbance {
     }
 }
 
+/// Nodes that are sick in different ways: one serial process, a quota, a queue that grows.
+fn sick() -> [Node; 3] {
+    let throttled = node().with(|n| {
+        (n.quota, n.throttled_periods_of_10) = (Some(2_000), 9);
+        (n.throttled, n.wait) = (1.3, 0.65);
+    });
+    let growing =
+        node().with(|n| n.busiest = vec![Busy { queue: (30, 500), reductions: 900, ..Busy::default() }]);
+    [serial(), throttled, growing]
+}
+
+/// What is found in a period, but for what is true of a disturbance.
+fn found(period: &Period, at_least: Level) -> Vec<(&'static str, String)> {
+    let diagnosis = diagnose(period);
+    let findings = diagnosis.findings();
+    let told = findings
+        .into_iter()
+        .filter(|finding| finding.level >= at_least && !TRUE_OF_IT.contains(&finding.code.0))
+        .map(|finding| (finding.code.0, finding.summary.clone()));
+    told.collect()
+}
+
 proptest! {
     #[test]
     fn nothing_is_found_in_a_healthy_node_that_was_looked_at_badly(disturbance in any_disturbance()) {
-        let diagnosis = diagnose(&disturbance.period(&node()));
-        let found = diagnosis.findings();
-        let false_ones: Vec<_> = found
-            .iter()
-            .filter(|finding| finding.level > Level::Notice && !TRUE_OF_IT.contains(&finding.code.0))
-            .map(|finding| format!("{} {}", finding.code.0, finding.summary))
-            .collect();
+        let false_ones = found(&disturbance.period(&node()), Level::Warning);
         prop_assert!(false_ones.is_empty(), "{:#?}", false_ones);
+    }
+
+    #[test]
+    fn nothing_else_is_found_in_a_sick_node_that_was_looked_at_badly(
+        disturbance in any_disturbance(),
+        which in 0_usize..3,
+    ) {
+        let node = &sick()[which];
+        let well = found(&node.clone().with(|n| n.seconds = 60).period(), Level::Notice);
+        prop_assert!(!well.is_empty());
+        let badly = found(&disturbance.period(node), Level::Warning);
+        let more: Vec<_> = badly.iter().filter(|(code, _)| well.iter().all(|(other, _)| other != code)).collect();
+        prop_assert!(more.is_empty(), "{:#?}", more);
     }
 }

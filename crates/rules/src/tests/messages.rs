@@ -2,8 +2,9 @@
 
 use beamtune_model::{Level, MessageRow, Outcome, PortRow, ProcessRow, SpawnRow, facts, metrics};
 
-use super::node::{Allocates, Busy, Happens, Node, node};
-use super::{assert_healthy, entries, finding, outcome, row};
+use super::node::{Allocates, Busy, Happens, Node, node, stand};
+use super::{assert_healthy, entries, finding, held, outcome, row, value};
+use crate::rules::logger_overload::ENDING;
 
 /// A process with so many messages, more in each second, that was last seen in a function, in a status.
 fn queue(queue: (i64, i64), place: &str, status: &str) -> Node {
@@ -162,6 +163,29 @@ fn a_log_that_others_wait_for_is_found_with_its_handler() {
     ] {
         assert_healthy(&healthy, "BT042");
     }
+}
+
+#[test]
+fn a_log_that_is_full_of_ends_is_told_to_be_so() {
+    let below = |last: &str| {
+        ["gen:do_call/4", "logger_olp:call/2", "logger_backend:log_allowed/2", last].map(str::to_owned)
+    };
+    let with = |places: &[(i64, &str)]| {
+        handler("logger_std_h_default", 60).with(|n| {
+            n.processes = (400, 0);
+            n.stands = vec![held("<0.77.0>", "waiting", &["logger_std_h:file_ctrl_call/2"])];
+            n.stands.extend(places.iter().map(|(count, last)| {
+                let stack = below(last);
+                stand(*count, &stack.each_ref().map(String::as_str), &[("<0.77.0>", *count)])
+            }));
+        })
+    };
+    let crashes = finding(&with(&[(20, "gen_server:error_info/8"), (10, "shop:buy/2")]), "BT042");
+    let share = value(&crashes, ENDING).expect("its share");
+    assert!((share - 2.0 / 3.0).abs() < 1e-9, "{share}");
+    assert_eq!(entries(&crashes)[0], "code.fewer_ends");
+    let requests = finding(&with(&[(10, "gen_server:error_info/8"), (20, "shop:buy/2")]), "BT042");
+    assert_eq!((value(&requests, ENDING), entries(&requests)[0]), (None, "kernel.logger_level"));
 }
 
 #[test]
@@ -329,6 +353,35 @@ fn more_links_and_monitors_than_processes_have_a_use_for_are_found() {
     let grows = finding(&linked(90_000, 200).with(|n| n.block_growth = 2_000), "BT043");
     assert_eq!((grows.level, grows.against.len()), (Level::Warning, 1));
     assert!(grows.summary.contains("2000 more in each second"), "{}", grows.summary);
+}
+
+#[test]
+fn what_there_is_so_much_of_is_told_where_that_was_recorded() {
+    let with = |monitors: i64, links: i64, timers: i64| {
+        let server = beside("<0.81.0>", 500_000 * 64, 0, "on_heap");
+        linked(500_000, 200).with(|n| {
+            n.busiest = vec![server];
+            n.fixed = vec![("monitor", monitors), ("link", links), ("bif_timer", timers), ("proc", 1 << 30)];
+        })
+    };
+    let check = |node: &Node, what: &str, subject: Option<&str>, change: &str| {
+        let found = finding(node, "BT043");
+        assert!(found.summary.contains(&format!("about 499800 {what}, ")), "{}", found.summary);
+        assert_eq!(found.subject.as_deref(), subject, "{what}");
+        assert!(found.remedies[0].change.starts_with(change), "{}", found.remedies[0].change);
+    };
+    check(&with(60_000_000, 0, 1_000_000), "monitors", Some("<0.81.0>"), "demonitor");
+    check(&with(1_000_000, 48_000_000, 0), "links", Some("<0.81.0>"), "unlink");
+    check(&with(30_000_000, 0, 30_000_000), "links, monitors and timers", Some("<0.81.0>"), "demonitor");
+    // Timers are charged to nobody.
+    let timers = with(1_000_000, 0, 75_000_000);
+    check(&timers, "timers", None, "erlang:cancel_timer");
+    assert!(finding(&timers, "BT043").against[0].starts_with("timers are charged to nobody"));
+    // So few monitors that somebody could be asked for.
+    let asked = with(20_000_000, 0, 20_000_000).with(|n| n.busiest.clear());
+    assert!(finding(&asked, "BT043").against[0].starts_with("none of the processes that were looked at"));
+    let many = with(60_000_000, 0, 1_000_000).with(|n| n.busiest.clear());
+    assert!(finding(&many, "BT043").against[0].starts_with("whose they are is not asked"));
 }
 
 /// A process with so many bytes beside its heap, and messages in its queue.

@@ -5,6 +5,8 @@ use beamtune_model::{Cost, Level, StandRow, Use, metrics};
 use super::node::{Busy, Node, node, stand};
 use super::{assert_healthy, entries, finding, held, outcome, row, value};
 use crate::diagnose;
+use crate::rules::cpu_not_used::TURNS_FOR;
+use crate::rules::waiting_callers::GIVEN_UP;
 
 const POOL: &str = "<0.77.0>";
 
@@ -151,6 +153,23 @@ fn who_works_for_those_that_wait_is_another_rules() {
 }
 
 #[test]
+fn requests_of_callers_that_have_given_up_are_told() {
+    let with = |queued: i64| {
+        pool(&["gen:do_call/4", "shop:buy/2"]).with(|n| {
+            n.stands[2] = StandRow { queued, ..held(POOL, "waiting", &["prim_inet:recv0/3"]) };
+        })
+    };
+    let told = |queued| {
+        let found = finding(&with(queued), "BT053");
+        let first = entries(&found)[0].to_owned();
+        (value(&found, GIVEN_UP), first)
+    };
+    // 120 processes wait.
+    assert_eq!(told(300), (Some(180.0), "code.back_pressure".to_owned()));
+    assert_eq!(told(130), (None, "code.more_in_flight".to_owned()));
+}
+
+#[test]
 fn a_few_that_wait_are_nothing() {
     let taking = ["gen:do_call/4", "poolboy:checkout/3"];
     assert_healthy(&pool(&taking).with(|n| n.stands[1].on = vec![(POOL.to_owned(), 1)]), "BT053");
@@ -170,6 +189,34 @@ fn what_waits_for_a_pool_tells_why_the_cpu_is_not_used() {
     let idle = diagnosis.findings().into_iter().find(|finding| finding.code.0 == "BT015").expect("found");
     assert_eq!(idle.follows.as_ref().map(|follows| follows.code.0), Some("BT053"));
     assert!(period.stat(&metrics::PROCESS_COUNT, "").is_ok());
+}
+
+#[test]
+fn who_may_let_one_go_on_at_a_time_is_named() {
+    let node = pool(&["gen:do_call/4", "gen_server:call/3", "shop:sell/1"])
+        .with(|n| (n.active, n.cpu, n.active_tasks) = (0.5, 0.5, 2));
+    let idle = finding(&node, "BT015");
+    assert_eq!(idle.subject.as_deref(), Some("one at a time"));
+    assert!(
+        idle.summary.ends_with("never two; about 120 processes wait for shop_pool (<0.77.0>)"),
+        "{}",
+        idle.summary
+    );
+    let told = idle.evidence.iter().find(|evidence| evidence.what == TURNS_FOR);
+    assert_eq!(told.and_then(|evidence| evidence.text.as_deref()), Some("shop_pool (<0.77.0>)"));
+    let shares = diagnose(&node.period()).cpu.expect("an account").shares;
+    let turns = shares.into_iter().find(|share| share.what == Use::Turns).expect("not used");
+    assert!(turns.how.ends_with("and about 120 processes wait for shop_pool (<0.77.0>)"), "{}", turns.how);
+    // That others wait for it is no more than a notice, and stands under what it may explain.
+    let waits = finding(&node, "BT053");
+    assert_eq!(
+        (waits.level, waits.follows.as_ref().map(|cause| cause.code.0)),
+        (Level::Notice, Some("BT015"))
+    );
+    // Of one that works nothing is said here.
+    let works = node.with(|n| n.stands[2].queued = 7);
+    let idle = finding(&works, "BT015");
+    assert!(!idle.evidence.iter().any(|evidence| evidence.what == TURNS_FOR), "{idle:#?}");
 }
 
 #[test]
