@@ -4,7 +4,7 @@
 %% A lab's module calls run/2 from its start/1 and exports establish/1, which starts the workload
 %% and returns once its condition is really there:
 %%
-%%   #{sick => Name | Pid | none, details => #{atom() => Value}, driver => Control (if it has one)}
+%%   #{sick => Name | Pid | [Name | Pid] | none, details => #{atom() => Value}, driver => Control (if it has one)}
 %%
 %% Everything that an observer could learn by heart (names, rates, sizes, which element is the
 %% sick one) is drawn here. A draw depends on nothing but the seed, the part and the key, so it is
@@ -153,6 +153,7 @@ ready_line(#{seed := Seed, sick := Sick}, #{sick := Element, details := Details}
     ]).
 
 text(none) -> "-";
+text(Elements) when is_list(Elements) -> lists:join($,, [text(Element) || Element <- Elements]);
 text(Pid) when is_pid(Pid) -> pid_to_list(Pid);
 text(Name) when is_atom(Name) -> atom_to_list(Name).
 
@@ -173,15 +174,14 @@ json(Text) -> [$", Text, $"].
 %% A part of a lab that is made of several: the same seed, other draws.
 part(Context, Part) -> Context#{part := Part}.
 
-%% A lab that is several others at once. Each names its own sick element; the ready line names the first
-%% one there is, and the details hold all.
+%% A lab that is several others at once. Each names its own sick element; the ready line and the details name all.
 both(Context, ModuleA, ModuleB) -> all(Context, [ModuleA, ModuleB]).
 
 all(Context, Modules) ->
     [{_, First} | _] = Parts = [{Module, Module:establish(part(Context, Module))} || Module <- Modules],
     Sick = [Element || {_, #{sick := Element}} <- Parts, Element =/= none],
     First#{
-        sick := case Sick of [Element | _] -> Element; [] -> none end,
+        sick := case Sick of [] -> none; _ -> Sick end,
         details := maps:from_list([{sick, {list, Sick}} | [{Module, Details} || {Module, #{details := Details}} <- Parts]])
     }.
 

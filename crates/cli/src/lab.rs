@@ -9,7 +9,7 @@ pub mod evaluate;
 pub mod host;
 mod judge;
 pub mod manifest;
-mod nif;
+pub mod nif;
 pub mod otp;
 pub mod page;
 pub mod rows;
@@ -53,6 +53,24 @@ impl Lab {
         Ok(Some((name, file.contents())))
     }
 
+    /// Whether this lab, or one that it is made of, draws a number of this name.
+    pub fn draws(&self, key: &str) -> bool {
+        let text = |name: &str| {
+            let is_it =
+                |(other, _): &(&str, &[u8])| other.rsplit_once('.').map(|(stem, _)| stem) == Some(name);
+            let in_elixir = self.elixir().ok().flatten().filter(is_it);
+            let (_, text) = sources().find(is_it).or(in_elixir)?;
+            std::str::from_utf8(text).ok()
+        };
+        let draws = |source: &str| {
+            // `lab:int(Context, key, 1, 9)`, and in Elixir `:lab.int(context, :key, 1, 9)`.
+            source.contains(&format!(", {key}, ")) || source.contains(&format!(", :{key}, "))
+        };
+        let Some(own) = text(&self.module()) else { return false };
+        let parts = own.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        draws(own) || parts.filter(|word| word.starts_with("lab_")).filter_map(text).any(draws)
+    }
+
     /// The lab's README.
     pub fn readme(&self) -> Option<&'static str> {
         self.folder.get_file(self.folder.path().join("README.md"))?.contents_utf8()
@@ -77,6 +95,14 @@ pub fn all() -> Result<Vec<Lab>> {
 pub fn find(name: &str) -> Result<Lab> {
     match all()?.into_iter().find(|lab| lab.manifest.name == name) {
         Some(lab) => Ok(lab),
+        None if software::all()?.iter().any(|case| case.name == name) => {
+            bail!("{name} is software and no lab: beamtune lab evaluate --labs {name} runs it")
+        }
+        None if synthetic::CASES.iter().any(|case| case.name == name) => {
+            bail!(
+                "{name} is made up, so nothing runs: beamtune lab synthetic {name} FILE writes its recording"
+            )
+        }
         None => bail!("there is no lab {name:?}: beamtune lab list shows all"),
     }
 }
@@ -120,6 +146,33 @@ mod tests {
             let nif = lab.nif().expect("its source").map(|(source, _)| source.to_owned());
             assert!(nif.is_none_or(|nif| nif == format!("{}.c", lab.module())), "{name}: its native library");
         }
+    }
+
+    #[test]
+    fn each_number_of_a_readme_is_drawn_and_no_other_is_taken() {
+        for lab in all().expect("manifests") {
+            let readme = lab.readme().expect("a README");
+            let drawn = readme.split_once("Drawn from the seed").map_or("", |(_, rest)| rest);
+            for line in drawn.lines().filter(|line| line.starts_with("- `")) {
+                let names = line.split_once(':').map_or("", |(names, _)| names);
+                for key in names.split('`').skip(1).step_by(2) {
+                    assert!(lab.draws(key), "{}: {key}", lab.manifest.name);
+                }
+            }
+            assert!(!lab.draws("no_such_number"), "{}", lab.manifest.name);
+        }
+    }
+
+    #[test]
+    fn what_is_no_lab_is_told_with_what_runs_it() {
+        let said = |name: &str| find(name).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(
+            said("rabbitmq-idle").contains("lab evaluate --labs rabbitmq-idle"),
+            "{}",
+            said("rabbitmq-idle")
+        );
+        assert!(said("stolen-cpu").contains("lab synthetic stolen-cpu"), "{}", said("stolen-cpu"));
+        assert!(said("none").contains("lab list"), "{}", said("none"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use beamtune_recording::{Existing, Writer};
@@ -73,6 +73,11 @@ pub struct SyntheticArgs {
     #[arg(long)]
     healthy: bool,
 }
+
+/// A lab ends by itself when its time is up, and we end it so much later.
+const ENDS_LATER: Duration = Duration::from_secs(5);
+
+const TIME_IS_UP: &str = "the lab's time is up\n";
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
@@ -141,9 +146,11 @@ fn run_lab(args: &RunArgs) -> Result<ExitCode> {
         terminal::complain(&format!("{} is a healthy lab: it has no sick setting\n", args.name));
     }
     for param in &args.params {
-        let valid = param.split_once('=').is_some_and(|(_, value)| value.parse::<i64>().is_ok());
-        if !valid {
+        let Some((key, _)) = param.split_once('=').filter(|(_, value)| value.parse::<i64>().is_ok()) else {
             bail!("{param:?} is no parameter: write key=number");
+        };
+        if !lab.draws(key) {
+            bail!("{} draws no {key:?}: beamtune lab show {} tells what it draws", args.name, args.name);
         }
     }
     let options = Options {
@@ -156,11 +163,17 @@ fn run_lab(args: &RunArgs) -> Result<ExitCode> {
         params: args.params.clone(),
     };
     let stop = terminal::stop_flag(&[SIGINT, SIGTERM])?;
+    // One that is started again and again begins its time anew each time.
+    let until = Instant::now() + args.length + ENDS_LATER;
 
     let mut running = Running::start(&lab, &options, &Arc::new(Modules::compile(&options.erlang)?))?;
     let setting = if options.cured { "cured" } else { "sick" };
     terminal::complain(&format!("{}: {setting}, seed {}, starting …\n", lab.manifest.title, options.seed));
     while !stop.load(Ordering::Relaxed) {
+        if Instant::now() >= until {
+            terminal::complain(TIME_IS_UP);
+            return Ok(ExitCode::SUCCESS);
+        }
         // Short, so that Ctrl-C is answered soon.
         match running.next(&lab, &options, Duration::from_millis(100))? {
             Said::Ready(line) => {
@@ -175,7 +188,7 @@ fn run_lab(args: &RunArgs) -> Result<ExitCode> {
             Said::Ended => {
                 let status = running.wait()?;
                 if status.success() {
-                    terminal::complain("the lab's time is up\n");
+                    terminal::complain(TIME_IS_UP);
                     return Ok(ExitCode::SUCCESS);
                 }
                 bail!("the lab's VM has ended: {status}");

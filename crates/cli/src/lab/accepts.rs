@@ -1,14 +1,20 @@
 //! Whether the VM of a release starts with the flags that a remedy advises.
 
 use std::collections::BTreeMap;
+use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use beamtune_flags::parse_emu_args;
 use beamtune_model::Remedy;
 
 use super::host::Conditions;
 use super::run::Erlang;
+
+/// A VM that starts has ended within this (a second or two, on a busy machine).
+const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Asks the VMs of one Erlang, the same thing once.
 pub struct Accepts {
@@ -31,6 +37,10 @@ impl Accepts {
             return Ok(*is_taken);
         }
         let is_taken = self.starts_with(words)?;
+        // Flags are refused by a VM that starts without them.
+        if !is_taken && !self.starts_with(&[])? {
+            bail!("{} does not start, with any flags or none", self.erlang.erl());
+        }
         known.insert(words.to_vec(), is_taken);
         Ok(is_taken)
     }
@@ -38,8 +48,18 @@ impl Accepts {
     fn starts_with(&self, words: &[String]) -> Result<bool> {
         let mut command = self.erlang.command(&self.erlang.erl(), &Conditions::default());
         command.args(words).args(["-noshell", "-eval", "halt()."]);
-        let output = command.output().with_context(|| format!("cannot run {}", self.erlang.erl()))?;
-        Ok(output.status.success())
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let context = || format!("cannot run {}", self.erlang.erl());
+        let mut child = command.spawn().with_context(context)?;
+        let until = Instant::now() + ENDS_WITHIN;
+        while Instant::now() < until {
+            if let Some(status) = child.try_wait().with_context(context)? {
+                return Ok(status.success());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        child.kill().and_then(|()| child.wait()).with_context(context)?;
+        bail!("{} {} has not ended within {} s", self.erlang.erl(), words.join(" "), ENDS_WITHIN.as_secs())
     }
 }
 

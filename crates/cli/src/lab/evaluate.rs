@@ -98,13 +98,14 @@ struct Progress {
 }
 
 impl Evaluation {
-    /// Compiles the labs on each release that one of these runs needs.
+    /// Compiles the labs on each release that one of these runs needs. The file of results is begun after that: what does not compile
+    /// costs none that are there.
     pub fn prepare(
         master: u64,
         installed: &[Installed],
         jobs: &[Job<'_>],
-        rows: Rows,
         stop: Stop,
+        begin: impl FnOnce() -> Result<Rows>,
     ) -> Result<Evaluation> {
         let mut places = BTreeMap::new();
         for one in installed.iter().filter(|one| jobs.iter().any(|job| job.run.release == one.release)) {
@@ -116,7 +117,7 @@ impl Evaluation {
         Ok(Evaluation {
             master,
             stop,
-            rows,
+            rows: begin()?,
             places,
             day: jiff::Zoned::now().strftime("%Y-%m-%d").to_string(),
             cpus: thread::available_parallelism().map_or(1, Into::into),
@@ -145,7 +146,8 @@ impl Evaluation {
             loop {
                 let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
                 let Some(job) = next.filter(|_| !self.stop.is_requested()) else { return Ok(()) };
-                self.one(&job)?;
+                // The other worker would go on for nobody.
+                self.one(&job).inspect_err(|_| self.stop.request())?;
             }
         };
         thread::scope(|scope| {
@@ -207,12 +209,15 @@ impl Evaluation {
                     expect: &case.expect,
                     allow: &case.allow,
                     causes: causes(&case.expect, case.cause.as_ref()),
-                    culprit: case.culprit.as_deref(),
+                    culprits: case.culprit.as_deref().into_iter().collect(),
                     is_sick: !case.expect.is_empty(),
                     foreign_cores: 0.0,
                     stolen_cores: 0.0,
                 };
-                self.examine(&started.target().to_string(), &started.processes(), truth, &place()?.accepts)
+                let accepts = &place()?.accepts;
+                let judged =
+                    self.examine(&started.target().to_string(), &started.processes(), truth, accepts)?;
+                Ok(Judged { is_memory_due: true, ..judged })
             }
         }
     }
@@ -245,12 +250,15 @@ impl Evaluation {
             expect,
             allow,
             causes: causes(expect, cause.as_ref()),
-            culprit: word("sick=").filter(|culprit| *culprit != "-" && !expect.is_empty()),
+            culprits: word("sick=").map(culprits).filter(|_| !expect.is_empty()).unwrap_or_default(),
             is_sick: run.setting == Setting::Sick,
             foreign_cores: 0.0,
             stolen_cores: 0.0,
         };
-        self.examine(node, &running.processes(), truth, &place.accepts)
+        let mut judged = self.examine(node, &running.processes(), truth, &place.accepts)?;
+        // A VM that ends now and then may do so before it has been asked for its memory.
+        judged.is_memory_due = !lab.manifest.setting(run.setting != Setting::Sick).host.restarts;
+        Ok(judged)
     }
 
     /// Looks at a VM as `doctor` does, and judges what is found. `own` are the processes of its case; what others use meanwhile is
@@ -324,12 +332,17 @@ pub fn judge_synthetic(
         expect: &expect,
         allow: &allow,
         causes: causes(&expect, None),
-        culprit: None,
+        culprits: Vec::new(),
         is_sick,
         foreign_cores: 0.0,
         stolen_cores: 0.0,
     };
     judge_recording(&case.recording(is_sick, release)?, &truth, accepts)
+}
+
+/// Of the ready line: with commas between them, and `-` for none.
+fn culprits(told: &str) -> Vec<&str> {
+    told.split(',').filter(|culprit| *culprit != "-").collect()
 }
 
 fn owned(words: &[&str]) -> Vec<String> {

@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use super::manifest::HostSetting;
+use crate::terminal;
 use crate::trial::preset::quoted;
 
 /// Neighbours stop by themselves after this, whatever becomes of us.
@@ -79,6 +80,11 @@ impl Conditions {
         }
     }
 
+    /// Whether what is started is put into control groups.
+    pub fn has_groups(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
     /// Process ids of the neighbours.
     pub fn neighbours(&self) -> impl Iterator<Item = u32> {
         self.neighbours.iter().map(Child::id)
@@ -140,8 +146,11 @@ impl Group {
 
     fn new(root: &Path, name: &str, settings: &[(&str, String)]) -> Result<Group> {
         let path = root.join(format!("beamtune-{name}"));
-        fs::create_dir(&path).with_context(|| {
-            format!("cannot make the control group {}: run this lab as root", path.display())
+        fs::create_dir(&path).with_context(|| match path.exists() {
+            true => {
+                format!("the control group {0} is there already, of a run before: rmdir {0}", path.display())
+            }
+            false => format!("cannot make the control group {}: run this lab as root", path.display()),
         })?;
         let group = Group { path };
         for (file, value) in settings {
@@ -161,6 +170,10 @@ impl Drop for Group {
             }
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
+        terminal::complain(&format!(
+            "the control group {0} has processes in it, and stays (see {0}/cgroup.procs)\n",
+            self.path.display()
+        ));
     }
 }
 

@@ -3,7 +3,7 @@
 use beamtune_model::{Diagnosis, Finding, Level};
 
 use super::accepts::flags_of;
-use super::rows::Judged;
+use super::rows::{Judged, Row, told};
 
 /// With so much CPU used by processes that are not the case's, a starved VM is true and says nothing of the rule.
 pub const DISTURBED_CORES: f64 = 0.8;
@@ -21,19 +21,23 @@ const STARVED: &str = "BT004";
 /// A cause stands among the first so many findings, and one more for each further cause.
 const FIRST: usize = 3;
 
+/// What may stay unexplained: so much of what is resident, or so many bytes.
+const UNEXPLAINED_SHARE: f64 = 0.03;
+const UNEXPLAINED_BYTES: f64 = 8e6;
+
 /// What is known of a VM.
 pub struct Truth<'a> {
     /// `CODE` of a finding above "notice", `CODE:SUBJECT` of one at any level, with any subject where that is `*`, or `CODE!ENTRY` of
     /// one at any level with a remedy of that entry. Several of these with `|` between them, where either will do.
     pub expect: &'a [String],
-    /// Codes that may be found besides.
+    /// What may be found besides, with a subject or without.
     pub allow: &'a [String],
     /// Those of `expect` that are the causes.
     pub causes: Vec<&'a str>,
     /// Whether what is expected is there, or must not be.
     pub is_sick: bool,
-    /// What a finding must name.
-    pub culprit: Option<&'a str>,
+    /// What findings must name, each of them.
+    pub culprits: Vec<&'a str>,
     /// Cores that others had.
     pub foreign_cores: f64,
     /// Cores that the hypervisor gave to other guests, among these.
@@ -49,8 +53,19 @@ pub fn causes<'a>(expect: &'a [String], cause: Option<&'a String>) -> Vec<&'a st
 }
 
 /// The codes of what is expected or allowed.
+#[cfg(test)]
 pub fn codes(expectation: &str) -> impl Iterator<Item = &str> {
     expectation.split('|').filter_map(|either| either.split([':', '!']).next())
+}
+
+/// Whether a finding is of a code that is expected or allowed, and of the subject, where one is told with it.
+fn is_of(finding: &Finding, expectation: &str) -> bool {
+    expectation.split('|').any(|either| match either.split_once(':') {
+        Some((code, subject)) => {
+            finding.code.0 == code && (subject == "*" || finding.subject.as_deref() == Some(subject))
+        }
+        None => either.split('!').next() == Some(finding.code.0),
+    })
 }
 
 /// Whether a finding is what was expected.
@@ -76,10 +91,8 @@ pub fn judge(diagnosis: &Diagnosis, truth: &Truth<'_>) -> (Judged, Vec<Vec<Strin
         stolen_cores: truth.stolen_cores,
         ..Judged::default()
     };
-    let is_known = |finding: &Finding| {
-        let code = |known: &String| codes(known).any(|code| code == finding.code.0);
-        truth.expect.iter().chain(truth.allow).any(code)
-    };
+    let is_known =
+        |finding: &Finding| truth.expect.iter().chain(truth.allow).any(|known| is_of(finding, known));
     // True of the machine, and none of the case's own.
     let is_excused = |finding: &Finding| {
         let is_own = truth.is_sick && is_known(finding);
@@ -98,8 +111,8 @@ pub fn judge(diagnosis: &Diagnosis, truth: &Truth<'_>) -> (Judged, Vec<Vec<Strin
         let rank = |cause: &&str| first.iter().position(|finding| is_hit(finding, cause)).map(|at| at + 1);
         judged.ranks = truth.causes.iter().map(rank).collect();
         let is_named =
-            |culprit| findings.iter().any(|finding| is_expected(finding) && names(finding, culprit));
-        judged.culprit = truth.culprit.map(is_named);
+            |culprit: &&str| findings.iter().any(|finding| is_expected(finding) && names(finding, culprit));
+        judged.culprit = (!truth.culprits.is_empty()).then(|| truth.culprits.iter().all(is_named));
     }
     let is_unwanted = |finding: &&&Finding| match is_expected(finding) {
         true => !truth.is_sick,
@@ -107,7 +120,7 @@ pub fn judge(diagnosis: &Diagnosis, truth: &Truth<'_>) -> (Judged, Vec<Vec<Strin
     };
     for finding in findings.iter().filter(is_unwanted) {
         let list = if is_excused(finding) { &mut judged.excused } else { &mut judged.false_findings };
-        list.push(told(finding));
+        list.push(sentence(finding));
     }
     let mut expected = findings.iter().filter(|finding| is_expected(finding));
     judged.estimate_bytes = expected.find_map(|finding| finding.remedies.first()?.saves_bytes);
@@ -122,7 +135,7 @@ pub fn places(ranks: &[Option<usize>]) -> (bool, bool) {
     (is_first, ranks.iter().all(|rank| rank.is_some_and(|rank| rank <= last)))
 }
 
-fn told(finding: &Finding) -> String {
+fn sentence(finding: &Finding) -> String {
     format!("{} ({}): {}", finding.code.0, level(finding), finding.summary)
 }
 
@@ -131,6 +144,38 @@ fn level(finding: &Finding) -> &'static str {
         Level::Notice => "notice",
         Level::Warning => "warning",
         Level::Critical => "critical",
+    }
+}
+
+impl Row {
+    /// What is wrong, for people; nothing where all is right.
+    pub fn faults(&self) -> Vec<String> {
+        let Judged { missing, ranks, refused, false_findings, .. } = &self.judged;
+        let mut faults: Vec<String> =
+            self.error.iter().map(|error| format!("could not be judged: {error}")).collect();
+        faults.extend(missing.iter().map(|code| format!("no {code}")));
+        if missing.is_empty() && !places(ranks).1 {
+            faults.push(format!("the cause is not among the first: {}", told(ranks)));
+        }
+        if self.judged.culprit == Some(false) {
+            faults.push("the culprit is not named".to_owned());
+        }
+        faults.extend(refused.iter().map(|flag| format!("OTP {} refuses {flag}", self.run.release)));
+        faults.extend(false_findings.iter().map(|finding| format!("false: {finding}")));
+        if self.error.is_none() && self.judged.is_memory_due && self.judged.unexplained_bytes.is_none() {
+            faults.push("its memory was not looked at".to_owned());
+        }
+        if let (Some(resident), Some(unexplained)) =
+            (self.judged.resident_bytes, self.judged.unexplained_bytes)
+            && (unexplained.abs() as f64)
+                > UNEXPLAINED_BYTES
+                    .max(UNEXPLAINED_SHARE * resident as f64)
+                    .max(self.judged.moved_bytes as f64)
+        {
+            let mb = |bytes: i64| bytes as f64 / 1e6;
+            faults.push(format!("{:.1} of {:.1} MB are not explained", mb(unexplained), mb(resident)));
+        }
+        faults
     }
 }
 
@@ -143,6 +188,8 @@ fn names(finding: &Finding, culprit: &str) -> bool {
 mod tests {
     use beamtune_model::{Code, Follows, Outcome, Remedy, Verdict};
 
+    use super::super::rows::Setting;
+    use super::super::rows::tests::row;
     use super::*;
 
     fn finding(code: &'static str, score: f64, follows: Option<&'static str>) -> Finding {
@@ -180,7 +227,7 @@ mod tests {
             allow: &allow,
             causes,
             is_sick,
-            culprit: Some("worker_7"),
+            culprits: vec!["worker_7"],
             foreign_cores,
             stolen_cores: foreign_cores / 10.0,
         };
@@ -210,6 +257,48 @@ mod tests {
         assert!(verdict(&found, &["BT009:*"], true, 0.0).missing.is_empty());
         assert_eq!(verdict(&found, &["BT009:other"], true, 0.0).missing, ["BT009:other"]);
         assert_eq!(verdict(&found, &["BT009:subject"], false, 0.0).false_findings.len(), 1);
+    }
+
+    #[test]
+    fn of_a_code_with_a_subject_no_other_one_is_known() {
+        let found = [finding("BT045", 50.0, None)];
+        assert_eq!(verdict(&found, &["BT045:other"], false, 0.0).false_findings.len(), 1);
+        assert_eq!(verdict(&found, &["BT045:other"], true, 0.0).false_findings.len(), 1);
+        assert!(verdict(&found, &["BT045:*"], true, 0.0).false_findings.is_empty());
+        // As of what is allowed.
+        let other = Finding { subject: Some("other".to_owned()), ..finding("BT045", 50.0, None) };
+        let allow = ["BT045:subject".to_owned()];
+        let truth = Truth {
+            expect: &[],
+            allow: &allow,
+            causes: Vec::new(),
+            is_sick: false,
+            culprits: Vec::new(),
+            foreign_cores: 0.0,
+            stolen_cores: 0.0,
+        };
+        let judged = judge(&diagnosis(&[found[0].clone(), other]), &truth).0;
+        assert_eq!((judged.false_findings.len(), judged.culprit), (1, None), "{judged:?}");
+    }
+
+    #[test]
+    fn of_several_culprits_each_has_to_be_named() {
+        let expect = ["BT005".to_owned()];
+        let named = |culprits: &[&'static str]| {
+            let truth = Truth {
+                expect: &expect,
+                allow: &[],
+                causes: causes(&expect, None),
+                is_sick: true,
+                culprits: culprits.to_vec(),
+                foreign_cores: 0.0,
+                stolen_cores: 0.0,
+            };
+            judge(&diagnosis(&[finding("BT005", 50.0, None)]), &truth).0.culprit
+        };
+        assert_eq!(named(&["worker_7"]), Some(true));
+        assert_eq!(named(&["worker_7", "worker_9"]), Some(false));
+        assert_eq!(named(&[]), None);
     }
 
     #[test]
@@ -274,5 +363,31 @@ mod tests {
         assert_eq!(places(&[Some(4), Some(2)]), (false, true));
         assert_eq!(places(&[Some(4)]), (false, false));
         assert_eq!(places(&[Some(1), None]), (true, false));
+    }
+
+    #[test]
+    fn every_kind_of_fault_is_told() {
+        assert!(row("a", Setting::Sick).faults().is_empty());
+        let check = |change: fn(&mut Judged), expect: &str| {
+            let mut row = row("a", Setting::Sick);
+            change(&mut row.judged);
+            assert_eq!(row.faults().join("; "), expect);
+        };
+        check(|judged| judged.missing = vec!["BT005".to_owned()], "no BT005");
+        check(|judged| judged.ranks = vec![Some(4)], "the cause is not among the first: 4");
+        check(|judged| judged.culprit = Some(false), "the culprit is not named");
+        check(|judged| judged.refused = vec!["+Mdai max".to_owned()], "OTP 25 refuses +Mdai max");
+        check(|judged| judged.false_findings = vec!["BT001".to_owned()], "false: BT001");
+        let unexplained = |judged: &mut Judged| {
+            (judged.resident_bytes, judged.unexplained_bytes) = (Some(100_000_000), Some(9_000_000));
+        };
+        check(unexplained, "9.0 of 100.0 MB are not explained");
+        check(|judged| judged.is_memory_due = true, "its memory was not looked at");
+        let mut churning = row("a", Setting::Sick);
+        unexplained(&mut churning.judged);
+        churning.judged.moved_bytes = 10_000_000;
+        assert_eq!(churning.faults(), [] as [String; 0], "so much came and went meanwhile");
+        let failed = Row { error: Some("it was not ready".to_owned()), ..row("a", Setting::Cured) };
+        assert_eq!(failed.faults(), ["could not be judged: it was not ready"]);
     }
 }

@@ -22,10 +22,21 @@ const HEADER_FOLDER: &str = "usr/include";
 
 /// Compiles `source` into a library of the same name beside it.
 pub fn compile(source: &Path, erlang: &Erlang) -> Result<()> {
-    let compilers: Vec<String> =
-        std::env::var("CC").ok().into_iter().chain(COMPILERS.map(str::to_owned)).collect();
+    let compilers = compilers();
     let folders: Vec<PathBuf> = roots(erlang).into_iter().map(|root| root.join(HEADER_FOLDER)).collect();
     compile_with(source, &compilers, &folders)
+}
+
+/// Whether there is a C compiler.
+pub fn has_compiler() -> bool {
+    let works = |name: &String| {
+        Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
+    };
+    compilers().iter().any(works)
+}
+
+fn compilers() -> Vec<String> {
+    std::env::var("CC").ok().into_iter().chain(COMPILERS.map(str::to_owned)).collect()
 }
 
 fn compile_with(source: &Path, compilers: &[String], folders: &[PathBuf]) -> Result<()> {

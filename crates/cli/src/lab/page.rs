@@ -7,7 +7,8 @@ use beamtune_report::Style;
 use beamtune_report::table::{Align, Table};
 
 use super::judge::{DISTURBED_CORES, MUCH_STOLEN_CORES, places};
-use super::rows::{Kind, Row, Setting, told};
+use super::manifest::CORES;
+use super::rows::{Kind, Row, Run, Setting, told};
 
 /// What stands around the section in docs/evaluation.md.
 const BEGIN: &str = "<!-- labs: begin -->\n";
@@ -25,7 +26,7 @@ pub fn line(row: &Row) -> String {
     let again = if row.attempts > 1 { format!(", run {} times", row.attempts) } else { String::new() };
     format!(
         "{} on OTP {}, {}, seed {}: {verdict}; found: {}{disturbed}{again}",
-        run.case,
+        case(row),
         run.release,
         run.setting.name(),
         run.seed,
@@ -49,7 +50,7 @@ pub fn table(rows: &[Row], style: Style) -> String {
     for row in rows {
         let faults = row.faults();
         table.row([
-            row.run.case.clone(),
+            case(row),
             row.run.release.to_string(),
             row.run.setting.name().to_owned(),
             found(row),
@@ -61,6 +62,17 @@ pub fn table(rows: &[Row], style: Style) -> String {
         ]);
     }
     table.render(style)
+}
+
+/// The case's name, with the CPUs that it was run for where these are not the usual ones.
+fn case(row: &Row) -> String {
+    let Run { case, cores, .. } = &row.run;
+    if *cores == CORES { case.clone() } else { format!("{case} (for {cores} CPUs)") }
+}
+
+/// What stands in a cell of a table on a page, in one line.
+fn escaped(cell: &str) -> String {
+    cell.lines().collect::<Vec<_>>().join(" ").replace('|', "\\|").replace('<', "&lt;")
 }
 
 fn found(row: &Row) -> String {
@@ -131,8 +143,8 @@ pub fn sums(rows: &[Row]) -> Vec<String> {
         ),
         format!("remedies with flags that a VM of the release takes: {}", share(taken, advised)),
         format!(
-            "runs that could not be judged: {}; while others used {DISTURBED_CORES} cores and more, or the hypervisor {MUCH_STOLEN_CORES}: {disturbed}, of these with CPU starvation \
-             that was true therefore and takes no place: {excused}; repeated, since they were wrong meanwhile, so that the last run counts: {again}",
+            "runs that could not be judged: {}; while others used {DISTURBED_CORES} cores and more, or the hypervisor {MUCH_STOLEN_CORES}: {disturbed}; with CPU starvation \
+             that was true, since others or other guests had the CPU, and takes no place: {excused}; repeated, since they were wrong meanwhile, so that the last run counts: {again}",
             rows.len() - judged.len()
         ),
     ]
@@ -174,7 +186,7 @@ pub fn section(rows: &[Row]) -> String {
     let mut text = format!(
         "Every lab (see [lab/README.md](../lab/README.md)), sick and cured, and software as Debian brings it, idle, loaded and with \
          bad settings (see [lab/software](../lab/software/README.md)), judged as by `beamtune doctor` (10 s). Written by `make labs`; \
-         measured on {}, {} CPUs, Linux {}, master seed {}. The runs took {:.0} minutes in all; those of robust labs went two at a time.\n",
+         measured on {}, {} CPUs, Linux {}, master seed {}. The runs took {:.0} minutes added up; those of robust labs went two at a time.\n",
         list(&|row| row.day.clone()),
         list(&|row| row.cpus.to_string()),
         list(&|row| row.linux.clone()),
@@ -215,7 +227,7 @@ fn markdown(rows: &[Row]) -> String {
     for row in rows {
         let faults = row.faults();
         let cells = [
-            row.run.case.clone(),
+            case(row),
             row.run.release.to_string(),
             row.run.setting.name().to_owned(),
             row.judged.found.join(", "),
@@ -225,7 +237,7 @@ fn markdown(rows: &[Row]) -> String {
             row.judged.false_findings.len().to_string(),
             if faults.is_empty() { "right".to_owned() } else { faults.join("; ") },
         ];
-        text.push_str(&format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | ")));
+        text.push_str(&format!("| {} |\n", cells.map(|cell| escaped(&cell)).join(" | ")));
     }
     text
 }
@@ -233,7 +245,8 @@ fn markdown(rows: &[Row]) -> String {
 /// What labs took sick and cured, and what the first remedy was estimated to give back.
 fn memory(labs: &[&Row]) -> String {
     let of = |setting: Setting| labs.iter().copied().filter(move |row| row.run.setting == setting);
-    let is_pair = |a: &Row, b: &Row| (&a.run.case, a.run.release) == (&b.run.case, b.run.release);
+    let key = |row: &Row| (row.run.case.clone(), row.run.release, row.run.cores, row.run.seed);
+    let is_pair = |a: &Row, b: &Row| key(a) == key(b);
     let mb = |bytes: Option<f64>| bytes.map_or(String::new(), |bytes| format!("{:.1}", bytes / 1e6));
     let float = |bytes: Option<i64>| bytes.map(|bytes| bytes as f64);
     let mut text = "\nResident memory of the same runs, in MB: sick, and how much of that was not explained page by page; cured with the same \
@@ -247,7 +260,7 @@ fn memory(labs: &[&Row]) -> String {
         let returned = before.zip(after).filter(|_| estimate.is_some()).map(|(before, after)| before - after);
         text.push_str(&format!(
             "| {} | {} | {} | {} | {} | {} | {} |\n",
-            sick.run.case,
+            case(sick),
             sick.run.release,
             mb(before),
             mb(float(sick.judged.unexplained_bytes)),
@@ -330,6 +343,32 @@ mod tests {
             "{text}"
         );
         assert!(!section(&[row("a", Setting::Sick)]).contains("synthetic"), "nothing was made up");
+    }
+
+    #[test]
+    fn cells_keep_to_their_line_and_other_machines_are_told() {
+        let mut failed = row("a", Setting::Sick);
+        (failed.error, failed.run.cores) = (Some("no <0.7.0>\n| x".to_owned()), 64);
+        let text = markdown(&[failed]);
+        let told = "| a (for 64 CPUs) | 25 | sick |  | 1 | named |  | 0 | could not be judged: no &lt;0.7.0> \\| x |\n";
+        assert!(text.ends_with(told), "{text}");
+    }
+
+    #[test]
+    fn memory_is_held_against_the_same_run_cured() {
+        let of = |setting, cores, bytes| {
+            let mut row = row("a", setting);
+            (row.run.cores, row.judged.resident_bytes) = (cores, Some(bytes));
+            row.judged.estimate_bytes = Some(1e6);
+            row
+        };
+        let rows = [
+            of(Setting::Sick, 64, 9_000_000),
+            of(Setting::Cured, 2, 1_000_000),
+            of(Setting::Cured, 64, 4_000_000),
+        ];
+        let text = memory(&rows.iter().collect::<Vec<_>>());
+        assert!(text.ends_with("| a (for 64 CPUs) | 25 | 9.0 |  | 4.0 | 1.0 | 5.0 |\n"), "{text}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::judge::{DISTURBED_CORES, MUCH_STOLEN_CORES, places};
+use super::judge::{DISTURBED_CORES, MUCH_STOLEN_CORES};
 use super::manifest::CORES;
 
 /// One run of one case.
@@ -102,6 +102,9 @@ pub struct Judged {
     /// Of these, what the hypervisor gave to other guests.
     #[serde(default)]
     pub stolen_cores: f64,
+    /// Whether each byte of resident memory was to be looked at: not of what nobody has measured, nor of a VM that may end meanwhile.
+    #[serde(default)]
+    pub is_memory_due: bool,
     pub resident_bytes: Option<i64>,
     /// Resident memory that is not explained; `None` where the pages were not looked at.
     pub unexplained_bytes: Option<i64>,
@@ -112,38 +115,7 @@ pub struct Judged {
     pub estimate_bytes: Option<f64>,
 }
 
-/// What may stay unexplained: so much of what is resident, or so many bytes.
-const UNEXPLAINED_SHARE: f64 = 0.03;
-const UNEXPLAINED_BYTES: f64 = 8e6;
-
 impl Row {
-    /// What is wrong, for people; nothing where all is right.
-    pub fn faults(&self) -> Vec<String> {
-        let Judged { missing, ranks, refused, false_findings, .. } = &self.judged;
-        let mut faults: Vec<String> =
-            self.error.iter().map(|error| format!("could not be judged: {error}")).collect();
-        faults.extend(missing.iter().map(|code| format!("no {code}")));
-        if missing.is_empty() && !places(ranks).1 {
-            faults.push(format!("the cause is not among the first: {}", told(ranks)));
-        }
-        if self.judged.culprit == Some(false) {
-            faults.push("the culprit is not named".to_owned());
-        }
-        faults.extend(refused.iter().map(|flag| format!("OTP {} refuses {flag}", self.run.release)));
-        faults.extend(false_findings.iter().map(|finding| format!("false: {finding}")));
-        if let (Some(resident), Some(unexplained)) =
-            (self.judged.resident_bytes, self.judged.unexplained_bytes)
-            && (unexplained.abs() as f64)
-                > UNEXPLAINED_BYTES
-                    .max(UNEXPLAINED_SHARE * resident as f64)
-                    .max(self.judged.moved_bytes as f64)
-        {
-            let mb = |bytes: i64| bytes as f64 / 1e6;
-            faults.push(format!("{:.1} of {:.1} MB are not explained", mb(unexplained), mb(resident)));
-        }
-        faults
-    }
-
     /// Codes of what was found above "notice", also where that was allowed or excused.
     pub fn above_notice(&self) -> impl Iterator<Item = &str> {
         self.judged
@@ -208,7 +180,12 @@ impl Rows {
     pub fn add(&self, row: Row) -> Result<()> {
         let mut held = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let (file, rows) = &mut *held;
-        file.write_all(line(&row)?.as_bytes()).context("the result of a run cannot be written")?;
+        let end = file.metadata().context("the file of results cannot be read")?.len();
+        if let Err(error) = file.write_all(line(&row)?.as_bytes()) {
+            // A part of a line would make the file unreadable once more is added.
+            let _ = file.set_len(end);
+            return Err(error).context("the result of a run cannot be written");
+        }
         rows.push(row);
         Ok(())
     }
@@ -269,28 +246,5 @@ pub mod tests {
         assert_eq!(rows.into_sorted()[0].run.case, "a");
         std::fs::write(&path, "other\n").expect("written");
         Rows::read(&path).expect_err("no rows");
-    }
-
-    #[test]
-    fn every_kind_of_fault_is_told() {
-        assert!(row("a", Setting::Sick).faults().is_empty());
-        let check = |change: fn(&mut Judged), expect: &str| {
-            let mut row = row("a", Setting::Sick);
-            change(&mut row.judged);
-            assert_eq!(row.faults().join("; "), expect);
-        };
-        check(|judged| judged.missing = vec!["BT005".to_owned()], "no BT005");
-        check(|judged| judged.ranks = vec![Some(4)], "the cause is not among the first: 4");
-        check(|judged| judged.culprit = Some(false), "the culprit is not named");
-        check(|judged| judged.refused = vec!["+Mdai max".to_owned()], "OTP 25 refuses +Mdai max");
-        check(|judged| judged.false_findings = vec!["BT001".to_owned()], "false: BT001");
-        let unexplained = |judged: &mut Judged| {
-            (judged.resident_bytes, judged.unexplained_bytes) = (Some(100_000_000), Some(9_000_000));
-        };
-        check(unexplained, "9.0 of 100.0 MB are not explained");
-        let mut churning = row("a", Setting::Sick);
-        unexplained(&mut churning.judged);
-        churning.judged.moved_bytes = 10_000_000;
-        assert_eq!(churning.faults(), [] as [String; 0], "so much came and went meanwhile");
     }
 }

@@ -154,6 +154,11 @@ impl Running {
         modules.add_library(lab)?;
         let setting = lab.manifest.setting(options.cured);
         let conditions = Conditions::new(&setting.host, &name)?;
+        if conditions.has_groups() {
+            // Else the VM would start it in the control group, where it stays when the lab has ended. Without it the VM does all the same.
+            let mut epmd = options.erlang.command("epmd", &Conditions::default());
+            let _ = epmd.arg("-daemon").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        }
         let mut params = vec![format!("for_s={}", options.for_seconds), format!("cores={}", options.cores)];
         params.extend(setting.params.iter().map(|(key, value)| format!("{key}={value}")));
         params.extend(options.params.iter().cloned());
@@ -308,7 +313,12 @@ fn compile(erlang: &Erlang) -> Result<TempDir> {
         format!("cannot run {}: is Erlang installed? (on Debian: apt-get install erlang-base)", erlang.erlc())
     })?;
     if !output.status.success() {
-        bail!("the lab does not compile here:\n{}", String::from_utf8_lossy(&output.stdout));
+        // erlc tells on its standard output what is wrong, and what starts it on the other one.
+        bail!(
+            "the lab does not compile here:\n{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     Ok(folder)
 }

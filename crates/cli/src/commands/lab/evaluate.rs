@@ -1,7 +1,7 @@
 //! `beamtune lab evaluate`: how often a diagnosis is right, where the truth is known.
 
-use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use beamtune_recording::Stop;
@@ -11,7 +11,7 @@ use crate::lab::manifest::CORES;
 use crate::lab::otp::{self, Installed};
 use crate::lab::rows::{Kind, Row, Rows, Run, Setting, is_same};
 use crate::lab::software::{self, Case};
-use crate::lab::{Lab, all, elixir, page, synthetic};
+use crate::lab::{Lab, all, elixir, nif, page, synthetic};
 use crate::releases::{Releases, parse_releases};
 use crate::take::stop_on_signals;
 use crate::terminal;
@@ -65,18 +65,22 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let master = args.seed.or(old_master).unwrap_or_else(drawn);
     let own = otp::own();
     let installed = installed(&args.otp, own.as_ref());
-    if installed.is_empty() {
-        bail!("none of these OTP releases is here: install Erlang, or run make otp");
-    }
     let (labs, cases) = (all()?, software::all()?);
     check_names(&args.labs, &labs, &cases)?;
     let mut jobs = jobs_of_labs(args, master, &installed, &labs);
-    if let Some(own) = own.as_ref().filter(|own| installed.iter().any(|one| one.release == own.release)) {
-        jobs.extend(jobs_of_software(args, master, own, &cases));
-    }
+    jobs.extend(jobs_of_software(args, master, own.as_ref(), &installed, &cases));
     jobs.extend(jobs_of_synthetic(args, master));
-    let is_planned = |run: &Run| jobs.iter().any(|job| is_same(&job.run, run));
-    let kept: Vec<Row> = before.iter().filter(|row| args.resume || !is_planned(&row.run)).cloned().collect();
+    if jobs.is_empty() {
+        bail!("nothing of what was asked for can be run here: install Erlang, or run make otp");
+    }
+    let planned: Vec<Run> = jobs.iter().map(|job| job.run.clone()).collect();
+    let is_planned = |run: &Run| planned.iter().any(|other| is_same(other, run));
+    let is_kept = |row: &&Row| {
+        let stays = if args.resume { row.error.is_none() } else { !is_planned(&row.run) };
+        // Of a case that was renamed or taken away nobody could say whether it is right.
+        stays && is_known(&row.run.case, &labs, &cases)
+    };
+    let kept: Vec<Row> = before.iter().filter(is_kept).cloned().collect();
     jobs.retain(|job| !kept.iter().any(|row| is_same(&row.run, &job.run)));
     terminal::complain(&format!(
         "master seed {master}; {} runs, about {} min; results in {}\n",
@@ -86,15 +90,29 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     ));
     let stop = Stop::default();
     stop_on_signals(&stop)?;
-    let rows = Rows::begin(&args.output, kept)?;
-    let evaluation = Evaluation::prepare(master, &installed, &jobs, rows, stop)?;
+    let begin = || {
+        if kept.len() < before.len() {
+            keep_aside(&args.output)?;
+        }
+        Rows::begin(&args.output, kept)
+    };
+    let evaluation = Evaluation::prepare(master, &installed, &jobs, stop, begin)?;
     evaluation.run(jobs)?;
     let is_whole = !evaluation.stop.is_requested();
-    tell(args, &evaluation.rows.into_sorted(), is_whole)
+    tell(args, &evaluation.rows.into_sorted(), is_whole, &planned)
 }
 
-/// Prints what there is, and writes the page.
-fn tell(args: &Args, rows: &[Row], is_whole: bool) -> Result<ExitCode> {
+/// Keeps what a file has beside it: two hours of results are not lost to a try.
+fn keep_aside(output: &Path) -> Result<()> {
+    let mut aside = output.as_os_str().to_owned();
+    aside.push(".before");
+    std::fs::copy(output, &aside).with_context(|| format!("cannot write {}", aside.display()))?;
+    terminal::complain(&format!("what {} had is kept in {}\n", output.display(), aside.display()));
+    Ok(())
+}
+
+/// Prints what there is, and writes the page. Whether all is right is asked of the planned runs alone.
+fn tell(args: &Args, rows: &[Row], is_whole: bool, planned: &[Run]) -> Result<ExitCode> {
     let (synthetic, measured): (Vec<Row>, Vec<Row>) =
         rows.iter().cloned().partition(|row| row.run.kind == Kind::Synthetic);
     for rows in [&measured, &synthetic].into_iter().filter(|rows| !rows.is_empty()) {
@@ -113,7 +131,8 @@ fn tell(args: &Args, rows: &[Row], is_whole: bool) -> Result<ExitCode> {
         let text = page::replaced(&text, &page::section(rows)).with_context(|| path.display().to_string())?;
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    let all_right = rows.iter().all(|row| row.faults().is_empty());
+    let is_planned = |row: &&Row| planned.iter().any(|run| is_same(run, &row.run));
+    let all_right = rows.iter().filter(is_planned).all(|row| row.faults().is_empty());
     Ok(if all_right { ExitCode::SUCCESS } else { ExitCode::from(terminal::FOUND) })
 }
 
@@ -121,8 +140,13 @@ fn tell(args: &Args, rows: &[Row], is_whole: bool) -> Result<ExitCode> {
 fn installed(wanted: &Releases, own: Option<&Installed>) -> Vec<Installed> {
     let find = |release: &u32| {
         let found = otp::find(*release, own);
-        if found.is_none() {
-            skip(&format!("OTP {release} is not installed (make otp)"));
+        match &found {
+            None => skip(&format!("OTP {release} is not installed (make otp)")),
+            Some(one) if one.erlang.root.is_some() && !is_root() => {
+                skip(&format!("OTP {release} has a root folder of its own, and chroot needs root"));
+                return None;
+            }
+            Some(_) => {}
         }
         found
     };
@@ -133,20 +157,21 @@ fn skip(why: &str) {
     terminal::complain(&format!("skipped, because {why}\n"));
 }
 
+fn is_known(name: &str, labs: &[Lab], cases: &[Case]) -> bool {
+    labs.iter().any(|lab| lab.manifest.name == name)
+        || cases.iter().any(|case| case.name == name)
+        || synthetic::CASES.iter().any(|case| case.name == name)
+}
+
 fn check_names(names: &[String], labs: &[Lab], cases: &[Case]) -> Result<()> {
-    let is_known = |name: &&String| {
-        labs.iter().any(|lab| lab.manifest.name == **name)
-            || cases.iter().any(|case| case.name == **name)
-            || synthetic::CASES.iter().any(|case| case.name == *name)
-    };
-    match names.iter().find(|name| !is_known(name)) {
+    match names.iter().find(|name| !is_known(name, labs, cases)) {
         Some(name) => bail!("there is no lab and no case {name:?}: beamtune lab list shows the labs"),
         None => Ok(()),
     }
 }
 
 fn jobs_of_labs<'a>(args: &Args, master: u64, installed: &[Installed], labs: &'a [Lab]) -> Vec<Job<'a>> {
-    let (root, compiler) = (is_root(), has_compiler());
+    let (root, compiler) = (is_root(), nif::has_compiler());
     let mut jobs = Vec::new();
     for (index, lab) in labs.iter().enumerate() {
         let manifest = &lab.manifest;
@@ -162,15 +187,17 @@ fn jobs_of_labs<'a>(args: &Args, master: u64, installed: &[Installed], labs: &'a
             skip(&format!("the lab {name} needs a C compiler"));
             continue;
         }
-        let is_able = |one: &&Installed| {
-            one.release >= manifest.min_otp
-                && (manifest.elixir.is_none() || elixir::is_installed(&one.erlang))
-        };
-        let mut able: Vec<&Installed> = installed.iter().filter(is_able).collect();
-        if able.is_empty() && manifest.elixir.is_some() {
-            skip(&format!("the lab {name} needs Elixir"));
+        let new_enough = || installed.iter().filter(|one| one.release >= manifest.min_otp);
+        let has_elixir = |one: &&Installed| manifest.elixir.is_none() || elixir::is_installed(&one.erlang);
+        let mut able: Vec<&Installed> = new_enough().filter(has_elixir).collect();
+        if able.is_empty() {
+            match new_enough().next() {
+                None => skip(&format!("the lab {name} needs OTP {}", manifest.min_otp)),
+                Some(_) => skip(&format!("the lab {name} needs Elixir")),
+            }
+            continue;
         }
-        if args.quick && !able.is_empty() {
+        if args.quick {
             able = vec![able[index % able.len()]];
         }
         for one in able {
@@ -195,9 +222,23 @@ fn jobs_of_labs<'a>(args: &Args, master: u64, installed: &[Installed], labs: &'a
     jobs
 }
 
-fn jobs_of_software<'a>(args: &Args, master: u64, own: &Installed, cases: &'a [Case]) -> Vec<Job<'a>> {
+/// Software runs on this host's own Erlang, if that is one of those asked for.
+fn jobs_of_software<'a>(
+    args: &Args,
+    master: u64,
+    own: Option<&Installed>,
+    installed: &[Installed],
+    cases: &'a [Case],
+) -> Vec<Job<'a>> {
     let mut jobs = Vec::new();
-    for case in cases.iter().filter(|case| is_wanted(args, &case.name) && !args.robust) {
+    let mut wanted = cases.iter().filter(|case| is_wanted(args, &case.name) && !args.robust).peekable();
+    let Some(own) = own.filter(|own| installed.iter().any(|one| one.release == own.release)) else {
+        if wanted.peek().is_some() {
+            skip("software runs on this host's own Erlang, which is none of those asked for");
+        }
+        return jobs;
+    };
+    for case in wanted {
         if let Some(why) = case.missing() {
             skip(&format!("of {}: {why}", case.name));
             continue;
@@ -260,10 +301,6 @@ fn seed(master: u64, case: &str, release: u32) -> u32 {
 fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
-}
-
-fn has_compiler() -> bool {
-    ["cc", "gcc"].iter().any(|name| Command::new(name).arg("--version").output().is_ok())
 }
 
 #[cfg(test)]
