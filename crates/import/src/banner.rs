@@ -15,13 +15,15 @@ pub struct Banner {
     pub schedulers: Option<(i64, i64)>,
     /// Dirty CPU schedulers, how many of them were online, and dirty I/O schedulers.
     pub dirty: Option<(i64, i64, i64)>,
+    /// `jit` where the VM compiles to machine code. One that does not says nothing of it.
+    pub flavor: Option<&'static str>,
 }
 
 impl Banner {
     /// As facts of a recording.
     pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
         let number = |number: i64| number.to_string();
-        let Banner { release, erts, schedulers, dirty } = self;
+        let Banner { release, erts, schedulers, dirty, flavor } = self;
         let told = [
             (facts::OTP_RELEASE, release.clone()),
             (facts::ERTS_VERSION, erts.clone()),
@@ -30,6 +32,7 @@ impl Banner {
             (facts::DIRTY_CPU_SCHEDULERS, dirty.map(|(cpu, ..)| number(cpu))),
             (facts::DIRTY_CPU_SCHEDULERS_ONLINE, dirty.map(|(_, online, _)| number(online))),
             (facts::DIRTY_IO_SCHEDULERS, dirty.map(|(.., io)| number(io))),
+            (facts::EMU_FLAVOR, flavor.map(str::to_owned)),
         ];
         told.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
     }
@@ -47,6 +50,7 @@ pub(crate) fn alike(all: &[Banner]) -> Banner {
         erts: one(all, |banner| &banner.erts),
         schedulers: one(all, |banner| &banner.schedulers),
         dirty: one(all, |banner| &banner.dirty),
+        flavor: one(all, |banner| &banner.flavor),
     }
 }
 
@@ -87,6 +91,10 @@ pub fn read(tokens: &mut Tokens<'_>) -> Banner {
                     .filter(|(cpu, online, io)| (1..=*cpu).contains(online) && *io > 0);
             }
             _ if n == 1 && digits(token.text) => banner.release = Some(token.text.to_owned()),
+            // It stands last, and what follows touches it where a line break was lost.
+            _ if token.text.starts_with("[jit]") || token.text.starts_with("[jit:") => {
+                banner.flavor = Some("jit");
+            }
             _ => {}
         }
     }
@@ -109,6 +117,9 @@ mod tests {
         );
         assert_eq!((banner.release.as_deref(), banner.erts.as_deref()), (Some("25"), Some("13.1.5")));
         assert_eq!((banner.schedulers, banner.dirty), (Some((8, 4)), Some((8, 4, 10))));
+        assert_eq!(banner.flavor, Some("jit"));
+        assert_eq!(check("Erlang/OTP 24 [erts-12.0] [jit]\"").flavor, Some("jit"));
+        assert_eq!(check("Erlang/OTP 23 [erts-11.0] [hipe] [jitter]").flavor, None);
         assert_eq!(check("Erlang/OTP [smp:4:8] [ds:1:2]"), Banner::default());
     }
 }

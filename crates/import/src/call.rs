@@ -6,7 +6,7 @@
 use crate::text::unescaped;
 
 /// The longest call that is looked at, in bytes.
-const LONGEST: usize = 4_000;
+pub const LONGEST: usize = 4_000;
 
 /// A function that prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,8 @@ impl Call {
 /// A prompt of a shell: `3>`, `(shop@web1)3>`, `iex(3)>`, `iex(shop@web1)3>`, `...>`.
 pub fn is_prompt(word: &str) -> bool {
     let Some(before) = word.strip_suffix('>') else { return false };
-    let is_other = before.starts_with(['<', '#', '-', '=']);
+    // A pid or a port, which may touch the word before it, or an arrow.
+    let is_other = before.contains(['<', '#']) || before.starts_with(['-', '=']);
     !is_other
         && (before == "iex"
             || before == "..."
@@ -58,14 +59,29 @@ pub fn begins(word: &str) -> Option<usize> {
     (!is_inside).then_some(at)
 }
 
-/// Reads the calls that begin here, one behind the other: the last one that prints something, and the bytes that they take. `text`
-/// begins with `lcnt`.
-pub fn read(text: &str) -> Option<(Call, usize)> {
+/// What begins with `lcnt` in a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Calls {
+    /// Of the calls that stand here, one behind the other, the last one that prints something, and the bytes that all of them take.
+    pub last: Option<(Call, usize)>,
+    /// Bytes that were looked at for the end of a call that has none.
+    pub in_vain: usize,
+}
+
+/// Reads the calls that a text begins with; `text` begins with `lcnt`.
+pub fn read(text: &str) -> Calls {
     let mut end = 0;
+    let mut in_vain = 0;
     let mut last: Option<Call> = None;
     loop {
         let rest = &text[end..];
-        let Some(length) = one_ends(rest) else { break };
+        let length = match one_ends(rest) {
+            Ok(length) => length,
+            Err(looked) => {
+                in_vain = looked;
+                break;
+            }
+        };
         let call = understand(&rest[..length]);
         if last.is_none() || call.function != Function::Other {
             last = Some(call);
@@ -78,11 +94,12 @@ pub fn read(text: &str) -> Option<(Call, usize)> {
         }
         end = text.len() - next.len();
     }
-    last.map(|call| (call, end))
+    Calls { last: last.map(|call| (call, end)), in_vain }
 }
 
-/// Bytes of the call that a text begins with: up to the bracket that closes its first one.
-fn one_ends(text: &str) -> Option<usize> {
+/// Bytes of the call that a text begins with: up to the bracket that closes its first one. Where there is none, the bytes that were looked
+/// at for it.
+fn one_ends(text: &str) -> Result<usize, usize> {
     let mut depth = 0;
     let mut quotes = None;
     let mut is_escaped = false;
@@ -94,16 +111,16 @@ fn one_ends(text: &str) -> Option<usize> {
             _ if quotes.is_some() => {}
             '\'' | '"' => quotes = Some(c),
             '(' => depth += 1,
-            ')' if depth == 1 => return Some(at + 1),
+            ')' if depth == 1 => return Ok(at + 1),
             ')' => depth -= 1,
             // A name without brackets is no call, or one of Elixir's without arguments.
             c if depth == 0 && !(c.is_alphanumeric() || matches!(c, ':' | '.' | '_')) => {
-                return (at > "lcnt:".len()).then_some(at);
+                return if at > "lcnt:".len() { Ok(at) } else { Err(at) };
             }
             _ => {}
         }
     }
-    None
+    Err(text.len().min(LONGEST))
 }
 
 fn understand(text: &str) -> Call {
@@ -176,7 +193,7 @@ mod tests {
 
     fn check(text: &str, function: Function, combines: bool, asked: (Option<&str>, Option<&str>)) {
         let begin = begins(text).unwrap_or_else(|| panic!("no call: {text}"));
-        let (call, _) = read(&text[begin..]).unwrap_or_else(|| panic!("no call: {text}"));
+        let (call, _) = read(&text[begin..]).last.unwrap_or_else(|| panic!("no call: {text}"));
         assert_eq!((call.function, call.combines()), (function, combines), "{text}");
         assert_eq!((call.class.as_deref(), call.id.as_deref()), asked, "{text}");
     }
@@ -226,15 +243,26 @@ mod tests {
             ("lcnt:inspect({proc_main, self()})", true),
             ("lcnt:conflicts()", false),
         ] {
-            assert_eq!(read(text).map(|(call, _)| call.is_part), Some(expect), "{text}");
+            assert_eq!(read(text).last.map(|(call, _)| call.is_part), Some(expect), "{text}");
         }
     }
 
     #[test]
     fn what_is_no_call_is_none() {
         assert_eq!(begins("my_lcnt:conflicts()"), None);
-        assert_eq!(read("lcnt:conflicts(["), None);
+        assert_eq!(read("lcnt:conflicts([").last, None);
         assert_eq!(begins("lock"), None);
+    }
+
+    #[test]
+    fn what_is_looked_at_for_the_end_of_a_call_is_told() {
+        let more = "x".repeat(2 * LONGEST);
+        assert_eq!(read(&format!("lcnt:conflicts({more}")).in_vain, LONGEST);
+        let behind = read(&format!("lcnt:clear(),lcnt:conflicts({more}"));
+        assert_eq!(behind.last.map(|(_, end)| end), Some("lcnt:clear(),".len()));
+        assert_eq!(behind.in_vain, LONGEST);
+        assert_eq!(read("lcnt:conflicts(").in_vain, "lcnt:conflicts(".len());
+        assert_eq!(read("lcnt:conflicts().").in_vain, 0);
     }
 
     #[test]
@@ -242,7 +270,17 @@ mod tests {
         for prompt in ["3>", "(shop@web1)3>", "iex(3)>", "iex(shop@web1)3>", "iex>", "...>", "...(2)>"] {
             assert!(is_prompt(prompt), "{prompt}");
         }
-        for word in ["<0.80.0>", "#Port<0.5>", "db_tab", "->", ">", "=>", "<nonode@nohost.1.0>"] {
+        for word in [
+            "<0.80.0>",
+            "#Port<0.5>",
+            "db_tab",
+            "->",
+            ">",
+            "=>",
+            "<nonode@nohost.1.0>",
+            "db_tab<nonode@nohost.1.0>",
+            "port_lock#Port<nonode@nohost.5>",
+        ] {
             assert!(!is_prompt(word), "{word}");
         }
     }

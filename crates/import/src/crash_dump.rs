@@ -70,6 +70,9 @@ pub struct Told {
     pub missing: Option<String>,
 }
 
+/// Bytes by which it is known whether a file is a dump.
+pub const BEGINNING_BYTES: usize = BYTE_ORDER_MARK.len() + BEGINNING.len();
+
 /// Whether a file that begins so is a dump.
 pub fn begins(bytes: &[u8]) -> bool {
     bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes).starts_with(BEGINNING)

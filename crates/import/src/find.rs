@@ -61,6 +61,9 @@ const BEGINNINGS: [&str; 12] = [
     "[{{:",
 ];
 
+/// Letters by which it is known of which tool a term is: `{"stream_queue_replica_reader_procs":{` is the longest.
+const LONGEST_BEGINNING: usize = 40;
+
 /// What was found.
 #[derive(Debug, Default)]
 pub struct Found {
@@ -265,6 +268,7 @@ impl Finder<'_> {
                 let understood = msacc::threads(&term)
                     .map(|told| (msacc::TOOL, told))
                     .or_else(|| terms::understand(&term, call))
+                    .or_else(|| rabbitmq::json(&term))
                     .or_else(|| instrument::understand(&term, call, self.release));
                 let Some((tool, told)) = understood else {
                     self.charge(end - at);
@@ -292,8 +296,10 @@ impl Finder<'_> {
 
     /// Whether a term begins here as those of the tools do.
     fn begins_as_known(&self, at: usize) -> bool {
-        let compact: String = self.text[at..].chars().filter(|c| !is_space(*c)).take(24).collect();
+        let letters = self.text[at..].chars().filter(|c| !is_space(*c));
+        let compact: String = letters.take(LONGEST_BEGINNING).collect();
         BEGINNINGS.iter().any(|beginning| compact.starts_with(beginning))
+            || rabbitmq::begins_as_json(&compact)
     }
 
     /// Whether a part or a call ends here.

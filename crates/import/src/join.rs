@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use beamtune_model::locks::WAIT_BINS;
 use beamtune_model::{LockRow, LockSession};
 
-use crate::Imported;
+use crate::Unread;
 use crate::made::{Made, made};
 use crate::row::{HALF_DIGIT, Place};
 use crate::walk::{Found, Log, Row, Told};
@@ -20,6 +20,10 @@ const MICROSECOND: i64 = 1_000;
 /// A length is taken from the shares in the tables if they leave no more than this of it open.
 const OPEN_SHARE: f64 = 0.05;
 
+/// How parts are named that are not read.
+const INFORMATION: &str = "information:";
+const HEADINGS: &str = "headings of lcnt";
+
 const NO_TIME: &str = "it was printed without the time, which follows from its share only if the duration is known: copy lcnt:information() too";
 const OTHER_LENGTH: &str =
     "its time and its share belong to another duration: import one collection at a time";
@@ -27,7 +31,24 @@ const OTHER_TOLD: &str = "another collection was told of before: import one at a
 const NOT_WITHIN: &str =
     "its counts are not within those that were told of the same lock: import one collection at a time";
 const WHICH_LOCK: &str = "there are several locks of this name, and which one it is of is not known";
+const NO_ROWS: &str =
+    "no row was read of what was counted in this time: copy what lcnt:conflicts() prints too";
+const EMPTY: &str =
+    "it has headings and no row: lcnt leaves out locks that nobody waited for, unless it is told otherwise";
 const NOT_WHOLE: &str = "not all lines of the histogram below it are there, so it is not known";
+
+/// What was read of lcnt's tables.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Imported {
+    /// The time for which locks were counted. Its `length` is 0 where neither `information` nor the shares in the tables tell it, its
+    /// `locks` are at least those that the tables tell of; its `remark` says what is not exact.
+    pub session: LockSession,
+    /// What was counted. `locks` is 0 where it was not printed how many locks a row is of, `waits` where nobody printed a histogram,
+    /// and `kind` is empty where it was not printed.
+    pub rows: Vec<LockRow>,
+    /// What was not read.
+    pub unread: Vec<Unread>,
+}
 
 /// Counts with the time, in microseconds.
 #[derive(Debug, Clone)]
@@ -73,7 +94,7 @@ impl Sum {
 
 /// Joins all that was found, and says how many parts beyond those that are named were not read.
 pub fn join(found: Found) -> (Imported, usize) {
-    let Found { tables, told, mut unread, banner } = found;
+    let Found { tables, told, mut unread } = found;
     let mut refused: Vec<(&Row, &'static str)> = Vec::new();
     let mut rows = Vec::new();
     let mut block = 0;
@@ -82,7 +103,7 @@ pub fn join(found: Found) -> (Imported, usize) {
         block += 1;
         rows.extend(made(table, block, &mut |row, why| refused.push((row, why))));
     }
-    let told = information(told, &mut unread);
+    let (told, told_at) = information(told, &mut unread);
     let length = Length::of(&told, &mut rows, &mut refused);
     let timed = times(rows, &length, &mut refused);
     let (classes, locks): (Vec<_>, Vec<_>) = timed.into_iter().partition(|row| row.made.id.is_none());
@@ -96,6 +117,14 @@ pub fn join(found: Found) -> (Imported, usize) {
     for (row, why) in &refused {
         unread.add(row.line, row.column, &in_words(row), *why);
     }
+    if rows.is_empty() {
+        for (line, column) in told_at {
+            unread.add(line, column, INFORMATION, NO_ROWS);
+        }
+        for table in tables.iter().filter(|table| table.rows.is_empty()) {
+            unread.add(table.line, table.column, HEADINGS, EMPTY);
+        }
+    }
     let session = LockSession {
         length: length.us().saturating_mul(MICROSECOND),
         locks: told.locks.unwrap_or_else(|| locks_at_least(&rows).max(told_locks)),
@@ -104,23 +133,25 @@ pub fn join(found: Found) -> (Imported, usize) {
         ..LockSession::default()
     };
     let (unread, more) = unread.finish();
-    (Imported { session, rows, unread, banner }, more)
+    (Imported { session, rows, unread }, more)
 }
 
-/// What `information` told; of several answers the first.
-fn information(told: Vec<Told>, unread: &mut Log) -> Told {
+/// What `information` told; of several answers the first, with the lines and columns of all that agree with it.
+fn information(told: Vec<Told>, unread: &mut Log) -> (Told, Vec<(usize, usize)>) {
     let mut told = told.into_iter();
-    let mut first = told.next().unwrap_or_default();
+    let Some(mut first) = told.next() else { return (Told::default(), Vec::new()) };
+    let mut places = vec![(first.line, first.column)];
     for other in told {
         let agrees = |one: Option<i64>, other: Option<i64>| one.is_none() || other.is_none() || one == other;
         if agrees(first.locks, other.locks) && agrees(first.duration_us, other.duration_us) {
             first.locks = first.locks.or(other.locks);
             first.duration_us = first.duration_us.or(other.duration_us);
+            places.push((other.line, other.column));
         } else {
-            unread.add(other.line, other.column, "information:", OTHER_TOLD);
+            unread.add(other.line, other.column, INFORMATION, OTHER_TOLD);
         }
     }
-    first
+    (first, places)
 }
 
 /// How long locks were counted.

@@ -1,10 +1,11 @@
 //! Text that the VM's own tools have printed, as rows of a recording.
 //!
 //! What somebody has pasted into a ticket, a mail or a page is often all that is left of a measurement. [`read`] finds in it what `msacc`,
-//! `erlang:memory()`, `scheduler:utilization`, `recon_alloc`, `instrument` and `rabbitmq-diagnostics` have printed, and, by [`lcnt`], the
-//! tables of lock counting: `conflicts` by class and by single lock, `inspect` and `histogram`, `locations`, `information`. Nothing is
-//! guessed: a row counts only if each of its cells is what its column holds and the shares in it follow from the numbers beside them, a
-//! term only if it is whole and of the form that its function answers in, and whatever was not read is named with its place ([`Unread`]).
+//! `erlang:memory()`, `scheduler:utilization`, `recon_alloc`, `instrument` and `rabbitmq-diagnostics` have printed (`find`), and in what is
+//! left the tables of lock counting (`walk`, `join`): `conflicts` by class and by single lock, `inspect` and `histogram`, `locations`,
+//! `information`. Nothing is guessed: a row counts only if each of its cells is what its column holds and the shares in it follow from the
+//! numbers beside them, a term only if it is whole and of the form that its function answers in, and whatever was not read is named with
+//! its place ([`Unread`]).
 //!
 //! How the tables of lcnt are made is the same from OTP 18 to 29 (lib/tools/src/lcnt.erl): each column is as wide as its widest cell, at most
 //! 80 characters, right-aligned, and what is longer is cut and touches the cell before it; times are whole microseconds, shares have
@@ -30,26 +31,10 @@ mod text;
 mod walk;
 
 pub use banner::Banner;
-use beamtune_model::{LockRow, LockSession};
 pub use sample::Reading;
 
 /// The most that is read: all locks of a large node are some 30 MB.
 pub const MAX_BYTES: usize = 64 << 20;
-
-/// What was read of lcnt's tables.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Imported {
-    /// The time for which locks were counted. Its `length` is 0 where neither `information` nor the shares in the tables tell it, its
-    /// `locks` are at least those that the tables tell of; its `remark` says what is not exact.
-    pub session: LockSession,
-    /// What was counted. `locks` is 0 where it was not printed how many locks a row is of, `waits` where nobody printed a histogram,
-    /// and `kind` is empty where it was not printed.
-    pub rows: Vec<LockRow>,
-    /// What was not read.
-    pub unread: Vec<Unread>,
-    /// What the shell's banner tells of the VM, where it is there.
-    pub banner: Banner,
-}
 
 /// A part of the text that was not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,20 +121,6 @@ pub fn read(bytes: &[u8]) -> Result<Reading, ImportError> {
     };
     limit(&mut reading.unread, more);
     Ok(reading)
-}
-
-/// Reads what `lcnt` has printed, and nothing else.
-///
-/// # Errors
-/// If it is too large, or holds no table.
-pub fn lcnt(bytes: &[u8]) -> Result<Imported, ImportError> {
-    let found = walk::walk(&as_text(bytes)?);
-    if found.tables.is_empty() && found.told.is_empty() {
-        return Err(ImportError::Nothing);
-    }
-    let (mut imported, more) = join::join(found);
-    limit(&mut imported.unread, more);
-    Ok(imported)
 }
 
 /// Brings parts into the order of the text, and says behind the last one that is named how many there are beyond it, with `more` that are

@@ -11,12 +11,13 @@ use beamtune_model::{
     Span, Tick, TroubleKind, facts, metrics,
 };
 
+use crate::Unread;
 use crate::banner::Banner;
 use crate::instrument::TOOL as INSTRUMENT;
+use crate::join::Imported;
 use crate::part::{CARRIERS, Mean, Named, Part, Partial, Told, Tool, Value, Whole};
 use crate::rabbitmq::ROUNDED;
 use crate::terms::{RECON, UNKNOWN_LENGTH_US};
-use crate::{Imported, Unread};
 
 /// The tool of lock counting.
 const LCNT: Tool = "lcnt";
@@ -33,7 +34,10 @@ const NO_LENGTH: &str = "how long was measured is not known: times and rates are
 pub struct Reading {
     /// Tools that something was read of, in the order of their first part.
     pub tools: Vec<Tool>,
-    /// What lcnt has printed; `None` if there is none of its tables.
+    /// What lcnt has printed; `None` if no row of its tables was read. The length of the session is 0 where neither `information` nor the
+    /// shares in the tables tell it, its `locks` are at least those that the tables tell of, and its `remark` says what is not exact.
+    /// Of a row, `locks` is 0 where it was not printed how many it is of, `waits` where nobody printed a histogram, and `kind` is empty
+    /// where it was not printed.
     pub locks: Option<(LockSession, Vec<LockRow>)>,
     /// What all other tools tell.
     values: Vec<Value>,
@@ -122,7 +126,7 @@ impl Reading {
         if is_other || is_mixed || has_rows || has_means || has_whole {
             return Err(TOLD_BEFORE);
         }
-        if !told.means.is_empty() && of_carriers(&self.values) != RECON {
+        if !told.means.is_empty() && of_carriers(&self.values, &self.carriers) != RECON {
             return Err(NO_SIZES);
         }
         for value in told.values {
@@ -146,6 +150,9 @@ impl Reading {
         if !told.allocations.is_empty() {
             self.allocations = told.allocations;
         }
+        // Where blocks were counted, averages say nothing more.
+        let is_counted =
+            !told.means.is_empty() && self.values.iter().any(|value| is_of(value, &metrics::MBCS_BLOCKS));
         if !told.means.is_empty() {
             self.means = told.means;
         }
@@ -157,7 +164,7 @@ impl Reading {
         if let Some(partial) = told.partial.filter(|partial| !self.has_gap(tool, partial.item)) {
             self.partial.push(Cut { tool, partial, begin, line: 0 });
         }
-        if let Some(remark) = told.remark.filter(|remark| !self.remarks.contains(remark)) {
+        if let Some(remark) = told.remark.filter(|remark| !is_counted && !self.remarks.contains(remark)) {
             self.remarks.push(remark);
         }
         self.saw(tool);
@@ -174,7 +181,7 @@ impl Reading {
         }
     }
 
-    /// Adds what lcnt has printed.
+    /// Adds what lcnt has printed. Without any row there is nothing to keep, and what there was besides is named.
     pub(crate) fn add_locks(&mut self, imported: Imported) {
         self.unread.extend(imported.unread);
         if !imported.rows.is_empty() {
@@ -193,6 +200,7 @@ impl Reading {
         let values = self.counted_once();
         let counts = |value: &&Value| matches!(group(value), Group::Msacc | Group::SchedulerTime);
         let has_length = values.iter().any(|value| counts(&value));
+        let teller = of_carriers(&values, &self.carriers);
         let end = if has_length {
             self.length_us.unwrap_or(UNKNOWN_LENGTH_US).saturating_mul(MICROSECOND)
         } else {
@@ -212,7 +220,7 @@ impl Reading {
         last.facts.extend(self.all_facts(by, has_length));
         for Cut { tool, partial: Partial { item, why }, line, .. } in self.partial {
             // Of two tools that tell of carriers one counts.
-            if item != CARRIERS || tool == of_carriers(&values) {
+            if item != CARRIERS || tool == teller {
                 last.gaps.push(Gap {
                     begin: 0,
                     end,
@@ -236,21 +244,21 @@ impl Reading {
 
     /// The values, but for sums over all instances of allocators where the instances are told too.
     fn counted_once(&self) -> Vec<Value> {
-        let tool = of_carriers(&self.values);
+        let by_instance = self.values.iter().any(|value| tells_carriers(value, true));
         let is_sum = |value: &Value| {
             group(value) == Group::Allocator
                 && !value.entity.contains('/')
                 && !is_of(value, &metrics::CARRIERS_SIZE)
         };
         let values: Vec<Value> =
-            self.values.iter().filter(|value| tool == INSTRUMENT || !is_sum(value)).cloned().collect();
+            self.values.iter().filter(|value| !by_instance || !is_sum(value)).cloned().collect();
         let (counts, sums) = (self.numbers_of_blocks(&values), self.all_together());
         values.into_iter().chain(counts).chain(sums).collect()
     }
 
     /// How many blocks there are: their size, of all instances of an allocator, by the average.
     fn numbers_of_blocks(&self, values: &[Value]) -> Vec<Value> {
-        if values.iter().any(|value| is_of(value, &metrics::MBCS_BLOCKS) && value.entity.contains('/')) {
+        if values.iter().any(|value| is_of(value, &metrics::MBCS_BLOCKS)) {
             return Vec::new();
         }
         let (mbcs_sizes, sbcs_sizes) = (
@@ -318,11 +326,15 @@ fn by_allocator<'a>(values: &'a [Value], of: &Metric) -> HashMap<&'a str, f64> {
     sums
 }
 
-/// Which tool tells what carriers and blocks there are.
-fn of_carriers(values: &[Value]) -> Tool {
-    let of_instance =
-        |value: &Value| is_of(value, &metrics::MBCS_CARRIERS_SIZE) && value.entity.contains('/');
-    if values.iter().any(of_instance) { RECON } else { INSTRUMENT }
+/// Which tool tells what carriers and blocks there are: recon if it does so by instance, or if nobody has told carriers one by one.
+fn of_carriers(values: &[Value], one_by_one: &[CarrierRow]) -> Tool {
+    let tells = |by_instance| values.iter().any(|value| tells_carriers(value, by_instance));
+    if tells(true) || tells(false) && one_by_one.is_empty() { RECON } else { INSTRUMENT }
+}
+
+/// Whether a value is of the carriers of an instance, or of those of all instances of an allocator.
+fn tells_carriers(value: &Value, by_instance: bool) -> bool {
+    is_of(value, &metrics::MBCS_CARRIERS_SIZE) && value.entity.contains('/') == by_instance
 }
 
 fn is_of(value: &Value, of: &Metric) -> bool {

@@ -1,7 +1,8 @@
 //! Terms as the shells of Erlang and Elixir print them: lists, tuples, maps, numbers, atoms, strings. What a shell has cut off is known as
 //! such, and what only a shell can print (pids, functions) is read past.
 //!
-//! It reads no more of either language than its terms: nothing is evaluated, and a word where none may be makes it no term at all.
+//! It reads no more of either language than its terms: nothing is evaluated, and a word where none may be makes it no term at all. JSON
+//! reads as such too: an object is a tuple of pairs there.
 
 use crate::text::{find_within, skip_spaces};
 
@@ -51,6 +52,13 @@ impl Term {
     pub fn atom(&self) -> Option<&str> {
         match self {
             Term::Atom(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Term::Text(text) => Some(text),
             _ => None,
         }
     }

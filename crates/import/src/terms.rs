@@ -24,7 +24,7 @@ pub const UNKNOWN_LENGTH_US: i64 = 1_000_000;
 
 const SUM: &str = "the total is not the sum of processes and system, so it is no answer of erlang:memory()";
 const SOME_KINDS: &str = "these are some of the kinds of memory: print erlang:memory()";
-const OF_RABBITMQ: &str = "in RabbitMQ's terms most kinds of memory are its own sums: print rabbitmq-diagnostics status without --formatter, or by rabbitmqctl eval erlang:memory()";
+const OF_RABBITMQ: &str = "in RabbitMQ's terms most kinds of memory are its own sums: print rabbitmq-diagnostics status --formatter json, or by rabbitmqctl eval erlang:memory()";
 const USAGE: &str =
     "which kind of scheduler each of these is does not stand in it: print scheduler:utilization(1)";
 const NO_BYTES: &str = "it holds something that is no number of bytes";
@@ -43,7 +43,7 @@ const WHICH_SUMS: &str = "whether these sums are current or the largest is not k
 const LARGEST_SUMS: &str = "the largest sizes of instances were not reached at the same time, so their sum says little: print the current ones";
 const ODD_SUM: &str = "it is no number of bytes (recon_alloc:set_unit(byte)), and no share between 0 and 1";
 const MAY_GO_ON: &str = "whether the number ends here is not known: copy the line behind it too";
-const ALLOCATORS: &str = "which allocator or instance this is of does not stand in it: print recon_alloc:fragmentation(current), which sums it up";
+const ALLOCATORS: &str = "which allocator this is of does not stand in it: print recon_alloc:allocators(), or fragmentation(current), which sums it up";
 const CUT_ALLOCATORS: &str = "the shell has cut off the list of allocators: print rp(recon_alloc:fragmentation(current)), which is shorter";
 const ODD_ALLOCATOR: &str = "it is not what recon_alloc:allocators gives: blocks are larger than their carriers, or a size is missing";
 const PARTIAL: &str =
@@ -267,19 +267,21 @@ fn instances(
         [Term::Atom(name), Term::Integer(_)] if is_allocator(name) && field(values, "options").is_some() => {
             Some((RECON, allocators(list)))
         }
-        [Term::Atom(name), Term::List(_)] if is_allocator(name) => Some((RECON, Err(ALLOCATORS))),
+        _ if all_of_type(key).is_some_and(is_allocator) => Some((RECON, allocators_by_type(list))),
         _ => None,
     }
 }
 
-fn field<'a>(values: &'a [Term], name: &str) -> Option<&'a Term> {
+/// The value of a name in a list of pairs.
+pub fn field<'a>(values: &'a [Term], name: &str) -> Option<&'a Term> {
     values.iter().find_map(|value| match value.tuple()? {
         [key, value] if key.atom() == Some(name) => Some(value),
         _ => None,
     })
 }
 
-fn amount(values: &[Term], name: &str) -> Option<i64> {
+/// The same of a number that is not below nothing.
+pub fn amount(values: &[Term], name: &str) -> Option<i64> {
     field(values, name)?.integer().filter(|amount| *amount >= 0)
 }
 
@@ -365,6 +367,39 @@ fn instance(line: &Term) -> Option<Vec<Value>> {
     if fields.iter().any(|field| field.tuple().is_none_or(|field| field.contains(&Term::Cut))) {
         return None;
     }
+    carriers(&format!("{name}/{instance}"), fields)
+}
+
+/// The allocator whose instances an answer of `recon_alloc:allocators(types)` adds up: `{eheap_alloc,[2,1,0]}`.
+fn all_of_type(key: &[Term]) -> Option<&str> {
+    match key {
+        [Term::Atom(name), Term::List(instances)]
+            if !instances.is_empty()
+                && instances.iter().all(|number| matches!(number, Term::Integer(_) | Term::Cut)) =>
+        {
+            Some(name)
+        }
+        _ => None,
+    }
+}
+
+/// `recon_alloc:allocators(types)`: of each allocator what its instances have together.
+fn allocators_by_type(list: &[Term]) -> Result<Told, &'static str> {
+    let mut told = Told::default();
+    for line in list {
+        // The list is in no order of size, so some of it says little.
+        if line.is_cut() {
+            return Err(CUT_OFF);
+        }
+        let Some([Term::Tuple(key), Term::List(fields)]) = line.tuple() else { return Err(ODD_ALLOCATOR) };
+        let values = all_of_type(key).and_then(|name| carriers(name, fields));
+        told.values.extend(values.ok_or(ODD_ALLOCATOR)?);
+    }
+    if told.values.is_empty() { Err(ODD_ALLOCATOR) } else { Ok(told) }
+}
+
+/// Carriers and blocks of an allocator or one of its instances; `None` if a number is missing.
+fn carriers(entity: &str, fields: &[Term]) -> Option<Vec<Value>> {
     let mut values = Vec::new();
     for (set, metrics) in ["mbcs", "sbcs", "mbcs_pool"].into_iter().zip(CARRIER_SETS) {
         let Some(sizes) = field(fields, set) else { continue };
@@ -379,7 +414,7 @@ fn instance(line: &Term) -> Option<Vec<Value>> {
         if numbers[3] > numbers[1] {
             return None;
         }
-        let of = |(metric, value)| Value::of(metric, format!("{name}/{instance}"), value);
+        let of = |(metric, value)| Value::of(metric, entity, value);
         values.extend(metrics.into_iter().zip(numbers).map(of));
     }
     Some(values)

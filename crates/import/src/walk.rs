@@ -6,12 +6,12 @@
 
 use std::collections::VecDeque;
 
-use crate::banner;
-use crate::call::{self, Call, Function};
+use crate::banner::BEGINS;
+use crate::call::{self, Call, Calls, Function};
 use crate::head::{self, Column, Head};
 use crate::row::{self, Cells, Fault};
 use crate::text::{Token, Tokens, unquoted};
-use crate::{Banner, MOST_UNREAD, TOLD_CHARS, Unread};
+use crate::{MOST_UNREAD, TOLD_CHARS, Unread};
 
 /// Rows that are read: a large node has half a million locks, and nobody prints all of them.
 const MOST_ROWS: usize = 200_000;
@@ -19,10 +19,18 @@ const MOST_ROWS: usize = 200_000;
 /// Ways of cutting rows that are tried in the whole text.
 const BUDGET: u32 = 2_000_000;
 
+/// Bytes that are looked at for the ends of calls that have none, for each byte of the text, and in any text. Only text that is made for
+/// it needs more: a call that was cut off is looked at once.
+const CALLS_IN_VAIN: usize = 2;
+const CALLS_IN_VAIN_ALWAYS: usize = 16 * call::LONGEST;
+
 const NO_TABLE: &str = "it is of no tool that is known here";
 const TOO_MANY: &str = "there are too many rows before it";
 const OVERFLOWN: &str = "a count has more digits than lcnt prints, and so the histogram is not known";
 const NO_ROW: &str = "the row that this histogram is of was not read";
+const NO_PLACES: &str = "the table of places that these lines stand above is missing: copy it too";
+const ENDLESS: &str =
+    "too many calls without an end stand before it, and no further call was read: import it by itself";
 
 /// What was found in a text.
 #[derive(Debug, Default)]
@@ -30,12 +38,14 @@ pub struct Found {
     pub tables: Vec<Table>,
     pub told: Vec<Told>,
     pub unread: Log,
-    pub banner: Banner,
 }
 
 /// A table.
 #[derive(Debug)]
 pub struct Table {
+    /// Where its headings begin.
+    pub line: usize,
+    pub column: usize,
     pub columns: Vec<Column>,
     /// The call that has printed it, where the text shows it.
     pub call: Option<Call>,
@@ -129,6 +139,7 @@ pub fn walk(text: &str) -> Found {
         head: None,
         call: None,
         context: None,
+        context_at: (0, 0),
         is_fresh: false,
         is_telling: false,
         shell_line: None,
@@ -138,10 +149,12 @@ pub fn walk(text: &str) -> Found {
         print: 0,
         rows: 0,
         budget: BUDGET,
+        calls_budget: text.len().saturating_mul(CALLS_IN_VAIN).saturating_add(CALLS_IN_VAIN_ALWAYS),
     };
     while let Some(token) = walk.tokens.peek(0) {
         walk.step(token);
     }
+    walk.drop_context();
     walk.found
 }
 
@@ -152,6 +165,8 @@ struct Walk<'a> {
     head: Option<Head>,
     call: Option<Call>,
     context: Option<Context>,
+    /// The line and column of that.
+    context_at: (usize, usize),
     /// The call has not printed anything yet.
     is_fresh: bool,
     /// Within what `information` prints.
@@ -167,6 +182,8 @@ struct Walk<'a> {
     print: usize,
     rows: usize,
     budget: u32,
+    /// Bytes that may be looked at still for the ends of calls.
+    calls_budget: usize,
 }
 
 impl<'a> Walk<'a> {
@@ -174,7 +191,7 @@ impl<'a> Walk<'a> {
         let is_read = self.shell(token)
             || self.divider(token)
             || self.head(token)
-            || self.context()
+            || self.context(token)
             || self.information(token)
             || self.bin(token)
             || self.answer(token);
@@ -191,6 +208,14 @@ impl<'a> Walk<'a> {
         self.is_anchored = false;
     }
 
+    /// Lines that stand above no table.
+    fn drop_context(&mut self) {
+        if let Some(Context { class, id, kind }) = self.context.take() {
+            let (line, column) = self.context_at;
+            self.found.unread.add(line, column, &format!("lock: {class} id: {id} type: {kind}"), NO_PLACES);
+        }
+    }
+
     /// Prompts, calls and banners.
     fn shell(&mut self, token: Token<'a>) -> bool {
         let line = Some(token.line);
@@ -203,11 +228,8 @@ impl<'a> Walk<'a> {
         }
         let is_first = token.is_first;
         let is_elixirs = token.text == "Interactive" && self.tokens.word(1) == "Elixir";
-        let begins_banner = matches!(token.text, banner::BEGINS | "Eshell") || token.text.starts_with("```");
+        let begins_banner = matches!(token.text, BEGINS | "Eshell") || token.text.starts_with("```");
         if is_first && (begins_banner || is_elixirs) {
-            if token.text == banner::BEGINS {
-                self.found.banner = banner::read(&mut self.tokens);
-            }
             self.leave_table();
             self.shell_line = line;
             self.tokens.skip(1);
@@ -216,11 +238,11 @@ impl<'a> Walk<'a> {
         let is_typed = is_first || self.shell_line == line;
         let Some(at) = call::begins(token.text).filter(|_| is_typed) else { return false };
         let begin = token.begin + at;
-        let Some((call, length)) = call::read(&self.tokens.whole()[begin..]) else { return false };
+        let Some((call, length)) = self.calls(token, begin) else { return false };
         self.call = Some(call);
         self.is_fresh = true;
         self.is_telling = false;
-        self.context = None;
+        self.drop_context();
         self.print += 1;
         self.leave_table();
         while let Some(token) = self.tokens.peek(0).filter(|token| token.begin < begin + length) {
@@ -228,6 +250,21 @@ impl<'a> Walk<'a> {
             self.tokens.skip(1);
         }
         true
+    }
+
+    /// The calls that begin at a place of the text, unless too many before them had no end.
+    fn calls(&mut self, token: Token<'a>, begin: usize) -> Option<(Call, usize)> {
+        if self.calls_budget == 0 {
+            // What one before it has printed would be taken for this one's.
+            (self.call, self.is_fresh) = (None, false);
+            return None;
+        }
+        let Calls { last, in_vain } = call::read(&self.tokens.whole()[begin..]);
+        self.calls_budget = self.calls_budget.saturating_sub(in_vain);
+        if self.calls_budget == 0 {
+            self.found.unread.add(token.line, token.column, token.text, ENDLESS);
+        }
+        last
     }
 
     /// The line of dashes below the headings.
@@ -256,6 +293,8 @@ impl<'a> Walk<'a> {
         }
         self.tokens.skip(head.words);
         self.found.tables.push(Table {
+            line: token.line,
+            column: token.column,
             columns: head.columns.clone(),
             call: self.call.clone().filter(|call| call.function != Function::Other),
             context: self.context.take(),
@@ -268,10 +307,12 @@ impl<'a> Walk<'a> {
     }
 
     /// `lock: db_tab`, `id:   sessions`, `type: rw_mutex`.
-    fn context(&mut self) -> bool {
+    fn context(&mut self, token: Token<'a>) -> bool {
         let words: [&str; 6] = std::array::from_fn(|n| self.tokens.word(n));
         let ["lock:", class, "id:", id, "type:", kind] = words else { return false };
+        self.drop_context();
         self.context = Some(Context { class: unquoted(class), id: unquoted(id), kind: kind.to_owned() });
+        self.context_at = (token.line, token.column);
         self.tokens.skip(6);
         self.leave_table();
         true

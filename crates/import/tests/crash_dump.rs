@@ -8,7 +8,7 @@ use std::io::Read;
 
 use beamtune_import::ImportError;
 use beamtune_import::crash_dump::{Told, read};
-use beamtune_model::{Group, Sample, SampleBuilder, SeriesTable, Span, Tick, facts};
+use beamtune_model::{Group, ProcessRow, Sample, SampleBuilder, SeriesTable, Span, Tick, facts};
 use made_dump::{Made, PROCESSES};
 use proptest::prelude::*;
 
@@ -217,14 +217,27 @@ fn a_process_that_was_collected_is_named_only_where_it_may_be_the_one() {
 fn processes_that_ran_are_found_among_many_at_once() {
     let running: String =
         (0..4_000).map(|n| format!("=scheduler:{n}\nCurrent Process: <0.{}.1>\n", 500_000 + n)).collect();
+    // Each 25th of them ran, and is behind all others by each of its numbers.
+    let process = |pid: String, memory: i64, reductions: i64| {
+        format!(
+            "=proc:{pid}\nState: Waiting\nMemory: {memory}\nReductions: {reductions}\nMessage queue length: 0\n"
+        )
+    };
     let processes: String = (0..100_000)
-        .map(|n| {
-            format!("=proc:<0.{n}.0>\nState: Waiting\nMemory: 5\nReductions: 6\nMessage queue length: 0\n")
+        .map(|n| match (n % 25, n / 25) {
+            (24, ran) => process(format!("<0.{}.1>", 500_000 + ran), 3, 4),
+            _ => process(format!("<0.{n}.0>"), 5, 6),
         })
         .collect();
     let text = format!("=erl_crash_dump:0.5\nSlogan: x\n{running}{processes}=port:#Port<0.1>\n=end\n");
     let dump = Dump::of(text.as_bytes()).expect("a dump");
     assert_eq!(dump.reading(Group::Vm, "", "process_count"), Some(100_000));
+    let (ran, others): (Vec<_>, Vec<_>) =
+        dump.sample.processes.iter().partition(|row| row.pid.ends_with(".1>"));
+    assert_eq!(ran.len(), 4_000);
+    let is_as_told = |row: &&ProcessRow| (row.memory_bytes, row.reductions) == (3, 4) && row.ranks.is_empty();
+    assert!(ran.iter().all(is_as_told), "{:?}", ran.iter().find(|row| !is_as_told(row)));
+    assert!(others.len() <= 200 && others.iter().all(|row| !row.ranks.is_empty()), "{}", others.len());
 }
 
 #[test]

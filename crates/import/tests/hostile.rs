@@ -109,11 +109,21 @@ fn what_lies_beyond_the_limits_is_counted() {
         let begin = &text[..80];
         assert_eq!(more(&text), format!("{expect} more parts of the text were not read"), "{begin}");
     }
-    let locks = beamtune_import::lcnt(format!("{table}{words}").as_bytes()).expect("a table");
-    assert_eq!(
-        locks.unread.last().map(|last| last.why.as_str()),
-        Some("500 more parts of the text were not read")
-    );
+}
+
+#[test]
+fn calls_without_an_end_are_sought_no_further_than_they_may_be() {
+    let table = "lock id #tries #collisions time [us] duration [%]\ndb_tab 1 9 0 0 0.0000\n";
+    for call in ["lcnt:(\n", "lcnt:clear(),lcnt:(\n", "1> lcnt:( lcnt:( lcnt:( lcnt:(\n"] {
+        let text = format!("{MEMORY}{}{table}", call.repeat(30_000));
+        let reading = read(text.as_bytes()).expect("a reading");
+        let is_named = |why: &str| why.contains("too many calls without an end");
+        assert_eq!(reading.unread.iter().filter(|unread| is_named(&unread.why)).count(), 1, "{call}");
+        assert_eq!(reading.locks.map(|(_, rows)| rows.len()), Some(1), "{call}");
+    }
+    // Some are in any text that was copied in parts.
+    let some = format!("{}1> lcnt:conflicts().\n{table}", "1> lcnt:conflicts([\n".repeat(20));
+    assert!(!whys(&some).iter().any(|(.., why)| why.contains("without an end")));
 }
 
 #[test]

@@ -4,9 +4,8 @@
 #[allow(dead_code, reason = "other tests make tables")]
 mod printed;
 
-use beamtune_import::Imported;
 use beamtune_model::LockRow;
-use printed::{read, read_all, sum, told, whys};
+use printed::{Imported, read, read_all, sum, told, whys};
 
 /// Printed by lcnt itself, of OTP 25.2, from counts that are made up (made_counts.erl).
 const MADE: &str = include_str!("fixtures/made-counts-otp25.txt");

@@ -4,10 +4,10 @@
 
 mod printed;
 
-use beamtune_import::{ImportError, Imported, MAX_BYTES, lcnt};
+use beamtune_import::{ImportError, MAX_BYTES};
 use printed::{
-    CONFLICTS, Counted, INSPECT, LOCATIONS, PLACES, counted, full_histogram, information, read, read_all,
-    sum, table, told, whys,
+    CONFLICTS, Counted, INSPECT, Imported, LOCATIONS, PLACES, counted, full_histogram, information, read,
+    read_all, sum, table, told, whys,
 };
 use proptest::prelude::*;
 
@@ -377,10 +377,44 @@ fn a_long_name_touches_what_is_before_it() {
 
 #[test]
 fn what_is_no_text_of_lcnt_or_too_large_is_refused() {
-    assert_eq!(lcnt(b"hello\nlock id"), Err(ImportError::Nothing));
-    assert_eq!(lcnt(b""), Err(ImportError::Nothing));
+    assert_eq!(beamtune_import::read(b"hello\nlock id"), Err(ImportError::Nothing));
+    assert_eq!(beamtune_import::read(b""), Err(ImportError::Nothing));
     let bytes = MAX_BYTES + 1;
-    assert_eq!(lcnt(&vec![b' '; bytes]), Err(ImportError::TooLarge { bytes }));
+    assert_eq!(beamtune_import::read(&vec![b' '; bytes]), Err(ImportError::TooLarge { bytes }));
+}
+
+#[test]
+fn what_stands_without_any_row_is_named() {
+    let memory = "1> erlang:memory().\n[{total,3},{processes,1},{system,2}]\n";
+    let unread = |text: &str| {
+        let reading = beamtune_import::read(text.as_bytes()).expect("a reading");
+        assert_eq!((reading.locks, reading.tools), (None, vec!["erlang:memory"]), "{text}");
+        let places = reading.unread.into_iter().map(|unread| (unread.line, unread.column, unread.why));
+        places.collect::<Vec<_>>()
+    };
+    let check = |text: &str, line: usize, why: &str| {
+        for text in [format!("{memory}{text}"), format!("{memory}{text}ok\n3> halt().\n")] {
+            let unread = unread(&text);
+            assert!(
+                unread.len() == 1 && unread[0].0 == line && unread[0].2.contains(why),
+                "{text}: {unread:#?}"
+            );
+        }
+    };
+    let told = format!("2> lcnt:information().\n{}", information(20_959, LENGTH_US, &classes()));
+    check(&told, 4, "no row was read of what was counted");
+    check(&format!("2> lcnt:conflicts().\n{}", table(CONFLICTS, &[], LENGTH_US)), 4, "headings and no row");
+    let places = "2> lcnt:inspect({alcu_allocator,eheap_alloc}, [{locations,true}]).\n\
+                  lock: alcu_allocator\nid:   eheap_alloc\ntype: mutex\n";
+    check(places, 4, "the table of places");
+    // Beside rows, information is theirs, and a table without any says nothing against them.
+    let both = format!("{told}{}", table(CONFLICTS, &classes(), LENGTH_US));
+    let imported = read_all(&format!("{}{both}", table(CONFLICTS, &[], LENGTH_US)));
+    assert_eq!((imported.rows.len(), imported.session.locks), (5, 20_959));
+    // Another collection is another one, be there rows or not.
+    let other = format!("{told}{}", information(7, LENGTH_US, &classes()));
+    let whys: Vec<_> = unread(&format!("{memory}{other}")).into_iter().map(|(line, ..)| line).collect();
+    assert_eq!(whys, [4, 13]);
 }
 
 #[test]
@@ -475,38 +509,57 @@ proptest! {
         let text = table(CONFLICTS, &rows, LENGTH_US);
         let mut gone = gone.into_iter().cycle();
         let mut touching = CALL.to_owned();
+        // Rows that begin their line and have a word in each column must be read, up to a line without any number, which is prose.
+        let (mut least, mut is_first, mut has_ended) = (0, true, false);
         for (number, line) in text.lines().enumerate() {
             let words: Vec<_> = line.replace("'a b'", "'a\u{1}b'").split_whitespace().map(str::to_owned).collect();
+            let mut printed = String::new();
+            let mut is_clean = true;
             for (at, word) in words.iter().enumerate() {
                 let touches = at > 0 && gone.next().unwrap_or(false);
-                touching.push_str(if touches { "" } else { " " });
-                touching.push_str(&word.replace('\u{1}', " "));
+                is_clean &= !touches;
+                printed.push_str(if touches { "" } else { " " });
+                printed.push_str(word);
             }
-            touching.push_str(if number == 1 || !gone.next().unwrap_or(false) { "\n" } else { " " });
+            if number > 1 {
+                has_ended |= !printed.split_whitespace().any(|word| word.parse::<f64>().is_ok());
+                least += usize::from(is_clean && is_first && !has_ended);
+            }
+            is_first = number == 1 || !gone.next().unwrap_or(false);
+            touching.push_str(&printed.replace('\u{1}', " "));
+            touching.push_str(if is_first { "\n" } else { " " });
         }
         let meant = meant(&rows);
-        for row in sorted(&lcnt(touching.as_bytes()).unwrap_or_default()) {
-            prop_assert!(meant.contains(&row), "{row:?}\n{touching}");
+        let told = sorted(&read(&touching));
+        for row in &told {
+            prop_assert!(meant.contains(row), "{row:?}\n{touching}");
         }
+        prop_assert!(told.len() >= least, "{} of {least}\n{touching}", told.len());
     }
 
     #[test]
     fn lost_spaces_never_make_another_row(rows in any_rows(), gone in prop::collection::vec(0.0..1.0_f64, 1..6)) {
-        let mut text: Vec<char> = format!("{CALL}{}ok\n", table(CONFLICTS, &rows, LENGTH_US)).chars().collect();
+        let whole: Vec<char> = format!("{CALL}{}ok\n", table(CONFLICTS, &rows, LENGTH_US)).chars().collect();
         let begin = CALL.len() + 200;
-        for at in gone {
-            let at = begin + (at * text.len().saturating_sub(begin) as f64) as usize;
+        let is_lost = |share: f64| {
+            let at = begin + (share * whole.len().saturating_sub(begin) as f64) as usize;
             // What is lost within a name or a number cannot always be seen.
-            let is_within_name = text.get(at.saturating_sub(1)) == Some(&'a') && text.get(at + 1) == Some(&'b');
-            if text.get(at).is_some_and(|c| c.is_whitespace()) && !is_within_name {
-                text.remove(at);
-            }
-        }
-        let text: String = text.into_iter().collect();
+            let is_within_name = whole.get(at - 1) == Some(&'a') && whole.get(at + 1) == Some(&'b');
+            (whole.get(at).is_some_and(|c| c.is_whitespace()) && !is_within_name).then_some(at)
+        };
+        let lost: Vec<usize> = gone.into_iter().filter_map(is_lost).collect();
+        // A row with its line breaks, where nothing is lost, must be read.
+        let breaks: Vec<usize> = (0..whole.len()).filter(|at| whole[*at] == '\n').collect();
+        let of_rows = breaks.windows(2).skip(2).take(rows.len());
+        let least = of_rows.filter(|line| !lost.iter().any(|at| (line[0]..=line[1]).contains(at))).count();
+        let kept = whole.iter().enumerate().filter(|(at, _)| !lost.contains(at));
+        let text: String = kept.map(|(_, c)| *c).collect();
         let meant = meant(&rows);
-        for row in sorted(&lcnt(text.as_bytes()).unwrap_or_default()) {
-            prop_assert!(meant.contains(&row), "{row:?}\n{text}");
+        let told = sorted(&read(&text));
+        for row in &told {
+            prop_assert!(meant.contains(row), "{row:?}\n{text}");
         }
+        prop_assert!(told.len() >= least, "{} of {least}\n{text}", told.len());
     }
 
     #[test]
@@ -515,11 +568,11 @@ proptest! {
         "'", "|", "|  x.X|", "lock: a\nid: 3\ntype: mutex\n", "0 = log2 : 3 |", "information:", "#locks : 3", "duration : 5 us", "3>",
         "lcnt:conflicts([{combine,false}])", "lcnt:inspect({a,b}, [", "\u{1b}[1m", "é", "9223372036854775807", "0.0000", "ok", "location #tries",
     ]), 0..40)) {
-        let _ = lcnt(parts.concat().as_bytes());
+        let _ = beamtune_import::read(parts.concat().as_bytes());
     }
 
     #[test]
     fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        let _ = lcnt(&bytes);
+        let _ = beamtune_import::read(&bytes);
     }
 }

@@ -1,6 +1,6 @@
 //! What msacc, erlang:memory, scheduler, recon_alloc, instrument and rabbitmq-diagnostics have printed on real VMs (the folder
 //! `fixtures/tools`, made by `+S 2:2 +SDio 2`), whole and as people paste it. The shells read from a pipe, so what was typed, and the banner of
-//! 23 and 25, were put back into the text. The extra microstates are of made counts, printed by msacc itself.
+//! 23 and 25, were put back into the text; RabbitMQ's node has another name and other paths there. The extra microstates are of made counts, printed by msacc itself.
 //! `recon-mmap-otp27` is put together by hand, in the form of recon 2.5.6 (src/recon_alloc.erl) and of erts/emulator/sys/common/erl_mmap.c.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
@@ -237,11 +237,19 @@ fn rabbitmqs_watermark_and_alarms_are_facts() {
     check(&told_by(&fixture("rabbitmq-check_alarms-otp25")), &[(facts::MEMORY_ALARMS, "1")]);
     let setting = "Memory high watermark setting: 0.6 of available memory, computed to:";
     for (size, bytes) in [
-        ("1.5 gib", "1610612736"),
         ("2 tib", "2199023255552"),
         ("0.5 mib", "524288"),
         ("3 kib", "3072"),
         ("1.5 tb", "1500000000000"),
+        ("0.5 pib", "562949953421312"),
+        ("0.5 pb", "500000000000000"),
+        ("3 ki", "3072"),
+        ("0.5 Mi", "524288"),
+        ("2 ti", "2199023255552"),
+        ("3.5 k", "3500"),
+        ("0.5 m", "500000"),
+        ("1.5 G", "1500000000"),
+        ("1.5 t", "1500000000000"),
     ] {
         check(&told_by(&format!("{setting} {size}\n")), &[(facts::MEMORY_WATERMARK_BYTES, bytes)]);
     }
@@ -370,11 +378,35 @@ fn what_other_calls_and_options_make_the_tools_print_is_named_with_what_to_print
     check("1> erlang:memory([total, binary]).\n[{total,10},{binary,4}]\n", (2, 1), "print erlang:memory()");
     check("1> erlang:memory([code, binary]).\n[{code,10},{binary,4}]\n", (2, 1), "print erlang:memory()");
     let memory = "[{total,10},{connection_readers,0},{queue_procs,4}]";
-    check(memory, (1, 1), "without --formatter");
-    check(&format!("[{{pid,12}},\n {{memory,{memory}}},\n {{uptime,5}}]"), (1, 1), "without --formatter");
-    for unit in ["g", "G", "gi", "m", "Mi"] {
-        check(&format!("Total memory used: 0.5 {unit}\n"), (1, 1), "its unit is not known here");
-        check(&format!("code: 0.0313 {unit} (24.5 %)\n"), (1, 1), "its unit is not known here");
+    check(memory, (1, 1), "status --formatter json");
+    check(&format!("[{{pid,12}},\n {{memory,{memory}}},\n {{uptime,5}}]"), (1, 1), "status --formatter json");
+    for unit in ["gi", "Gi", "gib", "GiB"] {
+        check(&format!("Total memory used: 0.5 {unit}\n"), (1, 1), "print it with --unit bytes");
+        check(&format!("code: 0.0313 {unit} (24.5 %)\n"), (1, 1), "print it with --unit bytes");
+        let setting = "Memory high watermark setting: 0.6 of available memory, computed to:";
+        check(&format!("{setting} 1.5 {unit}\n"), (1, 1), "print it with --unit bytes");
+    }
+}
+
+#[test]
+fn a_breakdown_of_memory_is_read_in_every_unit() {
+    check(&told_by(&fixture("rabbitmq-memory_breakdown-kb-otp25")), &[("memory.code ", "31337774")]);
+    for (unit, code, binary, shown) in [
+        ("bytes", "31250123", "204800", ["31250123", "204800"]),
+        ("kb", "31250.123", "204.8", ["31250123", "204800"]),
+        ("mb", "31.2501", "0.2048", ["31250100", "204800"]),
+        ("gb", "0.0313", "0.0002", ["31300000", "200000"]),
+    ] {
+        let text = format!(
+            "Reporting memory breakdown on node rabbit@broker1...\nreserved_unallocated: 0.5 {unit} (63.33%)\n\
+             code: {code} {unit} (24.27%)\nbinary: {binary} {unit} (0.15%)\n"
+        );
+        assert_eq!(told_by(&text).contains_key(facts::IMPORTED_REMARK), unit != "bytes", "{unit}");
+        for how in 0..ALL_WAYS {
+            let told = told_by(&mangled(&text, how));
+            check(&told, &[("memory.code ", shown[0]), ("memory.binary ", shown[1])]);
+            assert!(!told.keys().any(|key| key.contains("unallocated")), "{told:#?}");
+        }
     }
 }
 
@@ -502,9 +534,8 @@ fn a_snapshot_tells_the_same_as_the_sums_that_recon_makes_of_it() {
     let allocators = told_by(&fixture("recon-allocators-otp29"));
     assert!(allocators.contains_key("allocator.mbcs_carriers_size std_alloc/1"), "{allocators:#?}");
     assert!(!allocators.keys().any(|key| key.contains("eheap_alloc")), "the shell has cut it off");
-    for other in ["[{{ets_alloc,[1,0]},[{calls,[]}]}]", "[{instance,0,[{versions,\"0.9\",\"3.0\"}]}]"] {
-        assert!(whys(other)[0].2.contains("does not stand in it"), "{other}");
-    }
+    let of_one = "[{instance,0,[{versions,\"0.9\",\"3.0\"}]}]";
+    assert!(whys(of_one)[0].2.contains("does not stand in it"), "{:?}", whys(of_one));
     let cut = "[{{erts_mmap,0},[{default_mmap,[{...}|...]}]},{...}|...]";
     assert!(whys(cut)[0].2.contains("cut it off"), "{:?}", whys(cut));
     let odd = "[{{ets_alloc,1},[{options,[]},{mbcs,[{blocks,1,1,1},{blocks_size,9,9,9},{carriers,1},{carriers_size,8,8,8}]}]}]";
@@ -531,6 +562,193 @@ fn what_the_vm_maps_itself_stands_before_the_allocators_and_nothing_is_read_of_i
     let end = text.find("{{sys_alloc").expect("what follows");
     let without = format!("{}false}},\n  {}", &text[..begin], &text[end..]);
     assert_eq!(told_by(&without), told);
+}
+
+/// Carriers and blocks of an allocator, as recon adds them up: `{blocks,…}` has the largest numbers behind the current ones, but in the pool.
+fn by_type(allocator: &str, instances: &str, carriers: u32) -> String {
+    format!(
+        "{{{{{allocator},{instances}}},\n  [{{calls,[{{{allocator}_alloc,0,11}}]}},\n   {{mbcs,[{{blocks,7,9,9}},{{blocks_size,400,500,500}},\
+         {{foreign_blocks,[]}},{{raw_blocks,[]}},\n    {{carriers,2,2,2}},{{carriers_size,{carriers},1000,1000}}]}},\n   {{mbcs_pool,[{{blocks,1}},\
+         {{blocks_size,10}},{{foreign_blocks,[]}},{{raw_blocks,[]}},{{carriers,1}},{{carriers_size,50}}]}},\n   {{options,[{{e,true}}]}},\n   \
+         {{sbcs,[{{blocks,3,4,4}},{{blocks_size,600,700,700}},{{carriers,3,4,4}},{{carriers_size,800,900,900}}]}}]}}"
+    )
+}
+
+#[test]
+fn what_recon_adds_up_by_allocator_is_told_of_each_allocator() {
+    let types = format!(
+        "1> recon_alloc:allocators(types).\n[{},\n {},\n {{{{mseg_alloc,[1,0]}},[{{memkind,[]}}]}},\n {{{{erts_mmap,[0]}},[{{default_mmap,[]}}]}}]\n",
+        by_type("binary_alloc", "[2,1,0]", 1_000),
+        by_type("eheap_alloc", "[2,1,0]", 2_000)
+    );
+    let told = told_by(&types);
+    check(
+        &told,
+        &[
+            ("allocator.mbcs_carriers_size binary_alloc", "1000"),
+            ("allocator.mbcs_carriers_size eheap_alloc", "2000"),
+            ("allocator.mbcs_blocks eheap_alloc", "7"),
+            ("allocator.pool_carriers_size eheap_alloc", "50"),
+            ("allocator.sbcs_blocks_size eheap_alloc", "600"),
+            (facts::IMPORTED_FROM, "recon_alloc"),
+        ],
+    );
+    assert!(!told.keys().any(|key| key.contains("mseg") || key.contains("mmap")), "{told:#?}");
+    // Averages add nothing to it.
+    let means = format!("2> {AVERAGES}[{{binary_alloc,[{{mbcs,100.0}},{{sbcs,200.0}}]}}]\n");
+    let both = format!("{types}{means}");
+    check(&told_by(&both), &[("allocator.mbcs_blocks binary_alloc", "7")]);
+    assert!(whys(&both).is_empty(), "{:?}", whys(&both));
+    // Instances say more, and both together would count twice.
+    let instances = "2> recon_alloc:fragmentation(current).\n[{{binary_alloc,1},[{sbcs_usage,1.0},{mbcs_usage,0.5},{sbcs_block_size,0},\
+                     {sbcs_carriers_size,0},{mbcs_block_size,5},{mbcs_carriers_size,10}]}]\n";
+    let told = told_by(&format!("{types}{instances}"));
+    check(&told, &[("allocator.mbcs_carriers_size binary_alloc/1", "10")]);
+    assert!(!told.keys().any(|key| key.starts_with("allocator.") && !key.contains('/')), "{told:#?}");
+    for (whole, odd, why) in [
+        ("{blocks_size,400,", "{blocks_size,40000,", "blocks are larger"),
+        ("{carriers,2,2,2},", "", "a size is missing"),
+        ("{{mseg_alloc,[1,0]},[{memkind,[]}]}", "{...}", "cut it off"),
+        ("{{mseg_alloc,[1,0]},[{memkind,[]}]}", "{{mseg_alloc,[1|...]},...}", "cut it off"),
+    ] {
+        let whys = whys(&types.replacen(whole, odd, 1));
+        assert!(whys.len() == 1 && whys[0].0 == 2 && whys[0].2.contains(why), "{odd}: {whys:?}");
+    }
+}
+
+#[test]
+fn recons_sums_by_allocator_are_those_of_its_instances() {
+    for release in ["25", "29"] {
+        // Both are of one snapshot.
+        let text = fixture(&format!("recon-types-otp{release}"));
+        let instances = told_by(&fixture(&format!("recon-types-instances-otp{release}")));
+        let types = told_by(&text);
+        let number =
+            |told: &Told, key: &str| told.get(key).map_or(0, |value| value.parse::<i64>().expect("a number"));
+        let mut compared = 0;
+        for allocator in
+            ["eheap_alloc", "binary_alloc", "ets_alloc", "driver_alloc", "ll_alloc", "std_alloc", "fix_alloc"]
+        {
+            for (sum, pool) in [
+                ("mbcs_carriers_size", "pool_carriers_size"),
+                ("mbcs_blocks_size", "pool_blocks_size"),
+                ("sbcs_carriers_size", ""),
+                ("sbcs_blocks_size", ""),
+            ] {
+                let of = |set: &str| number(&types, &format!("allocator.{set} {allocator}"));
+                let of_instances: i64 =
+                    (0..3).map(|n| number(&instances, &format!("allocator.{sum} {allocator}/{n}"))).sum();
+                assert_eq!(of(sum) + of(pool), of_instances, "{release}: {allocator} {sum}");
+                compared += i64::from(of_instances > 0);
+            }
+        }
+        assert!(compared > 12, "{release}: {compared}");
+        assert!(!types.keys().any(|key| key.contains('/') && key.starts_with("allocator.")), "{types:#?}");
+        let whys = whys(&text);
+        assert!(whys.iter().all(|(.., why)| why.contains("no tool")), "{release}: {whys:?}");
+    }
+}
+
+/// As `rabbitmq-diagnostics status --formatter json` prints it: exact sizes, in one line.
+const STATUS: &str = "{\"alarms\":[{\"node\":\"rabbit@broker1\",\"resource\":\"memory\",\"type\":\"resource_limit\"},{\"node\":\"rabbit@broker1\",\
+    \"resource\":\"disk\",\"type\":\"resource_limit\"}],\"config_files\":[],\"erlang_version\":\"Erlang/OTP 25 [erts-13.1.5] [source] [64-bit] \
+    [smp:2:2] [ds:2:2:10] [async-threads:1] [jit:ns]\",\"is_under_maintenance\":false,\"memory\":{\"allocated_unused\":18000000,\"atom\":1310720,\
+    \"binary\":204800,\"code\":31250123,\"other_proc\":18800000,\"strategy\":\"rss\",\"total\":{\"erlang\":70000001,\"rss\":127900004,\
+    \"allocated\":88000002}},\"processes\":{\"limit\":1048576,\"used\":268},\"rabbitmq_version\":\"3.10.8\",\"run_queue\":1,\"totals\":[],\
+    \"uptime\":140,\"vm_memory_calculation_strategy\":\"rss\",\"vm_memory_high_watermark_limit\":10110582784,\
+    \"vm_memory_high_watermark_setting\":{\"relative\":0.4}}";
+
+#[test]
+fn rabbitmqs_json_is_read_and_its_sizes_are_exact() {
+    let of_vm = told_by(&fixture("rabbitmq-status-json-otp25"));
+    check(
+        &of_vm,
+        &[
+            (facts::PRODUCT, "RabbitMQ 3.10.8"),
+            (facts::OTP_RELEASE, "25"),
+            (facts::SCHEDULERS_ONLINE, "2"),
+            (facts::PROCESS_LIMIT, "1048576"),
+            (facts::MEMORY_WATERMARK_BYTES, "60000000"),
+            (facts::MEMORY_ALARMS, "1"),
+            ("vm.process_count ", "267"),
+            ("host_process.rss ", "149344256"),
+            ("allocator.carriers_size ", "50307072"),
+            ("memory.total ", "68335936"),
+            ("memory.code ", "31311718"),
+        ],
+    );
+    let told = told_by(&format!("$ rabbitmq-diagnostics status --formatter json\n{STATUS}\n"));
+    check(
+        &told,
+        &[
+            (facts::PRODUCT, "RabbitMQ 3.10.8"),
+            (facts::OTP_RELEASE, "25"),
+            (facts::EMU_FLAVOR, "jit"),
+            (facts::PROCESS_LIMIT, "1048576"),
+            (facts::MEMORY_WATERMARK_BYTES, "10110582784"),
+            (facts::MEMORY_ALARMS, "1"),
+            ("vm.process_count ", "268"),
+            ("host_process.rss ", "127900004"),
+            ("allocator.carriers_size ", "88000002"),
+            ("memory.total ", "70000001"),
+            ("memory.code ", "31250123"),
+            ("memory.atom ", "1310720"),
+            ("memory.binary ", "204800"),
+        ],
+    );
+    assert!(!told.contains_key(facts::IMPORTED_REMARK), "{told:#?}");
+    assert!(!told.keys().any(|key| key.contains("other") || key.contains("unused")), "{told:#?}");
+    let check_whys = |text: &str, why: &str| {
+        let whys = whys(text);
+        assert!(
+            whys.iter().any(|(line, column, text)| (*line, *column) == (1, 1) && text.contains(why)),
+            "{text}: {whys:?}"
+        );
+    };
+    check_whys(&STATUS.replace("\"rss\":127900004,", ""), "a size or a number is missing");
+    check_whys(&STATUS.replace("\"used\":268", "\"used\":2000000"), "a size or a number is missing");
+    check_whys(&STATUS.replace("3.10.8", "unknown"), "a size or a number is missing");
+    // Where nobody told of resident memory, the carriers stand in its place.
+    let windows = told_by(&STATUS.replace("127900004", "88000002"));
+    assert!(!windows.contains_key("host_process.rss "), "{windows:#?}");
+    check(&windows, &[("allocator.carriers_size ", "88000002")]);
+    let healthy = told_by(&STATUS.replace("\"resource\":\"memory\"", "\"resource\":\"disk\""));
+    assert!(!healthy.contains_key(facts::MEMORY_ALARMS));
+    // Exact sizes say nothing against rounded ones.
+    let rounded = "code: 0.0313 gb (24.5 %)\n";
+    for text in [format!("{rounded}{STATUS}\n"), format!("{STATUS}\n{rounded}")] {
+        check(&told_by(&text), &[("memory.code ", "31250123")]);
+        assert!(whys(&text).is_empty(), "{:?}", whys(&text));
+    }
+    let pretty = STATUS.replace("\":", "\": ").replace(',', ",\n  ").replace('{', "{\n  ");
+    assert_eq!(told_by(&pretty), told_by(STATUS));
+}
+
+#[test]
+fn a_breakdown_and_alarms_are_read_as_json() {
+    let breakdown = "{\"reserved_unallocated\":{\"bytes\":80500123,\"percentage\":63.0},\"code\":{\"bytes\":31250123,\"percentage\":24.49},\
+                     \"atom\":{\"bytes\":1310720,\"percentage\":1.04},\"binary\":{\"bytes\":204800,\"percentage\":0.15}}";
+    let told = told_by(breakdown);
+    check(&told, &[("memory.code ", "31250123"), ("memory.atom ", "1310720"), ("memory.binary ", "204800")]);
+    assert!(!told.contains_key(facts::IMPORTED_REMARK), "{told:#?}");
+    assert!(!told.keys().any(|key| key.contains("unallocated")), "{told:#?}");
+    check(&told_by(&fixture("rabbitmq-memory_breakdown-json-otp25")), &[("memory.binary ", "166600")]);
+    check(&told_by(&fixture("rabbitmq-alarms-json-otp25")), &[(facts::MEMORY_ALARMS, "1")]);
+    let odd = whys(&breakdown.replace("{\"bytes\":80500123,", "{"));
+    assert!(odd.len() == 1 && odd[0].2.contains("a size is missing"), "{odd:?}");
+    let status = STATUS.replacen("{\"alarms\":[", "{\"log_files\":[", 1);
+    for cut in [&breakdown[..120], &status[..400]] {
+        let whys = whys(&format!("1> erlang:memory().\n[{{total,3}},{{processes,1}},{{system,2}}]\n{cut}"));
+        let is_named = |(line, column, why): &(usize, usize, String)| {
+            (*line, *column) == (3, 1) && why.contains("ends before")
+        };
+        assert!(whys.iter().any(is_named), "{cut}: {whys:?}");
+    }
+    let alarms = "{\"global\":[\"Memory alarm on node rabbit@b\"],\"local\":[\"Free disk space alarm on node rabbit@a\",\
+                  \"Memory alarm on node rabbit@a\"],\"message\":\"Node rabbit@a reported alarms\",\"result\":\"ok\"}\n";
+    check(&told_by(alarms), &[(facts::MEMORY_ALARMS, "2")]);
+    let twice = alarms.replace("rabbit@b", "rabbit@a");
+    check(&told_by(&twice), &[(facts::MEMORY_ALARMS, "1")]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use beamtune_import::crash_dump::BEGINNING_BYTES;
 use beamtune_import::{MAX_BYTES, Reading};
 use beamtune_model::SeriesTable;
 use beamtune_recording::{Existing, Reader, Selection, Writer};
@@ -50,10 +51,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     } else {
         args.file.display().to_string()
     };
-    if let Some(dump) = crash_dump::open(&args.file).with_context(|| format!("{name} cannot be imported"))? {
-        return crash_dump::run(dump, &name, args);
-    }
-    let bytes = read(&args.file).with_context(|| format!("{name} cannot be read"))?;
+    let begin = match crash_dump::open(&args.file).with_context(|| format!("{name} cannot be imported"))? {
+        crash_dump::Input::Dump(dump) => return crash_dump::run(dump, &name, args),
+        crash_dump::Input::Text(begin) => begin,
+    };
+    let bytes = read(&args.file, begin).with_context(|| format!("{name} cannot be read"))?;
     let reading =
         beamtune_import::read(&bytes).with_context(|| format!("nothing is imported from {name}"))?;
     for unread in &reading.unread {
@@ -79,13 +81,17 @@ fn is_standard_input(path: &Path) -> bool {
     path.as_os_str() == STANDARD_INPUT
 }
 
-/// At most one byte more than is taken.
-fn read(path: &Path) -> Result<Vec<u8>> {
+/// At most one byte more than is taken. `begin` was read of standard input already.
+fn read(path: &Path, begin: Vec<u8>) -> Result<Vec<u8>> {
     if !is_standard_input(path) {
         return Ok(Snapshot::read(path, MAX_BYTES)?.bytes);
     }
-    let mut bytes = Vec::new();
-    std::io::stdin().lock().take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    let mut bytes = begin;
+    // Where it ended before, a terminal would ask for its end again.
+    if bytes.len() >= BEGINNING_BYTES {
+        let left = MAX_BYTES as u64 + 1 - bytes.len() as u64;
+        std::io::stdin().lock().take(left).read_to_end(&mut bytes)?;
+    }
     Ok(bytes)
 }
 
@@ -231,6 +237,41 @@ ok
         let resident = "Total memory used: 2.5 gb\nCalculation strategy: rss\n";
         let outside = found(&format!("{}{resident}", sums("800000000")), "BT025");
         assert!(outside.summary.contains("outside of the VM's carriers"), "{}", outside.summary);
+    }
+
+    #[test]
+    fn the_json_of_rabbitmq_tells_what_is_outside_of_carriers() {
+        let status = |rss: u64, allocated: u64| {
+            format!(
+                "{{\"erlang_version\":\"Erlang/OTP 25 [erts-13.1.5] [64-bit] [smp:2:2] [ds:2:2:10] [jit:ns]\",\"memory\":{{\"atom\":1300000,\
+                 \"binary\":160000,\"code\":31000000,\"total\":{{\"erlang\":800000000,\"rss\":{rss},\"allocated\":{allocated}}}}},\
+                 \"processes\":{{\"limit\":262144,\"used\":260000}},\"rabbitmq_version\":\"3.10.8\",\
+                 \"vm_memory_high_watermark_limit\":2400000000}}"
+            )
+        };
+        let outside = found(&status(2_500_000_000, 900_000_000), "BT025");
+        assert!(outside.summary.contains("outside of the VM's carriers"), "{}", outside.summary);
+        let small = status(200_000_000, 50_000_000);
+        let verdicts = verdicts(&small);
+        for code in ["BT025", "BT037"] {
+            let outcome = verdicts.iter().find(|(of, _)| *of == code).map(|(_, outcome)| outcome);
+            assert!(matches!(outcome, Some(Outcome::Healthy(_))), "{code}: {outcome:?}");
+        }
+        // Without a compiler there is no machine code, which is resident twice.
+        assert!(found(&small.replace(" [jit:ns]", ""), "BT025").summary.contains("outside"));
+        assert!(found(&small, "BT007").summary.contains("260000"));
+    }
+
+    /// Of all instances together: 900 MB in carriers, 90 MB in blocks.
+    const SPARSE_TYPE: &str = "recon_alloc:allocators(types).\n[{{binary_alloc,[1,0]},[{mbcs,[{blocks,9,9,9},{blocks_size,90000000,9,9},\
+                               {carriers,90,9,9},{carriers_size,900000000,9,9}]},{sbcs,[{blocks,0,0,0},{blocks_size,0,0,0},\
+                               {carriers,0,0,0},{carriers_size,0,0,0}]}]}]\n";
+
+    #[test]
+    fn carriers_that_are_told_by_allocator_are_judged_as_those_of_its_instances() {
+        let finding = found(SPARSE_TYPE, "BT024");
+        assert!(finding.summary.contains("binary_alloc"), "{}", finding.summary);
+        assert_eq!(judged(SPARSE_TYPE), ["BT024", "BT045"]);
     }
 
     #[test]

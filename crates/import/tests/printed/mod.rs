@@ -2,8 +2,8 @@
 //! and at most 80; cells stand right in it and are cut at their end; the heading and a line of dashes stand above. Times are whole
 //! microseconds, shares have four digits.
 
-use beamtune_import::{Imported, lcnt};
-use beamtune_model::LockRow;
+use beamtune_import::{Banner, Unread};
+use beamtune_model::{LockRow, LockSession};
 
 /// A row, as lcnt counts it.
 #[derive(Debug, Clone, PartialEq)]
@@ -151,8 +151,20 @@ pub fn full_histogram(bins: &[i64]) -> String {
     bins.iter().enumerate().map(line).collect()
 }
 
+/// What was read of a text in which lcnt alone has printed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Imported {
+    pub session: LockSession,
+    pub rows: Vec<LockRow>,
+    pub unread: Vec<Unread>,
+    pub banner: Banner,
+}
+
 pub fn read(text: &str) -> Imported {
-    lcnt(text.as_bytes()).unwrap_or_else(|error| panic!("{error}\n{text}"))
+    let reading = beamtune_import::read(text.as_bytes()).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    assert!(reading.tools.iter().all(|tool| *tool == "lcnt"), "{:?}\n{text}", reading.tools);
+    let (session, rows) = reading.locks.unwrap_or_default();
+    Imported { session, rows, unread: reading.unread, banner: reading.banner }
 }
 
 /// Everything was read.

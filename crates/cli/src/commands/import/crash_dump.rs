@@ -1,12 +1,12 @@
 //! A crash dump, as a recording of one moment, and why the node died.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use beamtune_import::crash_dump::{GZIP, begins, read};
+use beamtune_import::crash_dump::{BEGINNING_BYTES, GZIP, begins, read};
 use beamtune_model::{SampleBuilder, SeriesTable, Span, Tick, facts};
 use beamtune_recording::{Existing, Reader, Selection, Writer};
 
@@ -14,26 +14,40 @@ use super::{Args, is_standard_input};
 use crate::commands::diagnose;
 use crate::terminal;
 
-/// The file, if it begins as a crash dump does. What is read of standard input for that stays there.
-pub fn open(path: &Path) -> Result<Option<Box<dyn Read>>> {
+/// What there is to be imported.
+pub enum Input {
+    /// A crash dump, from its begin.
+    Dump(Box<dyn Read>),
+    /// Something else: what was read already of standard input, and nothing of a file.
+    Text(Vec<u8>),
+}
+
+/// Opens the file or standard input, and looks whether it begins as a crash dump does.
+pub fn open(path: &Path) -> Result<Input> {
     if is_standard_input(path) {
-        let mut input = std::io::stdin().lock();
-        return Ok(is_dump(&mut input)?.then(|| Box::new(input) as Box<dyn Read>));
+        return told_apart(io::stdin().lock());
     }
     // What is no file would have to be opened to be looked at, and is told apart elsewhere.
     if !fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
-        return Ok(None);
+        return Ok(Input::Text(Vec::new()));
     }
-    let mut file = BufReader::new(File::open(path)?);
-    Ok(is_dump(&mut file)?.then(|| Box::new(file) as Box<dyn Read>))
+    Ok(match told_apart(BufReader::new(File::open(path)?))? {
+        Input::Text(_) => Input::Text(Vec::new()),
+        dump => dump,
+    })
 }
 
-fn is_dump(input: &mut impl BufRead) -> Result<bool> {
-    let begin = input.fill_buf()?;
+/// Reads as much as it takes to know what it is: a pipe may give less at first.
+fn told_apart(mut input: impl Read + 'static) -> Result<Input> {
+    let mut begin = Vec::new();
+    input.by_ref().take(BEGINNING_BYTES as u64).read_to_end(&mut begin)?;
     if begin.starts_with(GZIP) {
         bail!("it is compressed: gunzip -c FILE | beamtune import -");
     }
-    Ok(begins(begin))
+    Ok(match begins(&begin) {
+        true => Input::Dump(Box::new(io::Cursor::new(begin).chain(input))),
+        false => Input::Text(begin),
+    })
 }
 
 /// Reads it, says what is missing of it, and judges what is there.
@@ -109,11 +123,45 @@ Memory: 4000
 
     #[test]
     fn what_is_compressed_is_told_how_to_be_unpacked() {
-        let told = is_dump(&mut [0x1f, 0x8b, 8, 0].as_slice()).map_err(|error| error.to_string());
-        assert!(told.is_err_and(|told| told.contains("gunzip -c")));
-        assert_eq!(is_dump(&mut DUMP.as_bytes()).ok(), Some(true));
-        assert_eq!(is_dump(&mut b"lcnt:conflicts()".as_slice()).ok(), Some(false));
+        let told = told_apart(b"\x1f\x8b\x08\x00".as_slice()).err().map(|error| error.to_string());
+        assert!(told.is_some_and(|told| told.contains("gunzip -c")));
+    }
+
+    /// A pipe that gives a byte at a time.
+    struct Slow(io::Cursor<Vec<u8>>);
+
+    impl Read for Slow {
+        fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+            let first = room.len().min(1);
+            self.0.read(&mut room[..first])
+        }
+    }
+
+    #[test]
+    fn a_dump_is_told_from_text_however_little_a_pipe_gives_at_first() {
         let marked = format!("\u{feff}{DUMP}");
-        assert_eq!(is_dump(&mut marked.as_bytes()).ok(), Some(true), "editors put a mark before a text");
+        for (text, is_dump) in [
+            (DUMP, true),
+            (marked.as_str(), true),
+            ("lcnt:conflicts()", false),
+            ("=erl_crash_dump", false),
+            ("a text that is longer than how a dump begins", false),
+            ("", false),
+        ] {
+            let input = Slow(io::Cursor::new(text.as_bytes().to_vec()));
+            let mut whole = Vec::new();
+            match told_apart(input).expect("readable") {
+                Input::Dump(mut dump) => {
+                    assert!(is_dump, "{text}");
+                    dump.read_to_end(&mut whole).expect("readable");
+                    assert_eq!(whole, text.as_bytes());
+                }
+                Input::Text(begin) => {
+                    assert!(!is_dump, "{text}");
+                    assert!(text.as_bytes().starts_with(&begin), "what was read is given on: {text}");
+                    assert_eq!(begin.len(), text.len().min(BEGINNING_BYTES), "{text}");
+                }
+            }
+        }
     }
 }
