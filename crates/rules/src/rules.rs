@@ -145,7 +145,10 @@ pub(crate) const BY_TEXT: &[(&str, &str)] = &[
     ("BT011", "what msacc:start(10000), msacc:print() prints"),
     ("BT012", "what scheduler:utilization(10) prints"),
     ("BT024", "what recon_alloc:fragmentation(current) and fragmentation(max) print"),
-    ("BT025", "what rabbitmq-diagnostics status and recon_alloc:fragmentation(current) print"),
+    (
+        "BT025",
+        "what rabbitmq-diagnostics status --formatter json prints, or status and recon_alloc:fragmentation(current)",
+    ),
     ("BT029", "what recon_alloc:cache_hit_rates() prints"),
     ("BT045", "what recon_alloc:fragmentation(current) and average_block_sizes(current) print"),
 ];

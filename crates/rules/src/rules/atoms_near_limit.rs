@@ -10,7 +10,8 @@ pub const RULE: Rule = Rule {
     code: Code("BT009"),
     name: "atoms-near-limit",
     question: "Is the atom table full, or filling up?",
-    confirm: "erlang:system_info(atom_count) again some minutes later: atoms that grow while no code is loaded are made from input",
+    confirm: "the newest atoms, whose look often names their source: [binary_to_term(<<131,75,(erlang:system_info(atom_count)-N):24>>) || N <- \
+              lists:seq(1,20)]; those that grow while no code is loaded are made from input",
     needs: &[&metrics::ATOM_COUNT],
     since: 21,
     judge,

@@ -52,6 +52,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     // The same branch has all of them from the latest of these versions on.
     let latest = found.iter().filter_map(|(_, until, _)| Some((OtpVersion::parse(until)?, *until)));
     let Some((mut enough, mut enough_text)) = latest.max_by(|a, b| a.0.cmp(&b.0)) else {
+        if lacks > 0 && period.is_imported() {
+            return Ok(Judgement::NotJudged {
+                reason: format!(
+                    "of {} defects that are known here ERTS {text} has {lacks}, and most of their signs do not stand in text",
+                    FIXES.len()
+                ),
+                next: "beamtune doctor TARGET, where the node runs".to_owned(),
+            });
+        }
         return Ok(Judgement::Healthy(format!(
             "of {} defects that are known here ERTS {text} has {lacks}, and the node has to do with none of these",
             FIXES.len()

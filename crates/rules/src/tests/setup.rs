@@ -328,6 +328,9 @@ fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
     assert_healthy(&off_heap("15.2.7"), "BT051");
     assert_healthy(&erts("13.1.5"), "BT051");
     assert!(matches!(outcome(&erts("unknown").period(), "BT051"), Outcome::NotJudged { .. }));
+    // In text most of their signs do not stand.
+    let imported = |version| fact(erts(version), facts::IMPORTED_FROM, "text");
+    assert!(matches!(outcome(&imported("13.1.5").period(), "BT051"), Outcome::NotJudged { .. }));
 
     // What the defect does is seen: a warning. And what the newer release makes of the node's flags is said.
     let quota = erts("13.1.5").with(|n| n.quota = Some(1_000));
