@@ -43,7 +43,7 @@ pub(crate) enum Does {
     Works,
     /// It waits in the midst of something, at this place, for this process if that is known.
     Waits {
-        /// `module:function/arity`.
+        /// `module:function/arity`, and the program's own function that has called it.
         at: String,
         /// Title of a process, or another node.
         on: Option<String>,
@@ -224,6 +224,29 @@ pub(crate) fn waiting(period: &Period) -> impl Iterator<Item = &Stand> {
     period.stands.places.iter().filter(|place| place.pid.is_none() && place::is_in_midst(&place.stack))
 }
 
+/// Processes that wait until another one has answered the VM: they have asked for something of it by `process_info/2`, which it tells itself.
+pub(crate) struct Askers {
+    /// At a time, about.
+    pub count: f64,
+    /// The program's own function that asks most.
+    pub from: Option<String>,
+}
+
+impl Askers {
+    /// Whom they ask is not known. `None` of fewer than five.
+    pub(crate) fn of(period: &Period) -> Option<Askers> {
+        let asks =
+            |place: &&Stand| place.stack.first().is_some_and(|function| place::asks_a_process(function));
+        let places: Vec<&Stand> = waiting(period).filter(asks).collect();
+        let seen = places.iter().fold(0, |sum: i64, place| sum.saturating_add(place.count));
+        let total = period.stat(&metrics::PROCESS_COUNT, "").ok()?.mean();
+        let count = total * seen as f64 / period.stands.sampled.max(1) as f64;
+        let most = places.iter().max_by_key(|place| place.count)?;
+        let from = place::of_program(&most.stack).map(str::to_owned);
+        (seen >= FEWEST && count >= MANY).then_some(Askers { count, from })
+    }
+}
+
 /// As it was in most looks.
 fn does(period: &Period, who: &str) -> Does {
     let own: Vec<&Stand> =
@@ -233,7 +256,7 @@ fn does(period: &Period, who: &str) -> Does {
     match most.stack.first() {
         _ if ran >= 0.7 || most.status != "waiting" => Does::Works,
         Some(function) if place::is_call(function) => Does::Waits {
-            at: function.clone(),
+            at: place::with_caller(function, &most.stack),
             on: most.on.iter().find(|wanted| !wanted.is_address()).map(|wanted| period.title_of(&wanted.who)),
         },
         Some(function) if !place::is_loop(function) => Does::LetsWait,

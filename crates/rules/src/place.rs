@@ -193,7 +193,7 @@ pub(crate) fn told(row: &ProcessRow) -> Option<String> {
     Some(with_caller(row.current_function.as_deref()?, &row.stack))
 }
 
-fn with_caller(at: &str, stack: &[String]) -> String {
+pub(crate) fn with_caller(at: &str, stack: &[String]) -> String {
     match of_program(stack).filter(|own| *own != at) {
         Some(own) => format!("{at}, called by {own}"),
         None => at.to_owned(),
@@ -222,14 +222,37 @@ pub(crate) fn evidence(process: &ProcessUse) -> Option<Evidence> {
 
 /// Of the looks at a process running, the share in which it went through all elements of something; `None` of too few looks.
 pub(crate) fn goes_through_all(process: &ProcessUse) -> Option<f64> {
-    let does =
-        |stack: &[String]| stack.iter().take(SEARCH_DEPTH).any(|function| begins(function, THROUGH_ALL));
+    share_of_looks(process, |stack| {
+        stack.iter().take(SEARCH_DEPTH).any(|function| begins(function, THROUGH_ALL))
+    })
+}
+
+/// Of the looks at a process running, the share with such a stack; `None` of too few looks.
+pub(crate) fn share_of_looks(process: &ProcessUse, is_meant: impl Fn(&[String]) -> bool) -> Option<f64> {
     let of = |all: bool| {
-        let counted = process.ran.iter().filter(|(stack, _)| all || does(stack));
+        let counted = process.ran.iter().filter(|(stack, _)| all || is_meant(stack));
         counted.fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks))
     };
     let looks = of(true);
     (looks >= FEWEST_RUNNING).then(|| of(false) as f64 / looks as f64)
+}
+
+/// True of a function in which a process waits for another one to tell of itself.
+pub(crate) fn asks_a_process(function: &str) -> bool {
+    begins(function, &["erts_internal:await_result/1", "erlang:process_info/2"])
+}
+
+/// True of a function that collects another process, or waits until that is done: one's own is `erlang:garbage_collect/0`.
+pub(crate) fn collects_others(function: &str) -> bool {
+    begins(
+        function,
+        &[
+            "erlang:garbage_collect/1",
+            "erlang:garbage_collect/2",
+            "erts_internal:request_gc_action",
+            "erts_internal:request_system_task",
+        ],
+    )
 }
 
 /// True of a function in which a process waits for one certain answer.

@@ -1,10 +1,14 @@
 //! BT032: a job collects every process again and again: background collectors of old advice.
 //!
 //! It is seen by the counter of collections: it jumps by the number of processes, from one reading to the next, while the work between two
-//! jumps needs few.
+//! jumps needs few. Where a round follows the other without a pause, there are no jumps; then a process that was seen collecting others tells
+//! it, on a node on which each process is collected at least once a second.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics, units::SECOND_NS};
+use beamtune_model::{
+    Code, Evidence, Group, Missing, Period, ProcessUse, Remedy, Scale, Unit, metrics, units::SECOND_NS,
+};
 
+use crate::place;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::view;
@@ -33,6 +37,13 @@ const ENOUGH: usize = 3;
 
 /// Nodes with fewer processes have as many collections in any second.
 const FEW_PROCESSES: f64 = 50.0;
+
+/// Where each process is collected so often in a second, and one was seen collecting others, it does nothing else (judgement: rounds of a
+/// second and more have jumps).
+const EACH_PER_SECOND: f64 = 1.0;
+
+/// Of the looks at it running, a process that does nothing but collect others has so many in that (judgement).
+const MOSTLY: f64 = 0.5;
 
 /// Processes collected in vain per second.
 const RATE: Scale = Scale {
@@ -84,8 +95,18 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             period.seconds()
         )))
     };
-    if processes < FEW_PROCESSES || jumps.len() < ENOUGH {
+    if processes < FEW_PROCESSES {
         return healthy();
+    }
+    if jumps.len() < ENOUGH {
+        let caller = period.processes.iter().find(|process| collects_all_the_time(process));
+        let caller = caller.filter(|_| rate >= EACH_PER_SECOND * processes);
+        return match caller.zip(RATE.score(rate)) {
+            Some((caller, score)) => {
+                Ok(Judgement::found(without_pause(period, caller, score, rate, processes)))
+            }
+            None => healthy(),
+        };
     }
     let mut apart: Vec<f64> = jumps.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
     apart.sort_by(f64::total_cmp);
@@ -105,11 +126,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return healthy();
     }
     let Some(score) = RATE.score(forced / every) else { return healthy() };
-    let caller = period.processes.iter().find_map(|process| {
-        let row = process.row.as_ref()?;
-        row.current_function.as_deref().filter(|function| function.contains("garbage_collect"))?;
-        Some(process.title())
-    });
+    let caller = period.processes.iter().find(|process| was_collecting(process)).map(ProcessUse::title);
     // Of a long recording fewer readings are kept than there were.
     let step = if step_s < 1.5 { "a second".to_owned() } else { format!("{step_s:.1} s") };
     let draft = Draft::new(
@@ -125,15 +142,61 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .because(Evidence::number("processes", processes, Unit::Count))
     .because_some(caller.as_ref().map(|name| Evidence::text("seen collecting others", name.as_str())))
     .but("the load itself may come in such waves")
-    .fix(remedy::of(
+    .fix(no_such_job(period));
+    Ok(Judgement::found(match caller {
+        Some(name) => draft.about(name),
+        None => draft,
+    }))
+}
+
+/// A job that begins its next round when one is over.
+fn without_pause(period: &Period, caller: &ProcessUse, score: f64, rate: f64, processes: f64) -> Draft {
+    let who = caller.title();
+    let each = rate / processes;
+    let binaries = period.find(Group::Memory, "", "binary");
+    Draft::new(
+        score.min(74.0),
+        format!(
+            "{who} collects other processes all the time: {rate:.0} collections a second, {each:.1} of each of {processes:.0} processes"
+        ),
+    )
+    .about(who)
+    .because(Evidence::number("collections", rate, Unit::PerSecond).against(RATE.warning, RATE.source))
+    .because(Evidence::number("of each process", each, Unit::PerSecond).against(EACH_PER_SECOND, "judgement"))
+    .because_some(place::evidence(caller))
+    .because_some(binaries.map(|stat| {
+        let least = stat.trace.points().iter().map(|point| point.1).min().unwrap_or(0);
+        Evidence::number("memory of binaries all the while, at least", least as f64, Unit::Bytes)
+            .with_text("what stays when all are collected is no garbage: a process, a table or a queue keeps it (beamtune memory --holders)")
+    }))
+    .but("who makes much garbage is collected as often by itself")
+    .fix(no_such_job(period))
+}
+
+/// Seen in a collection of another process, at the last closer look.
+fn was_collecting(process: &ProcessUse) -> bool {
+    process.row.as_ref().is_some_and(|row| {
+        row.current_function.as_deref().is_some_and(place::collects_others)
+            || row.stack.first().is_some_and(|function| place::collects_others(function))
+    })
+}
+
+/// Whenever it was seen at work, or, where that was too seldom, at the last closer look.
+fn collects_all_the_time(process: &ProcessUse) -> bool {
+    match place::share_of_looks(process, |stack| {
+        stack.iter().take(2).any(|function| place::collects_others(function))
+    }) {
+        Some(share) => share >= MOSTLY,
+        None => was_collecting(process),
+    }
+}
+
+fn no_such_job(period: &Period) -> Option<Remedy> {
+    remedy::of(
         period,
         "code.no_forced_collections",
         "take the job away (a timer that calls erlang:garbage_collect/1 for erlang:processes(); in RabbitMQ background_gc_enabled)",
         "processes collect themselves when they need to; those that hold binaries for long can hibernate or have fullsweep_after",
         "beamtune memory --what-if collect measures what such a job returns; then resident memory and CPU per request without it",
-    ));
-    Ok(Judgement::found(match caller {
-        Some(name) => draft.about(name),
-        None => draft,
-    }))
+    )
 }

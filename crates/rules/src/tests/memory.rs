@@ -593,6 +593,35 @@ fn a_job_that_collects_everything_is_told_from_a_load_in_waves() {
 }
 
 #[test]
+fn a_job_that_collects_without_a_pause_is_told_by_who_was_seen_at_it() {
+    let guard = |at: &str, rate: i64| {
+        node().with(|n| {
+            (n.seconds, n.processes, n.collections) = (10, (2_000, 0), (rate, None));
+            n.busiest = vec![Busy {
+                reductions: 900,
+                row: row(|r| {
+                    r.name = Some("shop_guard".to_owned());
+                    r.current_function = Some(at.to_owned());
+                    r.stack = vec![at.to_owned(), "shop_guard:check/1".to_owned()];
+                }),
+                ..Busy::default()
+            }];
+        })
+    };
+    let found = finding(&guard("erlang:garbage_collect/2", 9_000), "BT032");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("shop_guard (<0.77.0>)")));
+    assert!(found.summary.contains("9000 collections a second, 4.5 of each of 2000"), "{}", found.summary);
+    assert_eq!(entries(&found), ["code.no_forced_collections"]);
+    // So many are the load's; and who collects itself, or does something else, collects nobody.
+    assert_healthy(&guard("erlang:garbage_collect/2", 1_500), "BT032");
+    assert_healthy(&guard("erlang:garbage_collect/0", 9_000), "BT032");
+    assert_healthy(&guard("shop_guard:count/1", 9_000), "BT032");
+    // What is collected so is a consequence.
+    let share = guard("erlang:garbage_collect/2", 9_000).with(|n| n.gc = 0.6);
+    assert_eq!(finding(&share, "BT011").follows.map(|cause| cause.code.0), Some("BT032"));
+}
+
+#[test]
 fn what_comes_and_goes_between_two_looks_is_not_taken_for_somebody_elses() {
     let swings = |every: i64| node().with(|n| (n.resident, n.resident_swings) = (600 * MB, every));
     assert_eq!(finding(&swings(100 * MB), "BT025").code.0, "BT025");

@@ -3,7 +3,7 @@
 use beamtune_model::{Cost, Level, Outcome, facts, metrics};
 
 use super::node::{Busy, Channel, Happens, Node, node, stand};
-use super::{assert_healthy, entries, finding, held, outcome, row, serial};
+use super::{assert_healthy, entries, finding, held, outcome, row, serial, value};
 
 #[test]
 fn one_busy_process_with_a_queue_is_the_bottleneck() {
@@ -53,6 +53,27 @@ fn one_busy_process_with_a_queue_is_the_bottleneck() {
     // A small part of the work.
     assert_healthy(&serial().with(|n| n.busiest[0].reductions = 50_000), "BT005");
     assert_healthy(&serial().with(|n| n.schedulers = 1), "BT005");
+}
+
+#[test]
+fn a_backlog_that_others_ask_for_is_told_with_who_asks() {
+    let asked = |messages: i64, count: i64| {
+        serial().with(|n| {
+            n.busiest[0].queue = (messages, 0);
+            n.processes = (400, 0);
+            n.stands = vec![
+                stand(100 - count, &["gen_server:loop/7"], &[]),
+                stand(count, &["erts_internal:await_result/1", "shop_source:has_room/2"], &[]),
+            ];
+        })
+    };
+    let found = finding(&asked(300_000, 10), "BT005");
+    assert_eq!(value(&found, "processes that wait for what process_info tells of another one"), Some(40.0));
+    assert_eq!(entries(&found), ["code.ask_from_outside", "code.split_process", "code.cheaper_callback"]);
+    // Few who ask, or little to count.
+    for node in [asked(300_000, 1), asked(3_000, 10)] {
+        assert_eq!(entries(&finding(&node, "BT005"))[0], "code.split_process");
+    }
 }
 
 fn queue(first: i64, growth: i64) -> Node {

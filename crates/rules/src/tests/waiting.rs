@@ -66,7 +66,9 @@ fn one_that_waits_itself_is_told_with_what_it_waits_for() {
     let found = finding(&node, "BT053");
     assert_eq!(found.level, Level::Warning);
     assert!(
-        found.summary.ends_with("which itself waits for other@host in gen:do_call/4"),
+        found
+            .summary
+            .ends_with("which itself waits for other@host in gen:do_call/4, called by shop_pool:ask/1"),
         "{}",
         found.summary
     );
@@ -121,7 +123,9 @@ fn the_service_behind_whom_they_wait_for_is_named() {
     });
     let found = finding(&asks, "BT053");
     assert!(
-        found.summary.ends_with("which itself waits for other@::1 in gen:do_call/4"),
+        found
+            .summary
+            .ends_with("which itself waits for other@::1 in gen:do_call/4, called by shop_pool:ask/1"),
         "{}",
         found.summary
     );
