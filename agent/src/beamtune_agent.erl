@@ -1929,9 +1929,20 @@ monitored(Pid) ->
         {_, Monitors} ->
             case lists:usort([M || Monitor <- Monitors, M <- of_monitor(Monitor)]) of
                 On when length(On) =< ?MOST_ON -> On;
-                _ -> []
+                %% It calls one of them, who has not come to it: the only one with messages.
+                On ->
+                    case [P || P <- On, is_pid(P), has_messages(P)] of
+                        [_] = Behind -> Behind;
+                        _ -> []
+                    end
             end;
         undefined -> []
+    end.
+
+has_messages(Pid) ->
+    case process_info(Pid, message_queue_len) of
+        {_, Length} -> Length > 0;
+        undefined -> false
     end.
 
 of_monitor({process, Pid}) when is_pid(Pid), node(Pid) =:= node() -> [Pid];

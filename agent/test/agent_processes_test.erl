@@ -14,6 +14,7 @@ tests() ->
      {"a_hot_process_among_many_is_found_within_three_samples", fun hot_among_many/1},
      {"new_processes_are_told_with_who_made_them", fun new_processes/1},
      {"those_that_wait_are_told_with_whom_they_wait_for", fun waiting_for/1},
+     {"one_that_has_many_monitors_waits_for_who_is_behind", fun waiting_for_one_behind/1},
      {"who_others_wait_for_is_not_asked_for_what_may_be_very_many", fun waiting_for_a_hub/1, ["+MFe", "false"]},
      {"of_a_great_many_processes_some_are_looked_at", fun some_of_many/1},
      {"messages_are_weighed_when_they_come", fun weighed_messages/1},
@@ -138,6 +139,18 @@ waiting_for(Target, Peered) ->
     check("what that does", {waiting, <<"agent_target">>}, {Status, element(1, Top)}),
     [#{by := By}] = [Row || #{pid := Pid} = Row <- maps:get(rows, value(processes, Sample)), Pid =:= Holder],
     check("a closer look at it", true, lists:member(waited_for, By)),
+    agent_client:leave(Agent),
+    call(Target, stop, [Holding]).
+
+waiting_for_one_behind(Target) ->
+    Holding = call(Target, holding_for_another, [40]),
+    [Holder, Busy] = [list_to_binary(call(Target, erlang, pid_to_list, [call(Target, Which, [Holding])])) || Which <- [held, waited_for]],
+    wait(fun() -> {message_queue_len, 40} =:= call(Target, erlang, process_info, [call(Target, held, [Holding]), message_queue_len]) end, 5000),
+    Agent = join(Target),
+    #{waited_for := For} = value(stands, agent_client:sample(Agent, 1, [procs, {stands, #{sample => 1000}}])),
+    [On] = [On || {Pid, waiting, 40, _, On} <- For, Pid =:= Holder],
+    check("the one with a message", [Busy], On),
+    check("who is looked at then", true, lists:keymember(Busy, 1, For)),
     agent_client:leave(Agent),
     call(Target, stop, [Holding]).
 

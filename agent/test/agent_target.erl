@@ -1,7 +1,7 @@
 %% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
 -module(agent_target).
 -export([contended/4, contend/3, idle/1, busy/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, flood/1, named/1, labelled/1, short_lived/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
-         population/1, holding/1, held/1, services/1, listers/1, sending/2, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
+         population/1, holding/1, holding_for_another/1, held/1, waited_for/1, services/1, listers/1, sending/2, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
 %% How many processes of the agent's are making a list just now, and when that was looked at: those that a collector has beside
 %% its reader, and that have one of their own.
@@ -32,6 +32,22 @@ service(Listen, Ip) ->
     {Family, Address, Port, iolist_to_binary([Ip, $:, integer_to_list(Port)])}.
 
 hold() -> receive {'$gen_call', _, _} -> hold() end.
+
+%% The same, but that one monitors a dozen others, and has called another one that is busy with something else.
+holding_for_another(Callers) ->
+    keep(fun() ->
+             Busy = spawn_link(fun() -> receive never -> ok end end),
+             Others = [spawn_link(fun hold/0) || _ <- lists:seq(1, 12)],
+             Holder = spawn_link(fun() ->
+                                     [monitor(process, Other) || Other <- Others],
+                                     gen_server:call(Busy, stop_one, infinity)
+                                 end),
+             put(holder, Holder),
+             put(busy, Busy),
+             [spawn_link(fun() -> took = gen_server:call(Holder, take, infinity) end) || _ <- lists:seq(1, Callers)]
+         end).
+
+waited_for(Holding) -> kept(busy, Holding).
 
 held(Holding) -> kept(holder, Holding).
 
