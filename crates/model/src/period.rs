@@ -190,6 +190,8 @@ pub struct ProcessUse {
     pub queue_last: (Nanos, i64),
     /// The last closer look at it.
     pub row: Option<ProcessRow>,
+    /// Its registered name as it was told with a table of its; who has very many messages may not have answered any closer look.
+    pub name_as_owner: Option<String>,
     /// The messages that waited for it at a closer look, the heaviest ones.
     pub mail: Option<Mail>,
     /// The stacks with which it was seen running or runnable, and how often.
@@ -208,6 +210,7 @@ impl ProcessUse {
             queue: Trace::default(),
             queue_last: (0, 0),
             row: None,
+            name_as_owner: None,
             mail: None,
             ran: Vec::new(),
         }
@@ -215,7 +218,8 @@ impl ProcessUse {
 
     /// Name, label or initial call, with the pid; the pid alone where nothing else is known.
     pub fn title(&self) -> String {
-        match self.row.as_ref().and_then(ProcessRow::title) {
+        let by_row = self.row.as_ref().and_then(ProcessRow::title);
+        match by_row.or(self.name_as_owner.as_deref()) {
             Some(title) => format!("{title} ({})", self.pid),
             None => self.pid.clone(),
         }

@@ -1,7 +1,7 @@
 //! What is known of those who accept connections: where they stand, what servers call their number and limits, and what helps where
 //! they are too slow.
 
-use beamtune_model::{Evidence, Period, PortRow, ProcessUse, Unit, facts};
+use beamtune_model::{Evidence, Period, PortRow, ProcessUse, Remedy, Unit, facts};
 
 use crate::place;
 use crate::remedy;
@@ -73,6 +73,10 @@ pub(crate) struct Sight {
     pub is_full: bool,
     /// The queue's limit.
     pub limit: Option<i64>,
+    /// An acceptor of Ranch was seen waiting until there are fewer connections.
+    pub is_at_limit: bool,
+    /// The process that starts Ranch's connections has messages.
+    pub is_start_behind: bool,
 }
 
 /// What servers call the number of their acceptors, the limit of connections and the queue's: the beginning of the product's name, the
@@ -96,9 +100,22 @@ const SERVERS: &[(&str, &str, &str)] = &[
     ),
 ];
 
+const PROVE: &str = "ss -ltn: Recv-Q of that address must be 0 nearly always, under the same load";
+
+fn more_acceptors(period: &Period) -> Option<Remedy> {
+    remedy::of(
+        period,
+        "ranch.num_acceptors",
+        "num_acceptors above 10",
+        "while one is held up others accept",
+        PROVE,
+    )
+}
+
 /// Adds what helps.
 pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
-    const PROVE: &str = "ss -ltn: Recv-Q of that address must be 0 nearly always, under the same load";
+    // Whoever waits there may only have its connection started.
+    let at_limit = sight.is_at_limit && !sight.is_start_behind;
     let product = period.facts.get(facts::PRODUCT).unwrap_or_default();
     let server = SERVERS.iter().find(|(name, _, _)| product.starts_with(name));
     let has_ranch = period.facts.get(facts::APPLICATIONS).is_some_and(|list| list.contains("\"ranch\""));
@@ -114,16 +131,27 @@ pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
         _ => draft,
     };
     draft
+        .fix_if(own && has_ranch && sight.is_start_behind, || {
+            remedy::of(
+                period,
+                "code.accept_loop",
+                "nothing that takes long in Protocol:start_link (the handshake belongs into the connection's own process), and num_conns_sups above 1 \
+                 (Ranch 2)",
+                "one process starts all connections of its acceptors, one after the other",
+                PROVE,
+            )
+        })
+        .fix_if(own && has_ranch && !at_limit, || more_acceptors(period))
         .fix_if(own && has_ranch, || {
             remedy::of(
                 period,
                 "ranch.max_connections",
-                "max_connections, which is for each connection supervisor (1024 by default); ranch:info() tells how many there are",
+                "max_connections of the listener (1024 by default; in Ranch 2 for each connection supervisor); ranch:info() tells how many there are",
                 "at the limit each acceptor stands still until a connection ends",
                 PROVE,
             )
         })
-        .fix_if(own, || {
+        .fix_if(own && !has_ranch, || {
             remedy::of(
                 period,
                 "code.accept_loop",
@@ -132,11 +160,12 @@ pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
                 PROVE,
             )
         })
-        .fix_if(own, || {
+        .fix_if(own && has_ranch && at_limit, || more_acceptors(period))
+        .fix_if(own && !has_ranch, || {
             remedy::of(
                 period,
-                if has_ranch { "ranch.num_acceptors" } else { "code.more_in_flight" },
-                if has_ranch { "num_acceptors above 10" } else { "more processes that accept from the same socket: ten to a hundred" },
+                "code.more_in_flight",
+                "more processes that accept from the same socket: ten to a hundred",
                 "while one is held up others accept",
                 PROVE,
             )

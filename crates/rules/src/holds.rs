@@ -16,6 +16,9 @@ pub(crate) const MANY: f64 = 5.0;
 /// (judgement: who only waits for others is hardly ever seen running).
 const OFTEN: f64 = 0.2;
 
+/// Whom calls of erpc wait for: a node, and which one is not known.
+const SOME_NODE: &str = "an answer by erpc";
+
 /// Words in the names of functions that take something of which there is a limited number, and wait until there is one.
 const TAKES: &[&str] =
     &["checkout", "check_out", "acquire", "borrow", "lease", "get_connection", "with_connection"];
@@ -139,6 +142,15 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
     let for_processes =
         |place: &&Stand| !place.stack.first().is_some_and(|function| place::is_for_no_process(function));
     for place in waiting(period).filter(for_processes) {
+        // A call of erpc monitors nobody until its process has been started over there.
+        if place.on.is_empty() && place.stack.first().is_some_and(|function| place::is_for_a_node(function)) {
+            let at = groups.iter().position(|group| group.who == [SOME_NODE]).unwrap_or_else(|| {
+                groups.push(Group { who: vec![SOME_NODE], ..Group::default() });
+                groups.len() - 1
+            });
+            groups[at].looks = groups[at].looks.max(place.looks);
+            groups[at].places.push((place, place.count));
+        }
         for wanted in &place.on {
             let kind = kinds.entry(&wanted.who).or_insert_with(|| kind(period, &wanted.who)).clone();
             let is_one = |group: &Group<'_>| match kind.0 {
@@ -176,7 +188,7 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
             let first = period.title_of(who[0]);
             Some(Hold {
                 title: if who.len() == 1 { first } else { format!("{} processes like {first}", who.len()) },
-                is_node: who[0].contains('@'),
+                is_node: who[0].contains('@') || who[0] == SOME_NODE,
                 is_one: who.len() == 1,
                 process: period.process(who[0]),
                 does,

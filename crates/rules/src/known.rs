@@ -3,6 +3,7 @@
 //! Whoever finds `code_server` at the top of a list has not written it, and cannot split it. What is called instead of it can be told.
 //! Some have no name, or one that the program gives them: these are known by what they were started with.
 
+use beamtune_model::rows::CHILD_OF;
 use beamtune_model::{Evidence, Period, ProcessUse};
 
 use crate::remedy;
@@ -174,11 +175,41 @@ const KNOWN: &[Known] = &[
     },
     Known {
         by: By::Started("Elixir.DBConnection.ConnectionPool:"),
-        what: "hands out the connections of an Ecto repository, and queues those who wait for one",
+        what: "hands out the connections of DBConnection (an Ecto repository's, mostly), and queues those who wait for one",
         entry: "code.more_in_flight",
-        change: "pool_count above 1 where this process itself is busy; a larger pool_size where those who wait are many and the \
-                 database is idle; and less time within each transaction",
+        change: "a larger pool_size, where the database has room; less time within each transaction; pool_count above 1 only where this process \
+                 itself is busy",
         why: "each query asks it first",
+    },
+    Known {
+        by: By::Started("poolboy:"),
+        what: "a pool of poolboy, which hands out its workers, and starts them itself",
+        entry: "code.more_in_flight",
+        change: "size and max_overflow above what is in use at a time, where what is behind the workers has room; less time between checkout and \
+                 checkin; workers whose init takes no time, since the pool waits for it",
+        why: "who asks waits until a worker comes back",
+    },
+    Known {
+        by: By::Started("ranch_conns_sup:"),
+        what: "starts the connections of a listener of Ranch, one after the other, and counts them",
+        entry: "code.around_the_server",
+        change: "nothing that takes long in Protocol:start_link (the handshake belongs into the connection's own process), and num_conns_sups above \
+                 1 (Ranch 2); max_connections, where there are as many connections",
+        why: "each connection is started and counted there",
+    },
+    Known {
+        by: By::Started("ranch_acceptor:"),
+        what: "one of a listener's acceptors of Ranch, each of which takes one connection after the other",
+        entry: "ranch.num_acceptors",
+        change: "num_acceptors of that listener above 10",
+        why: "while one waits for a connection to be started, others accept",
+    },
+    Known {
+        by: By::Name("init"),
+        what: "starts and stops the node, and answers for the words of its command line",
+        entry: "code.around_the_server",
+        change: "init:get_argument, get_plain_arguments and get_status once, and not for each request",
+        why: "it does one thing at a time",
     },
     Known {
         by: By::Started("rabbit_prequeue:"),
@@ -265,8 +296,17 @@ pub(crate) fn knows(process: &ProcessUse) -> bool {
 }
 
 fn of_process(process: &ProcessUse) -> Option<&'static Known> {
-    let row = process.row.as_ref()?;
-    of(row.name.as_deref(), row.initial_call.as_deref())
+    let Some(row) = process.row.as_ref() else { return of(process.name_as_owner.as_deref(), None) };
+    of(row.name.as_deref(), row.initial_call.as_deref()).or_else(|| {
+        // Before OTP 26.2 what a behaviour was started with is not read of a process with a large heap, which those that are behind have.
+        let is_untold = row
+            .initial_call
+            .as_deref()
+            .is_none_or(|call| call.starts_with(CHILD_OF) || call.starts_with("proc_lib:"));
+        let ran = process.ran.iter().flat_map(|(stack, _)| stack);
+        let mut functions = row.stack.iter().chain(ran).filter(|_| is_untold);
+        functions.find_map(|function| KNOWN.iter().find(|known| known.by.is_callback(function)))
+    })
 }
 
 /// By the name before what it was started with: a supervisor may be known better.
@@ -283,6 +323,11 @@ impl By {
             By::Partition(end) => name.trim_end_matches(|c: char| c.is_ascii_digit()).ends_with(end),
             By::Started(_) => false,
         }
+    }
+
+    /// Whether a function is one that the behaviour calls of what it was started with.
+    fn is_callback(self, function: &str) -> bool {
+        self.is_start(function) && function.rsplit(':').next().is_some_and(|name| name.starts_with("handle_"))
     }
 
     fn is_start(self, call: &str) -> bool {
@@ -335,6 +380,7 @@ mod tests {
             Some(By::Started("Elixir.DBConnection.ConnectionPool:")),
         );
         check(Some("rex"), "rpc:init/1", Some(By::Name("rex")));
+        check(None, "poolboy:init/1", Some(By::Started("poolboy:")));
         check(None, "shop:supervisor/1", None);
         check(None, "rex", None);
     }

@@ -31,6 +31,9 @@ const CALLS: &[&str] = &[
     "Elixir.Task:",
     "Elixir.Task.Supervised:",
     "Elixir.DBConnection.Holder:",
+    // A supervisor whose child is in its init.
+    "proc_lib:sync_",
+    "Elixir.Logger.Backends.Console:await_io",
 ];
 
 /// Modules through which a program waits or works, besides [`CALLS`].
@@ -63,6 +66,11 @@ const WAYS: &[&str] = &[
     "Elixir.Regex:",
     "Elixir.Registry:",
     "Elixir.Access:",
+    "Elixir.Process:",
+    "Elixir.Phoenix.PubSub",
+    "telemetry:",
+    "ranch_conns_sup:",
+    "ranch_acceptor:",
     "Elixir.Kernel:",
     "lists:",
     "timer:",
@@ -134,6 +142,9 @@ const SYSTEM: &[&str] = &[
     "standard_error:",
     "socket_registry:",
 ];
+
+/// What processes are started through, and call through, that says nothing of whose they are.
+const MACHINERY: &[&str] = &["proc_lib:", "gen:", "gen_server:", "gen_statem:", "gen_event:"];
 
 /// Functions that visit all objects of a table: searches by a pattern, under which the VM goes on with them, and those that are built
 /// of these. (A pattern whose key is bound is done before anybody could see it.)
@@ -313,6 +324,11 @@ pub(crate) fn is_for_no_process(function: &str) -> bool {
     begins(function, SOCKETS) || begins(function, &["prim_file:", "timer:sleep/1"])
 }
 
+/// True of a function in which a process waits for what another node was asked.
+pub(crate) fn is_for_a_node(function: &str) -> bool {
+    begins(function, &["erpc:call/", "erpc:receive_response/", "erpc:wait_response/"])
+}
+
 /// True of a function in which a process waits for the other end of a connection.
 pub(crate) fn is_for_peer(function: &str) -> bool {
     begins(function, SOCKETS) && !is_accept(function)
@@ -325,10 +341,13 @@ pub(crate) fn is_accept(function: &str) -> bool {
 
 /// True of a place in which a process waits in the midst of something, and not for whatever comes next.
 pub(crate) fn is_in_midst(stack: &[String]) -> bool {
-    let is_system = |function: &String| begins(function, SYSTEM);
+    let is_machinery = |function: &String| is_loop(function) || begins(function, MACHINERY);
+    // What it was started with tells whose it is: whoever asks one of these has it in the middle of its stack.
+    let outermost = stack.iter().rev().find(|function| !is_machinery(function));
+    let is_system = outermost.is_some_and(|function| begins(function, SYSTEM));
     // Loops that a program has written itself are called so: ws_loop, main_loop.
     let waits_for_all = |function: &String| is_loop(function) || function.contains("loop");
-    stack.first().is_some_and(|function| !waits_for_all(function)) && !stack.iter().any(is_system)
+    stack.first().is_some_and(|function| !waits_for_all(function)) && !is_system
 }
 
 /// The share of the looks at a process in which it ran or was runnable; `None` of fewer than five looks, which say little.
@@ -424,6 +443,21 @@ mod tests {
             "where it ran: ets:lookup/2, called by shop:total/1, in 5 of 9 looks at it running"
         );
         assert_eq!(told(&[]), "where it was: gen_server:loop/7");
+    }
+
+    #[test]
+    fn who_asks_a_process_of_the_system_waits_and_the_systems_own_do_not() {
+        let check = |stack: &str, expect: bool| {
+            let stack: Vec<String> = stack.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(is_in_midst(&stack), expect, "{stack:?}");
+        };
+        check("gen:do_call/4 gen_server:call/3 net_kernel:request/1 shop:connect/1", true);
+        check("gen:do_call/4 gen_server:call/3 net_kernel:request/1 shop:connect/1 proc_lib:init_p/5", true);
+        check("prim_inet:accept0/3 inet6_tcp_dist:accept_loop/2", false);
+        check("gen:do_call/4 gen_server:call/3 net_kernel:spawn_func/6", false);
+        check("group:get_line/5 group:server/4 proc_lib:init_p_do_apply/3", false);
+        check("proc_lib:sync_start_link/2 supervisor:do_start_child/2 gen_server:loop/7", true);
+        check("gen_server:loop/7 proc_lib:init_p_do_apply/3", false);
     }
 
     #[test]

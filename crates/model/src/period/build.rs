@@ -233,6 +233,11 @@ impl PeriodBuilder {
         for (pid, ran) in self.ran {
             self.uses.entry(pid.clone()).or_insert_with(|| ProcessUse::new(&pid)).ran = ran;
         }
+        for table in self.tables.values() {
+            if let (Some(owner), Some(name)) = (self.uses.get_mut(&table.owner), &table.owner_name) {
+                owner.name_as_owner = Some(name.clone());
+            }
+        }
         let mut period = self.period;
         period.processes = self.uses.into_values().collect();
         period.processes.sort_by(|a, b| b.reductions.cmp(&a.reductions).then_with(|| a.pid.cmp(&b.pid)));

@@ -177,6 +177,7 @@ fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Op
     let score = [queue.score(), away].into_iter().flatten().reduce(f64::max)?;
     let active = view::activity(period, kind::SCHEDULER).ok().map(|activity| activity.mean());
     let acceptors = acceptors::seen(period);
+    let (is_at_limit, is_start_behind) = (acceptors.at_limit.is_some(), acceptors.behind.is_some());
     let is_busy = active.is_some_and(|active| active >= BUSY);
     let slow = "too few processes accept, or these do something else before they accept the next one";
     let percent = 100.0 * active.unwrap_or_default();
@@ -249,7 +250,11 @@ fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Op
             "no look has found this queue full: it is the one that is full first of those that the VM has",
         );
     let is_full = away.is_some() || queue.fill().is_some_and(|fill| fill >= FILL.warning);
-    Some(acceptors::advise(draft, period, &Sight { is_busy, is_full, limit: queue.limit }))
+    Some(acceptors::advise(
+        draft,
+        period,
+        &Sight { is_busy, is_full, limit: queue.limit, is_at_limit, is_start_behind },
+    ))
 }
 
 fn few(count: f64) -> String {

@@ -127,6 +127,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     }
     let Some(score) = RATE.score(forced / every) else { return healthy() };
     let caller = period.processes.iter().find(|process| was_collecting(process)).map(ProcessUse::title);
+    if caller.is_none() && collect_themselves(period) {
+        return healthy();
+    }
     // Of a long recording fewer readings are kept than there were.
     let step = if step_s < 1.5 { "a second".to_owned() } else { format!("{step_s:.1} s") };
     let draft = Draft::new(
@@ -171,6 +174,14 @@ fn without_pause(period: &Period, caller: &ProcessUse, score: f64, rate: f64, pr
     }))
     .but("who makes much garbage is collected as often by itself")
     .fix(no_such_job(period))
+}
+
+/// A collection that is asked for is a full one, with no minor one after it until the process has filled its heap again: where most of those
+/// told have had some, they collect themselves, in step (as many that are told the same do).
+fn collect_themselves(period: &Period) -> bool {
+    let rows = period.processes.iter().filter_map(|process| process.row.as_ref());
+    let minor: Vec<i64> = rows.filter_map(|row| row.minor_gcs).collect();
+    2 * minor.iter().filter(|count| **count > 0).count() > minor.len()
 }
 
 /// Seen in a collection of another process, at the last closer look.

@@ -43,6 +43,9 @@ const WHOLE_ROUNDS: u32 = 3;
 /// owner goes through it.
 const LONG: f64 = 100_000.0;
 
+/// With fewer readings of a queue it is not said that it does not grow (judgement).
+const FEWEST_READINGS: usize = 8;
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let longest = period.stat(&metrics::SCAN_LONGEST_QUEUE, "")?;
     let mut drafts = Vec::new();
@@ -132,12 +135,15 @@ fn growing(period: &Period, process: &ProcessUse, score: f64, last: f64, trend: 
 }
 
 fn steady(period: &Period, process: &ProcessUse, score: f64, last: f64) -> Draft {
+    // Who is behind may be read too seldom: its queue is told only while it is among the longest, or it does not answer.
+    let is_known = process.queue.points().len() >= FEWEST_READINGS;
+    let grows = if is_known { ", but does not grow" } else { "" };
     let draft = Draft::new(
         score,
-        format!("the message queue of {} holds {last:.0} messages, but does not grow", process.title()),
+        format!("the message queue of {} holds {last:.0} messages{grows}", process.title()),
     );
     known::explain(evidence(draft, process, last), period, process)
-        .but("it did not grow in the time observed")
+        .but(if is_known { "it did not grow in the time observed" } else { "whether it grows is not known: it was read too seldom" })
         .fix(remedy::of(
             period,
             "code.back_pressure",

@@ -5,7 +5,7 @@
 //! heaps, of those that were looked at: both sides of a link or monitor are charged with half of it.
 
 use beamtune_model::units::{Nanos, SECOND_NS};
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, SeriesStat, Unit, metrics};
 
 use crate::beside::{self, Blocks};
 use crate::remedy;
@@ -42,6 +42,10 @@ const ASKED: f64 = 300_000.0;
 const EACH_BYTES: f64 = 120.0;
 const SIDE_OF_LINK_BYTES: f64 = 40.0;
 
+/// What a link and a timer take, in bytes (measured: 88 on OTP 23, 96 on 25, 96 to 112 on 27 and 29; a timer of erlang:send_after 152 on all).
+const LINK_BYTES: f64 = 96.0;
+const TIMER_BYTES: f64 = 152.0;
+
 /// What takes this share of the bytes is what they are (judgement).
 const MOSTLY: f64 = 0.8;
 
@@ -58,19 +62,23 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let blocks = Blocks::of(period)?;
     let processes = period.stat(&metrics::PROCESS_COUNT, "")?.last.value as f64;
     let queued = Queued::of(period, &blocks);
-    let count = (blocks.last - processes - queued.most).max(0.0);
+    let side = beside::side_bytes(period);
+    let kinds = Kinds::of(period);
+    let by_blocks = (blocks.last - processes - queued.most).max(0.0);
+    let count = kinds.as_ref().map_or(by_blocks, |kinds| kinds.count(side));
     let each = count / processes.max(1.0);
     let Some(score) = COUNT.score(count).filter(|_| each > USUAL) else {
         return Ok(Judgement::Healthy(format!(
             "about {count:.0} links, monitors and timers for {processes:.0} processes: {each:.1} for each"
         )));
     };
-    let grown = blocks.last - blocks.first - queued.grown;
+    let grown = match kinds.as_ref().zip(Kinds::first_of(period)) {
+        Some((last, first)) => last.count(side) - first.count(side),
+        None => blocks.last - blocks.first - queued.grown,
+    };
     let growth = grown / blocks.seconds().max(1.0);
     let grows = grown >= GROWN * count;
-    let kinds = Kinds::of(period);
     let what = kinds.as_ref().and_then(Kinds::most);
-    let side = beside::side_bytes(period);
     // Timers are charged to nobody.
     let holders = if what == Some(TIMERS) { Vec::new() } else { holders(period, count) };
     let holder = holders.first();
@@ -86,11 +94,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             })
         ),
     )
-    .costs(Cost::MemoryBytes(count * side))
+    .costs(Cost::MemoryBytes(kinds.as_ref().map_or(count * side, Kinds::bytes)))
     .because(
         Evidence::number("links, monitors and timers", count, Unit::Count)
             .against(COUNT.warning, COUNT.source)
-            .with_text("blocks of fix_alloc, but for those of processes and messages; a link has two of them from 25 on"),
+            .with_text(match kinds {
+                Some(_) => "by what they take",
+                None => "blocks of fix_alloc, but for those of processes and messages; a link has two of them from 25 on",
+            }),
     )
     .because(Evidence::number("for each process", each, Unit::Count).against(USUAL, "judgement"));
     let draft = holders.iter().fold(draft, |draft, (process, own)| {
@@ -104,7 +115,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         draft.because(Evidence::number(format!("memory of {kind}"), bytes, Unit::Bytes))
     });
     let draft = draft
-        .because(Evidence::number("what they take, at least", count * EACH_BYTES, Unit::Bytes))
+        .because_some(kinds.is_none().then(|| Evidence::number("what they take, at least", count * EACH_BYTES, Unit::Bytes)))
         .because(
             Evidence::number("growth", growth, Unit::PerSecond)
                 .with_text(format!("seen for {:.0} s", blocks.seconds())),
@@ -175,10 +186,29 @@ struct Kinds {
 impl Kinds {
     /// `None` of recordings that do not tell: older ones, and of a VM without `fix_alloc`.
     fn of(period: &Period) -> Option<Kinds> {
-        let bytes = |kind| Some(period.stat(&metrics::FIXED_SIZE, kind).ok()?.last.value as f64);
+        Kinds::at(period, |stat| stat.last.value)
+    }
+
+    /// At the first reading.
+    fn first_of(period: &Period) -> Option<Kinds> {
+        Kinds::at(period, |stat| stat.first.value)
+    }
+
+    fn at(period: &Period, value: fn(&SeriesStat) -> i64) -> Option<Kinds> {
+        let bytes = |kind| Some(value(period.stat(&metrics::FIXED_SIZE, kind).ok()?) as f64);
         // Timers of erlang:send_after and start_timer, and those of a receive of processes that have both.
         let timers = ["bif_timer", "ll_ptimer", "hl_ptimer"].map(|kind| bytes(kind).unwrap_or(0.0));
         Some(Kinds { monitors: bytes("monitor")?, links: bytes("link")?, timers: timers.iter().sum() })
+    }
+
+    /// How many there are.
+    fn count(&self, side_bytes: f64) -> f64 {
+        self.monitors / (2.0 * side_bytes) + self.links / LINK_BYTES + self.timers / TIMER_BYTES
+    }
+
+    /// What all of them take.
+    fn bytes(&self) -> f64 {
+        self.monitors + self.links + self.timers
     }
 
     fn parts(&self) -> [(&'static str, f64); 3] {
@@ -187,9 +217,8 @@ impl Kinds {
 
     /// What nearly all of them are.
     fn most(&self) -> Option<&'static str> {
-        let parts = self.parts();
-        let all: f64 = parts.iter().map(|(_, bytes)| bytes).sum();
-        parts.into_iter().find(|(_, bytes)| all > 0.0 && *bytes >= MOSTLY * all).map(|(kind, _)| kind)
+        let all = self.bytes();
+        self.parts().into_iter().find(|(_, bytes)| all > 0.0 && *bytes >= MOSTLY * all).map(|(kind, _)| kind)
     }
 
     /// How many would be walked to find out whose they are, as the agent counts.

@@ -106,6 +106,8 @@ fn describe(period: &Period, hold: &Hold<'_>, score: f64) -> Draft {
         None => draft,
     };
     let is_pool = hold.takes.is_some();
+    // What there is to do about one that is not the program's own is told with what it is.
+    let is_own = !hold.process.is_some_and(known::knows);
     let back_pressure = remedy::of(
         period,
         "code.back_pressure",
@@ -126,16 +128,27 @@ fn describe(period: &Period, hold: &Hold<'_>, score: f64) -> Draft {
                 "processes that wait for it under the same load, and throughput",
             )
         })
-        .fix(remedy::of(
-            period,
-            "code.more_in_flight",
-            if is_pool {
-                "a larger pool, if what is behind it has room: the time that each waits falls as its size grows"
-            } else {
-                "let it answer later without waiting itself (handle_call with noreply, a process for each request), or have several of it"
-            },
-            "the schedulers are idle meanwhile, so no emulator flag can help",
-            "throughput, and processes that wait, with twice as many",
-        ))
+        .fix_if(hold.is_node, || {
+            remedy::of(
+                period,
+                "code.more_in_flight",
+                "look at that node: whether it is up (net_adm:ping from another one), overloaded (beamtune doctor there) or far; a time-out for each call",
+                "whoever calls a node that does not answer waits until the connection is given up (net_ticktime, 60 s)",
+                "calls that wait, once that node answers",
+            )
+        })
+        .fix_if(is_own && !hold.is_node, || {
+            remedy::of(
+                period,
+                "code.more_in_flight",
+                if is_pool {
+                    "a larger pool, if what is behind it has room: the time that each waits falls as its size grows"
+                } else {
+                    "let it answer later without waiting itself (handle_call with noreply, a process for each request), or have several of it"
+                },
+                "the schedulers are idle meanwhile, so no emulator flag can help",
+                "throughput, and processes that wait, with twice as many",
+            )
+        })
         .fix(last)
 }

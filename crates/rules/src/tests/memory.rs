@@ -593,6 +593,19 @@ fn a_job_that_collects_everything_is_told_from_a_load_in_waves() {
 }
 
 #[test]
+fn heaps_that_fill_in_step_are_no_job_that_collects() {
+    let broadcast = |minor: i64| {
+        node().with(|n| {
+            (n.seconds, n.processes, n.collections) = (130, (2_000, 0), (50, Some((30_000, 2_100))));
+            let row = row(|r| r.minor_gcs = Some(minor));
+            n.busiest = vec![Busy { reductions: 900, row, ..Busy::default() }];
+        })
+    };
+    assert_healthy(&broadcast(3), "BT032");
+    assert_eq!(finding(&broadcast(0), "BT032").level, Level::Notice);
+}
+
+#[test]
 fn a_job_that_collects_without_a_pause_is_told_by_who_was_seen_at_it() {
     let guard = |at: &str, rate: i64| {
         node().with(|n| {

@@ -5,6 +5,7 @@ use beamtune_model::{Cost, Level, StandRow, Use, metrics};
 use super::node::{Busy, Node, node, stand};
 use super::{assert_healthy, entries, finding, held, outcome, row, value};
 use crate::diagnose;
+use crate::known;
 use crate::rules::cpu_not_used::TURNS_FOR;
 use crate::rules::waiting_callers::GIVEN_UP;
 
@@ -154,6 +155,34 @@ fn who_works_for_those_that_wait_is_another_rules() {
     assert_healthy(&pool(&stack).with(|n| n.busiest[0].runnable_of_10 = 9), "BT053");
     assert_healthy(&pool(&stack).with(|n| n.busiest[0].runnable_of_10 = 3), "BT053");
     finding(&pool(&stack).with(|n| n.busiest[0].runnable_of_10 = 1), "BT053");
+}
+
+#[test]
+fn calls_of_other_nodes_are_told_though_none_is_monitored() {
+    let node = pool(&["erpc:call/5", "shop:sync/1"]).with(|n| n.stands[1].on = Vec::new());
+    let found = finding(&node, "BT053");
+    assert_eq!(
+        (found.level, found.summary.as_str()),
+        (Level::Notice, "about 120 processes wait for an answer by erpc, another node")
+    );
+    assert!(found.remedies[0].change.starts_with("look at that node"), "{:?}", found.remedies);
+    // Those of a node that is monitored are of that one.
+    let told = node.with(|n| n.stands[1].on = vec![("other@host".to_owned(), 30)]);
+    assert!(finding(&told, "BT053").summary.ends_with("wait for other@host, another node"));
+}
+
+#[test]
+fn one_that_has_not_answered_any_look_is_named_by_its_table() {
+    let node = pool(&["gen:do_call/4", "shop:buy/2"]).with(|n| {
+        n.busiest[0].row.name = None;
+        n.busiest[0].row.initial_call = None;
+        n.large_tables = vec![("carts", 1 << 20, 0)];
+    });
+    let mut period = node.period();
+    let process = period.processes.iter_mut().find(|process| process.pid == POOL).expect("it");
+    (process.row, process.name_as_owner) = (None, Some("Elixir.Shop.PIDPartition0".to_owned()));
+    assert_eq!(period.title_of(POOL), "Elixir.Shop.PIDPartition0 (<0.77.0>)");
+    assert!(known::knows(period.process(POOL).expect("it")));
 }
 
 #[test]

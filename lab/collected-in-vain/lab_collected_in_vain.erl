@@ -1,0 +1,120 @@
+%% A consumer keeps two fields of each packet in a table: small pieces, each of which keeps the whole packet. A guard
+%% collects all processes whenever binaries take more than they should, in vain, since the table holds them. So it does that
+%% all the time, and thousands of sessions are collected that have nothing to do with it. Cured, the pieces are copied.
+-module(lab_collected_in_vain).
+
+-export([start/1, establish/1]).
+
+-define(MB, (1024 * 1024)).
+-define(KB, 1024).
+%% Rounds that the guard has made when the lab is ready.
+-define(FIRST_ROUNDS, 3).
+%% Requests that each session has had by then, some at a time, so that heaps have grown to what they need, and no more.
+-define(WARM_REQUESTS, 200).
+-define(AT_A_TIME, 10).
+
+start(Args) -> lab:run(?MODULE, Args).
+
+establish(Context) ->
+    Sick = lab:sick(Context),
+    HeldMb = lab:int(Context, held_mb, 240, 320),
+    LimitMb = lab:int(Context, limit_mb, 110, 150),
+    LargestKb = lab:int(Context, largest_kb, 150, 300),
+    PieceBytes = lab:int(Context, piece_bytes, 70, 160),
+    PacketsPerS = lab:int(Context, packets_per_s, 20, 40),
+    CheckMs = lab:int(Context, check_ms, 60, 110),
+    Sessions = lab:int(Context, sessions, 3000, 3600),
+    Fields = lab:int(Context, fields, 220, 300),
+    RequestsPerS = lab:int(Context, requests_per_s, 300, 500),
+    [Consumer | Others] = Consumers = lab:names(Context, consumers, lab:int(Context, consumers, 3, 5)),
+    [Table | OtherTables] = lab:names(Context, tables, length(Consumers)),
+    [Guard, Front] = lab:names(Context, jobs, 2),
+    Body = lab:binary(LargestKb * ?KB),
+    Packet = fun(Id) ->
+        Bytes = (LargestKb div 2 + rand:uniform(LargestKb div 2)) * ?KB,
+        <<Id:64, Body:Bytes/binary>>
+    end,
+    Keep = case Sick of true -> fun(Piece) -> Piece end; false -> fun binary:copy/1 end,
+    %% A packet is three quarters of the largest, on average; of each, two pieces of one row are kept.
+    Rows = HeldMb * ?KB * 4 div (3 * LargestKb),
+    Filled = lab:counter(),
+    lab:start(Consumer, fun() -> consume(Table, Rows, Packet, PieceBytes, PacketsPerS, Keep, Filled) end),
+    %% They read as many packets, and keep copies of a few.
+    [
+        lab:start(Other, fun() -> consume(OtherTable, 100, Packet, PieceBytes, 5, fun binary:copy/1, Filled) end)
+     || {Other, OtherTable} <- lists:zip(Others, OtherTables)
+    ],
+    lab:wait_until(filled, fun() -> lab:total(Filled) =:= length(Consumers) end),
+    Begun = lab:counter(),
+    Pids = list_to_tuple([lab:start(fun() -> session(Fields, Begun) end) || _ <- lists:seq(1, Sessions)]),
+    lab:wait_until(sessions, fun() -> lab:total(Begun) =:= Sessions end),
+    warm_up(tuple_to_list(Pids), Sessions, lab:counter(), ?AT_A_TIME),
+    Answered = lab:counter(),
+    lab:start(Front, fun() ->
+        lab:at_rate(RequestsPerS, fun(Due) ->
+            [element(rand:uniform(Sessions), Pids) ! {request, Answered} || _ <- lists:seq(1, Due)]
+        end)
+    end),
+    Rounds = lab:counter(),
+    lab:start(Guard, fun() -> guard(LimitMb * ?MB, CheckMs, Rounds) end),
+    lab:wait_until(answered, fun() -> lab:total(Answered) > RequestsPerS end),
+    case Sick of
+        true -> lab:wait_until(rounds, fun() -> lab:total(Rounds) >= ?FIRST_ROUNDS end);
+        false -> lab:wait_until(below, fun() -> erlang:memory(binary) < LimitMb * ?MB div 2 end)
+    end,
+    #{
+        sick => lab:culprit(Context, Consumer),
+        details => #{
+            consumer => Consumer, table => Table, guard => Guard, front => Front,
+            consumers => {list, lab:shuffle(Context, order, Consumers)}, rows => Rows, held_mb => HeldMb, limit_mb => LimitMb,
+            largest_kb => LargestKb, piece_bytes => PieceBytes, packets_per_s => PacketsPerS, check_ms => CheckMs,
+            sessions => Sessions, fields => Fields, requests_per_s => RequestsPerS
+        }
+    }.
+
+%% The rows are always as many: a packet takes the place of another.
+consume(Table, Rows, Packet, PieceBytes, PerS, Keep, Filled) ->
+    Table = ets:new(Table, [named_table, protected]),
+    Insert = fun(Key) -> ets:insert(Table, row(Key, Packet(Key), PieceBytes, Keep)) end,
+    lists:foreach(Insert, lists:seq(1, Rows)),
+    lab:count(Filled),
+    lab:at_rate(PerS, fun(Due) -> [Insert(rand:uniform(Rows)) || _ <- lists:seq(1, Due)] end).
+
+row(Key, Packet, PieceBytes, Keep) ->
+    <<_Id:64, Account:PieceBytes/binary, Text:PieceBytes/binary, _/binary>> = Packet,
+    {Key, Keep(Account), Keep(Text), erlang:monotonic_time()}.
+
+guard(LimitBytes, CheckMs, Rounds) ->
+    lab:forever(fun() ->
+        lab:pause(CheckMs),
+        case erlang:memory(binary) > LimitBytes of
+            true ->
+                [erlang:garbage_collect(Pid) || Pid <- processes()],
+                lab:count(Rounds);
+            false ->
+                ok
+        end
+    end).
+
+warm_up(_, _, _, Requests) when Requests > ?WARM_REQUESTS ->
+    ok;
+warm_up(Pids, Sessions, Warm, Requests) ->
+    [[Pid ! {request, Warm} || Pid <- Pids] || _ <- lists:seq(1, ?AT_A_TIME)],
+    lab:wait_until(warm, fun() -> lab:total(Warm) =:= Requests * Sessions end),
+    warm_up(Pids, Sessions, Warm, Requests + ?AT_A_TIME).
+
+session(Fields, Begun) ->
+    State = maps:from_list([{Field, {Field, erlang:monotonic_time()}} || Field <- lists:seq(1, Fields)]),
+    %% What building it took is not what this is about.
+    true = erlang:garbage_collect(),
+    lab:count(Begun),
+    session(State).
+
+%% A request changes one field of the state.
+session(State) ->
+    receive
+        {request, Answered} ->
+            Changed = State#{rand:uniform(map_size(State)) := {changed, erlang:monotonic_time()}},
+            lab:count(Answered),
+            session(Changed)
+    end.
