@@ -94,6 +94,8 @@
 -define(MONITOR_BYTES, 120).
 -define(LINK_BYTES, 40).
 -define(WALKED_MESSAGES, 1000000).
+%% Of so many processes the collector's numbers are read in each round: 1 us each.
+-define(FEW_PROCESSES, 10000).
 %% With fewer free places in the table of processes none is taken to see how many have been started.
 -define(FREE_PLACES, 100).
 %% Between two looks whether somebody else's system_monitor has gone.
@@ -218,6 +220,8 @@
 -define(MOST_PEERS, 3).
 %% With more beside its heap a process has long lists of monitors or links, which are not read (a monitor takes some 100 bytes).
 -define(FEW_MONITORS_BYTES, 16384).
+%% Beside its heap a process has so much for each message that waits (measured, OTP 23 to 29).
+-define(MESSAGE_HEAD_BYTES, 88).
 %% Where those that do the most stand: of how many in each sample; how many are remembered, and how many stacks of each are told.
 -define(RAN, 5).
 -define(RAN_KNOWN, 100).
@@ -1903,9 +1907,9 @@ stand(Pid, MayAsk) ->
 
 %% Whether there are so few that they may be listed.
 has_few_monitors(Pid) ->
-    case process_info(Pid, [garbage_collection_info, memory]) of
-        [{_, Heaps}, {_, Memory}] ->
-            Memory - heap_words(Heaps) * erlang:system_info(wordsize) < ?FEW_MONITORS_BYTES;
+    case process_info(Pid, [garbage_collection_info, memory, message_queue_len]) of
+        [{_, Heaps}, {_, Memory}, {_, Queue}] ->
+            Memory - heap_words(Heaps) * erlang:system_info(wordsize) - Queue * ?MESSAGE_HEAD_BYTES < ?FEW_MONITORS_BYTES;
         undefined -> false
     end.
 
@@ -2212,17 +2216,18 @@ owner(Pid, Features) ->
 
 %%% Top processes --------------------------------------------------------------------------------------------
 
--record(heaps, {largest, binaries}).
+-record(heaps, {largest, binaries, vheap = 0}).
 
 %% process_info(P, memory) makes each process run to answer, so a scan would wake them all; heap_size (the young heap) and
 %% garbage_collection_info are read from outside, but the latter takes 1 us. So it is read of those with a large young
-%% heap, of a quarter of the others (another one each round), and of the largest ones of earlier parts.
+%% heap, of a quarter of the others (another one each round), and of the largest ones of earlier parts; of all, where there are few.
 processes(Top, #state{procs = #procs{busy = Busy, queued = Queued} = Procs, large = Large, own = Own} = State) ->
     #state{heaps = #round{number = Phase}, features = Features} = State,
+    AreFew = erlang:system_info(process_count) =< ?FEW_PROCESSES,
     Read = fun(Pid, _) ->
                case process_info(Pid, heap_size) of
                    {_, Words} when Words < 8192 ->
-                       case erlang:phash2(Pid, 4) =:= Phase rem 4 of true -> heap(Pid); false -> Words end;
+                       case AreFew orelse erlang:phash2(Pid, 4) =:= Phase rem 4 of true -> heap(Pid); false -> Words end;
                    {_, _} -> heap(Pid);
                    undefined -> undefined
                end
@@ -2242,19 +2247,25 @@ processes(Top, #state{procs = #procs{busy = Busy, queued = Queued} = Procs, larg
         end,
     Foreign = fun(List) -> lists:sublist([Pid || {_, Pid} <- top_list(List), not lists:member(Pid, Own)], Top) end,
     Largest = Foreign(Heaps#heaps.largest),
-    Binaries = Foreign(Heaps#heaps.binaries),
+    Referring = Foreign(Heaps#heaps.binaries),
     Why = [{P, reductions} || P <- best(Busy, Top)] ++ [{P, memory} || P <- Largest]
-        ++ [{P, queue} || P <- best(Queued, Top)] ++ [{P, binary} || P <- Binaries]
+        ++ [{P, queue} || P <- best(Queued, Top)] ++ [{P, binary} || P <- Referring]
         ++ [{P, waited_for} || P <- State#state.waited_for] ++ [{P, message} || P <- State#state.received],
     Masters = maps:from_list(ets:select(ac_tab, [{{{application_master, '$1'}, '$2'}, [], [{{'$2', '$1'}}]}])),
     IsWalked = may_walk(),
     Rows = details(fun(Pid) -> process_row(Pid, Masters, Features, IsWalked) end, unique([Pid || {Pid, _} <- Why]), State1),
     Head = case Part of not_yet -> unread(Round, erlang:system_info(process_count)); _ -> head(Round) end,
-    {Head#{rows => [Row#{by => [B || {P, B} <- Why, P =:= Pid], delta_reductions => maps:get(Pid, Busy, 0),
+    %% What all of them refer to is known of a round that was read at once.
+    Binaries = case Head of
+                   #{part := 1, last := true} when AreFew -> Heaps#heaps.vheap * erlang:system_info(wordsize);
+                   _ -> undefined
+               end,
+    {Head#{binary_vheap_bytes => Binaries,
+           rows => [Row#{by => [B || {P, B} <- Why, P =:= Pid], delta_reductions => maps:get(Pid, Busy, 0),
                          ran => most_ran(maps:get(Pid, State#state.ran, #{}))}
                     || {Pid, Row} <- Rows]},
      State1#state{heaps = Round, procs = Procs#procs{busy = #{}, queued = #{}}, waited_for = [], received = [], ran = #{},
-                  large = maps:from_list([{Pid, true} || Pid <- Largest ++ Binaries])}}.
+                  large = maps:from_list([{Pid, true} || Pid <- Largest ++ Referring])}}.
 
 most_ran(Stacks) -> [{Stack, maps:get(Stack, Stacks)} || Stack <- best(Stacks, ?RAN_STACKS)].
 
@@ -2298,8 +2309,8 @@ rank(_, Words, #heaps{largest = {0, Lowest, _}} = Heaps) when is_integer(Words),
 rank(Pid, Words, #heaps{largest = Largest} = Heaps) when is_integer(Words) ->
     Heaps#heaps{largest = top_add(Words, Pid, Largest)};
 rank(Pid, {Words, 0}, Heaps) -> rank(Pid, Words, Heaps);
-rank(Pid, {Words, Vheap}, #heaps{binaries = Binaries} = Heaps) ->
-    rank(Pid, Words, Heaps#heaps{binaries = top_add(Vheap, Pid, Binaries)});
+rank(Pid, {Words, Vheap}, #heaps{binaries = Binaries, vheap = Sum} = Heaps) ->
+    rank(Pid, Words, Heaps#heaps{binaries = top_add(Vheap, Pid, Binaries), vheap = Sum + Vheap});
 rank(_, _, Heaps) -> Heaps.
 
 unique([First | Rest]) -> [First | unique([E || E <- Rest, E =/= First])];

@@ -145,10 +145,10 @@ waiting_for(Target, Peered) ->
 waiting_for_one_behind(Target) ->
     Holding = call(Target, holding_for_another, [40]),
     [Holder, Busy] = [list_to_binary(call(Target, erlang, pid_to_list, [call(Target, Which, [Holding])])) || Which <- [held, waited_for]],
-    wait(fun() -> {message_queue_len, 40} =:= call(Target, erlang, process_info, [call(Target, held, [Holding]), message_queue_len]) end, 5000),
+    wait(fun() -> {message_queue_len, 1040} =:= call(Target, erlang, process_info, [call(Target, held, [Holding]), message_queue_len]) end, 5000),
     Agent = join(Target),
     #{waited_for := For} = value(stands, agent_client:sample(Agent, 1, [procs, {stands, #{sample => 1000}}])),
-    [On] = [On || {Pid, waiting, 40, _, On} <- For, Pid =:= Holder],
+    [On] = [On || {Pid, waiting, 1040, _, On} <- For, Pid =:= Holder],
     check("the one with a message", [Busy], On),
     check("who is looked at then", true, lists:keymember(Busy, 1, For)),
     agent_client:leave(Agent),

@@ -44,6 +44,8 @@ holding_for_another(Callers) ->
                                  end),
              put(holder, Holder),
              put(busy, Busy),
+             %% Heads of messages are no monitors.
+             [Holder ! {message, N} || N <- lists:seq(1, 1000)],
              [spawn_link(fun() -> took = gen_server:call(Holder, take, infinity) end) || _ <- lists:seq(1, Callers)]
          end).
 

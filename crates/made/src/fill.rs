@@ -79,6 +79,7 @@ impl Node {
         if let Some(first) = self.allocators.first() {
             put(&CARRIERS_SIZE_MAX, &format!("{}/0", first.name), self.carriers_peak);
         }
+        self.referred.iter().for_each(|bytes| put(&SCAN_BINARIES, "", *bytes));
         self.fixed.iter().for_each(|(kind, bytes)| put(&FIXED_SIZE, kind, *bytes));
         put(&MSEG_ALLOCATIONS, "0", self.segments.0 * s);
         put(&MSEG_CREATES, "0", self.segments.1 * s);

@@ -88,6 +88,8 @@ pub struct Node {
     pub allocators: Vec<Allocates>,
     /// Blocks that come on top in each second, of the last of these.
     pub block_growth: i64,
+    /// Binaries that all processes refer to, in bytes; `None` where that was not told.
+    pub referred: Option<i64>,
     /// What `fix_alloc` holds, by kind, in bytes; of older recordings nothing is known of it.
     pub fixed: Vec<(&'static str, i64)>,
     /// Messages in all queues.
@@ -287,6 +289,7 @@ pub fn node() -> Node {
         channel: Vec::new(),
         allocators: vec![Allocates::default(), Allocates { name: "fix_alloc", ..Allocates::small() }],
         block_growth: 0,
+        referred: None,
         fixed: Vec::new(),
         queued: 0,
         reclaimed_words: 1_000_000,

@@ -78,6 +78,8 @@ metrics! {
     SCAN_QUEUED = Processes / "queued_messages", Count, Gauge, "Messages in the queues of all processes.";
     SCAN_LONGEST_QUEUE = Processes / "longest_queue", Count, Gauge, "Messages in the longest queue.";
     SCAN_NONEMPTY_QUEUES = Processes / "nonempty_queues", Count, Gauge, "Processes whose queue is not empty.";
+    SCAN_BINARIES = Processes / "binary_vheap_size", Bytes, Gauge,
+        "Binaries outside of heaps that all processes refer to, added up, as their garbage collectors count them; told where there are few processes.";
     SCAN_COVERAGE = Processes / "coverage", Permille, Gauge,
         "Share of all processes that the scan reached; below 1000 where the agent thinned it to keep its budget.";
 

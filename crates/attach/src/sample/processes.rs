@@ -129,6 +129,9 @@ pub(super) fn looks(
     known: Known,
     out: &mut SampleBuilder<'_>,
 ) -> Result<(), TermError> {
+    if let Some(bytes) = number(value, "binary_vheap_bytes")? {
+        out.metric(&metrics::SCAN_BINARIES, "", bytes);
+    }
     for row in rows(value, "rows")? {
         let ranks = rows(row, "by")?.map(|rank| Ok(Rank::from_text(rank.as_atom()?)));
         let ranks = ranks.collect::<Result<Vec<_>, TermError>>()?;

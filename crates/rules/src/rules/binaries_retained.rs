@@ -2,15 +2,19 @@
 //!
 //! A part of a binary keeps all of it; and a process that is seldom collected keeps binaries that it has long dropped. Which of the
 //! two it is, or whether the binaries are wanted, is not seen from outside: so what would tell is said.
+//!
+//! What no process refers to is kept by something else: a table, most often, with parts of what was matched.
 
 use beamtune_model::{
-    Code, Cost, Evidence, Group, HolderRow, Missing, Period, ProcessRow, ProcessUse, Scale, Unit, metrics,
+    Code, Cost, Evidence, Group, HolderRow, Missing, Period, ProcessRow, ProcessUse, Scale, TableRow, Unit,
+    metrics,
 };
 
 use crate::memory::{self, megabytes};
 use crate::place;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rules::contended_locks;
 
 pub const RULE: Rule = Rule {
     code: Code("BT026"),
@@ -33,6 +37,12 @@ const TIMES_SMALLER: f64 = 8.0;
 
 /// So many minor collections after the last full one show that full ones, more of them, would help: who is not collected has none.
 const MANY_MINOR: i64 = 20;
+
+/// Others than processes keep so much of all (judgement).
+const MOSTLY: f64 = 0.5;
+
+/// So many messages that wait may hold binaries (judgement).
+const MANY_MESSAGES: f64 = 1_000.0;
 
 /// Processes that are named.
 const MOST: usize = 3;
@@ -77,6 +87,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             }
         })
         .collect();
+    let drafts = drafts.into_iter().chain(elsewhere(period, resident)).collect();
     let largest = period.processes.iter().filter_map(|process| process.row.as_ref()?.binary_bytes).max();
     Ok(Judgement::found_or_healthy(
         drafts,
@@ -86,6 +97,61 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             megabytes(largest.unwrap_or(0) as f64)
         ),
     ))
+}
+
+/// What is left of all binaries for others than processes, where that is most.
+fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
+    let referred = period.stat(&metrics::SCAN_BINARIES, "").ok()?.max as f64;
+    let all = period.find(Group::Memory, "", "binary")?;
+    let least = all.trace.points().iter().map(|point| point.1).min()? as f64;
+    let rest = least - referred;
+    if rest < WORTH_BYTES || rest < MOSTLY * least {
+        return None;
+    }
+    let score = SHARE.score(rest / resident.max(1.0))?;
+    let queued = period.stat(&metrics::SCAN_QUEUED, "").map_or(0.0, |stat| stat.mean());
+    let told = candidates(period);
+    // A cache that is meant to hold large binaries looks the same.
+    let draft = Draft::new(
+        score.min(NOTICE),
+        format!("{} of binaries are kept by no process: by tables, most likely", megabytes(rest)),
+    )
+    .about("tables")
+    .costs(Cost::MemoryBytes(rest))
+    .because(Evidence::number("all binaries of the node, at least", least, Unit::Bytes))
+    .because(
+        Evidence::number("what all processes refer to, at most", referred, Unit::Bytes)
+            .with_text("added up; what several refer to counts for each of them"),
+    )
+    .because_some((!told.is_empty()).then(|| Evidence::text("the program's tables with most objects", told)))
+    .but("a table that is meant to hold large binaries whole, such as a cache, looks the same")
+    .but("what drivers and NIFs hold, and what waits in sockets, is no process's either")
+    .but_if(queued >= MANY_MESSAGES, "messages that wait may hold them")
+    .but_if(
+        period.facts.otp_release().is_some_and(|release| release < 27),
+        "before OTP 27 a part of a binary that came in a message counts as that part only: a process may keep more than it is counted to",
+    );
+    Some(draft.fix(remedy::of(
+        period,
+        "code.binary_copy",
+        "binary:copy/1 what is kept of a larger binary (a field, a key, a line), before it goes into a table",
+        "a part of a binary keeps the whole of it, also in a table",
+        "beamtune memory --holders: what processes refer to; then binary memory under the same load",
+    )))
+}
+
+/// The program's tables, those with most objects first.
+fn candidates(period: &Period) -> String {
+    let is_own = |table: &&TableRow| {
+        table.owner_name.as_deref().is_none_or(|owner| !contended_locks::OF_OTP.contains(&owner))
+    };
+    let mut tables: Vec<&TableRow> = period.tables.iter().filter(is_own).collect();
+    tables.sort_by(|a, b| b.objects.cmp(&a.objects).then_with(|| a.id.cmp(&b.id)));
+    let told = tables.iter().take(MOST).map(|table| {
+        let owner = table.owner_name.as_deref().unwrap_or(&table.owner);
+        format!("{} of {owner} ({})", table.name, table.objects)
+    });
+    told.collect::<Vec<_>>().join(", ")
 }
 
 /// What the process itself refers to, if somebody has asked for that.

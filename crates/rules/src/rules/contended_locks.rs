@@ -472,7 +472,7 @@ fn all_write(period: &Period) -> impl Iterator<Item = &TableRow> {
 }
 
 /// Owners of tables that all may write and nobody does, but for OTP now and then.
-const OF_OTP: &[&str] = &[
+pub(crate) const OF_OTP: &[&str] = &[
     "code_server",
     "application_controller",
     "inet_db",

@@ -235,6 +235,29 @@ fn memory_of_disabled_allocators_is_no_leak() {
 }
 
 #[test]
+fn binaries_that_no_process_refers_to_are_told_with_the_tables_that_may_keep_them() {
+    let kept = |referred: i64| {
+        node().with(|n| {
+            n.resident = 500 * MB;
+            n.kinds = vec![("binary", 300 * MB, 0)];
+            n.referred = Some(referred);
+            n.large_tables = vec![("carts", 1 << 20, 0)];
+        })
+    };
+    let found = finding(&kept(20 * MB), "BT026");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Notice, Some("tables")));
+    assert!(found.summary.starts_with("280 MB of binaries are kept by no process"), "{}", found.summary);
+    assert!(
+        found.evidence.iter().any(|of| of.text.as_deref().is_some_and(|text| text.contains("carts of"))),
+        "{found:#?}"
+    );
+    assert_eq!(entries(&found), ["code.binary_copy"]);
+    // Processes may keep them; or it was not told, of a node with many.
+    assert_healthy(&kept(200 * MB), "BT026");
+    assert_healthy(&kept(20 * MB).with(|n| n.referred = None), "BT026");
+}
+
+#[test]
 fn a_small_heap_that_keeps_large_binaries_is_named() {
     let holder = |change: fn(&mut Busy)| {
         let mut busy = Busy {
