@@ -524,7 +524,7 @@ bounded(Key, Map, Min, Default, Max) ->
                 %% Lists that are made beside: the one being made and by whom, those that come after it, and books not begun yet.
                 listing = none, to_list = [], listed = #{},
                 procs = #procs{},
-                heaps = #round{cost_ns = 500}, large = #{},
+                heaps = #round{cost_ns = 500}, large = #{}, vheap = 0,
                 %% Whom `stands' has found that others wait for, and who got the heaviest ones of `messages', until `processes' is read.
                 waited_for = [], received = [],
                 %% Where those that did the most ran since `processes' was read: Pid => #{stack => how often}.
@@ -2255,16 +2255,17 @@ processes(Top, #state{procs = #procs{busy = Busy, queued = Queued} = Procs, larg
     IsWalked = may_walk(),
     Rows = details(fun(Pid) -> process_row(Pid, Masters, Features, IsWalked) end, unique([Pid || {Pid, _} <- Why]), State1),
     Head = case Part of not_yet -> unread(Round, erlang:system_info(process_count)); _ -> head(Round) end,
-    %% What all of them refer to is known of a round that was read at once.
+    %% What all of them refer to is known when a round ends; the largest ones of earlier parts are read in each part.
+    OfParts = case Head of #{part := 1} -> 0; _ -> State#state.vheap end + Heaps#heaps.vheap - Carried#heaps.vheap,
     Binaries = case Head of
-                   #{part := 1, last := true} when AreFew -> Heaps#heaps.vheap * erlang:system_info(wordsize);
+                   #{last := true} when AreFew -> (OfParts + Carried#heaps.vheap) * erlang:system_info(wordsize);
                    _ -> undefined
                end,
     {Head#{binary_vheap_bytes => Binaries,
            rows => [Row#{by => [B || {P, B} <- Why, P =:= Pid], delta_reductions => maps:get(Pid, Busy, 0),
                          ran => most_ran(maps:get(Pid, State#state.ran, #{}))}
                     || {Pid, Row} <- Rows]},
-     State1#state{heaps = Round, procs = Procs#procs{busy = #{}, queued = #{}}, waited_for = [], received = [], ran = #{},
+     State1#state{heaps = Round, vheap = OfParts, procs = Procs#procs{busy = #{}, queued = #{}}, waited_for = [], received = [], ran = #{},
                   large = maps:from_list([{Pid, true} || Pid <- Largest ++ Referring])}}.
 
 most_ran(Stacks) -> [{Stack, maps:get(Stack, Stacks)} || Stack <- best(Stacks, ?RAN_STACKS)].

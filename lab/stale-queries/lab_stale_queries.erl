@@ -24,8 +24,8 @@ establish(Context) ->
     Sick = lab:sick(Context),
     Connections = lab:int(Context, connections, 3, 5),
     AnswerMs = lab:int(Context, answer_ms, 45, 65),
-    %% Three queries every fifteen seconds: between half and three quarters of what the database answers.
-    Clients = Connections * lab:int(Context, clients_per_connection, 50, 65),
+    %% Three queries every fifteen seconds: less than three quarters of what the database answers.
+    Clients = Connections * lab:int(Context, clients_per_connection, 45, 58),
     Fields = lab:int(Context, fields, 8, 14),
     FrontPerS = lab:int(Context, front_requests_per_s, 2, 4),
     Handler = lab:name(Context, handler),

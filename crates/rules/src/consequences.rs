@@ -15,6 +15,9 @@ use crate::rules::memory_growing::OF_BINARIES;
 use crate::rules::serial_process::GOES_THROUGH_ALL;
 use crate::rules::waiting_callers::GIVEN_UP;
 
+/// The title of who starts the connections of a listener of Ranch.
+const STARTS_CONNECTIONS: &str = "ranch_conns_sup:";
+
 /// One thing that leads to another.
 struct Relation {
     cause: &'static str,
@@ -156,6 +159,12 @@ const RELATIONS: &[Relation] = &[
         effects: &["BT015"],
         is_meant: |cause, effect| takes_turns(effect, cause),
         why: "it lets one of them go on at a time",
+    },
+    Relation {
+        cause: "BT053",
+        effects: &["BT054"],
+        is_meant: |cause, _| cause.subject.as_deref().is_some_and(|who| who.starts_with(STARTS_CONNECTIONS)),
+        why: "those that accept wait there until a connection is started, or one ends",
     },
     Relation {
         cause: EXPLANATION,
@@ -549,6 +558,9 @@ mod tests {
         check(vec![finding("BT043", 40.0, "shop (<0.77.0>)"), busy(folds())], Some("BT043"));
         check(vec![finding("BT043", 40.0, "shop (<0.77.0>)"), busy(Vec::new())], None);
         check(vec![finding("BT043", 40.0, "other (<0.78.0>)"), busy(folds())], None);
+        let ranch = finding("BT053", 40.0, "ranch_conns_sup:init/7 (<0.126.0>)");
+        check(vec![ranch, finding("BT054", 90.0, "0.0.0.0:8080")], Some("BT053"));
+        check(vec![finding("BT053", 40.0, "shop (<0.77.0>)"), finding("BT054", 90.0, "0.0.0.0:8080")], None);
         let saturated = |evidence| Finding { evidence, ..finding("BT012", 90.0, "dirty CPU schedulers") };
         let collects = vec![Evidence::number(BY_COLLECTIONS, 1.5, Unit::Cores)];
         check(vec![finding("BT011", 40.0, "shop"), saturated(collects)], Some("BT011"));

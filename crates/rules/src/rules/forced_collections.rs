@@ -5,7 +5,7 @@
 //! it, on a node on which each process is collected at least once a second.
 
 use beamtune_model::{
-    Code, Evidence, Group, Missing, Period, ProcessUse, Remedy, Scale, Unit, metrics, units::SECOND_NS,
+    Code, Evidence, Group, Missing, Period, ProcessUse, Rank, Remedy, Scale, Unit, metrics, units::SECOND_NS,
 };
 
 use crate::place;
@@ -42,8 +42,8 @@ const FEW_PROCESSES: f64 = 50.0;
 /// second and more have jumps).
 const EACH_PER_SECOND: f64 = 1.0;
 
-/// Of the looks at it running, a process that does nothing but collect others has so many in that (judgement).
-const MOSTLY: f64 = 0.5;
+/// So many minor collections a process that does little may have had since it was collected as a whole some seconds ago (seen in the lab).
+const MINOR_ONES: i64 = 1;
 
 /// Processes collected in vain per second.
 const RATE: Scale = Scale {
@@ -99,8 +99,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return healthy();
     }
     if jumps.len() < ENOUGH {
-        let caller = period.processes.iter().find(|process| collects_all_the_time(process));
-        let caller = caller.filter(|_| rate >= EACH_PER_SECOND * processes);
+        let caller = period.processes.iter().find(|process| collects_others(process));
+        let caller = caller.filter(|_| rate >= EACH_PER_SECOND * processes && !collect_themselves(period));
         return match caller.zip(RATE.score(rate)) {
             Some((caller, score)) => {
                 Ok(Judgement::found(without_pause(period, caller, score, rate, processes)))
@@ -176,12 +176,14 @@ fn without_pause(period: &Period, caller: &ProcessUse, score: f64, rate: f64, pr
     .fix(no_such_job(period))
 }
 
-/// A collection that is asked for is a full one, with no minor one after it until the process has filled its heap again: where most of those
-/// told have had some, they collect themselves, in step (as many that are told the same do).
+/// A collection that is asked for is a full one, with no minor one after it until the process has filled its heap again (the largest heaps,
+/// which are told, are of those that just have): where most of those told that do little have had more, not all are collected, and those that
+/// are fill their heaps in step, as many that are told the same do.
 fn collect_themselves(period: &Period) -> bool {
     let rows = period.processes.iter().filter_map(|process| process.row.as_ref());
-    let minor: Vec<i64> = rows.filter_map(|row| row.minor_gcs).collect();
-    2 * minor.iter().filter(|count| **count > 0).count() > minor.len()
+    let idle = rows.filter(|row| !row.ranks.contains(&Rank::Reductions));
+    let minor: Vec<i64> = idle.filter_map(|row| row.minor_gcs).collect();
+    2 * minor.iter().filter(|count| **count > MINOR_ONES).count() > minor.len()
 }
 
 /// Seen in a collection of another process, at the last closer look.
@@ -192,14 +194,10 @@ fn was_collecting(process: &ProcessUse) -> bool {
     })
 }
 
-/// Whenever it was seen at work, or, where that was too seldom, at the last closer look.
-fn collects_all_the_time(process: &ProcessUse) -> bool {
-    match place::share_of_looks(process, |stack| {
-        stack.iter().take(2).any(|function| place::collects_others(function))
-    }) {
-        Some(share) => share >= MOSTLY,
-        None => was_collecting(process),
-    }
+/// Seen so at work, or at the last closer look. Most of the time it waits for those that it collects, so it is seldom seen.
+fn collects_others(process: &ProcessUse) -> bool {
+    let does = |stack: &[String]| stack.iter().take(2).any(|function| place::collects_others(function));
+    was_collecting(process) || process.ran.iter().any(|(stack, _)| does(stack))
 }
 
 fn no_such_job(period: &Period) -> Option<Remedy> {
