@@ -15,7 +15,7 @@ use common::{PATIENCE, beamtune, folder, run_for};
 use serde_json::Value;
 
 /// Of those that do not depend on a quiet machine, some of each kind.
-const LABS: &str = "atom-leak,dirty-io-saturated,frozen-peer,growing-queue-and-atom-leak,healthy-idle,healthy-memory,large-heaps,\
+const LABS: &str = "atom-leak,dirty-io-saturated,dirty-io-saturated-and-port-leak,frozen-peer,healthy-idle,healthy-memory,large-heaps,\
                     nif-malloc-leak,restart-loop,scattered-survivors,unread-messages";
 
 /// The evaluation of these labs, with its results in this file.
