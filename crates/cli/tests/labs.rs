@@ -16,7 +16,7 @@ use serde_json::Value;
 
 /// Of those that do not depend on a quiet machine, some of each kind.
 const LABS: &str = "atom-leak,dirty-io-saturated,dirty-io-saturated-and-port-leak,frozen-peer,healthy-idle,healthy-memory,large-heaps,\
-                    nif-malloc-leak,restart-loop,scattered-survivors,unread-messages";
+                    nif-malloc-leak,port-leak,scattered-survivors,unread-messages";
 
 /// The evaluation of these labs, with its results in this file.
 fn evaluate(rows: &Path, more: &[&str]) -> Command {
