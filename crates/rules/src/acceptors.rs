@@ -11,7 +11,7 @@ use crate::rule::Draft;
 /// `max_connections`, or the process that starts its connections is behind (ranch_conns_sup.erl).
 const RANCH_WAITS: &str = "ranch_conns_sup:start_protocol";
 /// That process, by what it was started with.
-const RANCH_STARTS: &str = "ranch_conns_sup:";
+pub(crate) const RANCH_STARTS: &str = "ranch_conns_sup:";
 /// More owners say nothing of who listens.
 const MOST_OWNERS: usize = 5;
 
@@ -28,6 +28,13 @@ pub(crate) struct Acceptors {
     pub behind: Option<Evidence>,
     /// Whose sockets have carried nothing yet, as those that listen.
     pub owners: Option<Evidence>,
+}
+
+impl Acceptors {
+    /// Whether they wait for fewer connections: whoever stands there may only have its connection started.
+    pub(crate) fn are_at_limit(&self) -> bool {
+        self.at_limit.is_some() && self.behind.is_none()
+    }
 }
 
 pub(crate) fn seen(period: &Period) -> Acceptors {
@@ -73,7 +80,7 @@ pub(crate) struct Sight {
     pub is_full: bool,
     /// The queue's limit.
     pub limit: Option<i64>,
-    /// An acceptor of Ranch was seen waiting until there are fewer connections.
+    /// Acceptors of Ranch wait until there are fewer connections.
     pub is_at_limit: bool,
     /// The process that starts Ranch's connections has messages.
     pub is_start_behind: bool,
@@ -114,8 +121,6 @@ fn more_acceptors(period: &Period) -> Option<Remedy> {
 
 /// Adds what helps.
 pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
-    // Whoever waits there may only have its connection started.
-    let at_limit = sight.is_at_limit && !sight.is_start_behind;
     let product = period.facts.get(facts::PRODUCT).unwrap_or_default();
     let server = SERVERS.iter().find(|(name, _, _)| product.starts_with(name));
     let has_ranch = period.facts.get(facts::APPLICATIONS).is_some_and(|list| list.contains("\"ranch\""));
@@ -141,7 +146,7 @@ pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
                 PROVE,
             )
         })
-        .fix_if(own && has_ranch && !at_limit, || more_acceptors(period))
+        .fix_if(own && has_ranch && !sight.is_at_limit, || more_acceptors(period))
         .fix_if(own && has_ranch, || {
             remedy::of(
                 period,
@@ -160,7 +165,7 @@ pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
                 PROVE,
             )
         })
-        .fix_if(own && has_ranch && at_limit, || more_acceptors(period))
+        .fix_if(own && has_ranch && sight.is_at_limit, || more_acceptors(period))
         .fix_if(own && !has_ranch, || {
             remedy::of(
                 period,

@@ -5,6 +5,7 @@
 
 use beamtune_model::{Evidence, Finding, Follows, Level, Outcome, Verdict};
 
+use crate::acceptors::RANCH_STARTS;
 use crate::rules::accept_queue::SHORT_OF_CPU;
 use crate::rules::burstable_instance::ARE_SPENT;
 use crate::rules::cpu_not_used::TURNS_FOR;
@@ -14,9 +15,6 @@ use crate::rules::long_gc::ON_ITS_HEAP;
 use crate::rules::memory_growing::OF_BINARIES;
 use crate::rules::serial_process::GOES_THROUGH_ALL;
 use crate::rules::waiting_callers::GIVEN_UP;
-
-/// The title of who starts the connections of a listener of Ranch.
-const STARTS_CONNECTIONS: &str = "ranch_conns_sup:";
 
 /// One thing that leads to another.
 struct Relation {
@@ -163,7 +161,7 @@ const RELATIONS: &[Relation] = &[
     Relation {
         cause: "BT053",
         effects: &["BT054"],
-        is_meant: |cause, _| cause.subject.as_deref().is_some_and(|who| who.starts_with(STARTS_CONNECTIONS)),
+        is_meant: |cause, _| cause.subject.as_deref().is_some_and(|who| who.starts_with(RANCH_STARTS)),
         why: "those that accept wait there until a connection is started, or one ends",
     },
     Relation {

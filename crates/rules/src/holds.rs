@@ -10,7 +10,7 @@ use crate::place;
 const FEWEST: i64 = 3;
 
 /// Fewer than this waiting for the same one explain no idle node (judgement).
-pub(crate) const MANY: f64 = 5.0;
+const MANY: f64 = 5.0;
 
 /// Share of the looks from which one that takes whatever comes works, although it had nothing to do in the looks at its stack
 /// (judgement: who only waits for others is hardly ever seen running).
@@ -107,6 +107,16 @@ impl Hold<'_> {
         (self.queued >= 2.0 * self.waiting && more >= MANY).then_some(more)
     }
 
+    /// How many wait for it, in words.
+    pub(crate) fn waited_for(&self) -> String {
+        format!("about {:.0} processes wait for {}", self.waiting, self.title)
+    }
+
+    /// Whether it may let one of those who wait go on at a time: it does nothing itself, and waits for nobody.
+    pub(crate) fn gives_turns(&self) -> bool {
+        self.is_one && !self.is_node && self.does == Does::LetsWait && self.waiting >= MANY
+    }
+
     /// For whom it waits itself, where that is known: a process, a node, or the other end of its connection.
     pub(crate) fn waits_for(&self) -> Option<String> {
         match &self.does {
@@ -144,12 +154,8 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
     for place in waiting(period).filter(for_processes) {
         // A call of erpc monitors nobody until its process has been started over there.
         if place.on.is_empty() && place.stack.first().is_some_and(|function| place::is_for_a_node(function)) {
-            let at = groups.iter().position(|group| group.who == [SOME_NODE]).unwrap_or_else(|| {
-                groups.push(Group { who: vec![SOME_NODE], ..Group::default() });
-                groups.len() - 1
-            });
-            groups[at].looks = groups[at].looks.max(place.looks);
-            groups[at].places.push((place, place.count));
+            let at = group_at(&mut groups, Kind::default(), |group| group.who == [SOME_NODE]);
+            groups[at].add(SOME_NODE, place.looks, (place, place.count));
         }
         for wanted in &place.on {
             let kind = kinds.entry(&wanted.who).or_insert_with(|| kind(period, &wanted.who)).clone();
@@ -157,16 +163,8 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
                 Some(_) => group.kind == kind,
                 None => group.who.contains(&&*wanted.who),
             };
-            let at = groups.iter().position(is_one).unwrap_or_else(|| {
-                groups.push(Group { kind, ..Group::default() });
-                groups.len() - 1
-            });
-            let group = &mut groups[at];
-            if !group.who.contains(&&*wanted.who) {
-                group.who.push(&wanted.who);
-            }
-            group.looks = group.looks.max(wanted.looks);
-            group.places.push((place, wanted.count));
+            let at = group_at(&mut groups, kind.clone(), is_one);
+            groups[at].add(&wanted.who, wanted.looks, (place, wanted.count));
         }
     }
     let mut holds: Vec<Hold<'_>> = groups
@@ -193,7 +191,7 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
                 process: period.process(who[0]),
                 does,
                 seen: (seen, stands.sampled),
-                waiting: total * seen as f64 / stands.sampled.max(1) as f64,
+                waiting: of_all(period, total, seen),
                 at: stacks().find_map(place::of_program).map(str::to_owned),
                 takes: stacks().find_map(takes).map(str::to_owned),
                 with_messages: queued / seen as f64,
@@ -221,6 +219,25 @@ struct Group<'a> {
     looks: u32,
     /// Where those stand who wait, and how many of them.
     places: Vec<(&'a Stand, i64)>,
+}
+
+impl<'a> Group<'a> {
+    /// Adds that processes which stand somewhere wait for one of these.
+    fn add(&mut self, who: &'a str, looks: u32, place: (&'a Stand, i64)) {
+        if !self.who.contains(&who) {
+            self.who.push(who);
+        }
+        self.looks = self.looks.max(looks);
+        self.places.push(place);
+    }
+}
+
+/// The first group that is meant; a new one of that kind where there is none.
+fn group_at<'a>(groups: &mut Vec<Group<'a>>, kind: Kind<'a>, is_meant: impl Fn(&Group<'a>) -> bool) -> usize {
+    groups.iter().position(is_meant).unwrap_or_else(|| {
+        groups.push(Group { kind, ..Group::default() });
+        groups.len() - 1
+    })
 }
 
 /// What it was started with, and what it does.
@@ -252,11 +269,16 @@ impl Askers {
         let places: Vec<&Stand> = waiting(period).filter(asks).collect();
         let seen = places.iter().fold(0, |sum: i64, place| sum.saturating_add(place.count));
         let total = period.stat(&metrics::PROCESS_COUNT, "").ok()?.mean();
-        let count = total * seen as f64 / period.stands.sampled.max(1) as f64;
+        let count = of_all(period, total, seen);
         let most = places.iter().max_by_key(|place| place.count)?;
         let from = place::of_program(&most.stack).map(str::to_owned);
         (seen >= FEWEST && count >= MANY).then_some(Askers { count, from })
     }
+}
+
+/// How many of all processes do at a time, about, what so many of the sample did.
+fn of_all(period: &Period, total: f64, seen: i64) -> f64 {
+    total * seen as f64 / period.stands.sampled.max(1) as f64
 }
 
 /// As it was in most looks.

@@ -233,19 +233,14 @@ pub(crate) fn evidence(process: &ProcessUse) -> Option<Evidence> {
 
 /// Of the looks at a process running, the share in which it went through all elements of something; `None` of too few looks.
 pub(crate) fn goes_through_all(process: &ProcessUse) -> Option<f64> {
-    share_of_looks(process, |stack| {
-        stack.iter().take(SEARCH_DEPTH).any(|function| begins(function, THROUGH_ALL))
-    })
-}
-
-/// Of the looks at a process running, the share with such a stack; `None` of too few looks.
-pub(crate) fn share_of_looks(process: &ProcessUse, is_meant: impl Fn(&[String]) -> bool) -> Option<f64> {
-    let of = |all: bool| {
-        let counted = process.ran.iter().filter(|(stack, _)| all || is_meant(stack));
-        counted.fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks))
-    };
-    let looks = of(true);
-    (looks >= FEWEST_RUNNING).then(|| of(false) as f64 / looks as f64)
+    let does =
+        |stack: &[String]| stack.iter().take(SEARCH_DEPTH).any(|function| begins(function, THROUGH_ALL));
+    let (mut of, mut through) = (0_i64, 0_i64);
+    for (stack, looks) in &process.ran {
+        of = of.saturating_add(*looks);
+        through = through.saturating_add(if does(stack) { *looks } else { 0 });
+    }
+    (of >= FEWEST_RUNNING).then(|| through as f64 / of as f64)
 }
 
 /// True of a function in which a process waits for another one to tell of itself.

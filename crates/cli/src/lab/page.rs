@@ -245,8 +245,9 @@ fn markdown(rows: &[Row]) -> String {
 /// What labs took sick and cured, and what the first remedy was estimated to give back.
 fn memory(labs: &[&Row]) -> String {
     let of = |setting: Setting| labs.iter().copied().filter(move |row| row.run.setting == setting);
-    let key = |row: &Row| (row.run.case.clone(), row.run.release, row.run.cores, row.run.seed);
-    let is_pair = |a: &Row, b: &Row| key(a) == key(b);
+    fn key(row: &Row) -> (&str, u32, u32, u32) {
+        (&row.run.case, row.run.release, row.run.cores, row.run.seed)
+    }
     let mb = |bytes: Option<f64>| bytes.map_or(String::new(), |bytes| format!("{:.1}", bytes / 1e6));
     let float = |bytes: Option<i64>| bytes.map(|bytes| bytes as f64);
     let mut text = "\nResident memory of the same runs, in MB: sick, and how much of that was not explained page by page; cured with the same \
@@ -254,7 +255,7 @@ fn memory(labs: &[&Row]) -> String {
                     | lab | OTP | sick | not explained | cured | estimated | measured |\n|---|---|---|---|---|---|---|\n"
         .to_owned();
     for sick in of(Setting::Sick) {
-        let Some(cured) = of(Setting::Cured).find(|cured| is_pair(sick, cured)) else { continue };
+        let Some(cured) = of(Setting::Cured).find(|cured| key(sick) == key(cured)) else { continue };
         let (before, after) = (float(sick.judged.resident_bytes), float(cured.judged.resident_bytes));
         let estimate = sick.judged.estimate_bytes;
         let returned = before.zip(after).filter(|_| estimate.is_some()).map(|(before, after)| before - after);

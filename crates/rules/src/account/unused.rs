@@ -71,7 +71,7 @@ pub(crate) struct Unused<'a> {
     /// For whom the most others wait.
     pub hold: Option<Hold<'a>>,
     /// For whom those wait that do not work meanwhile, where work goes on in turns and no single process does it.
-    pub turns_for: Option<TurnsFor>,
+    pub turns_for: Option<Hold<'a>>,
     /// How many processes were looked at, if each of them waited, and none in the midst of anything: most likely nobody asks for more.
     pub none_waits_of: Option<i64>,
 }
@@ -81,29 +81,6 @@ pub(crate) struct Serial {
     title: String,
     /// Whether messages, or processes, were seen waiting for it. Where none were, it may be a job that holds up nobody.
     is_waited_for: bool,
-}
-
-/// Who may let one go on at a time: a process that others wait for, and that does nothing itself.
-pub(crate) struct TurnsFor {
-    pub title: String,
-    /// How many wait for it at a time.
-    pub waiting: f64,
-}
-
-impl TurnsFor {
-    /// The one for whom the most wait. Who waits itself, or works, gives no turns.
-    fn of(holds: &[Hold<'_>]) -> Option<TurnsFor> {
-        let gives_turns = |hold: &&Hold<'_>| {
-            hold.is_one && !hold.is_node && hold.does == Does::LetsWait && hold.waiting >= holds::MANY
-        };
-        let hold = holds.iter().find(gives_turns)?;
-        Some(TurnsFor { title: hold.title.clone(), waiting: hold.waiting })
-    }
-
-    /// In words.
-    pub(crate) fn said(&self) -> String {
-        format!("about {:.0} processes wait for {}", self.waiting, self.title)
-    }
 }
 
 impl Serial {
@@ -146,7 +123,8 @@ impl Unused<'_> {
             None => in_turns(period, &active),
         };
         let serial = alone.filter(|_| is_serial);
-        let turns_for = if is_serial && serial.is_none() { TurnsFor::of(&holds) } else { None };
+        let turns_for =
+            holds.iter().find(|hold| is_serial && serial.is_none() && hold.gives_turns()).cloned();
 
         // Threads that a quota stops wait as well; there is no telling them from those that neighbours keep waiting. Neighbours keep them
         // waiting for no longer than these ran themselves; where others were not counted, all may be theirs.
@@ -199,7 +177,7 @@ impl Unused<'_> {
                     }
                     _ => String::new(),
                 };
-                Some(format!("about {:.0} processes wait for {}{further}", hold.waiting, hold.title))
+                Some(format!("{}{further}", hold.waited_for()))
             }
             (None, []) => None,
             (None, [_]) => Some(format!("{} while messages wait for it", stand(&self.held_up))),
@@ -231,7 +209,7 @@ impl Unused<'_> {
             Some(serial) => share(Use::SerialProcess, self.turns, serial.said()),
             None => {
                 let how = "at most one process was runnable at a time";
-                let further = self.turns_for.as_ref().map(|turns| format!(", and {}", turns.said()));
+                let further = self.turns_for.as_ref().map(|turns| format!(", and {}", turns.waited_for()));
                 share(Use::Turns, self.turns, format!("{how}{}", further.unwrap_or_default()))
             }
         };

@@ -177,13 +177,13 @@ fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Op
     let score = [queue.score(), away].into_iter().flatten().reduce(f64::max)?;
     let active = view::activity(period, kind::SCHEDULER).ok().map(|activity| activity.mean());
     let acceptors = acceptors::seen(period);
-    let (is_at_limit, is_start_behind) = (acceptors.at_limit.is_some(), acceptors.behind.is_some());
+    let (is_at_limit, is_start_behind) = (acceptors.are_at_limit(), acceptors.behind.is_some());
     let is_busy = active.is_some_and(|active| active >= BUSY);
     let slow = "too few processes accept, or these do something else before they accept the next one";
     let percent = 100.0 * active.unwrap_or_default();
     let why = match active {
         Some(_) if is_busy => format!("the schedulers, {percent:.0} % active, {SHORT_OF_CPU}"),
-        _ if acceptors.at_limit.is_some() && acceptors.behind.is_none() => {
+        _ if is_at_limit => {
             "acceptors of Ranch wait until there are fewer connections (max_connections)".to_owned()
         }
         Some(_) => format!("the schedulers are {percent:.0} % active: {slow}"),

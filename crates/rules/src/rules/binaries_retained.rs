@@ -102,8 +102,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 /// What is left of all binaries for others than processes, where that is most.
 fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
     let referred = period.stat(&metrics::SCAN_BINARIES, "").ok()?.max as f64;
-    let all = period.find(Group::Memory, "", "binary")?;
-    let least = all.trace.points().iter().map(|point| point.1).min()? as f64;
+    let least = period.find(Group::Memory, "", "binary")?.min as f64;
     let rest = least - referred;
     if rest < WORTH_BYTES || rest < MOSTLY * least {
         return None;
@@ -142,10 +141,7 @@ fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
 
 /// The program's tables, those with most objects first.
 fn candidates(period: &Period) -> String {
-    let is_own = |table: &&TableRow| {
-        table.owner_name.as_deref().is_none_or(|owner| !contended_locks::OF_OTP.contains(&owner))
-    };
-    let mut tables: Vec<&TableRow> = period.tables.iter().filter(is_own).collect();
+    let mut tables: Vec<&TableRow> = contended_locks::of_program(period).collect();
     tables.sort_by(|a, b| b.objects.cmp(&a.objects).then_with(|| a.id.cmp(&b.id)));
     let told = tables.iter().take(MOST).map(|table| {
         let owner = table.owner_name.as_deref().unwrap_or(&table.owner);

@@ -472,7 +472,7 @@ fn all_write(period: &Period) -> impl Iterator<Item = &TableRow> {
 }
 
 /// Owners of tables that all may write and nobody does, but for OTP now and then.
-pub(crate) const OF_OTP: &[&str] = &[
+const OF_OTP: &[&str] = &[
     "code_server",
     "application_controller",
     "inet_db",
@@ -482,9 +482,13 @@ pub(crate) const OF_OTP: &[&str] = &[
     "global_name_server",
 ];
 
-/// Tables that all may write, of the program's.
+/// The program's tables, those with most memory first.
+pub(crate) fn of_program(period: &Period) -> impl Iterator<Item = &TableRow> {
+    let is_otps = |table: &TableRow| table.owner_name.as_deref().is_some_and(|owner| OF_OTP.contains(&owner));
+    period.tables.iter().filter(move |table| !is_otps(table))
+}
+
+/// Those that all may write.
 fn public(period: &Period) -> impl Iterator<Item = &TableRow> {
-    let is_otps =
-        |table: &&TableRow| table.owner_name.as_deref().is_some_and(|owner| OF_OTP.contains(&owner));
-    period.tables.iter().filter(move |table| table.protection == "public" && !is_otps(table))
+    of_program(period).filter(|table| table.protection == "public")
 }

@@ -119,7 +119,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             format!("{of_capacity}; {}", serial.as_ref().map(Serial::said).unwrap_or_default())
         }
         (Cause::Turns, _) => {
-            let further = turns_for.map(|turns| format!("; {}", turns.said())).unwrap_or_default();
+            let further = turns_for.map(|turns| format!("; {}", turns.waited_for())).unwrap_or_default();
             format!(
                 "{of_capacity}, because the work goes on in turns: one process at a time, never two{further}"
             )

@@ -168,8 +168,7 @@ fn without_pause(period: &Period, caller: &ProcessUse, score: f64, rate: f64, pr
     .because(Evidence::number("of each process", each, Unit::PerSecond).against(EACH_PER_SECOND, "judgement"))
     .because_some(place::evidence(caller))
     .because_some(binaries.map(|stat| {
-        let least = stat.trace.points().iter().map(|point| point.1).min().unwrap_or(0);
-        Evidence::number("memory of binaries all the while, at least", least as f64, Unit::Bytes)
+        Evidence::number("memory of binaries all the while, at least", stat.min as f64, Unit::Bytes)
             .with_text("what stays when all are collected is no garbage: a process, a table or a queue keeps it (beamtune memory --holders)")
     }))
     .but("who makes much garbage is collected as often by itself")

@@ -1,6 +1,7 @@
 //! BT006: a process gets messages faster than it handles them.
 
 use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+use beamtune_stats::trend::MIN_POINTS;
 use beamtune_stats::{Trend, trend};
 
 use crate::beside::{is_on_heap, off_heap};
@@ -42,9 +43,6 @@ const WHOLE_ROUNDS: u32 = 3;
 /// A queue of this length is worth a warning even if it only lies there: it is memory, and every collection of its
 /// owner goes through it.
 const LONG: f64 = 100_000.0;
-
-/// With fewer readings of a queue it is not said that it does not grow (judgement).
-const FEWEST_READINGS: usize = 8;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let longest = period.stat(&metrics::SCAN_LONGEST_QUEUE, "")?;
@@ -136,7 +134,7 @@ fn growing(period: &Period, process: &ProcessUse, score: f64, last: f64, trend: 
 
 fn steady(period: &Period, process: &ProcessUse, score: f64, last: f64) -> Draft {
     // Who is behind may be read too seldom: its queue is told only while it is among the longest, or it does not answer.
-    let is_known = process.queue.points().len() >= FEWEST_READINGS;
+    let is_known = process.queue.points().len() >= MIN_POINTS;
     let grows = if is_known { ", but does not grow" } else { "" };
     let draft = Draft::new(
         score,

@@ -84,6 +84,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let holder = holders.first();
     let is_asked = kinds.as_ref().map_or(blocks.last, Kinds::walked) <= ASKED;
     let named = what.unwrap_or("links, monitors and timers");
+    let (change, why) = advice(what);
     let draft = Draft::new(
         if grows { score.max(30.0) } else { score },
         format!(
@@ -143,33 +144,40 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .fix(remedy::of(
             period,
             "code.demonitor",
-            match what {
-                Some(TIMERS) => {
-                    "erlang:cancel_timer(Ref, [{async, true}, {info, false}]) when what a timer was set for has come, and one timer in place of \
-                     many that end at about the same time"
-                }
-                Some(LINKS) => {
-                    "unlink what is not to end together any more, and start what is under a supervisor in place of one process that links to all"
-                }
-                Some(_) => {
-                    "demonitor(Ref, [flush]) when what was watched for is over, and one monitor for each process that is watched in place of one \
-                     for each request"
-                }
-                None => {
-                    "demonitor(Ref, [flush]) when what was watched for is over, one monitor for each process that is watched in place of one for \
-                     each request, and cancel_timer for timers that are not wanted any more"
-                }
-            },
-            match what {
-                Some(TIMERS) => "a timer stays until its time has come, and its message comes whether anybody wants it or not",
-                _ => "a monitor or link stays until one of both sides ends, and when that happens, a message comes for each",
-            },
+            change,
+            why,
             "memory of that process, and blocks of fix_alloc",
         ));
     Ok(Judgement::found(match holder {
         Some((process, _)) => draft.about(process.title()),
         None => draft,
     }))
+}
+
+/// What to do about what nearly all of them are, and why.
+fn advice(what: Option<&str>) -> (&'static str, &'static str) {
+    const UNTIL_ONE_ENDS: &str = "a monitor or link stays until one of both sides ends, and when that happens, a message comes for each";
+    match what {
+        Some(TIMERS) => (
+            "erlang:cancel_timer(Ref, [{async, true}, {info, false}]) when what a timer was set for has come, and one timer in place of many that \
+             end at about the same time",
+            "a timer stays until its time has come, and its message comes whether anybody wants it or not",
+        ),
+        Some(LINKS) => (
+            "unlink what is not to end together any more, and start what is under a supervisor in place of one process that links to all",
+            UNTIL_ONE_ENDS,
+        ),
+        Some(_) => (
+            "demonitor(Ref, [flush]) when what was watched for is over, and one monitor for each process that is watched in place of one for each \
+             request",
+            UNTIL_ONE_ENDS,
+        ),
+        None => (
+            "demonitor(Ref, [flush]) when what was watched for is over, one monitor for each process that is watched in place of one for each \
+             request, and cancel_timer for timers that are not wanted any more",
+            UNTIL_ONE_ENDS,
+        ),
+    }
 }
 
 const MONITORS: &str = "monitors";

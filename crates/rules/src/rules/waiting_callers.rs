@@ -76,7 +76,7 @@ fn describe(period: &Period, hold: &Hold<'_>, score: f64) -> Draft {
         _ if hold.is_node => "another node".to_owned(),
         _ => format!("which {has} taken their messages and not answered yet"),
     };
-    let draft = Draft::new(score, format!("about {:.0} processes wait for {}, {what}", hold.waiting, hold.title))
+    let draft = Draft::new(score, format!("{}, {what}", hold.waited_for()))
         .about(hold.title.clone())
         .costs(Cost::Waiting(hold.waiting))
         .because(
