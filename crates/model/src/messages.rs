@@ -108,9 +108,9 @@ impl MessagesBuilder {
     }
 
     pub(crate) fn finish(self) -> Messages {
-        let mut to: Vec<(String, Weighed)> =
-            self.to.into_iter().map(|((pid, _), weighed)| (pid, weighed)).collect();
+        let mut to: Vec<((String, u32), Weighed)> = self.to.into_iter().collect();
         to.sort_by(|a, b| b.1.bytes.cmp(&a.1.bytes).then_with(|| a.0.cmp(&b.0)));
+        let to = to.into_iter().map(|((pid, _), weighed)| (pid, weighed)).collect();
         Messages {
             sizes: self.sizes.into_values().collect(),
             bytes_per_s: (self.all_bytes / (self.messages.us.max(1) as f64 / 1e6)) as i64,

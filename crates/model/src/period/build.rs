@@ -233,7 +233,10 @@ impl PeriodBuilder {
         for (pid, ran) in self.ran {
             self.uses.entry(pid.clone()).or_insert_with(|| ProcessUse::new(&pid)).ran = ran;
         }
-        for table in self.tables.values() {
+        // A process may have been renamed between two looks at its tables; what was told last holds.
+        let mut tables: Vec<&TableRow> = self.tables.values().collect();
+        tables.sort_by(|a, b| a.t.cmp(&b.t).then_with(|| a.id.cmp(&b.id)));
+        for table in tables {
             if let (Some(owner), Some(name)) = (self.uses.get_mut(&table.owner), &table.owner_name) {
                 owner.name_as_owner = Some(name.clone());
             }

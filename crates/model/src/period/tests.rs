@@ -202,6 +202,32 @@ fn uses_of_processes_are_bounded_and_the_heavy_ones_are_kept() {
 }
 
 #[test]
+fn an_owner_is_known_by_the_name_that_was_told_last() {
+    let row = |id: &str, t, name: &str| TableRow {
+        t,
+        id: id.to_owned(),
+        name: "sessions".to_owned(),
+        owner: "<0.7.0>".to_owned(),
+        owner_name: Some(name.to_owned()),
+        objects: 1,
+        memory_bytes: 1,
+        kind: "set".to_owned(),
+        protection: "protected".to_owned(),
+        options: Vec::new(),
+    };
+    // Each builder walks its tables in an order of its own.
+    for _ in 0..20 {
+        let mut builder = PeriodBuilder::default();
+        let busy = ProcessTick { pid: "<0.7.0>".into(), reductions: 10, queue: 0, runnable: None };
+        builder.busiest(0, &[busy]);
+        builder.table(row("#Ref<0.0.0.1>", SECOND_NS, "now"));
+        (2..9).for_each(|id| builder.table(row(&format!("#Ref<0.0.0.{id}>"), 0, "before")));
+        let period = builder.finish();
+        assert_eq!(period.processes[0].name_as_owner.as_deref(), Some("now"));
+    }
+}
+
+#[test]
 fn where_a_process_ran_is_added_up() {
     let mut builder = PeriodBuilder::default();
     let ran = |pid: &str, place: &str, looks| RanRow {
