@@ -122,6 +122,9 @@ pub struct MemoryMap {
     pub cut_lists: usize,
     /// Page faults of the process meanwhile: pages that may have been looked for before they came. `None` where that is not known.
     pub faults: Option<i64>,
+    /// Resident memory that it has given back meanwhile: pages that the kernel may have counted before they went, in bytes. `None` where that
+    /// is not known.
+    pub gone_bytes: Option<i64>,
     /// How long it took.
     pub cost_ns: Nanos,
 }
@@ -171,7 +174,7 @@ impl MemoryReader {
         budget_ns: Nanos,
     ) -> Result<MemoryMap, HostError> {
         let meter = Meter::start(clock, budget_ns);
-        let faults_before = faults(tree, pid);
+        let before = Standing::of(tree, pid);
         let path = format!("/proc/{pid}/smaps");
         let mappings = smaps::read(&*tree.open(&path)?, &path, &meter)?;
         if mappings.is_empty() {
@@ -206,19 +209,41 @@ impl MemoryReader {
         });
         let cut_lists = found.iter().flatten().map(|found| found.cut_lists).sum();
         let contents = found.map(|found| found.map(|found| found.sums));
+        let moved = before.zip(Standing::of(tree, pid));
         Ok(MemoryMap {
             mappings: sums,
             contents,
             malloc,
             native_libraries,
             cut_lists,
-            faults: faults_before.zip(faults(tree, pid)).map(|(before, after)| after.saturating_sub(before)),
+            faults: moved.map(|(before, after)| after.faults.saturating_sub(before.faults)),
+            gone_bytes: moved.and_then(|(before, after)| {
+                Some(before.gone_until(&after)?.saturating_mul(i64::try_from(page_bytes).ok()?))
+            }),
             cost_ns: meter.spent_ns(),
         })
     }
 }
 
-/// Those of the process so far.
-fn faults(tree: &impl FileTree, pid: u32) -> Option<i64> {
-    Some(process::read_stat(tree, pid, &mut Vec::new()).ok()?.minor_faults)
+/// What the kernel counts of a process's pages.
+#[derive(Debug, Clone, Copy)]
+struct Standing {
+    /// Minor page faults so far.
+    faults: i64,
+    /// Pages that are resident.
+    resident: Option<i64>,
+}
+
+impl Standing {
+    fn of(tree: &impl FileTree, pid: u32) -> Option<Standing> {
+        let mut content = Vec::new();
+        let stat = process::read_stat(tree, pid, &mut content).ok()?;
+        Some(Standing { faults: stat.minor_faults, resident: stat.rss_pages })
+    }
+
+    /// Pages that went until then: those that were there and those that came, but for those that are there.
+    fn gone_until(&self, after: &Standing) -> Option<i64> {
+        let came = after.faults.saturating_sub(self.faults).max(0);
+        Some(self.resident?.saturating_add(came).saturating_sub(after.resident?).max(0))
+    }
 }

@@ -232,6 +232,8 @@ metrics! {
     CONTENT_COST = HostContent / "cost", Nanoseconds, Gauge, "How long finding out took; the entity is empty.";
     CONTENT_FAULTS = HostContent / "faults", Count, Gauge,
         "Minor page faults of the process meanwhile, so that pages may have come that were looked for before; the entity is empty.";
+    CONTENT_GONE = HostContent / "gone", Bytes, Gauge,
+        "Resident memory that went meanwhile, so that the kernel may have counted pages that were not found any more; the entity is empty.";
 
     // Its listening TCP sockets. Where several share an address (SO_REUSEPORT), that with the longest queue.
     ACCEPT_QUEUE = HostListen / "queue", Count, Gauge,

@@ -231,6 +231,7 @@ impl<T: FileTree> HostSource<T> {
         }
         out.metric(&metrics::CONTENT_COST, "", map.cost_ns);
         some(out, &metrics::CONTENT_FAULTS, "", map.faults);
+        some(out, &metrics::CONTENT_GONE, "", map.gone_bytes);
         let libraries = (!map.native_libraries.is_empty())
             .then(|| serde_json::Value::from(map.native_libraries).to_string());
         for (key, value) in

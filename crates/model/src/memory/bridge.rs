@@ -12,11 +12,13 @@ use crate::units::{Nanos, SECOND_NS};
 /// A page of the kernel's, in bytes.
 pub const PAGE_BYTES: f64 = 4096.0;
 
-/// What may have come and gone while the pages were last looked at, in bytes: the page faults of that time; of older recordings, which do
-/// not tell them, by their mean. 0 where the pages were not looked at.
+/// What may have come or gone while the pages were last looked at, in bytes, whichever is more: the page faults of that time, and what is resident
+/// no more; of older recordings, which tell neither, the faults by their mean. 0 where the pages were not looked at.
 pub fn moved_while_looking(period: &Period) -> f64 {
     if let Ok(faults) = period.stat(&metrics::CONTENT_FAULTS, "") {
-        return faults.last.value.max(0) as f64 * PAGE_BYTES;
+        let came = faults.last.value as f64 * PAGE_BYTES;
+        let gone = period.stat(&metrics::CONTENT_GONE, "").map_or(0, |stat| stat.last.value) as f64;
+        return came.max(gone).max(0.0);
     }
     let took_ns = period.stat(&metrics::CONTENT_COST, "").map_or(0, |stat| stat.last.value);
     let faults_per_s = period.rate(&metrics::MINOR_FAULTS, "").unwrap_or(0.0);
@@ -176,7 +178,7 @@ mod tests {
     use crate::{Facts, PeriodBuilder, Series};
 
     #[test]
-    fn what_moved_meanwhile_is_what_faulted_then_and_the_mean_only_where_that_was_not_told() {
+    fn what_moved_meanwhile_is_what_came_or_went_then_and_the_mean_only_where_that_was_not_told() {
         let moved = |readings: &[(&Metric, &[(Nanos, i64)])]| {
             let mut builder = PeriodBuilder::new(None, Facts::default(), 1);
             for &(metric, values) in readings {
@@ -195,6 +197,9 @@ mod tests {
         // All at once, while the pages were looked at.
         let told = (&metrics::CONTENT_FAULTS, &[(second, 900)][..]);
         assert_eq!(moved(&[mean[0], mean[1], told]), 900.0 * PAGE_BYTES);
+        // A heap that is unmapped faults nowhere.
+        let gone = (&metrics::CONTENT_GONE, &[(second, 200 << 20)][..]);
+        assert_eq!(moved(&[mean[0], mean[1], told, gone]), f64::from(200 << 20));
         assert_eq!(moved(&[]), 0.0);
     }
 }

@@ -138,6 +138,7 @@ fn what_stands_in_memory_comes_with_detail() {
     assert_eq!(fixture.value(&sample, &metrics::CONTENT_COST, ""), Some(3_000_000));
     // It stands still.
     assert_eq!(fixture.value(&sample, &metrics::CONTENT_FAULTS, ""), Some(0));
+    assert_eq!(fixture.value(&sample, &metrics::CONTENT_GONE, ""), Some(0));
     let of = |metric, entity| fixture.value(&sample, metric, entity);
     assert_eq!(of(&metrics::CONTENT_SIZE, "carriers/literal_alloc/mbcs"), Some(0x4_0000));
     assert_eq!(of(&metrics::CONTENT_COUNT, "carriers/eheap_alloc/mbcs"), Some(1));
@@ -308,6 +309,34 @@ fn what_has_moved_while_it_was_looked_at_is_looked_at_again() {
     assert_eq!(look(40), (1, false));
     settles.set(2);
     assert_eq!(look(50), (2, false));
+}
+
+#[test]
+fn what_comes_and_goes_while_it_is_looked_at_is_told() {
+    let host = Rc::new(host());
+    let before = std::fs::read_to_string(host.path("/proc/7/stat")).unwrap();
+    // (page faults, resident pages) when it was looked at, in place of 100 and 256.
+    let moved = |faults: i64, resident: i64| {
+        let after = before
+            .replace(" 100 0 5 0 ", &format!(" {faults} 0 5 0 "))
+            .replace(" 256 18446744073709551615 ", &format!(" {resident} 18446744073709551615 "));
+        host.file("/proc/7/stat", &before);
+        let files = host.clone();
+        let mut fixture = Fixture::new(&host, move |_, path| {
+            if path == "/proc/7/mem" {
+                files.file("/proc/7/stat", &after);
+            }
+            true
+        });
+        let sample = fixture.sample(0);
+        let of = |metric| fixture.value(&sample, metric, "").unwrap();
+        (of(&metrics::CONTENT_FAULTS), of(&metrics::CONTENT_GONE) / rustix::param::page_size() as i64)
+    };
+    assert_eq!(moved(140, 296), (40, 0));
+    assert_eq!(moved(140, 276), (40, 20));
+    assert_eq!(moved(100, 56), (0, 200));
+    // A huge page comes with one fault.
+    assert_eq!(moved(101, 768), (1, 0));
 }
 
 #[test]
