@@ -527,7 +527,8 @@ bounded(Key, Map, Min, Default, Max) ->
                 heaps = #round{cost_ns = 500}, large = #{}, vheap = 0,
                 %% Whom `stands' has found that others wait for, and who got the heaviest ones of `messages', until `processes' is read.
                 waited_for = [], received = [],
-                %% Where those that did the most ran since `processes' was read: Pid => #{stack => how often}.
+                %% Where those that did the most ran since `processes' was read, and where they stood while they waited in the midst of
+                %% something: Pid => #{{ran | stood, stack} => how often}.
                 ran = #{},
                 %% What `weigh' has found since `messages' was read: {how many did something, how many of them were looked at,
                 %% microseconds}, and {Pid, size} => {messages, words}.
@@ -2024,34 +2025,43 @@ chance(Of) -> 1 + erlang:phash2(erlang:unique_integer(), Of).
 
 %%% Where processes run --------------------------------------------------------------------------------------
 
-%% Of those that did the most, where each stands that runs or wants to: told with `processes'.
+%% Of those that did the most, where each stands that runs or wants to, or that waits in the midst of something: told with `processes'.
 ran(#state{procs = #procs{most = Most}, ran = Ran} = State) ->
-    Running = details(fun running/1, Most, State),
-    {#{sampled => length(Running)}, State#state{ran = lists:foldl(fun add_ran/2, Ran, Running)}}.
+    Seen = details(fun at_work/1, Most, State),
+    {#{sampled => length([P || {P, #{how := ran}} <- Seen])}, State#state{ran = lists:foldl(fun add_ran/2, Ran, Seen)}}.
 
-add_ran({Pid, #{stack := Stack}}, Ran) ->
+add_ran({Pid, #{how := How, stack := Stack}}, Ran) ->
+    Place = {How, Stack},
     case Ran of
-        #{Pid := #{Stack := Count} = Stacks} -> Ran#{Pid := Stacks#{Stack := Count + 1}};
-        #{Pid := Stacks} when map_size(Stacks) < 4 * ?RAN_STACKS -> Ran#{Pid := Stacks#{Stack => 1}};
+        #{Pid := #{Place := Count} = Places} -> Ran#{Pid := Places#{Place := Count + 1}};
+        #{Pid := Places} when map_size(Places) < 8 * ?RAN_STACKS -> Ran#{Pid := Places#{Place => 1}};
         #{Pid := _} -> Ran;
-        _ when map_size(Ran) < ?RAN_KNOWN -> Ran#{Pid => #{Stack => 1}};
+        _ when map_size(Ran) < ?RAN_KNOWN -> Ran#{Pid => #{Place => 1}};
         _ -> Ran
     end.
 
-%% The status is read from outside, and only who does not wait is asked for more.
-running(Pid) ->
+%% The status is read from outside. A server that waits in its loop has nothing to do.
+at_work(Pid) ->
     case process_info(Pid, status) of
-        {_, Status} when Status =:= running; Status =:= runnable ->
+        {_, Status} when Status =:= running; Status =:= runnable; Status =:= waiting ->
             case process_info(Pid, [current_function, current_stacktrace]) of
-                [{_, Function}, {_, Stack}] -> #{stack => stack(Function, Stack)};
+                [{_, _}, {_, Stack}] when Status =:= waiting ->
+                    case is_loop(Stack) of
+                        true -> undefined;
+                        false -> #{how => stood, stack => functions(Stack)}
+                    end;
+                [{_, Function}, {_, Stack}] -> #{how => ran, stack => stack(Function, Stack)};
                 undefined -> undefined
             end;
         _ -> undefined
     end.
 
-%% Of the stack at most so many functions, the innermost first. A function of the VM's own that was interrupted is not on it.
+%% Of the stack at most so many functions, the innermost first.
+functions(Stack) -> [mfa({M, F, A}) || {M, F, A, _} <- lists:sublist(Stack, ?STAND_DEPTH)].
+
+%% A function of the VM's own that was interrupted is not on it.
 stack(Function, Stack) ->
-    case [mfa({M, F, A}) || {M, F, A, _} <- lists:sublist(Stack, ?STAND_DEPTH)] of
+    case functions(Stack) of
         [At | _] = Functions ->
             case mfa(Function) of At -> Functions; Interrupted -> [Interrupted | Functions] end;
         [] -> [mfa(Function)]
@@ -2263,12 +2273,14 @@ processes(Top, #state{procs = #procs{busy = Busy, queued = Queued} = Procs, larg
                end,
     {Head#{binary_vheap_bytes => Binaries,
            rows => [Row#{by => [B || {P, B} <- Why, P =:= Pid], delta_reductions => maps:get(Pid, Busy, 0),
-                         ran => most_ran(maps:get(Pid, State#state.ran, #{}))}
+                         ran => most_of(ran, Pid, State#state.ran), stood => most_of(stood, Pid, State#state.ran)}
                     || {Pid, Row} <- Rows]},
      State1#state{heaps = Round, vheap = OfParts, procs = Procs#procs{busy = #{}, queued = #{}}, waited_for = [], received = [], ran = #{},
                   large = maps:from_list([{Pid, true} || Pid <- Largest ++ Referring])}}.
 
-most_ran(Stacks) -> [{Stack, maps:get(Stack, Stacks)} || Stack <- best(Stacks, ?RAN_STACKS)].
+most_of(How, Pid, Ran) ->
+    Stacks = maps:from_list([{Stack, Count} || {{As, Stack}, Count} <- maps:to_list(maps:get(Pid, Ran, #{})), As =:= How]),
+    [{Stack, maps:get(Stack, Stacks)} || Stack <- best(Stacks, ?RAN_STACKS)].
 
 %% A round begins with the list that is known.
 part_of_heaps(#state{heaps = #round{rest = []} = Round} = State) ->

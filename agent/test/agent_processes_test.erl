@@ -16,6 +16,7 @@ tests() ->
      {"those_that_wait_are_told_with_whom_they_wait_for", fun waiting_for/1},
      {"one_that_has_many_monitors_waits_for_who_is_behind", fun waiting_for_one_behind/1},
      {"who_others_wait_for_is_not_asked_for_what_may_be_very_many", fun waiting_for_a_hub/1, ["+MFe", "false"]},
+     {"where_the_busiest_wait_in_the_midst_of_something_is_told", fun waiting_amidst/1},
      {"of_a_great_many_processes_some_are_looked_at", fun some_of_many/1},
      {"messages_are_weighed_when_they_come", fun weighed_messages/1},
      {"processes_that_end_at_once_are_counted", fun short_lived/1},
@@ -153,6 +154,24 @@ waiting_for_one_behind(Target) ->
     check("who is looked at then", true, lists:keymember(Busy, 1, For)),
     agent_client:leave(Agent),
     call(Target, stop, [Holding]).
+
+%% One that works, and waits for others most of the time; a server that waits in its loop tells nothing.
+waiting_amidst(Target) ->
+    Collecting = call(Target, collecting, [300]),
+    Collector = list_to_binary(call(Target, erlang, pid_to_list, [call(Target, held, [Collecting])])),
+    Agent = join(Target),
+    wait(fun() ->
+             Looks = [agent_client:sample(Agent, N, [procs, ran]) || N <- lists:seq(1, 20)],
+             check("running", [N || L <- Looks, #{sampled := N} <- [value(ran, L)], N < 0 orelse N > 5], []),
+             Rows = maps:get(rows, value(processes, agent_client:sample(Agent, 21, [processes]))),
+             [{Ran, Stood}] = [{R, S} || #{pid := Pid, ran := R, stood := S} <- Rows, Pid =:= Collector],
+             check("at most so often", lists:sum([Count || {_, Count} <- Ran ++ Stood]), fun(Sum) -> Sum =< 20 end),
+             Others = [Stack || #{stood := S} <- Rows, {Stack, _} <- S, {<<"gen_server">>, <<"loop">>, 7} =:= hd(Stack)],
+             check("loops", [], Others),
+             lists:any(fun({Stack, _}) -> [M || {<<"erlang">>, <<"garbage_collect">>, _} = M <- lists:sublist(Stack, 2)] =/= [] end, Stood)
+         end, 30000),
+    agent_client:leave(Agent),
+    call(Target, stop, [Collecting]).
 
 %% How many links and monitors there are is not known there.
 waiting_for_a_hub(Target) -> waiting_for(Target, fun(_) -> [] end).

@@ -1,6 +1,6 @@
 %% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
 -module(agent_target).
--export([contended/4, contend/3, idle/1, busy/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, flood/1, named/1, labelled/1, short_lived/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
+-export([contended/4, contend/3, idle/1, busy/1, collecting/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, flood/1, named/1, labelled/1, short_lived/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
          population/1, holding/1, holding_for_another/1, held/1, waited_for/1, services/1, listers/1, sending/2, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
 %% How many processes of the agent's are making a list just now, and when that was looked at: those that a collector has beside
@@ -117,6 +117,17 @@ contend(Name, Processes, Times) ->
 
 %% Processes that spin.
 busy(Count) -> keep(fun() -> [spawn_link(fun spin/0) || _ <- lists:seq(1, Count)] end).
+
+%% So many processes with something on their heaps, and one that collects them all the time; linked to the one that is returned.
+collecting(Count) ->
+    keep(fun() ->
+             Pids = [spawn_link(fun() -> put(data, lists:seq(1, 1000)), forever() end) || _ <- lists:seq(1, Count)],
+             put(holder, spawn_link(fun() -> collect_all(Pids) end))
+         end).
+
+collect_all(Pids) ->
+    [true = erlang:garbage_collect(Pid) || Pid <- Pids],
+    collect_all(Pids).
 
 %% A process with so many list elements of data.
 large(Elements) -> keep(fun() -> put(data, lists:seq(1, Elements)) end).

@@ -296,9 +296,11 @@ impl Node {
                 queue: busy.queue.0 + busy.queue.1 * s,
                 runnable: Some(s % 10 < busy.runnable_of_10),
             });
-            if !busy.row.stack.is_empty() {
-                let (pid, stack) = (busy.pid.to_owned(), busy.row.stack.clone());
-                out.sample.ran.push(RanRow { t: s * SECOND_NS, pid, stack, looks: 1 });
+            for (stack, waits) in [(&busy.row.stack, false), (&busy.stood, true)] {
+                if !stack.is_empty() {
+                    let (pid, stack) = (busy.pid.to_owned(), stack.clone());
+                    out.sample.ran.push(RanRow { t: s * SECOND_NS, pid, stack, looks: 1, waits });
+                }
             }
             out.sample.processes.push(ProcessRow {
                 t: s * SECOND_NS,

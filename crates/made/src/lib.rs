@@ -214,6 +214,8 @@ pub struct Busy {
     /// Looks of ten in which it was runnable.
     pub runnable_of_10: i64,
     pub row: ProcessRow,
+    /// Where it stood while it waited in the midst of something, in each second; nowhere, if empty.
+    pub stood: Vec<String>,
     /// The last second in which it is told of, if that is not the end.
     pub until: Option<i64>,
 }
@@ -231,7 +233,8 @@ pub struct Happens {
 impl Default for Busy {
     fn default() -> Self {
         let row = ProcessRow::default();
-        Busy { pid: "<0.77.0>", reductions: 0, queue: (0, 0), runnable_of_10: 0, row, until: None }
+        let stood = Vec::new();
+        Busy { pid: "<0.77.0>", reductions: 0, queue: (0, 0), runnable_of_10: 0, row, stood, until: None }
     }
 }
 

@@ -196,6 +196,8 @@ pub struct ProcessUse {
     pub mail: Option<Mail>,
     /// The stacks with which it was seen running or runnable, and how often.
     pub ran: Vec<(Vec<String>, i64)>,
+    /// Those with which it was seen waiting in the midst of something, while it was among the busiest.
+    pub stood: Vec<(Vec<String>, i64)>,
 }
 
 impl ProcessUse {
@@ -213,6 +215,7 @@ impl ProcessUse {
             name_as_owner: None,
             mail: None,
             ran: Vec::new(),
+            stood: Vec::new(),
         }
     }
 

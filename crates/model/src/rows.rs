@@ -105,7 +105,7 @@ impl ProcessRow {
     }
 }
 
-/// A stack with which one of the busiest processes was seen running or runnable in the ten seconds before; they are looked at in each.
+/// A stack with which one of the busiest processes was seen at work in the ten seconds before; they are looked at in each.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RanRow {
     /// When it was told, from the recording's start.
@@ -116,6 +116,8 @@ pub struct RanRow {
     pub stack: Vec<String>,
     /// How often.
     pub looks: i64,
+    /// It waited there, in the midst of something; else it ran or was runnable.
+    pub waits: bool,
 }
 
 /// An ETS table, every ten seconds; those with the most memory are recorded.

@@ -351,17 +351,24 @@ impl Record for ProcessRow {
 
 impl Record for RanRow {
     const TABLE: &'static str = "ran";
-    const COLUMNS: &'static [&'static str] = &["t", "pid", "stack_text", "looks"];
+    const COLUMNS: &'static [&'static str] = &["t", "pid", "stack_text", "looks", "waits"];
 
     fn write(&self, out: &mut Writer<'_, '_>) -> rusqlite::Result<()> {
         out.put(self.t)?;
         out.put(&self.pid)?;
         out.text(&json(self.stack.iter().map(String::as_str)))?;
-        out.put(self.looks)
+        out.put(self.looks)?;
+        out.put(self.waits)
     }
 
     fn read(from: &mut Reader<'_>) -> rusqlite::Result<Self> {
-        Ok(RanRow { t: from.get()?, pid: from.get()?, stack: from.list()?, looks: from.get()? })
+        Ok(RanRow {
+            t: from.get()?,
+            pid: from.get()?,
+            stack: from.list()?,
+            looks: from.get()?,
+            waits: from.get::<Option<bool>>()?.unwrap_or(false),
+        })
     }
 }
 

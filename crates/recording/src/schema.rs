@@ -57,11 +57,12 @@ pub(crate) struct Column {
     pub(crate) name: &'static str,
 }
 
-/// Those of the tables that all files have. All are whole numbers that may be null.
+/// All are whole numbers that may be null.
 const LATER_COLUMNS: &[Column] = &[
     Column { table: "process", name: "total_bytes" },
     Column { table: "process", name: "fragment_bytes" },
     Column { table: "process", name: "stack_text" },
+    Column { table: "ran", name: "waits" },
 ];
 
 /// Those that a file does not have, because an older beamtune has made it.
@@ -152,12 +153,17 @@ mod tests {
         let connection = Connection::open_in_memory().expect("sqlite");
         create(&connection).expect("created");
         let mut new = definitions(&connection);
+        for Column { table, name } in LATER_COLUMNS {
+            connection.execute_batch(&format!("ALTER TABLE {table} DROP COLUMN {name}")).expect("dropped");
+        }
+        add_missing(&connection).expect("added");
+        assert_eq!(definitions(&connection), new);
+        for Column { table, name } in LATER_COLUMNS {
+            connection.execute_batch(&format!("ALTER TABLE {table} DROP COLUMN {name}")).expect("dropped");
+        }
         for name in LATER_TABLES {
             assert!(new.iter().any(|(found, _)| found == name), "{name}");
             connection.execute_batch(&format!("DROP TABLE {name}")).expect("dropped");
-        }
-        for Column { table, name } in LATER_COLUMNS {
-            connection.execute_batch(&format!("ALTER TABLE {table} DROP COLUMN {name}")).expect("dropped");
         }
         assert_eq!(absent_columns(&connection).len(), LATER_COLUMNS.len());
         for _ in 0..2 {

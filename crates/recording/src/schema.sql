@@ -39,9 +39,9 @@ CREATE TABLE stand(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT 
 CREATE TABLE message(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, pid TEXT,
   messages INTEGER NOT NULL, bytes INTEGER NOT NULL, off_heap INTEGER NOT NULL, us INTEGER NOT NULL,
   active INTEGER NOT NULL, sampled INTEGER NOT NULL);
--- Where the busiest processes ran.
+-- Where the busiest processes ran, or waited in the midst of something.
 CREATE TABLE ran(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, pid TEXT NOT NULL,
-  stack_text INTEGER NOT NULL, looks INTEGER NOT NULL);
+  stack_text INTEGER NOT NULL, looks INTEGER NOT NULL, waits INTEGER);
 -- What is read only when somebody asks for it.
 CREATE TABLE carrier(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL,
   allocator_text INTEGER NOT NULL, skipped_text INTEGER, in_pool INTEGER NOT NULL, single INTEGER NOT NULL,

@@ -7,9 +7,11 @@ use beamtune_model::{Evidence, Finding, Follows, Level, Outcome, Verdict};
 
 use crate::acceptors::RANCH_STARTS;
 use crate::rules::accept_queue::SHORT_OF_CPU;
+use crate::rules::binaries_retained::TABLES;
 use crate::rules::burstable_instance::ARE_SPENT;
 use crate::rules::cpu_not_used::TURNS_FOR;
 use crate::rules::dirty_schedulers_saturated::BY_COLLECTIONS;
+use crate::rules::forced_collections::BINARIES_THAT_STAY;
 use crate::rules::logger_overload::ENDING;
 use crate::rules::long_gc::ON_ITS_HEAP;
 use crate::rules::memory_growing::OF_BINARIES;
@@ -165,7 +167,7 @@ const RELATIONS: &[Relation] = &[
         why: "those that accept wait there until a connection is started, or one ends",
     },
     Relation {
-        cause: EXPLANATION,
+        cause: "BT015",
         effects: &["BT053"],
         is_meant: |cause, effect| effect.level == Level::Notice && takes_turns(cause, effect),
         why: "it may be what they take turns for, or who gives out work",
@@ -326,8 +328,18 @@ const RELATIONS: &[Relation] = &[
     Relation {
         cause: "BT026",
         effects: &["BT027"],
-        is_meant: |cause, effect| same_subject(cause, effect) && effect.summary.contains(OF_BINARIES),
+        is_meant: |cause, effect| {
+            cause.level >= LEAST && same_subject(cause, effect) && effect.summary.contains(OF_BINARIES)
+        },
         why: "what it keeps are the binaries that become more",
+    },
+    Relation {
+        cause: "BT026",
+        effects: &["BT032"],
+        is_meant: |cause, effect| {
+            cause.subject.as_deref() == Some(TABLES) && evidence(effect, BINARIES_THAT_STAY).is_some()
+        },
+        why: "these binaries are no garbage: however often all are collected, they stay, and whoever wants them gone goes on",
     },
     Relation {
         cause: "BT029",
@@ -366,8 +378,8 @@ const RELATIONS: &[Relation] = &[
 /// Below this a cause explains nothing,
 const LEAST: Level = Level::Warning;
 
-/// but for what is a notice because it does nothing else.
-const EXPLANATION: &str = "BT015";
+/// but for what is a notice because it does nothing else, or because it is only most likely.
+const EXPLANATIONS: &[&str] = &["BT015", "BT026"];
 
 /// Notes of each finding what it follows from.
 pub(crate) fn note(verdicts: &mut [Verdict]) {
@@ -377,7 +389,7 @@ pub(crate) fn note(verdicts: &mut [Verdict]) {
             |relation| {
                 let is_cause = |cause: &&Finding| {
                     cause.code.0 == relation.cause
-                        && (cause.level >= LEAST || relation.cause == EXPLANATION)
+                        && (cause.level >= LEAST || EXPLANATIONS.contains(&relation.cause))
                         && (relation.is_meant)(cause, effect)
                 };
                 let (_, cause) = findings(verdicts).find(|(_, cause)| is_cause(cause))?;
@@ -540,6 +552,19 @@ mod tests {
         assert_eq!(cause_of_last(vec![idle("lock"), finding("BT053", 20.0, "lock")]), Some("BT015"));
         assert_eq!(cause_of_last(vec![finding("BT053", 20.0, "lock"), idle("lock")]), None);
         assert_eq!(cause_of_last(vec![idle("other"), finding("BT053", 20.0, "lock")]), None);
+    }
+
+    #[test]
+    fn collections_that_free_nothing_follow_from_who_keeps_the_binaries() {
+        let collects = |what: &str| Finding {
+            evidence: vec![Evidence::number(what, 3e8, Unit::Bytes)],
+            ..finding("BT032", 40.0, "guard")
+        };
+        let tables = || finding("BT026", 10.0, TABLES);
+        assert_eq!(cause_of_last(vec![tables(), collects(BINARIES_THAT_STAY)]), Some("BT026"));
+        assert_eq!(cause_of_last(vec![finding("BT026", 40.0, "shop"), collects(BINARIES_THAT_STAY)]), None);
+        // A job that comes now and then has reasons of its own.
+        assert_eq!(cause_of_last(vec![tables(), collects("such moments")]), None);
     }
 
     #[test]

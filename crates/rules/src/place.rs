@@ -379,7 +379,7 @@ mod tests {
             builder.process(ProcessRow { pid: "<0.7.0>".to_owned(), ..ProcessRow::default() });
             for &(at, looks) in ran {
                 let stack = at.split_whitespace().map(str::to_owned).collect();
-                builder.ran(RanRow { pid: "<0.7.0>".to_owned(), stack, looks, t: 0 });
+                builder.ran(RanRow { pid: "<0.7.0>".to_owned(), stack, looks, ..RanRow::default() });
             }
             builder.finish().process("<0.7.0>").and_then(goes_through_all)
         };
@@ -421,7 +421,12 @@ mod tests {
                 ..ProcessRow::default()
             });
             for &(at, looks) in ran {
-                builder.ran(RanRow { pid: "<0.7.0>".to_owned(), stack: stack(at), looks, t: 0 });
+                builder.ran(RanRow {
+                    pid: "<0.7.0>".to_owned(),
+                    stack: stack(at),
+                    looks,
+                    ..RanRow::default()
+                });
             }
             let period = builder.finish();
             let evidence = period.process("<0.7.0>").and_then(evidence).expect("evidence");

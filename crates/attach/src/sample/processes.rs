@@ -138,10 +138,12 @@ pub(super) fn looks(
         let of = |key: &str| row.get(key)?.map(function).transpose().map(Option::flatten);
         let heap_bytes = needed(row, "heap_bytes")?;
         let pid = text(row, "pid")?.unwrap_or_default();
-        for ran in rows(row, "ran")? {
-            let [stack, looks] = ran.tuple_of()?;
-            let (stack, looks) = (stands::stack(stack)?, amount(looks)?);
-            out.sample.ran.push(RanRow { t, pid: pid.clone(), stack, looks });
+        for (places, waits) in [("ran", false), ("stood", true)] {
+            for place in rows(row, places)? {
+                let [stack, looks] = place.tuple_of()?;
+                let (stack, looks) = (stands::stack(stack)?, amount(looks)?);
+                out.sample.ran.push(RanRow { t, pid: pid.clone(), stack, looks, waits });
+            }
         }
         out.sample.processes.push(ProcessRow {
             t,

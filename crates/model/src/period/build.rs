@@ -22,14 +22,21 @@ const MOST_STACKS: usize = 16;
 /// Events, gaps, origins, tables and ports of which a period holds at most so many each. A busy day has some hundreds.
 pub(super) const MOST_ROWS: usize = 10_000;
 
+/// Stacks of a process, and how often it was seen with each.
+#[derive(Debug, Default)]
+struct AtWork {
+    ran: Vec<(Vec<String>, i64)>,
+    stood: Vec<(Vec<String>, i64)>,
+}
+
 /// Builds a [`Period`] from samples, or from the columns of stored chunks.
 #[derive(Debug, Default)]
 pub struct PeriodBuilder {
     pub(super) period: Period,
     uses: HashMap<String, ProcessUse>,
     rows: HashMap<String, Looks>,
-    /// By pid: stacks, and how often.
-    ran: HashMap<String, Vec<(Vec<String>, i64)>>,
+    /// By pid.
+    at_work: HashMap<String, AtWork>,
     tables: HashMap<String, TableRow>,
     ports: HashMap<String, PortRow>,
     /// By what, kind and maker.
@@ -114,7 +121,7 @@ impl PeriodBuilder {
         self.uses.retain(|_, entry| entry.reductions > reductions || entry.queue_max > queue);
         let uses = &self.uses;
         self.rows.retain(|pid, _| uses.contains_key(pid));
-        self.ran.retain(|pid, _| uses.contains_key(pid));
+        self.at_work.retain(|pid, _| uses.contains_key(pid));
     }
 
     /// Adds a closer look at a process; the last one counts, and the one with the heaviest messages.
@@ -126,12 +133,13 @@ impl PeriodBuilder {
         }
     }
 
-    /// Adds where one of the busiest processes ran; what is seen of one stack is added up.
+    /// Adds where one of the busiest processes ran or waited; what is seen of one stack is added up.
     pub fn ran(&mut self, row: RanRow) {
-        if self.ran.len() >= MOST_ROWS && !self.ran.contains_key(&row.pid) {
+        if self.at_work.len() >= MOST_ROWS && !self.at_work.contains_key(&row.pid) {
             return;
         }
-        let stacks = self.ran.entry(row.pid).or_default();
+        let AtWork { ran, stood } = self.at_work.entry(row.pid).or_default();
+        let stacks = if row.waits { stood } else { ran };
         if let Some((_, looks)) = stacks.iter_mut().find(|(known, _)| *known == row.stack) {
             *looks = looks.saturating_add(row.looks);
         } else if stacks.len() < MOST_STACKS {
@@ -230,8 +238,9 @@ impl PeriodBuilder {
             let entry = self.uses.entry(pid.clone()).or_insert_with(|| ProcessUse::new(&pid));
             (entry.row, entry.mail) = (Some(looks.last), looks.mail);
         }
-        for (pid, ran) in self.ran {
-            self.uses.entry(pid.clone()).or_insert_with(|| ProcessUse::new(&pid)).ran = ran;
+        for (pid, AtWork { ran, stood }) in self.at_work {
+            let entry = self.uses.entry(pid.clone()).or_insert_with(|| ProcessUse::new(&pid));
+            (entry.ran, entry.stood) = (ran, stood);
         }
         // A process may have been renamed between two looks at its tables; what was told last holds.
         let mut tables: Vec<&TableRow> = self.tables.values().collect();

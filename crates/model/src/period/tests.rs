@@ -235,11 +235,13 @@ fn where_a_process_ran_is_added_up() {
         pid: pid.to_owned(),
         stack: vec![place.to_owned()],
         looks,
+        waits: false,
     };
     builder.ran(ran("<0.7.0>", "ets:select_trap/1", 2));
     builder.ran(ran("<0.7.0>", "gen_server:loop/7", 1));
     builder.ran(ran("<0.8.0>", "ets:select_trap/1", 5));
     builder.ran(ran("<0.7.0>", "ets:select_trap/1", 3));
+    builder.ran(RanRow { waits: true, ..ran("<0.7.0>", "gen:do_call/4", 4) });
     for place in 0..100 {
         builder.ran(ran("<0.9.0>", &format!("m:f/{place}"), i64::MAX));
     }
@@ -249,6 +251,8 @@ fn where_a_process_ran_is_added_up() {
         ran.iter().map(|(stack, looks)| (&*stack[0], *looks)).collect::<Vec<_>>()
     };
     assert_eq!(told("<0.7.0>"), [("ets:select_trap/1", 5), ("gen_server:loop/7", 1)]);
+    let stood = &period.process("<0.7.0>").expect("a process").stood;
+    assert_eq!(stood, &[(vec!["gen:do_call/4".to_owned()], 4)]);
     assert_eq!(told("<0.8.0>"), [("ets:select_trap/1", 5)]);
     assert_eq!(told("<0.9.0>").len(), 16, "no more are kept");
 }

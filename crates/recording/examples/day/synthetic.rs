@@ -510,6 +510,7 @@ impl Node {
                 pid: pid(place),
                 stack: vec![format!("module_{}:handle_call/3", number % 300), "gen_server:loop/7".to_owned()],
                 looks: 1 + random.below(10) as i64,
+                waits: random.below(4) == 0,
             });
         }
         for place in 0..20_i64 {

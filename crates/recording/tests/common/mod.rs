@@ -156,6 +156,7 @@ fn detail(second: i64, random: &mut Random, out: &mut SampleBuilder<'_>) {
         pid: "<0.5.0>".to_owned(),
         stack: vec!["shop:total/1".to_owned(), "shop:buy/1".to_owned()],
         looks: 3,
+        waits: second % 2 == 0,
     });
     out.sample.messages.push(MessageRow {
         t,

@@ -112,8 +112,8 @@ fn stand() -> impl Strategy<Value = StandRow> {
 }
 
 fn ran() -> impl Strategy<Value = RanRow> {
-    (any::<[i64; 2]>(), text(), prop::collection::vec(text(), 0..3))
-        .prop_map(|([t, looks], pid, stack)| RanRow { t, pid, stack, looks })
+    (any::<[i64; 2]>(), text(), prop::collection::vec(text(), 0..3), any::<bool>())
+        .prop_map(|([t, looks], pid, stack, waits)| RanRow { t, pid, stack, looks, waits })
 }
 
 fn message() -> impl Strategy<Value = MessageRow> {

@@ -29,6 +29,9 @@ pub const RULE: Rule = Rule {
 /// Binaries that one process refers to, as a share of what is resident.
 const SHARE: Scale = Scale { notice: 0.10, warning: 0.25, critical: 0.75, source: "judgement" };
 
+/// What keeps binaries that no process refers to.
+pub(crate) const TABLES: &str = "tables";
+
 /// Below this it is not worth a look.
 const WORTH_BYTES: f64 = 32e6;
 
@@ -115,7 +118,7 @@ fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
         score.min(NOTICE),
         format!("{} of binaries are kept by no process: by tables, most likely", megabytes(rest)),
     )
-    .about("tables")
+    .about(TABLES)
     .costs(Cost::MemoryBytes(rest))
     .because(Evidence::number("all binaries of the node, at least", least, Unit::Bytes))
     .because(

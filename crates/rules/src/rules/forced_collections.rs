@@ -45,6 +45,9 @@ const EACH_PER_SECOND: f64 = 1.0;
 /// So many minor collections a process that does little may have had since it was collected as a whole some seconds ago (seen in the lab).
 const MINOR_ONES: i64 = 1;
 
+/// What a job that collects all the time does not get.
+pub(crate) const BINARIES_THAT_STAY: &str = "memory of binaries all the while, at least";
+
 /// Processes collected in vain per second.
 const RATE: Scale = Scale {
     notice: 1.0,
@@ -166,9 +169,9 @@ fn without_pause(period: &Period, caller: &ProcessUse, score: f64, rate: f64, pr
     .about(who)
     .because(Evidence::number("collections", rate, Unit::PerSecond).against(RATE.warning, RATE.source))
     .because(Evidence::number("of each process", each, Unit::PerSecond).against(EACH_PER_SECOND, "judgement"))
-    .because_some(place::evidence(caller))
+    .because_some(seen_collecting(caller))
     .because_some(binaries.map(|stat| {
-        Evidence::number("memory of binaries all the while, at least", stat.min as f64, Unit::Bytes)
+        Evidence::number(BINARIES_THAT_STAY, stat.min as f64, Unit::Bytes)
             .with_text("what stays when all are collected is no garbage: a process, a table or a queue keeps it (beamtune memory --holders)")
     }))
     .but("who makes much garbage is collected as often by itself")
@@ -193,10 +196,28 @@ fn was_collecting(process: &ProcessUse) -> bool {
     })
 }
 
-/// Seen so at work, or at the last closer look. Most of the time it waits for those that it collects, so it is seldom seen.
+/// Seen so at work, or at the last closer look. Most of the time it waits for those that it collects.
 fn collects_others(process: &ProcessUse) -> bool {
+    was_collecting(process) || looks_at_it_collecting(process).next().is_some()
+}
+
+/// The stacks with which it was seen so at work, and how often.
+fn looks_at_it_collecting(process: &ProcessUse) -> impl Iterator<Item = &(Vec<String>, i64)> {
     let does = |stack: &[String]| stack.iter().take(2).any(|function| place::collects_others(function));
-    was_collecting(process) || process.ran.iter().any(|(stack, _)| does(stack))
+    process.ran.iter().chain(&process.stood).filter(move |(stack, _)| does(stack))
+}
+
+/// How often it was seen so; once, where only the last closer look tells it.
+fn seen_collecting(process: &ProcessUse) -> Option<Evidence> {
+    const WHAT: &str = "seen collecting others";
+    let sum = |sum: i64, looks: i64| sum.saturating_add(looks);
+    let times = looks_at_it_collecting(process).map(|(_, looks)| *looks).fold(0, sum);
+    let Some((stack, _)) = looks_at_it_collecting(process).max_by_key(|(_, looks)| *looks) else {
+        return Some(Evidence::text(WHAT, place::told(process.row.as_ref()?)?));
+    };
+    let of = process.ran.iter().chain(&process.stood).map(|(_, looks)| *looks).fold(0, sum);
+    let at = stack.first()?;
+    Some(Evidence::text(WHAT, format!("{}, in {times} of {of} looks", place::with_caller(at, stack))))
 }
 
 fn no_such_job(period: &Period) -> Option<Remedy> {

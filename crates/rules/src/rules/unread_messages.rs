@@ -3,7 +3,7 @@
 //! A process that waits although messages are there, and that does not stand in a call, waits in a receive that matches none of them.
 //! If they were taken at all, their number would move: it stays, or what comes is taken past those that stay.
 
-use beamtune_model::{Code, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
 
 use crate::beside::is_on_heap;
 use crate::place;
@@ -88,6 +88,7 @@ fn describe(period: &Period, process: &ProcessUse, score: f64, stay: f64) -> Dra
         ),
     )
     .about(process.title())
+    .costs(Cost::DelaySeconds(LOOK_SECONDS * stay))
     .because(Evidence::number("messages that stay", stay, Unit::Count).against(STAY.warning, STAY.source).with_text(
         format!("the least of {} looks{more}", process.queue.points().len()),
     ))

@@ -1,6 +1,6 @@
 //! Rules on messages and on processes that come and go: what stays in a queue, what searches it, and who waits for a log or a peer.
 
-use beamtune_model::{Level, MessageRow, Outcome, PortRow, ProcessRow, SpawnRow, facts, metrics};
+use beamtune_model::{Cost, Level, MessageRow, Outcome, PortRow, ProcessRow, SpawnRow, facts, metrics};
 
 use super::node::{Allocates, Busy, Happens, Node, node, stand};
 use super::{assert_healthy, entries, finding, held, outcome, row, value};
@@ -30,6 +30,7 @@ fn changed(node: Node, change: impl FnOnce(&mut ProcessRow)) -> Node {
 fn messages_that_stay_beside_a_receive_are_found() {
     let stays = queue((5_000, 0), "shop:loop/2", "waiting");
     let found = finding(&stays, "BT040");
+    assert!(matches!(found.cost, Some(Cost::DelaySeconds(delay)) if delay > 0.0), "{:?}", found.cost);
     assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("shop (<0.77.0>)")));
     assert_eq!(entries(&found), ["code.receive_all", "code.call_with_alias"]);
     assert!(found.summary.contains("5000 messages stay"), "{}", found.summary);

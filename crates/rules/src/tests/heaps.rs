@@ -1,0 +1,251 @@
+//! The rules about what processes and tables keep.
+
+use beamtune_model::{CollectRow, HolderRow, Level, Outcome, Rank};
+
+use super::node::{Busy, Happens, node};
+use super::{assert_healthy, entries, finding, outcome, row, value};
+
+const MB: i64 = 1_000_000;
+
+#[test]
+fn binaries_that_no_process_refers_to_are_told_with_the_tables_that_may_keep_them() {
+    let kept = |referred: i64| {
+        node().with(|n| {
+            n.resident = 500 * MB;
+            n.kinds = vec![("binary", 300 * MB, 0)];
+            n.referred = Some(referred);
+            n.large_tables = vec![("carts", 1 << 20, 0)];
+        })
+    };
+    let found = finding(&kept(20 * MB), "BT026");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Notice, Some("tables")));
+    assert!(found.summary.starts_with("280 MB of binaries are kept by no process"), "{}", found.summary);
+    assert!(
+        found.evidence.iter().any(|of| of.text.as_deref().is_some_and(|text| text.contains("carts of"))),
+        "{found:#?}"
+    );
+    assert_eq!(entries(&found), ["code.binary_copy"]);
+    // Processes may keep them; or it was not told, of a node with many.
+    assert_healthy(&kept(200 * MB), "BT026");
+    assert_healthy(&kept(20 * MB).with(|n| n.referred = None), "BT026");
+}
+
+#[test]
+fn a_small_heap_that_keeps_large_binaries_is_named() {
+    let holder = |change: fn(&mut Busy)| {
+        let mut busy = Busy {
+            pid: "<0.88.0>",
+            row: row(|row| {
+                row.name = Some("parser".to_owned());
+                row.ranks = vec![Rank::Binary];
+                row.memory_bytes = 300_000;
+                row.binary_bytes = Some(280 * MB);
+                row.minor_gcs = Some(4);
+                row.fullsweep_after = Some(65_535);
+            }),
+            ..Busy::default()
+        };
+        change(&mut busy);
+        node().with(|n| {
+            n.resident = 500 * MB;
+            n.kinds = vec![("binary", 300 * MB, 0)];
+            n.busiest = vec![busy];
+        })
+    };
+    let found = finding(&holder(|_| ()), "BT026");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("parser (<0.88.0>)")));
+    assert_eq!(entries(&found), ["code.binary_copy", "code.hibernate"]);
+    let works = |minor_gcs: i64| {
+        let mut node = holder(|busy| busy.reductions = 5);
+        node.busiest[0].row.minor_gcs = Some(minor_gcs);
+        finding(&node, "BT026")
+    };
+    assert_eq!(entries(&works(40)), ["code.binary_copy", "process.fullsweep_after"]);
+    // Who is hardly ever collected would not be collected as a whole more often.
+    assert_eq!(entries(&works(4)), ["code.binary_copy", "code.hibernate"]);
+    let idle = finding(&holder(|busy| busy.row.minor_gcs = Some(40)), "BT026");
+    assert_eq!(entries(&idle), ["code.binary_copy", "code.hibernate"]);
+    let swept = finding(&holder(|busy| busy.row.minor_gcs = Some(0)), "BT026");
+    assert_eq!(entries(&swept), ["code.binary_copy"]);
+    let hibernates = holder(|busy| busy.row.current_function = Some("erlang:hibernate/3".to_owned()));
+    assert_eq!(entries(&finding(&hibernates, "BT026")), ["code.binary_copy"]);
+    // More than there is cannot be held: it is counted for each reference.
+    let again = finding(&holder(|busy| busy.row.binary_bytes = Some(900 * MB)), "BT026");
+    assert_eq!(again.level, Level::Notice);
+    assert!(again.against.iter().any(|but| but.contains("counts each time")), "{again:#?}");
+    let nearly = finding(&holder(|busy| busy.row.binary_bytes = Some(310 * MB)), "BT026");
+    assert_eq!(nearly.level, Level::Warning, "read at another instant");
+    // What it refers to is known better once it was asked.
+    let asked = |bytes: i64, alone_bytes: i64, freed: i64| {
+        let mut period = holder(|_| ()).period();
+        let pid = "<0.88.0>".to_owned();
+        let row =
+            HolderRow { pid: pid.clone(), binaries: 7, bytes, alone: 3, alone_bytes, ..HolderRow::default() };
+        period.holders.push(row);
+        period.collected.push(CollectRow { pid, binary_before: freed, ..CollectRow::default() });
+        outcome(&period, "BT026")
+    };
+    let Outcome::Found(found) = asked(190 * MB, 60 * MB, 50 * MB) else { panic!("nothing found") };
+    let found = &found[0];
+    assert_eq!(found.level, Level::Warning);
+    let number = |what: &str| found.evidence.iter().find(|one| one.what == what).and_then(|one| one.value);
+    assert_eq!(number("thereof held by nobody else"), Some((60 * MB) as f64));
+    assert_eq!(number("what a collection of it has given back"), Some((50 * MB) as f64));
+    assert_eq!(found.remedies[0].saves_bytes, Some((60 * MB) as f64));
+    assert!(!found.remedies[0].prove.contains("--holders"), "{}", found.remedies[0].prove);
+    assert!(matches!(asked(3 * MB, MB, 0), Outcome::Healthy(_)));
+    assert_healthy(&holder(|busy| busy.row.memory_bytes = 100 * MB), "BT026");
+    assert_healthy(&holder(|busy| busy.row.binary_bytes = Some(3 * MB)), "BT026");
+}
+
+#[test]
+fn heaps_of_processes_that_do_nothing_are_added_up() {
+    let idle = |reductions: i64| {
+        node().with(|n| {
+            n.resident = 500 * MB;
+            n.busiest = ["<0.81.0>", "<0.82.0>", "<0.83.0>"]
+                .map(|pid| Busy {
+                    pid,
+                    reductions,
+                    row: row(|row| {
+                        row.ranks = vec![Rank::Memory];
+                        row.memory_bytes = 60 * MB;
+                        row.initial_call = Some("worker:init/1".to_owned());
+                    }),
+                    ..Busy::default()
+                })
+                .to_vec();
+        })
+    };
+    let found = finding(&idle(0), "BT031");
+    assert_eq!(found.level, Level::Warning);
+    assert!(found.summary.starts_with("3 large processes that do nothing hold 180 MB"), "{}", found.summary);
+    assert_eq!(entries(&found), ["code.hibernate", "code.worker_per_job"]);
+    assert_eq!(found.remedies[0].saves_bytes, Some((180 * MB) as f64));
+    // Those that are not among the largest may be like them, or not.
+    let many = |resident: i64| {
+        let node = idle(0).with(|n| (n.resident, n.kinds) = (resident, vec![("processes", 400 * MB, 0)]));
+        finding(&node, "BT031")
+    };
+    let of_many = many(500 * MB);
+    assert_eq!((of_many.score, of_many.cost), (found.score, found.cost), "what was seen counts");
+    let all = value(&of_many, "heaps of all idle processes, if the others are like these");
+    assert_eq!(all, Some((400 * MB) as f64));
+    // 9 % were seen, and it may be 20 %, or 8 and 18.
+    assert_eq!([many(2_000 * MB).level, many(2_200 * MB).level], [Level::Notice; 2]);
+    assert_eq!(many(1_500 * MB).level, Level::Notice, "12 %, and perhaps 27");
+    let with = |change: fn(&mut Busy)| idle(0).with(|n| n.busiest.iter_mut().for_each(change));
+    // Who hibernates was collected for it, whatever its count of collections says.
+    for at in ["erlang:hibernate/3", "gen_server:loop_hibernate/4"] {
+        let mut hibernating = with(|busy| busy.row.minor_gcs = Some(7));
+        hibernating.busiest.iter_mut().for_each(|busy| busy.row.current_function = Some(at.to_owned()));
+        assert_healthy(&hibernating, "BT031");
+    }
+    // A full collection may have come in the middle of the last work: what has been made since is not seen.
+    let swept = finding(&with(|busy| busy.row.minor_gcs = Some(0)).with(|n| n.resident = 200 * MB), "BT031");
+    assert_eq!((swept.score, swept.remedies[0].saves_bytes), (40.0, None));
+    // To be looked at takes one or two.
+    assert_eq!(finding(&idle(1), "BT031").level, Level::Warning);
+    assert_healthy(&idle(1_000), "BT031");
+    // One that collects whenever it is looked at is not idle.
+    let collects = idle(0).with(|n| {
+        n.busiest.truncate(1);
+        n.busiest[0].row.memory_bytes = 180 * MB;
+    });
+    assert_eq!(finding(&collects, "BT031").level, Level::Warning);
+    let event = Happens { kind: "long_gc", milliseconds: 900, subject: "sessions (<0.81.0>)", from: 1 };
+    assert_healthy(&collects.with(|n| n.events = vec![event]), "BT031");
+    assert_healthy(&node(), "BT031");
+}
+
+#[test]
+fn a_job_that_collects_everything_is_told_from_a_load_in_waves() {
+    let job = |every_ms: i64, size: i64| {
+        node().with(|n| {
+            n.seconds = 130;
+            n.processes = (2_000, 0);
+            n.collections = (50, Some((every_ms, size)));
+        })
+    };
+    let found = finding(&job(30_000, 2_100), "BT032");
+    assert!(found.summary.contains("every 30 s"), "{}", found.summary);
+    // Of twenty minutes each tenth second or so is kept.
+    let long = finding(&job(96_000, 2_100).with(|n| (n.seconds, n.collections.0) = (1_300, 20)), "BT032");
+    let step = long.evidence[1]
+        .what
+        .strip_prefix("in ")
+        .and_then(|rest| rest.strip_suffix(" s without one, usually"));
+    let step: f64 = step.and_then(|step| step.parse().ok()).unwrap_or_else(|| panic!("{long:#?}"));
+    assert!(step > 5.0 && long.summary.contains(&format!("within {step:.1} s")), "{}", long.summary);
+    assert_eq!(entries(&found), ["code.no_forced_collections"]);
+    assert_healthy(&job(30_000, 500), "BT032");
+    // A log that is written in pulses makes many collections of few processes.
+    assert_healthy(&job(30_000, 9_000), "BT032");
+    assert_healthy(&job(100_000, 2_100), "BT032");
+    let busy = job(30_000, 2_100).with(|n| n.collections.0 = 1_500);
+    assert_healthy(&busy, "BT032");
+    // Seen once a second, its rounds are two or three, or three or four seconds apart.
+    for every_ms in [2_500, 3_500] {
+        let found = finding(&job(every_ms, 2_100).with(|n| n.seconds = 20), "BT032");
+        assert_eq!(found.level, Level::Warning, "{}", found.summary);
+        assert!(found.summary.contains("collections within a second"), "{}", found.summary);
+    }
+    // Each third second has one, and many a round falls into two.
+    for every_ms in [2_700, 3_100] {
+        let slow = job(every_ms, 2_100).with(|n| (n.seconds, n.wave_ms) = (13, 600));
+        let found = finding(&slow, "BT032");
+        assert!(found.summary.contains("about every 3"), "{every_ms}: {}", found.summary);
+    }
+}
+
+#[test]
+fn heaps_that_fill_in_step_are_no_job_that_collects() {
+    let broadcast = |minor: i64| {
+        node().with(|n| {
+            (n.seconds, n.processes, n.collections) = (130, (2_000, 0), (50, Some((30_000, 2_100))));
+            let row = row(|r| r.minor_gcs = Some(minor));
+            n.busiest = vec![Busy { reductions: 900, row, ..Busy::default() }];
+        })
+    };
+    assert_healthy(&broadcast(3), "BT032");
+    assert_eq!(finding(&broadcast(0), "BT032").level, Level::Notice);
+}
+
+#[test]
+fn a_job_that_collects_without_a_pause_is_told_by_who_was_seen_at_it() {
+    let guard = |at: &str, rate: i64| {
+        node().with(|n| {
+            (n.seconds, n.processes, n.collections) = (10, (2_000, 0), (rate, None));
+            n.busiest = vec![Busy {
+                reductions: 900,
+                row: row(|r| {
+                    r.name = Some("shop_guard".to_owned());
+                    r.current_function = Some(at.to_owned());
+                    r.stack = vec![at.to_owned(), "shop_guard:check/1".to_owned()];
+                }),
+                ..Busy::default()
+            }];
+        })
+    };
+    let found = finding(&guard("erlang:garbage_collect/2", 9_000), "BT032");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("shop_guard (<0.77.0>)")));
+    assert!(found.summary.contains("9000 collections a second, 4.5 of each of 2000"), "{}", found.summary);
+    assert_eq!(entries(&found), ["code.no_forced_collections"]);
+    // It is seen as well while it waits for one of them.
+    let waits = guard("shop_guard:check/1", 9_000);
+    assert_healthy(&waits, "BT032");
+    let stood = ["erlang:garbage_collect/1", "shop_guard:check/1"].map(str::to_owned).to_vec();
+    let seen = finding(&waits.with(|n| n.busiest[0].stood = stood), "BT032");
+    let told = seen.evidence.iter().find(|evidence| evidence.what == "seen collecting others");
+    assert_eq!(
+        told.and_then(|evidence| evidence.text.as_deref()),
+        Some("erlang:garbage_collect/1, called by shop_guard:check/1, in 11 of 22 looks")
+    );
+    // So many are the load's; and who collects itself, or does something else, collects nobody.
+    assert_healthy(&guard("erlang:garbage_collect/2", 1_500), "BT032");
+    assert_healthy(&guard("erlang:garbage_collect/0", 9_000), "BT032");
+    assert_healthy(&guard("shop_guard:count/1", 9_000), "BT032");
+    // What is collected so is a consequence.
+    let share = guard("erlang:garbage_collect/2", 9_000).with(|n| n.gc = 0.6);
+    assert_eq!(finding(&share, "BT011").follows.map(|cause| cause.code.0), Some("BT032"));
+}

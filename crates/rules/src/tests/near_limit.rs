@@ -1,0 +1,255 @@
+//! The rules about memory that grows, and comes near a limit.
+
+use beamtune_model::{Cost, Finding, Level, Outcome, Rank, facts};
+
+use super::node::{Busy, node};
+use super::{assert_healthy, entries, finding, outcome, row};
+
+const MB: i64 = 1_000_000;
+
+#[test]
+fn growth_is_told_with_its_owner_and_the_time_that_is_left() {
+    let growing = |kind: &'static str| {
+        node().with(|n| {
+            n.kinds = vec![(kind, 100 * MB, 2 * MB), ("atom", MB, 0)];
+            n.resident_growth = 2 * MB;
+            n.large_tables = vec![("settled", 90 * MB, 0), ("sessions", 10 * MB, 2 * MB)];
+            n.memory_available = 6_000 * MB;
+        })
+    };
+    let found = finding(&growing("ets"), "BT027");
+    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("sessions")));
+    assert!(found.summary.contains("50 min"), "{}", found.summary);
+    assert_eq!(entries(&found), ["code.bounded_table", "ets.compressed"]);
+    assert_eq!(entries(&finding(&growing("binary"), "BT027")), ["code.binary_copy"]);
+    assert_eq!(entries(&finding(&growing("processes"), "BT027")), ["code.back_pressure"]);
+    assert_eq!(entries(&finding(&growing("code"), "BT027")), ["code.no_code_at_run_time"]);
+    assert_healthy(&node(), "BT027");
+    // An end far away is told behind what is known, unless it was seen for long.
+    let score = |seconds: i64, available: i64| {
+        let node = growing("ets").with(|n| (n.seconds, n.memory_available) = (seconds, available * MB));
+        finding(&node, "BT027").score
+    };
+    // … and of days ten seconds tell nothing.
+    assert_eq!([score(30, 100_000), score(30, 7_200), score(30, 2_000)], [20.0, 40.0, 74.0]);
+    assert!(score(400, 7_200) >= 75.0);
+}
+
+#[test]
+fn what_fills_carriers_that_are_resident_comes_to_no_limit() {
+    let growing = |resident_growth: i64| {
+        let node = node().with(|n| {
+            n.kinds = vec![("ets", 100 * MB, 2 * MB)];
+            n.resident_growth = resident_growth;
+            n.memory_available = 2_000 * MB;
+        });
+        finding(&node, "BT027")
+    };
+    for rises in [0, MB / 10] {
+        let fills = growing(rises);
+        assert_eq!((fills.level, fills.cost), (Level::Notice, None), "{fills:#?}");
+        assert!(!fills.summary.contains("used up"), "{}", fills.summary);
+        assert!(fills.against.iter().any(|but| but.contains("does not rise with it")), "{fills:#?}");
+    }
+    let grows = growing(MB);
+    assert!(grows.level > Level::Notice && grows.summary.contains("is used up in"), "{grows:#?}");
+}
+
+#[test]
+fn a_rabbitmq_that_grows_blocks_its_publishers_first() {
+    let growing_kind = |kind: &'static str, facts: &[(&'static str, &str)]| {
+        let node = node().with(|n| {
+            n.kinds = vec![(kind, 100 * MB, 2 * MB)];
+            n.large_tables = vec![("rabbit_queue", 90 * MB, 2 * MB)];
+            n.resident_growth = 2 * MB;
+            n.memory_available = 72_000 * MB;
+            n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned()));
+            n.facts.push((facts::HOST_MEMORY, (80_000 * MB).to_string()));
+            n.facts.extend(facts.iter().map(|&(fact, value)| (fact, value.to_owned())));
+        });
+        finding(&node, "BT027")
+    };
+    let growing = |facts: &[(&'static str, &str)]| growing_kind("binary", facts);
+    let ends = |found: &Finding, words: &str| assert!(found.summary.contains(words), "{}", found.summary);
+    let is_unsure =
+        |found: &Finding| found.against.iter().any(|but| but.contains("vm_memory_high_watermark"));
+    // 40 % of what there is.
+    let found = growing(&[]);
+    ends(&found, "RabbitMQ blocks its publishers in 4.4 h");
+    assert_eq!(entries(&found), ["code.back_pressure"]);
+    assert!(is_unsure(&found), "{found:#?}");
+    let told = (72_000 * MB).to_string();
+    let found = growing(&[(facts::MEMORY_WATERMARK_BYTES, &told)]);
+    ends(&found, "RabbitMQ blocks its publishers in 10.0 h");
+    assert!(!is_unsure(&found), "{found:#?}");
+    // What it has come to already is BT037's.
+    ends(&growing(&[(facts::MEMORY_WATERMARK_SET, "0.000000")]), "the host's memory is used up in 10.0 h");
+    // Its own tables are named, and nobody is told to delete from them, or to change its code.
+    let tables = growing_kind("ets", &[]);
+    assert_eq!(
+        (tables.subject.as_deref(), entries(&tables)),
+        (Some("rabbit_queue"), vec!["code.back_pressure"])
+    );
+    assert!(tables.remedies[0].change.contains("list_connections"), "{tables:#?}");
+    assert_eq!(entries(&growing_kind("code", &[])), [""; 0]);
+}
+
+#[test]
+fn memory_that_grows_beyond_what_the_vm_uses_is_nobodys_but_native_codes() {
+    let leak = node().with(|n| {
+        n.resident_growth = 5 * MB;
+        // Most of the group is full with what the kernel caches.
+        n.group_memory = Some((690 * MB, 760 * MB));
+    });
+    let found = finding(&leak, "BT027");
+    assert_eq!(found.subject.as_deref(), Some("outside"));
+    assert_eq!(entries(&found), ["code.native_memory"]);
+    assert!(found.summary.contains("control group is used up in 100 s"), "{}", found.summary);
+    // Resident memory that stays while the VM uses less is no growth.
+    assert_healthy(&node().with(|n| n.kinds = vec![("binary", 90 * MB, -5 * MB)]), "BT027");
+}
+
+#[test]
+fn a_literal_area_that_fills_is_found_in_time() {
+    let check = |used: i64, level: Level| {
+        let found = finding(&node().with(|n| n.literals = (used * MB, 100 * MB)), "BT030");
+        assert_eq!(found.level, level, "{used} of 100");
+        assert_eq!(entries(&found), ["+MIscs", "code.less_persistent"]);
+    };
+    check(55, Level::Notice);
+    check(80, Level::Warning);
+    check(95, Level::Critical);
+    assert_healthy(&node(), "BT030");
+    // What is advised is more than there is.
+    let advised = |used_mib: i64, size_mib: i64| {
+        let found = finding(&node().with(|n| n.literals = (used_mib << 20, size_mib << 20)), "BT030");
+        found.remedies[0].change.clone()
+    };
+    assert_eq!(advised(600, 1_024), "+MIscs 2400");
+    assert_eq!(advised(520, 1_024), "+MIscs 2080");
+    assert_eq!(advised(60, 100), "+MIscs 240");
+}
+
+#[test]
+fn memory_that_comes_near_its_limit_is_told() {
+    let limited = |resident: i64, limit: i64| {
+        node().with(|n| {
+            n.resident = resident * MB;
+            n.group_memory = Some(((resident + 20) * MB, limit * MB));
+        })
+    };
+    assert_healthy(&node(), "BT037");
+    assert_healthy(&limited(300, 500), "BT037");
+    assert_eq!(finding(&limited(370, 500), "BT037").level, Level::Notice);
+    let near = finding(&limited(430, 500), "BT037");
+    assert_eq!((near.level, near.subject.as_deref()), (Level::Warning, Some("control group")));
+    assert_eq!(entries(&near), ["host.memory_limit", "code.bounded_table"]);
+    assert_eq!(finding(&limited(490, 500), "BT037").level, Level::Critical);
+    // How long there is room can be told where it grows.
+    assert_eq!(near.cost, None);
+    let grows = finding(&limited(430, 500).with(|n| n.resident_growth = MB), "BT037");
+    assert!(
+        matches!(grows.cost, Some(Cost::EndSeconds(left)) if left > 0.0 && left < 70.0),
+        "{:?}",
+        grows.cost
+    );
+    // The host's is full, and half of it is the VM's; if it is not, it is no concern of the VM's.
+    let host = |resident: i64| {
+        node().with(|n| {
+            (n.resident, n.memory_available) = (resident * MB, 200 * MB);
+            n.facts.push((facts::HOST_MEMORY, (4096 * MB).to_string()));
+        })
+    };
+    let full = finding(&host(2_048), "BT037");
+    assert_eq!(full.subject.as_deref(), Some("host"));
+    let said = "95 % of the host's memory (4096 MB) are taken, 2048 MB of it by the VM";
+    assert!(full.summary.starts_with(said), "{}", full.summary);
+    assert_healthy(&host(500), "BT037");
+    // It has what it has; a group has no more than that.
+    assert_eq!(entries(&full), ["code.bounded_table"]);
+    let of_host = |megabytes: i64| {
+        let fact = (facts::HOST_MEMORY, (megabytes * MB).to_string());
+        finding(&limited(430, 500).with(|n| n.facts.push(fact)), "BT037").remedies[0].change.clone()
+    };
+    assert!(of_host(4_096).starts_with("a limit of 645 MB"), "{}", of_host(4_096));
+    assert!(of_host(600).starts_with("a limit of 600 MB"), "{}", of_host(600));
+    assert_eq!(of_host(500), "beamtune memory says where the memory is, and what gives it back");
+}
+
+#[test]
+fn a_host_with_room_for_the_largest_heap_is_not_about_to_kill_anybody() {
+    let level = |available: i64, heap: i64| {
+        let node = node().with(|n| {
+            (n.resident, n.memory_available) = (40_000 * MB, available * MB);
+            n.facts.push((facts::HOST_MEMORY, (64_000 * MB).to_string()));
+            let row = row(|row| (row.ranks, row.memory_bytes) = (vec![Rank::Memory], heap * MB));
+            n.busiest = vec![Busy { row, ..Busy::default() }];
+        });
+        finding(&node, "BT037").level
+    };
+    assert_eq!([level(10_000, 100), level(10_000, 11_000)], [Level::Notice, Level::Warning]);
+    assert_eq!(level(3_000, 100), Level::Critical);
+}
+
+#[test]
+fn a_watermark_that_rabbitmq_told_counts_in_place_of_its_default() {
+    let rabbit = |resident: i64, facts: &[(&'static str, &str)]| {
+        node().with(|n| {
+            n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned()));
+            n.facts.push((facts::MEMORY_TOTAL_SET, "1000MB".to_owned()));
+            n.facts.extend(facts.iter().map(|(key, value)| (*key, (*value).to_owned())));
+            (n.resident, n.group_memory) = (resident * MB, Some((resident * MB, 1_000 * MB)));
+        })
+    };
+    let at_200 = [(facts::MEMORY_WATERMARK_BYTES, "200000000")];
+    assert_healthy(&rabbit(150, &at_200), "BT037");
+    assert_eq!(finding(&rabbit(180, &at_200), "BT037").level, Level::Warning);
+    let blocks = finding(&rabbit(210, &at_200), "BT037");
+    assert_eq!((blocks.level, entries(&blocks)), (Level::Critical, vec!["rabbitmq.memory_watermark"]));
+    assert!(!blocks.summary.contains("unless"), "{}", blocks.summary);
+    assert!(blocks.against.is_empty(), "{:?}", blocks.against);
+    // It was raised: what would block by the default does not.
+    let at_900 = [(facts::MEMORY_WATERMARK_BYTES, "900000000")];
+    assert_healthy(&rabbit(500, &at_900), "BT037");
+    // The group ends the VM before a watermark beyond its limit.
+    let beyond = [(facts::MEMORY_WATERMARK_BYTES, "9000000000")];
+    assert_eq!(finding(&rabbit(980, &beyond), "BT037").subject.as_deref(), Some("control group"));
+    let alarm = finding(&rabbit(100, &[(facts::MEMORY_ALARMS, "2")]), "BT037");
+    assert_eq!(alarm.level, Level::Critical);
+    assert!(alarm.summary.contains("2 nodes"), "{}", alarm.summary);
+    // Also where nothing is known of what memory there is.
+    let alone = rabbit(100, &[(facts::MEMORY_ALARMS, "1"), (facts::HOST_MEMORY, "0")]);
+    assert_eq!(finding(&alone.with(|n| n.group_memory = None), "BT037").level, Level::Critical);
+}
+
+#[test]
+fn rabbitmq_that_comes_to_its_watermark_is_told() {
+    let rabbit = |resident: i64| {
+        node().with(|n| {
+            n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned()));
+            n.facts.push((facts::MEMORY_TOTAL_SET, "1000MB".to_owned()));
+            (n.resident, n.group_memory) = (resident * MB, Some((resident * MB, 1_000 * MB)));
+        })
+    };
+    assert_healthy(&rabbit(300), "BT037");
+    assert_eq!(finding(&rabbit(360), "BT037").level, Level::Warning);
+    let blocks = finding(&rabbit(410), "BT037");
+    // Where the watermark is no VM tells.
+    assert_eq!((blocks.level, entries(&blocks)), (Level::Warning, vec!["rabbitmq.memory_watermark"]));
+
+    // That publishers wait does not hide that the kernel is about to kill it.
+    let Outcome::Found(both) = outcome(&rabbit(980).period(), "BT037") else { panic!("found") };
+    let subjects: Vec<_> = both.iter().map(|found| (found.level, found.subject.as_deref())).collect();
+    assert_eq!(
+        subjects,
+        [(Level::Critical, Some("control group")), (Level::Warning, Some("memory watermark"))]
+    );
+    assert!(!entries(&both[0]).contains(&"rabbitmq.memory_watermark"));
+    // It takes the host's memory for its own, and is killed before it blocks anybody.
+    let untold = rabbit(980).with(|n| {
+        n.facts.retain(|fact| fact.0 != facts::MEMORY_TOTAL_SET);
+        n.facts.push((facts::HOST_MEMORY, (16_384 * MB).to_string()));
+    });
+    let Outcome::Found(kills) = outcome(&untold.period(), "BT037") else { panic!("found") };
+    assert!(entries(&kills[0]).contains(&"rabbitmq.memory_watermark"), "{kills:#?}");
+}
