@@ -6,6 +6,10 @@
 -export([start/1, establish/1]).
 -export([init/1, handle_call/3, handle_cast/2]).
 
+%% What a collection is to take, and by how much more than drawn a server may have for that, on a fast machine.
+-define(COLLECTED_MS, 350).
+-define(MOST_TIMES, 3.5).
+
 start(Args) -> lab:run(?MODULE, Args).
 
 establish(Context) ->
@@ -16,15 +20,37 @@ establish(Context) ->
     Where = case lab:sick(Context) of true -> heap; false -> table end,
     [filled = gen_server:call(Pid, {fill, heap, 100}, infinity) || {_, Pid} <- Servers, Pid =/= Large],
     filled = gen_server:call(Large, {fill, Where, Thousands * 1000}, infinity),
+    Sessions =
+        case Where of
+            heap -> grown(Large, Thousands * 1000);
+            table -> Thousands * 1000
+        end,
     [asker(Pid, EveryMs) || {_, Pid} <- Servers],
     lab:pause(3 * EveryMs),
     #{
         sick => lab:culprit(Context, Sick),
         details => #{
-            pid => Large, servers => {list, [Name || {Name, _} <- Servers]}, sessions => Thousands * 1000,
+            pid => Large, servers => {list, [Name || {Name, _} <- Servers]}, sessions => Sessions,
             every_ms => EveryMs
         }
     }.
+
+%% The VM tells how long collections take. The first ones after it was filled take longer than all later ones.
+grown(Large, Count) ->
+    [here = gen_server:call(Large, ask, infinity) || _ <- lists:seq(1, 3)],
+    erlang:system_monitor(self(), [{long_gc, 10}]),
+    [here = gen_server:call(Large, ask, infinity) || _ <- lists:seq(1, 3)],
+    erlang:system_monitor(undefined),
+    More = round(Count * min(?MOST_TIMES, max(1, ?COLLECTED_MS / max(1, longest(Large, 0))))),
+    filled = gen_server:call(Large, {fill, heap, More}, infinity),
+    More.
+
+longest(Pid, Ms) ->
+    receive
+        {monitor, Pid, long_gc, Info} -> longest(Pid, max(Ms, proplists:get_value(timeout, Info)));
+        {monitor, _, long_gc, _} -> longest(Pid, Ms)
+    after 0 -> Ms
+    end.
 
 asker(To, EveryMs) ->
     lab:start(fun() ->

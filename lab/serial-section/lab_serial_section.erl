@@ -13,9 +13,10 @@
 start(Args) -> lab:run(?MODULE, Args).
 
 establish(Context) ->
-    Workers = lab:int(Context, workers, 16, 32),
+    Workers = lab:int(Context, workers, 28, 40),
     HeldUs = lab:int(Context, held_us, 800, 2500),
-    DemandPct = lab:int(Context, demand_pct, 115, 130),
+    DemandPct = lab:int(Context, demand_pct, 135, 150),
+    %% Of so many at least eight wait at a time: Workers * (1 - 100 / DemandPct).
     [Sick | Names] = lab:names(Context, processes, 1 + Workers),
     UnitsPerMs = lab:calibrate(),
     Held = lab:counter(),

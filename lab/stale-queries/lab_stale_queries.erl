@@ -24,8 +24,10 @@ establish(Context) ->
     Sick = lab:sick(Context),
     Connections = lab:int(Context, connections, 3, 5),
     AnswerMs = lab:int(Context, answer_ms, 45, 65),
-    %% Three queries every fifteen seconds: less than three quarters of what the database answers.
-    Clients = Connections * lab:int(Context, clients_per_connection, 45, 58),
+    %% What a connection has to do when all come at once: more than anybody has patience for. Later it is three queries every fifteen
+    %% seconds, which is less than three quarters of what the database answers.
+    FirstWaveMs = lab:int(Context, first_wave_ms, 2700, 3600),
+    Clients = Connections * (FirstWaveMs div AnswerMs),
     Fields = lab:int(Context, fields, 8, 14),
     FrontPerS = lab:int(Context, front_requests_per_s, 2, 4),
     Handler = lab:name(Context, handler),
@@ -55,7 +57,7 @@ establish(Context) ->
     #{
         sick => none,
         details => #{
-            connections => {list, Names}, answer_ms => AnswerMs, clients => Clients, fields => Fields, logger => Logger,
+            connections => {list, Names}, answer_ms => AnswerMs, first_wave_ms => FirstWaveMs, clients => Clients, fields => Fields, logger => Logger,
             front_requests_per_s => 10 * FrontPerS, database => "127.0.0.1:" ++ integer_to_list(Port)
         },
         driver => Control
