@@ -791,7 +791,7 @@ start_watcher(_, Agent) -> Agent.
 %% From OTP 28 on a trace session could be ours alone (trace:system/3). It is not, because its end takes the VM's lock for changing
 %% code. On OTP 29.1.2 that lock may stay taken for ever when several want it at once: then nobody can load or purge code any more
 %% (the purger and who loads stay suspended). agent/README.md has what was tried.
--record(events, {how, told = #{}, rows = [], last = 0, in_window = 0, window_ms = 0, floods = 0, pause_ms = ?PAUSE_MS, flood_ms = none}).
+-record(events, {how, since_ms = 0, told = #{}, rows = [], last = 0, in_window = 0, window_ms = 0, floods = 0, pause_ms = ?PAUSE_MS, flood_ms = none}).
 
 watcher() -> watcher(begin_watching(#events{})).
 
@@ -801,7 +801,7 @@ begin_watching(Events) ->
     case erlang:system_monitor() of
         undefined ->
             case schedulers_answer() of
-                true -> unless_anothers(erlang:system_monitor(self(), ?EVENTS), Events, fun() -> Events#events{how = monitor} end);
+                true -> unless_anothers(erlang:system_monitor(self(), ?EVENTS), Events, fun() -> Events#events{how = monitor, since_ms = now_ms()} end);
                 %% By chance, since a job that comes each second would be met each time.
                 false -> later(?BUSY_MS + erlang:phash2(erlang:monotonic_time(), ?BUSY_MS), paused, Events)
             end;
@@ -853,7 +853,16 @@ watcher(Events) ->
 still_ours(#events{how = monitor} = Events) -> begin_watching(Events);
 still_ours(Events) -> Events.
 
-happened(Kind, Subject, Info, #events{told = Told, rows = Rows, last = Last} = Events) ->
+%% Of a collection that had begun before it was asked to tell, the VM tells the time since its own start (garbage_collect in erl_gc.c; on a
+%% dirty scheduler one goes on meanwhile).
+happened(long_gc, Subject, [{timeout, Ms} | _] = Info, #events{since_ms = Since} = Events) ->
+    case now_ms() - Since of
+        Watched when Ms > Watched + 1 -> Events;
+        _ -> add_event(long_gc, Subject, Info, Events)
+    end;
+happened(Kind, Subject, Info, Events) -> add_event(Kind, Subject, Info, Events).
+
+add_event(Kind, Subject, Info, #events{told = Told, rows = Rows, last = Last} = Events) ->
     {Count, Sum} = maps:get(Kind, Told, {0, 0}),
     Value = event_value(Kind, Info),
     Row = {Last + 1, {Kind, now_ns(), Subject, Value, Info}},

@@ -14,6 +14,7 @@ tests() ->
      {"accounting_that_somebody_switches_on_stays_on", fun msacc_switched_on/1},
      {"accounting_that_somebody_switches_off_comes_on_again", fun msacc_switched_off/1},
      {"long_slices_long_collections_and_large_heaps_are_told_with_their_process", fun long_ones/1},
+     {"a_collection_that_had_begun_before_is_not_told_with_the_nodes_age", fun begun_before/1},
      {"processes_that_wait_for_a_busy_node_are_told", fun busy_node/1},
      {"somebody_elses_system_monitor_stays", fun foreign_monitor/1},
      {"a_system_monitor_that_comes_later_stays", fun later_monitor/1},
@@ -104,6 +105,22 @@ long_ones(Target) ->
     check("counts", [large_heap, long_gc, long_schedule], lists:sort([K || {K, N, _} <- Counts, N > 0])),
     agent_client:leave(Agent),
     [call(Target, stop, [P]) || P <- [Large, Slow]].
+
+%% It collects all the time, so that the system_monitor is set in the midst of it.
+begun_before(Target) ->
+    Large = call(Target, large, [20000000]),
+    [begin
+         [Large ! collect || _ <- lists:seq(1, 20)],
+         Begin = erlang:monotonic_time(millisecond),
+         Agent = join(Target),
+         wait(fun() -> {message_queue_len, 0} =:= call(Target, erlang, process_info, [Large, message_queue_len]) end, 30000),
+         #{rows := Rows} = value(events, agent_client:sample(Agent, 1, [events])),
+         Told = [Ms || #{kind := long_gc, value := Ms} <- Rows],
+         Watched = erlang:monotonic_time(millisecond) - Begin,
+         check({"no longer than it was watched", Watched}, [Ms || Ms <- Told, Ms > Watched], []),
+         agent_client:leave(Agent)
+     end || _ <- lists:seq(1, 5)],
+    call(Target, stop, [Large]).
 
 busy_node(#target{release = Release, root = Root, beams = Beams} = Target) ->
     #target{node = Busy} = Other = start(integer_to_list(Release), Root, Beams, []),
