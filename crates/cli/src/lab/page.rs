@@ -129,7 +129,7 @@ pub fn sums(rows: &[Row]) -> Vec<String> {
         ),
         format!("the culprit named: {}", share(named, to_name)),
         format!(
-            "cured or healthy with a finding above notice that should not be: {}",
+            "cured or healthy with a finding that should not be (above notice, or any of what the sick one has): {}",
             share(with_false(&well), well.len())
         ),
         format!(
@@ -300,7 +300,7 @@ mod tests {
             "cause first: 1 of 2 (50.0 %)",
             "one more for each further cause): 2 of 2 (100.0 %)",
             "culprit named: 1 of 2",
-            "that should not be: 1 of 2",
+            "of what the sick one has): 1 of 2",
             "beside what is known: 0 of 2",
             "release takes: 1 of 2",
         ] {
@@ -325,7 +325,7 @@ mod tests {
             well("b", 25, "BT024 notice"),
         ];
         let sums = sums(&rows).join("\n");
-        assert!(sums.contains("that should not be: 0 of 3"), "{sums}");
+        assert!(sums.contains("of what the sick one has): 0 of 3"), "{sums}");
         assert!(sums.contains("work explains: 2 of 3 (66.7 %): a BT024 on 23, 27\n"), "{sums}");
     }
 

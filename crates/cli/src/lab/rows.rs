@@ -93,7 +93,7 @@ pub struct Judged {
     pub remedies: usize,
     /// Of these, those with flags that a VM of this release refuses: these flags.
     pub refused: Vec<String>,
-    /// Above "notice", neither expected nor allowed.
+    /// Above "notice", neither expected nor allowed; of a cured one also any of what the sick one is expected to have.
     pub false_findings: Vec<String>,
     /// The same, but true, since others had the CPUs.
     pub excused: Vec<String>,

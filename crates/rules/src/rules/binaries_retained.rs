@@ -29,6 +29,9 @@ pub const RULE: Rule = Rule {
 /// Binaries that one process refers to, as a share of what is resident.
 const SHARE: Scale = Scale { notice: 0.10, warning: 0.25, critical: 0.75, source: "judgement" };
 
+/// What may well be on purpose is told, and comes behind all that surely costs something, be it little.
+const WORTH_KNOWING: f64 = 1.0;
+
 /// What keeps binaries that no process refers to.
 pub(crate) const TABLES: &str = "tables";
 
@@ -115,7 +118,7 @@ fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
     let told = candidates(period);
     // A cache that is meant to hold large binaries looks the same.
     let draft = Draft::new(
-        score.min(NOTICE),
+        score.min(WORTH_KNOWING),
         format!("{} of binaries are kept by no process: by tables, most likely", megabytes(rest)),
     )
     .about(TABLES)
