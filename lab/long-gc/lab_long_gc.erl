@@ -7,8 +7,8 @@
 -export([init/1, handle_call/3, handle_cast/2]).
 
 %% What a collection is to take, and by how much more than drawn a server may have for that, on a fast machine.
--define(COLLECTED_MS, 350).
--define(MOST_TIMES, 3.5).
+-define(COLLECTED_MS, 180).
+-define(MOST_TIMES, 2).
 
 start(Args) -> lab:run(?MODULE, Args).
 
