@@ -1903,7 +1903,7 @@ stand(Pid, MayAsk) ->
                 {_, Stack} ->
                     IsLoop = is_loop(Stack),
                     HasFew = Queue =< ?WALKED_MESSAGES andalso MayAsk(IsLoop) andalso has_few_monitors(Pid),
-                    #{status => waiting, queue => Queue, stack => [mfa({M, F, A}) || {M, F, A, _} <- lists:sublist(Stack, ?STAND_DEPTH)],
+                    #{status => waiting, queue => Queue, stack => functions(Stack),
                       has_few => HasFew,
                       on => case HasFew andalso not IsLoop of
                                 true -> monitored(Pid);

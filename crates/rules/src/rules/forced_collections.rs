@@ -45,6 +45,9 @@ const EACH_PER_SECOND: f64 = 1.0;
 /// So many minor collections a process that does little may have had since it was collected as a whole some seconds ago (seen in the lab).
 const MINOR_ONES: i64 = 1;
 
+/// Who does it, or where he was seen at it.
+const SEEN_COLLECTING: &str = "seen collecting others";
+
 /// What a job that collects all the time does not get.
 pub(crate) const BINARIES_THAT_STAY: &str = "memory of binaries all the while, at least";
 
@@ -146,7 +149,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .because(Evidence::number(format!("in {step} without one, usually"), usual, Unit::Count))
     .because(Evidence::number("such moments", jumps.len() as f64, Unit::Count))
     .because(Evidence::number("processes", processes, Unit::Count))
-    .because_some(caller.as_ref().map(|name| Evidence::text("seen collecting others", name.as_str())))
+    .because_some(caller.as_ref().map(|name| Evidence::text(SEEN_COLLECTING, name.as_str())))
     .but("the load itself may come in such waves")
     .fix(no_such_job(period));
     Ok(Judgement::found(match caller {
@@ -209,15 +212,17 @@ fn looks_at_it_collecting(process: &ProcessUse) -> impl Iterator<Item = &(Vec<St
 
 /// How often it was seen so; once, where only the last closer look tells it.
 fn seen_collecting(process: &ProcessUse) -> Option<Evidence> {
-    const WHAT: &str = "seen collecting others";
     let sum = |sum: i64, looks: i64| sum.saturating_add(looks);
     let times = looks_at_it_collecting(process).map(|(_, looks)| *looks).fold(0, sum);
     let Some((stack, _)) = looks_at_it_collecting(process).max_by_key(|(_, looks)| *looks) else {
-        return Some(Evidence::text(WHAT, place::told(process.row.as_ref()?)?));
+        return Some(Evidence::text(SEEN_COLLECTING, place::told(process.row.as_ref()?)?));
     };
     let of = process.ran.iter().chain(&process.stood).map(|(_, looks)| *looks).fold(0, sum);
     let at = stack.first()?;
-    Some(Evidence::text(WHAT, format!("{}, in {times} of {of} looks", place::with_caller(at, stack))))
+    Some(Evidence::text(
+        SEEN_COLLECTING,
+        format!("{}, in {times} of {of} looks", place::with_caller(at, stack)),
+    ))
 }
 
 fn no_such_job(period: &Period) -> Option<Remedy> {

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use beamtune_model::{Cost, Evidence, Metric, Missing, Period, Scale, SpawnRow, Unit};
+use beamtune_model::{Cost, Evidence, Metric, Missing, Period, Scale, SeriesStat, SpawnRow, Unit};
 use beamtune_stats::{Trend, trend};
 
 use crate::rule::{Draft, NOTICE};
@@ -130,6 +130,11 @@ impl Filling {
                 Evidence::number("time to the limit", left, Unit::Seconds).against(LEFT.warning, LEFT.source)
             }))
     }
+}
+
+/// How long it takes until what is `left` is gone, if a gauge grows steadily.
+pub fn time_left(stat: &SeriesStat, left: f64) -> Option<Cost> {
+    growth(&view::trend_points(&stat.trace), left).map(|trend| Cost::EndSeconds(left / trend.slope))
 }
 
 /// Steady growth that matters, measured by what is there or by what is `left` until a limit; or `None`.

@@ -1,12 +1,11 @@
 //! BT030: the area for literals is nearly full; the VM ends when it is.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
 
-use super::limits::growth;
+use super::limits::time_left;
 use crate::memory::megabytes;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
-use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT030"),
@@ -40,8 +39,6 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     // What is left must be more than there was, also where the area was made small, or has 1,024 MB already.
     let wanted_mb = (2.0 * total.max(2.0 * now) / f64::from(1 << 20)).ceil();
     let grown = (used.last.value - used.first.value) as f64;
-    let left = (total - now).max(0.0);
-    let growing = growth(&view::trend_points(&used.trace), left);
     Ok(Judgement::found(
         Draft::new(
             score,
@@ -52,7 +49,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             ),
         )
         .about("literal area")
-        .costs(growing.map(|trend| Cost::EndSeconds(left / trend.slope)))
+        .costs(time_left(used, (total - now).max(0.0)))
         .because(Evidence::number("used", now, Unit::Bytes))
         .because(Evidence::number("size", total, Unit::Bytes))
         .because(Evidence::number("share used", share, Unit::Ratio).against(FULL.warning, FULL.source))

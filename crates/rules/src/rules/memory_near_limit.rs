@@ -1,12 +1,11 @@
 //! BT037: the VM has taken nearly all the memory that it may have: the kernel is about to end it, or RabbitMQ holds up its publishers.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, Rank, Scale, Unit, facts, metrics};
+use beamtune_model::{Code, Evidence, Missing, Period, Rank, Scale, Unit, facts, metrics};
 
-use super::limits::growth;
+use super::limits::time_left;
 use crate::memory::megabytes;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
-use crate::view;
 use crate::watermark::{self, Assumed};
 
 pub const RULE: Rule = Rule {
@@ -116,12 +115,10 @@ fn near(period: &Period, tightest: &Limit, resident: f64, score: f64, sentence: 
     // A host has what it has, and no group can be given more than that.
     let host = period.facts.number(facts::HOST_MEMORY).map(|bytes| bytes as f64).filter(|bytes| *bytes > 0.0);
     let wanted = host.map_or(1.5 * resident, |host| host.min(1.5 * resident));
-    let left = tightest.left.max(0.0);
     let rss = period.stat(&metrics::RSS, "").ok();
-    let growing = rss.and_then(|stat| growth(&view::trend_points(&stat.trace), left));
     Draft::new(score, format!("{sentence}: {end}, without a crash dump"))
         .about(if tightest.is_group { "control group" } else { "host" })
-        .costs(growing.map(|trend| Cost::EndSeconds(left / trend.slope)))
+        .costs(rss.and_then(|stat| time_left(stat, tightest.left.max(0.0))))
         .because(Evidence::number("taken", tightest.used, Unit::Ratio).against(USED.warning, USED.source))
         .because(Evidence::number("resident at most", resident, Unit::Bytes))
         .because(Evidence::number("limit", tightest.bytes, Unit::Bytes))
