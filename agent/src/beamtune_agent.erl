@@ -98,6 +98,12 @@
 -define(FEW_PROCESSES, 10000).
 %% With fewer free places in the table of processes none is taken to see how many have been started.
 -define(FREE_PLACES, 100).
+%% So many of the newest atoms are looked at, of which so many must begin alike, with so many bytes, for the beginning to be told; and
+%% so many beginnings of one are tried.
+-define(NEWEST_ATOMS, 50).
+-define(FEW_ALIKE, 3).
+-define(SHORT_BEGINNING, 2).
+-define(MOST_BEGINNINGS, 8).
 %% Between two looks whether somebody else's system_monitor has gone.
 -define(TRY_AGAIN_MS, 10000).
 %% Of the host's files: how many one request may name, how many bytes of one and of all are read, and of how many threads.
@@ -520,6 +526,7 @@ bounded(Key, Map, Min, Default, Max) ->
 
 -record(state, {agent, keeper, watcher = none, last_event = 0, filer = none, files = none, budget_ppm, features, own = [],
                 timeout_ms = 2000, interval_ns = 1000000000, deadline_ns = 0, spawned = {0, narrow},
+                atoms,                        % how many there were when `atoms' was read, or before that
                 scan_ns = 0, paused_ns = 0, rested_ns, accounted_ns,
                 %% Lists that are made beside: the one being made and by whom, those that come after it, and books not begun yet.
                 listing = none, to_list = [], listed = #{},
@@ -544,7 +551,7 @@ collector(Agent, Budget) ->
     try
         start_reader(),
         collect(#state{agent = Agent, budget_ppm = Budget, features = features(), own = [self()],
-                       accounted_ns = now_ns() - ?FIRST_INTERVAL_NS})
+                       atoms = erlang:system_info(atom_count), accounted_ns = now_ns() - ?FIRST_INTERVAL_NS})
     catch
         Class:Reason:Stack -> exit({collector_failed, text({Class, Reason, Stack})})
     end.
@@ -721,6 +728,7 @@ read(check_io, _, _) -> check_io();
 read(procs, Params, State) -> procs(bounded(top, Params, 1, 20, 100), State);
 read(processes, Params, State) -> processes(bounded(top, Params, 1, 10, 50), State);
 read(spawns, _, State) -> spawns(State);
+read(atoms, _, State) -> atoms(State);
 read(ran, _, State) -> ran(State);
 read(weigh, _, State) -> weigh(State);
 read(messages, _, State) -> messages(State);
@@ -1862,6 +1870,43 @@ spawns(#state{procs = #procs{origins = Origins, sampled = Sampled, new = New} = 
              || {#{call := Call, name := Name, parent_call := ParentCall}, Count} <- maps:to_list(Origins)],
     {#{new => New, sampled => Sampled, calls => lists:sublist(lists:reverse(lists:keysort(4, Calls)), 20)},
      State#state{procs = Procs#procs{origins = #{}, sampled = 0, new = 0}}}.
+
+%%% Atoms -------------------------------------------------------------------------------------------------------
+
+%% How the newest atoms since `atoms' was read before begin, which tells what they are made of. What is made from input is data: no
+%% atom is told, but what several have in common.
+%%
+%% Atoms are never freed, so they stand in their table in the order in which they were made, and the VM's own terms may name one by
+%% its place (ATOM_INTERNAL_REF3 in external.c, of 24 bits; badarg where there is none).
+atoms(#state{atoms = Before} = State) ->
+    Count = erlang:system_info(atom_count),
+    Places = lists:seq(max(Before, Count - ?NEWEST_ATOMS), Count - 1),
+    Newest = [Text || Place <- Places, Text <- atom_at(Place)],
+    {#{new => Count - Before, sampled => length(Newest), beginnings => beginnings(Newest)}, State#state{atoms = Count}}.
+
+atom_at(Place) when Place < 1 bsl 24 ->
+    try [bin(binary_to_term(<<131, 75, Place:24>>))] catch error:badarg -> [] end;
+atom_at(_) -> [].
+
+%% [{Beginning, how many}], the most frequent one first, of equally frequent ones the longest; then those of the others.
+beginnings(Texts) ->
+    Counts = lists:foldl(fun(Start, Map) -> merge(Start, 1, fun erlang:'+'/2, Map) end, #{}, lists:flatmap(fun starts/1, Texts)),
+    case lists:sort([{-N, -byte_size(Start), Start} || {Start, N} <- maps:to_list(Counts), N >= ?FEW_ALIKE]) of
+        [{N, _, Start} | _] -> [{Start, -N} | beginnings([Text || Text <- Texts, not lists:member(Start, starts(Text))])];
+        [] -> []
+    end.
+
+%% What others may share: up to each separator, and the first letters.
+starts(Text) ->
+    Bytes = binary_to_list(Text),
+    Letters = length(lists:takewhile(fun is_letter/1, Bytes)),
+    Separated = [End || {End, Byte} <- lists:zip(lists:seq(1, length(Bytes)), Bytes), not is_of_word(Byte)],
+    Ends = [End || End <- lists:usort([Letters | Separated]), End >= ?SHORT_BEGINNING, End < byte_size(Text)],
+    [binary:part(Text, 0, End) || End <- lists:sublist(Ends, ?MOST_BEGINNINGS)].
+
+is_of_word(Byte) -> is_letter(Byte) orelse Byte >= $0 andalso Byte =< $9 orelse Byte > 127.
+
+is_letter(Byte) -> Byte >= $a andalso Byte =< $z orelse Byte >= $A andalso Byte =< $Z.
 
 %%% Where processes stand ------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 -export([main/1]).
 
 -define(HOT, [msacc, scheduler_wall_time, run_queues, statistics, memory, counts, check_io, procs, ran, weigh]).
--define(SLOW, [stands, messages, processes, spawns, ets, ports, dist, allocators]).
+-define(SLOW, [stands, messages, processes, spawns, atoms, ets, ports, dist, allocators]).
 
 %% Release, folder of its root, folder of the target's beams there, processes, tables, seconds, budget in ppm.
 -spec main([string()]) -> no_return().

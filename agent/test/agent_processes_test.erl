@@ -13,6 +13,7 @@ tests() ->
      {"a_small_budget_cuts_rounds_into_parts_that_are_exact_too", fun exact_in_parts/1},
      {"a_hot_process_among_many_is_found_within_three_samples", fun hot_among_many/1},
      {"new_processes_are_told_with_who_made_them", fun new_processes/1},
+     {"of_new_atoms_it_is_told_how_they_begin", fun new_atoms/1},
      {"those_that_wait_are_told_with_whom_they_wait_for", fun waiting_for/1},
      {"one_that_has_many_monitors_waits_for_who_is_behind", fun waiting_for_one_behind/1},
      {"who_others_wait_for_is_not_asked_for_what_may_be_very_many", fun waiting_for_a_hub/1, ["+MFe", "false"]},
@@ -120,6 +121,25 @@ new_processes(#target{release = Release} = Target) ->
     check("who made them", [{Worker, <<>>, Parent, 20}], Calls),
     agent_client:leave(Agent),
     call(Target, stop, [Population]).
+
+new_atoms(Target) ->
+    Agent = join(Target),
+    Make = fun(Parts) -> call(Target, erlang, list_to_atom, [lists:concat(Parts)]) end,
+    %% No other run has made them in this node.
+    Made = erlang:unique_integer([positive]) + erlang:system_time(),
+    agent_client:sample(Agent, 1, [atoms]),
+    [Make(["größe-", Made, "-", N]) || N <- lists:seq(1, 30)],
+    [Make(["topic", Made, "/", Kind, N]) || N <- lists:seq(1, 4), Kind <- [a, b]],
+    [Make([N, "alone", Made]) || N <- lists:seq(1, 2)],
+    #{new := New, sampled := Sampled, beginnings := Beginnings} = value(atoms, agent_client:sample(Agent, 2, [atoms])),
+    check("new", New, fun(N) -> N >= 40 end),
+    check("looked at", 40 =< Sampled andalso Sampled =< 50, true),
+    Number = integer_to_binary(Made),
+    check("as far as they are alike", [{<<"größe-"/utf8, Number/binary, "-">>, 30}, {<<"topic", Number/binary, "/">>, 8}],
+          lists:sublist(Beginnings, 2)),
+    check("those that stand alone", [], [B || {B, _} <- Beginnings, binary:match(B, <<"alone">>) =/= nomatch]),
+    check("once", #{beginnings => []}, maps:with([beginnings], value(atoms, agent_client:sample(Agent, 3, [atoms])))),
+    agent_client:leave(Agent).
 
 waiting_for(Target) -> waiting_for(Target, fun(Holding) -> call(Target, services, [Holding]) end).
 

@@ -111,6 +111,7 @@ keys(procs) ->
      top_queues, skipped | keys(part)];
 keys(processes) -> [binary_vheap_bytes, rows | keys(part)];
 keys(spawns) -> [new, sampled, calls];
+keys(atoms) -> [new, sampled, beginnings];
 keys(ran) -> [sampled];
 keys(weigh) -> [sampled];
 keys(messages) -> [active, sampled, us, off_heap, sizes, rows];

@@ -3,7 +3,7 @@
 -record(target, {node, os_pid, release, root, beams, log}).
 
 -define(HOT, [msacc, scheduler_wall_time, run_queues, statistics, memory, counts, check_io, procs, events]).
--define(SLOW, [stands, messages, processes, spawns, ets, ports, dist, allocators]).
+-define(SLOW, [stands, messages, processes, spawns, atoms, ets, ports, dist, allocators]).
 
 %% The state of a node without the agent.
 -define(CLEAN, #{msacc => false, scheduler_wall_time => false, module => false, old_code => false, code_server => false,

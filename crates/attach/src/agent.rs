@@ -100,6 +100,8 @@ pub enum Item {
     Allocators,
     /// Who starts processes.
     Spawns,
+    /// How the newest atoms begin.
+    Atoms,
     /// Where processes stand that wait; so many are chosen by chance.
     Stands(u32),
     /// Where those run that do the most, for the closer looks.
@@ -130,6 +132,7 @@ impl Item {
             Item::Dist => "dist",
             Item::Allocators => "allocators",
             Item::Spawns => "spawns",
+            Item::Atoms => "atoms",
             Item::Stands(_) => "stands",
             Item::Ran => "ran",
             Item::Weigh => "weigh",

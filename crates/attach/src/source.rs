@@ -55,6 +55,7 @@ const IN_DETAIL: &[Item] = &[
     Item::Dist,
     Item::Allocators,
     Item::Spawns,
+    Item::Atoms,
 ];
 
 /// Between two searches for a node that was lost.

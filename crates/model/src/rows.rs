@@ -398,14 +398,14 @@ fn title(names: [&Option<String>; 3]) -> Option<&str> {
     names.into_iter().find_map(Option::as_deref)
 }
 
-/// Who starts processes, or owns tables or ports: a count by origin, from a bounded sample of the newest.
+/// Who starts processes, or owns tables or ports, or what atoms are made of: a count by origin, from a bounded sample of the newest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnRow {
     /// When, from the recording's start.
     pub t: Nanos,
-    /// `process`, `ets` or `port`; of a crash dump `timer`, too, whose kind is the receiver.
+    /// `process`, `ets`, `port` or `atom`; of a crash dump `timer`, too, whose kind is the receiver.
     pub what: String,
-    /// What they are: initial call, table name, or port name.
+    /// What they are: initial call, table name, or port name; of atoms how several of them begin.
     pub kind: String,
     /// Who made them: registered name or initial call of the parent or owner.
     pub maker: Option<String>,

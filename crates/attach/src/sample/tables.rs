@@ -1,4 +1,4 @@
-//! ETS tables, ports, and the channels to other nodes.
+//! ETS tables, ports, new atoms, and the channels to other nodes.
 
 use std::collections::HashMap;
 
@@ -89,6 +89,23 @@ pub(super) fn ports(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> R
         if others > 0 {
             origin(kind, None, others);
         }
+    }
+    Ok(())
+}
+
+/// `{Beginning, Count}`: of the newest atoms, what several have in common.
+pub(super) fn atoms(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    let sampled = needed(value, "sampled")?;
+    for row in rows(value, "beginnings")? {
+        let [beginning, count] = row.tuple_of()?;
+        out.sample.spawns.push(SpawnRow {
+            t,
+            what: "atom".to_owned(),
+            kind: words(beginning)?.unwrap_or_default(),
+            maker: None,
+            count: count.as_i64()?,
+            of: sampled,
+        });
     }
     Ok(())
 }

@@ -394,6 +394,17 @@ fn texts_of_any_length_are_taken_in_part() {
     assert_eq!(sample.ports[0].id.len(), MOST_CHARACTERS);
 }
 
+#[test]
+fn of_new_atoms_it_is_kept_how_they_begin() {
+    let beginnings = Value::list([Value::tuple([binary("cart-"), Value::from(45i64)])]);
+    let pairs = [("new", Value::from(400i64)), ("sampled", Value::from(50i64)), ("beginnings", beginnings)];
+    let sample = Recording::default().add(vec![done("atoms", &pairs)]).unwrap();
+    assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
+    let [row] = &sample.spawns[..] else { panic!("{:?}", sample.spawns) };
+    assert_eq!((row.what.as_str(), row.kind.as_str()), ("atom", "cart-"));
+    assert_eq!((row.count, row.of, &row.maker), (45, 50, &None));
+}
+
 /// With very many, their list is made beside: until it is there, the agent tells how many there are, and nothing of them.
 #[test]
 fn tables_and_ports_whose_list_is_not_there_yet_tell_nothing() {

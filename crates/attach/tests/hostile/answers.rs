@@ -208,6 +208,11 @@ pub fn item(name: &str, n: i64) -> Value<'static> {
             ("sampled", int(20)),
             ("calls", Value::list([Value::tuple([call("worker"), text("boss"), call("sup"), int(20)])])),
         ]),
+        "atoms" => map(&[
+            ("new", int(400)),
+            ("sampled", int(50)),
+            ("beginnings", Value::list([Value::tuple([text("cart-"), int(45)])])),
+        ]),
         "stands" => {
             let wanted = Value::list([Value::tuple([text("<0.1.0>"), int(30)])]);
             let at = || Value::list([call("gen"), call("shop")]);

@@ -177,6 +177,7 @@ pub(super) const WORDS: &[&str] = &[
     "allocators",
     "dist",
     "spawns",
+    "atoms",
     "stands",
     "messages",
     "weigh",

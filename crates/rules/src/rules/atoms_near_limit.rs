@@ -1,6 +1,6 @@
 //! BT009: the atom table is nearly full, or filling up. Atoms are never freed, and a full table ends the VM.
 
-use beamtune_model::{Code, Evidence, Missing, Period, facts, metrics};
+use beamtune_model::{Code, Evidence, Missing, Period, SpawnRow, facts, metrics};
 
 use super::limits::Filling;
 use crate::remedy;
@@ -17,6 +17,9 @@ pub const RULE: Rule = Rule {
     judge,
 };
 
+/// Of the newest atoms, what begins alike is told where it is so many of them.
+const MOSTLY: f64 = 0.5;
+
 /// A process below this share of all reductions is not named.
 const SHARE: f64 = 0.05;
 
@@ -25,10 +28,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let filling = Filling::of(period, &metrics::ATOM_COUNT, limit)?;
     let Some(score) = filling.score() else { return Ok(Judgement::Healthy(filling.sentence("atoms"))) };
     let leak = filling.growth.is_some();
+    let draft = filling.draft(score, "atoms").about("atoms");
+    let draft = match commonest(period).filter(|_| leak) {
+        Some(row) => draft.and(&format!("; the newest are mostly {}…", row.kind)).because(Evidence::text(
+            "the newest begin with",
+            format!("{} ({} of {} looked at)", row.kind, row.count, row.of),
+        )),
+        None => draft,
+    };
     Ok(Judgement::found(
-        filling
-            .draft(score, "atoms")
-            .about("atoms")
+        draft
             .because_some(if leak { busiest(period) } else { None })
             .but_if(leak, "loading code makes atoms too: a release that has just started grows for a while")
             .fix_if(leak, || {
@@ -48,6 +57,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 "restart with the flag: system_info(atom_limit) shows the new size",
             )),
     ))
+}
+
+/// How most of the newest ones begin: whoever wrote the code knows it again.
+fn commonest(period: &Period) -> Option<&SpawnRow> {
+    let atoms = period.spawns.iter().filter(|row| row.what == "atom");
+    let most = atoms.max_by_key(|row| row.count)?;
+    (most.count as f64 >= MOSTLY * most.of as f64).then_some(most)
 }
 
 /// The VM does not tell who makes atoms; whoever makes thousands a second is among the busiest.
