@@ -131,6 +131,8 @@ pub struct Node {
     pub minor_faults: i64,
     /// The largest size that the carriers of the first allocator have had, in bytes.
     pub carriers_peak: i64,
+    /// How active the schedulers were while microstate accounting was on, if not as at any other time.
+    pub active_when_sampled: Option<f64>,
     /// Of each dirty CPU scheduler's time, the share collecting garbage.
     pub dirty_gc: f64,
     /// Threads of the async pool, the share of the time in which each uses a CPU, and in which it works (msacc).
@@ -323,6 +325,7 @@ pub fn node() -> Node {
         async_threads: 1,
         async_cpu: 0.0,
         async_awake: 0.0,
+        active_when_sampled: None,
         idle: 1.2,
         uneven: Vec::new(),
         locks: vec![LockRow { waited: 2_000_000, ..lock("run_queue", None) }],

@@ -35,6 +35,10 @@ const SLEEPS: Scale = Scale {
     source: "measured on OTP 25: 74,000/s under lock contention with 4 schedulers, 5,600/s in message ping-pong, which is contended a little",
 };
 
+/// States of microstate accounting that a scheduler is in while it looks for work, which scheduler wall time does not count as active
+/// (`scheduler_wait` in erl_process.c; spinning is `other` where it has no state of its own).
+const WHILE_WAITING: [&str; 3] = ["busy_wait", "check_io", "other"];
+
 /// Schedulers that are active at least this much have no sleep of their own that would explain a switch.
 const AWAKE: f64 = 0.97;
 
@@ -106,8 +110,10 @@ impl Unused<'_> {
         let steal = period.cores(&metrics::CPU_STEAL, "").unwrap_or(0.0);
 
         // A thread that waits for a process's lock is asleep by msacc and active by scheduler wall time; one that waits for a
-        // table's lock is awake by both.
-        let awake = states.awake().max(active.cores());
+        // table's lock is awake by both. Msacc is on for a tenth of the time, in which work that comes in bursts may be met far too
+        // often; beyond scheduler wall time, which always counts, a thread is awake only to spin and to poll.
+        let waiting: f64 = WHILE_WAITING.into_iter().map(|state| states.get(state)).sum();
+        let awake = states.awake().max(active.cores()).min(active.cores() + waiting);
         // Blocked: awake by the VM's clock, but neither running nor runnable by the kernel's. What the hypervisor took looks the same.
         let off_cpu = (awake - cpu - waited).max(0.0);
         let blocked = (off_cpu - steal).max(0.0);

@@ -346,6 +346,9 @@ fn unused_cpu_is_explained_by_its_largest_cause() {
     check(&alone(0.5), "no runnable work", Level::Notice);
     // Awake by the VM's clock, neither running nor runnable by the kernel's.
     check(&node().with(|n| (n.active, n.cpu) = (0.95, 0.4)), "locks", Level::Warning);
+    // Bursts of work that were under way whenever microstate accounting was on.
+    let bursts = node().with(|n| (n.active, n.cpu, n.active_when_sampled) = (0.4, 0.4, Some(0.95)));
+    check(&bursts, "no runnable work", Level::Notice);
     // Never asleep, and yet giving up the CPU all the time.
     let busy = node().with(|n| (n.active, n.cpu) = (0.98, 0.97));
     check(&busy.clone().with(|n| n.involuntary_switches = 10_000), "locks", Level::Warning);
