@@ -36,6 +36,11 @@ fn same_subject(cause: &Finding, effect: &Finding) -> bool {
     cause.subject.is_some() && cause.subject == effect.subject
 }
 
+/// A finding that names one process names its pid, and that one makes its own garbage.
+fn is_no_single_process(finding: &Finding) -> bool {
+    finding.subject.as_deref().is_none_or(|subject| !subject.contains('<'))
+}
+
 /// These rules look themselves whether the time may be the host's, and make no more than a notice of it then: what is worse is the VM's.
 fn may_be_the_hosts(_: &Finding, effect: &Finding) -> bool {
     effect.level == Level::Notice && takes_long(effect)
@@ -297,14 +302,19 @@ const RELATIONS: &[Relation] = &[
     Relation {
         cause: "BT048",
         effects: &["BT011"],
-        // One process that is named, with its pid, makes its own garbage; a kind may be those that refer to the term.
-        is_meant: |_, effect| effect.subject.as_deref().is_none_or(|subject| !subject.contains('<')),
+        // A kind may be those that refer to the term.
+        is_meant: |_, effect| is_no_single_process(effect),
         why: "whoever refers to a persistent term that goes is collected",
     },
     Relation {
         cause: "BT047",
         effects: &["BT011"],
-        is_meant: |cause, effect| effect.subject.is_none() || same_subject(cause, effect),
+        // New processes that were hardly ever seen have no kind; what was seen is then only a guess.
+        is_meant: |cause, effect| {
+            effect.subject.is_none()
+                || same_subject(cause, effect)
+                || cause.subject.is_none() && is_no_single_process(effect)
+        },
         why: "these are the collections of new processes",
     },
     Relation {
@@ -489,6 +499,9 @@ mod tests {
         check(vec![finding("BT046", 10.0, "t"), finding("BT015", 40.0, "locks")], None);
         check(vec![finding("BT047", 40.0, "a"), finding("BT011", 40.0, "a")], Some("BT047"));
         check(vec![finding("BT047", 40.0, "a"), finding("BT011", 40.0, "b")], None);
+        let of_no_kind = || Finding { subject: None, ..finding("BT047", 40.0, "") };
+        check(vec![of_no_kind(), finding("BT011", 60.0, "b")], Some("BT047"));
+        check(vec![of_no_kind(), finding("BT011", 60.0, "b (<0.7.0>)")], None);
     }
 
     #[test]
