@@ -17,7 +17,7 @@ start(Args) -> lab:run(?MODULE, Args).
 establish(Context) ->
     Sessions = lab:int(Context, sessions, 1500, 2500),
     Settings = lab:int(Context, settings, 30, 60),
-    Changes = lab:int(Context, changes_per_s, 4, 8),
+    Changes = lab:int(Context, changes_per_s, 8, 12),
     PerS = lab:int(Context, reads_per_s, 300, 600),
     State = lab:int(Context, state_words, 500, 1500),
     [Module, Writer | Sources] = lab:names(Context, names, 4),

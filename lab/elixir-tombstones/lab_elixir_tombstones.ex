@@ -116,7 +116,7 @@ defmodule LabElixir.Directory do
   # Tells the neighbour all of it, with a checksum, unless it has not yet dealt with the last.
   @impl true
   def handle_info(:sync, %{awaits: nil} = state) do
-    checksum = Enum.reduce(state.entries, 0, fn entry, sum -> Bitwise.bxor(sum, digest(entry)) end)
+    checksum = state.entries |> Enum.sort() |> Enum.reduce(0, fn entry, sum -> digest({sum, entry}) end)
     send(state.neighbour, {:entries, self(), checksum, state.entries})
     Process.send_after(self(), :sync, state.sync_ms)
     {:noreply, %{state | awaits: checksum}}

@@ -15,7 +15,7 @@ establish(Context) ->
     Clients = lab:int(Context, clients, 30, 50),
     ServiceUs = lab:int(Context, service_us, 300, 700),
     %% Of what one process can do; it swings by a fifth about this.
-    DemandPct = lab:int(Context, demand_pct, 110, 120),
+    DemandPct = lab:int(Context, demand_pct, 130, 145),
     SwingMs = lab:int(Context, swing_ms, 3000, 7000),
     UnitsPerMs = lab:calibrate(),
     Served = lab:counter(),

@@ -9,7 +9,7 @@ start(Args) -> lab:run(?MODULE, Args).
 
 establish(Context) ->
     Rows = lab:int(Context, rows, 1600, 2200),
-    PerS = lab:demand(Context, per_s, 900, 1200),
+    PerS = lab:demand(Context, per_s, 1400, 1800),
     Sources = lab:names(Context, sources, lab:int(Context, sources, 2, 4)),
     Done = lab:counter(),
     Options = [{min_heap_size, 20 * Rows} || not lab:sick(Context)],
