@@ -526,7 +526,7 @@ bounded(Key, Map, Min, Default, Max) ->
 
 -record(state, {agent, keeper, watcher = none, last_event = 0, filer = none, files = none, budget_ppm, features, own = [],
                 timeout_ms = 2000, interval_ns = 1000000000, deadline_ns = 0, spawned = {0, narrow},
-                atoms,                        % how many there were when `atoms' was read, or before that
+                atoms,                        % how many there were when `atoms' was read, at first when we began
                 scan_ns = 0, paused_ns = 0, rested_ns, accounted_ns,
                 %% Lists that are made beside: the one being made and by whom, those that come after it, and books not begun yet.
                 listing = none, to_list = [], listed = #{},
@@ -1881,18 +1881,19 @@ spawns(#state{procs = #procs{origins = Origins, sampled = Sampled, new = New} = 
 atoms(#state{atoms = Before} = State) ->
     Count = erlang:system_info(atom_count),
     Places = lists:seq(max(Before, Count - ?NEWEST_ATOMS), Count - 1),
-    Newest = [Text || Place <- Places, Text <- atom_at(Place)],
+    Newest = [starts(Text) || Place <- Places, Text <- atom_at(Place)],
     {#{new => Count - Before, sampled => length(Newest), beginnings => beginnings(Newest)}, State#state{atoms = Count}}.
 
 atom_at(Place) when Place < 1 bsl 24 ->
     try [bin(binary_to_term(<<131, 75, Place:24>>))] catch error:badarg -> [] end;
 atom_at(_) -> [].
 
-%% [{Beginning, how many}], the most frequent one first, of equally frequent ones the longest; then those of the others.
-beginnings(Texts) ->
-    Counts = lists:foldl(fun(Start, Map) -> merge(Start, 1, fun erlang:'+'/2, Map) end, #{}, lists:flatmap(fun starts/1, Texts)),
+%% From what each may share, [{Beginning, how many}]: the most frequent one first, of equally frequent ones the longest; then those of the
+%% others.
+beginnings(Each) ->
+    Counts = lists:foldl(fun(Start, Map) -> merge(Start, 1, fun erlang:'+'/2, Map) end, #{}, lists:append(Each)),
     case lists:sort([{-N, -byte_size(Start), Start} || {Start, N} <- maps:to_list(Counts), N >= ?FEW_ALIKE]) of
-        [{N, _, Start} | _] -> [{Start, -N} | beginnings([Text || Text <- Texts, not lists:member(Start, starts(Text))])];
+        [{N, _, Start} | _] -> [{Start, -N} | beginnings([Starts || Starts <- Each, not lists:member(Start, Starts)])];
         [] -> []
     end.
 

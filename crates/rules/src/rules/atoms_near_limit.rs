@@ -17,7 +17,7 @@ pub const RULE: Rule = Rule {
     judge,
 };
 
-/// Of the newest atoms, what begins alike is told where it is so many of them.
+/// Of the newest atoms, what begins alike is told where it is so many of them (judgement).
 const MOSTLY: f64 = 0.5;
 
 /// A process below this share of all reductions is not named.
