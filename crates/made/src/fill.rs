@@ -268,7 +268,7 @@ impl Node {
         for number in 1..=self.schedulers {
             let entity = format!("scheduler/{number}");
             let emulator = (self.active_when_sampled.unwrap_or(self.active) - self.gc).max(0.0);
-            let other = (self.cpu - self.active).max(0.0);
+            let other = self.spinning_when_sampled.unwrap_or((self.cpu - self.active).max(0.0));
             out.family(&metrics::MSACC, &entity, "emulator", ns(emulator, s));
             out.family(&metrics::MSACC, &entity, "gc", ns(self.gc, s));
             out.family(&metrics::MSACC, &entity, "other", ns(other, s));

@@ -133,6 +133,8 @@ pub struct Node {
     pub carriers_peak: i64,
     /// How active the schedulers were while microstate accounting was on, if not as at any other time.
     pub active_when_sampled: Option<f64>,
+    /// The share of that time in which each one spun; what the kernel says beyond `active` where it is none.
+    pub spinning_when_sampled: Option<f64>,
     /// Of each dirty CPU scheduler's time, the share collecting garbage.
     pub dirty_gc: f64,
     /// Threads of the async pool, the share of the time in which each uses a CPU, and in which it works (msacc).
@@ -326,6 +328,7 @@ pub fn node() -> Node {
         async_cpu: 0.0,
         async_awake: 0.0,
         active_when_sampled: None,
+        spinning_when_sampled: None,
         idle: 1.2,
         uneven: Vec::new(),
         locks: vec![LockRow { waited: 2_000_000, ..lock("run_queue", None) }],

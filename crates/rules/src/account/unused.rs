@@ -116,7 +116,8 @@ impl Unused<'_> {
         let awake = states.awake().max(active.cores()).min(active.cores() + waiting);
         // Blocked: awake by the VM's clock, but neither running nor runnable by the kernel's. What the hypervisor took looks the same.
         let off_cpu = (awake - cpu - waited).max(0.0);
-        let blocked = (off_cpu - steal).max(0.0);
+        // Who spins or polls is not blocked, however much of that was met.
+        let blocked = (off_cpu - steal).clamp(0.0, active.cores());
         let blocked_share = if awake > 0.0 { blocked / awake } else { 0.0 };
         let locks = locks(period, &active, blocked, blocked_share);
         let holds = holds::holds(period).unwrap_or_default();

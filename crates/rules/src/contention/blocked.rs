@@ -62,10 +62,12 @@ impl Times {
         self.length.saturating_mul(i64::try_from(self.threads).unwrap_or(i64::MAX))
     }
 
-    /// Awake, and neither on a CPU nor waiting for one. The clocks are the VM's and the kernel's, so it can come out slightly below 0.
+    /// Awake, and neither on a CPU nor waiting for one. The clocks are the VM's and the kernel's, so it can come out slightly below 0. Microstates
+    /// are sampled, and may meet spinning far too often; but who spins is not blocked, so it is never longer than there was work.
     pub fn blocked(&self) -> Option<Nanos> {
         let busy = self.ran?.saturating_add(self.queued?);
-        Some(self.awake?.saturating_sub(busy).max(0))
+        let off_cpu = self.awake?.saturating_sub(busy).max(0);
+        Some(self.working.map_or(off_cpu, |working| off_cpu.min(working)))
     }
 
     /// Which part of the time they were awake.

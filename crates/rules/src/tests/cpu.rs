@@ -349,6 +349,12 @@ fn unused_cpu_is_explained_by_its_largest_cause() {
     // Bursts of work that were under way whenever microstate accounting was on.
     let bursts = node().with(|n| (n.active, n.cpu, n.active_when_sampled) = (0.4, 0.4, Some(0.95)));
     check(&bursts, "no runnable work", Level::Notice);
+    // An idle VM on a machine that others keep busy, whose schedulers were met spinning.
+    let spun = node().with(|n| {
+        (n.active, n.cpu, n.wait, n.foreign) = (0.002, 0.004, 0.31, 1.99);
+        n.spinning_when_sampled = Some(0.49);
+    });
+    check(&spun, "no runnable work", Level::Notice);
     // Never asleep, and yet giving up the CPU all the time.
     let busy = node().with(|n| (n.active, n.cpu) = (0.98, 0.97));
     check(&busy.clone().with(|n| n.involuntary_switches = 10_000), "locks", Level::Warning);

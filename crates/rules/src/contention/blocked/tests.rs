@@ -185,6 +185,18 @@ fn scheduler_wall_time_says_so_where_microstates_were_not_recorded() {
 }
 
 #[test]
+fn a_scheduler_that_is_met_spinning_is_not_blocked_for_longer_than_it_works() {
+    let period = period(|second, entity, out| {
+        out.family(&metrics::MSACC, entity, "sleep", second * 40);
+        out.family(&metrics::MSACC, entity, "other", second * 60);
+        out.metric(&metrics::SCHEDULER_ACTIVE, entity, second * 2);
+        out.metric(&metrics::SCHEDULER_TOTAL, entity, second * 1_000);
+    });
+    let times = of_period(&period).unwrap().remove(0);
+    assert_eq!((times.awake, times.blocked()), (Some(12 * SECOND_NS), Some(40_000_000)));
+}
+
+#[test]
 fn a_recording_without_threads_says_what_is_missing() {
     let missing = of_period(&Period::default()).unwrap_err();
     assert_eq!(missing.what, "the schedulers' threads");
