@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use beamtune_model::{Code, Evidence, Missing, Period, Remedy, Unit, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, Remedy, Unit, metrics};
 
 use super::{contended_locks, cpu_starved};
 use crate::account::{self, BLOCKED, Serial, Unused};
@@ -146,7 +146,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .filter_map(|candidate| candidate(period).filter(|_| is_guessed));
     // An explanation is a notice; that locks hold the node back is more than that.
     let score = locks.as_ref().map_or(10.0, |(score, _)| *score);
-    let draft = candidates.fold(Draft::new(score, summary).about(cause.name()), Draft::because)
+    // Where only the switches told of locks, how long they were waited for is not known.
+    let is_timed = cause == Cause::Locks && BLOCKED.score(unused.blocked_share).is_some();
+    let blocked = is_timed.then_some(Cost::CpuCores(unused.blocked));
+    let draft = candidates.fold(Draft::new(score, summary).about(cause.name()).costs(blocked), Draft::because)
         .because(Evidence::number("capacity", capacity.cores, Unit::Cores).with_text(account::capacity_text(&capacity)))
         .because(Evidence::number("CPU of the VM", used, Unit::Cores))
         .because(Evidence::number("not used: stopped by the quota", share(unused.stopped), Unit::Ratio))

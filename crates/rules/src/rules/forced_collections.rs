@@ -5,7 +5,8 @@
 //! it, on a node on which each process is collected at least once a second.
 
 use beamtune_model::{
-    Code, Evidence, Group, Missing, Period, ProcessUse, Rank, Remedy, Scale, Unit, metrics, units::SECOND_NS,
+    Code, Cost, Evidence, Group, Missing, Period, ProcessUse, Rank, Remedy, Scale, Unit, cpu::kind, metrics,
+    units::SECOND_NS,
 };
 
 use crate::place;
@@ -162,6 +163,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 fn without_pause(period: &Period, caller: &ProcessUse, score: f64, rate: f64, processes: f64) -> Draft {
     let who = caller.title();
     let each = rate / processes;
+    let gc = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU]).ok();
     let binaries = period.find(Group::Memory, "", "binary");
     Draft::new(
         score.min(74.0),
@@ -170,6 +172,7 @@ fn without_pause(period: &Period, caller: &ProcessUse, score: f64, rate: f64, pr
         ),
     )
     .about(who)
+    .costs(gc.map(|collecting| Cost::CpuCores(collecting.gc)))
     .because(Evidence::number("collections", rate, Unit::PerSecond).against(RATE.warning, RATE.source))
     .because(Evidence::number("of each process", each, Unit::PerSecond).against(EACH_PER_SECOND, "judgement"))
     .because_some(seen_collecting(caller))

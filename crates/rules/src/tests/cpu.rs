@@ -345,7 +345,9 @@ fn unused_cpu_is_explained_by_its_largest_cause() {
     assert_healthy(&alone(0.9), "BT015");
     check(&alone(0.5), "no runnable work", Level::Notice);
     // Awake by the VM's clock, neither running nor runnable by the kernel's.
-    check(&node().with(|n| (n.active, n.cpu) = (0.95, 0.4)), "locks", Level::Warning);
+    let locked = node().with(|n| (n.active, n.cpu) = (0.95, 0.4));
+    check(&locked, "locks", Level::Warning);
+    assert!(matches!(finding(&locked, "BT015").cost, Some(Cost::CpuCores(cores)) if cores > 0.4));
     // Bursts of work that were under way whenever microstate accounting was on.
     let bursts = node().with(|n| (n.active, n.cpu, n.active_when_sampled) = (0.4, 0.4, Some(0.95)));
     check(&bursts, "no runnable work", Level::Notice);

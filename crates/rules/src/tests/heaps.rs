@@ -1,6 +1,6 @@
 //! The rules about what processes and tables keep.
 
-use beamtune_model::{CollectRow, HolderRow, Level, Outcome, Rank};
+use beamtune_model::{CollectRow, Cost, HolderRow, Level, Outcome, Rank};
 
 use super::node::{Busy, Happens, node};
 use super::{assert_healthy, entries, finding, outcome, row, value};
@@ -227,8 +227,16 @@ fn a_job_that_collects_without_a_pause_is_told_by_who_was_seen_at_it() {
             }];
         })
     };
-    let found = finding(&guard("erlang:garbage_collect/2", 9_000), "BT032");
+    let collects =
+        guard("erlang:garbage_collect/2", 9_000).with(|n| (n.active, n.cpu, n.gc) = (0.4, 0.4, 0.2));
+    let found = finding(&collects, "BT032");
     assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("shop_guard (<0.77.0>)")));
+    let all = 0.2 * collects.schedulers as f64;
+    assert!(
+        matches!(found.cost, Some(Cost::CpuCores(cores)) if (cores - all).abs() < 0.01),
+        "{:?}",
+        found.cost
+    );
     assert!(found.summary.contains("9000 collections a second, 4.5 of each of 2000"), "{}", found.summary);
     assert_eq!(entries(&found), ["code.no_forced_collections"]);
     // It is seen as well while it waits for one of them.
