@@ -4,7 +4,7 @@
 -export([main/1]).
 
 -define(HOT, [msacc, scheduler_wall_time, run_queues, statistics, memory, counts, check_io, {procs, #{top => 5}}, events, ran, weigh]).
--define(SLOW, [{stands, #{sample => 200}}, messages, {processes, #{top => 3}}, spawns, {ets, #{top => 3}}, {ports, #{top => 3}}, dist, allocators]).
+-define(SLOW, [atoms, {stands, #{sample => 200}}, messages, {processes, #{top => 3}}, spawns, {ets, #{top => 3}}, {ports, #{top => 3}}, dist, allocators]).
 %% What says nothing of the machine that the fixtures are made on; then what is refused.
 -define(HOST, [{host, #{ask => [{read, <<"/proc/self/limits">>, 65536}, {read, <<"/proc/meminfo">>, 9}, {link, <<"/proc/self/ns/cgroup">>},
                                 {count, <<"/proc/self/fd">>}, all_threads, {read, <<"/sys/fs/cgroup/beamtune-none/cpu.max">>, 64},
@@ -37,11 +37,13 @@ main([Release, Root, Beams, Out]) ->
     list_to_integer(Release) >= 27 andalso agent_nodes:call(Target, labelled, [{my_worker, <<"größe"/utf8>>}]),
     #{agent := Pid, session := Session, joined := Joined} = Agent = agent_client:join(Node, #{lease_ms => 5000}),
     Write("joined", {beamtune, joined, Joined}),
-    First = agent_client:sample(Agent, 1, [facts, {procs, #{top => 5}}, no_such_item]),
+    First = agent_client:sample(Agent, 1, [facts, {procs, #{top => 5}}, atoms, no_such_item]),
     Write("sample-facts", {beamtune, sample, 1, First}),
     Population ! {self(), {turnover, 1, 3}},
     receive {Population, {3, 1}} -> ok end,
     Write("sample-hot", {beamtune, sample, 2, agent_client:sample(Agent, 2, ?HOT)}),
+    %% The last sample has loaded modules on some releases, whose atoms are new, too.
+    [agent_nodes:call(Target, erlang, list_to_atom, [lists:concat(["größe-", N])]) || N <- lists:seq(1, 20)],
     Write("sample-slow", {beamtune, sample, 3, agent_client:sample(Agent, 3, ?SLOW)}),
     Write("sample-host", {beamtune, sample, 4, in_time(Agent)}),
     Write("sample-asked", {beamtune, sample, 5, agent_client:sample(Agent, 5, ?ASKED)}),

@@ -403,6 +403,13 @@ fn of_new_atoms_it_is_kept_how_they_begin() {
     let [row] = &sample.spawns[..] else { panic!("{:?}", sample.spawns) };
     assert_eq!((row.what.as_str(), row.kind.as_str()), ("atom", "cart-"));
     assert_eq!((row.count, row.of, &row.maker), (45, 50, &None));
+    for release in [23, 25, 27, 29] {
+        let mut recording = Recording::default();
+        recording.add_fixture(&format!("r{release}-sample-facts"));
+        let sample = recording.add_fixture(&format!("r{release}-sample-slow"));
+        let row = sample.spawns.iter().find(|row| row.what == "atom" && row.kind == "größe-");
+        assert!(row.is_some_and(|row| row.count == 20 && row.of >= 20), "OTP {release}: {:?}", sample.spawns);
+    }
 }
 
 /// With very many, their list is made beside: until it is there, the agent tells how many there are, and nothing of them.
