@@ -161,6 +161,7 @@ fn run_lab(args: &RunArgs) -> Result<ExitCode> {
         for_seconds: args.length.as_secs().max(1) as u32,
         cores: args.cores,
         params: args.params.clone(),
+        errors: None,
     };
     let stop = terminal::stop_flag(&[SIGINT, SIGTERM])?;
     // One that is started again and again begins its time anew each time.

@@ -4,6 +4,8 @@
 //! as soon as it is over, so what was broken off goes on from there.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -230,6 +232,8 @@ impl Evaluation {
             cores: run.cores,
             for_seconds: LAB_SECONDS,
             params: Vec::new(),
+            // What they log would stand between the lines of the evaluation.
+            errors: Some(Arc::new(tempfile::tempfile().context("cannot make a file for what the VM logs")?)),
         };
         let mut running = Running::start(lab, &options, &place.modules)?;
         let until = Instant::now() + READY_WITHIN;
@@ -239,7 +243,12 @@ impl Evaluation {
             }
             match running.next(lab, &options, Duration::from_millis(100))? {
                 Said::Ready(line) => break line,
-                Said::Ended => bail!("its VM ended before it was ready: {}", running.wait()?),
+                Said::Ended => {
+                    let status = running.wait()?;
+                    let said = options.errors.as_deref().and_then(last_line);
+                    let said = said.map_or(String::new(), |line| format!("; it has said: {line}"));
+                    bail!("its VM ended before it was ready: {status}{said}");
+                }
                 Said::Line(_) | Said::Nothing => {}
             }
         };
@@ -345,6 +354,17 @@ fn culprits(told: &str) -> Vec<&str> {
     told.split(',').filter(|culprit| *culprit != "-").collect()
 }
 
+/// The last line that is not empty; none where nothing can be read.
+fn last_line(file: &File) -> Option<String> {
+    const LONGEST_BYTES: u64 = 1_000;
+    let length = file.metadata().map_or(0, |data| data.len());
+    let mut end = vec![0; length.min(LONGEST_BYTES) as usize];
+    // The VMs write at the common position.
+    file.read_exact_at(&mut end, length.saturating_sub(LONGEST_BYTES)).ok()?;
+    let text = String::from_utf8_lossy(&end);
+    text.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned)
+}
+
 fn owned(words: &[&str]) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
@@ -404,5 +424,24 @@ impl Cpu {
     fn stolen_since(&self, before: &Cpu) -> f64 {
         let all = self.all - before.all;
         if all > 0.0 { (self.stolen - before.stolen) * self.cpus / all } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn what_a_vm_has_said_last_is_told() {
+        let last = |text: &str| {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            last_line(&file)
+        };
+        assert_eq!(last("starting\n  no such flag: +x \n\n").as_deref(), Some("no such flag: +x"));
+        assert_eq!(last(&format!("{}\nthe end", "x".repeat(5_000))).as_deref(), Some("the end"));
+        assert_eq!((last(""), last("\n \n")), (None, None));
     }
 }

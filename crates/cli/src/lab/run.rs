@@ -1,6 +1,7 @@
 //! Runs a lab: compiles its modules on the target's own OTP, starts its VM, and, where it has one, its driver.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -35,6 +36,8 @@ pub struct Options {
     pub for_seconds: u32,
     /// Parameters `key=number` that take the place of drawn ones.
     pub params: Vec<String>,
+    /// Where its VMs write their standard error, such as what they log; ours if `None`.
+    pub errors: Option<Arc<File>>,
 }
 
 /// A running lab; dropping it ends all of its processes.
@@ -164,7 +167,7 @@ impl Running {
         params.extend(options.params.iter().cloned());
 
         let mut command =
-            vm(lab, options, &conditions, &modules.folders(lab)?, &setting.flags(options.cores), "");
+            vm(lab, options, &conditions, &modules.folders(lab)?, &setting.flags(options.cores), "")?;
         command.args(["-run", &lab.module(), "start"]).args(arguments(options)).args(&params);
         command.envs(&setting.env).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| {
@@ -222,7 +225,7 @@ impl Running {
             .as_ref()
             .context("the lab asks for a driver that its manifest does not have")?;
         let none = Conditions::default();
-        let mut command = vm(lab, options, &none, &self.modules.folders(lab)?, &driver.erl, "_driver");
+        let mut command = vm(lab, options, &none, &self.modules.folders(lab)?, &driver.erl, "_driver")?;
         command.args(["-run", &lab.module(), &driver.function]).args(arguments(options));
         command
             .arg(format!("port={port}"))
@@ -270,7 +273,7 @@ fn vm(
     folders: &[PathBuf],
     flags: &[String],
     suffix: &str,
-) -> Command {
+) -> Result<Command> {
     let mut command = options.erlang.command(&options.erlang.erl(), conditions);
     command
         .args(flags)
@@ -284,7 +287,10 @@ fn vm(
         ])
         .args(folders.iter().map(|folder| options.erlang.inside(folder)))
         .stdin(Stdio::null());
-    command
+    if let Some(errors) = &options.errors {
+        command.stderr(errors.try_clone()?);
+    }
+    Ok(command)
 }
 
 /// Compiles all modules of the lab with the `erlc` of the Erlang that will run them.
