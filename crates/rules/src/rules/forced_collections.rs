@@ -106,8 +106,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return healthy();
     }
     if jumps.len() < ENOUGH {
-        let caller = period.processes.iter().find(|process| collects_others(process));
-        let caller = caller.filter(|_| rate >= EACH_PER_SECOND * processes && !collect_themselves(period));
+        let caller = who_collects(period)
+            .filter(|_| rate >= EACH_PER_SECOND * processes && !collect_themselves(period));
         return match caller.zip(RATE.score(rate)) {
             Some((caller, score)) => {
                 Ok(Judgement::found(without_pause(period, caller, score, rate, processes)))
@@ -133,7 +133,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return healthy();
     }
     let Some(score) = RATE.score(forced / every) else { return healthy() };
-    let caller = period.processes.iter().find(|process| was_collecting(process)).map(ProcessUse::title);
+    let caller = who_collects(period);
     if caller.is_none() && collect_themselves(period) {
         return healthy();
     }
@@ -150,11 +150,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .because(Evidence::number(format!("in {step} without one, usually"), usual, Unit::Count))
     .because(Evidence::number("such moments", jumps.len() as f64, Unit::Count))
     .because(Evidence::number("processes", processes, Unit::Count))
-    .because_some(caller.as_ref().map(|name| Evidence::text(SEEN_COLLECTING, name.as_str())))
+    .because_some(caller.and_then(seen_collecting))
     .but("the load itself may come in such waves")
     .fix(no_such_job(period));
     Ok(Judgement::found(match caller {
-        Some(name) => draft.about(name),
+        Some(process) => draft.about(process.title()),
         None => draft,
     }))
 }
@@ -202,9 +202,18 @@ fn was_collecting(process: &ProcessUse) -> bool {
     })
 }
 
-/// Seen so at work, or at the last closer look. Most of the time it waits for those that it collects.
-fn collects_others(process: &ProcessUse) -> bool {
-    was_collecting(process) || looks_at_it_collecting(process).next().is_some()
+/// The process that was seen so most often, at work, or at the last closer look. Most of the time it waits for those that it collects.
+fn who_collects(period: &Period) -> Option<&ProcessUse> {
+    let seen = period.processes.iter().map(|process| (process, looks(process)));
+    // Of those alike the busiest, which comes first.
+    let most = seen.rev().max_by_key(|(_, looks)| *looks).filter(|(_, looks)| *looks > 0);
+    most.map(|(process, _)| process)
+        .or_else(|| period.processes.iter().find(|process| was_collecting(process)))
+}
+
+/// How often it was seen so at work.
+fn looks(process: &ProcessUse) -> i64 {
+    looks_at_it_collecting(process).fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks))
 }
 
 /// The stacks with which it was seen so at work, and how often.
@@ -215,12 +224,12 @@ fn looks_at_it_collecting(process: &ProcessUse) -> impl Iterator<Item = &(Vec<St
 
 /// How often it was seen so; once, where only the last closer look tells it.
 fn seen_collecting(process: &ProcessUse) -> Option<Evidence> {
-    let sum = |sum: i64, looks: i64| sum.saturating_add(looks);
-    let times = looks_at_it_collecting(process).map(|(_, looks)| *looks).fold(0, sum);
+    let times = looks(process);
     let Some((stack, _)) = looks_at_it_collecting(process).max_by_key(|(_, looks)| *looks) else {
         return Some(Evidence::text(SEEN_COLLECTING, place::told(process.row.as_ref()?)?));
     };
-    let of = process.ran.iter().chain(&process.stood).map(|(_, looks)| *looks).fold(0, sum);
+    let of =
+        process.ran.iter().chain(&process.stood).fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks));
     let at = stack.first()?;
     Some(Evidence::text(
         SEEN_COLLECTING,
