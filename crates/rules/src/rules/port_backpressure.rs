@@ -106,14 +106,15 @@ fn standing(period: &Period, process: &ProcessUse) -> Option<Draft> {
 
 /// Processes that are suspended again and again.
 fn suspended(period: &Period, told: &Told<'_>, score: f64) -> Draft {
+    let most = fullest(period, |_| true);
     let draft = Draft::new(
         score,
         format!("{:.1} times a second a process had to wait because a port was busy", told.rate),
     )
     .because(Evidence::number("processes suspended", told.rate, Unit::PerSecond).against(RATE.warning, RATE.source))
-    .because_some(fullest(period, |_| true).map(|port| bytes("most bytes in the queue of one port", port)))
+    .because_some(most.map(|port| bytes("most bytes in the queue of one port", port)))
     .but("a short wait for a peer is how a fast sender is slowed down: it hurts where others wait for that sender");
-    remedies(told.blame(draft), period, true)
+    remedies(told.blame(draft), period, most.is_none_or(is_socket))
 }
 
 /// The port with the most bytes in its queue, of some; `None` where none has any.

@@ -265,6 +265,10 @@ fn processes_that_busy_ports_suspend_are_found_by_how_often() {
     };
     let found = finding(&often.clone().with(held), "BT044");
     assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("sender (<0.9.0>)")));
+    assert!(entries(&found).contains(&"socket.send_timeout"));
+    // A terminal, or a program, has no such option.
+    let terminal = often.clone().with(held).with(|n| n.sockets[0].name = "tty_sl -c -e".to_owned());
+    assert_eq!(entries(&finding(&terminal, "BT044")), ["code.sender_per_peer"]);
     let storm = node().with(|n| n.events = vec![happens; 1_000]).with(held);
     assert_eq!(finding(&storm, "BT044").level, Level::Warning);
     let once = often.clone().with(|n| n.events.truncate(1));
