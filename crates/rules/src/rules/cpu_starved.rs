@@ -1,6 +1,6 @@
 //! BT004: the schedulers want to run, and others have the CPUs.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, cpu, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, NOTICE, Rule};
@@ -87,8 +87,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let capacity = view::capacity(period)?;
     // For so much there was no room on the CPUs that the VM may not use.
     let surely_here = foreign - (cpus - capacity.allowed).max(0.0);
+    // Where others have most of the CPUs, threads that only spin would not wait without them.
+    let is_full_of_others = foreign >= CROWDED * capacity.allowed;
+    let wanted = if is_full_of_others { with_work(period).unwrap_or(waited) } else { waited };
     // Neighbours that used half of what was waited for are to blame, whatever else there is.
-    let who = match waited / 2.0 {
+    let who = match wanted / 2.0 {
         _ if view::quota_used_up(period) => Who::Quota,
         half if foreign < half => Who::Itself,
         half if surely_here < half => Who::Unknown,
@@ -129,6 +132,19 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
+/// What schedulers waited for a CPU while they had work, in cores: each for no longer than it was active. With ten dirty I/O schedulers that spin
+/// a while after each job, a VM of two CPUs was seen to wait for four of them, and to have work for half a one.
+fn with_work(period: &Period) -> Option<f64> {
+    let threads = cpu::entities_of(period, metrics::THREAD_WAIT.group, kind::SCHEDULERS).into_iter();
+    let each = threads.map(|entity| {
+        let waited = period.cores(&metrics::THREAD_WAIT, entity).ok()?;
+        let active = period.rate(&metrics::SCHEDULER_ACTIVE, entity).ok()?;
+        let total = period.rate(&metrics::SCHEDULER_TOTAL, entity).ok().filter(|total| *total > 0.0)?;
+        Some(waited.min(active / total))
+    });
+    each.sum()
+}
+
 fn describe(period: &Period, waiting: &Waiting, score: f64, cpus: f64) -> Draft {
     let Waiting { ran, waited, per_turn_seconds, foreign, who, ref capacity } = *waiting;
     let short = per_turn_seconds < view::TURN_SECONDS;
@@ -149,8 +165,12 @@ fn describe(period: &Period, waiting: &Waiting, score: f64, cpus: f64) -> Draft 
             waiting.share() * 100.0
         ),
     )
-    .costs(Cost::CpuCores(waited))
+    // No more can be had of others than they used.
+    .costs(Cost::CpuCores(if who == Who::Others { waited.min(foreign) } else { waited }))
     .because(Evidence::number("schedulers kept waiting for a CPU", waited, Unit::Cores))
+    .because_some(with_work(period).filter(|work| *work < waited / 2.0).map(|work| {
+        Evidence::number("of that with work to do; else they spun, or had just been woken", work, Unit::Cores)
+    }))
     .because(Evidence::number("schedulers on a CPU", ran, Unit::Cores))
     .because(Evidence::number("share of waiting", waiting.share(), Unit::Ratio).against(WAIT.warning, WAIT.source))
     .because(Evidence::number("CPU of other processes", foreign, Unit::Cores))

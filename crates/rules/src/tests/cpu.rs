@@ -200,6 +200,17 @@ fn waiting_for_a_cpu_is_blamed_on_who_has_it() {
     let found = finding(&itself, "BT004");
     assert!(found.summary.contains("the VM's own threads"), "{}", found.summary);
     assert_eq!(entries(&found), ["+S", "+sbwt"]);
+    // Threads that only spin are many, and those with work wait for others.
+    let spins = starved.clone().with(|n| (n.schedulers, n.active, n.cpu, n.wait) = (10, 0.05, 0.05, 0.4));
+    let found = finding(&spins, "BT004");
+    assert!(found.summary.contains("other processes used 1.30"), "{}", found.summary);
+    assert!(
+        matches!(found.cost, Some(Cost::CpuCores(cores)) if (cores - 1.3).abs() < 0.01),
+        "{:?}",
+        found.cost
+    );
+    let work = value(&found, "of that with work to do; else they spun, or had just been woken");
+    assert!(work.is_some_and(|cores| (cores - 0.5).abs() < 0.01), "{:?}", found.evidence);
     // As many schedulers as CPUs, but dirty ones beside them.
     let found = finding(&starved.with(|n| n.foreign = 0.05), "BT004");
     assert_eq!(entries(&found), ["host.cpu_isolation", "+sbwt"]);
