@@ -102,8 +102,8 @@ lease(Target) ->
     receive {'EXIT', Session, {beamtune, client_gone}} -> ok after 4000 -> exit(lease_never_ends) end.
 
 renew(Target) ->
-    #{agent := Pid} = Agent = join(Target, #{lease_ms => 1000}),
-    [begin Pid ! {renew, self()}, receive after 400 -> ok end end || _ <- lists:seq(1, 5)],
+    #{agent := Pid} = Agent = join(Target, #{lease_ms => 5000}),
+    [begin Pid ! {renew, self()}, receive after 1000 -> ok end end || _ <- lists:seq(1, 6)],
     agent_client:sample(Agent, 1, [counts]),
     {beamtune, left} = agent_client:leave(Agent).
 

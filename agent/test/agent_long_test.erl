@@ -2,7 +2,7 @@
 -module(agent_long_test).
 -export([tests/0]).
 
--import(agent_nodes, [call/3, call/4, check/2, check/3, clean/1, join/1, join/2, value/2, wait/2]).
+-import(agent_nodes, [call/3, call/4, check/2, check/3, clean/1, items/1, join/1, join/2, value/2, wait/2]).
 
 %% Name, what to do, the node's flags.
 tests() ->
@@ -49,7 +49,7 @@ carriers_as_instrument(Target) ->
     wait(fun() ->
              Before = By(),
              #{rows := Rows, skipped := [], left_out := {0, 0}, walked := #{carriers := Count, bytes := Bytes}} =
-                 value(carriers, agent_client:sample(Agent, 1, [Asked])),
+                 answered_walk(Agent, 1, Asked),
              Before =:= By() andalso
                  begin
                      check("rows", lists:sort(maps:to_list(summed(Before))), lists:sort([as_summed(R) || R <- Rows])),
@@ -83,7 +83,7 @@ carriers_add_up(Target) ->
     call(Target, fragmented, [50, 2000, 900, 70]),
     Agent = join(Target),
     [begin
-         Sample = answered_walk(Agent, Seq, Params, 10),
+         Sample = answered_walk(Agent, Seq, [allocators, {carriers, Params}], 10),
          #{instances := Instances} = value(allocators, Sample),
          Counted = lists:sum([element(4, Set) || {_, _, Mbcs, Pool, Sbcs, _} <- Instances, Set <- [Mbcs, Pool, Sbcs]]),
          #{rows := Rows, skipped := Skipped, walked := #{bytes := Walked}} = value(carriers, Sample),
@@ -95,32 +95,42 @@ carriers_add_up(Target) ->
     agent_client:leave(Agent).
 
 %% A walk on which each instance has answered in time: on a busy machine one may be late.
-answered_walk(Agent, Seq, Params, Tries) ->
-    Sample = agent_client:sample(Agent, Seq, [allocators, {carriers, Params}]),
-    #{skipped := Skipped} = value(carriers, Sample),
+answered_walk(Agent, Seq, {Item, _} = Walk) -> value(Item, answered_walk(Agent, Seq, [Walk], 10)).
+
+%% The same beside other items, behind which it stands.
+answered_walk(Agent, Seq, Items, Tries) ->
+    Sample = agent_client:sample(Agent, Seq, Items),
+    {Item, _} = lists:last(Items),
+    #{skipped := Skipped} = value(Item, Sample),
     case [late || {_, _, no_answer, _, _, _} <- Skipped] of
-        [late | _] when Tries > 0 -> answered_walk(Agent, Seq, Params, Tries - 1);
+        [late | _] when Tries > 0 -> answered_walk(Agent, Seq, Items, Tries - 1);
         _ -> Sample
     end.
 
 carriers_estimate(Target) ->
     call(Target, fragmented, [100, 5000, 1000, 0]),
     Agent = join(Target),
-    [{carriers, ok, _, Us, Value}] = maps:get(items, agent_client:sample(Agent, 1, [{carriers, #{estimate => true}}])),
+    %% On a busy machine the one by which it is measured may be late.
+    wait(fun() ->
+             put(estimated, items(agent_client:sample(Agent, 1, [{carriers, #{estimate => true}}]))),
+             [{carriers, ok, _, Took, #{estimate := #{measured := By}}}] = get(estimated),
+             By =/= #{} andalso Took < 500000
+         end, 20000),
+    [{carriers, ok, _, Us, Value}] = get(estimated),
     check("nothing but the estimate", [estimate], maps:keys(Value)),
     #{estimate := #{carriers := Carriers, bytes := Bytes, blocks := Blocks, us := Estimate, hold_us := Hold, skipped := Skipped,
                     measured := #{blocks := Looked, us := _}}} = Value,
     check("all blocks", Blocks + lists:sum([element(6, S) || S <- Skipped]), fun(B) -> B > 400000 end),
     check("bytes", Bytes + lists:sum([element(5, S) || S <- Skipped]), fun(B) -> B > 400000000 end),
-    check({"few", Looked, Us}, Looked =< 20000 andalso Us < 500000),
+    check({"few", Looked, Us}, Looked =< 20000),
     check({"held for a while, but not for all of it", Hold, Estimate}, Hold > 0 andalso Hold =< Estimate),
-    #{walked := #{carriers := Walked}} = value(carriers, agent_client:sample(Agent, 2, [carriers])),
+    #{walked := #{carriers := Walked}} = answered_walk(Agent, 2, {carriers, #{}}),
     check({"the count is that of the walk", Walked, Carriers}, abs(Walked - Carriers) =< 5 + Carriers div 5),
     agent_client:leave(Agent).
 
 carriers_of_some(Target) ->
     Agent = join(Target),
-    Asked = fun(Names) -> value(carriers, agent_client:sample(Agent, 1, [{carriers, #{allocators => Names}}])) end,
+    Asked = fun(Names) -> answered_walk(Agent, 1, {carriers, #{allocators => Names}}) end,
     #{rows := Rows, walked := #{instances := 1}} = Asked([<<"literal_alloc">>]),
     check("allocators", [<<"literal_alloc">>], lists:usort([element(1, R) || R <- Rows])),
     #{rows := [], walked := #{instances := 0}} = Asked([<<"no_such_alloc">>, 17]),
@@ -135,7 +145,7 @@ carriers_keep_counts(Target) ->
     Agent = join(Target),
     Pools = fun() -> [C || {_, C, _} <- call(Target, pools, [])] end,
     wait(fun() -> lists:max(Pools()) > 10 end, 10000),
-    Values = [value(carriers, agent_client:sample(Agent, Seq, [carriers])) || Seq <- lists:seq(1, 5)],
+    Values = [answered_walk(Agent, Seq, {carriers, #{}}) || Seq <- lists:seq(1, 5)],
     Old = call(Target, erlang, system_info, [version]) < "15.1",
     Why = [W || #{skipped := Skipped} <- Values, {_, _, W, _, _, _} <- Skipped],
     check({"skipped", Old}, lists:usort(Why), case Old of true -> [pool]; false -> [] end),
@@ -172,15 +182,13 @@ carriers_of_hanging(Target) ->
     Busy = call(Target, busy, [4]),
     wait(fun() -> lists:min(lists:droplast(call(Target, erlang, statistics, [active_tasks]))) > 1 end, 5000),
     call(Target, hang, [Hanging, Depth]),
-    Begin = erlang:monotonic_time(millisecond),
-    #{items := [{carriers, timeout, _, _, #{}}], agent := #{restarts := 1}} =
-        agent_client:sample(Agent, 2, [{carriers, #{limit_ms => 500}}]),
-    Took = erlang:monotonic_time(millisecond) - Begin,
-    check({"the limit, and the time to tell", Took}, Took < 3000),
+    #{items := [{carriers, timeout, _, _, #{}}], agent := #{restarts := 1}, end_ns := Told} =
+        agent_client:sample(Agent, 2, [{carriers, #{limit_ms => 100}}]),
     call(Target, stop, [Busy]),
-    exit(Hanging, kill),
-    wait(fun() -> not call(Target, erlang, is_process_alive, [Hanging]) end, 30000),
-    #{skipped := []} = value(carriers, agent_client:sample(Agent, 3, [{carriers, #{pools => true}}])),
+    wait(fun() -> call(Target, hung_until, [Hanging]) =/= undefined end, 60000),
+    check("while it still hung", call(Target, hung_until, [Hanging]), fun(Until) -> Told < Until end),
+    call(Target, stop, [Hanging]),
+    #{skipped := []} = answered_walk(Agent, 3, {carriers, #{pools => true}}),
     agent_client:leave(Agent).
 
 %%% Allocations -----------------------------------------------------------------------------------------------
@@ -199,14 +207,14 @@ allocations_as_instrument(Target) ->
     wait(fun() ->
              Before = By(),
              #{rows := Rows, skipped := [], unscanned_bytes := Unscanned, left_out := {0, 0, 0}, tagged := Tagged} =
-                 value(allocations, agent_client:sample(Agent, 1, [{allocations, #{pools => true}}])),
+                 answered_walk(Agent, 1, {allocations, #{pools => true}}),
              check("tagged", [<<"binary_alloc">>, <<"driver_alloc">>], Tagged),
              check("most bytes first", Rows, lists:reverse(lists:keysort(4, lists:reverse(Rows)))),
              Before =:= By() andalso
                  Before =:= {Unscanned, lists:sort([{O, T, N, H} || {O, T, N, _, H} <- Rows])}
          end, 60000),
     %% About as many bytes as there are.
-    #{rows := [{_, _, _, Bytes, _} | _]} = value(allocations, agent_client:sample(Agent, 2, [{allocations, #{top => 1, pools => true}}])),
+    #{rows := [{_, _, _, Bytes, _} | _]} = answered_walk(Agent, 2, {allocations, #{top => 1, pools => true}}),
     Binaries = call(Target, erlang, memory, [binary]),
     check({"bytes", Bytes, Binaries}, Bytes > Binaries div 2 andalso Bytes < 2 * Binaries),
     agent_client:leave(Agent).
@@ -216,11 +224,11 @@ bin(Atom) -> atom_to_binary(Atom, utf8).
 allocations_of_all(Target) ->
     Agent = join(Target),
     #{rows := Rows, tagged := Tagged, left_out := {More, _, _}} =
-        value(allocations, agent_client:sample(Agent, 1, [{allocations, #{pools => true}}])),
+        answered_walk(Agent, 1, {allocations, #{pools => true}}),
     check({"tagged", Tagged}, lists:member(<<"eheap_alloc">>, Tagged) andalso lists:member(<<"ets_alloc">>, Tagged)),
     check({"heaps", Rows}, lists:any(fun({O, T, _, _, _}) -> {O, T} =:= {<<"system">>, <<"heap">>} end, Rows)),
     #{rows := Three, left_out := {Rest, Blocks, Bytes}} =
-        value(allocations, agent_client:sample(Agent, 2, [{allocations, #{top => 3, pools => true}}])),
+        answered_walk(Agent, 2, {allocations, #{top => 3, pools => true}}),
     check("three", 3, length(Three)),
     check({"all others", Rest, More}, abs(Rest - length(Rows) - More + 3) < 5 andalso Blocks > Rest andalso Bytes > Blocks),
     agent_client:leave(Agent).
@@ -232,9 +240,20 @@ no_allocations(Target) ->
 
 %%% Code ------------------------------------------------------------------------------------------------------
 
+%% On a busy machine it may be the machine that keeps a scheduler from answering.
+answered_code(Agent, Seq, Params) -> answered_code(Agent, Seq, Params, 30).
+
+answered_code(Agent, Seq, Params, Tries) ->
+    case items(agent_client:sample(Agent, Seq, [{code_memory, Params}])) of
+        [{code_memory, ok, _, _, Value}] -> Value;
+        [{code_memory, error, _, _, Why}] when Tries > 0 ->
+            check({"why", Why}, binary:match(Why, <<"does_not_answer">>) =/= nomatch),
+            answered_code(Agent, Seq, Params, Tries - 1)
+    end.
+
 code(Target) ->
     Agent = join(Target),
-    Before = value(code_memory, agent_client:sample(Agent, 1, [{code_memory, #{top => 200}}])),
+    Before = answered_code(Agent, 1, #{top => 200}),
     #{rows := Rows, modules := Modules, bytes := Bytes, old_bytes := Old, unread := 0, applications := Apps, stopped_us := Stopped,
       persistent_terms := Terms, persistent_term_bytes := TermBytes} = Before,
     check("sums", {Apps, Modules, Bytes, Old},
@@ -249,7 +268,7 @@ code(Target) ->
     check("persistent terms", call(Target, persistent_term, info, []), #{count => Terms, memory => TermBytes}),
     check({"not for long", Stopped}, Stopped < 1000000),
     More = call(Target, modules, [100, 50]),
-    After = value(code_memory, agent_client:sample(Agent, 2, [{code_memory, #{top => 200}}])),
+    After = answered_code(Agent, 2, #{top => 200}),
     #{unread := 0, old_bytes := OldNow} = After,
     Unknown = fun(#{rows := Found}) ->
                   case lists:keyfind(<<>>, 1, Found) of {_, M, B, _} -> {M, B}; false -> {0, 0} end
@@ -259,7 +278,7 @@ code(Target) ->
     check({"of no application", M0, M1, More}, M1 - M0 >= More),
     check({"their size", B0, B1}, B1 - B0 > More * 500),
     check({"old code", Old, OldNow}, OldNow > Old),
-    #{rows := [Largest], applications := Same} = value(code_memory, agent_client:sample(Agent, 3, [{code_memory, #{top => 1}}])),
+    #{rows := [Largest], applications := Same} = answered_code(Agent, 3, #{top => 1}),
     check("the largest", {hd(maps:get(rows, After)), maps:get(applications, After)}, {Largest, Same}),
     agent_client:leave(Agent).
 
@@ -269,7 +288,7 @@ code_while_hanging(Target) ->
     Busy = call(Target, busy, [4]),
     wait(fun() -> lists:min(lists:droplast(call(Target, erlang, statistics, [active_tasks]))) > 1 end, 5000),
     Agent = join(Target),
-    value(code_memory, agent_client:sample(Agent, 1, [code_memory])),
+    answered_code(Agent, 1, #{}),
     call(Target, hang, [Hanging, Depth]),
     #{agent := Pid} = Agent,
     Pid ! {sample, self(), 2, [code_memory], #{}},
@@ -321,7 +340,7 @@ among_many(Target) ->
     Known = [list_to_binary(call(Target, erlang, pid_to_list, [P])) || P <- Pids],
     check({"the ones that hold", Rows}, length([P || #{pid := P} <- Rows, lists:member(P, Known)]) >= 2),
     #{processes := All, chosen := Chosen, collected := Collected, stopped := done} =
-        value(collect, agent_client:sample(Agent, 2, [{collect, #{share => 5, pause_ms => 1, batch => 100}}])),
+        value(collect, agent_client:sample(Agent, 2, [{collect, (calm())#{share => 5, pause_ms => 1, batch => 100}}])),
     check({"five of a thousand", All, Chosen, Collected}, All > 40000 andalso abs(Chosen - All div 200) < All div 400
                                                              andalso Collected > Chosen - 10),
     %% No list stays.
@@ -366,13 +385,16 @@ hanging_holder(Target) ->
     [call(Target, stop, [P]) || P <- [Busy, Hanging]],
     agent_client:leave(Agent).
 
+%% On a busy machine all have to wait, which is no reason to stop where something else is to be seen.
+calm() -> #{latency_limit_ms => 60000}.
+
 collect_named(Target) ->
     {_, Pids} = call(Target, garbage, [50, 30000]),
     {_, Others} = call(Target, garbage, [50, 30000]),
     check("garbage", {0, 0}, {call(Target, collected, [Pids]), call(Target, collected, [Others])}),
     Agent = join(Target),
     Names = [list_to_binary(call(Target, erlang, pid_to_list, [P])) || P <- Pids],
-    Value = value(collect, agent_client:sample(Agent, 1, [{collect, #{pids => [<<"<0.0.99>">>, <<"x">> | Names], top => 7}}])),
+    Value = value(collect, agent_client:sample(Agent, 1, [{collect, (calm())#{pids => [<<"<0.0.99>">>, <<"x">> | Names], top => 7}}])),
     #{how := named, collected := 50, largest := 51, no_answer := 0, large := 0, stopped := done, rows := Rows,
       heap_before := Before, heap_after := After, by_chance := #{collected := 0}, us := Us, longest_us := Longest,
       memory_before := #{processes := MB, binary := _, total := _}, memory_after := #{processes := MA}} = Value,
@@ -384,8 +406,8 @@ collect_named(Target) ->
     [check({"each", R}, lists:member(P, Names) andalso A < B)
      || #{pid := P, heap_before := B, heap_after := A, binary_before := _, binary_after := _, us := _, initial_call := _} = R <- Rows],
     %% Too large a heap stays as it is.
-    Large = value(collect, agent_client:sample(Agent, 2, [{collect, #{pids => [list_to_binary(call(Target, erlang, pid_to_list, [P])) || P <- Others],
-                                                                      max_heap_bytes => 100000}}])),
+    OtherNames = [list_to_binary(call(Target, erlang, pid_to_list, [P])) || P <- Others],
+    Large = value(collect, agent_client:sample(Agent, 2, [{collect, (calm())#{pids => OtherNames, max_heap_bytes => 100000}}])),
     check("too large", {0, 50, 0}, {maps:get(collected, Large), maps:get(large, Large), call(Target, collected, [Others])}),
     check("priority as before", high, collectors_priority(Target, Agent)),
     agent_client:leave(Agent).
@@ -398,7 +420,7 @@ collectors_priority(Target, #{agent := Pid}) ->
 collect_sample(Target) ->
     {_, Pids} = call(Target, garbage, [2000, 2000]),
     Agent = join(Target),
-    Collect = fun(Seq, Params) -> value(collect, agent_client:sample(Agent, Seq, [{collect, Params#{pause_ms => 1, batch => 50}}])) end,
+    Collect = fun(Seq, Params) -> value(collect, agent_client:sample(Agent, Seq, [{collect, maps:merge(calm(), Params#{pause_ms => 1, batch => 50})}])) end,
     [Large | _] = element(2, call(Target, garbage, [3, 500000])),
     #{how := sample, processes := All, chosen := Chosen, largest := Largest, rest_bytes := Limit, collected := Collected, gone := Gone,
       by_chance := #{collected := Count, heap_kib := Kib, heap_kib_squares := Squares}, heap_before := Before, heap_after := After,
@@ -424,7 +446,7 @@ collect_limits(Target) ->
     Collect = fun(Seq, Params) -> value(collect, agent_client:sample(Agent, Seq, [{collect, Params}])) end,
     check("garbage", 0, call(Target, collected, [Pids])),
     #{stopped := limit, collected := Few, chosen := Chosen} =
-        Collect(1, #{max_processes => 100000, pause_ms => 20, batch => 10, limit_ms => 300}),
+        Collect(1, (calm())#{max_processes => 100000, pause_ms => 50, batch => 10, limit_ms => 1500}),
     check({"in time", Few, Chosen}, Few > 0 andalso Few < 400 andalso Chosen > 2500),
     %% Of the last batch some may be under way.
     check({"and not more", Few}, call(Target, collected, [Pids]) =< Few + 10),
@@ -434,7 +456,7 @@ collect_limits(Target) ->
     #{stopped := Why, collected := None} = Collect(2, #{max_processes => 100000, limit_ms => 5000}),
     check({"not beside others", Why}, lists:member(Why, [latency, queue])),
     check({"at once", None}, None =< 20),
-    #{stopped := Queue} = Collect(3, #{max_processes => 100000, limit_ms => 5000, latency_limit_ms => 60000, queue_limit => 3}),
+    #{stopped := Queue} = Collect(3, (calm())#{max_processes => 100000, limit_ms => 5000, queue_limit => 3}),
     check("a long queue", queue, Queue),
     check("so none more", call(Target, collected, [Pids]), fun(N) -> N =< Begun + 30 end),
     call(Target, stop, [Busy]),
@@ -443,7 +465,7 @@ collect_limits(Target) ->
 collect_and_leave(Target) ->
     {_, Pids} = call(Target, garbage, [3000, 3000]),
     #{agent := Pid} = Agent = join(Target),
-    Pid ! {sample, self(), 1, [{collect, #{max_processes => 100000, pause_ms => 20, batch => 10}}], #{}},
+    Pid ! {sample, self(), 1, [{collect, (calm())#{max_processes => 100000, pause_ms => 20, batch => 10}}], #{}},
     wait(fun() -> call(Target, collected, [Pids]) > 50 end, 10000),
     {beamtune, left} = agent_client:leave(Agent),
     At = call(Target, collected, [Pids]),
@@ -454,7 +476,7 @@ collect_and_leave(Target) ->
 collect_without_client(Target) ->
     {_, Pids} = call(Target, garbage, [3000, 3000]),
     #{agent := Pid, session := Session} = join(Target, #{lease_ms => 1000}),
-    Pid ! {sample, self(), 1, [{collect, #{max_processes => 100000, pause_ms => 50, batch => 10}}], #{}},
+    Pid ! {sample, self(), 1, [{collect, (calm())#{max_processes => 100000, pause_ms => 50, batch => 10}}], #{}},
     receive {'EXIT', Session, {beamtune, client_gone}} -> ok after 5000 -> exit(lease_never_ends) end,
     At = call(Target, collected, [Pids]),
     receive after 500 -> ok end,

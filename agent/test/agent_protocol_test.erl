@@ -61,10 +61,8 @@ fixtures(#target{release = Release} = Target) ->
     agent_client:sample(Agent, 1, [procs]),
     [begin
          Request = Read("request-" ++ Name),
-         Pid ! setelement(2, Request, self()),
-         Seq = element(3, Request),
-         {Items, Found} = receive {beamtune, sample, Seq, #{items := I}} -> {I, Answer(Name)} after 5000 -> exit({no_answer, Name}) end,
-         {beamtune, sample, Seq, #{items := Recorded} = Sample} = Found,
+         {Items, Found} = {answered(Pid, Request, 30), Answer(Name)},
+         {beamtune, sample, _, #{items := Recorded} = Sample} = Found,
          has_keys(sample, Sample),
          has_keys(agent, maps:get(agent, Sample)),
          check("items", [{N, S} || {N, S, _, _, _} <- Items], [{N, S} || {N, S, _, _, _} <- Recorded]),
@@ -72,7 +70,7 @@ fixtures(#target{release = Release} = Target) ->
          [check({"keys of", N}, lists:sort(maps:keys(A)), lists:sort(maps:keys(B)))
           || {{N, ok, _, _, A}, {N, ok, _, _, B}} <- lists:zip(Items, Recorded), N =/= ports]
      end || Name <- ["sample-hot", "sample-slow", "sample-host", "sample-asked"]],
-    {beamtune, sample, 1, #{items := [{facts, ok, _, _, Facts}, {procs, ok, _, _, First}, {no_such_item, unsupported, _, _, _}]}} =
+    {beamtune, sample, 1, #{items := [{facts, ok, _, _, Facts}, {procs, ok, _, _, First}, {atoms, ok, _, _, _}, {no_such_item, unsupported, _, _, _}]}} =
         Answer("sample-facts"),
     has_keys(facts, Facts),
     check("first round", false, maps:is_key(delta_reductions, First)),
@@ -82,6 +80,19 @@ fixtures(#target{release = Release} = Target) ->
     Pid ! setelement(2, Read("request-renew"), self()),
     Pid ! setelement(2, Read("request-leave"), self()),
     receive {beamtune, left, #{remaining := 0}} -> ok after 5000 -> exit(no_answer) end.
+
+%% What is told for such a request. Code is not listed while a scheduler is late, as on a busy machine any may be.
+answered(Pid, Request, Tries) ->
+    Seq = element(3, Request),
+    Pid ! setelement(2, Request, self()),
+    receive
+        {beamtune, sample, Seq, #{items := Items}} ->
+            case [Why || {code_memory, error, _, _, Why} <- Items, binary:match(Why, <<"does_not_answer">>) =/= nomatch] of
+                [_] when Tries > 0 -> answered(Pid, Request, Tries - 1);
+                [] -> Items
+            end
+    after 60000 -> exit({no_answer, Request})
+    end.
 
 has_keys(Item, Value) ->
     Missing = keys(Item) -- maps:keys(Value),

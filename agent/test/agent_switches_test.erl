@@ -25,14 +25,21 @@ tests() ->
 msacc_in_windows(Target) ->
     Agent = join(Target),
     {_, Before, Begin} = accounted(Agent, 1),
-    %% Each asks for a window of 20 ms before the next one.
-    Seqs = lists:seq(2, 16),
-    Samples = [begin receive after 100 -> ok end, accounted(Agent, Seq) end || Seq <- Seqs],
-    {Unit, After, End} = lists:last(Samples),
-    %% All threads are in some state all the time.
-    Shares = [1.0e9 * (A - B) / Unit / (End - Begin) || {Id, A} <- maps:to_list(After), {I, B} <- maps:to_list(Before), I =:= Id],
-    check("windows", Shares, fun(_) -> lists:min(Shares) > 0.05 andalso lists:max(Shares) < 0.6 end),
-    check("of one length for all", Shares, fun(_) -> lists:max(Shares) < 1.3 * lists:min(Shares) end),
+    %% Each asks for a window of 20 ms before the next one. A window that the machine cuts short or draws out for a thread
+    %% counts the less the more there are.
+    Next = fun() -> receive after 100 -> accounted(Agent, 2) end end,
+    [Next() || _ <- lists:seq(1, 14)],
+    InWindows = fun() ->
+                    {Unit, After, End} = Next(),
+                    %% All threads are in some state all the time.
+                    Shares = [1.0e9 * (A - B) / Unit / (End - Begin) || {Id, A} <- maps:to_list(After), {I, B} <- maps:to_list(Before), I =:= Id],
+                    put(shares, Shares),
+                    {Least, Most} = {lists:min(Shares), lists:max(Shares)},
+                    Least > 0.05 andalso Most < 0.6 andalso Most < 1.3 * Least
+                end,
+    try wait(InWindows, 20000)
+    catch exit:{waited_in_vain, _, _} -> exit({"windows of one length for all", get(shares)})
+    end,
     wait(fun() -> not is_accounting(Target) end, 5000),
     agent_client:leave(Agent).
 
@@ -73,6 +80,15 @@ msacc_switched_off(Target) ->
 
 %%% Events ----------------------------------------------------------------------------------------------------
 
+%% The first sample's events when the agent has its system monitor: it is set when all schedulers answer, which one on a busy machine
+%% may not do in time.
+monitoring(Agent) ->
+    wait(fun() ->
+             put(events, value(events, agent_client:sample(Agent, 1, [events]))),
+             maps:get(how, get(events)) =:= monitor
+         end, 20000),
+    get(events).
+
 %% The rows of the first samples that satisfy.
 events(_, _, 0) -> exit(no_such_event);
 events(Agent, Satisfies, Tries) ->
@@ -89,12 +105,13 @@ of_kind(Kind, Subject) ->
 long_ones(Target) ->
     Depth = call(Target, depth, []),
     Agent = join(Target),
-    #{how := How, rows := [], counts := []} = value(events, agent_client:sample(Agent, 1, [events])),
-    check("how", monitor, How),
+    #{rows := Rows, counts := Before} = monitoring(Agent),
+    %% By the clock, a busy machine makes a slice of any process long.
+    check("nothing else yet", {[], []}, {[R || #{kind := K} = R <- Rows, K =/= long_schedule], lists:keydelete(long_schedule, 1, Before)}),
     Slow = call(Target, hanging, []),
     call(Target, hang, [Slow, Depth]),
-    [#{value := Ms, in := {_, _, _}, out := {_, _, _}} | _] = events(Agent, of_kind(long_schedule, Slow), 600),
-    check("milliseconds", Ms > 500),
+    Longest = fun(Value) -> [R || #{value := Ms} = R <- (of_kind(long_schedule, Slow))(Value), Ms > 500] end,
+    [#{in := {_, _, _}, out := {_, _, _}} | _] = events(Agent, Longest, 600),
     Large = call(Target, large, [12000000]),
     [#{value := Bytes, call := {<<"agent_target">>, _, _}} | _] = events(Agent, of_kind(large_heap, Large), 100),
     check("bytes", Bytes > 128000000),
@@ -159,7 +176,7 @@ foreign_monitor(Target) ->
 
 later_monitor(Target) ->
     Agent = join(Target),
-    agent_client:sample(Agent, 1, [events]),
+    monitoring(Agent),
     Owner = call(Target, watch_long_schedules, [5000]),
     #{how := taken} = value(events, agent_client:sample(Agent, 2, [events])),
     {Owner, _} = call(Target, erlang, system_monitor, []),

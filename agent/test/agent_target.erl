@@ -1,6 +1,6 @@
 %% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
 -module(agent_target).
--export([contended/4, contend/3, idle/1, busy/1, collecting/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, flood/1, named/1, labelled/1, short_lived/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
+-export([contended/4, contend/3, idle/1, busy/1, collecting/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, hung_until/1, flood/1, named/1, labelled/1, short_lived/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
          population/1, holding/1, holding_for_another/1, held/1, waited_for/1, services/1, listers/1, sending/2, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
 %% How many processes of the agent's are making a list just now, and when that was looked at: those that a collector has beside
@@ -219,11 +219,11 @@ collected(Pids) ->
     length([P || P <- Pids, {total_heap_size, Words} <- [process_info(P, total_heap_size)], Words < 1000]).
 
 %% How deep hang/1 has to go for at least two seconds on this machine: the shortest of some measurements, because one that
-%% something came between would make it too short by that.
+%% something came between would make it too short by that; and so short ones that on a busy machine nothing comes between some.
 depth() ->
-    Term = lists:foldl(fun(_, T) -> [T | T] end, [], lists:seq(1, 20)),
-    Us = lists:min([element(1, timer:tc(erts_debug, flat_size, [Term])) || _ <- lists:seq(1, 10)]),
-    20 + ceil(math:log2(2000000 / max(1, Us))).
+    Term = lists:foldl(fun(_, T) -> [T | T] end, [], lists:seq(1, 15)),
+    Us = lists:min([element(1, timer:tc(erts_debug, flat_size, [Term])) || _ <- lists:seq(1, 100)]),
+    15 + ceil(math:log2(2000000 / max(1, Us))).
 
 %% A process that, when told by hang/2, is inside one call for about as long as 2^Depth steps take: the size of a term that
 %% shares all its parts is found without ever letting another process run.
@@ -233,12 +233,16 @@ hanging() ->
               Term = lists:foldl(fun(_, T) -> [T | T] end, [], lists:seq(1, Depth)),
               From ! {self(), now},
               put(size, erts_debug:flat_size(Term)),
+              put(hung_until, erlang:monotonic_time(nanosecond)),
               forever()
           end).
 
 hang(Pid, Depth) ->
     Pid ! {self(), Depth},
     receive {Pid, now} -> ok end.
+
+%% When it could run again, in nanoseconds of its VM.
+hung_until(Pid) -> kept(hung_until, Pid).
 
 %% A process with so many messages, and as many dictionary entries, that nobody should read them.
 flood(Count) ->

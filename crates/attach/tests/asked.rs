@@ -11,7 +11,7 @@ use beamtune_attach::explicit::{Collect, Explicit, LOCK_CATEGORIES, Locks, Walk,
 use beamtune_attach::source::{Access, NodeSource};
 use beamtune_model::{AllocationRow, CarrierRow, Group, LockRow, Sample, TroubleKind};
 use common::recorder::{Recorder, access};
-use common::{Otp, PATIENCE, TestNode, evaluate, on_each_lcnt, on_each_release};
+use common::{Otp, PATIENCE, TestNode, evaluate, eventually, on_each_lcnt, on_each_release};
 
 /// Processes that have had so many binaries of 400 bytes, and keep some tenths of them.
 fn fragment(node: &TestNode, processes: u32, each: u32, tenths: u32) {
@@ -34,6 +34,24 @@ fn fragment(node: &TestNode, processes: u32, each: u32, tenths: u32) {
 fn asked(recorder: &mut Recorder, items: Vec<Explicit>) -> Sample {
     recorder.source.ask_once(items);
     recorder.sample(true, PATIENCE).unwrap()
+}
+
+/// The same, asked until all that should have answered has: on a busy machine a scheduler may be late.
+fn answered(recorder: &mut Recorder, what: &What) -> Sample {
+    let mut answered = None;
+    eventually("an answer in time", || {
+        let sample = asked(recorder, vec![Explicit::new(what.clone())]);
+        let mut skipped = sample
+            .carriers
+            .iter()
+            .map(|row| &row.skipped)
+            .chain(sample.allocations.iter().map(|row| &row.skipped));
+        let is_late = skipped.any(|why| why.as_deref() == Some("no_answer"))
+            || sample.gaps.iter().any(|gap| gap.reason.contains("a_scheduler_does_not_answer"));
+        answered = Some(sample);
+        !is_late
+    });
+    answered.unwrap()
 }
 
 fn bytes<'a>(rows: impl IntoIterator<Item = &'a CarrierRow>) -> i64 {
@@ -59,7 +77,7 @@ fn carriers_are_told_once_and_are_all_that_the_vm_counts() {
         let mut recorder = Recorder::attach(&node.name);
         let plain = recorder.sample(true, PATIENCE).unwrap();
         assert!(plain.carriers.is_empty(), "nobody has asked");
-        let sample = asked(&mut recorder, vec![Explicit::new(What::Carriers(Walk::default()))]);
+        let sample = answered(&mut recorder, &What::Carriers(Walk::default()));
         assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
         let (told, counted) = (bytes(&sample.carriers), counted(&recorder, &sample));
         assert!((told - counted).abs() < counted / 5, "{told} of {counted} bytes");
@@ -90,7 +108,15 @@ fn what_a_walk_costs_is_known_before() {
         fragment(&node, 20, 6_000, 10);
         let mut recorder = Recorder::attach(&node.name);
         let walk = Walk { pools: true, ..Walk::default() };
-        let cost = recorder.source.estimate_walk(&walk, PATIENCE).unwrap();
+        // On a busy machine the one by which it is measured may be late.
+        let mut cost = recorder.source.estimate_walk(&walk, PATIENCE).unwrap();
+        eventually("a measurement in time", || {
+            let is_measured = cost.measured_by.is_some();
+            if !is_measured {
+                cost = recorder.source.estimate_walk(&walk, PATIENCE).unwrap();
+            }
+            is_measured
+        });
         println!("{cost:?}");
         assert!(cost.blocks > 30_000 && cost.bytes > 10_000_000 && cost.instances > 10, "{cost:?}");
         assert!(
@@ -131,9 +157,8 @@ fn who_has_allocated_binaries_is_told_of_each_release() {
         let node = otp.start();
         fragment(&node, 10, 3_000, 3);
         let mut recorder = Recorder::attach(&node.name);
-
         let walk = Walk { pools: true, ..Walk::default() };
-        let sample = asked(&mut recorder, vec![Explicit::new(What::Allocations { walk, top: 5 })]);
+        let sample = answered(&mut recorder, &What::Allocations { walk, top: 5 });
         assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
         let rows: Vec<_> = sample.allocations.iter().filter(|row| row.skipped.is_none()).collect();
         assert!((1..=5).contains(&rows.len()), "{:?}", sample.allocations);
@@ -155,7 +180,7 @@ fn code_is_told_by_application_of_each_release() {
     on_each_release(|otp: &Otp| {
         let node = otp.start();
         let mut recorder = Recorder::attach(&node.name);
-        let sample = asked(&mut recorder, vec![Explicit::new(What::CodeMemory { top: 50 })]);
+        let sample = answered(&mut recorder, &What::CodeMemory { top: 50 });
         assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
         let of =
             |name: &str| sample.code.iter().find(|row| row.application.as_deref() == Some(name)).unwrap();
@@ -254,23 +279,24 @@ fn an_item_that_takes_longer_than_the_lease_is_waited_for() {
         let node = otp.start();
         let pids = holders(&node, 30, 1_000);
         let mut recorder = Recorder::attach(&node.name);
-        let terms = Terms { lease: Duration::from_secs(1), ..Terms::default() };
+        let lease = Duration::from_secs(4);
+        let terms = Terms { lease, ..Terms::default() };
         recorder.source = NodeSource::attach(Access { terms, ..access(&node.name) }).unwrap();
         let slow = Collect {
             batch: 1,
-            pause: Duration::from_millis(80),
+            pause: Duration::from_millis(200),
             latency_limit: Duration::from_secs(60),
             ..Collect::new(Whom::Named(pids))
         };
         let begin = Instant::now();
         // The recorder's patience is for the other items.
         recorder.source.ask_once(vec![Explicit::new(What::Collect(slow))]);
-        let sample = recorder.sample(true, Duration::from_secs(2)).unwrap();
-        assert!(begin.elapsed() > Duration::from_secs(2), "{:?}", begin.elapsed());
+        let sample = recorder.sample(true, lease).unwrap();
+        assert!(begin.elapsed() > lease, "{:?}", begin.elapsed());
         assert_eq!(sample.collections.first().map(|row| row.collected), Some(30), "{:?}", sample.gaps);
         // The other items were read before.
         let vm = recorder.last_span.unwrap();
-        assert!(vm.end - vm.begin < 1_500_000_000 && sample.collections[0].t > vm.end, "{vm:?}");
+        assert!(vm.end - vm.begin < lease.as_nanos() as i64 && sample.collections[0].t > vm.end, "{vm:?}");
     });
 }
 

@@ -17,11 +17,10 @@ use common::{COOKIE, Otp, PATIENCE, TestNode, connect, found, free_port, on_each
 
 const OVER_IPV6: [&str; 2] = ["-proto_dist", "inet6_tcp"];
 
-/// A node whose name has an IPv6 address in it, at a port that it was told.
-fn node_at_port(otp: &Otp, port: u16, arguments: &[&str]) -> TestNode {
+/// A node whose name has an IPv6 address in it.
+fn node_over_ipv6(otp: &Otp, arguments: &[&str]) -> TestNode {
     let name = format!("{}@::1", unique_name());
-    let port = port.to_string();
-    let own = ["-name", &name, "-setcookie", COOKIE, "-kernel", "inet_dist_listen_min", &port];
+    let own = ["-name", &name, "-setcookie", COOKIE];
     TestNode::start(otp, &name, &[&own[..], &OVER_IPV6, arguments].concat(), &[])
 }
 
@@ -40,8 +39,8 @@ fn listeners_at_one_port() -> (TcpListener, TcpListener) {
 #[test]
 fn a_node_over_ipv6_is_connected_to_by_its_name_and_by_its_address() {
     on_each_release(|otp| {
-        let port = free_port();
-        let node = node_at_port(otp, port, &[]);
+        let node = node_over_ipv6(otp, &[]);
+        let port = node.port();
         let connection = node.connect();
         assert_eq!(&**connection.node(), node.name);
         drop(connection);
@@ -56,10 +55,11 @@ fn a_node_over_ipv6_is_connected_to_by_its_name_and_by_its_address() {
 #[test]
 fn a_node_of_one_family_is_found_at_localhost() {
     on_each_release(|otp| {
+        // Not at 127.0.0.1, where another test's node may be at the same port: so it is told one.
         let port = free_port();
-        // Not at 127.0.0.1.
+        let at = port.to_string();
         let only = ["-kernel", "inet_dist_use_interface", "{0,0,0,0,0,0,0,1}"];
-        let node = node_at_port(otp, port, &only);
+        let node = node_over_ipv6(otp, &[&only[..], &["inet_dist_listen_min", &at]].concat());
         assert!(matches!(
             connect(&format!("127.0.0.1:{port}"), 1, COOKIE).unwrap_err(),
             AttachError::Unreachable { .. }

@@ -88,33 +88,59 @@ fn threads_bear_the_names_that_msacc_gives_them() {
 fn a_threads_number_is_the_one_that_msacc_means() {
     on_each_release(|otp| {
         // Work on one thread of each kind: a process kept on scheduler 2, collections of a large heap, and reads
-        // of much at once; all others sleep without busy waiting.
+        // of much at once; all others sleep without busy waiting. Not before the first line comes, because starting is the
+        // work of all threads.
         let work = format!(
             "{PRINT_MSACC},
+            io:get_line(\"\"), Print(),
             spawn_opt(fun F() -> lists:sum(lists:seq(1, 100)), F() end, [{{scheduler, 2}}]),
             spawn(fun F() -> _ = lists:seq(1, 300000), garbage_collect(), F() end),
             spawn(fun() -> {{ok, D}} = file:open(\"/dev/zero\", [read, raw, binary]),
                            (fun F() -> {{ok, _}} = file:read(D, 20000000), F() end)() end),
-            timer:sleep(1500), Print()"
+            (fun F() -> io:get_line(\"\"), Print(), F() end)()"
         );
         let none = ["+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none"];
-        let vm = otp.start(&[&["+S", "4:4", "+SDcpu", "4:4", "+SDio", "4"], &none[..]].concat(), &work);
-        let by_msacc = msacc(&vm);
+        let mut vm =
+            otp.start_with_input(&[&["+S", "4:4", "+SDcpu", "4:4", "+SDio", "4"], &none[..]].concat(), &work);
         let mut recorder = Recorder::of(vm.pid());
-        let sample = recorder.sample(false);
-        let by_kernel: BTreeMap<String, i64> =
-            recorder.values(&sample, &metrics::THREAD_CPU).into_iter().collect();
-        // By msacc a thread that waits for a CPU is awake, so only the order is compared; the busiest
-        // thread stands far above the others of its kind, or the numbers say nothing.
-        let busiest = |kind: &str, threads: &BTreeMap<String, i64>| {
-            let of_kind = threads.iter().filter(|(entity, _)| entity.split('/').next() == Some(kind));
-            of_kind.max_by_key(|(_, time)| **time).map(|(entity, _)| entity.clone()).unwrap()
+        // Microseconds by entity, by msacc and by the kernel, if both were read at about the same time.
+        let mut read = || -> Option<[BTreeMap<String, i64>; 2]> {
+            let begin = Instant::now();
+            vm.tell("");
+            let by_msacc = msacc(&vm);
+            let sample = recorder.sample(false);
+            let by_kernel = recorder.values(&sample, &metrics::THREAD_CPU).into_iter();
+            let by_kernel = by_kernel.map(|(entity, ns)| (entity, ns / 1_000)).collect();
+            (begin.elapsed() < Duration::from_millis(20)).then_some([by_msacc, by_kernel])
         };
-        for kind in ["scheduler", "dirty_cpu_scheduler", "dirty_io_scheduler"] {
-            let (kernel, msacc) = (busiest(kind, &by_kernel), busiest(kind, &by_msacc));
-            assert_eq!(kernel, msacc, "OTP {}: {by_msacc:?} {by_kernel:?}", otp.release);
-        }
-        assert_eq!(busiest("scheduler", &by_kernel), "scheduler/2");
+        let first = eventually("a look", &mut read);
+        // Dirty work goes from thread to thread, so the busiest one is looked for in short times. By msacc a thread that waits
+        // for a CPU is awake, so only the order is compared, where one thread stands far above the others of its kind; and
+        // one such time could be an accident.
+        let mut kinds =
+            ["scheduler", "dirty_cpu_scheduler", "dirty_io_scheduler"].map(|kind| (kind, first.clone(), 0));
+        eventually("one thread of each kind above the others by both", || {
+            let now = read()?;
+            for (kind, before, agreed) in &mut kinds {
+                let [by_msacc, by_kernel] = [0, 1].map(|by| {
+                    let of_kind = now[by].iter().filter(|(entity, _)| entity.split('/').next() == Some(kind));
+                    let mut times: Vec<_> =
+                        of_kind.map(|(entity, time)| (time - before[by][entity], entity)).collect();
+                    times.sort();
+                    let [.., (second, _), (most, entity)] = times[..] else { panic!("{times:?}") };
+                    (most, (most > 2 * second).then_some(entity))
+                });
+                if by_kernel.0 > 50_000 {
+                    *before = now.clone();
+                    if let (Some(told), Some(found)) = (by_msacc.1, by_kernel.1) {
+                        let is_right = told == found && (*kind != "scheduler" || found == "scheduler/2");
+                        *agreed += if is_right { 1 } else { -1 };
+                        assert!(*agreed > -3, "OTP {}: {told} is {found}", otp.release);
+                    }
+                }
+            }
+            kinds.iter().all(|(_, _, agreed)| *agreed >= 3).then_some(())
+        });
     });
 }
 
@@ -123,7 +149,12 @@ fn the_time_of_the_threads_adds_up_to_that_of_the_process() {
     on_each_release(|otp| {
         let vm = otp.start(&["+S", "2:2"], "spawn(fun F() -> lists:seq(1, 1000), F() end)");
         let mut recorder = Recorder::of(vm.pid());
-        let first = recorder.sample(false);
+        // Only of those that were read at once: what runs between the readings is in one of them only.
+        let at_once = |recorder: &mut Recorder| {
+            let (sample, span) = recorder.try_sample(false).unwrap();
+            (span.end - span.begin < 10_000_000).then_some(sample)
+        };
+        let first = eventually("a sample that is read at once", || at_once(&mut recorder));
         let process = |recorder: &Recorder, sample: &Sample| {
             let part = |metric| recorder.value(sample, metric, "").unwrap();
             part(&metrics::PROCESS_USER) + part(&metrics::PROCESS_SYSTEM)
@@ -132,7 +163,7 @@ fn the_time_of_the_threads_adds_up_to_that_of_the_process() {
             recorder.values(sample, &metrics::THREAD_CPU).iter().map(|(_, cpu)| cpu).sum::<i64>()
         };
         let last = eventually("a second of CPU time", || {
-            let sample = recorder.sample(false);
+            let sample = at_once(&mut recorder)?;
             (process(&recorder, &sample) - process(&recorder, &first) > 1_000_000_000).then_some(sample)
         });
         let by_process = process(&recorder, &last) - process(&recorder, &first);
@@ -307,14 +338,14 @@ fn rabbitmq_is_known_though_its_command_line_names_no_node() {
     // What stands in its memory is told apart also while it starts.
     let mut recorder = Recorder::of(broker.pid());
     recorder.source.set_memory_budget(WITHOUT_LIMIT);
-    let (all, unknown) = eventually("a look at 60 MB of memory", || {
+    // What it maps and unmaps during one look is unknown in that.
+    eventually("a look at 60 MB of memory that tells nearly all", || {
         let sample = recorder.sample(true);
         let resident = recorder.values(&sample, &metrics::CONTENT_RESIDENT);
         let unknown = recorder.value(&sample, &metrics::CONTENT_RESIDENT, content::UNKNOWN)?;
-        Some((resident.iter().map(|(_, bytes)| bytes).sum::<i64>(), unknown))
-            .filter(|(all, _)| *all > 60 << 20)
+        let all = resident.iter().map(|(_, bytes)| bytes).sum::<i64>();
+        (all > 60 << 20 && unknown <= all * 3 / 100).then_some(())
     });
-    assert!(unknown <= all * 3 / 100, "{unknown} of {all}");
 }
 
 #[test]
@@ -338,21 +369,26 @@ fn what_mix_and_iex_run_is_told() {
     });
 }
 
+/// The CPU time of this thread in nanoseconds: other tests run beside.
+fn own_cpu() -> u64 {
+    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    schedstat.split(' ').next().unwrap().parse().unwrap()
+}
+
 #[test]
-fn five_vms_are_found_within_100_ms() {
+fn five_vms_are_found_with_100_ms_of_a_cpu() {
     let Some(otp) = installed(25) else { return println!("skipped, because OTP 25 is not installed") };
     let vms: Vec<Running> =
         (0..5).map(|_| otp.start(&["-sname", &unique_name(), "-setcookie", COOKIE], "ok")).collect();
-    let times = (0..5).map(|_| {
-        let begin = Instant::now();
+    // More than once, because what shares the core makes it slower.
+    eventually("a look that takes so little", || {
+        let begin = own_cpu();
         let found = discovery::discover(&tree()).unwrap().vms;
         assert!(vms.iter().all(|vm| found.iter().any(|found| found.identity.pid == vm.pid())));
-        begin.elapsed()
+        let took = Duration::from_nanos(own_cpu() - begin);
+        println!("five VMs found with {took:?} of CPU time");
+        (took < Duration::from_millis(100)).then_some(())
     });
-    // The best of five, because others use the machine too.
-    let best = times.min().unwrap();
-    println!("five VMs found in {best:?}");
-    assert!(best < Duration::from_millis(100), "{best:?}");
 }
 
 #[test]
@@ -362,11 +398,6 @@ fn a_sample_of_many_threads_stays_within_one_percent_of_a_core() {
         let vm = otp.start(arguments, "ok");
         let mut recorder = Recorder::of(vm.pid());
         recorder.sample(true);
-        // Only this thread's own CPU time; other tests run beside.
-        let own_cpu = || {
-            let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-            schedstat.split(' ').next().unwrap().parse::<u64>().unwrap()
-        };
         const SAMPLES: u64 = 20;
         let begin = own_cpu();
         let mut threads = 0;

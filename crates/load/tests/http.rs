@@ -5,7 +5,7 @@
 mod common;
 
 use std::io::Write;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -13,11 +13,12 @@ use std::time::Duration;
 use beamtune_load::clock::{SECOND_NS, now_ns};
 use beamtune_load::collect::{Collector, Run};
 use beamtune_load::engine::{self, Share};
-use beamtune_load::program::{Delay, Model, Op};
+use beamtune_load::program::{Delay, Model, Op, Plan};
 use beamtune_load::protocol::Checks;
 use beamtune_load::run;
 use beamtune_load::schedule::{Profile, Spacing};
 use common::*;
+use rustix::net::{AddressFamily, SocketType};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
@@ -100,7 +101,6 @@ fn a_target_that_serves_too_slowly_makes_arrivals_wait_and_no_lag_of_the_generat
     let profile = Profile { per_second: 100.0, ramp_ns: 0, sustain_ns: 2 * SECOND_NS };
     plan.model = Model::Open { profile, spacing: Spacing::Fixed };
     plan.start_ns = now_ns() + SECOND_NS / 10;
-    plan.rundown_ns = 5 * SECOND_NS;
     let result = run_plan(&plan);
     let step = &result.steps[1];
     assert_eq!((step.done, result.errors()), (200, 0), "{:?}", errors_of(&result, 1));
@@ -145,9 +145,21 @@ fn answers_are_held_against_their_checks() {
 }
 
 /// Runs one device once against a target, and tells its only error.
-fn error_with(serve: impl Fn(std::net::TcpStream) + Send + Sync + 'static) -> String {
+fn error_with(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
     let server = Server::start(serve);
-    let result = run_plan(&get_plan(server.address, 1, 1));
+    only_error(&get_plan(server.address, 1, 1))
+}
+
+/// The same with a target that the device waits for in vain.
+fn error_in_vain(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
+    let server = Server::start(serve);
+    let mut plan = get_plan(server.address, 1, 1);
+    plan.kinds[0].timeout_ns = SECOND_NS / 2;
+    only_error(&plan)
+}
+
+fn only_error(plan: &Plan) -> String {
+    let result = run_plan(plan);
     let errors = errors_of(&result, 1);
     assert_eq!(errors.len(), 1, "{errors:?}");
     format!("{}: {}", errors[0].0, errors[0].2)
@@ -177,7 +189,7 @@ fn targets_that_misbehave_are_told_apart() {
         wait_for_end(&mut stream);
     });
     assert_eq!(error, "protocol: no HTTP/1 reply");
-    let error = error_with(|mut stream| {
+    let error = error_in_vain(|mut stream| {
         read_head(&mut stream);
         wait_for_end(&mut stream);
     });
@@ -188,7 +200,7 @@ fn targets_that_misbehave_are_told_apart() {
 fn an_answer_that_never_ends_ends_in_time() {
     // A byte now and then, and a body without end.
     for endless in [&b"X: y\r\n"[..], &b"\r\n\r\n0123456789"[..]] {
-        let error = error_with(move |mut stream| {
+        let error = error_in_vain(move |mut stream| {
             read_head(&mut stream);
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n");
             while stream.write_all(endless).is_ok() {
@@ -201,7 +213,10 @@ fn an_answer_that_never_ends_ends_in_time() {
 
 #[test]
 fn a_target_that_is_not_there_is_refused_and_asked_again_with_pauses() {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Bound, so that nobody else gets the port, and not listening.
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = SocketAddr::try_from(rustix::net::getsockname(&socket).unwrap()).unwrap();
     let result = run_plan(&get_plan(address, 1, 3));
     let errors = errors_of(&result, 0);
     assert_eq!((errors[0].0.as_str(), errors[0].1), ("refused", 3));
@@ -214,9 +229,11 @@ fn a_target_that_takes_no_connections_ends_in_time() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     rustix::net::listen(&listener, 0).unwrap();
-    let connect = || std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200));
+    let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(200));
     let _full: Vec<_> = (0..3).map(|_| connect()).collect();
-    let result = run_plan(&get_plan(address, 1, 1));
+    let mut plan = get_plan(address, 1, 1);
+    plan.kinds[0].connect_timeout_ns = SECOND_NS;
+    let result = run_plan(&plan);
     let errors = errors_of(&result, 0);
     assert_eq!((errors[0].0.as_str(), errors[0].1), ("connect_timeout", 1));
 }

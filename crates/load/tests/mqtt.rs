@@ -14,7 +14,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -86,8 +86,20 @@ impl Drop for Mosquitto {
     }
 }
 
+/// Below those that the kernel gives to whoever asks for any, so that nobody is given one of them by chance.
+const PORTS: std::ops::Range<u32> = 27_000..29_900;
+/// How far the ports of one process of tests are from those of the next: more than any asks for.
+const PORTS_EACH: u32 = 101;
+
+/// An address at which nobody listens, and that no other test is given.
 fn free_address() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(PORTS_EACH) % PORTS.len() as u32;
+    let address = |_| {
+        let next = (first + NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS.len() as u32;
+        SocketAddr::from((Ipv4Addr::LOCALHOST, (PORTS.start + next) as u16))
+    };
+    PORTS.map(address).find(|address| TcpListener::bind(address).is_ok()).expect("a free port")
 }
 
 fn text(text: &str) -> Template {

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use beamtune_attach::connection::{Connection, Settings};
 use beamtune_attach::cookie::{Cookie, Found};
 use beamtune_attach::etf::{Document, Value};
-use beamtune_attach::locate::locate;
+use beamtune_attach::locate::{locate, registered};
 use beamtune_attach::process::Process;
 use beamtune_attach::{AttachError, Target};
 
@@ -165,12 +165,24 @@ pub fn unique_name() -> String {
     format!("bt_attach_{}_{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A port on the loopback interface that nobody uses at the moment.
+/// Below those that the kernel gives to whoever asks for any, so that nobody is given one of them by chance.
+const PORTS: std::ops::Range<u32> = 22_100..25_600;
+/// How far the ports of one process of tests are from those of the next: more than any asks for.
+const PORTS_EACH: u32 = 101;
+
+/// A port on the loopback interface at which nothing listens over either family, and that nobody else is given.
 pub fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0))
-        .and_then(|listener| listener.local_addr())
-        .expect("a free port")
-        .port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(PORTS_EACH) % PORTS.len() as u32;
+    let is_free = |port: &u16| {
+        let taken = |error: std::io::Error| error.kind() == std::io::ErrorKind::AddrInUse;
+        ["127.0.0.1", "::1"].iter().all(|address| !TcpListener::bind((*address, *port)).is_err_and(taken))
+    };
+    let port = |_| {
+        let next = (first + NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS.len() as u32;
+        (PORTS.start + next) as u16
+    };
+    PORTS.map(port).find(is_free).expect("a free port")
 }
 
 /// A running node; dropping it ends its process.
@@ -222,6 +234,13 @@ impl TestNode {
 
     pub fn os_pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The port at which EPMD knows it.
+    pub fn port(&self) -> u16 {
+        let known = registered("127.0.0.1", 4369, PATIENCE).expect("EPMD answers");
+        let alive = self.name.split('@').next();
+        known.iter().find(|node| Some(&*node.name) == alive).expect("a registered node").port
     }
 
     /// Sends the process a signal by its name.

@@ -107,11 +107,14 @@ fn a_real_node_that_is_cut_off_is_told_too() {
     });
 }
 
+/// For a handshake that only time ends.
+const SHORT: Duration = Duration::from_millis(400);
+
 /// That a handshake is given up in time, and with what words.
-fn hangs(serve: impl FnMut(TcpStream) + Send + 'static) -> AttachError {
+fn hangs(setup_timeout: Duration, serve: impl FnMut(TcpStream) + Send + 'static) -> AttachError {
     let server = Server::start(serve);
     let start = Instant::now();
-    let settings = Settings { setup_timeout: Duration::from_millis(400), ..Settings::default() };
+    let settings = Settings { setup_timeout, ..Settings::default() };
     let error = connect(server.port, settings).unwrap_err();
     assert!(start.elapsed() < PATIENCE / 4, "{:?}", start.elapsed());
     error
@@ -120,20 +123,20 @@ fn hangs(serve: impl FnMut(TcpStream) + Send + 'static) -> AttachError {
 #[test]
 fn a_handshake_without_end_is_given_up() {
     // A status again and again: only one is a status, the next must be the challenge.
-    let error = hangs(|mut stream| {
+    let error = hangs(PATIENCE, |mut stream| {
         let _ = read_packet(&mut stream);
         while stream.write_all(&packet(b"sok")).is_ok() {}
     });
     assert!(matches!(error, AttachError::TooOld { .. } | AttachError::Protocol { .. }), "{error:?}");
     // One of those that say nothing.
-    let error = hangs(|mut stream| {
+    let error = hangs(PATIENCE, |mut stream| {
         let _ = read_packet(&mut stream);
         while stream.write_all(&packet(b"")).is_ok() {}
     });
     assert!(matches!(error, AttachError::Protocol { .. }), "{error:?}");
     for status in ["nok", "alive"] {
         // It is always busy, or has always a node of our name.
-        let error = hangs(move |mut stream| {
+        let error = hangs(PATIENCE, move |mut stream| {
             let _ = read_packet(&mut stream);
             let _ = stream.write_all(&packet(format!("s{status}").as_bytes()));
         });
@@ -141,7 +144,7 @@ fn a_handshake_without_end_is_given_up() {
         assert!(said.contains("try again"), "{status}: {said}");
     }
     // A byte at a time, of an honest handshake.
-    let error = hangs(|mut stream| {
+    let error = hangs(SHORT, |mut stream| {
         let _ = read_packet(&mut stream);
         for byte in packet(b"sok").iter().cycle() {
             if stream.write_all(&[*byte]).is_err() {
@@ -152,7 +155,7 @@ fn a_handshake_without_end_is_given_up() {
     });
     assert!(matches!(error, AttachError::TimedOut { step: Step::Handshake, .. }), "{error:?}");
     // Accepted, and then nothing.
-    let error = hangs(|mut stream| {
+    let error = hangs(SHORT, |mut stream| {
         let _ = read_packet(&mut stream);
         let _ = stream.write_all(&packet(b"sok"));
         super::wait_for_end(stream);

@@ -179,15 +179,24 @@ fn a_node_that_answers_calls_with_nonsense_gets_no_agent() {
 
 #[test]
 fn an_epmd_that_lies_or_stalls_is_told() {
-    fn check(serve: impl FnOnce(TcpStream) + Send + 'static, expect: impl Fn(&AttachError) -> bool) {
+    fn check_within(
+        timeout: Duration,
+        serve: impl FnOnce(TcpStream) + Send + 'static,
+        expect: impl Fn(&AttachError) -> bool,
+    ) {
         let (port, epmd) = server(serve);
         let start = Instant::now();
-        let error = locate(&"a@127.0.0.1".parse().unwrap(), port, Duration::from_millis(500)).unwrap_err();
+        let error = locate(&"a@127.0.0.1".parse().unwrap(), port, timeout).unwrap_err();
         assert!(expect(&error), "{error:?}");
         assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
         epmd.join().unwrap();
     }
-    check(wait_for_end, |error| matches!(error, AttachError::TimedOut { step: Step::Epmd, .. }));
+    check_within(Duration::from_millis(500), wait_for_end, |error| {
+        matches!(error, AttachError::TimedOut { step: Step::Epmd, .. })
+    });
+    fn check(serve: impl FnOnce(TcpStream) + Send + 'static, expect: impl Fn(&AttachError) -> bool) {
+        check_within(PATIENCE, serve, expect);
+    }
     let say = |what: &'static [u8]| {
         move |mut stream: TcpStream| {
             stream.write_all(what).unwrap();

@@ -89,7 +89,10 @@ pub fn get(path: &str) -> Message {
     Message::Http(Box::new(HttpRequest::new("GET", &Template::parse(path, None).unwrap(), &fields, None)))
 }
 
-/// One device that connects, and goes through `ops` so often; times are short.
+/// How long anything may take that is to happen, on a busy machine.
+const LONGEST_NS: u64 = 20 * SECOND_NS;
+
+/// One device that connects, and goes through `ops` so often.
 pub fn plan(address: SocketAddr, ops: Vec<Op>, devices: u64, turns: u64) -> Plan {
     let mut all = vec![Op::Connect { step: 0 }];
     all.extend(ops);
@@ -101,18 +104,18 @@ pub fn plan(address: SocketAddr, ops: Vec<Op>, devices: u64, turns: u64) -> Plan
         protocol: Protocol::Http,
         ops: all,
         body: 1,
-        connect_timeout_ns: SECOND_NS,
-        timeout_ns: SECOND_NS / 2,
+        connect_timeout_ns: LONGEST_NS,
+        timeout_ns: LONGEST_NS,
         pause_ns: SECOND_NS / 100,
     };
     Plan {
         kinds: vec![kind],
         steps: vec!["connect".to_owned(), "get".to_owned(), "other".to_owned()],
-        model: Model::Closed { ramp_ns: 0, sustain_ns: 20 * SECOND_NS, turns: Some(turns) },
+        model: Model::Closed { ramp_ns: 0, sustain_ns: LONGEST_NS, turns: Some(turns) },
         seed: 1,
         start_ns: now_ns(),
         connect_ns: 0,
-        rundown_ns: SECOND_NS,
+        rundown_ns: LONGEST_NS,
     }
 }
 
