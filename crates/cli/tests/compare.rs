@@ -61,15 +61,18 @@ fn a_study_that_is_stopped_or_killed_goes_on_and_leaves_no_process() {
         assert_eq!(trial["order"]["phase"], "same");
         assert_eq!(trial["order"]["arm"]["name"], "A");
         let measures = &trial["outcome"]["measures"];
-        for name in [
-            "cpu-per-request",
-            "cpu-per-request/scheduler",
-            "throughput",
-            "p50",
-            "rss",
-            "reductions-per-request",
-        ] {
+        for name in
+            ["cpu-per-request", "cpu-per-request/scheduler", "throughput", "rss", "reductions-per-request"]
+        {
             assert!(measures[name].as_f64().is_some_and(|value| value > 0.0), "{name}: {trial:#}");
+        }
+        // Seconds in which the generator was the limit have no times, and on a busy machine that may be all of them.
+        match measures["p50"].as_f64() {
+            Some(p50) => assert!(p50 > 0.0, "{trial:#}"),
+            None => {
+                let reasons = trial["outcome"]["reasons"].as_array().expect("why it does not count");
+                assert!(reasons.iter().any(|reason| reason["kind"] == "generator_bound"), "{trial:#}");
+            }
         }
         let rate = measures["throughput"].as_f64().expect("a number");
         // What is only sent is no answer.

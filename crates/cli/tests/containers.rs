@@ -363,21 +363,20 @@ fn who_may_not_see_a_vms_network_is_not_shown_another_node_of_ours() {
     let alive = unique("netns");
     let node = node_in(&network, &otp, &format!("{alive}@127.0.0.1"));
     // It has registered with our EPMD what the other one has with that of its network.
-    let other = TestNode::named(
-        &otp,
-        &["-name", &format!("{alive}@127.0.0.2")],
-        "",
-        &[],
-        "erlang:set_cookie(node(), any)",
-    );
+    let name = format!("{alive}@127.0.0.2");
+    let other = TestNode::trusting(&otp, "any", &["-name", &name], &name, &[], "ok");
     let said = as_nobody(&["doctor", &node.pid().to_string(), "--for", "1s"]);
     if said.stderr.contains("setpriv") {
         eprintln!("skipped, because the binary cannot be run as nobody: {}", said.stderr);
         return;
     }
-    said.assert_refused(&[&format!("{alive}@127.0.0.2")]);
-    // As the one that it is it can be looked into.
-    assert_eq!(as_nobody(&["doctor", &other.pid().to_string(), "--for", "1s"]).status, Some(0));
+    said.assert_refused(&[&name]);
+    // As the one that it is it can be looked into; what is found depends on what else this machine does.
+    let said = as_nobody(&["doctor", &other.pid().to_string(), "--for", "1s", "--json"]);
+    assert!(matches!(said.status, Some(0 | 1)), "{:?}: {}", said.status, said.stderr);
+    let answer = said.json();
+    assert_eq!(answer["node"]["name"], name.as_str());
+    assert!(answer["period"]["vm_samples"].as_i64().is_some_and(|samples| samples > 0), "{answer:#}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ use answers::{each, huge, usual_answer};
 use beamtune_attach::etf::{Pid, Value};
 use beamtune_model::text::is_hidden;
 use common::group::Group;
-use common::{Running, Said, beamtune, folder, run_for, text, unique};
+use common::{Running, Said, beamtune, copy_program, folder, run_for, text, unique};
 use peer::{Cut, NAME, Server, send, serve_agent, shake_hands};
 
 /// What no run may take longer than, on a busy machine: two seconds are recorded, and one attempt to connect takes 20.
@@ -368,7 +368,7 @@ fn an_epmd_that_lies_is_told_and_held_within_bounds() {
 fn pretender(folder: &Path, name: &str, epmd_port: u16) -> Running {
     let program = folder.join("beam.smp");
     if !program.exists() {
-        fs::copy("/bin/cat", &program).expect("a program");
+        copy_program("/bin/cat", &program);
     }
     let mut command = Command::new(&program);
     // To cat, all of it is files that are not there, but for the last: it waits for its input.

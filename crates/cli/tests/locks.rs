@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use common::{
-    Otp, PATIENCE, RELEASES, Running, Said, TestNode, all_otps, beamtune, eval_in, folder, is_root, loops,
-    otp, run, run_for, text, unique, wait_up_to,
+    Otp, PATIENCE, RELEASES, Running, Said, TestNode, all_otps, beamtune, copy_program, eval_in, folder,
+    is_root, loops, otp, run, run_for, text, unique, wait_up_to,
 };
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ fn locks(target: &str, args: &[&str]) -> Command {
 fn page(node: &TestNode, args: &[&str]) -> Value {
     let said = run_for(
         locks(&node.name, &[args, &["--json"]].concat()).env("BEAMTUNE_COOKIE", &node.cookie),
-        PATIENCE,
+        4 * PATIENCE,
     );
     assert!(matches!(said.status, Some(0 | 1)), "{:?}: {}", said.status, said.stderr);
     said.json()
@@ -220,7 +220,7 @@ fn where_locks_are_counted_the_allocator_of_dirty_schedulers_is_named_and_its_cu
             command.args(["lab", "run", "dirty-collections", "--for", "100s", "--erl", &program]);
             let mut running = Running::start(command.args(cured.then_some("--cured")));
             let node = node_of(&running.expect_line("lab ready "));
-            let said = run_for(&mut locks(&node, &["--for", "3s", "--json"]), PATIENCE);
+            let said = run_for(&mut locks(&node, &["--for", "3s", "--json"]), 4 * PATIENCE);
             running.signal("INT");
             running.wait();
             assert!(matches!(said.status, Some(0 | 1)), "{:?}: {}", said.status, said.stderr);
@@ -331,7 +331,7 @@ fn who_may_not_watch_threads_is_told_what_is_needed() {
     // Where others may read it.
     let folder = tempfile::tempdir_in("/var/tmp").expect("a folder");
     let binary = folder.path().join("beamtune");
-    std::fs::copy(beamtune().get_program(), &binary).expect("copied");
+    copy_program(beamtune().get_program(), &binary);
     let modes = Command::new("chmod").args(["-R", "a+rX"]).arg(folder.path()).status();
     assert!(modes.expect("chmod").success());
     let mut nobody = Command::new("setpriv");

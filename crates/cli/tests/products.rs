@@ -5,12 +5,11 @@
 mod common;
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Otp, PATIENCE, Running, beamtune, folder, otp, run, text, unique};
+use common::{Otp, PATIENCE, Running, beamtune, folder, free_port, otp, run, text, unique};
 use serde_json::Value;
 
 /// Two servers, one of them registered, that are sent some 900 items a second each and handle 50; the senders end
@@ -105,8 +104,7 @@ fn ejabberd_is_known_by_its_name_and_can_be_attached_to() {
     };
     let folder = folder();
     let path = |name: &str| text(&folder.path().join(name));
-    let port =
-        TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
+    let port = free_port();
     let config = format!(
         "hosts: [localhost]\nlisten:\n  - {{port: {port}, ip: \"127.0.0.1\", module: ejabberd_c2s}}\nacme: {{auto: false}}\n"
     );

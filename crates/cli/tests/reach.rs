@@ -3,11 +3,10 @@
 
 mod common;
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Otp, Said, TestNode, beamtune, folder, on_all_otps, otp, run, text, unique};
+use common::{Otp, Said, TestNode, beamtune, folder, free_port, on_all_otps, otp, run, text, unique};
 use tempfile::TempDir;
 
 /// A node whose certificate only itself has signed, for "node".
@@ -74,9 +73,7 @@ fn a_node_over_ipv6_is_looked_into() {
 #[test]
 fn a_node_without_epmd_is_looked_into() {
     on_all_otps(|otp| {
-        // Nobody else's at the moment.
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let port = free.expect("a free port").port().to_string();
+        let port = free_port().to_string();
         let name = format!("{}@127.0.0.1", unique("alone"));
         // The kernel's parameter is for OTP 23.0, which has no such flag.
         let options =

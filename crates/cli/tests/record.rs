@@ -11,12 +11,11 @@ use beamtune_recording::Reader;
 use common::group::Group;
 use common::{Otp, Running, TestNode, beamtune, folder, on_all_otps, otp, run, text, unique, wait_until};
 
-/// What the node is told to be its cookie, so that the next one of its name has the same.
+/// The node's cookie, so that the next one of its name has the same.
 const COOKIE: &str = "ring_cookie";
 
 fn node(otp: &Otp, name: &str) -> TestNode {
-    let eval = format!("erlang:set_cookie(node(), {COOKIE})");
-    TestNode::named(otp, &["-name", name], name, &[], &eval)
+    TestNode::trusting(otp, COOKIE, &["-name", name], name, &[], "ok")
 }
 
 fn recorder(targets: &[&str], output: &Path) -> Running {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-use beamtune_model::{Facts, Group, Series, facts};
+use beamtune_model::{Facts, Group, Series, Tick, facts};
 use beamtune_recording::Reader;
 use common::network::Network;
 use common::{Otp, Running, Said, TestNode, all_otps, beamtune, folder, otp, run, unique, wait_until};
@@ -84,6 +84,14 @@ fn content(file: &Path) -> (BTreeMap<String, i64>, Facts) {
         }
     }
     (last, reader.facts(0).expect("facts"))
+}
+
+/// Samples of the host in one of the VM's lives; none while the file is not there.
+fn hosts(file: &Path, life: u32) -> usize {
+    let of_life = |tick: Tick| tick.incarnation == life && tick.host.is_some();
+    Reader::open(file).map_or(0, |reader| {
+        reader.samples().filter(|sample| sample.as_ref().is_ok_and(|sample| of_life(sample.tick))).count()
+    })
 }
 
 fn gaps(file: &Path) -> Vec<String> {
@@ -192,8 +200,15 @@ fn rules_of_the_host_judge_a_far_node() {
     for otp in all_otps() {
         let Some(far) = Far::new() else { return };
         let node = far.node(&otp, "");
-        let said = doctor(&node, &far.target());
-        let json = said.json();
+        let folder = folder();
+        let file = folder.path().join("far.btr");
+        let mut command = beamtune();
+        command.env("BEAMTUNE_COOKIE", &node.cookie).args(["record", &far.target(), "-o"]).arg(&file);
+        let mut recorder = Running::start(&mut command);
+        wait_until("three samples of the host", || hosts(&file, 0) >= 3);
+        recorder.signal("INT");
+        assert_eq!(recorder.wait().code(), Some(0));
+        let json = run(beamtune().args(["diagnose", "--json"]).arg(&file)).json();
         let samples = |what: &str| json["period"][what].as_i64().unwrap_or(0);
         assert!(samples("host_samples") >= 3 && samples("host_samples") <= samples("samples"), "{json:#}");
         // The CPU of the VM is known, so busy waiting can be told.
@@ -236,14 +251,7 @@ fn a_far_node_that_is_started_again_is_read_on() {
     let mut command = beamtune();
     command.env("BEAMTUNE_COOKIE", &cookie).args(["record", &far.target(), "--keep", "1h", "-o"]);
     let mut recorder = Running::start(command.arg(&file));
-    let hosts = |life: u32| {
-        let samples = Reader::open(&file).ok().map(|reader| {
-            let of_life = |tick: beamtune_model::Tick| tick.incarnation == life && tick.host.is_some();
-            reader.samples().filter(|sample| sample.as_ref().is_ok_and(|sample| of_life(sample.tick))).count()
-        });
-        samples.unwrap_or(0)
-    };
-    wait_until("samples of the host", || hosts(0) >= 2);
+    wait_until("samples of the host", || hosts(&file, 0) >= 2);
     let old_pid = first.pid();
     drop(first);
     let (user, _) = name.split_once('@').expect("a host");
@@ -259,7 +267,7 @@ fn a_far_node_that_is_started_again_is_read_on() {
     ]);
     command.args(["-start_epmd", "false", "-erl_epmd_port", PORT, "-kernel", "inet_dist_listen_min", PORT]);
     let second = Running::start(command.args(["-eval", "io:put_chars(\"ready\\n\")."]));
-    wait_until("samples of the host in the next life", || hosts(1) >= 2);
+    wait_until("samples of the host in the next life", || hosts(&file, 1) >= 2);
     recorder.signal("INT");
     assert_eq!(recorder.wait().code(), Some(0));
     let reader = Reader::open(&file).expect("opened");

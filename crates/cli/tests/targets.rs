@@ -7,9 +7,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use common::trials::{Target, Watched};
-use common::{PATIENCE, beamtune, folder, is_root, otp, run, run_for, text, wait_until};
+use common::{PATIENCE, beamtune, copy_program, folder, is_root, otp, run, run_for, text, wait_until};
 use serde_json::Value;
 
 /// A target that another generator drives.
@@ -52,13 +53,15 @@ fn another_generator_drives_the_load_and_its_results_are_read() {
     }
     // One that tells nothing is measured as a whole.
     let silent = Target::new(otp);
-    let no_objective = run_for(&mut driven_by(&silent, "sleep 2", &[]), PATIENCE);
+    let no_objective = run_for(&mut driven_by(&silent, "sleep 2", &[]), 3 * PATIENCE);
     no_objective.assert_refused(&["cpu-per-request was not measured", "--load-result", "duration"]);
     assert_eq!(silent.trials(), 0);
     fs::remove_file(&silent.study).expect("removed");
+    let began = Instant::now();
     drop_after_one(driven_by(&silent, "sleep 3", &["--objective", "duration"]), &silent);
+    let all_ns = began.elapsed().as_nanos() as f64;
     let duration_ns = first_measures(&silent)["duration"].as_f64().expect("a duration");
-    assert!((3e9..4e9).contains(&duration_ns), "{duration_ns}");
+    assert!((3e9..all_ns).contains(&duration_ns), "{duration_ns} of {all_ns}");
 }
 
 /// As those that compile, migrate a database or read a configuration.
@@ -87,7 +90,7 @@ fn a_load_command_that_fails_or_hangs_is_told_and_the_study_is_intact() {
     let Some(otp) = otp(25) else { return };
     let target = Target::new(otp);
     let refused = |load: &str, more: &[&str], words: &[&str]| {
-        run_for(&mut driven_by(&target, load, more), PATIENCE).assert_refused(words);
+        run_for(&mut driven_by(&target, load, more), 3 * PATIENCE).assert_refused(words);
         assert_eq!((target.trials(), target.processes()), (0, 0));
         fs::remove_file(&target.study).expect("there was a study");
     };
@@ -104,27 +107,31 @@ fn a_job_is_measured_from_its_begin_to_its_end() {
         Some(root) => format!("chroot {} erl", root.display()),
         None => "erl".to_owned(),
     };
-    let busy = "E=erlang:monotonic_time(millisecond)+1500, F=fun F()-> case erlang:monotonic_time(millisecond)<E of true-> F(); _-> halt() end end, F().";
+    // Where others have the CPUs, more than 1.5 s pass until it has used 1.3 s of one.
+    let busy = "E=erlang:monotonic_time(millisecond)+1500, F=fun F()-> case erlang:monotonic_time(millisecond)<E \
+        orelse element(1, statistics(runtime))<1300 of true-> F(); _-> halt() end end, F().";
     let compare = |work: &str| {
         let mut command = beamtune();
         command.args(["compare", "--b", "+sbwt none", "--study", "a.study", "--work", work]);
         command.current_dir(folder.path());
         command
     };
+    let began = Instant::now();
     let mut running = Watched::start(&mut compare(&format!("{work} -noinput -eval '{busy}'")));
     let line = running.expect_line("trial 1 ");
     assert!(line.contains("duration") || line.contains("does not count"), "{line}");
     drop(running);
+    let all_ns = began.elapsed().as_nanos() as f64;
     let said = run(beamtune().args(["study", "export", "a.study"]).current_dir(folder.path()));
     let trial: Value = serde_json::from_str(said.stdout.lines().next().expect("a trial")).expect("JSON");
     let measures = &trial["outcome"]["measures"];
     let duration_ns = measures["duration"].as_f64().expect("a duration");
-    assert!((1.5e9..20e9).contains(&duration_ns), "{trial:#}");
+    assert!((1.5e9..all_ns).contains(&duration_ns), "{all_ns}: {trial:#}");
     assert!(measures["cpu-time"].as_f64().is_some_and(|cpu_ns| cpu_ns > 1.2e9), "{trial:#}");
     assert!(measures["rss-peak"].is_f64() && measures["throughput"].is_null(), "{trial:#}");
     fs::remove_file(folder.path().join("a.study")).expect("removed");
     let failing =
-        run_for(&mut compare(&format!("{work} -noinput -eval 'timer:sleep(1000), halt(4).'")), PATIENCE);
+        run_for(&mut compare(&format!("{work} -noinput -eval 'timer:sleep(1000), halt(4).'")), 3 * PATIENCE);
     assert!(
         failing.stdout.contains("A does not work: the job exited 4"),
         "{}\n{}",
@@ -175,10 +182,12 @@ fn a_release_is_started_by_its_own_script() {
     let script = release.join("bin/shop");
     // As mix writes it, as far as that matters.
     let start = target.start();
-    let text = format!(
+    let written = format!(
         "#!/bin/sh\nRELEASE_COOKIE=x\n[ \"$1\" = start ] && [ -d \"$RELEASE_TMP\" ] && exec {start}\n"
     );
-    fs::write(&script, text).expect("written");
+    let draft = release.join("draft");
+    fs::write(&draft, written).expect("written");
+    copy_program(&draft, &script);
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("executable");
     let trial =
         first_of(&["--release", "release", "--ready", &format!("tcp:{}", target.port)], target.folder.path());

@@ -13,7 +13,9 @@ pub mod loops;
 pub mod network;
 pub mod trials;
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -109,6 +111,30 @@ impl Otp {
 pub fn unique(prefix: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("{prefix}_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Below these ports rabbitmq.rs has its own, and from the end of them on; above that the kernel gives them to whoever asks for any.
+const PORTS: std::ops::Range<u32> = 22_100..29_900;
+/// How far the ports of one process of tests are from those of the next: more than any asks for.
+const PORTS_EACH: u32 = 101;
+
+/// A port at which nothing listens, and that nobody else is given until it is used.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(PORTS_EACH) % PORTS.len() as u32;
+    let is_free = |port: &u16| TcpListener::bind(("0.0.0.0", *port)).is_ok();
+    let port = |_| {
+        let next = (first + NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS.len() as u32;
+        (PORTS.start + next) as u16
+    };
+    PORTS.map(port).find(is_free).expect("a free port")
+}
+
+/// Copies a program that is to be run. A process of its own does: while we have a file open for writing, so has for a moment whatever
+/// other threads start, and then it cannot be run.
+pub fn copy_program(from: impl AsRef<OsStr>, to: &Path) {
+    let said = run(Command::new("cp").arg(from).arg(to));
+    assert_eq!(said.status, Some(0), "{}", said.stderr);
 }
 
 /// A child that is killed and waited for when it goes out of scope.
@@ -207,13 +233,24 @@ impl TestNode {
 
     /// A node named by the given flags.
     pub fn named(otp: &Otp, naming: &[&str], name: &str, args: &[&str], eval: &str) -> TestNode {
-        let cookie = unique("cookie");
+        TestNode::trusting(otp, &unique("cookie"), naming, name, args, eval)
+    }
+
+    /// The same with a cookie that others of its name have, too. It has it before it can be found.
+    pub fn trusting(
+        otp: &Otp,
+        cookie: &str,
+        naming: &[&str],
+        name: &str,
+        args: &[&str],
+        eval: &str,
+    ) -> TestNode {
         let eval = format!("{eval}, io:put_chars(\"ready\\n\").");
         let mut command = otp.command("erl");
-        command.args(args).args(naming).args(["-setcookie", &cookie, "-noinput", "-eval", &eval]);
+        command.args(args).args(naming).args(["-setcookie", cookie, "-noinput", "-eval", &eval]);
         let mut running = Running::start(&mut command);
         running.expect_line("ready");
-        TestNode { running, name: name.to_owned(), cookie, otp: otp.clone() }
+        TestNode { running, name: name.to_owned(), cookie: cookie.to_owned(), otp: otp.clone() }
     }
 
     pub fn pid(&self) -> u32 {

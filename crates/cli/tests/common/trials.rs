@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use super::{Otp, beamtune, folder, run, text, unique};
+use super::{Otp, beamtune, folder, free_port, run, text, unique};
 
 /// A server that gives back each line.
 const ECHO: &str = "{ok,L}=gen_tcp:listen(PORT,[binary,{active,false},{packet,line},{reuseaddr,true}]), \
@@ -26,11 +25,9 @@ pub struct Target {
 
 impl Target {
     pub fn new(otp: Otp) -> Target {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("its address").port();
         let folder = folder();
         let study = folder.path().join("a.study");
-        Target { port, name: unique("compare"), otp, folder, study }
+        Target { port: free_port(), name: unique("compare"), otp, folder, study }
     }
 
     /// The command line that starts it.

@@ -15,12 +15,7 @@ use tempfile::TempDir;
 use tungstenite::Message;
 use tungstenite::handshake::server::{ErrorResponse, Request, Response};
 
-use crate::common::{Running, folder, run, wait_until};
-
-/// A port that is free now.
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address").port()
-}
+use crate::common::{Running, folder, free_port, run, wait_until};
 
 /// A certificate that vouches for itself, as `openssl req -x509` makes it: `cert.pem` and `key.pem`.
 pub fn certificate(folder: &Path) {

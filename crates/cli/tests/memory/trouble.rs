@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::common::containers::{Container, can_contain};
 use super::common::{
-    Running, TestNode, all_otps, beamtune, folder, is_root, otp, run, text, unique, wait_until,
+    Running, TestNode, all_otps, beamtune, copy_program, folder, is_root, otp, run, text, unique, wait_until,
 };
 use super::{allocator, bytes, page, said};
 
@@ -105,7 +105,7 @@ fn another_user_is_told_what_is_missing_and_gets_the_rest() {
     let folder = folder();
     run(Command::new("chmod").arg("755").arg(folder.path()));
     let program = folder.path().join("beamtune");
-    std::fs::copy(beamtune().get_program(), &program).expect("a copy");
+    copy_program(beamtune().get_program(), &program);
     let mut other = Command::new("setpriv");
     other.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&program);
     other.args(["memory", &node.name]).env("BEAMTUNE_COOKIE", &node.cookie).env("HOME", "/nonexistent");
@@ -124,15 +124,7 @@ fn of_a_restarted_vm_one_life_is_told() {
     let name = format!("{}@127.0.0.1", unique("lives"));
     let folder = folder();
     let file = folder.path().join(format!("{name}.btr"));
-    let node = |eval: &str| {
-        TestNode::named(
-            &otp,
-            &["-name", &name],
-            &name,
-            &[],
-            &format!("erlang:set_cookie(node(), lives), {eval}"),
-        )
-    };
+    let node = |eval: &str| TestNode::trusting(&otp, "lives", &["-name", &name], &name, &[], eval);
     let samples_of_life = |life: u32| {
         Reader::open(&file).map_or(0, |reader| {
             let samples = reader.samples().flatten();

@@ -108,7 +108,7 @@ fn the_whole_command_leaves_a_node_as_it_was_each_time() {
         };
         let said = record(&node, 0);
         assert_eq!(said.status, Some(0), "{}", said.stderr);
-        let before = node.footprint();
+        let before = node.settled_footprint();
         let atoms = node.counts().atoms;
         let mut times = Vec::new();
         for turn in 1..=turns {
@@ -141,7 +141,7 @@ fn a_hundred_at_once_are_let_in_or_told_to_wait() {
         // In a crowd a node was seen to start its resolver; who on it looks a name up is not known (docs/safety.md).
         node.ask("inet_gethost_native:gethostbyname(\"localhost\").");
         let access = node.access();
-        let before = node.footprint();
+        let before = node.settled_footprint();
         let atoms = node.counts().atoms;
         let (begin, gate) = (Instant::now(), Barrier::new(many));
         let outcomes: Vec<(Duration, Result<(), AttachError>)> = std::thread::scope(|scope| {

@@ -56,7 +56,7 @@ fn a_disk_that_is_full_or_read_only_from_the_beginning_is_told_and_the_node_left
     let Some(otp) = otp(25) else { return };
     let Some(disk) = Small::new("1m") else { return };
     let mut node = Node::visited(&otp, &How::default());
-    let before = node.footprint();
+    let before = node.settled_footprint();
     let mut check = |what: &str, words: &[&str], file: &str| {
         for ring in [false, true] {
             let mut command = node.beamtune("record");
@@ -93,7 +93,7 @@ fn a_recording_that_fills_the_disk_ends_with_a_message_and_a_ring_goes_on() {
     let Some(otp) = otp(25) else { return };
     let Some(disk) = Small::new("2m") else { return };
     let mut node = Node::visited(&otp, &How::default());
-    let before = node.footprint();
+    let before = node.settled_footprint();
     let file = disk.path().join("plain.btr");
     let mut command = node.beamtune("record");
     command.args(["--every", "100ms", "-o"]).arg(&file);

@@ -48,6 +48,9 @@ const SWITCHES: &str = "begin \
     #{accounting => Sum() > Before, wall_time => erlang:statistics(scheduler_wall_time) =/= undefined, \
       monitor => erlang:system_monitor(), traced => Traced, sessions => Sessions} end.";
 
+/// What is as it was so long before has settled.
+const SETTLES_WITHIN: Duration = Duration::from_millis(50);
+
 /// A node.
 pub struct Node {
     pub running: Running,
@@ -136,10 +139,7 @@ impl Node {
     pub fn visited(otp: &Otp, how: &How<'_>) -> Node {
         let mut node = Node::start_so(otp, how);
         visit(&node.access()).expect("attached");
-        let deadline = Instant::now() + PATIENCE;
-        while node.counts().connections > 0 {
-            assert!(Instant::now() < deadline, "the connection does not end");
-        }
+        node.settled_footprint();
         node
     }
 
@@ -181,6 +181,20 @@ impl Node {
     /// What of it is to be as it was, whatever has happened.
     pub fn footprint(&mut self) -> (Counts, String) {
         (self.counts().exact(), self.switches())
+    }
+
+    /// The same once whoever was there last has gone. A connection's process ends a little after the connection.
+    #[track_caller]
+    pub fn settled_footprint(&mut self) -> (Counts, String) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let before = self.footprint();
+            std::thread::sleep(SETTLES_WITHIN);
+            if before.0.connections == 0 && before == self.footprint() {
+                return before;
+            }
+            assert!(Instant::now() < deadline, "{}: {before:#?} does not settle", self.name);
+        }
     }
 
     /// Waits until all is as it was, and says how long that took since `since`.

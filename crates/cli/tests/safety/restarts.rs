@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use beamtune_attach::locate::registered;
 use beamtune_recording::Reader;
 
-use crate::common::{PATIENCE, Running, all_otps, folder, otp, run, unique, wait_until};
+use crate::common::{PATIENCE, Running, all_otps, folder, free_port, otp, run, unique, wait_until};
 use crate::figures::{count, short, spread, tell};
 use crate::node::{How, Node};
 use crate::recordings::{gaps, samples, vm_samples};
@@ -70,13 +70,12 @@ fn epmd(port: u16) -> Running {
 #[test]
 fn epmd_may_come_and_go_while_a_node_is_recorded() {
     let Some(otp) = otp(25) else { return };
-    let port =
-        std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
+    let port = free_port();
     let first = epmd(port);
     let mut node = Node::visited(&otp, &How { epmd_port: Some(port), ..How::default() });
     let folder = folder();
     let file = folder.path().join("epmd.btr");
-    let before = node.footprint();
+    let before = node.settled_footprint();
     let mut recorder = Running::start(node.beamtune("record").args(["-o"]).arg(&file));
     wait_until("two samples", || vm_samples(&file) >= 2);
     drop(first);

@@ -103,7 +103,7 @@ fn beside(node: &mut Node, who: &mut Foreigner<'_>) {
     (who.comes)(node);
     wait_until(who.name, || (who.is_well)(node));
     (who.leaves)(node);
-    let before = node.footprint();
+    let before = node.settled_footprint();
 
     // beamtune leaves first.
     (who.comes)(node);
@@ -355,7 +355,7 @@ fn two_beamtunes_do_not_disturb_each_other_whichever_leaves_first() {
         let mut node = Node::visited(&otp, &How::default());
         let agents =
             "length([M || M <- erlang:loaded(), lists:prefix(\"beamtune_agent\", atom_to_list(M))]).";
-        let before = node.footprint();
+        let before = node.settled_footprint();
         let turns = count(4, 1);
         for (what, second, loaded) in
             [("of the same version", &this, "1"), ("of another version", &other, "2")]
