@@ -1,6 +1,6 @@
 //! BT013: the VM waits for its sockets with poll or select, whose cost grows with every idle connection.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -48,7 +48,6 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             score,
             format!("the VM waits for its {descriptors:.0} descriptors with poll: each wait looks through all of them"),
         )
-        .costs(check_io.map(Cost::CpuCores))
         .because(Evidence::number("poll sets with epoll", 0.0, Unit::Count).with_text(format!("of {sets}")))
         .because(
             Evidence::number("descriptors in the sets", descriptors, Unit::Count)
