@@ -1,6 +1,7 @@
 # Sourced by the scripts that need a RabbitMQ of their own: nothing of an installed one is touched.
 #
-#   broker_start FOLDER NAME PORT     starts a broker and waits until it serves; its VM's pid is in $BROKER_PID
+#   broker_start FOLDER NAME PORT     starts a broker and waits until it serves; its VM's pid is in $BROKER_PID; its
+#                                     distribution has the next port
 #   broker_stop                       ends it
 #   broker_load FOLDER PORT SECONDS QUEUES PUBLISHERS RATE BYTES CONSUMERS WORK_MS
 #                                     starts the load; returns when it is there, its pid is in $LOAD_PID and what it
@@ -18,6 +19,7 @@ broker_start() {
     mkdir -p "$folder"
     (
         export HOME=$folder RABBITMQ_NODENAME=$name@localhost RABBITMQ_NODE_PORT=$port \
+            RABBITMQ_DIST_PORT=$((port + 1)) \
             RABBITMQ_MNESIA_BASE=$folder/mnesia RABBITMQ_LOG_BASE=$folder/log RABBITMQ_LOGS=- \
             RABBITMQ_PID_FILE=$folder/pid RABBITMQ_ENABLED_PLUGINS_FILE=$folder/plugins \
             RABBITMQ_CONFIG_FILE=$folder/rabbitmq RABBITMQ_CONF_ENV_FILE=$folder/rabbitmq-env.conf
