@@ -288,7 +288,7 @@ fn vm(
         .args(folders.iter().map(|folder| options.erlang.inside(folder)))
         .stdin(Stdio::null());
     if let Some(errors) = &options.errors {
-        command.stderr(errors.try_clone()?);
+        command.stderr(errors.try_clone().context("cannot hand on the file for what the VM logs")?);
     }
     Ok(command)
 }

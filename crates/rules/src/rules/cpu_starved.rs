@@ -65,6 +65,8 @@ enum Who {
 struct Waiting {
     ran: f64,
     waited: f64,
+    /// Of that, by threads that had work; `None` where it is not known.
+    with_work: Option<f64>,
     /// Waiting for each time that a thread got a CPU.
     per_turn_seconds: f64,
     /// CPU of others, of the whole host.
@@ -89,7 +91,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let surely_here = foreign - (cpus - capacity.allowed).max(0.0);
     // Where others have most of the CPUs, threads that only spin would not wait without them.
     let is_full_of_others = foreign >= CROWDED * capacity.allowed;
-    let wanted = if is_full_of_others { with_work(period).unwrap_or(waited) } else { waited };
+    let with_work = with_work(period);
+    let wanted = with_work.filter(|_| is_full_of_others).unwrap_or(waited);
     // Neighbours that used half of what was waited for are to blame, whatever else there is.
     let who = match wanted / 2.0 {
         _ if view::quota_used_up(period) => Who::Quota,
@@ -102,6 +105,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         per_turn_seconds: view::wait_per_turn_seconds(period).unwrap_or(f64::INFINITY),
         ran: view::thread_cores(period, &metrics::THREAD_CPU, kind::SCHEDULERS)?,
         waited,
+        with_work,
         foreign,
         who,
         capacity,
@@ -146,7 +150,7 @@ fn with_work(period: &Period) -> Option<f64> {
 }
 
 fn describe(period: &Period, waiting: &Waiting, score: f64, cpus: f64) -> Draft {
-    let Waiting { ran, waited, per_turn_seconds, foreign, who, ref capacity } = *waiting;
+    let Waiting { ran, waited, with_work, per_turn_seconds, foreign, who, ref capacity } = *waiting;
     let short = per_turn_seconds < view::TURN_SECONDS;
     let quota = who == Who::Quota;
     let why = match who {
@@ -168,7 +172,7 @@ fn describe(period: &Period, waiting: &Waiting, score: f64, cpus: f64) -> Draft 
     // No more can be had of others than they used.
     .costs(Cost::CpuCores(if who == Who::Others { waited.min(foreign) } else { waited }))
     .because(Evidence::number("schedulers kept waiting for a CPU", waited, Unit::Cores))
-    .because_some(with_work(period).filter(|work| *work < waited / 2.0).map(|work| {
+    .because_some(with_work.filter(|work| *work < waited / 2.0).map(|work| {
         Evidence::number("of that with work to do; else they spun, or had just been woken", work, Unit::Cores)
     }))
     .because(Evidence::number("schedulers on a CPU", ran, Unit::Cores))

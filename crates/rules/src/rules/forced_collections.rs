@@ -204,16 +204,16 @@ fn was_collecting(process: &ProcessUse) -> bool {
 
 /// The process that was seen so most often, at work, or at the last closer look. Most of the time it waits for those that it collects.
 fn who_collects(period: &Period) -> Option<&ProcessUse> {
-    let seen = period.processes.iter().map(|process| (process, looks(process)));
+    let seen = period.processes.iter().map(|process| (process, count(looks_at_it_collecting(process))));
     // Of those alike the busiest, which comes first.
     let most = seen.rev().max_by_key(|(_, looks)| *looks).filter(|(_, looks)| *looks > 0);
     most.map(|(process, _)| process)
         .or_else(|| period.processes.iter().find(|process| was_collecting(process)))
 }
 
-/// How often it was seen so at work.
-fn looks(process: &ProcessUse) -> i64 {
-    looks_at_it_collecting(process).fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks))
+/// How many looks these are.
+fn count<'a>(looks: impl Iterator<Item = &'a (Vec<String>, i64)>) -> i64 {
+    looks.fold(0, |sum, (_, looks)| sum.saturating_add(*looks))
 }
 
 /// The stacks with which it was seen so at work, and how often.
@@ -224,12 +224,11 @@ fn looks_at_it_collecting(process: &ProcessUse) -> impl Iterator<Item = &(Vec<St
 
 /// How often it was seen so; once, where only the last closer look tells it.
 fn seen_collecting(process: &ProcessUse) -> Option<Evidence> {
-    let times = looks(process);
+    let times = count(looks_at_it_collecting(process));
     let Some((stack, _)) = looks_at_it_collecting(process).max_by_key(|(_, looks)| *looks) else {
         return Some(Evidence::text(SEEN_COLLECTING, place::told(process.row.as_ref()?)?));
     };
-    let of =
-        process.ran.iter().chain(&process.stood).fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks));
+    let of = count(process.ran.iter().chain(&process.stood));
     let at = stack.first()?;
     Some(Evidence::text(
         SEEN_COLLECTING,
