@@ -15,7 +15,8 @@ esac
 
 command -v erl >/dev/null || { echo "erl is missing: install Erlang/OTP 25 (Debian 12: scripts/install.sh demo)" >&2; exit 2; }
 mkdir -p "$out"
-hash=$(cat agent/src/beamtune_agent.erl agent/src/keeper.eval | sha256sum | cut -c1-8)
+# In the C locale, so that the parts come in the same order everywhere.
+hash=$(LC_ALL=C; cat agent/src/beamtune_agent.erl agent/src/parts/*.hrl agent/src/keeper.eval | sha256sum | cut -c1-8)
 escript agent/src/build.escript agent/src "$out" "$hash"
 
 if [ "${1:-}" = --check ]; then

@@ -1,8 +1,8 @@
 #!/usr/bin/env escript
 %% Called by scripts/agent-build.sh: build.escript SOURCE_FOLDER OUTPUT_FOLDER HASH
 %%
-%% Everything that could differ between two builds of the same source is kept out: paths (the source goes by its name
-%% without the folder), the keeper's line numbers, and the chunks that the loader does not need (compiler version,
+%% Everything that could differ between two builds of the same source is kept out: paths (the source and its parts go by
+%% their names without the folder), the keeper's line numbers, and the chunks that the loader does not need (compiler version,
 %% options).
 -mode(compile).
 
@@ -27,7 +27,7 @@ keeper(File) ->
     end.
 
 agent(File, Name, Options) ->
-    {ok, Forms} = epp:parse_file(File, [{macros, [{'AGENT_NAME', Name}]}, {source_name, filename:basename(File)}]),
+    {ok, Forms} = epp:parse_file(File, [{macros, [{'AGENT_NAME', Name}]}, {source_name, filename:basename(File)}, deterministic]),
     case compile:forms(Forms, [binary, warnings_as_errors, report]) of
         {ok, Name, _} -> ok;
         error -> fail("~s does not compile", [File])

@@ -148,10 +148,15 @@ keys(part) -> [total, scanned, round, part, last].
 only_plain_data(Target) ->
     Agent = join(Target),
     Sample = agent_client:sample(Agent, 1, [facts | ?HOT] ++ ?SLOW),
-    {ok, Source} = file:read_file(os:getenv("AGENT_SOURCE")),
-    {ok, Tokens, _} = erl_scan:string(unicode:characters_to_list(Source)),
+    Main = os:getenv("AGENT_SOURCE"),
+    Parts = filelib:wildcard(filename:join(filename:dirname(Main), "parts/*.hrl")),
+    Tokens = fun(File) ->
+                 {ok, Source} = file:read_file(File),
+                 {ok, Found, _} = erl_scan:string(unicode:characters_to_list(Source)),
+                 Found
+             end,
     %% Those of the agent's source, and the VM's own sets: states, thread types, statuses, and so on.
-    Known = sets:from_list([A || {atom, _, A} <- Tokens]
+    Known = sets:from_list([A || File <- [Main | Parts], {atom, _, A} <- Tokens(File)]
                            ++ [aux, check_io, emulator, gc, other, port, sleep, scheduler, dirty_cpu_scheduler,
                                dirty_io_scheduler, async, poll, waiting, running, runnable, suspended, exiting,
                                garbage_collecting, total, processes, processes_used, system, atom, atom_used, binary,

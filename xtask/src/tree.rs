@@ -9,10 +9,6 @@ use crate::repository;
 /// Source files longer than this want a split by meaning.
 const MAX_LINES: usize = 700;
 
-/// Longer all the same, with the reason.
-const LONGER: &[(&str, &str)] =
-    &[("agent/src/beamtune_agent.erl", "one module is injected, so it cannot be split")];
-
 /// Parts that judge or measure only what they are given: they may neither read files nor clocks.
 const PURE: &[&str] = &["model", "flags", "stats", "rules", "report"];
 
@@ -53,12 +49,10 @@ fn lab_names(listing: &str) -> Vec<String> {
 
 fn check_file(path: &str, text: &str, labs: &[String]) -> Vec<String> {
     let mut faults = Vec::new();
-    let code = [".rs", ".erl", ".sh", ".ts"].iter().any(|ending| path.ends_with(ending));
+    let code = [".rs", ".erl", ".hrl", ".sh", ".ts"].iter().any(|ending| path.ends_with(ending));
     if code && !path.contains("/prebuilt/") {
         let lines = text.lines().count();
-        let known = LONGER.iter().any(|(longer, _)| *longer == path);
         if lines > MAX_LINES
-            && !known
             && !path.ends_with("tests.rs")
             && !path.contains("/tests/")
             && !path.contains("/test/")
@@ -124,6 +118,7 @@ mod tests {
     fn long_files_want_a_split() {
         assert_eq!(faults("crates/host/src/x.rs", &"x\n".repeat(MAX_LINES + 1)), 1);
         assert_eq!(faults("crates/host/src/tests.rs", &"x\n".repeat(MAX_LINES + 1)), 0);
+        assert_eq!(faults("agent/src/parts/x.hrl", &"x\n".repeat(MAX_LINES + 1)), 1);
     }
 
     #[test]

@@ -467,7 +467,7 @@ fn where_nothing_can_be_read_the_reason_is_told() {
 
 #[test]
 fn no_more_is_asked_for_than_the_agent_allows() {
-    let agent = include_str!("../../../../agent/src/beamtune_agent.erl");
+    let agent = include_str!("../../../../agent/src/parts/host_files.hrl");
     let define = |name: &str| {
         let from = agent.split(&format!("-define({name}, [")).nth(1).unwrap();
         let list = from.split("]).").next().unwrap();

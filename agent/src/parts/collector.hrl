@@ -1,0 +1,152 @@
+%% The collector reads the items of one client and holds what is known from sample to sample; its reader asks single processes,
+%% tables and ports. The reader may hang (process_info waits for a process inside a NIF), so it holds no state: the collector
+%% watches its cursor, kills it and starts another one.
+
+%% While a sample is read, there is such a pause after so much work, for the same reason.
+-define(WORK_NS, 2000000).
+
+start_collector(Budget) ->
+    Agent = self(),
+    spawn_opt(fun() -> collector(Agent, Budget) end, [link, {priority, high}, {fullsweep_after, 20}]).
+
+collector(Agent, Budget) ->
+    try
+        start_reader(),
+        collect(#state{agent = Agent, budget_ppm = Budget, features = features(), own = [self()],
+                       atoms = erlang:system_info(atom_count), accounted_ns = now_ns() - ?FIRST_INTERVAL_NS})
+    catch
+        Class:Reason:Stack -> exit({collector_failed, text({Class, Reason, Stack})})
+    end.
+
+collect(#state{procs = #procs{pause_ms = Pause}, listing = Listing} = State) ->
+    receive
+        {run, Items, #{keeper := Keeper, watcher := Watcher, filer := Filer, own := Own, timeout_ms := Timeout,
+                       interval_ns := Interval}} ->
+            {Reader, _} = get(reader),
+            Done = lists:foldl(fun collect_item/2,
+                               State#state{keeper = Keeper, watcher = Watcher, filer = Filer, own = [Reader | Own],
+                                           timeout_ms = Timeout, interval_ns = Interval, rested_ns = now_ns()},
+                               Items),
+            [{_, Reductions}, {_, Memory}] = process_info(self(), [reductions, memory]),
+            {ReaderReductions, ReaderMemory} =
+                case read_all(fun(P, _) -> process_info(P, [reductions, memory]) end, [element(1, get(reader))]) of
+                    [[{_, R}, {_, M}]] -> {R, M};
+                    %% It was held up for so long, by itself, that another one has taken its place.
+                    _ -> {0, 0}
+                end,
+            State#state.agent ! {finished, self(), #{reductions => Reductions + ReaderReductions,
+                                                     memory => Memory + ReaderMemory,
+                                                     scan_us => Done#state.scan_ns div 1000}},
+            collect(start_listing(Done#state{scan_ns = 0}));
+        {listed, Lister, Table, Total} when Lister =:= element(2, Listing) ->
+            collect(listed(Lister, Table, Total, State));
+        {files, Number, _} ->
+            collect(came_late(Number, State));
+        _ ->
+            collect(State)
+    after Pause ->
+        collect(step(State))
+    end.
+
+collect_item(Item, #state{agent = Agent, timeout_ms = Timeout} = State) ->
+    Begin = now_ns(),
+    Params = case Item of {_, #{} = P} -> P; _ -> #{} end,
+    Name = item_name(Item),
+    {Status, Value, Next} =
+        try read(Name, Params, State#state{deadline_ns = Begin + min(?SCAN_NS, Timeout * 250000)}) of
+            {#{} = Map, #state{} = New} -> {ok, Map, New};
+            #{} = Map -> {ok, Map, State}
+        catch
+            throw:unsupported -> {unsupported, #{}, State};
+            Class:Reason:Stack -> {error, text({Class, Reason, Stack}), State}
+        end,
+    Read = now_ns() - Begin - (Next#state.paused_ns - State#state.paused_ns),
+    Agent ! {item, self(), {Name, Status, Begin, Read div 1000, Value}},
+    rest(Next).
+
+%% Lets others come in after some work.
+rest(#state{rested_ns = Since, paused_ns = Paused} = State) ->
+    case now_ns() of
+        Now when Now - Since > ?WORK_NS ->
+            receive after 1 -> ok end,
+            Rested = now_ns(),
+            State#state{rested_ns = Rested, paused_ns = Paused + Rested - Now};
+        _ -> State
+    end.
+
+item_name({Name, _}) when is_atom(Name) -> Name;
+item_name(Name) when is_atom(Name) -> Name;
+item_name(_) -> invalid.
+
+%% The collector keeps its reader, and what to leave out because it hung one, in its process dictionary.
+start_reader() ->
+    Cursor = atomics:new(1, []),
+    put(reader, {spawn_opt(fun() -> reader(Cursor) end, [link, {priority, high}, {fullsweep_after, 20}]), Cursor}).
+
+reader(Cursor) ->
+    receive
+        {Collector, Fun, Elements} ->
+            Collector ! {self(), try read_each(Elements, 1, Fun, Cursor) catch C:R:S -> {failed, text({C, R, S})} end},
+            reader(Cursor)
+    end.
+
+read_each([Element | Rest], Index, Fun, Cursor) ->
+    atomics:put(Cursor, 1, Index),
+    Result = Fun(Element, Index),
+    [Result | read_each(Rest, Index + 1, Fun, Cursor)];
+read_each([], _, _, _) -> [].
+
+%% What Fun gives for each element and its place in the list; `hung' for those that are left out, and for all when a second
+%% one hangs (each costs time). Fun runs in the reader: what it refers to is copied.
+read_all(Fun, Elements) -> read_all(Fun, Elements, 1).
+
+read_all(_, [], _) -> [];
+read_all(Fun, Elements, Hangs) ->
+    {Reader, Cursor} = get(reader),
+    Safe = case left_out() of
+               [] -> Fun;
+               Skip -> fun(E, I) -> case lists:keymember(E, 1, Skip) of true -> hung; false -> Fun(E, I) end end
+           end,
+    atomics:put(Cursor, 1, 0),
+    Reader ! {self(), Safe, Elements},
+    case await(Reader, Cursor, 0) of
+        {results, Results} -> Results;
+        {hangs, At} ->
+            unlink(Reader),
+            exit(Reader, kill),
+            start_reader(),
+            put(left_out, lists:sublist([{lists:nth(At, Elements), now_ns()} | left_out()], ?MAX_SKIPPED)),
+            case Hangs of
+                1 -> read_all(Fun, Elements, 2);
+                2 -> [hung || _ <- Elements]
+            end
+    end.
+
+await(Reader, Cursor, Before) ->
+    receive
+        {Reader, {failed, Why}} -> error({reader_failed, Why});
+        {Reader, Results} -> {results, Results}
+    after ?LOOK_MS ->
+        case atomics:get(Cursor, 1) of
+            Before when Before > 0 -> {hangs, Before};
+            At -> await(Reader, Cursor, At)
+        end
+    end.
+
+%% [{what, since when}]
+left_out() ->
+    case get(left_out) of
+        [_ | _] = Skip ->
+            Now = now_ns(),
+            Left = [S || {_, Since} = S <- Skip, Since + ?SKIP_NS > Now],
+            put(left_out, Left),
+            Left;
+        _ -> []
+    end.
+
+%% What this release can do, found by trying it on ourselves.
+features() ->
+    Asks = [{parent, fun() -> process_info(self(), parent) end},
+            {label, fun() -> process_info(self(), label) end},
+            {dictionary_item, fun() -> process_info(self(), {dictionary, at}) end}],
+    [F || {F, Ask} <- Asks, try Ask() of _ -> true catch error:_ -> false end].

@@ -1,0 +1,92 @@
+%% What a process is: its name, label, initial call and parent, as its users know it.
+%% Everything here runs in the reader, because it asks the process itself.
+
+%% A process dictionary is read (on releases that cannot read one key of it) only of processes whose whole
+%% heap is at most this large, because reading copies all of it.
+-define(DICTIONARY_HEAP_WORDS, 131072).
+
+%% #{call, parent} and, where there are, name and label: what it runs as its users know it, and who made it.
+%% `undefined' when it has ended. This and all that asks single processes runs in the reader.
+identity(Pid, Features) ->
+    case noted(Pid, Features) of
+        #{call := {<<"proc_lib">>, _, _}, parent := Parent} = Identity ->
+            case maker(Parent, Features) of
+                <<>> -> Identity;
+                Maker -> Identity#{call => {child_of, Maker}}
+            end;
+        Identity -> Identity
+    end.
+
+%% Who made a process, as its users know it; <<>> where no more is known of that one, either.
+maker(Parent, Features) when is_pid(Parent), node(Parent) =:= node() ->
+    case noted(Parent, Features) of
+        #{call := {<<"proc_lib">>, _, _}} = Identity -> called(maps:remove(call, Identity));
+        Identity -> called(Identity)
+    end;
+maker(Name, _) when is_atom(Name), Name =/= undefined -> bin(Name);
+maker(_, _) -> <<>>.
+
+%% The same as identity/2, of this process alone.
+noted(Pid, Features) ->
+    Parent = [parent || lists:member(parent, Features)],
+    case process_info(Pid, [registered_name, initial_call, garbage_collection_info | Parent]) of
+        [{_, Name}, {_, Call}, {_, Heaps} | Made] ->
+            Notes = maps:merge(#{parent => undefined}, maps:merge(notes(Pid, Call, heap_words(Heaps), Features),
+                                                                  maps:from_list(Made))),
+            Called = Notes#{call => case Notes of #{call := {_, _, _} = Noted} -> Noted; _ -> mfa(Call) end},
+            case Name of [] -> Called; _ -> Called#{name => bin(Name)} end;
+        undefined -> undefined
+    end.
+
+%% What proc_lib noted in the process dictionary; for a process that began with a bare fun, the fun. Where a single
+%% key cannot be read, the dictionary is read of small processes only, because all of it is copied.
+notes(Pid, {erlang, apply, 2}, _, Features) ->
+    Label = [label || lists:member(label, Features)],
+    case process_info(Pid, [current_stacktrace | Label]) of
+        [{_, Stack} | Rest] ->
+            case [mfa({M, F, A}) || {M, F, A, _} <- lists:reverse(Stack), M =/= erlang] of
+                [Fun | _] -> maps:merge(#{call => Fun}, label(Rest));
+                [] -> label(Rest)
+            end;
+        undefined -> #{}
+    end;
+notes(Pid, Call, HeapWords, Features) ->
+    case {lists:member(dictionary_item, Features), Call} of
+        {true, _} ->
+            Label = [label || lists:member(label, Features)],
+            case process_info(Pid, [{dictionary, '$initial_call'} | Label]) of
+                [{_, Initial} | Rest] -> maps:merge(#{call => mfa(Initial)}, label(Rest));
+                undefined -> #{}
+            end;
+        {false, {proc_lib, _, _}} when HeapWords =< ?DICTIONARY_HEAP_WORDS ->
+            case process_info(Pid, dictionary) of
+                {dictionary, Dictionary} ->
+                    Parent = case lists:keyfind('$ancestors', 1, Dictionary) of
+                                 {_, [P | _]} when is_pid(P); is_atom(P) -> P;
+                                 _ -> undefined
+                             end,
+                    #{call => mfa(proplists:get_value('$initial_call', Dictionary)), parent => Parent};
+                undefined -> #{}
+            end;
+        _ -> #{}
+    end.
+
+label([{label, undefined}]) -> #{};
+label([{label, Label}]) -> #{label => text(Label)};
+label([]) -> #{}.
+
+%% Young and old heap and fragments, as allocated.
+heap_words([{old_heap_block_size, Old}, {heap_block_size, Young}, {mbuf_size, Fragments} | _]) ->
+    Old + Young + Fragments.
+
+%% Off-heap binaries that it refers to, as the garbage collector counts them.
+vheap_words([_, _, _, _, _, _, _, {bin_vheap_size, Young}, _, {bin_old_vheap_size, Old} | _]) ->
+    Young + Old.
+
+%% name and what it runs, for owners of tables and ports.
+owner(Pid, Features) ->
+    case identity(Pid, Features) of
+        undefined -> #{owner => id(Pid)};
+        #{call := Call} = Identity ->
+            #{owner => id(Pid), owner_name => maps:get(name, Identity, <<>>), owner_call => Call}
+    end.

@@ -1,0 +1,100 @@
+%% Which function reads which item, and the items that are one call of the VM. docs/agent-protocol.md defines each answer.
+
+%% With fewer free places in the table of processes none is taken to see how many have been started.
+-define(FREE_PLACES, 100).
+
+-spec read(atom(), map(), #state{}) -> map() | {map(), #state{}}.
+read(facts, _, State) -> facts(State);
+read(msacc, _, State) -> msacc(State);
+read(scheduler_wall_time, _, _) ->
+    case erlang:statistics(scheduler_wall_time_all) of
+        undefined -> #{rows => []};
+        Rows -> #{rows => lists:keysort(1, Rows)}
+    end;
+read(run_queues, _, _) ->
+    #{lengths => erlang:statistics(run_queue_lengths_all), active => erlang:statistics(active_tasks_all)};
+read(statistics, _, _) ->
+    {Reductions, _} = erlang:statistics(reductions),
+    {Gcs, Words, _} = erlang:statistics(garbage_collection),
+    {{input, In}, {output, Out}} = erlang:statistics(io),
+    {Switches, _} = erlang:statistics(context_switches),
+    {Runtime, _} = erlang:statistics(runtime),
+    %% Of statistics(wall_clock) somebody else may want to know how much it is since the last call.
+    Wall = erlang:convert_time_unit(erlang:monotonic_time() - erlang:system_info(start_time), native, millisecond),
+    #{reductions => Reductions, gc_count => Gcs, gc_reclaimed_words => Words, io_in_bytes => In,
+      io_out_bytes => Out, context_switches => Switches, runtime_ms => Runtime, wall_ms => Wall};
+read(memory, _, _) ->
+    try maps:from_list(erlang:memory()) catch error:notsup -> throw(unsupported) end;
+read(counts, _, #state{spawned = Before} = State) ->
+    Processes = erlang:system_info(process_count),
+    Counts = #{processes => Processes, ports => erlang:system_info(port_count),
+               atoms => erlang:system_info(atom_count), ets => erlang:system_info(ets_count)},
+    %% Where there is no place for it, the VM would tell the log of it.
+    case erlang:system_info(process_limit) - Processes of
+        Free when Free < ?FREE_PLACES -> {Counts, State};
+        _ ->
+            Spawned = spawned(spawn(fun() -> ok end), Before),
+            {Counts#{spawned => element(1, Spawned)}, State#state{spawned = Spawned}}
+    end;
+read(check_io, _, _) -> check_io();
+read(procs, Params, State) -> procs(bounded(top, Params, 1, 20, 100), State);
+read(processes, Params, State) -> processes(bounded(top, Params, 1, 10, 50), State);
+read(spawns, _, State) -> spawns(State);
+read(atoms, _, State) -> atoms(State);
+read(ran, _, State) -> ran(State);
+read(weigh, _, State) -> weigh(State);
+read(messages, _, State) -> messages(State);
+read(stands, Params, State) -> stands(bounded(sample, Params, 1, 200, 1000), State);
+read(ets, Params, State) -> tables(bounded(top, Params, 1, 10, 50), State);
+read(ports, Params, State) -> ports(bounded(top, Params, 1, 10, 50), State);
+read(dist, _, State) -> dist(State);
+read(events, _, State) -> events(State);
+read(host, Params, State) -> host(Params, State);
+read(allocators, _, _) -> allocators();
+read(carriers, Params, _) -> walk_carriers(Params);
+read(allocations, Params, _) -> walk_allocations(bounded(top, Params, 1, 100, 1000), Params);
+read(holders, Params, State) -> holders(bounded(top, Params, 1, 10, 50), Params, State);
+read(collect, Params, State) -> collections(bounded(top, Params, 1, 20, 100), Params, State);
+read(code_memory, Params, _) -> code_memory(bounded(top, Params, 1, 20, 200), Params);
+read(locks, Params, State) -> locks(bounded(top, Params, 1, 200, 2000), Params, State);
+read(_, _, _) -> throw(unsupported).
+
+%% How many processes the VM has started, by the pid of a new one. The slots of the process table are given out in turn, and each
+%% makes its number higher by the size of the table when it is used again: so the number of a new pid grows by one for each process
+%% that is started, and by one for each slot that is passed over because its process is alive. A slot that was held for long has a
+%% lower number than its neighbours: the highest one counts. A pid consists of two parts, of which the first one has 15 bits, or 28
+%% where numbers of 60 bits have replaced those of 28.
+spawned(Pid, {Before, Width}) ->
+    Text = term_to_binary(Pid),
+    <<First:32, Second:32, _Creation:32>> = binary_part(Text, byte_size(Text), -12),
+    {Bits, Now} = case Width =:= wide orelse First bsr 15 > 0 of
+                      true -> {28, wide};
+                      false -> {15, narrow}
+                  end,
+    case Second bsl Bits + First of
+        Number when Number > Before; Before - Number > 1 bsl 27 -> {Number, Now};
+        _ -> {Before, Now}
+    end.
+
+%% The keeper has accounting on for a part of the time; each sample asks for the next one. Between them the counters stand
+%% still.
+msacc(#state{keeper = Keeper, accounted_ns = Last} = State) ->
+    Now = now_ns(),
+    Keeper ! {account, max(1, min(60000, (Now - Last) div 1000000))},
+    case erlang:statistics(microstate_accounting) of
+        undefined -> throw(unsupported);
+        [#{counters := First} | _] = Threads ->
+            States = maps:keys(First),
+            {#{states => States,
+               threads => [{Type, Id, [maps:get(S, Counters) || S <- States]}
+                           || #{type := Type, id := Id, counters := Counters} <- Threads]},
+             State#state{accounted_ns = Now}}
+    end.
+
+check_io() ->
+    Sets = erlang:system_info(check_io),
+    Get = fun(Key, Set) -> proplists:get_value(Key, Set, 0) end,
+    #{max_fds => lists:max([Get(max_fds, S) || S <- Sets]),
+      pollsets => [{bin(Get(primary, S)), Get(fallback, S) =:= true, Get(poll_threads, S),
+                    Get(total_poll_set_size, S), Get(active_fds, S), Get(pending_updates, S),
+                    Get(memory_size, S)} || S <- Sets]}.

@@ -1,0 +1,255 @@
+%% The agent process: clients, their leases, and the time limit of each item.
+%% It never calls anything that may block, so that a request is answered and a lease ends in time whatever a collector does.
+%% The keeper (src/keeper.eval) spawns it and cleans up after it.
+
+-define(PROTOCOL, 1).
+-define(MAX_CLIENTS, 8).
+-define(MAX_ITEMS, 32).
+
+%% One sample under way.
+-record(run, {seq, items, done = [], timeout_ms, timer, begin_ns, item_ns, timeouts = 0}).
+
+-record(client, {pid, monitor, session, lease_ms, budget_ppm, seen_ms, collector, run = idle, last_ns, restarts = 0,
+                 dropped = 0}).
+
+%% ours: atomics, 1 while microstate accounting is on because of us.
+-record(agent, {keeper, keeper_monitor, msacc_was_on, ours, watcher = none, filer = none, clients = #{}}).
+
+%% @doc The agent process, spawned by the keeper.
+-spec init(#{keeper := pid(), msacc_was_on := boolean(), ours := atomics:atomics_ref()}) -> no_return().
+init(#{keeper := Keeper, msacc_was_on := WasOn, ours := Ours}) ->
+    process_flag(trap_exit, true),
+    process_flag(priority, high),
+    Agent = #agent{keeper = Keeper, keeper_monitor = monitor(process, Keeper), msacc_was_on = WasOn, ours = Ours},
+    try loop(Agent)
+    catch
+        exit:{beamtune, _} = Reason -> exit(Reason);
+        Class:Reason:Stack -> exit({beamtune, agent_failed, text({Class, Reason, Stack})})
+    end.
+
+-spec loop(#agent{}) -> no_return().
+loop(Agent) ->
+    receive Message -> loop(handle(Message, Agent)) end.
+
+handle({item, Collector, Result}, Agent) ->
+    with_collector(Collector, Agent, fun(C) -> item_done(Result, C) end);
+handle({finished, Collector, Cost}, Agent) ->
+    with_collector(Collector, Agent, fun(C) -> finish(Cost, C, Agent) end);
+handle({timeout, Timer, {item, Pid}}, Agent) ->
+    with_client(Pid, Agent, fun(C) -> item_timeout(Timer, C, Agent) end);
+handle({timeout, _, {lease, Pid}}, Agent) ->
+    lease_check(Pid, Agent);
+handle({sample, Pid, Seq, Items, Options}, Agent) when is_integer(Seq), is_map(Options) ->
+    Ready = start_services(Items, Agent),
+    with_client(Pid, Ready, fun(C) -> start_sample(Seq, Items, Options, seen(C), Ready) end);
+handle({renew, Pid}, Agent) ->
+    with_client(Pid, Agent, fun seen/1);
+handle({leave, Pid}, Agent) ->
+    leave(Pid, Agent);
+handle({join, Session, Pid, Options}, Agent) when is_pid(Session), is_pid(Pid), is_map(Options) ->
+    join(Session, Pid, Options, Agent);
+handle({'DOWN', Monitor, process, _, _}, #agent{keeper_monitor = Monitor} = Agent) ->
+    orphaned(Agent);
+handle({'DOWN', Monitor, process, _, _}, #agent{clients = Clients} = Agent) ->
+    lists:foldl(fun(#client{pid = Pid}, A) -> drop(Pid, client_gone, A) end, Agent,
+                [C || #client{monitor = M} = C <- maps:values(Clients), M =:= Monitor]);
+handle({gone, Pid}, Agent) ->
+    drop(Pid, client_gone, Agent);
+handle({'EXIT', Pid, Reason}, Agent) ->
+    collector_ended(Pid, Reason, Agent);
+handle(Request, Agent) when is_tuple(Request), tuple_size(Request) > 1, is_pid(element(2, Request)) ->
+    with_client(element(2, Request), Agent,
+                fun(C) -> send({beamtune, bad_request, text(element(1, Request))}, C) end);
+handle(_, Agent) ->
+    Agent.
+
+%% The client must be a known one, else the message is dropped.
+with_client(Pid, #agent{clients = Clients} = Agent, Fun) ->
+    case Clients of
+        #{Pid := Client} -> Agent#agent{clients = Clients#{Pid := Fun(Client)}};
+        _ -> Agent
+    end.
+
+%% Messages of a collector that was given up are dropped.
+with_collector(Collector, #agent{clients = Clients} = Agent, Fun) ->
+    case [C || #client{collector = P} = C <- maps:values(Clients), P =:= Collector] of
+        [#client{pid = Pid} = Client] -> Agent#agent{clients = Clients#{Pid := Fun(Client)}};
+        [] -> Agent
+    end.
+
+join(Session, Pid, _, #agent{clients = Clients} = Agent)
+  when map_size(Clients) >= ?MAX_CLIENTS; is_map_key(Pid, Clients) ->
+    Session ! {refused, self(), <<"too many clients share this agent, or this one has joined already">>},
+    Agent;
+join(Session, Pid, Options, #agent{clients = Clients, keeper = Keeper} = Agent) ->
+    Lease = bounded(lease_ms, Options, 1000, 30000, 3600000),
+    Budget = bounded(budget_ppm, Options, 100, 10000, 1000000),
+    %% A client's session is linked to it since before it ran its first instruction, and ends with it; the keeper stays,
+    %% and says `gone'. The client itself is never monitored: that could open a connection to a node that is gone.
+    Client = #client{pid = Pid, monitor = monitor(process, Session), session = Session, lease_ms = Lease,
+                     budget_ppm = Budget, seen_ms = now_ms(), last_ns = now_ns() - ?FIRST_INTERVAL_NS,
+                     collector = start_collector(Budget)},
+    erlang:start_timer(Lease, self(), {lease, Pid}),
+    Session ! {joined, Keeper},
+    Joined = send({beamtune, joined,
+                   #{protocol => ?PROTOCOL, agent => self(), session => Session,
+                     shared => map_size(Clients) > 0, msacc_was_on => Agent#agent.msacc_was_on,
+                     lease_ms => Lease, budget_ppm => Budget}}, Client),
+    Agent#agent{clients = Clients#{Pid => Joined}}.
+
+leave(Pid, #agent{clients = Clients} = Agent) ->
+    case Clients of
+        #{Pid := Client} ->
+            send({beamtune, left, #{remaining => map_size(Clients) - 1}}, Client),
+            drop(Pid, left, Agent);
+        _ -> Agent
+    end.
+
+%% Forgets a client. The agent ends with its last one.
+drop(Pid, Why, #agent{clients = Clients} = Agent) ->
+    case maps:take(Pid, Clients) of
+        {#client{collector = Collector, monitor = Monitor, session = Session}, Rest} ->
+            demonitor(Monitor, [flush]),
+            exit(Collector, kill),
+            Session ! {left, self()},
+            map_size(Rest) =:= 0 andalso exit({beamtune, Why}),
+            Agent#agent{clients = Rest};
+        error -> Agent
+    end.
+
+%% The keeper was killed. Nobody else is left to clean up, so the agent does what it can from inside: the switch,
+%% and a purge that ends this very process (and its collectors) as users of old code.
+-spec orphaned(#agent{}) -> no_return().
+orphaned(#agent{ours = Ours}) ->
+    atomics:get(Ours, 1) =:= 1 andalso erlang:system_flag(microstate_accounting, false),
+    Purge = case mask_is_back() of
+                true -> purge;
+                %% Only when nobody runs it any more.
+                false -> soft_purge
+            end,
+    catch erlang:delete_module(?MODULE),
+    spawn(erts_code_purger, Purge, [?MODULE]),
+    exit({beamtune, keeper_ended}).
+
+seen(Client) -> Client#client{seen_ms = now_ms()}.
+
+lease_check(Pid, #agent{clients = Clients} = Agent) ->
+    case Clients of
+        #{Pid := #client{seen_ms = Seen, lease_ms = Lease}} ->
+            case Seen + Lease - now_ms() of
+                Left when Left > 0 -> erlang:start_timer(Left, self(), {lease, Pid}), Agent;
+                _ -> drop(Pid, client_gone, Agent)
+            end;
+        _ -> Agent
+    end.
+
+start_sample(Seq, _, _, #client{run = #run{seq = Running}} = Client, _) ->
+    send({beamtune, busy, Seq, Running}, Client);
+start_sample(Seq, Items, Options, Client, Agent) when length(Items) > 0, length(Items) =< ?MAX_ITEMS ->
+    Timeout = bounded(timeout_ms, Options, 50, 2000, 60000),
+    run(#run{seq = Seq, items = Items, timeout_ms = Timeout, begin_ns = now_ns()}, Client, Agent);
+start_sample(_, _, _, Client, _) ->
+    send({beamtune, bad_request, <<"items must be a list of 1 to 32">>}, Client).
+
+%% Hands the items that are left to the collector.
+run(#run{items = Items, timeout_ms = Timeout} = Run, Client,
+    #agent{clients = Clients, keeper = Keeper, watcher = Watcher, filer = Filer}) ->
+    #client{collector = Collector, last_ns = Last} = Client,
+    Own = [self(), Keeper, Watcher, Collector | [C || #client{collector = C} <- maps:values(Clients)]]
+        ++ [Pid || {Pid, _} <- [Filer]],
+    Collector ! {run, Items, #{keeper => Keeper, watcher => Watcher, filer => Filer, own => Own, timeout_ms => Timeout,
+                               interval_ns => Run#run.begin_ns - Last}},
+    next_item(Run, Client).
+
+next_item(#run{items = Items, timeout_ms = Timeout} = Run, #client{pid = Pid} = Client) ->
+    Ms = case [limit_ms(Item) || Item <- lists:sublist(Items, 1)] of
+             [Limit] when is_integer(Limit) -> max(Timeout, Limit + ?GRACE_MS);
+             _ -> Timeout
+         end,
+    Client#client{run = Run#run{item_ns = now_ns(), timer = erlang:start_timer(Ms, self(), {item, Pid})}}.
+
+stop_timer(#run{timer = Timer}) ->
+    erlang:cancel_timer(Timer, [{async, true}, {info, false}]).
+
+item_done(Result, #client{run = #run{items = [_ | Items], done = Done} = Run} = Client) ->
+    stop_timer(Run),
+    next_item(Run#run{items = Items, done = [Result | Done]}, Client);
+item_done(_, Client) ->
+    Client.
+
+item_timeout(Timer, #client{run = #run{timer = Timer, items = Items, item_ns = Begin}} = Client, Agent) ->
+    exit(Client#client.collector, kill),
+    go_on([{item_name(I), timeout, Begin, (now_ns() - Begin) div 1000, #{}} || I <- lists:sublist(Items, 1)], Client, Agent);
+item_timeout(_, Client, _) ->
+    Client.
+
+%% After a lost collector: the rest of the items, unless this is the second one lost in one sample, when it is likely that
+%% a whole scheduler is stuck and each further item would wait for it too.
+go_on(Lost, #client{run = #run{items = Items, done = Done, timeouts = Timeouts} = Run} = Client, Agent) ->
+    stop_timer(Run),
+    Fresh = Client#client{collector = start_collector(Client#client.budget_ppm), restarts = Client#client.restarts + 1},
+    case lists:nthtail(length(Lost), Items) of
+        [_ | _] = Rest when Timeouts =:= 0 ->
+            run(Run#run{items = Rest, done = Lost ++ Done, timeouts = 1}, Fresh, Agent);
+        Rest ->
+            Skipped = [{item_name(Item), skipped, now_ns(), 0, #{}} || Item <- Rest],
+            finish(#{}, Fresh#client{run = Run#run{items = [], done = lists:reverse(Skipped, Lost ++ Done)}}, Agent)
+    end.
+
+%% Watcher and filer, the two that serve all clients, where one asks for what they do.
+start_services(Items, Agent) when length(Items) =< ?MAX_ITEMS ->
+    Names = [item_name(Item) || Item <- Items],
+    start_filer(lists:member(host, Names), start_watcher(lists:member(events, Names), Agent));
+start_services(_, Agent) -> Agent.
+
+%% A watcher, a filer or a collector of ours ended by itself: somebody killed it. Any other exit signal is an order to end.
+collector_ended(Pid, _, #agent{watcher = Pid} = Agent) ->
+    Agent#agent{watcher = none};
+collector_ended(Pid, _, #agent{filer = {Pid, _}} = Agent) ->
+    Agent#agent{filer = none};
+collector_ended(Pid, Reason, #agent{clients = Clients} = Agent) ->
+    case [C || #client{collector = P} = C <- maps:values(Clients), P =:= Pid] of
+        [#client{run = idle, budget_ppm = Budget, restarts = Restarts} = Client] ->
+            Fresh = Client#client{collector = start_collector(Budget), restarts = Restarts + 1},
+            Agent#agent{clients = Clients#{Client#client.pid := Fresh}};
+        [#client{run = #run{items = Items}} = Client] ->
+            Lost = [{item_name(Item), error, now_ns(), 0, text({collector_ended, Reason})}
+                    || Item <- lists:sublist(Items, 1)],
+            Agent#agent{clients = Clients#{Client#client.pid := go_on(Lost, Client, Agent)}};
+        [] when Reason =:= killed; Reason =:= normal -> Agent;
+        [] -> exit({beamtune, {ended_by, text(Reason)}})
+    end.
+
+%% Sends the answer.
+finish(Cost, #client{run = #run{} = Run} = Client, #agent{clients = Clients}) ->
+    stop_timer(Run),
+    {End, SystemUs, OsSystemUs} = {now_ns(), erlang:system_time(microsecond), os:system_time(microsecond)},
+    {reductions, Reductions} = process_info(self(), reductions),
+    {memory, Memory} = process_info(self(), memory),
+    #client{restarts = Restarts, dropped = Dropped} = Client,
+    Done = lists:reverse(Run#run.done),
+    Own = #{agent_reductions => Reductions,
+            collector_reductions => maps:get(reductions, Cost, 0),
+            cost_us => lists:sum([element(4, D) || D <- Done]),
+            scan_us => maps:get(scan_us, Cost, 0),
+            memory_bytes => Memory + maps:get(memory, Cost, 0),
+            restarts => Restarts, dropped => Dropped},
+    send({beamtune, sample, Run#run.seq,
+          #{begin_ns => Run#run.begin_ns, end_ns => End, system_us => SystemUs, os_system_us => OsSystemUs,
+            clients => map_size(Clients), agent => Own, items => Done}},
+         Client#client{run = idle, last_ns = Run#run.begin_ns});
+finish(_, Client, _) ->
+    Client.
+
+%% Never waits for the network, never opens a connection.
+send(Message, #client{pid = Pid, dropped = Dropped} = Client) ->
+    case erlang:send(Pid, Message, [noconnect, nosuspend]) of
+        ok -> Client;
+        _ -> Client#client{dropped = Dropped + 1}
+    end.
+
+bounded(Key, Map, Min, Default, Max) ->
+    case Map of
+        #{Key := N} when is_integer(N) -> max(Min, min(Max, N));
+        _ -> Default
+    end.

@@ -1,0 +1,74 @@
+%% `ets': memory of all ETS tables, the largest ones, and their owners.
+
+-record(tables, {words = 0, top, owners = #{}, slow = []}).
+
+%% A table may vanish between any two calls here: ets:info gives `undefined' then.
+tables(Top, State) ->
+    case next_part(tables, State#state.tables, State) of
+        {not_yet, Listing} ->
+            {(unread(State#state.tables, erlang:system_info(ets_count)))#{rows => [], owners => []}, Listing};
+        {Part, Begun} -> tables(Top, Part, Begun)
+    end.
+
+tables(Top, Part, #state{large_tables = Large, features = Features} = State) ->
+    Read = fun(Tab, _) ->
+               case {ets:info(Tab, owner), ets:info(Tab, decentralized_counters)} of
+                   {Owner, false} when is_pid(Owner) -> {Owner, ets:info(Tab, memory)};
+                   {Owner, true} when is_pid(Owner) -> {Owner, slow};
+                   _ -> undefined
+               end
+           end,
+    Memory = fun(Tab, _) -> ets:info(Tab, memory) end,
+    Old = maps:keys(Large),
+    Carried = add_all(Old, read_all(Memory, Old), fun rank_table/3, #tables{top = top(Top)}),
+    {Round, Found, State1} =
+        scan_each(Part, 8, Read, fun(Tab, Reading, Acc) -> add_table(Tab, Reading, Large, Acc) end, Carried, State),
+    %% The size and memory of a table with decentralized counters are added up by all schedulers (1 ms on a busy node):
+    %% these come last and few at a time, others each time.
+    Slow = lists:sublist(rotate(Round#round.number * 16, Found#tables.slow -- Old), 16),
+    Tables = add_all(Slow, read_all(Memory, Slow), fun rank_table/3, Found),
+    Word = erlang:system_info(wordsize),
+    Ranked = top_list(Tables#tables.top),
+    Owners = Tables#tables.owners,
+    Rows = details(fun(Tab) -> table_row(Tab, Features) end, [Tab || {_, Tab} <- Ranked], State1),
+    Counts = maps:map(fun(_, {Count, _}) -> Count end, Owners),
+    OwnerRows = details(fun(Pid) -> owner(Pid, Features) end, best(Counts, Top), State1),
+    Head = head(Round),
+    {Head#{memory_bytes => Tables#tables.words * Word, unread => length(Found#tables.slow -- Old) - length(Slow),
+           rows => [Row#{memory_bytes => Words * Word} || {Words, Tab} <- Ranked, {T, Row} <- Rows, T =:= Tab],
+           owners => [Row#{tables => Count, memory_bytes => Words * Word}
+                      || {Pid, Row} <- OwnerRows, {Count, Words} <- [maps:get(Pid, Owners)]]},
+     (list_before_next(tables, Round, State1))#state{tables = Round, large_tables = maps:from_list([{Tab, true} || {_, Tab} <- Ranked])}}.
+
+add_table(Tab, {Owner, Memory}, Large, #tables{owners = Owners} = Acc) ->
+    {Count, Words} = maps:get(Owner, Owners, {0, 0}),
+    Own = case is_integer(Memory) of true -> Words + Memory; false -> Words end,
+    Next = Acc#tables{owners = Owners#{Owner => {Count + 1, Own}}},
+    case Memory of
+        slow -> Next#tables{slow = [Tab | Next#tables.slow]};
+        undefined -> Next;
+        _ when is_map_key(Tab, Large) -> Next#tables{words = Next#tables.words + Memory};
+        _ -> rank_table(Tab, Memory, Next#tables{words = Next#tables.words + Memory})
+    end;
+add_table(_, _, _, Acc) -> Acc.
+
+rank_table(Tab, Memory, #tables{top = Top} = Acc) when is_integer(Memory) -> Acc#tables{top = top_add(Memory, Tab, Top)};
+rank_table(_, _, Acc) -> Acc.
+
+rotate(_, []) -> [];
+rotate(By, List) ->
+    {First, Rest} = lists:split(By rem length(List), List),
+    Rest ++ First.
+
+table_row(Tab, Features) ->
+    case [ets:info(Tab, I) || I <- [owner, name, size, type, protection, keypos, named_table, compressed, fixed]] of
+        [Owner, Name, Size, Type, Protection, KeyPos, Named, Compressed, Fixed] when is_pid(Owner), is_integer(KeyPos) ->
+            Row = #{id => case Named of true -> <<>>; _ -> bin(ref_to_list(Tab)) end,
+                    name => bin(Name), named => Named, size => Size, type => Type,
+                    protection => Protection, keypos => KeyPos, compressed => Compressed, fixed => Fixed,
+                    read_concurrency => ets:info(Tab, read_concurrency),
+                    write_concurrency => ets:info(Tab, write_concurrency),
+                    decentralized_counters => ets:info(Tab, decentralized_counters)},
+            maps:merge(Row, owner(Owner, Features));
+        _ -> undefined
+    end.

@@ -1,0 +1,166 @@
+%% `processes': the processes with the largest heaps, most binaries, most reductions and longest queues, with their details.
+
+%% process_info(P, memory) walks P's links, monitors and messages, and P does nothing else meanwhile: 0.1 us for each monitor
+%% (0.25 us where there are a million of them), 0.02 us for each message. It is not asked where the node has more of the former,
+%% or the process more of the latter.
+-define(WALKED_LINKS, 300000).
+%% Of so many processes the collector's numbers are read in each round: 1 us each.
+-define(FEW_PROCESSES, 10000).
+%% What one monitor (OTP 23) and either side of a link (OTP 27) take at least, in bytes.
+-define(MONITOR_BYTES, 120).
+-define(LINK_BYTES, 40).
+
+-record(heaps, {largest, binaries, vheap = 0}).
+
+%% process_info(P, memory) makes each process run to answer, so a scan would wake them all; heap_size (the young heap) and
+%% garbage_collection_info are read from outside, but the latter takes 1 us. So it is read of those with a large young
+%% heap, of a quarter of the others (another one each round), and of the largest ones of earlier parts; of all, where there are few.
+processes(Top, #state{procs = #procs{busy = Busy, queued = Queued} = Procs, large = Large, own = Own} = State) ->
+    #state{heaps = #round{number = Phase}, features = Features} = State,
+    AreFew = erlang:system_info(process_count) =< ?FEW_PROCESSES,
+    Read = fun(Pid, _) ->
+               case process_info(Pid, heap_size) of
+                   {_, Words} when Words < 8192 ->
+                       case AreFew orelse erlang:phash2(Pid, 4) =:= Phase rem 4 of true -> heap(Pid); false -> Words end;
+                   {_, _} -> heap(Pid);
+                   undefined -> undefined
+               end
+           end,
+    Rank = fun(Pid, Heap, Acc) ->
+               case is_map_key(Pid, Large) of true -> Acc; false -> rank(Pid, Heap, Acc) end
+           end,
+    Capacity = Top + length(Own),
+    Old = maps:keys(Large),
+    Carried = add_all(Old, read_all(fun(P, _) -> heap(P) end, Old), fun rank/3,
+                      #heaps{largest = top(Capacity), binaries = top(Capacity)}),
+    Part = part_of_heaps(State),
+    {Round, Heaps, State1} =
+        case Part of
+            not_yet -> {State#state.heaps, Carried, State};
+            _ -> scan_each(Part, 12, Read, Rank, Carried, State)
+        end,
+    Foreign = fun(List) -> lists:sublist([Pid || {_, Pid} <- top_list(List), not lists:member(Pid, Own)], Top) end,
+    Largest = Foreign(Heaps#heaps.largest),
+    Referring = Foreign(Heaps#heaps.binaries),
+    Why = [{P, reductions} || P <- best(Busy, Top)] ++ [{P, memory} || P <- Largest]
+        ++ [{P, queue} || P <- best(Queued, Top)] ++ [{P, binary} || P <- Referring]
+        ++ [{P, waited_for} || P <- State#state.waited_for] ++ [{P, message} || P <- State#state.received],
+    Masters = maps:from_list(ets:select(ac_tab, [{{{application_master, '$1'}, '$2'}, [], [{{'$2', '$1'}}]}])),
+    IsWalked = may_walk(),
+    Rows = details(fun(Pid) -> process_row(Pid, Masters, Features, IsWalked) end, unique([Pid || {Pid, _} <- Why]), State1),
+    Head = case Part of not_yet -> unread(Round, erlang:system_info(process_count)); _ -> head(Round) end,
+    %% What all of them refer to is known when a round ends; the largest ones of earlier parts are read in each part.
+    OfParts = case Head of #{part := 1} -> 0; _ -> State#state.vheap end + Heaps#heaps.vheap - Carried#heaps.vheap,
+    Binaries = case Head of
+                   #{last := true} when AreFew -> (OfParts + Carried#heaps.vheap) * erlang:system_info(wordsize);
+                   _ -> undefined
+               end,
+    {Head#{binary_vheap_bytes => Binaries,
+           rows => [Row#{by => [B || {P, B} <- Why, P =:= Pid], delta_reductions => maps:get(Pid, Busy, 0),
+                         ran => most_of(ran, Pid, State#state.ran), stood => most_of(stood, Pid, State#state.ran)}
+                    || {Pid, Row} <- Rows]},
+     State1#state{heaps = Round, vheap = OfParts, procs = Procs#procs{busy = #{}, queued = #{}}, waited_for = [], received = [], ran = #{},
+                  large = maps:from_list([{Pid, true} || Pid <- Largest ++ Referring])}}.
+
+most_of(How, Pid, Ran) ->
+    Stacks = maps:from_list([{Stack, Count} || {{As, Stack}, Count} <- maps:to_list(maps:get(Pid, Ran, #{})), As =:= How]),
+    [{Stack, maps:get(Stack, Stacks)} || Stack <- best(Stacks, ?RAN_STACKS)].
+
+%% A round begins with the list that is known.
+part_of_heaps(#state{heaps = #round{rest = []} = Round} = State) ->
+    case known_processes(State) of
+        {List, Total} -> next_round(List, Total, Round);
+        not_yet -> not_yet
+    end;
+part_of_heaps(#state{heaps = Round}) -> further_part(Round).
+
+%% {list or book, how many}: what `procs' has, where it is good, or would cost much to make; `not_yet' while that is being made.
+known_processes(#state{procs = #procs{round = #round{alive = Alive, list = List, total = Total}}}) ->
+    case {List, erlang:system_info(process_count)} of
+        {{book, _, _}, _} -> {List, Total};
+        {_, Alive} -> {List, Total};
+        {_, Count} when Count > ?BOOK -> not_yet;
+        _ ->
+            All = processes(),
+            {All, length(All)}
+    end.
+
+%% Whether links and monitors of all processes are so few that walking those of one holds it up for a moment only. How many they are
+%% is not known where +MFe false has switched their allocator off.
+may_walk() ->
+    case fixed() of
+        [] -> false;
+        Fixed ->
+            Count = fun(Kind, Each) -> proplists:get_value(Kind, Fixed, 0) div Each end,
+            Count(<<"monitor">>, ?MONITOR_BYTES) + Count(<<"link">>, ?LINK_BYTES) =< ?WALKED_LINKS
+    end.
+
+%% {words of heap, words of binaries}
+heap(Pid) ->
+    case process_info(Pid, garbage_collection_info) of
+        {_, Info} -> {heap_words(Info), vheap_words(Info)};
+        undefined -> undefined
+    end.
+
+rank(_, Words, #heaps{largest = {0, Lowest, _}} = Heaps) when is_integer(Words), Words =< Lowest -> Heaps;
+rank(Pid, Words, #heaps{largest = Largest} = Heaps) when is_integer(Words) ->
+    Heaps#heaps{largest = top_add(Words, Pid, Largest)};
+rank(Pid, {Words, 0}, Heaps) -> rank(Pid, Words, Heaps);
+rank(Pid, {Words, Vheap}, #heaps{binaries = Binaries, vheap = Sum} = Heaps) ->
+    rank(Pid, Words, Heaps#heaps{binaries = top_add(Vheap, Pid, Binaries), vheap = Sum + Vheap});
+rank(_, _, Heaps) -> Heaps.
+
+unique([First | Rest]) -> [First | unique([E || E <- Rest, E =/= First])];
+unique([]) -> [].
+
+%% The keys with the highest values.
+best(Map, N) ->
+    [Key || {_, Key} <- lists:sublist(lists:reverse(lists:sort([{V, K} || {K, V} <- maps:to_list(Map)])), N)].
+
+process_row(Pid, Masters, Features, IsWalked) ->
+    Word = erlang:system_info(wordsize),
+    Waiting = process_info(Pid, [message_queue_len, garbage_collection_info]),
+    Walked = case Waiting of [{_, Messages} | _] when IsWalked, Messages =< ?WALKED_MESSAGES -> [memory]; _ -> [] end,
+    Items = [priority, reductions, message_queue_len, message_queue_data, trap_exit, group_leader,
+             garbage_collection, garbage_collection_info, current_function, current_stacktrace | Walked],
+    %% The status alone, and first: that is read from outside. The other items make the process run to answer, and on some
+    %% releases it then says of itself that it runs. It may take its messages then, so the queue is what it was before.
+    case {process_info(Pid, status), identity(Pid, Features), process_info(Pid, Items)} of
+        {{_, Status}, #{call := Call, parent := Parent} = Identity,
+         [{_, Priority}, {_, Reductions}, {_, QueueNow}, {_, QueueData}, {_, TrapExit}, {_, Leader}, {_, Gc},
+          {_, HeapsNow}, {_, Function}, {_, Stack} | Memory]} ->
+            {Queue, Heaps} = case QueueData of
+                                 on_heap -> {element(2, hd(Waiting)), element(2, lists:last(Waiting))};
+                                 %% What is beside the heap is told with what waits now.
+                                 off_heap -> {QueueNow, HeapsNow}
+                             end,
+            Beside = [{memory_bytes, Bytes + (heap_words(Heaps) - heap_words(HeapsNow)) * Word} || {memory, Bytes} <- Memory],
+            Row = #{pid => id(Pid), initial_call => Call, status => Status, priority => Priority, reductions => Reductions,
+                    message_queue_len => Queue, message_queue_data => QueueData, trap_exit => TrapExit,
+                    heap_bytes => heap_words(Heaps) * Word, binary_vheap_bytes => vheap_words(Heaps) * Word,
+                    fragment_bytes => proplists:get_value(mbuf_size, Heaps) * Word,
+                    minor_gcs => proplists:get_value(minor_gcs, Gc),
+                    fullsweep_after => proplists:get_value(fullsweep_after, Gc),
+                    min_heap_size_words => proplists:get_value(min_heap_size, Gc),
+                    max_heap_size_words => max_heap(proplists:get_value(max_heap_size, Gc)),
+                    current_function => mfa(Function), stack => stack(Function, Stack)},
+            Known = maps:merge(made_by(Parent), application(Leader, Masters)),
+            maps:merge(maps:merge(Row, maps:with([name, label], Identity)),
+                       maps:merge(Known, maps:from_list(Beside)));
+        _ -> undefined
+    end.
+
+made_by(undefined) -> #{};
+made_by(Name) when is_atom(Name) -> #{parent_name => bin(Name)};
+made_by(Pid) when node(Pid) =/= node() -> #{parent => id(Pid)};
+made_by(Pid) ->
+    case process_info(Pid, registered_name) of
+        {_, Name} -> #{parent => id(Pid), parent_name => bin(Name)};
+        _ -> #{parent => id(Pid)}
+    end.
+
+application(Leader, Masters) ->
+    case Masters of
+        #{Leader := App} -> #{application => bin(App)};
+        _ -> #{}
+    end.
