@@ -33,7 +33,7 @@ read(counts, _, #state{spawned = Before} = State) ->
     case erlang:system_info(process_limit) - Processes of
         Free when Free < ?FREE_PLACES -> {Counts, State};
         _ ->
-            Spawned = spawned(spawn(fun() -> ok end), Before),
+            Spawned = spawned(spawn_and_await_end(), Before),
             {Counts#{spawned => element(1, Spawned)}, State#state{spawned = Spawned}}
     end;
 read(check_io, _, _) -> check_io();
@@ -58,6 +58,12 @@ read(collect, Params, State) -> collections(bounded(top, Params, 1, 20, 100), Pa
 read(code_memory, Params, _) -> code_memory(bounded(top, Params, 1, 20, 200), Params);
 read(locks, Params, State) -> locks(bounded(top, Params, 1, 200, 2000), Params, State);
 read(_, _, _) -> throw(unsupported).
+
+%% Once it has ended, the VM counts as many processes as before: otherwise `procs', which is read next, would take the difference
+%% for new processes and have all of them listed again. It runs as soon as the collector waits, however long the run queue is.
+spawn_and_await_end() ->
+    {Pid, Monitor} = spawn_opt(fun() -> ok end, [monitor, {priority, max}]),
+    receive {'DOWN', Monitor, process, _, _} -> Pid end.
 
 %% How many processes the VM has started, by the pid of a new one. The slots of the process table are given out in turn, and each
 %% makes its number higher by the size of the table when it is used again: so the number of a new pid grows by one for each process
