@@ -103,7 +103,7 @@
 -record(state, {agent, keeper, watcher = none, last_event = 0, filer = none, files = none, budget_ppm, features, own = [],
                 timeout_ms = 2000, interval_ns = 1000000000, deadline_ns = 0, spawned = {0, narrow},
                 atoms,                        % how many there were when `atoms' was read, at first when we began
-                scan_ns = 0, paused_ns = 0, rested_ns, accounted_ns,
+                scan_ns = 0, paused_ns = 0, rested_ns, began_ns, accounted_ns,
                 %% Lists that are made beside: the one being made and by whom, those that come after it, and books not begun yet.
                 listing = none, to_list = [], listed = #{},
                 procs = #procs{},

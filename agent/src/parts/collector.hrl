@@ -12,8 +12,9 @@ start_collector(Budget) ->
 collector(Agent, Budget) ->
     try
         start_reader(),
-        collect(#state{agent = Agent, budget_ppm = Budget, features = features(), own = [self()],
-                       atoms = erlang:system_info(atom_count), accounted_ns = now_ns() - ?FIRST_INTERVAL_NS})
+        Now = now_ns(),
+        collect(#state{agent = Agent, budget_ppm = Budget, features = features(), own = [self()], began_ns = Now,
+                       atoms = erlang:system_info(atom_count), accounted_ns = Now - ?FIRST_INTERVAL_NS})
     catch
         Class:Reason:Stack -> exit({collector_failed, text({Class, Reason, Stack})})
     end.

@@ -2,6 +2,10 @@
 
 %% With fewer free places in the table of processes none is taken to see how many have been started.
 -define(FREE_PLACES, 100).
+%% Microstate accounting is asked for when a window is due: after a WINDOWS-th of the time since the collector began, at most after
+%% MAX_WINDOW_PAUSE_NS. Short recordings need many short windows, since they have no time for many long ones.
+-define(WINDOWS, 2).
+-define(MAX_WINDOW_PAUSE_NS, 3000000000).
 
 -spec read(atom(), map(), #state{}) -> map() | {map(), #state{}}.
 read(facts, _, State) -> facts(State);
@@ -82,11 +86,12 @@ spawned(Pid, {Before, Width}) ->
         _ -> {Before, Now}
     end.
 
-%% The keeper has accounting on for a part of the time; each sample asks for the next one. Between them the counters stand
-%% still.
-msacc(#state{keeper = Keeper, accounted_ns = Last} = State) ->
+%% The keeper has accounting on for a part of the time, in windows, between which the counters stand still. Each window is asked
+%% for by a sample; switching costs as much in a long window as in a short one, so later ones are longer and fewer.
+msacc(#state{keeper = Keeper, began_ns = Began, accounted_ns = Last} = State) ->
     Now = now_ns(),
-    Keeper ! {account, max(1, min(60000, (Now - Last) div 1000000))},
+    Due = Now - Last >= min(?MAX_WINDOW_PAUSE_NS, (Now - Began) div ?WINDOWS),
+    Due andalso (Keeper ! {account, max(1, min(60000, (Now - Last) div 1000000))}),
     case erlang:statistics(microstate_accounting) of
         undefined -> throw(unsupported);
         [#{counters := First} | _] = Threads ->
@@ -94,7 +99,7 @@ msacc(#state{keeper = Keeper, accounted_ns = Last} = State) ->
             {#{states => States,
                threads => [{Type, Id, [maps:get(S, Counters) || S <- States]}
                            || #{type := Type, id := Id, counters := Counters} <- Threads]},
-             State#state{accounted_ns = Now}}
+             case Due of true -> State#state{accounted_ns = Now}; false -> State end}
     end.
 
 check_io() ->
