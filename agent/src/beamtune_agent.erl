@@ -48,8 +48,7 @@
 %% How long a part of a scan may take, and then the details of the top ones. Reading a process that runs, or is just
 %% ending, waits until that process is scheduled: on an overloaded node that is many times the reading itself.
 -define(SCAN_NS, 250000000).
-%% One step of work that is spread over the time between samples, and the shortest pause after it. Receive wakes up by milliseconds.
--define(STEP_NS, 500000).
+%% The shortest pause between two steps of work that is spread. Receive wakes up by milliseconds.
 -define(STEP_PAUSE_NS, 1000000).
 %% More processes than this are listed by a process of its own into a table, in rows of ?CHUNK: a list of them on the
 %% collector's heap would have to be moved by its garbage collector again and again, for tens of milliseconds.
@@ -85,6 +84,7 @@
                 listed_ns,                    % when the last book was made
                 books = [],                   % the tables in use
                 top = 20,                     % how many are to be told
+                did = none, quiet = false,    % {when, reductions of all but our own processes}; whether few since the sample before
                 watched = #{},                % in parts: the top ones, asked in each sample: Pid => reductions
                 told = #{}, told_before = #{},% those not watched any more, in this round and the one before: the same
                 counters = none,              % reductions by place in the list (atomics); -1: not known

@@ -1,15 +1,29 @@
 %% `procs': reductions and message queue length of every process, and from these the busiest processes and the longest queues.
 %% Both are read from outside, so no process is woken. What a process did since the last time is found by its place in the list.
 
-%% All processes are read within so many samples, or seconds where samples come faster,
+%% A round takes this many samples, or seconds where samples come faster; fewer where a part would have fewer than READ_AT_ONCE
+%% processes. The processes that stand out are read in each sample all the same (see tops/2).
 -define(ROUND_SAMPLES, 3).
-%% even beyond the budget, as long as that takes less than this of a core (millionths),
+-define(READ_AT_ONCE, 2048).
+%% A node is quiet while all its processes together run fewer reductions than this in a second, some 0.2 % of what one core can. None of
+%% them can be busy then. So a round may take longer: a PATIENCE-th of the seconds since the collector began, within these limits, and
+%% at least so long that a part has no more than MAX_QUIET_PART processes.
+-define(QUIET_PER_S, 40000).
+-define(PATIENCE, 2).
+-define(MIN_QUIET_SAMPLES, 4).
+-define(MAX_QUIET_SAMPLES, 8).
+-define(MAX_QUIET_PART, 100000).
+%% On a quiet node a book of all processes is used this many times as long.
+-define(QUIET_BOOK, 5).
+%% A round takes no longer than that even where it costs more than the budget, up to this share of a core (millionths). The limit is
+%% higher in the very first round, before which no busy process is known.
 -define(ROUND_PPM, 100000).
-%% and in the very first round, with which it begins that a hot process can be seen, this.
 -define(FIRST_ROUND_PPM, 300000).
 %% More work than this is not done at once when a sample is asked for, but little by little before the next one: at priority
 %% high it would keep others from a scheduler.
 -define(AT_ONCE_NS, 5000000).
+%% One step of it: about as long as anybody's time slice. A step costs some 0.1 ms besides, since it wakes the collector and the reader.
+-define(READ_NS, 1000000).
 %% A book is used for one second for each so many processes in it, since making it costs as much as reading all of them. The number
 %% of processes does not say whether there are new ones: others end.
 -define(LISTED_PER_S, 50000).
@@ -23,12 +37,23 @@
 
 %% A part that is small is read when it is asked for. A large one has been read since the last sample, in steps (see step/1).
 procs(Top, #state{procs = Procs} = State) ->
-    case part(State#state{procs = Procs#procs{top = Top}}) of
+    case part(State#state{procs = quiet(Procs#procs{top = Top}, State)}) of
         #state{procs = #procs{seen = none}} = Listing -> {nothing_read(Listing), Listing};
         Read ->
             {Value, Told} = end_procs(Read),
             {Value, go_on_before_next(Told)}
     end.
+
+%% Finds out whether the node is quiet. What a process does is counted when it is scheduled out.
+quiet(#procs{did = Before} = Procs, #state{own = Own}) ->
+    Now = now_ns(),
+    {All, _} = erlang:statistics(reductions),
+    Did = All - lists:sum([R || Pid <- Own, is_pid(Pid), {_, R} <- [process_info(Pid, reductions)]]),
+    Procs#procs{did = {Now, Did},
+                quiet = case Before of
+                            {Then, Less} -> Did - Less < ?QUIET_PER_S * (Now - Then) div 1000000000;
+                            none -> false
+                        end}.
 
 part(#state{procs = #procs{seen = none}} = State) ->
     case is_listing(procs, State) of
@@ -65,25 +90,34 @@ cost(#state{procs = #procs{round = #round{cost_ns = Cost}}}) -> Cost.
 
 %% How many processes are to be read in one interval between samples.
 due(#state{procs = #procs{round = #round{total = Total} = Round} = Procs, interval_ns = Interval} = State) ->
+    Budgeted = quota(Round, 45, Interval, State),
+    %% Of a round that takes so many seconds, what is due in this time.
+    Due = fun(Ns, Seconds) -> Total * Ns div (Seconds * ?FIRST_INTERVAL_NS) + 1 end,
     Within = min(Interval, ?FIRST_INTERVAL_NS),
-    {Whole, Ppm} =
-        case is_first_round(Procs) of
-            true -> {Total * Within div ?FIRST_INTERVAL_NS, ?FIRST_ROUND_PPM};
-            false -> {Total * Within div (?ROUND_SAMPLES * ?FIRST_INTERVAL_NS) + 1, ?ROUND_PPM}
-        end,
-    Most = Interval * Ppm div (1000000 * cost(State)),
-    max(quota(Round, 45, Interval, State), min(Whole, Most)).
+    Most = fun(Ppm) -> Interval * Ppm div (1000000 * cost(State)) end,
+    case is_first_round(Procs) of
+        true -> max(Budgeted, min(Due(Within, 1), Most(?FIRST_ROUND_PPM)));
+        false ->
+            Samples = round_samples(State),
+            Parts = max(1, min(Samples, (Total + ?READ_AT_ONCE - 1) div ?READ_AT_ONCE)),
+            max(min(Budgeted, Due(max(Interval, ?FIRST_INTERVAL_NS), Parts)), min(Due(Within, Samples), Most(?ROUND_PPM)))
+    end.
 
 is_first_round(#procs{old = Old, old_counters = OldCounters}) -> Old =/= same andalso OldCounters =:= none.
+
+round_samples(#state{procs = #procs{quiet = false}}) -> ?ROUND_SAMPLES;
+round_samples(#state{began_ns = Began, procs = #procs{round = #round{total = Total}}}) ->
+    ByAge = max(?MIN_QUIET_SAMPLES, min(?MAX_QUIET_SAMPLES, (now_ns() - Began) div (?PATIENCE * ?FIRST_INTERVAL_NS))),
+    max(ByAge, Total div ?MAX_QUIET_PART).
 
 %% Spreads what is due over most of the time until the next sample; the very first round is done as fast as it may.
 pace(#state{procs = Procs, interval_ns = Interval} = State) ->
     Due = due(State),
-    Steps = max(1, Due * cost(State) div ?STEP_NS),
-    Fastest = ?STEP_NS * (1000000 - ?FIRST_ROUND_PPM) div ?FIRST_ROUND_PPM,
+    Steps = max(1, Due * cost(State) div ?READ_NS),
+    Fastest = ?READ_NS * (1000000 - ?FIRST_ROUND_PPM) div ?FIRST_ROUND_PPM,
     Pause = case is_first_round(Procs) of
                 true -> Fastest;
-                false -> max(Fastest, Interval * 85 div (100 * Steps) - ?STEP_NS)
+                false -> max(Fastest, Interval * 85 div (100 * Steps) - ?READ_NS)
             end,
     State#state{procs = Procs#procs{left = Due, pause_ms = max(?STEP_PAUSE_NS, Pause) div 1000000}}.
 
@@ -92,8 +126,8 @@ step(#state{procs = #procs{left = Left, round = #round{rest = Rest}} = Procs} = 
     State#state{procs = Procs#procs{pause_ms = infinity}};
 step(#state{procs = #procs{left = Left} = Procs} = State) ->
     Begin = now_ns(),
-    Size = min(Left, max(64, ?STEP_NS div cost(State))),
-    #state{procs = Stepped} = Scanned = scan_some(Size, State#state{deadline_ns = Begin + 2 * ?STEP_NS, rested_ns = Begin}),
+    Size = min(Left, max(64, ?READ_NS div cost(State))),
+    #state{procs = Stepped} = Scanned = scan_some(Size, State#state{deadline_ns = Begin + 2 * ?READ_NS, rested_ns = Begin}),
     Read = Stepped#procs.round#round.scanned - Procs#procs.round#round.scanned,
     Scanned#state{procs = Stepped#procs{left = Left - Read, step_ns = Stepped#procs.step_ns + now_ns() - Begin}}.
 
@@ -118,8 +152,9 @@ begin_part(#state{procs = #procs{round = Round} = Procs} = State) ->
     begin_seen(State#state{procs = Procs#procs{round = further_part(Round)}}).
 
 %% Whether the book is to be used a while longer.
-is_fresh(#procs{listed_ns = At, round = #round{list = {book, _, _}, total = Total}}) ->
-    now_ns() - At < Total * 1000000000 div ?LISTED_PER_S;
+is_fresh(#procs{listed_ns = At, quiet = Quiet, round = #round{list = {book, _, _}, total = Total}}) ->
+    Longer = case Quiet of true -> ?QUIET_BOOK; false -> 1 end,
+    now_ns() - At < Longer * Total * 1000000000 div ?LISTED_PER_S;
 is_fresh(_) -> false.
 
 %% The list is there: reading begins at once.

@@ -2,6 +2,8 @@
 %% block, on the thread that the instance belongs to (erl_alloc_util.c, blockscan). agent/README.md says how long that holds the
 %% thread, and what is wrong with it before ERTS 15.1.
 
+%% There is a pause after an instance that took longer than this.
+-define(STEP_NS, 500000).
 %% The VM looks at so many blocks of one carrier at most, and between two pauses at so many besides (erl_alloc_util.c, 23 to 29).
 -define(BLOCKS_OF_ONE, 16000).
 -define(BLOCKS_BETWEEN, 8000).

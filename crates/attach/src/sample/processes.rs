@@ -98,9 +98,7 @@ impl Scans {
         if thinned != self.thinned {
             self.thinned = thinned;
             let detail = if thinned {
-                format!(
-                    "{scanned} of {total} processes are read in a sample: all of them would cost too much"
-                )
+                format!("{scanned} of {total} processes are read in a sample, the others in the next ones")
             } else {
                 format!("all {total} processes are read in each sample")
             };
