@@ -110,6 +110,7 @@
                 heaps = #round{cost_ns = 500}, large = #{}, vheap = 0,
                 %% Whom `stands' has found that others wait for, and who got the heaviest ones of `messages', until `processes' is read.
                 waited_for = [], received = [],
+                stands_first = true,          % whether `stands' has yet to be read for the first time
                 %% Where those that did the most ran since `processes' was read, and where they stood while they waited in the midst of
                 %% something: Pid => #{{ran | stood, stack} => how often}.
                 ran = #{},

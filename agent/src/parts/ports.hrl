@@ -18,7 +18,7 @@ ports(Top, #round{read_ns = Since} = Part, #state{traffic = Traffic, old_traffic
                end
            end,
     {Round, Ports, State1} =
-        scan_each(Part, 8, Read, fun(Port, Reading, Acc) -> add_port(Port, Reading, Old, Acc) end,
+        scan_each(Part, 8, Part#round.total, Read, fun(Port, Reading, Acc) -> add_port(Port, Reading, Old, Acc) end,
                   #ports{top = top(Top), traffic = Traffic}, State),
     Rows = details(fun(Port) -> port_row(Port, Features) end, [Port || {_, Port} <- top_list(Ports#ports.top)], State1),
     Owners = Ports#ports.owners,

@@ -24,12 +24,12 @@ end_part(Dead, #round{total = Total, dead = Before, rest = Rest} = Round) ->
 quota(#round{cost_ns = Cost}, Share, IntervalNs, #state{budget_ppm = Budget}) ->
     max(?MIN_PART, IntervalNs * Budget * Share div (100 * 1000000 * Cost)).
 
-%% A part of a kind that has no more to it than reading each element and adding it up: {Round, Acc, State}.
-scan_each(Part, Share, Read, Add, Acc, #state{interval_ns = Interval} = State) ->
+%% A part of a kind that has no more to it than reading each element and adding it up: {Round, Acc, State}. It is never larger than Most.
+scan_each(Part, Share, Most, Read, Add, Acc, #state{interval_ns = Interval} = State) ->
     Now = now_ns(),
     Since = case Part#round.read_ns of none -> Interval; At -> Now - At end,
     Chunk = fun(Elements, A) -> add_all(Elements, read_all(Read, Elements), Add, A) end,
-    scan(Part#round{read_ns = Now}, quota(Part, Share, Since, State), Chunk, Acc, State).
+    scan(Part#round{read_ns = Now}, min(Most, quota(Part, Share, Since, State)), Chunk, Acc, State).
 
 add_all([Element | Elements], [Result | Results], Add, Acc) -> add_all(Elements, Results, Add, Add(Element, Result, Acc));
 add_all([], [], _, Acc) -> Acc.

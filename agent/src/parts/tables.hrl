@@ -22,7 +22,7 @@ tables(Top, Part, #state{large_tables = Large, features = Features} = State) ->
     Old = maps:keys(Large),
     Carried = add_all(Old, read_all(Memory, Old), fun rank_table/3, #tables{top = top(Top)}),
     {Round, Found, State1} =
-        scan_each(Part, 8, Read, fun(Tab, Reading, Acc) -> add_table(Tab, Reading, Large, Acc) end, Carried, State),
+        scan_each(Part, 8, Part#round.total, Read, fun(Tab, Reading, Acc) -> add_table(Tab, Reading, Large, Acc) end, Carried, State),
     %% The size and memory of a table with decentralized counters are added up by all schedulers (1 ms on a busy node):
     %% these come last and few at a time, others each time.
     Slow = lists:sublist(rotate(Round#round.number * 16, Found#tables.slow -- Old), 16),

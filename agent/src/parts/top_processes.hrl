@@ -10,6 +10,11 @@
 -define(MONITOR_BYTES, 120).
 -define(LINK_BYTES, 40).
 
+%% After the first round, in which all are met, a part is a third of the processes, and HEAPS_AT_ONCE at least. The largest ones are
+%% read in each part, and those that do much are known from `procs'; what else has grown is as likely to be found in half a minute.
+-define(HEAPS_AT_ONCE, 2048).
+-define(HEAP_PARTS, 3).
+
 -record(heaps, {largest, binaries, vheap = 0}).
 
 %% process_info(P, memory) makes each process run to answer, so a scan would wake them all; heap_size (the young heap) and
@@ -37,7 +42,7 @@ processes(Top, #state{procs = #procs{busy = Busy, queued = Queued} = Procs, larg
     {Round, Heaps, State1} =
         case Part of
             not_yet -> {State#state.heaps, Carried, State};
-            _ -> scan_each(Part, 12, Read, Rank, Carried, State)
+            _ -> scan_each(Part, 12, most_heaps(Part), Read, Rank, Carried, State)
         end,
     Foreign = fun(List) -> lists:sublist([Pid || {_, Pid} <- top_list(List), not lists:member(Pid, Own)], Top) end,
     Largest = Foreign(Heaps#heaps.largest),
@@ -65,6 +70,9 @@ processes(Top, #state{procs = #procs{busy = Busy, queued = Queued} = Procs, larg
 most_of(How, Pid, Ran) ->
     Stacks = maps:from_list([{Stack, Count} || {{As, Stack}, Count} <- maps:to_list(maps:get(Pid, Ran, #{})), As =:= How]),
     [{Stack, maps:get(Stack, Stacks)} || Stack <- best(Stacks, ?RAN_STACKS)].
+
+most_heaps(#round{number = 1, total = Total}) -> Total;
+most_heaps(#round{total = Total}) -> max(?HEAPS_AT_ONCE, Total div ?HEAP_PARTS + 1).
 
 %% A round begins with the list that is known.
 part_of_heaps(#state{heaps = #round{rest = []} = Round} = State) ->

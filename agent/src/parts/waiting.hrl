@@ -19,12 +19,14 @@
 -define(MESSAGE_HEAD_BYTES, 88).
 
 %% Of some processes, chosen by chance, that wait: where, and for whom if they do so in the midst of something.
-stands(Most, #state{budget_ppm = Budget, own = Own} = State) ->
+stands(Most, #state{budget_ppm = Budget, own = Own, stands_first = IsFirst} = State) ->
     case known_processes(State) of
         not_yet ->
             {#{total => erlang:system_info(process_count), sampled => 0, waiting => 0, rows => [], waited_for => []}, State};
         {List, Total} ->
-            Count = max(?LEAST_STANDS, min(Most, 10 * Budget * ?STANDS_SHARE div (100 * ?STAND_US))),
+            Affordable = max(?LEAST_STANDS, min(Most, 10 * Budget * ?STANDS_SHARE div (100 * ?STAND_US))),
+            %% What later samples find is added to what is known.
+            Count = case IsFirst of true -> Affordable; false -> max(?LEAST_STANDS, Affordable div 2) end,
             Chosen = some(Count, List, Total) -- Own,
             Stood = details(fun stand/1, Chosen, State),
             Waiting = [Stand || {_, #{status := waiting} = Stand} <- Stood],
@@ -41,7 +43,7 @@ stands(Most, #state{budget_ppm = Budget, own = Own} = State) ->
                rows => lists:sublist(Rows, ?STAND_ROWS),
                waited_for => [{id(Pid), Status, Queue, Stack, [on(P) || P <- On]}
                               || {Pid, #{status := Status, queue := Queue, stack := Stack, on := On}} <- First ++ Next]},
-             State#state{waited_for = [Pid || {Pid, _} <- First ++ Next]}}
+             State#state{waited_for = [Pid || {Pid, _} <- First ++ Next], stands_first = false}}
     end.
 
 %% Status and queue first: they are read from outside, and only who waits is asked for more. Whom a process monitors tells whom it
