@@ -44,7 +44,7 @@
 -define(FIRST_INTERVAL_NS, 1000000000).
 %% How many processes (tables, ports) are read at most between two looks at the clock. Each such step hands a list to the
 %% reader and back, which wakes two processes, on an idle node two schedulers.
--define(CHUNK, 1024).
+-define(CHUNK, 2048).
 %% How long a part of a scan may take, and then the details of the top ones. Reading a process that runs, or is just
 %% ending, waits until that process is scheduled: on an overloaded node that is many times the reading itself.
 -define(SCAN_NS, 250000000).

@@ -2,8 +2,10 @@
 %% tables and ports. The reader may hang (process_info waits for a process inside a NIF), so it holds no state: the collector
 %% watches its cursor, kills it and starts another one.
 
-%% While a sample is read, there is such a pause after so much work, for the same reason.
+%% While a sample is read, the collector pauses after so much work: at priority high it would keep others from a scheduler.
 -define(WORK_NS, 2000000).
+%% 240 kB: a chunk, the stack that it takes to read it, and half of what is left behind.
+-define(READER_HEAP_WORDS, 30000).
 
 start_collector(Budget) ->
     Agent = self(),
@@ -29,11 +31,12 @@ collect(#state{procs = #procs{pause_ms = Pause}, listing = Listing} = State) ->
                                            timeout_ms = Timeout, interval_ns = Interval, rested_ns = now_ns()},
                                Items),
             [{_, Reductions}, {_, Memory}] = process_info(self(), [reductions, memory]),
+            %% The reader waits now. These are read from outside; its memory is little more than its heap, but would wake it.
             {ReaderReductions, ReaderMemory} =
-                case read_all(fun(P, _) -> process_info(P, [reductions, memory]) end, [element(1, get(reader))]) of
-                    [[{_, R}, {_, M}]] -> {R, M};
-                    %% It was held up for so long, by itself, that another one has taken its place.
-                    _ -> {0, 0}
+                case process_info(element(1, get(reader)), [reductions, garbage_collection_info]) of
+                    [{_, R}, {_, Heaps}] -> {R, heap_words(Heaps) * erlang:system_info(wordsize)};
+                    %% Somebody has killed it.
+                    undefined -> {0, 0}
                 end,
             State#state.agent ! {finished, self(), #{reductions => Reductions + ReaderReductions,
                                                      memory => Memory + ReaderMemory,
@@ -79,10 +82,12 @@ item_name({Name, _}) when is_atom(Name) -> Name;
 item_name(Name) when is_atom(Name) -> Name;
 item_name(_) -> invalid.
 
-%% The collector keeps its reader, and what to leave out because it hung one, in its process dictionary.
+%% The collector keeps its reader, and what to leave out because it hung one, in its process dictionary. The reader's heap has room for
+%% a chunk and what reading it leaves behind, so that it need not grow.
 start_reader() ->
     Cursor = atomics:new(1, []),
-    put(reader, {spawn_opt(fun() -> reader(Cursor) end, [link, {priority, high}, {fullsweep_after, 20}]), Cursor}).
+    Options = [link, {priority, high}, {fullsweep_after, 20}, {min_heap_size, ?READER_HEAP_WORDS}],
+    put(reader, {spawn_opt(fun() -> reader(Cursor) end, Options), Cursor}).
 
 reader(Cursor) ->
     receive
