@@ -15,9 +15,10 @@
 -define(MAX_QUIET_PART, 100000).
 %% On a quiet node a book of all processes is used this many times as long.
 -define(QUIET_BOOK, 5).
-%% A round takes no longer than that even where it costs more than the budget, up to this share of a core (millionths). The limit is
-%% higher in the very first round, before which no busy process is known.
+%% A round takes no longer than that even where it costs more than the budget, up to this share of a core (millionths), which is
+%% lower on a quiet node, and higher in the very first round, before which no busy process is known.
 -define(ROUND_PPM, 100000).
+-define(QUIET_PPM, 40000).
 -define(FIRST_ROUND_PPM, 300000).
 %% More work than this is not done at once when a sample is asked for, but little by little before the next one: at priority
 %% high it would keep others from a scheduler.
@@ -100,10 +101,13 @@ due(#state{procs = #procs{round = #round{total = Total} = Round} = Procs, interv
         false ->
             Samples = round_samples(State),
             Parts = max(1, min(Samples, (Total + ?READ_AT_ONCE - 1) div ?READ_AT_ONCE)),
-            max(min(Budgeted, Due(max(Interval, ?FIRST_INTERVAL_NS), Parts)), min(Due(Within, Samples), Most(?ROUND_PPM)))
+            max(min(Budgeted, Due(max(Interval, ?FIRST_INTERVAL_NS), Parts)), min(Due(Within, Samples), Most(round_ppm(Procs))))
     end.
 
 is_first_round(#procs{old = Old, old_counters = OldCounters}) -> Old =/= same andalso OldCounters =:= none.
+
+round_ppm(#procs{quiet = true}) -> ?QUIET_PPM;
+round_ppm(#procs{quiet = false}) -> ?ROUND_PPM.
 
 round_samples(#state{procs = #procs{quiet = false}}) -> ?ROUND_SAMPLES;
 round_samples(#state{began_ns = Began, procs = #procs{round = #round{total = Total}}}) ->
