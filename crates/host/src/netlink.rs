@@ -211,6 +211,12 @@ mod tests {
         let _waits = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
         let own =
             |sockets: Vec<Socket>| sockets.into_iter().find(|socket| socket.listener.port == port).unwrap();
+        // The one that connects may go on before the kernel has put the connection into the queue.
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while listening(std::process::id()).is_ok_and(|sockets| own(sockets).waiting == 0) {
+            assert!(std::time::Instant::now() < until, "the connection is not in the queue");
+            thread::sleep(std::time::Duration::from_millis(1));
+        }
         match listening(std::process::id()) {
             Ok(sockets) => {
                 let told = own(sockets);

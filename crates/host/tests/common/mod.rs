@@ -18,7 +18,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use beamtune_host::tree::LocalTree;
+use beamtune_host::tree::{FileTree, LocalTree};
 use beamtune_host::{Announce, HostSource, MemoryBudget};
 use beamtune_model::{
     Ask, Clock, Metric, Nanos, Sample, SampleBuilder, SeriesTable, Source, Span, Tick, Trouble,
@@ -85,6 +85,22 @@ pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T 
             return value;
         }
         assert!(Instant::now() < deadline, "{what} did not come");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The same for a condition that says what is wrong as long as it does not hold: the last of that is in the message.
+#[track_caller]
+pub fn eventually_or<T>(what: &str, mut condition: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match condition() {
+            Ok(value) => return value,
+            Err(why) => {
+                println!("not yet {what}: {why}");
+                assert!(Instant::now() < deadline, "{what} did not come: {why}");
+            }
+        }
         thread::sleep(Duration::from_millis(20));
     }
 }
@@ -204,8 +220,8 @@ impl Clock for RealClock {
 }
 
 /// A source of one process, with the names of its series.
-pub struct Recorder {
-    pub source: HostSource<LocalTree>,
+pub struct Recorder<T = LocalTree> {
+    pub source: HostSource<T>,
     pub table: SeriesTable,
     clock: RealClock,
     seq: u64,
@@ -213,7 +229,14 @@ pub struct Recorder {
 
 impl Recorder {
     pub fn of(pid: u32) -> Recorder {
-        let source = HostSource::new(LocalTree::default(), pid, Announce::Here).unwrap();
+        Recorder::with(LocalTree::default(), pid)
+    }
+}
+
+impl<T: FileTree> Recorder<T> {
+    /// One that reads these files.
+    pub fn with(tree: T, pid: u32) -> Recorder<T> {
+        let source = HostSource::new(tree, pid, Announce::Here).unwrap();
         Recorder { source, table: SeriesTable::default(), clock: RealClock::start(), seq: 0 }
     }
 
