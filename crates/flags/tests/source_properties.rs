@@ -1,9 +1,10 @@
 //! What must hold for any text: readers do not fail in other ways than by an error, spans are in order, nothing but an edit
 //! changes bytes, and a word that was replaced is read back.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "tests")]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 mod formats;
+mod work;
 
 use beamtune_flags::source::{Change, Edit, Format, Place, apply, detect, read, text};
 use proptest::collection::vec;
@@ -11,6 +12,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use formats::FORMATS;
+use work::assert_no_more_than_linear;
 
 /// Pieces that mean something to one of the readers.
 const PIECES: &[&str] = &[
@@ -418,7 +420,7 @@ proptest! {
     }
 }
 
-/// Takes minutes if any reader goes over the file once for each of its parts.
+/// If any reader goes over the file once for each of its parts, that is most of all the work.
 #[test]
 fn no_repetition_takes_quadratic_time() {
     const LENGTH: usize = 100_000;
@@ -477,13 +479,15 @@ fn no_repetition_takes_quadratic_time() {
         "- command: [erl, a]\n",
         "  - erl\n",
     ];
-    for piece in pieces {
-        let text = piece.repeat(LENGTH / piece.len());
-        for format in FORMATS {
-            let _ = read(format, &text);
-            let _ = read(format, &with_value(format, &text));
+    assert_no_more_than_linear(LENGTH, |length| {
+        for piece in pieces {
+            let text = piece.repeat(length / piece.len());
+            for format in FORMATS {
+                let _ = read(format, &text);
+                let _ = read(format, &with_value(format, &text));
+            }
         }
-    }
+    });
 }
 
 #[test]

@@ -10,6 +10,8 @@ mod formats;
 mod pages;
 mod properties;
 mod rules;
+#[path = "../work/mod.rs"]
+mod work;
 
 use beamtune_flags::lint::{File, Finding, Level, Target, lint};
 use beamtune_flags::source::{Format, Fragment, read};
