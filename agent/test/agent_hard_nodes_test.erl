@@ -66,8 +66,8 @@ calm(Target) ->
     [Idle, Busy] = [call(Target, idle, [5000]), call(Target, busy, [16])],
     wait(fun() -> call(Target, erlang, statistics, [total_run_queue_lengths]) > 4 end, 5000),
     [begin
-         {Us, {beamtune, left}} = timer:tc(fun() -> agent_client:leave(join(Target)) end),
-         check("soon", Us < 2000000),
+         {beamtune, left} = agent_client:leave(join(Target)),
+         %% It has not waited until the node is calm.
          check("all but the module", ?CLEAN#{module => true}, call(Target, state, [agent_client:name()]))
      end || _ <- [1, 2]],
     call(Target, stop, [Busy]),

@@ -2,7 +2,7 @@
 -module(agent_long_test).
 -export([tests/0]).
 
--import(agent_nodes, [call/3, call/4, check/2, check/3, clean/1, items/1, join/1, join/2, value/2, wait/2]).
+-import(agent_nodes, [call/3, call/4, check/2, check/3, clean/1, items/1, join/1, join/2, value/2, wait/2, while_steady/2]).
 
 %% Name, what to do, the node's flags.
 tests() ->
@@ -150,13 +150,11 @@ carriers_keep_counts(Target) ->
     Why = [W || #{skipped := Skipped} <- Values, {_, _, W, _, _, _} <- Skipped],
     check({"skipped", Old}, lists:usort(Why), case Old of true -> [pool]; false -> [] end),
     %% What the VM counts is what is there.
-    wait(fun() ->
-             Before = call(Target, pools, []),
-             #{rows := Rows, skipped := Skipped} = value(carriers, agent_client:sample(Agent, 6, [carriers])),
-             Walked = [P || {A, I, _, _, _, _} <- Skipped, {{A1, I1}, _, _} = P <- Before, A =:= A1, I =:= I1],
-             Counted = lists:sum([C || {_, C, _} <- Before -- Walked]),
-             Counted =:= lists:sum([element(6, R) || R <- Rows, element(2, R)])
-         end, 20000),
+    {Now, #{rows := Rows, skipped := LeftOut}} =
+        while_steady(fun() -> call(Target, pools, []) end, fun() -> value(carriers, agent_client:sample(Agent, 6, [carriers])) end),
+    Walked = [P || {A, I, _, _, _, _} <- LeftOut, {{A1, I1}, _, _} = P <- Now, A =:= A1, I =:= I1],
+    Counted = lists:sum([C || {_, C, _} <- Now -- Walked]),
+    check("pooled carriers", Counted, lists:sum([element(6, R) || R <- Rows, element(2, R)])),
     agent_client:leave(Agent).
 
 %% As after somebody has walked pools before ERTS 15.1; since then there is nothing to see.
@@ -165,8 +163,10 @@ carriers_wrong_count(Target) ->
     Agent = join(Target),
     wait(fun() -> lists:max([C || {_, C, _} <- call(Target, pools, [])]) > 10 end, 10000),
     [value(carriers, agent_client:sample(Agent, Seq, [{carriers, #{pools => true}}])) || Seq <- lists:seq(1, 9)],
-    Wrong = [C || {_, C, _} <- call(Target, pools, []), C > 1 bsl 63],
-    #{instances := Instances} = value(allocators, agent_client:sample(Agent, 10, [allocators])),
+    {Counts, #{instances := Instances}} =
+        while_steady(fun() -> [C || {_, C, _} <- call(Target, pools, [])] end,
+                     fun() -> value(allocators, agent_client:sample(Agent, 10, [allocators])) end),
+    Wrong = [C || C <- Counts, C > 1 bsl 63],
     Told = [element(3, Pool) || {_, _, _, Pool, _, _} <- Instances],
     check({"no count beyond what a client takes", Told}, lists:max(Told) < 1 bsl 63),
     check("below none", length(Wrong), length([C || C <- Told, C < 0])),
@@ -204,15 +204,12 @@ allocations_as_instrument(Target) ->
                                      || {O, Types} <- maps:to_list(Origins), {T, H} <- maps:to_list(Types)])}
          end,
     By(),
-    wait(fun() ->
-             Before = By(),
-             #{rows := Rows, skipped := [], unscanned_bytes := Unscanned, left_out := {0, 0, 0}, tagged := Tagged} =
-                 answered_walk(Agent, 1, {allocations, #{pools => true}}),
-             check("tagged", [<<"binary_alloc">>, <<"driver_alloc">>], Tagged),
-             check("most bytes first", Rows, lists:reverse(lists:keysort(4, lists:reverse(Rows)))),
-             Before =:= By() andalso
-                 Before =:= {Unscanned, lists:sort([{O, T, N, H} || {O, T, N, _, H} <- Rows])}
-         end, 60000),
+    Walk = fun() -> answered_walk(Agent, 1, {allocations, #{pools => true}}) end,
+    {Before, #{rows := Rows, skipped := [], unscanned_bytes := Unscanned, left_out := {0, 0, 0}, tagged := Tagged}} =
+        while_steady(By, Walk),
+    check("tagged", [<<"binary_alloc">>, <<"driver_alloc">>], Tagged),
+    check("most bytes first", Rows, lists:reverse(lists:keysort(4, lists:reverse(Rows)))),
+    check("as instrument tells", Before, {Unscanned, lists:sort([{O, T, N, H} || {O, T, N, _, H} <- Rows])}),
     %% About as many bytes as there are.
     #{rows := [{_, _, _, Bytes, _} | _]} = answered_walk(Agent, 2, {allocations, #{top => 1, pools => true}}),
     Binaries = call(Target, erlang, memory, [binary]),
@@ -253,19 +250,21 @@ answered_code(Agent, Seq, Params, Tries) ->
 
 code(Target) ->
     Agent = join(Target),
-    Before = answered_code(Agent, 1, #{top => 200}),
+    %% The first line of what the VM says is the sum.
+    Loaded = fun() ->
+                 [First | _] = binary:split(call(Target, erlang, system_info, [loaded]), <<"\n">>),
+                 {First, length(call(Target, erlang, loaded, [])), call(Target, persistent_term, info, [])}
+             end,
+    {Vm, Before} = while_steady(Loaded, fun() -> answered_code(Agent, 1, #{top => 200}) end),
     #{rows := Rows, modules := Modules, bytes := Bytes, old_bytes := Old, unread := 0, applications := Apps, stopped_us := Stopped,
       persistent_terms := Terms, persistent_term_bytes := TermBytes} = Before,
     check("sums", {Apps, Modules, Bytes, Old},
           {length(Rows), lists:sum([M || {_, M, _, _} <- Rows]), lists:sum([B || {_, _, B, _} <- Rows]),
            lists:sum([O || {_, _, _, O} <- Rows])}),
-    %% The first line of what the VM says is the sum.
-    [First | _] = binary:split(call(Target, erlang, system_info, [loaded]), <<"\n">>),
-    check("bytes", <<"Current code: ", (integer_to_binary(Bytes))/binary>>, First),
-    check("modules", Modules, length(call(Target, erlang, loaded, []))),
+    check("bytes, modules and persistent terms", Vm,
+          {<<"Current code: ", (integer_to_binary(Bytes))/binary>>, Modules, #{count => Terms, memory => TermBytes}}),
     check({"known applications", Rows}, [] =:= [<<"kernel">>, <<"stdlib">>, <<"erts">>] -- [A || {A, _, _, _} <- Rows]),
     check("most bytes first", Rows, lists:reverse(lists:keysort(3, lists:reverse(Rows)))),
-    check("persistent terms", call(Target, persistent_term, info, []), #{count => Terms, memory => TermBytes}),
     check({"not for long", Stopped}, Stopped < 1000000),
     More = call(Target, modules, [100, 50]),
     After = answered_code(Agent, 2, #{top => 200}),
@@ -289,12 +288,12 @@ code_while_hanging(Target) ->
     wait(fun() -> lists:min(lists:droplast(call(Target, erlang, statistics, [active_tasks]))) > 1 end, 5000),
     Agent = join(Target),
     answered_code(Agent, 1, #{}),
+    Hung = call(Target, erlang, monotonic_time, [nanosecond]),
     call(Target, hang, [Hanging, Depth]),
     #{agent := Pid} = Agent,
     Pid ! {sample, self(), 2, [code_memory], #{}},
     %% All others go on.
     Longest = lists:max([element(1, timer:tc(fun() -> call(Target, erlang, node, []) end)) || _ <- lists:seq(1, 100)]),
-    check({"no call waits for it", Longest}, Longest < 1000000),
     %% Perhaps late: the timers of the scheduler that hangs do not run.
     receive
         {beamtune, sample, 2, #{items := [{code_memory, error, _, _, Why}]}} ->
@@ -302,7 +301,11 @@ code_while_hanging(Target) ->
         {beamtune, sample, 2, #{items := [{code_memory, timeout, _, _, #{}}]}} -> ok
     after 60000 -> exit(no_answer)
     end,
-    [call(Target, stop, [P]) || P <- [Busy, Hanging]],
+    call(Target, stop, [Busy]),
+    wait(fun() -> call(Target, hung_until, [Hanging]) =/= undefined end, 60000),
+    For = (call(Target, hung_until, [Hanging]) - Hung) div 1000,
+    check({"no call waits for it", Longest, For}, Longest * 2 < For),
+    call(Target, stop, [Hanging]),
     wait(fun() -> [{code_memory, S, _, _, _}] = maps:get(items, agent_client:sample(Agent, 3, [code_memory])), S =:= ok end, 30000),
     agent_client:leave(Agent).
 
