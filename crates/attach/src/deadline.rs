@@ -106,13 +106,16 @@ mod tests {
 
     #[test]
     fn each_address_gets_its_share_of_the_time() {
-        let check = |given: u64, others: usize, at_least: f64, at_most: f64| {
-            let left = Deadline::after(Duration::from_secs(given)).before_others(others).left().as_secs_f64();
-            assert!(left > at_least && left <= at_most, "{given} s before {others} others: {left}");
+        let check = |given: u64, others: usize, share: u64| {
+            let share = Duration::from_secs(share);
+            let before = Instant::now();
+            let deadline = Deadline::after(Duration::from_secs(given)).before_others(others);
+            let (least, most) = (before + share, Instant::now() + share);
+            assert!(least <= deadline.at && deadline.at <= most, "{given} s before {others} others");
         };
-        check(20, 0, 19.0, 20.0);
-        check(20, 1, 3.0, 4.0);
-        check(6, 1, 2.0, 3.0);
-        check(6, 2, 1.0, 2.0);
+        check(20, 0, 20);
+        check(20, 1, 4);
+        check(6, 1, 3);
+        check(6, 2, 2);
     }
 }

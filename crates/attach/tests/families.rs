@@ -7,7 +7,6 @@ mod common;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use beamtune_attach::connection::{Connection, Settings};
 use beamtune_attach::handshake::Expected;
@@ -117,9 +116,8 @@ fn an_epmd_that_is_silent_at_one_address_is_asked_at_the_next() {
         assert_eq!(&question, b"\0\x04znew");
         stream.write_all(b"\x77\0\x12\x34M\0\0\x06\0\x05\0\x03new\0\0").unwrap();
     });
-    let begin = Instant::now();
-    let located = locate(&"new".parse().unwrap(), port, Duration::from_secs(2)).unwrap();
-    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    // If the silent one had all of the time, none would be left for the other.
+    let located = locate(&"new".parse().unwrap(), port, PATIENCE).unwrap();
     // Where it has answered comes first.
     let addresses =
         [SocketAddr::from((Ipv6Addr::LOCALHOST, 0x1234)), SocketAddr::from((Ipv4Addr::LOCALHOST, 0x1234))];

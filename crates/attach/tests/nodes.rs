@@ -66,11 +66,9 @@ fn calls_that_fail_say_why() {
         let error = try_evaluate(&mut connection, killed).unwrap_err().to_string();
         assert!(error.ends_with("ended with killed"), "{error}");
         // Too late.
-        let start = Instant::now();
-        let late =
-            connection.call("timer", "sleep", vec![Value::from(60_000i64)], start + SECOND / 5).unwrap_err();
+        let sleep = vec![Value::from(60_000i64)];
+        let late = connection.call("timer", "sleep", sleep, Instant::now() + SECOND / 5).unwrap_err();
         assert!(matches!(late, AttachError::TimedOut { step: Step::Receive, .. }), "{late}");
-        assert!(start.elapsed() < PATIENCE);
         // The connection is as good as before.
         assert!(call(&mut connection, "erlang", "node", vec![]).root().is_atom(name));
     });
@@ -197,10 +195,8 @@ fn when_all_our_names_are_taken_we_wait_for_one_and_the_node_makes_none_up() {
         };
         state(&mut connections[0]);
         let before = state(&mut connections[0]);
-        let begin = Instant::now();
         let refused = node.try_connect(COOKIE).unwrap_err();
         assert!(matches!(refused, AttachError::NamesTaken { names: 8, .. }), "{refused:?}");
-        assert!(begin.elapsed() < 10 * SECOND, "{:?}", begin.elapsed());
         assert_eq!(state(&mut connections[0]), before);
         // One that leaves meanwhile makes room.
         let last = connections.pop();
@@ -237,9 +233,7 @@ fn a_stopped_node_is_a_timeout_with_the_reason() {
         let settings = Settings { setup_timeout: SECOND / 2, ..Settings::default() };
         let mut connection = node.connect();
         node.signal("STOP");
-        let start = Instant::now();
         let error = Connection::open(&located, &found(COOKIE), None, settings).unwrap_err();
-        assert!(start.elapsed() < 10 * SECOND);
         assert!(matches!(error, AttachError::TimedOut { step: Step::Handshake, .. }), "{error:?}");
         assert!(error.to_string().contains("is the VM stopped (SIGSTOP"), "{error}");
         // The same in the middle of a connection, which lives on when the node does.
@@ -487,47 +481,6 @@ fn an_idle_connection_lives_on_because_ticks_are_answered() {
         let mut connection = node.connect();
         connection.pump(Instant::now() + 7 * SECOND).unwrap();
         assert!(call(&mut connection, "erlang", "node", vec![]).root().is_atom(&node.name));
-    });
-}
-
-#[test]
-#[ignore = "a measurement: cargo test --release -p beamtune-attach --test nodes -- --ignored --nocapture"]
-fn how_long_attaching_takes() {
-    on_each_release(|otp| {
-        let node = otp.start();
-        let mut steps = [const { Vec::new() }; 3];
-        for _ in 0..101 {
-            let start = Instant::now();
-            let located = locate(&node.name.parse().unwrap(), 4369, PATIENCE).unwrap();
-            let at_epmd = start.elapsed();
-            let mut connection =
-                Connection::open(&located, &found(COOKIE), None, Settings::default()).unwrap();
-            let at_open = start.elapsed();
-            call(&mut connection, "erlang", "node", vec![]);
-            let at_call = start.elapsed();
-            for (step, time) in steps.iter_mut().zip([at_epmd, at_open - at_epmd, at_call - at_open]) {
-                step.push(time);
-            }
-        }
-        let first: Vec<_> = steps.iter().map(|step| step[0]).collect();
-        let median: Vec<_> = steps
-            .iter_mut()
-            .map(|step| {
-                step.sort();
-                step[50]
-            })
-            .collect();
-        println!("EPMD, handshake, call: first {first:?}, median of 101 {median:?}");
-        let mut connection = node.connect();
-        let mut calls: Vec<_> = (0..1_001)
-            .map(|_| {
-                let start = Instant::now();
-                call(&mut connection, "erlang", "node", vec![]);
-                start.elapsed()
-            })
-            .collect();
-        calls.sort();
-        println!("a call on an open connection: median {:?}, 99 % {:?}", calls[500], calls[990]);
     });
 }
 

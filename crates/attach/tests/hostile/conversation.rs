@@ -16,8 +16,10 @@ use beamtune_attach::locate::locate;
 use beamtune_attach::session::Session;
 
 use super::answers::usual_answer;
-use super::common::{COOKIE, PATIENCE, found, on_release, soon};
-use super::peer::{Cut, NAME, Server, frame, packet, pid, read_packet, send, serve_agent, shake_hands};
+use super::common::{COOKIE, PATIENCE, eventually, found, on_release, soon};
+use super::peer::{
+    Cut, NAME, Server, frame, packet, pid, read_packet, repeat, send, serve_agent, shake_hands,
+};
 
 fn connect(port: u16, settings: Settings) -> Result<Connection, AttachError> {
     let located = locate(&format!("127.0.0.1:{port}").parse()?, 1, PATIENCE)?;
@@ -51,7 +53,6 @@ fn a_conversation_that_breaks_off_is_told_wherever_it_does() {
     drop(whole);
     let length = written.load(Ordering::Relaxed);
     assert!((500..10_000).contains(&length), "{length} bytes");
-    let start = Instant::now();
     for after in 0..length {
         let node = node_that_stops(after, Arc::default());
         let error = visit(node.port, Settings::default()).expect_err("it breaks off");
@@ -66,7 +67,6 @@ fn a_conversation_that_breaks_off_is_told_wherever_it_does() {
             "after {after} bytes: {error:?}"
         );
     }
-    assert!(start.elapsed() < 2 * PATIENCE, "{length} of them took {:?}", start.elapsed());
 }
 
 #[test]
@@ -98,9 +98,9 @@ fn a_real_node_that_is_cut_off_is_told_too() {
         let length = passed.load(Ordering::Relaxed);
         for part in 0..20 {
             let cut = between(length * part / 20, Arc::default());
-            let start = Instant::now();
-            assert!(visit(cut.port, Settings::default()).is_err(), "after {part}/20");
-            assert!(start.elapsed() < PATIENCE, "{part}: {:?}", start.elapsed());
+            let error = visit(cut.port, Settings::default()).expect_err("it is cut off");
+            // Told by the end of the connection, and not by a deadline.
+            assert!(!matches!(error, AttachError::TimedOut { .. }), "after {part}/20: {error:?}");
         }
         // The node itself is none the worse.
         visit(between(usize::MAX, Arc::default()).port, Settings::default()).unwrap();
@@ -110,14 +110,11 @@ fn a_real_node_that_is_cut_off_is_told_too() {
 /// For a handshake that only time ends.
 const SHORT: Duration = Duration::from_millis(400);
 
-/// That a handshake is given up in time, and with what words.
+/// Why a handshake is given up; a timeout if only time has ended it.
 fn hangs(setup_timeout: Duration, serve: impl FnMut(TcpStream) + Send + 'static) -> AttachError {
     let server = Server::start(serve);
-    let start = Instant::now();
     let settings = Settings { setup_timeout, ..Settings::default() };
-    let error = connect(server.port, settings).unwrap_err();
-    assert!(start.elapsed() < PATIENCE / 4, "{:?}", start.elapsed());
-    error
+    connect(server.port, settings).unwrap_err()
 }
 
 #[test]
@@ -125,13 +122,13 @@ fn a_handshake_without_end_is_given_up() {
     // A status again and again: only one is a status, the next must be the challenge.
     let error = hangs(PATIENCE, |mut stream| {
         let _ = read_packet(&mut stream);
-        while stream.write_all(&packet(b"sok")).is_ok() {}
+        repeat(&mut stream, &packet(b"sok"), || {});
     });
     assert!(matches!(error, AttachError::TooOld { .. } | AttachError::Protocol { .. }), "{error:?}");
     // One of those that say nothing.
     let error = hangs(PATIENCE, |mut stream| {
         let _ = read_packet(&mut stream);
-        while stream.write_all(&packet(b"")).is_ok() {}
+        repeat(&mut stream, &packet(b""), || {});
     });
     assert!(matches!(error, AttachError::Protocol { .. }), "{error:?}");
     for status in ["nok", "alive"] {
@@ -141,17 +138,15 @@ fn a_handshake_without_end_is_given_up() {
             let _ = stream.write_all(&packet(format!("s{status}").as_bytes()));
         });
         let said = error.to_string();
-        assert!(said.contains("try again"), "{status}: {said}");
+        let is_timeout = matches!(error, AttachError::TimedOut { .. });
+        assert!(said.contains("try again") && !is_timeout, "{status}: {said}");
     }
     // A byte at a time, of an honest handshake.
     let error = hangs(SHORT, |mut stream| {
         let _ = read_packet(&mut stream);
-        for byte in packet(b"sok").iter().cycle() {
-            if stream.write_all(&[*byte]).is_err() {
-                break;
-            }
-            thread::sleep(Duration::from_millis(150));
-        }
+        let honest = packet(b"sok");
+        let _ = stream.write_all(&honest[..1]);
+        repeat(&mut stream, &honest[1..2], || thread::sleep(Duration::from_millis(150)));
     });
     assert!(matches!(error, AttachError::TimedOut { step: Step::Handshake, .. }), "{error:?}");
     // Accepted, and then nothing.
@@ -192,15 +187,11 @@ fn flooded(flood: impl Fn(&beamtune_attach::etf::Pid, &mut TcpStream) + Send + '
     let connection = connect(server.port, Settings { limits, ..Settings::default() }).unwrap();
     let mut session = Session::start(connection, Terms::default()).unwrap();
     session.request(1, &[Item::Memory], &[]).unwrap();
-    let start = Instant::now();
-    let error = session.collect(1, start + Duration::from_millis(300)).unwrap_err();
-    assert!(start.elapsed() < PATIENCE / 4, "{:?}", start.elapsed());
-    // Once more, and the farewell, too.
-    let start = Instant::now();
-    let again = session.collect(1, start + Duration::from_millis(100)).unwrap_err();
+    let error = session.collect(1, Instant::now() + Duration::from_millis(300)).unwrap_err();
+    // Once more, and the farewell, too. If one did not end with its deadline, the flood would end before, and with it the connection.
+    let again = session.collect(1, Instant::now() + Duration::from_millis(100)).unwrap_err();
     assert!(matches!(again, AttachError::TimedOut { .. }), "{again:?}");
     let _ = session.leave(Instant::now() + Duration::from_millis(100)).unwrap_err();
-    assert!(start.elapsed() < PATIENCE / 4, "{:?}", start.elapsed());
     error
 }
 
@@ -215,7 +206,7 @@ fn whoever_floods_a_session_does_not_hold_it() {
         let error = flooded(move |to, stream| {
             let to = if ours { to.clone() } else { pid(5) };
             let frames = send(&to, &payload).repeat(1_000);
-            while stream.write_all(&frames).is_ok() {}
+            repeat(stream, &frames, || {});
         });
         assert!(matches!(error, AttachError::TimedOut { step: Step::Receive, .. }), "{error:?}");
     }
@@ -226,9 +217,7 @@ fn ticks_alone_are_no_answer() {
     let error = flooded(|_, stream| {
         let mut answers = stream.try_clone().unwrap();
         let reader = thread::spawn(move || std::io::copy(&mut answers, &mut std::io::sink()));
-        while stream.write_all(&[0; 4]).is_ok() {
-            thread::sleep(Duration::from_millis(1));
-        }
+        repeat(stream, &[0; 4], || thread::sleep(Duration::from_millis(1)));
         let _ = reader.join();
     });
     assert!(matches!(error, AttachError::TimedOut { step: Step::Receive, .. }), "{error:?}");
@@ -236,7 +225,7 @@ fn ticks_alone_are_no_answer() {
 
 #[test]
 fn ticks_that_nobody_reads_the_answers_of_do_not_block() {
-    let error = flooded(|_, stream| while stream.write_all(&[0; 65_536]).is_ok() {});
+    let error = flooded(|_, stream| repeat(stream, &[0; 65_536], || {}));
     assert!(
         matches!(
             error,
@@ -249,21 +238,27 @@ fn ticks_that_nobody_reads_the_answers_of_do_not_block() {
 #[test]
 fn small_messages_of_many_terms_are_kept_by_the_memory_that_they_take() {
     // A list of empty lists takes a byte of the wire for each of them, and sixteen here.
-    let server = Server::start(|mut stream| {
+    let (written, all) = (Arc::new(AtomicUsize::new(0)), 100);
+    let counter = Arc::clone(&written);
+    let server = Server::start(move |mut stream| {
         let _ = shake_hands(&mut stream, NAME.as_bytes());
         let mut list = vec![131, b'l'];
         list.extend(100_000u32.to_be_bytes());
         list.extend([b'j'; 100_001]);
         let message = send(&pid(5), &list);
-        for _ in 0..100 {
+        for _ in 0..all {
             let _ = stream.write_all(&message);
+            counter.fetch_add(1, Ordering::Relaxed);
         }
         let _ = stream.write_all(&frame(&[]));
         super::wait_for_end(stream);
     });
     let limits = Limits { bytes: 4 << 20, ..Limits::default() };
     let mut connection = connect(server.port, Settings { limits, ..Settings::default() }).unwrap();
-    connection.pump(Instant::now() + Duration::from_secs(1)).unwrap();
+    eventually("all of them", || {
+        connection.pump(Instant::now() + Duration::from_millis(100)).unwrap();
+        written.load(Ordering::Relaxed) == all
+    });
     let kept = std::iter::from_fn(|| connection.receive(Instant::now()).ok()).take(200).count();
     // 1.7 to 2.3 MB each, in 8 MB.
     assert!((1..=5).contains(&kept), "{kept}");

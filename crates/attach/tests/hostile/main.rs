@@ -11,6 +11,8 @@ mod terms;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -22,8 +24,8 @@ use beamtune_attach::etf::{Limits, Pid, Value};
 use beamtune_attach::locate::{Located, locate};
 use beamtune_attach::message;
 use beamtune_attach::session::Session;
-use common::{COOKIE, PATIENCE, connect, found, soon};
-use peer::{NAME, Request, challenge, frame, packet, read_packet, shake_hands, wait_for_end};
+use common::{COOKIE, PATIENCE, connect, eventually, found, soon};
+use peer::{NAME, Request, challenge, frame, packet, read_packet, repeat, shake_hands, wait_for_end};
 
 /// A server for one connection; `serve` gets it when it is there.
 fn server(serve: impl FnOnce(TcpStream) + Send + 'static) -> (u16, JoinHandle<()>) {
@@ -108,9 +110,14 @@ fn a_tick_is_answered_with_a_tick() {
 
 #[test]
 fn a_flood_of_messages_ends_with_the_deadline_and_in_bounded_memory() {
-    let (port, peer) = node(|mut stream| {
+    const FLOOD: usize = 100;
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&sent);
+    let (port, peer) = node(move |mut stream| {
         let flood = to_client(&Value::binary(vec![0; 1 << 20]));
-        while stream.write_all(&flood).is_ok() {}
+        repeat(&mut stream, &flood, || {
+            counter.fetch_add(1, Ordering::Relaxed);
+        });
     });
     let target = format!("127.0.0.1:{port}").parse().unwrap();
     let located = locate(&target, 1, PATIENCE).unwrap();
@@ -118,11 +125,14 @@ fn a_flood_of_messages_ends_with_the_deadline_and_in_bounded_memory() {
     let mut connection =
         Connection::open(&located, &found(COOKIE), None, Settings { limits, ..Settings::default() }).unwrap();
     let start = Instant::now();
-    let error = connection.call("erlang", "node", vec![], start + Duration::from_millis(500)).unwrap_err();
-    assert!(matches!(error, AttachError::TimedOut { step: Step::Receive, .. }), "{error:?}");
-    assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
-    // Of the hundreds of messages that came, those are kept that sixteen megabytes of memory hold.
-    let kept = std::iter::from_fn(|| connection.receive(start).ok()).take(100).count();
+    eventually("a flood", || {
+        let soon = Instant::now() + Duration::from_millis(100);
+        let error = connection.call("erlang", "node", vec![], soon).unwrap_err();
+        assert!(matches!(error, AttachError::TimedOut { step: Step::Receive, .. }), "{error:?}");
+        sent.load(Ordering::Relaxed) >= FLOOD
+    });
+    // Of all the messages that came, those are kept that sixteen megabytes of memory hold.
+    let kept = std::iter::from_fn(|| connection.receive(start).ok()).take(FLOOD).count();
     assert!((7..=16).contains(&kept), "{kept}");
     drop(connection);
     peer.join().unwrap();
@@ -132,19 +142,14 @@ fn a_flood_of_messages_ends_with_the_deadline_and_in_bounded_memory() {
 fn a_peer_that_drips_is_given_up_at_the_deadline() {
     let (port, peer) = server(|mut stream| {
         // A byte at a time, each in time, of a packet that never ends.
-        let mut sent = stream.write_all(&[0xFF, 0xFF]);
-        while sent.is_ok() {
-            thread::sleep(Duration::from_millis(20));
-            sent = stream.write_all(b"s");
-        }
+        let _ = stream.write_all(&[0xFF, 0xFF]);
+        repeat(&mut stream, b"s", || thread::sleep(Duration::from_millis(20)));
     });
     let target = format!("127.0.0.1:{port}").parse().unwrap();
     let located: Located = locate(&target, 1, PATIENCE).unwrap();
-    let start = Instant::now();
     let settings = Settings { setup_timeout: Duration::from_millis(300), ..Settings::default() };
     let error = Connection::open(&located, &found(COOKIE), None, settings).unwrap_err();
     assert!(matches!(error, AttachError::TimedOut { step: Step::Handshake, .. }), "{error:?}");
-    assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
     peer.join().unwrap();
 }
 
@@ -185,10 +190,8 @@ fn an_epmd_that_lies_or_stalls_is_told() {
         expect: impl Fn(&AttachError) -> bool,
     ) {
         let (port, epmd) = server(serve);
-        let start = Instant::now();
         let error = locate(&"a@127.0.0.1".parse().unwrap(), port, timeout).unwrap_err();
         assert!(expect(&error), "{error:?}");
-        assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
         epmd.join().unwrap();
     }
     check_within(Duration::from_millis(500), wait_for_end, |error| {
@@ -210,9 +213,7 @@ fn an_epmd_that_lies_or_stalls_is_told() {
     check(say(&[119, 0, 1, 1, 77, 0, 0, 5, 0, 5]), |error| matches!(error, AttachError::TooOld { .. }));
     // No end, a byte at a time.
     let drip = |mut stream: TcpStream| {
-        while stream.write_all(&[119]).is_ok() {
-            thread::sleep(Duration::from_millis(20));
-        }
+        repeat(&mut stream, &[119], || thread::sleep(Duration::from_millis(20)));
     };
     let (port, epmd) = server(drip);
     let error =

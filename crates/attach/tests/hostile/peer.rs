@@ -9,6 +9,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use beamtune_attach::etf::{Document, Limits, Pid, Reference, Value};
 use md5::{Digest, Md5};
@@ -18,6 +19,9 @@ pub const COOKIE: &str = "beamtune_test_cookie";
 
 /// What scripted nodes are called, unless they say otherwise.
 pub const NAME: &str = "n@h.i";
+
+/// How long a peer goes on that nobody closes. More than any client has patience for.
+const LONGEST: Duration = Duration::from_secs(150);
 
 /// Of OTP 25.
 const FLAGS: u64 = 0x0F_0749_4FBC;
@@ -143,9 +147,20 @@ pub fn shake_hands(stream: &mut (impl Read + Write), name: &[u8]) -> io::Result<
     stream.write_all(&packet(&[b"a", &digest(theirs)[..]].concat()))
 }
 
-/// Until the other side closes.
+/// Until the other side closes; not for ever, so that a client which is held up fails and does not hang.
 pub fn wait_for_end(mut stream: TcpStream) {
+    stream.set_read_timeout(Some(LONGEST)).expect("a limit");
     let _ = io::copy(&mut stream, &mut io::sink());
+}
+
+/// Writes the same again and again until the other side closes, or for as long as [`wait_for_end`] waits. After each time `written`
+/// is called.
+pub fn repeat(stream: &mut TcpStream, bytes: &[u8], mut written: impl FnMut()) {
+    let until = Instant::now() + LONGEST;
+    stream.set_write_timeout(Some(LONGEST)).expect("a limit");
+    while Instant::now() < until && stream.write_all(bytes).is_ok() {
+        written();
+    }
 }
 
 /// A process of the node.

@@ -1,7 +1,5 @@
 //! Terms that no honest node sends: lengths that are not there, towers, atoms of every make, numbers without end.
 
-use std::time::{Duration, Instant};
-
 use beamtune_attach::connection::Connection;
 use beamtune_attach::etf::{Document, Value};
 use beamtune_attach::{AttachError, Settings};
@@ -24,10 +22,7 @@ fn call(value: Vec<u8>) -> Result<Document, AttachError> {
     });
     let located = locate(&format!("127.0.0.1:{}", server.port).parse().unwrap(), 1, PATIENCE).unwrap();
     let mut connection = Connection::open(&located, &found(COOKIE), None, Settings::default()).unwrap();
-    let start = Instant::now();
-    let answer = connection.call("m", "f", vec![], soon());
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-    answer
+    connection.call("m", "f", vec![], soon())
 }
 
 #[test]
@@ -140,5 +135,5 @@ fn an_operation_that_is_not_known_is_passed_over() {
     let located = locate(&format!("127.0.0.1:{}", server.port).parse().unwrap(), 1, PATIENCE).unwrap();
     let mut connection = Connection::open(&located, &found(COOKIE), None, Settings::default()).unwrap();
     // An operation that is not known may have a payload of any kind, and is passed over.
-    assert!(connection.receive(Instant::now() + Duration::from_millis(200)).is_ok());
+    assert!(connection.receive(soon()).is_ok());
 }

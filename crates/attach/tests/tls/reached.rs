@@ -2,13 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use beamtune_attach::connection::{Connection, Settings};
 use beamtune_attach::etf::Value;
-use beamtune_attach::locate::locate;
 use beamtune_attach::tls::{self, Given};
 
 use crate::certificates::{Issuer, LOOPBACK, Wish, self_signed};
-use crate::common::{COOKIE, PATIENCE, evaluate, found, on_each_release, process, soon};
+use crate::common::{evaluate, on_each_release, process, soon};
 use crate::{DEMANDING, assert_says, assert_works, file, open, start, start_at};
 #[test]
 fn both_sides_prove_themselves_in_tls_1_2_and_1_3() {
@@ -142,49 +140,5 @@ fn a_chain_of_issuers_is_followed_to_the_one_that_is_trusted() {
         assert_works(secure.connect(&secure.trusted()), &secure.node);
         let error = secure.connect(&Given { wanted: true, ..Given::default() }).unwrap_err();
         assert_says(&error, &["CN=node,O=Test, is issued by CN=Root CA,O=Test, whom nothing"]);
-    });
-}
-
-#[test]
-#[ignore = "a measurement: cargo test --release -p beamtune-attach --test tls -- --ignored --nocapture"]
-fn how_long_attaching_takes() {
-    let issuer = Issuer::new("Test CA");
-    let pairs =
-        [("P-256", issuer.issue(&LOOPBACK)), ("RSA 2048", issuer.issue(&Wish { rsa: true, ..LOOPBACK }))];
-    on_each_release(|otp| {
-        for (kind, pair) in &pairs {
-            for version in ["tlsv1.2", "tlsv1.3"] {
-                let server = format!("{DEMANDING}, {{versions, ['{version}']}}");
-                let secure = start(otp, pair, &issuer.0, &server, "");
-                let tls = tls::find(&Given::default(), Some(&process(&secure.node)), None, |path| {
-                    std::fs::read(path)
-                });
-                let tls = tls.unwrap();
-                let located = locate(&secure.node.name.parse().unwrap(), 4369, PATIENCE).unwrap();
-                let mut opened: Vec<_> = (0..51)
-                    .map(|_| {
-                        let begin = Instant::now();
-                        Connection::open(&located, &found(COOKIE), tls.as_ref(), Settings::default())
-                            .unwrap();
-                        begin.elapsed()
-                    })
-                    .collect();
-                let first = opened[0];
-                opened.sort();
-                let mut connection = open(&secure.node, tls.as_ref()).unwrap();
-                let mut calls: Vec<_> = (0..1_001)
-                    .map(|_| {
-                        let begin = Instant::now();
-                        connection.call("erlang", "node", vec![], soon()).unwrap();
-                        begin.elapsed()
-                    })
-                    .collect();
-                calls.sort();
-                println!(
-                    "{version}, {kind}: handshakes first {first:?}, median of 51 {:?}; a call: median {:?}, 99 % {:?}",
-                    opened[25], calls[500], calls[990]
-                );
-            }
-        }
     });
 }
