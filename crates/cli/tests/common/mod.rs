@@ -14,6 +14,7 @@ pub mod network;
 pub mod trials;
 
 use std::ffi::OsStr;
+use std::fmt::Debug;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -337,6 +338,33 @@ pub fn wait_up_to(patience: Duration, what: &str, mut holds: impl FnMut() -> boo
         assert!(Instant::now() < deadline, "did not happen in {patience:?}: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// How often a test reads what may move before it gives up.
+const READINGS: usize = 20;
+
+/// Reads something of a node that may move, between two readings of a gauge that are the same. Yields the gauge and what was read;
+/// fails with the last change of the gauge if it never holds still.
+#[track_caller]
+pub fn read_while_steady<G: Debug, T>(
+    what: &str,
+    mut gauge: impl FnMut() -> G,
+    is_same: impl Fn(&G, &G) -> bool,
+    mut read: impl FnMut() -> T,
+) -> (G, T) {
+    let mut before = gauge();
+    let mut change = String::new();
+    for _ in 0..READINGS {
+        let value = read();
+        let after = gauge();
+        if is_same(&before, &after) {
+            return (after, value);
+        }
+        change = format!("{before:?} became {after:?}");
+        eprintln!("{what}: {change}");
+        before = after;
+    }
+    panic!("{what} did not hold still in {READINGS} readings; the last change: {change}");
 }
 
 /// Evaluates Erlang in a node from a second, short-lived one, and gives what `io_lib:format("~p")` makes of it.

@@ -49,11 +49,12 @@ fn a_frozen_generator_says_so_and_the_targets_times_stay() {
     assert_eq!((get.done, result.errors()), (1000, 0));
     let mut served = served.lock().expect("times").clone();
     served.sort();
-    let target_p99 = served[served.len() * 99 / 100];
+    let target_p90 = served[served.len() * 90 / 100];
     let service = get.service.as_ref().expect("times");
-    let p99 = Duration::from_nanos(service.percentile_ns("p99").expect("enough of them"));
-    // What a busy machine adds on the way is far from the second that it was frozen.
-    assert!(p99 < target_p99 + Duration::from_millis(200), "{p99:?} {target_p99:?}");
+    let p90 = Duration::from_nanos(service.percentile_ns("p90").expect("enough of them"));
+    // A fifth of all were due in the second in which it was frozen: if that counted, the middle one of them would have waited for half
+    // of it.
+    assert!(p90 < target_p90 + Duration::from_millis(400), "{p90:?} {target_p90:?}");
 }
 
 #[test]

@@ -5,17 +5,28 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::common::{all_otps, eval_in, folder, run, text};
+use super::common::{all_otps, eval_in, folder, read_while_steady, run, text};
 use super::{STEADY, TestNode, allocator, bytes, page};
 
 /// Two readings of a node that does nothing differ by what reading itself takes: heaps of the agent and of whoever asks.
 const READING_BYTES: f64 = 3e6;
-/// How often something that changes now and then is read.
-const READINGS: usize = 10;
+/// Blocks count as steady if two readings differ by less: a connection to the node takes some.
+const STEADY_BYTES: f64 = 1e6;
 
 #[track_caller]
 fn assert_near(ours: f64, theirs: f64, what: &str) {
     assert!((ours - theirs).abs() <= READING_BYTES.max(0.01 * theirs), "{what}: {ours} against {theirs}");
+}
+
+/// Names with the bytes of carriers and of blocks.
+type Sizes = Vec<(String, f64, f64)>;
+
+/// Whether carriers are the same, since one that comes or goes is larger than [`READING_BYTES`], and blocks nearly so.
+fn are_steady(before: &Sizes, after: &Sizes) -> bool {
+    let is_steady = |((name, carriers, blocks), (same, others, other_blocks)): (&_, &_)| {
+        name == same && carriers == others && f64::abs(blocks - other_blocks) < STEADY_BYTES
+    };
+    before.len() == after.len() && before.iter().zip(after).all(is_steady)
 }
 
 fn sum(page: &Value, field: &str) -> f64 {
@@ -28,16 +39,15 @@ fn sum(page: &Value, field: &str) -> f64 {
 fn instrument_counts_the_same_carriers_and_blocks() {
     for otp in all_otps() {
         let node = TestNode::start(&otp, &[], STEADY);
-        let page = page(&node, &[]);
         // [{Allocator, InPool, TotalSize, UnscannedSize, [{Type, Count, Size}], FreeBlocks}]
-        let told = eval_in(
-            &node,
-            "begin {ok, {_, Carriers}} = instrument:carriers(), \
+        let question = "begin {ok, {_, Carriers}} = instrument:carriers(), \
              [{A, lists:sum([T || {B, _, T, _, _, _} <- Carriers, B =:= A]), \
                lists:sum([S || {B, _, _, _, Types, _} <- Carriers, B =:= A, {_, _, S} <- Types])} \
-              || A <- [binary_alloc, ets_alloc, fix_alloc]] end",
-        );
-        for (name, carriers, blocks) in triples(&told) {
+              || A <- [binary_alloc, ets_alloc, fix_alloc]] end";
+        let tell = || triples(&eval_in(&node, question));
+        // Blocks that another scheduler has allocated are freed when that one wakes, and their carriers with them.
+        let (told, page) = read_while_steady("carriers and blocks", tell, are_steady, || page(&node, &[]));
+        for (name, carriers, blocks) in told {
             let ours = allocator(&page, &name);
             let all = |field: &str| {
                 ["multiblock", "pool", "single_block"].iter().map(|set| bytes(&ours[set][field])).sum::<f64>()
@@ -50,7 +60,7 @@ fn instrument_counts_the_same_carriers_and_blocks() {
 }
 
 /// `[{name,1,2},…]`
-fn triples(text: &str) -> Vec<(String, f64, f64)> {
+fn triples(text: &str) -> Sizes {
     let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("{text:?} is no number"));
     let rows = text.trim().trim_matches(['[', ']']).split("},");
     rows.map(|row| {
@@ -95,14 +105,9 @@ fn recon_counts_the_same_but_for_the_allocator_that_it_leaves_out() {
         let question = "[{all, recon_alloc:memory(allocated), recon_alloc:memory(used)}, \
               {binary, proplists:get_value(binary_alloc, recon_alloc:memory(allocated_types)), 0}]";
         let tell = || triples(&eval_in(&node, question));
-        // Whoever is asked for the first time loads code. And a carrier that comes or goes is larger than what readings differ by.
+        // Whoever is asked for the first time loads code.
         tell();
-        let (page, told) = (0..READINGS)
-            .find_map(|_| {
-                let (before, page, after) = (tell(), page(&node, &[]), tell());
-                (before[0].1 == after[0].1).then_some((page, after))
-            })
-            .expect("carriers that stay as they are");
+        let (told, page) = read_while_steady("carriers and blocks", tell, are_steady, || page(&node, &[]));
         let literal = allocator(&page, "literal_alloc");
         let left_out = |field: &str| bytes(&literal["multiblock"][field]);
         let release = otp.release;
@@ -142,11 +147,7 @@ fn carriers_in_the_pool_are_not_left_out() {
             told.trim().parse().expect("a number")
         };
         // Whoever reads may fetch a carrier from the pool, and one is larger than what readings differ by.
-        let read = || {
-            let (before, page, after) = (tell(), page(&node, &[]), tell());
-            (before == after).then_some((page, after))
-        };
-        let (page, told) = (0..READINGS).find_map(|_| read()).expect("a pool that stays as it is");
+        let (told, page) = read_while_steady("the pool", tell, f64::eq, || page(&node, &[]));
         let pool = bytes(&allocator(&page, "binary_alloc")["pool"]["carriers_bytes"]);
         assert!(told > 20e6, "OTP {}: the pool holds {told}", otp.release);
         assert_near(pool, told, &format!("the pool on OTP {}", otp.release));
@@ -157,12 +158,13 @@ fn carriers_in_the_pool_are_not_left_out() {
 fn the_kinds_of_memory_add_up_to_what_the_vm_tells() {
     for otp in all_otps() {
         let node = TestNode::start(&otp, &[], STEADY);
-        let page = page(&node, &[]);
+        let tell = || -> f64 { eval_in(&node, "erlang:memory(total)").trim().parse().expect("a number") };
+        let is_same = |before: &f64, after: &f64| (before - after).abs() < READING_BYTES;
+        let (told, page) = read_while_steady("erlang:memory(total)", tell, is_same, || page(&node, &[]));
         let kinds = page["kinds"].as_array().expect("kinds");
         let of = |kind: &str| {
             kinds.iter().find(|row| row["kind"] == kind).map_or(f64::NAN, |row| bytes(&row["bytes"]))
         };
-        let told: f64 = eval_in(&node, "erlang:memory(total)").trim().parse().expect("a number");
         assert_near(kinds.iter().map(|row| bytes(&row["bytes"])).sum(), told, "all kinds");
         // All of it lies in blocks, but for scratch memory; what the JIT has made does not.
         let temporary = bytes(&allocator(&page, "temp_alloc")["multiblock"]["blocks_bytes"]);

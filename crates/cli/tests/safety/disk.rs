@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::common::{Running, folder, otp, run_for, text, wait_until};
+use crate::common::{Running, folder, otp, run, text, wait_until};
 use crate::figures::{count, short, tell};
 use crate::node::{How, Node};
 use crate::recordings::{samples, vm_samples};
@@ -65,7 +65,7 @@ fn a_disk_that_is_full_or_read_only_from_the_beginning_is_told_and_the_node_left
                 command.args(["--keep", "1h", "--max-size", "10MB"]);
             }
             let begin = Instant::now();
-            let said = run_for(&mut command, Duration::from_secs(30));
+            let said = run(&mut command);
             said.assert_refused(words);
             let kind = if ring { "`record --keep`" } else { "`record`" };
             let told = said.stderr.replace(&text(disk.path()), "/disk").replace(&node.name, "NODE");

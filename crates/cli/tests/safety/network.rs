@@ -106,7 +106,7 @@ fn cut(otp: &Otp) {
     assert_eq!(recorder.wait().code(), Some(0));
     let ended = begin.elapsed();
     tell("the cable is drawn", "Ctrl-C meanwhile ends `record` after", otp.release, short(ended));
-    assert!(ended < Duration::from_secs(10), "{ended:?}");
+    assert!(ended < count(Duration::from_secs(10), Duration::MAX), "{ended:?}");
     cable.set_link("up").expect("mended");
     let begin = Instant::now();
     let gone = node.clean_again(&before, begin);

@@ -168,6 +168,17 @@ impl Node {
         }
     }
 
+    /// The atoms that have come since there were so many, by their numbers in the node's table (external tag 75). Asked without the
+    /// syntax of binaries: to evaluate that, the node would load a module with atoms of its own.
+    pub fn atoms_since(&mut self, count: i64) -> Vec<String> {
+        let told = self.ask(&format!(
+            "[binary_to_term(list_to_binary([131, 75, N bsr 16, (N bsr 8) band 255, N band 255])) \
+              || N <- lists:seq({count}, erlang:system_info(atom_count) - 1)]."
+        ));
+        let words = told.trim_matches(['[', ']']).split(',').filter(|word| !word.is_empty());
+        words.map(|word| word.trim_matches('\'').to_owned()).collect()
+    }
+
     pub fn switches(&mut self) -> String {
         self.ask(SWITCHES)
     }

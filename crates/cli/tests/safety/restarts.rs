@@ -1,7 +1,7 @@
 //! The node, and its EPMD, are started again and again while they are recorded.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use beamtune_attach::locate::registered;
 use beamtune_recording::Reader;
@@ -104,6 +104,5 @@ fn epmd_may_come_and_go_while_a_node_is_recorded() {
         25,
         format!("{} later, by itself", short(again)),
     );
-    assert!(again < Duration::from_secs(60));
     drop(second);
 }

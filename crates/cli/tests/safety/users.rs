@@ -17,7 +17,8 @@ const TRACED: &str = "register(safety_traced, spawn(fun() -> (fun Loop() -> list
 const TRACER: &str = "register(safety_tracer, spawn(fun() -> (fun Loop(N) -> receive {count, From} -> From ! {counted, N}, \
     Loop(N); _ -> Loop(N + 1) end end)(0) end))";
 const TRACE_COMES: &str = "begin Count = fun() -> safety_tracer ! {count, self()}, receive {counted, N} -> N end end, \
-    Before = Count(), timer:sleep(200), Count() > Before end.";
+    Before = Count(), \
+    Grows = fun Grows(0) -> false; Grows(Left) -> timer:sleep(20), Count() > Before orelse Grows(Left - 1) end, Grows(500) end.";
 
 /// Somebody on the node who does the same again and again, and counts.
 fn busy(what: &str) -> String {
@@ -27,8 +28,8 @@ fn busy(what: &str) -> String {
          end."
     )
 }
-const BUSY_GOES_ON: &str = "begin [{n, Before}] = ets:lookup(safety_rounds, n), timer:sleep(1000), \
-    [{n, Now}] = ets:lookup(safety_rounds, n), Now > Before end.";
+const BUSY_GOES_ON: &str = "begin Count = fun() -> [{n, N}] = ets:lookup(safety_rounds, n), N end, Before = Count(), \
+    Grows = fun Grows(0) -> false; Grows(Left) -> timer:sleep(20), Count() > Before orelse Grows(Left - 1) end, Grows(500) end.";
 const BUSY_ENDS: &str = "begin R = monitor(process, safety_busy), exit(whereis(safety_busy), kill), \
     receive {'DOWN', R, _, _, _} -> ets:delete(safety_rounds) end end.";
 
