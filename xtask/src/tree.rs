@@ -81,6 +81,9 @@ fn check_file(path: &str, text: &str, labs: &[String]) -> Vec<String> {
                 }
             }
         }
+        if in_source && part == "rules" && !path.contains("tests") {
+            faults.extend(rule_faults(path, line).map(|fault| format!("{at}: {fault}")));
+        }
         if in_source && part == "rules" {
             for lab in labs {
                 // Only whole names in quotes: a rule may well be called like what a lab shows.
@@ -93,9 +96,37 @@ fn check_file(path: &str, text: &str, labs: &[String]) -> Vec<String> {
     faults
 }
 
+/// What must not be in the crate of rules: rules that import rules, and decisions by a finding's text.
+fn rule_faults(path: &str, line: &str) -> Option<&'static str> {
+    let is_rule = path.contains("/rules/src/rules/");
+    let is_below = is_rule || path.contains("/rules/src/signals/") || path.contains("/rules/src/account");
+    let imports_rule =
+        line.contains("crate::rules::") || (is_rule && line.trim_start().starts_with("use super::"));
+    let is_test = line.trim() == "use super::*;";
+    if is_below && imports_rule && !is_test {
+        Some("a rule must not be imported: what several need is a signal (crates/rules/src/signals)")
+    } else if [".summary.contains", ".summary.starts", ".summary.ends"].iter().any(|read| line.contains(read))
+    {
+        Some("findings are told apart by code, subject and signals, never by text")
+    } else {
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rules_import_signals_and_never_rules() {
+        assert_eq!(faults("crates/rules/src/rules/x.rs", "use crate::rules::busy_waiting;"), 1);
+        assert_eq!(faults("crates/rules/src/rules/x.rs", "use super::busy_waiting::Spinning;"), 1);
+        assert_eq!(faults("crates/rules/src/signals/x.rs", "use crate::rules::busy_waiting;"), 1);
+        assert_eq!(faults("crates/rules/src/rules/x.rs", "use crate::signals::busy_wait;"), 0);
+        assert_eq!(faults("crates/rules/src/rules/x.rs", "    use super::*;"), 0);
+        assert_eq!(faults("crates/rules/src/relations.rs", "finding.summary.contains(\"spent\")"), 1);
+        assert_eq!(faults("crates/rules/src/tests/x.rs", "finding.summary.contains(\"spent\")"), 0);
+    }
 
     fn faults(path: &str, text: &str) -> usize {
         check_file(path, text, &["gc-share".to_owned()]).len()

@@ -8,6 +8,7 @@ pub mod elixir;
 pub mod evaluate;
 pub mod host;
 mod judge;
+pub mod kept;
 pub mod manifest;
 pub mod nif;
 pub mod otp;

@@ -94,7 +94,7 @@ fn a_hot_table_is_contended_and_the_operation_is_named_without_a_restart() {
             continue;
         }
         let finding = contended(&page).unwrap_or_else(|| panic!("{page:#}"));
-        assert_eq!(finding["subject"], "ets:update_counter/3", "{page:#}");
+        assert_eq!(finding["subject"]["name"], "ets:update_counter/3", "{page:#}");
         assert!(finding["remedies"].to_string().contains("write_concurrency"), "{finding:#}");
         // What it has cost is told; on a machine that others use it may not be possible to say how long one sample takes.
         let means = page["look"]["means"].to_string();
@@ -189,7 +189,10 @@ fn where_locks_are_counted_the_table_is_named_and_its_cure_shows() {
         let before = page(&sick, &["--for", "3s"]);
         assert_eq!(answer(&before), "yes", "{:#}", before["look"]);
         let finding = contended(&before).unwrap_or_else(|| panic!("{before:#}"));
-        assert!(finding["subject"].as_str().is_some_and(|subject| subject.contains(&table)), "{finding:#}");
+        assert!(
+            finding["subject"]["name"].as_str().is_some_and(|subject| subject.contains(&table)),
+            "{finding:#}"
+        );
         assert!(finding["remedies"].to_string().contains("write_concurrency"), "{finding:#}");
         let remains = &before["remains"][0];
         assert!(remains["without"].as_str().is_some_and(|without| without.contains(&table)), "{remains:#}");
@@ -228,7 +231,7 @@ fn where_locks_are_counted_the_allocator_of_dirty_schedulers_is_named_and_its_cu
         };
         let (before, after) = (look(false), look(true));
         let finding = contended(&before).unwrap_or_else(|| panic!("{before:#}"));
-        assert_eq!(finding["subject"], "alcu_allocator of eheap_alloc", "{finding:#}");
+        assert_eq!(finding["subject"]["name"], "alcu_allocator of eheap_alloc", "{finding:#}");
         assert!(finding["remedies"].to_string().contains("+Mdai max"), "{finding:#}");
         let (sick, cured) = (share(&before, "alcu_allocator"), share(&after, "alcu_allocator"));
         eprintln!("OTP {}: {sick:.1} % of the duration, cured {cured:.2} %", otp.release);
@@ -408,7 +411,8 @@ impl Case {
         let kinds = page["look"]["kinds"].as_array().into_iter().flatten();
         let blocked =
             kinds.filter(|kind| kind["kind"] == "scheduler").find_map(|kind| kind["blocked_share"].as_f64());
-        let subject = contended(&page).and_then(|finding| finding["subject"].as_str()).unwrap_or_default();
+        let subject =
+            contended(&page).and_then(|finding| finding["subject"]["name"].as_str()).unwrap_or_default();
         let answer = answer(&page);
         let schedulers = self.schedulers[1];
         let seed = if self.seed == 0 { String::new() } else { self.seed.to_string() };

@@ -198,7 +198,7 @@ fn summaries(answer: &Value) -> String {
                 "\n    {} {} {:.0} {}",
                 f["code"],
                 f["level"],
-                f["score"].as_f64().unwrap_or(-1.0),
+                f["severity"].as_f64().unwrap_or(-1.0),
                 f["summary"]
             )
         })

@@ -91,7 +91,7 @@ pub struct Share {
 
 /// Where the time of the CPUs went that a VM could use.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Account {
+pub struct CpuAccount {
     /// CPUs that it could use: those that it may run on, and no more than its quota.
     pub cores: f64,
     /// For how long, in seconds.

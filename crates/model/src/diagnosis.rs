@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::account::Account;
+use crate::account::CpuAccount;
+use crate::finding::{Claim, Confidence, Signal, Subject};
 use crate::units::{Unit, text_names};
 
 /// The permanent code of a rule: `BT001`. Never changed, never given to another rule.
@@ -16,7 +17,7 @@ impl std::fmt::Display for Code {
     }
 }
 
-/// How much a finding matters.
+/// How much a finding matters; follows from severity, time left and confidence, see [`Level::of`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
@@ -24,18 +25,56 @@ pub enum Level {
     Notice,
     /// Costs something, or will.
     Warning,
-    /// Hurts now.
+    /// Hurts now, or will within the hour.
     Critical,
 }
 
 text_names!(Level { Notice => "notice", Warning => "warning", Critical => "critical" });
 
+/// Below this much time left a finding is critical, in seconds (judgement: an hour is too short to wait for the next working day).
+pub const URGENT_SECONDS: f64 = 3_600.0;
+/// Below this it is a warning.
+pub const SOON_SECONDS: f64 = 86_400.0;
+/// Where these come from.
+pub const SOON_SOURCE: &str = "judgement: within a day somebody has to act, within an hour at once";
+/// Below this it is worth a notice (judgement).
+pub const FAR_SECONDS: f64 = 7.0 * 86_400.0;
+
+/// Severity of what is worth a notice, and no more.
+pub const MINOR: f64 = 20.0;
+/// The highest severity that is not critical.
+pub const BELOW_CRITICAL: f64 = 74.9;
+/// Severity from which on a finding is a warning.
+pub const WARNING: f64 = 25.0;
+const CRITICAL: f64 = 75.0;
+
 impl Level {
-    /// The level of a score: warnings begin at 25, critical findings at 75.
-    pub fn of(score: f64) -> Level {
-        if score >= 75.0 {
+    /// The level of a finding: the worse of how much it hurts now and how soon something ends, but no more than its confidence allows. What
+    /// is inferred is at most a warning, a guess at most a notice.
+    pub fn of(severity: f64, left_seconds: Option<f64>, confidence: Confidence) -> Level {
+        let soon = left_seconds.map_or(Level::Notice, Level::of_time_left);
+        let most = match confidence {
+            Confidence::Measured => Level::Critical,
+            Confidence::Inferred => Level::Warning,
+            Confidence::Guess => Level::Notice,
+        };
+        Level::of_severity(severity).max(soon).min(most)
+    }
+
+    fn of_severity(severity: f64) -> Level {
+        if severity >= CRITICAL {
             Level::Critical
-        } else if score >= 25.0 {
+        } else if severity >= WARNING {
+            Level::Warning
+        } else {
+            Level::Notice
+        }
+    }
+
+    fn of_time_left(seconds: f64) -> Level {
+        if seconds < URGENT_SECONDS {
+            Level::Critical
+        } else if seconds < SOON_SECONDS {
             Level::Warning
         } else {
             Level::Notice
@@ -43,7 +82,7 @@ impl Level {
     }
 }
 
-/// Where a measured value begins to matter. From it a rule gets its score, and the report its thresholds.
+/// Where a measured value begins to matter. From it a rule gets its severity, and the report its thresholds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
     /// From here on a notice.
@@ -57,10 +96,10 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// The score of a value: 0–100, or `None` below the notice threshold. Linear between the thresholds, and
-    /// from critical (75) on growing towards 100, which is reached at twice the distance from warning to critical.
+    /// The severity of a value: 0–100, or `None` below the notice threshold. Linear between the thresholds (25 at warning, 75 at critical),
+    /// and from there on growing towards 100, which is reached at twice the distance from warning to critical.
     /// A scale whose thresholds fall (free space, hit rates) works the same way downwards.
-    pub fn score(&self, value: f64) -> Option<f64> {
+    pub fn severity(&self, value: f64) -> Option<f64> {
         let ascending = self.critical >= self.notice;
         let sign = if ascending { 1.0 } else { -1.0 };
         let (v, n, w, c) = (sign * value, sign * self.notice, sign * self.warning, sign * self.critical);
@@ -133,35 +172,6 @@ impl Evidence {
 /// What speaks against a finding, or would explain it otherwise.
 pub type Against = String;
 
-/// What a finding costs, estimated from the recording: what would be won at most by mending it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[serde(tag = "kind", content = "value", rename_all = "snake_case")]
-pub enum Cost {
-    /// CPU time that goes into it, or that it keeps from who wants it, in cores.
-    CpuCores(f64),
-    /// Memory that it holds, in bytes.
-    MemoryBytes(f64),
-    /// How long somebody stands still for it each time, in seconds: the longest that was seen, or the mean where only that is known.
-    DelaySeconds(f64),
-    /// How many processes, messages, jobs or clients wait for it at a time, on average.
-    Waiting(f64),
-    /// Time until there is no more of something, in seconds; 0 where there is none left.
-    EndSeconds(f64),
-}
-
-impl Cost {
-    /// As a number of its own unit.
-    pub fn value(self) -> f64 {
-        match self {
-            Cost::CpuCores(value)
-            | Cost::MemoryBytes(value)
-            | Cost::DelaySeconds(value)
-            | Cost::Waiting(value)
-            | Cost::EndSeconds(value) => value,
-        }
-    }
-}
-
 /// What to do about a finding.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Remedy {
@@ -199,18 +209,26 @@ pub struct Finding {
     pub code: Code,
     /// The rule's name: `busy-waiting`.
     pub rule: &'static str,
-    /// Follows from the score.
+    /// Follows from the next three, see [`Level::of`].
     pub level: Level,
-    /// 0–100, worst first in the answer.
-    pub score: f64,
+    /// How much it hurts now, 0–100, by the rule's own scale: a warning from 25 on, critical from 75 on.
+    pub severity: f64,
+    /// Time until something ends if it goes on like this, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_seconds: Option<f64>,
+    /// How sure it is.
+    pub confidence: Confidence,
+    /// What it claims of the node's accounts; `None` where the recording does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim: Option<Claim>,
     /// One sentence.
     pub summary: String,
-    /// The process, table, thread or limit that it is about, where there is one.
+    /// What it is about, where that is one thing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub subject: Option<String>,
-    /// What it costs; `None` where the recording does not tell.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cost: Option<Cost>,
+    pub subject: Option<Subject>,
+    /// What else other rules and programs need to know of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub signals: Vec<Signal>,
     /// What it is a consequence of, if that was found, too. It stands under that one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub follows: Option<Follows>,
@@ -225,6 +243,37 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// One that says nothing but its code and its severity, to be completed.
+    pub fn bare(code: Code, severity: f64) -> Finding {
+        Finding {
+            code,
+            rule: "",
+            level: Level::of(severity, None, Confidence::Measured),
+            severity,
+            left_seconds: None,
+            confidence: Confidence::Measured,
+            claim: None,
+            summary: String::new(),
+            subject: None,
+            signals: Vec::new(),
+            follows: None,
+            evidence: Vec::new(),
+            against: Vec::new(),
+            confirm: "",
+            remedies: Vec::new(),
+        }
+    }
+
+    /// Whether it carries a signal.
+    pub fn has(&self, signal: &Signal) -> bool {
+        self.signals.contains(signal)
+    }
+
+    /// Whether it is about the same thing as another one.
+    pub fn is_about(&self, subject: &Subject) -> bool {
+        self.subject.as_ref().is_some_and(|own| own.is_same(subject))
+    }
+
     /// The rule of what it follows from.
     fn cause(&self) -> Option<Code> {
         self.follows.as_ref().map(|follows| follows.code)
@@ -275,24 +324,19 @@ pub struct Diagnosis {
     /// One for each rule, in the order of their codes.
     pub verdicts: Vec<Verdict>,
     /// Where the CPUs went; `None` where that was not asked, or could not be told.
-    pub cpu: Option<Account>,
+    pub cpu: Option<CpuAccount>,
 }
 
 impl Diagnosis {
-    /// All findings, worst first; of equal scores the lower code first. What follows from another one stands under it, and what follows from
-    /// that under both; a cause is as bad as the worst of these.
+    /// All findings, in the order of [`compare`]; what follows from another one stands under it, and what follows from that under both. A
+    /// cause takes the place of the worst of what follows from it.
     pub fn findings(&self) -> Vec<&Finding> {
-        let by_score = self.by_score();
-        let is_found = |code: Code| by_score.iter().any(|finding| finding.code == code);
+        let ordered = self.ordered();
+        let is_found = |code: Code| ordered.iter().any(|finding| finding.code == code);
         let (consequences, mut first): (Vec<&Finding>, Vec<&Finding>) =
-            by_score.iter().partition(|finding| finding.cause().is_some_and(is_found));
-        let worst = |cause: &Finding| {
-            let mut all = Vec::new();
-            add_consequences(cause.code, &consequences, &mut all);
-            all.iter().map(|finding| finding.score).fold(cause.score, f64::max)
-        };
+            ordered.iter().partition(|finding| finding.cause().is_some_and(is_found));
         // A stable sort: of several findings of a rule the worst one comes first, and has what follows.
-        first.sort_by(|a, b| worst(b).total_cmp(&worst(a)));
+        first.sort_by(|a, b| compare(worst_of(a, &consequences), worst_of(b, &consequences)));
         let mut findings = Vec::new();
         for cause in first {
             let is_first = findings.iter().all(|finding: &&Finding| finding.code != cause.code);
@@ -301,7 +345,7 @@ impl Diagnosis {
                 add_consequences(cause.code, &consequences, &mut findings);
             }
         }
-        // Those that follow from each other have no first cause, and are told all the same.
+        // Those that follow from each other have no first cause, and are listed all the same.
         for finding in consequences {
             if !is_in(finding, &findings) {
                 findings.push(finding);
@@ -310,7 +354,7 @@ impl Diagnosis {
         findings
     }
 
-    fn by_score(&self) -> Vec<&Finding> {
+    fn ordered(&self) -> Vec<&Finding> {
         let mut findings: Vec<&Finding> = self
             .verdicts
             .iter()
@@ -320,14 +364,50 @@ impl Diagnosis {
             })
             .flatten()
             .collect();
-        findings.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.code.cmp(&b.code)));
+        findings.sort_by(|a, b| compare(a, b));
         findings
     }
 
     /// The level of the worst finding.
     pub fn worst(&self) -> Option<Level> {
-        self.by_score().iter().map(|finding| finding.level).max()
+        self.ordered().iter().map(|finding| finding.level).max()
     }
+}
+
+/// The order of findings, worst first: by level; then by stake; then by confidence, severity and code.
+///
+/// The stake is what would be won by mending it, 0–1: the share of an account that the finding claims, or how near an end is.
+/// Shares of different accounts (CPU, memory, delay) count alike: half of the memory matters as much as half of the CPU.
+pub fn compare(a: &Finding, b: &Finding) -> std::cmp::Ordering {
+    b.level
+        .cmp(&a.level)
+        .then(stake(b).total_cmp(&stake(a)))
+        .then(a.confidence.cmp(&b.confidence))
+        .then(b.severity.total_cmp(&a.severity))
+        .then(a.code.cmp(&b.code))
+}
+
+/// What is at stake, 0–1, weighted by how sure it is; 0 where a finding claims nothing.
+pub fn stake(finding: &Finding) -> f64 {
+    let share = finding.claim.map_or(0.0, |claim| claim.share.unwrap_or(0.0));
+    let near = finding.left_seconds.map_or(0.0, |left| (1.0 - left / SOON_SECONDS).max(0.0));
+    likelihood(finding.confidence) * share.max(near).clamp(0.0, 1.0)
+}
+
+/// How much of a stake counts, by how sure a finding is (judgement: half of what is inferred, and a quarter of guesses, turn out true).
+fn likelihood(confidence: Confidence) -> f64 {
+    match confidence {
+        Confidence::Measured => 1.0,
+        Confidence::Inferred => 0.5,
+        Confidence::Guess => 0.25,
+    }
+}
+
+/// The worst of a cause and what follows from it.
+fn worst_of<'a>(cause: &'a Finding, consequences: &[&'a Finding]) -> &'a Finding {
+    let mut all = vec![cause];
+    add_consequences(cause.code, consequences, &mut all);
+    all.into_iter().min_by(|a, b| compare(a, b)).unwrap_or(cause)
 }
 
 /// Adds what follows from a rule's findings, each with what follows from it in turn, unless it is among them already.
@@ -346,126 +426,4 @@ fn is_in(finding: &Finding, findings: &[&Finding]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn scores_rise_through_the_levels_and_never_past_100() {
-        let rising = Scale { notice: 0.1, warning: 0.2, critical: 0.6, source: "test" };
-        let check = |scale: &Scale, value, expect: Option<Level>| {
-            let level = scale.score(value).map(Level::of);
-            assert_eq!(level, expect, "{value} → {:?}", scale.score(value));
-        };
-        check(&rising, 0.05, None);
-        check(&rising, 0.1, Some(Level::Notice));
-        check(&rising, 0.1999999, Some(Level::Notice));
-        check(&rising, 0.2, Some(Level::Warning));
-        check(&rising, 0.5999999, Some(Level::Warning));
-        check(&rising, 0.6, Some(Level::Critical));
-        check(&rising, f64::NAN, None);
-        assert_eq!(rising.score(1e9), Some(100.0));
-
-        let falling = Scale { notice: 100.0, warning: 50.0, critical: 10.0, source: "test" };
-        check(&falling, 101.0, None);
-        check(&falling, 60.0, Some(Level::Notice));
-        check(&falling, 50.0, Some(Level::Warning));
-        check(&falling, 10.0, Some(Level::Critical));
-        check(&falling, 0.0, Some(Level::Critical));
-    }
-
-    #[test]
-    fn what_follows_from_another_one_stands_under_it() {
-        let finding = |code, score, cause: Option<&'static str>| Finding {
-            code: Code(code),
-            rule: "test",
-            level: Level::of(score),
-            score,
-            summary: String::new(),
-            subject: None,
-            cost: None,
-            follows: cause.map(|cause| Follows { code: Code(cause), rule: "cause", why: "so it is" }),
-            evidence: vec![],
-            against: vec![],
-            confirm: "",
-            remedies: vec![],
-        };
-        let check = |findings: Vec<Finding>, expect: &[&str]| {
-            let verdict = |finding: Finding| Verdict {
-                code: finding.code,
-                rule: "test",
-                outcome: Outcome::Found(vec![finding]),
-            };
-            let diagnosis = Diagnosis { verdicts: findings.into_iter().map(verdict).collect(), cpu: None };
-            let order: Vec<_> = diagnosis.findings().iter().map(|finding| finding.code.0).collect();
-            assert_eq!(order, expect);
-            let worst = diagnosis.by_score().first().map(|finding| finding.level);
-            assert_eq!(diagnosis.worst(), worst);
-        };
-        let cause = || finding("BT002", 40.0, None);
-        check(
-            vec![finding("BT001", 50.0, None), cause(), finding("BT016", 90.0, Some("BT002"))],
-            &["BT002", "BT016", "BT001"],
-        );
-        // Its cause was not found.
-        check(vec![finding("BT016", 30.0, Some("BT002")), finding("BT017", 90.0, None)], &["BT017", "BT016"]);
-        // What follows from a consequence stands under it, and counts for the first cause.
-        check(
-            vec![
-                finding("BT001", 50.0, None),
-                cause(),
-                finding("BT015", 90.0, Some("BT005")),
-                finding("BT005", 10.0, Some("BT002")),
-                finding("BT016", 20.0, Some("BT002")),
-            ],
-            &["BT002", "BT016", "BT005", "BT015", "BT001"],
-        );
-        // Nothing is lost, whatever was said of it.
-        check(
-            vec![finding("BT005", 10.0, Some("BT006")), finding("BT006", 20.0, Some("BT005")), cause()],
-            &["BT002", "BT006", "BT005"],
-        );
-        // Of two findings of the cause's rule, the worse one has it.
-        check(
-            vec![cause(), finding("BT002", 60.0, None), finding("BT017", 10.0, Some("BT002"))],
-            &["BT002", "BT017", "BT002"],
-        );
-    }
-
-    #[test]
-    fn findings_come_worst_first() {
-        let finding = |code, score| Finding {
-            code: Code(code),
-            rule: "test",
-            level: Level::of(score),
-            score,
-            summary: String::new(),
-            subject: None,
-            cost: None,
-            follows: None,
-            evidence: vec![],
-            against: vec![],
-            confirm: "",
-            remedies: vec![],
-        };
-        let diagnosis = Diagnosis {
-            verdicts: vec![
-                Verdict {
-                    code: Code("BT001"),
-                    rule: "a",
-                    outcome: Outcome::Found(vec![finding("BT001", 30.0)]),
-                },
-                Verdict { code: Code("BT002"), rule: "b", outcome: Outcome::Healthy(String::new()) },
-                Verdict {
-                    code: Code("BT003"),
-                    rule: "c",
-                    outcome: Outcome::Found(vec![finding("BT003", 90.0)]),
-                },
-            ],
-            cpu: None,
-        };
-        let codes: Vec<_> = diagnosis.findings().iter().map(|f| f.code.0).collect();
-        assert_eq!(codes, ["BT003", "BT001"]);
-        assert_eq!(diagnosis.worst(), Some(Level::Critical));
-        assert_eq!(Diagnosis::default().worst(), None);
-    }
-}
+mod tests;

@@ -16,6 +16,7 @@ pub mod cpu;
 pub mod diagnosis;
 pub mod facts;
 pub mod files;
+pub mod finding;
 pub mod load;
 pub mod locks;
 pub mod memory;
@@ -32,12 +33,13 @@ pub mod text;
 pub mod units;
 pub mod window;
 
-pub use account::{Account, Share, Use};
+pub use account::{CpuAccount, Share, Use};
 pub use diagnosis::{
-    Against, Code, Cost, Diagnosis, Evidence, Finding, Follows, Level, Outcome, Remedy, Scale, Verdict,
+    Against, Code, Diagnosis, Evidence, Finding, Follows, Level, Outcome, Remedy, Scale, Verdict,
 };
 pub use facts::Facts;
 pub use files::{Board, FileAsk, FileTold, FileTrouble, FilesTold, ThreadFiles};
+pub use finding::{Account, Claim, Confidence, Cost, HostPart, Limit, MemoryKind, Signal, Subject};
 pub use locks::{LockRow, LockSession, WaitRow};
 pub use messages::{MessageRow, Messages, Weighed};
 pub use period::{Mail, Missing, Period, PeriodBuilder, ProcessUse, Seen, SeriesStat};

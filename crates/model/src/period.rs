@@ -11,6 +11,7 @@ mod mail;
 use std::collections::HashMap;
 
 use crate::facts::Facts;
+use crate::finding::Subject;
 use crate::locks::{LockRow, LockSession, WaitRow};
 use crate::messages::Messages;
 use crate::metrics;
@@ -217,6 +218,13 @@ impl ProcessUse {
             ran: Vec::new(),
             stood: Vec::new(),
         }
+    }
+
+    /// As what a finding is about.
+    pub fn subject(&self) -> Subject {
+        let by_row = self.row.as_ref().and_then(ProcessRow::title);
+        let name = by_row.or(self.name_as_owner.as_deref());
+        Subject::Process { pid: self.pid.clone(), name: name.map(str::to_owned) }
     }
 
     /// Name, label or initial call, with the pid; the pid alone where nothing else is known.

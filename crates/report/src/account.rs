@@ -1,6 +1,6 @@
 //! Where the CPUs went, as text: a line for each part, and all of them add up.
 
-use beamtune_model::{Account, Share, Use};
+use beamtune_model::{CpuAccount, Share, Use};
 
 use crate::text::{self, Style};
 
@@ -33,7 +33,7 @@ fn words(what: Use) -> &'static str {
 }
 
 /// The account, with a heading.
-pub fn render(account: &Account, style: Style) -> String {
+pub fn render(account: &CpuAccount, style: Style) -> String {
     let cpus = if account.cores == 1.0 { "CPU" } else { "CPUs" };
     let heading =
         format!("Where {} {cpus} went in {}", text::decimal(account.cores), text::seconds(account.seconds));
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn parts_are_told_in_their_order_and_small_ones_together() {
         let share = |what, cores, how: &str| Share { what, cores, how: how.to_owned() };
-        let account = Account {
+        let account = CpuAccount {
             cores: 4.0,
             seconds: 10.0,
             shares: vec![

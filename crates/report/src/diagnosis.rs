@@ -142,7 +142,7 @@ fn render_finding(finding: &Finding, style: Style) -> String {
         Level::Notice => "notice",
     };
     let body = style.width.saturating_sub(4).max(40);
-    let cost = finding.cost.map_or(String::new(), |cost| format!(" · {}", cost_text(cost)));
+    let cost = finding.claim.map_or(String::new(), |claim| format!(" · {}", cost_text(claim.cost)));
     let mut out = format!(
         "{}  {} {}{cost}\n    {}\n",
         style.level(finding.level, &format!("{label:<8}")),
@@ -291,7 +291,9 @@ fn gaps(period: &Period, style: Style) -> String {
 mod tests {
     use super::*;
     use beamtune_model::window::Point;
-    use beamtune_model::{Code, Facts, PeriodBuilder, Remedy, Series, Unit, metrics};
+    use beamtune_model::{
+        Account, Claim, Code, Confidence, Facts, PeriodBuilder, Remedy, Series, Subject, Unit, metrics,
+    };
 
     #[test]
     fn a_clock_that_is_wrong_is_told_where_that_is_sure() {
@@ -329,11 +331,14 @@ mod tests {
             code: Code("BT006"),
             rule: "growing-message-queue",
             level: Level::Critical,
-            score: 80.0,
+            severity: 80.0,
+            left_seconds: None,
+            confidence: Confidence::Measured,
+            claim: None,
             summary: "the message queue of Elixir.Shop.Cart (<0.9.0>) grows by 12 messages a second"
                 .to_owned(),
-            subject: Some("Elixir.Shop.Cart (<0.9.0>)".to_owned()),
-            cost: None,
+            subject: Some(Subject::process("Elixir.Shop.Cart (<0.9.0>)")),
+            signals: Vec::new(),
             follows: Some(Follows {
                 code: Code("BT005"),
                 rule: "serial-process",
@@ -412,7 +417,13 @@ Not judged
         let check = |cost: Option<Cost>, expect: &str| {
             let mut diagnosis = sick();
             if let Outcome::Found(found) = &mut diagnosis.verdicts[0].outcome {
-                found[0].cost = cost;
+                found[0].claim = cost.map(|cost| Claim {
+                    account: Account::Delay,
+                    part: None,
+                    cost,
+                    share: None,
+                    explained: None,
+                });
             }
             let text = render(&Period::default(), &diagnosis, Style::PLAIN);
             let line = text.lines().find(|line| line.starts_with("CRITICAL")).expect("a finding");

@@ -2,11 +2,11 @@
 
 use beamtune_model::text::is_hidden;
 use beamtune_model::units::seconds;
-use beamtune_model::{Account, Diagnosis, Finding, Gap, Level, Outcome, Period, facts};
+use beamtune_model::{CpuAccount, Diagnosis, Finding, Gap, Level, Outcome, Period, facts};
 use serde::Serialize;
 
 /// Version of the form; grows when a field changes its meaning or goes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -14,7 +14,7 @@ struct Document<'a> {
     node: Node<'a>,
     period: Span,
     worst: Option<Level>,
-    cpu: Option<&'a Account>,
+    cpu: Option<&'a CpuAccount>,
     #[serde(flatten)]
     judged: Judged<'a>,
 }

@@ -5,10 +5,6 @@ use beamtune_model::*;
 use beamtune_report::json::render;
 use serde_json::Value;
 
-use beamtune_model::{
-    Code, Evidence, Facts, Follows, Incarnation, PeriodBuilder, Remedy, TroubleKind, Unit, Verdict,
-};
-
 fn schema() -> jsonschema::Validator {
     let path =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/diagnosis.schema.json");
@@ -35,10 +31,19 @@ fn a_full_diagnosis_fits_the_schema() {
         code: Code("BT001"),
         rule: "busy-waiting",
         level: Level::Warning,
-        score: 40.0,
+        severity: 40.0,
+        left_seconds: Some(90_000.0),
+        confidence: Confidence::Inferred,
+        claim: Some(Claim {
+            account: Account::Delay,
+            part: None,
+            cost: Cost::Waiting(14_302.0),
+            share: Some(0.5),
+            explained: Some(1.0),
+        }),
         summary: "it spins".to_owned(),
-        subject: Some("schedulers".to_owned()),
-        cost: Some(Cost::Waiting(14_302.0)),
+        subject: Some(Subject::process("shop (<0.99.0>)")),
+        signals: vec![Signal::Unused(Use::Locks), Signal::GaveUp, Signal::WaitsFor(Subject::table("t"))],
         follows: Some(Follows { code: Code("BT002"), rule: "cpu-throttled", why: "one leads to the other" }),
         evidence: vec![
             Evidence::number("CPU", 0.4, Unit::Cores).against(0.2, "judgement").with_text("of 2"),
@@ -72,7 +77,7 @@ fn a_full_diagnosis_fits_the_schema() {
                 outcome: Outcome::NotJudged { reason: "no host".to_owned(), next: "go there".to_owned() },
             },
         ],
-        cpu: Some(Account {
+        cpu: Some(CpuAccount {
             cores: 2.0,
             seconds: 10.0,
             shares: Use::ALL

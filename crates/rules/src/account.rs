@@ -6,12 +6,12 @@ mod used;
 
 pub(crate) use unused::{BLOCKED, Serial, Unused};
 
-use beamtune_model::{Account, Missing, Period, Share, Use};
+use beamtune_model::{CpuAccount, Missing, Period, Share, Use};
 
 use crate::view::{self, Capacity};
 
 /// The account of a period.
-pub fn account(period: &Period) -> Result<Account, Missing> {
+pub fn account(period: &Period) -> Result<CpuAccount, Missing> {
     let capacity = view::capacity(period)?;
     let shares_used = used::used(period)?;
     let used: f64 = shares_used.iter().map(|share| share.cores).sum();
@@ -29,7 +29,7 @@ pub fn account(period: &Period) -> Result<Account, Missing> {
     });
     shares.retain(|share| share.cores > 0.0);
     shares.sort_by_key(|share| share.what);
-    Ok(Account { cores, seconds: period.seconds(), shares })
+    Ok(CpuAccount { cores, seconds: period.seconds(), shares })
 }
 
 /// What limits the capacity, in words.

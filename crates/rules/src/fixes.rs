@@ -8,8 +8,8 @@ use beamtune_model::memory::allocators;
 use beamtune_model::{Group, LockRow, Period, ProcessRow, facts, metrics};
 
 use crate::contention;
-use crate::memory;
-use crate::place;
+use crate::signals::memory;
+use crate::signals::stack;
 use crate::view::{self, kind};
 
 /// One defect.
@@ -194,7 +194,7 @@ pub(crate) const FIXES: &[Fix] = &[
                         .any(|send| function.starts_with(send))
             })?;
             // One that only waits for its peer looks through nothing.
-            let looks = place::wanted_to_run(slow).is_some_and(|share| share >= 0.5);
+            let looks = stack::wanted_to_run(slow).is_some_and(|share| share >= 0.5);
             Some(Sign {
                 shown: looks,
                 seen: format!("{} sends with {} messages waiting", slow.title(), slow.queue_max),

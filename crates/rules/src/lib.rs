@@ -6,66 +6,89 @@
 //! One file per rule in `rules/`, one page per rule in `docs/rules/`, both named after the rule; a test
 //! holds them together. What several rules derive from a period in the same way stands in [`view`].
 
-mod acceptors;
 mod account;
-mod beside;
-mod consequences;
 pub mod contention;
-mod events;
 mod fixes;
-mod holds;
-mod known;
-mod memory;
-mod place;
+pub mod relations;
 pub mod remedy;
 pub mod returns;
 pub mod rule;
 pub mod rules;
+mod signals;
 pub mod view;
 pub mod watch;
-mod watermark;
 
-pub use rule::{Judgement, Rule};
+pub use rule::{Judgement, Role, Rule, Topic};
 pub use rules::RULES;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use beamtune_model::period::NOT_IN_TEXT;
-use beamtune_model::{Cost, Diagnosis, Missing, Outcome, Period, Verdict};
-use rule::{Draft, NOTICE};
+use beamtune_model::{Diagnosis, Missing, Outcome, Period, Verdict};
+use rule::Totals;
 
 /// Judges a period by every rule, and tells where the CPUs went.
 pub fn diagnose(period: &Period) -> Diagnosis {
-    Diagnosis { cpu: account::account(period).ok(), ..by(RULES.iter(), period) }
+    let cpu = catch_unwind(AssertUnwindSafe(|| account::account(period).ok())).unwrap_or_default();
+    Diagnosis { cpu, ..by(RULES.iter(), period) }
 }
 
 /// Judges a period by the rules about memory alone.
 pub fn diagnose_memory(period: &Period) -> Diagnosis {
-    by(RULES.iter().filter(|rule| is_about_memory(rule.code.0)), period)
+    by(RULES.iter().filter(|rule| rule.is_about_memory()), period)
 }
 
-/// Judges a period by the rules about waiting for locks alone.
+/// Judges a period by the rules about lock contention alone.
 pub fn diagnose_locks(period: &Period) -> Diagnosis {
-    by(RULES.iter().filter(|rule| rules::ABOUT_LOCKS.contains(&rule.code.0)), period)
+    by(RULES.iter().filter(|rule| rule.topics.contains(&Topic::Locks)), period)
+}
+
+/// The rule of a code.
+pub fn rule(code: &str) -> Option<&'static Rule> {
+    RULES.iter().find(|rule| rule.code.0 == code)
 }
 
 /// Whether a rule, by its code, is about memory.
 pub fn is_about_memory(code: &str) -> bool {
-    rules::ABOUT_MEMORY.contains(&code)
+    rule(code).is_some_and(Rule::is_about_memory)
 }
 
 /// Whether what a rule advises makes memory smaller. Some rules about memory are about the CPU time that it costs.
 pub fn is_for_memory(code: &str) -> bool {
-    is_about_memory(code) && !rules::MEMORY_THAT_COSTS_CPU.contains(&code)
+    rule(code).is_some_and(|rule| rule.topics.contains(&Topic::Memory))
 }
 
 fn by<'a>(rules: impl Iterator<Item = &'a Rule>, period: &Period) -> Diagnosis {
-    let verdict = |rule: &Rule| Verdict { code: rule.code, rule: rule.name, outcome: judge(rule, period) };
+    let totals = totals(period);
+    let verdict = |rule: &Rule| Verdict {
+        code: rule.code,
+        rule: rule.name,
+        outcome: judge_guarded(rule, period, &totals),
+    };
     let mut verdicts: Vec<Verdict> = rules.map(verdict).collect();
-    consequences::note(&mut verdicts);
+    relations::relate(&mut verdicts);
     Diagnosis { verdicts, cpu: None }
 }
 
-fn judge(rule: &Rule, period: &Period) -> Outcome {
-    if period.is_crash_dump() && !rules::OF_ONE_MOMENT.contains(&rule.code.0) {
+/// What the accounts of a period hold.
+fn totals(period: &Period) -> Totals {
+    Totals {
+        cores: view::capacity(period).ok().map(|capacity| capacity.cores),
+        resident: signals::memory::resident(period).ok(),
+        waiting: signals::blocking::waiting_processes(period),
+    }
+}
+
+/// A rule that panics is a fault of beamtune; the other rules judge all the same.
+fn judge_guarded(rule: &Rule, period: &Period, totals: &Totals) -> Outcome {
+    catch_unwind(AssertUnwindSafe(|| judge(rule, period, totals))).unwrap_or_else(|_| Outcome::NotJudged {
+        reason: format!("fault in beamtune: rule {} {} failed", rule.code, rule.name),
+        next: "report it with the recording (beamtune redact FILE -o COPY removes names)".to_owned(),
+    })
+}
+
+fn judge(rule: &Rule, period: &Period, totals: &Totals) -> Outcome {
+    if period.is_crash_dump() && !rule.judges_dumps {
         return Outcome::NotJudged {
             reason: "a crash dump is of one moment and tells nothing of the host: what this rule needs is not in it"
                 .to_owned(),
@@ -75,8 +98,10 @@ fn judge(rule: &Rule, period: &Period) -> Outcome {
     let is_text = period.is_imported() && !period.is_crash_dump();
     match (rule.judge)(period) {
         Ok(Judgement::Found(findings)) => {
-            let may_use = view::capacity(period).ok().map(|capacity| capacity.cores);
-            Outcome::Found(findings.into_iter().map(|draft| by_cost(draft, may_use).finish(rule)).collect())
+            Outcome::Found(findings.into_iter().map(|draft| draft.finish(rule, totals)).collect())
+        }
+        Ok(Judgement::Healthy(sentence)) if is_short(rule, period) => {
+            Outcome::Healthy(format!("{sentence}; slow growth does not show in {:.0} s", period.seconds()))
         }
         Ok(Judgement::Healthy(sentence)) => Outcome::Healthy(sentence),
         Ok(Judgement::NotJudged { reason, next }) => Outcome::NotJudged { reason, next },
@@ -85,22 +110,15 @@ fn judge(rule: &Rule, period: &Period) -> Outcome {
     }
 }
 
-/// CPU time of less than this share of what the node may use is a notice, however much of its work it is (judgement).
-const LITTLE_CPU: f64 = 0.01;
-
-/// Severity follows from the cost, as far as that is known in a unit that all nodes have in common: a tenth of a core is much of two, and
-/// nothing of sixty-four.
-fn by_cost(draft: Draft, may_use_cores: Option<f64>) -> Draft {
-    match (draft.cost(), may_use_cores) {
-        (Some(Cost::CpuCores(cores)), Some(may_use)) if cores < LITTLE_CPU * may_use => draft.at_most(NOTICE),
-        _ => draft,
-    }
+/// Whether a live period is too short to show what a rule looks for.
+fn is_short(rule: &Rule, period: &Period) -> bool {
+    rule.needs_minutes && !period.is_imported() && period.seconds() < rule::MINUTES_SECONDS
 }
 
 /// Imported text tells nothing of what a rule needs: what else to copy, where tools print that.
 fn not_in_text(rule: &Rule, missing: Missing) -> Outcome {
-    match rules::BY_TEXT.iter().find(|(code, _)| *code == rule.code.0) {
-        Some((_, printed)) => {
+    match rule.text {
+        Some(printed) => {
             Outcome::NotJudged { reason: missing.to_string(), next: format!("copy {printed}, too") }
         }
         None => Outcome::NotJudged {

@@ -1,9 +1,10 @@
 //! The contract of a rule.
 
-use beamtune_model::{Code, Cost, Evidence, Finding, Level, Metric, Missing, Period, Remedy};
-
-/// Score of what is worth a notice, and no more: it harms little, or may have another reason.
-pub const NOTICE: f64 = 20.0;
+pub use beamtune_model::diagnosis::{BELOW_CRITICAL, FAR_SECONDS, MINOR, SOON_SECONDS, SOON_SOURCE, WARNING};
+use beamtune_model::{
+    Account, Claim, Code, Confidence, Cost, Evidence, Finding, Level, Metric, Missing, Period, Remedy,
+    Signal, Subject, Use,
+};
 
 /// A rule: what it is called, what it needs, and how it judges.
 pub struct Rule {
@@ -19,8 +20,70 @@ pub struct Rule {
     pub needs: &'static [&'static Metric],
     /// First OTP release for which it can judge.
     pub since: u32,
+    /// The account that its findings claim a share of.
+    pub account: Account,
+    /// Whether it names a cause, or a state of the node that has causes.
+    pub role: Role,
+    /// How sure its findings are if they do not say otherwise.
+    pub confidence: Confidence,
+    /// What `beamtune memory` and `beamtune locks` ask for.
+    pub topics: &'static [Topic],
+    /// What to paste where only text of the VM's tools is known; `None` if it cannot judge by such text.
+    pub text: Option<&'static str>,
+    /// Whether it judges crash dumps, which are of one moment and do not describe the host.
+    pub judges_dumps: bool,
+    /// Whether what it looks for may take minutes to show: in a period below [`MINUTES_SECONDS`] "healthy" says how long was looked.
+    pub needs_minutes: bool,
     /// Judges a period. `Err` where data are missing: it becomes "not judged", never "healthy".
     pub judge: fn(&Period) -> Result<Judgement, Missing>,
+}
+
+/// What kind of thing a rule names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// What somebody can change: a function, a process, a table, a flag, a limit.
+    Cause,
+    /// A state that has causes: a share of time, a wait, a queue. A cause that claims the same part of an account explains it.
+    Symptom,
+}
+
+/// What a rule is about, for commands that ask for a part of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Topic {
+    /// What takes memory, or keeps it.
+    Memory,
+    /// CPU time that memory costs: mapping and garbage collection.
+    MemoryCpu,
+    /// Lock contention.
+    Locks,
+}
+
+/// Growth that is slow does not show in a shorter period, in seconds (judgement).
+pub const MINUTES_SECONDS: f64 = 300.0;
+
+impl Rule {
+    /// What most rules have in common; the rest must be given.
+    pub(crate) const COMMON: Rule = Rule {
+        code: Code(""),
+        name: "",
+        question: "",
+        confirm: "",
+        needs: &[],
+        since: 21,
+        account: Account::CpuUsed,
+        role: Role::Cause,
+        confidence: Confidence::Measured,
+        topics: &[],
+        text: None,
+        judges_dumps: false,
+        needs_minutes: false,
+        judge: |_| Ok(Judgement::Healthy(String::new())),
+    };
+
+    /// Whether it is about memory: its size, or the CPU time that it costs.
+    pub fn is_about_memory(&self) -> bool {
+        self.topics.contains(&Topic::Memory) || self.topics.contains(&Topic::MemoryCpu)
+    }
 }
 
 /// What a rule says.
@@ -51,55 +114,140 @@ impl Judgement {
     }
 }
 
-/// A finding as a rule writes it; code, name and level are added by the engine.
+/// A finding as a rule writes it; code, name, level and share are added by the engine.
 #[derive(Debug)]
 pub struct Draft {
-    score: f64,
+    severity: f64,
+    left_seconds: Option<f64>,
+    confidence: Option<Confidence>,
     summary: String,
-    subject: Option<String>,
+    subject: Option<Subject>,
+    signals: Vec<Signal>,
     cost: Option<Cost>,
+    part: Option<Use>,
+    share: Option<f64>,
     evidence: Vec<Evidence>,
     against: Vec<String>,
     remedies: Vec<Remedy>,
 }
 
+/// What the accounts of a period hold; what is not known is `None`.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Totals {
+    /// CPU that the node may use, in cores.
+    pub cores: Option<f64>,
+    /// Resident memory, in bytes.
+    pub resident: Option<f64>,
+    /// Processes that wait for an answer, at a time.
+    pub waiting: Option<f64>,
+}
+
+/// CPU time of less than this share of what the node may use is minor, however much of its work it is (judgement).
+const MINOR_CPU_SHARE: f64 = 0.01;
+/// Less than this holds nothing up yet, and is not critical (judgement).
+const CRITICAL_CPU_SHARE: f64 = 0.10;
+
+impl Totals {
+    /// What share of its account a cost is, 0–1.
+    fn share(&self, cost: Cost) -> Option<f64> {
+        let of = |total: Option<f64>, part: f64| {
+            total.filter(|total| *total > 0.0).map(|total| (part / total).min(1.0))
+        };
+        match cost {
+            Cost::CpuCores(cores) => of(self.cores, cores),
+            Cost::MemoryBytes(bytes) => of(self.resident, bytes),
+            Cost::Waiting(count) => of(self.waiting, count),
+            Cost::DelaySeconds(_) | Cost::EndSeconds(_) => None,
+        }
+    }
+}
+
 impl Draft {
-    /// A finding with its score (0–100, see [`Level::of`]) and its sentence.
-    pub fn new(score: f64, summary: impl Into<String>) -> Self {
+    /// A finding with its severity (0–100, see `Scale::severity`) and its sentence.
+    pub fn new(severity: f64, summary: impl Into<String>) -> Self {
         Draft {
-            score,
+            severity,
+            left_seconds: None,
+            confidence: None,
             summary: summary.into(),
             subject: None,
+            signals: Vec::new(),
             cost: None,
+            part: None,
+            share: None,
             evidence: Vec::new(),
             against: Vec::new(),
             remedies: Vec::new(),
         }
     }
 
-    /// The process, table or limit that it is about.
-    pub fn about(mut self, subject: impl Into<String>) -> Self {
-        self.subject = Some(subject.into());
+    /// What it is about.
+    pub fn about(mut self, subject: impl Into<Option<Subject>>) -> Self {
+        self.subject = subject.into();
         self
     }
 
-    /// What it costs, where that is known. What is nothing, or no number, is not told.
+    /// Adds something that other rules go by.
+    pub fn signals(mut self, signals: impl IntoIterator<Item = Signal>) -> Self {
+        self.signals.extend(signals);
+        self
+    }
+
+    /// What it costs, where that is known. What is nothing, or no number, is left out.
     pub fn costs(mut self, cost: impl Into<Option<Cost>>) -> Self {
-        let is_told = |cost: &Cost| match cost {
+        let is_known = |cost: &Cost| match cost {
             Cost::EndSeconds(seconds) => seconds.is_finite() && *seconds >= 0.0,
             cost => cost.value().is_finite() && cost.value() > 0.0,
         };
-        self.cost = cost.into().filter(is_told);
+        self.cost = cost.into().filter(is_known);
+        if let Some(Cost::EndSeconds(seconds)) = self.cost {
+            self.left_seconds = Some(seconds);
+        }
         self
     }
 
-    pub(crate) fn cost(&self) -> Option<Cost> {
-        self.cost
+    /// Which part of the CPU's account that is.
+    pub fn part(mut self, part: impl Into<Option<Use>>) -> Self {
+        self.part = part.into();
+        self
     }
 
-    /// Limits its score.
-    pub(crate) fn at_most(self, score: f64) -> Self {
-        Draft { score: self.score.min(score), ..self }
+    /// Its share of the account, 0–1, where that does not follow from the cost.
+    pub fn share(mut self, share: impl Into<Option<f64>>) -> Self {
+        self.share = share.into().filter(|share| share.is_finite()).map(|share| share.clamp(0.0, 1.0));
+        self
+    }
+
+    /// It is no surer than that.
+    pub fn confidence(mut self, confidence: Confidence) -> Self {
+        self.confidence = Some(self.confidence.map_or(confidence, |known| known.max(confidence)));
+        self
+    }
+
+    /// It is a guess, if so: the numbers have another explanation that is as likely.
+    pub fn guess_if(self, is_guess: bool) -> Self {
+        if is_guess { self.confidence(Confidence::Guess) } else { self }
+    }
+
+    /// It follows only if something usual holds, if so.
+    pub fn inferred_if(self, is_inferred: bool) -> Self {
+        if is_inferred { self.confidence(Confidence::Inferred) } else { self }
+    }
+
+    /// It does little harm now, if so.
+    pub fn minor_if(mut self, is_minor: bool) -> Self {
+        if is_minor {
+            self.severity = self.severity.min(MINOR);
+        }
+        self
+    }
+
+    /// Too little is lost for a critical finding, if so.
+    pub fn at_most_warning_if(mut self, is_little: bool) -> Self {
+        if is_little {
+            self.severity = self.severity.min(BELOW_CRITICAL);
+        }
+        self
     }
 
     /// Adds to its sentence.
@@ -114,7 +262,7 @@ impl Draft {
         self
     }
 
-    /// Adds evidence that may not be there.
+    /// Adds evidence that may be missing.
     pub fn because_some(mut self, evidence: Option<Evidence>) -> Self {
         self.evidence.extend(evidence);
         self
@@ -142,20 +290,50 @@ impl Draft {
         if applies { self.fix(remedy()) } else { self }
     }
 
-    pub(crate) fn finish(self, rule: &Rule) -> Finding {
+    pub(crate) fn finish(self, rule: &Rule, totals: &Totals) -> Finding {
+        let share = self.share.or_else(|| totals.share(self.cost?));
+        let most = match (self.cost, share) {
+            (Some(Cost::CpuCores(_)), Some(share)) if share < MINOR_CPU_SHARE => MINOR,
+            (Some(Cost::CpuCores(_)), Some(share)) if share < CRITICAL_CPU_SHARE => BELOW_CRITICAL,
+            _ => f64::INFINITY,
+        };
+        let severity = self.severity.min(most);
+        let confidence = self.confidence.unwrap_or(rule.confidence).max(rule.confidence);
+        let claim = self.cost.map(|cost| Claim {
+            account: account(cost, self.part, rule.account),
+            part: self.part,
+            cost,
+            share,
+            explained: None,
+        });
         Finding {
             code: rule.code,
             rule: rule.name,
-            level: Level::of(self.score),
-            score: self.score,
+            level: Level::of(severity, self.left_seconds, confidence),
+            severity,
+            left_seconds: self.left_seconds,
+            confidence,
+            claim,
             summary: self.summary,
             subject: self.subject,
-            cost: self.cost,
+            signals: self.signals,
             follows: None,
             evidence: self.evidence,
             against: self.against,
             confirm: rule.confirm,
             remedies: self.remedies,
         }
+    }
+}
+
+/// The account that a cost is of.
+fn account(cost: Cost, part: Option<Use>, usual: Account) -> Account {
+    match (cost, part) {
+        (Cost::CpuCores(_), Some(part)) if part.is_used() => Account::CpuUsed,
+        (Cost::CpuCores(_), Some(_)) => Account::CpuUnused,
+        (Cost::CpuCores(_), None) => usual,
+        (Cost::MemoryBytes(_), _) => Account::Memory,
+        (Cost::DelaySeconds(_) | Cost::Waiting(_), _) => Account::Delay,
+        (Cost::EndSeconds(_), _) => Account::HeadRoom,
     }
 }

@@ -2,24 +2,24 @@
 
 use crate::rule::Rule;
 
-pub(crate) mod accept_queue;
+mod accept_queue;
 mod async_threads;
 mod atoms_near_limit;
-pub(crate) mod binaries_retained;
+mod binaries_retained;
 mod bound_schedulers;
-pub(crate) mod burstable_instance;
+mod burstable_instance;
 mod busy_distribution_port;
-pub(crate) mod busy_waiting;
+mod busy_waiting;
 mod carrier_sizing;
 mod clock_off;
 mod code_loading;
-pub(crate) mod contended_locks;
-pub(crate) mod cpu_not_used;
+mod contended_locks;
+mod cpu_not_used;
 mod cpu_starved;
 mod cpu_throttled;
-pub(crate) mod dirty_schedulers_saturated;
+mod dirty_schedulers_saturated;
 mod ets_tables_growing;
-pub(crate) mod forced_collections;
+mod forced_collections;
 mod fragmented_carriers;
 mod gc_share;
 mod growing_message_queue;
@@ -27,13 +27,12 @@ mod huge_pages;
 mod idle_heaps;
 mod known_fixes;
 mod large_messages;
-mod limits;
 mod links_and_monitors;
 mod literal_area;
-pub(crate) mod logger_overload;
-pub(crate) mod long_gc;
+mod logger_overload;
+mod long_gc;
 mod long_schedule;
-pub(crate) mod memory_growing;
+mod memory_growing;
 mod memory_near_limit;
 mod memory_outside;
 mod mmap_churn;
@@ -51,7 +50,7 @@ mod scheduler_imbalance;
 mod schedulers_against_quota;
 mod segment_cache;
 mod selective_receive;
-pub(crate) mod serial_process;
+mod serial_process;
 mod slow_clock_source;
 mod slow_emulator;
 mod small_first_heaps;
@@ -61,7 +60,7 @@ mod swapped_out;
 mod table_scans;
 mod too_few_schedulers;
 mod unread_messages;
-pub(crate) mod waiting_callers;
+mod waiting_callers;
 
 /// Every rule.
 pub const RULES: &[Rule] = &[
@@ -125,33 +124,3 @@ pub const RULES: &[Rule] = &[
     table_scans::RULE,
     poll_thread_saturated::RULE,
 ];
-
-/// Those about waiting for locks: why the CPU is not used, and which locks are in the way.
-pub(crate) const ABOUT_LOCKS: &[&str] = &["BT015", "BT033"];
-
-/// The codes of those that are about memory: what takes it, and what keeps it.
-pub(crate) const ABOUT_MEMORY: &[&str] = &[
-    "BT009", "BT010", "BT014", "BT019", "BT020", "BT024", "BT025", "BT026", "BT027", "BT028", "BT029",
-    "BT030", "BT031", "BT032", "BT037", "BT045", "BT046", "BT047", "BT048",
-];
-
-/// The codes of those about memory whose advice is for CPU time: mapping it again and again, and collecting it.
-pub(crate) const MEMORY_THAT_COSTS_CPU: &[&str] = &["BT029", "BT032", "BT045", "BT046", "BT047", "BT048"];
-
-/// Those that can judge by what tools print, and which ones.
-pub(crate) const BY_TEXT: &[(&str, &str)] = &[
-    ("BT001", "what msacc:start(10000), msacc:print() prints"),
-    ("BT007", "what rabbitmq-diagnostics status prints"),
-    ("BT011", "what msacc:start(10000), msacc:print() prints"),
-    ("BT012", "what scheduler:utilization(10) prints"),
-    ("BT024", "what recon_alloc:fragmentation(current) and fragmentation(max) print"),
-    (
-        "BT025",
-        "what rabbitmq-diagnostics status --formatter json prints, or status and recon_alloc:fragmentation(current)",
-    ),
-    ("BT029", "what recon_alloc:cache_hit_rates() prints"),
-    ("BT045", "what recon_alloc:fragmentation(current) and average_block_sizes(current) print"),
-];
-
-/// Those that can judge by a crash dump, which is of one moment and tells nothing of the host: why the node died, and what was full.
-pub(crate) const OF_ONE_MOMENT: &[&str] = &["BT007", "BT008", "BT009", "BT014", "BT028", "BT030", "BT038"];

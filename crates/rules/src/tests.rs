@@ -20,7 +20,7 @@ mod tables;
 mod waiting;
 
 use beamtune_made as node;
-use beamtune_model::{Finding, Level, Outcome, Period, ProcessRow, StandRow, facts, metrics};
+use beamtune_model::{Code, Cost, Finding, Level, Outcome, Period, ProcessRow, StandRow, facts};
 
 use crate::{RULES, diagnose};
 use node::{Busy, Node, node, stand};
@@ -50,6 +50,23 @@ fn assert_healthy(node: &Node, code: &str) {
 /// The value of what a finding names as evidence.
 fn value(finding: &Finding, what: &str) -> Option<f64> {
     finding.evidence.iter().find(|evidence| evidence.what == what).and_then(|evidence| evidence.value)
+}
+
+/// What tests read of a finding.
+trait Read {
+    /// Its subject as text.
+    fn subject_text(&self) -> Option<String>;
+    fn cost(&self) -> Option<Cost>;
+}
+
+impl Read for Finding {
+    fn subject_text(&self) -> Option<String> {
+        self.subject.as_ref().map(ToString::to_string)
+    }
+
+    fn cost(&self) -> Option<Cost> {
+        self.claim.map(|claim| claim.cost)
+    }
 }
 
 fn entries(finding: &Finding) -> Vec<&str> {
@@ -200,4 +217,21 @@ fn a_remedy_that_the_release_does_not_know_is_not_offered() {
     let offered = |release| crate::remedy::of(&period(release), "+Mdai", "+Mdai max", "", "").is_some();
     assert!(!offered("23"), "an unknown flag stops the boot");
     assert!(offered("25"));
+}
+
+#[test]
+fn a_rule_that_fails_takes_down_no_other() {
+    const FAILS: crate::Rule = crate::Rule {
+        code: Code("BT999"),
+        name: "fails",
+        judge: |_| panic!("a fault"),
+        ..crate::Rule::COMMON
+    };
+    let diagnosis = crate::by([&FAILS, &RULES[0]].into_iter(), &node().period());
+    let [failed, other] = &diagnosis.verdicts[..] else { panic!("two verdicts") };
+    assert!(
+        matches!(&failed.outcome, Outcome::NotJudged { reason, .. } if reason.contains("BT999")),
+        "{failed:?}"
+    );
+    assert!(matches!(other.outcome, Outcome::Healthy(_)), "{other:?}");
 }

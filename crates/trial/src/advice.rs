@@ -4,7 +4,7 @@ use beamtune_flags::parse_emu_args;
 use beamtune_model::study::{Advised, CPU, CPU_PER_REQUEST, CPU_TIME, Knob, Quantity, RSS, RSS_PEAK};
 use beamtune_model::{Diagnosis, Finding, Outcome, Remedy};
 
-/// What a finding of the lowest score is expected to change, as the logarithm of a ratio …
+/// What a finding of the lowest severity is expected to change, as the logarithm of a ratio …
 const LEAST_EFFECT: f64 = 0.02;
 /// … and by how much more one of the highest (judgement; the search believes no more of it than trials show).
 const MOST_EFFECT: f64 = 0.20;
@@ -91,13 +91,13 @@ fn effect(finding: &Finding, remedy: &Remedy, rss_bytes: Option<f64>) -> f64 {
     {
         return (1.0 - saves / rss).ln();
     }
-    -(LEAST_EFFECT + MOST_EFFECT * finding.score / 100.0)
+    -(LEAST_EFFECT + MOST_EFFECT * finding.severity / 100.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use beamtune_model::{Code, Level, Verdict};
+    use beamtune_model::{Code, Verdict};
 
     fn finding(code: &'static str, score: f64, changes: &[(&str, Option<f64>)]) -> Verdict {
         let remedy = |(change, saves_bytes): &(&str, Option<f64>)| Remedy {
@@ -111,18 +111,9 @@ mod tests {
             saves_bytes: *saves_bytes,
         };
         let finding = Finding {
-            code: Code(code),
-            rule: "rule",
-            level: Level::of(score),
-            score,
-            summary: String::new(),
-            subject: None,
-            evidence: Vec::new(),
-            against: Vec::new(),
-            confirm: "",
-            cost: None,
-            follows: None,
             remedies: changes.iter().map(remedy).collect(),
+            rule: "rule",
+            ..Finding::bare(Code(code), score)
         };
         Verdict { code: Code(code), rule: "rule", outcome: Outcome::Found(vec![finding]) }
     }

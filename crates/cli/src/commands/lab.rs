@@ -33,6 +33,7 @@ pub enum Args {
     /// Write the recording of a made-up node, sick with what no machine at hand can be sick with.
     Synthetic(SyntheticArgs),
     Evaluate(evaluate::Args),
+    Judge(evaluate::JudgeArgs),
 }
 
 /// What to run, and how.
@@ -92,6 +93,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Args::Evaluate(args) => evaluate::run(args),
+        Args::Judge(args) => evaluate::judge_again(args),
     }
 }
 

@@ -15,10 +15,11 @@ use beamtune_host::family::{self, Family};
 use beamtune_host::machine;
 use beamtune_host::tree::LocalTree;
 use beamtune_model::memory::{Bridge, moved_while_looking};
-use beamtune_recording::{Plan, Reader, Selection, Stop, Writer};
+use beamtune_recording::{Plan, Reader, Selection, Stop};
 
 use super::accepts::Accepts;
 use super::judge::{Truth, causes, judge};
+use super::kept::{Keep, Known};
 use super::manifest::Manifest;
 use super::otp::Installed;
 use super::rows::{Judged, Kind, Row, Rows, Run, Setting};
@@ -71,6 +72,7 @@ pub struct Evaluation {
     pub master: u64,
     pub stop: Stop,
     pub rows: Rows,
+    keep: Keep,
     /// By release.
     places: BTreeMap<u32, Place>,
     day: String,
@@ -107,6 +109,7 @@ impl Evaluation {
         installed: &[Installed],
         jobs: &[Job<'_>],
         stop: Stop,
+        keep: Keep,
         begin: impl FnOnce() -> Result<Rows>,
     ) -> Result<Evaluation> {
         let mut places = BTreeMap::new();
@@ -120,6 +123,7 @@ impl Evaluation {
             master,
             stop,
             rows: begin()?,
+            keep,
             places,
             day: jiff::Zoned::now().strftime("%Y-%m-%d").to_string(),
             cpus: thread::available_parallelism().map_or(1, Into::into),
@@ -217,9 +221,15 @@ impl Evaluation {
                     stolen_cores: 0.0,
                 };
                 let accepts = &place()?.accepts;
-                let judged =
-                    self.examine(&started.target().to_string(), &started.processes(), truth, accepts)?;
-                Ok(Judged { is_memory_due: true, ..judged })
+                let judged = self.examine(
+                    &started.target().to_string(),
+                    &started.processes(),
+                    truth,
+                    true,
+                    &job.run,
+                    accepts,
+                )?;
+                Ok(judged)
             }
         }
     }
@@ -264,19 +274,27 @@ impl Evaluation {
             foreign_cores: 0.0,
             stolen_cores: 0.0,
         };
-        let mut judged = self.examine(node, &running.processes(), truth, &place.accepts)?;
-        // A VM that ends now and then may do so before it has been asked for its memory.
-        judged.is_memory_due = !lab.manifest.setting(run.setting != Setting::Sick).host.restarts;
-        Ok(judged)
+        // A VM that ends now and then may do so before its memory has been read.
+        let is_memory_due = !lab.manifest.setting(run.setting != Setting::Sick).host.restarts;
+        let judged = self.examine(node, &running.processes(), truth, is_memory_due, run, &place.accepts)?;
+        Ok(Judged { split: Some(lab.manifest.split), ..judged })
     }
 
     /// Looks at a VM as `doctor` does, and judges what is found. `own` are the processes of its case; what others use meanwhile is
     /// put into the truth.
-    fn examine(&self, target: &str, own: &[u32], truth: Truth<'_>, accepts: &Accepts) -> Result<Judged> {
+    fn examine(
+        &self,
+        target: &str,
+        own: &[u32],
+        truth: Truth<'_>,
+        is_memory_due: bool,
+        run: &Run,
+        accepts: &Accepts,
+    ) -> Result<Judged> {
         let live = Live::find(Some(target), &AccessArgs::default())?;
         let wish = Wish::of(Duration::from_secs(1), Some(LOOK));
         let before = Cpu::now(own);
-        let open = |_: &str| Ok(Writer::in_memory()?);
+        let open = |_: &str| self.keep.writer(run);
         let taken = take_into(&live, &wish, Plan::default(), &self.stop, open, &mut |_| {});
         let (reader, _) = taken.map_err(Failed::into_error)?;
         let after = Cpu::now(own);
@@ -285,7 +303,15 @@ impl Evaluation {
             stolen_cores: after.stolen_since(&before),
             ..truth
         };
-        judge_recording(&reader, &truth, Some(accepts))
+        self.keep.note(&Known {
+            run: run.clone(),
+            culprits: owned(&truth.culprits),
+            foreign_cores: truth.foreign_cores,
+            stolen_cores: truth.stolen_cores,
+            is_memory_due,
+        })?;
+        let judged = judge_recording(&reader, &truth, Some(accepts))?;
+        Ok(Judged { is_memory_due, ..judged })
     }
 
     /// A line of progress.
@@ -314,7 +340,7 @@ impl Evaluation {
 }
 
 /// Judges what a recording says. Remedies count only where a VM can be asked for their flags.
-fn judge_recording(reader: &Reader, truth: &Truth<'_>, accepts: Option<&Accepts>) -> Result<Judged> {
+pub fn judge_recording(reader: &Reader, truth: &Truth<'_>, accepts: Option<&Accepts>) -> Result<Judged> {
     let period = reader.period(&Selection::default())?;
     let (mut judged, remedies) = judge(&beamtune_rules::diagnose(&period), truth);
     if let Some(accepts) = accepts {

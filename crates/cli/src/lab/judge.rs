@@ -1,6 +1,6 @@
 //! Whether a diagnosis is right of a VM whose true state is known: the one place that decides this.
 
-use beamtune_model::{Diagnosis, Finding, Level};
+use beamtune_model::{Diagnosis, Finding, HostPart, Level, Signal, Subject};
 
 use super::accepts::flags_of;
 use super::rows::{Judged, Row, told};
@@ -61,9 +61,7 @@ pub fn codes(expectation: &str) -> impl Iterator<Item = &str> {
 /// Whether a finding is of a code that is expected or allowed, and of the subject, where one is told with it.
 fn is_of(finding: &Finding, expectation: &str) -> bool {
     expectation.split('|').any(|either| match either.split_once(':') {
-        Some((code, subject)) => {
-            finding.code.0 == code && (subject == "*" || finding.subject.as_deref() == Some(subject))
-        }
+        Some((code, about)) => finding.code.0 == code && (about == "*" || is_about(finding, about)),
         None => either.split('!').next() == Some(finding.code.0),
     })
 }
@@ -76,7 +74,7 @@ fn is_hit(finding: &Finding, expectation: &str) -> bool {
         }
         match either.split_once(':') {
             Some((code, "*")) => finding.code.0 == code,
-            Some((code, subject)) => finding.code.0 == code && finding.subject.as_deref() == Some(subject),
+            Some((code, about)) => finding.code.0 == code && is_about(finding, about),
             None => finding.code.0 == either && finding.level > Level::Notice,
         }
     })
@@ -96,8 +94,8 @@ pub fn judge(diagnosis: &Diagnosis, truth: &Truth<'_>) -> (Judged, Vec<Vec<Strin
     // True of the machine, and none of the case's own.
     let is_excused = |finding: &Finding| {
         let is_own = truth.is_sick && is_known(finding);
-        let is_true = match finding.subject.as_deref() {
-            Some("steal") => truth.stolen_cores >= STOLEN_CORES,
+        let is_true = match finding.subject {
+            Some(Subject::Host { part: HostPart::Steal }) => truth.stolen_cores >= STOLEN_CORES,
             _ => truth.foreign_cores >= DISTURBED_CORES,
         };
         finding.code.0 == STARVED && !is_own && is_true
@@ -179,9 +177,29 @@ impl Row {
     }
 }
 
-/// Whether any word of a finding is the culprit's name.
+/// Whether a finding is about the culprit: its subject, or one that it names beside it, is called so. Words of its text do not count.
 fn names(finding: &Finding, culprit: &str) -> bool {
-    serde_json::to_string(finding).is_ok_and(|text| text.contains(culprit))
+    let beside = finding.signals.iter().flat_map(Signal::names);
+    let own = finding.subject.iter().flat_map(Subject::names);
+    own.chain(beside).any(|name| is_called(name, culprit))
+}
+
+/// Whether a name is the culprit's, alone or as one of the words of a name such as `child of shop_sup:init/1`.
+fn is_called(name: &str, culprit: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || "_@.".contains(c);
+    name == culprit
+        || name.match_indices(culprit).any(|(at, _)| {
+            let before = name[..at].chars().next_back();
+            let after = name[at + culprit.len()..].chars().next();
+            !before.is_some_and(is_part) && !after.is_some_and(is_part)
+        })
+}
+
+/// Whether a finding is about something of that name, of that kind, or says so with a signal.
+fn is_about(finding: &Finding, about: &str) -> bool {
+    let subject = finding.subject.as_ref();
+    subject.is_some_and(|subject| subject.kind_name() == about || subject.names().contains(&about))
+        || finding.signals.iter().any(|signal| matches!(signal, Signal::Unused(why) if why.text() == about))
 }
 
 #[cfg(test)]
@@ -194,18 +212,9 @@ mod tests {
 
     fn finding(code: &'static str, score: f64, follows: Option<&'static str>) -> Finding {
         Finding {
-            code: Code(code),
-            rule: "rule",
-            level: Level::of(score),
-            score,
-            summary: format!("{code} of worker_7"),
-            subject: Some("subject".to_owned()),
-            cost: None,
+            subject: Some(Subject::Table { name: "subject".to_owned(), owner: Some("worker_7".to_owned()) }),
             follows: follows.map(|code| Follows { code: Code(code), rule: "rule", why: "why" }),
-            evidence: Vec::new(),
-            against: Vec::new(),
-            confirm: "",
-            remedies: Vec::new(),
+            ..Finding::bare(Code(code), score)
         }
     }
 
@@ -266,7 +275,7 @@ mod tests {
         assert_eq!(verdict(&found, &["BT045:other"], true, 0.0).false_findings.len(), 1);
         assert!(verdict(&found, &["BT045:*"], true, 0.0).false_findings.is_empty());
         // As of what is allowed.
-        let other = Finding { subject: Some("other".to_owned()), ..finding("BT045", 50.0, None) };
+        let other = Finding { subject: Some(Subject::table("other")), ..finding("BT045", 50.0, None) };
         let allow = ["BT045:subject".to_owned()];
         let truth = Truth {
             expect: &[],
@@ -350,7 +359,7 @@ mod tests {
 
     #[test]
     fn steal_is_true_where_the_kernel_has_counted_it() {
-        let steal = Finding { subject: Some("steal".to_owned()), ..finding("BT004", 50.0, None) };
+        let steal = Finding { subject: Some(Subject::host(HostPart::Steal)), ..finding("BT004", 50.0, None) };
         let found = [steal, finding("BT005", 40.0, None)];
         assert_eq!(verdict(&found, &["BT005"], true, 0.6).ranks, [Some(1)]);
         assert_eq!(verdict(&found, &["BT005"], true, 0.3).ranks, [Some(2)]);

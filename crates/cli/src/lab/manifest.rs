@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// A lab's manifest.
 #[derive(Debug, Clone, Deserialize)]
@@ -13,6 +13,8 @@ pub struct Manifest {
     pub name: String,
     pub title: String,
     pub summary: String,
+    /// Whether constants of the rules may be fitted to it.
+    pub split: Split,
     /// `CODE`, `CODE:SUBJECT` or `CODE!ENTRY` (with that remedy) of what must be found when it is sick, and must not when it is cured.
     /// With a subject or a remedy, a notice is enough; of several with `|` between them one will do.
     #[serde(default)]
@@ -41,6 +43,16 @@ pub struct Manifest {
     pub cured: Setting,
     /// A second VM that drives the first one.
     pub driver: Option<Driver>,
+}
+
+/// What a lab may be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Split {
+    /// Constants may be fitted to it, so it proves little.
+    Calibration,
+    /// Nothing may be fitted to it.
+    Holdout,
 }
 
 fn first_release() -> u32 {

@@ -7,7 +7,7 @@ use beamtune_report::Style;
 use beamtune_report::table::{Align, Table};
 
 use super::judge::{DISTURBED_CORES, MUCH_STOLEN_CORES, places};
-use super::manifest::CORES;
+use super::manifest::{CORES, Split};
 use super::rows::{Kind, Row, Run, Setting, told};
 
 /// What stands around the section in docs/evaluation.md.
@@ -193,7 +193,9 @@ pub fn section(rows: &[Row]) -> String {
         list(&|row| row.master.to_string()),
         rows.iter().map(|row| row.took_s).sum::<f64>() / 60.0,
     );
-    for (what, rows) in [("Labs", &labs), ("Software", &software)] {
+    let holdout: Vec<&Row> =
+        labs.iter().copied().filter(|row| row.judged.split == Some(Split::Holdout)).collect();
+    for (what, rows) in [("Labs", &labs), ("Of these, labs in holdout", &holdout), ("Software", &software)] {
         if rows.is_empty() {
             continue;
         }
@@ -206,26 +208,31 @@ pub fn section(rows: &[Row]) -> String {
          found, the culprit named, the cause placed among the first three, every advised flag taken by a VM of that release, nothing else \
          found above notice, and its resident memory explained but for what came and went meanwhile.\n\n",
     );
-    text.push_str(&markdown(&rows));
-    text.push_str(&memory(&labs));
+    text.push_str(&wrong(&rows));
     if !made.is_empty() {
         text.push_str(&format!(
             "\nWhat the machine cannot be sick with is made up: recordings that nobody has measured, each with a healthy twin, written and read \
              as any other and marked as synthetic (`beamtune lab synthetic`). They are in none of the sums above; {}.\n\n{}",
             synthetic(&made),
-            markdown(&made)
+            wrong(&made)
         ));
     }
     text
 }
 
-/// All runs as a table of a page.
-fn markdown(rows: &[Row]) -> String {
+/// The runs that were not right, as a table of a page.
+fn wrong(rows: &[Row]) -> String {
+    if rows.iter().all(|row| row.faults().is_empty()) {
+        return "All runs were right.\n".to_owned();
+    }
     let mut text = "| case | OTP | setting | found | place | culprit | remedies | false | right? |\n\
                     |---|---|---|---|---|---|---|---|---|\n"
         .to_owned();
     for row in rows {
         let faults = row.faults();
+        if faults.is_empty() {
+            continue;
+        }
         let cells = [
             case(row),
             row.run.release.to_string(),
@@ -235,40 +242,9 @@ fn markdown(rows: &[Row]) -> String {
             culprit(row).to_owned(),
             remedies(row),
             row.judged.false_findings.len().to_string(),
-            if faults.is_empty() { "right".to_owned() } else { faults.join("; ") },
+            faults.join("; "),
         ];
         text.push_str(&format!("| {} |\n", cells.map(|cell| escaped(&cell)).join(" | ")));
-    }
-    text
-}
-
-/// What labs took sick and cured, and what the first remedy was estimated to give back.
-fn memory(labs: &[&Row]) -> String {
-    let of = |setting: Setting| labs.iter().copied().filter(move |row| row.run.setting == setting);
-    fn key(row: &Row) -> (&str, u32, u32, u32) {
-        (&row.run.case, row.run.release, row.run.cores, row.run.seed)
-    }
-    let mb = |bytes: Option<f64>| bytes.map_or(String::new(), |bytes| format!("{:.1}", bytes / 1e6));
-    let float = |bytes: Option<i64>| bytes.map(|bytes| bytes as f64);
-    let mut text = "\nResident memory of the same runs, in MB: sick, and how much of that was not explained page by page; cured with the same \
-                    seed; and what the first remedy of the finding was estimated to give back beside what the cure has given back.\n\n\
-                    | lab | OTP | sick | not explained | cured | estimated | measured |\n|---|---|---|---|---|---|---|\n"
-        .to_owned();
-    for sick in of(Setting::Sick) {
-        let Some(cured) = of(Setting::Cured).find(|cured| key(sick) == key(cured)) else { continue };
-        let (before, after) = (float(sick.judged.resident_bytes), float(cured.judged.resident_bytes));
-        let estimate = sick.judged.estimate_bytes;
-        let returned = before.zip(after).filter(|_| estimate.is_some()).map(|(before, after)| before - after);
-        text.push_str(&format!(
-            "| {} | {} | {} | {} | {} | {} | {} |\n",
-            case(sick),
-            sick.run.release,
-            mb(before),
-            mb(float(sick.judged.unexplained_bytes)),
-            mb(after),
-            mb(estimate),
-            mb(returned)
-        ));
     }
     text
 }
@@ -340,7 +316,7 @@ mod tests {
         assert!(measured.contains("all right: 1 of 1") && !measured.contains("2000-01-01"), "{text}");
         assert!(!measured.contains("| made |") && !measured.contains("Software:"), "{text}");
         assert!(
-            synthetic.contains("synthetic: right 1 of 2") && synthetic.matches("| made |").count() == 2,
+            synthetic.contains("synthetic: right 1 of 2") && synthetic.matches("| made |").count() == 1,
             "{text}"
         );
         assert!(!section(&[row("a", Setting::Sick)]).contains("synthetic"), "nothing was made up");
@@ -350,26 +326,9 @@ mod tests {
     fn cells_keep_to_their_line_and_other_machines_are_told() {
         let mut failed = row("a", Setting::Sick);
         (failed.error, failed.run.cores) = (Some("no <0.7.0>\n| x".to_owned()), 64);
-        let text = markdown(&[failed]);
+        let text = wrong(&[failed]);
         let told = "| a (for 64 CPUs) | 25 | sick |  | 1 | named |  | 0 | could not be judged: no &lt;0.7.0> \\| x |\n";
         assert!(text.ends_with(told), "{text}");
-    }
-
-    #[test]
-    fn memory_is_held_against_the_same_run_cured() {
-        let of = |setting, cores, bytes| {
-            let mut row = row("a", setting);
-            (row.run.cores, row.judged.resident_bytes) = (cores, Some(bytes));
-            row.judged.estimate_bytes = Some(1e6);
-            row
-        };
-        let rows = [
-            of(Setting::Sick, 64, 9_000_000),
-            of(Setting::Cured, 2, 1_000_000),
-            of(Setting::Cured, 64, 4_000_000),
-        ];
-        let text = memory(&rows.iter().collect::<Vec<_>>());
-        assert!(text.ends_with("| a (for 64 CPUs) | 25 | 9.0 |  | 4.0 | 1.0 | 5.0 |\n"), "{text}");
     }
 
     #[test]
@@ -378,7 +337,7 @@ mod tests {
         let written = replaced(page, &section(&[row("a", Setting::Sick)])).expect("a page");
         assert!(written.starts_with("# Page\n<!-- labs: begin -->\nEvery lab"), "{written}");
         assert!(written.ends_with("\n<!-- labs: end -->\nrest\n") && !written.contains("old"), "{written}");
-        assert!(written.contains("| a | 25 | sick |  | 1 | named |  | 0 | right |"), "{written}");
+        assert!(written.contains("All runs were right."), "{written}");
         replaced("# Page\n", "").expect_err("no marks");
     }
 }

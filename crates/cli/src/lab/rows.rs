@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::judge::{DISTURBED_CORES, MUCH_STOLEN_CORES};
-use super::manifest::CORES;
+use super::manifest::{CORES, Split};
 
 /// One run of one case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -81,6 +81,9 @@ impl Setting {
 /// What was right and what was not.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
+    /// Of a lab, whether constants may be fitted to it.
+    #[serde(default)]
+    pub split: Option<Split>,
     /// `BT005 critical`, as they stood.
     pub found: Vec<String>,
     /// Expected, and not there.

@@ -8,8 +8,9 @@ use serde_json::Value;
 use super::common::{all_otps, eval_in, folder, read_while_steady, run, text};
 use super::{STEADY, TestNode, allocator, bytes, page};
 
-/// Two readings of a node that does nothing differ by what reading itself takes: heaps of the agent and of whoever asks.
-const READING_BYTES: f64 = 3e6;
+/// Two readings of an idle node differ by what reading takes: the agent (2.0 to 2.9 MB at 10,000 processes, agent/README.md), and the heap of
+/// the process that asks. The second one comes on top, and its first heap has a carrier of its own.
+const READING_BYTES: f64 = 4e6;
 /// Blocks count as steady if two readings differ by less: a connection to the node takes some.
 const STEADY_BYTES: f64 = 1e6;
 

@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 
-use beamtune_model::{Missing, Period, ProcessUse, Scale, Share, Stand, Stands, Use, metrics};
+use beamtune_model::{Missing, Period, ProcessUse, Scale, Share, Stand, Stands, Subject, Use, metrics};
 
-use crate::holds::{self, Does, Hold};
-use crate::place;
-use crate::rules::contended_locks;
+use crate::signals::blocking::{self, Does, Hold};
+use crate::signals::lock_suspects;
+use crate::signals::stack;
 use crate::view::{self, Capacity, kind};
 
 /// Share of the schedulers' awake time in which they were blocked, neither on a CPU nor waiting for one.
@@ -64,7 +64,7 @@ pub(crate) struct Unused<'a> {
     pub among_themselves: f64,
     /// Of the time in which schedulers were awake, the share in which they were blocked.
     pub blocked_share: f64,
-    /// The score of the signs of lock contention, with the sign in words.
+    /// The severity of the signs of lock contention, with the sign in words.
     pub locks: Option<(f64, String)>,
     /// The lock that is waited for most, where they were counted.
     pub lock: Option<String>,
@@ -82,7 +82,7 @@ pub(crate) struct Unused<'a> {
 
 /// A process that works while the others do not, as it uses one core at most.
 pub(crate) struct Serial {
-    title: String,
+    pub(crate) subject: Subject,
     /// Whether messages, or processes, were seen waiting for it. Where none were, it may be a job that holds up nobody.
     is_waited_for: bool,
 }
@@ -91,9 +91,12 @@ impl Serial {
     /// In words.
     pub(crate) fn said(&self) -> String {
         match self.is_waited_for {
-            true => format!("all else waits for one process: {}", self.title),
+            true => format!("all else waits for one process: {}", self.subject),
             false => {
-                format!("one process runs all the time, and nothing was seen waiting for it: {}", self.title)
+                format!(
+                    "one process runs all the time, and nothing was seen waiting for it: {}",
+                    self.subject
+                )
             }
         }
     }
@@ -120,7 +123,7 @@ impl Unused<'_> {
         let blocked = (off_cpu - steal).clamp(0.0, active.cores());
         let blocked_share = if awake > 0.0 { blocked / awake } else { 0.0 };
         let locks = locks(period, &active, blocked, blocked_share);
-        let holds = holds::holds(period).unwrap_or_default();
+        let holds = blocking::holds(period).unwrap_or_default();
         let held_up = held_up(period);
         let waits_outside = !held_up.is_empty() || holds.iter().any(Hold::leaves_idle);
         // A job by itself is not what others wait for.
@@ -163,7 +166,7 @@ impl Unused<'_> {
             among_themselves,
             blocked_share,
             locks,
-            lock: contended_locks::most_waited(period),
+            lock: lock_suspects::most_waited(period),
             serial,
             held_up,
             hold: holds.into_iter().find(Hold::leaves_idle),
@@ -253,21 +256,21 @@ impl Unused<'_> {
 
 /// How many processes were looked at by chance, where all of them waited, and for nothing but what comes next.
 fn none_waits_of(period: &Period) -> Option<i64> {
-    let waits = |place: &Stand| place.stack.first().is_some_and(|function| !place::is_accept(function));
+    let waits = |place: &Stand| place.stack.first().is_some_and(|function| !stack::is_accept(function));
     let Stands { sampled, places, .. } = &period.stands;
     // Those that ran, or stood in a send, have no place, nor have those in the rarest of many places.
     let told = places.iter().filter(|place| place.pid.is_none());
     let told = told.fold(0, |sum: i64, place| sum.saturating_add(place.count));
-    (told > 0 && told >= *sampled && !holds::waiting(period).any(waits)).then_some(*sampled)
+    (told > 0 && told >= *sampled && !blocking::waiting(period).any(waits)).then_some(*sampled)
 }
 
-/// The score of the signs of lock contention, with the sign in words.
+/// The severity of the signs of lock contention, with the sign in words.
 fn locks(period: &Period, active: &view::Activity, blocked: f64, share: f64) -> Option<(f64, String)> {
-    let warning = |score: Option<f64>| score.filter(|score| *score >= 25.0);
+    let warning = |severity: Option<f64>| severity.filter(|severity| *severity >= 25.0);
     if blocked >= 0.2
-        && let Some(score) = warning(BLOCKED.score(share))
+        && let Some(severity) = warning(BLOCKED.severity(share))
     {
-        return Some((score, format!("they were blocked for {:.0} % of their awake time", share * 100.0)));
+        return Some((severity, format!("they were blocked for {:.0} % of their awake time", share * 100.0)));
     }
     // With sleep of their own the switches are ordinary; with one scheduler there is nobody to wait for.
     if active.mean() < AWAKE || active.shares.len() < 2 {
@@ -278,25 +281,25 @@ fn locks(period: &Period, active: &view::Activity, blocked: f64, share: f64) -> 
         Some(rate / active.shares.len() as f64)
     };
     let (yields, sleeps) = (each(&metrics::INVOLUNTARY_SWITCHES)?, each(&metrics::VOLUNTARY_SWITCHES)?);
-    let score = [YIELDS.score(yields), SLEEPS.score(sleeps)].into_iter().flatten().reduce(f64::max);
+    let severity = [YIELDS.severity(yields), SLEEPS.severity(sleeps)].into_iter().flatten().reduce(f64::max);
     let text = format!(
         "each gave up its CPU {:.0} times a second, although it had something to run all the time",
         yields + sleeps
     );
-    warning(score).map(|score| (score, text))
+    warning(severity).map(|severity| (severity, text))
 }
 
 /// A process that is nearly always runnable and does most of the work, or for which many others wait while it works.
 fn serial(period: &Period, holds: &[Hold<'_>]) -> Option<Serial> {
     let total = period.stat(&metrics::SCAN_REDUCTIONS, "").ok()?.delta as f64;
     let is_busy = |process: &&ProcessUse| {
-        place::wanted_to_run(process).is_some_and(|share| share >= 0.7)
+        stack::wanted_to_run(process).is_some_and(|share| share >= 0.7)
             && process.reductions as f64 >= 0.3 * total
     };
     let is_held_by = |pid: &str| holds.iter().any(|hold| hold.process.is_some_and(|held| held.pid == pid));
     let mut busy: Vec<Serial> = (period.processes.iter().filter(is_busy))
         .map(|process| Serial {
-            title: process.title(),
+            subject: process.subject(),
             is_waited_for: view::mean_queue(process) >= 1.0 || is_held_by(&process.pid),
         })
         .collect();
@@ -306,7 +309,7 @@ fn serial(period: &Period, holds: &[Hold<'_>]) -> Option<Serial> {
     let busy = busy.into_iter().next().filter(|_| is_one);
     busy.or_else(|| {
         let behind = holds.iter().find(|hold| hold.is_behind())?;
-        Some(Serial { title: behind.title.clone(), is_waited_for: true })
+        Some(Serial { subject: behind.subject(), is_waited_for: true })
     })
 }
 
@@ -317,7 +320,7 @@ fn held_up(period: &Period) -> Vec<&ProcessUse> {
     let is_held_up = |process: &&ProcessUse| {
         let points = process.queue.points();
         let with_messages = points.iter().filter(|(_, messages)| *messages > 0).count();
-        place::wanted_to_run(process).is_some_and(|share| share <= 0.3)
+        stack::wanted_to_run(process).is_some_and(|share| share <= 0.3)
             && 2 * process.ticks > period.vm_ticks
             && 2 * with_messages > points.len()
             && process.reductions > 0

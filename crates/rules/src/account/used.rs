@@ -2,7 +2,7 @@
 
 use beamtune_model::{Group, Missing, Period, Share, Use, metrics};
 
-use crate::rules::busy_waiting::{FLAGS, Spinning};
+use crate::signals::busy_wait::{FLAGS, Spinning};
 use crate::view::{self, States, kind};
 
 /// States of microstate accounting, and what a thread is doing in them. What is not named here is the VM's own housekeeping; `sleep` is

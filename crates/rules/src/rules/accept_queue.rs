@@ -5,10 +5,12 @@
 
 use std::cmp::Ordering;
 
-use beamtune_model::{Code, Cost, Evidence, Group, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Group, Missing, Period, Scale, Signal, Subject, Unit, metrics,
+};
 
-use crate::acceptors::{self, Sight};
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, Role, Rule};
+use crate::signals::acceptors::{self, Sight};
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -18,8 +20,10 @@ pub const RULE: Rule = Rule {
     confirm: "ss -ltn: Recv-Q of the listening socket stays above 0 (Send-Q is its limit); nstat -az TcpExtListenOverflows grows while \
               clients wait",
     needs: &[&metrics::LISTENING_SOCKETS],
-    since: 21,
+    account: Account::Delay,
+    role: Role::Symptom,
     judge,
+    ..Rule::COMMON
 };
 
 /// How long a connection waits, in seconds.
@@ -52,9 +56,6 @@ const MIN_ABOVE: usize = 3;
 
 /// From this share of time in which they work, schedulers have no time left to accept (judgement).
 const BUSY: f64 = 0.85;
-
-/// What a finding says where the VM has too little CPU to accept: then something else is the cause.
-pub(crate) const SHORT_OF_CPU: &str = "have no time to accept them";
 
 /// One listening address.
 struct Queue<'p> {
@@ -97,14 +98,14 @@ impl<'p> Queue<'p> {
         self.limit.map_or(0.0, |limit| self.most as f64 / limit.max(1) as f64)
     }
 
-    fn score(&self) -> Option<f64> {
+    fn severity(&self) -> Option<f64> {
         if self.above < MIN_ABOVE {
             return None;
         }
         // Never seen empty, but for a time that is too short to matter, or that is not known since others accept more.
         let lasting = (self.above == self.looks).then_some(5.0);
-        let fill = self.fill().and_then(|fill| FILL.score(fill));
-        [WAIT.score(self.wait_seconds), fill, lasting].into_iter().flatten().reduce(f64::max)
+        let fill = self.fill().and_then(|fill| FILL.severity(fill));
+        [WAIT.severity(self.wait_seconds), fill, lasting].into_iter().flatten().reduce(f64::max)
     }
 }
 
@@ -165,16 +166,16 @@ impl Namespace<'_> {
         self.is_own && self.addresses == 1
     }
 
-    /// The score of connections that were turned away, where it was this queue that was full.
-    fn score(&self, queue: &Queue<'_>) -> Option<f64> {
+    /// The severity of connections that were turned away, where it was this queue that was full.
+    fn severity(&self, queue: &Queue<'_>) -> Option<f64> {
         let was_full = queue.address == self.fullest && (self.is_own || queue.fullest() >= 1.0);
-        TURNED_AWAY.score(self.turned_away_per_s).filter(|_| was_full)
+        TURNED_AWAY.severity(self.turned_away_per_s).filter(|_| was_full)
     }
 }
 
 fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Option<Draft> {
-    let away = namespace.score(queue);
-    let score = [queue.score(), away].into_iter().flatten().reduce(f64::max)?;
+    let away = namespace.severity(queue);
+    let severity = [queue.severity(), away].into_iter().flatten().reduce(f64::max)?;
     let active = view::activity(period, kind::SCHEDULER).ok().map(|activity| activity.mean());
     let acceptors = acceptors::seen(period);
     let (is_at_limit, is_start_behind) = (acceptors.are_at_limit(), acceptors.behind.is_some());
@@ -182,7 +183,7 @@ fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Op
     let slow = "too few processes accept, or these do something else before they accept the next one";
     let percent = 100.0 * active.unwrap_or_default();
     let why = match active {
-        Some(_) if is_busy => format!("the schedulers, {percent:.0} % active, {SHORT_OF_CPU}"),
+        Some(_) if is_busy => format!("the schedulers, {percent:.0} % active, have no time to accept them"),
         _ if is_at_limit => {
             "acceptors of Ranch wait until there are fewer connections (max_connections)".to_owned()
         }
@@ -211,8 +212,9 @@ fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Op
             namespace.turned_away_per_s
         )
     };
-    let draft = Draft::new(score, summary)
-        .about(queue.address)
+    let draft = Draft::new(severity, summary)
+        .signals(is_busy.then_some(Signal::ShortOfCpu))
+        .about(Subject::Socket { address: queue.address.to_owned() })
         .costs(Cost::DelaySeconds(queue.wait_seconds))
         .because(
             Evidence::number("connections that wait, on average", queue.mean, Unit::Count).with_text(format!(

@@ -4,7 +4,7 @@
 //! threads is what an old configuration has left. Only drivers that are linked in and call `driver_async` use it: of OTP's own that of file
 //! descriptors alone, for standard output that may block.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Subject, Unit, facts, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -16,8 +16,9 @@ pub const RULE: Rule = Rule {
     question: "Does anything use the async threads, and do they suffice?",
     confirm: "top -H -p PID: the TIME+ of the threads async_N or erts_async_N; without +A, under the same load, nothing may become slower",
     needs: &[&metrics::THREAD_CPU],
-    since: 21,
+    account: Account::CpuUsed,
     judge,
+    ..Rule::COMMON
 };
 
 /// From so many threads on a pool was asked for by somebody: the default has been 1 since OTP 21, and was 10 before.
@@ -74,8 +75,8 @@ impl Pool {
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let pool = Pool::of(period)?;
-    if let Some(score) = BUSY.score(pool.share()) {
-        return Ok(Judgement::found(busy(period, &pool, score)));
+    if let Some(severity) = BUSY.severity(pool.share()) {
+        return Ok(Judgement::found(busy(period, &pool, severity)));
     }
     if pool.threads >= MANY && pool.is_unused() {
         return Ok(Judgement::found(unused(period, &pool)));
@@ -88,10 +89,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 }
 
 /// A driver keeps them busy: what it is given waits.
-fn busy(period: &Period, pool: &Pool, score: f64) -> Draft {
+fn busy(period: &Period, pool: &Pool, severity: f64) -> Draft {
     let more = (4.0 * pool.threads).clamp(8.0, MOST);
     Draft::new(
-        score,
+        severity,
         format!(
             "a driver keeps {:.1} of {:.0} async threads busy: what it gives them beyond that waits",
             pool.busy, pool.threads
@@ -129,6 +130,7 @@ fn unused(period: &Period, pool: &Pool) -> Draft {
         WORTH_KNOWING,
         format!("none of the {:.0} async threads has done anything since the VM was started", pool.threads),
     )
+    .about(Subject::Threads { name: "async threads".to_owned() })
     .because(Evidence::number("async threads", pool.threads, Unit::Count).with_text("the default is 1"))
     .because(
         Evidence::number("CPU of all of them since the VM was started", pool.ever_seconds, Unit::Seconds)

@@ -1,10 +1,12 @@
 //! BT009: the atom table is nearly full, or filling up. Atoms are never freed, and a full table ends the VM.
 
-use beamtune_model::{Code, Evidence, Missing, Period, SpawnRow, facts, metrics};
+use beamtune_model::{
+    Account, Code, Evidence, Limit, Missing, Period, Signal, SpawnRow, Subject, facts, metrics,
+};
 
-use super::limits::Filling;
 use crate::remedy;
-use crate::rule::{Judgement, Rule};
+use crate::rule::{Judgement, Rule, Topic};
+use crate::signals::limits::Filling;
 
 pub const RULE: Rule = Rule {
     code: Code("BT009"),
@@ -13,8 +15,12 @@ pub const RULE: Rule = Rule {
     confirm: "the newest atoms, whose look often names their source: [binary_to_term(<<131,75,(erlang:system_info(atom_count)-N):24>>) || N <- \
               lists:seq(1,20)]; those that grow while no code is loaded are made from input",
     needs: &[&metrics::ATOM_COUNT],
-    since: 21,
+    account: Account::HeadRoom,
+    topics: &[Topic::Memory],
+    judges_dumps: true,
+    needs_minutes: true,
     judge,
+    ..Rule::COMMON
 };
 
 /// Of the newest atoms, what begins alike is told where it is so many of them (judgement).
@@ -26,14 +32,17 @@ const SHARE: f64 = 0.05;
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let limit = period.fact_number(facts::ATOM_LIMIT)? as f64;
     let filling = Filling::of(period, &metrics::ATOM_COUNT, limit)?;
-    let Some(score) = filling.score() else { return Ok(Judgement::Healthy(filling.sentence("atoms"))) };
+    let Some(severity) = filling.severity() else { return Ok(Judgement::Healthy(filling.sentence("atoms"))) };
     let leak = filling.growth.is_some();
-    let draft = filling.draft(score, "atoms").about("atoms");
+    let draft = filling.draft(severity, "atoms").about(Subject::limit(Limit::Atoms));
     let draft = match commonest(period).filter(|_| leak) {
-        Some(row) => draft.and(&format!("; the newest are mostly {}…", row.kind)).because(Evidence::text(
-            "the newest begin with",
-            format!("{} ({} of {} looked at)", row.kind, row.count, row.of),
-        )),
+        Some(row) => draft
+            .signals([Signal::NamedLike(row.kind.clone())])
+            .and(&format!("; the newest are mostly {}…", row.kind))
+            .because(Evidence::text(
+                "the newest begin with",
+                format!("{} ({} of {} looked at)", row.kind, row.count, row.of),
+            )),
         None => draft,
     };
     Ok(Judgement::found(

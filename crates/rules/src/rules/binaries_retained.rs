@@ -6,15 +6,15 @@
 //! What no process refers to is kept by something else: a table, most often, with parts of what was matched.
 
 use beamtune_model::{
-    Code, Cost, Evidence, Group, HolderRow, Missing, Period, ProcessRow, ProcessUse, Scale, TableRow, Unit,
-    metrics,
+    Account, Code, Confidence, Cost, Evidence, Group, HolderRow, Missing, Period, ProcessRow, ProcessUse,
+    Scale, Subject, TableRow, Unit, metrics,
 };
 
-use crate::memory::{self, megabytes};
-use crate::place;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
-use crate::rules::contended_locks;
+use crate::rule::{Draft, Judgement, Rule, Topic};
+use crate::signals::lock_suspects;
+use crate::signals::memory::{self, megabytes};
+use crate::signals::stack;
 
 pub const RULE: Rule = Rule {
     code: Code("BT026"),
@@ -22,18 +22,14 @@ pub const RULE: Rule = Rule {
     question: "Do processes keep binaries alive that they do not need?",
     confirm: "collect one of these processes (beamtune memory --collect PID): what comes back was retained, what stays is used",
     needs: &[&metrics::RSS, &metrics::SCAN_PROCESSES],
-    since: 21,
+    account: Account::Memory,
+    topics: &[Topic::Memory],
     judge,
+    ..Rule::COMMON
 };
 
 /// Binaries that one process refers to, as a share of what is resident.
 const SHARE: Scale = Scale { notice: 0.10, warning: 0.25, critical: 0.75, source: "judgement" };
-
-/// What may well be on purpose is told, and comes behind all that surely costs something, be it little.
-const WORTH_KNOWING: f64 = 1.0;
-
-/// What keeps binaries that no process refers to.
-pub(crate) const TABLES: &str = "tables";
 
 /// Below this it is not worth a look.
 const WORTH_BYTES: f64 = 32e6;
@@ -80,13 +76,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     holders.sort_by(|a, b| b.2.total_cmp(&a.2));
     let drafts: Vec<Draft> = holders
         .into_iter()
-        .filter_map(|holder| Some((SHARE.score(holder.2 / resident.max(1.0))?, holder)))
+        .filter_map(|holder| Some((SHARE.severity(holder.2 / resident.max(1.0))?, holder)))
         .take(MOST)
-        .map(|(score, (process, row, bytes))| {
-            let draft = draft(period, score, process, row, bytes, all);
+        .map(|(severity, (process, row, bytes))| {
+            let draft = draft(period, severity, process, row, bytes, all);
             let counted = row.binary_bytes.filter(|_| asked(period, process).is_none());
             match counted.is_some_and(|counted| counted as f64 > COUNTED_AGAIN * most) {
-                true => draft.at_most(NOTICE).but(
+                true => draft.confidence(Confidence::Guess).but(
                     "one binary that this process refers to many times counts each time: it is counted to refer to more than there is",
                 ),
                 false => draft,
@@ -113,15 +109,16 @@ fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
     if rest < WORTH_BYTES || rest < MOSTLY * least {
         return None;
     }
-    let score = SHARE.score(rest / resident.max(1.0))?;
+    let severity = SHARE.severity(rest / resident.max(1.0))?;
     let queued = period.stat(&metrics::SCAN_QUEUED, "").map_or(0.0, |stat| stat.mean());
     let told = candidates(period);
     // A cache that is meant to hold large binaries looks the same.
     let draft = Draft::new(
-        score.min(WORTH_KNOWING),
+        severity,
         format!("{} of binaries are kept by no process: by tables, most likely", megabytes(rest)),
     )
-    .about(TABLES)
+    .confidence(Confidence::Guess)
+    .about(Subject::table(""))
     .costs(Cost::MemoryBytes(rest))
     .because(Evidence::number("all binaries of the node, at least", least, Unit::Bytes))
     .because(
@@ -147,7 +144,7 @@ fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
 
 /// The program's tables, those with most objects first.
 fn candidates(period: &Period) -> String {
-    let mut tables: Vec<&TableRow> = contended_locks::of_program(period).collect();
+    let mut tables: Vec<&TableRow> = lock_suspects::of_program(period).collect();
     tables.sort_by(|a, b| b.objects.cmp(&a.objects).then_with(|| a.id.cmp(&b.id)));
     let told = tables.iter().take(MOST).map(|table| {
         let owner = table.owner_name.as_deref().unwrap_or(&table.owner);
@@ -161,7 +158,14 @@ fn asked<'p>(period: &'p Period, process: &ProcessUse) -> Option<&'p HolderRow> 
     period.holders.iter().find(|holder| holder.pid == process.pid && holder.skipped.is_none())
 }
 
-fn draft(period: &Period, score: f64, process: &ProcessUse, row: &ProcessRow, bytes: f64, all: f64) -> Draft {
+fn draft(
+    period: &Period,
+    severity: f64,
+    process: &ProcessUse,
+    row: &ProcessRow,
+    bytes: f64,
+    all: f64,
+) -> Draft {
     let who = process.title();
     let idle = memory::is_idle(period, process);
     let sweeps = row.fullsweep_after.unwrap_or(65_535);
@@ -187,14 +191,15 @@ fn draft(period: &Period, score: f64, process: &ProcessUse, row: &ProcessRow, by
     let saving = holder.map_or(bytes, |holder| (holder.alone_bytes as f64).min(bytes));
     Draft::new(
         // Whether it needs them is not known.
-        score.min(74.0),
+        severity,
         format!(
             "{who} keeps {} of binaries alive with a heap of {}",
             megabytes(bytes),
             megabytes(row.memory_bytes as f64)
         ),
     )
-    .about(who)
+    .confidence(Confidence::Inferred)
+    .about(process.subject())
     .costs(Cost::MemoryBytes(saving))
     .because(Evidence::number("binaries that it refers to", bytes, Unit::Bytes))
     .because_some(holder.map(|holder| {
@@ -215,7 +220,7 @@ fn draft(period: &Period, score: f64, process: &ProcessUse, row: &ProcessRow, by
             .map(|n| Evidence::number("minor collections since the last full one", n as f64, Unit::Count)),
     )
     .because_some(row.fullsweep_after.map(|n| Evidence::number("its fullsweep_after", n as f64, Unit::Count)))
-    .because_some(place::told(row).map(|at| Evidence::text("where it is", at)))
+    .because_some(stack::told(row).map(|at| Evidence::text("where it is", at)))
     .but("a process that is meant to hold large binaries whole, such as a cache, looks the same")
     .fix(
         remedy::of(

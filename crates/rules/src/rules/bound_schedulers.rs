@@ -1,9 +1,9 @@
 //! BT049: schedulers are bound to CPUs that others use too. They wait there while another CPU is idle.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, Judgement, MINOR, Rule};
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -12,8 +12,9 @@ pub const RULE: Rule = Rule {
     question: "Are schedulers bound to CPUs that others use?",
     confirm: "the same load with +sbt u: run-queue wait must fall (beamtune compare)",
     needs: &[&metrics::THREAD_CPU, &metrics::THREAD_WAIT, &metrics::CPU_IDLE],
-    since: 21,
+    account: Account::CpuUnused,
     judge,
+    ..Rule::COMMON
 };
 
 /// Of the time in which bound schedulers wanted a CPU, the share in which they waited though another one was idle.
@@ -57,12 +58,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let in_part = host.zip(allowed).is_some_and(|(host, allowed)| allowed < host);
     let is_waking_up = view::wait_per_turn_seconds(period).is_ok_and(|each| each < view::TURN_SECONDS);
     // Threads that the quota stops are ready to run all the while, bound or not.
-    let by_waiting =
-        WAIT.score(share).filter(|_| in_vain >= WORTH_CORES && !is_waking_up && !view::quota_used_up(period));
-    let score = match by_waiting {
+    let by_waiting = WAIT
+        .severity(share)
+        .filter(|_| in_vain >= WORTH_CORES && !is_waking_up && !view::quota_used_up(period));
+    let severity = match by_waiting {
         // The CPUs that were idle may not be the VM's.
-        Some(score) if in_vain < MUCH_CORES || in_part => score.min(NOTICE),
-        Some(score) => score,
+        Some(severity) if in_vain < MUCH_CORES || in_part => severity.min(MINOR),
+        Some(severity) => severity,
         None if quota.is_some() || in_part => AT_RISK,
         None => {
             return Ok(Judgement::Healthy(format!(
@@ -76,7 +78,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         ["+sbt", "+stbt"].into_iter().find(|flag| view::emulator_flag(&period.facts, flag).value().is_some());
     let prove = "run-queue wait of the scheduler threads, and latency, under the same load";
     let draft = Draft::new(
-        score,
+        severity,
         match lost {
             true => format!(
                 "schedulers are bound to CPUs that others use: they wait in {:.0} % of the time in which they want to run, while {idle:.2} CPUs are idle",

@@ -1,10 +1,13 @@
 //! BT036: a cloud machine that earns its CPU by credits, and spends more than it earns.
 
-use beamtune_model::{Code, Cost, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Group, HostPart, Missing, Period, Scale, Signal, Subject, Unit, facts,
+    metrics,
+};
 
-use super::busy_waiting::{FLAGS, Spinning};
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::signals::busy_wait::{FLAGS, Spinning};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -13,8 +16,9 @@ pub const RULE: Rule = Rule {
     question: "Does a machine that earns credits for CPU spend more than it earns?",
     confirm: "the cloud's own figures: CPUCreditBalance falls while the node runs, and steal begins where it is 0",
     needs: &[&metrics::CPU_BUSY, &metrics::CPUS_ONLINE],
-    since: 21,
+    account: Account::CpuUnused,
     judge,
+    ..Rule::COMMON
 };
 
 /// CPU that the machine uses, as a share of what it earns credits for.
@@ -29,9 +33,6 @@ const SPENT: Scale = Scale {
 const CREDITS_SPENT: f64 = 0.05;
 /// … if what is used comes to the baseline, about: an instance without credits has that. What is taken from one that uses less is others'.
 const AT_BASELINE: f64 = 0.95;
-/// Nothing is slowed down in unlimited mode: where that is the default it is not known that the credits are what is missing.
-const MOST_WHERE_UNLIMITED: f64 = 74.0;
-
 /// Credits are kept for a day: a short look says how they go, not how many are left.
 const LONG_SECONDS: f64 = 3_600.0;
 
@@ -67,9 +68,6 @@ const UNTOLD: &[(&str, &str)] = &[
     ),
     ("Xen HVM domU", "it may be Amazon's t2, which earns credits for CPU, as well as any other guest of Xen"),
 ];
-
-/// Part of the sentence that says so.
-pub(crate) const ARE_SPENT: &str = "seem to be spent";
 
 /// A type that earns credits.
 #[derive(Debug, PartialEq)]
@@ -131,20 +129,18 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let healthy = || {
         Ok(Judgement::Healthy(format!("{machine} uses {busy:.2} cores, and earns credits for {earned:.2}")))
     };
-    let Some(score) = SPENT.score(of_earned) else { return healthy() };
+    let Some(severity) = SPENT.severity(of_earned) else { return healthy() };
     let is_short = period.seconds() < LONG_SECONDS;
-    let score = match (are_spent, is_short) {
-        (true, _) if is_unlimited => score.clamp(25.0, MOST_WHERE_UNLIMITED),
-        (true, _) => score.max(75.0),
-        (false, true) => score.min(40.0),
-        (false, false) => score,
+    let severity = match (are_spent, is_short) {
+        (true, _) => severity.max(75.0),
+        (false, _) => severity,
     };
     let spun: f64 =
         FLAGS.iter().filter_map(|(flag, kind)| Some(Spinning::of(period, flag, kind).ok()?.spun)).sum();
     let mostly_spinning = spun >= MOSTLY_SPINNING * busy;
     let summary = if are_spent {
         format!(
-            "the CPU credits of {of_type} {ARE_SPENT}: it earns {earned:.2} cores, {busy:.2} are used, and the hypervisor takes {steal:.2}"
+            "the CPU credits of {of_type} seem to be spent: it earns {earned:.2} cores, {busy:.2} are used, and the hypervisor takes {steal:.2}"
         )
     } else {
         format!(
@@ -161,8 +157,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )
     };
     Ok(Judgement::found(
-        Draft::new(score, summary)
-            .about(of_type)
+        Draft::new(severity, summary)
+            .about(Subject::host(HostPart::Type))
+            .signals(are_spent.then_some(Signal::CreditsSpent))
+            .inferred_if(if are_spent { is_unlimited } else { is_short })
             .costs(Cost::CpuCores(if are_spent { steal } else { busy - earned }))
             .because(Evidence::number("CPU used on the whole machine", busy, Unit::Cores))
             .because(

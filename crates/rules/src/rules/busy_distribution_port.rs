@@ -1,12 +1,13 @@
 //! BT018: processes stand still because the channel to another node is full.
 
 use beamtune_model::{
-    Code, Cost, Evidence, Group, Missing, Nanos, Period, Scale, Unit, facts, metrics, units::SECOND_NS,
+    Account, Code, Cost, Evidence, Group, Missing, Nanos, Period, Scale, Subject, Unit, facts, metrics,
+    units::SECOND_NS,
 };
 
-use crate::events::{Told, told};
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::signals::events::{Told, told};
 
 pub const RULE: Rule = Rule {
     code: Code("BT018"),
@@ -14,8 +15,9 @@ pub const RULE: Rule = Rule {
     question: "Do processes wait because the channel to another node is full?",
     confirm: "erlang:system_monitor(Pid, [busy_dist_port]) names who waits; ss -tni on the connection tells a slow network from a slow peer",
     needs: &[&metrics::EVENT_COUNT],
-    since: 21,
+    account: Account::Delay,
     judge,
+    ..Rule::COMMON
 };
 
 /// Processes that were suspended, a second.
@@ -53,8 +55,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return Ok(Judgement::Found(drafts));
     }
     let told = told(period, "busy_dist_port")?;
-    if let Some(score) = RATE.score(told.rate) {
-        return Ok(Judgement::found(bursts(period, &told, score)));
+    if let Some(severity) = RATE.severity(told.rate) {
+        return Ok(Judgement::found(bursts(period, &told, severity)));
     }
     // Without back-pressure nobody is suspended, and the VM tells nobody how much waits.
     if period.facts.flag(facts::ASYNC_DIST) == Some(true) {
@@ -121,12 +123,12 @@ fn stands(period: &Period, node: &str, standstill: &Standstill, rate: Option<f64
         .iter()
         .filter(|process| process.row.as_ref().is_some_and(|row| row.status.as_deref() == Some("suspended")))
         .max_by_key(|process| process.queue_max);
-    let (score, verb) = if is_certain { (STANDS, "stands") } else { (SEEMS_TO_STAND, "seems to stand") };
+    let (severity, verb) = if is_certain { (STANDS, "stands") } else { (SEEMS_TO_STAND, "seems to stand") };
     Draft::new(
-        score,
+        severity,
         format!("the channel to {node} {verb} still: for {seconds:.0} s that node has taken nothing"),
     )
-    .about(node)
+    .about(Subject::Node { name: node.to_owned() })
     .costs(Cost::DelaySeconds(seconds))
     .because(
         Evidence::number("bytes in its socket's queue, all that time", bytes as f64, Unit::Bytes)
@@ -159,7 +161,7 @@ fn stands(period: &Period, node: &str, standstill: &Standstill, rate: Option<f64
 }
 
 /// Processes that are suspended again and again.
-fn bursts(period: &Period, told: &Told<'_>, score: f64) -> Draft {
+fn bursts(period: &Period, told: &Told<'_>, severity: f64) -> Draft {
     let fullest = period
         .entities(Group::Dist)
         .into_iter()
@@ -173,7 +175,7 @@ fn bursts(period: &Period, told: &Told<'_>, score: f64) -> Draft {
         .filter(|(now, larger)| *larger >= now.saturating_mul(WORTH_TIMES))
         .map(|(_, larger)| larger);
     let draft = Draft::new(
-        score,
+        severity,
         format!("{:.1} times a second a process had to wait because the channel to another node was full", told.rate),
     )
     .because(Evidence::number("processes suspended", told.rate, Unit::PerSecond).against(RATE.warning, RATE.source))

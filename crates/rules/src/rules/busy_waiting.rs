@@ -4,10 +4,11 @@
 //! VM's own clock (scheduler wall time) calls that idle, the operating system calls it CPU. The
 //! difference of the two is what spinning costs, less what going to sleep and waking up cost anyway.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Unit, Use, metrics};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{BELOW_CRITICAL, Draft, Judgement, MINOR, Rule};
+use crate::signals::busy_wait::{FLAGS, Spinning};
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -16,8 +17,10 @@ pub const RULE: Rule = Rule {
     question: "Is the CPU time of the schedulers work, or busy waiting?",
     confirm: "restart one node with the flags under the same load: CPU that falls while throughput stays was spinning (beamtune compare)",
     needs: &[&metrics::SCHEDULER_ACTIVE, &metrics::THREAD_CPU],
-    since: 21,
+    account: Account::CpuUsed,
+    text: Some("what msacc:start(10000), msacc:print() prints"),
     judge,
+    ..Rule::COMMON
 };
 
 /// Share of the schedulers' CPU time that is not work.
@@ -44,44 +47,11 @@ const WORTH_CORES: f64 = 0.10;
 /// Less of what the node could use than this is a notice: 0.1 cores are much of two, and nothing of sixty-four (judgement).
 const WORTH_SHARE: f64 = 0.05;
 
-/// Going to sleep and waking up take time that the VM does not count as activity: measured on OTP 25 with busy
-/// waiting off, 20–25 µs for each switch.
-const SWITCH_SECONDS: f64 = 25e-6;
-
-/// The flags, with the kind of thread that each is for.
-pub(crate) const FLAGS: [(&str, &str); 3] =
-    [("+sbwt", kind::SCHEDULER), ("+sbwtdcpu", kind::DIRTY_CPU), ("+sbwtdio", kind::DIRTY_IO)];
+/// Without a quota, less than this is a notice, in cores (judgement: it costs power, and nobody waits for it).
+const MINOR_CORES: f64 = 0.20;
 
 /// What msacc calls it, in emulators with extra microstates.
 const BUSY_WAIT: &str = "busy_wait";
-
-/// What threads of a kind did with their CPU time, in cores.
-#[derive(Debug, Clone)]
-pub(crate) struct Spinning {
-    /// By the operating system.
-    pub cpu: f64,
-    /// Of that, what the VM calls active. A dirty I/O thread that waits for a disk is active without using CPU.
-    pub worked: f64,
-    /// Of the rest, what is not going to sleep and waking up; none where busy waiting is off.
-    pub spun: f64,
-    /// The flag in effect.
-    setting: view::Flag,
-}
-
-impl Spinning {
-    /// Of the threads that a flag is for.
-    pub(crate) fn of(period: &Period, flag: &str, kind: &str) -> Result<Spinning, Missing> {
-        let cpu = view::thread_cores(period, &metrics::THREAD_CPU, &[kind])?;
-        let active = view::activity(period, kind)?.cores();
-        let switches = view::thread_rate(period, &metrics::VOLUNTARY_SWITCHES, &[kind]).unwrap_or(0.0);
-        let setting = view::emulator_flag(&period.facts, flag);
-        let spun = match setting.value() {
-            Some("none") => 0.0,
-            _ => (cpu - active - switches * SWITCH_SECONDS).max(0.0),
-        };
-        Ok(Spinning { cpu, worked: active.min(cpu), spun, setting })
-    }
-}
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let (mut os, mut active, mut spun) = (0.0, 0.0, 0.0);
@@ -106,18 +76,21 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if spun < WORTH_CORES {
         return healthy();
     }
-    let Some(score) = SHARE.score(share) else { return healthy() };
-    let is_little = view::capacity(period).is_ok_and(|capacity| spun < WORTH_SHARE * capacity.cores);
-    let score = if is_little { score.min(NOTICE) } else { score };
+    let Some(severity) = SHARE.severity(share) else { return healthy() };
+    let has_quota = view::quota_cores(period).is_some();
+    let is_little = view::capacity(period).is_ok_and(|capacity| spun < WORTH_SHARE * capacity.cores)
+        || (spun < MINOR_CORES && !has_quota);
+    let severity = if is_little { severity.min(MINOR) } else { severity };
 
     // Of those kept waiting, only a quota's stops are surely made worse by spinning; neighbours may be the cause themselves.
     let stopped = view::throttled_cores(period).unwrap_or(0.0);
     let waited = view::thread_cores(period, &metrics::THREAD_WAIT, kind::SCHEDULERS).unwrap_or(0.0);
-    let by_quota = HURTS.score(stopped / spun).filter(|_| stopped >= 0.05);
+    let by_quota = HURTS.severity(stopped / spun).filter(|_| stopped >= 0.05);
     // What waking up takes is no crowd.
     let long_turns = view::wait_per_turn_seconds(period).is_ok_and(|turn| turn >= view::TURN_SECONDS);
-    let by_neighbours = HURTS.score(waited / spun).filter(|_| waited >= 0.05 && long_turns);
-    let score = score.max(by_quota.unwrap_or(0.0)).max(by_neighbours.unwrap_or(0.0).min(60.0));
+    let by_neighbours = HURTS.severity(waited / spun).filter(|_| waited >= 0.05 && long_turns);
+    let severity =
+        severity.max(by_quota.unwrap_or(0.0)).max(by_neighbours.unwrap_or(0.0).min(BELOW_CRITICAL));
 
     let states = view::states(period, kind::SCHEDULERS).ok();
     let state = |name: &str| {
@@ -127,7 +100,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let set: Vec<_> = flags.iter().map(|(flag, setting)| format!("{flag} {setting}")).collect();
     Ok(Judgement::found(
         Draft::new(
-            score,
+            severity,
             format!(
                 "{:.0} % of the schedulers' CPU time is busy waiting, not work: of {os:.2} cores that the system \
                  shows, {active:.2} did something",
@@ -135,6 +108,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             ),
         )
         .costs(Cost::CpuCores(spun))
+        .part(Use::BusyWaiting)
         .because(Evidence::number("CPU of the scheduler threads, by the operating system", os, Unit::Cores))
         .because(Evidence::number("activity of the schedulers, by the VM", active, Unit::Cores))
         .because(Evidence::number("busy waiting, sleep and wake-up apart", spun, Unit::Cores))
@@ -151,7 +125,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 .against(HURTS.warning * spun, HURTS.source)
         }))
         .but_if(
-            by_quota.is_none() && by_neighbours.is_none(),
+            by_quota.is_none() && by_neighbours.is_none() && !view::quota_used_up(period),
             "nobody else wants these CPUs now: on a host of its own, spinning costs power and makes wake-ups faster",
         )
         .but_if(
@@ -178,15 +152,16 @@ fn by_microstates(period: &Period) -> Option<Judgement> {
     };
     let share = if awake > 0.0 { spun / awake } else { 0.0 };
     let sentence = format!("the schedulers were awake for {awake:.2} cores, {spun:.2} of it busy waiting");
-    let Some(score) = SHARE.score(share).filter(|_| *spun >= WORTH_CORES) else {
+    let Some(severity) = SHARE.severity(share).filter(|_| *spun >= WORTH_CORES) else {
         return Some(Judgement::Healthy(sentence));
     };
     Some(Judgement::found(
         Draft::new(
-            score,
+            severity,
             format!("{:.0} % of the time in which schedulers do not sleep is busy waiting", share * 100.0),
         )
         .costs(Cost::CpuCores(*spun))
+        .part(Use::BusyWaiting)
         .because(Evidence::number(format!("time in the msacc state `{BUSY_WAIT}`"), *spun, Unit::Cores))
         .because(Evidence::number("time in all states but `sleep`", awake, Unit::Cores))
         .because(
@@ -216,7 +191,7 @@ fn by_other(period: &Period, states: &view::States, awake: f64) -> Option<Judgem
     }
     Some(Judgement::found(
         Draft::new(
-            NOTICE,
+            MINOR,
             format!(
                 "{:.0} % of the time in which schedulers do not sleep is `other`, more than Erlang code has: most likely busy waiting",
                 share * 100.0

@@ -1,11 +1,13 @@
 //! BT045: carriers do not fit the blocks: blocks a little too large to share one, or carriers hardly larger than the blocks in them.
 
 use beamtune_model::memory::{Allocator, Carriers, allocators};
-use beamtune_model::{Code, Cost, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Group, Missing, Period, Scale, Subject, Unit, facts, metrics,
+};
 
-use crate::memory::{self, PAGE_BYTES, PAGE_SECONDS, Segments, megabytes};
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, Role, Rule, Topic};
+use crate::signals::memory::{self, PAGE_BYTES, PAGE_SECONDS, Segments, megabytes};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -14,8 +16,12 @@ pub const RULE: Rule = Rule {
     question: "Do the sizes of carriers fit the blocks in them?",
     confirm: "both sizes raised on one node, under the same load: carriers per block and resident memory must fall (beamtune compare)",
     needs: &[&metrics::RSS, &metrics::MBCS_CARRIERS_SIZE, &metrics::SBCS_CARRIERS_SIZE],
-    since: 21,
+    account: Account::CpuUsed,
+    role: Role::Symptom,
+    topics: &[Topic::MemoryCpu],
+    text: Some("what recon_alloc:fragmentation(current) and average_block_sizes(current) print"),
     judge,
+    ..Rule::COMMON
 };
 
 /// Of the CPU that the VM uses, what mapping these carriers again and again takes.
@@ -137,22 +143,22 @@ fn alone(period: &Period, allocator: &Allocator, letter: char, sizes: &Sizes, wo
     let used = view::process_cores(period).ok().filter(|cores| *cores > 0.0);
     let share = used.map_or(0.0, |used| (cores / used).min(1.0));
     let mapped = mappings(period, single, sizes);
-    let cost = COST.score(share).filter(|_| cores >= WORTH_CORES);
-    let score =
-        [cost, MAPPINGS.score(mapped / MOST_MAPPINGS)].into_iter().flatten().fold(WORTH_KNOWING, f64::max);
+    let cost = COST.severity(share).filter(|_| cores >= WORTH_CORES);
+    let by_mappings = MAPPINGS.severity(mapped / MOST_MAPPINGS);
+    let severity = [cost, by_mappings].into_iter().flatten().fold(WORTH_KNOWING, f64::max);
     let sbct = fitting_sbct_kb(mean_kb);
     let prove = "the same load: page faults and CPU in the kernel; beamtune memory: single-block carriers must be gone";
     let name = &allocator.name;
     let runtime = format!("erlang:system_flag(erts_alloc, {{{name}, sbct, {}}})", sbct * 1024.0);
     let draft = Draft::new(
-        score,
+        severity,
         format!(
             "{} blocks of {name}, {mean_kb:.0} kB each on average, have a carrier of their own each: the threshold is {:.0} kB",
             single.blocks, sizes.sbct
         ),
     )
-    .about(name.as_str())
-    .costs(if cost.is_some() { Cost::CpuCores(cores) } else { Cost::MemoryBytes(single.free() as f64) })
+    .about(Subject::allocator(name.as_str()))
+    .costs(if cost.is_some() && cost >= by_mappings { Cost::CpuCores(cores) } else { Cost::MemoryBytes(single.free() as f64) })
     .because(Evidence::number("in single-block carriers", single.size as f64, Unit::Bytes))
     .because(Evidence::number("these carriers", single.count as f64, Unit::Count))
     .because(Evidence::number("mappings that they make at most", mapped, Unit::Count).against(
@@ -216,13 +222,13 @@ fn crowded(
         return None;
     }
     let resident = resident.max(1.0);
-    let score = WASTE.score(free / resident)?;
+    let severity = WASTE.severity(free / resident)?;
     let name = &allocator.name;
     let prove =
         "beamtune memory before and after, under the same load: used share of the carriers, and their number";
     Some(
         Draft::new(
-            score,
+            severity,
             format!(
                 "{name} has {} carriers of {:.0} kB at most for blocks of up to {:.0} kB: so few fit in that {} of them are used by no block",
                 carriers.count,
@@ -231,7 +237,7 @@ fn crowded(
                 megabytes(free)
             ),
         )
-        .about(name.as_str())
+        .about(Subject::allocator(name.as_str()))
         .costs(Cost::MemoryBytes(free))
         .because(Evidence::number("largest carrier for each largest block", ratio, Unit::Ratio).against(FEW_BLOCKS, "the default has ten and more; erlang/otp#9521"))
         .because(Evidence::number("of the carriers used", used, Unit::Ratio).against(WELL_USED, "judgement"))

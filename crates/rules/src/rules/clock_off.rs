@@ -4,11 +4,14 @@
 //! the two agree: 100 seconds for each second. Without time correction its clock jumps with the host's.
 
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{Code, Evidence, Missing, Nanos, Period, Scale, SeriesStat, Unit, facts, metrics};
+use beamtune_model::{
+    Account, Code, Evidence, HostPart, Missing, Nanos, Period, Scale, SeriesStat, Subject, Unit, facts,
+    metrics,
+};
 use beamtune_stats::trend;
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, Judgement, MINOR, Rule};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -17,8 +20,9 @@ pub const RULE: Rule = Rule {
     question: "Does the VM's clock go as the host's does?",
     confirm: "erlang:system_time() beside date on the host, twice within a minute: the difference must stay as it is",
     needs: &[&metrics::CLOCK_OFFSET],
-    since: 21,
+    account: Account::Delay,
     judge,
+    ..Rule::COMMON
 };
 
 /// How much faster or slower the VM's monotonic clock runs than the recorder's: seconds per second.
@@ -96,8 +100,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             next: "record for longer: --for 10s".to_owned(),
         });
     };
-    let apart = clocks.ahead.and_then(|ahead| APART.score(ahead.abs()));
-    let off = RUNS_OFF.score(gain.abs());
+    let apart = clocks.ahead.and_then(|ahead| APART.severity(ahead.abs()));
+    let off = RUNS_OFF.severity(gain.abs());
     let worst = apart.into_iter().chain(off).reduce(f64::max);
     // Where it may warp, the VM takes over a step, within a minute, and no timer suffers.
     let warps = mode == "multi_time_warp" && corrected;
@@ -105,18 +109,19 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let is_small = corrected && clocks.step < APART.warning;
     let stepped = (clocks.step > 0.0).then_some(match (warps, is_small) {
         (true, _) => 10.0,
-        (false, true) => NOTICE,
+        (false, true) => MINOR,
         (false, false) => 30.0,
     });
     let uncorrected = (!corrected).then_some(15.0);
-    let Some(score) = [worst, stepped, uncorrected].into_iter().flatten().reduce(f64::max) else {
+    let Some(severity) = [worst, stepped, uncorrected].into_iter().flatten().reduce(f64::max) else {
         return Ok(Judgement::Healthy(healthy(&clocks, gain)));
     };
     // It looks at the host's time every 15 to 60 s (OTP's erl_time_sup.c), and takes over what it sees.
     let soon = warps && off.is_none();
-    let score = if soon { score.min(NOTICE) } else { score };
     Ok(Judgement::found(
-        Draft::new(score, summary(&clocks, gain))
+        Draft::new(severity, summary(&clocks, gain))
+            .minor_if(soon)
+            .about(Subject::host(HostPart::Clock))
             .because(
                 Evidence::number("the VM's clock gains, seconds per second", gain, Unit::Ratio)
                     .against(RUNS_OFF.warning, RUNS_OFF.source),
@@ -165,8 +170,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
 fn summary(clocks: &Clocks, gain: f64) -> String {
     let side = |ahead: f64| if ahead > 0.0 { "ahead of" } else { "behind" };
-    let apart = clocks.ahead.filter(|ahead| APART.score(ahead.abs()).is_some());
-    match (RUNS_OFF.score(gain.abs()), apart) {
+    let apart = clocks.ahead.filter(|ahead| APART.severity(ahead.abs()).is_some());
+    match (RUNS_OFF.severity(gain.abs()), apart) {
         (Some(_), Some(ahead)) => {
             // Away from each other, it never ends.
             let left = (ahead * gain < 0.0).then(|| view::duration_text((ahead / gain).abs()));

@@ -5,13 +5,16 @@
 //! asks every process, one after the other, whether it still runs it. Both processes are known by their names, and what they do tells
 //! which of the two it is.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, facts, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, facts, metrics,
+};
 
-use crate::place;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::signals::own_effect;
+use crate::signals::stack;
+use crate::signals::watermark;
 use crate::view;
-use crate::watermark;
 
 pub const RULE: Rule = Rule {
     code: Code("BT057"),
@@ -19,8 +22,9 @@ pub const RULE: Rule = Rule {
     question: "Are modules searched for, loaded or purged while the node works?",
     confirm: "trace error_handler:undefined_function/3, code:ensure_loaded/1 and code:load_binary/3 for a second (dbg or recon_trace): the same modules again and again confirm it",
     needs: &[&metrics::SCAN_REDUCTIONS, &metrics::PROCESS_COUNT, &metrics::PROCESS_USER],
-    since: 21,
+    account: Account::CpuUsed,
     judge,
+    ..Rule::COMMON
 };
 
 const PROVE_SEARCH: &str = "looks in which code_server is at work, under the same load";
@@ -50,10 +54,6 @@ const CHECK_SECONDS: f64 = 2.5e-6;
 /// Below this nobody would win anything by a change.
 const WORTH_CORES: f64 = 0.01;
 
-/// Less of what the node could use than this holds nothing up yet: that is never critical.
-const WORTH_SHARE: f64 = 0.10;
-const MOST_WHERE_SMALL: f64 = 60.0;
-
 const CODE_SERVER: &str = "code_server";
 const FILE_LOADER: &str = "erl_prim_loader";
 const PURGER: &str = "erts_code_purger";
@@ -77,17 +77,17 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let all = period.stat(&metrics::SCAN_REDUCTIONS, "")?.delta as f64;
     let purges = Purges::of(period)?;
     let server = Seen::find(period, CODE_SERVER);
-    if let Some((purges, score)) = purges.as_ref().and_then(|purges| {
-        Some((purges, PURGES.score(purges.share).filter(|_| purges.cores >= WORTH_CORES)?))
+    if let Some((purges, severity)) = purges.as_ref().and_then(|purges| {
+        Some((purges, PURGES.severity(purges.share).filter(|_| purges.cores >= WORTH_CORES)?))
     }) {
-        return Ok(Judgement::found(reloaded(period, purges, server, score)));
+        return Ok(Judgement::found(reloaded(period, purges, server, severity)));
     }
     // Before 27 the code server has another process read the files.
     let searchers = [server, Seen::find(period, FILE_LOADER)];
     let busiest = searchers.into_iter().flatten().max_by(|a, b| a.busy.total_cmp(&b.busy));
     let found = busiest.filter(|busiest| busiest.process.runnable >= LEAST_LOOKS);
-    if let Some((found, score)) = found.and_then(|found| Some((found, SEARCHES.score(found.busy)?))) {
-        return Ok(Judgement::found(searched(period, server.unwrap_or(found), found.busy, all, score)));
+    if let Some((found, severity)) = found.and_then(|found| Some((found, SEARCHES.severity(found.busy)?))) {
+        return Ok(Judgement::found(searched(period, server.unwrap_or(found), found.busy, all, severity)));
     }
     Ok(Judgement::Healthy(match busiest {
         Some(busiest) => {
@@ -119,7 +119,9 @@ impl<'p> Purges<'p> {
             .into_iter()
             .rfind(|(since, _)| release >= *since)
             .unwrap_or(PER_CHECK_REDUCTIONS[0]);
-        let checks = purger.process.reductions as f64 / period.seconds().max(1.0) / per_check;
+        let own = own_effect::purge_reductions(processes, per_check);
+        let reductions = (purger.process.reductions as f64 - own).max(0.0);
+        let checks = reductions / period.seconds().max(1.0) / per_check;
         let cores = (checks * CHECK_SECONDS).min(used);
         let share = if used > 0.0 { cores / used } else { 0.0 };
         Ok(Some(Purges { purger, per_s: checks / processes, processes, cores, share }))
@@ -127,17 +129,16 @@ impl<'p> Purges<'p> {
 }
 
 /// Modules come and go.
-fn reloaded(period: &Period, purges: &Purges<'_>, server: Option<Seen<'_>>, score: f64) -> Draft {
+fn reloaded(period: &Period, purges: &Purges<'_>, server: Option<Seen<'_>>, severity: f64) -> Draft {
     let Purges { purger, per_s, processes, cores, share } = purges;
-    let small = view::capacity(period).is_ok_and(|capacity| *cores < WORTH_SHARE * capacity.cores);
     Draft::new(
-        if small { score.min(MOST_WHERE_SMALL) } else { score },
+        severity,
         format!(
             "about {per_s:.1} times a second a module is loaded in the place of another one, and all {processes:.0} processes are asked \
              whether they still run the old one"
         ),
     )
-    .about(purger.process.title())
+    .about(purger.process.subject())
     .costs(Cost::CpuCores(*cores))
     .because(Evidence::number("modules purged", *per_s, Unit::PerSecond).with_text("by the purger's reductions"))
     .because(Evidence::number("CPU that asking takes, of what the VM uses", *share, Unit::Ratio).against(PURGES.warning, PURGES.source))
@@ -159,19 +160,19 @@ fn reloaded(period: &Period, purges: &Purges<'_>, server: Option<Seen<'_>>, scor
 }
 
 /// Modules are looked for, mostly in vain.
-fn searched(period: &Period, server: Seen<'_>, busy: f64, all: f64, score: f64) -> Draft {
+fn searched(period: &Period, server: Seen<'_>, busy: f64, all: f64, severity: f64) -> Draft {
     let process = server.process;
     let system = period.cores(&metrics::PROCESS_SYSTEM, "").ok();
     let embedded = is_embedded(period);
     Draft::new(
-        score,
+        severity,
         format!(
             "the code server is at work in {:.0} % of the looks: modules that are not loaded, or do not exist, are called or asked for \
              again and again",
             busy * 100.0
         ),
     )
-    .about(process.title())
+    .about(process.subject())
     .costs(Cost::Waiting(view::mean_queue(process)))
     .because(
         Evidence::number("looks in which it, or who reads files for it, was at work", busy, Unit::Ratio)
@@ -235,7 +236,7 @@ fn is_embedded(period: &Period) -> bool {
 /// Processes that stand in a call of the code server: the first of them, and how many.
 fn callers(period: &Period) -> Option<String> {
     let stands = |process: &&ProcessUse| {
-        place::of(process).is_some_and(|place| {
+        stack::of(process).is_some_and(|place| {
             ["code_server:call", "error_handler:", "code:ensure_loaded"]
                 .iter()
                 .any(|start| place.starts_with(start))

@@ -3,18 +3,18 @@
 //! Where locks were counted it names the lock, what it belongs to, and what would be waited for without it. Where they were not, but
 //! somebody has looked at where threads wait, it names the operation.
 
-use std::collections::HashMap;
-
 use beamtune_model::units::{SECOND_NS, seconds};
-use beamtune_model::{Code, Cost, Evidence, Missing, Nanos, Period, Remedy, Scale, TableRow, Unit};
+use beamtune_model::{Account, Code, Cost, Evidence, Missing, Nanos, Period, Subject, Unit, Use};
 
 use crate::contention::look::{self, Look};
 use crate::contention::{
     self, Answer, Contender, Entity, NAMELESS, Operation, Remains, Thing, What, blocked,
 };
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
-use crate::view;
+use crate::rule::{Draft, Judgement, Rule, Topic};
+use crate::signals::lock_suspects::{
+    Schedulers, WAITED, candidates, is_of_metrics, metrics, metrics_by_scheduler, metrics_candidates,
+};
 
 pub const RULE: Rule = Rule {
     code: Code("BT033"),
@@ -22,40 +22,17 @@ pub const RULE: Rule = Rule {
     question: "Which locks do threads wait for?",
     confirm: "a second count under the same load names the same lock; beamtune compare with the remedy tells what it is worth",
     needs: &[],
-    since: 21,
+    account: Account::CpuUsed,
+    topics: &[Topic::Locks],
     judge,
+    ..Rule::COMMON
 };
-
-/// Time waited for a lock, as a share of the time that all schedulers had.
-const WAITED: Scale = Scale {
-    notice: look::LITTLE,
-    // From this share on `beamtune locks` says that threads wait for each other.
-    warning: look::MUCH,
-    critical: 0.75,
-    source: "measured on OTP 25, 2 schedulers and one table that 32 processes write: 0.87–0.98 by default, 0.10–0.13 with write_concurrency auto",
-};
-
-/// Time waited for one table, as a share of the duration, that operators look into whatever the number of schedulers (practice: one of
-/// 11.8 % was sharded, which left 0.17 %).
-const OF_TABLE: f64 = 0.10;
-
-/// The score of what is little of the time that all schedulers have.
-const LOOKED_INTO: f64 = 10.0;
-
-/// Without the number of schedulers a share says less: a hundred of them may wait as long together as two.
-const MOST_WITHOUT_SCHEDULERS: f64 = 50.0;
 
 /// Counts of a shorter time than this are by chance, in nanoseconds.
 const SHORT: i64 = SECOND_NS;
 
 /// Findings at most, and things that are named in one.
 const MOST: usize = 3;
-
-/// Tables that are named as those that may be meant.
-const MOST_CANDIDATES: usize = 5;
-
-/// A queue of fewer messages is none that many send to at once (judgement).
-const MANY_MESSAGES: i64 = 100;
 
 /// What those who look themselves are to type.
 const NEXT: &str = "beamtune locks TARGET";
@@ -88,52 +65,6 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     })
 }
 
-/// What was waited for the longest, where locks were counted and that is enough for a finding.
-pub(crate) fn most_waited(period: &Period) -> Option<String> {
-    let first = contention::things(period, &contention::contenders(period)).into_iter().next()?;
-    Schedulers::of(period).score_of(&first)?;
-    Some(first.name)
-}
-
-/// Normal schedulers online; `None` where that is not known.
-#[derive(Debug, Clone, Copy)]
-struct Schedulers(Option<f64>);
-
-impl Schedulers {
-    fn of(period: &Period) -> Self {
-        Schedulers(view::schedulers_online(period).ok())
-    }
-
-    /// Of time waited, told as a share of the duration, the share of what all of them had together.
-    fn part(self, share: f64) -> f64 {
-        share / self.0.unwrap_or(1.0).max(1.0)
-    }
-
-    fn score(self, share: f64) -> Option<f64> {
-        let score = WAITED.score(self.part(share))?;
-        Some(if self.0.is_none() { score.min(MOST_WITHOUT_SCHEDULERS) } else { score })
-    }
-
-    /// Of one thing: a table is worth a notice also where that is little of the time of many schedulers.
-    fn score_of(self, thing: &Thing) -> Option<f64> {
-        let share = thing.share?;
-        let is_looked_into = thing.class.starts_with("db_") && thing.id.is_some() && share >= OF_TABLE;
-        self.score(share).or(is_looked_into.then_some(LOOKED_INTO))
-    }
-
-    /// What the score is of; or that it cannot be told well.
-    fn told(self, draft: Draft, share: f64) -> Draft {
-        let of_all = self.0.map(|count| {
-            Evidence::number(format!("of the time of {count:.0} schedulers"), self.part(share), Unit::Ratio)
-                .against(WAITED.warning, WAITED.source)
-        });
-        draft.because_some(of_all).but_if(
-            self.0.is_none(),
-            "how many schedulers there are is not known: with many of them such a share is little",
-        )
-    }
-}
-
 fn by_counts(period: &Period) -> Judgement {
     if period.locks.is_empty() {
         return Judgement::NotJudged {
@@ -155,10 +86,10 @@ fn by_counts(period: &Period) -> Judgement {
         .zip(contention::what_remains(period, &things, MOST))
         .filter_map(|(thing, rest)| {
             let share = thing.share?;
-            let score = schedulers.score_of(thing)?;
+            let severity = schedulers.severity_of(thing)?;
             let contender = contenders.iter().find(|contender| contender.class == thing.class)?;
             let draft = Draft::new(
-                score,
+                severity,
                 format!(
                     "threads wait for {}: {:.0} % of the duration, all threads together",
                     thing.name,
@@ -166,16 +97,16 @@ fn by_counts(period: &Period) -> Judgement {
                 ),
             );
             // Threads that wait for one second in each second have lost one core.
-            let draft = draft.costs(Cost::CpuCores(share)).because(waited(thing.waited, length, share));
+            let draft = draft.costs(Cost::CpuCores(share)).part(Use::Locks).because(waited(thing.waited, length, share));
             let draft = schedulers.told(draft, share).but_if(
-                schedulers.score(share).is_none(),
+                schedulers.severity(share).is_none(),
                 "of the time that all schedulers have it is little: it limits the node once they all come here",
             );
             Some(counted(draft, period, thing, contender, &rest))
         })
         .collect();
     // Each a little may be much together.
-    if !things.iter().any(|thing| thing.share.is_some_and(|share| schedulers.score(share).is_some())) {
+    if !things.iter().any(|thing| thing.share.is_some_and(|share| schedulers.severity(share).is_some())) {
         drafts.extend(spread(period, &contenders, &things, schedulers));
     }
     let categories = period.lock_session.as_ref().map_or(&[][..], |session| session.categories.as_slice());
@@ -213,7 +144,7 @@ fn counted(draft: Draft, period: &Period, thing: &Thing, contender: &Contender, 
     let is_rest = entity.is_none() && contender.entities.iter().any(|entity| entity.what.is_apart());
     let known = entity.and_then(|entity| entity.known.as_deref());
     let draft = draft
-        .about(thing.name.clone())
+        .about(Subject::Lock { name: thing.name.clone() })
         .because_some(counts.collision_share().map(|share| {
             Evidence::number("tries that found it taken", share, Unit::Ratio)
                 .with_text(format!("{} of {}", counts.collisions, counts.tries))
@@ -257,27 +188,6 @@ fn counted(draft: Draft, period: &Period, thing: &Thing, contender: &Contender, 
         .but("whoever does not wait here any more comes to the next lock sooner: at least that would remain")
 }
 
-/// Names of tables in which libraries keep metrics begin so: prometheus.erl, Telemetry.Metrics' reporters, folsom, exometer.
-const METRICS: &[&str] =
-    &["prometheus_", "telemetry_metrics", "Elixir.TelemetryMetrics", "folsom_", "exometer_"];
-
-/// True of the name of a table of metrics.
-fn is_of_metrics(table: &str) -> bool {
-    METRICS.iter().any(|name| table.starts_with(name))
-}
-
-/// What to do about a table of metrics that all write.
-fn metrics_by_scheduler(period: &Period) -> Option<Remedy> {
-    remedy::of(
-        period,
-        "code.metrics_by_scheduler",
-        "a library that keeps a part of each metric for each scheduler and adds them up when they are read (peep for Elixir), or counters \
-         with write_concurrency in place of rows",
-        "all processes that count the same thing write the same row, whatever lock it has",
-        "time waited for it as a share of the duration (beamtune locks) and throughput, under the same load",
-    )
-}
-
 /// Of a table's many locks, whether one has most of the waiting.
 fn hot_key(entity: Option<&Entity>) -> Option<Evidence> {
     let hottest = entity.filter(|entity| entity.is_one_hot_lock())?.hottest?;
@@ -309,7 +219,7 @@ fn spread(
     schedulers: Schedulers,
 ) -> Option<Draft> {
     let share: f64 = things.iter().filter_map(|thing| thing.share).sum();
-    let score = schedulers.score(share)?;
+    let severity = schedulers.severity(share)?;
     let first = contenders.first()?;
     let summary = format!(
         "threads wait for {} different locks, for none of them much: {:.0} % of the duration, all threads together, most of it for {}",
@@ -318,7 +228,13 @@ fn spread(
         first.class
     );
     let draft = schedulers
-        .told(Draft::new(score, summary).about("many locks").costs(Cost::CpuCores(share)), share)
+        .told(
+            Draft::new(severity, summary)
+                .about(Subject::Lock { name: "many locks".to_owned() })
+                .costs(Cost::CpuCores(share))
+                .part(Use::Locks),
+            share,
+        )
         .because_some(first.share.map(|share| {
             Evidence::number(format!("waited for the class {}", first.class), share, Unit::Ratio)
         }));
@@ -343,7 +259,7 @@ fn explained(draft: Draft, answer: &Answer) -> Draft {
 struct Waits {
     share: f64,
     of: &'static str,
-    score: Option<f64>,
+    severity: Option<f64>,
 }
 
 /// A finding by where threads were seen waiting.
@@ -358,22 +274,24 @@ fn seen_waiting(period: &Period) -> Judgement {
         Some(seen) => Waits {
             share: seen.share,
             of: "the time in which schedulers had work",
-            score: WAITED.score(seen.share),
+            severity: WAITED.severity(seen.share),
         },
         // Nothing tells how the threads spent their time otherwise.
         None => {
             let share = operations.iter().filter_map(|operation| operation.share).sum();
-            Waits { share, of: "the look, all threads together", score: schedulers.score(share) }
+            Waits { share, of: "the look, all threads together", severity: schedulers.severity(share) }
         }
     };
     let said = format!("{:.0} % of {}, most of it in {name}", 100.0 * waits.share, waits.of);
-    let Some(score) = waits.score.filter(|_| !is_cleared) else {
+    let Some(severity) = waits.severity.filter(|_| !is_cleared) else {
         return Judgement::Healthy(format!("threads were seen waiting for locks for {said}"));
     };
-    let mut draft = Draft::new(score, format!("threads wait for locks: {said}")).about(name).because(
-        Evidence::number(format!("waited, of {}", waits.of), waits.share, Unit::Ratio)
-            .against(WAITED.warning, WAITED.source),
-    );
+    let mut draft = Draft::new(severity, format!("threads wait for locks: {said}"))
+        .about(Subject::Lock { name: name.to_owned() })
+        .because(
+            Evidence::number(format!("waited, of {}", waits.of), waits.share, Unit::Ratio)
+                .against(WAITED.warning, WAITED.source),
+        );
     for operation in operations.iter().take(MOST) {
         let of = operation.class.map_or_else(String::new, |class| format!(", for locks such as {class}"));
         let waited = Evidence::number(
@@ -413,82 +331,4 @@ fn operation(mut draft: Draft, period: &Period, first: &Operation) -> Draft {
             .fix(metrics_candidates(period));
     }
     explained(draft, &contention::answer(period, class, None))
-}
-
-/// The process that may be meant, where many send to one: that with the longest queue.
-pub(super) fn receiver(period: &Period) -> Option<Evidence> {
-    let process = period.processes.iter().max_by_key(|process| process.queue_max)?;
-    (process.queue_max >= MANY_MESSAGES).then(|| {
-        let text = format!("{}: up to {} messages", process.title(), process.queue_max);
-        Evidence::text("the process with the longest queue, whose lock each sender takes", text)
-    })
-}
-
-/// Tables that may be meant, the largest first: those that all may write, and that have one lock. Several may have one name.
-pub(super) fn candidates(period: &Period) -> Option<Evidence> {
-    let mut names: Vec<(&TableRow, usize)> = Vec::new();
-    let mut places: HashMap<&str, usize> = HashMap::new();
-    for table in all_write(period) {
-        let place = *places.entry(table.name.as_str()).or_insert_with(|| {
-            names.push((table, 0));
-            names.len() - 1
-        });
-        if let Some((_, tables)) = names.get_mut(place) {
-            *tables += 1;
-        }
-    }
-    let told = names.iter().take(MOST_CANDIDATES).map(|(table, tables)| match (&table.owner_name, tables) {
-        (Some(owner), 1) => format!("{} of {owner}", table.name),
-        (None, 1) => table.name.clone(),
-        (_, several) => format!("{} ({several} tables)", table.name),
-    });
-    (!names.is_empty()).then(|| {
-        let names = told.collect::<Vec<_>>().join(", ");
-        Evidence::text("public tables without write_concurrency, the largest", names)
-    })
-}
-
-/// Tables of metrics that all may write: a row that all count in is one lock, whatever locks its table has.
-pub(super) fn metrics(period: &Period) -> Option<Evidence> {
-    let names: Vec<&str> =
-        of_metrics(period).map(|table| table.name.as_str()).take(MOST_CANDIDATES).collect();
-    (!names.is_empty()).then(|| Evidence::text("tables of metrics that all may write", names.join(", ")))
-}
-
-/// What to do about them, if there are any.
-pub(super) fn metrics_candidates(period: &Period) -> Option<Remedy> {
-    of_metrics(period).next().and_then(|_| metrics_by_scheduler(period))
-}
-
-fn of_metrics(period: &Period) -> impl Iterator<Item = &TableRow> {
-    public(period).filter(|table| is_of_metrics(&table.name))
-}
-
-/// Tables that all may write, and that have one lock.
-fn all_write(period: &Period) -> impl Iterator<Item = &TableRow> {
-    let has_one_lock =
-        |options: &[String]| !options.iter().any(|option| option.starts_with("write_concurrency"));
-    public(period).filter(move |table| has_one_lock(&table.options))
-}
-
-/// Owners of tables that all may write and nobody does, but for OTP now and then.
-const OF_OTP: &[&str] = &[
-    "code_server",
-    "application_controller",
-    "inet_db",
-    "init",
-    "kernel_sup",
-    "logger",
-    "global_name_server",
-];
-
-/// The program's tables, those with most memory first.
-pub(crate) fn of_program(period: &Period) -> impl Iterator<Item = &TableRow> {
-    let is_otps = |table: &TableRow| table.owner_name.as_deref().is_some_and(|owner| OF_OTP.contains(&owner));
-    period.tables.iter().filter(move |table| !is_otps(table))
-}
-
-/// Those that all may write.
-fn public(period: &Period) -> impl Iterator<Item = &TableRow> {
-    of_program(period).filter(|table| table.protection == "public")
 }

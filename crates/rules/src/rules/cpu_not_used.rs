@@ -4,14 +4,17 @@
 
 use std::collections::HashMap;
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, Remedy, Unit, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, HostPart, Limit, Missing, Period, Remedy, Signal, Subject, Unit, Use,
+    metrics,
+};
 
-use super::{contended_locks, cpu_starved};
 use crate::account::{self, BLOCKED, Serial, Unused};
-use crate::holds;
-use crate::place;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, Role, Rule, Topic};
+use crate::signals::blocking;
+use crate::signals::lock_suspects;
+use crate::signals::stack;
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -26,8 +29,11 @@ pub const RULE: Rule = Rule {
         &metrics::CPUS_ALLOWED,
         &metrics::PROCESS_USER,
     ],
-    since: 21,
+    account: Account::CpuUnused,
+    role: Role::Symptom,
+    topics: &[Topic::Locks],
     judge,
+    ..Rule::COMMON
 };
 
 /// Below this share of the capacity a node is called idle, and nothing is explained.
@@ -39,37 +45,21 @@ const UNUSED: f64 = 0.25;
 /// Kept waiting by others for more than this, in cores, a node is not idle, whatever it used.
 const WAITING: f64 = 0.05;
 
-/// Why capacity is left over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
-    Locks,
-    Quota,
-    Neighbours,
-    Stolen,
-    SerialProcess,
-    Turns,
-    Outside,
-    Nothing,
-}
-
-impl Cause {
-    /// As the finding's subject; never changed.
-    fn name(self) -> &'static str {
-        match self {
-            Cause::Locks => "locks",
-            Cause::Quota => "quota",
-            Cause::Neighbours => "neighbours",
-            Cause::Stolen => "steal",
-            Cause::SerialProcess => "one serial process",
-            Cause::Turns => "one at a time",
-            Cause::Outside => "waiting outside",
-            Cause::Nothing => "no runnable work",
-        }
+/// What the finding is about, where that is one thing.
+fn subject(cause: Use, unused: &Unused<'_>) -> Option<Subject> {
+    match cause {
+        Use::Quota => Some(Subject::limit(Limit::CpuQuota)),
+        Use::Others => Some(Subject::host(HostPart::Neighbours)),
+        Use::Stolen => Some(Subject::host(HostPart::Steal)),
+        Use::SerialProcess => unused.serial.as_ref().map(|serial| serial.subject.clone()),
+        Use::Outside => match (&unused.hold, &unused.held_up[..]) {
+            (Some(hold), _) => Some(hold.subject()),
+            (None, [process]) => Some(process.subject()),
+            (None, _) => None,
+        },
+        _ => None,
     }
 }
-
-/// The evidence that names who may let one go on at a time.
-pub(crate) const TURNS_FOR: &str = "they may take turns for";
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let capacity = view::capacity(period)?;
@@ -92,39 +82,39 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         }
     }
     let cause = match locks {
-        Some(_) => Cause::Locks,
+        Some(_) => Use::Locks,
         None => [
-            (unused.nothing, if outside.is_none() { Cause::Nothing } else { Cause::Outside }),
-            (unused.turns, if serial.is_some() { Cause::SerialProcess } else { Cause::Turns }),
-            (unused.stolen, Cause::Stolen),
-            (unused.neighbours, Cause::Neighbours),
-            (unused.stopped, Cause::Quota),
+            (unused.nothing, if outside.is_none() { Use::Nothing } else { Use::Outside }),
+            (unused.turns, if serial.is_some() { Use::SerialProcess } else { Use::Turns }),
+            (unused.stolen, Use::Stolen),
+            (unused.neighbours, Use::Others),
+            (unused.stopped, Use::Quota),
         ]
         .into_iter()
         .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map_or(Cause::Nothing, |(_, cause)| cause),
+        .map_or(Use::Nothing, |(_, cause)| cause),
     };
 
-    let turns_for = unused.turns_for.as_ref().filter(|_| cause == Cause::Turns);
+    let turns_for = unused.turns_for.as_ref().filter(|_| cause == Use::Turns);
     let share = |cores: f64| if unused.cores > 0.0 { cores / unused.cores } else { 0.0 };
     let of_capacity = format!("{:.2} of {:.2} cores are not used", unused.cores, capacity.cores);
     let summary = match (cause, locks) {
-        (Cause::Locks, Some((_, sign))) => {
+        (Use::Locks, Some((_, sign))) => {
             format!("the schedulers wait for each other (locks inside the VM): {sign}")
         }
-        (Cause::Quota, _) => format!("{of_capacity}, because a CPU quota stops the VM"),
-        (Cause::Neighbours, _) => format!("{of_capacity}, because other processes have the CPUs"),
-        (Cause::Stolen, _) => format!("{of_capacity}, because the hypervisor gives them to others"),
-        (Cause::SerialProcess, _) => {
+        (Use::Quota, _) => format!("{of_capacity}, because a CPU quota stops the VM"),
+        (Use::Others, _) => format!("{of_capacity}, because other processes have the CPUs"),
+        (Use::Stolen, _) => format!("{of_capacity}, because the hypervisor gives them to others"),
+        (Use::SerialProcess, _) => {
             format!("{of_capacity}; {}", serial.as_ref().map(Serial::said).unwrap_or_default())
         }
-        (Cause::Turns, _) => {
+        (Use::Turns, _) => {
             let further = turns_for.map(|turns| format!("; {}", turns.waited_for())).unwrap_or_default();
             format!(
                 "{of_capacity}, because the work goes on in turns: one process at a time, never two{further}"
             )
         }
-        (Cause::Outside, _) => format!(
+        (Use::Outside, _) => format!(
             "{of_capacity}, because work waits for answers: {}",
             outside.as_deref().unwrap_or_default()
         ),
@@ -138,18 +128,20 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         },
     };
     // Where locks were counted it is known which, and what helps against that one is said there.
-    let counted = unused.lock.as_ref().filter(|_| cause == Cause::Locks);
+    let counted = unused.lock.as_ref().filter(|_| cause == Use::Locks);
     // Else by what most such waiting is for: a table that all write, a process that all send to.
-    let is_guessed = cause == Cause::Locks && counted.is_none();
-    let candidates = [contended_locks::candidates, contended_locks::metrics, contended_locks::receiver]
+    let is_guessed = cause == Use::Locks && counted.is_none();
+    let candidates = [lock_suspects::candidates, lock_suspects::metrics, lock_suspects::receiver]
         .into_iter()
         .filter_map(|candidate| candidate(period).filter(|_| is_guessed));
     // An explanation is a notice; that locks hold the node back is more than that.
-    let score = locks.as_ref().map_or(10.0, |(score, _)| *score);
+    let severity = locks.as_ref().map_or(10.0, |(severity, _)| *severity);
     // Where only the switches told of locks, how long they were waited for is not known.
-    let is_timed = cause == Cause::Locks && BLOCKED.score(unused.blocked_share).is_some();
+    let is_timed = cause == Use::Locks && BLOCKED.severity(unused.blocked_share).is_some();
     let blocked = is_timed.then_some(Cost::CpuCores(unused.blocked));
-    let draft = candidates.fold(Draft::new(score, summary).about(cause.name()).costs(blocked), Draft::because)
+    let turns = turns_for.map(|turns| Signal::TurnsFor(turns.subject()));
+    let signals = [Signal::Unused(cause)].into_iter().chain(turns);
+    let draft = candidates.fold(Draft::new(severity, summary).about(subject(cause, &unused)).signals(signals).costs(blocked).part(blocked.map(|_| Use::Locks)), Draft::because)
         .because(Evidence::number("capacity", capacity.cores, Unit::Cores).with_text(account::capacity_text(&capacity)))
         .because(Evidence::number("CPU of the VM", used, Unit::Cores))
         .because(Evidence::number("not used: stopped by the quota", share(unused.stopped), Unit::Ratio))
@@ -178,7 +170,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             Evidence::text("with messages, and yet waiting", process.title())
                 .with_text(format!("{}: up to {} messages", process.title(), process.queue_max))
         }))
-        .because_some(turns_for.map(|turns| Evidence::text(TURNS_FOR, turns.title.as_str())))
+        .because_some(turns_for.map(|turns| Evidence::text("they may take turns for", turns.title.as_str())))
         .because_some(waiting_where(period).map(|text| Evidence::text("where processes wait in the midst of something", text)))
         .because_some(counted.map(|lock| {
             let said = format!("{lock}: see the finding contended-locks, and what helps there");
@@ -189,11 +181,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "native code that blocks, page faults and interrupts look the same from here; which lock it is takes a lock-counting emulator",
         )
         .but_if(
-            cause == Cause::Neighbours && is_part_of_host(period, capacity.allowed),
+            cause == Use::Others && is_part_of_host(period, capacity.allowed),
             "the VM may run on a part of the host's CPUs, and where others ran is not recorded: its own threads may have had them",
         )
         .but_if(turns_for.is_some(), "workers that ask it for work, and have none to do, look the same")
-        .but_if(cause == Cause::Outside, "messages that a process never takes look the same: see whether they stay");
+        .but_if(cause == Use::Outside, "messages that a process never takes look the same: see whether they stay");
     let remedies = if counted.is_some() { Vec::new() } else { remedies(period, cause) };
     Ok(Judgement::found(remedies.into_iter().fold(draft, Draft::fix)))
 }
@@ -204,17 +196,17 @@ fn is_part_of_host(period: &Period, allowed: f64) -> bool {
 }
 
 /// What to do about a cause, best first.
-fn remedies(period: &Period, cause: Cause) -> Vec<Option<Remedy>> {
+fn remedies(period: &Period, cause: Use) -> Vec<Option<Remedy>> {
     let of = |entry, change, why, prove| remedy::of(period, entry, change, why, prove);
     match cause {
-        Cause::Locks => vec![
+        Use::Locks => vec![
             of(
                 "ets.write_concurrency",
                 "the most common cause is one ETS table that all write: {write_concurrency, auto} (25+) or true, or a table per scheduler",
                 "a table has one lock by default",
                 "switches a second and throughput under the same load",
             ),
-            contended_locks::metrics_candidates(period),
+            lock_suspects::metrics_candidates(period),
             of(
                 "code.split_process",
                 "the next one is a process that all send to: several processes by key, or message_queue_data off_heap (25+)",
@@ -228,9 +220,9 @@ fn remedies(period: &Period, cause: Cause) -> Vec<Option<Remedy>> {
                 "the lock with the most waiting time is the one to remove",
             ),
         ],
-        Cause::SerialProcess | Cause::Turns => vec![of(
+        Use::SerialProcess | Use::Turns => vec![of(
             "code.split_process",
-            if cause == Cause::Turns {
+            if cause == Use::Turns {
                 "find what they take turns for (a lock process, a global:trans, a pool of one) and split it by key"
             } else {
                 "split the process, see the finding serial-process"
@@ -238,18 +230,16 @@ fn remedies(period: &Period, cause: Cause) -> Vec<Option<Remedy>> {
             "one process uses one scheduler at most",
             "throughput under the same load",
         )],
-        Cause::Quota => vec![of(
+        Use::Quota => vec![of(
             "host.cpu_quota",
             "see the finding cpu-throttled",
             "the kernel stops the VM",
             "throttled periods must stop growing",
         )],
-        Cause::Neighbours | Cause::Stolen => vec![of(
+        Use::Others | Use::Stolen => vec![of(
             "host.cpu_isolation",
-            // So little of it is no finding there.
             match cause {
-                _ if cpu_starved::is_found(period) => "see the finding cpu-starved",
-                Cause::Stolen => "a machine type with dedicated CPUs, or another host",
+                Use::Stolen => "a machine type with dedicated CPUs, or another host",
                 _ => {
                     "move the neighbours away, or give the VM CPUs of its own (cpuset, a dedicated node pool)"
                 }
@@ -257,13 +247,13 @@ fn remedies(period: &Period, cause: Cause) -> Vec<Option<Remedy>> {
             "others have the CPUs",
             "run-queue wait must fall towards 0",
         )],
-        Cause::Outside => vec![of(
+        Use::Outside => vec![of(
             "code.more_in_flight",
             "make what they wait for answer sooner (see where they stand), or let more of them wait at a time (a larger pool), with a time-out",
             "the schedulers are idle, so no emulator flag can help",
             "throughput with a pool of twice the size",
         )],
-        Cause::Nothing => vec![of(
+        _ => vec![of(
             "code.more_in_flight",
             "if it should do more: let more requests in at a time (pool sizes, acceptors, prefetch), or look at what it waits for",
             "the schedulers are idle, so no emulator flag can help",
@@ -275,8 +265,8 @@ fn remedies(period: &Period, cause: Cause) -> Vec<Option<Remedy>> {
 /// The program's functions in which processes of a sample wait in the midst of something, those of most first.
 fn waiting_where(period: &Period) -> Option<String> {
     let mut places: HashMap<&str, i64> = HashMap::new();
-    for place in holds::waiting(period) {
-        let Some(at) = place::of_program(&place.stack).or(place.stack.first().map(String::as_str)) else {
+    for place in blocking::waiting(period) {
+        let Some(at) = stack::of_program(&place.stack).or(place.stack.first().map(String::as_str)) else {
             continue;
         };
         let count = places.entry(at).or_default();

@@ -1,9 +1,11 @@
 //! BT004: the schedulers want to run, and others have the CPUs.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, cpu, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, HostPart, Limit, Missing, Period, Scale, Subject, Unit, Use, cpu, metrics,
+};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, Judgement, Role, Rule};
 use crate::view::{self, Capacity, kind};
 
 pub const RULE: Rule = Rule {
@@ -19,8 +21,10 @@ pub const RULE: Rule = Rule {
         &metrics::CPUS_ONLINE,
         &metrics::CPUS_ALLOWED,
     ],
-    since: 21,
+    account: Account::CpuUnused,
+    role: Role::Symptom,
     judge,
+    ..Rule::COMMON
 };
 
 /// Share of the time in which schedulers were runnable and yet not on a CPU.
@@ -76,6 +80,12 @@ struct Waiting {
 }
 
 impl Waiting {
+    /// CPU that threads with work lacked, in cores: no more than others used, where these are to blame.
+    fn lacked(&self) -> f64 {
+        let lacked = self.with_work.unwrap_or(self.waited).min(self.waited);
+        if self.who == Who::Others { lacked.min(self.foreign) } else { lacked }
+    }
+
     fn share(&self) -> f64 {
         let wanted = self.ran + self.waited;
         if wanted > 0.0 { self.waited / wanted } else { 0.0 }
@@ -114,14 +124,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let is_crowded = foreign + view::process_cores(period)? >= CROWDED * waiting.capacity.allowed;
     let mut drafts = Vec::new();
     if waiting.waited >= WORTH_CORES
-        && let Some(score) = WAIT.score(waiting.share())
+        && let Some(severity) = WAIT.severity(waiting.share())
     {
-        let score = match who == Who::Quota || waiting.per_turn_seconds < view::TURN_SECONDS || !is_crowded {
-            true => score.min(NOTICE),
-            false if waiting.waited < MUCH_CORES => score.min(50.0),
-            false => score,
-        };
-        drafts.push(describe(period, &waiting, score, cpus).but_if(
+        let is_unsure = who == Who::Quota || waiting.per_turn_seconds < view::TURN_SECONDS || !is_crowded;
+        let draft = describe(period, &waiting, severity, cpus)
+            .guess_if(is_unsure)
+            .minor_if(waiting.lacked() < WORTH_CORES)
+            .at_most_warning_if(waiting.lacked() < MUCH_CORES);
+        drafts.push(draft.but_if(
             !is_crowded,
             "the CPUs that it may use were idle for most of the time: it was a burst, or the threads are bound",
         ));
@@ -149,7 +159,7 @@ fn with_work(period: &Period) -> Option<f64> {
     each.sum()
 }
 
-fn describe(period: &Period, waiting: &Waiting, score: f64, cpus: f64) -> Draft {
+fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Draft {
     let Waiting { ran, waited, with_work, per_turn_seconds, foreign, who, ref capacity } = *waiting;
     let short = per_turn_seconds < view::TURN_SECONDS;
     let quota = who == Who::Quota;
@@ -163,14 +173,19 @@ fn describe(period: &Period, waiting: &Waiting, score: f64, cpus: f64) -> Draft 
     // They displace each other, whoever else is there.
     let too_many = capacity.online > capacity.allowed;
     Draft::new(
-        score,
+        severity,
         format!(
             "the schedulers waited for a CPU in {:.0} % of the time in which they wanted one: {why}",
             waiting.share() * 100.0
         ),
     )
-    // No more can be had of others than they used.
-    .costs(Cost::CpuCores(if who == Who::Others { waited.min(foreign) } else { waited }))
+    .about(match who {
+        Who::Quota => Some(Subject::limit(Limit::CpuQuota)),
+        Who::Others => Some(Subject::host(HostPart::Neighbours)),
+        Who::Itself | Who::Unknown => None,
+    })
+    .costs(Cost::CpuCores(waiting.lacked()))
+    .part((who == Who::Others).then_some(Use::Others))
     .because(Evidence::number("schedulers kept waiting for a CPU", waited, Unit::Cores))
     .because_some(with_work.filter(|work| *work < waited / 2.0).map(|work| {
         Evidence::number("of that with work to do; else they spun, or had just been woken", work, Unit::Cores)
@@ -239,27 +254,23 @@ fn describe(period: &Period, waiting: &Waiting, score: f64, cpus: f64) -> Draft 
     })
 }
 
-/// Whether there is a finding to which another rule can point.
-pub(crate) fn is_found(period: &Period) -> bool {
-    matches!(judge(period), Ok(Judgement::Found(_)))
-}
-
 fn steal(period: &Period) -> Option<Draft> {
     let steal = period.cores(&metrics::CPU_STEAL, "").ok()?;
     let busy = period.cores(&metrics::CPU_BUSY, "").ok()?;
     let share = if busy + steal > 0.0 { steal / (busy + steal) } else { 0.0 };
-    let score = STEAL.score(share).filter(|_| steal >= WORTH_CORES)?;
+    let severity = STEAL.severity(share).filter(|_| steal >= WORTH_CORES)?;
     // Of a machine that wants little, a large share may be taken, and little is lost.
-    let score = if steal < MUCH_CORES { score.min(50.0) } else { score };
     Some(
         Draft::new(
-            score,
+            severity,
             format!(
                 "the hypervisor gave {:.0} % of the CPU time that this machine wanted to other guests",
                 share * 100.0
             ),
         )
-        .about("steal")
+        .at_most_warning_if(steal < MUCH_CORES)
+        .about(Subject::host(HostPart::Steal))
+        .part(Use::Stolen)
         .costs(Cost::CpuCores(steal))
         .because(Evidence::number("stolen", steal, Unit::Cores))
         .because(Evidence::number("share of steal", share, Unit::Ratio).against(STEAL.warning, STEAL.source))

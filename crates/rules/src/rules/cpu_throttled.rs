@@ -1,9 +1,11 @@
 //! BT002: the kernel stops the VM because its control group has used up its CPU quota.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Limit, Missing, Period, Scale, Signal, Subject, Unit, Use, facts, metrics,
+};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, Judgement, Role, Rule};
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -12,8 +14,10 @@ pub const RULE: Rule = Rule {
     question: "Does a CPU quota stop the VM?",
     confirm: "cpu.stat of the control group (nr_throttled) while the load runs; with a larger quota the stops must end",
     needs: &[&metrics::CGROUP_THROTTLED, &metrics::CGROUP_THROTTLED_TIME, &metrics::PROCESS_USER],
-    since: 21,
+    account: Account::CpuUnused,
+    role: Role::Symptom,
     judge,
+    ..Rule::COMMON
 };
 
 /// Share of the enforcement periods in which the group was stopped.
@@ -57,6 +61,9 @@ impl Dirty {
     }
 }
 
+/// Use below this share of the quota fits into it on average: it is used up in bursts (judgement).
+const SUFFICES: f64 = 0.9;
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let Some(quota) = view::known_quota(period)? else {
         return Ok(Judgement::Healthy("no CPU quota is set for the VM's control group".to_owned()));
@@ -65,28 +72,32 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     period.rate(&metrics::CGROUP_THROTTLED, "cpu")?;
     let share = view::throttled_share(period).unwrap_or(0.0);
     let used = view::process_cores(period)?;
-    let Some(score) = PERIODS.score(share) else {
+    let Some(severity) = PERIODS.severity(share) else {
         return Ok(Judgement::Healthy(format!(
             "a quota of {quota:.2} cores is set and was not used up: {used:.2} cores used, {:.1} % of the periods throttled",
             share * 100.0
         )));
     };
-    let score = if stopped < WORTH_CORES { score.min(NOTICE) } else { score };
     let online = view::schedulers_online(period).ok();
     let fit = view::schedulers_that_fit(period, quota);
     let spins = view::busy_waiting_off(&period.facts);
     let group = period.cores(&metrics::CGROUP_USAGE, "cpu").ok();
+    let suffices = group.unwrap_or(used) < SUFFICES * quota;
     let dirty = Dirty::of(period, quota - group.map_or(0.0, |group| (group - used).max(0.0)));
     Ok(Judgement::found(
         Draft::new(
-            score,
+            severity,
             format!(
                 "the CPU quota of {quota:.2} cores stopped the VM in {:.0} % of the periods of 100 ms or so, \
                  while it used {used:.2} cores",
                 share * 100.0
             ),
         )
+        .minor_if(stopped < WORTH_CORES)
+        .about(Subject::limit(Limit::CpuQuota))
+        .signals(suffices.then_some(Signal::QuotaSuffices))
         .costs(Cost::CpuCores(stopped))
+        .part(Use::Quota)
         .because(
             Evidence::number("throttled periods", share, Unit::Ratio)
                 .against(PERIODS.warning, PERIODS.source),

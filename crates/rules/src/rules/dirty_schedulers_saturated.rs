@@ -1,9 +1,11 @@
 //! BT012: all dirty schedulers are busy, and work waits for them.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, Scale, Signal, Subject, Unit, facts, metrics,
+};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, Judgement, Role, Rule};
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -12,16 +14,16 @@ pub const RULE: Rule = Rule {
     question: "Does work wait for the dirty schedulers?",
     confirm: "more dirty schedulers under the same load (+SDio, +SDcpu): calls that get faster have waited for one",
     needs: &[&metrics::SCHEDULER_ACTIVE, &metrics::RUN_QUEUE],
-    since: 21,
+    account: Account::CpuUsed,
+    role: Role::Symptom,
+    text: Some("what scheduler:utilization(10) prints"),
     judge,
+    ..Rule::COMMON
 };
 
 /// Mean share of time in which the dirty schedulers of a kind were busy.
 const USE: Scale =
     Scale { notice: 0.75, warning: 0.90, critical: 0.99, source: "judgement: above 90 % use work queues" };
-
-/// The evidence that most of their work is to collect garbage.
-pub(crate) const BY_COLLECTIONS: &str = "of it garbage collection of large heaps";
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let mut drafts = Vec::new();
@@ -41,17 +43,17 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         };
         let name = if io { "dirty I/O schedulers" } else { "dirty CPU schedulers" };
         healthy.push(format!("{name} busy {:.0} %", activity.mean() * 100.0));
-        let Some(score) = USE.score(activity.mean()) else { continue };
+        let Some(severity) = USE.severity(activity.mean()) else { continue };
         // Busy without anybody waiting is full use, not a shortage.
-        let score = if waiting.is_some_and(|waiting| waiting >= 0.5) { score } else { score.min(NOTICE) };
-        drafts.push(describe(period, score, name, &activity, waiting, io));
+        let is_waited_for = waiting.is_some_and(|waiting| waiting >= 0.5);
+        drafts.push(describe(period, severity, name, &activity, waiting, io).minor_if(!is_waited_for));
     }
     Ok(Judgement::found_or_healthy(drafts, healthy.join(", ")))
 }
 
 fn describe(
     period: &Period,
-    score: f64,
+    severity: f64,
     name: &str,
     activity: &view::Activity,
     waiting: Option<f64>,
@@ -69,19 +71,20 @@ fn describe(
         .filter(|row| row.status.as_deref() == Some("running"))
         .find_map(|row| Some((row.title()?.to_owned(), row.current_function.clone()?)));
     Draft::new(
-        score,
+        severity,
         format!(
             "all {threads} {name} were busy {:.0} % of the time{}",
             activity.mean() * 100.0,
             waiting.map_or(String::new(), |jobs| format!(", and {jobs:.1} jobs waited for one"))
         ),
     )
-    .about(name)
+    .about(Subject::Threads { name: name.to_owned() })
+    .signals(by_gc.then_some(Signal::Collects))
     .costs(waiting.map(Cost::Waiting))
     .because(Evidence::number("mean use", activity.mean(), Unit::Ratio).against(USE.warning, USE.source))
     .because_some(waiting.map(|jobs| Evidence::number("jobs waiting, mean", jobs, Unit::Count)))
     .because(Evidence::number("threads", threads as f64, Unit::Count))
-    .because_some(by_gc.then(|| Evidence::number(BY_COLLECTIONS, gc, Unit::Cores)))
+    .because_some(by_gc.then(|| Evidence::number("of it garbage collection of large heaps", gc, Unit::Cores)))
     .because_some(who.map(|(title, function)| {
         Evidence::text("a process that was running", format!("{title} in {function}"))
     }))

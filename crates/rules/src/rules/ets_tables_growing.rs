@@ -3,11 +3,11 @@
 //! There is no limit to be met: since OTP 21 the number of tables is bounded by memory alone, and
 //! `system_info(ets_limit)` is a hint for the size of a hash. A count that only grows is a leak all the same.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Account, Code, Evidence, Limit, Missing, Period, Scale, Subject, Unit, metrics};
 
-use super::limits::{growth, maker};
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, Role, Rule, Topic};
+use crate::signals::limits::{growth, maker};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -16,8 +16,12 @@ pub const RULE: Rule = Rule {
     question: "Do ETS tables become more and more?",
     confirm: "ets:info(Table, owner) of some new tables: one owner, or one place in the code, makes them",
     needs: &[&metrics::ETS_COUNT],
-    since: 21,
+    account: Account::HeadRoom,
+    role: Role::Symptom,
+    topics: &[Topic::Memory],
+    needs_minutes: true,
     judge,
+    ..Rule::COMMON
 };
 
 /// New tables a second, on balance.
@@ -39,12 +43,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if now < FEW {
         return healthy();
     }
-    let Some(score) = RATE.score(trend.slope) else { return healthy() };
+    let Some(severity) = RATE.severity(trend.slope) else { return healthy() };
     let maker = maker(period, "ets");
     let ets = period.find(beamtune_model::Group::Memory, "", "ets");
     Ok(Judgement::found(
-        Draft::new(score, format!("{now} ETS tables, {:.1} more each second", trend.slope))
-            .about(maker.as_ref().map_or_else(|| "ets tables".to_owned(), |(name, _)| name.clone()))
+        Draft::new(severity, format!("{now} ETS tables, {:.1} more each second", trend.slope))
+            .about(maker.as_ref().map_or(Subject::limit(Limit::EtsTables), |maker| Subject::Table {
+                name: maker.kind.clone(),
+                owner: maker.by.clone(),
+            }))
             .because(Evidence::number("ETS tables now", now as f64, Unit::Count))
             .because(
                 Evidence::number("growth", trend.slope, Unit::PerSecond)
@@ -54,7 +61,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .because_some(
                 ets.map(|stat| Evidence::number("memory of all tables", stat.last.value as f64, Unit::Bytes)),
             )
-            .because_some(maker.map(|(_, evidence)| evidence))
+            .because_some(maker.map(|maker| maker.evidence))
             .but("there is no limit of tables since OTP 21: what ends is memory")
             .fix(remedy::of(
                 period,

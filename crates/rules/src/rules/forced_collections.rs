@@ -5,13 +5,13 @@
 //! it, on a node on which each process is collected at least once a second.
 
 use beamtune_model::{
-    Code, Cost, Evidence, Group, Missing, Period, ProcessUse, Rank, Remedy, Scale, Unit, cpu::kind, metrics,
-    units::SECOND_NS,
+    Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, ProcessUse, Rank, Remedy, Scale,
+    Signal, Unit, Use, cpu::kind, metrics, units::SECOND_NS,
 };
 
-use crate::place;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, Rule, Topic};
+use crate::signals::stack;
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -20,8 +20,10 @@ pub const RULE: Rule = Rule {
     question: "Does a job collect all processes over and over?",
     confirm: "switch the job off for ten minutes: collections fall, and memory that stays as it was says that it gave back nothing",
     needs: &[&metrics::GARBAGE_COLLECTIONS, &metrics::PROCESS_COUNT],
-    since: 21,
+    account: Account::CpuUsed,
+    topics: &[Topic::MemoryCpu],
     judge,
+    ..Rule::COMMON
 };
 
 /// Collections of a jump for each process of the node.
@@ -48,9 +50,6 @@ const MINOR_ONES: i64 = 1;
 
 /// Who does it, or where he was seen at it.
 const SEEN_COLLECTING: &str = "seen collecting others";
-
-/// What a job that collects all the time does not get.
-pub(crate) const BINARIES_THAT_STAY: &str = "memory of binaries all the while, at least";
 
 /// Processes collected in vain per second.
 const RATE: Scale = Scale {
@@ -108,9 +107,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if jumps.len() < ENOUGH {
         let caller = who_collects(period)
             .filter(|_| rate >= EACH_PER_SECOND * processes && !collect_themselves(period));
-        return match caller.zip(RATE.score(rate)) {
-            Some((caller, score)) => {
-                Ok(Judgement::found(without_pause(period, caller, score, rate, processes)))
+        return match caller.zip(RATE.severity(rate)) {
+            Some((caller, severity)) => {
+                Ok(Judgement::found(without_pause(period, caller, severity, rate, processes)))
             }
             None => healthy(),
         };
@@ -132,7 +131,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if forced > MORE_THAN_ALL * processes {
         return healthy();
     }
-    let Some(score) = RATE.score(forced / every) else { return healthy() };
+    let Some(severity) = RATE.severity(forced / every) else { return healthy() };
     let caller = who_collects(period);
     if caller.is_none() && collect_themselves(period) {
         return healthy();
@@ -140,12 +139,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     // Of a long recording fewer readings are kept than there were.
     let step = if step_s < 1.5 { "a second".to_owned() } else { format!("{step_s:.1} s") };
     let draft = Draft::new(
-        score.min(74.0),
+        severity,
         format!(
             "about every {} some job collects all processes: {forced:.0} collections within {step}, on a node of {processes:.0} processes",
             view::duration_text(every)
         ),
     )
+    .confidence(Confidence::Inferred)
     .because(Evidence::number("collections at such a moment", forced, Unit::Count))
     .because(Evidence::number(format!("in {step} without one, usually"), usual, Unit::Count))
     .because(Evidence::number("such moments", jumps.len() as f64, Unit::Count))
@@ -154,30 +154,33 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .but("the load itself may come in such waves")
     .fix(no_such_job(period));
     Ok(Judgement::found(match caller {
-        Some(process) => draft.about(process.title()),
+        Some(process) => draft.about(process.subject()),
         None => draft,
     }))
 }
 
 /// A job that begins its next round when one is over.
-fn without_pause(period: &Period, caller: &ProcessUse, score: f64, rate: f64, processes: f64) -> Draft {
+fn without_pause(period: &Period, caller: &ProcessUse, severity: f64, rate: f64, processes: f64) -> Draft {
     let who = caller.title();
     let each = rate / processes;
     let gc = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU]).ok();
     let binaries = period.find(Group::Memory, "", "binary");
     Draft::new(
-        score.min(74.0),
+        severity,
         format!(
             "{who} collects other processes all the time: {rate:.0} collections a second, {each:.1} of each of {processes:.0} processes"
         ),
     )
-    .about(who)
+    .confidence(Confidence::Inferred)
+    .about(caller.subject())
+    .signals(binaries.map(|_| Signal::BinariesStay))
     .costs(gc.map(|collecting| Cost::CpuCores(collecting.gc)))
+    .part(Use::Collections)
     .because(Evidence::number("collections", rate, Unit::PerSecond).against(RATE.warning, RATE.source))
     .because(Evidence::number("of each process", each, Unit::PerSecond).against(EACH_PER_SECOND, "judgement"))
     .because_some(seen_collecting(caller))
     .because_some(binaries.map(|stat| {
-        Evidence::number(BINARIES_THAT_STAY, stat.min as f64, Unit::Bytes)
+        Evidence::number("memory of binaries all the while, at least", stat.min as f64, Unit::Bytes)
             .with_text("what stays when all are collected is no garbage: a process, a table or a queue keeps it (beamtune memory --holders)")
     }))
     .but("who makes much garbage is collected as often by itself")
@@ -197,8 +200,8 @@ fn collect_themselves(period: &Period) -> bool {
 /// Seen in a collection of another process, at the last closer look.
 fn was_collecting(process: &ProcessUse) -> bool {
     process.row.as_ref().is_some_and(|row| {
-        row.current_function.as_deref().is_some_and(place::collects_others)
-            || row.stack.first().is_some_and(|function| place::collects_others(function))
+        row.current_function.as_deref().is_some_and(stack::collects_others)
+            || row.stack.first().is_some_and(|function| stack::collects_others(function))
     })
 }
 
@@ -218,7 +221,7 @@ fn count<'a>(looks: impl Iterator<Item = &'a (Vec<String>, i64)>) -> i64 {
 
 /// The stacks with which it was seen so at work, and how often.
 fn looks_at_it_collecting(process: &ProcessUse) -> impl Iterator<Item = &(Vec<String>, i64)> {
-    let does = |stack: &[String]| stack.iter().take(2).any(|function| place::collects_others(function));
+    let does = |stack: &[String]| stack.iter().take(2).any(|function| stack::collects_others(function));
     process.ran.iter().chain(&process.stood).filter(move |(stack, _)| does(stack))
 }
 
@@ -226,13 +229,13 @@ fn looks_at_it_collecting(process: &ProcessUse) -> impl Iterator<Item = &(Vec<St
 fn seen_collecting(process: &ProcessUse) -> Option<Evidence> {
     let times = count(looks_at_it_collecting(process));
     let Some((stack, _)) = looks_at_it_collecting(process).max_by_key(|(_, looks)| *looks) else {
-        return Some(Evidence::text(SEEN_COLLECTING, place::told(process.row.as_ref()?)?));
+        return Some(Evidence::text(SEEN_COLLECTING, stack::told(process.row.as_ref()?)?));
     };
     let of = count(process.ran.iter().chain(&process.stood));
     let at = stack.first()?;
     Some(Evidence::text(
         SEEN_COLLECTING,
-        format!("{}, in {times} of {of} looks", place::with_caller(at, stack)),
+        format!("{}, in {times} of {of} looks", stack::with_caller(at, stack)),
     ))
 }
 

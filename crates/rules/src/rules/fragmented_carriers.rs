@@ -5,12 +5,13 @@
 
 use beamtune_model::memory::{Allocator, Bridge, Carriers, allocators, content};
 use beamtune_model::{
-    CarrierRow, Code, Cost, Evidence, Group, Missing, Period, Remedy, Scale, Unit, facts, metrics,
+    Account, CarrierRow, Code, Cost, Evidence, Group, Missing, Period, Remedy, Scale, Subject, Unit, facts,
+    metrics,
 };
 
-use crate::memory::{self, Unused, megabytes};
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{BELOW_CRITICAL, Draft, Judgement, MINOR, Rule, Topic};
+use crate::signals::memory::{self, Unused, megabytes};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -19,8 +20,11 @@ pub const RULE: Rule = Rule {
     question: "Do allocators hold memory that no block uses?",
     confirm: "beamtune memory a while after the peak: free room in carriers that stays, while blocks do not grow, is fragmentation",
     needs: &[&metrics::RSS, &metrics::MBCS_CARRIERS_SIZE],
-    since: 21,
+    account: Account::Memory,
+    topics: &[Topic::Memory],
+    text: Some("what recon_alloc:fragmentation(current) and fragmentation(max) print"),
     judge,
+    ..Rule::COMMON
 };
 
 /// Resident and unused, as a share of what is resident.
@@ -52,7 +56,6 @@ const FALLEN: f64 = 0.60;
 
 /// Where so much of it is given back already, the kernel only has not taken it: that is never critical …
 const MOSTLY_GIVEN_BACK: f64 = 0.5;
-const MOST_WHERE_GIVEN_BACK: f64 = 50.0;
 /// … and from so much on it is told.
 const GIVEN_BACK_WORTH_A_WORD: f64 = 0.1;
 
@@ -167,9 +170,9 @@ impl Sparse<'_> {
 }
 
 /// A share of little is little, and so is what carriers that are half full lack.
-fn by_need(score: f64, unused_bytes: f64, used: f64) -> f64 {
+fn by_need(severity: f64, unused_bytes: f64, used: f64) -> f64 {
     let is_usual = used >= HALF_USED && unused_bytes <= MUCH_BYTES;
-    if unused_bytes < WORTH_WARNING_BYTES || is_usual { score.min(NOTICE) } else { score }
+    if unused_bytes < WORTH_WARNING_BYTES || is_usual { severity.min(MINOR) } else { severity }
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -196,11 +199,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         ] {
             let unused = memory::unused(&bridge, allocator, names, carriers, blocks);
             let sparse = carriers.used().is_some_and(|used| used < WELL_USED) && unused.bytes >= WORTH_BYTES;
-            let Some(score) = SHARE.score(unused.bytes / resident.max(1.0)).filter(|_| sparse) else {
+            let Some(severity) = SHARE.severity(unused.bytes / resident.max(1.0)).filter(|_| sparse) else {
                 continue;
             };
             let is_given_back = given_back >= MOSTLY_GIVEN_BACK * unused.bytes;
-            let score = if is_given_back { score.min(MOST_WHERE_GIVEN_BACK) } else { score };
+            let severity = if is_given_back { severity.min(BELOW_CRITICAL) } else { severity };
             let of_set = |row: &&CarrierRow| {
                 row.allocator == allocator.name
                     && row.skipped.is_none()
@@ -209,7 +212,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             let walked = period.carriers.iter().filter(of_set).collect();
             drafts.push(draft(
                 period,
-                by_need(score, unused.bytes, carriers.used().unwrap_or(0.0)),
+                by_need(severity, unused.bytes, carriers.used().unwrap_or(0.0)),
                 (resident, of),
                 &Sparse { allocator, set, carriers, unused, given_back, walked },
             ));
@@ -238,7 +241,7 @@ fn all_together(period: &Period) -> Result<Judgement, Missing> {
         Ok(resident) => (resident, memory::OF_RESIDENT),
         Err(_) => (carriers, "of all carriers"),
     };
-    let Some(score) = SHARE.score(unused / all.max(1.0)).filter(|_| sparse) else {
+    let Some(severity) = SHARE.severity(unused / all.max(1.0)).filter(|_| sparse) else {
         return Ok(Judgement::Healthy(format!(
             "blocks take {:.0} % of the {} in carriers",
             used * 100.0,
@@ -247,7 +250,7 @@ fn all_together(period: &Period) -> Result<Judgement, Missing> {
     };
     Ok(Judgement::found(
         Draft::new(
-            by_need(score, unused, used),
+            by_need(severity, unused, used),
             format!(
                 "the allocators keep {} that no block uses: their carriers are used to {:.0} %; which of them keeps it is not known",
                 megabytes(unused),
@@ -266,7 +269,7 @@ fn all_together(period: &Period) -> Result<Judgement, Missing> {
 }
 
 /// `resident` is what the share is of, and how that is called.
-fn draft(period: &Period, score: f64, (resident, of): (f64, &str), sparse: &Sparse<'_>) -> Draft {
+fn draft(period: &Period, severity: f64, (resident, of): (f64, &str), sparse: &Sparse<'_>) -> Draft {
     let Sparse { allocator, set, carriers, unused, .. } = sparse;
     let name = &allocator.name;
     let used = carriers.used().unwrap_or(0.0);
@@ -283,7 +286,7 @@ fn draft(period: &Period, score: f64, (resident, of): (f64, &str), sparse: &Spar
     let (peak_carriers, peak_blocks) = allocator.mbcs_largest;
     let blocks = Evidence::number("blocks in them", carriers.blocks_size as f64, Unit::Bytes);
     let draft = Draft::new(
-        score,
+        severity,
         format!(
             "{name} keeps {} that no block uses: its {}carriers are used to {:.0} %; {why}",
             megabytes(unused.bytes),
@@ -291,7 +294,7 @@ fn draft(period: &Period, score: f64, (resident, of): (f64, &str), sparse: &Spar
             used * 100.0
         ),
     )
-    .about(name.as_str())
+    .about(Subject::allocator(name.as_str()))
     .costs(Cost::MemoryBytes(unused.bytes))
     .because(
         Evidence::number(

@@ -4,14 +4,15 @@ use std::collections::HashMap;
 
 use beamtune_model::rows::CHILD_OF;
 use beamtune_model::{
-    Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessUse, Remedy, Scale, Unit, facts, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessUse, Remedy, Scale, Subject, Unit,
+    Use, facts, metrics,
 };
 
-use crate::beside::{has_long_queue_on_heap, off_heap};
-use crate::memory;
-use crate::place;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, Judgement, Role, Rule};
+use crate::signals::memory;
+use crate::signals::process_memory::{has_long_queue_on_heap, off_heap};
+use crate::signals::stack;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -20,8 +21,11 @@ pub const RULE: Rule = Rule {
     question: "How much of the working time goes into collecting garbage, and for whom?",
     confirm: "a larger min_heap_size for the processes named, under the same load: collections per message must fall (beamtune compare --a-env …)",
     needs: &[&metrics::GARBAGE_COLLECTIONS],
-    since: 21,
+    account: Account::CpuUsed,
+    role: Role::Symptom,
+    text: Some("what msacc:start(10000), msacc:print() prints"),
     judge,
+    ..Rule::COMMON
 };
 
 /// Collections as a share of the time in which schedulers worked.
@@ -78,18 +82,17 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if gc < WORTH_CORES {
         return Ok(Judgement::Healthy(sentence));
     }
-    let Some(score) = SHARE.score(share) else { return Ok(Judgement::Healthy(sentence)) };
+    let Some(severity) = SHARE.severity(share) else { return Ok(Judgement::Healthy(sentence)) };
     // Without the host, the schedulers are what there is.
     let capacity = view::capacity(period)
         .map(|capacity| capacity.cores)
         .or_else(|_| view::schedulers_online(period))
         .or_else(|_| period.fact_number(facts::SCHEDULERS).map(|all| all as f64))?;
     let small = gc < WORTH_SHARE * capacity;
-    let score = if small { score.min(NOTICE) } else { score };
 
     let whose = Whose::of(period);
     let draft = Draft::new(
-        score,
+        severity,
         format!(
             "{:.0} % of the schedulers' work is garbage collection{}",
             share * 100.0,
@@ -101,7 +104,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             }
         ),
     )
+    .minor_if(small)
     .costs(Cost::CpuCores(gc))
+    .part(Use::Collections)
     .because(Evidence::number("time in collections", gc, Unit::Cores))
     .because(Evidence::number("share of the work", share, Unit::Ratio).against(SHARE.warning, SHARE.source))
     .because(Evidence::number("of it on dirty CPU schedulers: large heaps", dirty, Unit::Cores))
@@ -109,7 +114,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let draft = whose
         .evidence()
         .fold(draft, Draft::because)
-        .because_some(whose.one().and_then(place::evidence))
+        .because_some(whose.one().and_then(stack::evidence))
         .but_if(
             whose.is_known(),
             "the VM does not count collections by process: who is named is named for heap and reductions",
@@ -127,8 +132,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
     let first_heap = period.facts.number(facts::MIN_HEAP_WORDS).unwrap_or(DEFAULT_FIRST_HEAP_WORDS);
     Ok(Judgement::found(
-        match whose.title() {
-            Some(title) => draft.about(title),
+        match whose.subject() {
+            Some(subject) => draft.about(subject),
             None => draft,
         }
         .fix_if(whose.fullsweep_after().is_some_and(|n| n < FEW_SWEEPS), || {
@@ -259,6 +264,10 @@ impl<'a> Whose<'a> {
 
     fn title(&self) -> Option<String> {
         self.kind.map(str::to_owned).or_else(|| Some(self.one()?.title()))
+    }
+
+    fn subject(&self) -> Option<Subject> {
+        self.kind.map(Subject::kind).or_else(|| Some(self.one()?.subject()))
     }
 
     /// Where a setting goes.

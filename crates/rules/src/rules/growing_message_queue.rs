@@ -1,14 +1,14 @@
 //! BT006: a process gets messages faster than it handles them.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
 use beamtune_stats::trend::MIN_POINTS;
 use beamtune_stats::{Trend, trend};
 
-use crate::beside::{is_on_heap, off_heap};
-use crate::known;
-use crate::place;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, Judgement, Role, Rule, WARNING};
+use crate::signals::known_processes;
+use crate::signals::process_memory::{is_on_heap, off_heap};
+use crate::signals::stack;
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -17,8 +17,10 @@ pub const RULE: Rule = Rule {
     question: "Does a process get messages faster than it handles them?",
     confirm: "process_info(Pid, message_queue_len) twice, a minute apart and without the burst: a queue that shrinks was a burst",
     needs: &[&metrics::SCAN_LONGEST_QUEUE],
-    since: 21,
+    account: Account::Delay,
+    role: Role::Symptom,
     judge,
+    ..Rule::COMMON
 };
 
 /// Messages in one queue.
@@ -44,18 +46,24 @@ const WHOLE_ROUNDS: u32 = 3;
 /// owner goes through it.
 const LONG: f64 = 100_000.0;
 
+/// A queue that grows is a warning at least, whatever its length (judgement).
+const GROWS: f64 = WARNING + 5.0;
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let longest = period.stat(&metrics::SCAN_LONGEST_QUEUE, "")?;
     let mut drafts = Vec::new();
     for process in period.processes.iter().filter(|p| p.queue_max as f64 >= LENGTH.notice) {
         let Some(last) = view::queue_now(period, process) else { continue };
-        let Some(score) = LENGTH.score(last) else { continue };
+        let Some(severity) = LENGTH.severity(last) else { continue };
         let points = view::trend_points(&process.queue);
         let is_at_its_end = last >= STILL_THERE * process.queue_max as f64;
         match trend(&points).filter(|trend| is_at_its_end && grows(trend, &points)) {
-            Some(trend) => drafts.push(growing(period, process, score.max(30.0), last, &trend)),
-            None if last >= LONG => drafts.push(steady(period, process, score.clamp(30.0, 60.0), last)),
-            None => drafts.push(steady(period, process, score.min(NOTICE), last)),
+            Some(trend) => drafts.push(growing(period, process, severity.max(GROWS), last, &trend)),
+            None => drafts.push(
+                steady(period, process, if last >= LONG { severity.max(GROWS) } else { severity }, last)
+                    .inferred_if(last >= LONG)
+                    .guess_if(last < LONG),
+            ),
         }
     }
     let reached = period.stat(&metrics::SCAN_COVERAGE, "").map_or(1_000.0, |stat| stat.mean());
@@ -71,7 +79,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     }
     Ok(Judgement::found_or_healthy(
         drafts,
-        match LENGTH.score(longest.max as f64) {
+        match LENGTH.severity(longest.max as f64) {
             Some(_) => {
                 format!("the longest message queue seen held {} messages, and they are gone", longest.max)
             }
@@ -90,9 +98,9 @@ fn grows(trend: &Trend, points: &[(f64, f64)]) -> bool {
     trend.p < 0.01 && trend.low > 0.0 && grown >= MIN_GROWN.min(MIN_GROWTH * last.1)
 }
 
-fn growing(period: &Period, process: &ProcessUse, score: f64, last: f64, trend: &Trend) -> Draft {
+fn growing(period: &Period, process: &ProcessUse, severity: f64, last: f64, trend: &Trend) -> Draft {
     let draft = Draft::new(
-        score,
+        severity,
         format!(
             "the message queue of {} grows by {:.0} messages a second and holds {last:.0}",
             process.title(),
@@ -100,8 +108,8 @@ fn growing(period: &Period, process: &ProcessUse, score: f64, last: f64, trend: 
         ),
     );
     // Code of OTP's, or of a product, is not to be changed by whoever runs it; who sends to it is another matter.
-    let is_own = !known::knows(process);
-    known::explain(evidence(draft, process, last), period, process)
+    let is_own = !known_processes::knows(process);
+    known_processes::explain(evidence(draft, process, last), period, process)
         .because(
             Evidence::number("growth", trend.slope, Unit::PerSecond)
                 .with_text(format!("95 % interval {:.0} to {:.0}", trend.low, trend.high)),
@@ -132,15 +140,15 @@ fn growing(period: &Period, process: &ProcessUse, score: f64, last: f64, trend: 
         })
 }
 
-fn steady(period: &Period, process: &ProcessUse, score: f64, last: f64) -> Draft {
+fn steady(period: &Period, process: &ProcessUse, severity: f64, last: f64) -> Draft {
     // Who is behind may be read too seldom: its queue is told only while it is among the longest, or it does not answer.
     let is_known = process.queue.points().len() >= MIN_POINTS;
     let grows = if is_known { ", but does not grow" } else { "" };
     let draft = Draft::new(
-        score,
+        severity,
         format!("the message queue of {} holds {last:.0} messages{grows}", process.title()),
     );
-    known::explain(evidence(draft, process, last), period, process)
+    known_processes::explain(evidence(draft, process, last), period, process)
         .but(if is_known { "it did not grow in the time observed" } else { "whether it grows is not known: it was read too seldom" })
         .fix(remedy::of(
             period,
@@ -154,17 +162,17 @@ fn steady(period: &Period, process: &ProcessUse, score: f64, last: f64) -> Draft
 fn evidence(draft: Draft, process: &ProcessUse, last: f64) -> Draft {
     let row = process.row.as_ref();
     draft
-        .about(process.title())
+        .about(process.subject())
         .costs(Cost::Waiting(last))
         .because(
             Evidence::number("messages in its queue", last, Unit::Count)
                 .against(LENGTH.warning, LENGTH.source),
         )
         .because_some(
-            place::wanted_to_run(process)
+            stack::wanted_to_run(process)
                 .map(|share| Evidence::number("looks in which it ran or was runnable", share, Unit::Ratio)),
         )
-        .because_some(place::evidence(process))
+        .because_some(stack::evidence(process))
         .because_some(
             row.and_then(|row| row.initial_call.as_deref()).map(|f| Evidence::text("started with", f)),
         )

@@ -3,10 +3,12 @@
 //! With `always` the kernel backs each 2 MB of a carrier as a whole once a byte of it is touched, and khugepaged joins small
 //! pages later. What the VM has freed within them stays resident.
 
-use beamtune_model::{Code, Cost, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{
+    Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics,
+};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, Rule, Topic};
 
 pub const RULE: Rule = Rule {
     code: Code("BT020"),
@@ -14,8 +16,10 @@ pub const RULE: Rule = Rule {
     question: "Do transparent huge pages hold memory that the VM does not use?",
     confirm: "AnonHugePages and Rss in smaps_rollup under the same load, before, and after madvise and a restart of the VM",
     needs: &[&metrics::RSS],
-    since: 21,
+    account: Account::Memory,
+    topics: &[Topic::Memory],
     judge,
+    ..Rule::COMMON
 };
 
 /// Share of the resident memory that the VM does not use.
@@ -51,7 +55,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let share = if rss > 0.0 { unused / rss } else { 0.0 };
     let blamed = unused >= WORTH_BYTES && huge >= SHARE_OF_BLAME * unused;
     let megabytes = |bytes: f64| format!("{:.0} MB", bytes / (1 << 20) as f64);
-    let Some(score) = UNUSED.score(share).filter(|_| blamed) else {
+    let Some(severity) = UNUSED.severity(share).filter(|_| blamed) else {
         return Ok(Judgement::Healthy(format!(
             "transparent huge pages are always used: {} of the VM's {} stand in some, and it uses {}",
             megabytes(huge),
@@ -62,7 +66,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found(
         // Fragmented carriers look the same, so this is never beyond doubt.
         Draft::new(
-            score.min(50.0),
+            severity,
             format!(
                 "{} are resident and {} of them used; {} stand in transparent huge pages",
                 megabytes(rss),
@@ -70,6 +74,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 megabytes(huge)
             ),
         )
+        .confidence(Confidence::Inferred)
         .costs(Cost::MemoryBytes(unused))
         .because(Evidence::number("resident", rss, Unit::Bytes))
         .because(Evidence::number("used, by the VM", used, Unit::Bytes))

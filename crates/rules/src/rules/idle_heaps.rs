@@ -1,13 +1,14 @@
 //! BT031: processes that do nothing keep large heaps: they have grown for work that is over, and nothing collects them.
 
 use beamtune_model::{
-    Code, Cost, Evidence, Group, Missing, Period, ProcessRow, ProcessUse, Rank, Remedy, Scale, Unit, metrics,
+    Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, ProcessRow, ProcessUse, Rank, Remedy,
+    Scale, Subject, Unit, metrics,
 };
 
-use crate::memory::{self, megabytes};
-use crate::place;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, Judgement, MINOR, Rule, Topic};
+use crate::signals::memory::{self, megabytes};
+use crate::signals::stack;
 
 pub const RULE: Rule = Rule {
     code: Code("BT031"),
@@ -15,8 +16,10 @@ pub const RULE: Rule = Rule {
     question: "Do idle processes keep large heaps?",
     confirm: "beamtune memory --what-if collect estimates what a collection would return; collect one of them to see it",
     needs: &[&metrics::RSS, &metrics::SCAN_PROCESSES],
-    since: 21,
+    account: Account::Memory,
+    topics: &[Topic::Memory],
     judge,
+    ..Rule::COMMON
 };
 
 /// Heaps of idle processes as a share of what is resident.
@@ -27,11 +30,6 @@ const LARGE_BYTES: i64 = 4_000_000;
 
 /// All of them together.
 const WORTH_BYTES: f64 = 48e6;
-
-/// How much of it is garbage is not seen from outside …
-const MOST: f64 = 74.0;
-/// … and least of all where the last collection was a full one: it may have come after all work, or in the middle of the last.
-const MOST_WHERE_SWEPT: f64 = 40.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let resident = memory::resident(period)?;
@@ -57,10 +55,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let all_large = bytes_of(large.filter(|row| row.ranks.contains(&Rank::Memory)));
     let all = period.find(Group::Memory, "", "processes").map_or(0.0, |stat| stat.last.value as f64);
     let with_others = all * seen / all_large.max(1.0);
-    let score_of = |bytes: f64| SHARE.score(bytes / resident.max(1.0));
-    let score = [score_of(seen), score_of(with_others).map(|score| score.min(NOTICE))];
-    let score = score.into_iter().flatten().reduce(f64::max).filter(|_| seen >= WORTH_BYTES);
-    let (Some(score), Some((first, row))) = (score, idle.first()) else {
+    let severity_of = |bytes: f64| SHARE.severity(bytes / resident.max(1.0));
+    let severity = [severity_of(seen), severity_of(with_others).map(|severity| severity.min(MINOR))];
+    let severity = severity.into_iter().flatten().reduce(f64::max).filter(|_| seen >= WORTH_BYTES);
+    let (Some(severity), Some((first, row))) = (severity, idle.first()) else {
         return Ok(Judgement::Healthy(format!(
             "of {scanned} processes, the large ones that do nothing hold {}",
             megabytes(seen)
@@ -73,14 +71,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let saving = |remedy: Remedy| if seen > swept { remedy.saving(seen - swept) } else { remedy };
     Ok(Judgement::found(
         Draft::new(
-            score.min(if swept > 0.5 * seen { MOST_WHERE_SWEPT } else { MOST }),
+            severity,
             format!(
                 "{count} large processes that do nothing hold {} of heap, {who} {} of it",
                 megabytes(seen),
                 megabytes(row.memory_bytes as f64)
             ),
         )
-        .about(who)
+        .about(Subject::process(&who))
+        // How much of it is garbage is not seen from outside.
+        .confidence(Confidence::Inferred)
         .costs(Cost::MemoryBytes(seen))
         .because(
             Evidence::number("heaps of idle processes that were looked at closely", seen, Unit::Bytes)
@@ -100,7 +100,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         }))
         .because(Evidence::text("started as", format!("{kind} ({same} of them)")))
         .because_some(row.fullsweep_after.map(|n| Evidence::number("fullsweep_after of the largest", n as f64, Unit::Count)))
-        .because_some(place::told(row).map(|at| Evidence::text("where the largest is", at)))
+        .because_some(stack::told(row).map(|at| Evidence::text("where the largest is", at)))
         .but("what of it is alive is not seen from outside: a cache on a heap looks the same (beamtune memory --what-if collect measures it)")
         .but_if(
             period.seconds() < 60.0,

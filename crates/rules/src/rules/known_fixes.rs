@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use beamtune_flags::{OtpVersion, What};
-use beamtune_model::{Code, Evidence, Missing, Period, facts, metrics};
+use beamtune_model::{Account, Code, Evidence, Missing, Period, Subject, facts, metrics};
 
 use crate::fixes::FIXES;
 use crate::remedy;
@@ -16,8 +16,9 @@ pub const RULE: Rule = Rule {
     question: "Does the node show a defect that a later version has not?",
     confirm: "the release that has the fix, under the same load (beamtune compare --a-env, --b-env), or the fix's own test case",
     needs: &[&metrics::PROCESS_COUNT],
-    since: 21,
+    account: Account::Delay,
     judge,
+    ..Rule::COMMON
 };
 
 /// What the node shows may have another cause, too: a warning, and never more.
@@ -104,7 +105,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             }
         ),
     )
-    .about(format!("ERTS {text}"));
+    .about(Subject::Emulator { name: format!("ERTS {text}") });
     for (fix, until, sign) in &found {
         draft = draft
             .because(Evidence::text(fix.id, format!("{}; {}; mended in ERTS {until}", fix.what, sign.seen)));

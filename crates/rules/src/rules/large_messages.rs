@@ -8,13 +8,13 @@
 use std::collections::BTreeMap;
 
 use beamtune_model::{
-    Code, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, Unit, Weighed, metrics,
+    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, Subject, Unit, Weighed, metrics,
 };
 
-use crate::beside::{self, Blocks};
-use crate::place;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, Judgement, MINOR, Rule};
+use crate::signals::process_memory::{self, Blocks};
+use crate::signals::stack;
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -25,7 +25,9 @@ pub const RULE: Rule = Rule {
               copied: as many bytes as told here; and what the receiver reads of it",
     needs: &[&metrics::SCAN_LONGEST_QUEUE, &metrics::GC_WORDS_RECLAIMED],
     since: 23,
+    account: Account::CpuUsed,
     judge,
+    ..Rule::COMMON
 };
 
 /// A message of at least so many bytes is a large one.
@@ -98,10 +100,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     // What was seen to come is what they cost at least.
     let sure = period.messages.bytes_per_s as f64 * share * SECONDS_PER_BYTE;
     let is_sure = seen.bytes == 0 || sure >= SURE * cores;
-    let by_cpu = COST.score(used).filter(|_| cores >= WORTH_CORES);
-    let by_cpu = by_cpu.map(|score| if is_sure { score } else { score.min(NOTICE) });
-    let by_memory = HELD.score(held);
-    let Some(score) = by_cpu.into_iter().chain(by_memory).reduce(f64::max) else {
+    let by_cpu = COST.severity(used).filter(|_| cores >= WORTH_CORES);
+    let by_cpu = by_cpu.map(|severity| if is_sure { severity } else { severity.min(MINOR) });
+    let by_memory = HELD.severity(held);
+    let Some(severity) = by_cpu.into_iter().chain(by_memory).reduce(f64::max) else {
         return Ok(Judgement::Healthy(format!(
             "messages to {who} have {each:.0} kB, but copying them takes {cores:.3} cores at most"
         )));
@@ -109,7 +111,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let summary = format!(
         "messages to {who} have {each:.0} kB, which is copied for each: with the collections that throw it away, up to {cores:.2} cores"
     );
-    let draft = Draft::new(score, summary).about(first.title.clone());
+    let draft = Draft::new(severity, summary).about(Subject::process(&first.title));
     let draft = large.iter().take(MOST_NAMED).fold(draft, |draft, got| draft.because(got.evidence()));
     let text = format!(
         "of {all:.2} cores: {:.0} % of the garbage, {of}, at {:.1} s for a GB",
@@ -137,7 +139,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .because_some(
             first
                 .process
-                .and_then(|process| place::told(process.row.as_ref()?))
+                .and_then(|process| stack::told(process.row.as_ref()?))
                 .map(|at| Evidence::text("where the first one was", at)),
         )
         .but("who sends them is not recorded")
@@ -238,7 +240,7 @@ fn waiting_for(process: &ProcessUse, links: Option<f64>) -> Option<Received<'_>>
         (bytes, "in fragments beyond the size of its heap")
     } else {
         // Whether its links are many is not known: as if all of the node's were its own.
-        (bytes - links? - beside::HEAD_BYTES * mail.messages as f64, "off the heap")
+        (bytes - links? - process_memory::HEAD_BYTES * mail.messages as f64, "off the heap")
     };
     let waiting = bytes.max(0.0);
     Some(Received {
@@ -254,5 +256,5 @@ fn waiting_for(process: &ProcessUse, links: Option<f64>) -> Option<Received<'_>>
 /// What all links and monitors of the node are charged with, in bytes, at most.
 fn links_bytes(period: &Period) -> Option<f64> {
     let processes = period.stat(&metrics::PROCESS_COUNT, "").ok()?.last.value as f64;
-    Some((Blocks::of(period).ok()?.last - processes).max(0.0) * beside::side_bytes(period))
+    Some((Blocks::of(period).ok()?.last - processes).max(0.0) * process_memory::side_bytes(period))
 }

@@ -5,11 +5,13 @@
 //! heaps, of those that were looked at: both sides of a link or monitor are charged with half of it.
 
 use beamtune_model::units::{Nanos, SECOND_NS};
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, SeriesStat, Unit, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, SeriesStat, Unit, metrics,
+};
 
-use crate::beside::{self, Blocks};
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::signals::process_memory::{self, Blocks};
 
 pub const RULE: Rule = Rule {
     code: Code("BT043"),
@@ -18,7 +20,9 @@ pub const RULE: Rule = Rule {
     confirm: "process_info(Pid, monitors) and links of the servers that watch others: one has tens of thousands (it is a long list: ask once)",
     needs: &[&metrics::MBCS_BLOCKS, &metrics::PROCESS_COUNT],
     since: 23,
+    account: Account::CpuUsed,
     judge,
+    ..Rule::COMMON
 };
 
 /// Links, monitors and timers of the whole node.
@@ -62,12 +66,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let blocks = Blocks::of(period)?;
     let processes = period.stat(&metrics::PROCESS_COUNT, "")?.last.value as f64;
     let queued = Queued::of(period, &blocks);
-    let side = beside::side_bytes(period);
+    let side = process_memory::side_bytes(period);
     let kinds = Kinds::of(period);
     let by_blocks = (blocks.last - processes - queued.most).max(0.0);
     let count = kinds.as_ref().map_or(by_blocks, |kinds| kinds.count(side));
     let each = count / processes.max(1.0);
-    let Some(score) = COUNT.score(count).filter(|_| each > USUAL) else {
+    let Some(severity) = COUNT.severity(count).filter(|_| each > USUAL) else {
         return Ok(Judgement::Healthy(format!(
             "about {count:.0} links, monitors and timers for {processes:.0} processes: {each:.1} for each"
         )));
@@ -86,7 +90,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let named = what.unwrap_or("links, monitors and timers");
     let (change, why) = advice(what);
     let draft = Draft::new(
-        if grows { score.max(30.0) } else { score },
+        if grows { severity.max(30.0) } else { severity },
         format!(
             "{processes:.0} processes have about {count:.0} {named}, {each:.0} for each{}{}",
             if grows { format!(", and {growth:.0} more in each second") } else { String::new() },
@@ -149,7 +153,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "memory of that process, and blocks of fix_alloc",
         ));
     Ok(Judgement::found(match holder {
-        Some((process, _)) => draft.about(process.title()),
+        Some((process, _)) => draft.about(process.subject()),
         None => draft,
     }))
 }
@@ -261,8 +265,8 @@ impl Queued {
 
 /// Processes that were looked at and have many of all these, with how many, most first.
 fn holders(period: &Period, all: f64) -> Vec<(&ProcessUse, f64)> {
-    let side = beside::side_bytes(period);
-    let own = |process: &ProcessUse| Some(beside::links_bytes(process.row.as_ref()?)? / side);
+    let side = process_memory::side_bytes(period);
+    let own = |process: &ProcessUse| Some(process_memory::links_bytes(process.row.as_ref()?)? / side);
     let each = period.processes.iter().filter_map(|process| Some((process, own(process)?)));
     let mut many: Vec<_> = each.filter(|(_, own)| *own >= WORTH_SHARE * all).collect();
     many.sort_by(|a, b| b.1.total_cmp(&a.1));

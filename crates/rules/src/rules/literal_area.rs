@@ -1,11 +1,11 @@
 //! BT030: the area for literals is nearly full; the VM ends when it is.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Subject, Unit, metrics};
 
-use super::limits::time_left;
-use crate::memory::megabytes;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, Rule, Topic};
+use crate::signals::limits::time_left;
+use crate::signals::memory::megabytes;
 
 pub const RULE: Rule = Rule {
     code: Code("BT030"),
@@ -13,8 +13,11 @@ pub const RULE: Rule = Rule {
     question: "Is there room for literals and persistent terms?",
     confirm: "persistent_term:info() and code:all_loaded() an hour apart: what grows fills the area",
     needs: &[&metrics::MMAP_USED, &metrics::MMAP_TOTAL],
-    since: 21,
+    account: Account::Memory,
+    topics: &[Topic::Memory],
+    judges_dumps: true,
     judge,
+    ..Rule::COMMON
 };
 
 /// Used share of the area.
@@ -29,7 +32,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let used = period.stat(&metrics::MMAP_USED, "literal")?;
     let total = period.stat(&metrics::MMAP_TOTAL, "literal")?.last.value as f64;
     let (now, share) = (used.last.value as f64, used.last.value as f64 / total.max(1.0));
-    let Some(score) = FULL.score(share) else {
+    let Some(severity) = FULL.severity(share) else {
         return Ok(Judgement::Healthy(format!(
             "{} of the {} for literals are used",
             megabytes(now),
@@ -41,15 +44,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let grown = (used.last.value - used.first.value) as f64;
     Ok(Judgement::found(
         Draft::new(
-            score,
+            severity,
             format!(
                 "literals and persistent terms take {:.0} % of the {} that are kept for them; the VM ends when one does not fit",
                 share * 100.0,
                 megabytes(total)
             ),
         )
-        .about("literal area")
-        .costs(time_left(used, (total - now).max(0.0)))
+        .about(Subject::allocator("literal_alloc"))
+        .costs(time_left(period, used, (total - now).max(0.0)))
         .because(Evidence::number("used", now, Unit::Bytes))
         .because(Evidence::number("size", total, Unit::Bytes))
         .because(Evidence::number("share used", share, Unit::Ratio).against(FULL.warning, FULL.source))

@@ -4,12 +4,14 @@
 //! logs has to wait until its event is written; from 200 on events are dropped, from 1,000 on all that waits is thrown away. The process
 //! `error_logger`, which hands events on to handlers of the time before OTP 21, has none: its queue grows.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Signal, Unit, metrics,
+};
 
-use crate::holds;
-use crate::place;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::signals::blocking;
+use crate::signals::stack;
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -18,8 +20,9 @@ pub const RULE: Rule = Rule {
     question: "Does who logs have to wait for the log?",
     confirm: "logger:set_primary_config(level, error) for a minute: who logs must be fast again, and the queue empty",
     needs: &[&metrics::SCAN_LONGEST_QUEUE],
-    since: 21,
+    account: Account::Delay,
     judge,
+    ..Rule::COMMON
 };
 
 /// A process that writes the log, with what protects it. `logger_proxy` is none: it hands on what comes from other nodes and from the VM, with
@@ -73,9 +76,6 @@ const QUEUE: Scale = Scale {
     source: "judgement: from flush_qlen (1,000) on a handler with protection throws away what waits",
 };
 
-/// The evidence that it is ends of processes which are logged.
-pub(crate) const ENDING: &str = "of those who wait for it, processes whose end is logged";
-
 /// From this share of those who wait on, the log is full of ends (judgement).
 const MOSTLY: f64 = 0.5;
 
@@ -98,13 +98,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         if is_unprotected(process) {
             longest = longest.max(process.queue_max);
             let mean = told(process, looks) * view::mean_queue(process);
-            drafts.extend(QUEUE.score(mean).map(|score| unprotected(period, process, mean, score)));
+            drafts.extend(QUEUE.severity(mean).map(|severity| unprotected(period, process, mean, severity)));
         }
         let Some(handler) = handler(process) else { continue };
         longest = longest.max(process.queue_max);
         let load = Load::of(process, handler, looks);
-        let score = [SYNC.score(load.waits), DROP.score(load.drops)].into_iter().flatten().reduce(f64::max);
-        drafts.extend(score.map(|score| describe(period, process, handler, &load, score)));
+        let severity =
+            [SYNC.severity(load.waits), DROP.severity(load.drops)].into_iter().flatten().reduce(f64::max);
+        drafts.extend(severity.map(|severity| describe(period, process, handler, &load, severity)));
     }
     Ok(Judgement::found_or_healthy(
         drafts,
@@ -159,16 +160,17 @@ impl Load {
     }
 }
 
-fn describe(period: &Period, process: &ProcessUse, handler: &Handler, load: &Load, score: f64) -> Draft {
-    let drops = DROP.score(load.drops).is_some();
+fn describe(period: &Period, process: &ProcessUse, handler: &Handler, load: &Load, severity: f64) -> Draft {
+    let drops = DROP.severity(load.drops).is_some();
     let most = process.queue_max;
     let ending = ending(period, process).filter(|share| *share >= MOSTLY);
     let what = if drops { "who logs waits for it, and events are dropped" } else { "who logs waits for it" };
     Draft::new(
-        score,
+        severity,
         format!("the logger's handler {} is behind, with {:.0} messages in its queue: {what}", process.title(), load.mean),
     )
-    .about(process.title())
+    .about(process.subject())
+    .signals(ending.map(|_| Signal::LogsEnds))
     .costs(Cost::Waiting(load.mean))
     .because(
         Evidence::number("looks in which those who log had to wait", load.waits, Unit::Ratio)
@@ -181,12 +183,12 @@ fn describe(period: &Period, process: &ProcessUse, handler: &Handler, load: &Loa
             .with_text(format!("{} messages and more", handler.drop)),
     )
     .because(Evidence::number("messages in its queue, most", most as f64, Unit::Count))
-    .because_some(place::wanted_to_run(process).map(|share| {
+    .because_some(stack::wanted_to_run(process).map(|share| {
         let text = if share > 0.5 { "it writes as fast as it can" } else { "it waits for what it writes to" };
         Evidence::number("looks in which it ran or was runnable", share, Unit::Ratio).with_text(text)
     }))
-    .because_some(place::of(process).map(|place| Evidence::text("where it was", place)))
-    .because_some(ending.map(|share| Evidence::number(ENDING, share, Unit::Ratio)))
+    .because_some(stack::of(process).map(|place| Evidence::text("where it was", place)))
+    .because_some(ending.map(|share| Evidence::number("of those who wait for it, processes whose end is logged", share, Unit::Ratio)))
     .but(format!(
         "by the values that {} have when nobody sets them; what this node has set is not read",
         handler.settings
@@ -230,28 +232,28 @@ fn describe(period: &Period, process: &ProcessUse, handler: &Handler, load: &Loa
 
 /// Of those who wait for it, the share whose end is what they log; `None` where few were seen waiting.
 fn ending(period: &Period, process: &ProcessUse) -> Option<f64> {
-    let holds = holds::holds(period).ok()?;
+    let holds = blocking::holds(period).ok()?;
     let its = holds.iter().find(|hold| hold.process.is_some_and(|one| std::ptr::eq(one, process)))?;
     Some(its.ending)
 }
 
 /// What waits for `error_logger` is neither held back nor dropped.
-fn unprotected(period: &Period, process: &ProcessUse, mean: f64, score: f64) -> Draft {
+fn unprotected(period: &Period, process: &ProcessUse, mean: f64, severity: f64) -> Draft {
     Draft::new(
-        score,
+        severity,
         format!(
             "{} is behind, with {mean:.0} messages in its queue: it holds back nobody and drops nothing, so what waits only grows",
             process.title()
         ),
     )
-    .about(process.title())
+    .about(process.subject())
     .costs(Cost::Waiting(mean))
     .because(
         Evidence::number("messages in its queue, mean", mean, Unit::Count)
             .against(QUEUE.warning, QUEUE.source),
     )
     .because(Evidence::number("messages in its queue, most", process.queue_max as f64, Unit::Count))
-    .because_some(place::of(process).map(|place| Evidence::text("where it was", place)))
+    .because_some(stack::of(process).map(|place| Evidence::text("where it was", place)))
     .fix(remedy::of(
         period,
         "code.faster_log",

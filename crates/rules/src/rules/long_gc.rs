@@ -1,12 +1,14 @@
 //! BT017: a process stands still while its garbage is collected, or has a heap with which it will.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Unit, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Signal, Subject, Unit, metrics,
+};
 
-use crate::beside::{has_long_queue_on_heap, off_heap};
-use crate::events::{Told, told};
-use crate::memory::{self, megabytes};
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, Judgement, Role, Rule};
+use crate::signals::events::{Told, told};
+use crate::signals::memory::{self, megabytes};
+use crate::signals::process_memory::{has_long_queue_on_heap, off_heap};
 
 pub const RULE: Rule = Rule {
     code: Code("BT017"),
@@ -14,8 +16,10 @@ pub const RULE: Rule = Rule {
     question: "Does a process stand still for long while its garbage is collected?",
     confirm: "erlang:system_monitor(Pid, [{long_gc, 100}]) for some minutes: the same process must be named again",
     needs: &[&metrics::EVENT_COUNT],
-    since: 21,
+    account: Account::Delay,
+    role: Role::Symptom,
     judge,
+    ..Rule::COMMON
 };
 
 /// The longest collection, in seconds.
@@ -38,12 +42,10 @@ const STANDS: Scale = Scale {
 const LARGE_BYTES: f64 = 500e6;
 /// It may be so on purpose: worth knowing.
 const WORTH_KNOWING: f64 = 10.0;
-/// How a heap is told of that has held nobody up so far.
-pub(crate) const ON_ITS_HEAP: &str = "on its heap: a full collection";
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let told = told(period, "long_gc")?;
-    let stands = LONGEST.score(told.longest).map(|score| stands_still(period, &told, score));
+    let stands = LONGEST.severity(told.longest).map(|severity| stands_still(period, &told, severity));
     let is_told = |who: &str| {
         let culprit = told.culprit.as_ref().filter(|_| stands.is_some());
         culprit.is_some_and(|culprit| culprit.subject.contains(who))
@@ -89,9 +91,10 @@ fn large_heap(period: &Period, is_told: impl Fn(&str) -> bool) -> Option<Draft> 
     }
     let draft = Draft::new(
         WORTH_KNOWING,
-        format!("{who} has {has} {ON_ITS_HEAP} copies what of it is alive, needs as much memory once more, and nobody is answered meanwhile"),
+        format!("{who} has {has} on its heap: a full collection copies what of it is alive, needs as much memory once more, and nobody is answered meanwhile"),
     )
-    .about(who)
+    .about(Subject::process(&who))
+    .signals([Signal::HeapSize])
     .because(Evidence::text("its heap", has))
     .because_some(events.filter(|events| events.count > 0).map(|events| {
         let what = "collections after which some process had 128 MB of heap and more";
@@ -103,19 +106,18 @@ fn large_heap(period: &Period, is_told: impl Fn(&str) -> bool) -> Option<Draft> 
 }
 
 /// Collections of 100 ms and more.
-fn stands_still(period: &Period, told: &Told<'_>, score: f64) -> Draft {
+fn stands_still(period: &Period, told: &Told<'_>, severity: f64) -> Draft {
     let stands = told.culprit.as_ref().map_or(0.0, |culprit| {
         told.seconds / period.seconds().max(1.0) * culprit.count as f64 / culprit.of.max(1) as f64
     });
-    let score = STANDS.score(stands).map_or(score, |of_time| of_time.max(score));
+    let severity = STANDS.severity(stands).map_or(severity, |of_time| of_time.max(severity));
     let hosts = told.may_be_the_hosts(period);
-    let score = if hosts { score.min(NOTICE) } else { score };
     let process = told.culprit.as_ref().and_then(|culprit| {
         period.processes.iter().find(|process| culprit.subject.contains(process.pid.as_str()))
     });
     let queue = process.map_or(0, |process| process.queue_max);
     let draft = Draft::new(
-        score,
+        severity,
         match &told.culprit {
             Some(culprit) => format!(
                 "{} stands still for up to {:.0} ms while its garbage is collected",
@@ -129,7 +131,10 @@ fn stands_still(period: &Period, told: &Told<'_>, score: f64) -> Draft {
             ),
         },
     )
+    .guess_if(hosts)
+    .signals(hosts.then_some(Signal::MayBeHost))
     .costs(Cost::DelaySeconds(told.longest))
+    .share(stands)
     .because(
         Evidence::number("longest collection", told.longest, Unit::Seconds)
             .against(LONGEST.warning, LONGEST.source),

@@ -3,11 +3,11 @@
 //! A process gives its scheduler back after some 4,000 reductions, about a millisecond. A NIF, a driver or a built-in function
 //! that does not count its work keeps it, and everybody in that scheduler's queue waits.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Signal, Unit, metrics};
 
-use crate::events::told;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, Judgement, Role, Rule};
+use crate::signals::events::told;
 
 pub const RULE: Rule = Rule {
     code: Code("BT016"),
@@ -15,8 +15,10 @@ pub const RULE: Rule = Rule {
     question: "Does anything hold a scheduler for long?",
     confirm: "erlang:system_monitor(Pid, [{long_schedule, 50}]) names the functions that a slice began and ended in; host pressure at the time refutes it",
     needs: &[&metrics::EVENT_COUNT],
-    since: 21,
+    account: Account::Delay,
+    role: Role::Symptom,
     judge,
+    ..Rule::COMMON
 };
 
 /// The longest slice, in seconds.
@@ -32,14 +34,13 @@ const FEW: i64 = 1;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let told = told(period, "long_schedule")?;
-    let Some(score) = LONGEST.score(told.longest) else {
+    let Some(severity) = LONGEST.severity(told.longest) else {
         return Ok(Judgement::Healthy("no time slice took 50 ms or more".to_owned()));
     };
     let alone = told.count <= FEW;
     let hosts = told.may_be_the_hosts(period);
-    let score = if alone || hosts { score.min(NOTICE) } else { score };
     let draft = Draft::new(
-        score,
+        severity,
         match &told.culprit {
             Some(culprit) => format!(
                 "{} time slices of 50 ms and more, the longest {:.0} ms; most of {}",
@@ -52,7 +53,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             }
         },
     )
+    .guess_if(alone || hosts)
+    .signals(hosts.then_some(Signal::MayBeHost))
     .costs(Cost::DelaySeconds(told.longest))
+    .share(told.seconds / period.seconds().max(1.0))
     .because(Evidence::number("longest slice", told.longest, Unit::Seconds).against(LONGEST.warning, LONGEST.source))
     .because(Evidence::number("such slices", told.rate, Unit::PerSecond))
     .because(Evidence::number("time in them", told.seconds / period.seconds(), Unit::Cores))

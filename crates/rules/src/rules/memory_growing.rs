@@ -1,16 +1,17 @@
 //! BT027: a kind of memory grows steadily: which, how fast, who has it, and when there is no more.
 
 use beamtune_model::{
-    Code, Cost, Evidence, Group, Missing, Period, Rank, Scale, Unit, metrics, units::SECOND_NS,
+    Account, Code, Confidence, Cost, Evidence, Group, MemoryKind, Missing, Period, Rank, Scale, Signal,
+    Subject, Unit, metrics, units::SECOND_NS,
 };
 use beamtune_stats::{Trend, trend};
 
-use super::limits::growth;
-use crate::memory::{self, End, Room, megabytes};
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, FAR_SECONDS, Judgement, Role, Rule, SOON_SECONDS, SOON_SOURCE, Topic};
+use crate::signals::limits::{self, growth};
+use crate::signals::memory::{self, End, Room, megabytes};
+use crate::signals::watermark;
 use crate::view;
-use crate::watermark;
 
 pub const RULE: Rule = Rule {
     code: Code("BT027"),
@@ -18,16 +19,12 @@ pub const RULE: Rule = Rule {
     question: "Does some kind of memory grow, and how long can it?",
     confirm: "a recording of an hour or more: growth that follows the load up and down is no leak",
     needs: &[&metrics::RSS],
-    since: 21,
+    account: Account::Memory,
+    role: Role::Symptom,
+    topics: &[Topic::Memory],
+    needs_minutes: true,
     judge,
-};
-
-/// Time until there is no more room, in seconds.
-const LEFT: Scale = Scale {
-    notice: 604_800.0,
-    warning: 86_400.0,
-    critical: 3_600.0,
-    source: "judgement: a day is enough to act, an hour is not",
+    ..Rule::COMMON
 };
 
 /// Where no limit is known, growth as a share of what is there, per hour.
@@ -36,16 +33,15 @@ const RATE: Scale = Scale { notice: 0.05, warning: 0.5, critical: 10.0, source: 
 /// Growth within the period that is not noise, in bytes.
 const WORTH_BYTES: f64 = 4e6;
 
-/// A period this short can see a peak being built as well as a leak …
+/// A period this short can see a peak being built as well as a leak, in seconds.
 const SHORT_SECONDS: f64 = 300.0;
-/// … so it is never critical. Where the end is so many times farther than what was seen, it stands behind what has been
-/// measured: it may be one tooth of a saw, as of binaries between two collections …
-const MOST_IN_SHORT: f64 = 74.0;
+/// Beyond so many times the time observed nothing follows of when there is no more: a minute says something of a day, ten seconds do not
+/// (judgement).
+const REACH: f64 = 1_440.0;
+/// Carriers that are used for the first time look like memory outside of the VM that grows. In a short period that is likely where the end
+/// is farther than so many times what was seen (judgement).
 const FAR: f64 = 50.0;
-const MOST_WHERE_FAR: f64 = 40.0;
-/// … and beyond so many times nothing follows of when there is no more: a minute tells of a day, ten seconds do not (judgement) …
-const BEYOND_REACH: f64 = 1_440.0;
-/// … and a node that works moves so much up and down within seconds, in bytes.
+/// A node that works moves so much up and down within seconds, in bytes.
 const WORTH_BYTES_IN_SHORT: f64 = 16e6;
 
 /// Growth does not go on, if so much less comes in its second half than in its first.
@@ -64,9 +60,6 @@ struct Growing {
     /// What of it is carried forward, in bytes a second.
     pace: f64,
 }
-
-/// What the summary of growing binaries begins with.
-pub(crate) const OF_BINARIES: &str = "memory of binaries";
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     if period.is_imported() {
@@ -112,14 +105,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let fills = growing.kind != "outside" && !rises;
         // What needs no more of the system comes to no limit of it.
         let room = room.filter(|_| !fills);
-        let score = match room {
-            Some(room) => LEFT.score(room.bytes / growing.pace.max(1e-9)),
-            None => RATE.score(growing.pace * 3600.0 / growing.now.max(1.0)),
+        let severity = match room {
+            Some(room) => (room.bytes / growing.pace.max(1e-9) < FAR_SECONDS).then_some(0.0),
+            None => RATE.severity(growing.pace * 3600.0 / growing.now.max(1.0)),
         };
-        let Some(score) = score else { continue };
-        let draft = draft(period, score, growing, room);
+        let Some(severity) = severity else { continue };
+        let draft = draft(period, severity, growing, room);
         drafts.push(match fills {
-            true => draft.at_most(NOTICE).but(
+            true => draft.confidence(Confidence::Guess).but(
                 "resident memory does not rise with it: so far it fills carriers that the VM has already, as after a peak",
             ),
             false => draft,
@@ -192,16 +185,16 @@ fn difference(of: &[(i64, i64)], minus: &[(i64, i64)]) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Who has most of a kind, or has got most of it: name, and the evidence.
-fn owner(period: &Period, kind: &str) -> Option<(String, Evidence)> {
+/// Who has most of a kind, or has got most of it, and the evidence.
+fn owner(period: &Period, kind: &str) -> Option<(Subject, Evidence)> {
     let largest = |rank: Rank, bytes: fn(&beamtune_model::ProcessRow) -> Option<i64>| {
         let rows = period.processes.iter().filter_map(|process| {
             let row = process.row.as_ref().filter(|row| row.ranks.contains(&rank))?;
-            Some((process.title(), bytes(row)?))
+            Some((process.subject(), bytes(row)?))
         });
         rows.max_by_key(|(_, bytes)| *bytes)
     };
-    let (name, bytes, what) = match kind {
+    let (subject, bytes, what) = match kind {
         "ets" => {
             let grown = |table: &beamtune_model::TableRow| {
                 let first = period.tables_first.get(&table.id).map_or(0, |&(_, bytes)| bytes);
@@ -209,7 +202,10 @@ fn owner(period: &Period, kind: &str) -> Option<(String, Evidence)> {
             };
             let table = period.tables.iter().max_by_key(|table| (grown(table), table.memory_bytes))?;
             (
-                table.name.clone(),
+                Subject::Table {
+                    name: table.name.clone(),
+                    owner: Some(table.owner_name.clone().unwrap_or_else(|| table.owner.clone())),
+                },
                 table.memory_bytes,
                 format!(
                     "{} objects, owner {}",
@@ -219,25 +215,29 @@ fn owner(period: &Period, kind: &str) -> Option<(String, Evidence)> {
             )
         }
         "processes" => {
-            let (name, bytes) = largest(Rank::Memory, |row| Some(row.memory_bytes))?;
-            (name, bytes, "heap and stack".to_owned())
+            let (subject, bytes) = largest(Rank::Memory, |row| Some(row.memory_bytes))?;
+            (subject, bytes, "heap and stack".to_owned())
         }
         "binary" => {
-            let (name, bytes) = largest(Rank::Binary, |row| row.binary_bytes)?;
-            (name, bytes, "binaries that it refers to".to_owned())
+            let (subject, bytes) = largest(Rank::Binary, |row| row.binary_bytes)?;
+            (subject, bytes, "binaries that it refers to".to_owned())
         }
         _ => return None,
     };
     let evidence =
-        Evidence::number(format!("the largest: {name}"), bytes as f64, Unit::Bytes).with_text(what);
-    Some((name, evidence))
+        Evidence::number(format!("the largest: {subject}"), bytes as f64, Unit::Bytes).with_text(what);
+    Some((subject, evidence))
 }
 
-fn draft(period: &Period, score: f64, growing: &Growing, room: Option<Room>) -> Draft {
+fn memory_kind(kind: &str) -> MemoryKind {
+    MemoryKind::from_text(kind).unwrap_or(MemoryKind::Outside)
+}
+
+fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) -> Draft {
     let Growing { kind, now, trend, pace } = growing;
     let title = match *kind {
         "processes" => "memory of processes",
-        "binary" => OF_BINARIES,
+        "binary" => "memory of binaries",
         "ets" => "memory of ETS tables",
         "code" => "memory of code",
         _ => "memory beyond what the VM uses (NIFs, drivers, malloc, carriers)",
@@ -246,22 +246,25 @@ fn draft(period: &Period, score: f64, growing: &Growing, room: Option<Room>) -> 
     let left = room.map(|room| room.bytes / pace.max(1e-9));
     let is_farther = |times: f64| left.is_some_and(|left| left > times * period.seconds());
     let is_far = left.is_none() || is_farther(FAR);
+    let resident = memory::resident(period).unwrap_or(0.0);
+    let used_share = room.map_or(0.0, |room| resident / (resident + room.bytes).max(1.0));
+    let confidence = match left {
+        _ if short && is_far && *kind == "outside" => Confidence::Guess,
+        Some(left) => limits::confidence_of_end(left, period.seconds(), used_share, REACH),
+        None if short => Confidence::Inferred,
+        None => Confidence::Measured,
+    };
     let until = left.zip(room).map_or(String::new(), |(left, room)| {
         format!("; {} in {}", room.end.sentence(), view::duration_text(left))
     });
     let owner = owner(period, kind);
     let draft = Draft::new(
-        match short {
-            true if is_farther(BEYOND_REACH) => score.min(NOTICE),
-            // Pages of carriers that are used for the first time look the same.
-            true if is_far && *kind == "outside" => score.min(NOTICE),
-            true if is_far => score.min(MOST_WHERE_FAR),
-            true => score.min(MOST_IN_SHORT),
-            false => score,
-        },
+        severity,
         format!("{title} grows by {} a second and is at {}{until}", megabytes(*pace), megabytes(*now)),
     )
-    .about(owner.as_ref().map_or_else(|| (*kind).to_owned(), |(name, _)| name.clone()))
+    .confidence(confidence)
+    .about(owner.as_ref().map(|(subject, _)| subject.clone()))
+    .signals([Signal::Grows(memory_kind(kind))])
     .costs(left.map(Cost::EndSeconds))
     .because(Evidence::number("now", *now, Unit::Bytes))
     .because(Evidence::number("growth in a second", trend.slope, Unit::Bytes).with_text(format!(
@@ -274,13 +277,13 @@ fn draft(period: &Period, score: f64, growing: &Growing, room: Option<Room>) -> 
         (*pace < trend.slope).then(|| Evidence::number("growth in a second, in the last third", *pace, Unit::Bytes)),
     )
     .because_some(left.map(|left| {
-        Evidence::number("time until there is no more", left, Unit::Seconds).against(LEFT.warning, LEFT.source)
+        Evidence::number("time until there is no more", left, Unit::Seconds).against(SOON_SECONDS, SOON_SOURCE)
     }))
     .because_some(room.map(|room| Evidence::number(format!("left until {}", room.end.sentence()), room.bytes, Unit::Bytes)))
     .because_some(owner.map(|(_, evidence)| evidence))
     .but_if(short, "it was seen for a short time only: a peak that is being built looks the same (record for hours: beamtune record --keep 6h)");
     let draft = match room.map(|room| room.end) {
-        Some(End::Watermark { unsure: Some(but) }) => draft.at_most(watermark::ASSUMED).but(but),
+        Some(End::Watermark { unsure: Some(but) }) => draft.confidence(Confidence::Inferred).but(but),
         _ => draft,
     };
     let prove = "beamtune memory --for 10m: the growth must end under the same load";

@@ -1,12 +1,15 @@
 //! BT037: the VM has taken nearly all the memory that it may have: the kernel is about to end it, or RabbitMQ holds up its publishers.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Rank, Scale, Unit, facts, metrics};
+use beamtune_model::{
+    Account, Code, Confidence, Evidence, HostPart, Missing, Period, Rank, Scale, Subject, Unit, facts,
+    metrics,
+};
 
-use super::limits::time_left;
-use crate::memory::megabytes;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
-use crate::watermark::{self, Assumed};
+use crate::rule::{Draft, Judgement, Role, Rule, Topic};
+use crate::signals::limits::time_left;
+use crate::signals::memory::megabytes;
+use crate::signals::watermark::{self, Assumed};
 
 pub const RULE: Rule = Rule {
     code: Code("BT037"),
@@ -14,8 +17,11 @@ pub const RULE: Rule = Rule {
     question: "Is there room left below the limit of memory?",
     confirm: "oom_kill in memory.events (or dmesg) has grown when the node was gone without a crash dump; of RabbitMQ, rabbitmq-diagnostics alarms",
     needs: &[&metrics::RSS],
-    since: 21,
+    account: Account::Memory,
+    role: Role::Symptom,
+    topics: &[Topic::Memory],
     judge,
+    ..Rule::COMMON
 };
 
 /// Resident memory as a share of the limit.
@@ -97,13 +103,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         }
     };
     let near = tightest.and_then(|tightest| {
-        USED.score(concern(tightest)).map(|score| near(period, tightest, resident, score, &sentence))
+        USED.severity(concern(tightest)).map(|severity| near(period, tightest, resident, severity, &sentence))
     });
     Ok(Judgement::found_or_healthy(near.into_iter().chain(rabbitmq).collect(), sentence))
 }
 
 /// The end is near.
-fn near(period: &Period, tightest: &Limit, resident: f64, score: f64, sentence: &str) -> Draft {
+fn near(period: &Period, tightest: &Limit, resident: f64, severity: f64, sentence: &str) -> Draft {
     // RabbitMQ takes the host's memory for its own, unless it is told: then the kernel is there before its watermark.
     let beyond =
         Assumed::of(period).filter(|mark| mark.bytes > tightest.bytes && watermark::told(period).is_none());
@@ -116,9 +122,9 @@ fn near(period: &Period, tightest: &Limit, resident: f64, score: f64, sentence: 
     let host = period.facts.number(facts::HOST_MEMORY).map(|bytes| bytes as f64).filter(|bytes| *bytes > 0.0);
     let wanted = host.map_or(1.5 * resident, |host| host.min(1.5 * resident));
     let rss = period.stat(&metrics::RSS, "").ok();
-    Draft::new(score, format!("{sentence}: {end}, without a crash dump"))
-        .about(if tightest.is_group { "control group" } else { "host" })
-        .costs(rss.and_then(|stat| time_left(stat, tightest.left.max(0.0))))
+    Draft::new(severity, format!("{sentence}: {end}, without a crash dump"))
+        .about(if tightest.is_group { Subject::limit(beamtune_model::Limit::ControlGroupMemory) } else { Subject::host(HostPart::Memory) })
+        .costs(rss.and_then(|stat| time_left(period, stat, tightest.left.max(0.0))))
         .because(Evidence::number("taken", tightest.used, Unit::Ratio).against(USED.warning, USED.source))
         .because(Evidence::number("resident at most", resident, Unit::Bytes))
         .because(Evidence::number("limit", tightest.bytes, Unit::Bytes))
@@ -202,7 +208,7 @@ fn who(period: &Period) -> Option<Evidence> {
 fn rabbitmq(period: &Period, resident: f64) -> Option<Draft> {
     let assumed = Assumed::of(period)?;
     let Assumed { bytes, seen, is_set, share } = assumed;
-    let (score, said) = watermark::taken(resident / bytes)?;
+    let (severity, said) = watermark::taken(resident / bytes)?;
     let (source, unless) = match is_set {
         true => ("vm_memory_high_watermark, as it was set at start", ""),
         false => (WATERMARK_SOURCE, ", unless it is set otherwise"),
@@ -210,14 +216,15 @@ fn rabbitmq(period: &Period, resident: f64) -> Option<Draft> {
     let of = share.map_or(String::new(), |share| format!(" ({:.0} % of {})", share * 100.0, megabytes(seen)));
     Some(
         Draft::new(
-            score.min(watermark::ASSUMED),
+            severity,
             format!(
                 "{said}: {} are resident, and its memory watermark is at {}{of}{unless}",
                 megabytes(resident),
                 megabytes(bytes),
             ),
         )
-        .about("memory watermark")
+        .confidence(Confidence::Inferred)
+        .about(Subject::limit(beamtune_model::Limit::MemoryWatermark))
         .because(Evidence::number("resident at most", resident, Unit::Bytes).against(bytes, source))
         .because(Evidence::number("memory that it sees", seen, Unit::Bytes))
         .because_some(who(period))

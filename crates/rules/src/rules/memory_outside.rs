@@ -1,11 +1,13 @@
 //! BT025: much of the resident memory is malloc's, of which the VM's allocators know nothing: NIFs, drivers, libraries.
 
 use beamtune_model::memory::{Bridge, all_together, allocators, content, mapping, moved_while_looking};
-use beamtune_model::{Code, Cost, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{
+    Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, Scale, Subject, Unit, facts, metrics,
+};
 
-use crate::memory::{self, megabytes};
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, Rule, Topic};
+use crate::signals::memory::{self, megabytes};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -14,8 +16,13 @@ pub const RULE: Rule = Rule {
     question: "Does something beside the VM's own allocators hold memory?",
     confirm: "LD_PRELOAD of a malloc that profiles (jemalloc), or the same node without the library that is suspected",
     needs: &[&metrics::RSS, &metrics::MBCS_CARRIERS_SIZE],
-    since: 21,
+    account: Account::Memory,
+    topics: &[Topic::Memory],
+    text: Some(
+        "what rabbitmq-diagnostics status --formatter json prints, or status and recon_alloc:fragmentation(current)",
+    ),
     judge,
+    ..Rule::COMMON
 };
 
 /// malloc's part of what is resident.
@@ -112,7 +119,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let healthy = || {
         Ok(Judgement::Healthy(format!("{label}: {} of {} resident", megabytes(bytes), megabytes(resident))))
     };
-    let Some(score) = SHARE.score(share).filter(|_| bytes >= WORTH_BYTES) else { return healthy() };
+    let Some(severity) = SHARE.severity(share).filter(|_| bytes >= WORTH_BYTES) else { return healthy() };
     // What is resident and what is in carriers are read one after the other, which are of one instant only where little moves.
     let moves = largest_fall(period)?.max(moved_while_looking(period));
     if bytes < moves {
@@ -138,14 +145,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         (NOT_RECOGNISED, content::UNKNOWN),
     ];
     let mut draft = Draft::new(
-        // What was allocated on purpose looks the same.
-        score.min(if looked { 74.0 } else { 50.0 }),
+        severity,
         format!(
             "{} of the {} resident are outside of the VM's carriers; {what}",
             megabytes(bytes),
             megabytes(resident)
         ),
     )
+    // What was allocated on purpose looks the same.
+    .confidence(Confidence::Inferred)
+    .about(Subject::allocator("malloc"))
     .costs(Cost::MemoryBytes(bytes))
     .because(
         Evidence::number(label, bytes, Unit::Bytes)

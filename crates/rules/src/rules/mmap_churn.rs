@@ -2,11 +2,11 @@
 //! at once is more than it keeps.
 
 use beamtune_model::memory::{Allocator, allocators};
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Subject, Unit, metrics};
 
-use crate::memory::{self, PAGE_BYTES, PAGE_SECONDS, Segments, megabytes};
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, Judgement, Role, Rule, Topic};
+use crate::signals::memory::{self, PAGE_BYTES, PAGE_SECONDS, Segments, megabytes};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -23,8 +23,11 @@ pub const RULE: Rule = Rule {
         &metrics::MSEG_DESTROYS,
         &metrics::MSEG_ALLOCATIONS,
     ],
-    since: 21,
+    account: Account::CpuUsed,
+    role: Role::Symptom,
+    topics: &[Topic::MemoryCpu],
     judge,
+    ..Rule::COMMON
 };
 
 /// Of the CPU that the VM uses, what its page faults take.
@@ -41,9 +44,6 @@ const WORTH_CORES: f64 = 0.02;
 /// With fewer segments that come and go it is something else that faults: malloc, files, or another's memory.
 const FEW_SEGMENTS: f64 = 2.0;
 
-/// Less of what the node could use than this holds nothing up yet: that is never critical …
-const WORTH_SHARE: f64 = 0.10;
-const MOST_WHERE_SMALL: f64 = 60.0;
 /// … and less than this, however much of what the VM uses, is a notice (judgement).
 const LITTLE_SHARE: f64 = 0.03;
 
@@ -64,15 +64,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "{again:.0} page faults a second take about {cores:.2} cores of the kernel{why}"
         )))
     };
-    let Some(score) = COST.score(share).filter(|_| cores >= WORTH_CORES) else { return healthy("") };
+    let Some(severity) = COST.severity(share).filter(|_| cores >= WORTH_CORES) else { return healthy("") };
     if segments.mapped < FEW_SEGMENTS {
         return healthy(", and not for the VM's carriers: hardly any is unmapped");
     }
-    let score = match view::capacity(period).map(|capacity| cores / capacity.cores) {
-        Ok(share) if share < LITTLE_SHARE => score.min(NOTICE),
-        Ok(share) if share < WORTH_SHARE => score.min(MOST_WHERE_SMALL),
-        _ => score,
-    };
+    let is_little = view::capacity(period).is_ok_and(|capacity| cores / capacity.cores < LITTLE_SHARE);
     let all = allocators(period);
     let most =
         all.iter().max_by(|a, b| turnover(a).total_cmp(&turnover(b))).filter(|most| turnover(most) > 0.0);
@@ -84,7 +80,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let may_map = view::emulator_flag(&period.facts, "+MMsco").value() == Some("false");
     let prove = "the same load: page faults and CPU in the kernel, per request; and resident memory, which stays at its peak";
     let draft = Draft::new(
-        score,
+        severity,
         format!(
             "{} a second are mapped, cleared and given back again, for about {:.0} % of the VM's CPU{}",
             megabytes(again * PAGE_BYTES),
@@ -92,7 +88,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             most.map_or(String::new(), |most| format!("; most of it by {}", most.name))
         ),
     )
-    .about(most.map_or_else(|| "carriers".to_owned(), |most| most.name.clone()))
+    .minor_if(is_little)
+    .about(most.map(|most| Subject::allocator(most.name.clone())))
     .costs(Cost::CpuCores(cores))
     .because(Evidence::number("page faults that growth does not explain", again, Unit::PerSecond))
     .because(Evidence::number("CPU that these take", cores, Unit::Cores))

@@ -1,6 +1,6 @@
 //! BT013: the VM waits for its sockets with poll or select, whose cost grows with every idle connection.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -12,8 +12,9 @@ pub const RULE: Rule = Rule {
     question: "Does the VM wait for sockets with epoll?",
     confirm: "erlang:system_info(check_io), and strace -c of the poll thread: poll calls with thousands of descriptors",
     needs: &[&metrics::POLLSET_KERNEL_POLL],
-    since: 21,
+    account: Account::CpuUsed,
     judge,
+    ..Rule::COMMON
 };
 
 /// Descriptors that each call of poll has to look through.
@@ -39,13 +40,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let Some((sets, descriptors)) = counted else {
         return period.stat(&metrics::POLLSET_FDS, "0").map(|_| healthy());
     };
-    let Some(score) = DESCRIPTORS.score(descriptors) else {
+    let Some(severity) = DESCRIPTORS.severity(descriptors) else {
         return Ok(Judgement::Healthy("sockets are waited for with poll, and there are none".to_owned()));
     };
     let check_io = view::states(period, &["poll", "scheduler"]).map(|states| states.get("check_io")).ok();
     Ok(Judgement::found(
         Draft::new(
-            score,
+            severity,
             format!("the VM waits for its {descriptors:.0} descriptors with poll: each wait looks through all of them"),
         )
         .because(Evidence::number("poll sets with epoll", 0.0, Unit::Count).with_text(format!("of {sets}")))

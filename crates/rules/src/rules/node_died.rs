@@ -1,13 +1,14 @@
 //! BT038: why the node died, by its crash dump, and who held what it lacked.
 
 use beamtune_model::{
-    Code, Evidence, Group, Missing, Period, ProcessRow, ProcessUse, Scale, Unit, facts, metrics,
+    Account, Code, Confidence, Evidence, Group, Missing, Period, ProcessRow, ProcessUse, Scale, Subject,
+    Unit, facts, metrics,
 };
 
-use crate::known;
-use crate::memory::megabytes;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::signals::known_processes;
+use crate::signals::memory::megabytes;
 
 pub const RULE: Rule = Rule {
     code: Code("BT038"),
@@ -15,8 +16,10 @@ pub const RULE: Rule = Rule {
     question: "Why did the node die?",
     confirm: "start the node again under the same load with beamtune record --keep: what grows before the end is the cause, what the dump names is who met it",
     needs: &[],
-    since: 21,
+    account: Account::Delay,
+    judges_dumps: true,
     judge,
+    ..Rule::COMMON
 };
 
 /// A dump says that the VM has ended.
@@ -25,14 +28,13 @@ const DIED: f64 = 100.0;
 /// Somebody wanted it. It stands before the queues, which are told as what was seen at that moment.
 const ASKED: f64 = 74.5;
 
-/// Messages in one queue at that moment. Whether it grew is not known, so it is never critical by itself.
+/// Messages in one queue at that moment. Whether it grew is not known.
 const QUEUE: Scale = Scale {
     notice: 1_000.0,
     warning: 5_000.0,
     critical: 500_000.0,
     source: "a queue above 5,000 makes a process suspect (practice of RabbitMQ's and EMQX's operators)",
 };
-const MOST_BY_QUEUE: f64 = 74.0;
 
 /// Long queues that are named.
 const QUEUES: usize = 3;
@@ -161,15 +163,15 @@ fn died(period: &Period, slogan: &str) -> Draft {
         Death::Kernel { process, reason } => kernel(period, process, reason),
         Death::Boot { reason } => {
             Draft::new(DIED, format!("the VM could not start: {}", shortened(reason)))
-                .about("start")
+                .about(Subject::Emulator { name: "start".to_owned() })
                 .but("a node that runs uses the same boot file, modules and arguments: compare them first")
                 .fix(restart(period))
         }
         Death::Asked { how } => Draft::new(ASKED, format!("somebody has ended the VM {how}, to have a dump of it"))
-            .about("asked for")
+            .about(Subject::Emulator { name: "asked for".to_owned() })
             .but("what made them do so stands in the other findings, or was not in the VM"),
         Death::Forker => Draft::new(DIED, "the VM ended because erl_child_setup, which starts programs for it, has ended")
-            .about("erl_child_setup")
+            .about(Subject::OsProcess { name: "erl_child_setup".to_owned(), pid: None })
             .but("it does nothing by itself: somebody has killed it, mostly the kernel when memory was short (dmesg)"),
         Death::Other => halted(period, slogan),
     };
@@ -205,6 +207,7 @@ fn died(period: &Period, slogan: &str) -> Draft {
 /// Those that were at work, or large: the process, its row, and what it held, in bytes.
 struct Holder {
     title: String,
+    subject: Subject,
     bytes: f64,
     evidence: Evidence,
 }
@@ -234,7 +237,7 @@ fn out_of_memory(period: &Period, allocator: &str, bytes: f64, kind: &str) -> Dr
             held.unwrap_or_default()
         ),
     )
-    .about(holder.as_ref().map_or_else(|| "memory".to_owned(), |holder| holder.title.clone()))
+    .about(holder.as_ref().map(|holder| holder.subject.clone()))
     .because(Evidence::number("asked for at once", bytes, Unit::Bytes).with_text(allocator.to_owned()))
     .because_some(total.map(|total| Evidence::number("all that the VM had (erlang:memory(total))", total, Unit::Bytes)))
     .because_some((!kinds.is_empty()).then(|| Evidence::text("by kind", kinds.join(", "))))
@@ -339,14 +342,20 @@ fn holder(period: &Period) -> Option<Holder> {
         let bytes = table.memory_bytes as f64;
         let text = format!("{} objects, owner {owner}", table.objects);
         let evidence = Evidence::number(format!("memory of {title}"), bytes, Unit::Bytes).with_text(text);
-        return Some(Holder { title, bytes, evidence });
+        let subject = Subject::Table { name: table.name.clone(), owner: Some(owner) };
+        return Some(Holder { title, subject, bytes, evidence });
     }
     if most == Some("binary")
         && let Some((process, row)) = rows().max_by_key(|(_, row)| row.binary_bytes)
         && let Some(bytes) = row.binary_bytes
     {
         let evidence = Evidence::number("binaries that it referred to", bytes as f64, Unit::Bytes);
-        return Some(Holder { title: process.title(), bytes: bytes as f64, evidence });
+        return Some(Holder {
+            title: process.title(),
+            subject: process.subject(),
+            bytes: bytes as f64,
+            evidence,
+        });
     }
     let (largest, row) = rows().max_by_key(|(_, row)| row.memory_bytes)?;
     let at_work = worker(period).and_then(|process| Some((process, process.row.as_ref()?)));
@@ -357,7 +366,12 @@ fn holder(period: &Period) -> Option<Holder> {
         Evidence::number(format!("memory of {}", process.title()), row.memory_bytes as f64, Unit::Bytes);
     let started = row.initial_call.as_deref().map(|call| format!("started with {call}"));
     let evidence = started.into_iter().fold(evidence, Evidence::with_text);
-    Some(Holder { title: process.title(), bytes: row.memory_bytes as f64, evidence })
+    Some(Holder {
+        title: process.title(),
+        subject: process.subject(),
+        bytes: row.memory_bytes as f64,
+        evidence,
+    })
 }
 
 /// The process that was at work on the thread that ended the VM.
@@ -388,7 +402,7 @@ fn table_full(period: &Period, table: &str, limit: Option<f64>) -> Draft {
     let by = process.map_or(String::new(), |process| format!("; {} was at work", process.title()));
     let larger = limit.map_or(4_194_304.0, |limit| (4.0 * limit).min(2_147_483_647.0));
     Draft::new(DIED, format!("the VM ended because its table of {name} was full, with its limit{of} reached{by}"))
-        .about(process.map_or_else(|| name.to_owned(), ProcessUse::title))
+        .about(process.map(ProcessUse::subject))
         .because_some(limit.map(|limit| Evidence::number("limit", limit, Unit::Count)))
         .because_some(period.stat(&metrics::ATOM_COUNT, "").ok().filter(|_| is_atoms).map(|stat| {
             Evidence::number("atoms, in whole pages of the table", stat.last.value as f64, Unit::Count)
@@ -444,7 +458,7 @@ fn kernel(period: &Period, process: &str, reason: &str) -> Draft {
         None => (process, format!("the node ended because its process {process} has ended")),
     };
     Draft::new(DIED, summary)
-        .about(subject)
+        .about(Subject::process(subject))
         .because(Evidence::text("reason", shortened(reason)))
         .but("the reason is that of the last failure: what began it stands in the log before, often of another process")
         .fix_if(application.is_some(), || {
@@ -473,7 +487,7 @@ fn halted(period: &Period, slogan: &str) -> Draft {
     let process = worker(period);
     let by = process.map_or(String::new(), |process| format!(" while {} was at work", process.title()));
     Draft::new(DIED, format!("the VM ended with \"{}\"{by}", shortened(slogan)))
-        .about(process.map_or_else(|| "erlang:halt/1".to_owned(), ProcessUse::title))
+        .about(process.map_or_else(|| Subject::Function { name: "erlang:halt/1".to_owned() }, ProcessUse::subject))
         .because_some(process.map(at_work))
         .because_some(
             process.and_then(|process| Some(Evidence::text("where it was", process.row.as_ref()?.current_function.clone()?))),
@@ -488,17 +502,18 @@ fn queues(period: &Period) -> Vec<Draft> {
         .iter()
         .filter_map(|process| {
             let row = process.row.as_ref()?;
-            let score = QUEUE.score(row.queue as f64).filter(|_| row.queue as f64 >= QUEUE.warning)?;
-            Some((score, row.queue, process, row))
+            let severity = QUEUE.severity(row.queue as f64).filter(|_| row.queue as f64 >= QUEUE.warning)?;
+            Some((severity, row.queue, process, row))
         })
         .collect();
     long.sort_by_key(|(_, queue, ..)| std::cmp::Reverse(*queue));
-    let draft = |(score, queue, process, row): (f64, i64, &ProcessUse, &ProcessRow)| {
+    let draft = |(severity, queue, process, row): (f64, i64, &ProcessUse, &ProcessRow)| {
         let draft = Draft::new(
-            score.min(MOST_BY_QUEUE),
+            severity,
             format!("the message queue of {} held {queue} messages when the node died", process.title()),
         )
-        .about(process.title())
+        .confidence(Confidence::Inferred)
+        .about(process.subject())
         .because(
             Evidence::number("messages in its queue", queue as f64, Unit::Count)
                 .against(QUEUE.warning, QUEUE.source),
@@ -509,7 +524,7 @@ fn queues(period: &Period) -> Vec<Draft> {
         )
         .because_some(row.initial_call.as_deref().map(|call| Evidence::text("started with", call)))
         .but("one moment does not tell whether it grew");
-        known::explain(draft, period, process).fix(remedy::of(
+        known_processes::explain(draft, period, process).fix(remedy::of(
             period,
             "code.back_pressure",
             "let senders wait for an answer (call instead of cast), or limit what is in flight, or drop when the queue is long",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -14,8 +14,9 @@ pub const RULE: Rule = Rule {
     question: "Does the VM spread over several memory nodes?",
     confirm: "numastat -p PID: pages on nodes whose CPUs the schedulers do not run on",
     needs: &[&metrics::PROCESS_USER],
-    since: 21,
+    account: Account::CpuUnused,
     judge,
+    ..Rule::COMMON
 };
 
 /// The CPU that the VM uses, in nodes: one that uses little of one loses little. How much is lost by memory that is far away cannot be
@@ -60,7 +61,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )));
     }
     let in_nodes = used / largest.max(1) as f64;
-    let Some(score) = USED.score(in_nodes) else {
+    let Some(severity) = USED.severity(in_nodes) else {
         return Ok(Judgement::Healthy(format!(
             "the VM spreads over {} memory nodes, and uses {used:.2} CPUs",
             parts.len()
@@ -70,7 +71,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let prove = "throughput and CPU per request under the same load (beamtune compare); numastat -p PID shows whose memory it uses";
     Ok(Judgement::found(
         Draft::new(
-            score.min(AT_MOST),
+            severity.min(AT_MOST),
             format!("the VM's {online:.0} schedulers may run on {} memory nodes and are not bound: the kernel moves them between these", parts.len()),
         )
         .because(Evidence::number("memory nodes that the VM may use", parts.len() as f64, Unit::Count))

@@ -1,9 +1,9 @@
 //! BT014: memory for a port table of many millions of places, because the limit of open files is unlimited.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Unit, facts, metrics};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, Rule, Topic};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -12,8 +12,11 @@ pub const RULE: Rule = Rule {
     question: "Does the port table waste memory?",
     confirm: "erlang:system_info(port_limit) and ulimit -n of the service; with +Q 65536 resident memory must fall at the start",
     needs: &[&metrics::PORT_COUNT],
-    since: 21,
+    account: Account::Memory,
+    topics: &[Topic::Memory],
+    judges_dumps: true,
     judge,
+    ..Rule::COMMON
 };
 
 /// Bytes for each place of the table: measured by RSS at +Q 134217727 as 12.0 on OTP 23 and 25, 16.0 on 27 and 29, where
@@ -36,8 +39,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let place = bytes_per_place(period);
     let bytes = limit * place;
     // A table that is used is not oversized.
-    let score = SIZE.score(bytes).filter(|_| count < limit / 10.0);
-    let Some(score) = score else {
+    let severity = SIZE.severity(bytes).filter(|_| count < limit / 10.0);
+    let Some(severity) = severity else {
         return Ok(Judgement::Healthy(format!(
             "the port table has {limit:.0} places ({:.1} MB)",
             bytes / 1e6
@@ -58,7 +61,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let files = fit(open.map_or(count, |open| open.max(count)));
     Ok(Judgement::found(
         Draft::new(
-            score,
+            severity,
             format!(
                 "the port table has {limit:.0} places and takes about {:.0} MB, for {count:.0} ports; its size comes from {cause}",
                 bytes / 1e6

@@ -3,10 +3,13 @@
 //! The VM has a process for that, the collector of literal areas. It asks each process once for each term that goes, so its reductions
 //! tell how many searches there were.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Subject, Unit, metrics,
+};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, Rule, Topic};
+use crate::signals::own_effect;
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -15,8 +18,10 @@ pub const RULE: Rule = Rule {
     question: "Are persistent terms replaced over and over?",
     confirm: "stop writing these terms for a minute: the literal area collector must have nothing to do",
     needs: &[&metrics::SCAN_REDUCTIONS, &metrics::PROCESS_COUNT, &metrics::PROCESS_USER],
-    since: 21,
+    account: Account::CpuUsed,
+    topics: &[Topic::MemoryCpu],
     judge,
+    ..Rule::COMMON
 };
 
 /// What the collector was started with.
@@ -40,46 +45,44 @@ const COST: Scale = Scale {
 /// Below this nobody would win anything by a change.
 const WORTH_CORES: f64 = 0.01;
 
-/// Less of what the node could use than this holds nothing up yet: that is never critical.
-const WORTH_SHARE: f64 = 0.10;
-const MOST_WHERE_SMALL: f64 = 60.0;
-
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let all = period.rate(&metrics::SCAN_REDUCTIONS, "")?;
     let processes = period.stat(&metrics::PROCESS_COUNT, "")?.mean().max(1.0);
     let used = view::process_cores(period)?;
-    let reductions =
-        period.processes.iter().filter(|process| is_collector(process)).map(|p| p.reductions).sum::<i64>()
-            as f64
-            / period.seconds().max(1.0);
     let release = period.facts.otp_release().unwrap_or(0);
     let measured = PER_SEARCH_REDUCTIONS
         .iter()
         .rfind(|(since, _)| release >= *since)
         .unwrap_or(&PER_SEARCH_REDUCTIONS[2]);
+    let all_reductions: i64 = period
+        .processes
+        .iter()
+        .filter(|process| is_collector(process))
+        .map(|process| process.reductions)
+        .sum();
+    let own = own_effect::purge_reductions(processes, measured.1);
+    let reductions = (all_reductions as f64 - own).max(0.0) / period.seconds().max(1.0);
     let searches = reductions / measured.1;
     let terms = searches / processes;
     let cores = (searches * SEARCH_SECONDS).min(used);
     let share = if used > 0.0 { cores / used } else { 0.0 };
-    let Some(score) = COST.score(share).filter(|_| cores >= WORTH_CORES) else {
+    let Some(severity) = COST.severity(share).filter(|_| cores >= WORTH_CORES) else {
         return Ok(Judgement::Healthy(match reductions > 0.0 {
             true => format!("about {searches:.0} processes a second are searched for literals that go"),
             false => "the collector of literals is not among the busy processes".to_owned(),
         }));
     };
-    let small = view::capacity(period).is_ok_and(|capacity| cores < WORTH_SHARE * capacity.cores);
-    let score = if small { score.min(MOST_WHERE_SMALL) } else { score };
     let purged = period.process_named("erts_code_purger").is_some_and(|purger| purger.reductions > 0);
     let forced = period.rate(&metrics::GARBAGE_COLLECTIONS, "").ok();
     Ok(Judgement::found(
         Draft::new(
-            score,
+            severity,
             format!(
                 "about {terms:.1} times a second all {processes:.0} processes are searched for a persistent term that was replaced or erased, for about {:.0} % of the VM's CPU",
                 share * 100.0
             ),
         )
-        .about("persistent terms")
+        .about(Subject::table("persistent_term"))
         .costs(Cost::CpuCores(cores))
         .because(Evidence::number("searched processes", searches, Unit::PerSecond).with_text(format!("the collector's reductions, {:.0} for each", measured.1)))
         .because(Evidence::number("CPU that this takes", cores, Unit::Cores))

@@ -5,10 +5,10 @@
 //! costs in all, so it takes many schedulers to keep one poll thread busy. Descriptors that stay on for a dozen events in a row are
 //! polled by the schedulers themselves (since 21.2, of NIFs since 28.0), and cost the thread nothing.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Unit, metrics};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, Judgement, Role, Rule};
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -17,8 +17,10 @@ pub const RULE: Rule = Rule {
     question: "Can the poll threads keep up with the sockets?",
     confirm: "twice as many poll threads (+IOt) under the same load: more must be received, and none of them may be busy all the time",
     needs: &[&metrics::THREAD_CPU],
-    since: 21,
+    account: Account::CpuUsed,
+    role: Role::Symptom,
     judge,
+    ..Rule::COMMON
 };
 
 /// Share of the time in which the threads of a poll set worked.
@@ -105,10 +107,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let busy = polling.busiest_set();
     let schedulers = view::activity(period, kind::SCHEDULER).map(|activity| activity.mean()).ok();
     let full = schedulers.is_some_and(|active| active >= SCHEDULERS_FULL);
-    match BUSY.score(busy) {
-        Some(score) => {
-            let score = if full { score.min(NOTICE) } else { score };
-            Ok(Judgement::found(describe(period, &polling, score, schedulers, full)))
+    match BUSY.severity(busy) {
+        Some(severity) => {
+            Ok(Judgement::found(describe(period, &polling, severity, schedulers, full).minor_if(full)))
         }
         None => Ok(Judgement::Healthy(format!(
             "poll threads: {}, busy in {:.0} % of the time at most",
@@ -121,7 +122,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 fn describe(
     period: &Period,
     polling: &Polling<'_>,
-    score: f64,
+    severity: f64,
     schedulers: Option<f64>,
     full: bool,
 ) -> Draft {
@@ -140,7 +141,7 @@ fn describe(
     let more = (threads.len() * 2).min(MOST_THREADS);
     let prove = "CPU of the poll threads (top -H -p PID), packets received and latency under the same load";
     Draft::new(
-        score,
+        severity,
         format!("{who} for {:.0} % of the time: sockets with data wait to be told of", busy * 100.0),
     )
     .because(Evidence::number("share of the time they work", busy, Unit::Ratio).against(BUSY.warning, BUSY.source))

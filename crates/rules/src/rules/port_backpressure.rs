@@ -4,12 +4,14 @@
 //! a receive until the driver has taken all, of which nothing is told: then the process stands in `prim_inet`, and bytes wait in the
 //! queue of a socket of its own.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, PortRow, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, PortRow, ProcessUse, Scale, Unit, metrics,
+};
 
-use crate::events::{Told, told};
-use crate::place;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, Judgement, Rule};
+use crate::signals::events::{Told, told};
+use crate::signals::stack;
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -18,8 +20,9 @@ pub const RULE: Rule = Rule {
     question: "Do processes stand still because nobody takes what they send?",
     confirm: "ss -tn on the connection: a Send-Q that stays full is a peer that does not read",
     needs: &[&metrics::EVENT_COUNT],
-    since: 21,
+    account: Account::Delay,
     judge,
+    ..Rule::COMMON
 };
 
 /// Processes that were suspended, a second. How long is not told, and of thousands of connections many are, each for a moment: that is how a
@@ -52,8 +55,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     match told(period, "busy_port") {
         Ok(told) => {
             let waits = fullest(period, |_| true).is_some();
-            let score = RATE.score(told.rate).map(|score| if waits { score } else { score.min(NOTICE) });
-            drafts.extend(score.map(|score| suspended(period, &told, score)));
+            let severity = RATE.severity(told.rate);
+            drafts.extend(severity.map(|severity| suspended(period, &told, severity).minor_if(!waits)));
         }
         // Those that stand still are seen without events.
         Err(missing) if drafts.is_empty() => return Err(missing),
@@ -68,29 +71,30 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 /// A process that stands in a send while messages wait for it.
 fn standing(period: &Period, process: &ProcessUse) -> Option<Draft> {
     let status = process.row.as_ref()?.status.as_deref();
-    let place = place::of(process)?;
+    let place = stack::of(process)?;
     let port = fullest(period, |port| port.connected.as_deref() == Some(process.pid.as_str()));
     // Who sends to a port or to another node with `!` is suspended in the same function.
     let is_suspended = status == Some("suspended");
     let sends = SENDS.iter().any(|send| place.starts_with(send)) || (is_suspended && port.is_some());
     let stands = sends
         && (is_suspended || status == Some("waiting"))
-        && place::wanted_to_run(process)? <= MOST_RUNNABLE;
+        && stack::wanted_to_run(process)? <= MOST_RUNNABLE;
     let least = process.queue.points().iter().map(|point| point.1).min()?;
     let last = view::queue_now(period, process)?;
     if !stands || least < 1 {
         return None;
     }
-    let score = HELD_UP.score(last)?;
+    let severity = HELD_UP.severity(last)?;
     let which = port.map_or("a port".to_owned(), |port| format!("{} {}", port.name, port.id));
     let draft = Draft::new(
-        if port.is_some() { score } else { score.min(40.0) },
+        severity,
         format!(
             "{} stands in {place}, because the other side of {which} does not take what it sends; {last} messages wait for it meanwhile",
             process.title()
         ),
     )
-    .about(process.title())
+    .about(process.subject())
+    .inferred_if(port.is_none())
     .costs(Cost::Waiting(last))
     .because(
         Evidence::number("messages that wait for it", last, Unit::Count)
@@ -105,10 +109,10 @@ fn standing(period: &Period, process: &ProcessUse) -> Option<Draft> {
 }
 
 /// Processes that are suspended again and again.
-fn suspended(period: &Period, told: &Told<'_>, score: f64) -> Draft {
+fn suspended(period: &Period, told: &Told<'_>, severity: f64) -> Draft {
     let most = fullest(period, |_| true);
     let draft = Draft::new(
-        score,
+        severity,
         format!("{:.1} times a second a process had to wait because a port was busy", told.rate),
     )
     .because(Evidence::number("processes suspended", told.rate, Unit::PerSecond).against(RATE.warning, RATE.source))

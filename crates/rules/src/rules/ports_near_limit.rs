@@ -1,10 +1,10 @@
 //! BT008: the port table, or the file descriptors behind it, is nearly full or filling up.
 
-use beamtune_model::{Code, Evidence, Group, Missing, Period, Unit, facts, metrics};
+use beamtune_model::{Account, Code, Evidence, Group, Limit, Missing, Period, Subject, Unit, facts, metrics};
 
-use super::limits::{Filling, maker};
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::signals::limits::{Filling, maker};
 
 pub const RULE: Rule = Rule {
     code: Code("BT008"),
@@ -12,8 +12,11 @@ pub const RULE: Rule = Rule {
     question: "Is the port table full, or filling up?",
     confirm: "erlang:system_info(port_count) and ls /proc/PID/fd an hour apart: a leak grows without load",
     needs: &[&metrics::PORT_COUNT],
-    since: 21,
+    account: Account::HeadRoom,
+    judges_dumps: true,
+    needs_minutes: true,
     judge,
+    ..Rule::COMMON
 };
 
 /// What a kernel lets a limit of open files be (fs.nr_open) unless it was told otherwise: a higher one is refused (EPERM, kernel/sys.c).
@@ -30,15 +33,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         _ => None,
     };
     let maker = maker(period, "port");
-    let by_table = ports.score();
-    let by_files = files.as_ref().and_then(|files| with_growth_of(&ports, files).score());
-    // One leak fills both; the limit that is met first is the one to be told of.
-    match (by_table, by_files, &files) {
-        (table, Some(score), Some(files)) if table.is_none_or(|table| score >= table) => {
-            return Ok(Judgement::found(by_descriptors(period, &ports, files, score, maker.as_ref())));
+    // One leak fills both; the limit that is met first is the one to be named.
+    let grown = files.as_ref().map(|files| with_growth_of(&ports, files));
+    let by_files = grown.as_ref().filter(|files| files.urgency() >= ports.urgency());
+    match (by_files.and_then(|files| Some((files, files.severity()?))), &files, ports.severity()) {
+        (Some((_, severity)), Some(files), _) => {
+            return Ok(Judgement::found(by_descriptors(period, &ports, files, severity, maker.as_ref())));
         }
-        (Some(score), _, _) => {
-            return Ok(Judgement::found(by_table_size(period, &ports, score, maker.as_ref())));
+        (_, _, Some(severity)) => {
+            return Ok(Judgement::found(by_table_size(period, &ports, severity, maker.as_ref())));
         }
         _ => {}
     }
@@ -56,12 +59,12 @@ fn with_growth_of(ports: &Filling, files: &Filling) -> Filling {
     Filling { growth: files.growth.or(ports.growth), ..*files }
 }
 
-type Maker<'a> = Option<&'a (String, Evidence)>;
+type Maker<'a> = Option<&'a crate::signals::limits::Maker>;
 
-fn by_table_size(period: &Period, ports: &Filling, score: f64, maker: Maker<'_>) -> Draft {
+fn by_table_size(period: &Period, ports: &Filling, severity: f64, maker: Maker<'_>) -> Draft {
     let leak = ports.growth.is_some();
     let next = (ports.limit * 4.0).min(134_217_727.0);
-    common(period, ports.draft(score, "ports"), leak, maker).fix(remedy::of(
+    common(period, ports.draft(severity, "ports"), leak, maker).fix(remedy::of(
         period,
         "+Q",
         &format!("+Q {next:.0}"),
@@ -74,7 +77,13 @@ fn by_table_size(period: &Period, ports: &Filling, score: f64, maker: Maker<'_>)
     ))
 }
 
-fn by_descriptors(period: &Period, ports: &Filling, files: &Filling, score: f64, maker: Maker<'_>) -> Draft {
+fn by_descriptors(
+    period: &Period,
+    ports: &Filling,
+    files: &Filling,
+    severity: f64,
+    maker: Maker<'_>,
+) -> Draft {
     let filling = with_growth_of(ports, files);
     let leak = filling.growth.is_some();
     let commonest = Commonest::of(period);
@@ -82,14 +91,14 @@ fn by_descriptors(period: &Period, ports: &Filling, files: &Filling, score: f64,
     // Where they are no ports', whoever made the few ports is not to be named, unless these are what grows.
     let is_of_ports = files.now <= 2.0 * ports.now || (files.growth.is_none() && ports.growth.is_some());
     let of_no_port = mostly.filter(|kind| kind.descriptor != Descriptor::Socket && !is_of_ports);
-    let draft = filling.draft(score, "open files");
+    let draft = filling.draft(severity, "open files");
     let draft = match mostly {
         Some(kind) => draft.and(&format!("; most are {}", kind.what)),
         None => draft,
     };
     match of_no_port {
         Some(kind) => draft
-            .about(kind.what.clone())
+            .about(Subject::Port { name: kind.what.clone(), opener: None })
             .but_if(leak, STILL_ARRIVING)
             .fix_if(leak, || {
                 let close = match kind.descriptor {
@@ -185,8 +194,11 @@ impl Commonest {
 
 fn common(period: &Period, draft: Draft, leak: bool, maker: Maker<'_>) -> Draft {
     draft
-        .because_some(maker.map(|(_, evidence)| evidence.clone()))
-        .about(maker.map_or_else(|| "ports".to_owned(), |(name, _)| name.clone()))
+        .because_some(maker.map(|maker| maker.evidence.clone()))
+        .about(maker.map_or(Subject::limit(Limit::Ports), |maker| Subject::Port {
+            name: maker.kind.clone(),
+            opener: maker.by.clone(),
+        }))
         .but_if(leak, STILL_ARRIVING)
         .fix_if(leak, || {
             remedy::of(

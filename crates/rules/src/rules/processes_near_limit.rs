@@ -1,10 +1,10 @@
 //! BT007: the process table is nearly full, or filling up.
 
-use beamtune_model::{Code, Missing, Period, facts, metrics};
+use beamtune_model::{Account, Code, Limit, Missing, Period, Subject, facts, metrics};
 
-use super::limits::{Filling, maker};
 use crate::remedy;
 use crate::rule::{Judgement, Rule};
+use crate::signals::limits::{Filling, maker};
 
 pub const RULE: Rule = Rule {
     code: Code("BT007"),
@@ -12,22 +12,31 @@ pub const RULE: Rule = Rule {
     question: "Is the process table full, or filling up?",
     confirm: "erlang:system_info(process_count) an hour apart: a leak grows without load",
     needs: &[&metrics::PROCESS_COUNT],
-    since: 21,
+    account: Account::HeadRoom,
+    text: Some("what rabbitmq-diagnostics status prints"),
+    judges_dumps: true,
+    needs_minutes: true,
     judge,
+    ..Rule::COMMON
 };
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let limit = period.fact_number(facts::PROCESS_LIMIT)? as f64;
     let filling = Filling::of(period, &metrics::PROCESS_COUNT, limit)?;
-    let Some(score) = filling.score() else { return Ok(Judgement::Healthy(filling.sentence("processes"))) };
+    let Some(severity) = filling.severity() else {
+        return Ok(Judgement::Healthy(filling.sentence("processes")));
+    };
     let maker = maker(period, "process");
     let leak = filling.growth.is_some();
     let next = (limit * 4.0).min(134_217_727.0);
     Ok(Judgement::found(
         filling
-            .draft(score, "processes")
-            .because_some(maker.as_ref().map(|(_, evidence)| evidence.clone()))
-            .about(maker.map_or_else(|| "processes".to_owned(), |(name, _)| name))
+            .draft(severity, "processes")
+            .because_some(maker.as_ref().map(|maker| maker.evidence.clone()))
+            .about(maker.map_or(Subject::limit(Limit::Processes), |maker| Subject::ProcessKind {
+                name: maker.kind,
+                starter: maker.by,
+            }))
             .but_if(leak, "a node that has just got more users grows too: look whether it goes on")
             .fix_if(leak, || {
                 remedy::of(

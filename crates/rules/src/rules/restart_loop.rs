@@ -3,10 +3,10 @@
 //! A period is about one life of a VM; of the others it knows when they were. That is enough to see a loop, and each life
 //! but the first and the last was seen from its start to its end.
 
-use beamtune_model::{Code, Evidence, Group, Missing, Period, Scale, Unit, facts, units::SECOND_NS};
+use beamtune_model::{Account, Code, Evidence, Group, Missing, Period, Scale, Unit, facts, units::SECOND_NS};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, Judgement, Rule};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -15,8 +15,9 @@ pub const RULE: Rule = Rule {
     question: "Is the VM started again and again?",
     confirm: "the log of the service manager, and erl_crash.dump: beamtune import erl_crash.dump",
     needs: &[],
-    since: 21,
+    account: Account::Delay,
     judge,
+    ..Rule::COMMON
 };
 
 /// Seconds from one start to the next, the median of the last lives that were seen whole.
@@ -52,10 +53,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let usual = beamtune_stats::median(recent).unwrap_or(f64::INFINITY);
     let present = last.end.saturating_sub(last.begin) as f64 / SECOND_NS as f64;
     let is_over = present >= OVER * usual;
-    let score = match LIFE.score(usual) {
-        Some(score) if is_over => score.min(NOTICE),
-        Some(score) if restarts < LOOP => score.min(70.0),
-        Some(score) => score,
+    let severity = match LIFE.severity(usual) {
+        Some(severity) => severity,
         // Of a single one it cannot be told how long lives are: more than what was seen.
         None if restarts == 1 => 0.0,
         None => {
@@ -86,7 +85,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let full = memory.is_some_and(|share| share >= view::NEARLY_FULL);
     let gone = period.events.iter().rev().find(|event| event.kind == "gone");
     Ok(Judgement::found(
-        Draft::new(score, summary)
+        Draft::new(severity, summary)
+            .minor_if(is_over)
+            .inferred_if(restarts < LOOP)
             .because(Evidence::number("restarts", restarts as f64, Unit::Count))
             .because_some((!whole.is_empty()).then(|| {
                 Evidence::number("a life, from start to start: median of the last ones", usual, Unit::Seconds)

@@ -4,7 +4,9 @@
 //! that were started with the option `{scheduler, N}`, or set it by `process_flag/2`.
 
 use beamtune_model::cpu::entities_of;
-use beamtune_model::{Code, Cost, Evidence, Group, Missing, Period, Scale, SeriesStat, Unit, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Group, Missing, Period, Scale, SeriesStat, Subject, Unit, metrics,
+};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -16,8 +18,9 @@ pub const RULE: Rule = Rule {
     question: "Do processes wait for one scheduler while others idle?",
     confirm: "erlang:statistics(run_queue_lengths) some times: always the same queue is long, and others are empty",
     needs: &[&metrics::SCHEDULER_ACTIVE, &metrics::SCHEDULER_TOTAL, &metrics::RUN_QUEUE],
-    since: 21,
+    account: Account::CpuUnused,
     judge,
+    ..Rule::COMMON
 };
 
 /// Of the schedulers' time, the share in which one idles while work waits for another.
@@ -78,7 +81,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let idle: f64 = rest.iter().filter(|one| one.queue < EMPTY).map(|one| 1.0 - one.active).sum();
     let lost = waiting.min(idle);
     let share = lost / online.max(1.0);
-    let Some(score) = LOST.score(share) else {
+    let Some(severity) = LOST.severity(share) else {
         return Ok(Judgement::Healthy(match busy.len() {
             0 => "no scheduler has more work than it can do while another one idles".to_owned(),
             busy => format!(
@@ -94,12 +97,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let prove = "run queues of the single schedulers (beamtune show --view schedulers), throughput and latency under the same load";
     Ok(Judgement::found(
         Draft::new(
-            score,
+            severity,
             format!(
                 "{waiting:.1} processes wait for scheduler {numbers}, while {idle:.1} other schedulers are idle: the VM may not move them"
             ),
         )
-        .about(format!("scheduler {numbers}"))
+        .about(Subject::Threads { name: format!("scheduler {numbers}") })
         .costs(Cost::Waiting(waiting))
         .because(Evidence::number("processes waiting there, on the average", waiting, Unit::Count))
         .because(Evidence::number("schedulers idle, on the average", idle, Unit::Count))

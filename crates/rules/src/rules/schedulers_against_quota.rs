@@ -4,10 +4,12 @@
 //! quotas of control groups at all, and releases up to 26 miss some; a quota that was changed later is
 //! never seen, nor is one that an outer group sets.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{
+    Account, Code, Confidence, Cost, Evidence, Limit, Missing, Period, Scale, Subject, Unit, facts, metrics,
+};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, Judgement, Rule};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -16,8 +18,9 @@ pub const RULE: Rule = Rule {
     question: "Do the schedulers fit the CPUs that the VM may use?",
     confirm: "+S as large as the quota under the same load: run-queue wait and p99 must fall (beamtune compare)",
     needs: &[&metrics::CPUS_ALLOWED],
-    since: 21,
+    account: Account::CpuUnused,
     judge,
+    ..Rule::COMMON
 };
 
 /// Schedulers online for each core that the VM may use.
@@ -32,7 +35,8 @@ const RATIO: Scale = Scale {
 /// With so many times as many a burst of all of them uses up its quota in an eighth of each period, whatever they do now (judgement): a
 /// warning, and no more while nothing is lost.
 const MANY_TIMES: f64 = 8.0;
-const MOST_WHERE_HARMLESS: f64 = 40.0;
+/// Less of what the VM may use than this is no loss to count; what a burst would lose is more (judgement).
+const WORTH_SHARE: f64 = 0.01;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let capacity = view::capacity(period)?;
@@ -54,16 +58,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let waited = view::thread_cores(period, &metrics::THREAD_WAIT, &[view::kind::SCHEDULER])
         .ok()
         .map(|cores| if wakes_up { 0.0 } else { cores });
+    let loss = stopped.into_iter().chain(waited).reduce(f64::max);
     // Without load nothing can be lost; that it will be is a guess.
     let harmless = stopped.is_some_and(|cores| cores < 0.001) && waited.is_some_and(|cores| cores < 0.05);
-    let score = RATIO.score(ratio).map(|score| match harmless {
-        true if ratio < MANY_TIMES => score.min(NOTICE),
-        true => score.min(MOST_WHERE_HARMLESS),
-        false => score,
-    });
+    let severity = RATIO.severity(ratio);
     let fit = view::schedulers_that_fit(period, limit);
     // One that has but a part of a CPU is better than none for that part.
-    let Some(score) = score.filter(|_| capacity.online > fit as f64) else {
+    let Some(severity) = severity.filter(|_| capacity.online > fit as f64) else {
         return Ok(Judgement::Healthy(format!(
             "{:.0} schedulers online for {limit:.2} cores ({limit_name})",
             capacity.online
@@ -72,13 +73,19 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let seen = period.facts.number(facts::CPU_QUOTA);
     Ok(Judgement::found(
         Draft::new(
-            score,
+            severity,
             format!(
                 "{:.0} schedulers are online, but the VM may use {limit:.2} cores ({limit_name})",
                 capacity.online
             ),
         )
-        .costs(stopped.into_iter().chain(waited).reduce(f64::max).map(Cost::CpuCores))
+        .confidence(match harmless {
+            true if ratio < MANY_TIMES => Confidence::Guess,
+            true => Confidence::Inferred,
+            false => Confidence::Measured,
+        })
+        .about(by_quota.then_some(Subject::limit(Limit::CpuQuota)))
+        .costs(loss.filter(|loss| *loss >= WORTH_SHARE * limit).map(Cost::CpuCores))
         .because(Evidence::number("schedulers online", capacity.online, Unit::Count))
         .because(Evidence::number("cores that the VM may use", limit, Unit::Cores).with_text(limit_name))
         .because(

@@ -1,11 +1,13 @@
 //! BT029: segments are mapped and given back all the time, since the cache of segments is too small for what is going on.
 
 use beamtune_model::memory::allocators;
-use beamtune_model::{Code, Evidence, Group, Metric, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{
+    Account, Code, Evidence, Group, Metric, Missing, Period, Scale, Subject, Unit, metrics,
+};
 
-use crate::memory::{self, Segments};
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, Judgement, MINOR, Rule, Topic};
+use crate::signals::memory::{self, Segments};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -14,8 +16,11 @@ pub const RULE: Rule = Rule {
     question: "Are segments of memory mapped and unmapped all the time?",
     confirm: "+MMmcs 30 under the same load: page faults and system CPU must fall (beamtune compare)",
     needs: &[&metrics::MSEG_CREATES, &metrics::MSEG_DESTROYS, &metrics::MSEG_ALLOCATIONS],
-    since: 21,
+    account: Account::CpuUsed,
+    topics: &[Topic::MemoryCpu],
+    text: Some("what recon_alloc:cache_hit_rates() prints"),
     judge,
+    ..Rule::COMMON
 };
 
 /// Segments mapped and unmapped again per second.
@@ -37,7 +42,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         Ok(segments) => segments,
         Err(missing) => return by_totals(period).ok_or(missing),
     };
-    let Some(score) = MAPPED.score(mapped).filter(|_| hits < Segments::GOOD_HITS) else {
+    let Some(severity) = MAPPED.severity(mapped).filter(|_| hits < Segments::GOOD_HITS) else {
         return Ok(Judgement::Healthy(format!(
             "{mapped:.0} segments a second are mapped and unmapped again ({:.0} % come from the cache)",
             hits * 100.0
@@ -62,14 +67,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found(
         Draft::new(
             // What it costs is the kernel's time: without much of that it is a notice.
-            if system.is_some_and(|cores| cores < 0.05) { score.min(NOTICE) } else { score },
+            severity,
             format!(
                 "{mapped:.0} segments a second are mapped anew and as many unmapped; the cache serves {:.0} % of what is asked for{}",
                 hits * 100.0,
                 most.map_or(String::new(), |most| format!(", most of it by {}", most.name))
             ),
         )
-        .about(most.map_or_else(|| "segment cache".to_owned(), |most| most.name.clone()))
+        .minor_if(system.is_some_and(|cores| cores < 0.05))
+        .about(Subject::allocator(most.map_or("mseg_alloc", |most| most.name.as_str())))
         .because(Evidence::number("segments mapped and unmapped", mapped, Unit::PerSecond).against(MAPPED.warning, MAPPED.source))
         .because(Evidence::number("asked for", asked, Unit::PerSecond))
         .because(Evidence::number("served by the cache", hits, Unit::Ratio).against(Segments::GOOD_HITS, "recon's threshold"))
@@ -140,8 +146,8 @@ fn by_totals(period: &Period) -> Option<Judgement> {
         return Some(Judgement::Healthy(said));
     }
     Some(Judgement::found(
-        Draft::new(NOTICE, said)
-            .about("segment cache")
+        Draft::new(MINOR, said)
+            .about(Subject::allocator("mseg_alloc"))
             .because(Evidence::number("asked for", asked as f64, Unit::Count))
             .because(
                 Evidence::number("served by the cache", hits, Unit::Ratio)

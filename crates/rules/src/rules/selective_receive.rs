@@ -3,11 +3,11 @@
 //! A receive that does not match goes through all messages, each time, at one reduction for each. So a process with a long queue
 //! that looks for one kind of message in it gets slower by the length of its queue, and the queue does not go away.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
 
-use crate::place;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::signals::stack;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -16,8 +16,9 @@ pub const RULE: Rule = Rule {
     question: "Does a process spend its time searching its own message queue?",
     confirm: "process_info(Pid, current_stacktrace) some times: the same receive each time; with an empty queue the same work must be fast",
     needs: &[&metrics::SCAN_LONGEST_QUEUE],
-    since: 21,
+    account: Account::CpuUsed,
     judge,
+    ..Rule::COMMON
 };
 
 /// Messages in the queue of a process that is always runnable, and whose reductions are those of a search.
@@ -36,16 +37,13 @@ const RUNNABLE: f64 = 0.85;
 /// million a second).
 const SEARCH_PER_SECOND: f64 = 100e6;
 
-/// More is not told of a function of the program's own, which may have a tight loop in place of a receive: a warning.
-const MOST_OF_OWN: f64 = 40.0;
-
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let longest = period.stat(&metrics::SCAN_LONGEST_QUEUE, "")?;
     let drafts = period.processes.iter().filter_map(|process| {
         let search = Search::of(period, process)?;
-        let score = LENGTH.score(search.length)?;
+        let severity = LENGTH.severity(search.length)?;
         // In a call that is always runnable nothing else takes time; a loop of the program's own may be what costs.
-        Some(describe(period, process, if search.in_call { score } else { score.min(MOST_OF_OWN) }, &search))
+        Some(describe(period, process, severity, &search).inferred_if(!search.in_call))
     });
     Ok(Judgement::found_or_healthy(
         drafts.collect(),
@@ -68,7 +66,7 @@ struct Search {
 
 impl Search {
     fn of(period: &Period, process: &ProcessUse) -> Option<Search> {
-        let runnable = place::wanted_to_run(process).filter(|share| *share >= RUNNABLE)?;
+        let runnable = stack::wanted_to_run(process).filter(|share| *share >= RUNNABLE)?;
         let length = process.queue.points().iter().map(|point| point.1).min()? as f64;
         // It had no more CPU than all schedulers together, and never more than one of them.
         let cpu = view::thread_cores(period, &metrics::THREAD_CPU, &[kind::SCHEDULER])
@@ -76,17 +74,17 @@ impl Search {
         let told = f64::from(process.ticks) / f64::from(period.vm_ticks.max(1));
         let seconds = period.seconds() * told * cpu;
         let reductions = if seconds > 0.0 { process.reductions as f64 / seconds } else { 0.0 };
-        let place = place::of(process)?;
-        let in_call = place::is_receive_of_call(place);
-        let searches = reductions >= SEARCH_PER_SECOND && !place::is_loop(place);
+        let place = stack::of(process)?;
+        let in_call = stack::is_receive_of_call(place);
+        let searches = reductions >= SEARCH_PER_SECOND && !stack::is_loop(place);
         searches.then_some(Search { length, reductions, in_call, runnable })
     }
 }
 
-fn describe(period: &Period, process: &ProcessUse, score: f64, search: &Search) -> Draft {
-    let place = place::of(process).unwrap_or_default();
+fn describe(period: &Period, process: &ProcessUse, severity: f64, search: &Search) -> Draft {
+    let place = stack::of(process).unwrap_or_default();
     Draft::new(
-        score,
+        severity,
         format!(
             "{} is {}busy with searching its own queue: it is in {place}, with {:.0} messages in its queue and more",
             process.title(),
@@ -94,7 +92,7 @@ fn describe(period: &Period, process: &ProcessUse, score: f64, search: &Search) 
             search.length
         ),
     )
-    .about(process.title())
+    .about(process.subject())
     .costs(Cost::Waiting(search.length))
     .because(
         Evidence::number("messages in its queue, at least", search.length, Unit::Count)

@@ -3,13 +3,15 @@
 //! A process runs on one scheduler at a time. When one is always runnable, has messages waiting and the
 //! other schedulers have little to do, more cores change nothing: the process has to be split.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessUse, Scale, Signal, Unit, metrics,
+};
 
-use crate::holds::{self, Askers, Hold};
-use crate::known;
-use crate::place;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, Judgement, MINOR, Role, Rule};
+use crate::signals::blocking::{self, Askers, Hold};
+use crate::signals::known_processes;
+use crate::signals::stack;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -18,8 +20,10 @@ pub const RULE: Rule = Rule {
     question: "Does everything pass through one process?",
     confirm: "twice the load: throughput that stays, while this process is always runnable, confirms it; a second instance of it must raise it",
     needs: &[&metrics::SCAN_REDUCTIONS, &metrics::SCHEDULER_ACTIVE],
-    since: 21,
+    account: Account::CpuUnused,
+    role: Role::Symptom,
     judge,
+    ..Rule::COMMON
 };
 
 /// Share of the looks at the process in which it ran or was runnable.
@@ -48,10 +52,6 @@ const LONG_QUEUE: f64 = 50_000.0;
 /// From this share of the looks on it is what the process does (judgement).
 const MOSTLY: f64 = 0.5;
 
-/// The evidence that it goes through all elements of something most of the time.
-pub(crate) const GOES_THROUGH_ALL: &str =
-    "looks at it running in which it went through all elements of something";
-
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let total = period.stat(&metrics::SCAN_REDUCTIONS, "")?.delta as f64;
     let active = view::activity(period, kind::SCHEDULER)?;
@@ -61,12 +61,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "only one scheduler is online, so no process keeps others from running beside it".to_owned(),
         ));
     }
-    let holds = holds::holds(period).unwrap_or_default();
+    let holds = blocking::holds(period).unwrap_or_default();
     let (always, often): (Vec<_>, Vec<_>) = period
         .processes
         .iter()
         .filter_map(|process| Server::new(process, total, &active, &holds))
-        .partition(|server| SATURATION.score(server.looks).is_some());
+        .partition(|server| SATURATION.severity(server.looks).is_some());
     // Several that are always busy run beside each other: none of them holds up the others.
     let always = if always.len() > MOST { Vec::new() } else { always };
     let servers = always.into_iter().chain(often).take(MOST);
@@ -87,7 +87,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 /// A process that wants to run in most looks at it, or for which many wait.
 struct Server<'a> {
     process: &'a ProcessUse,
-    score: f64,
+    severity: f64,
     /// Share of the looks in which it ran or was runnable.
     looks: f64,
     /// Who waits for its answer, if many do.
@@ -115,18 +115,18 @@ impl<'a> Server<'a> {
         // job that runs by itself: only those who wait make it a bottleneck.
         let has_queue = active.cores() >= MIN_ACTIVE && view::mean_queue(process) >= 1.0;
         let holds_up = idle >= 0.5 && (has_queue || is_behind);
-        let score = match SATURATION.score(looks) {
-            Some(score) if holds_up => score,
-            Some(score) => score.min(NOTICE),
-            None if holds_up && is_behind => NOTICE,
+        let severity = match SATURATION.severity(looks) {
+            Some(severity) if holds_up => severity,
+            Some(severity) => severity.min(MINOR),
+            None if holds_up && is_behind => MINOR,
             None => return None,
         };
-        Some(Self { process, score, looks, callers })
+        Some(Self { process, severity, looks, callers })
     }
 }
 
 fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Activity) -> Draft {
-    let &Server { process, score, looks, callers } = server;
+    let &Server { process, severity, looks, callers } = server;
     let online = active.shares.len() as f64;
     let queue = view::mean_queue(process);
     let waits = match callers {
@@ -138,8 +138,9 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
         _ => String::new(),
     };
     let row = process.row.as_ref();
+    let goes_through_all = stack::goes_through_all(process).filter(|share| *share >= MOSTLY);
     let draft = Draft::new(
-        score,
+        severity,
         format!(
             "the process {} was busy in {:.0} % of the looks at it{waits}, while {:.1} of {online:.0} schedulers were idle",
             process.title(),
@@ -147,7 +148,7 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
             online - active.cores(),
         ),
     )
-    .about(process.title())
+    .about(process.subject())
     .costs(Cost::Waiting(callers.map_or(queue, |hold| hold.waiting.max(queue))))
     .because(
         Evidence::number("looks in which it ran or was runnable", looks, Unit::Ratio)
@@ -162,17 +163,16 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
             .with_text(format!("{} of {} looked at by chance", hold.seen.0, hold.seen.1))
     }))
     .because(Evidence::number("schedulers active", active.cores(), Unit::Cores).with_text(format!("of {online:.0} online")))
-    .because_some(place::evidence(process))
-    .because_some(
-        place::goes_through_all(process)
-            .filter(|share| *share >= MOSTLY)
-            .map(|share| Evidence::number(GOES_THROUGH_ALL, share, Unit::Ratio)),
-    )
+    .because_some(stack::evidence(process))
+    .signals(goes_through_all.map(|_| Signal::ScansOwnState))
+    .because_some(goes_through_all.map(|share| {
+        Evidence::number("looks at it running in which it went through all elements of something", share, Unit::Ratio)
+    }))
     .because_some(row.and_then(|row| row.initial_call.as_deref()).map(|f| Evidence::text("started with", f)))
     .because_some(row.and_then(|row| row.application.as_deref()).map(|a| Evidence::text("application", a)))
     .but_if(queue < 1.0 && callers.is_none(), "no messages wait for it: it may be one long job that holds up nobody")
     .but_if(
-        SATURATION.score(looks).is_none(),
+        SATURATION.severity(looks).is_none(),
         "it does not run all the time: another one, to which it hands each job, may be what is slow",
     )
     .but_if(
@@ -201,8 +201,8 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
         )
     }));
     // Nobody splits a process of OTP's, or of a product: what there is to do instead is known.
-    let is_own = !known::knows(process);
-    known::explain(draft, period, process)
+    let is_own = !known_processes::knows(process);
+    known_processes::explain(draft, period, process)
     .fix_if(is_own, || {
         remedy::of(
             period,
@@ -225,6 +225,6 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
 
 /// What of it is to be profiled: the program's own function where it stood; what it was in else, unless that is a behaviour's loop.
 fn profiled(row: &ProcessRow) -> &str {
-    let current = row.current_function.as_deref().filter(|function| !place::is_loop(function));
-    place::of_program(&row.stack).or(current).unwrap_or("its callbacks")
+    let current = row.current_function.as_deref().filter(|function| !stack::is_loop(function));
+    stack::of_program(&row.stack).or(current).unwrap_or("its callbacks")
 }

@@ -2,7 +2,7 @@
 //!
 //! The VM reads it all the time: for timers, time-outs of `receive`, scheduler statistics.
 
-use beamtune_model::{Code, Evidence, Group, Missing, Period, Unit, facts, metrics};
+use beamtune_model::{Account, Code, Evidence, Group, Missing, Period, Unit, facts, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -14,8 +14,9 @@ pub const RULE: Rule = Rule {
     question: "Is reading the host's clock cheap?",
     confirm: "perf top, or strace -c: clock_gettime as a system call in thousands a second",
     needs: &[&metrics::PROCESS_USER, &metrics::PROCESS_SYSTEM],
-    since: 21,
+    account: Account::CpuUsed,
     judge,
+    ..Rule::COMMON
 };
 
 /// Clock sources that are read from user space (vDSO), in some tens of nanoseconds: the kernel's vdso_clock_mode.
@@ -49,14 +50,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     }
     let takes = if source == XEN { "may take" } else { "takes" };
     let share = if used > 0.0 { system / used } else { 0.0 };
-    let score = match (used >= WORTH_CORES && share >= MUCH_SYSTEM, source) {
+    let severity = match (used >= WORTH_CORES && share >= MUCH_SYSTEM, source) {
         (false, _) => 15.0,
         (true, XEN) => 30.0,
         (true, _) => 50.0,
     };
     Ok(Judgement::found(
         Draft::new(
-            score,
+            severity,
             format!(
                 "the host's clock source is {source}: each look at the clock {takes} a call into the kernel, and \
                  the VM spends {:.0} % of its CPU time there",

@@ -1,6 +1,6 @@
 //! BT034: the VM runs on an emulator that is slower than it need be: one without the compiler to machine code, or one for finding bugs.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Subject, Unit, facts, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -12,8 +12,9 @@ pub const RULE: Rule = Rule {
     question: "Is it the fastest emulator of its release?",
     confirm: "the same load on an emulator with the JIT: CPU per request must fall (beamtune compare --a-env, --b-env)",
     needs: &[&metrics::PROCESS_USER],
-    since: 21,
+    account: Account::CpuUsed,
     judge,
+    ..Rule::COMMON
 };
 
 /// The CPU that the VM uses, as a share of what it may use: of that an interpreter takes a third more than it would have to (RabbitMQ).
@@ -29,7 +30,7 @@ struct Instrumented {
     kind: &'static str,
     /// What it does.
     what: &'static str,
-    score: f64,
+    severity: f64,
     /// Why it is to be left.
     why: &'static str,
 }
@@ -37,7 +38,7 @@ struct Instrumented {
 impl Instrumented {
     /// One for finding bugs, which costs a multiple.
     const fn for_bugs(kind: &'static str, what: &'static str) -> Instrumented {
-        Instrumented { kind, what, score: 90.0, why: "production needs none of this" }
+        Instrumented { kind, what, severity: 90.0, why: "production needs none of this" }
     }
 }
 
@@ -51,13 +52,13 @@ const INSTRUMENTED: [Instrumented; 8] = [
     Instrumented {
         kind: "frmptr",
         what: "keeps frame pointers",
-        score: 10.0,
+        severity: 10.0,
         why: "frame pointers cost some percent, and nothing but perf needs them",
     },
     Instrumented {
         kind: "lcnt",
         what: "counts its locks: meant for measuring, not to be left in place",
-        score: 10.0,
+        severity: 10.0,
         why: "counting takes 5 to 10 % more CPU, up to twice the time where messages are all there is",
     },
 ];
@@ -71,13 +72,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let used = Evidence::number("CPU that it uses, of what it may", share, Unit::Ratio);
     if let Some(instrumented) = INSTRUMENTED.iter().find(|instrumented| instrumented.kind == kind) {
         let draft = Draft::new(
-            instrumented.score,
+            instrumented.severity,
             format!(
                 "the emulator is not one for production: it is of type {kind}, which {}",
                 instrumented.what
             ),
         )
-        .about(kind)
+        .about(Subject::Emulator { name: kind.to_owned() })
         .because(Evidence::text("type", kind))
         .because(used);
         return Ok(Judgement::found(draft.fix(remedy::of(
@@ -110,10 +111,10 @@ fn interpreter(period: &Period, share: f64, used: Evidence, architecture: &str, 
     let is_asked_for =
         period.facts.get(facts::INIT_ARGS).is_some_and(|arguments| arguments.contains("-emu_flavor emu"));
     let draft = Draft::new(
-        USED.score(share).unwrap_or(0.0),
+        USED.severity(share).unwrap_or(0.0),
         "the VM interprets its code, though its release can compile it to machine code".to_owned(),
     )
-    .about("interpreter")
+    .about(Subject::Emulator { name: "interpreter".to_owned() })
     .because(Evidence::text("flavor", "emu"))
     .because(
         Evidence::text("architecture", architecture)

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, Scale, Subject, Unit, Use, facts, metrics,
+};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, Judgement, Rule, Topic};
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -14,8 +16,10 @@ pub const RULE: Rule = Rule {
     question: "Do new processes grow their heap step by step?",
     confirm: "min_heap_size for these processes, under the same load: collections per request must fall, and memory stay within its guard",
     needs: &[&metrics::GARBAGE_COLLECTIONS, &metrics::SPAWNED, &metrics::PROCESS_COUNT],
-    since: 21,
+    account: Account::CpuUsed,
+    topics: &[Topic::MemoryCpu],
     judge,
+    ..Rule::COMMON
 };
 
 /// Collections as a share of the time in which normal schedulers worked.
@@ -58,7 +62,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let steps = rate / spawned.max(0.1);
     let share = collecting.share();
     let grows = spawned >= FEW_SPAWNS && STEPS.contains(&steps) && collecting.gc >= WORTH_CORES;
-    let Some(score) = SHARE.score(share).filter(|_| grows) else {
+    let Some(severity) = SHARE.severity(share).filter(|_| grows) else {
         return Ok(Judgement::Healthy(format!(
             "{spawned:.0} new processes and {rate:.0} collections a second, which take {:.2} cores",
             collecting.gc
@@ -66,20 +70,22 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let capacity =
         view::capacity(period).map(|capacity| capacity.cores).or_else(|_| view::schedulers_online(period))?;
-    let score = if collecting.gc < WORTH_SHARE * capacity { score.min(NOTICE) } else { score };
+    let is_little = collecting.gc < WORTH_SHARE * capacity;
     let kinds = kinds(period);
     let main = kinds.first().filter(|kind| kind.1 > 0.5).map(|kind| kind.0.as_str());
     let (words, seen) = needed(period, main, first_words, steps);
     let prove =
         "collections a second, CPU per request and resident memory under the same load (beamtune compare)";
     let draft = Draft::new(
-        score,
+        severity,
         format!(
             "each of {spawned:.0} new processes a second is collected {steps:.0} times before it ends: its first heap has {first_words:.0} words{}",
             main.map_or(String::new(), |main| format!("; most of them are {main}"))
         ),
     )
+    .minor_if(is_little)
     .costs(Cost::CpuCores(collecting.gc))
+    .part(Use::Collections)
     .because(Evidence::number("collections", rate, Unit::PerSecond))
     .because(Evidence::number("new processes", spawned, Unit::PerSecond))
     .because(Evidence::number("collections for each of them", steps, Unit::Count).against(*STEPS.start(), "judgement"))
@@ -102,7 +108,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let words = words.round();
     Ok(Judgement::found(
         match main {
-            Some(main) => draft.about(main),
+            Some(main) => draft.about(Subject::kind(main.to_owned())),
             None => draft,
         }
         .fix(remedy::of(

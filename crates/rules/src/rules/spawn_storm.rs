@@ -1,9 +1,11 @@
 //! BT039: processes are started for so little that starting and ending them is much of what the node does.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, SpawnRow, Unit, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, Scale, SpawnRow, Subject, Unit, metrics,
+};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, Judgement, Rule};
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -12,8 +14,9 @@ pub const RULE: Rule = Rule {
     question: "Are more processes started than the work needs?",
     confirm: "the same pieces in chunks of a hundred to a process, under the same load: CPU must fall (beamtune compare --a-env, --b-env)",
     needs: &[&metrics::SPAWNED, &metrics::PROCESS_COUNT, &metrics::SCHEDULER_ACTIVE],
-    since: 21,
+    account: Account::CpuUsed,
     judge,
+    ..Rule::COMMON
 };
 
 /// What a process costs beyond its work, in microseconds of a CPU.
@@ -47,17 +50,17 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let busy = cpu.map_or(active, |cpu| cpu.min(active));
     let cores = rate * PROCESS_USEC / 1e6;
     let share = if busy > 0.0 { (cores / busy).min(1.0) } else { 0.0 };
-    let Some(score) = SHARE.score(share) else {
+    let Some(severity) = SHARE.severity(share) else {
         return Ok(Judgement::Healthy(format!(
             "{rate:.0} processes are started in a second: about {:.0} % of the schedulers' CPU time",
             share * 100.0
         )));
     };
     let small = cores < WORTH_CORES;
-    Ok(Judgement::found(describe(period, if small { score.min(NOTICE) } else { score }, rate, share, cores)))
+    Ok(Judgement::found(describe(period, severity, rate, share, cores).minor_if(small)))
 }
 
-fn describe(period: &Period, score: f64, rate: f64, share: f64, cores: f64) -> Draft {
+fn describe(period: &Period, severity: f64, rate: f64, share: f64, cores: f64) -> Draft {
     let each = period.rate(&metrics::REDUCTIONS, "").ok().map(|reductions| reductions / rate);
     let origin = origin(period, rate);
     let from = origin.map_or(String::new(), |row| format!(", mostly {}", origin_text(row)));
@@ -65,7 +68,7 @@ fn describe(period: &Period, score: f64, rate: f64, share: f64, cores: f64) -> D
     let busiest = period.processes.first().filter(|process| process.reductions > 0 && total > 0.0);
     let large = each.is_some_and(|each| each > SMALL_REDUCTIONS);
     let draft = Draft::new(
-        score,
+        severity,
         format!(
             "{rate:.0} processes are started in a second{from}: about {:.0} % of the schedulers' CPU time goes into starting and \
              ending them",
@@ -92,7 +95,7 @@ fn describe(period: &Period, score: f64, rate: f64, share: f64, cores: f64) -> D
         Evidence::text("the busiest process", text)
     }));
     let draft = match origin {
-        Some(row) => draft.about(row.kind.clone()),
+        Some(row) => draft.about(Subject::ProcessKind { name: row.kind.clone(), starter: row.maker.clone() }),
         None => draft.but(
             "hardly any of them lived long enough to be seen: who starts them is likely among the busiest processes, but not known",
         ),

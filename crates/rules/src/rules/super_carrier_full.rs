@@ -1,11 +1,11 @@
 //! BT028: the super carrier (`+MMscs`) is full: what does not fit comes from malloc, or ends the VM.
 
 use beamtune_model::memory::allocators;
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Subject, Unit, metrics};
 
-use crate::memory::{self, megabytes};
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, Rule, Topic};
+use crate::signals::memory::{self, megabytes};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -14,8 +14,11 @@ pub const RULE: Rule = Rule {
     question: "Does the super carrier suffice?",
     confirm: "erlang:system_info({allocator, erts_mmap}) during the peak: what is used beside the super carrier is what it lacks",
     needs: &[&metrics::MMAP_OS_USED],
-    since: 21,
+    account: Account::Memory,
+    topics: &[Topic::Memory],
+    judges_dumps: true,
     judge,
+    ..Rule::COMMON
 };
 
 /// Used share of the super carrier.
@@ -47,7 +50,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let segments: Option<i64> = all.iter().map(|allocator| allocator.segments).sum();
     let from_malloc = segments.map(|bytes| (carriers - bytes as f64).max(0.0));
     let outside = last(&metrics::MMAP_OS_USED).unwrap_or(0.0);
-    let Some(score) = FULL.score(share) else {
+    let Some(severity) = FULL.severity(share) else {
         return Ok(Judgement::Healthy(format!(
             "{} of the super carrier's {} are used",
             megabytes(used),
@@ -71,10 +74,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found(
         Draft::new(
             // Only where the next carrier ends the VM is it critical.
-            if only && !malloc { score } else { score.min(74.0) },
+            severity,
             format!("the super carrier of {} is used to {:.1} %; {next}", megabytes(total), share * 100.0),
         )
-        .about("super carrier")
+        .at_most_warning_if(!only || malloc)
+        .about(Subject::allocator("erts_mmap"))
         .because(Evidence::number("size", total, Unit::Bytes))
         .because(Evidence::number("used", share, Unit::Ratio).against(FULL.warning, FULL.source))
         .because_some(from_malloc.map(|bytes| Evidence::number("carriers from malloc", bytes, Unit::Bytes)))

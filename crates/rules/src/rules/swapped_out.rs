@@ -1,9 +1,9 @@
 //! BT019: memory of the VM is on a disk, and threads wait for it.
 
-use beamtune_model::{Code, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Unit, metrics};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{BELOW_CRITICAL, Draft, Judgement, MINOR, Role, Rule, Topic};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -12,8 +12,11 @@ pub const RULE: Rule = Rule {
     question: "Does the VM wait for memory that was swapped out?",
     confirm: "vmstat 1: pages that come in (si) while the node is slow; swapoff, where memory suffices, must end it",
     needs: &[&metrics::SWAP, &metrics::RSS, &metrics::MAJOR_FAULTS],
-    since: 21,
+    account: Account::Memory,
+    role: Role::Symptom,
+    topics: &[Topic::Memory],
     judge,
+    ..Rule::COMMON
 };
 
 /// Pages that were read from a disk, a second.
@@ -48,12 +51,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let pressed = pressure.is_some_and(|cores| cores >= PRESSED);
     // A few pages that were written out once say nothing.
     let swapped = share >= OUT.notice;
-    let waits = FAULTS.score(faults).map(|score| if swapped || pressed { score } else { score.min(NOTICE) });
+    let waits = FAULTS
+        .severity(faults)
+        .map(|severity| if swapped || pressed { severity } else { severity.min(MINOR) });
     // What is out and is not touched costs nothing yet. A node that sleeps is no worse for it, unless somebody is short of memory, or nearly
     // all of it has to come back one day.
     let is_risk = waits.is_some() || pressed || share >= OUT.critical;
-    let idle = OUT.score(share).map(|score| score.min(if is_risk { 40.0 } else { NOTICE }));
-    let Some(score) = waits.into_iter().chain(idle).reduce(f64::max) else {
+    let idle = OUT
+        .severity(share)
+        .map(|severity| if is_risk { severity.min(BELOW_CRITICAL) } else { severity.min(MINOR) });
+    let Some(severity) = waits.into_iter().chain(idle).reduce(f64::max) else {
         return Ok(Judgement::Healthy(format!(
             "{:.0} MB of the VM are swapped out, and it read {faults:.1} pages a second from a disk",
             out / (1 << 20) as f64
@@ -71,7 +78,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         ),
     };
     Ok(Judgement::found(
-        Draft::new(score, summary)
+        Draft::new(severity, summary)
             .because(Evidence::number("major page faults", faults, Unit::PerSecond).against(FAULTS.warning, FAULTS.source))
             .because(Evidence::number("swapped out", out, Unit::Bytes))
             .because(Evidence::number("share of its memory", share, Unit::Ratio).against(OUT.warning, OUT.source))

@@ -5,12 +5,12 @@
 //! and its stack names the function that asked.
 
 use beamtune_model::{
-    Code, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, TableRow, Unit, metrics,
+    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, TableRow, Unit, metrics,
 };
 
-use crate::place;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, Judgement, Rule};
+use crate::signals::stack;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -19,8 +19,9 @@ pub const RULE: Rule = Rule {
     question: "Do processes search whole tables?",
     confirm: "timer:tc of the search, and of the same with twice as many objects: it takes twice as long; a lookup by key does not",
     needs: &[&metrics::SCAN_REDUCTIONS, &metrics::SCHEDULER_ACTIVE],
-    since: 21,
+    account: Account::CpuUsed,
     judge,
+    ..Rule::COMMON
 };
 
 /// Searching, as a share of the time in which schedulers are active.
@@ -55,16 +56,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         period.processes.iter().filter_map(|process| Search::of(process, total)).collect();
     searches.sort_by(|a, b| b.share.total_cmp(&a.share));
     let share: f64 = searches.iter().map(|search| search.share).sum();
-    let Some((first, score)) = searches.first().zip(SHARE.score(share)) else {
+    let Some((first, severity)) = searches.first().zip(SHARE.severity(share)) else {
         return Ok(Judgement::Healthy(
             "no busy process was seen again and again in a search of a whole table".to_owned(),
         ));
     };
     // Nor does any of them use more than one.
     let cores = (share.min(1.0) * active).min(searches.len() as f64);
-    let score = if cores < WORTH_CORES { score.min(NOTICE) } else { score };
     let of_all = Evidence::number("of the schedulers' activity, about", share.min(1.0), Unit::Ratio);
-    let draft = describe(period, score, &searches, first, cores);
+    let draft = describe(period, severity, &searches, first, cores);
     Ok(Judgement::found(draft.because(of_all.against(SHARE.warning, SHARE.source))))
 }
 
@@ -86,7 +86,7 @@ impl<'p> Search<'p> {
         let mut most: Option<((&'p str, Option<&'p str>), i64)> = None;
         for (stack, looks) in &process.ran {
             seen.1 = seen.1.saturating_add(*looks);
-            if let Some(search) = place::of_search(stack) {
+            if let Some(search) = stack::of_search(stack) {
                 seen.0 = seen.0.saturating_add(*looks);
                 most = most.filter(|(_, before)| before >= looks).or(Some((search, *looks)));
             }
@@ -110,16 +110,24 @@ impl<'p> Search<'p> {
     }
 }
 
-fn describe(period: &Period, score: f64, searches: &[Search<'_>], first: &Search<'_>, cores: f64) -> Draft {
+fn describe(
+    period: &Period,
+    severity: f64,
+    searches: &[Search<'_>],
+    first: &Search<'_>,
+    cores: f64,
+) -> Draft {
     let who = match searches.len() {
         1 => first.process.title(),
         count => format!("{} and {} more", first.process.title(), count - 1),
     };
     let verb = if searches.len() == 1 { "goes" } else { "go" };
     let by = first.caller.map_or_else(String::new, |caller| format!(", in {caller}"));
-    let draft = Draft::new(score, format!("{who} {verb} through whole tables{by}: about {cores:.2} cores"))
-        .about(first.process.title())
-        .costs(Cost::CpuCores(cores));
+    let draft =
+        Draft::new(severity, format!("{who} {verb} through whole tables{by}: about {cores:.2} cores"))
+            .minor_if(cores < WORTH_CORES)
+            .about(first.process.subject())
+            .costs(Cost::CpuCores(cores));
     searches
         .iter()
         .take(MOST_NAMED)

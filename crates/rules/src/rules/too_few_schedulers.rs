@@ -1,6 +1,6 @@
 //! BT035: fewer schedulers than the CPUs that the VM may use, while they are all busy and processes wait for them.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -17,8 +17,9 @@ pub const RULE: Rule = Rule {
         &metrics::ACTIVE_TASKS,
         &metrics::THREAD_CPU,
     ],
-    since: 21,
+    account: Account::CpuUnused,
     judge,
+    ..Rule::COMMON
 };
 
 /// Of the CPUs that the VM may use, the share that no scheduler runs on.
@@ -46,7 +47,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let healthy = |what: String| {
         Ok(Judgement::Healthy(format!("{:.0} schedulers online for {cores:.0} CPUs{what}", capacity.online)))
     };
-    let Some(score) = LEFT.score(left) else { return healthy(String::new()) };
+    let Some(severity) = LEFT.severity(left) else { return healthy(String::new()) };
     if active < BUSY || waiting < WAITING * capacity.online {
         return healthy(format!(
             ", which suffices: they are active for {:.0} % of the time, and {waiting:.1} processes wait",
@@ -56,7 +57,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let set = view::emulator_flag(&period.facts, "+S");
     let fit = cores as i64;
     let draft = Draft::new(
-        score,
+        severity,
         format!(
             "only {:.0} schedulers are online, all busy, with {waiting:.0} processes waiting, and the VM may use {cores:.0} CPUs",
             capacity.online

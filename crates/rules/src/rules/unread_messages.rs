@@ -3,12 +3,12 @@
 //! A process that waits although messages are there, and that does not stand in a call, waits in a receive that matches none of them.
 //! If they were taken at all, their number would move: it stays, or what comes is taken past those that stay.
 
-use beamtune_model::{Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
 
-use crate::beside::is_on_heap;
-use crate::place;
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::signals::process_memory::is_on_heap;
+use crate::signals::stack;
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -17,8 +17,9 @@ pub const RULE: Rule = Rule {
     question: "Do messages stay in a queue because no receive takes them?",
     confirm: "process_info(Pid, message_queue_len) some minutes apart, without load: messages that are still there are taken by nobody",
     needs: &[&metrics::SCAN_LONGEST_QUEUE],
-    since: 21,
+    account: Account::Delay,
     judge,
+    ..Rule::COMMON
 };
 
 /// Messages that stay.
@@ -47,8 +48,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         // Those of a process that has ended stay no longer.
         view::queue_now(period, process)?;
         let stay = stay(process)?;
-        let score = STAY.score(stay)?;
-        Some(describe(period, process, score, stay))
+        let severity = STAY.severity(stay)?;
+        Some(describe(period, process, severity, stay))
     });
     Ok(Judgement::found_or_healthy(
         drafts.collect(),
@@ -59,8 +60,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 /// How many messages were there in each look at a process that waits for something else.
 fn stay(process: &ProcessUse) -> Option<f64> {
     let row = process.row.as_ref()?;
-    let waits = row.status.as_deref() == Some("waiting") && place::wanted_to_run(process)? <= MOST_RUNNABLE;
-    let stands_in_call = place::of(process).is_none_or(place::is_call);
+    let waits = row.status.as_deref() == Some("waiting") && stack::wanted_to_run(process)? <= MOST_RUNNABLE;
+    let stands_in_call = stack::of(process).is_none_or(stack::is_call);
     let lengths = process.queue.points();
     if !waits || stands_in_call || lengths.len() < MIN_LOOKS {
         return None;
@@ -72,28 +73,28 @@ fn stay(process: &ProcessUse) -> Option<f64> {
     stays.then_some(least as f64)
 }
 
-fn describe(period: &Period, process: &ProcessUse, score: f64, stay: f64) -> Draft {
+fn describe(period: &Period, process: &ProcessUse, severity: f64, stay: f64) -> Draft {
     let row = process.row.as_ref();
-    let place = place::of(process).unwrap_or_default();
-    let takes_all = place::is_loop(place);
+    let place = stack::of(process).unwrap_or_default();
+    let takes_all = stack::is_loop(place);
     let off_heap = row.and_then(|row| row.message_queue_data.as_deref()) == Some("off_heap");
     let has_aliases = period.facts.otp_release().is_none_or(|release| release >= 24);
     let grown = process.queue.points().last().map_or(0.0, |point| point.1 as f64) - stay;
     let more = if grown >= 1.0 { format!("; {grown:.0} came on top") } else { String::new() };
     Draft::new(
-        score,
+        severity,
         format!(
             "{stay:.0} messages stay in the queue of {}, which waits in {place}: no receive takes them",
             process.title()
         ),
     )
-    .about(process.title())
+    .about(process.subject())
     .costs(Cost::DelaySeconds(LOOK_SECONDS * stay))
     .because(Evidence::number("messages that stay", stay, Unit::Count).against(STAY.warning, STAY.source).with_text(
         format!("the least of {} looks{more}", process.queue.points().len()),
     ))
     .because_some(
-        place::wanted_to_run(process)
+        stack::wanted_to_run(process)
             .map(|share| Evidence::number("looks in which it ran or was runnable", share, Unit::Ratio)),
     )
     .because(Evidence::text("where it waits", place))

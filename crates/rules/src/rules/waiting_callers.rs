@@ -1,11 +1,11 @@
 //! BT053: processes wait for one that lets them wait: a pool that has none left, or somebody who waits for others.
 
-use beamtune_model::{Code, Cost, Evidence, Group, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Account, Code, Cost, Evidence, Group, Missing, Period, Scale, Signal, Unit, metrics};
 
-use crate::holds::{self, Does, Hold};
-use crate::known;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, NOTICE, Rule};
+use crate::rule::{Draft, Judgement, Rule};
+use crate::signals::blocking::{self, Does, Hold};
+use crate::signals::known_processes;
 
 pub const RULE: Rule = Rule {
     code: Code("BT053"),
@@ -13,8 +13,9 @@ pub const RULE: Rule = Rule {
     question: "Do processes wait for one that lets them wait?",
     confirm: "twice as many of what they wait for (a larger pool): fewer must wait, and throughput rise; if not, look at what holds it",
     needs: &[&metrics::PROCESS_COUNT],
-    since: 21,
+    account: Account::Delay,
     judge,
+    ..Rule::COMMON
 };
 
 /// Processes that wait for the same one at a time.
@@ -24,9 +25,6 @@ const WAITING: Scale = Scale {
     critical: 500.0,
     source: "judgement: in a pool of the size that is needed hardly anybody waits",
 };
-
-/// The evidence that callers do not wait for their answer any more.
-pub(crate) const GIVEN_UP: &str = "requests beyond those of who still waits";
 
 /// Findings of one diagnosis; what else they wait for shows when these are gone.
 const MOST: usize = 2;
@@ -46,12 +44,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     }
     // Who works is behind, and another rule's.
     let holds: Vec<Hold<'_>> =
-        holds::holds(period)?.into_iter().filter(|hold| hold.does != Does::Works).collect();
+        blocking::holds(period)?.into_iter().filter(|hold| hold.does != Does::Works).collect();
     let found = holds.iter().filter_map(|hold| {
-        let score = WAITING.score(hold.waiting)?;
-        Some(describe(period, hold, if hold.is_certain() { score } else { score.min(NOTICE) }))
+        let severity = WAITING.severity(hold.waiting)?;
+        Some(describe(period, hold, severity).guess_if(!hold.is_certain()))
     });
-    let in_midst = holds::waiting(period).fold(0, |sum: i64, place| sum.saturating_add(place.count));
+    let in_midst = blocking::waiting(period).fold(0, |sum: i64, place| sum.saturating_add(place.count));
     Ok(Judgement::found_or_healthy(
         found.take(MOST).collect(),
         format!(
@@ -62,7 +60,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-fn describe(period: &Period, hold: &Hold<'_>, score: f64) -> Draft {
+fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
     let (seen, of) = hold.seen;
     let given_up = hold.given_up();
     let at = hold.at.as_deref();
@@ -76,8 +74,10 @@ fn describe(period: &Period, hold: &Hold<'_>, score: f64) -> Draft {
         _ if hold.is_node => "another node".to_owned(),
         _ => format!("which {has} taken their messages and not answered yet"),
     };
-    let draft = Draft::new(score, format!("{}, {what}", hold.waited_for()))
-        .about(hold.title.clone())
+    let draft = Draft::new(severity, format!("{}, {what}", hold.waited_for()))
+        .about(hold.subject())
+        .signals(given_up.map(|_| Signal::GaveUp))
+        .signals(hold.waits_for_subject().map(Signal::WaitsFor))
         .costs(Cost::Waiting(hold.waiting))
         .because(
             Evidence::number("waiting for it at a time", hold.waiting, Unit::Count)
@@ -90,7 +90,7 @@ fn describe(period: &Period, hold: &Hold<'_>, score: f64) -> Draft {
         )
         .because_some(hold.peer().map(|peer| Evidence::text("connected to", peer)))
         .because_some(given_up.map(|requests| {
-            Evidence::number(GIVEN_UP, requests, Unit::Count)
+            Evidence::number("requests beyond those of who still waits", requests, Unit::Count)
                 .with_text("of callers that have given up, unless they are messages that nobody waits for")
         }))
         .because_some((hold.with_messages > 0.0).then(|| {
@@ -102,12 +102,12 @@ fn describe(period: &Period, hold: &Hold<'_>, score: f64) -> Draft {
         )
         .but("a process may monitor another one for long, and wait for something else");
     let draft = match hold.process {
-        Some(process) => known::explain(draft, period, process),
+        Some(process) => known_processes::explain(draft, period, process),
         None => draft,
     };
     let is_pool = hold.takes.is_some();
     // What there is to do about one that is not the program's own is told with what it is.
-    let is_own = !hold.process.is_some_and(known::knows);
+    let is_own = !hold.process.is_some_and(known_processes::knows);
     let back_pressure = remedy::of(
         period,
         "code.back_pressure",

@@ -1,13 +1,13 @@
 //! Where the CPUs went.
 
-use beamtune_model::{Account, Use};
+use beamtune_model::{CpuAccount, Use};
 use proptest::prelude::*;
 
 use super::node::{Node, node};
 use super::serial;
 use crate::diagnose;
 
-fn account(node: &Node) -> Account {
+fn account(node: &Node) -> CpuAccount {
     diagnose(&node.period()).cpu.expect("an account")
 }
 

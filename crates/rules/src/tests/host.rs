@@ -7,7 +7,7 @@ use beamtune_model::{
 };
 
 use super::node::{Node, node};
-use super::{assert_healthy, entries, finding, outcome};
+use super::{Read, assert_healthy, entries, finding, outcome};
 
 const MB: i64 = 1 << 20;
 
@@ -283,7 +283,7 @@ fn a_machine_that_spends_more_credits_than_it_earns_is_told() {
     assert_healthy(&burstable("m5.large"), "BT036");
     assert_healthy(&burstable("t3.2xlarge").with(|n| n.foreign = 0.0), "BT036");
     let spends = finding(&burstable("t3.medium"), "BT036");
-    assert_eq!((spends.level, spends.subject.as_deref()), (Level::Warning, Some("t3.medium")));
+    assert_eq!((spends.level, spends.subject_text().as_deref()), (Level::Warning, Some("instance type")));
     assert_eq!(entries(&spends), ["host.instance_type", "+sbwt"]);
     // A day of the same.
     assert_eq!(finding(&burstable("t3.nano").with(|n| n.seconds = 4_000), "BT036").level, Level::Critical);

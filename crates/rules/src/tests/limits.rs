@@ -3,7 +3,7 @@
 use beamtune_model::{Cost, Level, SpawnRow, facts};
 
 use super::node::{Node, node};
-use super::{assert_healthy, entries, finding, value};
+use super::{Read, assert_healthy, entries, finding, value};
 
 fn spawn(what: &str, kind: &str, maker: &str) -> SpawnRow {
     SpawnRow {
@@ -27,13 +27,15 @@ fn tables_that_fill_up_are_found_and_their_makers_named() {
     assert_eq!(found.level, Level::Warning);
     assert_eq!(finding(&leak.clone().with(|n| n.seconds = 60), "BT007").level, Level::Critical);
     assert_eq!(finding(&node().with(|n| n.processes = (130_000, 500)), "BT007").level, Level::Critical);
-    assert_eq!(found.subject.as_deref(), Some("worker:init/1 made by pool"));
+    assert_eq!(found.subject_text().as_deref(), Some("worker:init/1 made by pool"));
     assert_eq!(entries(&found), ["code.bounded_processes", "+P"]);
-    assert!(found.cost.is_some() && found.cost == value(&found, "time to the limit").map(Cost::EndSeconds));
+    assert!(
+        found.cost().is_some() && found.cost() == value(&found, "time to the limit").map(Cost::EndSeconds)
+    );
     let full = finding(&node().with(|n| n.processes = (230_000, 0)), "BT007");
     assert_eq!((full.level, entries(&full)), (Level::Warning, vec!["+P"]));
     // It does not grow.
-    assert_eq!(full.cost, None);
+    assert_eq!(full.cost(), None);
     assert_healthy(&node().with(|n| n.processes = (100_000, 0)), "BT007");
 }
 
@@ -73,7 +75,7 @@ fn ports_and_descriptors_are_each_held_against_their_limit() {
         }),
         "BT008",
     );
-    assert_eq!(uploads.subject.as_deref(), Some("files in /srv/uploads"));
+    assert_eq!(uploads.subject_text().as_deref(), Some("files in /srv/uploads"));
     assert!(uploads.summary.ends_with("; most are files in /srv/uploads"), "{}", uploads.summary);
     assert!(!uploads.evidence.iter().any(|evidence| evidence.what == "most are"), "{:?}", uploads.evidence);
     let grows = |kind: &'static str| {
@@ -89,14 +91,14 @@ fn ports_and_descriptors_are_each_held_against_their_limit() {
         n.spawns = vec![spawn("port", "tcp_inet", "acceptor")];
     });
     let found = finding(&ports, "BT008");
-    assert_eq!(found.subject.as_deref(), Some("tcp_inet made by acceptor"));
+    assert_eq!(found.subject_text().as_deref(), Some("tcp_inet made by acceptor"));
     assert!(found.remedies[0].change.starts_with("close sockets"), "{}", found.remedies[0].change);
     // Sockets of the module `socket` are no ports, so whoever makes the few ports has not opened them.
     let sockets = files.clone().with(|n| {
         n.open_kinds = vec![("socket", 400)];
         n.spawns = vec![spawn("port", "tcp_inet", "acceptor")];
     });
-    assert_eq!(finding(&sockets, "BT008").subject.as_deref(), Some("ports"));
+    assert_eq!(finding(&sockets, "BT008").subject_text().as_deref(), Some("ports"));
     // Files are counted seldom; that ports grow tells where they are going.
     let few = node().with(|n| {
         n.ports = (300, 20);
@@ -130,7 +132,7 @@ fn ports_and_descriptors_are_each_held_against_their_limit() {
         n.spawns = vec![spawn("port", "tcp_inet", "acceptor")];
     });
     let found = finding(&leak, "BT008");
-    assert_eq!(found.subject.as_deref(), Some("tcp_inet made by acceptor"));
+    assert_eq!(found.subject_text().as_deref(), Some("tcp_inet made by acceptor"));
     assert_eq!(entries(&found), ["code.close_ports", "+Q"]);
     assert_healthy(&node(), "BT008");
 }
@@ -169,7 +171,7 @@ fn ets_tables_that_only_grow_are_a_leak() {
     });
     let found = finding(&leak, "BT010");
     assert_eq!(found.level, Level::Warning);
-    assert_eq!(found.subject.as_deref(), Some("session_cache made by session_sup"));
+    assert_eq!(found.subject_text().as_deref(), Some("session_cache of session_sup"));
     assert_healthy(&node().with(|n| n.tables = (5_000, 0)), "BT010");
     assert_healthy(&node().with(|n| n.tables = (20, 2)), "BT010");
 }
@@ -310,7 +312,7 @@ fn an_interpreter_is_found_where_there_is_a_compiler() {
 fn an_emulator_for_finding_bugs_is_found() {
     let of = |kind: &str| node().with(|n| n.facts.push((facts::EMU_TYPE, kind.to_owned())));
     let found = finding(&of("debug"), "BT034");
-    assert_eq!((found.level, found.subject.as_deref()), (Level::Critical, Some("debug")));
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Critical, Some("debug")));
     assert_eq!(entries(&found), ["-emu_type"]);
     assert_eq!(finding(&of("lcnt"), "BT034").level, Level::Notice);
     assert_eq!(finding(&of("frmptr"), "BT034").level, Level::Notice);

@@ -3,7 +3,7 @@
 use beamtune_model::{Level, Outcome, PortRow, facts, metrics};
 
 use super::node::{Busy, Listens, Node, node};
-use super::{assert_healthy, entries, finding, outcome, row};
+use super::{Read, assert_healthy, entries, finding, outcome, row};
 
 fn listening(waiting: &'static [i64], limit: Option<i64>) -> Node {
     node().with(|n| n.listeners = vec![Listens { address: "0.0.0.0:8080", waiting, limit }])
@@ -13,7 +13,7 @@ fn listening(waiting: &'static [i64], limit: Option<i64>) -> Node {
 fn connections_that_wait_to_be_accepted_are_found_with_their_port_and_for_how_long_they_wait() {
     let sick = listening(&[60, 70, 80], Some(128));
     let found = finding(&sick, "BT054");
-    assert_eq!((found.level, found.subject.as_deref()), (Level::Critical, Some("0.0.0.0:8080")));
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Critical, Some("0.0.0.0:8080")));
     let begin = "0.0.0.0:8080: 69 connections wait to be accepted (80 of 128 at most), each for about 1.4 s; the schedulers are 30 % active";
     assert!(found.summary.starts_with(begin), "{}", found.summary);
     assert_eq!(
@@ -73,7 +73,7 @@ fn connections_that_are_turned_away_are_the_vms_where_its_queue_is_full_or_nobod
         n.listeners.push(Listens { address: "[::]:4369", waiting: &[0], limit: Some(128) });
     });
     let found = finding(&away, "BT054");
-    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("0.0.0.0:8080")));
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("0.0.0.0:8080")));
     assert!(
         found.summary.contains("its queue of 5 connections is full from time to time: 1.0 times a second"),
         "{found:#?}"
@@ -83,7 +83,7 @@ fn connections_that_are_turned_away_are_the_vms_where_its_queue_is_full_or_nobod
     let Outcome::Healthy(sentence) = outcome(&shared.period(), "BT054") else { panic!("another's") };
     assert!(sentence.ends_with("by another program"), "{sentence}");
     let full = shared.with(|n| n.listeners[1].waiting = &[129, 0, 0, 0, 0, 0]);
-    assert_eq!(finding(&full, "BT054").subject.as_deref(), Some("[::]:4369"));
+    assert_eq!(finding(&full, "BT054").subject_text().as_deref(), Some("[::]:4369"));
 }
 
 #[test]

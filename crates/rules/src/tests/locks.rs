@@ -2,8 +2,9 @@
 
 use beamtune_model::locks::how;
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{LockRow, TableRow, WaitRow};
+use beamtune_model::{Confidence, LockRow, TableRow, WaitRow};
 
+use super::Read;
 use super::node::lock;
 use super::*;
 
@@ -34,7 +35,7 @@ fn hot_table() -> Node {
 fn a_table_that_all_write_is_found_with_what_remains_without_it() {
     let finding = finding(&hot_table(), CODE);
     assert_eq!(finding.level, Level::Critical);
-    assert_eq!(finding.subject.as_deref(), Some("db_tab of the table carts"));
+    assert_eq!(finding.subject_text().as_deref(), Some("db_tab of the table carts"));
     assert!(finding.summary.ends_with("175 % of the duration, all threads together"), "{}", finding.summary);
     assert_eq!(entries(&finding), ["ets.write_concurrency", "ets.read_concurrency"]);
     assert!(finding.remedies[0].change.contains("auto} for the table carts"), "{:?}", finding.remedies[0]);
@@ -80,7 +81,7 @@ fn the_same_share_is_less_on_more_schedulers() {
     // Little of what 64 have, and yet what operators look into.
     let many = hot_table().with(|n| n.schedulers = 64);
     assert_eq!(level(64), Level::Notice);
-    assert_eq!(finding(&many, CODE).subject.as_deref(), Some("db_tab of the table carts"));
+    assert_eq!(finding(&many, CODE).subject_text().as_deref(), Some("db_tab of the table carts"));
     let little =
         |class, waited_s| many.clone().with(|n| n.locks = vec![waiting(class, Some("carts"), waited_s)]);
     assert_eq!(finding(&little("db_hash_slot", 0.11), CODE).level, Level::Notice);
@@ -95,9 +96,9 @@ fn the_same_share_is_less_on_more_schedulers() {
     let Outcome::Found(findings) = outcome(&shards.period(), CODE) else { panic!("nothing found") };
     let first = findings
         .iter()
-        .max_by(|a, b| a.score.total_cmp(&b.score))
-        .map(|found| (found.level, found.subject.as_deref()));
-    assert_eq!(first, Some((Level::Warning, Some("many locks"))));
+        .max_by(|a, b| a.severity.total_cmp(&b.severity))
+        .map(|found| (found.level, found.subject_text()));
+    assert_eq!(first, Some((Level::Warning, Some("many locks".to_owned()))));
 }
 
 #[test]
@@ -114,7 +115,7 @@ fn each_thing_that_is_waited_for_is_a_finding() {
     });
     let Outcome::Found(findings) = outcome(&node.period(), CODE) else { panic!("nothing found") };
     let subjects: Vec<_> =
-        findings.iter().map(|finding| finding.subject.as_deref().unwrap_or_default()).collect();
+        findings.iter().map(|finding| finding.subject_text().unwrap_or_default()).collect();
     assert_eq!(subjects, ["alcu_allocator of eheap_alloc", "run_queue", "on_halt"]);
     assert_eq!(entries(&findings[0]), ["+Mdai"]);
     // How many schedulers there are decides whose queue the number is of, and that is not known here.
@@ -132,7 +133,7 @@ fn what_was_not_told_one_by_one_is_a_finding_of_its_own() {
     });
     let Outcome::Found(findings) = outcome(&node.period(), CODE) else { panic!("nothing found") };
     let rest = &findings[1];
-    assert_eq!(rest.subject.as_deref(), Some("other db_tab"));
+    assert_eq!(rest.subject_text().as_deref(), Some("other db_tab"));
     assert_eq!(text(rest, "tries that found it taken"), "100000 of 1000000");
     // It is not known whose they are.
     assert!(rest.remedies[0].change.ends_with("for the table"), "{:?}", rest.remedies[0]);
@@ -161,11 +162,11 @@ fn what_speaks_against_it_is_said() {
         "locks of processes were not counted",
     );
     let unknown = hot_table().with(|n| {
-        n.without = vec![&metrics::SCHEDULERS_ONLINE];
+        n.without = vec![&beamtune_model::metrics::SCHEDULERS_ONLINE];
         n.facts = vec![(facts::SCHEDULERS_ONLINE, String::new())];
     });
     check(unknown.clone(), |_| (), "how many schedulers there are is not known");
-    assert!(finding(&unknown, CODE).score <= 50.0);
+    assert_eq!(finding(&unknown, CODE).confidence, Confidence::Inferred);
     check(
         hot_table().with(|n| {
             n.locks_counted = Some(SECOND_NS / 2);
@@ -212,7 +213,7 @@ fn many_locks_that_are_waited_for_a_little_are_found_together() {
         node().with(|n| n.locks = std::iter::once(whole).chain(names.iter().map(single)).collect())
     };
     let finding = finding(&tables(12, 0.06), CODE);
-    assert_eq!((finding.level, finding.subject.as_deref()), (Level::Warning, Some("many locks")));
+    assert_eq!((finding.level, finding.subject_text().as_deref()), (Level::Warning, Some("many locks")));
     assert!(
         finding.summary.starts_with("threads wait for 12 different locks, for none of them much: 72 %"),
         "{}",
@@ -264,7 +265,7 @@ fn on_a_stock_vm_the_operation_is_named_and_how_to_find_the_table() {
     period.tables[0].protection = "public".to_owned();
     let Outcome::Found(findings) = outcome(&period, CODE) else { panic!("nothing found") };
     let finding = &findings[0];
-    assert_eq!(finding.subject.as_deref(), Some("ets:update_counter/3"));
+    assert_eq!(finding.subject_text().as_deref(), Some("ets:update_counter/3"));
     assert!(
         finding.summary.starts_with("threads wait for locks: 100 % of the time in which schedulers had work"),
         "{}",
@@ -323,7 +324,7 @@ fn who_waits_for_memory_within_a_table_is_not_sent_looking_for_a_table() {
     period.waits[0].stack.insert(0, "erts_alcu_alloc_ts".to_owned());
     let Outcome::Found(findings) = outcome(&period, CODE) else { panic!("nothing found") };
     let finding = &findings[0];
-    assert_eq!(finding.subject.as_deref(), Some("ets:update_counter/3"));
+    assert_eq!(finding.subject_text().as_deref(), Some("ets:update_counter/3"));
     assert!(finding.evidence.iter().all(|evidence| !evidence.what.contains("table")), "{finding:#?}");
     assert_eq!(entries(finding), ["+Mdai", "build.lock_counting"]);
 }

@@ -4,7 +4,7 @@ use beamtune_model::rows::BlockSum;
 use beamtune_model::{CarrierRow, Cost, Level, Outcome, Period, facts, metrics};
 
 use super::node::{Allocates, Node, node};
-use super::{assert_healthy, entries, finding, outcome, value};
+use super::{Read, assert_healthy, entries, finding, outcome, value};
 
 const MB: i64 = 1_000_000;
 
@@ -29,7 +29,7 @@ fn after_a_peak() -> Node {
 #[test]
 fn carriers_that_a_peak_has_left_are_told_from_those_that_never_fit() {
     let found = finding(&after_a_peak(), "BT024");
-    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("binary_alloc")));
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("binary_alloc")));
     assert!(found.summary.contains("380 MB"), "{}", found.summary);
     assert!(found.summary.contains("outlived it"), "{}", found.summary);
     assert_eq!(entries(&found), ["code.binary_copy", "+M<S>lmbcs", "+M<S>acful"]);
@@ -111,7 +111,7 @@ fn carriers_whose_pages_are_not_resident_cost_nothing() {
     assert_healthy(&looked(20 * MB), "BT024");
     let found = finding(&looked(250 * MB), "BT024");
     assert!(found.summary.contains("242 MB"), "{}", found.summary);
-    assert_eq!(found.cost, value(&found, "resident and used by no block").map(Cost::MemoryBytes));
+    assert_eq!(found.cost(), value(&found, "resident and used by no block").map(Cost::MemoryBytes));
     assert!(found.against.iter().all(|against| !against.contains("not looked at")), "{:?}", found.against);
     // The kernel has it already, and only has not taken it.
     let given_back = |bytes: i64| finding(&looked(250 * MB).with(|n| n.given_back = bytes), "BT024");
@@ -275,7 +275,7 @@ fn a_cache_of_segments_that_serves_nobody_names_who_asks() {
         n.allocators.push(Allocates { name: "binary_alloc", segments_asked: 3_900, ..Allocates::default() });
     });
     let found = finding(&thrash, "BT029");
-    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("binary_alloc")));
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("binary_alloc")));
     // What keeps more of the same comes first, what changes where blocks lie comes last.
     assert_eq!(entries(&found), ["+MMmcs", "+MMrmcbf", "+MMscs", "+M<S>sbct"]);
     assert!(found.remedies[3].change.starts_with("+MBsbct"), "{}", found.remedies[3].change);

@@ -1,9 +1,9 @@
 //! The rules about memory that grows, and comes near a limit.
 
-use beamtune_model::{Cost, Finding, Level, Outcome, Rank, facts};
+use beamtune_model::{Cost, Finding, Level, MemoryKind, Outcome, Rank, Signal, facts};
 
 use super::node::{Busy, node};
-use super::{assert_healthy, entries, finding, outcome, row};
+use super::{Read, assert_healthy, entries, finding, outcome, row};
 
 const MB: i64 = 1_000_000;
 
@@ -18,21 +18,24 @@ fn growth_is_told_with_its_owner_and_the_time_that_is_left() {
         })
     };
     let found = finding(&growing("ets"), "BT027");
-    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("sessions")));
+    assert_eq!(
+        (found.level, found.subject_text().as_deref()),
+        (Level::Warning, Some("sessions of <0.55.0>"))
+    );
     assert!(found.summary.contains("50 min"), "{}", found.summary);
     assert_eq!(entries(&found), ["code.bounded_table", "ets.compressed"]);
     assert_eq!(entries(&finding(&growing("binary"), "BT027")), ["code.binary_copy"]);
     assert_eq!(entries(&finding(&growing("processes"), "BT027")), ["code.back_pressure"]);
     assert_eq!(entries(&finding(&growing("code"), "BT027")), ["code.no_code_at_run_time"]);
     assert_healthy(&node(), "BT027");
-    // An end far away is told behind what is known, unless it was seen for long.
-    let score = |seconds: i64, available: i64| {
+    let level = |seconds: i64, available: i64| {
         let node = growing("ets").with(|n| (n.seconds, n.memory_available) = (seconds, available * MB));
-        finding(&node, "BT027").score
+        finding(&node, "BT027").level
     };
-    // … and of days ten seconds tell nothing.
-    assert_eq!([score(30, 100_000), score(30, 7_200), score(30, 2_000)], [20.0, 40.0, 74.0]);
-    assert!(score(400, 7_200) >= 75.0);
+    assert_eq!(level(30, 100_000), Level::Notice, "half a minute says nothing of 14 hours");
+    assert_eq!(level(30, 2_000), Level::Warning, "a quarter of an hour, if it goes on");
+    assert_eq!(level(30, 400), Level::Critical, "minutes");
+    assert_eq!(level(400, 7_000), Level::Critical, "an hour, seen for minutes");
 }
 
 #[test]
@@ -47,7 +50,7 @@ fn what_fills_carriers_that_are_resident_comes_to_no_limit() {
     };
     for rises in [0, MB / 10] {
         let fills = growing(rises);
-        assert_eq!((fills.level, fills.cost), (Level::Notice, None), "{fills:#?}");
+        assert_eq!((fills.level, fills.cost()), (Level::Notice, None), "{fills:#?}");
         assert!(!fills.summary.contains("used up"), "{}", fills.summary);
         assert!(fills.against.iter().any(|but| but.contains("does not rise with it")), "{fills:#?}");
     }
@@ -87,8 +90,8 @@ fn a_rabbitmq_that_grows_blocks_its_publishers_first() {
     // Its own tables are named, and nobody is told to delete from them, or to change its code.
     let tables = growing_kind("ets", &[]);
     assert_eq!(
-        (tables.subject.as_deref(), entries(&tables)),
-        (Some("rabbit_queue"), vec!["code.back_pressure"])
+        (tables.subject_text().as_deref(), entries(&tables)),
+        (Some("rabbit_queue of <0.55.0>"), vec!["code.back_pressure"])
     );
     assert!(tables.remedies[0].change.contains("list_connections"), "{tables:#?}");
     assert_eq!(entries(&growing_kind("code", &[])), [""; 0]);
@@ -102,7 +105,7 @@ fn memory_that_grows_beyond_what_the_vm_uses_is_nobodys_but_native_codes() {
         n.group_memory = Some((690 * MB, 760 * MB));
     });
     let found = finding(&leak, "BT027");
-    assert_eq!(found.subject.as_deref(), Some("outside"));
+    assert_eq!(found.signals, [Signal::Grows(MemoryKind::Outside)]);
     assert_eq!(entries(&found), ["code.native_memory"]);
     assert!(found.summary.contains("control group is used up in 100 s"), "{}", found.summary);
     // Resident memory that stays while the VM uses less is no growth.
@@ -142,16 +145,16 @@ fn memory_that_comes_near_its_limit_is_told() {
     assert_healthy(&limited(300, 500), "BT037");
     assert_eq!(finding(&limited(370, 500), "BT037").level, Level::Notice);
     let near = finding(&limited(430, 500), "BT037");
-    assert_eq!((near.level, near.subject.as_deref()), (Level::Warning, Some("control group")));
+    assert_eq!((near.level, near.subject_text().as_deref()), (Level::Warning, Some("control group")));
     assert_eq!(entries(&near), ["host.memory_limit", "code.bounded_table"]);
     assert_eq!(finding(&limited(490, 500), "BT037").level, Level::Critical);
     // How long there is room can be told where it grows.
-    assert_eq!(near.cost, None);
+    assert_eq!(near.cost(), None);
     let grows = finding(&limited(430, 500).with(|n| n.resident_growth = MB), "BT037");
     assert!(
-        matches!(grows.cost, Some(Cost::EndSeconds(left)) if left > 0.0 && left < 70.0),
+        matches!(grows.cost(), Some(Cost::EndSeconds(left)) if left > 0.0 && left < 70.0),
         "{:?}",
-        grows.cost
+        grows.cost()
     );
     // The host's is full, and half of it is the VM's; if it is not, it is no concern of the VM's.
     let host = |resident: i64| {
@@ -161,7 +164,7 @@ fn memory_that_comes_near_its_limit_is_told() {
         })
     };
     let full = finding(&host(2_048), "BT037");
-    assert_eq!(full.subject.as_deref(), Some("host"));
+    assert_eq!(full.subject_text().as_deref(), Some("host"));
     let said = "95 % of the host's memory (4096 MB) are taken, 2048 MB of it by the VM";
     assert!(full.summary.starts_with(said), "{}", full.summary);
     assert_healthy(&host(500), "BT037");
@@ -213,7 +216,7 @@ fn a_watermark_that_rabbitmq_told_counts_in_place_of_its_default() {
     assert_healthy(&rabbit(500, &at_900), "BT037");
     // The group ends the VM before a watermark beyond its limit.
     let beyond = [(facts::MEMORY_WATERMARK_BYTES, "9000000000")];
-    assert_eq!(finding(&rabbit(980, &beyond), "BT037").subject.as_deref(), Some("control group"));
+    assert_eq!(finding(&rabbit(980, &beyond), "BT037").subject_text().as_deref(), Some("control group"));
     let alarm = finding(&rabbit(100, &[(facts::MEMORY_ALARMS, "2")]), "BT037");
     assert_eq!(alarm.level, Level::Critical);
     assert!(alarm.summary.contains("2 nodes"), "{}", alarm.summary);
@@ -239,10 +242,13 @@ fn rabbitmq_that_comes_to_its_watermark_is_told() {
 
     // That publishers wait does not hide that the kernel is about to kill it.
     let Outcome::Found(both) = outcome(&rabbit(980).period(), "BT037") else { panic!("found") };
-    let subjects: Vec<_> = both.iter().map(|found| (found.level, found.subject.as_deref())).collect();
+    let subjects: Vec<_> = both.iter().map(|found| (found.level, found.subject_text())).collect();
     assert_eq!(
         subjects,
-        [(Level::Critical, Some("control group")), (Level::Warning, Some("memory watermark"))]
+        [
+            (Level::Critical, Some("control group".to_owned())),
+            (Level::Warning, Some("memory watermark".to_owned()))
+        ]
     );
     assert!(!entries(&both[0]).contains(&"rabbitmq.memory_watermark"));
     // It takes the host's memory for its own, and is killed before it blocks anybody.

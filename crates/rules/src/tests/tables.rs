@@ -3,7 +3,7 @@
 use beamtune_model::{Cost, Finding, Level, Outcome, TableRow};
 
 use super::node::{Busy, Node, node};
-use super::{assert_healthy, entries, finding, outcome, row};
+use super::{Read, assert_healthy, entries, finding, outcome, row};
 
 /// A node that does a million reductions a second, so many of them in a process that stands so in each look.
 fn stands(pid: &'static str, reductions: i64, stack: &[&str]) -> Busy {
@@ -27,7 +27,7 @@ fn searching(reductions: i64) -> Node {
 #[test]
 fn a_process_that_searches_a_table_is_found_with_who_asks() {
     let found = finding(&searching(600_000), "BT058");
-    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("sessions (<0.77.0>)")));
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("sessions (<0.77.0>)")));
     assert!(found.summary.contains("in shop:of_user/1: about 0.66 cores"), "{}", found.summary);
     assert_eq!(entries(&found), ["code.table_index"]);
     assert_eq!(finding(&searching(900_000), "BT058").level, Level::Critical);
@@ -74,7 +74,7 @@ fn what_takes_little_of_a_large_machine_is_a_notice() {
         });
         finding(&node, "BT058")
     };
-    let cores = |found: &Finding| match found.cost {
+    let cores = |found: &Finding| match found.cost() {
         Some(Cost::CpuCores(cores)) => cores,
         other => panic!("{other:?}"),
     };

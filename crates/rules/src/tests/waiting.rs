@@ -3,11 +3,9 @@
 use beamtune_model::{Cost, Level, StandRow, Use, metrics};
 
 use super::node::{Busy, Node, node, stand};
-use super::{assert_healthy, entries, finding, held, outcome, row, value};
+use super::{Read, assert_healthy, entries, finding, held, outcome, row, value};
 use crate::diagnose;
-use crate::known;
-use crate::rules::cpu_not_used::TURNS_FOR;
-use crate::rules::waiting_callers::GIVEN_UP;
+use crate::signals::known_processes;
 
 const POOL: &str = "<0.77.0>";
 
@@ -34,14 +32,18 @@ fn pool(stack: &[&str]) -> Node {
 #[test]
 fn a_pool_that_has_none_left_is_found_and_named() {
     let found = finding(&pool(&["gen:do_call/4", "poolboy:checkout/3", "shop:buy/2"]), "BT053");
-    assert_eq!((found.level, found.subject.as_deref()), (Level::Warning, Some("shop_pool (<0.77.0>)")));
+    assert_eq!(
+        (found.level, found.subject_text().as_deref()),
+        (Level::Warning, Some("shop_pool (<0.77.0>)"))
+    );
     assert_eq!(
         found.summary,
         "about 120 processes wait for shop_pool (<0.77.0>), which has none left to give"
     );
     assert_eq!(entries(&found), ["code.shorter_hold", "code.more_in_flight", "code.back_pressure"]);
     assert!(
-        found.cost.is_some() && found.cost == value(&found, "waiting for it at a time").map(Cost::Waiting)
+        found.cost().is_some()
+            && found.cost() == value(&found, "waiting for it at a time").map(Cost::Waiting)
     );
     let texts: Vec<_> = found.evidence.iter().filter_map(|evidence| evidence.text.as_deref()).collect();
     assert!(texts.contains(&"shop:buy/2") && texts.contains(&"poolboy:checkout/3"), "{texts:?}");
@@ -182,7 +184,7 @@ fn one_that_has_not_answered_any_look_is_named_by_its_table() {
     let process = period.processes.iter_mut().find(|process| process.pid == POOL).expect("it");
     (process.row, process.name_as_owner) = (None, Some("Elixir.Shop.PIDPartition0".to_owned()));
     assert_eq!(period.title_of(POOL), "Elixir.Shop.PIDPartition0 (<0.77.0>)");
-    assert!(known::knows(period.process(POOL).expect("it")));
+    assert!(known_processes::knows(period.process(POOL).expect("it")));
 }
 
 #[test]
@@ -195,7 +197,7 @@ fn requests_of_callers_that_have_given_up_are_told() {
     let told = |queued| {
         let found = finding(&with(queued), "BT053");
         let first = entries(&found)[0].to_owned();
-        (value(&found, GIVEN_UP), first)
+        (value(&found, "requests beyond those of who still waits"), first)
     };
     // 120 processes wait.
     assert_eq!(told(300), (Some(180.0), "code.back_pressure".to_owned()));
@@ -216,7 +218,7 @@ fn what_waits_for_a_pool_tells_why_the_cpu_is_not_used() {
     let node = pool(&["gen:do_call/4", "poolboy:checkout/3", "shop:buy/2"]);
     let period = node.period();
     let found = finding(&node, "BT015");
-    assert_eq!(found.subject.as_deref(), Some("waiting outside"));
+    assert_eq!(super::cpu::unused(&found), Some(Use::Outside));
     assert!(found.summary.contains("about 120 processes wait for shop_pool"), "{}", found.summary);
     let diagnosis = diagnose(&period);
     let idle = diagnosis.findings().into_iter().find(|finding| finding.code.0 == "BT015").expect("found");
@@ -229,13 +231,13 @@ fn who_may_let_one_go_on_at_a_time_is_named() {
     let node = pool(&["gen:do_call/4", "gen_server:call/3", "shop:sell/1"])
         .with(|n| (n.active, n.cpu, n.active_tasks) = (0.5, 0.5, 2));
     let idle = finding(&node, "BT015");
-    assert_eq!(idle.subject.as_deref(), Some("one at a time"));
+    assert_eq!(super::cpu::unused(&idle), Some(Use::Turns));
     assert!(
         idle.summary.ends_with("never two; about 120 processes wait for shop_pool (<0.77.0>)"),
         "{}",
         idle.summary
     );
-    let told = idle.evidence.iter().find(|evidence| evidence.what == TURNS_FOR);
+    let told = idle.evidence.iter().find(|evidence| evidence.what == "they may take turns for");
     assert_eq!(told.and_then(|evidence| evidence.text.as_deref()), Some("shop_pool (<0.77.0>)"));
     let shares = diagnose(&node.period()).cpu.expect("an account").shares;
     let turns = shares.into_iter().find(|share| share.what == Use::Turns).expect("not used");
@@ -249,7 +251,7 @@ fn who_may_let_one_go_on_at_a_time_is_named() {
     // Of one that works nothing is said here.
     let works = node.with(|n| n.stands[2].queued = 7);
     let idle = finding(&works, "BT015");
-    assert!(!idle.evidence.iter().any(|evidence| evidence.what == TURNS_FOR), "{idle:#?}");
+    assert!(!idle.evidence.iter().any(|evidence| evidence.what == "they may take turns for"), "{idle:#?}");
 }
 
 #[test]

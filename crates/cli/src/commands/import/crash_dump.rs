@@ -111,8 +111,11 @@ Memory: 4000
             Reader::open(&path).and_then(|reader| reader.period(&Selection::default())).expect("readable");
         assert_eq!(period.facts.get(facts::NODE_NAME), Some("shop@127.0.0.1"));
         let diagnosis = beamtune_rules::diagnose(&period);
-        let found: Vec<_> =
-            diagnosis.findings().iter().map(|found| (found.code.0, found.subject.clone())).collect();
+        let found: Vec<_> = diagnosis
+            .findings()
+            .iter()
+            .map(|found| (found.code.0, found.subject.as_ref().map(ToString::to_string)))
+            .collect();
         assert_eq!(found[0], ("BT038", Some("login_parser (<0.9.0>)".to_owned())));
         assert!(found.iter().any(|(code, _)| *code == "BT009"), "{found:?}");
         assert!(

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use beamtune_recording::Stop;
 
 use crate::lab::evaluate::{Evaluation, Job, What, minutes};
+use crate::lab::kept::{self, Keep};
 use crate::lab::manifest::CORES;
 use crate::lab::otp::{self, Installed};
 use crate::lab::rows::{Kind, Row, Rows, Run, Setting, is_same};
@@ -51,6 +52,9 @@ pub struct Args {
     /// Where results are kept, a line of JSON for each run.
     #[arg(short, long, value_name = "FILE", default_value = "lab-evaluation.jsonl")]
     output: PathBuf,
+    /// Keep the recording of each run in this folder; `beamtune lab judge FOLDER` judges them again.
+    #[arg(long, value_name = "FOLDER")]
+    keep: Option<PathBuf>,
     /// Write what all rows of the file say between the marks of this page.
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
@@ -97,10 +101,33 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
         Rows::begin(&args.output, kept)
     };
-    let evaluation = Evaluation::prepare(master, &installed, &jobs, stop, begin)?;
+    let keep = Keep::in_folder(args.keep.as_deref())?;
+    let evaluation = Evaluation::prepare(master, &installed, &jobs, stop, keep, begin)?;
     evaluation.run(jobs)?;
     let is_whole = !evaluation.stop.is_requested();
-    tell(args, &evaluation.rows.into_sorted(), is_whole, &planned)
+    tell(args.page.as_deref(), &evaluation.rows.into_sorted(), is_whole, &planned)
+}
+
+/// Judge the recordings that `lab evaluate --keep` wrote again, with the rules of this version.
+///
+/// Runs no VM, so remedies are not tried. Exit status: 0 = all right, 1 = something is not, 2 = failed.
+#[derive(clap::Args)]
+pub struct JudgeArgs {
+    /// The folder.
+    folder: PathBuf,
+    /// Write the results to this file, a line of JSON for each run.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Runs the subcommand.
+pub fn judge_again(args: &JudgeArgs) -> Result<ExitCode> {
+    let rows = kept::judge_all(&args.folder)?;
+    if let Some(output) = &args.output {
+        Rows::begin(output, rows.clone())?;
+    }
+    let planned: Vec<Run> = rows.iter().map(|row| row.run.clone()).collect();
+    tell(None, &rows, true, &planned)
 }
 
 /// Keeps what a file has beside it: two hours of results are not lost to a try.
@@ -113,7 +140,7 @@ fn keep_aside(output: &Path) -> Result<()> {
 }
 
 /// Prints what there is, and writes the page. Whether all is right is asked of the planned runs alone.
-fn tell(args: &Args, rows: &[Row], is_whole: bool, planned: &[Run]) -> Result<ExitCode> {
+fn tell(write_to: Option<&Path>, rows: &[Row], is_whole: bool, planned: &[Run]) -> Result<ExitCode> {
     let (synthetic, measured): (Vec<Row>, Vec<Row>) =
         rows.iter().cloned().partition(|row| row.run.kind == Kind::Synthetic);
     for rows in [&measured, &synthetic].into_iter().filter(|rows| !rows.is_empty()) {
@@ -126,7 +153,7 @@ fn tell(args: &Args, rows: &[Row], is_whole: bool, planned: &[Run]) -> Result<Ex
     if !is_whole {
         bail!("it was ended before all runs were done: --resume goes on");
     }
-    if let Some(path) = &args.page {
+    if let Some(path) = write_to {
         let text =
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let text = page::replaced(&text, &page::section(rows)).with_context(|| path.display().to_string())?;

@@ -3,10 +3,12 @@
 
 use std::collections::HashMap;
 
-use beamtune_model::{Cost, Evidence, Metric, Missing, Period, Scale, SeriesStat, SpawnRow, Unit};
+use beamtune_model::{
+    Confidence, Cost, Evidence, Level, Metric, Missing, Period, Scale, SeriesStat, SpawnRow, Unit,
+};
 use beamtune_stats::{Trend, trend};
 
-use crate::rule::{Draft, NOTICE};
+use crate::rule::{Draft, FAR_SECONDS, SOON_SECONDS, SOON_SOURCE, WARNING};
 use crate::view;
 
 /// Share of a limit that is in use.
@@ -15,14 +17,6 @@ pub const FULL: Scale = Scale {
     warning: 0.80,
     critical: 0.95,
     source: "80–85 % is where operators of large nodes set their alarms",
-};
-
-/// Seconds until the limit is reached at the present growth.
-pub const LEFT: Scale = Scale {
-    notice: 7.0 * 86_400.0,
-    warning: 86_400.0,
-    critical: 600.0,
-    source: "judgement: within a day somebody has to act, within ten minutes at once",
 };
 
 /// Growth that could be chance is not carried forward: what grew must be at least this much of what is there, or
@@ -36,15 +30,28 @@ const MIN_STEPS_UP: f64 = 0.5;
 /// How far a growth is carried forward: so many times the time observed. Ten seconds tell of an hour, not of days.
 const REACH: f64 = 360.0;
 
-/// An end that is near is critical if so much of the limit is in use, or if it comes within so many times the time observed: users who come
-/// back after a fail-over grow as fast as a leak, and stop (judgement).
+/// An end is measured if so much of the limit is in use, or if it comes within so many times the time observed. Otherwise it is inferred: users
+/// who come back after a fail-over grow as fast as a leak, and stop (judgement).
 const MUCH_IN_USE: f64 = 0.5;
 const WITHIN: f64 = 10.0;
 
-/// What the time left counts at most where neither holds: the strongest warning.
-const MOST_UNSURE: f64 = 74.0;
+/// How sure it is that growth which was observed for so long goes on until its end. It is carried forward for `reach` times that at most.
+pub fn confidence_of_end(
+    left_seconds: f64,
+    observed_seconds: f64,
+    used_share: f64,
+    reach: f64,
+) -> Confidence {
+    if left_seconds > reach * observed_seconds {
+        Confidence::Guess
+    } else if used_share >= MUCH_IN_USE || left_seconds <= WITHIN * observed_seconds {
+        Confidence::Measured
+    } else {
+        Confidence::Inferred
+    }
+}
 
-/// A count held against its limit.
+/// A count with its limit.
 pub struct Filling {
     /// The count at the end.
     pub now: f64,
@@ -75,22 +82,25 @@ impl Filling {
         self.growth.map(|trend| (self.limit - self.now).max(0.0) / trend.slope)
     }
 
-    /// The worse of how full it is and how soon it will be; `None` where neither matters.
-    pub fn score(&self) -> Option<f64> {
-        let full = FULL.score(self.share());
-        let left = self.left_seconds().and_then(|left| {
-            let score = LEFT.score(left)?;
-            let is_sure = self.share() >= MUCH_IN_USE || left <= WITHIN * self.observed_seconds;
-            Some(match left > REACH * self.observed_seconds {
-                true => score.min(NOTICE),
-                false if is_sure => score,
-                false => score.min(MOST_UNSURE),
-            })
-        });
-        match (full, left) {
-            (Some(a), Some(b)) => Some(a.max(b)),
-            (a, b) => a.or(b),
-        }
+    /// How full it is, as a severity; `None` where neither that matters nor how soon it will be full.
+    pub fn severity(&self) -> Option<f64> {
+        let ends = self.left_seconds().is_some_and(|left| left < FAR_SECONDS);
+        FULL.severity(self.share()).or(ends.then_some(0.0))
+    }
+
+    /// Which of two limits matters more: by level, then by how full they are.
+    pub fn urgency(&self) -> Option<(Level, f64)> {
+        let severity = self.severity()?;
+        let confidence = self.confidence(severity);
+        Some((Level::of(severity, self.left_seconds(), confidence), self.share()))
+    }
+
+    /// How full it is was counted; only the time left can be unsure.
+    fn confidence(&self, severity: f64) -> Confidence {
+        let left = self.left_seconds().filter(|_| severity < WARNING);
+        left.map_or(Confidence::Measured, |left| {
+            confidence_of_end(left, self.observed_seconds, self.share(), REACH)
+        })
     }
 
     /// "12 % of 262144", and how long it lasts.
@@ -114,9 +124,11 @@ impl Filling {
     }
 
     /// A finding with the numbers that all limits have.
-    pub fn draft(&self, score: f64, what: &str) -> Draft {
-        Draft::new(score, self.sentence(what))
+    pub fn draft(&self, severity: f64, what: &str) -> Draft {
+        Draft::new(severity, self.sentence(what))
+            .confidence(self.confidence(severity))
             .costs(self.left_seconds().map(Cost::EndSeconds))
+            .share(self.share())
             .because(Evidence::number(format!("{what} now"), self.now, Unit::Count))
             .because(Evidence::number("limit", self.limit, Unit::Count))
             .because(
@@ -127,14 +139,15 @@ impl Filling {
                     .with_text(format!("95 % interval {:.1} to {:.1}", trend.low, trend.high))
             }))
             .because_some(self.left_seconds().map(|left| {
-                Evidence::number("time to the limit", left, Unit::Seconds).against(LEFT.warning, LEFT.source)
+                Evidence::number("time to the limit", left, Unit::Seconds).against(SOON_SECONDS, SOON_SOURCE)
             }))
     }
 }
 
-/// How long it takes until what is `left` is gone, if a gauge grows steadily.
-pub fn time_left(stat: &SeriesStat, left: f64) -> Option<Cost> {
-    growth(&view::trend_points(&stat.trace), left).map(|trend| Cost::EndSeconds(left / trend.slope))
+/// How long it takes until what is `left` is gone, if a gauge grows steadily; `None` where that is farther than what was observed can show.
+pub fn time_left(period: &Period, stat: &SeriesStat, left: f64) -> Option<Cost> {
+    let seconds = growth(&view::trend_points(&stat.trace), left).map(|trend| left / trend.slope)?;
+    (seconds <= REACH * period.seconds()).then_some(Cost::EndSeconds(seconds))
 }
 
 /// Steady growth that matters, measured by what is there or by what is `left` until a limit; or `None`.
@@ -148,9 +161,20 @@ pub fn growth(points: &[(f64, f64)], left: f64) -> Option<Trend> {
     (trend.p < 0.01 && trend.low > 0.0 && matters && steady).then_some(trend)
 }
 
+/// What most of some things are, and who makes them.
+#[derive(Debug, Clone)]
+pub struct Maker {
+    /// What they are, or were started with.
+    pub kind: String,
+    /// Who makes most of them, where that is known.
+    pub by: Option<String>,
+    /// The same in words.
+    pub evidence: Evidence,
+}
+
 /// Who makes processes, tables or ports (`process`, `ets`, `port`), as evidence: of the most frequent kind, who made
 /// most of those whose maker is known.
-pub fn maker(period: &Period, what: &str) -> Option<(String, Evidence)> {
+pub fn maker(period: &Period, what: &str) -> Option<Maker> {
     let rows: Vec<&SpawnRow> = period.spawns.iter().filter(|row| row.what == what).collect();
     let mut kinds = HashMap::<&str, i64>::new();
     for row in &rows {
@@ -167,6 +191,7 @@ pub fn maker(period: &Period, what: &str) -> Option<(String, Evidence)> {
         if what == "process" && !period.is_crash_dump() { "the newest are mostly" } else { "most are" };
     // Shares, because tables and ports are looked at again and again.
     let percent = |part: i64, of: i64| format!("{:.0} %", 100.0 * part as f64 / of.max(1) as f64);
+    let by = best.map(|(maker, _)| maker.clone());
     let (name, text) = match best {
         Some((maker, made)) if count == looked_at => {
             let name = format!("{kind} made by {maker}");
@@ -180,7 +205,7 @@ pub fn maker(period: &Period, what: &str) -> Option<(String, Evidence)> {
         }
         None => (kind.to_owned(), format!("{kind}: {} of those looked at", percent(count, all))),
     };
-    Some((name.clone(), Evidence::text(label, name).with_text(text)))
+    Some(Maker { kind: kind.to_owned(), by, evidence: Evidence::text(label, name).with_text(text) })
 }
 
 #[cfg(test)]
@@ -188,6 +213,7 @@ mod tests {
     use beamtune_model::PeriodBuilder;
 
     use super::*;
+    use crate::rule::Totals;
 
     fn line(seconds: usize, start: f64, slope: f64) -> Vec<(f64, f64)> {
         (0..=seconds).map(|s| (s as f64, start + slope * s as f64)).collect()
@@ -216,7 +242,10 @@ mod tests {
                 builder.spawn(SpawnRow { t: 0, what, kind, maker, count, of: 100 });
             }
             let found = maker(&builder.finish(), "port");
-            let texts = found.map(|(name, evidence)| (name, evidence.text.unwrap_or_default()));
+            let texts = found.map(|found| {
+                let name = found.by.map_or(found.kind.clone(), |by| format!("{} made by {by}", found.kind));
+                (name, found.evidence.text.unwrap_or_default())
+            });
             assert_eq!(texts.as_ref().map(|(name, text)| (name.as_str(), text.as_str())), expect);
         };
         check(&[("process", "a:b/1", None, 5)], None);
@@ -242,20 +271,31 @@ mod tests {
         let filling =
             |now, growth, observed_seconds| Filling { now, limit: 262_144.0, growth, observed_seconds };
         let grows = |slope| growth(&line(10, 10_000.0, slope), 200_000.0);
-        assert_eq!(filling(20_000.0, None, 10.0).score(), None);
-        let soon = filling(20_000.0, grows(1_000.0), 60.0).score().expect("ten minutes are not far");
-        assert!(soon >= 75.0, "{soon}");
+        let level = |filling: Filling| {
+            let severity = filling.severity()?;
+            let rule = crate::rule("BT007").expect("a rule");
+            Some(filling.draft(severity, "processes").finish(rule, &Totals::default()).level)
+        };
+        assert_eq!(level(filling(20_000.0, None, 10.0)), None);
+        assert_eq!(
+            level(filling(20_000.0, grows(1_000.0), 60.0)),
+            Some(Level::Critical),
+            "four minutes, seen for one"
+        );
         // Users who come back: ten seconds of them tell less, unless half is in use, or the end is as near.
-        let returning = filling(20_000.0, grows(1_000.0), 10.0).score().expect("a warning");
-        assert!((70.0..75.0).contains(&returning), "{returning}");
-        let half = filling(140_000.0, grows(1_000.0), 10.0).score().expect("it is half full");
-        assert!(half >= 75.0, "{half}");
-        let at_once = filling(20_000.0, grows(4_000.0), 10.0).score().expect("a minute is near");
-        assert!(at_once >= 75.0, "{at_once}");
-        let hours = filling(20_000.0, grows(20.0), 60.0).score().expect("three hours, seen for a minute");
-        assert!((25.0..75.0).contains(&hours), "{hours}");
-        let guess = filling(20_000.0, grows(20.0), 10.0).score().expect("three hours, seen for ten seconds");
-        assert!(guess < 25.0, "{guess}");
-        assert!(filling(260_000.0, None, 10.0).score().expect("nearly full") >= 75.0);
+        assert_eq!(level(filling(20_000.0, grows(1_000.0), 10.0)), Some(Level::Warning));
+        assert_eq!(level(filling(140_000.0, grows(1_000.0), 10.0)), Some(Level::Critical), "half full");
+        assert_eq!(level(filling(20_000.0, grows(4_000.0), 10.0)), Some(Level::Critical), "a minute is near");
+        assert_eq!(
+            level(filling(20_000.0, grows(20.0), 60.0)),
+            Some(Level::Warning),
+            "three hours, seen for a minute"
+        );
+        assert_eq!(
+            level(filling(20_000.0, grows(20.0), 10.0)),
+            Some(Level::Notice),
+            "three hours, seen for ten seconds"
+        );
+        assert_eq!(level(filling(260_000.0, None, 10.0)), Some(Level::Critical), "nearly full");
     }
 }

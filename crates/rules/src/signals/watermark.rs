@@ -1,16 +1,13 @@
 //! The memory watermark of RabbitMQ, from which it blocks all publishers, and the alarm that says that it does.
 
-use beamtune_model::{Evidence, Period, Remedy, Unit, facts, metrics};
+use beamtune_model::{Evidence, Limit, Period, Remedy, Subject, Unit, facts, metrics};
 
-use crate::memory::megabytes;
 use crate::remedy;
 use crate::rule::Draft;
+use crate::signals::memory::megabytes;
 
-/// The score of publishers that are blocked: critical.
+/// The severity of publishers that are blocked: critical.
 const BLOCKS: f64 = 80.0;
-
-/// What it was set to may have been changed since, so that no more than a warning is told without RabbitMQ's own word.
-pub const ASSUMED: f64 = 60.0;
 
 /// RabbitMQ blocks publishers from this share of the memory on that it sees, unless it is told otherwise: until 3.13, and since 4.0
 /// (rabbitmq.com, "Memory Alarm Threshold", of 3.13 and of 4.2).
@@ -128,7 +125,7 @@ pub fn alarm(period: &Period, who: Option<Evidence>) -> Option<Draft> {
         BLOCKS,
         format!("RabbitMQ blocks all publishers: the memory alarm is in effect on {on} of its cluster"),
     )
-    .about("memory watermark")
+    .about(Subject::limit(Limit::MemoryWatermark))
     .because(Evidence::number("nodes with a memory alarm", nodes as f64, Unit::Count));
     let size = |name, bytes| Evidence::number(name, bytes, Unit::Bytes);
     let resident = period.stat(&metrics::RSS, "").ok().map(|stat| stat.max as f64);
@@ -148,9 +145,9 @@ pub fn sizes(resident: f64, watermark: f64) -> String {
 
 /// RabbitMQ that is near the watermark that it has told.
 pub fn near(period: &Period, resident: f64, watermark: f64, who: Option<Evidence>) -> Option<Draft> {
-    let (score, said) = taken(resident / watermark)?;
-    let draft = Draft::new(score, format!("{said}: {}", sizes(resident, watermark)))
-        .about("memory watermark")
+    let (severity, said) = taken(resident / watermark)?;
+    let draft = Draft::new(severity, format!("{said}: {}", sizes(resident, watermark)))
+        .about(Subject::limit(Limit::MemoryWatermark))
         .because(
             Evidence::number("resident at most", resident, Unit::Bytes)
                 .against(watermark, "told by RabbitMQ"),
@@ -160,7 +157,7 @@ pub fn near(period: &Period, resident: f64, watermark: f64, who: Option<Evidence
     Some(draft)
 }
 
-/// How near RabbitMQ is to blocking its publishers, by the share of the watermark that is taken: a score, and words for it.
+/// How near RabbitMQ is to blocking its publishers, by the share of the watermark that is taken: a severity, and words for it.
 pub fn taken(used: f64) -> Option<(f64, &'static str)> {
     match used {
         used if used >= 1.0 => Some((BLOCKS, "RabbitMQ blocks all publishers")),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use beamtune_model::{Event, Evidence, Missing, Period, metrics};
+use beamtune_model::{Event, Evidence, Missing, Period, Subject, metrics};
 
 use crate::rule::Draft;
 use crate::view::{self, kind};
@@ -53,7 +53,7 @@ impl Told<'_> {
         draft
             .because(Evidence::text("process", format!("{subject}: {count} of {of}")))
             .because(Evidence::text("its last one", last.detail.clone()))
-            .about(*subject)
+            .about(Subject::process(subject))
     }
 }
 

@@ -5,8 +5,8 @@ use beamtune_model::memory::{Allocator, Bridge, Carriers, content};
 use beamtune_model::{Group, Metric, Missing, Period, ProcessRow, ProcessUse, Remedy, facts, metrics};
 
 use crate::remedy;
+use crate::signals::watermark::{self, Assumed};
 use crate::view;
-use crate::watermark::{self, Assumed};
 
 /// Bytes as a person says them.
 pub fn megabytes(bytes: f64) -> String {

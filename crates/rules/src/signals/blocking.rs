@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use beamtune_model::{Missing, Period, ProcessUse, Stand, metrics};
+use beamtune_model::{Missing, Period, ProcessUse, Stand, Subject, metrics};
 
-use crate::place;
+use crate::signals::stack;
 
 /// Of a sample so many must stand there before it is said of all.
 const FEWEST: i64 = 3;
@@ -95,6 +95,19 @@ impl Hold<'_> {
         self.takes.is_some() || matches!(self.does, Does::Waits { .. }) || self.with_messages >= 0.5
     }
 
+    /// As what a finding is about.
+    pub(crate) fn subject(&self) -> Subject {
+        match (self.is_node, self.process) {
+            (true, _) => Subject::Node { name: self.title.clone() },
+            (_, Some(process)) if self.is_one => process.subject(),
+            (_, Some(process)) => {
+                let started = process.row.as_ref().and_then(|row| row.initial_call.clone());
+                Subject::ProcessKind { name: started.unwrap_or_else(|| process.title()), starter: None }
+            }
+            (_, None) => Subject::process(&self.title),
+        }
+    }
+
     /// Whether it surely holds up so many that it tells why nothing runs.
     pub(crate) fn leaves_idle(&self) -> bool {
         self.is_certain() && self.does != Does::Works && self.waiting >= MANY
@@ -121,7 +134,18 @@ impl Hold<'_> {
     pub(crate) fn waits_for(&self) -> Option<String> {
         match &self.does {
             Does::Waits { on: Some(on), .. } => Some(on.clone()),
-            Does::Waits { at, on: None } if place::is_for_peer(at) => self.peer(),
+            Does::Waits { at, on: None } if stack::is_for_peer(at) => self.peer(),
+            _ => None,
+        }
+    }
+
+    /// The same as a subject, where it is a process or a node.
+    pub(crate) fn waits_for_subject(&self) -> Option<Subject> {
+        match &self.does {
+            Does::Waits { on: Some(on), .. } if on.contains('@') && !on.contains('<') => {
+                Some(Subject::Node { name: on.clone() })
+            }
+            Does::Waits { on: Some(on), .. } => Some(Subject::process(on)),
             _ => None,
         }
     }
@@ -150,10 +174,10 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut kinds: HashMap<&str, Kind<'_>> = HashMap::new();
     let for_processes =
-        |place: &&Stand| !place.stack.first().is_some_and(|function| place::is_for_no_process(function));
+        |place: &&Stand| !place.stack.first().is_some_and(|function| stack::is_for_no_process(function));
     for place in waiting(period).filter(for_processes) {
         // A call of erpc monitors nobody until its process has been started over there.
-        if place.on.is_empty() && place.stack.first().is_some_and(|function| place::is_for_a_node(function)) {
+        if place.on.is_empty() && place.stack.first().is_some_and(|function| stack::is_for_a_node(function)) {
             let at = group_at(&mut groups, Kind::default(), |group| group.who == [SOME_NODE]);
             groups[at].add(SOME_NODE, place.looks, (place, place.count));
         }
@@ -192,12 +216,12 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
                 does,
                 seen: (seen, stands.sampled),
                 waiting: of_all(period, total, seen),
-                at: stacks().find_map(place::of_program).map(str::to_owned),
+                at: stacks().find_map(stack::of_program).map(str::to_owned),
                 takes: stacks().find_map(takes).map(str::to_owned),
                 with_messages: queued / seen as f64,
                 ending: places
                     .iter()
-                    .filter(|(place, _)| place::reports_an_end(&place.stack))
+                    .filter(|(place, _)| stack::reports_an_end(&place.stack))
                     .map(|(_, count)| *count as f64)
                     .sum::<f64>()
                     / seen as f64,
@@ -250,7 +274,14 @@ fn kind<'a>(period: &'a Period, who: &str) -> Kind<'a> {
 
 /// The places in which processes of the sample wait in the midst of something, with how many of how many stand there.
 pub(crate) fn waiting(period: &Period) -> impl Iterator<Item = &Stand> {
-    period.stands.places.iter().filter(|place| place.pid.is_none() && place::is_in_midst(&place.stack))
+    period.stands.places.iter().filter(|place| place.pid.is_none() && stack::is_in_midst(&place.stack))
+}
+
+/// How many of all processes wait in the midst of something at a time, about; `None` where nobody looked.
+pub(crate) fn waiting_processes(period: &Period) -> Option<f64> {
+    let seen = waiting(period).fold(0, |sum: i64, place| sum.saturating_add(place.count));
+    let total = period.stat(&metrics::PROCESS_COUNT, "").ok()?.mean();
+    (period.stands.sampled > 0).then(|| of_all(period, total, seen))
 }
 
 /// Processes that wait until another one has answered the VM: they have asked for something of it by `process_info/2`, which it tells itself.
@@ -265,13 +296,13 @@ impl Askers {
     /// Whom they ask is not known. `None` of fewer than five.
     pub(crate) fn of(period: &Period) -> Option<Askers> {
         let asks =
-            |place: &&Stand| place.stack.first().is_some_and(|function| place::asks_a_process(function));
+            |place: &&Stand| place.stack.first().is_some_and(|function| stack::asks_a_process(function));
         let places: Vec<&Stand> = waiting(period).filter(asks).collect();
         let seen = places.iter().fold(0, |sum: i64, place| sum.saturating_add(place.count));
         let total = period.stat(&metrics::PROCESS_COUNT, "").ok()?.mean();
         let count = of_all(period, total, seen);
         let most = places.iter().max_by_key(|place| place.count)?;
-        let from = place::of_program(&most.stack).map(str::to_owned);
+        let from = stack::of_program(&most.stack).map(str::to_owned);
         (seen >= FEWEST && count >= MANY).then_some(Askers { count, from })
     }
 }
@@ -286,14 +317,14 @@ fn does(period: &Period, who: &str) -> Does {
     let own: Vec<&Stand> =
         period.stands.places.iter().filter(|place| place.pid.as_deref() == Some(who)).collect();
     let Some(most) = own.iter().max_by_key(|place| place.count) else { return Does::Unknown };
-    let ran = period.process(who).and_then(place::wanted_to_run).unwrap_or(0.0);
+    let ran = period.process(who).and_then(stack::wanted_to_run).unwrap_or(0.0);
     match most.stack.first() {
         _ if ran >= 0.7 || most.status != "waiting" => Does::Works,
-        Some(function) if place::is_call(function) => Does::Waits {
-            at: place::with_caller(function, &most.stack),
+        Some(function) if stack::is_call(function) => Does::Waits {
+            at: stack::with_caller(function, &most.stack),
             on: most.on.iter().find(|wanted| !wanted.is_address()).map(|wanted| period.title_of(&wanted.who)),
         },
-        Some(function) if !place::is_loop(function) => Does::LetsWait,
+        Some(function) if !stack::is_loop(function) => Does::LetsWait,
         _ if most.queued > 0 || ran >= OFTEN => Does::Works,
         _ => Does::LetsWait,
     }
@@ -336,7 +367,7 @@ fn takes(stack: &[String]) -> Option<&str> {
         let is_page = ["Controller", "Live", "View", "_handler"].iter().any(|end| module.ends_with(end));
         TAKES.iter().any(|word| name.contains(word)) && !name.contains("release") && !is_page
     };
-    let own = place::of_program(stack);
+    let own = stack::of_program(stack);
     let through = stack.iter().map(String::as_str).take_while(|function| Some(*function) != own);
     through.chain(own).find(|function| is_pools(function) || is_taking_word(function))
 }

@@ -3,9 +3,9 @@
 
 use beamtune_model::{Evidence, Period, PortRow, ProcessUse, Remedy, Unit, facts};
 
-use crate::place;
 use crate::remedy;
 use crate::rule::Draft;
+use crate::signals::stack;
 
 /// Where an acceptor of Ranch stands that has handed a connection over and may not take another one: its listener has come to
 /// `max_connections`, or the process that starts its connections is behind (ranch_conns_sup.erl).
@@ -43,7 +43,7 @@ pub(crate) fn seen(period: &Period) -> Acceptors {
 
 fn at_limit(period: &Period) -> Option<Evidence> {
     let waits =
-        |process: &&ProcessUse| place::of(process).is_some_and(|place| place.starts_with(RANCH_WAITS));
+        |process: &&ProcessUse| stack::of(process).is_some_and(|place| place.starts_with(RANCH_WAITS));
     let process = period.processes.iter().find(waits)?;
     Some(Evidence::text(format!("stands in {RANCH_WAITS}"), process.title()))
 }

@@ -1,0 +1,472 @@
+//! Which finding follows from which other one.
+//!
+//! Two ways lead there. A table names pairs of rules of which one is known to lead to the other, with the condition and the reason. And
+//! claims compete: where a cause claims most of the part of the CPU's account that a symptom claims, the symptom follows from it. Both go by
+//! codes, subjects, claims and signals, never by text.
+
+use beamtune_model::{Finding, Follows, HostPart, Level, MemoryKind, Outcome, Signal, Subject, Use, Verdict};
+
+use crate::rule::Role;
+use crate::rules::RULES;
+use crate::signals::acceptors::RANCH_STARTS;
+
+/// One thing that leads to another.
+struct Relation {
+    cause: &'static str,
+    effects: &'static [&'static str],
+    /// Of the two findings, where that is not always so.
+    is_meant: fn(cause: &Finding, effect: &Finding) -> bool,
+    /// A sentence without a full stop.
+    why: &'static str,
+}
+
+fn always(_: &Finding, _: &Finding) -> bool {
+    true
+}
+
+fn same_subject(cause: &Finding, effect: &Finding) -> bool {
+    cause.subject.as_ref().is_some_and(|subject| effect.is_about(subject))
+}
+
+/// One process makes its own garbage.
+fn is_no_single_process(finding: &Finding) -> bool {
+    finding.subject.as_ref().is_none_or(|subject| subject.pid().is_none())
+}
+
+/// These rules find out themselves whether the time may be the host's, and are sure of it otherwise.
+fn may_be_the_hosts(_: &Finding, effect: &Finding) -> bool {
+    effect.level == Level::Notice && takes_long(effect)
+}
+
+/// A heap that is large is so whatever the host does.
+fn takes_long(effect: &Finding) -> bool {
+    !effect.has(&Signal::HeapSize)
+}
+
+/// That most of the CPU that is not used is so for this reason.
+fn is_unused(effect: &Finding, why: Use) -> bool {
+    effect.has(&Signal::Unused(why))
+}
+
+/// That work waits for answers of this process.
+fn waits_there(cause: &Finding, effect: &Finding) -> bool {
+    is_unused(effect, Use::Outside) && same_subject(cause, effect)
+}
+
+/// That callers have given up, and that it is ends of processes which fill the log: not of those who wait for a pool that waits for the log.
+fn ends_are_logged(cause: &Finding, effect: &Finding) -> bool {
+    let waits_for_log = |log: &Subject| {
+        cause.is_about(log)
+            || cause.signals.iter().any(|signal| matches!(signal, Signal::WaitsFor(on) if on.is_same(log)))
+    };
+    effect.subject.as_ref().is_some_and(|log| !waits_for_log(log))
+        && cause.has(&Signal::GaveUp)
+        && effect.has(&Signal::LogsEnds)
+}
+
+/// That work goes on in turns, maybe of this process.
+fn takes_turns(idle: &Finding, of: &Finding) -> bool {
+    idle.signals.iter().any(|signal| matches!(signal, Signal::TurnsFor(who) if of.is_about(who)))
+}
+
+/// Processes that look for modules, load or purge them.
+const LOADERS: [&str; 3] = ["code_server", "erl_prim_loader", "erts_code_purger"];
+
+fn of_loading(_: &Finding, effect: &Finding) -> bool {
+    effect.subject.as_ref().is_some_and(is_loader)
+}
+
+fn is_loader(subject: &Subject) -> bool {
+    matches!(subject, Subject::Process { name: Some(name), .. } if LOADERS.contains(&name.as_str()))
+}
+
+/// Of two that may be the cause the first one that was found is told.
+const RELATIONS: &[Relation] = &[
+    Relation {
+        cause: "BT040",
+        effects: &["BT006"],
+        is_meant: same_subject,
+        why: "messages that nobody takes are what the queue holds",
+    },
+    Relation {
+        cause: "BT040",
+        effects: &["BT015"],
+        is_meant: waits_there,
+        why: "messages that nobody takes wait for ever",
+    },
+    Relation {
+        cause: "BT058",
+        effects: &["BT005", "BT006"],
+        is_meant: same_subject,
+        why: "searching whole tables is what it does all the time",
+    },
+    Relation {
+        cause: "BT041",
+        effects: &["BT005", "BT006"],
+        is_meant: same_subject,
+        why: "searching its queue is what it does all the time",
+    },
+    Relation {
+        cause: "BT043",
+        effects: &["BT005"],
+        is_meant: |cause, effect| same_subject(cause, effect) && effect.has(&Signal::ScansOwnState),
+        why: "it goes through all that it has, and has one for each of them",
+    },
+    Relation {
+        cause: "BT053",
+        effects: &["BT042"],
+        is_meant: ends_are_logged,
+        why: "callers that have given up end, and that is what is logged",
+    },
+    Relation {
+        cause: "BT042",
+        effects: &["BT005", "BT006", "BT053"],
+        is_meant: same_subject,
+        why: "one process writes what all log",
+    },
+    Relation {
+        cause: "BT044",
+        effects: &["BT006"],
+        is_meant: same_subject,
+        why: "a process that stands in a send takes no messages",
+    },
+    Relation {
+        cause: "BT044",
+        effects: &["BT015"],
+        is_meant: waits_there,
+        why: "it is the peer that is waited for",
+    },
+    Relation {
+        cause: "BT053",
+        effects: &["BT015"],
+        is_meant: waits_there,
+        why: "what they wait for is not there",
+    },
+    Relation {
+        cause: "BT053",
+        effects: &["BT015"],
+        is_meant: |cause, effect| takes_turns(effect, cause),
+        why: "it lets one of them go on at a time",
+    },
+    Relation {
+        cause: "BT053",
+        effects: &["BT054"],
+        is_meant: |cause, _| cause.subject.as_ref().is_some_and(starts_connections),
+        why: "those that accept wait there until a connection is started, or one ends",
+    },
+    Relation {
+        cause: "BT015",
+        effects: &["BT053"],
+        is_meant: |cause, effect| effect.level == Level::Notice && takes_turns(cause, effect),
+        why: "it may be what they take turns for, or who gives out work",
+    },
+    Relation {
+        cause: "BT057",
+        effects: &["BT005", "BT006", "BT015"],
+        is_meant: of_loading,
+        why: "looking for modules, or asking all processes about them, is what it does",
+    },
+    Relation {
+        cause: "BT057",
+        effects: &["BT048", "BT032", "BT011"],
+        is_meant: |cause, _| matches!(&cause.subject, Some(Subject::Process { name: Some(name), .. }) if name == "erts_code_purger"),
+        why: "modules that go take their literals along, and whoever refers to these is collected",
+    },
+    Relation {
+        cause: "BT019",
+        effects: &["BT016", "BT017", "BT011"],
+        is_meant: |_, effect| takes_long(effect),
+        why: "whoever needs a page that is swapped out waits for the disk",
+    },
+    Relation {
+        cause: "BT003",
+        effects: &["BT002"],
+        is_meant: |_, effect| effect.has(&Signal::QuotaSuffices),
+        why: "the quota suffices for what the VM uses, but not for so many schedulers at once",
+    },
+    Relation {
+        cause: "BT003",
+        effects: &["BT016", "BT017"],
+        is_meant: may_be_the_hosts,
+        why: "threads that lose their CPU in the middle of a slice or of a collection seem to take long for it",
+    },
+    Relation {
+        cause: "BT002",
+        effects: &["BT016", "BT017"],
+        is_meant: may_be_the_hosts,
+        why: "threads that a quota stops in the middle of a slice or of a collection seem to take long for it",
+    },
+    Relation {
+        cause: "BT002",
+        effects: &["BT015"],
+        is_meant: |_, effect| is_unused(effect, Use::Quota),
+        why: "the quota takes the CPU that is not used",
+    },
+    Relation {
+        cause: "BT002",
+        effects: &["BT054"],
+        is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
+        why: "whoever accepts is stopped with all others when the quota is used up",
+    },
+    Relation {
+        cause: "BT049",
+        effects: &["BT004"],
+        is_meant: always,
+        why: "a thread that is bound cannot leave a CPU that others use",
+    },
+    Relation {
+        cause: "BT049",
+        effects: &["BT016", "BT017"],
+        is_meant: may_be_the_hosts,
+        why: "bound threads that lose their CPU in the middle of a slice or of a collection seem to take long for it",
+    },
+    Relation {
+        cause: "BT049",
+        effects: &["BT015"],
+        is_meant: |_, effect| is_unused(effect, Use::Others),
+        why: "others have the CPUs that the schedulers are bound to",
+    },
+    Relation {
+        cause: "BT049",
+        effects: &["BT054"],
+        is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
+        why: "whoever accepts waits with all others for CPUs that others use",
+    },
+    Relation {
+        cause: "BT004",
+        effects: &["BT054"],
+        is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
+        why: "whoever accepts waits with all others for a CPU",
+    },
+    Relation {
+        cause: "BT004",
+        effects: &["BT016", "BT017"],
+        is_meant: may_be_the_hosts,
+        why: "threads that lose their CPU in the middle of a slice or of a collection seem to take long for it",
+    },
+    Relation {
+        cause: "BT004",
+        effects: &["BT015"],
+        is_meant: |_, effect| is_unused(effect, Use::Others) || is_unused(effect, Use::Stolen),
+        why: "others have the CPU that is not used",
+    },
+    Relation {
+        cause: "BT035",
+        effects: &["BT054"],
+        is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
+        why: "whoever accepts waits with all others for a scheduler",
+    },
+    Relation {
+        cause: "BT033",
+        effects: &["BT015"],
+        is_meant: |_, effect| is_unused(effect, Use::Locks),
+        why: "these are the locks that schedulers wait for",
+    },
+    Relation {
+        cause: "BT005",
+        effects: &["BT006"],
+        is_meant: same_subject,
+        why: "one process cannot take more than one scheduler gives it",
+    },
+    Relation {
+        cause: "BT005",
+        effects: &["BT015"],
+        is_meant: |_, effect| is_unused(effect, Use::SerialProcess),
+        why: "one process uses one core at most",
+    },
+    Relation {
+        cause: "BT048",
+        effects: &["BT032"],
+        is_meant: always,
+        why: "whoever refers to a persistent term that goes is collected",
+    },
+    Relation {
+        cause: "BT048",
+        effects: &["BT011"],
+        // A kind may be those that refer to the term.
+        is_meant: |_, effect| is_no_single_process(effect),
+        why: "whoever refers to a persistent term that goes is collected",
+    },
+    Relation {
+        cause: "BT047",
+        effects: &["BT011"],
+        // New processes that were hardly ever seen have no kind; what was seen is then only a guess.
+        is_meant: |cause, effect| {
+            effect.subject.is_none()
+                || same_subject(cause, effect)
+                || cause.subject.is_none() && is_no_single_process(effect)
+        },
+        why: "these are the collections of new processes",
+    },
+    Relation {
+        cause: "BT046",
+        effects: &["BT015"],
+        is_meant: |cause, effect| cause.level > Level::Notice && is_unused(effect, Use::Locks),
+        why: "threads stand still in page faults, and wait for each other to map memory",
+    },
+    Relation {
+        cause: "BT017",
+        effects: &["BT011"],
+        is_meant: same_subject,
+        why: "it is this process whose collections take so long",
+    },
+    Relation {
+        cause: "BT011",
+        effects: &["BT012"],
+        is_meant: |_, effect| effect.has(&Signal::Collects),
+        why: "large heaps are collected by dirty CPU schedulers, and that is most of what these do",
+    },
+    Relation {
+        cause: "BT026",
+        effects: &["BT027"],
+        is_meant: |cause, effect| {
+            cause.level >= LEAST
+                && same_subject(cause, effect)
+                && effect.has(&Signal::Grows(MemoryKind::Binary))
+        },
+        why: "what it keeps are the binaries that become more",
+    },
+    Relation {
+        cause: "BT026",
+        effects: &["BT032"],
+        is_meant: |cause, effect| {
+            matches!(cause.subject, Some(Subject::Table { .. })) && effect.has(&Signal::BinariesStay)
+        },
+        why: "these binaries are no garbage: however often all are collected, they stay, and whoever wants them gone goes on",
+    },
+    Relation {
+        cause: "BT029",
+        effects: &["BT046"],
+        is_meant: same_subject,
+        why: "these are the segments that the cache does not keep",
+    },
+    Relation {
+        cause: "BT028",
+        effects: &["BT045", "BT046"],
+        is_meant: always,
+        why: "what a full super carrier cannot give is mapped, and unmapped again, by itself",
+    },
+    Relation {
+        cause: "BT032",
+        effects: &["BT011"],
+        is_meant: always,
+        why: "these collections are asked for",
+    },
+    Relation {
+        cause: "BT036",
+        effects: &["BT004", "BT015"],
+        is_meant: |cause, effect| {
+            let is_steal = effect.is_about(&Subject::host(HostPart::Steal)) || is_unused(effect, Use::Stolen);
+            cause.has(&Signal::CreditsSpent) && is_steal
+        },
+        why: "an instance without credits is given a part of its CPUs only",
+    },
+    Relation {
+        cause: "BT013",
+        effects: &["BT059"],
+        is_meant: always,
+        why: "each wait looks through all descriptors",
+    },
+];
+
+/// A supervisor of Ranch that starts connections.
+fn starts_connections(subject: &Subject) -> bool {
+    subject.names().iter().any(|name| name.starts_with(RANCH_STARTS))
+}
+
+/// Below this a cause explains nothing,
+const LEAST: Level = Level::Warning;
+
+/// but for what is a notice because it does nothing else, or because it is only most likely.
+const EXPLANATIONS: &[&str] = &["BT015", "BT026"];
+
+/// Causes that claim at least this share of what a symptom claims explain it (judgement: more than half).
+const EXPLAINS: f64 = 0.5;
+
+/// Why a symptom follows from causes that claim the same.
+const CLAIMS_THE_SAME: &str = "it takes most of the CPU time that this finding counts";
+
+/// Sets what each finding follows from, in place of what was set before.
+pub fn relate(verdicts: &mut [Verdict]) {
+    for verdict in verdicts.iter_mut() {
+        if let Outcome::Found(found) = &mut verdict.outcome {
+            found.iter_mut().for_each(|finding| finding.follows = None);
+        }
+    }
+    let mut follows = Vec::new();
+    for (place, effect) in findings(verdicts) {
+        let known = by_table(verdicts, effect);
+        let competed = || by_claims(verdicts, effect);
+        if let Some((cause, explained)) = known.map(|cause| (cause, None)).or_else(competed) {
+            follows.push((place, cause, explained));
+        }
+    }
+    for ((verdict, finding), cause, explained) in follows {
+        if let Some(Verdict { outcome: Outcome::Found(found), .. }) = verdicts.get_mut(verdict)
+            && let Some(finding) = found.get_mut(finding)
+        {
+            finding.follows = Some(cause);
+            if let Some(claim) = &mut finding.claim {
+                claim.explained = explained.or(claim.explained);
+            }
+        }
+    }
+}
+
+/// By the table of relations.
+fn by_table(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
+    RELATIONS.iter().filter(|relation| relation.effects.contains(&effect.code.0)).find_map(|relation| {
+        let is_cause = |cause: &&Finding| {
+            cause.code.0 == relation.cause
+                && (cause.level >= LEAST || EXPLANATIONS.contains(&relation.cause))
+                && (relation.is_meant)(cause, effect)
+        };
+        let (_, cause) = findings(verdicts).find(|(_, cause)| is_cause(cause))?;
+        Some(Follows { code: cause.code, rule: cause.rule, why: relation.why })
+    })
+}
+
+/// By claims of causes on the same part of the CPU's account, with how much of it they explain, in cores.
+fn by_claims(verdicts: &[Verdict], effect: &Finding) -> Option<(Follows, Option<f64>)> {
+    let claim = effect.claim.filter(|claim| claim.part.is_some())?;
+    if role(effect) != Role::Symptom {
+        return None;
+    }
+    let competes = |cause: &&Finding| {
+        let is_same_part =
+            cause.claim.is_some_and(|other| (other.account, other.part) == (claim.account, claim.part));
+        let pid = |finding: &Finding| finding.subject.as_ref().and_then(Subject::pid).map(str::to_owned);
+        let is_elsewhere = pid(cause).zip(pid(effect)).is_some_and(|(one, other)| one != other);
+        cause.code != effect.code
+            && role(cause) == Role::Cause
+            && cause.level >= LEAST
+            && is_same_part
+            && !is_elsewhere
+    };
+    let cores = |finding: &Finding| finding.claim.map_or(0.0, |claim| claim.cost.value());
+    let causes: Vec<&Finding> = findings(verdicts).map(|(_, finding)| finding).filter(competes).collect();
+    let explained = causes.iter().map(|cause| cores(cause)).sum::<f64>().min(cores(effect));
+    let largest = causes.into_iter().max_by(|a, b| cores(a).total_cmp(&cores(b)))?;
+    (explained >= EXPLAINS * cores(effect)).then_some((
+        Follows { code: largest.code, rule: largest.rule, why: CLAIMS_THE_SAME },
+        Some(explained),
+    ))
+}
+
+fn role(finding: &Finding) -> Role {
+    RULES.iter().find(|rule| rule.code == finding.code).map_or(Role::Cause, |rule| rule.role)
+}
+
+/// All findings, each with its place: of its rule, and among that rule's.
+fn findings(verdicts: &[Verdict]) -> impl Iterator<Item = ((usize, usize), &Finding)> {
+    verdicts.iter().enumerate().flat_map(|(verdict, judged)| {
+        let found: &[Finding] = match &judged.outcome {
+            Outcome::Found(found) => found,
+            Outcome::Healthy(_) | Outcome::NotJudged { .. } => &[],
+        };
+        found.iter().enumerate().map(move |(index, finding)| ((verdict, index), finding))
+    })
+}
+
+#[cfg(test)]
+mod tests;

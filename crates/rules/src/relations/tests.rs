@@ -1,0 +1,213 @@
+use beamtune_model::{Account, Claim, Code, Cost};
+
+use super::*;
+
+/// About a process of that title; about nothing where it is empty.
+fn finding(code: &'static str, severity: f64, title: &str) -> Finding {
+    let subject = (!title.is_empty()).then(|| Subject::process(title));
+    Finding { subject, ..Finding::bare(Code(code), severity) }
+}
+
+fn with(signal: Signal, finding: Finding) -> Finding {
+    Finding { signals: vec![signal], ..finding }
+}
+
+/// What the last of them follows from.
+fn cause_of_last(findings: Vec<Finding>) -> Option<&'static str> {
+    let verdict = |finding: Finding| Verdict {
+        code: finding.code,
+        rule: finding.rule,
+        outcome: Outcome::Found(vec![finding]),
+    };
+    let mut verdicts: Vec<Verdict> = findings.into_iter().map(verdict).collect();
+    relate(&mut verdicts);
+    let Some(Outcome::Found(found)) = verdicts.last().map(|verdict| &verdict.outcome) else { panic!("none") };
+    found[0].follows.as_ref().map(|follows| follows.code.0)
+}
+
+fn check(findings: Vec<Finding>, expect: Option<&str>) {
+    let codes: Vec<_> = findings.iter().map(|finding| finding.code.0).collect();
+    assert_eq!(cause_of_last(findings), expect, "{codes:?}");
+}
+
+#[test]
+fn a_quota_explains_slices_that_may_be_the_hosts() {
+    check(vec![finding("BT002", 40.0, ""), finding("BT016", 20.0, "a")], Some("BT002"));
+    check(vec![finding("BT002", 40.0, ""), finding("BT016", 90.0, "a")], None);
+    // Too little to explain anything.
+    check(vec![finding("BT002", 10.0, ""), finding("BT016", 20.0, "a")], None);
+    check(vec![finding("BT016", 90.0, "a")], None);
+    let suffices = with(Signal::QuotaSuffices, finding("BT002", 90.0, ""));
+    check(vec![finding("BT003", 40.0, ""), suffices], Some("BT003"));
+    check(vec![finding("BT003", 40.0, ""), finding("BT002", 90.0, "")], None);
+    // A heap is large whatever the host does.
+    let heap = with(Signal::HeapSize, finding("BT017", 10.0, "a"));
+    check(vec![finding("BT019", 40.0, ""), heap], None);
+}
+
+#[test]
+fn unused_cpu_follows_from_what_keeps_it() {
+    let idle = |why, title: &str| with(Signal::Unused(why), finding("BT015", 40.0, title));
+    check(vec![finding("BT002", 40.0, ""), idle(Use::Quota, "")], Some("BT002"));
+    check(vec![finding("BT002", 40.0, ""), idle(Use::Locks, "")], None);
+    check(vec![finding("BT033", 40.0, ""), idle(Use::Locks, "")], Some("BT033"));
+    check(vec![finding("BT046", 40.0, ""), idle(Use::Locks, "")], Some("BT046"));
+    check(vec![finding("BT046", 10.0, ""), idle(Use::Locks, "")], None);
+    for cause in ["BT040", "BT044"] {
+        check(vec![finding(cause, 40.0, "a (<0.9.0>)"), idle(Use::Outside, "a (<0.9.0>)")], Some(cause));
+        check(vec![finding(cause, 40.0, "a (<0.9.0>)"), idle(Use::Outside, "b (<0.8.0>)")], None);
+    }
+}
+
+#[test]
+fn credits_explain_steal_once_they_are_spent() {
+    let spent = || with(Signal::CreditsSpent, finding("BT036", 80.0, ""));
+    let starved = |part| Finding { subject: Some(Subject::host(part)), ..finding("BT004", 60.0, "") };
+    check(vec![spent(), starved(HostPart::Steal)], Some("BT036"));
+    check(vec![spent(), starved(HostPart::Neighbours)], None);
+    check(vec![finding("BT036", 80.0, ""), starved(HostPart::Steal)], None);
+}
+
+#[test]
+fn connections_wait_for_a_vm_that_is_short_of_cpu() {
+    let short = || with(Signal::ShortOfCpu, finding("BT054", 50.0, ""));
+    check(vec![finding("BT002", 40.0, ""), short()], Some("BT002"));
+    check(vec![finding("BT002", 40.0, ""), finding("BT054", 50.0, "")], None);
+    check(
+        vec![finding("BT053", 40.0, "ranch_conns_sup:init/7 (<0.126.0>)"), finding("BT054", 90.0, "")],
+        Some("BT053"),
+    );
+    check(vec![finding("BT053", 40.0, "shop (<0.77.0>)"), finding("BT054", 90.0, "")], None);
+}
+
+#[test]
+fn what_a_process_does_explains_what_is_seen_of_it() {
+    check(vec![finding("BT005", 40.0, "a"), finding("BT006", 40.0, "b")], None);
+    check(vec![finding("BT005", 40.0, "a"), finding("BT006", 40.0, "a")], Some("BT005"));
+    // A process is known by its pid, whatever it is called.
+    check(vec![finding("BT005", 40.0, "a (<0.9.0>)"), finding("BT006", 40.0, "<0.9.0>")], Some("BT005"));
+    check(vec![finding("BT041", 60.0, "a"), finding("BT005", 80.0, "a")], Some("BT041"));
+    // Not by way of another one that itself follows.
+    let all = vec![finding("BT005", 80.0, "a"), finding("BT042", 60.0, "a"), finding("BT006", 30.0, "a")];
+    check(all, Some("BT042"));
+    let scans = || with(Signal::ScansOwnState, finding("BT005", 90.0, "a"));
+    check(vec![finding("BT043", 40.0, "a"), scans()], Some("BT043"));
+    check(vec![finding("BT043", 40.0, "a"), finding("BT005", 90.0, "a")], None);
+    check(vec![finding("BT043", 40.0, "b"), scans()], None);
+    // Of two causes the one that the table names first.
+    let both = vec![finding("BT002", 90.0, ""), finding("BT019", 30.0, ""), finding("BT017", 30.0, "a")];
+    check(both, Some("BT019"));
+}
+
+#[test]
+fn a_log_full_of_ends_follows_from_what_these_waited_for() {
+    let pool = || with(Signal::GaveUp, finding("BT053", 40.0, "shop_pool"));
+    let log = || with(Signal::LogsEnds, finding("BT042", 90.0, "logger_std_h_default"));
+    check(vec![pool(), log()], Some("BT053"));
+    check(vec![finding("BT053", 40.0, "shop_pool"), log()], None);
+    check(vec![pool(), finding("BT042", 90.0, "logger_std_h_default")], None);
+    // It is the pool that waits for the log.
+    let mut waits = pool();
+    waits.signals.push(Signal::WaitsFor(Subject::process("logger_std_h_default")));
+    check(vec![waits, log()], None);
+    // What waits for the log does not cause it.
+    check(vec![with(Signal::GaveUp, finding("BT053", 40.0, "logger_std_h_default")), log()], None);
+}
+
+#[test]
+fn work_in_turns_follows_from_what_gives_them_if_that_is_certain() {
+    let idle = |who: &str| with(Signal::TurnsFor(Subject::process(who)), finding("BT015", 10.0, ""));
+    check(vec![finding("BT053", 40.0, "lock"), idle("lock")], Some("BT053"));
+    check(vec![idle("lock"), finding("BT053", 20.0, "lock")], Some("BT015"));
+    check(vec![finding("BT053", 20.0, "lock"), idle("lock")], None);
+    check(vec![idle("other"), finding("BT053", 20.0, "lock")], None);
+}
+
+#[test]
+fn garbage_collection_follows_from_what_causes_it() {
+    let tables = || Finding { subject: Some(Subject::table("")), ..finding("BT026", 10.0, "") };
+    let forced = || with(Signal::BinariesStay, finding("BT032", 40.0, "guard"));
+    check(vec![tables(), forced()], Some("BT026"));
+    check(vec![finding("BT026", 40.0, "shop"), forced()], None);
+    // A job that runs now and then has reasons of its own.
+    check(vec![tables(), finding("BT032", 40.0, "guard")], None);
+    check(vec![finding("BT047", 40.0, "a"), finding("BT011", 40.0, "a")], Some("BT047"));
+    check(vec![finding("BT047", 40.0, "a"), finding("BT011", 40.0, "b")], None);
+    check(vec![finding("BT047", 40.0, ""), finding("BT011", 60.0, "b (<0.7.0>)")], None);
+    let kind = Finding { subject: Some(Subject::kind("b:init/1")), ..finding("BT011", 60.0, "") };
+    check(vec![finding("BT047", 40.0, ""), kind], Some("BT047"));
+    let saturated = with(Signal::Collects, finding("BT012", 90.0, ""));
+    check(vec![finding("BT011", 40.0, "shop"), saturated], Some("BT011"));
+    check(vec![finding("BT011", 40.0, "shop"), finding("BT012", 90.0, "")], None);
+    let grows = |kind| with(Signal::Grows(kind), finding("BT027", 90.0, "shop (<0.77.0>)"));
+    check(vec![finding("BT026", 40.0, "shop (<0.77.0>)"), grows(MemoryKind::Binary)], Some("BT026"));
+    check(vec![finding("BT026", 40.0, "shop (<0.77.0>)"), grows(MemoryKind::Processes)], None);
+    check(vec![finding("BT026", 40.0, "other (<0.78.0>)"), grows(MemoryKind::Binary)], None);
+}
+
+#[test]
+fn a_symptom_follows_from_causes_that_claim_most_of_its_part() {
+    let claims = |code, part, cores, title: &str| {
+        let claim = Claim {
+            account: Account::CpuUsed,
+            part: Some(part),
+            cost: Cost::CpuCores(cores),
+            share: None,
+            explained: None,
+        };
+        Finding { claim: Some(claim), ..finding(code, 40.0, title) }
+    };
+    let gc = |cores| claims("BT011", Use::Collections, cores, "");
+    // BT055 is no row of the table for BT011.
+    check(vec![claims("BT055", Use::Collections, 0.6, "a"), gc(1.0)], Some("BT055"));
+    check(vec![claims("BT055", Use::Collections, 0.4, "a"), gc(1.0)], None);
+    check(vec![claims("BT055", Use::Code, 0.6, "a"), gc(1.0)], None);
+    // Two together explain it; the larger one stands for both.
+    let both = vec![
+        claims("BT055", Use::Collections, 0.3, "a"),
+        claims("BT058", Use::Collections, 0.4, "b"),
+        gc(1.0),
+    ];
+    check(both, Some("BT058"));
+    // Of another process.
+    check(
+        vec![claims("BT055", Use::Collections, 0.9, "a"), claims("BT011", Use::Collections, 1.0, "b")],
+        None,
+    );
+    // A cause does not follow from another one by claims.
+    check(
+        vec![claims("BT055", Use::Collections, 0.9, "a"), claims("BT058", Use::Collections, 1.0, "")],
+        None,
+    );
+}
+
+#[test]
+fn the_page_of_all_rules_lists_each_relation() {
+    let page = include_str!("../../../../docs/rules/README.md");
+    let rows: Vec<Vec<&str>> = page.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
+    let link = |code: &str| {
+        let rule = RULES.iter().find(|rule| rule.code.0 == code).expect("a rule");
+        format!("]({}.md)", rule.name)
+    };
+    for relation in RELATIONS {
+        for effect in relation.effects {
+            let is_listed = |row: &&Vec<&str>| {
+                matches!(row[..], ["", cause, effects, why, ""]
+                    if cause.contains(&link(relation.cause)) && effects.contains(&link(effect)) && why == relation.why)
+            };
+            assert!(
+                rows.iter().any(|row| is_listed(&row)),
+                "{} → {effect}: {}",
+                relation.cause,
+                relation.why
+            );
+        }
+    }
+}
+
+#[test]
+fn all_codes_exist() {
+    for code in RELATIONS.iter().flat_map(|relation| relation.effects.iter().chain([&relation.cause])) {
+        assert!(RULES.iter().any(|rule| rule.code.0 == *code), "{code}");
+    }
+}

@@ -1,0 +1,14 @@
+//! What several rules need to know of a period, derived once. Rules read signals, never each other.
+
+pub(crate) mod acceptors;
+pub(crate) mod blocking;
+pub(crate) mod busy_wait;
+pub(crate) mod events;
+pub(crate) mod known_processes;
+pub(crate) mod limits;
+pub(crate) mod lock_suspects;
+pub(crate) mod memory;
+pub(crate) mod own_effect;
+pub(crate) mod process_memory;
+pub(crate) mod stack;
+pub(crate) mod watermark;

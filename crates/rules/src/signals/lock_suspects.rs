@@ -1,0 +1,178 @@
+//! Lock contention as rules and the account of CPUs need it: how much waiting matters, and which tables and processes may be meant where
+//! locks were not counted.
+
+use std::collections::HashMap;
+
+use beamtune_model::{Evidence, Period, Remedy, Scale, TableRow, Unit};
+
+use crate::contention::look;
+use crate::contention::{self, Thing};
+use crate::remedy;
+use crate::rule::Draft;
+use crate::view;
+
+/// Time waited for a lock, as a share of the time that all schedulers had.
+pub(crate) const WAITED: Scale = Scale {
+    notice: look::LITTLE,
+    // From this share on `beamtune locks` says that threads wait for each other.
+    warning: look::MUCH,
+    critical: 0.75,
+    source: "measured on OTP 25, 2 schedulers and one table that 32 processes write: 0.87–0.98 by default, 0.10–0.13 with write_concurrency auto",
+};
+
+/// Time waited for one table, as a share of the duration, that operators look into whatever the number of schedulers (practice: one of
+/// 11.8 % was sharded, which left 0.17 %).
+const OF_TABLE: f64 = 0.10;
+
+/// The severity of what is little of the time that all schedulers have.
+const LOOKED_INTO: f64 = 10.0;
+
+/// Tables that are named as those that may be meant.
+const MOST_CANDIDATES: usize = 5;
+
+/// A queue of fewer messages is none that many send to at once (judgement).
+const MANY_MESSAGES: i64 = 100;
+
+/// What was waited for the longest, where locks were counted and that is enough for a finding.
+pub(crate) fn most_waited(period: &Period) -> Option<String> {
+    let first = contention::things(period, &contention::contenders(period)).into_iter().next()?;
+    Schedulers::of(period).severity_of(&first)?;
+    Some(first.name)
+}
+
+/// Normal schedulers online; `None` where that is not known.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Schedulers(pub(crate) Option<f64>);
+
+impl Schedulers {
+    pub(crate) fn of(period: &Period) -> Self {
+        Schedulers(view::schedulers_online(period).ok())
+    }
+
+    /// Of time waited, told as a share of the duration, the share of what all of them had together.
+    pub(crate) fn part(self, share: f64) -> f64 {
+        share / self.0.unwrap_or(1.0).max(1.0)
+    }
+
+    pub(crate) fn severity(self, share: f64) -> Option<f64> {
+        WAITED.severity(self.part(share))
+    }
+
+    /// Of one thing: a table is worth a notice also where that is little of the time of many schedulers.
+    pub(crate) fn severity_of(self, thing: &Thing) -> Option<f64> {
+        let share = thing.share?;
+        let is_looked_into = thing.class.starts_with("db_") && thing.id.is_some() && share >= OF_TABLE;
+        self.severity(share).or(is_looked_into.then_some(LOOKED_INTO))
+    }
+
+    /// What the severity is of; or that it cannot be told well.
+    pub(crate) fn told(self, draft: Draft, share: f64) -> Draft {
+        let of_all = self.0.map(|count| {
+            Evidence::number(format!("of the time of {count:.0} schedulers"), self.part(share), Unit::Ratio)
+                .against(WAITED.warning, WAITED.source)
+        });
+        draft.inferred_if(self.0.is_none()).because_some(of_all).but_if(
+            self.0.is_none(),
+            "how many schedulers there are is not known: with many of them such a share is little",
+        )
+    }
+}
+
+/// Names of tables in which libraries keep metrics begin so: prometheus.erl, Telemetry.Metrics' reporters, folsom, exometer.
+const METRICS: &[&str] =
+    &["prometheus_", "telemetry_metrics", "Elixir.TelemetryMetrics", "folsom_", "exometer_"];
+
+/// True of the name of a table of metrics.
+pub(crate) fn is_of_metrics(table: &str) -> bool {
+    METRICS.iter().any(|name| table.starts_with(name))
+}
+
+/// What to do about a table of metrics that all write.
+pub(crate) fn metrics_by_scheduler(period: &Period) -> Option<Remedy> {
+    remedy::of(
+        period,
+        "code.metrics_by_scheduler",
+        "a library that keeps a part of each metric for each scheduler and adds them up when they are read (peep for Elixir), or counters \
+         with write_concurrency in place of rows",
+        "all processes that count the same thing write the same row, whatever lock it has",
+        "time waited for it as a share of the duration (beamtune locks) and throughput, under the same load",
+    )
+}
+
+/// The process that may be meant, where many send to one: that with the longest queue.
+pub(crate) fn receiver(period: &Period) -> Option<Evidence> {
+    let process = period.processes.iter().max_by_key(|process| process.queue_max)?;
+    (process.queue_max >= MANY_MESSAGES).then(|| {
+        let text = format!("{}: up to {} messages", process.title(), process.queue_max);
+        Evidence::text("the process with the longest queue, whose lock each sender takes", text)
+    })
+}
+
+/// Tables that may be meant, the largest first: those that all may write, and that have one lock. Several may have one name.
+pub(crate) fn candidates(period: &Period) -> Option<Evidence> {
+    let mut names: Vec<(&TableRow, usize)> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    for table in all_write(period) {
+        let place = *places.entry(table.name.as_str()).or_insert_with(|| {
+            names.push((table, 0));
+            names.len() - 1
+        });
+        if let Some((_, tables)) = names.get_mut(place) {
+            *tables += 1;
+        }
+    }
+    let told = names.iter().take(MOST_CANDIDATES).map(|(table, tables)| match (&table.owner_name, tables) {
+        (Some(owner), 1) => format!("{} of {owner}", table.name),
+        (None, 1) => table.name.clone(),
+        (_, several) => format!("{} ({several} tables)", table.name),
+    });
+    (!names.is_empty()).then(|| {
+        let names = told.collect::<Vec<_>>().join(", ");
+        Evidence::text("public tables without write_concurrency, the largest", names)
+    })
+}
+
+/// Tables of metrics that all may write: a row that all count in is one lock, whatever locks its table has.
+pub(crate) fn metrics(period: &Period) -> Option<Evidence> {
+    let names: Vec<&str> =
+        of_metrics(period).map(|table| table.name.as_str()).take(MOST_CANDIDATES).collect();
+    (!names.is_empty()).then(|| Evidence::text("tables of metrics that all may write", names.join(", ")))
+}
+
+/// What to do about them, if there are any.
+pub(crate) fn metrics_candidates(period: &Period) -> Option<Remedy> {
+    of_metrics(period).next().and_then(|_| metrics_by_scheduler(period))
+}
+
+fn of_metrics(period: &Period) -> impl Iterator<Item = &TableRow> {
+    public(period).filter(|table| is_of_metrics(&table.name))
+}
+
+/// Tables that all may write, and that have one lock.
+fn all_write(period: &Period) -> impl Iterator<Item = &TableRow> {
+    let has_one_lock =
+        |options: &[String]| !options.iter().any(|option| option.starts_with("write_concurrency"));
+    public(period).filter(move |table| has_one_lock(&table.options))
+}
+
+/// Owners of tables that all may write and nobody does, but for OTP now and then.
+const OF_OTP: &[&str] = &[
+    "code_server",
+    "application_controller",
+    "inet_db",
+    "init",
+    "kernel_sup",
+    "logger",
+    "global_name_server",
+];
+
+/// The program's tables, those with most memory first.
+pub(crate) fn of_program(period: &Period) -> impl Iterator<Item = &TableRow> {
+    let is_otps = |table: &TableRow| table.owner_name.as_deref().is_some_and(|owner| OF_OTP.contains(&owner));
+    period.tables.iter().filter(move |table| !is_otps(table))
+}
+
+/// Those that all may write.
+fn public(period: &Period) -> impl Iterator<Item = &TableRow> {
+    of_program(period).filter(|table| table.protection == "public")
+}
