@@ -1,0 +1,91 @@
+//! Diagnosis of recordings that earlier versions made on labs (`fixtures/recordings`).
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use beamtune_model::{Code, Diagnosis, Finding, Level, Outcome};
+use beamtune_recording::{Reader, Selection};
+use beamtune_rules::relations;
+
+/// By file name.
+fn recordings() -> BTreeMap<String, PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/recordings");
+    let entries = std::fs::read_dir(&folder).expect("fixtures/recordings");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let recordings = paths.filter(|path| path.extension().is_some_and(|ending| ending == "beamtune"));
+    recordings.map(|path| (path.file_stem().unwrap().to_string_lossy().into_owned(), path)).collect()
+}
+
+fn diagnose(path: &Path) -> Diagnosis {
+    let period = Reader::open(path).expect("a recording").period(&Selection::default()).expect("a period");
+    beamtune_rules::diagnose(&period)
+}
+
+/// What a diagnosis comes to, without a word of its text.
+fn skeleton(diagnosis: &Diagnosis) -> Vec<(Code, Level, Option<Code>)> {
+    let findings = diagnosis.findings();
+    findings
+        .iter()
+        .map(|finding| (finding.code, finding.level, finding.follows.as_ref().map(|follows| follows.code)))
+        .collect()
+}
+
+fn without_prose(finding: &mut Finding) {
+    finding.summary = "x".to_owned();
+    for evidence in &mut finding.evidence {
+        evidence.what = "x".to_owned();
+        evidence.text = evidence.text.as_ref().map(|_| "x".to_owned());
+        evidence.source = evidence.source.as_ref().map(|_| "x".to_owned());
+    }
+    finding.against.iter_mut().for_each(|against| *against = "x".to_owned());
+    finding.confirm = "x";
+    for remedy in &mut finding.remedies {
+        for text in [&mut remedy.change, &mut remedy.why, &mut remedy.risk, &mut remedy.prove] {
+            *text = "x".to_owned();
+        }
+    }
+}
+
+#[test]
+fn rewording_changes_no_level_no_order_and_no_relation() {
+    let mut related = 0;
+    for (name, path) in recordings() {
+        let diagnosis = diagnose(&path);
+        let mut reworded = diagnosis.clone();
+        for verdict in &mut reworded.verdicts {
+            if let Outcome::Found(found) = &mut verdict.outcome {
+                found.iter_mut().for_each(without_prose);
+            }
+        }
+        relations::relate(&mut reworded.verdicts);
+        assert_eq!(skeleton(&reworded), skeleton(&diagnosis), "{name}");
+        related += skeleton(&diagnosis).iter().filter(|(.., follows)| follows.is_some()).count();
+    }
+    assert!(related >= 3, "only {related} relations in all recordings: they say nothing of rewording");
+}
+
+#[test]
+fn recordings_of_earlier_versions_are_diagnosed() {
+    let text = std::fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/recordings/expected.txt"),
+    );
+    let text = text.expect("expected.txt");
+    let expected: BTreeMap<&str, &str> = text
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty())
+        .map(|line| line.split_once(' ').expect("NAME CODE"))
+        .collect();
+    let recordings = recordings();
+    assert_eq!(expected.len(), recordings.len(), "one line for each recording");
+    for (name, path) in &recordings {
+        let diagnosis = diagnose(path);
+        let first = diagnosis.findings().first().map(|finding| finding.code.0);
+        let worst = diagnosis.worst().filter(|level| *level > Level::Notice);
+        match expected[name.as_str()] {
+            "healthy" => assert_eq!(worst, None, "{name}: {:?}", skeleton(&diagnosis)),
+            code => assert_eq!(first, Some(code), "{name}: {:?}", skeleton(&diagnosis)),
+        }
+    }
+}
