@@ -1,0 +1,2 @@
+-record(invoice, {id, customer, cents, state = open, changed, lines = []}).
+-record(customer, {id, name, balance = 0}).
