@@ -118,8 +118,6 @@ pub enum Limit {
     Processes,
     /// `+Q`.
     Ports,
-    /// `RLIMIT_NOFILE`.
-    Descriptors,
     /// `+t`.
     Atoms,
     /// The table of ETS tables.
@@ -135,7 +133,6 @@ pub enum Limit {
 text_names!(Limit {
     Processes => "processes",
     Ports => "ports",
-    Descriptors => "descriptors",
     Atoms => "atoms",
     EtsTables => "ets tables",
     CpuQuota => "quota",
@@ -153,8 +150,6 @@ pub enum HostPart {
     Steal,
     /// Memory of the whole host.
     Memory,
-    /// Swap.
-    Swap,
     /// Its clock.
     Clock,
     /// Its type, as of a cloud's instance.
@@ -165,7 +160,6 @@ text_names!(HostPart {
     Neighbours => "neighbours",
     Steal => "steal",
     Memory => "host",
-    Swap => "swap",
     Clock => "clock",
     Type => "instance type",
 });
@@ -377,8 +371,6 @@ pub struct Claim {
 pub enum Signal {
     /// Most of the CPU that is not used is so for this reason.
     Unused(Use),
-    /// Processes wait for this.
-    WaitedFor(Subject),
     /// Processes may go on one at a time because of this.
     TurnsFor(Subject),
     /// It waits for this itself.
@@ -421,9 +413,7 @@ impl Signal {
     /// The subject that it names, if it names one.
     pub fn subject(&self) -> Option<&Subject> {
         match self {
-            Signal::WaitedFor(subject) | Signal::TurnsFor(subject) | Signal::WaitsFor(subject) => {
-                Some(subject)
-            }
+            Signal::TurnsFor(subject) | Signal::WaitsFor(subject) => Some(subject),
             _ => None,
         }
     }

@@ -7,7 +7,6 @@
 use beamtune_model::{Finding, Follows, HostPart, Level, MemoryKind, Outcome, Signal, Subject, Use, Verdict};
 
 use crate::rule::Role;
-use crate::rules::RULES;
 use crate::signals::acceptors::RANCH_STARTS;
 
 /// One thing that leads to another.
@@ -454,7 +453,7 @@ fn by_claims(verdicts: &[Verdict], effect: &Finding) -> Option<(Follows, Option<
 }
 
 fn role(finding: &Finding) -> Role {
-    RULES.iter().find(|rule| rule.code == finding.code).map_or(Role::Cause, |rule| rule.role)
+    crate::rule(finding.code.0).map_or(Role::Cause, |rule| rule.role)
 }
 
 /// All findings, each with its place: of its rule, and among that rule's.

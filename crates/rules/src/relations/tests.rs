@@ -1,6 +1,7 @@
 use beamtune_model::{Account, Claim, Code, Cost};
 
 use super::*;
+use crate::RULES;
 
 /// About a process of that title; about nothing where it is empty.
 fn finding(code: &'static str, severity: f64, title: &str) -> Finding {
