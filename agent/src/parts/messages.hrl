@@ -15,7 +15,7 @@
 
 weigh(#state{budget_ppm = Budget, interval_ns = Interval, procs = #procs{active = {Active, Pids}}, weighed = Before, came = Came} = State) ->
     Most = min(?MOST_RECEIVERS, Interval * Budget * ?RECEIVERS_SHARE div (100 * 1000000 * 1000 * ?RECEIVER_US)),
-    case lists:sublist(Pids, max(?LEAST_RECEIVERS, Most)) of
+    case some(max(?LEAST_RECEIVERS, Most), Pids) of
         [] -> {#{sampled => 0}, State};
         Receivers ->
             Begin = now_ns(),
@@ -29,6 +29,12 @@ weigh(#state{budget_ppm = Budget, interval_ns = Interval, procs = #procs{active 
             {#{sampled => Sampled},
              State#state{weighed = {AllActive + Active, AllSampled + Sampled, Us + (now_ns() - Begin) div 1000}, came = Now}}
     end.
+
+%% So many in a row, from a place left to chance: the list is in the order of the VM's process table, round after round.
+some(_, []) -> [];
+some(Count, Pids) ->
+    {Before, From} = lists:split(chance(length(Pids)) - 1, Pids),
+    lists:sublist(From ++ Before, Count).
 
 messages(#state{weighed = {Active, Sampled, Us}, came = Came} = State) ->
     Weighed = [{Words, Pid, Class, Count} || {{Pid, Class}, {Count, Words}} <- maps:to_list(Came), Class =/= off_heap],
