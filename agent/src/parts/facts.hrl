@@ -50,7 +50,7 @@ facts(#state{features = Features}) ->
           async_dist => Info(async_dist),
           alloc_util_allocators => [bin(A) || A <- Allocators],
           disabled_allocators => [bin(A) || A <- Allocators, IsDisabled(A)],
-          applications => applications(),
+          applications => applications(), nifs => nifs(),
           memory_watermark_set => watermark(rabbit(vm_memory_high_watermark)),
           memory_total_set => memory_size(rabbit(total_memory_available_override_value)),
           connected_nodes => length(nodes(connected)), hidden_nodes => length(nodes(hidden)),
@@ -60,6 +60,17 @@ facts(#state{features = Features}) ->
               ++ [<<"trace_sessions">> || list_to_integer(Info(otp_release)) >= 27]
               ++ [<<"processes_iterator">> || erlang:function_exported(erlang, processes_iterator, 0)]},
     maps:filter(fun(_, V) -> V =/= absent end, Facts).
+
+%% NIFs of modules that the VM's own documentation of crashes calls taints: not those that come with the emulator, nor crypto. Some of
+%% each module.
+-define(NIFS, 20).
+-define(NIFS_OF_ONE, 5).
+
+nifs() ->
+    Modules = try erlang:system_info(taints) catch error:_ -> [] end,
+    Functions = fun(M) -> try erlang:get_module_info(M, nifs) catch error:_ -> [] end end,
+    lists:sublist([mfa({M, F, A}) || M <- Modules, M =/= crypto, M =/= asn1rt_nif,
+                                     {F, A} <- lists:sublist(Functions(M), ?NIFS_OF_ONE)], ?NIFS).
 
 told(absent) -> absent;
 told(Atom) -> bin(Atom).

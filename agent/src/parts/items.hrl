@@ -31,8 +31,9 @@ read(memory, _, _) ->
     try maps:from_list(erlang:memory()) catch error:notsup -> throw(unsupported) end;
 read(counts, _, #state{spawned = Before} = State) ->
     Processes = erlang:system_info(process_count),
-    Counts = #{processes => Processes, ports => erlang:system_info(port_count),
-               atoms => erlang:system_info(atom_count), ets => erlang:system_info(ets_count)},
+    Counts = maps:merge(mnesia(),
+                        #{processes => Processes, ports => erlang:system_info(port_count),
+                          atoms => erlang:system_info(atom_count), ets => erlang:system_info(ets_count)}),
     %% Where there is no place for it, the VM would tell the log of it.
     case erlang:system_info(process_limit) - Processes of
         Free when Free < ?FREE_PLACES -> {Counts, State};
@@ -62,6 +63,16 @@ read(collect, Params, State) -> collections(bounded(top, Params, 1, 20, 100), Pa
 read(code_memory, Params, _) -> code_memory(bounded(top, Params, 1, 20, 200), Params);
 read(locks, Params, State) -> locks(bounded(top, Params, 1, 200, 2000), Params, State);
 read(_, _, _) -> throw(unsupported).
+
+%% Mnesia's own counters of transactions, as mnesia:system_info/1 reads them; none where Mnesia does not run.
+mnesia() ->
+    Read = fun(Counter) -> ets:lookup_element(mnesia_stats, Counter, 2) end,
+    try [Read(C) || C <- [trans_commits, trans_restarts, trans_failures]] of
+        [Commits, Restarts, Failures] when is_integer(Commits), is_integer(Restarts), is_integer(Failures) ->
+            #{mnesia => #{commits => Commits, restarts => Restarts, failures => Failures}};
+        _ -> #{}
+    catch error:badarg -> #{}
+    end.
 
 %% Once it has ended, the VM counts as many processes as before: otherwise `procs', which is read next, would take the difference
 %% for new processes and have all of them listed again. It runs as soon as the collector waits, however long the run queue is.

@@ -43,6 +43,7 @@ impl Node {
             (facts::ARCHITECTURE, "x86_64-pc-linux-gnu".to_owned()),
             (facts::ERTS_VERSION, "13.2.2.16".to_owned()),
             (facts::MIN_HEAP_WORDS, "233".to_owned()),
+            (facts::FULLSWEEP_AFTER, "65535".to_owned()),
             (facts::SCHEDULER_BIND_TYPE, "unbound".to_owned()),
             (facts::SCHEDULER_BINDINGS, r#"["unbound","unbound"]"#.to_owned()),
             (facts::CPUS_ALLOWED, "0-1".to_owned()),

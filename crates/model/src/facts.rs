@@ -82,6 +82,7 @@ keys! {
     MACHINE = "machine", "Maker and model of the machine, as its firmware tells: `Amazon EC2 t3.medium`; of a virtual one, what the cloud calls it.";
     HOST_CPUS = "host_cpus", "CPUs online on the host.";
     NATIVE_LIBRARIES = "native_libraries", "JSON list: paths of shared libraries that the VM has loaded from elsewhere than the system's folders: NIFs and drivers, also of OTP's own, another malloc.";
+    NIFS = "nifs", "JSON list: NIFs of modules that do not come with OTP, some of each: `photo:hash_nif/4`.";
     NUMA_NODES = "numa_nodes", "JSON list: the CPUs of each memory node of the host that has any, as kernel lists: `[\"0-7\",\"8-15\"]`.";
     HOST_MEMORY = "host_memory", "Memory of the host, bytes.";
     CPUS_ALLOWED = "cpus_allowed", "CPUs that the VM may run on, as a kernel list: `0-3,8`.";

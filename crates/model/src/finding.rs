@@ -357,7 +357,7 @@ pub struct Claim {
     /// How much, in its unit.
     #[serde(flatten)]
     pub cost: Cost,
-    /// The same as a share of the account, 0–1: of the CPU that the node may use, of its resident memory, of what waits, of a limit.
+    /// The same as a share of the account, 0–1: of the CPU and the memory that the node may use, of what waits, of a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
     /// What other findings explain of it, in its unit.

@@ -52,6 +52,12 @@ metrics! {
     ETS_COUNT = Vm / "ets_count", Count, Gauge, "ETS tables: system_info(ets_count).";
     SPAWNED = Vm / "spawned", Count, Counter,
         "Processes started since the VM began, as the number of a new pid tells: slots of the process table are given out in turn. Those that are passed over, because their process is alive, count too.";
+    MNESIA_COMMITS = Vm / "mnesia_commits", Count, Counter,
+        "Transactions of Mnesia that were committed: mnesia:system_info(transaction_commits). Only where Mnesia runs.";
+    MNESIA_RESTARTS = Vm / "mnesia_restarts", Count, Counter,
+        "Transactions of Mnesia that met a lock and began anew: mnesia:system_info(transaction_restarts).";
+    MNESIA_FAILURES = Vm / "mnesia_failures", Count, Counter,
+        "Transactions of Mnesia that were given up: mnesia:system_info(transaction_failures).";
     ACTIVE_TASKS = Vm / "active_tasks", Count, Gauge,
         "Running and runnable processes and ports, normal schedulers: statistics(total_active_tasks).";
     SCHEDULERS_ONLINE = Vm / "schedulers_online", Count, Gauge,

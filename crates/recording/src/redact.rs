@@ -243,7 +243,8 @@ impl Replace {
             facts::HOST_NAME => self.by("host", value),
             facts::CRASH_PROCESS => self.id(value),
             facts::CGROUP_PATH | facts::CGROUP_OWN_PATH => self.path(value),
-            facts::NATIVE_LIBRARIES => self.paths(value),
+            facts::NATIVE_LIBRARIES => self.each(value, Self::path),
+            facts::NIFS => self.each(value, Self::name),
             facts::EMU_ARGS | facts::INIT_ARGS | facts::COMMAND_LINE => self.list(value),
             facts::ENVIRONMENT | facts::APPLICATIONS => self.object(key, value),
             _ if known::FACTS.contains(&key) && is_public(value) => value.to_owned(),
@@ -303,10 +304,10 @@ impl Replace {
         text.split('/').map(part).collect::<Vec<_>>().join("/")
     }
 
-    /// A JSON list of paths.
-    fn paths(&mut self, json: &str) -> String {
+    /// A JSON list of texts.
+    fn each(&mut self, json: &str, replace: fn(&mut Self, &str) -> String) -> String {
         match serde_json::from_str::<Vec<String>>(json) {
-            Ok(list) => serde_json::Value::from_iter(list.iter().map(|path| self.path(path))).to_string(),
+            Ok(list) => serde_json::Value::from_iter(list.iter().map(|text| replace(self, text))).to_string(),
             Err(_) => self.by("text", json),
         }
     }

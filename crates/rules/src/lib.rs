@@ -74,7 +74,7 @@ fn by<'a>(rules: impl Iterator<Item = &'a Rule>, period: &Period) -> Diagnosis {
 fn totals(period: &Period) -> Totals {
     Totals {
         cores: view::capacity(period).ok().map(|capacity| capacity.cores),
-        resident: signals::memory::resident(period).ok(),
+        memory: signals::memory::available(period),
         waiting: signals::blocking::waiting_processes(period),
     }
 }

@@ -108,8 +108,25 @@ const RELATIONS: &[Relation] = &[
     Relation {
         cause: "BT043",
         effects: &["BT005"],
-        is_meant: |cause, effect| same_subject(cause, effect) && effect.has(&Signal::ScansOwnState),
+        // Of very many it is not asked whose they are.
+        is_meant: |cause, effect| {
+            (cause.subject.is_none() || same_subject(cause, effect)) && effect.has(&Signal::ScansOwnState)
+        },
         why: "it goes through all that it has, and has one for each of them",
+    },
+    Relation {
+        cause: "BT066",
+        effects: &["BT015"],
+        is_meant: |_, effect| {
+            [Use::Outside, Use::Nothing, Use::Turns].into_iter().any(|why| is_unused(effect, why))
+        },
+        why: "who waits for a lock uses no CPU",
+    },
+    Relation {
+        cause: "BT066",
+        effects: &["BT053"],
+        is_meant: same_subject,
+        why: "it waits for a lock itself, or holds one that the others want",
     },
     Relation {
         cause: "BT053",
@@ -122,6 +139,21 @@ const RELATIONS: &[Relation] = &[
         effects: &["BT005", "BT006", "BT053"],
         is_meant: same_subject,
         why: "one process writes what all log",
+    },
+    Relation {
+        cause: "BT018",
+        effects: &["BT006", "BT026", "BT027", "BT053"],
+        is_meant: same_subject,
+        why: "a process that stands in a send takes no messages, and keeps what they hold",
+    },
+    Relation {
+        cause: "BT018",
+        effects: &["BT053"],
+        is_meant: |cause, effect| {
+            let is_that = |node: &Subject| cause.has(&Signal::WaitsFor(node.clone()));
+            effect.subject.as_ref().is_some_and(is_that)
+        },
+        why: "what they ask waits in the same channel",
     },
     Relation {
         cause: "BT044",
@@ -332,6 +364,12 @@ const RELATIONS: &[Relation] = &[
             matches!(cause.subject, Some(Subject::Table { .. })) && effect.has(&Signal::BinariesStay)
         },
         why: "these binaries are no garbage: however often all are collected, they stay, and whoever wants them gone goes on",
+    },
+    Relation {
+        cause: "BT067",
+        effects: &["BT046"],
+        is_meant: |cause, _| matches!(&cause.subject, Some(Subject::Flag { name }) if name == "ERL_FULLSWEEP_AFTER"),
+        why: "each full collection takes a new heap and gives the old one back",
     },
     Relation {
         cause: "BT029",

@@ -136,8 +136,8 @@ pub struct Draft {
 pub(crate) struct Totals {
     /// CPU that the node may use, in cores.
     pub cores: Option<f64>,
-    /// Resident memory, in bytes.
-    pub resident: Option<f64>,
+    /// Memory that the node may use: what is resident, and what is left until the first limit. In bytes.
+    pub memory: Option<f64>,
     /// Processes that wait for an answer, at a time.
     pub waiting: Option<f64>,
 }
@@ -155,7 +155,7 @@ impl Totals {
         };
         match cost {
             Cost::CpuCores(cores) => of(self.cores, cores),
-            Cost::MemoryBytes(bytes) => of(self.resident, bytes),
+            Cost::MemoryBytes(bytes) => of(self.memory, bytes),
             Cost::Waiting(count) => of(self.waiting, count),
             Cost::DelaySeconds(_) | Cost::EndSeconds(_) => None,
         }

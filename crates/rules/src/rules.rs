@@ -23,6 +23,7 @@ mod forced_collections;
 mod fragmented_carriers;
 mod gc_share;
 mod growing_message_queue;
+mod heap_settings;
 mod huge_pages;
 mod idle_heaps;
 mod known_fixes;
@@ -45,6 +46,7 @@ mod poll_thread_saturated;
 mod port_backpressure;
 mod ports_near_limit;
 mod processes_near_limit;
+mod program_locks;
 mod restart_loop;
 mod scheduler_imbalance;
 mod schedulers_against_quota;
@@ -123,4 +125,6 @@ pub const RULES: &[Rule] = &[
     code_loading::RULE,
     table_scans::RULE,
     poll_thread_saturated::RULE,
+    program_locks::RULE,
+    heap_settings::RULE,
 ];

@@ -94,6 +94,11 @@ pub(super) fn counts(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(),
     if let Some(spawned) = number(value, "spawned")? {
         out.metric(&metrics::SPAWNED, "", spawned);
     }
+    if let Some(mnesia) = value.get("mnesia")? {
+        out.metric(&metrics::MNESIA_COMMITS, "", needed(mnesia, "commits")?);
+        out.metric(&metrics::MNESIA_RESTARTS, "", needed(mnesia, "restarts")?);
+        out.metric(&metrics::MNESIA_FAILURES, "", needed(mnesia, "failures")?);
+    }
     Ok(())
 }
 

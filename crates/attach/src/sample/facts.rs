@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use beamtune_model::facts;
 
-use super::{Identity, list, needed, number, words};
+use super::{Identity, function, list, needed, number, words};
 use crate::etf::{Kind, Term, TermError};
 
 /// Facts that are passed on as they come: numbers, names and booleans.
@@ -88,6 +88,17 @@ pub(super) fn read(value: Term<'_>) -> Result<BTreeMap<String, String>, TermErro
             .map(|item| Ok(plain(item)?.unwrap_or_default()))
             .collect::<Result<Vec<_>, TermError>>()
     };
+    // Agents of earlier versions do not tell.
+    if let Some(nifs) = value.get("nifs")? {
+        let functions: Vec<String> = nifs
+            .list()?
+            .map(function)
+            .collect::<Result<Vec<_>, TermError>>()?
+            .into_iter()
+            .flatten()
+            .collect();
+        set(facts::NIFS, json(&functions));
+    }
     set(facts::EMU_ARGS, json(&texts("emu_args")?));
     set(facts::SCHEDULER_BINDINGS, json(&texts("scheduler_bindings")?));
     let disabled = texts("disabled_allocators")?;

@@ -184,14 +184,18 @@ fn names(finding: &Finding, culprit: &str) -> bool {
     own.chain(beside).any(|name| is_called(name, culprit))
 }
 
-/// Whether a name is the culprit's, alone or as one of the words of a name such as `child of shop_sup:init/1`.
+/// Whether a name is the culprit's, alone or as one of the words of a name such as `child of shop_sup:init/1`; or that of one of several
+/// that are alike: `worker_7` of `worker`.
 fn is_called(name: &str, culprit: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || "_@.".contains(c);
     name == culprit
         || name.match_indices(culprit).any(|(at, _)| {
             let before = name[..at].chars().next_back();
-            let after = name[at + culprit.len()..].chars().next();
-            !before.is_some_and(is_part) && !after.is_some_and(is_part)
+            let after = &name[at + culprit.len()..];
+            let after = after
+                .strip_prefix('_')
+                .map_or(after, |number| number.trim_start_matches(|c: char| c.is_ascii_digit()));
+            !before.is_some_and(is_part) && !after.chars().next().is_some_and(is_part)
         })
 }
 

@@ -3,9 +3,12 @@
 
 use std::collections::HashMap;
 
-use beamtune_model::{Missing, Period, ProcessUse, Scale, Share, Stand, Stands, Subject, Use, metrics};
+use beamtune_model::{
+    Missing, Period, ProcessRow, ProcessUse, Scale, Share, Stand, Stands, Subject, Use, metrics,
+};
 
 use crate::signals::blocking::{self, Does, Hold};
+use crate::signals::events;
 use crate::signals::lock_suspects;
 use crate::signals::stack;
 use crate::view::{self, Capacity, kind};
@@ -121,8 +124,12 @@ impl Unused<'_> {
         let off_cpu = (awake - cpu - waited).max(0.0);
         // Who spins or polls is not blocked, however much of that was met.
         let blocked = (off_cpu - steal).clamp(0.0, active.cores());
-        let blocked_share = if awake > 0.0 { blocked / awake } else { 0.0 };
-        let locks = locks(period, &active, blocked, blocked_share);
+        // A slice that takes so long stands in native code, which may wait for anything: no lock is to blame for that.
+        let in_long_slices = events::told(period, "long_schedule")
+            .map_or(0.0, |told| told.seconds / period.seconds().max(1.0));
+        let by_locks = (blocked - in_long_slices).max(0.0);
+        let blocked_share = if awake > 0.0 { by_locks / awake } else { 0.0 };
+        let locks = locks(period, &active, by_locks, blocked_share);
         let holds = blocking::holds(period).unwrap_or_default();
         let held_up = held_up(period);
         let waits_outside = !held_up.is_empty() || holds.iter().any(Hold::leaves_idle);
@@ -324,19 +331,23 @@ fn held_up(period: &Period) -> Vec<&ProcessUse> {
             && 2 * process.ticks > period.vm_ticks
             && 2 * with_messages > points.len()
             && process.reductions > 0
-            && process.row.as_ref().is_some_and(|row| row.status.as_deref() == Some("waiting"))
+            && process
+                .row
+                .as_ref()
+                .is_some_and(|row| row.status.as_deref() == Some("waiting") && !takes_all(row))
     };
     period.processes.iter().filter(is_held_up).collect()
+}
+
+/// Whether it stands in a loop that takes whatever comes: then its messages have come just now.
+fn takes_all(row: &ProcessRow) -> bool {
+    !row.stack.is_empty() && !stack::is_in_midst(&row.stack)
 }
 
 /// Where they stand: `shop_db (<0.99.0>) stands in prim_inet:recv0/3`, `7 processes stand in prim_inet:recv0/3`.
 fn stand(held_up: &[&ProcessUse]) -> String {
     let place = |process: &&ProcessUse| {
-        process
-            .row
-            .as_ref()
-            .and_then(|row| row.current_function.clone())
-            .unwrap_or_else(|| "a receive".to_owned())
+        process.row.as_ref().and_then(stack::told).unwrap_or_else(|| "a receive".to_owned())
     };
     let mut places = HashMap::<String, u32>::new();
     for process in held_up {

@@ -104,7 +104,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 /// What is left of all binaries for others than processes, where that is most.
 fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
     let referred = period.stat(&metrics::SCAN_BINARIES, "").ok()?.max as f64;
-    let least = period.find(Group::Memory, "", "binary")?.min as f64;
+    let binaries = period.find(Group::Memory, "", "binary")?;
+    let grows = memory::binaries_of_table(period);
+    // What is there at all times; where it only becomes more, what is there in the end.
+    let least = if grows.is_some() { binaries.last.value } else { binaries.min } as f64;
     let rest = least - referred;
     if rest < WORTH_BYTES || rest < MOSTLY * least {
         return None;
@@ -112,14 +115,24 @@ fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
     let severity = SHARE.severity(rest / resident.max(1.0))?;
     let queued = period.stat(&metrics::SCAN_QUEUED, "").map_or(0.0, |stat| stat.mean());
     let told = candidates(period);
-    // A cache that is meant to hold large binaries looks the same.
-    let draft = Draft::new(
-        severity,
-        format!("{} of binaries are kept by no process: by tables, most likely", megabytes(rest)),
-    )
-    .confidence(Confidence::Guess)
-    .about(Subject::table(""))
-    .costs(Cost::MemoryBytes(rest))
+    let named = grows.or_else(|| outnumbers(period));
+    let summary = match grows {
+        Some(table) => format!(
+            "{} of binaries are kept by no process; they become more with the table {}, whose parts may be keeping them whole",
+            megabytes(rest),
+            table.name
+        ),
+        None => format!("{} of binaries are kept by no process: by tables, most likely", megabytes(rest)),
+    };
+    // A cache that is meant to hold large binaries looks the same, but does not grow for long.
+    let draft = Draft::new(severity, summary)
+    .confidence(if grows.is_some() { Confidence::Inferred } else { Confidence::Guess })
+    .about(named.map_or(Subject::table(""), |table| Subject::Table {
+        name: table.name.clone(),
+        owner: Some(table.owner_name.clone().unwrap_or_else(|| table.owner.clone())),
+    }))
+    // What a table is meant to hold costs nothing that could be saved.
+    .costs(grows.map(|_| Cost::MemoryBytes(rest)))
     .because(Evidence::number("all binaries of the node, at least", least, Unit::Bytes))
     .because(
         Evidence::number("what all processes refer to, at most", referred, Unit::Bytes)
@@ -140,6 +153,17 @@ fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
         "a part of a binary keeps the whole of it, also in a table",
         "beamtune memory --holders: what processes refer to; then binary memory under the same load",
     )))
+}
+
+/// One table with so many times the objects of the next one is the likely one (judgement).
+const TIMES_MORE: i64 = 10;
+
+/// The program's table that has by far the most objects.
+fn outnumbers(period: &Period) -> Option<&TableRow> {
+    let mut tables: Vec<&TableRow> = lock_suspects::of_program(period).collect();
+    tables.sort_by_key(|table| std::cmp::Reverse(table.objects));
+    let (most, next) = (tables.first()?, tables.get(1).map_or(0, |table| table.objects));
+    (most.objects >= next.max(1).saturating_mul(TIMES_MORE)).then_some(most)
 }
 
 /// The program's tables, those with most objects first.

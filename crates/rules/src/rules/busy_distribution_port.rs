@@ -1,13 +1,14 @@
 //! BT018: processes stand still because the channel to another node is full.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Group, Missing, Nanos, Period, Scale, Subject, Unit, facts, metrics,
-    units::SECOND_NS,
+    Account, Code, Cost, Evidence, Group, Missing, Nanos, Period, ProcessUse, Scale, Signal, Subject, Unit,
+    facts, metrics, units::SECOND_NS,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::events::{Told, told};
+use crate::signals::stack;
 
 pub const RULE: Rule = Rule {
     code: Code("BT018"),
@@ -46,6 +47,10 @@ const STANDS: f64 = 80.0;
 const SEEMS_TO_STAND: f64 = 40.0;
 /// In so many looks they do not.
 const LOOKS: u32 = 4;
+/// One that is suspended nearly all the time while messages wait for it holds up all who want something of it, however seldom it is told.
+const STANDS_IN_SENDS: f64 = 50.0;
+/// Who is suspended most of the time runs in no more than this share of the looks (judgement).
+const HARDLY_RUNS: f64 = 0.1;
 /// Before anything waits in the queue of a socket, the kernel has taken as much and more of it (tcp(7): tcp_wmem).
 const SOCKET_BYTES: i64 = 4096;
 
@@ -55,8 +60,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return Ok(Judgement::Found(drafts));
     }
     let told = told(period, "busy_dist_port")?;
-    if let Some(severity) = RATE.severity(told.rate) {
-        return Ok(Judgement::found(bursts(period, &told, severity)));
+    let stands = told.culprit.as_ref().and_then(|culprit| stands_in_sends(period, culprit.subject));
+    let by_sender = stands.map(|_| STANDS_IN_SENDS);
+    if let Some(severity) = [RATE.severity(told.rate), by_sender].into_iter().flatten().reduce(f64::max) {
+        return Ok(Judgement::found(bursts(period, &told, severity, stands)));
     }
     // Without back-pressure nobody is suspended, and the VM tells nobody how much waits.
     if period.facts.flag(facts::ASYNC_DIST) == Some(true) {
@@ -160,8 +167,16 @@ fn stands(period: &Period, node: &str, standstill: &Standstill, rate: Option<f64
     ))
 }
 
+/// A process that was suspended, if it hardly ever runs although messages wait for it.
+fn stands_in_sends<'a>(period: &'a Period, subject: &str) -> Option<&'a ProcessUse> {
+    let process = period.process(Subject::process(subject).pid()?)?;
+    let is_suspended = process.row.as_ref().is_some_and(|row| row.status.as_deref() == Some("suspended"));
+    let hardly_runs = stack::wanted_to_run(process).is_some_and(|share| share <= HARDLY_RUNS);
+    (is_suspended && hardly_runs && process.queue_max > 0).then_some(process)
+}
+
 /// Processes that are suspended again and again.
-fn bursts(period: &Period, told: &Told<'_>, severity: f64) -> Draft {
+fn bursts(period: &Period, told: &Told<'_>, severity: f64, stands: Option<&ProcessUse>) -> Draft {
     let fullest = period
         .entities(Group::Dist)
         .into_iter()
@@ -176,8 +191,19 @@ fn bursts(period: &Period, told: &Told<'_>, severity: f64) -> Draft {
         .map(|(_, larger)| larger);
     let draft = Draft::new(
         severity,
-        format!("{:.1} times a second a process had to wait because the channel to another node was full", told.rate),
+        match (stands, &fullest) {
+            (Some(process), Some((_, node))) => format!(
+                "{} stands in sends to {node} nearly all the time, because the channel there is full",
+                process.title()
+            ),
+            _ => format!(
+                "{:.1} times a second a process had to wait because the channel to another node was full",
+                told.rate
+            ),
+        },
     )
+    .costs(stands.map(|process| Cost::Waiting(process.queue_max as f64)))
+    .signals(fullest.map(|(_, node)| Signal::WaitsFor(Subject::Node { name: node.to_owned() })))
     .because(Evidence::number("processes suspended", told.rate, Unit::PerSecond).against(RATE.warning, RATE.source))
     .because_some(fullest.map(|(bytes, node)| {
         Evidence::number("most that was seen in a socket's queue", bytes as f64, Unit::Bytes)

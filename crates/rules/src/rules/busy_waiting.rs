@@ -47,7 +47,8 @@ const WORTH_CORES: f64 = 0.10;
 /// Less of what the node could use than this is a notice: 0.1 cores are much of two, and nothing of sixty-four (judgement).
 const WORTH_SHARE: f64 = 0.05;
 
-/// Without a quota, less than this is a notice, in cores (judgement: it costs power, and nobody waits for it).
+/// Without a quota, less than this is a notice, in cores (judgement: it costs power, and nobody waits for it), and so is whatever the
+/// VM spins with the flags that it has by itself.
 const MINOR_CORES: f64 = 0.20;
 
 /// What msacc calls it, in emulators with extra microstates.
@@ -78,8 +79,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     }
     let Some(severity) = SHARE.severity(share) else { return healthy() };
     let has_quota = view::quota_cores(period).is_some();
+    // As the VM does it by itself, spinning takes from nobody, but for a quota and those who are kept waiting.
+    let is_asked_for = flags.iter().any(|(_, setting)| setting.value().is_some_and(|value| value != "none"));
     let is_little = view::capacity(period).is_ok_and(|capacity| spun < WORTH_SHARE * capacity.cores)
-        || (spun < MINOR_CORES && !has_quota);
+        || (!has_quota && (!is_asked_for || spun < MINOR_CORES));
     let severity = if is_little { severity.min(MINOR) } else { severity };
 
     // Of those kept waiting, only a quota's stops are surely made worse by spinning; neighbours may be the cause themselves.

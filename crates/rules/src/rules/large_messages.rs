@@ -13,6 +13,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Rule};
+use crate::signals::memory::WORD_BYTES;
 use crate::signals::process_memory::{self, Blocks};
 use crate::signals::stack;
 use crate::view;
@@ -47,9 +48,6 @@ const HELD: Scale =
 
 /// What it takes to copy a byte of a message and to collect it, in seconds (measured: 0.3 to 1.2 on OTP 23, 25 and 29, terms of 2 to 250 kB).
 const SECONDS_PER_BYTE: f64 = 0.5e-9;
-
-/// Bytes of a word: garbage is counted in words. 32-bit emulators are rare.
-const WORD_BYTES: f64 = 8.0;
 
 /// So many large ones must have been seen to come: a few may be a state that is handed over once (judgement).
 const MIN_MESSAGES: i64 = 3;

@@ -3,11 +3,13 @@
 //! A process gives its scheduler back after some 4,000 reductions, about a millisecond. A NIF, a driver or a built-in function
 //! that does not count its work keeps it, and everybody in that scheduler's queue waits.
 
-use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Signal, Unit, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, Scale, Signal, Subject, Unit, facts, metrics,
+};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule};
-use crate::signals::events::told;
+use crate::signals::events::{Told, told};
 
 pub const RULE: Rule = Rule {
     code: Code("BT016"),
@@ -38,15 +40,17 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return Ok(Judgement::Healthy("no time slice took 50 ms or more".to_owned()));
     };
     let alone = told.count <= FEW;
+    let is_native = runs_native_code(period, &told);
     let hosts = told.may_be_the_hosts(period);
     let draft = Draft::new(
         severity,
         match &told.culprit {
             Some(culprit) => format!(
-                "{} time slices of 50 ms and more, the longest {:.0} ms; most of {}",
+                "{} time slices of 50 ms and more, the longest {:.0} ms; most of {}{}",
                 told.count,
                 told.longest * 1e3,
-                culprit.subject
+                culprit.subject,
+                if is_native { ", in native code (a NIF, a driver, a built-in function)" } else { "" }
             ),
             None => {
                 format!("{} time slices of 50 ms and more, the longest {:.0} ms", told.count, told.longest * 1e3)
@@ -60,6 +64,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .because(Evidence::number("longest slice", told.longest, Unit::Seconds).against(LONGEST.warning, LONGEST.source))
     .because(Evidence::number("such slices", told.rate, Unit::PerSecond))
     .because(Evidence::number("time in them", told.seconds / period.seconds(), Unit::Cores))
+    .because_some(native_modules(period).map(|functions| Evidence::text("NIFs of the node that are not OTP's", functions)))
     .but_if(
         hosts,
         "schedulers waited for a CPU for about as long: it may be the operating system that took the core away",
@@ -75,4 +80,22 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "long_schedule events, and p99 of requests, under the same load",
         )),
     ))
+}
+
+/// Erlang code does more reductions than this in each second that it runs (judgement: a tenth of what was seen of slow code; a time slice of
+/// 1 ms has 4,000).
+const ERLANG_REDUCTIONS_PER_S: f64 = 400_000.0;
+
+/// Whether the process of most slices did next to no reductions in them: native code does not count its work.
+fn runs_native_code(period: &Period, told: &Told<'_>) -> bool {
+    let Some(culprit) = &told.culprit else { return false };
+    let process = Subject::process(culprit.subject).pid().and_then(|pid| period.process(pid));
+    let seconds = told.seconds * culprit.count as f64 / culprit.of.max(1) as f64;
+    process.is_some_and(|process| (process.reductions as f64) < ERLANG_REDUCTIONS_PER_S * seconds)
+}
+
+/// NIFs that a program has brought along.
+fn native_modules(period: &Period) -> Option<String> {
+    let functions = period.facts.list(facts::NIFS)?;
+    (!functions.is_empty()).then(|| functions.join(", "))
 }

@@ -218,6 +218,17 @@ fn owner(period: &Period, kind: &str) -> Option<(Subject, Evidence)> {
             let (subject, bytes) = largest(Rank::Memory, |row| Some(row.memory_bytes))?;
             (subject, bytes, "heap and stack".to_owned())
         }
+        "binary" if let Some(table) = memory::binaries_of_table(period) => {
+            let owner = table.owner_name.as_deref().unwrap_or(&table.owner);
+            (
+                Subject::Table { name: table.name.clone(), owner: Some(owner.to_owned()) },
+                table.memory_bytes,
+                format!(
+                    "{} objects, owner {owner}; no process refers to the binaries that come",
+                    table.objects
+                ),
+            )
+        }
         "binary" => {
             let (subject, bytes) = largest(Rank::Binary, |row| row.binary_bytes)?;
             (subject, bytes, "binaries that it refers to".to_owned())

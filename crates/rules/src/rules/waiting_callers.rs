@@ -1,10 +1,10 @@
 //! BT053: processes wait for one that lets them wait: a pool that has none left, or somebody who waits for others.
 
-use beamtune_model::{Account, Code, Cost, Evidence, Group, Missing, Period, Scale, Signal, Unit, metrics};
+use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Signal, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
-use crate::signals::blocking::{self, Does, Hold};
+use crate::signals::blocking::{self, Does, Hold, WAITING};
 use crate::signals::known_processes;
 
 pub const RULE: Rule = Rule {
@@ -18,30 +18,11 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Processes that wait for the same one at a time.
-const WAITING: Scale = Scale {
-    notice: 5.0,
-    warning: 10.0,
-    critical: 500.0,
-    source: "judgement: in a pool of the size that is needed hardly anybody waits",
-};
-
 /// Findings of one diagnosis; what else they wait for shows when these are gone.
 const MOST: usize = 2;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let stands = &period.stands;
-    if stands.looks == 0 {
-        let missing = period.missing_group(Group::Processes, "where processes stand");
-        return Err(match period.is_imported() {
-            true => missing,
-            false => Missing {
-                why: "it was not recorded".to_owned(),
-                next: "record the node with this version of beamtune: beamtune record TARGET".to_owned(),
-                ..missing
-            },
-        });
-    }
+    let stands = blocking::looked_at(period)?;
     // Who works is behind, and another rule's.
     let holds: Vec<Hold<'_>> =
         blocking::holds(period)?.into_iter().filter(|hold| hold.does != Does::Works).collect();
@@ -71,10 +52,12 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
             None => format!("which {itself} in {at}"),
         },
         (_, Some(_)) => format!("which {has} none left to give"),
+        _ if hold.given.is_some() => format!("which {has} none left to give"),
         _ if hold.is_node => "another node".to_owned(),
         _ => format!("which {has} taken their messages and not answered yet"),
     };
-    let draft = Draft::new(severity, format!("{}, {what}", hold.waited_for()))
+    let given = hold.given.as_ref().map(|(place, _)| format!("; those who have one stand in {place}"));
+    let draft = Draft::new(severity, format!("{}, {what}{}", hold.waited_for(), given.unwrap_or_default()))
         .about(hold.subject())
         .signals(given_up.map(|_| Signal::GaveUp))
         .signals(hold.waits_for_subject().map(Signal::WaitsFor))
@@ -88,6 +71,9 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
         .because_some(
             hold.takes.as_deref().and(at).map(|place| Evidence::text("called from", place)),
         )
+        .because_some(hold.given.as_ref().map(|(place, count)| {
+            Evidence::number("seen with what they wait for", *count as f64, Unit::Count).with_text(format!("in {place}"))
+        }))
         .because_some(hold.peer().map(|peer| Evidence::text("connected to", peer)))
         .because_some(given_up.map(|requests| {
             Evidence::number("requests beyond those of who still waits", requests, Unit::Count)
@@ -105,7 +91,7 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
         Some(process) => known_processes::explain(draft, period, process),
         None => draft,
     };
-    let is_pool = hold.takes.is_some();
+    let is_pool = hold.takes.is_some() || hold.given.is_some();
     // What there is to do about one that is not the program's own is told with what it is.
     let is_own = !hold.process.is_some_and(known_processes::knows);
     let back_pressure = remedy::of(

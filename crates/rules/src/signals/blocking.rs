@@ -2,12 +2,25 @@
 
 use std::collections::HashMap;
 
-use beamtune_model::{Missing, Period, ProcessUse, Stand, Subject, metrics};
+use beamtune_model::{
+    Group as MetricGroup, Missing, Period, ProcessUse, Scale, Stand, Stands, Subject, metrics,
+};
 
 use crate::signals::stack;
 
 /// Of a sample so many must stand there before it is said of all.
-const FEWEST: i64 = 3;
+pub(crate) const FEWEST: i64 = 3;
+
+/// Processes that wait for the same at a time.
+pub(crate) const WAITING: Scale = Scale {
+    notice: 5.0,
+    warning: 10.0,
+    critical: 500.0,
+    source: "judgement: in a pool of the size that is needed hardly anybody waits",
+};
+
+/// From this share of the looks on, in which it ran or was runnable, a process works (judgement).
+pub(crate) const BUSY: f64 = 0.7;
 
 /// Fewer than this waiting for the same one explain no idle node (judgement).
 const MANY: f64 = 5.0;
@@ -79,6 +92,8 @@ pub(crate) struct Hold<'a> {
     pub at: Option<String>,
     /// The function by which they take what there is too little of.
     pub takes: Option<String>,
+    /// Where most of those stand who have got what the others wait for, and how many were seen there.
+    pub given: Option<(String, i64)>,
     /// Of those who wait, the share that has messages of its own.
     pub with_messages: f64,
     /// Of those who wait, the share that ends, and whose end is logged.
@@ -92,7 +107,10 @@ pub(crate) struct Hold<'a> {
 impl Hold<'_> {
     /// Whether it holds them up: those who wait want something, and do not just wait for work to be given to them.
     pub(crate) fn is_certain(&self) -> bool {
-        self.takes.is_some() || matches!(self.does, Does::Waits { .. }) || self.with_messages >= 0.5
+        self.takes.is_some()
+            || self.given.is_some()
+            || matches!(self.does, Does::Waits { .. })
+            || self.with_messages >= 0.5
     }
 
     /// As what a finding is about.
@@ -203,6 +221,7 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
             }
             places.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
             let stacks = || places.iter().map(|(place, _)| &*place.stack);
+            let most_wait_at = stacks().next().filter(|_| does == Does::LetsWait);
             let queued: f64 = places
                 .iter()
                 .map(|(place, count)| *count as f64 * place.queued as f64 / place.count.max(1) as f64)
@@ -218,6 +237,7 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
                 waiting: of_all(period, total, seen),
                 at: stacks().find_map(stack::of_program).map(str::to_owned),
                 takes: stacks().find_map(takes).map(str::to_owned),
+                given: most_wait_at.and_then(|stack| given(period, &who, stack)),
                 with_messages: queued / seen as f64,
                 ending: places
                     .iter()
@@ -272,6 +292,22 @@ fn kind<'a>(period: &'a Period, who: &str) -> Kind<'a> {
     (row.and_then(|row| row.initial_call.as_deref()), does(period, who))
 }
 
+/// What was seen of where processes stand.
+pub(crate) fn looked_at(period: &Period) -> Result<&Stands, Missing> {
+    if period.stands.looks > 0 {
+        return Ok(&period.stands);
+    }
+    let missing = period.missing_group(MetricGroup::Processes, "where processes stand");
+    Err(match period.is_imported() {
+        true => missing,
+        false => Missing {
+            why: "it was not recorded".to_owned(),
+            next: "record the node with this version of beamtune: beamtune record TARGET".to_owned(),
+            ..missing
+        },
+    })
+}
+
 /// The places in which processes of the sample wait in the midst of something, with how many of how many stand there.
 pub(crate) fn waiting(period: &Period) -> impl Iterator<Item = &Stand> {
     period.stands.places.iter().filter(|place| place.pid.is_none() && stack::is_in_midst(&place.stack))
@@ -308,8 +344,29 @@ impl Askers {
 }
 
 /// How many of all processes do at a time, about, what so many of the sample did.
-fn of_all(period: &Period, total: f64, seen: i64) -> f64 {
+pub(crate) fn of_all(period: &Period, total: f64, seen: i64) -> f64 {
     total * seen as f64 / period.stands.sampled.max(1) as f64
+}
+
+/// Where those stand who are past the function in which others wait: they run within it, and so have got what it gives.
+/// (A worker that asks for work in its outermost function is within that whatever it does.)
+fn given(period: &Period, who: &[&str], waits: &[String]) -> Option<(String, i64)> {
+    let way = stack::of_program(waits)?;
+    let below = waits.iter().skip_while(|function| *function != way).skip(1);
+    let is_within_another = stack::of_program(below.cloned().collect::<Vec<_>>().as_slice()).is_some();
+    let mut places: HashMap<String, i64> = HashMap::new();
+    let is_past = |place: &&Stand| {
+        place.pid.is_none()
+            && place.stack.iter().skip(1).any(|function| function == way)
+            && stack::of_program(&place.stack) != Some(way)
+            && !place.on.iter().any(|wanted| who.contains(&&*wanted.who))
+    };
+    for place in period.stands.places.iter().filter(is_past) {
+        let count = places.entry(stack::with_caller(place.stack.first()?, &place.stack)).or_default();
+        *count = count.saturating_add(place.count);
+    }
+    let most = places.into_iter().max_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
+    most.filter(|(_, count)| is_within_another && *count >= FEWEST)
 }
 
 /// As it was in most looks.
@@ -319,11 +376,15 @@ fn does(period: &Period, who: &str) -> Does {
     let Some(most) = own.iter().max_by_key(|place| place.count) else { return Does::Unknown };
     let ran = period.process(who).and_then(stack::wanted_to_run).unwrap_or(0.0);
     match most.stack.first() {
-        _ if ran >= 0.7 || most.status != "waiting" => Does::Works,
+        _ if ran >= BUSY || most.status != "waiting" => Does::Works,
         Some(function) if stack::is_call(function) => Does::Waits {
             at: stack::with_caller(function, &most.stack),
             on: most.on.iter().find(|wanted| !wanted.is_address()).map(|wanted| period.title_of(&wanted.who)),
         },
+        // A receive of its own in the midst of a callback waits for one certain message.
+        Some(function) if !stack::is_loop(function) && stack::is_in_callback(&most.stack) => {
+            Does::Waits { at: stack::with_caller(function, &most.stack), on: None }
+        }
         Some(function) if !stack::is_loop(function) => Does::LetsWait,
         _ if most.queued > 0 || ran >= OFTEN => Does::Works,
         _ => Does::LetsWait,

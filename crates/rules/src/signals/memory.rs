@@ -2,9 +2,12 @@
 
 pub use beamtune_model::memory::PAGE_BYTES;
 use beamtune_model::memory::{Allocator, Bridge, Carriers, content};
-use beamtune_model::{Group, Metric, Missing, Period, ProcessRow, ProcessUse, Remedy, facts, metrics};
+use beamtune_model::{
+    Group, Metric, Missing, Period, ProcessRow, ProcessUse, Remedy, SeriesStat, TableRow, facts, metrics,
+};
 
 use crate::remedy;
+use crate::signals::lock_suspects;
 use crate::signals::watermark::{self, Assumed};
 use crate::view;
 
@@ -33,6 +36,33 @@ pub fn larger_segment_cache(period: &Period, why: &str, prove: &str) -> Option<R
     let change = format!("+MMmcs {MOST_CACHED_SEGMENTS}");
     let is_larger = given.is_none_or(|most| most < MOST_CACHED_SEGMENTS);
     is_larger.then(|| remedy::of(period, "+MMmcs", &change, why, prove)).flatten()
+}
+
+/// Bytes of a word: heaps and garbage are counted in words. 32-bit emulators are rare.
+pub const WORD_BYTES: f64 = 8.0;
+
+/// Growth of binaries within a period that is not noise, in bytes (judgement).
+const GROWN_BYTES: f64 = 4e6;
+
+/// What a cause must explain at least (judgement: more than half).
+const MOST: f64 = 0.5;
+
+/// The program's table that keeps the binaries which become more, most likely: no process refers to them, and it is the one that grows.
+pub fn binaries_of_table(period: &Period) -> Option<&TableRow> {
+    let binaries = period.find(Group::Memory, "", "binary")?;
+    let referred = period.stat(&metrics::SCAN_BINARIES, "").ok()?;
+    let grown = |stat: &SeriesStat| stat.last.value.saturating_sub(stat.first.value) as f64;
+    let (grown, by_processes) = (grown(binaries), grown(referred));
+    if grown < GROWN_BYTES || by_processes > (1.0 - MOST) * grown {
+        return None;
+    }
+    let grown = |table: &TableRow| {
+        let first = period.tables_first.get(&table.id).map_or(table.memory_bytes, |&(_, bytes)| bytes);
+        table.memory_bytes.saturating_sub(first)
+    };
+    let all: i64 = lock_suspects::of_program(period).map(|table| grown(table).max(0)).sum();
+    let table = lock_suspects::of_program(period).max_by_key(|table| grown(table))?;
+    (all > 0 && grown(table) as f64 >= MOST * all as f64).then_some(table)
 }
 
 /// Resident memory at the end of the period, in bytes.
@@ -138,6 +168,12 @@ pub fn room(period: &Period) -> Option<Room> {
         .filter(|((mark, _), resident)| mark > resident)
         .map(|((mark, unsure), resident)| Room { bytes: mark - resident, end: End::Watermark { unsure } });
     [group, host, mark].into_iter().flatten().min_by(|a, b| a.bytes.total_cmp(&b.bytes))
+}
+
+/// What the node may use, in bytes: what is resident, and the room that is left.
+pub fn available(period: &Period) -> Option<f64> {
+    let resident = resident(period).ok()?;
+    Some(resident + room(period).map_or(0.0, |room| room.bytes))
 }
 
 /// Calls for segments, per second.

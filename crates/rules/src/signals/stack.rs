@@ -19,6 +19,7 @@ const CALLS: &[&str] = &[
     "logger_std_h:",
     "logger_disk_log_h:",
     "timer:sleep/1",
+    "Elixir.Process:sleep/1",
     "rpc:",
     "erpc:",
     "global:",
@@ -31,6 +32,10 @@ const CALLS: &[&str] = &[
     "Elixir.Task:",
     "Elixir.Task.Supervised:",
     "Elixir.DBConnection.Holder:",
+    "Elixir.NimblePool:",
+    "gun:await",
+    "os:",
+    "Elixir.System:",
     // A supervisor whose child is in its init.
     "proc_lib:sync_",
     "Elixir.Logger.Backends.Console:await_io",
@@ -316,7 +321,30 @@ const SOCKETS: &[&str] = &["prim_inet:", "gen_tcp_socket:", "socket:"];
 
 /// True of a function in which a process waits for a socket, a file or the clock, whatever processes it monitors.
 pub(crate) fn is_for_no_process(function: &str) -> bool {
-    begins(function, SOCKETS) || begins(function, &["prim_file:", "timer:sleep/1"])
+    begins(function, SOCKETS) || function.starts_with("prim_file:") || is_sleep(function)
+}
+
+/// Functions in which behaviours call a program's callbacks.
+const CALLBACKS: &[&str] = &[
+    "gen_server:try_",
+    "gen_server:handle_msg/",
+    "gen_statem:loop_state_callback",
+    "gen_statem:call_state_function",
+    "gen_event:server_update",
+    "gen_fsm:handle_msg/",
+    "gen_server2:handle_msg/",
+    "p1_server:handle_msg/",
+    "p1_fsm:handle_msg/",
+];
+
+/// True of a server that stands within a callback of its own, and takes no other message until that is done.
+pub(crate) fn is_in_callback(stack: &[String]) -> bool {
+    stack.iter().skip(1).any(|function| begins(function, CALLBACKS))
+}
+
+/// True of a function in which a process waits for the clock.
+pub(crate) fn is_sleep(function: &str) -> bool {
+    ["timer:sleep/1", "Elixir.Process:sleep/1"].contains(&function)
 }
 
 /// True of a function in which a process waits for what another node was asked.

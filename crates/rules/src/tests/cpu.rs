@@ -11,6 +11,7 @@ fn spinning() -> Node {
     node().with(|n| {
         n.active = 0.02;
         n.cpu = 0.20;
+        n.facts.push((facts::EMU_ARGS, r#"["-sbwt","very_long"]"#.to_owned()));
     })
 }
 
@@ -45,6 +46,9 @@ fn starvation_costs_no_more_than_threads_with_work_lacked() {
 fn cpu_without_activity_is_busy_waiting() {
     let finding = finding(&spinning(), "BT001");
     assert_eq!(finding.level, Level::Warning);
+    // With the flags that the VM has by itself, and CPUs that nobody else wants, it takes nothing from anybody.
+    let by_itself = spinning().with(|n| n.facts.clear());
+    assert_eq!(super::finding(&by_itself, "BT001").level, Level::Notice);
     assert_eq!(finding.cost(), value(&finding, "busy waiting, sleep and wake-up apart").map(Cost::CpuCores));
     assert_eq!(entries(&finding), ["+sbwt"]);
     // Work is not.

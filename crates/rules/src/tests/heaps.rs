@@ -31,6 +31,36 @@ fn binaries_that_no_process_refers_to_are_told_with_the_tables_that_may_keep_the
 }
 
 #[test]
+fn the_table_that_grows_with_binaries_of_no_process_is_named() {
+    let growing = |tables: &[(&'static str, i64, i64)]| {
+        node().with(|n| {
+            n.resident = 500 * MB;
+            n.resident_growth = 20 * MB;
+            n.kinds = vec![("binary", 100 * MB, 20 * MB)];
+            n.referred = Some(10 * MB);
+            n.large_tables = tables.to_vec();
+        })
+    };
+    let grows = growing(&[("prices", 1 << 20, 40_000), ("users", 1 << 20, 0)]);
+    let found = finding(&grows, "BT026");
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("prices of <0.55.0>")));
+    assert_eq!(found.cost(), Some(Cost::MemoryBytes((290 * MB) as f64)));
+    let diagnosis = crate::diagnose(&grows.period());
+    let growth =
+        diagnosis.findings().into_iter().find(|found| found.code.0 == "BT027").expect("growth").clone();
+    assert_eq!(growth.subject_text(), found.subject_text());
+    assert_eq!(growth.follows.as_ref().map(|of| of.code.0), Some("BT026"));
+    // Which of two that grow alike is not known.
+    let two = finding(
+        &growing(&[("prices", 1 << 20, 40_000), ("users", 1 << 20, 41_000), ("orders", 1 << 20, 39_000)]),
+        "BT026",
+    );
+    assert_eq!((two.level, two.cost()), (Level::Notice, None));
+    // Nor is it where none grows: sockets and NIFs keep binaries, too.
+    assert_eq!(finding(&growing(&[("prices", 1 << 20, 0)]), "BT026").level, Level::Notice);
+}
+
+#[test]
 fn a_small_heap_that_keeps_large_binaries_is_named() {
     let holder = |change: fn(&mut Busy)| {
         let mut busy = Busy {

@@ -183,6 +183,58 @@ fn slices_and_collections_that_take_long_are_found_with_their_process() {
 }
 
 #[test]
+fn a_process_that_does_no_reductions_in_long_slices_is_in_native_code() {
+    let with = |reductions: i64| {
+        happens("long_schedule", 300, "photo (<0.77.0>)")
+            .with(|n| n.busiest = vec![Busy { reductions, ..Busy::default() }])
+            .with(|n| n.facts.push((facts::NIFS, r#"["photo:hash_nif/4"]"#.to_owned())))
+    };
+    let native = finding(&with(500), "BT016");
+    assert!(
+        native.summary.ends_with("in native code (a NIF, a driver, a built-in function)"),
+        "{}",
+        native.summary
+    );
+    assert!(native.evidence.iter().any(|of| of.text.as_deref() == Some("photo:hash_nif/4")), "{native:#?}");
+    // Erlang code that does not give up the scheduler has been stopped by something else.
+    let erlang = finding(&with(900_000), "BT016");
+    assert!(erlang.summary.ends_with("most of photo (<0.77.0>)"), "{}", erlang.summary);
+}
+
+#[test]
+fn slices_of_native_code_that_blocks_are_no_waits_for_locks() {
+    // Awake without a CPU for half of the time.
+    let blocked = node().with(|n| (n.active, n.cpu) = (0.6, 0.2));
+    let found = finding(&blocked, "BT015");
+    assert_eq!(super::cpu::unused(&found), Some(beamtune_model::Use::Locks), "{found:#?}");
+    let native = blocked.with(|n| n.events = happens("long_schedule", 900, "disk (<0.77.0>)").events);
+    assert_ne!(super::cpu::unused(&finding(&native, "BT015")), Some(beamtune_model::Use::Locks));
+}
+
+#[test]
+fn who_stands_in_sends_to_another_node_explains_its_queue() {
+    let rarely = happens("busy_dist_port", 0, "copy (<0.77.0>)").with(|n| {
+        n.busiest = vec![Busy {
+            queue: (20_000, 100),
+            reductions: 900,
+            row: row(|r| {
+                r.name = Some("copy".to_owned());
+                r.status = Some("suspended".to_owned());
+            }),
+            ..Busy::default()
+        }];
+    });
+    let diagnosis = crate::diagnose(&rarely.period());
+    let found = |code: &str| diagnosis.findings().into_iter().find(|found| found.code.0 == code).cloned();
+    let sends = found("BT018").expect("it");
+    assert_eq!((sends.level, sends.subject_text().as_deref()), (Level::Warning, Some("copy (<0.77.0>)")));
+    assert_eq!(found("BT006").and_then(|queue| queue.follows).map(|of| of.code.0), Some("BT018"));
+    // One that runs again meanwhile is told by how often it was stopped.
+    let runs = rarely.with(|n| n.busiest[0].runnable_of_10 = 8);
+    assert_eq!(finding(&runs, "BT018").level, Level::Notice);
+}
+
+#[test]
 fn a_large_heap_is_worth_a_notice_before_it_holds_anybody_up() {
     let state = |megabytes: i64, reductions: i64| {
         node().with(|n| {

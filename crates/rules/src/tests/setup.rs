@@ -204,6 +204,44 @@ fn new_processes_that_grow_step_by_step_are_told_with_the_heap_to_set() {
     assert_healthy(&node(), "BT047");
 }
 
+#[test]
+fn settings_of_all_heaps_are_named_by_what_they_cost() {
+    let swept = |after: &str| {
+        fact(node(), facts::FULLSWEEP_AFTER, after).with(|n| {
+            n.gc = 0.15;
+            n.busiest = vec![Busy {
+                row: row(|r| {
+                    r.fullsweep_after = Some(0);
+                    r.total_heap_words = Some(3_000_000);
+                }),
+                ..Busy::default()
+            }];
+        })
+    };
+    let found = finding(&swept("0"), "BT067");
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("ERL_FULLSWEEP_AFTER")));
+    assert_eq!(entries(&found), ["ERL_FULLSWEEP_AFTER"]);
+    let diagnosis = crate::diagnose(&swept("0").period());
+    let gc = diagnosis.findings().into_iter().find(|found| found.code.0 == "BT011").expect("gc").clone();
+    assert_eq!(gc.follows.as_ref().map(|of| of.code.0), Some("BT067"));
+    // By default, one process of its own has it; small heaps; hardly any collection.
+    assert_healthy(&swept("65535"), "BT067");
+    assert_healthy(&swept("0").with(|n| n.busiest[0].row.total_heap_words = Some(2_000)), "BT067");
+    assert_healthy(&swept("0").with(|n| n.gc = 0.005), "BT067");
+
+    let first = |words: &str, processes: i64| {
+        fact(fact(node(), facts::FULLSWEEP_AFTER, "65535"), facts::MIN_HEAP_WORDS, words).with(|n| {
+            n.processes = (processes, 0);
+            n.used = 1_000_000_000;
+        })
+    };
+    let large = finding(&first("10946", 5_000), "BT067");
+    assert_eq!((large.level, large.subject_text().as_deref()), (Level::Warning, Some("+hms")));
+    assert_eq!(entries(&large), ["process.min_heap_size"]);
+    assert_healthy(&first("10946", 500), "BT067");
+    assert_healthy(&first("233", 50_000), "BT067");
+}
+
 /// The collector of literals does so many reductions a second.
 fn collector(reductions: i64) -> Node {
     node().with(|n| {

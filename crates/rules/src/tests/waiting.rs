@@ -283,3 +283,103 @@ fn a_load_that_is_too_weak_is_told_from_work_that_waits() {
     assert!(summary.ends_with("or nobody asks"), "{summary}");
     assert!(how.ends_with("or they wait for something outside"), "{how}");
 }
+
+#[test]
+fn who_has_got_what_others_wait_for_is_told() {
+    // A pool of the program's own, whose name says nothing: 30 wait in it, and 5 are past it.
+    let waits = ["gen:do_call/4", "shop_things:with/1", "shop:order/1", "shop:client/0"];
+    let has = [
+        "prim_inet:recv0/3",
+        "shop_post:label/1",
+        "shop:-order/1-fun-0-/1",
+        "shop_things:with/1",
+        "shop:order/1",
+    ];
+    let node = pool(&waits).with(|n| n.stands.push(stand(5, &has, &[])));
+    let found = finding(&node, "BT053");
+    assert_eq!(found.level, Level::Warning);
+    assert!(
+        found.summary.ends_with(
+            "which has none left to give; those who have one stand in prim_inet:recv0/3, called by shop_post:label/1"
+        ),
+        "{}",
+        found.summary
+    );
+    assert_eq!(entries(&found), ["code.shorter_hold", "code.more_in_flight", "code.back_pressure"]);
+    // One is too few to say so of all.
+    let one = pool(&waits).with(|n| n.stands.push(stand(1, &has, &[])));
+    assert_eq!(finding(&one, "BT053").level, Level::Notice);
+    // Workers that ask for work in their outermost function are past nothing.
+    let idle = ["gen:do_call/4", "shop:worker/0", "proc_lib:init_p_do_apply/3"];
+    let at_work = ["prim_inet:recv0/3", "shop:job/1", "shop:worker/0", "proc_lib:init_p_do_apply/3"];
+    let workers = pool(&idle).with(|n| n.stands.push(stand(5, &at_work, &[])));
+    assert_eq!(finding(&workers, "BT053").level, Level::Notice);
+}
+
+#[test]
+fn one_that_waits_in_a_callback_of_its_own_waits_itself() {
+    let callback = ["shop_auth:handle_call/3", "gen_server:try_handle_call/4", "gen_server:handle_msg/6"];
+    let node =
+        pool(&["gen:do_call/4", "shop:login/2"]).with(|n| n.stands[2] = held(POOL, "waiting", &callback));
+    let found = finding(&node, "BT053");
+    assert_eq!(found.level, Level::Warning);
+    assert!(found.summary.ends_with("which itself waits in shop_auth:handle_call/3"), "{}", found.summary);
+}
+
+/// Thirty of a hundred stand so.
+fn thirty(stack: &[&str]) -> Node {
+    node().with(|n| {
+        n.processes = (400, 0);
+        n.stands = vec![stand(70, &["gen_server:loop/7"], &[]), stand(30, stack, &[])];
+    })
+}
+
+#[test]
+fn who_waits_for_a_lock_of_global_or_mnesia_is_told_with_who_has_it() {
+    let global =
+        ["global:random_sleep/1", "global:set_lock/4", "global:trans/4", "seats:reserve/2", "seats:client/0"];
+    let found = finding(&thirty(&global), "BT066");
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("global:trans")));
+    assert_eq!(
+        found.summary,
+        "about 120 processes wait for a lock of global:trans, taken in seats:reserve/2"
+    );
+    assert_eq!(entries(&found), ["code.shorter_hold"]);
+
+    let restarts = ["timer:sleep/1", "mnesia_tm:restart/9", "bills:pay/1", "bills:client/0"];
+    let report =
+        ["prim_inet:recv0/3", "report:push/2", "mnesia:foldl/6", "report:run/0", "mnesia_tm:apply_fun/3"];
+    let holder = thirty(&restarts).with(|n| {
+        n.busiest = vec![Busy {
+            pid: "<0.99.0>",
+            reductions: 5_000,
+            row: row(|r| r.name = Some("report".to_owned())),
+            stood: report.map(str::to_owned).to_vec(),
+            ..Busy::default()
+        }];
+    });
+    let found = finding(&holder, "BT066");
+    assert_eq!(found.subject_text().as_deref(), Some("report (<0.99.0>)"));
+    assert!(
+        found.summary.ends_with("wait for locks of Mnesia; report (<0.99.0>) has one of a whole table (mnesia:foldl/6) most of the time"),
+        "{}",
+        found.summary
+    );
+    // Two that have locks by turns are both busy with transactions, and neither is to blame alone.
+    let two = holder.clone().with(|n| n.busiest.push(Busy { pid: "<0.98.0>", ..n.busiest[0].clone() }));
+    assert_eq!(finding(&two, "BT066").subject_text().as_deref(), Some("transactions of Mnesia"));
+    // A locker that has no time is the bottleneck itself.
+    let behind = thirty(&restarts).with(|n| {
+        n.busiest = vec![Busy {
+            pid: "<0.97.0>",
+            reductions: 500_000,
+            runnable_of_10: 10,
+            row: row(|r| r.name = Some("mnesia_locker".to_owned())),
+            ..Busy::default()
+        }];
+    });
+    assert_healthy(&behind, "BT066");
+    // Sleeps and calls of other kinds are no locks.
+    assert_healthy(&thirty(&["timer:sleep/1", "seats:client/0"]), "BT066");
+    assert_healthy(&thirty(&["gen:do_call/4", "seats:ask/1", "seats:client/0"]), "BT066");
+}

@@ -1,0 +1,135 @@
+//! BT067: settings of all heaps that are not the VM's own cost CPU time or memory.
+
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, ProcessRow, Scale, Subject, Unit, Use, facts, metrics,
+};
+
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule, Topic};
+use crate::signals::memory;
+use crate::view::{self, kind};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT067"),
+    name: "heap-settings",
+    question: "Do settings of all heaps cost CPU or memory?",
+    confirm: "the same load without the setting: beamtune compare, with it as --a-env or --a-flags",
+    needs: &[],
+    account: Account::CpuUsed,
+    topics: &[Topic::Memory, Topic::MemoryCpu],
+    judge,
+    ..Rule::COMMON
+};
+
+/// Of the CPU that the VM uses, what collections take where each one, or nearly each, is a full one.
+const FULL_SWEEPS: Scale = Scale {
+    notice: 0.05,
+    warning: 0.15,
+    critical: 0.60,
+    source: "judgement: half of what gc-share allows, as this much is known to be spent without need",
+};
+
+/// Of the memory that the VM uses, what first heaps take beyond the default.
+const FIRST_HEAPS: Scale =
+    Scale { notice: 0.10, warning: 0.30, critical: 0.80, source: "judgement: less would hardly be missed" };
+
+/// Full sweeps that come so soon are nearly all collections; the default is 65,535.
+const FEW_SWEEPS: i64 = 20;
+
+/// Collecting less than this in full costs next to nothing (judgement: 0.5 MB are copied in some 100 µs). In words.
+const LARGE_WORDS: i64 = 65_536;
+
+/// `+hms` where it is not set.
+const DEFAULT_FIRST_HEAP_WORDS: i64 = 233;
+
+/// First heaps that take less than this, all together, are not worth a word (judgement). In bytes.
+const WORTH_BYTES: f64 = 100e6;
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let after = period.fact_number(facts::FULLSWEEP_AFTER)?;
+    let words = period.facts.number(facts::MIN_HEAP_WORDS).unwrap_or(DEFAULT_FIRST_HEAP_WORDS);
+    let found = full_sweeps(period, after).into_iter().chain(first_heaps(period, words)).collect();
+    Ok(Judgement::found_or_healthy(
+        found,
+        format!(
+            "new processes have fullsweep_after {after} and a heap of {words} words, for next to nothing"
+        ),
+    ))
+}
+
+/// Collections that are full ones because all processes are told so.
+fn full_sweeps(period: &Period, after: i64) -> Option<Draft> {
+    let rows = || period.processes.iter().filter_map(|process| process.row.as_ref());
+    let heaps: Vec<i64> = rows()
+        .filter(|row| row.fullsweep_after == Some(after))
+        .filter_map(|row: &ProcessRow| row.total_heap_words)
+        .filter(|words| *words >= LARGE_WORDS)
+        .collect();
+    let largest = heaps.iter().max().filter(|_| after <= FEW_SWEEPS)?;
+    let collecting = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU]).ok()?;
+    let share = collecting.share();
+    let severity = FULL_SWEEPS.severity(share)?;
+    let each = if after == 0 { "each collection copies all" } else { "nearly each collection copies all" };
+    Some(
+        Draft::new(
+            severity,
+            format!(
+                "fullsweep_after is {after} for all processes: {each} that lives in a heap, and collections take {:.0} % of the schedulers' work",
+                share * 100.0
+            ),
+        )
+        .about(Subject::Flag { name: "ERL_FULLSWEEP_AFTER".to_owned() })
+        .costs(Cost::CpuCores(collecting.gc))
+        .part(Use::Collections)
+        // What collections would take without it was not measured.
+        .inferred_if(true)
+        .because(Evidence::number("time in collections", collecting.gc, Unit::Cores))
+        .because(Evidence::number("share of the work", share, Unit::Ratio).against(FULL_SWEEPS.warning, FULL_SWEEPS.source))
+        .because_some(period.rate(&metrics::GARBAGE_COLLECTIONS, "").ok().map(|rate| Evidence::number("collections", rate, Unit::PerSecond)))
+        .because(Evidence::number("large heaps seen that are so collected", heaps.len() as f64, Unit::Count))
+        .because(Evidence::number("the largest of them", *largest as f64 * memory::WORD_BYTES, Unit::Bytes))
+        .but("memory that is new after each collection costs page faults and cache misses on top, which are not counted here")
+        .fix(remedy::of(
+            period,
+            "ERL_FULLSWEEP_AFTER",
+            "leave it out (65535), and give fullsweep_after by spawn_opt to the few processes that keep binaries",
+            "old data is then copied once, and not at each collection",
+            "gc share and CPU per request under the same load; memory of binaries, which may stay for longer",
+        )),
+    )
+}
+
+/// First heaps that are larger than the default, of all processes.
+fn first_heaps(period: &Period, words: i64) -> Option<Draft> {
+    let processes = period.stat(&metrics::PROCESS_COUNT, "").ok()?.mean();
+    let total = period.family(&metrics::MEMORY, "").find(|(name, _)| *name == "total")?;
+    let used = total.1.last.value as f64;
+    let bytes = processes * (words - DEFAULT_FIRST_HEAP_WORDS).max(0) as f64 * memory::WORD_BYTES;
+    let share = bytes / used.max(1.0);
+    let severity = FIRST_HEAPS.severity(share).filter(|_| bytes >= WORTH_BYTES)?;
+    Some(
+        Draft::new(
+            severity,
+            format!(
+                "the first heap of each process has {words} words instead of {DEFAULT_FIRST_HEAP_WORDS}: up to {} for {processes:.0} processes, {:.0} % of what the VM uses",
+                memory::megabytes(bytes),
+                share.min(1.0) * 100.0
+            ),
+        )
+        .about(Subject::Flag { name: "+hms".to_owned() })
+        .costs(Cost::MemoryBytes(bytes))
+        // Processes may have grown larger anyway.
+        .inferred_if(true)
+        .because(Evidence::number("first heap", words as f64 * memory::WORD_BYTES, Unit::Bytes))
+        .because(Evidence::number("processes", processes, Unit::Count))
+        .because(Evidence::number("of what the VM uses", share.min(1.0), Unit::Ratio).against(FIRST_HEAPS.warning, FIRST_HEAPS.source))
+        .but("processes that need such heaps would grow to that size, too")
+        .fix(remedy::of(
+            period,
+            "process.min_heap_size",
+            "leave +hms out, and give min_heap_size by spawn_opt to those that are collected often",
+            "most processes live with a few hundred words",
+            "memory of processes and collections a second under the same load",
+        )),
+    )
+}

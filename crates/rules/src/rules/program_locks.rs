@@ -1,0 +1,114 @@
+//! BT066: processes wait for locks that programs take by functions of OTP: `global`'s, Mnesia's.
+
+use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Subject, Unit, metrics};
+
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+use crate::signals::program_locks::{GLOBAL, LockWaits, MNESIA, waits};
+use crate::signals::{blocking, stack};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT066"),
+    name: "program-locks",
+    question: "Do processes wait for locks of global or Mnesia?",
+    confirm: "a lock for each thing, or less done while it is held: fewer wait under the same load, and throughput rises",
+    needs: &[&metrics::PROCESS_COUNT],
+    account: Account::Delay,
+    judge,
+    ..Rule::COMMON
+};
+
+/// Places where holders of a lock stand, in the evidence.
+const PLACES: usize = 2;
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let stands = blocking::looked_at(period)?;
+    // A locker that has hardly time for all who ask is what they wait for.
+    let is_locker_busy = period
+        .process_named("mnesia_locker")
+        .and_then(stack::wanted_to_run)
+        .is_some_and(|share| share >= blocking::BUSY);
+    let waits: Vec<LockWaits<'_>> =
+        waits(period)?.into_iter().filter(|waits| *waits.kind != MNESIA || !is_locker_busy).collect();
+    let found = waits
+        .iter()
+        .filter_map(|waits| Some(describe(period, waits, blocking::WAITING.severity(waits.waiting)?)));
+    Ok(Judgement::found_or_healthy(
+        found.collect(),
+        format!(
+            "of {} processes looked at, {} waited for a lock of global or Mnesia",
+            stands.sampled,
+            waits.iter().map(|waits| waits.seen.0).sum::<i64>()
+        ),
+    ))
+}
+
+fn describe(period: &Period, waits: &LockWaits<'_>, severity: f64) -> Draft {
+    let (seen, of) = waits.seen;
+    let is_global = *waits.kind == GLOBAL;
+    let what = if is_global { "a lock of global:trans" } else { "locks of Mnesia" };
+    let asked = waits.asked_by.first();
+    let who = match (waits.holder, asked) {
+        (Some(holder), _) => {
+            let table = waits.locks_table().map(|at| format!(" of a whole table ({at})")).unwrap_or_default();
+            format!("; {} has one{table} most of the time", holder.title())
+        }
+        (None, Some(at)) => format!(", taken in {at}"),
+        (None, None) => String::new(),
+    };
+    let subject = match waits.holder {
+        Some(holder) => holder.subject(),
+        None => Subject::Lock { name: waits.kind.name.to_owned() },
+    };
+    let places = waits.held_at.iter().take(PLACES).filter_map(|(stack, _)| {
+        Some(Evidence::text("who has it stands in", stack::with_caller(stack.first()?, stack)))
+    });
+    let askers = (!waits.asked_by.is_empty()).then(|| {
+        Evidence::text(
+            "asked for in",
+            waits.asked_by.iter().take(PLACES).copied().collect::<Vec<_>>().join(", "),
+        )
+    });
+    let draft = Draft::new(severity, format!("about {:.0} processes wait for {what}{who}", waits.waiting))
+        .about(subject)
+        .costs(Cost::Waiting(waits.waiting))
+        .because(
+            Evidence::number("waiting at a time", waits.waiting, Unit::Count)
+                .against(blocking::WAITING.warning, blocking::WAITING.source)
+                .with_text(format!("{seen} of {of} looked at by chance")),
+        )
+        .because_some(askers);
+    let draft = places.fold(draft, Draft::because);
+    let draft = if is_global { draft } else { transactions(period).into_iter().fold(draft, Draft::because) };
+    let shorter = if is_global {
+        "a lock for each thing that is changed ({{seat, Train}, self()} instead of one for all), or a process for each that does the work in turn; \
+         nothing that waits while it is held"
+    } else {
+        "no call, sleep or send to others within a transaction; read whole tables outside of one (mnesia:async_dirty, a checkpoint), and records by key"
+    };
+    let why = if is_global {
+        "who does not get the lock sleeps at random, up to 8 s, and tries again: it waits far longer than the lock is held"
+    } else {
+        "a transaction that meets the lock of an older one is stopped, sleeps at random and begins anew; a lock of a whole table stops all who write in it"
+    };
+    draft.fix(remedy::of(
+        period,
+        "code.shorter_hold",
+        shorter,
+        why,
+        "processes that wait for it under the same load, and throughput",
+    ))
+}
+
+/// Transactions a second, and how many are begun anew for each that succeeds.
+fn transactions(period: &Period) -> Vec<Evidence> {
+    let rate = |metric| period.rate(metric, "").ok();
+    let (Some(commits), Some(restarts)) = (rate(&metrics::MNESIA_COMMITS), rate(&metrics::MNESIA_RESTARTS))
+    else {
+        return Vec::new();
+    };
+    vec![
+        Evidence::number("transactions committed", commits, Unit::PerSecond),
+        Evidence::number("transactions begun anew after a lock", restarts, Unit::PerSecond),
+    ]
+}

@@ -1,0 +1,185 @@
+//! Locks that programs take by functions of OTP, and that leave no queue anywhere: who does not get one tries again later. Where processes
+//! stand tells who waits for one, and who has it.
+
+use std::collections::HashMap;
+
+use beamtune_model::{Missing, Period, ProcessUse, Stand, metrics};
+
+use crate::signals::{blocking, stack};
+
+/// How a kind of lock shows in stacks.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LockKind {
+    /// What it is called where nobody is known to hold it.
+    pub name: &'static str,
+    /// Starts of functions in which one waits for it, as the innermost function, or right under a sleep.
+    waits: &'static [&'static str],
+    /// Functions that run what is done while it is held.
+    holds: &'static [&'static str],
+}
+
+/// `global:set_lock/3` sleeps between its tries: `random_sleep/1` in kernel's global.erl.
+pub(crate) const GLOBAL: LockKind =
+    LockKind { name: "global:trans", waits: &["global:random_sleep/"], holds: &["global:trans/"] };
+
+/// Mnesia asks its locker for each record or table; a transaction that would wait for an older one is restarted after a sleep: `restart/9`
+/// in mnesia_tm.erl.
+pub(crate) const MNESIA: LockKind = LockKind {
+    name: "transactions of Mnesia",
+    waits: &["mnesia_locker:", "mnesia_tm:restart/"],
+    holds: &["mnesia_tm:apply_fun/", "mnesia_tm:execute_transaction/", "mnesia_tm:execute_outer/", "mnesia:"],
+};
+
+const KINDS: [&LockKind; 2] = [&GLOBAL, &MNESIA];
+
+/// Functions of Mnesia that lock a whole table, as the reference manual says of each.
+const WHOLE_TABLE: &[&str] = &[
+    "mnesia:foldl/",
+    "mnesia:foldr/",
+    "mnesia:do_foldl/",
+    "mnesia:do_foldr/",
+    "mnesia:all_keys/",
+    "mnesia:read_lock_table/",
+    "mnesia:write_lock_table/",
+];
+
+/// From this share of the looks at a process on it has the lock most of the time (judgement: more than half).
+const MOSTLY: f64 = 0.5;
+
+impl LockKind {
+    /// Whether one that stands there waits for such a lock.
+    fn is_waited_for(&self, stack: &[String]) -> bool {
+        let at = match stack.first() {
+            Some(function) if stack::is_sleep(function) => stack.get(1),
+            other => other,
+        };
+        at.is_some_and(|at| begins(at, self.waits) && !at.contains(":loop/"))
+    }
+
+    /// Whether one that stands there has such a lock, and does something else.
+    fn is_held(&self, stack: &[String]) -> bool {
+        !self.is_waited_for(stack) && stack.iter().skip(1).any(|function| begins(function, self.holds))
+    }
+}
+
+fn begins(function: &str, starts: &[&str]) -> bool {
+    starts.iter().any(|start| function.starts_with(start))
+}
+
+/// Processes that wait for locks of a kind.
+#[derive(Debug)]
+pub(crate) struct LockWaits<'a> {
+    /// Of which kind.
+    pub kind: &'static LockKind,
+    /// How many of all processes at a time, about.
+    pub waiting: f64,
+    /// Those seen waiting, of how many looked at.
+    pub seen: (i64, i64),
+    /// The program's own functions that ask for it, those of most first.
+    pub asked_by: Vec<&'a str>,
+    /// The only process that was seen with such a lock most of the time.
+    pub holder: Option<&'a ProcessUse>,
+    /// Where those stand who have it, those of most first, and how often each was seen.
+    pub held_at: Vec<(&'a [String], i64)>,
+}
+
+impl<'a> LockWaits<'a> {
+    /// The function that locks a whole table, if somebody who has a lock stands in one.
+    pub(crate) fn locks_table(&self) -> Option<&'a str> {
+        let mut functions = self.held_at.iter().flat_map(|(stack, _)| stack.iter());
+        functions.find(|function| begins(function, WHOLE_TABLE)).map(String::as_str)
+    }
+}
+
+/// Who waits for locks, most first; only what was seen in most looks.
+pub(crate) fn waits(period: &Period) -> Result<Vec<LockWaits<'_>>, Missing> {
+    let total = period.stat(&metrics::PROCESS_COUNT, "")?.mean();
+    let mut found: Vec<LockWaits<'_>> =
+        KINDS.into_iter().filter_map(|kind| waits_of(period, kind, total)).collect();
+    found.sort_by(|a, b| b.waiting.total_cmp(&a.waiting));
+    Ok(found)
+}
+
+fn waits_of<'a>(period: &'a Period, kind: &'static LockKind, total: f64) -> Option<LockWaits<'a>> {
+    let sampled = || period.stands.places.iter().filter(|place| place.pid.is_none());
+    let waiting: Vec<&Stand> = sampled().filter(|place| kind.is_waited_for(&place.stack)).collect();
+    let looks = waiting.iter().map(|place| place.looks).max().unwrap_or(0);
+    let seen = waiting.iter().fold(0, |sum: i64, place| sum.saturating_add(place.count));
+    if seen < blocking::FEWEST || 3 * looks < 2 * period.stands.looks {
+        return None;
+    }
+    let mut askers: HashMap<&str, i64> = HashMap::new();
+    for place in &waiting {
+        let Some(at) = stack::of_program(&place.stack) else { continue };
+        let count = askers.entry(at).or_default();
+        *count = count.saturating_add(place.count);
+    }
+    let mut held_at: HashMap<&[String], i64> = HashMap::new();
+    let held = sampled().filter(|place| kind.is_held(&place.stack));
+    let stood = period.processes.iter().flat_map(|process| &process.stood);
+    let stood = stood.filter(|(stack, _)| kind.is_held(stack));
+    for (stack, count) in
+        held.map(|place| (&place.stack[..], place.count)).chain(stood.map(|(s, n)| (&s[..], *n)))
+    {
+        let sum = held_at.entry(stack).or_default();
+        *sum = sum.saturating_add(count);
+    }
+    let mut holders = period.processes.iter().filter(|process| holds_mostly(process, kind));
+    let holder = holders.next().filter(|_| holders.next().is_none());
+    Some(LockWaits {
+        kind,
+        waiting: blocking::of_all(period, total, seen),
+        seen: (seen, period.stands.sampled),
+        asked_by: most_first(askers).into_iter().map(|(at, _)| at).collect(),
+        holder,
+        held_at: most_first(held_at),
+    })
+}
+
+/// Whether it was seen with such a lock in most of the looks at it.
+fn holds_mostly(process: &ProcessUse, kind: &LockKind) -> bool {
+    let looks = process.stood.iter().chain(&process.ran);
+    let held =
+        looks.filter(|(stack, _)| kind.is_held(stack)).fold(0, |sum: i64, (_, n)| sum.saturating_add(*n));
+    held >= blocking::FEWEST && held as f64 >= MOSTLY * f64::from(process.judged)
+}
+
+fn most_first<K: Ord>(counts: HashMap<K, i64>) -> Vec<(K, i64)> {
+    let mut counts: Vec<(K, i64)> = counts.into_iter().collect();
+    counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_a_lock_is_told_from_who_has_it() {
+        let check = |stack: &str, waits: &[&str], holds: &[&str]| {
+            let stack: Vec<String> = stack.split_whitespace().map(str::to_owned).collect();
+            let names = |is: fn(&LockKind, &[String]) -> bool| -> Vec<&str> {
+                KINDS.into_iter().filter(|kind| is(kind, &stack)).map(|kind| kind.name).collect()
+            };
+            assert_eq!(names(LockKind::is_waited_for), waits, "{stack:?}");
+            assert_eq!(names(LockKind::is_held), holds, "{stack:?}");
+        };
+        check(
+            "global:random_sleep/1 global:set_lock/4 global:trans/4 tickets:sell/1",
+            &["global:trans"],
+            &[],
+        );
+        check("gen:do_call/4 tickets:-sell/1-fun-0-/0 global:trans/4 tickets:sell/1", &[], &["global:trans"]);
+        check("timer:sleep/1 mnesia_tm:restart/9 shop:pay/1", &["transactions of Mnesia"], &[]);
+        check(
+            "mnesia_locker:receive_wlocks/4 mnesia_locker:rwlock/3 shop:-pay/1-fun-0-/1 mnesia_tm:apply_fun/3",
+            &["transactions of Mnesia"],
+            &[],
+        );
+        check("prim_inet:recv0/3 shop:push/2 mnesia:foldl/6", &[], &["transactions of Mnesia"]);
+        check("mnesia_locker:loop/1 mnesia_sp:init_proc/4 proc_lib:init_p_do_apply/3", &[], &[]);
+        check("timer:sleep/1 shop:loop/0", &[], &[]);
+        check("gen_server:loop/7 proc_lib:init_p_do_apply/3", &[], &[]);
+        check("", &[], &[]);
+    }
+}
