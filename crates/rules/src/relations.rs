@@ -385,6 +385,34 @@ const EXPLAINS: f64 = 0.5;
 /// Why a symptom follows from causes that claim the same.
 const CLAIMS_THE_SAME: &str = "it takes most of the CPU time that this finding counts";
 
+/// The rule that judges flags by themselves, whatever the recording shows of them.
+const BY_FLAG: &str = "BT064";
+
+/// Takes away findings about a flag by itself where another finding says as much of that flag: what it does to this node is more than what it
+/// may do.
+pub fn drop_repeated(verdicts: &mut [Verdict]) {
+    let says_as_much = |finding: &Finding, other: &Finding| {
+        let is_same = finding.subject.as_ref().is_some_and(|subject| other.is_about(subject));
+        let entry = finding.remedies.first().map(|remedy| remedy.entry.as_str());
+        let mends_it = other.remedies.iter().any(|remedy| Some(remedy.entry.as_str()) == entry);
+        other.code.0 != BY_FLAG && !other.latent && other.level >= finding.level && (is_same || mends_it)
+    };
+    let told: Vec<(usize, usize)> = findings(verdicts)
+        .filter(|(_, finding)| finding.code.0 == BY_FLAG)
+        .filter(|(_, finding)| findings(verdicts).any(|(_, other)| says_as_much(finding, other)))
+        .map(|(place, _)| place)
+        .collect();
+    for (verdict, finding) in told.into_iter().rev() {
+        let Some(Verdict { outcome, .. }) = verdicts.get_mut(verdict) else { continue };
+        if let Outcome::Found(found) = outcome {
+            found.remove(finding);
+            if found.is_empty() {
+                *outcome = Outcome::Healthy("what is wrong with its flags, other findings say".to_owned());
+            }
+        }
+    }
+}
+
 /// Sets what each finding follows from, in place of what was set before.
 pub fn relate(verdicts: &mut [Verdict]) {
     for verdict in verdicts.iter_mut() {

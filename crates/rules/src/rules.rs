@@ -19,6 +19,7 @@ mod cpu_starved;
 mod cpu_throttled;
 mod dirty_schedulers_saturated;
 mod ets_tables_growing;
+mod flag_traps;
 mod forced_collections;
 mod fragmented_carriers;
 mod gc_share;
@@ -123,4 +124,5 @@ pub const RULES: &[Rule] = &[
     code_loading::RULE,
     table_scans::RULE,
     poll_thread_saturated::RULE,
+    flag_traps::RULE,
 ];
