@@ -40,6 +40,7 @@ mod mmap_churn;
 mod no_kernel_poll;
 mod node_died;
 mod numa;
+mod overload;
 mod oversized_port_table;
 mod persistent_term_churn;
 mod poll_thread_saturated;
@@ -125,4 +126,5 @@ pub const RULES: &[Rule] = &[
     table_scans::RULE,
     poll_thread_saturated::RULE,
     flag_traps::RULE,
+    overload::RULE,
 ];

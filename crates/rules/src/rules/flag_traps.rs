@@ -95,13 +95,7 @@ fn describe(period: &Period, finding: &lint::Finding, settings: &[Setting]) -> D
     let page = format!("{}, docs/lint/{}.md", finding.code, finding.code);
     let instead = finding.remedy.trim_end_matches('.');
     let remedy = of_it.and_then(|setting| setting.entry).and_then(|entry| {
-        remedy::of(
-            period,
-            &entry.id,
-            instead,
-            finding.reason.trim_end_matches('.'),
-            PROVE,
-        )
+        remedy::by_entry(period, entry, instead, finding.reason.trim_end_matches('.'), PROVE)
     });
     let missing = remedy.is_none().then(|| Evidence::text("what to do", instead));
     Draft::new(if is_trap(finding) { WARNING } else { MINOR }, finding.message.clone())

@@ -53,6 +53,9 @@ const LEAST_RISE: f64 = 0.25;
 /// Kinds of `erlang:memory/0` that are looked at. Atoms have a rule of their own.
 const KINDS: [&str; 4] = ["processes", "binary", "ets", "code"];
 
+/// All of it, where nothing is known of its kinds.
+const RESIDENT: &str = "resident";
+
 struct Growing {
     kind: &'static str,
     now: f64,
@@ -67,10 +70,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return Err(period.missing_group(Group::Memory, "how memory has changed"));
     }
     let resident = period.stat(&metrics::RSS, "")?;
-    let Some(total) = period.find(Group::Memory, "", "total") else {
-        return Err(period.missing_group(Group::Memory, "what the VM uses (erlang:memory(total))"));
-    };
     let room = memory::room(period);
+    let Some(total) = period.find(Group::Memory, "", "total") else {
+        return resident_alone(period, room);
+    };
     let mut found = Vec::new();
     for kind in KINDS {
         let Some(stat) = period.find(Group::Memory, "", kind) else { continue };
@@ -126,6 +129,19 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             megabytes(total.last.value as f64)
         ),
     ))
+}
+
+/// The VM told nothing: whether it grows shows from outside, and not what.
+fn resident_alone(period: &Period, room: Option<Room>) -> Result<Judgement, Missing> {
+    let resident = period.stat(&metrics::RSS, "")?;
+    let points = view::trend_points(&resident.trace);
+    let Some(trend) = steady(&points) else {
+        return Err(period.missing_group(Group::Memory, "what the VM uses (erlang:memory(total))"));
+    };
+    let growing =
+        Growing { kind: RESIDENT, now: resident.last.value as f64, trend, pace: pace(&points, trend.slope) };
+    let draft = draft(period, 0.0, &growing, room);
+    Ok(Judgement::found(draft.but("what of it grows, only the VM can tell")))
 }
 
 fn steady(points: &[(f64, f64)]) -> Option<Trend> {
@@ -240,6 +256,7 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
         "binary" => "memory of binaries",
         "ets" => "memory of ETS tables",
         "code" => "memory of code",
+        RESIDENT => "resident memory",
         _ => "memory beyond what the VM uses (NIFs, drivers, malloc, carriers)",
     };
     let short = period.seconds() < SHORT_SECONDS;
@@ -249,7 +266,7 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
     let resident = memory::resident(period).unwrap_or(0.0);
     let used_share = room.map_or(0.0, |room| resident / (resident + room.bytes).max(1.0));
     let confidence = match left {
-        _ if short && is_far && *kind == "outside" => Confidence::Guess,
+        _ if short && is_far && matches!(*kind, "outside" | RESIDENT) => Confidence::Guess,
         Some(left) => limits::confidence_of_end(left, period.seconds(), used_share, REACH),
         None if short => Confidence::Inferred,
         None => Confidence::Measured,
@@ -264,7 +281,7 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
     )
     .confidence(confidence)
     .about(owner.as_ref().map(|(subject, _)| subject.clone()))
-    .signals([Signal::Grows(memory_kind(kind))])
+    .signals((*kind != RESIDENT).then(|| Signal::Grows(memory_kind(kind))))
     .costs(left.map(Cost::EndSeconds))
     .because(Evidence::number("now", *now, Unit::Bytes))
     .because(Evidence::number("growth in a second", trend.slope, Unit::Bytes).with_text(format!(
@@ -341,6 +358,7 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
             "each module's code and literals stay until it is purged",
             prove,
         )),
+        RESIDENT => draft,
         _ => draft.fix(remedy::of(
             period,
             "code.native_memory",
