@@ -434,6 +434,28 @@ Not judged
     }
 
     #[test]
+    fn a_defect_that_nothing_shows_stands_at_the_end_and_is_nothing_found() {
+        let latent = Finding {
+            latent: true,
+            summary: "OTP 25.2.3 has 11 known defects".to_owned(),
+            evidence: vec![Evidence::text("OTP-19154", "a scheduler can be stuck for ever")],
+            ..Finding::bare(Code("BT051"), 10.0)
+        };
+        let verdict =
+            Verdict { code: Code("BT051"), rule: "known-fixes", outcome: Outcome::Found(vec![latent]) };
+        let diagnosis = Diagnosis { verdicts: vec![verdict], cpu: None };
+        let text = verdicts(&Period::default(), &diagnosis, Style::PLAIN);
+        let expect = "\
+Nothing found.
+OTP 25.2.3 has 11 known defects
+  OTP-19154: a scheduler can be stuck for ever
+";
+        assert_eq!(text, expect);
+        let none = Diagnosis { verdicts: Vec::new(), ..diagnosis };
+        assert!(none.latent().is_empty());
+    }
+
+    #[test]
     fn what_a_finding_costs_stands_beside_its_name() {
         let check = |cost: Option<Cost>, expect: &str| {
             let mut diagnosis = sick();

@@ -28,7 +28,8 @@ const TRAP: &str = "BF015";
 /// A later flag takes the place of an earlier one.
 const OVERRIDDEN: &str = "BF008";
 
-/// Products whose scripts put the operator's flags behind their own, so that these are meant to be overridden.
+/// Products whose scripts put the operator's flags behind their own, so that these are meant to be overridden. Parameters of applications on
+/// the command line are theirs, too.
 const PUT_THEIRS_FIRST: [&str; 3] = ["RabbitMQ", "ejabberd", "EMQX"];
 
 /// What shows that it is mended.
@@ -53,7 +54,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let mut told: Vec<lint::Finding> = lint::lint(&[File { fragments: &fragments }], &target)
         .into_iter()
         .filter(|finding| finding.level == Level::Warning)
-        .filter(|finding| finding.code.as_str() != OVERRIDDEN || !puts_theirs_first(period))
+        .filter(|finding| !puts_theirs_first(period) || !is_of_product(finding))
         .collect();
     told.sort_by_key(|finding| !is_trap(finding));
     told.truncate(MAX_FINDINGS);
@@ -77,6 +78,11 @@ fn written(word: &str) -> String {
 fn puts_theirs_first(period: &Period) -> bool {
     let product = period.facts.get(facts::PRODUCT).unwrap_or_default();
     PUT_THEIRS_FIRST.iter().any(|name| product.starts_with(name))
+}
+
+/// What such a product means as it is.
+fn is_of_product(finding: &lint::Finding) -> bool {
+    finding.code.as_str() == OVERRIDDEN || !finding.flag.starts_with('+')
 }
 
 /// A flag of the emulator. What parameters of applications do is no matter of how the VM runs.

@@ -602,8 +602,11 @@ fn default_flags_and_those_of_products_are_no_traps() {
         "-P",
         "2000000",
     ];
-    let rabbit = fact(flags(&rabbit, &[]), facts::PRODUCT, "RabbitMQ 3.10.8");
+    let kernel = ["-kernel prevent_overlapping_partitions false"];
+    let rabbit = fact(flags(&rabbit, &kernel), facts::PRODUCT, "RabbitMQ 3.10.8");
     assert_healthy(&rabbit, "BT064");
+    let ejabberd = fact(flags(&["-K", "true", "-P", "250000"], &[]), facts::PRODUCT, "ejabberd 23.01");
+    assert_eq!(finding(&ejabberd, "BT064").level, Level::Notice);
     let emqx = flags(
         &["-spp", "true", "-A", "4", "-SDio", "8", "-e", "262144", "-zdbbl", "8192", "-Q", "1048576"],
         &[],
