@@ -166,7 +166,7 @@ pub fn take(live: Live, wish: &Wish<'_>) -> Result<(Reader, Outcome)> {
     let begin = Instant::now();
     let attached = {
         let half = wish.within.map(|within| within / 2);
-        let _telling = half.map(|half| tell_if_slow(&live.label, half));
+        let _telling = half.map(|half| tell_if_slow(&live, half));
         attach(&live, wish)
     };
     let (vm, unanswered) = match attached {
@@ -213,10 +213,15 @@ pub fn take(live: Live, wish: &Wish<'_>) -> Result<(Reader, Outcome)> {
 }
 
 /// Tells on standard error why somebody waits, unless what is returned is dropped soon.
-fn tell_if_slow(label: &str, patience: Duration) -> Sender<()> {
+fn tell_if_slow(live: &Live, patience: Duration) -> Sender<()> {
     let (sender, dropped) = mpsc::channel();
+    let then = match live.vm {
+        Some(_) => "it is judged from the operating system alone",
+        None => "beamtune gives up",
+    };
     let text = format!(
-        "waiting for {label}, which answers slowly; after {:.0} s it is judged from the operating system alone\n",
+        "waiting for {}, which answers slowly; after {:.0} s {then}\n",
+        live.label,
         patience.as_secs_f64()
     );
     // Without a thread nothing is told, and nothing else is lost.
@@ -382,8 +387,11 @@ fn attach(live: &Live, wish: &Wish<'_>) -> Result<Option<NodeSource>, Failed> {
             }
             let patience = access.settings.attach_timeout;
             let begin = Instant::now();
-            let hint =
-                if live.vm.is_some() { "; --host-only looks at the process without attaching" } else { "" };
+            let hint = match (&live.vm, wish.within) {
+                (Some(_), _) => "; --host-only looks at the process without attaching",
+                (None, Some(_)) => "; with a longer --for it is waited for longer",
+                (None, None) => "",
+            };
             NodeSource::attach(access).map(Some).map_err(|error| {
                 let told = anyhow!("{error}{hint}");
                 let is_local = live.vm.is_some() && wish.within.is_some();

@@ -54,6 +54,9 @@ const BUSY: f64 = 0.9;
 /// (judgement).
 const ALL_CPU: f64 = 0.9;
 
+/// A smaller share of the work says nothing: of thousands that are alike those looked at do next to nothing.
+const WORTH_SHARE: f64 = 0.01;
+
 /// Kinds of processes that are named.
 const MAX_KINDS: usize = 3;
 
@@ -141,7 +144,10 @@ fn by_waiting(period: &Period, waiting: &Waiting) -> Judgement {
     .because_some(memory(period))
     .because_some(busiest(period))
     .because_some(newest(period))
-    .but("a batch of jobs that nobody waits for may be meant to run like this: then give it priority low");
+    .but_if(
+        rising.is_none(),
+        "a batch of jobs that nobody waits for may be meant to run like this: then give it priority low",
+    );
     Judgement::found(bounded(period, draft))
 }
 
@@ -237,12 +243,11 @@ fn busiest(period: &Period) -> Option<Evidence> {
         .iter()
         .take(MAX_KINDS)
         .map(|(kind, (reductions, count))| {
-            let share = if total > 0.0 {
-                format!(" ({:.0} % of all reductions)", reductions / total * 100.0)
-            } else {
-                String::new()
-            };
-            format!("{count} {kind}{share}")
+            let share = if total > 0.0 { reductions / total } else { 0.0 };
+            match share >= WORTH_SHARE {
+                true => format!("{count} {kind} ({:.0} % of all reductions)", share * 100.0),
+                false => format!("{count} {kind}"),
+            }
         })
         .collect();
     (!told.is_empty()).then(|| Evidence::text("busiest processes that were looked at", told.join(", ")))
