@@ -41,9 +41,10 @@ pub fn of_process(period: &Period, process: &ProcessUse) -> Option<Measured> {
     Some(Measured { before: own.filter(|_| named.chosen > 1).unwrap_or(all), freed: 0.0 })
 }
 
-/// What collecting a sample of all processes, the largest among them, has given back of their heaps; `None` where that was not done.
+/// What collecting a sample of all processes, the largest among them, has given back of their heaps; `None` where that was not done, or not of
+/// the largest, whose heaps may be left out.
 pub fn of_sampled_heaps(period: &Period) -> Option<Measured> {
-    let row = period.sampled().filter(|row| row.collected > 0 && row.heap_before > 0)?;
+    let row = period.sampled().filter(|row| row.collected > 0 && row.heap_before > 0 && row.large == 0)?;
     let freed = row.heap_before.saturating_sub(row.heap_after).max(0) as f64;
     Some(Measured { before: row.heap_before as f64, freed })
 }
@@ -109,6 +110,8 @@ mod tests {
             heap_after: 990,
             ..CollectionRow::default()
         };
+        assert_eq!(of_sampled_heaps(&period), None);
+        period.collections = vec![CollectionRow { large: 1, ..row.clone() }];
         assert_eq!(of_sampled_heaps(&period), None);
         period.collections = vec![row];
         let measured = of_sampled_heaps(&period).expect("measured");
