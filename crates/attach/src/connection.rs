@@ -26,19 +26,24 @@ pub struct Settings {
     /// For the TCP connection and the handshake together. The node gives up after 7 s (net_setuptime), and is then
     /// tried again.
     pub setup_timeout: Duration,
+    /// For all of attaching, the agent's loading included.
+    pub attach_timeout: Duration,
     /// Bounds of what the node sends.
     pub limits: Limits,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { setup_timeout: SETUP_TIMEOUT, limits: Limits::default() }
+        Settings { setup_timeout: SETUP_TIMEOUT, attach_timeout: ATTACH_TIMEOUT, limits: Limits::default() }
     }
 }
 
 /// Two attempts on a node that gives up because its own processes wait too long for a scheduler: 9 s were seen where 26
 /// processes fight for one lock.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// That, and a minute for the agent to load.
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(80);
 
 /// A node that closes the connection after this time has not refused us, but was too slow for itself.
 const SLOW: Duration = Duration::from_secs(2);

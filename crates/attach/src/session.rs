@@ -61,8 +61,17 @@ pub struct VmClock {
 
 impl Session {
     /// Puts the agent into the node, or joins the one that is there.
-    pub fn start(mut connection: Connection, terms: Terms) -> Result<Session, AttachError> {
-        let deadline = Instant::now() + JOIN_TIMEOUT;
+    pub fn start(connection: Connection, terms: Terms) -> Result<Session, AttachError> {
+        Session::start_until(connection, terms, Instant::now() + JOIN_TIMEOUT)
+    }
+
+    /// The same, until a deadline if that comes sooner than the agent is usually waited for.
+    pub fn start_until(
+        mut connection: Connection,
+        terms: Terms,
+        deadline: Instant,
+    ) -> Result<Session, AttachError> {
+        let deadline = deadline.min(Instant::now() + JOIN_TIMEOUT);
         let release = release(&mut connection, deadline)?;
         let clock = vm_clock(&mut connection, deadline)?;
         let (me, request) = (connection.new_pid(), connection.new_reference());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use beamtune_model::units::Nanos;
 use beamtune_model::{
     Ask, Board, Clock, FileAsk, FilesTold, Incarnation, SampleBuilder, Source, Span, Trouble, TroubleKind,
-    metrics,
+    facts, metrics,
 };
 
 use crate::agent::{Answer, Item, Status, Terms};
@@ -17,7 +17,7 @@ use crate::connection::{Connection, Settings};
 use crate::cookie::Found;
 use crate::error::{AttachError, printable};
 use crate::etf::{Term, TermError};
-use crate::explicit::{Explicit, Locks, LocksCost, NAMES, Walk, WalkCost, What};
+use crate::explicit::{Collect, Explicit, Locks, LocksCost, NAMES, Walk, WalkCost, What, Whom};
 use crate::handshake::Expected;
 use crate::locate::{Located, Route};
 use crate::sample::{Identity, Life, Offset, files, identity};
@@ -156,12 +156,15 @@ struct Request {
     files: Vec<FileAsk>,
     /// How much longer its answer may take for what is asked for by name.
     longer: Duration,
+    /// Processes that are to be collected, as they were named.
+    named: Vec<String>,
 }
 
 impl NodeSource {
     /// Connects to the node and puts the agent there.
     pub fn attach(access: Access) -> Result<NodeSource, AttachError> {
-        let session = Session::start(access.connect()?, access.terms)?;
+        let deadline = Instant::now() + access.settings.attach_timeout;
+        let session = Session::start_until(access.connect()?, access.terms, deadline)?;
         Ok(NodeSource {
             node: session.node().to_string(),
             link: Link::Session(Box::new(session)),
@@ -337,10 +340,15 @@ impl NodeSource {
         let once: &[Explicit] = if ask.detail { &self.once } else { &[] };
         session.request_with(ask.seq, &items, &files, once)?;
         let longer = once.iter().map(Explicit::patience).sum();
+        let named = |item: &Explicit| match &item.what {
+            What::Collect(Collect { whom: Whom::Named(names), .. }) => names.clone(),
+            _ => Vec::new(),
+        };
+        let named = once.iter().flat_map(named).collect();
         if ask.detail {
             self.once.clear();
         }
-        self.request = Some(Request { seq: ask.seq, sent, offset, files, longer });
+        self.request = Some(Request { seq: ask.seq, sent, offset, files, longer, named });
         Ok(())
     }
 
@@ -366,6 +374,11 @@ impl NodeSource {
         if let Some(found) = identity(&answer) {
             self.facts_have_come = true;
             self.recognise(found, clock, out);
+        }
+        if !request.named.is_empty() {
+            // The rows of a collection name only those that gave something back.
+            let names = serde_json::Value::from(request.named.clone()).to_string();
+            out.sample.facts.push((facts::COLLECTED.to_owned(), names));
         }
         out.metric(&metrics::ROUND_TRIP, "", arrived.saturating_sub(request.sent));
         out.metric(&metrics::CLOCK_OFFSET, "", offset.0);

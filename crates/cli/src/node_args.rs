@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use beamtune_flags::emulator_words;
+use beamtune_flags::{emulator_words, init_words};
 use beamtune_model::facts;
 use beamtune_recording::Selection;
 
@@ -73,28 +73,9 @@ pub fn node_args(text: &str, access: &AccessArgs) -> Result<NodeArgs> {
     Ok(NodeArgs { label, args, init, environment: environment.into_iter().collect(), release })
 }
 
-/// The words of `facts::INIT_ARGS`, whose values are joined with blanks. Where a parameter and its value are no pair in it, there are blanks in
-/// one of the two, and nobody knows in which.
-fn init_words(arguments: &[String]) -> Vec<String> {
-    let is_clear =
-        |argument: &&String| !argument.starts_with("-kernel ") || argument.split(' ').count() % 2 == 1;
-    arguments.iter().filter(is_clear).flat_map(|argument| argument.split(' ')).map(str::to_owned).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn arguments_of_init_are_taken_apart_where_that_is_clear() {
-        let arguments = [
-            "-noshell",
-            "-kernel net_ticktime 30 logger_level debug",
-            "-kernel inet_dist_use_interface {127, 0,0,1}",
-        ];
-        let words = init_words(&arguments.map(str::to_owned));
-        assert_eq!(words.join(" "), "-noshell -kernel net_ticktime 30 logger_level debug");
-    }
 
     #[test]
     fn a_node_is_told_from_a_path() {

@@ -1,7 +1,8 @@
 //! Takes a recording of a running VM: attaches, reads VM and host, and leaves the node as it was.
 
 use std::path::Path;
-use std::time::Duration;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use beamtune_attach::AttachError;
@@ -34,7 +35,14 @@ const EXPLORING_PATIENCE: Duration = Duration::from_secs(2);
 /// The agent leaves when it has heard nothing for so many samples.
 const LEASE_SAMPLES: u32 = 3;
 
+/// From then on somebody who waits is told why.
+const SLOW: Duration = Duration::from_secs(3);
+
+/// What the last sample of a slow node may take beyond the length of the recording, with leaving it.
+const LAST_SAMPLE: Duration = Duration::from_secs(5);
+
 /// What is to be recorded, and where.
+#[derive(Clone)]
 pub struct Wish<'a> {
     /// Time between two samples.
     pub every: Duration,
@@ -50,6 +58,11 @@ pub struct Wish<'a> {
     pub once: &'a [Explicit],
     /// What is looked at meanwhile by somebody else.
     pub beside: Option<&'a dyn Beside>,
+    /// What attaching and recording may take together. A node of this host that lets nobody in for half of it is recorded from
+    /// outside.
+    pub within: Option<Duration>,
+    /// For how long it has let nobody in.
+    pub unanswered: Option<Duration>,
 }
 
 impl Wish<'_> {
@@ -63,6 +76,8 @@ impl Wish<'_> {
             looking: MemoryBudget::default(),
             once: &[],
             beside: None,
+            within: None,
+            unanswered: None,
         }
     }
 }
@@ -127,13 +142,15 @@ pub enum Failed {
     ForNow(anyhow::Error),
     /// Trying again is of no use, or would trouble the node.
     ForGood(anyhow::Error),
+    /// It accepts connections, and let nobody in for as long as [`Wish::within`] allows.
+    Unanswered(Duration, anyhow::Error),
 }
 
 impl Failed {
     /// The error, whichever it is.
     pub fn into_error(self) -> anyhow::Error {
         match self {
-            Failed::ForNow(error) | Failed::ForGood(error) => error,
+            Failed::ForNow(error) | Failed::ForGood(error) | Failed::Unanswered(_, error) => error,
         }
     }
 }
@@ -146,8 +163,31 @@ impl From<anyhow::Error> for Failed {
 
 /// Takes it. The recording is given back for reading.
 pub fn take(live: Live, wish: &Wish<'_>) -> Result<(Reader, Outcome)> {
+    let begin = Instant::now();
+    let attached = {
+        let half = wish.within.map(|within| within / 2);
+        let _telling = half.map(|half| tell_if_slow(&live, half));
+        attach(&live, wish)
+    };
+    let (vm, unanswered) = match attached {
+        Err(Failed::Unanswered(after, error)) => {
+            terminal::complain(&format!("{error:#}; judged from the operating system alone\n"));
+            (None, Some(after))
+        }
+        attached => (attached.map_err(Failed::into_error)?, None),
+    };
+    let mut plan = Plan::default();
+    let mut wish = Wish { unanswered, ..wish.clone() };
+    if let (Some(within), Some(length)) = (wish.within, wish.length) {
+        let left = within.saturating_sub(begin.elapsed());
+        let length = length.min(left.saturating_sub(LAST_SAMPLE).max(left / 2));
+        plan.first_patience = plan.first_patience.min(nanos(length));
+        wish.length = Some(length);
+    }
+    let wish = &wish;
     let stop = Stop::default();
     let bar = terminal::Progress::new(&format!("recording {}", live.label), wish.length);
+    let first_sample = Instant::now();
     let open = |_: &str| {
         // Not before: while it attaches, Ctrl-C ends it at once.
         stop_on_signals(&stop)?;
@@ -157,11 +197,40 @@ pub fn take(live: Live, wish: &Wish<'_>) -> Result<(Reader, Outcome)> {
         })
     };
     let mut progress = |progress: &Progress<'_>| {
+        let took = first_sample.elapsed();
+        if wish.within.is_some() && progress.samples == 1 && took >= SLOW {
+            bar.note(&format!(
+                "{} answers slowly: the first sample took {:.0} s\n",
+                live.label,
+                took.as_secs_f64()
+            ));
+        }
         bar.set(duration(progress.elapsed), progress.left.map(duration), progress.samples, progress.trouble);
     };
-    let taken = take_into(&live, wish, Plan::default(), &stop, open, &mut progress);
+    let taken = take_attached(&live, vm, wish, plan, &stop, open, &mut progress);
     bar.clear();
     taken.map_err(Failed::into_error)
+}
+
+/// Tells on standard error why somebody waits, unless what is returned is dropped soon.
+fn tell_if_slow(live: &Live, patience: Duration) -> Sender<()> {
+    let (sender, dropped) = mpsc::channel();
+    let then = match live.vm {
+        Some(_) => "it is judged from the operating system alone",
+        None => "beamtune gives up",
+    };
+    let text = format!(
+        "waiting for {}, which answers slowly; after {:.0} s {then}\n",
+        live.label,
+        patience.as_secs_f64()
+    );
+    // Without a thread nothing is told, and nothing else is lost.
+    let _ = std::thread::Builder::new().spawn(move || {
+        if dropped.recv_timeout(SLOW) == Err(RecvTimeoutError::Timeout) {
+            terminal::complain(&text);
+        }
+    });
+    sender
 }
 
 /// Takes it into what `open` opens once the node's name is known.
@@ -312,11 +381,30 @@ fn attach(live: &Live, wish: &Wish<'_>) -> Result<Option<NodeSource>, Failed> {
         Ok(access) => {
             let mut access = access.clone();
             access.terms.lease = access.terms.lease.max(wish.every * LEASE_SAMPLES);
-            let hint =
-                if live.vm.is_some() { "; --host-only looks at the process without attaching" } else { "" };
+            if let Some(within) = wish.within {
+                access.settings.attach_timeout = access.settings.attach_timeout.min(within / 2);
+                access.settings.setup_timeout = access.settings.setup_timeout.min(within / 2);
+            }
+            let patience = access.settings.attach_timeout;
+            let begin = Instant::now();
+            let hint = match (&live.vm, wish.within) {
+                (Some(_), _) => "; --host-only looks at the process without attaching",
+                (None, Some(_)) => "; with a longer --for it is waited for longer",
+                (None, None) => "",
+            };
             NodeSource::attach(access).map(Some).map_err(|error| {
                 let told = anyhow!("{error}{hint}");
+                let is_local = live.vm.is_some() && wish.within.is_some();
+                let is_over = begin.elapsed() + SLOW / 10 >= patience;
                 match error {
+                    // That it closed on us, or that others are being let in, is the last of what was met until the time was over.
+                    AttachError::TimedOut { .. }
+                    | AttachError::ClosedEarly { .. }
+                    | AttachError::NamesTaken { .. }
+                        if is_local && is_over =>
+                    {
+                        Failed::Unanswered(begin.elapsed(), anyhow!("{error}"))
+                    }
                     // Each attempt would leave a line in the node's log.
                     AttachError::WrongCookie { .. } | AttachError::NotAllowed { .. } => Failed::ForGood(told),
                     _ => Failed::ForNow(told),
@@ -342,6 +430,8 @@ fn attach(live: &Live, wish: &Wish<'_>) -> Result<Option<NodeSource>, Failed> {
 struct Absent {
     name: &'static str,
     reason: String,
+    /// For how long it has let nobody in.
+    unanswered: Option<Duration>,
 }
 
 impl Absent {
@@ -349,13 +439,15 @@ impl Absent {
         let reason = match &live.access {
             Err(no) => no.reason(),
             Ok(_) if wish.host_only => "it was not attached to (--host-only)".to_owned(),
-            Ok(_) => String::new(),
+            Ok(_) => wish.unanswered.map_or(String::new(), |after| {
+                format!("it did not answer within {:.0} s", after.as_secs_f64())
+            }),
         };
-        Absent { name: "vm", reason }
+        Absent { name: "vm", reason, unanswered: wish.unanswered }
     }
 
     fn host() -> Absent {
-        Absent { name: "host", reason: "the node does not run on this host".to_owned() }
+        Absent { name: "host", reason: "the node does not run on this host".to_owned(), unanswered: None }
     }
 }
 
@@ -365,16 +457,22 @@ impl Source for Absent {
     }
 
     fn request(&mut self, _ask: Ask, _clock: &dyn Clock) -> Result<(), Trouble> {
-        Err(Trouble::new(TroubleKind::Unsupported, self.reason.as_str()))
+        match self.unanswered {
+            Some(_) => Ok(()),
+            None => Err(Trouble::new(TroubleKind::Unsupported, self.reason.as_str())),
+        }
     }
 
     fn collect(
         &mut self,
         _deadline: Nanos,
         _clock: &dyn Clock,
-        _out: &mut SampleBuilder<'_>,
+        out: &mut SampleBuilder<'_>,
     ) -> Result<Span, Trouble> {
-        Err(Trouble::new(TroubleKind::Unsupported, self.reason.as_str()))
+        if let Some(after) = self.unanswered {
+            out.sample.facts.push((facts::UNANSWERED.to_owned(), nanos(after).to_string()));
+        }
+        Err(Trouble::new(TroubleKind::TimedOut, self.reason.as_str()))
     }
 }
 

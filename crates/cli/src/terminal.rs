@@ -110,6 +110,11 @@ impl Progress {
         self.bar.set_message(message);
     }
 
+    /// A line above the bar.
+    pub fn note(&self, text: &str) {
+        self.bar.suspend(|| complain(text));
+    }
+
     /// How far it is, and what is to be said of it.
     pub fn say(&self, elapsed: Duration, message: &str) {
         self.bar.set_position(elapsed.as_millis() as u64);

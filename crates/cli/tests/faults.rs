@@ -46,7 +46,18 @@ fn a_frozen_node_is_told_from_an_absent_one() {
         node.running.signal("STOP");
         let said = run(&mut doctor(&node.name));
         node.running.signal("CONT");
-        said.assert_refused(&["said nothing for", "SIGSTOP"]);
+        // It was recorded from outside, and that it does not answer is a finding.
+        assert_eq!(said.status, Some(1), "{}\n{}", said.stdout, said.stderr);
+        assert!(
+            said.stderr.contains("said nothing for") && said.stderr.contains("SIGSTOP"),
+            "{}",
+            said.stderr
+        );
+        assert!(
+            said.stdout.contains("BT065") && said.stdout.contains("it is stopped, or hangs"),
+            "{}",
+            said.stdout
+        );
     });
 }
 

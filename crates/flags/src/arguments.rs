@@ -76,6 +76,14 @@ pub fn emulator_words(args: &[String]) -> &[String] {
     words.get(begin..).unwrap_or_default()
 }
 
+/// The words of init's arguments as recordings hold them: each flag with its values, joined with blanks. Where a parameter and its value are no pair in it, there are blanks in
+/// one of the two, and nobody knows in which.
+pub fn init_words(arguments: &[String]) -> Vec<String> {
+    let is_clear =
+        |argument: &&String| !argument.starts_with("-kernel ") || argument.split(' ').count() % 2 == 1;
+    arguments.iter().filter(is_clear).flat_map(|argument| argument.split(' ')).map(str::to_owned).collect()
+}
+
 /// Every flag of the words, in order.
 pub(crate) fn flags(args: &[String]) -> Vec<Occurrence> {
     let words = emulator_words(args);
@@ -225,6 +233,17 @@ mod tests {
         check("/usr/bin/beam.smp -sbwt none -- -root /r -- -P 1", "-sbwt none");
         check("beam.smp -- -root /r", "");
         check("-P 5000", "-P 5000");
+    }
+
+    #[test]
+    fn arguments_of_init_are_taken_apart_where_that_is_clear() {
+        let arguments = [
+            "-noshell",
+            "-kernel net_ticktime 30 logger_level debug",
+            "-kernel inet_dist_use_interface {127, 0,0,1}",
+        ];
+        let words = init_words(&arguments.map(str::to_owned));
+        assert_eq!(words.join(" "), "-noshell -kernel net_ticktime 30 logger_level debug");
     }
 
     #[test]

@@ -29,7 +29,9 @@ mod takes;
 mod version;
 
 pub use allocators::{Allocator, DefaultOption, allocator, allocators};
-pub use arguments::{Earlier, Origin, Setting, effective, emulator_words, parse_emu_args, stays_beside};
+pub use arguments::{
+    Earlier, Origin, Setting, effective, emulator_words, init_words, parse_emu_args, stays_beside,
+};
 pub use catalog::{entries, entry};
 pub use changes::{Change, What, changes};
 pub use entry::{Argument, DefaultFrom, Entry, Evidence, Formerly, Kind, News, Probe, WhereAbsent};

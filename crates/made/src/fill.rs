@@ -157,6 +157,7 @@ impl Node {
         }
         put(&metrics::SCHEDULERS_ONLINE, "", self.schedulers as i64);
         put(&metrics::ACTIVE_TASKS, "", self.active_tasks);
+        put(&metrics::CONTEXT_SWITCHES, "", self.turns * s);
         put(&metrics::OPEN_FDS, "", self.open_files.0 + self.open_files.1 * s);
         for (kind, count) in &self.open_kinds {
             put(&metrics::OPEN_FILES_OF_KIND, kind, *count);

@@ -28,6 +28,8 @@ pub struct Node {
     pub voluntary_switches: i64,
     pub involuntary_switches: i64,
     pub active_tasks: i64,
+    /// Processes that are scheduled in in each second.
+    pub turns: i64,
     pub open_files: (i64, i64),
     /// What they are: kinds, and how many of each were looked at.
     pub open_kinds: Vec<(&'static str, i64)>,
@@ -254,6 +256,7 @@ pub fn node() -> Node {
         voluntary_switches: 100,
         involuntary_switches: 1,
         active_tasks: 3,
+        turns: 10_000,
         open_files: (30, 0),
         open_kinds: Vec::new(),
         dirty_cpu_active: 0.01,

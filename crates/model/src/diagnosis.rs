@@ -232,6 +232,9 @@ pub struct Finding {
     /// What it is a consequence of, if that was found, too. It stands under that one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub follows: Option<Follows>,
+    /// A defect that the node has and that nothing in the recording shows at work: no finding to act on now.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub latent: bool,
     /// The numbers.
     pub evidence: Vec<Evidence>,
     /// What speaks against it.
@@ -257,6 +260,7 @@ impl Finding {
             subject: None,
             signals: Vec::new(),
             follows: None,
+            latent: false,
             evidence: Vec::new(),
             against: Vec::new(),
             confirm: "",
@@ -328,7 +332,7 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// All findings, in the order of [`compare`]; what follows from another one stands under it, and what follows from that under both. A
+    /// All findings but latent ones, in the order of [`compare`]; what follows from another one stands under it, and what follows from that under both. A
     /// cause takes the place of the worst of what follows from it.
     pub fn findings(&self) -> Vec<&Finding> {
         let ordered = self.ordered();
@@ -354,21 +358,28 @@ impl Diagnosis {
         findings
     }
 
+    /// Defects that the node has and that nothing in the recording shows at work.
+    pub fn latent(&self) -> Vec<&Finding> {
+        self.all().filter(|finding| finding.latent).collect()
+    }
+
     fn ordered(&self) -> Vec<&Finding> {
-        let mut findings: Vec<&Finding> = self
-            .verdicts
+        let mut findings: Vec<&Finding> = self.all().filter(|finding| !finding.latent).collect();
+        findings.sort_by(|a, b| compare(a, b));
+        findings
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Finding> {
+        self.verdicts
             .iter()
             .filter_map(|verdict| match &verdict.outcome {
                 Outcome::Found(findings) => Some(findings),
                 _ => None,
             })
             .flatten()
-            .collect();
-        findings.sort_by(|a, b| compare(a, b));
-        findings
     }
 
-    /// The level of the worst finding.
+    /// The level of the worst finding; latent ones do not count.
     pub fn worst(&self) -> Option<Level> {
         self.ordered().iter().map(|finding| finding.level).max()
     }

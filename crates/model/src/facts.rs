@@ -99,6 +99,9 @@ keys! {
 
     LOCKS_WATCHED = "locks_watched", "For how long the VM's threads were watched for waits for locks, in nanoseconds; the table `lock_wait` holds what they were seen waiting in, and no row where they were not.";
 
+    COLLECTED = "collected", "JSON list: the processes that somebody has named to be collected, by pid or registered name; what came of it stands in the tables `collection` and `collected`.";
+    UNANSWERED = "unanswered", "For how long the node was waited for before the recording, in nanoseconds, where it accepted connections and let nobody in; the host alone was recorded.";
+
     RECORDED_BY = "recorded_by", "beamtune's version.";
     IMPORTED_FROM = "imported_from", "What was read in place of a node: the tools that have printed it, `lcnt`, `msacc`, `recon_alloc` …, with commas; `crash_dump` for a crash dump.";
     IMPORTED_REMARK = "imported_remark", "What of that is not exact, for a person.";

@@ -393,6 +393,8 @@ pub enum Signal {
     ScansOwnState,
     /// The VM lacks CPU for it.
     ShortOfCpu,
+    /// More comes than ends.
+    Backlog,
     /// The CPU credits of the instance are spent.
     CreditsSpent,
     /// The quota suffices for what is used on average.

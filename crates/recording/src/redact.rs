@@ -246,6 +246,7 @@ impl Replace {
             facts::NATIVE_LIBRARIES => self.each(value, Self::path),
             facts::NIFS => self.each(value, Self::name),
             facts::EMU_ARGS | facts::INIT_ARGS | facts::COMMAND_LINE => self.list(value),
+            facts::COLLECTED => self.processes(value),
             facts::ENVIRONMENT | facts::APPLICATIONS => self.object(key, value),
             _ if known::FACTS.contains(&key) && is_public(value) => value.to_owned(),
             _ => self.numbers(value),
@@ -257,6 +258,18 @@ impl Replace {
         match serde_json::from_str::<Vec<String>>(json) {
             Ok(list) => {
                 let list: Vec<String> = list.iter().map(|item| self.arguments(item)).collect();
+                serde_json::Value::from(list).to_string()
+            }
+            Err(_) => self.by("text", json),
+        }
+    }
+
+    /// A JSON list of pids and registered names.
+    fn processes(&mut self, json: &str) -> String {
+        match serde_json::from_str::<Vec<String>>(json) {
+            Ok(list) => {
+                let who = |who: &String| if is_id(who) { self.id(who) } else { self.name(who) };
+                let list: Vec<String> = list.iter().map(who).collect();
                 serde_json::Value::from(list).to_string()
             }
             Err(_) => self.by("text", json),

@@ -66,6 +66,26 @@ pub fn verdicts(period: &Period, diagnosis: &Diagnosis, style: Style) -> String 
         out.push_str(&format!("{}\n", account::render(cpu, style)));
     }
     out.push_str(&rest(diagnosis, style));
+    diagnosis.latent().into_iter().for_each(|finding| out.push_str(&render_latent(finding, style)));
+    out
+}
+
+/// A defect that nothing shows at work: a line for each part of it, and what mends all.
+fn render_latent(finding: &Finding, style: Style) -> String {
+    let body = style.width.saturating_sub(4).max(40);
+    let title = text::wrap(&text::sentence(&finding.summary), body, "");
+    let mut out = format!("{}\n", style.bold(&title));
+    for evidence in &finding.evidence {
+        let line = format!("{}: {}", text::sentence(&evidence.what), evidence_text(evidence));
+        out.push_str(&format!("  {}\n", text::wrap(&line, body, "      ")));
+    }
+    for against in &finding.against {
+        out.push_str(&format!("  but {}\n", text::wrap(&text::sentence(against), body, "      ")));
+    }
+    for remedy in &finding.remedies {
+        let change = text::wrap(&text::sentence(&remedy.change), body, "      ");
+        out.push_str(&format!("  {}  {change} ({} {})\n", style.good("do"), finding.code, finding.rule));
+    }
     out
 }
 
@@ -344,6 +364,7 @@ mod tests {
                 rule: "serial-process",
                 why: "one cannot take what many send",
             }),
+            latent: false,
             evidence: vec![
                 Evidence::number("messages in its queue", 14_302.0, Unit::Count).against(5_000.0, "practice"),
                 Evidence::text("where it was", "Elixir.Shop.Cart:handle_info/2"),
@@ -410,6 +431,28 @@ Not judged
   BT004 cpu-starved: no host; next: run it there
 ";
         assert_eq!(text, expect);
+    }
+
+    #[test]
+    fn a_defect_that_nothing_shows_stands_at_the_end_and_is_nothing_found() {
+        let latent = Finding {
+            latent: true,
+            summary: "OTP 25.2.3 has 11 known defects".to_owned(),
+            evidence: vec![Evidence::text("OTP-19154", "a scheduler can be stuck for ever")],
+            ..Finding::bare(Code("BT051"), 10.0)
+        };
+        let verdict =
+            Verdict { code: Code("BT051"), rule: "known-fixes", outcome: Outcome::Found(vec![latent]) };
+        let diagnosis = Diagnosis { verdicts: vec![verdict], cpu: None };
+        let text = verdicts(&Period::default(), &diagnosis, Style::PLAIN);
+        let expect = "\
+Nothing found.
+OTP 25.2.3 has 11 known defects
+  OTP-19154: a scheduler can be stuck for ever
+";
+        assert_eq!(text, expect);
+        let none = Diagnosis { verdicts: Vec::new(), ..diagnosis };
+        assert!(none.latent().is_empty());
     }
 
     #[test]

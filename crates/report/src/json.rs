@@ -23,6 +23,8 @@ struct Document<'a> {
 #[derive(Serialize)]
 pub(crate) struct Judged<'a> {
     findings: Vec<&'a Finding>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    latent: Vec<&'a Finding>,
     healthy: Vec<Healthy<'a>>,
     not_judged: Vec<NotJudged<'a>>,
     gaps: Vec<GapDocument<'a>>,
@@ -126,7 +128,7 @@ impl<'a> Judged<'a> {
             }
         }
         let gaps = period.gaps.iter().map(gap).collect();
-        Judged { findings: diagnosis.findings(), healthy, not_judged, gaps }
+        Judged { findings: diagnosis.findings(), latent: diagnosis.latent(), healthy, not_judged, gaps }
     }
 }
 

@@ -45,6 +45,7 @@ fn a_full_diagnosis_fits_the_schema() {
         subject: Some(Subject::process("shop (<0.99.0>)")),
         signals: vec![Signal::Unused(Use::Locks), Signal::GaveUp, Signal::WaitsFor(Subject::table("t"))],
         follows: Some(Follows { code: Code("BT002"), rule: "cpu-throttled", why: "one leads to the other" }),
+        latent: false,
         evidence: vec![
             Evidence::number("CPU", 0.4, Unit::Cores).against(0.2, "judgement").with_text("of 2"),
             Evidence::text("flags", "+sbwt (default)"),
@@ -63,9 +64,12 @@ fn a_full_diagnosis_fits_the_schema() {
             saves_bytes: Some(1e6),
         }],
     };
+    let latent = Finding { latent: true, ..Finding::bare(Code("BT051"), 80.0) };
+    let latent = Finding { summary: "it may leak".to_owned(), ..latent };
     let diagnosis = Diagnosis {
         verdicts: vec![
             Verdict { code: Code("BT001"), rule: "busy-waiting", outcome: Outcome::Found(vec![finding]) },
+            Verdict { code: Code("BT051"), rule: "known-fixes", outcome: Outcome::Found(vec![latent]) },
             Verdict {
                 code: Code("BT002"),
                 rule: "cpu-throttled",
@@ -105,7 +109,10 @@ fn a_full_diagnosis_fits_the_schema() {
         reason: "slow".to_owned(),
     });
     let value = assert_valid(&render(&builder.finish(), &diagnosis));
+    // What nothing shows at work counts for nothing, however bad it would be.
     assert_eq!(value["worst"], "warning");
+    assert_eq!(value["findings"].as_array().map(Vec::len), Some(1));
+    assert_eq!(value["latent"][0]["code"], "BT051");
     assert_eq!(
         value["findings"][0]["evidence"][2]["value"],
         Value::Null,

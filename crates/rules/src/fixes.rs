@@ -324,8 +324,9 @@ fn off_heap(period: &Period) -> Option<Sign> {
     let default = period.facts.get(facts::MESSAGE_QUEUE_DATA) == Some("off_heap");
     // OTP's own are on every node, which is no sign of it.
     let own = |row: &&ProcessRow| {
-        let is_logger = row.name.as_deref().is_some_and(|name| name.starts_with("logger"));
-        is_logger || row.initial_call.as_deref().is_some_and(|call| call.starts_with("erts_"))
+        let is_kernel = row.name.as_deref().is_some_and(|name| name == "rex" || name.starts_with("logger"));
+        let begins = |call: &str| ["erts_", "logger_"].iter().any(|begin| call.starts_with(begin));
+        is_kernel || row.initial_call.as_deref().is_some_and(begins)
     };
     let one = rows(period)
         .filter(|row| !own(row))

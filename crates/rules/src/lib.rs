@@ -66,6 +66,7 @@ fn by<'a>(rules: impl Iterator<Item = &'a Rule>, period: &Period) -> Diagnosis {
         outcome: judge_guarded(rule, period, &totals),
     };
     let mut verdicts: Vec<Verdict> = rules.map(verdict).collect();
+    relations::drop_repeated(&mut verdicts);
     relations::relate(&mut verdicts);
     Diagnosis { verdicts, cpu: None }
 }

@@ -4,7 +4,10 @@
 //! claims compete: where a cause claims most of the part of the CPU's account that a symptom claims, the symptom follows from it. Both go by
 //! codes, subjects, claims and signals, never by text.
 
-use beamtune_model::{Finding, Follows, HostPart, Level, MemoryKind, Outcome, Signal, Subject, Use, Verdict};
+use beamtune_model::diagnosis::compare;
+use beamtune_model::{
+    Cost, Finding, Follows, HostPart, Level, MemoryKind, Outcome, Signal, Subject, Use, Verdict,
+};
 
 use crate::rule::Role;
 use crate::signals::acceptors::RANCH_STARTS;
@@ -78,6 +81,23 @@ fn of_loading(_: &Finding, effect: &Finding) -> bool {
 fn is_loader(subject: &Subject) -> bool {
     matches!(subject, Subject::Process { name: Some(name), .. } if LOADERS.contains(&name.as_str()))
 }
+
+/// That it takes half of the CPU that the node may use, or more: what waits for a scheduler waits for that first.
+fn takes_half(cause: &Finding) -> bool {
+    cause.claim.is_some_and(|claim| {
+        matches!(claim.cost, Cost::CpuCores(_)) && claim.share.is_some_and(|share| share >= EXPLAINS)
+    })
+}
+
+/// Too many processes for the schedulers.
+const OVERLOAD: &str = "BT065";
+
+/// Rules that name what the CPU is used for, or lost to.
+const CPU_CAUSES: [&str; 9] =
+    ["BT011", "BT032", "BT033", "BT039", "BT047", "BT048", "BT055", "BT057", "BT058"];
+
+/// Rules that name who has the CPU instead of the node.
+const CPU_TAKEN: [&str; 5] = ["BT002", "BT004", "BT035", "BT036", "BT049"];
 
 /// Of two that may be the cause the first one that was found is told.
 const RELATIONS: &[Relation] = &[
@@ -288,6 +308,26 @@ const RELATIONS: &[Relation] = &[
         why: "whoever accepts waits with all others for a scheduler",
     },
     Relation {
+        cause: "BT065",
+        effects: &["BT054"],
+        is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
+        why: "whoever accepts waits with all others for a scheduler",
+    },
+    Relation {
+        cause: "BT065",
+        effects: &["BT007"],
+        is_meant: |cause, _| cause.has(&Signal::Backlog),
+        why: "processes come faster than they end",
+    },
+    Relation {
+        cause: "BT065",
+        effects: &["BT027"],
+        is_meant: |cause, effect| {
+            cause.has(&Signal::Backlog) && effect.has(&Signal::Grows(MemoryKind::Processes))
+        },
+        why: "processes come faster than they end",
+    },
+    Relation {
         cause: "BT033",
         effects: &["BT015"],
         is_meant: |_, effect| is_unused(effect, Use::Locks),
@@ -423,6 +463,34 @@ const EXPLAINS: f64 = 0.5;
 /// Why a symptom follows from causes that claim the same.
 const CLAIMS_THE_SAME: &str = "it takes most of the CPU time that this finding counts";
 
+/// The rule that judges flags by themselves, whatever the recording shows of them.
+const BY_FLAG: &str = "BT064";
+
+/// Takes away findings about a flag by itself where another finding says as much of that flag: what it does to this node is more than what it
+/// may do.
+pub fn drop_repeated(verdicts: &mut [Verdict]) {
+    let says_as_much = |finding: &Finding, other: &Finding| {
+        let is_same = finding.subject.as_ref().is_some_and(|subject| other.is_about(subject));
+        let entry = finding.remedies.first().map(|remedy| remedy.entry.as_str());
+        let mends_it = other.remedies.iter().any(|remedy| Some(remedy.entry.as_str()) == entry);
+        other.code.0 != BY_FLAG && !other.latent && other.level >= finding.level && (is_same || mends_it)
+    };
+    let told: Vec<(usize, usize)> = findings(verdicts)
+        .filter(|(_, finding)| finding.code.0 == BY_FLAG)
+        .filter(|(_, finding)| findings(verdicts).any(|(_, other)| says_as_much(finding, other)))
+        .map(|(place, _)| place)
+        .collect();
+    for (verdict, finding) in told.into_iter().rev() {
+        let Some(Verdict { outcome, .. }) = verdicts.get_mut(verdict) else { continue };
+        if let Outcome::Found(found) = outcome {
+            found.remove(finding);
+            if found.is_empty() {
+                *outcome = Outcome::Healthy("what is wrong with its flags, other findings say".to_owned());
+            }
+        }
+    }
+}
+
 /// Sets what each finding follows from, in place of what was set before.
 pub fn relate(verdicts: &mut [Verdict]) {
     for verdict in verdicts.iter_mut() {
@@ -452,6 +520,29 @@ pub fn relate(verdicts: &mut [Verdict]) {
 
 /// By the table of relations.
 fn by_table(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
+    by_overload(verdicts, effect).or_else(|| by_pairs(verdicts, effect))
+}
+
+/// Why processes wait for schedulers: what uses the CPU, or has it in place of the node.
+fn by_overload(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
+    if effect.code.0 != OVERLOAD {
+        return None;
+    }
+    let is_cause = |cause: &&Finding| {
+        let is_one =
+            CPU_TAKEN.contains(&cause.code.0) || CPU_CAUSES.contains(&cause.code.0) && takes_half(cause);
+        cause.level >= LEAST && is_one
+    };
+    let (_, cause) =
+        findings(verdicts).filter(|(_, cause)| is_cause(cause)).min_by(|a, b| compare(a.1, b.1))?;
+    let why = match CPU_TAKEN.contains(&cause.code.0) {
+        true => "what waits for a scheduler waits for the CPU that these lack",
+        false => "half of the CPU or more goes into it, and what is left does not suffice",
+    };
+    Some(Follows { code: cause.code, rule: cause.rule, why })
+}
+
+fn by_pairs(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
     RELATIONS.iter().filter(|relation| relation.effects.contains(&effect.code.0)).find_map(|relation| {
         let is_cause = |cause: &&Finding| {
             cause.code.0 == relation.cause

@@ -1,25 +1,29 @@
 //! Remedies: a change that this node can make, described by its entry in the `flags` crate.
 
-use beamtune_flags::OtpVersion;
+use beamtune_flags::{Entry, OtpVersion};
 use beamtune_model::{Period, Remedy, facts};
 
 /// A remedy by the id of its entry; risk and releases are the entry's. `prove` says what to run and what should change.
 /// `None` if it does not work on the node's release: a flag that is not known there stops it from booting.
 pub fn of(period: &Period, entry: &str, change: &str, why: &str, prove: &str) -> Option<Remedy> {
-    let known = beamtune_flags::entry(entry)?;
+    by_entry(period, beamtune_flags::entry(entry)?, change, why, prove)
+}
+
+/// The same for an entry at hand.
+pub fn by_entry(period: &Period, entry: &Entry, change: &str, why: &str, prove: &str) -> Option<Remedy> {
     let release = period.facts.otp_release();
     let version =
         period.facts.get(facts::OTP_VERSION).and_then(OtpVersion::parse).or(release.map(OtpVersion::from));
-    if version.is_some_and(|version| !known.works_in(version)) {
+    if version.is_some_and(|version| !entry.works_in(version)) {
         return None;
     }
     Some(Remedy {
-        entry: entry.to_owned(),
+        entry: entry.id.clone(),
         change: change.to_owned(),
         why: why.to_owned(),
-        risk: known.risk.clone(),
-        releases: known.releases(release),
-        at_run_time: known.at_run_time(),
+        risk: entry.risk.clone(),
+        releases: entry.releases(release),
+        at_run_time: entry.at_run_time(),
         prove: prove.to_owned(),
         saves_bytes: None,
     })

@@ -126,6 +126,7 @@ pub struct Draft {
     cost: Option<Cost>,
     part: Option<Use>,
     share: Option<f64>,
+    latent: bool,
     evidence: Vec<Evidence>,
     against: Vec<String>,
     remedies: Vec<Remedy>,
@@ -175,6 +176,7 @@ impl Draft {
             cost: None,
             part: None,
             share: None,
+            latent: false,
             evidence: Vec::new(),
             against: Vec::new(),
             remedies: Vec::new(),
@@ -250,6 +252,12 @@ impl Draft {
         self
     }
 
+    /// Nothing in the period shows it at work.
+    pub fn latent(mut self) -> Self {
+        self.latent = true;
+        self
+    }
+
     /// Adds to its sentence.
     pub fn and(mut self, more: &str) -> Self {
         self.summary.push_str(more);
@@ -318,6 +326,7 @@ impl Draft {
             subject: self.subject,
             signals: self.signals,
             follows: None,
+            latent: self.latent,
             evidence: self.evidence,
             against: self.against,
             confirm: rule.confirm,

@@ -19,6 +19,7 @@ mod cpu_starved;
 mod cpu_throttled;
 mod dirty_schedulers_saturated;
 mod ets_tables_growing;
+mod flag_traps;
 mod forced_collections;
 mod fragmented_carriers;
 mod gc_share;
@@ -40,6 +41,7 @@ mod mmap_churn;
 mod no_kernel_poll;
 mod node_died;
 mod numa;
+mod overload;
 mod oversized_port_table;
 mod persistent_term_churn;
 mod poll_thread_saturated;
@@ -125,6 +127,8 @@ pub const RULES: &[Rule] = &[
     code_loading::RULE,
     table_scans::RULE,
     poll_thread_saturated::RULE,
+    flag_traps::RULE,
+    overload::RULE,
     program_locks::RULE,
     heap_settings::RULE,
 ];

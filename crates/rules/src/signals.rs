@@ -3,6 +3,7 @@
 pub(crate) mod acceptors;
 pub(crate) mod blocking;
 pub(crate) mod busy_wait;
+pub(crate) mod collected;
 pub(crate) mod events;
 pub(crate) mod known_processes;
 pub(crate) mod limits;

@@ -15,7 +15,10 @@ use crate::terminal;
 
 /// Record a node and say what is wrong with it, worst first.
 ///
-/// Exit status: 0 = nothing above "notice", 1 = findings, 2 = could not do the work.
+/// Takes at most twice as long as --for, or 20 s: a node of this host that lets nobody in for half of that is judged from outside.
+///
+/// Exit status: 0 = nothing above "notice", 1 = findings, 2 = could not do the work. Known defects that nothing shows at work are no
+/// findings.
 #[derive(clap::Args)]
 pub struct Args {
     /// Node name (rabbit@web1, rabbit), process id, HOST:PORT of a distribution port, or a recording. Without it: the only VM on this host.
@@ -36,6 +39,10 @@ pub struct Args {
     access: AccessArgs,
 }
 
+/// What all of it may take at least, on a node that answers slowly: half of it, for attaching, is what a node under heavy lock contention
+/// has taken (connection.rs).
+const MIN_WITHIN: Duration = Duration::from_secs(20);
+
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let live = match Subject::find(args.target.as_deref(), &args.access)? {
@@ -49,6 +56,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let wish = Wish {
         file: args.output.as_deref(),
         host_only: args.host_only,
+        within: Some((2 * args.length).max(MIN_WITHIN)),
         ..Wish::of(Duration::from_secs(1), Some(args.length))
     };
     let (reader, outcome) = take(*live, &wish)?;

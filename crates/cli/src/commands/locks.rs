@@ -13,7 +13,6 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use beamtune_attach::explicit::{Explicit, Locks, LocksCost, What};
 use beamtune_attach::source::NodeSource;
-use beamtune_host::source::MemoryBudget;
 use beamtune_model::Period;
 use beamtune_recording::{Existing, Plan, Reader, Selection, Stop, Writer};
 use beamtune_report::locks::{self, By, Filter, Look, Page, Remains, Sort, View};
@@ -235,14 +234,11 @@ fn record(
     beside: Option<&Slot>,
 ) -> Result<Reader> {
     let wish = Wish {
-        // While locks are counted, the agent tells nothing else.
-        every: if beside.is_some() { EVERY } else { length },
-        length: beside.is_none().then_some(length),
         file: args.output.as_deref(),
-        host_only: false,
-        looking: MemoryBudget::default(),
         once,
         beside: beside.map(|seen| seen as &dyn Beside),
+        // While locks are counted, the agent tells nothing else.
+        ..Wish::of(if beside.is_some() { EVERY } else { length }, beside.is_none().then_some(length))
     };
     let stop = beside.map_or_else(Stop::default, |seen| seen.ended.clone());
     let bar = terminal::Progress::new(&format!("looking at {}", live.label), Some(length));

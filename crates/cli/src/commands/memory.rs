@@ -124,13 +124,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     let once = args.once();
     let wish = Wish {
-        every: Duration::from_secs(1),
-        length: Some(args.length),
         file: args.output.as_deref(),
         host_only: args.host_only,
         looking: LOOKING,
         once: &once,
-        beside: None,
+        ..Wish::of(Duration::from_secs(1), Some(args.length))
     };
     let (reader, _) = take(*live, &wish)?;
     Ok(tell(&reader.period(&Selection::default())?, args.json))

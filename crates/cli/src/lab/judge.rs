@@ -82,7 +82,8 @@ fn is_hit(finding: &Finding, expectation: &str) -> bool {
 
 /// Judges a diagnosis. Whether flags are accepted is for a VM to say: their words are given back, by remedies.
 pub fn judge(diagnosis: &Diagnosis, truth: &Truth<'_>) -> (Judged, Vec<Vec<String>>) {
-    let findings = diagnosis.findings();
+    // A defect that the node only has the conditions for is all that a made-up node can show of some.
+    let findings: Vec<&Finding> = diagnosis.findings().into_iter().chain(diagnosis.latent()).collect();
     let mut judged = Judged {
         found: findings.iter().map(|finding| format!("{} {}", finding.code.0, level(finding))).collect(),
         foreign_cores: truth.foreign_cores,

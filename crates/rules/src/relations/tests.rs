@@ -183,6 +183,51 @@ fn a_symptom_follows_from_causes_that_claim_most_of_its_part() {
 }
 
 #[test]
+fn an_overload_follows_from_what_takes_half_of_the_cpu() {
+    let cpu = |code, share: f64| Finding {
+        claim: Some(Claim {
+            account: Account::CpuUsed,
+            part: None,
+            cost: Cost::CpuCores(2.0 * share),
+            share: Some(share),
+            explained: None,
+        }),
+        ..finding(code, 40.0, "")
+    };
+    let overload = || finding("BT065", 80.0, "");
+    check(vec![cpu("BT039", 0.6), overload()], Some("BT039"));
+    check(vec![cpu("BT039", 0.3), overload()], None);
+    // Who has the CPU instead explains it, whatever it claims; a symptom does not explain it.
+    check(vec![finding("BT002", 40.0, ""), overload()], Some("BT002"));
+    check(vec![finding("BT005", 40.0, ""), overload()], None);
+    let rising = with(Signal::Backlog, overload());
+    check(vec![rising, finding("BT007", 30.0, "")], Some("BT065"));
+    check(vec![overload(), finding("BT007", 30.0, "")], None);
+}
+
+#[test]
+fn a_flag_of_which_another_finding_says_as_much_is_not_told_twice() {
+    let flag = |code, severity, name: &str| Finding {
+        subject: Some(Subject::Flag { name: name.to_owned() }),
+        ..Finding::bare(Code(code), severity)
+    };
+    let left = |other: Finding| {
+        let verdict = |finding: Finding| Verdict {
+            code: finding.code,
+            rule: finding.rule,
+            outcome: Outcome::Found(vec![finding]),
+        };
+        let mut verdicts = vec![verdict(flag("BT064", 30.0, "+A")), verdict(other)];
+        drop_repeated(&mut verdicts);
+        matches!(verdicts[0].outcome, Outcome::Found(_))
+    };
+    assert!(!left(flag("BT056", 40.0, "+A")));
+    assert!(left(flag("BT056", 40.0, "+S")));
+    assert!(left(flag("BT056", 10.0, "+A")), "what says less");
+    assert!(left(Finding { latent: true, ..flag("BT056", 40.0, "+A") }));
+}
+
+#[test]
 fn the_page_of_all_rules_lists_each_relation() {
     let page = include_str!("../../../../docs/rules/README.md");
     let rows: Vec<Vec<&str>> = page.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
@@ -208,7 +253,9 @@ fn the_page_of_all_rules_lists_each_relation() {
 
 #[test]
 fn all_codes_exist() {
-    for code in RELATIONS.iter().flat_map(|relation| relation.effects.iter().chain([&relation.cause])) {
+    let apart = CPU_CAUSES.iter().chain(&CPU_TAKEN).chain([&OVERLOAD, &BY_FLAG]);
+    let pairs = RELATIONS.iter().flat_map(|relation| relation.effects.iter().chain([&relation.cause]));
+    for code in pairs.chain(apart) {
         assert!(RULES.iter().any(|rule| rule.code.0 == *code), "{code}");
     }
 }

@@ -12,6 +12,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
+use crate::signals::collected::{self, Measured};
 use crate::signals::lock_suspects;
 use crate::signals::memory::{self, megabytes};
 use crate::signals::stack;
@@ -202,7 +203,9 @@ fn draft(
         (false, false) => "it works; its last collections were minor ones",
     };
     let holder = asked(period, process);
-    let collected = period.collected.iter().find(|collected| collected.pid == process.pid);
+    let collected = collected::of_process(period, process);
+    // A collection lets go of what is dropped: if nothing comes back, the process refers to all of it.
+    let kept = collected.is_some_and(Measured::is_little);
     let first = match holder {
         Some(_) => "",
         None => "beamtune memory --holders: how much nobody else refers to; ",
@@ -223,8 +226,9 @@ fn draft(
         ),
     )
     .confidence(Confidence::Inferred)
+    .guess_if(kept)
     .about(process.subject())
-    .costs(Cost::MemoryBytes(saving))
+    .costs((!kept).then_some(Cost::MemoryBytes(saving)))
     .because(Evidence::number("binaries that it refers to", bytes, Unit::Bytes))
     .because_some(holder.map(|holder| {
         Evidence::number("thereof held by nobody else", holder.alone_bytes as f64, Unit::Bytes)
@@ -233,9 +237,10 @@ fn draft(
     .because_some(collected.map(|collected| {
         Evidence::number(
             "what a collection of it has given back",
-            collected.freed().max(0) as f64,
+            collected.freed,
             Unit::Bytes,
         )
+        .with_text("measured")
     }))
     .because(Evidence::number("its heap", row.memory_bytes as f64, Unit::Bytes).with_text(state))
     .because(Evidence::number("all binaries of the node", all, Unit::Bytes))
@@ -254,9 +259,10 @@ fn draft(
             "a part of a binary keeps the whole of it: a match or binary:part/3 does not copy",
             &prove,
         )
-        .map(|remedy| remedy.saving(saving)),
+        .map(|remedy| if kept { remedy } else { remedy.saving(saving) }),
     )
-    .fix_if(!swept && (idle || !often), || {
+    .but_if(kept, "a collection of it gave next to nothing back: it refers to all of them, and only if these are parts of larger ones a copy helps")
+    .fix_if(!kept && !swept && (idle || !often), || {
         remedy::of(
             period,
             "code.hibernate",
@@ -265,7 +271,7 @@ fn draft(
             &prove,
         )
     })
-    .fix_if(!swept && !idle && often && sweeps > MANY_MINOR, || {
+    .fix_if(!kept && !swept && !idle && often && sweeps > MANY_MINOR, || {
         remedy::of(
             period,
             "process.fullsweep_after",

@@ -11,6 +11,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{BELOW_CRITICAL, Draft, Judgement, MINOR, Rule, Topic};
+use crate::signals::collected;
 use crate::signals::memory::{self, Unused, megabytes};
 use crate::view;
 
@@ -401,7 +402,8 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
                 prove,
             ).map(|remedy| remedy.saving(sparse.unused.bytes))
         })
-        .fix_if(after_peak && name == "eheap_alloc", || {
+        // Where that was just done, what is left is left all the same.
+        .fix_if(after_peak && name == "eheap_alloc" && !collected::of_most(period), || {
             remedy::of(
                 period,
                 "code.hibernate",

@@ -1,12 +1,13 @@
 //! BT031: processes that do nothing keep large heaps: they have grown for work that is over, and nothing collects them.
 
 use beamtune_model::{
-    Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, ProcessRow, ProcessUse, Rank, Remedy,
-    Scale, Subject, Unit, metrics,
+    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessRow, ProcessUse, Rank, Remedy, Scale,
+    Subject, Unit, metrics,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Rule, Topic};
+use crate::signals::collected::{self, Measured};
 use crate::signals::memory::{self, megabytes};
 use crate::signals::stack;
 
@@ -48,8 +49,37 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         })
         .collect();
     idle.sort_by_key(|(_, row)| std::cmp::Reverse(row.memory_bytes));
-    let seen = bytes_of(idle.iter().map(|(_, row)| *row));
-    let swept = bytes_of(idle.iter().map(|(_, row)| *row).filter(|row| row.minor_gcs == Some(0)));
+    // A collection has measured what of a heap is garbage: that takes the place of what it holds.
+    let measured: Vec<(Measured, &ProcessUse)> = idle
+        .iter()
+        .filter_map(|(process, _)| Some((collected::of_process(period, process)?, *process)))
+        .collect();
+    idle.retain(|(process, _)| {
+        measured.iter().all(|(measured, of)| of.pid != process.pid || !measured.is_little())
+    });
+    let sampled = collected::of_sampled_heaps(period);
+    if sampled.is_some_and(Measured::is_little) {
+        idle.clear();
+    }
+    let given_back = |process: &ProcessUse| {
+        measured.iter().find(|(_, of)| of.pid == process.pid).map(|(measured, _)| measured.freed)
+    };
+    let share = sampled.map_or(1.0, |sampled| sampled.freed / sampled.before);
+    let seen = idle.iter().fold(0.0, |sum, (process, row)| {
+        sum + given_back(process).unwrap_or(share * row.memory_bytes as f64)
+    });
+    let is_measured = sampled.is_some()
+        || !idle.is_empty() && idle.iter().all(|(process, _)| given_back(process).is_some());
+    let swept = if is_measured {
+        0.0
+    } else {
+        bytes_of(
+            idle.iter()
+                .filter(|(process, _)| given_back(process).is_none())
+                .map(|(_, row)| *row)
+                .filter(|row| row.minor_gcs == Some(0)),
+        )
+    };
     // The largest are looked at closely. What the others hold is known as a sum, and they need not be like these.
     let large = period.processes.iter().filter_map(|process| process.row.as_ref());
     let all_large = bytes_of(large.filter(|row| row.ranks.contains(&Rank::Memory)));
@@ -59,10 +89,20 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let severity = [severity_of(seen), severity_of(with_others).map(|severity| severity.min(MINOR))];
     let severity = severity.into_iter().flatten().reduce(f64::max).filter(|_| seen >= WORTH_BYTES);
     let (Some(severity), Some((first, row))) = (severity, idle.first()) else {
-        return Ok(Judgement::Healthy(format!(
-            "of {scanned} processes, the large ones that do nothing hold {}",
-            megabytes(seen)
-        )));
+        let told = measured.iter().map(|(measured, _)| *measured).chain(sampled);
+        let told = told
+            .filter(|measured| measured.is_little())
+            .reduce(|a, b| if a.before >= b.before { a } else { b });
+        return Ok(Judgement::Healthy(match told {
+            Some(Measured { before, freed }) => format!(
+                "a collection gave back {} of {}: what idle processes hold is alive",
+                megabytes(freed),
+                megabytes(before)
+            ),
+            None => {
+                format!("of {scanned} processes, the large ones that do nothing hold {}", megabytes(seen))
+            }
+        }));
     };
     let who = first.title();
     let count = idle.len();
@@ -80,7 +120,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )
         .about(Subject::process(&who))
         // How much of it is garbage is not seen from outside.
-        .confidence(Confidence::Inferred)
+        .inferred_if(!is_measured)
+        // Others that were started alike kept theirs when they were collected.
+        .guess_if(measured.iter().any(|(measured, of)| measured.is_little() && is_alike(of, row)))
         .costs(Cost::MemoryBytes(seen))
         .because(
             Evidence::number("heaps of idle processes that were looked at closely", seen, Unit::Bytes)
@@ -101,7 +143,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .because(Evidence::text("started as", format!("{kind} ({same} of them)")))
         .because_some(row.fullsweep_after.map(|n| Evidence::number("fullsweep_after of the largest", n as f64, Unit::Count)))
         .because_some(stack::told(row).map(|at| Evidence::text("where the largest is", at)))
-        .but("what of it is alive is not seen from outside: a cache on a heap looks the same (beamtune memory --what-if collect measures it)")
+        .because_some(is_measured.then(|| {
+            Evidence::number("what collections have given back of it", seen, Unit::Bytes).with_text("measured")
+        }))
+        .but_if(!is_measured, "what of it is alive is not seen from outside: a cache on a heap looks the same (beamtune memory --what-if collect measures it)")
+        .but_if(
+            measured.iter().any(|(measured, of)| measured.is_little() && is_alike(of, row)),
+            "one that was started alike was collected, and next to nothing of its heap was garbage",
+        )
         .but_if(
             period.seconds() < 60.0,
             format!("they did nothing for {:.0} s: they may work every minute", period.seconds()),
@@ -121,6 +170,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "resident memory after the same load",
         ).map(saving)),
     ))
+}
+
+fn is_alike(process: &ProcessUse, row: &ProcessRow) -> bool {
+    process
+        .row
+        .as_ref()
+        .is_some_and(|other| other.initial_call.is_some() && other.initial_call == row.initial_call)
 }
 
 fn bytes_of<'r>(rows: impl Iterator<Item = &'r ProcessRow>) -> f64 {

@@ -1,11 +1,13 @@
 //! BT051: the VM has a defect that was mended in a later version, and the node shows it, or has what it needs to happen.
+//!
+//! What is only possible is latent: it stands in a section of its own, and is no finding to act on.
 
 use std::collections::BTreeSet;
 
 use beamtune_flags::{OtpVersion, What};
 use beamtune_model::{Account, Code, Evidence, Missing, Period, Subject, facts, metrics};
 
-use crate::fixes::FIXES;
+use crate::fixes::{FIXES, Fix, Sign};
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::view;
@@ -81,58 +83,111 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         OtpVersion::parse(floor).is_some_and(|floor| floor.release() == enough.release() && floor > enough)
     };
     let floor = FLOORS.iter().copied().find(is_floor);
-    // Those that are shown come first.
-    found.sort_by_key(|(_, _, sign)| !sign.shown);
-    let shown = found.iter().filter(|(_, _, sign)| sign.shown).count();
-    let release = enough.release() + OTP_AHEAD;
-    let mut draft = Draft::new(
-        if shown > 0 { SHOWN } else { POSSIBLE },
-        format!(
-            "ERTS {text} has {} that {} this node{}, mended in ERTS {enough_text} (OTP {release})",
-            if found.len() == 1 {
-                "a known defect".to_owned()
-            } else {
-                format!("{} known defects", found.len())
-            },
-            if found.len() == 1 { "concerns" } else { "concern" },
-            if shown > 0 {
-                match (shown, found.len()) {
-                    (1, 1) => ", which it seems to show".to_owned(),
-                    _ => format!(", {shown} of which it seems to show"),
-                }
-            } else {
-                String::new()
-            }
-        ),
-    )
-    .about(Subject::Emulator { name: format!("ERTS {text}") });
-    for (fix, until, sign) in &found {
-        draft = draft
-            .because(Evidence::text(fix.id, format!("{}; {}; mended in ERTS {until}", fix.what, sign.seen)));
+    let advice = Advice {
+        erts: text,
+        enough: enough_text,
+        floor,
+        release: enough.release() + OTP_AHEAD,
+        lacks,
+        node: period,
+    };
+    let (shown, possible): (Vec<_>, Vec<_>) = found.into_iter().partition(|(_, _, sign)| sign.shown);
+    let mut drafts = Vec::new();
+    if !shown.is_empty() {
+        drafts.push(advice.shown(&shown));
     }
-    let stopped = refused(period, release);
-    let draft = draft
-        .because_some(floor.map(|floor| {
-            let text = format!("versions of this branch below {floor} can corrupt memory where binaries are built (OTP-19462)");
-            Evidence::text("why a later one", text)
-        }))
-        .but_if(shown > 0, "what is seen may have another cause: the other findings first").but_if(
-            !stopped.is_empty(),
+    if !possible.is_empty() {
+        drafts.push(advice.possible(&possible));
+    }
+    Ok(Judgement::Found(drafts))
+}
+
+/// A defect, the version that mends it, and its sign.
+type Defect = (&'static Fix, &'static str, Sign);
+
+/// What mends all defects that were found.
+struct Advice<'a> {
+    /// The node's version.
+    erts: &'a str,
+    /// From this version on all are mended,
+    enough: &'static str,
+    /// or from this one, where that has worse.
+    floor: Option<&'static str>,
+    /// Its release.
+    release: u32,
+    /// Defects that the node's version has, whether the node has to do with them or not.
+    lacks: usize,
+    node: &'a Period,
+}
+
+impl Advice<'_> {
+    /// Defects that are seen at work.
+    fn shown(&self, defects: &[Defect]) -> Draft {
+        let count = match defects.len() {
+            1 => "a known defect that this node seems to show".to_owned(),
+            several => format!("{several} known defects that this node seems to show"),
+        };
+        let draft = Draft::new(
+            SHOWN,
+            format!("ERTS {} has {count}, mended in ERTS {} (OTP {})", self.erts, self.enough, self.release),
+        )
+        .but("what is seen may have another cause: the other findings first");
+        self.complete(draft, defects)
+    }
+
+    /// Those that the node only has the conditions for.
+    fn possible(&self, defects: &[Defect]) -> Draft {
+        let version = match self.node.facts.get(facts::OTP_VERSION) {
+            Some(otp) => format!("OTP {otp}"),
+            None => format!("ERTS {}", self.erts),
+        };
+        let lacks = match self.lacks {
+            1 => "1 known defect".to_owned(),
+            several => format!("{several} known defects"),
+        };
+        let draft = Draft::new(
+            POSSIBLE,
             format!(
-                "OTP {release} refuses or ignores what this node is started with: {}",
-                stopped.join(", ")
+                "{version} has {lacks} that later versions mend; this node may meet {}, and shows none of them at work",
+                defects.len()
             ),
         );
-    Ok(Judgement::found(draft.fix(remedy::of(
-        period,
-        "build.otp_version",
-        &format!(
-            "OTP {release} with ERTS {} or later; best the latest patch of that release, or of a newer one",
-            floor.unwrap_or(enough_text)
-        ),
-        "the defect is not there any more",
-        "erlang:system_info(version); then the same load for as long as it took to show, beside an old node",
-    ))))
+        self.complete(draft.latent(), defects)
+    }
+
+    fn complete(&self, mut draft: Draft, defects: &[Defect]) -> Draft {
+        draft = draft.about(Subject::Emulator { name: format!("ERTS {}", self.erts) });
+        for (fix, until, sign) in defects {
+            let text = format!("{}; {}; mended in ERTS {until}", fix.what, sign.seen);
+            draft = draft.because(Evidence::text(fix.id, text));
+        }
+        let stopped = refused(self.node, self.release);
+        let floor = self.floor.map(|floor| {
+            let text = format!("versions of this branch below {floor} can corrupt memory where binaries are built (OTP-19462)");
+            Evidence::text("why a later one", text)
+        });
+        draft
+            .because_some(floor)
+            .but_if(
+                !stopped.is_empty(),
+                format!(
+                    "OTP {} refuses or ignores what this node is started with: {}",
+                    self.release,
+                    stopped.join(", ")
+                ),
+            )
+            .fix(remedy::of(
+                self.node,
+                "build.otp_version",
+                &format!(
+                    "OTP {} with ERTS {} or later; best the latest patch of that release, or of a newer one",
+                    self.release,
+                    self.floor.unwrap_or(self.enough)
+                ),
+                "the defect is not there any more",
+                "erlang:system_info(version); then the same load for as long as it took to show, beside an old node",
+            ))
+    }
 }
 
 /// Flags of the node that a release refuses, or takes to no effect.

@@ -44,6 +44,9 @@ const FAR: f64 = 50.0;
 /// A node that works moves so much up and down within seconds, in bytes.
 const WORTH_BYTES_IN_SHORT: f64 = 16e6;
 
+/// From fewer samples nothing follows (judgement).
+const MIN_POINTS: usize = 4;
+
 /// Growth does not go on, if so much less comes in its second half than in its first.
 const LEAST_GOING_ON: f64 = 0.4;
 
@@ -52,6 +55,9 @@ const LEAST_RISE: f64 = 0.25;
 
 /// Kinds of `erlang:memory/0` that are looked at. Atoms have a rule of their own.
 const KINDS: [&str; 4] = ["processes", "binary", "ets", "code"];
+
+/// All of it, where nothing is known of its kinds.
+const RESIDENT: &str = "resident";
 
 struct Growing {
     kind: &'static str,
@@ -67,10 +73,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return Err(period.missing_group(Group::Memory, "how memory has changed"));
     }
     let resident = period.stat(&metrics::RSS, "")?;
-    let Some(total) = period.find(Group::Memory, "", "total") else {
-        return Err(period.missing_group(Group::Memory, "what the VM uses (erlang:memory(total))"));
-    };
     let room = memory::room(period);
+    let Some(total) = period.find(Group::Memory, "", "total") else {
+        return resident_alone(period, room);
+    };
     let mut found = Vec::new();
     for kind in KINDS {
         let Some(stat) = period.find(Group::Memory, "", kind) else { continue };
@@ -126,6 +132,39 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             megabytes(total.last.value as f64)
         ),
     ))
+}
+
+/// The VM told nothing: whether it grows shows from outside, and not what.
+fn resident_alone(period: &Period, room: Option<Room>) -> Result<Judgement, Missing> {
+    let resident = period.stat(&metrics::RSS, "")?;
+    let points = view::trend_points(&resident.trace);
+    let Some(trend) = steady(&points) else {
+        let Some(rise) = climb(&points) else {
+            return Err(period.missing_group(Group::Memory, "what the VM uses (erlang:memory(total))"));
+        };
+        let seconds = period.seconds();
+        let draft = Draft::new(
+            0.0,
+            format!("resident memory rose with each sample, by {} in {seconds:.0} s", megabytes(rise)),
+        )
+        .confidence(Confidence::Guess)
+        .because(Evidence::number("now", resident.last.value as f64, Unit::Bytes))
+        .because(Evidence::number("growth in a second", rise / seconds.max(1.0), Unit::Bytes))
+        .but("too few samples to tell a trend: look for longer (--for 30s)")
+        .but("what of it grows, only the VM can tell");
+        return Ok(Judgement::found(draft));
+    };
+    let growing =
+        Growing { kind: RESIDENT, now: resident.last.value as f64, trend, pace: pace(&points, trend.slope) };
+    let draft = draft(period, 0.0, &growing, room);
+    Ok(Judgement::found(draft.but("what of it grows, only the VM can tell")))
+}
+
+/// By how much it rose, if it did at each step: of too few points for a trend.
+fn climb(points: &[(f64, f64)]) -> Option<f64> {
+    let (first, last) = (points.first()?, points.last()?);
+    let rises = points.len() >= MIN_POINTS && points.windows(2).all(|pair| pair[1].1 > pair[0].1);
+    Some(last.1 - first.1).filter(|rise| rises && *rise >= WORTH_BYTES_IN_SHORT)
 }
 
 fn steady(points: &[(f64, f64)]) -> Option<Trend> {
@@ -251,6 +290,7 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
         "binary" => "memory of binaries",
         "ets" => "memory of ETS tables",
         "code" => "memory of code",
+        RESIDENT => "resident memory",
         _ => "memory beyond what the VM uses (NIFs, drivers, malloc, carriers)",
     };
     let short = period.seconds() < SHORT_SECONDS;
@@ -260,7 +300,7 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
     let resident = memory::resident(period).unwrap_or(0.0);
     let used_share = room.map_or(0.0, |room| resident / (resident + room.bytes).max(1.0));
     let confidence = match left {
-        _ if short && is_far && *kind == "outside" => Confidence::Guess,
+        _ if short && is_far && matches!(*kind, "outside" | RESIDENT) => Confidence::Guess,
         Some(left) => limits::confidence_of_end(left, period.seconds(), used_share, REACH),
         None if short => Confidence::Inferred,
         None => Confidence::Measured,
@@ -275,7 +315,7 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
     )
     .confidence(confidence)
     .about(owner.as_ref().map(|(subject, _)| subject.clone()))
-    .signals([Signal::Grows(memory_kind(kind))])
+    .signals((*kind != RESIDENT).then(|| Signal::Grows(memory_kind(kind))))
     .costs(left.map(Cost::EndSeconds))
     .because(Evidence::number("now", *now, Unit::Bytes))
     .because(Evidence::number("growth in a second", trend.slope, Unit::Bytes).with_text(format!(
@@ -352,6 +392,7 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
             "each module's code and literals stay until it is purged",
             prove,
         )),
+        RESIDENT => draft,
         _ => draft.fix(remedy::of(
             period,
             "code.native_memory",
@@ -380,6 +421,17 @@ mod tests {
         assert!(steady(&points(400, |t| 60e6 * (1.0 - (-t / 90.0).exp()))).is_none());
         assert!(steady(&points(310, |t| 200e6 * (1.0 - (-t / 60.0).exp()))).is_none());
         assert!(steady(&points(400, |t| 0.1e6 * t)).is_some());
+    }
+
+    #[test]
+    fn of_few_samples_only_a_rise_at_each_step_counts() {
+        let points = |values: &[f64]| -> Vec<(f64, f64)> {
+            values.iter().enumerate().map(|(t, mb)| (t as f64, mb * 1e6)).collect()
+        };
+        assert_eq!(climb(&points(&[100.0, 118.0, 137.0, 155.0])), Some(55e6));
+        assert_eq!(climb(&points(&[100.0, 118.0, 117.0, 155.0])), None);
+        assert_eq!(climb(&points(&[100.0, 101.0, 102.0, 103.0])), None);
+        assert_eq!(climb(&points(&[100.0, 155.0])), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The rules about what processes and tables keep.
 
-use beamtune_model::{CollectRow, Cost, HolderRow, Level, Outcome, Rank};
+use beamtune_model::{CollectRow, CollectionRow, Cost, HolderRow, Level, Outcome, Period, Rank, facts};
 
 use super::node::{Busy, Happens, node};
 use super::{Read, assert_healthy, entries, finding, outcome, row, value};
@@ -295,4 +295,114 @@ fn a_job_that_collects_without_a_pause_is_told_by_who_was_seen_at_it() {
     // What is collected so is a consequence.
     let share = guard("erlang:garbage_collect/2", 9_000).with(|n| n.gc = 0.6);
     assert_eq!(finding(&share, "BT011").follows.map(|cause| cause.code.0), Some("BT032"));
+}
+
+/// A process that does nothing with a heap of 1.5 GB, and another one started alike.
+fn large_idle(pids: &[&'static str]) -> Period {
+    let busy = |pid: &&'static str| Busy {
+        pid,
+        row: row(|row| {
+            row.ranks = vec![Rank::Memory];
+            row.memory_bytes = 1_500 * MB;
+            row.initial_call = Some("cache:init/1".to_owned());
+        }),
+        ..Busy::default()
+    };
+    node().with(|n| (n.resident, n.busiest) = (4_000 * MB, pids.iter().map(busy).collect())).period()
+}
+
+/// A collection of named processes that gave so much back.
+fn collected(mut period: Period, who: &str, freed: i64) -> Period {
+    period.facts.set(facts::COLLECTED, format!("[{who:?}]"));
+    let before = 1_500 * MB;
+    period.collections.push(CollectionRow {
+        how: "named".to_owned(),
+        processes: 1,
+        chosen: 1,
+        collected: 1,
+        heap_before: before,
+        heap_after: before - freed,
+        ..CollectionRow::default()
+    });
+    if freed > 0 {
+        let pid = who.to_owned();
+        let row =
+            CollectRow { pid, heap_before: before, heap_after: before - freed, ..CollectRow::default() };
+        period.collected.push(row);
+    }
+    period
+}
+
+#[test]
+fn a_collection_that_was_measured_takes_the_place_of_what_was_estimated() {
+    let one = ["<0.81.0>"];
+    let Outcome::Found(before) = outcome(&large_idle(&one), "BT031") else { panic!("nothing found") };
+    assert_eq!(before[0].remedies[0].saves_bytes, Some((1_500 * MB) as f64));
+    // Next to nothing was garbage: there is nothing to win.
+    for freed in [0, MB] {
+        let outcome = outcome(&collected(large_idle(&one), "<0.81.0>", freed), "BT031");
+        let Outcome::Healthy(why) = outcome else { panic!("{outcome:?}") };
+        assert!(why.contains("alive"), "{why}");
+    }
+    // A part of it was: that is what it saves.
+    let Outcome::Found(found) = outcome(&collected(large_idle(&one), "<0.81.0>", 400 * MB), "BT031") else {
+        panic!("nothing found")
+    };
+    assert_eq!(found[0].remedies[0].saves_bytes, Some((400 * MB) as f64));
+    assert_eq!(found[0].cost(), Some(Cost::MemoryBytes((400 * MB) as f64)));
+    // Of others that were started alike it says something, too.
+    let two = ["<0.81.0>", "<0.82.0>"];
+    let Outcome::Found(found) = outcome(&collected(large_idle(&two), "<0.81.0>", 0), "BT031") else {
+        panic!("nothing found")
+    };
+    assert_eq!(
+        (found[0].level, found[0].remedies[0].saves_bytes),
+        (Level::Notice, Some((1_500 * MB) as f64))
+    );
+    // A sample tells of all.
+    let sampled = |after: i64| {
+        let mut period = large_idle(&two);
+        period.collections.push(CollectionRow {
+            how: "sample".to_owned(),
+            processes: 100,
+            collected: 100,
+            heap_before: 3_000 * MB,
+            heap_after: after * MB,
+            ..CollectionRow::default()
+        });
+        outcome(&period, "BT031")
+    };
+    assert!(matches!(sampled(2_990), Outcome::Healthy(_)));
+    let Outcome::Found(found) = sampled(1_500) else { panic!("nothing found") };
+    assert_eq!(found[0].remedies[0].saves_bytes, Some((1_500 * MB) as f64));
+}
+
+#[test]
+fn binaries_that_a_collection_leaves_are_used() {
+    let holder = || {
+        let busy = Busy {
+            pid: "<0.88.0>",
+            row: row(|row| {
+                row.memory_bytes = MB;
+                row.binary_bytes = Some(300 * MB);
+                row.minor_gcs = Some(3);
+            }),
+            ..Busy::default()
+        };
+        let node = node().with(|n| {
+            (n.resident, n.busiest) = (500 * MB, vec![busy.clone()]);
+            n.kinds = vec![("binary", 310 * MB, 0)];
+        });
+        node.period()
+    };
+    let first = |period: &Period| match outcome(period, "BT026") {
+        Outcome::Found(found) => found.into_iter().next().expect("a finding"),
+        other => panic!("{other:?}"),
+    };
+    let before = first(&holder());
+    assert_eq!(entries(&before), ["code.binary_copy", "code.hibernate"]);
+    let found = first(&collected(holder(), "<0.88.0>", 0));
+    assert_eq!((found.level, found.cost()), (Level::Notice, None));
+    assert_eq!(entries(&found), ["code.binary_copy"]);
+    assert_eq!(found.remedies[0].saves_bytes, None);
 }

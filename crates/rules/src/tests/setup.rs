@@ -2,6 +2,8 @@
 
 use beamtune_model::{Level, Outcome, Rank, SpawnRow, facts};
 
+use crate::diagnose;
+
 use super::node::{Allocates, Busy, Node, node};
 use super::{Read, assert_healthy, entries, finding, outcome, row};
 
@@ -366,6 +368,10 @@ fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
     let off_heap = |version| fact(erts(version), facts::MESSAGE_QUEUE_DATA, "off_heap");
     let found = finding(&off_heap("13.1.5"), "BT051");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Notice, Some("ERTS 13.1.5")));
+    // Nothing shows them at work: they are listed apart, and are no finding.
+    let diagnosis = diagnose(&off_heap("13.1.5").period());
+    assert!(found.latent && diagnosis.findings().iter().all(|finding| finding.code.0 != "BT051"));
+    assert_eq!(diagnosis.latent().len(), 1);
     assert_eq!(entries(&found), ["build.otp_version"]);
     // Below that the branch has worse.
     assert!(
@@ -373,7 +379,7 @@ fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
         "{}",
         found.remedies[0].change
     );
-    assert!(found.summary.ends_with("mended in ERTS 13.2.2.7 (OTP 25)"), "{}", found.summary);
+    assert!(found.summary.contains("this node may meet 2, and shows none"), "{}", found.summary);
     assert!(found.evidence.iter().any(|of| of.text.as_ref().is_some_and(|text| text.contains("OTP-19462"))));
     assert!(found.evidence.iter().any(|of| of.what.contains("erlang/otp#7801")), "{:?}", found.evidence);
     assert_healthy(&off_heap("13.2.2.16"), "BT051");
@@ -387,7 +393,11 @@ fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
     // What the defect does is seen: a warning. And what the newer release makes of the node's flags is said.
     let quota = erts("13.1.5").with(|n| n.quota = Some(1_000));
     let found = finding(&quota, "BT051");
-    assert_eq!(found.level, Level::Warning);
+    assert_eq!((found.level, found.latent), (Level::Warning, false));
+    // What shows and what may come are two findings.
+    let both = diagnose(&fact(quota.clone(), facts::MESSAGE_QUEUE_DATA, "off_heap").period());
+    let of_it = |found: &[&beamtune_model::Finding]| found.iter().filter(|one| one.code.0 == "BT051").count();
+    assert_eq!((of_it(&both.findings()), of_it(&both.latent())), (1, 1));
     assert_healthy(&fact(quota.clone(), facts::CPU_QUOTA, "1"), "BT051");
     // A quota of a group above its own no release looks for.
     let own = |own: &str| fact(fact(quota.clone(), facts::CGROUP_PATH, "/pod"), facts::CGROUP_OWN_PATH, own);
@@ -414,7 +424,9 @@ fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
 fn every_defect_has_a_sign_that_a_node_can_show() {
     let seen = |version: &str, change: &dyn Fn(&mut Node)| -> Vec<String> {
         match outcome(&erts(version).with(|n| change(n)).period(), "BT051") {
-            Outcome::Found(found) => found[0].evidence.iter().map(|of| of.what.clone()).collect(),
+            Outcome::Found(found) => {
+                found.iter().flat_map(|found| &found.evidence).map(|of| of.what.clone()).collect()
+            }
             other => panic!("{version}: {other:?}"),
         }
     };
@@ -563,4 +575,93 @@ fn a_pool_of_threads_that_nothing_uses_is_worth_knowing_and_a_busy_one_a_warning
     assert_healthy(&pool(2).with(|n| n.async_awake = 0.3), "BT056");
     let untold = node().with(|n| n.facts.push((facts::ASYNC_THREADS, String::new())));
     assert!(matches!(outcome(&untold.period(), "BT056"), Outcome::NotJudged { .. }));
+}
+
+/// Flags as recordings hold them.
+fn flags(args: &[&str], init: &[&str]) -> Node {
+    let list = |words: &[&str]| format!("{words:?}");
+    fact(fact(node(), facts::EMU_ARGS, &list(args)), facts::INIT_ARGS, &list(init))
+}
+
+#[test]
+fn a_flag_in_effect_that_is_a_trap_is_told_with_where_it_comes_from() {
+    let pool = flags(&["-MBas", "aobf", "-sbwt", "none"], &[]);
+    let found = finding(&pool, "BT064");
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("+MBas")));
+    assert!(found.summary.starts_with("`+MBas aobf` switches off that carriers move"), "{}", found.summary);
+    assert_eq!(entries(&found), ["+M<S>as"]);
+    let by = |node: &Node| evidence(&finding(node, "BT064"), "given by").and_then(|by| by.text.clone());
+    assert!(by(&pool).is_some_and(|by| by.contains("vm.args")), "{:?}", by(&pool));
+    let variable = fact(pool, facts::ENVIRONMENT, r#"{"ERL_FLAGS":"+MBas aobf +sbwt none"}"#);
+    assert_eq!(by(&variable).as_deref(), Some("ERL_FLAGS"));
+
+    // What does nothing, or counts for nothing, harms only who relies on it.
+    for args in [&["-e", "5000"][..], &["-P", "4096", "-P", "8192"], &["-A", "64"]] {
+        assert_eq!(finding(&flags(args, &[]), "BT064").level, Level::Notice, "{args:?}");
+    }
+    let kernel = flags(&[], &["-kernel prevent_overlapping_partitions false"]);
+    assert_eq!(finding(&kernel, "BT064").level, Level::Notice);
+}
+
+#[test]
+fn default_flags_and_those_of_products_are_no_traps() {
+    assert_healthy(&node(), "BT064");
+    assert_healthy(
+        &flags(&["-sbwt", "none", "-hms", "4096", "-zdbbl", "128000"], &["-kernel net_ticktime 60"]),
+        "BT064",
+    );
+    let rabbit = [
+        "-W",
+        "w",
+        "-MBas",
+        "ageffcbf",
+        "-MHas",
+        "ageffcbf",
+        "-MBlmbcs",
+        "512",
+        "-MHlmbcs",
+        "512",
+        "-MMmcs",
+        "30",
+        "-P",
+        "1048576",
+        "-t",
+        "5000000",
+        "-stbt",
+        "db",
+        "-zdbbl",
+        "128000",
+        "-sbwt",
+        "none",
+        "-sbwtdcpu",
+        "none",
+        "-sbwtdio",
+        "none",
+        "-P",
+        "2000000",
+    ];
+    let kernel = ["-kernel prevent_overlapping_partitions false"];
+    let rabbit = fact(flags(&rabbit, &kernel), facts::PRODUCT, "RabbitMQ 3.10.8");
+    assert_healthy(&rabbit, "BT064");
+    let ejabberd = fact(flags(&["-K", "true", "-P", "250000"], &[]), facts::PRODUCT, "ejabberd 23.01");
+    assert_eq!(finding(&ejabberd, "BT064").level, Level::Notice);
+    let emqx = flags(
+        &["-spp", "true", "-A", "4", "-SDio", "8", "-e", "262144", "-zdbbl", "8192", "-Q", "1048576"],
+        &[],
+    );
+    assert_eq!(finding(&emqx, "BT064").level, Level::Notice);
+    assert!(matches!(
+        outcome(&fact(node(), facts::EMU_ARGS, "").period(), "BT064"),
+        Outcome::NotJudged { .. }
+    ));
+}
+
+#[test]
+fn a_flag_of_which_another_finding_says_as_much_is_not_told_twice() {
+    let debug = fact(flags(&["-A", "64"], &[]), facts::ASYNC_THREADS, "64");
+    let codes = |node: &Node| -> Vec<&str> {
+        diagnose(&node.period()).findings().iter().map(|found| found.code.0).collect()
+    };
+    let repeated = codes(&debug).contains(&"BT056") && codes(&debug).contains(&"BT064");
+    assert!(!repeated, "{:?}", codes(&debug));
 }

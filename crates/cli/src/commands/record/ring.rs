@@ -125,7 +125,7 @@ fn hold(args: &Args, target: &str, ring: Ring, files: &Files<'_>, stop: &Stop) -
                 return Ok(());
             }
             Err(Failed::ForGood(error)) => return Err(error),
-            Err(Failed::ForNow(error)) => {
+            Err(Failed::ForNow(error) | Failed::Unanswered(_, error)) => {
                 let text = format!("is looked for every {} s: {error:#}", SEARCH_PAUSE.as_secs());
                 if let Some(line) = trouble.line(Some(&text)) {
                     say(target, &line);

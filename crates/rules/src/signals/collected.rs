@@ -1,0 +1,121 @@
+//! What collections of garbage that somebody has asked for have shown: a measurement, which takes the place of what a rule estimates.
+
+use beamtune_model::{CollectionRow, Period, ProcessUse, facts};
+
+/// Below this share of what was there, next to nothing was garbage (judgement).
+const LITTLE: f64 = 0.1;
+
+/// What a collection has given back, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measured {
+    /// Heaps and binaries before.
+    pub before: f64,
+    /// What of that came back.
+    pub freed: f64,
+}
+
+impl Measured {
+    /// Whether next to nothing was garbage: what a collection would give back is measured, and is no reason to collect.
+    pub fn is_little(self) -> bool {
+        self.freed < LITTLE * self.before
+    }
+}
+
+/// What collecting this process has given back; `None` where it was not collected.
+pub fn of_process(period: &Period, process: &ProcessUse) -> Option<Measured> {
+    if let Some(row) = period.collected.iter().rev().find(|row| row.pid == process.pid) {
+        let before = row.heap_before.saturating_add(row.binary_before) as f64;
+        return Some(Measured { before, freed: row.freed().max(0) as f64 });
+    }
+    // Only those that gave something back have a row of their own.
+    let named = period.collections.iter().rev().find(|row| row.how == "named")?;
+    let names = period.facts.list(facts::COLLECTED)?;
+    let row = process.row.as_ref();
+    let name = row.and_then(|row| row.name.as_deref());
+    let is_named = names.iter().any(|who| *who == process.pid || Some(who.as_str()) == name);
+    if !is_named || named.collected != named.chosen || named.collected == 0 {
+        return None;
+    }
+    let all = before(named);
+    let own = row.map(|row| row.memory_bytes.saturating_add(row.binary_bytes.unwrap_or(0)) as f64);
+    Some(Measured { before: own.filter(|_| named.chosen > 1).unwrap_or(all), freed: 0.0 })
+}
+
+/// What collecting a sample of all processes, the largest among them, has given back of their heaps; `None` where that was not done, or not of
+/// the largest, whose heaps may be left out.
+pub fn of_sampled_heaps(period: &Period) -> Option<Measured> {
+    let row = period.sampled().filter(|row| row.collected > 0 && row.heap_before > 0 && row.large == 0)?;
+    let freed = row.heap_before.saturating_sub(row.heap_after).max(0) as f64;
+    Some(Measured { before: row.heap_before as f64, freed })
+}
+
+/// Whether nine of ten processes were just collected, or more (judgement): what is there now is what a collection leaves.
+pub fn of_most(period: &Period) -> bool {
+    period.sampled().is_some_and(|row| {
+        row.collected > 0 && row.collected.saturating_mul(10) >= row.processes.saturating_mul(9)
+    })
+}
+
+fn before(row: &CollectionRow) -> f64 {
+    row.heap_before.saturating_add(row.binary_before) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use beamtune_model::{CollectRow, PeriodBuilder};
+
+    use super::*;
+
+    fn process(pid: &str) -> ProcessUse {
+        let mut builder = PeriodBuilder::default();
+        builder.process(beamtune_model::ProcessRow { pid: pid.to_owned(), ..Default::default() });
+        builder.finish().processes.into_iter().next().expect("a process")
+    }
+
+    #[test]
+    fn a_named_process_without_a_row_of_its_own_gave_nothing_back() {
+        let mut period = Period::default();
+        let one = process("<0.9.0>");
+        assert_eq!(of_process(&period, &one), None);
+        let named = CollectionRow {
+            how: "named".to_owned(),
+            chosen: 1,
+            collected: 1,
+            heap_before: 1_000,
+            heap_after: 1_000,
+            ..CollectionRow::default()
+        };
+        period.collections = vec![named.clone()];
+        assert_eq!(of_process(&period, &one), None, "who was named is not recorded");
+        period.facts.set(facts::COLLECTED, r#"["<0.9.0>"]"#);
+        assert_eq!(of_process(&period, &one), Some(Measured { before: 1_000.0, freed: 0.0 }));
+        assert!(of_process(&period, &one).is_some_and(Measured::is_little));
+        assert_eq!(of_process(&period, &process("<0.8.0>")), None);
+        period.collections = vec![CollectionRow { collected: 0, ..named }];
+        assert_eq!(of_process(&period, &one), None, "it has ended, or did not answer");
+        let pid = "<0.9.0>".to_owned();
+        period.collected =
+            vec![CollectRow { pid, heap_before: 900, heap_after: 100, ..CollectRow::default() }];
+        let measured = of_process(&period, &one).expect("measured");
+        assert!(measured.freed == 800.0 && !measured.is_little());
+    }
+
+    #[test]
+    fn a_sample_tells_what_share_of_heaps_is_garbage() {
+        let mut period = Period::default();
+        let row = CollectionRow {
+            how: "sample".to_owned(),
+            collected: 100,
+            heap_before: 1_000,
+            heap_after: 990,
+            ..CollectionRow::default()
+        };
+        assert_eq!(of_sampled_heaps(&period), None);
+        period.collections = vec![CollectionRow { large: 1, ..row.clone() }];
+        assert_eq!(of_sampled_heaps(&period), None);
+        period.collections = vec![row];
+        let measured = of_sampled_heaps(&period).expect("measured");
+        assert_eq!(measured, Measured { before: 1_000.0, freed: 10.0 });
+        assert!(measured.is_little());
+    }
+}
