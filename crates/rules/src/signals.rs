@@ -10,5 +10,6 @@ pub(crate) mod lock_suspects;
 pub(crate) mod memory;
 pub(crate) mod own_effect;
 pub(crate) mod process_memory;
+pub(crate) mod programs;
 pub(crate) mod stack;
 pub(crate) mod watermark;

@@ -15,6 +15,7 @@ mod memory;
 mod messages;
 mod near_limit;
 mod processes;
+mod programs;
 mod setup;
 mod tables;
 mod waiting;
