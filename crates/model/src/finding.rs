@@ -396,6 +396,8 @@ pub enum Signal {
     ScansOwnState,
     /// The VM lacks CPU for it.
     ShortOfCpu,
+    /// It has priority low, and waits for its turn.
+    LowPriority,
     /// The CPU credits of the instance are spent.
     CreditsSpent,
     /// The quota suffices for what is used on average.

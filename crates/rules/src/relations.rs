@@ -388,6 +388,12 @@ const RELATIONS: &[Relation] = &[
         why: "whoever accepts waits with all others for a CPU that programs have",
     },
     Relation {
+        cause: "BT062",
+        effects: &["BT005", "BT006", "BT053"],
+        is_meant: |cause, effect| cause.has(&Signal::LowPriority) && same_subject(cause, effect),
+        why: "at priority low it has one turn for eight of the others",
+    },
+    Relation {
         cause: "BT013",
         effects: &["BT059"],
         is_meant: always,

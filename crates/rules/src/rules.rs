@@ -45,6 +45,7 @@ mod persistent_term_churn;
 mod poll_thread_saturated;
 mod port_backpressure;
 mod ports_near_limit;
+mod priorities;
 mod processes_near_limit;
 mod programs_left;
 mod restart_loop;
@@ -127,4 +128,5 @@ pub const RULES: &[Rule] = &[
     poll_thread_saturated::RULE,
     child_programs::RULE,
     programs_left::RULE,
+    priorities::RULE,
 ];

@@ -14,6 +14,7 @@ mod locks;
 mod memory;
 mod messages;
 mod near_limit;
+mod priorities;
 mod processes;
 mod programs;
 mod setup;
