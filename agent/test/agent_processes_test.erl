@@ -72,7 +72,7 @@ ports_of_programs(Target) ->
     Programs = call(Target, programs, [3]),
     check("with three more", Before + 3, Count()),
     call(Target, stop, [Programs]),
-    wait("after that", fun() -> Count() =:= Before end),
+    wait(fun() -> Count() =:= Before end, 5000),
     agent_client:leave(Agent).
 
 %% With so many processes a round takes some samples, and a list of them is made beside, now and then: what is hot at first is

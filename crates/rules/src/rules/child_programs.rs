@@ -190,7 +190,7 @@ fn describe(period: &Period, taken: &Taken<'_>, severity: f64) -> Draft {
         })
 }
 
-/// Who starts them, if that was seen more than once by chance; else the program itself.
+/// Who starts them, if that was seen; else the program itself.
 fn subject(starter: Option<&Starter>, names: &[Named<'_>]) -> Option<Subject> {
     let process = starter.and_then(|starter| match (&starter.process, &starter.function) {
         (Some(process), _) => Some(process.clone()),

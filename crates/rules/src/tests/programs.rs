@@ -130,7 +130,7 @@ fn who_starts_programs_is_told_by_its_port_or_by_a_sample_of_those_that_wait() {
 fn programs_without_a_port_are_left_behind() {
     let left = |children: i64, ports: i64| {
         node().with(|n| {
-            (n.programs, n.program_ports) = (vec![programs("sleep", (children, 0), 0)], Some(ports))
+            (n.programs, n.program_ports) = (vec![programs("sleep", (children, 0), 0)], Some(ports));
         })
     };
     let found = finding(&left(40, 2), "BT061");
@@ -149,7 +149,7 @@ fn programs_without_a_port_are_left_behind() {
 fn orphans_and_zombies_are_told() {
     let orphans = |count: i64| {
         node().with(|n| {
-            n.programs = vec![programs("inet_gethost", (2, 0), 0), programs("tail", (count, 0), count)]
+            n.programs = vec![programs("inet_gethost", (2, 0), 0), programs("tail", (count, 0), count)];
         })
     };
     let found = finding(&orphans(30), "BT061");
