@@ -19,6 +19,7 @@ tests() ->
      {"who_others_wait_for_is_not_asked_for_what_may_be_very_many", fun waiting_for_a_hub/1, ["+MFe", "false"]},
      {"where_the_busiest_wait_in_the_midst_of_something_is_told", fun waiting_amidst/1},
      {"of_a_great_many_processes_some_are_looked_at", fun some_of_many/1},
+     {"ports_of_programs_are_counted", fun ports_of_programs/1},
      {"messages_are_weighed_when_they_come", fun weighed_messages/1},
      {"processes_that_end_at_once_are_counted", fun short_lived/1},
      {"a_table_that_is_passed_through_many_times_counts_on", fun small_table/1, ["+P", "1024"]},
@@ -63,6 +64,16 @@ whole_rounds(_, 0) -> [];
 whole_rounds(Agent, Rounds) ->
     Value = value(procs, agent_client:sample(Agent, Rounds, [{procs, #{top => 100}}])),
     [Value | whole_rounds(Agent, case maps:get(last, Value) of true -> Rounds - 1; false -> Rounds end)].
+
+ports_of_programs(Target) ->
+    Agent = join(Target),
+    Count = fun() -> maps:get(programs, value(ports, agent_client:sample(Agent, 1, [ports]))) end,
+    Before = Count(),
+    Programs = call(Target, programs, [3]),
+    check("with three more", Before + 3, Count()),
+    call(Target, stop, [Programs]),
+    wait(fun() -> Count() =:= Before end, 5000),
+    agent_client:leave(Agent).
 
 %% With so many processes a round takes some samples, and a list of them is made beside, now and then: what is hot at first is
 %% told by the one after the very first round; a new one when a list and a round have passed, and from then on in each.

@@ -1,6 +1,6 @@
 %% `ports' and `dist': traffic, queues and owners of ports, the sockets among them, and the distribution connections.
 
--record(ports, {dead = 0, in = 0, out = 0, queue = 0, kinds = #{}, owners = #{}, top, traffic}).
+-record(ports, {dead = 0, in = 0, out = 0, queue = 0, programs = 0, kinds = #{}, owners = #{}, top, traffic}).
 
 ports(Top, State) ->
     case next_part(ports, State#state.ports, State) of
@@ -13,7 +13,7 @@ ports(Top, State) ->
 ports(Top, #round{read_ns = Since} = Part, #state{traffic = Traffic, old_traffic = Old, features = Features} = State) ->
     Read = fun(Port, _) ->
                case [erlang:port_info(Port, I) || I <- [name, connected, input, output, queue_size]] of
-                   [{_, Name}, {_, Owner}, {_, In}, {_, Out}, {_, Queue}] -> {{Owner, kind(Name)}, In, Out, Queue};
+                   [{_, Name}, {_, Owner}, {_, In}, {_, Out}, {_, Queue}] -> {{Owner, kind(Name)}, In, Out, Queue, programs(Name, Port)};
                    _ -> undefined
                end
            end,
@@ -24,7 +24,7 @@ ports(Top, #round{read_ns = Since} = Part, #state{traffic = Traffic, old_traffic
     Owners = Ports#ports.owners,
     OwnerRows = details(fun({Pid, _}) -> owner(Pid, Features) end, best(Owners, Top), State1),
     Head = head(Round),
-    Value = Head#{in_bytes => Ports#ports.in, out_bytes => Ports#ports.out, queue_bytes => Ports#ports.queue,
+    Value = Head#{programs => Ports#ports.programs, in_bytes => Ports#ports.in, out_bytes => Ports#ports.out, queue_bytes => Ports#ports.queue,
                   kinds => [{Kind, maps:get(Kind, Ports#ports.kinds)} || Kind <- best(Ports#ports.kinds, 20)],
                   owners => [Row#{kind => Kind, ports => maps:get(Key, Owners)} || {{_, Kind} = Key, Row} <- OwnerRows],
                   sockets => sockets(),
@@ -36,14 +36,19 @@ ports(Top, #round{read_ns = Since} = Part, #state{traffic = Traffic, old_traffic
                   old_traffic = case Last of true -> Ports#ports.traffic; false -> Old end}}.
 
 %% Ranked by traffic since the round before, and before that, by all.
-add_port(Port, {{_, Kind} = Owner, In, Out, Queue}, Old, #ports{top = Top, traffic = Traffic, owners = Owners} = Acc) ->
+add_port(Port, {{_, Kind} = Owner, In, Out, Queue, Programs}, Old, #ports{top = Top, traffic = Traffic, owners = Owners} = Acc) ->
     {OldIn, OldOut} = port_before(Port, Old),
-    Acc#ports{in = Acc#ports.in + In, out = Acc#ports.out + Out, queue = Acc#ports.queue + Queue,
+    Acc#ports{programs = Acc#ports.programs + Programs, in = Acc#ports.in + In, out = Acc#ports.out + Out, queue = Acc#ports.queue + Queue,
               kinds = merge(Kind, 1, fun erlang:'+'/2, Acc#ports.kinds),
               owners = Owners#{Owner => maps:get(Owner, Owners, 0) + 1},
               top = top_add(In - OldIn + Out - OldOut + Queue, Port, Top), traffic = Traffic#{Port => {In, Out}}};
 add_port(_, hung, _, Acc) -> Acc;
 add_port(_, undefined, _, #ports{dead = Dead} = Acc) -> Acc#ports{dead = Dead + 1}.
+
+%% How many programs of the operating system are behind it. Sockets, of which there may be very many, are not asked.
+programs("tcp_inet", _) -> 0;
+programs("udp_inet", _) -> 0;
+programs(_, Port) -> case erlang:port_info(Port, os_pid) of {_, OsPid} when is_integer(OsPid) -> 1; _ -> 0 end.
 
 port_before(_, none) -> {0, 0};
 port_before(Port, Old) -> maps:get(Port, Old, {0, 0}).

@@ -176,8 +176,14 @@ fn the_host_of_a_far_node_is_read_as_one_here() {
                 |name: &&String| name.starts_with(Group::HostCgroup.text()) || name.contains("/cgroup/");
             // The clock there is another one, of which ours says nothing.
             let is_clock = |name: &&String| *name == "host_cpu//wall_clock";
-            // Nobody but who is there can look into the VM's memory, or at which sockets and files are the VM's.
-            let here_only = [Group::HostMapping, Group::HostContent, Group::HostListen, Group::HostFiles];
+            // Nobody but who is there can look into the VM's memory, or at which sockets, files and programs are the VM's.
+            let here_only = [
+                Group::HostMapping,
+                Group::HostContent,
+                Group::HostListen,
+                Group::HostFiles,
+                Group::HostPrograms,
+            ];
             let is_here_only =
                 |name: &&String| here_only.iter().any(|group| name.starts_with(&format!("{group}/")));
             values

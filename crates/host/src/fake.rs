@@ -52,6 +52,13 @@ impl FakeHost {
         )
     }
 
+    /// The files of a process that has no other threads, and which has such children.
+    pub(crate) fn program(&self, id: u32, ppid: u32, comm: &str, ticks: i64, start: i64, children: &str) {
+        let stat = FakeHost::stat(id, comm, ticks, 0, start).replacen("S 1 ", &format!("S {ppid} "), 1);
+        self.file(&format!("/proc/{id}/stat"), stat.replacen(" 3 0 ", " 1 0 ", 1));
+        self.file(&format!("/proc/{id}/task/{id}/children"), children);
+    }
+
     /// The files of a thread.
     pub(crate) fn thread(&self, pid: u32, tid: u32, comm: &str, user: i64, system: i64, schedstat: &str) {
         let folder = format!("/proc/{pid}/task/{tid}");

@@ -36,6 +36,8 @@ pub struct Stat<'a> {
     pub state: u8,
     /// Process id of the parent.
     pub ppid: u32,
+    /// Process id of its session's leader, which may have ended; 0 of the kernel's own threads.
+    pub session: u32,
     /// The kernel's flags of the task.
     pub flags: u64,
     /// Page faults that needed no I/O.
@@ -76,6 +78,7 @@ impl<'a> Stat<'a> {
                 comm,
                 state: *field(3)?.first()?,
                 ppid: u32::try_from(number(4)?).ok()?,
+                session: u32::try_from(number(6)?).ok()?,
                 flags: text::number(field(9)?)?,
                 minor_faults: number(10)?,
                 major_faults: number(12)?,
@@ -88,6 +91,11 @@ impl<'a> Stat<'a> {
             })
         };
         all().ok_or(garble("the numbers of proc(5) behind the name"))
+    }
+
+    /// CPU time of its own and of those of its children that it has waited for, in clock ticks.
+    pub(crate) fn all_ticks(&self) -> i64 {
+        self.user_ticks.saturating_add(self.system_ticks).saturating_add(self.children_ticks)
     }
 
     /// True of a process that has ended or is just ending: it has no memory and no files any more.
@@ -243,6 +251,7 @@ mod tests {
             comm: b"beam.smp",
             state: b'S',
             ppid: 23499,
+            session: 23499,
             flags: 4_194_304,
             minor_faults: 51_523,
             major_faults: 17,

@@ -28,6 +28,7 @@ use listen::ListenWatch;
 pub use memory::MemoryBudget;
 use memory::MemoryWatch;
 use open_files::OpenFilesWatch;
+use programs::ProgramWatch;
 
 /// Open files that are counted one by one, where the kernel does not tell their number.
 const MAX_OPEN_FILES: usize = 100_000;
@@ -83,6 +84,7 @@ pub struct HostSource<T> {
     memory: MemoryWatch,
     listen: ListenWatch,
     open_files: OpenFilesWatch,
+    programs: ProgramWatch,
     content: Vec<u8>,
 }
 
@@ -115,6 +117,7 @@ impl<T: FileTree> HostSource<T> {
             memory: MemoryWatch::default(),
             listen: ListenWatch::default(),
             open_files: OpenFilesWatch::default(),
+            programs: ProgramWatch::default(),
             content: Vec::new(),
         })
     }
@@ -146,6 +149,7 @@ impl<T: FileTree> HostSource<T> {
         self.memory = self.memory.of_next_life();
         self.listen = ListenWatch::default();
         self.open_files = OpenFilesWatch::default();
+        self.programs = ProgramWatch::default();
         Ok(())
     }
 
@@ -430,6 +434,7 @@ impl<T: FileTree> Source for HostSource<T> {
             self.read_dear(&status, clock, out);
         }
         self.read_listeners(detail, clock, out);
+        self.read_programs(detail, clock, out);
         if self.first && self.announce == Announce::Here {
             self.announce(clock, out);
         }
@@ -551,5 +556,6 @@ impl Gaps {
 mod listen;
 mod memory;
 mod open_files;
+mod programs;
 #[cfg(test)]
 mod tests;

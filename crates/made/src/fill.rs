@@ -107,6 +107,33 @@ impl Node {
         }
     }
 
+    fn fill_programs(&self, s: i64, put: &mut impl FnMut(&'static Metric, &str, i64)) {
+        let alive = |programs: &crate::Programs| programs.alive.0 + programs.alive.1 * s;
+        let orphans: i64 = self.programs.iter().map(|programs| programs.orphans).sum();
+        let all: i64 = self.programs.iter().map(alive).sum();
+        put(&metrics::PROGRAMS_CPU, "", ns(self.programs_cpu, s));
+        put(&metrics::PROGRAMS_ENDED, "", self.programs_ended * s);
+        put(&metrics::PROGRAMS_ALIVE, "", all);
+        put(&metrics::PROGRAMS_CHILDREN, "", all - orphans);
+        put(&metrics::PROGRAMS_ORPHANS, "", orphans);
+        put(&metrics::PROGRAMS_ZOMBIES, "", self.zombies);
+        put(
+            &metrics::PROGRAMS_RESIDENT,
+            "",
+            self.programs.iter().map(|programs| programs.resident * alive(programs)).sum(),
+        );
+        for programs in &self.programs {
+            put(&metrics::PROGRAMS_CPU, programs.name, ns(programs.cpu, s));
+            put(&metrics::PROGRAMS_ALIVE, programs.name, alive(programs));
+            put(&metrics::PROGRAMS_ORPHANS, programs.name, programs.orphans);
+            put(&metrics::PROGRAMS_RESIDENT, programs.name, programs.resident * alive(programs));
+            put(&metrics::PROGRAMS_OLDEST, programs.name, (programs.oldest + s) * SECOND_NS);
+        }
+        if let Some(ports) = self.program_ports {
+            put(&metrics::PROGRAM_PORTS, "", ports);
+        }
+    }
+
     fn fill_listeners(&self, s: i64, put: &mut impl FnMut(&'static Metric, &str, i64)) {
         for Listens { address, waiting, limit } in &self.listeners {
             put(&metrics::ACCEPT_QUEUE, address, waiting[s as usize % waiting.len()]);
@@ -177,6 +204,7 @@ impl Node {
         put(&metrics::MEMORY_AVAILABLE, "", self.memory_available);
         self.fill_allocators(s, &mut put);
         self.fill_listeners(s, &mut put);
+        self.fill_programs(s, &mut put);
         put(&metrics::ANON_HUGE, "", self.huge);
         put(&metrics::SWAP, "", self.swapped);
         put(&metrics::MINOR_FAULTS, "", self.minor_faults * s);
@@ -205,7 +233,7 @@ impl Node {
             put(&metrics::DIST_QUEUE, "other@host", look.queue);
             put(&metrics::DIST_OUTPUT, "other@host", look.output);
         }
-        put(&metrics::CPU_BUSY, "", ns(own + self.foreign, s));
+        put(&metrics::CPU_BUSY, "", ns(own + self.foreign + self.programs_cpu, s));
         put(&metrics::CPU_STEAL, "", ns(self.steal, s));
         if let Some(quota) = self.quota {
             put(&metrics::CGROUP_QUOTA, "cpu", quota);

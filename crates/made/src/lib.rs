@@ -158,7 +158,33 @@ pub struct Node {
     pub connections: (i64, i64),
     /// Listening sockets of other programs in the VM's network namespace.
     pub foreign_listeners: i64,
+    /// CPU of the programs that the VM has started, in cores.
+    pub programs_cpu: f64,
+    /// Such programs that end in each second.
+    pub programs_ended: i64,
+    /// Programs by name.
+    pub programs: Vec<Programs>,
+    /// Of what they have started and left behind, processes that nobody has waited for.
+    pub zombies: i64,
+    /// Ports of programs; `None` where that was not told.
+    pub program_ports: Option<i64>,
     pub without: Vec<&'static Metric>,
+}
+
+/// Programs of one name.
+#[derive(Clone)]
+pub struct Programs {
+    pub name: &'static str,
+    /// (first, growth per second)
+    pub alive: (i64, i64),
+    /// Of them, orphans.
+    pub orphans: i64,
+    /// CPU of them together, in cores.
+    pub cpu: f64,
+    /// Resident memory of each, in bytes.
+    pub resident: i64,
+    /// For how long the oldest has run, in seconds.
+    pub oldest: i64,
 }
 
 /// An address that the VM listens on.
@@ -341,6 +367,18 @@ pub fn node() -> Node {
         listeners: vec![Listens { address: "0.0.0.0:8080", waiting: &[0], limit: Some(128) }],
         connections: (50, 0),
         foreign_listeners: 0,
+        programs_cpu: 0.0,
+        programs_ended: 0,
+        programs: vec![Programs {
+            name: "inet_gethost",
+            alive: (2, 0),
+            orphans: 0,
+            cpu: 0.0,
+            resident: 1 << 20,
+            oldest: 90_000,
+        }],
+        zombies: 0,
+        program_ports: Some(2),
         without: Vec::new(),
     }
 }

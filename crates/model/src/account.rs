@@ -30,6 +30,8 @@ pub enum Use {
     BusyWaiting,
     /// A CPU quota stopped the VM.
     Quota,
+    /// Programs that the VM has started had the CPU.
+    Programs,
     /// Other processes of the host had the CPU.
     Others,
     /// The hypervisor gave the CPU to another guest.
@@ -60,6 +62,7 @@ text_names!(Use {
     Switching => "switching",
     BusyWaiting => "busy_waiting",
     Quota => "quota",
+    Programs => "programs",
     Others => "others",
     Stolen => "stolen",
     Locks => "locks",

@@ -9,9 +9,15 @@ pub fn process_cores(period: &Period) -> Result<f64, Missing> {
     Ok(period.cores(&metrics::PROCESS_USER, "")? + period.cores(&metrics::PROCESS_SYSTEM, "")?)
 }
 
-/// CPU that others on the host used, in cores; never negative.
+/// CPU of the programs that the VM has started, in cores.
+pub fn programs_cores(period: &Period) -> Result<f64, Missing> {
+    period.cores(&metrics::PROGRAMS_CPU, "")
+}
+
+/// CPU that others on the host used, in cores; never negative. Programs that the VM has started are no others, where they are known.
 pub fn foreign_cores(period: &Period) -> Result<f64, Missing> {
-    Ok((period.cores(&metrics::CPU_BUSY, "")? - process_cores(period)?).max(0.0))
+    let own = process_cores(period)? + programs_cores(period).unwrap_or(0.0);
+    Ok((period.cores(&metrics::CPU_BUSY, "")? - own).max(0.0))
 }
 
 /// Kinds of threads, as the entities of series name them.

@@ -32,7 +32,7 @@ keys! {
 
     EMU_ARGS = "emu_args", "JSON list: flags that the emulator was given, command line and environment joined: system_info(emu_args).";
     INIT_ARGS = "init_args", "JSON list: further arguments of init that matter for performance.";
-    ENVIRONMENT = "environment", "JSON object: the environment variables that change flags (ERL_AFLAGS, ERL_FLAGS, ERL_ZFLAGS …); no other variable is read.";
+    ENVIRONMENT = "environment", "JSON object: the environment variables that change flags (ERL_AFLAGS, ERL_FLAGS, ERL_ZFLAGS …); no other variable is recorded.";
     COMMAND_LINE = "command_line", "JSON list: the emulator's argv from /proc/PID/cmdline, without secrets.";
 
     SCHEDULERS = "schedulers", "Normal schedulers: +S.";

@@ -146,6 +146,8 @@ text_names!(Limit {
 pub enum HostPart {
     /// Other processes that use the CPUs.
     Neighbours,
+    /// Programs that the VM has started.
+    Programs,
     /// CPU time that the hypervisor gives to other guests.
     Steal,
     /// Memory of the whole host.
@@ -158,6 +160,7 @@ pub enum HostPart {
 
 text_names!(HostPart {
     Neighbours => "neighbours",
+    Programs => "programs",
     Steal => "steal",
     Memory => "host",
     Clock => "clock",
@@ -393,6 +396,8 @@ pub enum Signal {
     ScansOwnState,
     /// The VM lacks CPU for it.
     ShortOfCpu,
+    /// It has priority low, and waits for its turn.
+    LowPriority,
     /// More comes than ends.
     Backlog,
     /// The CPU credits of the instance are spent.

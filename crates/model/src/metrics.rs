@@ -48,6 +48,8 @@ metrics! {
     IO_OUTPUT = Vm / "io_output", Bytes, Counter, "Bytes sent through ports: statistics(io).";
     PROCESS_COUNT = Vm / "process_count", Count, Gauge, "Processes: system_info(process_count).";
     PORT_COUNT = Vm / "port_count", Count, Gauge, "Ports: system_info(port_count).";
+    PROGRAM_PORTS = Vm / "program_ports", Count, Gauge,
+        "Ports of programs that the VM has started, by port_info(Port, os_pid); where all ports were read at once (every ten seconds).";
     ATOM_COUNT = Vm / "atom_count", Count, Gauge, "Atoms: system_info(atom_count).";
     ETS_COUNT = Vm / "ets_count", Count, Gauge, "ETS tables: system_info(ets_count).";
     SPAWNED = Vm / "spawned", Count, Counter,
@@ -260,6 +262,24 @@ metrics! {
         "Open files that were looked at, evenly over all of them: links of /proc/PID/fd that were read, 1,024 at most.";
     OPEN_FILES_OF_KIND = HostFiles / "open", Count, Gauge,
         "How many of those looked at are of this kind; kinds that a sixteenth of them are of, or more.";
+
+    // Programs that the VM has started (os:cmd, ports of programs), with their descendants: children of erl_child_setup.
+    PROGRAMS_CPU = HostPrograms / "cpu", Nanoseconds, Counter,
+        "CPU time of all programs that the VM has started and of what these have started, living and ended, with that of erl_child_setup: /proc/PID/stat utime, stime, cutime, cstime. With an entity only what was seen of processes of that name.";
+    PROGRAMS_ALIVE = HostPrograms / "alive", Count, Gauge,
+        "Living processes of programs, orphans included, zombies not.";
+    PROGRAMS_CHILDREN = HostPrograms / "children", Count, Gauge,
+        "Children of erl_child_setup: programs that the VM itself has started and that have not ended.";
+    PROGRAMS_ORPHANS = HostPrograms / "orphans", Count, Gauge,
+        "Living processes that a program of the VM has left behind when it ended: they belong to no port any more.";
+    PROGRAMS_ZOMBIES = HostPrograms / "zombies", Count, Gauge,
+        "Processes of programs that have ended and that nobody has waited for.";
+    PROGRAMS_RESIDENT = HostPrograms / "resident", Bytes, Gauge,
+        "Resident memory of programs, added up: pages that several share count for each.";
+    PROGRAMS_OLDEST = HostPrograms / "oldest", Nanoseconds, Gauge,
+        "For how long the oldest living process of that name has been running.";
+    PROGRAMS_ENDED = HostPrograms / "ended", Count, Counter,
+        "Programs of the VM that have ended: erl_child_setup reads once for each, syscr of /proc/PID/task/PID/io.";
 
     // The machine.
     CPU_BUSY = HostCpu / "busy", Nanoseconds, Counter,

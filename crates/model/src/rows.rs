@@ -93,6 +93,8 @@ pub struct ProcessRow {
     pub fragment_bytes: Option<i64>,
     /// Where it stood, `module:function/arity`, the innermost first, nine at most; empty where that was not told.
     pub stack: Vec<String>,
+    /// `max`, `high`, `normal`, `low`.
+    pub priority: Option<String>,
 }
 
 /// What an initial call begins with that is not known, in front of who made the process.

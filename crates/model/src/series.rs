@@ -62,6 +62,8 @@ pub enum Group {
     HostListen,
     /// What its open files are; entity = `socket`, `pipe`, another kind, a device, or the folder of files; empty for all.
     HostFiles,
+    /// Programs that it has started, with all that these have started; entity = the program's short name, empty for all.
+    HostPrograms,
 }
 
 text_names!(Group {
@@ -89,6 +91,7 @@ text_names!(Group {
     HostContent => "host_content",
     HostListen => "host_listen",
     HostFiles => "host_files",
+    HostPrograms => "host_programs",
 });
 
 impl Group {
@@ -116,6 +119,7 @@ impl Group {
             Group::HostContent => &["smaps", "memory_map"],
             Group::HostListen => &["listen"],
             Group::HostFiles => &["open_files", "open_fds"],
+            Group::HostPrograms => &["programs", "programs_ended"],
         }
     }
 
@@ -133,6 +137,7 @@ impl Group {
                 | Group::HostContent
                 | Group::HostListen
                 | Group::HostFiles
+                | Group::HostPrograms
         )
     }
 }

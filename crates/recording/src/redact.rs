@@ -135,6 +135,7 @@ impl Replace {
         some(&mut row.parent, |text| self.id(text));
         some(&mut row.status, |text| self.word(text));
         some(&mut row.message_queue_data, |text| self.word(text));
+        some(&mut row.priority, |text| self.word(text));
     }
 
     fn table(&mut self, row: &mut TableRow) {

@@ -291,6 +291,7 @@ impl Record for ProcessRow {
         "total_bytes",
         "fragment_bytes",
         "stack_text",
+        "priority_text",
     ];
 
     fn write(&self, out: &mut Writer<'_, '_>) -> rusqlite::Result<()> {
@@ -317,7 +318,8 @@ impl Record for ProcessRow {
         out.put(self.fragment_bytes)?;
         out.maybe_text(
             (!self.stack.is_empty()).then(|| json(self.stack.iter().map(String::as_str))).as_deref(),
-        )
+        )?;
+        out.maybe_text(self.priority.as_deref())
     }
 
     fn read(from: &mut Reader<'_>) -> rusqlite::Result<Self> {
@@ -345,6 +347,7 @@ impl Record for ProcessRow {
             total_bytes: from.get()?,
             fragment_bytes: from.get()?,
             stack: from.maybe_list()?,
+            priority: from.maybe_text()?,
         })
     }
 }

@@ -62,6 +62,7 @@ const LATER_COLUMNS: &[Column] = &[
     Column { table: "process", name: "total_bytes" },
     Column { table: "process", name: "fragment_bytes" },
     Column { table: "process", name: "stack_text" },
+    Column { table: "process", name: "priority_text" },
     Column { table: "ran", name: "waits" },
 ];
 

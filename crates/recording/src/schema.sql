@@ -21,7 +21,7 @@ CREATE TABLE process(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NO
   current_function_text INTEGER, application_text INTEGER, parent TEXT, status_text INTEGER,
   reductions INTEGER NOT NULL, queue INTEGER NOT NULL, message_queue_data_text INTEGER,
   memory_bytes INTEGER NOT NULL, total_heap_words INTEGER, binary_bytes INTEGER, minor_gcs INTEGER,
-  fullsweep_after INTEGER, min_heap_words INTEGER, total_bytes INTEGER, fragment_bytes INTEGER, stack_text INTEGER);
+  fullsweep_after INTEGER, min_heap_words INTEGER, total_bytes INTEGER, fragment_bytes INTEGER, stack_text INTEGER, priority_text INTEGER);
 CREATE TABLE ets(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, table_id TEXT NOT NULL,
   name_text INTEGER NOT NULL, owner TEXT NOT NULL, owner_name_text INTEGER, objects INTEGER NOT NULL,
   memory_bytes INTEGER NOT NULL, kind_text INTEGER NOT NULL, protection_text INTEGER NOT NULL,

@@ -109,12 +109,13 @@ fn what_an_older_beamtune_did_not_write_is_not_there_and_is_no_damage() {
     change(&path, "DROP TABLE carrier; DROP TABLE allocation; DROP TABLE code; DROP TABLE holder; DROP TABLE collection;
          DROP TABLE collected; DROP TABLE lock_session; DROP TABLE lock; DROP TABLE lock_wait;
          ALTER TABLE process DROP COLUMN total_bytes; ALTER TABLE process DROP COLUMN fragment_bytes;
-         ALTER TABLE process DROP COLUMN stack_text");
+         ALTER TABLE process DROP COLUMN stack_text; ALTER TABLE process DROP COLUMN priority_text");
     assert!(samples.iter().any(|sample| !sample.processes.is_empty()));
     samples.iter_mut().for_each(|sample| {
         for row in &mut sample.processes {
             (row.total_bytes, row.fragment_bytes) = (None, None);
             row.stack.clear();
+            row.priority = None;
         }
         sample.carriers.clear();
         sample.allocations.clear();

@@ -21,6 +21,7 @@ fn words(what: Use) -> &'static str {
         Use::Switching => "falling asleep, waking up",
         Use::BusyWaiting => "busy waiting",
         Use::Quota => "stopped by the quota",
+        Use::Programs => "taken by programs that it started",
         Use::Others => "taken by other processes",
         Use::Stolen => "taken by the hypervisor",
         Use::Locks => "blocked inside the VM",

@@ -439,6 +439,39 @@ const RELATIONS: &[Relation] = &[
         why: "an instance without credits is given a part of its CPUs only",
     },
     Relation {
+        cause: "BT060",
+        effects: &["BT004", "BT015"],
+        is_meant: |_, effect| {
+            effect.is_about(&Subject::host(HostPart::Programs)) || is_unused(effect, Use::Programs)
+        },
+        why: "these are the programs that have the CPU",
+    },
+    Relation {
+        cause: "BT060",
+        effects: &["BT002"],
+        // Their share of what the quota allows.
+        is_meant: |cause, _| cause.claim.and_then(|claim| claim.share).is_some_and(|share| share >= EXPLAINS),
+        why: "programs that the node started use up most of the quota",
+    },
+    Relation {
+        cause: "BT060",
+        effects: &["BT016", "BT017"],
+        is_meant: may_be_the_hosts,
+        why: "threads that lose their CPU in the middle of a slice or of a collection seem to take long for it",
+    },
+    Relation {
+        cause: "BT060",
+        effects: &["BT054"],
+        is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
+        why: "whoever accepts waits with all others for a CPU that programs have",
+    },
+    Relation {
+        cause: "BT062",
+        effects: &["BT005", "BT006", "BT053"],
+        is_meant: |cause, effect| cause.has(&Signal::LowPriority) && same_subject(cause, effect),
+        why: "at priority low it has one turn for eight of the others",
+    },
+    Relation {
         cause: "BT013",
         effects: &["BT059"],
         is_meant: always,

@@ -11,6 +11,7 @@ mod burstable_instance;
 mod busy_distribution_port;
 mod busy_waiting;
 mod carrier_sizing;
+mod child_programs;
 mod clock_off;
 mod code_loading;
 mod contended_locks;
@@ -47,8 +48,10 @@ mod persistent_term_churn;
 mod poll_thread_saturated;
 mod port_backpressure;
 mod ports_near_limit;
+mod priorities;
 mod processes_near_limit;
 mod program_locks;
+mod programs_left;
 mod restart_loop;
 mod scheduler_imbalance;
 mod schedulers_against_quota;
@@ -127,6 +130,9 @@ pub const RULES: &[Rule] = &[
     code_loading::RULE,
     table_scans::RULE,
     poll_thread_saturated::RULE,
+    child_programs::RULE,
+    programs_left::RULE,
+    priorities::RULE,
     flag_traps::RULE,
     overload::RULE,
     program_locks::RULE,

@@ -12,5 +12,6 @@ pub(crate) mod memory;
 pub(crate) mod own_effect;
 pub(crate) mod process_memory;
 pub(crate) mod program_locks;
+pub(crate) mod programs;
 pub(crate) mod stack;
 pub(crate) mod watermark;

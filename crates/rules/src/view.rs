@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-pub use beamtune_model::cpu::{entities_of, foreign_cores, kind, process_cores, thread_cores, thread_rate};
+pub use beamtune_model::cpu::{
+    entities_of, foreign_cores, kind, process_cores, programs_cores, thread_cores, thread_rate,
+};
 use beamtune_model::{Facts, Group, Missing, Period, ProcessUse, facts, metrics, units::SECOND_NS};
 
 /// How busy schedulers of a kind were, by the VM's own clock.

@@ -166,6 +166,7 @@ pub(super) fn looks(
             total_bytes: number(row, "memory_bytes")?,
             fragment_bytes: number(row, "fragment_bytes")?,
             stack: row.get("stack")?.map(stands::stack).transpose()?.unwrap_or_default(),
+            priority: text(row, "priority")?,
         });
     }
     Ok(())

@@ -70,6 +70,11 @@ pub(super) fn ports(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> R
         });
     }
     let scanned = needed(value, "scanned")?;
+    // Of a part of the ports that says nothing; an older agent does not tell it.
+    let is_all = number(value, "part")? == Some(1) && value.field("last")?.as_bool()?;
+    if let Some(programs) = number(value, "programs")?.filter(|_| is_all) {
+        out.metric(&metrics::PROGRAM_PORTS, "", programs);
+    }
     let mut origin = |kind, maker, count| {
         out.sample.spawns.push(SpawnRow { t, what: "port".to_owned(), kind, maker, count, of: scanned });
     };

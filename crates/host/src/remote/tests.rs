@@ -178,8 +178,8 @@ fn near(host: &FakeHost, details: &[bool]) -> (BTreeMap<String, i64>, BTreeMap<S
     let mut readings = readings(&table, &sample);
     // From far away, the clock there is another one, of which ours says nothing.
     assert!(readings.remove("host_cpu//wall_clock").is_some());
-    // Which files are open the agent does not tell.
-    readings.retain(|name, _| !name.starts_with("host_files/"));
+    // Which files are open, and which programs were started, the agent does not tell.
+    readings.retain(|name, _| !name.starts_with("host_files/") && !name.starts_with("host_programs/"));
     (readings, sample.facts.iter().cloned().collect())
 }
 
@@ -194,7 +194,8 @@ fn the_host_far_away_is_read_as_the_one_here() {
     assert!(readings.len() > 40, "{readings:?}");
     let gaps: Vec<_> = sample.gaps.iter().map(|gap| (gap.source.as_str(), gap.reason.as_str())).collect();
     let elsewhere = "not judged: the node runs on another host";
-    assert_eq!(gaps, [("host.listen", elsewhere), ("host.open_files", elsewhere), ("host.smaps", elsewhere)]);
+    let here_only = ["host.listen", "host.open_files", "host.programs", "host.smaps"];
+    assert_eq!(gaps, here_only.map(|item| (item, elsewhere)));
     // The agent reads no command line and no program.
     for key in [facts::EMU_TYPE, facts::PRODUCT, facts::COMMAND_LINE, facts::NODE_NAME] {
         told.remove(key);
@@ -234,8 +235,9 @@ fn what_is_swapped_is_counted_in_pages_of_the_host_far_away() {
         let sample = far.sample(true, |ask| tell(&host, ask)).unwrap();
         let readings = far.readings(&sample);
         let bytes = ["in", "out"].map(|way| readings.get(&format!("host_cpu//swap_{way}")).copied());
-        let is_here_only =
-            |source: &String| ["host.listen", "host.open_files", "host.smaps"].contains(&source.as_str());
+        let is_here_only = |source: &String| {
+            ["host.listen", "host.open_files", "host.programs", "host.smaps"].contains(&source.as_str())
+        };
         let gaps = sample.gaps.into_iter().map(|gap| gap.source).filter(|source| !is_here_only(source));
         (bytes, gaps.collect::<Vec<_>>())
     };
@@ -311,7 +313,7 @@ fn a_first_sample_without_detail_goes_without_the_rollup() {
     let (mut far, _) = Far::explored(&host);
     let sample = far.sample(false, |ask| tell(&host, ask)).unwrap();
     let gaps: Vec<_> = sample.gaps.iter().map(|gap| gap.source.as_str()).collect();
-    assert_eq!(gaps, ["host.listen", "host.open_files", "host.smaps", "host.smaps_rollup"]);
+    assert_eq!(gaps, ["host.listen", "host.open_files", "host.programs", "host.smaps", "host.smaps_rollup"]);
     let pss = "host_process//pss";
     assert!(!far.readings(&sample).contains_key(pss));
     let sample = far.sample(true, |ask| tell(&host, ask)).unwrap();
@@ -444,6 +446,7 @@ fn a_file_that_cannot_be_read_is_a_gap_with_its_reason() {
             "host.listen Unsupported: not judged: the node runs on another host",
             "host.open_fds Unsupported: this kernel does not provide /proc/7/fd",
             "host.pressure TimedOut: reading /proc/pressure/cpu hangs on the node's host",
+            "host.programs Unsupported: not judged: the node runs on another host",
             "host.smaps Unsupported: not judged: the node runs on another host",
         ]
     );

@@ -95,12 +95,14 @@ fn process(host: &FakeHost, comm: &str, start: i64) {
     host.file("/proc/7/smaps_rollup", "Pss:  90 kB\nAnonHugePages:  0 kB\n");
     FakeVm::new().install(host, 7);
     host.link("/proc/7/fd/0", "/dev/null").link("/proc/7/fd/1", "/dev/null").link("/proc/7/root", "/");
+    host.file("/proc/7/task/7/children", "9 ").file("/proc/9/task/9/io", "rchar: 80\nsyscr: 10\n");
+    host.program(9, 7, "erl_child_setup", 2, 501, "");
     host.thread(7, 7, "beam.smp", 1, 2, "5000 600 7");
     host.thread(7, 8, "1_scheduler", 3, 4, "6000 700 8");
 }
 
 /// A source with what it has said so far.
-struct Fixture {
+pub(super) struct Fixture {
     source: HostSource<LocalTree>,
     clock: StepClock,
     table: SeriesTable,
@@ -108,12 +110,12 @@ struct Fixture {
 }
 
 impl Fixture {
-    fn new(host: &FakeHost, announce: Announce) -> Self {
+    pub(super) fn new(host: &FakeHost, announce: Announce) -> Self {
         let source = HostSource::new(host.tree(), 7, announce).unwrap();
         Fixture { source, clock: StepClock::new(), table: SeriesTable::default(), seq: 0 }
     }
 
-    fn sample(&mut self, detail: bool) -> Result<(Sample, Span), Trouble> {
+    pub(super) fn sample(&mut self, detail: bool) -> Result<(Sample, Span), Trouble> {
         self.seq += 1;
         let t = self.seq as i64 * SECOND_NS;
         self.clock.sleep_until(t);
@@ -124,7 +126,7 @@ impl Fixture {
         Ok((out.sample, span))
     }
 
-    fn value(&self, sample: &Sample, metric: &Metric, entity: &str) -> Option<i64> {
+    pub(super) fn value(&self, sample: &Sample, metric: &Metric, entity: &str) -> Option<i64> {
         let id = self.table.find(metric.group, entity, metric.name)?;
         let mut values = sample.readings.iter().filter(|(found, _)| *found == id).map(|(_, value)| *value);
         let value = values.next();
@@ -134,7 +136,7 @@ impl Fixture {
 }
 
 /// What could not be read, and why.
-fn reasons(sample: &Sample) -> Vec<String> {
+pub(super) fn reasons(sample: &Sample) -> Vec<String> {
     sample.gaps.iter().map(|gap| format!("{}: {}", gap.source, gap.reason)).collect()
 }
 

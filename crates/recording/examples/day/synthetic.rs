@@ -501,6 +501,7 @@ impl Node {
                 total_bytes: Some(random.events(9e6) * 8),
                 fragment_bytes: Some(random.events(1e3) * 8),
                 stack: ["gen_server:loop/7", "proc_lib:init_p_do_apply/3"].map(str::to_owned).to_vec(),
+                priority: Some("normal".to_owned()),
             });
         }
         for place in 0..15_usize {

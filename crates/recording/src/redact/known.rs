@@ -90,6 +90,8 @@ pub(super) const WORDS: &[&str] = &[
     "binary",
     "code",
     "low",
+    "high",
+    "max",
     "maximum",
     "sys_alloc",
     "temp_alloc",

@@ -111,6 +111,7 @@ fn detail(second: i64, random: &mut Random, out: &mut SampleBuilder<'_>) {
         total_bytes: Some(4_096 + second),
         fragment_bytes: Some(second),
         stack: vec!["prim_inet:recv0/3".to_owned(), "shop:buy/1".to_owned()],
+        priority: Some("high".to_owned()),
         ..ProcessRow::default()
     });
     out.sample.tables.push(TableRow {

@@ -32,7 +32,7 @@ fn span() -> impl Strategy<Value = Option<Span>> {
 fn process() -> impl Strategy<Value = ProcessRow> {
     let names = (text(), maybe_text(), maybe_text(), maybe_text(), maybe_text(), maybe_text(), maybe_text());
     let ranks = prop::collection::vec(select(Rank::ALL), 0..3);
-    let more = (maybe_text(), maybe_text(), ranks, prop::collection::vec(text(), 0..3));
+    let more = (maybe_text(), maybe_text(), ranks, prop::collection::vec(text(), 0..3), maybe_text());
     let numbers = (any::<[i64; 4]>(), any::<[Option<i64>; 7]>());
     (names, more, numbers).prop_map(|(names, more, ([t, reductions, queue, memory_bytes], options))| {
         ProcessRow {
@@ -58,6 +58,7 @@ fn process() -> impl Strategy<Value = ProcessRow> {
             total_bytes: options[5],
             fragment_bytes: options[6],
             stack: more.3,
+            priority: more.4,
         }
     })
 }

@@ -51,6 +51,8 @@ pub(crate) struct Unused<'a> {
     pub cores: f64,
     /// Stopped by the quota.
     pub stopped: f64,
+    /// Programs that the VM has started had the CPU.
+    pub programs: f64,
     /// Others had the CPU.
     pub neighbours: f64,
     /// The hypervisor gave it to others.
@@ -146,9 +148,18 @@ impl Unused<'_> {
         // Threads that a quota stops wait as well; there is no telling them from those that neighbours keep waiting. Neighbours keep them
         // waiting for no longer than these ran themselves; where others were not counted, all may be theirs.
         let foreign = view::foreign_cores(period).unwrap_or(f64::INFINITY);
-        let (stopped, neighbours) = if is_quota_used { (waited, 0.0) } else { (0.0, waited.min(foreign)) };
+        let started = view::programs_cores(period).unwrap_or(0.0);
+        let (stopped, programs, neighbours) = match waited.min(foreign + started) {
+            _ if is_quota_used => (waited, 0.0, 0.0),
+            // By how much CPU each of the two had.
+            displaced if started > 0.0 && foreign.is_finite() => {
+                let programs = displaced * started / (foreign + started);
+                (0.0, programs, displaced - programs)
+            }
+            displaced => (0.0, 0.0, displaced),
+        };
         // The rest they waited for each other, unless the hypervisor had the CPU.
-        let rest = waited - stopped - neighbours;
+        let rest = waited - stopped - programs - neighbours;
         let stolen = steal.min(off_cpu + rest);
         let among_themselves = rest - (stolen - off_cpu).max(0.0);
         let cores = (capacity.cores - used).max(0.0);
@@ -158,12 +169,13 @@ impl Unused<'_> {
             left -= taken;
             taken
         };
-        let (stopped, neighbours, stolen, blocked) =
-            (take(stopped), take(neighbours), take(stolen), take(blocked));
+        let (stopped, programs, neighbours, stolen, blocked) =
+            (take(stopped), take(programs), take(neighbours), take(stolen), take(blocked));
         let turns = take(if is_serial { f64::INFINITY } else { 0.0 });
         Ok(Unused {
             cores,
             stopped,
+            programs,
             neighbours,
             stolen,
             blocked,
@@ -235,6 +247,11 @@ impl Unused<'_> {
                 Use::Quota,
                 self.stopped,
                 "threads were ready to run, and the quota was used up".to_owned(),
+            ),
+            share(
+                Use::Programs,
+                self.programs,
+                "threads were ready to run, and programs that the node started had the CPU".to_owned(),
             ),
             share(
                 Use::Others,

@@ -49,6 +49,7 @@ const WAITING: f64 = 0.05;
 fn subject(cause: Use, unused: &Unused<'_>) -> Option<Subject> {
     match cause {
         Use::Quota => Some(Subject::limit(Limit::CpuQuota)),
+        Use::Programs => Some(Subject::host(HostPart::Programs)),
         Use::Others => Some(Subject::host(HostPart::Neighbours)),
         Use::Stolen => Some(Subject::host(HostPart::Steal)),
         Use::SerialProcess => unused.serial.as_ref().map(|serial| serial.subject.clone()),
@@ -67,7 +68,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let unused = Unused::of(period, &capacity, used)?;
     let Unused { locks, held_up, serial, .. } = &unused;
     let outside = unused.outside();
-    if locks.is_none() && !unused.is_quota_used && unused.neighbours < WAITING {
+    if locks.is_none() && !unused.is_quota_used && unused.neighbours + unused.programs < WAITING {
         if used < IDLE * capacity.cores && outside.is_none() {
             return Ok(Judgement::Healthy(format!(
                 "the node is idle: {used:.2} of {:.2} cores used, and no thread waited for a CPU that others had",
@@ -87,6 +88,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             (unused.nothing, if outside.is_none() { Use::Nothing } else { Use::Outside }),
             (unused.turns, if serial.is_some() { Use::SerialProcess } else { Use::Turns }),
             (unused.stolen, Use::Stolen),
+            (unused.programs, Use::Programs),
             (unused.neighbours, Use::Others),
             (unused.stopped, Use::Quota),
         ]
@@ -103,6 +105,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             format!("the schedulers wait for each other (locks inside the VM): {sign}")
         }
         (Use::Quota, _) => format!("{of_capacity}, because a CPU quota stops the VM"),
+        (Use::Programs, _) => format!("{of_capacity}, because programs that the node started have the CPUs"),
         (Use::Others, _) => format!("{of_capacity}, because other processes have the CPUs"),
         (Use::Stolen, _) => format!("{of_capacity}, because the hypervisor gives them to others"),
         (Use::SerialProcess, _) => {
@@ -146,6 +149,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .because(Evidence::number("CPU of the VM", used, Unit::Cores))
         .because(Evidence::number("not used: stopped by the quota", share(unused.stopped), Unit::Ratio))
         .because(Evidence::number("not used: CPU taken by others", share(unused.neighbours), Unit::Ratio))
+        .because_some((unused.programs > 0.0).then(|| {
+            let what = "not used: CPU taken by programs that the node started";
+            Evidence::number(what, share(unused.programs), Unit::Ratio)
+        }))
         .because_some((unused.stolen > 0.0).then(|| {
             Evidence::number("not used: CPU given to other guests", share(unused.stolen), Unit::Ratio)
         }))
@@ -235,6 +242,12 @@ fn remedies(period: &Period, cause: Use) -> Vec<Option<Remedy>> {
             "see the finding cpu-throttled",
             "the kernel stops the VM",
             "throttled periods must stop growing",
+        )],
+        Use::Programs => vec![of(
+            "code.limit_programs",
+            "see the finding child-programs",
+            "programs that the node started have the CPUs",
+            "run-queue wait must fall towards 0",
         )],
         Use::Others | Use::Stolen => vec![of(
             "host.cpu_isolation",

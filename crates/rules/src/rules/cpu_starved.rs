@@ -59,6 +59,8 @@ enum Who {
     Quota,
     /// The VM's own threads, more than there are CPUs: they displace each other.
     Itself,
+    /// Programs that the VM has started.
+    Programs,
     /// Other processes.
     Others,
     /// Its own threads or others: the VM may run on a part of the host's CPUs, and on which of them others ran is not recorded.
@@ -75,6 +77,8 @@ struct Waiting {
     per_turn_seconds: f64,
     /// CPU of others, of the whole host.
     foreign: f64,
+    /// CPU of the programs that the VM has started.
+    programs: f64,
     who: Who,
     capacity: Capacity,
 }
@@ -83,7 +87,11 @@ impl Waiting {
     /// CPU that threads with work lacked, in cores: no more than others used, where these are to blame.
     fn lacked(&self) -> f64 {
         let lacked = self.with_work.unwrap_or(self.waited).min(self.waited);
-        if self.who == Who::Others { lacked.min(self.foreign) } else { lacked }
+        match self.who {
+            Who::Others => lacked.min(self.foreign),
+            Who::Programs => lacked.min(self.programs),
+            Who::Quota | Who::Itself | Who::Unknown => lacked,
+        }
     }
 
     fn share(&self) -> f64 {
@@ -95,18 +103,21 @@ impl Waiting {
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let waited = view::thread_cores(period, &metrics::THREAD_WAIT, kind::SCHEDULERS)?;
     let foreign = view::foreign_cores(period)?;
+    // Their CPUs are those that the VM may use, unless they have changed that themselves.
+    let programs = view::programs_cores(period).unwrap_or(0.0);
     let cpus = period.stat(&metrics::CPUS_ONLINE, "")?.mean();
     let capacity = view::capacity(period)?;
     // For so much there was no room on the CPUs that the VM may not use.
-    let surely_here = foreign - (cpus - capacity.allowed).max(0.0);
+    let surely_here = programs + foreign - (cpus - capacity.allowed).max(0.0);
     // Where others have most of the CPUs, threads that only spin would not wait without them.
-    let is_full_of_others = foreign >= CROWDED * capacity.allowed;
+    let is_full_of_others = foreign + programs >= CROWDED * capacity.allowed;
     let with_work = with_work(period);
     let wanted = with_work.filter(|_| is_full_of_others).unwrap_or(waited);
     // Neighbours that used half of what was waited for are to blame, whatever else there is.
     let who = match wanted / 2.0 {
         _ if view::quota_used_up(period) => Who::Quota,
-        half if foreign < half => Who::Itself,
+        half if foreign + programs < half => Who::Itself,
+        half if programs >= half && programs >= foreign => Who::Programs,
         half if surely_here < half => Who::Unknown,
         _ => Who::Others,
     };
@@ -117,11 +128,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         waited,
         with_work,
         foreign,
+        programs,
         who,
         capacity,
     };
 
-    let is_crowded = foreign + view::process_cores(period)? >= CROWDED * waiting.capacity.allowed;
+    let is_crowded = foreign + programs + view::process_cores(period)? >= CROWDED * waiting.capacity.allowed;
     let mut drafts = Vec::new();
     if waiting.waited >= WORTH_CORES
         && let Some(severity) = WAIT.severity(waiting.share())
@@ -160,12 +172,13 @@ fn with_work(period: &Period) -> Option<f64> {
 }
 
 fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Draft {
-    let Waiting { ran, waited, with_work, per_turn_seconds, foreign, who, ref capacity } = *waiting;
+    let Waiting { ran, waited, with_work, per_turn_seconds, foreign, programs, who, ref capacity } = *waiting;
     let short = per_turn_seconds < view::TURN_SECONDS;
     let quota = who == Who::Quota;
     let why = match who {
         Who::Quota => "the CPU quota stopped them".to_owned(),
         Who::Itself => "more of the VM's own threads wanted to run than there are CPUs".to_owned(),
+        Who::Programs => format!("programs that the node started used {programs:.2} of {cpus:.0} cores"),
         Who::Others => format!("other processes used {foreign:.2} of {cpus:.0} cores"),
         Who::Unknown => format!("the VM may run on {:.0} of {cpus:.0} CPUs", capacity.allowed),
     };
@@ -181,11 +194,16 @@ fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Dra
     )
     .about(match who {
         Who::Quota => Some(Subject::limit(Limit::CpuQuota)),
+        Who::Programs => Some(Subject::host(HostPart::Programs)),
         Who::Others => Some(Subject::host(HostPart::Neighbours)),
         Who::Itself | Who::Unknown => None,
     })
     .costs(Cost::CpuCores(waiting.lacked()))
-    .part((who == Who::Others).then_some(Use::Others))
+    .part(match who {
+        Who::Programs => Some(Use::Programs),
+        Who::Others => Some(Use::Others),
+        Who::Quota | Who::Itself | Who::Unknown => None,
+    })
     .because(Evidence::number("schedulers kept waiting for a CPU", waited, Unit::Cores))
     .because_some(with_work.filter(|work| *work < waited / 2.0).map(|work| {
         Evidence::number("of that with work to do; else they spun, or had just been woken", work, Unit::Cores)
@@ -193,6 +211,9 @@ fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Dra
     .because(Evidence::number("schedulers on a CPU", ran, Unit::Cores))
     .because(Evidence::number("share of waiting", waiting.share(), Unit::Ratio).against(WAIT.warning, WAIT.source))
     .because(Evidence::number("CPU of other processes", foreign, Unit::Cores))
+    .because_some((programs > 0.0).then(|| {
+        Evidence::number("CPU of programs that the node started", programs, Unit::Cores)
+    }))
     .because(Evidence::number("CPUs that the VM may run on", capacity.allowed, Unit::Count))
     .because(Evidence::number("schedulers online", capacity.online, Unit::Count))
     .because_some(
@@ -206,6 +227,15 @@ fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Dra
         who == Who::Unknown,
         "who else used these CPUs is not recorded: what others used is of the whole host, and it may be the VM's own threads that had them",
     )
+    .fix_if(who == Who::Programs, || {
+        remedy::of(
+            period,
+            "code.limit_programs",
+            "run fewer of these programs at a time, or with a lower priority (nice -n 10 PROGRAM); see the finding child-programs",
+            "they run on the CPUs of the node",
+            "run-queue wait of the scheduler threads must fall towards 0",
+        )
+    })
     .fix_if(who == Who::Others, || {
         remedy::of(
             period,

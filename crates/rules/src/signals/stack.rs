@@ -106,6 +106,25 @@ const WAYS: &[&str] = &[
     "zlib:",
     "logger:",
     "erl_eval:",
+    "os:",
+    "Elixir.System:",
+    "Elixir.Port:",
+];
+
+/// Functions through which a program of the operating system is started, and its output waited for.
+const STARTS: &[&str] = &[
+    "os:cmd/",
+    "os:do_cmd/",
+    "os:get_data/",
+    "os:get_option/",
+    "os:mk_cmd/",
+    "Elixir.System:cmd/",
+    "Elixir.System:do_cmd/",
+    "Elixir.System:do_port",
+    "Elixir.System:shell/",
+    "Elixir.Port:open/",
+    "erlang:open_port/",
+    "erts_internal:open_port/",
 ];
 
 /// The loops of behaviours, OTP's, RabbitMQ's and ejabberd's, whose receive takes whatever comes.
@@ -197,6 +216,12 @@ pub(crate) fn of_search(stack: &[String]) -> Option<(&str, Option<&str>)> {
     let at = stack.iter().take(SEARCH_DEPTH).position(|function| begins(function, SEARCHES))?;
     let below = stack.get(at..)?;
     Some((below.first()?, of_program(below)))
+}
+
+/// Whether a stack is of a process that starts a program or waits for one, and the program's own function that does.
+pub(crate) fn of_start(stack: &[String]) -> Option<Option<&str>> {
+    let at = stack.iter().position(|function| begins(function, STARTS))?;
+    Some(stack.get(at..).and_then(of_program))
 }
 
 /// The function that a process was last seen in; `None` where it was not looked at closely.

@@ -223,7 +223,7 @@ fn settings_of_all_heaps_are_named_by_what_they_cost() {
     let found = finding(&swept("0"), "BT067");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("ERL_FULLSWEEP_AFTER")));
     assert_eq!(entries(&found), ["ERL_FULLSWEEP_AFTER"]);
-    let diagnosis = crate::diagnose(&swept("0").period());
+    let diagnosis = diagnose(&swept("0").period());
     let gc = diagnosis.findings().into_iter().find(|found| found.code.0 == "BT011").expect("gc").clone();
     assert_eq!(gc.follows.as_ref().map(|of| of.code.0), Some("BT067"));
     // By default, one process of its own has it; small heaps; hardly any collection.

@@ -1,0 +1,172 @@
+use super::super::tests::{Fixture, host, reasons};
+use super::*;
+use crate::fake::FakeHost;
+use crate::source::Announce;
+
+/// A clock tick, which is a hundredth of a second in tests.
+const TICK_NS: i64 = 10_000_000;
+
+/// What the last look at the totals says: children, alive, orphans, zombies.
+fn counts(fixture: &mut Fixture, detail: bool) -> [Option<i64>; 4] {
+    let (sample, _) = fixture.sample(detail).unwrap();
+    assert_eq!(reasons(&sample), Vec::<String>::new());
+    [
+        &metrics::PROGRAMS_CHILDREN,
+        &metrics::PROGRAMS_ALIVE,
+        &metrics::PROGRAMS_ORPHANS,
+        &metrics::PROGRAMS_ZOMBIES,
+    ]
+    .map(|metric| fixture.value(&sample, metric, ""))
+}
+
+fn some(values: [i64; 4]) -> [Option<i64>; 4] {
+    values.map(Some)
+}
+
+/// Ends a process that its parent waits for.
+fn end(host: &FakeHost, pid: u32) {
+    host.remove(&format!("/proc/{pid}"));
+}
+
+#[test]
+fn programs_are_counted_with_all_that_they_have_started() {
+    let host = host();
+    host.file("/proc/uptime", "100.50 90.00\n");
+    host.program(9, 7, "erl_child_setup", 2, 501, "20 21");
+    host.program(20, 9, "sh", 1, 600, "22");
+    host.program(22, 20, "convert", 40, 610, "");
+    host.program(21, 9, "convert", 5, 9_050, "");
+    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let (sample, _) = fixture.sample(true).unwrap();
+    let value = |metric, entity| fixture.value(&sample, metric, entity);
+    assert_eq!(value(&metrics::PROGRAMS_CHILDREN, ""), Some(2));
+    assert_eq!(value(&metrics::PROGRAMS_ALIVE, ""), Some(3));
+    assert_eq!(value(&metrics::PROGRAMS_ALIVE, "convert"), Some(2));
+    assert_eq!(value(&metrics::PROGRAMS_ENDED, ""), Some(10));
+    assert_eq!(value(&metrics::PROGRAMS_CPU, ""), Some((2 + 1 + 40 + 5) * TICK_NS));
+    assert_eq!(value(&metrics::PROGRAMS_OLDEST, "convert"), Some(100_500_000_000 - 6_100_000_000));
+    assert_eq!(value(&metrics::PROGRAMS_RESIDENT, "sh"), Some(256 * 4096));
+}
+
+#[test]
+fn cpu_time_of_programs_never_falls_and_counts_those_that_nobody_saw() {
+    let host = host();
+    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let cpu = |fixture: &mut Fixture, entity: &str| {
+        let (sample, _) = fixture.sample(false).unwrap();
+        fixture.value(&sample, &metrics::PROGRAMS_CPU, entity).map(|ns| ns / TICK_NS)
+    };
+    let first = cpu(&mut fixture, "").unwrap();
+    // One that has come and gone stands on the account of erl_child_setup.
+    host.program(9, 7, "erl_child_setup", 2 + 30, 501, "20");
+    host.program(20, 9, "sh", 7, 600, "");
+    assert_eq!(cpu(&mut fixture, "").unwrap() - first, 30 + 7);
+    assert_eq!(cpu(&mut fixture, "sh"), Some(7));
+    // It ends, and its time is added there only after this look.
+    host.program(9, 7, "erl_child_setup", 2 + 30, 501, "");
+    end(&host, 20);
+    assert_eq!(cpu(&mut fixture, "").unwrap() - first, 37);
+    host.program(9, 7, "erl_child_setup", 2 + 30 + 7 + 3, 501, "");
+    assert_eq!(cpu(&mut fixture, "").unwrap() - first, 40);
+    assert_eq!(cpu(&mut fixture, "sh"), Some(7), "names stay");
+}
+
+#[test]
+fn what_a_program_leaves_behind_is_an_orphan() {
+    let host = host();
+    host.program(9, 7, "erl_child_setup", 2, 501, "20");
+    host.program(20, 9, "sh", 1, 600, "22");
+    host.program(22, 20, "tail", 1, 610, "");
+    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    assert_eq!(counts(&mut fixture, true), some([1, 2, 0, 0]));
+    // The shell is killed, and init has its child.
+    host.program(9, 7, "erl_child_setup", 2, 501, "");
+    end(&host, 20);
+    host.program(22, 1, "tail", 1, 610, "");
+    assert_eq!(counts(&mut fixture, false), some([0, 1, 1, 0]));
+    assert_eq!(counts(&mut fixture, true), some([0, 1, 1, 0]));
+    // Its number is given to another.
+    host.program(22, 1, "sshd", 1, 900, "");
+    assert_eq!(counts(&mut fixture, false), some([0, 0, 0, 0]));
+}
+
+#[test]
+fn orphans_that_nobody_saw_as_children_are_known_by_their_session_or_by_the_vms_mark() {
+    let host = host();
+    let orphan = |pid: u32, session: u32, comm: &str, start: i64| {
+        host.program(pid, 1, comm, 1, start, "");
+        let path = format!("/proc/{pid}/stat");
+        let stat = std::fs::read_to_string(host.path(&path)).unwrap();
+        host.file(
+            &path,
+            stat.replacen(&format!("S 1 {pid} {pid} "), &format!("S 1 {session} {session} "), 1),
+        );
+        host.file(&format!("/proc/{pid}/cgroup"), "0::/app\n");
+        host.file(&format!("/proc/{pid}/environ"), "HOME=/root\0BINDIR=/otp/bin\0");
+    };
+    host.file("/proc/7/environ", "BINDIR=/otp/bin\0SECRET=x\0");
+    orphan(30, 29, "tail", 700);
+    // Of another group, another VM, from before the VM, a session that lives, a daemon that comes with VMs.
+    orphan(31, 29, "tail", 700);
+    host.file("/proc/31/cgroup", "0::/other\n");
+    orphan(32, 29, "tail", 700);
+    host.file("/proc/32/environ", "BINDIR=/other/bin\0");
+    orphan(33, 29, "tail", 400);
+    orphan(34, 7, "tail", 700);
+    orphan(35, 29, "epmd", 700);
+    orphan(36, 36, "daemon", 700);
+    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    assert_eq!(counts(&mut fixture, true), some([0, 1, 1, 0]));
+    // What it used before it was found is no use of this period.
+    let (sample, _) = fixture.sample(false).unwrap();
+    assert_eq!(fixture.value(&sample, &metrics::PROGRAMS_CPU, ""), Some(2 * TICK_NS));
+    // Not one whose parent is of the session, and a child of an orphan belongs to that.
+    orphan(42, 29, "sh", 710);
+    host.file("/proc/42/task/42/children", "43");
+    host.program(43, 42, "sleep", 1, 711, "");
+    assert_eq!(counts(&mut fixture, true), some([0, 3, 3, 0]));
+    end(&host, 42);
+    end(&host, 43);
+    // The leader of its session is a program that lives: no mark is needed.
+    host.program(9, 7, "erl_child_setup", 2, 501, "40");
+    host.program(40, 9, "sh", 1, 800, "");
+    orphan(41, 40, "sleep", 801);
+    host.remove("/proc/41/environ");
+    assert_eq!(counts(&mut fixture, true), some([1, 3, 2, 0]));
+    // What such a program has started since it was looked at is none.
+    host.program(44, 40, "sleep", 1, 802, "");
+    let stat = std::fs::read_to_string(host.path("/proc/44/stat")).unwrap();
+    host.file("/proc/44/stat", stat.replacen("S 40 44 44 ", "S 40 40 40 ", 1));
+    assert_eq!(counts(&mut fixture, true), some([1, 3, 2, 0]));
+}
+
+#[test]
+fn a_vm_that_is_the_first_process_of_a_container_has_orphans_and_zombies_of_its_own() {
+    let host = host();
+    host.file("/proc/7/task/7/children", "9 50 51");
+    host.program(50, 7, "sleep", 1, 700, "");
+    host.program(51, 7, "curl", 1, 700, "");
+    let stat = FakeHost::stat(51, "curl", 1, 0, 700);
+    host.file("/proc/51/stat", stat.replace(") S", ") Z"));
+    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    assert_eq!(counts(&mut fixture, true), some([0, 1, 1, 1]));
+}
+
+#[test]
+fn a_kernel_without_lists_of_children_is_a_gap() {
+    let host = host();
+    host.remove("/proc/7/task/7/children");
+    let mut fixture = Fixture::new(&host, Announce::Elsewhere);
+    let (sample, _) = fixture.sample(true).unwrap();
+    assert_eq!(reasons(&sample), ["host.programs: there is no /proc/7/task/7/children"]);
+    assert_eq!(fixture.value(&sample, &metrics::PROGRAMS_ALIVE, ""), None);
+}
+
+#[test]
+fn the_hosts_time_is_read_to_the_hundredth() {
+    assert_eq!(uptime_ns(b"1234.56 2.00\n"), Some(1_234_560_000_000));
+    assert_eq!(uptime_ns(b"1234 2.00\n"), Some(1_234_000_000_000));
+    assert_eq!(uptime_ns(b"99999999999999999999.1"), None);
+    assert_eq!(uptime_ns(b"9223372036854775807.1"), None);
+    assert_eq!(uptime_ns(b""), None);
+}

@@ -1,0 +1,119 @@
+//! Programs of the operating system that the node has started: how many, by name, and which process starts them.
+
+use std::collections::HashMap;
+
+use beamtune_model::{Group, Period, SeriesStat, Subject, metrics};
+
+use crate::signals::stack;
+
+/// Readings at the end over which a number must have held: programs come and go between two looks.
+const LAST: usize = 3;
+
+/// Who starts programs, by its stacks and its ports.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Starter {
+    /// The process; `None` where only the function was seen.
+    pub process: Option<Subject>,
+    /// The program's own function that starts them.
+    pub function: Option<String>,
+    /// Looks at which it was seen at that, and ports of programs that it has.
+    pub seen: i64,
+}
+
+impl Starter {
+    /// In words: `reports (<0.99.0>), in report:render/1`.
+    pub(crate) fn said(&self) -> String {
+        match (&self.process, &self.function) {
+            (Some(process), Some(function)) => format!("{process}, in {function}"),
+            (Some(process), None) => process.to_string(),
+            (None, Some(function)) => function.clone(),
+            (None, None) => String::new(),
+        }
+    }
+}
+
+/// Who was seen starting programs or waiting for them, those that were seen most first.
+pub(crate) fn starters(period: &Period) -> Vec<Starter> {
+    let mut seen: HashMap<(Option<&str>, Option<&str>), i64> = HashMap::new();
+    for process in &period.processes {
+        for (places, looks) in process.ran.iter().chain(&process.stood) {
+            if let Some(function) = stack::of_start(places) {
+                let sum = seen.entry((Some(process.pid.as_str()), function)).or_default();
+                *sum = sum.saturating_add(*looks);
+            }
+        }
+    }
+    for place in &period.stands.places {
+        if let Some(function) = stack::of_start(&place.stack) {
+            let sum = seen.entry((place.pid.as_deref(), function)).or_default();
+            *sum = sum.saturating_add(place.count);
+        }
+    }
+    // A port that was closed before the end is not counted: its row is the last that there was.
+    for port in period.ports.iter().filter(|port| port.os_pid.is_some()) {
+        let Some(owner) = port.connected.as_deref() else { continue };
+        let known = seen.keys().find(|(pid, _)| *pid == Some(owner)).copied();
+        *seen.entry(known.unwrap_or((Some(owner), None))).or_default() += 1;
+    }
+    let mut starters: Vec<Starter> = (seen.into_iter())
+        .map(|((pid, function), seen)| Starter {
+            process: pid.map(|pid| {
+                let known = period.process(pid).map(|process| process.subject());
+                known.unwrap_or(Subject::Process { pid: pid.to_owned(), name: None })
+            }),
+            function: function.map(str::to_owned),
+            seen,
+        })
+        .filter(|starter| starter.process.is_some() || starter.function.is_some())
+        .collect();
+    starters.sort_by_key(|starter| (-starter.seen, starter.said()));
+    starters
+}
+
+/// Programs of one name.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Named<'a> {
+    pub name: &'a str,
+    /// Processes at the end.
+    pub alive: i64,
+    /// Of them, orphans.
+    pub orphans: i64,
+    /// CPU of those that lived long enough to be seen, in cores.
+    pub cores: f64,
+    /// For how long the oldest has run, in seconds.
+    pub oldest_seconds: Option<f64>,
+}
+
+/// What the process is called that starts the programs, and each program for the moment before it is what it is to be.
+const SETUP: &str = "erl_child_setup";
+
+/// All that were seen, by name.
+pub(crate) fn named(period: &Period) -> Vec<Named<'_>> {
+    let is_name = |name: &&str| !name.is_empty() && *name != SETUP;
+    let names = period.entities(Group::HostPrograms).into_iter().filter(is_name);
+    let last = |metric, name| period.stat(metric, name).map_or(0, |stat| stat.last.value);
+    names
+        .map(|name| Named {
+            name,
+            alive: last(&metrics::PROGRAMS_ALIVE, name),
+            orphans: last(&metrics::PROGRAMS_ORPHANS, name),
+            cores: period.cores(&metrics::PROGRAMS_CPU, name).unwrap_or(0.0),
+            oldest_seconds: (period.stat(&metrics::PROGRAMS_OLDEST, name).ok())
+                .map(|stat| beamtune_model::units::seconds(stat.last.value)),
+        })
+        .collect()
+}
+
+/// The least of the last readings: what has held for a while.
+pub(crate) fn held(stat: &SeriesStat) -> i64 {
+    let points = stat.trace.points();
+    let last = points.iter().rev().take(LAST).map(|(_, value)| *value);
+    last.chain([stat.last.value]).min().unwrap_or(0)
+}
+
+/// The most of the last readings.
+pub(crate) fn most_held(stat: &SeriesStat) -> i64 {
+    let points = stat.trace.points();
+    let last = points.iter().rev().take(LAST).map(|(_, value)| *value);
+    last.chain([stat.last.value]).max().unwrap_or(0)
+}

@@ -1,0 +1,68 @@
+//! The rule on priorities of processes.
+
+use beamtune_model::{Level, Outcome};
+
+use super::node::{Busy, Node, node};
+use super::{Read, assert_healthy, entries, finding, outcome, row};
+
+fn busy(pid: &'static str, name: &str, priority: Option<&str>, runnable_of_10: i64) -> Busy {
+    Busy {
+        pid,
+        reductions: 300_000,
+        runnable_of_10,
+        row: row(|r| {
+            r.name = Some(name.to_owned());
+            r.priority = priority.map(str::to_owned);
+        }),
+        ..Busy::default()
+    }
+}
+
+/// Two schedulers, in front of which so many processes wait.
+fn with(processes: Vec<Busy>, waiting: i64) -> Node {
+    node().with(|n| {
+        n.busiest = processes;
+        n.uneven = vec![(0.95, waiting), (0.95, waiting)];
+    })
+}
+
+#[test]
+fn a_process_at_high_that_runs_all_the_time_is_named_with_what_waits() {
+    let ticker = |priority| busy("<0.99.0>", "ticker", Some(priority), 10);
+    let found = finding(&with(vec![ticker("high")], 3), "BT062");
+    assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.normal_priority"]));
+    assert_eq!(
+        found.summary,
+        "ticker (<0.99.0>) has priority high and was busy in 100 % of the looks at it; 6.0 processes wait meanwhile"
+    );
+    // As many as schedulers: nothing else runs.
+    let all = vec![ticker("max"), busy("<0.98.0>", "ticker2", Some("high"), 10)];
+    assert_eq!(finding(&with(all, 3), "BT062").level, Level::Critical);
+    // Nobody waits.
+    assert_eq!(finding(&with(vec![ticker("high")], 0), "BT062").level, Level::Notice);
+    // It mostly waits itself, or takes turns with the others, or is the VM's own.
+    assert_healthy(&with(vec![busy("<0.99.0>", "ticker", Some("high"), 2)], 3), "BT062");
+    assert_healthy(&with(vec![busy("<0.99.0>", "worker", Some("normal"), 10)], 3), "BT062");
+    assert_healthy(&with(vec![busy("<0.9.0>", "erts_code_purger", Some("high"), 10)], 3), "BT062");
+    assert_healthy(&with(vec![busy("<0.9.0>", "net_kernel", Some("max"), 10)], 3), "BT062");
+}
+
+#[test]
+fn a_process_at_low_that_others_wait_for_explains_its_queue() {
+    let writer = |queue: i64| Busy { queue: (queue, 200), ..busy("<0.99.0>", "writer", Some("low"), 10) };
+    let found = finding(&with(vec![writer(5_000)], 3), "BT062");
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("writer (<0.99.0>)")));
+    let queue = finding(&with(vec![writer(5_000)], 3), "BT006");
+    assert_eq!(queue.follows.map(|follows| follows.code.0), Some("BT062"));
+    // There is room for it, or nobody waits.
+    assert_healthy(&with(vec![writer(5_000)], 0), "BT062");
+    let idle = with(vec![writer(5_000)], 3).with(|n| n.uneven = vec![(0.3, 3), (0.3, 3)]);
+    assert_healthy(&idle, "BT062");
+    assert_healthy(&with(vec![busy("<0.99.0>", "sweeper", Some("low"), 10)], 3), "BT062");
+}
+
+#[test]
+fn recordings_without_priorities_are_not_judged() {
+    let old = with(vec![busy("<0.99.0>", "ticker", None, 10)], 3).period();
+    assert!(matches!(outcome(&old, "BT062"), Outcome::NotJudged { .. }));
+}

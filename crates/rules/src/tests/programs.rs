@@ -1,0 +1,201 @@
+//! Rules on programs that the node starts.
+
+use beamtune_model::{Cost, Finding, Level, Outcome, PortRow, Subject, metrics};
+
+use super::node::{Busy, Node, Programs, node, stand};
+use super::{Read, assert_healthy, entries, finding, outcome, row, value};
+
+fn programs(name: &'static str, alive: (i64, i64), orphans: i64) -> Programs {
+    Programs { name, alive, orphans, cpu: 0.0, resident: 10 << 20, oldest: 1_200 }
+}
+
+/// A node on which programs have most of the CPUs for which the schedulers wait.
+fn converting() -> Node {
+    node().with(|n| {
+        (n.active, n.cpu, n.wait, n.voluntary_switches) = (0.6, 0.15, 0.4, 1_000);
+        (n.programs_cpu, n.programs_ended) = (1.4, 2);
+        n.programs = vec![Programs { cpu: 1.3, ..programs("convert", (3, 0), 0) }];
+        n.program_ports = Some(3);
+        n.busiest = vec![Busy {
+            pid: "<0.99.0>",
+            reductions: 1_000,
+            row: row(|r| {
+                r.name = Some("thumbs".to_owned());
+                r.stack = Vec::new();
+            }),
+            stood: ["os:get_data/4", "os:cmd/2", "thumbs:make/2", "gen_server:loop/7"]
+                .map(str::to_owned)
+                .to_vec(),
+            ..Busy::default()
+        }];
+    })
+}
+
+fn follows(finding: &Finding) -> Option<&'static str> {
+    finding.follows.as_ref().map(|follows| follows.code.0)
+}
+
+#[test]
+fn programs_that_have_the_cpu_are_named_with_who_starts_them_and_explain_the_wait() {
+    let found = finding(&converting(), "BT060");
+    assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.limit_programs"]));
+    assert_eq!(
+        found.summary,
+        "programs that the node started (convert 1.30) take 1.40 of 2.00 cores, by thumbs (<0.99.0>), in thumbs:make/2"
+    );
+    assert_eq!(found.subject_text().as_deref(), Some("thumbs (<0.99.0>)"));
+    assert!(
+        matches!(found.cost(), Some(Cost::CpuCores(cores)) if (cores - 1.4).abs() < 0.01),
+        "{:?}",
+        found.cost()
+    );
+    let starved = finding(&converting(), "BT004");
+    assert_eq!((follows(&starved), starved.subject_text().as_deref()), (Some("BT060"), Some("programs")));
+    assert_eq!(entries(&starved)[0], "code.limit_programs");
+    // What the node does by them is no trouble where nobody lacks the CPU.
+    let idle = converting().with(|n| (n.wait, n.cpus, n.schedulers) = (0.0, 8, 8));
+    let found = finding(&idle, "BT060");
+    assert_eq!((found.level, found.against.len()), (Level::Notice, 1));
+    // With a quota, they use it up.
+    let quota =
+        converting().with(|n| (n.quota, n.throttled_periods_of_10, n.throttled) = (Some(1_900), 5, 0.8));
+    assert_eq!(follows(&finding(&quota, "BT002")), Some("BT060"));
+}
+
+#[test]
+fn programs_of_the_node_are_no_neighbours() {
+    let neighbours = converting().with(|n| (n.programs_cpu, n.foreign) = (0.0, 1.6));
+    let found = finding(&neighbours, "BT004");
+    assert_eq!((follows(&found), found.subject_text().as_deref()), (None, Some("neighbours")));
+    assert_healthy(&neighbours, "BT060");
+    // An older recording knows of no programs: then they are others, as before.
+    let old = converting().with(|n| n.without.push(&metrics::PROGRAMS_CPU));
+    assert_eq!(finding(&old, "BT004").subject_text().as_deref(), Some("neighbours"));
+    assert!(matches!(outcome(&old.period(), "BT060"), Outcome::NotJudged { .. }));
+}
+
+#[test]
+fn short_programs_are_told_by_their_number() {
+    let short = converting().with(|n| {
+        (n.programs_cpu, n.programs_ended, n.wait) = (0.6, 300, 0.0);
+        n.programs = vec![programs("sh", (1, 0), 0)];
+    });
+    let found = finding(&short, "BT060");
+    assert_eq!(
+        (found.level, entries(&found)),
+        (Level::Warning, vec!["code.fewer_programs", "code.no_shell"])
+    );
+    assert!(
+        found.summary.starts_with("the node starts 300 programs a second, by thumbs"),
+        "{}",
+        found.summary
+    );
+    assert_eq!(value(&found, "CPU for each of them"), Some(0.6 / 300.0));
+    // Nobody was seen at it: the program is named.
+    let unseen = short.clone().with(|n| n.busiest.clear());
+    let found = finding(&unseen, "BT060");
+    assert!(matches!(&found.subject, Some(Subject::OsProcess { name, .. }) if name == "sh"), "{found:?}");
+    // Where the counter may not be read, only their CPU is known.
+    let unread = short.clone().with(|n| n.without.push(&metrics::PROGRAMS_ENDED));
+    assert_eq!(finding(&unread, "BT060").level, Level::Notice);
+    // Some a second for little is what many nodes do.
+    assert_healthy(&short.clone().with(|n| (n.programs_cpu, n.programs_ended) = (0.01, 3)), "BT060");
+    assert_eq!(
+        finding(&short.with(|n| (n.programs_cpu, n.programs_ended) = (0.03, 60)), "BT060").level,
+        Level::Notice
+    );
+}
+
+#[test]
+fn who_starts_programs_is_told_by_its_port_or_by_a_sample_of_those_that_wait() {
+    let by_port = converting().with(|n| {
+        n.busiest.clear();
+        n.sockets = vec![PortRow {
+            id: "#Port<0.9>".to_owned(),
+            name: "ffmpeg".to_owned(),
+            connected: Some("<0.55.0>".to_owned()),
+            os_pid: Some(4_711),
+            ..PortRow::default()
+        }];
+    });
+    assert_eq!(finding(&by_port, "BT060").subject_text().as_deref(), Some("<0.55.0>"));
+    let by_sample = converting().with(|n| {
+        n.busiest.clear();
+        n.stands = vec![stand(4, &["Elixir.System:do_cmd/3", "Elixir.Shop.Thumbs:make/1"], &[])];
+    });
+    assert_eq!(finding(&by_sample, "BT060").subject_text().as_deref(), Some("Elixir.Shop.Thumbs:make/1"));
+}
+
+#[test]
+fn programs_without_a_port_are_left_behind() {
+    let left = |children: i64, ports: i64| {
+        node().with(|n| {
+            (n.programs, n.program_ports) = (vec![programs("sleep", (children, 0), 0)], Some(ports));
+        })
+    };
+    let found = finding(&left(40, 2), "BT061");
+    assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.end_programs"]));
+    assert_eq!(found.summary, "38 programs run on although their port is closed, most of them sleep");
+    assert!(matches!(found.cost(), Some(Cost::MemoryBytes(bytes)) if bytes > 300e6), "{:?}", found.cost());
+    assert_eq!(finding(&left(10, 2), "BT061").level, Level::Notice);
+    // A pool of which each has its port, however many; or a few that are just ending.
+    assert_healthy(&left(64, 64), "BT061");
+    assert_healthy(&left(6, 2), "BT061");
+    // Nobody knows of ports: then that is not judged, and the rest is.
+    assert_healthy(&left(40, 2).with(|n| n.program_ports = None), "BT061");
+}
+
+#[test]
+fn orphans_and_zombies_are_told() {
+    let orphans = |count: i64| {
+        node().with(|n| {
+            n.programs = vec![programs("inet_gethost", (2, 0), 0), programs("tail", (count, 0), count)];
+        })
+    };
+    let found = finding(&orphans(30), "BT061");
+    assert_eq!(
+        (found.level, found.summary.as_str()),
+        (Level::Warning, "30 processes outlived the program that started them, most of them tail")
+    );
+    assert_healthy(&orphans(2), "BT061");
+    let zombies = node().with(|n| n.zombies = 150);
+    let found = finding(&zombies, "BT061");
+    assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["host.init_process"]));
+    assert_healthy(&node().with(|n| n.zombies = 3), "BT061");
+}
+
+#[test]
+fn programs_that_become_more_are_a_warning_only_after_minutes() {
+    let grows = |seconds: i64| {
+        node().with(|n| {
+            n.seconds = seconds;
+            n.programs = vec![programs("ping", (4, 2), 0)];
+            n.program_ports = None;
+        })
+    };
+    assert_eq!(finding(&grows(10), "BT061").level, Level::Notice);
+    let found = finding(&grows(600), "BT061");
+    assert_eq!(found.level, Level::Warning);
+    assert_eq!(found.subject_text().as_deref(), Some("ping"));
+    // As many end as come.
+    assert_healthy(&grows(600).with(|n| n.programs_ended = 5), "BT061");
+}
+
+#[test]
+fn memory_of_programs_counts_where_the_limit_is_near() {
+    let large = |used: i64| {
+        node().with(|n| {
+            n.group_memory = Some((used << 20, 1_000 << 20));
+            n.programs = vec![Programs { resident: 150 << 20, ..programs("chrome", (4, 0), 0) }];
+            n.program_ports = Some(4);
+        })
+    };
+    let found = finding(&large(950), "BT061");
+    assert_eq!(found.level, Level::Warning);
+    assert!(
+        found.summary.starts_with("programs of the node take 60 % of the memory limit"),
+        "{}",
+        found.summary
+    );
+    assert_eq!(finding(&large(700), "BT061").level, Level::Notice);
+}
