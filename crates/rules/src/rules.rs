@@ -17,6 +17,7 @@ mod contended_locks;
 mod cpu_not_used;
 mod cpu_starved;
 mod cpu_throttled;
+mod crash_loop;
 mod dirty_schedulers_saturated;
 mod ets_tables_growing;
 mod forced_collections;
@@ -123,4 +124,5 @@ pub const RULES: &[Rule] = &[
     code_loading::RULE,
     table_scans::RULE,
     poll_thread_saturated::RULE,
+    crash_loop::RULE,
 ];

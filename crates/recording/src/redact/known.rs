@@ -182,6 +182,7 @@ pub(super) const WORDS: &[&str] = &[
     "messages",
     "weigh",
     "ran",
+    "crashes",
     "ports",
     "smaps",
     "smaps_rollup",
