@@ -44,7 +44,7 @@ main([Release, Root, Beams | Numbers]) ->
 %% Of the agent, its collector and the reader. One that the host has preempted shows too.
 longest_slices(Node, #{agent := Agent}, Seen) ->
     Links = fun(Pid) -> element(2, erpc:call(Node, erlang, process_info, [Pid, links])) end,
-    [Collector] = Links(Agent),
+    [Collector] = [Pid || Pid <- Links(Agent), Links(Pid) =/= [Agent]],
     [Reader] = Links(Collector) -- [Agent],
     [lists:max([0 | [proplists:get_value(timeout, Info) || {P, Info} <- Seen, P =:= Pid]])
      || Pid <- [Agent, Collector, Reader]].

@@ -194,13 +194,16 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
     let child = found.child();
     let parent = found.parent();
     let most = found.most();
-    let reason = most.map_or_else(String::new, why);
     let kind = Subject::ProcessKind { name: child.clone(), starter: parent.map(str::to_owned) };
     let limit = found.heap_limit();
     let flag = limit.filter(|limit| {
         view::emulator_flag(&period.facts, "+hmax").value().and_then(|words| words.parse().ok())
             == Some(*limit)
     });
+    let reason = match flag {
+        Some(words) => format!("killed at its heap limit, which +hmax {words} sets (words)"),
+        None => most.map_or_else(String::new, why),
+    };
     let is_rare = !found.is_named() && found.share < MOSTLY_IN_ORDER;
     let callee = most.and_then(|row| row.callee.clone());
     let of = parent.map_or(String::new(), |parent| format!(" of {parent}"));

@@ -97,6 +97,7 @@ fn a_heap_limit_that_kills_is_named_with_whom_it_kills() {
     let by_flag = ends(vec![killed(1_000_000)])
         .with(|n| n.facts.push((facts::EMU_ARGS, r#"["-hmax","1000000"]"#.to_owned())));
     let found = finding(&by_flag, "BT063");
+    assert!(found.summary.ends_with("which +hmax 1000000 sets (words)"), "{}", found.summary);
     assert_eq!(found.subject, Some(Subject::Flag { name: "+hmax".to_owned() }));
     assert!(found.signals.iter().any(
         |signal| matches!(signal, Signal::Crashes(Subject::ProcessKind { name, .. }) if name == "order_server")
