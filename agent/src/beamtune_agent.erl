@@ -15,8 +15,9 @@
 %% <li>one <em>reader</em> per collector reads processes, ports and tables. It holds nothing, because it may hang:
 %%     process_info waits for a process that is inside a long NIF, and on some releases for ever for one that is just
 %%     ending (erlang/otp#7801). Then it is killed and replaced, and what it hung on is left out for a while;</li>
-%% <li>one <em>watcher</em> and one <em>filer</em> for all clients, from the first time on that one needs them: the watcher
-%%     takes what the VM tells by itself, the filer reads files of /proc and of control groups.</li>
+%% <li>one <em>watcher</em>, one <em>filer</em> and one <em>exit monitor</em> for all clients, from the first time on that one needs them:
+%%     the watcher takes what the VM tells by itself, the filer reads files of /proc and of control groups, the exit monitor finds out
+%%     which processes end with errors.</li>
 %% </ul>
 %%
 %% All have priority high: an overloaded node is just what has to be looked at, and at priority normal each step would wait
@@ -97,10 +98,13 @@
                 %% For the other items:
                 active = {0, []},             % how many processes of the node did something, about; some of them
                 new = 0, origins = #{}, sampled = 0,  % new processes and who made some of them, since `spawns' was read
+                fresh = [],                           % some of them, since `crashes' was read
                 most = [],                    % those that did the most when they were last read, these first
                 busy = #{}, queued = #{}}).   % the top ones since `processes' was read: Pid => sum, Pid => max
 
--record(state, {agent, keeper, watcher = none, last_event = 0, filer = none, files = none, budget_ppm, features, own = [],
+-record(state, {agent, keeper, watcher = none, last_event = 0, filer = none, files = none, exit_monitor = none, budget_ppm, features,
+                own = [],
+                ends = {none, #{}},           % {exit monitor, its version}, how often what had ended when `crashes' was read
                 timeout_ms = 2000, interval_ns = 1000000000, deadline_ns = 0, spawned = {0, narrow},
                 atoms,                        % how many there were when `atoms' was read, at first when we began
                 scan_ns = 0, paused_ns = 0, rested_ns, began_ns, accounted_ns,
@@ -136,6 +140,7 @@
 -include("parts/running.hrl").        % `ran': call stacks of the busiest
 -include("parts/messages.hrl").       % `weigh', `messages'
 -include("parts/identity.hrl").       % name, label, parent of a process
+-include("parts/crashes.hrl").        % `crashes' and the exit monitor
 -include("parts/top_processes.hrl").  % `processes'
 -include("parts/tables.hrl").         % `ets'
 -include("parts/ports.hrl").          % `ports', `dist'

@@ -2,7 +2,7 @@
 -module(agent_cost).
 -export([main/1]).
 
--define(HOT, [msacc, scheduler_wall_time, run_queues, statistics, memory, counts, check_io, procs, ran, weigh]).
+-define(HOT, [msacc, scheduler_wall_time, run_queues, statistics, memory, counts, check_io, procs, ran, crashes, weigh]).
 -define(SLOW, [stands, messages, processes, spawns, atoms, ets, ports, dist, allocators]).
 
 %% Release, folder of its root, folder of the target's beams there, processes, tables, seconds, budget in ppm.
@@ -44,7 +44,7 @@ main([Release, Root, Beams | Numbers]) ->
 %% Of the agent, its collector and the reader. One that the host has preempted shows too.
 longest_slices(Node, #{agent := Agent}, Seen) ->
     Links = fun(Pid) -> element(2, erpc:call(Node, erlang, process_info, [Pid, links])) end,
-    [Collector] = Links(Agent),
+    [Collector] = [Pid || Pid <- Links(Agent), Links(Pid) =/= [Agent]],
     [Reader] = Links(Collector) -- [Agent],
     [lists:max([0 | [proplists:get_value(timeout, Info) || {P, Info} <- Seen, P =:= Pid]])
      || Pid <- [Agent, Collector, Reader]].

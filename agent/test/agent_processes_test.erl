@@ -21,6 +21,11 @@ tests() ->
      {"of_a_great_many_processes_some_are_looked_at", fun some_of_many/1},
      {"ports_of_programs_are_counted", fun ports_of_programs/1},
      {"messages_are_weighed_when_they_come", fun weighed_messages/1},
+     {"a_child_that_ends_with_errors_is_told_with_its_supervisor_and_the_reason", fun crashes/1, [], prints},
+     {"a_child_that_ends_because_a_call_is_not_answered_is_told_with_whom_it_called", fun unanswered/1, [], prints},
+     {"a_child_that_the_vm_kills_is_told_with_its_heap_limit", fun killed/1, [], prints},
+     {"of_ends_in_order_only_the_number_is_told", fun in_order/1, [], prints},
+     {"a_reason_that_is_huge_ends_nobody_but_who_monitors", fun huge_reason/1},
      {"processes_that_end_at_once_are_counted", fun short_lived/1},
      {"a_table_that_is_passed_through_many_times_counts_on", fun small_table/1, ["+P", "1024"]},
      {"the_largest_and_busiest_processes_are_named", fun top_processes/1}].
@@ -233,6 +238,65 @@ weighed_messages(Target) ->
          end, 30000),
     agent_client:leave(Agent),
     call(Target, stop, [Sending]).
+
+%%% Ends ------------------------------------------------------------------------------------------------------
+
+crashes(Target) ->
+    [#{parent := Parent} = Row | _] = Rows = ends(error, Target),
+    check("the supervisor", {<<"its_supervisor">>, {<<"supervisor">>, <<"agent_target">>, 1}},
+          {maps:get(parent_name, Row), maps:get(parent_call, Row)}),
+    check("its pid", Parent, fun(P) -> binary:first(P) =:= $< end),
+    check("the child", {<<"its_child">>, {<<"agent_target">>, <<"child">>, 1}}, {maps:get(name, Row), maps:get(call, Row)}),
+    check("the reason", <<"badmatch">>, maps:get(reason, Row)),
+    [{Function, Line} | _] = maps:get(stack, Row),
+    check("the function", {<<"agent_target">>, <<"fails">>, 1}, Function),
+    check("the line", Line, fun(L) -> L > 0 end),
+    check("no data", nomatch, binary:match(term_to_binary(Rows), <<"4111">>)).
+
+unanswered(Target) ->
+    [Call | _] = ends(call, Target),
+    check("a call", {<<"timeout">>, <<"its_callee">>, [{{<<"gen_server">>, <<"call">>, 3}, 0}]},
+          {maps:get(reason, Call), maps:get(to, Call), maps:get(stack, Call)}).
+
+killed(Target) ->
+    [Row | _] = ends(heap, Target),
+    check("killed", {<<"killed">>, 100000}, {maps:get(reason, Row), maps:get(heap_limit_words, Row)}).
+
+in_order(Target) ->
+    Rows = ends(in_order, Target),
+    check("nothing but numbers", [], [Row || Row <- Rows, is_map_key(reason, Row) orelse is_map_key(name, Row)]),
+    check("no data", nomatch, binary:match(term_to_binary(Rows), <<"4111">>)).
+
+%% What is told of a child that ends so, in some samples until three ends were seen.
+ends(How, Target) ->
+    Supervised = call(Target, supervised, [How]),
+    Agent = join(Target),
+    Rows = wait_for_ends(Agent, [], 3, 50),
+    agent_client:leave(Agent),
+    call(Target, stop, [Supervised]),
+    Rows.
+
+wait_for_ends(Agent, Rows, Least, Tries) ->
+    timer:sleep(200),
+    #{rows := New} = value(crashes, agent_client:sample(Agent, 1, [procs, crashes])),
+    All = [Row || #{parent_name := <<"its_supervisor">>} = Row <- New] ++ Rows,
+    case lists:sum([N || #{count := N} <- All]) of
+        Count when Count >= Least -> lists:reverse(All);
+        _ when Tries > 0 -> wait_for_ends(Agent, All, Least, Tries - 1)
+    end.
+
+huge_reason(Target) ->
+    Respawned = call(Target, respawned, [lists:seq(1, 1000000)]),
+    Agent = join(Target),
+    Statuses = [begin
+                    timer:sleep(200),
+                    Sample = agent_client:sample(Agent, N, [counts, procs, crashes]),
+                    [Status || {_, Status, _, _, _} <- items(Sample)]
+                end || N <- lists:seq(1, 20)],
+    check("all else goes on", [], [S || [Counts, Procs, _] = S <- Statuses, Counts =/= ok orelse Procs =/= ok]),
+    check("it begins anew", Statuses, fun(All) -> lists:member(ok, [Last || [_, _, Last] <- All]) end),
+    agent_client:leave(Agent),
+    call(Target, stop, [Respawned]).
 
 some_of_many(Target) ->
     Idle = call(Target, idle, [40000]),

@@ -125,6 +125,7 @@ keys(spawns) -> [new, sampled, calls];
 keys(atoms) -> [new, sampled, beginnings];
 keys(ran) -> [sampled];
 keys(weigh) -> [sampled];
+keys(crashes) -> [monitored, supervisors, lost, rows];
 keys(messages) -> [active, sampled, us, off_heap, sizes, rows];
 keys(stands) -> [total, sampled, waiting, rows, waited_for];
 keys(ets) -> [memory_bytes, unread, rows, owners | keys(part)];

@@ -1,6 +1,7 @@
 %% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
 -module(agent_target).
--export([contended/4, contend/3, idle/1, programs/1, busy/1, collecting/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, hung_until/1, flood/1, named/1, labelled/1, short_lived/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
+-export([init/1, supervised/1, start_child/1, child/1, respawned/1,
+         contended/4, contend/3, idle/1, programs/1, busy/1, collecting/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, hung_until/1, flood/1, named/1, labelled/1, short_lived/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
          population/1, holding/1, holding_for_another/1, held/1, waited_for/1, services/1, listers/1, sending/2, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
 %% How many processes of the agent's are making a list just now, and when that was looked at: those that a collector has beside
@@ -10,6 +11,36 @@ listers(Agent) ->
     Links = fun(Pid) -> case process_info(Pid, links) of {links, L} -> L; undefined -> [] end end,
     Making = [Lister || Collector <- Links(Agent), Lister <- Links(Collector), Lister =/= Agent, length(Links(Lister)) > 1],
     {length(Making), erlang:monotonic_time(nanosecond)}.
+
+%% A supervisor, `its_supervisor', of one child, `its_child', that ends again and again in such a way; linked to the one that is returned.
+supervised(How) ->
+    keep(fun() -> register(its_callee, self()), {ok, _} = supervisor:start_link({local, its_supervisor}, ?MODULE, How) end).
+
+init(How) ->
+    {ok, {{one_for_one, 1000, 1}, [{child, {?MODULE, start_child, [How]}, permanent, 1000, worker, [?MODULE]}]}}.
+
+start_child(How) -> {ok, proc_lib:spawn_link(?MODULE, child, [How])}.
+
+child(How) ->
+    register(its_child, self()),
+    How =:= heap andalso process_flag(max_heap_size, #{size => 100000, kill => true, error_logger => false}),
+    receive after 200 -> ok end,
+    case How of
+        heap -> lists:seq(1, 1000000);
+        call -> gen_server:call(its_callee, never, 1);
+        in_order -> exit({shutdown, <<"card 4111">>});
+        error -> fails(<<"card 4111">>)
+    end.
+
+fails(Secret) -> error({badmatch, Secret}).
+
+%% A process, `its_child', that ends with such a reason again and again, without a supervisor.
+respawned(Reason) ->
+    spawn(fun() -> respawn(fun() -> register(its_child, self()), receive after 200 -> exit(Reason) end end) end).
+
+respawn(Fun) ->
+    {_, Monitor} = spawn_monitor(Fun),
+    receive {'DOWN', Monitor, process, _, _} -> respawn(Fun) end.
 
 %% A gen_server-like process that never answers, with a connection to each of two services, and so many that have called it; linked to
 %% the one that is returned, which tells its pid, and the addresses of the services.

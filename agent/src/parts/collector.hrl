@@ -23,11 +23,11 @@ collector(Agent, Budget) ->
 
 collect(#state{procs = #procs{pause_ms = Pause}, listing = Listing} = State) ->
     receive
-        {run, Items, #{keeper := Keeper, watcher := Watcher, filer := Filer, own := Own, timeout_ms := Timeout,
-                       interval_ns := Interval}} ->
+        {run, Items, #{keeper := Keeper, watcher := Watcher, filer := Filer, exit_monitor := ExitMonitor, own := Own,
+                       timeout_ms := Timeout, interval_ns := Interval}} ->
             {Reader, _} = get(reader),
             Done = lists:foldl(fun collect_item/2,
-                               State#state{keeper = Keeper, watcher = Watcher, filer = Filer, own = [Reader | Own],
+                               State#state{keeper = Keeper, watcher = Watcher, filer = Filer, exit_monitor = ExitMonitor, own = [Reader | Own],
                                            timeout_ms = Timeout, interval_ns = Interval, rested_ns = now_ns()},
                                Items),
             [{_, Reductions}, {_, Memory}] = process_info(self(), [reductions, memory]),

@@ -7,11 +7,14 @@
 -define(FEW_ALIKE, 3).
 -define(SHORT_BEGINNING, 2).
 -define(MOST_BEGINNINGS, 8).
+%% How many new processes are kept for `crashes'.
+-define(FRESH, 20).
 
 %% Asks a few of the new processes, while they still live, what they run and who made them.
 note_origins(#seen{new = New, fresh = Fresh}, #procs{origins = Origins} = Procs, #state{features = Features} = State) ->
     Found = details(fun(Pid) -> origin(Pid, Features) end, Fresh, State),
     Procs#procs{origins = lists:foldl(fun({_, O}, Map) -> merge(O, 1, fun erlang:'+'/2, Map) end, Origins, Found),
+                fresh = lists:sublist(Fresh ++ Procs#procs.fresh, ?FRESH),
                 new = Procs#procs.new + New, sampled = Procs#procs.sampled + length(Found)}.
 
 %% What it runs, its parent's name, what its parent runs; `undefined' when it has ended meanwhile.

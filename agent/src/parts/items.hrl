@@ -47,6 +47,7 @@ read(processes, Params, State) -> processes(bounded(top, Params, 1, 10, 50), Sta
 read(spawns, _, State) -> spawns(State);
 read(atoms, _, State) -> atoms(State);
 read(ran, _, State) -> ran(State);
+read(crashes, _, State) -> crashes(State);
 read(weigh, _, State) -> weigh(State);
 read(messages, _, State) -> messages(State);
 read(stands, Params, State) -> stands(bounded(sample, Params, 1, 200, 1000), State);

@@ -13,7 +13,7 @@
                  dropped = 0}).
 
 %% ours: atomics, 1 while microstate accounting is on because of us.
--record(agent, {keeper, keeper_monitor, msacc_was_on, ours, watcher = none, filer = none, clients = #{}}).
+-record(agent, {keeper, keeper_monitor, msacc_was_on, ours, watcher = none, filer = none, exit_monitor = none, clients = #{}}).
 
 %% @doc The agent process, spawned by the keeper.
 -spec init(#{keeper := pid(), msacc_was_on := boolean(), ours := atomics:atomics_ref()}) -> no_return().
@@ -153,12 +153,12 @@ start_sample(_, _, _, Client, _) ->
 
 %% Hands the items that are left to the collector.
 run(#run{items = Items, timeout_ms = Timeout} = Run, Client,
-    #agent{clients = Clients, keeper = Keeper, watcher = Watcher, filer = Filer}) ->
+    #agent{clients = Clients, keeper = Keeper, watcher = Watcher, filer = Filer, exit_monitor = ExitMonitor}) ->
     #client{collector = Collector, last_ns = Last} = Client,
     Own = [self(), Keeper, Watcher, Collector | [C || #client{collector = C} <- maps:values(Clients)]]
-        ++ [Pid || {Pid, _} <- [Filer]],
-    Collector ! {run, Items, #{keeper => Keeper, watcher => Watcher, filer => Filer, own => Own, timeout_ms => Timeout,
-                               interval_ns => Run#run.begin_ns - Last}},
+        ++ [Pid || {Pid, _} <- [Filer]] ++ [ExitMonitor || is_pid(ExitMonitor)],
+    Collector ! {run, Items, #{keeper => Keeper, watcher => Watcher, filer => Filer, exit_monitor => ExitMonitor, own => Own,
+                               timeout_ms => Timeout, interval_ns => Run#run.begin_ns - Last}},
     next_item(Run, Client).
 
 next_item(#run{items = Items, timeout_ms = Timeout} = Run, #client{pid = Pid} = Client) ->
@@ -196,17 +196,22 @@ go_on(Lost, #client{run = #run{items = Items, done = Done, timeouts = Timeouts} 
             finish(#{}, Fresh#client{run = Run#run{items = [], done = lists:reverse(Skipped, Lost ++ Done)}}, Agent)
     end.
 
-%% Watcher and filer, the two that serve all clients, where one asks for what they do.
+%% Watcher, filer and exit monitor, which serve all clients, where one asks for what they do.
 start_services(Items, Agent) when length(Items) =< ?MAX_ITEMS ->
     Names = [item_name(Item) || Item <- Items],
-    start_filer(lists:member(host, Names), start_watcher(lists:member(events, Names), Agent));
+    start_exit_monitor(lists:member(crashes, Names),
+                       start_filer(lists:member(host, Names), start_watcher(lists:member(events, Names), Agent)));
 start_services(_, Agent) -> Agent.
 
-%% A watcher, a filer or a collector of ours ended by itself: somebody killed it. Any other exit signal is an order to end.
+%% A watcher, a filer, an exit monitor or a collector of ours ended by itself: somebody killed it. Any other exit signal is an order
+%% to end.
 collector_ended(Pid, _, #agent{watcher = Pid} = Agent) ->
     Agent#agent{watcher = none};
 collector_ended(Pid, _, #agent{filer = {Pid, _}} = Agent) ->
     Agent#agent{filer = none};
+%% One reason was larger than its heap may become.
+collector_ended(Pid, _, #agent{exit_monitor = Pid} = Agent) ->
+    Agent#agent{exit_monitor = none};
 collector_ended(Pid, Reason, #agent{clients = Clients} = Agent) ->
     case [C || #client{collector = P} = C <- maps:values(Clients), P =:= Pid] of
         [#client{run = idle, budget_ppm = Budget, restarts = Restarts} = Client] ->

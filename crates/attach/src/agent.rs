@@ -108,6 +108,8 @@ pub enum Item {
     Ran,
     /// Looks at some processes that do something, for the messages that they get.
     Weigh,
+    /// Why processes ended, since it was told last.
+    Crashes,
     /// What these weigh, since it was told last.
     Messages,
 }
@@ -135,6 +137,7 @@ impl Item {
             Item::Atoms => "atoms",
             Item::Stands(_) => "stands",
             Item::Ran => "ran",
+            Item::Crashes => "crashes",
             Item::Weigh => "weigh",
             Item::Messages => "messages",
         }

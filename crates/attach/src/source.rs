@@ -40,6 +40,8 @@ const EVERY_TIME: &[Item] = &[
     Item::Events,
     // Those that `Procs` has found to do the most.
     Item::Ran,
+    // New processes that `Procs` has met.
+    Item::Crashes,
     // It waits between its looks.
     Item::Weigh,
 ];

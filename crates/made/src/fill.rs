@@ -272,6 +272,10 @@ impl Node {
         put(&metrics::SCAN_REDUCTIONS, "", self.total_reductions * s);
         put(&metrics::REDUCTIONS, "", self.total_reductions * s);
         put(&metrics::SCAN_SPAWNED, "", self.seen_alive * s);
+        if self.exits.is_some() {
+            put(&metrics::EXIT_MONITORED, "", 5);
+            put(&metrics::EXIT_SUPERVISORS, "", 20);
+        }
         let longest = self.busiest.iter().map(|busy| busy.queue.0 + busy.queue.1 * s).max().unwrap_or(0);
         put(&metrics::SCAN_LONGEST_QUEUE, "", longest);
         put(&metrics::SCAN_QUEUED, "", self.queued);
@@ -339,6 +343,7 @@ impl Node {
             });
         }
         out.sample.tables.extend(self.ets.iter().cloned());
+        out.sample.exits.extend(self.exits.iter().flatten().cloned());
         out.sample.spawns.extend(self.spawns.iter().cloned());
         out.sample.ports.extend(self.sockets.iter().cloned());
         for happens in self.events.iter().filter(|happens| s >= happens.from) {

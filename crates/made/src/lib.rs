@@ -7,7 +7,7 @@
 mod fill;
 
 use beamtune_model::{
-    LockRow, LockSession, MessageRow, Metric, Period, PeriodBuilder, PortRow, ProcessRow, Sample,
+    ExitRow, LockRow, LockSession, MessageRow, Metric, Period, PeriodBuilder, PortRow, ProcessRow, Sample,
     SampleBuilder, Seen, SeriesTable, Span, SpawnRow, StandRow, TableRow, Tick, WaitRow, units::SECOND_NS,
 };
 
@@ -57,6 +57,8 @@ pub struct Node {
     pub total_reductions: i64,
     pub busiest: Vec<Busy>,
     pub spawns: Vec<SpawnRow>,
+    /// Ends of processes that are told each second; `None` for a recording of before they were.
+    pub exits: Option<Vec<ExitRow>>,
     /// Processes that are started in each second.
     pub spawned: i64,
     /// Those of them that are seen alive.
@@ -305,6 +307,7 @@ pub fn node() -> Node {
         total_reductions: 1_000_000,
         busiest: Vec::new(),
         spawns: Vec::new(),
+        exits: Some(Vec::new()),
         spawned: 50,
         seen_alive: 1,
         ets: Vec::new(),

@@ -378,6 +378,8 @@ pub enum Signal {
     TurnsFor(Subject),
     /// It waits for this itself.
     WaitsFor(Subject),
+    /// These end with errors because of it.
+    Crashes(Subject),
     /// This is what grows.
     Grows(MemoryKind),
     /// Callers have given up and left their requests behind.
@@ -420,7 +422,7 @@ impl Signal {
     /// The subject that it names, if it names one.
     pub fn subject(&self) -> Option<&Subject> {
         match self {
-            Signal::TurnsFor(subject) | Signal::WaitsFor(subject) => Some(subject),
+            Signal::TurnsFor(subject) | Signal::WaitsFor(subject) | Signal::Crashes(subject) => Some(subject),
             _ => None,
         }
     }

@@ -44,8 +44,8 @@ pub use locks::{LockRow, LockSession, WaitRow};
 pub use messages::{MessageRow, Messages, Weighed};
 pub use period::{Mail, Missing, Period, PeriodBuilder, ProcessUse, Seen, SeriesStat};
 pub use rows::{
-    AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, HolderRow, PortRow, ProcessRow,
-    ProcessTick, RanRow, Rank, SizeCount, SpawnRow, TableRow,
+    AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, ExitRow, HolderRow, PortRow,
+    ProcessRow, ProcessTick, RanRow, Rank, SizeCount, SpawnRow, TableRow,
 };
 pub use sample::{Event, Gap, Incarnation, Sample, SampleBuilder, Snapshot, Span, Tick};
 pub use series::{Family, Group, Metric, Series, SeriesId, SeriesTable};

@@ -88,6 +88,9 @@ metrics! {
     SCAN_NONEMPTY_QUEUES = Processes / "nonempty_queues", Count, Gauge, "Processes whose queue is not empty.";
     SCAN_BINARIES = Processes / "binary_vheap_size", Bytes, Gauge,
         "Binaries outside of heaps that all processes refer to, added up, as their garbage collectors count them; told where there are few processes.";
+    EXIT_MONITORED = Processes / "monitored", Count, Gauge, "Processes that are monitored to learn why they end; 100 at most.";
+    EXIT_SUPERVISORS = Processes / "supervisors", Count, Gauge,
+        "Supervisors that are known, whose children are monitored when they do something; 500 at most.";
     SCAN_COVERAGE = Processes / "coverage", Permille, Gauge,
         "Share of all processes that the scan reached; below 1000 where the agent thinned it to keep its budget.";
 

@@ -16,8 +16,8 @@ use crate::locks::{LockRow, LockSession, WaitRow};
 use crate::messages::Messages;
 use crate::metrics;
 use crate::rows::{
-    AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, HolderRow, PortRow, ProcessRow, SpawnRow,
-    TableRow,
+    AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, ExitRow, HolderRow, PortRow, ProcessRow,
+    SpawnRow, TableRow,
 };
 use crate::sample::{Event, Gap, Incarnation};
 use crate::series::{Family, Group, Metric, Series, SeriesTable};
@@ -293,6 +293,8 @@ pub struct Period {
     pub ports: Vec<PortRow>,
     /// Origins of new processes, and of tables and ports; each once, the most frequent first.
     pub spawns: Vec<SpawnRow>,
+    /// Why processes ended, of those that were monitored; each kind of end once, the most frequent first.
+    pub exits: Vec<ExitRow>,
     /// Where processes stood that waited, and for whom.
     pub stands: Stands,
     /// What messages weigh that came for processes.

@@ -122,6 +122,34 @@ pub struct RanRow {
     pub waits: bool,
 }
 
+/// Processes of one parent that ended since this was told last, of those that were monitored: alike in what they were and why they ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExitRow {
+    /// When it was told, from the recording's start.
+    pub t: Nanos,
+    /// Pid of the parent, the last one where several had the same name and call; `None` if it is not known.
+    pub parent: Option<String>,
+    /// Registered name of the parent.
+    pub parent_name: Option<String>,
+    /// What the parent runs: `supervisor:shop_sup/1`.
+    pub parent_call: Option<String>,
+    /// Registered name of those that ended.
+    pub name: Option<String>,
+    /// What they ran; `None` where they had ended before they could be asked, and of those that ended in order.
+    pub call: Option<String>,
+    /// The first atom of the reason; `None` of those that ended in order (`normal`, `shutdown`, `{shutdown, _}`).
+    pub reason: Option<String>,
+    /// Where an exception was raised, or which call was given up: `module:function/arity` and the line (0: not known), the innermost first,
+    /// three at most.
+    pub stack: Vec<(String, i64)>,
+    /// Registered name of the process that was called.
+    pub callee: Option<String>,
+    /// How many.
+    pub count: i64,
+    /// The heap at which the VM kills them, in words; 0 if there is none.
+    pub heap_limit_words: i64,
+}
+
 /// An ETS table, every ten seconds; those with the most memory are recorded.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableRow {

@@ -3,7 +3,7 @@
 use crate::locks::{LockRow, LockSession, WaitRow};
 use crate::messages::MessageRow;
 use crate::rows::{
-    AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, HolderRow, PortRow, ProcessRow,
+    AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, ExitRow, HolderRow, PortRow, ProcessRow,
     ProcessTick, RanRow, SpawnRow, TableRow,
 };
 use crate::series::{Family, Group, Metric, SeriesId, SeriesTable};
@@ -126,6 +126,8 @@ pub struct Sample {
     pub ports: Vec<PortRow>,
     /// Origins of what is new.
     pub spawns: Vec<SpawnRow>,
+    /// Why processes ended.
+    pub exits: Vec<ExitRow>,
     /// Where processes stand that wait.
     pub stands: Vec<StandRow>,
     /// What messages weigh that came.
@@ -171,6 +173,7 @@ impl Sample {
             tables: Vec::new(),
             ports: Vec::new(),
             spawns: Vec::new(),
+            exits: Vec::new(),
             stands: Vec::new(),
             messages: Vec::new(),
             ran: Vec::new(),

@@ -103,7 +103,7 @@ impl Group {
             Group::SchedulerTime => &["scheduler_wall_time"],
             Group::RunQueue => &["run_queues"],
             Group::Memory => &["memory"],
-            Group::Processes => &["procs"],
+            Group::Processes => &["procs", "crashes"],
             Group::Events => &["events"],
             Group::CheckIo => &["check_io"],
             Group::Allocator | Group::FixAlloc | Group::Mseg | Group::Mmap => &["allocators"],

@@ -248,6 +248,7 @@ struct Cursors {
     stand: i64,
     message: i64,
     ran: i64,
+    exit: i64,
     carrier: i64,
     allocation: i64,
     code: i64,

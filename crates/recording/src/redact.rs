@@ -15,8 +15,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use beamtune_model::{
-    AllocationRow, CarrierRow, CollectRow, CollectionRow, Event, Gap, Group, HolderRow, PortRow, ProcessRow,
-    Sample, Series, SeriesTable, SpawnRow, StandRow, TableRow, TroubleKind, facts,
+    AllocationRow, CarrierRow, CollectRow, CollectionRow, Event, ExitRow, Gap, Group, HolderRow, PortRow,
+    ProcessRow, Sample, Series, SeriesTable, SpawnRow, StandRow, TableRow, TroubleKind, facts,
 };
 
 use crate::error::Error;
@@ -108,6 +108,7 @@ impl Replace {
             row.pid = self.id(&row.pid);
             self.stack(&mut row.stack);
         }
+        sample.exits.iter_mut().for_each(|row| self.exit(row));
         sample.messages.iter_mut().for_each(|row| some(&mut row.pid, |text| self.id(text)));
         sample.carriers.iter_mut().for_each(|row| self.carriers(row));
         sample.allocations.iter_mut().for_each(|row| self.allocations(row));
@@ -158,6 +159,17 @@ impl Replace {
         row.what = self.word(&row.what);
         row.kind = self.name(&row.kind);
         some(&mut row.maker, |text| self.name(text));
+    }
+
+    fn exit(&mut self, row: &mut ExitRow) {
+        some(&mut row.parent, |text| self.id(text));
+        some(&mut row.parent_name, |text| self.name(text));
+        some(&mut row.parent_call, |text| self.name(text));
+        some(&mut row.name, |text| self.name(text));
+        some(&mut row.call, |text| self.name(text));
+        some(&mut row.reason, |text| self.word(text));
+        row.stack.iter_mut().for_each(|(function, _)| *function = self.name(function));
+        some(&mut row.callee, |text| self.name(text));
     }
 
     fn stack(&mut self, stack: &mut [String]) {

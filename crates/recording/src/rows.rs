@@ -1,5 +1,6 @@
 //! The typed tables: what is stored as rows rather than in chunks, each type's way in beside its way out.
 
+mod exits;
 mod locks;
 mod memory;
 mod messages;
@@ -10,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use beamtune_model::{
-    AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Gap, HolderRow, LockRow,
+    AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, ExitRow, Gap, HolderRow, LockRow,
     LockSession, MessageRow, Nanos, PortRow, ProcessRow, RanRow, Rank, Snapshot, SpawnRow, StandRow,
     TableRow, TroubleKind, WaitRow,
 };
@@ -158,6 +159,7 @@ pub(crate) const BY_TICK: &[&str] = &[
     StandRow::TABLE,
     MessageRow::TABLE,
     RanRow::TABLE,
+    ExitRow::TABLE,
     CarrierRow::TABLE,
     AllocationRow::TABLE,
     CodeRow::TABLE,
@@ -192,6 +194,7 @@ pub(crate) fn used_texts(connection: &Connection) -> rusqlite::Result<HashSet<i6
     add::<SpawnRow>(connection, &mut used)?;
     add::<StandRow>(connection, &mut used)?;
     add::<RanRow>(connection, &mut used)?;
+    add::<ExitRow>(connection, &mut used)?;
     add::<CarrierRow>(connection, &mut used)?;
     add::<AllocationRow>(connection, &mut used)?;
     add::<CodeRow>(connection, &mut used)?;

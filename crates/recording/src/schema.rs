@@ -39,6 +39,7 @@ pub(crate) const LATER_TABLES: &[&str] = &[
     "stand",
     "message",
     "ran",
+    "exit",
     "carrier",
     "allocation",
     "code",

@@ -42,6 +42,10 @@ CREATE TABLE message(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NO
 -- Where the busiest processes ran, or waited in the midst of something.
 CREATE TABLE ran(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, pid TEXT NOT NULL,
   stack_text INTEGER NOT NULL, looks INTEGER NOT NULL, waits INTEGER);
+-- Why processes ended, of those that were monitored.
+CREATE TABLE exit(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, parent TEXT,
+  parent_name_text INTEGER, parent_call_text INTEGER, name_text INTEGER, call_text INTEGER, reason_text INTEGER,
+  stack TEXT NOT NULL, callee_text INTEGER, count INTEGER NOT NULL, heap_limit_words INTEGER NOT NULL);
 -- What is read only when somebody asks for it.
 CREATE TABLE carrier(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL,
   allocator_text INTEGER NOT NULL, skipped_text INTEGER, in_pool INTEGER NOT NULL, single INTEGER NOT NULL,

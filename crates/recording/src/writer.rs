@@ -399,6 +399,7 @@ impl Writer {
         rows::insert(&transaction, texts, t, &sample.stands)?;
         rows::insert(&transaction, texts, t, &sample.messages)?;
         rows::insert(&transaction, texts, t, &sample.ran)?;
+        rows::insert(&transaction, texts, t, &sample.exits)?;
         rows::insert(&transaction, texts, t, &sample.carriers)?;
         rows::insert(&transaction, texts, t, &sample.allocations)?;
         rows::insert(&transaction, texts, t, &sample.code)?;

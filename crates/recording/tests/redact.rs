@@ -78,6 +78,15 @@ fn marked(second: i64, table: &mut beamtune_model::SeriesTable, secret: &str) ->
     for row in &mut sample.ran {
         (row.pid, row.stack) = (secret.to_owned(), vec![secret.to_owned(), format!("{secret}:{secret}/1")]);
     }
+    for row in &mut sample.exits {
+        for text in [&mut row.parent, &mut row.parent_name, &mut row.parent_call, &mut row.name] {
+            *text = Some(secret.to_owned());
+        }
+        for text in [&mut row.call, &mut row.reason, &mut row.callee] {
+            *text = Some(secret.to_owned());
+        }
+        row.stack = vec![(format!("{secret}:{secret}/1"), 7)];
+    }
     sample.messages.iter_mut().for_each(|row| row.pid = Some(secret.to_owned()));
     for row in &mut sample.carriers {
         row.allocator = secret.to_owned();

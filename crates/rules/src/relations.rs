@@ -71,6 +71,24 @@ fn takes_turns(idle: &Finding, of: &Finding) -> bool {
     idle.signals.iter().any(|signal| matches!(signal, Signal::TurnsFor(who) if of.is_about(who)))
 }
 
+/// That what a process does not get from the one that others wait for is what ends it.
+fn gives_up_on(waited_for: &Finding, crashes: &Finding) -> bool {
+    let names = waited_for.subject.as_ref().map(Subject::names).unwrap_or_default();
+    crashes.signals.iter().any(|signal| {
+        matches!(signal, Signal::WaitsFor(Subject::ProcessKind { name, .. }) if names.contains(&name.as_str()))
+    })
+}
+
+/// That the new processes are those that take the place of the ones that have ended.
+fn starts_them_anew(crashes: &Finding, starts: &Finding) -> bool {
+    let starter = |subject: &Subject| match subject {
+        Subject::ProcessKind { starter, .. } => starter.clone(),
+        _ => None,
+    };
+    let of = crashes.subject.as_ref().and_then(starter);
+    crashes.level > Level::Notice && of.is_some() && starts.subject.as_ref().and_then(starter) == of
+}
+
 /// Processes that look for modules, load or purge them.
 const LOADERS: [&str; 3] = ["code_server", "erl_prim_loader", "erts_code_purger"];
 
@@ -153,6 +171,24 @@ const RELATIONS: &[Relation] = &[
         effects: &["BT042"],
         is_meant: ends_are_logged,
         why: "callers that have given up end, and that is what is logged",
+    },
+    Relation {
+        cause: "BT053",
+        effects: &["BT063"],
+        is_meant: gives_up_on,
+        why: "a call that is not answered in time ends its caller",
+    },
+    Relation {
+        cause: "BT063",
+        effects: &["BT042"],
+        is_meant: |cause, effect| cause.level > Level::Notice && effect.has(&Signal::LogsEnds),
+        why: "each end with an error is logged, with the state of the process",
+    },
+    Relation {
+        cause: "BT063",
+        effects: &["BT039"],
+        is_meant: starts_them_anew,
+        why: "each end with an error is followed by a new process",
     },
     Relation {
         cause: "BT042",

@@ -18,6 +18,7 @@ mod contended_locks;
 mod cpu_not_used;
 mod cpu_starved;
 mod cpu_throttled;
+mod crash_loop;
 mod dirty_schedulers_saturated;
 mod ets_tables_growing;
 mod flag_traps;
@@ -133,6 +134,7 @@ pub const RULES: &[Rule] = &[
     child_programs::RULE,
     programs_left::RULE,
     priorities::RULE,
+    crash_loop::RULE,
     flag_traps::RULE,
     overload::RULE,
     program_locks::RULE,

@@ -4,6 +4,7 @@
 mod account;
 mod code;
 mod cpu;
+mod crashes;
 mod died;
 mod disturbed;
 mod heaps;
@@ -84,8 +85,8 @@ fn row(change: impl FnOnce(&mut ProcessRow)) -> ProcessRow {
 #[test]
 fn codes_are_unique_and_in_order() {
     let codes: Vec<_> = RULES.iter().map(|rule| rule.code.0).collect();
-    assert!(codes.is_sorted_by(|one, next| one < next), "{codes:?}");
-    assert!(codes.iter().all(|code| code.len() == 5 && code.starts_with("BT")), "{codes:?}");
+    let expect: Vec<_> = (1..=codes.len()).map(|n| format!("BT{n:03}")).collect();
+    assert_eq!(codes, expect);
 }
 
 /// A page that nobody wrote, and a page that nobody can reach, are both found here.

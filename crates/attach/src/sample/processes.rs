@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use beamtune_model::units::Nanos;
-use beamtune_model::{ProcessRow, ProcessTick, RanRow, Rank, SampleBuilder, SpawnRow, metrics};
+use beamtune_model::{ExitRow, ProcessRow, ProcessTick, RanRow, Rank, SampleBuilder, SpawnRow, metrics};
 
 use super::{Known, amount, event, function, needed, number, rows, stands, text, words};
 use crate::etf::{Term, TermError};
@@ -184,6 +184,37 @@ pub(super) fn spawns(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> 
             maker: words(parent_name)?.or(function(parent_call)?),
             count: count.as_i64()?,
             of: sampled,
+        });
+    }
+    Ok(())
+}
+
+/// Functions of a stack that are taken from one reason. The agent tells three.
+const MOST_FRAMES: usize = 16;
+
+/// Why processes ended.
+pub(super) fn exits(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    out.metric(&metrics::EXIT_MONITORED, "", needed(value, "monitored")?);
+    out.metric(&metrics::EXIT_SUPERVISORS, "", needed(value, "supervisors")?);
+    for row in rows(value, "rows")? {
+        let call = |key: &str| row.get(key)?.map(function).transpose().map(Option::flatten);
+        let frames = row.get("stack")?.map(|stack| stack.list()).transpose()?.into_iter().flatten();
+        let stack = frames.take(MOST_FRAMES).map(|frame| {
+            let [at, line] = frame.tuple_of()?;
+            Ok((function(at)?.unwrap_or_default(), amount(line)?))
+        });
+        out.sample.exits.push(ExitRow {
+            t,
+            parent: text(row, "parent")?,
+            parent_name: text(row, "parent_name")?,
+            parent_call: call("parent_call")?,
+            name: text(row, "name")?,
+            call: call("call")?,
+            reason: text(row, "reason")?,
+            stack: stack.collect::<Result<_, TermError>>()?,
+            callee: text(row, "to")?,
+            count: amount(row.field("count")?)?,
+            heap_limit_words: amount(row.field("heap_limit_words")?)?,
         });
     }
     Ok(())

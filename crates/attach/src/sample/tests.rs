@@ -395,6 +395,42 @@ fn texts_of_any_length_are_taken_in_part() {
 }
 
 #[test]
+fn of_ends_it_is_kept_whose_they_were_and_why() {
+    let call = |module, function| Value::tuple([binary(module), binary(function), Value::from(1i64)]);
+    let frame = Value::tuple([call("shop", "buy"), Value::from(33i64)]);
+    let common = |reason: &[(&'static str, Value<'static>)]| {
+        let mut pairs = vec![
+            ("parent", binary("<0.9.0>")),
+            ("parent_name", binary("shop_sup")),
+            ("parent_call", call("supervisor", "shop_sup")),
+            ("count", Value::from(3i64)),
+            ("heap_limit_words", Value::from(0i64)),
+        ];
+        pairs.extend(reason.iter().cloned());
+        map(&pairs)
+    };
+    let crash = [
+        ("name", binary("order_server")),
+        ("call", call("order_server", "init")),
+        ("reason", binary("badmatch")),
+        ("stack", Value::list([frame])),
+        ("to", binary("")),
+    ];
+    let rows = Value::list([common(&crash), common(&[])]);
+    let pairs = [("monitored", Value::from(5i64)), ("supervisors", Value::from(9i64)), ("rows", rows)];
+    let mut recording = Recording::default();
+    let sample = recording.add(vec![done("crashes", &pairs)]).unwrap();
+    assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
+    let [crash, in_order] = &sample.exits[..] else { panic!("{:?}", sample.exits) };
+    assert_eq!(crash.parent_call.as_deref(), Some("supervisor:shop_sup/1"));
+    assert_eq!((crash.name.as_deref(), crash.reason.as_deref()), (Some("order_server"), Some("badmatch")));
+    assert_eq!((&crash.stack[..], crash.callee.as_deref()), (&[("shop:buy/1".to_owned(), 33)][..], None));
+    assert_eq!((in_order.count, &in_order.reason, &in_order.call), (3, &None, &None));
+    let readings = recording.readings(&sample);
+    assert!(readings.contains(&"processes//monitored=5".to_owned()), "{readings:?}");
+}
+
+#[test]
 fn of_new_atoms_it_is_kept_how_they_begin() {
     let beginnings = Value::list([Value::tuple([binary("cart-"), Value::from(45i64)])]);
     let pairs = [("new", Value::from(400i64)), ("sampled", Value::from(50i64)), ("beginnings", beginnings)];

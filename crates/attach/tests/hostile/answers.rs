@@ -226,6 +226,26 @@ pub fn item(name: &str, n: i64) -> Value<'static> {
             ])
         }
         "ran" => map(&[("sampled", int(5))]),
+        "crashes" => {
+            let frame = Value::tuple([call("shop"), int(33)]);
+            let row = map(&[
+                ("parent", text("<0.1.0>")),
+                ("parent_name", text("shop_sup")),
+                ("parent_call", call("supervisor")),
+                ("call", call("shop")),
+                ("reason", text("badmatch")),
+                ("stack", Value::list([frame])),
+                ("to", text("")),
+                ("count", int(3)),
+                ("heap_limit_words", int(0)),
+            ]);
+            map(&[
+                ("monitored", int(5)),
+                ("supervisors", int(9)),
+                ("lost", int(0)),
+                ("rows", Value::list([row])),
+            ])
+        }
         "weigh" => map(&[("sampled", int(30))]),
         "messages" => map(&[
             ("active", int(30)),

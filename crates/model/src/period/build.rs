@@ -6,7 +6,7 @@ use super::mail::Looks;
 use super::{Period, ProcessUse, Seen, SeriesStat, asked};
 use crate::facts::Facts;
 use crate::messages::{MessageRow, MessagesBuilder};
-use crate::rows::{PortRow, ProcessRow, ProcessTick, RanRow, SpawnRow, TableRow};
+use crate::rows::{ExitRow, PortRow, ProcessRow, ProcessTick, RanRow, SpawnRow, TableRow};
 use crate::sample::{Event, Gap, Incarnation, Sample, Tick};
 use crate::series::{Series, SeriesTable};
 use crate::stands::{StandRow, StandsBuilder};
@@ -21,6 +21,9 @@ const MOST_STACKS: usize = 16;
 
 /// Events, gaps, origins, tables and ports of which a period holds at most so many each. A busy day has some hundreds.
 pub(super) const MOST_ROWS: usize = 10_000;
+
+/// Kinds of ends. The agent tells 100 at most in one life of the VM.
+const MOST_EXITS: usize = 200;
 
 /// Stacks of a process, and how often it was seen with each.
 #[derive(Debug, Default)]
@@ -41,6 +44,7 @@ pub struct PeriodBuilder {
     ports: HashMap<String, PortRow>,
     /// By what, kind and maker.
     spawns: HashMap<(String, String, Option<String>), SpawnRow>,
+    exits: Vec<ExitRow>,
     stands: StandsBuilder,
     messages: MessagesBuilder,
 }
@@ -174,6 +178,21 @@ impl PeriodBuilder {
         }
     }
 
+    /// Adds ends of processes; those that are alike are added up.
+    pub fn exit(&mut self, row: ExitRow) {
+        let is_alike = |known: &&mut ExitRow| {
+            (&known.parent_name, &known.parent_call, &known.name, &known.call)
+                == (&row.parent_name, &row.parent_call, &row.name, &row.call)
+                && (&known.reason, &known.stack, &known.callee) == (&row.reason, &row.stack, &row.callee)
+        };
+        if let Some(known) = self.exits.iter_mut().find(is_alike) {
+            let count = known.count.saturating_add(row.count);
+            *known = ExitRow { count, ..row };
+        } else if self.exits.len() < MOST_EXITS {
+            self.exits.push(row);
+        }
+    }
+
     /// Adds a place where processes stand.
     pub fn stand(&mut self, row: StandRow) {
         self.stands.add(row, MOST_ROWS);
@@ -223,6 +242,7 @@ impl PeriodBuilder {
         sample.tables.iter().cloned().for_each(|row| self.table(row));
         sample.ports.iter().cloned().for_each(|row| self.port(row));
         sample.spawns.iter().cloned().for_each(|row| self.spawn(row));
+        sample.exits.iter().cloned().for_each(|row| self.exit(row));
         sample.stands.iter().cloned().for_each(|row| self.stand(row));
         sample.messages.iter().cloned().for_each(|row| self.message(row));
         sample.ran.iter().cloned().for_each(|row| self.ran(row));
@@ -260,6 +280,8 @@ impl PeriodBuilder {
         let traffic = |row: &PortRow| row.input_bytes.saturating_add(row.output_bytes);
         period.ports.sort_by(|a, b| traffic(b).cmp(&traffic(a)).then_with(|| a.id.cmp(&b.id)));
         asked::sort(&mut period);
+        period.exits = self.exits;
+        period.exits.sort_by_key(|row| std::cmp::Reverse(row.count));
         period.stands = self.stands.finish();
         period.messages = self.messages.finish();
         period.spawns = self.spawns.into_values().collect();

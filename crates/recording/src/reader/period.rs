@@ -309,6 +309,7 @@ impl Building<'_> {
         self.records(&mut cursors.stand, until, |tick, _| tick >= begin, PeriodBuilder::stand)?;
         self.records(&mut cursors.message, until, |tick, _| tick >= begin, PeriodBuilder::message)?;
         self.records(&mut cursors.ran, until, |tick, _| tick >= begin, PeriodBuilder::ran)?;
+        self.records(&mut cursors.exit, until, |tick, _| tick >= begin, PeriodBuilder::exit)?;
         self.records(&mut cursors.carrier, until, |tick, _| tick >= begin, PeriodBuilder::carriers)?;
         self.records(&mut cursors.allocation, until, |tick, _| tick >= begin, PeriodBuilder::allocations)?;
         self.records(&mut cursors.code, until, |tick, _| tick >= begin, PeriodBuilder::code)?;

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use beamtune_model::{
-    AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Gap, Group, HolderRow, LockRow,
-    LockSession, MessageRow, Nanos, PortRow, ProcessRow, ProcessTick, RanRow, Sample, SeriesTable, Snapshot,
-    SpawnRow, StandRow, TableRow, WaitRow,
+    AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, ExitRow, Gap, Group, HolderRow,
+    LockRow, LockSession, MessageRow, Nanos, PortRow, ProcessRow, ProcessTick, RanRow, Sample, SeriesTable,
+    Snapshot, SpawnRow, StandRow, TableRow, WaitRow,
 };
 
 use super::parts::{Decoder, Segment, Taker};
@@ -174,6 +174,7 @@ impl Samples<'_> {
             sample.messages.push(row);
         })?;
         self.records(&mut cursors.ran, &mut samples, |sample, row: RanRow| sample.ran.push(row))?;
+        self.records(&mut cursors.exit, &mut samples, |sample, row: ExitRow| sample.exits.push(row))?;
         self.records(&mut cursors.carrier, &mut samples, |sample, row: CarrierRow| {
             sample.carriers.push(row);
         })?;

@@ -184,6 +184,7 @@ pub(super) const WORDS: &[&str] = &[
     "messages",
     "weigh",
     "ran",
+    "crashes",
     "ports",
     "smaps",
     "smaps_rollup",

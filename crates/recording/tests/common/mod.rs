@@ -7,7 +7,7 @@ use std::process::Command;
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
-    AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Gap, HolderRow,
+    AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, ExitRow, Gap, HolderRow,
     Incarnation, LockRow, LockSession, MessageRow, Nanos, PortRow, ProcessRow, ProcessTick, RanRow, Rank,
     Sample, SampleBuilder, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, StandRow, TableRow, Tick,
     TroubleKind, WaitRow, metrics,
@@ -158,6 +158,18 @@ fn detail(second: i64, random: &mut Random, out: &mut SampleBuilder<'_>) {
         stack: vec!["shop:total/1".to_owned(), "shop:buy/1".to_owned()],
         looks: 3,
         waits: second % 2 == 0,
+    });
+    out.sample.exits.push(ExitRow {
+        t,
+        parent: Some("<0.9.0>".to_owned()),
+        parent_name: Some("shop_sup".to_owned()),
+        parent_call: Some("supervisor:shop_sup/1".to_owned()),
+        name: (second % 20 == 0).then(|| "order_server".to_owned()),
+        call: Some("order_server:init/1".to_owned()),
+        reason: Some("badmatch".to_owned()),
+        stack: vec![("order_server:handle_info/2".to_owned(), 33)],
+        count: 2,
+        ..ExitRow::default()
     });
     out.sample.messages.push(MessageRow {
         t,

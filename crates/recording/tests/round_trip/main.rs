@@ -90,6 +90,7 @@ proptest! {
             prop_assert_eq!(&period.tables, &expect.tables);
             prop_assert_eq!(&period.ports, &expect.ports);
             prop_assert_eq!(&period.spawns, &expect.spawns);
+            prop_assert_eq!(&period.exits, &expect.exits);
             prop_assert_eq!(&period.stands, &expect.stands);
             prop_assert_eq!(&period.messages, &expect.messages);
             prop_assert_eq!(&period.carriers, &expect.carriers);

@@ -1,10 +1,10 @@
 //! Any samples, in any order that a recording can have.
 
 use beamtune_model::{
-    AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, Gap, Group, HolderRow,
-    Incarnation, Kind, LockRow, LockSession, MessageRow, Nanos, PortRow, ProcessRow, ProcessTick, RanRow,
-    Rank, Sample, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, StandRow, TableRow, Tick, TroubleKind,
-    Unit, WaitRow,
+    AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, ExitRow, Gap, Group,
+    HolderRow, Incarnation, Kind, LockRow, LockSession, MessageRow, Nanos, PortRow, ProcessRow, ProcessTick,
+    RanRow, Rank, Sample, SeriesTable, SizeCount, Snapshot, Span, SpawnRow, StandRow, TableRow, Tick,
+    TroubleKind, Unit, WaitRow,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -115,6 +115,29 @@ fn stand() -> impl Strategy<Value = StandRow> {
 fn ran() -> impl Strategy<Value = RanRow> {
     (any::<[i64; 2]>(), text(), prop::collection::vec(text(), 0..3), any::<bool>())
         .prop_map(|([t, looks], pid, stack, waits)| RanRow { t, pid, stack, looks, waits })
+}
+
+fn exit() -> impl Strategy<Value = ExitRow> {
+    let names =
+        (maybe_text(), maybe_text(), maybe_text(), maybe_text(), maybe_text(), maybe_text(), maybe_text());
+    (any::<[i64; 3]>(), names, prop::collection::vec((text(), any::<i64>()), 0..3)).prop_map(
+        |([t, count, heap_limit_words], names, stack)| {
+            let (parent, parent_name, parent_call, name, call, reason, callee) = names;
+            ExitRow {
+                t,
+                parent,
+                parent_name,
+                parent_call,
+                name,
+                call,
+                reason,
+                stack,
+                callee,
+                count,
+                heap_limit_words,
+            }
+        },
+    )
 }
 
 fn message() -> impl Strategy<Value = MessageRow> {
@@ -366,7 +389,7 @@ pub fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
     let value = prop_oneof![any::<i64>(), 0..1_000_i64, Just(7)];
     let readings = prop::collection::btree_map(0..12_u32, value, 0..12);
     let rows = (few(process()), few(table_row()), few(port()), few(spawn()), few(snapshot()));
-    let seen = (few(stand()), few(message()), few(ran()));
+    let seen = (few(stand()), few(message()), few(ran()), few(exit()));
     let rest = (few(busiest()), few(event()), few(gap()), few((text(), text())));
     let asked = (
         few(carriers()),
@@ -383,7 +406,7 @@ pub fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
             sample.readings =
                 readings.into_iter().map(|(id, value)| (beamtune_model::SeriesId(id), value)).collect();
             (sample.processes, sample.tables, sample.ports, sample.spawns, sample.snapshots) = rows;
-            (sample.stands, sample.messages, sample.ran) = seen;
+            (sample.stands, sample.messages, sample.ran, sample.exits) = seen;
             (sample.busiest, sample.events, sample.gaps, sample.facts) = rest;
             (
                 sample.carriers,

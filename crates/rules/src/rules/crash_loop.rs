@@ -1,0 +1,310 @@
+//! BT063: processes end with errors again and again, and others are started in their place.
+//!
+//! The exit monitor of the agent sees some of the ends: children of supervisors that do something, new holders of registered names, and
+//! new processes that were met by chance. An end in order (`normal`, `shutdown`, `{shutdown, _}`) is no error, however often it comes.
+
+use std::collections::BTreeSet;
+
+use beamtune_model::{
+    Account, Code, Evidence, ExitRow, Missing, Period, Scale, Signal, Subject, Unit, metrics,
+};
+
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+use crate::signals::stack;
+use crate::view;
+
+pub const RULE: Rule = Rule {
+    code: Code("BT063"),
+    name: "crash-loop",
+    question: "Do processes end with errors again and again?",
+    confirm: "the crash reports in the node's log: as many in a minute, of the same process and with the same reason",
+    needs: &[&metrics::EXIT_MONITORED],
+    account: Account::Delay,
+    needs_minutes: true,
+    judge,
+    ..Rule::COMMON
+};
+
+/// Ends with errors in a second.
+const RATE: Scale = Scale {
+    notice: 0.000_1,
+    warning: 0.05,
+    critical: 10.0,
+    source: "judgement: three in a minute are no accident; a supervisor gives up at more than one in five seconds unless it is told \
+             otherwise",
+};
+
+/// Fewer are no loop (judgement).
+const LOOP: i64 = 3;
+
+/// Of processes without a name, where fewer than this share of the ends that were seen are errors, most of the work is done (judgement).
+const MOSTLY_IN_ORDER: f64 = 0.1;
+
+/// How many loops are reported, the most frequent ones.
+const MAX_LOOPS: usize = 5;
+
+/// The reason of a process that was ended by `exit(Pid, kill)`, or by the VM at its heap limit.
+const KILLED: &str = "killed";
+
+/// Ends with errors of processes that one parent has started alike.
+struct Loop<'a> {
+    rows: Vec<&'a ExitRow>,
+    errors: i64,
+    /// Of the ends under that parent that were seen, those with errors.
+    share: f64,
+}
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let monitored = period.stat(&metrics::EXIT_MONITORED, "")?.max;
+    let supervisors = period.stat(&metrics::EXIT_SUPERVISORS, "").map_or(0, |stat| stat.max);
+    let seconds = period.seconds();
+    if seconds <= 0.0 {
+        return Ok(Judgement::NotJudged {
+            reason: "one sample was taken only".to_owned(),
+            next: "record for longer: --for 10s".to_owned(),
+        });
+    }
+    let loops = loops(&period.exits);
+    let drafts = loops.iter().take(MAX_LOOPS);
+    let drafts = drafts.filter_map(|found| {
+        let rate = found.errors as f64 / seconds;
+        RATE.severity(rate).map(|severity| describe(period, found, rate, severity))
+    });
+    let all = period.exits.iter().map(|row| row.count).fold(0, i64::saturating_add);
+    let errors = loops.iter().map(|found| found.errors).fold(0, i64::saturating_add);
+    Ok(Judgement::found_or_healthy(
+        drafts.collect(),
+        format!(
+            "of {all} ends of processes that were seen, {errors} came with an error; up to {monitored} processes were monitored, \
+             {supervisors} supervisors are known"
+        ),
+    ))
+}
+
+/// Those that are children of the same parent and run the same, the most frequent first.
+fn loops(exits: &[ExitRow]) -> Vec<Loop<'_>> {
+    let parent = |row: &ExitRow| (row.parent_name.clone(), row.parent_call.clone());
+    let mut loops: Vec<Loop<'_>> = Vec::new();
+    // What ended before it could be asked comes last, and is taken for the most frequent one of its parent.
+    let (known, unknown): (Vec<&ExitRow>, Vec<&ExitRow>) =
+        exits.iter().filter(|row| row.reason.is_some() && row.count > 0).partition(|row| row.call.is_some());
+    for row in known.into_iter().chain(unknown) {
+        let is_its =
+            |found: &&mut Loop<'_>| {
+                found.rows.iter().take(1).any(|first| {
+                    parent(first) == parent(row) && (row.call.is_none() || first.call == row.call)
+                })
+            };
+        match loops.iter_mut().find(is_its) {
+            Some(found) => {
+                found.rows.push(row);
+                found.errors = found.errors.saturating_add(row.count);
+            }
+            None => loops.push(Loop { rows: vec![row], errors: row.count, share: 1.0 }),
+        }
+    }
+    for found in &mut loops {
+        let of = found.rows.first().map(|first| parent(first));
+        let all = exits.iter().filter(|row| Some(parent(row)) == of).map(|row| row.count);
+        found.share = found.errors as f64 / all.fold(0, i64::saturating_add).max(1) as f64;
+    }
+    loops.sort_by_key(|found| std::cmp::Reverse(found.errors));
+    loops
+}
+
+impl Loop<'_> {
+    /// The end that came most often.
+    fn most(&self) -> Option<&ExitRow> {
+        self.rows.iter().copied().max_by_key(|row| row.count)
+    }
+
+    /// What has ended: its name, those of several, or what they run.
+    fn child(&self) -> String {
+        let names: BTreeSet<&str> = self.rows.iter().filter_map(|row| row.name.as_deref()).collect();
+        let call = self.rows.iter().find_map(|row| row.call.as_deref());
+        match (names.iter().next(), names.len(), call) {
+            (Some(name), 1, _) => (*name).to_owned(),
+            (Some(name), more, _) => format!("{name} and {} more", more - 1),
+            (None, _, Some(call)) => call.to_owned(),
+            (None, ..) => "a process".to_owned(),
+        }
+    }
+
+    /// Who has started them; `None` if it is not known.
+    fn parent(&self) -> Option<&str> {
+        let row = self.rows.first()?;
+        row.parent_name.as_deref().or(row.parent_call.as_deref()).or(row.parent.as_deref())
+    }
+
+    fn is_named(&self) -> bool {
+        self.rows.iter().any(|row| row.name.is_some())
+    }
+
+    /// That all were killed, and not by the VM.
+    fn is_killed(&self) -> bool {
+        self.rows.iter().all(|row| row.reason.as_deref() == Some(KILLED) && row.heap_limit_words == 0)
+    }
+
+    /// The heap limit at which the most frequent end came.
+    fn heap_limit(&self) -> Option<i64> {
+        let row = self.most()?;
+        (row.reason.as_deref() == Some(KILLED) && row.heap_limit_words > 0).then_some(row.heap_limit_words)
+    }
+}
+
+/// A reason in words.
+fn why(row: &ExitRow) -> String {
+    let reason = row.reason.as_deref().unwrap_or(KILLED);
+    if reason == KILLED && row.heap_limit_words > 0 {
+        return format!("killed at its heap limit of {} words", row.heap_limit_words);
+    }
+    let callee = row.callee.as_ref().map_or(String::new(), |callee| format!(" to {callee}"));
+    match place(row) {
+        Some(place) => format!("{reason} in {place}{callee}"),
+        None => reason.to_owned(),
+    }
+}
+
+/// Where it was raised: the program's own function, where there is one.
+fn place(row: &ExitRow) -> Option<String> {
+    own_place(row).or_else(|| row.stack.first().map(|(function, _)| function.clone()))
+}
+
+/// The innermost function of the stack that is the program's own, with the line.
+fn own_place(row: &ExitRow) -> Option<String> {
+    let functions: Vec<String> = row.stack.iter().map(|(function, _)| function.clone()).collect();
+    let own = stack::of_program(&functions)?;
+    let line = row.stack.iter().find(|(function, _)| function == own).map_or(0, |(_, line)| *line);
+    Some(if line > 0 { format!("{own} line {line}") } else { own.to_owned() })
+}
+
+/// How often, in words that fit the rate.
+fn often(rate: f64, errors: i64) -> String {
+    match errors {
+        1 => "once".to_owned(),
+        2 => "twice".to_owned(),
+        _ if rate >= 2.0 => format!("{rate:.0} times a second"),
+        _ if rate * 60.0 >= 1.0 => format!("{:.0} times a minute", rate * 60.0),
+        _ => format!("{:.0} times an hour", rate * 3_600.0),
+    }
+}
+
+fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draft {
+    let child = found.child();
+    let parent = found.parent();
+    let most = found.most();
+    let kind = Subject::ProcessKind { name: child.clone(), starter: parent.map(str::to_owned) };
+    let limit = found.heap_limit();
+    let flag = limit.filter(|limit| {
+        view::emulator_flag(&period.facts, "+hmax").value().and_then(|words| words.parse().ok())
+            == Some(*limit)
+    });
+    let reason = match flag {
+        Some(words) => format!("killed at its heap limit, which +hmax {words} sets (words)"),
+        None => most.map_or_else(String::new, why),
+    };
+    let is_rare = !found.is_named() && found.share < MOSTLY_IN_ORDER;
+    let callee = most.and_then(|row| row.callee.clone());
+    let of = parent.map_or(String::new(), |parent| format!(" of {parent}"));
+    Draft::new(
+        severity,
+        format!("{child}{of} ends with an error {}: {reason}", often(rate, found.errors)),
+    )
+    .about(match flag {
+        Some(_) => Subject::Flag { name: "+hmax".to_owned() },
+        None => kind.clone(),
+    })
+    .signals(flag.map(|_| Signal::Crashes(kind)))
+    .signals(callee.clone().map(|name| Signal::WaitsFor(Subject::ProcessKind { name, starter: None })))
+    .minor_if(found.errors < LOOP || is_rare || found.is_killed())
+    .guess_if(found.is_killed())
+    .because(
+        Evidence::number("ends with errors", rate, Unit::PerSecond)
+            .against(RATE.warning, RATE.source)
+            .with_text(format!("{} seen in {}", found.errors, view::duration_text(period.seconds()))),
+    )
+    .because_some(started_by(found).map(|text| Evidence::text("started by", text)))
+    .because_some(found.rows.iter().find_map(|row| row.call.clone()).map(|call| Evidence::text("runs", call)))
+    .because_some((!reason.is_empty()).then(|| Evidence::text("reason", told(most, &reason))))
+    .because_some(others(found, most).map(|text| Evidence::text("other reasons", text)))
+    .because_some((found.share < 1.0).then(|| {
+        Evidence::number("of the ends seen under this parent, these", found.share, Unit::Ratio)
+    }))
+    .but("some processes are monitored, not all: there may be more such ends than these")
+    .but_if(is_rare, "most of them end in order, so most of the work is done")
+    .but_if(found.is_killed(), "somebody ends them with exit(Pid, kill), which may be meant")
+    .but_if(found.errors < LOOP, "a single failure looks the same: see whether it goes on")
+    .fix_if(flag.is_some(), || {
+        remedy::of(
+            period,
+            "+hmax",
+            &format!("a higher +hmax than {} words, or none (+hmax 0) and a limit for single processes", limit.unwrap_or(0)),
+            "the flag holds for each process: the VM kills this one whenever a collection leaves it with a larger heap",
+            "ends in a minute, and the largest heap of the process (beamtune memory)",
+        )
+    })
+    .fix_if(limit.is_some(), || {
+        remedy::of(
+            period,
+            "process.max_heap_size",
+            &format!("a limit of its own for {child}: process_flag(max_heap_size, Words) in its init, or spawn_opt where it is started"),
+            "its work needs more heap than it may have; what it does in pieces needs less",
+            "ends in a minute, and the largest heap of the process (beamtune memory)",
+        )
+    })
+    .fix_if(limit.is_none(), || {
+        let at = most.and_then(own_place).map_or(String::new(), |place| format!(" at {place}"));
+        let whom = callee.map_or(String::new(), |callee| format!(", and see why {callee} does not answer"));
+        remedy::of(
+            period,
+            "code.crash_cause",
+            &format!("read the crash report of {child} in the node's log, and mend the cause{at}{whom}"),
+            "a new process without its state does the same again; callers meanwhile get noproc, or lose what it knew",
+            "crash reports in a minute",
+        )
+    })
+    .fix_if(limit.is_none() && most.is_some_and(|row| row.stack.is_empty()), || {
+        remedy::of(
+            period,
+            "code.backoff",
+            "where it cannot reach something: start without it, and try again after pauses that grow (handle_continue, timers)",
+            "a supervisor restarts at once, and ends with all of its children when that comes too often",
+            "restarts in a minute while what it needs is away",
+        )
+    })
+}
+
+/// Name, pid and module of the parent.
+fn started_by(found: &Loop<'_>) -> Option<String> {
+    let row = found.rows.iter().max_by_key(|row| row.t)?;
+    let known = [&row.parent_name, &row.parent_call, &row.parent];
+    let known: Vec<&str> = known.into_iter().filter_map(Option::as_deref).collect();
+    (!known.is_empty()).then(|| known.join(", "))
+}
+
+/// The reason with the stack that it came with.
+fn told(most: Option<&ExitRow>, reason: &str) -> String {
+    let stack = most.map_or(&[][..], |row| row.stack.as_slice());
+    match stack {
+        [] | [_] => reason.to_owned(),
+        _ => {
+            let functions: Vec<&str> = stack.iter().map(|(function, _)| function.as_str()).collect();
+            format!("{reason}; stack: {}", functions.join(", "))
+        }
+    }
+}
+
+/// The reasons besides the most frequent one.
+fn others(found: &Loop<'_>, most: Option<&ExitRow>) -> Option<String> {
+    const SHOWN: usize = 3;
+    let mut reasons: Vec<String> = Vec::new();
+    for row in &found.rows {
+        let text = why(row);
+        if most.is_none_or(|most| why(most) != text) && !reasons.contains(&text) {
+            reasons.push(text);
+        }
+    }
+    reasons.truncate(SHOWN);
+    (!reasons.is_empty()).then(|| reasons.join("; "))
+}

@@ -1,0 +1,127 @@
+//! The rule about processes that end with errors again and again.
+
+use beamtune_model::{Confidence, ExitRow, Level, Outcome, Signal, Subject, facts};
+
+use super::node::{Node, node};
+use super::{Read, assert_healthy, entries, finding, outcome, value};
+
+/// The made node tells these in each of its seconds.
+fn ends(rows: Vec<ExitRow>) -> Node {
+    node().with(|n| n.exits = Some(rows))
+}
+
+fn crash(count: i64) -> ExitRow {
+    ExitRow {
+        parent: Some("<0.90.0>".to_owned()),
+        parent_name: Some("shop_sup".to_owned()),
+        parent_call: Some("supervisor:shop_sup/1".to_owned()),
+        name: Some("order_server".to_owned()),
+        call: Some("order_server:init/1".to_owned()),
+        reason: Some("badmatch".to_owned()),
+        stack: vec![
+            ("maps:get/2".to_owned(), 0),
+            ("order_server:handle_info/2".to_owned(), 33),
+            ("gen_server:try_dispatch/4".to_owned(), 1_123),
+        ],
+        count,
+        ..ExitRow::default()
+    }
+}
+
+fn in_order(count: i64) -> ExitRow {
+    let crash = crash(count);
+    ExitRow { name: None, call: None, reason: None, stack: Vec::new(), ..crash }
+}
+
+#[test]
+fn a_child_that_crashes_each_second_is_named_with_its_supervisor_and_the_reason() {
+    let found = finding(&ends(vec![crash(1)]), "BT063");
+    assert_eq!(found.level, Level::Warning);
+    assert_eq!(found.subject_text().as_deref(), Some("order_server made by shop_sup"));
+    assert_eq!(
+        found.subject,
+        Some(Subject::ProcessKind { name: "order_server".to_owned(), starter: Some("shop_sup".to_owned()) })
+    );
+    assert!(found.summary.starts_with("order_server of shop_sup ends with an error"), "{}", found.summary);
+    assert!(found.summary.contains("badmatch in order_server:handle_info/2 line 33"), "{}", found.summary);
+    assert_eq!(entries(&found), ["code.crash_cause"]);
+    assert!(found.remedies[0].change.contains("order_server:handle_info/2 line 33"), "{:?}", found.remedies);
+    // Ten in a second and more.
+    assert_eq!(finding(&ends(vec![crash(20)]), "BT063").level, Level::Critical);
+}
+
+#[test]
+fn ends_in_order_are_healthy_however_many() {
+    assert_healthy(&ends(vec![in_order(200)]), "BT063");
+    assert_healthy(&ends(Vec::new()), "BT063");
+    let old = node().with(|n| n.exits = None);
+    assert!(matches!(outcome(&old.period(), "BT063"), Outcome::NotJudged { .. }));
+}
+
+#[test]
+fn a_few_failures_among_many_ends_in_order_are_a_notice() {
+    let job = |count| ExitRow { name: None, call: Some("job:init/1".to_owned()), ..crash(count) };
+    let found = finding(&ends(vec![job(1), in_order(50)]), "BT063");
+    assert_eq!(found.level, Level::Notice);
+    assert!(value(&found, "of the ends seen under this parent, these").is_some_and(|share| share < 0.02));
+    assert_eq!(finding(&ends(vec![job(10), in_order(50)]), "BT063").level, Level::Critical);
+    // A name has one holder: it has failed, whatever its siblings do.
+    assert_eq!(finding(&ends(vec![crash(1), in_order(50)]), "BT063").level, Level::Warning);
+}
+
+#[test]
+fn workers_of_one_supervisor_that_run_the_same_are_one_loop() {
+    let worker =
+        |number: i64| ExitRow { name: Some(format!("pool_{number}")), stack: Vec::new(), ..crash(1) };
+    let early = ExitRow { name: None, call: None, ..worker(0) };
+    let found = finding(&ends(vec![worker(1), worker(2), worker(3), early]), "BT063");
+    assert!(found.summary.starts_with("pool_1 and 2 more of shop_sup"), "{}", found.summary);
+    assert_eq!(value(&found, "ends with errors").map(|rate| rate.round()), Some(4.0));
+    // Without a stack it is an exit that was meant, such as a connection that is refused.
+    assert_eq!(entries(&found), ["code.crash_cause", "code.backoff"]);
+}
+
+#[test]
+fn a_heap_limit_that_kills_is_named_with_whom_it_kills() {
+    let killed = |words| ExitRow {
+        reason: Some("killed".to_owned()),
+        stack: Vec::new(),
+        heap_limit_words: words,
+        ..crash(1)
+    };
+    let found = finding(&ends(vec![killed(1_000_000)]), "BT063");
+    assert_eq!(found.subject_text().as_deref(), Some("order_server made by shop_sup"));
+    assert!(found.summary.ends_with("killed at its heap limit of 1000000 words"), "{}", found.summary);
+    assert_eq!(entries(&found), ["process.max_heap_size"]);
+
+    let by_flag = ends(vec![killed(1_000_000)])
+        .with(|n| n.facts.push((facts::EMU_ARGS, r#"["-hmax","1000000"]"#.to_owned())));
+    let found = finding(&by_flag, "BT063");
+    assert!(found.summary.ends_with("which +hmax 1000000 sets (words)"), "{}", found.summary);
+    assert_eq!(found.subject, Some(Subject::Flag { name: "+hmax".to_owned() }));
+    assert!(found.signals.iter().any(
+        |signal| matches!(signal, Signal::Crashes(Subject::ProcessKind { name, .. }) if name == "order_server")
+    ));
+    assert_eq!(entries(&found), ["+hmax", "process.max_heap_size"]);
+
+    // Without a limit it was somebody who may have meant it.
+    let found = finding(&ends(vec![killed(0)]), "BT063");
+    assert_eq!((found.level, found.confidence), (Level::Notice, Confidence::Guess));
+}
+
+#[test]
+fn a_call_that_is_not_answered_names_whom_it_asked() {
+    let timeout = ExitRow {
+        reason: Some("timeout".to_owned()),
+        stack: vec![("gen_server:call/3".to_owned(), 0)],
+        callee: Some("stock_server".to_owned()),
+        ..crash(1)
+    };
+    let found = finding(&ends(vec![timeout]), "BT063");
+    assert!(found.summary.ends_with("timeout in gen_server:call/3 to stock_server"), "{}", found.summary);
+    assert!(
+        found.remedies[0].change.ends_with("see why stock_server does not answer"),
+        "{:?}",
+        found.remedies
+    );
+}
