@@ -78,8 +78,9 @@ impl Taken<'_> {
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let cores = view::programs_cores(period)?;
-    let capacity = view::capacity(period)?;
-    let limit = capacity.allowed.min(capacity.quota.unwrap_or(f64::INFINITY));
+    // Schedulers do not bound programs, and are not known where the VM was not asked.
+    let allowed = period.stat(&metrics::CPUS_ALLOWED, "")?.mean();
+    let limit = allowed.min(view::quota_cores(period).unwrap_or(f64::INFINITY));
     let children = period.stat(&metrics::PROGRAMS_CHILDREN, "")?;
     let more = (children.last.value - children.first.value) as f64 / period.seconds().max(1.0);
     let rate = period.rate(&metrics::PROGRAMS_ENDED, "").ok().map(|ended| (ended + more).max(0.0));
