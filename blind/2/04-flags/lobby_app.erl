@@ -1,0 +1,5 @@
+-module(lobby_app).
+-behaviour(application).
+-export([start/2, stop/1]).
+start(_, _) -> lobby_sup:start_link().
+stop(_) -> ok.
