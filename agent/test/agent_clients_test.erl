@@ -138,9 +138,10 @@ its_processes(Target) ->
     check("keeper, agent, collector, reader", 4, Grown([procs | ?SLOW])),
     check("watcher", 5, Grown([events])),
     check("filer", 6, Grown([{host, #{ask => [threads]}}])),
+    check("exit monitor", 7, Grown([crashes])),
     Second = member(Target),
     joined(Second),
-    check("session, collector, reader", 9, settled(Count) - Before),
+    check("session, collector, reader", 10, settled(Count) - Before),
     Second ! go,
     result(Second),
     [Idle, Tables] = [call(Target, F, [31000]) || F <- [idle, unnamed_tables]],
@@ -215,7 +216,7 @@ agent_killed(Target) ->
 
 collector_killed(Target) ->
     #{agent := Pid} = Agent = join(Target),
-    agent_client:sample(Agent, 1, ?HOT -- [events]),
+    agent_client:sample(Agent, 1, ?HOT -- [events, crashes]),
     {links, [Collector]} = call(Target, erlang, process_info, [Pid, links]),
     exit(Collector, kill),
     Sample = agent_client:sample(Agent, 2, ?HOT),

@@ -9,6 +9,8 @@
 %% How many kinds of places are reported, and for how many processes each of them may wait.
 -define(STAND_ROWS, 20).
 -define(MOST_ON, 8).
+%% So far it is followed for whom those wait that are waited for.
+-define(FOLLOWED, 5).
 %% From how many rows of a book the sample is drawn.
 -define(STAND_CHUNKS, 10).
 %% Who has more connections than these serves many, and waits for none of them.
@@ -34,17 +36,22 @@ stands(Most, #state{budget_ppm = Budget, own = Own, stands_first = IsFirst} = St
             Wanted = most_wanted(Waiting),
             MayWalk = Wanted =/= [] andalso may_walk(),
             Ask = fun(Pid) -> wanted(Pid, MayWalk) end,
-            %% Those that are waited for may wait for others themselves.
-            First = details(Ask, Wanted, State),
-            Next = details(Ask, most_wanted([Stand || {_, Stand} <- First]) -- Wanted, State),
+            Looked = follow(Ask, Wanted, [], ?FOLLOWED, State),
             Rows = lists:reverse(lists:keysort(2, [{Stack, N, Queued, best_on(On)}
                                                    || {Stack, {N, Queued, On}} <- maps:to_list(Places)])),
             {#{total => Total, sampled => length(Stood), waiting => length(Waiting),
                rows => lists:sublist(Rows, ?STAND_ROWS),
                waited_for => [{id(Pid), Status, Queue, Stack, [on(P) || P <- On]}
-                              || {Pid, #{status := Status, queue := Queue, stack := Stack, on := On}} <- First ++ Next]},
-             State#state{waited_for = [Pid || {Pid, _} <- First ++ Next], stands_first = false}}
+                              || {Pid, #{status := Status, queue := Queue, stack := Stack, on := On}} <- Looked]},
+             State#state{waited_for = lists:sublist([Pid || {Pid, _} <- Looked], 2 * ?MOST_WANTED), stands_first = false}}
     end.
+
+%% Those that are waited for may wait for others themselves, and these for others: in a circle, if nobody goes on.
+follow(_, Pids, Looked, Steps, _) when Pids =:= []; Steps =:= 0 -> Looked;
+follow(Ask, Pids, Looked, Steps, State) ->
+    Now = details(Ask, Pids, State),
+    All = Looked ++ Now,
+    follow(Ask, most_wanted([Stand || {_, Stand} <- Now]) -- [Pid || {Pid, _} <- All], All, Steps - 1, State).
 
 %% Status and queue first: they are read from outside, and only who waits is asked for more. Whom a process monitors tells whom it
 %% waits for: a call monitors who is called. Not where it waits in the loop of a behaviour, as one does that very many monitor.

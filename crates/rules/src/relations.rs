@@ -448,6 +448,12 @@ const RELATIONS: &[Relation] = &[
         why: "each full collection takes a new heap and gives the old one back",
     },
     Relation {
+        cause: "BT068",
+        effects: &["BT045", "BT046"],
+        is_meant: |_, effect| effect.is_about(&Subject::allocator("eheap_alloc")),
+        why: "heaps grow by each copy, and shrink when it is collected",
+    },
+    Relation {
         cause: "BT029",
         effects: &["BT046"],
         is_meant: same_subject,

@@ -130,6 +130,7 @@ pub struct Draft {
     evidence: Vec<Evidence>,
     against: Vec<String>,
     remedies: Vec<Remedy>,
+    confirm: Option<&'static str>,
 }
 
 /// What the accounts of a period hold; what is not known is `None`.
@@ -180,6 +181,7 @@ impl Draft {
             evidence: Vec::new(),
             against: Vec::new(),
             remedies: Vec::new(),
+            confirm: None,
         }
     }
 
@@ -270,6 +272,12 @@ impl Draft {
         self
     }
 
+    /// What would confirm or refute it, where that is not what the rule says.
+    pub fn confirmed_by(mut self, confirm: &'static str) -> Self {
+        self.confirm = Some(confirm);
+        self
+    }
+
     /// Adds evidence that may be missing.
     pub fn because_some(mut self, evidence: Option<Evidence>) -> Self {
         self.evidence.extend(evidence);
@@ -329,7 +337,7 @@ impl Draft {
             latent: self.latent,
             evidence: self.evidence,
             against: self.against,
-            confirm: rule.confirm,
+            confirm: self.confirm.unwrap_or(rule.confirm),
             remedies: self.remedies,
         }
     }

@@ -31,6 +31,7 @@ mod huge_pages;
 mod idle_heaps;
 mod known_fixes;
 mod large_messages;
+mod large_objects;
 mod links_and_monitors;
 mod literal_area;
 mod logger_overload;
@@ -139,4 +140,5 @@ pub const RULES: &[Rule] = &[
     overload::RULE,
     program_locks::RULE,
     heap_settings::RULE,
+    large_objects::RULE,
 ];

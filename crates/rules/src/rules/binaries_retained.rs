@@ -147,6 +147,9 @@ fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
         period.facts.otp_release().is_some_and(|release| release < 27),
         "before OTP 27 a part of a binary that came in a message counts as that part only: a process may keep more than it is counted to",
     );
+    let draft = draft.confirmed_by(
+        "binary:referenced_byte_size/1 of a binary in the table, beside its byte_size: far more means that a part keeps the whole",
+    );
     Some(draft.fix(remedy::of(
         period,
         "code.binary_copy",

@@ -137,6 +137,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let candidates = [lock_suspects::candidates, lock_suspects::metrics, lock_suspects::receiver]
         .into_iter()
         .filter_map(|candidate| candidate(period).filter(|_| is_guessed));
+    let bags = if is_guessed { lock_suspects::bags(period) } else { Vec::new() };
+    let bag = bags.first().copied();
     // An explanation is a notice; that locks hold the node back is more than that.
     let severity = locks.as_ref().map_or(10.0, |(severity, _)| *severity);
     // Where only the switches told of locks, how long they were waited for is not known.
@@ -144,7 +146,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let blocked = is_timed.then_some(Cost::CpuCores(unused.blocked));
     let turns = turns_for.map(|turns| Signal::TurnsFor(turns.subject()));
     let signals = [Signal::Unused(cause)].into_iter().chain(turns);
-    let draft = candidates.fold(Draft::new(severity, summary).about(subject(cause, &unused)).signals(signals).costs(blocked).part(blocked.map(|_| Use::Locks)), Draft::because)
+    let summary = match bag {
+        Some(bag) => {
+            format!("{summary}; most likely for the table {}, a bag of {} objects", bag.name, bag.objects)
+        }
+        None => summary,
+    };
+    let about = bag.map(|bag| Subject::table(&bag.name)).or_else(|| subject(cause, &unused));
+    let draft = candidates.fold(Draft::new(severity, summary).about(about).signals(signals).costs(blocked).part(blocked.map(|_| Use::Locks)), Draft::because)
         .because(Evidence::number("capacity", capacity.cores, Unit::Cores).with_text(account::capacity_text(&capacity)))
         .because(Evidence::number("CPU of the VM", used, Unit::Cores))
         .because(Evidence::number("not used: stopped by the quota", share(unused.stopped), Unit::Ratio))
@@ -193,7 +202,19 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )
         .but_if(turns_for.is_some(), "workers that ask it for work, and have none to do, look the same")
         .but_if(cause == Use::Outside, "messages that a process never takes look the same: see whether they stay");
+    let draft =
+        draft.but_if(bag.is_some(), "a bag whose keys have few objects each is as quick as another table");
     let remedies = if counted.is_some() { Vec::new() } else { remedies(period, cause) };
+    let keyed = bag.and_then(|bag| {
+        remedy::of(
+            period,
+            "code.keyed_objects",
+            &format!("make {} a set or an ordered_set with the object in its key: {{{{Key, Object}}}}", bag.name),
+            "a write to a bag goes through all objects of that key, and nobody else writes to the table meanwhile",
+            "the time that a write takes (timer:tc of ets:insert/2), and throughput under the same load",
+        )
+    });
+    let remedies: Vec<Option<Remedy>> = [keyed].into_iter().filter(Option::is_some).chain(remedies).collect();
     Ok(Judgement::found(remedies.into_iter().fold(draft, Draft::fix)))
 }
 

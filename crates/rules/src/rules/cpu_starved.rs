@@ -135,7 +135,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
     let is_crowded = foreign + programs + view::process_cores(period)? >= CROWDED * waiting.capacity.allowed;
     let mut drafts = Vec::new();
+    // Where CPUs are idle, waits that are no longer than waking up takes are none for a CPU.
+    let wakes_up = !is_crowded && who != Who::Quota && waiting.per_turn_seconds < view::TURN_SECONDS;
     if waiting.waited >= WORTH_CORES
+        && !wakes_up
         && let Some(severity) = WAIT.severity(waiting.share())
     {
         let is_unsure = who == Who::Quota || waiting.per_turn_seconds < view::TURN_SECONDS || !is_crowded;

@@ -88,9 +88,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .map(|capacity| capacity.cores)
         .or_else(|_| view::schedulers_online(period))
         .or_else(|_| period.fact_number(facts::SCHEDULERS).map(|all| all as f64))?;
-    let small = gc < WORTH_SHARE * capacity;
-
     let whose = Whose::of(period);
+    // What runs at priority low takes what the others leave.
+    let small = gc < WORTH_SHARE * capacity || whose.is_of_low_priority();
+
     let draft = Draft::new(
         severity,
         format!(
@@ -295,6 +296,10 @@ impl<'a> Whose<'a> {
     /// The least.
     fn fullsweep_after(&self) -> Option<i64> {
         self.rows().filter_map(|row| row.fullsweep_after).min()
+    }
+
+    fn is_of_low_priority(&self) -> bool {
+        self.is_known() && self.rows().all(|row| row.priority.as_deref() == Some("low"))
     }
 
     /// The one with the longest queue, where messages lie in heaps in number.

@@ -5,7 +5,7 @@
 //! erl_process.h). So high and max are meant for what mostly waits.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Signal, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Signal, Unit, metrics,
 };
 
 use crate::remedy;
@@ -71,7 +71,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let raised: Vec<&ProcessUse> = of(&["high", "max"]).filter(runs).collect();
     let has_all = raised.len() >= active.shares.len();
     let seen = Seen { total, waiting, online: active.shares.len(), raised: raised.len(), has_all };
-    let drafts = raised.iter().map(|process| keeps_waiting(period, process, &seen));
+    let bursts =
+        if raised.is_empty() { bursts(period, of(&["high", "max"]).collect(), &active, &seen) } else { None };
+    let drafts = raised.iter().map(|process| keeps_waiting(period, process, &seen)).chain(bursts);
     let is_full = active.mean() >= BUSY;
     let starved = of(&["low"]).filter(|_| is_full).filter_map(|process| is_starved(period, process, &seen));
     let drafts: Vec<Draft> = drafts.chain(starved).collect();
@@ -82,6 +84,64 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "{known} processes of priority high or max stood out, and none of them runs most of the time"
         ),
     ))
+}
+
+/// Of what the schedulers can do, what those of raised priority do together.
+const BURSTS: Scale = Scale {
+    notice: 0.40,
+    warning: 0.50,
+    critical: 0.97,
+    source: "judgement: the priority is meant for what mostly waits; in bursts so much leaves the others nothing",
+};
+
+/// Those that run now and then, but together do much of all work while others wait.
+fn bursts(
+    period: &Period,
+    mut raised: Vec<&ProcessUse>,
+    active: &view::Activity,
+    seen: &Seen,
+) -> Option<Draft> {
+    raised.sort_by_key(|process| std::cmp::Reverse(process.reductions));
+    let first = *raised.first()?;
+    let reductions: f64 = raised.iter().map(|process| process.reductions as f64).sum();
+    let of_work = reductions / seen.total.max(1.0);
+    let share = of_work.min(1.0) * active.mean();
+    let severity = BURSTS.severity(share).filter(|_| seen.waiting >= WAITING)?;
+    let busy =
+        raised.iter().filter(|process| process.reductions as f64 >= WORTH_OF_WORK * reductions).count();
+    let others = if busy > 1 { format!(" and {} more", busy - 1) } else { String::new() };
+    let draft = Draft::new(
+        severity,
+        format!(
+            "{}{others} of priority {} do {:.0} % of all that the schedulers can do, in bursts; {:.1} processes wait meanwhile",
+            first.title(),
+            priority_of(first),
+            share * 100.0,
+            seen.waiting
+        ),
+    )
+    .about(first.subject())
+    // Reductions are no time, and who waits for whom is not known.
+    .inferred_if(true)
+    .costs(Cost::Waiting(seen.waiting))
+    .because(Evidence::number("of all reductions", of_work, Unit::Ratio))
+    .because(Evidence::number("of what the schedulers can do", share, Unit::Ratio).against(BURSTS.warning, BURSTS.source))
+    .because(Evidence::number("processes that wait for a scheduler", seen.waiting, Unit::Count))
+    .because_some(stack::evidence(first));
+    Some(draft.fix(normal_priority(period)))
+}
+
+/// Less of what they do together is not told of one of them (judgement).
+const WORTH_OF_WORK: f64 = 0.1;
+
+fn normal_priority(period: &Period) -> Option<Remedy> {
+    remedy::of(
+        period,
+        "code.normal_priority",
+        "leave it at priority normal; where something of it has to be done at once, do that alone in a process at high that mostly waits",
+        "what is at high or max runs before all that is at normal, for as long as it wants",
+        "lengths of the run queues, and latency of the others, under the same load",
+    )
 }
 
 /// What is known of the node.
@@ -133,13 +193,7 @@ fn keeps_waiting(period: &Period, process: &ProcessUse, seen: &Seen) -> Draft {
             !is_alone && !seen.has_all,
             "other schedulers are left for the others: these wait longer, and are not kept from running",
         );
-    draft.fix(remedy::of(
-        period,
-        "code.normal_priority",
-        "leave it at priority normal; where something of it has to be done at once, do that alone in a process at high that mostly waits",
-        "what is at high or max runs before all that is at normal, for as long as it wants",
-        "lengths of the run queues, and latency of the others, under the same load",
-    ))
+    draft.fix(normal_priority(period))
 }
 
 /// One at low that works through what others wait for, while the schedulers are full.

@@ -49,6 +49,9 @@ const MOST: usize = 2;
 /// Messages through which whoever is asked for its memory goes in about a millisecond (measured: 0.02 µs for each, OTP 23 to 29).
 const LONG_QUEUE: f64 = 50_000.0;
 
+/// So many that wait for one answer are far more than a full node keeps waiting anyway (judgement: 10 times the callers of a finding).
+const MANY_CALLERS: f64 = 100.0;
+
 /// From this share of the looks on it is what the process does (judgement).
 const MOSTLY: f64 = 0.5;
 
@@ -114,7 +117,9 @@ impl<'a> Server<'a> {
         // "running" on a dirty scheduler, waiting for a disk, which matters where callers wait for it. And busy alone may be one
         // job that runs by itself: only those who wait make it a bottleneck.
         let has_queue = active.cores() >= MIN_ACTIVE && view::mean_queue(process) >= 1.0;
-        let holds_up = idle >= 0.5 && (has_queue || is_behind);
+        // Where so many wait for its answer, it is the bottleneck whoever else has work to do.
+        let is_awaited = callers.is_some_and(|hold| hold.is_behind() && hold.waiting >= MANY_CALLERS);
+        let holds_up = (idle >= 0.5 && (has_queue || is_behind)) || is_awaited;
         let severity = match SATURATION.severity(looks) {
             Some(severity) if holds_up => severity,
             Some(severity) => severity.min(MINOR),

@@ -1,6 +1,6 @@
 //! BT053: processes wait for one that lets them wait: a pool that has none left, or somebody who waits for others.
 
-use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Signal, Unit, metrics};
+use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Signal, Subject, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -17,6 +17,9 @@ pub const RULE: Rule = Rule {
     judge,
     ..Rule::COMMON
 };
+
+/// The severity of processes that wait for each other: until their calls time out nobody of those who wait goes on (judgement).
+const DEADLOCK: f64 = 80.0;
 
 /// Findings of one diagnosis; what else they wait for shows when these are gone.
 const MOST: usize = 2;
@@ -47,6 +50,10 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
     let at = hold.at.as_deref();
     let (itself, has) = if hold.is_one { ("itself waits", "has") } else { ("themselves wait", "have") };
     let what = match (&hold.does, &hold.takes) {
+        _ if !hold.circle.is_empty() => {
+            let names: Vec<String> = hold.circle.iter().map(Subject::to_string).collect();
+            format!("and nobody goes on: {} wait for each other in a circle", names.join(", "))
+        }
         (Does::Waits { at, .. }, _) => match hold.waits_for() {
             Some(whom) => format!("which {itself} for {whom} in {at}"),
             None => format!("which {itself} in {at}"),
@@ -57,6 +64,8 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
         _ => format!("which {has} taken their messages and not answered yet"),
     };
     let given = hold.given.as_ref().map(|(place, _)| format!("; those who have one stand in {place}"));
+    let is_circle = !hold.circle.is_empty();
+    let severity = if is_circle { severity.max(DEADLOCK) } else { severity };
     let draft = Draft::new(severity, format!("{}, {what}{}", hold.waited_for(), given.unwrap_or_default()))
         .about(hold.subject())
         .signals(given_up.map(|_| Signal::GaveUp))
@@ -91,6 +100,15 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
         Some(process) => known_processes::explain(draft, period, process),
         None => draft,
     };
+    if is_circle {
+        return draft.confirmed_by("process_info(Pid, current_stacktrace) of each of them, twice: all stand in the same call").fix(remedy::of(
+            period,
+            "code.no_circular_calls",
+            "let one of them not wait: a cast, an answer that comes later as a message, or the call in a process of its own; and call in one direction only",
+            "each of them answers only when the next one has answered, and the last one waits for the first",
+            "calls that time out under the same load: none",
+        ));
+    }
     let is_pool = hold.takes.is_some() || hold.given.is_some();
     // What there is to do about one that is not the program's own is told with what it is.
     let is_own = !hold.process.is_some_and(known_processes::knows);

@@ -94,6 +94,8 @@ pub(crate) struct Hold<'a> {
     pub takes: Option<String>,
     /// Where most of those stand who have got what the others wait for, and how many were seen there.
     pub given: Option<(String, i64)>,
+    /// Those who wait for each other in a circle in the end, each for the next one and the last for the first; it, or whom it waits for.
+    pub circle: Vec<Subject>,
     /// Of those who wait, the share that has messages of its own.
     pub with_messages: f64,
     /// Of those who wait, the share that ends, and whose end is logged.
@@ -109,6 +111,7 @@ impl Hold<'_> {
     pub(crate) fn is_certain(&self) -> bool {
         self.takes.is_some()
             || self.given.is_some()
+            || !self.circle.is_empty()
             || matches!(self.does, Does::Waits { .. })
             || self.with_messages >= 0.5
     }
@@ -237,6 +240,7 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
                 waiting: of_all(period, total, seen),
                 at: stacks().find_map(stack::of_program).map(str::to_owned),
                 takes: stacks().find_map(takes).map(str::to_owned),
+                circle: circle(period, who[0]),
                 given: most_wait_at.and_then(|stack| given(period, &who, stack)),
                 with_messages: queued / seen as f64,
                 ending: places
@@ -346,6 +350,30 @@ impl Askers {
 /// How many of all processes do at a time, about, what so many of the sample did.
 pub(crate) fn of_all(period: &Period, total: f64, seen: i64) -> f64 {
     total * seen as f64 / period.stands.sampled.max(1) as f64
+}
+
+/// The circle to which it leads to ask for whom a process waits, for whom that one does, and so on. Empty where it leads to none.
+fn circle(period: &Period, from: &str) -> Vec<Subject> {
+    let waits_for = |pid: &str| {
+        let own = period.stands.places.iter().filter(|place| place.pid.as_deref() == Some(pid));
+        let most = own.max_by_key(|place| place.count)?;
+        let calls = most.stack.first().is_some_and(|function| stack::is_call(function));
+        // In each look at it, and for one only: who monitors several may wait for any of them.
+        match &most.on[..] {
+            [only] if calls && only.looks == most.looks && most.looks > 1 => Some(only.who.clone()),
+            _ => None,
+        }
+    };
+    let mut path = vec![from.to_owned()];
+    while let Some(next) = path.last().and_then(|last| waits_for(last)) {
+        if let Some(begin) = path.iter().position(|seen| *seen == next) {
+            let subject =
+                |pid: &String| period.process(pid).map_or_else(|| Subject::process(pid), ProcessUse::subject);
+            return path.iter().skip(begin).map(subject).collect();
+        }
+        path.push(next);
+    }
+    Vec::new()
 }
 
 /// Where those stand who are past the function in which others wait: they run within it, and so have got what it gives.

@@ -132,6 +132,17 @@ pub(crate) fn candidates(period: &Period) -> Option<Evidence> {
     })
 }
 
+/// In a bag with fewer objects no key can have many (judgement).
+const MANY_IN_BAG: i64 = 10_000;
+
+/// The program's bags with many objects, the largest first: whoever writes to one goes through all objects of that key, while it has the lock.
+pub(crate) fn bags(period: &Period) -> Vec<&TableRow> {
+    let is_bag = |table: &&TableRow| table.kind == "bag" && table.objects >= MANY_IN_BAG;
+    let mut bags: Vec<&TableRow> = of_program(period).filter(is_bag).collect();
+    bags.sort_by_key(|table| std::cmp::Reverse(table.objects));
+    bags
+}
+
 /// Tables of metrics that all may write: a row that all count in is one lock, whatever locks its table has.
 pub(crate) fn metrics(period: &Period) -> Option<Evidence> {
     let names: Vec<&str> =

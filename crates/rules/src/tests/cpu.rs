@@ -211,6 +211,9 @@ fn waiting_for_a_cpu_is_blamed_on_who_has_it() {
     // Many short waits are what waking up takes.
     let wakes = starved.clone().with(|n| n.voluntary_switches = 20_000);
     assert_eq!(finding(&wakes, "BT004").level, Level::Notice);
+    // And nothing else, where CPUs are idle.
+    let alone = wakes.with(|n| (n.active, n.cpu, n.foreign) = (0.3, 0.1, 0.1));
+    assert_healthy(&alone, "BT004");
     // CPUs that were idle for most of the time were taken in a burst.
     let burst = starved.clone().with(|n| (n.active, n.cpu, n.foreign) = (0.6, 0.1, 0.4));
     assert_eq!(finding(&burst, "BT004").level, Level::Notice);

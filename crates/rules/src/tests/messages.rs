@@ -104,6 +104,10 @@ fn who_searches_its_queue_is_told_from_who_works_by_its_reductions() {
         assert_eq!(own.level, Level::Warning);
         assert!(own.summary.contains("most likely"), "{}", own.summary);
     }
+    // A long queue does not fit into the CPU's caches; then the search is slower.
+    let long = searches("shop:cancelled/1")
+        .with(|n| (n.busiest[0].reductions, n.busiest[0].queue.0) = (72_000_000, 250_000));
+    assert_eq!(finding(&long, "BT041").level, Level::Warning);
     // With less of a CPU it has done less.
     let starved = searches("shop:cancelled/1").with(|n| {
         n.busiest[0].reductions = 40_000_000;
@@ -112,7 +116,9 @@ fn who_searches_its_queue_is_told_from_who_works_by_its_reductions() {
     assert_eq!(finding(&starved, "BT041").level, Level::Warning);
     for healthy in [
         // So many calls of functions are work.
-        searches("shop:serve/1").with(|n| n.busiest[0].reductions = 40_000_000),
+        searches("shop:serve/1").with(|n| n.busiest[0].reductions = 30_000_000),
+        // A loop that does nothing else does more.
+        searches("shop:spin/1").with(|n| n.busiest[0].reductions = 480_000_000),
         // A behaviour's loop takes the first message.
         searches("gen_server:loop/7"),
         searches("shop:cancelled/1").with(|n| n.busiest[0].queue.0 = 30),

@@ -66,3 +66,19 @@ fn recordings_without_priorities_are_not_judged() {
     let old = with(vec![busy("<0.99.0>", "ticker", None, 10)], 3).period();
     assert!(matches!(outcome(&old, "BT062"), Outcome::NotJudged { .. }));
 }
+
+#[test]
+fn those_at_high_that_do_most_of_the_work_in_bursts_are_named_together() {
+    let feed = |pid, name, reductions| Busy { reductions, ..busy(pid, name, Some("high"), 4) };
+    let feeds = |each: i64| {
+        with(vec![feed("<0.99.0>", "feed_a", each + 1), feed("<0.98.0>", "feed_b", each)], 3)
+            .with(|n| n.total_reductions = 1_000_000)
+    };
+    let found = finding(&feeds(400_000), "BT062");
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("feed_a (<0.99.0>)")));
+    assert!(found.summary.contains("and 1 more of priority high do 84 % of all"), "{}", found.summary);
+    assert_eq!(entries(&found), ["code.normal_priority"]);
+    // They do little, or nobody waits.
+    assert_healthy(&feeds(50_000), "BT062");
+    assert_healthy(&feeds(400_000).with(|n| n.uneven = vec![(0.95, 0), (0.95, 0)]), "BT062");
+}

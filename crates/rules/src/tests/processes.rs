@@ -421,6 +421,9 @@ fn garbage_collection_is_blamed_on_the_process_with_the_heap() {
     let found = finding(&one, "BT011");
     assert_eq!(found.subject_text().as_deref(), Some("hoarder (<0.77.0>)"));
     assert_eq!(entries(&found), ["code.less_garbage", "process.min_heap_size"]);
+    // At priority low it takes what the others leave.
+    let low = one.clone().with(|n| n.busiest[0].row.priority = Some("low".to_owned()));
+    assert_eq!(finding(&low, "BT011").level, Level::Notice);
     let change = &found.remedies[1].change;
     assert_eq!(change, "spawn_opt {min_heap_size, 6000000} for this process; 48.0 MB");
     // So large a heap from the start would come beside the one that it has.

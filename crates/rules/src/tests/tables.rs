@@ -1,6 +1,6 @@
-//! The rule on searches of whole tables.
+//! Rules on what tables cost: searches of whole ones, large objects, bags.
 
-use beamtune_model::{Cost, Finding, Level, Outcome, TableRow};
+use beamtune_model::{Cost, Finding, Level, Outcome, TableRow, facts};
 
 use super::node::{Busy, Node, node};
 use super::{Read, assert_healthy, entries, finding, outcome, row};
@@ -22,6 +22,68 @@ fn searching(reductions: i64) -> Node {
         n.total_reductions = 1_000_000;
         n.active = 0.5;
     })
+}
+
+/// A table of so many objects, and a worker with so large a heap that makes garbage.
+fn copying(each: i64, objects: i64, heap_bytes: i64) -> Node {
+    node().with(|n| {
+        n.ets = vec![TableRow {
+            id: "ring".to_owned(),
+            name: "ring".to_owned(),
+            owner: "<0.55.0>".to_owned(),
+            objects,
+            memory_bytes: each * objects,
+            kind: "set".to_owned(),
+            protection: "protected".to_owned(),
+            ..TableRow::default()
+        }];
+        n.gc = 0.1;
+        n.reclaimed_words = 100_000_000;
+        n.busiest = vec![Busy {
+            reductions: 900_000,
+            row: row(|row| row.total_heap_words = Some(heap_bytes / 8)),
+            ..Busy::default()
+        }];
+    })
+}
+
+#[test]
+fn large_objects_that_are_copied_out_of_a_table_are_named_before_what_follows() {
+    let sick = copying(200_000, 1, 1_500_000);
+    let found = finding(&sick, "BT068");
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("ring of <0.55.0>")));
+    assert_eq!(entries(&found), ["code.shared_term"]);
+    let diagnosis = crate::diagnose(&sick.period());
+    let gc = diagnosis.findings().into_iter().find(|found| found.code.0 == "BT011").expect("gc").clone();
+    assert_eq!(gc.follows.map(|of| of.code.0), Some("BT068"));
+    // Small objects; heaps that never held such an object; hardly any garbage; a product's table.
+    assert_healthy(&copying(2_000, 100, 1_500_000), "BT068");
+    assert_healthy(&copying(200_000, 1, 20_000), "BT068");
+    assert_healthy(&copying(200_000, 1, 1_500_000).with(|n| n.reclaimed_words = 100_000), "BT068");
+    let product =
+        copying(200_000, 1, 1_500_000).with(|n| n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned())));
+    assert_healthy(&product, "BT068");
+}
+
+#[test]
+fn a_bag_with_many_objects_is_named_where_schedulers_wait_for_locks() {
+    let locked = |kind: &str, objects: i64| {
+        copying(70, objects, 20_000).with(|n| {
+            n.ets[0].kind = kind.to_owned();
+            (n.active, n.cpu, n.gc) = (0.6, 0.2, 0.01);
+            n.reclaimed_words = 1_000;
+        })
+    };
+    let found = finding(&locked("bag", 50_000), "BT015");
+    assert_eq!(found.subject_text().as_deref(), Some("ring"));
+    assert!(
+        found.summary.ends_with("most likely for the table ring, a bag of 50000 objects"),
+        "{}",
+        found.summary
+    );
+    assert_eq!(entries(&found).first(), Some(&"code.keyed_objects"));
+    assert_eq!(finding(&locked("set", 50_000), "BT015").subject, None);
+    assert_eq!(finding(&locked("bag", 500), "BT015").subject, None);
 }
 
 #[test]

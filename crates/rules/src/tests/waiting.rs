@@ -383,3 +383,35 @@ fn who_waits_for_a_lock_of_global_or_mnesia_is_told_with_who_has_it() {
     assert_healthy(&thirty(&["timer:sleep/1", "seats:client/0"]), "BT066");
     assert_healthy(&thirty(&["gen:do_call/4", "seats:ask/1", "seats:client/0"]), "BT066");
 }
+
+#[test]
+fn processes_that_wait_for_each_other_are_told_as_a_circle() {
+    let (stock, prices) = (POOL, "<0.78.0>");
+    let calls = ["gen:do_call/4", "shop_stock:handle_call/3", "gen_server:try_handle_call/4"];
+    let waits =
+        |pid: &str, on: &str| StandRow { on: vec![(on.to_owned(), 1)], ..held(pid, "waiting", &calls) };
+    let circle = pool(&["gen:do_call/4", "shop:buy/2"]).with(|n| {
+        n.busiest.push(Busy {
+            pid: prices,
+            row: row(|r| r.name = Some("prices".to_owned())),
+            ..Busy::default()
+        });
+        n.stands[2] = waits(stock, prices);
+        n.stands.push(waits(prices, stock));
+    });
+    let found = finding(&circle, "BT053");
+    assert_eq!(found.level, Level::Critical);
+    assert!(
+        found.summary.ends_with(
+            "and nobody goes on: shop_pool (<0.77.0>), prices (<0.78.0>) wait for each other in a circle"
+        ),
+        "{}",
+        found.summary
+    );
+    assert_eq!(entries(&found), ["code.no_circular_calls"]);
+    // A chain that ends at one which works, or at one that monitors several, is none.
+    let chain = circle.clone().with(|n| n.stands[3] = held(prices, "running", &[]));
+    assert_eq!(finding(&chain, "BT053").level, Level::Warning);
+    let several = circle.with(|n| n.stands[3].on.push(("<0.9.0>".to_owned(), 1)));
+    assert_eq!(finding(&several, "BT053").level, Level::Warning);
+}

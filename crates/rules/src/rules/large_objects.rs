@@ -1,0 +1,139 @@
+//! BT068: large objects are copied out of tables: each look-up makes garbage of the whole object.
+
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Subject, TableRow, Unit, Use, facts,
+    metrics,
+};
+
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule, Topic};
+use crate::signals::lock_suspects;
+use crate::signals::memory::WORD_BYTES;
+use crate::view::{self, kind};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT068"),
+    name: "large-objects",
+    question: "Are large objects copied out of tables?",
+    confirm: "erts_debug:size/1 of what a look-up returns; the same load with the term in persistent_term: garbage and collections fall",
+    needs: &[&metrics::GC_WORDS_RECLAIMED, &metrics::PROCESS_USER],
+    account: Account::CpuUsed,
+    topics: &[Topic::MemoryCpu],
+    judge,
+    ..Rule::COMMON
+};
+
+/// The mean object of a table, in bytes, from which on copying it takes far longer than what is done with it, as of messages (BT055).
+const LARGE_BYTES: f64 = 32_768.0;
+
+/// Fewer bytes of garbage in a second are no reason to look for who makes them (judgement: some 5 % of a core).
+const WORTH_BYTES_PER_S: f64 = 100e6;
+
+/// Collections and page faults as a share of the CPU that the VM uses.
+const COST: Scale = Scale {
+    notice: 0.05,
+    warning: 0.15,
+    critical: 0.60,
+    source: "judgement: what is not copied is not collected either",
+};
+
+/// The busiest processes whose heaps are at least as large as an object: so much of the work of those that were looked at (judgement: more
+/// than half).
+const MOSTLY: f64 = 0.5;
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let garbage = period.rate(&metrics::GC_WORDS_RECLAIMED, "")? * WORD_BYTES;
+    let used = view::process_cores(period)?;
+    // What a product keeps in its tables is not its operators' to change, and it knows how large its objects are.
+    let is_own = period.facts.get(facts::PRODUCT).is_none();
+    let suspects: Vec<(&TableRow, f64)> = lock_suspects::of_program(period)
+        .filter(|_| is_own)
+        .filter(|table| table.objects > 0 && table.protection != "private")
+        .map(|table| (table, table.memory_bytes as f64 / table.objects as f64))
+        .filter(|(_, each)| *each >= LARGE_BYTES)
+        .collect();
+    let healthy = |why: String| {
+        Ok(Judgement::Healthy(format!(
+            "{} tables have objects of {:.0} kB and more on average{why}",
+            suspects.len(),
+            LARGE_BYTES / 1e3
+        )))
+    };
+    let Some(&(table, each)) = suspects.iter().max_by(|a, b| a.1.total_cmp(&b.1)) else {
+        return healthy(String::new());
+    };
+    let holding = share_with_such_heaps(period, each);
+    if garbage < WORTH_BYTES_PER_S || holding < MOSTLY {
+        return healthy(format!(
+            "; {:.0} MB of garbage a second are collected, and heaps of that size do {:.0} % of the work that was looked at",
+            garbage / 1e6,
+            holding * 100.0
+        ));
+    }
+    let collecting = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU])?.gc;
+    let share = collecting / used.max(collecting).max(f64::MIN_POSITIVE);
+    let Some(severity) = COST.severity(share) else {
+        return healthy(format!("; collecting takes {:.0} % of the VM's CPU", share * 100.0));
+    };
+    let owner = table.owner_name.as_deref().unwrap_or(&table.owner);
+    let draft = Draft::new(
+        severity,
+        format!(
+            "most likely objects of the table {} are copied at each look-up: {:.0} kB each, and {:.0} MB of garbage a second are collected in heaps of that size",
+            table.name,
+            each / 1e3,
+            garbage / 1e6
+        ),
+    )
+    .about(Subject::Table { name: table.name.clone(), owner: Some(owner.to_owned()) })
+    .inferred_if(true)
+    // Of several such tables it may be another one.
+    .guess_if(suspects.len() > MOST_SUSPECTS)
+    .costs(Cost::CpuCores(collecting))
+    .part(Use::Collections)
+    .because(Evidence::number("its objects, the mean", each, Unit::Bytes).against(LARGE_BYTES, "as of messages (BT055)"))
+    .because(Evidence::number("objects in it", table.objects as f64, Unit::Count).with_text(format!("owner {owner}")))
+    .because(Evidence::number("garbage that is collected, a second", garbage, Unit::Bytes))
+    .because(Evidence::number("look-ups a second that this would be, at most", garbage / each, Unit::PerSecond))
+    .because(Evidence::number("time in collections", collecting, Unit::Cores))
+    .because(Evidence::number("collections, of the VM's CPU", share, Unit::Ratio).against(COST.warning, COST.source))
+    .because(Evidence::number("work of processes with heaps of that size, of those looked at", holding, Unit::Ratio))
+    .but("processes that build as large terms themselves look the same: see which functions they run in");
+    let draft = suspects.iter().filter(|(other, _)| other.id != table.id).take(MOST_SUSPECTS).fold(
+        draft,
+        |draft, (other, each)| {
+            draft.because(Evidence::number(
+                format!("objects of {}, the mean", other.name),
+                *each,
+                Unit::Bytes,
+            ))
+        },
+    );
+    Ok(Judgement::found(draft.fix(remedy::of(
+        period,
+        "code.shared_term",
+        "a term that hardly ever changes: persistent_term; else an object for each part that is looked up, or a binary",
+        "ets:lookup/2 copies the whole object to the heap of who asks; a persistent term and a binary are only referred to",
+        "garbage and collections a second, and CPU per request, under the same load",
+    ))))
+}
+
+/// With more tables of large objects it is a guess which is meant (judgement).
+const MOST_SUSPECTS: usize = 3;
+
+/// Of the work of the processes that were looked at, the share of those whose heap has room for such an object.
+fn share_with_such_heaps(period: &Period, bytes: f64) -> f64 {
+    let known = || period.processes.iter().filter_map(|process| Some((process, heap_bytes(process)?)));
+    let work = |large: bool| -> f64 {
+        known()
+            .filter(|(_, heap)| !large || *heap >= bytes)
+            .map(|(process, _)| process.reductions as f64)
+            .sum()
+    };
+    let all = work(false);
+    if all > 0.0 { work(true) / all } else { 0.0 }
+}
+
+fn heap_bytes(process: &ProcessUse) -> Option<f64> {
+    Some(process.row.as_ref()?.total_heap_words? as f64 * WORD_BYTES)
+}
