@@ -448,6 +448,12 @@ const RELATIONS: &[Relation] = &[
         why: "each full collection takes a new heap and gives the old one back",
     },
     Relation {
+        cause: "BT063",
+        effects: &["BT011", "BT017", "BT046"],
+        is_meant: |cause, _| matches!(&cause.subject, Some(Subject::Flag { name }) if name == "+hmax"),
+        why: "who grows to its heap limit is collected again and again until it is killed, and its successor grows anew",
+    },
+    Relation {
         cause: "BT068",
         effects: &["BT045", "BT046"],
         is_meant: |_, effect| effect.is_about(&Subject::allocator("eheap_alloc")),

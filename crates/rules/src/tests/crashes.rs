@@ -103,6 +103,12 @@ fn a_heap_limit_that_kills_is_named_with_whom_it_kills() {
         |signal| matches!(signal, Signal::Crashes(Subject::ProcessKind { name, .. }) if name == "order_server")
     ));
     assert_eq!(entries(&found), ["+hmax", "process.max_heap_size"]);
+    // Its collections follow from that.
+    let often = ends(vec![ExitRow { count: 10, ..killed(1_000_000) }]).with(|n| {
+        n.facts.push((facts::EMU_ARGS, r#"["-hmax","1000000"]"#.to_owned()));
+        (n.active, n.cpu, n.gc) = (0.8, 0.8, 0.3);
+    });
+    assert_eq!(finding(&often, "BT011").follows.map(|of| of.code.0), Some("BT063"));
 
     // Without a limit it was somebody who may have meant it.
     let found = finding(&ends(vec![killed(0)]), "BT063");
