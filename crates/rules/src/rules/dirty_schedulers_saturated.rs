@@ -51,6 +51,21 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found_or_healthy(drafts, healthy.join(", ")))
 }
 
+/// A thread that goes to sleep and wakes up less often than this in a second does so for the agent's sake at most, and not for a disk: a read that
+/// waits for one sleeps each time (judgement).
+const SLEEPS_PER_S: f64 = 0.2;
+
+/// Whether dirty I/O schedulers, though busy all the time, neither use a CPU nor wake up: each stands in one call.
+fn calls_do_not_return(period: &Period, threads: usize) -> bool {
+    let each = |rate: Result<f64, Missing>| rate.ok().map(|rate| rate / threads.max(1) as f64);
+    let sleeps = each(view::thread_rate(period, &metrics::VOLUNTARY_SWITCHES, &[kind::DIRTY_IO]));
+    let cores = each(view::thread_cores(period, &metrics::THREAD_CPU, &[kind::DIRTY_IO]));
+    sleeps.is_some_and(|sleeps| sleeps < SLEEPS_PER_S) && cores.is_some_and(|cores| cores < IDLE_CORES)
+}
+
+/// A thread that uses less than this share of a CPU does nothing (judgement).
+const IDLE_CORES: f64 = 0.01;
+
 fn describe(
     period: &Period,
     severity: f64,
@@ -70,11 +85,13 @@ fn describe(
         .filter_map(|process| process.row.as_ref())
         .filter(|row| row.status.as_deref() == Some("running"))
         .find_map(|row| Some((row.title()?.to_owned(), row.current_function.clone()?)));
+    let stuck = io && calls_do_not_return(period, threads);
     Draft::new(
         severity,
         format!(
-            "all {threads} {name} were busy {:.0} % of the time{}",
+            "all {threads} {name} were busy {:.0} % of the time{}{}",
             activity.mean() * 100.0,
+            if stuck { ", each in a call that did not return meanwhile" } else { "" },
             waiting.map_or(String::new(), |jobs| format!(", and {jobs:.1} jobs waited for one"))
         ),
     )
@@ -96,7 +113,20 @@ fn describe(
         waiting.is_none(),
         "whether anything waited for them is not known: erlang:statistics(run_queue_lengths_all), whose last two are theirs",
     )
-    .fix_if(io, || {
+    .but_if(
+        io && !stuck,
+        "calls that wait for what does not come (a FIFO that nobody writes, a network file system) hold as many threads as there are",
+    )
+    .fix_if(stuck, || {
+        remedy::of(
+            period,
+            "code.no_blocking_files",
+            "find who opens or reads what does not answer (a FIFO, a device, a network file system): a port program for it, or a time-out",
+            "more threads are held in the same way",
+            "file:open/2 of an ordinary file returns at once; the dirty_io run queue is empty",
+        )
+    })
+    .fix_if(io && !stuck, || {
         remedy::of(
             period,
             "+SDio",

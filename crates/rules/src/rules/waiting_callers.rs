@@ -109,6 +109,13 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
             "calls that time out under the same load: none",
         ));
     }
+    let waits_itself = matches!(hold.does, Does::Waits { .. }) && !hold.is_node;
+    let draft = match waits_itself {
+        true => draft.confirmed_by(
+            "call what it waits for by hand, and time it: slow there, too, is where the fault is",
+        ),
+        false => draft,
+    };
     let is_pool = hold.takes.is_some() || hold.given.is_some();
     // What there is to do about one that is not the program's own is told with what it is.
     let is_own = !hold.process.is_some_and(known_processes::knows);
@@ -147,6 +154,8 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
                 "code.more_in_flight",
                 if is_pool {
                     "a larger pool, if what is behind it has room: the time that each waits falls as its size grows"
+                } else if matches!(hold.does, Does::Waits { .. }) {
+                    "make quick what it waits for itself, give that a time-out, or do it in a process of its own and answer later (handle_call with noreply)"
                 } else {
                     "let it answer later without waiting itself (handle_call with noreply, a process for each request), or have several of it"
                 },

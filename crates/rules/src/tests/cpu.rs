@@ -301,6 +301,11 @@ fn dirty_schedulers_are_saturated_when_work_waits_for_them() {
     let found = finding(&io, "BT012");
     assert_eq!((found.level, entries(&found)), (Level::Critical, vec!["+SDio"]));
     assert!(found.remedies[0].change.contains("+SDio 20"));
+    // Threads that neither run nor wake up stand in calls that do not return: more of them would, too.
+    let stuck = io.clone().with(|n| n.voluntary_switches = 0);
+    let found = finding(&stuck, "BT012");
+    assert_eq!(entries(&found), ["code.no_blocking_files"]);
+    assert!(found.summary.contains("each in a call that did not return"), "{}", found.summary);
     // In full use, but nothing waits.
     assert_eq!(finding(&io.with(|n| n.dirty_io_queue = 0), "BT012").level, Level::Notice);
     let cpu = node().with(|n| {
