@@ -158,13 +158,13 @@ const RELATIONS: &[Relation] = &[
         is_meant: |_, effect| {
             [Use::Outside, Use::Nothing, Use::Turns].into_iter().any(|why| is_unused(effect, why))
         },
-        why: "who waits for a lock uses no CPU",
+        why: "processes that wait for a lock use no CPU",
     },
     Relation {
         cause: "BT066",
         effects: &["BT053"],
         is_meant: same_subject,
-        why: "it waits for a lock itself, or holds one that the others want",
+        why: "it holds the lock, or waits for it itself",
     },
     Relation {
         cause: "BT053",
@@ -200,7 +200,7 @@ const RELATIONS: &[Relation] = &[
         cause: "BT018",
         effects: &["BT006", "BT026", "BT027", "BT053"],
         is_meant: same_subject,
-        why: "a process that stands in a send takes no messages, and keeps what they hold",
+        why: "a process suspended in a send handles no messages",
     },
     Relation {
         cause: "BT018",
@@ -209,7 +209,7 @@ const RELATIONS: &[Relation] = &[
             let is_that = |node: &Subject| cause.has(&Signal::WaitsFor(node.clone()));
             effect.subject.as_ref().is_some_and(is_that)
         },
-        why: "what they ask waits in the same channel",
+        why: "their calls use the same busy connection",
     },
     Relation {
         cause: "BT044",
@@ -445,19 +445,19 @@ const RELATIONS: &[Relation] = &[
         cause: "BT067",
         effects: &["BT046"],
         is_meant: |cause, _| matches!(&cause.subject, Some(Subject::Flag { name }) if name == "ERL_FULLSWEEP_AFTER"),
-        why: "each full collection takes a new heap and gives the old one back",
+        why: "every fullsweep allocates a new heap and frees the old one",
     },
     Relation {
         cause: "BT063",
         effects: &["BT011", "BT017", "BT046"],
         is_meant: |cause, _| matches!(&cause.subject, Some(Subject::Flag { name }) if name == "+hmax"),
-        why: "who grows to its heap limit is collected again and again until it is killed, and its successor grows anew",
+        why: "a process that grows to its heap limit is collected repeatedly until it is killed",
     },
     Relation {
         cause: "BT068",
         effects: &["BT045", "BT046"],
         is_meant: |_, effect| effect.is_about(&Subject::allocator("eheap_alloc")),
-        why: "heaps grow by each copy, and shrink when it is collected",
+        why: "each copy grows the heap until the next GC",
     },
     Relation {
         cause: "BT029",

@@ -119,7 +119,7 @@ fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
     let named = grows.or_else(|| outnumbers(period));
     let summary = match grows {
         Some(table) => format!(
-            "{} of binaries are kept by no process; they become more with the table {}, whose parts may be keeping them whole",
+            "{} of binaries are held by no process and grow with ETS table {}: probably sub-binaries in its objects",
             megabytes(rest),
             table.name
         ),
@@ -148,7 +148,7 @@ fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
         "before OTP 27 a part of a binary that came in a message counts as that part only: a process may keep more than it is counted to",
     );
     let draft = draft.confirmed_by(
-        "binary:referenced_byte_size/1 of a binary in the table, beside its byte_size: far more means that a part keeps the whole",
+        "binary:referenced_byte_size/1 of a binary in the table: far above its byte_size means a sub-binary",
     );
     Some(draft.fix(remedy::of(
         period,

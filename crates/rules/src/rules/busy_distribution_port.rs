@@ -193,7 +193,7 @@ fn bursts(period: &Period, told: &Told<'_>, severity: f64, stands: Option<&Proce
         severity,
         match (stands, &fullest) {
             (Some(process), Some((_, node))) => format!(
-                "{} stands in sends to {node} nearly all the time, because the channel there is full",
+                "{} is suspended in sends to {node} nearly all the time (busy distribution port)",
                 process.title()
             ),
             _ => format!(

@@ -148,7 +148,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let signals = [Signal::Unused(cause)].into_iter().chain(turns);
     let summary = match bag {
         Some(bag) => {
-            format!("{summary}; most likely for the table {}, a bag of {} objects", bag.name, bag.objects)
+            format!("{summary}; probably for ETS table {}, a bag with {} objects", bag.name, bag.objects)
         }
         None => summary,
     };
@@ -202,16 +202,18 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )
         .but_if(turns_for.is_some(), "workers that ask it for work, and have none to do, look the same")
         .but_if(cause == Use::Outside, "messages that a process never takes look the same: see whether they stay");
-    let draft =
-        draft.but_if(bag.is_some(), "a bag whose keys have few objects each is as quick as another table");
+    let draft = draft.but_if(bag.is_some(), "a bag with few objects per key is as fast as a set");
     let remedies = if counted.is_some() { Vec::new() } else { remedies(period, cause) };
     let keyed = bag.and_then(|bag| {
         remedy::of(
             period,
             "code.keyed_objects",
-            &format!("make {} a set or an ordered_set with the object in its key: {{{{Key, Object}}}}", bag.name),
-            "a write to a bag goes through all objects of that key, and nobody else writes to the table meanwhile",
-            "the time that a write takes (timer:tc of ets:insert/2), and throughput under the same load",
+            &format!(
+                "make {} a set or an ordered_set with the object in its key: {{{{Key, Object}}}}",
+                bag.name
+            ),
+            "a write to a bag walks all objects of its key while it holds the table lock",
+            "duration of ets:insert/2 (timer:tc) and throughput under the same load",
         )
     });
     let remedies: Vec<Option<Remedy>> = [keyed].into_iter().filter(Option::is_some).chain(remedies).collect();

@@ -91,7 +91,7 @@ fn describe(
         format!(
             "all {threads} {name} were busy {:.0} % of the time{}{}",
             activity.mean() * 100.0,
-            if stuck { ", each in a call that did not return meanwhile" } else { "" },
+            if stuck { ", each blocked in one call" } else { "" },
             waiting.map_or(String::new(), |jobs| format!(", and {jobs:.1} jobs waited for one"))
         ),
     )
@@ -115,15 +115,15 @@ fn describe(
     )
     .but_if(
         io && !stuck,
-        "calls that wait for what does not come (a FIFO that nobody writes, a network file system) hold as many threads as there are",
+        "calls that never return (a FIFO without a peer, a hung network file system) would block any number of threads",
     )
     .fix_if(stuck, || {
         remedy::of(
             period,
             "code.no_blocking_files",
-            "find who opens or reads what does not answer (a FIFO, a device, a network file system): a port program for it, or a time-out",
-            "more threads are held in the same way",
-            "file:open/2 of an ordinary file returns at once; the dirty_io run queue is empty",
+            "find the file that does not answer (FIFO, device, network file system); access it from a port program, or with a timeout",
+            "more threads would block in the same way",
+            "file:open/2 of a regular file returns at once; the dirty I/O run queue is empty",
         )
     })
     .fix_if(io && !stuck, || {

@@ -12,7 +12,7 @@ use crate::view::{self, kind};
 pub const RULE: Rule = Rule {
     code: Code("BT067"),
     name: "heap-settings",
-    question: "Do settings of all heaps cost CPU or memory?",
+    question: "Do VM-wide heap settings cost CPU or memory?",
     confirm: "the same load without the setting: beamtune compare, with it as --a-env or --a-flags",
     needs: &[],
     account: Account::CpuUsed,
@@ -51,9 +51,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let found = full_sweeps(period, after).into_iter().chain(first_heaps(period, words)).collect();
     Ok(Judgement::found_or_healthy(
         found,
-        format!(
-            "new processes have fullsweep_after {after} and a heap of {words} words, for next to nothing"
-        ),
+        format!("default fullsweep_after {after} and min_heap_size {words} words cost next to nothing"),
     ))
 }
 
@@ -69,12 +67,13 @@ fn full_sweeps(period: &Period, after: i64) -> Option<Draft> {
     let collecting = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU]).ok()?;
     let share = collecting.share();
     let severity = FULL_SWEEPS.severity(share)?;
-    let each = if after == 0 { "each collection copies all" } else { "nearly each collection copies all" };
+    let each =
+        if after == 0 { "every GC copies the whole heap" } else { "nearly every GC copies the whole heap" };
     Some(
         Draft::new(
             severity,
             format!(
-                "fullsweep_after is {after} for all processes: {each} that lives in a heap, and collections take {:.0} % of the schedulers' work",
+                "fullsweep_after is {after} for all processes: {each}, and GC takes {:.0} % of scheduler work",
                 share * 100.0
             ),
         )
@@ -86,15 +85,15 @@ fn full_sweeps(period: &Period, after: i64) -> Option<Draft> {
         .because(Evidence::number("time in collections", collecting.gc, Unit::Cores))
         .because(Evidence::number("share of the work", share, Unit::Ratio).against(FULL_SWEEPS.warning, FULL_SWEEPS.source))
         .because_some(period.rate(&metrics::GARBAGE_COLLECTIONS, "").ok().map(|rate| Evidence::number("collections", rate, Unit::PerSecond)))
-        .because(Evidence::number("large heaps seen that are so collected", heaps.len() as f64, Unit::Count))
-        .because(Evidence::number("the largest of them", *largest as f64 * memory::WORD_BYTES, Unit::Bytes))
-        .but("memory that is new after each collection costs page faults and cache misses on top, which are not counted here")
+        .because(Evidence::number("sampled large heaps with this setting", heaps.len() as f64, Unit::Count))
+        .because(Evidence::number("largest of them", *largest as f64 * memory::WORD_BYTES, Unit::Bytes))
+        .but("page faults and cache misses from fresh heaps come on top and are not counted here")
         .fix(remedy::of(
             period,
             "ERL_FULLSWEEP_AFTER",
-            "leave it out (65535), and give fullsweep_after by spawn_opt to the few processes that keep binaries",
-            "old data is then copied once, and not at each collection",
-            "gc share and CPU per request under the same load; memory of binaries, which may stay for longer",
+            "remove it (default 65535); set {fullsweep_after, N} with spawn_opt only for processes that hold binaries",
+            "old data is then copied once instead of at every GC",
+            "GC share and CPU per request under the same load; binary memory, which may be freed later",
         )),
     )
 }
@@ -111,7 +110,7 @@ fn first_heaps(period: &Period, words: i64) -> Option<Draft> {
         Draft::new(
             severity,
             format!(
-                "the first heap of each process has {words} words instead of {DEFAULT_FIRST_HEAP_WORDS}: up to {} for {processes:.0} processes, {:.0} % of what the VM uses",
+                "min_heap_size is {words} words instead of {DEFAULT_FIRST_HEAP_WORDS} for every process: up to {} in {processes:.0} processes, {:.0} % of the VM's memory",
                 memory::megabytes(bytes),
                 share.min(1.0) * 100.0
             ),
@@ -123,12 +122,12 @@ fn first_heaps(period: &Period, words: i64) -> Option<Draft> {
         .because(Evidence::number("first heap", words as f64 * memory::WORD_BYTES, Unit::Bytes))
         .because(Evidence::number("processes", processes, Unit::Count))
         .because(Evidence::number("of what the VM uses", share.min(1.0), Unit::Ratio).against(FIRST_HEAPS.warning, FIRST_HEAPS.source))
-        .but("processes that need such heaps would grow to that size, too")
+        .but("processes that need such heaps would grow to that size anyway")
         .fix(remedy::of(
             period,
             "process.min_heap_size",
-            "leave +hms out, and give min_heap_size by spawn_opt to those that are collected often",
-            "most processes live with a few hundred words",
+            "remove +hms; set {min_heap_size, Words} with spawn_opt only for processes with frequent GC",
+            "most processes need a few hundred words",
             "memory of processes and collections a second under the same load",
         )),
     )

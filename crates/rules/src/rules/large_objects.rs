@@ -14,8 +14,8 @@ use crate::view::{self, kind};
 pub const RULE: Rule = Rule {
     code: Code("BT068"),
     name: "large-objects",
-    question: "Are large objects copied out of tables?",
-    confirm: "erts_debug:size/1 of what a look-up returns; the same load with the term in persistent_term: garbage and collections fall",
+    question: "Are large objects copied out of ETS tables?",
+    confirm: "erts_debug:size/1 of a lookup's result; with the term in persistent_term, garbage falls under the same load",
     needs: &[&metrics::GC_WORDS_RECLAIMED, &metrics::PROCESS_USER],
     account: Account::CpuUsed,
     topics: &[Topic::MemoryCpu],
@@ -79,7 +79,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let draft = Draft::new(
         severity,
         format!(
-            "most likely objects of the table {} are copied at each look-up: {:.0} kB each, and {:.0} MB of garbage a second are collected in heaps of that size",
+            "lookups probably copy large objects out of ETS table {}: {:.0} kB each, {:.0} MB/s of garbage",
             table.name,
             each / 1e3,
             garbage / 1e6
@@ -91,14 +91,27 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .guess_if(suspects.len() > MOST_SUSPECTS)
     .costs(Cost::CpuCores(collecting))
     .part(Use::Collections)
-    .because(Evidence::number("its objects, the mean", each, Unit::Bytes).against(LARGE_BYTES, "as of messages (BT055)"))
-    .because(Evidence::number("objects in it", table.objects as f64, Unit::Count).with_text(format!("owner {owner}")))
-    .because(Evidence::number("garbage that is collected, a second", garbage, Unit::Bytes))
-    .because(Evidence::number("look-ups a second that this would be, at most", garbage / each, Unit::PerSecond))
+    .because(
+        Evidence::number("mean object size", each, Unit::Bytes)
+            .against(LARGE_BYTES, "as of messages (BT055)"),
+    )
+    .because(
+        Evidence::number("objects in it", table.objects as f64, Unit::Count)
+            .with_text(format!("owner {owner}")),
+    )
+    .because(Evidence::number("garbage collected per second", garbage, Unit::Bytes))
+    .because(Evidence::number("lookups that would explain it, at most", garbage / each, Unit::PerSecond))
     .because(Evidence::number("time in collections", collecting, Unit::Cores))
-    .because(Evidence::number("collections, of the VM's CPU", share, Unit::Ratio).against(COST.warning, COST.source))
-    .because(Evidence::number("work of processes with heaps of that size, of those looked at", holding, Unit::Ratio))
-    .but("processes that build as large terms themselves look the same: see which functions they run in");
+    .because(
+        Evidence::number("collections, of the VM's CPU", share, Unit::Ratio)
+            .against(COST.warning, COST.source),
+    )
+    .because(Evidence::number(
+        "share of sampled work done by processes with such heaps",
+        holding,
+        Unit::Ratio,
+    ))
+    .but("processes that build equally large terms look the same: check their current functions");
     let draft = suspects.iter().filter(|(other, _)| other.id != table.id).take(MOST_SUSPECTS).fold(
         draft,
         |draft, (other, each)| {
@@ -112,9 +125,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found(draft.fix(remedy::of(
         period,
         "code.shared_term",
-        "a term that hardly ever changes: persistent_term; else an object for each part that is looked up, or a binary",
-        "ets:lookup/2 copies the whole object to the heap of who asks; a persistent term and a binary are only referred to",
-        "garbage and collections a second, and CPU per request, under the same load",
+        "use persistent_term for a term that rarely changes; otherwise one object per part that is looked up, or a binary",
+        "ets:lookup/2 copies the whole object to the caller's heap; persistent terms and large binaries are shared",
+        "garbage per second and CPU per request under the same load",
     ))))
 }
 

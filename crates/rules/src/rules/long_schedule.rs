@@ -50,7 +50,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 told.count,
                 told.longest * 1e3,
                 culprit.subject,
-                if is_native { ", in native code (a NIF, a driver, a built-in function)" } else { "" }
+                if is_native { ", in native code (NIF, driver or BIF)" } else { "" }
             ),
             None => {
                 format!("{} time slices of 50 ms and more, the longest {:.0} ms", told.count, told.longest * 1e3)
@@ -64,7 +64,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .because(Evidence::number("longest slice", told.longest, Unit::Seconds).against(LONGEST.warning, LONGEST.source))
     .because(Evidence::number("such slices", told.rate, Unit::PerSecond))
     .because(Evidence::number("time in them", told.seconds / period.seconds(), Unit::Cores))
-    .because_some(native_modules(period).map(|functions| Evidence::text("NIFs of the node that are not OTP's", functions)))
+    .because_some(native_modules(period).map(|functions| Evidence::text("NIFs outside OTP", functions)))
     .but_if(
         hosts,
         "schedulers waited for a CPU for about as long: it may be the operating system that took the core away",

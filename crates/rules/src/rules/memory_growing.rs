@@ -262,10 +262,7 @@ fn owner(period: &Period, kind: &str) -> Option<(Subject, Evidence)> {
             (
                 Subject::Table { name: table.name.clone(), owner: Some(owner.to_owned()) },
                 table.memory_bytes,
-                format!(
-                    "{} objects, owner {owner}; no process refers to the binaries that come",
-                    table.objects
-                ),
+                format!("{} objects, owner {owner}; no process holds the new binaries", table.objects),
             )
         }
         "binary" => {

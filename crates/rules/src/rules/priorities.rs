@@ -113,7 +113,7 @@ fn bursts(
     let draft = Draft::new(
         severity,
         format!(
-            "{}{others} of priority {} do {:.0} % of all that the schedulers can do, in bursts; {:.1} processes wait meanwhile",
+            "{}{others} with priority {} take {:.0} % of scheduler capacity in bursts; {:.1} processes wait in run queues",
             first.title(),
             priority_of(first),
             share * 100.0,
@@ -124,9 +124,9 @@ fn bursts(
     // Reductions are no time, and who waits for whom is not known.
     .inferred_if(true)
     .costs(Cost::Waiting(seen.waiting))
-    .because(Evidence::number("of all reductions", of_work, Unit::Ratio))
-    .because(Evidence::number("of what the schedulers can do", share, Unit::Ratio).against(BURSTS.warning, BURSTS.source))
-    .because(Evidence::number("processes that wait for a scheduler", seen.waiting, Unit::Count))
+    .because(Evidence::number("share of all reductions", of_work, Unit::Ratio))
+    .because(Evidence::number("share of scheduler capacity", share, Unit::Ratio).against(BURSTS.warning, BURSTS.source))
+    .because(Evidence::number("processes in run queues", seen.waiting, Unit::Count))
     .because_some(stack::evidence(first));
     Some(draft.fix(normal_priority(period)))
 }

@@ -10,8 +10,8 @@ use crate::signals::{blocking, stack};
 pub const RULE: Rule = Rule {
     code: Code("BT066"),
     name: "program-locks",
-    question: "Do processes wait for locks of global or Mnesia?",
-    confirm: "a lock for each thing, or less done while it is held: fewer wait under the same load, and throughput rises",
+    question: "Do processes wait for global or Mnesia locks?",
+    confirm: "one lock per item, or less work under the lock: fewer waiters under the same load, higher throughput",
     needs: &[&metrics::PROCESS_COUNT],
     account: Account::Delay,
     judge,
@@ -36,7 +36,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found_or_healthy(
         found.collect(),
         format!(
-            "of {} processes looked at, {} waited for a lock of global or Mnesia",
+            "of {} sampled processes, {} waited for a global or Mnesia lock",
             stands.sampled,
             waits.iter().map(|waits| waits.seen.0).sum::<i64>()
         ),
@@ -46,14 +46,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 fn describe(period: &Period, waits: &LockWaits<'_>, severity: f64) -> Draft {
     let (seen, of) = waits.seen;
     let is_global = *waits.kind == GLOBAL;
-    let what = if is_global { "a lock of global:trans" } else { "locks of Mnesia" };
+    let what = if is_global { "a global:trans lock" } else { "Mnesia locks" };
     let asked = waits.asked_by.first();
     let who = match (waits.holder, asked) {
         (Some(holder), _) => {
-            let table = waits.locks_table().map(|at| format!(" of a whole table ({at})")).unwrap_or_default();
-            format!("; {} has one{table} most of the time", holder.title())
+            let table = waits.locks_table().map(|at| format!(" whole-table ({at})")).unwrap_or_default();
+            format!("; {} holds a{table} lock most of the time", holder.title())
         }
-        (None, Some(at)) => format!(", taken in {at}"),
+        (None, Some(at)) => format!(", requested by {at}"),
         (None, None) => String::new(),
     };
     let subject = match waits.holder {
@@ -61,11 +61,11 @@ fn describe(period: &Period, waits: &LockWaits<'_>, severity: f64) -> Draft {
         None => Subject::Lock { name: waits.kind.name.to_owned() },
     };
     let places = waits.held_at.iter().take(PLACES).filter_map(|(stack, _)| {
-        Some(Evidence::text("who has it stands in", stack::with_caller(stack.first()?, stack)))
+        Some(Evidence::text("current function of a lock holder", stack::with_caller(stack.first()?, stack)))
     });
     let askers = (!waits.asked_by.is_empty()).then(|| {
         Evidence::text(
-            "asked for in",
+            "requested by",
             waits.asked_by.iter().take(PLACES).copied().collect::<Vec<_>>().join(", "),
         )
     });
@@ -73,30 +73,30 @@ fn describe(period: &Period, waits: &LockWaits<'_>, severity: f64) -> Draft {
         .about(subject)
         .costs(Cost::Waiting(waits.waiting))
         .because(
-            Evidence::number("waiting at a time", waits.waiting, Unit::Count)
+            Evidence::number("processes waiting", waits.waiting, Unit::Count)
                 .against(blocking::WAITING.warning, blocking::WAITING.source)
-                .with_text(format!("{seen} of {of} looked at by chance")),
+                .with_text(format!("{seen} of {of} sampled")),
         )
         .because_some(askers);
     let draft = places.fold(draft, Draft::because);
     let draft = if is_global { draft } else { transactions(period).into_iter().fold(draft, Draft::because) };
     let shorter = if is_global {
-        "a lock for each thing that is changed ({{seat, Train}, self()} instead of one for all), or a process for each that does the work in turn; \
-         nothing that waits while it is held"
+        "one lock per item ({{seat, Train}, self()} instead of one lock for all), or one process per item that serialises the work; \
+         no calls or sleeps while the lock is held"
     } else {
-        "no call, sleep or send to others within a transaction; read whole tables outside of one (mnesia:async_dirty, a checkpoint), and records by key"
+        "no calls, sleeps or sends to slow peers inside a transaction; read whole tables outside transactions (mnesia:async_dirty, a checkpoint)"
     };
     let why = if is_global {
-        "who does not get the lock sleeps at random, up to 8 s, and tries again: it waits far longer than the lock is held"
+        "a process that does not get the lock sleeps up to 8 s before it retries, far longer than the lock is held"
     } else {
-        "a transaction that meets the lock of an older one is stopped, sleeps at random and begins anew; a lock of a whole table stops all who write in it"
+        "a transaction that meets the lock of an older one restarts after a random sleep; a whole-table lock blocks every writer"
     };
     draft.fix(remedy::of(
         period,
         "code.shorter_hold",
         shorter,
         why,
-        "processes that wait for it under the same load, and throughput",
+        "number of waiting processes and throughput under the same load",
     ))
 }
 
@@ -109,6 +109,6 @@ fn transactions(period: &Period) -> Vec<Evidence> {
     };
     vec![
         Evidence::number("transactions committed", commits, Unit::PerSecond),
-        Evidence::number("transactions begun anew after a lock", restarts, Unit::PerSecond),
+        Evidence::number("transactions restarted", restarts, Unit::PerSecond),
     ]
 }

@@ -52,7 +52,7 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
     let what = match (&hold.does, &hold.takes) {
         _ if !hold.circle.is_empty() => {
             let names: Vec<String> = hold.circle.iter().map(Subject::to_string).collect();
-            format!("and nobody goes on: {} wait for each other in a circle", names.join(", "))
+            format!("a deadlock: {} wait for each other", names.join(", "))
         }
         (Does::Waits { at, .. }, _) => match hold.waits_for() {
             Some(whom) => format!("which {itself} for {whom} in {at}"),
@@ -63,7 +63,7 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
         _ if hold.is_node => "another node".to_owned(),
         _ => format!("which {has} taken their messages and not answered yet"),
     };
-    let given = hold.given.as_ref().map(|(place, _)| format!("; those who have one stand in {place}"));
+    let given = hold.given.as_ref().map(|(place, _)| format!("; holders are in {place}"));
     let is_circle = !hold.circle.is_empty();
     let severity = if is_circle { severity.max(DEADLOCK) } else { severity };
     let draft = Draft::new(severity, format!("{}, {what}{}", hold.waited_for(), given.unwrap_or_default()))
@@ -81,7 +81,7 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
             hold.takes.as_deref().and(at).map(|place| Evidence::text("called from", place)),
         )
         .because_some(hold.given.as_ref().map(|(place, count)| {
-            Evidence::number("seen with what they wait for", *count as f64, Unit::Count).with_text(format!("in {place}"))
+            Evidence::number("sampled holders", *count as f64, Unit::Count).with_text(format!("in {place}"))
         }))
         .because_some(hold.peer().map(|peer| Evidence::text("connected to", peer)))
         .because_some(given_up.map(|requests| {
@@ -101,19 +101,19 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
         None => draft,
     };
     if is_circle {
-        return draft.confirmed_by("process_info(Pid, current_stacktrace) of each of them, twice: all stand in the same call").fix(remedy::of(
+        return draft.confirmed_by("process_info(Pid, current_stacktrace) of each, twice: the same calls").fix(remedy::of(
             period,
             "code.no_circular_calls",
-            "let one of them not wait: a cast, an answer that comes later as a message, or the call in a process of its own; and call in one direction only",
-            "each of them answers only when the next one has answered, and the last one waits for the first",
-            "calls that time out under the same load: none",
+            "break the cycle: a cast, a delayed reply (noreply), or the call in a separate process; keep calls in one direction",
+            "each replies only after the next one has replied, and the last one waits for the first",
+            "no call timeouts under the same load",
         ));
     }
     let waits_itself = matches!(hold.does, Does::Waits { .. }) && !hold.is_node;
     let draft = match waits_itself {
-        true => draft.confirmed_by(
-            "call what it waits for by hand, and time it: slow there, too, is where the fault is",
-        ),
+        true => {
+            draft.confirmed_by("time the same call by hand: if it is slow there too, the fault is behind it")
+        }
         false => draft,
     };
     let is_pool = hold.takes.is_some() || hold.given.is_some();
@@ -136,7 +136,7 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
                 "code.shorter_hold",
                 "give back sooner: no call of another service, no sleep and no rendering between taking and giving back",
                 "a pool serves its size divided by the time that each holds a part of it",
-                "processes that wait for it under the same load, and throughput",
+                "number of waiting processes and throughput under the same load",
             )
         })
         .fix_if(hold.is_node, || {
@@ -155,7 +155,7 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
                 if is_pool {
                     "a larger pool, if what is behind it has room: the time that each waits falls as its size grows"
                 } else if matches!(hold.does, Does::Waits { .. }) {
-                    "make quick what it waits for itself, give that a time-out, or do it in a process of its own and answer later (handle_call with noreply)"
+                    "speed up the call it waits for, give it a timeout, or move it to a separate process and reply later (noreply)"
                 } else {
                     "let it answer later without waiting itself (handle_call with noreply, a process for each request), or have several of it"
                 },

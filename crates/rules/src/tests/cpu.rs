@@ -305,7 +305,7 @@ fn dirty_schedulers_are_saturated_when_work_waits_for_them() {
     let stuck = io.clone().with(|n| n.voluntary_switches = 0);
     let found = finding(&stuck, "BT012");
     assert_eq!(entries(&found), ["code.no_blocking_files"]);
-    assert!(found.summary.contains("each in a call that did not return"), "{}", found.summary);
+    assert!(found.summary.contains("each blocked in one call"), "{}", found.summary);
     // In full use, but nothing waits.
     assert_eq!(finding(&io.with(|n| n.dirty_io_queue = 0), "BT012").level, Level::Notice);
     let cpu = node().with(|n| {

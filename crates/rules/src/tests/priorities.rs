@@ -76,7 +76,7 @@ fn those_at_high_that_do_most_of_the_work_in_bursts_are_named_together() {
     };
     let found = finding(&feeds(400_000), "BT062");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("feed_a (<0.99.0>)")));
-    assert!(found.summary.contains("and 1 more of priority high do 84 % of all"), "{}", found.summary);
+    assert!(found.summary.contains("and 1 more with priority high take 84 % of"), "{}", found.summary);
     assert_eq!(entries(&found), ["code.normal_priority"]);
     // They do little, or nobody waits.
     assert_healthy(&feeds(50_000), "BT062");

@@ -77,7 +77,7 @@ fn a_bag_with_many_objects_is_named_where_schedulers_wait_for_locks() {
     let found = finding(&locked("bag", 50_000), "BT015");
     assert_eq!(found.subject_text().as_deref(), Some("ring"));
     assert!(
-        found.summary.ends_with("most likely for the table ring, a bag of 50000 objects"),
+        found.summary.ends_with("probably for ETS table ring, a bag with 50000 objects"),
         "{}",
         found.summary
     );
