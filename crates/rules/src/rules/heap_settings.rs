@@ -1,4 +1,4 @@
-//! BT067: settings of all heaps that are not the VM's own cost CPU time or memory.
+//! BT067: VM-wide heap settings cost CPU time or memory.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, ProcessRow, Scale, Subject, Unit, Use, facts, metrics,
@@ -21,7 +21,7 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Of the CPU that the VM uses, what collections take where each one, or nearly each, is a full one.
+/// GC share of scheduler work if (nearly) every GC is a fullsweep.
 const FULL_SWEEPS: Scale = Scale {
     notice: 0.05,
     warning: 0.15,
@@ -29,20 +29,20 @@ const FULL_SWEEPS: Scale = Scale {
     source: "judgement: half of what gc-share allows, as this much is known to be spent without need",
 };
 
-/// Of the memory that the VM uses, what first heaps take beyond the default.
+/// Share of the VM's memory that minimum heaps take beyond the default.
 const FIRST_HEAPS: Scale =
     Scale { notice: 0.10, warning: 0.30, critical: 0.80, source: "judgement: less would hardly be missed" };
 
-/// Full sweeps that come so soon are nearly all collections; the default is 65,535.
+/// Up to this fullsweep_after nearly every GC is a fullsweep (judgement); the default is 65,535.
 const FEW_SWEEPS: i64 = 20;
 
-/// Collecting less than this in full costs next to nothing (judgement: 0.5 MB are copied in some 100 µs). In words.
+/// A fullsweep of a smaller heap costs next to nothing (judgement: 0.5 MB are copied in about 100 µs). In words.
 const LARGE_WORDS: i64 = 65_536;
 
 /// `+hms` where it is not set.
 const DEFAULT_FIRST_HEAP_WORDS: i64 = 233;
 
-/// First heaps that take less than this, all together, are not worth a word (judgement). In bytes.
+/// Less memory in minimum heaps is not worth a finding (judgement). In bytes.
 const WORTH_BYTES: f64 = 100e6;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -55,7 +55,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// Collections that are full ones because all processes are told so.
+/// A low VM-wide fullsweep_after.
 fn full_sweeps(period: &Period, after: i64) -> Option<Draft> {
     let rows = || period.processes.iter().filter_map(|process| process.row.as_ref());
     let heaps: Vec<i64> = rows()
@@ -80,7 +80,7 @@ fn full_sweeps(period: &Period, after: i64) -> Option<Draft> {
         .about(Subject::Flag { name: "ERL_FULLSWEEP_AFTER".to_owned() })
         .costs(Cost::CpuCores(collecting.gc))
         .part(Use::Collections)
-        // What collections would take without it was not measured.
+        // The GC share without the setting was not measured.
         .inferred_if(true)
         .because(Evidence::number("time in collections", collecting.gc, Unit::Cores))
         .because(Evidence::number("share of the work", share, Unit::Ratio).against(FULL_SWEEPS.warning, FULL_SWEEPS.source))
@@ -98,7 +98,7 @@ fn full_sweeps(period: &Period, after: i64) -> Option<Draft> {
     )
 }
 
-/// First heaps that are larger than the default, of all processes.
+/// A large VM-wide min_heap_size.
 fn first_heaps(period: &Period, words: i64) -> Option<Draft> {
     let processes = period.stat(&metrics::PROCESS_COUNT, "").ok()?.mean();
     let total = period.family(&metrics::MEMORY, "").find(|(name, _)| *name == "total")?;
@@ -117,7 +117,7 @@ fn first_heaps(period: &Period, words: i64) -> Option<Draft> {
         )
         .about(Subject::Flag { name: "+hms".to_owned() })
         .costs(Cost::MemoryBytes(bytes))
-        // Processes may have grown larger anyway.
+        // Processes may have grown anyway.
         .inferred_if(true)
         .because(Evidence::number("first heap", words as f64 * memory::WORD_BYTES, Unit::Bytes))
         .because(Evidence::number("processes", processes, Unit::Count))

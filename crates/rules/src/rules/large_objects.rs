@@ -1,4 +1,4 @@
-//! BT068: large objects are copied out of tables: each look-up makes garbage of the whole object.
+//! BT068: lookups copy large objects out of ETS tables.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Subject, TableRow, Unit, Use, facts,
@@ -23,10 +23,10 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// The mean object of a table, in bytes, from which on copying it takes far longer than what is done with it, as of messages (BT055).
+/// Mean object size, in bytes, from which a copy dominates the lookup; the same as for messages (BT055).
 const LARGE_BYTES: f64 = 32_768.0;
 
-/// Fewer bytes of garbage in a second are no reason to look for who makes them (judgement: some 5 % of a core).
+/// Less garbage per second is not worth a finding (judgement: about 5 % of a core).
 const WORTH_BYTES_PER_S: f64 = 100e6;
 
 /// Collections and page faults as a share of the CPU that the VM uses.
@@ -37,14 +37,13 @@ const COST: Scale = Scale {
     source: "judgement: what is not copied is not collected either",
 };
 
-/// The busiest processes whose heaps are at least as large as an object: so much of the work of those that were looked at (judgement: more
-/// than half).
+/// Share of the sampled work that processes with such heaps must do (judgement: more than half).
 const MOSTLY: f64 = 0.5;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let garbage = period.rate(&metrics::GC_WORDS_RECLAIMED, "")? * WORD_BYTES;
     let used = view::process_cores(period)?;
-    // What a product keeps in its tables is not its operators' to change, and it knows how large its objects are.
+    // Operators of a product cannot change its tables.
     let is_own = period.facts.get(facts::PRODUCT).is_none();
     let suspects: Vec<(&TableRow, f64)> = lock_suspects::of_program(period)
         .filter(|_| is_own)
@@ -87,7 +86,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     )
     .about(Subject::Table { name: table.name.clone(), owner: Some(owner.to_owned()) })
     .inferred_if(true)
-    // Of several such tables it may be another one.
+    // With several such tables it may be another one.
     .guess_if(suspects.len() > MOST_SUSPECTS)
     .costs(Cost::CpuCores(collecting))
     .part(Use::Collections)
@@ -131,10 +130,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))))
 }
 
-/// With more tables of large objects it is a guess which is meant (judgement).
+/// With more suspects the finding is a guess (judgement).
 const MOST_SUSPECTS: usize = 3;
 
-/// Of the work of the processes that were looked at, the share of those whose heap has room for such an object.
+/// Share of the sampled reductions done by processes whose heap has room for such an object.
 fn share_with_such_heaps(period: &Period, bytes: f64) -> f64 {
     let known = || period.processes.iter().filter_map(|process| Some((process, heap_bytes(process)?)));
     let work = |large: bool| -> f64 {

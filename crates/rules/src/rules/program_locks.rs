@@ -1,4 +1,4 @@
-//! BT066: processes wait for locks that programs take by functions of OTP: `global`'s, Mnesia's.
+//! BT066: processes wait for `global` or Mnesia locks.
 
 use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Subject, Unit, metrics};
 
@@ -18,12 +18,12 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Places where holders of a lock stand, in the evidence.
+/// Functions and stacks listed in the evidence.
 const PLACES: usize = 2;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let stands = blocking::looked_at(period)?;
-    // A locker that has hardly time for all who ask is what they wait for.
+    // If mnesia_locker itself is busy, it is the bottleneck.
     let is_locker_busy = period
         .process_named("mnesia_locker")
         .and_then(stack::wanted_to_run)
@@ -100,7 +100,7 @@ fn describe(period: &Period, waits: &LockWaits<'_>, severity: f64) -> Draft {
     ))
 }
 
-/// Transactions a second, and how many are begun anew for each that succeeds.
+/// Mnesia's commits and restarts per second.
 fn transactions(period: &Period) -> Vec<Evidence> {
     let rate = |metric| period.rate(metric, "").ok();
     let (Some(commits), Some(restarts)) = (rate(&metrics::MNESIA_COMMITS), rate(&metrics::MNESIA_RESTARTS))

@@ -1,5 +1,4 @@
-//! Locks that programs take by functions of OTP, and that leave no queue anywhere: who does not get one tries again later. Where processes
-//! stand tells who waits for one, and who has it.
+//! Locks that programs take through OTP (`global`, Mnesia). Waiters sleep and retry, so no queue shows them; sampled call stacks do.
 
 use std::collections::HashMap;
 
@@ -7,23 +6,22 @@ use beamtune_model::{Missing, Period, ProcessUse, Stand, metrics};
 
 use crate::signals::{blocking, stack};
 
-/// How a kind of lock shows in stacks.
+/// How a kind of lock shows in call stacks.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LockKind {
-    /// What it is called where nobody is known to hold it.
+    /// Its name, used if no holder is known.
     pub name: &'static str,
-    /// Starts of functions in which one waits for it, as the innermost function, or right under a sleep.
+    /// Prefixes of functions that wait for it: innermost, or the caller of a sleep.
     waits: &'static [&'static str],
-    /// Functions that run what is done while it is held.
+    /// Prefixes of functions that run code while it is held.
     holds: &'static [&'static str],
 }
 
-/// `global:set_lock/3` sleeps between its tries: `random_sleep/1` in kernel's global.erl.
+/// `global:set_lock/3` sleeps between retries: `random_sleep/1` in kernel's global.erl.
 pub(crate) const GLOBAL: LockKind =
     LockKind { name: "global:trans", waits: &["global:random_sleep/"], holds: &["global:trans/"] };
 
-/// Mnesia asks its locker for each record or table; a transaction that would wait for an older one is restarted after a sleep: `restart/9`
-/// in mnesia_tm.erl.
+/// A Mnesia transaction that meets the lock of an older one restarts after a sleep: `restart/9` in mnesia_tm.erl.
 pub(crate) const MNESIA: LockKind = LockKind {
     name: "transactions of Mnesia",
     waits: &["mnesia_locker:", "mnesia_tm:restart/"],
@@ -32,7 +30,7 @@ pub(crate) const MNESIA: LockKind = LockKind {
 
 const KINDS: [&LockKind; 2] = [&GLOBAL, &MNESIA];
 
-/// Functions of Mnesia that lock a whole table, as the reference manual says of each.
+/// Mnesia functions that lock a whole table, by the reference manual.
 const WHOLE_TABLE: &[&str] = &[
     "mnesia:foldl/",
     "mnesia:foldr/",
@@ -43,11 +41,11 @@ const WHOLE_TABLE: &[&str] = &[
     "mnesia:write_lock_table/",
 ];
 
-/// From this share of the looks at a process on it has the lock most of the time (judgement: more than half).
+/// A process with the lock in this share of its samples is its holder (judgement: more than half).
 const MOSTLY: f64 = 0.5;
 
 impl LockKind {
-    /// Whether one that stands there waits for such a lock.
+    /// Whether a process with this stack waits for such a lock.
     fn is_waited_for(&self, stack: &[String]) -> bool {
         let at = match stack.first() {
             Some(function) if stack::is_sleep(function) => stack.get(1),
@@ -56,7 +54,7 @@ impl LockKind {
         at.is_some_and(|at| begins(at, self.waits) && !at.contains(":loop/"))
     }
 
-    /// Whether one that stands there has such a lock, and does something else.
+    /// Whether a process with this stack holds such a lock.
     fn is_held(&self, stack: &[String]) -> bool {
         !self.is_waited_for(stack) && stack.iter().skip(1).any(|function| begins(function, self.holds))
     }
@@ -71,27 +69,27 @@ fn begins(function: &str, starts: &[&str]) -> bool {
 pub(crate) struct LockWaits<'a> {
     /// Of which kind.
     pub kind: &'static LockKind,
-    /// How many of all processes at a time, about.
+    /// Estimated number of waiting processes.
     pub waiting: f64,
-    /// Those seen waiting, of how many looked at.
+    /// Sampled waiters, and sampled processes.
     pub seen: (i64, i64),
-    /// The program's own functions that ask for it, those of most first.
+    /// The program's functions that request it, most frequent first.
     pub asked_by: Vec<&'a str>,
-    /// The only process that was seen with such a lock most of the time.
+    /// The process that holds it most of the time, if exactly one does.
     pub holder: Option<&'a ProcessUse>,
-    /// Where those stand who have it, those of most first, and how often each was seen.
+    /// Call stacks of holders with their sample counts, most frequent first.
     pub held_at: Vec<(&'a [String], i64)>,
 }
 
 impl<'a> LockWaits<'a> {
-    /// The function that locks a whole table, if somebody who has a lock stands in one.
+    /// The whole-table function in a holder's stack.
     pub(crate) fn locks_table(&self) -> Option<&'a str> {
         let mut functions = self.held_at.iter().flat_map(|(stack, _)| stack.iter());
         functions.find(|function| begins(function, WHOLE_TABLE)).map(String::as_str)
     }
 }
 
-/// Who waits for locks, most first; only what was seen in most looks.
+/// Lock waits, most waiters first; waits seen in fewer than two thirds of the samples are left out.
 pub(crate) fn waits(period: &Period) -> Result<Vec<LockWaits<'_>>, Missing> {
     let total = period.stat(&metrics::PROCESS_COUNT, "")?.mean();
     let mut found: Vec<LockWaits<'_>> =
@@ -136,7 +134,7 @@ fn waits_of<'a>(period: &'a Period, kind: &'static LockKind, total: f64) -> Opti
     })
 }
 
-/// Whether it was seen with such a lock in most of the looks at it.
+/// Whether the process holds such a lock in most of its samples.
 fn holds_mostly(process: &ProcessUse, kind: &LockKind) -> bool {
     let looks = process.stood.iter().chain(&process.ran);
     let held =
@@ -155,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_for_a_lock_is_told_from_who_has_it() {
+    fn waiters_and_holders_are_recognised_by_their_stacks() {
         let check = |stack: &str, waits: &[&str], holds: &[&str]| {
             let stack: Vec<String> = stack.split_whitespace().map(str::to_owned).collect();
             let names = |is: fn(&LockKind, &[String]) -> bool| -> Vec<&str> {
