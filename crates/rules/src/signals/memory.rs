@@ -7,6 +7,7 @@ use beamtune_model::{
 };
 
 use crate::remedy;
+use crate::signals::limits;
 use crate::signals::lock_suspects;
 use crate::signals::watermark::{self, Assumed};
 use crate::view;
@@ -41,8 +42,8 @@ pub fn larger_segment_cache(period: &Period, why: &str, prove: &str) -> Option<R
 /// Bytes of a word: heaps and garbage are counted in words. 32-bit emulators are rare.
 pub const WORD_BYTES: f64 = 8.0;
 
-/// Growth of binaries within a period that is not noise, in bytes (judgement).
-const GROWN_BYTES: f64 = 4e6;
+/// Growth of binaries within a period that is not noise, in bytes (judgement, as for growing memory in short recordings).
+const GROWN_BYTES: f64 = 16e6;
 
 /// What a cause must explain at least (judgement: more than half).
 const MOST: f64 = 0.5;
@@ -51,6 +52,12 @@ const MOST: f64 = 0.5;
 pub fn binaries_of_table(period: &Period) -> Option<&TableRow> {
     let binaries = period.find(Group::Memory, "", "binary")?;
     let referred = period.stat(&metrics::SCAN_BINARIES, "").ok()?;
+    // The tables of a product are not its operators' to change.
+    if period.facts.get(facts::PRODUCT).is_some() {
+        return None;
+    }
+    // A busy node moves so much up and down within seconds: only what grows steadily counts.
+    limits::growth(&view::trend_points(&binaries.trace), f64::INFINITY)?;
     let grown = |stat: &SeriesStat| stat.last.value.saturating_sub(stat.first.value) as f64;
     let (grown, by_processes) = (grown(binaries), grown(referred));
     if grown < GROWN_BYTES || by_processes > (1.0 - MOST) * grown {

@@ -50,6 +50,9 @@ fn the_table_that_grows_with_binaries_of_no_process_is_named() {
         diagnosis.findings().into_iter().find(|found| found.code.0 == "BT027").expect("growth").clone();
     assert_eq!(growth.subject_text(), found.subject_text());
     assert_eq!(growth.follows.as_ref().map(|of| of.code.0), Some("BT026"));
+    // The tables of a product are not its operators' to change.
+    let product = grows.with(|n| n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned())));
+    assert_eq!(finding(&product, "BT026").level, Level::Notice);
     // Which of two that grow alike is not known.
     let two = finding(
         &growing(&[("prices", 1 << 20, 40_000), ("users", 1 << 20, 41_000), ("orders", 1 << 20, 39_000)]),
