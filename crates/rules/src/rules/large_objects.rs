@@ -1,8 +1,7 @@
 //! BT068: lookups copy large objects out of ETS tables.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Subject, TableRow, Unit, Use, facts,
-    metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Subject, TableRow, Unit, Use, metrics,
 };
 
 use crate::remedy;
@@ -44,7 +43,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let garbage = period.rate(&metrics::GC_WORDS_RECLAIMED, "")? * WORD_BYTES;
     let used = view::process_cores(period)?;
     // Operators of a product cannot change its tables.
-    let is_own = period.facts.get(facts::PRODUCT).is_none();
+    let is_own = !view::runs_product(period);
     let suspects: Vec<(&TableRow, f64)> = lock_suspects::of_program(period)
         .filter(|_| is_own)
         .filter(|table| table.objects > 0 && table.protection != "private")

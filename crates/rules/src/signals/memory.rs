@@ -53,7 +53,7 @@ pub fn binaries_of_table(period: &Period) -> Option<&TableRow> {
     let binaries = period.find(Group::Memory, "", "binary")?;
     let referred = period.stat(&metrics::SCAN_BINARIES, "").ok()?;
     // The tables of a product are not its operators' to change.
-    if period.facts.get(facts::PRODUCT).is_some() {
+    if view::runs_product(period) {
         return None;
     }
     // A busy node moves so much up and down within seconds: only what grows steadily counts.

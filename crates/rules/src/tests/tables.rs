@@ -60,6 +60,8 @@ fn large_objects_that_are_copied_out_of_a_table_are_named_before_what_follows() 
     assert_healthy(&copying(2_000, 100, 1_500_000), "BT068");
     assert_healthy(&copying(200_000, 1, 20_000), "BT068");
     assert_healthy(&copying(200_000, 1, 1_500_000).with(|n| n.reclaimed_words = 100_000), "BT068");
+    let elixir = sick.with(|n| n.facts.push((facts::PRODUCT, "elixir".to_owned())));
+    assert_eq!(finding(&elixir, "BT068").level, Level::Warning);
     let product =
         copying(200_000, 1, 1_500_000).with(|n| n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned())));
     assert_healthy(&product, "BT068");
