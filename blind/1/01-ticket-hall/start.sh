@@ -1,5 +1,5 @@
 #!/bin/bash
-. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
 NODE=hall@$(hostname -s) COOKIE=hallcookie
 cd "$TMP"
 mkdir ebin && cp src/hall.app ebin/

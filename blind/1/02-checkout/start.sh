@@ -1,5 +1,5 @@
 #!/bin/bash
-. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
 NODE=checkout@localhost COOKIE=c0okie-checkout
 cd "$TMP"
 mkdir ebin && cp src/checkout.app ebin/

@@ -1,5 +1,5 @@
 #!/bin/bash
-. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
 NODE=media@$(hostname -s) COOKIE=mediaCookie
 cd "$TMP"
 mkdir ebin uploads bin && cp src/media.app ebin/ && cp src/svg2png bin/ && chmod 755 bin/svg2png

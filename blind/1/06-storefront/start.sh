@@ -1,6 +1,6 @@
 #!/bin/bash
 ROOT=${BEAMTUNE_OTP_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/beamtune/otp}/27
-. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
 NODE=storefront@$(hostname -s) COOKIE=front-store
 cd "$TMP"
 mkdir ebin && cp src/storefront.app ebin/

@@ -1,5 +1,5 @@
 #!/bin/bash
-. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
 NODE=billing@$(hostname -s) COOKIE=billing-secret
 cd "$TMP"
 mkdir ebin && cp src/billing.app ebin/

@@ -1,5 +1,5 @@
 #!/bin/bash
-. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
 NODE=photoid@$(hostname -s) COOKIE=photo.id
 cd "$TMP"
 mkdir ebin priv && cp src/photoid.app ebin/

@@ -1,5 +1,5 @@
 #!/bin/bash
-. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
 H=$(hostname -s)
 NODE=orders_broker@$H COOKIE=brokercookie
 R=/usr/lib/rabbitmq/lib/rabbitmq_server-3.10.8

@@ -1,5 +1,5 @@
 #!/bin/bash
-. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
 NODE=gateway@$(hostname -s) COOKIE=gatewaycookie
 cd "$TMP"
 mkdir ebin && cp src/gateway.app ebin/

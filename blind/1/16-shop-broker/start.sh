@@ -1,5 +1,5 @@
 #!/bin/bash
-. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
 H=$(hostname -s)
 NODE=shop_broker@$H COOKIE=shopbroker
 R=/usr/lib/rabbitmq/lib/rabbitmq_server-3.10.8

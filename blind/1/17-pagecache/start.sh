@@ -1,6 +1,6 @@
 #!/bin/bash
 ROOT=${BEAMTUNE_OTP_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/beamtune/otp}/29
-. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
 NODE=pagecache@$(hostname -s) COOKIE=pagecookie
 cd "$TMP"
 mkdir ebin && cp src/pagecache.app ebin/

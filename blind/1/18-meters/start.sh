@@ -1,5 +1,5 @@
 #!/bin/bash
-. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
 NODE=meters@localhost COOKIE=meters-cookie
 cd "$TMP"
 mkdir ebin && cp src/meters.app ebin/

@@ -1,5 +1,5 @@
 #!/bin/bash
-. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
 H=$(hostname -s)
 NODE=invoices@$H COOKIE=invoices-cookie
 cd "$TMP"

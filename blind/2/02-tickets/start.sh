@@ -1,6 +1,6 @@
 #!/bin/bash
 # needs the cpu controller of cgroup v1 (as root)
-. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
 NODE=tickets@localhost COOKIE=tickets-cookie
 CG=/sys/fs/cgroup/cpu/$(basename "$TMP")
 after_end() { local i; for i in 1 2 3 4 5; do rmdir "$CG" 2>/dev/null; [ -d "$CG" ] || break; sleep 0.2; done; }

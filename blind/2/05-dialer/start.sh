@@ -1,6 +1,6 @@
 #!/bin/bash
 ROOT=${BEAMTUNE_OTP_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/beamtune/otp}/27
-. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
 NODE=dialer@127.0.0.1 COOKIE=dialer-27
 cd "$TMP"
 mkdir ebin && cp src/dialer.app ebin/

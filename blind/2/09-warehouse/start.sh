@@ -1,5 +1,5 @@
 #!/bin/bash
-. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
 NODE=warehouse@127.0.0.1 COOKIE=warehouse-cookie
 cd "$TMP"
 mkdir ebin && cp src/warehouse.app ebin/

@@ -1,6 +1,6 @@
 #!/bin/bash
 ROOT=${BEAMTUNE_OTP_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/beamtune/otp}/27
-. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
 NODE=sensors@$(hostname -s) COOKIE=sensors-27
 cd "$TMP"
 mkdir ebin units spool && cp src/sensors.app ebin/ && echo 'max 40' > spool/limits.txt

@@ -1,6 +1,6 @@
 #!/bin/bash
 ROOT=${BEAMTUNE_OTP_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/beamtune/otp}/29
-. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
 H=$(hostname -s)
 NODE=presence_a@$H COOKIE=presence-29
 cd "$TMP"

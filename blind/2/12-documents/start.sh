@@ -1,5 +1,5 @@
 #!/bin/bash
-. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
 H=$(hostname -s)
 NODE=documents_broker@$H COOKIE=documentscookie
 R=/usr/lib/rabbitmq/lib/rabbitmq_server-3.10.8

@@ -1,5 +1,5 @@
 #!/bin/bash
-. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
 NODE=hooks@$(hostname -s) COOKIE=hooks-cookie
 cd "$TMP"
 mkdir ebin && cp src/hooks.app ebin/

@@ -1,5 +1,5 @@
 #!/bin/bash
-. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
 NODE=parcels@localhost COOKIE=parcels-cookie
 cd "$TMP"
 mkdir ebin && cp src/parcels.app ebin/

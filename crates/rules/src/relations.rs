@@ -57,13 +57,18 @@ fn waits_there(cause: &Finding, effect: &Finding) -> bool {
 
 /// That callers have given up, and that it is ends of processes which fill the log: not of those who wait for a pool that waits for the log.
 fn ends_are_logged(cause: &Finding, effect: &Finding) -> bool {
-    let waits_for_log = |log: &Subject| {
-        cause.is_about(log)
-            || cause.signals.iter().any(|signal| matches!(signal, Signal::WaitsFor(on) if on.is_same(log)))
-    };
-    effect.subject.as_ref().is_some_and(|log| !waits_for_log(log))
+    effect.subject.as_ref().is_some_and(|log| !cause.is_about(log) && !waits_for(cause, log))
         && cause.has(&Signal::GaveUp)
         && effect.has(&Signal::LogsEnds)
+}
+
+fn is_about_flag(finding: &Finding, flag: &str) -> bool {
+    matches!(&finding.subject, Some(Subject::Flag { name }) if name == flag)
+}
+
+/// Whether its subject waits for this.
+fn waits_for(finding: &Finding, what: &Subject) -> bool {
+    finding.signals.iter().any(|signal| matches!(signal, Signal::WaitsFor(on) if on.is_same(what)))
 }
 
 /// That work goes on in turns, maybe of this process.
@@ -205,10 +210,7 @@ const RELATIONS: &[Relation] = &[
     Relation {
         cause: "BT018",
         effects: &["BT053"],
-        is_meant: |cause, effect| {
-            let is_that = |node: &Subject| cause.has(&Signal::WaitsFor(node.clone()));
-            effect.subject.as_ref().is_some_and(is_that)
-        },
+        is_meant: |cause, effect| effect.subject.as_ref().is_some_and(|node| waits_for(cause, node)),
         why: "their calls use the same busy connection",
     },
     Relation {
@@ -444,13 +446,13 @@ const RELATIONS: &[Relation] = &[
     Relation {
         cause: "BT067",
         effects: &["BT046"],
-        is_meant: |cause, _| matches!(&cause.subject, Some(Subject::Flag { name }) if name == "ERL_FULLSWEEP_AFTER"),
+        is_meant: |cause, _| is_about_flag(cause, "ERL_FULLSWEEP_AFTER"),
         why: "every fullsweep allocates a new heap and frees the old one",
     },
     Relation {
         cause: "BT063",
         effects: &["BT011", "BT017", "BT046"],
-        is_meant: |cause, _| matches!(&cause.subject, Some(Subject::Flag { name }) if name == "+hmax"),
+        is_meant: |cause, _| is_about_flag(cause, "+hmax"),
         why: "a process that grows to its heap limit is collected repeatedly until it is killed",
     },
     Relation {

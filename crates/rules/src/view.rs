@@ -135,16 +135,6 @@ fn threads_of(period: &Period, kind: &str) -> Result<f64, Missing> {
     period.fact_number(count).map(|count| count as f64)
 }
 
-/// Products whose operators did not write the code, by the names that recordings give them.
-const PRODUCTS: [&str; 8] =
-    ["RabbitMQ", "ejabberd", "MongooseIM", "EMQX", "VerneMQ", "CouchDB", "Riak", "Livebook"];
-
-/// Whether the node runs a product, and not a program of its operators.
-pub fn runs_product(period: &Period) -> bool {
-    let name = period.facts.get(facts::PRODUCT).unwrap_or_default();
-    PRODUCTS.iter().any(|product| name.starts_with(product))
-}
-
 /// What collecting garbage takes of the work of some kinds of threads.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Collecting {

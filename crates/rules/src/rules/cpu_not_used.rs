@@ -2,8 +2,6 @@
 //!
 //! What is left of the capacity is split into causes in [`crate::account`], and the largest one is told.
 
-use std::collections::HashMap;
-
 use beamtune_model::{
     Account, Code, Cost, Evidence, HostPart, Limit, Missing, Period, Remedy, Signal, Subject, Unit, Use,
     metrics,
@@ -13,6 +11,7 @@ use crate::account::{self, BLOCKED, Serial, Unused};
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, Topic};
 use crate::signals::blocking;
+use crate::signals::counts::largest_first;
 use crate::signals::lock_suspects;
 use crate::signals::stack;
 use crate::view;
@@ -300,16 +299,11 @@ fn remedies(period: &Period, cause: Use) -> Vec<Option<Remedy>> {
 
 /// The program's functions in which processes of a sample wait in the midst of something, those of most first.
 fn waiting_where(period: &Period) -> Option<String> {
-    let mut places: HashMap<&str, i64> = HashMap::new();
-    for place in blocking::waiting(period) {
-        let Some(at) = stack::of_program(&place.stack).or(place.stack.first().map(String::as_str)) else {
-            continue;
-        };
-        let count = places.entry(at).or_default();
-        *count = count.saturating_add(place.count);
-    }
-    let mut places: Vec<(&str, i64)> = places.into_iter().collect();
-    places.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
+    let places = blocking::waiting(period).filter_map(|place| {
+        let at = stack::of_program(&place.stack).or(place.stack.first().map(String::as_str))?;
+        Some((at, place.count))
+    });
+    let places = largest_first(places);
     let text: Vec<_> = places.iter().take(3).map(|(place, count)| format!("{place} ({count})")).collect();
     (!text.is_empty())
         .then(|| format!("{} of {} processes looked at", text.join(", "), period.stands.sampled))

@@ -10,7 +10,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule};
-use crate::signals::memory;
+use crate::signals::memory::{self, DEFAULT_FIRST_HEAP_WORDS, FEW_SWEEPS, WORD_BYTES};
 use crate::signals::process_memory::{has_long_queue_on_heap, off_heap};
 use crate::signals::stack;
 use crate::view::{self, kind};
@@ -43,9 +43,6 @@ const WORTH_CORES: f64 = 0.10;
 /// load spends 40 % of little work on them.
 const WORTH_SHARE: f64 = 0.10;
 
-/// Full sweeps that come so soon are what the time goes into.
-const FEW_SWEEPS: i64 = 20;
-
 /// The heap that one needs, with room to grow before the next collection.
 const ROOM: f64 = 1.5;
 
@@ -63,8 +60,6 @@ const LARGEST_FOR_ONE_WORDS: i64 = 8 << 20;
 
 /// The first heap that is advised where many small ones are collected, in words: about 20 kB.
 const FIRST_HEAP_WORDS: i64 = 2_586;
-/// By default (`+hms`).
-const DEFAULT_FIRST_HEAP_WORDS: i64 = 233;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let collecting = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU])?;
@@ -169,7 +164,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             if words > largest {
                 return None;
             }
-            let megabytes = words as f64 * 8.0 / 1e6;
+            let megabytes = words as f64 * WORD_BYTES / 1e6;
             let cost = match whose.kind {
                 Some(_) => format!("; {:.0} MB for each 1,000 of them", megabytes * 1e3),
                 None => format!("; {:.1} MB", megabytes.max(0.1)),
@@ -184,7 +179,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         })
         .fix_if(!whose.is_known() && !is_imported && first_heap < FIRST_HEAP_WORDS, || {
             let processes = period.stat(&metrics::PROCESS_COUNT, "").map_or(0.0, |stat| stat.mean());
-            let megabytes = processes * (FIRST_HEAP_WORDS - first_heap) as f64 * 8.0 / 1e6;
+            let megabytes = processes * (FIRST_HEAP_WORDS - first_heap) as f64 * WORD_BYTES / 1e6;
             remedy::of(
                 period,
                 "+hms",
@@ -329,7 +324,7 @@ impl<'a> Whose<'a> {
         };
         [
             self.is_known().then_some(who),
-            self.heap_words().map(|words| Evidence::number(heap, words as f64 * 8.0, Unit::Bytes)),
+            self.heap_words().map(|words| Evidence::number(heap, words as f64 * WORD_BYTES, Unit::Bytes)),
             self.fullsweep_after().map(|n| Evidence::number(fullsweep, n as f64, Unit::Count)),
             self.with_queue().map(|process| {
                 Evidence::number("messages that lie in it", process.queue_max as f64, Unit::Count)

@@ -6,7 +6,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
-use crate::signals::memory;
+use crate::signals::memory::{self, DEFAULT_FIRST_HEAP_WORDS, FEW_SWEEPS};
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -33,14 +33,8 @@ const FULL_SWEEPS: Scale = Scale {
 const FIRST_HEAPS: Scale =
     Scale { notice: 0.10, warning: 0.30, critical: 0.80, source: "judgement: less would hardly be missed" };
 
-/// Up to this fullsweep_after nearly every GC is a fullsweep (judgement); the default is 65,535.
-const FEW_SWEEPS: i64 = 20;
-
 /// A fullsweep of a smaller heap costs next to nothing (judgement: 0.5 MB are copied in about 100 µs). In words.
 const LARGE_WORDS: i64 = 65_536;
-
-/// `+hms` where it is not set.
-const DEFAULT_FIRST_HEAP_WORDS: i64 = 233;
 
 /// Less memory in minimum heaps is not worth a finding (judgement). In bytes.
 const WORTH_BYTES: f64 = 100e6;

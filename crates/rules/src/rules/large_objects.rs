@@ -8,6 +8,7 @@ use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
 use crate::signals::lock_suspects;
 use crate::signals::memory::WORD_BYTES;
+use crate::signals::products;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -43,7 +44,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let garbage = period.rate(&metrics::GC_WORDS_RECLAIMED, "")? * WORD_BYTES;
     let used = view::process_cores(period)?;
     // Operators of a product cannot change its tables.
-    let is_own = !view::runs_product(period);
+    let is_own = !products::is_of_others(period);
     let suspects: Vec<(&TableRow, f64)> = lock_suspects::of_program(period)
         .filter(|_| is_own)
         .filter(|table| table.objects > 0 && table.protection != "private")

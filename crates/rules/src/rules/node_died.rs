@@ -9,6 +9,7 @@ use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::known_processes;
 use crate::signals::memory::megabytes;
+use crate::signals::products;
 
 pub const RULE: Rule = Rule {
     code: Code("BT038"),
@@ -44,18 +45,6 @@ const SHARE_OF_LARGEST: f64 = 0.5;
 
 /// A request for so many times what the VM had is no leak.
 const WRONG_SIZE: f64 = 10.0;
-
-/// Programs that others have written, each with the beginning of the name that its nodes have unless it is changed: who runs them does not
-/// change their code, nor delete from their tables.
-const OF_OTHERS: &[(&str, &str)] = &[
-    ("RabbitMQ", "rabbit@"),
-    ("ejabberd", "ejabberd@"),
-    ("MongooseIM", "mongooseim@"),
-    ("EMQX", "emqx@"),
-    ("VerneMQ", "VerneMQ@"),
-    ("CouchDB", "couchdb@"),
-    ("Riak", "riak@"),
-];
 
 /// The most that is told of a reason, in characters.
 const MOST_OF_REASON: usize = 400;
@@ -227,7 +216,7 @@ fn out_of_memory(period: &Period, allocator: &str, bytes: f64, kind: &str) -> Dr
     let process = worker(period);
     let wrong = total.is_some_and(|total| bytes > WRONG_SIZE * total);
     let is_literal = kind == "literal" || allocator == "literal_alloc";
-    let is_own = !is_of_others(period);
+    let is_own = !products::is_of_others(period);
     let queue = process.and_then(|process| Some((process, process.row.as_ref()?.queue)));
     Draft::new(
         DIED,
@@ -306,12 +295,6 @@ fn out_of_memory(period: &Period, allocator: &str, bytes: f64, kind: &str) -> Dr
             "beamtune record --keep 6h: how memory goes before the next end",
         )
     })
-}
-
-/// Whether the node ran a program of others. A dump does not tell the program, but the node's name.
-fn is_of_others(period: &Period) -> bool {
-    let begins = |fact: &str, with: &str| period.facts.get(fact).is_some_and(|text| text.starts_with(with));
-    OF_OTHERS.iter().any(|&(product, node)| begins(facts::PRODUCT, product) || begins(facts::NODE_NAME, node))
 }
 
 /// Twice the area for literals that was too small, in MB.

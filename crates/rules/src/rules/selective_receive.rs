@@ -3,12 +3,11 @@
 //! A receive that does not match goes through all messages, each time, at one reduction for each. So a process with a long queue
 //! that looks for one kind of message in it gets slower by the length of its queue, and the queue does not go away.
 
-use std::collections::HashMap;
-
 use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::signals::counts::largest_first;
 use crate::signals::stack;
 use crate::view::{self, kind};
 
@@ -93,13 +92,9 @@ impl Search {
 
 /// Whether it was seen running in one function only, nearly; true of too few looks.
 fn runs_in_one_place(process: &ProcessUse) -> bool {
-    let mut places: HashMap<Option<&String>, i64> = HashMap::new();
-    for (stack, looks) in &process.ran {
-        let count = places.entry(stack.first()).or_default();
-        *count = count.saturating_add(*looks);
-    }
-    let of: i64 = places.values().sum();
-    let most = places.values().max().copied().unwrap_or(0);
+    let places = largest_first(process.ran.iter().map(|(stack, looks)| (stack.first(), *looks)));
+    let of: i64 = places.iter().map(|(_, looks)| looks).sum();
+    let most = places.first().map_or(0, |(_, looks)| *looks);
     of < FEWEST_LOOKS || most as f64 >= SAME_PLACE * of as f64
 }
 

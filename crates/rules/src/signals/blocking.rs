@@ -6,6 +6,7 @@ use beamtune_model::{
     Group as MetricGroup, Missing, Period, ProcessUse, Scale, Stand, Stands, Subject, metrics,
 };
 
+use crate::signals::counts::largest_first;
 use crate::signals::stack;
 
 /// Of a sample so many must stand there before it is said of all.
@@ -382,18 +383,16 @@ fn given(period: &Period, who: &[&str], waits: &[String]) -> Option<(String, i64
     let way = stack::of_program(waits)?;
     let below = waits.iter().skip_while(|function| *function != way).skip(1);
     let is_within_another = stack::of_program(below.cloned().collect::<Vec<_>>().as_slice()).is_some();
-    let mut places: HashMap<String, i64> = HashMap::new();
     let is_past = |place: &&Stand| {
         place.pid.is_none()
             && place.stack.iter().skip(1).any(|function| function == way)
             && stack::of_program(&place.stack) != Some(way)
             && !place.on.iter().any(|wanted| who.contains(&&*wanted.who))
     };
-    for place in period.stands.places.iter().filter(is_past) {
-        let count = places.entry(stack::with_caller(place.stack.first()?, &place.stack)).or_default();
-        *count = count.saturating_add(place.count);
-    }
-    let most = places.into_iter().max_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
+    let past = period.stands.places.iter().filter(is_past);
+    let past =
+        past.filter_map(|place| Some((stack::with_caller(place.stack.first()?, &place.stack), place.count)));
+    let most = largest_first(past).into_iter().next();
     most.filter(|(_, count)| is_within_another && *count >= FEWEST)
 }
 
@@ -433,17 +432,9 @@ fn queued_by(period: &Period, who: &[&str]) -> f64 {
 /// Whom these talk to over TCP.
 fn peers<'a>(period: &'a Period, who: &[&str]) -> Vec<&'a str> {
     let is_one = |place: &&Stand| place.pid.as_deref().is_some_and(|pid| who.contains(&pid));
-    let mut peers: HashMap<&str, i64> = HashMap::new();
-    for wanted in period.stands.places.iter().filter(is_one).flat_map(|place| &place.on) {
-        if !wanted.is_address() {
-            continue;
-        }
-        let count = peers.entry(&wanted.who).or_default();
-        *count = count.saturating_add(wanted.count);
-    }
-    let mut peers: Vec<(&str, i64)> = peers.into_iter().collect();
-    peers.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0)));
-    peers.into_iter().map(|(address, _)| address).collect()
+    let addresses = period.stands.places.iter().filter(is_one).flat_map(|place| &place.on);
+    let addresses = addresses.filter(|wanted| wanted.is_address()).map(|wanted| (&*wanted.who, wanted.count));
+    largest_first(addresses).into_iter().map(|(address, _)| address).collect()
 }
 
 /// Above the program's innermost function is what it waits through. Below it may stand a pool, too, of which it has got what it

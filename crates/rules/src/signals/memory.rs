@@ -9,6 +9,7 @@ use beamtune_model::{
 use crate::remedy;
 use crate::signals::limits;
 use crate::signals::lock_suspects;
+use crate::signals::products;
 use crate::signals::watermark::{self, Assumed};
 use crate::view;
 
@@ -39,6 +40,12 @@ pub fn larger_segment_cache(period: &Period, why: &str, prove: &str) -> Option<R
     is_larger.then(|| remedy::of(period, "+MMmcs", &change, why, prove)).flatten()
 }
 
+/// `min_heap_size` of processes where `+hms` does not set it, in words.
+pub const DEFAULT_FIRST_HEAP_WORDS: i64 = 233;
+
+/// Up to this fullsweep_after nearly every GC is a fullsweep (judgement); the default is 65,535.
+pub const FEW_SWEEPS: i64 = 20;
+
 /// Bytes of a word: heaps and garbage are counted in words. 32-bit emulators are rare.
 pub const WORD_BYTES: f64 = 8.0;
 
@@ -53,7 +60,7 @@ pub fn binaries_of_table(period: &Period) -> Option<&TableRow> {
     let binaries = period.find(Group::Memory, "", "binary")?;
     let referred = period.stat(&metrics::SCAN_BINARIES, "").ok()?;
     // The tables of a product are not its operators' to change.
-    if view::runs_product(period) {
+    if products::is_of_others(period) {
         return None;
     }
     // A busy node moves so much up and down within seconds: only what grows steadily counts.

@@ -1,9 +1,8 @@
 //! Locks that programs take through OTP (`global`, Mnesia). Waiters sleep and retry, so no queue shows them; sampled call stacks do.
 
-use std::collections::HashMap;
-
 use beamtune_model::{Missing, Period, ProcessUse, Stand, metrics};
 
+use crate::signals::counts::largest_first;
 use crate::signals::{blocking, stack};
 
 /// How a kind of lock shows in call stacks.
@@ -106,31 +105,19 @@ fn waits_of<'a>(period: &'a Period, kind: &'static LockKind, total: f64) -> Opti
     if seen < blocking::FEWEST || 3 * looks < 2 * period.stands.looks {
         return None;
     }
-    let mut askers: HashMap<&str, i64> = HashMap::new();
-    for place in &waiting {
-        let Some(at) = stack::of_program(&place.stack) else { continue };
-        let count = askers.entry(at).or_default();
-        *count = count.saturating_add(place.count);
-    }
-    let mut held_at: HashMap<&[String], i64> = HashMap::new();
-    let held = sampled().filter(|place| kind.is_held(&place.stack));
+    let askers = waiting.iter().filter_map(|place| Some((stack::of_program(&place.stack)?, place.count)));
     let stood = period.processes.iter().flat_map(|process| &process.stood);
-    let stood = stood.filter(|(stack, _)| kind.is_held(stack));
-    for (stack, count) in
-        held.map(|place| (&place.stack[..], place.count)).chain(stood.map(|(s, n)| (&s[..], *n)))
-    {
-        let sum = held_at.entry(stack).or_default();
-        *sum = sum.saturating_add(count);
-    }
+    let stood = stood.map(|(stack, count)| (&stack[..], *count));
+    let held = sampled().map(|place| (&place.stack[..], place.count)).chain(stood);
     let mut holders = period.processes.iter().filter(|process| holds_mostly(process, kind));
     let holder = holders.next().filter(|_| holders.next().is_none());
     Some(LockWaits {
         kind,
         waiting: blocking::of_all(period, total, seen),
         seen: (seen, period.stands.sampled),
-        asked_by: most_first(askers).into_iter().map(|(at, _)| at).collect(),
+        asked_by: largest_first(askers).into_iter().map(|(at, _)| at).collect(),
         holder,
-        held_at: most_first(held_at),
+        held_at: largest_first(held.filter(|(stack, _)| kind.is_held(stack))),
     })
 }
 
@@ -140,12 +127,6 @@ fn holds_mostly(process: &ProcessUse, kind: &LockKind) -> bool {
     let held =
         looks.filter(|(stack, _)| kind.is_held(stack)).fold(0, |sum: i64, (_, n)| sum.saturating_add(*n));
     held >= blocking::FEWEST && held as f64 >= MOSTLY * f64::from(process.judged)
-}
-
-fn most_first<K: Ord>(counts: HashMap<K, i64>) -> Vec<(K, i64)> {
-    let mut counts: Vec<(K, i64)> = counts.into_iter().collect();
-    counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    counts
 }
 
 #[cfg(test)]

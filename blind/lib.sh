@@ -1,4 +1,4 @@
-# Common part of all start.sh of this round.
+# Common part of the start.sh of all rounds.
 # Daemons get a session of their own; the end kills every process of these sessions by pid.
 set -u
 SRC=$(cd "$(dirname "${BASH_SOURCE[1]}")" && pwd)
