@@ -2,23 +2,24 @@
 %% Both are read from outside, so no process is woken. What a process did since the last time is found by its place in the list.
 
 %% A round takes this many samples, or seconds where samples come faster; fewer where a part would have fewer than READ_AT_ONCE
-%% processes. The processes that stand out are read in each sample all the same (see tops/2).
+%% processes (QUIET_AT_ONCE on a quiet node). The processes that stand out are read in each sample all the same (see tops/2).
 -define(ROUND_SAMPLES, 3).
 -define(READ_AT_ONCE, 2048).
+-define(QUIET_AT_ONCE, 512).
 %% A node is quiet while all its processes together run fewer reductions than this in a second, some 0.2 % of what one core can. None of
 %% them can be busy then. So a round may take longer: a PATIENCE-th of the seconds since the collector began, within these limits, and
 %% at least so long that a part has no more than MAX_QUIET_PART processes.
 -define(QUIET_PER_S, 40000).
 -define(PATIENCE, 2).
 -define(MIN_QUIET_SAMPLES, 4).
--define(MAX_QUIET_SAMPLES, 8).
--define(MAX_QUIET_PART, 100000).
+-define(MAX_QUIET_SAMPLES, 16).
+-define(MAX_QUIET_PART, 50000).
 %% On a quiet node a book of all processes is used this many times as long.
 -define(QUIET_BOOK, 5).
 %% A round takes no longer than that even where it costs more than the budget, up to this share of a core (millionths), which is
 %% lower on a quiet node, and higher in the very first round, before which no busy process is known.
 -define(ROUND_PPM, 100000).
--define(QUIET_PPM, 40000).
+-define(QUIET_PPM, 30000).
 -define(FIRST_ROUND_PPM, 300000).
 %% More work than this is not done at once when a sample is asked for, but little by little before the next one: at priority
 %% high it would keep others from a scheduler.
@@ -100,7 +101,8 @@ due(#state{procs = #procs{round = #round{total = Total} = Round} = Procs, interv
         true -> max(Budgeted, min(Due(Within, 1), Most(?FIRST_ROUND_PPM)));
         false ->
             Samples = round_samples(State),
-            Parts = max(1, min(Samples, (Total + ?READ_AT_ONCE - 1) div ?READ_AT_ONCE)),
+            AtOnce = case Procs of #procs{quiet = true} -> ?QUIET_AT_ONCE; _ -> ?READ_AT_ONCE end,
+            Parts = max(1, min(Samples, (Total + AtOnce - 1) div AtOnce)),
             max(min(Budgeted, Due(max(Interval, ?FIRST_INTERVAL_NS), Parts)), min(Due(Within, Samples), Most(round_ppm(Procs))))
     end.
 

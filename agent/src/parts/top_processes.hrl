@@ -10,10 +10,12 @@
 -define(MONITOR_BYTES, 120).
 -define(LINK_BYTES, 40).
 
-%% After the first round, in which all are met, a part is a third of the processes, and HEAPS_AT_ONCE at least. The largest ones are
-%% read in each part, and those that do much are known from `procs'; what else has grown is as likely to be found in half a minute.
+%% After the first round, in which all are met, a part is a third of the processes, and HEAPS_AT_ONCE at least; a sixth, and half of
+%% that, on a quiet node. The largest ones are read in each part, and those that do much are known from `procs'; what else has grown
+%% is as likely to be found in half a minute, or a minute.
 -define(HEAPS_AT_ONCE, 2048).
 -define(HEAP_PARTS, 3).
+-define(QUIETER, 2).
 
 -record(heaps, {largest, binaries, vheap = 0}).
 
@@ -42,7 +44,7 @@ processes(Top, #state{procs = #procs{busy = Busy, queued = Queued} = Procs, larg
     {Round, Heaps, State1} =
         case Part of
             not_yet -> {State#state.heaps, Carried, State};
-            _ -> scan_each(Part, 12, most_heaps(Part), Read, Rank, Carried, State)
+            _ -> scan_each(Part, 12, most_heaps(Part, Procs), Read, Rank, Carried, State)
         end,
     Foreign = fun(List) -> lists:sublist([Pid || {_, Pid} <- top_list(List), not lists:member(Pid, Own)], Top) end,
     Largest = Foreign(Heaps#heaps.largest),
@@ -71,8 +73,10 @@ most_of(How, Pid, Ran) ->
     Stacks = maps:from_list([{Stack, Count} || {{As, Stack}, Count} <- maps:to_list(maps:get(Pid, Ran, #{})), As =:= How]),
     [{Stack, maps:get(Stack, Stacks)} || Stack <- best(Stacks, ?RAN_STACKS)].
 
-most_heaps(#round{number = 1, total = Total}) -> Total;
-most_heaps(#round{total = Total}) -> max(?HEAPS_AT_ONCE, Total div ?HEAP_PARTS + 1).
+most_heaps(#round{number = 1, total = Total}, _) -> Total;
+most_heaps(#round{total = Total}, #procs{quiet = Quiet}) ->
+    Slower = case Quiet of true -> ?QUIETER; false -> 1 end,
+    max(?HEAPS_AT_ONCE div Slower, Total div (?HEAP_PARTS * Slower) + 1).
 
 %% A round begins with the list that is known.
 part_of_heaps(#state{heaps = #round{rest = []} = Round} = State) ->
