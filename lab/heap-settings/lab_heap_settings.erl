@@ -1,0 +1,27 @@
+%% Rooms keep their history as terms on the heap and make garbage with each message. With ERL_FULLSWEEP_AFTER=0 each
+%% collection copies the history; with the default it is copied once and then left alone.
+-module(lab_heap_settings).
+
+-export([start/1, establish/1]).
+
+start(Args) -> lab:run(?MODULE, Args).
+
+establish(Context) ->
+    Names = lab:names(Context, room, lab:int(Context, rooms, 12, 24)),
+    Entries = lab:int(Context, entries, 30000, 60000),
+    PerS = lab:int(Context, messages_per_s, 20, 30),
+    Told = lab:counter(),
+    [
+        lab:start(Name, fun() ->
+            History = [{N, {message, N, [N, N + 1]}} || N <- lists:seq(1, Entries)],
+            lab:at_rate(PerS, fun(Due) -> [tell(History, Told) || _ <- lists:seq(1, Due)] end)
+        end)
+     || Name <- Names
+    ],
+    lab:wait_until(told, fun() -> lab:total(Told) > 2 * PerS * length(Names) end),
+    #{sick => none, details => #{rooms => {list, Names}, entries => Entries, messages_per_s => PerS}}.
+
+%% 40,000 words of garbage.
+tell([{_, {message, N, _}} | _], Told) ->
+    2000 = length([Line || {line, _, _} = Line <- [{line, N, [Row, Row, Row, Row]} || Row <- lists:seq(1, 2000)]]),
+    lab:count(Told).
