@@ -41,13 +41,13 @@ main([Release, Root, Beams | Numbers]) ->
     agent_nodes:stop(Target),
     halt(0).
 
-%% Of the agent, its collector and the reader. One that the host has preempted shows too.
+%% Of the agent, its collector, the reader and who lists processes for it. One that the host has preempted shows too.
 longest_slices(Node, #{agent := Agent}, Seen) ->
     Links = fun(Pid) -> element(2, erpc:call(Node, erlang, process_info, [Pid, links])) end,
     [Collector] = [Pid || Pid <- Links(Agent), Links(Pid) =/= [Agent]],
-    [Reader] = Links(Collector) -- [Agent],
+    Others = Links(Collector) -- [Agent],
     [lists:max([0 | [proplists:get_value(timeout, Info) || {P, Info} <- Seen, P =:= Pid]])
-     || Pid <- [Agent, Collector, Reader]].
+     || Pid <- [Agent, Collector | Others]].
 
 wait(Seconds) -> receive after Seconds * 1000 -> [] end.
 

@@ -21,7 +21,7 @@ mod speed;
 mod throughput;
 mod window;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Instant, SystemTime};
 
@@ -36,7 +36,7 @@ use page::{About, Measured};
 use crate::repository;
 
 /// How it is called.
-pub const USAGE: &str = "cargo run --release -p xtask -- bench BINARY [--only N] [--pairs N]";
+pub const USAGE: &str = "cargo run --release -p xtask -- bench BINARY [--only N|none] [--pairs N]";
 
 /// Of the intervals.
 const CONFIDENCE: f64 = 0.95;
@@ -47,24 +47,26 @@ struct Group {
     measure: fn(&Bench) -> Result<Vec<Figure>>,
     /// How it is measured, for the page.
     method: fn() -> String,
+    /// Folders with the code that is measured.
+    code: &'static [&'static str],
 }
 
 /// In this order; they are numbered from 1.
 const GROUPS: [Group; 14] = [
-    Group { name: "list of nodes", measure: speed::nodes, method: String::new },
-    Group { name: "first sample", measure: speed::first_sample, method: speed::first_sample_method },
-    Group { name: "size", measure: size::measure, method: size::method },
-    Group { name: "cost on an idle node", measure: cost::measure, method: cost::method },
-    Group { name: "cost on a busy node", measure: throughput::measure, method: throughput::method },
-    Group { name: "recording of a day", measure: day::measure, method: day::method },
-    Group { name: "linting", measure: speed::lint, method: speed::lint_method },
-    Group { name: "huge nodes", measure: huge::measure, method: huge::method },
-    Group { name: "load, HTTP", measure: load::http::measure, method: load::http::method },
-    Group { name: "load, truth", measure: load::truth::measure, method: load::truth::method },
-    Group { name: "load, messages", measure: load::exchange::measure, method: load::exchange::method },
-    Group { name: "load, scale", measure: load::scale::measure, method: load::scale::method },
-    Group { name: "memory", measure: memory::measure, method: memory::method },
-    Group { name: "crash dump", measure: dump::measure, method: dump::method },
+    Group { name: "list of nodes", measure: speed::nodes, method: String::new, code: &["crates/host/src", "crates/cli/src"] },
+    Group { name: "first sample", measure: speed::first_sample, method: speed::first_sample_method, code: &["agent/src", "crates/attach/src"] },
+    Group { name: "size", measure: size::measure, method: size::method, code: &["crates/attach/src", "crates/recording/src"] },
+    Group { name: "cost on an idle node", measure: cost::measure, method: cost::method, code: &["agent/src"] },
+    Group { name: "cost on a busy node", measure: throughput::measure, method: throughput::method, code: &["agent/src", "crates/attach/src"] },
+    Group { name: "recording of a day", measure: day::measure, method: day::method, code: &["crates/recording/src", "crates/model/src", "crates/rules/src"] },
+    Group { name: "linting", measure: speed::lint, method: speed::lint_method, code: &["crates/flags/src", "crates/flags/data"] },
+    Group { name: "huge nodes", measure: huge::measure, method: huge::method, code: &["agent/src"] },
+    Group { name: "load, HTTP", measure: load::http::measure, method: load::http::method, code: &["crates/load/src"] },
+    Group { name: "load, truth", measure: load::truth::measure, method: load::truth::method, code: &["crates/load/src"] },
+    Group { name: "load, messages", measure: load::exchange::measure, method: load::exchange::method, code: &["crates/load/src"] },
+    Group { name: "load, scale", measure: load::scale::measure, method: load::scale::method, code: &["crates/load/src"] },
+    Group { name: "memory", measure: memory::measure, method: memory::method, code: &["agent/src", "crates/host/src"] },
+    Group { name: "crash dump", measure: dump::measure, method: dump::method, code: &["crates/import/src"] },
 ];
 
 /// What the measurements need.
@@ -98,6 +100,7 @@ impl Bench {
 /// What the user wants.
 struct Wish {
     beamtune: PathBuf,
+    /// Of `GROUPS`, from 1; 0: none, the page is marked only.
     only: Option<usize>,
     pairs: Option<usize>,
 }
@@ -106,8 +109,10 @@ impl Wish {
     fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Wish> {
         let mut wish = Wish { beamtune: arguments.next()?.into(), only: None, pairs: None };
         while let Some(option) = arguments.next() {
-            let number = arguments.next()?.parse().ok();
+            let value = arguments.next()?;
+            let number = value.parse().ok();
             match option.as_str() {
+                "--only" if value == "none" => wish.only = Some(0),
                 "--only" => wish.only = Some(number.filter(|number| (1..=GROUPS.len()).contains(number))?),
                 "--pairs" => wish.pairs = Some(number.filter(|number| *number > 0)?),
                 _ => return None,
@@ -164,10 +169,17 @@ fn measure(wish: Wish) -> Result<Vec<Figure>> {
     if wish.pairs.is_none() {
         let path = bench.repository.join("docs/benchmarks.md");
         let before = std::fs::read_to_string(&path).unwrap_or_default();
-        let page = page::written(&before, &measured, &About::of(&bench)?);
+        let page = page::written(&before, &measured, &About::of(&bench)?, |group| last_change(&bench.repository, group));
         std::fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(measured.into_iter().flat_map(|measured| measured.figures).collect())
+}
+
+/// The day of the last commit to the code that a group measures, as `2026-11-27`; none outside of a clone.
+fn last_change(repository: &Path, group: &Group) -> Option<String> {
+    let log =
+        Command::new("git").current_dir(repository).args(["log", "-1", "--format=%cs", "--"]).args(group.code).output().ok()?;
+    Some(String::from_utf8_lossy(&log.stdout).trim().to_owned()).filter(|day| !day.is_empty())
 }
 
 /// What could not be measured becomes a line of the table; but Ctrl-C ends everything.
@@ -195,6 +207,7 @@ mod tests {
         check("", None);
         check(&format!("beamtune --only {}", GROUPS.len()), Some((Some(GROUPS.len()), None)));
         check(&format!("beamtune --only {}", GROUPS.len() + 1), None);
+        check("beamtune --only none", Some((Some(0), None)));
         check("beamtune --only 0", None);
         check("beamtune --only", None);
         check("beamtune --pairs 0", None);

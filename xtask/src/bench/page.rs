@@ -49,11 +49,18 @@ impl About {
     }
 }
 
-/// The page with what was measured; other sections stay as they were in `before`.
-pub fn written(before: &str, measured: &[Measured], about: &About) -> String {
+/// The page with what was measured; other sections stay as they were in `before`, marked where the code that they measure was
+/// changed on a later day, which `last_change` gives.
+pub fn written(
+    before: &str,
+    measured: &[Measured],
+    about: &About,
+    last_change: impl Fn(&Group) -> Option<String>,
+) -> String {
     let mut out = format!(
         "# Benchmarks\n\n\
-         <!-- `make bench` writes this page, `make bench ONLY=4` the fourth section alone. -->\n\n\
+         <!-- `make bench` writes this page, `make bench ONLY=4` the fourth section alone; `make bench ONLY=none` marks what is older \
+         than its code. -->\n\n\
          What beamtune costs the node that it watches, how fast it is, and how it compares. Each section says when and on what \
          it was measured, and how much CPU others used meanwhile: with more than {QUIET_CORES} cores the machine was not quiet, \
          and the figures are rough.\n\n\
@@ -68,7 +75,7 @@ pub fn written(before: &str, measured: &[Measured], about: &About) -> String {
         let found = measured.iter().find(|found| found.name == group.name);
         let text = match (found, section(before, &heading)) {
             (Some(found), _) => told(found, group, about),
-            (None, Some(kept)) => kept.to_owned(),
+            (None, Some(kept)) => marked(kept, last_change(group)),
             (None, None) => format!("Not measured yet: `make bench ONLY={}`.\n", index + 1),
         };
         out.push_str(&format!("\n{heading}\n\n{text}"));
@@ -86,6 +93,22 @@ fn heading(group: &Group) -> String {
 fn section<'a>(page: &'a str, heading: &str) -> Option<&'a str> {
     let (_, behind) = page.split_once(&format!("\n{heading}\n\n"))?;
     Some(behind.split_once("\n## ").map_or(behind, |(text, _)| text))
+}
+
+const OLDER: &str = "**Older than the code**: ";
+
+/// A section begins with the day on which it was measured.
+fn marked(section: &str, last_change: Option<String>) -> String {
+    let text = match section.strip_prefix(OLDER).and_then(|marked| marked.split_once("\n\n")) {
+        Some((_, text)) => text,
+        None => section,
+    };
+    match last_change {
+        Some(day) if text.get(..day.len()).is_some_and(|measured| measured < day.as_str()) => {
+            format!("{OLDER}last changed on {day}.\n\n{text}")
+        }
+        _ => text.to_owned(),
+    }
 }
 
 fn told(Measured { figures, interference, minutes, .. }: &Measured, group: &Group, about: &About) -> String {
@@ -118,23 +141,36 @@ mod tests {
     #[test]
     fn what_is_measured_anew_changes_its_section_alone() {
         let all: Vec<_> = GROUPS.iter().map(|group| measured(group.name, "5 ms", 0.0)).collect();
-        let page = written("", &all, &about("Monday"));
+        let page = written("", &all, &about("Monday"), |_| None);
         assert_eq!(page.matches("| 5 ms |").count(), GROUPS.len());
         assert_eq!(
             page.matches("Monday, in 2 minutes, seed 7: beamtune 1; OTP 25; 2 cores.").count(),
             GROUPS.len()
         );
-        let again = written(&page, &[measured("linting", "6 ms", 0.3)], &about("Tuesday"));
+        let again = written(&page, &[measured("linting", "6 ms", 0.3)], &about("Tuesday"), |_| None);
         assert_eq!(again.matches("Monday").count(), GROUPS.len() - 1);
         assert_eq!((again.matches("| 6 ms |").count(), again.matches("**Not quiet.**").count()), (1, 1));
         let kept = |page: &str| page.replace(section(page, "## Linting").expect("a section"), "");
         assert_eq!(kept(&again), kept(&page));
-        assert_eq!(written(&page, &[], &about("Tuesday")), page);
+        assert_eq!(written(&page, &[], &about("Tuesday"), |_| None), page);
+    }
+
+    #[test]
+    fn sections_older_than_their_code_are_marked_once() {
+        let linting = || [measured("linting", "5 ms", 0.0)];
+        let page = written("", &linting(), &about("2026-11-20"), |_| None);
+        let changed = |day: &'static str| move |_: &Group| Some(day.to_owned());
+        let old = written(&page, &[], &about(""), changed("2026-11-21"));
+        assert!(old.contains("## Linting\n\n**Older than the code**: last changed on 2026-11-21.\n\n2026-11-20"), "{old}");
+        assert_eq!(written(&old, &[], &about(""), changed("2026-11-21")), old);
+        assert_eq!(written(&old, &[], &about(""), changed("2026-11-20")), page);
+        let again = written(&old, &linting(), &about("2026-11-22"), changed("2026-11-22"));
+        assert!(!again.contains(OLDER), "{again}");
     }
 
     #[test]
     fn what_was_never_measured_says_how_to() {
-        let page = written("", &[measured("size", "12 MB", 0.0)], &about("Monday"));
+        let page = written("", &[measured("size", "12 MB", 0.0)], &about("Monday"), |_| None);
         assert!(page.contains("## Linting\n\nNot measured yet: `make bench ONLY=7`.\n"), "{page}");
         assert!(page.contains("| size | 12 MB | – |"), "{page}");
     }
