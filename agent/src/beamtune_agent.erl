@@ -121,6 +121,8 @@
                 %% What `weigh' has found since `messages' was read: {how many did something, how many of them were looked at,
                 %% microseconds}, and {Pid, size} => {messages, words}.
                 weighed = {0, 0, 0}, came = #{},
+                titles = #{},                 % processes of the queues that `broker_clients' has found => what they are
+                openers = #{},                % {connections | channels, client, user} => how many were met among new processes
                 tables = #round{cost_ns = 1000}, large_tables = #{},
                 ports = #round{cost_ns = 3000}, traffic = #{}, old_traffic = none}).
 
@@ -142,6 +144,7 @@
 -include("parts/identity.hrl").       % name, label, parent of a process
 -include("parts/crashes.hrl").        % `crashes' and the exit monitor
 -include("parts/top_processes.hrl").  % `processes'
+-include("parts/broker.hrl").         % `broker', `broker_clients'
 -include("parts/tables.hrl").         % `ets'
 -include("parts/ports.hrl").          % `ports', `dist'
 -include("parts/allocators.hrl").     % `allocators'

@@ -20,6 +20,7 @@ tests() ->
      {"where_the_busiest_wait_in_the_midst_of_something_is_told", fun waiting_amidst/1},
      {"of_a_great_many_processes_some_are_looked_at", fun some_of_many/1},
      {"ports_of_programs_are_counted", fun ports_of_programs/1},
+     {"what_rabbitmq_counts_is_told_of_its_queues_and_clients", fun broker/1},
      {"messages_are_weighed_when_they_come", fun weighed_messages/1},
      {"a_child_that_ends_with_errors_is_told_with_its_supervisor_and_the_reason", fun crashes/1, [], prints},
      {"a_child_that_ends_because_a_call_is_not_answered_is_told_with_whom_it_called", fun unanswered/1, [], prints},
@@ -69,6 +70,31 @@ whole_rounds(_, 0) -> [];
 whole_rounds(Agent, Rounds) ->
     Value = value(procs, agent_client:sample(Agent, Rounds, [{procs, #{top => 100}}])),
     [Value | whole_rounds(Agent, case maps:get(last, Value) of true -> Rounds - 1; false -> Rounds end)].
+
+broker(Target) ->
+    Before = join(Target),
+    [check({"no broker", Item}, #{}, value(Item, agent_client:sample(Before, 1, [broker, broker_clients]))) || Item <- [broker, broker_clients]],
+    agent_client:leave(Before),
+    Broker = call(Target, broker, []),
+    Agent = join(Target),
+    agent_client:sample(Agent, 1, [procs, broker]),
+    Sample = agent_client:sample(Agent, 2, [procs, broker, broker_clients, processes]),
+    check("totals", #{connections => 1, channels => 1, consumers => 1, queues => 2, connections_opened => 5, connections_closed => 4,
+                      channels_opened => 9, channels_closed => 7, queues_declared => 3, queues_created => 2, queues_deleted => 1,
+                      logins => 5, logins_failed => 3}, value(broker, Sample)),
+    Clients = value(broker_clients, Sample),
+    check("sums", [9, 30, 1, 0, 1], [maps:get(K, Clients) || K <- [ready, unacked, disk_alarm, memory_alarm, blocked]]),
+    Name = <<"10.0.0.7:41000 -> 10.0.0.1:5672 - worker">>,
+    [Orders, Mail] = lists:reverse(lists:sort(fun(A, B) -> maps:get(ready, A) =< maps:get(ready, B) end, maps:get(queue_rows, Clients))),
+    check("a queue", #{name => <<"orders">>, ready => 7, unacked => 30, consumers => 1, prefetch => 30, unlimited => 0, delivered => 1000,
+                       redelivered => 900, acknowledged => 50, clients => [{Name, <<"app">>, 1000, 900, 50, 30}]}, Orders),
+    check("one of another virtual host", <<"mail in vhost v">>, maps:get(name, Mail)),
+    check("connections", [{Name, <<"app">>, 2, true}], maps:get(connection_rows, Clients)),
+    Labels = [maps:get(label, Row, none) || Row <- maps:get(rows, value(processes, agent_client:sample(Agent, 3, [procs, {processes, #{top => 50}}])))],
+    check("labels by the dictionary and by the table of queues", [true, true],
+          [lists:member(Label, Labels) || Label <- [<<"queue orders">>, <<"queue mail in vhost v">>]]),
+    agent_client:leave(Agent),
+    call(Target, stop, [Broker]).
 
 ports_of_programs(Target) ->
     Agent = join(Target),

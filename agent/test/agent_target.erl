@@ -1,7 +1,7 @@
 %% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
 -module(agent_target).
 -export([init/1, supervised/1, start_child/1, child/1, respawned/1,
-         contended/4, contend/3, idle/1, programs/1, busy/1, collecting/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, hung_until/1, flood/1, named/1, labelled/1, short_lived/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
+         contended/4, contend/3, idle/1, broker/0, programs/1, busy/1, collecting/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, hung_until/1, flood/1, named/1, labelled/1, short_lived/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
          population/1, holding/1, holding_for_another/1, held/1, waited_for/1, services/1, listers/1, sending/2, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
 %% How many processes of the agent's are making a list just now, and when that was looked at: those that a collector has beside
@@ -132,6 +132,34 @@ short_lived(Count) ->
 programs(Count) ->
     Cat = os:find_executable("cat"),
     keep(fun() -> [open_port({spawn_executable, Cat}, [stream]) || _ <- lists:seq(1, Count)] end).
+
+%% The tables of a RabbitMQ with two queues, a consumer that requeues, and a client that has just come.
+broker() ->
+    keep(fun() ->
+             [ets:new(T, [named_table, public, {keypos, case T of rabbit_queue -> 2; _ -> 1 end}])
+              || T <- [connection_churn_metrics, connection_created, connection_metrics, channel_created, channel_metrics, consumer_created,
+                       channel_queue_metrics, queue_coarse_metrics, rabbit_queue, auth_attempt_metrics, node_metrics, node_coarse_metrics]],
+             Reader = spawn_link(fun() ->
+                                     put(process_name, {rabbit_amqqueue_process, {resource, <<"/">>, queue, <<"orders">>}}),
+                                     forever()
+                                 end),
+             Large = spawn_link(fun() -> forever() end),
+             ets:insert(rabbit_queue, {amqqueue, {resource, <<"v">>, queue, <<"mail">>}, true, false, none, [], Large, []}),
+             Queue = fun(Name) -> {resource, <<"/">>, queue, Name} end,
+             Channel = self(),
+             ets:insert(connection_churn_metrics, {node(), 5, 4, 9, 7, 3, 2, 1}),
+             ets:insert(connection_created, {Reader, [{name, <<"10.0.0.7:41000 -> 10.0.0.1:5672">>}, {user, <<"app">>},
+                                                      {user_provided_name, <<"worker">>}]}),
+             ets:insert(connection_metrics, {Reader, [{state, blocked}, {channels, 2}]}),
+             ets:insert(channel_created, {Channel, [{name, <<"10.0.0.7:41000 -> 10.0.0.1:5672 (1)">>}, {connection, Reader}, {user, <<"app">>}]}),
+             ets:insert(channel_metrics, {Channel, [{messages_unacknowledged, 30}]}),
+             ets:insert(consumer_created, {{Queue(<<"orders">>), Channel, <<"tag">>}, false, true, 30, true, up, []}),
+             ets:insert(channel_queue_metrics, {{Channel, Queue(<<"orders">>)}, 0, 0, 1000, 0, 900, 50, 0, 0}),
+             ets:insert(queue_coarse_metrics, [{Queue(<<"orders">>), 7, 30, 37, 12345}, {{resource, <<"v">>, queue, <<"mail">>}, 2, 0, 2, 1}]),
+             ets:insert(auth_attempt_metrics, {amqp091, 8, 5, 3}),
+             ets:insert(node_metrics, {node(), [{mem_limit, 1000}, {mem_alarm, false}, {disk_free_alarm, true}, {disk_free_limit, 50}]}),
+             ets:insert(node_coarse_metrics, {node(), [{disk_free, 40}]})
+         end).
 
 idle(Count) -> keep(fun() -> [spawn_link(fun forever/0) || _ <- lists:seq(1, Count)] end).
 

@@ -154,5 +154,7 @@ left_out() ->
 features() ->
     Asks = [{parent, fun() -> process_info(self(), parent) end},
             {label, fun() -> process_info(self(), label) end},
-            {dictionary_item, fun() -> process_info(self(), {dictionary, at}) end}],
+            {dictionary_item, fun() -> process_info(self(), {dictionary, at}) end},
+            %% RabbitMQ runs: its processes note what they are.
+            {process_name, fun() -> true = is_integer(ets:info(connection_churn_metrics, size)) end}],
     [F || {F, Ask} <- Asks, try Ask() of _ -> true catch error:_ -> false end].

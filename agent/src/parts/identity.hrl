@@ -54,7 +54,10 @@ notes(Pid, Call, HeapWords, Features) ->
     case {lists:member(dictionary_item, Features), Call} of
         {true, _} ->
             Label = [label || lists:member(label, Features)],
-            case process_info(Pid, [{dictionary, '$initial_call'} | Label]) of
+            Named = [{dictionary, process_name} || lists:member(process_name, Features)],
+            case process_info(Pid, [{dictionary, '$initial_call'} | Named ++ Label]) of
+                [{_, Initial}, {_, Title} | Rest] when Named =/= [] ->
+                    maps:merge(maps:merge(#{call => mfa(Initial)}, process_title(Title)), label(Rest));
                 [{_, Initial} | Rest] -> maps:merge(#{call => mfa(Initial)}, label(Rest));
                 undefined -> #{}
             end;
@@ -65,11 +68,29 @@ notes(Pid, Call, HeapWords, Features) ->
                                  {_, [P | _]} when is_pid(P); is_atom(P) -> P;
                                  _ -> undefined
                              end,
-                    #{call => mfa(proplists:get_value('$initial_call', Dictionary)), parent => Parent};
+                    Title = case lists:member(process_name, Features) of
+                                true -> process_title(proplists:get_value(process_name, Dictionary));
+                                false -> #{}
+                            end,
+                    Title#{call => mfa(proplists:get_value('$initial_call', Dictionary)), parent => Parent};
                 undefined -> #{}
             end;
         _ -> #{}
     end.
+
+%% What RabbitMQ's processes note of themselves (rabbit_misc:store_proc_name/2).
+process_title({rabbit_amqqueue_process, {resource, VHost, queue, Name}}) when is_binary(VHost), is_binary(Name) ->
+    titled(<<"queue ">>, queue_title(VHost, Name));
+process_title({rabbit_reader, Connection}) when is_binary(Connection) -> titled(<<"connection ">>, Connection);
+process_title({Module, {Connection, Channel}}) when is_binary(Connection), is_integer(Channel) ->
+    case Module of
+        rabbit_channel -> titled(<<"channel ", (integer_to_binary(Channel))/binary, " of ">>, Connection);
+        rabbit_writer -> titled(<<"writer of channel ", (integer_to_binary(Channel))/binary, " of ">>, Connection);
+        _ -> #{}
+    end;
+process_title(_) -> #{}.
+
+titled(What, Name) -> #{label => cut(<<What/binary, (bin(Name))/binary>>, ?NAME_BYTES)}.
 
 label([{label, undefined}]) -> #{};
 label([{label, Label}]) -> #{label => text(Label)};

@@ -48,6 +48,8 @@ read(spawns, _, State) -> spawns(State);
 read(atoms, _, State) -> atoms(State);
 read(ran, _, State) -> ran(State);
 read(crashes, _, State) -> crashes(State);
+read(broker, _, State) -> broker(State);
+read(broker_clients, _, State) -> broker_clients(State);
 read(weigh, _, State) -> weigh(State);
 read(messages, _, State) -> messages(State);
 read(stands, Params, State) -> stands(bounded(sample, Params, 1, 200, 1000), State);

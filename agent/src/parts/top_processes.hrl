@@ -56,6 +56,7 @@ processes(Top, #state{procs = #procs{busy = Busy, queued = Queued} = Procs, larg
     IsWalked = may_walk(),
     Rows = details(fun(Pid) -> process_row(Pid, Masters, Features, IsWalked) end, unique([Pid || {Pid, _} <- Why]), State1),
     Head = case Part of not_yet -> unread(Round, erlang:system_info(process_count)); _ -> head(Round) end,
+    Title = fun(Pid) -> case State#state.titles of #{Pid := Label} -> #{label => Label}; #{} -> #{} end end,
     %% What all of them refer to is known when a round ends; the largest ones of earlier parts are read in each part.
     OfParts = case Head of #{part := 1} -> 0; _ -> State#state.vheap end + Heaps#heaps.vheap - Carried#heaps.vheap,
     Binaries = case Head of
@@ -63,7 +64,7 @@ processes(Top, #state{procs = #procs{busy = Busy, queued = Queued} = Procs, larg
                    _ -> undefined
                end,
     {Head#{binary_vheap_bytes => Binaries,
-           rows => [Row#{by => [B || {P, B} <- Why, P =:= Pid], delta_reductions => maps:get(Pid, Busy, 0),
+           rows => [(maps:merge(Title(Pid), Row))#{by => [B || {P, B} <- Why, P =:= Pid], delta_reductions => maps:get(Pid, Busy, 0),
                          ran => most_of(ran, Pid, State#state.ran), stood => most_of(stood, Pid, State#state.ran)}
                     || {Pid, Row} <- Rows]},
      State1#state{heaps = Round, vheap = OfParts, procs = Procs#procs{busy = #{}, queued = #{}}, waited_for = [], received = [], ran = #{},

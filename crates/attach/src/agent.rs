@@ -112,6 +112,10 @@ pub enum Item {
     Crashes,
     /// What these weigh, since it was told last.
     Messages,
+    /// RabbitMQ's own totals.
+    Broker,
+    /// Its queues and clients that stand out.
+    BrokerClients,
 }
 
 impl Item {
@@ -140,6 +144,8 @@ impl Item {
             Item::Crashes => "crashes",
             Item::Weigh => "weigh",
             Item::Messages => "messages",
+            Item::Broker => "broker",
+            Item::BrokerClients => "broker_clients",
         }
     }
 

@@ -41,6 +41,7 @@ const EVERY_TIME: &[Item] = &[
     // Those that `Procs` has found to do the most.
     Item::Ran,
     // New processes that `Procs` has met.
+    Item::Broker,
     Item::Crashes,
     // It waits between its looks.
     Item::Weigh,
@@ -48,6 +49,8 @@ const EVERY_TIME: &[Item] = &[
 
 /// Read besides when detail is asked for.
 const IN_DETAIL: &[Item] = &[
+    // It finds queues whose processes `Processes` then names.
+    Item::BrokerClients,
     // Before the closer looks, which those that are waited for have, too, and those that get the heaviest messages.
     Item::Stands(200),
     Item::Messages,

@@ -205,6 +205,9 @@ impl Node {
         self.fill_allocators(s, &mut put);
         self.fill_listeners(s, &mut put);
         self.fill_programs(s, &mut put);
+        for (metric, entity, first, growth) in &self.broker {
+            put(metric, entity, first + growth * s);
+        }
         put(&metrics::ANON_HUGE, "", self.huge);
         put(&metrics::SWAP, "", self.swapped);
         put(&metrics::MINOR_FAULTS, "", self.minor_faults * s);

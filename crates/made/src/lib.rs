@@ -170,6 +170,8 @@ pub struct Node {
     pub zombies: i64,
     /// Ports of programs; `None` where that was not told.
     pub program_ports: Option<i64>,
+    /// RabbitMQ's own counters: metric, entity, value in the beginning and growth per second. None, if empty.
+    pub broker: Vec<(&'static Metric, &'static str, i64, i64)>,
     pub without: Vec<&'static Metric>,
 }
 
@@ -381,6 +383,7 @@ pub fn node() -> Node {
             oldest: 90_000,
         }],
         zombies: 0,
+        broker: Vec::new(),
         program_ports: Some(2),
         without: Vec::new(),
     }

@@ -100,6 +100,19 @@ pub enum Subject {
         /// What of it.
         part: HostPart,
     },
+    /// A queue of a message broker.
+    Queue {
+        /// Its name, with its virtual host unless that is `/`.
+        name: String,
+    },
+    /// A client of a message broker.
+    Client {
+        /// What it calls itself, or its address.
+        name: String,
+        /// The user that it has logged in as.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        user: Option<String>,
+    },
     /// A process of the operating system.
     OsProcess {
         /// Its program.
@@ -220,6 +233,8 @@ impl Subject {
             Subject::Threads { .. } => "threads",
             Subject::Emulator { .. } => "emulator",
             Subject::Host { .. } => "host",
+            Subject::Queue { .. } => "queue",
+            Subject::Client { .. } => "client",
             Subject::OsProcess { .. } => "os_process",
         }
     }
@@ -248,6 +263,7 @@ impl Subject {
             Subject::ProcessKind { name, starter } => (name, starter.as_deref()),
             Subject::Table { name, owner } => (name, owner.as_deref()),
             Subject::Port { name, opener } => (name, opener.as_deref()),
+            Subject::Client { name, user } => (name, user.as_deref()),
             Subject::Socket { address } => (address, None),
             Subject::Allocator { name }
             | Subject::Lock { name }
@@ -256,6 +272,7 @@ impl Subject {
             | Subject::Node { name }
             | Subject::Threads { name }
             | Subject::Emulator { name }
+            | Subject::Queue { name }
             | Subject::OsProcess { name, .. } => (name, None),
             Subject::Limit { name } => (name.text(), None),
             Subject::Host { part } => (part.text(), None),
@@ -276,6 +293,7 @@ impl std::fmt::Display for Subject {
             | Subject::Port { name, opener: Some(maker) } => {
                 write!(f, "{name} made by {maker}")
             }
+            Subject::Client { name, user: Some(user) } => write!(f, "{name} (user {user})"),
             Subject::Table { name, owner: Some(owner) } => write!(f, "{name} of {owner}"),
             other => f.write_str(other.names().first().copied().unwrap_or_default()),
         }
@@ -380,6 +398,10 @@ pub enum Signal {
     WaitsFor(Subject),
     /// These end with errors because of it.
     Crashes(Subject),
+    /// It keeps this process busy.
+    Drives(Subject),
+    /// Most of what the node does is because of it.
+    DrivesMost,
     /// This is what grows.
     Grows(MemoryKind),
     /// Callers have given up and left their requests behind.
@@ -422,7 +444,10 @@ impl Signal {
     /// The subject that it names, if it names one.
     pub fn subject(&self) -> Option<&Subject> {
         match self {
-            Signal::TurnsFor(subject) | Signal::WaitsFor(subject) | Signal::Crashes(subject) => Some(subject),
+            Signal::TurnsFor(subject)
+            | Signal::WaitsFor(subject)
+            | Signal::Crashes(subject)
+            | Signal::Drives(subject) => Some(subject),
             _ => None,
         }
     }

@@ -168,6 +168,54 @@ metrics! {
     DIST_INPUT = Dist / "input", Bytes, Counter, "Bytes received from the node.";
     DIST_OUTPUT = Dist / "output", Bytes, Counter, "Bytes sent to the node.";
 
+    // RabbitMQ's own counters (rabbit_core_metrics): sizes and churn each second, the rest every ten seconds.
+    BROKER_CONNECTIONS = Broker / "connections", Count, Gauge, "Client connections of this node: the table connection_created.";
+    BROKER_CHANNELS = Broker / "channels", Count, Gauge, "Channels: the table channel_created.";
+    BROKER_CONSUMERS = Broker / "consumers", Count, Gauge, "Consumers: the table consumer_created.";
+    BROKER_QUEUES = Broker / "queues", Count, Gauge, "Queues that tell their length: the table queue_coarse_metrics.";
+    BROKER_CONNECTIONS_OPENED = Broker / "connections_opened", Count, Counter, "Connections opened: connection_churn_metrics.";
+    BROKER_CONNECTIONS_CLOSED = Broker / "connections_closed", Count, Counter, "Connections closed.";
+    BROKER_CHANNELS_OPENED = Broker / "channels_opened", Count, Counter, "Channels opened.";
+    BROKER_CHANNELS_CLOSED = Broker / "channels_closed", Count, Counter, "Channels closed.";
+    BROKER_QUEUES_DECLARED = Broker / "queues_declared", Count, Counter, "Queues declared, whether they were there already or not.";
+    BROKER_QUEUES_CREATED = Broker / "queues_created", Count, Counter, "Queues created.";
+    BROKER_QUEUES_DELETED = Broker / "queues_deleted", Count, Counter, "Queues deleted.";
+    BROKER_LOGINS = Broker / "logins", Count, Counter, "Logins that succeeded: auth_attempt_metrics.";
+    BROKER_LOGINS_FAILED = Broker / "logins_failed", Count, Counter, "Logins that failed.";
+    BROKER_PUBLISHED = Broker / "published", Count, Counter, "Messages received from publishers: rabbit_global_counters, RabbitMQ 3.9 and later.";
+    BROKER_CONFIRMED = Broker / "confirmed", Count, Counter, "Messages confirmed to publishers.";
+    BROKER_UNROUTABLE = Broker / "unroutable", Count, Counter, "Messages that went to no queue: dropped, or returned to the publisher.";
+    BROKER_DELIVERED = Broker / "delivered", Count, Counter, "Messages delivered to consumers, or fetched with basic.get.";
+    BROKER_REDELIVERED = Broker / "redelivered", Count, Counter, "Of them, those that had been delivered before.";
+    BROKER_ACKNOWLEDGED = Broker / "acknowledged", Count, Counter, "Messages that consumers acknowledged.";
+    BROKER_EMPTY_GETS = Broker / "empty_gets", Count, Counter, "basic.get of an empty queue.";
+    BROKER_READY = Broker / "ready", Count, Gauge, "Messages ready in all queues of this node: queue_coarse_metrics, up to 20,000 queues.";
+    BROKER_UNACKED = Broker / "unacked", Count, Gauge, "Messages delivered and not acknowledged yet.";
+    BROKER_STATISTICS = Broker / "statistics", Count, Gauge, "collect_statistics: 0 none, 1 coarse, 2 fine. Without it only totals are known.";
+    BROKER_MEMORY_ALARM = Broker / "memory_alarm", Count, Gauge, "1 while the memory alarm of this node is in effect: node_metrics, with the plugin management_agent.";
+    BROKER_DISK_ALARM = Broker / "disk_alarm", Count, Gauge, "The same for free disk space.";
+    BROKER_MEMORY_LIMIT = Broker / "memory_limit", Bytes, Gauge, "Memory from which it blocks publishers.";
+    BROKER_DISK_LIMIT = Broker / "disk_limit", Bytes, Gauge, "Free disk space below which it blocks publishers.";
+    BROKER_DISK_FREE = Broker / "disk_free", Bytes, Gauge, "Free disk space where it keeps its data.";
+    BROKER_BLOCKED = Broker / "blocked", Count, Gauge, "Connections in the state blocked or blocking: connection_metrics, up to 5,000 connections.";
+    BROKER_FLOW = Broker / "flow", Count, Gauge, "Connections in the state flow: they publish faster than a queue or the disk takes it.";
+    QUEUE_READY = BrokerQueue / "ready", Count, Gauge, "Messages ready.";
+    QUEUE_UNACKED = BrokerQueue / "unacked", Count, Gauge, "Messages delivered and not acknowledged yet.";
+    QUEUE_CONSUMERS = BrokerQueue / "consumers", Count, Gauge, "Consumers.";
+    QUEUE_PREFETCH = BrokerQueue / "prefetch", Count, Gauge, "Their prefetch counts, added up.";
+    QUEUE_UNLIMITED = BrokerQueue / "unlimited", Count, Gauge, "Consumers that acknowledge and have no prefetch count.";
+    QUEUE_DELIVERED = BrokerQueue / "delivered", Count, Counter, "Messages delivered over channels that are still open: channel_queue_metrics, up to 20,000 rows.";
+    QUEUE_REDELIVERED = BrokerQueue / "redelivered", Count, Counter, "Of them, those that had been delivered before.";
+    QUEUE_ACKNOWLEDGED = BrokerQueue / "acknowledged", Count, Counter, "Messages acknowledged.";
+    CLIENT_DELIVERED = BrokerClient / "delivered", Count, Counter, "Messages of the queue delivered over a channel of this connection.";
+    CLIENT_REDELIVERED = BrokerClient / "redelivered", Count, Counter, "Of them, those that had been delivered before.";
+    CLIENT_ACKNOWLEDGED = BrokerClient / "acknowledged", Count, Counter, "Messages acknowledged over it.";
+    CLIENT_UNACKED = BrokerClient / "unacked", Count, Gauge, "Messages that the channel has not acknowledged, of any queue.";
+    CONNECTION_CHANNELS = BrokerConnection / "channels", Count, Gauge, "Channels of the connection.";
+    CONNECTION_BLOCKED = BrokerConnection / "blocked", Count, Gauge, "1 while the connection is blocked.";
+    OPENER_CONNECTIONS = BrokerOpener / "connections", Count, Gauge, "New connections of this client that were met among new processes, since the recording began.";
+    OPENER_CHANNELS = BrokerOpener / "channels", Count, Gauge, "New channels, the same way.";
+
     // What measuring costs.
     AGENT_COST = Agent / "cost", Nanoseconds, Counter, "Time spent by the agent, wall clock, added up.";
     AGENT_REDUCTIONS = Agent / "reductions", Reductions, Counter, "Reductions of the agent's processes.";

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{Kind, Unit, text_names};
 
+/// Between the parts of an entity that is made of several names, which may hold anything that can be typed.
+pub const PARTS: char = '\u{1f}';
+
 /// What belongs together: read in one go, stored in one chunk, on one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -44,6 +47,16 @@ pub enum Group {
     Dist,
     /// What measuring costs the node; entity = item, or empty for the whole sample.
     Agent,
+    /// RabbitMQ's own totals; the entity is empty.
+    Broker,
+    /// Its queues with the most messages or redeliveries; entity `queue NAME`, or `queue NAME in vhost VHOST`.
+    BrokerQueue,
+    /// Who consumes from these; entity queue, connection and user, with [`PARTS`] between them.
+    BrokerClient,
+    /// Connections with the most channels, and such as are blocked; entity connection and user, with [`PARTS`] between them.
+    BrokerConnection,
+    /// Clients that were met among new processes; entity client and user, with [`PARTS`] between them.
+    BrokerOpener,
     /// The VM's operating-system process; the entity is empty.
     HostProcess,
     /// Its threads; entity `scheduler/1` …, or `other/COMM/TID`.
@@ -82,6 +95,11 @@ text_names!(Group {
     Code => "code",
     Dist => "dist",
     Agent => "agent",
+    Broker => "broker",
+    BrokerQueue => "broker_queue",
+    BrokerClient => "broker_client",
+    BrokerConnection => "broker_connection",
+    BrokerOpener => "broker_opener",
     HostProcess => "host_process",
     HostThread => "host_thread",
     HostCgroup => "host_cgroup",
@@ -110,6 +128,10 @@ impl Group {
             Group::Code => &["code_memory"],
             Group::Dist => &["dist"],
             Group::Agent => &[],
+            Group::Broker => &["broker", "broker_clients"],
+            Group::BrokerQueue | Group::BrokerClient | Group::BrokerConnection | Group::BrokerOpener => {
+                &["broker_clients"]
+            }
             Group::HostProcess => &["smaps_rollup", "open_fds"],
             Group::HostThread => &["threads", "schedstat"],
             Group::HostCgroup => &["cgroup", "cgroup_limits"],

@@ -14,6 +14,7 @@ mod locks;
 use std::collections::HashMap;
 use std::path::Path;
 
+use beamtune_model::series::PARTS;
 use beamtune_model::{
     AllocationRow, CarrierRow, CollectRow, CollectionRow, Event, ExitRow, Gap, Group, HolderRow, PortRow,
     ProcessRow, Sample, Series, SeriesTable, SpawnRow, StandRow, TableRow, TroubleKind, facts,
@@ -363,6 +364,11 @@ impl Replace {
         match group {
             Group::Dist if !text.is_empty() => self.node(text),
             Group::HostListen => self.address(text),
+            // As in the labels of the processes of queues and connections.
+            Group::BrokerQueue | Group::BrokerClient | Group::BrokerConnection | Group::BrokerOpener => {
+                let parts: Vec<String> = text.split(PARTS).map(|part| self.name(part)).collect();
+                parts.join(&PARTS.to_string())
+            }
             Group::HostFiles if text.starts_with('/') => self.path(text),
             _ => self.path_of_words(text),
         }
@@ -496,6 +502,14 @@ mod tests {
         ] {
             assert_eq!(replace.entity(Group::HostFiles, files), expect);
         }
+        let label = replace.name("queue acme.orders");
+        assert_eq!(label, "name3");
+        assert_eq!(replace.entity(Group::BrokerQueue, "queue acme.orders"), label);
+        assert_eq!(
+            replace
+                .entity(Group::BrokerClient, "queue acme.orders\u{1f}connection 10.0.0.7:4 - acme\u{1f}bob"),
+            "name3\u{1f}name4\u{1f}name5"
+        );
         assert_eq!(replace.entity(Group::HostThread, "other/acme_nif/123"), "other/word1/123");
         assert_eq!(replace.entity(Group::Msacc, "dirty_io_scheduler/3"), "dirty_io_scheduler/3");
         assert_eq!(
@@ -527,7 +541,7 @@ mod tests {
         assert_eq!(replace.id("<secret>"), "id1");
         assert!(!is_number("192.168.0.1") && is_number("25.2.3") && is_number("0-3,8"));
         for (text, expect) in
-            [("db1.example:5432/1", "name3"), ("/srv/shop:x/1", "name4"), ("10.0.0.7:80/1", "name5")]
+            [("db1.example:5432/1", "name6"), ("/srv/shop:x/1", "name7"), ("10.0.0.7:80/1", "name8")]
         {
             assert_eq!(replace.name(text), expect, "an address or a path is no module");
         }

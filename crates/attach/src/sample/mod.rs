@@ -5,6 +5,7 @@
 //! all processes in several parts, and of the facts only those are passed on that are new or have changed.
 
 mod allocators;
+mod broker;
 mod carriers;
 mod code;
 mod counters;
@@ -49,6 +50,8 @@ const ITEMS: &[&str] = &[
     "crashes",
     "weigh",
     "messages",
+    "broker",
+    "broker_clients",
     "ets",
     "ports",
     "dist",
@@ -81,6 +84,8 @@ pub(crate) struct Life {
     scans: processes::Scans,
     events: events::Events,
     cost_ns: HashMap<String, i64>,
+    /// Queues and clients of RabbitMQ.
+    names: broker::Names,
     /// Items that were told to be missing.
     missing: HashSet<String>,
 }
@@ -253,6 +258,8 @@ impl Life {
             "stands" => stands::stands(value, t, out),
             "crashes" => processes::exits(value, t, out),
             "messages" => messages::messages(value, t, out),
+            "broker" => broker::totals(value, out),
+            "broker_clients" => broker::clients(value, &mut self.names, out),
             "ets" => tables::ets(value, t, out),
             "ports" => tables::ports(value, t, out),
             "dist" => tables::dist(value, out),

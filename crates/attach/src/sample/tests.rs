@@ -1,4 +1,5 @@
 mod asked;
+mod broker;
 mod events;
 mod locks;
 mod messages;

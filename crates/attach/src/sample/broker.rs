@@ -1,0 +1,150 @@
+//! RabbitMQ's own counters of what its clients do.
+
+use std::collections::{BTreeMap, HashSet};
+
+use beamtune_model::series::PARTS;
+use beamtune_model::{Metric, SampleBuilder, metrics};
+
+use super::{amount, number, rows, text, words};
+use crate::etf::{Term, TermError};
+
+/// Queues and clients that come and go have each a name of their own: of more than this no series is begun.
+const MOST_NAMES: usize = 1_000;
+
+/// Names of queues, clients and connections that have been told in this life.
+#[derive(Debug, Default)]
+pub(super) struct Names(HashSet<String>);
+
+impl Names {
+    fn has_room_for(&mut self, entity: &str) -> bool {
+        self.0.contains(entity) || self.0.len() < MOST_NAMES && self.0.insert(entity.to_owned())
+    }
+}
+
+type Named = (&'static Metric, &'static str);
+
+const TOTALS: &[Named] = &[
+    (&metrics::BROKER_CONNECTIONS, "connections"),
+    (&metrics::BROKER_CHANNELS, "channels"),
+    (&metrics::BROKER_CONSUMERS, "consumers"),
+    (&metrics::BROKER_QUEUES, "queues"),
+    (&metrics::BROKER_CONNECTIONS_OPENED, "connections_opened"),
+    (&metrics::BROKER_CONNECTIONS_CLOSED, "connections_closed"),
+    (&metrics::BROKER_CHANNELS_OPENED, "channels_opened"),
+    (&metrics::BROKER_CHANNELS_CLOSED, "channels_closed"),
+    (&metrics::BROKER_QUEUES_DECLARED, "queues_declared"),
+    (&metrics::BROKER_QUEUES_CREATED, "queues_created"),
+    (&metrics::BROKER_QUEUES_DELETED, "queues_deleted"),
+    (&metrics::BROKER_LOGINS, "logins"),
+    (&metrics::BROKER_LOGINS_FAILED, "logins_failed"),
+];
+
+const SUMS: &[Named] = &[
+    (&metrics::BROKER_PUBLISHED, "published"),
+    (&metrics::BROKER_CONFIRMED, "confirmed"),
+    (&metrics::BROKER_UNROUTABLE, "unroutable"),
+    (&metrics::BROKER_DELIVERED, "delivered"),
+    (&metrics::BROKER_REDELIVERED, "redelivered"),
+    (&metrics::BROKER_ACKNOWLEDGED, "acknowledged"),
+    (&metrics::BROKER_EMPTY_GETS, "empty_gets"),
+    (&metrics::BROKER_READY, "ready"),
+    (&metrics::BROKER_UNACKED, "unacked"),
+    (&metrics::BROKER_STATISTICS, "statistics"),
+    (&metrics::BROKER_MEMORY_ALARM, "memory_alarm"),
+    (&metrics::BROKER_DISK_ALARM, "disk_alarm"),
+    (&metrics::BROKER_MEMORY_LIMIT, "memory_limit"),
+    (&metrics::BROKER_DISK_LIMIT, "disk_limit"),
+    (&metrics::BROKER_DISK_FREE, "disk_free"),
+    (&metrics::BROKER_BLOCKED, "blocked"),
+    (&metrics::BROKER_FLOW, "flow"),
+];
+
+const QUEUE: &[Named] = &[
+    (&metrics::QUEUE_READY, "ready"),
+    (&metrics::QUEUE_UNACKED, "unacked"),
+    (&metrics::QUEUE_CONSUMERS, "consumers"),
+    (&metrics::QUEUE_PREFETCH, "prefetch"),
+    (&metrics::QUEUE_UNLIMITED, "unlimited"),
+    (&metrics::QUEUE_DELIVERED, "delivered"),
+    (&metrics::QUEUE_REDELIVERED, "redelivered"),
+    (&metrics::QUEUE_ACKNOWLEDGED, "acknowledged"),
+];
+
+/// Sizes and churn; nothing of a node that is no RabbitMQ.
+pub(super) fn totals(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    put(value, TOTALS, "", out)
+}
+
+/// Messages, alarms, and the queues and clients that stand out.
+pub(super) fn clients(
+    value: Term<'_>,
+    names: &mut Names,
+    out: &mut SampleBuilder<'_>,
+) -> Result<(), TermError> {
+    put(value, SUMS, "", out)?;
+    if value.get("queue_rows")?.is_none() {
+        return Ok(());
+    }
+    // A connection may have several channels for a queue.
+    let mut consuming: BTreeMap<String, [i64; 4]> = BTreeMap::new();
+    for row in rows(value, "queue_rows")? {
+        let Some(name) = text(row, "name")? else { continue };
+        let queue = format!("queue {name}");
+        if !names.has_room_for(&queue) {
+            continue;
+        }
+        put(row, QUEUE, &queue, out)?;
+        for client in rows(row, "clients")? {
+            let [name, user, delivered, redelivered, acknowledged, unacked] = client.tuple_of()?;
+            let entity = format!("{queue}{PARTS}{}", connection(name, user)?);
+            let sums = consuming.entry(entity).or_default();
+            for (sum, count) in sums.iter_mut().zip([delivered, redelivered, acknowledged, unacked]) {
+                *sum = sum.saturating_add(amount(count)?);
+            }
+        }
+    }
+    consuming.retain(|entity, _| names.has_room_for(entity));
+    for (entity, [delivered, redelivered, acknowledged, unacked]) in consuming {
+        out.metric(&metrics::CLIENT_DELIVERED, &entity, delivered);
+        out.metric(&metrics::CLIENT_REDELIVERED, &entity, redelivered);
+        out.metric(&metrics::CLIENT_ACKNOWLEDGED, &entity, acknowledged);
+        out.metric(&metrics::CLIENT_UNACKED, &entity, unacked);
+    }
+    for row in rows(value, "connection_rows")? {
+        let [name, user, channels, blocked] = row.tuple_of()?;
+        let entity = connection(name, user)?;
+        if !names.has_room_for(&entity) {
+            continue;
+        }
+        out.metric(&metrics::CONNECTION_CHANNELS, &entity, amount(channels)?);
+        out.metric(&metrics::CONNECTION_BLOCKED, &entity, i64::from(blocked.as_atom()? == "true"));
+    }
+    for row in rows(value, "openers")? {
+        let [kind, name, user, count] = row.tuple_of()?;
+        let metric = match kind.as_atom()? {
+            "connections" => &metrics::OPENER_CONNECTIONS,
+            _ => &metrics::OPENER_CHANNELS,
+        };
+        let part = |term| Ok::<_, TermError>(words(term)?.unwrap_or_default());
+        let entity = format!("{}{PARTS}{}", part(name)?, part(user)?);
+        if names.has_room_for(&entity) {
+            out.metric(metric, &entity, amount(count)?);
+        }
+    }
+    Ok(())
+}
+
+fn put(map: Term<'_>, what: &[Named], entity: &str, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    for (metric, key) in what {
+        if let Some(value) = number(map, key)? {
+            out.metric(metric, entity, value);
+        }
+    }
+    Ok(())
+}
+
+/// As the process of the connection is labelled, and its user.
+fn connection(name: Term<'_>, user: Term<'_>) -> Result<String, TermError> {
+    let name = words(name)?.unwrap_or_default();
+    Ok(format!("connection {name}{PARTS}{}", words(user)?.unwrap_or_default()))
+}
