@@ -112,12 +112,27 @@ fn takes_half(cause: &Finding) -> bool {
     })
 }
 
+/// That it is what keeps the process busy that the other one is about.
+fn drives(cause: &Finding, effect: &Finding) -> bool {
+    cause.signals.iter().any(|signal| matches!(signal, Signal::Drives(process) if effect.is_about(process)))
+}
+
+/// That the effect is about those processes, or about no single process while these do most of what the node does.
+fn drives_most(cause: &Finding, effect: &Finding) -> bool {
+    drives(cause, effect) || is_no_single_process(effect) && cause.has(&Signal::DrivesMost)
+}
+
+/// That neither others than the VM nor a quota have the CPU.
+fn is_its_own(starved: &Finding) -> bool {
+    starved.subject.is_none()
+}
+
 /// Too many processes for the schedulers.
 const OVERLOAD: &str = "BT065";
 
 /// Rules that name what the CPU is used for, or lost to.
-const CPU_CAUSES: [&str; 9] =
-    ["BT011", "BT032", "BT033", "BT039", "BT047", "BT048", "BT055", "BT057", "BT058"];
+const CPU_CAUSES: [&str; 11] =
+    ["BT011", "BT032", "BT033", "BT039", "BT047", "BT048", "BT055", "BT057", "BT058", "BT069", "BT070"];
 
 /// Rules that name who has the CPU instead of the node.
 const CPU_TAKEN: [&str; 5] = ["BT002", "BT004", "BT035", "BT036", "BT049"];
@@ -520,6 +535,42 @@ const RELATIONS: &[Relation] = &[
         effects: &["BT005", "BT006", "BT053"],
         is_meant: |cause, effect| cause.has(&Signal::LowPriority) && same_subject(cause, effect),
         why: "at priority low it has one turn for eight of the others",
+    },
+    Relation {
+        cause: "BT069",
+        effects: &["BT005", "BT006", "BT011", "BT026", "BT046", "BT055"],
+        is_meant: drives_most,
+        why: "the same messages pass through these processes again and again",
+    },
+    Relation {
+        cause: "BT069",
+        effects: &["BT071"],
+        is_meant: same_subject,
+        why: "what is requeued comes before all other messages of the queue",
+    },
+    Relation {
+        cause: "BT070",
+        effects: &["BT011", "BT032", "BT039", "BT042", "BT046", "BT047"],
+        is_meant: |_, effect| is_no_single_process(effect),
+        why: "each connection and channel is processes that start and end",
+    },
+    Relation {
+        cause: "BT070",
+        effects: &["BT004"],
+        is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && is_its_own(effect),
+        why: "most of what the schedulers do is for these, and it is the VM's own threads that wait for each other's CPU",
+    },
+    Relation {
+        cause: "BT069",
+        effects: &["BT004"],
+        is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && is_its_own(effect),
+        why: "most of what the schedulers do is for these, and it is the VM's own threads that wait for each other's CPU",
+    },
+    Relation {
+        cause: "BT071",
+        effects: &["BT027"],
+        is_meant: |_, effect| effect.has(&Signal::Grows(MemoryKind::Binary)),
+        why: "messages that nobody takes stay in the queue",
     },
     Relation {
         cause: "BT013",

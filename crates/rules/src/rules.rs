@@ -12,6 +12,7 @@ mod busy_distribution_port;
 mod busy_waiting;
 mod carrier_sizing;
 mod child_programs;
+mod client_churn;
 mod clock_off;
 mod code_loading;
 mod contended_locks;
@@ -54,6 +55,9 @@ mod priorities;
 mod processes_near_limit;
 mod program_locks;
 mod programs_left;
+mod publishers_blocked;
+mod queue_backlog;
+mod redelivery_loop;
 mod restart_loop;
 mod scheduler_imbalance;
 mod schedulers_against_quota;
@@ -141,4 +145,8 @@ pub const RULES: &[Rule] = &[
     program_locks::RULE,
     heap_settings::RULE,
     large_objects::RULE,
+    redelivery_loop::RULE,
+    client_churn::RULE,
+    queue_backlog::RULE,
+    publishers_blocked::RULE,
 ];

@@ -2,6 +2,7 @@
 
 pub(crate) mod acceptors;
 pub(crate) mod blocking;
+pub(crate) mod broker;
 pub(crate) mod busy_wait;
 pub(crate) mod collected;
 pub(crate) mod counts;

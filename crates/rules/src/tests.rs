@@ -2,6 +2,7 @@
 //! (Real nodes are judged in the binary's own tests.)
 
 mod account;
+mod broker;
 mod code;
 mod cpu;
 mod crashes;

@@ -64,7 +64,9 @@ impl Watermark {
 
 /// The watermark that RabbitMQ has told.
 pub fn told(period: &Period) -> Option<f64> {
-    period.facts.number(facts::MEMORY_WATERMARK_BYTES).map(|bytes| bytes as f64).filter(|bytes| *bytes > 0.0)
+    let fact = period.facts.number(facts::MEMORY_WATERMARK_BYTES);
+    let counted = || period.stat(&metrics::BROKER_MEMORY_LIMIT, "").ok().map(|stat| stat.last.value);
+    fact.or_else(counted).map(|bytes| bytes as f64).filter(|bytes| *bytes > 0.0)
 }
 
 /// Where RabbitMQ blocks its publishers, as far as that can be known from outside. All sizes in bytes.
@@ -119,7 +121,8 @@ pub fn version(period: &Period) -> Option<&str> {
 
 /// RabbitMQ that says itself that it blocks its publishers.
 pub fn alarm(period: &Period, who: Option<Evidence>) -> Option<Draft> {
-    let nodes = period.facts.number(facts::MEMORY_ALARMS).filter(|nodes| *nodes > 0)?;
+    let counted = || period.stat(&metrics::BROKER_MEMORY_ALARM, "").ok().map(|stat| stat.last.value);
+    let nodes = period.facts.number(facts::MEMORY_ALARMS).or_else(counted).filter(|nodes| *nodes > 0)?;
     let on = if nodes == 1 { "a node".to_owned() } else { format!("{nodes} nodes") };
     let draft = Draft::new(
         BLOCKS,
@@ -129,10 +132,12 @@ pub fn alarm(period: &Period, who: Option<Evidence>) -> Option<Draft> {
     .because(Evidence::number("nodes with a memory alarm", nodes as f64, Unit::Count));
     let size = |name, bytes| Evidence::number(name, bytes, Unit::Bytes);
     let resident = period.stat(&metrics::RSS, "").ok().map(|stat| stat.max as f64);
+    let blocked = period.stat(&metrics::BROKER_BLOCKED, "").ok().map(|stat| stat.last.value as f64);
     Some(
         draft
             .because_some(resident.map(|bytes| size("resident at most", bytes)))
             .because_some(told(period).map(|bytes| size("watermark", bytes)))
+            .because_some(blocked.map(|count| Evidence::number("connections blocked", count, Unit::Count)))
             .because_some(who)
             .fix(raise(period)),
     )

@@ -1,0 +1,173 @@
+//! What RabbitMQ's own counters say of its queues and clients.
+
+use beamtune_model::series::PARTS;
+use beamtune_model::{Group, Metric, Missing, Period, ProcessUse, Signal, Subject, metrics};
+
+use crate::view::{self, kind};
+
+/// Statistics that RabbitMQ's processes note of themselves are up to five seconds old (collect_statistics_interval).
+pub(crate) const STATISTICS_SECONDS: f64 = 5.0;
+
+/// A queue that stood out.
+pub(crate) struct Queue<'p> {
+    /// As its process is labelled.
+    label: &'p str,
+    /// Its name, with its virtual host unless that is `/`.
+    pub name: &'p str,
+}
+
+/// Somebody with a connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Client<'p> {
+    /// The entity of its series.
+    entity: &'p str,
+    /// As the process of the connection is labelled; empty where only a kind of client is known.
+    label: &'p str,
+    /// What it calls itself, or its address.
+    pub name: &'p str,
+    pub user: &'p str,
+}
+
+/// Whether the node is a RabbitMQ whose counters were recorded. What nothing is known of may be one.
+pub(crate) fn recorded(period: &Period) -> Result<bool, Missing> {
+    period.stat(&metrics::PROCESS_COUNT, "")?;
+    if super::watermark::version(period).is_none() {
+        return Ok(false);
+    }
+    period.stat(&metrics::BROKER_CONNECTIONS_OPENED, "").map(|_| true)
+}
+
+/// What is said of a node that is no RabbitMQ.
+pub(crate) const NO_BROKER: &str = "the node is no RabbitMQ";
+
+/// Growth of one of the broker's totals per second, where it is known.
+pub(crate) fn total(period: &Period, metric: &Metric) -> Option<f64> {
+    period.rate(metric, "").ok()
+}
+
+/// Queues that stood out.
+pub(crate) fn queues(period: &Period) -> Vec<Queue<'_>> {
+    let entities = period.entities(Group::BrokerQueue).into_iter();
+    entities.map(|label| Queue { label, name: label.strip_prefix("queue ").unwrap_or(label) }).collect()
+}
+
+impl<'p> Queue<'p> {
+    pub(crate) fn subject(&self) -> Subject {
+        Subject::Queue { name: self.name.to_owned() }
+    }
+
+    /// Growth of a counter per second; `None` before two readings.
+    pub(crate) fn rate(&self, period: &Period, metric: &Metric) -> Option<f64> {
+        period.rate(metric, self.label).ok()
+    }
+
+    /// A gauge at the end.
+    pub(crate) fn last(&self, period: &Period, metric: &Metric) -> Option<f64> {
+        period.stat(metric, self.label).ok().map(|stat| stat.last.value as f64)
+    }
+
+    /// The largest value of a gauge.
+    pub(crate) fn most(&self, period: &Period, metric: &Metric) -> Option<f64> {
+        period.stat(metric, self.label).ok().map(|stat| stat.max as f64)
+    }
+
+    /// A gauge's growth per second from the first reading to the last.
+    pub(crate) fn growth(&self, period: &Period, metric: &Metric) -> Option<f64> {
+        let stat = period.stat(metric, self.label).ok()?;
+        let seconds = beamtune_model::units::seconds(stat.last.t - stat.first.t);
+        (seconds > STATISTICS_SECONDS).then(|| (stat.last.value - stat.first.value) as f64 / seconds)
+    }
+
+    /// Who consumes from it, those with the highest rate or value first.
+    pub(crate) fn clients(&self, period: &'p Period, by: &Metric) -> Vec<(Client<'p>, f64)> {
+        let of_queue = |entity: &&str| entity.split(PARTS).next() == Some(self.label);
+        let value = |entity: &str| {
+            let stat = period.stat(by, entity).ok()?;
+            Some(stat.rate().unwrap_or(stat.last.value as f64))
+        };
+        let entities = period.entities(Group::BrokerClient).into_iter().filter(of_queue);
+        let mut clients: Vec<(Client<'p>, f64)> =
+            entities.filter_map(|entity| Some((Client::of(entity, 1)?, value(entity)?))).collect();
+        clients.sort_by(|a, b| b.1.total_cmp(&a.1));
+        clients
+    }
+
+    /// Processes that serve it: its own, and those of these clients.
+    pub(crate) fn processes(&self, period: &'p Period, clients: &[Client<'p>]) -> Vec<&'p ProcessUse> {
+        serving(period, |label| {
+            label == self.label || clients.iter().any(|client| client.is_served_by(label))
+        })
+    }
+}
+
+impl<'p> Client<'p> {
+    /// From an entity whose parts from this one on are connection and user.
+    fn of(entity: &'p str, from: usize) -> Option<Client<'p>> {
+        let mut parts = entity.split(PARTS).skip(from);
+        let (label, user) = (parts.next()?, parts.next().unwrap_or_default());
+        let whole = label.strip_prefix("connection ").unwrap_or(label);
+        let name = whole.split_once(" - ").map_or(whole, |(_, given)| given);
+        Some(Client { entity, label, name, user })
+    }
+
+    pub(crate) fn subject(&self) -> Subject {
+        let user = Some(self.user.to_owned()).filter(|user| !user.is_empty());
+        Subject::Client { name: self.name.to_owned(), user }
+    }
+
+    pub(crate) fn title(&self) -> String {
+        self.subject().to_string()
+    }
+
+    /// A gauge of it, at the beginning and at the end.
+    pub(crate) fn gauge(&self, period: &Period, metric: &Metric) -> Option<(f64, f64)> {
+        period.stat(metric, self.entity).ok().map(|stat| (stat.first.value as f64, stat.last.value as f64))
+    }
+
+    /// Its connection, a channel of it, or who writes for one. Labels of channels have the connection's address only.
+    fn is_served_by(&self, label: &str) -> bool {
+        let whole = self.label.strip_prefix("connection ").unwrap_or(self.label);
+        let address = whole.split_once(" - ").map_or(whole, |(address, _)| address);
+        label == self.label || !address.is_empty() && label.contains(" of ") && label.contains(address)
+    }
+}
+
+fn serving<'p>(period: &'p Period, is_one: impl Fn(&str) -> bool) -> Vec<&'p ProcessUse> {
+    let label = |process: &'p ProcessUse| process.row.as_ref()?.label.as_deref();
+    period.processes.iter().filter(|process| label(process).is_some_and(&is_one)).collect()
+}
+
+/// Connections with many channels, or that are blocked.
+pub(crate) fn connections(period: &Period) -> Vec<Client<'_>> {
+    period.entities(Group::BrokerConnection).into_iter().filter_map(|entity| Client::of(entity, 0)).collect()
+}
+
+/// Who was met most often among new connections (or channels), and how often of all.
+pub(crate) fn foremost_opener<'p>(period: &'p Period, metric: &Metric) -> Option<(Client<'p>, f64, f64)> {
+    let openers = period.entities(Group::BrokerOpener).into_iter();
+    let count = |entity: &str| Some(period.stat(metric, entity).ok()?.last.value as f64);
+    let all: Vec<(Client<'p>, f64)> =
+        openers.filter_map(|entity| Some((Client::of(entity, 0)?, count(entity)?))).collect();
+    let sum = all.iter().map(|(_, count)| count).sum();
+    all.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(|(client, count)| (client, count, sum))
+}
+
+/// What processes cost, in cores, by their share of all reductions. `None` where that is not known.
+pub(crate) fn cores(period: &Period, processes: &[&ProcessUse]) -> Option<f64> {
+    let total = period.stat(&metrics::SCAN_REDUCTIONS, "").ok()?.delta as f64;
+    let active = view::activity(period, kind::SCHEDULER).ok()?.cores();
+    let own: f64 = processes.iter().map(|process| process.reductions as f64).sum();
+    (total > 0.0).then(|| (own / total).min(1.0) * active)
+}
+
+/// More than this of all reductions is most of what the node does.
+const MOST: f64 = 0.5;
+
+/// That these processes are busy because of it, and whether that is most of what the node does.
+pub(crate) fn drives(period: &Period, processes: &[&ProcessUse]) -> Vec<Signal> {
+    let total = period.stat(&metrics::SCAN_REDUCTIONS, "").map_or(0.0, |stat| stat.delta as f64);
+    let own: f64 = processes.iter().map(|process| process.reductions as f64).sum();
+    let is_most = total > 0.0 && own > MOST * total;
+    let each = processes.iter().map(|process| Signal::Drives(process.subject()));
+    each.chain(is_most.then_some(Signal::DrivesMost)).collect()
+}

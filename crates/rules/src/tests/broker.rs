@@ -1,0 +1,169 @@
+//! What RabbitMQ's own counters say.
+
+use beamtune_model::{Level, Metric, facts, metrics::*};
+
+use super::{Busy, Node, Read, assert_healthy, entries, finding, node, outcome, row};
+
+type Counted = (&'static Metric, &'static str, i64, i64);
+
+const QUEUE: &str = "queue orders";
+const CLIENT: &str = "queue orders\u{1f}connection 10.0.0.7:41000 -> 10.0.0.1:5672 - worker\u{1f}app";
+const CONNECTION: &str = "connection 10.0.0.7:41000 -> 10.0.0.1:5672 - worker\u{1f}app";
+
+/// A broker that does a thousand messages a second.
+fn rabbit(more: &[Counted]) -> Node {
+    node().with(|n| {
+        n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned()));
+        n.broker = vec![
+            (&BROKER_CONNECTIONS, "", 100, 0),
+            (&BROKER_CHANNELS, "", 120, 0),
+            (&BROKER_CONNECTIONS_OPENED, "", 1_000, 0),
+            (&BROKER_CONNECTIONS_CLOSED, "", 900, 0),
+            (&BROKER_CHANNELS_OPENED, "", 1_000, 0),
+            (&BROKER_CHANNELS_CLOSED, "", 900, 0),
+            (&BROKER_QUEUES_CREATED, "", 50, 0),
+            (&BROKER_QUEUES_DELETED, "", 0, 0),
+            (&BROKER_LOGINS_FAILED, "", 0, 0),
+            (&BROKER_DELIVERED, "", 0, 1_000),
+            (&BROKER_REDELIVERED, "", 0, 0),
+            (&BROKER_READY, "", 10, 0),
+            (&BROKER_UNACKED, "", 10, 0),
+            (&BROKER_DISK_ALARM, "", 0, 0),
+        ];
+        for counted in more {
+            n.broker.retain(|known| (known.0, known.1) != (counted.0, counted.1));
+            n.broker.push(*counted);
+        }
+    })
+}
+
+fn queue(ready: (i64, i64), unacked: i64, consumers: i64, acked: i64, again: i64) -> Node {
+    rabbit(&[
+        (&QUEUE_READY, QUEUE, ready.0, ready.1),
+        (&QUEUE_UNACKED, QUEUE, unacked, 0),
+        (&QUEUE_CONSUMERS, QUEUE, consumers, 0),
+        (&QUEUE_PREFETCH, QUEUE, 30 * consumers, 0),
+        (&QUEUE_UNLIMITED, QUEUE, 0, 0),
+        (&QUEUE_DELIVERED, QUEUE, 0, acked + again),
+        (&QUEUE_REDELIVERED, QUEUE, 0, again),
+        (&QUEUE_ACKNOWLEDGED, QUEUE, 0, acked),
+        (&CLIENT_DELIVERED, CLIENT, 0, acked + again),
+        (&CLIENT_REDELIVERED, CLIENT, 0, again),
+        (&CLIENT_UNACKED, CLIENT, unacked, 0),
+    ])
+}
+
+fn subject(node: &Node, code: &str) -> String {
+    finding(node, code).subject_text().unwrap_or_default()
+}
+
+#[test]
+fn a_redelivery_loop_is_told_with_queue_and_consumer_and_explains_their_garbage() {
+    let sick = queue((100, 10), 30, 1, 10, 9_000).with(|n| {
+        n.active = 0.5;
+        n.gc = 0.3;
+        n.total_reductions = 1_000_000;
+        let labelled = row(|row| row.label = Some(QUEUE.to_owned()));
+        n.busiest = vec![Busy { pid: "<0.77.0>", reductions: 900_000, row: labelled, ..Busy::default() }];
+    });
+    let found = finding(&sick, "BT069");
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("orders")));
+    assert!(
+        found.summary.contains("9000 of 9010") && found.summary.contains("worker (user app) requeues"),
+        "{}",
+        found.summary
+    );
+    assert!(found.claim.is_some_and(|claim| claim.cost.value() > 0.8));
+    assert_eq!(entries(&found), ["rabbitmq.dead_letter"]);
+    let diagnosis = crate::diagnose(&sick.period());
+    let gc = diagnosis.findings().into_iter().find(|found| found.code.0 == "BT011").expect("gc").clone();
+    assert_eq!(gc.follows.map(|of| of.code.0), Some("BT069"));
+    // A few that come again; a part of much traffic; nothing at all.
+    assert_eq!(finding(&queue((0, 0), 0, 1, 10, 20), "BT069").level, Level::Notice);
+    assert_healthy(&queue((0, 0), 0, 1, 5_000, 200), "BT069");
+    assert_healthy(&queue((0, 0), 0, 1, 1_000, 0), "BT069");
+    // Channels that end.
+    let ending = queue((0, 0), 0, 1, 100, 200).with(|n| n.broker.push((&BROKER_CHANNELS_CLOSED, "", 0, 30)));
+    let ending =
+        ending.with(|n| n.broker.retain(|known| (known.0.name, known.2) != ("channels_closed", 900)));
+    let found = finding(&ending, "BT069");
+    assert!(found.level == Level::Notice && !found.summary.contains("requeues"), "{}", found.summary);
+    // Without statistics.
+    let total = rabbit(&[(&BROKER_REDELIVERED, "", 0, 900)]);
+    assert_eq!(finding(&total, "BT069").subject, None);
+}
+
+#[test]
+fn churn_is_told_with_who_opens() {
+    let opening = |rate| {
+        rabbit(&[
+            (&BROKER_CONNECTIONS_OPENED, "", 0, rate),
+            (&BROKER_CONNECTIONS_CLOSED, "", 0, rate),
+            (&BROKER_CHANNELS_OPENED, "", 0, rate),
+            (&BROKER_CHANNELS_CLOSED, "", 0, rate),
+            (&OPENER_CONNECTIONS, "php\u{1f}web", 12, 0),
+            (&OPENER_CONNECTIONS, "worker\u{1f}app", 1, 0),
+        ])
+    };
+    let found = finding(&opening(150), "BT070");
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("php (user web)")));
+    assert_eq!(entries(&found), ["rabbitmq.long_lived"]);
+    assert_eq!(finding(&opening(30), "BT070").level, Level::Notice);
+    assert_healthy(&opening(10), "BT070");
+    // They come and stay.
+    assert_healthy(
+        &rabbit(&[(&BROKER_CONNECTIONS_OPENED, "", 0, 150), (&BROKER_CHANNELS_OPENED, "", 0, 150)]),
+        "BT070",
+    );
+    let channels = rabbit(&[(&BROKER_CHANNELS_OPENED, "", 0, 800), (&BROKER_CHANNELS_CLOSED, "", 0, 800)]);
+    assert!(finding(&channels, "BT070").summary.contains("800 channels per second"));
+    let queues = rabbit(&[(&BROKER_QUEUES_CREATED, "", 0, 200), (&BROKER_QUEUES_DELETED, "", 0, 200)]);
+    assert!(finding(&queues, "BT070").summary.contains("200 queues per second"));
+    let leak = rabbit(&[(&CONNECTION_CHANNELS, CONNECTION, 300, 5)]);
+    assert_eq!(
+        (finding(&leak, "BT070").level, subject(&leak, "BT070")),
+        (Level::Warning, "worker (user app)".to_owned())
+    );
+    assert_healthy(&rabbit(&[(&CONNECTION_CHANNELS, CONNECTION, 300, 0)]), "BT070");
+    assert_eq!(finding(&rabbit(&[(&BROKER_LOGINS_FAILED, "", 0, 20)]), "BT070").level, Level::Warning);
+}
+
+#[test]
+fn a_backlog_is_told_with_its_reason() {
+    let found = finding(&queue((20_000, 100), 0, 0, 0, 0), "BT071");
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("orders")));
+    assert_eq!(entries(&found), ["rabbitmq.queue_limits"]);
+    assert_eq!(finding(&queue((200, 100), 0, 0, 0, 0), "BT071").level, Level::Notice);
+    let stuck = finding(&queue((200, 100), 60, 2, 0, 0), "BT071");
+    assert!(
+        stuck.summary.contains("hold 60 messages and acknowledge none: worker (user app)"),
+        "{}",
+        stuck.summary
+    );
+    assert_eq!((stuck.level, entries(&stuck)), (Level::Warning, vec!["rabbitmq.prefetch"]));
+    // Long jobs.
+    assert_eq!(finding(&queue((200, 0), 60, 2, 0, 0), "BT071").level, Level::Notice);
+    assert_eq!(finding(&queue((20_000, 100), 60, 2, 200, 0), "BT071").level, Level::Warning);
+    // A queue that is long and does not grow, a wave, a little that comes faster than it goes.
+    for (ready, acked) in [((50_000, 0), 100), ((100, 50), 100), ((5_000, 10), 1_000), ((5_000, -100), 1_000)]
+    {
+        assert_healthy(&queue(ready, 30, 2, acked, 0), "BT071");
+    }
+}
+
+#[test]
+fn a_disk_alarm_is_critical_and_a_memory_alarm_is_known() {
+    assert_eq!(finding(&rabbit(&[(&BROKER_DISK_ALARM, "", 1, 0)]), "BT072").level, Level::Critical);
+    assert_healthy(&rabbit(&[]), "BT072");
+    let memory = rabbit(&[(&BROKER_MEMORY_ALARM, "", 1, 0), (&BROKER_BLOCKED, "", 7, 0)]);
+    assert_eq!(finding(&memory, "BT037").level, Level::Critical);
+}
+
+#[test]
+fn what_was_not_recorded_is_not_judged_and_other_nodes_are_no_brokers() {
+    let old = node().with(|n| n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned())));
+    for code in ["BT069", "BT070", "BT071", "BT072"] {
+        assert!(matches!(outcome(&old.period(), code), beamtune_model::Outcome::NotJudged { .. }), "{code}");
+        assert_healthy(&node(), code);
+    }
+}
