@@ -139,11 +139,10 @@ broker() ->
              [ets:new(T, [named_table, public, {keypos, case T of rabbit_queue -> 2; _ -> 1 end}])
               || T <- [connection_churn_metrics, connection_created, connection_metrics, channel_created, channel_metrics, consumer_created,
                        channel_queue_metrics, queue_coarse_metrics, rabbit_queue, auth_attempt_metrics, node_metrics, node_coarse_metrics]],
-             Reader = spawn_link(fun() ->
-                                     put(process_name, {rabbit_amqqueue_process, {resource, <<"/">>, queue, <<"orders">>}}),
-                                     forever()
-                                 end),
-             Large = spawn_link(fun() -> forever() end),
+             %% Large enough to be among the top ones.
+             Named = fun() -> put(process_name, {rabbit_amqqueue_process, {resource, <<"/">>, queue, <<"orders">>}}), forever() end,
+             Reader = proc_lib:spawn_opt(Named, [link, {min_heap_size, 50000}]),
+             Large = spawn_opt(fun() -> forever() end, [link, {min_heap_size, 100000}]),
              ets:insert(rabbit_queue, {amqqueue, {resource, <<"v">>, queue, <<"mail">>}, true, false, none, [], Large, []}),
              Queue = fun(Name) -> {resource, <<"/">>, queue, Name} end,
              Channel = self(),

@@ -1,0 +1,110 @@
+//! Conditions under which one finding leads to another.
+
+use beamtune_model::{Cost, Finding, Level, Signal, Subject, Use};
+
+use super::EXPLAINS;
+
+pub(super) fn always(_: &Finding, _: &Finding) -> bool {
+    true
+}
+
+pub(super) fn same_subject(cause: &Finding, effect: &Finding) -> bool {
+    cause.subject.as_ref().is_some_and(|subject| effect.is_about(subject))
+}
+
+/// One process makes its own garbage.
+pub(super) fn is_no_single_process(finding: &Finding) -> bool {
+    finding.subject.as_ref().is_none_or(|subject| subject.pid().is_none())
+}
+
+/// These rules find out themselves whether the time may be the host's, and are sure of it otherwise.
+pub(super) fn may_be_the_hosts(_: &Finding, effect: &Finding) -> bool {
+    effect.level == Level::Notice && takes_long(effect)
+}
+
+/// A heap that is large is so whatever the host does.
+pub(super) fn takes_long(effect: &Finding) -> bool {
+    !effect.has(&Signal::HeapSize)
+}
+
+/// That most of the CPU that is not used is so for this reason.
+pub(super) fn is_unused(effect: &Finding, why: Use) -> bool {
+    effect.has(&Signal::Unused(why))
+}
+
+/// That work waits for answers of this process.
+pub(super) fn waits_there(cause: &Finding, effect: &Finding) -> bool {
+    is_unused(effect, Use::Outside) && same_subject(cause, effect)
+}
+
+/// That callers have given up, and that it is ends of processes which fill the log: not of those who wait for a pool that waits for the log.
+pub(super) fn ends_are_logged(cause: &Finding, effect: &Finding) -> bool {
+    effect.subject.as_ref().is_some_and(|log| !cause.is_about(log) && !waits_for(cause, log))
+        && cause.has(&Signal::GaveUp)
+        && effect.has(&Signal::LogsEnds)
+}
+
+pub(super) fn is_about_flag(finding: &Finding, flag: &str) -> bool {
+    matches!(&finding.subject, Some(Subject::Flag { name }) if name == flag)
+}
+
+/// Whether its subject waits for this.
+pub(super) fn waits_for(finding: &Finding, what: &Subject) -> bool {
+    finding.signals.iter().any(|signal| matches!(signal, Signal::WaitsFor(on) if on.is_same(what)))
+}
+
+/// That work goes on in turns, maybe of this process.
+pub(super) fn takes_turns(idle: &Finding, of: &Finding) -> bool {
+    idle.signals.iter().any(|signal| matches!(signal, Signal::TurnsFor(who) if of.is_about(who)))
+}
+
+/// That what a process does not get from the one that others wait for is what ends it.
+pub(super) fn gives_up_on(waited_for: &Finding, crashes: &Finding) -> bool {
+    let names = waited_for.subject.as_ref().map(Subject::names).unwrap_or_default();
+    crashes.signals.iter().any(|signal| {
+        matches!(signal, Signal::WaitsFor(Subject::ProcessKind { name, .. }) if names.contains(&name.as_str()))
+    })
+}
+
+/// That the new processes are those that take the place of the ones that have ended.
+pub(super) fn starts_them_anew(crashes: &Finding, starts: &Finding) -> bool {
+    let starter = |subject: &Subject| match subject {
+        Subject::ProcessKind { starter, .. } => starter.clone(),
+        _ => None,
+    };
+    let of = crashes.subject.as_ref().and_then(starter);
+    crashes.level > Level::Notice && of.is_some() && starts.subject.as_ref().and_then(starter) == of
+}
+
+/// Processes that look for modules, load or purge them.
+const LOADERS: [&str; 3] = ["code_server", "erl_prim_loader", "erts_code_purger"];
+
+pub(super) fn of_loading(_: &Finding, effect: &Finding) -> bool {
+    effect.subject.as_ref().is_some_and(is_loader)
+}
+
+pub(super) fn is_loader(subject: &Subject) -> bool {
+    matches!(subject, Subject::Process { name: Some(name), .. } if LOADERS.contains(&name.as_str()))
+}
+
+/// That it takes half of the CPU that the node may use, or more: what waits for a scheduler waits for that first.
+pub(super) fn takes_half(cause: &Finding) -> bool {
+    cause.claim.is_some_and(|claim| {
+        matches!(claim.cost, Cost::CpuCores(_)) && claim.share.is_some_and(|share| share >= EXPLAINS)
+    })
+}
+
+/// That it is what keeps the process busy that the other one is about.
+pub(super) fn drives(cause: &Finding, effect: &Finding) -> bool {
+    cause.signals.iter().any(|signal| matches!(signal, Signal::Drives(process) if effect.is_about(process)))
+}
+
+/// That the effect is about those processes, or about no single process while these do most of what the node does.
+pub(super) fn drives_most(cause: &Finding, effect: &Finding) -> bool {
+    drives(cause, effect) || is_no_single_process(effect) && cause.has(&Signal::DrivesMost)
+}
+
+/// That neither others than the VM nor a quota have the CPU.
+pub(super) fn is_its_own(starved: &Finding) -> bool {
+    starved.subject.is_none()
+}
