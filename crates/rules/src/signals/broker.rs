@@ -31,10 +31,9 @@ pub(crate) struct Client<'p> {
 /// Whether the node is a RabbitMQ whose counters were recorded. What nothing is known of may be one.
 pub(crate) fn recorded(period: &Period) -> Result<bool, Missing> {
     period.stat(&metrics::PROCESS_COUNT, "")?;
-    if super::watermark::version(period).is_none() {
-        return Ok(false);
-    }
-    period.stat(&metrics::BROKER_CONNECTIONS_OPENED, "").map(|_| true)
+    let counted = period.stat(&metrics::BROKER_CONNECTIONS_OPENED, "").map(|_| true);
+    // A redacted recording does not name the product.
+    if super::watermark::version(period).is_none() { Ok(counted.is_ok()) } else { counted }
 }
 
 /// What is said of a node that is no RabbitMQ.
