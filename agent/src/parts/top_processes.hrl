@@ -10,12 +10,12 @@
 -define(MONITOR_BYTES, 120).
 -define(LINK_BYTES, 40).
 
-%% After the first round, in which all are met, a part is a third of the processes, and HEAPS_AT_ONCE at least; a sixth, and half of
-%% that, on a quiet node. The largest ones are read in each part, and those that do much are known from `procs'; what else has grown
-%% is as likely to be found in half a minute, or a minute.
+%% After the first round, in which all are met, a part is a third of the processes, and HEAPS_AT_ONCE at least. On a quiet node it is
+%% a sixth, half of HEAPS_AT_ONCE at least, and QUIET_HEAPS at most. The largest ones are read in each part, and those that do much
+%% are known from `procs'; what else has grown is as likely to be found in half a minute, or in some minutes on a quiet node.
 -define(HEAPS_AT_ONCE, 2048).
 -define(HEAP_PARTS, 3).
--define(QUIETER, 2).
+-define(QUIET_HEAPS, 8192).
 
 -record(heaps, {largest, binaries, vheap = 0}).
 
@@ -75,9 +75,10 @@ most_of(How, Pid, Ran) ->
     [{Stack, maps:get(Stack, Stacks)} || Stack <- best(Stacks, ?RAN_STACKS)].
 
 most_heaps(#round{number = 1, total = Total}, _) -> Total;
-most_heaps(#round{total = Total}, #procs{quiet = Quiet}) ->
-    Slower = case Quiet of true -> ?QUIETER; false -> 1 end,
-    max(?HEAPS_AT_ONCE div Slower, Total div (?HEAP_PARTS * Slower) + 1).
+most_heaps(#round{total = Total}, #procs{quiet = true}) ->
+    min(?QUIET_HEAPS, max(?HEAPS_AT_ONCE div 2, Total div (2 * ?HEAP_PARTS) + 1));
+most_heaps(#round{total = Total}, _) ->
+    max(?HEAPS_AT_ONCE, Total div ?HEAP_PARTS + 1).
 
 %% A round begins with the list that is known.
 part_of_heaps(#state{heaps = #round{rest = []} = Round} = State) ->
