@@ -1,13 +1,15 @@
 //! What is measured: the agent's answers, and the files of the kernel. Both are followed to what a person is shown of them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use beamtune_attach::fuzzing;
 use beamtune_host::process::Identity;
 use beamtune_host::tree::{FileTree, ReadAt};
 use beamtune_host::{Announce, HostError, HostSource, discover};
 use beamtune_model::{
-    Ask, Clock, Facts, Nanos, Period, PeriodBuilder, Sample, SampleBuilder, SeriesTable, Source, Tick,
+    Ask, Clock, Facts, Nanos, Outcome, Period, PeriodBuilder, Sample, SampleBuilder, SeriesTable, Source,
+    Tick, Verdict,
 };
 use beamtune_report::locks::{By, Page};
 use beamtune_report::show::View;
@@ -67,7 +69,11 @@ fn period(samples: &[Sample], table: &SeriesTable) -> Period {
 
 /// Diagnoses a period and shows it in every way. The diagnosis of the same is the same.
 pub(crate) fn judge(period: &Period) {
+    let period = &Arc::new(period.clone());
     let verdict = beamtune_rules::diagnose(period);
+    // What a rule fails at is caught there, and must not be missed here.
+    let is_fault = |verdict: &&Verdict| matches!(&verdict.outcome, Outcome::NotJudged { reason, .. } if reason.starts_with("fault"));
+    assert_eq!(verdict.verdicts.iter().find(is_fault), None);
     assert_harmless(&diagnosis::render(period, &verdict, Style::PLAIN));
     let document = json::render(period, &verdict);
     assert_harmless(&document);

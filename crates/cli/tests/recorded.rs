@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use beamtune_model::{Code, Diagnosis, Finding, Level, Outcome};
 use beamtune_recording::{Reader, Selection};
@@ -20,7 +21,7 @@ fn recordings() -> BTreeMap<String, PathBuf> {
 
 fn diagnose(path: &Path) -> Diagnosis {
     let period = Reader::open(path).expect("a recording").period(&Selection::default()).expect("a period");
-    beamtune_rules::diagnose(&period)
+    beamtune_rules::diagnose(&Arc::new(period))
 }
 
 /// What a diagnosis comes to, without a word of its text.

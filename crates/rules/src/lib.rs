@@ -9,6 +9,7 @@
 mod account;
 pub mod contention;
 mod fixes;
+mod guard;
 pub mod relations;
 pub mod remedy;
 pub mod returns;
@@ -21,26 +22,31 @@ pub mod watch;
 pub use rule::{Judgement, Role, Rule, Topic};
 pub use rules::RULES;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
 
 use beamtune_model::period::NOT_IN_TEXT;
 use beamtune_model::{Diagnosis, Missing, Outcome, Period, Verdict};
+use guard::Fault;
 use rule::Totals;
 
+/// What one rule may take.
+const RULE_LIMIT: Duration = Duration::from_secs(guard::MAX_SECONDS);
+
 /// Judges a period by every rule, and tells where the CPUs went.
-pub fn diagnose(period: &Period) -> Diagnosis {
-    let cpu = catch_unwind(AssertUnwindSafe(|| account::account(period).ok())).unwrap_or_default();
-    Diagnosis { cpu, ..by(RULES.iter(), period) }
+pub fn diagnose(period: &Arc<Period>) -> Diagnosis {
+    let cpu = guarded(period, |period| account::account(period).ok());
+    Diagnosis { cpu, ..by(RULES.iter(), period, RULE_LIMIT) }
 }
 
 /// Judges a period by the rules about memory alone.
-pub fn diagnose_memory(period: &Period) -> Diagnosis {
-    by(RULES.iter().filter(|rule| rule.is_about_memory()), period)
+pub fn diagnose_memory(period: &Arc<Period>) -> Diagnosis {
+    by(RULES.iter().filter(|rule| rule.is_about_memory()), period, RULE_LIMIT)
 }
 
 /// Judges a period by the rules about lock contention alone.
-pub fn diagnose_locks(period: &Period) -> Diagnosis {
-    by(RULES.iter().filter(|rule| rule.topics.contains(&Topic::Locks)), period)
+pub fn diagnose_locks(period: &Arc<Period>) -> Diagnosis {
+    by(RULES.iter().filter(|rule| rule.topics.contains(&Topic::Locks)), period, RULE_LIMIT)
 }
 
 /// The rule of a code.
@@ -58,17 +64,29 @@ pub fn is_for_memory(code: &str) -> bool {
     rule(code).is_some_and(|rule| rule.topics.contains(&Topic::Memory))
 }
 
-fn by<'a>(rules: impl Iterator<Item = &'a Rule>, period: &Period) -> Diagnosis {
-    let totals = totals(period);
-    let verdict = |rule: &Rule| Verdict {
+fn by(rules: impl Iterator<Item = &'static Rule>, period: &Arc<Period>, limit: Duration) -> Diagnosis {
+    let rules: Vec<&'static Rule> = rules.collect();
+    let (totals, judged) = (guarded(period, totals), Arc::clone(period));
+    let outcomes = guard::run(rules.clone(), limit, move |rule| judge(rule, &judged, &totals));
+    let verdict = |(rule, outcome): (&Rule, Result<Outcome, Fault>)| Verdict {
         code: rule.code,
         rule: rule.name,
-        outcome: judge_guarded(rule, period, &totals),
+        outcome: outcome.unwrap_or_else(|fault| faulty(rule, fault)),
     };
-    let mut verdicts: Vec<Verdict> = rules.map(verdict).collect();
+    let mut verdicts: Vec<Verdict> = rules.into_iter().zip(outcomes).map(verdict).collect();
     relations::drop_repeated(&mut verdicts);
     relations::relate(&mut verdicts);
     Diagnosis { verdicts, cpu: None }
+}
+
+/// What is derived from a period beside the rules; nothing where that fails.
+fn guarded<T>(period: &Arc<Period>, derive: fn(&Period) -> T) -> T
+where
+    T: Default + Send + 'static,
+{
+    let period = Arc::clone(period);
+    let derived = guard::run(vec![()], RULE_LIMIT, move |()| derive(&period));
+    derived.into_iter().next().and_then(Result::ok).unwrap_or_default()
 }
 
 /// What the accounts of a period hold.
@@ -80,12 +98,12 @@ fn totals(period: &Period) -> Totals {
     }
 }
 
-/// A rule that panics is a fault of beamtune; the other rules judge all the same.
-fn judge_guarded(rule: &Rule, period: &Period, totals: &Totals) -> Outcome {
-    catch_unwind(AssertUnwindSafe(|| judge(rule, period, totals))).unwrap_or_else(|_| Outcome::NotJudged {
-        reason: format!("fault in beamtune: rule {} {} failed", rule.code, rule.name),
+/// A rule that fails is a fault of beamtune; the other rules judge all the same.
+fn faulty(rule: &Rule, fault: Fault) -> Outcome {
+    Outcome::NotJudged {
+        reason: format!("fault in beamtune: rule {} {} {fault}", rule.code, rule.name),
         next: "report it with the recording (beamtune redact FILE -o COPY removes names)".to_owned(),
-    })
+    }
 }
 
 fn judge(rule: &Rule, period: &Period, totals: &Totals) -> Outcome {

@@ -23,11 +23,21 @@ mod setup;
 mod tables;
 mod waiting;
 
-use beamtune_made as node;
-use beamtune_model::{Code, Cost, Finding, Level, Outcome, Period, ProcessRow, StandRow, facts};
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::{RULES, diagnose};
+use beamtune_made as node;
+use beamtune_model::{
+    Code, Cost, Diagnosis, Finding, Level, Missing, Outcome, Period, ProcessRow, StandRow, facts,
+};
+
+use crate::RULES;
+use crate::rule::{Draft, Judgement, Rule};
 use node::{Busy, Node, node, stand};
+
+fn diagnose(period: &Period) -> Diagnosis {
+    crate::diagnose(&Arc::new(period.clone()))
+}
 
 fn outcome(period: &Period, code: &str) -> Outcome {
     let diagnosis = diagnose(period);
@@ -191,6 +201,40 @@ fn every_remedy_named_in_the_rules_has_an_entry() {
     }
 }
 
+/// A rule for tests that is called so.
+const fn rule(code: &'static str, judge: fn(&Period) -> Result<Judgement, Missing>) -> Rule {
+    Rule { code: Code(code), name: "test", judge, ..Rule::COMMON }
+}
+
+#[test]
+fn a_rule_that_panics_or_never_ends_is_a_fault_and_those_after_it_judge() {
+    static RULES: [Rule; 4] = [
+        rule("BT901", |_| panic!("as a test wants")),
+        rule("BT902", |_| {
+            loop {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }),
+        rule("BT903", |_| Ok(Judgement::found(Draft::new(50.0, "something")))),
+        rule("BT904", |_| Ok(Judgement::Healthy("all".to_owned()))),
+    ];
+    let limit = Duration::from_millis(500);
+    let diagnosis = crate::by(RULES.iter(), &Arc::new(node().period()), limit);
+    let reasons: Vec<String> = diagnosis
+        .verdicts
+        .iter()
+        .map(|verdict| match &verdict.outcome {
+            Outcome::NotJudged { reason, .. } => reason.clone(),
+            other => format!("{} {other:?}", verdict.code),
+        })
+        .collect();
+    assert_eq!(reasons[0], "fault in beamtune: rule BT901 test failed");
+    assert_eq!(reasons[1], "fault in beamtune: rule BT902 test did not finish in 0.5 s");
+    let found: Vec<_> = diagnosis.findings().iter().map(|finding| finding.code.0).collect();
+    assert_eq!(found, ["BT903"], "{reasons:#?}");
+    assert_eq!(reasons[3], "BT904 Healthy(\"all\")");
+}
+
 /// Where the process stands for which others wait.
 fn held(pid: &str, status: &str, stack: &[&str]) -> StandRow {
     StandRow { pid: Some(pid.to_owned()), status: status.to_owned(), of: 0, ..stand(1, stack, &[]) }
@@ -221,21 +265,4 @@ fn a_remedy_that_the_release_does_not_know_is_not_offered() {
     let offered = |release| crate::remedy::of(&period(release), "+Mdai", "+Mdai max", "", "").is_some();
     assert!(!offered("23"), "an unknown flag stops the boot");
     assert!(offered("25"));
-}
-
-#[test]
-fn a_rule_that_fails_takes_down_no_other() {
-    const FAILS: crate::Rule = crate::Rule {
-        code: Code("BT999"),
-        name: "fails",
-        judge: |_| panic!("a fault"),
-        ..crate::Rule::COMMON
-    };
-    let diagnosis = crate::by([&FAILS, &RULES[0]].into_iter(), &node().period());
-    let [failed, other] = &diagnosis.verdicts[..] else { panic!("two verdicts") };
-    assert!(
-        matches!(&failed.outcome, Outcome::NotJudged { reason, .. } if reason.contains("BT999")),
-        "{failed:?}"
-    );
-    assert!(matches!(other.outcome, Outcome::Healthy(_)), "{other:?}");
 }

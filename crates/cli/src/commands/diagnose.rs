@@ -4,6 +4,7 @@ mod part;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Result;
 use beamtune_model::Period;
@@ -31,7 +32,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if !args.json {
         part.iter().chain(&triggers).for_each(|line| terminal::print(&format!("{line}\n")));
     }
-    Ok(judge(&period, args.json))
+    Ok(judge(&Arc::new(period), args.json))
 }
 
 /// What was read of a recording.
@@ -73,7 +74,7 @@ pub fn read_part(path: &Path, part: &PartArgs) -> Result<Read> {
 }
 
 /// Judges a period, prints the answer, and gives the exit status.
-pub fn judge(period: &Period, as_json: bool) -> ExitCode {
+pub fn judge(period: &Arc<Period>, as_json: bool) -> ExitCode {
     let verdict = beamtune_rules::diagnose(period);
     let text = match as_json {
         true => json::render(period, &verdict),

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -49,7 +50,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Subject::Recording(path) if args.output.is_some() => {
             bail!("{} is a recording already: leave out -o", path.display())
         }
-        Subject::Recording(path) => return Ok(judge(&read(&path)?, args.json)),
+        Subject::Recording(path) => return Ok(judge(&Arc::new(read(&path)?), args.json)),
         Subject::Live(live) => live,
     };
     let label = live.label.clone();
@@ -63,5 +64,5 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if outcome.end == End::SourcesGone {
         terminal::complain(&format!("{label} has gone; what was recorded until then is judged\n"));
     }
-    Ok(judge(&reader.period(&Selection::default())?, args.json))
+    Ok(judge(&Arc::new(reader.period(&Selection::default())?), args.json))
 }

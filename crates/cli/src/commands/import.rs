@@ -5,6 +5,7 @@ mod crash_dump;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use beamtune_import::crash_dump::BEGINNING_BYTES;
@@ -68,6 +69,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let is_of_locks_alone = reading.is_of_locks_alone();
     let period = record(reading, args.output.as_deref())?.period(&Selection::default())?;
+    let period = Arc::new(period);
     if !is_of_locks_alone {
         return Ok(diagnose::judge(&period, args.json));
     }
@@ -136,7 +138,7 @@ ok
         assert_eq!((fact(facts::IMPORTED_FROM), fact(facts::OTP_RELEASE)), (Some("lcnt"), Some("27")));
         assert_eq!(fact(facts::SCHEDULERS_ONLINE), Some("4"));
         assert_eq!((period.locks.len(), period.locks[0].collisions), (1, 250_000));
-        let diagnosis = beamtune_rules::diagnose(&period);
+        let diagnosis = beamtune_rules::diagnose(&Arc::new(period));
         let codes: Vec<_> = diagnosis.findings().iter().map(|finding| finding.code.0).collect();
         assert_eq!(codes, ["BT033"]);
         let again = imported(TEXT.as_bytes()).expect("a table");
@@ -169,7 +171,7 @@ ok
         let period = record(reading, None)
             .and_then(|reader| Ok(reader.period(&Selection::default())?))
             .expect("readable");
-        let diagnosis = beamtune_rules::diagnose(&period);
+        let diagnosis = beamtune_rules::diagnose(&Arc::new(period));
         diagnosis.verdicts.into_iter().map(|verdict| (verdict.code.0, verdict.outcome)).collect()
     }
 

@@ -8,6 +8,7 @@ mod probing;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -119,7 +120,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             if let Some(part) = read.part.filter(|_| !args.json) {
                 terminal::print(&format!("{part}\n"));
             }
-            return Ok(tell(&read.period, answer::of_period(&read.period).as_ref(), args));
+            let period = Arc::new(read.period);
+            return Ok(tell(&period, answer::of_period(&period).as_ref(), args));
         }
         Subject::Live(_) if !args.part.is_all() => {
             bail!("--from and --to take a part of a recording; for a running node there is --for")
@@ -214,7 +216,7 @@ fn attach(live: &Live) -> Result<Option<NodeSource>> {
 fn count(live: &Live, vm: Option<NodeSource>, locks: &Locks, args: &Args) -> Result<ExitCode> {
     let once = [Explicit::new(What::Locks(locks.clone()))];
     let reader = record(live, vm, args, args.length.saturating_add(AROUND), &once, None)?;
-    let period = reader.period(&Selection::default())?;
+    let period = Arc::new(reader.period(&Selection::default())?);
     if period.lock_session.is_none() {
         let reason =
             |source| period.gaps.iter().rev().find(|gap| gap.source == source).map(|gap| gap.reason.as_str());
@@ -278,12 +280,12 @@ fn record(
 }
 
 /// Prints the page as it was asked for, and gives the exit status.
-fn tell(period: &Period, look: Option<&Look>, args: &Args) -> ExitCode {
+fn tell(period: &Arc<Period>, look: Option<&Look>, args: &Args) -> ExitCode {
     show(period, look, &args.views(), args.json)
 }
 
 /// Prints the page, and gives the exit status.
-pub fn show(period: &Period, look: Option<&Look>, views: &[View], as_json: bool) -> ExitCode {
+pub fn show(period: &Arc<Period>, look: Option<&Look>, views: &[View], as_json: bool) -> ExitCode {
     let verdicts = beamtune_rules::diagnose_locks(period);
     let contenders = contention::contenders(period);
     let things = contention::things(period, &contenders);

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -115,7 +116,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             if let Some(part) = read.part.filter(|_| !args.json) {
                 terminal::print(&format!("{part}\n"));
             }
-            return Ok(tell(&read.period, args.json));
+            return Ok(tell(&Arc::new(read.period), args.json));
         }
         Subject::Live(_) if !args.part.is_all() => {
             bail!("--from and --to take a part of a recording; for a running node there is --for")
@@ -131,11 +132,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         ..Wish::of(Duration::from_secs(1), Some(args.length))
     };
     let (reader, _) = take(*live, &wish)?;
-    Ok(tell(&reader.period(&Selection::default())?, args.json))
+    Ok(tell(&Arc::new(reader.period(&Selection::default())?), args.json))
 }
 
 /// Prints the page, and gives the exit status.
-fn tell(period: &Period, as_json: bool) -> ExitCode {
+fn tell(period: &Arc<Period>, as_json: bool) -> ExitCode {
     let verdicts = beamtune_rules::diagnose_memory(period);
     let movements = beamtune_rules::watch::movements(period);
     let returns = beamtune_rules::returns::returns(period);

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -176,7 +177,7 @@ pub fn known(wanted: &Wanted, study: &Study, trials: &[Trial]) -> Result<Option<
     };
     let Some(number) = trials.iter().position(is_it) else { return Ok(None) };
     let Some(recording) = study.recording(number)? else { return Ok(None) };
-    let period = period(&recording)?;
+    let period = Arc::new(period(&recording)?);
     let release = period.facts.otp_release().map(OtpVersion::from);
     let otp = period.facts.get(facts::OTP_VERSION).and_then(OtpVersion::parse).or(release);
     let otp = otp.context("the target does not tell its OTP release: give its VM a distribution (-sname)")?;

@@ -340,7 +340,7 @@ impl Evaluation {
 
 /// Judges what a recording says. Remedies count only where a VM can be asked for their flags.
 pub fn judge_recording(reader: &Reader, truth: &Truth<'_>, accepts: Option<&Accepts>) -> Result<Judged> {
-    let period = reader.period(&Selection::default())?;
+    let period = Arc::new(reader.period(&Selection::default())?);
     let (mut judged, remedies) = judge(&beamtune_rules::diagnose(&period), truth);
     if let Some(accepts) = accepts {
         judged.remedies = remedies.len();

@@ -4,8 +4,7 @@ use beamtune_model::{CpuAccount, Use};
 use proptest::prelude::*;
 
 use super::node::{Node, node};
-use super::serial;
-use crate::diagnose;
+use super::{diagnose, serial};
 
 fn account(node: &Node) -> CpuAccount {
     diagnose(&node.period()).cpu.expect("an account")

@@ -2,7 +2,7 @@
 
 use beamtune_model::{Level, Metric, facts, metrics::*};
 
-use super::{Busy, Node, Read, assert_healthy, entries, finding, node, outcome, row};
+use super::{Busy, Node, Read, assert_healthy, diagnose, entries, finding, node, outcome, row};
 
 type Counted = (&'static Metric, &'static str, i64, i64);
 
@@ -75,7 +75,7 @@ fn a_redelivery_loop_is_told_with_queue_and_consumer_and_explains_their_garbage(
     );
     assert!(found.claim.is_some_and(|claim| claim.cost.value() > 0.8));
     assert_eq!(entries(&found), ["rabbitmq.dead_letter"]);
-    let diagnosis = crate::diagnose(&sick.period());
+    let diagnosis = diagnose(&sick.period());
     let gc = diagnosis.findings().into_iter().find(|found| found.code.0 == "BT011").expect("gc").clone();
     assert_eq!(gc.follows.map(|of| of.code.0), Some("BT069"));
     // A few that come again; a part of much traffic; nothing at all.

@@ -5,8 +5,7 @@ use beamtune_model::{Level, Period, units::SECOND_NS};
 use proptest::prelude::*;
 
 use super::node::{Busy, Node, node};
-use super::serial;
-use crate::diagnose;
+use super::{diagnose, serial};
 
 /// A clock that was set, and a restart, are true.
 const TRUE_OF_IT: [&str; 2] = ["BT021", "BT023"];

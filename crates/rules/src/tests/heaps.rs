@@ -3,7 +3,7 @@
 use beamtune_model::{CollectRow, CollectionRow, Cost, HolderRow, Level, Outcome, Period, Rank, facts};
 
 use super::node::{Busy, Happens, node};
-use super::{Read, assert_healthy, entries, finding, outcome, row, value};
+use super::{Read, assert_healthy, diagnose, entries, finding, outcome, row, value};
 
 const MB: i64 = 1_000_000;
 
@@ -45,7 +45,7 @@ fn the_table_that_grows_with_binaries_of_no_process_is_named() {
     let found = finding(&grows, "BT026");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("prices of <0.55.0>")));
     assert_eq!(found.cost(), Some(Cost::MemoryBytes((290 * MB) as f64)));
-    let diagnosis = crate::diagnose(&grows.period());
+    let diagnosis = diagnose(&grows.period());
     let growth =
         diagnosis.findings().into_iter().find(|found| found.code.0 == "BT027").expect("growth").clone();
     assert_eq!(growth.subject_text(), found.subject_text());

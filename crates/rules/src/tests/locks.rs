@@ -61,7 +61,7 @@ fn for_a_table_of_metrics_there_are_libraries_that_need_none() {
 
 #[test]
 fn locks_are_judged_alone_where_only_they_are_asked_for() {
-    let verdicts = crate::diagnose_locks(&hot_table().period()).verdicts;
+    let verdicts = crate::diagnose_locks(&Arc::new(hot_table().period())).verdicts;
     assert_eq!(verdicts.iter().map(|verdict| verdict.code.0).collect::<Vec<_>>(), ["BT015", CODE]);
 }
 

@@ -3,7 +3,7 @@
 use beamtune_model::{Cost, Level, Outcome, facts, metrics};
 
 use super::node::{Busy, Channel, Happens, Node, node, stand};
-use super::{Read, assert_healthy, entries, finding, held, outcome, row, serial, value};
+use super::{Read, assert_healthy, diagnose, entries, finding, held, outcome, row, serial, value};
 
 #[test]
 fn one_busy_process_with_a_queue_is_the_bottleneck() {
@@ -220,7 +220,7 @@ fn who_stands_in_sends_to_another_node_explains_its_queue() {
             ..Busy::default()
         }];
     });
-    let diagnosis = crate::diagnose(&rarely.period());
+    let diagnosis = diagnose(&rarely.period());
     let found = |code: &str| diagnosis.findings().into_iter().find(|found| found.code.0 == code).cloned();
     let sends = found("BT018").expect("it");
     assert_eq!((sends.level, sends.subject_text().as_deref()), (Level::Warning, Some("copy (<0.77.0>)")));
@@ -260,7 +260,7 @@ fn a_large_heap_is_worth_a_notice_before_it_holds_anybody_up() {
     assert_eq!(found("<0.77.0>"), [Level::Critical]);
     assert_eq!(found("<0.78.0>"), [Level::Critical, Level::Notice]);
     // It is no consequence of a host that has no CPU left.
-    let starved = crate::diagnose(&state(600, 50_000).with(|n| (n.wait, n.foreign) = (0.6, 1.5)).period());
+    let starved = diagnose(&state(600, 50_000).with(|n| (n.wait, n.foreign) = (0.6, 1.5)).period());
     let findings = starved.findings();
     let large = findings.iter().find(|found| found.code.0 == "BT017").expect("it");
     assert!(

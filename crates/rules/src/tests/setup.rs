@@ -2,10 +2,8 @@
 
 use beamtune_model::{Level, Outcome, Rank, SpawnRow, facts};
 
-use crate::diagnose;
-
 use super::node::{Allocates, Busy, Node, node};
-use super::{Read, assert_healthy, entries, finding, outcome, row};
+use super::{Read, assert_healthy, diagnose, entries, finding, outcome, row};
 
 const MB: i64 = 1_000_000;
 

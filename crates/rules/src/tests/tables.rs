@@ -3,7 +3,7 @@
 use beamtune_model::{Cost, Finding, Level, Outcome, TableRow, facts};
 
 use super::node::{Busy, Node, node};
-use super::{Read, assert_healthy, entries, finding, outcome, row};
+use super::{Read, assert_healthy, diagnose, entries, finding, outcome, row};
 
 /// A node that does a million reductions a second, so many of them in a process that stands so in each look.
 fn stands(pid: &'static str, reductions: i64, stack: &[&str]) -> Busy {
@@ -53,7 +53,7 @@ fn large_objects_that_are_copied_out_of_a_table_are_named_before_what_follows() 
     let found = finding(&sick, "BT068");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("ring of <0.55.0>")));
     assert_eq!(entries(&found), ["code.shared_term"]);
-    let diagnosis = crate::diagnose(&sick.period());
+    let diagnosis = diagnose(&sick.period());
     let gc = diagnosis.findings().into_iter().find(|found| found.code.0 == "BT011").expect("gc").clone();
     assert_eq!(gc.follows.map(|of| of.code.0), Some("BT068"));
     // Small objects; heaps that never held such an object; hardly any garbage; a product's table.

@@ -3,8 +3,7 @@
 use beamtune_model::{Cost, Level, StandRow, Use, metrics};
 
 use super::node::{Busy, Node, node, stand};
-use super::{Read, assert_healthy, entries, finding, held, outcome, row, value};
-use crate::diagnose;
+use super::{Read, assert_healthy, diagnose, entries, finding, held, outcome, row, value};
 use crate::signals::known_processes;
 
 const POOL: &str = "<0.77.0>";

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use beamtune_import::crash_dump::{BEGINNING_BYTES, GZIP, begins, read};
@@ -57,7 +58,7 @@ pub fn run(input: impl Read, name: &str, args: &Args) -> Result<ExitCode> {
     if let Some(missing) = period.facts.get(facts::CRASH_DUMP_MISSING) {
         terminal::complain(&format!("{name} is not whole: {missing}\n"));
     }
-    Ok(diagnose::judge(&period, args.json))
+    Ok(diagnose::judge(&Arc::new(period), args.json))
 }
 
 /// A recording of one sample, at the moment of the dump.
@@ -110,7 +111,7 @@ Memory: 4000
         let period =
             Reader::open(&path).and_then(|reader| reader.period(&Selection::default())).expect("readable");
         assert_eq!(period.facts.get(facts::NODE_NAME), Some("shop@127.0.0.1"));
-        let diagnosis = beamtune_rules::diagnose(&period);
+        let diagnosis = beamtune_rules::diagnose(&Arc::new(period));
         let found: Vec<_> = diagnosis
             .findings()
             .iter()
