@@ -162,6 +162,11 @@ impl Evidence {
         self
     }
 
+    /// The threshold from which it is a warning, and who says so.
+    pub fn against_scale(self, scale: Scale) -> Self {
+        self.against(scale.warning, scale.source)
+    }
+
     /// Adds words to a number.
     pub fn with_text(mut self, text: impl Into<String>) -> Self {
         self.text = Some(text.into());

@@ -30,6 +30,7 @@ pub mod source;
 pub mod stands;
 pub mod study;
 pub mod text;
+pub mod thresholds;
 pub mod units;
 pub mod window;
 
@@ -51,4 +52,5 @@ pub use sample::{Event, Gap, Incarnation, Sample, SampleBuilder, Snapshot, Span,
 pub use series::{Family, Group, Metric, Series, SeriesId, SeriesTable};
 pub use source::{Ask, Clock, Source, Trouble, TroubleKind};
 pub use stands::{Stand, StandRow, Stands, Wanted};
+pub use thresholds::{Threshold, Thresholds};
 pub use units::{Kind, Nanos, Unit};

@@ -23,6 +23,7 @@ use crate::sample::{Event, Gap, Incarnation};
 use crate::series::{Family, Group, Metric, Series, SeriesTable};
 use crate::source::TroubleKind;
 use crate::stands::Stands;
+use crate::thresholds::Thresholds;
 use crate::units::{Kind, Nanos, SECOND_NS, Unit, seconds};
 use crate::window::{self, Break, Point};
 pub use build::PeriodBuilder;
@@ -321,6 +322,8 @@ pub struct Period {
     pub events: Vec<Event>,
     /// What could not be measured.
     pub gaps: Vec<Gap>,
+    /// By which thresholds it is to be judged, where not by the usual ones. It was not measured, and is in no recording.
+    pub thresholds: Thresholds,
 }
 
 impl Period {

@@ -4,7 +4,7 @@
 mod unused;
 mod used;
 
-pub(crate) use unused::{BLOCKED, Serial, Unused};
+pub(crate) use unused::{BLOCKED, SLEEPS, Serial, Unused, YIELDS};
 
 use beamtune_model::{CpuAccount, Missing, Period, Share, Use};
 

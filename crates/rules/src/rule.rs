@@ -3,7 +3,7 @@
 pub use beamtune_model::diagnosis::{BELOW_CRITICAL, FAR_SECONDS, MINOR, SOON_SECONDS, SOON_SOURCE, WARNING};
 use beamtune_model::{
     Account, Claim, Code, Confidence, Cost, Evidence, Finding, Level, Metric, Missing, Period, Remedy,
-    Signal, Subject, Use,
+    Signal, Subject, Threshold, Use,
 };
 
 /// A rule: what it is called, what it needs, and how it judges.
@@ -16,6 +16,8 @@ pub struct Rule {
     pub question: &'static str,
     /// What would confirm or refute a finding: what to do, and what to see then. A phrase without a full stop.
     pub confirm: &'static str,
+    /// The thresholds that it judges by and that can be changed.
+    pub thresholds: &'static [Threshold],
     /// What it cannot do without. What it uses if it is there is said on its page.
     pub needs: &'static [&'static Metric],
     /// First OTP release for which it can judge.
@@ -68,6 +70,7 @@ impl Rule {
         name: "",
         question: "",
         confirm: "",
+        thresholds: &[],
         needs: &[],
         since: 21,
         account: Account::CpuUsed,

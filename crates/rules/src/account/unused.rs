@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use beamtune_model::{
-    Missing, Period, ProcessRow, ProcessUse, Scale, Share, Stand, Stands, Subject, Use, metrics,
+    Missing, Period, ProcessRow, ProcessUse, Scale, Share, Stand, Stands, Subject, Threshold, Use, metrics,
 };
 
 use crate::signals::blocking::{self, Does, Hold};
@@ -14,29 +14,41 @@ use crate::signals::stack;
 use crate::view::{self, Capacity, kind};
 
 /// Share of the schedulers' awake time in which they were blocked, neither on a CPU nor waiting for one.
-pub(crate) const BLOCKED: Scale = Scale {
-    notice: 0.15,
-    warning: 0.30,
-    critical: 0.80,
-    source: "measured: 87 % of the awake time under lock contention with 4 schedulers, up to 16 % without any",
-};
+pub(crate) const BLOCKED: Threshold = Threshold::new(
+    "cpu-not-used.blocked_share",
+    "schedulers blocked, share of their awake time",
+    Scale {
+        notice: 0.15,
+        warning: 0.30,
+        critical: 0.80,
+        source: "measured: 87 % of the awake time under lock contention with 4 schedulers, up to 16 % without any",
+    },
+);
 
 /// Times a second that each scheduler gave up its CPU to another thread while it was hardly ever asleep:
 /// waiting for a lock begins with yielding, which counts as involuntary where somebody else can run.
-const YIELDS: Scale = Scale {
-    notice: 1_000.0,
-    warning: 2_000.0,
-    critical: 200_000.0,
-    source: "measured on OTP 25: 2,000–117,000/s under contention of one ETS table, 40–160/s in CPU-bound work",
-};
+pub(crate) const YIELDS: Threshold = Threshold::new(
+    "cpu-not-used.involuntary_switches_per_s",
+    "involuntary context switches a second of each scheduler that hardly sleeps",
+    Scale {
+        notice: 1_000.0,
+        warning: 2_000.0,
+        critical: 200_000.0,
+        source: "measured on OTP 25: 2,000–117,000/s under contention of one ETS table, 40–160/s in CPU-bound work",
+    },
+);
 
 /// The same with real sleep in between, which locks cause after yielding did not help.
-const SLEEPS: Scale = Scale {
-    notice: 10_000.0,
-    warning: 20_000.0,
-    critical: 200_000.0,
-    source: "measured on OTP 25: 74,000/s under lock contention with 4 schedulers, 5,600/s in message ping-pong, which is contended a little",
-};
+pub(crate) const SLEEPS: Threshold = Threshold::new(
+    "cpu-not-used.voluntary_switches_per_s",
+    "voluntary context switches a second of each scheduler that hardly sleeps",
+    Scale {
+        notice: 10_000.0,
+        warning: 20_000.0,
+        critical: 200_000.0,
+        source: "measured on OTP 25: 74,000/s under lock contention with 4 schedulers, 5,600/s in message ping-pong, which is contended a little",
+    },
+);
 
 /// States of microstate accounting that a scheduler is in while it looks for work, which scheduler wall time does not count as active
 /// (`scheduler_wait` in erl_process.c; spinning is `other` where it has no state of its own).
@@ -292,7 +304,7 @@ fn none_waits_of(period: &Period) -> Option<i64> {
 fn locks(period: &Period, active: &view::Activity, blocked: f64, share: f64) -> Option<(f64, String)> {
     let warning = |severity: Option<f64>| severity.filter(|severity| *severity >= 25.0);
     if blocked >= 0.2
-        && let Some(severity) = warning(BLOCKED.severity(share))
+        && let Some(severity) = warning(BLOCKED.of(period).severity(share))
     {
         return Some((severity, format!("they were blocked for {:.0} % of their awake time", share * 100.0)));
     }
@@ -305,7 +317,10 @@ fn locks(period: &Period, active: &view::Activity, blocked: f64, share: f64) -> 
         Some(rate / active.shares.len() as f64)
     };
     let (yields, sleeps) = (each(&metrics::INVOLUNTARY_SWITCHES)?, each(&metrics::VOLUNTARY_SWITCHES)?);
-    let severity = [YIELDS.severity(yields), SLEEPS.severity(sleeps)].into_iter().flatten().reduce(f64::max);
+    let severity = [YIELDS.of(period).severity(yields), SLEEPS.of(period).severity(sleeps)]
+        .into_iter()
+        .flatten()
+        .reduce(f64::max);
     let text = format!(
         "each gave up its CPU {:.0} times a second, although it had something to run all the time",
         yields + sleeps

@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Group, Missing, Period, Scale, Signal, Subject, Unit, metrics,
+    Account, Code, Cost, Evidence, Group, Missing, Period, Scale, Signal, Subject, Threshold, Unit, metrics,
 };
 
 use crate::rule::{Draft, Judgement, Role, Rule};
@@ -23,32 +23,45 @@ pub const RULE: Rule = Rule {
     account: Account::Delay,
     role: Role::Symptom,
     judge,
+    thresholds: &[WAIT, FILL, TURNED_AWAY],
     ..Rule::COMMON
 };
 
 /// How long a connection waits, in seconds.
-const WAIT: Scale = Scale {
-    notice: 0.02,
-    warning: 0.1,
-    critical: 1.0,
-    source: "judgement: taking a connection is some ten microseconds of work",
-};
+const WAIT: Threshold = Threshold::new(
+    "accept-queue.wait_seconds",
+    "seconds until a connection is accepted",
+    Scale {
+        notice: 0.02,
+        warning: 0.1,
+        critical: 1.0,
+        source: "judgement: taking a connection is some ten microseconds of work",
+    },
+);
 
 /// Share of the queue's limit that is taken.
-const FILL: Scale = Scale {
-    notice: 0.25,
-    warning: 0.5,
-    critical: 0.9,
-    source: "judgement: when it is full the kernel turns connections away",
-};
+const FILL: Threshold = Threshold::new(
+    "accept-queue.used_share",
+    "mean used share of the queue's limit",
+    Scale {
+        notice: 0.25,
+        warning: 0.5,
+        critical: 0.9,
+        source: "judgement: when it is full the kernel turns connections away",
+    },
+);
 
 /// Connections that were turned away, a second.
-const TURNED_AWAY: Scale = Scale {
-    notice: 0.02,
-    warning: 0.2,
-    critical: 5.0,
-    source: "judgement: each is a client that waits for a second at least, until it tries again",
-};
+const TURNED_AWAY: Threshold = Threshold::new(
+    "accept-queue.refused_per_s",
+    "connections refused a second",
+    Scale {
+        notice: 0.02,
+        warning: 0.2,
+        critical: 5.0,
+        source: "judgement: each is a client that waits for a second at least, until it tries again",
+    },
+);
 
 /// Looks at a queue that say something, and those of them in which somebody waited.
 const MIN_LOOKS: u32 = 5;
@@ -98,14 +111,14 @@ impl<'p> Queue<'p> {
         self.limit.map_or(0.0, |limit| self.most as f64 / limit.max(1) as f64)
     }
 
-    fn severity(&self) -> Option<f64> {
+    fn severity(&self, period: &Period) -> Option<f64> {
         if self.above < MIN_ABOVE {
             return None;
         }
         // Never seen empty, but for a time that is too short to matter, or that is not known since others accept more.
         let lasting = (self.above == self.looks).then_some(5.0);
-        let fill = self.fill().and_then(|fill| FILL.severity(fill));
-        [WAIT.severity(self.wait_seconds), fill, lasting].into_iter().flatten().reduce(f64::max)
+        let fill = self.fill().and_then(|fill| FILL.of(period).severity(fill));
+        [WAIT.of(period).severity(self.wait_seconds), fill, lasting].into_iter().flatten().reduce(f64::max)
     }
 }
 
@@ -167,15 +180,15 @@ impl Namespace<'_> {
     }
 
     /// The severity of connections that were turned away, where it was this queue that was full.
-    fn severity(&self, queue: &Queue<'_>) -> Option<f64> {
+    fn severity(&self, period: &Period, queue: &Queue<'_>) -> Option<f64> {
         let was_full = queue.address == self.fullest && (self.is_own || queue.fullest() >= 1.0);
-        TURNED_AWAY.severity(self.turned_away_per_s).filter(|_| was_full)
+        TURNED_AWAY.of(period).severity(self.turned_away_per_s).filter(|_| was_full)
     }
 }
 
 fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Option<Draft> {
-    let away = namespace.severity(queue);
-    let severity = [queue.severity(), away].into_iter().flatten().reduce(f64::max)?;
+    let away = namespace.severity(period, queue);
+    let severity = [queue.severity(period), away].into_iter().flatten().reduce(f64::max)?;
     let active = view::activity(period, kind::SCHEDULER).ok().map(|activity| activity.mean());
     let acceptors = acceptors::seen(period);
     let (is_at_limit, is_start_behind) = (acceptors.are_at_limit(), acceptors.behind.is_some());
@@ -224,14 +237,14 @@ fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Op
         )
         .because(
             Evidence::number("time until one is accepted", queue.wait_seconds, Unit::Seconds)
-                .against(WAIT.warning, WAIT.source),
+                .against_scale(WAIT.of(period)),
         )
         .because_some(queue.fill().map(|fill| {
-            Evidence::number("of the queue's limit", fill, Unit::Ratio).against(FILL.warning, FILL.source)
+            Evidence::number("of the queue's limit", fill, Unit::Ratio).against_scale(FILL.of(period))
         }))
         .because_some((namespace.turned_away_per_s > 0.0).then(|| {
             Evidence::number("turned away in this network namespace", namespace.turned_away_per_s, Unit::PerSecond)
-                .against(TURNED_AWAY.warning, TURNED_AWAY.source)
+                .against_scale(TURNED_AWAY.of(period))
         }))
         .because_some(active.map(|active| Evidence::number("schedulers active", active, Unit::Ratio)))
         .because_some(acceptors.at_limit)
@@ -251,7 +264,7 @@ fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Op
             away.is_some() && queue.fullest() < 1.0,
             "no look has found this queue full: it is the one that is full first of those that the VM has",
         );
-    let is_full = away.is_some() || queue.fill().is_some_and(|fill| fill >= FILL.warning);
+    let is_full = away.is_some() || queue.fill().is_some_and(|fill| fill >= FILL.of(period).warning);
     Some(acceptors::advise(
         draft,
         period,

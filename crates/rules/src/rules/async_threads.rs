@@ -4,7 +4,9 @@
 //! threads is what an old configuration has left. Only drivers that are linked in and call `driver_async` use it: of OTP's own that of file
 //! descriptors alone, for standard output that may block.
 
-use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Subject, Unit, facts, metrics};
+use beamtune_model::{
+    Account, Code, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, facts, metrics,
+};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -18,6 +20,7 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::THREAD_CPU],
     account: Account::CpuUsed,
     judge,
+    thresholds: &[BUSY],
     ..Rule::COMMON
 };
 
@@ -38,8 +41,11 @@ const WORTH_KNOWING: f64 = 10.0;
 
 /// Share of the time in which the threads worked, all together.
 /// Never critical: what waits for it is the driver's own.
-const BUSY: Scale =
-    Scale { notice: 0.50, warning: 0.85, critical: 1.50, source: "judgement: a pool above 85 % has a queue" };
+const BUSY: Threshold = Threshold::new(
+    "async-threads.busy_share",
+    "share of time in which the async threads work",
+    Scale { notice: 0.50, warning: 0.85, critical: 1.50, source: "judgement: a pool above 85 % has a queue" },
+);
 
 /// Threads of the pool as they were seen.
 struct Pool {
@@ -75,7 +81,7 @@ impl Pool {
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let pool = Pool::of(period)?;
-    if let Some(severity) = BUSY.severity(pool.share()) {
+    if let Some(severity) = BUSY.of(period).severity(pool.share()) {
         return Ok(Judgement::found(busy(period, &pool, severity)));
     }
     if pool.threads >= MANY && pool.is_unused() {
@@ -99,7 +105,7 @@ fn busy(period: &Period, pool: &Pool, severity: f64) -> Draft {
         ),
     )
     .because(Evidence::number("busy async threads", pool.busy, Unit::Cores).with_text(format!("of {:.0}", pool.threads)))
-    .because(Evidence::number("their share of the time", pool.share(), Unit::Ratio).against(BUSY.warning, BUSY.source))
+    .because(Evidence::number("their share of the time", pool.share(), Unit::Ratio).against_scale(BUSY.of(period)))
     .because_some(libraries(period))
     .but("all work of a port may go to the same thread, as its driver wants it: then more threads do not help that port")
     .but_if(

@@ -6,7 +6,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Judgement, Rule, Topic};
-use crate::signals::limits::Filling;
+use crate::signals::limits::{FULL, Filling};
 
 pub const RULE: Rule = Rule {
     code: Code("BT009"),
@@ -20,6 +20,7 @@ pub const RULE: Rule = Rule {
     judges_dumps: true,
     needs_minutes: true,
     judge,
+    thresholds: &[FULL],
     ..Rule::COMMON
 };
 

@@ -7,7 +7,7 @@
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Group, HolderRow, Missing, Period, ProcessRow, ProcessUse,
-    Scale, Subject, TableRow, Unit, metrics,
+    Scale, Subject, TableRow, Threshold, Unit, metrics,
 };
 
 use crate::remedy;
@@ -26,11 +26,16 @@ pub const RULE: Rule = Rule {
     account: Account::Memory,
     topics: &[Topic::Memory],
     judge,
+    thresholds: &[SHARE],
     ..Rule::COMMON
 };
 
 /// Binaries that one process refers to, as a share of what is resident.
-const SHARE: Scale = Scale { notice: 0.10, warning: 0.25, critical: 0.75, source: "judgement" };
+const SHARE: Threshold = Threshold::new(
+    "binaries-retained.binaries_share",
+    "binaries that one process refers to, share of resident memory",
+    Scale { notice: 0.10, warning: 0.25, critical: 0.75, source: "judgement" },
+);
 
 /// Below this it is not worth a look.
 const WORTH_BYTES: f64 = 32e6;
@@ -77,7 +82,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     holders.sort_by(|a, b| b.2.total_cmp(&a.2));
     let drafts: Vec<Draft> = holders
         .into_iter()
-        .filter_map(|holder| Some((SHARE.severity(holder.2 / resident.max(1.0))?, holder)))
+        .filter_map(|holder| Some((SHARE.of(period).severity(holder.2 / resident.max(1.0))?, holder)))
         .take(MOST)
         .map(|(severity, (process, row, bytes))| {
             let draft = draft(period, severity, process, row, bytes, all);
@@ -113,7 +118,7 @@ fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
     if rest < WORTH_BYTES || rest < MOSTLY * least {
         return None;
     }
-    let severity = SHARE.severity(rest / resident.max(1.0))?;
+    let severity = SHARE.of(period).severity(rest / resident.max(1.0))?;
     let queued = period.stat(&metrics::SCAN_QUEUED, "").map_or(0.0, |stat| stat.mean());
     let told = candidates(period);
     let named = grows.or_else(|| outnumbers(period));

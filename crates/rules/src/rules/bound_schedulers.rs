@@ -1,6 +1,8 @@
 //! BT049: schedulers are bound to CPUs that others use too. They wait there while another CPU is idle.
 
-use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, Scale, Threshold, Unit, facts, metrics,
+};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Rule};
@@ -14,16 +16,21 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::THREAD_CPU, &metrics::THREAD_WAIT, &metrics::CPU_IDLE],
     account: Account::CpuUnused,
     judge,
+    thresholds: &[WAIT],
     ..Rule::COMMON
 };
 
 /// Of the time in which bound schedulers wanted a CPU, the share in which they waited though another one was idle.
-const WAIT: Scale = Scale {
-    notice: 0.05,
-    warning: 0.15,
-    critical: 0.50,
-    source: "judgement: threads that are not bound are moved within some milliseconds",
-};
+const WAIT: Threshold = Threshold::new(
+    "bound-schedulers.wait_share",
+    "share of the time in which bound schedulers wait for their CPU while another one is idle",
+    Scale {
+        notice: 0.05,
+        warning: 0.15,
+        critical: 0.50,
+        source: "judgement: threads that are not bound are moved within some milliseconds",
+    },
+);
 
 /// Below this nothing is lost.
 const WORTH_CORES: f64 = 0.05;
@@ -59,6 +66,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let is_waking_up = view::wait_per_turn_seconds(period).is_ok_and(|each| each < view::TURN_SECONDS);
     // Threads that the quota stops are ready to run all the while, bound or not.
     let by_waiting = WAIT
+        .of(period)
         .severity(share)
         .filter(|_| in_vain >= WORTH_CORES && !is_waking_up && !view::quota_used_up(period));
     let severity = match by_waiting {
@@ -92,7 +100,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .because(Evidence::number("schedulers kept waiting for a CPU", waited, Unit::Cores))
     .because(Evidence::number("schedulers on a CPU", ran, Unit::Cores))
     .because(Evidence::number("idle CPUs of the host", idle, Unit::Cores))
-    .because(Evidence::number("share of waiting while a CPU was idle", share, Unit::Ratio).against(WAIT.warning, WAIT.source))
+    .because(Evidence::number("share of waiting while a CPU was idle", share, Unit::Ratio).against_scale(WAIT.of(period)))
     .because_some(quota.map(|quota| Evidence::number("CPU quota", quota, Unit::Cores)))
     .because_some(allowed.filter(|_| in_part).map(|cpus| Evidence::number("CPUs that the VM may run on", cpus as f64, Unit::Count)))
     .but_if(lost && in_part, "the VM may run on some of the host's CPUs only: those that were idle may be others")

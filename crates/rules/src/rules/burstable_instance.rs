@@ -1,8 +1,8 @@
 //! BT036: a cloud machine that earns its CPU by credits, and spends more than it earns.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Group, HostPart, Missing, Period, Scale, Signal, Subject, Unit, facts,
-    metrics,
+    Account, Code, Cost, Evidence, Group, HostPart, Missing, Period, Scale, Signal, Subject, Threshold, Unit,
+    facts, metrics,
 };
 
 use crate::remedy;
@@ -18,16 +18,21 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::CPU_BUSY, &metrics::CPUS_ONLINE],
     account: Account::CpuUnused,
     judge,
+    thresholds: &[SPENT],
     ..Rule::COMMON
 };
 
 /// CPU that the machine uses, as a share of what it earns credits for.
-const SPENT: Scale = Scale {
-    notice: 0.8,
-    warning: 1.0,
-    critical: 4.0,
-    source: "Amazon EC2 User Guide, burstable performance instances: at 100 % of the baseline as much is earned as spent",
-};
+const SPENT: Threshold = Threshold::new(
+    "burstable-instance.spent_share",
+    "CPU that the machine uses, share of what it earns credits for",
+    Scale {
+        notice: 0.8,
+        warning: 1.0,
+        critical: 4.0,
+        source: "Amazon EC2 User Guide, burstable performance instances: at 100 % of the baseline as much is earned as spent",
+    },
+);
 
 /// Time that the hypervisor takes, as a share of all CPUs, from which on the credits seem to be spent …
 const CREDITS_SPENT: f64 = 0.05;
@@ -129,7 +134,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let healthy = || {
         Ok(Judgement::Healthy(format!("{machine} uses {busy:.2} cores, and earns credits for {earned:.2}")))
     };
-    let Some(severity) = SPENT.severity(of_earned) else { return healthy() };
+    let Some(severity) = SPENT.of(period).severity(of_earned) else { return healthy() };
     let is_short = period.seconds() < LONG_SECONDS;
     let severity = match (are_spent, is_short) {
         (true, _) => severity.max(75.0),
@@ -169,7 +174,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             )
             .because(
                 Evidence::number("used, of what is earned", of_earned, Unit::Ratio)
-                    .against(SPENT.warning, SPENT.source),
+                    .against_scale(SPENT.of(period)),
             )
             .because(Evidence::number("taken by the hypervisor", steal, Unit::Cores))
             .because(Evidence::number("busy waiting of the VM", spun, Unit::Cores))

@@ -1,8 +1,8 @@
 //! BT018: processes stand still because the channel to another node is full.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Group, Missing, Nanos, Period, ProcessUse, Scale, Signal, Subject, Unit,
-    facts, metrics, units::SECOND_NS,
+    Account, Code, Cost, Evidence, Group, Missing, Nanos, Period, ProcessUse, Scale, Signal, Subject,
+    Threshold, Unit, facts, metrics, units::SECOND_NS,
 };
 
 use crate::remedy;
@@ -18,16 +18,21 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::EVENT_COUNT],
     account: Account::Delay,
     judge,
+    thresholds: &[RATE],
     ..Rule::COMMON
 };
 
 /// Processes that were suspended, a second.
-const RATE: Scale = Scale {
-    notice: 0.2,
-    warning: 5.0,
-    critical: 100.0,
-    source: "judgement: each one stands still until the other node has taken what waits",
-};
+const RATE: Threshold = Threshold::new(
+    "busy-distribution-port.suspended_per_s",
+    "processes suspended in sends to other nodes, a second",
+    Scale {
+        notice: 0.2,
+        warning: 5.0,
+        critical: 100.0,
+        source: "judgement: each one stands still until the other node has taken what waits",
+    },
+);
 
 /// A larger buffer is not advised, in kB: what waits in it is memory, and delay …
 const LARGE_KB: i64 = 131_072;
@@ -62,7 +67,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let told = told(period, "busy_dist_port")?;
     let stands = told.culprit.as_ref().and_then(|culprit| stands_in_sends(period, culprit.subject));
     let by_sender = stands.map(|_| STANDS_IN_SENDS);
-    if let Some(severity) = [RATE.severity(told.rate), by_sender].into_iter().flatten().reduce(f64::max) {
+    if let Some(severity) =
+        [RATE.of(period).severity(told.rate), by_sender].into_iter().flatten().reduce(f64::max)
+    {
         return Ok(Judgement::found(bursts(period, &told, severity, stands)));
     }
     // Without back-pressure nobody is suspended, and the VM tells nobody how much waits.
@@ -111,7 +118,7 @@ impl Standstill {
         let looks = output.map_or(queue.held, |output| queue.held.min(output.held));
         let length = queue.last.t.saturating_sub(since);
         // Where many are suspended all the time, some channel moves; if it cannot be told which, none is blamed.
-        let may_move = output.is_none() && suspended.is_some_and(|rate| rate >= RATE.warning);
+        let may_move = output.is_none() && suspended.is_some_and(|rate| rate >= RATE.of(period).warning);
         (there && bytes > 0 && length >= LONG && !may_move).then_some(Standstill {
             bytes,
             length,
@@ -204,7 +211,7 @@ fn bursts(period: &Period, told: &Told<'_>, severity: f64, stands: Option<&Proce
     )
     .costs(stands.map(|process| Cost::Waiting(process.queue_max as f64)))
     .signals(fullest.map(|(_, node)| Signal::WaitsFor(Subject::Node { name: node.to_owned() })))
-    .because(Evidence::number("processes suspended", told.rate, Unit::PerSecond).against(RATE.warning, RATE.source))
+    .because(Evidence::number("processes suspended", told.rate, Unit::PerSecond).against_scale(RATE.of(period)))
     .because_some(fullest.map(|(bytes, node)| {
         Evidence::number("most that was seen in a socket's queue", bytes as f64, Unit::Bytes)
             .with_text(format!("for {node}; up to +zdbbl more wait before it"))

@@ -4,7 +4,7 @@
 //! VM's own clock (scheduler wall time) calls that idle, the operating system calls it CPU. The
 //! difference of the two is what spinning costs, less what going to sleep and waking up cost anyway.
 
-use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Unit, Use, metrics};
+use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Threshold, Unit, Use, metrics};
 
 use crate::remedy;
 use crate::rule::{BELOW_CRITICAL, Draft, Judgement, MINOR, Rule};
@@ -20,26 +20,35 @@ pub const RULE: Rule = Rule {
     account: Account::CpuUsed,
     text: Some("what msacc:start(10000), msacc:print() prints"),
     judge,
+    thresholds: &[SHARE, HURTS],
     ..Rule::COMMON
 };
 
 /// Share of the schedulers' CPU time that is not work.
-const SHARE: Scale = Scale {
-    notice: 0.30,
-    warning: 0.50,
-    // Spinning alone never hurts a node that has its CPUs for itself.
-    critical: 2.0,
-    source: "judgement; a passive TCP server at 2,500 requests/s spins 90 % of its CPU time",
-};
+const SHARE: Threshold = Threshold::new(
+    "busy-waiting.cpu_share",
+    "busy waiting, share of the schedulers' CPU time",
+    Scale {
+        notice: 0.30,
+        warning: 0.50,
+        // Spinning alone never hurts a node that has its CPUs for itself.
+        critical: 2.0,
+        source: "judgement; a passive TCP server at 2,500 requests/s spins 90 % of its CPU time",
+    },
+);
 
 /// Where others want the CPU, or a quota counts it, spinning hurts: seconds per second in which threads of the VM
 /// were kept off the CPU, for each core that it spins.
-const HURTS: Scale = Scale {
-    notice: 0.25,
-    warning: 0.50,
-    critical: 2.0,
-    source: "judgement: who spins for a second keeps somebody waiting",
-};
+const HURTS: Threshold = Threshold::new(
+    "busy-waiting.delayed_per_spun",
+    "seconds in which threads of the VM were kept off the CPU, for each second of busy waiting",
+    Scale {
+        notice: 0.25,
+        warning: 0.50,
+        critical: 2.0,
+        source: "judgement: who spins for a second keeps somebody waiting",
+    },
+);
 
 /// Below this nobody would win anything by a change.
 const WORTH_CORES: f64 = 0.10;
@@ -77,7 +86,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if spun < WORTH_CORES {
         return healthy();
     }
-    let Some(severity) = SHARE.severity(share) else { return healthy() };
+    let Some(severity) = SHARE.of(period).severity(share) else { return healthy() };
     let has_quota = view::quota_cores(period).is_some();
     // As the VM does it by itself, spinning takes from nobody, but for a quota and those who are kept waiting.
     let is_asked_for = flags.iter().any(|(_, setting)| setting.value().is_some_and(|value| value != "none"));
@@ -88,10 +97,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     // Of those kept waiting, only a quota's stops are surely made worse by spinning; neighbours may be the cause themselves.
     let stopped = view::throttled_cores(period).unwrap_or(0.0);
     let waited = view::thread_cores(period, &metrics::THREAD_WAIT, kind::SCHEDULERS).unwrap_or(0.0);
-    let by_quota = HURTS.severity(stopped / spun).filter(|_| stopped >= 0.05);
+    let by_quota = HURTS.of(period).severity(stopped / spun).filter(|_| stopped >= 0.05);
     // What waking up takes is no crowd.
     let long_turns = view::wait_per_turn_seconds(period).is_ok_and(|turn| turn >= view::TURN_SECONDS);
-    let by_neighbours = HURTS.severity(waited / spun).filter(|_| waited >= 0.05 && long_turns);
+    let by_neighbours = HURTS.of(period).severity(waited / spun).filter(|_| waited >= 0.05 && long_turns);
     let severity =
         severity.max(by_quota.unwrap_or(0.0)).max(by_neighbours.unwrap_or(0.0).min(BELOW_CRITICAL));
 
@@ -115,17 +124,17 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .because(Evidence::number("CPU of the scheduler threads, by the operating system", os, Unit::Cores))
         .because(Evidence::number("activity of the schedulers, by the VM", active, Unit::Cores))
         .because(Evidence::number("busy waiting, sleep and wake-up apart", spun, Unit::Cores))
-        .because(Evidence::number("share of busy waiting", share, Unit::Ratio).against(SHARE.warning, SHARE.source))
+        .because(Evidence::number("share of busy waiting", share, Unit::Ratio).against_scale(SHARE.of(period)))
         .because_some(state("other"))
         .because_some(state("emulator"))
         .because(Evidence::text("flags in effect", set.join(" ")))
         .because_some(by_quota.map(|_| {
             Evidence::number("CPUs stopped by the quota meanwhile", stopped, Unit::Cores)
-                .against(HURTS.warning * spun, HURTS.source)
+                .against(HURTS.of(period).warning * spun, HURTS.of(period).source)
         }))
         .because_some(by_neighbours.map(|_| {
             Evidence::number("threads kept waiting for a CPU meanwhile", waited, Unit::Cores)
-                .against(HURTS.warning * spun, HURTS.source)
+                .against(HURTS.of(period).warning * spun, HURTS.of(period).source)
         }))
         .but_if(
             by_quota.is_none() && by_neighbours.is_none() && !view::quota_used_up(period),
@@ -155,7 +164,7 @@ fn by_microstates(period: &Period) -> Option<Judgement> {
     };
     let share = if awake > 0.0 { spun / awake } else { 0.0 };
     let sentence = format!("the schedulers were awake for {awake:.2} cores, {spun:.2} of it busy waiting");
-    let Some(severity) = SHARE.severity(share).filter(|_| *spun >= WORTH_CORES) else {
+    let Some(severity) = SHARE.of(period).severity(share).filter(|_| *spun >= WORTH_CORES) else {
         return Some(Judgement::Healthy(sentence));
     };
     Some(Judgement::found(
@@ -168,8 +177,7 @@ fn by_microstates(period: &Period) -> Option<Judgement> {
         .because(Evidence::number(format!("time in the msacc state `{BUSY_WAIT}`"), *spun, Unit::Cores))
         .because(Evidence::number("time in all states but `sleep`", awake, Unit::Cores))
         .because(
-            Evidence::number("share of busy waiting", share, Unit::Ratio)
-                .against(SHARE.warning, SHARE.source),
+            Evidence::number("share of busy waiting", share, Unit::Ratio).against_scale(SHARE.of(period)),
         )
         .but("what of it was CPU is not known: the operating system was not asked")
         .fix(remedy::of(
@@ -187,7 +195,7 @@ fn by_other(period: &Period, states: &view::States, awake: f64) -> Option<Judgem
     let (_, other) = states.cores.iter().find(|(state, _)| state == "other")?;
     let emulator = states.get("emulator");
     let share = if awake > 0.0 { other / awake } else { 0.0 };
-    if *other < WORTH_CORES || share < SHARE.warning || *other <= emulator {
+    if *other < WORTH_CORES || share < SHARE.of(period).warning || *other <= emulator {
         return Some(Judgement::Healthy(format!(
             "the schedulers were awake for {awake:.2} cores, {other:.2} of it in `other`, with which busy waiting is counted"
         )));
@@ -202,7 +210,7 @@ fn by_other(period: &Period, states: &view::States, awake: f64) -> Option<Judgem
         )
         .because(Evidence::number("time in the msacc state `other`", *other, Unit::Cores))
         .because(Evidence::number("time in the msacc state `emulator`", emulator, Unit::Cores))
-        .because(Evidence::number("share of `other`", share, Unit::Ratio).against(SHARE.warning, SHARE.source))
+        .because(Evidence::number("share of `other`", share, Unit::Ratio).against_scale(SHARE.of(period)))
         .but("`other` holds scheduling itself, too: very many short turns of processes look the same")
         .but("what of it was CPU is not known: the operating system was not asked (beamtune doctor does)")
         .fix(remedy::of(

@@ -2,7 +2,7 @@
 
 use beamtune_model::memory::{Allocator, Carriers, allocators};
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Group, Missing, Period, Scale, Subject, Unit, facts, metrics,
+    Account, Code, Cost, Evidence, Group, Missing, Period, Scale, Subject, Threshold, Unit, facts, metrics,
 };
 
 use crate::remedy;
@@ -21,23 +21,31 @@ pub const RULE: Rule = Rule {
     topics: &[Topic::MemoryCpu],
     text: Some("what recon_alloc:fragmentation(current) and average_block_sizes(current) print"),
     judge,
+    thresholds: &[COST, MAPPINGS, WASTE],
     ..Rule::COMMON
 };
 
 /// Of the CPU that the VM uses, what mapping these carriers again and again takes.
-const COST: Scale =
-    Scale { notice: 0.02, warning: 0.10, critical: 0.50, source: "judgement; 2.2 µs a page were measured" };
+const COST: Threshold = Threshold::new(
+    "carrier-sizing.cpu_share",
+    "mapping of these carriers, share of the CPU that the VM uses",
+    Scale { notice: 0.02, warning: 0.10, critical: 0.50, source: "judgement; 2.2 µs a page were measured" },
+);
 
 /// Below this nobody would win anything by it, however little else the VM does.
 const WORTH_CORES: f64 = 0.05;
 
 /// Mappings, as a share of those that the kernel allows a process.
-const MAPPINGS: Scale = Scale {
-    notice: 0.10,
-    warning: 0.40,
-    critical: 0.90,
-    source: "the kernel's default of vm.max_map_count, 65,530: beyond it no memory can be had",
-};
+const MAPPINGS: Threshold = Threshold::new(
+    "carrier-sizing.mappings_share",
+    "mappings of these carriers, share of the kernel's limit",
+    Scale {
+        notice: 0.10,
+        warning: 0.40,
+        critical: 0.90,
+        source: "the kernel's default of vm.max_map_count, 65,530: beyond it no memory can be had",
+    },
+);
 const MOST_MAPPINGS: f64 = 65_530.0;
 
 /// Single-block carriers that an instance maps itself, unless it is told otherwise (`mmsbc`); those beyond are malloc's.
@@ -143,8 +151,8 @@ fn alone(period: &Period, allocator: &Allocator, letter: char, sizes: &Sizes, wo
     let used = view::process_cores(period).ok().filter(|cores| *cores > 0.0);
     let share = used.map_or(0.0, |used| (cores / used).min(1.0));
     let mapped = mappings(period, single, sizes);
-    let cost = COST.severity(share).filter(|_| cores >= WORTH_CORES);
-    let by_mappings = MAPPINGS.severity(mapped / MOST_MAPPINGS);
+    let cost = COST.of(period).severity(share).filter(|_| cores >= WORTH_CORES);
+    let by_mappings = MAPPINGS.of(period).severity(mapped / MOST_MAPPINGS);
     let severity = [cost, by_mappings].into_iter().flatten().fold(WORTH_KNOWING, f64::max);
     let sbct = fitting_sbct_kb(mean_kb);
     let prove = "the same load: page faults and CPU in the kernel; beamtune memory: single-block carriers must be gone";
@@ -162,15 +170,15 @@ fn alone(period: &Period, allocator: &Allocator, letter: char, sizes: &Sizes, wo
     .because(Evidence::number("in single-block carriers", single.size as f64, Unit::Bytes))
     .because(Evidence::number("these carriers", single.count as f64, Unit::Count))
     .because(Evidence::number("mappings that they make at most", mapped, Unit::Count).against(
-        MAPPINGS.warning * MOST_MAPPINGS,
-        MAPPINGS.source,
+        MAPPINGS.of(period).warning * MOST_MAPPINGS,
+        MAPPINGS.of(period).source,
     ))
     .because(Evidence::number("used by no block", single.free() as f64, Unit::Bytes))
     .because_some(is_timed.then(|| Evidence::number("asked for by it", asked, Unit::PerSecond)))
     .because_some(is_timed.then(|| Evidence::number("of these mapped anew", anew, Unit::PerSecond)))
     .because_some(is_timed.then(|| {
         let what = "CPU that this takes, of what the VM uses";
-        Evidence::number(what, share, Unit::Ratio).against(COST.warning, COST.source)
+        Evidence::number(what, share, Unit::Ratio).against_scale(COST.of(period))
     }));
     let risk = "a carrier goes back only when all of its blocks are gone: blocks that live longer than others then keep more";
     Some(
@@ -222,7 +230,7 @@ fn crowded(
         return None;
     }
     let resident = resident.max(1.0);
-    let severity = WASTE.severity(free / resident)?;
+    let severity = WASTE.of(period).severity(free / resident)?;
     let name = &allocator.name;
     let prove =
         "beamtune memory before and after, under the same load: used share of the carriers, and their number";
@@ -261,8 +269,11 @@ fn crowded(
 }
 
 /// Of what is resident, what lies unused in carriers that are too small.
-const WASTE: Scale =
-    Scale { notice: 0.05, warning: 0.25, critical: 0.70, source: "judgement: as of fragmented-carriers" };
+const WASTE: Threshold = Threshold::new(
+    "carrier-sizing.unused_share",
+    "unused memory in small carriers, share of resident memory",
+    Scale { notice: 0.05, warning: 0.25, critical: 0.70, source: "judgement: as of fragmented-carriers" },
+);
 
 /// A threshold that blocks of this mean size stay below.
 fn fitting_sbct_kb(mean_kb: f64) -> f64 {

@@ -1,6 +1,8 @@
 //! BT060: programs that the node starts take CPU from it, or are started all the time.
 
-use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Subject, Unit, Use, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, Use, metrics,
+};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Rule};
@@ -21,25 +23,34 @@ pub const RULE: Rule = Rule {
     ],
     account: Account::CpuUnused,
     judge,
+    thresholds: &[SHARE, RATE],
     ..Rule::COMMON
 };
 
 /// Share of the CPU that the node may use.
-const SHARE: Scale = Scale {
-    notice: 0.15,
-    warning: 0.30,
-    critical: 0.75,
-    source: "judgement: as for a wait for the CPU, of which it is the cause",
-};
+const SHARE: Threshold = Threshold::new(
+    "child-programs.cpu_share",
+    "programs, share of the CPU that the node may use",
+    Scale {
+        notice: 0.15,
+        warning: 0.30,
+        critical: 0.75,
+        source: "judgement: as for a wait for the CPU, of which it is the cause",
+    },
+);
 
 /// Programs that are started in a second.
-const RATE: Scale = Scale {
-    notice: 10.0,
-    warning: 50.0,
-    critical: 500.0,
-    source: "measured on OTP 25: a program that does nothing costs 0.75 ms of CPU by open_port, 1.7 ms by os:cmd, which starts a shell \
+const RATE: Threshold = Threshold::new(
+    "child-programs.started_per_s",
+    "programs started a second",
+    Scale {
+        notice: 10.0,
+        warning: 50.0,
+        critical: 500.0,
+        source: "measured on OTP 25: a program that does nothing costs 0.75 ms of CPU by open_port, 1.7 ms by os:cmd, which starts a shell \
              as well and takes 2 ms until the answer; the rates are judgement",
-};
+    },
+);
 
 /// Below so many cores it is no trouble, whatever their number.
 const WORTH_CORES: f64 = 0.05;
@@ -67,12 +78,12 @@ struct Taken<'a> {
 
 impl Taken<'_> {
     /// Milliseconds of CPU for each, where there are enough of them to tell.
-    fn each_msec(&self) -> Option<f64> {
-        self.rate.filter(|rate| *rate >= RATE.notice).map(|rate| self.cores / rate * 1e3)
+    fn each_msec(&self, period: &Period) -> Option<f64> {
+        self.rate.filter(|rate| *rate >= RATE.of(period).notice).map(|rate| self.cores / rate * 1e3)
     }
 
-    fn are_short(&self) -> bool {
-        self.each_msec().is_some_and(|msec| msec < SHORT_MSEC)
+    fn are_short(&self, period: &Period) -> bool {
+        self.each_msec(period).is_some_and(|msec| msec < SHORT_MSEC)
     }
 }
 
@@ -94,9 +105,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         names: programs::named(period),
         starters: programs::starters(period),
     };
-    let by_share = SHARE.severity(cores / limit).filter(|_| cores >= WORTH_CORES);
+    let by_share = SHARE.of(period).severity(cores / limit).filter(|_| cores >= WORTH_CORES);
     let by_share = by_share.map(|severity| if taken.is_short { severity } else { severity.min(MINOR) });
-    let by_rate = rate.and_then(|rate| RATE.severity(rate));
+    let by_rate = rate.and_then(|rate| RATE.of(period).severity(rate));
     let by_rate = by_rate.map(|severity| if cores < WORTH_CORES { severity.min(MINOR) } else { severity });
     let Some(severity) = by_share.into_iter().chain(by_rate).reduce(f64::max) else {
         let started = rate.map_or(String::new(), |rate| format!(", and {rate:.1} were started a second"));
@@ -119,7 +130,7 @@ fn describe(period: &Period, taken: &Taken<'_>, severity: f64) -> Draft {
     let starter = starters.first();
     let by = starter.map_or(String::new(), |starter| format!(", by {}", starter.said()));
     let largest = largest(names);
-    let are_short = taken.are_short();
+    let are_short = taken.are_short(period);
     let summary = match rate {
         Some(rate) if are_short => {
             format!(
@@ -140,13 +151,13 @@ fn describe(period: &Period, taken: &Taken<'_>, severity: f64) -> Draft {
         .at_most_warning_if(cores < MUCH_CORES)
         .because(
             Evidence::number("CPU of programs, of what the node may use", cores / limit, Unit::Ratio)
-                .against(SHARE.warning, SHARE.source),
+                .against_scale(SHARE.of(period)),
         )
         .because(Evidence::number("which is", cores, Unit::Cores))
         .because_some(rate.map(|rate| {
-            Evidence::number("programs started", rate, Unit::PerSecond).against(RATE.warning, RATE.source)
+            Evidence::number("programs started", rate, Unit::PerSecond).against_scale(RATE.of(period))
         }))
-        .because_some(taken.each_msec().map(|msec| {
+        .because_some(taken.each_msec(period).map(|msec| {
             Evidence::number("CPU for each of them", msec / 1e3, Unit::Seconds)
         }))
         .because_some(largest.map(|names| Evidence::text("those that lived long enough to be seen", names)))

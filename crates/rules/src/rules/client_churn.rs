@@ -1,6 +1,8 @@
 //! BT070: clients of RabbitMQ open and close connections, channels or queues all the time, leak channels, or fail to log in.
 
-use beamtune_model::{Account, Code, Cost, Evidence, Metric, Missing, Period, Scale, Signal, Unit, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Metric, Missing, Period, Scale, Signal, Threshold, Unit, metrics,
+};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -15,6 +17,7 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::PROCESS_COUNT],
     account: Account::CpuUsed,
     judge,
+    thresholds: &[CONNECTIONS.opened_per_s, CHANNELS.opened_per_s, QUEUES.opened_per_s, FAILED],
     ..Rule::COMMON
 };
 
@@ -27,7 +30,7 @@ struct Churn {
     closed: &'static Metric,
     /// Who was met opening them.
     opener: Option<&'static Metric>,
-    scale: Scale,
+    opened_per_s: Threshold,
     /// CPU time of the broker for one, in seconds (measured with RabbitMQ 3.10 on OTP 25: 3.9 ms for a connection with a channel and a message,
     /// 1.3 ms for a channel and 4.7 ms for a queue, each with a message, which is left out here).
     cpu_seconds: f64,
@@ -41,12 +44,16 @@ const CONNECTIONS: Churn = Churn {
     opened: &metrics::BROKER_CONNECTIONS_OPENED,
     closed: &metrics::BROKER_CONNECTIONS_CLOSED,
     opener: Some(&metrics::OPENER_CONNECTIONS),
-    scale: Scale {
-        notice: 20.0,
-        warning: 100.0,
-        critical: 1_000_000.0,
-        source: "judgement: some hundred sockets a second use up CPU and ports in TIME_WAIT (rabbitmq.com, \"High Connection Churn\")",
-    },
+    opened_per_s: Threshold::new(
+        "client-churn.connections_per_s",
+        "connections opened a second",
+        Scale {
+            notice: 20.0,
+            warning: 100.0,
+            critical: 1_000_000.0,
+            source: "judgement: some hundred sockets a second use up CPU and ports in TIME_WAIT (rabbitmq.com, \"High Connection Churn\")",
+        },
+    ),
     cpu_seconds: 0.003_5,
     change: "one long-lived connection per client process, reused for all messages; for PHP and scripts a proxy that keeps them (AMQProxy)",
     why: "a connection costs a TCP and AMQP handshake, a login and some ten processes; publishing over an open one costs none of that",
@@ -58,12 +65,16 @@ const CHANNELS: Churn = Churn {
     opened: &metrics::BROKER_CHANNELS_OPENED,
     closed: &metrics::BROKER_CHANNELS_CLOSED,
     opener: Some(&metrics::OPENER_CHANNELS),
-    scale: Scale {
-        notice: 100.0,
-        warning: 500.0,
-        critical: 1_000_000.0,
-        source: "judgement: channels are meant to live as long as their connection (rabbitmq.com, \"High Channel Churn\")",
-    },
+    opened_per_s: Threshold::new(
+        "client-churn.channels_per_s",
+        "channels opened a second",
+        Scale {
+            notice: 100.0,
+            warning: 500.0,
+            critical: 1_000_000.0,
+            source: "judgement: channels are meant to live as long as their connection (rabbitmq.com, \"High Channel Churn\")",
+        },
+    ),
     cpu_seconds: 0.001,
     change: "one long-lived channel per thread of the client (Spring: a larger channelCacheSize); no channel per message",
     why: "a channel costs several processes and two round trips",
@@ -75,12 +86,16 @@ const QUEUES: Churn = Churn {
     opened: &metrics::BROKER_QUEUES_CREATED,
     closed: &metrics::BROKER_QUEUES_DELETED,
     opener: None,
-    scale: Scale {
-        notice: 20.0,
-        warning: 100.0,
-        critical: 1_000_000.0,
-        source: "judgement: each is a transaction of the whole cluster",
-    },
+    opened_per_s: Threshold::new(
+        "client-churn.queues_per_s",
+        "queues created a second",
+        Scale {
+            notice: 20.0,
+            warning: 100.0,
+            critical: 1_000_000.0,
+            source: "judgement: each is a transaction of the whole cluster",
+        },
+    ),
     cpu_seconds: 0.004,
     change: "one reply queue per client for all its requests, or direct reply-to (amq.rabbitmq.reply-to), in place of a queue for each request",
     why: "declaring and deleting a queue are transactions of the metadata store, with bindings, on all nodes",
@@ -99,12 +114,16 @@ const LEAKED_CHANNELS: f64 = 200.0;
 const LEAK_GROWTH: f64 = 10.0;
 
 /// Failed logins per second.
-const FAILED: Scale = Scale {
-    notice: 1.0,
-    warning: 10.0,
-    critical: 1_000_000.0,
-    source: "judgement: a client with a wrong password that tries again without a pause",
-};
+const FAILED: Threshold = Threshold::new(
+    "client-churn.failed_logins_per_s",
+    "logins that fail, a second",
+    Scale {
+        notice: 1.0,
+        warning: 10.0,
+        critical: 1_000_000.0,
+        source: "judgement: a client with a wrong password that tries again without a pause",
+    },
+);
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     if !broker::recorded(period)? {
@@ -137,7 +156,7 @@ impl Churn {
 }
 
 fn churn(period: &Period, churn: &Churn, (opened, closed): (f64, f64)) -> Option<Draft> {
-    let severity = churn.scale.severity(opened).filter(|_| closed >= CLOSED * opened)?;
+    let severity = churn.opened_per_s.of(period).severity(opened).filter(|_| closed >= CLOSED * opened)?;
     let opener = churn.opener.and_then(|metric| broker::foremost_opener(period, metric));
     let who = opener
         .as_ref()
@@ -155,7 +174,7 @@ fn churn(period: &Period, churn: &Churn, (opened, closed): (f64, f64)) -> Option
     .signals(is_most.then_some(Signal::DrivesMost))
     .because(
         Evidence::number(format!("{} that clients {open}", churn.what), opened, Unit::PerSecond)
-            .against(churn.scale.warning, churn.scale.source),
+            .against_scale(churn.opened_per_s.of(period)),
     )
     .because(Evidence::number(format!("{} that clients {close}", churn.what), closed, Unit::PerSecond))
     .because_some(opener.as_ref().map(|(client, count, of)| {
@@ -204,10 +223,9 @@ fn leak(period: &Period) -> Option<Draft> {
 
 fn failed(period: &Period) -> Option<Draft> {
     let failed = broker::total(period, &metrics::BROKER_LOGINS_FAILED)?;
-    let severity = FAILED.severity(failed)?;
-    let draft = Draft::new(severity, format!("{failed:.1} logins per second fail")).because(
-        Evidence::number("failed logins", failed, Unit::PerSecond).against(FAILED.warning, FAILED.source),
-    );
+    let severity = FAILED.of(period).severity(failed)?;
+    let draft = Draft::new(severity, format!("{failed:.1} logins per second fail"))
+        .because(Evidence::number("failed logins", failed, Unit::PerSecond).against_scale(FAILED.of(period)));
     Some(draft.fix(remedy::of(
         period,
         "rabbitmq.long_lived",

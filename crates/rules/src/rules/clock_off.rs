@@ -5,8 +5,8 @@
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
-    Account, Code, Evidence, HostPart, Missing, Nanos, Period, Scale, SeriesStat, Subject, Unit, facts,
-    metrics,
+    Account, Code, Evidence, HostPart, Missing, Nanos, Period, Scale, SeriesStat, Subject, Threshold, Unit,
+    facts, metrics,
 };
 use beamtune_stats::trend;
 
@@ -22,24 +22,33 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::CLOCK_OFFSET],
     account: Account::Delay,
     judge,
+    thresholds: &[RUNS_OFF, APART],
     ..Rule::COMMON
 };
 
 /// How much faster or slower the VM's monotonic clock runs than the recorder's: seconds per second.
-const RUNS_OFF: Scale = Scale {
-    notice: 0.0003,
-    warning: 0.005,
-    critical: 0.02,
-    source: "the VM corrects small errors by 0.05 % and larger ones by 1 % (OTP's erl_time_sup.c); NTP slews both clocks alike",
-};
+const RUNS_OFF: Threshold = Threshold::new(
+    "clock-off.drift_share",
+    "how much faster or slower the VM's clock runs, in seconds per second",
+    Scale {
+        notice: 0.0003,
+        warning: 0.005,
+        critical: 0.02,
+        source: "the VM corrects small errors by 0.05 % and larger ones by 1 % (OTP's erl_time_sup.c); NTP slews both clocks alike",
+    },
+);
 
 /// Seconds between the system time of the VM and that of its host.
-const APART: Scale = Scale {
-    notice: 0.1,
-    warning: 1.0,
-    critical: 300.0,
-    source: "judgement: time stamps, tokens and expiry of other programs on the host disagree by as much",
-};
+const APART: Threshold = Threshold::new(
+    "clock-off.difference_seconds",
+    "seconds between the VM's system time and the host's",
+    Scale {
+        notice: 0.1,
+        warning: 1.0,
+        critical: 300.0,
+        source: "judgement: time stamps, tokens and expiry of other programs on the host disagree by as much",
+    },
+);
 
 /// A smaller change of the host's time is no step: time services slew by less in a second, and readings are some
 /// milliseconds apart.
@@ -100,13 +109,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             next: "record for longer: --for 10s".to_owned(),
         });
     };
-    let apart = clocks.ahead.and_then(|ahead| APART.severity(ahead.abs()));
-    let off = RUNS_OFF.severity(gain.abs());
+    let apart = clocks.ahead.and_then(|ahead| APART.of(period).severity(ahead.abs()));
+    let off = RUNS_OFF.of(period).severity(gain.abs());
     let worst = apart.into_iter().chain(off).reduce(f64::max);
     // Where it may warp, the VM takes over a step, within a minute, and no timer suffers.
     let warps = mode == "multi_time_warp" && corrected;
     // A small one is made good soon, by 1 %.
-    let is_small = corrected && clocks.step < APART.warning;
+    let is_small = corrected && clocks.step < APART.of(period).warning;
     let stepped = (clocks.step > 0.0).then_some(match (warps, is_small) {
         (true, _) => 10.0,
         (false, true) => MINOR,
@@ -119,16 +128,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     // It looks at the host's time every 15 to 60 s (OTP's erl_time_sup.c), and takes over what it sees.
     let soon = warps && off.is_none();
     Ok(Judgement::found(
-        Draft::new(severity, summary(&clocks, gain))
+        Draft::new(severity, summary(period, &clocks, gain))
             .minor_if(soon)
             .about(Subject::host(HostPart::Clock))
             .because(
                 Evidence::number("the VM's clock gains, seconds per second", gain, Unit::Ratio)
-                    .against(RUNS_OFF.warning, RUNS_OFF.source),
+                    .against_scale(RUNS_OFF.of(period)),
             )
             .because_some(clocks.ahead.map(|ahead| {
                 Evidence::number("system time of the VM is ahead of the host's by", ahead, Unit::Seconds)
-                    .against(APART.warning, APART.source)
+                    .against_scale(APART.of(period))
             }))
             .because_some((clocks.step > 0.0).then(|| {
                 Evidence::number("the host's time was set in the recording, by", clocks.step, Unit::Seconds)
@@ -168,10 +177,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-fn summary(clocks: &Clocks, gain: f64) -> String {
+fn summary(period: &Period, clocks: &Clocks, gain: f64) -> String {
     let side = |ahead: f64| if ahead > 0.0 { "ahead of" } else { "behind" };
-    let apart = clocks.ahead.filter(|ahead| APART.severity(ahead.abs()).is_some());
-    match (RUNS_OFF.severity(gain.abs()), apart) {
+    let apart = clocks.ahead.filter(|ahead| APART.of(period).severity(ahead.abs()).is_some());
+    match (RUNS_OFF.of(period).severity(gain.abs()), apart) {
         (Some(_), Some(ahead)) => {
             // Away from each other, it never ends.
             let left = (ahead * gain < 0.0).then(|| view::duration_text((ahead / gain).abs()));

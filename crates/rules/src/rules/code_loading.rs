@@ -6,7 +6,7 @@
 //! which of the two it is.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, facts, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Threshold, Unit, facts, metrics,
 };
 
 use crate::remedy;
@@ -24,25 +24,33 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::SCAN_REDUCTIONS, &metrics::PROCESS_COUNT, &metrics::PROCESS_USER],
     account: Account::CpuUsed,
     judge,
+    thresholds: &[SEARCHES, PURGES],
     ..Rule::COMMON
 };
 
 const PROVE_SEARCH: &str = "looks in which code_server is at work, under the same load";
 
 /// Share of the looks in which the code server, or who reads files for it, was at work.
-const SEARCHES: Scale = Scale {
-    notice: 0.10,
-    warning: 0.30,
-    critical: 0.90,
-    source: "judgement: a node that has started loads nothing; above 90 % all who call the module wait for each other",
-};
+const SEARCHES: Threshold = Threshold::new(
+    "code-loading.search_share",
+    "share of samples in which modules are searched for",
+    Scale {
+        notice: 0.10,
+        warning: 0.30,
+        critical: 0.90,
+        source: "judgement: a node that has started loads nothing; above 90 % all who call the module wait for each other",
+    },
+);
 
 /// Looks below which that says little: a node that was started a moment ago loads its modules.
 const LEAST_LOOKS: u32 = 3;
 
 /// Of the CPU that the VM uses, what purging modules takes.
-const PURGES: Scale =
-    Scale { notice: 0.03, warning: 0.10, critical: 0.60, source: "judgement, as of persistent-term-churn" };
+const PURGES: Threshold = Threshold::new(
+    "code-loading.purge_cpu_share",
+    "purging modules, share of the CPU that the VM uses",
+    Scale { notice: 0.03, warning: 0.10, critical: 0.60, source: "judgement, as of persistent-term-churn" },
+);
 
 /// Reductions of the purger for each process that it asks, from that release on (measured: lab code-reloading).
 const PER_CHECK_REDUCTIONS: [(u32, f64); 2] = [(21, 20.0), (27, 36.0)];
@@ -78,7 +86,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let purges = Purges::of(period)?;
     let server = Seen::find(period, CODE_SERVER);
     if let Some((purges, severity)) = purges.as_ref().and_then(|purges| {
-        Some((purges, PURGES.severity(purges.share).filter(|_| purges.cores >= WORTH_CORES)?))
+        Some((purges, PURGES.of(period).severity(purges.share).filter(|_| purges.cores >= WORTH_CORES)?))
     }) {
         return Ok(Judgement::found(reloaded(period, purges, server, severity)));
     }
@@ -86,7 +94,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let searchers = [server, Seen::find(period, FILE_LOADER)];
     let busiest = searchers.into_iter().flatten().max_by(|a, b| a.busy.total_cmp(&b.busy));
     let found = busiest.filter(|busiest| busiest.process.runnable >= LEAST_LOOKS);
-    if let Some((found, severity)) = found.and_then(|found| Some((found, SEARCHES.severity(found.busy)?))) {
+    if let Some((found, severity)) =
+        found.and_then(|found| Some((found, SEARCHES.of(period).severity(found.busy)?)))
+    {
         return Ok(Judgement::found(searched(period, server.unwrap_or(found), found.busy, all, severity)));
     }
     Ok(Judgement::Healthy(match busiest {
@@ -141,7 +151,7 @@ fn reloaded(period: &Period, purges: &Purges<'_>, server: Option<Seen<'_>>, seve
     .about(purger.process.subject())
     .costs(Cost::CpuCores(*cores))
     .because(Evidence::number("modules purged", *per_s, Unit::PerSecond).with_text("by the purger's reductions"))
-    .because(Evidence::number("CPU that asking takes, of what the VM uses", *share, Unit::Ratio).against(PURGES.warning, PURGES.source))
+    .because(Evidence::number("CPU that asking takes, of what the VM uses", *share, Unit::Ratio).against_scale(PURGES.of(period)))
     .because(Evidence::number("which is", *cores, Unit::Cores))
     .because(Evidence::number("processes", *processes, Unit::Count))
     .because_some(server.map(|server| {
@@ -176,7 +186,7 @@ fn searched(period: &Period, server: Seen<'_>, busy: f64, all: f64, severity: f6
     .costs(Cost::Waiting(view::mean_queue(process)))
     .because(
         Evidence::number("looks in which it, or who reads files for it, was at work", busy, Unit::Ratio)
-            .against(SEARCHES.warning, SEARCHES.source),
+            .against_scale(SEARCHES.of(period)),
     )
     .because(Evidence::number("its share of all reductions", process.reductions as f64 / all.max(1.0), Unit::Ratio))
     .because(Evidence::number("requests in its queue, most", process.queue_max as f64, Unit::Count))

@@ -25,6 +25,7 @@ pub const RULE: Rule = Rule {
     account: Account::CpuUsed,
     topics: &[Topic::Locks],
     judge,
+    thresholds: &[WAITED],
     ..Rule::COMMON
 };
 
@@ -274,7 +275,7 @@ fn seen_waiting(period: &Period) -> Judgement {
         Some(seen) => Waits {
             share: seen.share,
             of: "the time in which schedulers had work",
-            severity: WAITED.severity(seen.share),
+            severity: WAITED.of(period).severity(seen.share),
         },
         // Nothing tells how the threads spent their time otherwise.
         None => {
@@ -290,7 +291,7 @@ fn seen_waiting(period: &Period) -> Judgement {
         .about(Subject::Lock { name: name.to_owned() })
         .because(
             Evidence::number(format!("waited, of {}", waits.of), waits.share, Unit::Ratio)
-                .against(WAITED.warning, WAITED.source),
+                .against_scale(WAITED.of(period)),
         );
     for operation in operations.iter().take(MOST) {
         let of = operation.class.map_or_else(String::new, |class| format!(", for locks such as {class}"));

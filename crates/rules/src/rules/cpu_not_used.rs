@@ -7,7 +7,7 @@ use beamtune_model::{
     metrics,
 };
 
-use crate::account::{self, BLOCKED, Serial, Unused};
+use crate::account::{self, BLOCKED, SLEEPS, Serial, Unused, YIELDS};
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, Topic};
 use crate::signals::blocking;
@@ -32,6 +32,7 @@ pub const RULE: Rule = Rule {
     role: Role::Symptom,
     topics: &[Topic::Locks],
     judge,
+    thresholds: &[BLOCKED, YIELDS, SLEEPS],
     ..Rule::COMMON
 };
 
@@ -141,7 +142,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     // An explanation is a notice; that locks hold the node back is more than that.
     let severity = locks.as_ref().map_or(10.0, |(severity, _)| *severity);
     // Where only the switches told of locks, how long they were waited for is not known.
-    let is_timed = cause == Use::Locks && BLOCKED.severity(unused.blocked_share).is_some();
+    let is_timed = cause == Use::Locks && BLOCKED.of(period).severity(unused.blocked_share).is_some();
     let blocked = is_timed.then_some(Cost::CpuCores(unused.blocked));
     let turns = turns_for.map(|turns| Signal::TurnsFor(turns.subject()));
     let signals = [Signal::Unused(cause)].into_iter().chain(turns);
@@ -173,7 +174,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         }))
         .because(
             Evidence::number("blocked share of the schedulers' awake time", unused.blocked_share, Unit::Ratio)
-                .against(BLOCKED.warning, BLOCKED.source),
+                .against_scale(BLOCKED.of(period)),
         )
         .because_some(
             period

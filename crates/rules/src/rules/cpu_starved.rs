@@ -1,7 +1,8 @@
 //! BT004: the schedulers want to run, and others have the CPUs.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, HostPart, Limit, Missing, Period, Scale, Subject, Unit, Use, cpu, metrics,
+    Account, Code, Cost, Evidence, HostPart, Limit, Missing, Period, Scale, Subject, Threshold, Unit, Use,
+    cpu, metrics,
 };
 
 use crate::remedy;
@@ -24,24 +25,33 @@ pub const RULE: Rule = Rule {
     account: Account::CpuUnused,
     role: Role::Symptom,
     judge,
+    thresholds: &[WAIT, STEAL],
     ..Rule::COMMON
 };
 
 /// Share of the time in which schedulers were runnable and yet not on a CPU.
-const WAIT: Scale = Scale {
-    notice: 0.15,
-    warning: 0.30,
-    critical: 0.60,
-    source: "judgement; a contended host turned the effect of a flag from −52 % to +12 % CPU (measured, OTP 25)",
-};
+const WAIT: Threshold = Threshold::new(
+    "cpu-starved.wait_share",
+    "share of time in which schedulers wait for a CPU",
+    Scale {
+        notice: 0.15,
+        warning: 0.30,
+        critical: 0.60,
+        source: "judgement; a contended host turned the effect of a flag from −52 % to +12 % CPU (measured, OTP 25)",
+    },
+);
 
 /// Of the CPU time that the machine wanted, the share that the hypervisor gave to other guests.
-const STEAL: Scale = Scale {
-    notice: 0.03,
-    warning: 0.10,
-    critical: 0.30,
-    source: "judgement; common practice calls 10 % steal a problem",
-};
+const STEAL: Threshold = Threshold::new(
+    "cpu-starved.steal_share",
+    "steal, share of the CPU time that the machine wanted",
+    Scale {
+        notice: 0.03,
+        warning: 0.10,
+        critical: 0.30,
+        source: "judgement; common practice calls 10 % steal a problem",
+    },
+);
 
 /// Below this the schedulers hardly wanted to run, and hardly anything was stolen.
 const WORTH_CORES: f64 = 0.05;
@@ -139,7 +149,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let wakes_up = !is_crowded && who != Who::Quota && waiting.per_turn_seconds < view::TURN_SECONDS;
     if waiting.waited >= WORTH_CORES
         && !wakes_up
-        && let Some(severity) = WAIT.severity(waiting.share())
+        && let Some(severity) = WAIT.of(period).severity(waiting.share())
     {
         let is_unsure = who == Who::Quota || waiting.per_turn_seconds < view::TURN_SECONDS || !is_crowded;
         let draft = describe(period, &waiting, severity, cpus)
@@ -212,7 +222,7 @@ fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Dra
         Evidence::number("of that with work to do; else they spun, or had just been woken", work, Unit::Cores)
     }))
     .because(Evidence::number("schedulers on a CPU", ran, Unit::Cores))
-    .because(Evidence::number("share of waiting", waiting.share(), Unit::Ratio).against(WAIT.warning, WAIT.source))
+    .because(Evidence::number("share of waiting", waiting.share(), Unit::Ratio).against_scale(WAIT.of(period)))
     .because(Evidence::number("CPU of other processes", foreign, Unit::Cores))
     .because_some((programs > 0.0).then(|| {
         Evidence::number("CPU of programs that the node started", programs, Unit::Cores)
@@ -291,7 +301,7 @@ fn steal(period: &Period) -> Option<Draft> {
     let steal = period.cores(&metrics::CPU_STEAL, "").ok()?;
     let busy = period.cores(&metrics::CPU_BUSY, "").ok()?;
     let share = if busy + steal > 0.0 { steal / (busy + steal) } else { 0.0 };
-    let severity = STEAL.severity(share).filter(|_| steal >= WORTH_CORES)?;
+    let severity = STEAL.of(period).severity(share).filter(|_| steal >= WORTH_CORES)?;
     // Of a machine that wants little, a large share may be taken, and little is lost.
     Some(
         Draft::new(
@@ -306,7 +316,7 @@ fn steal(period: &Period) -> Option<Draft> {
         .part(Use::Stolen)
         .costs(Cost::CpuCores(steal))
         .because(Evidence::number("stolen", steal, Unit::Cores))
-        .because(Evidence::number("share of steal", share, Unit::Ratio).against(STEAL.warning, STEAL.source))
+        .because(Evidence::number("share of steal", share, Unit::Ratio).against_scale(STEAL.of(period)))
         .fix(remedy::of(
             period,
             "host.cpu_isolation",

@@ -1,7 +1,8 @@
 //! BT002: the kernel stops the VM because its control group has used up its CPU quota.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Limit, Missing, Period, Scale, Signal, Subject, Unit, Use, facts, metrics,
+    Account, Code, Cost, Evidence, Limit, Missing, Period, Scale, Signal, Subject, Threshold, Unit, Use,
+    facts, metrics,
 };
 
 use crate::remedy;
@@ -17,16 +18,21 @@ pub const RULE: Rule = Rule {
     account: Account::CpuUnused,
     role: Role::Symptom,
     judge,
+    thresholds: &[PERIODS],
     ..Rule::COMMON
 };
 
 /// Share of the enforcement periods in which the group was stopped.
-const PERIODS: Scale = Scale {
-    notice: 0.01,
-    warning: 0.05,
-    critical: 0.25,
-    source: "judgement: each throttled period can delay a request by up to the rest of a 100 ms period",
-};
+const PERIODS: Threshold = Threshold::new(
+    "cpu-throttled.throttled_share",
+    "share of the quota's periods in which the group was throttled",
+    Scale {
+        notice: 0.01,
+        warning: 0.05,
+        critical: 0.25,
+        source: "judgement: each throttled period can delay a request by up to the rest of a 100 ms period",
+    },
+);
 
 /// Below this, in cores, so little was stopped that the share of periods says nothing: an idle group is
 /// counted only in the few periods in which it runs.
@@ -72,7 +78,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     period.rate(&metrics::CGROUP_THROTTLED, "cpu")?;
     let share = view::throttled_share(period).unwrap_or(0.0);
     let used = view::process_cores(period)?;
-    let Some(severity) = PERIODS.severity(share) else {
+    let Some(severity) = PERIODS.of(period).severity(share) else {
         return Ok(Judgement::Healthy(format!(
             "a quota of {quota:.2} cores is set and was not used up: {used:.2} cores used, {:.1} % of the periods throttled",
             share * 100.0
@@ -100,7 +106,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .part(Use::Quota)
         .because(
             Evidence::number("throttled periods", share, Unit::Ratio)
-                .against(PERIODS.warning, PERIODS.source),
+                .against_scale(PERIODS.of(period)),
         )
         .because(Evidence::number("quota", quota, Unit::Cores))
         .because(Evidence::number("CPU of the VM", used, Unit::Cores))

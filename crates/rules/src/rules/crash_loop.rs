@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use beamtune_model::{
-    Account, Code, Evidence, ExitRow, Missing, Period, Scale, Signal, Subject, Unit, metrics,
+    Account, Code, Evidence, ExitRow, Missing, Period, Scale, Signal, Subject, Threshold, Unit, metrics,
 };
 
 use crate::remedy;
@@ -23,17 +23,22 @@ pub const RULE: Rule = Rule {
     account: Account::Delay,
     needs_minutes: true,
     judge,
+    thresholds: &[RATE],
     ..Rule::COMMON
 };
 
 /// Ends with errors in a second.
-const RATE: Scale = Scale {
-    notice: 0.000_1,
-    warning: 0.05,
-    critical: 10.0,
-    source: "judgement: three in a minute are no accident; a supervisor gives up at more than one in five seconds unless it is told \
+const RATE: Threshold = Threshold::new(
+    "crash-loop.exits_per_s",
+    "processes that end with an error, a second",
+    Scale {
+        notice: 0.000_1,
+        warning: 0.05,
+        critical: 10.0,
+        source: "judgement: three in a minute are no accident; a supervisor gives up at more than one in five seconds unless it is told \
              otherwise",
-};
+    },
+);
 
 /// Fewer are no loop (judgement).
 const LOOP: i64 = 3;
@@ -69,7 +74,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let drafts = loops.iter().take(MAX_LOOPS);
     let drafts = drafts.filter_map(|found| {
         let rate = found.errors as f64 / seconds;
-        RATE.severity(rate).map(|severity| describe(period, found, rate, severity))
+        RATE.of(period).severity(rate).map(|severity| describe(period, found, rate, severity))
     });
     let all = period.exits.iter().map(|row| row.count).fold(0, i64::saturating_add);
     let errors = loops.iter().map(|found| found.errors).fold(0, i64::saturating_add);
@@ -221,7 +226,7 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
     .guess_if(found.is_killed())
     .because(
         Evidence::number("ends with errors", rate, Unit::PerSecond)
-            .against(RATE.warning, RATE.source)
+            .against_scale(RATE.of(period))
             .with_text(format!("{} seen in {}", found.errors, view::duration_text(period.seconds()))),
     )
     .because_some(started_by(found).map(|text| Evidence::text("started by", text)))

@@ -1,7 +1,7 @@
 //! BT012: all dirty schedulers are busy, and work waits for them.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, Scale, Signal, Subject, Unit, facts, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, Scale, Signal, Subject, Threshold, Unit, facts, metrics,
 };
 
 use crate::remedy;
@@ -18,12 +18,16 @@ pub const RULE: Rule = Rule {
     role: Role::Symptom,
     text: Some("what scheduler:utilization(10) prints"),
     judge,
+    thresholds: &[USE],
     ..Rule::COMMON
 };
 
 /// Mean share of time in which the dirty schedulers of a kind were busy.
-const USE: Scale =
-    Scale { notice: 0.75, warning: 0.90, critical: 0.99, source: "judgement: above 90 % use work queues" };
+const USE: Threshold = Threshold::new(
+    "dirty-schedulers-saturated.busy_share",
+    "mean share of time in which the dirty schedulers of a kind are busy",
+    Scale { notice: 0.75, warning: 0.90, critical: 0.99, source: "judgement: above 90 % use work queues" },
+);
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let mut drafts = Vec::new();
@@ -43,7 +47,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         };
         let name = if io { "dirty I/O schedulers" } else { "dirty CPU schedulers" };
         healthy.push(format!("{name} busy {:.0} %", activity.mean() * 100.0));
-        let Some(severity) = USE.severity(activity.mean()) else { continue };
+        let Some(severity) = USE.of(period).severity(activity.mean()) else { continue };
         // Busy without anybody waiting is full use, not a shortage.
         let is_waited_for = waiting.is_some_and(|waiting| waiting >= 0.5);
         drafts.push(describe(period, severity, name, &activity, waiting, io).minor_if(!is_waited_for));
@@ -98,7 +102,7 @@ fn describe(
     .about(Subject::Threads { name: name.to_owned() })
     .signals(by_gc.then_some(Signal::Collects))
     .costs(waiting.map(Cost::Waiting))
-    .because(Evidence::number("mean use", activity.mean(), Unit::Ratio).against(USE.warning, USE.source))
+    .because(Evidence::number("mean use", activity.mean(), Unit::Ratio).against_scale(USE.of(period)))
     .because_some(waiting.map(|jobs| Evidence::number("jobs waiting, mean", jobs, Unit::Count)))
     .because(Evidence::number("threads", threads as f64, Unit::Count))
     .because_some(by_gc.then(|| Evidence::number("of it garbage collection of large heaps", gc, Unit::Cores)))

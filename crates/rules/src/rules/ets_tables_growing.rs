@@ -3,7 +3,9 @@
 //! There is no limit to be met: since OTP 21 the number of tables is bounded by memory alone, and
 //! `system_info(ets_limit)` is a hint for the size of a hash. A count that only grows is a leak all the same.
 
-use beamtune_model::{Account, Code, Evidence, Limit, Missing, Period, Scale, Subject, Unit, metrics};
+use beamtune_model::{
+    Account, Code, Evidence, Limit, Missing, Period, Scale, Subject, Threshold, Unit, metrics,
+};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, Topic};
@@ -21,16 +23,21 @@ pub const RULE: Rule = Rule {
     topics: &[Topic::Memory],
     needs_minutes: true,
     judge,
+    thresholds: &[RATE],
     ..Rule::COMMON
 };
 
 /// New tables a second, on balance.
-const RATE: Scale = Scale {
-    notice: 0.2,
-    warning: 1.0,
-    critical: 500.0,
-    source: "judgement: an empty table takes 2 kB or more",
-};
+const RATE: Threshold = Threshold::new(
+    "ets-tables-growing.new_tables_per_s",
+    "new tables a second, less those that were deleted",
+    Scale {
+        notice: 0.2,
+        warning: 1.0,
+        critical: 500.0,
+        source: "judgement: an empty table takes 2 kB or more",
+    },
+);
 
 /// Tables that a quiet node has anyway; below it a growth is not looked at.
 const FEW: i64 = 200;
@@ -43,7 +50,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if now < FEW {
         return healthy();
     }
-    let Some(severity) = RATE.severity(trend.slope) else { return healthy() };
+    let Some(severity) = RATE.of(period).severity(trend.slope) else { return healthy() };
     let maker = maker(period, "ets");
     let ets = period.find(beamtune_model::Group::Memory, "", "ets");
     Ok(Judgement::found(
@@ -55,7 +62,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .because(Evidence::number("ETS tables now", now as f64, Unit::Count))
             .because(
                 Evidence::number("growth", trend.slope, Unit::PerSecond)
-                    .against(RATE.warning, RATE.source)
+                    .against_scale(RATE.of(period))
                     .with_text(format!("95 % interval {:.1} to {:.1}", trend.low, trend.high)),
             )
             .because_some(

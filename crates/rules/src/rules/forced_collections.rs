@@ -6,7 +6,7 @@
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, ProcessUse, Rank, Remedy, Scale,
-    Signal, Unit, Use, cpu::kind, metrics, units::SECOND_NS,
+    Signal, Threshold, Unit, Use, cpu::kind, metrics, units::SECOND_NS,
 };
 
 use crate::remedy;
@@ -23,6 +23,7 @@ pub const RULE: Rule = Rule {
     account: Account::CpuUsed,
     topics: &[Topic::MemoryCpu],
     judge,
+    thresholds: &[RATE],
     ..Rule::COMMON
 };
 
@@ -52,12 +53,16 @@ const MINOR_ONES: i64 = 1;
 const SEEN_COLLECTING: &str = "seen collecting others";
 
 /// Processes collected in vain per second.
-const RATE: Scale = Scale {
-    notice: 1.0,
-    warning: 500.0,
-    critical: 50_000.0,
-    source: "judgement: a collection of a small process takes some 10 µs, and its caches",
-};
+const RATE: Threshold = Threshold::new(
+    "forced-collections.collections_per_s",
+    "forced collections a second",
+    Scale {
+        notice: 1.0,
+        warning: 500.0,
+        critical: 50_000.0,
+        source: "judgement: a collection of a small process takes some 10 µs, and its caches",
+    },
+);
 
 /// When all processes were collected, in seconds, and how many collections there were then. A round that falls into two steps
 /// from one reading to the next is one.
@@ -107,7 +112,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if jumps.len() < ENOUGH {
         let caller = who_collects(period)
             .filter(|_| rate >= EACH_PER_SECOND * processes && !collect_themselves(period));
-        return match caller.zip(RATE.severity(rate)) {
+        return match caller.zip(RATE.of(period).severity(rate)) {
             Some((caller, severity)) => {
                 Ok(Judgement::found(without_pause(period, caller, severity, rate, processes)))
             }
@@ -131,7 +136,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if forced > MORE_THAN_ALL * processes {
         return healthy();
     }
-    let Some(severity) = RATE.severity(forced / every) else { return healthy() };
+    let Some(severity) = RATE.of(period).severity(forced / every) else { return healthy() };
     let caller = who_collects(period);
     if caller.is_none() && collect_themselves(period) {
         return healthy();
@@ -176,7 +181,7 @@ fn without_pause(period: &Period, caller: &ProcessUse, severity: f64, rate: f64,
     .signals(binaries.map(|_| Signal::BinariesStay))
     .costs(gc.map(|collecting| Cost::CpuCores(collecting.gc)))
     .part(Use::Collections)
-    .because(Evidence::number("collections", rate, Unit::PerSecond).against(RATE.warning, RATE.source))
+    .because(Evidence::number("collections", rate, Unit::PerSecond).against_scale(RATE.of(period)))
     .because(Evidence::number("of each process", each, Unit::PerSecond).against(EACH_PER_SECOND, "judgement"))
     .because_some(seen_collecting(caller))
     .because_some(binaries.map(|stat| {

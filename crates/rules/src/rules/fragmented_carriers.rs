@@ -5,8 +5,8 @@
 
 use beamtune_model::memory::{Allocator, Bridge, Carriers, allocators, content};
 use beamtune_model::{
-    Account, CarrierRow, Code, Cost, Evidence, Group, Missing, Period, Remedy, Scale, Subject, Unit, facts,
-    metrics,
+    Account, CarrierRow, Code, Cost, Evidence, Group, Missing, Period, Remedy, Scale, Subject, Threshold,
+    Unit, facts, metrics,
 };
 
 use crate::remedy;
@@ -25,16 +25,21 @@ pub const RULE: Rule = Rule {
     topics: &[Topic::Memory],
     text: Some("what recon_alloc:fragmentation(current) and fragmentation(max) print"),
     judge,
+    thresholds: &[SHARE],
     ..Rule::COMMON
 };
 
 /// Resident and unused, as a share of what is resident.
-const SHARE: Scale = Scale {
-    notice: 0.10,
-    warning: 0.25,
-    critical: 0.70,
-    source: "judgement; operators call carriers that are used to less than 50 % fragmented",
-};
+const SHARE: Threshold = Threshold::new(
+    "fragmented-carriers.unused_share",
+    "resident memory in carriers that no block uses, share of resident memory",
+    Scale {
+        notice: 0.10,
+        warning: 0.25,
+        critical: 0.70,
+        source: "judgement; operators call carriers that are used to less than 50 % fragmented",
+    },
+);
 
 /// Carriers that are used better than this are what every allocator has.
 const WELL_USED: f64 = 0.75;
@@ -200,7 +205,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         ] {
             let unused = memory::unused(&bridge, allocator, names, carriers, blocks);
             let sparse = carriers.used().is_some_and(|used| used < WELL_USED) && unused.bytes >= WORTH_BYTES;
-            let Some(severity) = SHARE.severity(unused.bytes / resident.max(1.0)).filter(|_| sparse) else {
+            let Some(severity) =
+                SHARE.of(period).severity(unused.bytes / resident.max(1.0)).filter(|_| sparse)
+            else {
                 continue;
             };
             let is_given_back = given_back >= MOSTLY_GIVEN_BACK * unused.bytes;
@@ -242,7 +249,7 @@ fn all_together(period: &Period) -> Result<Judgement, Missing> {
         Ok(resident) => (resident, memory::OF_RESIDENT),
         Err(_) => (carriers, "of all carriers"),
     };
-    let Some(severity) = SHARE.severity(unused / all.max(1.0)).filter(|_| sparse) else {
+    let Some(severity) = SHARE.of(period).severity(unused / all.max(1.0)).filter(|_| sparse) else {
         return Ok(Judgement::Healthy(format!(
             "blocks take {:.0} % of the {} in carriers",
             used * 100.0,
@@ -264,7 +271,7 @@ fn all_together(period: &Period) -> Result<Judgement, Missing> {
                 .with_text(format!("{:.0} % {of}", unused / all.max(1.0) * 100.0)),
         )
         .because(Evidence::number("carriers", carriers, Unit::Bytes))
-        .because(Evidence::number("of the carriers used", used, Unit::Ratio).against(WELL_USED, SHARE.source))
+        .because(Evidence::number("of the carriers used", used, Unit::Ratio).against(WELL_USED, SHARE.of(period).source))
         .but("what helps depends on the allocator and on its peak: import recon_alloc:fragmentation(current) and (max) with it"),
     ))
 }
@@ -310,7 +317,7 @@ fn draft(period: &Period, severity: f64, (resident, of): (f64, &str), sparse: &S
         Some(mean) => blocks.with_text(format!("{} blocks, {mean:.0} bytes each on average", carriers.blocks)),
         None => blocks,
     })
-    .because(Evidence::number("of the carriers used", used, Unit::Ratio).against(WELL_USED, SHARE.source))
+    .because(Evidence::number("of the carriers used", used, Unit::Ratio).against(WELL_USED, SHARE.of(period).source))
     .because_some(
         (*set == Set::Multiblock && pool.size > 0)
             .then(|| Evidence::number("of them abandoned to the pool", pool.size as f64, Unit::Bytes)),

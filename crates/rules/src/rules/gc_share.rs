@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use beamtune_model::rows::CHILD_OF;
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessUse, Remedy, Scale, Subject, Unit,
-    Use, facts, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessUse, Remedy, Scale, Subject,
+    Threshold, Unit, Use, facts, metrics,
 };
 
 use crate::remedy;
@@ -25,16 +25,21 @@ pub const RULE: Rule = Rule {
     role: Role::Symptom,
     text: Some("what msacc:start(10000), msacc:print() prints"),
     judge,
+    thresholds: &[SHARE],
     ..Rule::COMMON
 };
 
 /// Collections as a share of the time in which schedulers worked.
-const SHARE: Scale = Scale {
-    notice: 0.15,
-    warning: 0.30,
-    critical: 0.60,
-    source: "judgement; dirty schedulers at 13–36 % gc came with a stuck node in the published reference case",
-};
+const SHARE: Threshold = Threshold::new(
+    "gc-share.gc_share",
+    "GC, share of the schedulers' work",
+    Scale {
+        notice: 0.15,
+        warning: 0.30,
+        critical: 0.60,
+        source: "judgement; dirty schedulers at 13–36 % gc came with a stuck node in the published reference case",
+    },
+);
 
 /// Below this nobody would win anything by a change.
 const WORTH_CORES: f64 = 0.10;
@@ -77,7 +82,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if gc < WORTH_CORES {
         return Ok(Judgement::Healthy(sentence));
     }
-    let Some(severity) = SHARE.severity(share) else { return Ok(Judgement::Healthy(sentence)) };
+    let Some(severity) = SHARE.of(period).severity(share) else { return Ok(Judgement::Healthy(sentence)) };
     // Without the host, the schedulers are what there is.
     let capacity = view::capacity(period)
         .map(|capacity| capacity.cores)
@@ -104,7 +109,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .costs(Cost::CpuCores(gc))
     .part(Use::Collections)
     .because(Evidence::number("time in collections", gc, Unit::Cores))
-    .because(Evidence::number("share of the work", share, Unit::Ratio).against(SHARE.warning, SHARE.source))
+    .because(Evidence::number("share of the work", share, Unit::Ratio).against_scale(SHARE.of(period)))
     .because(Evidence::number("of it on dirty CPU schedulers: large heaps", dirty, Unit::Cores))
     .because_some(rate.map(|rate| Evidence::number("collections", rate, Unit::PerSecond)));
     let draft = whose

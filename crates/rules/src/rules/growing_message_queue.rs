@@ -1,6 +1,8 @@
 //! BT006: a process gets messages faster than it handles them.
 
-use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Threshold, Unit, metrics,
+};
 use beamtune_stats::trend::MIN_POINTS;
 use beamtune_stats::{Trend, trend};
 
@@ -20,16 +22,21 @@ pub const RULE: Rule = Rule {
     account: Account::Delay,
     role: Role::Symptom,
     judge,
+    thresholds: &[LENGTH],
     ..Rule::COMMON
 };
 
 /// Messages in one queue.
-const LENGTH: Scale = Scale {
-    notice: 1_000.0,
-    warning: 5_000.0,
-    critical: 500_000.0,
-    source: "a queue above 5,000 makes a process suspect (practice of RabbitMQ's and EMQX's operators)",
-};
+const LENGTH: Threshold = Threshold::new(
+    "growing-message-queue.queue_length",
+    "messages in one queue",
+    Scale {
+        notice: 1_000.0,
+        warning: 5_000.0,
+        critical: 500_000.0,
+        source: "a queue above 5,000 makes a process suspect (practice of RabbitMQ's and EMQX's operators)",
+    },
+);
 
 /// Growth in the time observed that matters, as a share of the queue's length at its end …
 const MIN_GROWTH: f64 = 0.10;
@@ -52,9 +59,9 @@ const GROWS: f64 = WARNING + 5.0;
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let longest = period.stat(&metrics::SCAN_LONGEST_QUEUE, "")?;
     let mut drafts = Vec::new();
-    for process in period.processes.iter().filter(|p| p.queue_max as f64 >= LENGTH.notice) {
+    for process in period.processes.iter().filter(|p| p.queue_max as f64 >= LENGTH.of(period).notice) {
         let Some(last) = view::queue_now(period, process) else { continue };
-        let Some(severity) = LENGTH.severity(last) else { continue };
+        let Some(severity) = LENGTH.of(period).severity(last) else { continue };
         let points = view::trend_points(&process.queue);
         let is_at_its_end = last >= STILL_THERE * process.queue_max as f64;
         match trend(&points).filter(|trend| is_at_its_end && grows(trend, &points)) {
@@ -79,13 +86,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     }
     Ok(Judgement::found_or_healthy(
         drafts,
-        match LENGTH.severity(longest.max as f64) {
+        match LENGTH.of(period).severity(longest.max as f64) {
             Some(_) => {
                 format!("the longest message queue seen held {} messages, and they are gone", longest.max)
             }
             None => format!(
                 "the longest message queue seen held {} messages, and none grew past {:.0}",
-                longest.max, LENGTH.notice
+                longest.max,
+                LENGTH.of(period).notice
             ),
         },
     ))
@@ -109,7 +117,7 @@ fn growing(period: &Period, process: &ProcessUse, severity: f64, last: f64, tren
     );
     // Code of OTP's, or of a product, is not to be changed by whoever runs it; who sends to it is another matter.
     let is_own = !known_processes::knows(process);
-    known_processes::explain(evidence(draft, process, last), period, process)
+    known_processes::explain(evidence(draft, period, process, last), period, process)
         .because(
             Evidence::number("growth", trend.slope, Unit::PerSecond)
                 .with_text(format!("95 % interval {:.0} to {:.0}", trend.low, trend.high)),
@@ -148,7 +156,7 @@ fn steady(period: &Period, process: &ProcessUse, severity: f64, last: f64) -> Dr
         severity,
         format!("the message queue of {} holds {last:.0} messages{grows}", process.title()),
     );
-    known_processes::explain(evidence(draft, process, last), period, process)
+    known_processes::explain(evidence(draft, period, process, last), period, process)
         .but(if is_known { "it did not grow in the time observed" } else { "whether it grows is not known: it was read too seldom" })
         .fix(remedy::of(
             period,
@@ -159,14 +167,13 @@ fn steady(period: &Period, process: &ProcessUse, severity: f64, last: f64) -> Dr
         ))
 }
 
-fn evidence(draft: Draft, process: &ProcessUse, last: f64) -> Draft {
+fn evidence(draft: Draft, period: &Period, process: &ProcessUse, last: f64) -> Draft {
     let row = process.row.as_ref();
     draft
         .about(process.subject())
         .costs(Cost::Waiting(last))
         .because(
-            Evidence::number("messages in its queue", last, Unit::Count)
-                .against(LENGTH.warning, LENGTH.source),
+            Evidence::number("messages in its queue", last, Unit::Count).against_scale(LENGTH.of(period)),
         )
         .because_some(
             stack::wanted_to_run(process)

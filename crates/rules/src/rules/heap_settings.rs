@@ -1,7 +1,8 @@
 //! BT067: VM-wide heap settings cost CPU time or memory.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessRow, Scale, Subject, Unit, Use, facts, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessRow, Scale, Subject, Threshold, Unit, Use, facts,
+    metrics,
 };
 
 use crate::remedy;
@@ -18,20 +19,28 @@ pub const RULE: Rule = Rule {
     account: Account::CpuUsed,
     topics: &[Topic::Memory, Topic::MemoryCpu],
     judge,
+    thresholds: &[FULL_SWEEPS, FIRST_HEAPS],
     ..Rule::COMMON
 };
 
 /// GC share of scheduler work if (nearly) every GC is a fullsweep.
-const FULL_SWEEPS: Scale = Scale {
-    notice: 0.05,
-    warning: 0.15,
-    critical: 0.60,
-    source: "judgement: half of what gc-share allows, as this much is known to be spent without need",
-};
+const FULL_SWEEPS: Threshold = Threshold::new(
+    "heap-settings.gc_share",
+    "GC, share of the schedulers' work, where (nearly) every GC is a fullsweep",
+    Scale {
+        notice: 0.05,
+        warning: 0.15,
+        critical: 0.60,
+        source: "judgement: half of what gc-share allows, as this much is known to be spent without need",
+    },
+);
 
 /// Share of the VM's memory that minimum heaps take beyond the default.
-const FIRST_HEAPS: Scale =
-    Scale { notice: 0.10, warning: 0.30, critical: 0.80, source: "judgement: less would hardly be missed" };
+const FIRST_HEAPS: Threshold = Threshold::new(
+    "heap-settings.memory_share",
+    "minimum heaps beyond the default, share of the VM's memory",
+    Scale { notice: 0.10, warning: 0.30, critical: 0.80, source: "judgement: less would hardly be missed" },
+);
 
 /// A fullsweep of a smaller heap costs next to nothing (judgement: 0.5 MB are copied in about 100 µs). In words.
 const LARGE_WORDS: i64 = 65_536;
@@ -60,7 +69,7 @@ fn full_sweeps(period: &Period, after: i64) -> Option<Draft> {
     let largest = heaps.iter().max().filter(|_| after <= FEW_SWEEPS)?;
     let collecting = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU]).ok()?;
     let share = collecting.share();
-    let severity = FULL_SWEEPS.severity(share)?;
+    let severity = FULL_SWEEPS.of(period).severity(share)?;
     let each =
         if after == 0 { "every GC copies the whole heap" } else { "nearly every GC copies the whole heap" };
     Some(
@@ -77,7 +86,7 @@ fn full_sweeps(period: &Period, after: i64) -> Option<Draft> {
         // The GC share without the setting was not measured.
         .inferred_if(true)
         .because(Evidence::number("time in collections", collecting.gc, Unit::Cores))
-        .because(Evidence::number("share of the work", share, Unit::Ratio).against(FULL_SWEEPS.warning, FULL_SWEEPS.source))
+        .because(Evidence::number("share of the work", share, Unit::Ratio).against_scale(FULL_SWEEPS.of(period)))
         .because_some(period.rate(&metrics::GARBAGE_COLLECTIONS, "").ok().map(|rate| Evidence::number("collections", rate, Unit::PerSecond)))
         .because(Evidence::number("sampled large heaps with this setting", heaps.len() as f64, Unit::Count))
         .because(Evidence::number("largest of them", *largest as f64 * memory::WORD_BYTES, Unit::Bytes))
@@ -99,7 +108,7 @@ fn first_heaps(period: &Period, words: i64) -> Option<Draft> {
     let used = total.1.last.value as f64;
     let bytes = processes * (words - DEFAULT_FIRST_HEAP_WORDS).max(0) as f64 * memory::WORD_BYTES;
     let share = bytes / used.max(1.0);
-    let severity = FIRST_HEAPS.severity(share).filter(|_| bytes >= WORTH_BYTES)?;
+    let severity = FIRST_HEAPS.of(period).severity(share).filter(|_| bytes >= WORTH_BYTES)?;
     Some(
         Draft::new(
             severity,
@@ -115,7 +124,7 @@ fn first_heaps(period: &Period, words: i64) -> Option<Draft> {
         .inferred_if(true)
         .because(Evidence::number("first heap", words as f64 * memory::WORD_BYTES, Unit::Bytes))
         .because(Evidence::number("processes", processes, Unit::Count))
-        .because(Evidence::number("of what the VM uses", share.min(1.0), Unit::Ratio).against(FIRST_HEAPS.warning, FIRST_HEAPS.source))
+        .because(Evidence::number("of what the VM uses", share.min(1.0), Unit::Ratio).against_scale(FIRST_HEAPS.of(period)))
         .but("processes that need such heaps would grow to that size anyway")
         .fix(remedy::of(
             period,

@@ -4,7 +4,7 @@
 //! pages later. What the VM has freed within them stays resident.
 
 use beamtune_model::{
-    Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, Scale, Unit, facts, metrics,
+    Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, Scale, Threshold, Unit, facts, metrics,
 };
 
 use crate::remedy;
@@ -19,16 +19,21 @@ pub const RULE: Rule = Rule {
     account: Account::Memory,
     topics: &[Topic::Memory],
     judge,
+    thresholds: &[UNUSED],
     ..Rule::COMMON
 };
 
 /// Share of the resident memory that the VM does not use.
-const UNUSED: Scale = Scale {
-    notice: 0.25,
-    warning: 0.50,
-    critical: 0.90,
-    source: "judgement; operators call use below 50 % fragmented",
-};
+const UNUSED: Threshold = Threshold::new(
+    "huge-pages.unused_share",
+    "resident memory that the VM does not use, share of resident memory",
+    Scale {
+        notice: 0.25,
+        warning: 0.50,
+        critical: 0.90,
+        source: "judgement; operators call use below 50 % fragmented",
+    },
+);
 
 /// Below this it is not worth a change of the host.
 const WORTH_BYTES: f64 = 256.0 * (1 << 20) as f64;
@@ -55,7 +60,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let share = if rss > 0.0 { unused / rss } else { 0.0 };
     let blamed = unused >= WORTH_BYTES && huge >= SHARE_OF_BLAME * unused;
     let megabytes = |bytes: f64| format!("{:.0} MB", bytes / (1 << 20) as f64);
-    let Some(severity) = UNUSED.severity(share).filter(|_| blamed) else {
+    let Some(severity) = UNUSED.of(period).severity(share).filter(|_| blamed) else {
         return Ok(Judgement::Healthy(format!(
             "transparent huge pages are always used: {} of the VM's {} stand in some, and it uses {}",
             megabytes(huge),
@@ -78,7 +83,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .costs(Cost::MemoryBytes(unused))
         .because(Evidence::number("resident", rss, Unit::Bytes))
         .because(Evidence::number("used, by the VM", used, Unit::Bytes))
-        .because(Evidence::number("resident and not used", share, Unit::Ratio).against(UNUSED.warning, UNUSED.source))
+        .because(Evidence::number("resident and not used", share, Unit::Ratio).against_scale(UNUSED.of(period)))
         .because(Evidence::number("in transparent huge pages", huge, Unit::Bytes))
         .because(Evidence::text("setting of the host", "always"))
         .but("carriers that became sparse after a peak hold memory too, with small pages as well: compare block and carrier sizes")

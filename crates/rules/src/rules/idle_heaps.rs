@@ -2,7 +2,7 @@
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Group, Missing, Period, ProcessRow, ProcessUse, Rank, Remedy, Scale,
-    Subject, Unit, metrics,
+    Subject, Threshold, Unit, metrics,
 };
 
 use crate::remedy;
@@ -20,11 +20,16 @@ pub const RULE: Rule = Rule {
     account: Account::Memory,
     topics: &[Topic::Memory],
     judge,
+    thresholds: &[SHARE],
     ..Rule::COMMON
 };
 
 /// Heaps of idle processes as a share of what is resident.
-const SHARE: Scale = Scale { notice: 0.10, warning: 0.25, critical: 0.75, source: "judgement" };
+const SHARE: Threshold = Threshold::new(
+    "idle-heaps.heap_share",
+    "heaps of idle processes, share of resident memory",
+    Scale { notice: 0.10, warning: 0.25, critical: 0.75, source: "judgement" },
+);
 
 /// A heap below this is not worth a change.
 const LARGE_BYTES: i64 = 4_000_000;
@@ -85,7 +90,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let all_large = bytes_of(large.filter(|row| row.ranks.contains(&Rank::Memory)));
     let all = period.find(Group::Memory, "", "processes").map_or(0.0, |stat| stat.last.value as f64);
     let with_others = all * seen / all_large.max(1.0);
-    let severity_of = |bytes: f64| SHARE.severity(bytes / resident.max(1.0));
+    let severity_of = |bytes: f64| SHARE.of(period).severity(bytes / resident.max(1.0));
     let severity = [severity_of(seen), severity_of(with_others).map(|severity| severity.min(MINOR))];
     let severity = severity.into_iter().flatten().reduce(f64::max).filter(|_| seen >= WORTH_BYTES);
     let (Some(severity), Some((first, row))) = (severity, idle.first()) else {
@@ -131,7 +136,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     100.0 * seen / resident.max(1.0),
                     megabytes(all_large)
                 ))
-                .against(SHARE.warning * resident, SHARE.source),
+                .against(SHARE.of(period).warning * resident, SHARE.of(period).source),
         )
         .because_some((with_others > seen).then(|| {
             Evidence::number("heaps of all idle processes, if the others are like these", with_others, Unit::Bytes)

@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, Subject, Unit, Weighed, metrics,
+    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, Subject, Threshold, Unit,
+    Weighed, metrics,
 };
 
 use crate::remedy;
@@ -28,6 +29,7 @@ pub const RULE: Rule = Rule {
     since: 23,
     account: Account::CpuUsed,
     judge,
+    thresholds: &[COST, HELD],
     ..Rule::COMMON
 };
 
@@ -36,15 +38,21 @@ const LARGE_BYTES: f64 = 32_768.0;
 const LARGE_SOURCE: &str = "measured: 10 to 30 µs to copy and collect it, most messages take 1 µs";
 
 /// Copying and collecting it, as a share of the CPU that the VM uses.
-const COST: Scale =
-    Scale { notice: 0.02, warning: 0.05, critical: 0.50, source: "judgement: what is not copied is saved" };
+const COST: Threshold = Threshold::new(
+    "large-messages.cpu_share",
+    "copying and collecting large messages, share of the CPU that the VM uses",
+    Scale { notice: 0.02, warning: 0.05, critical: 0.50, source: "judgement: what is not copied is saved" },
+);
 
 /// Below this nobody would win anything by a change (judgement).
 const WORTH_CORES: f64 = 0.02;
 
 /// Such messages in queues, in bytes.
-const HELD: Scale =
-    Scale { notice: 20e6, warning: 100e6, critical: 4e9, source: "judgement: memory that is there twice" };
+const HELD: Threshold = Threshold::new(
+    "large-messages.queued_bytes",
+    "bytes of large messages in queues",
+    Scale { notice: 20e6, warning: 100e6, critical: 4e9, source: "judgement: memory that is there twice" },
+);
 
 /// What it takes to copy a byte of a message and to collect it, in seconds (measured: 0.3 to 1.2 on OTP 23, 25 and 29, terms of 2 to 250 kB).
 const SECONDS_PER_BYTE: f64 = 0.5e-9;
@@ -98,9 +106,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     // What was seen to come is what they cost at least.
     let sure = period.messages.bytes_per_s as f64 * share * SECONDS_PER_BYTE;
     let is_sure = seen.bytes == 0 || sure >= SURE * cores;
-    let by_cpu = COST.severity(used).filter(|_| cores >= WORTH_CORES);
+    let by_cpu = COST.of(period).severity(used).filter(|_| cores >= WORTH_CORES);
     let by_cpu = by_cpu.map(|severity| if is_sure { severity } else { severity.min(MINOR) });
-    let by_memory = HELD.severity(held);
+    let by_memory = HELD.of(period).severity(held);
     let Some(severity) = by_cpu.into_iter().chain(by_memory).reduce(f64::max) else {
         return Ok(Judgement::Healthy(format!(
             "messages to {who} have {each:.0} kB, but copying them takes {cores:.3} cores at most"
@@ -120,7 +128,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .costs(if by_memory > by_cpu { Cost::MemoryBytes(held) } else { Cost::CpuCores(cores) })
         .because(
             Evidence::number("copying and collecting, at most", used, Unit::Ratio)
-                .against(COST.warning, COST.source)
+                .against_scale(COST.of(period))
                 .with_text(text),
         )
         .because_some((came.messages > 0).then(|| {
@@ -133,7 +141,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             ))
         }))
         .because(Evidence::number("garbage of the node in a second", reclaimed, Unit::Bytes))
-        .because(Evidence::number("such messages in queues", held, Unit::Bytes).against(HELD.warning, HELD.source))
+        .because(Evidence::number("such messages in queues", held, Unit::Bytes).against_scale(HELD.of(period)))
         .because_some(
             first
                 .process
@@ -156,7 +164,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "persistent terms, literals of loaded modules and binaries above 64 bytes are not copied, and ETS copies only what is looked up",
             "words reclaimed in a second, and CPU per request, under the same load",
         ))
-        .fix_if(held >= HELD.notice && first.is_on_heap, || {
+        .fix_if(held >= HELD.of(period).notice && first.is_on_heap, || {
             remedy::of(
                 period,
                 "process.message_queue_data",

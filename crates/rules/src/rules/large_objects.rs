@@ -1,7 +1,8 @@
 //! BT068: lookups copy large objects out of ETS tables.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Subject, TableRow, Unit, Use, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Subject, TableRow, Threshold, Unit,
+    Use, metrics,
 };
 
 use crate::remedy;
@@ -20,6 +21,7 @@ pub const RULE: Rule = Rule {
     account: Account::CpuUsed,
     topics: &[Topic::MemoryCpu],
     judge,
+    thresholds: &[COST],
     ..Rule::COMMON
 };
 
@@ -30,12 +32,16 @@ const LARGE_BYTES: f64 = 32_768.0;
 const WORTH_BYTES_PER_S: f64 = 100e6;
 
 /// Collections and page faults as a share of the CPU that the VM uses.
-const COST: Scale = Scale {
-    notice: 0.05,
-    warning: 0.15,
-    critical: 0.60,
-    source: "judgement: what is not copied is not collected either",
-};
+const COST: Threshold = Threshold::new(
+    "large-objects.cpu_share",
+    "GC and page faults, share of the CPU that the VM uses",
+    Scale {
+        notice: 0.05,
+        warning: 0.15,
+        critical: 0.60,
+        source: "judgement: what is not copied is not collected either",
+    },
+);
 
 /// Share of the sampled work that processes with such heaps must do (judgement: more than half).
 const MOSTLY: f64 = 0.5;
@@ -71,7 +77,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     }
     let collecting = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU])?.gc;
     let share = collecting / used.max(collecting).max(f64::MIN_POSITIVE);
-    let Some(severity) = COST.severity(share) else {
+    let Some(severity) = COST.of(period).severity(share) else {
         return healthy(format!("; collecting takes {:.0} % of the VM's CPU", share * 100.0));
     };
     let owner = table.owner_name.as_deref().unwrap_or(&table.owner);
@@ -102,8 +108,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .because(Evidence::number("lookups that would explain it, at most", garbage / each, Unit::PerSecond))
     .because(Evidence::number("time in collections", collecting, Unit::Cores))
     .because(
-        Evidence::number("collections, of the VM's CPU", share, Unit::Ratio)
-            .against(COST.warning, COST.source),
+        Evidence::number("collections, of the VM's CPU", share, Unit::Ratio).against_scale(COST.of(period)),
     )
     .because(Evidence::number(
         "share of sampled work done by processes with such heaps",

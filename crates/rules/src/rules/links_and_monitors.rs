@@ -6,7 +6,7 @@
 
 use beamtune_model::units::{Nanos, SECOND_NS};
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, SeriesStat, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, SeriesStat, Threshold, Unit, metrics,
 };
 
 use crate::remedy;
@@ -22,16 +22,21 @@ pub const RULE: Rule = Rule {
     since: 23,
     account: Account::CpuUsed,
     judge,
+    thresholds: &[COUNT],
     ..Rule::COMMON
 };
 
 /// Links, monitors and timers of the whole node.
-const COUNT: Scale = Scale {
-    notice: 50_000.0,
-    warning: 200_000.0,
-    critical: 20_000_000.0,
-    source: "measured on OTP 23, 25 and 27: a monitor takes 120 to 140 bytes, so 200,000 take some 25 MB; the numbers are judgement",
-};
+const COUNT: Threshold = Threshold::new(
+    "links-and-monitors.count",
+    "links, monitors and timers of the whole node",
+    Scale {
+        notice: 50_000.0,
+        warning: 200_000.0,
+        critical: 20_000_000.0,
+        source: "measured on OTP 23, 25 and 27: a monitor takes 120 to 140 bytes, so 200,000 take some 25 MB; the numbers are judgement",
+    },
+);
 
 /// So many of them for each process have a use: links to its supervisor and workers, timers, monitors of calls under way (judgement).
 const USUAL: f64 = 20.0;
@@ -71,7 +76,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let by_blocks = (blocks.last - processes - queued.most).max(0.0);
     let count = kinds.as_ref().map_or(by_blocks, |kinds| kinds.count(side));
     let each = count / processes.max(1.0);
-    let Some(severity) = COUNT.severity(count).filter(|_| each > USUAL) else {
+    let Some(severity) = COUNT.of(period).severity(count).filter(|_| each > USUAL) else {
         return Ok(Judgement::Healthy(format!(
             "about {count:.0} links, monitors and timers for {processes:.0} processes: {each:.1} for each"
         )));
@@ -102,7 +107,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .costs(Cost::MemoryBytes(kinds.as_ref().map_or(count * side, Kinds::bytes)))
     .because(
         Evidence::number("links, monitors and timers", count, Unit::Count)
-            .against(COUNT.warning, COUNT.source)
+            .against_scale(COUNT.of(period))
             .with_text(match kinds {
                 Some(_) => "by what they take",
                 None => "blocks of fix_alloc, but for those of processes and messages; a link has two of them from 25 on",

@@ -1,6 +1,6 @@
 //! BT030: the area for literals is nearly full; the VM ends when it is.
 
-use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Subject, Unit, metrics};
+use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
@@ -17,22 +17,27 @@ pub const RULE: Rule = Rule {
     topics: &[Topic::Memory],
     judges_dumps: true,
     judge,
+    thresholds: &[FULL],
     ..Rule::COMMON
 };
 
 /// Used share of the area.
-const FULL: Scale = Scale {
-    notice: 0.5,
-    warning: 0.7,
-    critical: 0.9,
-    source: "judgement: the VM ends when a literal does not fit",
-};
+const FULL: Threshold = Threshold::new(
+    "literal-area.used_share",
+    "used share of the literal area",
+    Scale {
+        notice: 0.5,
+        warning: 0.7,
+        critical: 0.9,
+        source: "judgement: the VM ends when a literal does not fit",
+    },
+);
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let used = period.stat(&metrics::MMAP_USED, "literal")?;
     let total = period.stat(&metrics::MMAP_TOTAL, "literal")?.last.value as f64;
     let (now, share) = (used.last.value as f64, used.last.value as f64 / total.max(1.0));
-    let Some(severity) = FULL.severity(share) else {
+    let Some(severity) = FULL.of(period).severity(share) else {
         return Ok(Judgement::Healthy(format!(
             "{} of the {} for literals are used",
             megabytes(now),
@@ -55,7 +60,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .costs(time_left(period, used, (total - now).max(0.0)))
         .because(Evidence::number("used", now, Unit::Bytes))
         .because(Evidence::number("size", total, Unit::Bytes))
-        .because(Evidence::number("share used", share, Unit::Ratio).against(FULL.warning, FULL.source))
+        .because(Evidence::number("share used", share, Unit::Ratio).against_scale(FULL.of(period)))
         .because_some((grown > 0.0).then(|| Evidence::number("more than at the begin of this period", grown, Unit::Bytes)))
         .but("old code and old persistent terms stay until no process refers to them: part of it may go back")
         .fix(remedy::of(

@@ -5,7 +5,7 @@
 //! `error_logger`, which hands events on to handlers of the time before OTP 21, has none: its queue grows.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Signal, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Signal, Threshold, Unit, metrics,
 };
 
 use crate::remedy;
@@ -22,6 +22,7 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::SCAN_LONGEST_QUEUE],
     account: Account::Delay,
     judge,
+    thresholds: &[SYNC, DROP, QUEUE],
     ..Rule::COMMON
 };
 
@@ -50,31 +51,43 @@ const HANDLERS: &[Handler] = &[
 ];
 
 /// Share of the looks in which a handler had so many messages that whoever logs waits.
-const SYNC: Scale = Scale {
-    notice: 0.10,
-    warning: 0.40,
-    critical: 1.01,
-    source: "from sync_mode_qlen (10) on whoever logs waits: logger's own protection; the shares are judgement",
-};
+const SYNC: Threshold = Threshold::new(
+    "logger-overload.sync_share",
+    "share of samples in which a handler is in sync mode",
+    Scale {
+        notice: 0.10,
+        warning: 0.40,
+        critical: 1.01,
+        source: "from sync_mode_qlen (10) on whoever logs waits: logger's own protection; the shares are judgement",
+    },
+);
 
 /// Share of the looks in which events were dropped.
-const DROP: Scale = Scale {
-    notice: 0.05,
-    warning: 0.15,
-    critical: 0.40,
-    source: "from drop_mode_qlen (200) on events are lost: logger's own protection; the shares are judgement",
-};
+const DROP: Threshold = Threshold::new(
+    "logger-overload.drop_share",
+    "share of samples in which a handler drops events",
+    Scale {
+        notice: 0.05,
+        warning: 0.15,
+        critical: 0.40,
+        source: "from drop_mode_qlen (200) on events are lost: logger's own protection; the shares are judgement",
+    },
+);
 
 /// Hands events on to handlers that were written for releases before 21. Nobody waits for it, and it drops nothing.
 const UNPROTECTED: &str = "error_logger";
 
 /// Messages in its queue, on the average.
-const QUEUE: Scale = Scale {
-    notice: 1_000.0,
-    warning: 5_000.0,
-    critical: 100_000.0,
-    source: "judgement: from flush_qlen (1,000) on a handler with protection throws away what waits",
-};
+const QUEUE: Threshold = Threshold::new(
+    "logger-overload.queue_length",
+    "mean messages in the queue of error_logger",
+    Scale {
+        notice: 1_000.0,
+        warning: 5_000.0,
+        critical: 100_000.0,
+        source: "judgement: from flush_qlen (1,000) on a handler with protection throws away what waits",
+    },
+);
 
 /// From this share of those who wait on, the log is full of ends (judgement).
 const MOSTLY: f64 = 0.5;
@@ -98,13 +111,17 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         if is_unprotected(process) {
             longest = longest.max(process.queue_max);
             let mean = told(process, looks) * view::mean_queue(process);
-            drafts.extend(QUEUE.severity(mean).map(|severity| unprotected(period, process, mean, severity)));
+            drafts.extend(
+                QUEUE.of(period).severity(mean).map(|severity| unprotected(period, process, mean, severity)),
+            );
         }
         let Some(handler) = handler(process) else { continue };
         longest = longest.max(process.queue_max);
         let load = Load::of(process, handler, looks);
-        let severity =
-            [SYNC.severity(load.waits), DROP.severity(load.drops)].into_iter().flatten().reduce(f64::max);
+        let severity = [SYNC.of(period).severity(load.waits), DROP.of(period).severity(load.drops)]
+            .into_iter()
+            .flatten()
+            .reduce(f64::max);
         drafts.extend(severity.map(|severity| describe(period, process, handler, &load, severity)));
     }
     Ok(Judgement::found_or_healthy(
@@ -161,7 +178,7 @@ impl Load {
 }
 
 fn describe(period: &Period, process: &ProcessUse, handler: &Handler, load: &Load, severity: f64) -> Draft {
-    let drops = DROP.severity(load.drops).is_some();
+    let drops = DROP.of(period).severity(load.drops).is_some();
     let most = process.queue_max;
     let ending = ending(period, process).filter(|share| *share >= MOSTLY);
     let what = if drops { "who logs waits for it, and events are dropped" } else { "who logs waits for it" };
@@ -174,12 +191,12 @@ fn describe(period: &Period, process: &ProcessUse, handler: &Handler, load: &Loa
     .costs(Cost::Waiting(load.mean))
     .because(
         Evidence::number("looks in which those who log had to wait", load.waits, Unit::Ratio)
-            .against(SYNC.warning, SYNC.source)
+            .against_scale(SYNC.of(period))
             .with_text(format!("{} messages and more in its queue", handler.sync)),
     )
     .because(
         Evidence::number("looks in which events were dropped", load.drops, Unit::Ratio)
-            .against(DROP.warning, DROP.source)
+            .against_scale(DROP.of(period))
             .with_text(format!("{} messages and more", handler.drop)),
     )
     .because(Evidence::number("messages in its queue, most", most as f64, Unit::Count))
@@ -250,7 +267,7 @@ fn unprotected(period: &Period, process: &ProcessUse, mean: f64, severity: f64) 
     .costs(Cost::Waiting(mean))
     .because(
         Evidence::number("messages in its queue, mean", mean, Unit::Count)
-            .against(QUEUE.warning, QUEUE.source),
+            .against_scale(QUEUE.of(period)),
     )
     .because(Evidence::number("messages in its queue, most", process.queue_max as f64, Unit::Count))
     .because_some(stack::of(process).map(|place| Evidence::text("where it was", place)))

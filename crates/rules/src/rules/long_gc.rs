@@ -1,7 +1,8 @@
 //! BT017: a process stands still while its garbage is collected, or has a heap with which it will.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Signal, Subject, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Signal, Subject, Threshold,
+    Unit, metrics,
 };
 
 use crate::remedy;
@@ -19,24 +20,33 @@ pub const RULE: Rule = Rule {
     account: Account::Delay,
     role: Role::Symptom,
     judge,
+    thresholds: &[LONGEST, STANDS],
     ..Rule::COMMON
 };
 
 /// The longest collection, in seconds.
-const LONGEST: Scale = Scale {
-    notice: 0.1,
-    warning: 0.25,
-    critical: 2.0,
-    source: "judgement: whoever asks the process waits as long; operators report collections of 100 to 500 ms and more",
-};
+const LONGEST: Threshold = Threshold::new(
+    "long-gc.longest_seconds",
+    "longest GC in seconds",
+    Scale {
+        notice: 0.1,
+        warning: 0.25,
+        critical: 2.0,
+        source: "judgement: whoever asks the process waits as long; operators report collections of 100 to 500 ms and more",
+    },
+);
 
 /// Share of time for which the process that is named stands still: so many of those who ask it wait, however short each collection is.
-const STANDS: Scale = Scale {
-    notice: 0.01,
-    warning: 0.05,
-    critical: 0.5,
-    source: "judgement: of 20 who ask a process one meets a collection",
-};
+const STANDS: Threshold = Threshold::new(
+    "long-gc.gc_share",
+    "share of time for which the process stands still in GC",
+    Scale {
+        notice: 0.01,
+        warning: 0.05,
+        critical: 0.5,
+        source: "judgement: of 20 who ask a process one meets a collection",
+    },
+);
 
 /// A heap of this size is looked at closely by who operates nodes; of a smaller one the VM tells itself (`large_heap`, from 128 MB on).
 const LARGE_BYTES: f64 = 500e6;
@@ -45,7 +55,8 @@ const WORTH_KNOWING: f64 = 10.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let told = told(period, "long_gc")?;
-    let stands = LONGEST.severity(told.longest).map(|severity| stands_still(period, &told, severity));
+    let stands =
+        LONGEST.of(period).severity(told.longest).map(|severity| stands_still(period, &told, severity));
     let is_told = |who: &str| {
         let culprit = told.culprit.as_ref().filter(|_| stands.is_some());
         culprit.is_some_and(|culprit| culprit.subject.contains(who))
@@ -110,7 +121,7 @@ fn stands_still(period: &Period, told: &Told<'_>, severity: f64) -> Draft {
     let stands = told.culprit.as_ref().map_or(0.0, |culprit| {
         told.seconds / period.seconds().max(1.0) * culprit.count as f64 / culprit.of.max(1) as f64
     });
-    let severity = STANDS.severity(stands).map_or(severity, |of_time| of_time.max(severity));
+    let severity = STANDS.of(period).severity(stands).map_or(severity, |of_time| of_time.max(severity));
     let hosts = told.may_be_the_hosts(period);
     let process = told.culprit.as_ref().and_then(|culprit| {
         period.processes.iter().find(|process| culprit.subject.contains(process.pid.as_str()))
@@ -136,13 +147,12 @@ fn stands_still(period: &Period, told: &Told<'_>, severity: f64) -> Draft {
     .costs(Cost::DelaySeconds(told.longest))
     .share(stands)
     .because(
-        Evidence::number("longest collection", told.longest, Unit::Seconds)
-            .against(LONGEST.warning, LONGEST.source),
+        Evidence::number("longest collection", told.longest, Unit::Seconds).against_scale(LONGEST.of(period)),
     )
     .because(Evidence::number("such collections", told.rate, Unit::PerSecond))
     .because(
         Evidence::number("share of time for which it stands still", stands, Unit::Ratio)
-            .against(STANDS.warning, STANDS.source),
+            .against_scale(STANDS.of(period)),
     )
     .because_some((queue > 0).then(|| Evidence::number("messages in its queue", queue as f64, Unit::Count)))
     .but_if(hosts, "schedulers waited for a CPU for about as long: on a host with CPU left it may be short");

@@ -4,7 +4,7 @@
 //! that does not count its work keeps it, and everybody in that scheduler's queue waits.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, Scale, Signal, Subject, Unit, facts, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, Scale, Signal, Subject, Threshold, Unit, facts, metrics,
 };
 
 use crate::remedy;
@@ -20,23 +20,28 @@ pub const RULE: Rule = Rule {
     account: Account::Delay,
     role: Role::Symptom,
     judge,
+    thresholds: &[LONGEST],
     ..Rule::COMMON
 };
 
 /// The longest slice, in seconds.
-const LONGEST: Scale = Scale {
-    notice: 0.05,
-    warning: 0.25,
-    critical: 1.0,
-    source: "judgement; EMQX reports slices of 240 ms and more, others of 500 ms",
-};
+const LONGEST: Threshold = Threshold::new(
+    "long-schedule.longest_seconds",
+    "longest time slice in seconds",
+    Scale {
+        notice: 0.05,
+        warning: 0.25,
+        critical: 1.0,
+        source: "judgement; EMQX reports slices of 240 ms and more, others of 500 ms",
+    },
+);
 
 /// One slice in a long time may be the operating system's: it had taken the core away.
 const FEW: i64 = 1;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let told = told(period, "long_schedule")?;
-    let Some(severity) = LONGEST.severity(told.longest) else {
+    let Some(severity) = LONGEST.of(period).severity(told.longest) else {
         return Ok(Judgement::Healthy("no time slice took 50 ms or more".to_owned()));
     };
     let alone = told.count <= FEW;
@@ -61,7 +66,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .signals(hosts.then_some(Signal::MayBeHost))
     .costs(Cost::DelaySeconds(told.longest))
     .share(told.seconds / period.seconds().max(1.0))
-    .because(Evidence::number("longest slice", told.longest, Unit::Seconds).against(LONGEST.warning, LONGEST.source))
+    .because(Evidence::number("longest slice", told.longest, Unit::Seconds).against_scale(LONGEST.of(period)))
     .because(Evidence::number("such slices", told.rate, Unit::PerSecond))
     .because(Evidence::number("time in them", told.seconds / period.seconds(), Unit::Cores))
     .because_some(native_modules(period).map(|functions| Evidence::text("NIFs outside OTP", functions)))

@@ -2,7 +2,7 @@
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Group, MemoryKind, Missing, Period, Rank, Scale, Signal,
-    Subject, Unit, metrics, units::SECOND_NS,
+    Subject, Threshold, Unit, metrics, units::SECOND_NS,
 };
 use beamtune_stats::{Trend, trend};
 
@@ -24,11 +24,16 @@ pub const RULE: Rule = Rule {
     topics: &[Topic::Memory],
     needs_minutes: true,
     judge,
+    thresholds: &[RATE],
     ..Rule::COMMON
 };
 
 /// Where no limit is known, growth as a share of what is there, per hour.
-const RATE: Scale = Scale { notice: 0.05, warning: 0.5, critical: 10.0, source: "judgement" };
+const RATE: Threshold = Threshold::new(
+    "memory-growing.growth_per_hour",
+    "growth per hour, share of what there is, where no limit is known",
+    Scale { notice: 0.05, warning: 0.5, critical: 10.0, source: "judgement" },
+);
 
 /// Growth within the period that is not noise, in bytes.
 const WORTH_BYTES: f64 = 4e6;
@@ -113,7 +118,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let room = room.filter(|_| !fills);
         let severity = match room {
             Some(room) => (room.bytes / growing.pace.max(1e-9) < FAR_SECONDS).then_some(0.0),
-            None => RATE.severity(growing.pace * 3600.0 / growing.now.max(1.0)),
+            None => RATE.of(period).severity(growing.pace * 3600.0 / growing.now.max(1.0)),
         };
         let Some(severity) = severity else { continue };
         let draft = draft(period, severity, growing, room);

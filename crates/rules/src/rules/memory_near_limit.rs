@@ -1,8 +1,8 @@
 //! BT037: the VM has taken nearly all the memory that it may have: the kernel is about to end it, or RabbitMQ holds up its publishers.
 
 use beamtune_model::{
-    Account, Code, Confidence, Evidence, HostPart, Missing, Period, Rank, Scale, Subject, Unit, facts,
-    metrics,
+    Account, Code, Confidence, Evidence, HostPart, Missing, Period, Rank, Scale, Subject, Threshold, Unit,
+    facts, metrics,
 };
 
 use crate::remedy;
@@ -21,16 +21,21 @@ pub const RULE: Rule = Rule {
     role: Role::Symptom,
     topics: &[Topic::Memory],
     judge,
+    thresholds: &[USED],
     ..Rule::COMMON
 };
 
 /// Resident memory as a share of the limit.
-const USED: Scale = Scale {
-    notice: 0.70,
-    warning: 0.80,
-    critical: 0.95,
-    source: "judgement: a full collection of a large heap needs room for a second one",
-};
+const USED: Threshold = Threshold::new(
+    "memory-near-limit.used_share",
+    "resident memory, share of the limit",
+    Scale {
+        notice: 0.70,
+        warning: 0.80,
+        critical: 0.95,
+        source: "judgement: a full collection of a large heap needs room for a second one",
+    },
+);
 
 /// A host's memory is this VM's concern where it has so much of it (judgement).
 const MOST_OF_HOST: f64 = 0.25;
@@ -103,7 +108,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         }
     };
     let near = tightest.and_then(|tightest| {
-        USED.severity(concern(tightest)).map(|severity| near(period, tightest, resident, severity, &sentence))
+        USED.of(period)
+            .severity(concern(tightest))
+            .map(|severity| near(period, tightest, resident, severity, &sentence))
     });
     Ok(Judgement::found_or_healthy(near.into_iter().chain(rabbitmq).collect(), sentence))
 }
@@ -125,7 +132,7 @@ fn near(period: &Period, tightest: &Limit, resident: f64, severity: f64, sentenc
     Draft::new(severity, format!("{sentence}: {end}, without a crash dump"))
         .about(if tightest.is_group { Subject::limit(beamtune_model::Limit::ControlGroupMemory) } else { Subject::host(HostPart::Memory) })
         .costs(rss.and_then(|stat| time_left(period, stat, tightest.left.max(0.0))))
-        .because(Evidence::number("taken", tightest.used, Unit::Ratio).against(USED.warning, USED.source))
+        .because(Evidence::number("taken", tightest.used, Unit::Ratio).against_scale(USED.of(period)))
         .because(Evidence::number("resident at most", resident, Unit::Bytes))
         .because(Evidence::number("limit", tightest.bytes, Unit::Bytes))
         .because_some(who(period))

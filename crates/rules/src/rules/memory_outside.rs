@@ -2,7 +2,8 @@
 
 use beamtune_model::memory::{Bridge, all_together, allocators, content, mapping, moved_while_looking};
 use beamtune_model::{
-    Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, Scale, Subject, Unit, facts, metrics,
+    Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, Scale, Subject, Threshold, Unit,
+    facts, metrics,
 };
 
 use crate::remedy;
@@ -22,16 +23,21 @@ pub const RULE: Rule = Rule {
         "what rabbitmq-diagnostics status --formatter json prints, or status and recon_alloc:fragmentation(current)",
     ),
     judge,
+    thresholds: &[SHARE],
     ..Rule::COMMON
 };
 
 /// malloc's part of what is resident.
-const SHARE: Scale = Scale {
-    notice: 0.15,
-    warning: 0.30,
-    critical: 0.70,
-    source: "judgement: an ordinary node has 5 to 15 MB of it",
-};
+const SHARE: Threshold = Threshold::new(
+    "memory-outside.malloc_share",
+    "malloc's part, share of resident memory",
+    Scale {
+        notice: 0.15,
+        warning: 0.30,
+        critical: 0.70,
+        source: "judgement: an ordinary node has 5 to 15 MB of it",
+    },
+);
 
 /// Below this every node has it.
 const WORTH_BYTES: f64 = 48e6;
@@ -119,7 +125,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let healthy = || {
         Ok(Judgement::Healthy(format!("{label}: {} of {} resident", megabytes(bytes), megabytes(resident))))
     };
-    let Some(severity) = SHARE.severity(share).filter(|_| bytes >= WORTH_BYTES) else { return healthy() };
+    let Some(severity) = SHARE.of(period).severity(share).filter(|_| bytes >= WORTH_BYTES) else {
+        return healthy();
+    };
     // What is resident and what is in carriers are read one after the other, which are of one instant only where little moves.
     let moves = largest_fall(period)?.max(moved_while_looking(period));
     if bytes < moves {

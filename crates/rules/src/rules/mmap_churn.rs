@@ -2,7 +2,9 @@
 //! at once is more than it keeps.
 
 use beamtune_model::memory::{Allocator, allocators};
-use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Subject, Unit, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, metrics,
+};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, Topic};
@@ -27,16 +29,21 @@ pub const RULE: Rule = Rule {
     role: Role::Symptom,
     topics: &[Topic::MemoryCpu],
     judge,
+    thresholds: &[COST],
     ..Rule::COMMON
 };
 
 /// Of the CPU that the VM uses, what its page faults take.
-const COST: Scale = Scale {
-    notice: 0.05,
-    warning: 0.15,
-    critical: 0.50,
-    source: "judgement; operators saved about 10 % CPU with a super carrier, 2.2 µs a page were measured",
-};
+const COST: Threshold = Threshold::new(
+    "mmap-churn.cpu_share",
+    "page faults, share of the CPU that the VM uses",
+    Scale {
+        notice: 0.05,
+        warning: 0.15,
+        critical: 0.50,
+        source: "judgement; operators saved about 10 % CPU with a super carrier, 2.2 µs a page were measured",
+    },
+);
 
 /// Below this nobody would win anything by a change.
 const WORTH_CORES: f64 = 0.02;
@@ -64,7 +71,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "{again:.0} page faults a second take about {cores:.2} cores of the kernel{why}"
         )))
     };
-    let Some(severity) = COST.severity(share).filter(|_| cores >= WORTH_CORES) else { return healthy("") };
+    let Some(severity) = COST.of(period).severity(share).filter(|_| cores >= WORTH_CORES) else {
+        return healthy("");
+    };
     if segments.mapped < FEW_SEGMENTS {
         return healthy(", and not for the VM's carriers: hardly any is unmapped");
     }
@@ -94,8 +103,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .because(Evidence::number("page faults that growth does not explain", again, Unit::PerSecond))
     .because(Evidence::number("CPU that these take", cores, Unit::Cores))
     .because(
-        Evidence::number("of the CPU that the VM uses", share, Unit::Ratio)
-            .against(COST.warning, COST.source),
+        Evidence::number("of the CPU that the VM uses", share, Unit::Ratio).against_scale(COST.of(period)),
     )
     .because(Evidence::number("CPU in the kernel", system, Unit::Cores))
     .because(Evidence::number("segments mapped and unmapped", segments.mapped, Unit::PerSecond))

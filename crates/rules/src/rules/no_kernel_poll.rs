@@ -1,6 +1,6 @@
 //! BT013: the VM waits for its sockets with poll or select, whose cost grows with every idle connection.
 
-use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Threshold, Unit, facts, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -14,16 +14,21 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::POLLSET_KERNEL_POLL],
     account: Account::CpuUsed,
     judge,
+    thresholds: &[DESCRIPTORS],
     ..Rule::COMMON
 };
 
 /// Descriptors that each call of poll has to look through.
-const DESCRIPTORS: Scale = Scale {
-    notice: 1.0,
-    warning: 200.0,
-    critical: 2_000.0,
-    source: "measured: 2,000 idle connections cost 201 µs a request with poll, 11 µs with epoll; 9,000 saturate a core",
-};
+const DESCRIPTORS: Threshold = Threshold::new(
+    "no-kernel-poll.descriptors",
+    "file descriptors in the poll sets",
+    Scale {
+        notice: 1.0,
+        warning: 200.0,
+        critical: 2_000.0,
+        source: "measured: 2,000 idle connections cost 201 µs a request with poll, 11 µs with epoll; 9,000 saturate a core",
+    },
+);
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     // One fallback set without kernel poll is normal, see ERTS's erl_check_io.c; none with it is not.
@@ -40,7 +45,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let Some((sets, descriptors)) = counted else {
         return period.stat(&metrics::POLLSET_FDS, "0").map(|_| healthy());
     };
-    let Some(severity) = DESCRIPTORS.severity(descriptors) else {
+    let Some(severity) = DESCRIPTORS.of(period).severity(descriptors) else {
         return Ok(Judgement::Healthy("sockets are waited for with poll, and there are none".to_owned()));
     };
     let check_io = view::states(period, &["poll", "scheduler"]).map(|states| states.get("check_io")).ok();
@@ -52,10 +57,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .because(Evidence::number("poll sets with epoll", 0.0, Unit::Count).with_text(format!("of {sets}")))
         .because(
             Evidence::number("descriptors in the sets", descriptors, Unit::Count)
-                .against(DESCRIPTORS.warning, DESCRIPTORS.source),
+                .against_scale(DESCRIPTORS.of(period)),
         )
         .because_some(check_io.map(|cores| Evidence::number("time in the msacc state `check_io`", cores, Unit::Cores)))
-        .but_if(descriptors < DESCRIPTORS.warning, "with so few descriptors it costs little")
+        .but_if(descriptors < DESCRIPTORS.of(period).warning, "with so few descriptors it costs little")
         .fix(remedy::of(
             period,
             "build.kernel_poll",

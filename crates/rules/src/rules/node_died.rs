@@ -2,7 +2,7 @@
 
 use beamtune_model::{
     Account, Code, Confidence, Evidence, Group, Missing, Period, ProcessRow, ProcessUse, Scale, Subject,
-    Unit, facts, metrics,
+    Threshold, Unit, facts, metrics,
 };
 
 use crate::remedy;
@@ -20,6 +20,7 @@ pub const RULE: Rule = Rule {
     account: Account::Delay,
     judges_dumps: true,
     judge,
+    thresholds: &[QUEUE],
     ..Rule::COMMON
 };
 
@@ -30,12 +31,16 @@ const DIED: f64 = 100.0;
 const ASKED: f64 = 74.5;
 
 /// Messages in one queue at that moment. Whether it grew is not known.
-const QUEUE: Scale = Scale {
-    notice: 1_000.0,
-    warning: 5_000.0,
-    critical: 500_000.0,
-    source: "a queue above 5,000 makes a process suspect (practice of RabbitMQ's and EMQX's operators)",
-};
+const QUEUE: Threshold = Threshold::new(
+    "node-died.queue_length",
+    "messages in one queue when the node ended",
+    Scale {
+        notice: 1_000.0,
+        warning: 5_000.0,
+        critical: 500_000.0,
+        source: "a queue above 5,000 makes a process suspect (practice of RabbitMQ's and EMQX's operators)",
+    },
+);
 
 /// Long queues that are named.
 const QUEUES: usize = 3;
@@ -250,7 +255,7 @@ fn out_of_memory(period: &Period, allocator: &str, bytes: f64, kind: &str) -> Dr
             "beamtune memory shows how far the area is used",
         )
     })
-    .fix_if(is_own && queue.is_some_and(|(_, queue)| queue as f64 >= QUEUE.notice), || {
+    .fix_if(is_own && queue.is_some_and(|(_, queue)| queue as f64 >= QUEUE.of(period).notice), || {
         remedy::of(
             period,
             "code.back_pressure",
@@ -485,7 +490,10 @@ fn queues(period: &Period) -> Vec<Draft> {
         .iter()
         .filter_map(|process| {
             let row = process.row.as_ref()?;
-            let severity = QUEUE.severity(row.queue as f64).filter(|_| row.queue as f64 >= QUEUE.warning)?;
+            let severity = QUEUE
+                .of(period)
+                .severity(row.queue as f64)
+                .filter(|_| row.queue as f64 >= QUEUE.of(period).warning)?;
             Some((severity, row.queue, process, row))
         })
         .collect();
@@ -499,7 +507,7 @@ fn queues(period: &Period) -> Vec<Draft> {
         .about(process.subject())
         .because(
             Evidence::number("messages in its queue", queue as f64, Unit::Count)
-                .against(QUEUE.warning, QUEUE.source),
+                .against_scale(QUEUE.of(period)),
         )
         .because(Evidence::number("its memory", row.memory_bytes as f64, Unit::Bytes))
         .because_some(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Threshold, Unit, facts, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -16,17 +16,22 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::PROCESS_USER],
     account: Account::CpuUnused,
     judge,
+    thresholds: &[USED],
     ..Rule::COMMON
 };
 
 /// The CPU that the VM uses, in nodes: one that uses little of one loses little. How much is lost by memory that is far away cannot be
 /// told from outside, so it stays a notice.
-const USED: Scale = Scale {
-    notice: 0.1,
-    warning: 2.0,
-    critical: 100.0,
-    source: "judgement: memory of another node takes 1.5 to 2 times as long to reach (numactl --hardware shows it)",
-};
+const USED: Threshold = Threshold::new(
+    "numa.memory_nodes",
+    "CPU that the VM uses, in memory nodes",
+    Scale {
+        notice: 0.1,
+        warning: 2.0,
+        critical: 100.0,
+        source: "judgement: memory of another node takes 1.5 to 2 times as long to reach (numactl --hardware shows it)",
+    },
+);
 const AT_MOST: f64 = 20.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -61,7 +66,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )));
     }
     let in_nodes = used / largest.max(1) as f64;
-    let Some(severity) = USED.severity(in_nodes) else {
+    let Some(severity) = USED.of(period).severity(in_nodes) else {
         return Ok(Judgement::Healthy(format!(
             "the VM spreads over {} memory nodes, and uses {used:.2} CPUs",
             parts.len()
@@ -77,7 +82,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .because(Evidence::number("memory nodes that the VM may use", parts.len() as f64, Unit::Count))
         .because(Evidence::number("CPUs of the largest", largest as f64, Unit::Count))
         .because(Evidence::number("CPU that the VM uses", used, Unit::Cores))
-        .because(Evidence::number("the same in memory nodes", in_nodes, Unit::Ratio).against(USED.notice, USED.source))
+        .because(Evidence::number("the same in memory nodes", in_nodes, Unit::Ratio).against(USED.of(period).notice, USED.of(period).source))
         .because(Evidence::text("schedulers", how))
         .but("how much memory that is far away costs is not measured: where the caches hold what is needed, nothing")
         .fix_if(fits, || {

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
-    Account, Code, Confidence, Cost, Evidence, Missing, Period, Scale, Signal, Unit, facts, metrics,
+    Account, Code, Confidence, Cost, Evidence, Missing, Period, Scale, Signal, Threshold, Unit, facts,
+    metrics,
 };
 use beamtune_stats::Trend;
 
@@ -25,24 +26,33 @@ pub const RULE: Rule = Rule {
     account: Account::Delay,
     role: Role::Symptom,
     judge,
+    thresholds: &[DELAY, CROWD],
     ..Rule::COMMON
 };
 
 /// Until a process that becomes runnable gets its turn, in seconds.
-const DELAY: Scale = Scale {
-    notice: 0.01,
-    warning: 0.1,
-    critical: 1.0,
-    source: "judgement: each step of a request waits that long once, and a request has several",
-};
+const DELAY: Threshold = Threshold::new(
+    "overload.delay_seconds",
+    "seconds from runnable to running",
+    Scale {
+        notice: 0.01,
+        warning: 0.1,
+        critical: 1.0,
+        source: "judgement: each step of a request waits that long once, and a request has several",
+    },
+);
 
 /// Processes that wait for each scheduler: where turns are short each comes soon, and work of many turns takes so many times longer.
-const CROWD: Scale = Scale {
-    notice: 10.0,
-    warning: 100.0,
-    critical: 2_000.0,
-    source: "judgement: work that needs many turns takes that many times longer",
-};
+const CROWD: Threshold = Threshold::new(
+    "overload.runnable_per_scheduler",
+    "runnable processes for each scheduler",
+    Scale {
+        notice: 10.0,
+        warning: 100.0,
+        critical: 2_000.0,
+        source: "judgement: work that needs many turns takes that many times longer",
+    },
+);
 
 /// Fewer waiting for each scheduler than this are the ends of bursts, or a batch of a few jobs (judgement).
 const FEWEST_WAITING: f64 = 5.0;
@@ -107,8 +117,10 @@ fn by_waiting(period: &Period, waiting: &Waiting) -> Judgement {
     let &Waiting { online, active, count, delay_seconds } = waiting;
     let each = waiting.each();
     let rising = trend_of(period, &metrics::PROCESS_COUNT);
-    let severity =
-        [DELAY.severity(delay_seconds), CROWD.severity(each)].into_iter().flatten().reduce(f64::max);
+    let severity = [DELAY.of(period).severity(delay_seconds), CROWD.of(period).severity(each)]
+        .into_iter()
+        .flatten()
+        .reduce(f64::max);
     let Some(severity) = severity.filter(|_| active >= BUSY && each >= FEWEST_WAITING) else {
         return Judgement::Healthy(format!(
             "the {online:.0} schedulers are busy for {:.0} % of the time; {each:.1} processes wait for each, {} until their turn",
@@ -132,11 +144,11 @@ fn by_waiting(period: &Period, waiting: &Waiting) -> Judgement {
     .signals(rising.map(|_| Signal::Backlog))
     .because(
         Evidence::number("waiting for each scheduler, median", each, Unit::Count)
-            .against(CROWD.warning, CROWD.source),
+            .against_scale(CROWD.of(period)),
     )
     .because(
         Evidence::number("until a runnable process runs", delay_seconds, Unit::Seconds)
-            .against(DELAY.warning, DELAY.source)
+            .against_scale(DELAY.of(period))
             .with_text("waiting, divided by the turns in a second"),
     )
     .because(Evidence::number("time in which schedulers were active", active, Unit::Ratio))

@@ -1,6 +1,8 @@
 //! BT014: memory for a port table of many millions of places, because the limit of open files is unlimited.
 
-use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Unit, facts, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, Scale, Threshold, Unit, facts, metrics,
+};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
@@ -16,6 +18,7 @@ pub const RULE: Rule = Rule {
     topics: &[Topic::Memory],
     judges_dumps: true,
     judge,
+    thresholds: &[SIZE],
     ..Rule::COMMON
 };
 
@@ -26,12 +29,16 @@ fn bytes_per_place(period: &Period) -> f64 {
 }
 
 /// Size of the table.
-const SIZE: Scale = Scale {
-    notice: 30e6,
-    warning: 100e6,
-    critical: 1_000e6,
-    source: "judgement; the default table takes 1 MB",
-};
+const SIZE: Threshold = Threshold::new(
+    "oversized-port-table.table_bytes",
+    "size of the port table in bytes",
+    Scale {
+        notice: 30e6,
+        warning: 100e6,
+        critical: 1_000e6,
+        source: "judgement; the default table takes 1 MB",
+    },
+);
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let limit = period.fact_number(facts::PORT_LIMIT)? as f64;
@@ -39,7 +46,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let place = bytes_per_place(period);
     let bytes = limit * place;
     // A table that is used is not oversized.
-    let severity = SIZE.severity(bytes).filter(|_| count < limit / 10.0);
+    let severity = SIZE.of(period).severity(bytes).filter(|_| count < limit / 10.0);
     let Some(severity) = severity else {
         return Ok(Judgement::Healthy(format!(
             "the port table has {limit:.0} places ({:.1} MB)",
@@ -72,7 +79,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .because(Evidence::number("ports, most", count, Unit::Count))
         .because(
             Evidence::number("memory of the table", bytes, Unit::Bytes)
-                .against(SIZE.warning, SIZE.source)
+                .against_scale(SIZE.of(period))
                 .with_text(format!("reckoned, {place:.0} bytes a place")),
         )
         .because_some(open.map(|open| Evidence::number("open files, most", open, Unit::Count)))

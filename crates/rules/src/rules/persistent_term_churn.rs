@@ -4,7 +4,7 @@
 //! tell how many searches there were.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Subject, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Subject, Threshold, Unit, metrics,
 };
 
 use crate::remedy;
@@ -21,6 +21,7 @@ pub const RULE: Rule = Rule {
     account: Account::CpuUsed,
     topics: &[Topic::MemoryCpu],
     judge,
+    thresholds: &[COST],
     ..Rule::COMMON
 };
 
@@ -35,12 +36,16 @@ const PER_SEARCH_REDUCTIONS: [(u32, f64); 3] = [(21, 11.0), (25, 19.0), (27, 35.
 const SEARCH_SECONDS: f64 = 5e-6;
 
 /// Of the CPU that the VM uses, what the searches take.
-const COST: Scale = Scale {
-    notice: 0.03,
-    warning: 0.10,
-    critical: 0.60,
-    source: "judgement; 5 µs for a search of a process with 2,000 words were measured, large heaps take longer",
-};
+const COST: Threshold = Threshold::new(
+    "persistent-term-churn.cpu_share",
+    "searching heaps for old terms, share of the CPU that the VM uses",
+    Scale {
+        notice: 0.03,
+        warning: 0.10,
+        critical: 0.60,
+        source: "judgement; 5 µs for a search of a process with 2,000 words were measured, large heaps take longer",
+    },
+);
 
 /// Below this nobody would win anything by a change.
 const WORTH_CORES: f64 = 0.01;
@@ -66,7 +71,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let terms = searches / processes;
     let cores = (searches * SEARCH_SECONDS).min(used);
     let share = if used > 0.0 { cores / used } else { 0.0 };
-    let Some(severity) = COST.severity(share).filter(|_| cores >= WORTH_CORES) else {
+    let Some(severity) = COST.of(period).severity(share).filter(|_| cores >= WORTH_CORES) else {
         return Ok(Judgement::Healthy(match reductions > 0.0 {
             true => format!("about {searches:.0} processes a second are searched for literals that go"),
             false => "the collector of literals is not among the busy processes".to_owned(),
@@ -86,7 +91,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .costs(Cost::CpuCores(cores))
         .because(Evidence::number("searched processes", searches, Unit::PerSecond).with_text(format!("the collector's reductions, {:.0} for each", measured.1)))
         .because(Evidence::number("CPU that this takes", cores, Unit::Cores))
-        .because(Evidence::number("of the CPU that the VM uses", share, Unit::Ratio).against(COST.warning, COST.source))
+        .because(Evidence::number("of the CPU that the VM uses", share, Unit::Ratio).against_scale(COST.of(period)))
         .because(Evidence::number("the collector's share of all reductions", (reductions / all.max(1.0)).min(1.0), Unit::Ratio))
         .because(Evidence::number("processes", processes, Unit::Count))
         .because_some(forced.map(|rate| Evidence::number("collections", rate, Unit::PerSecond)))

@@ -5,7 +5,7 @@
 //! costs in all, so it takes many schedulers to keep one poll thread busy. Descriptors that stay on for a dozen events in a row are
 //! polled by the schedulers themselves (since 21.2, of NIFs since 28.0), and cost the thread nothing.
 
-use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Threshold, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule};
@@ -20,16 +20,21 @@ pub const RULE: Rule = Rule {
     account: Account::CpuUsed,
     role: Role::Symptom,
     judge,
+    thresholds: &[BUSY],
     ..Rule::COMMON
 };
 
 /// Share of the time in which the threads of a poll set worked.
-const BUSY: Scale = Scale {
-    notice: 0.60,
-    warning: 0.85,
-    critical: 0.97,
-    source: "judgement: at 85 % of its time an event waits for several others",
-};
+const BUSY: Threshold = Threshold::new(
+    "poll-thread-saturated.busy_share",
+    "share of time in which the threads of a poll set work",
+    Scale {
+        notice: 0.60,
+        warning: 0.85,
+        critical: 0.97,
+        source: "judgement: at 85 % of its time an event waits for several others",
+    },
+);
 
 /// Schedulers that are active for this share of their time are the narrower place.
 const SCHEDULERS_FULL: f64 = 0.9;
@@ -107,7 +112,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let busy = polling.busiest_set();
     let schedulers = view::activity(period, kind::SCHEDULER).map(|activity| activity.mean()).ok();
     let full = schedulers.is_some_and(|active| active >= SCHEDULERS_FULL);
-    match BUSY.severity(busy) {
+    match BUSY.of(period).severity(busy) {
         Some(severity) => {
             Ok(Judgement::found(describe(period, &polling, severity, schedulers, full).minor_if(full)))
         }
@@ -144,7 +149,7 @@ fn describe(
         severity,
         format!("{who} for {:.0} % of the time: sockets with data wait to be told of", busy * 100.0),
     )
-    .because(Evidence::number("share of the time they work", busy, Unit::Ratio).against(BUSY.warning, BUSY.source))
+    .because(Evidence::number("share of the time they work", busy, Unit::Ratio).against_scale(BUSY.of(period)))
     .because(
         Evidence::number("CPU of the poll threads", threads.iter().map(|one| one.cores).sum(), Unit::Cores)
             .with_text(each.join(", ")),

@@ -5,7 +5,7 @@
 //! queue of a socket of its own.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, PortRow, ProcessUse, Scale, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, PortRow, ProcessUse, Scale, Threshold, Unit, metrics,
 };
 
 use crate::remedy;
@@ -22,25 +22,34 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::EVENT_COUNT],
     account: Account::Delay,
     judge,
+    thresholds: &[RATE, HELD_UP],
     ..Rule::COMMON
 };
 
 /// Processes that were suspended, a second. How long is not told, and of thousands of connections many are, each for a moment: that is how a
 /// fast sender is slowed down. So it is never critical, and without bytes that wait in a port no more than a notice.
-const RATE: Scale = Scale {
-    notice: 0.2,
-    warning: 5.0,
-    critical: f64::INFINITY,
-    source: "judgement: each one stands still until its peer has taken what waits",
-};
+const RATE: Threshold = Threshold::new(
+    "port-backpressure.suspended_per_s",
+    "processes suspended in sends to ports, a second",
+    Scale {
+        notice: 0.2,
+        warning: 5.0,
+        critical: f64::INFINITY,
+        source: "judgement: each one stands still until its peer has taken what waits",
+    },
+);
 
 /// Messages that wait for a process that stands in a send.
-const HELD_UP: Scale = Scale {
-    notice: 1.0,
-    warning: 10.0,
-    critical: 10_000.0,
-    source: "judgement: whoever sent them waits for one peer of that process",
-};
+const HELD_UP: Threshold = Threshold::new(
+    "port-backpressure.queue_length",
+    "messages that wait for a process in a send",
+    Scale {
+        notice: 1.0,
+        warning: 10.0,
+        critical: 10_000.0,
+        source: "judgement: whoever sent them waits for one peer of that process",
+    },
+);
 
 /// Where a process stands that waits for its port to take what it sends; measured on OTP 23, 25 (`prim_inet:send_recv_reply/2`), 27 and
 /// 29 (`prim_inet:send/4`), and on all of them `erts_internal:port_command/3`.
@@ -55,7 +64,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     match told(period, "busy_port") {
         Ok(told) => {
             let waits = fullest(period, |_| true).is_some();
-            let severity = RATE.severity(told.rate);
+            let severity = RATE.of(period).severity(told.rate);
             drafts.extend(severity.map(|severity| suspended(period, &told, severity).minor_if(!waits)));
         }
         // Those that stand still are seen without events.
@@ -84,7 +93,7 @@ fn standing(period: &Period, process: &ProcessUse) -> Option<Draft> {
     if !stands || least < 1 {
         return None;
     }
-    let severity = HELD_UP.severity(last)?;
+    let severity = HELD_UP.of(period).severity(last)?;
     let which = port.map_or("a port".to_owned(), |port| format!("{} {}", port.name, port.id));
     let draft = Draft::new(
         severity,
@@ -98,7 +107,7 @@ fn standing(period: &Period, process: &ProcessUse) -> Option<Draft> {
     .costs(Cost::Waiting(last))
     .because(
         Evidence::number("messages that wait for it", last, Unit::Count)
-            .against(HELD_UP.warning, HELD_UP.source)
+            .against_scale(HELD_UP.of(period))
             .with_text(format!("never fewer than {least}")),
     )
     .because(Evidence::text("where it stands", place))
@@ -115,7 +124,7 @@ fn suspended(period: &Period, told: &Told<'_>, severity: f64) -> Draft {
         severity,
         format!("{:.1} times a second a process had to wait because a port was busy", told.rate),
     )
-    .because(Evidence::number("processes suspended", told.rate, Unit::PerSecond).against(RATE.warning, RATE.source))
+    .because(Evidence::number("processes suspended", told.rate, Unit::PerSecond).against_scale(RATE.of(period)))
     .because_some(most.map(|port| bytes("most bytes in the queue of one port", port)))
     .but("a short wait for a peer is how a fast sender is slowed down: it hurts where others wait for that sender");
     remedies(told.blame(draft), period, most.is_none_or(is_socket))

@@ -4,7 +4,7 @@ use beamtune_model::{Account, Code, Evidence, Group, Limit, Missing, Period, Sub
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
-use crate::signals::limits::{Filling, maker};
+use crate::signals::limits::{FULL, Filling, maker};
 
 pub const RULE: Rule = Rule {
     code: Code("BT008"),
@@ -16,6 +16,7 @@ pub const RULE: Rule = Rule {
     judges_dumps: true,
     needs_minutes: true,
     judge,
+    thresholds: &[FULL],
     ..Rule::COMMON
 };
 

@@ -5,7 +5,8 @@
 //! erl_process.h). So high and max are meant for what mostly waits.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Signal, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Signal, Threshold, Unit,
+    metrics,
 };
 
 use crate::remedy;
@@ -22,16 +23,21 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::SCAN_REDUCTIONS, &metrics::RUN_QUEUE, &metrics::SCHEDULER_ACTIVE],
     account: Account::Delay,
     judge,
+    thresholds: &[RUNS, BURSTS],
     ..Rule::COMMON
 };
 
 /// Share of the looks in which it ran or was runnable.
-const RUNS: Scale = Scale {
-    notice: 0.50,
-    warning: 0.70,
-    critical: 0.97,
-    source: "judgement: the priority is meant for what mostly waits; OTP's own at high and max are runnable in no more than some percent",
-};
+const RUNS: Threshold = Threshold::new(
+    "priorities.busy_share",
+    "share of samples in which a process at high or max was running or runnable",
+    Scale {
+        notice: 0.50,
+        warning: 0.70,
+        critical: 0.97,
+        source: "judgement: the priority is meant for what mostly waits; OTP's own at high and max are runnable in no more than some percent",
+    },
+);
 
 /// Processes that wait in all run queues together, from which on somebody is kept waiting (judgement; our own agent is one at times).
 const WAITING: f64 = 0.5;
@@ -66,7 +72,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .filter(|process| !is_of_otp(process))
     };
     let runs = |process: &&ProcessUse| {
-        stack::wanted_to_run(process).is_some_and(|share| RUNS.severity(share).is_some())
+        stack::wanted_to_run(process).is_some_and(|share| RUNS.of(period).severity(share).is_some())
     };
     let raised: Vec<&ProcessUse> = of(&["high", "max"]).filter(runs).collect();
     let has_all = raised.len() >= active.shares.len();
@@ -87,12 +93,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 }
 
 /// Of what the schedulers can do, what those of raised priority do together.
-const BURSTS: Scale = Scale {
-    notice: 0.40,
-    warning: 0.50,
-    critical: 0.97,
-    source: "judgement: the priority is meant for what mostly waits; in bursts so much leaves the others nothing",
-};
+const BURSTS: Threshold = Threshold::new(
+    "priorities.bursts_share",
+    "share of scheduler capacity used by processes at high or max",
+    Scale {
+        notice: 0.40,
+        warning: 0.50,
+        critical: 0.97,
+        source: "judgement: the priority is meant for what mostly waits; in bursts so much leaves the others nothing",
+    },
+);
 
 /// Those that run now and then, but together do much of all work while others wait.
 fn bursts(
@@ -106,7 +116,7 @@ fn bursts(
     let reductions: f64 = raised.iter().map(|process| process.reductions as f64).sum();
     let of_work = reductions / seen.total.max(1.0);
     let share = of_work.min(1.0) * active.mean();
-    let severity = BURSTS.severity(share).filter(|_| seen.waiting >= WAITING)?;
+    let severity = BURSTS.of(period).severity(share).filter(|_| seen.waiting >= WAITING)?;
     let busy =
         raised.iter().filter(|process| process.reductions as f64 >= WORTH_OF_WORK * reductions).count();
     let others = if busy > 1 { format!(" and {} more", busy - 1) } else { String::new() };
@@ -125,7 +135,7 @@ fn bursts(
     .inferred_if(true)
     .costs(Cost::Waiting(seen.waiting))
     .because(Evidence::number("share of all reductions", of_work, Unit::Ratio))
-    .because(Evidence::number("share of scheduler capacity", share, Unit::Ratio).against(BURSTS.warning, BURSTS.source))
+    .because(Evidence::number("share of scheduler capacity", share, Unit::Ratio).against_scale(BURSTS.of(period)))
     .because(Evidence::number("processes in run queues", seen.waiting, Unit::Count))
     .because_some(stack::evidence(first));
     Some(draft.fix(normal_priority(period)))
@@ -167,7 +177,7 @@ fn priority_of(process: &ProcessUse) -> &str {
 
 fn keeps_waiting(period: &Period, process: &ProcessUse, seen: &Seen) -> Draft {
     let looks = stack::wanted_to_run(process).unwrap_or(0.0);
-    let severity = RUNS.severity(looks).unwrap_or(MINOR);
+    let severity = RUNS.of(period).severity(looks).unwrap_or(MINOR);
     let is_alone = seen.waiting < WAITING;
     let priority = priority_of(process);
     let meanwhile = match is_alone {
@@ -186,7 +196,7 @@ fn keeps_waiting(period: &Period, process: &ProcessUse, seen: &Seen) -> Draft {
     .minor_if(is_alone)
     .at_most_warning_if(!seen.has_all)
     .costs((!is_alone).then_some(Cost::Waiting(seen.waiting)));
-    let draft = told(draft, process, looks, seen)
+    let draft = told(draft, period, process, looks, seen)
         .because(Evidence::number("busy processes of priority high or max", seen.raised as f64, Unit::Count))
         .but_if(is_alone, "no process waits for a scheduler: it displaces nobody now")
         .but_if(
@@ -213,7 +223,7 @@ fn is_starved(period: &Period, process: &ProcessUse, seen: &Seen) -> Option<Draf
         _ => format!("{queue:.0} messages wait for it"),
     };
     let draft = Draft::new(
-        RUNS.severity(looks).unwrap_or(MINOR),
+        RUNS.of(period).severity(looks).unwrap_or(MINOR),
         format!("{} has priority low, and {what} while the schedulers are busy with others", process.title()),
     )
     .about(process.subject())
@@ -221,7 +231,7 @@ fn is_starved(period: &Period, process: &ProcessUse, seen: &Seen) -> Option<Draf
     .signals([Signal::LowPriority])
     .costs(Cost::Waiting(waits));
     Some(
-        told(draft, process, looks, seen)
+        told(draft, period, process, looks, seen)
             .because(Evidence::number("messages in its queue, mean", queue, Unit::Count))
             .fix(remedy::of(
                 period,
@@ -233,12 +243,12 @@ fn is_starved(period: &Period, process: &ProcessUse, seen: &Seen) -> Option<Draf
     )
 }
 
-fn told(draft: Draft, process: &ProcessUse, looks: f64, seen: &Seen) -> Draft {
+fn told(draft: Draft, period: &Period, process: &ProcessUse, looks: f64, seen: &Seen) -> Draft {
     let share = if seen.total > 0.0 { process.reductions as f64 / seen.total } else { 0.0 };
     draft
         .because(
             Evidence::number("looks in which it ran or was runnable", looks, Unit::Ratio)
-                .against(RUNS.warning, RUNS.source)
+                .against_scale(RUNS.of(period))
                 .with_text(format!("{} of {}", process.runnable, process.judged)),
         )
         .because(Evidence::text("priority", priority_of(process)))

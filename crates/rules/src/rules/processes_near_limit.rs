@@ -4,7 +4,7 @@ use beamtune_model::{Account, Code, Limit, Missing, Period, Subject, facts, metr
 
 use crate::remedy;
 use crate::rule::{Judgement, Rule};
-use crate::signals::limits::{Filling, maker};
+use crate::signals::limits::{FULL, Filling, maker};
 
 pub const RULE: Rule = Rule {
     code: Code("BT007"),
@@ -17,6 +17,7 @@ pub const RULE: Rule = Rule {
     judges_dumps: true,
     needs_minutes: true,
     judge,
+    thresholds: &[FULL],
     ..Rule::COMMON
 };
 

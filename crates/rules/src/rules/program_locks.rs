@@ -15,6 +15,7 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::PROCESS_COUNT],
     account: Account::Delay,
     judge,
+    thresholds: &[blocking::WAITING],
     ..Rule::COMMON
 };
 
@@ -30,9 +31,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .is_some_and(|share| share >= blocking::BUSY);
     let waits: Vec<LockWaits<'_>> =
         waits(period)?.into_iter().filter(|waits| *waits.kind != MNESIA || !is_locker_busy).collect();
-    let found = waits
-        .iter()
-        .filter_map(|waits| Some(describe(period, waits, blocking::WAITING.severity(waits.waiting)?)));
+    let found = waits.iter().filter_map(|waits| {
+        Some(describe(period, waits, blocking::WAITING.of(period).severity(waits.waiting)?))
+    });
     Ok(Judgement::found_or_healthy(
         found.collect(),
         format!(
@@ -74,7 +75,7 @@ fn describe(period: &Period, waits: &LockWaits<'_>, severity: f64) -> Draft {
         .costs(Cost::Waiting(waits.waiting))
         .because(
             Evidence::number("processes waiting", waits.waiting, Unit::Count)
-                .against(blocking::WAITING.warning, blocking::WAITING.source)
+                .against_scale(blocking::WAITING.of(period))
                 .with_text(format!("{seen} of {of} sampled")),
         )
         .because_some(askers);

@@ -1,7 +1,7 @@
 //! BT061: programs that the node has started, and that nobody ends any more.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, Scale, SeriesStat, Subject, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, Scale, SeriesStat, Subject, Threshold, Unit, metrics,
 };
 
 use crate::remedy;
@@ -19,24 +19,33 @@ pub const RULE: Rule = Rule {
     topics: &[Topic::Memory],
     needs_minutes: true,
     judge,
+    thresholds: &[LEFT, ZOMBIES, MEMORY],
     ..Rule::COMMON
 };
 
 /// Programs without a port, or orphans.
-const LEFT: Scale = Scale {
-    notice: 5.0,
-    warning: 20.0,
-    critical: 1_000.0,
-    source: "judgement: one or two may be meant to stay; each keeps memory, and a place among the processes of the host or the container",
-};
+const LEFT: Threshold = Threshold::new(
+    "programs-left.programs",
+    "programs without a port, or orphans",
+    Scale {
+        notice: 5.0,
+        warning: 20.0,
+        critical: 1_000.0,
+        source: "judgement: one or two may be meant to stay; each keeps memory, and a place among the processes of the host or the container",
+    },
+);
 
 /// Processes that have ended and that nobody has waited for.
-const ZOMBIES: Scale = Scale {
-    notice: 10.0,
-    warning: 100.0,
-    critical: 10_000.0,
-    source: "judgement: a zombie takes a process id and 10 kB of the kernel; control groups and kernels bound their number (pids.max, pid_max)",
-};
+const ZOMBIES: Threshold = Threshold::new(
+    "programs-left.zombies",
+    "zombies",
+    Scale {
+        notice: 10.0,
+        warning: 100.0,
+        critical: 10_000.0,
+        source: "judgement: a zombie takes a process id and 10 kB of the kernel; control groups and kernels bound their number (pids.max, pid_max)",
+    },
+);
 
 /// Growth below this, and below this share of what was there, may be chance.
 const GROWN: i64 = 10;
@@ -45,12 +54,16 @@ const GROWN_SHARE: f64 = 0.25;
 const GROWS: f64 = 30.0;
 
 /// Memory of programs as a share of the control group's limit.
-const MEMORY: Scale = Scale {
-    notice: 0.25,
-    warning: 0.40,
-    critical: 0.80,
-    source: "judgement: the VM is ended with them when the limit is reached",
-};
+const MEMORY: Threshold = Threshold::new(
+    "programs-left.memory_share",
+    "memory of programs, share of the control group's limit",
+    Scale {
+        notice: 0.25,
+        warning: 0.40,
+        critical: 0.80,
+        source: "judgement: the VM is ended with them when the limit is reached",
+    },
+);
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let alive = period.stat(&metrics::PROGRAMS_ALIVE, "")?;
@@ -60,7 +73,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let zombies = period.stat(&metrics::PROGRAMS_ZOMBIES, "").map_or(0, held);
     let names = programs::named(period);
     // Programs and ports are counted at different instants: what is left has to have been so for a while.
-    let left = ports.filter(|ports| held(children) - most_held(ports) >= LEFT.notice as i64);
+    let left = ports.filter(|ports| held(children) - most_held(ports) >= LEFT.of(period).notice as i64);
     let left = left.map(|ports| children.last.value - ports.last.value);
     let drafts: Vec<Draft> = [
         left.and_then(|left| without_port(period, left, alive, &names)),
@@ -85,7 +98,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
 /// Children of the VM whose port was closed.
 fn without_port(period: &Period, left: i64, alive: &SeriesStat, names: &[Named<'_>]) -> Option<Draft> {
-    let severity = LEFT.severity(left as f64)?;
+    let severity = LEFT.of(period).severity(left as f64)?;
     let most = most(names, |named| named.alive - named.orphans);
     let draft = Draft::new(
         severity,
@@ -93,7 +106,7 @@ fn without_port(period: &Period, left: i64, alive: &SeriesStat, names: &[Named<'
     )
     .because(
         Evidence::number("programs of the VM without a port", left as f64, Unit::Count)
-            .against(LEFT.warning, LEFT.source)
+            .against_scale(LEFT.of(period))
             .with_text("children of erl_child_setup beyond the ports that have a program"),
     );
     Some(told(period, draft, left, alive, most).fix(remedy::of(
@@ -108,7 +121,7 @@ fn without_port(period: &Period, left: i64, alive: &SeriesStat, names: &[Named<'
 
 /// What programs have left behind.
 fn orphaned(period: &Period, orphans: i64, alive: &SeriesStat, names: &[Named<'_>]) -> Option<Draft> {
-    let severity = LEFT.severity(orphans as f64)?;
+    let severity = LEFT.of(period).severity(orphans as f64)?;
     let most = most(names, |named| named.orphans);
     let draft = Draft::new(
         severity,
@@ -119,7 +132,7 @@ fn orphaned(period: &Period, orphans: i64, alive: &SeriesStat, names: &[Named<'_
     )
     .because(
         Evidence::number("orphans", orphans as f64, Unit::Count)
-            .against(LEFT.warning, LEFT.source)
+            .against_scale(LEFT.of(period))
             .with_text("a shell has ended, or was killed, and what it had started runs on"),
     );
     Some(told(period, draft, orphans, alive, most).fix(remedy::of(
@@ -160,12 +173,12 @@ fn told(period: &Period, draft: Draft, count: i64, alive: &SeriesStat, most: Opt
 
 /// Zombies.
 fn unwaited(period: &Period, zombies: i64) -> Option<Draft> {
-    let severity = ZOMBIES.severity(zombies as f64)?;
+    let severity = ZOMBIES.of(period).severity(zombies as f64)?;
     Some(
         Draft::new(severity, format!("{zombies} processes have ended and nobody has waited for them (zombies)"))
             .about(Subject::OsProcess { name: "zombies".to_owned(), pid: None })
             .because(
-                Evidence::number("zombies", zombies as f64, Unit::Count).against(ZOMBIES.warning, ZOMBIES.source),
+                Evidence::number("zombies", zombies as f64, Unit::Count).against_scale(ZOMBIES.of(period)),
             )
             .but("the VM waits for all programs that it starts itself: these are of a program, or of a container whose first process is the VM")
             .fix(remedy::of(
@@ -222,7 +235,7 @@ fn memory(period: &Period, alive: &SeriesStat, names: &[Named<'_>]) -> Option<Dr
     let resident = period.stat(&metrics::PROGRAMS_RESIDENT, "").ok()?.last.value as f64;
     let limit = period.stat(&metrics::CGROUP_MEMORY_LIMIT, "memory").ok()?.last.value as f64;
     let share = if limit > 0.0 { resident / limit } else { 0.0 };
-    let severity = MEMORY.severity(share)?;
+    let severity = MEMORY.of(period).severity(share)?;
     let is_full = view::group_memory_used(period).is_some_and(|used| used >= view::NEARLY_FULL);
     let most = most(names, |named| named.alive);
     Some(
@@ -239,7 +252,7 @@ fn memory(period: &Period, alive: &SeriesStat, names: &[Named<'_>]) -> Option<Dr
         .costs(Cost::MemoryBytes(resident))
         .because(
             Evidence::number("their resident memory, of the control group's limit", share, Unit::Ratio)
-                .against(MEMORY.warning, MEMORY.source),
+                .against_scale(MEMORY.of(period)),
         )
         .because(Evidence::number("which is", resident, Unit::Bytes).with_text("shared pages count for each"))
         .because(Evidence::number("processes of programs", alive.last.value as f64, Unit::Count))

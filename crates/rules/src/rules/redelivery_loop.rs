@@ -1,6 +1,6 @@
 //! BT069: RabbitMQ delivers the same messages over and over, because consumers give them back.
 
-use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Threshold, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -14,16 +14,21 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::PROCESS_COUNT],
     account: Account::CpuUsed,
     judge,
+    thresholds: &[RATE],
     ..Rule::COMMON
 };
 
 /// Redeliveries per second.
-const RATE: Scale = Scale {
-    notice: 10.0,
-    warning: 100.0,
-    critical: 1_000_000.0,
-    source: "judgement: a message that cannot be handled comes once more after an outage, not a hundred times a second",
-};
+const RATE: Threshold = Threshold::new(
+    "redelivery-loop.redeliveries_per_s",
+    "messages delivered again, a second",
+    Scale {
+        notice: 10.0,
+        warning: 100.0,
+        critical: 1_000_000.0,
+        source: "judgement: a message that cannot be handled comes once more after an outage, not a hundred times a second",
+    },
+);
 
 /// Below this share of all deliveries they are a part of ordinary traffic: consumers that end leave some behind (judgement).
 const SHARE: f64 = 0.2;
@@ -46,12 +51,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let all = broker::total(period, &metrics::BROKER_DELIVERED);
     if found.is_empty()
         && let (Some(again), Some(all)) = (again, all)
-        && let Some(severity) = RATE.severity(again).filter(|_| again >= SHARE * all)
+        && let Some(severity) = RATE.of(period).severity(again).filter(|_| again >= SHARE * all)
     {
         let title = format!("RabbitMQ redelivers {again:.0} of {all:.0} messages/s");
         let closed = broker::total(period, &metrics::BROKER_CHANNELS_CLOSED).unwrap_or(0.0);
         let may_end = closed >= CLOSED_PER_REDELIVERY_OF_ALL * again;
-        let draft = Draft::new(severity, title).minor_if(may_end).because(rate(again, all));
+        let draft = Draft::new(severity, title).minor_if(may_end).because(rate(period, again, all));
         let draft = advise(period, draft.but_if(may_end, ENDING));
         let unknown = "which queue is not known: statistics are off (enable the plugin rabbitmq_management_agent), there are more than 20,000 \
                        pairs of channels and queues, or consumers end at once";
@@ -62,9 +67,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found_or_healthy(found.into_iter().map(|(_, draft)| draft).collect(), healthy))
 }
 
-fn rate(again: f64, all: f64) -> Evidence {
+fn rate(period: &Period, again: f64, all: f64) -> Evidence {
     Evidence::number("redeliveries", again, Unit::PerSecond)
-        .against(RATE.warning, RATE.source)
+        .against_scale(RATE.of(period))
         .with_text(format!("of {all:.0} deliveries/s"))
 }
 
@@ -72,7 +77,7 @@ fn loop_of(period: &Period, queue: &Queue<'_>) -> Option<(f64, Draft)> {
     let again = queue.rate(period, &metrics::QUEUE_REDELIVERED)?;
     let all = queue.rate(period, &metrics::QUEUE_DELIVERED)?;
     let acked = queue.rate(period, &metrics::QUEUE_ACKNOWLEDGED).unwrap_or(0.0);
-    let severity = RATE.severity(again).filter(|_| again >= SHARE * all)?;
+    let severity = RATE.of(period).severity(again).filter(|_| again >= SHARE * all)?;
     let clients = queue.clients(period, &metrics::CLIENT_REDELIVERED);
     let closed = broker::total(period, &metrics::BROKER_CHANNELS_CLOSED).unwrap_or(0.0);
     let may_end = closed >= CLOSED_PER_REDELIVERY * again;
@@ -89,7 +94,7 @@ fn loop_of(period: &Period, queue: &Queue<'_>) -> Option<(f64, Draft)> {
         .about(queue.subject())
         .costs(broker::cores(period, &busy).map(Cost::CpuCores))
         .signals(broker::drives(period, &busy))
-        .because(rate(again, all))
+        .because(rate(period, again, all))
         .because(Evidence::number("acknowledgements", acked, Unit::PerSecond))
         .because_some(ready.map(|ready| Evidence::number("messages ready", ready, Unit::Count)))
         .because_some(clients.first().map(|(client, _)| Evidence::text("consumer with the most redeliveries", client.title())))

@@ -3,7 +3,9 @@
 //! A period is about one life of a VM; of the others it knows when they were. That is enough to see a loop, and each life
 //! but the first and the last was seen from its start to its end.
 
-use beamtune_model::{Account, Code, Evidence, Group, Missing, Period, Scale, Unit, facts, units::SECOND_NS};
+use beamtune_model::{
+    Account, Code, Evidence, Group, Missing, Period, Scale, Threshold, Unit, facts, units::SECOND_NS,
+};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -17,16 +19,21 @@ pub const RULE: Rule = Rule {
     needs: &[],
     account: Account::Delay,
     judge,
+    thresholds: &[LIFE],
     ..Rule::COMMON
 };
 
 /// Seconds from one start to the next, the median of the last lives that were seen whole.
-const LIFE: Scale = Scale {
-    notice: 3_600.0,
-    warning: 600.0,
-    critical: 60.0,
-    source: "judgement: nobody restarts a node twice in ten minutes on purpose; systemd gives up after 5 starts in 10 s",
-};
+const LIFE: Threshold = Threshold::new(
+    "restart-loop.life_seconds",
+    "seconds from one start to the next; a shorter life is worse",
+    Scale {
+        notice: 3_600.0,
+        warning: 600.0,
+        critical: 60.0,
+        source: "judgement: nobody restarts a node twice in ten minutes on purpose; systemd gives up after 5 starts in 10 s",
+    },
+);
 
 /// Fewer are no loop: an upgrade and its correction. So many of the last lives say how long they are: a start that failed once, weeks ago,
 /// is none.
@@ -53,7 +60,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let usual = beamtune_stats::median(recent).unwrap_or(f64::INFINITY);
     let present = last.end.saturating_sub(last.begin) as f64 / SECOND_NS as f64;
     let is_over = present >= OVER * usual;
-    let severity = match LIFE.severity(usual) {
+    let severity = match LIFE.of(period).severity(usual) {
         Some(severity) => severity,
         // Of a single one it cannot be told how long lives are: more than what was seen.
         None if restarts == 1 => 0.0,
@@ -91,7 +98,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .because(Evidence::number("restarts", restarts as f64, Unit::Count))
             .because_some((!whole.is_empty()).then(|| {
                 Evidence::number("a life, from start to start: median of the last ones", usual, Unit::Seconds)
-                    .against(LIFE.warning, LIFE.source)
+                    .against_scale(LIFE.of(period))
             }))
             .because_some(lengths(&whole))
             .because_some(heart.then(|| Evidence::text("started again by", "heart, or whoever watches it")))

@@ -5,7 +5,8 @@
 
 use beamtune_model::cpu::entities_of;
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Group, Missing, Period, Scale, SeriesStat, Subject, Unit, metrics,
+    Account, Code, Cost, Evidence, Group, Missing, Period, Scale, SeriesStat, Subject, Threshold, Unit,
+    metrics,
 };
 
 use crate::remedy;
@@ -20,16 +21,21 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::SCHEDULER_ACTIVE, &metrics::SCHEDULER_TOTAL, &metrics::RUN_QUEUE],
     account: Account::CpuUnused,
     judge,
+    thresholds: &[LOST],
     ..Rule::COMMON
 };
 
 /// Of the schedulers' time, the share in which one idles while work waits for another.
-const LOST: Scale = Scale {
-    notice: 0.05,
-    warning: 0.15,
-    critical: 0.60,
-    source: "judgement: so much more could be done by the same schedulers",
-};
+const LOST: Threshold = Threshold::new(
+    "scheduler-imbalance.lost_share",
+    "share of the schedulers' time in which one idles while work waits for another",
+    Scale {
+        notice: 0.05,
+        warning: 0.15,
+        critical: 0.60,
+        source: "judgement: so much more could be done by the same schedulers",
+    },
+);
 
 /// A scheduler that is active for this share of the time …
 const BUSY: f64 = 0.9;
@@ -81,7 +87,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let idle: f64 = rest.iter().filter(|one| one.queue < EMPTY).map(|one| 1.0 - one.active).sum();
     let lost = waiting.min(idle);
     let share = lost / online.max(1.0);
-    let Some(severity) = LOST.severity(share) else {
+    let Some(severity) = LOST.of(period).severity(share) else {
         return Ok(Judgement::Healthy(match busy.len() {
             0 => "no scheduler has more work than it can do while another one idles".to_owned(),
             busy => format!(
@@ -106,7 +112,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .costs(Cost::Waiting(waiting))
         .because(Evidence::number("processes waiting there, on the average", waiting, Unit::Count))
         .because(Evidence::number("schedulers idle, on the average", idle, Unit::Count))
-        .because(Evidence::number("of the schedulers' time lost", share, Unit::Ratio).against(LOST.warning, LOST.source))
+        .because(Evidence::number("of the schedulers' time lost", share, Unit::Ratio).against_scale(LOST.of(period)))
         .because(Evidence::number("schedulers online", online, Unit::Count))
         .because_some((by_use || no_compaction).then(|| {
             let flag = if by_use { "+sub true" } else { "+scl false" };

@@ -5,7 +5,8 @@
 //! never seen, nor is one that an outer group sets.
 
 use beamtune_model::{
-    Account, Code, Confidence, Cost, Evidence, Limit, Missing, Period, Scale, Subject, Unit, facts, metrics,
+    Account, Code, Confidence, Cost, Evidence, Limit, Missing, Period, Scale, Subject, Threshold, Unit,
+    facts, metrics,
 };
 
 use crate::remedy;
@@ -20,17 +21,22 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::CPUS_ALLOWED],
     account: Account::CpuUnused,
     judge,
+    thresholds: &[RATIO],
     ..Rule::COMMON
 };
 
 /// Schedulers online for each core that the VM may use.
-const RATIO: Scale = Scale {
-    notice: 1.3,
-    warning: 2.0,
-    // Alone this costs little; throttling is judged by its own rule.
-    critical: 16.0,
-    source: "judgement; an upgrade that changed the count by quota caused outages (erlang/otp#8450)",
-};
+const RATIO: Threshold = Threshold::new(
+    "schedulers-against-quota.schedulers_per_core",
+    "schedulers online for each core that the VM may use",
+    Scale {
+        notice: 1.3,
+        warning: 2.0,
+        // Alone this costs little; throttling is judged by its own rule.
+        critical: 16.0,
+        source: "judgement; an upgrade that changed the count by quota caused outages (erlang/otp#8450)",
+    },
+);
 
 /// With so many times as many a burst of all of them uses up its quota in an eighth of each period, whatever they do now (judgement): a
 /// warning, and no more while nothing is lost.
@@ -61,7 +67,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let loss = stopped.into_iter().chain(waited).reduce(f64::max);
     // Without load nothing can be lost; that it will be is a guess.
     let harmless = stopped.is_some_and(|cores| cores < 0.001) && waited.is_some_and(|cores| cores < 0.05);
-    let severity = RATIO.severity(ratio);
+    let severity = RATIO.of(period).severity(ratio);
     let fit = view::schedulers_that_fit(period, limit);
     // One that has but a part of a CPU is better than none for that part.
     let Some(severity) = severity.filter(|_| capacity.online > fit as f64) else {
@@ -88,9 +94,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .costs(loss.filter(|loss| *loss >= WORTH_SHARE * limit).map(Cost::CpuCores))
         .because(Evidence::number("schedulers online", capacity.online, Unit::Count))
         .because(Evidence::number("cores that the VM may use", limit, Unit::Cores).with_text(limit_name))
-        .because(
-            Evidence::number("schedulers per core", ratio, Unit::Ratio).against(RATIO.warning, RATIO.source),
-        )
+        .because(Evidence::number("schedulers per core", ratio, Unit::Ratio).against_scale(RATIO.of(period)))
         .because(match seen {
             Some(quota) => Evidence::number("CPUs by quota, as the VM sees them", quota as f64, Unit::Count),
             None => Evidence::text("CPUs by quota, as the VM sees them", "unknown"),

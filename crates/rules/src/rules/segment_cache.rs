@@ -2,7 +2,7 @@
 
 use beamtune_model::memory::allocators;
 use beamtune_model::{
-    Account, Code, Evidence, Group, Metric, Missing, Period, Scale, Subject, Unit, metrics,
+    Account, Code, Evidence, Group, Metric, Missing, Period, Scale, Subject, Threshold, Unit, metrics,
 };
 
 use crate::remedy;
@@ -20,16 +20,21 @@ pub const RULE: Rule = Rule {
     topics: &[Topic::MemoryCpu],
     text: Some("what recon_alloc:cache_hit_rates() prints"),
     judge,
+    thresholds: &[MAPPED],
     ..Rule::COMMON
 };
 
 /// Segments mapped and unmapped again per second.
-const MAPPED: Scale = Scale {
-    notice: 100.0,
-    warning: 500.0,
-    critical: 20_000.0,
-    source: "judgement: a call of mmap, one of munmap and a page fault for each 4 kB that is touched",
-};
+const MAPPED: Threshold = Threshold::new(
+    "segment-cache.segments_per_s",
+    "segments mapped and unmapped a second",
+    Scale {
+        notice: 100.0,
+        warning: 500.0,
+        critical: 20_000.0,
+        source: "judgement: a call of mmap, one of munmap and a page fault for each 4 kB that is touched",
+    },
+);
 
 /// A threshold below which blocks of up to 4 MB share carriers, in kB.
 const SHARING_SBCT_KB: f64 = 4_096.0;
@@ -42,7 +47,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         Ok(segments) => segments,
         Err(missing) => return by_totals(period).ok_or(missing),
     };
-    let Some(severity) = MAPPED.severity(mapped).filter(|_| hits < Segments::GOOD_HITS) else {
+    let Some(severity) = MAPPED.of(period).severity(mapped).filter(|_| hits < Segments::GOOD_HITS) else {
         return Ok(Judgement::Healthy(format!(
             "{mapped:.0} segments a second are mapped and unmapped again ({:.0} % come from the cache)",
             hits * 100.0
@@ -76,7 +81,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )
         .minor_if(system.is_some_and(|cores| cores < 0.05))
         .about(Subject::allocator(most.map_or("mseg_alloc", |most| most.name.as_str())))
-        .because(Evidence::number("segments mapped and unmapped", mapped, Unit::PerSecond).against(MAPPED.warning, MAPPED.source))
+        .because(Evidence::number("segments mapped and unmapped", mapped, Unit::PerSecond).against_scale(MAPPED.of(period)))
         .because(Evidence::number("asked for", asked, Unit::PerSecond))
         .because(Evidence::number("served by the cache", hits, Unit::Ratio).against(Segments::GOOD_HITS, "recon's threshold"))
         .because_some(most.and_then(|most| {

@@ -3,7 +3,9 @@
 //! A receive that does not match goes through all messages, each time, at one reduction for each. So a process with a long queue
 //! that looks for one kind of message in it gets slower by the length of its queue, and the queue does not go away.
 
-use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Threshold, Unit, metrics,
+};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -19,16 +21,21 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::SCAN_LONGEST_QUEUE],
     account: Account::CpuUsed,
     judge,
+    thresholds: &[LENGTH],
     ..Rule::COMMON
 };
 
 /// Messages in the queue of a process that is always runnable, and whose reductions are those of a search.
-const LENGTH: Scale = Scale {
-    notice: 500.0,
-    warning: 1_000.0,
-    critical: 10_000.0,
-    source: "measured on OTP 23, 25, 27 and 29: a receive that looks past 1,000 messages takes 4 to 5 µs, past 10,000 33 to 50 µs",
-};
+const LENGTH: Threshold = Threshold::new(
+    "selective-receive.queue_length",
+    "fewest messages in the queue of a process that searches it",
+    Scale {
+        notice: 500.0,
+        warning: 1_000.0,
+        critical: 10_000.0,
+        source: "measured on OTP 23, 25, 27 and 29: a receive that looks past 1,000 messages takes 4 to 5 µs, past 10,000 33 to 50 µs",
+    },
+);
 
 /// Share of the looks in which it wanted to run.
 const RUNNABLE: f64 = 0.85;
@@ -48,7 +55,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let longest = period.stat(&metrics::SCAN_LONGEST_QUEUE, "")?;
     let drafts = period.processes.iter().filter_map(|process| {
         let search = Search::of(period, process)?;
-        let severity = LENGTH.severity(search.length)?;
+        let severity = LENGTH.of(period).severity(search.length)?;
         // In a call that is always runnable nothing else takes time; a loop of the program's own may be what costs.
         Some(describe(period, process, severity, &search).inferred_if(!search.in_call))
     });
@@ -113,7 +120,7 @@ fn describe(period: &Period, process: &ProcessUse, severity: f64, search: &Searc
     .costs(Cost::Waiting(search.length))
     .because(
         Evidence::number("messages in its queue, at least", search.length, Unit::Count)
-            .against(LENGTH.warning, LENGTH.source),
+            .against_scale(LENGTH.of(period)),
     )
     .because(
         Evidence::number("its reductions", search.reductions / 1e6, Unit::Count)

@@ -4,7 +4,8 @@
 //! other schedulers have little to do, more cores change nothing: the process has to be split.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessUse, Scale, Signal, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessUse, Scale, Signal, Threshold, Unit,
+    metrics,
 };
 
 use crate::remedy;
@@ -23,16 +24,21 @@ pub const RULE: Rule = Rule {
     account: Account::CpuUnused,
     role: Role::Symptom,
     judge,
+    thresholds: &[SATURATION],
     ..Rule::COMMON
 };
 
 /// Share of the looks at the process in which it ran or was runnable.
-const SATURATION: Scale = Scale {
-    notice: 0.70,
-    warning: 0.85,
-    critical: 0.97,
-    source: "judgement: a server above 85 % use queues",
-};
+const SATURATION: Threshold = Threshold::new(
+    "serial-process.busy_share",
+    "share of samples in which the process was running or runnable",
+    Scale {
+        notice: 0.70,
+        warning: 0.85,
+        critical: 0.97,
+        source: "judgement: a server above 85 % use queues",
+    },
+);
 
 /// Looks at a process below which its saturation says little.
 const MIN_LOOKS: u32 = 5;
@@ -68,8 +74,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let (always, often): (Vec<_>, Vec<_>) = period
         .processes
         .iter()
-        .filter_map(|process| Server::new(process, total, &active, &holds))
-        .partition(|server| SATURATION.severity(server.looks).is_some());
+        .filter_map(|process| Server::new(period, process, total, &active, &holds))
+        .partition(|server| SATURATION.of(period).severity(server.looks).is_some());
     // Several that are always busy run beside each other: none of them holds up the others.
     let always = if always.len() > MOST { Vec::new() } else { always };
     let servers = always.into_iter().chain(often).take(MOST);
@@ -99,6 +105,7 @@ struct Server<'a> {
 
 impl<'a> Server<'a> {
     fn new(
+        period: &Period,
         process: &'a ProcessUse,
         total: f64,
         active: &view::Activity,
@@ -120,7 +127,7 @@ impl<'a> Server<'a> {
         // Where so many wait for its answer, it is the bottleneck whoever else has work to do.
         let is_awaited = callers.is_some_and(|hold| hold.is_behind() && hold.waiting >= MANY_CALLERS);
         let holds_up = (idle >= 0.5 && (has_queue || is_behind)) || is_awaited;
-        let severity = match SATURATION.severity(looks) {
+        let severity = match SATURATION.of(period).severity(looks) {
             Some(severity) if holds_up => severity,
             Some(severity) => severity.min(MINOR),
             None if holds_up && is_behind => MINOR,
@@ -157,7 +164,7 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
     .costs(Cost::Waiting(callers.map_or(queue, |hold| hold.waiting.max(queue))))
     .because(
         Evidence::number("looks in which it ran or was runnable", looks, Unit::Ratio)
-            .against(SATURATION.warning, SATURATION.source)
+            .against_scale(SATURATION.of(period))
             .with_text(format!("{} of {}", process.runnable, process.judged)),
     )
     .because(Evidence::number("its share of all reductions", process.reductions as f64 / total, Unit::Ratio))
@@ -177,7 +184,7 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
     .because_some(row.and_then(|row| row.application.as_deref()).map(|a| Evidence::text("application", a)))
     .but_if(queue < 1.0 && callers.is_none(), "no messages wait for it: it may be one long job that holds up nobody")
     .but_if(
-        SATURATION.severity(looks).is_none(),
+        SATURATION.of(period).severity(looks).is_none(),
         "it does not run all the time: another one, to which it hands each job, may be what is slow",
     )
     .but_if(

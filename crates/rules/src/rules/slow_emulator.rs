@@ -1,6 +1,8 @@
 //! BT034: the VM runs on an emulator that is slower than it need be: one without the compiler to machine code, or one for finding bugs.
 
-use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Subject, Unit, facts, metrics};
+use beamtune_model::{
+    Account, Code, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, facts, metrics,
+};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -14,16 +16,21 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::PROCESS_USER],
     account: Account::CpuUsed,
     judge,
+    thresholds: &[USED],
     ..Rule::COMMON
 };
 
 /// The CPU that the VM uses, as a share of what it may use: of that an interpreter takes a third more than it would have to (RabbitMQ).
-const USED: Scale = Scale {
-    notice: 0.0,
-    warning: 0.2,
-    critical: 0.8,
-    source: "the authors of the compiler measured 30 to 50 % more messages of RabbitMQ with it, and none to 170 % more in benchmarks",
-};
+const USED: Threshold = Threshold::new(
+    "slow-emulator.cpu_share",
+    "CPU that an interpreter uses, share of what it may use",
+    Scale {
+        notice: 0.0,
+        warning: 0.2,
+        critical: 0.8,
+        source: "the authors of the compiler measured 30 to 50 % more messages of RabbitMQ with it, and none to 170 % more in benchmarks",
+    },
+);
 
 /// A type of emulator that its Makefile can build, and that is not meant for production.
 struct Instrumented {
@@ -111,7 +118,7 @@ fn interpreter(period: &Period, share: f64, used: Evidence, architecture: &str, 
     let is_asked_for =
         period.facts.get(facts::INIT_ARGS).is_some_and(|arguments| arguments.contains("-emu_flavor emu"));
     let draft = Draft::new(
-        USED.severity(share).unwrap_or(0.0),
+        USED.of(period).severity(share).unwrap_or(0.0),
         "the VM interprets its code, though its release can compile it to machine code".to_owned(),
     )
     .about(Subject::Emulator { name: "interpreter".to_owned() })
@@ -120,7 +127,7 @@ fn interpreter(period: &Period, share: f64, used: Evidence, architecture: &str, 
         Evidence::text("architecture", architecture)
             .with_text(format!("{architecture}, for which there is a compiler since OTP {since}")),
     )
-    .because(used.against(USED.warning, USED.source))
+    .because(used.against_scale(USED.of(period)))
     .but("what the VM does in its C code (messages, tables, sockets, large binaries) becomes no faster");
     match is_asked_for {
         true => draft.fix(remedy::of(

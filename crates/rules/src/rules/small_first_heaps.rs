@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, Scale, Subject, Unit, Use, facts, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, Use, facts, metrics,
 };
 
 use crate::remedy;
@@ -19,16 +19,21 @@ pub const RULE: Rule = Rule {
     account: Account::CpuUsed,
     topics: &[Topic::MemoryCpu],
     judge,
+    thresholds: &[SHARE],
     ..Rule::COMMON
 };
 
 /// Collections as a share of the time in which normal schedulers worked.
-const SHARE: Scale = Scale {
-    notice: 0.10,
-    warning: 0.25,
-    critical: 0.75,
-    source: "judgement: what a heap that suffices saves is most of that",
-};
+const SHARE: Threshold = Threshold::new(
+    "small-first-heaps.gc_share",
+    "GC, share of the normal schedulers' work",
+    Scale {
+        notice: 0.10,
+        warning: 0.25,
+        critical: 0.75,
+        source: "judgement: what a heap that suffices saves is most of that",
+    },
+);
 
 /// Below this nobody would win anything by a change …
 const WORTH_CORES: f64 = 0.03;
@@ -62,7 +67,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let steps = rate / spawned.max(0.1);
     let share = collecting.share();
     let grows = spawned >= FEW_SPAWNS && STEPS.contains(&steps) && collecting.gc >= WORTH_CORES;
-    let Some(severity) = SHARE.severity(share).filter(|_| grows) else {
+    let Some(severity) = SHARE.of(period).severity(share).filter(|_| grows) else {
         return Ok(Judgement::Healthy(format!(
             "{spawned:.0} new processes and {rate:.0} collections a second, which take {:.2} cores",
             collecting.gc
@@ -90,7 +95,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .because(Evidence::number("new processes", spawned, Unit::PerSecond))
     .because(Evidence::number("collections for each of them", steps, Unit::Count).against(*STEPS.start(), "judgement"))
     .because(Evidence::number("time in collections, normal schedulers", collecting.gc, Unit::Cores))
-    .because(Evidence::number("share of their work", share, Unit::Ratio).against(SHARE.warning, SHARE.source))
+    .because(Evidence::number("share of their work", share, Unit::Ratio).against_scale(SHARE.of(period)))
     .because(
         Evidence::number("heap that they grow to", words * 8.0, Unit::Bytes)
             .with_text(if seen { "the largest one that was seen" } else { "reckoned from their collections" }),

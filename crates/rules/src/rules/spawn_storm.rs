@@ -1,7 +1,7 @@
 //! BT039: processes are started for so little that starting and ending them is much of what the node does.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, Scale, SpawnRow, Subject, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, Scale, SpawnRow, Subject, Threshold, Unit, metrics,
 };
 
 use crate::remedy;
@@ -16,6 +16,7 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::SPAWNED, &metrics::PROCESS_COUNT, &metrics::SCHEDULER_ACTIVE],
     account: Account::CpuUsed,
     judge,
+    thresholds: &[SHARE],
     ..Rule::COMMON
 };
 
@@ -23,13 +24,17 @@ pub const RULE: Rule = Rule {
 const PROCESS_USEC: f64 = 2.0;
 
 /// Share of the schedulers' CPU time that starting and ending processes takes.
-const SHARE: Scale = Scale {
-    notice: 0.10,
-    warning: 0.25,
-    critical: 0.75,
-    source: "2 µs for each: measured on OTP 23, 25, 27 and 29, spawn and exit alone 0.5 to 1 µs, with a monitor and a message on \
+const SHARE: Threshold = Threshold::new(
+    "spawn-storm.cpu_share",
+    "starting and ending processes, share of the schedulers' CPU time",
+    Scale {
+        notice: 0.10,
+        warning: 0.25,
+        critical: 0.75,
+        source: "2 µs for each: measured on OTP 23, 25, 27 and 29, spawn and exit alone 0.5 to 1 µs, with a monitor and a message on \
              two schedulers 2.4 to 3.5 µs; the shares are judgement",
-};
+    },
+);
 
 /// Below so many cores it is no trouble, whatever its share.
 const WORTH_CORES: f64 = 0.05;
@@ -50,7 +55,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let busy = cpu.map_or(active, |cpu| cpu.min(active));
     let cores = rate * PROCESS_USEC / 1e6;
     let share = if busy > 0.0 { (cores / busy).min(1.0) } else { 0.0 };
-    let Some(severity) = SHARE.severity(share) else {
+    let Some(severity) = SHARE.of(period).severity(share) else {
         return Ok(Judgement::Healthy(format!(
             "{rate:.0} processes are started in a second: about {:.0} % of the schedulers' CPU time",
             share * 100.0
@@ -79,7 +84,7 @@ fn describe(period: &Period, severity: f64, rate: f64, share: f64, cores: f64) -
     .because(Evidence::number("processes started", rate, Unit::PerSecond))
     .because(
         Evidence::number("share of the schedulers' CPU time, at 2 µs each", share, Unit::Ratio)
-            .against(SHARE.warning, SHARE.source),
+            .against_scale(SHARE.of(period)),
     )
     .because(Evidence::number("which is", cores, Unit::Cores))
     .because_some(each.map(|each| {

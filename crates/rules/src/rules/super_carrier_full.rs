@@ -1,7 +1,7 @@
 //! BT028: the super carrier (`+MMscs`) is full: what does not fit comes from malloc, or ends the VM.
 
 use beamtune_model::memory::allocators;
-use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Subject, Unit, metrics};
+use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
@@ -18,16 +18,21 @@ pub const RULE: Rule = Rule {
     topics: &[Topic::Memory],
     judges_dumps: true,
     judge,
+    thresholds: &[FULL],
     ..Rule::COMMON
 };
 
 /// Used share of the super carrier.
-const FULL: Scale = Scale {
-    notice: 0.85,
-    warning: 0.93,
-    critical: 0.995,
-    source: "judgement: carriers are some megabytes, so the last per cents are seldom usable",
-};
+const FULL: Threshold = Threshold::new(
+    "super-carrier-full.used_share",
+    "used share of the super carrier",
+    Scale {
+        notice: 0.85,
+        warning: 0.93,
+        critical: 0.995,
+        source: "judgement: carriers are some megabytes, so the last per cents are seldom usable",
+    },
+);
 
 /// A larger one is asked for with so much room.
 const ROOM: f64 = 1.5;
@@ -50,7 +55,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let segments: Option<i64> = all.iter().map(|allocator| allocator.segments).sum();
     let from_malloc = segments.map(|bytes| (carriers - bytes as f64).max(0.0));
     let outside = last(&metrics::MMAP_OS_USED).unwrap_or(0.0);
-    let Some(severity) = FULL.severity(share) else {
+    let Some(severity) = FULL.of(period).severity(share) else {
         return Ok(Judgement::Healthy(format!(
             "{} of the super carrier's {} are used",
             megabytes(used),
@@ -80,7 +85,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .at_most_warning_if(!only || malloc)
         .about(Subject::allocator("erts_mmap"))
         .because(Evidence::number("size", total, Unit::Bytes))
-        .because(Evidence::number("used", share, Unit::Ratio).against(FULL.warning, FULL.source))
+        .because(Evidence::number("used", share, Unit::Ratio).against_scale(FULL.of(period)))
         .because_some(from_malloc.map(|bytes| Evidence::number("carriers from malloc", bytes, Unit::Bytes)))
         .because_some((outside > 0.0).then(|| Evidence::number("mapped outside of it", outside, Unit::Bytes)))
         .but("each allocator's first carriers are malloc's on any node")

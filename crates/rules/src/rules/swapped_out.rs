@@ -1,6 +1,6 @@
 //! BT019: memory of the VM is on a disk, and threads wait for it.
 
-use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Threshold, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{BELOW_CRITICAL, Draft, Judgement, MINOR, Role, Rule, Topic};
@@ -16,24 +16,33 @@ pub const RULE: Rule = Rule {
     role: Role::Symptom,
     topics: &[Topic::Memory],
     judge,
+    thresholds: &[FAULTS, OUT],
     ..Rule::COMMON
 };
 
 /// Pages that were read from a disk, a second.
-const FAULTS: Scale = Scale {
-    notice: 1.0,
-    warning: 20.0,
-    critical: 200.0,
-    source: "judgement: each stops a thread, schedulers too, for the 0.1 to 10 ms that a disk takes",
-};
+const FAULTS: Threshold = Threshold::new(
+    "swapped-out.major_faults_per_s",
+    "major page faults a second",
+    Scale {
+        notice: 1.0,
+        warning: 20.0,
+        critical: 200.0,
+        source: "judgement: each stops a thread, schedulers too, for the 0.1 to 10 ms that a disk takes",
+    },
+);
 
 /// Share of the VM's memory that is swapped out.
-const OUT: Scale = Scale {
-    notice: 0.01,
-    warning: 0.25,
-    critical: 0.75,
-    source: "judgement: a full collection touches the whole heap, so what is out has to come back",
-};
+const OUT: Threshold = Threshold::new(
+    "swapped-out.swapped_share",
+    "share of the VM's memory that is swapped out",
+    Scale {
+        notice: 0.01,
+        warning: 0.25,
+        critical: 0.75,
+        source: "judgement: a full collection touches the whole heap, so what is out has to come back",
+    },
+);
 
 /// Share of time in which tasks waited for memory from which on pages of files, too, are missed for lack of it: code that is
 /// read for the first time is a major fault as well.
@@ -50,14 +59,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .fold(None, |most: Option<f64>, cores| Some(most.map_or(cores, |most| most.max(cores))));
     let pressed = pressure.is_some_and(|cores| cores >= PRESSED);
     // A few pages that were written out once say nothing.
-    let swapped = share >= OUT.notice;
+    let swapped = share >= OUT.of(period).notice;
     let waits = FAULTS
+        .of(period)
         .severity(faults)
         .map(|severity| if swapped || pressed { severity } else { severity.min(MINOR) });
     // What is out and is not touched costs nothing yet. A node that sleeps is no worse for it, unless somebody is short of memory, or nearly
     // all of it has to come back one day.
-    let is_risk = waits.is_some() || pressed || share >= OUT.critical;
+    let is_risk = waits.is_some() || pressed || share >= OUT.of(period).critical;
     let idle = OUT
+        .of(period)
         .severity(share)
         .map(|severity| if is_risk { severity.min(BELOW_CRITICAL) } else { severity.min(MINOR) });
     let Some(severity) = waits.into_iter().chain(idle).reduce(f64::max) else {
@@ -79,9 +90,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     Ok(Judgement::found(
         Draft::new(severity, summary)
-            .because(Evidence::number("major page faults", faults, Unit::PerSecond).against(FAULTS.warning, FAULTS.source))
+            .because(Evidence::number("major page faults", faults, Unit::PerSecond).against_scale(FAULTS.of(period)))
             .because(Evidence::number("swapped out", out, Unit::Bytes))
-            .because(Evidence::number("share of its memory", share, Unit::Ratio).against(OUT.warning, OUT.source))
+            .because(Evidence::number("share of its memory", share, Unit::Ratio).against_scale(OUT.of(period)))
             .because(Evidence::number("resident", resident, Unit::Bytes))
             .because_some(traffic(period))
             .because_some(pressure.map(|cores| {

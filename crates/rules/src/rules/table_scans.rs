@@ -5,7 +5,8 @@
 //! and its stack names the function that asked.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, TableRow, Unit, metrics,
+    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, TableRow, Threshold, Unit,
+    metrics,
 };
 
 use crate::remedy;
@@ -21,16 +22,21 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::SCAN_REDUCTIONS, &metrics::SCHEDULER_ACTIVE],
     account: Account::CpuUsed,
     judge,
+    thresholds: &[SHARE],
     ..Rule::COMMON
 };
 
 /// Searching, as a share of the time in which schedulers are active.
-const SHARE: Scale = Scale {
-    notice: 0.05,
-    warning: 0.15,
-    critical: 0.70,
-    source: "judgement: a lookup by key takes a microsecond",
-};
+const SHARE: Threshold = Threshold::new(
+    "table-scans.search_share",
+    "searches of whole tables, share of the schedulers' active time",
+    Scale {
+        notice: 0.05,
+        warning: 0.15,
+        critical: 0.70,
+        source: "judgement: a lookup by key takes a microsecond",
+    },
+);
 
 /// Below this nobody would win anything by a change (judgement).
 const WORTH_CORES: f64 = 0.05;
@@ -56,7 +62,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         period.processes.iter().filter_map(|process| Search::of(process, total)).collect();
     searches.sort_by(|a, b| b.share.total_cmp(&a.share));
     let share: f64 = searches.iter().map(|search| search.share).sum();
-    let Some((first, severity)) = searches.first().zip(SHARE.severity(share)) else {
+    let Some((first, severity)) = searches.first().zip(SHARE.of(period).severity(share)) else {
         return Ok(Judgement::Healthy(
             "no busy process was seen again and again in a search of a whole table".to_owned(),
         ));
@@ -65,7 +71,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let cores = (share.min(1.0) * active).min(searches.len() as f64);
     let of_all = Evidence::number("of the schedulers' activity, about", share.min(1.0), Unit::Ratio);
     let draft = describe(period, severity, &searches, first, cores);
-    Ok(Judgement::found(draft.because(of_all.against(SHARE.warning, SHARE.source))))
+    Ok(Judgement::found(draft.because(of_all.against_scale(SHARE.of(period)))))
 }
 
 /// A process that searches.

@@ -1,6 +1,6 @@
 //! BT035: fewer schedulers than the CPUs that the VM may use, while they are all busy and processes wait for them.
 
-use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Unit, metrics};
+use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Threshold, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -19,16 +19,21 @@ pub const RULE: Rule = Rule {
     ],
     account: Account::CpuUnused,
     judge,
+    thresholds: &[LEFT],
     ..Rule::COMMON
 };
 
 /// Of the CPUs that the VM may use, the share that no scheduler runs on.
-const LEFT: Scale = Scale {
-    notice: 0.01,
-    warning: 0.25,
-    critical: 0.75,
-    source: "judgement: of what could be done, that share is not",
-};
+const LEFT: Threshold = Threshold::new(
+    "too-few-schedulers.unused_share",
+    "share of the CPUs that the VM may use without a scheduler",
+    Scale {
+        notice: 0.01,
+        warning: 0.25,
+        critical: 0.75,
+        source: "judgement: of what could be done, that share is not",
+    },
+);
 
 /// Schedulers that are active for less than this have room left (judgement).
 const BUSY: f64 = 0.8;
@@ -47,7 +52,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let healthy = |what: String| {
         Ok(Judgement::Healthy(format!("{:.0} schedulers online for {cores:.0} CPUs{what}", capacity.online)))
     };
-    let Some(severity) = LEFT.severity(left) else { return healthy(String::new()) };
+    let Some(severity) = LEFT.of(period).severity(left) else { return healthy(String::new()) };
     if active < BUSY || waiting < WAITING * capacity.online {
         return healthy(format!(
             ", which suffices: they are active for {:.0} % of the time, and {waiting:.1} processes wait",
@@ -67,7 +72,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .because(Evidence::number("schedulers online", capacity.online, Unit::Count))
     .because(Evidence::number("CPUs that the VM may use", cores, Unit::Count))
     .because(
-        Evidence::number("of these without a scheduler", left, Unit::Ratio).against(LEFT.warning, LEFT.source),
+        Evidence::number("of these without a scheduler", left, Unit::Ratio).against_scale(LEFT.of(period)),
     )
     .because(Evidence::number("time in which schedulers were active", active, Unit::Ratio))
     .because(Evidence::number("processes that waited for a scheduler, on the average", waiting, Unit::Count))

@@ -3,7 +3,9 @@
 //! A process that waits although messages are there, and that does not stand in a call, waits in a receive that matches none of them.
 //! If they were taken at all, their number would move: it stays, or what comes is taken past those that stay.
 
-use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Unit, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Threshold, Unit, metrics,
+};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -19,16 +21,21 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::SCAN_LONGEST_QUEUE],
     account: Account::Delay,
     judge,
+    thresholds: &[STAY],
     ..Rule::COMMON
 };
 
 /// Messages that stay.
-const STAY: Scale = Scale {
-    notice: 100.0,
-    warning: 1_000.0,
-    critical: 1_000_000.0,
-    source: "measured on OTP 23, 25, 27 and 29: a receive that looks past 1,000 messages takes 4 to 5 µs for it",
-};
+const STAY: Threshold = Threshold::new(
+    "unread-messages.messages",
+    "messages that no receive takes, in one queue",
+    Scale {
+        notice: 100.0,
+        warning: 1_000.0,
+        critical: 1_000_000.0,
+        source: "measured on OTP 23, 25, 27 and 29: a receive that looks past 1,000 messages takes 4 to 5 µs for it",
+    },
+);
 
 /// What a receive takes to look past one message, in seconds: see [`STAY`].
 const LOOK_SECONDS: f64 = 4.5e-9;
@@ -48,7 +55,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         // Those of a process that has ended stay no longer.
         view::queue_now(period, process)?;
         let stay = stay(process)?;
-        let severity = STAY.severity(stay)?;
+        let severity = STAY.of(period).severity(stay)?;
         Some(describe(period, process, severity, stay))
     });
     Ok(Judgement::found_or_healthy(
@@ -90,7 +97,7 @@ fn describe(period: &Period, process: &ProcessUse, severity: f64, stay: f64) -> 
     )
     .about(process.subject())
     .costs(Cost::DelaySeconds(LOOK_SECONDS * stay))
-    .because(Evidence::number("messages that stay", stay, Unit::Count).against(STAY.warning, STAY.source).with_text(
+    .because(Evidence::number("messages that stay", stay, Unit::Count).against_scale(STAY.of(period)).with_text(
         format!("the least of {} looks{more}", process.queue.points().len()),
     ))
     .because_some(

@@ -15,6 +15,7 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::PROCESS_COUNT],
     account: Account::Delay,
     judge,
+    thresholds: &[WAITING],
     ..Rule::COMMON
 };
 
@@ -30,7 +31,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let holds: Vec<Hold<'_>> =
         blocking::holds(period)?.into_iter().filter(|hold| hold.does != Does::Works).collect();
     let found = holds.iter().filter_map(|hold| {
-        let severity = WAITING.severity(hold.waiting)?;
+        let severity = WAITING.of(period).severity(hold.waiting)?;
         Some(describe(period, hold, severity).guess_if(!hold.is_certain()))
     });
     let in_midst = blocking::waiting(period).fold(0, |sum: i64, place| sum.saturating_add(place.count));
@@ -73,7 +74,7 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
         .costs(Cost::Waiting(hold.waiting))
         .because(
             Evidence::number("waiting for it at a time", hold.waiting, Unit::Count)
-                .against(WAITING.warning, WAITING.source)
+                .against_scale(WAITING.of(period))
                 .with_text(format!("{seen} of {of} looked at by chance")),
         )
         .because_some(hold.takes.as_deref().or(at).map(|place| Evidence::text("where they wait", place)))

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use beamtune_model::{
-    Group as MetricGroup, Missing, Period, ProcessUse, Scale, Stand, Stands, Subject, metrics,
+    Group as MetricGroup, Missing, Period, ProcessUse, Scale, Stand, Stands, Subject, Threshold, metrics,
 };
 
 use crate::signals::counts::largest_first;
@@ -13,12 +13,16 @@ use crate::signals::stack;
 pub(crate) const FEWEST: i64 = 3;
 
 /// Processes that wait for the same at a time.
-pub(crate) const WAITING: Scale = Scale {
-    notice: 5.0,
-    warning: 10.0,
-    critical: 500.0,
-    source: "judgement: in a pool of the size that is needed hardly anybody waits",
-};
+pub(crate) const WAITING: Threshold = Threshold::new(
+    "waiting-callers.waiting",
+    "processes that wait for the same process, pool or lock",
+    Scale {
+        notice: 5.0,
+        warning: 10.0,
+        critical: 500.0,
+        source: "judgement: in a pool of the size that is needed hardly anybody waits",
+    },
+);
 
 /// From this share of the looks on, in which it ran or was runnable, a process works (judgement).
 pub(crate) const BUSY: f64 = 0.7;

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use beamtune_model::{
-    Confidence, Cost, Evidence, Level, Metric, Missing, Period, Scale, SeriesStat, SpawnRow, Unit,
+    Confidence, Cost, Evidence, Level, Metric, Missing, Period, Scale, SeriesStat, SpawnRow, Threshold, Unit,
 };
 use beamtune_stats::{Trend, trend};
 
@@ -12,12 +12,16 @@ use crate::rule::{Draft, FAR_SECONDS, SOON_SECONDS, SOON_SOURCE, WARNING};
 use crate::view;
 
 /// Share of a limit that is in use.
-pub const FULL: Scale = Scale {
-    notice: 0.70,
-    warning: 0.80,
-    critical: 0.95,
-    source: "80–85 % is where operators of large nodes set their alarms",
-};
+pub const FULL: Threshold = Threshold::new(
+    "near-limit.used_share",
+    "used share of the limit of processes, ports, descriptors or atoms",
+    Scale {
+        notice: 0.70,
+        warning: 0.80,
+        critical: 0.95,
+        source: "80–85 % is where operators of large nodes set their alarms",
+    },
+);
 
 /// Growth that could be chance is not carried forward: what grew must be at least this much of what is there, or
 /// of what is left until the limit.
@@ -61,6 +65,8 @@ pub struct Filling {
     pub growth: Option<Trend>,
     /// How long it was observed.
     pub observed_seconds: f64,
+    /// How much of the limit is too much.
+    pub full: Scale,
 }
 
 impl Filling {
@@ -69,7 +75,7 @@ impl Filling {
         let stat = period.stat(count, "")?;
         let now = stat.last.value as f64;
         let growth = growth(&view::trend_points(&stat.trace), (limit - now).max(0.0));
-        Ok(Filling { now, limit, growth, observed_seconds: period.seconds() })
+        Ok(Filling { now, limit, growth, observed_seconds: period.seconds(), full: FULL.of(period) })
     }
 
     /// Share of the limit that is used.
@@ -85,7 +91,7 @@ impl Filling {
     /// How full it is, as a severity; `None` where neither that matters nor how soon it will be full.
     pub fn severity(&self) -> Option<f64> {
         let ends = self.left_seconds().is_some_and(|left| left < FAR_SECONDS);
-        FULL.severity(self.share()).or(ends.then_some(0.0))
+        self.full.severity(self.share()).or(ends.then_some(0.0))
     }
 
     /// Which of two limits matters more: by level, then by how full they are.
@@ -131,9 +137,7 @@ impl Filling {
             .share(self.share())
             .because(Evidence::number(format!("{what} now"), self.now, Unit::Count))
             .because(Evidence::number("limit", self.limit, Unit::Count))
-            .because(
-                Evidence::number("share used", self.share(), Unit::Ratio).against(FULL.warning, FULL.source),
-            )
+            .because(Evidence::number("share used", self.share(), Unit::Ratio).against_scale(self.full))
             .because_some(self.growth.map(|trend| {
                 Evidence::number("growth", trend.slope, Unit::PerSecond)
                     .with_text(format!("95 % interval {:.1} to {:.1}", trend.low, trend.high))
@@ -268,8 +272,13 @@ mod tests {
 
     #[test]
     fn a_table_that_fills_is_judged_by_the_time_left() {
-        let filling =
-            |now, growth, observed_seconds| Filling { now, limit: 262_144.0, growth, observed_seconds };
+        let filling = |now, growth, observed_seconds| Filling {
+            now,
+            limit: 262_144.0,
+            growth,
+            observed_seconds,
+            full: FULL.usual(),
+        };
         let grows = |slope| growth(&line(10, 10_000.0, slope), 200_000.0);
         let level = |filling: Filling| {
             let severity = filling.severity()?;

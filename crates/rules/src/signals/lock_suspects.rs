@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use beamtune_model::{Evidence, Period, Remedy, Scale, TableRow, Unit};
+use beamtune_model::{Evidence, Period, Remedy, Scale, TableRow, Threshold, Unit};
 
 use crate::contention::look;
 use crate::contention::{self, Thing};
@@ -12,13 +12,17 @@ use crate::rule::Draft;
 use crate::view;
 
 /// Time waited for a lock, as a share of the time that all schedulers had.
-pub(crate) const WAITED: Scale = Scale {
-    notice: look::LITTLE,
-    // From this share on `beamtune locks` says that threads wait for each other.
-    warning: look::MUCH,
-    critical: 0.75,
-    source: "measured on OTP 25, 2 schedulers and one table that 32 processes write: 0.87–0.98 by default, 0.10–0.13 with write_concurrency auto",
-};
+pub(crate) const WAITED: Threshold = Threshold::new(
+    "contended-locks.waited_share",
+    "waiting for a lock, share of all schedulers' time",
+    Scale {
+        notice: look::LITTLE,
+        // From this share on `beamtune locks` says that threads wait for each other.
+        warning: look::MUCH,
+        critical: 0.75,
+        source: "measured on OTP 25, 2 schedulers and one table that 32 processes write: 0.87–0.98 by default, 0.10–0.13 with write_concurrency auto",
+    },
+);
 
 /// Time waited for one table, as a share of the duration, that operators look into whatever the number of schedulers (practice: one of
 /// 11.8 % was sharded, which left 0.17 %).
@@ -40,22 +44,26 @@ pub(crate) fn most_waited(period: &Period) -> Option<String> {
     Some(first.name)
 }
 
-/// Normal schedulers online; `None` where that is not known.
+/// Whose time is waited for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Schedulers(pub(crate) Option<f64>);
+pub(crate) struct Schedulers {
+    /// Normal schedulers online; `None` where that is not known.
+    online: Option<f64>,
+    waited: Scale,
+}
 
 impl Schedulers {
     pub(crate) fn of(period: &Period) -> Self {
-        Schedulers(view::schedulers_online(period).ok())
+        Schedulers { online: view::schedulers_online(period).ok(), waited: WAITED.of(period) }
     }
 
     /// Of time waited, told as a share of the duration, the share of what all of them had together.
     pub(crate) fn part(self, share: f64) -> f64 {
-        share / self.0.unwrap_or(1.0).max(1.0)
+        share / self.online.unwrap_or(1.0).max(1.0)
     }
 
     pub(crate) fn severity(self, share: f64) -> Option<f64> {
-        WAITED.severity(self.part(share))
+        self.waited.severity(self.part(share))
     }
 
     /// Of one thing: a table is worth a notice also where that is little of the time of many schedulers.
@@ -67,12 +75,12 @@ impl Schedulers {
 
     /// What the severity is of; or that it cannot be told well.
     pub(crate) fn told(self, draft: Draft, share: f64) -> Draft {
-        let of_all = self.0.map(|count| {
+        let of_all = self.online.map(|count| {
             Evidence::number(format!("of the time of {count:.0} schedulers"), self.part(share), Unit::Ratio)
-                .against(WAITED.warning, WAITED.source)
+                .against_scale(self.waited)
         });
-        draft.inferred_if(self.0.is_none()).because_some(of_all).but_if(
-            self.0.is_none(),
+        draft.inferred_if(self.online.is_none()).because_some(of_all).but_if(
+            self.online.is_none(),
             "how many schedulers there are is not known: with many of them such a share is little",
         )
     }
