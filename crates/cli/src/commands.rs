@@ -20,4 +20,5 @@ pub mod redact;
 pub mod show;
 pub mod study;
 pub mod target;
+pub mod thresholds;
 pub mod tune;

@@ -11,6 +11,7 @@ mod subject;
 mod surroundings;
 mod take;
 mod terminal;
+mod thresholds;
 mod trial;
 
 use std::process::ExitCode;
@@ -39,6 +40,7 @@ enum Command {
     Diff(commands::diff::Args),
     Flags(commands::flags::Args),
     Lint(commands::lint::Args),
+    Thresholds(commands::thresholds::Args),
     Args(commands::args::Args),
     Load(commands::load::Args),
     Compare(Box<commands::compare::Args>),
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         Command::Diff(args) => commands::diff::run(&args),
         Command::Flags(args) => commands::flags::run(&args),
         Command::Lint(args) => commands::lint::run(&args),
+        Command::Thresholds(args) => commands::thresholds::run(&args),
         Command::Args(args) => commands::args::run(&args),
         Command::Load(args) => commands::load::run(&args),
         Command::Compare(args) => commands::compare::run(&args),

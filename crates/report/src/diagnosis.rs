@@ -117,7 +117,12 @@ pub fn heading(period: &Period, style: Style) -> String {
         let told = format!("SYNTHETIC, nobody has measured this: {}", text::clean_words(what));
         format!("{}\n", style.bold(&text::wrap(&told, style.width, "")))
     });
-    format!("{}\n{}\n{synthetic}", first.join(" · "), style.dim(&second.join(" · ")))
+    let changed = match period.thresholds.names().len() {
+        0 => String::new(),
+        1 => format!("1 threshold changed by {}\n", text::clean(&period.thresholds.file)),
+        count => format!("{count} thresholds changed by {}\n", text::clean(&period.thresholds.file)),
+    };
+    format!("{}\n{}\n{changed}{synthetic}", first.join(" · "), style.dim(&second.join(" · ")))
 }
 
 /// How much of it there is.

@@ -22,12 +22,21 @@ struct Document<'a> {
 /// What the rules say, and where the period has gaps: the end of each document with findings.
 #[derive(Serialize)]
 pub(crate) struct Judged<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thresholds: Option<Changed<'a>>,
     findings: Vec<&'a Finding>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     latent: Vec<&'a Finding>,
     healthy: Vec<Healthy<'a>>,
     not_judged: Vec<NotJudged<'a>>,
     gaps: Vec<GapDocument<'a>>,
+}
+
+/// Thresholds that were changed.
+#[derive(Serialize)]
+struct Changed<'a> {
+    file: &'a str,
+    changed: Vec<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -128,7 +137,10 @@ impl<'a> Judged<'a> {
             }
         }
         let gaps = period.gaps.iter().map(gap).collect();
-        Judged { findings: diagnosis.findings(), latent: diagnosis.latent(), healthy, not_judged, gaps }
+        let changed: Vec<_> = period.thresholds.names().collect();
+        let thresholds = (!changed.is_empty()).then_some(Changed { file: &period.thresholds.file, changed });
+        let (findings, latent) = (diagnosis.findings(), diagnosis.latent());
+        Judged { thresholds, findings, latent, healthy, not_judged, gaps }
     }
 }
 

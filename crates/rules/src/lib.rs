@@ -16,6 +16,7 @@ pub mod returns;
 pub mod rule;
 pub mod rules;
 mod signals;
+pub mod thresholds;
 pub mod view;
 pub mod watch;
 

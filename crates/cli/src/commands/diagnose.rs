@@ -13,6 +13,7 @@ use beamtune_report::{diagnosis, json};
 pub use part::{PartArgs, stamp};
 
 use crate::terminal;
+use crate::thresholds::ThresholdArgs;
 
 /// Say what is wrong by a recording.
 #[derive(clap::Args)]
@@ -21,6 +22,8 @@ pub struct Args {
     file: PathBuf,
     #[command(flatten)]
     part: PartArgs,
+    #[command(flatten)]
+    thresholds: ThresholdArgs,
     /// Print JSON (docs/schema/diagnosis.schema.json).
     #[arg(long)]
     json: bool,
@@ -32,7 +35,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if !args.json {
         part.iter().chain(&triggers).for_each(|line| terminal::print(&format!("{line}\n")));
     }
-    Ok(judge(&Arc::new(period), args.json))
+    Ok(judge(&args.thresholds.apply(period), args.json))
 }
 
 /// What was read of a recording.

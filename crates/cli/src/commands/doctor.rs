@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -13,6 +12,7 @@ use crate::access::AccessArgs;
 use crate::subject::Subject;
 use crate::take::{Wish, take};
 use crate::terminal;
+use crate::thresholds::ThresholdArgs;
 
 /// Record a node and say what is wrong with it, worst first.
 ///
@@ -37,6 +37,8 @@ pub struct Args {
     #[arg(long)]
     host_only: bool,
     #[command(flatten)]
+    thresholds: ThresholdArgs,
+    #[command(flatten)]
     access: AccessArgs,
 }
 
@@ -50,7 +52,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Subject::Recording(path) if args.output.is_some() => {
             bail!("{} is a recording already: leave out -o", path.display())
         }
-        Subject::Recording(path) => return Ok(judge(&Arc::new(read(&path)?), args.json)),
+        Subject::Recording(path) => return Ok(judge(&args.thresholds.apply(read(&path)?), args.json)),
         Subject::Live(live) => live,
     };
     let label = live.label.clone();
@@ -64,5 +66,5 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if outcome.end == End::SourcesGone {
         terminal::complain(&format!("{label} has gone; what was recorded until then is judged\n"));
     }
-    Ok(judge(&Arc::new(reader.period(&Selection::default())?), args.json))
+    Ok(judge(&args.thresholds.apply(reader.period(&Selection::default())?), args.json))
 }

@@ -5,7 +5,6 @@ mod crash_dump;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use beamtune_import::crash_dump::BEGINNING_BYTES;
@@ -17,6 +16,7 @@ use beamtune_report::locks::{By, View};
 use super::{diagnose, locks};
 use crate::files::Snapshot;
 use crate::terminal;
+use crate::thresholds::ThresholdArgs;
 
 /// The name of standard input, and of what was read from it.
 const STANDARD_INPUT: &str = "-";
@@ -40,6 +40,8 @@ pub struct Args {
     /// Keep it as a recording, which must not exist yet. It holds what the text tells, and no more.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    thresholds: ThresholdArgs,
     /// Print JSON (docs/schema/diagnosis.schema.json; of lcnt's tables alone docs/schema/locks.schema.json).
     #[arg(long)]
     json: bool,
@@ -69,7 +71,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let is_of_locks_alone = reading.is_of_locks_alone();
     let period = record(reading, args.output.as_deref())?.period(&Selection::default())?;
-    let period = Arc::new(period);
+    let period = args.thresholds.apply(period);
     if !is_of_locks_alone {
         return Ok(diagnose::judge(&period, args.json));
     }
@@ -112,6 +114,8 @@ fn record(reading: Reading, output: Option<&Path>) -> Result<Reader> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use beamtune_import::read as imported;
     use beamtune_model::{Finding, Outcome, facts};
 

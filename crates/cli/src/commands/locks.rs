@@ -26,6 +26,7 @@ use crate::access::AccessArgs;
 use crate::subject::{Live, NoAccess, Subject};
 use crate::take::{self, Beside, Failed, Wish};
 use crate::terminal;
+use crate::thresholds::ThresholdArgs;
 
 /// What is asked for what counting would cost may take so long.
 const ESTIMATE: Duration = Duration::from_secs(10);
@@ -92,6 +93,8 @@ pub struct Args {
     #[command(flatten)]
     part: PartArgs,
     #[command(flatten)]
+    thresholds: ThresholdArgs,
+    #[command(flatten)]
     access: AccessArgs,
 }
 
@@ -120,7 +123,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             if let Some(part) = read.part.filter(|_| !args.json) {
                 terminal::print(&format!("{part}\n"));
             }
-            let period = Arc::new(read.period);
+            let period = args.thresholds.apply(read.period);
             return Ok(tell(&period, answer::of_period(&period).as_ref(), args));
         }
         Subject::Live(_) if !args.part.is_all() => {
@@ -216,7 +219,7 @@ fn attach(live: &Live) -> Result<Option<NodeSource>> {
 fn count(live: &Live, vm: Option<NodeSource>, locks: &Locks, args: &Args) -> Result<ExitCode> {
     let once = [Explicit::new(What::Locks(locks.clone()))];
     let reader = record(live, vm, args, args.length.saturating_add(AROUND), &once, None)?;
-    let period = Arc::new(reader.period(&Selection::default())?);
+    let period = args.thresholds.apply(reader.period(&Selection::default())?);
     if period.lock_session.is_none() {
         let reason =
             |source| period.gaps.iter().rev().find(|gap| gap.source == source).map(|gap| gap.reason.as_str());

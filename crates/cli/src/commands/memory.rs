@@ -18,6 +18,7 @@ use crate::access::AccessArgs;
 use crate::subject::Subject;
 use crate::take::{Wish, take};
 use crate::terminal;
+use crate::thresholds::ThresholdArgs;
 
 /// Somebody waits for it: 12 GB take less than a second on a quiet machine.
 const LOOKING: MemoryBudget = MemoryBudget { look_ns: 10 * SECOND_NS, rest: 0 };
@@ -72,6 +73,8 @@ pub struct Args {
     #[command(flatten)]
     part: PartArgs,
     #[command(flatten)]
+    thresholds: ThresholdArgs,
+    #[command(flatten)]
     access: AccessArgs,
 }
 
@@ -116,7 +119,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             if let Some(part) = read.part.filter(|_| !args.json) {
                 terminal::print(&format!("{part}\n"));
             }
-            return Ok(tell(&Arc::new(read.period), args.json));
+            return Ok(tell(&args.thresholds.apply(read.period), args.json));
         }
         Subject::Live(_) if !args.part.is_all() => {
             bail!("--from and --to take a part of a recording; for a running node there is --for")
@@ -132,7 +135,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         ..Wish::of(Duration::from_secs(1), Some(args.length))
     };
     let (reader, _) = take(*live, &wish)?;
-    Ok(tell(&Arc::new(reader.period(&Selection::default())?), args.json))
+    Ok(tell(&args.thresholds.apply(reader.period(&Selection::default())?), args.json))
 }
 
 /// Prints the page, and gives the exit status.

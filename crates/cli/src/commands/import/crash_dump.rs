@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use beamtune_import::crash_dump::{BEGINNING_BYTES, GZIP, begins, read};
@@ -58,7 +57,7 @@ pub fn run(input: impl Read, name: &str, args: &Args) -> Result<ExitCode> {
     if let Some(missing) = period.facts.get(facts::CRASH_DUMP_MISSING) {
         terminal::complain(&format!("{name} is not whole: {missing}\n"));
     }
-    Ok(diagnose::judge(&Arc::new(period), args.json))
+    Ok(diagnose::judge(&args.thresholds.apply(period), args.json))
 }
 
 /// A recording of one sample, at the moment of the dump.
@@ -80,6 +79,8 @@ fn record(input: impl Read, name: &str, output: Option<&Path>) -> Result<Reader>
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     const DUMP: &str = "\

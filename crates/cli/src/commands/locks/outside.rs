@@ -5,7 +5,7 @@
 //! look shorter, and if it is started again at once, the rest of the time is another one's.
 
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -43,7 +43,7 @@ pub fn look(live: &Live, vm: Option<NodeSource>, args: &Args) -> Result<ExitCode
     };
     if args.no_probes {
         let reader = record(live, vm, args, args.length, &[], None)?;
-        let period = Arc::new(reader.period(&Selection::default())?);
+        let period = args.thresholds.apply(reader.period(&Selection::default())?);
         return Ok(tell(&period, answer::of_period(&period).as_ref(), args));
     }
     let seen = Slot::default();
@@ -64,7 +64,7 @@ pub fn look(live: &Live, vm: Option<NodeSource>, args: &Args) -> Result<ExitCode
         seen.interrupted.request();
         (probing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), reader)
     });
-    let period = Arc::new(reader?.period(&Selection::default())?);
+    let period = args.thresholds.apply(reader?.period(&Selection::default())?);
     let mut look = answer::of_period(&period);
     match probed {
         Some(Ok(mut probed)) => {

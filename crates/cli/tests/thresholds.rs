@@ -1,0 +1,71 @@
+//! `--thresholds FILE` and `beamtune thresholds`, on a recording.
+#![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{beamtune, folder, run};
+
+/// A node that spends most of its work on garbage collection.
+fn recording() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/recordings/gc-share.beamtune")
+}
+
+#[test]
+fn changed_thresholds_change_the_diagnosis_which_says_so() {
+    let folder = folder();
+    let file = folder.path().join("my.toml");
+    let judge = |format: &[&str]| {
+        run(beamtune().arg("diagnose").arg(recording()).arg("--thresholds").arg(&file).args(format))
+    };
+    let level = |format: &[&str]| {
+        let said = run(beamtune().arg("diagnose").arg(recording()).arg("--json").args(format));
+        let document = said.json();
+        let found = document["findings"].as_array().expect("findings").clone();
+        found.into_iter().find(|found| found["code"] == "BT011").map(|found| found["level"].clone())
+    };
+    assert_eq!(level(&[]).expect("found"), "warning");
+
+    fs::write(&file, "[gc-share]\ngc_share = { notice = 0.6, warning = 0.7, critical = 0.8 }\n")
+        .expect("written");
+    let said = judge(&[]);
+    let line = format!("1 threshold changed by {}", file.display());
+    assert!(said.stdout.lines().any(|out| out == line), "{}", said.stdout);
+    let said = judge(&["--json"]);
+    let document = said.json();
+    assert_eq!(document["thresholds"]["changed"], serde_json::json!(["gc-share.gc_share"]));
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/diagnosis.schema.json");
+    let schema = serde_json::from_str(&fs::read_to_string(schema).expect("the schema")).expect("JSON");
+    let schema = jsonschema::validator_for(&schema).expect("a schema");
+    let errors: Vec<_> = schema.iter_errors(&document).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:#?}");
+    assert_eq!(level(&["--thresholds", file.to_str().expect("UTF-8")]), None);
+}
+
+#[test]
+fn a_file_that_is_wrong_is_refused_before_anything_is_read() {
+    let folder = folder();
+    let file = folder.path().join("my.toml");
+    fs::write(&file, "[gc-share]\ngc_shar = { notice = 0.2 }\n").expect("written");
+    let said = run(beamtune().arg("diagnose").arg("no-such-file").arg("--thresholds").arg(&file));
+    assert_eq!(said.status, Some(2), "{}", said.stderr);
+    let message = format!("{}:2: no threshold \"gc_shar\"; did you mean gc_share?", file.display());
+    assert!(said.stderr.contains(&message), "{}", said.stderr);
+}
+
+#[test]
+fn the_list_of_all_thresholds_is_such_a_file() {
+    let folder = folder();
+    let file = folder.path().join("all.toml");
+    let all = run(beamtune().arg("thresholds"));
+    assert!(
+        all.stdout.contains("\n[gc-share]\n# BT011: GC, share of the schedulers' work\n"),
+        "{}",
+        all.stdout
+    );
+    fs::write(&file, all.stdout.replace("[gc-share]", "[gc-share] # mine")).expect("written");
+    let again = run(beamtune().arg("thresholds").arg(&file));
+    assert_eq!(again.stdout, all.stdout);
+}

@@ -1,0 +1,200 @@
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use beamtune_model::{Level, Outcome};
+
+use super::*;
+use crate::diagnose;
+
+fn invalid(text: &str) -> String {
+    parse("my.toml", text).expect_err(text).to_string()
+}
+
+/// Source files below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let below = |path: PathBuf| if path.is_dir() { sources(&path) } else { vec![path] };
+    entries.flat_map(below).filter(|path| !path.to_string_lossy().contains("test")).collect()
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn every_threshold_in_the_source_is_listed_once_and_belongs_to_a_rule() {
+    let mut written = BTreeSet::new();
+    for path in sources(&root().join("src")) {
+        let text = std::fs::read_to_string(&path).expect("its text");
+        let bare =
+            text.lines().find(|line| [": Scale = Scale", ": Scale {"].iter().any(|bare| line.contains(bare)));
+        assert_eq!(
+            bare,
+            None,
+            "{}: give it a name (Threshold::new), so that it can be changed",
+            path.display()
+        );
+        for (index, _) in text.match_indices("Threshold::new(") {
+            let name = text[index..].split('"').nth(1).expect("a name").to_owned();
+            assert!(written.insert(name.clone()), "{name} stands in two places");
+        }
+    }
+    let listed: Vec<_> = all().iter().map(|(threshold, _)| threshold.name.to_owned()).collect();
+    assert_eq!(listed.iter().cloned().collect::<BTreeSet<_>>(), written, "listed in Rule::thresholds");
+    assert_eq!(listed.len(), written.len());
+}
+
+#[test]
+fn names_are_keys_of_toml_and_each_section_stands_once() {
+    let mut sections = Vec::new();
+    for (threshold, rules) in all() {
+        let (section, key) = split(threshold.name);
+        assert!(!key.is_empty() && key.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{key}");
+        let is_of_rule = rules.iter().any(|rule| rule.name == section) || section == "near-limit";
+        assert!(is_of_rule, "{}", threshold.name);
+        if sections.last() != Some(&section) {
+            assert!(!sections.contains(&section), "{section}");
+            sections.push(section);
+        }
+        assert!(!threshold.usual().source.is_empty() && !threshold.what.ends_with('.'), "{}", threshold.name);
+    }
+}
+
+#[test]
+fn the_listing_is_a_file_that_changes_nothing() {
+    let text = listing(&Thresholds::default());
+    let read = parse("all.toml", &text).expect("valid");
+    assert_eq!(read.names().len(), 0);
+    let text =
+        text.replace("notice = 0.15, warning = 0.3, critical = 0.6 }", "notice = 0.15, warning = 0.5 }");
+    let read = parse("all.toml", &text).expect("valid");
+    assert!(read.names().any(|name| name == "gc-share.gc_share"));
+    assert_eq!(
+        parse("again.toml", &listing(&read)).map(|again| again.names().count()),
+        Ok(read.names().len())
+    );
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_line_and_the_nearest_name() {
+    assert_eq!(
+        invalid("[gc-shares]\ngc_share = { notice = 1 }\n"),
+        "my.toml:1: no section \"gc-shares\"; did you mean gc-share?"
+    );
+    assert_eq!(
+        invalid("\n[overload]\ndelay_second = { notice = 1 }\n"),
+        "my.toml:3: no threshold \"delay_second\"; did you mean delay_seconds?"
+    );
+    assert_eq!(
+        invalid("[overload]\nqueue = { notice = 1 }\n"),
+        "my.toml:2: no threshold \"queue\"; there are delay_seconds, runnable_per_scheduler"
+    );
+    assert_eq!(
+        invalid("[gc-share]\ngc_share = { warn = 0.2 }\n"),
+        "my.toml:2: no level \"warn\"; there are notice, warning, critical"
+    );
+    assert_eq!(invalid("gc-share = 0.3\n"), "my.toml:1: gc-share is a section: [gc-share]");
+    assert_eq!(
+        invalid("[gc-share]\ngc_share = 0.3\n"),
+        "my.toml:2: gc_share has levels: gc_share = { warning = NUMBER }"
+    );
+    for value in ["\"0.3\"", "-1", "nan", "true"] {
+        let text = format!("[gc-share]\ngc_share = {{ warning = {value} }}\n");
+        assert_eq!(invalid(&text), "my.toml:2: warning is a number from 0 on", "{value}");
+    }
+    assert_eq!(
+        invalid("[gc-share]\n\ngc_share = { notice = 0.5 }\n"),
+        "my.toml:3: gc-share.gc_share must rise from notice to critical, and has 0.5, 0.3, 0.6"
+    );
+    assert_eq!(
+        invalid("[restart-loop]\nlife_seconds = { critical = 700 }\n"),
+        "my.toml:2: restart-loop.life_seconds must fall from notice to critical, and has 3600, 600, 700"
+    );
+    // All of it at once.
+    assert_eq!(invalid("[a]\n[b]\n").lines().count(), 2);
+    assert!(invalid("[gc-share\n").starts_with("my.toml:1: "), "{}", invalid("[gc-share\n"));
+}
+
+#[test]
+fn a_changed_threshold_changes_the_level_and_the_evidence_says_so() {
+    let mut period = beamtune_made::node().with(|n| (n.active, n.cpu, n.gc) = (0.8, 0.8, 0.5)).period();
+    let gc_share = |period: &beamtune_model::Period| {
+        let verdicts = diagnose(&Arc::new(period.clone())).verdicts;
+        verdicts.into_iter().find(|verdict| verdict.code.0 == "BT011").expect("its rule").outcome
+    };
+    let found = |outcome| match outcome {
+        Outcome::Found(mut found) => found.remove(0),
+        other => panic!("{other:?}"),
+    };
+    let usual = found(gc_share(&period));
+    assert!(usual.level > Level::Notice, "{usual:?}");
+    let share = usual.evidence.iter().find(|evidence| evidence.what == "share of the work");
+    let share = share.and_then(|share| share.value).expect("its share");
+    let above = (share + 1.0) / 2.0;
+    let set = |notice: f64| {
+        let text = format!("[gc-share]\ngc_share = {{ notice = {notice}, warning = {above}, critical = 1 }}");
+        parse("my.toml", &text).expect("valid")
+    };
+    period.thresholds = set(share / 2.0);
+    let changed = found(gc_share(&period));
+    assert_eq!(changed.level, Level::Notice);
+    let source = |evidence: &beamtune_model::Evidence| evidence.source.as_deref() == Some(CHANGED);
+    assert!(changed.evidence.iter().any(source), "{:#?}", changed.evidence);
+    period.thresholds = set(above);
+    assert!(matches!(gc_share(&period), Outcome::Healthy(_)));
+}
+
+/// A number of a page in the unit of the code; `None` of words.
+fn number(cell: &str) -> Option<f64> {
+    let end = cell.find(|c: char| !(c.is_ascii_digit() || ".,".contains(c))).unwrap_or(cell.len());
+    let number: f64 = cell[..end].trim_end_matches(',').replace(',', "").parse().ok()?;
+    let unit = cell[end..].trim().split(',').next().unwrap_or_default();
+    let factor = match unit {
+        "%" => 0.01,
+        "ms" => 1e-3,
+        "min" => 60.0,
+        "h" => 3_600.0,
+        "MB" => 1e6,
+        "GB" => 1e9,
+        "a minute" => 1.0 / 60.0,
+        "" | "s" | "a second" => 1.0,
+        _ => return None,
+    };
+    Some(number * factor)
+}
+
+#[test]
+fn the_pages_have_the_thresholds_of_the_code() {
+    for (threshold, rules) in all() {
+        for rule in rules {
+            let path = root().join(format!("../../docs/rules/{}.md", rule.name));
+            let page = std::fs::read_to_string(&path).expect("its page");
+            let table = page.split("## Thresholds").nth(1).expect("its thresholds");
+            let table = table.split("\n## ").next().unwrap_or_default();
+            let rows: Vec<Vec<&str>> = table
+                .lines()
+                .filter(|line| line.starts_with('|'))
+                .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+                .collect();
+            let scale = threshold.usual();
+            let levels = [("notice", scale.notice), ("warning", scale.warning), ("critical", scale.critical)];
+            let head = rows.first().expect("a head");
+            let agrees = |row: &Vec<&str>| {
+                let numbers = levels.iter().filter_map(|(level, value)| {
+                    let column = head.iter().position(|name| name == level)?;
+                    Some((number(row.get(column)?)?, value))
+                });
+                let numbers: Vec<_> = numbers.collect();
+                !numbers.is_empty()
+                    && numbers.iter().all(|(page, code)| (page - *code).abs() <= 1e-6 * code.abs())
+            };
+            assert!(
+                rows.iter().skip(2).any(agrees),
+                "{}: no row of {} has {scale:?}",
+                threshold.name,
+                path.display()
+            );
+        }
+    }
+}
