@@ -11,6 +11,7 @@ pub(crate) mod known_processes;
 pub(crate) mod limits;
 pub(crate) mod lock_suspects;
 pub(crate) mod memory;
+pub(crate) mod names;
 pub(crate) mod own_effect;
 pub(crate) mod process_memory;
 pub(crate) mod products;
@@ -18,3 +19,9 @@ pub(crate) mod program_locks;
 pub(crate) mod programs;
 pub(crate) mod stack;
 pub(crate) mod watermark;
+
+/// What a file of `data/` holds.
+#[expect(clippy::panic, reason = "the data is part of the program, and a test reads all of it")]
+fn data<T: serde::de::DeserializeOwned>(name: &str, text: &str) -> T {
+    toml::from_str(text).unwrap_or_else(|error| panic!("data/{name}.toml: {error}"))
+}

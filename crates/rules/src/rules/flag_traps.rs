@@ -10,6 +10,7 @@ use beamtune_model::{Account, Code, Evidence, Missing, Period, Subject, facts};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, WARNING};
+use crate::signals::products;
 
 pub const RULE: Rule = Rule {
     code: Code("BT064"),
@@ -27,10 +28,6 @@ pub const RULE: Rule = Rule {
 const TRAP: &str = "BF015";
 /// A later flag takes the place of an earlier one.
 const OVERRIDDEN: &str = "BF008";
-
-/// Products whose scripts put the operator's flags behind their own, so that these are meant to be overridden. Parameters of applications on
-/// the command line are theirs, too.
-const PUT_THEIRS_FIRST: [&str; 3] = ["RabbitMQ", "ejabberd", "EMQX"];
 
 /// What shows that it is mended.
 const PROVE: &str =
@@ -51,10 +48,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let words = [emulator, vec!["--".to_owned()], init].concat();
     let fragments = [live_node(&words)];
     let target = Target { releases: vec![release], machine: None };
+    let puts_first = products::of(period).is_some_and(|product| product.puts_flags_first);
     let mut told: Vec<lint::Finding> = lint::lint(&[File { fragments: &fragments }], &target)
         .into_iter()
         .filter(|finding| finding.level == Level::Warning)
-        .filter(|finding| !puts_theirs_first(period) || !is_of_product(finding))
+        .filter(|finding| !puts_first || !is_of_product(finding))
         .collect();
     told.sort_by_key(|finding| !is_trap(finding));
     told.truncate(MAX_FINDINGS);
@@ -75,12 +73,7 @@ fn written(word: &str) -> String {
     }
 }
 
-fn puts_theirs_first(period: &Period) -> bool {
-    let product = period.facts.get(facts::PRODUCT).unwrap_or_default();
-    PUT_THEIRS_FIRST.iter().any(|name| product.starts_with(name))
-}
-
-/// What such a product means as it is.
+/// What a product that puts its own flags first means as it is. Parameters of applications on the command line are its, too.
 fn is_of_product(finding: &lint::Finding) -> bool {
     finding.code.as_str() == OVERRIDDEN || !finding.flag.starts_with('+')
 }

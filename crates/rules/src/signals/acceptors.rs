@@ -5,6 +5,7 @@ use beamtune_model::{Evidence, Period, PortRow, ProcessUse, Remedy, Unit, facts}
 
 use crate::remedy;
 use crate::rule::Draft;
+use crate::signals::products::{self, Listeners};
 use crate::signals::stack;
 
 /// Where an acceptor of Ranch stands that has handed a connection over and may not take another one: its listener has come to
@@ -86,27 +87,6 @@ pub(crate) struct Sight {
     pub is_start_behind: bool,
 }
 
-/// What servers call the number of their acceptors, the limit of connections and the queue's: the beginning of the product's name, the
-/// entry, and what to set.
-const SERVERS: &[(&str, &str, &str)] = &[
-    (
-        "RabbitMQ",
-        "rabbitmq.listeners",
-        "num_acceptors.tcp or .ssl above 10, num_conns_sups above 1 (advanced.config), tcp_listen_options.backlog above 128; connection_max or \
-         ranch_connection_max, if it is set",
-    ),
-    (
-        "ejabberd",
-        "ejabberd.backlog",
-        "backlog of the listener, 5 by default (ss -ltn tells, as Send-Q); accept_interval, if it is set",
-    ),
-    (
-        "EMQX",
-        "emqx.listeners",
-        "acceptors above 16; max_connections and max_conn_rate of the listener, if they are set",
-    ),
-];
-
 const PROVE: &str = "ss -ltn: Recv-Q of that address must be 0 nearly always, under the same load";
 
 fn more_acceptors(period: &Period) -> Option<Remedy> {
@@ -121,8 +101,7 @@ fn more_acceptors(period: &Period) -> Option<Remedy> {
 
 /// Adds what helps.
 pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
-    let product = period.facts.get(facts::PRODUCT).unwrap_or_default();
-    let server = SERVERS.iter().find(|(name, _, _)| product.starts_with(name));
+    let server = products::of(period).and_then(|product| product.listeners.as_ref());
     let has_ranch = period.facts.get(facts::APPLICATIONS).is_some_and(|list| list.contains("\"ranch\""));
     let own = !sight.is_busy && server.is_none();
     let backlog = sight.limit.map_or(LEAST_BACKLOG, |limit| limit.saturating_mul(4).max(LEAST_BACKLOG));
@@ -130,7 +109,7 @@ pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
     let is_cut =
         sight.limit.is_some_and(|limit| KERNEL_LIMITS.contains(&limit)) || backlog > KERNEL_LIMITS[1];
     let draft = match server {
-        Some((_, entry, change)) if !sight.is_busy => {
+        Some(Listeners { entry, change }) if !sight.is_busy => {
             draft.fix(remedy::of(period, entry, change, "it is what accepts here, and its limits", PROVE))
         }
         _ => draft,

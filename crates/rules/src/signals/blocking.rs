@@ -7,6 +7,7 @@ use beamtune_model::{
 };
 
 use crate::signals::counts::largest_first;
+use crate::signals::names::NAMES;
 use crate::signals::stack;
 
 /// Of a sample so many must stand there before it is said of all.
@@ -36,26 +37,6 @@ const OFTEN: f64 = 0.2;
 
 /// Whom calls of erpc wait for: a node, and which one is not known.
 const SOME_NODE: &str = "an answer by erpc";
-
-/// Words in the names of functions that take something of which there is a limited number, and wait until there is one.
-const TAKES: &[&str] =
-    &["checkout", "check_out", "acquire", "borrow", "lease", "get_connection", "with_connection"];
-
-/// Modules of which the same is true, whatever the function.
-const POOLS: &[&str] = &[
-    // Not poolboy:transaction/3, which stays on the stack while the worker is asked.
-    "poolboy:checkout",
-    "hackney_pool:",
-    "Elixir.NimblePool:",
-    "Elixir.DBConnection",
-    "wpool",
-    "sbroker:",
-    "sbroker_gen:",
-    "jobs:",
-    "jobs_server:",
-    "ranch_conns_sup:start_protocol",
-    "ejabberd_sql:",
-];
 
 /// What a process does while others wait for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -444,12 +425,12 @@ fn peers<'a>(period: &'a Period, who: &[&str]) -> Vec<&'a str> {
 /// Above the program's innermost function is what it waits through. Below it may stand a pool, too, of which it has got what it
 /// works with: who calls another server within a transaction does not wait for a connection.
 fn takes(stack: &[String]) -> Option<&str> {
-    let is_pools = |function: &&str| POOLS.iter().any(|pool| function.starts_with(pool));
+    let is_pools = |function: &&str| NAMES.pools.iter().any(|pool| function.starts_with(pool));
     let is_taking_word = |function: &&str| {
         let (module, name) = function.split_once(':').unwrap_or(("", function));
         // Who gives back takes nothing, though `lease` stands in the word; and a shop's checkout is none of a pool.
         let is_page = ["Controller", "Live", "View", "_handler"].iter().any(|end| module.ends_with(end));
-        TAKES.iter().any(|word| name.contains(word)) && !name.contains("release") && !is_page
+        NAMES.takes.iter().any(|word| name.contains(word)) && !name.contains("release") && !is_page
     };
     let own = stack::of_program(stack);
     let through = stack.iter().map(String::as_str).take_while(|function| Some(*function) != own);

@@ -9,6 +9,7 @@ use crate::contention::look;
 use crate::contention::{self, Thing};
 use crate::remedy;
 use crate::rule::Draft;
+use crate::signals::names::NAMES;
 use crate::view;
 
 /// Time waited for a lock, as a share of the time that all schedulers had.
@@ -86,13 +87,9 @@ impl Schedulers {
     }
 }
 
-/// Names of tables in which libraries keep metrics begin so: prometheus.erl, Telemetry.Metrics' reporters, folsom, exometer.
-const METRICS: &[&str] =
-    &["prometheus_", "telemetry_metrics", "Elixir.TelemetryMetrics", "folsom_", "exometer_"];
-
 /// True of the name of a table of metrics.
 pub(crate) fn is_of_metrics(table: &str) -> bool {
-    METRICS.iter().any(|name| table.starts_with(name))
+    NAMES.metrics_tables.iter().any(|name| table.starts_with(name))
 }
 
 /// What to do about a table of metrics that all write.
@@ -174,20 +171,11 @@ fn all_write(period: &Period) -> impl Iterator<Item = &TableRow> {
     public(period).filter(move |table| has_one_lock(&table.options))
 }
 
-/// Owners of tables that all may write and nobody does, but for OTP now and then.
-const OF_OTP: &[&str] = &[
-    "code_server",
-    "application_controller",
-    "inet_db",
-    "init",
-    "kernel_sup",
-    "logger",
-    "global_name_server",
-];
-
 /// The program's tables, those with most memory first.
 pub(crate) fn of_program(period: &Period) -> impl Iterator<Item = &TableRow> {
-    let is_otps = |table: &TableRow| table.owner_name.as_deref().is_some_and(|owner| OF_OTP.contains(&owner));
+    let is_otps = |table: &TableRow| {
+        table.owner_name.as_deref().is_some_and(|owner| NAMES.otp_owners.iter().any(|own| own == owner))
+    };
     period.tables.iter().filter(move |table| !is_otps(table))
 }
 

@@ -4,223 +4,21 @@ use std::collections::BTreeMap;
 
 use beamtune_model::{Evidence, ProcessRow, ProcessUse};
 
-/// Functions of OTP and of Elixir's libraries in which a process waits for the answer of a process, a port or the clock. Whatever else
-/// comes meanwhile has to wait, and is taken afterwards.
-const CALLS: &[&str] = &[
-    "gen:",
-    "gen_server:call",
-    "prim_inet:",
-    "gen_tcp_socket:",
-    "socket:",
-    "prim_file:",
-    "file:",
-    "io:",
-    "disk_log:",
-    "logger_std_h:",
-    "logger_disk_log_h:",
-    "timer:sleep/1",
-    "Elixir.Process:sleep/1",
-    "rpc:",
-    "erpc:",
-    "global:",
-    "mnesia:",
-    "mnesia_tm:",
-    "mnesia_locker:",
-    "code_server:call",
-    "erlang:",
-    "erts_internal:",
-    "Elixir.Task:",
-    "Elixir.Task.Supervised:",
-    "Elixir.DBConnection.Holder:",
-    "Elixir.NimblePool:",
-    "gun:await",
-    "os:",
-    "Elixir.System:",
-    // A supervisor whose child is in its init.
-    "proc_lib:sync_",
-    "Elixir.Logger.Backends.Console:await_io",
-];
-
-/// Modules through which a program waits or works, besides [`CALLS`].
-const WAYS: &[&str] = &[
-    "gen_server:",
-    "gen_statem:",
-    "gen_event:",
-    "gen_fsm:",
-    "gen_server2:",
-    "p1_server:",
-    "p1_fsm:",
-    "proc_lib:",
-    "supervisor:",
-    "gen_tcp:",
-    "inet_tcp:",
-    "inet6_tcp:",
-    "inet:",
-    "ssl:",
-    "ssl_gen_statem:",
-    "tls_socket:",
-    "poolboy:",
-    "Elixir.GenServer:",
-    "Elixir.DBConnection",
-    "Elixir.Agent:",
-    "Elixir.Enum:",
-    "Elixir.Stream",
-    "Elixir.Map:",
-    "Elixir.Keyword:",
-    "Elixir.String",
-    "Elixir.Regex:",
-    "Elixir.Registry:",
-    "Elixir.Access:",
-    "Elixir.Process:",
-    "Elixir.Phoenix.PubSub",
-    "telemetry:",
-    "ranch_conns_sup:",
-    "ranch_acceptor:",
-    "Elixir.Kernel:",
-    "lists:",
-    "timer:",
-    "ets:",
-    "dets:",
-    "qlc:",
-    "mnesia_lib:",
-    "maps:",
-    "sets:",
-    "dict:",
-    "orddict:",
-    "gb_trees:",
-    "gb_sets:",
-    "queue:",
-    "array:",
-    "proplists:",
-    "binary:",
-    "string:",
-    "unicode:",
-    "unicode_util:",
-    "re:",
-    "io_lib:",
-    "io_lib_format:",
-    "io_lib_pretty:",
-    "json:",
-    "base64:",
-    "crypto:",
-    "zlib:",
-    "logger:",
-    "erl_eval:",
-    "os:",
-    "Elixir.System:",
-    "Elixir.Port:",
-];
-
-/// Functions through which a program of the operating system is started, and its output waited for.
-const STARTS: &[&str] = &[
-    "os:cmd/",
-    "os:do_cmd/",
-    "os:get_data/",
-    "os:get_option/",
-    "os:mk_cmd/",
-    "Elixir.System:cmd/",
-    "Elixir.System:do_cmd/",
-    "Elixir.System:do_port",
-    "Elixir.System:shell/",
-    "Elixir.Port:open/",
-    "erlang:open_port/",
-    "erts_internal:open_port/",
-];
-
-/// The loops of behaviours, OTP's, RabbitMQ's and ejabberd's, whose receive takes whatever comes.
-const LOOPS: &[&str] = &[
-    "gen_server:loop",
-    "gen_statem:loop",
-    "gen_event:fetch_msg",
-    "gen_fsm:loop",
-    "gen_server2:process_next_msg",
-    "gen_batch_server:loop",
-    "p1_server:collect_messages",
-    "p1_fsm:collect_messages",
-];
-
-/// Processes that the VM and its applications keep for themselves, and that wait all the time.
-const SYSTEM: &[&str] = &[
-    "erts_dirty_process_signal_handler:",
-    "erts_code_purger:",
-    "erts_literal_area_collector:",
-    "init:",
-    "erl_prim_loader:",
-    "application_master:",
-    "user_drv:",
-    "user:",
-    "group:",
-    "prim_tty:",
-    "logger_server:",
-    "inet_gethost_native:",
-    "net_kernel:",
-    "inet_tcp_dist:",
-    "inet6_tcp_dist:",
-    "dist_util:",
-    "prim_socket:",
-    "prim_file:helper_loop",
-    "logger_std_h:file_ctrl_loop",
-    "rpc:nodes_observer_loop",
-    "global:loop",
-    "global_group:",
-    "standard_error:",
-    "socket_registry:",
-];
-
-/// What processes are started through, and call through, that says nothing of whose they are.
-const MACHINERY: &[&str] = &["proc_lib:", "gen:", "gen_server:", "gen_statem:", "gen_event:"];
-
-/// Functions that visit all objects of a table: searches by a pattern, under which the VM goes on with them, and those that are built
-/// of these. (A pattern whose key is bound is done before anybody could see it.)
-const SEARCHES: &[&str] = &[
-    "ets:select",
-    "ets:match",
-    "ets:count_trap/",
-    "ets:replace_trap/",
-    "ets:delete_trap/",
-    "ets:tab2list/",
-    "ets:foldl/",
-    "ets:foldr/",
-    "ets:do_foldl/",
-    "ets:do_foldr/",
-    "ets:tab2file/",
-];
-
-/// Functions that go through all elements of what they are given.
-const THROUGH_ALL: &[&str] = &[
-    "maps:fold",
-    "maps:foreach",
-    "maps:map",
-    "maps:filter",
-    "maps:to_list",
-    "lists:fold",
-    "lists:foreach",
-    "lists:map",
-    "lists:filter",
-    "lists:member",
-    "lists:key",
-    "lists:delete",
-    "sets:fold",
-    "dict:fold",
-    "gb_trees:",
-    "gb_sets:",
-    "Elixir.Enum:",
-    "Elixir.Map:",
-];
+use crate::signals::names::NAMES;
 
 /// So deep in a stack a search may stand: above it are the functions that it is given.
 const SEARCH_DEPTH: usize = 4;
 
 /// The search of a table in which a process stands, and the program's own function that has called it.
 pub(crate) fn of_search(stack: &[String]) -> Option<(&str, Option<&str>)> {
-    let at = stack.iter().take(SEARCH_DEPTH).position(|function| begins(function, SEARCHES))?;
+    let at = stack.iter().take(SEARCH_DEPTH).position(|function| begins(function, &NAMES.searches))?;
     let below = stack.get(at..)?;
     Some((below.first()?, of_program(below)))
 }
 
 /// Whether a stack is of a process that starts a program or waits for one, and the program's own function that does.
 pub(crate) fn of_start(stack: &[String]) -> Option<Option<&str>> {
-    let at = stack.iter().position(|function| begins(function, STARTS))?;
+    let at = stack.iter().position(|function| begins(function, &NAMES.starts))?;
     Some(stack.get(at..).and_then(of_program))
 }
 
@@ -263,8 +61,9 @@ pub(crate) fn evidence(process: &ProcessUse) -> Option<Evidence> {
 
 /// Of the looks at a process running, the share in which it went through all elements of something; `None` of too few looks.
 pub(crate) fn goes_through_all(process: &ProcessUse) -> Option<f64> {
-    let does =
-        |stack: &[String]| stack.iter().take(SEARCH_DEPTH).any(|function| begins(function, THROUGH_ALL));
+    let does = |stack: &[String]| {
+        stack.iter().take(SEARCH_DEPTH).any(|function| begins(function, &NAMES.through_all))
+    };
     let (mut of, mut through) = (0_i64, 0_i64);
     for (stack, looks) in &process.ran {
         of = of.saturating_add(*looks);
@@ -293,7 +92,7 @@ pub(crate) fn collects_others(function: &str) -> bool {
 
 /// True of a function in which a process waits for one certain answer.
 pub(crate) fn is_call(place: &str) -> bool {
-    begins(place, CALLS)
+    begins(place, &NAMES.calls)
 }
 
 /// True of such a function in which a process does nothing but to wait in a receive: built-in functions and those of files may be at work.
@@ -303,68 +102,36 @@ pub(crate) fn is_receive_of_call(place: &str) -> bool {
 
 /// True of the loop of a behaviour.
 pub(crate) fn is_loop(place: &str) -> bool {
-    begins(place, LOOPS)
+    begins(place, &NAMES.loops)
 }
 
-fn begins(function: &str, starts: &[&str]) -> bool {
-    starts.iter().any(|start| function.starts_with(start))
+fn begins(function: &str, starts: &[impl AsRef<str>]) -> bool {
+    starts.iter().any(|start| function.starts_with(start.as_ref()))
 }
 
 /// The innermost function of a stack that is the program's own: neither OTP's waiting nor what leads there.
 pub(crate) fn of_program(stack: &[String]) -> Option<&str> {
-    let is_machinery = |function: &str| is_call(function) || is_loop(function) || begins(function, WAYS);
+    let is_machinery =
+        |function: &str| is_call(function) || is_loop(function) || begins(function, &NAMES.ways);
     stack.iter().map(String::as_str).find(|function| !is_machinery(function))
 }
 
-/// Modules of the log, through which whoever logs waits for it.
-const LOGGER: &[&str] = &["logger:", "logger_olp:", "logger_backend:", "logger_h_common:", "Elixir.Logger"];
-
-/// Functions that log the end of a process, or that of one of its children.
-const ENDS: &[&str] = &[
-    "gen_server:error_info",
-    // These call the log last of all, so that they do not stand in the stack themselves.
-    "gen_server:terminate",
-    "gen_statem:error_info",
-    "gen_statem:terminate",
-    "gen_event:report_error",
-    "gen_event:terminate",
-    "gen_fsm:terminate",
-    "proc_lib:crash_report",
-    "proc_lib:exit_p",
-    "supervisor:",
-    "Elixir.Task.Supervised:",
-];
-
 /// True of a place in which a process waits for the log to take what is said of an end, and not of what the program does.
 pub(crate) fn reports_an_end(stack: &[String]) -> bool {
-    let mut below = stack.iter().skip_while(|function| !begins(function, LOGGER));
-    below.find(|function| !begins(function, LOGGER)).is_some_and(|function| begins(function, ENDS))
+    let mut below = stack.iter().skip_while(|function| !begins(function, &NAMES.logger));
+    below
+        .find(|function| !begins(function, &NAMES.logger))
+        .is_some_and(|function| begins(function, &NAMES.ends))
 }
-
-/// Modules through which a process waits for a socket.
-const SOCKETS: &[&str] = &["prim_inet:", "gen_tcp_socket:", "socket:"];
 
 /// True of a function in which a process waits for a socket, a file or the clock, whatever processes it monitors.
 pub(crate) fn is_for_no_process(function: &str) -> bool {
-    begins(function, SOCKETS) || function.starts_with("prim_file:") || is_sleep(function)
+    begins(function, &NAMES.sockets) || function.starts_with("prim_file:") || is_sleep(function)
 }
-
-/// Functions in which behaviours call a program's callbacks.
-const CALLBACKS: &[&str] = &[
-    "gen_server:try_",
-    "gen_server:handle_msg/",
-    "gen_statem:loop_state_callback",
-    "gen_statem:call_state_function",
-    "gen_event:server_update",
-    "gen_fsm:handle_msg/",
-    "gen_server2:handle_msg/",
-    "p1_server:handle_msg/",
-    "p1_fsm:handle_msg/",
-];
 
 /// True of a server that stands within a callback of its own, and takes no other message until that is done.
 pub(crate) fn is_in_callback(stack: &[String]) -> bool {
-    stack.iter().skip(1).any(|function| begins(function, CALLBACKS))
+    stack.iter().skip(1).any(|function| begins(function, &NAMES.callbacks))
 }
 
 /// True of a function in which a process waits for the clock.
@@ -379,7 +146,7 @@ pub(crate) fn is_for_a_node(function: &str) -> bool {
 
 /// True of a function in which a process waits for the other end of a connection.
 pub(crate) fn is_for_peer(function: &str) -> bool {
-    begins(function, SOCKETS) && !is_accept(function)
+    begins(function, &NAMES.sockets) && !is_accept(function)
 }
 
 /// True of a function in which a process waits for the next connection.
@@ -389,10 +156,10 @@ pub(crate) fn is_accept(function: &str) -> bool {
 
 /// True of a place in which a process waits in the midst of something, and not for whatever comes next.
 pub(crate) fn is_in_midst(stack: &[String]) -> bool {
-    let is_machinery = |function: &String| is_loop(function) || begins(function, MACHINERY);
+    let is_machinery = |function: &String| is_loop(function) || begins(function, &NAMES.machinery);
     // What it was started with tells whose it is: whoever asks one of these has it in the middle of its stack.
     let outermost = stack.iter().rev().find(|function| !is_machinery(function));
-    let is_system = outermost.is_some_and(|function| begins(function, SYSTEM));
+    let is_system = outermost.is_some_and(|function| begins(function, &NAMES.system));
     // Loops that a program has written itself are called so: ws_loop, main_loop.
     let waits_for_all = |function: &String| is_loop(function) || function.contains("loop");
     stack.first().is_some_and(|function| !waits_for_all(function)) && !is_system

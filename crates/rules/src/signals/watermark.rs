@@ -5,6 +5,7 @@ use beamtune_model::{Evidence, Limit, Period, Remedy, Subject, Unit, facts, metr
 use crate::remedy;
 use crate::rule::Draft;
 use crate::signals::memory::megabytes;
+use crate::signals::products;
 
 /// The severity of publishers that are blocked: critical.
 const BLOCKS: f64 = 80.0;
@@ -116,7 +117,7 @@ impl Assumed {
 
 /// The version of a node that is RabbitMQ's.
 pub fn version(period: &Period) -> Option<&str> {
-    period.facts.get(facts::PRODUCT)?.strip_prefix("RabbitMQ ")
+    products::version(period, "RabbitMQ")
 }
 
 /// RabbitMQ that says itself that it blocks its publishers.

@@ -1,0 +1,33 @@
+//! Names by which rules tell what a process does: `data/names.toml`.
+
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use super::data;
+
+/// The lists of that file, which says what each is.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Names {
+    pub calls: Vec<String>,
+    pub ways: Vec<String>,
+    pub starts: Vec<String>,
+    pub loops: Vec<String>,
+    pub system: Vec<String>,
+    pub machinery: Vec<String>,
+    pub searches: Vec<String>,
+    pub through_all: Vec<String>,
+    pub logger: Vec<String>,
+    pub ends: Vec<String>,
+    pub sockets: Vec<String>,
+    pub callbacks: Vec<String>,
+    pub takes: Vec<String>,
+    pub pools: Vec<String>,
+    pub metrics_tables: Vec<String>,
+    pub otp_owners: Vec<String>,
+}
+
+/// Read once.
+pub(crate) static NAMES: LazyLock<Names> =
+    LazyLock::new(|| data("names", include_str!("../../data/names.toml")));
