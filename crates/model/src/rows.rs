@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::finding::Subject;
 use crate::units::{Nanos, text_names};
 
 /// Why a row was recorded.
@@ -173,6 +174,18 @@ pub struct TableRow {
     pub protection: String,
     /// Other options that are not at their default: `read_concurrency`, `write_concurrency=auto`, `compressed` …
     pub options: Vec<String>,
+}
+
+impl TableRow {
+    /// The owner's registered name, else its pid.
+    pub fn owner_title(&self) -> &str {
+        self.owner_name.as_deref().unwrap_or(&self.owner)
+    }
+
+    /// As what a finding is about.
+    pub fn subject(&self) -> Subject {
+        Subject::Table { name: self.name.clone(), owner: Some(self.owner_title().to_owned()) }
+    }
 }
 
 /// A port, every ten seconds; those with the most traffic or the longest queues are recorded.

@@ -133,10 +133,7 @@ fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
     // A cache that is meant to hold large binaries looks the same, but does not grow for long.
     let draft = Draft::new(severity, summary)
     .confidence(if grows.is_some() { Confidence::Inferred } else { Confidence::Guess })
-    .about(named.map_or(Subject::table(""), |table| Subject::Table {
-        name: table.name.clone(),
-        owner: Some(table.owner_name.clone().unwrap_or_else(|| table.owner.clone())),
-    }))
+    .about(named.map_or(Subject::table(""), TableRow::subject))
     // What a table is meant to hold costs nothing that could be saved.
     .costs(grows.map(|_| Cost::MemoryBytes(rest)))
     .because(Evidence::number("all binaries of the node, at least", least, Unit::Bytes))
@@ -179,10 +176,10 @@ fn outnumbers(period: &Period) -> Option<&TableRow> {
 fn candidates(period: &Period) -> String {
     let mut tables: Vec<&TableRow> = lock_suspects::of_program(period).collect();
     tables.sort_by(|a, b| b.objects.cmp(&a.objects).then_with(|| a.id.cmp(&b.id)));
-    let told = tables.iter().take(MOST).map(|table| {
-        let owner = table.owner_name.as_deref().unwrap_or(&table.owner);
-        format!("{} of {owner} ({})", table.name, table.objects)
-    });
+    let told = tables
+        .iter()
+        .take(MOST)
+        .map(|table| format!("{} of {} ({})", table.name, table.owner_title(), table.objects));
     told.collect::<Vec<_>>().join(", ")
 }
 

@@ -1,8 +1,8 @@
 //! BT068: lookups copy large objects out of ETS tables.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Subject, TableRow, Threshold, Unit,
-    Use, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, TableRow, Threshold, Unit, Use,
+    metrics,
 };
 
 use crate::remedy;
@@ -80,7 +80,6 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let Some(severity) = COST.of(period).severity(share) else {
         return healthy(format!("; collecting takes {:.0} % of the VM's CPU", share * 100.0));
     };
-    let owner = table.owner_name.as_deref().unwrap_or(&table.owner);
     let draft = Draft::new(
         severity,
         format!(
@@ -90,7 +89,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             garbage / 1e6
         ),
     )
-    .about(Subject::Table { name: table.name.clone(), owner: Some(owner.to_owned()) })
+    .about(table.subject())
     .inferred_if(true)
     // With several such tables it may be another one.
     .guess_if(suspects.len() > MOST_SUSPECTS)
@@ -102,7 +101,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     )
     .because(
         Evidence::number("objects in it", table.objects as f64, Unit::Count)
-            .with_text(format!("owner {owner}")),
+            .with_text(format!("owner {}", table.owner_title())),
     )
     .because(Evidence::number("garbage collected per second", garbage, Unit::Bytes))
     .because(Evidence::number("lookups that would explain it, at most", garbage / each, Unit::PerSecond))

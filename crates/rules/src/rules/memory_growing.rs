@@ -2,7 +2,7 @@
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Group, MemoryKind, Missing, Period, Rank, Scale, Signal,
-    Subject, Threshold, Unit, metrics, units::SECOND_NS,
+    Subject, TableRow, Threshold, Unit, metrics, units::SECOND_NS,
 };
 use beamtune_stats::{Trend, trend};
 
@@ -240,35 +240,19 @@ fn owner(period: &Period, kind: &str) -> Option<(Subject, Evidence)> {
     };
     let (subject, bytes, what) = match kind {
         "ets" => {
-            let grown = |table: &beamtune_model::TableRow| {
-                let first = period.tables_first.get(&table.id).map_or(0, |&(_, bytes)| bytes);
-                table.memory_bytes.saturating_sub(first)
-            };
-            let table = period.tables.iter().max_by_key(|table| (grown(table), table.memory_bytes))?;
-            (
-                Subject::Table {
-                    name: table.name.clone(),
-                    owner: Some(table.owner_name.clone().unwrap_or_else(|| table.owner.clone())),
-                },
-                table.memory_bytes,
-                format!(
-                    "{} objects, owner {}",
-                    table.objects,
-                    table.owner_name.as_deref().unwrap_or(&table.owner)
-                ),
-            )
+            let by = |table: &&TableRow| (memory::table_growth_bytes(period, table), table.memory_bytes);
+            let table = period.tables.iter().max_by_key(by)?;
+            let what = format!("{} objects, owner {}", table.objects, table.owner_title());
+            (table.subject(), table.memory_bytes, what)
         }
         "processes" => {
             let (subject, bytes) = largest(Rank::Memory, |row| Some(row.memory_bytes))?;
             (subject, bytes, "heap and stack".to_owned())
         }
         "binary" if let Some(table) = memory::binaries_of_table(period) => {
-            let owner = table.owner_name.as_deref().unwrap_or(&table.owner);
-            (
-                Subject::Table { name: table.name.clone(), owner: Some(owner.to_owned()) },
-                table.memory_bytes,
-                format!("{} objects, owner {owner}; no process holds the new binaries", table.objects),
-            )
+            let (objects, owner) = (table.objects, table.owner_title());
+            let what = format!("{objects} objects, owner {owner}; no process holds the new binaries");
+            (table.subject(), table.memory_bytes, what)
         }
         "binary" => {
             let (subject, bytes) = largest(Rank::Binary, |row| row.binary_bytes)?;

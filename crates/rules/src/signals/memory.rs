@@ -70,13 +70,16 @@ pub fn binaries_of_table(period: &Period) -> Option<&TableRow> {
     if grown < GROWN_BYTES || by_processes > (1.0 - MOST) * grown {
         return None;
     }
-    let grown = |table: &TableRow| {
-        let first = period.tables_first.get(&table.id).map_or(table.memory_bytes, |&(_, bytes)| bytes);
-        table.memory_bytes.saturating_sub(first)
-    };
+    let grown = |table: &TableRow| table_growth_bytes(period, table);
     let all: i64 = lock_suspects::of_program(period).map(|table| grown(table).max(0)).sum();
     let table = lock_suspects::of_program(period).max_by_key(|table| grown(table))?;
     (all > 0 && grown(table) as f64 >= MOST * all as f64).then_some(table)
+}
+
+/// How much a table has grown since it was first seen, in bytes.
+pub fn table_growth_bytes(period: &Period, table: &TableRow) -> i64 {
+    let first = period.tables_first.get(&table.id).map_or(table.memory_bytes, |&(_, bytes)| bytes);
+    table.memory_bytes.saturating_sub(first)
 }
 
 /// Resident memory at the end of the period, in bytes.
