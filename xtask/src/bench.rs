@@ -53,19 +53,79 @@ struct Group {
 
 /// In this order; they are numbered from 1.
 const GROUPS: [Group; 14] = [
-    Group { name: "list of nodes", measure: speed::nodes, method: String::new, code: &["crates/host/src", "crates/cli/src"] },
-    Group { name: "first sample", measure: speed::first_sample, method: speed::first_sample_method, code: &["agent/src", "crates/attach/src"] },
-    Group { name: "size", measure: size::measure, method: size::method, code: &["crates/attach/src", "crates/recording/src"] },
-    Group { name: "cost on an idle node", measure: cost::measure, method: cost::method, code: &["agent/src"] },
-    Group { name: "cost on a busy node", measure: throughput::measure, method: throughput::method, code: &["agent/src", "crates/attach/src"] },
-    Group { name: "recording of a day", measure: day::measure, method: day::method, code: &["crates/recording/src", "crates/model/src", "crates/rules/src"] },
-    Group { name: "linting", measure: speed::lint, method: speed::lint_method, code: &["crates/flags/src", "crates/flags/data"] },
+    Group {
+        name: "list of nodes",
+        measure: speed::nodes,
+        method: String::new,
+        code: &["crates/host/src", "crates/cli/src"],
+    },
+    Group {
+        name: "first sample",
+        measure: speed::first_sample,
+        method: speed::first_sample_method,
+        code: &["agent/src", "crates/attach/src"],
+    },
+    Group {
+        name: "size",
+        measure: size::measure,
+        method: size::method,
+        code: &["crates/attach/src", "crates/recording/src"],
+    },
+    Group {
+        name: "cost on an idle node",
+        measure: cost::measure,
+        method: cost::method,
+        code: &["agent/src"],
+    },
+    Group {
+        name: "cost on a busy node",
+        measure: throughput::measure,
+        method: throughput::method,
+        code: &["agent/src", "crates/attach/src"],
+    },
+    Group {
+        name: "recording of a day",
+        measure: day::measure,
+        method: day::method,
+        code: &["crates/recording/src", "crates/model/src", "crates/rules/src"],
+    },
+    Group {
+        name: "linting",
+        measure: speed::lint,
+        method: speed::lint_method,
+        code: &["crates/flags/src", "crates/flags/data"],
+    },
     Group { name: "huge nodes", measure: huge::measure, method: huge::method, code: &["agent/src"] },
-    Group { name: "load, HTTP", measure: load::http::measure, method: load::http::method, code: &["crates/load/src"] },
-    Group { name: "load, truth", measure: load::truth::measure, method: load::truth::method, code: &["crates/load/src"] },
-    Group { name: "load, messages", measure: load::exchange::measure, method: load::exchange::method, code: &["crates/load/src"] },
-    Group { name: "load, scale", measure: load::scale::measure, method: load::scale::method, code: &["crates/load/src"] },
-    Group { name: "memory", measure: memory::measure, method: memory::method, code: &["agent/src", "crates/host/src"] },
+    Group {
+        name: "load, HTTP",
+        measure: load::http::measure,
+        method: load::http::method,
+        code: &["crates/load/src"],
+    },
+    Group {
+        name: "load, truth",
+        measure: load::truth::measure,
+        method: load::truth::method,
+        code: &["crates/load/src"],
+    },
+    Group {
+        name: "load, messages",
+        measure: load::exchange::measure,
+        method: load::exchange::method,
+        code: &["crates/load/src"],
+    },
+    Group {
+        name: "load, scale",
+        measure: load::scale::measure,
+        method: load::scale::method,
+        code: &["crates/load/src"],
+    },
+    Group {
+        name: "memory",
+        measure: memory::measure,
+        method: memory::method,
+        code: &["agent/src", "crates/host/src"],
+    },
     Group { name: "crash dump", measure: dump::measure, method: dump::method, code: &["crates/import/src"] },
 ];
 
@@ -169,7 +229,9 @@ fn measure(wish: Wish) -> Result<Vec<Figure>> {
     if wish.pairs.is_none() {
         let path = bench.repository.join("docs/benchmarks.md");
         let before = std::fs::read_to_string(&path).unwrap_or_default();
-        let page = page::written(&before, &measured, &About::of(&bench)?, |group| last_change(&bench.repository, group));
+        let page = page::written(&before, &measured, &About::of(&bench)?, |group| {
+            last_change(&bench.repository, group)
+        });
         std::fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(measured.into_iter().flat_map(|measured| measured.figures).collect())
@@ -177,8 +239,12 @@ fn measure(wish: Wish) -> Result<Vec<Figure>> {
 
 /// The day of the last commit to the code that a group measures, as `2026-11-27`; none outside of a clone.
 fn last_change(repository: &Path, group: &Group) -> Option<String> {
-    let log =
-        Command::new("git").current_dir(repository).args(["log", "-1", "--format=%cs", "--"]).args(group.code).output().ok()?;
+    let log = Command::new("git")
+        .current_dir(repository)
+        .args(["log", "-1", "--format=%cs", "--"])
+        .args(group.code)
+        .output()
+        .ok()?;
     Some(String::from_utf8_lossy(&log.stdout).trim().to_owned()).filter(|day| !day.is_empty())
 }
 

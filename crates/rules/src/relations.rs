@@ -10,9 +10,9 @@ use beamtune_model::diagnosis::compare;
 use beamtune_model::{Finding, Follows, HostPart, Level, MemoryKind, Outcome, Signal, Subject, Use, Verdict};
 
 use conditions::{
-    always, drives_most, ends_are_logged, gives_up_on, is_about_flag, is_its_own, is_no_single_process,
-    is_unused, may_be_the_hosts, of_loading, same_subject, starts_them_anew, takes_half, takes_long,
-    takes_turns, waits_for, waits_there,
+    always, drives_most, ends_are_logged, gives_up_on, has_the_cpu, is_about_flag, is_its_own,
+    is_no_single_process, is_unused, may_be_the_hosts, of_loading, same_subject, starts_them_anew,
+    takes_half, takes_long, takes_turns, waits_for, waits_there,
 };
 
 use crate::rule::Role;
@@ -30,13 +30,6 @@ struct Relation {
 
 /// Too many processes for the schedulers.
 const OVERLOAD: &str = "BT065";
-
-/// Rules that name what the CPU is used for, or lost to.
-const CPU_CAUSES: [&str; 11] =
-    ["BT011", "BT032", "BT033", "BT039", "BT047", "BT048", "BT055", "BT057", "BT058", "BT069", "BT070"];
-
-/// Rules that name who has the CPU instead of the node.
-const CPU_TAKEN: [&str; 5] = ["BT002", "BT004", "BT035", "BT036", "BT049"];
 
 /// Of two that may be the cause the first one that was found is told.
 const RELATIONS: &[Relation] = &[
@@ -563,14 +556,10 @@ fn by_overload(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
     if effect.code.0 != OVERLOAD {
         return None;
     }
-    let is_cause = |cause: &&Finding| {
-        let is_one =
-            CPU_TAKEN.contains(&cause.code.0) || CPU_CAUSES.contains(&cause.code.0) && takes_half(cause);
-        cause.level >= LEAST && is_one
-    };
+    let is_cause = |cause: &&Finding| cause.level >= LEAST && (has_the_cpu(cause) || takes_half(cause));
     let (_, cause) =
         findings(verdicts).filter(|(_, cause)| is_cause(cause)).min_by(|a, b| compare(a.1, b.1))?;
-    let why = match CPU_TAKEN.contains(&cause.code.0) {
+    let why = match has_the_cpu(cause) {
         true => "what waits for a scheduler waits for the CPU that these lack",
         false => "half of the CPU or more goes into it, and what is left does not suffice",
     };

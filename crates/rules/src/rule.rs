@@ -26,6 +26,8 @@ pub struct Rule {
     pub account: Account,
     /// Whether it names a cause, or a state of the node that has causes.
     pub role: Role,
+    /// Whether it names who has the CPU in place of the node: what waits for a scheduler waits for that.
+    pub has_the_cpu: bool,
     /// How sure its findings are if they do not say otherwise.
     pub confidence: Confidence,
     /// What `beamtune memory` and `beamtune locks` ask for.
@@ -75,6 +77,7 @@ impl Rule {
         since: 21,
         account: Account::CpuUsed,
         role: Role::Cause,
+        has_the_cpu: false,
         confidence: Confidence::Measured,
         topics: &[],
         text: None,

@@ -161,7 +161,10 @@ mod tests {
         let page = written("", &linting(), &about("2026-11-20"), |_| None);
         let changed = |day: &'static str| move |_: &Group| Some(day.to_owned());
         let old = written(&page, &[], &about(""), changed("2026-11-21"));
-        assert!(old.contains("## Linting\n\n**Older than the code**: last changed on 2026-11-21.\n\n2026-11-20"), "{old}");
+        assert!(
+            old.contains("## Linting\n\n**Older than the code**: last changed on 2026-11-21.\n\n2026-11-20"),
+            "{old}"
+        );
         assert_eq!(written(&old, &[], &about(""), changed("2026-11-21")), old);
         assert_eq!(written(&old, &[], &about(""), changed("2026-11-20")), page);
         let again = written(&old, &linting(), &about("2026-11-22"), changed("2026-11-22"));

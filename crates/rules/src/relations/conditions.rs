@@ -1,6 +1,6 @@
 //! Conditions under which one finding leads to another.
 
-use beamtune_model::{Cost, Finding, Level, Signal, Subject, Use};
+use beamtune_model::{Account, Cost, Finding, Level, Signal, Subject, Use};
 
 use super::EXPLAINS;
 
@@ -87,11 +87,21 @@ pub(super) fn is_loader(subject: &Subject) -> bool {
     matches!(subject, Subject::Process { name: Some(name), .. } if LOADERS.contains(&name.as_str()))
 }
 
-/// That it takes half of the CPU that the node may use, or more: what waits for a scheduler waits for that first.
+/// Whether its rule names who has the CPU in place of the node.
+pub(super) fn has_the_cpu(cause: &Finding) -> bool {
+    crate::rule(cause.code.0).is_some_and(|rule| rule.has_the_cpu)
+}
+
+/// Whether half of the CPU that the node may use, or more, goes into it. What waits for a scheduler waits for that first, but for busy
+/// waiting, which ends when there is work.
 pub(super) fn takes_half(cause: &Finding) -> bool {
-    cause.claim.is_some_and(|claim| {
-        matches!(claim.cost, Cost::CpuCores(_)) && claim.share.is_some_and(|share| share >= EXPLAINS)
-    })
+    let is_of_work = crate::rule(cause.code.0).is_some_and(|rule| rule.account == Account::CpuUsed);
+    is_of_work
+        && cause.claim.is_some_and(|claim| {
+            matches!(claim.cost, Cost::CpuCores(_))
+                && claim.part != Some(Use::BusyWaiting)
+                && claim.share.is_some_and(|share| share >= EXPLAINS)
+        })
 }
 
 /// That it is what keeps the process busy that the other one is about.

@@ -15,6 +15,7 @@ pub const RULE: Rule = Rule {
     confirm: "the same load with +sbt u: run-queue wait must fall (beamtune compare)",
     needs: &[&metrics::THREAD_CPU, &metrics::THREAD_WAIT, &metrics::CPU_IDLE],
     account: Account::CpuUnused,
+    has_the_cpu: true,
     judge,
     thresholds: &[WAIT],
     ..Rule::COMMON

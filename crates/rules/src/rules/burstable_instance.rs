@@ -17,6 +17,7 @@ pub const RULE: Rule = Rule {
     confirm: "the cloud's own figures: CPUCreditBalance falls while the node runs, and steal begins where it is 0",
     needs: &[&metrics::CPU_BUSY, &metrics::CPUS_ONLINE],
     account: Account::CpuUnused,
+    has_the_cpu: true,
     judge,
     thresholds: &[SPENT],
     ..Rule::COMMON

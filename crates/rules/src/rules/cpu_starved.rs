@@ -24,6 +24,7 @@ pub const RULE: Rule = Rule {
     ],
     account: Account::CpuUnused,
     role: Role::Symptom,
+    has_the_cpu: true,
     judge,
     thresholds: &[WAIT, STEAL],
     ..Rule::COMMON

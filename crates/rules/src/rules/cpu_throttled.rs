@@ -17,6 +17,7 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::CGROUP_THROTTLED, &metrics::CGROUP_THROTTLED_TIME, &metrics::PROCESS_USER],
     account: Account::CpuUnused,
     role: Role::Symptom,
+    has_the_cpu: true,
     judge,
     thresholds: &[PERIODS],
     ..Rule::COMMON

@@ -18,6 +18,7 @@ pub const RULE: Rule = Rule {
         &metrics::THREAD_CPU,
     ],
     account: Account::CpuUnused,
+    has_the_cpu: true,
     judge,
     thresholds: &[LEFT],
     ..Rule::COMMON
