@@ -118,6 +118,9 @@
                 %% Where those that did the most ran since `processes' was read, and where they stood while they waited in the midst of
                 %% something: Pid => #{{ran | stood, stack} => how often}.
                 ran = #{},
+                %% Where any processes ran that were looked at by chance since `processes' was read: #{place => how often}; when the next
+                %% look is due, until when there are any, and how long it took to list all processes for the last one.
+                work = #{}, look_ns = infinity, look_until_ns = 0, listing_ns = 0,
                 %% What `weigh' has found since `messages' was read: {how many did something, how many of them were looked at,
                 %% microseconds}, and {Pid, size} => {messages, words}.
                 weighed = {0, 0, 0}, came = #{},

@@ -22,6 +22,7 @@ tests() ->
      {"ports_of_programs_are_counted", fun ports_of_programs/1},
      {"what_rabbitmq_counts_is_told_of_its_queues_and_clients", fun broker/1},
      {"messages_are_weighed_when_they_come", fun weighed_messages/1},
+     {"short_lived_work_is_seen_by_chance", fun seen_by_chance/1},
      {"a_child_that_ends_with_errors_is_told_with_its_supervisor_and_the_reason", fun crashes/1, [], prints},
      {"a_child_that_ends_because_a_call_is_not_answered_is_told_with_whom_it_called", fun unanswered/1, [], prints},
      {"a_child_that_the_vm_kills_is_told_with_its_heap_limit", fun killed/1, [], prints},
@@ -237,6 +238,21 @@ waiting_amidst(Target) ->
 
 %% How many links and monitors there are is not known there.
 waiting_for_a_hub(Target) -> waiting_for(Target, fun(_) -> [] end).
+
+%% None of them lives until the next sample; between samples, too.
+seen_by_chance(Target) ->
+    Toiling = call(Target, toiling, []),
+    Agent = join(Target),
+    wait(fun() ->
+             [agent_client:sample(Agent, N, [procs, ran]) || N <- [1, 2]],
+             receive after 1000 -> ok end,
+             Rows = maps:get(at_work, value(processes, agent_client:sample(Agent, 3, [procs, ran, processes]))),
+             check("rows", Rows, fun(List) -> length(List) =< 40 end),
+             check("how", [How || {_, _, How, _, _} <- Rows, not lists:member(How, [ran, ready, collects])], []),
+             lists:sum([Count || {_, _, _, Stack, Count} <- Rows, {_, <<"toil">>, 2} <- Stack]) >= 2
+         end, 30000),
+    agent_client:leave(Agent),
+    call(Target, stop, [Toiling]).
 
 %% Half of the receivers get a small one at a time, the others one of 80 kB.
 weighed_messages(Target) ->

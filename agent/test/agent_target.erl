@@ -1,7 +1,7 @@
 %% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
 -module(agent_target).
 -export([init/1, supervised/1, start_child/1, child/1, respawned/1,
-         contended/4, contend/3, idle/1, broker/0, programs/1, busy/1, collecting/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, hung_until/1, flood/1, named/1, labelled/1, short_lived/1, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
+         contended/4, contend/3, idle/1, broker/0, programs/1, busy/1, collecting/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, hung_until/1, flood/1, named/1, labelled/1, short_lived/1, toiling/0, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
          population/1, holding/1, holding_for_another/1, held/1, waited_for/1, services/1, listers/1, sending/2, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
 %% How many processes of the agent's are making a list just now, and when that was looked at: those that a collector has beside
@@ -109,6 +109,16 @@ send_in_turn({Large, Small} = Receivers, List) ->
     receive after 10 -> send_in_turn(Receivers, List) end.
 
 take_all() -> receive _ -> take_all() end.
+
+%% Ever new processes that work for some milliseconds, one after the other.
+toiling() -> keep(fun() -> spawn_link(fun toil_on/0) end).
+
+toil_on() ->
+    {_, Ref} = spawn_monitor(fun() -> toil(lists:seq(1, 1000), 100) end),
+    receive {'DOWN', Ref, process, _, _} -> toil_on() end.
+
+toil(_, 0) -> ok;
+toil(List, Left) -> toil(lists:reverse([X + 1 || X <- List]), Left - 1).
 
 %% Processes that all send so many bytes to a process of another node, again and again.
 senders(Count, Bytes, Sink) ->

@@ -21,7 +21,7 @@ collector(Agent, Budget) ->
         Class:Reason:Stack -> exit({collector_failed, text({Class, Reason, Stack})})
     end.
 
-collect(#state{procs = #procs{pause_ms = Pause}, listing = Listing} = State) ->
+collect(#state{listing = Listing} = State) ->
     receive
         {run, Items, #{keeper := Keeper, watcher := Watcher, filer := Filer, exit_monitor := ExitMonitor, own := Own,
                        timeout_ms := Timeout, interval_ns := Interval}} ->
@@ -48,9 +48,16 @@ collect(#state{procs = #procs{pause_ms = Pause}, listing = Listing} = State) ->
             collect(came_late(Number, State));
         _ ->
             collect(State)
-    after Pause ->
-        collect(step(State))
+    after wait_ms(State) ->
+        case now_ns() of
+            Now when Now >= State#state.look_ns -> collect(look_between(State));
+            _ -> collect(step(State))
+        end
     end.
+
+%% Until the next step of a part that is read little by little, or until the next look by chance. Atoms are greater than numbers.
+wait_ms(#state{procs = #procs{pause_ms = Pause}, look_ns = infinity}) -> Pause;
+wait_ms(#state{procs = #procs{pause_ms = Pause}, look_ns = At}) -> min(Pause, max(0, (At - now_ns()) div 1000000 + 1)).
 
 collect_item(Item, #state{agent = Agent, timeout_ms = Timeout} = State) ->
     Begin = now_ns(),

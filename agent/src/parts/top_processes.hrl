@@ -63,11 +63,11 @@ processes(Top, #state{procs = #procs{busy = Busy, queued = Queued} = Procs, larg
                    #{last := true} when AreFew -> (OfParts + Carried#heaps.vheap) * erlang:system_info(wordsize);
                    _ -> undefined
                end,
-    {Head#{binary_vheap_bytes => Binaries,
+    {Head#{binary_vheap_bytes => Binaries, at_work => told_work(State#state.work),
            rows => [(maps:merge(Title(Pid), Row))#{by => [B || {P, B} <- Why, P =:= Pid], delta_reductions => maps:get(Pid, Busy, 0),
                          ran => most_of(ran, Pid, State#state.ran), stood => most_of(stood, Pid, State#state.ran)}
                     || {Pid, Row} <- Rows]},
-     State1#state{heaps = Round, vheap = OfParts, procs = Procs#procs{busy = #{}, queued = #{}}, waited_for = [], received = [], ran = #{},
+     State1#state{heaps = Round, vheap = OfParts, procs = Procs#procs{busy = #{}, queued = #{}}, waited_for = [], received = [], ran = #{}, work = #{},
                   large = maps:from_list([{Pid, true} || Pid <- Largest ++ Referring])}}.
 
 most_of(How, Pid, Ran) ->

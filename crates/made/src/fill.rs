@@ -336,7 +336,14 @@ impl Node {
             for (stack, waits) in [(&busy.row.stack, false), (&busy.stood, true)] {
                 if !stack.is_empty() {
                     let (pid, stack) = (busy.pid.to_owned(), stack.clone());
-                    out.sample.ran.push(RanRow { t: s * SECOND_NS, pid, stack, looks: 1, waits });
+                    out.sample.ran.push(RanRow {
+                        t: s * SECOND_NS,
+                        pid,
+                        stack,
+                        looks: 1,
+                        waits,
+                        ..RanRow::default()
+                    });
                 }
             }
             out.sample.processes.push(ProcessRow {

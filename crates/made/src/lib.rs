@@ -7,8 +7,9 @@
 mod fill;
 
 use beamtune_model::{
-    ExitRow, LockRow, LockSession, MessageRow, Metric, Period, PeriodBuilder, PortRow, ProcessRow, Sample,
-    SampleBuilder, Seen, SeriesTable, Span, SpawnRow, StandRow, TableRow, Tick, WaitRow, units::SECOND_NS,
+    ExitRow, LockRow, LockSession, MessageRow, Metric, Period, PeriodBuilder, PortRow, ProcessRow, RanRow,
+    Sample, SampleBuilder, Seen, SeriesTable, Span, SpawnRow, StandRow, TableRow, Tick, WaitRow,
+    units::SECOND_NS,
 };
 
 /// What a node does in each second; times in cores unless named otherwise.
@@ -437,6 +438,14 @@ impl Node {
                 out.sample.messages =
                     self.messages.iter().map(|row| MessageRow { t, ..row.clone() }).collect();
                 out.sample.stands = self.stands.iter().map(|row| StandRow { t, ..row.clone() }).collect();
+                // Any processes that ran, none of them more than others.
+                out.sample.ran.extend((0..10).map(|number| RanRow {
+                    t,
+                    stack: vec![format!("shop_{number}:run/1")],
+                    looks: 1,
+                    kind: Some(format!("shop_{number}:init/1")),
+                    ..RanRow::default()
+                }));
             }
             samples.push(out.sample);
         }

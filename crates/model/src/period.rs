@@ -238,6 +238,21 @@ impl ProcessUse {
     }
 }
 
+/// Processes of one kind that ran, or whose garbage was collected, with one stack.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WorkSample {
+    /// Registered name, else what they were started with.
+    pub kind: Option<String>,
+    /// `module:function/arity`, the innermost first, nine at most.
+    pub stack: Vec<String>,
+    /// How often.
+    pub looks: i64,
+    /// Their garbage was being collected.
+    pub collects: bool,
+    /// They were runnable: they had just been woken there, or had to let others run.
+    pub is_ready: bool,
+}
+
 /// Why a rule cannot judge: what it needs and is not there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {why}")]
@@ -298,6 +313,8 @@ pub struct Period {
     pub exits: Vec<ExitRow>,
     /// Where processes stood that waited, and for whom.
     pub stands: Stands,
+    /// Where processes ran that were looked at by chance, short-lived ones among them; empty of a quiet node, and of an older recording.
+    pub work_samples: Vec<WorkSample>,
     /// What messages weigh that came for processes.
     pub messages: Messages,
     /// What the last walk through carriers has found, the largest first; empty where nobody asked for one.

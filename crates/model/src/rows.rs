@@ -108,19 +108,24 @@ impl ProcessRow {
     }
 }
 
-/// A stack with which one of the busiest processes was seen at work in the ten seconds before; they are looked at in each.
+/// A stack with which a process was seen at work in the ten seconds before: one of the busiest, which are looked at in each, or any that ran
+/// when it was looked at by chance.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RanRow {
     /// When it was told, from the recording's start.
     pub t: Nanos,
-    /// `<0.123.0>`, as the node itself writes it.
+    /// `<0.123.0>`, as the node itself writes it; empty of any process, looked at by chance.
     pub pid: String,
     /// `module:function/arity`, the innermost first, nine at most.
     pub stack: Vec<String>,
     /// How often.
     pub looks: i64,
-    /// It waited there, in the midst of something; else it ran or was runnable.
+    /// It waited there, in the midst of something; else it ran or was runnable. Of any process: it was runnable, and waited for a scheduler.
     pub waits: bool,
+    /// Of any process: its registered name, else what it was started with.
+    pub kind: Option<String>,
+    /// Of any process: its garbage was being collected.
+    pub collects: bool,
 }
 
 /// Processes of one parent that ended since this was told last, of those that were monitored: alike in what they were and why they ended.

@@ -106,7 +106,10 @@ impl Replace {
         sample.spawns.iter_mut().for_each(|row| self.spawn(row));
         sample.stands.iter_mut().for_each(|row| self.stand(row));
         for row in &mut sample.ran {
-            row.pid = self.id(&row.pid);
+            if !row.pid.is_empty() {
+                row.pid = self.id(&row.pid);
+            }
+            some(&mut row.kind, |text| self.name(text));
             self.stack(&mut row.stack);
         }
         sample.exits.iter_mut().for_each(|row| self.exit(row));

@@ -357,14 +357,17 @@ impl Record for ProcessRow {
 
 impl Record for RanRow {
     const TABLE: &'static str = "ran";
-    const COLUMNS: &'static [&'static str] = &["t", "pid", "stack_text", "looks", "waits"];
+    const COLUMNS: &'static [&'static str] =
+        &["t", "pid", "stack_text", "looks", "waits", "kind_text", "collects"];
 
     fn write(&self, out: &mut Writer<'_, '_>) -> rusqlite::Result<()> {
         out.put(self.t)?;
         out.put(&self.pid)?;
         out.text(&json(self.stack.iter().map(String::as_str)))?;
         out.put(self.looks)?;
-        out.put(self.waits)
+        out.put(self.waits)?;
+        out.maybe_text(self.kind.as_deref())?;
+        out.put(self.collects)
     }
 
     fn read(from: &mut Reader<'_>) -> rusqlite::Result<Self> {
@@ -374,6 +377,8 @@ impl Record for RanRow {
             stack: from.list()?,
             looks: from.get()?,
             waits: from.get::<Option<bool>>()?.unwrap_or(false),
+            kind: from.maybe_text()?,
+            collects: from.get::<Option<bool>>()?.unwrap_or(false),
         })
     }
 }

@@ -65,6 +65,8 @@ const LATER_COLUMNS: &[Column] = &[
     Column { table: "process", name: "stack_text" },
     Column { table: "process", name: "priority_text" },
     Column { table: "ran", name: "waits" },
+    Column { table: "ran", name: "kind_text" },
+    Column { table: "ran", name: "collects" },
 ];
 
 /// Those that a file does not have, because an older beamtune has made it.

@@ -39,9 +39,9 @@ CREATE TABLE stand(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT 
 CREATE TABLE message(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, pid TEXT,
   messages INTEGER NOT NULL, bytes INTEGER NOT NULL, off_heap INTEGER NOT NULL, us INTEGER NOT NULL,
   active INTEGER NOT NULL, sampled INTEGER NOT NULL);
--- Where the busiest processes ran, or waited in the midst of something.
+-- Where the busiest processes ran, or waited in the midst of something, and where any ran.
 CREATE TABLE ran(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, pid TEXT NOT NULL,
-  stack_text INTEGER NOT NULL, looks INTEGER NOT NULL, waits INTEGER);
+  stack_text INTEGER NOT NULL, looks INTEGER NOT NULL, waits INTEGER, kind_text INTEGER, collects INTEGER);
 -- Why processes ended, of those that were monitored.
 CREATE TABLE exit(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, parent TEXT,
   parent_name_text INTEGER, parent_call_text INTEGER, name_text INTEGER, call_text INTEGER, reason_text INTEGER,

@@ -130,6 +130,19 @@ pub(super) fn looks(
     if let Some(bytes) = number(value, "binary_vheap_bytes")? {
         out.metric(&metrics::SCAN_BINARIES, "", bytes);
     }
+    for row in rows(value, "at_work")? {
+        let [name, call, how, stack, looks] = row.tuple_of()?;
+        let name = words(name)?.filter(|name| !name.is_empty());
+        out.sample.ran.push(RanRow {
+            t,
+            stack: stands::stack(stack)?,
+            looks: amount(looks)?,
+            kind: name.map_or_else(|| function(call), |name| Ok(Some(name)))?,
+            waits: how.as_atom()? == "ready",
+            collects: how.as_atom()? == "collects",
+            ..RanRow::default()
+        });
+    }
     for row in rows(value, "rows")? {
         let ranks = rows(row, "by")?.map(|rank| Ok(Rank::from_text(rank.as_atom()?)));
         let ranks = ranks.collect::<Result<Vec<_>, TermError>>()?;
@@ -140,7 +153,7 @@ pub(super) fn looks(
             for place in rows(row, places)? {
                 let [stack, looks] = place.tuple_of()?;
                 let (stack, looks) = (stands::stack(stack)?, amount(looks)?);
-                out.sample.ran.push(RanRow { t, pid: pid.clone(), stack, looks, waits });
+                out.sample.ran.push(RanRow { t, pid: pid.clone(), stack, looks, waits, ..RanRow::default() });
             }
         }
         out.sample.processes.push(ProcessRow {

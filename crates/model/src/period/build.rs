@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::mail::Looks;
-use super::{Period, ProcessUse, Seen, SeriesStat, asked};
+use super::{Period, ProcessUse, Seen, SeriesStat, WorkSample, asked};
 use crate::facts::Facts;
 use crate::messages::{MessageRow, MessagesBuilder};
 use crate::rows::{ExitRow, PortRow, ProcessRow, ProcessTick, RanRow, SpawnRow, TableRow};
@@ -139,6 +139,9 @@ impl PeriodBuilder {
 
     /// Adds where one of the busiest processes ran or waited; what is seen of one stack is added up.
     pub fn ran(&mut self, row: RanRow) {
+        if row.pid.is_empty() {
+            return self.work_sample(row);
+        }
         if self.at_work.len() >= MOST_ROWS && !self.at_work.contains_key(&row.pid) {
             return;
         }
@@ -148,6 +151,18 @@ impl PeriodBuilder {
             *looks = looks.saturating_add(row.looks);
         } else if stacks.len() < MOST_STACKS {
             stacks.push((row.stack, row.looks));
+        }
+    }
+
+    fn work_sample(&mut self, RanRow { stack, looks, kind, collects, waits, .. }: RanRow) {
+        let known = &mut self.period.work_samples;
+        let is_same = |one: &&mut WorkSample| {
+            one.stack == stack && one.kind == kind && (one.collects, one.is_ready) == (collects, waits)
+        };
+        if let Some(one) = known.iter_mut().find(is_same) {
+            one.looks = one.looks.saturating_add(looks);
+        } else if known.len() < MOST_ROWS {
+            known.push(WorkSample { kind, stack, looks, collects, is_ready: waits });
         }
     }
 

@@ -236,12 +236,17 @@ fn where_a_process_ran_is_added_up() {
         stack: vec![place.to_owned()],
         looks,
         waits: false,
+        ..RanRow::default()
     };
     builder.ran(ran("<0.7.0>", "ets:select_trap/1", 2));
     builder.ran(ran("<0.7.0>", "gen_server:loop/7", 1));
     builder.ran(ran("<0.8.0>", "ets:select_trap/1", 5));
     builder.ran(ran("<0.7.0>", "ets:select_trap/1", 3));
     builder.ran(RanRow { waits: true, ..ran("<0.7.0>", "gen:do_call/4", 4) });
+    // Any process, looked at by chance: the same place, twice.
+    for _ in 0..2 {
+        builder.ran(RanRow { kind: Some("shop".to_owned()), ..ran("", "shop:price/1", 3) });
+    }
     for place in 0..100 {
         builder.ran(ran("<0.9.0>", &format!("m:f/{place}"), i64::MAX));
     }
@@ -255,4 +260,5 @@ fn where_a_process_ran_is_added_up() {
     assert_eq!(stood, &[(vec!["gen:do_call/4".to_owned()], 4)]);
     assert_eq!(told("<0.8.0>"), [("ets:select_trap/1", 5)]);
     assert_eq!(told("<0.9.0>").len(), 16, "no more are kept");
+    assert_eq!(period.work_samples.iter().map(|one| one.looks).collect::<Vec<_>>(), [6]);
 }

@@ -512,6 +512,7 @@ impl Node {
                 stack: vec![format!("module_{}:handle_call/3", number % 300), "gen_server:loop/7".to_owned()],
                 looks: 1 + random.below(10) as i64,
                 waits: random.below(4) == 0,
+                ..RanRow::default()
             });
         }
         for place in 0..20_i64 {

@@ -158,6 +158,15 @@ fn detail(second: i64, random: &mut Random, out: &mut SampleBuilder<'_>) {
         stack: vec!["shop:total/1".to_owned(), "shop:buy/1".to_owned()],
         looks: 3,
         waits: second % 2 == 0,
+        ..RanRow::default()
+    });
+    out.sample.ran.push(RanRow {
+        t,
+        stack: vec!["shop:total/1".to_owned()],
+        looks: 2,
+        kind: Some("shop:request/1".to_owned()),
+        collects: second % 2 == 0,
+        ..RanRow::default()
     });
     out.sample.exits.push(ExitRow {
         t,

@@ -113,8 +113,16 @@ fn stand() -> impl Strategy<Value = StandRow> {
 }
 
 fn ran() -> impl Strategy<Value = RanRow> {
-    (any::<[i64; 2]>(), text(), prop::collection::vec(text(), 0..3), any::<bool>())
-        .prop_map(|([t, looks], pid, stack, waits)| RanRow { t, pid, stack, looks, waits })
+    (any::<[i64; 2]>(), text(), prop::collection::vec(text(), 0..3), any::<[bool; 2]>(), maybe_text())
+        .prop_map(|([t, looks], pid, stack, [waits, collects], kind)| RanRow {
+            t,
+            pid,
+            stack,
+            looks,
+            waits,
+            kind,
+            collects,
+        })
 }
 
 fn exit() -> impl Strategy<Value = ExitRow> {
