@@ -407,8 +407,13 @@ pub fn compare(a: &Finding, b: &Finding) -> std::cmp::Ordering {
 pub fn stake(finding: &Finding) -> f64 {
     let share = finding.claim.map_or(0.0, |claim| claim.share.unwrap_or(0.0));
     let near = finding.left_seconds.map_or(0.0, |left| (1.0 - left / SOON_SECONDS).max(0.0));
-    likelihood(finding.confidence) * share.max(near).clamp(0.0, 1.0)
+    let grows =
+        if finding.signals.iter().any(|signal| matches!(signal, Signal::Grows(_))) { GROWS } else { 0.0 };
+    likelihood(finding.confidence) * share.max(near).max(grows).clamp(0.0, 1.0)
 }
+
+/// The least stake of what grows: it costs nothing yet, and ends the node if it goes on (judgement).
+const GROWS: f64 = 0.25;
 
 /// How much of a stake counts, by how sure a finding is (judgement: half of what is inferred, and a quarter of guesses, turn out true).
 fn likelihood(confidence: Confidence) -> f64 {

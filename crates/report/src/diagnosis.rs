@@ -56,7 +56,11 @@ pub fn verdicts(period: &Period, diagnosis: &Diagnosis, style: Style) -> String 
         });
     }
     for finding in &findings {
-        out.push_str(&render_finding(finding, style));
+        let cause =
+            finding.follows.as_ref().and_then(|follows| findings.iter().find(|one| one.code == follows.code));
+        // Its advice may be another one, and is not for now.
+        let is_advised = cause.is_none_or(|cause| cause.level < finding.level);
+        out.push_str(&render_finding(finding, is_advised, style));
         out.push('\n');
     }
     if let Some(told) = flags_go(period, &findings) {
@@ -160,7 +164,8 @@ pub fn node_title(period: &Period) -> &str {
     named.or(period.facts.get(facts::NODE_NAME)).or(imported).unwrap_or("VM without distribution")
 }
 
-fn render_finding(finding: &Finding, style: Style) -> String {
+/// With what to do, if it is to be advised: not where its cause is to be mended first.
+fn render_finding(finding: &Finding, is_advised: bool, style: Style) -> String {
     let label = match finding.level {
         Level::Critical => "CRITICAL",
         Level::Warning => "WARNING",
@@ -190,6 +195,9 @@ fn render_finding(finding: &Finding, style: Style) -> String {
             "    but    {}\n",
             text::wrap(&text::sentence(against), body - 7, "           ")
         ));
+    }
+    if !is_advised {
+        return out;
     }
     if !finding.confirm.is_empty() {
         let check = text::wrap(finding.confirm, body - 7, "           ");
