@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use beamtune_model::{Code, Diagnosis, Finding, Level, Outcome};
+use beamtune_model::{Code, Diagnosis, Finding, Level, Outcome, Subject, Unit};
 use beamtune_recording::{Reader, Selection};
 use beamtune_rules::relations;
 
@@ -65,6 +65,59 @@ fn rewording_changes_no_level_no_order_and_no_relation() {
         related += skeleton(&diagnosis).iter().filter(|(.., follows)| follows.is_some()).count();
     }
     assert!(related >= 3, "only {related} relations in all recordings: they say nothing of rewording");
+}
+
+/// What one page must not say at once, by codes and subjects: whoever reads it takes each finding at its word.
+fn contradictions(diagnosis: &Diagnosis) -> Vec<String> {
+    let findings = diagnosis.findings();
+    let mut found = Vec::new();
+    let pid = |finding: &Finding| finding.subject.as_ref().and_then(Subject::pid).map(str::to_owned);
+    for one in &findings {
+        // Busy all the time, and waiting for an answer.
+        let waits =
+            |other: &&&Finding| other.code.0 == "BT053" && pid(other).is_some() && pid(other) == pid(one);
+        if one.code.0 == "BT005" && findings.iter().any(|other| waits(&other)) {
+            found.push(format!("{} is busy, and waits", one.summary));
+        }
+        if let Some(follows) = &one.follows
+            && !findings.iter().any(|other| other.code == follows.code)
+        {
+            found.push(format!("{} follows from {}, which was not found", one.code, follows.code));
+        }
+        // Nothing is more than all of it.
+        let is_whole = |evidence: &&beamtune_model::Evidence| {
+            evidence.unit == Unit::Ratio
+                && evidence.what.contains("its share of all")
+                && evidence.value > Some(1.0)
+        };
+        found
+            .extend(one.evidence.iter().find(is_whole).map(|evidence| format!("{}: {evidence:?}", one.code)));
+        // The same setting with two values, neither of which is the consequence of the other.
+        for other in findings.iter().filter(|other| other.code != one.code && pid(other) == pid(one)) {
+            let are_apart = one.follows.is_none() && other.follows.is_none();
+            for (mine, theirs) in
+                one.remedies.iter().flat_map(|mine| other.remedies.iter().map(move |theirs| (mine, theirs)))
+            {
+                let is_flag = mine.entry.starts_with('+') && mine.entry == theirs.entry;
+                let value =
+                    |change: &str| change.split([',', ';', ' ']).take(2).collect::<Vec<_>>().join(" ");
+                if are_apart && is_flag && value(&mine.change) != value(&theirs.change) {
+                    found.push(format!(
+                        "{} says {}, {} says {}",
+                        one.code, mine.change, other.code, theirs.change
+                    ));
+                }
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn findings_of_one_page_do_not_contradict_each_other() {
+    for (name, path) in recordings() {
+        assert_eq!(contradictions(&diagnose(&path)), Vec::<String>::new(), "{name}");
+    }
 }
 
 #[test]

@@ -416,6 +416,12 @@ pub enum Signal {
     MayBeHost,
     /// Most of it is garbage collection.
     Collects,
+    /// Most of the memory that is collected, or mapped, is allocated there.
+    Allocates,
+    /// These run it.
+    RunBy(Subject),
+    /// The VM's own threads have the CPU.
+    OwnThreads,
     /// It goes through all that it has for each message.
     ScansOwnState,
     /// The VM lacks CPU for it.
@@ -447,7 +453,8 @@ impl Signal {
             Signal::TurnsFor(subject)
             | Signal::WaitsFor(subject)
             | Signal::Crashes(subject)
-            | Signal::Drives(subject) => Some(subject),
+            | Signal::Drives(subject)
+            | Signal::RunBy(subject) => Some(subject),
             _ => None,
         }
     }

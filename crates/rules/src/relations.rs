@@ -11,8 +11,8 @@ use beamtune_model::{Finding, Follows, HostPart, Level, MemoryKind, Outcome, Sig
 
 use conditions::{
     always, drives_most, ends_are_logged, gives_up_on, has_the_cpu, is_about_flag, is_its_own,
-    is_no_single_process, is_unused, may_be_the_hosts, of_loading, same_subject, starts_them_anew,
-    takes_half, takes_long, takes_turns, waits_for, waits_there,
+    is_no_single_process, is_unused, may_be_the_hosts, of_loading, runs, runs_all, same_subject,
+    starts_them_anew, takes_half, takes_long, takes_quarter, takes_turns, waits_for, waits_there,
 };
 
 use crate::rule::Role;
@@ -323,6 +323,32 @@ const RELATIONS: &[Relation] = &[
         why: "threads stand still in page faults, and wait for each other to map memory",
     },
     Relation {
+        cause: "BT011",
+        effects: &["BT004"],
+        is_meant: |cause, effect| takes_quarter(cause) && effect.has(&Signal::OwnThreads),
+        why: "dirty schedulers collect large heaps beside the normal ones",
+    },
+    Relation {
+        cause: "BT073",
+        effects: &["BT004"],
+        is_meant: |cause, effect| takes_quarter(cause) && effect.has(&Signal::OwnThreads),
+        why: "it is what most of these threads run",
+    },
+    Relation {
+        cause: "BT005",
+        effects: &["BT011", "BT073"],
+        is_meant: |cause, effect| {
+            cause.level >= effect.level && (same_subject(cause, effect) || runs_all(effect, cause))
+        },
+        why: "it is this process that does it",
+    },
+    Relation {
+        cause: "BT073",
+        effects: &["BT011", "BT017", "BT046", "BT029"],
+        is_meant: |cause, effect| cause.has(&Signal::Allocates) && runs(cause, effect),
+        why: "most of this memory is allocated there",
+    },
+    Relation {
         cause: "BT017",
         effects: &["BT011"],
         is_meant: same_subject,
@@ -483,7 +509,7 @@ fn starts_connections(subject: &Subject) -> bool {
 const LEAST: Level = Level::Warning;
 
 /// but for what is a notice because it does nothing else, or because it is only most likely.
-const EXPLANATIONS: &[&str] = &["BT015", "BT026"];
+const EXPLANATIONS: &[&str] = &["BT015", "BT026", "BT073"];
 
 /// Causes that claim at least this share of what a symptom claims explain it (judgement: more than half).
 const EXPLAINS: f64 = 0.5;
@@ -556,7 +582,8 @@ fn by_overload(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
     if effect.code.0 != OVERLOAD {
         return None;
     }
-    let is_cause = |cause: &&Finding| cause.level >= LEAST && (has_the_cpu(cause) || takes_half(cause));
+    let explains = |cause: &Finding| cause.level >= LEAST || EXPLANATIONS.contains(&cause.code.0);
+    let is_cause = |cause: &&Finding| explains(cause) && (has_the_cpu(cause) || takes_half(cause));
     let (_, cause) =
         findings(verdicts).filter(|(_, cause)| is_cause(cause)).min_by(|a, b| compare(a.1, b.1))?;
     let why = match has_the_cpu(cause) {

@@ -22,12 +22,14 @@ mod cpu_throttled;
 mod crash_loop;
 mod dirty_schedulers_saturated;
 mod ets_tables_growing;
+mod external_waits;
 mod flag_traps;
 mod forced_collections;
 mod fragmented_carriers;
 mod gc_share;
 mod growing_message_queue;
 mod heap_settings;
+mod hot_code;
 mod huge_pages;
 mod idle_heaps;
 mod known_fixes;
@@ -149,4 +151,6 @@ pub const RULES: &[Rule] = &[
     client_churn::RULE,
     queue_backlog::RULE,
     publishers_blocked::RULE,
+    hot_code::RULE,
+    external_waits::RULE,
 ];

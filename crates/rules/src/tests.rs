@@ -10,6 +10,7 @@ mod died;
 mod disturbed;
 mod heaps;
 mod host;
+mod hot_code;
 mod limits;
 mod listen;
 mod locks;

@@ -118,3 +118,32 @@ pub(super) fn drives_most(cause: &Finding, effect: &Finding) -> bool {
 pub(super) fn is_its_own(starved: &Finding) -> bool {
     starved.subject.is_none()
 }
+
+/// That what runs the code is what the effect is about, or that that is about no processes.
+pub(super) fn runs(code: &Finding, effect: &Finding) -> bool {
+    let is_processes =
+        |subject: &Subject| matches!(subject, Subject::Process { .. } | Subject::ProcessKind { .. });
+    match &effect.subject {
+        Some(subject) if is_processes(subject) => {
+            code.signals.iter().any(|signal| matches!(signal, Signal::RunBy(kind) if kind.names().iter().any(|name| subject.names().contains(name))))
+        }
+        _ => true,
+    }
+}
+
+/// That only the process which the other finding is about runs the code.
+pub(super) fn runs_all(code: &Finding, of: &Finding) -> bool {
+    let mut run_by = code.signals.iter().filter_map(|signal| match signal {
+        Signal::RunBy(kind) => Some(kind),
+        _ => None,
+    });
+    let names = of.subject.as_ref().map(Subject::names).unwrap_or_default();
+    matches!((run_by.next(), run_by.next()), (Some(kind), None) if kind.names().iter().any(|name| names.contains(name)))
+}
+
+/// That it takes a quarter of the CPU that the node may use, or more.
+pub(super) fn takes_quarter(cause: &Finding) -> bool {
+    cause.claim.is_some_and(|claim| {
+        matches!(claim.cost, Cost::CpuCores(_)) && claim.share.is_some_and(|share| share >= EXPLAINS / 2.0)
+    })
+}

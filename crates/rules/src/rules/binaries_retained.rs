@@ -107,6 +107,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
+/// Binaries that are kept stay: where as much of them has gone meanwhile, others are made and dropped all the time (judgement).
+const VARIES: f64 = 0.25;
+
 /// What is left of all binaries for others than processes, where that is most.
 fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
     let referred = period.stat(&metrics::SCAN_BINARIES, "").ok()?.max as f64;
@@ -115,7 +118,10 @@ fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
     // What is there at all times; where it only becomes more, what is there in the end.
     let least = if grows.is_some() { binaries.last.value } else { binaries.min } as f64;
     let rest = least - referred;
-    if rest < WORTH_BYTES || rest < MOSTLY * least {
+    // What comes and goes was of processes that had dropped it when they were read.
+    let falls: i64 = binaries.trace.points().windows(2).map(|pair| (pair[0].1 - pair[1].1).max(0)).sum();
+    let comes_and_goes = grows.is_none() && falls as f64 >= VARIES * binaries.max as f64;
+    if rest < WORTH_BYTES || rest < MOSTLY * least || comes_and_goes {
         return None;
     }
     let severity = SHARE.of(period).severity(rest / resident.max(1.0))?;

@@ -1,8 +1,8 @@
 //! BT004: the schedulers want to run, and others have the CPUs.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, HostPart, Limit, Missing, Period, Scale, Subject, Threshold, Unit, Use,
-    cpu, metrics,
+    Account, Code, Cost, Evidence, HostPart, Limit, Missing, Period, Scale, Signal, Subject, Threshold, Unit,
+    Use, cpu, metrics,
 };
 
 use crate::remedy;
@@ -147,7 +147,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let is_crowded = foreign + programs + view::process_cores(period)? >= CROWDED * waiting.capacity.allowed;
     let mut drafts = Vec::new();
     // Where CPUs are idle, waits that are no longer than waking up takes are none for a CPU.
-    let wakes_up = !is_crowded && who != Who::Quota && waiting.per_turn_seconds < view::TURN_SECONDS;
+    let is_alone = !is_crowded || who == Who::Itself;
+    let wakes_up = is_alone && who != Who::Quota && waiting.per_turn_seconds < view::TURN_SECONDS;
     if waiting.waited >= WORTH_CORES
         && !wakes_up
         && let Some(severity) = WAIT.of(period).severity(waiting.share())
@@ -206,6 +207,7 @@ fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Dra
             waiting.share() * 100.0
         ),
     )
+    .signals((who == Who::Itself).then_some(Signal::OwnThreads))
     .about(match who {
         Who::Quota => Some(Subject::limit(Limit::CpuQuota)),
         Who::Programs => Some(Subject::host(HostPart::Programs)),

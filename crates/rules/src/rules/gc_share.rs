@@ -10,6 +10,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule};
+use crate::signals::hot_code;
 use crate::signals::memory::{self, DEFAULT_FIRST_HEAP_WORDS, FEW_SWEEPS, WORD_BYTES};
 use crate::signals::process_memory::{has_long_queue_on_heap, off_heap};
 use crate::signals::stack;
@@ -63,6 +64,11 @@ const LARGEST_FOR_ALL_WORDS: i64 = memory::LARGE_HEAP_WORDS;
 /// (judgement). In words.
 const LARGEST_FOR_ONE_WORDS: i64 = 8 << 20;
 
+/// Where so many processes are started in a second (judgement) …
+const MANY_NEW: f64 = 10.0;
+/// … the garbage is rather theirs than that of one with a smaller heap: 256 kB (judgement). In words.
+const SMALL_HEAP_WORDS: i64 = 32 << 10;
+
 /// The first heap that is advised where many small ones are collected, in words: about 20 kB.
 const FIRST_HEAP_WORDS: i64 = 2_586;
 
@@ -98,7 +104,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "{:.0} % of the schedulers' work is garbage collection{}",
             share * 100.0,
             match (whose.kind, whose.one()) {
-                (Some(call), _) => format!(", most likely of {}", started(call)),
+                (Some(call), _) => format!(", most likely of {}", hot_code::kind_words(call)),
                 (None, Some(process)) => format!(", most likely of {}", process.title()),
                 (None, None) if is_imported => "; of which processes is not known".to_owned(),
                 (None, None) => ", spread over many processes".to_owned(),
@@ -117,10 +123,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .fold(draft, Draft::because)
         .because_some(whose.one().and_then(stack::evidence))
         .but_if(
-            whose.is_known(),
+            whose.is_known() && !whose.is_sampled,
             "the VM does not count collections by process: who is named is named for heap and reductions",
         );
     let has_queue = whose.with_queue().is_some();
+    let hibernates = whose.hibernates();
 
     let meet = dirty >= DIRTY_MEET
         && dirty_schedulers(period).is_some_and(|threads| dirty >= DIRTY_SHARE * threads)
@@ -161,8 +168,17 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "gc share and reductions per request under the same load",
         ))
         .fix(own_allocators)
+        .fix_if(hibernates, || {
+            remedy::of(
+                period,
+                "code.hibernate",
+                &format!("do not return hibernate for each message {}: hibernate_after 15000 or so in its place", whose.place()),
+                "each hibernation collects the whole heap, and makes it as small as can be, so that the next message makes it grow again",
+                "collections a second and the gc share under the same load",
+            )
+        })
         // Of a heap full of messages, 1.5 times as much is no size to begin with.
-        .fix_if(!has_queue, || {
+        .fix_if(!has_queue && !hibernates, || {
             let words = (whose.heap_words()? as f64 * ROOM) as i64;
             let largest =
                 if whose.kind.is_some() { LARGEST_FOR_ALL_WORDS } else { LARGEST_FOR_ONE_WORDS };
@@ -213,34 +229,36 @@ fn own_allocators(period: &Period) -> Option<Remedy> {
     )
 }
 
-/// Processes of a kind, in words.
-fn started(call: &str) -> String {
-    match call.strip_prefix(CHILD_OF) {
-        Some(maker) => format!("the children of {maker}"),
-        None => format!("the processes started with {call}"),
-    }
-}
-
 /// Whose garbage it is, by heap and work together.
 struct Whose<'a> {
     /// What they were started with, where it is several that are alike.
     kind: Option<&'a str>,
     /// One, or several that are alike; none where nothing stands out.
     processes: Vec<&'a ProcessUse>,
+    /// Whether they were seen while they were collected.
+    is_sampled: bool,
 }
 
 impl<'a> Whose<'a> {
     fn of(period: &'a Period) -> Self {
+        if let Some(kind) = hot_code::collected_kind(period) {
+            return Whose::sampled(period, kind);
+        }
         let weight = |process: &ProcessUse| {
             let heap = process.row.as_ref().and_then(|row| row.total_heap_words).unwrap_or(0);
             heap as f64 * process.reductions as f64
         };
         let half = period.processes.iter().map(weight).sum::<f64>() / 2.0;
-        if let Some(one) = period.processes.iter().find(|process| weight(process) > half) {
-            return Whose { kind: None, processes: vec![one] };
+        let is_small = |process: &ProcessUse| {
+            let heap = process.row.as_ref().and_then(|row| row.total_heap_words).unwrap_or(0);
+            heap < SMALL_HEAP_WORDS && view::spawn_rate(period).is_ok_and(|rate| rate >= MANY_NEW)
+        };
+        let is_one = |process: &&ProcessUse| weight(process) > half && !is_small(process);
+        if let Some(one) = period.processes.iter().find(is_one) {
+            return Whose { kind: None, processes: vec![one], is_sampled: false };
         }
         let mut kinds: HashMap<&str, (f64, Vec<&ProcessUse>)> = HashMap::new();
-        for process in period.processes.iter().filter(|process| weight(process) > 0.0) {
+        for process in period.processes.iter().filter(|process| weight(process) > 0.0 && !is_small(process)) {
             let call = process.row.as_ref().and_then(|row| row.initial_call.as_deref());
             let Some(call) = call.filter(|call| *call != view::ANY_FUN) else { continue };
             let kind = kinds.entry(call).or_default();
@@ -248,14 +266,31 @@ impl<'a> Whose<'a> {
             kind.1.push(process);
         }
         let most = kinds.into_iter().find(|(_, (weight, _))| *weight > half);
-        most.map_or(Whose { kind: None, processes: Vec::new() }, |(call, (_, processes))| Whose {
-            kind: Some(call),
-            processes,
-        })
+        most.map_or(
+            Whose { kind: None, processes: Vec::new(), is_sampled: false },
+            |(call, (_, processes))| Whose { kind: Some(call), processes, is_sampled: false },
+        )
+    }
+
+    /// As samples say. A name may be that of one process.
+    fn sampled(period: &'a Period, kind: Option<&'a str>) -> Self {
+        let row_of = |process: &'a ProcessUse| process.row.as_ref();
+        let named = period
+            .processes
+            .iter()
+            .find(|process| row_of(process).is_some_and(|row| row.name.as_deref() == kind && kind.is_some()));
+        if let Some(one) = named {
+            return Whose { kind: None, processes: vec![one], is_sampled: true };
+        }
+        let is_so = |process: &&ProcessUse| {
+            process.row.as_ref().is_some_and(|row| row.initial_call.as_deref() == kind)
+        };
+        let processes = period.processes.iter().filter(|process| kind.is_some() && is_so(process)).collect();
+        Whose { kind, processes, is_sampled: true }
     }
 
     fn is_known(&self) -> bool {
-        !self.processes.is_empty()
+        self.kind.is_some() || !self.processes.is_empty()
     }
 
     /// The only one.
@@ -298,6 +333,12 @@ impl<'a> Whose<'a> {
         self.rows().filter_map(|row| row.fullsweep_after).min()
     }
 
+    /// Whether most of them were in hibernation when they were looked at, though they work.
+    fn hibernates(&self) -> bool {
+        let hibernating = self.rows().filter(|row| memory::hibernates(row)).count();
+        self.is_known() && 2 * hibernating > self.rows().count()
+    }
+
     fn is_of_low_priority(&self) -> bool {
         self.is_known() && self.rows().all(|row| row.priority.as_deref() == Some("low"))
     }
@@ -310,10 +351,18 @@ impl<'a> Whose<'a> {
 
     fn evidence(&self) -> impl Iterator<Item = Evidence> {
         let (who, heap, fullsweep) = match self.kind {
+            Some(call) if self.is_sampled => (
+                Evidence::text(
+                    "most of the processes seen while they were collected",
+                    hot_code::kind_words(call),
+                ),
+                "heaps of those that stand out, the median",
+                "their fullsweep_after, the least",
+            ),
             Some(call) => (
                 Evidence::text(
                     "processes with the most work on large heaps",
-                    format!("{} that stand out are of {}", self.processes.len(), started(call)),
+                    format!("{} that stand out are of {}", self.processes.len(), hot_code::kind_words(call)),
                 ),
                 "their heaps, the median",
                 "their fullsweep_after, the least",

@@ -64,6 +64,9 @@ const KINDS: [&str; 4] = ["processes", "binary", "ets", "code"];
 /// All of it, where nothing is known of its kinds.
 const RESIDENT: &str = "resident";
 
+/// One that holds so much of what grows is named with it (judgement: half).
+const MOST_OF_IT: f64 = 0.5;
+
 struct Growing {
     kind: &'static str,
     now: f64,
@@ -295,9 +298,14 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
         format!("; {} in {}", room.end.sentence(), view::duration_text(left))
     });
     let owner = owner(period, kind);
+    let most = owner.as_ref().and_then(|(subject, evidence)| {
+        let bytes = evidence.value.filter(|bytes| *bytes >= MOST_OF_IT * now)?;
+        Some(format!(", {} of it in {subject}", megabytes(bytes)))
+    });
+    let most = most.unwrap_or_default();
     let draft = Draft::new(
         severity,
-        format!("{title} grows by {} a second and is at {}{until}", megabytes(*pace), megabytes(*now)),
+        format!("{title} grows by {} a second and is at {}{most}{until}", megabytes(*pace), megabytes(*now)),
     )
     .confidence(confidence)
     .about(owner.as_ref().map(|(subject, _)| subject.clone()))

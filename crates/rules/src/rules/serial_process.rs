@@ -4,13 +4,13 @@
 //! other schedulers have little to do, more cores change nothing: the process has to be split.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessUse, Scale, Signal, Threshold, Unit,
-    metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Signal, Threshold, Unit, metrics,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Role, Rule};
 use crate::signals::blocking::{self, Askers, Hold};
+use crate::signals::hot_code;
 use crate::signals::known_processes;
 use crate::signals::stack;
 use crate::view::{self, kind};
@@ -51,6 +51,9 @@ const MIN_ACTIVE: f64 = 0.5;
 
 /// More processes than this are not "one".
 const MOST: usize = 2;
+
+/// Less garbage collection than this explains nothing, in cores (judgement).
+const WORTH_COLLECTING: f64 = 0.1;
 
 /// Messages through which whoever is asked for its memory goes in about a millisecond (measured: 0.02 µs for each, OTP 23 to 29).
 const LONG_QUEUE: f64 = 50_000.0;
@@ -167,7 +170,7 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
             .against_scale(SATURATION.of(period))
             .with_text(format!("{} of {}", process.runnable, process.judged)),
     )
-    .because(Evidence::number("its share of all reductions", process.reductions as f64 / total, Unit::Ratio))
+    .because(Evidence::number("its share of all reductions", (process.reductions as f64 / total).min(1.0), Unit::Ratio))
     .because(Evidence::number("messages in its queue, mean", queue, Unit::Count))
     .because(Evidence::number("messages in its queue, most", process.queue_max as f64, Unit::Count))
     .because_some(callers.map(|hold| {
@@ -189,7 +192,10 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
     )
     .but_if(
         active.cores() < MIN_ACTIVE,
-        "it uses hardly any CPU: it waits for a disk or a device on a dirty scheduler",
+        match collecting_dirty(period) {
+            Some(cores) => format!("much of its time may be garbage collection of its heap on dirty CPU schedulers ({cores:.2} cores)"),
+            None => "it uses hardly any CPU: it waits for a disk or a device on a dirty scheduler".to_owned(),
+        },
     )
     .but_if(online - active.cores() < 0.5, "the other schedulers are busy too: splitting it gains little before there is more CPU");
     let asked = Askers::of(period).filter(|_| queue >= LONG_QUEUE);
@@ -228,15 +234,26 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
         remedy::of(
             period,
             "code.cheaper_callback",
-            &format!("make each message cheaper: profile {}", row.map_or("its callbacks", profiled)),
+            &format!("make each message cheaper: {}", profiled(process)),
             "what it does for each message bounds the whole node",
             "reductions per message of the process",
         )
     })
 }
 
-/// What of it is to be profiled: the program's own function where it stood; what it was in else, unless that is a behaviour's loop.
-fn profiled(row: &ProcessRow) -> &str {
-    let current = row.current_function.as_deref().filter(|function| !stack::is_loop(function));
-    stack::of_program(&row.stack).or(current).unwrap_or("its callbacks")
+/// What of it is to be changed: what is known of the function of OTP that it mostly runs, else the program's own that it mostly runs.
+fn profiled(process: &ProcessUse) -> String {
+    let instead = stack::most_at(process).and_then(hot_code::instead);
+    let current = stack::of(process).filter(|function| !stack::is_machinery(function));
+    let own = stack::most_of_program(process).or(current).unwrap_or("its callbacks");
+    match instead {
+        Some(instead) => format!("in {own}, {instead}"),
+        None => format!("profile {own}"),
+    }
+}
+
+/// Garbage collection on dirty CPU schedulers, in cores, if it is worth telling.
+fn collecting_dirty(period: &Period) -> Option<f64> {
+    let gc = view::collecting(period, &[kind::DIRTY_CPU]).ok()?.gc;
+    (gc >= WORTH_COLLECTING).then_some(gc)
 }

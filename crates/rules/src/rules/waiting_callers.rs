@@ -64,13 +64,20 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
         _ if hold.is_node => "another node".to_owned(),
         _ => format!("which {has} taken their messages and not answered yet"),
     };
+    let end = hold.end_of_chain(period).filter(|_| hold.circle.is_empty());
+    let last = end.as_ref().map(|(process, does)| match does {
+        Does::Waits { at, .. } => format!("; {} waits in {at}", process.title()),
+        Does::Works => format!("; {} is at work", process.title()),
+        _ => String::new(),
+    });
     let given = hold.given.as_ref().map(|(place, _)| format!("; holders are in {place}"));
     let is_circle = !hold.circle.is_empty();
     let severity = if is_circle { severity.max(DEADLOCK) } else { severity };
-    let draft = Draft::new(severity, format!("{}, {what}{}", hold.waited_for(), given.unwrap_or_default()))
+    let draft = Draft::new(severity, format!("{}, {what}{}{}", hold.waited_for(), given.unwrap_or_default(), last.unwrap_or_default()))
         .about(hold.subject())
         .signals(given_up.map(|_| Signal::GaveUp))
         .signals(hold.waits_for_subject().map(Signal::WaitsFor))
+        .signals(end.as_ref().map(|(process, _)| Signal::WaitsFor(process.subject())))
         .costs(Cost::Waiting(hold.waiting))
         .because(
             Evidence::number("waiting for it at a time", hold.waiting, Unit::Count)

@@ -137,6 +137,34 @@ impl Hold<'_> {
         self.is_one && !self.is_node && self.does == Does::LetsWait && self.waiting >= MANY
     }
 
+    /// The last one of those who wait for each other from it on, if it is not the first, and what that does.
+    pub(crate) fn end_of_chain<'p>(&self, period: &'p Period) -> Option<(&'p ProcessUse, Does)> {
+        let mut path = vec![self.process?.pid.clone()];
+        loop {
+            let own = period
+                .stands
+                .places
+                .iter()
+                .filter(|place| place.pid.as_deref() == path.last().map(String::as_str));
+            let Some(most) = own.max_by_key(|place| place.count) else { break };
+            let next = match &most.on[..] {
+                [only]
+                    if !only.is_address()
+                        && most.stack.first().is_some_and(|function| stack::is_call(function)) =>
+                {
+                    only.who.clone()
+                }
+                _ => break,
+            };
+            if path.contains(&next) || period.process(&next).is_none() {
+                break;
+            }
+            path.push(next);
+        }
+        let last = path.last().filter(|_| path.len() > 1)?;
+        Some((period.process(last)?, does(period, last)))
+    }
+
     /// For whom it waits itself, where that is known: a process, a node, or the other end of its connection.
     pub(crate) fn waits_for(&self) -> Option<String> {
         match &self.does {

@@ -160,6 +160,28 @@ const KNOWN: &[Known] = &[
         why: "starting, ending and counting children all go through this one process",
     },
     Known {
+        by: By::Started("Elixir.DynamicSupervisor:"),
+        what: "a supervisor, which starts its children one after the other: each waits until the init of the one before has returned",
+        entry: "code.around_the_server",
+        change: "several supervisors by key (PartitionSupervisor in Elixir 1.14 and later), nothing that takes long in init \
+                 ({continue, …} in its place), and no which_children or count_children for each request",
+        why: "starting, ending and counting children all go through this one process",
+    },
+    Known {
+        by: By::Name("pg"),
+        what: "a scope of pg: all joins and leaves go through this one process, and each copies the whole list of the group's members",
+        entry: "code.split_process",
+        change: "smaller groups (by shard, or by topic), and several scopes (pg:start_link/1 with a name); no group of all processes that come and go",
+        why: "what a join or a leave costs grows with the group",
+    },
+    Known {
+        by: By::Started("pg:"),
+        what: "a scope of pg: all joins and leaves go through this one process, and each copies the whole list of the group's members",
+        entry: "code.split_process",
+        change: "smaller groups (by shard, or by topic), and several scopes (pg:start_link/1 with a name); no group of all processes that come and go",
+        why: "what a join or a leave costs grows with the group",
+    },
+    Known {
         by: By::Partition(".PIDPartition"),
         what: "a partition of an Elixir Registry, which watches those who are registered there",
         entry: "code.around_the_server",

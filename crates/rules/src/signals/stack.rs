@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use beamtune_model::{Evidence, ProcessRow, ProcessUse};
 
+use crate::signals::counts::largest_first;
 use crate::signals::names::NAMES;
 
 /// So deep in a stack a search may stand: above it are the functions that it is given.
@@ -59,6 +60,23 @@ pub(crate) fn evidence(process: &ProcessUse) -> Option<Evidence> {
     }
 }
 
+/// The innermost function in most of the looks at a process running, if one was in most of them.
+pub(crate) fn most_at(process: &ProcessUse) -> Option<&str> {
+    most(process, |stack| stack.first().map(String::as_str))
+}
+
+/// The program's own innermost function in most of them; else where it was at the last closer look.
+pub(crate) fn most_of_program(process: &ProcessUse) -> Option<&str> {
+    most(process, of_program).or_else(|| of_program(&process.row.as_ref()?.stack))
+}
+
+fn most(process: &ProcessUse, of: fn(&[String]) -> Option<&str>) -> Option<&str> {
+    let all = process.ran.iter().fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks));
+    let functions = process.ran.iter().filter_map(|(stack, looks)| Some((of(stack)?, *looks)));
+    let (function, looks) = largest_first(functions).into_iter().next()?;
+    (all >= FEWEST_RUNNING && 2 * looks > all).then_some(function)
+}
+
 /// Of the looks at a process running, the share in which it went through all elements of something; `None` of too few looks.
 pub(crate) fn goes_through_all(process: &ProcessUse) -> Option<f64> {
     let does = |stack: &[String]| {
@@ -100,6 +118,16 @@ pub(crate) fn is_receive_of_call(place: &str) -> bool {
     is_call(place) && !begins(place, &["erlang:", "erts_internal:", "prim_file:", "file:", "io:"])
 }
 
+/// True of what behaviours are made of, which is nobody's own.
+pub(crate) fn is_machinery(function: &str) -> bool {
+    is_loop(function) || begins(function, &NAMES.machinery)
+}
+
+/// True of the end of a call, in which a process takes its monitor away.
+pub(crate) fn is_flush(place: &str) -> bool {
+    place.starts_with("erts_internal:flush_monitor_messages/")
+}
+
 /// True of the loop of a behaviour.
 pub(crate) fn is_loop(place: &str) -> bool {
     begins(place, &NAMES.loops)
@@ -111,9 +139,30 @@ fn begins(function: &str, starts: &[impl AsRef<str>]) -> bool {
 
 /// The innermost function of a stack that is the program's own: neither OTP's waiting nor what leads there.
 pub(crate) fn of_program(stack: &[String]) -> Option<&str> {
-    let is_machinery =
-        |function: &str| is_call(function) || is_loop(function) || begins(function, &NAMES.ways);
-    stack.iter().map(String::as_str).find(|function| !is_machinery(function))
+    stack.iter().map(String::as_str).find(|function| is_of_program(function))
+}
+
+/// The program's own function that has led to one of these.
+pub(crate) fn caller_of<'a>(stack: &'a [String], within: &[&str]) -> Option<&'a str> {
+    let outermost = stack.iter().rposition(|function| begins(function, within))?;
+    stack.get(outermost + 1..).and_then(of_program)
+}
+
+/// True of a function that is neither of OTP's waiting nor of what leads there.
+pub(crate) fn is_of_program(function: &str) -> bool {
+    !is_call(function) && !is_loop(function) && !begins(function, &NAMES.ways)
+}
+
+/// The function in which a fun or a comprehension was made: `shop:sum/1` of `shop:-sum/1-fun-0-/2`.
+pub(crate) fn without_fun(function: &str) -> String {
+    let made_in = || {
+        let (module, made) = function.split_once(":-")?;
+        let (name, arity) = made.split_once('/')?;
+        let digits =
+            arity.split('-').next().filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
+        Some(format!("{module}:{name}/{digits}"))
+    };
+    made_in().unwrap_or_else(|| function.to_owned())
 }
 
 /// True of a place in which a process waits for the log to take what is said of an end, and not of what the program does.

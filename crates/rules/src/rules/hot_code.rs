@@ -1,0 +1,153 @@
+//! BT073: the function that most of the CPU time goes into.
+//!
+//! Whether that is useful work, only its author knows: it is what all else that uses the CPU is to be read by, and a cause where the CPU does
+//! not suffice, or where its garbage is what is collected.
+
+use beamtune_model::{
+    Account, Code, Confidence, Cost, Evidence, Missing, Period, Signal, Subject, Unit, Use, metrics,
+};
+
+use crate::remedy;
+use crate::rule::{Draft, Judgement, MINOR, Rule};
+use crate::signals::hot_code::{self, HotCode, What};
+use crate::view;
+
+pub const RULE: Rule = Rule {
+    code: Code("BT073"),
+    name: "hot-code",
+    question: "Which function does most of the CPU time go into?",
+    confirm: "a profile of one request on a test node (tprof, eprof) or of the host (perf, with +JPperf true): this function must have about this share",
+    needs: &[&metrics::SCHEDULER_ACTIVE],
+    account: Account::CpuUsed,
+    confidence: Confidence::Inferred,
+    judge,
+    ..Rule::COMMON
+};
+
+/// Less than this of what the node may use is nothing to speak of, unless it is a core of its own (judgement).
+const WORTH_SHARE: f64 = 0.15;
+
+/// As much of one core: what one process can use (judgement).
+const WORTH_CORES: f64 = 0.7;
+
+/// Of those that run it, the ones with a smaller share of the samples count for nothing (judgement).
+const WORTH_LOOKS: f64 = 0.1;
+
+/// Kinds of processes that are named.
+const MAX_KINDS: usize = 3;
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let capacity =
+        view::capacity(period).map(|capacity| capacity.cores).or_else(|_| view::schedulers_online(period))?;
+    let worth = (WORTH_SHARE * capacity).min(WORTH_CORES);
+    let used = hot_code::cores(period)?;
+    if used < worth {
+        return Ok(Judgement::Healthy(format!(
+            "Erlang code and its garbage took {used:.2} of {capacity:.2} cores"
+        )));
+    }
+    // A node that is busy, and no process that ran: an older recording.
+    if period.work_samples.is_empty() {
+        return Err(Missing {
+            what: "where any processes run".to_owned(),
+            why: "it was not recorded".to_owned(),
+            next: "record the node with this version of beamtune: beamtune record TARGET".to_owned(),
+        });
+    }
+    let Some(hot) = HotCode::of(period)? else {
+        return Ok(Judgement::Healthy("no function had most of the samples of running processes".to_owned()));
+    };
+    let of = format!("{} of {} samples of running processes", hot.samples.0, hot.samples.1);
+    let name = match &hot.what {
+        What::Function(name) | What::Kind(name) => name.clone(),
+        What::Library(name) => (*name).to_owned(),
+    };
+    if hot.cores < worth {
+        return Ok(Judgement::Healthy(format!("{name} took {:.2} of {capacity:.2} cores ({of})", hot.cores)));
+    }
+    let percent = hot.share() * 100.0;
+    let into = match &hot.what {
+        What::Kind(kind) => hot_code::kind_words(kind),
+        What::Function(_) | What::Library(_) => name.clone(),
+    };
+    let summary = format!("{percent:.0} % of the CPU time of processes goes into {into}");
+    let subject = match &hot.what {
+        What::Function(name) => Some(Subject::Function { name: name.clone() }),
+        What::Kind(name) => Some(Subject::kind(name)),
+        What::Library(_) => None,
+    };
+    let of_library = hot.library.map(|(library, _)| library.instead);
+    let known = hot.at.as_ref().and_then(|(at, _)| hot_code::instead(at)).or(of_library);
+    let often = |looks: i64| looks as f64 >= WORTH_LOOKS * hot.samples.0 as f64;
+    let run_by: Vec<&str> = hot
+        .kinds
+        .iter()
+        .take(MAX_KINDS)
+        .filter(|(_, looks)| often(*looks))
+        .map(|(kind, _)| kind.as_str())
+        .collect();
+    // A process may be known by its name here, and by what it was started with elsewhere.
+    let started = run_by.iter().filter(|_| run_by.len() > 1).filter_map(|kind| {
+        let mut rows = period.processes.iter().filter_map(|process| process.row.as_ref());
+        let row = rows.find(|row| row.name.as_deref() == Some(kind))?;
+        row.initial_call.as_deref().map(|call| Signal::RunBy(Subject::kind(call)))
+    });
+    let started: Vec<Signal> = started.collect();
+    let draft = Draft::new(MINOR, summary)
+        .about(subject)
+        .costs(Cost::CpuCores(hot.cores))
+        .part(Use::Code)
+        .signals(run_by.iter().map(|kind| Signal::RunBy(Subject::kind(*kind))))
+        .signals(started)
+        .signals(hot.allocates().then_some(Signal::Allocates))
+        .because(
+            Evidence::number("samples of running processes within it", hot.share(), Unit::Ratio)
+                .with_text(of),
+        )
+        .because_some(hot.at.as_ref().map(|(at, looks)| {
+            Evidence::text("most of them at", format!("{at}, {looks} of {}", hot.samples.0))
+        }))
+        .because_some(
+            (!hot.callers.is_empty()).then(|| Evidence::text("called by", hot.callers.join(", by "))),
+        )
+        .because_some(kinds(&hot))
+        .because_some(hot.library.map(|(library, looks)| {
+            Evidence::number(
+                format!("of all samples within {}", library.what),
+                looks as f64 / hot.samples.1 as f64,
+                Unit::Ratio,
+            )
+        }))
+        .because_some((hot.collections.1 > 0).then(|| {
+            Evidence::number(
+                "of the samples in garbage collection",
+                hot.collections.0 as f64 / hot.collections.1 as f64,
+                Unit::Ratio,
+            )
+            .with_text(format!("{} of {}", hot.collections.0, hot.collections.1))
+        }))
+        .but("useful work looks the same: whether it is too much, its author knows")
+        .fix(remedy::of(
+            period,
+            "code.cheaper_function",
+            &match known {
+                Some(instead) => instead.to_owned(),
+                None => match &hot.what {
+                    What::Function(_) => {
+                        format!("make {name} cheaper, or call it less often: profile it first")
+                    }
+                    _ => "profile what these processes do for each message".to_owned(),
+                },
+            },
+            "it is where the CPU time goes; no flag changes that",
+            "CPU per request under the same load",
+        ));
+    Ok(Judgement::found(draft))
+}
+
+/// What runs it.
+fn kinds(hot: &HotCode) -> Option<Evidence> {
+    let told: Vec<String> =
+        hot.kinds.iter().take(MAX_KINDS).map(|(kind, looks)| format!("{kind} ({looks})")).collect();
+    (!told.is_empty()).then(|| Evidence::text("processes that ran it, with samples", told.join(", ")))
+}

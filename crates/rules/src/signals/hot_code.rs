@@ -1,0 +1,366 @@
+//! Which function most of the CPU time of processes goes into, by samples of where they ran.
+
+use std::collections::BTreeMap;
+
+use beamtune_model::rows::CHILD_OF;
+use beamtune_model::{Missing, Period, Use, WorkSample};
+
+use crate::account;
+use crate::signals::counts::largest_first;
+use crate::signals::stack;
+use crate::view::{self, kind};
+
+/// Fewer samples say nothing of where the time goes (judgement: of ten alike in truth half, six of six or more are alike once in a thousand).
+const MIN_SAMPLES: i64 = 8;
+
+/// The same of samples of garbage collection (judgement).
+const MIN_COLLECTED: i64 = 3;
+
+/// A function within which less of the samples are is not where the time goes (judgement: more than half).
+const MOST: f64 = 0.5;
+
+/// From this share on it is nearly all (judgement).
+const NEARLY_ALL: f64 = 0.7;
+
+/// Of functions that call each other, the innermost one is meant that has at least this share of the samples of the outermost one
+/// (judgement).
+const AS_MUCH: f64 = 0.7;
+
+/// Of the functions around it, so many are told.
+const CALLERS: usize = 2;
+
+/// What a function of OTP costs that is seen at the top of the stack, and what there is to do instead.
+const KNOWN: &[(&str, &str)] = &[
+    ("erlang:++/2", "L ++ [X] copies L each time: put X in front and reverse once, or use :queue"),
+    ("lists:append/", "it copies all but the last list: put in front and reverse once, or keep an iolist"),
+    ("erlang:--/2", "it goes through both lists: keep a map or a set"),
+    ("lists:member/", "it goes through the list: keep a map or a set"),
+    ("lists:delete/", "it goes through the list: keep a map or a set"),
+    ("lists:key", "it goes through the list: keep a map"),
+    ("lists:nth/", "it goes through the list: use a tuple, a map or :array"),
+    ("erlang:length/1", "it goes through the list: keep a count"),
+    ("Elixir.Enum:at/", "it goes through the list: use a tuple, a map or :array"),
+    ("ets:tab2list/", "it copies the whole table: look up by key, or select only what is needed"),
+    (
+        "ets:lookup",
+        "it copies the whole object: keep objects small, or read one element with ets:lookup_element/3",
+    ),
+    ("re:compile/", "compile the pattern once and keep it"),
+    ("Elixir.Regex:compile", "compile the pattern once and keep it"),
+    (
+        "erlang:process_info/",
+        "it is asked of many processes: ask for fewer, more seldom, and only for what is read from outside",
+    ),
+    (
+        "erts_internal:await_result/",
+        "each process_info that a process answers itself wakes it: ask for fewer, more seldom, and only for what is read from outside",
+    ),
+    ("erlang:processes/", "it lists all processes: ask more seldom, or keep a list"),
+    ("erlang:term_to_binary/", "encode once and keep the binary, or send less"),
+    ("erlang:binary_to_term/", "decode less: send only what is needed"),
+    (
+        "erlang:hibernate/",
+        "each hibernation is a full collection: hibernate only what stays idle for seconds",
+    ),
+    (
+        "gen_server:loop_hibernate/",
+        "each hibernation is a full collection: hibernate only what stays idle for seconds",
+    ),
+    ("Elixir.Task:async", "what the closure refers to is copied to the new process: pass only what it needs"),
+    (
+        "Elixir.Task.Supervised:",
+        "what the closure refers to is copied to the new process: pass only what it needs",
+    ),
+    ("erlang:spawn", "what the fun refers to is copied to the new process: pass only what it needs"),
+    ("erlang:send/", "the message is copied to its receiver: send less, or a binary"),
+    ("erlang:garbage_collect/", "collections by order are seldom needed"),
+    ("io_lib:", "formatting is slow: build an iolist, or format less"),
+    ("io_lib_pretty:", "pretty printing is slow: print less, or not with ~p"),
+    ("Elixir.Inspect", "inspect is slow: log or send less"),
+];
+
+/// What there is to do instead of calling a function of OTP that takes most of the time.
+pub(crate) fn instead(at: &str) -> Option<&'static str> {
+    KNOWN.iter().find(|(begin, _)| at.starts_with(begin)).map(|(_, instead)| *instead)
+}
+
+/// Processes of a kind, in words: what they were started with, or a name.
+pub(crate) fn kind_words(kind: &str) -> String {
+    match kind.strip_prefix(CHILD_OF) {
+        Some(maker) => format!("the children of {maker}"),
+        None if kind.contains(':') && kind.contains('/') => format!("the processes started with {kind}"),
+        None => kind.to_owned(),
+    }
+}
+
+/// A part of OTP whose work is spread over many functions and processes.
+#[derive(Debug)]
+pub(crate) struct Library {
+    /// Beginnings of functions, and of what processes are started with.
+    of: &'static [&'static str],
+    /// In words.
+    pub what: &'static str,
+    /// What there is to do.
+    pub instead: &'static str,
+}
+
+const LIBRARIES: &[Library] = &[Library {
+    of: &["ssl", "tls_", "dtls_", "public_key:", "pubkey_", "crypto:", "OTP-PUB-KEY:", "inet_tls_dist:"],
+    what: "TLS (ssl, public_key, crypto)",
+    instead: "keep TLS connections open in place of one for each request, and allow resumption (session_tickets, reuse_sessions); \
+              certificates with ECDSA keys cost less than RSA",
+}];
+
+/// What most of the CPU time goes into.
+#[derive(Debug)]
+pub(crate) struct HotCode {
+    /// The program's function within which most samples are, or a process if no function is.
+    pub what: What,
+    /// Samples within it, and all.
+    pub samples: (i64, i64),
+    /// Of all CPU time of processes, in cores, garbage collection included.
+    pub cores: f64,
+    /// The function of OTP or of the VM in which most of these samples are, and how many.
+    pub at: Option<(String, i64)>,
+    /// Functions that call it, from within to without.
+    pub callers: Vec<String>,
+    /// What those are that run it, with samples, most first.
+    pub kinds: Vec<(String, i64)>,
+    /// The library that most of all samples are within, and how many.
+    pub library: Option<(&'static Library, i64)>,
+    /// Of all samples of garbage collection, how many are within it.
+    pub collections: (i64, i64),
+}
+
+/// What is named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum What {
+    /// `module:function/arity`.
+    Function(String),
+    /// Processes of this name, or started with this.
+    Kind(String),
+    /// A part of OTP.
+    Library(&'static str),
+}
+
+impl HotCode {
+    /// The share of the samples.
+    pub(crate) fn share(&self) -> f64 {
+        self.samples.0 as f64 / self.samples.1.max(1) as f64
+    }
+
+    /// Whether most of the garbage that was being collected is its own; where that was hardly seen, whether it takes nearly all CPU time,
+    /// and so that of memory, too.
+    pub(crate) fn allocates(&self) -> bool {
+        let (own, all) = self.collections;
+        match all >= MIN_COLLECTED {
+            true => own as f64 >= MOST * all as f64,
+            false => self.share() >= NEARLY_ALL,
+        }
+    }
+
+    /// `None` where nothing has most of the samples.
+    pub(crate) fn of(period: &Period) -> Result<Option<HotCode>, Missing> {
+        let cores = cores(period)?;
+        let samples = samples(period);
+        let all: i64 = samples.iter().map(|sample| sample.looks).sum();
+        if all < MIN_SAMPLES {
+            return Ok(None);
+        }
+        let within = |is_within: &dyn Fn(&Sample<'_>) -> bool| -> i64 {
+            samples.iter().filter(|sample| is_within(sample)).map(|sample| sample.looks).sum()
+        };
+        let of_library = library(&samples).filter(|(_, looks)| *looks as f64 > MOST * all as f64);
+        let what = match (hottest(&samples, all), of_library) {
+            (Some(function), _) => What::Function(function),
+            (None, Some((library, _))) => What::Library(library.what),
+            (None, None) => {
+                let kinds = samples.iter().filter_map(|sample| Some((sample.kind?, sample.looks)));
+                match largest_first(kinds).into_iter().next() {
+                    Some((kind, looks)) if looks as f64 > MOST * all as f64 => What::Kind(kind.to_owned()),
+                    _ => return Ok(None),
+                }
+            }
+        };
+        let is_within = |sample: &Sample<'_>| match &what {
+            What::Function(function) => sample.functions.contains(function),
+            What::Kind(kind) => sample.kind == Some(kind.as_str()),
+            What::Library(_) => sample.library.is_some(),
+        };
+        let own: Vec<&Sample<'_>> = samples.iter().filter(|sample| is_within(sample)).collect();
+        let count = within(&is_within);
+        let at = own.iter().filter_map(|sample| Some((sample.at?, sample.looks)));
+        let at =
+            largest_first(at).into_iter().next().filter(|(_, looks)| *looks as f64 > MOST * count as f64);
+        let kinds = largest_first(own.iter().filter_map(|sample| Some((sample.kind?, sample.looks))));
+        Ok(Some(HotCode {
+            samples: (count, all),
+            cores: cores * count as f64 / all as f64,
+            at: at.map(|(at, looks)| (at.to_owned(), looks)),
+            callers: callers(&own, &what, count),
+            kinds: kinds.into_iter().map(|(kind, looks)| (kind.to_owned(), looks)).collect(),
+            collections: (
+                within(&|sample| sample.collects && is_within(sample)),
+                within(&|sample| sample.collects),
+            ),
+            library: library(&samples).filter(|(_, looks)| *looks as f64 > MOST * all as f64),
+            what,
+        }))
+    }
+}
+
+/// Processes that ran with one stack.
+struct Sample<'a> {
+    looks: i64,
+    kind: Option<&'a str>,
+    collects: bool,
+    /// The innermost function, where that is none of the program's.
+    at: Option<&'a str>,
+    /// The program's own, the innermost first, each once.
+    functions: Vec<String>,
+    library: Option<&'static Library>,
+}
+
+impl<'a> Sample<'a> {
+    fn new(stack: &'a [String], looks: i64, kind: Option<&'a str>, collects: bool) -> Self {
+        let first = stack.first().map(String::as_str);
+        let hibernates = first.is_some_and(|at| at.contains("hibernate"));
+        // It was done before it answered: what it had run is not known.
+        let is_done = first.is_some_and(is_wait) && !hibernates;
+        let own = stack.iter().position(|function| stack::is_of_program(function));
+        let mut functions: Vec<String> = Vec::new();
+        for function in stack.iter().filter(|function| !is_done && stack::is_of_program(function)) {
+            let function = stack::without_fun(function);
+            if !functions.contains(&function) {
+                functions.push(function);
+            }
+        }
+        // What the program has called.
+        let called = match own {
+            Some(own) => own.checked_sub(1).and_then(|place| stack.get(place)),
+            None => stack.first(),
+        };
+        let at = called.map(String::as_str).filter(|at| !is_done && (hibernates || !stack::is_loop(at)));
+        let is_of = |library: &&Library| {
+            stack
+                .iter()
+                .map(String::as_str)
+                .chain(kind)
+                .any(|one| library.of.iter().any(|begin| one.starts_with(begin)))
+        };
+        Sample { looks, kind, collects, at, functions, library: LIBRARIES.iter().find(is_of) }
+    }
+}
+
+/// Samples of any processes that ran.
+fn samples(period: &Period) -> Vec<Sample<'_>> {
+    // Who has just been woken has not run: where it stands is where it waited.
+    let is_woken = |one: &&WorkSample| one.is_ready && one.stack.first().is_some_and(|at| is_wait(at));
+    let samples = period.work_samples.iter().filter(|one| !is_woken(one));
+    let samples = samples.map(|one| Sample::new(&one.stack, one.looks, one.kind.as_deref(), one.collects));
+    let mut samples: Vec<Sample<'_>> = samples.collect();
+    add_ended(period, &mut samples);
+    samples
+}
+
+/// True of a function in which a process waits for a message, or takes one.
+fn is_wait(at: &str) -> bool {
+    stack::is_receive_of_call(at) || stack::is_loop(at) || stack::is_flush(at)
+}
+
+/// Those that ended before they could be asked are taken to have done what others do that are new as they are.
+fn add_ended(period: &Period, samples: &mut Vec<Sample<'_>>) {
+    let is_ended =
+        |sample: &Sample<'_>| sample.kind.is_none() && sample.functions.is_empty() && sample.at.is_none();
+    let ended: i64 = samples.iter().filter(|sample| is_ended(sample)).map(|sample| sample.looks).sum();
+    samples.retain(|sample| !is_ended(sample));
+    let new: Vec<&str> =
+        period.spawns.iter().filter(|row| row.what == "process").map(|row| row.kind.as_str()).collect();
+    let is_new = |sample: &Sample<'_>| {
+        sample.kind.is_some_and(|kind| new.contains(&kind)) && !sample.functions.is_empty()
+    };
+    let like: i64 = samples.iter().filter(|sample| is_new(sample)).map(|sample| sample.looks).sum();
+    if like > 0 {
+        for sample in samples.iter_mut().filter(|sample| is_new(sample)) {
+            sample.looks += (ended as f64 * sample.looks as f64 / like as f64).round() as i64;
+        }
+    }
+}
+
+/// What code and its garbage took, in cores.
+pub(crate) fn cores(period: &Period) -> Result<f64, Missing> {
+    match account::account(period) {
+        Ok(account) => {
+            let of = |share: &&beamtune_model::Share| {
+                matches!(share.what, Use::Code | Use::Collections | Use::DirtyCpu)
+            };
+            Ok(account.shares.iter().filter(of).map(|share| share.cores).sum())
+        }
+        // Without the host, the schedulers are what there is.
+        Err(_) => Ok(view::activity(period, kind::SCHEDULER)?.cores()),
+    }
+}
+
+/// The library within which most samples are.
+fn library(samples: &[Sample<'_>]) -> Option<(&'static Library, i64)> {
+    let within = |library: &'static Library| {
+        let own =
+            samples.iter().filter(|sample| sample.library.is_some_and(|one| std::ptr::eq(one, library)));
+        (library, own.map(|sample| sample.looks).sum())
+    };
+    LIBRARIES.iter().map(within).max_by_key(|(_, looks)| *looks).filter(|(_, looks)| *looks > 0)
+}
+
+/// The innermost function within which most samples are.
+fn hottest(samples: &[Sample<'_>], all: i64) -> Option<String> {
+    // Samples, and the sum of places in the stack.
+    let mut functions: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
+    for sample in samples {
+        for (place, function) in sample.functions.iter().enumerate() {
+            let (looks, places) = functions.entry(function).or_default();
+            *looks += sample.looks;
+            *places += sample.looks * place as i64;
+        }
+    }
+    let most = functions.values().map(|(looks, _)| *looks).max()?;
+    let depth = |(looks, places): (i64, i64)| places as f64 / looks.max(1) as f64;
+    let is_one = |looks: i64| looks as f64 >= AS_MUCH * most as f64 && looks as f64 > MOST * all as f64;
+    let candidates = functions.into_iter().filter(|(_, (looks, _))| is_one(*looks));
+    let innermost = candidates.min_by(|a, b| depth(a.1).total_cmp(&depth(b.1)).then(b.1.0.cmp(&a.1.0)));
+    innermost.map(|(function, _)| function.to_owned())
+}
+
+/// The functions that most often stand next above it, and above that one.
+fn callers(own: &[&Sample<'_>], what: &What, count: i64) -> Vec<String> {
+    let What::Function(function) = what else { return Vec::new() };
+    let mut path: Vec<String> = vec![function.clone()];
+    while path.len() <= CALLERS {
+        let next = own.iter().filter_map(|sample| {
+            let place = sample.functions.iter().position(|one| Some(one) == path.last())?;
+            let above = sample.functions.get(place + 1..)?.iter().find(|one| !path.contains(one))?;
+            Some((above.as_str(), sample.looks))
+        });
+        match largest_first(next).into_iter().next() {
+            Some((above, looks)) if looks as f64 >= MOST * count as f64 => path.push(above.to_owned()),
+            _ => break,
+        }
+    }
+    path.split_off(1)
+}
+
+/// What most of those are whose garbage was being collected when they were looked at by chance: a registered name, or what they were started
+/// with. `None` where too few were seen, `Some(None)` where none stands out.
+pub(crate) fn collected_kind(period: &Period) -> Option<Option<&str>> {
+    let collected = period.work_samples.iter().filter(|sample| sample.collects);
+    let kinds = largest_first(collected.map(|sample| (sample.kind.as_deref(), sample.looks)));
+    let all = kinds.iter().fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks));
+    if all < MIN_COLLECTED {
+        // Hardly any was seen; but who takes nearly all CPU time makes most of the garbage.
+        let hot = HotCode::of(period).ok().flatten().filter(HotCode::allocates)?;
+        let (kind, looks) = hot.kinds.first()?;
+        let mut known = period.work_samples.iter().filter_map(|sample| sample.kind.as_deref());
+        return Some(known.find(|one| one == kind && *looks as f64 > MOST * hot.samples.0 as f64));
+    }
+    let most = kinds.into_iter().find(|(_, looks)| *looks as f64 > MOST * all as f64);
+    Some(most.and_then(|(kind, _)| kind))
+}

@@ -1,0 +1,137 @@
+//! The function that the CPU time goes into, and waits outside of the node.
+
+use beamtune_model::{Finding, Level, Outcome, Period, Signal, SpawnRow, WorkSample};
+
+use super::node::{Node, node, stand};
+use super::{Read, assert_healthy, finding, outcome};
+
+fn sample(kind: &str, looks: i64, collects: bool, stack: &str) -> WorkSample {
+    WorkSample {
+        kind: Some(kind.to_owned()),
+        stack: stack.split_whitespace().map(str::to_owned).collect(),
+        looks,
+        collects,
+        is_ready: false,
+    }
+}
+
+/// A node that uses a core and a half.
+fn busy() -> Node {
+    node().with(|n| (n.active, n.cpu) = (1.5, 1.5))
+}
+
+fn with(node: &Node, samples: &[WorkSample]) -> Period {
+    let mut period = node.period();
+    period.work_samples = samples.to_vec();
+    period
+}
+
+fn found(period: &Period, code: &str) -> Option<Finding> {
+    match outcome(period, code) {
+        Outcome::Found(findings) => findings.into_iter().next(),
+        _ => None,
+    }
+}
+
+const ENCODE: &str = "codec:encode/1 Elixir.Enum:map/2 codec:encode/1 audit:handle/3 shop:request/1";
+
+#[test]
+fn the_innermost_function_that_most_samples_are_within_is_named() {
+    let samples = [
+        sample("shop:request/1", 6, false, ENCODE),
+        sample(
+            "shop:request/1",
+            4,
+            false,
+            "erlang:++/2 codec:-encode/1-fun-0-/2 audit:handle/3 shop:request/1",
+        ),
+        sample("shop:request/1", 2, false, "shop:total/1 shop:request/1"),
+        sample("shop_stock", 1, false, "gen_server:loop/7"),
+    ];
+    let code = found(&with(&busy(), &samples), "BT073").expect("a finding");
+    assert_eq!((code.level, code.subject_text().as_deref()), (Level::Notice, Some("codec:encode/1")));
+    assert!(code.summary.starts_with("77 % of the CPU time"), "{}", code.summary);
+    let callers =
+        code.evidence.iter().find(|evidence| evidence.what == "called by").and_then(|e| e.text.clone());
+    assert_eq!(callers.as_deref(), Some("audit:handle/3, by shop:request/1"));
+    // Who is woken up has not run.
+    let woken = WorkSample { is_ready: true, ..sample("web", 30, false, "timer:sleep/1 web:loop/0") };
+    let with_woken: Vec<_> = samples.iter().cloned().chain([woken]).collect();
+    assert_eq!(
+        found(&with(&busy(), &with_woken), "BT073").map(|code| code.summary),
+        Some(code.summary.clone())
+    );
+    // Nothing has most; too few samples; a node that does next to nothing.
+    let spread = [sample("a", 5, false, "a:b/0"), sample("c", 5, false, "c:d/0")];
+    assert!(found(&with(&busy(), &spread), "BT073").is_none());
+    assert!(found(&with(&busy(), &samples[2..]), "BT073").is_none());
+    let idle = node().with(|n| (n.active, n.cpu) = (0.1, 0.1));
+    assert!(found(&with(&idle, &samples), "BT073").is_none());
+}
+
+#[test]
+fn those_that_ended_before_they_answered_did_what_their_like_do() {
+    let ended = WorkSample { kind: None, stack: Vec::new(), looks: 20, ..WorkSample::default() };
+    let samples =
+        [sample("shop:request/1", 5, false, ENCODE), sample("web:loop/0", 15, false, "web:loop/0"), ended];
+    let mut period = with(&busy(), &samples);
+    period.spawns = vec![SpawnRow {
+        what: "process".to_owned(),
+        kind: "shop:request/1".to_owned(),
+        count: 9,
+        of: 9,
+        ..SpawnRow::default()
+    }];
+    let code = found(&period, "BT073").expect("a finding");
+    assert_eq!(code.subject_text().as_deref(), Some("codec:encode/1"));
+    assert!(code.summary.starts_with("62 %"), "{}", code.summary);
+}
+
+#[test]
+fn short_callbacks_are_told_by_their_processes() {
+    let samples =
+        [sample("chat:init/1", 9, false, "gen_server:loop/7"), sample("web", 3, false, "gen_server:loop/7")];
+    let code = found(&with(&busy(), &samples), "BT073").expect("a finding");
+    assert_eq!(code.subject_text().as_deref(), Some("chat:init/1"));
+}
+
+#[test]
+fn garbage_that_is_made_there_follows_and_is_of_those_that_run_it() {
+    let sick = busy().with(|n| n.gc = 0.5);
+    let samples = [sample("shop:request/1", 6, false, ENCODE), sample("shop:request/1", 6, true, ENCODE)];
+    let period = with(&sick, &samples);
+    let gc = found(&period, "BT011").expect("gc");
+    assert_eq!(gc.subject_text().as_deref(), Some("shop:request/1"));
+    assert_eq!(gc.follows.map(|of| of.code.0), Some("BT073"));
+    assert!(found(&period, "BT073").expect("code").has(&Signal::Allocates));
+    // Others make it.
+    let other = [sample("shop:request/1", 12, false, ENCODE), sample("report", 6, true, "report:run/1")];
+    let gc = found(&with(&sick, &other), "BT011").expect("gc");
+    assert_eq!((gc.subject_text().as_deref(), gc.follows.is_none()), (Some("report"), true));
+}
+
+#[test]
+fn many_that_wait_for_a_name_server_are_found() {
+    let resolving = |count| {
+        let stack = [
+            "prim_inet:recvfrom0/3",
+            "inet_res:do_udp_recv/7",
+            "inet:gethostbyname_tm/4",
+            "gen_tcp:connect/4",
+            "fetch:page/1",
+        ];
+        node().with(|n| (n.processes, n.stands) = ((100, 100), vec![stand(count, &stack, &[])]))
+    };
+    let sick = finding(&resolving(40), "BT074");
+    assert_eq!((sick.level, sick.subject_text().as_deref()), (Level::Warning, Some("fetch:page/1")));
+    assert!(sick.summary.contains("name resolution"), "{}", sick.summary);
+    assert_healthy(&resolving(1), "BT074");
+    // Who receives is in no such step.
+    let receiving = node().with(|n| n.stands = vec![stand(80, &["prim_inet:recv0/3", "web:serve/1"], &[])]);
+    assert_healthy(&receiving, "BT074");
+    let connecting = node().with(|n| {
+        (n.processes, n.stands) =
+            ((100, 100), vec![stand(80, &["prim_inet:connect0/6", "gen_tcp:connect/4", "web:ask/1"], &[])]);
+    });
+    assert_eq!(finding(&connecting, "BT074").level, Level::Notice);
+}
