@@ -1,0 +1,16 @@
+#!/bin/bash
+ROOT=${BEAMTUNE_OTP_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/beamtune/otp}/27
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
+NODE=parcels@127.0.0.1 COOKIE=parcels-27
+cd "$TMP"
+mkdir ebin && cp src/parcels.app ebin/
+"${IN_ROOT[@]}" erlc -o "$IN/ebin" $(cd src && ls *.erl | sed "s|^|$IN/src/|") >"$LOG/compile.out" 2>&1 || fail "compile"
+export PORT_FILE=$IN/port
+daemon vm "${IN_ROOT[@]}" erl -noshell -noinput -name $NODE -setcookie $COOKIE -pa "$IN/ebin" \
+    -eval '{ok, _} = application:ensure_all_started(parcels).'
+VM=$LAST
+for _ in $(seq 300); do [ -s port ] && break; nap 0.1; done
+daemon lockers /usr/bin/python3 src/lockers.py "$(cat port)" "$TMP/report"
+until_true 60 'not parcels_conns:room().'
+nap 18
+ready_and_hold

@@ -1,0 +1,13 @@
+-module(archive_search).
+-behaviour(gen_server).
+-export([start_link/0, init/1, handle_call/3, handle_cast/2, handle_info/2]).
+start_link() -> gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
+init([]) -> erlang:send_after(1000, self(), look), {ok, 0}.
+handle_call(_, _, S) -> {reply, S, S}.
+handle_cast(_, S) -> {noreply, S}.
+handle_info(look, S) ->
+    erlang:send_after(40, self(), look),
+    case archive_index:text(rand:uniform(400000)) of
+        none -> {noreply, S};
+        T -> {noreply, S + length(binary:matches(T, <<"letter">>))}
+    end.

@@ -1,0 +1,5 @@
+{application, forecast,
+ [{description, "Local weather forecasts"}, {vsn, "3.0.4"},
+  {modules, []}, {registered, []},
+  {applications, [kernel, stdlib, elixir, logger]},
+  {mod, {'Elixir.Forecast.Application', []}}]}.
