@@ -179,30 +179,42 @@ pub fn item(name: &str, n: i64) -> Value<'static> {
                 ]),
             ),
         ]),
-        "processes" => part(&[(
-            "rows",
-            Value::list([map(&[
-                ("pid", text("<0.1.0>")),
-                ("by", Value::list([atom("queue"), atom("memory")])),
-                ("name", text("boss")),
-                ("label", text("the boss")),
-                ("initial_call", call("Elixir.My.Worker")),
-                ("current_function", call("gen_server")),
-                ("application", text("shop")),
-                ("status", atom("waiting")),
-                ("message_queue_data", atom("on_heap")),
-                ("reductions", int(1_000_000 * n)),
-                ("message_queue_len", int(49_000)),
-                ("heap_bytes", int(1 << 30)),
-                ("binary_vheap_bytes", int(1 << 28)),
-                ("memory_bytes", int(1 << 31)),
-                ("fragment_bytes", int(1 << 20)),
-                ("minor_gcs", int(3)),
-                ("fullsweep_after", int(65_535)),
-                ("min_heap_size_words", int(233)),
-                ("parent", text("<0.0.0>")),
-            ])]),
-        )]),
+        "processes" => part(&[
+            (
+                "at_work",
+                Value::list([Value::tuple([
+                    text("boss"),
+                    call("shop"),
+                    atom("ran"),
+                    Value::list([call("shop"), call("gen_server")]),
+                    int(12),
+                ])]),
+            ),
+            (
+                "rows",
+                Value::list([map(&[
+                    ("pid", text("<0.1.0>")),
+                    ("by", Value::list([atom("queue"), atom("memory")])),
+                    ("name", text("boss")),
+                    ("label", text("the boss")),
+                    ("initial_call", call("Elixir.My.Worker")),
+                    ("current_function", call("gen_server")),
+                    ("application", text("shop")),
+                    ("status", atom("waiting")),
+                    ("message_queue_data", atom("on_heap")),
+                    ("reductions", int(1_000_000 * n)),
+                    ("message_queue_len", int(49_000)),
+                    ("heap_bytes", int(1 << 30)),
+                    ("binary_vheap_bytes", int(1 << 28)),
+                    ("memory_bytes", int(1 << 31)),
+                    ("fragment_bytes", int(1 << 20)),
+                    ("minor_gcs", int(3)),
+                    ("fullsweep_after", int(65_535)),
+                    ("min_heap_size_words", int(233)),
+                    ("parent", text("<0.0.0>")),
+                ])]),
+            ),
+        ]),
         "spawns" => map(&[
             ("new", int(20)),
             ("sampled", int(20)),
@@ -226,6 +238,44 @@ pub fn item(name: &str, n: i64) -> Value<'static> {
             ])
         }
         "ran" => map(&[("sampled", int(5))]),
+        "broker" => map(&[
+            ("connections", int(3)),
+            ("channels", int(7)),
+            ("queues", int(2)),
+            ("connections_opened", int(10 * n)),
+            ("channels_closed", int(20 * n)),
+            ("queues_declared", int(5 * n)),
+            ("logins_failed", int(n)),
+        ]),
+        "broker_clients" => {
+            let client =
+                Value::tuple([text("worker"), text("guest"), int(9 * n), int(8 * n), int(n), int(100)]);
+            let queue = map(&[
+                ("name", text("orders")),
+                ("ready", int(5_000 * n)),
+                ("unacked", int(100)),
+                ("consumers", int(1)),
+                ("prefetch", int(0)),
+                ("unlimited", int(1)),
+                ("delivered", int(9 * n)),
+                ("redelivered", int(8 * n)),
+                ("acknowledged", int(n)),
+                ("clients", Value::list([client])),
+            ]);
+            let connection = [text("worker"), text("guest"), int(300), Value::from(true)];
+            let opener = [atom("channels"), text("worker"), text("guest"), int(40)];
+            map(&[
+                ("statistics", int(2)),
+                ("published", int(100 * n)),
+                ("memory_alarm", int(1)),
+                ("memory_limit", int(1 << 30)),
+                ("disk_free", int(1 << 30)),
+                ("blocked", int(1)),
+                ("queue_rows", Value::list([queue])),
+                ("connection_rows", Value::list([Value::tuple(connection)])),
+                ("openers", Value::list([Value::tuple(opener)])),
+            ])
+        }
         "crashes" => {
             let frame = Value::tuple([call("shop"), int(33)]);
             let row = map(&[
