@@ -10,7 +10,7 @@ use beamtune_model::{
 };
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, MINOR, Rule};
 use crate::signals::process_memory::{self, Blocks};
 
 pub const RULE: Rule = Rule {
@@ -44,6 +44,16 @@ const USUAL: f64 = 20.0;
 /// Growth in the time seen that is more than what comes and goes, as a share of all (judgement).
 const GROWN: f64 = 0.01;
 
+/// A tenth more of them in ten seconds, while there are no more processes (judgement): what comes and goes with requests does not
+/// do that, and as long as it goes on they double every two minutes.
+const LEAK_SHARE_PER_S: f64 = 0.01;
+
+/// Fewer new ones than this are what a few requests set up (judgement).
+const LEAKED: f64 = 200.0;
+
+/// So many more processes are no more (judgement).
+const MORE_PROCESSES: f64 = 0.02;
+
 /// With more links and monitors than this the agent asks no process for its memory, as agent/README.md says.
 const ASKED: f64 = 300_000.0;
 
@@ -69,36 +79,56 @@ const WORTH_SHARE: f64 = 0.2;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let blocks = Blocks::of(period)?;
-    let processes = period.stat(&metrics::PROCESS_COUNT, "")?.last.value as f64;
+    let process_count = period.stat(&metrics::PROCESS_COUNT, "")?;
+    let processes = process_count.last.value as f64;
     let queued = Queued::of(period, &blocks);
     let side = process_memory::side_bytes(period);
     let kinds = Kinds::of(period);
     let by_blocks = (blocks.last - processes - queued.most).max(0.0);
     let count = kinds.as_ref().map_or(by_blocks, |kinds| kinds.count(side));
     let each = count / processes.max(1.0);
-    let Some(severity) = COUNT.of(period).severity(count).filter(|_| each > USUAL) else {
-        return Ok(Judgement::Healthy(format!(
-            "about {count:.0} links, monitors and timers for {processes:.0} processes: {each:.1} for each"
-        )));
-    };
-    let grown = match kinds.as_ref().zip(Kinds::first_of(period)) {
+    let first = Kinds::first_of(period);
+    let grown = match kinds.as_ref().zip(first.as_ref()) {
         Some((last, first)) => last.count(side) - first.count(side),
         None => blocks.last - blocks.first - queued.grown,
     };
     let growth = grown / blocks.seconds().max(1.0);
-    let grows = grown >= GROWN * count;
-    let what = kinds.as_ref().and_then(Kinds::most);
+    let leaks = grown >= LEAKED
+        && growth >= LEAK_SHARE_PER_S * (count - grown)
+        && (process_count.last.value - process_count.first.value) as f64 <= MORE_PROCESSES * processes;
+    let many = COUNT.of(period).severity(count).filter(|_| each > USUAL);
+    let Some(severity) = many.or_else(|| leaks.then_some(MINOR)) else {
+        return Ok(Judgement::Healthy(format!(
+            "about {count:.0} links, monitors and timers for {processes:.0} processes: {each:.1} for each"
+        )));
+    };
+    let grows = leaks || grown >= GROWN * count;
+    // Of a leak, what has come is the matter, not what was there.
+    let what = match kinds.as_ref().zip(first.as_ref()) {
+        Some((last, first)) if leaks => last.since(first).most(),
+        _ => kinds.as_ref().and_then(Kinds::most),
+    };
     // Timers are charged to nobody.
     let holders = if what == Some(TIMERS) { Vec::new() } else { holders(period, count) };
     let holder = holders.first();
     let is_asked = kinds.as_ref().map_or(blocks.last, Kinds::walked) <= ASKED;
-    let named = what.unwrap_or("links, monitors and timers");
+    const ALL_KINDS: &str = "links, monitors and timers";
+    let named = what.unwrap_or(ALL_KINDS);
     let (change, why) = advice(what);
     let draft = Draft::new(
-        if grows { severity.max(30.0) } else { severity },
+        if grows && many.is_some() { severity.max(30.0) } else { severity },
         format!(
-            "{processes:.0} processes have about {count:.0} {named}, {each:.0} for each{}{}",
-            if grows { format!(", and {growth:.0} more in each second") } else { String::new() },
+            "{}{}",
+            match many {
+                Some(_) => format!(
+                    "{processes:.0} processes have about {count:.0} {named}, {each:.0} for each{}",
+                    if grows { format!(", and {growth:.0} more in each second") } else { String::new() }
+                ),
+                None => format!(
+                    "{growth:.0} more {named} in each second, but no more processes: about {count:.0} {ALL_KINDS} now, {each:.0} for each \
+                     process"
+                ),
+            },
             holder.map_or(String::new(), |(process, own)| {
                 format!("; {} has about {own:.0} of them", process.title())
             })
@@ -221,6 +251,16 @@ impl Kinds {
     /// How many there are.
     fn count(&self, side_bytes: f64) -> f64 {
         self.monitors / (2.0 * side_bytes) + self.links / LINK_BYTES + self.timers / TIMER_BYTES
+    }
+
+    /// What has come since.
+    fn since(&self, first: &Kinds) -> Kinds {
+        let more = |last: f64, first: f64| (last - first).max(0.0);
+        Kinds {
+            monitors: more(self.monitors, first.monitors),
+            links: more(self.links, first.links),
+            timers: more(self.timers, first.timers),
+        }
     }
 
     /// What all of them take.

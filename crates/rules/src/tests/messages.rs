@@ -370,6 +370,17 @@ fn more_links_and_monitors_than_processes_have_a_use_for_are_found() {
     let grows = finding(&linked(90_000, 200).with(|n| n.block_growth = 2_000), "BT043");
     assert_eq!((grows.level, grows.against.len()), (Level::Warning, 1));
     assert!(grows.summary.contains("2000 more in each second"), "{}", grows.summary);
+    // Few, and ever more of them, while there are no more processes.
+    let leak = linked(10_000, 200).with(|n| n.block_growth = 200);
+    let found = finding(&leak, "BT043");
+    assert_eq!(found.level, Level::Notice);
+    assert!(
+        found.summary.starts_with("200 more links, monitors and timers in each second"),
+        "{}",
+        found.summary
+    );
+    assert_healthy(&leak.clone().with(|n| n.processes = (200, 20)), "BT043");
+    assert_healthy(&leak.with(|n| n.block_growth = 20), "BT043");
 }
 
 #[test]
