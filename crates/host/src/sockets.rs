@@ -52,6 +52,36 @@ pub fn listening(content: &[u8]) -> Vec<Socket> {
     text::lines(content).filter_map(line).collect()
 }
 
+/// A UDP socket of a network namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct UdpSocket {
+    /// Its own address.
+    pub(crate) listener: Listener,
+    /// Memory of datagrams that wait to be read, in bytes.
+    pub(crate) queue: i64,
+    /// Datagrams that were dropped at this socket (net/ipv4/udp.c, `udp4_format_sock`: the last field).
+    pub(crate) drops: i64,
+    /// The number by which open files refer to it.
+    pub(crate) inode: u64,
+}
+
+/// Reads the sockets at the beginning of `/proc/net/udp` or `udp6`; a last line that is cut is left out.
+pub(crate) fn udp(content: &[u8]) -> Vec<UdpSocket> {
+    let complete = content.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let line = |line: &[u8]| {
+        let mut fields = text::fields(line);
+        let local = fields.nth(1)?;
+        let queues = fields.nth(2)?;
+        let inode = text::number(fields.nth(4)?)?;
+        // References and an address follow.
+        let drops = text::reading(fields.nth(2)?)?;
+        let (_, waiting) = std::str::from_utf8(queues).ok()?.split_once(':')?;
+        let queue = i64::from(u32::from_str_radix(waiting, 16).ok()?);
+        Some(UdpSocket { listener: address(std::str::from_utf8(local).ok()?)?, queue, drops, inode })
+    };
+    text::lines(&content[..complete]).filter_map(line).collect()
+}
+
 /// `0100007F:1538`: an address as 32-bit words, each as the machine holds it, and a port.
 fn address(text: &str) -> Option<Listener> {
     let (words, port) = text.split_once(':')?;
@@ -106,13 +136,28 @@ pub(crate) fn held(tree: &impl FileTree, pid: u32, max: usize) -> Result<HashSet
 
 /// The listening sockets of a process's network namespace.
 pub(crate) fn of_namespace(tree: &impl FileTree, pid: u32) -> Result<Vec<Socket>, HostError> {
+    of_tables(tree, pid, ["tcp", "tcp6"], listening)
+}
+
+/// The UDP sockets of a process's network namespace.
+pub(crate) fn udp_of_namespace(tree: &impl FileTree, pid: u32) -> Result<Vec<UdpSocket>, HostError> {
+    of_tables(tree, pid, ["udp", "udp6"], udp)
+}
+
+/// What the beginning of both tables says.
+fn of_tables<S>(
+    tree: &impl FileTree,
+    pid: u32,
+    tables: [&str; 2],
+    read: fn(&[u8]) -> Vec<S>,
+) -> Result<Vec<S>, HostError> {
     let mut sockets = Vec::new();
-    for table in ["tcp", "tcp6"] {
+    for table in tables {
         let mut content = Vec::new();
         match tree.read_start(&format!("/proc/{pid}/net/{table}"), TABLE_BYTES, &mut content) {
-            Ok(()) => sockets.extend(listening(&content)),
+            Ok(()) => sockets.extend(read(&content)),
             // A kernel without IPv6.
-            Err(HostError::Missing { .. }) if table == "tcp6" => {}
+            Err(HostError::Missing { .. }) if table.ends_with('6') => {}
             Err(error) => return Err(error),
         }
     }
@@ -150,6 +195,17 @@ mod tests {
         assert_eq!(read(TABLE6), [(at("::", 35_672), 0, 68_160), (at("::1", 8_080), 0, 68_161)]);
     }
 
+    const UDP: &str = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n  \
+        713: 0100007F:2456 00000000:0000 07 00000000:00000940 00:00000000 00000000     0        0 68142 2 000000002b7e2bc5 1275\n";
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn udp_sockets_are_read_with_their_drops() {
+        let expect =
+            UdpSocket { listener: at("127.0.0.1", 9_302), queue: 0x940, drops: 1_275, inode: 68_142 };
+        assert_eq!(udp(UDP.as_bytes()), [expect]);
+    }
+
     #[test]
     #[cfg(target_endian = "little")]
     fn a_process_listens_on_the_sockets_that_it_holds() {
@@ -185,7 +241,13 @@ mod tests {
         #[test]
         fn any_bytes_are_read_without_a_panic(content in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = listening(&content);
+            let _ = udp(&content);
             let _ = address(&String::from_utf8_lossy(&content));
+        }
+
+        #[test]
+        fn drops_cut_anywhere_are_no_smaller_number(cut in 0..UDP.len()) {
+            prop_assert_eq!(udp(&UDP.as_bytes()[..cut]), []);
         }
 
         #[test]

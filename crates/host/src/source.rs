@@ -24,6 +24,7 @@ use crate::pressure::Pressure;
 use crate::process::{self, Identity, Rollup, SMALL_FILE_BYTES, Status};
 use crate::threads::ThreadReader;
 use crate::tree::FileTree;
+use datagrams::DatagramWatch;
 use listen::ListenWatch;
 pub use memory::MemoryBudget;
 use memory::MemoryWatch;
@@ -83,6 +84,7 @@ pub struct HostSource<T> {
     rollup_refused: Option<String>,
     memory: MemoryWatch,
     listen: ListenWatch,
+    datagrams: DatagramWatch,
     open_files: OpenFilesWatch,
     programs: ProgramWatch,
     content: Vec<u8>,
@@ -116,6 +118,7 @@ impl<T: FileTree> HostSource<T> {
             rollup_refused: None,
             memory: MemoryWatch::default(),
             listen: ListenWatch::default(),
+            datagrams: DatagramWatch::default(),
             open_files: OpenFilesWatch::default(),
             programs: ProgramWatch::default(),
             content: Vec::new(),
@@ -148,6 +151,7 @@ impl<T: FileTree> HostSource<T> {
         self.rollup_refused = None;
         self.memory = self.memory.of_next_life();
         self.listen = ListenWatch::default();
+        self.datagrams = DatagramWatch::default();
         self.open_files = OpenFilesWatch::default();
         self.programs = ProgramWatch::default();
         Ok(())
@@ -434,6 +438,7 @@ impl<T: FileTree> Source for HostSource<T> {
             self.read_dear(&status, clock, out);
         }
         self.read_listeners(detail, clock, out);
+        self.read_datagrams(detail, clock, out);
         self.read_programs(detail, clock, out);
         if self.first && self.announce == Announce::Here {
             self.announce(clock, out);
@@ -553,6 +558,7 @@ impl Gaps {
     }
 }
 
+mod datagrams;
 mod listen;
 mod memory;
 mod open_files;

@@ -141,6 +141,11 @@ impl Node {
                 put(&metrics::ACCEPT_QUEUE_LIMIT, address, *limit);
             }
         }
+        for (address, drops) in &self.udp_drops {
+            put(&metrics::UDP_QUEUE, address, 0);
+            put(&metrics::UDP_DROPS, address, drops * s);
+        }
+        put(&metrics::UDP_RECEIVED, "", self.datagrams * s);
         put(&metrics::LISTENING_SOCKETS, "", self.listeners.len() as i64 + self.foreign_listeners);
         put(&metrics::PASSIVE_OPENS, "", self.connections.0 * s);
         put(&metrics::LISTEN_OVERFLOWS, "", self.connections.1 * s);

@@ -161,6 +161,10 @@ pub struct Node {
     pub connections: (i64, i64),
     /// Listening sockets of other programs in the VM's network namespace.
     pub foreign_listeners: i64,
+    /// UDP sockets: address, and datagrams that are dropped in each second.
+    pub udp_drops: Vec<(&'static str, i64)>,
+    /// Datagrams that come in each second.
+    pub datagrams: i64,
     /// CPU of the programs that the VM has started, in cores.
     pub programs_cpu: f64,
     /// Such programs that end in each second.
@@ -373,6 +377,8 @@ pub fn node() -> Node {
         listeners: vec![Listens { address: "0.0.0.0:8080", waiting: &[0], limit: Some(128) }],
         connections: (50, 0),
         foreign_listeners: 0,
+        udp_drops: vec![("0.0.0.0:53", 0)],
+        datagrams: 100,
         programs_cpu: 0.0,
         programs_ended: 0,
         programs: vec![Programs {

@@ -308,6 +308,14 @@ metrics! {
     PASSIVE_OPENS = HostListen / "passive_opens", Count, Counter,
         "Connections that came into an accept queue: PassiveOpens of /proc/PID/net/snmp, of the whole network namespace.";
 
+    // Its UDP sockets. Where several share an address (SO_REUSEPORT), all of them together.
+    UDP_DROPS = HostUdp / "drops", Count, Counter,
+        "Datagrams that the kernel dropped at the VM's sockets, most often because the receive buffer was full: drops of /proc/PID/net/udp and udp6.";
+    UDP_QUEUE = HostUdp / "queue", Bytes, Gauge,
+        "Memory that datagrams take which wait in the receive buffer: rx_queue.";
+    UDP_RECEIVED = HostUdp / "received", Count, Counter,
+        "Datagrams that were delivered to any socket: InDatagrams of /proc/PID/net/snmp, of the whole network namespace, IPv4.";
+
     // What its open files are (every ten seconds).
     OPEN_FILES_LOOKED_AT = HostFiles / "looked_at", Count, Gauge,
         "Open files that were looked at, evenly over all of them: links of /proc/PID/fd that were read, 1,024 at most.";

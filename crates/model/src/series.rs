@@ -73,6 +73,8 @@ pub enum Group {
     HostContent,
     /// Its listening TCP sockets; entity = `ADDRESS:PORT`, or empty for the whole network namespace.
     HostListen,
+    /// Its UDP sockets; entity = `ADDRESS:PORT`, or empty for the whole network namespace.
+    HostUdp,
     /// What its open files are; entity = `socket`, `pipe`, another kind, a device, or the folder of files; empty for all.
     HostFiles,
     /// Programs that it has started, with all that these have started; entity = the program's short name, empty for all.
@@ -108,6 +110,7 @@ text_names!(Group {
     HostMapping => "host_mapping",
     HostContent => "host_content",
     HostListen => "host_listen",
+    HostUdp => "host_udp",
     HostFiles => "host_files",
     HostPrograms => "host_programs",
 });
@@ -140,6 +143,7 @@ impl Group {
             Group::HostMapping => &["smaps"],
             Group::HostContent => &["smaps", "memory_map"],
             Group::HostListen => &["listen"],
+            Group::HostUdp => &["udp"],
             Group::HostFiles => &["open_files", "open_fds"],
             Group::HostPrograms => &["programs", "programs_ended"],
         }
@@ -158,6 +162,7 @@ impl Group {
                 | Group::HostMapping
                 | Group::HostContent
                 | Group::HostListen
+                | Group::HostUdp
                 | Group::HostFiles
                 | Group::HostPrograms
         )

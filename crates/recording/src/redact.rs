@@ -366,7 +366,7 @@ impl Replace {
     fn entity(&mut self, group: Group, text: &str) -> String {
         match group {
             Group::Dist if !text.is_empty() => self.node(text),
-            Group::HostListen => self.address(text),
+            Group::HostListen | Group::HostUdp => self.address(text),
             // As in the labels of the processes of queues and connections.
             Group::BrokerQueue | Group::BrokerClient | Group::BrokerConnection | Group::BrokerOpener => {
                 let parts: Vec<String> = text.split(PARTS).map(|part| self.name(part)).collect();

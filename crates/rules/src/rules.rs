@@ -74,6 +74,7 @@ mod super_carrier_full;
 mod swapped_out;
 mod table_scans;
 mod too_few_schedulers;
+mod udp_drops;
 mod unread_messages;
 mod waiting_callers;
 
@@ -153,4 +154,5 @@ pub const RULES: &[Rule] = &[
     publishers_blocked::RULE,
     hot_code::RULE,
     external_waits::RULE,
+    udp_drops::RULE,
 ];

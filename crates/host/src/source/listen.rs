@@ -20,12 +20,12 @@ use crate::tree::FileTree;
 use super::{HostSource, of_another_host, some};
 
 /// After a look nothing is looked at for so many times as long: half a percent of a core.
-const REST: i64 = 200;
+pub(super) const REST: i64 = 200;
 /// Descriptors that are looked at where a listening socket has appeared, some 50 ms of them: one that is opened late has a high
 /// number.
-const MAX_DESCRIPTORS: usize = 20_000;
+pub(super) const MAX_DESCRIPTORS: usize = 20_000;
 /// So many addresses are recorded of a life: a program may open and close listening sockets all the time.
-const MOST_ADDRESSES: usize = 200;
+pub(super) const MOST_ADDRESSES: usize = 200;
 
 /// Counters of the network namespace: metric, file, line and name.
 const COUNTERS: [(&Metric, &str, &str, &str); 3] = [
@@ -118,7 +118,7 @@ impl ListenWatch {
     }
 }
 
-fn entity(Listener { address, port }: Listener) -> String {
+pub(super) fn entity(Listener { address, port }: Listener) -> String {
     match address {
         IpAddr::V4(address) => format!("{address}:{port}"),
         IpAddr::V6(address) => format!("[{address}]:{port}"),
@@ -126,13 +126,13 @@ fn entity(Listener { address, port }: Listener) -> String {
 }
 
 /// A number of `/proc/net/netstat` or `snmp`, where a line with names stands before one with values.
-fn counter(content: &[u8], line: &str, name: &str) -> Result<i64, Garble> {
+pub(super) fn counter(content: &[u8], line: &str, name: &str) -> Result<i64, Garble> {
     let mut lines = text::lines(content).filter_map(|found| found.strip_prefix(line.as_bytes()));
     let mut value = || {
         let place = text::fields(lines.next()?).position(|found| found == name.as_bytes())?;
         text::reading(text::fields(lines.next()?).nth(place)?)
     };
-    value().ok_or_else(|| Garble::new("counters of TCP, names and values on two lines", content))
+    value().ok_or_else(|| Garble::new("counters of the network, names and values on two lines", content))
 }
 
 #[cfg(test)]

@@ -89,6 +89,7 @@ fn process(host: &FakeHost, comm: &str, start: i64) {
         "Max open files            1024                 4096                 files\n",
     );
     host.file("/proc/7/net/tcp", listening(0)).file("/proc/7/net/tcp6", "");
+    host.file("/proc/7/net/udp", "").file("/proc/7/net/udp6", "");
     let overflows = "TcpExt: ListenOverflows ListenDrops\nTcpExt: 34 35\n";
     host.file("/proc/7/net/netstat", overflows).file("/proc/7/net/snmp", "Tcp: PassiveOpens\nTcp: 9\n");
     host.link("/proc/7/fd/3", "socket:[68140]").link("/proc/7/ns/net", "net:[1]");
@@ -413,6 +414,32 @@ fn open_files_are_told_by_what_they_are_and_many_of_them_by_a_sample() {
     assert_eq!(fixture.value(&sample, &metrics::OPEN_FILES_LOOKED_AT, ""), Some(894));
     assert_eq!(told(&fixture, &sample, "/srv/shop/uploads"), Some(892));
     assert_eq!(told(&fixture, &sample, "socket"), None, "too few to tell of");
+}
+
+#[test]
+#[cfg(target_endian = "little")]
+fn datagrams_that_the_kernel_drops_are_counted_at_the_vms_own_sockets() {
+    let host = host();
+    let socket = |port: &str, inode: u32, drops: u32| {
+        format!(
+            "  1: 0100007F:{port} 00000000:0000 07 00000000:00000900 00:00000000 00000000 0 0 {inode} 2 0 {drops}\n"
+        )
+    };
+    let table = |drops| format!("{}{}", socket("0035", 68_150, drops), socket("0045", 99, 7));
+    host.file("/proc/7/net/udp", table(3)).link("/proc/7/fd/9", "socket:[68150]");
+    host.file("/proc/7/net/snmp", "Tcp: PassiveOpens\nTcp: 9\nUdp: InDatagrams NoPorts\nUdp: 40 1\n");
+    let mut fixture = Fixture::new(&host, Announce::Here);
+    fixture.sample(true).unwrap();
+    host.file("/proc/7/net/udp", table(5));
+    let (sample, _) = fixture.sample(false).unwrap();
+    let check = |metric: &Metric, entity: &str, expect: Option<i64>| {
+        assert_eq!(fixture.value(&sample, metric, entity), expect, "{} {entity}", metric.name);
+    };
+    check(&metrics::UDP_DROPS, "127.0.0.1:53", Some(5));
+    check(&metrics::UDP_QUEUE, "127.0.0.1:53", Some(0x900));
+    check(&metrics::UDP_DROPS, "127.0.0.1:69", None);
+    check(&metrics::UDP_RECEIVED, "", Some(40));
+    assert_eq!(reasons(&sample), [""; 0]);
 }
 
 #[test]

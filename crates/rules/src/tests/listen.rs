@@ -1,4 +1,4 @@
-//! The rule on connections that wait to be accepted.
+//! Rules on sockets: connections that wait to be accepted, and datagrams that are dropped.
 
 use beamtune_model::{Level, Outcome, PortRow, facts, metrics};
 
@@ -139,4 +139,20 @@ fn queues_that_nobody_could_read_are_not_judged() {
         panic!("it listens nowhere")
     };
     assert_eq!(sentence, "the VM listens on no TCP port");
+}
+
+#[test]
+fn datagrams_that_nobody_reads_in_time_are_found() {
+    let with = |drops| node().with(|n| n.udp_drops = vec![("0.0.0.0:8125", drops), ("0.0.0.0:53", 0)]);
+    let levels = [(50, Level::Critical), (20, Level::Warning), (1, Level::Notice)];
+    for (drops, level) in levels {
+        // Of a hundred that come in a second.
+        let node = with(drops).with(|n| n.datagrams = if drops == 1 { 500 } else { 100 });
+        let found = finding(&node, "BT075");
+        assert_eq!(found.level, level, "{drops}");
+        assert_eq!(found.subject_text().as_deref(), Some("0.0.0.0:8125"));
+        assert_eq!(entries(&found), ["socket.recbuf", "host.socket_buffers", "code.read_datagrams"]);
+    }
+    assert_healthy(&with(0), "BT075");
+    assert_healthy(&with(1).with(|n| n.datagrams = 2_000), "BT075");
 }
