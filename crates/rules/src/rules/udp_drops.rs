@@ -77,7 +77,7 @@ fn describe(period: &Period, address: &str, received_per_s: f64) -> Option<Draft
     )
     .because(Evidence::number("datagrams received", received_per_s, Unit::PerSecond).with_text("by all sockets of the network namespace"))
     .because(Evidence::number("share dropped, at least", share, Unit::Ratio).against_scale(LOST.of(period)))
-    .because_some(period.stat(&metrics::UDP_QUEUE, address).ok().map(|queue| {
+    .because_some(period.stat(&metrics::UDP_QUEUE, address).ok().filter(|queue| queue.max > 0).map(|queue| {
         Evidence::number("most memory of waiting datagrams seen", queue.max as f64, Unit::Bytes)
             .with_text("with the kernel's overhead; about the size of the buffer when it is full")
     }))
