@@ -24,11 +24,10 @@ use crate::pressure::Pressure;
 use crate::process::{self, Identity, Rollup, SMALL_FILE_BYTES, Status};
 use crate::threads::ThreadReader;
 use crate::tree::FileTree;
-use datagrams::DatagramWatch;
-use listen::ListenWatch;
 pub use memory::MemoryBudget;
 use memory::MemoryWatch;
 use open_files::OpenFilesWatch;
+use own_sockets::OwnSockets;
 use programs::ProgramWatch;
 
 /// Open files that are counted one by one, where the kernel does not tell their number.
@@ -83,8 +82,8 @@ pub struct HostSource<T> {
     /// Why `smaps_rollup` is not read again.
     rollup_refused: Option<String>,
     memory: MemoryWatch,
-    listen: ListenWatch,
-    datagrams: DatagramWatch,
+    listen: OwnSockets,
+    datagrams: OwnSockets,
     open_files: OpenFilesWatch,
     programs: ProgramWatch,
     content: Vec<u8>,
@@ -117,8 +116,8 @@ impl<T: FileTree> HostSource<T> {
             gaps: Gaps::default(),
             rollup_refused: None,
             memory: MemoryWatch::default(),
-            listen: ListenWatch::default(),
-            datagrams: DatagramWatch::default(),
+            listen: OwnSockets::default(),
+            datagrams: OwnSockets::default(),
             open_files: OpenFilesWatch::default(),
             programs: ProgramWatch::default(),
             content: Vec::new(),
@@ -150,8 +149,8 @@ impl<T: FileTree> HostSource<T> {
         self.threads = ThreadReader::default();
         self.rollup_refused = None;
         self.memory = self.memory.of_next_life();
-        self.listen = ListenWatch::default();
-        self.datagrams = DatagramWatch::default();
+        self.listen = OwnSockets::default();
+        self.datagrams = OwnSockets::default();
         self.open_files = OpenFilesWatch::default();
         self.programs = ProgramWatch::default();
         Ok(())
@@ -562,6 +561,7 @@ mod datagrams;
 mod listen;
 mod memory;
 mod open_files;
+mod own_sockets;
 mod programs;
 #[cfg(test)]
 mod tests;

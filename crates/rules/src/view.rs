@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 pub use beamtune_model::cpu::{
     entities_of, foreign_cores, kind, process_cores, programs_cores, thread_cores, thread_rate,
 };
-use beamtune_model::{Facts, Group, Missing, Period, ProcessUse, facts, metrics, units::SECOND_NS};
+use beamtune_model::{Facts, Group, Missing, Period, PortRow, ProcessUse, facts, metrics, units::SECOND_NS};
 
 /// How busy schedulers of a kind were, by the VM's own clock.
 #[derive(Debug, Clone, PartialEq)]
@@ -423,6 +423,15 @@ pub fn duration_text(seconds: f64) -> String {
 /// Points of a trace as seconds and values, for a trend.
 pub fn trend_points(trace: &beamtune_model::period::Trace) -> Vec<(f64, f64)> {
     trace.points().iter().map(|&(t, value)| (t as f64 / SECOND_NS as f64, value as f64)).collect()
+}
+
+/// Who owns such ports, of those that were recorded: each once.
+pub(crate) fn port_owners(period: &Period, is_meant: impl Fn(&PortRow) -> bool) -> Vec<String> {
+    let owners = period.ports.iter().filter(|port| is_meant(port)).filter_map(|port| port.connected.as_ref());
+    let mut owners: Vec<String> = owners.map(|pid| period.title_of(pid)).collect();
+    owners.sort();
+    owners.dedup();
+    owners
 }
 
 #[cfg(test)]

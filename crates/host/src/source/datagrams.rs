@@ -3,9 +3,9 @@
 //! Each second the beginning of the kernel's tables is read: 400 sockets of the network namespace at most. Which of them are the VM's is
 //! found out when one has appeared.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 
-use beamtune_model::{Clock, Nanos, SampleBuilder, metrics};
+use beamtune_model::{Clock, SampleBuilder, metrics};
 
 use crate::distribution::Listener;
 use crate::error::HostError;
@@ -13,49 +13,30 @@ use crate::process::SMALL_FILE_BYTES;
 use crate::sockets::{self, UdpSocket};
 use crate::tree::FileTree;
 
-use super::listen::{MAX_DESCRIPTORS, MOST_ADDRESSES, REST, counter, entity};
-use super::{HostSource, of_another_host};
-
-/// What is known of the sockets from earlier looks.
-#[derive(Debug, Default)]
-pub(super) struct DatagramWatch {
-    /// Of each that has been seen, by its inode, whether it is the VM's.
-    is_own: HashMap<u64, bool>,
-    /// Those that are recorded.
-    addresses: BTreeSet<Listener>,
-    rest_until: Nanos,
-}
+use super::HostSource;
+use super::listen::{counter, entity};
 
 impl<T: FileTree> HostSource<T> {
     /// Looks at the sockets.
     pub(super) fn read_datagrams(&mut self, detail: bool, clock: &dyn Clock, out: &mut SampleBuilder<'_>) {
-        if !self.is_here {
-            if detail {
-                self.gaps.note("host.udp", Some(of_another_host()));
-            }
-            return;
-        }
-        if clock.now() < self.datagrams.rest_until {
-            return;
-        }
-        let begin = clock.cpu();
-        let read = self.read_udp(out);
-        let took = clock.cpu().saturating_sub(begin);
-        self.datagrams.rest_until = clock.now().saturating_add(took.saturating_mul(REST));
-        self.note("host.udp", read);
+        self.look_at_sockets(
+            "host.udp",
+            |source| &mut source.datagrams,
+            |source, out| source.read_udp(out),
+            detail,
+            clock,
+            out,
+        );
     }
 
     fn read_udp(&mut self, out: &mut SampleBuilder<'_>) -> Result<(), HostError> {
         let pid = self.pid();
         let found = sockets::udp_of_namespace(&self.tree, pid)?;
-        let watch = &mut self.datagrams;
-        if found.iter().any(|socket| !watch.is_own.contains_key(&socket.inode)) {
-            let held = sockets::held(&self.tree, pid, MAX_DESCRIPTORS)?;
-            watch.is_own = found.iter().map(|socket| (socket.inode, held.contains(&socket.inode))).collect();
-        }
+        let inodes: Vec<u64> = found.iter().map(|socket| socket.inode).collect();
+        self.datagrams.learn(&self.tree, pid, &inodes)?;
         let mut own: BTreeMap<Listener, (i64, i64)> = BTreeMap::new();
         for UdpSocket { listener, queue, drops, inode } in found {
-            if watch.is_own.get(&inode) == Some(&true) && watch.is_recorded(listener) {
+            if self.datagrams.is_recorded(inode, listener) {
                 let sums = own.entry(listener).or_default();
                 *sums = (sums.0 + queue, sums.1 + drops);
             }
@@ -74,14 +55,5 @@ impl<T: FileTree> HostSource<T> {
             .map_err(|garble| HostError::garbled(&path, garble))?;
         out.metric(&metrics::UDP_RECEIVED, "", received);
         Ok(())
-    }
-}
-
-impl DatagramWatch {
-    fn is_recorded(&mut self, listener: Listener) -> bool {
-        if self.addresses.len() < MOST_ADDRESSES {
-            self.addresses.insert(listener);
-        }
-        self.addresses.contains(&listener)
     }
 }

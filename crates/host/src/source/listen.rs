@@ -5,10 +5,10 @@
 //! sockets stand ([`crate::sockets`]). Where that takes long (a table of a large machine without connections is looked
 //! through to its end), it is done seldom.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use beamtune_model::{Clock, Metric, Nanos, SampleBuilder, metrics};
+use beamtune_model::{Clock, Metric, SampleBuilder, metrics};
 
 use crate::distribution::Listener;
 use crate::error::HostError;
@@ -17,15 +17,7 @@ use crate::sockets::{self, Socket};
 use crate::text::{self, Garble};
 use crate::tree::FileTree;
 
-use super::{HostSource, of_another_host, some};
-
-/// After a look nothing is looked at for so many times as long: half a percent of a core.
-pub(super) const REST: i64 = 200;
-/// Descriptors that are looked at where a listening socket has appeared, some 50 ms of them: one that is opened late has a high
-/// number.
-pub(super) const MAX_DESCRIPTORS: usize = 20_000;
-/// So many addresses are recorded of a life: a program may open and close listening sockets all the time.
-pub(super) const MOST_ADDRESSES: usize = 200;
+use super::{HostSource, some};
 
 /// Counters of the network namespace: metric, file, line and name.
 const COUNTERS: [(&Metric, &str, &str, &str); 3] = [
@@ -34,46 +26,27 @@ const COUNTERS: [(&Metric, &str, &str, &str); 3] = [
     (&metrics::PASSIVE_OPENS, "snmp", "Tcp:", "PassiveOpens"),
 ];
 
-/// What is known of the listening sockets from earlier looks.
-#[derive(Debug, Default)]
-pub(super) struct ListenWatch {
-    /// Of each that has been seen, by its inode, whether it is the VM's.
-    is_own: HashMap<u64, bool>,
-    /// Those that are recorded.
-    addresses: BTreeSet<Listener>,
-    rest_until: Nanos,
-}
-
 impl<T: FileTree> HostSource<T> {
     /// Looks at the queues.
     pub(super) fn read_listeners(&mut self, detail: bool, clock: &dyn Clock, out: &mut SampleBuilder<'_>) {
-        if !self.is_here {
-            if detail {
-                self.gaps.note("host.listen", Some(of_another_host()));
-            }
-            return;
-        }
-        if clock.now() < self.listen.rest_until {
-            return;
-        }
-        let begin = clock.cpu();
-        let read = self.read_queues(out);
-        let took = clock.cpu().saturating_sub(begin);
-        self.listen.rest_until = clock.now().saturating_add(took.saturating_mul(REST));
-        self.note("host.listen", read);
+        self.look_at_sockets(
+            "host.listen",
+            |source| &mut source.listen,
+            |source, out| source.read_queues(out),
+            detail,
+            clock,
+            out,
+        );
     }
 
     fn read_queues(&mut self, out: &mut SampleBuilder<'_>) -> Result<(), HostError> {
         let pid = self.pid();
         let sockets = self.find_listening(pid)?;
-        if sockets.iter().any(|socket| !self.listen.is_own.contains_key(&socket.inode)) {
-            let held = sockets::held(&self.tree, pid, MAX_DESCRIPTORS)?;
-            let is_own = |socket: &Socket| (socket.inode, held.contains(&socket.inode));
-            self.listen.is_own = sockets.iter().map(is_own).collect();
-        }
+        let inodes: Vec<u64> = sockets.iter().map(|socket| socket.inode).collect();
+        self.listen.learn(&self.tree, pid, &inodes)?;
         let mut longest: BTreeMap<Listener, &Socket> = BTreeMap::new();
         for socket in &sockets {
-            if self.listen.is_own.get(&socket.inode) == Some(&true) && self.listen.is_recorded(socket) {
+            if self.listen.is_recorded(socket.inode, socket.listener) {
                 let entry = longest.entry(socket.listener).or_insert(socket);
                 if socket.waiting > entry.waiting {
                     *entry = socket;
@@ -106,15 +79,6 @@ impl<T: FileTree> HostSource<T> {
             None => {}
         }
         sockets::of_namespace(&self.tree, pid)
-    }
-}
-
-impl ListenWatch {
-    fn is_recorded(&mut self, socket: &Socket) -> bool {
-        if self.addresses.len() < MOST_ADDRESSES {
-            self.addresses.insert(socket.listener);
-        }
-        self.addresses.contains(&socket.listener)
     }
 }
 

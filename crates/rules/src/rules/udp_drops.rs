@@ -3,11 +3,12 @@
 //! Nobody is told of it: the sender believes that they have arrived, and the program never sees them.
 
 use beamtune_model::{
-    Account, Code, Evidence, Group, Missing, Period, PortRow, Scale, Subject, Threshold, Unit, metrics,
+    Account, Code, Evidence, Group, Missing, Period, Scale, Subject, Threshold, Unit, metrics,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT075"),
@@ -58,7 +59,7 @@ fn describe(period: &Period, address: &str, received_per_s: f64) -> Option<Draft
     // What others in the network namespace receive makes the share smaller, never larger.
     let share = dropped_per_s / (dropped_per_s + received_per_s).max(f64::MIN_POSITIVE);
     let severity = LOST.of(period).severity(share).filter(|_| drops.delta >= WORTH)?;
-    let owners = owners(period);
+    let owners = view::port_owners(period, |port| port.name == "udp_inet");
     let whose = match &owners[..] {
         [owner] => format!(", a socket of {owner}"),
         _ => String::new(),
@@ -106,14 +107,4 @@ fn describe(period: &Period, address: &str, received_per_s: f64) -> Option<Draft
         "drops of the socket in /proc/net/udp must stay the same under the same load",
     ));
     Some(draft)
-}
-
-/// Who has UDP sockets, of the ports that were recorded.
-fn owners(period: &Period) -> Vec<String> {
-    let is_udp = |port: &&PortRow| port.name == "udp_inet";
-    let owners = period.ports.iter().filter(is_udp).filter_map(|port| port.connected.as_ref());
-    let mut owners: Vec<String> = owners.map(|pid| period.title_of(pid)).collect();
-    owners.sort();
-    owners.dedup();
-    owners
 }

@@ -1,12 +1,13 @@
 //! What is known of those who accept connections: where they stand, what servers call their number and limits, and what helps where
 //! they are too slow.
 
-use beamtune_model::{Evidence, Period, PortRow, ProcessUse, Remedy, Unit, facts};
+use beamtune_model::{Evidence, Period, ProcessUse, Remedy, Unit, facts};
 
 use crate::remedy;
 use crate::rule::Draft;
 use crate::signals::products::{self, Listeners};
 use crate::signals::stack;
+use crate::view;
 
 /// Where an acceptor of Ranch stands that has handed a connection over and may not take another one: its listener has come to
 /// `max_connections`, or the process that starts its connections is behind (ranch_conns_sup.erl).
@@ -62,12 +63,9 @@ fn behind(period: &Period) -> Option<Evidence> {
 }
 
 fn owners(period: &Period) -> Option<Evidence> {
-    let is_idle =
-        |port: &&PortRow| port.name == "tcp_inet" && port.input_bytes == 0 && port.output_bytes == 0;
-    let owners = period.ports.iter().filter(is_idle).filter_map(|port| port.connected.as_ref());
-    let mut owners: Vec<String> = owners.map(|pid| period.title_of(pid)).collect();
-    owners.sort();
-    owners.dedup();
+    let owners = view::port_owners(period, |port| {
+        port.name == "tcp_inet" && port.input_bytes == 0 && port.output_bytes == 0
+    });
     let is_telling = !owners.is_empty() && owners.len() <= MOST_OWNERS;
     let what = "owners of sockets that have carried nothing, as those that listen";
     is_telling.then(|| Evidence::text(what, owners.join(", ")))

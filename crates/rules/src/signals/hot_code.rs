@@ -203,7 +203,7 @@ impl HotCode {
                 within(&|sample| sample.collects && is_within(sample)),
                 within(&|sample| sample.collects),
             ),
-            library: library(&samples).filter(|(_, looks)| *looks as f64 > MOST * all as f64),
+            library: of_library,
             what,
         }))
     }
