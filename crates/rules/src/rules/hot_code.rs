@@ -76,7 +76,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         What::Kind(name) => Some(Subject::kind(name)),
         What::Library(_) => None,
     };
-    let of_library = hot.library.map(|(library, _)| library.instead);
+    let of_library = hot.library.map(|(library, _)| library.instead.as_str());
     let known = hot.at.as_ref().and_then(|(at, _)| hot_code::instead(at)).or(of_library);
     let often = |looks: i64| looks as f64 >= WORTH_LOOKS * hot.samples.0 as f64;
     let run_by: Vec<&str> = hot
@@ -113,7 +113,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .because_some(kinds(&hot))
         .because_some(hot.library.map(|(library, looks)| {
             Evidence::number(
-                format!("of all samples within {}", library.what),
+                format!("of all samples within {}", library.name),
                 looks as f64 / hot.samples.1 as f64,
                 Unit::Ratio,
             )

@@ -1,13 +1,15 @@
 //! Which function most of the CPU time of processes goes into, by samples of where they ran.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use beamtune_model::rows::CHILD_OF;
 use beamtune_model::{Missing, Period, Use, WorkSample};
+use serde::Deserialize;
 
 use crate::account;
 use crate::signals::counts::largest_first;
-use crate::signals::stack;
+use crate::signals::{data, stack};
 use crate::view::{self, kind};
 
 /// Fewer samples say nothing of where the time goes (judgement: of ten alike in truth half, six of six or more are alike once in a thousand).
@@ -29,59 +31,10 @@ const AS_MUCH: f64 = 0.7;
 /// Of the functions around it, so many are told.
 const CALLERS: usize = 2;
 
-/// What a function of OTP costs that is seen at the top of the stack, and what there is to do instead.
-const KNOWN: &[(&str, &str)] = &[
-    ("erlang:++/2", "L ++ [X] copies L each time: put X in front and reverse once, or use :queue"),
-    ("lists:append/", "it copies all but the last list: put in front and reverse once, or keep an iolist"),
-    ("erlang:--/2", "it goes through both lists: keep a map or a set"),
-    ("lists:member/", "it goes through the list: keep a map or a set"),
-    ("lists:delete/", "it goes through the list: keep a map or a set"),
-    ("lists:key", "it goes through the list: keep a map"),
-    ("lists:nth/", "it goes through the list: use a tuple, a map or :array"),
-    ("erlang:length/1", "it goes through the list: keep a count"),
-    ("Elixir.Enum:at/", "it goes through the list: use a tuple, a map or :array"),
-    ("ets:tab2list/", "it copies the whole table: look up by key, or select only what is needed"),
-    (
-        "ets:lookup",
-        "it copies the whole object: keep objects small, or read one element with ets:lookup_element/3",
-    ),
-    ("re:compile/", "compile the pattern once and keep it"),
-    ("Elixir.Regex:compile", "compile the pattern once and keep it"),
-    (
-        "erlang:process_info/",
-        "it is asked of many processes: ask for fewer, more seldom, and only for what is read from outside",
-    ),
-    (
-        "erts_internal:await_result/",
-        "each process_info that a process answers itself wakes it: ask for fewer, more seldom, and only for what is read from outside",
-    ),
-    ("erlang:processes/", "it lists all processes: ask more seldom, or keep a list"),
-    ("erlang:term_to_binary/", "encode once and keep the binary, or send less"),
-    ("erlang:binary_to_term/", "decode less: send only what is needed"),
-    (
-        "erlang:hibernate/",
-        "each hibernation is a full collection: hibernate only what stays idle for seconds",
-    ),
-    (
-        "gen_server:loop_hibernate/",
-        "each hibernation is a full collection: hibernate only what stays idle for seconds",
-    ),
-    ("Elixir.Task:async", "what the closure refers to is copied to the new process: pass only what it needs"),
-    (
-        "Elixir.Task.Supervised:",
-        "what the closure refers to is copied to the new process: pass only what it needs",
-    ),
-    ("erlang:spawn", "what the fun refers to is copied to the new process: pass only what it needs"),
-    ("erlang:send/", "the message is copied to its receiver: send less, or a binary"),
-    ("erlang:garbage_collect/", "collections by order are seldom needed"),
-    ("io_lib:", "formatting is slow: build an iolist, or format less"),
-    ("io_lib_pretty:", "pretty printing is slow: print less, or not with ~p"),
-    ("Elixir.Inspect", "inspect is slow: log or send less"),
-];
-
-/// What there is to do instead of calling a function of OTP that takes most of the time.
-pub(crate) fn instead(at: &str) -> Option<&'static str> {
-    KNOWN.iter().find(|(begin, _)| at.starts_with(begin)).map(|(_, instead)| *instead)
+/// What a function of OTP or Elixir that is often at the top of the call stack is to be replaced by.
+pub(crate) fn instead(function: &str) -> Option<&'static str> {
+    let is_known = |known: &&KnownFunction| known.begins.iter().any(|begin| function.starts_with(begin));
+    FUNCTIONS.function.iter().find(is_known).map(|known| known.instead.as_str())
 }
 
 /// Processes of a kind, in words: what they were started with, or a name.
@@ -93,23 +46,46 @@ pub(crate) fn kind_words(kind: &str) -> String {
     }
 }
 
-/// A part of OTP whose work is spread over many functions and processes.
-#[derive(Debug)]
-pub(crate) struct Library {
-    /// Beginnings of functions, and of what processes are started with.
-    of: &'static [&'static str],
-    /// In words.
-    pub what: &'static str,
-    /// What there is to do.
-    pub instead: &'static str,
+/// `data/functions.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Functions {
+    function: Vec<KnownFunction>,
+    library: Vec<Library>,
 }
 
-const LIBRARIES: &[Library] = &[Library {
-    of: &["ssl", "tls_", "dtls_", "public_key:", "pubkey_", "crypto:", "OTP-PUB-KEY:", "inet_tls_dist:"],
-    what: "TLS (ssl, public_key, crypto)",
-    instead: "keep TLS connections open in place of one for each request, and allow resumption (session_tickets, reuse_sessions); \
-              certificates with ECDSA keys cost less than RSA",
-}];
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KnownFunction {
+    begins: Vec<String>,
+    instead: String,
+}
+
+/// A library, or a part of OTP, whose work is spread over many functions and processes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Library {
+    modules: Vec<String>,
+    pub name: String,
+    pub instead: String,
+}
+
+static FUNCTIONS: LazyLock<Functions> =
+    LazyLock::new(|| data("functions", include_str!("../../data/functions.toml")));
+
+impl Library {
+    fn is_of(&self, function: &str) -> bool {
+        self.modules.iter().any(|modules| {
+            let rest = function.strip_prefix(modules.as_str());
+            rest.is_some_and(|rest| modules.ends_with(':') || rest.starts_with([':', '_', '.']))
+        })
+    }
+}
+
+/// True of a function of the program itself, and not of OTP or of a library that is known.
+fn is_own(function: &str) -> bool {
+    stack::is_of_program(function) && !FUNCTIONS.library.iter().any(|library| library.is_of(function))
+}
 
 /// What most of the CPU time goes into.
 #[derive(Debug)]
@@ -139,7 +115,7 @@ pub(crate) enum What {
     Function(String),
     /// Processes of this name, or started with this.
     Kind(String),
-    /// A part of OTP.
+    /// A library that is known.
     Library(&'static str),
 }
 
@@ -173,7 +149,7 @@ impl HotCode {
         let of_library = library(&samples).filter(|(_, looks)| *looks as f64 > MOST * all as f64);
         let what = match (hottest(&samples, all), of_library) {
             (Some(function), _) => What::Function(function),
-            (None, Some((library, _))) => What::Library(library.what),
+            (None, Some((library, _))) => What::Library(&library.name),
             (None, None) => {
                 let kinds = samples.iter().filter_map(|sample| Some((sample.kind?, sample.looks)));
                 match largest_first(kinds).into_iter().next() {
@@ -227,9 +203,9 @@ impl<'a> Sample<'a> {
         let hibernates = first.is_some_and(|at| at.contains("hibernate"));
         // It was done before it answered: what it had run is not known.
         let is_done = first.is_some_and(is_wait) && !hibernates;
-        let own = stack.iter().position(|function| stack::is_of_program(function));
+        let own = stack.iter().position(|function| is_own(function));
         let mut functions: Vec<String> = Vec::new();
-        for function in stack.iter().filter(|function| !is_done && stack::is_of_program(function)) {
+        for function in stack.iter().filter(|function| !is_done && is_own(function)) {
             let function = stack::without_fun(function);
             if !functions.contains(&function) {
                 functions.push(function);
@@ -241,14 +217,10 @@ impl<'a> Sample<'a> {
             None => stack.first(),
         };
         let at = called.map(String::as_str).filter(|at| !is_done && (hibernates || !stack::is_loop(at)));
-        let is_of = |library: &&Library| {
-            stack
-                .iter()
-                .map(String::as_str)
-                .chain(kind)
-                .any(|one| library.of.iter().any(|begin| one.starts_with(begin)))
-        };
-        Sample { looks, kind, collects, at, functions, library: LIBRARIES.iter().find(is_of) }
+        // The innermost library: what a formatter of the log calls belongs to what it calls.
+        let mut called = stack.iter().map(String::as_str).chain(kind);
+        let library = called.find_map(|one| FUNCTIONS.library.iter().find(|library| library.is_of(one)));
+        Sample { looks, kind, collects, at, functions, library: library.filter(|_| !is_done) }
     }
 }
 
@@ -308,7 +280,7 @@ fn library(samples: &[Sample<'_>]) -> Option<(&'static Library, i64)> {
             samples.iter().filter(|sample| sample.library.is_some_and(|one| std::ptr::eq(one, library)));
         (library, own.map(|sample| sample.looks).sum())
     };
-    LIBRARIES.iter().map(within).max_by_key(|(_, looks)| *looks).filter(|(_, looks)| *looks > 0)
+    FUNCTIONS.library.iter().map(within).max_by_key(|(_, looks)| *looks).filter(|(_, looks)| *looks > 0)
 }
 
 /// The innermost function within which most samples are.

@@ -70,6 +70,25 @@ fn the_innermost_function_that_most_samples_are_within_is_named() {
 }
 
 #[test]
+fn what_a_library_does_is_counted_to_its_caller() {
+    let json = "Elixir.Jason.Encode:escape/1 Elixir.Jason.Encode:map/2 shop:page/1 shop:request/1";
+    let of_other = "jsonic:walk/1 shop:page/1 shop:request/1";
+    let samples = [sample("shop:request/1", 7, false, json), sample("shop:request/1", 3, false, of_other)];
+    let code = found(&with(&busy(), &samples), "BT073").expect("a finding");
+    assert_eq!(code.subject_text().as_deref(), Some("shop:page/1"));
+    let share = code.evidence.iter().find(|evidence| evidence.what == "of all samples within JSON");
+    assert!(share.is_some_and(|share| share.value == Some(0.7)), "{:?}", code.evidence);
+    assert!(code.remedies[0].change.starts_with("encode or decode less"), "{:?}", code.remedies);
+    // Tasks of a moment, each with another function: the library is what they have in common.
+    let samples: Vec<_> = ["a", "b", "c", "d"]
+        .map(|name| sample(name, 3, false, &format!("re:run/3 {name}:check/1 {name}:task/0")))
+        .to_vec();
+    let code = found(&with(&busy(), &samples), "BT073").expect("a finding");
+    assert!(code.summary.ends_with("regular expressions (re, Regex)"), "{}", code.summary);
+    assert!(code.remedies[0].change.contains("backtracking"), "{:?}", code.remedies);
+}
+
+#[test]
 fn those_that_ended_before_they_answered_did_what_their_like_do() {
     let ended = WorkSample { kind: None, stack: Vec::new(), looks: 20, ..WorkSample::default() };
     let samples =
