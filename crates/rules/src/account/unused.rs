@@ -93,7 +93,7 @@ pub(crate) struct Unused<'a> {
     pub hold: Option<Hold<'a>>,
     /// For whom those wait that do not work meanwhile, where work goes on in turns and no single process does it.
     pub turns_for: Option<Hold<'a>>,
-    /// How many processes were looked at, if each of them waited, and none in the midst of anything: most likely nobody asks for more.
+    /// How many processes were looked at, if each of them waited, and none for an answer, a socket or a timer.
     pub none_waits_of: Option<i64>,
 }
 
@@ -235,13 +235,10 @@ impl Unused<'_> {
                 match self.none_waits_of {
                     Some(of) => {
                         format!(
-                            "most likely nobody asked for more: of {of} processes looked at, none waited in the midst of anything"
+                            "no process was runnable; of {of} sampled processes, none waited for an answer, a socket or a timer"
                         )
                     }
-                    None => {
-                        "no process was runnable: nobody asked for more, or they wait for something outside"
-                            .to_owned()
-                    }
+                    None => "no process was runnable".to_owned(),
                 },
             ),
             Some(why) => (Use::Outside, why),

@@ -12,7 +12,7 @@ use crate::view;
 pub const RULE: Rule = Rule {
     code: Code("BT070"),
     name: "client-churn",
-    question: "Do RabbitMQ's clients open connections, channels or queues all the time?",
+    question: "Do RabbitMQ's clients open connections, channels or queues all the time, or leak channels?",
     confirm: "rabbitmqctl list_connections name user connected_at, twice: most are new; or the churn graphs of the management plugin",
     needs: &[&metrics::PROCESS_COUNT],
     account: Account::CpuUsed,
@@ -201,7 +201,7 @@ fn leak(period: &Period) -> Option<Draft> {
     let (client, (more, channels)) = leaking.max_by(|a, b| a.1.1.total_cmp(&b.1.1))?;
     let all = period.stat(&metrics::BROKER_CHANNELS, "").ok().map(|stat| stat.last.value as f64);
     let title = format!(
-        "{} has {channels:.0} channels on one connection, {more:.0} more than in the beginning",
+        "channel leak: {} has {channels:.0} channels on one connection, {more:.0} more than at the start",
         client.title()
     );
     let draft = Draft::new(crate::rule::WARNING, title)
@@ -210,7 +210,10 @@ fn leak(period: &Period) -> Option<Draft> {
             Evidence::number("channels of the connection", channels, Unit::Count)
                 .against(LEAKED_CHANNELS, "judgement: clients have a channel for each thread"),
         )
-        .because_some(all.map(|all| Evidence::number("channels of the node", all, Unit::Count)));
+        .because_some(all.map(|all| Evidence::number("channels of the node", all, Unit::Count)))
+        .confirmed_by(
+            "rabbitmqctl list_connections name user channels, twice: the number of this connection rises",
+        );
     Some(draft.fix(remedy::of(
         period,
         "rabbitmq.channel_max",

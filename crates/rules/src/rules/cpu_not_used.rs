@@ -20,7 +20,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT015"),
     name: "cpu-not-used",
     question: "Why is the CPU not used?",
-    confirm: "twice the load: throughput that rises means that nobody asked for more; if it stays, what is named here holds it back",
+    confirm: "twice the load: if throughput rises, the load was the limit; if not, what is named here holds it back",
     needs: &[
         &metrics::SCHEDULER_ACTIVE,
         &metrics::THREAD_CPU,
@@ -123,11 +123,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         ),
         _ => match unused.none_waits_of {
             Some(of) => format!(
-                "{of_capacity}: there is no more work; of {of} processes looked at none waited in the midst of anything"
+                "{of_capacity}: no runnable process; of {of} sampled, none waited for an answer, a socket or a timer"
             ),
-            None => format!(
-                "{of_capacity}: there is no more runnable work; processes wait for something outside, or nobody asks"
-            ),
+            None => format!("{of_capacity}: no runnable process"),
         },
     };
     // Where locks were counted it is known which, and what helps against that one is said there.

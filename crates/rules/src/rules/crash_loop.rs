@@ -18,7 +18,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT063"),
     name: "crash-loop",
     question: "Do processes end with errors again and again?",
-    confirm: "the crash reports in the node's log: as many in a minute, of the same process and with the same reason",
+    confirm: "crash reports of the same process and reason in the node's log, unless its level hides them (logger:get_primary_config())",
     needs: &[&metrics::EXIT_MONITORED],
     account: Account::Delay,
     needs_minutes: true,
@@ -189,9 +189,9 @@ fn often(rate: f64, errors: i64) -> String {
     match errors {
         1 => "once".to_owned(),
         2 => "twice".to_owned(),
-        _ if rate >= 2.0 => format!("{rate:.0} times a second"),
-        _ if rate * 60.0 >= 1.0 => format!("{:.0} times a minute", rate * 60.0),
-        _ => format!("{:.0} times an hour", rate * 3_600.0),
+        _ if rate >= 2.0 => format!("at least {rate:.0} times a second"),
+        _ if rate * 60.0 >= 1.0 => format!("at least {:.0} times a minute", rate * 60.0),
+        _ => format!("at least {:.0} times an hour", rate * 3_600.0),
     }
 }
 
@@ -236,7 +236,7 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
     .because_some((found.share < 1.0).then(|| {
         Evidence::number("of the ends seen under this parent, these", found.share, Unit::Ratio)
     }))
-    .but("some processes are monitored, not all: there may be more such ends than these")
+    .but("only some processes are monitored: there may be many more such ends")
     .but_if(is_rare, "most of them end in order, so most of the work is done")
     .but_if(found.is_killed(), "somebody ends them with exit(Pid, kill), which may be meant")
     .but_if(found.errors < LOOP, "a single failure looks the same: see whether it goes on")
@@ -264,7 +264,7 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
         remedy::of(
             period,
             "code.crash_cause",
-            &format!("read the crash report of {child} in the node's log, and mend the cause{at}{whom}"),
+            &format!("mend the cause{at}: see the reason above, and the crash report of {child} in the log (at level error){whom}"),
             "a new process without its state does the same again; callers meanwhile get noproc, or lose what it knew",
             "crash reports in a minute",
         )
