@@ -1,0 +1,7 @@
+-module(loans_sup).
+-behaviour(supervisor).
+-export([start_link/0, init/1]).
+start_link() -> supervisor:start_link({local, ?MODULE}, ?MODULE, []).
+init([]) ->
+    W = fun(M) -> #{id => M, start => {M, start_link, []}} end,
+    {ok, {#{strategy => one_for_one}, [W(loans_reminder), W(loans_stats), W(loans_desk)]}}.

@@ -1,0 +1,2 @@
+{application, cinema, [{vsn, "1.0.0"}, {modules, []}, {registered, []},
+  {applications, [kernel, stdlib, elixir, logger]}, {mod, {'Elixir.Cinema.Application', []}}]}.

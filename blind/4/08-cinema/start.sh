@@ -1,0 +1,15 @@
+#!/bin/bash
+ROOT=${BEAMTUNE_OTP_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/beamtune/otp}/29
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
+NODE=cinema@127.0.0.1 COOKIE=cinema-29
+cd "$TMP"
+mkdir ebin && cp src/cinema.app ebin/
+"${IN_ROOT[@]}" elixirc -o "$IN/ebin" "$IN/src/cinema.ex" >"$LOG/compile.out" 2>&1 || fail "compile"
+export PORT_FILE=$IN/port
+daemon vm "${IN_ROOT[@]}" elixir --name $NODE --cookie $COOKIE -pa "$IN/ebin" --no-halt -e '{:ok, _} = Application.ensure_all_started(:cinema)'
+VM=$LAST
+for _ in $(seq 300); do [ -s port ] && break; nap 0.1; done
+daemon load /usr/bin/python3 src/boxoffice.py "$(cat port)" "$TMP/times" 30 0.8 src/lines.txt
+until_true 60 'is_pid(whereis('"'Elixir.Cinema.Listener'"')).'
+nap 9
+ready_and_hold

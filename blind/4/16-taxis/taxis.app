@@ -1,0 +1,2 @@
+{application, taxis, [{vsn, "1.0.0"}, {modules, []}, {registered, []},
+  {applications, [kernel, stdlib, elixir, logger]}, {mod, {'Elixir.Taxis.Application', []}}]}.
