@@ -46,6 +46,12 @@ const RELATIONS: &[Relation] = &[
         why: "messages that nobody takes wait for ever",
     },
     Relation {
+        cause: "BT076",
+        effects: &["BT017", "BT027", "BT031"],
+        is_meant: same_subject,
+        why: "the specifications that it keeps are its heap",
+    },
+    Relation {
         cause: "BT058",
         effects: &["BT005", "BT006"],
         is_meant: same_subject,

@@ -71,6 +71,7 @@ mod slow_emulator;
 mod small_first_heaps;
 mod spawn_storm;
 mod super_carrier_full;
+mod supervisor_memory;
 mod swapped_out;
 mod table_scans;
 mod too_few_schedulers;
@@ -155,4 +156,5 @@ pub const RULES: &[Rule] = &[
     hot_code::RULE,
     external_waits::RULE,
     udp_drops::RULE,
+    supervisor_memory::RULE,
 ];

@@ -46,6 +46,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let alone = told.count <= FEW;
     let is_native = runs_native_code(period, &told);
+    // Without NIFs of the program's own it is a BIF, and most such time goes into copying.
+    let is_bif = is_native && period.facts.list(facts::NIFS).is_some_and(|nifs| nifs.is_empty());
     let hosts = told.may_be_the_hosts(period);
     let draft = Draft::new(
         severity,
@@ -55,7 +57,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 told.count,
                 told.longest * 1e3,
                 culprit.subject,
-                if is_native { ", in native code (NIF, driver or BIF)" } else { "" }
+                match (is_native, is_bif) {
+                    (true, true) => ", in built-in functions or copying large terms",
+                    (true, false) => ", in native code (NIF, driver or BIF)",
+                    (false, _) => "",
+                }
             ),
             None => {
                 format!("{} time slices of 50 ms and more, the longest {:.0} ms", told.count, told.longest * 1e3)
@@ -77,6 +83,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .but_if(alone, "it was one only: where the host is short of CPU, the operating system takes the core away for as long");
     Ok(Judgement::found(
         told.blame(draft)
+        .fix_if(is_bif, || {
+            remedy::of(
+                period,
+                "code.smaller_messages",
+                "look for large terms that are copied: what closures given to spawn or Task refer to, messages, ETS objects",
+                "a copy is one piece of work for the scheduler, whatever its size, and no NIF outside OTP is loaded",
+                "long_schedule events, and p99 of requests, under the same load",
+            )
+        })
         .fix(remedy::of(
             period,
             "code.yielding_work",

@@ -1,13 +1,12 @@
 //! BT047: processes that do not live for long begin with the smallest heap, and copy all that they have each time it is full.
 
-use std::collections::BTreeMap;
-
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, Use, facts, metrics,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
+use crate::signals::new_processes;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -76,8 +75,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let capacity =
         view::capacity(period).map(|capacity| capacity.cores).or_else(|_| view::schedulers_online(period))?;
     let is_little = collecting.gc < WORTH_SHARE * capacity;
-    let kinds = kinds(period);
-    let main = kinds.first().filter(|kind| kind.1 > 0.5).map(|kind| kind.0.as_str());
+    let kinds = new_processes::kinds(period);
+    let main = kinds.first().filter(|kind| kind.1 > 0.5).map(|kind| kind.0);
     let (words, seen) = needed(period, main, first_words, steps);
     let prove =
         "collections a second, CPU per request and resident memory under the same load (beamtune compare)";
@@ -140,22 +139,6 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             prove,
         )),
     ))
-}
-
-/// Initial calls of new processes, with their share of the sample, the most frequent first. Those that began with a fun of which no
-/// more is known are part of the sample, and no kind.
-fn kinds(period: &Period) -> Vec<(String, f64)> {
-    let mut counts: BTreeMap<&str, i64> = BTreeMap::new();
-    for row in period.spawns.iter().filter(|row| row.what == "process") {
-        let count = counts.entry(&row.kind).or_default();
-        *count = count.saturating_add(row.count);
-    }
-    let all = counts.values().fold(0_i64, |sum, count| sum.saturating_add(*count)).max(1) as f64;
-    counts.remove(view::ANY_FUN);
-    let mut kinds: Vec<(String, f64)> =
-        counts.into_iter().map(|(kind, count)| (kind.to_owned(), count as f64 / all)).collect();
-    kinds.sort_by(|a, b| b.1.total_cmp(&a.1));
-    kinds
 }
 
 /// The heap that such a process comes to need, in words, and whether one was seen.

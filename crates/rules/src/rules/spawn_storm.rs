@@ -6,6 +6,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::signals::new_processes;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -42,11 +43,6 @@ const WORTH_CORES: f64 = 0.05;
 /// Processes whose work is below this on the average are small: a tenth of a time slice (4,000 reductions, `CONTEXT_REDS` of ERTS).
 const SMALL_REDUCTIONS: f64 = 400.0;
 
-/// From fewer than these, or a smaller share of all, that were seen alive nothing is told of the others (judgement): those that live longer
-/// than a second may be quite different ones.
-const FEWEST: i64 = 20;
-const LEAST_SEEN: f64 = 0.1;
-
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let rate = view::spawn_rate(period)?;
     // Busy waiting is in their CPU time, and what others took from them is in their active time.
@@ -67,7 +63,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
 fn describe(period: &Period, severity: f64, rate: f64, share: f64, cores: f64) -> Draft {
     let each = period.rate(&metrics::REDUCTIONS, "").ok().map(|reductions| reductions / rate);
-    let origin = origin(period, rate);
+    let origin = new_processes::most(period, rate);
     let from = origin.map_or(String::new(), |row| format!(", mostly {}", origin_text(row)));
     let total = period.stat(&metrics::SCAN_REDUCTIONS, "").map_or(0.0, |stat| stat.delta as f64);
     let busiest = period.processes.first().filter(|process| process.reductions > 0 && total > 0.0);
@@ -123,13 +119,6 @@ fn describe(period: &Period, severity: f64, rate: f64, share: f64, cores: f64) -
             "what a piece takes is less than its process costs",
             "CPU for each request under the same load, and vm.spawned",
         ))
-}
-
-/// What most of the new processes are, of those that were seen; `None` where these were too few to stand for the others.
-fn origin(period: &Period, rate: f64) -> Option<&SpawnRow> {
-    let seen = period.rate(&metrics::SCAN_SPAWNED, "").ok()?;
-    let most = period.spawns.iter().filter(|row| row.what == "process").max_by_key(|row| row.count)?;
-    (seen >= LEAST_SEEN * rate && most.of >= FEWEST && 2 * most.count >= most.of).then_some(most)
 }
 
 fn origin_text(row: &SpawnRow) -> String {

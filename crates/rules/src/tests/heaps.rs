@@ -1,6 +1,8 @@
 //! The rules about what processes and tables keep.
 
-use beamtune_model::{CollectRow, CollectionRow, Cost, HolderRow, Level, Outcome, Period, Rank, facts};
+use beamtune_model::{
+    CollectRow, CollectionRow, Cost, ExitRow, HolderRow, Level, Outcome, Period, Rank, facts,
+};
 
 use super::node::{Busy, Happens, node};
 use super::{Read, assert_healthy, diagnose, entries, finding, outcome, row, value};
@@ -61,6 +63,46 @@ fn the_table_that_grows_with_binaries_of_no_process_is_named() {
     assert_eq!((two.level, two.cost()), (Level::Notice, None));
     // Nor is it where none grows: sockets and NIFs keep binaries, too.
     assert_eq!(finding(&growing(&[("prices", 1 << 20, 0)]), "BT026").level, Level::Notice);
+}
+
+#[test]
+fn a_supervisor_that_keeps_child_specifications_is_named() {
+    let supervisor = |bytes: i64, call: &str, exits: i64| {
+        let busy = Busy {
+            pid: "<0.88.0>",
+            row: row(|row| {
+                row.name = Some("calls_sup".to_owned());
+                row.initial_call = Some(call.to_owned());
+                row.ranks = vec![Rank::Memory];
+                row.memory_bytes = bytes;
+            }),
+            ..Busy::default()
+        };
+        let ended = ExitRow { parent_name: Some("calls_sup".to_owned()), count: exits, ..ExitRow::default() };
+        node().with(|n| {
+            n.resident = 200 * MB;
+            n.processes = (300, 0);
+            n.busiest = vec![busy];
+            n.exits = Some(vec![ended]);
+        })
+    };
+    let found = finding(&supervisor(30 * MB, "supervisor:calls_sup/1", 9), "BT076");
+    assert_eq!(
+        (found.level, found.subject_text().as_deref()),
+        (Level::Warning, Some("calls_sup (<0.88.0>)"))
+    );
+    assert_eq!(found.cost(), Some(Cost::MemoryBytes((30 * MB) as f64)));
+    assert_eq!(entries(&found), ["code.temporary_children", "code.small_start_arguments"]);
+    // Nothing says that children come and go.
+    assert_eq!(finding(&supervisor(30 * MB, "supervisor:calls_sup/1", 0), "BT076").level, Level::Notice);
+    // Elixir's keeps none of those that have ended.
+    let dynamic = finding(&supervisor(30 * MB, "Elixir.DynamicSupervisor:init/1", 9), "BT076");
+    assert_eq!(entries(&dynamic), ["code.small_start_arguments"]);
+    // No supervisor; a small heap; as many children as the heap may be of.
+    assert_healthy(&supervisor(30 * MB, "calls:init/1", 9), "BT076");
+    assert_healthy(&supervisor(3 * MB, "supervisor:calls_sup/1", 9), "BT076");
+    let many = supervisor(30 * MB, "supervisor:calls_sup/1", 9).with(|n| n.processes = (20_000, 0));
+    assert_healthy(&many, "BT076");
 }
 
 #[test]

@@ -184,14 +184,19 @@ fn slices_and_collections_that_take_long_are_found_with_their_process() {
 
 #[test]
 fn a_process_that_does_no_reductions_in_long_slices_is_in_native_code() {
-    let with = |reductions: i64| {
+    let of = |reductions: i64, nifs: &'static str| {
         happens("long_schedule", 300, "photo (<0.77.0>)")
             .with(|n| n.busiest = vec![Busy { reductions, ..Busy::default() }])
-            .with(|n| n.facts.push((facts::NIFS, r#"["photo:hash_nif/4"]"#.to_owned())))
+            .with(|n| n.facts.push((facts::NIFS, nifs.to_owned())))
     };
+    let with = |reductions| of(reductions, r#"["photo:hash_nif/4"]"#);
     let native = finding(&with(500), "BT016");
     assert!(native.summary.ends_with("in native code (NIF, driver or BIF)"), "{}", native.summary);
     assert!(native.evidence.iter().any(|of| of.text.as_deref() == Some("photo:hash_nif/4")), "{native:#?}");
+    // Without a NIF it is copying, or another BIF.
+    let copies = finding(&of(500, "[]"), "BT016");
+    assert!(copies.summary.ends_with("in built-in functions or copying large terms"), "{}", copies.summary);
+    assert_eq!(entries(&copies), ["code.smaller_messages", "code.yielding_work"]);
     // Erlang code that does not give up the scheduler has been stopped by something else.
     let erlang = finding(&with(900_000), "BT016");
     assert!(erlang.summary.ends_with("most of photo (<0.77.0>)"), "{}", erlang.summary);

@@ -1,0 +1,140 @@
+//! BT076: a supervisor keeps more memory than its children account for.
+//!
+//! A supervisor that is not `simple_one_for_one` keeps the specification of a permanent or transient child that has ended normally, with its
+//! start arguments, until `supervisor:delete_child/2` (supervisor.erl: `del_child`).
+
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessUse, Scale, Subject, Threshold, Unit,
+    metrics,
+};
+
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule, Topic};
+use crate::signals::memory::{self, megabytes};
+
+pub const RULE: Rule = Rule {
+    code: Code("BT076"),
+    name: "supervisor-memory",
+    question: "Does a supervisor hold child specifications of children that have ended?",
+    confirm: "supervisor:count_children(Supervisor): specs are far more than active, and grow; if they are equal, large start arguments are what it holds",
+    needs: &[&metrics::RSS, &metrics::PROCESS_COUNT],
+    account: Account::Memory,
+    confidence: beamtune_model::Confidence::Inferred,
+    topics: &[Topic::Memory],
+    judge,
+    thresholds: &[SHARE],
+    ..Rule::COMMON
+};
+
+/// Heap of one supervisor.
+const SHARE: Threshold = Threshold::new(
+    "supervisor-memory.heap_share",
+    "heap of a supervisor, share of resident memory",
+    Scale {
+        notice: 0.02,
+        warning: 0.1,
+        critical: 1_000.0,
+        source: "judgement: supervisors hold next to nothing",
+    },
+);
+
+/// A smaller heap is not worth a change (judgement).
+const MIN_HEAP_BYTES: i64 = 4_000_000;
+
+/// Heap for each process of the node, of which its children are a part: a specification takes some 30 words and its arguments, twice
+/// that with garbage (supervisor.erl; measured on OTP 29: 0.2 kB for a child without arguments). A supervisor with less may just have many
+/// children (judgement).
+const MIN_BYTES_PER_PROCESS: f64 = 10_000.0;
+
+/// What supervisors of OTP run, and those of Elixir, which keep no specifications of children that have ended.
+const SUPERVISOR: &str = "supervisor:";
+const DYNAMIC_SUPERVISOR: &str = "Elixir.DynamicSupervisor:";
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let resident = memory::resident(period)?;
+    let processes = period.stat(&metrics::PROCESS_COUNT, "")?.max.max(1) as f64;
+    let supervisors: Vec<(&ProcessUse, &ProcessRow)> = period
+        .processes
+        .iter()
+        .filter_map(|process| Some((process, process.row.as_ref()?)))
+        .filter(is_supervisor)
+        .collect();
+    let most = supervisors.iter().map(|(_, row)| row.memory_bytes).max().unwrap_or(0);
+    let drafts = supervisors.into_iter().filter_map(|(process, row)| {
+        let is_large = row.memory_bytes >= MIN_HEAP_BYTES
+            && row.memory_bytes as f64 / processes >= MIN_BYTES_PER_PROCESS
+            && row.queue == 0;
+        let severity = SHARE.of(period).severity(row.memory_bytes as f64 / resident.max(1.0));
+        severity.filter(|_| is_large).map(|severity| describe(period, process, row, processes, severity))
+    });
+    let healthy = match most {
+        0 => "no supervisor is among the processes with the largest heaps".to_owned(),
+        _ => format!("the largest heap of a supervisor is {}", megabytes(most as f64)),
+    };
+    Ok(Judgement::found_or_healthy(drafts.collect(), healthy))
+}
+
+fn is_supervisor((_, row): &(&ProcessUse, &ProcessRow)) -> bool {
+    let call = row.initial_call.as_deref().unwrap_or_default();
+    call.starts_with(SUPERVISOR) || call.starts_with(DYNAMIC_SUPERVISOR)
+}
+
+fn describe(period: &Period, process: &ProcessUse, row: &ProcessRow, processes: f64, severity: f64) -> Draft {
+    let is_dynamic = row.initial_call.as_deref().is_some_and(|call| call.starts_with(DYNAMIC_SUPERVISOR));
+    let (ended, started) = (ends(period, row), starts(period, row));
+    let come_and_go = ended > 0 || started > 0;
+    let bytes = row.memory_bytes as f64;
+    let title = process.title();
+    let what = match is_dynamic {
+        true => "large start arguments of its children",
+        false => "most likely child specifications of children that have ended",
+    };
+    Draft::new(severity, format!("supervisor {title} holds {} of heap: {what}", megabytes(bytes)))
+        .about(Subject::process(&title))
+        .minor_if(!come_and_go)
+        .costs(Cost::MemoryBytes(bytes))
+        .because(Evidence::number("heap of the supervisor", bytes, Unit::Bytes))
+        .because(
+            Evidence::number("for each process of the node", bytes / processes, Unit::Bytes)
+                .with_text(format!("{processes:.0} processes"))
+                .against(MIN_BYTES_PER_PROCESS, "judgement: a specification takes less than 1 kB"),
+        )
+        .because_some((ended > 0).then(|| Evidence::number("children seen to end normally", ended as f64, Unit::Count)))
+        .because_some((started > 0).then(|| Evidence::number("new children seen", started as f64, Unit::Count)))
+        .but("large start arguments look the same: each specification keeps those of its child")
+        .but_if(!come_and_go, "none of its children was seen to start or end meanwhile")
+        .fix_if(!is_dynamic, || {
+            remedy::of(
+                period,
+                "code.temporary_children",
+                "restart => temporary for children that end normally, simple_one_for_one for many alike, or supervisor:delete_child(Sup, Id) after each end",
+                "the specification of a permanent or transient child stays when it ends normally, with its start arguments",
+                "supervisor:count_children(Sup): specs stay near active",
+            )
+        })
+        .fix(remedy::of(
+            period,
+            "code.small_start_arguments",
+            "start children with an id or key, and let them read the rest in their init",
+            "the supervisor keeps the start arguments of each child",
+            "heap of the supervisor under the same load",
+        ))
+}
+
+/// Children of it that were seen to end normally.
+fn ends(period: &Period, row: &ProcessRow) -> i64 {
+    let is_its = |parent: Option<&str>, name: Option<&str>| {
+        parent == Some(row.pid.as_str()) || name.is_some() && name == row.name.as_deref()
+    };
+    let rows = period.exits.iter().filter(|exit| exit.reason.is_none());
+    rows.filter(|exit| is_its(exit.parent.as_deref(), exit.parent_name.as_deref()))
+        .fold(0, |sum: i64, exit| sum.saturating_add(exit.count))
+}
+
+/// New processes that it has started.
+fn starts(period: &Period, row: &ProcessRow) -> i64 {
+    let makers = [row.name.as_deref(), row.initial_call.as_deref()];
+    let rows = period.spawns.iter().filter(|spawn| spawn.what == "process");
+    rows.filter(|spawn| spawn.maker.is_some() && makers.contains(&spawn.maker.as_deref()))
+        .fold(0, |sum: i64, spawn| sum.saturating_add(spawn.count))
+}

@@ -1,0 +1,44 @@
+//! What new processes are, by those that scans saw alive.
+
+use std::collections::BTreeMap;
+
+use beamtune_model::{Period, SpawnRow, metrics};
+
+use crate::view;
+
+/// Fewer sampled processes do not represent the others (judgement).
+const MIN_SAMPLED: i64 = 20;
+
+/// Where they are a smaller share of all new processes, the others may be quite different (judgement): these live for longer.
+const MIN_SEEN_SHARE: f64 = 0.1;
+
+fn rows(period: &Period) -> impl Iterator<Item = &SpawnRow> {
+    period.spawns.iter().filter(|row| row.what == "process")
+}
+
+/// Initial calls of new processes with their share of the sample, most frequent first; empty where too few were sampled.
+pub(crate) fn kinds(period: &Period) -> Vec<(&str, f64)> {
+    let mut counts: BTreeMap<&str, i64> = BTreeMap::new();
+    for row in rows(period) {
+        let count = counts.entry(&row.kind).or_default();
+        *count = count.saturating_add(row.count);
+    }
+    let all = counts.values().fold(0_i64, |sum, count| sum.saturating_add(*count));
+    if all < MIN_SAMPLED {
+        return Vec::new();
+    }
+    // Of these no more is known: part of the sample, but no kind.
+    counts.remove(view::ANY_FUN);
+    let mut kinds: Vec<(&str, f64)> =
+        counts.into_iter().map(|(kind, count)| (kind, count as f64 / all as f64)).collect();
+    kinds.sort_by(|a, b| b.1.total_cmp(&a.1));
+    kinds
+}
+
+/// What most of the new processes are, and who starts them, of which `rate` start in a second; `None` where the sample may not represent
+/// the others.
+pub(crate) fn most(period: &Period, rate: f64) -> Option<&SpawnRow> {
+    let seen = period.rate(&metrics::SCAN_SPAWNED, "").ok()?;
+    let most = rows(period).max_by_key(|row| row.count)?;
+    (seen >= MIN_SEEN_SHARE * rate && most.of >= MIN_SAMPLED && 2 * most.count >= most.of).then_some(most)
+}
