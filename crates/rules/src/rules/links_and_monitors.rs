@@ -77,6 +77,9 @@ const MOST_NAMED: usize = 3;
 /// Who has less than this share of them is not named (judgement): each client of a server that monitors it has a few.
 const WORTH_SHARE: f64 = 0.2;
 
+/// Who does this share of all reductions most likely starts what is started (judgement: most of the work).
+const MAIN_WORKER: f64 = 0.5;
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let blocks = Blocks::of(period)?;
     let process_count = period.stat(&metrics::PROCESS_COUNT, "")?;
@@ -110,7 +113,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     // Timers are charged to nobody.
     let holders = if what == Some(TIMERS) { Vec::new() } else { holders(period, count) };
-    let holder = holders.first();
+    let holder = holders.first().copied();
+    let starter = if what == Some(TIMERS) { main_worker(period) } else { None };
     let is_asked = kinds.as_ref().map_or(blocks.last, Kinds::walked) <= ASKED;
     const ALL_KINDS: &str = "links, monitors and timers";
     let named = what.unwrap_or(ALL_KINDS);
@@ -131,7 +135,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             },
             holder.map_or(String::new(), |(process, own)| {
                 format!("; {} has about {own:.0} of them", process.title())
-            })
+            }) + &starter.map_or(String::new(), |(process, _)| format!(", most likely started by {}", process.title()))
         ),
     )
     .costs(Cost::MemoryBytes(kinds.as_ref().map_or(count * side, Kinds::bytes)))
@@ -187,10 +191,26 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             why,
             "memory of that process, and blocks of fix_alloc",
         ));
-    Ok(Judgement::found(match holder {
-        Some((process, _)) => draft.about(process.subject()),
-        None => draft,
+    let draft = draft.because_some(starter.map(|(process, share)| {
+        Evidence::number("share of all reductions", share, Unit::Ratio).with_text(process.title())
+    }));
+    let draft = match what == Some(TIMERS) {
+        true => draft.confirmed_by(
+            "the code that calls erlang:send_after or start_timer: it starts a timer anew without cancelling the one before",
+        ),
+        false => draft,
+    };
+    Ok(Judgement::found(match (holder, starter) {
+        (Some((process, _)), _) | (None, Some((process, _))) => draft.about(process.subject()),
+        (None, None) => draft,
     }))
+}
+
+/// The process that does most of the work, with its share of all reductions.
+fn main_worker(period: &Period) -> Option<(&ProcessUse, f64)> {
+    let total = period.stat(&metrics::SCAN_REDUCTIONS, "").ok()?.delta as f64;
+    let busiest = period.processes.first()?;
+    Some((busiest, busiest.reductions as f64 / total.max(1.0))).filter(|(_, share)| *share >= MAIN_WORKER)
 }
 
 /// What to do about what nearly all of them are, and why.

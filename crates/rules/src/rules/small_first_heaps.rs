@@ -68,7 +68,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let grows = spawned >= FEW_SPAWNS && STEPS.contains(&steps) && collecting.gc >= WORTH_CORES;
     let Some(severity) = SHARE.of(period).severity(share).filter(|_| grows) else {
         return Ok(Judgement::Healthy(format!(
-            "{spawned:.0} new processes and {rate:.0} collections a second, which take {:.2} cores",
+            "{spawned:.0} new processes and {rate:.0} collections a second, which take {:.2} cores of the normal schedulers",
             collecting.gc
         )));
     };

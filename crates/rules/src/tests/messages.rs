@@ -411,6 +411,12 @@ fn what_there_is_so_much_of_is_told_where_that_was_recorded() {
         "{:?}",
         finding(&timers, "BT043")
     );
+    // Who does most of the work is most likely who starts them.
+    let works = |reductions| timers.clone().with(|n| n.busiest[0].reductions = reductions);
+    let total = timers.period().stat(&metrics::SCAN_REDUCTIONS, "").expect("reductions").delta;
+    let per_s = total / timers.period().seconds() as i64;
+    assert_eq!(finding(&works(2 * per_s / 3), "BT043").subject_text().as_deref(), Some("<0.81.0>"));
+    assert_eq!(finding(&works(per_s / 3), "BT043").subject, None);
     assert_healthy(&with(1_000_000, 0, 1_000_000), "BT043");
     // So few monitors that somebody could be asked for.
     let asked = with(20_000_000, 0, 20_000_000).with(|n| n.busiest.clear());
