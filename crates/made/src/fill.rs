@@ -141,6 +141,22 @@ impl Node {
                 put(&metrics::ACCEPT_QUEUE_LIMIT, address, *limit);
             }
         }
+        put(&metrics::TCP_LOOKED_AT, "", self.tcp.len() as i64 * 50);
+        for connected in &self.tcp {
+            let group = connected.group;
+            if !connected.connections.is_empty() {
+                let counts = connected.connections;
+                put(&metrics::TCP_CONNECTIONS, group, counts[s as usize % counts.len()]);
+            }
+            put(&metrics::TCP_UNREAD, group, connected.unread);
+            for (end, bytes, received) in connected.followed {
+                let entity = format!("{group},{end}");
+                put(&metrics::TCP_UNREAD_BYTES, &entity, *bytes);
+                if let Some(per_s) = received {
+                    put(&metrics::TCP_RECEIVED, &entity, bytes + per_s * s);
+                }
+            }
+        }
         for (address, drops) in &self.udp_drops {
             put(&metrics::UDP_QUEUE, address, 0);
             put(&metrics::UDP_DROPS, address, drops * s);

@@ -202,9 +202,9 @@ const RELATIONS: &[Relation] = &[
     },
     Relation {
         cause: "BT002",
-        effects: &["BT054"],
+        effects: &["BT054", "BT080"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
-        why: "whoever accepts is stopped with all others when the quota is used up",
+        why: "whoever accepts or reads is stopped with all others when the quota is used up",
     },
     Relation {
         cause: "BT049",
@@ -226,15 +226,15 @@ const RELATIONS: &[Relation] = &[
     },
     Relation {
         cause: "BT049",
-        effects: &["BT054"],
+        effects: &["BT054", "BT080"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
-        why: "whoever accepts waits with all others for CPUs that others use",
+        why: "whoever accepts or reads waits with all others for CPUs that others use",
     },
     Relation {
         cause: "BT004",
-        effects: &["BT054"],
+        effects: &["BT054", "BT080"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
-        why: "whoever accepts waits with all others for a CPU",
+        why: "whoever accepts or reads waits with all others for a CPU",
     },
     Relation {
         cause: "BT004",
@@ -250,15 +250,15 @@ const RELATIONS: &[Relation] = &[
     },
     Relation {
         cause: "BT035",
-        effects: &["BT054"],
+        effects: &["BT054", "BT080"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
-        why: "whoever accepts waits with all others for a scheduler",
+        why: "whoever accepts or reads waits with all others for a scheduler",
     },
     Relation {
         cause: "BT065",
-        effects: &["BT054"],
+        effects: &["BT054", "BT080"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
-        why: "whoever accepts waits with all others for a scheduler",
+        why: "whoever accepts or reads waits with all others for a scheduler",
     },
     Relation {
         cause: "BT065",
@@ -446,9 +446,9 @@ const RELATIONS: &[Relation] = &[
     },
     Relation {
         cause: "BT060",
-        effects: &["BT054"],
+        effects: &["BT054", "BT080"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
-        why: "whoever accepts waits with all others for a CPU that programs have",
+        why: "whoever accepts or reads waits with all others for a CPU that programs have",
     },
     Relation {
         cause: "BT062",

@@ -2,7 +2,7 @@
 
 use beamtune_model::{Level, Outcome, PortRow, facts, metrics};
 
-use super::node::{Busy, Listens, Node, node};
+use super::node::{Busy, Connected, Listens, Node, node};
 use super::{Read, assert_healthy, entries, finding, outcome, row};
 
 fn listening(waiting: &'static [i64], limit: Option<i64>) -> Node {
@@ -155,4 +155,42 @@ fn datagrams_that_nobody_reads_in_time_are_found() {
     }
     assert_healthy(&with(0), "BT075");
     assert_healthy(&with(1).with(|n| n.datagrams = 2_000), "BT075");
+}
+
+fn connected(group: &'static str, followed: &'static [(&'static str, i64, Option<i64>)]) -> Node {
+    let connections: &[i64] = if group.starts_with("to ") { &[] } else { &[52] };
+    let unread = followed.len() as i64;
+    node().with(|n| n.tcp = vec![Connected { group, connections, unread, followed }])
+}
+
+#[test]
+fn connections_that_nobody_reads_are_found_with_how_long_their_bytes_wait() {
+    const C2S: &str = "0.0.0.0:5222";
+    let check = |node: &Node, level: Level, begins: &str, fixes: &[&str]| {
+        let found = finding(node, "BT080");
+        assert_eq!((found.level, entries(&found)), (level, fixes.to_vec()), "{found:#?}");
+        assert!(found.summary.starts_with(begins), "{}", found.summary);
+    };
+    let read = ["code.read_sockets"];
+    let shaped =
+        connected(C2S, &[("10.0.0.7:41234", 90_000, Some(3_000)), ("10.0.0.8:41235", 120_000, Some(3_000))]);
+    let text = "0.0.0.0:5222: 2 of 52 connections unread, received bytes wait 40 s to be read";
+    check(&shaped, Level::Warning, text, &read);
+    let of_ejabberd = shaped.clone().with(|n| n.facts.push((facts::PRODUCT, "ejabberd 23.01".to_owned())));
+    check(&of_ejabberd, Level::Warning, text, &["ejabberd.shaper"]);
+    // Nothing is read, whether it is known what comes or not.
+    let idle = connected("to 10.0.0.9:5432", &[("10.0.0.1:40000", 9_000, Some(0))]);
+    check(&idle, Level::Warning, "to 10.0.0.9:5432: 1 connection unread, nothing read for 10 s", &read);
+    let unknown = connected(C2S, &[("10.0.0.7:41234", 9_000, None)]);
+    check(&unknown, Level::Warning, "0.0.0.0:5222: 1 of 52 connections unread, nothing read for 10 s", &read);
+    // It has no time to read.
+    let busy = shaped.clone().with(|n| n.active = 0.97);
+    check(&busy, Level::Warning, text, &[]);
+    // A transfer at full speed always has bytes that wait, for milliseconds.
+    assert_healthy(&connected(C2S, &[("10.0.0.7:41234", 6_000_000, Some(100_000_000))]), "BT080");
+    assert_healthy(&connected(C2S, &[]), "BT080");
+    let short = shaped.with(|n| n.seconds = 3);
+    assert!(matches!(outcome(&short.period(), "BT080"), Outcome::NotJudged { .. }));
+    let without = node().with(|n| n.without.push(&metrics::TCP_LOOKED_AT));
+    assert!(matches!(outcome(&without.period(), "BT080"), Outcome::NotJudged { .. }));
 }
