@@ -162,6 +162,9 @@ impl Node {
             put(&metrics::UDP_DROPS, address, drops * s);
         }
         put(&metrics::UDP_RECEIVED, "", self.datagrams * s);
+        if let Some(limit) = self.others_limit {
+            put(&metrics::ACCEPT_QUEUE_OTHERS_LIMIT, "", limit);
+        }
         put(&metrics::LISTENING_SOCKETS, "", self.listeners.len() as i64 + self.foreign_listeners);
         put(&metrics::PASSIVE_OPENS, "", self.connections.0 * s);
         put(&metrics::LISTEN_OVERFLOWS, "", self.connections.1 * s);

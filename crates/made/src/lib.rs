@@ -161,6 +161,8 @@ pub struct Node {
     pub connections: (i64, i64),
     /// Listening sockets of other programs in the VM's network namespace.
     pub foreign_listeners: i64,
+    /// The shortest limit of their queues, where it is known.
+    pub others_limit: Option<i64>,
     /// TCP connections.
     pub tcp: Vec<Connected>,
     /// UDP sockets: address, and datagrams that are dropped in each second.
@@ -392,6 +394,7 @@ pub fn node() -> Node {
         listeners: vec![Listens { address: "0.0.0.0:8080", waiting: &[0], limit: Some(128) }],
         connections: (50, 0),
         foreign_listeners: 0,
+        others_limit: None,
         tcp: vec![Connected { group: "0.0.0.0:8080", connections: &[40, 45], unread: 0, followed: &[] }],
         udp_drops: vec![("0.0.0.0:53", 0)],
         datagrams: 100,

@@ -299,6 +299,8 @@ metrics! {
         "Connections that wait to be accepted: netlink, sock_diag; where that is not to be had, rx_queue of /proc/PID/net/tcp and tcp6 (seldom where reading them is dear).";
     ACCEPT_QUEUE_LIMIT = HostListen / "limit", Count, Gauge,
         "Its limit, the lesser of backlog and net.core.somaxconn: netlink, sock_diag. A full queue holds one more.";
+    ACCEPT_QUEUE_OTHERS_LIMIT = HostListen / "others_limit", Count, Gauge,
+        "The shortest limit of an accept queue of another program in the network namespace. Only netlink tells it.";
     LISTENING_SOCKETS = HostListen / "sockets", Count, Gauge,
         "Listening TCP sockets of the VM's network namespace, whoever has them.";
     LISTEN_OVERFLOWS = HostListen / "overflows", Count, Counter,
