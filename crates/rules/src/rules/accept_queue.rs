@@ -236,17 +236,21 @@ fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Op
     let severity = [queue.severity(period), away].into_iter().flatten().reduce(f64::max)?;
     let active = view::activity(period, kind::SCHEDULER).ok().map(|activity| activity.mean());
     let acceptors = acceptors::seen(period);
-    let (is_at_limit, is_start_behind) = (acceptors.are_at_limit(), acceptors.behind.is_some());
+    let is_start_behind = acceptors.behind.is_some();
     let is_busy = active.is_some_and(|active| active >= BUSY);
     // What came to all addresses says of this one only where it is the only one.
     let came = period.stat(&metrics::PASSIVE_OPENS, "").ok().map(|stat| stat.delta);
-    let held = queue.held(came.filter(|_| namespace.is_alone())).filter(|_| !is_busy);
-    let is_at_limit = is_at_limit || (held.is_some() && !is_start_behind);
+    let held = queue.held(came.filter(|_| namespace.is_alone())).filter(|_| !is_busy && !is_start_behind);
+    let ranch_is_at_limit = acceptors.are_at_limit();
+    let is_at_limit = ranch_is_at_limit || held.is_some();
     let has_bursts = away.is_some() && queue.has_bursts() && !is_busy && !is_at_limit;
     let slow = "too few processes accept, or these do something else before they accept the next one";
     let percent = 100.0 * active.unwrap_or_default();
     let why = match active {
         Some(_) if is_busy => format!("the schedulers, {percent:.0} % active, have no time to accept them"),
+        _ if ranch_is_at_limit => {
+            "acceptors of Ranch wait until there are fewer connections (max_connections)".to_owned()
+        }
         Some(_) if let Some(held) = held => format!(
             "{held} connections are open all the time, and the schedulers are {percent:.0} % active: a limit of \
              connections, or acceptors that serve each one themselves"
@@ -255,9 +259,6 @@ fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Op
             format!(
                 "it is empty in most looks, and the schedulers are {percent:.0} % active: bursts are longer than the backlog"
             )
-        }
-        _ if is_at_limit => {
-            "acceptors of Ranch wait until there are fewer connections (max_connections)".to_owned()
         }
         Some(_) => format!("the schedulers are {percent:.0} % active: {slow}"),
         None => slow.to_owned(),
