@@ -181,6 +181,7 @@ fn the_host_of_a_far_node_is_read_as_one_here() {
                 Group::HostMapping,
                 Group::HostContent,
                 Group::HostListen,
+                Group::HostTcp,
                 Group::HostUdp,
                 Group::HostFiles,
                 Group::HostPrograms,

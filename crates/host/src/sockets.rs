@@ -52,6 +52,45 @@ pub fn listening(content: &[u8]) -> Vec<Socket> {
     text::lines(content).filter_map(line).collect()
 }
 
+/// What tells a TCP connection from all others: `struct inet_diag_sockid` of linux/inet_diag.h, as the kernel has sent it.
+pub type ConnectionId = [u8; 48];
+
+/// A TCP connection of a network namespace that has a socket in some process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connection {
+    /// Its own address.
+    pub local: Listener,
+    /// The other end's.
+    pub peer: Listener,
+    /// Bytes that have come and that nobody has read (net/ipv4/tcp_diag.c, `idiag_rqueue`; `rx_queue` of the files).
+    pub unread_bytes: i64,
+    /// The number by which open files refer to it.
+    pub inode: u64,
+    /// By what the kernel is asked for more about it; the files do not tell it.
+    pub id: Option<ConnectionId>,
+}
+
+/// Reads the connections at the beginning of `/proc/net/tcp` or `tcp6`; a last line that is cut is left out.
+pub(crate) fn connected(content: &[u8]) -> Vec<Connection> {
+    const ESTABLISHED_AND_CLOSE_WAIT: [&[u8]; 2] = [b"01", b"08"];
+    let line = |line: &[u8]| {
+        let mut fields = text::fields(line);
+        let local = fields.nth(1)?;
+        let peer = fields.next()?;
+        let state = fields.next()?;
+        let queues = fields.next()?;
+        let inode = text::number(fields.nth(4)?)?;
+        // Two more follow at least; without them the number could be cut.
+        fields.next()?;
+        (ESTABLISHED_AND_CLOSE_WAIT.contains(&state) && inode != 0).then_some(())?;
+        let (_, unread) = std::str::from_utf8(queues).ok()?.split_once(':')?;
+        let unread_bytes = i64::from(u32::from_str_radix(unread, 16).ok()?);
+        let at = |field| address(std::str::from_utf8(field).ok()?);
+        Some(Connection { local: at(local)?, peer: at(peer)?, unread_bytes, inode, id: None })
+    };
+    text::lines(content).filter_map(line).collect()
+}
+
 /// A UDP socket of a network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UdpSocket {
@@ -139,6 +178,11 @@ pub(crate) fn of_namespace(tree: &impl FileTree, pid: u32) -> Result<Vec<Socket>
     of_tables(tree, pid, ["tcp", "tcp6"], listening)
 }
 
+/// The first TCP connections of a process's network namespace.
+pub(crate) fn connections_of_namespace(tree: &impl FileTree, pid: u32) -> Result<Vec<Connection>, HostError> {
+    of_tables(tree, pid, ["tcp", "tcp6"], connected)
+}
+
 /// The UDP sockets of a process's network namespace.
 pub(crate) fn udp_of_namespace(tree: &impl FileTree, pid: u32) -> Result<Vec<UdpSocket>, HostError> {
     of_tables(tree, pid, ["udp", "udp6"], udp)
@@ -195,6 +239,22 @@ mod tests {
         assert_eq!(read(TABLE6), [(at("::", 35_672), 0, 68_160), (at("::1", 8_080), 0, 68_161)]);
     }
 
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn connections_are_read_with_what_nobody_has_read() {
+        let table = TABLE.replace("01 00000000:00000000", "01 00000000:00000900");
+        let expect = Connection {
+            local: at("127.0.0.1", 5_432),
+            peer: at("127.0.0.1", 40_000),
+            unread_bytes: 0x900,
+            inode: 68_150,
+            id: None,
+        };
+        assert_eq!(connected(table.as_bytes()), [expect]);
+        // One that waits to be accepted is nobody's socket.
+        assert_eq!(connected(table.replace(" 68150 ", " 0 ").as_bytes()), []);
+    }
+
     const UDP: &str = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n  \
         713: 0100007F:2456 00000000:0000 07 00000000:00000940 00:00000000 00000000     0        0 68142 2 000000002b7e2bc5 1275\n";
 
@@ -242,6 +302,7 @@ mod tests {
         fn any_bytes_are_read_without_a_panic(content in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = listening(&content);
             let _ = udp(&content);
+            let _ = connected(&content);
             let _ = address(&String::from_utf8_lossy(&content));
         }
 

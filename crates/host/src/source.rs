@@ -24,6 +24,7 @@ use crate::pressure::Pressure;
 use crate::process::{self, Identity, Rollup, SMALL_FILE_BYTES, Status};
 use crate::threads::ThreadReader;
 use crate::tree::FileTree;
+use connections::ConnectionWatch;
 pub use memory::MemoryBudget;
 use memory::MemoryWatch;
 use open_files::OpenFilesWatch;
@@ -84,6 +85,7 @@ pub struct HostSource<T> {
     memory: MemoryWatch,
     listen: OwnSockets,
     datagrams: OwnSockets,
+    connections: ConnectionWatch,
     open_files: OpenFilesWatch,
     programs: ProgramWatch,
     content: Vec<u8>,
@@ -118,6 +120,7 @@ impl<T: FileTree> HostSource<T> {
             memory: MemoryWatch::default(),
             listen: OwnSockets::default(),
             datagrams: OwnSockets::default(),
+            connections: ConnectionWatch::default(),
             open_files: OpenFilesWatch::default(),
             programs: ProgramWatch::default(),
             content: Vec::new(),
@@ -151,6 +154,7 @@ impl<T: FileTree> HostSource<T> {
         self.memory = self.memory.of_next_life();
         self.listen = OwnSockets::default();
         self.datagrams = OwnSockets::default();
+        self.connections = ConnectionWatch::default();
         self.open_files = OpenFilesWatch::default();
         self.programs = ProgramWatch::default();
         Ok(())
@@ -438,6 +442,7 @@ impl<T: FileTree> Source for HostSource<T> {
         }
         self.read_listeners(detail, clock, out);
         self.read_datagrams(detail, clock, out);
+        self.read_connections(detail, clock, out);
         self.read_programs(detail, clock, out);
         if self.first && self.announce == Announce::Here {
             self.announce(clock, out);
@@ -557,6 +562,7 @@ impl Gaps {
     }
 }
 
+mod connections;
 mod datagrams;
 mod listen;
 mod memory;

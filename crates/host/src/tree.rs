@@ -8,6 +8,7 @@
 use std::fmt::Debug;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::error::HostError;
 use crate::netlink;
-use crate::sockets::Socket;
+use crate::sockets::{Connection, ConnectionId, Socket};
 
 /// An open file that is read piece by piece: what it is of stays the same, also when its path becomes another's.
 pub trait ReadAt: Debug {
@@ -64,6 +65,20 @@ pub trait FileTree {
     /// and with their limits. `None` where there is no kernel that could be asked.
     fn listening(&self, _pid: u32) -> Option<Result<Vec<Socket>, HostError>> {
         None
+    }
+
+    /// TCP connections of a process's network namespace, at most `max`. `None` where there is no kernel that could be asked.
+    fn connections(&self, _pid: u32, _max: usize) -> Option<Result<Vec<Connection>, HostError>> {
+        None
+    }
+
+    /// Bytes that these have received, each with the address of its own end.
+    fn bytes_received(
+        &self,
+        _pid: u32,
+        ids: &[(IpAddr, ConnectionId)],
+    ) -> Result<Vec<Option<i64>>, HostError> {
+        Ok(vec![None; ids.len()])
     }
 
     /// A whole file; one with more than `max_bytes` is an error.
@@ -205,6 +220,18 @@ impl FileTree for LocalTree {
 
     fn listening(&self, pid: u32) -> Option<Result<Vec<Socket>, HostError>> {
         (self.root == Path::new("/")).then(|| netlink::listening(pid))
+    }
+
+    fn connections(&self, pid: u32, max: usize) -> Option<Result<Vec<Connection>, HostError>> {
+        (self.root == Path::new("/")).then(|| netlink::connections(pid, max))
+    }
+
+    fn bytes_received(
+        &self,
+        pid: u32,
+        ids: &[(IpAddr, ConnectionId)],
+    ) -> Result<Vec<Option<i64>>, HostError> {
+        netlink::bytes_received(pid, ids)
     }
 
     fn read_link(&self, path: &str) -> Result<String, HostError> {

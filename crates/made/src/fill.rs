@@ -141,11 +141,30 @@ impl Node {
                 put(&metrics::ACCEPT_QUEUE_LIMIT, address, *limit);
             }
         }
+        put(&metrics::TCP_LOOKED_AT, "", self.tcp.len() as i64 * 50);
+        for connected in &self.tcp {
+            let group = connected.group;
+            if !connected.connections.is_empty() {
+                let counts = connected.connections;
+                put(&metrics::TCP_CONNECTIONS, group, counts[s as usize % counts.len()]);
+            }
+            put(&metrics::TCP_UNREAD, group, connected.unread);
+            for (end, bytes, received) in connected.followed {
+                let entity = format!("{group},{end}");
+                put(&metrics::TCP_UNREAD_BYTES, &entity, *bytes);
+                if let Some(per_s) = received {
+                    put(&metrics::TCP_RECEIVED, &entity, bytes + per_s * s);
+                }
+            }
+        }
         for (address, drops) in &self.udp_drops {
             put(&metrics::UDP_QUEUE, address, 0);
             put(&metrics::UDP_DROPS, address, drops * s);
         }
         put(&metrics::UDP_RECEIVED, "", self.datagrams * s);
+        if let Some(limit) = self.others_limit {
+            put(&metrics::ACCEPT_QUEUE_OTHERS_LIMIT, "", limit);
+        }
         put(&metrics::LISTENING_SOCKETS, "", self.listeners.len() as i64 + self.foreign_listeners);
         put(&metrics::PASSIVE_OPENS, "", self.connections.0 * s);
         put(&metrics::LISTEN_OVERFLOWS, "", self.connections.1 * s);

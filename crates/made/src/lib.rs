@@ -161,6 +161,10 @@ pub struct Node {
     pub connections: (i64, i64),
     /// Listening sockets of other programs in the VM's network namespace.
     pub foreign_listeners: i64,
+    /// The shortest limit of their queues, where it is known.
+    pub others_limit: Option<i64>,
+    /// TCP connections.
+    pub tcp: Vec<Connected>,
     /// UDP sockets: address, and datagrams that are dropped in each second.
     pub udp_drops: Vec<(&'static str, i64)>,
     /// Datagrams that come in each second.
@@ -203,6 +207,19 @@ pub struct Listens {
     /// Connections that wait in the first second, in the second one …, and again from the beginning.
     pub waiting: &'static [i64],
     pub limit: Option<i64>,
+}
+
+/// TCP connections of a listening socket, or to a peer.
+#[derive(Clone)]
+pub struct Connected {
+    /// `0.0.0.0:8080`, or `to 10.0.0.9:5432`.
+    pub group: &'static str,
+    /// How many, in the first second, in the second one …, and again from the beginning; of peers none.
+    pub connections: &'static [i64],
+    /// Those with unread bytes.
+    pub unread: i64,
+    /// Some of these: the other end, unread bytes, and bytes that come and are read in a second; where that is not known `None`.
+    pub followed: &'static [(&'static str, i64, Option<i64>)],
 }
 
 /// What an allocator has; sizes in bytes.
@@ -377,6 +394,8 @@ pub fn node() -> Node {
         listeners: vec![Listens { address: "0.0.0.0:8080", waiting: &[0], limit: Some(128) }],
         connections: (50, 0),
         foreign_listeners: 0,
+        others_limit: None,
+        tcp: vec![Connected { group: "0.0.0.0:8080", connections: &[40, 45], unread: 0, followed: &[] }],
         udp_drops: vec![("0.0.0.0:53", 0)],
         datagrams: 100,
         programs_cpu: 0.0,

@@ -299,6 +299,8 @@ metrics! {
         "Connections that wait to be accepted: netlink, sock_diag; where that is not to be had, rx_queue of /proc/PID/net/tcp and tcp6 (seldom where reading them is dear).";
     ACCEPT_QUEUE_LIMIT = HostListen / "limit", Count, Gauge,
         "Its limit, the lesser of backlog and net.core.somaxconn: netlink, sock_diag. A full queue holds one more.";
+    ACCEPT_QUEUE_OTHERS_LIMIT = HostListen / "others_limit", Count, Gauge,
+        "The shortest limit of an accept queue of another program in the network namespace. Only netlink tells it.";
     LISTENING_SOCKETS = HostListen / "sockets", Count, Gauge,
         "Listening TCP sockets of the VM's network namespace, whoever has them.";
     LISTEN_OVERFLOWS = HostListen / "overflows", Count, Counter,
@@ -307,6 +309,18 @@ metrics! {
         "The same for whatever reason: ListenDrops, of the whole network namespace.";
     PASSIVE_OPENS = HostListen / "passive_opens", Count, Counter,
         "Connections that came into an accept queue: PassiveOpens of /proc/PID/net/snmp, of the whole network namespace.";
+
+    // Its TCP connections that have been accepted, or that it has made: 2,048 of the network namespace at most.
+    TCP_LOOKED_AT = HostTcp / "looked_at", Count, Gauge,
+        "TCP connections of the network namespace that were looked at, whosever they are.";
+    TCP_CONNECTIONS = HostTcp / "connections", Count, Gauge,
+        "Connections that the VM has accepted from this listening socket and not closed; not where there are more than are looked at.";
+    TCP_UNREAD = HostTcp / "unread", Count, Gauge,
+        "Connections that had 4,096 bytes or more that nobody had read, in this look and in the one before.";
+    TCP_UNREAD_BYTES = HostTcp / "unread_bytes", Bytes, Gauge,
+        "Bytes in the receive queue of one such connection: rqueue of sock_diag, or rx_queue of /proc/PID/net/tcp and tcp6. Eight connections at most at a time.";
+    TCP_RECEIVED = HostTcp / "received", Bytes, Counter,
+        "Bytes that this connection has received, read or not: tcpi_bytes_received.";
 
     // Its UDP sockets. Where several share an address (SO_REUSEPORT), all of them together.
     UDP_DROPS = HostUdp / "drops", Count, Counter,

@@ -73,6 +73,9 @@ pub enum Group {
     HostContent,
     /// Its listening TCP sockets; entity = `ADDRESS:PORT`, or empty for the whole network namespace.
     HostListen,
+    /// Its TCP connections; entity = `ADDRESS:PORT` of the listening socket, or `to ADDRESS:PORT` of the peer that the VM has connected to; one
+    /// connection with the other end's address behind a comma; empty for the whole network namespace.
+    HostTcp,
     /// Its UDP sockets; entity = `ADDRESS:PORT`, or empty for the whole network namespace.
     HostUdp,
     /// What its open files are; entity = `socket`, `pipe`, another kind, a device, or the folder of files; empty for all.
@@ -110,6 +113,7 @@ text_names!(Group {
     HostMapping => "host_mapping",
     HostContent => "host_content",
     HostListen => "host_listen",
+    HostTcp => "host_tcp",
     HostUdp => "host_udp",
     HostFiles => "host_files",
     HostPrograms => "host_programs",
@@ -143,6 +147,7 @@ impl Group {
             Group::HostMapping => &["smaps"],
             Group::HostContent => &["smaps", "memory_map"],
             Group::HostListen => &["listen"],
+            Group::HostTcp => &["tcp"],
             Group::HostUdp => &["udp"],
             Group::HostFiles => &["open_files", "open_fds"],
             Group::HostPrograms => &["programs", "programs_ended"],
@@ -162,6 +167,7 @@ impl Group {
                 | Group::HostMapping
                 | Group::HostContent
                 | Group::HostListen
+                | Group::HostTcp
                 | Group::HostUdp
                 | Group::HostFiles
                 | Group::HostPrograms

@@ -367,6 +367,11 @@ impl Replace {
         match group {
             Group::Dist if !text.is_empty() => self.node(text),
             Group::HostListen | Group::HostUdp => self.address(text),
+            Group::HostTcp if text.is_empty() => String::new(),
+            Group::HostTcp => {
+                let parts: Vec<String> = text.split(',').map(|part| self.end(part)).collect();
+                parts.join(",")
+            }
             // As in the labels of the processes of queues and connections.
             Group::BrokerQueue | Group::BrokerClient | Group::BrokerConnection | Group::BrokerOpener => {
                 let parts: Vec<String> = text.split(PARTS).map(|part| self.name(part)).collect();
@@ -374,6 +379,14 @@ impl Replace {
             }
             Group::HostFiles if text.starts_with('/') => self.path(text),
             _ => self.path_of_words(text),
+        }
+    }
+
+    /// `10.0.0.1:5222`, or `to 10.0.0.9:5432`.
+    fn end(&mut self, text: &str) -> String {
+        match text.strip_prefix("to ") {
+            Some(peer) => format!("to {}", self.address(peer)),
+            None => self.address(text),
         }
     }
 

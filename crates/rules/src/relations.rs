@@ -46,7 +46,7 @@ const RELATIONS: &[Relation] = &[
         why: "messages that nobody takes wait for ever",
     },
     Relation {
-        cause: "BT076",
+        cause: "BT081",
         effects: &["BT017", "BT027", "BT031"],
         is_meant: same_subject,
         why: "the specifications that it keeps are its heap",
@@ -208,9 +208,9 @@ const RELATIONS: &[Relation] = &[
     },
     Relation {
         cause: "BT002",
-        effects: &["BT054"],
+        effects: &["BT054", "BT080"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
-        why: "whoever accepts is stopped with all others when the quota is used up",
+        why: "whoever accepts or reads is stopped with all others when the quota is used up",
     },
     Relation {
         cause: "BT049",
@@ -232,15 +232,15 @@ const RELATIONS: &[Relation] = &[
     },
     Relation {
         cause: "BT049",
-        effects: &["BT054"],
+        effects: &["BT054", "BT080"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
-        why: "whoever accepts waits with all others for CPUs that others use",
+        why: "whoever accepts or reads waits with all others for CPUs that others use",
     },
     Relation {
         cause: "BT004",
-        effects: &["BT054"],
+        effects: &["BT054", "BT080"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
-        why: "whoever accepts waits with all others for a CPU",
+        why: "whoever accepts or reads waits with all others for a CPU",
     },
     Relation {
         cause: "BT004",
@@ -256,15 +256,15 @@ const RELATIONS: &[Relation] = &[
     },
     Relation {
         cause: "BT035",
-        effects: &["BT054"],
+        effects: &["BT054", "BT080"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
-        why: "whoever accepts waits with all others for a scheduler",
+        why: "whoever accepts or reads waits with all others for a scheduler",
     },
     Relation {
         cause: "BT065",
-        effects: &["BT054"],
+        effects: &["BT054", "BT080"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
-        why: "whoever accepts waits with all others for a scheduler",
+        why: "whoever accepts or reads waits with all others for a scheduler",
     },
     Relation {
         cause: "BT065",
@@ -452,9 +452,9 @@ const RELATIONS: &[Relation] = &[
     },
     Relation {
         cause: "BT060",
-        effects: &["BT054"],
+        effects: &["BT054", "BT080"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
-        why: "whoever accepts waits with all others for a CPU that programs have",
+        why: "whoever accepts or reads waits with all others for a CPU that programs have",
     },
     Relation {
         cause: "BT062",

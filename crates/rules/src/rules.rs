@@ -77,6 +77,7 @@ mod table_scans;
 mod too_few_schedulers;
 mod udp_drops;
 mod unread_messages;
+mod unread_sockets;
 mod waiting_callers;
 
 /// Every rule.
@@ -156,5 +157,6 @@ pub const RULES: &[Rule] = &[
     hot_code::RULE,
     external_waits::RULE,
     udp_drops::RULE,
+    unread_sockets::RULE,
     supervisor_memory::RULE,
 ];

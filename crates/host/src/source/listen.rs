@@ -58,6 +58,9 @@ impl<T: FileTree> HostSource<T> {
             out.metric(&metrics::ACCEPT_QUEUE, &entity, socket.waiting);
             some(out, &metrics::ACCEPT_QUEUE_LIMIT, &entity, socket.limit);
         }
+        let others = sockets.iter().filter(|socket| !self.listen.is_own(socket.inode));
+        let others_limit = others.filter_map(|socket| socket.limit).min();
+        some(out, &metrics::ACCEPT_QUEUE_OTHERS_LIMIT, "", others_limit);
         some(out, &metrics::LISTENING_SOCKETS, "", i64::try_from(sockets.len()).ok());
         for (metric, file, line, name) in COUNTERS {
             let path = format!("/proc/{pid}/net/{file}");

@@ -38,9 +38,21 @@ impl OwnSockets {
         Ok(())
     }
 
+    /// Whether it is the VM's, as far as is known.
+    pub(super) fn is_own(&self, inode: u64) -> bool {
+        self.is_own.get(&inode) == Some(&true)
+    }
+
+    /// The address of the VM's own listening socket that has accepted what is connected at this address.
+    pub(super) fn listener(&self, local: Listener) -> Option<Listener> {
+        let of_port = || self.addresses.iter().filter(|listener| listener.port == local.port);
+        let exact = of_port().find(|listener| listener.address == local.address);
+        exact.or_else(|| of_port().find(|listener| listener.address.is_unspecified())).copied()
+    }
+
     /// Whether it is the VM's, and recorded.
     pub(super) fn is_recorded(&mut self, inode: u64, listener: Listener) -> bool {
-        if self.is_own.get(&inode) != Some(&true) {
+        if !self.is_own(inode) {
             return false;
         }
         if self.addresses.len() < MAX_ADDRESSES {

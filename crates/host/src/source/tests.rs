@@ -470,13 +470,52 @@ fn connections_that_wait_to_be_accepted_are_counted_at_the_vms_own_sockets() {
 }
 
 #[test]
+#[cfg(target_endian = "little")]
+fn connections_that_nobody_reads_are_told_with_where_they_were_accepted_or_lead() {
+    let host = host();
+    let connection = |local: &str, peer: &str, unread: u32, inode: u32| {
+        format!(
+            "  2: 0100007F:{local} 0100007F:{peer} 01 00000000:{unread:08X} 00:00000000 00000000 0 0 {inode} 1 0\n"
+        )
+    };
+    // Two that the VM has accepted, one that it has made, and another program's.
+    let table = [
+        listening(0),
+        connection("1538", "9C40", 9_000, 68_150),
+        connection("1538", "9C41", 0, 68_151),
+        connection("9C50", "0CEA", 5_000, 68_152),
+        connection("9C51", "0CEA", 5_000, 99),
+    ];
+    host.file("/proc/7/net/tcp", table.concat()).link("/proc/7/fd/9", "socket:[68152]");
+    let mut fixture = Fixture::new(&host, Announce::Here);
+    fixture.sample(true).unwrap();
+    let (sample, _) = fixture.sample(false).unwrap();
+    let check = |metric: &Metric, entity: &str, expect: Option<i64>| {
+        assert_eq!(fixture.value(&sample, metric, entity), expect, "{} {entity}", metric.name);
+    };
+    check(&metrics::TCP_LOOKED_AT, "", Some(4));
+    check(&metrics::TCP_CONNECTIONS, "0.0.0.0:5432", Some(2));
+    check(&metrics::TCP_UNREAD, "0.0.0.0:5432", Some(1));
+    check(&metrics::TCP_UNREAD_BYTES, "0.0.0.0:5432,127.0.0.1:40000", Some(9_000));
+    check(&metrics::TCP_UNREAD, "to 127.0.0.1:3306", Some(1));
+    check(&metrics::TCP_UNREAD_BYTES, "to 127.0.0.1:3306,127.0.0.1:40016", Some(5_000));
+    check(&metrics::TCP_UNREAD_BYTES, "to 127.0.0.1:3306,127.0.0.1:40017", None);
+    assert_eq!(reasons(&sample), [""; 0]);
+    // Read at last.
+    host.file("/proc/7/net/tcp", listening(0));
+    let (sample, _) = fixture.sample(false).unwrap();
+    assert_eq!(fixture.value(&sample, &metrics::TCP_UNREAD, "0.0.0.0:5432"), Some(0));
+}
+
+#[test]
 fn queues_that_cannot_be_read_or_take_long_are_no_empty_ones() {
     let host = host();
     host.remove("/proc/7/net/tcp");
     let mut fixture = Fixture::new(&host, Announce::Here);
     let (sample, _) = fixture.sample(false).unwrap();
     assert_eq!(fixture.value(&sample, &metrics::LISTENING_SOCKETS, ""), None);
-    assert_eq!(reasons(&sample), ["host.listen: there is no /proc/7/net/tcp"]);
+    let reason = |item: &str| format!("{item}: there is no /proc/7/net/tcp");
+    assert_eq!(reasons(&sample), [reason("host.listen"), reason("host.tcp")]);
     host.file("/proc/7/net/tcp", listening(1));
     // A look takes 10 ms now, and for two seconds there is no other.
     fixture.clock.step.set(10_000_000);

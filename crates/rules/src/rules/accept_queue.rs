@@ -67,6 +67,14 @@ const TURNED_AWAY: Threshold = Threshold::new(
 const MIN_LOOKS: u32 = 5;
 const MIN_ABOVE: usize = 3;
 
+/// A queue that is so many times shorter than all others of the network namespace is the one that turns connections away (judgement).
+const MUCH_SHORTER: i64 = 4;
+
+/// From so many connections on they are not just those that the acceptors have at hand (judgement: acceptor pools have some ten).
+const MANY_OPEN: i64 = 16;
+/// By so much of itself the number of open connections may change and still be the same: one ends, and the next is accepted.
+const STEADY: f64 = 0.02;
+
 /// From this share of time in which they work, schedulers have no time left to accept (judgement).
 const BUSY: f64 = 0.85;
 
@@ -80,6 +88,10 @@ struct Queue<'p> {
     looks: usize,
     above: usize,
     wait_seconds: f64,
+    /// By how many it has grown.
+    growth: i64,
+    /// The fewest and the most connections of this address that were open, where that was recorded.
+    open: Option<(i64, i64)>,
 }
 
 impl<'p> Queue<'p> {
@@ -98,7 +110,24 @@ impl<'p> Queue<'p> {
             looks: points.len(),
             above: points.iter().filter(|point| point.1 > 0).count(),
             wait_seconds,
+            growth: stat.last.value.saturating_sub(stat.first.value),
+            open: open(period, address),
         })
+    }
+
+    /// So many connections are open all the time while others wait: whoever accepts does not, until one of these ends.
+    fn held(&self, came: Option<i64>) -> Option<i64> {
+        let (fewest, most) = self.open?;
+        let may_change = ((STEADY * most as f64) as i64).max(1);
+        let is_steady = fewest >= 1 && most.saturating_sub(fewest) <= may_change;
+        let none_was_accepted = came.is_some_and(|came| came <= self.growth);
+        let waits = self.looks >= MIN_LOOKS as usize && self.above == self.looks;
+        (is_steady && waits && (fewest >= MANY_OPEN || none_was_accepted)).then_some(most)
+    }
+
+    /// It was empty in most looks, so that those who accept keep up, and full in between.
+    fn has_bursts(&self) -> bool {
+        2 * self.above < self.looks
     }
 
     /// Share of the limit that is taken on average.
@@ -120,6 +149,12 @@ impl<'p> Queue<'p> {
         let fill = self.fill().and_then(|fill| FILL.of(period).severity(fill));
         [WAIT.of(period).severity(self.wait_seconds), fill, lasting].into_iter().flatten().reduce(f64::max)
     }
+}
+
+/// The fewest and the most connections that the VM had accepted at an address and not closed.
+fn open(period: &Period, address: &str) -> Option<(i64, i64)> {
+    let stat = period.stat(&metrics::TCP_CONNECTIONS, address).ok()?;
+    (stat.samples >= MIN_LOOKS).then_some((stat.min, stat.max))
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -147,6 +182,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         turned_away_per_s,
         // Several sockets of one address count as others': then less is said.
         is_own: usize::try_from(sockets.max).is_ok_and(|sockets| sockets <= queues.len()),
+        others_limit: period.stat(&metrics::ACCEPT_QUEUE_OTHERS_LIMIT, "").ok().map(|stat| stat.min),
         fullest: fullest.address,
         addresses: queues.len(),
     };
@@ -167,6 +203,8 @@ struct Namespace<'p> {
     turned_away_per_s: f64,
     /// Nobody but the VM listens there.
     is_own: bool,
+    /// The shortest limit of others' queues, where it is known.
+    others_limit: Option<i64>,
     /// The address of the VM's queue that was the fullest.
     fullest: &'p str,
     /// Addresses at which the VM listens.
@@ -179,9 +217,16 @@ impl Namespace<'_> {
         self.is_own && self.addresses == 1
     }
 
+    /// Whether it is full long before any other one is.
+    fn is_much_shorter(&self, queue: &Queue<'_>) -> bool {
+        let (own, others) = (queue.limit, self.others_limit);
+        own.zip(others).is_some_and(|(own, others)| own.saturating_mul(MUCH_SHORTER) <= others)
+    }
+
     /// The severity of connections that were turned away, where it was this queue that was full.
     fn severity(&self, period: &Period, queue: &Queue<'_>) -> Option<f64> {
-        let was_full = queue.address == self.fullest && (self.is_own || queue.fullest() >= 1.0);
+        let was_full = queue.address == self.fullest
+            && (self.is_own || queue.fullest() >= 1.0 || self.is_much_shorter(queue));
         TURNED_AWAY.of(period).severity(self.turned_away_per_s).filter(|_| was_full)
     }
 }
@@ -191,14 +236,29 @@ fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Op
     let severity = [queue.severity(period), away].into_iter().flatten().reduce(f64::max)?;
     let active = view::activity(period, kind::SCHEDULER).ok().map(|activity| activity.mean());
     let acceptors = acceptors::seen(period);
-    let (is_at_limit, is_start_behind) = (acceptors.are_at_limit(), acceptors.behind.is_some());
+    let is_start_behind = acceptors.behind.is_some();
     let is_busy = active.is_some_and(|active| active >= BUSY);
+    // What came to all addresses says of this one only where it is the only one.
+    let came = period.stat(&metrics::PASSIVE_OPENS, "").ok().map(|stat| stat.delta);
+    let held = queue.held(came.filter(|_| namespace.is_alone())).filter(|_| !is_busy && !is_start_behind);
+    let ranch_is_at_limit = acceptors.are_at_limit();
+    let is_at_limit = ranch_is_at_limit || held.is_some();
+    let has_bursts = away.is_some() && queue.has_bursts() && !is_busy && !is_at_limit;
     let slow = "too few processes accept, or these do something else before they accept the next one";
     let percent = 100.0 * active.unwrap_or_default();
     let why = match active {
         Some(_) if is_busy => format!("the schedulers, {percent:.0} % active, have no time to accept them"),
-        _ if is_at_limit => {
+        _ if ranch_is_at_limit => {
             "acceptors of Ranch wait until there are fewer connections (max_connections)".to_owned()
+        }
+        Some(_) if let Some(held) = held => format!(
+            "{held} connections are open all the time, and the schedulers are {percent:.0} % active: a limit of \
+             connections, or acceptors that serve each one themselves"
+        ),
+        Some(_) if has_bursts => {
+            format!(
+                "it is empty in most looks, and the schedulers are {percent:.0} % active: bursts are longer than the backlog"
+            )
         }
         Some(_) => format!("the schedulers are {percent:.0} % active: {slow}"),
         None => slow.to_owned(),
@@ -226,6 +286,7 @@ fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Op
         )
     };
     let draft = Draft::new(severity, summary)
+        .inferred_if(away.is_some() && queue.above < MIN_ABOVE && !namespace.is_own && queue.fullest() < 1.0)
         .signals(is_busy.then_some(Signal::ShortOfCpu))
         .about(Subject::Socket { address: queue.address.to_owned() })
         .costs(Cost::DelaySeconds(queue.wait_seconds))
@@ -247,6 +308,10 @@ fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Op
                 .against_scale(TURNED_AWAY.of(period))
         }))
         .because_some(active.map(|active| Evidence::number("schedulers active", active, Unit::Ratio)))
+        .because_some(queue.open.map(|(fewest, most)| {
+            Evidence::number("connections open at this address", most as f64, Unit::Count)
+                .with_text(format!("at most, and never fewer than {fewest}; those that wait are not counted"))
+        }))
         .because_some(acceptors.at_limit)
         .because_some(acceptors.behind)
         .because_some(acceptors.owners)
@@ -268,7 +333,15 @@ fn describe(period: &Period, queue: &Queue<'_>, namespace: &Namespace<'_>) -> Op
     Some(acceptors::advise(
         draft,
         period,
-        &Sight { is_busy, is_full, limit: queue.limit, is_at_limit, is_start_behind },
+        &Sight {
+            is_busy,
+            is_full: is_full && held.is_none(),
+            has_bursts,
+            is_held: held.is_some(),
+            limit: queue.limit,
+            is_at_limit,
+            is_start_behind,
+        },
     ))
 }
 

@@ -1,13 +1,14 @@
 //! What is known of those who accept connections: where they stand, what servers call their number and limits, and what helps where
 //! they are too slow.
 
-use beamtune_model::{Evidence, Period, ProcessUse, Remedy, Unit, facts};
+use std::collections::BTreeSet;
+
+use beamtune_model::{Evidence, Period, PortRow, ProcessUse, Remedy, Unit, facts};
 
 use crate::remedy;
 use crate::rule::Draft;
 use crate::signals::products::{self, Listeners};
 use crate::signals::stack;
-use crate::view;
 
 /// Where an acceptor of Ranch stands that has handed a connection over and may not take another one: its listener has come to
 /// `max_connections`, or the process that starts its connections is behind (ranch_conns_sup.erl).
@@ -63,9 +64,16 @@ fn behind(period: &Period) -> Option<Evidence> {
 }
 
 fn owners(period: &Period) -> Option<Evidence> {
-    let owners = view::port_owners(period, |port| {
-        port.name == "tcp_inet" && port.input_bytes == 0 && port.output_bytes == 0
-    });
+    let is_unused =
+        |port: &&PortRow| port.name == "tcp_inet" && port.input_bytes == 0 && port.output_bytes == 0;
+    let pids: BTreeSet<&str> =
+        period.ports.iter().filter(is_unused).filter_map(|port| port.connected.as_deref()).collect();
+    let place = |pid: &str| {
+        let place = stack::told(period.process(pid)?.row.as_ref()?)?;
+        Some(format!("{} in {place}", period.title_of(pid)))
+    };
+    let owners: Vec<String> =
+        pids.iter().map(|pid| place(pid).unwrap_or_else(|| period.title_of(pid))).collect();
     let is_telling = !owners.is_empty() && owners.len() <= MOST_OWNERS;
     let what = "owners of sockets that have carried nothing, as those that listen";
     is_telling.then(|| Evidence::text(what, owners.join(", ")))
@@ -77,6 +85,10 @@ pub(crate) struct Sight {
     pub is_busy: bool,
     /// The queue was full, or nearly.
     pub is_full: bool,
+    /// It is full for moments, and empty else.
+    pub has_bursts: bool,
+    /// As many connections as before are open all the time, while others wait.
+    pub is_held: bool,
     /// The queue's limit.
     pub limit: Option<i64>,
     /// Acceptors of Ranch wait until there are fewer connections.
@@ -101,7 +113,8 @@ fn more_acceptors(period: &Period) -> Option<Remedy> {
 pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
     let server = products::of(period).and_then(|product| product.listeners.as_ref());
     let has_ranch = period.facts.get(facts::APPLICATIONS).is_some_and(|list| list.contains("\"ranch\""));
-    let own = !sight.is_busy && server.is_none();
+    let own = !sight.is_busy && !sight.has_bursts && server.is_none();
+    let others = own && !has_ranch && !sight.is_held;
     let backlog = sight.limit.map_or(LEAST_BACKLOG, |limit| limit.saturating_mul(4).max(LEAST_BACKLOG));
     // It may be the kernel that made it so short, or would.
     let is_cut =
@@ -133,7 +146,16 @@ pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
                 PROVE,
             )
         })
-        .fix_if(own && !has_ranch, || {
+        .fix_if(own && !has_ranch && sight.is_held, || {
+            remedy::of(
+                period,
+                "code.connection_limit",
+                "a higher limit of connections where there is one, and a time-out that closes idle ones; a process of its own for each connection",
+                "who accepts waits until an open connection ends: a longer backlog or more acceptors do not change that",
+                PROVE,
+            )
+        })
+        .fix_if(others, || {
             remedy::of(
                 period,
                 "code.accept_loop",
@@ -143,7 +165,7 @@ pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
             )
         })
         .fix_if(own && has_ranch && sight.is_at_limit, || more_acceptors(period))
-        .fix_if(own && !has_ranch, || {
+        .fix_if(others, || {
             remedy::of(
                 period,
                 "code.more_in_flight",
@@ -157,7 +179,10 @@ pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
             remedy::of(
                 period,
                 "socket.backlog",
-                &format!("{{backlog, {backlog}}} where connections come in bursts{more}"),
+                &match sight.limit {
+                    Some(limit) => format!("{{backlog, {backlog}}} where connections come in bursts (now {limit}){more}"),
+                    None => format!("{{backlog, {backlog}}} where connections come in bursts{more}"),
+                },
                 "a longer queue carries over a burst, and makes clients wait where more come than are accepted all the time",
                 "TcpExtListenOverflows must not grow under the same load",
             )

@@ -12,7 +12,7 @@ use super::data;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Product {
     /// What [`facts::PRODUCT`] begins with.
-    name: String,
+    pub name: String,
     /// What the names of its nodes begin with by default.
     node: String,
     /// Whether its scripts put the operator's flags behind their own, so that these are meant to be overridden.

@@ -2,7 +2,7 @@
 
 use beamtune_model::{Level, Outcome, PortRow, facts, metrics};
 
-use super::node::{Busy, Listens, Node, node};
+use super::node::{Busy, Connected, Listens, Node, node};
 use super::{Read, assert_healthy, entries, finding, outcome, row};
 
 fn listening(waiting: &'static [i64], limit: Option<i64>) -> Node {
@@ -57,12 +57,19 @@ fn a_longer_queue_is_advised_where_it_was_full_and_longer_than_it_was() {
         (change("socket.backlog"), change("host.listen_backlog").is_some())
     };
     let text = |text: &str| Some(format!("{{backlog, {text}"));
-    assert_eq!(advised(&[5, 6], 5), (text("1024} where connections come in bursts"), false));
-    assert_eq!(advised(&[1_000, 1_025], 1_024), (text("4096} where connections come in bursts"), false));
-    let cut = "} where connections come in bursts, with net.core.somaxconn at least as large: it cuts off what is more";
-    assert_eq!(advised(&[128, 129], 128), (text(&format!("1024{cut}")), true));
-    assert_eq!(advised(&[4_000, 4_097], 4_096), (text(&format!("16384{cut}")), true));
-    assert_eq!(advised(&[2_000, 2_001], 2_000), (text(&format!("8000{cut}")), true));
+    assert_eq!(advised(&[5, 6], 5), (text("1024} where connections come in bursts (now 5)"), false));
+    assert_eq!(
+        advised(&[1_000, 1_025], 1_024),
+        (text("4096} where connections come in bursts (now 1024)"), false)
+    );
+    let cut = |to: i64, now: i64| {
+        text(&format!(
+            "{to}}} where connections come in bursts (now {now}), with net.core.somaxconn at least as large: it cuts off what is more"
+        ))
+    };
+    assert_eq!(advised(&[128, 129], 128), (cut(1_024, 128), true));
+    assert_eq!(advised(&[4_000, 4_097], 4_096), (cut(16_384, 4_096), true));
+    assert_eq!(advised(&[2_000, 2_001], 2_000), (cut(8_000, 2_000), true));
     assert_eq!(advised(&[60, 70, 80], 1_024), (None, false));
 }
 
@@ -82,6 +89,10 @@ fn connections_that_are_turned_away_are_the_vms_where_its_queue_is_full_or_nobod
     let shared = away.with(|n| n.foreign_listeners = 1);
     let Outcome::Healthy(sentence) = outcome(&shared.period(), "BT054") else { panic!("another's") };
     assert!(sentence.ends_with("by another program"), "{sentence}");
+    // Its queue of 5 is full long before one of 128.
+    let short = finding(&shared.clone().with(|n| n.others_limit = Some(128)), "BT054");
+    assert!(short.summary.contains("is full from time to time"), "{short:#?}");
+    assert_healthy(&shared.clone().with(|n| n.others_limit = Some(16)), "BT054");
     let full = shared.with(|n| n.listeners[1].waiting = &[129, 0, 0, 0, 0, 0]);
     assert_eq!(finding(&full, "BT054").subject_text().as_deref(), Some("[::]:4369"));
 }
@@ -155,4 +166,72 @@ fn datagrams_that_nobody_reads_in_time_are_found() {
     }
     assert_healthy(&with(0), "BT075");
     assert_healthy(&with(1).with(|n| n.datagrams = 2_000), "BT075");
+}
+
+fn connected(group: &'static str, followed: &'static [(&'static str, i64, Option<i64>)]) -> Node {
+    let connections: &[i64] = if group.starts_with("to ") { &[] } else { &[52] };
+    let unread = followed.len() as i64;
+    node().with(|n| n.tcp = vec![Connected { group, connections, unread, followed }])
+}
+
+#[test]
+fn connections_that_nobody_reads_are_found_with_how_long_their_bytes_wait() {
+    const C2S: &str = "0.0.0.0:5222";
+    let check = |node: &Node, level: Level, begins: &str, fixes: &[&str]| {
+        let found = finding(node, "BT080");
+        assert_eq!((found.level, entries(&found)), (level, fixes.to_vec()), "{found:#?}");
+        assert!(found.summary.starts_with(begins), "{}", found.summary);
+    };
+    let read = ["code.read_sockets"];
+    let shaped =
+        connected(C2S, &[("10.0.0.7:41234", 90_000, Some(3_000)), ("10.0.0.8:41235", 120_000, Some(3_000))]);
+    let text = "0.0.0.0:5222: 2 of 52 connections unread, received bytes wait 40 s to be read";
+    check(&shaped, Level::Warning, text, &read);
+    let of_ejabberd = shaped.clone().with(|n| n.facts.push((facts::PRODUCT, "ejabberd 23.01".to_owned())));
+    check(&of_ejabberd, Level::Warning, text, &["ejabberd.shaper"]);
+    // Nothing is read, whether it is known what comes or not.
+    let idle = connected("to 10.0.0.9:5432", &[("10.0.0.1:40000", 9_000, Some(0))]);
+    check(&idle, Level::Warning, "to 10.0.0.9:5432: 1 connection unread, nothing read for 10 s", &read);
+    let unknown = connected(C2S, &[("10.0.0.7:41234", 9_000, None)]);
+    check(&unknown, Level::Warning, "0.0.0.0:5222: 1 of 52 connections unread, nothing read for 10 s", &read);
+    // It has no time to read.
+    let busy = shaped.clone().with(|n| n.active = 0.97);
+    check(&busy, Level::Warning, text, &[]);
+    // A transfer at full speed always has bytes that wait, for milliseconds.
+    assert_healthy(&connected(C2S, &[("10.0.0.7:41234", 6_000_000, Some(100_000_000))]), "BT080");
+    assert_healthy(&connected(C2S, &[]), "BT080");
+    let short = shaped.with(|n| n.seconds = 3);
+    assert!(matches!(outcome(&short.period(), "BT080"), Outcome::NotJudged { .. }));
+    let without = node().with(|n| n.without.push(&metrics::TCP_LOOKED_AT));
+    assert!(matches!(outcome(&without.period(), "BT080"), Outcome::NotJudged { .. }));
+}
+
+#[test]
+fn a_limit_of_connections_a_short_backlog_and_slow_acceptors_are_told_apart() {
+    let with = |waiting: &'static [i64], limit, open: &'static [i64]| {
+        let connected = Connected { group: "0.0.0.0:8080", connections: open, unread: 0, followed: &[] };
+        listening(waiting, Some(limit)).with(|n| n.tcp = vec![connected])
+    };
+    let check = |node: &Node, says: &str, fixes: &[&str]| {
+        let found = finding(node, "BT054");
+        assert!(found.summary.contains(says), "{}", found.summary);
+        assert_eq!(entries(&found), fixes, "{found:#?}");
+    };
+    let limit = ["code.connection_limit"];
+    let slow = ["code.accept_loop", "code.more_in_flight"];
+    check(&with(&[60, 61, 62], 1_024, &[100]), "100 connections are open all the time", &limit);
+    // One ends, and the next is accepted.
+    check(&with(&[60, 61, 62], 1_024, &[100, 99]), "100 connections are open all the time", &limit);
+    // A full queue is no reason for a longer one then.
+    check(&with(&[128, 129], 128, &[100]), "100 connections are open all the time", &limit);
+    // So few may be those that the acceptors work for, unless these never change.
+    check(&with(&[60, 61, 62], 1_024, &[4]), "too few processes accept", &slow);
+    let still = with(&[60], 1_024, &[4]).with(|n| n.connections = (0, 0));
+    check(&still, "4 connections are open all the time", &limit);
+    check(&with(&[60, 61, 62], 1_024, &[100, 200, 300]), "too few processes accept", &slow);
+    // It is empty but for moments, and full then.
+    let bursts = with(&[0, 0, 0, 0, 0, 5], 5, &[10, 30]).with(|n| n.connections = (50, 2));
+    check(&bursts, "bursts are longer than the backlog", &["socket.backlog"]);
+    // Where the schedulers are busy, that is why.
+    check(&with(&[60, 61, 62], 1_024, &[100]).with(|n| n.active = 0.97), "have no time to accept", &[]);
 }
