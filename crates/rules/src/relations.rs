@@ -46,6 +46,12 @@ const RELATIONS: &[Relation] = &[
         why: "messages that nobody takes wait for ever",
     },
     Relation {
+        cause: "BT076",
+        effects: &["BT005", "BT006", "BT011", "BT042", "BT053", "BT062", "BT073"],
+        is_meant: same_subject,
+        why: "it handles the traces",
+    },
+    Relation {
         cause: "BT058",
         effects: &["BT005", "BT006"],
         is_meant: same_subject,

@@ -74,6 +74,7 @@ mod super_carrier_full;
 mod swapped_out;
 mod table_scans;
 mod too_few_schedulers;
+mod trace_left_on;
 mod udp_drops;
 mod unread_messages;
 mod waiting_callers;
@@ -155,4 +156,5 @@ pub const RULES: &[Rule] = &[
     hot_code::RULE,
     external_waits::RULE,
     udp_drops::RULE,
+    trace_left_on::RULE,
 ];

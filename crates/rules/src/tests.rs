@@ -22,6 +22,7 @@ mod processes;
 mod programs;
 mod setup;
 mod tables;
+mod traces;
 mod waiting;
 
 use std::sync::Arc;
