@@ -44,6 +44,7 @@ mod memory_growing;
 mod memory_near_limit;
 mod memory_outside;
 mod mmap_churn;
+mod mnesia_partitioned;
 mod no_kernel_poll;
 mod node_died;
 mod numa;
@@ -157,4 +158,5 @@ pub const RULES: &[Rule] = &[
     external_waits::RULE,
     udp_drops::RULE,
     trace_left_on::RULE,
+    mnesia_partitioned::RULE,
 ];

@@ -16,6 +16,7 @@ mod listen;
 mod locks;
 mod memory;
 mod messages;
+mod mnesia;
 mod near_limit;
 mod priorities;
 mod processes;
