@@ -52,6 +52,18 @@ const RELATIONS: &[Relation] = &[
         why: "it handles the traces",
     },
     Relation {
+        cause: "BT078",
+        effects: &["BT011", "BT017", "BT029", "BT046"],
+        is_meant: runs,
+        why: "each hibernation collects the whole heap, and gives back what it took",
+    },
+    Relation {
+        cause: "BT078",
+        effects: &["BT073"],
+        is_meant: same_subject,
+        why: "going into hibernation and coming out of it is most of what these processes do",
+    },
+    Relation {
         cause: "BT058",
         effects: &["BT005", "BT006"],
         is_meant: same_subject,

@@ -29,6 +29,7 @@ mod fragmented_carriers;
 mod gc_share;
 mod growing_message_queue;
 mod heap_settings;
+mod hibernation;
 mod hot_code;
 mod huge_pages;
 mod idle_heaps;
@@ -159,4 +160,5 @@ pub const RULES: &[Rule] = &[
     udp_drops::RULE,
     trace_left_on::RULE,
     mnesia_partitioned::RULE,
+    hibernation::RULE,
 ];
