@@ -112,8 +112,9 @@
                 listing = none, to_list = [], listed = #{},
                 procs = #procs{},
                 heaps = #round{cost_ns = 500}, large = #{}, vheap = 0,
-                %% Whom `stands' has found that others wait for, and who got the heaviest ones of `messages', until `processes' is read.
-                waited_for = [], received = [],
+                %% Whom `stands' has found that others wait for, who got the heaviest ones of `messages', and whom `traces' has found that
+                %% traces are sent to, until `processes' is read.
+                waited_for = [], received = [], tracers = [],
                 stands_first = true,          % whether `stands' has yet to be read for the first time
                 %% Where those that did the most ran since `processes' was read, and where they stood while they waited in the midst of
                 %% something: Pid => #{{ran | stood, stack} => how often}.
@@ -147,6 +148,8 @@
 -include("parts/identity.hrl").       % name, label, parent of a process
 -include("parts/crashes.hrl").        % `crashes' and the exit monitor
 -include("parts/top_processes.hrl").  % `processes'
+-include("parts/tracing.hrl").        % `traces': traces that are on
+-include("parts/mnesia.hrl").         % what Mnesia says of itself
 -include("parts/broker.hrl").         % `broker', `broker_clients'
 -include("parts/tables.hrl").         % `ets'
 -include("parts/ports.hrl").          % `ports', `dist'

@@ -20,6 +20,8 @@ tests() ->
      {"where_the_busiest_wait_in_the_midst_of_something_is_told", fun waiting_amidst/1},
      {"of_a_great_many_processes_some_are_looked_at", fun some_of_many/1},
      {"ports_of_programs_are_counted", fun ports_of_programs/1},
+     {"who_is_sent_traces_is_told", fun traces/1},
+     {"what_mnesia_says_of_its_log_and_nodes_is_told", fun mnesia/1},
      {"what_rabbitmq_counts_is_told_of_its_queues_and_clients", fun broker/1},
      {"messages_are_weighed_when_they_come", fun weighed_messages/1},
      {"short_lived_work_is_seen_by_chance", fun seen_by_chance/1},
@@ -105,6 +107,40 @@ ports_of_programs(Target) ->
     check("with three more", Before + 3, Count()),
     call(Target, stop, [Programs]),
     wait(fun() -> Count() =:= Before end, 5000),
+    agent_client:leave(Agent).
+
+%% In the only session that there was before 27, and in others.
+traces(#target{release = Release} = Target) ->
+    Busy = call(Target, busy, [2]),
+    Agent = join(Target),
+    Look = fun(N) -> value(traces, lists:last([agent_client:sample(Agent, N, [procs, ran, traces]) || _ <- [1, 2]])) end,
+    #{rows := []} = Look(1),
+    Tracers = call(Target, traces, [Busy]),
+    Told = [list_to_binary(call(Target, erlang, pid_to_list, [T])) || T <- call(Target, tracers, [Tracers])],
+    Names = case Release >= 27 of true -> [<<>>, <<"agent_test">>]; false -> [<<>>] end,
+    wait(fun() ->
+             #{rows := Rows, sampled := Sampled} = Look(2),
+             check("bounded", Sampled, fun(S) -> S =< 25 end),
+             lists:sort([{S, T, New, Flags} || #{session := S, tracer := T, new := New, flags := Flags, traced := N} <- Rows, N > 0 orelse New])
+                 =:= lists:sort([{S, T, S =:= <<>>, [garbage_collection]} || {S, T} <- lists:zip(Names, Told)])
+         end, 10000),
+    Rows = maps:get(rows, value(processes, agent_client:sample(Agent, 3, [processes]))),
+    check("their rows", [], Told -- [P || #{pid := P, by := By} <- Rows, lists:member(tracer, By)]),
+    call(Target, stop, [Tracers]),
+    wait(fun() -> maps:get(rows, Look(4)) =:= [] end, 5000),
+    call(Target, stop, [Busy]),
+    agent_client:leave(Agent).
+
+%% Its tables, without Mnesia.
+mnesia(Target) ->
+    Agent = join(Target),
+    Look = fun(N) -> {value(counts, agent_client:sample(Agent, N, [counts])), value(dist, agent_client:sample(Agent, N, [dist]))} end,
+    {None, #{mnesia := []}} = Look(1),
+    check("without it", false, maps:is_key(mnesia, None)),
+    Mnesia = call(Target, mnesia, []),
+    {#{mnesia := Told}, #{mnesia := []}} = Look(2),
+    check("counters", #{commits => 1, restarts => 2, failures => 3, log_writes => 2040, log_dumped => 1000, log_threshold => 100}, Told),
+    call(Target, stop, [Mnesia]),
     agent_client:leave(Agent).
 
 %% With so many processes a round takes some samples, and a list of them is made beside, now and then: what is hot at first is

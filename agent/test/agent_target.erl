@@ -1,7 +1,7 @@
 %% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
 -module(agent_target).
 -export([init/1, supervised/1, start_child/1, child/1, respawned/1,
-         contended/4, contend/3, idle/1, broker/0, programs/1, busy/1, collecting/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, hung_until/1, flood/1, named/1, labelled/1, short_lived/1, toiling/0, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
+         contended/4, contend/3, idle/1, broker/0, mnesia/0, traces/1, tracers/1, programs/1, busy/1, collecting/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, hung_until/1, flood/1, named/1, labelled/1, short_lived/1, toiling/0, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
          population/1, holding/1, holding_for_another/1, held/1, waited_for/1, services/1, listers/1, sending/2, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
 %% How many processes of the agent's are making a list just now, and when that was looked at: those that a collector has beside
@@ -142,6 +142,37 @@ short_lived(Count) ->
 programs(Count) ->
     Cat = os:find_executable("cat"),
     keep(fun() -> [open_port({spawn_executable, Cat}, [stream]) || _ <- lists:seq(1, Count)] end).
+
+%% Traces of the processes linked to Busy, and of all new ones, to one tracer; since OTP 27 of the same in a session, to another one.
+traces(Busy) ->
+    {links, Pids} = process_info(Busy, links),
+    keep(fun() ->
+             Sink = fun Sink() -> receive _ -> Sink() end end,
+             Tracer = spawn_link(Sink),
+             [erlang:trace(P, true, [garbage_collection, {tracer, Tracer}]) || P <- [new_processes | Pids]],
+             Others = case list_to_integer(erlang:system_info(otp_release)) >= 27 of
+                          true ->
+                              Other = spawn_link(Sink),
+                              Session = apply(trace, session_create, [agent_test, Other, []]),
+                              [apply(trace, process, [Session, P, true, [garbage_collection]]) || P <- Pids],
+                              put(session, Session),
+                              [Other];
+                          false -> []
+                      end,
+             put(tracers, [Tracer | Others])
+         end).
+
+tracers(Tracing) -> kept(tracers, Tracing).
+
+%% What of Mnesia's tables is read.
+mnesia() ->
+    keep(fun() ->
+             [ets:new(T, [named_table, public]) || T <- [mnesia_stats, mnesia_gvar]],
+             ets:insert(mnesia_stats, [{trans_commits, 1}, {trans_restarts, 2}, {trans_failures, 3}, {trans_log_writes, 2000},
+                                       {trans_log_writes_left, 60}, {trans_log_writes_prev, 1000}]),
+             ets:insert(mnesia_gvar, [{dump_log_write_threshold, 100}, {{current, db_nodes}, [node()]},
+                                      {{schema, disc_copies}, [node(), 'other@nowhere']}, {{schema, ram_copies}, []}])
+         end).
 
 %% The tables of a RabbitMQ with two queues, a consumer that requeues, and a client that has just come.
 broker() ->

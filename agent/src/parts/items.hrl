@@ -56,6 +56,7 @@ read(stands, Params, State) -> stands(bounded(sample, Params, 1, 200, 1000), Sta
 read(ets, Params, State) -> tables(bounded(top, Params, 1, 10, 50), State);
 read(ports, Params, State) -> ports(bounded(top, Params, 1, 10, 50), State);
 read(dist, _, State) -> dist(State);
+read(traces, _, State) -> traces(State);
 read(events, _, State) -> events(State);
 read(host, Params, State) -> host(Params, State);
 read(allocators, _, _) -> allocators();
@@ -66,16 +67,6 @@ read(collect, Params, State) -> collections(bounded(top, Params, 1, 20, 100), Pa
 read(code_memory, Params, _) -> code_memory(bounded(top, Params, 1, 20, 200), Params);
 read(locks, Params, State) -> locks(bounded(top, Params, 1, 200, 2000), Params, State);
 read(_, _, _) -> throw(unsupported).
-
-%% Mnesia's own counters of transactions, as mnesia:system_info/1 reads them; none where Mnesia does not run.
-mnesia() ->
-    Read = fun(Counter) -> ets:lookup_element(mnesia_stats, Counter, 2) end,
-    try [Read(C) || C <- [trans_commits, trans_restarts, trans_failures]] of
-        [Commits, Restarts, Failures] when is_integer(Commits), is_integer(Restarts), is_integer(Failures) ->
-            #{mnesia => #{commits => Commits, restarts => Restarts, failures => Failures}};
-        _ -> #{}
-    catch error:badarg -> #{}
-    end.
 
 %% Once it has ended, the VM counts as many processes as before: otherwise `procs', which is read next, would take the difference
 %% for new processes and have all of them listed again. It runs as soon as the collector waits, however long the run queue is.

@@ -51,7 +51,8 @@ processes(Top, #state{procs = #procs{busy = Busy, queued = Queued} = Procs, larg
     Referring = Foreign(Heaps#heaps.binaries),
     Why = [{P, reductions} || P <- best(Busy, Top)] ++ [{P, memory} || P <- Largest]
         ++ [{P, queue} || P <- best(Queued, Top)] ++ [{P, binary} || P <- Referring]
-        ++ [{P, waited_for} || P <- State#state.waited_for] ++ [{P, message} || P <- State#state.received],
+        ++ [{P, waited_for} || P <- State#state.waited_for] ++ [{P, message} || P <- State#state.received]
+        ++ [{P, tracer} || P <- State#state.tracers],
     Masters = maps:from_list(ets:select(ac_tab, [{{{application_master, '$1'}, '$2'}, [], [{{'$2', '$1'}}]}])),
     IsWalked = may_walk(),
     Rows = details(fun(Pid) -> process_row(Pid, Masters, Features, IsWalked) end, unique([Pid || {Pid, _} <- Why]), State1),
@@ -67,7 +68,8 @@ processes(Top, #state{procs = #procs{busy = Busy, queued = Queued} = Procs, larg
            rows => [(maps:merge(Title(Pid), Row))#{by => [B || {P, B} <- Why, P =:= Pid], delta_reductions => maps:get(Pid, Busy, 0),
                          ran => most_of(ran, Pid, State#state.ran), stood => most_of(stood, Pid, State#state.ran)}
                     || {Pid, Row} <- Rows]},
-     State1#state{heaps = Round, vheap = OfParts, procs = Procs#procs{busy = #{}, queued = #{}}, waited_for = [], received = [], ran = #{}, work = #{},
+     State1#state{heaps = Round, vheap = OfParts, procs = Procs#procs{busy = #{}, queued = #{}}, waited_for = [], received = [], tracers = [],
+                  ran = #{}, work = #{},
                   large = maps:from_list([{Pid, true} || Pid <- Largest ++ Referring])}}.
 
 most_of(How, Pid, Ran) ->

@@ -96,6 +96,8 @@ pub enum Item {
     Events,
     /// Distribution channels.
     Dist,
+    /// Traces that are on.
+    Traces,
     /// Allocators.
     Allocators,
     /// Who starts processes.
@@ -136,6 +138,7 @@ impl Item {
             Item::Ets(_) => "ets",
             Item::Ports(_) => "ports",
             Item::Dist => "dist",
+            Item::Traces => "traces",
             Item::Allocators => "allocators",
             Item::Spawns => "spawns",
             Item::Atoms => "atoms",

@@ -54,6 +54,7 @@ const IN_DETAIL: &[Item] = &[
     // Before the closer looks, which those that are waited for have, too, and those that get the heaviest messages.
     Item::Stands(200),
     Item::Messages,
+    Item::Traces,
     Item::Processes(20),
     Item::Ets(20),
     Item::Ports(20),

@@ -229,6 +229,9 @@ impl Node {
         self.fill_allocators(s, &mut put);
         self.fill_listeners(s, &mut put);
         self.fill_programs(s, &mut put);
+        for (metric, entity, value) in &self.gauges {
+            put(metric, entity, *value);
+        }
         for (metric, entity, first, growth) in &self.broker {
             put(metric, entity, first + growth * s);
         }
@@ -315,6 +318,9 @@ impl Node {
         for (kind, first, growth) in &self.kinds {
             let wave = if *kind == "binary" && s % 4 == 3 { self.binary_waves } else { 0 };
             out.family(&metrics::MEMORY, "", kind, first + growth * s + wave);
+        }
+        for (entity, flag) in &self.trace_flags {
+            out.family(&metrics::TRACE_FLAGS, entity, flag, 1);
         }
         for (name, first, growth) in &self.large_tables {
             out.sample.tables.push(TableRow {

@@ -181,6 +181,10 @@ pub struct Node {
     pub program_ports: Option<i64>,
     /// RabbitMQ's own counters: metric, entity, value in the beginning and growth per second. None, if empty.
     pub broker: Vec<(&'static Metric, &'static str, i64, i64)>,
+    /// Gauges that few nodes have: metric, entity, value.
+    pub gauges: Vec<(&'static Metric, &'static str, i64)>,
+    /// Flags of traces: entity, flag.
+    pub trace_flags: Vec<(&'static str, &'static str)>,
     pub without: Vec<&'static Metric>,
 }
 
@@ -410,6 +414,8 @@ pub fn node() -> Node {
         }],
         zombies: 0,
         broker: Vec::new(),
+        gauges: vec![(&beamtune_model::metrics::TRACE_SAMPLED, "", 25)],
+        trace_flags: Vec::new(),
         program_ports: Some(2),
         without: Vec::new(),
     }

@@ -32,6 +32,8 @@ families! {
         "Time per state of a thread: statistics(microstate_accounting). It is on in windows, a tenth of the time, so a state's share of the thread's sum is what counts. Rounded down to whole microseconds. States are an open set; basic builds have aux, check_io, emulator, gc, other, port, sleep.";
     MEMORY = Memory, Bytes, Gauge,
         "Allocated memory by kind: erlang:memory/0 (total, processes, system, atom, binary, code, ets …).";
+    TRACE_FLAGS = TraceFlag, Count, Gauge,
+        "1 for each flag of a trace that is on: call, procs, send, receive, running, garbage_collection …: erlang:trace_info(Pid, flags).";
 }
 
 metrics! {
@@ -60,6 +62,12 @@ metrics! {
         "Transactions of Mnesia that met a lock and began anew: mnesia:system_info(transaction_restarts).";
     MNESIA_FAILURES = Vm / "mnesia_failures", Count, Counter,
         "Transactions of Mnesia that were given up: mnesia:system_info(transaction_failures).";
+    MNESIA_LOG_WRITES = Vm / "mnesia_log_writes", Count, Counter,
+        "Entries that Mnesia has written to its transaction log: mnesia:system_info(transaction_log_writes).";
+    MNESIA_LOG_DUMPED = Vm / "mnesia_log_dumped", Count, Counter,
+        "Of them, those that were written when the last dump of the log into the tables' files was begun.";
+    MNESIA_LOG_THRESHOLD = Vm / "mnesia_log_threshold", Count, Gauge,
+        "After so many entries the log is dumped: dump_log_write_threshold of Mnesia.";
     ACTIVE_TASKS = Vm / "active_tasks", Count, Gauge,
         "Running and runnable processes and ports, normal schedulers: statistics(total_active_tasks).";
     SCHEDULERS_ONLINE = Vm / "schedulers_online", Count, Gauge,
@@ -167,6 +175,14 @@ metrics! {
     DIST_QUEUE = Dist / "queue", Bytes, Gauge, "Bytes waiting to be sent to the node.";
     DIST_INPUT = Dist / "input", Bytes, Counter, "Bytes received from the node.";
     DIST_OUTPUT = Dist / "output", Bytes, Counter, "Bytes sent to the node.";
+    MNESIA_RUNS = Dist / "mnesia", Count, Gauge,
+        "Of a connected node that has a copy of Mnesia's schema: 1 where Mnesia runs together with it, 0 where not (every ten seconds).";
+
+    // Traces that are on.
+    TRACE_SAMPLED = Trace / "sampled", Count, Gauge,
+        "Processes that were asked whether they are traced: the busiest ones, and some others where any are busy (every ten seconds); the entity is empty.";
+    TRACED = Trace / "traced", Count, Gauge, "How many of them are traced for this tracer.";
+    TRACE_NEW = Trace / "new", Count, Gauge, "1 where new processes or ports will be traced: erlang:trace_info(new_processes, flags).";
 
     // RabbitMQ's own counters (rabbit_core_metrics): sizes and churn each second, the rest every ten seconds.
     BROKER_CONNECTIONS = Broker / "connections", Count, Gauge, "Client connections of this node: the table connection_created.";

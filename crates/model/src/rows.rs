@@ -22,6 +22,8 @@ pub enum Rank {
     WaitedFor,
     /// It got one of the heaviest messages that were seen to come.
     Message,
+    /// Traces are sent to it.
+    Tracer,
 }
 
 text_names!(Rank {
@@ -31,6 +33,7 @@ text_names!(Rank {
     Binary => "binary",
     WaitedFor => "waited_for",
     Message => "message",
+    Tracer => "tracer",
 });
 
 /// One process in one second's scan; those with the most reductions and the longest queues are recorded.

@@ -45,6 +45,10 @@ pub enum Group {
     Code,
     /// Distribution channels; entity = name of the other node.
     Dist,
+    /// Traces that are on; entity tracer and name of the trace session, with [`PARTS`] between them, or empty for what was looked at.
+    Trace,
+    /// Flags of these traces; entity as of [`Group::Trace`], name = flag.
+    TraceFlag,
     /// What measuring costs the node; entity = item, or empty for the whole sample.
     Agent,
     /// RabbitMQ's own totals; the entity is empty.
@@ -99,6 +103,8 @@ text_names!(Group {
     Mmap => "mmap",
     Code => "code",
     Dist => "dist",
+    Trace => "trace",
+    TraceFlag => "trace_flag",
     Agent => "agent",
     Broker => "broker",
     BrokerQueue => "broker_queue",
@@ -134,6 +140,7 @@ impl Group {
             Group::Allocator | Group::FixAlloc | Group::Mseg | Group::Mmap => &["allocators"],
             Group::Code => &["code_memory"],
             Group::Dist => &["dist"],
+            Group::Trace | Group::TraceFlag => &["traces"],
             Group::Agent => &[],
             Group::Broker => &["broker", "broker_clients"],
             Group::BrokerQueue | Group::BrokerClient | Group::BrokerConnection | Group::BrokerOpener => {

@@ -377,6 +377,10 @@ impl Replace {
                 let parts: Vec<String> = text.split(PARTS).map(|part| self.name(part)).collect();
                 parts.join(&PARTS.to_string())
             }
+            Group::Trace | Group::TraceFlag => {
+                let part = |part: &str| if is_id(part) { part.to_owned() } else { self.name(part) };
+                text.split(PARTS).map(part).collect::<Vec<_>>().join(&PARTS.to_string())
+            }
             Group::HostFiles if text.starts_with('/') => self.path(text),
             _ => self.path_of_words(text),
         }

@@ -46,7 +46,25 @@ const RELATIONS: &[Relation] = &[
         why: "messages that nobody takes wait for ever",
     },
     Relation {
-        cause: "BT081",
+        cause: "BT076",
+        effects: &["BT005", "BT006", "BT011", "BT042", "BT053", "BT062", "BT073"],
+        is_meant: same_subject,
+        why: "it handles the traces",
+    },
+    Relation {
+        cause: "BT078",
+        effects: &["BT011", "BT017", "BT029", "BT046"],
+        is_meant: runs,
+        why: "each hibernation collects the whole heap, and gives back what it took",
+    },
+    Relation {
+        cause: "BT078",
+        effects: &["BT073"],
+        is_meant: same_subject,
+        why: "going into hibernation and coming out of it is most of what these processes do",
+    },
+    Relation {
+        cause: "BT080",
         effects: &["BT017", "BT027", "BT031"],
         is_meant: same_subject,
         why: "the specifications that it keeps are its heap",
@@ -208,7 +226,7 @@ const RELATIONS: &[Relation] = &[
     },
     Relation {
         cause: "BT002",
-        effects: &["BT054", "BT080"],
+        effects: &["BT054", "BT079"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
         why: "whoever accepts or reads is stopped with all others when the quota is used up",
     },
@@ -232,13 +250,13 @@ const RELATIONS: &[Relation] = &[
     },
     Relation {
         cause: "BT049",
-        effects: &["BT054", "BT080"],
+        effects: &["BT054", "BT079"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
         why: "whoever accepts or reads waits with all others for CPUs that others use",
     },
     Relation {
         cause: "BT004",
-        effects: &["BT054", "BT080"],
+        effects: &["BT054", "BT079"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
         why: "whoever accepts or reads waits with all others for a CPU",
     },
@@ -256,13 +274,13 @@ const RELATIONS: &[Relation] = &[
     },
     Relation {
         cause: "BT035",
-        effects: &["BT054", "BT080"],
+        effects: &["BT054", "BT079"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
         why: "whoever accepts or reads waits with all others for a scheduler",
     },
     Relation {
         cause: "BT065",
-        effects: &["BT054", "BT080"],
+        effects: &["BT054", "BT079"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
         why: "whoever accepts or reads waits with all others for a scheduler",
     },
@@ -452,7 +470,7 @@ const RELATIONS: &[Relation] = &[
     },
     Relation {
         cause: "BT060",
-        effects: &["BT054", "BT080"],
+        effects: &["BT054", "BT079"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
         why: "whoever accepts or reads waits with all others for a CPU that programs have",
     },

@@ -29,6 +29,7 @@ mod fragmented_carriers;
 mod gc_share;
 mod growing_message_queue;
 mod heap_settings;
+mod hibernation;
 mod hot_code;
 mod huge_pages;
 mod idle_heaps;
@@ -44,6 +45,7 @@ mod memory_growing;
 mod memory_near_limit;
 mod memory_outside;
 mod mmap_churn;
+mod mnesia_partitioned;
 mod no_kernel_poll;
 mod node_died;
 mod numa;
@@ -75,6 +77,7 @@ mod supervisor_memory;
 mod swapped_out;
 mod table_scans;
 mod too_few_schedulers;
+mod trace_left_on;
 mod udp_drops;
 mod unread_messages;
 mod unread_sockets;
@@ -157,6 +160,9 @@ pub const RULES: &[Rule] = &[
     hot_code::RULE,
     external_waits::RULE,
     udp_drops::RULE,
+    trace_left_on::RULE,
+    mnesia_partitioned::RULE,
+    hibernation::RULE,
     unread_sockets::RULE,
     supervisor_memory::RULE,
 ];

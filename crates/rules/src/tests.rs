@@ -16,12 +16,14 @@ mod listen;
 mod locks;
 mod memory;
 mod messages;
+mod mnesia;
 mod near_limit;
 mod priorities;
 mod processes;
 mod programs;
 mod setup;
 mod tables;
+mod traces;
 mod waiting;
 
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! Counters and gauges of the whole VM, its threads and its queues.
 
+use beamtune_model::series::PARTS;
 use beamtune_model::{SampleBuilder, metrics, units};
 
-use super::{Known, MOST_ENTITIES, list, needed, number};
+use super::{Known, MOST_ENTITIES, list, needed, number, rows, text};
 use crate::etf::{Term, TermError};
 
 /// Microstate accounting: a row of counters per thread, in the order of `states`.
@@ -98,6 +99,31 @@ pub(super) fn counts(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(),
         out.metric(&metrics::MNESIA_COMMITS, "", needed(mnesia, "commits")?);
         out.metric(&metrics::MNESIA_RESTARTS, "", needed(mnesia, "restarts")?);
         out.metric(&metrics::MNESIA_FAILURES, "", needed(mnesia, "failures")?);
+        for (metric, key) in [
+            (&metrics::MNESIA_LOG_WRITES, "log_writes"),
+            (&metrics::MNESIA_LOG_DUMPED, "log_dumped"),
+            (&metrics::MNESIA_LOG_THRESHOLD, "log_threshold"),
+        ] {
+            if let Some(count) = number(mnesia, key)? {
+                out.metric(metric, "", count);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Traces that are on, by who they are sent to.
+pub(super) fn traces(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    out.metric(&metrics::TRACE_SAMPLED, "", needed(value, "sampled")?);
+    for row in rows(value, "rows")? {
+        let tracer = text(row, "tracer")?.unwrap_or_default();
+        let session = text(row, "session")?.unwrap_or_default();
+        let entity = format!("{tracer}{PARTS}{session}");
+        out.metric(&metrics::TRACED, &entity, needed(row, "traced")?);
+        out.metric(&metrics::TRACE_NEW, &entity, row.field("new")?.as_bool()?.into());
+        for flag in rows(row, "flags")? {
+            out.family(&metrics::TRACE_FLAGS, &entity, flag.as_atom()?, 1);
+        }
     }
     Ok(())
 }

@@ -129,5 +129,14 @@ pub(super) fn dist(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), T
             }
         }
     }
+    // An agent of an earlier version does not tell.
+    if value.get("mnesia")?.is_some() {
+        for row in rows(value, "mnesia")? {
+            let [node, runs] = row.tuple_of()?;
+            if let Some(node) = words(node)? {
+                out.metric(&metrics::MNESIA_RUNS, &node, runs.as_bool()?.into());
+            }
+        }
+    }
     Ok(())
 }

@@ -129,6 +129,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let has_queue = whose.with_queue().is_some();
     let hibernates = whose.hibernates();
 
+    let draft = if hibernates {
+        draft.confirmed_by("the same load without hibernate in the returns of these processes: collections a second must fall")
+    } else {
+        draft
+    };
+
     let meet = dirty >= DIRTY_MEET
         && dirty_schedulers(period).is_some_and(|threads| dirty >= DIRTY_SHARE * threads)
         && view::shares_dirty_allocators(&period.facts);

@@ -1,4 +1,4 @@
-//! BT081: a supervisor keeps more memory than its children account for.
+//! BT080: a supervisor keeps more memory than its children account for.
 //!
 //! A supervisor that is not `simple_one_for_one` keeps the specification of a permanent or transient child that has ended normally, with its
 //! start arguments, until `supervisor:delete_child/2` (supervisor.erl: `del_child`).
@@ -13,7 +13,7 @@ use crate::rule::{Draft, Judgement, Rule, Topic};
 use crate::signals::memory::{self, megabytes};
 
 pub const RULE: Rule = Rule {
-    code: Code("BT081"),
+    code: Code("BT080"),
     name: "supervisor-memory",
     question: "Does a supervisor hold child specifications of children that have ended?",
     confirm: "supervisor:count_children(Supervisor): specs are far more than active, and grow; if they are equal, large start arguments are what it holds",

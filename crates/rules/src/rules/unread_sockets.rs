@@ -1,4 +1,4 @@
-//! BT080: bytes that have come stay in the kernel's receive queues, since the VM does not read these connections.
+//! BT079: bytes that have come stay in the kernel's receive queues, since the VM does not read these connections.
 //!
 //! By Little's law the bytes that wait, divided by the bytes that are read in a second, are the time that each of them waits. A connection
 //! that transfers much has a full queue, too, and is read in milliseconds.
@@ -15,7 +15,7 @@ use crate::signals::{limits, products};
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
-    code: Code("BT080"),
+    code: Code("BT079"),
     name: "unread-sockets",
     question: "Does the VM leave connections unread?",
     confirm: "ss -tn: Recv-Q of these connections stays above 0 while the schedulers idle",

@@ -183,6 +183,14 @@ pub(crate) fn is_in_callback(stack: &[String]) -> bool {
     stack.iter().skip(1).any(|function| begins(function, &NAMES.callbacks))
 }
 
+/// True of a function in which a process goes into hibernation, or has just come out of it: `erlang:hibernate/3`, `proc_lib:wake_up/3`, and
+/// those of OTP's behaviours (their `loop_hibernate` since OTP 28).
+pub(crate) fn is_hibernation(function: &str) -> bool {
+    let name = function.split_once(':').map_or("", |(_, name)| name);
+    begins(name, &["hibernate/", "loop_hibernate/", "wake_hib/", "wakeup_from_hibernate/"])
+        || function == "proc_lib:wake_up/3"
+}
+
 /// True of a function in which a process waits for the clock.
 pub(crate) fn is_sleep(function: &str) -> bool {
     ["timer:sleep/1", "Elixir.Process:sleep/1"].contains(&function)

@@ -86,7 +86,7 @@ fn a_supervisor_that_keeps_child_specifications_is_named() {
             n.exits = Some(vec![ended]);
         })
     };
-    let found = finding(&supervisor(30 * MB, "supervisor:calls_sup/1", 9), "BT081");
+    let found = finding(&supervisor(30 * MB, "supervisor:calls_sup/1", 9), "BT080");
     assert_eq!(
         (found.level, found.subject_text().as_deref()),
         (Level::Warning, Some("calls_sup (<0.88.0>)"))
@@ -94,15 +94,15 @@ fn a_supervisor_that_keeps_child_specifications_is_named() {
     assert_eq!(found.cost(), Some(Cost::MemoryBytes((30 * MB) as f64)));
     assert_eq!(entries(&found), ["code.temporary_children", "code.small_start_arguments"]);
     // Nothing says that children come and go.
-    assert_eq!(finding(&supervisor(30 * MB, "supervisor:calls_sup/1", 0), "BT081").level, Level::Notice);
+    assert_eq!(finding(&supervisor(30 * MB, "supervisor:calls_sup/1", 0), "BT080").level, Level::Notice);
     // Elixir's keeps none of those that have ended.
-    let dynamic = finding(&supervisor(30 * MB, "Elixir.DynamicSupervisor:init/1", 9), "BT081");
+    let dynamic = finding(&supervisor(30 * MB, "Elixir.DynamicSupervisor:init/1", 9), "BT080");
     assert_eq!(entries(&dynamic), ["code.small_start_arguments"]);
     // No supervisor; a small heap; as many children as the heap may be of.
-    assert_healthy(&supervisor(30 * MB, "calls:init/1", 9), "BT081");
-    assert_healthy(&supervisor(3 * MB, "supervisor:calls_sup/1", 9), "BT081");
+    assert_healthy(&supervisor(30 * MB, "calls:init/1", 9), "BT080");
+    assert_healthy(&supervisor(3 * MB, "supervisor:calls_sup/1", 9), "BT080");
     let many = supervisor(30 * MB, "supervisor:calls_sup/1", 9).with(|n| n.processes = (20_000, 0));
-    assert_healthy(&many, "BT081");
+    assert_healthy(&many, "BT080");
 }
 
 #[test]

@@ -154,3 +154,38 @@ fn many_that_wait_for_a_name_server_are_found() {
     });
     assert_eq!(finding(&connecting, "BT074").level, Level::Notice);
 }
+
+#[test]
+fn processes_that_hibernate_for_each_message_are_told_and_what_follows() {
+    let sick = busy().with(|n| n.gc = 0.5);
+    let samples = [
+        sample("chat:init/1", 12, false, "gen_server:wake_hib/6 proc_lib:wake_up/3"),
+        sample("chat:init/1", 6, false, "erlang:hibernate/3"),
+        sample("chat:init/1", 4, false, "chat:handle_cast/2 gen_server:try_dispatch/4"),
+    ];
+    let period = with(&sick, &samples);
+    let hibernation = found(&period, "BT078").expect("hibernation");
+    assert_eq!(
+        (hibernation.level, hibernation.subject_text().as_deref()),
+        (Level::Warning, Some("chat:init/1"))
+    );
+    let gc = found(&period, "BT011").expect("gc");
+    assert_eq!(gc.follows.map(|of| of.code.0), Some("BT078"));
+    // Most of the samples are work; or there is little garbage collection, or few samples.
+    let works = [
+        samples[1].clone(),
+        sample("chat:init/1", 30, false, "chat:handle_cast/2 gen_server:try_dispatch/4"),
+    ];
+    let healthy = |period: &Period| matches!(outcome(period, "BT078"), Outcome::Healthy(_));
+    assert!(
+        healthy(&with(&sick, &works))
+            && healthy(&with(&busy(), &samples))
+            && healthy(&with(&sick, &samples[1..2]))
+    );
+    // Once in hibernation, and since then at work.
+    let worked = [sample("chat:init/1", 30, false, "lists:member/2 chat:loop/1 proc_lib:wake_up/3")];
+    assert!(healthy(&with(&sick, &worked)));
+    // Those that hibernate make next to none of the garbage.
+    let others = [samples[0].clone(), sample("report", 90, true, "report:run/1")];
+    assert!(healthy(&with(&sick, &others)));
+}

@@ -178,7 +178,7 @@ fn connected(group: &'static str, followed: &'static [(&'static str, i64, Option
 fn connections_that_nobody_reads_are_found_with_how_long_their_bytes_wait() {
     const C2S: &str = "0.0.0.0:5222";
     let check = |node: &Node, level: Level, begins: &str, fixes: &[&str]| {
-        let found = finding(node, "BT080");
+        let found = finding(node, "BT079");
         assert_eq!((found.level, entries(&found)), (level, fixes.to_vec()), "{found:#?}");
         assert!(found.summary.starts_with(begins), "{}", found.summary);
     };
@@ -198,12 +198,12 @@ fn connections_that_nobody_reads_are_found_with_how_long_their_bytes_wait() {
     let busy = shaped.clone().with(|n| n.active = 0.97);
     check(&busy, Level::Warning, text, &[]);
     // A transfer at full speed always has bytes that wait, for milliseconds.
-    assert_healthy(&connected(C2S, &[("10.0.0.7:41234", 6_000_000, Some(100_000_000))]), "BT080");
-    assert_healthy(&connected(C2S, &[]), "BT080");
+    assert_healthy(&connected(C2S, &[("10.0.0.7:41234", 6_000_000, Some(100_000_000))]), "BT079");
+    assert_healthy(&connected(C2S, &[]), "BT079");
     let short = shaped.with(|n| n.seconds = 3);
-    assert!(matches!(outcome(&short.period(), "BT080"), Outcome::NotJudged { .. }));
+    assert!(matches!(outcome(&short.period(), "BT079"), Outcome::NotJudged { .. }));
     let without = node().with(|n| n.without.push(&metrics::TCP_LOOKED_AT));
-    assert!(matches!(outcome(&without.period(), "BT080"), Outcome::NotJudged { .. }));
+    assert!(matches!(outcome(&without.period(), "BT079"), Outcome::NotJudged { .. }));
 }
 
 #[test]

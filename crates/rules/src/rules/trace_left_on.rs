@@ -1,0 +1,208 @@
+//! BT076: a trace is on.
+//!
+//! Each event of a traced process is a message to one process, the tracer. A trace that nobody ends goes on after its user has left, and what
+//! it costs is charged to the processes that are traced and to the tracer.
+
+use beamtune_model::series::PARTS;
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessUse, Remedy, Scale, SeriesStat, Subject,
+    Threshold, Unit, Use, metrics,
+};
+
+use crate::remedy;
+use crate::rule::{Draft, Judgement, MINOR, Rule};
+use crate::signals::{hot_code, stack};
+use crate::view;
+
+pub const RULE: Rule = Rule {
+    code: Code("BT076"),
+    name: "trace-left-on",
+    question: "Does somebody trace processes?",
+    confirm: "end the trace under the same load: CPU and latency must fall, and the tracer's message queue must empty",
+    needs: &[&metrics::TRACE_SAMPLED],
+    account: Account::CpuUsed,
+    judge,
+    thresholds: &[RUNS, QUEUE],
+    ..Rule::COMMON
+};
+
+const RUNS: Threshold = Threshold::new(
+    "trace-left-on.tracer_share",
+    "share of samples in which the tracer runs or is runnable",
+    Scale {
+        notice: 0.02,
+        warning: 0.20,
+        critical: 0.90,
+        source: "judgement: a tracer that always runs cannot keep up, and its message queue grows until memory ends",
+    },
+);
+
+const QUEUE: Threshold = Threshold::new(
+    "trace-left-on.tracer_queue",
+    "messages in the tracer's message queue",
+    Scale {
+        notice: 100.0,
+        warning: 1_000.0,
+        critical: 100_000.0,
+        source: "judgement: as for any message queue that is not emptied; traces come faster than they are handled",
+    },
+);
+
+/// Profilers of OTP: names of their trace sessions, or of their processes. Somebody measures.
+const PROFILERS: &[&str] = &["tprof", "eprof", "fprof", "cprof", "instrument"];
+
+/// Without sessions, in no tool's name.
+const END_ALL: &str = "erlang:trace(all, false, [all]), erlang:trace_pattern({'_', '_', '_'}, false, [local, meta, call_count, call_time]), \
+                       erlang:trace_pattern({'_', '_', '_'}, false, [])";
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let sampled = period.stat(&metrics::TRACE_SAMPLED, "")?;
+    let tracers = period.entities(Group::Trace).into_iter().filter_map(|entity| Trace::of(period, entity));
+    // What has ended before the last sample is no concern any more.
+    let (last, asked) = (sampled.last.t, total(sampled));
+    let drafts = tracers.filter(|trace| trace.last >= last).map(|trace| trace.describe(period, asked));
+    Ok(Judgement::found_or_healthy(
+        drafts.collect(),
+        format!("neither new processes nor any of {asked:.0} sampled ones are traced"),
+    ))
+}
+
+/// What all samples of a gauge add up to.
+fn total(stat: &SeriesStat) -> f64 {
+    stat.mean() * f64::from(stat.samples)
+}
+
+/// What is sent to one tracer.
+struct Trace<'a> {
+    tracer: &'a str,
+    session: &'a str,
+    /// Sampled processes that are traced for it.
+    traced: f64,
+    is_new_traced: bool,
+    flags: Vec<&'a str>,
+    process: Option<&'a ProcessUse>,
+    /// When it was read last.
+    last: i64,
+}
+
+impl<'a> Trace<'a> {
+    fn of(period: &'a Period, entity: &'a str) -> Option<Self> {
+        let (tracer, session) = entity.split_once(PARTS)?;
+        let traced = period.stat(&metrics::TRACED, entity).ok()?;
+        let flags = period.family(&metrics::TRACE_FLAGS, entity).map(|(name, _)| name);
+        Some(Trace {
+            tracer,
+            session,
+            traced: total(traced),
+            is_new_traced: period.stat(&metrics::TRACE_NEW, entity).is_ok_and(|new| new.max > 0),
+            flags: flags.collect(),
+            process: period.process(tracer),
+            last: traced.last.t,
+        })
+    }
+
+    /// Name, start function and parent of the tracer, and the session: by what tools are known.
+    fn is_of(&self, tool: &str) -> bool {
+        let row = self.process.and_then(|process| process.row.as_ref());
+        let names = row
+            .into_iter()
+            .flat_map(|row| [&row.name, &row.initial_call, &row.current_function, &row.parent]);
+        let begins = |name: &str| {
+            name.strip_prefix(tool).is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '_']))
+        };
+        let on_stack = row.is_some_and(|row| row.stack.iter().any(|at| begins(at)));
+        self.session == tool || on_stack || names.flatten().any(|name| begins(name))
+    }
+
+    fn describe(&self, period: &Period, sampled: f64) -> Draft {
+        let who = self.process.map_or_else(|| self.tracer.to_owned(), ProcessUse::title);
+        let profiler = PROFILERS.iter().find(|tool| self.is_of(tool));
+        let runs = self.process.and_then(stack::wanted_to_run);
+        let queue = self.process.and_then(|process| view::queue_now(period, process));
+        let by_runs = runs.and_then(|share| RUNS.of(period).severity(share));
+        let by_queue = queue.and_then(|length| QUEUE.of(period).severity(length));
+        let severity = by_runs.into_iter().chain(by_queue).fold(MINOR, f64::max);
+        let whom = match (self.traced > 0.0, self.is_new_traced) {
+            (true, true) => {
+                format!("{:.0} of {sampled:.0} sampled processes and all new ones are traced", self.traced)
+            }
+            (true, false) => format!("{:.0} of {sampled:.0} sampled processes are traced", self.traced),
+            (false, _) => "all new processes or ports are traced".to_owned(),
+        };
+        let by = match profiler {
+            Some(tool) => format!("the profiler {tool} is on"),
+            None => "a trace is on".to_owned(),
+        };
+        let behind = match (queue.filter(|_| by_queue.is_some()), runs.filter(|_| by_runs.is_some())) {
+            (Some(length), _) => format!("; {length:.0} messages wait for the tracer {who}"),
+            (None, Some(share)) => format!("; the tracer {who} runs {:.0} % of the time", 100.0 * share),
+            (None, None) => format!(" for {who}"),
+        };
+        let subject = match self.process {
+            Some(process) => process.subject(),
+            None if self.tracer.starts_with('<') => {
+                Subject::Process { pid: self.tracer.to_owned(), name: None }
+            }
+            None => Subject::Function { name: self.tracer.to_owned() },
+        };
+        let is_behind = by_queue > by_runs;
+        let waiting = queue.filter(|_| is_behind).map(Cost::Waiting);
+        let cores = self.process.filter(|_| !is_behind).and_then(|process| {
+            let all = period.stat(&metrics::SCAN_REDUCTIONS, "").ok()?.delta as f64;
+            let share = (all > 0.0).then(|| (process.reductions as f64 / all).min(1.0))?;
+            Some(Cost::CpuCores(share * hot_code::cores(period).ok()?))
+        });
+        Draft::new(severity, format!("{by}: {whom}{behind}"))
+            // Who measures knows that it costs.
+            .minor_if(profiler.is_some())
+            .about(subject)
+            .costs(waiting.or(cores))
+            .part(cores.map(|_| Use::Code))
+            .because(Evidence::text("trace flags", self.flags.join(", ")))
+            .because_some(
+                (!self.session.is_empty()).then(|| Evidence::text("trace session", self.session.to_owned())),
+            )
+            .because(
+                Evidence::number("processes that are traced", self.traced, Unit::Count)
+                    .with_text(format!("of {sampled:.0} asked: the busiest ones, and some others")),
+            )
+            .because_some(runs.map(|share| {
+                Evidence::number("the tracer runs or is runnable", share, Unit::Ratio)
+                    .against_scale(RUNS.of(period))
+            }))
+            .because_some(queue.map(|length| {
+                Evidence::number("messages in the tracer's queue", length, Unit::Count)
+                    .against_scale(QUEUE.of(period))
+            }))
+            .but("somebody may be tracing at this moment, and know it")
+            .fix(self.end(period, profiler.copied()))
+    }
+
+    fn end(&self, period: &Period, profiler: Option<&str>) -> Option<Remedy> {
+        let has_sessions = period.facts.otp_release().is_some_and(|release| release >= 27);
+        let change = if let Some(tool) = profiler {
+            format!("end the profile where it was started ({tool})")
+        } else if self.is_of("recon_trace") {
+            "recon_trace:clear()".to_owned()
+        } else if self.is_of("redbug") {
+            "redbug:stop()".to_owned()
+        } else if self.is_of("dbg") {
+            // Before 27 dbg:stop/0 may leave patterns on functions.
+            if has_sessions { "dbg:stop()" } else { "dbg:stop_clear()" }.to_owned()
+        } else if has_sessions && !self.session.is_empty() {
+            let name = self.session;
+            format!(
+                "[trace:session_destroy(S) || {{N, _}} = S <- trace:session_info(all), atom_to_list(N) =:= \"{name}\"]"
+            )
+        } else {
+            END_ALL.to_owned()
+        };
+        remedy::of(
+            period,
+            "code.end_trace",
+            &change,
+            "each traced event is a message, made by the process that is traced and handled by the tracer",
+            "CPU per request and the tracer's message queue under the same load",
+        )
+    }
+}

@@ -1,0 +1,78 @@
+//! Processes that hibernate again and again, by samples of where processes ran.
+
+use beamtune_model::{Period, WorkSample};
+
+use crate::signals::counts::largest_first;
+use crate::signals::stack;
+
+/// Fewer samples say nothing of what processes do (judgement: as of hot code).
+const MIN_SAMPLES: i64 = 8;
+
+/// Of the samples of a kind of process, at least this share must be just before or after hibernation (judgement: half). What a process does with
+/// its messages is in the others.
+const MOST: f64 = 0.5;
+
+/// Fewer samples of garbage collection say nothing of whose it is (judgement: as of hot code).
+const MIN_COLLECTED: i64 = 3;
+
+/// Kinds of processes that hibernate while they work.
+#[derive(Debug)]
+pub(crate) struct Hibernation<'a> {
+    /// Registered names, or what they were started with, with their samples, most first.
+    pub kinds: Vec<(&'a str, i64)>,
+    /// Samples of running processes: of these kinds, and all.
+    pub samples: (i64, i64),
+    /// Of those of these kinds, the ones in which they went into hibernation, or had just come out of it.
+    pub at_rest: i64,
+    /// The share of all garbage collection that is theirs.
+    pub collected: f64,
+}
+
+impl<'a> Hibernation<'a> {
+    /// `None` where no kind does.
+    pub(crate) fn of(period: &'a Period) -> Option<Self> {
+        // Who has just been woken in a loop, a call or a sleep has not run.
+        let waits = |at: &String| {
+            stack::is_receive_of_call(at) || stack::is_loop(at) || stack::is_flush(at) || stack::is_sleep(at)
+        };
+        let is_woken =
+            |one: &&WorkSample| one.is_ready && one.stack.first().is_some_and(waits) && !hibernates(one);
+        let samples: Vec<&WorkSample> = period.work_samples.iter().filter(|one| !is_woken(one)).collect();
+        let sum = |of: &dyn Fn(&WorkSample) -> bool| -> i64 {
+            samples.iter().filter(|one| of(one)).fold(0, |sum, one| sum.saturating_add(one.looks))
+        };
+        let of_kinds =
+            largest_first(samples.iter().filter_map(|one| Some((one.kind.as_deref()?, one.looks))));
+        let is_meant = |(kind, _): &(&str, i64)| {
+            // Collections may be those of hibernation, or not.
+            let seen = sum(&|one| one.kind.as_deref() == Some(*kind) && !one.collects);
+            let resting = sum(&|one| one.kind.as_deref() == Some(*kind) && !one.collects && hibernates(one));
+            resting > 0 && resting as f64 >= MOST * seen as f64
+        };
+        let kinds: Vec<(&str, i64)> = of_kinds.into_iter().filter(is_meant).collect();
+        let is_own = |one: &WorkSample| {
+            one.kind.as_deref().is_some_and(|kind| kinds.iter().any(|(own, _)| *own == kind))
+        };
+        let (own, all) = (sum(&is_own), sum(&|_| true));
+        if own < MIN_SAMPLES {
+            return None;
+        }
+        let collected = (sum(&|one| one.collects && is_own(one)), sum(&|one| one.collects));
+        Some(Hibernation {
+            samples: (own, all),
+            at_rest: sum(&|one| is_own(one) && hibernates(one)),
+            // Collections of hibernation are hardly ever seen as such: who works makes the garbage.
+            collected: match collected {
+                (own, all) if all >= MIN_COLLECTED => own as f64 / all as f64,
+                _ => own as f64 / all.max(1) as f64,
+            },
+            kinds,
+        })
+    }
+}
+
+/// Whether it goes into hibernation or has just come out of it: the innermost function. What is further out stays on the stack for as long as
+/// a process lives that has hibernated once (`proc_lib:wake_up/3`).
+fn hibernates(sample: &WorkSample) -> bool {
+    sample.stack.first().is_some_and(|at| stack::is_hibernation(at))
+}

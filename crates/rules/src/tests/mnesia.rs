@@ -1,0 +1,33 @@
+//! Rules on Mnesia.
+
+use beamtune_model::{Confidence, Level, Outcome, facts, metrics};
+
+use super::node::{Node, node};
+use super::{Read, assert_healthy, entries, finding, outcome};
+
+/// A node with Mnesia, and whether it runs together with others.
+fn with(others: &[(&'static str, i64)]) -> Node {
+    node().with(|n| {
+        n.facts.push((facts::APPLICATIONS, r#"{"kernel":"8.5","mnesia":"4.21"}"#.to_owned()));
+        n.gauges = vec![(&metrics::MNESIA_LOG_WRITES, "", 5)];
+        n.gauges.extend(others.iter().map(|(name, runs)| (&metrics::MNESIA_RUNS, *name, *runs)));
+    })
+}
+
+#[test]
+fn a_connected_node_whose_mnesia_runs_apart_is_found() {
+    let sick = with(&[("b@web2", 0), ("c@web3", 1)]);
+    let found = finding(&sick, "BT077");
+    assert_eq!((found.level, found.confidence), (Level::Warning, Confidence::Inferred));
+    assert_eq!(found.subject_text().as_deref(), Some("b@web2"));
+    assert_eq!(entries(&found), ["code.mnesia_heal", "code.mnesia_majority"]);
+    let rabbit = sick.with(|n| n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned())));
+    assert!(finding(&rabbit, "BT077").remedies[0].change.contains("rabbitmqctl"));
+    assert_healthy(&with(&[("b@web2", 1)]), "BT077");
+    assert_healthy(&with(&[]), "BT077");
+    // Without Mnesia; and a recording of before its nodes were read.
+    let without = node().with(|n| n.facts.push((facts::APPLICATIONS, r#"{"kernel":"8.5"}"#.to_owned())));
+    assert_healthy(&without, "BT077");
+    let old = with(&[]).with(|n| n.gauges = Vec::new());
+    assert!(matches!(outcome(&old.period(), "BT077"), Outcome::NotJudged { .. }));
+}
