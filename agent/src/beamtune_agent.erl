@@ -97,7 +97,7 @@
                 old_marks = [],               % when the round before visited its places, first ones first
                 %% For the other items:
                 active = {0, []},             % how many processes of the node did something, about; some of them
-                new = 0, origins = #{}, sampled = 0,  % new processes and who made some of them, since `spawns' was read
+                new = 0, origins = #{}, sampled = 0, given = #{},  % new processes and who made some of them, since `spawns' was read
                 fresh = [],                           % some of them, since `crashes' was read
                 most = [],                    % those that did the most when they were last read, these first
                 busy = #{}, queued = #{}}).   % the top ones since `processes' was read: Pid => sum, Pid => max

@@ -13,6 +13,7 @@ tests() ->
      {"a_small_budget_cuts_rounds_into_parts_that_are_exact_too", fun exact_in_parts/1},
      {"a_hot_process_among_many_is_found_when_all_were_read_once", fun hot_among_many/1},
      {"new_processes_are_told_with_who_made_them", fun new_processes/1},
+     {"new_processes_with_large_arguments_are_reported", fun large_arguments/1},
      {"of_new_atoms_it_is_told_how_they_begin", fun new_atoms/1},
      {"those_that_wait_are_told_with_whom_they_wait_for", fun waiting_for/1},
      {"one_that_has_many_monitors_waits_for_who_is_behind", fun waiting_for_one_behind/1},
@@ -200,6 +201,20 @@ new_processes(#target{release = Release} = Target) ->
     check("who made them", [{Worker, <<>>, Parent, 20}], Calls),
     agent_client:leave(Agent),
     call(Target, stop, [Population]).
+
+large_arguments(Target) ->
+    Agent = join(Target),
+    agent_client:sample(Agent, 1, [procs, spawns]),
+    [Large, Small] = [call(Target, giving, [5, Elements]) || Elements <- [20000, 100]],
+    agent_client:sample(Agent, 2, [procs]),
+    #{given := Given} = value(spawns, agent_client:sample(Agent, 3, [procs, spawns])),
+    Call = {<<"agent_target">>, <<"given">>, 1},
+    IsRight = fun([{Of, _, 5, Bytes}]) -> Of =:= Call andalso abs(Bytes - 5 * 20000 * 2 * 8) < 100000; (_) -> false end,
+    check("arguments", Given, IsRight),
+    #{given := Later} = value(spawns, agent_client:sample(Agent, 4, [procs, spawns])),
+    check("of new ones only", Later, []),
+    agent_client:leave(Agent),
+    [call(Target, stop, [Pid]) || Pid <- [Large, Small]].
 
 new_atoms(Target) ->
     Agent = join(Target),

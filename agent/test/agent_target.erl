@@ -1,6 +1,6 @@
 %% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
 -module(agent_target).
--export([init/1, supervised/1, start_child/1, child/1, respawned/1,
+-export([giving/2, given/1, init/1, supervised/1, start_child/1, child/1, respawned/1,
          contended/4, contend/3, idle/1, broker/0, mnesia/0, traces/1, tracers/1, programs/1, busy/1, collecting/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, hung_until/1, flood/1, named/1, labelled/1, short_lived/1, toiling/0, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
          population/1, holding/1, holding_for_another/1, held/1, waited_for/1, services/1, listers/1, sending/2, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
@@ -200,6 +200,15 @@ broker() ->
              ets:insert(node_metrics, {node(), [{mem_limit, 1000}, {mem_alarm, false}, {disk_free_alarm, true}, {disk_free_limit, 50}]}),
              ets:insert(node_coarse_metrics, {node(), [{disk_free, 40}]})
          end).
+
+%% So many processes that are started with a list, and wait.
+giving(Count, Elements) ->
+    keep(fun() ->
+             List = lists:seq(1, Elements),
+             [spawn_link(?MODULE, given, [List]) || _ <- lists:seq(1, Count)]
+         end).
+
+given(List) -> receive never -> List end.
 
 idle(Count) -> keep(fun() -> [spawn_link(fun forever/0) || _ <- lists:seq(1, Count)] end).
 

@@ -7,15 +7,57 @@
 -define(FEW_ALIKE, 3).
 -define(SHORT_BEGINNING, 2).
 -define(MOST_BEGINNINGS, 8).
+%% A process starts with a heap that holds its arguments, which are copied to it (HeapWords of erl_create_process). One that has run so few
+%% reductions, has never been collected and has so many words in its heap was given them: without a collection that heap does not grow.
+-define(GIVEN_REDUCTIONS, 1000).
+-define(GIVEN_WORDS, 4096).
+%% How many kinds of processes with such arguments are reported.
+-define(GIVEN_KINDS, 5).
 %% How many new processes are kept for `crashes'.
 -define(FRESH, 20).
 
 %% Asks a few of the new processes, while they still live, what they run and who made them.
 note_origins(#seen{new = New, fresh = Fresh}, #procs{origins = Origins} = Procs, #state{features = Features} = State) ->
-    Found = details(fun(Pid) -> origin(Pid, Features) end, Fresh, State),
-    Procs#procs{origins = lists:foldl(fun({_, O}, Map) -> merge(O, 1, fun erlang:'+'/2, Map) end, Origins, Found),
+    Found = details(fun(Pid) -> came(given_words(Pid), origin(Pid, Features), Pid, Features) end, Fresh, State),
+    Procs#procs{origins = lists:foldl(fun({_, {O, _}}, Map) -> merge(O, 1, fun erlang:'+'/2, Map) end, Origins, Found),
+                given = lists:foldl(fun given/2, Procs#procs.given, Found),
                 fresh = lists:sublist(Fresh ++ Procs#procs.fresh, ?FRESH),
                 new = Procs#procs.new + New, sampled = Procs#procs.sampled + length(Found)}.
+
+%% What it is, and by whom it was given how many words, if these are many.
+came(_, undefined, _, _) -> undefined;
+came(0, Origin, _, _) -> {Origin, none};
+came(Words, Origin, Pid, Features) -> {Origin, {giver(Pid, Origin, Features), Words}}.
+
+%% In the reader, before the process is asked anything that it answers itself.
+given_words(Pid) ->
+    case process_info(Pid, [reductions, garbage_collection_info]) of
+        [{_, Reductions}, {_, [{old_heap_block_size, 0} | Heaps]}] when Reductions =< ?GIVEN_REDUCTIONS ->
+            case proplists:get_value(heap_size, Heaps, 0) of
+                Words when Words >= ?GIVEN_WORDS -> Words;
+                _ -> 0
+            end;
+        _ -> 0
+    end.
+
+%% Elixir's tasks note who called for them: their parent is a supervisor.
+giver(Pid, #{name := Name, parent_call := ParentCall}, Features) ->
+    Callers = case lists:member(dictionary_item, Features) andalso process_info(Pid, {dictionary, '$callers'}) of
+                  {_, [Caller | _]} when is_pid(Caller) -> maker(Caller, Features);
+                  _ -> <<>>
+              end,
+    case {Callers, Name, ParentCall} of
+        {<<>>, <<>>, undefined} -> <<>>;
+        {<<>>, <<>>, {M, F, A}} -> <<M/binary, $:, F/binary, $/, (integer_to_binary(A))/binary>>;
+        {<<>>, <<>>, _} -> <<>>;
+        {<<>>, Name, _} -> Name;
+        {Callers, _, _} -> Callers
+    end.
+
+given({_, {#{call := Call}, {Giver, Words}}}, Given) ->
+    {Count, Sum} = maps:get({Call, Giver}, Given, {0, 0}),
+    Given#{{Call, Giver} => {Count + 1, Sum + Words}};
+given(_, Given) -> Given.
 
 %% What it runs, its parent's name, what its parent runs; `undefined' when it has ended meanwhile.
 origin(Pid, Features) ->
@@ -32,11 +74,13 @@ origin(Pid, Features) ->
         #{call := Call} -> #{call => Call, name => <<>>, parent_call => undefined}
     end.
 
-spawns(#state{procs = #procs{origins = Origins, sampled = Sampled, new = New} = Procs} = State) ->
+spawns(#state{procs = #procs{origins = Origins, sampled = Sampled, new = New, given = Given} = Procs} = State) ->
     Calls = [{Call, Name, ParentCall, Count}
              || {#{call := Call, name := Name, parent_call := ParentCall}, Count} <- maps:to_list(Origins)],
-    {#{new => New, sampled => Sampled, calls => lists:sublist(lists:reverse(lists:keysort(4, Calls)), 20)},
-     State#state{procs = Procs#procs{origins = #{}, sampled = 0, new = 0}}}.
+    Large = lists:sublist(lists:reverse(lists:keysort(4, [{Call, Giver, Count, Words * erlang:system_info(wordsize)}
+                                                          || {{Call, Giver}, {Count, Words}} <- maps:to_list(Given)])), ?GIVEN_KINDS),
+    {#{new => New, sampled => Sampled, given => Large, calls => lists:sublist(lists:reverse(lists:keysort(4, Calls)), 20)},
+     State#state{procs = Procs#procs{origins = #{}, sampled = 0, new = 0, given = #{}}}}.
 
 %% How the newest atoms since `atoms' was read before begin, which tells what they are made of. What is made from input is data: no
 %% atom is told, but what several have in common.

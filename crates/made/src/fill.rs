@@ -229,10 +229,7 @@ impl Node {
         self.fill_allocators(s, &mut put);
         self.fill_listeners(s, &mut put);
         self.fill_programs(s, &mut put);
-        for (metric, entity, value) in &self.gauges {
-            put(metric, entity, *value);
-        }
-        for (metric, entity, first, growth) in &self.broker {
+        for (metric, entity, first, growth) in &self.series {
             put(metric, entity, first + growth * s);
         }
         put(&metrics::ANON_HUGE, "", self.huge);

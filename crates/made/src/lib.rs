@@ -179,10 +179,8 @@ pub struct Node {
     pub zombies: i64,
     /// Ports of programs; `None` where that was not told.
     pub program_ports: Option<i64>,
-    /// RabbitMQ's own counters: metric, entity, value in the beginning and growth per second. None, if empty.
-    pub broker: Vec<(&'static Metric, &'static str, i64, i64)>,
-    /// Gauges that few nodes have: metric, entity, value.
-    pub gauges: Vec<(&'static Metric, &'static str, i64)>,
+    /// Series that few nodes have: metric, entity, first value and growth per second.
+    pub series: Vec<(&'static Metric, &'static str, i64, i64)>,
     /// Flags of traces: entity, flag.
     pub trace_flags: Vec<(&'static str, &'static str)>,
     pub without: Vec<&'static Metric>,
@@ -413,8 +411,7 @@ pub fn node() -> Node {
             oldest: 90_000,
         }],
         zombies: 0,
-        broker: Vec::new(),
-        gauges: vec![(&beamtune_model::metrics::TRACE_SAMPLED, "", 25)],
+        series: vec![(&beamtune_model::metrics::TRACE_SAMPLED, "", 25, 0)],
         trace_flags: Vec::new(),
         program_ports: Some(2),
         without: Vec::new(),

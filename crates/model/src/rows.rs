@@ -454,7 +454,8 @@ fn title(names: [&Option<String>; 3]) -> Option<&str> {
 pub struct SpawnRow {
     /// When, from the recording's start.
     pub t: Nanos,
-    /// `process`, `ets`, `port` or `atom`; of a crash dump `timer`, too, whose kind is the receiver.
+    /// `process`, `ets`, `port` or `atom`; `given` of processes that were started with large arguments; of a crash dump `timer`, too,
+    /// whose kind is the receiver.
     pub what: String,
     /// What they are: initial call, table name, or port name; of atoms how several of them begin.
     pub kind: String,
@@ -464,4 +465,6 @@ pub struct SpawnRow {
     pub count: i64,
     /// The size of the sample.
     pub of: i64,
+    /// Of `given`, the bytes of arguments of all of them together.
+    pub bytes: Option<i64>,
 }

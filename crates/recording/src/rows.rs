@@ -459,7 +459,8 @@ impl Record for PortRow {
 
 impl Record for SpawnRow {
     const TABLE: &'static str = "spawn";
-    const COLUMNS: &'static [&'static str] = &["t", "what_text", "kind_text", "maker_text", "count", "of"];
+    const COLUMNS: &'static [&'static str] =
+        &["t", "what_text", "kind_text", "maker_text", "count", "of", "bytes"];
 
     fn write(&self, out: &mut Writer<'_, '_>) -> rusqlite::Result<()> {
         out.put(self.t)?;
@@ -467,7 +468,8 @@ impl Record for SpawnRow {
         out.text(&self.kind)?;
         out.maybe_text(self.maker.as_deref())?;
         out.put(self.count)?;
-        out.put(self.of)
+        out.put(self.of)?;
+        out.put(self.bytes)
     }
 
     fn read(from: &mut Reader<'_>) -> rusqlite::Result<Self> {
@@ -478,6 +480,7 @@ impl Record for SpawnRow {
             maker: from.maybe_text()?,
             count: from.get()?,
             of: from.get()?,
+            bytes: from.get()?,
         })
     }
 }

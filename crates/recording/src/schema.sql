@@ -30,7 +30,7 @@ CREATE TABLE port(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT N
   name_text INTEGER NOT NULL, connected TEXT, input_bytes INTEGER NOT NULL, output_bytes INTEGER NOT NULL,
   queue_bytes INTEGER NOT NULL, os_pid INTEGER);
 CREATE TABLE spawn(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, what_text INTEGER NOT NULL,
-  kind_text INTEGER NOT NULL, maker_text INTEGER, count INTEGER NOT NULL, of INTEGER NOT NULL);
+  kind_text INTEGER NOT NULL, maker_text INTEGER, count INTEGER NOT NULL, of INTEGER NOT NULL, bytes INTEGER);
 -- Where processes stand that wait. Files of an older beamtune do not have this table, nor the next ones.
 CREATE TABLE stand(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, pid TEXT,
   status_text INTEGER NOT NULL, stack_text INTEGER NOT NULL, count INTEGER NOT NULL, queued INTEGER NOT NULL,

@@ -64,6 +64,12 @@ const RELATIONS: &[Relation] = &[
         why: "going into hibernation and coming out of it is most of what these processes do",
     },
     Relation {
+        cause: "BT082",
+        effects: &["BT011", "BT016", "BT017", "BT029", "BT046", "BT047"],
+        is_meant: runs,
+        why: "what a process is started with is copied in one piece, and becomes garbage with it",
+    },
+    Relation {
         cause: "BT080",
         effects: &["BT017", "BT027", "BT031"],
         is_meant: same_subject,

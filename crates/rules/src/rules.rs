@@ -34,6 +34,7 @@ mod hot_code;
 mod huge_pages;
 mod idle_heaps;
 mod known_fixes;
+mod large_arguments;
 mod large_messages;
 mod large_objects;
 mod links_and_monitors;
@@ -45,6 +46,7 @@ mod memory_growing;
 mod memory_near_limit;
 mod memory_outside;
 mod mmap_churn;
+mod mnesia_log_dumps;
 mod mnesia_partitioned;
 mod no_kernel_poll;
 mod node_died;
@@ -165,4 +167,6 @@ pub const RULES: &[Rule] = &[
     hibernation::RULE,
     unread_sockets::RULE,
     supervisor_memory::RULE,
+    mnesia_log_dumps::RULE,
+    large_arguments::RULE,
 ];

@@ -197,7 +197,23 @@ pub(super) fn spawns(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> 
             maker: words(parent_name)?.or(function(parent_call)?),
             count: count.as_i64()?,
             of: sampled,
+            bytes: None,
         });
+    }
+    // Agents of before do not tell it.
+    if value.get("given")?.is_some() {
+        for row in rows(value, "given")? {
+            let [call, giver, count, bytes] = row.tuple_of()?;
+            out.sample.spawns.push(SpawnRow {
+                t,
+                what: "given".to_owned(),
+                kind: function(call)?.unwrap_or_default(),
+                maker: words(giver)?,
+                count: count.as_i64()?,
+                of: sampled,
+                bytes: Some(amount(bytes)?),
+            });
+        }
     }
     Ok(())
 }

@@ -45,6 +45,7 @@ pub(super) fn ets(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Res
             maker: maker(owner)?,
             count: needed(owner, "tables")?,
             of: scanned,
+            bytes: None,
         });
     }
     Ok(())
@@ -76,7 +77,15 @@ pub(super) fn ports(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> R
         out.metric(&metrics::PROGRAM_PORTS, "", programs);
     }
     let mut origin = |kind, maker, count| {
-        out.sample.spawns.push(SpawnRow { t, what: "port".to_owned(), kind, maker, count, of: scanned });
+        out.sample.spawns.push(SpawnRow {
+            t,
+            what: "port".to_owned(),
+            kind,
+            maker,
+            count,
+            of: scanned,
+            bytes: None,
+        });
     };
     // All are counted by kind, and the largest owners are known besides.
     let mut owned = HashMap::<String, i64>::new();
@@ -110,6 +119,7 @@ pub(super) fn atoms(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> R
             maker: None,
             count: count.as_i64()?,
             of: sampled,
+            bytes: None,
         });
     }
     Ok(())

@@ -167,6 +167,7 @@ impl Processes {
                 maker: None,
                 count: *count,
                 of: self.count,
+                bytes: None,
             }));
         }
         let mut rows: BTreeMap<String, ProcessRow> = BTreeMap::new();

@@ -42,6 +42,7 @@ impl Origins {
             maker,
             count,
             of: self.1,
+            bytes: None,
         }));
     }
 }

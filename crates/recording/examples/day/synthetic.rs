@@ -550,6 +550,7 @@ impl Node {
                 maker: Some(format!("supervisor_{place}")),
                 count: random.events(30.0 - 2.0 * place as f64),
                 of: 200,
+                bytes: None,
             });
         }
     }

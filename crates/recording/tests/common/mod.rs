@@ -141,6 +141,7 @@ fn detail(second: i64, random: &mut Random, out: &mut SampleBuilder<'_>) {
         maker: (second % 20 == 0).then(|| "worker_sup".to_owned()),
         count: 3,
         of: 7,
+        bytes: None,
     });
     out.sample.stands.push(StandRow {
         t,

@@ -92,8 +92,9 @@ fn port() -> impl Strategy<Value = PortRow> {
 }
 
 fn spawn() -> impl Strategy<Value = SpawnRow> {
-    (any::<[i64; 3]>(), text(), text(), maybe_text())
-        .prop_map(|([t, count, of], what, kind, maker)| SpawnRow { t, what, kind, maker, count, of })
+    (any::<[i64; 3]>(), text(), text(), maybe_text()).prop_map(|([t, count, of], what, kind, maker)| {
+        SpawnRow { t, what, kind, maker, count, of, bytes: (count > 0).then_some(of) }
+    })
 }
 
 fn stand() -> impl Strategy<Value = StandRow> {

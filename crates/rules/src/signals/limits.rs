@@ -243,7 +243,7 @@ mod tests {
             for &(what, kind, maker, count) in rows {
                 let (what, kind) = (what.to_owned(), kind.to_owned());
                 let maker = maker.map(str::to_owned);
-                builder.spawn(SpawnRow { t: 0, what, kind, maker, count, of: 100 });
+                builder.spawn(SpawnRow { t: 0, what, kind, maker, count, of: 100, bytes: None });
             }
             let found = maker(&builder.finish(), "port");
             let texts = found.map(|found| {

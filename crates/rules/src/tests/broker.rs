@@ -14,7 +14,7 @@ const CONNECTION: &str = "connection 10.0.0.7:41000 -> 10.0.0.1:5672 - worker\u{
 fn rabbit(more: &[Counted]) -> Node {
     node().with(|n| {
         n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned()));
-        n.broker = vec![
+        n.series = vec![
             (&BROKER_CONNECTIONS, "", 100, 0),
             (&BROKER_CHANNELS, "", 120, 0),
             (&BROKER_CONNECTIONS_OPENED, "", 1_000, 0),
@@ -31,8 +31,8 @@ fn rabbit(more: &[Counted]) -> Node {
             (&BROKER_DISK_ALARM, "", 0, 0),
         ];
         for counted in more {
-            n.broker.retain(|known| (known.0, known.1) != (counted.0, counted.1));
-            n.broker.push(*counted);
+            n.series.retain(|known| (known.0, known.1) != (counted.0, counted.1));
+            n.series.push(*counted);
         }
     })
 }
@@ -83,9 +83,9 @@ fn a_redelivery_loop_is_told_with_queue_and_consumer_and_explains_their_garbage(
     assert_healthy(&queue((0, 0), 0, 1, 5_000, 200), "BT069");
     assert_healthy(&queue((0, 0), 0, 1, 1_000, 0), "BT069");
     // Channels that end.
-    let ending = queue((0, 0), 0, 1, 100, 200).with(|n| n.broker.push((&BROKER_CHANNELS_CLOSED, "", 0, 30)));
+    let ending = queue((0, 0), 0, 1, 100, 200).with(|n| n.series.push((&BROKER_CHANNELS_CLOSED, "", 0, 30)));
     let ending =
-        ending.with(|n| n.broker.retain(|known| (known.0.name, known.2) != ("channels_closed", 900)));
+        ending.with(|n| n.series.retain(|known| (known.0.name, known.2) != ("channels_closed", 900)));
     let found = finding(&ending, "BT069");
     assert!(found.level == Level::Notice && !found.summary.contains("requeues"), "{}", found.summary);
     // Without statistics.

@@ -13,6 +13,7 @@ fn spawn(what: &str, kind: &str, maker: &str) -> SpawnRow {
         count: 150,
         of: 200,
         t: 0,
+        bytes: None,
     }
 }
 

@@ -341,6 +341,44 @@ fn processes_that_cost_more_than_they_do_are_found() {
     assert_healthy(&full, "BT039");
 }
 
+#[test]
+fn new_processes_with_large_arguments_are_found_with_who_starts_them() {
+    let given = |bytes: i64, count: i64| SpawnRow {
+        what: "given".to_owned(),
+        kind: "Elixir.Shop.Mail:send/1".to_owned(),
+        maker: Some("Elixir.Shop.Cart".to_owned()),
+        count,
+        of: 40,
+        bytes: Some(bytes * count),
+        ..SpawnRow::default()
+    };
+    let with = |bytes: i64, count: i64| {
+        node().with(|n| {
+            (n.spawned, n.seen_alive) = (40, 40);
+            n.spawns = seen(40, 40);
+            n.spawns.push(given(bytes, count));
+        })
+    };
+    let found = finding(&with(14_000_000, 30), "BT082");
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("Elixir.Shop.Cart")));
+    assert!(found.summary.contains("14.0 MB of arguments each"), "{}", found.summary);
+    assert_eq!(entries(&found), ["code.small_closures"]);
+    // Long slices of the process that copies follow.
+    let slow = with(14_000_000, 30).with(|n| {
+        n.events = vec![Happens {
+            kind: "long_schedule",
+            milliseconds: 300,
+            subject: "Elixir.Shop.Cart (<0.9.0>)",
+            from: 1,
+        }];
+    });
+    assert_eq!(finding(&slow, "BT016").follows.map(|of| of.code.0), Some("BT082"));
+    // Few; small.
+    assert_healthy(&with(14_000_000, 3), "BT082");
+    assert_healthy(&with(40_000, 30), "BT082");
+    assert_healthy(&node(), "BT082");
+}
+
 /// A node with so many blocks of links, monitors and timers, for so many processes.
 fn linked(blocks: i64, processes: i64) -> Node {
     node().with(|n| {

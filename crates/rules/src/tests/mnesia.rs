@@ -9,8 +9,8 @@ use super::{Read, assert_healthy, entries, finding, outcome};
 fn with(others: &[(&'static str, i64)]) -> Node {
     node().with(|n| {
         n.facts.push((facts::APPLICATIONS, r#"{"kernel":"8.5","mnesia":"4.21"}"#.to_owned()));
-        n.gauges = vec![(&metrics::MNESIA_LOG_WRITES, "", 5)];
-        n.gauges.extend(others.iter().map(|(name, runs)| (&metrics::MNESIA_RUNS, *name, *runs)));
+        n.series = vec![(&metrics::MNESIA_LOG_WRITES, "", 5, 0)];
+        n.series.extend(others.iter().map(|(name, runs)| (&metrics::MNESIA_RUNS, *name, *runs, 0)));
     })
 }
 
@@ -28,6 +28,36 @@ fn a_connected_node_whose_mnesia_runs_apart_is_found() {
     // Without Mnesia; and a recording of before its nodes were read.
     let without = node().with(|n| n.facts.push((facts::APPLICATIONS, r#"{"kernel":"8.5"}"#.to_owned())));
     assert_healthy(&without, "BT077");
-    let old = with(&[]).with(|n| n.gauges = Vec::new());
+    let old = with(&[]).with(|n| n.series = Vec::new());
     assert!(matches!(outcome(&old.period(), "BT077"), Outcome::NotJudged { .. }));
+}
+
+#[test]
+fn a_log_that_is_dumped_all_the_time_is_found_with_the_threshold_to_set() {
+    let with = |writes_per_s: i64, threshold: i64| {
+        node().with(|n| {
+            n.series = vec![
+                (&metrics::MNESIA_LOG_THRESHOLD, "", threshold, 0),
+                (&metrics::MNESIA_COMMITS, "", 0, writes_per_s),
+                (&metrics::MNESIA_LOG_WRITES, "", 0, writes_per_s),
+            ];
+        })
+    };
+    let found = finding(&with(200, 3), "BT081");
+    assert_eq!(
+        (found.level, found.subject_text().as_deref()),
+        (Level::Warning, Some("dump_log_write_threshold"))
+    );
+    assert_eq!(entries(&found), ["mnesia.dump_log_write_threshold"]);
+    assert!(
+        found.remedies[0].change.starts_with("-mnesia dump_log_write_threshold 2000"),
+        "{:?}",
+        found.remedies
+    );
+    // The default is low, too, for 8,000 writes a second.
+    let many = finding(&with(8_000, 1_000), "BT081");
+    assert_eq!((many.level, many.against.len()), (Level::Warning, 1));
+    assert!(many.remedies[0].change.contains(" 80000"), "{:?}", many.remedies);
+    assert_healthy(&with(200, 1_000), "BT081");
+    assert_healthy(&node(), "BT081");
 }

@@ -15,10 +15,10 @@ fn traced(tracer: Busy, session: &'static str, new: i64) -> Node {
     };
     node().with(|n| {
         n.busiest = vec![tracer];
-        n.gauges = vec![
-            (&metrics::TRACE_SAMPLED, "", 25),
-            (&metrics::TRACED, entity, 5),
-            (&metrics::TRACE_NEW, entity, new),
+        n.series = vec![
+            (&metrics::TRACE_SAMPLED, "", 25, 0),
+            (&metrics::TRACED, entity, 5, 0),
+            (&metrics::TRACE_NEW, entity, new, 0),
         ];
         n.trace_flags = vec![(entity, "call"), (entity, "procs")];
     })
@@ -47,9 +47,9 @@ fn a_trace_is_as_bad_as_its_tracer_is_busy_or_behind() {
     let queue = finding(&behind, "BT006");
     assert_eq!(queue.follows.map(|of| of.code.0), Some("BT076"));
     // Nobody is traced, and a recording of before that was read.
-    let quiet = node().with(|n| n.gauges = vec![(&metrics::TRACE_SAMPLED, "", 25)]);
+    let quiet = node().with(|n| n.series = vec![(&metrics::TRACE_SAMPLED, "", 25, 0)]);
     assert_healthy(&quiet, "BT076");
-    let outcome = outcome(&node().with(|n| n.gauges = Vec::new()).period(), "BT076");
+    let outcome = outcome(&node().with(|n| n.series = Vec::new()).period(), "BT076");
     assert!(matches!(outcome, beamtune_model::Outcome::NotJudged { .. }), "{outcome:?}");
 }
 

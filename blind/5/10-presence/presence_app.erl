@@ -1,0 +1,5 @@
+-module(presence_app).
+-behaviour(application).
+-export([start/2, stop/1]).
+start(_, _) -> presence_sup:start_link().
+stop(_) -> ok.

@@ -1,0 +1,129 @@
+//! BT082: new processes are started with large arguments.
+//!
+//! What a process is started with, the variables of a closure among it, is copied to its heap by the one that starts it. A closure in a server
+//! that uses one field of the server's state refers to the whole state.
+
+use std::collections::BTreeMap;
+
+use beamtune_model::{
+    Account, Code, Confidence, Cost, Evidence, Missing, Period, Scale, Signal, Subject, Threshold, Unit, Use,
+    metrics,
+};
+
+use crate::remedy;
+use crate::rule::{Draft, Judgement, Rule};
+use crate::signals::hot_code;
+use crate::view;
+
+pub const RULE: Rule = Rule {
+    code: Code("BT082"),
+    name: "large-arguments",
+    question: "Are large terms copied to new processes?",
+    confirm: "erts_debug:flat_size(Fun) * 8 of the closure, or of the arguments, where the process is started: as many bytes as measured here",
+    needs: &[&metrics::SCAN_SPAWNED],
+    account: Account::CpuUsed,
+    confidence: Confidence::Inferred,
+    judge,
+    thresholds: &[COST],
+    ..Rule::COMMON
+};
+
+/// Copying, as a share of the CPU that the VM uses.
+const COST: Threshold = Threshold::new(
+    "large-arguments.cpu_share",
+    "copying arguments of new processes, share of the CPU that the VM uses",
+    Scale { notice: 0.02, warning: 0.10, critical: 0.75, source: "judgement: what is not copied is saved" },
+);
+
+/// Below this nobody would win anything by a change, in cores (judgement).
+const MIN_CORES: f64 = 0.02;
+
+/// Fewer such processes may be a single hand-over (judgement).
+const MIN_SEEN: i64 = 5;
+
+/// What it takes to copy a byte, in seconds (measured: SECONDS_SOURCE).
+const SECONDS_PER_BYTE: f64 = 1.0e-9;
+
+/// Processes of one kind, started by one process.
+#[derive(Default)]
+struct Given {
+    count: i64,
+    bytes: i64,
+}
+
+fn judge(period: &Period) -> Result<Judgement, Missing> {
+    let spawned = period.rate(&metrics::SCAN_SPAWNED, "")?;
+    let sampled = period.spawns.iter().filter(|row| row.what == "process").map(|row| row.count);
+    let sampled = sampled.fold(0_i64, i64::saturating_add);
+    let mut all: BTreeMap<(&str, &str), Given> = BTreeMap::new();
+    for row in period.spawns.iter().filter(|row| row.what == "given") {
+        let maker = row.maker.as_deref().unwrap_or_default();
+        let given = all.entry((&row.kind, maker)).or_default();
+        given.count = given.count.saturating_add(row.count);
+        given.bytes = given.bytes.saturating_add(row.bytes.unwrap_or(0));
+    }
+    let most = all.into_iter().max_by_key(|(_, given)| given.bytes);
+    let Some(((kind, maker), given)) = most.filter(|(_, given)| given.count >= MIN_SEEN) else {
+        return Ok(Judgement::Healthy(format!(
+            "of {sampled} new processes that were sampled, hardly any had 32 kB of arguments or more"
+        )));
+    };
+    let each = given.bytes as f64 / given.count as f64;
+    // Those that end between two scans are not among them.
+    let rate = spawned * given.count as f64 / sampled.max(given.count) as f64;
+    let cores = rate * each * SECONDS_PER_BYTE;
+    let used = view::process_cores(period)?;
+    let share = cores / used.max(cores).max(f64::MIN_POSITIVE);
+    let Some(severity) = COST.of(period).severity(share).filter(|_| cores >= MIN_CORES) else {
+        return Ok(Judgement::Healthy(format!(
+            "{} have {} of arguments, but copying them takes {cores:.3} cores",
+            hot_code::kind_words(kind),
+            bytes_text(each)
+        )));
+    };
+    let by = match maker {
+        "" => String::new(),
+        maker => format!("{maker} starts "),
+    };
+    let verb = if maker.is_empty() { "are started with" } else { "with" };
+    let draft = Draft::new(
+        severity,
+        format!(
+            "{by}{} {verb} {} of arguments each, {rate:.1} a second: they are copied",
+            hot_code::kind_words(kind),
+            bytes_text(each)
+        ),
+    )
+    .about(Subject::kind(if maker.is_empty() { kind } else { maker }))
+    .costs(Cost::CpuCores(cores))
+    .part(Use::Code)
+    .signals(
+        [kind, maker]
+            .into_iter()
+            .filter(|name| !name.is_empty())
+            .map(|name| Signal::RunBy(Subject::kind(name))),
+    )
+    .because(
+        Evidence::number("arguments of a new process", each, Unit::Bytes)
+            .with_text(format!("mean of {} that had run next to nothing", given.count)),
+    )
+    .because(Evidence::number("such processes", rate, Unit::PerSecond).with_text("those that a scan met"))
+    .because(
+        Evidence::number("copying, share of the CPU that the VM uses", share, Unit::Ratio)
+            .against_scale(COST.of(period))
+            .with_text(format!("at {:.0} ns for a byte", SECONDS_PER_BYTE * 1e9)),
+    )
+    .because_some((!maker.is_empty()).then(|| Evidence::text("started by", maker)))
+    .because(Evidence::text("runs", kind));
+    Ok(Judgement::found(draft.fix(remedy::of(
+        period,
+        "code.small_closures",
+        "take what the new process needs out of the state before the closure (host = state.host), pass an id, or keep shared data in ETS or persistent_term",
+        "a closure copies each variable that it uses, and a server's state as a whole, while the server answers nobody",
+        "CPU per request, and the longest time slice, under the same load",
+    ))))
+}
+
+fn bytes_text(bytes: f64) -> String {
+    if bytes >= 1e6 { format!("{:.1} MB", bytes / 1e6) } else { format!("{:.0} kB", bytes / 1e3) }
+}
