@@ -19,15 +19,15 @@
 %% Asks a few of the new processes, while they still live, what they run and who made them.
 note_origins(#seen{new = New, fresh = Fresh}, #procs{origins = Origins} = Procs, #state{features = Features} = State) ->
     Found = details(fun(Pid) -> came(given_words(Pid), origin(Pid, Features), Pid, Features) end, Fresh, State),
-    Procs#procs{origins = lists:foldl(fun({_, {O, _}}, Map) -> merge(O, 1, fun erlang:'+'/2, Map) end, Origins, Found),
+    Procs#procs{origins = lists:foldl(fun({_, #{origin := O}}, Map) -> merge(O, 1, fun erlang:'+'/2, Map) end, Origins, Found),
                 given = lists:foldl(fun given/2, Procs#procs.given, Found),
                 fresh = lists:sublist(Fresh ++ Procs#procs.fresh, ?FRESH),
                 new = Procs#procs.new + New, sampled = Procs#procs.sampled + length(Found)}.
 
 %% What it is, and by whom it was given how many words, if these are many.
 came(_, undefined, _, _) -> undefined;
-came(0, Origin, _, _) -> {Origin, none};
-came(Words, Origin, Pid, Features) -> {Origin, {giver(Pid, Origin, Features), Words}}.
+came(0, Origin, _, _) -> #{origin => Origin};
+came(Words, Origin, Pid, Features) -> #{origin => Origin, given => {giver(Pid, Origin, Features), Words}}.
 
 %% In the reader, before the process is asked anything that it answers itself.
 given_words(Pid) ->
@@ -54,7 +54,7 @@ giver(Pid, #{name := Name, parent_call := ParentCall}, Features) ->
         {Callers, _, _} -> Callers
     end.
 
-given({_, {#{call := Call}, {Giver, Words}}}, Given) ->
+given({_, #{origin := #{call := Call}, given := {Giver, Words}}}, Given) ->
     {Count, Sum} = maps:get({Call, Giver}, Given, {0, 0}),
     Given#{{Call, Giver} => {Count + 1, Sum + Words}};
 given(_, Given) -> Given.

@@ -11,8 +11,9 @@ use beamtune_model::{Finding, Follows, HostPart, Level, MemoryKind, Outcome, Sig
 
 use conditions::{
     always, drives_most, ends_are_logged, gives_up_on, has_the_cpu, is_about_flag, is_its_own,
-    is_no_single_process, is_unused, may_be_the_hosts, of_loading, runs, runs_all, same_subject,
-    starts_them_anew, takes_half, takes_long, takes_quarter, takes_turns, waits_for, waits_there,
+    is_no_single_process, is_unused, may_be_the_hosts, of_loading, runs, runs_all,
+    runs_programs_all_the_time, same_subject, starts_them_anew, takes_half, takes_long, takes_quarter,
+    takes_turns, waits_for, waits_there,
 };
 
 use crate::rule::Role;
@@ -460,6 +461,18 @@ const RELATIONS: &[Relation] = &[
             effect.is_about(&Subject::host(HostPart::Programs)) || is_unused(effect, Use::Programs)
         },
         why: "these are the programs that have the CPU",
+    },
+    Relation {
+        cause: "BT060",
+        effects: &["BT005", "BT006", "BT053"],
+        is_meant: |cause, effect| runs_programs_all_the_time(cause) && same_subject(cause, effect),
+        why: "it waits for its program, which is at work nearly all the time",
+    },
+    Relation {
+        cause: "BT060",
+        effects: &["BT015"],
+        is_meant: |cause, effect| runs_programs_all_the_time(cause) && waits_there(cause, effect),
+        why: "what work waits for waits for a program that is at work nearly all the time",
     },
     Relation {
         cause: "BT060",

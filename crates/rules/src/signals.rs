@@ -13,6 +13,7 @@ pub(crate) mod known_processes;
 pub(crate) mod limits;
 pub(crate) mod lock_suspects;
 pub(crate) mod memory;
+pub(crate) mod mnesia;
 pub(crate) mod names;
 pub(crate) mod new_processes;
 pub(crate) mod own_effect;

@@ -188,6 +188,8 @@ impl PeriodBuilder {
             known.t = row.t;
             known.count = known.count.saturating_add(row.count);
             known.of = known.of.saturating_add(row.of);
+            known.bytes =
+                known.bytes.or(row.bytes.map(|_| 0)).map(|sum| sum.saturating_add(row.bytes.unwrap_or(0)));
         } else if self.spawns.len() < MOST_ROWS {
             self.spawns.insert(key, row);
         }

@@ -141,6 +141,13 @@ pub(super) fn runs_all(code: &Finding, of: &Finding) -> bool {
     matches!((run_by.next(), run_by.next()), (Some(kind), None) if kind.names().iter().any(|name| names.contains(name)))
 }
 
+/// Programs that take as much as one that is at work nearly all the time, in cores (judgement).
+const BUSY_PROGRAM_CORES: f64 = 0.7;
+
+pub(super) fn runs_programs_all_the_time(programs: &Finding) -> bool {
+    matches!(programs.claim.map(|claim| claim.cost), Some(Cost::CpuCores(cores)) if cores >= BUSY_PROGRAM_CORES)
+}
+
 /// That it takes a quarter of the CPU that the node may use, or more.
 pub(super) fn takes_quarter(cause: &Finding) -> bool {
     cause.claim.is_some_and(|claim| {

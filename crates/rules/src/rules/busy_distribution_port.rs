@@ -219,7 +219,7 @@ fn bursts(period: &Period, told: &Told<'_>, severity: f64, stands: Option<&Proce
     .because_some(limit(period))
     .but("a larger buffer helps against bursts only: where the network or the other node is slower for good, it fills up as well");
     told.blame(draft)
-        .fix_if(larger.is_some(), || {
+        .fix_if(larger.is_some() && stands.is_none(), || {
             let kilobytes = larger.unwrap_or_default();
             remedy::of(
                 period,

@@ -63,6 +63,9 @@ const FULL: f64 = 0.9;
 /// Schedulers that are kept waiting for this share of the time in which they want a CPU lack it (as in cpu-starved).
 const KEPT_WAITING: f64 = 0.15;
 
+/// A program that is at work nearly all the time, in cores (judgement).
+const BUSY_CORES: f64 = 0.7;
+
 /// What the programs take.
 struct Taken<'a> {
     cores: f64,
@@ -191,7 +194,16 @@ fn describe(period: &Period, taken: &Taken<'_>, severity: f64) -> Draft {
                 "CPU for each program (measured: 1.7 ms with a shell, 0.75 ms without)",
             )
         })
-        .fix_if(!are_short, || {
+        .fix_if(!are_short && !is_short && busiest(names) >= BUSY_CORES, || {
+            remedy::of(
+                period,
+                "code.faster_program",
+                "do less in the program for each request, or keep several of them and give each a part of the requests",
+                "one program uses one CPU, is at work nearly all the time, and others are idle",
+                "time until a request is answered, under the same load",
+            )
+        })
+        .fix_if(!are_short && is_short, || {
             remedy::of(
                 period,
                 "code.limit_programs",
@@ -210,6 +222,11 @@ fn subject(starter: Option<&Starter>, names: &[Named<'_>]) -> Option<Subject> {
     });
     let most = || names.iter().max_by(|a, b| a.cores.total_cmp(&b.cores));
     process.or_else(|| most().map(|named| Subject::OsProcess { name: named.name.to_owned(), pid: None }))
+}
+
+/// CPU of those of the name with the most.
+fn busiest(names: &[Named<'_>]) -> f64 {
+    names.iter().map(|named| named.cores).fold(0.0, f64::max)
 }
 
 /// Those with the most CPU: `ffmpeg 1.40, sh 0.02`.

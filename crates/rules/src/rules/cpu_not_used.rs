@@ -202,18 +202,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .but_if(cause == Use::Outside, "messages that a process never takes look the same: see whether they stay");
     let draft = draft.but_if(bag.is_some(), "a bag with few objects per key is as fast as a set");
     let remedies = if counted.is_some() { Vec::new() } else { remedies(period, cause) };
-    let keyed = bag.and_then(|bag| {
-        remedy::of(
-            period,
-            "code.keyed_objects",
-            &format!(
-                "make {} a set or an ordered_set with the object in its key: {{{{Key, Object}}}}",
-                bag.name
-            ),
-            "a write to a bag walks all objects of its key while it holds the table lock",
-            "duration of ets:insert/2 (timer:tc) and throughput under the same load",
-        )
-    });
+    let keyed = bag.and_then(|bag| lock_suspects::keyed(period, bag));
     let remedies: Vec<Option<Remedy>> = [keyed].into_iter().filter(Option::is_some).chain(remedies).collect();
     Ok(Judgement::found(remedies.into_iter().fold(draft, Draft::fix)))
 }

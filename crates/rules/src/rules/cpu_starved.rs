@@ -214,7 +214,8 @@ fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Dra
         Who::Others => Some(Subject::host(HostPart::Neighbours)),
         Who::Itself | Who::Unknown => None,
     })
-    .costs(Cost::CpuCores(waiting.lacked()))
+    // Waits that are no longer than waking up takes may have cost nothing.
+    .costs((!short).then(|| Cost::CpuCores(waiting.lacked())))
     .part(match who {
         Who::Programs => Some(Use::Programs),
         Who::Others => Some(Use::Others),

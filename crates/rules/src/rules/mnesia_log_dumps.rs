@@ -10,6 +10,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::signals::mnesia;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -44,8 +45,8 @@ const ADVISED_SECONDS: f64 = 10.0;
 const MAX_ADVISED_WRITES: f64 = 100_000.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    if period.stat(&metrics::MNESIA_COMMITS, "").is_err() {
-        return Ok(Judgement::Healthy("Mnesia does not run".to_owned()));
+    if !mnesia::runs(period)? {
+        return Ok(Judgement::Healthy(mnesia::NOT_STARTED.to_owned()));
     }
     let writes = period.rate(&metrics::MNESIA_LOG_WRITES, "")?;
     let threshold = (period.stat(&metrics::MNESIA_LOG_THRESHOLD, "")?.last.value as f64).max(1.0);

@@ -9,6 +9,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, WARNING};
+use crate::signals::mnesia;
 
 pub const RULE: Rule = Rule {
     code: Code("BT077"),
@@ -27,10 +28,8 @@ pub const RULE: Rule = Rule {
 const MIN_SECONDS: f64 = 5.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let started =
-        period.facts.object(facts::APPLICATIONS).is_some_and(|started| started.contains_key("mnesia"));
-    if !started && period.stat(&metrics::MNESIA_COMMITS, "").is_err() {
-        return Ok(Judgement::Healthy("Mnesia is not started".to_owned()));
+    if !mnesia::runs(period)? {
+        return Ok(Judgement::Healthy(mnesia::NOT_STARTED.to_owned()));
     }
     // Recorded since the nodes of the schema are.
     period.stat(&metrics::MNESIA_LOG_WRITES, "")?;

@@ -65,17 +65,19 @@ type Maker<'a> = Option<&'a crate::signals::limits::Maker>;
 fn by_table_size(period: &Period, ports: &Filling, severity: f64, maker: Maker<'_>) -> Draft {
     let leak = ports.growth.is_some();
     let next = (ports.limit * 4.0).min(134_217_727.0);
-    common(period, ports.draft(severity, "ports"), leak, maker).fix(remedy::of(
-        period,
-        "+Q",
-        &format!("+Q {next:.0}"),
-        if leak {
-            "gives time, cures nothing"
-        } else {
-            "makes room for as many ports as the node really needs"
-        },
-        "restart with the flag: system_info(port_limit) shows the new size",
-    ))
+    common(period, ports.draft(severity, "ports"), leak, maker).fix_if(ports.needs_room(), || {
+        remedy::of(
+            period,
+            "+Q",
+            &format!("+Q {next:.0}"),
+            if leak {
+                "gives time, cures nothing"
+            } else {
+                "makes room for as many ports as the node really needs"
+            },
+            "restart with the flag: system_info(port_limit) shows the new size",
+        )
+    })
 }
 
 fn by_descriptors(

@@ -48,16 +48,18 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     "the process count must stop growing under the same load",
                 )
             })
-            .fix(remedy::of(
-                period,
-                "+P",
-                &format!("+P {next:.0}"),
-                if leak {
-                    "gives time, cures nothing"
-                } else {
-                    "makes room for as many processes as the node really needs"
-                },
-                "restart with the flag: system_info(process_limit) shows the new size",
-            )),
+            .fix_if(filling.needs_room(), || {
+                remedy::of(
+                    period,
+                    "+P",
+                    &format!("+P {next:.0}"),
+                    if leak {
+                        "gives time, cures nothing"
+                    } else {
+                        "makes room for as many processes as the node really needs"
+                    },
+                    "restart with the flag: system_info(process_limit) shows the new size",
+                )
+            }),
     ))
 }

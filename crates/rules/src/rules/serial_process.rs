@@ -11,8 +11,8 @@ use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Role, Rule};
 use crate::signals::blocking::{self, Askers, Hold};
 use crate::signals::hot_code;
-use crate::signals::known_processes;
 use crate::signals::stack;
+use crate::signals::{known_processes, lock_suspects};
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -153,11 +153,18 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
         _ => String::new(),
     };
     let row = process.row.as_ref();
+    // Who writes to a bag is seen after each write, not in it.
+    let bag = lock_suspects::bags(period)
+        .into_iter()
+        .find(|bag| bag.owner == process.pid && bag.protection != "public");
+    let in_bag = bag.map_or(String::new(), |bag| {
+        format!("; most likely in its ETS table {}, a bag with {} objects", bag.name, bag.objects)
+    });
     let goes_through_all = stack::goes_through_all(process).filter(|share| *share >= MOSTLY);
     let draft = Draft::new(
         severity,
         format!(
-            "the process {} was busy in {:.0} % of the looks at it{waits}, while {:.1} of {online:.0} schedulers were idle",
+            "the process {} was busy in {:.0} % of the looks at it{waits}, while {:.1} of {online:.0} schedulers were idle{in_bag}",
             process.title(),
             looks * 100.0,
             online - active.cores(),
@@ -221,7 +228,9 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
     // Nobody splits a process of OTP's, or of a product: what there is to do instead is known.
     let is_own = !known_processes::knows(process);
     known_processes::explain(draft, period, process)
-    .fix_if(is_own, || {
+    .but_if(bag.is_some(), "a bag with few objects for each key is as fast as a set")
+    .fix(bag.and_then(|bag| lock_suspects::keyed(period, bag)))
+    .fix_if(is_own && bag.is_none(), || {
         remedy::of(
             period,
             "code.split_process",

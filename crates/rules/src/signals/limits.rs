@@ -83,6 +83,11 @@ impl Filling {
         self.now / self.limit
     }
 
+    /// Whether a higher limit would help: what only grows fills that one as well, some time later.
+    pub fn needs_room(&self) -> bool {
+        self.growth.is_none() || self.full.severity(self.share()).is_some()
+    }
+
     /// Seconds until the limit, if it grows.
     pub fn left_seconds(&self) -> Option<f64> {
         self.growth.map(|trend| (self.limit - self.now).max(0.0) / trend.slope)

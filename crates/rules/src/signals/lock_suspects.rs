@@ -148,6 +148,17 @@ pub(crate) fn bags(period: &Period) -> Vec<&TableRow> {
     bags
 }
 
+/// What to do about one.
+pub(crate) fn keyed(period: &Period, bag: &TableRow) -> Option<Remedy> {
+    remedy::of(
+        period,
+        "code.keyed_objects",
+        &format!("make {} a set or an ordered_set with the object in its key: {{{{Key, Object}}}}", bag.name),
+        "ets:insert/2 and delete_object/2 on a bag go through all objects of the key, while the table is locked",
+        "duration of ets:insert/2 (timer:tc) and throughput under the same load",
+    )
+}
+
 /// Tables of metrics that all may write: a row that all count in is one lock, whatever locks its table has.
 pub(crate) fn metrics(period: &Period) -> Option<Evidence> {
     let names: Vec<&str> =

@@ -9,7 +9,7 @@ use super::{Read, assert_healthy, entries, finding, outcome};
 fn with(others: &[(&'static str, i64)]) -> Node {
     node().with(|n| {
         n.facts.push((facts::APPLICATIONS, r#"{"kernel":"8.5","mnesia":"4.21"}"#.to_owned()));
-        n.series = vec![(&metrics::MNESIA_LOG_WRITES, "", 5, 0)];
+        n.series = vec![(&metrics::MNESIA_COMMITS, "", 5, 0), (&metrics::MNESIA_LOG_WRITES, "", 5, 0)];
         n.series.extend(others.iter().map(|(name, runs)| (&metrics::MNESIA_RUNS, *name, *runs, 0)));
     })
 }

@@ -1,6 +1,6 @@
 //! Rules on processes: those that others wait for, and what holds them up.
 
-use beamtune_model::{Cost, Level, Outcome, facts, metrics};
+use beamtune_model::{Cost, Level, Outcome, TableRow, facts, metrics};
 
 use super::node::{Busy, Channel, Happens, Node, node, stand};
 use super::{Read, assert_healthy, diagnose, entries, finding, held, outcome, row, serial, value};
@@ -131,6 +131,33 @@ fn a_queue_that_is_gone_is_not_told_however_long_it_was() {
     refilled.queue_last.1 = 1_500;
     let Outcome::Found(found) = outcome(&period, "BT006") else { panic!("found") };
     assert!(found[0].summary.contains("holds 1500 messages, but does not grow"), "{}", found[0].summary);
+}
+
+#[test]
+fn a_serial_process_that_writes_to_a_bag_of_its_own_is_told_so() {
+    let with = |kind: &str, objects: i64, owner: &str| {
+        serial().with(|n| {
+            n.ets = vec![TableRow {
+                id: "tags".to_owned(),
+                name: "tags".to_owned(),
+                owner: owner.to_owned(),
+                kind: kind.to_owned(),
+                protection: "protected".to_owned(),
+                objects,
+                ..TableRow::default()
+            }];
+        })
+    };
+    let own = with("bag", 24_000, "<0.99.0>");
+    let found = finding(&own, "BT005");
+    assert!(found.summary.ends_with("its ETS table tags, a bag with 24000 objects"), "{}", found.summary);
+    assert_eq!(entries(&found).first(), Some(&"code.keyed_objects"));
+    assert!(!entries(&found).contains(&"code.split_process"), "{:?}", entries(&found));
+    for other in
+        [with("set", 24_000, "<0.99.0>"), with("bag", 500, "<0.99.0>"), with("bag", 24_000, "<0.5.0>")]
+    {
+        assert!(!entries(&finding(&other, "BT005")).contains(&"code.keyed_objects"));
+    }
 }
 
 fn happens(kind: &'static str, milliseconds: i64, subject: &'static str) -> Node {
