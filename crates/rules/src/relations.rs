@@ -66,7 +66,7 @@ const RELATIONS: &[Relation] = &[
     },
     Relation {
         cause: "BT082",
-        effects: &["BT011", "BT016", "BT017", "BT029", "BT046", "BT047"],
+        effects: &["BT005", "BT011", "BT016", "BT017", "BT029", "BT031", "BT046", "BT047", "BT080"],
         is_meant: runs,
         why: "what a process is started with is copied in one piece, and becomes garbage with it",
     },
@@ -548,11 +548,13 @@ fn starts_connections(subject: &Subject) -> bool {
     subject.names().iter().any(|name| name.starts_with(RANCH_STARTS))
 }
 
-/// Below this a cause explains nothing,
+/// Below this a cause explains nothing, but for rules that say otherwise.
 const LEAST: Level = Level::Warning;
 
-/// but for what is a notice because it does nothing else, or because it is only most likely.
-const EXPLANATIONS: &[&str] = &["BT015", "BT026", "BT073"];
+/// Whether a finding explains others.
+fn explains(cause: &Finding) -> bool {
+    cause.level >= LEAST || crate::rule(cause.code.0).is_some_and(|rule| rule.explains_as_notice)
+}
 
 /// Causes that claim at least this share of what a symptom claims explain it (judgement: more than half).
 const EXPLAINS: f64 = 0.5;
@@ -625,7 +627,6 @@ fn by_overload(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
     if effect.code.0 != OVERLOAD {
         return None;
     }
-    let explains = |cause: &Finding| cause.level >= LEAST || EXPLANATIONS.contains(&cause.code.0);
     let is_cause = |cause: &&Finding| explains(cause) && (has_the_cpu(cause) || takes_half(cause));
     let (_, cause) =
         findings(verdicts).filter(|(_, cause)| is_cause(cause)).min_by(|a, b| compare(a.1, b.1))?;
@@ -639,9 +640,7 @@ fn by_overload(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
 fn by_pairs(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
     RELATIONS.iter().filter(|relation| relation.effects.contains(&effect.code.0)).find_map(|relation| {
         let is_cause = |cause: &&Finding| {
-            cause.code.0 == relation.cause
-                && (cause.level >= LEAST || EXPLANATIONS.contains(&relation.cause))
-                && (relation.is_meant)(cause, effect)
+            cause.code.0 == relation.cause && explains(cause) && (relation.is_meant)(cause, effect)
         };
         let (_, cause) = findings(verdicts).find(|(_, cause)| is_cause(cause))?;
         Some(Follows { code: cause.code, rule: cause.rule, why: relation.why })

@@ -26,6 +26,8 @@ pub struct Rule {
     pub account: Account,
     /// Whether it names a cause, or a state of the node that has causes.
     pub role: Role,
+    /// Whether its findings explain others even as notices: they are notices because they may be meant, or are only most likely.
+    pub explains_as_notice: bool,
     /// Whether it names who has the CPU in place of the node: what waits for a scheduler waits for that.
     pub has_the_cpu: bool,
     /// How sure its findings are if they do not say otherwise.
@@ -77,6 +79,7 @@ impl Rule {
         since: 21,
         account: Account::CpuUsed,
         role: Role::Cause,
+        explains_as_notice: false,
         has_the_cpu: false,
         confidence: Confidence::Measured,
         topics: &[],

@@ -25,6 +25,7 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::RSS, &metrics::SCAN_PROCESSES],
     account: Account::Memory,
     topics: &[Topic::Memory],
+    explains_as_notice: true,
     judge,
     thresholds: &[SHARE],
     ..Rule::COMMON

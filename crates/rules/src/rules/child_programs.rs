@@ -22,6 +22,7 @@ pub const RULE: Rule = Rule {
         &metrics::CPUS_ALLOWED,
     ],
     account: Account::CpuUnused,
+    explains_as_notice: true,
     judge,
     thresholds: &[SHARE, RATE],
     ..Rule::COMMON

@@ -31,6 +31,7 @@ pub const RULE: Rule = Rule {
     account: Account::CpuUnused,
     role: Role::Symptom,
     topics: &[Topic::Locks],
+    explains_as_notice: true,
     judge,
     thresholds: &[BLOCKED, YIELDS, SLEEPS],
     ..Rule::COMMON

@@ -23,6 +23,7 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::GARBAGE_COLLECTIONS],
     account: Account::CpuUsed,
     confidence: Confidence::Inferred,
+    explains_as_notice: true,
     judge,
     thresholds: &[SHARE],
     ..Rule::COMMON

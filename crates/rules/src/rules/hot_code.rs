@@ -20,6 +20,7 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::SCHEDULER_ACTIVE],
     account: Account::CpuUsed,
     confidence: Confidence::Inferred,
+    explains_as_notice: true,
     judge,
     ..Rule::COMMON
 };

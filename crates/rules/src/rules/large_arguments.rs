@@ -12,7 +12,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
-use crate::signals::hot_code;
+use crate::signals::{events, hot_code};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -23,6 +23,7 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::SCAN_SPAWNED],
     account: Account::CpuUsed,
     confidence: Confidence::Inferred,
+    explains_as_notice: true,
     judge,
     thresholds: &[COST],
     ..Rule::COMMON
@@ -76,7 +77,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     // Those that end between two scans are not among them.
     let rate = spawned * given.count as f64 / sampled.max(given.count) as f64;
     let seconds_per_byte = if each >= UNCACHED_BYTES { SECONDS_PER_BYTE_UNCACHED } else { SECONDS_PER_BYTE };
-    let cores = rate * each * seconds_per_byte;
+    // Long slices of the process that copies say more: processes that end between two scans are in no rate.
+    let slices = slices_of(period, maker);
+    let cores = slices.unwrap_or(0.0).max(rate * each * seconds_per_byte);
     let used = view::process_cores(period)?;
     let share = cores / used.max(cores).max(f64::MIN_POSITIVE);
     let Some(severity) = COST.of(period).severity(share).filter(|_| cores >= MIN_CORES) else {
@@ -91,15 +94,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         "" => format!("each new process started with {kind} gets {size} of arguments, {rate:.1} a second"),
         maker => format!("{maker} copies {size} to each new process started with {kind}, {rate:.1} a second"),
     };
+    // Their supervisor, where another one has called for them.
+    let parent = period.spawns.iter().find(|row| row.what == "process" && row.kind == kind);
+    let names = [kind, maker, parent.and_then(|row| row.maker.as_deref()).unwrap_or_default()];
     let draft = Draft::new(severity, summary)
         .about(Subject::kind(if maker.is_empty() { kind } else { maker }))
         .costs(Cost::CpuCores(cores))
         .part(Use::Code)
         .signals(
-            [kind, maker]
-                .into_iter()
-                .filter(|name| !name.is_empty())
-                .map(|name| Signal::RunBy(Subject::kind(name))),
+            names.into_iter().filter(|name| !name.is_empty()).map(|name| Signal::RunBy(Subject::kind(name))),
         )
         .because(
             Evidence::number("arguments of a new process", each, Unit::Bytes)
@@ -109,7 +112,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .because(
             Evidence::number("copying, share of the CPU that the VM uses", share, Unit::Ratio)
                 .against_scale(COST.of(period))
-                .with_text(format!("at {:.1} ns for a byte", seconds_per_byte * 1e9)),
+                .with_text(format!("at {:.1} ns for a byte, or by long time slices", seconds_per_byte * 1e9)),
+        )
+        .because_some(
+            slices
+                .map(|cores| Evidence::number("long time slices of the one that copies", cores, Unit::Cores)),
         )
         .because_some((!maker.is_empty()).then(|| Evidence::text("started by", maker)))
         .because(Evidence::text("runs", kind));
@@ -120,6 +127,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         "a closure copies each variable that it uses, and a server's state as a whole, while the server answers nobody",
         "CPU per request, and the longest time slice, under the same load",
     ))))
+}
+
+/// Time in long slices of this process, if most of these are its, in cores.
+fn slices_of(period: &Period, maker: &str) -> Option<f64> {
+    let slices = events::told(period, "long_schedule").ok()?;
+    let culprit = slices.culprit.as_ref()?;
+    let is_maker = !maker.is_empty() && Subject::process(culprit.subject).names().contains(&maker);
+    let share = culprit.count as f64 / culprit.of.max(1) as f64;
+    is_maker.then(|| slices.seconds * share / period.seconds().max(1.0))
 }
 
 fn bytes_text(bytes: f64) -> String {

@@ -21,6 +21,7 @@ pub const RULE: Rule = Rule {
     account: Account::Memory,
     confidence: beamtune_model::Confidence::Inferred,
     topics: &[Topic::Memory],
+    explains_as_notice: true,
     judge,
     thresholds: &[SHARE],
     ..Rule::COMMON
@@ -48,7 +49,7 @@ const MIN_BYTES_PER_PROCESS: f64 = 10_000.0;
 
 /// What supervisors of OTP run, and those of Elixir, which keep no specifications of children that have ended.
 const SUPERVISOR: &str = "supervisor:";
-const DYNAMIC_SUPERVISOR: &str = "Elixir.DynamicSupervisor:";
+const DYNAMIC: [&str; 2] = ["Elixir.DynamicSupervisor:", "supervisor:Elixir.Task.Supervisor/"];
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let resident = memory::resident(period)?;
@@ -76,11 +77,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
 fn is_supervisor((_, row): &(&ProcessUse, &ProcessRow)) -> bool {
     let call = row.initial_call.as_deref().unwrap_or_default();
-    call.starts_with(SUPERVISOR) || call.starts_with(DYNAMIC_SUPERVISOR)
+    call.starts_with(SUPERVISOR) || is_dynamic(row)
+}
+
+fn is_dynamic(row: &ProcessRow) -> bool {
+    row.initial_call.as_deref().is_some_and(|call| DYNAMIC.iter().any(|known| call.starts_with(known)))
 }
 
 fn describe(period: &Period, process: &ProcessUse, row: &ProcessRow, processes: f64, severity: f64) -> Draft {
-    let is_dynamic = row.initial_call.as_deref().is_some_and(|call| call.starts_with(DYNAMIC_SUPERVISOR));
+    let is_dynamic = is_dynamic(row);
     let (ended, started) = (ends(period, row), starts(period, row));
     let come_and_go = ended > 0 || started > 0;
     let bytes = row.memory_bytes as f64;

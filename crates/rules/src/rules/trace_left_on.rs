@@ -21,6 +21,7 @@ pub const RULE: Rule = Rule {
     confirm: "end the trace under the same load: CPU and latency must fall, and the tracer's message queue must empty",
     needs: &[&metrics::TRACE_SAMPLED],
     account: Account::CpuUsed,
+    explains_as_notice: true,
     judge,
     thresholds: &[RUNS, QUEUE],
     ..Rule::COMMON
