@@ -333,6 +333,8 @@ metrics! {
         "Connections that the VM has accepted from this listening socket and not closed; not where there are more than are looked at.";
     TCP_UNREAD = HostTcp / "unread", Count, Gauge,
         "Connections that had 4,096 bytes or more that nobody had read, in this look and in the one before.";
+    TCP_WAITING = HostTcp / "waiting_bytes", Bytes, Gauge,
+        "Bytes in the receive queues of this listening socket's connections, without connections whose queue is as it was in the look before: those may be idle.";
     TCP_UNREAD_BYTES = HostTcp / "unread_bytes", Bytes, Gauge,
         "Bytes in the receive queue of one such connection: rqueue of sock_diag, or rx_queue of /proc/PID/net/tcp and tcp6. Eight connections at most at a time.";
     TCP_RECEIVED = HostTcp / "received", Bytes, Counter,

@@ -36,6 +36,8 @@ pub(super) struct ConnectionWatch {
     pub(super) sockets: OwnSockets,
     /// Those with many unread bytes in the last look, by their inodes.
     before: HashSet<u64>,
+    /// What was in the receive queues that were not empty in the last look, by inodes.
+    queues: HashMap<u64, i64>,
     /// Those that are followed, and what they are recorded as.
     followed: HashMap<u64, String>,
     followed_so_far: usize,
@@ -51,6 +53,25 @@ impl ConnectionWatch {
         unread.sort_by_key(|connection| (-connection.unread_bytes, connection.inode));
         self.before = now().map(|connection| connection.inode).collect();
         unread
+    }
+
+    /// Bytes that wait, of connections whose queue has changed since the last look, by what they belong to; and keeps what there is in this one.
+    fn waiting<K: Ord>(
+        &mut self,
+        found: &[Connection],
+        group: impl Fn(&Connection) -> Option<K>,
+    ) -> BTreeMap<K, i64> {
+        let mut waiting: BTreeMap<K, i64> = BTreeMap::new();
+        for connection in found {
+            let has_changed =
+                self.queues.get(&connection.inode).is_none_or(|bytes| *bytes != connection.unread_bytes);
+            if let Some(group) = group(connection) {
+                *waiting.entry(group).or_default() += if has_changed { connection.unread_bytes } else { 0 };
+            }
+        }
+        let filled = found.iter().filter(|connection| connection.unread_bytes > 0);
+        self.queues = filled.map(|connection| (connection.inode, connection.unread_bytes)).collect();
+        waiting
     }
 
     /// Which of these are followed: those that were, and others where there is room. Each with what it is called.
@@ -105,6 +126,8 @@ impl<T: FileTree> HostSource<T> {
         for listener in found.iter().filter_map(accepted_at) {
             *accepted.entry(listener).or_default() += 1;
         }
+        let waiting =
+            self.connections.waiting(&found, |connection| self.listen.listener(canonical(connection.local)));
         let made_by_somebody = unread.iter().filter(|connection| accepted_at(connection).is_none());
         let inodes: Vec<u64> =
             made_by_somebody.take(MAX_LOOKED_UP).map(|connection| connection.inode).collect();
@@ -135,6 +158,12 @@ impl<T: FileTree> HostSource<T> {
             groups.entry(group.clone()).or_default();
             if found.len() < MAX_LOOKED_AT && self.connections.is_recorded(&group) {
                 out.metric(&metrics::TCP_CONNECTIONS, &group, count);
+            }
+        }
+        for (listener, bytes) in waiting {
+            let group = entity(listener);
+            if self.connections.is_recorded(&group) {
+                out.metric(&metrics::TCP_WAITING, &group, bytes);
             }
         }
         for (group, count) in groups {
@@ -182,6 +211,16 @@ mod tests {
         assert_eq!(inodes(&watch.unread(&second)), [1]);
         assert_eq!(inodes(&watch.unread(&second)), [3, 4, 1]);
         assert_eq!(watch.unread(&[]), []);
+    }
+
+    #[test]
+    fn bytes_wait_only_in_queues_that_change() {
+        let mut watch = ConnectionWatch::default();
+        let mut wait = |found: &[Connection]| watch.waiting(found, |_| Some(())).remove(&());
+        assert_eq!(wait(&[connection(1, 500), connection(2, 300)]), Some(800));
+        assert_eq!(wait(&[connection(1, 500), connection(2, 200), connection(3, 40)]), Some(240));
+        assert_eq!(wait(&[connection(1, 0), connection(2, 200)]), Some(0));
+        assert_eq!(wait(&[]), None);
     }
 
     #[test]

@@ -42,6 +42,12 @@ const WAIT: Threshold = Threshold::new(
 /// Looks at a connection that say something.
 const MIN_LOOKS: u32 = 5;
 
+/// Fewer bytes that wait, on average, are nothing to speak of (judgement: a message or two).
+const MIN_WAITING_BYTES: f64 = 1_000.0;
+
+/// Where less is read, what waits may be of other connections than what is read (judgement).
+const MIN_READ_BYTES_PER_S: f64 = 500.0;
+
 /// From this share of time in which they work, schedulers have no time left to read (judgement).
 const BUSY: f64 = 0.85;
 
@@ -97,8 +103,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     groups.sort_unstable();
     groups.dedup();
     let of = |group| stuck.iter().filter(|connection| connection.group == group).collect();
-    let drafts: Vec<Draft> =
-        groups.into_iter().filter_map(|group| describe(period, group, of(group))).collect();
+    let slow = entities.iter().filter(|entity| !groups.contains(entity));
+    let slow: Vec<Draft> = slow.filter_map(|group| describe_slow(period, group)).collect();
+    let stuck = groups.into_iter().filter_map(|group| describe(period, group, of(group)));
+    let drafts: Vec<Draft> = stuck.chain(slow).collect();
     Ok(Judgement::found_or_healthy(
         drafts,
         format!("of {:.0} connections that were looked at, none waits long to be read", looked_at.mean()),
@@ -113,19 +121,13 @@ fn describe(period: &Period, group: &str, mut stuck: Vec<&Stuck<'_>>) -> Option<
     let unread = period.stat(&metrics::TCP_UNREAD, group).ok().map(|stat| stat.last.value);
     let count = unread.unwrap_or(0).max(stuck.len() as i64);
     let all = period.stat(&metrics::TCP_CONNECTIONS, group).ok().map(|stat| stat.last.value.max(count));
-    let active = view::activity(period, kind::SCHEDULER).ok().map(|activity| activity.mean());
-    let is_busy = active.is_some_and(|active| active >= BUSY);
     let of = all.map_or(String::new(), |all| format!(" of {all}"));
     let connections = if count == 1 && all.is_none() { "connection" } else { "connections" };
     let how_long = match middle.wait_seconds {
         Some(_) => format!("received bytes wait {} to be read", view::duration_text(wait)),
         None => format!("nothing read for {}", view::duration_text(wait)),
     };
-    let owner = limits::maker(period, "port").filter(|maker| maker.kind == "tcp_inet");
-    let product = products::of(period).map(|product| product.name.as_str());
     let draft = Draft::new(severity, format!("{group}: {count}{of} {connections} unread, {how_long}"))
-        .signals(is_busy.then_some(Signal::ShortOfCpu))
-        .about(Subject::Socket { address: group.to_owned() })
         .costs(Cost::DelaySeconds(wait))
         .because(
             Evidence::number("time until bytes are read", wait, Unit::Seconds)
@@ -133,13 +135,53 @@ fn describe(period: &Period, group: &str, mut stuck: Vec<&Stuck<'_>>) -> Option<
                 .with_text(format!(
                     "median of {} connections that were followed; {}",
                     stuck.len(),
-                    if middle.wait_seconds.is_some() { "mean queue / bytes read per second" } else { "at least" }
+                    if middle.wait_seconds.is_some() {
+                        "mean queue / bytes read per second"
+                    } else {
+                        "at least"
+                    }
                 )),
         )
         .because(
             Evidence::number("bytes in the receive queue of one", middle.mean_bytes, Unit::Bytes)
                 .with_text(format!("on average, of the connection with {}", middle.end)),
-        )
+        );
+    Some(common(period, group, draft))
+}
+
+/// Connections whose bytes are read late, and yet all are read before long: by Little's law, from all bytes that wait and all that are read.
+fn describe_slow(period: &Period, group: &str) -> Option<Draft> {
+    let waiting = period.stat(&metrics::TCP_WAITING, group).ok()?;
+    let read = period.rate(&metrics::IO_INPUT, "").ok()?;
+    if waiting.samples < MIN_LOOKS || waiting.mean() < MIN_WAITING_BYTES || read < MIN_READ_BYTES_PER_S {
+        return None;
+    }
+    let wait = waiting.mean() / read;
+    let severity = WAIT.of(period).severity(wait)?;
+    let draft = Draft::new(
+        severity,
+        format!("{group}: received bytes wait {} to be read", view::duration_text(wait)),
+    )
+    .costs(Cost::DelaySeconds(wait))
+    .because(
+        Evidence::number("time until bytes are read, at least", wait, Unit::Seconds)
+            .against_scale(WAIT.of(period))
+            .with_text("bytes in receive queues / bytes read per second, of all ports"),
+    )
+    .because(Evidence::number("bytes in receive queues", waiting.mean(), Unit::Bytes))
+    .because(Evidence::number("bytes read per second, through all ports", read, Unit::Bytes));
+    Some(common(period, group, draft))
+}
+
+/// What is said of either kind.
+fn common(period: &Period, group: &str, draft: Draft) -> Draft {
+    let active = view::activity(period, kind::SCHEDULER).ok().map(|activity| activity.mean());
+    let is_busy = active.is_some_and(|active| active >= BUSY);
+    let owner = limits::maker(period, "port").filter(|maker| maker.kind == "tcp_inet");
+    let product = products::of(period).map(|product| product.name.as_str());
+    let draft = draft
+        .signals(is_busy.then_some(Signal::ShortOfCpu))
+        .about(Subject::Socket { address: group.to_owned() })
         .because_some(active.map(|active| Evidence::number("schedulers active", active, Unit::Ratio)))
         .because_some(owner.map(|owner| owner.evidence))
         .but("a program may hold a peer back on purpose: a rate limit, or flow control for what comes behind it")
@@ -149,8 +191,8 @@ fn describe(period: &Period, group: &str, mut stuck: Vec<&Stuck<'_>>) -> Option<
         )
         .but_if(is_busy, "the schedulers have no time left: reading waits for a CPU like all else");
     let prove = "ss -tn: Recv-Q of these connections is 0 nearly always, under the same load";
-    let draft = draft
-            .fix_if(product == Some("ejabberd"), || {
+    draft
+        .fix_if(product == Some("ejabberd"), || {
                 remedy::of(
                     period,
                     "ejabberd.shaper",
@@ -168,6 +210,5 @@ fn describe(period: &Period, group: &str, mut stuck: Vec<&Stuck<'_>>) -> Option<
                     "the owner sleeps, waits for another process, or has not asked for more",
                     prove,
                 )
-            });
-    Some(draft)
+            })
 }

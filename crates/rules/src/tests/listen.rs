@@ -200,6 +200,18 @@ fn connections_that_nobody_reads_are_found_with_how_long_their_bytes_wait() {
     // A transfer at full speed always has bytes that wait, for milliseconds.
     assert_healthy(&connected(C2S, &[("10.0.0.7:41234", 6_000_000, Some(100_000_000))]), "BT079");
     assert_healthy(&connected(C2S, &[]), "BT079");
+    // Many that are held back a little: by all that waits and all that is read.
+    let slow = |waiting: i64, read: i64| {
+        connected(C2S, &[]).with(|n| {
+            n.series.push((&metrics::TCP_WAITING, C2S, waiting, 0));
+            n.series.push((&metrics::IO_INPUT, "", 0, read));
+        })
+    };
+    let found = finding(&slow(170_000, 50_000), "BT079");
+    assert_eq!((found.level, entries(&found)), (Level::Notice, read.to_vec()));
+    assert_eq!(found.summary, "0.0.0.0:5222: received bytes wait 3 s to be read");
+    assert_healthy(&slow(1_000_000, 100_000_000), "BT079");
+    assert_healthy(&slow(500, 600), "BT079");
     let short = shaped.with(|n| n.seconds = 3);
     assert!(matches!(outcome(&short.period(), "BT079"), Outcome::NotJudged { .. }));
     let without = node().with(|n| n.without.push(&metrics::TCP_LOOKED_AT));
