@@ -91,8 +91,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let size = bytes_text(each);
     let summary = match maker {
-        "" => format!("each new process started with {kind} gets {size} of arguments, {rate:.1} a second"),
-        maker => format!("{maker} copies {size} to each new process started with {kind}, {rate:.1} a second"),
+        "" => format!(
+            "each new process started with {kind} gets {size} of arguments, at least {rate:.1} a second"
+        ),
+        maker => format!(
+            "{maker} copies {size} to each new process started with {kind}, at least {rate:.1} a second"
+        ),
     };
     // Their supervisor, where another one has called for them.
     let parent = period.spawns.iter().find(|row| row.what == "process" && row.kind == kind);

@@ -106,7 +106,7 @@ fn describe(period: &Period, process: &ProcessUse, row: &ProcessRow, processes: 
         )
         .because_some((ended > 0).then(|| Evidence::number("children seen to end normally", ended as f64, Unit::Count)))
         .because_some((started > 0).then(|| Evidence::number("new children seen", started as f64, Unit::Count)))
-        .but("large start arguments look the same: each specification keeps those of its child")
+        .but_if(!is_dynamic, "large start arguments look the same: each specification keeps those of its child")
         .but_if(!come_and_go, "none of its children was seen to start or end meanwhile")
         .fix_if(!is_dynamic, || {
             remedy::of(
