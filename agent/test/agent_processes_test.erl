@@ -30,6 +30,7 @@ tests() ->
      {"a_child_that_ends_because_a_call_is_not_answered_is_told_with_whom_it_called", fun unanswered/1, [], prints},
      {"a_child_that_the_vm_kills_is_told_with_its_heap_limit", fun killed/1, [], prints},
      {"of_ends_in_order_only_the_number_is_told", fun in_order/1, [], prints},
+     {"siblings_that_are_ended_with_one_that_fails_are_named", fun line/1, [], prints},
      {"a_reason_that_is_huge_ends_nobody_but_who_monitors", fun huge_reason/1},
      {"processes_that_end_at_once_are_counted", fun short_lived/1},
      {"a_table_that_is_passed_through_many_times_counts_on", fun small_table/1, ["+P", "1024"]},
@@ -359,6 +360,17 @@ in_order(Target) ->
     Rows = ends(in_order, Target),
     check("nothing but numbers", [], [Row || Row <- Rows, is_map_key(reason, Row) orelse is_map_key(name, Row)]),
     check("no data", nomatch, binary:match(term_to_binary(Rows), <<"4111">>)).
+
+line(Target) ->
+    Supervised = call(Target, supervised, [line]),
+    Agent = join(Target),
+    Rows = wait_for_ends(Agent, [], 6, 50),
+    agent_client:leave(Agent),
+    call(Target, stop, [Supervised]),
+    check("one fails", [<<"its_child">>], lists:usort([Name || #{name := Name, reason := _} <- Rows])),
+    Siblings = [Row || #{name := _} = Row <- Rows, not is_map_key(reason, Row)],
+    check("the other one", [<<"its_sibling">>], lists:usort([Name || #{name := Name} <- Siblings])),
+    check("nothing else of it", [], [Row || Row <- Siblings, is_map_key(call, Row) orelse is_map_key(stack, Row)]).
 
 %% What is told of a child that ends so, in some samples until three ends were seen.
 ends(How, Target) ->

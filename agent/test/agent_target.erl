@@ -16,11 +16,17 @@ listers(Agent) ->
 supervised(How) ->
     keep(fun() -> register(its_callee, self()), {ok, _} = supervisor:start_link({local, its_supervisor}, ?MODULE, How) end).
 
+%% One that fails, and a sibling that is ended and started again each time.
+init(line) ->
+    {ok, {{rest_for_one, 1000, 1}, [{Child, {?MODULE, start_child, [Child]}, permanent, 1000, worker, [?MODULE]} || Child <- [error, sibling]]}};
 init(How) ->
     {ok, {{one_for_one, 1000, 1}, [{child, {?MODULE, start_child, [How]}, permanent, 1000, worker, [?MODULE]}]}}.
 
 start_child(How) -> {ok, proc_lib:spawn_link(?MODULE, child, [How])}.
 
+child(sibling) ->
+    register(its_sibling, self()),
+    receive after infinity -> ok end;
 child(How) ->
     register(its_child, self()),
     How =:= heap andalso process_flag(max_heap_size, #{size => 100000, kill => true, error_logger => false}),

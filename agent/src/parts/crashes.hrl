@@ -26,8 +26,9 @@
 -define(REST, 1000).
 %% How many registered processes are identified between two rests.
 -define(IDENTIFIED_AT_ONCE, 10).
-%% How many different ends are counted.
+%% How many different ends are counted, and of how many names those by `shutdown'.
 -define(MAX_ENDS, 100).
+-define(MAX_SHUT_DOWN, 20).
 %% Words. A reason is copied to who monitors, and may hold anything: one that is larger ends the exit monitor in place of the node.
 -define(REASONS_HEAP_WORDS, 524288).
 -define(FRAMES, 3).
@@ -306,12 +307,22 @@ has_ended(Monitor, Reason, #exits{mortals = Mortals, pids = Pids} = Exits) ->
             Left = Exits#exits{mortals = maps:remove(Monitor, Mortals), pids = maps:remove(Pid, Pids)},
             case why(Reason, Mortal) of
                 unknown -> Left;
-                %% Of those that end in order only the number is of interest.
-                in_order -> count({By, #{}, #{}}, {Parent, 0}, Left);
+                in_order -> count({By, in_order(Reason, Title, By, Left), #{}}, {Parent, 0}, Left);
                 Why -> count({By, Title, Why}, {Parent, Limit}, Left)
             end;
         _ -> Exits
     end.
+
+%% `shutdown' is how a supervisor ends the siblings of a child that has failed: the same name again and again is a restart. Of all others
+%% that end in order only the number is of interest.
+in_order(shutdown, #{name := Name}, By, #exits{ends = Ends}) when Name =/= <<>> ->
+    Named = #{name => Name},
+    IsFull = length([Other || {_, #{name := Other}, Why} <- maps:keys(Ends), Why =:= #{}]) >= ?MAX_SHUT_DOWN,
+    case IsFull andalso not is_map_key({By, Named, #{}}, Ends) of
+        true -> #{};
+        false -> Named
+    end;
+in_order(_, _, _, _) -> #{}.
 
 count(Key, Last, #exits{ends = Ends, lost = Lost, version = Version} = Exits) ->
     case Ends of

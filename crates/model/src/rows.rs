@@ -142,7 +142,8 @@ pub struct ExitRow {
     pub parent_name: Option<String>,
     /// What the parent runs: `supervisor:shop_sup/1`.
     pub parent_call: Option<String>,
-    /// Registered name of those that ended.
+    /// Registered name of those that ended; of those that ended in order only where the reason was `shutdown`, by which a supervisor ends
+    /// its children.
     pub name: Option<String>,
     /// What they ran; `None` where they had ended before they could be asked, and of those that ended in order.
     pub call: Option<String>,

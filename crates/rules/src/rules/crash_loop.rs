@@ -2,15 +2,19 @@
 //!
 //! The exit monitor of the agent sees some of the ends: children of supervisors that do something, new holders of registered names, and
 //! new processes that were met by chance. An end in order (`normal`, `shutdown`, `{shutdown, _}`) is no error, however often it comes.
+//! But a supervisor that starts several children again when one fails (`rest_for_one`, `one_for_all`) ends the others by `shutdown`: how
+//! often these end says how often that one fails, which may end before it is monitored.
 
 use std::collections::BTreeSet;
 
 use beamtune_model::{
-    Account, Code, Evidence, ExitRow, Missing, Period, Scale, Signal, Subject, Threshold, Unit, metrics,
+    Account, Code, Confidence, Evidence, ExitRow, Missing, Period, Scale, Signal, Subject, Threshold, Unit,
+    metrics,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::signals::counts::largest_first;
 use crate::signals::stack;
 use crate::view;
 
@@ -43,6 +47,9 @@ const RATE: Threshold = Threshold::new(
 /// Fewer are no loop (judgement).
 const LOOP: i64 = 3;
 
+/// As many siblings must be ended again and again before that is a restart of all: somebody may end one on purpose (judgement).
+const SIBLINGS: usize = 2;
+
 /// Of processes without a name, where fewer than this share of the ends that were seen are errors, most of the work is done (judgement).
 const MOSTLY_IN_ORDER: f64 = 0.1;
 
@@ -58,6 +65,73 @@ struct Loop<'a> {
     errors: i64,
     /// Of the ends under that parent that were seen, those with errors.
     share: f64,
+    /// Those that the supervisor ends when one fails.
+    siblings: Siblings<'a>,
+}
+
+/// Named children of one supervisor that it ends, and starts again.
+#[derive(Default)]
+struct Siblings<'a> {
+    /// Each with its ends, the most frequent first.
+    ends: Vec<(&'a str, i64)>,
+}
+
+impl<'a> Siblings<'a> {
+    fn of(exits: &'a [ExitRow], parent: &ExitRow, is_meant: fn(&ExitRow) -> bool) -> Self {
+        let rows =
+            exits.iter().filter(|row| is_known(row) && parent_of(row) == parent_of(parent) && is_meant(row));
+        Siblings { ends: largest_first(rows.filter_map(|row| Some((row.name.as_deref()?, row.count)))) }
+    }
+
+    /// How often that one was ended that was ended most often: at least so often all were.
+    fn restarts(&self) -> i64 {
+        self.ends.first().map_or(0, |(_, count)| *count)
+    }
+
+    /// Whether it is a restart of all of them.
+    fn are_restarted(&self) -> bool {
+        self.ends.iter().filter(|(_, count)| *count >= LOOP).count() >= SIBLINGS
+    }
+
+    /// `cache`, or `cache and 2 more`.
+    fn named(&self) -> String {
+        match &self.ends[..] {
+            [] => "others".to_owned(),
+            [(one, _)] => (*one).to_owned(),
+            [(first, _), others @ ..] => format!("{first} and {} more", others.len()),
+        }
+    }
+
+    fn evidence(&self, period: &Period) -> Evidence {
+        let ends: Vec<String> =
+            self.ends.iter().take(MAX_LOOPS).map(|(name, count)| format!("{name} {count}")).collect();
+        Evidence::number("restarts with siblings", self.restarts() as f64 / period.seconds(), Unit::PerSecond)
+            .with_text(format!("ended by the supervisor: {}", ends.join(", ")))
+    }
+}
+
+/// True of an end in order by `shutdown` of a process with a name.
+fn is_shut_down(row: &ExitRow) -> bool {
+    row.reason.is_none() && row.name.is_some()
+}
+
+/// The same, or killed: a supervisor kills a child with `brutal_kill`, and one that does not end in time.
+fn is_ended(row: &ExitRow) -> bool {
+    is_shut_down(row) || row.name.is_some() && is_killed(row)
+}
+
+/// That it was killed, and not by the VM.
+fn is_killed(row: &ExitRow) -> bool {
+    row.reason.as_deref() == Some(KILLED) && row.heap_limit_words == 0
+}
+
+/// Those of whom nothing is known are no siblings.
+fn is_known(row: &ExitRow) -> bool {
+    row.parent_name.is_some() || row.parent_call.is_some()
+}
+
+fn parent_of(row: &ExitRow) -> (Option<&str>, Option<&str>) {
+    (row.parent_name.as_deref(), row.parent_call.as_deref())
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -73,13 +147,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let loops = loops(&period.exits);
     let drafts = loops.iter().take(MAX_LOOPS);
     let drafts = drafts.filter_map(|found| {
-        let rate = found.errors as f64 / seconds;
+        let rate = found.restarts() as f64 / seconds;
         RATE.of(period).severity(rate).map(|severity| describe(period, found, rate, severity))
     });
+    let drafts: Vec<Draft> = drafts.chain(unseen(period, &loops)).collect();
     let all = period.exits.iter().map(|row| row.count).fold(0, i64::saturating_add);
     let errors = loops.iter().map(|found| found.errors).fold(0, i64::saturating_add);
     Ok(Judgement::found_or_healthy(
-        drafts.collect(),
+        drafts,
         format!(
             "of {all} ends of processes that were seen, {errors} came with an error; up to {monitored} processes were monitored, \
              {supervisors} supervisors are known"
@@ -89,7 +164,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
 /// Those that are children of the same parent and run the same, the most frequent first.
 fn loops(exits: &[ExitRow]) -> Vec<Loop<'_>> {
-    let parent = |row: &ExitRow| (row.parent_name.clone(), row.parent_call.clone());
+    let parent = parent_of;
     let mut loops: Vec<Loop<'_>> = Vec::new();
     // What ended before it could be asked comes last, and is taken for the most frequent one of its parent.
     let (known, unknown): (Vec<&ExitRow>, Vec<&ExitRow>) =
@@ -106,16 +181,103 @@ fn loops(exits: &[ExitRow]) -> Vec<Loop<'_>> {
                 found.rows.push(row);
                 found.errors = found.errors.saturating_add(row.count);
             }
-            None => loops.push(Loop { rows: vec![row], errors: row.count, share: 1.0 }),
+            None => loops.push(Loop {
+                rows: vec![row],
+                errors: row.count,
+                share: 1.0,
+                siblings: Siblings::default(),
+            }),
         }
     }
     for found in &mut loops {
         let of = found.rows.first().map(|first| parent(first));
-        let all = exits.iter().filter(|row| Some(parent(row)) == of).map(|row| row.count);
+        let is_of = |row: &&ExitRow| Some(parent(row)) == of && !is_shut_down(row);
+        let all = exits.iter().filter(is_of).map(|row| row.count);
         found.share = found.errors as f64 / all.fold(0, i64::saturating_add).max(1) as f64;
     }
     loops.sort_by_key(|found| std::cmp::Reverse(found.errors));
+    add_siblings(&mut loops, exits);
+    loops.sort_by_key(|found| std::cmp::Reverse(found.restarts()));
     loops
+}
+
+/// Adds those that are ended with one that fails: under each supervisor to the loop with most ends, which comes first.
+fn add_siblings<'a>(loops: &mut Vec<Loop<'a>>, exits: &'a [ExitRow]) {
+    let failing: Vec<&ExitRow> = loops
+        .iter()
+        .filter(|found| !found.is_killed())
+        .filter_map(|found| found.rows.first().copied())
+        .collect();
+    // Of these it is known why they are killed, where their siblings are ended as well.
+    loops.retain(|found| {
+        let is_sibling = |row: &&ExitRow| {
+            failing.iter().any(|first| parent_of(first) == parent_of(row))
+                && !Siblings::of(exits, row, is_shut_down).ends.is_empty()
+        };
+        !(found.is_killed() && found.is_named() && found.rows.iter().all(is_sibling))
+    });
+    let mut told = Vec::new();
+    for found in loops {
+        let Some(first) = found.rows.first().copied() else { continue };
+        if !told.contains(&parent_of(first)) {
+            told.push(parent_of(first));
+            let is_meant = if found.is_killed() { is_shut_down } else { is_ended };
+            found.siblings = match Siblings::of(exits, first, is_shut_down).ends.is_empty() {
+                true => Siblings::default(),
+                false => Siblings::of(exits, first, is_meant),
+            };
+        }
+    }
+}
+
+/// Restarts of several children of one supervisor without any failure that was seen.
+fn unseen(period: &Period, loops: &[Loop<'_>]) -> Vec<Draft> {
+    let mut told: Vec<_> =
+        loops.iter().filter_map(|found| found.rows.first()).map(|row| parent_of(row)).collect();
+    let mut drafts = Vec::new();
+    for row in period.exits.iter().filter(|row| is_shut_down(row) && is_known(row)) {
+        if told.contains(&parent_of(row)) {
+            continue;
+        }
+        told.push(parent_of(row));
+        let siblings = Siblings::of(&period.exits, row, is_shut_down);
+        let rate = siblings.restarts() as f64 / period.seconds();
+        let severity = RATE.of(period).severity(rate).filter(|_| siblings.are_restarted());
+        drafts.extend(severity.map(|severity| describe_unseen(period, row, &siblings, rate, severity)));
+    }
+    drafts
+}
+
+fn describe_unseen(
+    period: &Period,
+    row: &ExitRow,
+    siblings: &Siblings<'_>,
+    rate: f64,
+    severity: f64,
+) -> Draft {
+    let parent = row.parent_name.as_deref().or(row.parent_call.as_deref()).unwrap_or("a supervisor");
+    let name = siblings.ends.first().map_or("", |(name, _)| name).to_owned();
+    Draft::new(
+        severity,
+        format!(
+            "{parent} ends {} and starts them again {}: a sibling fails",
+            siblings.named(),
+            often(rate, siblings.restarts())
+        ),
+    )
+    .about(Subject::ProcessKind { name, starter: Some(parent.to_owned()) })
+    .confidence(Confidence::Inferred)
+    .because(siblings.evidence(period).against_scale(RATE.of(period)))
+    .because(Evidence::text("started by", parent))
+    .but("which child fails was not seen: it ended before it could be monitored, or has no name and ended in order")
+    .but("who calls supervisor:terminate_child/2 for these again and again does the same")
+    .fix(remedy::of(
+        period,
+        "code.crash_cause",
+        &format!("find the child of {parent} that fails, in the crash and supervisor reports of the log, and mend the cause"),
+        "with rest_for_one or one_for_all the supervisor ends its siblings with it, and their state is lost each time",
+        "supervisor reports in a minute",
+    ))
 }
 
 impl Loop<'_> {
@@ -148,7 +310,12 @@ impl Loop<'_> {
 
     /// That all were killed, and not by the VM.
     fn is_killed(&self) -> bool {
-        self.rows.iter().all(|row| row.reason.as_deref() == Some(KILLED) && row.heap_limit_words == 0)
+        self.rows.iter().all(|row| is_killed(row))
+    }
+
+    /// How often it was started again: its siblings may have been seen more often than itself.
+    fn restarts(&self) -> i64 {
+        self.errors.max(self.siblings.restarts())
     }
 
     /// The heap limit at which the most frequent end came.
@@ -209,12 +376,14 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
         Some(words) => format!("killed at its heap limit, which +hmax {words} sets (words)"),
         None => most.map_or_else(String::new, why),
     };
-    let is_rare = !found.is_named() && found.share < MOSTLY_IN_ORDER;
+    let is_line = !found.siblings.ends.is_empty();
+    let is_rare = !found.is_named() && !is_line && found.share < MOSTLY_IN_ORDER;
+    let with = if is_line { format!(", and {} with it,", found.siblings.named()) } else { String::new() };
     let callee = most.and_then(|row| row.callee.clone());
     let of = parent.map_or(String::new(), |parent| format!(" of {parent}"));
     Draft::new(
         severity,
-        format!("{child}{of} ends with an error {}: {reason}", often(rate, found.errors)),
+        format!("{child}{of} ends with an error{with} {}: {reason}", often(rate, found.restarts())),
     )
     .about(match flag {
         Some(_) => Subject::Flag { name: "+hmax".to_owned() },
@@ -222,13 +391,14 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
     })
     .signals(flag.map(|_| Signal::Crashes(kind)))
     .signals(callee.clone().map(|name| Signal::WaitsFor(Subject::ProcessKind { name, starter: None })))
-    .minor_if(found.errors < LOOP || is_rare || found.is_killed())
+    .minor_if(found.restarts() < LOOP || is_rare || found.is_killed())
     .guess_if(found.is_killed())
     .because(
-        Evidence::number("ends with errors", rate, Unit::PerSecond)
+        Evidence::number("ends with errors", found.errors as f64 / period.seconds(), Unit::PerSecond)
             .against_scale(RATE.of(period))
             .with_text(format!("{} seen in {}", found.errors, view::duration_text(period.seconds()))),
     )
+    .because_some(is_line.then(|| found.siblings.evidence(period)))
     .because_some(started_by(found).map(|text| Evidence::text("started by", text)))
     .because_some(found.rows.iter().find_map(|row| row.call.clone()).map(|call| Evidence::text("runs", call)))
     .because_some((!reason.is_empty()).then(|| Evidence::text("reason", told(most, &reason))))
@@ -239,7 +409,7 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
     .but("only some processes are monitored: there may be many more such ends")
     .but_if(is_rare, "most of them end in order, so most of the work is done")
     .but_if(found.is_killed(), "somebody ends them with exit(Pid, kill), which may be meant")
-    .but_if(found.errors < LOOP, "a single failure looks the same: see whether it goes on")
+    .but_if(found.restarts() < LOOP, "a single failure looks the same: see whether it goes on")
     .fix_if(flag.is_some(), || {
         remedy::of(
             period,
@@ -267,6 +437,15 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
             &format!("mend the cause{at}: see the reason above, and the crash report of {child} in the log (at level error){whom}"),
             "a new process without its state does the same again; callers meanwhile get noproc, or lose what it knew",
             "crash reports in a minute",
+        )
+    })
+    .fix_if(is_line, || {
+        remedy::of(
+            period,
+            "code.crash_cause",
+            &format!("strategy one_for_one in {}, for siblings that do not need {child} anew", parent.unwrap_or("the supervisor")),
+            "with rest_for_one or one_for_all the supervisor ends them with it, and their state is lost each time",
+            "pids of the siblings, before and after a failure",
         )
     })
     .fix_if(limit.is_none() && most.is_some_and(|row| row.stack.is_empty()), || {

@@ -51,6 +51,70 @@ fn a_child_that_crashes_each_second_is_named_with_its_supervisor_and_the_reason(
 }
 
 #[test]
+fn a_line_that_is_restarted_is_told_by_the_ends_of_the_siblings() {
+    let shut_down = |name: &str, count| ExitRow { name: Some(name.to_owned()), ..in_order(count) };
+    // Ten lives in ten seconds: one failure was seen in all, and many of its siblings.
+    let mut period = ends(vec![shut_down("cache", 26), shut_down("index", 24)]).period();
+    period.exits.push(crash(1));
+    let judge = |period: &beamtune_model::Period| match outcome(period, "BT063") {
+        Outcome::Found(found) => found.into_iter().next().expect("a finding"),
+        other => panic!("{other:?}"),
+    };
+    let found = judge(&period);
+    assert_eq!(
+        (found.level, found.subject_text().as_deref()),
+        (Level::Critical, Some("order_server made by shop_sup"))
+    );
+    assert!(
+        found.summary.starts_with(
+            "order_server of shop_sup ends with an error, and cache and 1 more with it, at least"
+        ),
+        "{}",
+        found.summary
+    );
+    assert_eq!(value(&found, "restarts with siblings").map(f64::round), Some(29.0));
+    assert_eq!(entries(&found), ["code.crash_cause", "code.crash_cause"]);
+    // Siblings that the supervisor kills are no loop of their own.
+    let killed = ExitRow {
+        reason: Some("killed".to_owned()),
+        stack: Vec::new(),
+        call: Some("pool:init/1".to_owned()),
+        name: Some("pool".to_owned()),
+        ..crash(300)
+    };
+    period.exits.push(killed);
+    let found = judge(&period);
+    assert!(
+        found.summary.starts_with("order_server of shop_sup ends with an error, and pool and 2 more with it"),
+        "{}",
+        found.summary
+    );
+    // Those of another supervisor are none.
+    let other = |row: ExitRow| ExitRow { parent_name: Some("other_sup".to_owned()), ..row };
+    let mut period = ends(vec![other(shut_down("cache", 26))]).period();
+    period.exits.push(crash(1));
+    let found = judge(&period);
+    assert!(found.level == Level::Notice && found.summary.contains("error once"), "{}", found.summary);
+}
+
+#[test]
+fn a_line_whose_failing_child_was_not_seen_is_found() {
+    let shut_down = |name: &str, count| ExitRow { name: Some(name.to_owned()), ..in_order(count) };
+    let found = finding(&ends(vec![shut_down("cache", 2), shut_down("index", 2)]), "BT063");
+    assert_eq!((found.level, found.confidence), (Level::Warning, Confidence::Inferred));
+    assert!(
+        found.summary.starts_with("shop_sup ends cache and 1 more and starts them again at least"),
+        "{}",
+        found.summary
+    );
+    // One alone, or many once each, somebody ends on purpose.
+    assert_healthy(&ends(vec![shut_down("cache", 2)]), "BT063");
+    let mut once = ends(Vec::new()).period();
+    once.exits = (0..50).map(|tenant| shut_down(&format!("tenant_{tenant}"), 1)).collect();
+    assert!(matches!(outcome(&once, "BT063"), Outcome::Healthy(_)));
+}
+
+#[test]
 fn ends_in_order_are_healthy_however_many() {
     assert_healthy(&ends(vec![in_order(200)]), "BT063");
     assert_healthy(&ends(Vec::new()), "BT063");
