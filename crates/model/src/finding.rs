@@ -420,6 +420,8 @@ pub enum Signal {
     Allocates,
     /// These run it.
     RunBy(Subject),
+    /// Those that run it never wait.
+    NeverWaits,
     /// The VM's own threads have the CPU.
     OwnThreads,
     /// It goes through all that it has for each message.

@@ -366,6 +366,12 @@ const RELATIONS: &[Relation] = &[
         why: "it is what most of these threads run",
     },
     Relation {
+        cause: "BT073",
+        effects: &["BT035"],
+        is_meant: |cause, _| cause.has(&Signal::NeverWaits),
+        why: "a loop that never waits takes each scheduler that is added; only a batch job ends sooner by it",
+    },
+    Relation {
         cause: "BT005",
         effects: &["BT011", "BT073"],
         is_meant: |cause, effect| {
@@ -628,8 +634,11 @@ fn by_overload(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
         return None;
     }
     let is_cause = |cause: &&Finding| explains(cause) && (has_the_cpu(cause) || takes_half(cause));
-    let (_, cause) =
-        findings(verdicts).filter(|(_, cause)| is_cause(cause)).min_by(|a, b| compare(a.1, b.1))?;
+    // What never waits comes first: fewer schedulers than CPUs follow from it, too.
+    let waits = |cause: &Finding| !cause.has(&Signal::NeverWaits);
+    let (_, cause) = findings(verdicts)
+        .filter(|(_, cause)| is_cause(cause))
+        .min_by(|a, b| waits(a.1).cmp(&waits(b.1)).then_with(|| compare(a.1, b.1)))?;
     let why = match has_the_cpu(cause) {
         true => "what waits for a scheduler waits for the CPU that these lack",
         false => "half of the CPU or more goes into it, and what is left does not suffice",

@@ -15,6 +15,7 @@ pub(crate) mod lock_suspects;
 pub(crate) mod memory;
 pub(crate) mod mnesia;
 pub(crate) mod names;
+pub(crate) mod never_waiting;
 pub(crate) mod new_processes;
 pub(crate) mod own_effect;
 pub(crate) mod process_memory;

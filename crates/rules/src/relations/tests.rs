@@ -47,6 +47,13 @@ fn a_quota_explains_slices_that_may_be_the_hosts() {
 }
 
 #[test]
+fn more_schedulers_are_no_cure_for_a_loop_that_never_waits() {
+    let code = || finding("BT073", 10.0, "");
+    check(vec![with(Signal::NeverWaits, code()), finding("BT035", 90.0, "")], Some("BT073"));
+    check(vec![code(), finding("BT035", 90.0, "")], None);
+}
+
+#[test]
 fn unused_cpu_follows_from_what_keeps_it() {
     let idle = |why, title: &str| with(Signal::Unused(why), finding("BT015", 40.0, title));
     check(vec![finding("BT002", 40.0, ""), idle(Use::Quota, "")], Some("BT002"));

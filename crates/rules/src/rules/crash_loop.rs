@@ -442,7 +442,7 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
     .fix_if(is_line, || {
         remedy::of(
             period,
-            "code.crash_cause",
+            "code.restart_strategy",
             &format!("strategy one_for_one in {}, for siblings that do not need {child} anew", parent.unwrap_or("the supervisor")),
             "with rest_for_one or one_for_all the supervisor ends them with it, and their state is lost each time",
             "pids of the siblings, before and after a failure",

@@ -10,6 +10,8 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Rule};
 use crate::signals::hot_code::{self, HotCode, What};
+use crate::signals::never_waiting::never_waiting;
+use crate::signals::stack;
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -34,8 +36,9 @@ const WORTH_CORES: f64 = 0.7;
 /// Of those that run it, the ones with a smaller share of the samples count for nothing (judgement).
 const WORTH_LOOKS: f64 = 0.1;
 
-/// Kinds of processes that are named.
+/// Kinds of processes that are named, and processes that never wait.
 const MAX_KINDS: usize = 3;
+const MAX_PROCESSES: usize = 5;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let capacity =
@@ -71,7 +74,20 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         What::Kind(kind) => hot_code::kind_words(kind),
         What::Function(_) | What::Library(_) => name.clone(),
     };
+    let endless = never_waiting(period, |process, stack| match &hot.what {
+        What::Function(name) => stack.iter().any(|function| stack::without_fun(function) == *name),
+        What::Kind(kind) => process.row.as_ref().is_some_and(|row| {
+            [&row.name, &row.initial_call].into_iter().any(|one| one.as_ref() == Some(kind))
+        }),
+        What::Library(_) => false,
+    });
+    let is_endless = !endless.is_empty();
     let summary = format!("{percent:.0} % of the CPU time of processes goes into {into}");
+    let summary = match &endless[..] {
+        [] => summary,
+        [one] => format!("{summary}: {} runs it and never waits", one.title()),
+        all => format!("{summary}: {} processes run it and never wait", all.len()),
+    };
     let subject = match &hot.what {
         What::Function(name) => Some(Subject::Function { name: name.clone() }),
         What::Kind(name) => Some(Subject::kind(name)),
@@ -101,6 +117,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .signals(run_by.iter().map(|kind| Signal::RunBy(Subject::kind(*kind))))
         .signals(started)
         .signals(hot.allocates().then_some(Signal::Allocates))
+        .signals(is_endless.then_some(Signal::NeverWaits))
         .because(
             Evidence::number("samples of running processes within it", hot.share(), Unit::Ratio)
                 .with_text(of),
@@ -127,7 +144,28 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             )
             .with_text(format!("{} of {}", hot.collections.0, hot.collections.1))
         }))
-        .but("useful work looks the same: whether it is too much, its author knows")
+        .because_some(is_endless.then(|| {
+            let titles: Vec<String> =
+                endless.iter().take(MAX_PROCESSES).map(|process| process.title()).collect();
+            Evidence::number("processes that never waited and had no messages", endless.len() as f64, Unit::Count)
+                .with_text(format!("in {}: {}", view::duration_text(period.seconds()), titles.join(", ")))
+        }))
+        .but(match is_endless {
+            true => "a batch job looks the same as a loop that does not end: whether it should still run, its author knows",
+            false => "useful work looks the same: whether it is too much, its author knows",
+        })
+        .fix_if(is_endless, || {
+            remedy::of(
+                period,
+                "code.end_of_loop",
+                &match &hot.what {
+                    What::Function(name) => format!("check what ends the loop in {name}: process_info(Pid, [current_stacktrace, reductions]) twice"),
+                    _ => "check what ends their loop: process_info(Pid, [current_stacktrace, reductions]) twice".to_owned(),
+                },
+                "it never waited and took no message in all samples; a loop without an end uses one scheduler for ever",
+                "reductions of the process: a job ends, a loop does not",
+            )
+        })
         .fix(remedy::of(
             period,
             "code.cheaper_function",
@@ -143,6 +181,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "it is where the CPU time goes; no flag changes that",
             "CPU per request under the same load",
         ));
+    let draft = match is_endless {
+        true => draft.confirmed_by(
+            "process_info(Pid, [current_stacktrace, reductions]) twice, a minute apart: a loop without an end is in the same function, and its \
+             reductions grow",
+        ),
+        false => draft,
+    };
     Ok(Judgement::found(draft))
 }
 

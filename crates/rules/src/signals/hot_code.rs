@@ -202,7 +202,7 @@ impl<'a> Sample<'a> {
         let first = stack.first().map(String::as_str);
         let hibernates = first.is_some_and(|at| at.contains("hibernate"));
         // It was done before it answered: what it had run is not known.
-        let is_done = first.is_some_and(is_wait) && !hibernates;
+        let is_done = first.is_some_and(stack::is_wait) && !hibernates;
         let own = stack.iter().position(|function| is_own(function));
         let mut functions: Vec<String> = Vec::new();
         for function in stack.iter().filter(|function| !is_done && is_own(function)) {
@@ -227,17 +227,12 @@ impl<'a> Sample<'a> {
 /// Samples of any processes that ran.
 fn samples(period: &Period) -> Vec<Sample<'_>> {
     // Who has just been woken has not run: where it stands is where it waited.
-    let is_woken = |one: &&WorkSample| one.is_ready && one.stack.first().is_some_and(|at| is_wait(at));
+    let is_woken = |one: &&WorkSample| one.is_ready && one.stack.first().is_some_and(|at| stack::is_wait(at));
     let samples = period.work_samples.iter().filter(|one| !is_woken(one));
     let samples = samples.map(|one| Sample::new(&one.stack, one.looks, one.kind.as_deref(), one.collects));
     let mut samples: Vec<Sample<'_>> = samples.collect();
     add_ended(period, &mut samples);
     samples
-}
-
-/// True of a function in which a process waits for a message, or takes one.
-fn is_wait(at: &str) -> bool {
-    stack::is_receive_of_call(at) || stack::is_loop(at) || stack::is_flush(at)
 }
 
 /// Those that ended before they could be asked are taken to have done what others do that are new as they are.

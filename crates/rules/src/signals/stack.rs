@@ -118,6 +118,11 @@ pub(crate) fn is_receive_of_call(place: &str) -> bool {
     is_call(place) && !begins(place, &["erlang:", "erts_internal:", "prim_file:", "file:", "io:"])
 }
 
+/// True of a function in which a process waits for a message, or takes one.
+pub(crate) fn is_wait(place: &str) -> bool {
+    is_receive_of_call(place) || is_loop(place) || is_flush(place)
+}
+
 /// True of what behaviours are made of, which is nobody's own.
 pub(crate) fn is_machinery(function: &str) -> bool {
     is_loop(function) || begins(function, &NAMES.machinery)

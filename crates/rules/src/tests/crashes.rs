@@ -73,7 +73,7 @@ fn a_line_that_is_restarted_is_told_by_the_ends_of_the_siblings() {
         found.summary
     );
     assert_eq!(value(&found, "restarts with siblings").map(f64::round), Some(29.0));
-    assert_eq!(entries(&found), ["code.crash_cause", "code.crash_cause"]);
+    assert_eq!(entries(&found), ["code.crash_cause", "code.restart_strategy"]);
     // Siblings that the supervisor kills are no loop of their own.
     let killed = ExitRow {
         reason: Some("killed".to_owned()),

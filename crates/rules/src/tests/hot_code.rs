@@ -2,8 +2,8 @@
 
 use beamtune_model::{Finding, Level, Outcome, Period, Signal, SpawnRow, WorkSample};
 
-use super::node::{Node, node, stand};
-use super::{Read, assert_healthy, finding, outcome};
+use super::node::{Busy, Node, node, stand};
+use super::{Read, assert_healthy, entries, finding, outcome, row};
 
 fn sample(kind: &str, looks: i64, collects: bool, stack: &str) -> WorkSample {
     WorkSample {
@@ -67,6 +67,44 @@ fn the_innermost_function_that_most_samples_are_within_is_named() {
     assert!(found(&with(&busy(), &samples[2..]), "BT073").is_none());
     let idle = node().with(|n| (n.active, n.cpu) = (0.1, 0.1));
     assert!(found(&with(&idle, &samples), "BT073").is_none());
+}
+
+#[test]
+fn code_that_never_waits_is_told_with_the_processes_that_run_it() {
+    let spins = |pid, stack: &str, runnable_of_10| Busy {
+        pid,
+        reductions: 4_000_000,
+        runnable_of_10,
+        row: row(|row| {
+            row.initial_call = Some("feed:poll/1".to_owned());
+            row.stack = stack.split_whitespace().map(str::to_owned).collect();
+        }),
+        ..Busy::default()
+    };
+    let samples = [sample("feed:poll/1", 12, false, "lists:keyfind/3 feed:next/2 feed:poll/1")];
+    let found_of = |busiest: Vec<Busy>| {
+        let node = busy().with(|n| (n.busiest, n.total_reductions) = (busiest, 9_000_000));
+        found(&with(&node, &samples), "BT073").expect("a finding")
+    };
+    let never = "feed:next/2 feed:poll/1";
+    let two = found_of(vec![spins("<0.77.0>", never, 10), spins("<0.78.0>", never, 10)]);
+    assert!(
+        two.summary.ends_with("goes into feed:next/2: 2 processes run it and never wait"),
+        "{}",
+        two.summary
+    );
+    assert!(two.has(&Signal::NeverWaits) && two.level == Level::Notice);
+    assert_eq!(entries(&two), ["code.end_of_loop", "code.cheaper_function"]);
+    let waits = |busiest: Vec<Busy>| !found_of(busiest).has(&Signal::NeverWaits);
+    // One waited in a look, waits in the midst of it, has messages, or does not do most of the work.
+    assert!(waits(vec![spins("<0.77.0>", never, 9), spins("<0.78.0>", never, 9)]));
+    assert!(waits(vec![Busy { stood: vec!["timer:sleep/1".to_owned()], ..spins("<0.77.0>", never, 10) }]));
+    assert!(waits(vec![Busy { queue: (1, 0), ..spins("<0.77.0>", never, 10) }]));
+    assert!(waits(vec![
+        spins("<0.77.0>", "gen:do_call/4 feed:next/2", 10),
+        spins("<0.78.0>", "gen_server:loop/7", 10)
+    ]));
+    assert!(waits(vec![spins("<0.77.0>", never, 10)]));
 }
 
 #[test]

@@ -1,0 +1,33 @@
+//! Processes that run all the time, never wait and take no messages: a loop that does not end, or a batch job.
+
+use beamtune_model::{Period, ProcessUse, metrics};
+
+use crate::signals::stack;
+
+/// Together they do at least this share of all reductions (judgement: more than all others).
+const MOST: f64 = 0.5;
+
+/// The processes that ran or were runnable in each look, had no message in any, and were within the code in each.
+pub(crate) fn never_waiting(
+    period: &Period,
+    is_within: impl Fn(&ProcessUse, &[String]) -> bool,
+) -> Vec<&ProcessUse> {
+    let never_waits = |process: &&ProcessUse| {
+        let is_at_it = |stack: &[String]| {
+            is_within(process, stack) && !stack.first().is_some_and(|at| stack::is_wait(at))
+        };
+        stack::wanted_to_run(process).is_some_and(|share| share >= 1.0)
+            && 2 * process.ticks > period.vm_ticks
+            && process.queue_max == 0
+            && process.stood.is_empty()
+            && match process.ran.is_empty() {
+                // Only the busiest ones are looked at in each sample.
+                true => process.row.as_ref().is_some_and(|row| is_at_it(&row.stack)),
+                false => process.ran.iter().all(|(stack, _)| is_at_it(stack)),
+            }
+    };
+    let found: Vec<&ProcessUse> = period.processes.iter().filter(never_waits).collect();
+    let all = period.stat(&metrics::SCAN_REDUCTIONS, "").map_or(f64::INFINITY, |stat| stat.delta as f64);
+    let done: f64 = found.iter().map(|process| process.reductions as f64).sum();
+    if done >= MOST * all { found } else { Vec::new() }
+}
