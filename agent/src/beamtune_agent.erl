@@ -66,6 +66,8 @@
 %% Of how many processes that do the most the call stack is sampled, and how many stacks of each are reported.
 -define(RAN, 5).
 -define(RAN_STACKS, 8).
+%% The process with the longest queue is one more, from so many messages on (judgement).
+-define(WORTH_QUEUE, 10).
 %% For how many receivers at most messages are weighed.
 -define(MOST_RECEIVERS, 60).
 

@@ -19,6 +19,7 @@ tests() ->
      {"one_that_has_many_monitors_waits_for_who_is_behind", fun waiting_for_one_behind/1},
      {"who_others_wait_for_is_not_asked_for_what_may_be_very_many", fun waiting_for_a_hub/1, ["+MFe", "false"]},
      {"where_the_busiest_wait_in_the_midst_of_something_is_told", fun waiting_amidst/1},
+     {"where_the_one_with_the_longest_queue_waits_is_told", fun waiting_with_messages/1},
      {"of_a_great_many_processes_some_are_looked_at", fun some_of_many/1},
      {"ports_of_programs_are_counted", fun ports_of_programs/1},
      {"who_is_sent_traces_is_told", fun traces/1},
@@ -277,7 +278,7 @@ waiting_amidst(Target) ->
     Agent = join(Target),
     wait(fun() ->
              Looks = [agent_client:sample(Agent, N, [procs, ran]) || N <- lists:seq(1, 20)],
-             check("running", [N || L <- Looks, #{sampled := N} <- [value(ran, L)], N < 0 orelse N > 5], []),
+             check("running", [N || L <- Looks, #{sampled := N} <- [value(ran, L)], N < 0 orelse N > 6], []),
              Rows = maps:get(rows, value(processes, agent_client:sample(Agent, 21, [processes]))),
              [{Ran, Stood}] = [{R, S} || #{pid := Pid, ran := R, stood := S} <- Rows, Pid =:= Collector],
              check("at most so often", lists:sum([Count || {_, Count} <- Ran ++ Stood]), fun(Sum) -> Sum =< 20 end),
@@ -287,6 +288,22 @@ waiting_amidst(Target) ->
          end, 30000),
     agent_client:leave(Agent),
     call(Target, stop, [Collecting]).
+
+%% It does nothing, and others do much.
+waiting_with_messages(Target) ->
+    Busy = call(Target, busy, [6]),
+    Full = call(Target, flood, [20]),
+    Agent = join(Target),
+    wait(fun() ->
+             [agent_client:sample(Agent, N, [procs, ran]) || N <- lists:seq(1, 4)],
+             Rows = maps:get(rows, value(processes, agent_client:sample(Agent, 5, [processes]))),
+             Id = list_to_binary(call(Target, erlang, pid_to_list, [Full])),
+             Stacks = [Stack || #{pid := Pid, stood := Stood} <- Rows, Pid =:= Id, {Stack, _} <- Stood],
+             lists:any(fun(Stack) -> lists:member({<<"agent_target">>, <<"forever">>, 0}, Stack) end, Stacks)
+         end, 30000),
+    agent_client:leave(Agent),
+    call(Target, stop, [Busy]),
+    call(Target, erlang, exit, [Full, kill]).
 
 %% How many links and monitors there are is not known there.
 waiting_for_a_hub(Target) -> waiting_for(Target, fun(_) -> [] end).

@@ -208,7 +208,7 @@ end_procs(#state{procs = #procs{round = Round, seen = Scanned} = Procs} = State)
     {ToldNow, ToldBefore} = case Round#round.rest of [] -> {#{}, Told}; _ -> {Told, Procs#procs.told_before} end,
     {_, Chosen} = Seen#seen.chosen,
     Next = Procs#procs{round = end_part(Seen#seen.dead, Round), marks = [{NextPlace - 1, Now} | Marks],
-                       most = [P || {P, _, _, _} <- lists:sublist(Busy, ?RAN)],
+                       most = with_longest_queue(Queued, [P || {P, _, _, _} <- lists:sublist(Busy, ?RAN)]),
                        active = {Seen#seen.active * Round#round.total div max(1, Round#round.scanned), Chosen},
                        old = Seen#seen.old, old_place = NextOldPlace, seen = none, pause_ms = infinity, watched = Watched,
                        told = ToldNow, told_before = ToldBefore},
@@ -226,6 +226,13 @@ end_procs(#state{procs = #procs{round = Round, seen = Scanned} = Procs} = State)
          {_, _} -> Value#{delta_reductions => Seen#seen.delta, since_first_ns => visited_at(OldPlace, Procs),
                           since_last_ns => visited_at(NextOldPlace - 1, Procs)}
      end, State#state{procs = note_origins(Seen, note_tops(Busy, Queued, Next), State)}}.
+
+%% And the one with the longest queue, which may wait in the midst of something while messages come.
+with_longest_queue(Queued, Most) ->
+    case lists:reverse(lists:keysort(3, Queued)) of
+        [{Pid, _, Queue, _} | _] when Queue >= ?WORTH_QUEUE -> [Pid | lists:delete(Pid, Most)];
+        _ -> Most
+    end.
 
 skipped(Now) -> [{id(P), (Now - Since) div 1000000} || {P, Since} <- left_out()].
 

@@ -4,7 +4,7 @@
 mod unused;
 mod used;
 
-pub(crate) use unused::{BLOCKED, SLEEPS, Serial, Unused, YIELDS};
+pub(crate) use unused::{BLOCKED, SLEEPS, Serial, Unused, YIELDS, waits_with_messages};
 
 use beamtune_model::{CpuAccount, Missing, Period, Share, Use};
 

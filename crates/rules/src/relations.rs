@@ -166,6 +166,12 @@ const RELATIONS: &[Relation] = &[
         why: "it is the peer that is waited for",
     },
     Relation {
+        cause: "BT074",
+        effects: &["BT006", "BT015", "BT053"],
+        is_meant: same_subject,
+        why: "while it waits outside of the node it takes no messages",
+    },
+    Relation {
         cause: "BT053",
         effects: &["BT015"],
         is_meant: waits_there,

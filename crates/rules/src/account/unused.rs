@@ -353,19 +353,18 @@ fn serial(period: &Period, holds: &[Hold<'_>]) -> Option<Serial> {
 /// else, as a worker does that waits for its database. (Not in all seconds: of several workers, the requests that come in
 /// at random leave each one without any now and then.) What ends or gives up at once does not count, nor what never runs.
 fn held_up(period: &Period) -> Vec<&ProcessUse> {
-    let is_held_up = |process: &&ProcessUse| {
-        let points = process.queue.points();
-        let with_messages = points.iter().filter(|(_, messages)| *messages > 0).count();
-        stack::wanted_to_run(process).is_some_and(|share| share <= 0.3)
-            && 2 * process.ticks > period.vm_ticks
-            && 2 * with_messages > points.len()
-            && process.reductions > 0
-            && process
-                .row
-                .as_ref()
-                .is_some_and(|row| row.status.as_deref() == Some("waiting") && !takes_all(row))
-    };
+    let is_held_up = |process: &&ProcessUse| waits_with_messages(period, process) && process.reductions > 0;
     period.processes.iter().filter(is_held_up).collect()
+}
+
+/// Whether a process has messages in most samples, and yet waits for something else in most.
+pub(crate) fn waits_with_messages(period: &Period, process: &ProcessUse) -> bool {
+    let points = process.queue.points();
+    let with_messages = points.iter().filter(|(_, messages)| *messages > 0).count();
+    stack::wanted_to_run(process).is_some_and(|share| share <= 0.3)
+        && 2 * process.ticks > period.vm_ticks
+        && 2 * with_messages > points.len()
+        && process.row.as_ref().is_some_and(|row| row.status.as_deref() == Some("waiting") && !takes_all(row))
 }
 
 /// Whether it stands in a loop that takes whatever comes: then its messages have come just now.

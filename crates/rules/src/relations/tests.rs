@@ -47,6 +47,17 @@ fn a_quota_explains_slices_that_may_be_the_hosts() {
 }
 
 #[test]
+fn a_queue_follows_from_what_its_process_waits_for_outside() {
+    for code in ["BT006", "BT053"] {
+        check(vec![finding("BT074", 40.0, "a"), finding(code, 60.0, "a")], Some("BT074"));
+        check(vec![finding("BT074", 40.0, "a"), finding(code, 60.0, "b")], None);
+        check(vec![finding("BT074", 10.0, "a"), finding(code, 60.0, "a")], None);
+    }
+    let idle = with(Signal::Unused(Use::Outside), finding("BT015", 40.0, "a"));
+    check(vec![finding("BT074", 40.0, "a"), idle], Some("BT074"));
+}
+
+#[test]
 fn more_schedulers_are_no_cure_for_a_loop_that_never_waits() {
     let code = || finding("BT073", 10.0, "");
     check(vec![with(Signal::NeverWaits, code()), finding("BT035", 90.0, "")], Some("BT073"));

@@ -1,15 +1,20 @@
 //! BT074: processes wait in short steps outside the node: name resolution, connecting, a handshake, a sync to disk.
 //!
 //! Each takes milliseconds at most when all is well, so hardly any process is ever seen there. Many at once are many that are held up, though
-//! they wait for no process.
+//! they wait for no process. So is a single one that is always seen there while messages queue up for it.
 
-use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Subject, Unit, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Subject, Threshold, Unit, metrics,
+};
+use beamtune_stats::{Trend, trend};
 
+use crate::account::waits_with_messages;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule};
+use crate::rule::{Draft, Judgement, Rule, WARNING};
 use crate::signals::blocking::{self, FEWEST, WAITING};
 use crate::signals::counts::largest_first;
 use crate::signals::stack;
+use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT074"),
@@ -19,8 +24,34 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::PROCESS_COUNT],
     account: Account::Delay,
     judge,
+    thresholds: &[QUEUED],
     ..Rule::COMMON
 };
+
+/// Messages in the queue of a process that waits outside.
+const QUEUED: Threshold = Threshold::new(
+    "external-waits.queue_length",
+    "messages in the queue of a process that waits outside of the node",
+    Scale {
+        notice: 10.0,
+        warning: 1_000.0,
+        critical: 500_000.0,
+        source: "judgement: a process that keeps up with its peer has a few at most",
+    },
+);
+
+/// From this share of the samples in which it was seen waiting in the midst of something, or running, a process is nearly always there
+/// (judgement).
+const NEARLY_ALWAYS: f64 = 0.8;
+
+/// Growth of the queue in the time observed that matters, in messages (judgement).
+const MIN_GROWN: f64 = 10.0;
+
+/// A queue that grows is a warning at least, whatever its length (judgement): who waits for it waits longer each time.
+const GROWS: f64 = WARNING + 5.0;
+
+/// How many single processes are told.
+const MAX_PROCESSES: usize = 3;
 
 /// A step outside of the node.
 struct Step {
@@ -87,9 +118,29 @@ const STEPS: &[Step] = &[
     },
 ];
 
+/// Of single processes that messages wait for: many servers wait for a peer in turn, and none of them is held up.
+const PEER: Step = Step {
+    within: &[
+        "prim_inet:recv",
+        "gen_tcp_socket:recv",
+        "gen_tcp:recv/",
+        "gen_udp:recv/",
+        "socket:recv",
+        "ssl:recv/",
+        "ssl_gen_statem:recv/",
+        "httpc:handle_answer/",
+        "gun:await",
+    ],
+    what: "its peer to answer",
+    is_short: false,
+    change: "find out why the peer is slow; meanwhile several such processes, or requests that are sent before the answer of the last one has come, and a time-out",
+    why: "it handles one message for each answer, and no faster than these come",
+};
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let stands = blocking::looked_at(period)?;
     let total = period.stat(&metrics::PROCESS_COUNT, "")?.mean();
+    let mut crowded = Vec::new();
     let found = STEPS.iter().enumerate().filter_map(|(index, step)| {
         let is_within = |stack: &[String]| STEPS.iter().position(|step| step.is_within(stack)) == Some(index);
         let places: Vec<_> = blocking::waiting(period).filter(|place| is_within(&place.stack)).collect();
@@ -127,15 +178,145 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 step.why,
                 "processes that wait, and the time of a request, under the same load",
             ));
+        crowded.push(step.what);
         Some(draft)
     });
+    let mut drafts: Vec<Draft> = found.collect();
+    // Where many wait for the same, that is said already.
+    let mut single: Vec<Courier<'_>> = period
+        .processes
+        .iter()
+        .filter_map(|process| Courier::of(period, process))
+        .filter(|courier| !crowded.contains(&courier.step.what))
+        .collect();
+    single.sort_by(|a, b| b.queue.total_cmp(&a.queue));
+    drafts.extend(single.iter().filter_map(|courier| courier.describe(period)).take(MAX_PROCESSES));
     Ok(Judgement::found_or_healthy(
-        found.collect(),
-        "hardly any process waits for name resolution, for a connection to be set up, or for a sync to disk",
+        drafts,
+        "hardly any process waits for name resolution, for a connection to be set up, or for a sync to disk, and none with a queue",
     ))
 }
 
+/// A process that is nearly always seen waiting outside while messages wait for it.
+struct Courier<'a> {
+    process: &'a ProcessUse,
+    step: &'static Step,
+    /// Where it waits.
+    stack: &'a [String],
+    /// Samples there, of how many; `None` where only the last closer look tells.
+    looks: Option<(i64, i64)>,
+    /// Messages in its queue at the end.
+    queue: f64,
+    growth: Option<Trend>,
+}
+
+impl<'a> Courier<'a> {
+    fn of(period: &Period, process: &'a ProcessUse) -> Option<Self> {
+        if !waits_with_messages(period, process) {
+            return None;
+        }
+        let stood = sum(process.stood.iter());
+        let (stack, step, looks) = if stood >= FEWEST {
+            let (stack, _) = process.stood.iter().max_by_key(|(_, looks)| *looks)?;
+            let step = Step::of(stack)?;
+            let is_there = |stack: &[String]| Step::of(stack).is_some_and(|other| other.what == step.what);
+            // Who has just been asked for its stack may be runnable where it waits.
+            let samples = || process.stood.iter().chain(&process.ran);
+            let there = sum(samples().filter(|(stack, _)| is_there(stack)));
+            let all = sum(samples());
+            if (there as f64) < NEARLY_ALWAYS * all as f64 {
+                return None;
+            }
+            (stack, step, Some((there, all)))
+        } else {
+            // Only the busiest are looked at in each sample.
+            let stack = &process.row.as_ref()?.stack;
+            (stack, Step::of(stack)?, None)
+        };
+        let points = view::trend_points(&process.queue);
+        let length = points.last().zip(points.first()).map_or(0.0, |(last, first)| last.0 - first.0);
+        let grows = |trend: &Trend| trend.p < 0.01 && trend.low > 0.0 && trend.slope * length >= MIN_GROWN;
+        Some(Courier {
+            process,
+            step,
+            stack,
+            looks,
+            queue: view::queue_now(period, process)?,
+            growth: trend(&points).filter(grows),
+        })
+    }
+
+    fn describe(&self, period: &Period) -> Option<Draft> {
+        let Courier { process, step, queue, growth, .. } = self;
+        let severity = QUEUED.of(period).severity(*queue)?;
+        let severity = if growth.is_some() { severity.max(GROWS) } else { severity };
+        let grows =
+            growth.as_ref().map_or(String::new(), |trend| format!(", {:.1} more each second", trend.slope));
+        let draft = Draft::new(
+            severity,
+            format!(
+                "{} waits for {} while its queue holds {queue:.0} messages{grows}",
+                process.title(),
+                step.what
+            ),
+        )
+        .minor_if(!step.is_short && growth.is_none())
+        .guess_if(self.looks.is_none())
+        .about(process.subject())
+        .because(
+            Evidence::number("messages in its queue", *queue, Unit::Count).against_scale(QUEUED.of(period)),
+        )
+        .because_some(self.looks.map(|(there, all)| {
+            Evidence::number(
+                "samples in which it waited there",
+                there as f64 / all.max(1) as f64,
+                Unit::Ratio,
+            )
+            .with_text(format!("{there} of {all}"))
+        }))
+        .because_some(growth.as_ref().map(|trend| {
+            Evidence::number("growth", trend.slope, Unit::PerSecond)
+                .with_text(format!("95 % interval {:.1} to {:.1}", trend.low, trend.high))
+        }))
+        .because_some(self.stack.first().map(|at| {
+            let by = stack::caller_of(self.stack, step.within);
+            let by = by.map_or(String::new(), |by| format!(", called by {by}"));
+            Evidence::text("where it waits", format!("{at}{by}"))
+        }))
+        .but_if(
+            self.looks.is_none(),
+            "it was not among the busiest processes: where it waits is known of one sample only",
+        )
+        .but_if(growth.is_none(), "a queue that does not grow may be a burst, or as long as it always is")
+        .fix(remedy::of(
+            period,
+            "code.more_in_flight",
+            step.change,
+            step.why,
+            "the queue of this process, and the time of a message, under the same load",
+        ))
+        .fix(remedy::of(
+            period,
+            "code.more_in_flight",
+            "do this step in a process of its own for each message, no more than some at a time",
+            "one process handles no other message while it waits",
+            "the queue of this process under the same load",
+        ));
+        Some(draft)
+    }
+}
+
+/// Samples of some stacks.
+fn sum<'a>(stacks: impl Iterator<Item = &'a (Vec<String>, i64)>) -> i64 {
+    stacks.fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks))
+}
+
 impl Step {
+    /// The first one that fits.
+    fn of(stack: &[String]) -> Option<&'static Step> {
+        STEPS.iter().chain([&PEER]).find(|step| step.is_within(stack))
+    }
+
     fn is_within(&self, stack: &[String]) -> bool {
         stack.iter().any(|function| self.within.iter().any(|begin| function.starts_with(begin)))
     }

@@ -1,6 +1,6 @@
 //! The function that the CPU time goes into, and waits outside of the node.
 
-use beamtune_model::{Finding, Level, Outcome, Period, Signal, SpawnRow, WorkSample};
+use beamtune_model::{Confidence, Finding, Level, Outcome, Period, Signal, SpawnRow, WorkSample};
 
 use super::node::{Busy, Node, node, stand};
 use super::{Read, assert_healthy, entries, finding, outcome, row};
@@ -191,6 +191,55 @@ fn many_that_wait_for_a_name_server_are_found() {
             ((100, 100), vec![stand(80, &["prim_inet:connect0/6", "gen_tcp:connect/4", "web:ask/1"], &[])]);
     });
     assert_eq!(finding(&connecting, "BT074").level, Level::Notice);
+}
+
+#[test]
+fn a_process_that_waits_outside_while_messages_queue_is_named() {
+    let courier = |stack: &str, queue: (i64, i64)| {
+        let stack: Vec<String> = stack.split_whitespace().map(str::to_owned).collect();
+        node().with(|n| {
+            n.busiest = vec![Busy {
+                reductions: 1_000,
+                queue,
+                runnable_of_10: 1,
+                stood: stack,
+                row: row(|row| {
+                    row.name = Some("courier".to_owned());
+                    row.stack.clear();
+                    row.status = Some("waiting".to_owned());
+                }),
+                ..Busy::default()
+            }];
+            n.stands = vec![stand(80, &["gen_server:loop/7"], &[])];
+        })
+    };
+    let dns = "prim_inet:recvfrom0/3 inet_res:do_udp_recv/7 gen_tcp:connect/4 mail:send/1 gen_server:try_dispatch/4";
+    let sick = finding(&courier(dns, (5, 20)), "BT074");
+    assert_eq!((sick.level, sick.subject_text().as_deref()), (Level::Warning, Some("courier (<0.77.0>)")));
+    assert!(
+        sick.summary.starts_with("courier (<0.77.0>) waits for name resolution (DNS) while its queue holds"),
+        "{}",
+        sick.summary
+    );
+    assert_eq!(entries(&sick), ["code.more_in_flight", "code.more_in_flight"]);
+    // A peer that answers slowly: a notice, unless the queue grows.
+    let recv = "prim_inet:recv0/3 shop_db:ask/1 gen_server:try_dispatch/4";
+    assert_eq!(finding(&courier(recv, (40, 0)), "BT074").level, Level::Notice);
+    assert_eq!(finding(&courier(recv, (40, 9)), "BT074").level, Level::Warning);
+    // It keeps up; it is elsewhere; it runs; it takes whatever comes.
+    assert_healthy(&courier(dns, (3, 0)), "BT074");
+    assert_healthy(&courier("gen:do_call/4 mail:send/1", (5, 20)), "BT074");
+    assert_healthy(&courier(dns, (5, 20)).with(|n| n.busiest[0].runnable_of_10 = 9), "BT074");
+    // Where it was not among the busiest, one closer look tells.
+    let looked = courier("", (5, 20)).with(|n| {
+        n.busiest[0].row.stack = dns.split_whitespace().map(str::to_owned).collect();
+    });
+    let mut period = looked.period();
+    for process in &mut period.processes {
+        process.ran.clear();
+    }
+    let guess = found(&period, "BT074").expect("a guess");
+    assert_eq!((guess.level, guess.confidence), (Level::Notice, Confidence::Guess));
 }
 
 #[test]
