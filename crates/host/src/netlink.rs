@@ -20,7 +20,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::distribution::Listener;
 use crate::error::HostError;
-use crate::sockets::{Connection, ConnectionId, Socket};
+use crate::sockets::{Closed, Connection, ConnectionId, Socket};
 
 /// What is asked, for messages.
 const WHAT: &str = "TCP sockets (netlink, sock_diag)";
@@ -35,6 +35,7 @@ const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const IPPROTO_TCP: u8 = 6;
 const TCP_ESTABLISHED: u32 = 1;
+const TCP_TIME_WAIT: u32 = 6;
 const TCP_CLOSE_WAIT: u32 = 8;
 const TCP_LISTEN: u32 = 10;
 /// NLM_F_REQUEST.
@@ -44,6 +45,8 @@ const INET_DIAG_INFO: u8 = 2;
 const MESSAGE_BYTES: usize = 72;
 /// `tcpi_bytes_received` within a `struct tcp_info` (linux/tcp.h).
 const RECEIVED_AT: usize = 128;
+/// How long a socket stays in TIME_WAIT: TCP_TIMEWAIT_LEN of net/tcp.h.
+const TIME_WAIT_MS: u32 = 60_000;
 /// Of a `struct nlmsghdr`, and of a `struct inet_diag_req_v2`.
 const HEADER_BYTES: usize = 16;
 const REQUEST_BYTES: usize = 56;
@@ -53,6 +56,7 @@ const PORT_AT: usize = 4;
 const PEER_PORT_AT: usize = 6;
 const ADDRESS_AT: usize = 8;
 const PEER_ADDRESS_AT: usize = 24;
+const EXPIRES_AT: usize = 52;
 const RQUEUE_AT: usize = 56;
 const WQUEUE_AT: usize = 60;
 const INODE_AT: usize = 68;
@@ -88,6 +92,23 @@ pub(crate) fn connections(pid: u32, max: usize) -> Result<Vec<Connection>, HostE
             Some(if connections.len() < max { Go::On } else { Go::Stop })
         })?;
         Ok(connections)
+    })
+}
+
+/// Local addresses of connections of a process's network namespace that their own side closed first, at most `max` of each address family: a
+/// socket in TIME_WAIT stays for 60 s (TCP_TIMEWAIT_LEN of net/tcp.h), and only on that side. Each with how long ago it was closed, in
+/// milliseconds.
+pub(crate) fn closed(pid: u32, max: usize) -> Result<Vec<Closed>, HostError> {
+    in_network_of(pid, || {
+        let mut all = Vec::new();
+        for family in [AF_INET, AF_INET6] {
+            let before = all.len();
+            ask_for_family(family, 1 << TCP_TIME_WAIT, |message| {
+                all.push(time_wait(message)?);
+                Some(if all.len() - before < max { Go::On } else { Go::Stop })
+            })?;
+        }
+        Ok(all)
     })
 }
 
@@ -156,21 +177,28 @@ enum Go {
 
 /// Asks for the TCP sockets in some states of the namespace that the thread is in. `None` of a message says that it is cut.
 fn ask_for_all(states: u32, mut each: impl FnMut(&[u8]) -> Option<Go>) -> io::Result<()> {
-    let mut answer = vec![0; ANSWER_BYTES];
     for family in [AF_INET, AF_INET6] {
-        let socket = open()?;
-        send(&socket, &request(family, REQUEST_ALL, states, 0, &[0; 48]), SendFlags::empty())?;
-        for _ in 0..MOST_ANSWERS {
-            // The answer is made while it is asked and received, so there is nothing to wait for.
-            let (_, length) = recv(&socket, &mut answer[..], RecvFlags::DONTWAIT)?;
-            match read(answer.get(..length).unwrap_or_default(), &mut each)? {
-                Read::Some => {}
-                Read::All => break,
-                Read::Enough => return Ok(()),
-            }
+        if ask_for_family(family, states, &mut each)? == Read::Enough {
+            break;
         }
     }
     Ok(())
+}
+
+/// The same of one address family.
+fn ask_for_family(family: u8, states: u32, mut each: impl FnMut(&[u8]) -> Option<Go>) -> io::Result<Read> {
+    let mut answer = vec![0; ANSWER_BYTES];
+    let socket = open()?;
+    send(&socket, &request(family, REQUEST_ALL, states, 0, &[0; 48]), SendFlags::empty())?;
+    for _ in 0..MOST_ANSWERS {
+        // The answer is made while it is asked and received, so there is nothing to wait for.
+        let (_, length) = recv(&socket, &mut answer[..], RecvFlags::DONTWAIT)?;
+        match read(answer.get(..length).unwrap_or_default(), &mut each)? {
+            Read::Some => {}
+            end => return Ok(end),
+        }
+    }
+    Ok(Read::Some)
 }
 
 /// Asks for TCP sockets of a family: those in some states, or one by its id, with extensions.
@@ -239,6 +267,15 @@ fn address(message: &[u8], at: usize) -> Option<IpAddr> {
     Some(match *message.first()? {
         AF_INET6 => IpAddr::V6(Ipv6Addr::from(bytes_at::<16>(message, at)?)),
         _ => IpAddr::V4(Ipv4Addr::from(bytes_at::<4>(message, at)?)),
+    })
+}
+
+fn time_wait(message: &[u8]) -> Option<Closed> {
+    let port = u16::from_be_bytes(bytes_at(message, PORT_AT)?);
+    let left_ms = u32_at(message, EXPIRES_AT)?;
+    Some(Closed {
+        local: Listener { address: address(message, ADDRESS_AT)?, port },
+        ago_ms: TIME_WAIT_MS.saturating_sub(left_ms),
     })
 }
 
@@ -384,11 +421,37 @@ mod tests {
         assert!(connections(pid, 1).unwrap().len() <= 1);
     }
 
+    #[test]
+    fn the_side_that_closed_first_is_known_from_time_wait() {
+        use std::io::Read as _;
+        let here = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = here.local_addr().unwrap().port();
+        let mut peer = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        drop(here.accept().unwrap());
+        assert_eq!(peer.read(&mut [0; 8]).unwrap(), 0, "the other side has closed");
+        drop(peer);
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        loop {
+            match closed(std::process::id(), 100_000) {
+                Ok(found) => {
+                    if let Some(one) = found.iter().find(|one| one.local.port == port) {
+                        assert!(one.ago_ms < 30_000, "{one:?}");
+                        break;
+                    }
+                }
+                Err(error) => return eprintln!("skipped, because the kernel does not tell: {error}"),
+            }
+            assert!(std::time::Instant::now() < until, "no socket in TIME_WAIT");
+            thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert!(closed(std::process::id(), 1).unwrap().len() <= 2, "one of each family");
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_read_without_a_panic_and_to_an_end(answer in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = read(&answer, &mut |message: &[u8]| {
-                let _ = (socket(message)?, connection(message)?, info(message));
+                let _ = (socket(message)?, connection(message)?, time_wait(message)?, info(message));
                 Some(Go::On)
             });
         }

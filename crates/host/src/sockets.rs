@@ -70,6 +70,15 @@ pub struct Connection {
     pub id: Option<ConnectionId>,
 }
 
+/// A connection that this side has closed first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Closed {
+    /// Its own address.
+    pub local: Listener,
+    /// How long ago, in milliseconds.
+    pub ago_ms: u32,
+}
+
 /// Reads the connections at the beginning of `/proc/net/tcp` or `tcp6`; a last line that is cut is left out.
 pub(crate) fn connected(content: &[u8]) -> Vec<Connection> {
     const ESTABLISHED_AND_CLOSE_WAIT: [&[u8]; 2] = [b"01", b"08"];

@@ -443,6 +443,7 @@ impl<T: FileTree> Source for HostSource<T> {
         self.read_listeners(detail, clock, out);
         self.read_datagrams(detail, clock, out);
         self.read_connections(detail, clock, out);
+        self.read_closed(detail, clock, out);
         self.read_programs(detail, clock, out);
         if self.first && self.announce == Announce::Here {
             self.announce(clock, out);

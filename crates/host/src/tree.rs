@@ -17,7 +17,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::error::HostError;
 use crate::netlink;
-use crate::sockets::{Connection, ConnectionId, Socket};
+use crate::sockets::{Closed, Connection, ConnectionId, Socket};
 
 /// An open file that is read piece by piece: what it is of stays the same, also when its path becomes another's.
 pub trait ReadAt: Debug {
@@ -69,6 +69,12 @@ pub trait FileTree {
 
     /// TCP connections of a process's network namespace, at most `max`. `None` where there is no kernel that could be asked.
     fn connections(&self, _pid: u32, _max: usize) -> Option<Result<Vec<Connection>, HostError>> {
+        None
+    }
+
+    /// Connections of a process's network namespace that its side closed first in the last minute, at most `max` of each address family.
+    /// `None` where there is no kernel that could be asked.
+    fn closed(&self, _pid: u32, _max: usize) -> Option<Result<Vec<Closed>, HostError>> {
         None
     }
 
@@ -224,6 +230,10 @@ impl FileTree for LocalTree {
 
     fn connections(&self, pid: u32, max: usize) -> Option<Result<Vec<Connection>, HostError>> {
         (self.root == Path::new("/")).then(|| netlink::connections(pid, max))
+    }
+
+    fn closed(&self, pid: u32, max: usize) -> Option<Result<Vec<Closed>, HostError>> {
+        (self.root == Path::new("/")).then(|| netlink::closed(pid, max))
     }
 
     fn bytes_received(

@@ -141,6 +141,10 @@ impl Node {
                 put(&metrics::ACCEPT_QUEUE_LIMIT, address, *limit);
             }
         }
+        let churns = self.series.iter().any(|(metric, ..)| metric.name == metrics::TCP_BEGUN.name);
+        for listener in self.listeners.iter().filter(|_| !churns) {
+            put(&metrics::TCP_BEGUN, listener.address, 0);
+        }
         put(&metrics::TCP_LOOKED_AT, "", self.tcp.len() as i64 * 50);
         for connected in &self.tcp {
             let group = connected.group;

@@ -331,6 +331,12 @@ metrics! {
         "TCP connections of the network namespace that were looked at, whosever they are.";
     TCP_CONNECTIONS = HostTcp / "connections", Count, Gauge,
         "Connections that the VM has accepted from this listening socket and not closed; not where there are more than are looked at.";
+    TCP_BEGUN = HostTcp / "begun", Count, Counter,
+        "Connections that the VM has accepted from this listening socket since it is recorded, of those that were seen: each second they are looked at, and shorter ones may escape. Not where there are more than are looked at.";
+    TCP_LIVED = HostTcp / "lived", Count, Counter,
+        "Of those that were seen to begin, how many have ended after about so many seconds, the number behind the comma of the entity; 0 to 60.";
+    TCP_CLOSED = HostTcp / "closed", Count, Gauge,
+        "Connections of this listening socket that the VM's side closed first in the last ten seconds: sockets in TIME_WAIT, by sock_diag (every five seconds). Connections that were reset are not among them.";
     TCP_UNREAD = HostTcp / "unread", Count, Gauge,
         "Connections that had 4,096 bytes or more that nobody had read, in this look and in the one before.";
     TCP_WAITING = HostTcp / "waiting_bytes", Bytes, Gauge,

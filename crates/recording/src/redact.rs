@@ -386,8 +386,11 @@ impl Replace {
         }
     }
 
-    /// `10.0.0.1:5222`, or `to 10.0.0.9:5432`.
+    /// `10.0.0.1:5222`, `to 10.0.0.9:5432`, or a number of seconds.
     fn end(&mut self, text: &str) -> String {
+        if text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return text.to_owned();
+        }
         match text.strip_prefix("to ") {
             Some(peer) => format!("to {}", self.address(peer)),
             None => self.address(text),

@@ -11,7 +11,7 @@ use beamtune_model::{Finding, Follows, HostPart, Level, MemoryKind, Outcome, Sig
 
 use conditions::{
     always, drives_most, ends_are_logged, gives_up_on, has_the_cpu, is_about_flag, is_its_own,
-    is_no_single_process, is_unused, may_be_the_hosts, of_loading, runs, runs_all,
+    is_no_single_process, is_unused, may_be_the_hosts, of_loading, runs, runs_all, runs_part,
     runs_programs_all_the_time, same_subject, starts_them_anew, takes_half, takes_long, takes_quarter,
     takes_turns, waits_for, waits_there,
 };
@@ -534,6 +534,24 @@ const RELATIONS: &[Relation] = &[
         effects: &["BT004"],
         is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && is_its_own(effect),
         why: "most of what the schedulers do is for these, and it is the VM's own threads that wait for each other's CPU",
+    },
+    Relation {
+        cause: "BT083",
+        effects: &["BT011", "BT039", "BT046", "BT047"],
+        is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && is_no_single_process(effect),
+        why: "setting up connections is most of what the schedulers do",
+    },
+    Relation {
+        cause: "BT083",
+        effects: &["BT004"],
+        is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && is_its_own(effect),
+        why: "setting up connections is most of what the schedulers do, and it is the VM's own threads that wait for each other's CPU",
+    },
+    Relation {
+        cause: "BT083",
+        effects: &["BT073"],
+        is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && runs_part(cause, effect),
+        why: "it is work that each connection begins with",
     },
     Relation {
         cause: "BT069",

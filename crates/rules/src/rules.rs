@@ -15,6 +15,7 @@ mod child_programs;
 mod client_churn;
 mod clock_off;
 mod code_loading;
+mod connection_churn;
 mod contended_locks;
 mod cpu_not_used;
 mod cpu_starved;
@@ -169,4 +170,5 @@ pub const RULES: &[Rule] = &[
     supervisor_memory::RULE,
     mnesia_log_dumps::RULE,
     large_arguments::RULE,
+    connection_churn::RULE,
 ];

@@ -5,6 +5,7 @@ pub(crate) mod blocking;
 pub(crate) mod broker;
 pub(crate) mod busy_wait;
 pub(crate) mod collected;
+pub(crate) mod connection_setup;
 pub(crate) mod counts;
 pub(crate) mod events;
 pub(crate) mod hibernation;

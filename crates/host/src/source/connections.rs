@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
-use beamtune_model::{Clock, SampleBuilder, metrics};
+use beamtune_model::units::SECOND_NS;
+use beamtune_model::{Clock, Nanos, SampleBuilder, metrics};
 
 use crate::distribution::Listener;
 use crate::error::HostError;
@@ -27,6 +28,15 @@ const MAX_LOOKED_UP: usize = 64;
 /// Connections that are followed at a time, and of a life.
 const FOLLOWED: usize = 8;
 const MAX_FOLLOWED: usize = 64;
+/// Sockets in TIME_WAIT that are read of each address family: some 10 ms, and as many as 170 connections a second leave in their 60 s.
+const MAX_CLOSED: usize = 10_000;
+/// How often these are read: each stays for a minute.
+const CLOSED_EVERY_NS: i64 = 5 * SECOND_NS;
+/// Connections that were closed in this time are counted.
+const CLOSED_WITHIN_MS: u32 = 10_000;
+/// Lives of this many seconds are told apart, and so many pairs of listening socket and life are recorded.
+const MAX_LIVED_SECONDS: i64 = 60;
+const MAX_LIVES: usize = 300;
 /// Listening sockets and peers that are recorded of a life.
 const MAX_GROUPS: usize = 100;
 
@@ -42,6 +52,48 @@ pub(super) struct ConnectionWatch {
     followed: HashMap<u64, String>,
     followed_so_far: usize,
     groups: BTreeSet<String>,
+    /// When sockets in TIME_WAIT are read.
+    pub(super) closed: OwnSockets,
+    closed_at: Option<Nanos>,
+    lives: Lives,
+}
+
+/// When accepted connections began and how long they lived, by their inodes.
+#[derive(Debug, Default)]
+struct Lives {
+    /// The listening socket of each, and when it was first seen, unless it was there before.
+    open: Option<HashMap<u64, (Listener, Option<Nanos>)>>,
+    begun: BTreeMap<Listener, i64>,
+    /// By whole seconds.
+    lived: BTreeMap<(Listener, i64), i64>,
+}
+
+impl Lives {
+    /// Compares the accepted connections of this look with those of the one before.
+    fn learn(&mut self, found: &[(u64, Listener)], now: Nanos) {
+        let before = self.open.take();
+        let is_first = before.is_none();
+        let mut before = before.unwrap_or_default();
+        let mut open = HashMap::with_capacity(found.len());
+        for &(inode, listener) in found {
+            let begun = self.begun.entry(listener).or_default();
+            let known = before.remove(&inode).filter(|(of, _)| *of == listener);
+            let known = known.unwrap_or_else(|| {
+                *begun += i64::from(!is_first);
+                (listener, (!is_first).then_some(now))
+            });
+            open.insert(inode, known);
+        }
+        for (listener, begun) in before.into_values() {
+            let Some(begun) = begun else { continue };
+            let seconds = (now.saturating_sub(begun) + SECOND_NS / 2) / SECOND_NS;
+            let key = (listener, seconds.min(MAX_LIVED_SECONDS));
+            if self.lived.len() < MAX_LIVES || self.lived.contains_key(&key) {
+                *self.lived.entry(key).or_default() += 1;
+            }
+        }
+        self.open = Some(open);
+    }
 }
 
 impl ConnectionWatch {
@@ -112,6 +164,55 @@ impl<T: FileTree> HostSource<T> {
         );
     }
 
+    /// Counts the connections that the VM has closed first.
+    pub(super) fn read_closed(&mut self, detail: bool, clock: &dyn Clock, out: &mut SampleBuilder<'_>) {
+        if self.connections.closed_at.is_some_and(|at| self.seen.saturating_sub(at) < CLOSED_EVERY_NS) {
+            return;
+        }
+        self.look_at_sockets(
+            "host.tcp_closed",
+            |source| &mut source.connections.closed,
+            |source, out| source.read_time_wait(out),
+            detail,
+            clock,
+            out,
+        );
+    }
+
+    fn read_time_wait(&mut self, out: &mut SampleBuilder<'_>) -> Result<(), HostError> {
+        self.connections.closed_at = Some(self.seen);
+        let Some(found) = self.tree.closed(self.pid(), MAX_CLOSED) else { return Ok(()) };
+        let mut closed: BTreeMap<Listener, i64> =
+            self.listen.addresses().map(|listener| (listener, 0)).collect();
+        for one in found?.iter().filter(|one| one.ago_ms <= CLOSED_WITHIN_MS) {
+            if let Some(listener) = self.listen.listener(canonical(one.local)) {
+                *closed.entry(listener).or_default() += 1;
+            }
+        }
+        for (listener, count) in closed {
+            let group = entity(listener);
+            if self.connections.is_recorded(&group) {
+                out.metric(&metrics::TCP_CLOSED, &group, count);
+            }
+        }
+        Ok(())
+    }
+
+    fn record_lives(&mut self, out: &mut SampleBuilder<'_>) {
+        let watch = &mut self.connections;
+        // Those where nobody has connected, too: they are recorded.
+        for listener in self.listen.addresses() {
+            let count = watch.lives.begun.get(&listener).copied().unwrap_or_default();
+            let group = entity(listener);
+            if watch.is_recorded(&group) {
+                out.metric(&metrics::TCP_BEGUN, &group, count);
+            }
+        }
+        for ((listener, seconds), count) in &watch.lives.lived {
+            out.metric(&metrics::TCP_LIVED, &format!("{},{seconds}", entity(*listener)), *count);
+        }
+    }
+
     fn read_tcp(&mut self, out: &mut SampleBuilder<'_>) -> Result<(), HostError> {
         let pid = self.pid();
         let found = match self.tree.connections(pid, MAX_LOOKED_AT) {
@@ -123,8 +224,18 @@ impl<T: FileTree> HostSource<T> {
         let unread = self.connections.unread(&found);
         let accepted_at = |connection: &Connection| self.listen.listener(canonical(connection.local));
         let mut accepted: BTreeMap<Listener, i64> = BTreeMap::new();
-        for listener in found.iter().filter_map(accepted_at) {
-            *accepted.entry(listener).or_default() += 1;
+        let mut accepted_ones = Vec::new();
+        for connection in &found {
+            if let Some(listener) = accepted_at(connection) {
+                *accepted.entry(listener).or_default() += 1;
+                accepted_ones.push((connection.inode, listener));
+            }
+        }
+        // Of more, one that is not found may be there.
+        if found.len() < MAX_LOOKED_AT {
+            self.connections.lives.learn(&accepted_ones, self.seen);
+        } else {
+            self.connections.lives.open = None;
         }
         let waiting =
             self.connections.waiting(&found, |connection| self.listen.listener(canonical(connection.local)));
@@ -170,6 +281,9 @@ impl<T: FileTree> HostSource<T> {
             if self.connections.is_recorded(&group) {
                 out.metric(&metrics::TCP_UNREAD, &group, count);
             }
+        }
+        if found.len() < MAX_LOOKED_AT {
+            self.record_lives(out);
         }
         let followed = self.connections.follow(&own);
         let ids: Vec<_> = followed.iter().filter_map(|(_, c)| Some((c.local.address, c.id?))).collect();
@@ -221,6 +335,20 @@ mod tests {
         assert_eq!(wait(&[connection(1, 500), connection(2, 200), connection(3, 40)]), Some(240));
         assert_eq!(wait(&[connection(1, 0), connection(2, 200)]), Some(0));
         assert_eq!(wait(&[]), None);
+    }
+
+    #[test]
+    fn lives_are_counted_from_the_first_look_that_finds_a_connection() {
+        let mut lives = Lives::default();
+        let at = |port| Listener { address: "0.0.0.0".parse().unwrap(), port };
+        let looks: [&[u64]; 6] = [&[1], &[1, 2], &[1, 2, 3], &[1, 2, 3, 4], &[3], &[]];
+        for (second, look) in looks.iter().enumerate() {
+            let found: Vec<(u64, Listener)> = look.iter().map(|inode| (*inode, at(80))).collect();
+            lives.learn(&found, second as Nanos * SECOND_NS);
+        }
+        assert_eq!(lives.begun, BTreeMap::from([(at(80), 3)]), "the first one was there before");
+        let lived: Vec<(i64, i64)> = lives.lived.iter().map(|((_, life), count)| (*life, *count)).collect();
+        assert_eq!(lived, [(1, 1), (3, 2)]);
     }
 
     #[test]

@@ -50,6 +50,11 @@ impl OwnSockets {
         exact.or_else(|| of_port().find(|listener| listener.address.is_unspecified())).copied()
     }
 
+    /// The addresses at which the VM listens, or has listened.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = Listener> {
+        self.addresses.iter().copied()
+    }
+
     /// Whether it is the VM's, and recorded.
     pub(super) fn is_recorded(&mut self, inode: u64, listener: Listener) -> bool {
         if !self.is_own(inode) {

@@ -154,3 +154,10 @@ pub(super) fn takes_quarter(cause: &Finding) -> bool {
         matches!(claim.cost, Cost::CpuCores(_)) && claim.share.is_some_and(|share| share >= EXPLAINS / 2.0)
     })
 }
+
+/// That whatever runs the second one's code runs the first one's, too.
+pub(super) fn runs_part(cause: &Finding, effect: &Finding) -> bool {
+    let run_by = |signal: &&Signal| matches!(signal, Signal::RunBy(_));
+    effect.signals.iter().any(|signal| run_by(&signal))
+        && effect.signals.iter().filter(run_by).all(|signal| cause.has(signal))
+}

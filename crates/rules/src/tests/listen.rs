@@ -247,3 +247,71 @@ fn a_limit_of_connections_a_short_backlog_and_slow_acceptors_are_told_apart() {
     // Where the schedulers are busy, that is why.
     check(&with(&[60, 61, 62], 1_024, &[100]).with(|n| n.active = 0.97), "have no time to accept", &[]);
 }
+
+const CHURN: &str = "0.0.0.0:8080";
+
+/// Connections that come in a second, how many are open, and how many the node has closed in ten seconds.
+fn churning(accepted: i64, open: &'static [i64], closed: i64) -> Node {
+    node().with(|n| {
+        n.tcp = vec![Connected { group: CHURN, connections: open, unread: 0, followed: &[] }];
+        n.series.push((&metrics::TCP_BEGUN, CHURN, 0, accepted));
+        n.series.push((&metrics::TCP_CLOSED, CHURN, closed, 0));
+        n.connections = (accepted, 0);
+        (n.active, n.cpu) = (0.9, 0.9);
+    })
+}
+
+#[test]
+fn connections_that_live_for_seconds_are_found_with_who_closes_them() {
+    let check = |node: &Node, level: Level, says: &str, fixes: &[&str]| {
+        let found = finding(node, "BT083");
+        assert_eq!((found.level, entries(&found)), (level, fixes.to_vec()), "{found:#?}");
+        assert_eq!(found.summary, says);
+    };
+    let sick = churning(200, &[790, 800, 810], 2_000);
+    let by_node = "0.0.0.0:8080: 200 connections/s live 4 s; the node closes them";
+    check(&sick, Level::Warning, by_node, &["code.idle_timeout"]);
+    let lived = |lives: &'static [(&'static str, i64)]| {
+        let series = lives.iter().map(|(life, count)| (&metrics::TCP_LIVED, *life, *count, 0));
+        sick.clone().with(|n| n.series.extend(series))
+    };
+    let same = lived(&[
+        ("0.0.0.0:8080,3", 200),
+        ("0.0.0.0:8080,4", 500),
+        ("0.0.0.0:8080,5", 100),
+        ("0.0.0.0:8080,8", 9),
+    ]);
+    let by_timer = "0.0.0.0:8080: 200 connections/s live 4 s; a time-out closes them";
+    check(&same, Level::Warning, by_timer, &["code.idle_timeout"]);
+    let spread = lived(&[
+        ("0.0.0.0:8080,1", 200),
+        ("0.0.0.0:8080,4", 200),
+        ("0.0.0.0:8080,7", 200),
+        ("0.0.0.0:8081,4", 2_000),
+    ]);
+    check(&spread, Level::Warning, by_node, &["code.idle_timeout"]);
+    // The CPU is idle for the most part, or few come.
+    check(&sick.clone().with(|n| n.active = 0.2), Level::Notice, by_node, &["code.idle_timeout"]);
+    let few = "0.0.0.0:8080: 40 connections/s live 4 s; the node closes them";
+    check(&churning(40, &[160], 400), Level::Notice, few, &["code.idle_timeout"]);
+    let by_clients = "0.0.0.0:8080: 200 connections/s live 4 s; clients close them";
+    check(&churning(200, &[800], 10), Level::Notice, by_clients, &["code.keep_connections"]);
+    // As many are seen in TIME_WAIT as in between two samples.
+    let requests = "0.0.0.0:8080: 500 connections/s live below 1 s; the node closes them";
+    check(&churning(9, &[4], 5_000), Level::Notice, requests, &["code.keep_connections"]);
+    let rabbit = sick.clone().with(|n| n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned())));
+    check(&rabbit, Level::Warning, by_node, &["rabbitmq.long_lived"]);
+}
+
+#[test]
+fn connections_that_stay_or_cost_nothing_are_healthy() {
+    // Clients that come back and stay; connections of minutes; a server with short requests, and an idle node.
+    assert_healthy(&churning(100, &[0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1_000], 0), "BT083");
+    assert_healthy(&churning(20, &[1_200], 200), "BT083");
+    assert_healthy(&churning(50, &[5], 500), "BT083");
+    assert_healthy(&churning(5, &[20], 50), "BT083");
+    assert_healthy(&churning(200, &[800], 2_000).with(|n| n.active = 0.02), "BT083");
+    assert_healthy(&node(), "BT083");
+    let old = node().with(|n| n.without.push(&metrics::TCP_BEGUN));
+    assert!(matches!(outcome(&old.period(), "BT083"), Outcome::NotJudged { .. }));
+}
